@@ -2,10 +2,10 @@
 //! and pools lie on them, where gateways open them to clients, and whose memory clients read and
 //! write themselves.
 //!
-//! Reading a cluster is all or nothing, like reading a policy. What can be known to fail from the
-//! text alone is refused here: two parties at one address, two volumes in one place, a device that
-//! is too small. Who is promised what is said by the policy, and whether the nodes can keep it by
-//! admission.
+//! Reading a cluster is all or nothing, like reading a policy. The reader refuses errors that the
+//! text alone shows: two parties at one address, two volumes in one place, a device that is too
+//! small. The policy defines the reservations of tenants, and admission decides whether the nodes
+//! can keep them.
 //!
 //! ```
 //! use tidegate_model::{Bytes, Cluster};
@@ -57,9 +57,9 @@ pub use identity::{
 pub use layout::{Layout, Piece, Pieces, Spans};
 pub use read::is_certificate_name;
 
-/// Nodes, what lies on them, and the doors to it. Relative paths are meant from the folder where
-/// the cluster keeps its state, which whoever starts it chooses; that of the policy from the folder
-/// of the cluster's own file.
+/// Nodes, their volumes and pools, and the gateways. Relative paths begin at the folder of the
+/// cluster's state, which the operator chooses at the start; the path of the policy begins at the
+/// folder of the cluster's own file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cluster {
     /// The file of the policy that holds until another is applied.
@@ -70,7 +70,7 @@ pub struct Cluster {
     /// The folder of certificates and keys, which what leaves the machine is encrypted with; none
     /// where nothing does.
     pub tls: Option<String>,
-    /// What shares of nodes are shares of.
+    /// The cost of a request that the shares of tenants at nodes are counted in.
     pub cost: CostModel,
     /// The nodes, in the order of the text: a [`NodeId`] is a place in this list.
     pub nodes: Vec<Node>,
@@ -91,20 +91,20 @@ pub struct Node {
     pub name: String,
     /// Where it listens for gateways and they look for it; none where all run in one process.
     pub address: Option<Address>,
-    /// What it can be relied on to do per second. Reservations are admitted against it; nothing is
-    /// known of a node that does not say.
+    /// The requests per second that the node can sustain. Reservations are admitted against this
+    /// number; none for a node whose capacity is not configured.
     pub capacity: Option<Iops>,
     /// How many requests are at its store at a time, 1 to 1024.
     pub depth: u32,
     /// By which rule it decides who is next, unless its controller says otherwise.
     pub scheduler: Discipline,
-    /// What stands behind it.
+    /// The store that the node serves.
     pub store: Store,
     /// A device to imitate on top of the store; none for the store as it is.
     pub model: Option<DeviceModel>,
 }
 
-/// What stands behind a node.
+/// The store that a node serves: a folder, a device, memory or a memcached server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Store {
     /// A folder with a file for each part of a volume.
@@ -145,8 +145,8 @@ pub struct Gateway {
     pub name: String,
     /// Where it offers all volumes over NBD.
     pub nbd: Option<Address>,
-    /// Whether who does not go on encrypted there is served nothing. Where there are certificates,
-    /// whoever wants to may.
+    /// Whether NBD clients without TLS are refused. With certificates configured, any client may
+    /// use TLS.
     pub is_tls_required: bool,
     /// Where it offers one pool in the way of memcached.
     pub memcached: Option<KeyValueDoor>,
@@ -168,7 +168,7 @@ pub struct Volume {
     pub name: String,
     /// Its size, a multiple of 4 KiB.
     pub size: Bytes,
-    /// Whose its requests are where nothing else says so.
+    /// The tenant of requests for which neither the client nor a rule names another one.
     pub tenant: String,
     /// The tenants that clients may choose instead, as `volume@tenant`; with none here, only those
     /// whose `users` the policy names.
@@ -200,9 +200,9 @@ pub struct Pool {
     pub name: String,
     /// The nodes that its keys are spread over, no node twice.
     pub nodes: Vec<NodeId>,
-    /// Whose requests are where no rule says so.
+    /// The tenant of requests that no rule matches.
     pub tenant: String,
-    /// Whether any client may empty it, of everybody's keys.
+    /// Whether any client may empty the pool, of the keys of all tenants.
     pub flush_all: bool,
 }
 
@@ -215,8 +215,8 @@ impl Cluster {
     /// The name of the controller in certificates. No other party has it.
     pub const CONTROLLER: &str = "controller";
 
-    /// The names that those certificates bear that are not a party's: of clients, and of whoever
-    /// signs. No party has one of them.
+    /// The name in certificates of clients. [`Self::AUTHORITY`] is the name of the signing
+    /// authority. No party of the cluster has either name.
     pub const CLIENT: &str = "client";
     /// See [`Self::CLIENT`].
     pub const AUTHORITY: &str = "ca";
@@ -230,11 +230,11 @@ impl Cluster {
         read::cluster(text)
     }
 
-    /// Reads a cluster from TOML, and tells all that is wrong with it.
+    /// Reads a cluster from TOML, and returns all errors of the text.
     ///
     /// # Errors
     /// All errors, at least one, in the order of the text.
-    /// What only follows from another one is left out.
+    /// An error that only follows from another one is left out.
     pub fn parse_all(text: &str) -> Result<Self, Vec<TextError>> {
         read::cluster_all(text)
     }

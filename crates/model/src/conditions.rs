@@ -1,4 +1,4 @@
-//! What a rule asks of a request before it applies.
+//! The conditions under which a rule of a policy applies to a request.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::operation::OperationSet;
 use crate::units::{Bytes, UnitError};
 
-/// What a rule asks of a request: every classifier that is set must hold (PAIO §4, Table 1). A
+/// Conditions of a rule on a request: every classifier that is set must hold (PAIO §4, Table 1). A
 /// classifier that is not set holds for every request; a list holds if one of its patterns does.
 ///
 /// Patterns are globs: `?` is one character, `*` any run without `/`, `**` any run, `[a-z]` a
@@ -29,25 +29,25 @@ pub struct Conditions {
     pub user: Vec<String>,
     /// Absolute paths of files.
     pub path: Vec<String>,
-    /// What the request does.
+    /// Operations that the request may perform.
     pub operation: OperationSet,
-    /// How much data it moves.
+    /// Numbers of bytes that the request may move.
     pub size: SizeRange,
 }
 
-/// What a rule asks of the place that a request is about. Only gateways know that place, and they
-/// know nothing of who asks: a rule has either these conditions, or those of [`Conditions`] that
-/// are about a program. Volumes are globs, as there.
+/// Conditions of a rule on the volume, pool or key that a request addresses. Only gateways know
+/// these, and gateways do not see the client's program. So a rule has either these conditions, or
+/// those of [`Conditions`] that are about a program. Volumes are globs, as in [`Conditions`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StorageConditions {
     /// Names of volumes and pools.
     pub volume: Vec<String>,
-    /// What a key begins with; compared byte by byte.
+    /// Prefixes of keys, compared byte by byte.
     pub key: Vec<String>,
 }
 
 impl StorageConditions {
-    /// Whether nothing is asked, so that the rule is for stages.
+    /// Whether no condition is set, so that the rule is for stages.
     pub fn is_empty(&self) -> bool {
         self.volume.is_empty() && self.key.is_empty()
     }

@@ -1,11 +1,11 @@
-//! What a request costs in the fair order of nodes.
+//! The cost of a request in the fair queueing of nodes.
 //!
-//! Shares are shares of something: of requests, of bytes, or of a device's time. A cluster has one
-//! such cost for all its nodes, because what a tenant was served at one node counts at others.
+//! Tenants share requests, bytes, or a device's time. A cluster has one such cost for all its
+//! nodes, because the service that a tenant gets at one node counts at the other nodes.
 
 use crate::units::Span;
 
-/// What shares are shares of.
+/// The unit of cost that tenants share at a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CostModel {
     /// Requests: each costs one; of several keys, one for each.
@@ -17,7 +17,7 @@ pub enum CostModel {
     Device(DeviceCost),
 }
 
-/// What a request takes of a device's time.
+/// The device time that a request costs, in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeviceCost {
     /// Of a read, or anything else that moves no bytes to the device.

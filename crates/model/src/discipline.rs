@@ -1,11 +1,11 @@
-//! By which rule a storage node decides who is served next.
+//! Scheduling disciplines: the rule by which a storage node chooses the next request.
 
 use core::fmt;
 use core::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// By which rule a storage node decides who is served next.
+/// The rule by which a storage node chooses the next request.
 ///
 /// | | reservations, limits | weights | service at other nodes |
 /// |---|---|---|---|
@@ -23,12 +23,12 @@ pub enum Discipline {
     Fifo = 0,
     /// One request of each tenant in turn.
     RoundRobin = 1,
-    /// Who has reservation tokens left, then who has any (pShift, Algorithm 1).
+    /// Tenants with reservation tokens first, then tenants with any tokens (pShift, Algorithm 1).
     #[default]
     Token = 2,
     /// Start-time fair queueing with a depth, SFQ(D): each node for itself.
     Sfq = 3,
-    /// TOTAL-DSFQ: what a tenant was served at other nodes delays it here (Eq. 7 of the paper).
+    /// TOTAL-DSFQ: service at other nodes delays a tenant at this node (Eq. 7 of the paper).
     DsfqTotal = 4,
     /// HYBRID-DSFQ: that delay is cut so that a minimum share is left (Eq. 12 of the paper).
     DsfqHybrid = 5,
@@ -64,7 +64,7 @@ impl Discipline {
         !matches!(self, Self::Fifo | Self::RoundRobin)
     }
 
-    /// Whether it matters what a tenant was served at other nodes.
+    /// Whether the service that a tenant got at other nodes decides anything.
     pub const fn heeds_delays(self) -> bool {
         matches!(self, Self::DsfqTotal | Self::DsfqHybrid | Self::Unified)
     }

@@ -1,4 +1,4 @@
-//! What happened: one stream of facts that becomes logs, traces and the watch API.
+//! Events: one stream of facts that becomes logs, traces and the watch API.
 
 use alloc::string::String;
 
@@ -11,8 +11,8 @@ use crate::id::StageId;
 /// Why a connection ended whose party has said beforehand that it would end it.
 pub const DISCONNECTED: &str = "disconnected";
 
-/// Something that a party decided or noticed. Facts only; whoever reads the stream decides what to
-/// print.
+/// A decision or an observation of a party. Events hold facts only; the reader of the stream
+/// decides on the output.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum Event {
@@ -61,7 +61,7 @@ pub enum Event {
     RateChanged {
         /// The tenant.
         tenant: String,
-        /// What it may use from now on.
+        /// The rate that the tenant may use from now on.
         rate: Throughput,
     },
     /// A storage node said hello and was accepted.
@@ -71,7 +71,8 @@ pub enum Event {
         /// Whether it is the process that was there before, and holds what it held.
         is_known: bool,
     },
-    /// A connection to a storage node ended. What it had stays its own until its lease is over.
+    /// A connection to a storage node ended. The tokens of the node stay its own until its lease is
+    /// over.
     NodeLeft {
         /// Its name.
         node: String,
@@ -96,7 +97,7 @@ pub enum Event {
     SchedulerChosen {
         /// The node's name.
         node: String,
-        /// What it schedules by from now on.
+        /// The discipline that the node schedules by from now on.
         scheduler: Discipline,
     },
     /// A period ended in which a tenant got less at all nodes together than it was promised, though
@@ -157,7 +158,7 @@ pub enum Event {
         /// In so many periods.
         periods: u32,
     },
-    /// A data node goes on with other memory: somebody was shut out.
+    /// A data node goes on with other memory, because a client was shut out.
     MemoryMoved {
         /// The data node.
         node: String,
@@ -183,13 +184,13 @@ pub enum Event {
         /// By so much.
         late_ns: u64,
     },
-    /// A data node was found to do another amount of work than was known.
+    /// A data node's measured capacity differs from the capacity known before.
     CapacityLearned {
         /// The data node.
         node: String,
-        /// What was known.
+        /// The capacity known before.
         before_operations_per_second: u64,
-        /// What it does.
+        /// The capacity measured now.
         operations_per_second: u64,
     },
     /// A gateway said hello and was accepted.

@@ -1,5 +1,5 @@
-//! What gates and channels are made of: the words in which a policy, a controller and a stage talk
-//! about enforcement (PAIO §3.1, where a gate is an *enforcement object*).
+//! Specifications of gates and channels, by which a policy, a controller and a stage describe
+//! enforcement (PAIO §3.1, where a gate is an *enforcement object*).
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -11,7 +11,7 @@ use crate::id::TenantId;
 use crate::tag::Class;
 use crate::units::{Bytes, Iops, Rate, Span};
 
-/// What one token of a bucket stands for.
+/// The unit of one token of a bucket.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
@@ -33,14 +33,14 @@ pub enum Throughput {
 }
 
 impl Throughput {
-    /// What is counted.
+    /// The unit of the rate.
     pub const fn unit(self) -> Unit {
         match self {
             Self::Bandwidth(_) => Unit::Bytes,
             Self::Operations(_) => Unit::Operations,
         }
     }
-    /// How many per second.
+    /// The number of units per second.
     pub const fn per_second(self) -> u64 {
         match self {
             Self::Bandwidth(rate) => rate.0,
@@ -70,7 +70,7 @@ impl fmt::Display for Throughput {
 pub enum Burst {
     /// This many bytes (or, for a bucket of operations, this many operations).
     Size(Bytes),
-    /// What the rate yields in this time, so that it follows the rate.
+    /// The tokens that the rate yields in this time: the burst grows with the rate.
     Time(Span),
 }
 
@@ -104,8 +104,8 @@ impl Default for Burst {
 pub enum GateSpec {
     /// Lets every request through.
     NoOp,
-    /// Paces requests to a rate (PAIO's DRL). What is left over is carried up to the burst; a
-    /// request larger than the burst passes once the bucket is full and leaves a debt.
+    /// Paces requests to a rate (PAIO's DRL). Unused tokens are kept up to the burst; a request
+    /// larger than the burst passes once the bucket is full and leaves a debt.
     TokenBucket {
         /// Tokens per second.
         rate: Throughput,
@@ -172,7 +172,7 @@ impl GateSpec {
 pub struct ChannelSpec {
     /// Its name, unique in a stage.
     pub name: String,
-    /// Who owns the requests that flow through it.
+    /// The tenant that owns the requests in this channel.
     pub tenant: TenantId,
     /// The owner's class.
     pub class: Class,

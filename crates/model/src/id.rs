@@ -26,7 +26,7 @@ macro_rules! id {
 }
 
 id!(
-    /// Who owns a request. Zero is nobody: no promise was made to the owner.
+    /// The tenant that owns a request. Zero means no tenant: such requests have no reservation.
     TenantId(u16)
 );
 id!(
@@ -44,7 +44,7 @@ id!(
 );
 
 impl TenantId {
-    /// Nobody: the request matched no rule.
+    /// No tenant: the request matched no rule.
     pub const NOBODY: Self = Self(0);
 }
 

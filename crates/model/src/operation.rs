@@ -1,11 +1,12 @@
-//! What a request does, and sets of such operations for rules.
+//! Operations of requests, and sets of operations for rules.
 
 use core::fmt;
 use core::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// What a request does. The first two move data and cost bytes; the others cost one operation.
+/// The operation of a request. The first two move data and cost bytes; the others cost one
+/// operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[repr(u8)]
 pub enum Operation {
@@ -86,7 +87,7 @@ impl OperationSet {
     pub const EMPTY: Self = Self(0);
     /// Every operation.
     pub const ALL: Self = Self((1 << OPERATIONS.len()) - 1);
-    /// What policies call `metadata`: everything about files that moves no data of theirs.
+    /// The set `metadata` of policies: all operations on files that move no data of the files.
     pub const METADATA: Self = Self::of(&[
         Operation::Open,
         Operation::Stat,
@@ -111,7 +112,7 @@ impl OperationSet {
         self.0 >> (operation as u32) & 1 == 1
     }
 
-    /// What is in either set.
+    /// The operations that are in either set.
     #[must_use]
     pub const fn union(self, other: Self) -> Self {
         Self(self.0 | other.0)

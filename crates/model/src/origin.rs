@@ -3,7 +3,7 @@
 use core::fmt;
 use core::net::IpAddr;
 
-/// Whose connections are counted together: those of one user of this machine, or of one address.
+/// The origin by which connections are counted: one user of this machine, or one address.
 ///
 /// ```
 /// use tidegate_model::Origin; let address = |text: &str|

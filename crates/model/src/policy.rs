@@ -1,5 +1,5 @@
-//! The policy: one text that says who is promised what, which requests are whose, and which gates
-//! they pass.
+//! The policy: one text with the tenants' reservations and limits, the rules that assign requests
+//! to tenants, and the gates that requests pass.
 //!
 //! Reading a policy is all or nothing: either every promise in it makes sense, or the first one
 //! that does not is named with its line, its field and the way to mend it.
@@ -47,25 +47,25 @@ mod users;
 
 pub use users::{CERTIFICATE, Principal};
 
-/// Who is promised what, over which storage.
+/// The tenants of a shared storage, their reservations and limits, and the rules for requests.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Policy {
     /// The time over which a promise is counted.
     pub period: Span,
     /// The time between two distributions of the budget.
     pub redistribute: Span,
-    /// What all tenants together may use of the shared storage. Where it is not set, there is
-    /// nothing to share out and only limits hold.
+    /// The throughput of the shared storage for all tenants together. Without a budget, nothing is
+    /// shared out and only limits hold.
     pub budget: Levels,
-    /// What counts against the budget.
+    /// The bytes that the budget counts: as programs request them, or as the device moves them.
     pub account: Account,
-    /// What a stage enforces once it has lost its controller.
+    /// The rates that a stage enforces after it has lost its controller.
     pub fallback: Fallback,
     /// The tenants, in the order of the text; the first has id 1.
     pub tenants: Vec<Tenant>,
     /// Channels beyond the one that each tenant has of its own.
     pub channels: Vec<Channel>,
-    /// Which requests are whose; the first rule that matches decides.
+    /// The rules that assign requests to tenants and channels; the first match decides.
     pub matches: Vec<Match>,
 }
 
@@ -88,7 +88,7 @@ impl Levels {
     }
 }
 
-/// What counts against the budget.
+/// The bytes that the budget counts: as programs request them, or as the device moves them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Account {
     /// Every byte that a program asks for, whether or not a cache answers.
@@ -98,28 +98,28 @@ pub enum Account {
     Device,
 }
 
-/// What a stage enforces once it has lost its controller.
+/// The rates that a stage enforces after it has lost its controller.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Fallback {
     /// The last rates it was given.
     #[default]
     Keep,
-    /// Its tenant's reservation: the one rate that is safe while nobody coordinates.
+    /// Its tenant's reservation: the one rate that is safe without a controller.
     Reservation,
     /// Nothing.
     Unlimited,
 }
 
-/// Somebody to whom a promise is made.
+/// A tenant, with its reservation, limit and weight.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tenant {
     /// Its name.
     pub name: String,
     /// How urgent its requests are.
     pub class: Class,
-    /// What it gets whenever it asks.
+    /// The throughput that the tenant gets whenever it asks.
     pub reservation: Levels,
-    /// What it never gets more of.
+    /// The most throughput that the tenant gets.
     pub limit: Levels,
     /// Its share of what is left once reservations are met, 1 to 1,000,000.
     pub weight: u32,
@@ -128,8 +128,8 @@ pub struct Tenant {
     pub minimum_share: Option<Portion>,
     /// How much it may send at once after a pause.
     pub burst: Burst,
-    /// Who may act for it: Unix users, by name or number, and holders of certificates, as
-    /// `cert:NAME`; empty for everybody. See [`Tenant::admits`].
+    /// The principals that may act for the tenant: Unix users, by name or number, and holders of
+    /// certificates, as `cert:NAME`; empty for any client. See [`Tenant::admits`].
     pub users: Vec<String>,
 }
 
@@ -138,7 +138,7 @@ pub struct Tenant {
 pub struct Channel {
     /// Its name.
     pub name: String,
-    /// Whose requests flow through it.
+    /// The tenant whose requests flow through the channel.
     pub tenant: TenantId,
     /// The gates it adds; the tenant's own come after them.
     pub gates: Vec<GateSpec>,
@@ -179,17 +179,17 @@ impl Policy {
         read::policy(text)
     }
 
-    /// Reads a policy from TOML, and tells all that is wrong with it.
+    /// Reads a policy from TOML, and returns all errors of the text.
     ///
     /// # Errors
     /// All errors, at least one, in the order of the text.
-    /// What only follows from another one is left out.
+    /// An error that only follows from another one is left out.
     pub fn parse_all(text: &str) -> Result<Self, Vec<PolicyError>> {
         read::policy_all(text)
     }
 
-    /// What a valid policy says that cannot mean anything: a pattern or a size that no request
-    /// has, a rule that never applies, a user for whom `is_user` is false. Each with its place.
+    /// Entries of a valid policy that have no effect: a pattern or a size that no request has, a
+    /// rule that never applies, a user for whom `is_user` is false. Each has its place in the text.
     ///
     /// ```
     /// use tidegate_model::Policy;
@@ -241,14 +241,14 @@ pub(crate) fn tenant_id(index: usize) -> TenantId {
     TenantId(u16::try_from(index + 1).unwrap_or(u16::MAX))
 }
 
-/// More is promised than there is.
+/// Reservations that exceed the budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Infeasible {
-    /// What is counted.
+    /// The unit of both sums.
     pub unit: Unit,
-    /// What there is, per second.
+    /// The budget, in units per second.
     pub budget: u64,
-    /// What is promised, per second.
+    /// The sum of all reservations, in units per second.
     pub reserved: u64,
 }
 
@@ -267,5 +267,5 @@ impl fmt::Display for Infeasible {
 
 impl core::error::Error for Infeasible {}
 
-/// What is wrong with a policy's text, where, and how to mend it.
+/// An error in a policy's text, with its place and the way to mend it.
 pub type PolicyError = TextError;

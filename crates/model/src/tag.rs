@@ -26,7 +26,7 @@ pub enum Class {
     /// The usual share.
     #[default]
     Medium = 2,
-    /// What is left.
+    /// The rest of the service.
     Low = 3,
 }
 
@@ -82,7 +82,7 @@ impl FromStr for Class {
     }
 }
 
-/// What travels with a request. Sixteen bytes, in memory and on a wire.
+/// The tag of a request. Sixteen bytes, in memory and on a wire.
 ///
 /// ```
 /// use tidegate_model::{Class, ContextId, Operation, Tag, TenantId};
@@ -98,15 +98,15 @@ impl FromStr for Class {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Tag {
-    /// Who owns the request.
+    /// The tenant that owns the request.
     pub tenant: TenantId,
-    /// Why it is made.
+    /// The reason for which the request is made.
     pub context: ContextId,
-    /// How urgent it is.
+    /// The urgency of the request.
     pub class: Class,
-    /// What it does.
+    /// The operation of the request.
     pub operation: Operation,
-    /// What it costs, in bytes for data, in keys for keys and values, and in operations for the
+    /// The cost of the request: bytes for data, keys for keys and values, and operations for the
     /// rest. One system call moves less than 2 GiB, so 32 bits hold it.
     pub cost: u32,
     /// Cost that its tenant was served elsewhere since its last request to this node (DSFQ §4);

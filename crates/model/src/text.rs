@@ -1,5 +1,5 @@
-//! Reading what operators write: TOML in which every value keeps its place, so that whatever is
-//! wrong with one is told with its line, its field and the way to mend it.
+//! Readers of the files that operators write: TOML in which every value keeps its place. An error
+//! names the line, the field and the way to mend the value.
 //!
 //! A reader takes two steps: first the shape (serde, unknown fields refused), then the meaning, one
 //! small function for each thing. This module has what the readers of all files have in common.
@@ -20,14 +20,14 @@ mod all;
 
 pub(crate) use all::read_all;
 
-/// What is wrong with a text, where, and how to mend it.
+/// An error in a text, with its place and the way to mend it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TextError {
-    /// What is wrong, beginning with the field.
+    /// The error in words, beginning with the field.
     pub message: String,
-    /// How to mend it; may be empty where the message says it all.
+    /// The way to mend the error; may be empty where the message is sufficient.
     pub fix: String,
-    /// The bytes of the text that it is about.
+    /// The bytes of the text that are wrong.
     pub span: Range<usize>,
     /// The line of the span's start, counting from one.
     pub line: usize,
@@ -106,7 +106,7 @@ pub(crate) fn read<Raw: DeserializeOwned, T>(
     meaning(raw).map_err(|wrong| located(text, wrong))
 }
 
-/// What the reader of TOML says is wrong.
+/// Converts an error of the TOML reader.
 fn shape(error: &toml::de::Error) -> Wrong {
     Wrong {
         span: error.span().unwrap_or(0..0),

@@ -24,13 +24,13 @@ use serde::{Deserialize, Serialize};
 pub struct UnitError {
     /// The text that was given.
     pub input: String,
-    /// What is wrong with it.
+    /// The defect of the text.
     pub problem: UnitProblem,
     /// How a value of this type is written, for example `"150MiB/s"`.
     pub example: &'static str,
 }
 
-/// What is wrong with a quantity.
+/// A defect of a quantity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UnitProblem {
     /// There is no number at the front.
@@ -318,8 +318,8 @@ impl fmt::Display for Portion {
     }
 }
 
-/// A point in time: nanoseconds since the start of the run. What "the run" is, is the world's
-/// business; a point is only ever compared with points of the same run.
+/// A point in time: nanoseconds since the start of the run. Each program or simulation defines its
+/// own run; a point is only ever compared with points of the same run.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]

@@ -1,9 +1,9 @@
 //! How long requests waited, and for which rule.
 //!
 //! # Problem
-//! That a request took long says little. Whoever asks why wants to know what held it: a limit of
-//! its own, somebody's reservation, the turn of others, or the device. Only the node that holds it
-//! knows, and only while it does.
+//! The latency of a request does not show its cause. An operator needs the rule that held the
+//! request: the tenant's own limit, another tenant's reservation, the turn of other tenants, or the
+//! device. Only the node that holds the request knows the rule, and only while it holds it.
 //!
 //! # Model
 //! At each moment each request at a node is held by one [`Rule`], or is at the device, which counts
@@ -94,7 +94,7 @@ impl Waits {
         waited.saturating_add(self.turn_ns).saturating_add(self.device_ns)
     }
 
-    /// What was added since they were `earlier`, nothing where they are less.
+    /// The increase of each counter since `earlier`; zero where a counter is less than before.
     ///
     /// ```
     /// use tidegate_model::Waits;

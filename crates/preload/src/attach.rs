@@ -21,7 +21,7 @@ const DEBUG: &[u8] = b"TIDEGATE_DEBUG";
 /// Set to anything but a word for no, it says that this program is not to run without its stage.
 const FAIL_CLOSED: &[u8] = b"TIDEGATE_FAIL_CLOSED";
 
-/// Set by the constructor and never taken away: somebody may be in a gate when the program ends.
+/// Set by the constructor and never removed: a thread may be in a gate when the program ends.
 static STAGE: OnceLock<Stage> = OnceLock::new();
 
 /// The stage of this process, if it has one and the constructor has run.
@@ -30,15 +30,15 @@ pub(crate) fn stage() -> Option<&'static Stage> {
     STAGE.get()
 }
 
-/// What glibc calls, with the arguments of `main`, before the program begins. Constructors of other
-/// libraries may have run before it.
+/// The function that glibc calls before the program begins, with the arguments of `main`.
+/// Constructors of other libraries may have run before.
 #[cfg(not(test))]
 #[used]
 #[unsafe(link_section = ".init_array")]
 static CONSTRUCTOR: extern "C" fn(c_int, *const *const c_char, *const *const c_char) = construct;
 
-/// What glibc calls when the program returns from `main` or calls `exit`, before it writes out what
-/// is left in its streams.
+/// The function that glibc calls when the program returns from `main` or calls `exit`, before glibc
+/// flushes the streams.
 #[cfg(not(test))]
 #[used]
 #[unsafe(link_section = ".fini_array")]
@@ -51,7 +51,7 @@ extern "C" fn construct(_: c_int, _: *const *const c_char, environment: *const *
     let _inside = Inside::enter();
     find_all();
     probe::learn();
-    // SAFETY: glibc passes the environment, which nobody has changed so early.
+    // SAFETY: glibc passes the environment, which no thread has changed so early.
     let variables = || unsafe { raw::strings(environment) };
     let value = |name: &[u8]| variables().find_map(|variable| value_of(variable, name));
     let is_strict = value(FAIL_CLOSED).is_some_and(is_yes);

@@ -1,8 +1,8 @@
 //! Threads that are cancelled.
 //!
-//! The C library cancels a thread by unwinding its stack. What the shim thinks is kept from
-//! panicking through the program by `catch_unwind`, and an unwinding that is not a panic must not
-//! meet that: it would end the process. So the shim makes no call in which a thread is cancelled
+//! The C library cancels a thread by unwinding its stack. The shim keeps its own panics from the
+//! program by `catch_unwind`, and an unwinding that is not a panic must not meet that: it would end
+//! the process. So the shim makes no call in which a thread is cancelled
 //! (`files::closes_one`), and a thread that has asked to be cancelled anywhere
 //! (`PTHREAD_CANCEL_ASYNCHRONOUS`) has to wait until it is through.
 //!

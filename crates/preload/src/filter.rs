@@ -1,10 +1,10 @@
-//! What a seccomp filter says to a system call, known before the filter is installed.
+//! Evaluates a seccomp filter for a system call, before the program installs the filter.
 //!
-//! A filter is a program of classic BPF that the kernel runs for each call. Here it is run by hand,
-//! for a call whose number is known and whose arguments may not be. A value that depends on what is
-//! not known is not known either; where a jump depends on one, both ways are taken. So "passes"
-//! means that the call passes whatever the rest is, and what is too tangled to be seen through does
-//! not pass.
+//! A filter is a program of classic BPF that the kernel runs for each call. This module interprets
+//! the filter for a call whose number is known and whose arguments may be unknown. A value that
+//! depends on an unknown value is unknown, too; a jump on an unknown value takes both ways. So
+//! "passes" means that the call passes for all values of the unknown arguments. A filter with too
+//! many steps or jumps does not pass.
 
 use std::ffi::c_long;
 
@@ -57,7 +57,7 @@ const MACHINE: Option<u32> = if cfg!(target_arch = "x86_64") {
 };
 
 /// Answers of a filter that let a call go on as if there were no filter. All others end the
-/// program, fail the call, or show it to somebody.
+/// program, fail the call, or show it to another process.
 const ALLOW: u32 = 0x7fff_0000;
 const LOG: u32 = 0x7ffc_0000;
 
@@ -125,7 +125,7 @@ impl Machine {
         }
     }
 
-    /// What a jump finds, if that is known.
+    /// The result of a jump's comparison, if both of its sides are known.
     fn compares(&self, instruction: Instruction) -> Option<bool> {
         let right = if instruction.code & 8 == 0 { Some(instruction.operand) } else { self.index };
         let (left, right) = (self.accumulator?, right?);
@@ -165,7 +165,7 @@ impl Machine {
     }
 }
 
-/// What is made of two values.
+/// An arithmetic instruction of a filter, on two known values.
 type Calculation = fn((u32, u32)) -> Option<u32>;
 
 /// A calculation by its number; it gives nothing where the kernel would end the filter.
@@ -185,7 +185,8 @@ fn calculation(number: u16) -> Option<Calculation> {
 }
 
 impl Call {
-    /// What a filter sees at this place: number, machine, where the call is made, arguments.
+    /// The word at this offset of `struct seccomp_data`: the call's number, the machine or the
+    /// lower half of a known argument. None for all other words, which are unknown.
     fn word(&self, offset: u32) -> Option<u32> {
         match offset {
             0 => u32::try_from(self.number).ok(),

@@ -12,7 +12,7 @@
 #![allow(clippy::too_many_arguments, reason = "so has the C library")]
 #![allow(clippy::unused_unit, reason = "every line of a table names its result")]
 
-/// What is called in place of a function that is missing.
+/// The function that is called in place of a missing one.
 macro_rules! absent {
     ($result:ty) => {
         <$result as crate::real::Outcome>::ABSENT

@@ -5,10 +5,10 @@
 //! the call is and hands it to `ops/`, which asks the stage before the call and tells it after. The
 //! call itself is made as it came, and its result goes back as it is.
 //!
-//! What runs in somebody else's process keeps to a few rules:
+//! The shim runs in a foreign process and keeps to a few rules:
 //! - Before the constructor has run, without a segment, inside itself, or when something in it
 //!   breaks, the call is made as if the shim were not there.
-//! - Nothing on the path of data allocates, logs or takes a lock that a stranger might hold.
+//! - Nothing on the path of data allocates, logs or takes a lock that the program might hold.
 //! - `errno` and results are the C library's. No descriptor stays open, no thread is started, no
 //!   signal is handled.
 //! - No state is kept between the time before a call and the time after it but on the stack, so

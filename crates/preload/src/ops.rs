@@ -1,4 +1,4 @@
-//! What is thought before and after a call. The hooks say what a call is; here the stage is asked.
+//! The work before and after a call: the hooks describe the call, and this module asks the stage.
 
 use std::mem::ManuallyDrop;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -26,7 +26,7 @@ pub(crate) mod stdio;
 pub(crate) mod syscalls;
 pub(crate) mod threads;
 
-/// What one call moves at most, whatever it asks for: the kernel's limit.
+/// The most bytes that one call moves, whatever it asks for: the kernel's limit.
 const MOVED_MAX: u64 = 0x7fff_f000;
 
 /// A call that may be made, to be completed when it is done.
@@ -94,7 +94,7 @@ impl Admitted {
         admitted
     }
 
-    /// What comes from inside the shim.
+    /// A call from inside the shim, or from a thread in the kernel's strict mode.
     #[cold]
     fn inside(stage: &'static Stage) -> Self {
         if sandbox::is_strict() { Self::Barred(stage) } else { Self::Nested(stage) }

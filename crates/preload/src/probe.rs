@@ -42,7 +42,7 @@ impl Range {
 
 /// The most pieces of a program's image that are remembered; there are four as a rule.
 const PIECES_MAX: usize = 6;
-/// What of the program's own image can be read, in whole pages.
+/// The readable pieces of the program's own image, in whole pages.
 static IMAGE: [Range; PIECES_MAX] = [const { Range::empty() }; PIECES_MAX];
 /// Near the top of the first thread's stack, above everything that the program has put there.
 static STACK_TOP: AtomicUsize = AtomicUsize::new(0);
@@ -102,12 +102,12 @@ fn learn_image(table: usize, count: usize) {
     }
 }
 
-/// What is known of memory during one call.
+/// The knowledge of readable memory during one call.
 #[derive(Debug)]
 pub(crate) struct Probe {
     /// The last pages that were found readable, by number.
     known: [usize; 2],
-    /// An address in the frame that asks.
+    /// An address in the caller's stack frame.
     frame: usize,
     /// Whether the kernel must not be asked; then everything is taken to be readable.
     is_mute: bool,
@@ -253,7 +253,7 @@ mod tests {
         assert!(probe.can_read((&raw const own).addr(), 8));
     }
 
-    /// What is taken to be readable without a question, the kernel says is.
+    /// Memory that the probe takes to be readable without a system call is readable, by the kernel.
     #[test]
     fn what_is_known_of_the_program_is_so() {
         learn();

@@ -1,8 +1,8 @@
 //! Arguments of C functions as Rust sees them.
 //!
-//! What the kernel would read is looked at only if it can be read ([`Probe`]); if not, there is
-//! nothing to be seen, and the kernel answers the call with `EFAULT`. What the C library itself
-//! would read is read as it is.
+//! The shim reads an argument of the kernel only if the memory is readable ([`Probe`]). If not, the
+//! shim sees nothing, and the kernel answers the call with `EFAULT`. The shim reads an argument of
+//! the C library itself without a probe.
 
 use std::ffi::CStr;
 
@@ -64,7 +64,7 @@ pub(crate) unsafe fn text<'a>(text: *const c_char) -> Option<&'a CStr> {
     (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) })
 }
 
-/// What a pointer points to for the kernel, if it can be read.
+/// The value that a pointer for the kernel points to, if the memory is readable.
 ///
 /// # Safety
 /// `place` points to a value of this type, any bytes of which are one, or to where nothing can be

@@ -103,7 +103,7 @@ pub(crate) fn find_all() {
 #[cfg(test)]
 pub(crate) fn find_all() {}
 
-/// What the program would have called without the shim; null if there is nothing.
+/// The function that the program would have called without the shim; null if there is none.
 fn next(name: &CStr) -> *mut c_void {
     // SAFETY: dlsym reads the name.
     unsafe {
@@ -128,7 +128,7 @@ fn private(name: &CStr) -> *mut c_void {
             let handle = libc::dlopen(library.as_ptr(), libc::RTLD_NOW | libc::RTLD_NOLOAD);
             if !handle.is_null() {
                 found = libc::dlsym(handle, name.as_ptr());
-                // Whoever called has it loaded, so it stays without this reference.
+                // The caller has loaded the library, so it stays without this reference.
                 libc::dlclose(handle);
             }
             if !found.is_null() {

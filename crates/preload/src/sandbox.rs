@@ -108,7 +108,7 @@ const CALLS: [(Needs, Call); 25] = [
     ),
 ];
 
-/// What some machines have beside `openat`.
+/// The older call beside `openat`, on machines that have one.
 #[cfg(target_arch = "x86_64")]
 const OPEN_BY_NAME: c_long = libc::SYS_open;
 #[cfg(not(target_arch = "x86_64"))]
@@ -118,9 +118,9 @@ const fn by(number: c_long, second: Option<u32>) -> Call {
     Call { number, arguments: [None, second] }
 }
 
-/// What the process may still do.
+/// The calls that the process may still make, as bits of [`Needs`].
 static ALLOWED: AtomicU32 = AtomicU32::new(ALL);
-/// What was found out about the process for good: [`LINK`] for its name, [`READ`] for its group.
+/// The facts known about the process for good: [`LINK`] for its name, [`READ`] for its group.
 static IDENTITY: AtomicU32 = AtomicU32::new(0);
 
 thread_local! {
@@ -141,18 +141,18 @@ pub(crate) fn must_not_probe() -> bool {
     forbids(PROBE) || STRICT.get()
 }
 
-/// What a program that is started has to reckon with.
+/// The effect of this process's filters on the start of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Start {
-    /// The shim may find out what it is.
+    /// The shim may inspect the program.
     Known,
-    /// To find that out may end this process, but nothing is in the way of the shim.
+    /// Inspecting the program may end this process, but no filter is in the way of the shim.
     Unknown,
-    /// A filter is in the way of what the shim would do in it.
+    /// A filter forbids calls that the shim would make in the program.
     WithoutShim,
 }
 
-/// What the filters of this process mean for a program that it starts.
+/// Returns the effect of this process's filters on a program that it starts.
 pub(crate) fn start() -> Start {
     if forbids(ALL & !LOOK & !PROBE) {
         Start::WithoutShim
@@ -179,7 +179,7 @@ pub(crate) fn jumps() {
     }
 }
 
-/// What the stage knows of the thread it is about to forget.
+/// Forgets that the stage knows this thread, because the stage is about to forget it.
 pub(crate) fn forgets_thread() {
     WARM.set((0, ContextId::NONE));
 }
@@ -236,7 +236,7 @@ fn has_queue(layout: &Layout) -> bool {
     layout.gates.iter().any(|gate| gate.kind.load(Ordering::Relaxed) == GateKind::Queue as u32)
 }
 
-/// Sets what the process may do.
+/// Sets the calls that the process may make.
 fn allow(allowed: Needs) {
     ALLOWED.store(allowed, Ordering::Relaxed);
     files::may_ask(allowed & DESCRIPTOR == DESCRIPTOR);
@@ -244,7 +244,7 @@ fn allow(allowed: Needs) {
     life::tell(life::SANDBOXED, allowed != ALL);
 }
 
-/// Takes `lost` from what the process may do for as long as `call` says that it has worked.
+/// Takes the calls `lost` from the process, and gives them back if `call` fails.
 fn restricted<T: Copy + Into<c_long>>(lost: Needs, call: impl FnOnce() -> T) -> T {
     let before = ALLOWED.load(Ordering::Relaxed);
     if lost & before == 0 {
@@ -282,7 +282,7 @@ pub(crate) unsafe fn filters<T: Copy + Into<c_long>>(
     restricted(lost, call)
 }
 
-/// What a filter takes away.
+/// The calls that a filter takes from the process.
 fn lost(stage: &Stage, program: &[Instruction]) -> Needs {
     let refused = CALLS.iter().filter(|(_, call)| !filter::passes(program, call));
     let lost = refused.fold(0, |lost, (need, _)| lost | need);
@@ -429,7 +429,7 @@ pub(crate) unsafe fn asks(
 }
 
 /// `prctl(PR_SET_TSC)`: a program may forbid itself the time-stamp counter, from which the time is
-/// read; then whoever reads it gets a signal.
+/// read; then a thread that reads the counter gets a signal.
 pub(crate) fn sets_counter<T: Copy + Into<c_long>>(mode: usize, call: impl FnOnce() -> T) -> T {
     const FORBIDDEN: usize = libc::PR_TSC_SIGSEGV as usize;
     if mode == FORBIDDEN {

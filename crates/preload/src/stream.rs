@@ -1,8 +1,8 @@
-//! What can be seen of a stream of the C library.
+//! The buffer of a stream of the C library, seen from outside.
 //!
-//! A stream's functions do not call `read` and `write`, they move bytes between the program and a
-//! buffer, and the buffer meets the kernel inside the C library. How full the buffer is, before a
-//! call and after it, tells how much went through.
+//! A stream's functions do not call `read` and `write`. They move bytes between the program and a
+//! buffer, and the C library exchanges the buffer with the kernel internally. The fill of the
+//! buffer before and after a call shows how many bytes the kernel moved.
 
 use std::ptr::null;
 use std::sync::atomic::{AtomicI32, AtomicI64, AtomicPtr, AtomicUsize, Ordering};
@@ -134,7 +134,7 @@ impl Stream {
         let length = self.available().min(most) as usize;
         let start = self.read_now.load(Ordering::Relaxed);
         let start = std::ptr::with_exposed_provenance::<c_void>(start);
-        // SAFETY: between the two positions lies the stream's buffer, which nobody else changes.
+        // SAFETY: the bytes from `start` on are in the buffer, which no other thread changes.
         length > 0 && !unsafe { libc::memchr(start, delimiter.into(), length) }.is_null()
     }
 

@@ -1,11 +1,11 @@
 //! How soon a new rate takes effect: `tidegate apply` changes the limit of a program whose threads
 //! ask all the time, from 10 to 100 MiB/s and back.
 //!
-//! What counts is what the threads see, from the start of the command. A higher rate is there with
-//! the first grant that the old rate and its burst cannot explain; a lower one from the moment on
-//! from which the new rate and its burst explain all that is granted. A burst is ten milliseconds
-//! of its rate, so the first is found a millisecond too late, and the second up to a millisecond
-//! too early.
+//! The time counts from the start of the command, by the grants that the threads see. A higher rate
+//! holds with the first grant that the old rate and its burst cannot explain. A lower rate holds
+//! from the moment on from which the new rate and its burst explain all grants. A burst is ten
+//! milliseconds of its rate, so the first is found a millisecond too late, and the second up to a
+//! millisecond too early.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -160,7 +160,7 @@ impl Stand {
 /// Measures everything.
 ///
 /// # Errors
-/// If somebody ends it.
+/// If the user interrupts the run.
 pub(super) fn rows(
     plan: Plan,
     interrupt: &Interrupt,

@@ -1,4 +1,4 @@
-//! What a token bucket takes that never makes anybody wait, beside other limiters.
+//! The time of a decision by a token bucket on which no request waits, beside other limiters.
 
 use std::hint::black_box;
 
@@ -10,7 +10,8 @@ use super::window::{BUSY, Contestant, Ours, Plan, contest};
 use super::{Row, peers};
 
 const BENCH: &str = "stage";
-/// What a decision may take alone, with the stage's clock, and with two threads on one bucket.
+/// The most time of a decision: by one thread, with the stage's clock, and by two threads on one
+/// bucket.
 const ALONE_NS: f64 = 12.0;
 const TOGETHER_NS: f64 = 40.0;
 /// Tokens per second that no request waits for.

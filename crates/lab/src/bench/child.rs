@@ -82,7 +82,7 @@ pub(super) fn script(interpreter: &str, source: &str) -> Result<Program, String>
 }
 
 impl Program {
-    /// Runs it to its end with these arguments. What it prints.
+    /// Runs the program to its end with these arguments, and returns its output.
     pub(super) fn run(&self, arguments: &[&str]) -> Result<String, String> {
         let program = Command::new(self.place.0.join("program")).args(arguments).output();
         let output = program.map_err(|error| error.to_string())?;

@@ -1,11 +1,11 @@
-//! What guarantees cost for one-sided access to shared memory, on one core.
+//! The cost of guarantees for one-sided access to shared memory, on one core.
 //!
 //! Clients read values of 4 KiB of keys at random, [`DEPTH`] at a time, with every value's sum
 //! checked. *Without* an engine they post to shared memory directly; *with* one each operation
 //! takes a token, reservation tokens come paced, and the data node's monitor runs on the same core.
 //! Its periods go by in virtual time, a step per operation, so no clock is looked at.
 //!
-//! What the engine alone takes is measured over a fabric that does nothing.
+//! The time of the engine alone is measured over a fabric that does nothing.
 
 use std::sync::{Arc, Mutex};
 
@@ -41,17 +41,17 @@ const VALUE: usize = 4096;
 const KEYS: u64 = 1 << 16;
 const KEYS_QUICK: u64 = 1 << 8;
 
-/// What the engine may take of each operation.
+/// The most time that the engine adds to each operation.
 const ENGINE_NS: f64 = 30.0;
 /// How many values a core may at least read, in millions per second.
 const GETS: f64 = 1.2;
 /// And how many times as many as without an engine.
 const SHARE: f64 = 0.95;
 
-/// Measures what it takes.
+/// Measures the gets with and without an engine, and the engine alone.
 ///
 /// # Errors
-/// If somebody ends it.
+/// If the user interrupts the run.
 pub(super) fn rows(
     plan: Plan,
     interrupt: &Interrupt,
@@ -156,7 +156,7 @@ fn engine<F: Fabric>(region: &Arc<Region>, fabric: F) -> Option<(Port<F>, Period
     Some((port, Periods { monitor: Some(monitor), ..Periods::none() }))
 }
 
-/// What the engine takes beyond a fabric that does nothing.
+/// The time that the engine adds to a fabric that does nothing.
 fn alone(plan: Plan) -> Row {
     let case = "the engine, per operation";
     let Ok(region) = Region::create(2 * place::DATA) else {

@@ -1,4 +1,4 @@
-//! What it takes to pass content: nothing for its size, unless a gate transforms it.
+//! The time to pass content: independent of its size, unless a gate transforms it.
 
 use std::hint::black_box;
 

@@ -1,11 +1,10 @@
-//! How exactly a limit holds, live: threads ask a stage again as soon as they were granted, and
-//! what was granted is counted in every window of one second, from the first after the limit was
-//! set.
+//! How exactly a limit holds, live: threads ask a stage again as soon as they were granted. The
+//! bench counts the grants in every window of one second, from the first after the limit was set.
 //!
-//! The threads do nothing else, so what is measured is the stage: its decisions, its clock, and
-//! how it sleeps. A request is indivisible, so a window may hold one more or one less of them; what
-//! it is off by beyond that is the deviation. Windows are counted as in `algo`'s test of the same
-//! promise in virtual time: one begins at every grant.
+//! The threads do nothing else, so the bench measures the stage: its decisions, its clock, and its
+//! sleeps. A request is indivisible, so a window may hold one more or one less of them; the rest of
+//! the difference is the deviation. Windows are counted as in `algo`'s test of the same promise in
+//! virtual time: one begins at every grant.
 //!
 //! Cases that hardly use a core run at the same time, up to so many grants per second.
 
@@ -26,7 +25,7 @@ use tidegate_console::interrupt::Interrupt;
 const BENCH: &str = "limits";
 /// How far off a window may be, in per cent of the rate.
 const DEVIATION: f64 = 2.0;
-/// Less than this is what is left of a sum of fractions that should be nothing.
+/// Deviations up to this, in per cent, are rounding errors and count as zero.
 const ROUNDING: f64 = 1e-9;
 const MIB: u64 = 1 << 20;
 const RATES: [u64; 4] = [MIB, 10 * MIB, 100 * MIB, 1_000 * MIB];
@@ -42,12 +41,12 @@ const LENGTH_SHORT: Span = Span(1_100 * Span::MILLISECOND.0);
 /// A case is measured again, at most so often, if the machine stood still meanwhile.
 const ATTEMPTS: usize = 4;
 /// A machine whose sleepers wake this late keeps them from their grants: a burst is ten
-/// milliseconds, and what is earned beyond it while everybody sleeps is lost.
+/// milliseconds, and tokens beyond it are lost while all threads sleep.
 const STALL: Span = Span(5 * Span::MILLISECOND.0);
 /// How often the witness of that looks.
 const WITNESS: Span = Span::MILLISECOND;
 
-/// A limit, and who asks.
+/// A limit, and the requests and threads that meet it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Case {
     /// In bytes per second.
@@ -103,7 +102,7 @@ fn groups(mut cases: Vec<Case>) -> Vec<Vec<Case>> {
     groups
 }
 
-/// What the windows of a run held.
+/// The deviations of a run's windows from the rate.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Extremes {
     /// The emptiest and the fullest window, in per cent of the rate away from it.
@@ -154,7 +153,7 @@ impl Stand {
         Some(Self { case, keeper, begin })
     }
 
-    /// Lets go who waits: with a large request and many threads that may be for minutes.
+    /// Releases waiting threads: with large requests and many threads they may wait for minutes.
     fn open(&self) {
         let _ = self.keeper.apply(vec![gate("g", GateSpec::NoOp)]);
     }
@@ -185,7 +184,7 @@ fn witness(clock: Clock, end: Time) -> Span {
     worst
 }
 
-/// What came out.
+/// The result of a case.
 #[derive(Clone, Copy, Debug)]
 struct Outcome {
     case: Case,
@@ -221,7 +220,7 @@ fn measure(cases: &[Case], length: Span, interrupt: &Interrupt) -> Vec<Outcome> 
             (0..stand.case.threads).map(start).collect::<Vec<_>>()
         });
         let asking = asking.collect::<Vec<_>>();
-        // Whoever interrupts is told so by the caller, once nobody waits here any more.
+        // The caller reports an interrupt, after all threads here have ended.
         let _ = interrupt.sleep_until(clock, over);
         stands.iter().for_each(Stand::open);
         let stall = watching.join().unwrap_or(Span(u64::MAX));
@@ -236,7 +235,7 @@ fn measure(cases: &[Case], length: Span, interrupt: &Interrupt) -> Vec<Outcome> 
     })
 }
 
-/// A row for what came out of the last attempt.
+/// A row for the result of the last attempt.
 fn row(outcome: Outcome) -> Row {
     let Outcome { case, extremes, stall, attempts } = outcome;
     let worst = extremes.map(|extremes| extremes.worst);
@@ -257,7 +256,7 @@ fn row(outcome: Outcome) -> Row {
 /// Measures everything.
 ///
 /// # Errors
-/// If somebody ends it.
+/// If the user interrupts the run.
 pub(super) fn rows(
     plan: Plan,
     interrupt: &Interrupt,

@@ -1,4 +1,4 @@
-//! What the machine itself takes, for whoever compares rows of two machines.
+//! The speed of the machine itself, for comparisons of rows of two machines.
 
 use std::hint::black_box;
 use std::sync::atomic::{AtomicU64, Ordering};

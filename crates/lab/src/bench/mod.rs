@@ -40,29 +40,29 @@ const LESS: [&str; 9] = ["ns", "us", "ms", "s", "ratio", "%", "B", "MB", "looks"
 /// One case, measured.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Row {
-    /// What it belongs to: `machine`, or the name of a [`Bench`].
+    /// The group of the row: `machine`, or the name of a [`Bench`].
     pub(crate) bench: &'static str,
-    /// What is measured.
+    /// The measured case, in words.
     pub(crate) case: String,
     /// The unit of `value` and `peer_value`.
     pub(crate) unit: &'static str,
-    /// What was measured; none if the machine was too busy, or something is missing.
+    /// The measured value; none if the machine was too busy, or something is missing.
     pub(crate) value: Option<f64>,
-    /// Between what the value lies, in its unit: what that means is the bench's to say.
+    /// The bounds of the value, in its unit; each bench defines their meaning.
     pub(crate) spread: Option<[f64; 2]>,
-    /// Who or what it is compared with.
+    /// The peer that the case is compared with.
     pub(crate) peer: Option<String>,
-    /// What was measured of the peer.
+    /// The measured value of the peer.
     pub(crate) peer_value: Option<f64>,
     /// How many times better than the peer's ours is.
     pub(crate) ratio: Option<f64>,
-    /// What we promise, in the row's unit.
+    /// The promised bound, in the row's unit.
     pub(crate) promise: Option<String>,
-    /// Whether it was kept.
+    /// Whether the value keeps the promise.
     pub(crate) kept: Option<bool>,
-    /// Why something is empty that could be there.
+    /// The reason why a field is empty.
     pub(crate) reason: Option<String>,
-    /// What else there is to know.
+    /// A remark.
     pub(crate) note: Option<String>,
 }
 
@@ -160,7 +160,7 @@ impl Row {
     }
 }
 
-/// What can be measured.
+/// The benches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Bench {
     /// The library: deciding, buckets, content
@@ -207,7 +207,7 @@ impl Bench {
 /// Measures, and gives each row to `tell` as soon as it is there. The shim is at `shim`.
 ///
 /// # Errors
-/// If somebody ends it.
+/// If the user interrupts the run.
 pub(crate) fn run(
     benches: &[Bench],
     plan: Plan,
@@ -229,7 +229,7 @@ pub(crate) fn run(
     if !benches.iter().any(|bench| Bench::LIVE.contains(bench)) {
         return Ok(());
     }
-    // What these start and write is to be gone when somebody ends us.
+    // The processes and files of these benches must be gone when the user ends this process.
     let interrupt = Interrupt::listen()?;
     if benches.contains(&Bench::Limits) {
         limits::rows(plan, &interrupt, tell)?;
@@ -266,7 +266,7 @@ pub(crate) fn run(
 /// Probes how the scheduler behaves, and gives each row to `tell` as soon as it is there.
 ///
 /// # Errors
-/// If somebody ends it.
+/// If the user interrupts the run.
 pub(crate) fn probe(plan: Plan, tell: &mut dyn FnMut(Row)) -> Result<(), Failure> {
     scheduler::probe(plan, &Interrupt::listen()?, tell)
 }

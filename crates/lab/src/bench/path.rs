@@ -1,4 +1,4 @@
-//! What a request costs on its way through a gateway and a node, beside a stock server without
+//! The cost of a request on its way through a gateway and a node, beside a stock server without
 //! either: fio reads 4 KiB blocks at random over one NBD connection, from memory.
 //!
 //! Three servers take turns, a run each, in every round, so that a machine that becomes slower
@@ -7,8 +7,8 @@
 //! force, with a reservation, a weight and a limit that is not reached. At depth 1 both processors
 //! sleep between requests and a run says how fast the machine wakes up; so the least depth is 4.
 //!
-//! Then two clusters of two nodes take turns, that differ in the scheduler of the nodes: what the
-//! one that heeds everything costs beside the one that heeds nothing.
+//! Then two clusters of two nodes take turns, with the scheduler `fifo` and `unified`: the
+//! difference is the cost of a scheduler that observes reservations, limits, weights and delays.
 //!
 //! A last case has a limit that is reached: how exactly it holds, and how evenly requests wait.
 
@@ -40,7 +40,7 @@ const DEPTH_PROMISED: u32 = 16;
 /// How many times nbdkit's rate, in one process and in separate ones.
 const TOGETHER: f64 = 1.3;
 const APART: f64 = 0.8;
-/// How many times the rate of nodes that heed nothing nodes reach that heed everything.
+/// The least rate of nodes with the scheduler `unified`, as a multiple of the rate with `fifo`.
 const UNIFIED: f64 = 0.95;
 /// Processor time per request in one process, in microseconds.
 const CPU_US: f64 = 6.0;
@@ -58,7 +58,7 @@ const RUN_LIMITED: Span = Span(5 * Span::SECOND.0);
 const RUN_QUICK: Span = Span(300 * Span::MILLISECOND.0);
 const LOOK: Span = Span(5 * Span::MILLISECOND.0);
 
-/// What one run of fio saw.
+/// The figures of one run of fio.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Run {
     /// Requests per second.
@@ -152,7 +152,7 @@ impl Server {
 
 /// fio as a client of an export.
 fn client(socket: &Path, export: &str) -> Vec<OsString> {
-    // What an engine understands stands behind the engine.
+    // The options of an engine stand behind the engine.
     let mut words: Vec<OsString> = ["--name=path", "--ioengine=nbd"].map(OsString::from).into();
     let mut uri = OsString::from(format!("--uri=nbd+unix:///{export}?socket="));
     uri.push(socket);
@@ -216,7 +216,7 @@ fn parse(text: &str, cpu_us: f64) -> Option<Run> {
     })
 }
 
-/// What is to be run of Tidegate.
+/// A configuration of Tidegate to run.
 #[derive(Clone, Copy)]
 struct Kind<'a> {
     name: &'static str,
@@ -316,7 +316,7 @@ fn median(runs: &[Run], what: impl Fn(&Run) -> f64) -> Option<Median> {
 /// Measures, and tells.
 ///
 /// # Errors
-/// If somebody ends it.
+/// If the user interrupts the run.
 pub(super) fn rows(
     plan: Plan,
     interrupt: &Interrupt,
@@ -373,7 +373,7 @@ fn measure(plan: Plan, interrupt: &Interrupt, tell: &mut dyn FnMut(Row)) -> Resu
     limited(plan, &scratch, interrupt, tell)
 }
 
-/// What a scheduler that heeds everything costs, beside one that heeds nothing.
+/// Measures the rate with the scheduler `unified`, beside the rate with `fifo`.
 fn schedulers(
     plan: Plan,
     scratch: &Scratch,

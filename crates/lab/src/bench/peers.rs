@@ -1,4 +1,4 @@
-//! Limiters of others: set to rates at which nobody waits, and to one at which everybody does.
+//! Limiters of other projects: at rates at which no request waits, and at one at which all do.
 
 use tidegate_model::{Span, Time};
 
@@ -58,8 +58,8 @@ fn leaky_bucket() -> Result<Box<dyn Contestant>, String> {
     })))
 }
 
-/// Somebody who asks a limiter again and again: given bytes per second, a burst, the bytes of a
-/// request and for how long, says when it was granted, and when it ended.
+/// A caller that asks a limiter again and again. Takes bytes per second, a burst, the bytes of a
+/// request and the duration; returns the times of the grants, and the time of the end.
 pub(super) type Pace = Box<dyn Fn(u64, u64, u64, Span) -> (Vec<Time>, Time)>;
 
 /// The limiters that can make their callers wait.

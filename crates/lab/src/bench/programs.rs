@@ -37,7 +37,7 @@ const BENCH: &str = "programs";
 /// How much longer a program may run.
 const RATIO: f64 = 1.02;
 const TENANT: &str = "free";
-/// What limits nothing.
+/// A policy without limits.
 const FREE: &str = "[[tenant]]\nname = \"free\"\n";
 /// Pairs of runs of a program: at least, and until the promise is kept for certain, at most
 /// so many and for so long.
@@ -61,8 +61,8 @@ struct Program {
     name: &'static str,
     what: &'static str,
     command: &'static [&'static str],
-    /// What it makes, gone before each run: a file system that finds a file replaced may write it
-    /// to the disk at once, and what waits for a disk is no measure of a program.
+    /// The files and folders that the program makes, removed before each run: a file system that
+    /// finds a file replaced may write it to the disk at once, and the program would wait for it.
     makes: &'static [&'static str],
 }
 
@@ -192,7 +192,7 @@ impl Pair {
     }
 }
 
-/// A command, whether it is a part of the stage, and what it makes.
+/// A command, whether it runs in the stage, and the files and folders that it makes.
 #[derive(Clone, Copy)]
 struct Job<'a> {
     command: &'a [&'a str],
@@ -205,7 +205,8 @@ struct Stand<'a> {
     runner: child::Child,
     segment: Stage,
     workshop: Scratch,
-    /// What `tidegate run` gives a program, in the order of its declaration.
+    /// The shell that `tidegate run` started, and whose stage `segment` belongs to. Fields drop in
+    /// the order of their declaration: the shell ends before the controller.
     _shell: Child,
     controller: Controller,
     _scratch: Scratch,
@@ -235,7 +236,7 @@ impl<'a> Stand<'a> {
         })
     }
 
-    /// Runs a command in `directory`, where nothing of what it makes is left.
+    /// Runs a command in `directory`, without files and folders of the run before.
     fn run(&mut self, directory: &Path, job: Job<'_>) -> Result<Run, String> {
         for made in job.makes {
             let path = directory.join(made);
@@ -300,7 +301,7 @@ impl<'a> Stand<'a> {
         }
     }
 
-    /// What starting costs: `tidegate run` itself, and a program in its stage.
+    /// Measures the cost of a start: of `tidegate run` itself, and of a program in its stage.
     fn starts(&mut self, tell: &mut dyn FnMut(Row)) -> Result<(), String> {
         let tidegate = programs::tidegate().map_err(|failure| failure.to_string())?;
         let socket = self.controller.socket().to_owned();
@@ -390,8 +391,8 @@ fn verdict(ratio: Median, pairs: usize) -> Option<bool> {
     (is_certain && pairs >= PAIRS_MIN).then_some(ratio.value <= RATIO)
 }
 
-/// Whether the promise is kept for certain. One that seems missed may be so because of what else
-/// the machine does just now, so that more pairs are to tell.
+/// Whether the promise is kept for certain. Other load on the machine can make a promise look
+/// missed; then more pairs decide.
 fn is_kept(pairs: &[Pair]) -> bool {
     ratio(pairs, wall).is_some_and(|ratio| verdict(ratio, pairs.len()) == Some(true))
 }
@@ -418,7 +419,7 @@ fn told(program: &Program, pairs: Result<Vec<Pair>, String>) -> [Row; 2] {
         }
     };
     let time = row("run time", wall, true);
-    // What is uncertain about the one the other may tell.
+    // The processor time is promised only where the run time gives no verdict.
     let processor = row("processor time", processor, time.kept.is_none());
     let seconds = Median::of(pairs.iter().map(|pair| pair.bare.wall / 1e9));
     let seconds = seconds.map_or(0.0, |seconds| seconds.value);
@@ -428,7 +429,7 @@ fn told(program: &Program, pairs: Result<Vec<Pair>, String>) -> [Row; 2] {
 /// Measures everything.
 ///
 /// # Errors
-/// If somebody ends it.
+/// If the user interrupts the run.
 pub(super) fn rows(
     plan: Plan,
     shim: Result<&Path, String>,

@@ -31,7 +31,7 @@ const PACKAGES: [&str; 2] = ["ortools==9.15.6755", "numpy"];
 const SHAPES: [(u32, u32); 4] = [(10, 11), (10, 15), (9, 11), (9, 15)];
 /// One bucket in so many changes.
 const CHANGED: u32 = 100;
-/// What that may take, in per cent of all anew.
+/// The most time after such a change, in per cent of a solution from raw demands.
 const CHANGED_PERCENT: f64 = 10.0;
 
 /// How many servers and buckets, how often, and how long it may take for each shape, in
@@ -53,7 +53,7 @@ const QUICK: [Size; 1] = [Size { servers: 16, buckets: 500, rounds: 5, promises:
 /// Measures everything.
 ///
 /// # Errors
-/// If somebody ends it.
+/// If the user interrupts the run.
 pub(super) fn rows(
     plan: Plan,
     interrupt: &Interrupt,

@@ -1,5 +1,5 @@
-//! What the order takes in which a node serves its requests, and how it behaves; beside Ceph's
-//! dmclock, which decides by reservation, limit and weight as well.
+//! The time and the behaviour of the scheduler of a node, beside Ceph's dmclock, which decides by
+//! reservation, limit and weight as well.
 //!
 //! A *pair* is one request that is served and the next of the same stream that comes, on one
 //! thread, with [`DEPTH`] requests of every stream waiting, in virtual time: there are
@@ -36,27 +36,27 @@ const STEP: Span = Span(Span::SECOND.0 / RATE);
 const LOOSE: u64 = 16;
 /// Weights go from one to this.
 const WEIGHTS: u32 = 8;
-/// How many streams, and what a pair may take, in nanoseconds.
+/// Numbers of streams, and the most time of a pair with so many, in nanoseconds.
 const PAIRS: [(usize, f64); 4] = [(10, 60.0), (100, 100.0), (1_000, 170.0), (10_000, 400.0)];
 const PAIRS_QUICK: usize = 2;
 /// With more streams than this, windows are so many times as long, so that each of ours meets all
 /// of them. Twice that again was too long to be left alone in one window on a busy machine.
 const MANY: usize = 1_000;
 const MANY_SCALE: u64 = 2;
-/// How many streams are there when another comes, and what that may take, in nanoseconds.
+/// The number of streams when another one comes, and the most time of that, in nanoseconds.
 const JOINED: usize = 20_000;
 const JOINED_QUICK: usize = 500;
 const JOIN_NS: f64 = 1_000.0;
-/// Streams whose memory is measured: so many that what was there before does not count.
+/// Streams whose memory is measured: so many that the memory of the process itself is negligible.
 const STREAMS: u32 = 1_000_000;
 const STREAMS_QUICK: u32 = 10_000;
-/// What one may take, in bytes, besides its requests.
+/// The most memory of a stream, in bytes, without its requests.
 const STREAM_BYTES: f64 = 256.0;
 
-/// Measures what it takes.
+/// Measures pairs, threads, joins and memory.
 ///
 /// # Errors
-/// If somebody ends it.
+/// If the user interrupts the run.
 pub(super) fn rows(
     plan: Plan,
     interrupt: &Interrupt,
@@ -84,7 +84,7 @@ pub(super) fn rows(
 /// Probes how it behaves.
 ///
 /// # Errors
-/// If somebody ends it.
+/// If the user interrupts the run.
 pub(super) fn probe(
     plan: Plan,
     interrupt: &Interrupt,
@@ -151,7 +151,7 @@ fn measure_pairs(
     ]
 }
 
-/// What it takes to come to many, and what memory each of those takes.
+/// Measures the time of a stream that joins many streams, and the memory of each stream.
 fn joins(plan: Plan, peer: Result<Peer, String>, tell: &mut dyn FnMut(Row)) {
     let guest = Stream { reservation: 1, ..Stream::weighing(1) };
     let case = "another comes, with a request that is served, and goes";
@@ -160,14 +160,15 @@ fn joins(plan: Plan, peer: Result<Peer, String>, tell: &mut dyn FnMut(Row)) {
     memory(plan, bytes).into_iter().for_each(tell);
 }
 
-/// What it takes if a stream is known and comes back.
+/// The time of a known stream that comes back.
 fn rejoin(plan: Plan, peer: Result<Peer, String>) -> Row {
     let case = "one comes back, with a request that is served";
     join(plan, peer, case, &|bed| bed.rejoin(0)).0
 }
 
-/// One call among many streams that have a request each, and what memory a stream takes at the
-/// peer. The first stream has none, and a reservation. The peer has one more stream at each call.
+/// The time of one call among many streams that have a request each, and the memory of a stream at
+/// the peer. The first stream has a reservation and no request. The peer has one more stream at
+/// each call.
 fn join(
     plan: Plan,
     peer: Result<Peer, String>,
@@ -201,7 +202,7 @@ fn join(
     (row, peer.map(|(bytes, _)| bytes))
 }
 
-/// What a stream takes of the memory of this process: itself, and with a request that waits.
+/// The memory of a stream in this process: the stream itself, and with a request that waits.
 fn memory(plan: Plan, peer: Result<f64, String>) -> [Row; 2] {
     let count = if plan.is_full() { STREAMS } else { STREAMS_QUICK };
     let held = |depth| {
@@ -212,7 +213,7 @@ fn memory(plan: Plan, peer: Result<f64, String>) -> [Row; 2] {
         Some(after.saturating_sub(before) as f64 / f64::from(count))
     };
     let [with_one, with_two] = [1, 2].map(held);
-    // What one more request takes is not the stream's.
+    // The memory of the second request gives that of the first, which is not the stream's.
     let alone = with_one.zip(with_two).map(|(one, two)| 2.0 * one - two);
     let row = Row::less(BENCH, "a stream that waits, without its requests", "B", alone);
     let row = if plan.is_full() { row.promised(STREAM_BYTES) } else { row };

@@ -1,7 +1,8 @@
-//! What the shim adds to a system call: one program, run as it is and under the shim, in turns.
+//! The time that the shim adds to a system call: one program runs as it is and under the shim, in
+//! turns.
 //!
-//! The segment that the shim finds is made here and holds one rule: every request belongs to one
-//! channel, whose bucket never makes anybody wait.
+//! This bench makes the shim's segment with one rule: every request belongs to one channel. No
+//! request waits at the channel's bucket.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -21,7 +22,7 @@ use super::child::{Program, compile};
 use super::window::{Plan, contest};
 
 const BENCH: &str = "shim";
-/// What the shim may add to a `pread` of 4 KiB from the page cache.
+/// The most time that the shim adds to a `pread` of 4 KiB from the page cache.
 const ADDED_NS: f64 = 60.0;
 
 pub(super) fn rows(plan: Plan, shim: Result<&Path, String>, tell: &mut dyn FnMut(Row)) {
@@ -110,7 +111,7 @@ impl Drop for OneChannel {
     }
 }
 
-/// What it takes to measure calls.
+/// The program and the segment to measure calls with.
 struct Shimmed<'a> {
     plan: Plan,
     shim: &'a Path,

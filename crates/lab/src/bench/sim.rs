@@ -1,17 +1,17 @@
-//! What the simulated world costs: events and commands in a second of processor time.
+//! The cost of simulations: events and commands in a second of processor time.
 //!
 //! - *A dumbbell*: the whole world of `tidegate-lab sim`, three senders and one link. ns-3 runs the
 //!   same one in the same run (`validation/ns3`), where its libraries are installed.
 //! - *Hosts*: fat trees of 16, 128 and 1,024, each host of which sends 30 Gbit/s to the one half
-//!   the tree away. What an event takes is told from the second half of a run: what a run takes
-//!   before its first event does not count, and neither do pages of memory that it touches first.
-//!   (Of two runs, one twice as long, the difference is also one between what they had to ask the
-//!   system for: with 1,024 hosts some 170 MB each.)
+//!   the tree away. The time of an event comes from the second half of a run: the time before the
+//!   first event does not count, and neither do pages of memory that the run touches first. (The
+//!   difference of two runs, one twice as long, would include the memory that each asks the system
+//!   for: with 1,024 hosts some 170 MB each.)
 //! - *A drive* at a depth of 32, without a network.
 //! - *A second of a fat tree* with ten servers, in a process of its own, whose memory is told, too.
 //!
-//! Nothing here waits, so all times are those for which the thread had a processor, and of several
-//! runs the fastest counts: others on the machine can only make one slower.
+//! Nothing here waits, so all times are those for which the thread had a processor. Of several runs
+//! the fastest counts: other processes on the machine can only make a run slower.
 
 use std::fs;
 use std::process::Command;
@@ -38,8 +38,8 @@ const NS3_LIBRARIES: &str = include_str!("../../../../validation/ns3/libraries")
 /// Millions of events, and how many times as fast as ns-3.
 const EVENTS: f64 = 10.0;
 const TIMES: f64 = 50.0;
-/// What an event of a run four times as long may take of what it does otherwise. By hand: more than
-/// the machine makes of two equal runs.
+/// The most time of an event in a run four times as long, as a multiple of that in the short run.
+/// Chosen by hand: more than two equal runs differ on the machine.
 const LONGER: f64 = 1.1;
 /// Millions of commands.
 const COMMANDS: f64 = 1.0;
@@ -76,7 +76,7 @@ const QUICK: Size = Size {
 /// Measures everything.
 ///
 /// # Errors
-/// If somebody ends it.
+/// If the user interrupts the run.
 pub(super) fn rows(
     plan: Plan,
     interrupt: &Interrupt,
@@ -93,7 +93,7 @@ pub(super) fn rows(
     interrupt.check()
 }
 
-/// What a run took.
+/// The processor time and the events of a run.
 #[derive(Clone, Copy, Debug)]
 struct Cost {
     seconds: f64,
@@ -119,7 +119,7 @@ fn run(scenario: &mut Scenario, length: Span) -> Cost {
     Cost { seconds: seconds_since(begin), events: outcome.events as f64 }
 }
 
-/// Runs a scenario for so long. What its second half took.
+/// Runs a scenario for this long, and returns the cost of the second half.
 fn second_half(scenario: &mut Scenario, length: Span) -> Cost {
     (scenario.length, scenario.skip) = (length, Span(length.0 / 5));
     scenario.sample = Span(length.0 / 2);

@@ -1,4 +1,4 @@
-//! What a stage takes for a request: to find its channel, to pass the gates, to count.
+//! The time of a request in a stage: to find its channel, to pass the gates, to count.
 
 use std::fs::File;
 use std::hint::black_box;
@@ -13,14 +13,14 @@ use super::Row;
 use super::window::{Plan, ours};
 
 const BENCH: &str = "stage";
-/// What a request may take to be decided on and counted (classify, decide, count; a no-op).
+/// The most time of a request, in nanoseconds (classify, decide, count; a no-op).
 const NOOP_NS: f64 = 20.0;
 /// The same as a rate.
 const NOOP_MILLIONS: f64 = 40.0;
 /// The sizes of requests.
 pub(super) const PAGE: u64 = 4 << 10;
 pub(super) const LARGE: u64 = 128 << 10;
-/// What two threads on two channels get done, beside one.
+/// The least throughput of two threads on two channels, as a multiple of one thread's.
 const SCALING: f64 = 1.8;
 
 /// A stage that no controller reaches, with these rules.

@@ -6,10 +6,10 @@
 //! taken off its core and how long it then waited to get back. Contestants take turns, a window
 //! each, so that a machine that becomes slower becomes slower for all of them.
 //!
-//! What the kernel does not see is another virtual machine on the same core. So before each round
-//! of contestants the machine itself is measured, at reading its clock, and of a contestant's
+//! The kernel does not see another virtual machine on the same core. So before each round of
+//! contestants the bench measures the machine itself, at reading its clock. Of a contestant's
 //! windows only the half counts before which the machine was fastest. And every report begins with
-//! what the machine itself takes.
+//! the speed of the machine itself.
 
 use std::fs;
 use std::hint::black_box;
@@ -47,12 +47,12 @@ pub(crate) struct Plan {
     pub(super) length: Span,
     /// Windows of each contestant that count; as many again are left out.
     pub(super) windows: usize,
-    /// How often what takes longer than a window is done, at least.
+    /// The least repetitions of work that takes longer than a window.
     pub(super) rounds: usize,
 }
 
 impl Plan {
-    /// What a report deserves.
+    /// The plan of a full report.
     pub(crate) const FULL: Self = Self { length: Span(2_000_000), windows: 25, rounds: 40 };
     /// Enough to see that everything works.
     pub(crate) const QUICK: Self = Self { length: Span(500_000), windows: 5, rounds: 3 };
@@ -60,13 +60,13 @@ impl Plan {
     #[cfg(test)]
     pub(super) const TINY: Self = Self { length: Span(20_000), windows: KEPT_MIN, rounds: 1 };
 
-    /// Whether it is to say something, and not only to see that everything works.
+    /// Whether the plan is for a report, and not only to see that everything works.
     pub(super) fn is_full(self) -> bool {
         self.rounds >= Self::FULL.rounds
     }
 }
 
-/// Somebody who can be measured.
+/// A piece of work or a program that can be measured.
 pub(super) trait Contestant {
     /// One window on as many threads as there are cores: nanoseconds per call and thread, or
     /// nothing if it was disturbed.
@@ -83,7 +83,7 @@ pub(super) struct Ours<'a> {
 impl<'a> Ours<'a> {
     /// Work to measure: so many calls, made by the thread with this number.
     pub(super) fn new(work: impl Fn(usize, u64) + Sync + 'a) -> Self {
-        // What only the first call finds out is not to make blocks short.
+        // The first call initialises state, and its time must not make blocks short.
         work(0, 1);
         let mut block = 1;
         let clock = Clock::start();
@@ -127,14 +127,14 @@ impl Contestant for Ours<'_> {
         if skew.as_seconds() > SKEW_SHARE * length.as_seconds() {
             return None;
         }
-        // Where threads get in each other's way one of them may get more done than the other: what
-        // counts is what they get done together.
+        // Where threads get in each other's way one of them may get more done than the other: the
+        // work of all threads together counts.
         let rate = stretches.iter().map(|stretch| stretch.calls as f64 / stretch.nanoseconds());
         Some(cores.len() as f64 / rate.sum::<f64>())
     }
 }
 
-/// What the kernel says about a thread so far.
+/// The kernel's counters of a thread so far.
 #[derive(Clone, Copy, Debug)]
 struct Standing {
     /// Nanoseconds that it was ready to run and did not.
@@ -253,7 +253,7 @@ pub(super) fn contest(
             }
             match contestant.window(plan.length, &cores[first..]) {
                 Some(value) => kept.push(Window { before, value }),
-                // Whoever else wants the cores gets them, and we are next after that.
+                // Other processes get the cores for the length of a window; then the bench goes on.
                 None => clock.sleep_until(clock.now().after(plan.length)),
             }
         }
@@ -264,7 +264,8 @@ pub(super) fn contest(
     kept.into_iter().map(summary).collect()
 }
 
-/// What was measured, and what the machine took for its clock just before.
+/// The value of a window, and the machine's time to read its clock just before; both in
+/// nanoseconds per call.
 #[derive(Clone, Copy, Debug)]
 struct Window {
     before: f64,

@@ -31,7 +31,7 @@ pub(crate) struct Args {
     wanted: Wanted,
 }
 
-/// What the user may say about the experiment.
+/// The options of the experiment.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Wanted {
     /// How long a set-up takes that wastes nothing; static limits take twice as long

@@ -195,7 +195,7 @@ pub(crate) fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
         }
     })?;
     if is_watched {
-        // Whoever watches sees a clean line again; whether that works is of no importance.
+        // The terminal gets a clean line again; a failure of this write has no effect.
         let _ = io::stderr().write_all(b"\r\x1b[K");
     }
     let report = Report::new(&plan, &tally, window, &args.expect);
@@ -205,7 +205,7 @@ pub(crate) fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
         output::print(&told(&report, Paint::stdout()))?;
     }
     match report.expectations.iter().all(|expected| expected.kept) {
-        // What shells say of a command that ended by SIGINT.
+        // The exit code that shells give to a command that SIGINT ended.
         _ if stop.load(Ordering::Relaxed) => Err(Failure::silent(Code::Other(130))),
         true => Ok(ExitCode::SUCCESS),
         false => Err(Failure::silent(Code::Missed)),

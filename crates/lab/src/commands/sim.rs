@@ -109,7 +109,7 @@ enum Model {
 }
 
 impl Model {
-    /// What a scenario of this model begins with, and no other has.
+    /// The top-level keys that only scenarios of this model have.
     const fn keys(self) -> &'static [&'static str] {
         match self {
             Self::Packets => &["network", "transport", "storage", "application"],
@@ -117,7 +117,7 @@ impl Model {
         }
     }
 
-    /// What a scenario of this model is called, and how it is run.
+    /// The name of this model in messages, and the advice how to run it.
     const fn told(self) -> [&'static str; 2] {
         match self {
             Self::Packets => ["the simulation of packets", "run it with --model packets"],
@@ -140,7 +140,7 @@ pub(crate) fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
     }
 }
 
-/// What somebody wants to see.
+/// A run or a sweep as the user has asked for it.
 struct Order<'a> {
     args: &'a Args,
     source: Source,
@@ -324,7 +324,7 @@ impl Order<'_> {
         Ok(interrupt)
     }
 
-    /// Writes what goes to the directory that somebody wants, if somebody does.
+    /// Writes the files of `--out` into its directory, if the option is set.
     fn write(
         &self,
         write: impl FnOnce(&mut Files, &Path) -> Result<(), Failure>,
@@ -336,7 +336,7 @@ impl Order<'_> {
         Ok(files)
     }
 
-    /// Adds the picture to where somebody wants it, and keeps all that was written.
+    /// Adds the picture for `--out` and `--plot`, and keeps all files.
     fn draw(&self, mut files: Files, drawn: impl FnOnce() -> String) -> Result<(), Failure> {
         let Args { out, plot, .. } = self.args;
         if out.is_none() && plot.is_none() {

@@ -210,7 +210,7 @@ pub(crate) fn run(bench: Args, common: &Common) -> Result<ExitCode, Failure> {
         command.args(std::env::args_os().skip(1)).args(["--client", &client.to_string()]);
         command
     })?;
-    // Nobody listens for signals here: they end this process, and with it the clients.
+    // No handler for signals is installed here: they end this process, and with it the clients.
     let interrupt = Interrupt::default();
     crew.wait_until_ready(&interrupt)?;
     if !common.json {

@@ -16,7 +16,7 @@ use crate::load::schedule::{Choice, Dice};
 use tidegate_console::data_node::{self, DataNodeAddress};
 use tidegate_console::failure::Failure;
 
-/// What a client does.
+/// The work of a client.
 #[derive(Clone, Debug)]
 pub(super) struct Work {
     pub(super) settings: Settings,
@@ -26,7 +26,7 @@ pub(super) struct Work {
     /// Of a hundred operations, how many are gets.
     pub(super) read_percent: u64,
     pub(super) wish: Wish,
-    /// What it asks for later, if it is told to.
+    /// The demand of the client after the parent process changes it, in operations per second.
     pub(super) later: Option<Iops>,
     pub(super) duration: Span,
     pub(super) spins: bool,
@@ -75,28 +75,29 @@ struct Client {
     /// When the row began, and what the engine had counted then.
     begun: Time,
     counted: Counted,
-    /// What is wanted of the period that runs.
+    /// The demand of the current period.
     wanted: Wanted,
-    /// The first period of which it wants what it is to want later; the last there is while nobody
-    /// has said one.
+    /// The first period with the later demand; the last possible period until the parent process
+    /// sends one.
     turn: Arc<AtomicU64>,
-    /// What the engine had counted when it began, if that was seen, and what is reserved of what is
-    /// wanted of it.
+    /// The engine's count at the beginning of the current period, if the client saw the beginning,
+    /// and the reserved part of the period's demand.
     period: Option<(u64, u64)>,
 }
 
-/// What the engine has counted.
+/// The one-sided operations that the engine has counted.
 #[derive(Clone, Copy, Debug, Default)]
 struct Counted {
     data: u64,
     control: u64,
 }
 
-/// Does the work at the data node that is there, and tells on standard output. It begins
-/// when there is something on standard input.
+/// Does the work at the data node at this address, and reports on standard output. The work begins
+/// with the first byte on standard input.
 ///
 /// # Errors
-/// If standard output is gone. What else goes wrong is told there.
+/// If there is no route to the address, or standard output is gone. All other errors are reported
+/// on standard output.
 pub(super) fn run(at: &DataNodeAddress, work: Work) -> Result<(), Failure> {
     let opened = at.connection(work.settings.clone())?;
     let done = opened.and_then(|connection| Client::new(work, connection).run());
@@ -120,7 +121,7 @@ fn tell(line: &Line) -> io::Result<()> {
 fn listen(turn: &AtomicU64) {
     let mut line = String::new();
     let _ = io::stdin().read_line(&mut line);
-    // Whoever says nothing, or is gone, wants nothing else.
+    // A parent process that sends no number, or is gone, leaves the demand as it is.
     if let Ok(period) = line.trim().parse() {
         turn.store(period, Ordering::Relaxed);
     }
@@ -305,7 +306,8 @@ impl Client {
         let data = self.count().data;
         if let Some((before, wanted)) = self.period {
             self.row.periods += 1;
-            // What was under way when it began counts in it, and what is now in the next.
+            // Operations under way at the beginning count in this period, and those under way now
+            // in the next one.
             let slack = u64::from(self.connection.window());
             self.row.kept += u64::from(data - before + slack >= wanted);
         }

@@ -13,7 +13,7 @@ use super::report::{Line, Row};
 use tidegate_console::failure::{Code, Failure};
 use tidegate_console::interrupt::Interrupt;
 
-/// How soon somebody who ends the command is noticed.
+/// The interval of looks whether the user ends the command.
 const LOOK: Duration = Duration::from_millis(25);
 
 /// The clients. Dropped, they end.
@@ -34,8 +34,8 @@ impl Crew {
         let (sender, lines) = channel();
         let mut crew = Self { children: Vec::new(), lines, running: 0 };
         for (place, client) in (0..clients).enumerate() {
-            // In a group of its own: what is typed on the terminal is for us, and we end it, or the
-            // kernel does if we are killed.
+            // In a group of its own: signals of the terminal go to this process only. This process
+            // ends the client, or the kernel does if this process is killed.
             let mut command = command(client);
             command.stdin(Stdio::piped()).stdout(Stdio::piped()).process_group(0);
             tether::tie(&mut command);
@@ -52,7 +52,7 @@ impl Crew {
                         break;
                     }
                 }
-                // Nobody listens any more if this fails.
+                // The receiver is gone if this fails.
                 let _ = sender.send((place, None));
             });
         }
@@ -64,10 +64,10 @@ impl Crew {
         self.children.len()
     }
 
-    /// Waits until all have a seat and what they need.
+    /// Waits until all clients have a seat and their keys.
     ///
     /// # Errors
-    /// Why one could not; if somebody ends the command.
+    /// The reason why a client failed; if the user ends the command.
     pub(crate) fn wait_until_ready(&mut self, interrupt: &Interrupt) -> Result<(), Failure> {
         for _ in 0..self.children.len() {
             match self.hear(interrupt)? {
@@ -83,20 +83,20 @@ impl Crew {
         (0..self.clients()).for_each(|client| self.say(client, "\n"));
     }
 
-    /// Has a client want what it is to want later, from the period with this number on.
+    /// Switches a client to its later demand, from the period with this number on.
     pub(crate) fn turn(&mut self, client: usize, period: u64) {
         self.say(client, &format!("{period}\n"));
     }
 
     fn say(&mut self, client: usize, line: &str) {
-        // Who is gone is found out from what it does not tell.
+        // A client that is gone shows by the end of its output.
         let _ = self.children[client].stdin.as_mut().map(|pipe| pipe.write_all(line.as_bytes()));
     }
 
-    /// What a client tells next; nothing once all have ended.
+    /// The next row of any client; none after all have ended.
     ///
     /// # Errors
-    /// Why one could not go on; if somebody ends the command.
+    /// The reason why a client could not go on; if the user ends the command.
     pub(crate) fn next(&mut self, interrupt: &Interrupt) -> Result<Option<(usize, Row)>, Failure> {
         while self.running > 0 {
             match self.hear(interrupt)? {

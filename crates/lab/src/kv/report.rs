@@ -1,4 +1,4 @@
-//! What clients tell the one that started them, and what that one tells the user.
+//! The messages of clients to the process that started them, and its report to the user.
 
 use std::collections::BTreeMap;
 
@@ -27,7 +27,7 @@ pub(super) enum Line {
     },
 }
 
-/// What a client has done in about a second.
+/// The work of a client in about a second.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Row {
     /// The number of the period that it ends with, or the second of the machine's clock.
@@ -90,7 +90,7 @@ impl Row {
         }
     }
 
-    /// What a client did in two times, one after the other.
+    /// Adds the row of a later time to this row of the same client.
     pub(super) fn and(mut self, other: Self) -> Self {
         let mut latency: BTreeMap<u64, u64> = self.latency.into_iter().collect();
         for (value, count) in other.latency {

@@ -1,6 +1,6 @@
-//! What a client wants of each period, and when: the load of the Haechi paper (§III-B).
+//! The demand of a client in each period, and its times: the load of the Haechi paper (§III-B).
 //!
-//! What it has not begun when a period ends it does not want any more.
+//! A client drops the operations that it has not begun when their period ends.
 
 use tidegate_model::{Iops, Span, Time};
 use tidegate_stage::memory::Period;
@@ -30,7 +30,7 @@ const EXPONENT: f64 = 0.6;
 const ALIKE: u64 = 2;
 
 impl Division {
-    /// What `client` of `clients` has of what all have together.
+    /// The part of `all` that the client with number `client` of `clients` has.
     pub(super) fn part(self, all: Iops, client: u64, clients: u64) -> Iops {
         let weight = |client: u64| match self {
             Self::Uniform => 1.0,
@@ -42,7 +42,7 @@ impl Division {
     }
 }
 
-/// What a client wants of each period.
+/// The demand of a client in each period.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wish {
     /// Operations per second, counted over a period; without it, as many as can be.
@@ -53,7 +53,7 @@ pub(super) struct Wish {
     pub(super) place: [u64; 2],
 }
 
-/// What it still wants of the period that runs.
+/// The rest of a client's demand in the current period.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wanted {
     wish: Wish,
@@ -63,7 +63,7 @@ pub(super) struct Wanted {
 }
 
 impl Wish {
-    /// All that it wants of a period that begins.
+    /// The demand of a period that begins.
     pub(super) fn of(self, period: Period) -> Wanted {
         let count = self.demand.map_or(u64::MAX, |rate| per_period(rate, period.length));
         Wanted { wish: self, period, count, begun: 0 }

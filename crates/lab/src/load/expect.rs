@@ -1,4 +1,4 @@
-//! What a run is expected to show: `p99<2ms`.
+//! Expectations on the response times of a run: `p99<2ms`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -16,8 +16,8 @@ pub(crate) struct Expectation {
 }
 
 impl Expectation {
-    /// The value of the percentile, and whether it is below the bound. What did not happen keeps
-    /// no promise.
+    /// The value of the percentile, and whether it is below the bound. A series without requests
+    /// keeps no bound.
     pub(crate) fn check(&self, series: &Series) -> (Span, bool) {
         let value = Span(series.response.value_at_quantile(self.quantile));
         (value, !series.response.is_empty() && value < self.bound)

@@ -37,7 +37,7 @@ use target::Target;
 use wire::{Dialect, Stream};
 use worker::{Lane, Shared, Worker};
 
-/// How often whoever watches is told.
+/// The interval of progress reports.
 const LOOK: Span = Span(200 * Span::MILLISECOND.0);
 
 /// The help of `--duration` and `--seconds`, which commands that make a load share.
@@ -47,7 +47,7 @@ pub(crate) const DURATION_HELP: &str =
 /// The longest load: a day.
 const DURATION_MAX: Span = Span(86_400 * Span::SECOND.0);
 
-/// How long a load takes, as somebody writes it.
+/// Reads the duration of a load as the user writes it.
 ///
 /// # Errors
 /// In words for people: what to write instead.
@@ -61,11 +61,11 @@ pub(crate) fn duration(text: &str) -> Result<Span, String> {
     }
 }
 
-/// What a load is like.
+/// The parameters of a load.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(crate) target: Target,
-    /// So many requests a second; as many as the depth allows if that is none.
+    /// Requests per second; none for as many as the depth allows.
     pub(crate) rate: Option<Iops>,
     pub(crate) arrivals: Arrivals,
     /// How many requests a connection carries at most.
@@ -201,7 +201,7 @@ fn connect(plan: &Plan) -> Result<Vec<Lane>, Failure> {
     Ok(lanes)
 }
 
-/// What is written: letters, so that it can be looked at, and hard to compress.
+/// The data of writes: letters, so that people can read them, and hard to compress.
 fn payload(plan: &Plan) -> Arc<[u8]> {
     const LETTERS: &[u8; 64] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ-abcdefghijklmnopqrstuvwxyz_";
     let mut dice = Dice::new(plan.seed);

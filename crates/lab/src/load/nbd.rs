@@ -32,7 +32,7 @@ const OPTION_REPLY_MAX: u32 = 16 << 10;
 const COMMAND_READ: u16 = 0;
 const COMMAND_WRITE: u16 = 1;
 
-/// What a server says of an export.
+/// The properties of an export, as its server reports them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Export {
     /// Its length, in bytes.
@@ -47,7 +47,7 @@ pub(crate) struct Nbd {
     /// How many pieces of `size` the export has.
     places: u64,
     payload: Arc<[u8]>,
-    /// What is left of an answer that has begun.
+    /// The bytes that are still to come of the read reply in `begun`.
     rest: usize,
     begun: Option<(u32, Ending)>,
 }

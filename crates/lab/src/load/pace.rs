@@ -6,8 +6,8 @@
 //!
 //! **Mechanism.** When a request is due is decided beforehand. If it cannot be sent then, because
 //! its connections carry as many as they may, it is sent late, and its *response* time counts from
-//! when it was due. Its *service* time counts from when it was sent. What has not been sent or
-//! answered at the end of the run is counted with the time that it has taken until then.
+//! when it was due. Its *service* time counts from when it was sent. A request that has not been
+//! sent or answered at the end of the run counts with the time that it has taken until then.
 
 use hdrhistogram::Histogram;
 use tidegate_model::{Span, Time};
@@ -26,7 +26,7 @@ pub(crate) enum Drive {
     Closed,
 }
 
-/// What a request does.
+/// The direction of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Read,
@@ -69,7 +69,7 @@ pub(crate) struct Series {
     pub(crate) response: Histogram<u64>,
 }
 
-/// What happened in the window.
+/// The requests and answers of the measured window.
 #[derive(Clone, Debug)]
 pub(crate) struct Tally {
     pub(crate) reads: Series,
@@ -208,7 +208,7 @@ impl Tally {
         series.service.saturating_record(service.0.max(1));
     }
 
-    /// What it would have been is not known, so it is counted as what there is more of.
+    /// Records an unsent request, whose kind is unknown, as the kind with more answers so far.
     fn late(&mut self, response: Span) {
         let is_reading = self.reads.count() >= self.writes.count();
         let series = if is_reading { &mut self.reads } else { &mut self.writes };

@@ -13,7 +13,7 @@ pub(crate) enum Arrivals {
     Poisson,
 }
 
-/// When each request of one thread is to be sent. What is due does not depend on what happened.
+/// The times at which one thread is to send its requests; independent of all answers.
 #[derive(Clone, Debug)]
 pub(crate) struct Schedule {
     arrivals: Arrivals,

@@ -1,15 +1,15 @@
-//! What is put under load, as an address.
+//! The server under load, as an address.
 
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// A server, and what of it.
+/// A server, and the export or protocol to put under load.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Target {
     /// An export of a Network Block Device server.
     Nbd { place: Place, export: String },
-    /// A memcached, or what speaks like one.
+    /// A server of the memcached protocol.
     Memcached { place: Place },
 }
 

@@ -25,7 +25,7 @@ impl Stream {
     /// Connects; reading and writing block, but not for good.
     ///
     /// # Errors
-    /// If nobody answers there.
+    /// If no server answers at this address.
     pub(crate) fn connect(place: &Place) -> Result<Self, Failure> {
         let connected = match place {
             Place::Tcp(address) => tcp(address).map(Self::Tcp),
@@ -106,17 +106,17 @@ pub(crate) trait Dialect: Send {
     /// Appends a request to `out`. Its answer will name `slot`.
     fn ask(&mut self, slot: u32, kind: Kind, dice: &mut Dice, out: &mut Vec<u8>);
 
-    /// Looks at what the server has said and is not consumed yet.
+    /// Parses the part of the input that is not consumed yet.
     ///
     /// # Errors
-    /// In words for people, if it makes no sense.
+    /// In words for people, if the input is malformed.
     fn hear(&mut self, input: &[u8]) -> Result<Heard, String>;
 }
 
-/// What a server said.
+/// The result of parsing a server's input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Heard {
-    /// Not enough to go on.
+    /// The input is too short to be parsed.
     Nothing,
     /// So many bytes that are no answer yet.
     Some(usize),

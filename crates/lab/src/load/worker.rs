@@ -27,7 +27,7 @@ use tidegate_console::clock::Clock;
 /// How long answers are waited for after the end.
 const GRACE: Span = Span(5 * Span::SECOND.0);
 
-/// How long to wait at most before somebody may have pressed Ctrl-C.
+/// The longest wait before the worker looks again whether it is to stop.
 const LOOK: Span = Span(100 * Span::MILLISECOND.0);
 
 /// The timer's token; lower ones are places in the list of lanes.
@@ -36,14 +36,14 @@ const TIMER: u64 = 1 << 32;
 /// The first size of a connection's input buffer: a few dozen small answers.
 const INPUT: usize = 256 << 10;
 
-/// What the other threads may look at and say while a worker works.
+/// The counters and the stop flag that workers share with other threads.
 #[derive(Debug, Default)]
 pub(crate) struct Shared {
     /// Answers of all workers, of any kind.
     pub(crate) answers: AtomicU64,
     /// Those of them that were failures.
     pub(crate) failures: AtomicU64,
-    /// Somebody wants it to end.
+    /// Set when the load is to end.
     pub(crate) stop: Arc<AtomicBool>,
 }
 

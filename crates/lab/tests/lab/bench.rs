@@ -1,4 +1,4 @@
-//! `tidegate-lab bench`, as far as it starts processes. What it measures here says nothing.
+//! `tidegate-lab bench`, as far as it starts processes. The values measured here have no meaning.
 
 use serde_json::Value;
 
@@ -60,7 +60,7 @@ fn the_scheduler_is_measured_and_probed() {
     let probed = rows_of(&["scheduler", "--probes"], &[]);
     assert!(probed.len() >= 19, "{probed:#?}");
     for row in &probed {
-        // What takes time is not promised in so short a run; all else is the same on any machine.
+        // Times have no promise in so short a run; all other figures are the same on any machine.
         assert!(row["unit"] == "ns" || row["kept"] == true, "{row}");
         assert!(row["peer_value"].is_null(), "{row}");
         assert!(row["reason"].as_str().unwrap().contains("TIDEGATE_DMCLOCK"), "{row}");

@@ -91,6 +91,6 @@ fn a_live_figure_runs_processes_and_leaves_none() {
     assert!(claims[..3].iter().all(|claim| read(claim) > Some(0.0)), "{claims:?}");
     let picture = directory.path().join("out/repro-haechi/figure-8-live.svg");
     assert!(std::fs::read_to_string(picture).unwrap().starts_with("<svg"));
-    // The data node has ended, and nobody has its socket open any more.
+    // The data node has ended, and no process has its socket open any more.
     assert_eq!(std::fs::read_dir(scratch.path()).unwrap().count(), 0);
 }

@@ -12,10 +12,10 @@ const DTM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scenarios/dtm/thre
 
 const TRACES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scenarios/traces");
 
-/// Two hosts over one link, one of which sends to the other for two milliseconds.
+/// One host sends to another over two switches, for two milliseconds.
 const PACKETS: &str = include_str!("sender.toml");
 
-/// What a run says on standard output; it succeeds.
+/// The standard output of a run, which succeeds.
 #[track_caller]
 fn said(directory: &Path, arguments: &[&str]) -> String {
     let output = tidegate_lab(directory).arg("sim").args(arguments).output().unwrap();
@@ -210,8 +210,8 @@ fn what_no_scenario_knows_is_refused_with_its_point_before_any_run() {
     assert!(!directory.path().join("run").exists());
 }
 
-/// The second point replays a recording from a pipe. Who can write to it knows that the point has
-/// begun, and so that the first one is done; and it would go on for a hundred thousand lines.
+/// The second point replays a recording from a pipe. The test can write to the pipe only when that
+/// point has begun, so the first point is done; the second would take a hundred thousand lines.
 #[test]
 fn ctrl_c_prints_the_points_that_are_done() {
     use std::io::{Read as _, Write as _};
@@ -235,7 +235,7 @@ fn ctrl_c_prints_the_points_that_are_done() {
     let mut pipe = fs::File::options().write(true).open(path("pipe")).unwrap();
     let number = running.id().to_string();
     assert!(Command::new("kill").args(["-INT", &number]).status().unwrap().success());
-    // A request in each millisecond, as long as somebody reads them.
+    // A request in each millisecond, as long as the run reads them.
     (0..).take_while(|at| writeln!(pipe, "{at}000000 0 0 8 1").is_ok()).for_each(drop);
     let mut out = String::new();
     running.stdout.take().unwrap().read_to_string(&mut out).unwrap();
@@ -245,8 +245,7 @@ fn ctrl_c_prints_the_points_that_are_done() {
     assert_eq!(line["point"]["application.0.workload.load.trace.file"], "a");
 }
 
-/// What a terminal shows of a run that somebody ends by Ctrl-C as soon as it says how far it is,
-/// and its exit code.
+/// The terminal output of a run that Ctrl-C ends at its first progress report, and its exit code.
 fn interrupted(text: &str, arguments: &str, mark: &str) -> (String, Option<i32>) {
     use std::io::Write as _;
     let directory = tempfile::tempdir().unwrap();

@@ -11,7 +11,7 @@ const PACKETS: &str = include_str!("sender.toml");
 
 const DTM: &str = include_str!("../../../../scenarios/dtm/three-classes.toml");
 
-/// What is written instead of what, in which scenario.
+/// Mistakes: the name of the case, the right text, and the text that replaces it.
 const CASES: &[(&str, &str, &str)] = &[
     ("unknown-key", "from = 0", "form = 0"),
     ("no-path", "{ between = [\"left\", \"right\"], rate = \"10Gbps\", delay = \"1us\" },", ""),
@@ -51,7 +51,7 @@ fn listed() -> String {
     format!("{before}{LIST}[network.switch]{after}")
 }
 
-/// What a run of this scenario says; it writes nothing.
+/// The transcript of a run of this scenario, which writes nothing.
 #[track_caller]
 fn told(name: &str, text: &str, arguments: &[&str]) -> String {
     let directory = tempfile::tempdir().unwrap();
@@ -149,7 +149,7 @@ fn queues_that_wait_for_each_other_are_found() {
     fs::write(directory.path().join("circle.toml"), text).unwrap();
     let output = tidegate_lab(directory.path()).args(["sim", "circle.toml"]).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
-    // What was simulated until then is told, too.
+    // The report covers the time simulated until then.
     assert!(String::from_utf8_lossy(&output.stdout).contains("20ms simulated"));
     insta::assert_snapshot!(String::from_utf8_lossy(&output.stderr));
 }

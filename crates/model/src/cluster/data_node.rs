@@ -18,19 +18,19 @@ pub struct DataNode {
     pub listen: Address,
     /// How much memory it has, a multiple of 4 KiB, [`Self::MEMORY_MIN`] at least.
     pub memory: Bytes,
-    /// C_G: what it was profiled to do, in operations of 4 KiB.
+    /// C_G: the profiled capacity of the node, in operations of 4 KiB per second.
     pub capacity: Iops,
-    /// C_L: what one client alone can do of that.
+    /// C_L: the part of that capacity that one client alone can use.
     pub client: Iops,
-    /// T, 10 ms to 10 s. What is promised for a second is divided over the periods in it.
+    /// T, 10 ms to 10 s. Reservations per second are divided over the periods of a second.
     pub period: Span,
     /// Clients that it has room for, 1 to [`Self::SEATS_MAX`].
     pub seats: u32,
     /// Operations that a client keeps under way at most, 1 to [`Self::WINDOW_MAX`].
     pub window: u32,
-    /// By which rules tokens are given out.
+    /// The rules by which the node gives tokens out.
     pub rules: TokenRules,
-    /// What carries operations out.
+    /// The transport that carries operations out.
     pub fabric: Fabric,
     /// With [`Fabric::Verbs`], the RDMA device; none for the first that carries packets.
     pub device: Option<String>,
@@ -65,21 +65,21 @@ impl DataNode {
     }
 }
 
-/// By which rules a data node gives out tokens.
+/// The rules by which a data node gives tokens out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum TokenRules {
-    /// What is sound, with tokens spread over the period.
+    /// The corrected rules, with tokens spread over the period.
     #[default]
     Sound,
-    /// What is sound, with all tokens at the beginning of the period.
+    /// The corrected rules, with all tokens at the beginning of the period.
     Unpaced,
     /// The paper, literally.
     Paper,
-    /// The paper, without the conversion of what idle clients leave.
+    /// The paper, without the conversion of tokens that idle clients leave.
     Basic,
 }
 
-/// What carries out operations on a data node's memory.
+/// The transport that carries out operations on a data node's memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Fabric {
     /// The processors of clients, at once.

@@ -33,7 +33,7 @@ use serde::{Deserialize, Serialize};
 use super::Volume;
 use crate::units::Bytes;
 
-/// What every part of a volume has to agree on, besides its index.
+/// The geometry of a volume, on which the labels of all its parts must agree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Geometry {
     /// How many parts the volume has.
@@ -68,7 +68,7 @@ impl VolumeStamp {
     }
 }
 
-/// What a part is.
+/// The identity of a part.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PartIdentity {
     /// The volume's name.
@@ -83,7 +83,7 @@ pub struct PartIdentity {
     pub stamp: VolumeStamp,
 }
 
-/// Why a part is not durable: what a sync of it ended with.
+/// The error of a failed sync: the part is not durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SyncError {
     /// The system's number for the error; never zero.
@@ -92,14 +92,14 @@ pub struct SyncError {
     pub at_seconds: u64,
 }
 
-/// What stands on a medium beside a part.
+/// The label that a medium holds beside a part.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Label {
     /// How often the label was written, this time included.
     pub sequence: u64,
-    /// What the part is.
+    /// The identity of the part.
     pub identity: PartIdentity,
-    /// What a sync of the part ended with, until it is cleared.
+    /// The error of a failed sync of the part, until an operator clears it.
     pub error: Option<SyncError>,
     /// Errors that were stored since the part was made, cleared ones included.
     pub error_count: u64,
@@ -254,10 +254,10 @@ impl Label {
         bytes
     }
 
-    /// What a copy says.
+    /// Reads a label from the bytes of a copy.
     ///
     /// # Errors
-    /// If it is no label, or not one of this version.
+    /// If the bytes are no label, are damaged, or are a label of another version.
     pub fn parse(bytes: &[u8; Self::LENGTH]) -> Result<Self, LabelError> {
         if bytes[..8] != MAGIC[..] {
             return Err(LabelError::Absent);

@@ -26,7 +26,7 @@ mod memory;
 /// More nodes than the papers' largest cluster has by a factor of four.
 const NODES_MAX: usize = 1024;
 const DEPTH_MAX: i64 = 1024;
-/// What sizes and places of volumes are multiples of: a page, and a sector of any device.
+/// Sizes and offsets of volumes are multiples of this: a page, and a sector of any device.
 const BLOCK: Bytes = Bytes(4096);
 /// NBD and files count with 63 bits; this leaves room for sums.
 const SIZE_MAX: Bytes = Bytes(1 << 62);
@@ -170,11 +170,11 @@ fn meaning(raw: RawCluster) -> Outcome<Cluster> {
     Ok(cluster)
 }
 
-/// The addresses so far, and who has them.
+/// The addresses so far, each with its owner.
 struct Taken(Vec<(Address, String)>);
 
 impl Taken {
-    /// The address that `who` has, and nobody else.
+    /// Reads the address of `who`, and refuses an address that another party has.
     fn take(
         &mut self,
         field: &str,
@@ -249,7 +249,7 @@ fn node(raw: &RawNode, default: Discipline, cluster: &Cluster, taken: &mut Taken
     })
 }
 
-/// What of the machine a store has for itself.
+/// The path that a store has for itself on its machine; none for memory and memcached.
 fn path(store: &Store) -> Option<&str> {
     match store {
         Store::Directory(path) | Store::Device { path, .. } => Some(path),
@@ -653,7 +653,7 @@ mod tests {
         assert!(pool.nodes == [NodeId(3)] && pool.flush_all);
     }
 
-    /// What is wrong with the full cluster if `from` in it is `to`.
+    /// The error of the full cluster with `from` replaced by `to`.
     fn with(from: &str, to: &str) -> String {
         assert!(FULL.contains(from), "{from}");
         Cluster::parse(&FULL.replacen(from, to, 1)).unwrap_err().to_string()

@@ -1,4 +1,4 @@
-//! What a policy says that cannot mean anything: valid, and yet no request will ever be like that.
+//! Entries of a valid policy that have no effect, because no request can ever match.
 //!
 //! These are warnings and no errors: a policy that was accepted once stays one, and a user or a
 //! folder may be missing on the machine that looks and be there on the one that runs.
@@ -108,7 +108,7 @@ impl Doubts {
         is_user: &dyn Fn(&str) -> bool,
     ) {
         if field == "key" {
-            // What a key begins with, and no pattern.
+            // A prefix of keys, and no pattern.
             if pattern.bytes().any(|byte| byte <= b' ' || byte == 0x7f) {
                 let message = format!("key: {pattern:?} begins no key, which has no blanks");
                 self.add(place.span(), message, "remove the blank");
@@ -147,7 +147,7 @@ impl Doubts {
         place: &Spanned<Strings>,
         is_user: &dyn Fn(&str) -> bool,
     ) {
-        // A certificate's name is known to whoever issues certificates.
+        // Only the issuer of certificates knows their names.
         if user.starts_with("cert:") && user.len() > "cert:".len() {
             return;
         }

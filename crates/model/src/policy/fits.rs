@@ -124,7 +124,7 @@ fn contexts(gate: &GateSpec) -> Option<Vec<&String>> {
 }
 
 /// The sizes at which a rule begins or ceases to apply; the `bounds` are those of the rules so far.
-/// Who may act for which tenant is not looked at: nobody has come near this one.
+/// The rules of all tenants count together: no policy has come near this limit.
 fn sizes(conditions: &Conditions, bounds: &mut BTreeSet<u64>, place: &Range<usize>) -> Outcome<()> {
     let size = conditions.size;
     let ends = [size.min.0, size.max.0.saturating_add(1)];

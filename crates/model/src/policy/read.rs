@@ -23,7 +23,7 @@ use crate::operation::OperationSet;
 use crate::text::{self, Outcome, Strings, Text, choice, count, name, nearest, quantity, wrong};
 use crate::units::{Bytes, Iops, Portion, Rate, Span};
 
-/// More tenants than this do not fit the 16-bit id with room for "nobody".
+/// The most tenants: the 16-bit id holds them, with room for id 0, which means no tenant.
 const TENANTS_MAX: usize = 60_000;
 /// The shortest time between two distributions: below it, collecting costs more than it tells.
 const REDISTRIBUTE_MIN: Span = Span(10 * Span::MILLISECOND.0);
@@ -229,7 +229,7 @@ fn tenant(raw: &RawTenant, before: &[Tenant]) -> Outcome<Tenant> {
     })
 }
 
-/// Names that somebody can have: a Unix user's has no colon, and a certificate's is not empty.
+/// Reads the names in `users`: a Unix user's has no colon, and a certificate's is not empty.
 fn users(raw: &RawTenant) -> Outcome<Vec<String>> {
     let Some(users) = &raw.users else { return Ok(Vec::new()) };
     for user in &users.0 {
@@ -416,8 +416,8 @@ fn rule(raw: &Spanned<RawMatch>, tenants: &[Tenant], channels: &[Channel]) -> Ou
     Ok(Match { target, conditions, storage })
 }
 
-/// What a rule asks of the place in storage. Nothing that only a program could answer stands
-/// beside it.
+/// Reads the conditions of a rule on volumes and keys. Refuses conditions on a program, and a
+/// channel as the target, beside them.
 fn storage(
     raw: &RawMatch,
     target: &Target,

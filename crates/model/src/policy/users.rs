@@ -1,4 +1,4 @@
-//! Who may use a tenant.
+//! The principals that may act for a tenant.
 //!
 //! `users` of a tenant names Unix users, by name or number, and holders of certificates, as
 //! `cert:NAME`. Every gate asks the same function, [`Tenant::admits`], whatever kind of connection
@@ -8,10 +8,10 @@ use alloc::string::String;
 
 use super::Tenant;
 
-/// What stands before the name of a certificate in `users`.
+/// The prefix of a certificate's name in `users`.
 pub const CERTIFICATE: &str = "cert:";
 
-/// Who is at the other end of a connection, as far as the connection proves it.
+/// The identity of a connection's peer, as far as the connection proves it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Principal<'a> {
     /// A process of this machine: a Unix socket's peer.
@@ -21,16 +21,16 @@ pub enum Principal<'a> {
         /// The user's name; empty where the number has none or it was not looked up.
         name: &'a str,
     },
-    /// Whoever holds the key of a certificate that bears these names. Upper and lower case are the
+    /// The holder of the key of a certificate that bears these names. Upper and lower case are the
     /// same, as in names of hosts.
     Certificate(&'a [String]),
-    /// Anybody: TCP in the clear.
+    /// A peer without identity: TCP in the clear.
     Anonymous,
 }
 
 impl Tenant {
-    /// Whether the policy lets `principal` act for this tenant. Without `users` everybody may, as
-    /// far as the gate does not ask for more.
+    /// Whether the policy lets `principal` act for this tenant. Without `users` any principal may,
+    /// as far as the gate does not ask for more.
     ///
     /// ```
     /// use tidegate_model::Policy;

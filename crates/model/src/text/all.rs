@@ -20,7 +20,7 @@ use toml::de::{DeArray, DeTable, DeValue, Deserializer};
 
 use super::{Outcome, TextError, Wrong, located, shape};
 
-/// More mistakes than this are not told: whoever has so many begins with the first.
+/// The most mistakes that are reported: an operator with more of them begins with the first.
 const MOST: usize = 50;
 
 /// How a mistake begins that is one of the element before.
@@ -58,14 +58,15 @@ pub(crate) fn read_all<Raw: DeserializeOwned, T>(
     Err(wrongs.into_iter().map(|wrong| located(text, wrong)).collect())
 }
 
-/// What is left of a text.
+/// The entries of a text that have not been left out.
 struct Rest<'a> {
     table: Spanned<DeTable<'a>>,
-    /// Where elements begin of which something was left out.
+    /// The first bytes of elements that lost an entry.
     touched: BTreeSet<usize>,
     /// Names of elements that were left out.
     names: Vec<String>,
-    /// What names were written as that have a stand-in now, and where.
+    /// The values that were replaced by a stand-in, as written, and their first bytes; empty for a
+    /// value that is no string.
     stand_ins: Vec<(String, usize)>,
 }
 
@@ -74,7 +75,7 @@ fn stand_in(number: usize) -> String {
     format!("stand-in-{number}-")
 }
 
-/// What stands in for values that elements cannot do without.
+/// Stand-ins for values that elements cannot do without, by field.
 const STAND_INS: [(&str, &str); 6] = [
     ("size", "1GiB"),
     ("memory", "64MiB"),
@@ -286,7 +287,7 @@ fn find_in_value(
     if is_in && best.as_ref().is_none_or(|(length, _)| range.len() <= *length) {
         *best = Some((range.len(), way.clone()));
     }
-    // What a header opens lies behind the header, and not within its bytes.
+    // The entries of a table lie behind its header, and not within the header's bytes.
     match value.get_ref() {
         DeValue::Table(table) => find_in_table(table, span, way, best),
         DeValue::Array(list) => {

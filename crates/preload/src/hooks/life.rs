@@ -91,8 +91,8 @@ pub unsafe extern "C-unwind" fn execvp(name: *const c_char, arguments: Arguments
     }
 }
 
-/// What other copies of the stage's library in this process call: a scope belongs to whoever sees
-/// the system calls.
+/// Called by other copies of the stage's library in this process: a scope belongs to the copy that
+/// sees the system calls.
 ///
 /// # Safety
 /// `name` is null or points to `length` bytes.

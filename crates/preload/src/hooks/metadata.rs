@@ -1,4 +1,4 @@
-//! What is asked and said about files: names, attributes, directories. Each costs one operation.
+//! Metadata calls: names, attributes and directories of files. Each costs one operation.
 
 use libc::{AT_FDCWD, DIR, c_char, c_int, c_uint, c_void, dev_t, gid_t, mode_t, size_t, ssize_t};
 use libc::{timespec, uid_t};
@@ -25,7 +25,7 @@ hooks! {
     fn statx(
         directory: c_int, name: Name, flags: c_int, mask: c_uint, status: *mut c_void,
     ) -> c_int = named[Stat, directory, path(name)];
-    // What programs call that were built before glibc 2.33.
+    // Functions that programs built before glibc 2.33 call.
     fn __xstat(version: c_int, name: Name, status: *mut c_void) -> c_int
         = named[Stat, AT_FDCWD, path(name)];
     fn __xstat64(version: c_int, name: Name, status: *mut c_void) -> c_int

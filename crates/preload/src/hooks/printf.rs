@@ -31,7 +31,7 @@ macro_rules! printing {
         #[unsafe(naked)]
         pub unsafe extern "C-unwind" fn $name() -> c_int {
             naked_asm!(
-                // For whoever unwinds the stack: a thread may be cancelled while it prints.
+                // For the unwinder: a thread may be cancelled while it prints.
                 ".cfi_startproc",
                 // 24 bytes for the list, from 8 on; 176 for the registers, from 32 on; and what
                 // keeps the stack on a multiple of 16.

@@ -108,7 +108,7 @@ hooks! {
     fn getc_unlocked(stream: *mut FILE) -> c_int
         = reads[Stream::of(stream), Caller, byte(), one];
     fn getchar_unlocked() -> c_int = reads[Stream::of(stdin), Caller, byte(), one];
-    // What `getc_unlocked` compiled into a program calls when the buffer is empty.
+    // Called by `getc_unlocked` compiled into a program, when the buffer is empty.
     fn __uflow(stream: *mut FILE) -> c_int = reads[Stream::of(stream), Caller, byte(), one];
     fn __underflow(stream: *mut FILE) -> c_int
         = reads[Stream::of(stream), Caller, byte(), |_: &c_int| 0];
@@ -143,7 +143,7 @@ hooks! {
     fn putc_unlocked(character: c_int, stream: *mut FILE) -> c_int
         = writes[Stream::of(stream), Caller, 1, one];
     fn putchar_unlocked(character: c_int) -> c_int = writes[Stream::of(stdout), Caller, 1, one];
-    // What `putc_unlocked` compiled into a program calls when the buffer is full.
+    // Called by `putc_unlocked` compiled into a program, when the buffer is full.
     fn __overflow(stream: *mut FILE, character: c_int) -> c_int
         = writes[Stream::of(stream), Caller, 1, one];
 

@@ -1,9 +1,9 @@
 //! Calls that make and end descriptors.
 //!
-//! What the stage knows of a descriptor is a cache: it is asked for when a gated call first uses
-//! the number, and has to be forgotten when the number changes its meaning. A number that something
-//! else made (`socket`, `pipe`, `accept`, a message with descriptors) needs no hook: either the
-//! number was free, and what freed it made it forgotten, or `dup2` replaced it.
+//! The stage caches its knowledge of descriptors. The stage looks a descriptor up when a gated call
+//! first uses its number, and has to forget the entry when the number changes its meaning. A number
+//! from an unhooked call (`socket`, `pipe`, `accept`, a message with descriptors) needs no hook:
+//! either the number was free, and the call that freed it removed the entry, or `dup2` replaced it.
 
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -61,7 +61,7 @@ pub(crate) fn replaces(target: c_int, call: impl FnOnce() -> c_int) -> c_int {
 pub(crate) fn closes_one(descriptor: c_int, call: impl FnOnce() -> c_int) -> c_int {
     closes(descriptor, || {
         if Inside::enter().is_none() {
-            // SAFETY: the call that is asked for, in a way in which nobody is cancelled.
+            // SAFETY: the call that is asked for, in a way in which no thread is cancelled.
             return unsafe { libc::syscall(libc::SYS_close, descriptor) } as c_int;
         }
         call()

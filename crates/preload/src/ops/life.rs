@@ -1,4 +1,4 @@
-//! What a thread or process says about itself: names, filters, how it may be cancelled.
+//! Calls by which a thread or process describes itself: names, filters, its kind of cancellation.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -7,7 +7,8 @@ use tidegate_stage::forget_thread;
 
 use crate::sandbox;
 
-/// Gives a thread a name. Its own it can forget at once; another thread has to be told.
+/// Gives a thread a name. The calling thread forgets its own old name at once; another thread
+/// learns of its new name by [`NEWS`].
 pub(crate) fn names<T>(own: bool, call: impl FnOnce() -> T) -> T {
     let result = call();
     if own {
@@ -25,21 +26,21 @@ fn renamed() {
     forget_thread();
 }
 
-/// What a request has to know beforehand, in one word, so that it looks once: what the process has
-/// done that is seldom done, a bit each, and how often a thread was given a name by another one.
+/// The state that each request checks first, in one word, so that one load suffices: a bit for each
+/// rare act of the process, and the number of names that threads have given to other threads.
 static NEWS: AtomicU32 = AtomicU32::new(0);
-/// It has forbidden itself system calls.
+/// The process has forbidden itself system calls.
 pub(crate) const SANDBOXED: u32 = 1 << 31;
-/// One of its threads may be cancelled at any instruction.
+/// A thread of the process may be cancelled at any instruction.
 pub(crate) const CANCELLED_ANYWHERE: u32 = 1 << 30;
 const BITS: u32 = SANDBOXED | CANCELLED_ANYWHERE;
 
 thread_local! {
-    /// What of the names this thread has noticed.
+    /// The number of given names in [`NEWS`] that this thread has noticed.
     static NOTICED: std::cell::Cell<u32> = const { std::cell::Cell::new(0) };
 }
 
-/// Forgets what is known of this thread if any thread was given a name by another one. Gives the
+/// Forgets the cached name of this thread if a thread was given a name by another one. Returns the
 /// bits.
 #[inline]
 pub(crate) fn news() -> u32 {

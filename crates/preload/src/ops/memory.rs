@@ -1,5 +1,5 @@
-//! Files mapped into memory. What is done with a mapping cannot be seen, so it is counted that
-//! there is one.
+//! Files mapped into memory. The shim cannot see accesses to a mapping, so it counts the mapping
+//! itself.
 
 use std::os::fd::BorrowedFd;
 

@@ -1,8 +1,8 @@
 //! Calls that name a file.
 //!
-//! Rules on paths are about absolute paths without detours, as `/proc/self/fd` tells them of open
-//! files. What a call names is brought into that form by its text alone: symbolic links on the way
-//! are not followed, for that would be I/O of our own.
+//! Rules on paths are about absolute paths without detours, as `/proc/self/fd` shows them for open
+//! files. The shim brings the path of a call into that form by its text alone. The shim does not
+//! follow symbolic links, for that would be I/O of its own.
 
 use std::ffi::CStr;
 use std::sync::atomic::Ordering;

@@ -56,7 +56,7 @@ pub(crate) fn beside(directory: c_int, name: Option<&CStr>, flags: c_int) -> Pro
 }
 
 impl<'a> Program<'a> {
-    /// What the user knows it by.
+    /// The name of the program for messages to the user.
     fn name(self) -> &'a [u8] {
         match self {
             Self::At(name) | Self::Named(name) | Self::Beside(_, name) => {
@@ -66,10 +66,10 @@ impl<'a> Program<'a> {
         }
     }
 
-    /// What it is.
+    /// Inspects the program, and returns whether the shim will be in it.
     ///
     /// # Errors
-    /// If it will not start, or nothing is known of it.
+    /// If the program will not start, or cannot be inspected.
     fn inspected(self) -> Result<Verdict, rustix::io::Errno> {
         const NONE: rustix::io::Errno = rustix::io::Errno::FAULT;
         match self {
@@ -271,7 +271,7 @@ fn safely(stage: &Stage, think: impl FnOnce() -> Found) -> Found {
     let _inside = Inside::enter();
     let _errno = Errno::keep();
     catch_unwind(AssertUnwindSafe(think)).unwrap_or_else(|panic| {
-        // What it says is of no use here, and dropping it could panic again.
+        // The panic's message is of no use here, and dropping it could panic again.
         std::mem::forget(panic);
         stage.bypass(Bypass::Failure, 0);
         Found::Lacks(Bypass::Failure)

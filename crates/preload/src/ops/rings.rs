@@ -1,8 +1,8 @@
 //! Requests that are handed over and done later.
 //!
-//! They pay when they are handed over: when they are done, nobody may be there to wait. So short
-//! results are not given back, and a gate that limits how many requests are in service sees each
-//! one leave as soon as it is handed over.
+//! Such requests pay when the program hands them over: at their completion, no thread may be there
+//! to wait. So short results are not refunded, and a gate that limits the requests in service sees
+//! each request leave as soon as the program has handed it over.
 
 use libc::{c_int, c_long, iovec};
 use tidegate_model::Operation;
@@ -17,8 +17,8 @@ use crate::raw;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Entry {
     operation: Operation,
-    /// Negative for a number that only the ring knows; those stand for files, or nobody would have
-    /// registered them.
+    /// Negative for a number that only the ring knows. Such a number stands for a file, or the
+    /// program would not have registered it.
     descriptor: c_int,
     bytes: u64,
 }
@@ -56,7 +56,8 @@ pub(crate) struct ControlBlock {
 const _: () = assert!(size_of::<ControlBlock>() == 64);
 
 impl ControlBlock {
-    /// What it asks for, if gates care. Opcodes are those of the kernel's `aio_abi.h`.
+    /// The operation of this entry, if it passes gates. Opcodes are those of the kernel's
+    /// `aio_abi.h`.
     fn entry(&self) -> Option<Entry> {
         let (operation, bytes) = match self.opcode {
             0 => (Operation::Read, self.length),
@@ -73,7 +74,7 @@ impl ControlBlock {
 /// How much the vectors ask for that a request points to.
 fn vectors(address: u64, count: u64) -> u64 {
     let vectors = std::ptr::with_exposed_provenance::<iovec>(address as usize);
-    // SAFETY: whoever made the request says that so many are there.
+    // SAFETY: the program that made the request says that so many are there.
     unsafe { raw::total(vectors, c_int::try_from(count).unwrap_or(-1)) }
 }
 
@@ -165,7 +166,7 @@ const SPLICE: u8 = 30;
 const SOURCE_FIXED: u32 = 1 << 31;
 
 impl RingEntry {
-    /// What it asks of the source of a copy, if it is one; [`Self::entry`] is about its target.
+    /// The read of the source, if this entry is a copy; [`Self::entry`] is the write to its target.
     fn source(&self) -> Option<Entry> {
         let fixed = self.operation_flags & SOURCE_FIXED != 0;
         let descriptor = if fixed { REGISTERED } else { self.source };
@@ -173,7 +174,8 @@ impl RingEntry {
         (self.opcode == SPLICE).then_some(Entry { operation: Operation::Read, descriptor, bytes })
     }
 
-    /// What it asks for, if gates care. Opcodes are those of the kernel's `io_uring.h`.
+    /// The operation of this entry, if it passes gates. Opcodes are those of the kernel's
+    /// `io_uring.h`.
     fn entry(&self) -> Option<Entry> {
         let (operation, bytes) = match self.opcode {
             1 => (Operation::Read, vectors(self.address, self.length.into())),

@@ -1,10 +1,10 @@
 //! Streams of the C library.
 //!
-//! What is gated is what a stream does to its file, not what a program does to its stream: ten
-//! thousand lines written with `fputs` are forty writes of 4 KiB, and so they are charged. Most
-//! calls only touch the stream's buffer; that is seen by looking at the buffer, and they are made
-//! at once. If the buffer will meet the kernel, the call passes the gates before, as large as it
-//! may get, and how full the buffer is afterwards tells what it really moved.
+//! The gates charge the I/O of a stream on its file, not the calls of the program on its stream. So
+//! ten thousand lines written with `fputs` cost forty writes of 4 KiB. Most calls only touch the
+//! stream's buffer; the shim sees this by the buffer's fill, and makes such calls at once. If the
+//! buffer will meet the kernel, the call passes the gates first, with its largest possible size.
+//! The fill afterwards shows how many bytes the call really moved.
 
 use libc::{FILE, c_int};
 use tidegate_model::Operation;
@@ -15,7 +15,7 @@ use super::{Admitted, MOVED_MAX, files, paths, pays, safely};
 use crate::attach::stage;
 use crate::stream::{self, Held, Stream};
 
-/// Who sees to it that only one thread uses the stream.
+/// The function that locks the stream, so that only one thread uses it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lock {
     /// The function itself.
@@ -51,7 +51,8 @@ impl<'a> Gated<'a> {
         Self { stage, stream, operation, most, admitted }
     }
 
-    /// What moved may be more than was thought: a line longer than the buffer takes several reads.
+    /// Completes the call, and charges bytes beyond the admitted size in addition: a line longer
+    /// than the buffer takes several reads.
     fn complete(self, moved: u64) {
         let descriptor = self.stream.descriptor();
         self.admitted.complete(moved.min(self.most));
@@ -61,11 +62,11 @@ impl<'a> Gated<'a> {
     }
 }
 
-/// What a reading call asks of its stream.
+/// The bytes that a reading call asks for.
 pub(crate) struct Wanted<E> {
-    /// How many bytes at most.
+    /// The most bytes.
     pub(crate) most: u64,
-    /// Whether the buffer has what it takes to answer.
+    /// Whether the buffer holds enough bytes to answer without the kernel.
     pub(crate) enough: E,
 }
 
@@ -142,7 +143,7 @@ pub(crate) fn writes<T>(
         }
         return result;
     }
-    // Nobody waits at a gate with a stream held.
+    // No thread waits at a gate with a stream held.
     drop(held);
     let most = stream.pending().saturating_add(length);
     let gated = Gated::admit(stage, stream, Operation::Write, most);
@@ -230,8 +231,8 @@ pub(crate) fn flushes(stream: Option<&Stream>, lock: Lock, call: impl FnOnce() -
     result
 }
 
-/// Moves in a file. What was written is written out; and the C library reads the block in which the
-/// new place lies, which is only seen afterwards.
+/// Moves in a file. The C library flushes the buffer, and reads the block of the new position; the
+/// shim sees both only afterwards.
 pub(crate) fn seeks<T>(stream: Option<&Stream>, call: impl FnOnce() -> T) -> T {
     let (Some(stage), Some(stream)) = (stage(), stream) else { return call() };
     let (result, flushed, fetched) = {
@@ -292,8 +293,8 @@ pub(crate) fn reopens(
 /// The most streams whose rest is paid for when all are written out.
 const STREAMS_MAX: usize = 64;
 
-/// Pays for what all streams hold, which is about to be written out. The streams are not locked:
-/// whoever writes meanwhile is off by a buffer.
+/// Pays for the buffers of all streams, which are about to be flushed. The streams are not locked:
+/// for a thread that writes meanwhile, the charge is off by a buffer.
 fn pay_for_all(stage: &'static Stage) {
     let mut found = [(0, 0); STREAMS_MAX];
     let mut count = 0;

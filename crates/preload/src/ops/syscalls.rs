@@ -126,7 +126,7 @@ fn replaced(target: c_long, call: impl FnOnce() -> c_long) -> c_long {
     result
 }
 
-/// What an argument points to.
+/// Converts an argument to the pointer that it stands for.
 fn at<T>(argument: c_long) -> *const T {
     std::ptr::with_exposed_provenance(argument as usize)
 }

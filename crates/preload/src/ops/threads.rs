@@ -66,7 +66,7 @@ fn key() -> u32 {
     }
 }
 
-/// What the C library calls in a thread that ends.
+/// The function that the C library calls in a thread that ends.
 unsafe extern "C" fn ended(_: *mut c_void) {
     NOTED.set(false);
     leaves(Stage::leave);

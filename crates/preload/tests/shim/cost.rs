@@ -1,4 +1,4 @@
-//! What the shim costs.
+//! The time that the shim adds to a call.
 
 use std::process::Command;
 

@@ -15,12 +15,12 @@ fn library(bench: &Bench, name: &str) -> PathBuf {
     build(&folder, name, &["-shared", "-fPIC", "-DLIBRARY"])
 }
 
-/// What becomes of the program `loading`, and its bench.
+/// Runs the program `loading`, and returns its bench and its output.
 fn loading(how: &str) -> (Bench, Output) {
     let bench = Bench::new();
     let program = build(&bench.programs, "loading.c", &["-ldl"]);
     let library = library(&bench, "loading.c");
-    // What hangs ends in a failure.
+    // A program that hangs ends in a failure.
     let mut command = bench.command("timeout");
     let output = command.arg("20").arg(program).arg(how).arg(library).output();
     let output = output.expect("timeout is there");
@@ -60,8 +60,8 @@ fn a_number_that_is_used_until_it_is_closed() {
 #[test]
 fn a_thread_that_is_cancelled_at_a_gate() {
     let bench = Bench::new();
-    // It goes at once the first time and leaves a debt of a second, which is how long the second
-    // one waits, and with it whoever cancels: a thread leaves when it is through.
+    // The first request passes at once and leaves a debt of a second. The second request waits that
+    // long, and with it the thread that cancels: a thread leaves when it is through.
     bench.limit(10_000, 1);
     bench.program_with("cancelled.c", "anywhere");
     let bytes = bench.count(Operation::Write).1;
@@ -100,8 +100,8 @@ fn a_thread_with_descriptors_of_its_own() {
     }
 }
 
-/// What becomes of a call is for the kernel to say, and of one whose pointer the C library itself
-/// follows, for the C library.
+/// The kernel decides on the result of a call; if the C library itself follows the pointer, the C
+/// library decides.
 #[test]
 fn a_pointer_into_nowhere_is_answered_as_without_the_shim() {
     let bench = Bench::new();
@@ -116,12 +116,12 @@ fn a_pointer_into_nowhere_is_answered_as_without_the_shim() {
     assert_eq!(bench.bypassed(Bypass::Failure), (0, 0));
 }
 
-/// What the page on the shim promises that the shim takes of a signal handler's stack.
+/// The most bytes that the shim takes of a signal handler's stack, as the shim's page promises.
 const STACK_MAX: u64 = 2_048;
-/// The same of a build that nobody has optimised.
+/// The same for a build without optimisation.
 const STACK_MAX_DEBUG: u64 = 10_240;
 
-/// What the shim adds to a signal handler's stack, by call, in bytes.
+/// The bytes that the shim adds to a signal handler's stack, by call.
 fn stacks(bench: &Bench) -> Vec<(String, u64)> {
     // Bound at its start: to look a function up takes more of the stack than anything else.
     let program = build(&bench.programs, "stacks.c", &["-Wl,-z,now"]);

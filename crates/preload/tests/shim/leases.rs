@@ -40,8 +40,8 @@ fn bucket(bench: &Bench, kind: GateKind) {
     gate.kind.store(kind as u32, Ordering::Relaxed);
 }
 
-/// Has threads leave in this way, so often at a queue and a tenth of that at other gates, and gives
-/// what the neighbour of the queue waited at most, in milliseconds.
+/// Lets threads leave in this way, `times` at a queue and a tenth of that at other gates. Returns
+/// the longest wait of the queue's neighbour, in milliseconds.
 #[track_caller]
 fn nobody_notices(how: &str, times: u64) -> u64 {
     let long = std::env::var_os("TIDEGATE_LONG").is_some();
@@ -61,11 +61,11 @@ fn nobody_notices(how: &str, times: u64) -> u64 {
     longest
 }
 
-/// What the neighbour waits at most, in milliseconds.
+/// Returns the neighbour's longest wait, in milliseconds.
 fn waits(bench: &Bench, how: &str, times: u64) -> u64 {
     let library = build(&bench.programs, "leaves.c", &["-shared", "-fPIC"]);
     let program = build(&bench.programs, "leases.c", &["-ldl"]);
-    // What hangs ends in a failure.
+    // A program that hangs ends in a failure.
     let mut command = bench.command("timeout");
     command.arg("250").arg(program).arg(how).arg(times.to_string()).arg(library);
     let said = run(&mut command);

@@ -62,7 +62,7 @@ fn a_library_that_is_opened_later() {
     assert_eq!(bench.count(Operation::Write), (4, 220));
 }
 
-/// What `program` says when it is started in this way.
+/// The output of `program` when it is started in this way.
 fn started(bench: &Bench, starter: &Path, how: &str, program: &Path) -> String {
     run(bench.command(starter).arg(how).arg(program)).trim().to_owned()
 }

@@ -1,4 +1,4 @@
-//! Programs that forbid themselves what the shim would do.
+//! Programs that forbid themselves system calls that the shim makes.
 
 use tidegate_model::{Conditions, Operation};
 use tidegate_stage::Bypass;
@@ -6,11 +6,11 @@ use tidegate_stage::layout::GateKind;
 
 use crate::support::{Bench, Count, build, directory, run};
 
-/// The reason under which the shim counts what a sandbox keeps from the gates.
+/// The reason under which the shim counts calls that a sandbox keeps from the gates.
 const SANDBOXED: Bypass = Bypass::Sandboxed;
 
-/// What passed a gate of a program that locks itself in like this, and what was kept from it. The
-/// gate is a bucket, so that passing it takes a look at the clock.
+/// Runs a program that locks itself in like this. Returns the count of its writes through a gate,
+/// and the count of calls that bypassed the gate. The gate is a bucket, so it reads the clock.
 fn locked_in(how: &str) -> (Count, Count) {
     let bench = Bench::new();
     bench.limit(1 << 20, 1);

@@ -14,7 +14,7 @@ use tidegate_stage::segment::VARIABLE;
 use tidegate_stage::{Bypass, Segment};
 
 /// The shim, built for the profile of this test. Cargo builds the library of a package for its
-/// tests only if they can link with it, which nobody can with this one.
+/// tests only if they can link with it, and no test can link with this one.
 pub(crate) fn shim() -> &'static Path {
     static SHIM: OnceLock<PathBuf> = OnceLock::new();
     SHIM.get_or_init(|| {
@@ -152,18 +152,18 @@ impl Bench {
         run(self.command(program).arg(argument))
     }
 
-    /// What was done of an operation.
+    /// The count of an operation.
     pub(crate) fn count(&self, operation: Operation) -> Count {
         self.channel(operation as usize)
     }
 
-    /// What flowed through a channel.
+    /// The operations and bytes that passed a channel.
     pub(crate) fn channel(&self, channel: usize) -> Count {
         let cell = &self.segment.channels[channel];
         (cell.passed.operations(), cell.passed.bytes())
     }
 
-    /// What passed by for a reason.
+    /// The operations and bytes that bypassed the gates for this reason.
     pub(crate) fn bypassed(&self, reason: Bypass) -> Count {
         let cell = &self.segment.bypasses[reason as usize];
         (cell.operations(), cell.bytes())

@@ -27,7 +27,7 @@ const ROUNDS: usize = 7;
 const ADDED_CPU_US: f64 = 14.0;
 const ADDED_MEDIAN_US: f64 = 140.0;
 
-/// What stands before a memcached.
+/// The proxy in front of a memcached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Front {
     Nothing,
@@ -35,7 +35,7 @@ enum Front {
     Nutcracker,
 }
 
-/// A memcached, and what stands before it.
+/// A memcached, and the proxy in front of it.
 struct Way {
     processes: Vec<Child>,
     socket: PathBuf,
@@ -49,7 +49,8 @@ struct Run {
     p50_us: f64,
 }
 
-/// What is added to a run without anything in front: its name, what it is of a run, and its bound.
+/// A figure by which a run exceeds a run without a proxy: its name, its value of a run, and its
+/// bound.
 type Added = (&'static str, fn(&Run) -> f64, f64);
 
 /// The output of `tidegate-lab load`.
@@ -193,7 +194,7 @@ fn nutcracker(directory: &Path) -> String {
 /// Measures, and tells.
 ///
 /// # Errors
-/// If something does not start, or somebody ends it.
+/// If a program does not start, or the user interrupts the run.
 pub(super) fn measure(
     plan: Plan,
     interrupt: &Interrupt,

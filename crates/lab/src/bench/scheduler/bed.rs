@@ -39,7 +39,7 @@ pub(super) struct Bed {
     waiting: Vec<u32>,
     now: Time,
     until: Time,
-    /// How often somebody woke up to serve and nobody was to be served.
+    /// The number of wakeups at which no stream was eligible.
     vain: u64,
 }
 
@@ -69,7 +69,7 @@ impl Bed {
         bed
     }
 
-    /// How often somebody woke up because somebody was to be served, and nobody was.
+    /// The number of wakeups for an eligible stream at which no stream was eligible.
     pub(super) const fn vain(&self) -> u64 {
         self.vain
     }

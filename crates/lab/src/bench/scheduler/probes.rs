@@ -50,13 +50,13 @@ impl Subject for Ours {
     }
 }
 
-/// What is done to a scheduler, for one number.
+/// A probe of a scheduler, which returns one number.
 type Probe<'a> = &'a dyn Fn(&mut dyn Subject) -> Result<f64, String>;
 
 /// Probes both.
 ///
 /// # Errors
-/// If somebody ends it.
+/// If the user interrupts the run.
 pub(super) fn rows(
     peer: &mut Result<Peer, String>,
     interrupt: &Interrupt,
@@ -174,7 +174,7 @@ const POLICY: &str = r#"
     ]
 "#;
 
-/// Twice as much is reserved as a node can do: by how much a reservation that was accepted is
+/// Twice as much is reserved as a node can serve. Measures by how much an accepted reservation is
 /// missed, in per cent.
 fn infeasible(peer: &mut Result<Peer, String>) -> Row {
     let case = "reservations of 1,500/s and 500/s accepted by a node of 1,000/s: missed by";
@@ -186,7 +186,7 @@ fn infeasible(peer: &mut Result<Peer, String>) -> Row {
     };
     let theirs = peer.as_mut().map_err(|reason| reason.clone()).and_then(|peer| probe(peer));
     let (ours, note) = match refusal() {
-        // What is refused is not missed.
+        // A refused reservation is not missed.
         Some(reason) => (Ok(0.0), format!("refused: {reason}")),
         None => (probe(&mut Ours(Bed::new(&[]))), "accepted".into()),
     };

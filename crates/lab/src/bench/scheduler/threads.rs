@@ -67,7 +67,7 @@ fn measure(plan: Plan, streams: &[Stream], tell: &mut dyn FnMut(Row)) {
     tell(row("nothing shared", pair(3, 2)));
 }
 
-/// What one thread has at the device.
+/// The requests that one thread has at the device.
 #[repr(align(128))]
 struct Hand(Mutex<Vec<Slot>>);
 
@@ -108,7 +108,7 @@ impl Hall {
         }
     }
 
-    /// What a live node does: see its `live.rs`.
+    /// One round as in a live node: see its `live.rs`.
     fn turn(&self, home: usize, hand: &mut Vec<Slot>) {
         let now = haste(self.clock);
         self.advance(now);

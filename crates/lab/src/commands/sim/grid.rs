@@ -8,7 +8,7 @@
 
 use toml::{Table, Value};
 
-/// Points of a sweep at most: what is printed of them is kept until all are done.
+/// The most points of a sweep: the output of each is kept in memory until all are done.
 const POINTS_MAX: usize = 100_000;
 
 /// A key, and the values that it is to have.
@@ -38,7 +38,7 @@ impl std::str::FromStr for Axis {
     }
 }
 
-/// What stands between commas that are in no brackets and no quotation marks.
+/// Splits a text at the commas that are in no brackets and no quotation marks.
 fn parts(text: &str) -> Vec<&str> {
     let (mut depth, mut quote, mut is_escaped) = (0i32, None, false);
     let is_between = move |letter: char| {
@@ -109,7 +109,7 @@ pub(super) fn set(table: &mut Table, key: &str, value: Value) -> Result<(), Stri
     let mut names = key.split('.');
     let mut last = names.next_back().unwrap_or_default();
     let mut names: Vec<&str> = names.collect();
-    // What is set within a list is set in the list's table.
+    // For an element of a list, the list is looked up in the table that holds it.
     let mut place = None;
     if let Ok(number) = last.parse::<usize>()
         && let Some(list) = names.pop()

@@ -1,4 +1,4 @@
-//! What a simulation of packets shows: for people, for programs and for spreadsheets.
+//! The results of a packet simulation: for people, for programs and for spreadsheets.
 
 use std::io::{self, Write};
 
@@ -159,7 +159,7 @@ pub(super) fn told_as_json(scenario: &Scenario, outcome: &Outcome) -> Value {
     })
 }
 
-/// What all applications of a class were done.
+/// The completed work of all applications of a class.
 struct Together {
     class: Class,
     done: Amount,
@@ -167,7 +167,7 @@ struct Together {
 }
 
 impl Together {
-    /// What was done in a second, in bits.
+    /// The completed bits per second.
     fn rate(&self, outcome: &Outcome) -> f64 {
         self.done.bytes as f64 * 8.0 / outcome.counted().as_seconds().max(f64::MIN_POSITIVE)
     }
@@ -189,7 +189,7 @@ fn together(outcome: &Outcome) -> Vec<Together> {
     CLASSES.iter().filter_map(|(class, _)| of(*class)).collect()
 }
 
-/// What is told of a point of a sweep.
+/// The results of a point of a sweep.
 pub(super) fn shown(scenario: &Scenario, outcome: &Outcome) -> Shown {
     let mut figures = Vec::new();
     for one in together(outcome) {

@@ -8,7 +8,7 @@
 //! (high, 300), `report` (high, 100) and `backup` (low, 100) make 3 : 1 : 1 while all three send,
 //! and 3 : 1 of `oltp` and `backup` while `report` does not.
 //!
-//! Several applications may be one tenant, and then have its part together. Who is urgent goes
+//! Several applications may be one tenant, and then have its part together. An urgent tenant goes
 //! first and is promised nothing. An application that is promised a latency keeps that instead.
 //!
 //! **What is left out.** Reservations, limits and bursts: stages, gateways and nodes keep those,
@@ -153,8 +153,8 @@ mod tests {
         }
     }
 
-    /// What a tenant does not ask for, others have by their weights: also those of its class. And
-    /// two applications of a tenant have no more than one.
+    /// The share that a tenant leaves goes to all other tenants by their weights, not to those of
+    /// its class first. Two applications of a tenant get no more than one.
     #[test]
     fn tenants_of_one_class_do_not_share_what_one_leaves() {
         let tenants = [("a", "high", 100), ("b", "high", 100), ("c", "low", 100)];

@@ -1,6 +1,6 @@
-//! What a run of the discrete-time model shows: for people, for programs and as a picture.
+//! The results of a run of the discrete-time model: for people, for programs and as a picture.
 //!
-//! What is told of each flow is of the second half of the slots, in which the model has either
+//! The figures of each flow cover the second half of the slots, in which the model has either
 //! settled or never will. *Example*: three flows that are promised 3 : 2 : 1 of a link have 49.9,
 //! 33.3 and 16.8 % of it there.
 
@@ -16,14 +16,14 @@ use tidegate_console::table::Table;
 /// Points of a line in the picture, each the mean of as many slots: as many as it is pixels wide.
 const POINTS: usize = 400;
 
-/// What is told of a flow, as means of the second half.
+/// The figures of all flows, as means of the second half of the slots.
 struct Settled {
     shares: Vec<f64>,
     quality: Vec<f64>,
     alpha: Vec<f64>,
     window: Vec<f64>,
     queue: Vec<f64>,
-    /// Of the link: the mean, the least and the most.
+    /// The queue of the link: the mean, the least and the most.
     queues: [f64; 3],
 }
 
@@ -112,7 +112,7 @@ pub(super) fn told_as_json(plan: &Plan, outcome: &Outcome) -> Value {
     })
 }
 
-/// What is told of a point of a sweep.
+/// The results of a point of a sweep.
 pub(super) fn shown(plan: &Plan, outcome: &Outcome) -> Shown {
     let settled = Settled::new(outcome);
     let mut figures = Vec::new();

@@ -1,5 +1,4 @@
-//! The file of a scenario: its text, which world it is one of, and how what is wrong with it is
-//! shown.
+//! The file of a scenario: its text, its model, and the display of its errors.
 
 use std::fs::{self, File};
 use std::io::{self, BufReader, Read};
@@ -12,8 +11,8 @@ use super::Model;
 use tidegate_console::failure::{Code, Failure};
 use tidegate_console::text_file;
 
-/// The largest file that is read as a scenario: that of 10,000 applications has some three
-/// megabytes. What is larger is a recording, or a mistake.
+/// The largest file that is read as a scenario, in bytes: that of 10,000 applications has some
+/// three megabytes. A larger file is a recording, or a mistake.
 const LARGEST: u64 = 16 << 20;
 
 /// Keys that only scenarios of papers have, which another command runs, and that command.
@@ -42,7 +41,7 @@ impl Source {
         let name = path.display().to_string();
         let text = text(path, &name)?;
         let source = Self { path: path.to_owned(), name, text };
-        // What is no TOML at all is refused by the scenario's own reader, which names the line.
+        // The scenario's own reader refuses a text that is no TOML, and names the line.
         if let Ok(table) = toml::from_str(&source.text) {
             source.expect(model, &table)?;
         }
@@ -73,14 +72,14 @@ impl Source {
         }
     }
 
-    /// What is wrong with it, at the place where it is.
+    /// The failure for an error in the scenario, with its place in the text.
     pub(super) fn wrong(&self, error: ScenarioError) -> Failure {
         let error = error.located(&self.text);
         text_file::wrong(&self.name, &self.text, &error.message(), error.span())
     }
 
-    /// The same of a point of a sweep. What is wrong at all points is wrong in the text, and has a
-    /// place there; a value of the sweep has none.
+    /// The failure for an error at a point of a sweep. An error of the scenario itself (`own`) has
+    /// a place in the text; an error of the sweep's values has none.
     pub(super) fn wrong_at_point(
         &self,
         error: ScenarioError,

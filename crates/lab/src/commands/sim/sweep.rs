@@ -27,7 +27,7 @@ use tidegate_console::table::Table;
 /// How often people are told how far a sweep is.
 const NEWS: Span = Span(Span::SECOND.0 / 4);
 
-/// A number that a point has come to.
+/// A figure among the results of a point.
 #[derive(Clone, Debug)]
 pub(super) struct Figure {
     /// In a table, and how it looks there.
@@ -51,13 +51,13 @@ impl Figure {
     }
 }
 
-/// What a point has come to.
+/// The results of a point.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Shown {
     pub(super) figures: Vec<Figure>,
     /// All of it, for programs.
     pub(super) json: Map<String, Value>,
-    /// What has gone wrong within the simulated world.
+    /// The fault found in the simulated network, if any.
     pub(super) fault: Option<Fault>,
 }
 
@@ -121,7 +121,7 @@ impl Sweep {
         self.points.iter().map(named).collect()
     }
 
-    /// A point's values, as somebody would write them.
+    /// A point's values, as a user writes them on the command line.
     fn name(&self, point: &Point) -> String {
         let values = self.axes.iter().zip(&point.values);
         let each = values.map(|(axis, value)| format!("{}={}", axis.key, grid::told(value)));
@@ -129,8 +129,8 @@ impl Sweep {
         each.chain(seed).collect::<Vec<_>>().join(" ")
     }
 
-    /// Runs all points on all processors; what they have come to, in their order, with none of
-    /// those that were not done when somebody ended it.
+    /// Runs all points on all processors. Returns the results in the order of the points; none for
+    /// points that were not done when the user ended the sweep.
     ///
     /// # Errors
     /// The first failure of a point, with its values. The others are not run to their ends then.
@@ -170,7 +170,7 @@ impl Sweep {
         self.points.iter().any(|point| point.seed.is_some())
     }
 
-    /// What people see.
+    /// The table of all results, for people.
     pub(super) fn told(&self, shown: &[Option<Shown>], paint: Paint) -> String {
         let columns = Columns::of(shown, |figure| &figure.head);
         let mut table = Table::new();
@@ -267,7 +267,7 @@ struct Board {
     clock: Clock,
     count: usize,
     done: AtomicUsize,
-    /// When there is something to tell next; none if nobody wants to know.
+    /// The time of the next progress report; none if standard error is no terminal.
     next: Option<Mutex<Time>>,
 }
 
@@ -284,7 +284,7 @@ impl Board {
 
     fn look(&self) {
         let Some(next) = &self.next else { return };
-        // Somebody else is telling.
+        // Another thread is reporting.
         let Ok(mut next) = next.try_lock() else { return };
         let now = self.clock.now();
         if now < *next {
@@ -292,7 +292,7 @@ impl Board {
         }
         *next = now.after(NEWS);
         let done = self.done.load(Ordering::Relaxed);
-        // Whoever closed standard error does not want to know.
+        // A closed standard error needs no progress report.
         let _ = write!(io::stderr(), "\r{}\x1b[K", far(done, self.count, now.since(Time::ZERO)));
     }
 

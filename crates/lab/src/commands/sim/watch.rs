@@ -1,4 +1,4 @@
-//! How far a run is, on standard error, for whoever waits.
+//! Progress reports of a run, on standard error.
 
 use std::io::{self, IsTerminal, Write as _};
 
@@ -26,7 +26,7 @@ impl Watch {
         Self { clock: Clock::start(), is_wanted, next, is_shown: false }
     }
 
-    /// Says how far it is, in the words that somebody has after so much time of ours.
+    /// Writes a progress report, if one is due; `far` makes its text from the time since the start.
     pub(super) fn look(&mut self, far: impl FnOnce(Span) -> String) {
         let now = self.clock.now();
         if !self.is_wanted || now < self.next {
@@ -34,7 +34,7 @@ impl Watch {
         }
         self.next = now.after(Span(Span::SECOND.0 / 4));
         self.is_shown = true;
-        // Whoever closed standard error does not want to know.
+        // A closed standard error needs no progress report.
         let _ = write!(io::stderr(), "\r{}\x1b[K", far(now.since(Time::ZERO)));
     }
 

@@ -1,9 +1,9 @@
-//! What a run writes: all of its files, or none.
+//! The files of a run: the run writes all of them, or none.
 //!
-//! A run may take an hour, and a disk may be full or not ours. So it is tried before the run
-//! whether files can be made where they are wanted; afterwards each is written under a name of its
-//! own beside where it belongs, and only when all are there are they given their names. What was
-//! there before stays whole until then.
+//! A run may take an hour, and a disk may be full or not writable. So the command tries before the
+//! run whether it can make the files. After the run it writes each file under a temporary name
+//! beside its own name, and renames the files only when all are complete. Older files of these
+//! names stay whole until then.
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
@@ -28,7 +28,7 @@ impl Files {
         path: &Path,
         write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
     ) -> Result<(), Failure> {
-        // What a link leads to is meant, and not the link.
+        // Replaces the target of a symbolic link, and not the link.
         let path = &fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
         let draft = beside(path);
         let written = || -> io::Result<()> {
@@ -44,7 +44,7 @@ impl Files {
     /// Gives all of them their names.
     ///
     /// # Errors
-    /// If somebody has made a directory of such a name meanwhile.
+    /// If a directory of such a name was made meanwhile.
     pub(super) fn keep(mut self) -> Result<(), Failure> {
         for (draft, path) in self.drafts.drain(..) {
             fs::rename(&draft, &path).map_err(|error| {
@@ -91,7 +91,7 @@ fn try_at(path: &Path) -> io::Result<()> {
     fs::remove_file(&draft)
 }
 
-/// Makes a file. What a run of this number that was killed has left there goes.
+/// Makes a file, and removes the rest of a killed run that had the same process id.
 fn anew(draft: &Path) -> io::Result<File> {
     let _ = fs::remove_file(draft);
     File::create_new(draft)

@@ -1,5 +1,5 @@
-//! What certificates ask of a cluster: names that they can bear, and doors that are not open to
-//! whoever finds them.
+//! Security checks of a cluster: names that certificates can bear, and no listener that other
+//! machines reach without a certificate.
 
 use alloc::format;
 
@@ -19,8 +19,8 @@ pub fn is_certificate_name(name: &str) -> bool {
     name.len() <= 253 && name.split('.').all(is_label) && !is_number
 }
 
-/// A name that is one of a certificate's too, and so nobody else's: where there are certificates,
-/// who somebody is is said by one, whatever the role.
+/// Refuses a name that a certificate cannot bear, or that another certificate bears: with TLS, a
+/// certificate's name identifies a party, whatever its role.
 pub(super) fn borne(cluster: &Cluster, text: &Text) -> Outcome<()> {
     if cluster.tls.is_none() {
         return Ok(());
@@ -44,7 +44,7 @@ pub(super) fn borne(cluster: &Cluster, text: &Text) -> Outcome<()> {
     }
 }
 
-/// Refuses an address that other machines reach where nobody has to show a certificate.
+/// Refuses an address that other machines reach where no client has to show a certificate.
 pub(super) fn guarded(
     field: &str,
     address: Option<&Address>,
@@ -61,7 +61,8 @@ pub(super) fn guarded(
     wrong(text.span(), message, fix)
 }
 
-/// Whether clients have to go on encrypted: where others can listen in, and where it is written.
+/// Whether NBD clients must use TLS: where other machines reach the address, or where the file
+/// requires it.
 pub(super) fn is_tls_required(raw: &RawGateway, nbd: Option<&Address>, tls: bool) -> Outcome<bool> {
     let is_far = nbd.is_some_and(|address| !address.is_local());
     let Some(text) = &raw.tls else { return Ok(is_far) };

@@ -58,7 +58,7 @@ pub(super) fn data_node(
     Ok(node)
 }
 
-/// What several fields say together.
+/// Checks the fields of a data node against each other.
 fn check(node: &DataNode, raw: &RawDataNode) -> Outcome<()> {
     let DataNode { capacity, client, .. } = *node;
     let most = Iops(DataNode::COUNT_MAX * Span::MILLISECOND.0 / node.period.0 * 1000);
@@ -78,8 +78,8 @@ fn check(node: &DataNode, raw: &RawDataNode) -> Outcome<()> {
     Ok(())
 }
 
-/// An address that nobody else has. A TCP port does not say who comes, and takes no descriptor, so
-/// it is one for cards and certificates only.
+/// Reads an address that no other party has. A TCP port does not identify its clients, and takes no
+/// descriptor, so it is for RDMA cards and certificates only.
 fn listen(
     text: &Text,
     name: &str,
