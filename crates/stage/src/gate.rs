@@ -33,7 +33,7 @@ pub(crate) type Permits = [Option<Permit>; QUEUES_PER_CHANNEL];
 /// No permit at all.
 pub(crate) const NO_PERMITS: Permits = [None; QUEUES_PER_CHANNEL];
 
-/// What a request costs at gates.
+/// Cost of a request at gates.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cost {
     pub(crate) bytes: u64,
@@ -82,7 +82,7 @@ impl GateCell {
     }
 }
 
-/// What holds a request at a gate.
+/// Reason why a gate holds a request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Hold {
     /// The bucket has too few tokens.

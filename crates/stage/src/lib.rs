@@ -20,9 +20,9 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 //!
-//! What runs inside a request allocates nothing, locks nothing while it waits, makes no system call
-//! unless it has to wait, and leaves `errno` alone: system calls go through `rustix`, which does
-//! not use it.
+//! A request's code allocates nothing, locks nothing while it waits, and makes no system call
+//! unless it has to wait. It leaves `errno` alone: system calls go through `rustix`, which does not
+//! use it.
 
 pub mod bypass;
 mod clock;

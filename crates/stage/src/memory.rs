@@ -78,8 +78,8 @@ pub use waiting::Lateness;
 /// How often the connection is listened to while there is something to do.
 const LISTEN: Span = Span(10 * Span::MILLISECOND.0);
 
-/// Who was away for longer listens before it does anything: it may have lost its seat, and with it
-/// the memory.
+/// A client that was away for longer listens before it does anything: it may have lost its session
+/// slot, and with it the memory.
 const AWAY: Span = port::AWAY;
 
 /// The first and the longest wait between two attempts to find a data node again that is gone.
@@ -96,12 +96,12 @@ const _: () = assert!(place::SEATS <= kv::HOLDERS, "a store knows all seats");
 /// For how many periods a block rests.
 const REST: u64 = 2;
 
-/// What a client wants of a data node.
+/// Demands of a client on a data node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// The tenant that it acts for; empty to go by the policy's rules.
     pub tenant: String,
-    /// What of its tenant's reservation it wants to have; none for its part of it.
+    /// The part of its tenant's reservation that the client wants; none for an equal part of it.
     pub reservation: Option<Iops>,
     /// The most that it wants to do; none for its part of its tenant's limit.
     pub limit: Option<Iops>,
@@ -139,7 +139,7 @@ impl Default for Settings {
     }
 }
 
-/// What went wrong.
+/// Error of a connection to a data node.
 #[derive(Debug)]
 pub enum Error {
     /// No data node answers there.
@@ -151,7 +151,7 @@ pub enum Error {
         /// The version that it speaks.
         theirs: u16,
     },
-    /// What it gave us is not memory that can be used.
+    /// The data node sent memory that cannot be used, or the memory cannot be reached.
     Memory(io::Error),
     /// There is no store in it that this release can use.
     Store(LayoutError),
@@ -269,7 +269,7 @@ pub struct Connection {
     lifeline: Option<Lifeline>,
     welcome: Welcome,
     client: Client<Access>,
-    /// What is mapped; none behind a card.
+    /// The mapped memory; none behind a network card.
     region: Option<Arc<Region>>,
     /// When the clock was looked at last, and the lifeline.
     now: Time,
@@ -342,7 +342,7 @@ impl Connection {
         self.client.fabric().purse().map(Purse::period)
     }
 
-    /// What the engine has counted since the memory was given to us; none without a seat.
+    /// Counts of the engine since the data node granted the memory; none without a session slot.
     pub fn counts(&self) -> Option<Counts> {
         match self.client.fabric() {
             Access::Shm(port) => Some(port.counts()),
@@ -489,8 +489,9 @@ impl Connection {
     /// # Errors
     /// That there is other now, or why there is none if the node is there and ours is not left.
     fn come_again(&mut self, now: Time) -> Result<(), Error> {
-        // Whoever is gone may come again, and has no memory any more. Which one it had is noted, so
-        // it takes no other: it may also have died while it moved.
+        // A data node that is gone may come back, and then has no memory until a client brings it.
+        // The node has noted its last memory, so it takes no other: it may also have died while it
+        // moved.
         let seat = self.seat().map(|seat| seat.number);
         let former = Former { region: self.region.clone(), seat };
         match enter(&self.entrance, &self.settings, former) {

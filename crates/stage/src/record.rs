@@ -59,7 +59,7 @@ pub struct Record {
     pub thread: AtomicU32,
     /// See `process`.
     pub proc: AtomicU64,
-    /// What the thread holds; zero for nothing. Only the thread writes this.
+    /// Permits that the thread holds; zero for none. Only the thread writes these.
     permits: [AtomicU64; PERMITS_MAX],
     /// Where on its stack it asked for each; zero if that says nothing.
     depths: [AtomicU64; PERMITS_MAX],
@@ -69,7 +69,7 @@ pub struct Record {
 const NUMBER_BITS: u32 = 11;
 const _: () = assert!(RECORDS_MAX <= 1 << NUMBER_BITS);
 
-/// Who holds something: a record and its turn. Never zero.
+/// Owner of a permit or slot: a record and its turn. Never zero.
 pub(crate) type Owner = u32;
 
 fn owner(number: usize, turn: u32) -> Owner {
@@ -201,7 +201,7 @@ fn borrow(layout: &Layout, process: u32, thread: u32) -> Option<Owner> {
 /// Begins a new turn of a record that this thread has just taken.
 fn begin(layout: &Layout, number: usize, place: Place) -> Owner {
     let record = &layout.records[number];
-    // What the last owner left is nobody's from here on.
+    // The last owner's permits end here: no owner word matches them any more.
     let turns = 1 << (u32::BITS - NUMBER_BITS);
     let turn = (record.turn.load(Ordering::Relaxed) + 1) % turns;
     record.turn.store(turn.max(1), Ordering::Release);
@@ -337,7 +337,7 @@ pub fn may_look(may: bool) {
     MAY_LOOK.store(may, Ordering::Relaxed);
 }
 
-/// What the kernel says of a thread.
+/// State of a thread, as the kernel shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Standing {
     /// It runs, or sleeps in a call, however long.
@@ -350,7 +350,7 @@ pub(crate) enum Standing {
     Unknown,
 }
 
-/// What the kernel says of an owner's thread.
+/// Returns the state of an owner's thread, as the kernel shows it.
 pub(crate) fn standing(layout: &Layout, who: Owner) -> Standing {
     match record(layout, who) {
         // That one has ended its lock says.

@@ -105,10 +105,10 @@ pub(crate) fn with_name<R>(id: ContextId, see: impl FnOnce(&[u8]) -> R) -> R {
     see(&bytes[..length])
 }
 
-/// What the shim exports for other copies of this module: interns a name and enters it, or, given
-/// no name, enters the id. Returns the id that was left.
+/// Function that the shim exports for other copies of this module. It interns a name and enters its
+/// context, or, without a name, enters the id. Returns the id of the former context.
 pub type ShimEnter = unsafe extern "C" fn(*const u8, usize, u16) -> u16;
-/// The name under which it does.
+/// Name under which the shim exports it.
 pub const SHIM_ENTER: &CStr = c"tidegate_shim_enter";
 
 /// Looked up once: 0 unknown, 1 absent, else the function.

@@ -1,4 +1,4 @@
-//! What a request calls.
+//! The interface of a stage to requests: classification, admission at gates, and completion.
 
 use std::io;
 use std::mem::ManuallyDrop;
@@ -32,7 +32,7 @@ pub struct Stage {
     segment: Arc<Segment>,
 }
 
-/// What a request is about: whatever rules on paths are to be asked.
+/// Subject of a request, for rules on paths.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Subject<'a> {
     /// Nothing that has a path.
@@ -44,14 +44,14 @@ pub enum Subject<'a> {
     Path(&'a [u8]),
 }
 
-/// What a request is, as far as gates care.
+/// A request, as gates see it.
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'a> {
-    /// What it does.
+    /// The operation of the request.
     pub operation: Operation,
     /// How much data it moves at most, in bytes; zero for operations that move none.
     pub bytes: u64,
-    /// What it is about.
+    /// The file or path that the request is about.
     pub subject: Subject<'a>,
 }
 
@@ -237,8 +237,8 @@ impl Stage {
     /// Passes the gates of a channel and counts. Gives the permits that the request holds, where it
     /// counts, and when its service began if it is timed.
     ///
-    /// What happens to most requests stands here and becomes part of the caller; what waits and
-    /// what looks at the clock are calls.
+    /// The path of most requests stands here and is inlined into the caller; waiting and reading
+    /// the clock are calls.
     #[inline(always)]
     fn admit<const IN_CALL: bool>(
         &self,

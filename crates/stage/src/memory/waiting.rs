@@ -9,7 +9,7 @@ use tidegate_proto::kv::Outcome;
 use super::{Connection, Error, NAP};
 use crate::clock::kernel_time;
 
-/// What takes no longer than this is no lateness that anybody needs to know of.
+/// Lateness up to this length is not added to the sum.
 const PROMPT: Span = Span::MILLISECOND;
 
 /// How late a connection was called although there was something to do: the machine had no
