@@ -1,4 +1,4 @@
-//! What happens next: a queue of events in the order of time, and of insertion among equals.
+//! Event queue of a simulation: in the order of time, and of insertion among equals.
 //!
 //! **Problem.** A simulation is one loop: take the earliest event, let it happen, note the events
 //! that follow from it. The order must be total and must not depend on how the queue is built, or

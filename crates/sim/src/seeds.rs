@@ -44,14 +44,14 @@ const SETTLED: Span = Span(5 * Span::MILLISECOND.0);
 /// Periods in which every promise must be kept.
 const CALM: u64 = 3;
 
-/// What does not hold, and how to see it again.
+/// A broken invariant, and the seed that shows it again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
     /// The seed of the run.
     pub seed: u64,
     /// When it was seen.
     pub at: Picoseconds,
-    /// What does not hold.
+    /// The broken invariant.
     pub what: String,
 }
 
@@ -64,7 +64,7 @@ impl fmt::Display for Violation {
 
 impl core::error::Error for Violation {}
 
-/// What one seed makes.
+/// The cluster, load and faults of one seed.
 #[derive(Clone, Debug)]
 pub struct Fire {
     setup: Setup,
@@ -168,7 +168,7 @@ fn weather(random: &mut Stream, period: Span) -> Conduct {
     }
 }
 
-/// What breaks when, and when it is mended. Cuts are written into the links.
+/// Draws the faults, with their times and repairs. Cuts are written into the links.
 fn faults(random: &mut Stream, setup: &mut Setup) -> Vec<(Picoseconds, Fault)> {
     let period = Picoseconds::from(setup.period).0;
     let end = Picoseconds(WILD * period);
@@ -208,7 +208,7 @@ pub fn check(seed: u64) -> Result<(), Violation> {
 struct Watch<'a> {
     fire: &'a Fire,
     world: World,
-    /// What was asked and answered before this period, by tenant and node.
+    /// Requests made and answered before this period, by tenant and node.
     arrived: Vec<u64>,
     served: Vec<u64>,
     /// Whether a node was not bound by limits in this period.
@@ -272,7 +272,7 @@ impl<'a> Watch<'a> {
             twice => Err(format!("{twice} answers to requests that were settled")),
         }
     }
-    /// What is in force in one period never exceeds the promise.
+    /// Checks that the tokens in force in one period never exceed the reservation and the limit.
     fn tokens(&self, nodes: &[Option<NodeStatus>]) -> Result<(), String> {
         let bound = |node: &&NodeStatus| !node.is_abandoned && node.revision > 0;
         let nodes: Vec<&NodeStatus> = nodes.iter().flatten().filter(bound).collect();
@@ -368,8 +368,9 @@ impl<'a> Watch<'a> {
         Ok(())
     }
 
-    /// What a tenant could have been served in this period, by node: what waited when it began,
-    /// and what came. One in a closed loop asks for more whenever it is served.
+    /// Returns the requests that a tenant could have been served in this period, by node: those
+    /// that came in it. In a closed loop each answer makes the next request, so the node's rate
+    /// bounds the number.
     fn demand(&self, tenant: usize) -> Vec<u64> {
         let setup = &self.fire.setup;
         let came = self.grown(&self.world.arrived, &self.arrived, tenant);
@@ -406,7 +407,8 @@ fn is_unbound(node: &NodeStatus) -> bool {
     node.is_abandoned || node.revision == 0 || is_open
 }
 
-/// What is expected of a reservation of so many: all but 3 % and the last few of a period.
+/// Returns the least service of a reservation of so many requests: all but 3 % and five requests of
+/// a period.
 fn slack(want: u64) -> u64 {
     (want * 97 / 100).saturating_sub(5)
 }

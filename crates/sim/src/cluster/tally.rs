@@ -1,4 +1,5 @@
-//! What was asked, answered and lost: every request has a ticket, and every ticket is settled once.
+//! Counters of requests made, answered and failed: every request has a ticket, and every ticket is
+//! settled once.
 
 use super::clients::FlowId;
 
@@ -9,14 +10,14 @@ pub(super) struct Ticket {
     use_: u32,
 }
 
-/// Who waits for an answer.
+/// Origin and target of a request that waits for its answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Asked {
     /// The flow that asked.
     pub(super) flow: FlowId,
     /// Its version when it did.
     pub(super) version: u32,
-    /// Whom it asked.
+    /// The node that the flow asked.
     pub(super) node: u16,
 }
 

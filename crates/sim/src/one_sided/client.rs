@@ -15,7 +15,7 @@ use crate::time::Picoseconds;
 /// Bytes of a read.
 const PAGE: u32 = 4096;
 
-/// What stands between a client and its data node.
+/// The fabric of a client, with or without an engine in front of it.
 pub(super) trait Door: Fabric {
     /// When it wants to be called by itself.
     fn next_deadline(&self) -> Time;
@@ -40,7 +40,7 @@ impl Door for Port<Endpoint> {
     }
 }
 
-/// What a client does.
+/// Load of a client.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Plan {
     /// Reads in a period; without it, as many as can be.

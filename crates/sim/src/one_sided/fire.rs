@@ -49,14 +49,14 @@ const SETTLE: u64 = 12;
 /// Periods in which every promise must be kept.
 const CALM: u64 = 3;
 
-/// What does not hold, and how to see it again.
+/// A broken invariant, and the seed that shows it again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
     /// The seed of the run.
     pub seed: u64,
     /// When it was seen.
     pub at: Time,
-    /// What does not hold.
+    /// The broken invariant.
     pub what: String,
 }
 
@@ -71,7 +71,7 @@ impl fmt::Display for Violation {
 
 impl core::error::Error for Violation {}
 
-/// What a client wants.
+/// Load of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Load {
     /// As much as it can get.
@@ -84,7 +84,7 @@ enum Load {
     Nothing,
 }
 
-/// What happens to somebody.
+/// Fault of a client, the monitor or the node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
     /// A client stands still for so long.
@@ -110,7 +110,7 @@ struct Guest {
     load: Load,
 }
 
-/// What one seed makes.
+/// The data node, clients and faults of one seed.
 #[derive(Clone, Debug)]
 pub struct Fire {
     seed: u64,
@@ -137,12 +137,12 @@ impl Fire {
         (u128::from(rate.0) * u128::from(self.period.0) / u128::from(Span::SECOND.0)) as u64
     }
 
-    /// What so many clients who want it all use of `node` operations at least, whatever a period's
-    /// ends hide. The estimate of what the node can do rests where it is while no more is unused
-    /// than that: the line of operations that is at the node when a period ends, which it works off
-    /// before clients know of the next; what comes in two ticks, which is how long it takes until
-    /// what is made is taken; and a hundredth, up to which pool tokens that are left over count as
-    /// none.
+    /// Returns the operations, out of `node`, that so many clients with endless demand use at
+    /// least, whatever a period's ends hide. The estimate of the node's capacity stays while no
+    /// more than this is unused. Three amounts are unused: the operations in line at the node when
+    /// a period ends, which it serves before clients know of the next period; the tokens of two
+    /// ticks, the time until a client takes new tokens; and a hundredth, up to which left-over pool
+    /// tokens count as none.
     ///
     /// For instance, 2,707 operations in 250 ms and five clients with windows of 4: 2,679 less 20
     /// and less 21, which is 2,638.
@@ -151,10 +151,11 @@ impl Fire {
         (node * 99 / 100).saturating_sub(clients * u64::from(self.window) + ticks)
     }
 
-    /// What a client yields of its reservation when it is too late for others, in a period. One
-    /// that has nothing to do reports each fifth tick, and the monitor looks each tick: so late it
-    /// is known at the end of the period, and each time that the client ceases to ask, once in two
-    /// of its turns, for as long as a turn at most.
+    /// Returns the reservation that a client yields in a period too late for other clients to use,
+    /// in operations. An idle client reports each fifth tick, and the monitor looks each tick. So
+    /// the monitor learns of the yield up to six ticks late: at the period's end, and each time
+    /// that the client ceases to ask. The client ceases once in two of its turns, and the delay
+    /// counts for a turn at most.
     ///
     /// For instance, 352 in 250 ms: 8 at the end, and with turns of 20 ms 52 more.
     fn late(&self, guest: &Guest) -> u64 {
@@ -168,9 +169,9 @@ impl Fire {
         }
     }
 
-    /// What may be issued in a period beyond Ω: what clients use of old tokens before they know of
-    /// the new period, for two milliseconds, and a window of each that was taken before it noticed
-    /// that it had been away.
+    /// Returns the operations that a period may issue beyond Ω. Clients use old tokens before they
+    /// know of the new period, for two milliseconds. Two windows of each client are added: a client
+    /// may have taken tokens before it noticed that it had been away.
     fn slack(&self) -> u64 {
         let node = self.node.0.max(self.last.0);
         2 * node / 1_000 + 2 * self.clients() * u64::from(self.window)

@@ -36,7 +36,7 @@ pub enum Published {
     Vdi,
 }
 
-/// What requests do, but for when.
+/// Operations, sizes and offsets of requests, without their times.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Shape {
     /// Which part of them read.

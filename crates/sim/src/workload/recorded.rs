@@ -23,7 +23,7 @@ use crate::scenario::{ScenarioError, must, optional, text};
 use crate::time::Picoseconds;
 use crate::trace::{Format, Reader, TraceError};
 
-/// What is replayed of which recording.
+/// A recording, and the part of it to replay.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Recording {
@@ -129,7 +129,7 @@ impl<R: BufRead> Replay<R> {
             self.left -= 1;
             return Ok(Some(Request { at, ..record.request(self.class) }));
         }
-        // What comes later comes too late, too.
+        // All later records are too late, too.
         self.left = 0;
         Ok(None)
     }
@@ -150,7 +150,7 @@ mod tests {
         Plan::parse(&format!("name = 'x'\nclass = 'high'\n{load}\n{more}"))
     }
 
-    /// What is asked for of a text: when, in microseconds, and how much.
+    /// Returns the requests replayed from a text: times in microseconds, and bytes.
     fn replayed(text: &str, keys: &str, more: &str) -> Result<Vec<(u64, u64)>, TraceError> {
         let plan = plan(keys, more).unwrap();
         let super::super::Load::Trace(recording) = &plan.load else { panic!() };

@@ -266,7 +266,7 @@ fn guarded(scenario: &Scenario, plan: &single::Scenario, network: &Network) -> B
     Box::new(Guarded { world, steward: Steward::new(book) })
 }
 
-/// What is read at one node, but for how much of it, which is said anew with each period.
+/// Returns the scenario of the reads at one node. How many there are is set anew with each period.
 fn load(scenario: &Scenario, seed: u64) -> single::Scenario {
     let client = |(_, tenants): (u16, &Tenants)| Clients {
         count: 1,
