@@ -1,6 +1,6 @@
-//! Checks seeds with random faults. `seeds COUNT` runs the first so many of the cluster, and `seeds
-//! --seed N` one. With `--one-sided` first, the seeds are of clients with one-sided access. `cargo
-//! xtask seeds` starts this program.
+//! Checks seeds with random faults. `seeds COUNT` runs the first so many of the cluster, and
+//! `seeds --seed N` one. With `--one-sided` first, the seeds are of clients with one-sided access.
+//! `cargo xtask seeds` starts this program.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
