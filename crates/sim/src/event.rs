@@ -38,7 +38,7 @@ pub trait Queue<E> {
     }
 
     /// The same, and shows events that are due soon, where that helps: where there are many, each
-    /// at most once. Whoever knows what they will touch can fetch it.
+    /// at most once. A caller that knows which memory they will touch can fetch it.
     fn pop_glancing(&mut self, glance: impl FnMut(&E)) -> Option<(Picoseconds, E)>;
 
     /// How many events wait.

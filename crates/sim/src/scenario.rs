@@ -78,7 +78,7 @@ pub struct Scenario {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Control {
-    /// Nobody: each node serves its tenants in turn.
+    /// No control: each node serves its tenants in turn.
     None,
     /// A controller that distributes tokens by pShift.
     Tokens,
@@ -318,7 +318,7 @@ impl Scenario {
         read(text, Self::check)
     }
 
-    /// Whether it can be run. Whoever builds or changes one in code asks here, too.
+    /// Whether the scenario can be run. Code that builds or changes one calls this, too.
     ///
     /// # Errors
     /// The first thing that contradicts another, and what to write instead.

@@ -1,8 +1,8 @@
 //! A cluster under fire, made from one number, and what must hold whatever happens to it.
 //!
-//! **Problem.** The promises of a cluster are easily kept while nothing fails. What counts is that
-//! they hold while messages are lost, late and doubled, links are cut, and nodes and controllers
-//! die and come back.
+//! **Problem.** A cluster keeps its promises easily while nothing fails. It must also keep them
+//! while messages are lost, late and doubled, links are cut, and nodes and controllers die and come
+//! back.
 //!
 //! **Mechanism.** A seed becomes a small cluster, a policy, a load and a list of faults
 //! ([`Fire`]). For some periods everything happens; then it is calm. The world is looked at twenty
@@ -13,8 +13,8 @@
 //! - *No token is created*: what is reserved and what is allowed at all nodes in one period never
 //!   exceeds the promise. *None is destroyed*: once it is calm, the reservation is in force whole.
 //! - *No limit is exceeded* by more than one interval's worth, in any period.
-//! - *Every feasible reservation is met* in every period of the calm. What is feasible is
-//!   said by the smallest cut over all sets of nodes, found by trying them all.
+//! - *Every feasible reservation is met* in every period of the calm. The smallest cut over all
+//!   sets of nodes, found by trying them all, decides which are feasible.
 //!
 //! **Exceptions**, as the decision about counts has them: a node that has lost its lease, or has
 //! not heard of the policy yet, is not bound by limits.
@@ -322,7 +322,7 @@ impl<'a> Watch<'a> {
         Ok(())
     }
 
-    /// Nobody got more than its limit and one interval's worth.
+    /// Checks that no tenant got more than its limit and one interval's worth.
     fn limits(&self) -> Result<(), String> {
         let setup = &self.fire.setup;
         let rounds = setup.period.0 / setup.redistribute.0;
@@ -338,7 +338,7 @@ impl<'a> Watch<'a> {
         Ok(())
     }
 
-    /// Everybody got what it was promised, if that was feasible.
+    /// Checks that each tenant got its reservation, if that was feasible.
     fn reservations(&self) -> Result<(), String> {
         let setup = &self.fire.setup;
         let demands: Vec<Vec<u64>> = (0..setup.promises.len()).map(|t| self.demand(t)).collect();
@@ -400,7 +400,7 @@ impl<'a> Watch<'a> {
 }
 
 /// Whether a node may let limited tenants exceed their limits: its lease is over, it has no policy,
-/// or it has requests that came before the policy and are nobody's.
+/// or it has requests without a tenant, which came before the policy.
 fn is_unbound(node: &NodeStatus) -> bool {
     let nobody = node.tenants.first();
     let is_open = nobody.is_some_and(|nobody| nobody.waiting > 0 || nobody.served > 0);

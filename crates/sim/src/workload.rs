@@ -174,7 +174,8 @@ impl Plan {
         })
     }
 
-    /// Whether requests can be made of it. Whoever builds or changes one in code asks here, too.
+    /// Whether requests can be made of the plan. Code that builds or changes a plan calls this,
+    /// too.
     ///
     /// # Errors
     /// The first thing that contradicts another, and what to write instead.

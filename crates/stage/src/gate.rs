@@ -67,7 +67,8 @@ impl GateCell {
         let tokens = Self::tokens(self.kind(), unused);
         if tokens > 0 {
             self.bucket.give_back(tokens);
-            // Either who is about to sleep sees the tokens, or it is seen here.
+            // Either a thread that is about to sleep sees the tokens, or this thread sees the
+            // sleeper.
             fence(Ordering::SeqCst);
             if self.sleepers.load(Ordering::Relaxed) > 0 {
                 self.changed();
@@ -75,7 +76,7 @@ impl GateCell {
         }
     }
 
-    /// Tells whoever waits here to look again.
+    /// Tells all threads that wait here to look again.
     pub(crate) fn changed(&self) {
         self.changes.fetch_add(1, Ordering::Release);
         wake(&self.changes, u32::MAX);

@@ -123,8 +123,8 @@ impl Header {
     }
 }
 
-/// Operations and the bytes that they moved. Each thread counts in its lane, because threads that
-/// write one word wait for each other; who reads adds the lanes up.
+/// Operations and the bytes that they moved. Each thread counts in its shard, because threads that
+/// write one word wait for each other; a reader adds the shards up.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Tally {
@@ -228,7 +228,7 @@ pub struct GateCell {
     pub kind: AtomicU32,
     /// Which of the queues it has, if it is one.
     pub queue: AtomicU32,
-    /// Changes when whoever waits for tokens should look again. A futex.
+    /// Changes when the threads that wait for tokens should look again. A futex.
     pub changes: AtomicU32,
     /// How many threads wait here for tokens, and killed ones until [`Self::asleep`] says that all
     /// of them are.

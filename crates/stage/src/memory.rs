@@ -28,12 +28,12 @@
 //! again, and lets others have the processor in between.
 //!
 //! # Bound
-//! Tokens come each period. Whoever opens a connection within one has what nobody has reserved, as
-//! far as its tenant's limit goes, a few milliseconds later; what is reserved for it, when the next
-//! begins. Who does not poll for 5 ms asks whether its tokens are
-//! still its own, and who does not for 50 ms has lost those of this period. Who does not for three
-//! periods loses its seat, and gets another by itself; but to give it the memory again the node has
-//! to move (below), so a connection that nobody polls is to be closed.
+//! Tokens come each period. A client that connects within a period gets unreserved tokens, as far
+//! as its tenant's limit goes, a few milliseconds later. Its reserved tokens come when the next
+//! period begins. A client that does not poll for 5 ms asks whether its tokens are still its own.
+//! After 50 ms it has lost those of this period. After three periods it loses its session slot, and
+//! gets another by itself. But to give it the memory again the node has to move (below), so a
+//! connection that no thread polls is to be closed.
 //!
 //! When the data node moves to other memory, what is under way may or may not have happened
 //! ([`Error::Moved`]). If it has died, its memory is there as long as somebody has it, and clients
@@ -166,10 +166,10 @@ pub enum Error {
     /// The store does not hold what was written to it. Nothing has changed.
     Corrupt,
     /// The data node has gone on with other memory, or has given its own anew, which the connection
-    /// has now. What was under way is not any more, and may or may not have happened.
+    /// has now. Operations that were in flight have ended, and may or may not have happened.
     Moved,
     /// The data node has gone on with other memory, or our card does not reach it any more, and why
-    /// it does not let us in again. What was under way may or may not have happened.
+    /// it does not let us in again. Operations that were in flight may or may not have happened.
     Outside(String),
     /// Of an operation of a [`Store`]: it has not ended in time, as the data node is gone and too
     /// little is reserved for us. A put or delete may happen yet.
@@ -321,7 +321,7 @@ impl Connection {
         })
     }
 
-    /// The tenant that it acts for; empty if nobody's.
+    /// The tenant that the client acts for; empty for the default tenant.
     pub fn tenant(&self) -> &str {
         &self.welcome.tenant
     }
@@ -396,10 +396,10 @@ impl Connection {
         self.client.delete(key, token)
     }
 
-    /// Notes how many operations are to be done in this period and cannot be begun, as all that may
-    /// be are under way. It costs nothing, and is told the data node when the period is over. Where
-    /// a tenant wants more at several data nodes, what it is promised then goes to each as it is
-    /// wanted there. Who does not know says nothing.
+    /// Notes how many operations are to be done in this period and cannot be begun, as the limit of
+    /// operations in flight is reached. The call costs nothing; the data node learns of it when the
+    /// period is over. If a tenant wants more at several data nodes, its reservation then goes to
+    /// each as it is wanted there. A client that does not know the number need not call this.
     pub fn note_unmet(&mut self, count: u64) {
         self.client.fabric_mut().note_unmet(count);
     }

@@ -4,15 +4,15 @@
 //! record says
 //!
 //! - whether the thread is alive: it holds a robust lock, which the kernel marks when the thread
-//!   ends, however it ends (it returns, its process is killed or runs another program). Whoever
-//!   reads the lock's word knows for sure, without process numbers, which mean nothing in another
+//!   ends, however it ends (it returns, its process is killed or runs another program). A reader of
+//!   the lock's word knows for sure, without process numbers, which mean nothing in another
 //!   namespace, outlive their process as long as its parent does not wait for it, and are given
 //!   again;
 //! - where to look whether the thread is stopped: its numbers, as `/proc` has them, and which
 //!   `/proc` that is;
 //! - which permits the thread holds, and at which depth of its stack it asked for each. A thread
 //!   that calls again from above has left the call: by `longjmp`, because it was cancelled, by an
-//!   exception. What it held is taken back then.
+//!   exception. Its permits are taken back then.
 //!
 //! ```text
 //!   lock   turn   proc  pid  tid   permit 0 … 7          depth 0 … 7
@@ -123,7 +123,7 @@ fn this_process() -> u32 {
     rustix::process::getpid().as_raw_nonzero().get() as u32
 }
 
-/// As whom this thread waits at queues; none if all records are taken.
+/// Returns the owner with which this thread waits at queues; none if all records are taken.
 pub(crate) fn own(layout: &Layout) -> Option<Owner> {
     let (stage, thread) = (std::ptr::from_ref(layout).addr(), this_thread());
     let known = KNOWN.get();
@@ -162,8 +162,8 @@ fn take(layout: &Layout, place: Place) -> Option<Owner> {
     Some(begin(layout, number, place))
 }
 
-/// As whom this thread gives back what it holds while its own record is in the middle of a change,
-/// in which a signal has interrupted it.
+/// Returns a second owner for this thread, with which it gives back its permits while a signal has
+/// interrupted its own record in the middle of a change.
 pub(crate) fn other(layout: &Layout) -> Option<Owner> {
     borrow(layout, this_process(), this_thread())
 }
@@ -398,7 +398,7 @@ fn is_frozen(folder: &rustix::fd::OwnedFd, place: Place) -> bool {
 
 /// Whether a thread that sleeps in this function of the kernel is in a freezer: that of version 1
 /// of control groups and of suspend, or that of version 2, which many compilers make a part of
-/// `get_signal`. Whoever else stops there does not sleep, as the kernel says it.
+/// `get_signal`. Any other thread that stops there does not sleep, as the kernel shows it.
 fn is_freezer(function: &[u8]) -> bool {
     let has = |name: &[u8]| function.windows(name.len()).any(|part| part == name);
     has(b"freezer") || has(b"refrigerator") || has(b"get_signal")

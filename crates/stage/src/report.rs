@@ -1,4 +1,4 @@
-//! Reading a segment's counters (PAIO's `collect`). Nobody is stopped: every counter is read by
+//! Reading a segment's counters (PAIO's `collect`). No request is stopped: every counter is read by
 //! itself, so a report may be a few requests out of step with itself, and never loses one.
 
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -142,10 +142,10 @@ impl Stage {
         self.enforced::<false>(request)
     }
 
-    /// The same for a request that this thread makes and completes in the call that it is in now:
-    /// if it calls again from further up its stack, it has left the call by a jump or an exception,
-    /// or was cancelled there. What it held of queues is given back then ([`Self::reclaim`]), and
-    /// so the admission need not be dropped.
+    /// The same for a request that this thread makes and completes in its present call. If the
+    /// thread calls again from further up its stack, it has left the call by a jump or an
+    /// exception, or was cancelled there. The next call then gives back its permits at queues
+    /// ([`Self::reclaim`]), and so the admission need not be dropped.
     #[inline(always)]
     pub fn enforce_in_call(&self, request: &Request<'_>) -> Admission<'_> {
         self.enforced::<true>(request)
@@ -358,8 +358,8 @@ impl Admission<'_> {
         found.into_iter().flat_map(|found| found.to.gates())
     }
 
-    /// Says that the request is done and moved `bytes`. What it took from buckets for more than
-    /// that goes back.
+    /// Says that the request is done and moved `bytes`. Tokens that it took for more than that go
+    /// back to their buckets.
     #[inline]
     pub fn complete(self, bytes: u64) {
         // Settled here and not when it is dropped as well.

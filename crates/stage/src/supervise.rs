@@ -343,8 +343,8 @@ fn supervise(
     }
 }
 
-/// Counts the programs that were started and in which the shim never was. What is being started in
-/// this moment is waited for.
+/// Counts the programs that were started and in which the shim never was. The supervisor waits for
+/// programs that are being started in this moment, a second at most.
 fn count_missing(driver: &mut Driver, path: &Path) -> u64 {
     let deadline = kernel_time().after(START_MAX);
     let missing = |driver: &Driver| driver.segment().header.programs_missing();

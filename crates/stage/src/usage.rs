@@ -93,8 +93,8 @@ impl Identity {
     }
 }
 
-/// Removes segment files of this user that nobody keeps and no process maps any more: what keepers
-/// left behind that were killed.
+/// Removes segment files of this user that no agent keeps and no process maps any more: agents that
+/// were killed left them behind.
 pub(crate) fn sweep() {
     let Ok(directory) = directory() else { return };
     let Ok(entries) = std::fs::read_dir(&directory) else { return };

@@ -34,7 +34,7 @@ fn entry() -> Arc<Small> {
     Arc::new(Entry { state: AtomicU64::new(0), mask: [AtomicU64::new(0), AtomicU64::new(0)] })
 }
 
-/// Nobody reads words of two files as one mask, nor the mask of a file that was closed before.
+/// No reader takes words of two files as one mask, nor the mask of a file that was closed before.
 #[test]
 fn a_reader_never_sees_the_masks_of_two_files_in_one() {
     loom::model(|| {

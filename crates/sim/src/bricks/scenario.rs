@@ -175,10 +175,10 @@ impl Threads {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Pulse {
-    /// For how long nobody asks.
+    /// For how long no thread asks.
     #[serde(deserialize_with = "text")]
     pub off: Span,
-    /// For how long all ask.
+    /// For how long all threads ask.
     #[serde(deserialize_with = "text")]
     pub on: Span,
 }
@@ -206,7 +206,7 @@ impl Scenario {
         read(text, Self::check)
     }
 
-    /// Whether it can be run. Whoever builds or changes one in code asks here, too.
+    /// Whether the scenario can be run. Code that builds or changes one calls this, too.
     ///
     /// # Errors
     /// The first thing that contradicts another, and what to write instead.

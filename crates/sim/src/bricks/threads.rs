@@ -1,4 +1,4 @@
-//! Those who ask: threads with one request outstanding each.
+//! Threads that make requests, with one request outstanding each.
 
 use tidegate_model::Bytes;
 

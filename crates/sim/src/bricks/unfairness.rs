@@ -39,7 +39,7 @@ impl Unfairness {
         Self { sides, depth: depth.into(), ..Self::default() }
     }
 
-    /// Looks at the difference, after every change of it or of who waits.
+    /// Updates the difference, after every change of it or of the streams that wait.
     pub(super) fn look(&mut self, both_wait: bool) {
         if !both_wait {
             self.span = None;

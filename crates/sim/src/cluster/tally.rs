@@ -55,7 +55,7 @@ impl Tally {
         Ticket { entry, use_: place.use_ }
     }
 
-    /// An answer arrives; who waits for it.
+    /// Settles an answered request, and returns its origin and target.
     pub(super) fn answer(&mut self, ticket: Ticket) -> Option<Asked> {
         let asked = self.settle(ticket);
         match asked {
@@ -65,14 +65,14 @@ impl Tally {
         asked
     }
 
-    /// A request is refused; who made it.
+    /// Settles a refused request, and returns its origin and target.
     pub(super) fn fail(&mut self, ticket: Ticket) -> Option<Asked> {
         let asked = self.settle(ticket);
         self.failed += u64::from(asked.is_some());
         asked
     }
 
-    /// A node is gone: whoever waited for it is told.
+    /// Fails all requests to a node that is gone.
     pub(super) fn fail_all(&mut self, node: u16) {
         for entry in 0..self.entries.len() as u32 {
             let Entry { asked, use_ } = self.entries[entry as usize];

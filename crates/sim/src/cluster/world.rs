@@ -485,7 +485,8 @@ impl World {
         host.start(self.now);
         let life = host.life;
         self.events.push(self.now, Event::Connect { node: number, life });
-        // Of a striped one nobody knows which failed; it goes on with those that did not.
+        // A flow of a striped tenant does not know which requests failed; it goes on with the
+        // others.
         if let Some(closed) = self.setup.load.closed.as_ref().filter(|closed| !closed.striped) {
             let outstanding = closed.outstanding;
             for flow in self.clients.at(number) {
@@ -503,8 +504,8 @@ fn post(events: &mut Events<Event>, link: &mut Link, now: Picoseconds, letter: L
     }
 }
 
-/// The beginning and the end of a connection are not lost, unless the link is cut: whoever opens
-/// one tries until it is open.
+/// The beginning and the end of a connection are not lost, unless the link is cut: a node tries to
+/// connect until the connection is open.
 fn farewell(events: &mut Events<Event>, link: &Link, now: Picoseconds, letter: Letter) {
     if !link.conduct().is_cut(now) {
         events.push(now.after(link.conduct().most), Event::Letter(Box::new(letter)));

@@ -134,7 +134,7 @@ pub(super) struct Line {
     free_at: Picoseconds,
     /// By turns and shared: how many operations are in line.
     waiting: usize,
-    /// By turns: who is looked at first.
+    /// By turns: the client that is looked at first.
     turn: usize,
     /// Shared: see [`Fluid`].
     fluid: Fluid,

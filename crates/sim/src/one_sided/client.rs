@@ -77,7 +77,7 @@ struct Read {
     due: Picoseconds,
 }
 
-/// One of those who read.
+/// A client that reads.
 #[derive(Debug)]
 pub(super) struct Client<D> {
     pub(super) door: D,
@@ -177,7 +177,7 @@ impl<D: Door> Client<D> {
         }
     }
 
-    /// Reads that are due and not begun, if somebody knows how many it wants.
+    /// Returns the reads that are due and not begun, if the client has a demand.
     fn unmet(&self, now: Picoseconds) -> Option<u64> {
         let demand = self.plan.demand?;
         if !self.free.is_empty() || !self.is_due(now) {

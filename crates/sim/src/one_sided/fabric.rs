@@ -104,8 +104,8 @@ impl Network {
         Endpoint { network: self.clone(), client, region, buffers: Buffers::new(buffers) }
     }
 
-    /// Connects who runs on the data node itself. Nothing of the link is needed for that, and what
-    /// is asked has happened at once.
+    /// Connects code that runs on the data node itself. It needs nothing of the link, and its
+    /// operations happen at once.
     pub fn connect_node(&self, buffers: u32) -> Loopback {
         let region = self.0.borrow().region;
         let buffers = Buffers::new(buffers);
@@ -193,8 +193,8 @@ impl Inner {
     }
 }
 
-/// Lets an operation happen: writes `bytes` or reads them, and gives what a word was. What lies
-/// behind the end of the memory is not there.
+/// Executes an operation: writes `bytes` or reads them, and returns the former word. Bytes behind
+/// the end of the memory do not exist.
 fn touch(memory: &mut [u8], operation: &Operation, bytes: &mut Vec<u8>) -> u64 {
     let (at, length) = operation.touches();
     let at = at as usize;
@@ -362,7 +362,7 @@ impl Fabric for Endpoint {
     }
 }
 
-/// The fabric of who runs on the data node: the card's loop-back.
+/// The fabric of code that runs on the data node: the card's loop-back.
 pub struct Loopback {
     network: Network,
     region: u64,

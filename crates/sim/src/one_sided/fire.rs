@@ -1,8 +1,8 @@
 //! Clients with guarantees under fire, made from one number, and what must hold whatever happens.
 //!
-//! **Problem.** The promises of a data node are easily kept while everybody is there. What counts
-//! is that they hold while clients stop, die, come and are late, the monitor starts again, and the
-//! node becomes slower or faster.
+//! **Problem.** A data node keeps its promises easily while all clients are there. It must also
+//! keep them while clients stop, die, come and are late, the monitor starts again, and the node
+//! becomes slower or faster.
 //!
 //! **Mechanism.** A seed becomes a data node, clients with promises and loads, and a list of faults
 //! ([`Fire`]). For some periods everything happens; then it is calm, for as long as an estimate may
@@ -18,11 +18,12 @@
 //!   ([`Fire::usable`]) and what clients with nothing to do yield when it is too late
 //!   ([`Fire::late`]). If tokens are not paced it may be 15 % less.
 //!
-//! All of these follow from the mechanism but two. That one client waits at a time and not two is
-//! usual, not certain: each waits 5 ms at most, 1.2 times that if the pool was empty, at its own
-//! times. And what is lost without pacing has no bound that is of use: once somebody had to be
-//! waited for, what is left of the pool comes bit by bit until the period's end, and whoever has
-//! used up its own by then waits for it with the node idle. A seventh was the most in 10,000 seeds.
+//! All of these follow from the mechanism but two. First, at most one client waits at a time as a
+//! rule, and not with certainty: each waits 5 ms at most, 1.2 times that if the pool was empty, at
+//! its own times. Second, the loss without pacing has no useful bound. Once the monitor had to wait
+//! for a client, the rest of the pool comes bit by bit until the period's end. A client that has
+//! used up its own tokens by then waits for it with the node idle. A seventh was the most in 10,000
+//! seeds.
 //!
 //! **Bounds.** Thousands of operations in a second rather than millions, so that a seed takes
 //! milliseconds; then what happens once in a tick or a window is a larger part of all. A period is

@@ -29,9 +29,9 @@ pub struct Scenario {
     pub periods: u32,
     /// The network cards.
     pub cards: Cards,
-    /// Those who read.
+    /// The clients that read.
     pub client: Vec<Clients>,
-    /// Those who read besides, and ask nobody.
+    /// Background jobs that read without tokens.
     #[serde(default)]
     pub background: Option<Background>,
     /// Changes of what the data node can do.
@@ -52,7 +52,7 @@ const fn deviation() -> Iops {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Control {
-    /// Nobody.
+    /// No control.
     #[default]
     None,
     /// Haechi as the paper says, without conversion.
@@ -159,7 +159,7 @@ impl Scenario {
         read(text, Self::check)
     }
 
-    /// Whether it can be run. Whoever builds or changes one in code asks here, too.
+    /// Whether the scenario can be run. Code that builds or changes one calls this, too.
     ///
     /// # Errors
     /// The first thing that contradicts another, and what to write instead.

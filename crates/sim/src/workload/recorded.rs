@@ -1,8 +1,8 @@
 //! Requests as a recording has them, at their times.
 //!
 //! **Problem.** A recording is a stream of lines that may be longer than memory, of several devices
-//! and of days. What is to be replayed is a part of it: one device, some minutes, perhaps twice as
-//! fast, as the load of an application.
+//! and of days. A replay needs a part of it: one device, some minutes, perhaps twice as fast, as
+//! the load of an application.
 //!
 //! **Mechanism.** Records are read one ahead, in the order of their times; those of other devices
 //! and from before `from` are passed over. A record at `t` is a request at `start + (t - from) *
@@ -27,7 +27,7 @@ use crate::trace::{Format, Reader, TraceError};
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Recording {
-    /// Its file. Whoever runs the scenario opens it.
+    /// Its file. The caller that runs the scenario opens it.
     pub file: String,
     /// How it is written; if it is not said, its first line says it.
     #[serde(default, deserialize_with = "optional")]

@@ -75,7 +75,7 @@ impl Lifeline {
     /// is some.
     ///
     /// # Errors
-    /// If nobody answers, or refuses.
+    /// If no data node answers, or it refuses.
     pub(super) fn say(
         entrance: &Entrance,
         hello: &Hello,
@@ -100,7 +100,7 @@ impl Lifeline {
     /// Asks for the way of our card to the memory.
     ///
     /// # Errors
-    /// If nobody answers, or refuses.
+    /// If the data node does not answer, or refuses.
     #[cfg(feature = "verbs")]
     pub(super) fn ask(&mut self, request: &Request, patience: Span) -> Result<Answer, Error> {
         let mut bytes = Vec::new();

@@ -38,8 +38,8 @@ use crate::clock::kernel_time;
 /// Operations that are begun together: as many as a word has bits.
 const BATCH: usize = u64::BITS as usize;
 
-/// How long the keeper waits where somebody else is polling, below what makes a client one that was
-/// away.
+/// How long the keeper waits where another thread is polling, below the time that makes a client
+/// one that was away.
 const KEEP: Span = Span(4 * Span::MILLISECOND.0);
 
 /// A client of one data node, for any number of threads. Their operations share what is promised to
@@ -57,7 +57,7 @@ pub struct Store {
 
 struct Shared {
     state: Mutex<State>,
-    /// Something has ended that somebody waits for, or there is room to begin something.
+    /// Signals the end of an operation that a thread waits for, or capacity to begin one.
     has_news: Condvar,
 }
 
@@ -159,7 +159,7 @@ impl Store {
     /// [`Self::get_with`], `tell` must not use the store.
     ///
     /// # Errors
-    /// See [`Error`]. What was not told yet will not be.
+    /// See [`Error`]. Keys that were not told yet are dropped.
     pub fn get_many<K: AsRef<[u8]>>(
         &self,
         keys: &[K],
@@ -387,7 +387,7 @@ impl State {
         }
     }
 
-    /// Keeps what has ended for those who sleep, and throws away what nobody waits for.
+    /// Keeps results for the threads that sleep, and drops those that no thread waits for.
     fn sort(&mut self) {
         for outcome in self.outcomes.drain(..) {
             let is_left = |(names, _): &(Range<u64>, u32)| names.contains(&outcome.token);

@@ -31,7 +31,7 @@ pub struct Scenario {
     pub nodes: u16,
     /// The network cards: a client's at each node, and each node's.
     pub cards: Cards,
-    /// Those who read.
+    /// The tenants that read.
     pub tenant: Vec<Tenants>,
     /// How many reads each client keeps under way at most, at each node.
     #[serde(default = "window")]
@@ -53,7 +53,7 @@ const fn window() -> u32 {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Control {
-    /// Nobody.
+    /// No control.
     None,
     /// Haechi at each node, which keeps an equal part of each promise.
     Equal,
@@ -101,7 +101,7 @@ impl Scenario {
         read(text, Self::check)
     }
 
-    /// Whether it can be run. Whoever builds or changes one in code asks here, too.
+    /// Whether the scenario can be run. Code that builds or changes one calls this, too.
     ///
     /// # Errors
     /// The first thing that contradicts another, and what to write instead.

@@ -119,7 +119,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Everybody does what there is to do until now, and messages arrive.
+    /// Runs all nodes and the controller until now, and delivers messages.
     fn step(&mut self) {
         let (now, time) = (self.now, self.now.time());
         let (down, up) = (core::mem::take(&mut self.down), core::mem::take(&mut self.up));
