@@ -162,8 +162,8 @@ fn take(layout: &Layout, place: Place) -> Option<Owner> {
     Some(begin(layout, number, place))
 }
 
-/// Returns a second owner for this thread, with which it gives back its permits while a signal has
-/// interrupted its own record in the middle of a change.
+/// Returns a second owner for this thread, with which it gives back its permits. The thread needs
+/// one while a signal has interrupted its own record in the middle of a change.
 pub(crate) fn other(layout: &Layout) -> Option<Owner> {
     borrow(layout, this_process(), this_thread())
 }

@@ -1,5 +1,5 @@
-//! The cache entry of a descriptor, in every order in which a weakly ordered processor may make the
-//! loads and stores of several threads visible to each other.
+//! The cache entry of a descriptor, in every memory order that a weakly ordered processor allows
+//! between the loads and stores of several threads.
 
 #![allow(dead_code, reason = "the module is the stage's; the test needs parts of it")]
 
