@@ -22,8 +22,8 @@
 //!   it for [`LEASE`], and its requests that wait are withdrawn, so that nobody waits for each of
 //!   them in turn. More than `depth` may be in service then, which is counted. When it runs again,
 //!   it goes on with what it was doing, or arrives anew.
-//! - *It takes long.* A call that takes five seconds keeps its permit for five seconds. The kernel's
-//!   state of the thread tells it from a stopped one, after [`LEASE`] and then again.
+//! - *It takes long.* A call that takes five seconds keeps its permit for five seconds. The state
+//!   of the thread in the kernel tells it from a stopped one, after [`LEASE`] and then again.
 //! - *It cannot be looked at*, because it is in another namespace. Its permit is passed on after
 //!   [`UNSEEN`].
 //!
