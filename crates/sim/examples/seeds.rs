@@ -1,6 +1,6 @@
-//! Runs seeds under fire: `seeds COUNT` for the first so many of the cluster, `seeds --seed N` for
-//! one; with `--one-sided` before it of clients with one-sided access. What `cargo xtask seeds`
-//! starts.
+//! Checks seeds with random faults. `seeds COUNT` runs the first so many of the cluster, and
+//! `seeds --seed N` one. With `--one-sided` first, the seeds are of clients with one-sided access.
+//! `cargo xtask seeds` starts this program.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -40,7 +40,7 @@ fn main() -> ExitCode {
     if violations.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// What is violated, in the order of seeds. Runs know nothing of each other.
+/// Returns the violations, in the order of seeds. Runs share no state.
 fn in_parallel(seeds: Range<u64>, check: impl Fn(u64) -> Result<(), String> + Sync) -> Vec<String> {
     let next = AtomicU64::new(seeds.start);
     let found = Mutex::new(BTreeMap::new());

@@ -1,4 +1,4 @@
-//! What recordings are like: `cargo run --release -p tidegate-sim --example trace -- FILE…`, where
+//! Summaries of recordings: `cargo run --release -p tidegate-sim --example trace -- FILE…`, where
 //! `-` is the standard input, or `like NAME` for a published workload, made here.
 
 use std::error::Error;

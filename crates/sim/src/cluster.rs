@@ -6,8 +6,8 @@
 //! in the pShift paper; what is between them is not the subject here. Messages between nodes and
 //! controller take the time that their link says, and whatever else the link does to them.
 //!
-//! Where nobody controls, the same controller runs with a policy that promises nothing: every node
-//! serves its tenants in turn.
+//! Without control, the same controller runs with a policy without promises: every node serves its
+//! tenants in turn.
 
 mod clients;
 mod host;

@@ -57,9 +57,9 @@ impl Device {
 pub struct Disks {
     /// How many there are, at least one.
     pub count: u16,
-    /// What any request takes on average, however small.
+    /// Mean time of any request, however small.
     pub base: Span,
-    /// What each MiB of it takes besides.
+    /// Mean time that each MiB of a request takes in addition.
     pub per_mib: Span,
     /// How far a time may lie from its mean, both ways, in percent, at most 100.
     pub spread_percent: u32,

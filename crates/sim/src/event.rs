@@ -1,4 +1,4 @@
-//! What happens next: a queue of events in the order of time, and of insertion among equals.
+//! Event queue of a simulation: in the order of time, and of insertion among equals.
 //!
 //! **Problem.** A simulation is one loop: take the earliest event, let it happen, note the events
 //! that follow from it. The order must be total and must not depend on how the queue is built, or
@@ -38,7 +38,7 @@ pub trait Queue<E> {
     }
 
     /// The same, and shows events that are due soon, where that helps: where there are many, each
-    /// at most once. Whoever knows what they will touch can fetch it.
+    /// at most once. A caller that knows which memory they will touch can fetch it.
     fn pop_glancing(&mut self, glance: impl FnMut(&E)) -> Option<(Picoseconds, E)>;
 
     /// How many events wait.

@@ -1,4 +1,4 @@
-//! What is simulated: a TOML file with strict keys, so that a run is a file and a seed.
+//! Scenario of a simulation: a TOML file with strict keys, so that a run is a file and a seed.
 //!
 //! Quantities are strings with units, as in a policy; unknown keys and impossible combinations are
 //! refused with one sentence that says what to write instead.
@@ -43,11 +43,11 @@ pub use error::ScenarioError;
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Scenario {
-    /// What it shows, for people.
+    /// Title of the scenario, for display.
     pub name: String,
-    /// What every random number of the run follows from.
+    /// Seed of every random number of the run.
     pub seed: u64,
-    /// Who controls the nodes.
+    /// QoS control of the nodes.
     pub control: Control,
     /// The time over which a promise is counted.
     #[serde(deserialize_with = "text")]
@@ -67,18 +67,18 @@ pub struct Scenario {
     pub nodes: Nodes,
     /// The tenants, and what each is promised.
     pub tenants: Tenants,
-    /// What the tenants ask for.
+    /// The load of the tenants.
     pub load: Load,
     /// How messages between controller and nodes travel.
     #[serde(default)]
     pub messages: Messages,
 }
 
-/// Who controls the nodes.
+/// QoS control of the nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Control {
-    /// Nobody: each node serves its tenants in turn.
+    /// No control: each node serves its tenants in turn.
     None,
     /// A controller that distributes tokens by pShift.
     Tokens,
@@ -90,7 +90,7 @@ pub enum Control {
 pub struct Nodes {
     /// How many there are.
     pub count: u16,
-    /// What each serves per second on average.
+    /// Mean rate of each node, in requests per second.
     #[serde(deserialize_with = "text")]
     pub rate: Iops,
     /// How far a service time may lie from the mean.
@@ -127,24 +127,25 @@ pub enum Pacing {
 pub struct Tenants {
     /// How many there are.
     pub count: u16,
-    /// What each is promised per second.
+    /// Reservation of each tenant per second.
     #[serde(default, deserialize_with = "optional")]
     pub reservation: Option<Iops>,
-    /// What all are promised together, as a part of what all nodes serve; divided by `zipf`.
+    /// Reservations of all tenants together, in percent of the rate of all nodes; divided by
+    /// `zipf`.
     #[serde(default)]
     pub reserved_percent: Option<u32>,
     /// The exponent of the distribution by which tenants draw their parts: a multiple of 0.5.
     #[serde(default)]
     pub zipf: Halves,
-    /// What each is limited to per second.
+    /// Limit of each tenant per second.
     #[serde(default, deserialize_with = "optional")]
     pub limit: Option<Iops>,
-    /// What each is limited to, as a part of its reservation.
+    /// Limit of each tenant, in percent of its reservation.
     #[serde(default)]
     pub limit_percent: Option<u32>,
 }
 
-/// What the tenants ask for.
+/// The load of the tenants.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Load {
@@ -186,7 +187,7 @@ pub enum Per {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Open {
-    /// What a tenant asks for in a period, as a part of its reservation.
+    /// Requests of a tenant in a period, in percent of its reservation.
     pub demand_percent: u32,
     /// The exponent of the distribution of that over its active nodes: a multiple of 0.5.
     #[serde(default)]
@@ -317,7 +318,7 @@ impl Scenario {
         read(text, Self::check)
     }
 
-    /// Whether it can be run. Whoever builds or changes one in code asks here, too.
+    /// Whether the scenario can be run. Code that builds or changes one calls this, too.
     ///
     /// # Errors
     /// The first thing that contradicts another, and what to write instead.

@@ -1,8 +1,8 @@
 //! A cluster under fire, made from one number, and what must hold whatever happens to it.
 //!
-//! **Problem.** The promises of a cluster are easily kept while nothing fails. What counts is that
-//! they hold while messages are lost, late and doubled, links are cut, and nodes and controllers
-//! die and come back.
+//! **Problem.** A cluster keeps its promises easily while nothing fails. It must also keep them
+//! while messages are lost, late and doubled, links are cut, and nodes and controllers die and come
+//! back.
 //!
 //! **Mechanism.** A seed becomes a small cluster, a policy, a load and a list of faults
 //! ([`Fire`]). For some periods everything happens; then it is calm. The world is looked at twenty
@@ -13,8 +13,8 @@
 //! - *No token is created*: what is reserved and what is allowed at all nodes in one period never
 //!   exceeds the promise. *None is destroyed*: once it is calm, the reservation is in force whole.
 //! - *No limit is exceeded* by more than one interval's worth, in any period.
-//! - *Every feasible reservation is met* in every period of the calm. What is feasible is
-//!   said by the smallest cut over all sets of nodes, found by trying them all.
+//! - *Every feasible reservation is met* in every period of the calm. The smallest cut over all
+//!   sets of nodes, found by trying them all, decides which are feasible.
 //!
 //! **Exceptions**, as the decision about counts has them: a node that has lost its lease, or has
 //! not heard of the policy yet, is not bound by limits.
@@ -44,14 +44,14 @@ const SETTLED: Span = Span(5 * Span::MILLISECOND.0);
 /// Periods in which every promise must be kept.
 const CALM: u64 = 3;
 
-/// What does not hold, and how to see it again.
+/// A broken invariant, and the seed that shows it again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
     /// The seed of the run.
     pub seed: u64,
     /// When it was seen.
     pub at: Picoseconds,
-    /// What does not hold.
+    /// The broken invariant.
     pub what: String,
 }
 
@@ -64,7 +64,7 @@ impl fmt::Display for Violation {
 
 impl core::error::Error for Violation {}
 
-/// What one seed makes.
+/// The cluster, load and faults of one seed.
 #[derive(Clone, Debug)]
 pub struct Fire {
     setup: Setup,
@@ -168,7 +168,7 @@ fn weather(random: &mut Stream, period: Span) -> Conduct {
     }
 }
 
-/// What breaks when, and when it is mended. Cuts are written into the links.
+/// Draws the faults, with their times and repairs. Cuts are written into the links.
 fn faults(random: &mut Stream, setup: &mut Setup) -> Vec<(Picoseconds, Fault)> {
     let period = Picoseconds::from(setup.period).0;
     let end = Picoseconds(WILD * period);
@@ -208,7 +208,7 @@ pub fn check(seed: u64) -> Result<(), Violation> {
 struct Watch<'a> {
     fire: &'a Fire,
     world: World,
-    /// What was asked and answered before this period, by tenant and node.
+    /// Requests made and answered before this period, by tenant and node.
     arrived: Vec<u64>,
     served: Vec<u64>,
     /// Whether a node was not bound by limits in this period.
@@ -272,7 +272,7 @@ impl<'a> Watch<'a> {
             twice => Err(format!("{twice} answers to requests that were settled")),
         }
     }
-    /// What is in force in one period never exceeds the promise.
+    /// Checks that the tokens in force in one period never exceed the reservation and the limit.
     fn tokens(&self, nodes: &[Option<NodeStatus>]) -> Result<(), String> {
         let bound = |node: &&NodeStatus| !node.is_abandoned && node.revision > 0;
         let nodes: Vec<&NodeStatus> = nodes.iter().flatten().filter(bound).collect();
@@ -322,7 +322,7 @@ impl<'a> Watch<'a> {
         Ok(())
     }
 
-    /// Nobody got more than its limit and one interval's worth.
+    /// Checks that no tenant got more than its limit and one interval's worth.
     fn limits(&self) -> Result<(), String> {
         let setup = &self.fire.setup;
         let rounds = setup.period.0 / setup.redistribute.0;
@@ -338,7 +338,7 @@ impl<'a> Watch<'a> {
         Ok(())
     }
 
-    /// Everybody got what it was promised, if that was feasible.
+    /// Checks that each tenant got its reservation, if that was feasible.
     fn reservations(&self) -> Result<(), String> {
         let setup = &self.fire.setup;
         let demands: Vec<Vec<u64>> = (0..setup.promises.len()).map(|t| self.demand(t)).collect();
@@ -368,8 +368,9 @@ impl<'a> Watch<'a> {
         Ok(())
     }
 
-    /// What a tenant could have been served in this period, by node: what waited when it began,
-    /// and what came. One in a closed loop asks for more whenever it is served.
+    /// Returns the requests that a tenant could have been served in this period, by node: those
+    /// that came in it. In a closed loop each answer makes the next request, so the node's rate
+    /// bounds the number.
     fn demand(&self, tenant: usize) -> Vec<u64> {
         let setup = &self.fire.setup;
         let came = self.grown(&self.world.arrived, &self.arrived, tenant);
@@ -399,14 +400,15 @@ impl<'a> Watch<'a> {
 }
 
 /// Whether a node may let limited tenants exceed their limits: its lease is over, it has no policy,
-/// or it has requests that came before the policy and are nobody's.
+/// or it has requests without a tenant, which came before the policy.
 fn is_unbound(node: &NodeStatus) -> bool {
     let nobody = node.tenants.first();
     let is_open = nobody.is_some_and(|nobody| nobody.waiting > 0 || nobody.served > 0);
     node.is_abandoned || node.revision == 0 || is_open
 }
 
-/// What is expected of a reservation of so many: all but 3 % and the last few of a period.
+/// Returns the least service of a reservation of so many requests: all but 3 % and five requests of
+/// a period.
 fn slack(want: u64) -> u64 {
     (want * 97 / 100).saturating_sub(5)
 }

@@ -146,16 +146,16 @@ impl FromStr for Format {
     }
 }
 
-/// What is wrong with a line.
+/// Error of a line of a recording, with the line's number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TraceError {
     /// Its number, from 1.
     pub line: u64,
-    /// What is wrong.
+    /// The error.
     pub problem: Problem,
 }
 
-/// What is wrong with a line of a recording.
+/// Error of a line of a recording.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Problem {
     /// It could not be read; nothing follows.
@@ -180,14 +180,14 @@ pub enum Problem {
         name: &'static str,
         /// Its beginning.
         found: String,
-        /// What it should be.
+        /// The expected form of the field.
         expected: &'static str,
     },
-    /// It moves more than whoever reads can take.
+    /// A request larger than the reader allows.
     Large {
-        /// So much.
+        /// Its size.
         bytes: Bytes,
-        /// What can be taken.
+        /// The largest request that can be replayed.
         most: Bytes,
     },
     /// It lies before a record that has left the window already.

@@ -1,8 +1,8 @@
-//! Who asks what of storage, and when.
+//! Synthetic and recorded workloads: the requests of storage clients, and their times.
 //!
-//! **Problem.** What a mechanism is worth shows under a load that can be said in a few words ("the
-//! high class writes 90 Gbit/s in requests of 17 to 98 blocks") and made again to the last request,
-//! also when something else in the run has changed.
+//! **Problem.** A mechanism shows its worth under a load that takes few words ("the high class
+//! writes 90 Gbit/s in requests of 17 to 98 blocks"). It must be possible to make that load again
+//! to the last request, also when something else in the run has changed.
 //!
 //! **Model.** A workload is a stream of [`Request`]s. Five things about a request are independent
 //! of each other: when it comes, whether it reads or writes, how much, where, and its class, which
@@ -107,7 +107,7 @@ pub struct Plan {
     /// How much storage it uses; not said where a recording says where requests go.
     #[serde(default, deserialize_with = "text")]
     pub space: Bytes,
-    /// What random offsets are multiples of.
+    /// Unit of random offsets, in bytes.
     #[serde(default = "Plan::align", deserialize_with = "text")]
     pub align: Bytes,
     /// When requests come.
@@ -174,7 +174,8 @@ impl Plan {
         })
     }
 
-    /// Whether requests can be made of it. Whoever builds or changes one in code asks here, too.
+    /// Whether requests can be made of the plan. Code that builds or changes a plan calls this,
+    /// too.
     ///
     /// # Errors
     /// The first thing that contradicts another, and what to write instead.
@@ -191,7 +192,7 @@ impl Plan {
         }
     }
 
-    /// What requests are like that no recording says.
+    /// Checks and returns the operations, sizes and offsets of a workload without a recording.
     fn checked_shape(&self) -> Result<Shape, ScenarioError> {
         let either = "either like, or all of reads, sizes and offsets";
         let shape = self.shape().ok_or_else(|| ScenarioError::new(either))?;
@@ -282,7 +283,7 @@ pub struct Source {
     place: Stream,
 }
 
-/// What the next request waits for.
+/// Condition for the next request: a time or an answer.
 #[derive(Clone, Debug)]
 enum Waiting {
     Time(Arriving),

@@ -31,7 +31,7 @@ fn golden(name: &str) -> Outcome {
     outcome
 }
 
-/// What g was served for each byte of f's, on one brick or on all.
+/// Returns the bytes served to g for each byte served to f, on one brick or on all.
 fn ratio(outcome: &Outcome, brick: Option<usize>) -> f64 {
     outcome.mean(1, brick) / outcome.mean(0, brick)
 }
@@ -109,7 +109,7 @@ fn a_reservation_a_limit_and_equal_totals() {
     assert!(reserved >= 130.0 - begun && limited <= 60.0 + begun, "{reserved} {limited}");
 }
 
-/// What the paper says of its bricks, of which the defaults were found by this (§4).
+/// The paper's rates of its bricks (§4). The defaults were found with this test.
 #[test]
 fn bricks_are_as_fast_as_the_papers() {
     for (size, expected) in [("16KiB", 6e6), ("1MiB", 200e6)] {

@@ -61,7 +61,8 @@ fn no_more_is_missing_than_one_line_takes() {
     }
 }
 
-/// What is missing of a reservation in the worst period, if all others read all they can get.
+/// Returns the reads that a reservation lacks in the worst period, if all other clients read all
+/// they can get.
 fn missing_in_a_line(
     control: &str,
     window: u64,

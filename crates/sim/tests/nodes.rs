@@ -18,7 +18,8 @@ fn read() -> Scenario {
     FOLDER.read("nodes", Scenario::parse).slowed(SLOWER)
 }
 
-/// What the tenants miss that are promised much, in the worst period of some, in percent.
+/// Returns the largest shortfall of the five tenants with large reservations, in the worst of some
+/// periods, in percent.
 fn missing(outcome: &Outcome, periods: core::ops::Range<usize>) -> f64 {
     let samples = &outcome.samples[periods];
     let each = (0..5).flat_map(|it| samples.iter().map(move |sample| outcome.missing(it, sample)));

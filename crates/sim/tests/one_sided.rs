@@ -118,8 +118,9 @@ fn a_data_node_may_change() {
     near(rates[1], 1000e3, 0.3);
 }
 
-/// What is said for itself takes more of a slow data node than of a fast one, and a window is a
-/// larger part of a period: so far a promise may be missed here, and throughput fall, in percent.
+/// The mechanism's own operations take more of a slow data node than of a fast one, and a window is
+/// a larger part of a period. So a promise may be missed, and throughput may fall, by so many
+/// percent here.
 const COARSE: f64 = 3.0;
 
 fn under(name: &str, control: Control) -> Outcome {
@@ -152,7 +153,7 @@ fn reservations_are_met() {
     sound("figure-13b");
 }
 
-/// What the node cannot do in bursts, it can if tokens are paced.
+/// With paced tokens the node grants reservations that it refuses without pacing.
 #[test]
 fn a_spike_is_met_in_bursts_too() {
     let paced = sound("figure-13a");

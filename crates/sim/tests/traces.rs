@@ -89,7 +89,7 @@ fn every_format_has_a_recording() {
     }
 }
 
-/// What is made to be like published workloads: their extracts have 62.6 % reads of 8.5 kB, 51,000
+/// Synthetic workloads like the published ones: those extracts have 62.6 % reads of 8.5 kB, 51,000
 /// in a second, and 99.98 % reads of 15.4 kB, 413 in a second.
 #[test]
 fn published_workloads() {

@@ -163,7 +163,7 @@ impl Census {
         self.processes.len() as u32
     }
 
-    /// What they and those before them moved, in all.
+    /// Bytes that running and ended processes moved, in all; this sum never falls.
     pub(crate) fn moved(&self) -> Moved {
         self.most
     }
@@ -235,7 +235,7 @@ fn is_heir(folder: &Path, wanted: &OsStr) -> bool {
     true
 }
 
-/// What a process has of an environment.
+/// State of a process's environment in memory.
 #[derive(Debug, PartialEq, Eq)]
 enum Environment {
     /// Nothing: it is empty, or the process has no memory, as kernel threads and zombies have not.
@@ -246,7 +246,7 @@ enum Environment {
     Some,
 }
 
-/// What a process has of an environment, by its line in `/proc/<pid>/stat`.
+/// Returns the state of a process's environment, by its line in `/proc/<pid>/stat`.
 fn environment_of(stat: &str) -> Environment {
     // The name, in parentheses, may hold anything; behind it come the fields from the third on.
     let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields);

@@ -16,8 +16,8 @@ use tidegate_model::Time;
 /// Fraction bits of nanoseconds per tick. At 5 GHz a tick is 0.2 ns: 30 significant bits are left.
 const FRACTION_BITS: u32 = 32;
 
-/// What the kernel's clock says. A call of its own: where the counter is used, requests do not come
-/// here.
+/// Returns the kernel's monotonic time. The function is not inlined: where the counter is used,
+/// requests do not call it.
 #[inline(never)]
 pub(crate) fn kernel_time() -> Time {
     let now = clock_gettime(ClockId::Monotonic);

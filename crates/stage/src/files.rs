@@ -1,11 +1,11 @@
-//! What is known of this process's open files: whether each is on storage, and which rules accept
-//! its path.
+//! Cache of this process's open files: whether each is on storage, and the rules that accept its
+//! path.
 //!
-//! The table is a cache of what the kernel knows. An entry is found out when a descriptor is first
-//! used, by asking the kernel, and forgotten when something happens to the descriptor. So it does
-//! not matter how a descriptor came about: by `open`, by inheritance, from another process over a
-//! socket, by a system call that nobody intercepts. What matters is that whatever *ends* one
-//! forgets it, and that a call which makes one forgets what its number meant before.
+//! The table caches the kernel's knowledge. On the first use of a descriptor the process asks the
+//! kernel and fills the entry. An event on the descriptor clears the entry. So the origin of a
+//! descriptor does not matter: `open`, inheritance, another process over a socket, or a system call
+//! that is not intercepted. Two duties remain: every call that *ends* a descriptor clears its
+//! entry, and a call that makes one clears the number's former entry.
 
 use std::cell::Cell;
 use std::os::fd::BorrowedFd;
@@ -20,7 +20,7 @@ use crate::{identity, scratch};
 /// with more open files than this have a descriptor limit that an administrator raised.
 pub const DESCRIPTORS_MAX: usize = 65_536;
 
-/// What a descriptor is.
+/// Kind of a descriptor: on storage or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum File {
     /// A file on storage, with the rules that accept its path.
@@ -84,12 +84,12 @@ pub fn part() {
     forget_range(0, u32::MAX);
 }
 
-/// What a program has just asked the kernel about a descriptor, so that this need not ask again.
+/// Status that a program has just asked of the kernel, kept so that the stage need not ask again.
 #[derive(Clone, Copy, Debug)]
 struct Told {
     descriptor: i32,
-    /// Of its entry, before the program asked: if it is another one when the answer is needed, the
-    /// number may stand for something else.
+    /// State of the descriptor's entry before the program asked. If the state differs when the
+    /// status is needed, the number may stand for another file.
     state: u64,
     status: Status,
 }
@@ -144,13 +144,14 @@ pub fn tell(descriptor: i32, before: Option<u64>, status: Status) {
     }
 }
 
-/// What is known of `descriptor` under the table of `generation`, without asking the kernel.
+/// Returns the cached kind of `descriptor` under the table of `generation`, without asking the
+/// kernel.
 pub fn known(descriptor: i32, generation: u32) -> Option<File> {
     let Ok(index) = usize::try_from(descriptor) else { return Some(File::Other) };
     remembered(ENTRIES.get(index)?, generation)
 }
 
-/// What `descriptor` is, under the table of `generation`.
+/// Returns the kind of `descriptor`, under the table of `generation`.
 #[inline(always)]
 pub(crate) fn lookup<W: Words + ?Sized>(
     descriptor: i32,
@@ -166,7 +167,7 @@ pub(crate) fn lookup<W: Words + ?Sized>(
     }
 }
 
-/// What an entry says under the table of `generation`.
+/// Returns the cached kind in an entry, if the entry is of the table of `generation`.
 #[inline(always)]
 fn remembered(entry: &Entry<MASK_WORDS>, generation: u32) -> Option<File> {
     entry.known(generation).map(|known| match known {

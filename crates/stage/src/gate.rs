@@ -33,7 +33,7 @@ pub(crate) type Permits = [Option<Permit>; QUEUES_PER_CHANNEL];
 /// No permit at all.
 pub(crate) const NO_PERMITS: Permits = [None; QUEUES_PER_CHANNEL];
 
-/// What a request costs at gates.
+/// Cost of a request at gates.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cost {
     pub(crate) bytes: u64,
@@ -67,7 +67,8 @@ impl GateCell {
         let tokens = Self::tokens(self.kind(), unused);
         if tokens > 0 {
             self.bucket.give_back(tokens);
-            // Either who is about to sleep sees the tokens, or it is seen here.
+            // Either a thread that is about to sleep sees the tokens, or this thread sees the
+            // sleeper.
             fence(Ordering::SeqCst);
             if self.sleepers.load(Ordering::Relaxed) > 0 {
                 self.changed();
@@ -75,14 +76,14 @@ impl GateCell {
         }
     }
 
-    /// Tells whoever waits here to look again.
+    /// Tells all threads that wait here to look again.
     pub(crate) fn changed(&self) {
         self.changes.fetch_add(1, Ordering::Release);
         wake(&self.changes, u32::MAX);
     }
 }
 
-/// What holds a request at a gate.
+/// Reason why a gate holds a request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Hold {
     /// The bucket has too few tokens.

@@ -1,4 +1,4 @@
-//! Who this process is, as rules ask: executable, control group, user.
+//! Identity of this process for rules: executable, control group, user.
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
@@ -45,7 +45,8 @@ impl Once {
         }
         let mut found = [0; LENGTH_MAX];
         let length = find(&mut found).min(LENGTH_MAX);
-        // Whoever is first keeps it; the others use what they found themselves.
+        // The first thread stores the value; the other threads use the value that each found
+        // itself.
         let first = self.state.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed);
         if first.is_ok() {
             buffer[..LENGTH_MAX].copy_from_slice(&found);

@@ -1,8 +1,8 @@
-//! What a program file is, before it is started: whether the shim will be in it.
+//! Inspection of a program file before its start: whether the loader will put the shim into it.
 //!
-//! The loader puts the shim into programs that are dynamically linked with glibc and run with the
-//! rights of whoever starts them. Which those are, the first bytes of the file and its mode tell.
-//! Nothing here allocates, and it may be called in a child of `vfork`.
+//! The loader puts the shim into programs that are dynamically linked with glibc and gain no rights
+//! over the process that starts them. The first bytes of the file and its mode show this. Nothing
+//! here allocates, and a child of `vfork` may call it.
 
 use std::ffi::CStr;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use crate::bypass::Bypass;
 use crate::scratch;
 
-/// What is found of a program.
+/// Result of the inspection of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// The shim will be in it.
@@ -24,7 +24,7 @@ pub enum Verdict {
     Not(Bypass),
 }
 
-/// What the program at `path` is. For a script, what its interpreter is.
+/// Returns the verdict on the program at `path`. For a script, its interpreter is inspected.
 ///
 /// # Errors
 /// If the file is not there, is no program, or cannot be read.
@@ -37,7 +37,7 @@ pub fn program(path: &CStr) -> Result<Verdict, Errno> {
     program_at(CWD, path)
 }
 
-/// What the program at `path` is, which begins at `folder` if it is relative.
+/// Returns the verdict on the program at `path`, which begins at `folder` if it is relative.
 ///
 /// # Errors
 /// As [`program`].
@@ -94,7 +94,7 @@ pub fn is_secure() -> bool {
     getuid() != geteuid() || getgid() != getegid()
 }
 
-/// What an open program is.
+/// Returns the verdict on an open program.
 ///
 /// # Errors
 /// If it is no program, or cannot be read: it may be open for being run only.
@@ -109,8 +109,9 @@ pub fn open_program(descriptor: i32) -> Result<Verdict, Errno> {
 /// The longest path that is looked at.
 const PATH_MAX: usize = scratch::PAGE;
 
-/// What the program is that `execvp` runs for `name`: the one at this path if it has a slash, else
-/// the first in the directories of `search`, the value of `PATH`.
+/// Returns the verdict on the program that `execvp` runs for `name`. With a slash in it, `name` is
+/// the path; else the program is the first match in the directories of `search`, the value of
+/// `PATH`.
 ///
 /// # Errors
 /// As [`program`]; if none is found, that it is not there.
@@ -119,7 +120,7 @@ pub fn program_in(name: &CStr, search: Option<&[u8]>) -> Result<Verdict, Errno> 
     if bytes.contains(&b'/') {
         return program(name);
     }
-    // What the C library assumes where there is no PATH.
+    // The C library's default without a `PATH`.
     let search = search.unwrap_or(b"/bin:/usr/bin");
     scratch::with_page(|path| found_in(bytes, search, path))
 }
@@ -145,9 +146,9 @@ fn found_in(bytes: &[u8], search: &[u8], path: &mut [u8; PATH_MAX]) -> Result<Ve
     Err(Errno::NOENT)
 }
 
-/// What is read of the beginning of a file: as much as the kernel looks at.
+/// Bytes read from the beginning of a file: as many as the kernel reads.
 const HEAD: usize = 256;
-/// What is read of a part of it.
+/// Bytes read at most from an ELF segment of the file.
 const BLOCK: usize = scratch::PAGE;
 
 /// Looks at an open file; scripts are followed to their interpreter so many times.
@@ -163,7 +164,7 @@ fn inspect(file: BorrowedFd<'_>, scripts: u32) -> Result<Verdict, Errno> {
         return if scripts > 0 { script(head, scripts - 1) } else { Err(Errno::LOOP) };
     }
     if !head.starts_with(b"\x7fELF") {
-        // What the kernel does not know, a shell reads as a script of its own.
+        // A shell reads a format that the kernel does not know as a script of its own.
         return Ok(Verdict::Script);
     }
     if gains_rights(file, &status) {
@@ -172,7 +173,7 @@ fn inspect(file: BorrowedFd<'_>, scripts: u32) -> Result<Verdict, Errno> {
     Ok(scratch::with_page(|block| elf(file, head, block)))
 }
 
-/// What the interpreter in the first line of a script is.
+/// Returns the verdict on the interpreter in the first line of a script.
 fn script(head: &[u8], scripts: u32) -> Result<Verdict, Errno> {
     let line = head[2..].split(|byte| *byte == b'\n').next().unwrap_or_default();
     let mut words = line.split(|byte| matches!(byte, b' ' | b'\t')).filter(|word| !word.is_empty());
@@ -211,7 +212,8 @@ const NOTE: u32 = 4; // PT_NOTE
 /// The most parts of a program that are looked at; there are about a dozen.
 const PARTS_MAX: usize = 64;
 
-/// What an ELF file with this head is, with room for one of its parts.
+/// Returns the verdict on an ELF file with this head; `block` is the buffer for one of its
+/// segments.
 fn elf(file: BorrowedFd<'_>, head: &[u8], block: &mut [u8; BLOCK]) -> Verdict {
     const WIDE: u8 = 2;
     if head.get(4) != Some(&WIDE) || half(head, 18) != MACHINE {

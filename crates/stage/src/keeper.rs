@@ -1,5 +1,5 @@
-//! Who writes a segment: it talks to the controller, puts rules and rates into the segment, reads
-//! counters out of it, and clears up after processes that died.
+//! The agent that writes a segment. It talks to the controller, writes rules and rates into the
+//! segment, reads its counters, and clears up after processes that died.
 //!
 //! [`Driver`] is the loop, without a thread of its own: a supervisor runs it as its main loop, and
 //! [`Keeper`] runs it on a thread for a program that uses the library.
@@ -40,18 +40,18 @@ use crate::{report, users};
 const LOOK_AROUND: Span = Span(250 * Span::MILLISECOND.0);
 /// How often ticks and nanoseconds are brought together again.
 const SET_CLOCK: Span = Span::SECOND;
-/// How many notices are kept for somebody to read. A supervisor reads them at every turn, and the
-/// keeper of a library has nobody who does.
+/// How many notices are kept at most. A supervisor reads them at every turn of its loop; the agent
+/// of a library has no reader.
 const NOTICES_MAX: usize = 16;
 
-/// Who a stage is and whom it listens to.
+/// Identity of a stage, and the socket of its controller.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// The tenant it acts for; empty to go by the policy's rules alone.
     pub tenant: String,
     /// The controller's socket.
     pub socket: PathBuf,
-    /// What it runs, for people.
+    /// The command that the stage runs, for display.
     pub command: String,
     /// Whether it carries content, so that gates may transform it.
     pub layered: bool,
@@ -79,7 +79,7 @@ pub(crate) struct Driver {
     census: Census,
     looked: Time,
     clock_set: Time,
-    /// What the machine has to tell the user, oldest first; no more than the last few.
+    /// Notices of the machine for the user, oldest first; at most the last `NOTICES_MAX`.
     pub(crate) notices: Vec<String>,
     #[cfg(feature = "transform")]
     transforms: Transforms,
@@ -387,7 +387,7 @@ struct Worker {
     thread: JoinHandle<()>,
 }
 
-/// What the program asks of its keeper.
+/// Request of the program to its agent.
 enum Command {
     Apply(Vec<Rule>, std::sync::mpsc::Sender<Result<(), RuleError>>),
     End,

@@ -1,4 +1,4 @@
-//! What a segment looks like in memory.
+//! Memory layout of a segment.
 //!
 //! Everything is an atomic (or a lock that guards nothing), so that it can be shared between
 //! processes that were started at different times and may be killed at any. All zero is a valid
@@ -35,9 +35,9 @@ pub const THREADS_MAX: usize = 1_024;
 pub const BORROWERS_MAX: usize = 64;
 /// Records of threads, then of borrowers.
 pub const RECORDS_MAX: usize = THREADS_MAX + BORROWERS_MAX;
-/// Who may change queues: every record, and the agent that keeps the stage.
+/// Writers that may change queues: one per record, and the agent of the stage.
 pub const WRITERS: usize = RECORDS_MAX + 1;
-/// As which writer the agent changes queues. There is one agent at a time.
+/// Writer number with which the agent changes queues. A stage has one agent at a time.
 pub const AGENT: usize = RECORDS_MAX;
 /// Words of a set of slots.
 pub const SLOT_WORDS: usize = 8;
@@ -53,13 +53,13 @@ pub const TOKENS_PER_OPERATION: u64 = 1_000;
 #[derive(Debug)]
 #[repr(C)]
 pub struct Layout {
-    /// What it is and which table is in force.
+    /// Format of the segment, and the number of the table in force.
     pub header: Header,
     /// Compiled rules; the one in force is at `generation % VERSIONS`.
     pub tables: [[AtomicU64; WORDS_MAX]; VERSIONS],
     /// Counters by channel.
     pub channels: [ChannelCell; CHANNELS_MAX],
-    /// What matched no rule, or came before the first rules.
+    /// Counters of requests that matched no rule, or came before the first rules.
     pub unmatched: ChannelCell,
     /// Gates by number.
     pub gates: [GateCell; GATES_MAX],
@@ -81,7 +81,7 @@ pub struct Layout {
     pub programs: ProgramLog,
 }
 
-/// What the segment is and which table is in force.
+/// Format of the segment, and the number of the table in force.
 #[derive(Debug)]
 #[repr(C, align(128))]
 pub struct Header {
@@ -123,8 +123,8 @@ impl Header {
     }
 }
 
-/// Operations and the bytes that they moved. Each thread counts in its lane, because threads that
-/// write one word wait for each other; who reads adds the lanes up.
+/// Operations and the bytes that they moved. Each thread counts in its shard, because threads that
+/// write one word wait for each other; a reader adds the shards up.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Tally {
@@ -187,7 +187,7 @@ impl Tally {
     }
 }
 
-/// What flowed through a channel.
+/// Counters of a channel.
 #[derive(Debug)]
 #[repr(C, align(128))]
 pub struct ChannelCell {
@@ -203,7 +203,7 @@ pub struct ChannelCell {
     pub service: Histogram,
 }
 
-/// What a gate does. The numbers stand in [`GateCell::kind`].
+/// Kind of a gate, as the number in [`GateCell::kind`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum GateKind {
@@ -228,7 +228,7 @@ pub struct GateCell {
     pub kind: AtomicU32,
     /// Which of the queues it has, if it is one.
     pub queue: AtomicU32,
-    /// Changes when whoever waits for tokens should look again. A futex.
+    /// Changes when the threads that wait for tokens should look again. A futex.
     pub changes: AtomicU32,
     /// How many threads wait here for tokens, and killed ones until [`Self::asleep`] says that all
     /// of them are.
@@ -265,8 +265,8 @@ pub struct QueueCell {
 #[derive(Debug)]
 #[repr(C)]
 pub struct Slot {
-    /// Who has the slot: how often it was taken in the upper half, and the owner in the lower, zero
-    /// for nobody.
+    /// Claim on the slot. The upper half counts how often the slot was taken; the lower half is the
+    /// owner, or zero for a free slot.
     pub claim: AtomicU64,
     /// Its number in the order of arrivals.
     pub arrival: AtomicU64,

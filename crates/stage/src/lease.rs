@@ -22,9 +22,8 @@
 //!   it for [`LEASE`], and its requests that wait are withdrawn, so that nobody waits for each of
 //!   them in turn. More than `depth` may be in service then, which is counted. When it runs again,
 //!   it goes on with what it was doing, or arrives anew.
-//! - *It takes long.* A call that takes five seconds keeps its permit for five seconds. What tells
-//!   it from a stopped thread is what the kernel says of the thread, after [`LEASE`] and then
-//!   again.
+//! - *It takes long.* A call that takes five seconds keeps its permit for five seconds. The state
+//!   of the thread in the kernel tells it from a stopped one, after [`LEASE`] and then again.
 //! - *It cannot be looked at*, because it is in another namespace. Its permit is passed on after
 //!   [`UNSEEN`].
 //!
@@ -114,7 +113,7 @@ impl<'a> Line<'a> {
         self.slot(permit).claim.load(Ordering::Acquire) == claim_word(permit.claims, owner)
     }
 
-    /// What the request in a slot is, whatever the memory says.
+    /// Returns the request in a slot. Damaged memory does no harm here: the slot's number wraps.
     fn request(self, slot: usize) -> Request {
         let cell = &self.cell.slots[slot % SLOTS_MAX];
         Request {
@@ -253,7 +252,7 @@ pub(crate) fn acquire(
             Stand::Lost => release(layout, permit, None),
         }
     };
-    // Who need not sleep has not waited.
+    // A thread that did not sleep has not waited.
     let waited = match slept {
         true => clock::now(&layout.header.clock).since(begin),
         false => Span::ZERO,
@@ -264,7 +263,8 @@ pub(crate) fn acquire(
     (waited, permit)
 }
 
-/// What a request weighs in a queue: one without bytes takes its turn like a small one.
+/// Returns the weight of a request in a queue, in bytes; a request of fewer than 512 bytes weighs
+/// 512.
 fn weight(bytes: u64) -> u64 {
     bytes.max(512)
 }
@@ -551,8 +551,8 @@ pub(crate) fn waiting(layout: &Layout, index: usize) -> usize {
     layout.states().look(index, |word| Queue::waiting_count(word)) as usize
 }
 
-/// What the agent of a stage does for a queue now and then: frees what was left there, also if
-/// nobody waits.
+/// Frees the slots of a queue that their owners left, also if no thread waits. The agent of a stage
+/// calls this from time to time.
 #[cfg(feature = "keeper")]
 pub(crate) fn tidy(layout: &Layout, index: usize) {
     if let Some(line) = Line::of(layout, index) {

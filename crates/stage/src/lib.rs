@@ -1,11 +1,11 @@
 //! The data plane stage: the gates that an application's requests pass.
 //!
-//! A stage lives in a memory *segment* (ADR 2). Everything that requests touch is there: compiled
-//! rules, buckets, queues, counters. [`Stage`] is a handle on a segment; [`Stage::enforce`] is what
-//! a request calls. A *keeper* writes the segment: it holds the link to the controller, turns rules
-//! into tables and rates, and wakes whoever waits. For `tidegate run` the keeper is the supervisor
-//! process and the segment is shared by the whole process tree; for a program that uses this
-//! library it is a thread.
+//! A stage lives in a memory *segment* (ADR 2), with everything that requests touch: compiled
+//! rules, buckets, queues, counters. [`Stage`] is a handle on a segment; a request calls
+//! [`Stage::enforce`]. A *keeper* writes the segment: it holds the link to the controller, turns
+//! rules into tables and rates, and wakes waiting requests. For `tidegate run` the keeper is the
+//! supervisor process, and the whole process tree shares the segment. For a program that uses this
+//! library the keeper is a thread.
 //!
 //! ```no_run
 //! use tidegate_model::Operation;
@@ -20,9 +20,9 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 //!
-//! What runs inside a request allocates nothing, locks nothing while it waits, makes no system call
-//! unless it has to wait, and leaves `errno` alone: system calls go through `rustix`, which does
-//! not use it.
+//! A request's code allocates nothing, locks nothing while it waits, and makes no system call
+//! unless it has to wait. It leaves `errno` alone: system calls go through `rustix`, which does not
+//! use it.
 
 pub mod bypass;
 mod clock;
@@ -65,5 +65,5 @@ pub use local::{Inside, forget_thread};
 pub use scope::Scope;
 pub use segment::Segment;
 pub use stage::{Admission, Request, Stage, Subject};
-// For whoever needs to know what the rules in force ask for.
+// For programs that need to know the demands of the rules in force.
 pub use tidegate_algo::channel::{Classifier, Table};

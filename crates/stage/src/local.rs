@@ -1,4 +1,4 @@
-//! What a thread keeps for itself: its context, and the masks of rules that accept it.
+//! Thread-local state: a thread's context, and the masks of rules that accept it.
 //!
 //! Thread-local cells without destructors: they are there from a thread's first instruction to its
 //! last, in signal handlers too, and using them never allocates.
@@ -94,7 +94,7 @@ pub(crate) fn lane() -> u8 {
 /// Has the thread find a lane again: after a fork there are two with the same.
 pub(crate) fn leave_lane() {
     LOCAL.with(|local| local.lane.set(NO_LANE));
-    // What the thread holds, its parent's thread holds.
+    // The permits that this thread noted belong to its parent's thread.
     holds(false);
     record::forget();
     forget_thread();
@@ -105,8 +105,8 @@ pub fn forget_thread() {
     LOCAL.with(|local| local.known.iter().for_each(|known| known.stage.set(0)));
 }
 
-/// What is known of this thread and its process under the table of `generation`: its context, its
-/// lane, the rules that accept it, and its flows.
+/// Returns the context, the counter shard, the accepting rules and the flows of this thread and its
+/// process, under the table of `generation`.
 #[inline]
 pub(crate) fn known<W: Words + ?Sized>(
     layout: &Layout,
@@ -244,7 +244,8 @@ impl Inside {
 #[cold]
 #[inline(never)]
 fn again(local: &Local, here: usize) -> Option<Inside> {
-    // What the shim itself calls is further down, if only by the shim's own frames.
+    // Calls that the shim itself makes are further down the stack, if only by the shim's own
+    // frames.
     let depth = local.entered_at.get();
     let has_left = depth != FOR_GOOD && depth <= here && here < depth.saturating_add(STACK);
     has_left.then(|| {

@@ -28,12 +28,12 @@
 //! again, and lets others have the processor in between.
 //!
 //! # Bound
-//! Tokens come each period. Whoever opens a connection within one has what nobody has reserved, as
-//! far as its tenant's limit goes, a few milliseconds later; what is reserved for it, when the next
-//! begins. Who does not poll for 5 ms asks whether its tokens are
-//! still its own, and who does not for 50 ms has lost those of this period. Who does not for three
-//! periods loses its seat, and gets another by itself; but to give it the memory again the node has
-//! to move (below), so a connection that nobody polls is to be closed.
+//! Tokens come each period. A client that connects within a period gets unreserved tokens, as far
+//! as its tenant's limit goes, a few milliseconds later. Its reserved tokens come when the next
+//! period begins. A client that does not poll for 5 ms asks whether its tokens are still its own.
+//! After 50 ms it has lost those of this period. After three periods it loses its session slot, and
+//! gets another by itself. But to give it the memory again the node has to move (below), so a
+//! connection that no thread polls is to be closed.
 //!
 //! When the data node moves to other memory, what is under way may or may not have happened
 //! ([`Error::Moved`]). If it has died, its memory is there as long as somebody has it, and clients
@@ -78,8 +78,8 @@ pub use waiting::Lateness;
 /// How often the connection is listened to while there is something to do.
 const LISTEN: Span = Span(10 * Span::MILLISECOND.0);
 
-/// Who was away for longer listens before it does anything: it may have lost its seat, and with it
-/// the memory.
+/// A client that was away for longer listens before it does anything: it may have lost its session
+/// slot, and with it the memory.
 const AWAY: Span = port::AWAY;
 
 /// The first and the longest wait between two attempts to find a data node again that is gone.
@@ -96,12 +96,12 @@ const _: () = assert!(place::SEATS <= kv::HOLDERS, "a store knows all seats");
 /// For how many periods a block rests.
 const REST: u64 = 2;
 
-/// What a client wants of a data node.
+/// Demands of a client on a data node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// The tenant that it acts for; empty to go by the policy's rules.
     pub tenant: String,
-    /// What of its tenant's reservation it wants to have; none for its part of it.
+    /// The part of its tenant's reservation that the client wants; none for an equal part of it.
     pub reservation: Option<Iops>,
     /// The most that it wants to do; none for its part of its tenant's limit.
     pub limit: Option<Iops>,
@@ -139,7 +139,7 @@ impl Default for Settings {
     }
 }
 
-/// What went wrong.
+/// Error of a connection to a data node.
 #[derive(Debug)]
 pub enum Error {
     /// No data node answers there.
@@ -151,7 +151,7 @@ pub enum Error {
         /// The version that it speaks.
         theirs: u16,
     },
-    /// What it gave us is not memory that can be used.
+    /// The data node sent memory that cannot be used, or the memory cannot be reached.
     Memory(io::Error),
     /// There is no store in it that this release can use.
     Store(LayoutError),
@@ -166,10 +166,10 @@ pub enum Error {
     /// The store does not hold what was written to it. Nothing has changed.
     Corrupt,
     /// The data node has gone on with other memory, or has given its own anew, which the connection
-    /// has now. What was under way is not any more, and may or may not have happened.
+    /// has now. Operations that were in flight have ended, and may or may not have happened.
     Moved,
     /// The data node has gone on with other memory, or our card does not reach it any more, and why
-    /// it does not let us in again. What was under way may or may not have happened.
+    /// it does not let us in again. Operations that were in flight may or may not have happened.
     Outside(String),
     /// Of an operation of a [`Store`]: it has not ended in time, as the data node is gone and too
     /// little is reserved for us. A put or delete may happen yet.
@@ -269,7 +269,7 @@ pub struct Connection {
     lifeline: Option<Lifeline>,
     welcome: Welcome,
     client: Client<Access>,
-    /// What is mapped; none behind a card.
+    /// The mapped memory; none behind a network card.
     region: Option<Arc<Region>>,
     /// When the clock was looked at last, and the lifeline.
     now: Time,
@@ -321,7 +321,7 @@ impl Connection {
         })
     }
 
-    /// The tenant that it acts for; empty if nobody's.
+    /// The tenant that the client acts for; empty for the default tenant.
     pub fn tenant(&self) -> &str {
         &self.welcome.tenant
     }
@@ -342,7 +342,7 @@ impl Connection {
         self.client.fabric().purse().map(Purse::period)
     }
 
-    /// What the engine has counted since the memory was given to us; none without a seat.
+    /// Counts of the engine since the data node granted the memory; none without a session slot.
     pub fn counts(&self) -> Option<Counts> {
         match self.client.fabric() {
             Access::Shm(port) => Some(port.counts()),
@@ -396,10 +396,10 @@ impl Connection {
         self.client.delete(key, token)
     }
 
-    /// Notes how many operations are to be done in this period and cannot be begun, as all that may
-    /// be are under way. It costs nothing, and is told the data node when the period is over. Where
-    /// a tenant wants more at several data nodes, what it is promised then goes to each as it is
-    /// wanted there. Who does not know says nothing.
+    /// Notes how many operations are to be done in this period and cannot be begun, as the limit of
+    /// operations in flight is reached. The call costs nothing; the data node learns of it when the
+    /// period is over. If a tenant wants more at several data nodes, its reservation then goes to
+    /// each as it is wanted there. A client that does not know the number need not call this.
     pub fn note_unmet(&mut self, count: u64) {
         self.client.fabric_mut().note_unmet(count);
     }
@@ -489,8 +489,9 @@ impl Connection {
     /// # Errors
     /// That there is other now, or why there is none if the node is there and ours is not left.
     fn come_again(&mut self, now: Time) -> Result<(), Error> {
-        // Whoever is gone may come again, and has no memory any more. Which one it had is noted, so
-        // it takes no other: it may also have died while it moved.
+        // A data node that is gone may come back, and then has no memory until a client brings it.
+        // The node has noted its last memory, so it takes no other: it may also have died while it
+        // moved.
         let seat = self.seat().map(|seat| seat.number);
         let former = Former { region: self.region.clone(), seat };
         match enter(&self.entrance, &self.settings, former) {

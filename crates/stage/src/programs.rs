@@ -56,7 +56,7 @@ impl ProgramLog {
         let place = self.noted.fetch_add(1, Ordering::Relaxed);
         let record = &self.records[place as usize % RECORDS];
         record.sequence.store(0, Ordering::Relaxed);
-        // What follows is not seen before the zero.
+        // No thread sees the stores below before the zero.
         fence(Ordering::Release);
         let flag = if is_refused { REFUSED } else { 0 };
         record.reason.store(reason as u32 | flag, Ordering::Relaxed);

@@ -4,15 +4,15 @@
 //! record says
 //!
 //! - whether the thread is alive: it holds a robust lock, which the kernel marks when the thread
-//!   ends, however it ends (it returns, its process is killed or runs another program). Whoever
-//!   reads the lock's word knows for sure, without process numbers, which mean nothing in another
+//!   ends, however it ends (it returns, its process is killed or runs another program). A reader of
+//!   the lock's word knows for sure, without process numbers, which mean nothing in another
 //!   namespace, outlive their process as long as its parent does not wait for it, and are given
 //!   again;
 //! - where to look whether the thread is stopped: its numbers, as `/proc` has them, and which
 //!   `/proc` that is;
 //! - which permits the thread holds, and at which depth of its stack it asked for each. A thread
 //!   that calls again from above has left the call: by `longjmp`, because it was cancelled, by an
-//!   exception. What it held is taken back then.
+//!   exception. Its permits are taken back then.
 //!
 //! ```text
 //!   lock   turn   proc  pid  tid   permit 0 … 7          depth 0 … 7
@@ -59,7 +59,7 @@ pub struct Record {
     pub thread: AtomicU32,
     /// See `process`.
     pub proc: AtomicU64,
-    /// What the thread holds; zero for nothing. Only the thread writes this.
+    /// Permits that the thread holds; zero for none. Only the thread writes these.
     permits: [AtomicU64; PERMITS_MAX],
     /// Where on its stack it asked for each; zero if that says nothing.
     depths: [AtomicU64; PERMITS_MAX],
@@ -69,7 +69,7 @@ pub struct Record {
 const NUMBER_BITS: u32 = 11;
 const _: () = assert!(RECORDS_MAX <= 1 << NUMBER_BITS);
 
-/// Who holds something: a record and its turn. Never zero.
+/// Owner of a permit or slot: a record and its turn. Never zero.
 pub(crate) type Owner = u32;
 
 fn owner(number: usize, turn: u32) -> Owner {
@@ -123,7 +123,7 @@ fn this_process() -> u32 {
     rustix::process::getpid().as_raw_nonzero().get() as u32
 }
 
-/// As whom this thread waits at queues; none if all records are taken.
+/// Returns the owner with which this thread waits at queues; none if all records are taken.
 pub(crate) fn own(layout: &Layout) -> Option<Owner> {
     let (stage, thread) = (std::ptr::from_ref(layout).addr(), this_thread());
     let known = KNOWN.get();
@@ -162,8 +162,8 @@ fn take(layout: &Layout, place: Place) -> Option<Owner> {
     Some(begin(layout, number, place))
 }
 
-/// As whom this thread gives back what it holds while its own record is in the middle of a change,
-/// in which a signal has interrupted it.
+/// Returns a second owner for this thread, with which it gives back its permits. The thread needs
+/// one while a signal has interrupted its own record in the middle of a change.
 pub(crate) fn other(layout: &Layout) -> Option<Owner> {
     borrow(layout, this_process(), this_thread())
 }
@@ -201,7 +201,7 @@ fn borrow(layout: &Layout, process: u32, thread: u32) -> Option<Owner> {
 /// Begins a new turn of a record that this thread has just taken.
 fn begin(layout: &Layout, number: usize, place: Place) -> Owner {
     let record = &layout.records[number];
-    // What the last owner left is nobody's from here on.
+    // The last owner's permits end here: no owner word matches them any more.
     let turns = 1 << (u32::BITS - NUMBER_BITS);
     let turn = (record.turn.load(Ordering::Relaxed) + 1) % turns;
     record.turn.store(turn.max(1), Ordering::Release);
@@ -337,7 +337,7 @@ pub fn may_look(may: bool) {
     MAY_LOOK.store(may, Ordering::Relaxed);
 }
 
-/// What the kernel says of a thread.
+/// State of a thread, as the kernel shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Standing {
     /// It runs, or sleeps in a call, however long.
@@ -350,7 +350,7 @@ pub(crate) enum Standing {
     Unknown,
 }
 
-/// What the kernel says of an owner's thread.
+/// Returns the state of an owner's thread, as the kernel shows it.
 pub(crate) fn standing(layout: &Layout, who: Owner) -> Standing {
     match record(layout, who) {
         // That one has ended its lock says.
@@ -398,7 +398,7 @@ fn is_frozen(folder: &rustix::fd::OwnedFd, place: Place) -> bool {
 
 /// Whether a thread that sleeps in this function of the kernel is in a freezer: that of version 1
 /// of control groups and of suspend, or that of version 2, which many compilers make a part of
-/// `get_signal`. Whoever else stops there does not sleep, as the kernel says it.
+/// `get_signal`. Any other thread that stops there does not sleep, as the kernel shows it.
 fn is_freezer(function: &[u8]) -> bool {
     let has = |name: &[u8]| function.windows(name.len()).any(|part| part == name);
     has(b"freezer") || has(b"refrigerator") || has(b"get_signal")

@@ -1,4 +1,4 @@
-//! Reading a segment's counters (PAIO's `collect`). Nobody is stopped: every counter is read by
+//! Reading a segment's counters (PAIO's `collect`). No request is stopped: every counter is read by
 //! itself, so a report may be a few requests out of step with itself, and never loses one.
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -64,7 +64,7 @@ pub(crate) fn read(
     })
 }
 
-/// What the stage saw, and what it knows that it did not see.
+/// Bytes that the stage saw, and the calls and bytes that passed it by.
 pub(crate) fn coverage(segment: &Segment, census: &Census) -> Coverage {
     let used = segment.header.channels.load(Ordering::Relaxed) as usize;
     let channels = segment.channels.iter().take(used).chain([&segment.unmatched]);

@@ -33,12 +33,12 @@ struct Name([AtomicU64; WORDS]);
 
 /// The names of a process, by id; the first is no context's.
 ///
-/// There is no lock and no waiting, for a thread may be stopped for good in the middle: by a fork,
-/// whose child has the memory but not the thread, or by a signal whose handler asks for a name.
-/// Every name goes to the first place whose words are its own or not set yet, and sets what is
-/// missing there word by word. Words stay, so who looks for the same name finds every place before
-/// that taken, too, and that one to be its own: a name has one id. What a thread leaves unfinished
-/// was given to nobody, and is finished by a name that begins like it or stays as it is.
+/// Interning takes no lock and never waits, for a thread may be stopped for good in the middle: by
+/// a fork, whose child has the memory but not the thread, or by a signal whose handler asks for a
+/// name. Every name goes to the first slot whose words are its own or not set yet, and sets the
+/// missing words there one by one. Words stay. So a second search for a name finds every slot
+/// before that one taken, and that one its own: a name has one id. A name that a thread leaves
+/// unfinished has no id yet; a name that begins like it finishes it, or it stays as it is.
 #[derive(Debug)]
 struct Names([Name; CONTEXTS_MAX]);
 
@@ -105,10 +105,10 @@ pub(crate) fn with_name<R>(id: ContextId, see: impl FnOnce(&[u8]) -> R) -> R {
     see(&bytes[..length])
 }
 
-/// What the shim exports for other copies of this module: interns a name and enters it, or, given
-/// no name, enters the id. Returns the id that was left.
+/// Function that the shim exports for other copies of this module. It interns a name and enters its
+/// context, or, without a name, enters the id. Returns the id of the former context.
 pub type ShimEnter = unsafe extern "C" fn(*const u8, usize, u16) -> u16;
-/// The name under which it does.
+/// Name under which the shim exports it.
 pub const SHIM_ENTER: &CStr = c"tidegate_shim_enter";
 
 /// Looked up once: 0 unknown, 1 absent, else the function.

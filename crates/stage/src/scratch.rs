@@ -1,5 +1,5 @@
-//! Memory for a path, that does not lie on the stack: whoever opens a file may be a signal handler
-//! with a small one, and there it must not be allocated.
+//! Memory for a path that does not lie on the stack: a signal handler with a small stack may open a
+//! file, and must not allocate.
 //!
 //! A pool of pages that threads claim for as long as they need one, by a bit each. Where all are
 //! claimed, the stack has to do. Untouched pages cost nothing.
@@ -42,7 +42,8 @@ fn give_back(page: u32) {
     CLAIMED.fetch_and(!(1 << page), Ordering::Release);
 }
 
-/// Calls `see` with memory that is this call's alone. What is in it is left from others.
+/// Calls `see` with memory that is this call's alone, and may have the content that an earlier user
+/// left.
 pub fn with_page<R>(see: impl FnOnce(&mut [u8; PAGE]) -> R) -> R {
     let Some(page) = claim() else { return on_stack(see) };
     // SAFETY: claimed by this thread, which gives it back below. If a signal handler leaves from

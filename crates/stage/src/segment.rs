@@ -175,7 +175,8 @@ pub(crate) fn directory() -> io::Result<PathBuf> {
         Ok(()) | Err(rustix::io::Errno::EXIST) => {}
         Err(error) => return Err(error.into()),
     }
-    // Whoever made the name first could watch what we do in it: it must be ours, and no link.
+    // A process that made the name first could watch this segment: the directory must belong to
+    // this user, and be no link.
     let found = rustix::fs::lstat(&path)?;
     if !is_private_directory(found.st_mode, found.st_uid, user.as_raw()) {
         let message = format!("{} is not a private directory of this user", path.display());

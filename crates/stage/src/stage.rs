@@ -1,4 +1,4 @@
-//! What a request calls.
+//! The interface of a stage to requests: classification, admission at gates, and completion.
 
 use std::io;
 use std::mem::ManuallyDrop;
@@ -32,7 +32,7 @@ pub struct Stage {
     segment: Arc<Segment>,
 }
 
-/// What a request is about: whatever rules on paths are to be asked.
+/// Subject of a request, for rules on paths.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Subject<'a> {
     /// Nothing that has a path.
@@ -44,14 +44,14 @@ pub enum Subject<'a> {
     Path(&'a [u8]),
 }
 
-/// What a request is, as far as gates care.
+/// A request, as gates see it.
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'a> {
-    /// What it does.
+    /// The operation of the request.
     pub operation: Operation,
     /// How much data it moves at most, in bytes; zero for operations that move none.
     pub bytes: u64,
-    /// What it is about.
+    /// The file or path that the request is about.
     pub subject: Subject<'a>,
 }
 
@@ -142,10 +142,10 @@ impl Stage {
         self.enforced::<false>(request)
     }
 
-    /// The same for a request that this thread makes and completes in the call that it is in now:
-    /// if it calls again from further up its stack, it has left the call by a jump or an exception,
-    /// or was cancelled there. What it held of queues is given back then ([`Self::reclaim`]), and
-    /// so the admission need not be dropped.
+    /// The same for a request that this thread makes and completes in its present call. If the
+    /// thread calls again from further up its stack, it has left the call by a jump or an
+    /// exception, or was cancelled there. The next call then gives back its permits at queues
+    /// ([`Self::reclaim`]), and so the admission need not be dropped.
     #[inline(always)]
     pub fn enforce_in_call(&self, request: &Request<'_>) -> Admission<'_> {
         self.enforced::<true>(request)
@@ -237,8 +237,8 @@ impl Stage {
     /// Passes the gates of a channel and counts. Gives the permits that the request holds, where it
     /// counts, and when its service began if it is timed.
     ///
-    /// What happens to most requests stands here and becomes part of the caller; what waits and
-    /// what looks at the clock are calls.
+    /// The path of most requests stands here and is inlined into the caller; waiting and reading
+    /// the clock are calls.
     #[inline(always)]
     fn admit<const IN_CALL: bool>(
         &self,
@@ -358,8 +358,8 @@ impl Admission<'_> {
         found.into_iter().flat_map(|found| found.to.gates())
     }
 
-    /// Says that the request is done and moved `bytes`. What it took from buckets for more than
-    /// that goes back.
+    /// Says that the request is done and moved `bytes`. Tokens that it took for more than that go
+    /// back to their buckets.
     #[inline]
     pub fn complete(self, bytes: u64) {
         // Settled here and not when it is dropped as well.

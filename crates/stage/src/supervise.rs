@@ -59,19 +59,19 @@ const START_MAX: Span = Span::SECOND;
 /// The exit code of a run with `--fail-closed` in which a program ran without limits.
 const NOT_COVERED: u8 = 126;
 
-/// What to tell the user about coverage when the program has ended.
+/// How much the supervisor reports to the user, most of it on coverage when the program has ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Report {
     /// Nothing at all, not even that no controller is there.
     Quiet,
-    /// What passed the gates by, if anything did.
+    /// Calls, bytes and programs that passed the gates by, except harmless ones.
     #[default]
     Warn,
     /// Everything.
     Always,
 }
 
-/// What to run, and how.
+/// The program to run, and its settings.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The tenant it acts for; empty to go by the policy's rules alone.
@@ -87,7 +87,7 @@ pub struct Options {
     /// Whether not to start, rather than to start without limits, if there are no rules or the
     /// program cannot be covered.
     pub fail_closed: bool,
-    /// What to tell the user.
+    /// How much the supervisor reports to the user.
     pub report: Report,
 }
 
@@ -343,8 +343,8 @@ fn supervise(
     }
 }
 
-/// Counts the programs that were started and in which the shim never was. What is being started in
-/// this moment is waited for.
+/// Counts the programs that were started and in which the shim never was. The supervisor waits for
+/// programs that are being started in this moment, a second at most.
 fn count_missing(driver: &mut Driver, path: &Path) -> u64 {
     let deadline = kernel_time().after(START_MAX);
     let missing = |driver: &Driver| driver.segment().header.programs_missing();
@@ -443,7 +443,7 @@ impl Signals {
         }
     }
 
-    /// What to pass on: what the terminal sent has reached the program already.
+    /// Returns the signals to pass on. Signals from the terminal have reached the program already.
     fn received(&self) -> impl Iterator<Item = Signal> + '_ {
         std::iter::from_fn(|| {
             let mut bytes = [0; size_of::<libc::signalfd_siginfo>()];

@@ -4,8 +4,8 @@
 //! Content is copied only by a gate that transforms it. Without such a gate in its channel, a
 //! request costs the same whatever its size, and what comes out is what went in.
 //!
-//! What is written passes the channel's gates in order; what is read passes them in reverse, so
-//! that a channel that compresses and then encrypts restores what it made.
+//! Content that is written passes the channel's gates in order; content that is read passes them in
+//! reverse. So a channel that compresses and then encrypts restores what it made.
 //!
 //! Rules change while requests are under way, and a request may wait for long between the moment
 //! at which it was sorted and the one at which its content is transformed. It passes what the table
@@ -29,7 +29,7 @@ use crate::stage::{Admission, Request, Stage};
 /// More than once takes a change of the rules in each of them.
 const ATTEMPTS: usize = 3;
 
-/// What gates do to content, by number, as the keeper knows it.
+/// Transformations of gates, by number, as the agent knows them.
 ///
 /// Two copies, written one after the other and neither while a table names what the other does not
 /// know yet: a fork takes its copy of this memory at any moment, and at any moment at least one of
@@ -37,17 +37,17 @@ const ATTEMPTS: usize = 3;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Transforms(Arc<[RwLock<Arc<Known>>; 2]>);
 
-/// What is known of the gates of every table up to one.
+/// Gates of every table up to one generation.
 #[derive(Clone, Debug, Default)]
 struct Known {
     /// The newest table whose gates are all here, if there was one.
     generation: Option<u32>,
-    /// By number. What no table names any more stays: requests that an older one has sorted may
-    /// still be under way.
+    /// By number. A number that no table names any more stays: requests that an older table has
+    /// sorted may still be in flight.
     gates: BTreeMap<u8, Meaning>,
 }
 
-/// What the gate with some number does to content.
+/// The transformation of the gate with some number.
 #[derive(Clone, Debug)]
 struct Meaning {
     /// The first table in which the number has this meaning, if it had another one before.
@@ -133,11 +133,13 @@ impl Keys {
 pub enum TransformError {
     /// An `encrypt` gate names a key that the program did not give.
     NoKey(String),
-    /// What was read is not what an `encrypt` gate with this key and this associated data wrote.
+    /// The content read does not match the output of an `encrypt` gate with this key and this
+    /// associated data.
     NotAuthentic,
-    /// What was read is not what a `compress` gate wrote.
+    /// The content read is not the output of a `compress` gate.
     NotCompressed,
-    /// What was read would be larger than the caller allows.
+    /// The content read would be larger than the caller allows, or the content to be written is too
+    /// large for its gates.
     TooLarge,
     /// The system has no random numbers.
     NoRandomness,
@@ -277,8 +279,8 @@ impl Layered {
         self.stage.layout().header.generation.load(Ordering::Acquire)
     }
 
-    /// What the gates of a request do to its content, in order. `oldest` is a table no newer than
-    /// the one that sorted it, if one is known.
+    /// Returns the transformations of a request's gates, in order. `oldest` is a table no newer
+    /// than the one that sorted it, if one is known.
     ///
     /// Without it, a number that was given away since may stand for another transformation, whose
     /// content does not restore; or for one where there was none, with the same effect. It never

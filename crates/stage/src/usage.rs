@@ -20,8 +20,8 @@ use crate::segment::{Segment, directory};
 /// How long a new file is left alone by those that sweep.
 const BEING_MADE: Duration = Duration::from_secs(60);
 
-/// What the kernel sends to the holder of a lease that somebody else needs. Its default is to end
-/// the process (`SIGIO`); this one is ignored by default.
+/// Signal of the kernel to the holder of a lease that another process needs. The kernel's default
+/// signal, `SIGIO`, ends the process; this signal is ignored by default.
 const BREAK: libc::c_int = libc::SIGURG;
 /// The kernel's `F_SETSIG`, which the libc crate does not have.
 const SET_SIGNAL: libc::c_int = 10;
@@ -93,8 +93,8 @@ impl Identity {
     }
 }
 
-/// Removes segment files of this user that nobody keeps and no process maps any more: what keepers
-/// left behind that were killed.
+/// Removes segment files of this user that no agent keeps and no process maps any more: agents that
+/// were killed left them behind.
 pub(crate) fn sweep() {
     let Ok(directory) = directory() else { return };
     let Ok(entries) = std::fs::read_dir(&directory) else { return };

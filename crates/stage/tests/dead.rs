@@ -1,5 +1,5 @@
-//! What the dead leave behind: processes and threads that end in the middle of a request, with and
-//! without somebody who keeps the stage.
+//! Recovery after processes and threads that end in the middle of a request, with and without an
+//! agent that keeps the stage.
 #![cfg(feature = "keeper")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 

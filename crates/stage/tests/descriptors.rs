@@ -1,5 +1,5 @@
-//! What is remembered of a descriptor, in every order in which a weakly ordered processor may make
-//! the loads and stores of several threads visible to each other.
+//! The cache entry of a descriptor, in every memory order that a weakly ordered processor allows
+//! between the loads and stores of several threads.
 
 #![allow(dead_code, reason = "the module is the stage's; the test needs parts of it")]
 
@@ -34,7 +34,7 @@ fn entry() -> Arc<Small> {
     Arc::new(Entry { state: AtomicU64::new(0), mask: [AtomicU64::new(0), AtomicU64::new(0)] })
 }
 
-/// Nobody reads words of two files as one mask, nor the mask of a file that was closed before.
+/// No reader takes words of two files as one mask, nor the mask of a file that was closed before.
 #[test]
 fn a_reader_never_sees_the_masks_of_two_files_in_one() {
     loom::model(|| {
@@ -80,7 +80,7 @@ fn two_threads_that_learn_at_once_leave_one_mask() {
     });
 }
 
-/// What was found out before the descriptor was closed is not kept after.
+/// A status that was found before the descriptor was closed is not kept after.
 #[test]
 fn what_is_learned_of_a_closed_descriptor_is_not_kept() {
     loom::model(|| {

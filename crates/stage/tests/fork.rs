@@ -140,7 +140,7 @@ fn a_child_writes_nothing_in_plain_text_when_its_parent_changes_the_rules() {
         keeper.apply(only("g", after)).unwrap();
         assert!(went_well(child), "written as it is, or hanging");
     }
-    // What concerns no content passes in a child under any rules.
+    // A request without content passes in a child under any rules.
     let seen = generation();
     let child = fork(|| {
         while generation() == seen {

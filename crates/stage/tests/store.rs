@@ -53,7 +53,7 @@ impl Node {
         memory.perform(&Operation::Write { from, to, length }).unwrap();
     }
 
-    /// Hears who comes next, and what memory it brings.
+    /// Accepts the next client, and returns its connection and the memory that it brings.
     fn hear(&self) -> (UnixStream, Option<Region>) {
         let (stream, _) = self.listener.accept().unwrap();
         let (mut decoder, mut piece) = (Decoder::<Hello>::new(), [0; 4096]);
@@ -66,7 +66,7 @@ impl Node {
         (stream, brought.map(|file| Region::from_fd(file).unwrap()))
     }
 
-    /// Lets in who comes next.
+    /// Accepts and welcomes the next client.
     fn admit(&self, seat: Option<Seat>) -> UnixStream {
         self.welcome(self.hear().0, seat)
     }

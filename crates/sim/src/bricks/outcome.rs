@@ -1,4 +1,4 @@
-//! What a run shows.
+//! Results of a run.
 
 use tidegate_model::Span;
 
@@ -19,7 +19,7 @@ pub struct Cell {
     pub threads: u32,
 }
 
-/// What a run shows.
+/// Results of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
     /// The seed that everything followed from.

@@ -16,7 +16,7 @@ const REDISTRIBUTE: Span = Span(200 * Span::MILLISECOND.0);
 /// Runs a scenario to its end.
 ///
 /// # Errors
-/// What [`Scenario::check`] says.
+/// The errors of [`Scenario::check`].
 pub fn run(scenario: &Scenario) -> Result<Outcome, ScenarioError> {
     scenario.check()?;
     let mut world = World::new(scenario, promised(scenario));

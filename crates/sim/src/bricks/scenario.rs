@@ -1,4 +1,4 @@
-//! What is simulated: a TOML file with strict keys.
+//! Scenario of a simulation: a TOML file with strict keys.
 
 use serde::Deserialize;
 use tidegate_model::{Bytes, Discipline, Iops, Span};
@@ -10,9 +10,9 @@ use crate::scenario::{ScenarioError, must, optional, read, text, texts};
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Scenario {
-    /// What it shows, for people.
+    /// Title of the scenario, for display.
     pub name: String,
-    /// What every random number of the run follows from.
+    /// Seed of every random number of the run.
     pub seed: u64,
     /// The order in which bricks serve.
     #[serde(deserialize_with = "text")]
@@ -34,7 +34,7 @@ pub struct Scenario {
     pub sample: Span,
     /// The storage bricks.
     pub bricks: Bricks,
-    /// Who asks. The unfairness is that between the first two, at the first brick.
+    /// The client streams. The unfairness is measured between the first two, at the first brick.
     pub stream: Vec<Stream>,
 }
 
@@ -56,10 +56,10 @@ pub struct Bricks {
     /// How many disks each has.
     #[serde(default = "Bricks::disks")]
     pub disks: u16,
-    /// What a disk takes for a request, however small.
+    /// Mean time of a disk for any request, however small.
     #[serde(default = "Bricks::base", deserialize_with = "text")]
     pub base: Span,
-    /// What it takes for each MiB besides.
+    /// Mean time that a disk takes in addition for each MiB.
     #[serde(default = "Bricks::per_mib", deserialize_with = "text")]
     pub per_mib: Span,
     /// How far a time may lie from its mean.
@@ -107,7 +107,7 @@ impl Bricks {
     }
 }
 
-/// Who asks.
+/// A stream of client requests.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Stream {
@@ -120,10 +120,10 @@ pub struct Stream {
     /// it is not said, a tenth of its share by weight.
     #[serde(default)]
     pub minimum_ppm: Option<u32>,
-    /// What it is promised per second on all bricks together.
+    /// The stream's reservation per second, on all bricks together.
     #[serde(default, deserialize_with = "optional")]
     pub reservation: Option<Iops>,
-    /// What it never gets more of.
+    /// The stream's limit per second.
     #[serde(default, deserialize_with = "optional")]
     pub limit: Option<Iops>,
     /// Its threads.
@@ -175,10 +175,10 @@ impl Threads {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Pulse {
-    /// For how long nobody asks.
+    /// For how long no thread asks.
     #[serde(deserialize_with = "text")]
     pub off: Span,
-    /// For how long all ask.
+    /// For how long all threads ask.
     #[serde(deserialize_with = "text")]
     pub on: Span,
 }
@@ -206,7 +206,7 @@ impl Scenario {
         read(text, Self::check)
     }
 
-    /// Whether it can be run. Whoever builds or changes one in code asks here, too.
+    /// Whether the scenario can be run. Code that builds or changes one calls this, too.
     ///
     /// # Errors
     /// The first thing that contradicts another, and what to write instead.

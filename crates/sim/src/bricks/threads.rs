@@ -1,4 +1,4 @@
-//! Those who ask: threads with one request outstanding each.
+//! Threads that make requests, with one request outstanding each.
 
 use tidegate_model::Bytes;
 
@@ -101,7 +101,7 @@ impl Threads {
         Request { coordinator, stream: group.stream, parts }
     }
 
-    /// Whose a thread is.
+    /// Returns the stream that a thread belongs to.
     pub(super) fn stream(&self, id: ThreadId) -> u16 {
         self.groups[self.threads[id as usize].group as usize].stream
     }
@@ -150,7 +150,7 @@ impl Group {
         wave.least + sine(count - wave.least, at, period.0)
     }
 
-    /// What of a request goes to which brick.
+    /// Returns the bricks of a request, each with its bytes there.
     fn parts(&self, size: u32) -> Vec<(u16, u32)> {
         let on = &self.plan.on;
         if let Some(burst) = self.plan.burst {

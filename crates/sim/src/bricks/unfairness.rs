@@ -1,6 +1,6 @@
-//! How unfair it was at worst, beside what the paper says it can be.
+//! The worst unfairness of a run, beside the bound of the paper.
 
-/// What is known of one of the two streams.
+/// State of one of the two streams.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Side {
     pub(super) weight: u64,
@@ -39,7 +39,7 @@ impl Unfairness {
         Self { sides, depth: depth.into(), ..Self::default() }
     }
 
-    /// Looks at the difference, after every change of it or of who waits.
+    /// Updates the difference, after every change of it or of the streams that wait.
     pub(super) fn look(&mut self, both_wait: bool) {
         if !both_wait {
             self.span = None;
@@ -58,13 +58,13 @@ impl Unfairness {
         self.sides.iter().map(|side| side.weight as f64).product()
     }
 
-    /// What was measured, in bytes per unit of weight.
+    /// Returns the measured unfairness, in bytes per unit of weight.
     pub fn measured(&self) -> f64 {
         self.worst as f64 / self.weights()
     }
 
-    /// What theorem 2 (and 4) allows, Eq. 8, in bytes per unit of weight:
-    /// the sum over both of ((D + D_SFQ) · N + 1) · cost_max / φ + (D_SFQ + 1) · batchcost_max / φ.
+    /// Returns the bound of theorem 2 (and 4), Eq. 8, in bytes per unit of weight: the sum over
+    /// both of ((D + D_SFQ) · N + 1) · cost_max / φ + (D_SFQ + 1) · batchcost_max / φ.
     pub fn bound(&self) -> f64 {
         let (depth, waiting) = (self.depth as f64, self.waiting_most as f64);
         let part = |side: &Side| {

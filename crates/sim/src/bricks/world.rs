@@ -28,7 +28,7 @@ const EPOCH: Picoseconds = Picoseconds(100_000_000_000);
 /// The bytes that one token stands for, as nodes count.
 const TOKEN: u32 = 128 << 10;
 
-/// What a request costs in the fair order: the paper's experiments share bytes.
+/// Cost of a request in the fair order: the paper's experiments share bytes.
 const COST: CostModel = CostModel::Bytes;
 
 /// A request at a brick, or its part there.
@@ -38,7 +38,7 @@ struct Part {
     bytes: u32,
 }
 
-/// What happens.
+/// Event of the simulation.
 #[derive(Clone, Debug)]
 enum Event {
     /// A thread's request is at its coordinator.
@@ -73,7 +73,7 @@ enum Letter {
         brick: u16,
         message: FromNode,
     },
-    /// What streams were served elsewhere, from a coordinator.
+    /// Work of streams at other bricks, from a coordinator.
     Elsewhere {
         brick: u16,
         streams: Vec<(u16, u64)>,
@@ -178,7 +178,7 @@ impl World {
         }
     }
 
-    /// What happened since the last call.
+    /// Returns the counts since the last call, stream by stream in the order of the bricks.
     pub(super) fn take_sample(&mut self) -> Vec<Cell> {
         let (now, count) = (self.now, self.bricks.len());
         for (number, brick) in self.bricks.iter_mut().enumerate() {

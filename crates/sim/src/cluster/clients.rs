@@ -10,14 +10,14 @@ use crate::rng::{Stream, Zipf, apportion};
 use crate::scenario::{Arrivals, Closed, Load};
 use crate::time::Picoseconds;
 
-/// What a tenant is promised, and what it asks for.
+/// Reservation, limit and demand of a tenant.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Promise {
-    /// What it gets whenever it asks, per second.
+    /// Reservation per second: the tenant gets so much whenever it asks.
     pub reservation: Iops,
-    /// What it never gets more of, per second.
+    /// Limit per second: the tenant never gets more.
     pub limit: Option<Iops>,
-    /// What it asks for in a period, in an open loop.
+    /// Requests that the tenant makes in a period, in an open loop.
     pub demand: u64,
 }
 
@@ -47,15 +47,15 @@ pub(super) struct Clients {
     /// The most flows that a tenant has at a time.
     width: usize,
     flows: Vec<Flow>,
-    /// What each tenant asks for in a period.
+    /// Requests that each tenant makes in a period.
     demands: Vec<u64>,
-    /// What each tenant draws its nodes with.
+    /// Random stream from which each tenant draws its nodes.
     moves: Vec<Stream>,
     /// On how many nodes each tenant is active.
     active: Vec<usize>,
 }
 
-/// What a flow does when it begins.
+/// First action of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Begin {
     /// It asks at a time of its own.
@@ -183,7 +183,7 @@ impl Clients {
         chosen.into_iter().map(|node| node as u16).collect()
     }
 
-    /// What of a tenant's demand falls to each of its `count` nodes.
+    /// Returns a tenant's demand at each of its `count` nodes.
     fn parts(&self, tenant: usize, count: usize) -> Vec<u64> {
         let Some(open) = &self.load.open else { return vec![0; count] };
         if count == 0 {

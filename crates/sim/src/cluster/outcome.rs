@@ -1,11 +1,11 @@
-//! What a run shows.
+//! Results of a run.
 
 use tidegate_model::Span;
 
 use super::clients::Promise;
 use crate::time::Picoseconds;
 
-/// What a run shows. Counts are of requests that were answered.
+/// Results of a run. Counts are of requests that were answered.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
     /// The seed that everything followed from.
@@ -14,9 +14,9 @@ pub struct Outcome {
     pub period: Span,
     /// The time that one row of `samples` covers.
     pub sample: Span,
-    /// What each tenant was promised.
+    /// Reservation, limit and demand of each tenant.
     pub promises: Vec<Promise>,
-    /// For each sample of the measured periods, what each tenant was served in it.
+    /// Per sample of the measured periods, the answered requests of each tenant.
     pub samples: Vec<Vec<u32>>,
     /// Every move of a tenant to other nodes within the measured periods, in the order of time,
     /// which counts from their beginning.
@@ -48,7 +48,7 @@ impl Outcome {
         self.samples.len() / self.samples_per_period()
     }
 
-    /// What each tenant was served in one measured period.
+    /// Returns the answered requests of each tenant in one measured period.
     ///
     /// # Panics
     /// If that period was not measured.
@@ -106,7 +106,7 @@ impl Outcome {
     }
 }
 
-/// What a level per second comes to in a period, rounded down.
+/// Returns the amount in a period at a rate per second, rounded down.
 pub(super) fn in_period(per_second: u64, period: Span) -> u128 {
     u128::from(per_second) * u128::from(period.0) / u128::from(Span::SECOND.0)
 }

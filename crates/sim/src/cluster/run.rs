@@ -15,7 +15,7 @@ use crate::time::Picoseconds;
 /// Runs a scenario to its end.
 ///
 /// # Errors
-/// What [`Scenario::check`] says.
+/// The errors of [`Scenario::check`].
 pub fn run(scenario: &Scenario) -> Result<Outcome, ScenarioError> {
     scenario.check()?;
     let promises = promises(scenario);
@@ -57,7 +57,7 @@ pub fn run(scenario: &Scenario) -> Result<Outcome, ScenarioError> {
     })
 }
 
-/// What each tenant was served so far.
+/// Returns the answered requests of each tenant so far.
 fn sums(world: &World, tenants: usize) -> Vec<u64> {
     let width = world.served.len() / tenants;
     world.served.chunks(width).map(|nodes| nodes.iter().sum()).collect()
@@ -111,7 +111,7 @@ pub(crate) fn policy(period: Span, redistribute: Span, promises: &[Promise]) -> 
     }
 }
 
-/// What each tenant is promised and asks for.
+/// Returns the reservation, limit and demand of each tenant.
 fn promises(scenario: &Scenario) -> Vec<Promise> {
     let tenants = &scenario.tenants;
     let count = usize::from(tenants.count);

@@ -1,4 +1,5 @@
-//! What was asked, answered and lost: every request has a ticket, and every ticket is settled once.
+//! Counters of requests made, answered and failed: every request has a ticket, and every ticket is
+//! settled once.
 
 use super::clients::FlowId;
 
@@ -9,14 +10,14 @@ pub(super) struct Ticket {
     use_: u32,
 }
 
-/// Who waits for an answer.
+/// Origin and target of a request that waits for its answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Asked {
     /// The flow that asked.
     pub(super) flow: FlowId,
     /// Its version when it did.
     pub(super) version: u32,
-    /// Whom it asked.
+    /// The node that the flow asked.
     pub(super) node: u16,
 }
 
@@ -54,7 +55,7 @@ impl Tally {
         Ticket { entry, use_: place.use_ }
     }
 
-    /// An answer arrives; who waits for it.
+    /// Settles an answered request, and returns its origin and target.
     pub(super) fn answer(&mut self, ticket: Ticket) -> Option<Asked> {
         let asked = self.settle(ticket);
         match asked {
@@ -64,14 +65,14 @@ impl Tally {
         asked
     }
 
-    /// A request is refused; who made it.
+    /// Settles a refused request, and returns its origin and target.
     pub(super) fn fail(&mut self, ticket: Ticket) -> Option<Asked> {
         let asked = self.settle(ticket);
         self.failed += u64::from(asked.is_some());
         asked
     }
 
-    /// A node is gone: whoever waited for it is told.
+    /// Fails all requests to a node that is gone.
     pub(super) fn fail_all(&mut self, node: u16) {
         for entry in 0..self.entries.len() as u32 {
             let Entry { asked, use_ } = self.entries[entry as usize];

@@ -28,7 +28,7 @@ pub(crate) struct Setup {
     pub(crate) period: Span,
     pub(crate) redistribute: Span,
     pub(crate) nodes: Nodes,
-    /// What the policy says; empty promises to everybody where nobody controls.
+    /// The policy's promises; empty ones for all tenants where no controller runs.
     pub(crate) promises: Vec<Promise>,
     pub(crate) load: Load,
     /// How the link of each node behaves, in both directions.
@@ -43,7 +43,7 @@ impl Setup {
     }
 }
 
-/// What befalls the parties.
+/// Fault of a node or the controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
     /// A node's process ends, without a word.
@@ -58,7 +58,7 @@ pub(crate) enum Fault {
     Hangs(u16),
 }
 
-/// What happens.
+/// Event of the simulation.
 #[derive(Clone, Debug)]
 enum Event {
     /// A flow of an open loop asks.
@@ -85,7 +85,7 @@ enum Event {
 
 const _: () = assert!(size_of::<Event>() <= 40, "events are copied often");
 
-/// What is on its way between a node and the controller.
+/// Message between a node and the controller.
 #[derive(Clone, Debug)]
 struct Letter {
     node: u16,
@@ -119,9 +119,9 @@ pub(crate) struct World {
     connections: u64,
     clients: Clients,
     pub(crate) tally: Tally,
-    /// What each tenant has asked of each node: tenant by tenant, in the order of the nodes.
+    /// Requests of each tenant to each node: tenant by tenant, in the order of the nodes.
     pub(crate) arrived: Vec<u64>,
-    /// What each tenant was answered by each node.
+    /// Requests of each tenant that each node has answered, in the same order.
     pub(crate) served: Vec<u64>,
     /// Messages to nodes, and from them.
     pub(crate) messages: (u64, u64),
@@ -171,7 +171,7 @@ impl World {
         self.events.push(at, Event::Fault(fault));
     }
 
-    /// What a node says of itself, while its process runs.
+    /// Returns a node's own status, while its process runs.
     pub(crate) fn status(&self, node: u16) -> Option<node::NodeStatus> {
         let machine = self.hosts[usize::from(node)].node.as_ref()?;
         Some(machine.status(self.now.time()))
@@ -485,7 +485,8 @@ impl World {
         host.start(self.now);
         let life = host.life;
         self.events.push(self.now, Event::Connect { node: number, life });
-        // Of a striped one nobody knows which failed; it goes on with those that did not.
+        // A flow of a striped tenant does not know which requests failed; it goes on with the
+        // others.
         if let Some(closed) = self.setup.load.closed.as_ref().filter(|closed| !closed.striped) {
             let outstanding = closed.outstanding;
             for flow in self.clients.at(number) {
@@ -503,8 +504,8 @@ fn post(events: &mut Events<Event>, link: &mut Link, now: Picoseconds, letter: L
     }
 }
 
-/// The beginning and the end of a connection are not lost, unless the link is cut: whoever opens
-/// one tries until it is open.
+/// The beginning and the end of a connection are not lost, unless the link is cut: a node tries to
+/// connect until the connection is open.
 fn farewell(events: &mut Events<Event>, link: &Link, now: Picoseconds, letter: Letter) {
     if !link.conduct().is_cut(now) {
         events.push(now.after(link.conduct().most), Event::Letter(Box::new(letter)));

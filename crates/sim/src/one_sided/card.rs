@@ -1,9 +1,9 @@
 //! The network cards of clients and of their data node, and the order in which they serve.
 //!
 //! # Problem
-//! What clients with one-sided access get of each other is decided by network cards alone. A model
-//! of them is to show what the cards of the Haechi paper show without any control (its figures 6
-//! to 8), with as few numbers as that takes, and no server that could stand still.
+//! Network cards alone divide a data node among clients with one-sided access. A model of them must
+//! reproduce the measurements of the Haechi paper without any control (its figures 6 to 8). It must
+//! do so with as few numbers as possible, and without a server that could stand still.
 //!
 //! # Model
 //! Two numbers. A client's own card lets through `client` operations of 4 KiB in a second, one
@@ -38,10 +38,10 @@ use crate::time::Picoseconds;
 /// rounded up to a cache line.
 pub const HEAD: u32 = 64;
 
-/// What a page takes on the link.
+/// Bytes of a page on the link.
 const PAGE: u64 = (4096 + HEAD) as u64;
 
-/// What the cards can do.
+/// Rates and service order of the network cards.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Cards {
@@ -54,7 +54,7 @@ pub struct Cards {
     /// From a client to the data node and back, without waiting.
     #[serde(default = "Cards::round_trip", deserialize_with = "text")]
     pub round_trip: Span,
-    /// Who is next at the data node.
+    /// Service order at the data node.
     #[serde(default)]
     pub order: Order,
     /// How long one takes there.
@@ -69,11 +69,11 @@ impl Cards {
     }
 }
 
-/// Who is next at the data node.
+/// Service order at the data node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Order {
-    /// Who came first.
+    /// First come, first served.
     #[default]
     Arrival,
     /// One operation of each client that has some, in turn.
@@ -86,10 +86,10 @@ pub enum Order {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Service {
-    /// What its size says.
+    /// A time in proportion to the operation's size.
     #[default]
     Constant,
-    /// That on average, and without memory.
+    /// Exponentially distributed, with that mean.
     Exponential,
 }
 
@@ -100,7 +100,7 @@ pub(super) struct Job {
     pub(super) id: u64,
     /// Its bytes and [`HEAD`].
     pub(super) size: u32,
-    /// What the fabric knows it by.
+    /// Mark by which the fabric knows the operation.
     pub(super) mark: u32,
     /// Which buffer it uses, or that it uses none.
     pub(super) buffer: u32,
@@ -119,9 +119,9 @@ pub(super) struct Served {
 #[derive(Clone, Debug)]
 pub(super) struct Line {
     order: Order,
-    /// What a page takes at a client's card.
+    /// Picoseconds that a page takes at a client's card.
     client: u64,
-    /// What it takes at the data node.
+    /// Picoseconds that a page takes at the data node.
     node: u64,
     random: Option<Random>,
     clients: Vec<Client>,
@@ -134,7 +134,7 @@ pub(super) struct Line {
     free_at: Picoseconds,
     /// By turns and shared: how many operations are in line.
     waiting: usize,
-    /// By turns: who is looked at first.
+    /// By turns: the client that is looked at first.
     turn: usize,
     /// Shared: see [`Fluid`].
     fluid: Fluid,
@@ -244,7 +244,7 @@ impl Line {
         }
     }
 
-    /// Whose card is done with an operation first, and when.
+    /// Returns the first time at which a client's card finishes an operation, and that client.
     fn find_first_exit(&self) -> (Picoseconds, usize) {
         let all = self.exits.iter().zip(0..);
         all.fold((Picoseconds::MAX, 0), |least, (at, client)| match *at < least.0 {
@@ -280,7 +280,8 @@ impl Line {
         None
     }
 
-    /// Whose operation in line is dealt with first, and when: by turns begun, shared done.
+    /// Returns the time of the first operation in line, and its client. By turns the operation
+    /// begins then; shared, it is done then.
     fn first_done(&self) -> (Picoseconds, usize) {
         if self.waiting == 0 {
             return (Picoseconds::MAX, 0);
@@ -318,7 +319,7 @@ impl Line {
         Served { at, client, job }
     }
 
-    /// What an operation takes at the data node.
+    /// Returns the service time of an operation at the data node.
     fn takes(&mut self, size: u32) -> Picoseconds {
         let mean = time(self.node, size);
         match &mut self.random {
@@ -328,13 +329,13 @@ impl Line {
     }
 }
 
-/// What a page takes at so many in a second.
+/// Returns the picoseconds of a page at a rate of pages per second.
 fn page(rate: Iops) -> u64 {
     assert!((1..=Picoseconds::SECOND.0).contains(&rate.0), "a card of {rate}");
     Picoseconds::SECOND.0 / rate.0
 }
 
-/// What an operation of a size takes where a page takes `page`.
+/// Returns the time of an operation of a size where a page takes `page` picoseconds.
 const fn time(page: u64, size: u32) -> Picoseconds {
     Picoseconds(page * size as u64 / PAGE)
 }

@@ -106,8 +106,9 @@ proptest! {
     }
 }
 
-/// By turns and shared, nobody has more of the link than another that also waits, however many
-/// operations it keeps there; by arrival it has as much more as it keeps.
+/// By turns and shared, no client has more of the link than another one that also waits, however
+/// many operations it keeps there. By arrival, a client's share grows with the operations that it
+/// keeps.
 #[test]
 fn shares_of_clients_with_unequal_windows() {
     let shares = |order| {

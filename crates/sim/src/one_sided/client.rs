@@ -15,7 +15,7 @@ use crate::time::Picoseconds;
 /// Bytes of a read.
 const PAGE: u32 = 4096;
 
-/// What stands between a client and its data node.
+/// The fabric of a client, with or without an engine in front of it.
 pub(super) trait Door: Fabric {
     /// When it wants to be called by itself.
     fn next_deadline(&self) -> Time;
@@ -40,7 +40,7 @@ impl Door for Port<Endpoint> {
     }
 }
 
-/// What a client does.
+/// Load of a client.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Plan {
     /// Reads in a period; without it, as many as can be.
@@ -77,7 +77,7 @@ struct Read {
     due: Picoseconds,
 }
 
-/// One of those who read.
+/// A client that reads.
 #[derive(Debug)]
 pub(super) struct Client<D> {
     pub(super) door: D,
@@ -177,7 +177,7 @@ impl<D: Door> Client<D> {
         }
     }
 
-    /// Reads that are due and not begun, if somebody knows how many it wants.
+    /// Returns the reads that are due and not begun, if the client has a demand.
     fn unmet(&self, now: Picoseconds) -> Option<u64> {
         let demand = self.plan.demand?;
         if !self.free.is_empty() || !self.is_due(now) {

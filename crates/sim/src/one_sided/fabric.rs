@@ -57,7 +57,7 @@ struct Client {
     counts: Counts,
 }
 
-/// What one client has asked of the data node.
+/// Operations of one client at the data node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Operations on the part of the region that is there in name only.
@@ -69,9 +69,9 @@ pub struct Counts {
 /// An operation on memory that exists.
 struct Act {
     operation: Operation,
-    /// What is to be written, then what was read.
+    /// Bytes to be written, then the bytes that were read.
     bytes: Vec<u8>,
-    /// What the word was.
+    /// The word before the operation.
     word: u64,
 }
 
@@ -104,8 +104,8 @@ impl Network {
         Endpoint { network: self.clone(), client, region, buffers: Buffers::new(buffers) }
     }
 
-    /// Connects who runs on the data node itself. Nothing of the link is needed for that, and what
-    /// is asked has happened at once.
+    /// Connects code that runs on the data node itself. It needs nothing of the link, and its
+    /// operations happen at once.
     pub fn connect_node(&self, buffers: u32) -> Loopback {
         let region = self.0.borrow().region;
         let buffers = Buffers::new(buffers);
@@ -123,7 +123,8 @@ impl Network {
     /// When something happens here next.
     pub fn next(&self) -> Picoseconds {
         let inner = self.0.borrow();
-        // What leaves a card later comes back later, so nobody has to look at cards before.
+        // An operation that leaves a card later comes back later, so events at cards need no wakeup
+        // before.
         match inner.on_the_way.front() {
             Some(first) => first.at.after(inner.round_trip),
             None => inner.line.next(),
@@ -136,7 +137,8 @@ impl Network {
         self.0.borrow_mut().advance(now)
     }
 
-    /// What a client has asked for, as far as it has left the link.
+    /// Returns the operations of a client that were served. In order of arrival, an operation
+    /// counts as soon as it leaves its client's card.
     ///
     /// # Panics
     /// If there is no such client.
@@ -191,8 +193,8 @@ impl Inner {
     }
 }
 
-/// Lets an operation happen: writes `bytes` or reads them, and gives what a word was. What lies
-/// behind the end of the memory is not there.
+/// Executes an operation: writes `bytes` or reads them, and returns the former word. Bytes behind
+/// the end of the memory do not exist.
 fn touch(memory: &mut [u8], operation: &Operation, bytes: &mut Vec<u8>) -> u64 {
     let (at, length) = operation.touches();
     let at = at as usize;
@@ -224,7 +226,7 @@ fn replace(place: &mut [u8], with: impl FnOnce(u64) -> u64) -> u64 {
     word
 }
 
-/// What only a fetch tells.
+/// Returns the word that a fetch delivers; other operations deliver zero.
 const fn told(operation: &Operation, word: u64) -> u64 {
     match operation {
         Operation::FetchAdd { .. } | Operation::CompareSwap { .. } => word,
@@ -261,7 +263,7 @@ impl Buffers {
         &mut self.bytes[from..from + length as usize]
     }
 
-    /// What an operation writes.
+    /// Returns the bytes that an operation writes.
     fn outgoing(&mut self, operation: &Operation) -> Vec<u8> {
         match operation {
             Operation::Write { from, length, .. } => self.part(*from, *length).to_vec(),
@@ -269,7 +271,7 @@ impl Buffers {
         }
     }
 
-    /// What an operation has read.
+    /// Stores the bytes that an operation has read.
     fn incoming(&mut self, operation: &Operation, bytes: &[u8]) {
         if let Operation::Read { into, .. } = operation {
             self.part(*into, bytes.len() as u32).copy_from_slice(bytes);
@@ -360,7 +362,7 @@ impl Fabric for Endpoint {
     }
 }
 
-/// The fabric of who runs on the data node: the card's loop-back.
+/// The fabric of code that runs on the data node: the card's loop-back.
 pub struct Loopback {
     network: Network,
     region: u64,

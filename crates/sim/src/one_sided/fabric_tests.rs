@@ -1,4 +1,4 @@
-//! What a fabric promises, in virtual time.
+//! Guarantees of a fabric, in virtual time.
 
 use tidegate_model::Span;
 
@@ -99,8 +99,8 @@ fn additions_are_each_seen_once() {
     assert!(seen.into_iter().eq(0..200));
 }
 
-/// What a client writes is there when the link has done it, and not before; who runs on the data
-/// node sees it then, before the client hears of it.
+/// A client's write is in memory when the link has done it, and not before. Code on the data node
+/// sees it then, before the client sees its completion.
 #[test]
 fn who_is_at_the_node_sees_what_has_happened() {
     let network = network();

@@ -1,8 +1,8 @@
 //! Clients with guarantees under fire, made from one number, and what must hold whatever happens.
 //!
-//! **Problem.** The promises of a data node are easily kept while everybody is there. What counts
-//! is that they hold while clients stop, die, come and are late, the monitor starts again, and the
-//! node becomes slower or faster.
+//! **Problem.** A data node keeps its promises easily while all clients are there. It must also
+//! keep them while clients stop, die, come and are late, the monitor starts again, and the node
+//! becomes slower or faster.
 //!
 //! **Mechanism.** A seed becomes a data node, clients with promises and loads, and a list of faults
 //! ([`Fire`]). For some periods everything happens; then it is calm, for as long as an estimate may
@@ -18,11 +18,12 @@
 //!   ([`Fire::usable`]) and what clients with nothing to do yield when it is too late
 //!   ([`Fire::late`]). If tokens are not paced it may be 15 % less.
 //!
-//! All of these follow from the mechanism but two. That one client waits at a time and not two is
-//! usual, not certain: each waits 5 ms at most, 1.2 times that if the pool was empty, at its own
-//! times. And what is lost without pacing has no bound that is of use: once somebody had to be
-//! waited for, what is left of the pool comes bit by bit until the period's end, and whoever has
-//! used up its own by then waits for it with the node idle. A seventh was the most in 10,000 seeds.
+//! All of these follow from the mechanism but two. First, at most one client waits at a time as a
+//! rule, and not with certainty: each waits 5 ms at most, 1.2 times that if the pool was empty, at
+//! its own times. Second, the loss without pacing has no useful bound. Once the monitor had to wait
+//! for a client, the rest of the pool comes bit by bit until the period's end. A client that has
+//! used up its own tokens by then waits for it with the node idle. A seventh was the most in 10,000
+//! seeds.
 //!
 //! **Bounds.** Thousands of operations in a second rather than millions, so that a seed takes
 //! milliseconds; then what happens once in a tick or a window is a larger part of all. A period is
@@ -49,14 +50,14 @@ const SETTLE: u64 = 12;
 /// Periods in which every promise must be kept.
 const CALM: u64 = 3;
 
-/// What does not hold, and how to see it again.
+/// A broken invariant, and the seed that shows it again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
     /// The seed of the run.
     pub seed: u64,
     /// When it was seen.
     pub at: Time,
-    /// What does not hold.
+    /// The broken invariant.
     pub what: String,
 }
 
@@ -71,7 +72,7 @@ impl fmt::Display for Violation {
 
 impl core::error::Error for Violation {}
 
-/// What a client wants.
+/// Load of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Load {
     /// As much as it can get.
@@ -84,7 +85,7 @@ enum Load {
     Nothing,
 }
 
-/// What happens to somebody.
+/// Fault of a client, the monitor or the node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
     /// A client stands still for so long.
@@ -110,7 +111,7 @@ struct Guest {
     load: Load,
 }
 
-/// What one seed makes.
+/// The data node, clients and faults of one seed.
 #[derive(Clone, Debug)]
 pub struct Fire {
     seed: u64,
@@ -137,12 +138,12 @@ impl Fire {
         (u128::from(rate.0) * u128::from(self.period.0) / u128::from(Span::SECOND.0)) as u64
     }
 
-    /// What so many clients who want it all use of `node` operations at least, whatever a period's
-    /// ends hide. The estimate of what the node can do rests where it is while no more is unused
-    /// than that: the line of operations that is at the node when a period ends, which it works off
-    /// before clients know of the next; what comes in two ticks, which is how long it takes until
-    /// what is made is taken; and a hundredth, up to which pool tokens that are left over count as
-    /// none.
+    /// Returns the operations, out of `node`, that so many clients with endless demand use at
+    /// least, whatever a period's ends hide. The estimate of the node's capacity stays while no
+    /// more than this is unused. Three amounts are unused: the operations in line at the node when
+    /// a period ends, which it serves before clients know of the next period; the tokens of two
+    /// ticks, the time until a client takes new tokens; and a hundredth, up to which left-over pool
+    /// tokens count as none.
     ///
     /// For instance, 2,707 operations in 250 ms and five clients with windows of 4: 2,679 less 20
     /// and less 21, which is 2,638.
@@ -151,10 +152,11 @@ impl Fire {
         (node * 99 / 100).saturating_sub(clients * u64::from(self.window) + ticks)
     }
 
-    /// What a client yields of its reservation when it is too late for others, in a period. One
-    /// that has nothing to do reports each fifth tick, and the monitor looks each tick: so late it
-    /// is known at the end of the period, and each time that the client ceases to ask, once in two
-    /// of its turns, for as long as a turn at most.
+    /// Returns the reservation that a client yields in a period too late for other clients to use,
+    /// in operations. An idle client reports each fifth tick, and the monitor looks each tick. So
+    /// the monitor learns of the yield up to six ticks late: at the period's end, and each time
+    /// that the client ceases to ask. The client ceases once in two of its turns, and the delay
+    /// counts for a turn at most.
     ///
     /// For instance, 352 in 250 ms: 8 at the end, and with turns of 20 ms 52 more.
     fn late(&self, guest: &Guest) -> u64 {
@@ -168,9 +170,9 @@ impl Fire {
         }
     }
 
-    /// What may be issued in a period beyond Ω: what clients use of old tokens before they know of
-    /// the new period, for two milliseconds, and a window of each that was taken before it noticed
-    /// that it had been away.
+    /// Returns the operations that a period may issue beyond Ω. Clients use old tokens before they
+    /// know of the new period, for two milliseconds. Two windows of each client are added: a client
+    /// may have taken tokens before it noticed that it had been away.
     fn slack(&self) -> u64 {
         let node = self.node.0.max(self.last.0);
         2 * node / 1_000 + 2 * self.clients() * u64::from(self.window)

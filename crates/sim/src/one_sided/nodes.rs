@@ -48,7 +48,7 @@ use world::World;
 
 use crate::scenario::ScenarioError;
 
-/// What a message between a data node and the controller takes, and how often anybody looks.
+/// The time of a message between a data node and the controller, and the step of the simulation.
 pub const MESSAGE: Span = Span::MILLISECOND;
 
 /// One period.
@@ -56,18 +56,18 @@ pub const MESSAGE: Span = Span::MILLISECOND;
 pub struct Sample {
     /// Reads that each tenant has completed, at each node.
     pub completed: Vec<Vec<u64>>,
-    /// What is reserved for each tenant at each node when it ends, in operations per second.
+    /// Reservation of each tenant at each node at the end of the period, in operations per second.
     pub reserved: Vec<Vec<u64>>,
 }
 
-/// What a run shows.
+/// Results of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Outcome {
     /// The seed that everything followed from.
     pub seed: u64,
     /// How long a period is.
     pub period: Span,
-    /// What each tenant is promised in a period, and wants of that.
+    /// The lesser of each tenant's reservation and demand, in reads per period at all nodes.
     pub promised: Vec<u64>,
     /// The measured periods.
     pub samples: Vec<Sample>,
@@ -128,7 +128,7 @@ impl Outcome {
 /// Runs a scenario to its end.
 ///
 /// # Errors
-/// What [`Scenario::check`] says.
+/// The errors of [`Scenario::check`].
 pub fn run(scenario: &Scenario) -> Result<Outcome, ScenarioError> {
     scenario.check()?;
     let mut world = World::new(scenario)?;

@@ -1,4 +1,4 @@
-//! What a run shows.
+//! Results of a run.
 
 use tidegate_model::Span;
 use tidegate_proto::haechi::Event;
@@ -15,22 +15,22 @@ pub struct Sample {
     pub background: u64,
 }
 
-/// What a run shows.
+/// Results of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Outcome {
     /// The seed that everything followed from.
     pub seed: u64,
     /// How long a period is.
     pub period: Span,
-    /// What each client is promised in a period, and what it wants of that.
+    /// The lesser of each client's reservation and demand, in reads per period.
     pub promised: Vec<u64>,
     /// The measured periods.
     pub samples: Vec<Sample>,
     /// How long each client's reads took, in all of them.
     pub latency: Vec<Latency>,
-    /// What each client has asked of the data node, in the whole run.
+    /// Operations of each client at the data node, in the whole run.
     pub counts: Vec<Counts>,
-    /// What the monitor told, if there is one, in the whole run.
+    /// Events of the monitor, if there is one, in the whole run.
     pub events: Vec<Event>,
 }
 

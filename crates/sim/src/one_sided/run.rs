@@ -23,7 +23,7 @@ pub(super) const ENGINE: u32 = 2;
 /// Runs a scenario to its end.
 ///
 /// # Errors
-/// What [`Scenario::check`] says, or why the data node cannot promise what it is asked to.
+/// The errors of [`Scenario::check`], and the reason why the data node cannot grant a reservation.
 pub fn run(scenario: &Scenario) -> Result<Outcome, ScenarioError> {
     scenario.check()?;
     let real = tidegate_proto::haechi::place::DATA as usize;

@@ -1,4 +1,4 @@
-//! What is simulated: a TOML file with strict keys.
+//! Scenario of a simulation: a TOML file with strict keys.
 
 use serde::Deserialize;
 use tidegate_algo::haechi::Rules;
@@ -12,11 +12,11 @@ use crate::scenario::{ScenarioError, must, optional, read, text};
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Scenario {
-    /// What it shows, for people.
+    /// Title of the scenario, for display.
     pub name: String,
-    /// What every random number of the run follows from.
+    /// Seed of every random number of the run.
     pub seed: u64,
-    /// Who controls the clients.
+    /// QoS control of the clients.
     #[serde(default)]
     pub control: Control,
     /// The time over which promises and demands are counted.
@@ -29,9 +29,9 @@ pub struct Scenario {
     pub periods: u32,
     /// The network cards.
     pub cards: Cards,
-    /// Those who read.
+    /// The clients that read.
     pub client: Vec<Clients>,
-    /// Those who read besides, and ask nobody.
+    /// Background jobs that read without tokens.
     #[serde(default)]
     pub background: Option<Background>,
     /// Changes of what the data node can do.
@@ -48,11 +48,11 @@ const fn deviation() -> Iops {
     Iops(20_000)
 }
 
-/// Who controls the clients.
+/// QoS control of the clients.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Control {
-    /// Nobody.
+    /// No control.
     #[default]
     None,
     /// Haechi as the paper says, without conversion.
@@ -87,13 +87,14 @@ impl Control {
 pub struct Clients {
     /// How many there are.
     pub count: u16,
-    /// What each is promised per second.
+    /// Reservation of each client per second.
     #[serde(default, deserialize_with = "optional")]
     pub reservation: Option<Iops>,
-    /// What each never gets more of.
+    /// Limit of each client per second.
     #[serde(default, deserialize_with = "optional")]
     pub limit: Option<Iops>,
-    /// What each wants per second, counted over a period; without it, as much as it can get.
+    /// Demand of each client per second, counted over a period; without it, as much as the client
+    /// can get.
     #[serde(default, deserialize_with = "optional")]
     pub demand: Option<Iops>,
     /// When it asks for that.
@@ -110,7 +111,7 @@ const fn window() -> u32 {
 
 /// When a client asks for what it wants of a period.
 ///
-/// What it has not begun when the period ends it does not want any more.
+/// A client drops the reads that it has not begun when the period ends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Pattern {
@@ -158,7 +159,7 @@ impl Scenario {
         read(text, Self::check)
     }
 
-    /// Whether it can be run. Whoever builds or changes one in code asks here, too.
+    /// Whether the scenario can be run. Code that builds or changes one calls this, too.
     ///
     /// # Errors
     /// The first thing that contradicts another, and what to write instead.
@@ -201,7 +202,7 @@ impl Scenario {
         slowed
     }
 
-    /// What each client is promised in a period, and wants.
+    /// Returns the lesser of each client's reservation and demand, in reads per period.
     pub(super) fn promised(&self) -> Vec<u64> {
         let each = self.client.iter().flat_map(|clients| {
             let reservation = self.in_a_period(clients.reservation.unwrap_or_default());
@@ -211,7 +212,7 @@ impl Scenario {
         each.collect()
     }
 
-    /// What the data node is known to do, before any client comes.
+    /// Returns the known capacity of the data node, before any client comes.
     pub(super) fn profile(&self) -> Profile {
         let mean = self.in_a_period(self.cards.node);
         Profile {
@@ -223,7 +224,7 @@ impl Scenario {
         }
     }
 
-    /// What is asked or promised per second, counted over a period.
+    /// Converts a rate per second to an amount per period, rounded down.
     pub(super) fn in_a_period(&self, rate: Iops) -> u64 {
         let whole = u128::from(rate.0) * u128::from(self.period.0);
         (whole / u128::from(Span::SECOND.0)) as u64

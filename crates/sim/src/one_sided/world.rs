@@ -14,7 +14,7 @@ use crate::time::Picoseconds;
 /// The region: a store of a million pages and more.
 pub(super) const REGION: u64 = 8 << 30;
 
-/// What happens to the world from outside, at a given time.
+/// Change of the data node or the background load at a given time.
 #[derive(Clone, Copy, Debug)]
 enum Turn {
     /// The data node can do so much from now on.
@@ -100,7 +100,7 @@ impl<D: Door> World<D> {
         (0..self.clients.len()).for_each(|number| self.call(number));
     }
 
-    /// What was read since the last sample.
+    /// Returns the reads completed since the last sample.
     pub(super) fn sample(&mut self) -> Sample {
         let take = |completed: &mut u64| core::mem::take(completed);
         Sample {
@@ -120,12 +120,12 @@ impl<D: Door> World<D> {
         clients.map(|client| client.latency.take().unwrap_or_default()).collect()
     }
 
-    /// What each client has asked of the data node.
+    /// Returns the operations of each client at the data node.
     pub(super) fn counts(&self) -> Vec<Counts> {
         (0..self.clients.len() as u32).map(|client| self.network.counts(client)).collect()
     }
 
-    /// What the monitor told.
+    /// Takes the events of the monitor since the last call.
     pub(super) fn events(&mut self) -> Vec<Event> {
         core::mem::take(&mut self.events)
     }

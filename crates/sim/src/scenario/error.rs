@@ -1,9 +1,9 @@
-//! What is wrong with a scenario: which key, where that stands, and what to write instead.
+//! Errors of a scenario: the key, its line and column, and a valid value.
 //!
 //! Checks know keys, not lines: a scenario may come from a file, from a point of a sweep or from
-//! code. So an error has the key, with points and numbers of places in lists as `--sweep` takes
-//! it, and whoever has the text finds the line of it. A key that does not stand there (its default
-//! is what is wrong, or it is missing) is shown at what it would stand in.
+//! code. So an error has the key, with points and list indexes as `--sweep` takes it, and the
+//! holder of the text finds its line. An error on a key that is not in the text (its default is
+//! wrong, or it is missing) points to the innermost key around it.
 
 use core::fmt;
 use core::ops::Range;
@@ -11,7 +11,7 @@ use core::ops::Range;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-/// What is wrong with a scenario, where, and how to mend it.
+/// Error of a scenario, with its key, its place in the text, and the remedy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScenarioError {
     /// Empty if it is about all of it.
@@ -45,7 +45,7 @@ impl ScenarioError {
         Self { key: key.into(), what: what.into(), place: None }
     }
 
-    /// What the reader of TOML says; of a text, which it knows the place in.
+    /// Converts an error of the TOML reader; with a text, the reader knows the place in it.
     pub(super) fn of_toml(error: &toml::de::Error, text: Option<&str>) -> Self {
         let what = error.message().trim_end().replace('\n', ", ");
         if let (Some(text), Some(span)) = (text, error.span()) {
@@ -81,7 +81,7 @@ impl ScenarioError {
         &self.key
     }
 
-    /// What is wrong and what to write instead, beginning with the key, without the place.
+    /// Returns the error and its remedy, beginning with the key, without the place.
     pub fn message(&self) -> String {
         match self.key.as_str() {
             "" => self.what.clone(),
@@ -112,7 +112,7 @@ impl Place {
         let begin = before.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
         let column = String::from_utf8_lossy(&before[begin..]).chars().count() + 1;
         let line = before.iter().filter(|byte| **byte == b'\n').count() + 1;
-        // What is missing is missing everywhere: that would be all of the text.
+        // The span of a missing key is the whole text, so only its first line is marked.
         let own = &text.as_bytes()[span.start.min(text.len())..span.end.min(text.len())];
         let length = own.iter().position(|byte| matches!(byte, b'\n' | b'\r')).unwrap_or(own.len());
         Self { span: span.start..span.start + length, line, column }

@@ -116,7 +116,7 @@ impl Parser {
         self.fio(number("timestamp", time)?, file, action, fields)
     }
 
-    /// What both versions have in common.
+    /// Reads the fields that both versions of fio's format have in common.
     fn fio<'a>(
         &mut self,
         ticks: u64,

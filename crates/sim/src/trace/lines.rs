@@ -5,7 +5,7 @@ use std::io::{BufRead, Read};
 use super::Problem;
 
 /// The longest line, without its end. The formats need some hundred bytes; a path may have 4,096,
-/// and is then refused. What has no lines at all is not read into memory.
+/// and is then refused. A file without line ends is not read into memory.
 pub(super) const LONGEST: usize = 4_096;
 
 /// Lines, counted.

@@ -1,4 +1,4 @@
-//! What a stream of records is like, in a few numbers.
+//! Summary of a stream of records, in a few numbers.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,7 @@ use crate::workload::Request;
 /// Devices that are told apart; of more, only that there are more.
 const DEVICES: usize = 1 << 16;
 
-/// What a stream of requests is like. It does not grow with them.
+/// Summary of a stream of requests. Its size does not grow with them.
 ///
 /// ```
 /// use tidegate_sim::trace::{Reader, Summary};

@@ -87,7 +87,7 @@ fn requests() -> impl Strategy<Value = Vec<Written>> {
 }
 
 proptest! {
-    /// What is written comes back, sorted by time and in the order of lines where that is equal,
+    /// Written records are read back, sorted by time and in the order of lines where that is equal,
     /// however small the pieces are in which the text is read. The oracle is a stable sort.
     #[test]
     fn what_is_written_is_read(
@@ -164,7 +164,7 @@ proptest! {
     }
 }
 
-/// What the errors of a text say: what was found, and what was expected.
+/// Returns the errors of a recording's text; each has the text found and the form expected.
 fn errors(text: &str) -> Vec<String> {
     Reader::new(text.as_bytes()).filter_map(Result::err).map(|error| error.to_string()).collect()
 }
@@ -251,7 +251,7 @@ fn what_is_no_trace() {
         assert!(error.contains("known: msr systor mqsim disksim fio;"), "{error}");
         assert!(reader.next().is_none());
     }
-    // Whoever names it may be wrong, too.
+    // A format that the caller names may be wrong, too.
     let mut reader = Reader::new("0 0 0 8 1\n".as_bytes()).of(Format::Fio);
     assert!(matches!(reader.next().unwrap().unwrap_err().problem, Problem::Unknown { .. }));
     assert!(reader.next().is_none());

@@ -55,7 +55,7 @@ impl Open {
         must(mean > Picoseconds::ZERO, "rate: at most a request each picosecond")?;
         let Some(pulse) = &self.pulse else { return Ok(()) };
         must(pulse.on.0 > 0 && pulse.off.0 > 0, "pulse: both longer than 0")?;
-        // What keeps the search for the phase of a request short.
+        // This bound keeps the search for the phase of a request short.
         let few = mean.0 / 1_000 <= pulse.on.0.saturating_mul(1_000);
         must(few, "pulse: a request in 1,000 times on, at least")
     }

@@ -1,9 +1,8 @@
 //! Workloads that were published, by their shape.
 //!
 //! The recordings themselves are their owners' and large; where a user has them, they are
-//! [replayed](crate::trace). What stands here is made to have the same shape in what is known of
-//! it: which part reads, how large requests are, and where they go. How fast they come is the
-//! plan's, as papers scale it, too.
+//! [replayed](crate::trace). The workloads here imitate the published shape: the fraction of reads,
+//! the sizes of requests, and their offsets. The plan sets the rate, as papers scale it, too.
 //!
 //! - `tpcc`: TPC-C on a database server of Microsoft's (SNIA block traces, 130). The short extract
 //!   that comes with MQSim has 62.6 % reads and requests of 8.5 kB on average, 51,000 in a second.
@@ -36,7 +35,7 @@ pub enum Published {
     Vdi,
 }
 
-/// What requests do, but for when.
+/// Operations, sizes and offsets of requests, without their times.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Shape {
     /// Which part of them read.

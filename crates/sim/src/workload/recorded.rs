@@ -1,8 +1,8 @@
 //! Requests as a recording has them, at their times.
 //!
 //! **Problem.** A recording is a stream of lines that may be longer than memory, of several devices
-//! and of days. What is to be replayed is a part of it: one device, some minutes, perhaps twice as
-//! fast, as the load of an application.
+//! and of days. A replay needs a part of it: one device, some minutes, perhaps twice as fast, as
+//! the load of an application.
 //!
 //! **Mechanism.** Records are read one ahead, in the order of their times; those of other devices
 //! and from before `from` are passed over. A record at `t` is a request at `start + (t - from) *
@@ -23,11 +23,11 @@ use crate::scenario::{ScenarioError, must, optional, text};
 use crate::time::Picoseconds;
 use crate::trace::{Format, Reader, TraceError};
 
-/// What is replayed of which recording.
+/// A recording, and the part of it to replay.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Recording {
-    /// Its file. Whoever runs the scenario opens it.
+    /// Its file. The caller that runs the scenario opens it.
     pub file: String,
     /// How it is written; if it is not said, its first line says it.
     #[serde(default, deserialize_with = "optional")]
@@ -129,7 +129,7 @@ impl<R: BufRead> Replay<R> {
             self.left -= 1;
             return Ok(Some(Request { at, ..record.request(self.class) }));
         }
-        // What comes later comes too late, too.
+        // All later records are too late, too.
         self.left = 0;
         Ok(None)
     }
@@ -150,7 +150,7 @@ mod tests {
         Plan::parse(&format!("name = 'x'\nclass = 'high'\n{load}\n{more}"))
     }
 
-    /// What is asked for of a text: when, in microseconds, and how much.
+    /// Returns the requests replayed from a text: times in microseconds, and bytes.
     fn replayed(text: &str, keys: &str, more: &str) -> Result<Vec<(u64, u64)>, TraceError> {
         let plan = plan(keys, more).unwrap();
         let super::super::Load::Trace(recording) = &plan.load else { panic!() };

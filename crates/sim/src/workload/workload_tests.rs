@@ -272,7 +272,7 @@ fn published_workloads_have_their_shape() {
         assert!((mean / bytes - 1.0).abs() < 0.03, "{name}: {mean}");
         let [sum, of] = plan.shape().unwrap().sizes.mean();
         assert!((sum as f64 / of as f64 - bytes).abs() < 0.1, "{name}: {sum} {of}");
-        // What it says itself goes before.
+        // A plan's own `reads` goes before the published one.
         let own = Plan { reads: Some(Portion::WHOLE), ..plan };
         assert_eq!(own.shape().unwrap().reads, Portion::WHOLE);
     }

@@ -1,10 +1,9 @@
-//! What is remembered of one descriptor, read by any thread without a lock.
+//! Cache entry of one descriptor, read by any thread without a lock.
 //!
-//! A sequence lock whose writers never wait: `state` says what is known, under which table, and how
-//! often that changed. A writer takes the entry, writes the mask, and makes the entry known; while
-//! it is taken, other writers keep nothing. A reader looks at the state before and after it reads
-//! the mask. On a processor that
-//! reorders stores, three things have to be said for that to hold:
+//! A sequence lock whose writers never wait: `state` has the kind, the generation of the table, and
+//! a counter of changes. A writer takes the entry, writes the mask, and makes the entry known.
+//! While the entry is taken, other writers store nothing. A reader loads the state before and after
+//! it reads the mask. On a processor that reorders stores, three orders make this correct:
 //!
 //! - the mask is not written before the entry is taken: a release fence between the two, for a
 //!   compare-and-exchange with release ordering lets later stores pass its own store;
@@ -32,7 +31,7 @@ pub(super) enum Kind {
     Other,
 }
 
-/// What is known of a descriptor.
+/// Kind and mask of a descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Known<const WORDS: usize> {
     pub(super) kind: Kind,
@@ -56,7 +55,8 @@ impl<const WORDS: usize> Entry<WORDS> {
         self.state.load(Ordering::Acquire)
     }
 
-    /// What is known under the table of `generation`.
+    /// Returns the kind and the mask under the table of `generation`; none if they are unknown or a
+    /// writer changes them.
     #[inline(always)]
     pub(super) fn known(&self, generation: u32) -> Option<Known<WORDS>> {
         let state = self.state.load(Ordering::Acquire);

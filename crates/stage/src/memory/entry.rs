@@ -37,21 +37,21 @@ use crate::clock::kernel_time;
 #[cfg(feature = "verbs")]
 const ENGINE: u32 = 32;
 
-/// What a data node has given us.
+/// The connection to a data node, its welcome, and the client of its store.
 pub(super) struct Entry {
     pub(super) lifeline: Lifeline,
     pub(super) welcome: Welcome,
     pub(super) client: Client<Access>,
-    /// What is mapped; none behind a card.
+    /// The mapped memory; none behind a network card.
     pub(super) region: Option<Arc<Region>>,
 }
 
-/// What a client brings to a data node that it knew.
+/// State that a client presents to a data node that it knew.
 #[derive(Default)]
 pub(super) struct Former {
-    /// The memory of one that is gone.
+    /// Memory of a node that is gone.
     pub(super) region: Option<Arc<Region>>,
-    /// The seat that it gave.
+    /// Session slot that the node gave.
     pub(super) seat: Option<u16>,
 }
 
@@ -145,7 +145,7 @@ fn card(
     Ok((access, layout))
 }
 
-/// What is to be said where there are no cards.
+/// The error of a build without support for network cards.
 #[cfg(not(feature = "verbs"))]
 fn card(_: &mut Lifeline, _: &Settings, _: &Welcome, _: u32) -> Result<(Access, Layout), Error> {
     Err(Error::Memory(io::Error::other(

@@ -75,7 +75,7 @@ impl Lifeline {
     /// is some.
     ///
     /// # Errors
-    /// If nobody answers, or refuses.
+    /// If no data node answers, or it refuses.
     pub(super) fn say(
         entrance: &Entrance,
         hello: &Hello,
@@ -100,7 +100,7 @@ impl Lifeline {
     /// Asks for the way of our card to the memory.
     ///
     /// # Errors
-    /// If nobody answers, or refuses.
+    /// If the data node does not answer, or refuses.
     #[cfg(feature = "verbs")]
     pub(super) fn ask(&mut self, request: &Request, patience: Span) -> Result<Answer, Error> {
         let mut bytes = Vec::new();
@@ -140,7 +140,8 @@ impl Lifeline {
         }
     }
 
-    /// What was said since this was asked last. Takes a system call.
+    /// Returns the news since the last call: silence, a move of the node, or the end. Takes a
+    /// system call.
     pub(super) fn hear(&mut self) -> Word {
         let mut piece = [0; 256];
         match io::Read::read(&mut self.stream, &mut piece) {
@@ -165,7 +166,7 @@ fn wait(stream: &Stream, until: Time) -> io::Result<()> {
     let (seconds, nanoseconds) = (left.0 / Span::SECOND.0, left.0 % Span::SECOND.0);
     let left = Timespec { tv_sec: seconds as i64, tv_nsec: nanoseconds as i64 };
     match poll(&mut [PollFd::new(stream, PollFlags::IN)], Some(&left)) {
-        // Whoever was woken by a signal looks again.
+        // A thread that a signal woke looks again.
         Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
         Err(error) => Err(error.into()),
     }

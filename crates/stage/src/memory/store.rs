@@ -5,14 +5,15 @@
 //! its seat. A program that wants a value now and then does not do that; and it has threads.
 //!
 //! # Mechanism
-//! Whoever asks for something begins it, and polls until it has ended; the lock is free while it
-//! sleeps. So what several threads ask for is under way at the same time, and whoever polls takes
-//! out what has ended for the others, too. The store's own thread, the *keeper*, polls when nobody
-//! else does.
+//! A thread that asks for an operation begins it, and polls until it has ended; the lock is free
+//! while the thread sleeps. So operations of several threads are in flight at the same time, and a
+//! thread that polls also collects the results of the other threads. The store's own thread, the
+//! *keeper*, polls when no other thread does.
 //!
-//! Each operation has a number, and those that are begun together have numbers in a row, so that
-//! everybody knows its own. What does not end in time is left to itself: a note says which numbers
-//! nobody waits for any more. If the node moves to other memory all of them begin anew.
+//! Each operation has a number. Operations that begin together have consecutive numbers, so that
+//! each thread knows its own. A thread that times out abandons its operations: a note lists the
+//! numbers that no thread waits for any more. If the node moves to other memory, all operations
+//! begin anew.
 //!
 //! # Bound
 //! Beside what the same costs in a [`Connection`] a get that waits for nothing takes a lock and
@@ -37,8 +38,8 @@ use crate::clock::kernel_time;
 /// Operations that are begun together: as many as a word has bits.
 const BATCH: usize = u64::BITS as usize;
 
-/// How long the keeper waits where somebody else is polling, below what makes a client one that was
-/// away.
+/// How long the keeper waits where another thread is polling, below the time that makes a client
+/// one that was away.
 const KEEP: Span = Span(4 * Span::MILLISECOND.0);
 
 /// A client of one data node, for any number of threads. Their operations share what is promised to
@@ -56,7 +57,7 @@ pub struct Store {
 
 struct Shared {
     state: Mutex<State>,
-    /// Something has ended that somebody waits for, or there is room to begin something.
+    /// Signals the end of an operation that a thread waits for, or capacity to begin one.
     has_news: Condvar,
 }
 
@@ -69,9 +70,9 @@ struct State {
     /// How many threads sleep, and how many of those have still to begin something.
     sleepers: u32,
     short: u32,
-    /// What has ended just now; empty while the lock is free.
+    /// Operations that have just ended; empty while the lock is free.
     outcomes: Vec<Outcome>,
-    /// What has ended and belongs to somebody who sleeps.
+    /// Operations that have ended and belong to a sleeping thread.
     ended: Vec<Outcome>,
     /// Numbers of which some are under way that nobody waits for, and how many.
     left: Vec<(Range<u64>, u32)>,
@@ -136,8 +137,8 @@ impl Store {
         self.get_with(key, <[u8]>::to_vec)
     }
 
-    /// What `look` makes of the value of a key, if it has one. All other users of the store wait
-    /// meanwhile, so `look` must not be one of them.
+    /// Returns the result of `look` on the value of a key, if the key has one. All other users of
+    /// the store wait meanwhile, so `look` must not use the store.
     ///
     /// # Errors
     /// See [`Error`].
@@ -158,7 +159,7 @@ impl Store {
     /// [`Self::get_with`], `tell` must not use the store.
     ///
     /// # Errors
-    /// See [`Error`]. What was not told yet will not be.
+    /// See [`Error`]. Keys that were not told yet are dropped.
     pub fn get_many<K: AsRef<[u8]>>(
         &self,
         keys: &[K],
@@ -228,7 +229,8 @@ impl Store {
         let mut batch = Batch::new(&mut state, count);
         let mut until = None;
         loop {
-            // What others have found out comes first, so that it is not begun again after a move.
+            // Results that other threads collected come first, so that a move does not begin them
+            // again.
             batch.take_out(&mut state, &mut end);
             batch.begin(&mut state, &begin, &mut end);
             let polled = state.poll();
@@ -268,7 +270,7 @@ impl Drop for Store {
     }
 }
 
-/// What cannot be but an answer, or what it means.
+/// Returns the answer of a plain result, or the error that the answer stands for.
 fn plain(answer: Answer) -> Result<Answer, Error> {
     match answer {
         Answer::Full => Err(Error::Full),
@@ -280,7 +282,7 @@ fn plain(answer: Answer) -> Result<Answer, Error> {
 }
 
 fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
-    // Whoever panicked did so in what it does with values; the state is as it should be.
+    // A thread that panicked did so in its own code on values; the state is as it should be.
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -317,7 +319,7 @@ impl Batch {
         mut end: impl FnMut(&mut Connection, usize, Result<Answer, Error>),
     ) {
         if self.moves != state.moves {
-            // What had not ended before a move is not under way any more.
+            // After a move, operations that had not ended are no longer in flight.
             (self.moves, self.begun) = (state.moves, self.ended);
         }
         for place in 0..self.count() {
@@ -385,7 +387,7 @@ impl State {
         }
     }
 
-    /// Keeps what has ended for those who sleep, and throws away what nobody waits for.
+    /// Keeps results for the threads that sleep, and drops those that no thread waits for.
     fn sort(&mut self) {
         for outcome in self.outcomes.drain(..) {
             let is_left = |(names, _): &(Range<u64>, u32)| names.contains(&outcome.token);
@@ -460,7 +462,7 @@ impl Shared {
                     return;
                 }
                 if state.sleepers == 0 && state.connection.next_deadline() <= now {
-                    // What goes wrong is told to who asks for something next.
+                    // The next caller gets the error.
                     let _ = state.poll();
                     self.tell(&mut state);
                 }

@@ -9,14 +9,14 @@ use tidegate_proto::kv::Outcome;
 use super::{Connection, Error, NAP};
 use crate::clock::kernel_time;
 
-/// What takes no longer than this is no lateness that anybody needs to know of.
+/// Lateness up to this length is not added to the sum.
 const PROMPT: Span = Span::MILLISECOND;
 
 /// How late a connection was called although there was something to do: the machine had no
 /// processor for its thread, or the program had something else to do.
 ///
-/// Meanwhile a client does no more than it has under way, so it falls behind where that is less
-/// than what it would do. What is reserved for it and paced it makes up for, up to a fiftieth of a
+/// Meanwhile a client does no more than it has in flight, so it falls behind where that is less
+/// than its demand. It makes up for the paced part of its reservation, up to a fiftieth of a
 /// period.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lateness {

@@ -1,4 +1,4 @@
-//! What a seed makes.
+//! Generation of a data node, clients and faults from a seed.
 
 use tidegate_algo::haechi::Rules;
 use tidegate_algo::haechi::admission::{Capacity, admit};
@@ -90,7 +90,7 @@ impl Fire {
         Guest { promise: Promise { reservation, limit }, load }
     }
 
-    /// What happens, and when.
+    /// Draws the faults and their times.
     fn set_on(&mut self, random: &mut Stream) {
         let wild = self.period.0 * WILD;
         let moment = |random: &mut Stream| Time(random.within(self.period.0, wild));

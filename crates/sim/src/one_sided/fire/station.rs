@@ -108,7 +108,7 @@ impl Station {
         }
     }
 
-    /// What it wants by now, in all.
+    /// Returns the operations that the client wants by now, in all.
     fn wanted(&self, now: Time) -> u64 {
         match self.guest.load {
             Load::All => u64::MAX,

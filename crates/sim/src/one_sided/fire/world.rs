@@ -177,7 +177,7 @@ impl World {
             self.count(capacity)?;
             self.epoch = period.epoch;
         }
-        // What is learned of the period before counts within this one.
+        // A capacity that the monitor learns from the period before counts within this one.
         self.capacity = self.capacity.max(capacity);
         for event in events.drain(..) {
             match event {

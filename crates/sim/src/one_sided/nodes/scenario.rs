@@ -1,4 +1,4 @@
-//! What is simulated: a TOML file with strict keys.
+//! Scenario of a simulation: a TOML file with strict keys.
 
 use serde::Deserialize;
 use tidegate_model::{Iops, Span};
@@ -10,11 +10,11 @@ use crate::scenario::{ScenarioError, must, optional, read, text};
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Scenario {
-    /// What it shows, for people.
+    /// Title of the scenario, for display.
     pub name: String,
-    /// What every random number of the run follows from.
+    /// Seed of every random number of the run.
     pub seed: u64,
-    /// Who controls the clients.
+    /// QoS control of the clients.
     pub control: Control,
     /// The time over which promises and demands are counted.
     #[serde(deserialize_with = "text")]
@@ -31,7 +31,7 @@ pub struct Scenario {
     pub nodes: u16,
     /// The network cards: a client's at each node, and each node's.
     pub cards: Cards,
-    /// Those who read.
+    /// The tenants that read.
     pub tenant: Vec<Tenants>,
     /// How many reads each client keeps under way at most, at each node.
     #[serde(default = "window")]
@@ -49,11 +49,11 @@ const fn window() -> u32 {
     64
 }
 
-/// Who controls the clients.
+/// QoS control of the clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Control {
-    /// Nobody.
+    /// No control.
     None,
     /// Haechi at each node, which keeps an equal part of each promise.
     Equal,
@@ -68,10 +68,11 @@ pub struct Tenants {
     /// How many there are. The first one's hot node is the first, the second one's the second, and
     /// so on, in turn.
     pub count: u16,
-    /// What each is promised per second, at all nodes together.
+    /// Reservation of each tenant per second, at all nodes together.
     #[serde(default, deserialize_with = "optional")]
     pub reservation: Option<Iops>,
-    /// What each wants per second of all nodes together; without it, all that it can get at each.
+    /// Demand of each tenant per second at all nodes together; without it, all that the tenant can
+    /// get at each.
     #[serde(default, deserialize_with = "optional")]
     pub demand: Option<Iops>,
     /// Of its hot node it wants this power of two times as much as of the next, of which it wants
@@ -100,7 +101,7 @@ impl Scenario {
         read(text, Self::check)
     }
 
-    /// Whether it can be run. Whoever builds or changes one in code asks here, too.
+    /// Whether the scenario can be run. Code that builds or changes one calls this, too.
     ///
     /// # Errors
     /// The first thing that contradicts another, and what to write instead.
@@ -139,7 +140,8 @@ impl Scenario {
         self.tenant.iter().flat_map(|tenants| (0..tenants.count).map(move |it| (it, tenants)))
     }
 
-    /// What each tenant is promised in a period at all nodes, and wants.
+    /// Returns the lesser of each tenant's reservation and demand, in reads per period at all
+    /// nodes.
     pub fn promised(&self) -> Vec<u64> {
         let promised = |(_, tenants): (u16, &Tenants)| {
             let reservation = tenants.reservation.unwrap_or_default();
@@ -148,7 +150,8 @@ impl Scenario {
         self.each().map(promised).collect()
     }
 
-    /// What a tenant wants of each node in a period, if hot nodes have moved so far.
+    /// Returns the reads that a tenant wants of each node in a period, after hot nodes have moved
+    /// by `moved` nodes.
     pub fn wanted(&self, number: u16, tenants: &Tenants, moved: u16) -> Vec<Option<u64>> {
         let weight = |rank: u16| libm::pow(f64::from(rank) + 1.0, -tenants.exponent);
         let weights: f64 = (0..self.nodes).map(weight).sum();
@@ -179,7 +182,7 @@ impl Scenario {
         (whole / u128::from(Span::SECOND.0)) as u64
     }
 
-    /// What a node is known to do in a period, and a client there.
+    /// Returns the known capacity of a node and of a client there, in operations per period.
     pub(super) fn capacities(&self) -> (u64, u64) {
         (self.in_a_period(self.cards.node), self.in_a_period(self.cards.client))
     }

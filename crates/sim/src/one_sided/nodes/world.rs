@@ -119,7 +119,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Everybody does what there is to do until now, and messages arrive.
+    /// Runs all nodes and the controller until now, and delivers messages.
     fn step(&mut self) {
         let (now, time) = (self.now, self.now.time());
         let (down, up) = (core::mem::take(&mut self.down), core::mem::take(&mut self.up));
@@ -266,7 +266,7 @@ fn guarded(scenario: &Scenario, plan: &single::Scenario, network: &Network) -> B
     Box::new(Guarded { world, steward: Steward::new(book) })
 }
 
-/// What is read at one node, but for how much of it, which is said anew with each period.
+/// Returns the scenario of the reads at one node. How many there are is set anew with each period.
 fn load(scenario: &Scenario, seed: u64) -> single::Scenario {
     let client = |(_, tenants): (u16, &Tenants)| Clients {
         count: 1,
