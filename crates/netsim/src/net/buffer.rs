@@ -70,7 +70,7 @@ impl Buffer {
     }
 }
 
-/// What came in by one port and is in the switch.
+/// The bytes in the switch that came in by one port, by queue, and the headroom of each queue.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Ingress {
     pub queues: [Count; QUEUES],
@@ -94,7 +94,7 @@ impl Ingress {
         Self { queues: Default::default(), headroom }
     }
 
-    /// What all its queues may hold.
+    /// The most bytes that all its queues may hold.
     pub(super) const fn most(&self, pause: Pause, queues: usize) -> u64 {
         (pause.at.0 + self.headroom) * queues as u64
     }

@@ -1,9 +1,9 @@
 //! Packets on their way: from the card of a host, through switches, to another host.
 //!
 //! # Problem
-//! What tenants do to each other in a network happens in queues of switches, packet by packet. A
-//! simulated second of a saturated 100 Gbit/s link is eight million packets, so the cost of a hop
-//! is what a simulation costs.
+//! Tenants disturb each other in queues of switches, packet by packet. A simulated second of a
+//! saturated 100 Gbit/s link is eight million packets, so the cost of a hop is the cost of a
+//! simulation.
 //!
 //! # Model
 //! Output-queued switches: a packet whose last bit has come in is in the queue of its egress port
@@ -11,7 +11,7 @@
 //! ports with a buffer that is always large enough.
 //!
 //! # Mechanism
-//! Whoever owns the queue of events sends packets ([`Network::send`]) and hands back the events
+//! The owner of the queue of events sends packets ([`Network::send`]) and hands back the events
 //! that the network asked for ([`Network::on_event`]); a packet that has reached its host is
 //! returned. Per hop there is one event, the arrival of a packet, or two ([`super::port`]).
 //!
@@ -21,8 +21,8 @@
 //! # Order
 //! Packets that reach a switch in the same picosecond over different ports are served in the order
 //! in which their arrivals were pushed. So two settings with the same times may differ there, for
-//! instance one and two events per hop; each by itself is the same in each run. What leaves a
-//! port at a point in time is gone for what arrives at it at that point.
+//! instance one and two events per hop; each by itself is the same in each run. A packet that
+//! leaves a port at a point in time is gone for a packet that arrives at that point.
 //!
 //! # What is left out
 //! Time within a switch other than for queueing and sending; hosts that take in less than their
@@ -47,7 +47,7 @@ mod check;
 
 pub use check::{Fault, Stuck};
 
-/// What happens in a network.
+/// Events of a network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     /// The last bit of a packet reaches the node behind the port that sent it.
@@ -94,11 +94,11 @@ pub struct Counts {
     pub delivered: u64,
     /// Dropped by switches.
     pub dropped: u64,
-    /// Whose arrival is due: on a line, or certain to be sent.
+    /// Packets whose arrival is due: on a line, or certain to be sent.
     pub on_lines: u64,
 }
 
-/// What holds for all ports.
+/// Rules for all ports.
 #[derive(Clone, Copy, Debug)]
 struct Rules {
     service: Service,
@@ -278,7 +278,7 @@ impl Network {
         self.counts
     }
 
-    /// What a port has done for a class until now.
+    /// The counters of a port for a class until now.
     ///
     /// # Panics
     /// If there is no such port.
@@ -328,7 +328,7 @@ impl Network {
         let need = self.need(index, packet);
         if !self.has_room(index, packet, need) {
             let switch = self.ports[index as usize].switch;
-            // What has left since somebody looked may make room.
+            // Packets that have left since the switch was last settled may make room.
             self.settle_switch(now, switch);
             if !self.has_room(index, packet, need) {
                 return false;

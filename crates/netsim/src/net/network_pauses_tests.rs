@@ -51,7 +51,7 @@ fn headroom_makes_it_lossless() {
 
 #[test]
 fn less_headroom_loses() {
-    // What is under way for twice the delay does not fit.
+    // Packets under way for twice the delay do not fit.
     let mut world = incast(Some(Bytes(24_000)), 1_502);
     let most = most(&mut world);
     assert!(most <= 74_000, "{most}");

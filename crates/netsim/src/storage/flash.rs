@@ -29,7 +29,7 @@ use super::parameters::{self, Parameters, duration};
 use crate::slots::Slots;
 use tidegate_sim::time::Picoseconds;
 
-/// What a chip does.
+/// The kinds of work of a chip.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Work {
     /// Reads a page for a command.
@@ -69,7 +69,7 @@ pub(super) struct Operation {
     pub(super) page: u32,
     /// The physical page, or the block.
     pub(super) place: u32,
-    /// What goes over the bus.
+    /// Bytes that go over the bus.
     pub(super) bytes: u32,
 }
 
@@ -80,7 +80,7 @@ pub(super) enum Event {
     Chip(u16),
 }
 
-/// What waits before a chip.
+/// The queues before a chip, and its operation under way.
 #[derive(Debug)]
 struct Chip {
     reads: Arbiter<u32>,
@@ -211,7 +211,7 @@ impl Flash {
         self.advance(now, chip % self.channels.len(), later);
     }
 
-    /// What was finished by this event, if anything.
+    /// Handles an event, and returns the operation that it finished, if any.
     pub(super) fn on_event(
         &mut self,
         now: Picoseconds,
@@ -222,7 +222,8 @@ impl Flash {
             Event::Bus(channel) => {
                 let state = &mut self.channels[usize::from(channel)];
                 state.is_awaited = false;
-                // What was sent is sent; but a command may have come first since this was awaited.
+                // The transfer is over, unless a command took the bus first after this event was
+                // set.
                 let is_sent = now >= state.free_at;
                 (usize::from(channel), state.sending.take_if(|_| is_sent))
             }

@@ -21,7 +21,7 @@ use tidegate_sim::rng::Stream;
 use tidegate_sim::scenario::{ScenarioError, must, read, text, texts};
 use tidegate_sim::time::Picoseconds;
 
-/// What a persistent memory is made of.
+/// Parameters of a persistent memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct MemoryParameters {

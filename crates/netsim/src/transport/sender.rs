@@ -72,7 +72,7 @@ struct Asked {
     deadline: Option<Picoseconds>,
 }
 
-/// What a flow had to do twice.
+/// Counts of a flow's repeated packets and its timeouts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Repeats {
     /// Packets that it sent again.

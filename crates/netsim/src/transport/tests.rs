@@ -11,7 +11,7 @@ fn micros(number: u64) -> Picoseconds {
     Picoseconds(number * 1_000_000)
 }
 
-/// What a pipe does to packets.
+/// Faults of a pipe: lost, marked and delayed packets.
 #[derive(Clone, Copy, Debug)]
 struct Harm {
     /// In a million.
