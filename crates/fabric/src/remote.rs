@@ -69,7 +69,7 @@ impl Settings {
     }
 }
 
-/// What became known about a node.
+/// A change of a node's state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notice {
     /// It welcomed us.
@@ -188,9 +188,9 @@ impl Remote {
         }
     }
 
-    /// Whoever asked for these jobs has gone. Those that wait for the node are appended to `done`,
-    /// as [`Fault::Ending`]; the node hears of the others with the next [`Self::flush`], and they
-    /// come back from it.
+    /// Cancels jobs whose client has gone. Those that wait for the node are appended to `done`, as
+    /// [`Fault::Ending`]; the next [`Self::flush`] reports the others to the node, which sends them
+    /// back.
     pub fn cancel(&mut self, tickets: &[u64], done: &mut Vec<Job>) {
         let tickets: HashSet<u64> = tickets.iter().copied().collect();
         for (until, job) in std::mem::take(&mut self.waiting) {
@@ -278,7 +278,7 @@ impl Remote {
         }
     }
 
-    /// What became known since this was last asked.
+    /// Takes the oldest notice that was not taken yet, if any.
     pub fn poll_notice(&mut self) -> Option<Notice> {
         self.notices.pop_front()
     }

@@ -131,7 +131,7 @@ impl Stream {
         }
     }
 
-    /// What is known about the other end, if the connection came through a lock.
+    /// The identity of the peer and the end of the connection, if it goes through TLS.
     pub fn seal(&self) -> Option<&Arc<Seal>> {
         match &self.0 {
             Socket::Sealed(_, seal) => Some(seal),
@@ -139,7 +139,7 @@ impl Stream {
         }
     }
 
-    /// The Unix socket that it is, for whoever has other means to read it.
+    /// The Unix socket that it is, for callers with other means to read it.
     ///
     /// # Errors
     /// Kind `Unsupported` if it is a TCP connection, which is closed.
@@ -150,10 +150,10 @@ impl Stream {
         }
     }
 
-    /// What went wrong with the connection since this was last asked.
+    /// Takes the error of the connection since the last call, if any.
     ///
     /// # Errors
-    /// That.
+    /// That error.
     pub fn error(&self) -> io::Result<()> {
         sockopt::socket_error(self)?.map_err(|error| self.told(error.into()))
     }

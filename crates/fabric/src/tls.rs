@@ -129,7 +129,7 @@ impl Guard {
 pub struct Way {
     /// Where it listens.
     pub address: Address,
-    /// What the connection goes through, and the name that the party's certificate has to bear;
+    /// The TLS context of the connection, and the name that the party's certificate has to bear;
     /// none for a connection in the clear.
     pub lock: Option<(Guard, String)>,
 }

@@ -61,7 +61,7 @@ pub const FOLDER_MODE: u32 = 0o700;
 /// The longest file that is read as a whole, in bytes: no policy, certificate or key comes near.
 const READ_MAX: u64 = 16 << 20;
 
-/// What a folder is for.
+/// The purpose of a folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
     /// A daemon's own data. Made with mode 0700.
@@ -73,16 +73,17 @@ pub enum Purpose {
     Source,
 }
 
-/// Who else may read a file.
+/// Whether other users may read a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Secrecy {
-    /// Everybody may.
+    /// Every user may.
     Open,
-    /// Nobody else may: a token, a key. A file of root may be readable for the daemon's own group.
+    /// No other user may: a token, a key. A file of root may be readable for the daemon's own
+    /// group.
     Secret,
 }
 
-/// What a file is opened for.
+/// The access for which a file is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// To read; it exists.

@@ -115,7 +115,7 @@ impl<In: DeserializeOwned> Link<In> {
         }
     }
 
-    /// What to poll the link for: always for reading, and for writing while something waits.
+    /// The events to poll the link for: always for reading, and for writing while something waits.
     pub fn interest(&self) -> PollFlags {
         match self.backlog.is_empty() {
             true => PollFlags::IN,

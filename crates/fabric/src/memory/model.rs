@@ -65,7 +65,7 @@ const LEAST: u64 = 88;
 /// Parts of a nanosecond in which times are counted.
 const PARTS: u64 = 64;
 
-/// What a card can do.
+/// The performance of a network card.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Speed {
     /// Slots per second of all clients together.

@@ -56,7 +56,7 @@ pub const WINDOW: usize = 1024;
 pub struct Shm {
     region: Arc<Region>,
     buffers: Buffers,
-    /// What was posted and not begun, and what is done and was not told.
+    /// Operations that are posted and not begun, and those that are done and not reported.
     posted: Vec<Post>,
     done: Vec<Done>,
     /// Where the word is that says that the region was left behind.

@@ -129,7 +129,8 @@ impl Link {
         let Job { tag, command, part, offset, length, .. } = job;
         self.outgoing.push(&JobHead { ticket, tag, command, part, offset, length }.to_bytes());
         if command.has_payload() {
-            // Whoever wants to do it again has the bytes; here they are gone once they are sent.
+            // A submitter that may repeat the job keeps its bytes; here they are gone once they are
+            // sent.
             self.outgoing.push_buffer(std::mem::take(&mut job.buffer));
         }
         self.in_flight.insert(ticket, job);
@@ -184,7 +185,7 @@ impl Link {
         self.heard = now;
         for _ in 0..PIECES_MAX {
             let received = self.receiver.receive(&mut self.stream);
-            // What arrived before the end counts.
+            // Frames that arrived before the end count.
             while let Some((head, payload)) =
                 self.receiver.next_frame().map_err(|error| refused(error.to_string()))?
             {

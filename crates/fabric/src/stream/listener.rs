@@ -16,14 +16,14 @@ use super::{Address, Socket, Stream};
 use crate::tls::Guard;
 use crate::trusted::{Folder, Problem, Purpose, TrustError};
 
-/// Who may come in.
+/// The access rules of a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Door {
     /// The mode of a Unix socket's file.
     pub mode: u32,
     /// On a Unix socket, only processes of root and of our own user.
     pub own_user_only: bool,
-    /// Listen on addresses that other machines reach, because who comes has to show a certificate.
+    /// Listen on addresses that other machines reach, because clients have to show a certificate.
     pub is_public: bool,
 }
 
@@ -187,7 +187,7 @@ impl Listener {
         };
         match stream {
             Ok(stream) => self.admit(stream).map(Some),
-            // Whoever left before being let in is nobody.
+            // A client that left before it was accepted is no error.
             Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => Ok(None),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
             Err(error) => Err(error),

@@ -5,8 +5,8 @@
 //! nothing more is read from outside until it has. A step *outward* reads one piece from the inner
 //! side, encrypts it and writes it out; likewise. So each side's own socket holds the other back.
 //!
-//! What is waited for follows from what is left after the steps ([`Passage::wanted`]), never from
-//! what happened in them: nothing can be forgotten inside while the kernel says that all is quiet.
+//! The state after the steps decides which events to wait for ([`Passage::wanted`]), never the
+//! events of the steps: nothing can be forgotten inside while the kernel reports that all is quiet.
 
 use std::io::{self, IoSlice, Read, Write};
 use std::sync::Arc;
@@ -46,12 +46,12 @@ pub(super) enum Over {
     Broken(io::ErrorKind, String),
 }
 
-/// What comes from one side.
+/// The state of the byte stream from one side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Flow {
-    /// More may come.
+    /// More bytes may come.
     Open,
-    /// That was the last, and the other side does not know yet.
+    /// The last byte has come, and the other side does not know yet.
     Ending,
     /// The other side knows.
     Over,
@@ -70,10 +70,10 @@ pub(super) struct Passage {
     waiting: Vec<u8>,
     taken: usize,
     is_shaking: bool,
-    /// The peer can be told nothing any more. What it said before is still taken.
+    /// The peer can receive nothing any more. The data that it has sent is still taken.
     is_gone: bool,
-    /// Whoever was inside has closed its end, and can be told nothing any more. What it said before
-    /// is still sent.
+    /// The owner of the inner side has closed its end, and can receive nothing any more. The data
+    /// that it has sent is still sent on.
     has_left: bool,
 }
 
@@ -119,8 +119,8 @@ impl Passage {
         self.has_left
     }
 
-    /// What to wait for outside and inside; none for a side whose end is known and which has
-    /// nothing more to say for now, since that end would be told again and again.
+    /// The events to wait for outside and inside; none for a side whose end is known and which has
+    /// nothing more to say for now, since the kernel would report that end again and again.
     pub(super) fn wanted(&self) -> [Option<Interest>; 2] {
         let is_taken = self.waiting.is_empty();
         let is_sent = !self.conn.wants_write();
@@ -226,7 +226,7 @@ impl Passage {
         }
         if self.inward == Flow::Ending && self.waiting.is_empty() {
             self.inward = Flow::Over;
-            // Whoever has left need not be told.
+            // An inner side whose owner has left needs no end.
             let _ = self.inner.finish();
             has_moved = true;
         }

@@ -102,7 +102,7 @@ fn joined(caller: &Guard, host: &Guard, name: &str) -> (Stream, Stream) {
     (caller.connect(nonblocking(ours), name).unwrap(), theirs)
 }
 
-/// What both sides are told, of a connection that does not come about.
+/// The errors of both sides, the host's first, of a connection that is refused.
 fn refused(caller: &Guard, host: &Guard, name: &str) -> [String; 2] {
     let (mut ours, mut theirs) = joined(caller, host, name);
     // It may know already.
@@ -123,7 +123,7 @@ fn plain_bytes_inside_and_names_before_the_first() {
     let mut theirs = node.accept(nonblocking(theirs)).unwrap();
     assert_eq!(theirs.seal().unwrap().names(), [""; 0], "nobody is known before the handshake");
     let mut ours = gateway.connect(nonblocking(ours), "a").unwrap();
-    // What is said before that is over is kept.
+    // Data that is sent before the handshake is over is kept.
     say(&ours, b"hello");
     assert_eq!(hear(&mut theirs).unwrap(), b"hello");
     let seal = theirs.seal().unwrap();

@@ -1,4 +1,4 @@
-//! What every fabric does, whoever carries it out: the words of `proto::one_sided`, as tests.
+//! Tests of every fabric, for any back end: the contract of `proto::one_sided`.
 //!
 //! A back end says in a [`World`] how clients of one region are made and how time passes, and has
 //! all tests by `conformance!`. If its clients may be of several threads, it has those of

@@ -45,7 +45,7 @@ impl Pinned {
         Ok(Self { registration, mapping })
     }
 
-    /// What names it to the device.
+    /// The key by which the device finds it.
     pub(super) fn key(&self) -> u32 {
         self.registration.local_key()
     }
