@@ -28,7 +28,7 @@ use rustix::event::{EventfdFlags, Timespec, eventfd};
 /// Sockets that one wait may name. The next wait names the others.
 const WAIT_MAX: usize = 64;
 
-/// The token of the mailbox's bell. Nobody else may use it.
+/// The token of the mailbox's `eventfd`. No socket may use it.
 const BELL: u64 = u64::MAX;
 
 /// Events to wait for on a descriptor. Its end is reported in any case.
@@ -186,7 +186,7 @@ pub struct Mailbox<T> {
 #[derive(Debug)]
 struct Inner<T> {
     letters: Vec<T>,
-    /// Somebody rang since the worker was last awake.
+    /// A thread rang since the worker was last awake.
     is_rung: bool,
     /// The worker waits, or will without looking here again.
     is_asleep: bool,
@@ -233,7 +233,7 @@ impl<T> Mailbox<T> {
         }
     }
 
-    /// Declares the worker asleep, if there is no mail and nobody rang.
+    /// Declares the worker asleep, if there is no message and no thread rang.
     fn falls_asleep(&self) -> bool {
         let mut inner = self.inner();
         inner.is_asleep = inner.letters.is_empty() && !inner.is_rung;

@@ -16,7 +16,7 @@
 //!
 //! A node that is told to end says so ([`FromNode::Ending`]), and answers what it was sent. From
 //! then on it is away: what comes waits for the next process, and when all is answered the link is
-//! given up. The jobs' patience begins then. So an orderly restart costs nobody an error.
+//! given up. The jobs' patience begins then. So an orderly restart costs no client an error.
 //!
 //! A job that is on a link when it breaks fails. It may or may not have been done; only the client
 //! knows whether it may be done twice. Whether writes that were answered are lost with the node is

@@ -1,9 +1,9 @@
 //! A storage node as its gateways see it, whether it lives in the same process or behind a socket.
 //!
-//! A gateway opens a [`Session`], says whose requests will come and which parts of volumes they
-//! are about, and from then on submits [`Job`]s by the batch. What can be done at once comes back
-//! from the very call; everything else comes through the session's [`Outlet`], from whichever
-//! thread finished it.
+//! A gateway opens a [`Session`], says whose requests will come and which parts of volumes they are
+//! about, and from then on submits [`Job`]s by the batch. Jobs that can be done at once come back
+//! from the very call; the others come through the session's [`Outlet`], from whichever thread
+//! finished them.
 
 use std::sync::Arc;
 
@@ -15,16 +15,16 @@ use crate::buffer::Buffer;
 
 /// A storage node.
 pub trait Service: Send + Sync {
-    /// Opens a session. What is not finished within [`Session::submit`] goes to `outlet`.
+    /// Opens a session. Jobs that are not finished within [`Session::submit`] go to `outlet`.
     fn session(&self, outlet: Arc<dyn Outlet>) -> Box<dyn Session>;
 }
 
 /// One gateway worker's conversation with a node. Dropping it cancels what still waits in the
 /// node's queues; what is at the device is finished and goes nowhere.
 pub trait Session: Send {
-    /// Says who the tenants are: the tag's [`tidegate_model::TenantId`] 1 is the first of them in
-    /// every job that is submitted from here on. Names that the node's plan does not have are
-    /// served as nobody.
+    /// Announces the tenants: the tag's [`tidegate_model::TenantId`] 1 is the first of them in
+    /// every job that is submitted from here on. Requests of names that the node's plan does not
+    /// have are unattributed.
     fn tenants(&mut self, names: &[String]);
 
     /// Makes a part of a volume ready. Jobs name it by the number that is returned.

@@ -47,7 +47,7 @@ pub fn tie(command: &mut Command) -> bool {
         set_parent_process_death_signal(Some(Signal::TERM))?;
         match getppid() == Some(parent) {
             true => Ok(()),
-            // Nobody is there to hear it, but it must not begin.
+            // No process is there to receive it, but the program must not begin.
             false => Err(Errno::SRCH.into()),
         }
     };

@@ -228,7 +228,7 @@ impl Plan {
         read_table(table, Self::check)
     }
 
-    /// Whether it can be run. Whoever builds or changes one in code asks here, too.
+    /// Whether it can be run. Code that builds or changes a plan asks here, too.
     ///
     /// # Errors
     /// The first thing that contradicts another, and what to write instead.

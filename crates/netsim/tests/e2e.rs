@@ -69,7 +69,7 @@ fn three_flows_share_a_link_whatever_the_round_trip() {
     }
 }
 
-/// Beside the first, nobody has begun.
+/// Beside the first, no flow has begun.
 #[test]
 fn flows_begin_when_they_are_to() {
     for name in ["10-one-after-the-other", "14a-come-and-go"] {
@@ -557,7 +557,7 @@ fn a_line_that_is_wrong_ends_the_run() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(12))]
 
-    /// The heap is the oracle of the wheel; and whoever looks at ports changes nothing.
+    /// The heap is the oracle of the wheel; and reading ports changes nothing.
     #[test]
     fn the_queue_of_events_does_not_matter(
         law in prop::sample::select(vec!["dctcp", "d2tcp", "qtcp", "dcqcn", "qrdma"]),

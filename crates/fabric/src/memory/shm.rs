@@ -21,7 +21,7 @@
 //! done, and it is; a look at 25 says that the region is lost, which is no lie either. Had the word
 //! been set at 40, a swap at 35 would be told, and be in no memory that anybody reads.
 //!
-//! It takes one load of a line that nobody writes to for each `poll`, however much that tells.
+//! It takes one load of a line that no client writes to for each `poll`, however much that tells.
 
 use std::fmt;
 use std::sync::Arc;

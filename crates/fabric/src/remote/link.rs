@@ -136,7 +136,7 @@ impl Link {
         self.in_flight.insert(ticket, job);
     }
 
-    /// Says that nobody waits for these jobs any more, by the submitter's tickets.
+    /// Reports that no client waits for these jobs any more, by the submitter's tickets.
     pub(super) fn cancel(&mut self, tickets: &HashSet<u64>) {
         let meant = self.in_flight.iter().filter(|(_, job)| tickets.contains(&job.ticket));
         let mut meant: Vec<u64> = meant.map(|(ticket, _)| *ticket).collect();
@@ -253,8 +253,9 @@ impl Link {
         Ok(())
     }
 
-    /// Ends the link. What the node had and did not answer has failed; but where the node has said
-    /// that it ends, what changes nothing is given back, in its order, to be done by its successor.
+    /// Ends the link. Jobs that the node had and did not answer have failed; but where the node has
+    /// said that it ends, jobs that change nothing are given back, in their order, for its
+    /// successor.
     pub(super) fn close<T>(self, reactor: &Reactor<T>, done: &mut Vec<Job>) -> Vec<Job> {
         let _ = reactor.remove(&self.stream);
         let mut jobs: Vec<_> = self.in_flight.into_iter().collect();

@@ -5,7 +5,7 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// Where somebody listens.
+/// The address of a listener.
 ///
 /// ```
 /// use tidegate_fabric::stream::Address;

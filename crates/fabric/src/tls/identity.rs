@@ -295,7 +295,7 @@ impl Admitted {
     }
 }
 
-/// Lets in those whom `inner` believes, and whose names are admitted.
+/// Admits parties whose certificate `inner` accepts and whose names are admitted.
 #[derive(Debug)]
 pub(super) struct Named {
     pub(super) inner: Arc<dyn ClientCertVerifier>,

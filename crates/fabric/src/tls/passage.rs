@@ -20,8 +20,8 @@ use crate::stream::{Seal, Stream};
 /// Bytes read at a time: four full records, or sixteen blocks.
 const PIECE: usize = 64 << 10;
 
-/// Steps in a row before other connections have their turn. Whoever is stopped by it is named again
-/// at once, for what stopped it was not that there was nothing to move.
+/// Steps in a row before other connections have their turn. A connection that is stopped by it is
+/// named again at once, for it was not stopped by a lack of bytes to move.
 const STEPS_MAX: usize = 8;
 
 /// Memory for what is under way within one step.
@@ -114,7 +114,7 @@ impl Passage {
         self.is_shaking
     }
 
-    /// Whether nobody is inside any more.
+    /// Whether the owner of the inner side has closed its end.
     pub(super) fn has_left(&self) -> bool {
         self.has_left
     }
@@ -160,8 +160,8 @@ impl Passage {
         if let Over::Broken(kind, reason) = &over {
             self.seal.set_end(*kind, reason.clone());
         }
-        // An alert says why. What is there already is taken, or the kernel would answer it with a
-        // reset that overtakes the alert.
+        // An alert gives the reason. Bytes that are there already are read, or the kernel would
+        // answer them with a reset that overtakes the alert.
         if self.send().is_ok() && self.outer.finish().is_ok() {
             let _ = self.outer.read(&mut scratch.piece);
         }
@@ -202,7 +202,7 @@ impl Passage {
             if self.taken < self.waiting.len() {
                 return Ok(false);
             }
-            // Few have to wait, and nobody keeps the memory for it.
+            // Few bytes have to wait, and the passage keeps no memory for them.
             (self.waiting, self.taken) = (Vec::new(), 0);
             has_moved = true;
         } else if self.inward == Flow::Open && *readable {
@@ -258,8 +258,8 @@ impl Passage {
         }
     }
 
-    /// Writes to the inner side what it takes, and says how much that is. Whoever has left takes
-    /// everything.
+    /// Writes to the inner side what it takes, and returns how much that is. A side whose owner has
+    /// left takes everything.
     fn give(&self, bytes: &[u8]) -> Result<usize, Over> {
         let mut given = 0;
         while given < bytes.len() {
@@ -289,7 +289,7 @@ impl Passage {
                     self.conn.send_close_notify();
                 }
                 Ok(count) => {
-                    // Where nobody is any more, there is an end to be read in any case.
+                    // Where the owner has left, there is an end to be read in any case.
                     *readable = count == PIECE || self.has_left;
                     let written = self.conn.writer().write_all(&scratch.piece[..count]);
                     written.map_err(|error| words::broken(&error))?;

@@ -174,7 +174,7 @@ struct Seat {
     is_counted: bool,
     /// When it is over, unless what it is given time for has come to its end.
     deadline: Option<Instant>,
-    /// Nobody is inside any more, and the deadline is about that.
+    /// The owner of the inner side has left, and the deadline is about that.
     is_leaving: bool,
 }
 

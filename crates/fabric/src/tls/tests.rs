@@ -184,7 +184,7 @@ fn who_does_not_belong_is_told_so_on_both_sides() {
         refused(&front, &guard(&other, "a"), "a")[1],
         "the peer's certificate is not of our authority"
     );
-    // One who believes us, and whom we do not.
+    // A peer that trusts us, and that we do not trust.
     fs::copy(authority.path().join(AUTHORITY), other.path().join("both.pem")).unwrap();
     other.issue("mole", &["mole"], 4000);
     let [certificate, key] = [certificate_file("mole"), key_file("mole")];

@@ -180,8 +180,8 @@ impl Outcome {
         })
     }
 
-    /// The same for programs: an object for each flow in each slot, a line each. What is not
-    /// finite, a quality of nothing, is null.
+    /// The same for programs: an object for each flow in each slot, a line each. A quality that is
+    /// not finite is null.
     pub fn json(&self) -> String {
         let mut text = String::new();
         let rows = self.rows(|slot, at, name, flow| {

@@ -8,8 +8,8 @@
 //! that server, and in the middle with all; there 96 Gbit/s of payload make 4.8, 3.2 and 1.6 for
 //! each of ten flows of high, medium and low.
 //!
-//! An application with a weight of its own stands beside the classes, at each link. What a link
-//! carries of payload goes by the packets of the first flow that comes to it; where flows with
+//! An application with a weight of its own stands beside the classes, at each link. The payload
+//! that a link carries goes by the packets of the first flow that comes to it; where flows with
 //! windows and with rates are promised parts of one link, that is off by 2 %.
 //!
 //! The simulation looks up the flows of each link at intervals, as agents on hosts and servers
@@ -33,7 +33,7 @@ use crate::net::packet::FlowId;
 use crate::net::{Network, PortId};
 use tidegate_sim::time::Picoseconds;
 
-/// With whom a flow has a part of its links.
+/// The group of flows with which a flow shares its part of a link.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Party {
     /// The other flows of its class.
@@ -43,11 +43,11 @@ pub(super) enum Party {
     Application(u32, u32),
 }
 
-/// Looks without a mark after which a port is nobody's narrow link. By hand: windows of flows that
+/// Looks without a mark after which a port is no flow's narrow link. By hand: windows of flows that
 /// share it swing within a few round trips.
 const QUIET: u64 = 10;
 
-/// Every link that somebody uses, and what its flows are promised.
+/// Every link in use, and the promises of its flows.
 #[derive(Debug)]
 pub(super) struct Links {
     plan: Promises,

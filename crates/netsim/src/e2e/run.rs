@@ -77,7 +77,7 @@ impl<'a> Run<'a> {
         Self { scenario, open: Box::new(nobody), with_ports: false }
     }
 
-    /// The same, with somebody who opens recordings. Each application that replays one opens it
+    /// The same, with a function that opens recordings. Each application that replays one opens it
     /// once; it is read as the run goes on, a window of records ahead.
     #[must_use]
     pub fn opening(self, open: impl FnMut(&str) -> io::Result<Input> + 'a) -> Self {

@@ -10,8 +10,8 @@ use crate::transport;
 use tidegate_sim::scenario::{ScenarioError, must, optional, read, read_table, text};
 use tidegate_sim::workload::{self, Load};
 
-/// Pages of all drives together: 64 TiB of 8 KiB each. What was never written takes a fortieth of
-/// a byte for each of them.
+/// Pages of all drives together: 64 TiB of 8 KiB each. A page that was never written takes a
+/// fortieth of a byte.
 const PAGES_MAX: u64 = 1 << 33;
 /// Moments of all applications together, each of which takes 48 bytes: a gigabyte.
 const MOMENTS_MAX: u64 = 20_000_000;
@@ -69,9 +69,9 @@ pub struct Promises {
     /// chosen by hand: some round trips, and a thousandth of what such an episode lasts.
     #[serde(deserialize_with = "text")]
     pub every: Span,
-    /// Which part of a link's payload is divided, all of it if not said. What is promised too low
-    /// squeezes all alike; what is promised too high is never had by those whom it favours, and
-    /// the shares are lost.
+    /// Which part of a link's payload is divided, all of it if not said. A promise that is too low
+    /// squeezes all flows alike; the flows that one too high favours never reach it, and the shares
+    /// are lost.
     #[serde(deserialize_with = "text")]
     pub of: Portion,
     /// Whether links are watched for flows without a promise, as in figure 15a of the paper.
@@ -170,8 +170,8 @@ pub struct Application {
     /// classes, 1 to 1,000,000. So applications can be told apart beyond three classes.
     #[serde(default)]
     pub weight: Option<u32>,
-    /// The application, by its place among all, with which it has that part together, as those of
-    /// one tenant have; itself if nobody says so. Policies say it, and no scenario.
+    /// The application, by its index among all, with which it has that part together, as those of
+    /// one tenant have; itself if unset. Policies set it, and no scenario.
     #[serde(skip)]
     pub with: Option<u32>,
 }
@@ -211,7 +211,7 @@ impl Scenario {
         read_table(table, Self::check)
     }
 
-    /// Whether it can be run. Whoever builds or changes one in code asks here, too.
+    /// Whether it can be run. Code that builds or changes a scenario asks here, too.
     ///
     /// # Errors
     /// The first thing that contradicts another, and what to write instead.

@@ -129,7 +129,7 @@ impl Place {
     }
 }
 
-/// The whole sectors that hold it. What lies behind the end of a drive, which has whole sectors,
+/// The whole sectors that hold it. A request behind the end of a drive, which has whole sectors,
 /// begins again at its start.
 fn on_drive(at: Bytes, bytes: Bytes, capacity: Bytes) -> (Bytes, u32) {
     let sector = u64::from(SECTOR);

@@ -141,7 +141,7 @@ struct Flow {
 #[derive(Clone, Copy, Debug)]
 struct Kind {
     class: Class,
-    /// With whom they have a part of their links.
+    /// The group of flows with which they share their part of a link.
     party: Party,
     /// The tail latency that they are promised instead.
     latency: Option<Span>,
@@ -262,7 +262,7 @@ impl<'a, Q: Queue<Event> + Default> World<'a, Q> {
         flow
     }
 
-    /// Takes the next event. What many that follow will touch is fetched at a time.
+    /// Takes the next event, and fetches the memory that many later events will touch at a time.
     #[inline]
     pub(super) fn pop(&mut self) -> Option<(Picoseconds, Event)> {
         let Floor { events, network, .. } = &mut self.floor;

@@ -111,7 +111,7 @@ struct Rules {
 }
 
 impl Network {
-    /// A network in which nobody has sent anything.
+    /// A network in which no host has sent anything.
     ///
     /// # Errors
     /// If the buffer of a switch is too small for what is set aside in it, and how large it must
@@ -222,14 +222,14 @@ impl Network {
         self.ports.get(port as usize).map_or(0, |port| port.glance(&self.leaving, packet.class))
     }
 
-    /// When a port has sent what it holds, if nobody pauses it: the one at a place of a path.
+    /// When a port has sent what it holds, if it is not paused: the one at a place of a path.
     pub fn free_at(&self, now: Picoseconds, place: u32) -> Picoseconds {
         let port = &self.ports[self.paths.port(place) as usize];
         let waiting = port.waiting_bytes(&self.leaving);
         port.busy_until.max(now).after(self.wires[port.wire as usize].time_of(waiting))
     }
 
-    /// How long a packet of this size takes from a place on its path to the host, if nobody else
+    /// How long a packet of this size takes from a place on its path to the host, if no other host
     /// sends.
     pub fn unloaded(&self, mut place: u32, wire: u16) -> Picoseconds {
         let mut time = Picoseconds::ZERO;
@@ -412,7 +412,7 @@ impl Network {
         }
     }
 
-    /// The same at all ports of a switch; not where somebody would be told to resume.
+    /// The same at all ports of a switch; not where a neighbour would be told to resume.
     fn settle_switch(&mut self, now: Picoseconds, switch: u32) {
         if self.rules.pause.is_some() {
             return;

@@ -6,8 +6,8 @@
 //!
 //! # Mechanism
 //! Up to four queues. Queue 0 is strict: whenever the line becomes free and it holds a packet, that
-//! is the next. What is being sent is not interrupted, so an urgent packet waits for other classes
-//! for at most one packet at each port: 120 ns for 1,502 bytes at 100 Gbit/s.
+//! is the next. A packet that is being sent is not interrupted, so an urgent packet waits for other
+//! classes for at most one packet at each port: 120 ns for 1,502 bytes at 100 Gbit/s.
 //!
 //! Queues 1 to 3 take turns by surplus round robin (Adiseshu, Parulkar and Varghese, 1996): at its
 //! turn a queue is credited its weight times [`QUANTUM`] bytes, and sends while its credit is above
@@ -17,10 +17,11 @@
 //! turn gets nothing, and keeps no credit.
 //!
 //! # Departures
-//! Where packets leave in the order in which they come, and nobody can pause the port, the time of
-//! a departure is known on arrival: the packet's arrival at the next node is the only event. What
-//! is held is brought up to date when somebody looks ([`Port::leaving`] tells who leaves when).
-//! Otherwise a port that is busy and has packets waiting has one more event at each departure.
+//! Where packets leave in the order in which they come, and no neighbour can pause the port, the
+//! time of a departure is known on arrival: the packet's arrival at the next node is the only
+//! event. The content of the port is brought up to date when it is read ([`Port::leaving`] gives
+//! the departures). Otherwise a port that is busy and has packets waiting has one more event at
+//! each departure.
 
 use core::mem;
 use std::collections::VecDeque;

@@ -57,7 +57,7 @@ impl Plan {
         read(text, Self::check)
     }
 
-    /// Whether there can be such a network. Whoever builds or changes one in code asks here, too.
+    /// Whether there can be such a network. Code that builds or changes a plan asks here, too.
     ///
     /// # Errors
     /// The first thing that cannot be, and what to write instead.

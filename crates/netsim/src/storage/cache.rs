@@ -9,10 +9,10 @@
 //! After MQSim's cache. A write takes one turn at the memory's only port (4 KiB: 26 ns to open a
 //! row and 20.48 us at 200 MB/s). A page that was not seen lately is *cold* and is sent to the
 //! chips at once; a page that was is *hot*, stays, and is sent when its place is needed, the least
-//! recently written first. What is on its way to the chips is bounded by `room`; while that is
-//! used up, or all places hold what is on its way, no write is taken over, and those that wait are
-//! chosen by arbitration, as before the chips. Reads find what is in the cache there, at the same
-//! port.
+//! recently written first. The data on their way to the chips are bounded by `room`; while that is
+//! used up, or all places hold data on their way, no write is taken over, and those that wait are
+//! chosen by arbitration, as before the chips. Reads of pages in the cache find them there, at the
+//! same port.
 //!
 //! For example with room for four sectors, all pages cold: of writes of two sectors, the first two
 //! are taken over at once and the third when one of them is programmed. Hence under load the

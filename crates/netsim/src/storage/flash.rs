@@ -15,9 +15,9 @@
 //!
 //! # Mechanism
 //! Two kinds of events. A chip's: its cells are done, that is, its command's time and the cells'
-//! together. A bus's: it is free, while something waits for it. So a read that meets nobody costs
-//! two events: cells done, data out. A bit for each chip of a channel says whether it is idle and
-//! has something to do, so to find the next is to rotate a word and count zeros.
+//! together. A bus's: it is free, while something waits for it. So a read that meets no other
+//! operation costs two events: cells done, data out. A bit for each chip of a channel says whether
+//! it is idle and has something to do, so to find the next is to rotate a word and count zeros.
 
 use std::collections::VecDeque;
 
@@ -256,7 +256,7 @@ impl Flash {
         self.channels[chip % count].startable |= 1 << (chip / count);
     }
 
-    /// Uses a bus if it is free, and sees to it that somebody does when it will be.
+    /// Uses a bus if it is free, and asks for an event at its next free time if it is needed then.
     fn advance(
         &mut self,
         now: Picoseconds,
@@ -318,8 +318,8 @@ impl Flash {
         (Picoseconds::from(command).after(duration(data.into(), self.bus.rate)), cells.into())
     }
 
-    /// Checks that nothing was lost: what is to be done waits before a chip or is in it, and a bus
-    /// that is free is needed by nobody.
+    /// Checks that nothing was lost: each operation waits before a chip or is in it, and no
+    /// operation needs a bus that is free.
     ///
     /// # Panics
     /// If that does not hold.

@@ -159,8 +159,8 @@ impl Media {
         }
     }
 
-    /// Something happened at a channel or a chip. What was done for a command or the cache, if
-    /// anything.
+    /// Handles an event of a channel or a chip. Returns the owner of the work that it finished for
+    /// a command or the cache, if any.
     pub(super) fn on_event(
         &mut self,
         now: Picoseconds,

@@ -293,8 +293,8 @@ pub struct Cache {
     /// To close it, up to 1 ms; default 13 ns.
     #[serde(deserialize_with = "text")]
     pub close: Span,
-    /// How often it forgets which pages it has seen, 1 ms to 1 h; default 1 s. What was not seen
-    /// is programmed at once, the rest stays until its place is needed.
+    /// How often it forgets which pages it has seen, 1 ms to 1 h; default 1 s. A page that was not
+    /// seen is programmed at once, the rest stays until its place is needed.
     #[serde(deserialize_with = "text")]
     pub forget: Span,
 }
@@ -367,7 +367,7 @@ impl Parameters {
         read(text, Self::check)
     }
 
-    /// Whether it can be built. Whoever makes or changes one in code asks here, too.
+    /// Whether it can be built. Code that makes or changes parameters asks here, too.
     ///
     /// # Errors
     /// The first thing that is out of its range or contradicts another, and what to write instead.

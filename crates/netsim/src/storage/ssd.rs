@@ -9,7 +9,7 @@
 //! # Model
 //! NVMe: a host puts commands into submission queues, each of a class. The controller has at most
 //! `fetch_limit` commands at a time and fetches the next by arbitration. The way of a 4 KiB read
-//! that meets nobody, with the default numbers:
+//! that meets no other command, with the default numbers:
 //!
 //! | ns | |
 //! |---|---|
@@ -26,9 +26,9 @@
 //!
 //! # What is left out
 //! Several namespaces, commands other than read and write, errors, interrupts, polling, and the
-//! time that firmware thinks. What was never written is read from the cells like everything else,
-//! though a real drive need not look there. Suspending a program for a read: MQSim has it and never
-//! does it.
+//! time that firmware thinks. Pages that were never written are read from the cells like all
+//! others, though a real drive need not look there. Suspending a program for a read: MQSim has it
+//! and never does it.
 
 use core::hint::black_box;
 

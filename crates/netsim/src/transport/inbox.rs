@@ -104,7 +104,8 @@ impl Inbox {
         Some(number)
     }
 
-    /// A packet has arrived. What is to be answered: at most what was put off, and then this one.
+    /// A packet has arrived. Returns the answers: at most the one that was put off, and then this
+    /// one.
     pub(super) fn on_packet(&mut self, packet: &Packet, now: Time) -> [Option<Answer>; 2] {
         let (start, end) = (packet.sequence, packet.sequence + u64::from(packet.payload));
         if start == self.next {

@@ -251,7 +251,7 @@ impl Plan {
         quality::GAMMA
     }
 
-    /// Whether a flow can be run by it. Whoever builds or changes one in code asks here, too.
+    /// Whether a flow can be run by it. Code that builds or changes a plan asks here, too.
     ///
     /// # Errors
     /// The first thing that is out of range or for another law, and what to write instead.
