@@ -6,8 +6,8 @@
 //! that dropped it until that thread wants one of the same size. A gateway's worker makes a buffer,
 //! passes it to a node and gets it back with the answer: its steady state allocates nothing.
 //!
-//! Memory that is used again is not cleared first. Whoever shows a buffer's bytes to somebody must
-//! have written all of them.
+//! Memory that is used again is not cleared first. Code that shows a buffer's bytes must have
+//! written all of them.
 //!
 //! A large request is served in pieces, by several threads at a time. [`Buffer::divide`] gives up a
 //! buffer for buffers that lie one after the other in its memory, and [`Divided::join`] gets it
@@ -209,7 +209,8 @@ impl Buffer {
         let length = self.length;
         let pages = match &mut self.memory {
             Memory::Own(pages) => std::mem::take(pages),
-            // A piece of a piece would have to know both: it is copied, which nobody needs today.
+            // A piece of a piece would have to know both: it is copied, which no caller needs
+            // today.
             Memory::Window { .. } => {
                 let mut copy = Self::from(&*self);
                 match &mut copy.memory {

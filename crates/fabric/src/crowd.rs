@@ -1,8 +1,8 @@
 //! Many connections of which one reader wants to know who has something to say.
 //!
 //! A reader that is woken for every message of a thousand peers spends more on being woken than on
-//! reading. It asks a crowd instead, whenever it likes, and hears of everybody who spoke since. The
-//! kernel is asked about reading only: a peer that takes what it was sent wakes nobody.
+//! reading. It asks a crowd instead, whenever it likes, and gets all peers that have sent since.
+//! The kernel is asked about reading only: a peer that takes what it was sent wakes no reader.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -11,7 +11,7 @@ use std::time::Duration;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 
-/// Connections that one look may name. Whoever is not among them is named by the next.
+/// Connections that one look may name. The next look names the others.
 const LOOK_MAX: usize = 1024;
 
 /// Connections with a number each. One that is closed leaves by itself.
@@ -21,7 +21,7 @@ pub struct Crowd {
 }
 
 impl Crowd {
-    /// Nobody.
+    /// A crowd without connections.
     ///
     /// # Errors
     /// If there is no descriptor left.
@@ -67,7 +67,7 @@ impl Crowd {
     }
 }
 
-/// Readable whenever a look would name somebody.
+/// Readable whenever a look would name a connection.
 impl AsFd for Crowd {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.epoll.as_fd()

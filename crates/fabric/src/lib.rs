@@ -1,6 +1,6 @@
 //! Live links between Tidegate's parties.
 //!
-//! Blocking and small on purpose: a stage runs in somebody else's process or beside it, and must
+//! Blocking and small on purpose: a stage runs in an application's process or beside it, and must
 //! not bring an async runtime there. Daemons that have one decode the same frames themselves.
 #![deny(unsafe_code)]
 

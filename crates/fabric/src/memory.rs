@@ -16,9 +16,9 @@
 //! their operations out (`verbs`, with the feature of that name).
 //!
 //! # Bound
-//! Whoever has mapped a region has it for good, and can write anywhere in it. To shut one client
-//! out, the node makes another region for those that stay. Who comes through a card is shut out by
-//! taking its connection away.
+//! A client that has mapped a region has it for good, and can write anywhere in it. To shut one
+//! client out, the node makes another region for those that stay. A client that comes through a
+//! card is shut out by taking its connection away.
 
 mod buffers;
 pub mod handover;

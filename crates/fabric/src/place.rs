@@ -1,5 +1,5 @@
-//! Where things are unless somebody says otherwise: the same answer for the controller that makes
-//! them and for whoever looks for them.
+//! Default paths: the same answer for the controller that makes the files and for programs that
+//! look for them.
 
 use std::env;
 use std::ffi::OsString;

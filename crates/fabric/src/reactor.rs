@@ -1,4 +1,4 @@
-//! What a worker thread waits on: its own sockets, and mail from other threads.
+//! The event loop of a worker thread: its own sockets, and messages from other threads.
 //!
 //! # Problem
 //! A request passes through several threads' hands: a socket's worker, a device's, perhaps another
@@ -6,15 +6,16 @@
 //! word in the machine; if each answer woke the worker, waking would cost more than the work.
 //!
 //! # Mechanism
-//! A worker owns its sockets outright and nobody else touches them. Whoever finishes something for
-//! it puts that into the worker's [`Mailbox`], a vector behind a lock that is held for one append,
-//! and rings the bell (an `eventfd`) only if the worker is asleep or about to be: a worker under
-//! load finds its mail without a system call on either side. Sockets are level-triggered: what a
-//! worker leaves unread is named again by the next wait, so a worker may stop whenever it has had
-//! enough of one connection.
+//! A worker owns its sockets outright and no other thread touches them. A thread that finishes
+//! something for it puts that into the worker's [`Mailbox`], a vector behind a lock that is held
+//! for one append, and signals an `eventfd` only if the worker is asleep or about to be: a worker
+//! under load finds its messages without a system call on either side. Sockets are level-triggered:
+//! the next wait names again the sockets that a worker leaves unread, so a worker may stop whenever
+//! it has had enough of one connection.
 //!
-//! To wait without missing a letter, the worker declares itself asleep under the lock, and only if
-//! the box is empty then. Whoever appends afterwards sees the declaration, takes it back and rings.
+//! To wait without missing a message, the worker declares itself asleep under the lock, and only if
+//! the mailbox is empty then. A thread that appends afterwards sees the declaration, takes it back
+//! and signals the `eventfd`.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -24,13 +25,13 @@ use std::time::Duration;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::event::{EventfdFlags, Timespec, eventfd};
 
-/// Sockets that one wait may name. Whoever is not among them is named by the next.
+/// Sockets that one wait may name. The next wait names the others.
 const WAIT_MAX: usize = 64;
 
-/// The token of the mailbox's bell. Nobody else may use it.
+/// The token of the mailbox's `eventfd`. No socket may use it.
 const BELL: u64 = u64::MAX;
 
-/// What to wait for on a descriptor. Its end is reported in any case.
+/// Events to wait for on a descriptor. Its end is reported in any case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Interest {
     /// Until there is something to read.
@@ -185,7 +186,7 @@ pub struct Mailbox<T> {
 #[derive(Debug)]
 struct Inner<T> {
     letters: Vec<T>,
-    /// Somebody rang since the worker was last awake.
+    /// A thread rang since the worker was last awake.
     is_rung: bool,
     /// The worker waits, or will without looking here again.
     is_asleep: bool,
@@ -232,7 +233,7 @@ impl<T> Mailbox<T> {
         }
     }
 
-    /// Declares the worker asleep, if there is no mail and nobody rang.
+    /// Declares the worker asleep, if there is no message and no thread rang.
     fn falls_asleep(&self) -> bool {
         let mut inner = self.inner();
         inner.is_asleep = inner.letters.is_empty() && !inner.is_rung;
@@ -324,8 +325,8 @@ mod tests {
         sender.join().unwrap();
     }
 
-    /// Whoever rings has put something where the worker looks before it waits; it may have looked
-    /// just before that.
+    /// A thread rings after it has put something where the worker looks before it waits; the worker
+    /// may have looked just before that.
     #[test]
     fn a_ring_before_the_wait_is_heard() {
         let mut reactor = Reactor::<u32>::new().unwrap();

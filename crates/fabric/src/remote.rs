@@ -16,7 +16,7 @@
 //!
 //! A node that is told to end says so ([`FromNode::Ending`]), and answers what it was sent. From
 //! then on it is away: what comes waits for the next process, and when all is answered the link is
-//! given up. The jobs' patience begins then. So an orderly restart costs nobody an error.
+//! given up. The jobs' patience begins then. So an orderly restart costs no client an error.
 //!
 //! A job that is on a link when it breaks fails. It may or may not have been done; only the client
 //! knows whether it may be done twice. Whether writes that were answered are lost with the node is
@@ -69,7 +69,7 @@ impl Settings {
     }
 }
 
-/// What became known about a node.
+/// A change of a node's state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notice {
     /// It welcomed us.
@@ -188,9 +188,9 @@ impl Remote {
         }
     }
 
-    /// Whoever asked for these jobs has gone. Those that wait for the node are appended to `done`,
-    /// as [`Fault::Ending`]; the node hears of the others with the next [`Self::flush`], and they
-    /// come back from it.
+    /// Cancels jobs whose client has gone. Those that wait for the node are appended to `done`, as
+    /// [`Fault::Ending`]; the next [`Self::flush`] reports the others to the node, which sends them
+    /// back.
     pub fn cancel(&mut self, tickets: &[u64], done: &mut Vec<Job>) {
         let tickets: HashSet<u64> = tickets.iter().copied().collect();
         for (until, job) in std::mem::take(&mut self.waiting) {
@@ -298,7 +298,7 @@ impl Remote {
         }
     }
 
-    /// What became known since this was last asked.
+    /// Takes the oldest notice that was not taken yet, if any.
     pub fn poll_notice(&mut self) -> Option<Notice> {
         self.notices.pop_front()
     }

@@ -1,9 +1,9 @@
 //! A storage node as its gateways see it, whether it lives in the same process or behind a socket.
 //!
-//! A gateway opens a [`Session`], says whose requests will come and which parts of volumes they
-//! are about, and from then on submits [`Job`]s by the batch. What can be done at once comes back
-//! from the very call; everything else comes through the session's [`Outlet`], from whichever
-//! thread finished it.
+//! A gateway opens a [`Session`], says whose requests will come and which parts of volumes they are
+//! about, and from then on submits [`Job`]s by the batch. Jobs that can be done at once come back
+//! from the very call; the others come through the session's [`Outlet`], from whichever thread
+//! finished them.
 
 use std::sync::Arc;
 
@@ -15,16 +15,16 @@ use crate::buffer::Buffer;
 
 /// A storage node.
 pub trait Service: Send + Sync {
-    /// Opens a session. What is not finished within [`Session::submit`] goes to `outlet`.
+    /// Opens a session. Jobs that are not finished within [`Session::submit`] go to `outlet`.
     fn session(&self, outlet: Arc<dyn Outlet>) -> Box<dyn Session>;
 }
 
 /// One gateway worker's conversation with a node. Dropping it cancels what still waits in the
 /// node's queues; what is at the device is finished and goes nowhere.
 pub trait Session: Send {
-    /// Says who the tenants are: the tag's [`tidegate_model::TenantId`] 1 is the first of them in
-    /// every job that is submitted from here on. Names that the node's plan does not have are
-    /// served as nobody.
+    /// Announces the tenants: the tag's [`tidegate_model::TenantId`] 1 is the first of them in
+    /// every job that is submitted from here on. Requests of names that the node's plan does not
+    /// have are unattributed.
     fn tenants(&mut self, names: &[String]);
 
     /// Makes a part of a volume ready. Jobs name it by the number that is returned.
@@ -37,9 +37,9 @@ pub trait Session: Send {
     /// Takes all of `jobs`. Those that are finished at once are appended to `done`.
     fn submit(&mut self, jobs: &mut Vec<Job>, done: &mut Vec<Job>);
 
-    /// Whoever asked for these jobs has gone. Those that still wait in the node's queues may come
-    /// back at once, as [`Fault::Ending`], instead of using up what their tenant is promised; those
-    /// at the device come back when it is done with them, and every job comes back once.
+    /// Cancels jobs whose client has gone. Those that still wait in the node's queues may come back
+    /// at once, as [`Fault::Ending`], instead of using up their tenant's promise; those at the
+    /// device come back when it is done with them, and every job comes back once.
     fn cancel(&mut self, tickets: &[u64]) {
         let _ = tickets;
     }
@@ -48,7 +48,7 @@ pub trait Session: Send {
     /// wait behind them where the node passes requests on.
     fn carry_bulk(&mut self) {}
 
-    /// What tenants were sent at other nodes, that no job has told and none will tell any more.
+    /// Takes tenants' costs at other nodes that no job has reported and none will report.
     fn elsewhere(&mut self, costs: &[(TenantId, u64)]) {
         let _ = costs;
     }
@@ -71,7 +71,7 @@ pub trait Outlet: Send + Sync {
 /// A part that a session has opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OpenPart {
-    /// What jobs name it by.
+    /// The number by which jobs name it.
     pub number: u32,
     /// Its incarnation and its identity.
     pub state: PartState,
@@ -97,9 +97,9 @@ pub struct Part {
 pub struct Job {
     /// The submitter's number for it; comes back unchanged.
     pub ticket: u64,
-    /// Whose it is, what it does and what it costs.
+    /// Its tenant, its operation and its cost.
     pub tag: Tag,
-    /// What is asked.
+    /// Its command.
     pub command: Command,
     /// The part, as numbered by [`Session::open`].
     pub part: u32,
@@ -108,7 +108,7 @@ pub struct Job {
     pub offset: u64,
     /// How many bytes.
     pub length: u32,
-    /// What is written; in the answer to a read, what was read.
+    /// The bytes to write; in the answer to a read, the bytes that were read.
     pub buffer: Buffer,
     /// How it ended; of no meaning before it did.
     pub outcome: Result<(), Fault>,

@@ -59,7 +59,7 @@ impl Stream {
     /// [`Self::error`] has nothing to say.
     ///
     /// # Errors
-    /// If nobody listens there, or whatever else the kernel knows at once.
+    /// If no process listens there, or for other reasons that the kernel knows at once.
     pub fn connect(address: &Address) -> io::Result<Self> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         match address {
@@ -116,11 +116,11 @@ impl Stream {
         }
     }
 
-    /// Where the connection comes from, if it does not come through a lock.
+    /// The origin of the connection, if it does not go through TLS.
     ///
     /// # Errors
-    /// If it is gone; kind `Unsupported` for one that comes through a lock, behind which nobody
-    /// sees the other end.
+    /// If it is gone; kind `Unsupported` for one that goes through TLS, whose inner side does not
+    /// see the other end.
     pub fn origin(&self) -> io::Result<Origin> {
         match &self.0 {
             Socket::Unix(stream) => {
@@ -131,7 +131,7 @@ impl Stream {
         }
     }
 
-    /// What is known about the other end, if the connection came through a lock.
+    /// The identity of the peer and the end of the connection, if it goes through TLS.
     pub fn seal(&self) -> Option<&Arc<Seal>> {
         match &self.0 {
             Socket::Sealed(_, seal) => Some(seal),
@@ -139,7 +139,7 @@ impl Stream {
         }
     }
 
-    /// The Unix socket that it is, for whoever has other means to read it.
+    /// The Unix socket that it is, for callers with other means to read it.
     ///
     /// # Errors
     /// Kind `Unsupported` if it is a TCP connection, which is closed.
@@ -150,15 +150,15 @@ impl Stream {
         }
     }
 
-    /// What went wrong with the connection since this was last asked.
+    /// Takes the error of the connection since the last call, if any.
     ///
     /// # Errors
-    /// That.
+    /// That error.
     pub fn error(&self) -> io::Result<()> {
         sockopt::socket_error(self)?.map_err(|error| self.told(error.into()))
     }
 
-    /// Says that nothing more will be sent. What arrives can still be read.
+    /// Says that nothing more will be sent. Data that arrives can still be read.
     ///
     /// # Errors
     /// If the connection is gone.

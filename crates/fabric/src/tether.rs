@@ -1,22 +1,24 @@
 //! A process that ends with the one that has started it, however that one ends.
 //!
 //! # Problem
-//! Who starts processes ends them, too, when it is done or asked to end. Killed, it can do nothing
-//! any more: a data node, a controller and ten clients of an experiment would go on for an hour.
+//! A process that starts others ends them, too, when it is done or asked to end. Killed, it can do
+//! nothing any more: a data node, a controller and ten clients of an experiment would go on for an
+//! hour.
 //!
 //! # Mechanism
 //! The kernel can send a signal to a process when its parent is gone (`PR_SET_PDEATHSIG`), if the
 //! process has asked for that. The new process asks between its fork and its exec, and then looks
-//! whether its parent is still there, for a signal that came before it asked is lost. What it then
-//! becomes keeps that, unless it changes its user. The signal is SIGTERM, so our own daemons end as
-//! they do when they are asked to.
+//! whether its parent is still there, for a signal that came before it asked is lost. The program
+//! that it executes keeps that, unless it changes its user. The signal is SIGTERM, so our own
+//! daemons end as they do when they are asked to.
 //!
 //! "Parent" is the *thread* that forked, not its process. The thread of `main` lives as long as its
 //! process does, any other may end before. So only what that thread starts is tied; a process that
 //! another one starts lives on as it always did.
 //!
 //! # What is left out
-//! What a tied process has started itself: it has to end that when it is asked to. And files.
+//! Processes that a tied process has started itself: it has to end them when it is asked to end.
+//! And files.
 
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -45,7 +47,7 @@ pub fn tie(command: &mut Command) -> bool {
         set_parent_process_death_signal(Some(Signal::TERM))?;
         match getppid() == Some(parent) {
             true => Ok(()),
-            // Nobody is there to hear it, but it must not begin.
+            // No process is there to receive it, but the program must not begin.
             false => Err(Errno::SRCH.into()),
         }
     };

@@ -8,21 +8,21 @@
 //!
 //! # Model
 //! A *lock*, as ships know it: a connection comes in from outside, and one end of a pair of Unix
-//! sockets goes on inside. What is behind the lock reads and writes plain bytes on an ordinary
-//! socket. Both sides show certificates of one authority, and who they are is their *name*: a DNS
-//! name in the certificate that is the party's name in the cluster file.
+//! sockets goes on inside. The code behind the lock reads and writes plain bytes on an ordinary
+//! socket. Both sides show certificates of one authority. A side is known by its *name*: a DNS name
+//! in the certificate that is the party's name in the cluster file.
 //!
 //! # Mechanism
 //! A [`Pump`] is one thread that moves bytes through all locks of a process, with the reactor that
-//! workers use. A [`Guard`] says with which certificate, and who is let in: [`Guard::accept`] takes
+//! workers use. A [`Guard`] has the certificate and the rules of admission: [`Guard::accept`] takes
 //! a connection that came, [`Guard::connect`] one that was begun, and both give the inner side at
-//! once. It stays silent until the handshake is done, so that whoever waits on it waits for nothing
-//! new; from then on its [`crate::stream::Seal`] has the peer's names.
+//! once. It stays silent until the handshake is done, so that code that waits on it waits for
+//! nothing new; from then on its [`crate::stream::Seal`] has the peer's names.
 //!
 //! An orderly end (`close_notify`) becomes an end of file, in each direction for itself. Everything
 //! else that ends a connection is an error with a reason when the inner side is read or written: no
-//! TLS, no certificate, one of another authority or for somebody else, an end without
-//! `close_notify`, which may be somebody's cut.
+//! TLS, no certificate, one of another authority or for another name, an end without
+//! `close_notify`, which may be an attacker's cut.
 //!
 //! # Bound
 //! A handshake takes at most ten seconds, and 256 of those who come in are in theirs at a time; one
@@ -66,7 +66,7 @@ pub struct Guard {
 }
 
 impl Guard {
-    /// A guard that lets in everybody with a certificate of the identity's authority.
+    /// A guard that admits every party with a certificate of the identity's authority.
     pub fn new(pump: &Pump, identity: &Identity) -> Self {
         let (server, client) = (identity.server(Admitted::All), identity.client());
         Self { pump: pump.clone(), identity: identity.clone(), server, client }
@@ -129,7 +129,7 @@ impl Guard {
 pub struct Way {
     /// Where it listens.
     pub address: Address,
-    /// What the connection goes through, and the name that the party's certificate has to bear;
+    /// The TLS context of the connection, and the name that the party's certificate has to bear;
     /// none for a connection in the clear.
     pub lock: Option<(Guard, String)>,
 }
@@ -138,7 +138,7 @@ impl Way {
     /// Begins to connect, as [`Stream::connect`].
     ///
     /// # Errors
-    /// If nobody listens there, or whatever else is known at once.
+    /// If no process listens there, or for other reasons that are known at once.
     pub fn connect(&self) -> io::Result<Stream> {
         let stream = Stream::connect(&self.address)?;
         match &self.lock {

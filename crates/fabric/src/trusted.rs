@@ -13,10 +13,10 @@
 //!
 //! - its owner is root, the daemon's own user, the owner of `/`, or a user named with
 //!   [`trust_owner`];
-//! - nobody else may write to it, unless it is sticky as `/tmp` is. A group that has no other
-//!   member than the owner is nobody else.
+//! - no other user may write to it, unless it is sticky as `/tmp` is. A group that has no other
+//!   member than the owner counts as the owner.
 //!
-//! So whoever could change an entry is trusted already, and what the check saw stays true
+//! So every user who could change an entry is trusted already, and what the check saw stays true
 //! afterwards, by path and by descriptor alike. A walk of single components with `O_NOFOLLOW` has
 //! the effect of `openat2` with `RESOLVE_NO_SYMLINKS | RESOLVE_BENEATH`, and works on every kernel
 //! and below every seccomp filter.
@@ -61,7 +61,7 @@ pub const FOLDER_MODE: u32 = 0o700;
 /// The longest file that is read as a whole, in bytes: no policy, certificate or key comes near.
 const READ_MAX: u64 = 16 << 20;
 
-/// What a folder is for.
+/// The purpose of a folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
     /// A daemon's own data. Made with mode 0700.
@@ -73,16 +73,17 @@ pub enum Purpose {
     Source,
 }
 
-/// Who else may read a file.
+/// Whether other users may read a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Secrecy {
-    /// Everybody may.
+    /// Every user may.
     Open,
-    /// Nobody else may: a token, a key. A file of root may be readable for the daemon's own group.
+    /// No other user may: a token, a key. A file of root may be readable for the daemon's own
+    /// group.
     Secret,
 }
 
-/// What a file is opened for.
+/// The access for which a file is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// To read; it exists.
@@ -207,7 +208,7 @@ impl Folder {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
         let mode = Mode::from_raw_mode(mode);
         let file = openat(&self.fd, &aside, flags | OFlags::CLOEXEC, mode).map_err(failed)?;
-        // The umask is somebody else's choice.
+        // The umask may have taken bits of the mode.
         fchmod(&file, mode).map_err(failed)?;
         Ok(Begun { folder: self, file: file.into(), name: name.into(), aside, is_done: false })
     }
@@ -278,7 +279,7 @@ impl Folder {
         Ok(stat)
     }
 
-    /// Whether nobody but the owner gets at what lies here, whatever its own mode says.
+    /// Whether only the owner gets at what lies here, whatever its own mode says.
     fn keeps_others_out(&self) -> bool {
         self.stat.st_mode & 0o077 == 0
     }
@@ -351,8 +352,8 @@ impl Drop for Begun<'_> {
     }
 }
 
-/// The mode that closes a file to everybody but its owner; none if the file is closed already, or
-/// is not our own.
+/// The mode that closes a file to all but its owner; none if the file is closed already, or is not
+/// our own.
 fn closed_mode(mode: u32, uid: u32, own: u32) -> Option<u32> {
     (uid == own && mode & 0o077 != 0).then_some(mode & 0o700)
 }
@@ -389,10 +390,10 @@ pub fn open(path: &Path, access: Access) -> Result<File, TrustError> {
 }
 
 /// Whether an opened file or block device of a volume can be trusted: its owner is a trusted user,
-/// or the one whose folder it lies in, and nobody else may write to it. Unlike with files of a
+/// or the one whose folder it lies in, and no other user may write to it. Unlike with files of a
 /// daemon's own folder, a private folder is no excuse for an open file, and its mode is left as it
-/// is: whom an operator lets read a volume is the operator's choice. The folders on the way are
-/// examined by [`Folder::open`].
+/// is: the operator chooses the users that may read a volume. The folders on the way are examined
+/// by [`Folder::open`].
 ///
 /// # Errors
 /// See [`Problem`].

@@ -33,7 +33,7 @@ impl<In: DeserializeOwned> Link<In> {
     /// Connects to the socket at `path`.
     ///
     /// # Errors
-    /// Whatever the kernel says: not found and connection refused mean that nobody listens there.
+    /// The kernel's error: not found and connection refused mean that no process listens there.
     pub fn connect(path: &Path) -> io::Result<Self> {
         let stream = UnixStream::connect(path)?;
         stream.set_nonblocking(true)?;
@@ -115,7 +115,7 @@ impl<In: DeserializeOwned> Link<In> {
         }
     }
 
-    /// What to poll the link for: always for reading, and for writing while something waits.
+    /// The events to poll the link for: always for reading, and for writing while something waits.
     pub fn interest(&self) -> PollFlags {
         match self.backlog.is_empty() {
             true => PollFlags::IN,

@@ -19,16 +19,16 @@ impl Payload for Buffer {
     }
 }
 
-/// What arrives on a connection, as frames with heads `H`.
+/// A receiver of frames with heads `H` on a connection.
 #[derive(Debug)]
 pub struct Receiver<H> {
     assembler: Assembler<H, Buffer>,
     bytes: Box<[u8]>,
-    /// What of `bytes` is read and not yet taken.
+    /// The part of `bytes` that is read and not yet taken.
     rest: std::ops::Range<usize>,
 }
 
-/// What came of reading.
+/// The result of reading once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Received {
     /// There may be more.

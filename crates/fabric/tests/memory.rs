@@ -24,7 +24,7 @@ fn again(region: &Region) -> Arc<Region> {
     Region::from_fd(region.as_fd().try_clone_to_owned().unwrap()).unwrap().into()
 }
 
-/// Time that goes on by 1 us whenever somebody looks.
+/// Time that goes on by 1 us at each reading.
 #[derive(Clone, Default)]
 struct Ticks(Arc<AtomicU64>);
 

@@ -94,13 +94,13 @@ mod device {
     }
 }
 
-/// What the tests say to a node that is a process of its own.
+/// Requests of the tests to a node that is a process of its own.
 #[derive(Debug, Serialize, Deserialize)]
 enum Ask {
     Admit(Request),
     /// Shuts out the client that came first.
     Fence,
-    /// What the node's own processor finds in the region.
+    /// Reads the word at this address of the region, by the node's own processor.
     Word(u64),
 }
 
@@ -317,8 +317,8 @@ fn who_is_fenced_off_loses_the_region_and_nobody_else_does() {
     assert_eq!(perform(&mut other, &[add]), Err(Lost), "with its node");
 }
 
-/// What engines and a monitor agree on here: a device in software does a thousand operations a
-/// second.
+/// Parameters that engines and a monitor share here: a device in software does a thousand
+/// operations a second.
 const TERMS: Terms = Terms { rules: Rules::SOUND, period: Span::SECOND, local_rate: 500 };
 const PROFILE: Profile = Profile { mean: 800, deviation: 20, local: 500, increment: 8, history: 5 };
 

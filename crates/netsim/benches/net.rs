@@ -99,7 +99,7 @@ fn run(plan: &Plan, gaps: &[u64], packets: u64) -> Cost {
     let graph = plan.graph().expect("checked");
     let mut network = Network::new(&graph, &plan.switch, 1).expect("a large buffer");
     let mut targets: Vec<u32> = (0..graph.hosts() as u32).collect();
-    // Everybody to somebody else: to the next one in a random circle.
+    // Each host sends to another one: to the next one in a random circle.
     Stream::new(1, "targets", 0).shuffle(&mut targets);
     let mut events = Events::default();
     let mut sources = Vec::new();

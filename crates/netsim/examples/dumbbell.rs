@@ -22,7 +22,7 @@ use tidegate_sim::time::Picoseconds;
 
 const LINE: Rate = Rate(12_500_000_000);
 const CLASSES: [Class; 3] = [Class::High, Class::Medium, Class::Low];
-/// What each offers, in Gbit/s, and of how many sixths of the link it is promised.
+/// The load that each class offers, in Gbit/s, and its promised share of the link, in sixths.
 const OFFERED: [(u64, u64); 3] = [(90, 3), (60, 2), (30, 1)];
 /// How the queue marks for windows, and for rates (HPCC's simulator, for a line of 100 Gbit/s).
 const STEP: &str = "{ step = '140 packets' }";
@@ -55,13 +55,13 @@ fn main() -> ExitCode {
     }
 }
 
-/// What is measured after the part that is skipped, but for the last two.
+/// Measurements after the skipped part of the run; `events` and `seconds` are of the whole run.
 struct Outcome {
     /// Payload in order at the receivers, in Gbit/s.
     goodput: [f64; 3],
     /// The mean queue before the shared link, in full packets.
     queue: f64,
-    /// What happened in all, and the processor's time for it.
+    /// Events of the whole run, and its processor time in seconds.
     events: u64,
     seconds: f64,
 }
@@ -71,11 +71,11 @@ enum Happening {
     Flow(transport::Event),
     /// A sender is given its next chunk.
     Ask(FlowId),
-    /// That was all for now.
+    /// Ends the current call of [`World::run_until`].
     Stop,
 }
 
-/// What the transport sees of the world.
+/// The transport's interface to the network and to the queue of events.
 struct Around<'a> {
     now: Picoseconds,
     network: &'a mut Network,
@@ -196,7 +196,8 @@ fn processor_nanoseconds() -> u64 {
 mod tests {
     use super::*;
 
-    /// What three flows get, in Gbit/s, within so much.
+    /// Asserts each flow's goodput in Gbit/s, within `tolerance`, and a mean queue of 115 to 145
+    /// packets.
     #[track_caller]
     fn near(plan: &str, expected: [f64; 3], tolerance: f64) {
         let Outcome { goodput, queue, .. } = run(plan, 25, 15, 5).unwrap();

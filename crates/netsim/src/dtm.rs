@@ -92,12 +92,12 @@ const KEPT_MAX: u64 = 40_000_000;
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Plan {
-    /// What it shows, for people.
+    /// The plan's name, for people.
     pub name: String,
-    /// What every random number of the run follows from.
+    /// The seed of every random number of the run.
     #[serde(default)]
     pub seed: u64,
-    /// What the link carries.
+    /// The capacity of the link, in bytes per second.
     #[serde(deserialize_with = "text")]
     pub capacity: Rate,
     /// How large every packet is.
@@ -131,7 +131,7 @@ pub struct Plan {
     pub law: Law,
     /// How many slots there are.
     pub slots: u32,
-    /// Who sends.
+    /// The senders.
     pub flow: Vec<Sender>,
 }
 
@@ -228,7 +228,7 @@ impl Plan {
         read_table(table, Self::check)
     }
 
-    /// Whether it can be run. Whoever builds or changes one in code asks here, too.
+    /// Whether it can be run. Code that builds or changes a plan asks here, too.
     ///
     /// # Errors
     /// The first thing that contradicts another, and what to write instead.
@@ -263,7 +263,7 @@ impl Plan {
         offered.map_or(Ok(()), |open| open.check([u128::from(self.packet.0), 1], "offered"))
     }
 
-    /// What a flow is promised.
+    /// The promise to a flow: its latency if it has one, else its share of the capacity.
     fn objective(&self, flow: &Sender) -> Objective {
         if let Some(latency) = flow.latency {
             return Objective::Latency(latency);
@@ -277,7 +277,7 @@ impl Plan {
 /// Runs the model.
 ///
 /// # Errors
-/// What [`Plan::check`] says.
+/// Those of [`Plan::check`].
 pub fn run(plan: &Plan) -> Result<Outcome, ScenarioError> {
     run_while(plan, |_| true)
 }

@@ -2,7 +2,7 @@
 //!
 //! **Problem.** Where requests of tenants meet, the one with the most of them wins: in the buffer
 //! of a switch, in a submission queue, before a chip. A guard at one of these places moves the
-//! crowd to the next. What a policy does end to end is only seen where all of them are.
+//! crowd to the next. The effect of a policy end to end is only visible where all of them are.
 //!
 //! **Model.** An application makes requests ([`tidegate_sim::workload`]) to storage that is striped
 //! over servers. Each has a connection to each of its servers: a flow there and one back

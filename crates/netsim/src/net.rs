@@ -1,9 +1,9 @@
 //! A network, packet by packet: what hosts send each other, through links and switches.
 //!
 //! # Parts
-//! - [`packet`]: what travels.
-//! - [`Plan`]: who is linked with whom, and what switches are like; as TOML with strict keys.
-//! - [`Network`]: packets on their way; driven by whoever owns the queue of events.
+//! - [`packet`]: one packet on its way.
+//! - [`Plan`]: the topology and the parameters of switches; as TOML with strict keys.
+//! - [`Network`]: packets on their way; driven by the owner of the queue of events.
 //!
 //! ```
 //! use tidegate_model::Class;

@@ -28,7 +28,7 @@ impl<T> Slots<T> {
     /// The thing at a place.
     ///
     /// # Panics
-    /// If nothing is there: an event came twice or for nobody.
+    /// If nothing is there: an event came twice, or for a thing that is gone.
     pub(crate) fn at(&mut self, place: u32) -> &mut T {
         self.items[place as usize].as_mut().expect("nothing is at this place")
     }

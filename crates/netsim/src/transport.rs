@@ -1,10 +1,10 @@
 //! Flows: messages that cross a network in packets, by a control law.
 //!
 //! # Problem
-//! What tenants do to each other in a network is decided at its edge: how much a sender has under
-//! way, what it does about a mark or a loss, how soon it is answered. So a simulation of classes
-//! needs senders and receivers that behave as real ones do, packet by packet, at the cost of a few
-//! dozen nanoseconds for each.
+//! The edge of a network decides how tenants disturb each other: how much a sender has under way,
+//! how it reacts to a mark or a loss, how soon it is answered. So a simulation of classes needs
+//! senders and receivers that behave as real ones do, packet by packet, at the cost of a few dozen
+//! nanoseconds for each.
 //!
 //! # Model
 //! A flow carries messages in one direction, in order, over any carrier of packets. Its two ends
@@ -90,7 +90,7 @@ use tidegate_sim::time::Picoseconds;
 /// Bytes of a notification beyond the headers of each packet: RoCE's reserved ones.
 const NOTIFICATION: u16 = 16;
 
-/// What the transport wants of the world around it.
+/// The transport's interface to the world around it.
 pub trait Out {
     /// Takes a packet to its [`Packet::route`].
     fn send(&mut self, packet: Packet);
@@ -105,7 +105,7 @@ pub trait Out {
     fn arrived(&mut self, flow: FlowId, message: u64);
 }
 
-/// What happens to a flow by itself.
+/// A flow's own events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event {
     flow: FlowId,
@@ -120,9 +120,9 @@ impl Event {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum What {
-    /// Nothing was answered for long, perhaps.
+    /// No answer has come for long, perhaps.
     Timeout,
-    /// What was put off is to be answered, perhaps.
+    /// An answer that was put off is due, perhaps.
     Answer,
     /// The rate allows the next packet.
     Pace,
@@ -130,10 +130,10 @@ enum What {
     Period,
 }
 
-/// What a flow is to carry.
+/// A message for a flow to carry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Message {
-    /// What it is called when it arrives.
+    /// Its number, reported when it arrives.
     pub number: u64,
     /// Its payload: 1 byte at least.
     pub bytes: u64,
@@ -153,7 +153,7 @@ pub struct Road {
     pub line: Rate,
 }
 
-/// What both ends of a flow know.
+/// Properties of a flow that both its ends know.
 #[derive(Clone, Copy, Debug)]
 struct Ends {
     flow: FlowId,
@@ -167,7 +167,7 @@ struct Ends {
 /// How a flow fares.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sight {
-    /// What may be under way, in bytes; none for a flow with a rate.
+    /// Bytes that may be under way; none for a flow with a rate.
     pub window: Option<u64>,
     /// How fast it may send, headers included; none for a flow with a window.
     pub rate: Option<Rate>,
@@ -276,12 +276,12 @@ impl Transport {
         self.flows[flow.0 as usize].inbox.delivered()
     }
 
-    /// What a flow had to do twice.
+    /// Counts of a flow's repeated packets and its timeouts.
     pub fn repeats(&self, flow: FlowId) -> Repeats {
         self.flows[flow.0 as usize].sender.counts()
     }
 
-    /// How a flow fares.
+    /// A snapshot of a flow's control state.
     pub fn sight(&self, flow: FlowId) -> Sight {
         let sender = &self.flows[flow.0 as usize].sender;
         let control = sender.control();
@@ -361,8 +361,8 @@ impl Ends {
     }
 }
 
-/// What a flow begins with. Until something is promised, a flow that goes by promises has none: it
-/// is one of DCTCP or DCQCN.
+/// The first control state of a flow. Until its first promise, a flow that goes by promises has
+/// none: it is one of DCTCP or DCQCN.
 fn control(plan: &Plan, limits: &Limits, line: Rate) -> Control {
     let quality = Quality::new(Objective::Rate(Rate::MAX), plan.gamma);
     let depth = match plan.law {

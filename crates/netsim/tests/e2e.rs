@@ -29,7 +29,7 @@ fn begin(name: &str, law: Law) -> Outcome {
     outcome
 }
 
-/// What arrives at servers, in Gbit/s.
+/// Payload that arrives at servers, in Gbit/s, by application.
 fn there(outcome: &Outcome) -> Vec<f64> {
     let each = outcome.applications.iter();
     each.map(|one| outcome.rate(one, |moment| moment.there) / 1e9).collect()
@@ -69,7 +69,7 @@ fn three_flows_share_a_link_whatever_the_round_trip() {
     }
 }
 
-/// Beside the first, nobody has begun.
+/// Beside the first, no flow has begun.
 #[test]
 fn flows_begin_when_they_are_to() {
     for name in ["10-one-after-the-other", "14a-come-and-go"] {
@@ -125,7 +125,7 @@ fn applications_with_weights_are_told_apart() {
     }
 }
 
-/// What drives finish, in Gbit/s.
+/// Data that drives finish, in Gbit/s, by application.
 fn stored(outcome: &Outcome) -> Vec<f64> {
     let each = outcome.applications.iter();
     each.map(|one| outcome.rate(one, |moment| moment.stored) / 1e9).collect()
@@ -138,7 +138,7 @@ fn a_full_storage_end_serves_by_class() {
     assert!(high > 1.3 * medium && medium > 1.5 * low, "{high} {medium} {low}");
 }
 
-/// Who waits at a drive that has more to do than it can is decided before its chips, too.
+/// The queues before its chips decide the order of classes at an overloaded drive, too.
 #[test]
 fn a_drive_whose_chips_know_classes_serves_high_first() {
     let weighted = Order::Weighted(Shares::default());
@@ -159,7 +159,7 @@ fn a_drive_whose_chips_know_classes_serves_high_first() {
     assert!(both[0] < both[1] && both[1] < both[2], "{both:?}");
 }
 
-/// Whom drives take for something else than the network does, they serve as that.
+/// Drives serve requests by their storage class where it differs from that in the network.
 #[test]
 fn storage_may_have_classes_of_its_own() {
     let coordinated = stored(&begin("16b-coordinated", Law::Qtcp));
@@ -170,8 +170,8 @@ fn storage_may_have_classes_of_its_own() {
     begin("17-tail-latency", Law::Qtcp);
 }
 
-/// Whoever will be early yields to whoever will be late, if it goes by what it can foresee; over a
-/// whole run of this load some are late by DCTCP.
+/// Flows that will be early yield to flows that will be late, if they go by what they can foresee;
+/// over a whole run of this load some requests are late by DCTCP.
 #[test]
 fn deadlines_by_each_law() {
     for law in [Law::Dctcp, Law::D2tcp, Law::Qtcp] {
@@ -280,7 +280,7 @@ proptest! {
     }
 }
 
-/// Whoever ends a run before it counts has counted nothing, of ports either.
+/// A run that ends before it counts has counted nothing, of ports either.
 #[test]
 fn what_is_not_counted_is_nothing() {
     let scenario = Scenario { skip: Span(30_000_000), ..closed("dctcp", 50, 4, 4, 4, 1) };
@@ -557,7 +557,7 @@ fn a_line_that_is_wrong_ends_the_run() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(12))]
 
-    /// The heap is the oracle of the wheel; and whoever looks at ports changes nothing.
+    /// The heap is the oracle of the wheel; and reading ports changes nothing.
     #[test]
     fn the_queue_of_events_does_not_matter(
         law in prop::sample::select(vec!["dctcp", "d2tcp", "qtcp", "dcqcn", "qrdma"]),

@@ -1,7 +1,7 @@
 //! A descriptor on its way from one process to another, over a Unix socket.
 //!
 //! It travels with the bytes of one message, so that the receiver learns what it is for in the same
-//! call. Whoever may have it is the sender's to decide, before.
+//! call. The sender decides before which receivers may have it.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;

@@ -1,9 +1,9 @@
 //! Shared memory behind a network card that does not exist.
 //!
 //! # Problem
-//! Shared memory is limited by the processors of those who copy. What guarantees for one-sided
-//! access are about is another limit: the data node's network card, which all clients share, while
-//! each has a smaller one of its own. And the imitation must not need a process at the data node.
+//! Shared memory is limited by the processors of those who copy. Guarantees for one-sided access
+//! are about another limit: the data node's network card, which all clients share, while each has a
+//! smaller one of its own. And the imitation must not need a process at the data node.
 //!
 //! # Model
 //! Two stages, each first come, first served, neither idle while there is work. A client's own
@@ -15,11 +15,11 @@
 //! by its bytes, but not less than that of [`Speed::least`] bytes.
 //!
 //! # Mechanism
-//! The shared stage is one word in the region: when it will have finished what it has. Whoever's
-//! operation leaves its own stage moves that word, in one compare-and-swap, from `busy` to
+//! The shared stage is one word in the region: when it will have finished what it has. The client
+//! whose operation leaves its own stage moves that word, in one compare-and-swap, from `busy` to
 //! `max(busy, arrival) + slot`, and knows when the operation is done. That is the whole card; it
-//! runs while anybody polls, whatever the data node does. With 1,000 operations per second a slot
-//! is 1 ms: one that arrives at 5 ms while the card is busy until 7 ms is through at 8 ms.
+//! runs while any client polls, whatever the data node does. With 1,000 operations per second a
+//! slot is 1 ms: one that arrives at 5 ms while the card is busy until 7 ms is through at 8 ms.
 //!
 //! A place is reserved when an operation leaves its own stage, not when it is posted: reserved
 //! earlier, it would leave the shared stage idle in between. A client that polls late reserves late
@@ -55,7 +55,7 @@ pub const SLOT: u32 = 4096;
 pub const CARD: u64 = 128;
 
 /// Where in a card its words are. The first has its cache line to itself: it is changed by every
-/// operation, the others by nobody.
+/// operation, the others by none.
 const BUSY: u64 = 0;
 const TOTAL: u64 = 64;
 const EACH: u64 = 72;
@@ -65,7 +65,7 @@ const LEAST: u64 = 88;
 /// Parts of a nanosecond in which times are counted.
 const PARTS: u64 = 64;
 
-/// What a card can do.
+/// The performance of a network card.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Speed {
     /// Slots per second of all clients together.

@@ -191,8 +191,8 @@ fn a_buffer_is_not_to_be_seen_from_post_to_poll() {
     client.buffer(0);
 }
 
-/// What a queue on paper does with the same: every operation in the order of its arrival at the
-/// shared stage, which is the order in which their clients' stages let them go.
+/// The completions of a queue on paper for the same posts: every operation in the order of its
+/// arrival at the shared stage, which is the order in which their clients' stages let them go.
 fn on_paper(clients: usize, posts: &[(usize, u64, u32)]) -> Vec<(Time, usize, u64)> {
     let share = |length: u32, rate: Iops| {
         (PARTS * 1_000_000_000 / rate.0) * u64::from(length.clamp(256, 4096)) / 4096

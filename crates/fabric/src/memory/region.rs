@@ -1,12 +1,12 @@
 //! Memory that several processes read and write without asking each other.
 //!
 //! # Problem
-//! A region is changed by others at any time, while Rust's references promise that nothing does
-//! that. And what is mapped must stay there: a file that shrinks under a mapping kills whoever
-//! touches the rest.
+//! Other processes change a region at any time, while Rust's references promise that nothing does
+//! that. And mapped memory must stay there: a file that shrinks under a mapping kills any process
+//! that touches the rest.
 //!
 //! # Mechanism
-//! A region is a file without a name (a memfd), whose size is sealed: nobody can change it any
+//! A region is a file without a name (a memfd), whose size is sealed: no process can change it any
 //! more, nor seal more. It ends with the last process that holds or maps it, so one that is killed
 //! leaves no litter.
 //!
@@ -16,10 +16,10 @@
 //! words, would do. So a word in a longer copy is not torn either. On x86-64 a long copy is one
 //! `rep movsq`, which is faster than a loop that the compiler must leave alone.
 //!
-//! What one client writes is seen in the order of its writes: before each there is a release fence
-//! (or it is a release itself). What it reads comes before whatever it does next: an acquire fence
-//! follows. On x86-64 neither is an instruction: a string copy's stores may overtake each other,
-//! never what was stored before nor what follows.
+//! Other processes see the writes of one client in their order: before each there is a release
+//! fence (or it is a release itself). A read comes before all that the client does next: an acquire
+//! fence follows. On x86-64 neither is an instruction: a string copy's stores may overtake each
+//! other, never earlier stores nor later operations.
 
 use std::fmt;
 use std::io;
@@ -34,7 +34,7 @@ use tidegate_proto::one_sided::{Operation, WORD};
 
 use super::buffers::Buffers;
 
-/// What must be sealed: the size, and that it is.
+/// The seals of a region: its size, and the set of seals.
 const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
 
 /// From so many words on a string copy is faster than a loop.
@@ -331,7 +331,7 @@ unsafe fn string_copy(_: *const u64, _: *mut u64, _: usize) -> bool {
 }
 
 impl AsFd for Region {
-    /// What to hand to another process, which can [`Region::from_fd`] it.
+    /// The descriptor to hand to another process, which can [`Region::from_fd`] it.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
     }

@@ -21,7 +21,7 @@
 //! done, and it is; a look at 25 says that the region is lost, which is no lie either. Had the word
 //! been set at 40, a swap at 35 would be told, and be in no memory that anybody reads.
 //!
-//! It takes one load of a line that nobody writes to for each `poll`, however much that tells.
+//! It takes one load of a line that no client writes to for each `poll`, however much that tells.
 
 use std::fmt;
 use std::sync::Arc;
@@ -56,7 +56,7 @@ pub const WINDOW: usize = 1024;
 pub struct Shm {
     region: Arc<Region>,
     buffers: Buffers,
-    /// What was posted and not begun, and what is done and was not told.
+    /// Operations that are posted and not begun, and those that are done and not reported.
     posted: Vec<Post>,
     done: Vec<Done>,
     /// Where the word is that says that the region was left behind.

@@ -8,17 +8,18 @@
 //! # Mechanism
 //! A client has [`READERS`] + 1 queue pairs, reliable and connected.
 //!
-//! - Whatever changes the region, control words as well as data, goes through the first, so it is
-//!   seen in its order.
+//! - Every operation that changes the region, control words as well as data, goes through the
+//!   first, so changes are seen in their order.
 //! - Reads are dealt out to the others, so that a window of 64 is under way in spite of the limit,
 //!   and no control word waits behind them. Only while a change is under way do reads go behind it,
 //!   on the first: so an operation never overtakes a change that was posted before it. Of two reads
 //!   either may be carried out first.
 //!
-//! What is posted waits for `flush`, which hands each queue pair its requests as one list: the card
-//! is told once. A read or an atomic operation tells when it is done. Of writes in a row only the
-//! last does, and one in seventeen: the queue pair works in order, so it speaks for all before it.
-//! Up to [`INLINE`] bytes travel in the request itself, which saves the card a fetch.
+//! Posted operations wait for `flush`, which hands each queue pair its requests as one list: the
+//! card is notified once. A read or an atomic operation signals its completion. Of writes in a row
+//! only the last does, and one in seventeen: the queue pair works in order, so one completion
+//! covers all before it. Up to [`INLINE`] bytes travel in the request itself, which saves the card
+//! a fetch.
 //!
 //! The node registers its region ([`Host`]), and lets clients in by [`Request`] and [`Answer`],
 //! which travel over any connection. To shut one out it takes its queue pairs away
@@ -28,10 +29,10 @@
 //!
 //! # Bound
 //! All clients of a region use one card of the node, whose atomic operations agree with each other;
-//! a card that has none is refused. That an aligned word is never seen half-written is what cards
-//! do, not what a standard says. A client whose card gets no acknowledgement loses the region
-//! after 0.5 to 2 s. Over RoCE, packets are neither encrypted nor signed: whoever can forge them on
-//! the network between the machines can write to the region.
+//! a card that has none is refused. Cards never show an aligned word half-written, but no standard
+//! says so. A client whose card gets no acknowledgement loses the region after 0.5 to 2 s. Over
+//! RoCE, packets are neither encrypted nor signed: an attacker that can forge them on the network
+//! between the machines can write to the region.
 
 use std::fmt;
 use std::sync::Arc;
@@ -98,7 +99,7 @@ impl Opening {
         Ok(Self { pairs, completions, memory, device: Arc::clone(device), buffers, window })
     }
 
-    /// What to say to the host.
+    /// The request to send to the host.
     pub fn request(&self) -> Request {
         Request { client: self.device.endpoint(&self.pairs) }
     }
@@ -155,7 +156,7 @@ pub struct Verbs {
     under_way: u32,
     /// Of these, how many change the region.
     changes: u32,
-    /// Who has the next read, from 0 to [`READERS`] - 1.
+    /// The reader queue of the last read, from 0 to [`READERS`] - 1.
     reader: u32,
     is_lost: bool,
 }
@@ -190,7 +191,7 @@ impl Verbs {
         self.memory.at(at).as_ptr().cast()
     }
 
-    /// What the card is to do. `word` is where it finds or leaves one.
+    /// The card's request for an operation. `word` is where the card finds or leaves a word.
     fn request(&self, operation: &Operation, word: *mut u64) -> (Piece, WorkRequest) {
         let word_piece = || Piece {
             address: word.expose_provenance() as u64,

@@ -135,13 +135,14 @@ impl Link {
         let Job { tag, command, part, offset, length, .. } = job;
         self.outgoing.push(&JobHead { ticket, tag, command, part, offset, length }.to_bytes());
         if command.has_payload() {
-            // Whoever wants to do it again has the bytes; here they are gone once they are sent.
+            // A submitter that may repeat the job keeps its bytes; here they are gone once they are
+            // sent.
             self.outgoing.push_buffer(std::mem::take(&mut job.buffer));
         }
         self.in_flight.insert(ticket, job);
     }
 
-    /// Says that nobody waits for these jobs any more, by the submitter's tickets.
+    /// Reports that no client waits for these jobs any more, by the submitter's tickets.
     pub(super) fn cancel(&mut self, tickets: &HashSet<u64>) {
         let meant = self.in_flight.iter().filter(|(_, job)| tickets.contains(&job.ticket));
         let mut meant: Vec<u64> = meant.map(|(ticket, _)| *ticket).collect();
@@ -190,7 +191,7 @@ impl Link {
         self.heard = now;
         for _ in 0..PIECES_MAX {
             let received = self.receiver.receive(&mut self.stream);
-            // What arrived before the end counts.
+            // Frames that arrived before the end count.
             while let Some((head, payload)) =
                 self.receiver.next_frame().map_err(|error| refused(error.to_string()))?
             {
@@ -259,8 +260,9 @@ impl Link {
         Ok(())
     }
 
-    /// Ends the link. What the node had and did not answer has failed; but where the node has said
-    /// that it ends, what changes nothing is given back, in its order, to be done by its successor.
+    /// Ends the link. Jobs that the node had and did not answer have failed; but where the node has
+    /// said that it ends, jobs that change nothing are given back, in their order, for its
+    /// successor.
     pub(super) fn close<T>(self, reactor: &Reactor<T>, done: &mut Vec<Job>) -> Vec<Job> {
         let _ = reactor.remove(&self.stream);
         let mut jobs: Vec<_> = self.in_flight.into_iter().collect();

@@ -5,7 +5,7 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// Where somebody listens.
+/// The address of a listener.
 ///
 /// ```
 /// use tidegate_fabric::stream::Address;
@@ -29,7 +29,7 @@ pub enum Address {
 pub struct AddressError {
     /// The text.
     pub input: String,
-    /// What the system says about it, if it looks like an address.
+    /// The system's error for it, if it looks like an address.
     pub reason: Option<String>,
 }
 

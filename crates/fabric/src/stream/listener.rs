@@ -16,14 +16,14 @@ use super::{Address, Socket, Stream};
 use crate::tls::Guard;
 use crate::trusted::{Folder, Problem, Purpose, TrustError};
 
-/// Who may come in.
+/// The access rules of a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Door {
     /// The mode of a Unix socket's file.
     pub mode: u32,
     /// On a Unix socket, only processes of root and of our own user.
     pub own_user_only: bool,
-    /// Listen on addresses that other machines reach, because who comes has to show a certificate.
+    /// Listen on addresses that other machines reach, because clients have to show a certificate.
     pub is_public: bool,
 }
 
@@ -35,7 +35,7 @@ impl Door {
 /// Why an address cannot be listened on.
 #[derive(Debug)]
 pub enum BindError {
-    /// Somebody listens there.
+    /// A process listens there.
     InUse {
         /// The address.
         address: Address,
@@ -113,7 +113,7 @@ enum Kind {
 }
 
 impl Listener {
-    /// Listens at `address`. The socket file that somebody who died left is replaced.
+    /// Listens at `address`. A socket file that a dead process left is replaced.
     ///
     /// # Errors
     /// See [`BindError`]; nothing is changed then.
@@ -150,7 +150,7 @@ impl Listener {
         }
     }
 
-    /// From now on, whoever comes over TCP is let in by `guard`.
+    /// From now on, connections over TCP go through the TLS of `guard`.
     #[must_use]
     pub fn behind(mut self, guard: Option<Guard>) -> Self {
         self.guard = guard;
@@ -169,11 +169,11 @@ impl Listener {
         &self.address
     }
 
-    /// The next connection, or none if nobody waits.
+    /// The next connection, or none if no client waits.
     ///
     /// # Errors
-    /// If there is no descriptor left, or whoever came may not: kind `PermissionDenied`, and the
-    /// connection is closed.
+    /// If there is no descriptor left, or the client may not connect: kind `PermissionDenied`, and
+    /// the connection is closed.
     pub fn accept(&self) -> io::Result<Option<Stream>> {
         let stream = match &self.kind {
             Kind::Unix(listener, _) => listener.accept().and_then(|(stream, _)| {
@@ -187,15 +187,15 @@ impl Listener {
         };
         match stream {
             Ok(stream) => self.admit(stream).map(Some),
-            // Whoever left before being let in is nobody.
+            // A client that left before it was accepted is no error.
             Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => Ok(None),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
             Err(error) => Err(error),
         }
     }
 
-    /// Lets nobody connect any more: new connections are refused at once, and those that were not
-    /// accepted are closed.
+    /// Lets no client connect any more: new connections are refused at once, and those that were
+    /// not accepted are closed.
     pub fn refuse(&self) {
         // It fails only for what is no listening socket, or not any more.
         let _ = rustix::net::shutdown(self, rustix::net::Shutdown::Both);
@@ -240,7 +240,7 @@ fn identity(path: &Path) -> io::Result<(u64, u64)> {
     fs::symlink_metadata(path).map(|metadata| (metadata.dev(), metadata.ino()))
 }
 
-/// Removes a socket on which nobody listens.
+/// Removes a socket on which no process listens.
 fn remove_stale(path: &Path) -> Result<(), BindError> {
     let address = || Address::Unix(path.into());
     match fs::symlink_metadata(path) {

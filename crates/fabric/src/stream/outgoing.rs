@@ -1,4 +1,4 @@
-//! What waits to be written on a connection.
+//! Heads and payloads that wait to be written on a connection.
 //!
 //! A reply is a small head and perhaps a large payload. Heads are copied behind each other into one
 //! vector; payloads stay where they are and are named to the kernel in between. So a worker answers
@@ -25,7 +25,7 @@ const FLUSH_MAX: usize = 256 << 10;
 /// Bytes of heads that are written and still in memory while others wait behind them.
 const LITTER_MAX: usize = 64 << 10;
 
-/// What waits to be written on a connection, in order.
+/// Heads and payloads that wait to be written on a connection, in order.
 #[derive(Debug, Default)]
 pub struct Outgoing {
     heads: Vec<u8>,

@@ -75,7 +75,7 @@ mod tests {
     #[test]
     fn the_user_of_a_connection_of_this_machine_is_known() {
         for address in ["127.0.0.1:0", "[::1]:0"] {
-            // A machine without IPv6 has nobody to ask about.
+            // A machine without IPv6 has no such connection to ask about.
             let Ok(listener) = TcpListener::bind(address) else { continue };
             let _client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
             let (stream, peer) = listener.accept().unwrap();

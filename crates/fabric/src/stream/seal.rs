@@ -1,10 +1,10 @@
-//! What becomes known about a connection that came through a lock (`tls`).
+//! The peer's names and the end of a connection that goes through TLS (`tls`).
 
 use std::io;
 use std::sync::OnceLock;
 
-/// Who is at the other end of a connection, and why it ended. Both are written once, by the lock:
-/// the names before the first byte can be read, the end before the last one has been.
+/// The peer's names, and why the connection ended. TLS writes both once: the names before the first
+/// byte can be read, the end before the last one has been.
 #[derive(Debug, Default)]
 pub struct Seal {
     names: OnceLock<Vec<String>>,

@@ -1,9 +1,8 @@
-//! Who a party is, and whom it believes: the files, read and checked.
+//! The identity of a party, and the authority that it trusts: the files, read and checked.
 //!
 //! One folder has the authority's certificate, `ca-cert.pem`, and for each party `NAME-cert.pem`
 //! and `NAME-key.pem`: the names that QEMU and libnbd look for, so that one folder serves clients
-//! too. What is wrong with the files is found when a party starts, and not when the first peer
-//! turns away.
+//! too. Faults of the files are found when a party starts, and not when the first peer turns away.
 
 use std::fmt;
 use std::io;
@@ -57,14 +56,14 @@ pub enum IdentityError {
     Untrusted {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it or with a folder on the way to it.
+        /// The fault of the file, or of a folder on the way to it.
         error: TrustError,
     },
     /// A file is not what its name says.
     Empty {
         /// The file.
         path: PathBuf,
-        /// What it should hold.
+        /// The missing content.
         what: &'static str,
     },
     /// A certificate and a key that do not belong together.
@@ -78,7 +77,7 @@ pub enum IdentityError {
     Flaw {
         /// Its file.
         path: PathBuf,
-        /// What is wrong with it, as a sentence goes on behind "the certificate".
+        /// The fault of the certificate, as a sentence goes on behind "the certificate".
         flaw: String,
     },
 }
@@ -186,7 +185,7 @@ impl Identity {
         Ok(())
     }
 
-    /// Who judges those who are called.
+    /// The verifier of servers' certificates.
     fn hosts(&self) -> Arc<WebPkiServerVerifier> {
         let (authority, provider) = (self.authority.clone(), self.provider.clone());
         WebPkiServerVerifier::builder_with_provider(authority, provider)
@@ -194,7 +193,7 @@ impl Identity {
             .expect("the authority was read: it has a certificate")
     }
 
-    /// Who judges those who come.
+    /// The verifier of clients' certificates.
     pub(super) fn guests(&self) -> Arc<dyn ClientCertVerifier> {
         let (authority, provider) = (self.authority.clone(), self.provider.clone());
         WebPkiClientVerifier::builder_with_provider(authority, provider)
@@ -296,7 +295,7 @@ impl Admitted {
     }
 }
 
-/// Lets in those whom `inner` believes, and whose names are admitted.
+/// Admits parties whose certificate `inner` accepts and whose names are admitted.
 #[derive(Debug)]
 pub(super) struct Named {
     pub(super) inner: Arc<dyn ClientCertVerifier>,

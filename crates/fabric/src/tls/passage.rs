@@ -5,8 +5,8 @@
 //! nothing more is read from outside until it has. A step *outward* reads one piece from the inner
 //! side, encrypts it and writes it out; likewise. So each side's own socket holds the other back.
 //!
-//! What is waited for follows from what is left after the steps ([`Passage::wanted`]), never from
-//! what happened in them: nothing can be forgotten inside while the kernel says that all is quiet.
+//! The state after the steps decides which events to wait for ([`Passage::wanted`]), never the
+//! events of the steps: nothing can be forgotten inside while the kernel reports that all is quiet.
 
 use std::io::{self, IoSlice, Read, Write};
 use std::sync::Arc;
@@ -20,8 +20,8 @@ use crate::stream::{Seal, Stream};
 /// Bytes read at a time: four full records, or sixteen blocks.
 const PIECE: usize = 64 << 10;
 
-/// Steps in a row before other connections have their turn. Whoever is stopped by it is named again
-/// at once, for what stopped it was not that there was nothing to move.
+/// Steps in a row before other connections have their turn. A connection that is stopped by it is
+/// named again at once, for it was not stopped by a lack of bytes to move.
 const STEPS_MAX: usize = 8;
 
 /// Memory for what is under way within one step.
@@ -46,12 +46,12 @@ pub(super) enum Over {
     Broken(io::ErrorKind, String),
 }
 
-/// What comes from one side.
+/// The state of the byte stream from one side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Flow {
-    /// More may come.
+    /// More bytes may come.
     Open,
-    /// That was the last, and the other side does not know yet.
+    /// The last byte has come, and the other side does not know yet.
     Ending,
     /// The other side knows.
     Over,
@@ -70,10 +70,10 @@ pub(super) struct Passage {
     waiting: Vec<u8>,
     taken: usize,
     is_shaking: bool,
-    /// The peer can be told nothing any more. What it said before is still taken.
+    /// The peer can receive nothing any more. The data that it has sent is still taken.
     is_gone: bool,
-    /// Whoever was inside has closed its end, and can be told nothing any more. What it said before
-    /// is still sent.
+    /// The owner of the inner side has closed its end, and can receive nothing any more. The data
+    /// that it has sent is still sent on.
     has_left: bool,
 }
 
@@ -114,13 +114,13 @@ impl Passage {
         self.is_shaking
     }
 
-    /// Whether nobody is inside any more.
+    /// Whether the owner of the inner side has closed its end.
     pub(super) fn has_left(&self) -> bool {
         self.has_left
     }
 
-    /// What to wait for outside and inside; none for a side whose end is known and which has
-    /// nothing more to say for now, since that end would be told again and again.
+    /// The events to wait for outside and inside; none for a side whose end is known and which has
+    /// nothing more to say for now, since the kernel would report that end again and again.
     pub(super) fn wanted(&self) -> [Option<Interest>; 2] {
         let is_taken = self.waiting.is_empty();
         let is_sent = !self.conn.wants_write();
@@ -160,8 +160,8 @@ impl Passage {
         if let Over::Broken(kind, reason) = &over {
             self.seal.set_end(*kind, reason.clone());
         }
-        // An alert says why. What is there already is taken, or the kernel would answer it with a
-        // reset that overtakes the alert.
+        // An alert gives the reason. Bytes that are there already are read, or the kernel would
+        // answer them with a reset that overtakes the alert.
         if self.send().is_ok() && self.outer.finish().is_ok() {
             let _ = self.outer.read(&mut scratch.piece);
         }
@@ -202,7 +202,7 @@ impl Passage {
             if self.taken < self.waiting.len() {
                 return Ok(false);
             }
-            // Few have to wait, and nobody keeps the memory for it.
+            // Few bytes have to wait, and the passage keeps no memory for them.
             (self.waiting, self.taken) = (Vec::new(), 0);
             has_moved = true;
         } else if self.inward == Flow::Open && *readable {
@@ -226,7 +226,7 @@ impl Passage {
         }
         if self.inward == Flow::Ending && self.waiting.is_empty() {
             self.inward = Flow::Over;
-            // Whoever has left need not be told.
+            // An inner side whose owner has left needs no end.
             let _ = self.inner.finish();
             has_moved = true;
         }
@@ -258,8 +258,8 @@ impl Passage {
         }
     }
 
-    /// Writes to the inner side what it takes, and says how much that is. Whoever has left takes
-    /// everything.
+    /// Writes to the inner side what it takes, and returns how much that is. A side whose owner has
+    /// left takes everything.
     fn give(&self, bytes: &[u8]) -> Result<usize, Over> {
         let mut given = 0;
         while given < bytes.len() {
@@ -289,7 +289,7 @@ impl Passage {
                     self.conn.send_close_notify();
                 }
                 Ok(count) => {
-                    // Where nobody is any more, there is an end to be read in any case.
+                    // Where the owner has left, there is an end to be read in any case.
                     *readable = count == PIECE || self.has_left;
                     let written = self.conn.writer().write_all(&scratch.piece[..count]);
                     written.map_err(|error| words::broken(&error))?;

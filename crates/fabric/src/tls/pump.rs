@@ -14,7 +14,7 @@ use super::words;
 use crate::clock;
 use crate::reactor::{Interest, Mailbox, Reactor, Ready};
 
-/// What peers may take up.
+/// Bounds on the resources that peers may take up.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bounds {
     /// How long a handshake may take, and how long a peer may take for what was said last. A
@@ -152,14 +152,15 @@ impl Drop for Handle {
     }
 }
 
-/// What the thread has.
+/// The state of the thread that moves bytes.
 pub(super) struct Engine {
     bounds: Bounds,
     reactor: Reactor<Letter>,
     handshakes: Arc<Mutex<Handshakes>>,
     /// By number. The tokens of its two sides are twice that, and one more inside.
     passages: BTreeMap<u64, Seat>,
-    /// When to look at whose deadline, the first one first: all are given the same time.
+    /// When to look at the deadline of a passage, by number, the first one first: all are given the
+    /// same time.
     deadlines: VecDeque<(Instant, u64)>,
     scratch: Scratch,
     is_ending: bool,
@@ -173,7 +174,7 @@ struct Seat {
     is_counted: bool,
     /// When it is over, unless what it is given time for has come to its end.
     deadline: Option<Instant>,
-    /// Nobody is inside any more, and the deadline is about that.
+    /// The owner of the inner side has left, and the deadline is about that.
     is_leaving: bool,
 }
 
@@ -204,7 +205,8 @@ impl Engine {
                 return;
             }
         }
-        // Whoever was inside has left: what was said last is sent as far as that needs no waiting.
+        // The owners of inner sides have left: their last data is sent as far as that needs no
+        // waiting.
         let left = Ready { token: 0, read: true, write: true, gone: true };
         for seat in self.passages.values_mut() {
             let _ = seat.passage.turn(None, Some(left), &mut self.scratch);

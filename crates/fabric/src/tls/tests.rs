@@ -102,7 +102,7 @@ fn joined(caller: &Guard, host: &Guard, name: &str) -> (Stream, Stream) {
     (caller.connect(nonblocking(ours), name).unwrap(), theirs)
 }
 
-/// What both sides are told, of a connection that does not come about.
+/// The errors of both sides, the host's first, of a connection that is refused.
 fn refused(caller: &Guard, host: &Guard, name: &str) -> [String; 2] {
     let (mut ours, mut theirs) = joined(caller, host, name);
     // It may know already.
@@ -123,7 +123,7 @@ fn plain_bytes_inside_and_names_before_the_first() {
     let mut theirs = node.accept(nonblocking(theirs)).unwrap();
     assert_eq!(theirs.seal().unwrap().names(), [""; 0], "nobody is known before the handshake");
     let mut ours = gateway.connect(nonblocking(ours), "a").unwrap();
-    // What is said before that is over is kept.
+    // Data that is sent before the handshake is over is kept.
     say(&ours, b"hello");
     assert_eq!(hear(&mut theirs).unwrap(), b"hello");
     let seal = theirs.seal().unwrap();
@@ -184,7 +184,7 @@ fn who_does_not_belong_is_told_so_on_both_sides() {
         refused(&front, &guard(&other, "a"), "a")[1],
         "the peer's certificate is not of our authority"
     );
-    // One who believes us, and whom we do not.
+    // A peer that trusts us, and that we do not trust.
     fs::copy(authority.path().join(AUTHORITY), other.path().join("both.pem")).unwrap();
     other.issue("mole", &["mole"], 4000);
     let [certificate, key] = [certificate_file("mole"), key_file("mole")];

@@ -12,7 +12,7 @@ pub(super) fn gone(error: &io::Error) -> Over {
     Over::Broken(error.kind(), error.to_string())
 }
 
-/// What is inside of rustls does not go on.
+/// The end of a passage in which rustls itself fails.
 pub(super) fn broken(error: &io::Error) -> Over {
     Over::Broken(io::ErrorKind::InvalidData, format!("the TLS connection is broken: {error}"))
 }
@@ -26,7 +26,7 @@ pub(super) fn cut(is_shaking: bool) -> Over {
     Over::Broken(io::ErrorKind::UnexpectedEof, reason.into())
 }
 
-/// What the peer sent is not what it should be.
+/// The end of a passage after an error of TLS, with the reason in words.
 pub(super) fn of(error: &Error) -> Over {
     let reason = match error {
         Error::InvalidCertificate(error) => format!("the peer's certificate {}", flaw(error)),
@@ -44,7 +44,7 @@ pub(super) fn of(error: &Error) -> Over {
     Over::Broken(io::ErrorKind::InvalidData, reason)
 }
 
-/// What is wrong with a certificate, behind "the certificate".
+/// The fault of a certificate, as a sentence goes on behind "the certificate".
 pub(super) fn flaw(error: &CertificateError) -> String {
     match error {
         CertificateError::UnknownIssuer | CertificateError::BadSignature => {
@@ -91,7 +91,7 @@ fn bare(name: &str) -> &str {
     inner.map_or(name, |(inner, _)| inner).trim_matches('"')
 }
 
-/// What the peer says about us.
+/// The end of a connection by the peer's alert, in words.
 fn heard(alert: AlertDescription) -> String {
     let about = match alert {
         // An authority of another cluster may have the same name, but not the same key.

@@ -9,18 +9,18 @@ use super::owners::name;
 /// A path that cannot be used.
 #[derive(Debug)]
 pub struct TrustError {
-    /// What is wrong: the file, or the folder on the way to it.
+    /// The faulty file, or the faulty folder on the way to it.
     pub path: PathBuf,
-    /// What is wrong with it.
+    /// Its fault.
     pub problem: Problem,
 }
 
-/// What is wrong with a file or a folder.
+/// A fault of a file or a folder.
 #[derive(Debug)]
 pub enum Problem {
     /// It belongs to a user who is neither root nor the daemon's own.
     Owner {
-        /// Whose it is.
+        /// The user that it belongs to.
         uid: u32,
     },
     /// Other users may write to it.
@@ -49,7 +49,7 @@ pub enum Problem {
     Names,
     /// It is of another kind.
     Kind {
-        /// What it should be.
+        /// The expected kind.
         wanted: &'static str,
     },
     /// It is longer than any file of its kind.

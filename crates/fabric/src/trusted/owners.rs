@@ -36,7 +36,7 @@ pub fn user_number(text: &str) -> Result<u32, String> {
     found.ok_or_else(|| format!("/etc/passwd has no user {text:?}; give the user's number"))
 }
 
-/// Whether this user may own what the daemon trusts. Whoever owns `/` decides what every path
+/// Whether this user may own what the daemon trusts. The owner of `/` decides what every path
 /// means; in a user namespace that is often a user without a number of its own.
 pub(super) fn is_trusted(uid: u32) -> bool {
     let slash = rustix::fs::stat("/").ok().map(|slash| slash.st_uid);

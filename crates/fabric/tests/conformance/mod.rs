@@ -1,4 +1,4 @@
-//! What every fabric does, whoever carries it out: the words of `proto::one_sided`, as tests.
+//! Tests of every fabric, for any back end: the contract of `proto::one_sided`.
 //!
 //! A back end says in a [`World`] how clients of one region are made and how time passes, and has
 //! all tests by `conformance!`. If its clients may be of several threads, it has those of
@@ -24,7 +24,7 @@ use tidegate_proto::one_sided::{BUFFER, Done, Fabric, Operation, Place, Post, Po
 pub(crate) trait World {
     type Fabric: Fabric;
 
-    /// One more client, with four buffers or more. What it reads is what others have written.
+    /// One more client, with four buffers or more. It reads the writes of the other clients.
     fn open(&mut self) -> Self::Fabric;
 
     /// Where in the region anything may be written: 16 KiB or more, from a multiple of 64.
@@ -390,8 +390,8 @@ pub(crate) trait Threads: World<Fabric: Send> {
     const ROUNDS: u64;
 }
 
-/// One client writes bytes, then a word that tells how often. Whoever has read the word finds bytes
-/// that are as new, or newer.
+/// One client writes bytes, then a word that tells how often. A client that has read the word finds
+/// bytes that are as new, or newer.
 pub(crate) fn writes_are_seen_in_their_order<W: Threads>(world: &mut W) {
     let (mut writer, mut reader) = (world.open(), world.open());
     let (at, clock) = (world.area().start, world.clock());

@@ -48,7 +48,7 @@ fn comes_to(plan: &Plan, shares: [f64; 3], quality: [f64; 3], queue: [f64; 3]) {
     let outcome = run(plan).unwrap();
     let half = outcome.slots.len() / 2..outcome.slots.len();
     let near = |name: &str, seen: &[f64], expected: [f64; 3], off: f64| {
-        // What was measured is a number, whether one is expected or not.
+        // A measured value has to be finite, even where no value is expected (NaN).
         let near = |(one, other): (&f64, f64)| {
             one.is_finite() && (other.is_nan() || (one - other).abs() <= off)
         };
@@ -60,7 +60,7 @@ fn comes_to(plan: &Plan, shares: [f64; 3], quality: [f64; 3], queue: [f64; 3]) {
     near("queue", &outcome.queue(half), queue, 3.0);
 }
 
-/// What another implementation of the same equations, in another language, came to.
+/// The expected values are of another implementation of the same equations, in another language.
 #[test]
 fn classes_get_what_they_are_promised() {
     comes_to(&classes(25, 0.01), [49.9, 33.3, 16.8], [1.00, 1.00, 0.99], [140.0, 137.0, 143.0]);
@@ -236,7 +236,7 @@ proptest! {
             // First come, first served: no link idles while packets wait.
             let busy = paper || queue < 1e-6 || served > capacity * slot.length - 1e-6;
             prop_assert!(busy, "{served} of {}", capacity * slot.length);
-            // What is sent was there.
+            // A flow sends no packet before the packet arrives in its backlog.
             let now = slot.at.0 as f64 / 1e12;
             for (rate, [sent, _]) in rates.iter().zip(&sent) {
                 let came = *rate as f64 * 1e9 / 12_000.0 * now + 1.0;

@@ -67,7 +67,8 @@ impl End {
         let objective = plan.objective(flow);
         let promised = match objective {
             Objective::Rate(rate) => rate.0 as f64 / plan.packet.0 as f64 / SECOND,
-            // What it last had (Eq. 9), once it had something.
+            // Only until the first slot is measured; then the promise is the rate of the last slot
+            // (Eq. 9).
             Objective::Latency(_) => capacity,
         };
         let size = [u128::from(plan.packet.0), 1];
@@ -92,7 +93,7 @@ impl End {
         }
     }
 
-    /// What the last slot shows of how well it fares (Eqs. 1, 2 and 10).
+    /// Feeds rate and latency of the last slot into the quality factor (Eqs. 1, 2 and 10).
     fn measure(&mut self, plan: &Plan, length: f64) {
         let rate = self.sent / length;
         let elapsed = Span(length.round() as u64);
@@ -133,7 +134,7 @@ impl End {
         };
     }
 
-    /// What an outcome shows of it.
+    /// The state of this end, as the outcome shows it.
     fn seen(&self) -> Flow {
         Flow {
             window: self.window,

@@ -1,4 +1,4 @@
-//! What a run of the model shows.
+//! Results of a run of the model.
 
 use core::ops::Range;
 use std::fmt::Write as _;
@@ -37,12 +37,13 @@ pub struct Flow {
     pub served: f64,
 }
 
-/// What a run of the model shows.
+/// Results of a run of the model.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Outcome {
     /// The flows' names.
     pub names: Vec<String>,
-    /// What each is promised, in percent of the link; what is left for nobody promised a latency.
+    /// The promise to each flow, in percent of the link; none for a flow that is promised a
+    /// latency.
     pub promised: Vec<Option<f64>>,
     /// All slots.
     pub slots: Vec<Slot>,
@@ -78,7 +79,7 @@ impl Outcome {
         &self.flows[slot * count..(slot + 1) * count]
     }
 
-    /// What each flow was served in these slots, in percent of what the link carries in that time.
+    /// The service of each flow in these slots, in percent of the link's capacity in that time.
     pub fn shares(&self, slots: Range<usize>) -> Vec<f64> {
         let time: f64 = self.slots[slots.clone()].iter().map(|slot| slot.length).sum();
         let served =
@@ -158,10 +159,10 @@ impl Outcome {
         String::from_utf8(text).expect("names and numbers are text")
     }
 
-    /// The same to a file or another writer, of which it need not all be in memory.
+    /// Writes the same to a file or another writer, row by row.
     ///
     /// # Errors
-    /// What the writer says.
+    /// The errors of the writer.
     pub fn write_csv(&self, to: &mut dyn io::Write) -> io::Result<()> {
         let heads = "slot,at_ps,round_trip_ns,marked,queue_packets,flow,window_packets,alpha,\
                      quality,flow_queue_packets,sent_packets,served_packets";
@@ -179,8 +180,8 @@ impl Outcome {
         })
     }
 
-    /// The same for programs: an object for each flow in each slot, a line each. What is not
-    /// finite, a quality of nothing, is null.
+    /// The same for programs: an object for each flow in each slot, a line each. A quality that is
+    /// not finite is null.
     pub fn json(&self) -> String {
         let mut text = String::new();
         let rows = self.rows(|slot, at, name, flow| {

@@ -72,7 +72,7 @@ impl Asking {
     }
 }
 
-/// What is wrong with a recording.
+/// The error of a faulty recording, with its application and file.
 fn wrong(plan: &Plan, error: &dyn Display) -> ScenarioError {
     let file = match &plan.load {
         Load::Trace(recording) => recording.file.as_str(),

@@ -1,8 +1,8 @@
-//! What must hold at every moment of a run; looked at where debug assertions are on.
+//! Invariants at every moment of a run, checked where debug assertions are on.
 //!
-//! **Packets.** What was sent was delivered, dropped, waits or is on a line, and no buffer holds
-//! more than its size ([`Network::check`](crate::net::Network::check)). Queues that wait for each
-//! other for good are the scenario's business, and told in its outcome.
+//! **Packets.** Each packet that was sent was delivered, dropped, waits or is on a line, and no
+//! buffer holds more than its size ([`Network::check`](crate::net::Network::check)). Queues that
+//! wait for each other for good are a fault of the scenario, and its outcome reports them.
 //!
 //! **Bytes.** Of each flow, acknowledged are at most those that have arrived, these at most those
 //! that were sent, and these at most those that were asked for.

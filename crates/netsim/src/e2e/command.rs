@@ -20,7 +20,7 @@ const COMMAND: u64 = 72;
 /// Headers of data, of a word that there is room, and of the entry of a completion queue.
 const OTHER: u64 = 24;
 
-/// What a message of an exchange is.
+/// The kinds of messages in an exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
     Command,
@@ -55,7 +55,7 @@ impl Step {
         }
     }
 
-    /// What a server does with a command: asks for the data first, or not.
+    /// Whether a server asks for a command's data: the data of a write do not fit the capsule.
     pub(super) fn is_solicited(request: &Request, in_capsule: Bytes) -> bool {
         request.operation == Operation::Write && request.bytes > in_capsule
     }
@@ -67,7 +67,7 @@ mod tests {
     use tidegate_model::Class;
     use tidegate_sim::time::Picoseconds;
 
-    /// What goes to the server and what comes back, in order.
+    /// The bytes of each message to the server and back, in order.
     fn sizes(operation: Operation, bytes: u64) -> Vec<u64> {
         let (at, class) = (Picoseconds::ZERO, Class::High);
         let request = Request { at, offset: Bytes(0), bytes: Bytes(bytes), operation, class };

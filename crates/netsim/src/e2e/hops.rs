@@ -1,9 +1,9 @@
-//! What each class did at each port, moment by moment.
+//! Series of each class at each port, moment by moment.
 //!
 //! A tree of 1,024 hosts has thousands of ports, of which a scenario uses some. So a series begins
-//! when a class comes to a port for the first time, with zeros for the moments before; ports and
-//! classes that nobody uses have none. One moment is 40 bytes: 100 of them of 100 ports and three
-//! classes are 1.2 MB.
+//! when a class comes to a port for the first time, with zeros for the moments before; unused ports
+//! and classes have none. One moment is 40 bytes: 100 of them of 100 ports and three classes are
+//! 1.2 MB.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +24,7 @@ pub struct Hop {
     pub series: Vec<HopMoment>,
 }
 
-/// What happened to a class at a port since the moment before.
+/// Activity of a class at a port since the moment before.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HopMoment {
     /// Bytes of it that wait or are being sent, at the end.

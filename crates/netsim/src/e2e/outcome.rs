@@ -1,4 +1,4 @@
-//! What a run shows.
+//! Results of a run.
 
 use hdrhistogram::Histogram;
 use tidegate_model::{Bytes, Class, Rate, Span};
@@ -7,7 +7,7 @@ use super::hops::Hop;
 use crate::net::{Counters, Fault};
 use tidegate_sim::workload;
 
-/// What a run shows, up to when it ended.
+/// Results of a run, up to its end.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Outcome {
     /// The seed that everything followed from.
@@ -18,19 +18,19 @@ pub struct Outcome {
     pub skip: Span,
     /// How many events happened.
     pub events: u64,
-    /// What applications were done, in the order of the scenario.
+    /// Results of each application, in the order of the scenario.
     pub applications: Vec<Service>,
-    /// What ports did: those of switches and of hosts' cards that sent anything.
+    /// Counters of ports, of switches and of hosts' cards, that sent packets in the counted time.
     pub ports: Vec<Egress>,
-    /// What each class did at each port, moment by moment, if somebody wanted it.
+    /// Series of each class at each port; empty unless the run asks for them.
     pub hops: Vec<Hop>,
     /// How far the moments of series are apart.
     pub sample: Span,
-    /// What did not hold in its network at the end: mostly, queues wait for each other for good.
+    /// The fault of its network at the end, if any: mostly, queues wait for each other for good.
     pub fault: Option<Fault>,
 }
 
-/// What an application was done.
+/// Results of an application.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Service {
     /// Its name.
@@ -47,7 +47,7 @@ pub struct Service {
     pub latency: Histogram<u64>,
     /// How long they were at a device.
     pub device: Histogram<u64>,
-    /// What happened, from the start of the run, moment by moment.
+    /// The moments of its series, from the start of the run.
     pub series: Vec<Moment>,
 }
 
@@ -60,12 +60,12 @@ pub struct Amount {
     pub bytes: u64,
 }
 
-/// What happened to an application since the moment before.
+/// Activity of an application since the moment before.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Moment {
-    /// Payload that arrived at servers, or at whoever it sends to, in bytes.
+    /// Payload that arrived at servers, or at the hosts that it sends to, in bytes.
     pub there: u64,
-    /// What devices finished, in bytes.
+    /// Data that devices finished, in bytes.
     pub stored: u64,
     /// Payload that arrived back, in bytes.
     pub back: u64,
@@ -78,7 +78,7 @@ pub struct Moment {
     pub window: f64,
 }
 
-/// What a port did while it counted.
+/// Counters of a port over the counted time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Egress {
     /// The nodes that it links: its own, and the one behind it.
@@ -126,7 +126,7 @@ impl Service {
 }
 
 impl Egress {
-    /// What a port has done between two times.
+    /// Activity of a port between two times.
     pub(super) fn new(
         between: [String; 2],
         rate: Rate,

@@ -1,24 +1,25 @@
-//! What each flow is promised: its part of the link that leaves it least.
+//! The promise to each flow: its share of the link that gives it least.
 //!
-//! A class has a share of *each link* that it uses, divided among its flows there ([`Shares`]).
-//! Nobody says which link is the narrow one, and it need not be the same for all flows: so every
-//! port that a flow goes through has a registry, and the flow is promised the least of what they
-//! give it. Three hosts write to ten servers through one link in the middle: at its own card each
-//! class is alone and promised everything, at a server's port each shares with the flows of the
-//! other classes to that server, and in the middle with all; there 96 Gbit/s of payload make 4.8,
-//! 3.2 and 1.6 for each of ten flows of high, medium and low.
+//! A class has a share of *each link* that it uses, divided among its flows there ([`Shares`]). No
+//! parameter names the narrow link, and it need not be the same for all flows: so every port that a
+//! flow goes through has a registry, and the flow is promised the least of their shares. Three
+//! hosts write to ten servers through one link in the middle: at its own card each class is alone
+//! and promised everything, at a server's port each shares with the flows of the other classes to
+//! that server, and in the middle with all; there 96 Gbit/s of payload make 4.8, 3.2 and 1.6 for
+//! each of ten flows of high, medium and low.
 //!
-//! An application with a weight of its own stands beside the classes, at each link. What a link
-//! carries of payload goes by the packets of the first flow that comes to it; where flows with
+//! An application with a weight of its own stands beside the classes, at each link. The payload
+//! that a link carries goes by the packets of the first flow that comes to it; where flows with
 //! windows and with rates are promised parts of one link, that is off by 2 %.
 //!
-//! Who shares a link is looked up at intervals, as agents on hosts and servers would.
+//! The simulation looks up the flows of each link at intervals, as agents on hosts and servers
+//! would.
 //!
 //! Flows without a promise take of a link, too. Where that is watched (figure 15a of the paper), a
-//! port that has marked packets since the last look compares what its flows got since it marked
-//! before with what they are promised, and scales all promises. One that has not marked for some
-//! looks is nobody's narrow link, and its scale recovers. For fewer, that means nothing: with round
-//! trips as long as looks, a queue that swings is below its mark at every other one.
+//! port that has marked packets since the last look compares the service of its flows since it
+//! marked before with their promises, and scales all promises. A port that has not marked for some
+//! looks is no flow's narrow link, and its scale recovers. Fewer looks prove nothing: with round
+//! trips as long as looks, a queue that swings is below its mark at every other look.
 
 use std::collections::BTreeMap;
 
@@ -32,7 +33,7 @@ use crate::net::packet::FlowId;
 use crate::net::{Network, PortId};
 use tidegate_sim::time::Picoseconds;
 
-/// With whom a flow has a part of its links.
+/// The group of flows with which a flow shares its part of a link.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Party {
     /// The other flows of its class.
@@ -42,11 +43,11 @@ pub(super) enum Party {
     Application(u32, u32),
 }
 
-/// Looks without a mark after which a port is nobody's narrow link. By hand: windows of flows that
+/// Looks without a mark after which a port is no flow's narrow link. By hand: windows of flows that
 /// share it swing within a few round trips.
 const QUIET: u64 = 10;
 
-/// Every link that somebody uses, and what its flows are promised.
+/// Every link in use, and the promises of its flows.
 #[derive(Debug)]
 pub(super) struct Links {
     plan: Promises,
@@ -97,7 +98,7 @@ impl Links {
         }
     }
 
-    /// What a flow is promised while it sends.
+    /// The promised rate of a flow while it sends: the least of its links.
     pub(super) fn promised(&self, flow: FlowId) -> Rate {
         let places = self.flows[flow.0 as usize].iter();
         let promised = places.map(|(link, place)| self.links[*link].shares.promised(*place));

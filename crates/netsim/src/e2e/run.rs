@@ -77,7 +77,7 @@ impl<'a> Run<'a> {
         Self { scenario, open: Box::new(nobody), with_ports: false }
     }
 
-    /// The same, with somebody who opens recordings. Each application that replays one opens it
+    /// The same, with a function that opens recordings. Each application that replays one opens it
     /// once; it is read as the run goes on, a window of records ahead.
     #[must_use]
     pub fn opening(self, open: impl FnMut(&str) -> io::Result<Input> + 'a) -> Self {
@@ -90,11 +90,11 @@ impl<'a> Run<'a> {
         Self { with_ports: true, ..self }
     }
 
-    /// Runs until its end, or until `goes_on` says no: it is asked after each moment of the series.
-    /// The outcome is of what was simulated so far.
+    /// Runs to its end, or until `goes_on` returns false: the run calls it after each moment of the
+    /// series. The outcome covers the simulated time so far.
     ///
     /// # Errors
-    /// What [`Scenario::check`] refuses; buffers of switches that are too small for what is set
+    /// Those of [`Scenario::check`]; buffers of switches that are too small for what is set
     /// aside in them; a recording that cannot be opened, has a line that is wrong, or nothing that
     /// was asked for.
     pub fn go_while(

@@ -1,4 +1,4 @@
-//! What is simulated from end to end: a TOML file with strict keys.
+//! The scenario of an end-to-end simulation: a TOML file with strict keys.
 
 use serde::Deserialize;
 use tidegate_model::{Bytes, Class, Portion, Span};
@@ -10,8 +10,8 @@ use crate::transport;
 use tidegate_sim::scenario::{ScenarioError, must, optional, read, read_table, text};
 use tidegate_sim::workload::{self, Load};
 
-/// Pages of all drives together: 64 TiB of 8 KiB each. What was never written takes a fortieth of
-/// a byte for each of them.
+/// Pages of all drives together: 64 TiB of 8 KiB each. A page that was never written takes a
+/// fortieth of a byte.
 const PAGES_MAX: u64 = 1 << 33;
 /// Moments of all applications together, each of which takes 48 bytes: a gigabyte.
 const MOMENTS_MAX: u64 = 20_000_000;
@@ -27,9 +27,9 @@ const WRITTEN_MAX: u64 = 1 << 28;
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Scenario {
-    /// What it shows, for people.
+    /// The scenario's name, for people.
     pub name: String,
-    /// What every random number of the run follows from.
+    /// The seed of every random number of the run.
     pub seed: u64,
     /// How long it runs, from 1 us to 1,000 s.
     #[serde(deserialize_with = "text")]
@@ -44,13 +44,13 @@ pub struct Scenario {
     pub network: net::Plan,
     /// How flows are controlled, unless an application says otherwise.
     pub transport: transport::Plan,
-    /// What classes are promised of each link that they share.
+    /// Promises to classes, on each link that they share.
     #[serde(default)]
     pub promises: Promises,
-    /// Hosts that store; without it, all that applications send is taken in and answered to nobody.
+    /// Hosts that store. Without it, hosts take in all that applications send, and send no replies.
     #[serde(default)]
     pub storage: Option<Storage>,
-    /// Who asks for what.
+    /// The applications.
     pub application: Vec<Application>,
 }
 
@@ -58,20 +58,20 @@ const fn sample() -> Span {
     Span::MILLISECOND
 }
 
-/// What classes are promised of each link that they share.
+/// Promises to classes, on each link that they share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Promises {
     /// The parts of high, medium and low; 3, 2 and 1 in the paper. A class without one is promised
     /// nothing.
     pub weights: [u32; 3],
-    /// How often it is found out who shares a link, and promises follow; 100 us, chosen by hand:
-    /// some round trips, and a thousandth of what such an episode lasts.
+    /// How often the simulation looks up the flows of each link, and updates promises; 100 us,
+    /// chosen by hand: some round trips, and a thousandth of what such an episode lasts.
     #[serde(deserialize_with = "text")]
     pub every: Span,
-    /// Which part of a link's payload is divided, all of it if not said. What is promised too low
-    /// squeezes all alike; what is promised too high is never had by those whom it favours, and
-    /// the shares are lost.
+    /// Which part of a link's payload is divided, all of it if not said. A promise that is too low
+    /// squeezes all flows alike; the flows that one too high favours never reach it, and the shares
+    /// are lost.
     #[serde(deserialize_with = "text")]
     pub of: Portion,
     /// Whether links are watched for flows without a promise, as in figure 15a of the paper.
@@ -93,7 +93,7 @@ pub struct Storage {
     /// How many drives each has, 1 to 64.
     #[serde(default = "one")]
     pub drives: u32,
-    /// What a drive is like.
+    /// The parameters of a drive.
     #[serde(default)]
     pub drive: Parameters,
     /// The persistent memory of each, if there is some.
@@ -137,7 +137,7 @@ impl Default for Fabrics {
     }
 }
 
-/// Who asks for what.
+/// An application: its host, its servers and its workload.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Application {
@@ -146,10 +146,10 @@ pub struct Application {
     /// The hosts that it sends to, in turn; all servers if none is named and there are some.
     #[serde(default)]
     pub to: Vec<u32>,
-    /// What it uses of a server.
+    /// The device of a server that it uses.
     #[serde(default)]
     pub device: Device,
-    /// What it asks for, and its name and class.
+    /// Its workload, with its name and class.
     pub workload: workload::Plan,
     /// The class that servers and drives take its requests for, where they go by a tag of their
     /// own; its workload's if not said.
@@ -170,13 +170,13 @@ pub struct Application {
     /// classes, 1 to 1,000,000. So applications can be told apart beyond three classes.
     #[serde(default)]
     pub weight: Option<u32>,
-    /// The application, by its place among all, with which it has that part together, as those of
-    /// one tenant have; itself if nobody says so. Policies say it, and no scenario.
+    /// The application, by its index among all, with which it has that part together, as those of
+    /// one tenant have; itself if unset. Policies set it, and no scenario.
     #[serde(skip)]
     pub with: Option<u32>,
 }
 
-/// What of a server an application uses.
+/// The device of a server that an application uses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Device {
@@ -211,7 +211,7 @@ impl Scenario {
         read_table(table, Self::check)
     }
 
-    /// Whether it can be run. Whoever builds or changes one in code asks here, too.
+    /// Whether it can be run. Code that builds or changes a scenario asks here, too.
     ///
     /// # Errors
     /// The first thing that contradicts another, and what to write instead.

@@ -12,16 +12,16 @@ use tidegate_sim::workload::Request;
 pub(super) struct Server {
     drives: Vec<Ssd>,
     memory: Option<Memory>,
-    /// What its memory has to do.
+    /// Requests that its memory has not completed.
     in_memory: usize,
 }
 
-/// What happens in a server.
+/// Events in a server.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Event {
     /// Something in one of its drives.
     Drive(u8, storage::Event),
-    /// Its memory has done what has this number.
+    /// Its memory has completed the request with this tag.
     Memory(u64),
 }
 
@@ -92,11 +92,11 @@ impl Server {
     }
 }
 
-/// What a client asks for.
+/// A client's request to a server.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wanted {
     pub(super) request: Request,
-    /// What it is taken for here.
+    /// Its class at the drives of this server.
     pub(super) class: Class,
     pub(super) device: Device,
     pub(super) place: Place,
@@ -129,7 +129,7 @@ impl Place {
     }
 }
 
-/// The whole sectors that hold it. What lies behind the end of a drive, which has whole sectors,
+/// The whole sectors that hold it. A request behind the end of a drive, which has whole sectors,
 /// begins again at its start.
 fn on_drive(at: Bytes, bytes: Bytes, capacity: Bytes) -> (Bytes, u32) {
     let sector = u64::from(SECTOR);

@@ -24,7 +24,7 @@ use tidegate_sim::scenario::ScenarioError;
 use tidegate_sim::time::Picoseconds;
 use tidegate_sim::workload::Request;
 
-/// What happens.
+/// Events of the simulation.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Event {
     Network(net::Event),
@@ -32,7 +32,7 @@ pub(super) enum Event {
     Server(u32, server::Event),
     /// A request is made.
     Begin(u32),
-    /// Promises follow who shares which link.
+    /// Promises follow the flows that share each link.
     Look,
     /// A moment of the series is over.
     Sample,
@@ -40,7 +40,7 @@ pub(super) enum Event {
     Count,
 }
 
-/// What the parts of the world say to each other through.
+/// The context through which the parts of the simulation exchange events and packets.
 #[derive(Debug)]
 pub(super) struct Floor<Q> {
     pub(super) now: Picoseconds,
@@ -90,11 +90,11 @@ pub(super) struct World<'a, Q> {
     pub(super) announced: u64,
     /// How many events happened.
     pub(super) count: u64,
-    /// What ports had done when it began to count.
+    /// The counters of ports at the start of the counted time.
     before: Vec<(PortId, Counters)>,
     /// The series of ports, if they are wanted.
     hops: Option<Hops>,
-    /// What ends the run: a recording that cannot be read on.
+    /// The error that ends the run: an unreadable recording, or too many requests that wait.
     pub(super) wrong: Option<ScenarioError>,
 }
 
@@ -108,7 +108,7 @@ struct Running {
     turn: usize,
     deadline: Option<Picoseconds>,
     service: Service,
-    /// What devices finished since the last moment.
+    /// Data that devices finished since the last moment, in bytes.
     stored: u64,
     /// Payload that had arrived there and back at the last moment.
     passed: [u64; 2],
@@ -133,15 +133,15 @@ struct Flow {
     is_promised: bool,
     /// Whether the next look sees it.
     is_awake: bool,
-    /// What was delivered at the last look.
+    /// Delivered bytes as of the last look.
     delivered: u64,
 }
 
-/// What the flows of an application have in common.
+/// Properties that the flows of an application have in common.
 #[derive(Clone, Copy, Debug)]
 struct Kind {
     class: Class,
-    /// With whom they have a part of their links.
+    /// The group of flows with which they share their part of a link.
     party: Party,
     /// The tail latency that they are promised instead.
     latency: Option<Span>,
@@ -262,7 +262,7 @@ impl<'a, Q: Queue<Event> + Default> World<'a, Q> {
         flow
     }
 
-    /// Takes the next event. What many that follow will touch is fetched at a time.
+    /// Takes the next event, and fetches the memory that many later events will touch at a time.
     #[inline]
     pub(super) fn pop(&mut self) -> Option<(Picoseconds, Event)> {
         let Floor { events, network, .. } = &mut self.floor;
@@ -541,7 +541,7 @@ impl<'a, Q: Queue<Event> + Default> World<'a, Q> {
 }
 
 impl Running {
-    /// What has happened since the last moment.
+    /// Returns the activity since the last moment, and starts the next one.
     fn moment(&mut self, connections: &[Connection], transport: &Transport) -> Moment {
         let mut moment = Moment { stored: core::mem::take(&mut self.stored), ..Moment::default() };
         let (mut passed, mut busy) = ([0; 2], 0.0);
@@ -573,7 +573,7 @@ fn record(times: &mut Histogram<u64>, took: Picoseconds) {
     times.record(took.span().0).expect("a histogram that grows");
 }
 
-/// What ends a run of which more waits than there is room for.
+/// The error of a run in which more requests wait than the limit allows.
 fn crowded(application: u32) -> ScenarioError {
     let key = format!("application.{application}.workload.load");
     let why = "more is asked for than is done, and all of it waits";

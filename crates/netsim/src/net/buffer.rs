@@ -15,14 +15,14 @@
 //! **Share.** A queue may take of the shared part what is free; or up to a limit; or up to a factor
 //! times what is free. With a factor of 1, one busy queue gets half, and two get a third each.
 //!
-//! **Pause.** What came in by a port is counted by the queue in which it is. When that reaches
-//! [`Pause::at`], the neighbour is told to pause, and when it is down to [`Pause::resume`] to
-//! resume. What still comes needs headroom: while the note waits for the packet in front of it (and
-//! for notes of other queues), and for two delays of the line, and for the packet that the
-//! neighbour has begun. At 100 Gbit/s, 1 us, two queues and packets of 9,216 bytes:
-//! 2 * 12,500 + 2 * 64 + 3 * 9,216 = 52,776 bytes. The third packet is the one that reached the
-//! threshold. With pauses, shares do not matter: a buffer must have room for `at` and headroom of
-//! each queue of each port, and one that has not is refused.
+//! **Pause.** Bytes that came in by a port are counted by the queue in which they are. When the
+//! count reaches [`Pause::at`], the neighbour is told to pause, and when it is down to
+//! [`Pause::resume`] to resume. Packets that still come need headroom: while the note waits for the
+//! packet in front of it (and for notes of other queues), and for two delays of the line, and for
+//! the packet that the neighbour has begun. At 100 Gbit/s, 1 us, two queues and packets of 9,216
+//! bytes: 2 * 12,500 + 2 * 64 + 3 * 9,216 = 52,776 bytes. The third packet is the one that reached
+//! the threshold. With pauses, shares do not matter: a buffer must have room for `at` and headroom
+//! of each queue of each port, and one that has not is refused.
 //!
 //! # What is left out
 //! Cells of fixed size, and pauses that end by themselves after a time: a paused queue waits until
@@ -44,7 +44,7 @@ pub(super) struct Buffer {
     /// Of the shared part.
     pub size: u64,
     /// Of the shared part: never less than what is taken. Departures whose time was known on
-    /// arrival are subtracted when somebody looks.
+    /// arrival are subtracted when their port is settled.
     pub used: u64,
     share: Share,
 }
@@ -70,7 +70,7 @@ impl Buffer {
     }
 }
 
-/// What came in by one port and is in the switch.
+/// The bytes in the switch that came in by one port, by queue, and the headroom of each queue.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Ingress {
     pub queues: [Count; QUEUES],
@@ -94,7 +94,7 @@ impl Ingress {
         Self { queues: Default::default(), headroom }
     }
 
-    /// What all its queues may hold.
+    /// The most bytes that all its queues may hold.
     pub(super) const fn most(&self, pause: Pause, queues: usize) -> u64 {
         (pause.at.0 + self.headroom) * queues as u64
     }

@@ -6,8 +6,8 @@
 //!
 //! **Mechanism.** The first packet of a port lies in the port. Those behind it are links of one
 //! list in a memory for all ports, in which the place that became free last is taken next: it is
-//! still near. The port has the numbers of the first of them and of the last. Place 0 holds nobody,
-//! so that one can look at the place of a number without asking whether there is one.
+//! still near. The port has the numbers of the first of them and of the last. Place 0 holds no
+//! packet, so that the place of a number can be read without asking whether there is one.
 
 use tidegate_model::Class;
 
@@ -17,7 +17,7 @@ use tidegate_sim::time::Picoseconds;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Leaving {
     pub at: Picoseconds,
-    /// The port by which it came into the switch, where somebody counts that.
+    /// The port by which it came into the switch; `u32::MAX` if that is not counted.
     pub ingress: u32,
     pub wire: u16,
     pub class: Class,
@@ -28,7 +28,7 @@ impl Leaving {
         Self { at: Picoseconds::MAX, ingress: u32::MAX, wire: 0, class: Class::Medium };
 }
 
-/// The list of a port, without its first: the numbers of the next and of the last; 0 for nobody.
+/// The list of a port, without its first: the numbers of the next and of the last; 0 for none.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct List {
     next: u32,

@@ -9,8 +9,8 @@
 //! bytes takes 120,160 ps and its acknowledgement of 54 bytes 4,320 ps. Where a byte does not take
 //! whole picoseconds the error is below one in each packet, 10^-5 of the smallest.
 //!
-//! What is left out: bit errors, and the gap and preamble of Ethernet (20 bytes), which whoever
-//! wants them adds to the size of packets.
+//! Left out: bit errors, and the gap and preamble of Ethernet (20 bytes). A plan that wants these
+//! adds them to the size of packets.
 
 use serde::Deserialize;
 use tidegate_model::{Rate, Span};

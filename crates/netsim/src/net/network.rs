@@ -1,9 +1,9 @@
 //! Packets on their way: from the card of a host, through switches, to another host.
 //!
 //! # Problem
-//! What tenants do to each other in a network happens in queues of switches, packet by packet. A
-//! simulated second of a saturated 100 Gbit/s link is eight million packets, so the cost of a hop
-//! is what a simulation costs.
+//! Tenants disturb each other in queues of switches, packet by packet. A simulated second of a
+//! saturated 100 Gbit/s link is eight million packets, so the cost of a hop is the cost of a
+//! simulation.
 //!
 //! # Model
 //! Output-queued switches: a packet whose last bit has come in is in the queue of its egress port
@@ -11,7 +11,7 @@
 //! ports with a buffer that is always large enough.
 //!
 //! # Mechanism
-//! Whoever owns the queue of events sends packets ([`Network::send`]) and hands back the events
+//! The owner of the queue of events sends packets ([`Network::send`]) and hands back the events
 //! that the network asked for ([`Network::on_event`]); a packet that has reached its host is
 //! returned. Per hop there is one event, the arrival of a packet, or two ([`super::port`]).
 //!
@@ -21,8 +21,8 @@
 //! # Order
 //! Packets that reach a switch in the same picosecond over different ports are served in the order
 //! in which their arrivals were pushed. So two settings with the same times may differ there, for
-//! instance one and two events per hop; each by itself is the same in each run. What leaves a
-//! port at a point in time is gone for what arrives at it at that point.
+//! instance one and two events per hop; each by itself is the same in each run. A packet that
+//! leaves a port at a point in time is gone for a packet that arrives at that point.
 //!
 //! # What is left out
 //! Time within a switch other than for queueing and sending; hosts that take in less than their
@@ -47,7 +47,7 @@ mod check;
 
 pub use check::{Fault, Stuck};
 
-/// What happens in a network.
+/// Events of a network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     /// The last bit of a packet reaches the node behind the port that sent it.
@@ -94,11 +94,11 @@ pub struct Counts {
     pub delivered: u64,
     /// Dropped by switches.
     pub dropped: u64,
-    /// Whose arrival is due: on a line, or certain to be sent.
+    /// Packets whose arrival is due: on a line, or certain to be sent.
     pub on_lines: u64,
 }
 
-/// What holds for all ports.
+/// Rules for all ports.
 #[derive(Clone, Copy, Debug)]
 struct Rules {
     service: Service,
@@ -111,7 +111,7 @@ struct Rules {
 }
 
 impl Network {
-    /// A network in which nobody has sent anything.
+    /// A network in which no host has sent anything.
     ///
     /// # Errors
     /// If the buffer of a switch is too small for what is set aside in it, and how large it must
@@ -222,14 +222,14 @@ impl Network {
         self.ports.get(port as usize).map_or(0, |port| port.glance(&self.leaving, packet.class))
     }
 
-    /// When a port has sent what it holds, if nobody pauses it: the one at a place of a path.
+    /// When a port has sent what it holds, if it is not paused: the one at a place of a path.
     pub fn free_at(&self, now: Picoseconds, place: u32) -> Picoseconds {
         let port = &self.ports[self.paths.port(place) as usize];
         let waiting = port.waiting_bytes(&self.leaving);
         port.busy_until.max(now).after(self.wires[port.wire as usize].time_of(waiting))
     }
 
-    /// How long a packet of this size takes from a place on its path to the host, if nobody else
+    /// How long a packet of this size takes from a place on its path to the host, if no other host
     /// sends.
     pub fn unloaded(&self, mut place: u32, wire: u16) -> Picoseconds {
         let mut time = Picoseconds::ZERO;
@@ -278,7 +278,7 @@ impl Network {
         self.counts
     }
 
-    /// What a port has done for a class until now.
+    /// The counters of a port for a class until now.
     ///
     /// # Panics
     /// If there is no such port.
@@ -328,7 +328,7 @@ impl Network {
         let need = self.need(index, packet);
         if !self.has_room(index, packet, need) {
             let switch = self.ports[index as usize].switch;
-            // What has left since somebody looked may make room.
+            // Packets that have left since the switch was last settled may make room.
             self.settle_switch(now, switch);
             if !self.has_room(index, packet, need) {
                 return false;
@@ -412,7 +412,7 @@ impl Network {
         }
     }
 
-    /// The same at all ports of a switch; not where somebody would be told to resume.
+    /// The same at all ports of a switch; not where a neighbour would be told to resume.
     fn settle_switch(&mut self, now: Picoseconds, switch: u32) {
         if self.rules.pause.is_some() {
             return;

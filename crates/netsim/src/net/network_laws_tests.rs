@@ -112,7 +112,7 @@ fn switch() -> impl Strategy<Value = Switch> {
     })
 }
 
-/// What arrived, when and how, and what ports have counted.
+/// Whether arrivals met in one picosecond, the arrived packets with times, and all counters.
 fn outcome(mut world: World) -> (bool, Vec<(Picoseconds, Packet)>, Vec<Counters>) {
     world.run();
     world.now = Picoseconds::SECOND;
@@ -265,7 +265,7 @@ fn weights_are_shares_of_bytes() {
     }
 }
 
-/// What is set aside for urgent packets is theirs, however full the rest is; and the rest is not.
+/// Urgent packets have the reserve to themselves, however full the rest is; the rest they share.
 #[test]
 fn the_reserve_is_for_urgent_packets() {
     let switch = Switch { reserve: Bytes(10_000), ..Switch::plain(Bytes(100_000)) };

@@ -51,7 +51,7 @@ fn headroom_makes_it_lossless() {
 
 #[test]
 fn less_headroom_loses() {
-    // What is under way for twice the delay does not fit.
+    // Packets under way for twice the delay do not fit.
     let mut world = incast(Some(Bytes(24_000)), 1_502);
     let most = most(&mut world);
     assert!(most <= 74_000, "{most}");
@@ -128,7 +128,7 @@ fn a_circle_of_pauses_is_found() {
     for node in 0..5 {
         assert!(text.contains(&format!("s{node} to s{} (queue 0);", (node + 1) % 5)), "{text}");
     }
-    // With room for everything nobody is paused, and nobody waits for good.
+    // With room for everything no port is paused, and none waits for good.
     let mut world = circle(5_000_000);
     while world.step() {}
     assert_eq!((world.network.check(), world.network.counts().delivered), (Ok(()), 5_000));

@@ -16,7 +16,7 @@ mod laws;
 #[path = "network_pauses_tests.rs"]
 mod pauses;
 
-/// What a test lets happen.
+/// Events of a test.
 enum Happening {
     Network(Event),
     Send(Packet),

@@ -1,13 +1,13 @@
-//! What travels: one packet, by value.
+//! One packet on its way, by value.
 //!
 //! A simulated second at 100 Gbit/s is some ten million packets and six hops for each. So a packet
-//! is forty bytes that are copied with its event, and nothing is allocated for it. What would be
-//! the same in every packet of a flow (its ends, its sizes, its control law) stays with the flow;
-//! what a switch decides by (class, congestion mark, size) and what the ends tell each other
-//! (sequence, mark, time) is here.
+//! is forty bytes that are copied with its event, and nothing is allocated for it. Properties that
+//! all packets of a flow share (its ends, its sizes, its control law) stay with the flow. A packet
+//! has the inputs of a switch's decisions (class, congestion mark, size), and the reports of the
+//! ends to each other (sequence, mark, time).
 //!
-//! Where it goes stands in a table of the network: each flow has a route there and one back, and a
-//! packet carries the place of its next port in that table, so forwarding is one look-up.
+//! A table of the network has the routes: one there and one back for each flow. A packet carries
+//! the index of its next port in that table, so forwarding is one look-up.
 
 use tidegate_model::Class;
 
@@ -26,9 +26,9 @@ pub struct Packet {
     /// Data: when its first bit left. Acknowledgement: the same of the packet that it answers, so
     /// that the sender sees one round trip without keeping a list.
     pub sent: Picoseconds,
-    /// Whose it is.
+    /// The flow that it belongs to.
     pub flow: FlowId,
-    /// The place of its next port in the network's table of routes.
+    /// The index of its next port in the network's table of routes.
     pub route: u32,
     /// Acknowledgement: how many bytes after `sequence` the payload starts that it answers; zero if
     /// nothing is missing before it. A selective acknowledgement (RFC 2018) of one packet.
@@ -37,7 +37,7 @@ pub struct Packet {
     pub payload: u16,
     /// Bytes that take time on a wire and room in a buffer: the payload and every header.
     pub wire: u16,
-    /// What it is for.
+    /// Its purpose.
     pub kind: Kind,
     /// Which queue it waits in.
     pub class: Class,
@@ -45,7 +45,7 @@ pub struct Packet {
     pub mark: Mark,
 }
 
-/// What a packet is for.
+/// The purpose of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Carries payload.

@@ -6,8 +6,8 @@
 //!
 //! # Mechanism
 //! Up to four queues. Queue 0 is strict: whenever the line becomes free and it holds a packet, that
-//! is the next. What is being sent is not interrupted, so an urgent packet waits for other classes
-//! for at most one packet at each port: 120 ns for 1,502 bytes at 100 Gbit/s.
+//! is the next. A packet that is being sent is not interrupted, so an urgent packet waits for other
+//! classes for at most one packet at each port: 120 ns for 1,502 bytes at 100 Gbit/s.
 //!
 //! Queues 1 to 3 take turns by surplus round robin (Adiseshu, Parulkar and Varghese, 1996): at its
 //! turn a queue is credited its weight times [`QUANTUM`] bytes, and sends while its credit is above
@@ -17,10 +17,11 @@
 //! turn gets nothing, and keeps no credit.
 //!
 //! # Departures
-//! Where packets leave in the order in which they come, and nobody can pause the port, the time of
-//! a departure is known on arrival: the packet's arrival at the next node is the only event. What
-//! is held is brought up to date when somebody looks ([`Port::leaving`] tells who leaves when).
-//! Otherwise a port that is busy and has packets waiting has one more event at each departure.
+//! Where packets leave in the order in which they come, and no neighbour can pause the port, the
+//! time of a departure is known on arrival: the packet's arrival at the next node is the only
+//! event. The content of the port is brought up to date when it is read ([`Port::leaving`] gives
+//! the departures). Otherwise a port that is busy and has packets waiting has one more event at
+//! each departure.
 
 use core::mem;
 use std::collections::VecDeque;
@@ -49,8 +50,8 @@ pub(super) const NO_SWITCH: u32 = u32::MAX;
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(super) struct Port {
-    /// Whose last bit leaves first, if [`Leaving::NOBODY`] does not stand here. With departures as
-    /// events nobody has.
+    /// The packet whose last bit leaves first, or [`Leaving::NOBODY`] if there is none. With
+    /// departures as events there is none.
     first: Leaving,
     /// When the last bit of what is sent, or is certain to be sent, leaves.
     pub(super) busy_until: Picoseconds,
@@ -65,9 +66,9 @@ pub(super) struct Port {
     paused: u8,
     filled: u8,
     turn: u8,
-    /// Who leaves after the first, in this order.
+    /// The packets that leave after the first, in this order.
     others: List,
-    /// What each queue holds.
+    /// The content of each queue.
     pub(super) queues: [Held; QUEUES],
     pub(super) tallies: [Tally; QUEUES],
 }
@@ -88,8 +89,8 @@ pub(super) struct Rest {
     pub(super) random: Stream,
 }
 
-/// What a queue holds, with what is being sent of it. Packed, so that a port's four fit beside what
-/// else is touched with them.
+/// The content of a queue, with the packet that is being sent of it. Packed, so that a port's four
+/// fit beside the other fields that are touched with them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C, packed(4))]
 pub(super) struct Held {
@@ -137,7 +138,7 @@ impl Port {
         }
     }
 
-    /// What few packets touch.
+    /// The fields that few packets touch.
     #[inline]
     pub(super) fn rest(&mut self) -> &mut Rest {
         &mut self.rest
@@ -181,7 +182,7 @@ impl Port {
         Some(mem::replace(&mut self.first, next))
     }
 
-    /// Whose departure is certain, in this order.
+    /// Packets whose departure is certain, in this order.
     pub(super) fn leaving<'a>(&'a self, lists: &'a Lists) -> impl Iterator<Item = &'a Leaving> {
         let first = Some(&self.first).filter(|left| left.at < Picoseconds::MAX);
         first.into_iter().chain(lists.iter(self.others))
@@ -237,8 +238,8 @@ impl Port {
         self.filled & !self.paused != 0
     }
 
-    /// Whose turn it is, of queues 1 to 3. One that is ready gains credit in each round, so this
-    /// ends: after six rounds at most, if packets have 9,000 bytes.
+    /// Picks the next of queues 1 to 3. A ready queue gains credit in each round, so this ends:
+    /// after six rounds at most, if packets have 9,000 bytes.
     fn take_turn(&mut self, ready: u8, weights: [u16; 3]) -> usize {
         loop {
             let queue = usize::from(self.turn);
@@ -275,7 +276,7 @@ impl Port {
         self.paused & (1 << queue) != 0
     }
 
-    /// What it has done for a class, which waits in this queue.
+    /// The counters of a class, which waits in this queue.
     pub(super) fn counters(&self, now: Picoseconds, class: Class, queue: usize) -> Counters {
         let Paused { total, since } = self.rest.pauses[queue];
         let paused = if self.is_paused(queue) { total.after(now.since(since)) } else { total };
@@ -283,7 +284,7 @@ impl Port {
         self.tallies[class as usize].counters(now, losses)
     }
 
-    /// What waits in a queue.
+    /// The packets that wait in a queue.
     pub(super) fn waiting(&self, queue: usize) -> impl Iterator<Item = &Packet> {
         self.rest.waiting[queue].iter()
     }

@@ -35,7 +35,7 @@ pub(super) struct Paths {
     seed: u64,
     /// The ports of each node.
     ports: Vec<Vec<u32>>,
-    /// By node: how many links are between it and each other, where somebody has asked.
+    /// By node: how many links are between it and each other, once a path to it was looked up.
     distances: Vec<Option<Box<[u32]>>>,
     places: Vec<u32>,
 }

@@ -1,4 +1,4 @@
-//! What a switch is like: its buffer, the order at its ports, its marks and its pauses.
+//! The parameters of a switch: its buffer, the order at its ports, its marks and its pauses.
 //!
 //! Everything is a parameter with a unit, read from TOML with strict keys. All switches of a
 //! network are alike, and network cards of hosts serve their queues in the same order; they have
@@ -32,7 +32,7 @@ use tidegate_model::{Bytes, Class, Portion};
 use tidegate_sim::rng::Stream;
 use tidegate_sim::scenario::{ScenarioError, must, optional, text};
 
-/// What all switches of a network are like.
+/// The parameters of all switches of a network.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Switch {

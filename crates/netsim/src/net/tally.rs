@@ -1,4 +1,4 @@
-//! What a port counts of each class.
+//! Counters of a port for each class.
 //!
 //! Counting costs a few additions for each packet. The mean queue is an integral: at each change,
 //! the bytes that were held until then, times the picoseconds since the change before. A megabyte
@@ -7,7 +7,7 @@
 
 use tidegate_sim::time::Picoseconds;
 
-/// What a port has done for one class, from the start of the run.
+/// Counters of a port for one class, from the start of the run.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Counters {
     /// Packets whose last bit has left.
@@ -61,7 +61,7 @@ pub(super) struct Tally {
 
 const _: () = assert!(size_of::<Tally>() == 64);
 
-/// What is counted seldom.
+/// Counters that seldom change.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Losses {
     pub marked: u64,

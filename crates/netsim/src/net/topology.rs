@@ -1,4 +1,4 @@
-//! Who is linked with whom.
+//! Topologies: hosts, switches and the links between them.
 //!
 //! Four shapes: a dumbbell (senders, a link that all share, receivers), one switch with hosts
 //! around it, a fat tree, and any list of nodes and links. All become a [`Graph`]: hosts, then
@@ -42,9 +42,9 @@ use tidegate_sim::scenario::{ScenarioError, must, read, text};
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Plan {
-    /// Who is linked with whom.
+    /// The hosts and switches, and the links between them.
     pub topology: Topology,
-    /// What all switches are like.
+    /// The parameters of all switches.
     pub switch: Switch,
 }
 
@@ -57,7 +57,7 @@ impl Plan {
         read(text, Self::check)
     }
 
-    /// Whether there can be such a network. Whoever builds or changes one in code asks here, too.
+    /// Whether there can be such a network. Code that builds or changes a plan asks here, too.
     ///
     /// # Errors
     /// The first thing that cannot be, and what to write instead.
@@ -129,7 +129,7 @@ pub struct List {
     pub hosts: Vec<String>,
     /// The names of switches.
     pub switches: Vec<String>,
-    /// What links them.
+    /// The links between them.
     pub links: Vec<Cable>,
 }
 
@@ -302,7 +302,7 @@ impl Graph {
         Some(Host(place as u32))
     }
 
-    /// What a host is called.
+    /// The name of a host.
     ///
     /// # Panics
     /// If there is no such host.

@@ -13,7 +13,7 @@ use tidegate_sim::event::{Events, Queue};
 use tidegate_sim::rng::Stream;
 use tidegate_sim::time::Picoseconds;
 
-/// Who asks a drive for what.
+/// A source of commands for a drive.
 #[derive(Clone, Debug)]
 pub struct Flow {
     /// The class of its queue and commands.
@@ -51,7 +51,7 @@ pub struct Length {
     pub skip: Span,
 }
 
-/// What a flow got.
+/// Latencies and throughput of a flow.
 #[derive(Clone, Debug)]
 pub struct Served {
     /// The times from submission to completion, in nanoseconds, to three digits.
@@ -78,18 +78,18 @@ impl Served {
     }
 }
 
-/// What a run shows.
+/// Results of a run.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     /// Of each flow, in their order.
     pub flows: Vec<Served>,
-    /// What the drive did.
+    /// The counters of the drive.
     pub counts: Counts,
     /// How many events that took.
     pub events: u64,
 }
 
-/// What happens in this world.
+/// Events of this simulation.
 #[derive(Clone, Copy, Debug)]
 enum Happening {
     Asks(u32),

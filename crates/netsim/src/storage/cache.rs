@@ -9,10 +9,10 @@
 //! After MQSim's cache. A write takes one turn at the memory's only port (4 KiB: 26 ns to open a
 //! row and 20.48 us at 200 MB/s). A page that was not seen lately is *cold* and is sent to the
 //! chips at once; a page that was is *hot*, stays, and is sent when its place is needed, the least
-//! recently written first. What is on its way to the chips is bounded by `room`; while that is
-//! used up, or all places hold what is on its way, no write is taken over, and those that wait are
-//! chosen by arbitration, as before the chips. Reads find what is in the cache there, at the same
-//! port.
+//! recently written first. The data on their way to the chips are bounded by `room`; while that is
+//! used up, or all places hold data on their way, no write is taken over, and those that wait are
+//! chosen by arbitration, as before the chips. Reads of pages in the cache find them there, at the
+//! same port.
 //!
 //! For example with room for four sectors, all pages cold: of writes of two sectors, the first two
 //! are taken over at once and the third when one of them is programmed. Hence under load the
@@ -49,21 +49,21 @@ pub(super) struct Leaving {
     pub(super) sectors: u32,
 }
 
-/// What becomes of a write that was taken over.
+/// The result of taking a write over.
 #[derive(Debug)]
 pub(super) struct Taken {
     pub(super) write: Write,
     /// When it is in the cache.
     pub(super) at: Picoseconds,
-    /// What is to be programmed at once: itself, if it is cold.
+    /// The sectors to program at once: those of the write itself, if its page is cold.
     pub(super) cold: Option<Leaving>,
-    /// What has to make place for it, and when it was read.
+    /// The page that has to make place for it, and when that page was read.
     pub(super) evicted: Option<(Picoseconds, Leaving)>,
 }
 
-/// What is known of a page of the drive, in four bytes: where most pages are written once, a run
-/// takes as long as the memory that each touches for the first time. With this bit, the place of
-/// the page in the cache; otherwise, when it was seen last, as [`Held::seen`].
+/// The state of a page of the drive, in four bytes. Where most pages are written once, first
+/// touches of this memory dominate the time of a run. With this bit, the index of the page in the
+/// cache; otherwise, when it was seen last, as [`Held::seen`].
 const IN_CACHE: u32 = 1 << 31;
 
 /// A page in the cache.
@@ -332,7 +332,7 @@ mod tests {
                     leaving.extend(evicted.map(|(_, page)| page).into_iter().chain(cold));
                     let pages = cache.held.len() - cache.free.len();
                     assert!(pages <= cache.places, "{pages} pages of {}", cache.places);
-                    // What was less than the room, and two pages more.
+                    // Below the room before this write, which adds two pages of 16 sectors at most.
                     assert!(cache.used < cache.room + 32, "{} sectors", cache.used);
                 }
             };

@@ -15,9 +15,9 @@
 //!
 //! # Mechanism
 //! Two kinds of events. A chip's: its cells are done, that is, its command's time and the cells'
-//! together. A bus's: it is free, while something waits for it. So a read that meets nobody costs
-//! two events: cells done, data out. A bit for each chip of a channel says whether it is idle and
-//! has something to do, so to find the next is to rotate a word and count zeros.
+//! together. A bus's: it is free, while something waits for it. So a read that meets no other
+//! operation costs two events: cells done, data out. A bit for each chip of a channel says whether
+//! it is idle and has something to do, so to find the next is to rotate a word and count zeros.
 
 use std::collections::VecDeque;
 
@@ -29,7 +29,7 @@ use super::parameters::{self, Parameters, duration};
 use crate::slots::Slots;
 use tidegate_sim::time::Picoseconds;
 
-/// What a chip does.
+/// The kinds of work of a chip.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Work {
     /// Reads a page for a command.
@@ -69,7 +69,7 @@ pub(super) struct Operation {
     pub(super) page: u32,
     /// The physical page, or the block.
     pub(super) place: u32,
-    /// What goes over the bus.
+    /// Bytes that go over the bus.
     pub(super) bytes: u32,
 }
 
@@ -80,7 +80,7 @@ pub(super) enum Event {
     Chip(u16),
 }
 
-/// What waits before a chip.
+/// The queues before a chip, and its operation under way.
 #[derive(Debug)]
 struct Chip {
     reads: Arbiter<u32>,
@@ -211,7 +211,7 @@ impl Flash {
         self.advance(now, chip % self.channels.len(), later);
     }
 
-    /// What was finished by this event, if anything.
+    /// Handles an event, and returns the operation that it finished, if any.
     pub(super) fn on_event(
         &mut self,
         now: Picoseconds,
@@ -222,7 +222,8 @@ impl Flash {
             Event::Bus(channel) => {
                 let state = &mut self.channels[usize::from(channel)];
                 state.is_awaited = false;
-                // What was sent is sent; but a command may have come first since this was awaited.
+                // The transfer is over, unless a command took the bus first after this event was
+                // set.
                 let is_sent = now >= state.free_at;
                 (usize::from(channel), state.sending.take_if(|_| is_sent))
             }
@@ -255,7 +256,7 @@ impl Flash {
         self.channels[chip % count].startable |= 1 << (chip / count);
     }
 
-    /// Uses a bus if it is free, and sees to it that somebody does when it will be.
+    /// Uses a bus if it is free, and asks for an event at its next free time if it is needed then.
     fn advance(
         &mut self,
         now: Picoseconds,
@@ -317,8 +318,8 @@ impl Flash {
         (Picoseconds::from(command).after(duration(data.into(), self.bus.rate)), cells.into())
     }
 
-    /// Checks that nothing was lost: what is to be done waits before a chip or is in it, and a bus
-    /// that is free is needed by nobody.
+    /// Checks that nothing was lost: each operation waits before a chip or is in it, and no
+    /// operation needs a bus that is free.
     ///
     /// # Panics
     /// If that does not hold.

@@ -10,8 +10,8 @@
 //! | completion queue entry | 16 + 28 | 11 ns |
 //! | 4 KiB of data | 32 packets of 128 + 28 | 1,248 ns |
 //!
-//! What is left out: doorbells and entries that go down take their time but do not keep data that
-//! go down waiting, which are at least fifty times as long.
+//! Left out: doorbells and entries that go down take their time but do not delay data that go down,
+//! which take at least fifty times as long.
 
 use tidegate_model::Bytes;
 

@@ -159,8 +159,8 @@ impl Media {
         }
     }
 
-    /// Something happened at a channel or a chip. What was done for a command or the cache, if
-    /// anything.
+    /// Handles an event of a channel or a chip. Returns the owner of the work that it finished for
+    /// a command or the cache, if any.
     pub(super) fn on_event(
         &mut self,
         now: Picoseconds,
@@ -296,7 +296,7 @@ mod tests {
         Part { page, bytes: 8_192, class: Class::High, owner: Owner::Command(page) }
     }
 
-    /// What is finished for commands, in order, and when the last thing happened.
+    /// Runs all events. Returns the finished owners, in order, and the time of the last event.
     fn finish(media: &mut Media, events: &mut Events<Event>) -> (Vec<Owner>, Picoseconds) {
         let (mut order, mut last) = (Vec::new(), Picoseconds::ZERO);
         while let Some((now, event)) = events.pop() {
@@ -316,7 +316,7 @@ mod tests {
         assert_eq!(finish(&mut media, &mut events).0, [1, 3, 2].map(Owner::Command));
     }
 
-    /// Whoever writes a page while cleaning moves it has the last word. All pages are written, then
+    /// A host's write to a page that cleaning moves wins over the move. All pages are written, then
     /// every other one again: the victim is the first block, and holds the odd ones of its eight.
     #[test]
     fn what_is_overwritten_is_not_moved() {

@@ -2,7 +2,7 @@
 //!
 //! # Model
 //! An access is 64 to 256 B and takes 300 to 800 ns (the end-to-end paper, section 4.4; the memory
-//! that could be bought took 305 ns to read at random when nobody else did: Yang et al., FAST
+//! that could be bought took 305 ns to read at random when no other access did: Yang et al., FAST
 //! 2020). Consecutive bytes lie in one bank, then in
 //! the next; a bank serves one access at a time, in the order in which they come, each for a time
 //! that is uniform between two bounds. An access that goes on into other banks needs all of them
@@ -21,7 +21,7 @@ use tidegate_sim::rng::Stream;
 use tidegate_sim::scenario::{ScenarioError, must, read, text, texts};
 use tidegate_sim::time::Picoseconds;
 
-/// What a persistent memory is made of.
+/// Parameters of a persistent memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct MemoryParameters {

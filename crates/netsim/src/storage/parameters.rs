@@ -1,4 +1,4 @@
-//! What a drive is made of, as TOML: every number with its unit, default and range.
+//! Parameters of a drive, as TOML: every number with its unit, default and range.
 //!
 //! The defaults are those that MQSim ships (Tavakkol et al., FAST 2018; its `ssdconfig.xml`): eight
 //! channels of four chips, pages of 8 KiB, 75 us to read one and 750 us to program it. A file names
@@ -45,18 +45,18 @@ pub struct Parameters {
     pub link: Link,
     /// How commands come in.
     pub host: Host,
-    /// Who is next before each chip, and who is next to find room in the cache.
+    /// The order of service before each chip, and of writes that wait for room in the cache.
     pub chip_queues: Order,
     /// Memory in which writes are taken over before they are programmed.
     pub cache: Cache,
     /// How blocks become free again.
     pub cleaning: Cleaning,
-    /// What was written before the run.
+    /// Writes before the run.
     pub before: Before,
 }
 
-/// What was written before the run: a drive that is full is slower than a new one. It takes no
-/// simulated time, and about 0.1 us a page of the computer's.
+/// Writes before the run: a drive that is full is slower than a new one. They take no simulated
+/// time, and about 0.1 us a page of the computer's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Before {
@@ -134,7 +134,7 @@ impl Default for Times {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Channel {
-    /// What it moves, 1 MB/s to 100 GB/s; default 333.3 MB/s (ONFI NV-DDR2, one byte in 3 ns).
+    /// Its bandwidth, 1 MB/s to 100 GB/s; default 333.3 MB/s (ONFI NV-DDR2, one byte in 3 ns).
     #[serde(deserialize_with = "text")]
     pub rate: Rate,
     /// To tell a chip to read, up to 1 ms; default 290 ns.
@@ -163,13 +163,13 @@ impl Default for Channel {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Link {
-    /// What it moves each way, 1 MB/s to 1 TB/s; default 4 GB/s (four lanes of 1 GB/s).
+    /// Its bandwidth each way, 1 MB/s to 1 TB/s; default 4 GB/s (four lanes of 1 GB/s).
     #[serde(deserialize_with = "text")]
     pub rate: Rate,
     /// The data of one packet, at least 16 B; default 128 B.
     #[serde(deserialize_with = "text")]
     pub payload: Bytes,
-    /// What each packet has besides; default 28 B.
+    /// The bytes of a packet beside its data; default 28 B.
     #[serde(deserialize_with = "text")]
     pub overhead: Bytes,
 }
@@ -197,11 +197,11 @@ impl Default for Host {
     }
 }
 
-/// Who is next: [`Arbitration`], as it is written in a file. Default: by arrival.
+/// The order of service: [`Arbitration`], as it is written in a file. Default: by arrival.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Order {
-    /// Whoever came first.
+    /// First come, first served.
     #[default]
     Arrival,
     /// Each queue in turn.
@@ -274,10 +274,10 @@ impl Order {
 pub struct Cache {
     /// Whether there is one; default yes. Without it a write is complete when it is programmed.
     pub writes: bool,
-    /// What it holds, in whole pages; default 256 MiB. At least twice its `room`.
+    /// Its capacity, in whole pages; default 256 MiB. At least twice its `room`.
     #[serde(deserialize_with = "text")]
     pub capacity: Bytes,
-    /// What may be on its way from it to the chips; default one page for each plane.
+    /// The most data on its way from it to the chips; default one page for each plane.
     #[serde(deserialize_with = "tidegate_sim::scenario::optional")]
     pub room: Option<Bytes>,
     /// How fast its port is, 1 MB/s to 1 TB/s; default 200 MB/s (one byte wide, 100 MHz, both
@@ -293,8 +293,8 @@ pub struct Cache {
     /// To close it, up to 1 ms; default 13 ns.
     #[serde(deserialize_with = "text")]
     pub close: Span,
-    /// How often it forgets which pages it has seen, 1 ms to 1 h; default 1 s. What was not seen
-    /// is programmed at once, the rest stays until its place is needed.
+    /// How often it forgets which pages it has seen, 1 ms to 1 h; default 1 s. A page that was not
+    /// seen is programmed at once, the rest stays until its place is needed.
     #[serde(deserialize_with = "text")]
     pub forget: Span,
 }
@@ -367,7 +367,7 @@ impl Parameters {
         read(text, Self::check)
     }
 
-    /// Whether it can be built. Whoever makes or changes one in code asks here, too.
+    /// Whether it can be built. Code that makes or changes parameters asks here, too.
     ///
     /// # Errors
     /// The first thing that is out of its range or contradicts another, and what to write instead.
@@ -434,7 +434,7 @@ impl Parameters {
         (pages * seen / u64::from(Portion::WHOLE.0)) as u32
     }
 
-    /// What the host sees: the pages of all planes but the spare ones.
+    /// The capacity that the host sees: the pages of all planes but the spare ones.
     pub fn capacity(&self) -> Bytes {
         let pages = u64::from(self.logical_pages()) * u64::from(self.geometry.planes());
         Bytes(pages * self.geometry.page.0)
@@ -446,7 +446,7 @@ impl Parameters {
         (blocks / u64::from(Portion::WHOLE.0)) as u32
     }
 
-    /// What may be on its way from the cache to the chips.
+    /// The most data on its way from the cache to the chips.
     pub(super) fn room(&self) -> Bytes {
         let all = u64::from(self.geometry.planes()) * self.geometry.page.0;
         self.cache.room.unwrap_or(Bytes(all))

@@ -40,7 +40,7 @@ use super::parameters::{Choice, Parameters};
 use super::table::Table;
 use tidegate_sim::rng::Stream;
 
-/// Who places a page.
+/// The writers that place pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Writer {
     /// The host; the last free blocks are not for it.
@@ -49,7 +49,7 @@ pub(super) enum Writer {
     Cleaning,
 }
 
-/// What is known of a block.
+/// The state of a block.
 #[derive(Clone, Copy, Debug, Default)]
 struct Block {
     /// How many of its pages hold something.

@@ -9,7 +9,7 @@
 //! # Model
 //! NVMe: a host puts commands into submission queues, each of a class. The controller has at most
 //! `fetch_limit` commands at a time and fetches the next by arbitration. The way of a 4 KiB read
-//! that meets nobody, with the default numbers:
+//! that meets no other command, with the default numbers:
 //!
 //! | ns | |
 //! |---|---|
@@ -26,9 +26,9 @@
 //!
 //! # What is left out
 //! Several namespaces, commands other than read and write, errors, interrupts, polling, and the
-//! time that firmware thinks. What was never written is read from the cells like everything else,
-//! though a real drive need not look there. Suspending a program for a read: MQSim has it and never
-//! does it.
+//! time that firmware thinks. Pages that were never written are read from the cells like all
+//! others, though a real drive need not look there. Suspending a program for a read: MQSim has it
+//! and never does it.
 
 use core::hint::black_box;
 
@@ -43,7 +43,7 @@ use super::parameters::{Parameters, SECTOR};
 use crate::slots::Slots;
 use tidegate_sim::time::Picoseconds;
 
-/// What a command does.
+/// The direction of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// From the drive to the host.
@@ -52,12 +52,12 @@ pub enum Direction {
     Write,
 }
 
-/// What a host asks of a drive.
+/// A host's command to a drive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Command {
     /// Read or write.
     pub direction: Direction,
-    /// Whose it is, for the queues inside the drive.
+    /// Its class, for the queues inside the drive.
     pub class: Class,
     /// Where it begins on the drive, a multiple of 512 B.
     pub at: Bytes,
@@ -72,7 +72,7 @@ pub struct Command {
 pub struct Completion {
     /// The queue into which it was put.
     pub queue: usize,
-    /// What was asked.
+    /// The command.
     pub command: Command,
     /// When it was put there.
     pub submitted: Picoseconds,
@@ -106,7 +106,7 @@ struct Active {
     left: u32,
 }
 
-/// What a drive has done since its start, in pages and blocks.
+/// Counters of a drive since its start, in pages and blocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Pages read for commands.
@@ -198,7 +198,7 @@ impl Ssd {
         self.outstanding() == (0, 0) && self.cache.is_idle() && self.media.is_idle()
     }
 
-    /// What it has done so far.
+    /// Its counters so far.
     pub const fn counts(&self) -> Counts {
         Counts {
             reads: self.media.done(Work::Read),

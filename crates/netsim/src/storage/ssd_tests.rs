@@ -40,8 +40,8 @@ fn small() -> Parameters {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// Random commands, closed loop: after each event the tables are right and nobody waits for
-    /// nothing; in the end every command is complete, and was it once.
+    /// Random commands, closed loop: after each event the tables are right and no command waits for
+    /// nothing; in the end every command has completed exactly once.
     #[test]
     fn nothing_is_lost(
         seed: u64, writes in 0u32..=1_000_000, has_cache: bool, first: bool, depth in 1u64..40,

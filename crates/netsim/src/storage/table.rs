@@ -10,8 +10,8 @@
 //! hand it out two megabytes at a time.
 //!
 //! Example: 134,217,728 entries of four bytes begin as a list of 131,072 chunks that are not there,
-//! 1 MiB. Writing the entries 5, 6 and 70,000 makes two chunks, 8 KiB. What is written all over, at
-//! random, takes what the whole table would, and 0.2 % more.
+//! 1 MiB. Writing the entries 5, 6 and 70,000 makes two chunks, 8 KiB. A table that is written all
+//! over, at random, takes the memory of a whole table, and 0.2 % more.
 //!
 //! **What is left out.** Chunks do not go away again.
 

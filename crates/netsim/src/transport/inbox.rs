@@ -1,4 +1,4 @@
-//! What a receiver has, and what it answers.
+//! The receiving end of a flow: the bytes that have arrived, and the answers.
 //!
 //! # Problem
 //! A receiver has to hand on every byte once and in order, whatever the network does to packets,
@@ -39,7 +39,7 @@ pub(super) struct Manner {
     pub(super) keeps: bool,
 }
 
-/// What an answer says beside whose it is.
+/// The content of an answer beside its flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Answer {
     /// The first byte that is missing.
@@ -58,7 +58,8 @@ pub(super) struct Inbox {
     manner: Manner,
     /// The first byte that is missing.
     next: u64,
-    /// What has arrived behind it: first bytes and first bytes after, in order, with gaps between.
+    /// Ranges that have arrived behind it: first bytes and first bytes after, in order, with gaps
+    /// between.
     ahead: VecDeque<(u64, u64)>,
     /// Where messages end that have not arrived, and their numbers.
     messages: VecDeque<(u64, u64)>,
@@ -103,11 +104,12 @@ impl Inbox {
         Some(number)
     }
 
-    /// A packet has arrived. What is to be answered: at most what was put off, and then this one.
+    /// A packet has arrived. Returns the answers: at most the one that was put off, and then this
+    /// one.
     pub(super) fn on_packet(&mut self, packet: &Packet, now: Time) -> [Option<Answer>; 2] {
         let (start, end) = (packet.sequence, packet.sequence + u64::from(packet.payload));
         if start == self.next {
-            // What was put off answers for what came until then, and not for this packet.
+            // The answer that was put off is for earlier packets, and not for this packet.
             let is_change = self.put_off.is_some_and(|other| other.mark != packet.mark);
             let earlier = if is_change { self.flush() } else { None };
             let was_gap = !self.ahead.is_empty();
@@ -153,7 +155,7 @@ impl Inbox {
         Answer { sequence: self.next, ahead, sent: packet.sent, mark: packet.mark }
     }
 
-    /// What was put off, if anything was.
+    /// Returns the answer that was put off, if any.
     fn flush(&mut self) -> Option<Answer> {
         self.count = 0;
         let packet = self.put_off.take()?;
@@ -237,7 +239,7 @@ mod tests {
         }
     }
 
-    /// What is answered, as the first missing byte, how far ahead, and whether marked.
+    /// Answers, as the first missing byte, how far ahead, and whether marked.
     fn said(answers: impl IntoIterator<Item = Option<Answer>>) -> Vec<(u64, u32, bool)> {
         let answers = answers.into_iter().flatten();
         answers.map(|it| (it.sequence, it.ahead, it.mark == Mark::Congested)).collect()

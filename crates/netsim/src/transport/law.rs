@@ -73,12 +73,12 @@ impl Speed {
     }
 }
 
-/// What lets a flow send.
+/// The bound on a flow's sending: a window or a rate.
 #[derive(Clone, Debug)]
 pub(super) enum Control {
-    /// So much may be under way.
+    /// A bound on the bytes under way.
     Window(Window<Depth>),
-    /// So much in a time. From when on the next packet may go is kept here.
+    /// A bound on the rate, and the time from which the next packet may go.
     Rate { speed: Speed, free_at: Picoseconds },
 }
 

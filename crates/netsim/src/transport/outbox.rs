@@ -1,4 +1,4 @@
-//! What a sender has sent and does not yet know to have arrived.
+//! The sender's list of packets that it does not yet know to have arrived.
 //!
 //! # Problem
 //! A sender has to know how much is under way, and what of it is lost, from answers that may be
@@ -21,7 +21,7 @@
 //! come: it is lost. It is sent again at 9, with two new ones, and lost again. The answers for the
 //! two are only two; with the next one it is lost a second time.
 //!
-//! What is at the end of all that is sent has nothing behind it and is left to the timeout, which
+//! The last packets of all that is sent have nothing behind them and are left to the timeout, which
 //! takes everything for lost.
 
 use std::collections::VecDeque;
@@ -32,7 +32,7 @@ use tidegate_sim::time::Picoseconds;
 /// How many packets that were sent later have to arrive before one is lost.
 const LATER: usize = 3;
 
-/// What a sender has sent, from the first byte that is not acknowledged.
+/// Packets that a sender has sent, from the first byte that is not acknowledged.
 #[derive(Debug)]
 pub(super) struct Outbox {
     packets: VecDeque<Sent>,
@@ -68,7 +68,7 @@ enum State {
     Arrived,
 }
 
-/// What an answer has changed.
+/// The effect of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct News {
     /// Bytes that are now known to have arrived and were not before.
@@ -332,7 +332,7 @@ mod tests {
         outbox.check();
     }
 
-    /// What is taken for lost and arrives after all is not sent again.
+    /// Packets that are taken for lost and arrive after all are not sent again.
     #[test]
     fn what_was_taken_for_lost_may_arrive() {
         let mut outbox = Outbox::NEW;

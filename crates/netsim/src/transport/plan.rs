@@ -140,7 +140,7 @@ impl Answers {
     }
 }
 
-/// What a window begins with, and how it remembers: as in `tidegate_algo::dctcp::Start`.
+/// The start of a window, and the memory of alpha: as in `tidegate_algo::dctcp::Start`.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Beginning {
@@ -159,7 +159,7 @@ impl Default for Beginning {
     }
 }
 
-/// What a rate goes by: what is not here is as in `tidegate_algo::dcqcn::Terms::for_line`.
+/// Parameters of a rate; defaults are those of `tidegate_algo::dcqcn::Terms::for_line`.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Limits {
@@ -190,33 +190,33 @@ pub struct Limits {
     /// The least time between two notifications.
     #[serde(default, deserialize_with = "optional")]
     pub notify: Option<Span>,
-    /// What a flow of QRDMA returns to when it was squeezed.
+    /// The rate to which a flow of QRDMA returns after a squeeze.
     #[serde(default)]
     pub aim: Aim,
-    /// What is sent again when something is lost.
+    /// The packets that are sent again after a loss.
     #[serde(default)]
     pub repeat: Repeat,
 }
 
-/// What a flow returns to when it was squeezed.
+/// The rate to which a flow returns after a squeeze.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Aim {
     /// The rate before.
     Before,
-    /// What the squeeze leaves of it.
+    /// The rate that the squeeze leaves.
     #[default]
     After,
 }
 
-/// What a flow with a rate sends again when something is lost.
+/// The packets that a flow with a rate sends again after a loss.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Repeat {
-    /// What is lost, and everything after it: the receiver keeps nothing that is out of order.
+    /// The lost packet, and everything after it: the receiver keeps nothing that is out of order.
     #[default]
     All,
-    /// What is lost.
+    /// The lost packets.
     Lost,
 }
 
@@ -251,7 +251,7 @@ impl Plan {
         quality::GAMMA
     }
 
-    /// Whether a flow can be run by it. Whoever builds or changes one in code asks here, too.
+    /// Whether a flow can be run by it. Code that builds or changes a plan asks here, too.
     ///
     /// # Errors
     /// The first thing that is out of range or for another law, and what to write instead.

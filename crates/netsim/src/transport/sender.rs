@@ -5,12 +5,13 @@
 //! is under way fits into it, and a packet may carry the end of one message and the beginning of
 //! the next. A flow with a rate sends a packet, and the next one when the rate allows and its
 //! host's card has sent all that it held by then; a packet carries bytes of one message, as with
-//! RDMA. What is lost goes first.
+//! RDMA. Lost packets go first.
 //!
 //! So flows of one host take turns at its card, as queue pairs do, and hold one packet each there.
 //! Were they to go by their rates alone, ten of them that may use all of the line would fill the
 //! card with ten lines' worth, and what a notification takes from their rates would be felt when
-//! all that is sent. While a card is paused nobody knows how long it takes, and more waits there.
+//! all that is sent. While a card is paused, the time that it takes is unknown, and more waits
+//! there.
 //!
 //! Round trips are smoothed as RFC 6298 says, and the timeout follows from them; each in a row
 //! doubles it. Since an answer repeats when the packet was sent that it answers, every answer is a
@@ -72,7 +73,7 @@ struct Asked {
     deadline: Option<Picoseconds>,
 }
 
-/// What a flow had to do twice.
+/// Counts of a flow's repeated packets and its timeouts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Repeats {
     /// Packets that it sent again.
@@ -331,7 +332,7 @@ impl Sender {
         (left > 0).then_some(left)
     }
 
-    /// Whether a packet may go; if not, sees to it that somebody asks again.
+    /// Whether a packet may go. If the rate forbids it for now, sets a timer to try again.
     fn may_send(&mut self, now: Picoseconds, bytes: u16, ends: &Ends, out: &mut impl Out) -> bool {
         match &self.control {
             Control::Window(window) => {
@@ -382,8 +383,8 @@ impl Sender {
         }
     }
 
-    /// Checks what it counts. The first byte that is not acknowledged, that was never sent, and
-    /// that nobody has asked for.
+    /// Checks its counts. Returns the first byte that is not acknowledged, that was never sent, and
+    /// that was never asked for.
     pub(super) fn check(&self) -> [u64; 3] {
         self.outbox.check();
         [self.outbox.acknowledged(), self.outbox.next(), self.written]

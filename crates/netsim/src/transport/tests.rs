@@ -11,7 +11,7 @@ fn micros(number: u64) -> Picoseconds {
     Picoseconds(number * 1_000_000)
 }
 
-/// What a pipe does to packets.
+/// Faults of a pipe: lost, marked and delayed packets.
 #[derive(Clone, Copy, Debug)]
 struct Harm {
     /// In a million.
@@ -27,7 +27,7 @@ enum Happening {
     Ask(Message),
     Packet(Packet),
     Flow(Event),
-    /// Nobody passed it for long.
+    /// No packet passed it for long.
     Release,
 }
 
@@ -85,7 +85,7 @@ impl<Q: Queue<Happening>> Out for Pipe<Q> {
 }
 
 /// Carries messages of these sizes, each asked for so many microseconds after the one before, until
-/// nothing happens any more. What arrived when, what was sent twice, and how much was lost.
+/// nothing happens any more. Returns the arrivals, the counts of repeats, and the lost packets.
 fn carry<Q: Queue<Happening> + Default>(
     plan: &Plan,
     harm: Harm,

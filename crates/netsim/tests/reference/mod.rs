@@ -1,4 +1,4 @@
-//! What MQSim gives for some drives and loads, and the same drives and loads here.
+//! MQSim's results for some drives and loads, and the same drives and loads here.
 //!
 //! MQSim as of October 2022, its shipped configuration but for 256 blocks in a plane, all mappings
 //! in memory, no preconditioning, and no cache where none is said; random places over 80 % of the
@@ -133,7 +133,7 @@ impl Row {
         run(&self.drive(), &self.flows, Length { total, skip: Span(total.0 / 10) }, seed)
     }
 
-    /// What is further from MQSim than it may be.
+    /// Deviations from MQSim beyond the tolerance.
     pub(crate) fn wrong(&self, outcome: &Outcome) -> Vec<String> {
         let flow = &outcome.flows[0];
         let all: f64 = outcome.flows.iter().map(|flow| flow.per_second).sum();

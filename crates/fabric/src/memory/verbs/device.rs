@@ -47,7 +47,7 @@ struct Port {
     gid_index: u8,
 }
 
-/// What a device allows.
+/// The limits of a device.
 #[derive(Clone, Copy)]
 pub(super) struct Limits {
     /// Operations under way on one queue pair.
@@ -157,7 +157,7 @@ impl Device {
         Some(Port { number, lid, mtu: raw.mtu, gid, gid_index })
     }
 
-    /// What it is called.
+    /// The name of the device.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -166,7 +166,7 @@ impl Device {
         self.limits
     }
 
-    /// What a peer must know of this device to reach these queue pairs.
+    /// The data by which a peer reaches these queue pairs of this device.
     pub(super) fn endpoint(&self, pairs: &[QueuePair]) -> Endpoint {
         Endpoint {
             gid: self.port.gid,
@@ -244,13 +244,13 @@ impl Registration {
         }
     }
 
-    /// What names the memory to the device.
+    /// The key by which the device finds the memory.
     pub(super) fn local_key(&self) -> u32 {
         // SAFETY: a registration has the declared form and does not change.
         unsafe { (*self.raw).local_key }
     }
 
-    /// What names the memory to peers.
+    /// The key by which peers name the memory.
     pub(super) fn remote_key(&self) -> u32 {
         // SAFETY: as above.
         unsafe { (*self.raw).remote_key }

@@ -8,17 +8,17 @@ use std::io;
 pub enum RdmaError {
     /// The library could not be opened.
     NoLibrary {
-        /// What the loader says.
+        /// The loader's message.
         said: String,
     },
     /// The library is older than what is needed of it.
     OldLibrary {
-        /// What it lacks.
+        /// The missing call.
         call: &'static str,
     },
     /// There is no such device, or none at all.
     NoDevice {
-        /// What was asked for.
+        /// The requested name, if any.
         name: Option<String>,
     },
     /// No port of the device carries packets.
@@ -40,17 +40,17 @@ pub enum RdmaError {
     Memory {
         /// How much, in bytes.
         bytes: usize,
-        /// What the system says.
+        /// The system's error number.
         errno: i32,
     },
     /// A call failed.
     Call {
-        /// What was tried.
+        /// The failed step.
         what: &'static str,
-        /// What the system says.
+        /// The system's error number.
         errno: i32,
     },
-    /// What the other side said makes no sense.
+    /// The other side's message makes no sense.
     Peer,
 }
 

@@ -13,7 +13,7 @@ use std::sync::OnceLock;
 
 use super::RdmaError;
 
-/// What the library says of a device, opaque.
+/// A device in the library's list, opaque.
 pub(super) enum Device {}
 
 /// A protection domain, opaque.
@@ -57,7 +57,7 @@ pub(super) struct Registration {
     pub remote_key: u32,
 }
 
-/// What a device can do.
+/// The capabilities of a device.
 #[repr(C)]
 #[derive(Default)]
 pub(super) struct DeviceLimits {
@@ -122,7 +122,7 @@ pub(super) struct Capacity {
     pub inline: u32,
 }
 
-/// What a queue pair is made of.
+/// The parameters of a new queue pair.
 #[repr(C)]
 pub(super) struct QueuePairPlan {
     pub name: *mut c_void,
@@ -154,7 +154,7 @@ pub(super) struct Way {
     pub port: u8,
 }
 
-/// What a queue pair becomes.
+/// The attributes that a queue pair takes on.
 #[repr(C)]
 #[derive(Default)]
 pub(super) struct QueuePairState {
@@ -214,7 +214,7 @@ pub(super) mod field {
     use std::ffi::c_int;
 }
 
-/// Who may do what with registered memory, and through a queue pair.
+/// Access rights to registered memory, and through a queue pair.
 pub(super) mod access {
     pub(in super::super) const LOCAL_WRITE: u32 = 1;
     pub(in super::super) const REMOTE_WRITE: u32 = 1 << 1;

@@ -2,7 +2,7 @@
 //! on words that is under way.
 //!
 //! No reference to what a device may be writing exists at any time: bytes are lent out only when no
-//! operation on them is under way, for which whoever asks is responsible.
+//! operation on them is under way, for which the caller is responsible.
 //!
 //! A process that forks keeps these pages, and its child has copies: Linux does that since 5.12.
 
@@ -45,7 +45,7 @@ impl Pinned {
         Ok(Self { registration, mapping })
     }
 
-    /// What names it to the device.
+    /// The key by which the device finds it.
     pub(super) fn key(&self) -> u32 {
         self.registration.local_key()
     }

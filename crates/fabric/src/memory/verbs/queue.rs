@@ -23,10 +23,10 @@ pub(super) fn of(id: u64) -> usize {
     (id >> NUMBER_BITS) as usize
 }
 
-/// Who waits for an operation.
+/// An operation that waits for its completion.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Waiting {
-    /// What the caller calls it.
+    /// The caller's id of the operation.
     pub id: u64,
     /// The buffer that it touches, if any.
     pub buffer: Option<u32>,
@@ -41,9 +41,9 @@ pub(super) struct Queue {
     pair: QueuePair,
     /// Places, less one.
     mask: u64,
-    /// What the ids of its requests begin with.
+    /// The upper bits of its requests' ids.
     mark: u64,
-    /// What the card is told. It points to pieces and to the next request, none of which move.
+    /// The requests for the card. They point to pieces and to the next request, none of which move.
     requests: Box<[WorkRequest]>,
     pieces: Box<[Piece]>,
     waiting: Box<[Waiting]>,

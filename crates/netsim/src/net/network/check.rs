@@ -1,14 +1,14 @@
-//! What must hold at any time, and whether packets can ever go on.
+//! Invariants of a network at any time, and whether packets can ever go on.
 //!
-//! **Conservation.** What hosts have sent was delivered, was dropped, waits, or is on a line; what
-//! a port, a buffer or an ingress counts is what its packets add up to; no buffer holds more than
-//! its size. All is counted anew, packet by packet, so this is for tests.
+//! **Conservation.** Each packet that hosts have sent was delivered, was dropped, waits, or is on a
+//! line; the counts of a port, a buffer or an ingress are the sums of their packets; no buffer
+//! holds more than its size. All is counted anew, packet by packet, so this is for tests.
 //!
 //! **Deadlock.** Pauses make neighbours wait, and if packets wait for each other in a circle, for
 //! ever. A port waits *for good* if it is paused, the neighbour that paused it holds more than
 //! [`Pause::resume`](super::Pause::resume) bytes that came from it, and so much of that stands in
-//! queues that wait for good themselves. The largest set of such queues is found by taking all that
-//! are paused, and striking out who does not wait for good, until nobody is struck out. For
+//! queues that wait for good themselves. To find the largest set of such queues, the check takes
+//! all paused queues and strikes out those that do not wait for good, until none is struck out. For
 //! instance, five switches in a circle whose hosts all send two switches on: each line of the
 //! circle is paused by the next one. A queue that a resume is under way to does not count.
 
@@ -18,19 +18,19 @@ use super::super::port::{NO_SWITCH, QUEUES};
 use super::{Network, PortId};
 use tidegate_sim::time::Picoseconds;
 
-/// What does not hold.
+/// A violated invariant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// Something counted does not add up. Ours to mend.
+    /// A count does not add up: a bug of the simulator.
     Count {
-        /// What was counted, and where.
+        /// The counted quantity, and its place.
         what: String,
-        /// What it should be.
+        /// The expected count.
         expected: u64,
-        /// What it is.
+        /// The actual count.
         counted: u64,
     },
-    /// Queues wait for each other for good. The network's: other routes, or larger thresholds.
+    /// Queues wait for each other for good. The network needs other routes, or larger thresholds.
     Deadlock(Vec<Stuck>),
 }
 
@@ -163,7 +163,7 @@ impl Network {
         Ok(())
     }
 
-    /// What waits in a queue: the port by which it came into the switch, and its bytes.
+    /// Packets that wait in a queue: the port by which each came into the switch, and its bytes.
     fn waiting_from(&self, port: usize, queue: usize) -> impl Iterator<Item = (u32, u16)> {
         let own = Some(&self.ports[port]).filter(|port| port.switch != NO_SWITCH);
         let waiting = own.into_iter().flat_map(move |port| port.waiting(queue));
