@@ -9,7 +9,7 @@ use super::wire::{REQUEST_LENGTH, REQUEST_MAGIC, REQUEST_MAX, command};
 const FIRST: usize = 1 << 20;
 const GROWTH: usize = 4;
 
-/// What a client asks.
+/// The request of a client.
 #[derive(Debug)]
 pub struct Request {
     /// The client's number for it.
@@ -22,7 +22,7 @@ pub struct Request {
     pub offset: u64,
     /// How many bytes.
     pub length: u32,
-    /// What is written; empty for everything but a write.
+    /// The data of a write; empty for every other command.
     pub payload: Buffer,
 }
 
