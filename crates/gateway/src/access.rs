@@ -48,7 +48,7 @@ impl Identity {
     }
 }
 
-/// Operations that the policy in force denies to a session.
+/// Restrictions of a session by the policy in force.
 #[derive(Debug, Default)]
 pub(crate) struct Restrictions {
     /// The session may do nothing.

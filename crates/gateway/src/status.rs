@@ -1,4 +1,4 @@
-//! Counters of a gateway: requests, clients and faults, as status queries report them.
+//! Counters of a gateway: requests, clients and faults.
 //!
 //! Workers count when a request is answered, in numbers that all of them share; they are added to
 //! without order and read one after the other, so a sum may be one request behind another.

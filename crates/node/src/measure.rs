@@ -16,12 +16,12 @@ use tidegate_proto::data::pieces::{RANGE_FIRST, next_range};
 use crate::engine::Work;
 use crate::mutex::lock;
 
-/// What measured work took, and how long pieces of ranges are therefore to be.
+/// The times of measured work, and the length of ranges' pieces that follows from them.
 pub(crate) struct Measure {
     account: Mutex<DeviceTime>,
     /// Whether the first of each batch is timed.
     is_sampled: bool,
-    /// What the node takes the device to be able to do, in units per second; zero for unknown.
+    /// The capacity that the node assumes of the device, in units per second; zero if unknown.
     capacity: AtomicU64,
     range: AtomicU32,
 }

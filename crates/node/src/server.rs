@@ -27,7 +27,7 @@ use tidegate_model::Span;
 
 use worker::Worker;
 
-/// What other threads have for a connection, by its number.
+/// Messages from other threads to a connection, by its number.
 enum Letter {
     /// A finished job.
     Finished(u64, Job),
@@ -35,18 +35,18 @@ enum Letter {
     Incarnation(u64, u32, u64),
 }
 
-/// What came over a node's address.
+/// Counters of the connections to a node's address.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Connections that are open.
     pub open: u32,
     /// Jobs that were answered since the node started.
     pub answered: u64,
-    /// Connections that were closed because what came was no frame, or made no sense.
+    /// Connections that were closed because of a malformed or invalid frame.
     pub refused: u64,
 }
 
-/// What workers share.
+/// State that workers share.
 struct Shared {
     listener: Listener,
     service: Arc<dyn Service>,

@@ -77,7 +77,7 @@ const COMMON_NAME: &str = "Tidegate cluster authority";
 struct Line {
     certificate: PathBuf,
     key: PathBuf,
-    /// Whom it is for.
+    /// The party that the certificate is for.
     holder: String,
     /// The names that it is to bear.
     names: Vec<String>,
@@ -290,7 +290,7 @@ fn unsigned(error: rcgen::Error) -> Failure {
     failure.help("see whether what --host says is the name or number of a host")
 }
 
-/// What became of a certificate, and where it belongs.
+/// The line about a certificate: whether it was made or kept, and where it belongs.
 fn told(line: &Line) -> String {
     let Line { certificate, key, holder, names, made } = line;
     let (certificate, key) = (certificate.display(), key.display());

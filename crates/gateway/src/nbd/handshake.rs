@@ -75,7 +75,7 @@ pub enum Encryption {
     Absent,
     /// A client that asks for TLS continues with TLS.
     Offered,
-    /// Until a client asks for TLS, it is refused everything else.
+    /// Without TLS, every option is refused but `STARTTLS` and `ABORT`.
     Required,
     /// TLS has begun.
     Begun,

@@ -66,11 +66,11 @@ impl Card {
     }
 }
 
-/// What the node's own operations on its memory go through.
+/// The path of the node's own operations on its memory.
 pub(super) enum Own {
-    /// The processor, which is what clients' operations go through as well.
+    /// The processor, as for clients' operations.
     Here(Shm),
-    /// The card, for the same reason.
+    /// The card, as for clients' operations.
     Card(Box<Verbs>),
 }
 

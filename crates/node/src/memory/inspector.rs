@@ -42,12 +42,12 @@ pub(super) struct Inspector {
     memory: Shm,
     region: Arc<Region>,
     store: kv::Inspector,
-    /// What the modelled card can do, if there is one.
+    /// The speed of the modelled card, if there is one.
     card: Option<Speed>,
     at: Time,
 }
 
-/// What a modelled card of this node can do.
+/// The speed of this node's modelled card; none where the fabric is another one.
 pub(super) fn speed(node: &DataNode) -> Option<Speed> {
     (node.fabric == Fabric::Model).then(|| Speed::new(node.capacity, node.client))
 }
@@ -125,7 +125,7 @@ fn read(memory: &mut Shm, at: u64, into: &mut [u8]) {
     for (from, into) in (at..).step_by(BUFFER as usize).zip(into.chunks_mut(BUFFER as usize)) {
         let length = into.len() as u32;
         let done = memory.perform(&Operation::Read { from, into: Place::start(0), length });
-        // What is looked at was laid out in this region.
+        // The bytes to inspect were laid out in this region.
         debug_assert!(done.is_ok(), "{done:?}");
         into.copy_from_slice(&memory.buffer(0)[..into.len()]);
     }

@@ -125,7 +125,7 @@ struct Link {
     bell: Arc<Mailbox<()>>,
 }
 
-/// What is on its way there and back. One lock, so that what waits is in the order of the wire.
+/// Bytes to send, and requests that wait for a reply. One lock keeps both in the wire's order.
 #[derive(Default)]
 struct Exchange {
     output: Outgoing,
@@ -221,7 +221,7 @@ impl Line {
             }
         }
         if let (Some(mut exchange), Some(link)) = (exchange, &link) {
-            // What the kernel does not take, and what is wrong with it, is the reader's to see to.
+            // The reader handles bytes that the kernel does not take, and errors.
             if !matches!(exchange.output.flush(&link.stream), Ok(true)) {
                 drop(exchange);
                 link.bell.push(());
@@ -366,7 +366,8 @@ impl Exchange {
     }
 }
 
-/// What the reply to a request looks like; none if it is not exactly one request with a key.
+/// The shape of the reply to a request; none if `bytes` is not one request of a kind that is passed
+/// on.
 fn shape(bytes: &[u8]) -> Option<Shape> {
     let Step::Request(request) = next(bytes, VALUE_MAX_MAX) else { return None };
     let is_one = request.bytes.len() == bytes.len()
