@@ -222,8 +222,8 @@ fn known(cluster: &Cluster, choice: &Choice) -> Result<(), Failure> {
     }
 }
 
-/// Whether other users could put something else in the place of a store. What is not there yet is
-/// told by whoever opens it; the folders on the way were looked at by then.
+/// Whether other users could put something else in the place of a store. A store that does not
+/// exist yet is reported by the code that opens it; the folders on the way are checked by then.
 fn trusted(store: &node::Store) -> Result<(), TrustError> {
     let found = match store {
         node::Store::Directory { path, .. } => Folder::open(path, Purpose::Private).map(drop),

@@ -2,9 +2,9 @@
 //! written on it.
 //!
 //! A connection that has as much under way as it may is not read from; its client's socket fills
-//! up, and the client waits. What had already been read is held until there is room. A request is
+//! up, and the client waits. Bytes that were read before are held until there is room. A request is
 //! under way from when its head has arrived until the kernel has taken the reply
-//! ([`tidegate_algo::memory_budget`]), so a client that does not read its replies comes to its
+//! ([`tidegate_algo::memory_budget`]). So a client that does not read its replies reaches its
 //! share, and is not read from either.
 
 use std::cell::RefCell;

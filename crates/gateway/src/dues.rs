@@ -49,7 +49,8 @@ impl Dues {
         self.is_sender.resize(accounts.len(), false);
     }
 
-    /// A job goes to this node. What the node is to be told with it.
+    /// Accounts for a job to this node. Returns the cost elsewhere that the job reports to the
+    /// node.
     pub(crate) fn sent(&mut self, node: usize, job: &Job) -> u32 {
         let number = usize::from(job.tag.tenant.0);
         let Some(account) = self.accounts.get(number).filter(|_| self.has_others) else { return 0 };

@@ -1,9 +1,9 @@
 //! The key-value front end: a pool of memcached nodes, as one memcached.
 //!
-//! A client speaks to the gateway as to any memcached. What the protocol means is
-//! [`tidegate_proto::memcached`]'s business; here a key finds its node ([`crate::ketama`]) and its
-//! tenant, requests go to nodes as jobs, and replies go back. Nothing is kept, so gateways of the
-//! same pool are all alike, and a client may use any of them.
+//! A client speaks to the gateway as to any memcached. [`tidegate_proto::memcached`] interprets the
+//! protocol. Here a key finds its node ([`crate::ketama`]) and its tenant, requests go to nodes as
+//! jobs, and replies go back. A gateway keeps no state, so gateways of the same pool are all alike,
+//! and a client may use any of them.
 
 mod connection;
 mod flights;

@@ -1,8 +1,8 @@
 //! A worker: one thread, its clients, and its conversations with the nodes.
 //!
-//! Each time it wakes up it reads once from everybody who has said something, hands each node one
+//! Each time it wakes up it reads once from every client that has sent bytes, hands each node one
 //! batch of jobs, and answers each client with one system call. So the busier it is, the less a
-//! request costs. What nodes finish later arrives by mail.
+//! request costs. Jobs that nodes finish later arrive as messages.
 
 use std::collections::VecDeque;
 use std::io;

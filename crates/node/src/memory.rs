@@ -173,8 +173,9 @@ pub fn start(config: Config) -> Result<Running, StartError> {
     Ok(running)
 }
 
-/// Runs the monitor's thread until the node ends. What is in the memory may be anything, so a panic
-/// over it is treated as damage: there is other memory then, and the thread goes on with that.
+/// Runs the monitor's thread until the node ends. Clients may write anything to the memory, so a
+/// panic over it is treated as damage: the node makes other memory, and the thread goes on with
+/// that.
 fn watch(host: &Host, clock: Clock, door: &Mailbox<Letter>, is_ending: &AtomicBool) {
     let run = || pulse::run(host, clock, door, is_ending);
     while catch_unwind(AssertUnwindSafe(run)).is_err() {

@@ -1,8 +1,8 @@
 //! A large job on its way through the node: its pieces, their buffers, and its answer.
 //!
-//! [`tidegate_proto::data::pieces`] decides what a piece is and when the job is over. Here is what
-//! it leaves out: whose job it is, and which memory a piece works on. What the submitter has memory
-//! for is read and written there, by several threads at a time; what comes without is read into
+//! [`tidegate_proto::data::pieces`] decides on the pieces, and when the job is over. This module
+//! adds the job's owner, and the memory that a piece works on. Data for which the submitter has
+//! memory are read and written there, by several threads at a time. Other data are read into
 //! buffers of the pieces and copied.
 
 use std::sync::Mutex;
@@ -90,7 +90,7 @@ impl Split {
         Step::Next(Job { ticket, tag, command, part, offset, length, buffer, outcome: Ok(()) })
     }
 
-    /// Takes in a piece that is finished. What it has of the buffer is given up here.
+    /// Takes in a finished piece, and gives up the piece's hold on the buffer.
     pub(crate) fn absorb(&self, piece: &mut Job) {
         let buffer = std::mem::take(&mut piece.buffer);
         let mut parent = lock(&self.0);

@@ -1,8 +1,9 @@
 //! Gateways of other processes: connections on which jobs come and answers go.
 //!
-//! A few workers share the listening socket; whoever accepts a connection owns it. A worker reads
-//! what is there, submits the jobs as one batch, and writes all answers with one system call. What
-//! other threads finish comes as mail, is sorted to its connections, and is written likewise.
+//! A few workers share the listening socket; the worker that accepts a connection owns it. A worker
+//! reads the bytes that have arrived, submits the jobs as one batch, and writes all answers with
+//! one system call. Jobs that other threads finish come as messages, are sorted to their
+//! connections, and are answered likewise.
 //!
 //! A connection has bounds: on jobs, on bytes to be stored, on answers that the gateway has not
 //! read. At a bound it is not read from until some are done: the gateway's socket fills up, and it

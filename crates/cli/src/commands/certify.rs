@@ -69,10 +69,10 @@ const AUTHORITY_DAYS: u32 = 3_650;
 /// Seconds by which clocks of the machines may differ before a new certificate is refused.
 const SKEW: u64 = 24 * 60 * 60;
 
-/// The name of every authority that is made here. What tells them apart is the key.
+/// The name of every authority that is made here. Authorities differ by their keys.
 const COMMON_NAME: &str = "Tidegate cluster authority";
 
-/// A certificate, and what became of it.
+/// A certificate, and whether it was made or kept.
 #[derive(Debug, Serialize)]
 struct Line {
     certificate: PathBuf,

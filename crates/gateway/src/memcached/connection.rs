@@ -25,8 +25,8 @@ use crate::worker::{self, Charge, Hall};
 /// A client that leaves so many bytes of replies in our hands is not listened to.
 const OUTPUT_MAX: usize = 1 << 20;
 
-/// How long the reply for a key is expected to be before one has come, and at least, in bytes. What
-/// is expected is charged while a request is at its node; then what has come.
+/// The expected length of the reply for a key before the first reply, and at least, in bytes. A
+/// request at its node is charged with the expected length; afterwards with the true one.
 const ESTIMATE: usize = 16 << 10;
 const ESTIMATE_MIN: usize = 128;
 

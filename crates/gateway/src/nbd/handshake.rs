@@ -201,9 +201,9 @@ impl Handshake {
         }
     }
 
-    /// Takes from `bytes` what belongs to the handshake, and appends the answers to `said`. What
-    /// is left of `bytes` after [`Step::Entered`] belongs to requests; after [`Step::Encrypt`]
-    /// nothing is.
+    /// Takes the handshake's bytes from `bytes`, and appends the answers to `said`. The rest of
+    /// `bytes` after [`Step::Entered`] belongs to requests; after [`Step::Encrypt`] there is no
+    /// rest.
     ///
     /// # Errors
     /// If the client breaks the protocol; the connection is to be closed.
@@ -321,7 +321,7 @@ impl Handshake {
         Ok(Step::More)
     }
 
-    /// `STARTTLS`. What was agreed in the clear is forgotten: somebody else may have agreed to it.
+    /// `STARTTLS`. Options agreed in the clear are forgotten: an attacker may have sent them.
     fn on_encrypt(&mut self, data: &[u8], said: &mut Vec<u8>) -> Step {
         let (kind, message) = match self.encryption {
             Encryption::Absent => (answer::UNSUPPORTED, "this port is not encrypted"),

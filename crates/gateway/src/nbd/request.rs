@@ -148,8 +148,8 @@ impl Receiver {
         Some(self.head)
     }
 
-    /// Where the next bytes of the stream belong, as far as they are a write's data. Whoever reads
-    /// them there says so with [`Self::on_filled`] and then asks for the next request.
+    /// The memory for the next bytes of the stream, as far as they are a write's data. A caller
+    /// that reads bytes into it calls [`Self::on_filled`], and then asks for the next request.
     pub fn vacancy(&mut self) -> &mut [u8] {
         match &mut self.write {
             Some((request, filled)) => &mut request.payload[*filled..],

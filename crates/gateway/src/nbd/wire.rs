@@ -15,8 +15,8 @@ pub const SIMPLE_REPLY_MAGIC: u32 = 0x6744_6698;
 /// Before every chunk of a structured reply.
 pub const STRUCTURED_REPLY_MAGIC: u32 = 0x668e_33ef;
 
-/// The most data that one request may carry or ask for, in bytes. What the protocol lets clients
-/// assume of any server.
+/// The most data that one request may carry or ask for, in bytes. The protocol lets clients assume
+/// this size of any server.
 pub const REQUEST_MAX: u32 = 32 << 20;
 /// The longest option, in bytes.
 pub const OPTION_MAX: u32 = 64 << 10;

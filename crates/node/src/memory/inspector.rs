@@ -1,11 +1,11 @@
-//! When the memory is inspected: every client can write to all of it, so the node looks whether
-//! what it and its clients share is still what they can have made of it.
+//! Inspection of the memory: every client can write to all of it, so the node checks whether the
+//! structures that it shares with its clients are still in a state that they can have made.
 //!
 //! # Mechanism
-//! The words of control, the grants and the store's words are compared every [`CHECK`], some 20
-//! KB; the store's index and list of free blocks follow piece by piece, all of it within [`PASS`].
-//! While nobody has a session slot only the words are looked at, once a second. What a client is
-//! given is looked at before it is given.
+//! The words of control, the grants and the store's words are compared every [`CHECK`], some 20 KB;
+//! the store's index and list of free blocks follow piece by piece, all of it within [`PASS`].
+//! While no client has a session slot only the words are inspected, once a second. The memory is
+//! inspected before a client is given it.
 //!
 //! The processor reads also where clients come by a card: it changes nothing.
 
