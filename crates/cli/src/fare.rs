@@ -1,5 +1,5 @@
-//! How tenants, stages, nodes and gateways fare: what a status means. `status` and `top` say the
-//! same about it.
+//! Health of tenants, stages, nodes and gateways: the meaning of a status, for `status` and `top`
+//! alike.
 
 use tidegate_model::Span;
 use tidegate_model::gate::Unit;
@@ -48,9 +48,9 @@ pub(crate) fn worlds(status: &Status) -> Worlds {
 /// A tenant, wherever its requests go.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Tenant<'a> {
-    /// What the policy says of it, and what it does at stages.
+    /// The policy's entry for it, and its state at stages.
     pub(crate) status: &'a TenantStatus,
-    /// What it does at nodes, where there is a cluster.
+    /// Its state at nodes, where there is a cluster.
     nodes: Option<(&'a ClusterTenant, &'a ClusterStatus)>,
 }
 
@@ -129,7 +129,7 @@ fn is_less(measured: u64, promised: u64) -> bool {
     u128::from(measured) * 1000 < u128::from(promised) * KEPT_PERMILLE
 }
 
-/// What a count in a period of the cluster is per second.
+/// Converts a count in a period of the cluster to a rate per second.
 pub(crate) fn per_second(cluster: &ClusterStatus, count: u64) -> u64 {
     let count = u128::from(count) * u128::from(Span::SECOND.0);
     u64::try_from(count / u128::from(cluster.period_ns.max(1))).unwrap_or(u64::MAX)
@@ -143,7 +143,7 @@ pub(crate) struct Levels {
     pub(crate) allocated: Option<u64>,
     /// None where the tenant may want more than is known.
     pub(crate) demand: Option<u64>,
-    /// What flowed in the last period.
+    /// The rate in the last period.
     pub(crate) measured: u64,
 }
 
@@ -291,13 +291,13 @@ fn is_missed(tenant: &TenantStatus, unit: Unit) -> bool {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Covered {
     pub(crate) seen: u64,
-    /// Let through for a reason that somebody could mend.
+    /// Bytes that were let through for a reason that an operator can mend.
     pub(crate) passed: u64,
-    /// Moved by system calls, and nobody knows which.
+    /// Bytes moved by system calls that the stage did not see.
     pub(crate) unseen: u64,
 }
 
-/// What of a stage's bytes passed its gates.
+/// The bytes of a stage: those that passed its gates, and the others.
 pub(crate) fn covered(stage: &StageStatus) -> Covered {
     let coverage = &stage.coverage;
     let sum = |is_wanted: fn(&str) -> bool| {
@@ -333,7 +333,7 @@ impl Covered {
     }
 }
 
-/// What a user can do about a reason for letting calls through.
+/// Advice to a user about a reason for letting calls through.
 fn advice(reason: &str) -> &'static str {
     let known = BYPASSES.iter().find(|(_, name, _)| *name == reason);
     known.map_or("see the release notes of the stage: it is newer", |(_, _, advice)| advice)
@@ -346,7 +346,7 @@ fn is_harmless(reason: &str) -> bool {
 /// Something that somebody should look at.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub(crate) struct Warning {
-    /// What is wrong, and where.
+    /// The fault, and its place.
     pub(crate) text: String,
     /// How to mend it.
     pub(crate) help: String,
@@ -482,7 +482,8 @@ pub(crate) fn parties(cluster: &ClusterStatus) -> String {
     }
 }
 
-/// What a node can do per second, as was measured; none if it never reported.
+/// The capacity of a node in operations per second, as measured, and at least its rate of service;
+/// none if the node never reported.
 pub(crate) fn capacity(cluster: &ClusterStatus, node: &NodeStatus) -> Option<u64> {
     let estimate = node.measured_operations_per_second;
     let estimate = estimate.unwrap_or_else(|| per_second(cluster, node.capacity_operations));

@@ -47,7 +47,7 @@ impl Inputs {
         let read = cluster.map(|path| ClusterFile::read(path, reader)).transpose();
         let named = match &read {
             Ok(read) => read.as_ref().and_then(ClusterFile::policy),
-            // What is wrong with its policy is told all the same.
+            // Faults of its policy are reported all the same.
             Err(_) => cluster.and_then(|path| ClusterFile::policy_in(path, reader)),
         };
         let cluster = read.map_err(&mut kept).ok().flatten();

@@ -43,22 +43,22 @@ impl Choice {
     }
 }
 
-/// What runs. Dropping it ends it: first gateways, which finish what is under way, and then the
-/// nodes behind them.
+/// The parts that run. Dropping them ends them: first gateways, which finish requests under way,
+/// and then the nodes behind them.
 pub(crate) struct Parts {
     gateways: Vec<(String, gateway::Running)>,
     nodes: Vec<(String, node::Running)>,
     data_nodes: Vec<(String, memory::Running)>,
 }
 
-/// Where the parts of a cluster that are to start find what.
+/// Addresses and folders for the parts of a cluster that are to start.
 pub(crate) struct Site<'a> {
     pub(crate) cluster: &'a Cluster,
-    /// What relative paths are below.
+    /// The folder of relative paths.
     pub(crate) base: &'a Path,
-    /// Where the controller listens.
+    /// The address of the controller.
     pub(crate) controller: &'a Address,
-    /// Who lets in whoever comes from elsewhere; none where there are no certificates.
+    /// TLS guards that admit peers on other machines; none where there are no certificates.
     pub(crate) guards: Option<&'a Guards>,
 }
 
@@ -222,8 +222,8 @@ fn known(cluster: &Cluster, choice: &Choice) -> Result<(), Failure> {
     }
 }
 
-/// Whether other users could put something else in the place of a store. What is not there yet is
-/// told by whoever opens it; the folders on the way were looked at by then.
+/// Whether other users could put something else in the place of a store. A store that does not
+/// exist yet is reported by the code that opens it; the folders on the way are checked by then.
 fn trusted(store: &node::Store) -> Result<(), TrustError> {
     let found = match store {
         node::Store::Directory { path, .. } => Folder::open(path, Purpose::Private).map(drop),
@@ -255,7 +255,7 @@ fn node_config(site: &Site<'_>, number: usize) -> Result<node::Config, Failure> 
         // Nodes differ, and each is the same in every run.
         node::Speed { rate, variance: variance_permille / 10, seed: number as u64 }
     });
-    // Who talks to nobody over TCP needs no certificate.
+    // A node that does not use TCP needs no certificate.
     let is_far = [listen.as_ref(), Some(site.controller)];
     let is_far = is_far.iter().any(|address| matches!(address, Some(Address::Tcp(_))));
     let guard = if is_far { site.guard(&node.name)? } else { None };
@@ -286,7 +286,7 @@ fn data_node_config(site: &Site<'_>, node: &cluster::DataNode) -> Result<memory:
     })
 }
 
-/// What all parts at a node take together.
+/// The memory that all volume parts at a node take together.
 fn room(cluster: &Cluster, id: NodeId) -> Bytes {
     let parts = cluster.volumes.iter().flat_map(|volume| {
         let here = volume.nodes.iter().enumerate().filter(move |(_, node)| **node == id);
@@ -314,8 +314,8 @@ fn parties_of(cluster: &Cluster) -> Vec<String> {
     names
 }
 
-/// Who may connect to a gateway's Unix socket: every user if root runs it. What they may do there
-/// says the policy: nothing, unless it names them.
+/// The users who may connect to a gateway's Unix socket: all if root runs the gateway. The policy
+/// states their rights there: none, unless it names them.
 fn clients() -> Door {
     match rustix::process::geteuid().is_root() {
         true => Door { mode: 0o666, own_user_only: false, is_public: false },

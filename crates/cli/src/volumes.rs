@@ -156,7 +156,7 @@ fn is_elsewhere(node: &cluster::Node, base: &Path) -> bool {
     is_far && path_of(node, base).is_some_and(|path| !path.exists())
 }
 
-/// What is wrong with a volume, as a failure of the command.
+/// The failure of a command because of a fault of a volume.
 pub(crate) fn failure(error: VolumeError) -> Failure {
     Failure::new(Code::Failure, error.what).help(error.help)
 }

@@ -1,4 +1,4 @@
-//! Who a client is, as far as its connection proves it, and what it may not do.
+//! Identity of a client, as far as its connection proves it, and restrictions by the policy.
 
 use rustix::process::geteuid;
 use tidegate_algo::access::{Client, may_enter, may_open, may_use};
@@ -9,12 +9,12 @@ use tidegate_model::{Origin, TenantId};
 
 use crate::owners::{Owner, Table};
 
-/// Who a client is by its socket; with TLS its certificate tells.
+/// The identity of a client by its socket; with TLS the certificate decides instead.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Identity {
     /// A user of this machine.
     User(u32),
-    /// Anybody.
+    /// A client without an identity.
     Anonymous,
 }
 
@@ -48,10 +48,10 @@ impl Identity {
     }
 }
 
-/// What a session may not do, by the policy that holds now.
+/// Restrictions of a session by the policy in force.
 #[derive(Debug, Default)]
 pub(crate) struct Restrictions {
-    /// It may do nothing.
+    /// The session may do nothing.
     all: bool,
     /// The tenants to whom rules attribute some of its requests, and for whom it may not act.
     tenants: Vec<TenantId>,

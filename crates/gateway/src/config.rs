@@ -1,4 +1,4 @@
-//! What a gateway is told, and why it may not start.
+//! Configuration of a gateway, and the errors that keep it from starting.
 
 use std::io;
 use std::time::Duration;
@@ -13,18 +13,18 @@ use crate::memcached::Pool;
 use crate::nbd::wire::REQUEST_MAX;
 use crate::nodes::PartError;
 
-/// What a gateway serves, where, and how much of it.
+/// The volumes and pools that a gateway serves, its listeners, and its limits.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Its name, for the controller.
     pub name: String,
-    /// The way to the controller, which says what policy holds; none for a gateway whose requests
-    /// belong to whom volumes and pools say.
+    /// The way to the controller, which sends the policy in force. Without a controller, volumes
+    /// and pools name the tenants of their requests.
     pub controller: Option<Way>,
-    /// Where clients of network block devices come in, and who may.
+    /// The listeners for clients of network block devices, and the users whom each admits.
     pub doors: Vec<(Address, Door)>,
-    /// Through which these may go on encrypted, once they have shown a certificate; none where that
-    /// is not offered.
+    /// TLS for these listeners, for clients that have shown a certificate; none where the gateway
+    /// does not offer TLS.
     pub lock: Option<Lock>,
     /// The names of the cluster's parties. Their certificates are not a client's.
     pub parties: Vec<String>,
@@ -36,27 +36,28 @@ pub struct Config {
     /// connection stays with the one that accepted it; one thread is enough for some hundred
     /// thousand small requests per second.
     pub workers: usize,
-    /// What clients may take up.
+    /// Limits of the connections, memory and time of clients.
     pub limits: Limits,
-    /// What shares of nodes are shares of.
+    /// The cost of a request; a share of a node is a share of such costs.
     pub cost: CostModel,
 }
 
 /// How clients of network block devices go on encrypted.
 #[derive(Clone, Debug)]
 pub struct Lock {
-    /// Who lets them in.
+    /// The gateway's certificate, and the rule that admits clients by theirs.
     pub guard: Guard,
-    /// Whether whoever does not go on so is served nothing.
+    /// Whether clients without TLS are refused.
     pub is_required: bool,
 }
 
-/// What clients may take up.
+/// Limits of the connections, memory and time of clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Connections at a time that have said what they want, to volumes or to one pool. One user or
-    /// address may have three quarters of them, one tenant three quarters, and the last eighth is
-    /// for tenants with a reservation; whoever comes beyond that is turned away.
+    /// Connections at a time, to volumes or to one pool, that have chosen an export or sent a first
+    /// byte. One user or address may have three quarters of them, and so may one tenant. The last
+    /// eighth is for tenants with a reservation. The gateway refuses connections beyond these
+    /// bounds.
     pub connections: usize,
     /// Connections of one worker that have not yet said what they want. At the bound a new one
     /// takes the place of the oldest one from the address or user that has the most.

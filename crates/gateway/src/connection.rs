@@ -2,9 +2,9 @@
 //! written on it.
 //!
 //! A connection that has as much under way as it may is not read from; its client's socket fills
-//! up, and the client waits. What had already been read is held until there is room. A request is
+//! up, and the client waits. Bytes that were read before are held until there is room. A request is
 //! under way from when its head has arrived until the kernel has taken the reply
-//! ([`tidegate_algo::memory_budget`]), so a client that does not read its replies comes to its
+//! ([`tidegate_algo::memory_budget`]). So a client that does not read its replies reaches its
 //! share, and is not read from either.
 
 use std::cell::RefCell;
@@ -33,11 +33,11 @@ use crate::parts::Recorded;
 use crate::volumes::{Visible, Volumes};
 use crate::worker::{self, Charge, Hall};
 
-/// What a reply takes up besides its data, in bytes, with room for a message. So a client that asks
-/// for what brings no data, and does not read, comes to its share too.
+/// The charge of a reply besides its data, in bytes; an error message fits in. A client that asks
+/// for replies without data, and does not read, thus reaches its share, too.
 const ANSWER: usize = 128;
 
-/// What the connections of one worker share.
+/// State that the connections of one worker share.
 pub(crate) struct Shop {
     pub(crate) volumes: Volumes,
     pub(crate) nodes: Nodes,
@@ -45,7 +45,7 @@ pub(crate) struct Shop {
     pub(crate) hall: Arc<Hall>,
     pub(crate) budget: MemoryBudget,
     pub(crate) lock: Option<Lock>,
-    /// Whose requests are.
+    /// The owners of requests.
     pub(crate) table: Arc<Table>,
     /// The names of the cluster's parties: their certificates are no client's.
     pub(crate) parties: Arc<[String]>,
@@ -73,12 +73,13 @@ pub(crate) struct Connection {
     identity: Identity,
     out: Outgoing,
     phase: Phase,
-    /// What was read and has to wait.
+    /// Received bytes that have to wait.
     held: Vec<u8>,
     /// Requests that are out at nodes, and the bytes that they carry.
     requests: usize,
     bytes: usize,
-    /// What the budget is charged with for it, and the bytes that it has sent and received.
+    /// The bytes that the budget is charged with for it, and the bytes that it has sent and
+    /// received.
     charged: usize,
     moved: u64,
     /// The client has said that it leaves: it is answered, and then that is all.
@@ -102,7 +103,7 @@ struct Client {
     owner: Owner,
     restrictions: Restrictions,
     receiver: Receiver,
-    /// What its flushes rely on.
+    /// The incarnations of parts that its flushes rely on.
     recorded: Recorded,
 }
 
@@ -215,7 +216,8 @@ impl Connection {
                     let admits = |size| shop.budget.admits(self.token, load, size + ANSWER);
                     match client.receiver.next_admitted(&mut bytes, admits)? {
                         None => {
-                            // What is behind a request that waits; else nothing is left.
+                            // The bytes behind a request that waits; none are left if no request
+                            // waits.
                             self.held.extend_from_slice(bytes);
                             return Ok(());
                         }
@@ -330,8 +332,8 @@ impl worker::Client for Connection {
         }
     }
 
-    /// What a client had asked before it said that it leaves is carried out, also if it does not
-    /// wait for the answers.
+    /// Requests from before the client's announcement that it leaves are carried out, also if it
+    /// does not wait for the answers.
     fn is_waiting(&self) -> bool {
         self.requests > 0 && !self.is_leaving
     }
@@ -433,7 +435,7 @@ impl worker::Client for Connection {
 }
 
 impl Shop {
-    /// Whose requests come through an export, and what its client may not do there.
+    /// The owner of requests through an export, and the restrictions of its client.
     fn owner(&self, entered: &Entered, client: access::Client<'_>) -> (Owner, Restrictions) {
         let export = &entered.export;
         let volume = self.volumes.volume(export.volume);

@@ -1,9 +1,9 @@
-//! What this worker has to tell nodes about service at other nodes.
+//! Costs of service at other nodes that this worker has to report to nodes.
 //!
-//! The accounts are those of the whole gateway ([`tidegate_algo::dsfq`]). A request takes along
-//! what its node was not told yet of its tenant. What no request takes along is told at the end of
-//! the *epoch*, [`TOLD_WITHIN`] after the first request that may have left something, and then
-//! there is none until the next request: a worker without requests does not wake up.
+//! The accounts are those of the whole gateway ([`tidegate_algo::dsfq`]). A request carries the
+//! cost of its tenant that its node was not sent yet. The rest is sent at the end of the *epoch*,
+//! [`TOLD_WITHIN`] after the first request that may have left a rest. Then no epoch runs until the
+//! next request: a worker without requests does not wake up.
 
 use std::sync::Arc;
 
@@ -14,14 +14,14 @@ use tidegate_proto::data::TOLD_WITHIN;
 
 use crate::clock;
 
-/// What this worker has to tell.
+/// The costs that this worker has to report.
 pub(crate) struct Dues {
     cost: CostModel,
-    /// Where there is one node there is nothing elsewhere.
+    /// Whether the cluster has several nodes; with one node no service is elsewhere.
     has_others: bool,
     /// By the tenant's number.
     accounts: Vec<Arc<Elsewhere>>,
-    /// Whose requests were sent in this epoch, and whether somebody's were.
+    /// The tenants whose requests were sent in this epoch, and the same as a flag for each tenant.
     senders: Vec<TenantId>,
     is_sender: Vec<bool>,
     ends: Time,
@@ -49,7 +49,8 @@ impl Dues {
         self.is_sender.resize(accounts.len(), false);
     }
 
-    /// A job goes to this node. What the node is to be told with it.
+    /// Accounts for a job to this node. Returns the cost elsewhere that the job reports to the
+    /// node.
     pub(crate) fn sent(&mut self, node: usize, job: &Job) -> u32 {
         let number = usize::from(job.tag.tenant.0);
         let Some(account) = self.accounts.get(number).filter(|_| self.has_others) else { return 0 };
@@ -71,7 +72,7 @@ impl Dues {
         self.ends
     }
 
-    /// What this node was not told.
+    /// The costs by tenant that this node was not sent yet.
     pub(crate) fn of(&mut self, node: usize) -> &[(TenantId, u64)] {
         let Self { accounts, senders, costs, .. } = self;
         let due = |tenant: &TenantId| (*tenant, accounts[usize::from(tenant.0)].claim(node));

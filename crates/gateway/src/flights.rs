@@ -26,9 +26,9 @@ pub(crate) struct Flight {
     pub(crate) connection: u64,
     /// The client's number for it.
     pub(crate) cookie: u64,
-    /// What is asked.
+    /// The operation.
     pub(crate) command: Command,
-    /// Whose it is.
+    /// The tenant that owns the request.
     pub(crate) tenant: TenantId,
     /// Which volume it is about.
     pub(crate) volume: usize,
@@ -38,7 +38,7 @@ pub(crate) struct Flight {
     pub(crate) length: u32,
     /// One extent is enough.
     pub(crate) one: bool,
-    /// What is written; in the answer, what one node has read.
+    /// The data of a write; in the answer, the data that one node has read.
     pub(crate) buffer: Buffer,
 }
 
@@ -47,7 +47,7 @@ pub(crate) struct Flight {
 pub(crate) struct Landed {
     pub(crate) flight: Flight,
     pub(crate) outcome: Result<(), Fault>,
-    /// What several nodes have read, in order; nothing if one has read all.
+    /// Data that several nodes have read, in order; empty if one node has read all.
     pub(crate) pieces: Vec<Buffer>,
     /// The answer about holes.
     pub(crate) extents: Vec<(u32, u32)>,
@@ -59,7 +59,7 @@ impl Landed {
         Self { flight, outcome, pieces: Vec::new(), extents: Vec::new() }
     }
 
-    /// What was read, one buffer behind the other.
+    /// The data that was read, one buffer behind the other.
     pub(crate) fn data(self) -> impl Iterator<Item = Buffer> {
         [self.flight.buffer].into_iter().chain(self.pieces)
     }
@@ -70,7 +70,7 @@ impl Landed {
 struct Seat {
     generation: u32,
     flight: Option<Flight>,
-    /// What came back: what was read, or by part what it says about holes.
+    /// Replies of nodes: the data of a read, or a part's extents of data and holes.
     pieces: Vec<(Piece, Buffer)>,
 }
 
@@ -240,7 +240,7 @@ impl Flights {
     }
 }
 
-/// What a node is told about a request. Its delay is known once it is known where it goes.
+/// The tag of a request for its node. The delay is set once the node is known.
 fn tag(flight: &Flight) -> Tag {
     let cost = match flight.command {
         Command::Read | Command::Write { .. } => flight.length,
@@ -256,7 +256,7 @@ fn tag(flight: &Flight) -> Tag {
     }
 }
 
-/// What a command does, in the terms of policies.
+/// The operation of a command, in the terms of policies.
 pub(crate) fn operation(command: Command) -> Operation {
     match command {
         Command::Read => Operation::Read,
@@ -277,8 +277,8 @@ fn is_short(job: &Job) -> bool {
     job.command == Command::Read && job.buffer.len() != job.length as usize
 }
 
-/// What the parts say about holes, as one answer about the range of the volume. It ends early
-/// where a part has not said enough, or after [`EXTENTS_MAX`] extents.
+/// Joins the parts' extents of data and holes to one answer about the range of the volume. The
+/// answer ends early where a part has not reported enough, or after [`EXTENTS_MAX`] extents.
 fn join_maps(landed: &mut Landed, layout: &Layout, maps: Vec<(Piece, Buffer)>) {
     let Flight { offset, length, one, .. } = landed.flight;
     if landed.outcome == Err(Fault::Unsupported) {
@@ -318,7 +318,7 @@ fn join_maps(landed: &mut Landed, layout: &Layout, maps: Vec<(Piece, Buffer)>) {
 struct Said {
     buffer: Buffer,
     at: usize,
-    /// What is left of the extent that was begun.
+    /// The bytes that are left of the current extent.
     left: u64,
     flags: u32,
 }

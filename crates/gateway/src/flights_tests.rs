@@ -137,7 +137,7 @@ fn holes_of_parts_are_holes_of_the_volume() {
     let striped = vec![(2048, 0), (4096, 3), (2048, 0)];
     assert_eq!(ask(2, 2048, 8192, false, &halves), (Ok(()), striped));
     assert_eq!(ask(2, 2048, 8192, true, &halves), (Ok(()), vec![(2048, 0)]));
-    // What is the same on both is one extent; bits that have no meaning are not passed on.
+    // Adjacent extents of the same kind on both parts are one extent; unknown bits are dropped.
     let same = |_| extents(&[(4096, 3), (4096, 7)]);
     assert_eq!(ask(2, 0, 16_384, false, &same), (Ok(()), vec![(16_384, 3)]));
     // A part that says less than it was asked ends the answer, and one that says nothing fails it.

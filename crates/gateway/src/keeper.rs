@@ -68,7 +68,7 @@ impl Drop for Keeper {
     }
 }
 
-/// What the thread has.
+/// The state of the thread.
 struct Watch {
     way: Way,
     hello: Hello,

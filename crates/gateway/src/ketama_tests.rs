@@ -27,7 +27,7 @@ fn spread(circle: &Ketama, count: usize) -> (String, Vec<u32>) {
 const USUAL: [u16; 5] = [PORT_DEFAULT; 5];
 const VARIOUS: [u16; 5] = [11_211, 11_212, 30_000, 11_211, 7];
 
-/// What `memcached_generate_hash` of libmemcached 1.1.4 answers for the same nodes and keys, with
+/// The results of `memcached_generate_hash` of libmemcached 1.1.4 for the same nodes and keys, with
 /// `MEMCACHED_BEHAVIOR_HASH` set to MD5 and the distribution `CONSISTENT_KETAMA`.
 #[test]
 fn keys_are_where_libmemcached_puts_them() {

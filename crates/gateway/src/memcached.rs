@@ -1,9 +1,9 @@
 //! The key-value front end: a pool of memcached nodes, as one memcached.
 //!
-//! A client speaks to the gateway as to any memcached. What the protocol means is
-//! [`tidegate_proto::memcached`]'s business; here a key finds its node ([`crate::ketama`]) and its
-//! tenant, requests go to nodes as jobs, and replies go back. Nothing is kept, so gateways of the
-//! same pool are all alike, and a client may use any of them.
+//! A client speaks to the gateway as to any memcached. [`tidegate_proto::memcached`] interprets the
+//! protocol. Here a key finds its node ([`crate::ketama`]) and its tenant, requests go to nodes as
+//! jobs, and replies go back. A gateway keeps no state, so gateways of the same pool are all alike,
+//! and a client may use any of them.
 
 mod connection;
 mod flights;
@@ -21,16 +21,16 @@ use crate::ketama::Place;
 /// A pool, and where a gateway offers it.
 #[derive(Clone, Debug)]
 pub struct Pool {
-    /// Where clients come in.
+    /// The address of the pool's listener.
     pub address: Address,
-    /// Who may.
+    /// The users whom the listener admits.
     pub door: Door,
     /// The pool's name, which nodes are asked for.
     pub name: String,
     /// Its nodes, as places in the list that the gateway is given, and as keys are spread over
     /// them. At least one.
     pub nodes: Vec<(NodeId, Place)>,
-    /// Whose requests are where no rule says so.
+    /// The tenant that owns the requests that no rule attributes.
     pub tenant: String,
     /// The longest value, in bytes.
     pub value_max: u32,
@@ -39,7 +39,7 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// What is to be opened, and where.
+    /// The pool's parts to open, each with its node.
     pub(crate) fn parts(&self) -> Vec<(NodeId, Part)> {
         let part = |(index, (node, _)): (u32, &(NodeId, Place))| {
             let (length, offset) = (Bytes::ZERO, Bytes::ZERO);

@@ -57,7 +57,7 @@ pub struct PartError {
     pub volume: String,
     /// Which of its parts.
     pub index: u32,
-    /// What the node says.
+    /// The node's message.
     pub reason: String,
 }
 
@@ -95,9 +95,9 @@ pub(crate) struct Nodes {
 
 struct Seat {
     line: Line,
-    /// What goes to the node with the next batch.
+    /// Jobs that go to the node with the next batch.
     batch: Vec<Job>,
-    /// The same for what is long; none until something is.
+    /// The same for long requests; none until the first one.
     bulk: Option<(Line, Vec<Job>)>,
 }
 
@@ -204,7 +204,7 @@ impl Nodes {
         }
     }
 
-    /// What a session relies on that opens the volume now.
+    /// The incarnations that a session relies on if it opens the volume now.
     pub(crate) fn record(&self, volume: usize) -> Recorded {
         self.known[volume].record()
     }

@@ -1,23 +1,22 @@
-//! Whose requests are: one register for all workers of a gateway.
+//! Owners of requests: one register for all workers of a gateway.
 //!
 //! # Problem
-//! The policy says whose a request is, and changes while requests are under way. A job names its
-//! tenant by a number, and numbers mean something because the nodes were told the names in their
-//! order. So a new policy must not change what the number of a job means that is already out, and
-//! no worker is to wait for another, or look anything up for a request that no rule is about.
+//! The policy names the owner of a request, and changes while requests are under way. A job names
+//! its tenant by a number, and nodes learn the names of the numbers in their order. So a new policy
+//! must not change the meaning of a number in a job that was sent already. No worker may wait for
+//! another, or look up anything for a request that no rule matches.
 //!
 //! # Mechanism
-//! Numbers are places in a list of names that only grows: first the tenants of the cluster's
-//! volumes and pools, then whatever policies have named. A new policy makes a new [`Table`].
-//! Workers look once per batch whether there is one (an atomic load), tell the nodes the names if
-//! there are more, and ask the table for a new [`Owner`] for each client. An owner knows the rules
-//! about its volume only; for most volumes there are none, and a request's tenant is then one
-//! comparison away. What is counted for a name goes with it from table to table, and so does the
-//! account of what was sent to which node ([`tidegate_algo::dsfq`]), which all workers keep
-//! together.
+//! A number is an index into a list of names that only grows: first the tenants of the cluster's
+//! volumes and pools, then those that policies have named. A new policy makes a new [`Table`].
+//! Workers check once per batch for a new table (an atomic load), send the nodes the names if there
+//! are more, and ask the table for a new [`Owner`] for each client. An owner knows the rules about
+//! its volume only; most volumes have none, and a request's tenant is then one comparison away. The
+//! counters of a name go with it from table to table. So does its account of the costs sent to each
+//! node ([`tidegate_algo::dsfq`]), which all workers share.
 //!
 //! # Bound
-//! 65 535 names in the life of a gateway; the requests of tenants beyond that are nobody's.
+//! 65 535 names in the life of a gateway; requests of tenants beyond that are unattributed.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -47,9 +46,9 @@ pub(crate) struct Table {
     turn: u64,
     /// The name of each number, beginning with 1.
     names: Vec<String>,
-    /// What was asked for each number, beginning with 0, which is nobody.
+    /// Counters of requests for each number, beginning with 0 for unattributed requests.
     counts: Vec<Arc<Count>>,
-    /// What went to which node for each number, likewise.
+    /// Costs sent to each node, for each number likewise.
     elsewhere: Vec<Arc<Elsewhere>>,
     policy: Option<Rules>,
     /// Whether it is known which policy holds, if any does.
@@ -65,7 +64,7 @@ struct Rules {
     user_names: UserNames,
 }
 
-/// Who owns the requests to one volume or pool, by the register's numbers.
+/// The owners of the requests to one volume or pool, by the register's numbers.
 #[derive(Debug)]
 pub(crate) struct Owner {
     rules: Option<(Owners, Arc<[TenantId]>)>,
@@ -150,18 +149,18 @@ impl Table {
         self.elsewhere.resize_with(numbers, || Arc::new(Elsewhere::new(nodes)));
     }
 
-    /// What went to which node for each tenant, by its number; nobody is 0.
+    /// Costs sent to each node, by the tenant's number; 0 is for unattributed requests.
     pub(crate) fn elsewhere(&self) -> &[Arc<Elsewhere>] {
         &self.elsewhere
     }
 
-    /// What was asked for the tenant with this number. One that only a later table has is nobody
-    /// here.
+    /// Counters of the requests of the tenant with this number. A number that only a later table
+    /// has counts as unattributed here.
     pub(crate) fn count(&self, tenant: TenantId) -> &Count {
         self.counts.get(usize::from(tenant.0)).unwrap_or(&self.counts[0])
     }
 
-    /// What was asked for everybody, by name; nobody's is empty.
+    /// Counters of the requests of all tenants, by name; unattributed requests have the empty name.
     pub(crate) fn counts(&self) -> impl Iterator<Item = (&str, &Count)> {
         let names = [""].into_iter().chain(self.names.iter().map(String::as_str));
         names.zip(self.counts.iter().map(|count| &**count))
@@ -179,7 +178,7 @@ impl Table {
         }
     }
 
-    /// What is known about who may do what.
+    /// The gateway's knowledge of access rights: policy, and parties of the cluster.
     pub(crate) fn knowledge<'a>(&'a self, parties: &'a [String]) -> Knowledge<'a> {
         let policy = self.policy.as_ref().map(|rules| &rules.policy);
         Knowledge { policy, is_known: self.is_known, parties }
@@ -214,13 +213,13 @@ impl Table {
         &self.names
     }
 
-    /// Who owns the requests to this volume or pool where they come for `tenant`, by its name.
+    /// The owners of requests to this volume or pool that arrive for `tenant`, by its name.
     pub(crate) fn owner(&self, place: &str, tenant: &str) -> Owner {
         let known = self.names.iter().position(|name| name == tenant);
         let number = known.and_then(|known| u16::try_from(known + 1).ok());
         let others = number.map_or(TenantId::NOBODY, TenantId);
         let rules = self.policy.as_ref().and_then(|Rules { policy, numbers, .. }| {
-            // What no rule is about is nobody's to them, and ours to say.
+            // `Owners` leaves requests that no rule matches unattributed; `others` owns them here.
             let owners = Owners::new(policy, place, "");
             (owners.all(true).count() > 1).then(|| (owners, numbers.clone()))
         });
@@ -238,7 +237,7 @@ impl Owner {
         rules.chain([self.others])
     }
 
-    /// Whose this request is.
+    /// The tenant that owns this request.
     #[inline]
     pub(crate) fn of(&self, asked: Asked<'_>) -> TenantId {
         match &self.rules {

@@ -1,4 +1,4 @@
-//! What a worker knows of the parts of a volume: their incarnations, and whether they are those of
+//! State of a volume's parts as a worker knows it: their incarnations, and whether all belong to
 //! one volume.
 //!
 //! # Problem
@@ -9,12 +9,12 @@
 //! # Mechanism
 //! When a session opens an export it records, for each part, how many incarnations were known. The
 //! list of a part only grows, so the recorded number names the incarnation that the session relies
-//! on, also where the first one becomes known only later; nobody has to go through the sessions.
+//! on, also where the first one becomes known only later. No worker has to go through the sessions.
 //! Each flush carries that incarnation, and the node compares.
 //!
-//! A volume is refused as a whole while a part is refused by its node, or while the parts that
-//! have said what they are bear different UUIDs or generations. A node that is away refuses
-//! nothing: what is asked of it waits, and the other parts serve.
+//! A volume is refused as a whole while a part is refused by its node, or while parts have reported
+//! different UUIDs or generations. A node that is away refuses nothing: requests to it wait, and
+//! the other parts serve.
 
 use tidegate_fabric::service::{Part, PartState};
 use tidegate_model::cluster::VolumeStamp;
@@ -32,7 +32,7 @@ pub(crate) struct VolumeParts {
     mismatch: Option<String>,
 }
 
-/// What is known of one part.
+/// The state of one part.
 #[derive(Debug, Default)]
 struct KnownPart {
     /// Each different from the one before. It grows by eight bytes whenever acknowledged writes may
@@ -42,7 +42,7 @@ struct KnownPart {
     refusal: Option<String>,
 }
 
-/// What a session relies on: for each part, the place of its incarnation among those known.
+/// The incarnations that a session relies on: for each part, the index among the known ones.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Recorded(Box<[u32]>);
 
@@ -58,8 +58,8 @@ impl VolumeParts {
         }
     }
 
-    /// What a session relies on that opens the volume now: of each part the last incarnation that
-    /// is known, or the first one that becomes known.
+    /// The incarnations that a session relies on if it opens the volume now: for each part the last
+    /// known one, or the first one that becomes known.
     pub(crate) fn record(&self) -> Recorded {
         let last = |part: &KnownPart| part.incarnations.len().saturating_sub(1) as u32;
         Recorded(self.parts.iter().map(last).collect())

@@ -202,7 +202,7 @@ impl Running {
         self.books.memory()
     }
 
-    /// What it has counted since it started.
+    /// The counters since the gateway started.
     pub fn counts(&self) -> GatewayCounts {
         self.books.counts()
     }

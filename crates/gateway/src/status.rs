@@ -1,4 +1,4 @@
-//! What a gateway has done, for whoever asks how it is.
+//! Counters of a gateway: requests, clients and faults.
 //!
 //! Workers count when a request is answered, in numbers that all of them share; they are added to
 //! without order and read one after the other, so a sum may be one request behind another.
@@ -91,10 +91,10 @@ impl Count {
     }
 }
 
-/// What happened behind the same doors.
+/// Counters of the workers behind the same listeners.
 #[derive(Debug)]
 pub(crate) struct Counts {
-    /// What was asked, of each volume or of the pool, with its name.
+    /// Counters of requests to each volume, or to the pool, with its name.
     places: Vec<(String, Count)>,
     /// In the order of [`FAULTS`].
     faults: [AtomicU64; FAULTS.len()],
@@ -154,7 +154,7 @@ pub(crate) struct Books {
     reachability: Arc<Reachability>,
     /// Those of pools.
     pub(crate) pools: Vec<Arc<Hall>>,
-    /// Who the tenants are, and what was asked for each.
+    /// The tenants, and the counters of the requests of each.
     pub(crate) register: Arc<Register>,
     /// When it began, in milliseconds since 1970.
     started_ms: u64,

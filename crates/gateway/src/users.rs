@@ -1,8 +1,8 @@
 //! The numbers of the users that a policy names.
 //!
 //! Workers know clients of Unix sockets by the number of their user, and do not wait for a
-//! directory server to know a name. So the names are looked up here, once per policy, by the thread
-//! that hears of it. Who is given another number later is known by it with the next policy.
+//! directory server to know a name. So the thread that receives a policy looks up its names here,
+//! once. A user whose number changes later is known by the new one with the next policy.
 
 use std::collections::BTreeMap;
 

@@ -29,7 +29,7 @@ impl Volumes {
         self.volumes.iter().map(|(volume, _)| volume)
     }
 
-    /// What is to be opened, and where, by volume.
+    /// The parts to open, each with its node, by volume.
     pub(crate) fn parts(&self) -> Vec<Vec<(NodeId, Part)>> {
         self.volumes.iter().map(|(volume, layout)| parts(volume, layout)).collect()
     }

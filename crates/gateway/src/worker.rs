@@ -1,8 +1,8 @@
 //! A worker: one thread, its clients, and its conversations with the nodes.
 //!
-//! Each time it wakes up it reads once from everybody who has said something, hands each node one
+//! Each time it wakes up it reads once from every client that has sent bytes, hands each node one
 //! batch of jobs, and answers each client with one system call. So the busier it is, the less a
-//! request costs. What nodes finish later arrives by mail.
+//! request costs. Jobs that nodes finish later arrive as messages.
 
 use std::collections::VecDeque;
 use std::io;
@@ -48,7 +48,7 @@ const LISTENER: u64 = 1 << 63;
 /// Tokens from here on, below the listeners', are those of nodes.
 pub(crate) const LINK: u64 = 1 << 62;
 
-/// What other threads have for a worker.
+/// Messages from other threads to a worker.
 #[derive(Debug)]
 pub(crate) enum Letter {
     /// A node has finished a job.
@@ -59,7 +59,7 @@ pub(crate) enum Letter {
     End(Time),
 }
 
-/// What the workers behind the same doors share.
+/// State that the workers behind the same listeners share.
 #[derive(Debug)]
 pub(crate) struct Hall {
     pub(crate) listeners: Vec<Listener>,
@@ -72,7 +72,7 @@ pub(crate) struct Hall {
     pub(crate) memory: AtomicUsize,
     /// The bytes that they may take up, besides the floor of each client.
     pub(crate) memory_limit: usize,
-    /// What happened there.
+    /// Counters of requests and clients.
     pub(crate) counts: Counts,
 }
 
@@ -98,7 +98,7 @@ pub(crate) struct Worker<S: Shop> {
     shop: S,
     seats: Vec<Seat<S::Client>>,
     free: Vec<u32>,
-    /// Who has not said what it wants, with the time until which it may, the first one first.
+    /// Clients in their handshake, each with its deadline, the earliest first.
     shaking: VecDeque<(Time, u64)>,
     pending: PendingConnections,
     /// Not before then is it logged again that clients are turned away, and how many were since.
@@ -135,7 +135,7 @@ struct Guest<C> {
     /// Where it comes from, and the tenant that it is counted for; none while it is pending.
     origin: Origin,
     open: Option<Box<str>>,
-    /// What the reactor waits for.
+    /// Events that the reactor waits for.
     interest: Interest,
     /// It is on the list of those that something was done for.
     is_listed: bool,
@@ -229,7 +229,7 @@ impl<S: Shop> Worker<S> {
             self.settle();
             self.on_deadline(clock::now());
             if self.shop.budget().used() != self.memory_told {
-                // Whoever was closed has left memory for those that wait.
+                // Clients that were closed have left memory for those that wait.
                 self.settle();
             }
             if self.end_at.is_some() && self.free.len() == self.seats.len() {
@@ -249,7 +249,7 @@ impl<S: Shop> Worker<S> {
         clock::until(own.min(self.shop.nodes_deadline()))
     }
 
-    /// Whose requests are is said by another table now.
+    /// The owner table changed.
     fn on_table(&mut self) {
         if self.table.is_known() && self.accept_at != Time::MAX {
             self.accept_at = Time::ZERO;
@@ -270,7 +270,7 @@ impl<S: Shop> Worker<S> {
         }
         let Some(guest) = seated(&mut self.seats, ready.token) else { return };
         let received = match ready {
-            // What was sent before the end is still to be read.
+            // Bytes that the client sent before it closed the connection are still to be read.
             Ready { gone: true, .. } if !guest.interest.read => Ok(false),
             Ready { read: true, .. } => guest.client.receive(&mut self.scratch, &mut self.shop),
             _ => Ok(true),
@@ -521,7 +521,7 @@ impl<S: Shop> Worker<S> {
         }
     }
 
-    /// Whoever still waits is told that it was for nothing.
+    /// Answers all clients that still wait with a fault, and closes every connection.
     fn end_now(&mut self) {
         for (token, answer) in self.shop.abandon() {
             if let Some(guest) = seated(&mut self.seats, token) {

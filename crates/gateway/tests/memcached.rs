@@ -67,7 +67,7 @@ impl Drop for Memcached {
     }
 }
 
-/// What memcached says to all of `input`, up to its version, which is asked for at the end.
+/// The replies of memcached to all of `input`, up to its version, which is asked for at the end.
 fn answer_of_one(mut stream: &UnixStream, input: &[u8]) -> Vec<u8> {
     stream.write_all(&[input, BARRIER].concat()).unwrap();
     let mut answer = Vec::new();
@@ -82,7 +82,7 @@ fn answer_of_one(mut stream: &UnixStream, input: &[u8]) -> Vec<u8> {
     answer
 }
 
-/// What a node's memcached replies to one request.
+/// The reply of a node's memcached to one request.
 fn reply_of(mut stream: &UnixStream, bytes: &[u8]) -> Vec<u8> {
     let Step::Request(request) = next(bytes, u32::MAX) else { panic!("{bytes:?}") };
     assert_eq!(request.bytes, bytes, "node and gateway cut at the same place");
@@ -105,7 +105,7 @@ fn reply_of(mut stream: &UnixStream, bytes: &[u8]) -> Vec<u8> {
     }
 }
 
-/// What a gateway before `nodes` says, if the client's bytes come in pieces of this size.
+/// The replies of a gateway before `nodes`, if the client's bytes come in pieces of this size.
 fn answer_of_gateway(nodes: &[UnixStream], input: &[u8], piece: usize) -> Vec<u8> {
     let count = nodes.len();
     let place = |key: &[u8], _| key.iter().map(|byte| usize::from(*byte)).sum::<usize>() % count;
@@ -295,7 +295,7 @@ fn large_values_pass_and_larger_ones_are_refused_alike() {
     }
 }
 
-/// What memcached does with a value behind a line that it refuses, and the gateway does not.
+/// memcached runs the value behind a refused line as commands; the gateway does not.
 #[test]
 fn no_value_is_read_as_commands() {
     let Some(one) = Memcached::start("values") else { return };

@@ -10,7 +10,7 @@ pub(crate) struct Clock {
     started: Instant,
 }
 
-/// What the wall clock says, in seconds since 1970.
+/// The time of the wall clock, in seconds since 1970.
 pub(crate) fn unix_seconds() -> u64 {
     let since = std::time::SystemTime::now().duration_since(std::time::SystemTime::UNIX_EPOCH);
     since.map_or(0, |since| since.as_secs())

@@ -16,8 +16,8 @@ pub struct Config {
     pub name: String,
     /// Where gateways of other processes connect; none if there are none.
     pub listen: Option<Address>,
-    /// Who lets in whoever comes over TCP. Without, the node listens on no address that other
-    /// machines reach: whoever does may read and write everything.
+    /// The TLS guard that admits peers over TCP. Without it, the node listens on no address that
+    /// other machines reach: a peer that reaches it may read and write everything.
     pub guard: Option<Guard>,
     /// The way to the controller; none for a node that serves without promises.
     pub controller: Option<Way>,
@@ -29,14 +29,14 @@ pub struct Config {
     /// The most requests at the device at a time, 1 to 4096. By default 32. More let a device do
     /// more at once; fewer let a request with a reservation overtake sooner.
     pub depth: u32,
-    /// What the device can do, in units of cost per second, if that is known.
+    /// The capacity of the device, in units of cost per second, if it is known.
     pub capacity: Option<Iops>,
     /// Whether what limited tenants are allowed is spread over the period. By default evenly.
     pub pacing: Pacing,
     /// By which rule the node decides who is next, until a controller names another. By default
     /// pShift's token scheduler.
     pub discipline: Discipline,
-    /// What shares of the node are shares of: the same as at its gateways. By default requests.
+    /// The cost of which tenants have shares, the same as at its gateways. By default requests.
     pub cost: CostModel,
     /// Threads that serve the connections of gateways. By default one per processor.
     pub workers: usize,

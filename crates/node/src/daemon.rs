@@ -109,7 +109,7 @@ pub struct Running {
 pub struct Status {
     /// Queues, counts and capacity.
     pub node: NodeStatus,
-    /// What the store is.
+    /// A description of the store.
     pub store: String,
     /// Parts that are refused or not durable: volume, index and reason.
     pub faults: Vec<(String, u32, String)>,
@@ -117,7 +117,7 @@ pub struct Status {
     pub store_fault: Option<String>,
     /// How it stands with its controller.
     pub standing: Standing,
-    /// What came over its own address.
+    /// Counters of the connections to its own address.
     pub connections: Counts,
 }
 
@@ -129,7 +129,7 @@ pub fn start(config: Config) -> Result<Running, StartError> {
     if !(1..=DEPTH_MAX).contains(&config.depth) {
         return Err(StartError::Depth(config.depth));
     }
-    // Whoever holds the address is alive, so it comes before the store is touched.
+    // A process that holds the address is alive, so the node binds it before it touches the store.
     let door = Door { is_public: config.guard.is_some(), ..Door::PRIVATE };
     let listen = |address: &Address| {
         Listener::bind(address, door).map(|listener| listener.behind(config.guard.clone()))
@@ -212,8 +212,8 @@ fn lanes(config: &Config) -> usize {
     }
 }
 
-/// What is measured of the store: how many requests a model or a memory serves at the same time is
-/// known, and memory is quicker than a clock.
+/// The measure of the store. The number of requests that a model or a memory serves at the same
+/// time is known, and memory is quicker than a clock.
 fn measure(config: &Config) -> Measure {
     match config.store {
         _ if config.speed.is_some() => Measure::new(Some(1), true),

@@ -1,4 +1,4 @@
-//! Who does a job that the scheduler has let through, and when it counts as done.
+//! Execution of jobs that the scheduler has dispatched, and the time when each counts as done.
 //!
 //! An engine takes work and either does it on the spot, in the submitter's thread, or gives it back
 //! to its [`Sink`] later, from a thread of its own. Memory is worked on on the spot: to hand a copy
@@ -34,7 +34,7 @@ pub(crate) struct Work {
     pub(crate) due: Time,
     /// When it went to the device, of what is timed; else zero.
     pub(crate) since: Time,
-    /// What it turned out to cost beyond [`Self::cost`].
+    /// The measured cost beyond [`Self::cost`], in units.
     pub(crate) more: u32,
     /// It went by right.
     pub(crate) is_reserved: bool,
@@ -69,10 +69,10 @@ impl Work {
     }
 }
 
-/// Whose work it is.
+/// The session that owns the work.
 pub(crate) struct Owner {
     pub(crate) outlet: Arc<dyn Outlet>,
-    /// The session is closed, and nobody wants the answer.
+    /// The session is closed, and its answers are dropped.
     pub(crate) is_gone: AtomicBool,
     /// It carries long requests and replies.
     pub(crate) is_bulk: AtomicBool,

@@ -56,7 +56,7 @@ pub enum Standing {
 const STANDINGS: [Standing; 5] =
     [Standing::Alone, Standing::Seeking, Standing::Greeting, Standing::Joined, Standing::Refused];
 
-/// What the keeper shares with the rest of the node.
+/// State that the keeper shares with the rest of the node.
 pub(crate) struct Watch {
     pub(crate) is_ending: AtomicBool,
     standing: AtomicU8,
@@ -83,7 +83,7 @@ pub(crate) struct Keeper {
     link: Option<Link<ToNode>>,
     /// When to try to connect again, if there is a controller and no link to it.
     retry: Retry,
-    /// What the controller of this link knows of parts.
+    /// The faults of parts that the controller of this link was sent.
     faults: Vec<PartFault>,
     /// The fault of the store as a whole that was reported last.
     store_fault: Option<String>,

@@ -1,7 +1,7 @@
 //! The lanes of a node, each behind a lock of its own ([`tidegate_algo::lanes`]), and its device.
 //!
-//! A thread visits one lane at a time, for a batch. What it knows of the others it reads before it
-//! has the lock, and what the lane shows to them it writes before it lets go.
+//! A thread visits one lane at a time, for a batch. It reads the other lanes' state before it has
+//! the lock, and writes the lane's state for them before it lets go.
 
 use std::hint;
 use std::ops::{Deref, DerefMut};
@@ -157,16 +157,16 @@ impl<J> Lanes<J> {
 }
 
 impl<J> Visit<'_, J> {
-    /// Takes out what may go to the device, as far as it is this lane's turn, `batch` does not have
-    /// one thread's part of it, and there is room: that of so many requests which are finished, and
-    /// more. What is left of the former is given back.
+    /// Takes out requests that may go to the device, as far as it is this lane's turn, `batch` has
+    /// less than one thread's part, and there is headroom: that of `finished` requests, and more.
+    /// Unused headroom is given back.
     #[inline]
     pub fn take(&mut self, now: Time, finished: u32, batch: &mut Vec<J>) {
         self.take_with(now, finished, batch, |next| (next.job, 1));
     }
 
-    /// As [`Self::take`], with what `accept` makes of each, and how many requests it counts as. The
-    /// last one that is taken out may count as more than there is room for.
+    /// As [`Self::take`]; `accept` converts each request, and counts it as so many requests. The
+    /// last one that is taken out may count as more than the headroom.
     #[inline]
     pub(crate) fn take_with(
         &mut self,

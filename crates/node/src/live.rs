@@ -1,4 +1,4 @@
-//! The node at work, run by whoever comes by.
+//! The node at work, run by the threads that submit and finish jobs.
 //!
 //! Requests wait in lanes, each behind a lock of its own ([`crate::lanes`]), which is held for
 //! counting and queueing and never for work. A thread that submits puts its jobs into the lanes of
@@ -8,12 +8,13 @@
 //! answers to other sessions' jobs go to their outlets. Otherwise a thread of the engine comes by
 //! with what it finished.
 //!
-//! What concerns all lanes, the *steward* decides ([`tidegate_proto::node::Steward`]), behind one
-//! more lock, which whoever comes by takes when a period has ended, and else the keeper. Whoever
-//! holds it may lock lanes; nobody locks it who holds a lane.
+//! The *steward* ([`tidegate_proto::node::Steward`]) decides all that concerns several lanes,
+//! behind one more lock. A thread that submits or finishes jobs after a period's end takes this
+//! lock, and else the keeper does. A thread that holds it may lock lanes; a thread that holds a
+//! lane never locks it.
 //!
-//! What nobody's coming will set in motion (the next period, a paced request that becomes eligible)
-//! is the keeper's business: it is woken when there is a deadline before the one it sleeps for.
+//! The keeper handles events that no job causes: the next period, a paced request that becomes
+//! eligible. It is woken for a deadline before the one that it sleeps for.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
@@ -46,7 +47,7 @@ pub(crate) struct Live {
     /// When the steward's period ends, and how many plans it has taken.
     ends: AtomicU64,
     plans: AtomicU64,
-    /// What the keeper sleeps for, or earlier.
+    /// The deadline that the keeper sleeps for, or an earlier one.
     armed: AtomicU64,
     /// A thread left with requests that may be dispatched.
     is_left: AtomicBool,
@@ -59,7 +60,7 @@ pub(crate) struct Live {
     pub(crate) medium: Arc<dyn Medium>,
     pub(crate) clock: Clock,
     bell: Arc<Mailbox<()>>,
-    /// What shares of the node are shares of.
+    /// The cost of a request; a share of the node is a share of such costs.
     cost: CostModel,
     measure: Measure,
     /// Of requests with keys: what comes after a long reply waits for it.
@@ -314,8 +315,8 @@ impl Live {
         (visit, now)
     }
 
-    /// What work turned out to take beyond what it was dispatched with: a unit weighs as much as it
-    /// would, written.
+    /// The cost of work beyond its cost at dispatch; a unit weighs as much as a written piece of
+    /// [`PIECE`] bytes.
     fn more(&self, work: &Work) -> Ask {
         let write = Command::Write { durable: false };
         let unit = write.work(&self.cost, PIECE, &work.job.tag);
@@ -472,10 +473,10 @@ fn give_up(mut withdrawn: Vec<Work>) {
     deliver(&mut withdrawn, None);
 }
 
-/// What a job or a piece costs when it is dispatched: one for what it moves, of which a piece has
-/// at most 128 KiB, and one for what is measured. A request for several keys costs one for each, as
-/// many requests for one would; each takes at least a byte, whatever the tag says. It is not cut,
-/// and costs one for each 128 KiB.
+/// The cost of a job or a piece at dispatch, in units. A transfer costs one for each 128 KiB, which
+/// is the most that a piece has; measured work costs one. A request for several keys costs one for
+/// each key, as many requests for one key would, but at most one for each byte, whatever the tag
+/// says. It is not cut, and costs at least one for each 128 KiB.
 fn cost(job: &Job) -> u32 {
     let pieces = job.length.div_ceil(PIECE).max(1);
     match job.command {

@@ -1,9 +1,9 @@
-//! How long the device took for what costs the time that it took.
+//! Device time of requests whose cost is the time that they took.
 //!
-//! [`tidegate_algo::device_time`] keeps the account; here it is told what happens. Of most work
-//! nothing is known but that it is done, for a look at the clock costs a good part of what a
-//! request in memory does. What is measured is rare. Where requests go to a drive, the first of
-//! each batch is timed too, to know how long a quick unit takes there.
+//! [`tidegate_algo::device_time`] keeps the account; this module reports to it. Most work is
+//! reported as done and no more, for a look at the clock costs a good part of the time of a request
+//! in memory. Measured work is rare. Where requests go to a drive, the first of each batch is timed
+//! too, to know how long a quick unit takes there.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -16,12 +16,12 @@ use tidegate_proto::data::pieces::{RANGE_FIRST, next_range};
 use crate::engine::Work;
 use crate::mutex::lock;
 
-/// What measured work took, and how long pieces of ranges are therefore to be.
+/// The times of measured work, and the length of ranges' pieces that follows from them.
 pub(crate) struct Measure {
     account: Mutex<DeviceTime>,
     /// Whether the first of each batch is timed.
     is_sampled: bool,
-    /// What the node takes the device to be able to do, in units per second; zero for unknown.
+    /// The capacity that the node assumes of the device, in units per second; zero if unknown.
     capacity: AtomicU64,
     range: AtomicU32,
 }

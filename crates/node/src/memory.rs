@@ -14,19 +14,19 @@
 //! The *door* waits on the socket and on the controller: it finds out who comes and hands out the
 //! region. No request of a client comes past either, so clients go on while both are stopped.
 //!
-//! Whoever has been given the region keeps it. To shut out a client that does more than it may, or
-//! that has stopped and lost its seat, the node *moves*: it asks all others to come again, waits
-//! until none of them uses the region, copies the store to a new one and hands out that. Where an
-//! RDMA card carries operations out nobody has the region: who is to be shut out loses its queue
-//! pairs (`card`), and the node stays where it is.
+//! A client that was given the region keeps it. The node *moves* to shut out a client that does
+//! more than it may, or that has stopped and lost its seat. A move asks all others to come again,
+//! waits until none of them uses the region, copies the store to a new region and hands that out.
+//! Where an RDMA card carries operations out, no client has the region. The node takes away the
+//! queue pairs of the client to shut out (`card`), and stays where it is.
 //!
 //! # Bound
 //! A move takes as long as clients need to notice it (10 ms if they do something), and to copy what
 //! is stored.
 //!
-//! Memory lives as long as somebody has it. A node that is started again goes on with the memory of
-//! its former life if a client brings it back: which one that was is noted beside the socket.
-//! Behind a card nobody has it but the node, so it ends with its process.
+//! Memory lives as long as a process has it. A node that is started again goes on with the memory
+//! of its former life if a client brings it back: a note beside the socket names that memory.
+//! Behind a card only the node has it, so the memory ends with the node's process.
 
 mod card;
 #[cfg(test)]
@@ -64,11 +64,11 @@ use host::Host;
 /// How a data node is set up.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// What the cluster file says.
+    /// The node as the cluster file describes it.
     pub node: DataNode,
-    /// Where it listens: where the file says, as this machine finds it.
+    /// The address on which it listens: that of the file, as this machine resolves it.
     pub listen: Address,
-    /// Who lets in clients that come over TCP.
+    /// The TLS guard that admits clients over TCP.
     pub guard: Option<Guard>,
     /// The way to the controller, which says which policy holds and what of it is kept here; none
     /// for a node that promises nothing.
@@ -84,7 +84,7 @@ pub enum StartError {
     Memory {
         /// How much was wanted.
         size: Bytes,
-        /// What the kernel says.
+        /// The error of the kernel, or the amount of memory that is left.
         error: io::Error,
     },
     /// Clients that come over TCP would not say who they are.
@@ -149,11 +149,11 @@ pub fn start(config: Config) -> Result<Running, StartError> {
     let Config { node, listen, guard, controller } = config;
     let (note, door) = match (&listen, &guard) {
         (Address::Unix(path), _) => (path.with_extension("region"), door::admits()),
-        // It is not written: descriptors do not come by TCP.
+        // Nothing is noted there: TCP carries no descriptors.
         (Address::Tcp(_), Some(_)) => (PathBuf::new(), Door { is_public: true, ..Door::PRIVATE }),
         (Address::Tcp(_), None) => return Err(StartError::Unguarded(listen)),
     };
-    // Whoever holds the address is alive, so it comes before memory is taken.
+    // A process that holds the address is alive, so the node binds it before it takes memory.
     let listener = Listener::bind(&listen, door).map_err(StartError::Bind)?.behind(guard);
     let address = listener.address().clone();
     let (name, clock) = (node.name.clone(), Clock::start());
@@ -173,8 +173,9 @@ pub fn start(config: Config) -> Result<Running, StartError> {
     Ok(running)
 }
 
-/// Runs the monitor's thread until the node ends. What is in the memory may be anything, so a panic
-/// over it is treated as damage: there is other memory then, and the thread goes on with that.
+/// Runs the monitor's thread until the node ends. Clients may write anything to the memory, so a
+/// panic over it is treated as damage: the node makes other memory, and the thread goes on with
+/// that.
 fn watch(host: &Host, clock: Clock, door: &Mailbox<Letter>, is_ending: &AtomicBool) {
     let run = || pulse::run(host, clock, door, is_ending);
     while catch_unwind(AssertUnwindSafe(run)).is_err() {

@@ -14,8 +14,8 @@ use std::time::Duration;
 
 use crate::store::Medium;
 
-/// Between two looks. What a client is told in between may be lost with the file, so it is short;
-/// a look at 128 parts takes less than a millisecond. Chosen by hand.
+/// The time between two looks. Writes acknowledged in between may be lost with the file, so it is
+/// short; a look at 128 parts takes less than a millisecond. Chosen by hand.
 const PERIOD: Duration = Duration::from_secs(1);
 
 /// The thread. Dropped, it ends.

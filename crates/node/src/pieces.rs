@@ -1,8 +1,8 @@
 //! A large job on its way through the node: its pieces, their buffers, and its answer.
 //!
-//! [`tidegate_proto::data::pieces`] decides what a piece is and when the job is over. Here is what
-//! it leaves out: whose job it is, and which memory a piece works on. What the submitter has memory
-//! for is read and written there, by several threads at a time; what comes without is read into
+//! [`tidegate_proto::data::pieces`] decides on the pieces, and when the job is over. This module
+//! adds the job's owner, and the memory that a piece works on. Data for which the submitter has
+//! memory are read and written there, by several threads at a time. Other data are read into
 //! buffers of the pieces and copied.
 
 use std::sync::Mutex;
@@ -17,18 +17,18 @@ use crate::mutex::lock;
 pub(crate) struct Split(Mutex<Parent>);
 
 struct Parent {
-    /// What was submitted, without its buffer; none once it is answered.
+    /// The submitted job, without its buffer; none once it is answered.
     job: Option<Job>,
     pieces: Pieces<Fault>,
     /// The submitter's memory.
     divided: Option<Divided>,
-    /// What was read, where there was none.
+    /// The data that was read, if the submitter gave no memory.
     whole: Buffer,
-    /// What was read into buffers of the store's own although there was, by where it belongs.
+    /// Data in buffers of the store's own although the submitter gave memory, by its offset.
     strays: Vec<(usize, Buffer)>,
 }
 
-/// What is to be done next for a job.
+/// The next step of a job.
 pub(crate) enum Step {
     /// This is a piece of it.
     Next(Job),
@@ -42,7 +42,7 @@ pub(crate) enum Step {
 pub(crate) fn is_large(job: &Job, range: u32) -> bool {
     match job.command {
         Command::Read => job.length > PIECE,
-        // What lacks a part of its bytes is refused as a whole.
+        // A write that lacks some of its bytes is refused as a whole.
         Command::Write { .. } => job.length > PIECE && job.buffer.len() == job.length as usize,
         Command::Discard { .. } | Command::Zero { .. } => job.length > range,
         Command::Flush | Command::Map | Command::KeyValue => false,
@@ -64,7 +64,7 @@ impl Split {
         }))
     }
 
-    /// What is next; to be called until that is to wait.
+    /// Returns the next step; to be called until it is [`Step::Wait`].
     pub(crate) fn step(&self, range: u32) -> Step {
         let mut parent = lock(&self.0);
         let parent = &mut *parent;
@@ -85,12 +85,12 @@ impl Split {
         let is_flush = command == Command::Flush;
         let offset = if is_flush { 0 } else { job.offset + u64::from(bytes.start) };
         let Job { ticket, tag, part, .. } = *job;
-        // What its tenant was served elsewhere is told once.
+        // The first piece alone reports the tenant's service at other nodes.
         job.tag.delay = 0;
         Step::Next(Job { ticket, tag, command, part, offset, length, buffer, outcome: Ok(()) })
     }
 
-    /// Takes in a piece that is finished. What it has of the buffer is given up here.
+    /// Takes in a finished piece, and gives up the piece's hold on the buffer.
     pub(crate) fn absorb(&self, piece: &mut Job) {
         let buffer = std::mem::take(&mut piece.buffer);
         let mut parent = lock(&self.0);
@@ -146,7 +146,7 @@ impl Parent {
     }
 }
 
-/// What a piece of such a job is: a range is made durable when all of it is zero.
+/// The command of such a job's piece: a range is made durable when all of it is zero.
 fn piece_command(command: Command) -> Command {
     match command {
         Command::Zero { allocate, .. } => Command::Zero { allocate, durable: false },

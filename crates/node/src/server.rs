@@ -1,8 +1,9 @@
 //! Gateways of other processes: connections on which jobs come and answers go.
 //!
-//! A few workers share the listening socket; whoever accepts a connection owns it. A worker reads
-//! what is there, submits the jobs as one batch, and writes all answers with one system call. What
-//! other threads finish comes as mail, is sorted to its connections, and is written likewise.
+//! A few workers share the listening socket; the worker that accepts a connection owns it. A worker
+//! reads the bytes that have arrived, submits the jobs as one batch, and writes all answers with
+//! one system call. Jobs that other threads finish come as messages, are sorted to their
+//! connections, and are answered likewise.
 //!
 //! A connection has bounds: on jobs, on bytes to be stored, on answers that the gateway has not
 //! read. At a bound it is not read from until some are done: the gateway's socket fills up, and it
@@ -27,7 +28,7 @@ use tidegate_model::Span;
 
 use worker::Worker;
 
-/// What other threads have for a connection, by its number.
+/// Messages from other threads to a connection, by its number.
 enum Letter {
     /// A finished job.
     Finished(u64, Job),
@@ -35,18 +36,18 @@ enum Letter {
     Incarnation(u64, u32, u64),
 }
 
-/// What came over a node's address.
+/// Counters of the connections to a node's address.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Connections that are open.
     pub open: u32,
     /// Jobs that were answered since the node started.
     pub answered: u64,
-    /// Connections that were closed because what came was no frame, or made no sense.
+    /// Connections that were closed because of a malformed or invalid frame.
     pub refused: u64,
 }
 
-/// What workers share.
+/// State that workers share.
 struct Shared {
     listener: Listener,
     service: Arc<dyn Service>,

@@ -96,7 +96,7 @@ pub(crate) enum OpenError {
     Name(String),
     /// It is there, with another size.
     WrongSize {
-        /// What it is.
+        /// The part, in words for people.
         what: String,
         /// How long it is.
         found: Bytes,
@@ -105,16 +105,16 @@ pub(crate) enum OpenError {
     },
     /// It belongs to a volume of another geometry.
     Geometry {
-        /// What it is.
+        /// The part, in words for people.
         what: String,
-        /// What it was made for.
+        /// The geometry that it was made for.
         found: Geometry,
-        /// What it was to be for.
+        /// The geometry that it was to have.
         wanted: Geometry,
     },
     /// It is open at another place of the device.
     Moved {
-        /// What it is.
+        /// The part, in words for people.
         what: String,
         /// Where it is.
         found: Bytes,
@@ -123,21 +123,21 @@ pub(crate) enum OpenError {
     },
     /// It would share bytes of a device with another part.
     Overlap {
-        /// What it is.
+        /// The part, in words for people.
         what: String,
         /// The other part.
         other: String,
     },
     /// It is missing, or not the one that is wanted.
     Unfit {
-        /// What it is, and where.
+        /// The part, in words for people.
         what: String,
-        /// What was found instead, and how to mend that.
+        /// The state of the part, and how to mend it.
         found: String,
     },
     /// There is not so much room.
     NoRoom {
-        /// What it is.
+        /// The part, in words for people.
         what: String,
         /// Where it would end.
         end: Bytes,

@@ -74,7 +74,7 @@ pub struct Creation {
     pub reserve: bool,
 }
 
-/// What is known of a part.
+/// The state of a part.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PartReport {
     /// The part as the cluster file describes it.
@@ -90,7 +90,7 @@ pub struct PartReport {
 /// Why something cannot be done with a volume; it can be done again once that is mended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VolumeError {
-    /// What is wrong, and where.
+    /// The fault, and its place.
     pub what: String,
     /// How to mend it.
     pub help: String,
@@ -220,7 +220,7 @@ impl PartPlan {
     }
 }
 
-/// What there is of a part.
+/// The label and the data of a part, as found.
 struct Found {
     spot: Spot,
     label: Option<Label>,

@@ -1,8 +1,9 @@
-//! What a crash between any two operations on files leaves: the state before, the state after, or
+//! State after a crash between any two operations on files: the state before, the state after, or
 //! an error that names the part. Never other data, never zeros in their place.
 //!
 //! The operations are recorded while they are done, and then done again in a new folder up to every
-//! point. What no sync has covered by then may be there or not, one by one, and a write in parts.
+//! point. Each operation that no sync has covered by then may be there or not, and a write in
+//! parts.
 
 #![allow(clippy::unwrap_used, reason = "a test that fails says where")]
 

@@ -69,15 +69,15 @@ const AUTHORITY_DAYS: u32 = 3_650;
 /// Seconds by which clocks of the machines may differ before a new certificate is refused.
 const SKEW: u64 = 24 * 60 * 60;
 
-/// The name of every authority that is made here. What tells them apart is the key.
+/// The name of every authority that is made here. Authorities differ by their keys.
 const COMMON_NAME: &str = "Tidegate cluster authority";
 
-/// A certificate, and what became of it.
+/// A certificate, and whether it was made or kept.
 #[derive(Debug, Serialize)]
 struct Line {
     certificate: PathBuf,
     key: PathBuf,
-    /// Whom it is for.
+    /// The party that the certificate is for.
     holder: String,
     /// The names that it is to bear.
     names: Vec<String>,
@@ -290,7 +290,7 @@ fn unsigned(error: rcgen::Error) -> Failure {
     failure.help("see whether what --host says is the name or number of a host")
 }
 
-/// What became of a certificate, and where it belongs.
+/// The line about a certificate: whether it was made or kept, and where it belongs.
 fn told(line: &Line) -> String {
     let Line { certificate, key, holder, names, made } = line;
     let (certificate, key) = (certificate.display(), key.display());

@@ -72,7 +72,7 @@ struct Refused<'a> {
     shortage: Option<Cut<'a>>,
 }
 
-/// What is promised of what there is, in one unit.
+/// The sum of reservations and the budget in one unit, per second.
 #[derive(Debug, Serialize)]
 struct Sum {
     unit: &'static str,
@@ -80,7 +80,7 @@ struct Sum {
     budget_per_second: Option<u64>,
 }
 
-/// What a policy is to be kept on.
+/// The cluster that is to keep the policy.
 #[derive(Debug, Serialize)]
 struct Place<'a> {
     file: &'a str,
@@ -89,29 +89,29 @@ struct Place<'a> {
     data_nodes: u64,
     volumes: u64,
     pools: u64,
-    /// None if a node does not say.
+    /// None if a node does not state its capacity.
     capacity_operations_per_second: Option<u64>,
-    /// What data nodes can do, and one client at each of them.
+    /// Sums over data nodes: of their capacities, and of the rates of one client at each.
     data_node_operations_per_second: u64,
     data_node_client_operations_per_second: u64,
     unkept: Vec<Missing>,
 }
 
-/// What data nodes could not keep.
+/// A promise that data nodes could not keep.
 #[derive(Debug, Serialize)]
 struct Missing {
-    /// Of whom; none for all together.
+    /// The tenant; none for all tenants together.
     tenant: Option<String>,
     promised_operations_per_second: u64,
     kept_operations_per_second: u64,
-    /// How many clients it takes at each data node to have it.
+    /// The number of clients at each data node that it takes to reach the promise.
     #[serde(skip_serializing_if = "Option::is_none")]
     clients: Option<u64>,
 }
 
 impl Place<'_> {
-    /// What there is of which kind, as a line: parties that there are none of are left out where
-    /// there are others.
+    /// Returns the parties of the cluster as a line. Kinds without a party are left out if the
+    /// cluster has other kinds.
     fn told(&self) -> String {
         let can = |rate: u64| format!(" that can do {}", amounts::iops(rate));
         let file = format!(" of {}", self.file);
@@ -135,7 +135,7 @@ impl Place<'_> {
     }
 }
 
-/// Who is promised too much, and where.
+/// The tenants with too large promises, and the nodes that cannot keep them.
 #[derive(Debug, Serialize)]
 struct Cut<'a> {
     nodes: &'a [String],
@@ -281,7 +281,7 @@ fn sums(policy: &Policy) -> Vec<Sum> {
     sums
 }
 
-/// What is allowed, but hardly meant.
+/// Warnings about valid settings that are hardly meant.
 fn warnings(file: &PolicyFile, cluster: Option<&ClusterFile>) -> Vec<String> {
     let policy = &file.policy;
     let mut warnings = file.doubts();

@@ -77,7 +77,7 @@ fn summary(delays: &Delays) -> String {
     }
 }
 
-/// What a tenant got at data nodes alone.
+/// The service of a tenant at data nodes alone.
 fn at_data_nodes(delays: &Delays) -> String {
     let span = delays.data_nodes.iter().map(|there| there.span_ns).max().unwrap_or(0);
     let demand = delays.data_nodes.iter().map(|there| there.demand_ns).max().unwrap_or(0);
@@ -98,7 +98,7 @@ fn at_data_nodes(delays: &Delays) -> String {
     }
 }
 
-/// What a tenant got at each data node.
+/// The service of a tenant at each data node, as a table.
 fn data_nodes(delays: &Delays, paint: Paint) -> String {
     let mut table = Table::new()
         .left("DATA NODE")
@@ -175,7 +175,7 @@ mod tests {
 
     use super::*;
 
-    /// What is told of a tenant that had these waits at node `a` in ten seconds.
+    /// The answer about a tenant that had these waits at node `a` in ten seconds.
     fn of(waits: Waits) -> String {
         let mean_ns = waits.total_ns().checked_div(waits.operations);
         let (node, operations_per_second) = ("a".into(), waits.operations / 10);

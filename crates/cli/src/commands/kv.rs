@@ -136,8 +136,8 @@ fn put(key: &str, value: String, at: &At, json: bool) -> Result<ExitCode, Failur
     Ok(ExitCode::SUCCESS)
 }
 
-/// The value on standard input. What is too long for any key is not read to its end, and is not
-/// counted.
+/// The value on standard input. A value that is too long for any key is not read to its end, and
+/// its length is not counted.
 fn read_value(input: impl Read) -> Result<Vec<u8>, Failure> {
     let mut bytes = Vec::new();
     let read = input.take(VALUE_MAX as u64 + 1).read_to_end(&mut bytes);

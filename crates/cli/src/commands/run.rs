@@ -73,7 +73,7 @@ pub(crate) fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
     }
 }
 
-/// What shells say of a program that ended by a signal.
+/// The exit code that shells report for a program that ended by a signal.
 fn signal_code(signal: i32) -> u8 {
     u8::try_from(signal).map_or(u8::MAX, |signal| signal.saturating_add(128))
 }

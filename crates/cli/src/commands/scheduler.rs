@@ -76,7 +76,7 @@ pub(crate) fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What is to be chosen, if anything.
+/// The choice of a scheduler in the arguments, if there is one.
 fn choice(args: &Args) -> Result<Option<Request>, Failure> {
     let words: Vec<&str> = args.words.iter().map(String::as_str).collect();
     let (node, name) = match (&words[..], args.all, args.default) {

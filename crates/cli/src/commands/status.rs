@@ -49,7 +49,7 @@ struct StatusAndWarnings<'a> {
     warnings: Vec<Warning>,
 }
 
-/// What the status is written on.
+/// The terminal or file that the status is written on.
 #[derive(Clone, Copy, Debug)]
 struct Screen {
     paint: Paint,
@@ -305,7 +305,7 @@ fn columns(worlds: Worlds) -> Vec<Column> {
     columns.into_iter().filter(|(is_wanted, _)| *is_wanted).map(|(_, column)| column).collect()
 }
 
-/// What all stages may use together, and do.
+/// The budget of all stages together, and the parts that are allocated and used.
 struct Budget {
     budget: String,
     allocated: String,
@@ -337,7 +337,7 @@ impl Budget {
         })
     }
 
-    /// What stands in the column with this head.
+    /// The text in the column with this head.
     fn cell(&self, head: &str) -> &str {
         match head {
             "TENANT" => "budget",

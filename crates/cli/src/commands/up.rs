@@ -141,7 +141,7 @@ fn address(text: &str) -> Result<SocketAddr, String> {
     text.parse().map_err(|_| "write an address and a port, like 127.0.0.1:7171".into())
 }
 
-/// What is to run, and where.
+/// The parts to run, and where.
 struct Plan {
     cluster: Option<ClusterFile>,
     choice: Choice,
@@ -158,7 +158,7 @@ struct Plan {
 pub(crate) fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
     log_to_stderr(&args.log).map_err(not_served)?;
     args.trust_owner.into_iter().for_each(trust_owner);
-    // What is wrong is a reason not to start, so all is read before anything exists.
+    // A fault is a reason not to start, so all files are read before anything exists.
     let leads = matches!(args.role, None | Some(Role::Controller));
     let named = if leads { Named::Wanted } else { Named::Unwanted };
     let policy = args.policy.as_deref().filter(|_| leads);
@@ -351,7 +351,7 @@ struct Led {
     policy: Option<PolicyText>,
     /// The policy that the cluster names, if another one stays in force.
     passed_over: Option<String>,
-    /// What the policy that was put in force now says that cannot mean anything.
+    /// Meaningless statements in the policy that was put in force now.
     doubts: Vec<String>,
 }
 
@@ -390,7 +390,7 @@ impl Led {
         format!("policy revision {} with {tenants} from {source}", policy.revision)
     }
 
-    /// What an operator should know about the policy.
+    /// Warnings about the policy.
     fn warnings(&self) -> Vec<String> {
         self.doubts.iter().cloned().chain(self.other()).collect()
     }
@@ -408,8 +408,8 @@ impl Led {
     }
 }
 
-/// What is said once everything is there: one line about it, where volumes are, and what to do
-/// next.
+/// The message once all parts run: one line about the controller, the volumes' addresses, and the
+/// next steps.
 fn ready(led: &Led, plan: &Plan, http: Option<SocketAddr>, parts: Option<&Parts>) -> String {
     let Status { release, revision, tenants, .. } = &led.status;
     let policy = led.policy.as_ref().and_then(|policy| Policy::parse(&policy.text).ok());

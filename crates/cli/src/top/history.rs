@@ -1,4 +1,4 @@
-//! What is remembered: the last minute of every tenant, node and gateway.
+//! History of a status: the last minute of every tenant, node and gateway.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -20,9 +20,9 @@ const PERIODS_APART: u64 = 2;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Row {
     pub(super) name: String,
-    /// What the row is measured in.
+    /// The unit of the row.
     pub(super) unit: Unit,
-    /// What flowed since the last look, per second.
+    /// The rate since the last look, per second.
     pub(super) rate: u64,
     pub(super) reservation: Option<u64>,
     pub(super) limit: Option<u64>,
@@ -42,7 +42,7 @@ pub(super) struct Row {
     pub(super) trail: Trail,
 }
 
-/// What something was, look by look, oldest first.
+/// The values of a quantity, look by look, oldest first.
 pub(super) type Trail = Vec<(Time, u64)>;
 
 /// The trails of things with names.
@@ -50,7 +50,7 @@ pub(super) type Trail = Vec<(Time, u64)>;
 struct Trails(BTreeMap<String, VecDeque<(Time, u64)>>);
 
 impl Trails {
-    /// Remembers what these are now, and forgets all others.
+    /// Stores the present values of these names, and forgets all other names.
     fn take<'a>(&mut self, now: Time, values: impl Iterator<Item = (&'a str, u64)>) {
         let mut earlier = std::mem::take(&mut self.0);
         for (name, value) in values {
@@ -69,7 +69,7 @@ impl Trails {
 }
 
 impl Row {
-    /// What the tenant may count on: its reservation, or else what it never gets more of.
+    /// The tenant's promise: its reservation, or else its limit.
     pub(super) fn promise(&self) -> Option<u64> {
         self.reservation.or(self.limit)
     }

@@ -1,4 +1,4 @@
-//! What stands below the tenants: stages, nodes and gateways.
+//! Lists below the tenants: stages, nodes and gateways.
 
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Rect};
@@ -71,7 +71,7 @@ fn name_width<'a>(names: impl Iterator<Item = &'a String>, screen: u16) -> u16 {
 }
 
 impl View {
-    /// What stands below the main table, if there is any of it.
+    /// The lists below the main table that are not empty.
     pub(super) fn lists(&self) -> Vec<List> {
         let lists: &[List] = match self.page() {
             Page::Tenants => &[List::Stages, List::Nodes, List::DataNodes, List::Gateways],

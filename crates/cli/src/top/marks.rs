@@ -72,12 +72,12 @@ impl Marks {
     }
 }
 
-/// What a bar shows.
+/// The contents of a bar.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Bar {
     pub(super) value: u64,
     pub(super) promise: Option<u64>,
-    /// What the whole bar stands for.
+    /// The value of the whole bar.
     pub(super) scale: u64,
 }
 

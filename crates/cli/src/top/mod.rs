@@ -26,7 +26,7 @@ mod view;
 /// as long as a key may seem dead. Scripts have the patience of the other commands.
 const SCREEN_PATIENCE: Span = Span::SECOND;
 
-/// What to show, and how often.
+/// Options of the display, and its interval.
 #[derive(Debug)]
 pub(crate) struct Options {
     pub(crate) socket: PathBuf,

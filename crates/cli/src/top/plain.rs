@@ -30,8 +30,8 @@ pub(super) struct Lines {
 }
 
 impl Lines {
-    /// What is to be said beside the lines, once: which stages do not take their rules any more.
-    /// In a table of tenants it would not show, and nothing else mends itself as little.
+    /// New warnings beside the lines, each once: stages that do not take their rules any more. A
+    /// table of tenants would not show them, and they hardly ever mend themselves.
     pub(super) fn complaints(&mut self, status: &Status) -> Vec<String> {
         let refusals = status.stages.iter().filter_map(|stage| {
             let reason = on_one_line(stage.error.as_deref()?);

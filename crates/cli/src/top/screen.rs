@@ -45,7 +45,7 @@ struct Screen {
     has_input: bool,
 }
 
-/// What came from a terminal.
+/// Input from a terminal.
 enum Heard {
     Nothing,
     Event(Event),

@@ -21,7 +21,7 @@ use tidegate_console::output::Tone;
 /// As wide as the widest level, `1023.9 MiB/s`.
 pub(super) const LEVEL: u16 = 12;
 
-/// What stands before the promise of a tenant that has only a limit: `max `.
+/// The width of the prefix of a promise that is only a limit: `max `.
 const MAX: u16 = 4;
 
 /// The widest name; longer ones are cut.
@@ -87,7 +87,7 @@ impl Order {
     }
 }
 
-/// What there is a screen for.
+/// The pages of the screen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Page {
     /// Tenants, and the beginning of everything else.
@@ -107,7 +107,7 @@ impl Page {
     }
 }
 
-/// What is on the screen.
+/// The state of the screen.
 #[derive(Debug)]
 pub(super) struct View {
     pub(super) history: History,
@@ -316,7 +316,7 @@ impl View {
         ])
     }
 
-    /// What somebody should look at, in at most `room` lines.
+    /// The warnings, in at most `room` lines.
     fn warnings(&self, room: usize) -> Vec<Line<'static>> {
         if let Some(fault) = &self.fault {
             return vec![Line::styled(fault.clone(), self.style(Tone::Bad))];
@@ -376,11 +376,11 @@ impl View {
 /// Which columns there is room for, and how wide the flexible ones are.
 #[derive(Debug)]
 struct Columns {
-    /// What stages have to say, and what nodes.
+    /// Whether stages and nodes have columns.
     worlds: Worlds,
     name: u16,
     bar: usize,
-    /// What is allocated; without stages the limit.
+    /// Whether there is room for the allocated level; without stages for the limit.
     has_level: bool,
     has_mean: bool,
     /// Zero for none.
@@ -388,7 +388,7 @@ struct Columns {
 }
 
 impl Columns {
-    /// What these say is short; the longest wait that is told apart is `2 min 17 s`.
+    /// Widths of short values; the longest wait that is told apart is `2 min 17 s`.
     const QUEUED: u16 = 6;
     const WAITING: u16 = 7;
     const MEAN: u16 = 9;
@@ -413,7 +413,7 @@ impl Columns {
             has_mean: worlds.stages && room >= MEAN_FROM,
             sparkline: usize::from(has_sparkline),
         };
-        // What is left when all others have their width.
+        // The width that is left when all other columns have theirs.
         let widths = columns.widths();
         let gaps = (widths.len() as u16 - 1) * GAP;
         let fixed: u16 = widths.iter().sum::<u16>() - u16::from(has_sparkline);

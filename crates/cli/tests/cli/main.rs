@@ -22,7 +22,7 @@ fn tidegate(directory: &Path) -> Command {
     command
 }
 
-/// What a command said, as a transcript for golden files.
+/// The output of a command, as a transcript for golden files.
 fn transcript(arguments: &[&str], output: &Output) -> String {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let (said, complained) = (text(&output.stdout), text(&output.stderr));

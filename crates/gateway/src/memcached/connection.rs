@@ -25,21 +25,21 @@ use crate::worker::{self, Charge, Hall};
 /// A client that leaves so many bytes of replies in our hands is not listened to.
 const OUTPUT_MAX: usize = 1 << 20;
 
-/// How long the reply for a key is expected to be before one has come, and at least, in bytes. What
-/// is expected is charged while a request is at its node; then what has come.
+/// The expected length of the reply for a key before the first reply, and at least, in bytes. A
+/// request at its node is charged with the expected length; afterwards with the true one.
 const ESTIMATE: usize = 16 << 10;
 const ESTIMATE_MIN: usize = 128;
 
 /// After so many short replies in a row a client's requests count as short again.
 const SHORTS: u32 = 256;
 
-/// What a client is told that may not act for the tenant of a key.
+/// The reply to a client that may not act for the tenant of a key.
 const NOT_ALLOWED: &str = "CLIENT_ERROR the policy does not let this client use this key\r\n";
 
-/// What memcached says where it has no memory for a reply.
+/// The error of memcached where it has no memory for a reply.
 const OUT_OF_MEMORY: &str = "SERVER_ERROR out of memory writing get response\r\n";
 
-/// What the connections of one worker share.
+/// State that the connections of one worker share.
 pub(crate) struct Shop {
     pool: Arc<Pool>,
     circle: Ketama,
@@ -63,7 +63,7 @@ impl Shop {
         Self { pool, circle, owner, nodes, flights: Flights::default(), hall, budget, table }
     }
 
-    /// What a client may not do.
+    /// The restrictions of a client.
     fn restrictions(&self, client: Client<'_>) -> Restrictions {
         Restrictions::of_pool(&self.table, client, &self.owner)
     }
@@ -85,11 +85,11 @@ pub(crate) struct Connection {
     identity: Identity,
     restrictions: Restrictions,
     conversation: Conversation<Spot, Buffer>,
-    /// What was read and is not consumed.
+    /// Received bytes that are not consumed.
     held: Vec<u8>,
-    /// How long that has to be before it is looked at again; zero until a reply has left.
+    /// The length of `held` at which it is parsed again; zero until a reply has left.
     needed: usize,
-    /// What requests without a reply carry, and their replies are expected to.
+    /// The bytes of requests that have no reply yet, and those expected of their replies.
     bytes: usize,
     /// The bytes of reply that are expected for each key: the most of late.
     estimate: usize,
@@ -102,7 +102,8 @@ pub(crate) struct Connection {
     input_max: usize,
     /// It needs to hold more, and was not admitted.
     is_pending: bool,
-    /// What the budget is charged with for it, and the bytes that it has sent and received.
+    /// The bytes that the budget is charged with for it, and the bytes that it has sent and
+    /// received.
     charged: usize,
     moved: u64,
     output: Outgoing,
@@ -367,7 +368,7 @@ impl worker::Client for Connection {
     }
 }
 
-/// What a node says, or why it does not.
+/// A job with the reply of its node, or with the fault that took its place.
 type Reply = (Flight, Result<Buffer, Fault>);
 
 impl worker::Shop for Shop {

@@ -19,7 +19,7 @@ pub(crate) struct Flight {
     /// The connection that it came on.
     pub(super) token: u64,
     pub(super) ticket: Ticket,
-    /// What it carries and what its reply is expected to bring, in bytes.
+    /// The bytes of the request, and those expected of its reply.
     pub(super) bytes: usize,
     /// How many keys it is about.
     pub(super) keys: u32,
@@ -62,7 +62,7 @@ impl Flights {
         }
     }
 
-    /// Whose job it was, and which.
+    /// Takes the record of a finished job out of its slot.
     pub(super) fn land(&mut self, job: &Job) -> Option<Flight> {
         let flight = self.seats.get_mut(usize::try_from(job.ticket).ok()?)?.take()?;
         self.free.push(job.ticket as u32);

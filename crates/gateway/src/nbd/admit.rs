@@ -1,4 +1,4 @@
-//! What a request asks of nodes, or why it is refused.
+//! Translation of a client's request to an operation of nodes, or to a refusal.
 
 use tidegate_fabric::service::Command;
 
@@ -6,7 +6,7 @@ use super::handshake::Entered;
 use super::request::Request;
 use super::wire::{Errno, REQUEST_MAX, command, flag};
 
-/// What to do about a request.
+/// The gateway's action on a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Ask the nodes.
@@ -27,11 +27,11 @@ pub struct Refusal {
 }
 
 impl Entered {
-    /// What to do about `request`.
+    /// Returns the action on `request`.
     ///
     /// # Errors
-    /// What the client is to be told if it asks for something that is not allowed here. It may go
-    /// on with other requests.
+    /// The refusal to send if the client asks for something that is not allowed here. The client
+    /// may go on with other requests.
     pub fn admit(&self, request: &Request) -> Result<Action, Refusal> {
         let Request { command, flags, offset, length, .. } = *request;
         let durable = flags & flag::FUA != 0;

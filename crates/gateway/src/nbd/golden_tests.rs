@@ -75,7 +75,7 @@ pub(super) fn context(name: &str, queries: &[&str]) -> Vec<u8> {
     bytes
 }
 
-/// What is said after the greeting, and what becomes of the connection.
+/// Returns the bytes that the server sends after the greeting, and the handshake's last step.
 fn shake(bytes: &[u8]) -> (String, Result<Step, HandshakeError>) {
     shake_with(Encryption::Absent, bytes)
 }
@@ -191,7 +191,8 @@ fn where_encryption_is_required_nothing_else_is_told() {
     assert_eq!(required(&[(option::ABORT, b"")]), (answer(2, 1, ""), Ok(Step::Left)));
     let (said, step) = required(&[(option::EXPORT_NAME, b"disk")]);
     assert_eq!((said.as_str(), step), ("", Err(HandshakeError::NotEncrypted)));
-    // What somebody has put behind the request, in the clear, is not taken for what comes inside.
+    // Plain bytes behind `STARTTLS`, as an attacker may add them, are not taken for bytes inside
+    // TLS.
     let (_, step) = required(&[(option::STARTTLS, b""), (option::STRUCTURED_REPLY, b"")]);
     assert_eq!(step, Err(HandshakeError::Clear(16)));
 }
@@ -346,7 +347,7 @@ fn a_large_write_takes_up_memory_as_it_arrives() {
         lengths.push(receiver.vacancy().len());
         let piece = vec![sent; 3 << 18];
         sent += 1;
-        // What is behind the write is left.
+        // Bytes behind the write are left.
         let mut bytes = &piece[..];
         if let Some(whole) = receiver.next_request(&mut bytes).unwrap() {
             assert_eq!(bytes.len(), 43 * piece.len() - length as usize);

@@ -14,10 +14,10 @@ const OPTIONS_MAX: u32 = 1024;
 /// The size of requests that every export serves best, in bytes: whole pages need no copy anywhere.
 const PREFERRED: u32 = 4096;
 
-/// What a client is sent without having asked, if it does not decline it.
+/// Zero bytes behind the reply to `EXPORT_NAME`, unless the client declines them.
 const ZEROES: usize = 124;
 
-/// What there is to connect to.
+/// The exports that clients can choose.
 pub trait Exports {
     /// The export of this name; of the empty name, the default one.
     ///
@@ -43,11 +43,11 @@ pub enum NotOpened {
 pub struct Export {
     /// Its canonical name.
     pub name: String,
-    /// What it is, for people.
+    /// A description for people.
     pub description: String,
     /// Which of the gateway's volumes it is.
     pub volume: usize,
-    /// Whose requests come through it; empty for nobody's.
+    /// The tenant that owns requests through it; empty if they are unattributed.
     pub tenant: String,
     /// Its size in bytes.
     pub size: u64,
@@ -56,7 +56,7 @@ pub struct Export {
 }
 
 impl Export {
-    /// What clients are told that it can do.
+    /// The transmission flags that clients are sent.
     pub fn flags(&self, structured: bool) -> u16 {
         let mut flags = export::HAS_FLAGS | export::FLUSH | export::FUA;
         flags |= export::MULTI_CONN | export::CACHE;
@@ -68,20 +68,20 @@ impl Export {
     }
 }
 
-/// How a connection stands with encryption.
+/// The state of TLS on a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Encryption {
-    /// It is not to be had here.
+    /// The gateway does not offer TLS.
     Absent,
-    /// Whoever asks for it goes on so.
+    /// A client that asks for TLS continues with TLS.
     Offered,
-    /// Whoever does not ask for it is told nothing else.
+    /// Without TLS, every option is refused but `STARTTLS` and `ABORT`.
     Required,
-    /// It has begun.
+    /// TLS has begun.
     Begun,
 }
 
-/// What a client has chosen.
+/// The export and the features that a client has chosen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entered {
     /// Where its requests go.
@@ -92,21 +92,20 @@ pub struct Entered {
     pub allocation: bool,
 }
 
-/// What becomes of the connection.
+/// The state of a connection after a step of its handshake.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
     /// More of the handshake has to arrive.
     More,
     /// The handshake is over and requests follow.
     Entered(Box<Entered>),
-    /// Once everything that was said is sent, the connection goes on encrypted, and the handshake
-    /// inside.
+    /// Once all replies are sent, the connection continues with TLS, and a new handshake inside.
     Encrypt,
-    /// The client has left in good order; what is still to be said to it may be said.
+    /// The client has left in good order; replies that are queued may still be sent.
     Left,
 }
 
-/// What no client does that wants to be served.
+/// Violations of the protocol: the connection ends without service.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HandshakeError {
     /// Its flags have a meaning that is not known.
@@ -167,7 +166,7 @@ pub enum HandshakeError {
 pub struct Handshake {
     awaited: Awaited,
     encryption: Encryption,
-    /// What has arrived of what is awaited.
+    /// Received bytes of the item that is awaited.
     held: Vec<u8>,
     fixed: bool,
     zeroes: bool,
@@ -202,9 +201,9 @@ impl Handshake {
         }
     }
 
-    /// Takes from `bytes` what belongs to the handshake, and appends the answers to `said`. What
-    /// is left of `bytes` after [`Step::Entered`] belongs to requests; after [`Step::Encrypt`]
-    /// nothing is.
+    /// Takes the handshake's bytes from `bytes`, and appends the answers to `said`. The rest of
+    /// `bytes` after [`Step::Entered`] belongs to requests; after [`Step::Encrypt`] there is no
+    /// rest.
     ///
     /// # Errors
     /// If the client breaks the protocol; the connection is to be closed.
@@ -322,7 +321,7 @@ impl Handshake {
         Ok(Step::More)
     }
 
-    /// `STARTTLS`. What was agreed in the clear is forgotten: somebody else may have agreed to it.
+    /// `STARTTLS`. Options agreed in the clear are forgotten: an attacker may have sent them.
     fn on_encrypt(&mut self, data: &[u8], said: &mut Vec<u8>) -> Step {
         let (kind, message) = match self.encryption {
             Encryption::Absent => (answer::UNSUPPORTED, "this port is not encrypted"),

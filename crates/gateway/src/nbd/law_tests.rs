@@ -36,7 +36,8 @@ fn pieces<'a>(mut stream: &'a [u8], cuts: &[usize]) -> Vec<&'a [u8]> {
 
 type Shaken = (Vec<u8>, Result<Step, HandshakeError>, usize);
 
-/// What a handshake says to these pieces, how it ends, and how many bytes it leaves.
+/// The bytes that a handshake sends for these pieces, its result, and the number of bytes it
+/// leaves.
 fn shake(pieces: &[&[u8]]) -> Shaken {
     let mut said = Vec::new();
     let mut handshake = Handshake::begin(Encryption::Absent, &mut said);

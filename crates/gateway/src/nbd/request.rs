@@ -9,7 +9,7 @@ use super::wire::{REQUEST_LENGTH, REQUEST_MAGIC, REQUEST_MAX, command};
 const FIRST: usize = 1 << 20;
 const GROWTH: usize = 4;
 
-/// What a client asks.
+/// The request of a client.
 #[derive(Debug)]
 pub struct Request {
     /// The client's number for it.
@@ -22,7 +22,7 @@ pub struct Request {
     pub offset: u64,
     /// How many bytes.
     pub length: u32,
-    /// What is written; empty for everything but a write.
+    /// The data of a write; empty for every other command.
     pub payload: Buffer,
 }
 
@@ -148,8 +148,8 @@ impl Receiver {
         Some(self.head)
     }
 
-    /// Where the next bytes of the stream belong, as far as they are a write's data. Whoever reads
-    /// them there says so with [`Self::on_filled`] and then asks for the next request.
+    /// The memory for the next bytes of the stream, as far as they are a write's data. A caller
+    /// that reads bytes into it calls [`Self::on_filled`], and then asks for the next request.
     pub fn vacancy(&mut self) -> &mut [u8] {
         match &mut self.write {
             Some((request, filled)) => &mut request.payload[*filled..],

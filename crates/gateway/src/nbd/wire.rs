@@ -15,8 +15,8 @@ pub const SIMPLE_REPLY_MAGIC: u32 = 0x6744_6698;
 /// Before every chunk of a structured reply.
 pub const STRUCTURED_REPLY_MAGIC: u32 = 0x668e_33ef;
 
-/// The most data that one request may carry or ask for, in bytes. What the protocol lets clients
-/// assume of any server.
+/// The most data that one request may carry or ask for, in bytes. The protocol lets clients assume
+/// this size of any server.
 pub const REQUEST_MAX: u32 = 32 << 20;
 /// The longest option, in bytes.
 pub const OPTION_MAX: u32 = 64 << 10;
@@ -27,8 +27,8 @@ pub const REQUEST_LENGTH: usize = 28;
 
 /// The one metadata context.
 pub const ALLOCATION: &str = "base:allocation";
-/// What the context is called in replies. Any number would do, but zero, which old servers send
-/// in lists.
+/// The identifier of the context in replies. Any number would do, except zero, which old servers
+/// send in lists.
 pub const ALLOCATION_ID: u32 = 1;
 
 /// Flags of the handshake, the same bits from both sides.
@@ -91,13 +91,13 @@ pub mod info {
     pub const EXPORT: u16 = 0;
     /// Its canonical name.
     pub const NAME: u16 = 1;
-    /// What it is, for people.
+    /// A description for people.
     pub const DESCRIPTION: u16 = 2;
     /// The least, best and largest requests.
     pub const BLOCK_SIZE: u16 = 3;
 }
 
-/// What an export can do.
+/// The features of an export, as transmission flags.
 pub mod export {
     /// The other flags mean something.
     pub const HAS_FLAGS: u16 = 1 << 0;
@@ -127,7 +127,7 @@ pub mod command {
     pub const WRITE: u16 = 1;
     /// Leaves.
     pub const DISC: u16 = 2;
-    /// What was answered becomes durable.
+    /// Makes all answered writes durable.
     pub const FLUSH: u16 = 3;
     /// The range is not needed any more.
     pub const TRIM: u16 = 4;
@@ -201,7 +201,7 @@ impl Errno {
     }
 }
 
-/// What clients that understand messages are told about a fault.
+/// The text about a fault for clients that understand messages.
 pub const fn message(fault: Fault) -> &'static str {
     match fault {
         Fault::Invalid => "the node finds that the request makes no sense",

@@ -1,4 +1,4 @@
-//! What a worker asks of the protocol that its clients speak.
+//! Interface between a worker and the protocol that its clients speak.
 
 use std::io;
 use std::sync::Arc;
@@ -12,12 +12,12 @@ use tidegate_model::Time;
 use crate::nodes::Nodes;
 use crate::owners::Table;
 
-/// What is offered behind a door, and what the clients of one worker share: block devices, or keys
-/// and values.
+/// The service behind a listener, block devices or keys and values, and the state that the clients
+/// of one worker share.
 pub(crate) trait Shop {
-    /// One who has come.
+    /// A connected client.
     type Client: Client<Shop = Self>;
-    /// What a client is told in the end.
+    /// The reply to a request, from the nodes' replies.
     type Answer;
 
     /// Lets a client in, whose number at the worker is `token`.
@@ -38,7 +38,7 @@ pub(crate) trait Shop {
     /// From now on this table says whose requests are.
     fn on_table(&mut self, table: &Arc<Table>);
 
-    /// Whom a finished job is for, and the answer, if there is one now.
+    /// The client that owns the finished job, and the reply if the request is complete.
     fn land(&mut self, job: Job) -> Option<(u64, Self::Answer)>;
 
     /// Which volume or pool an answer is from, and the bytes that were moved, unless it failed.
@@ -109,7 +109,7 @@ pub(crate) trait Client {
     /// The memory that it takes up, in bytes, and how much of that is at nodes.
     fn charge(&self) -> Charge;
 
-    /// What to wait for now.
+    /// The events to wait for now.
     fn wanted(&self, shop: &Self::Shop) -> Interest;
 
     /// Whether this error says no more than that the client has left, when it might.

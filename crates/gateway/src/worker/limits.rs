@@ -1,4 +1,4 @@
-//! What a worker does about clients that take up too much: connections and memory.
+//! Actions of a worker against clients that take up too many connections or too much memory.
 
 use std::sync::atomic::Ordering;
 

@@ -1,4 +1,4 @@
-//! Who may use which tenant, and what becomes of it when the policy changes.
+//! Access of clients to tenants, and the effect of a new policy on open sessions.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -21,7 +21,7 @@ fn uid() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
-/// What a client over TCP is told who asks for an export: the kind of the answer, and its text.
+/// The answer to a TCP client that asks for an export: its kind and its text.
 fn asks(stand: &Stand, export: &str) -> (u32, String) {
     let Address::Tcp(address) = stand.gateway.addresses()[1] else { panic!("the second is TCP") };
     let mut stream = TcpStream::connect(address).unwrap();

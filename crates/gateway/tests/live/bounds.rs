@@ -1,4 +1,4 @@
-//! What clients of bad faith may take up: memory, and connections.
+//! Bounds on the memory and the connections of hostile clients.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -17,8 +17,8 @@ use crate::{PATIENCE, Stand, eventually, volume};
 
 const WORKERS: usize = 2;
 
-/// What each connection may take up in addition to the limit of all: 64 KiB under way, and 128 KiB
-/// that were read and not looked at.
+/// The memory of each connection in addition to the limit of all, in bytes: 64 KiB under way, and
+/// 128 KiB that were read and not parsed.
 const EACH: usize = 192 << 10;
 
 /// The bound of the memory of so many clients.
@@ -98,7 +98,7 @@ fn writes_that_do_not_arrive_take_up_bounded_memory() {
     let mut slow: Vec<_> = (0..24).map(|_| Client::enter(&stand, "plain", true)).collect();
     for client in &mut slow {
         client.ask(command::WRITE, 0, 0, 8 << 20);
-        // What the socket takes and no more: who is not admitted is not read from.
+        // The socket takes this and no more: the gateway reads admitted clients only.
         client.say(&[1; 64 << 10]);
     }
     let mut honest = Client::enter(&stand, "plain", true);

@@ -164,7 +164,7 @@ impl Client {
 
 /// Whether the gateway closes the connection, whatever it still says.
 pub(crate) fn is_closed(stream: &mut UnixStream) -> bool {
-    // What was sent and not read when the gateway closed it is reported as a reset.
+    // The kernel reports a reset if the gateway closed it with bytes that it had not read.
     let mut rest = Vec::new();
     match stream.read_to_end(&mut rest) {
         Ok(_) => true,

@@ -69,7 +69,7 @@ impl Stand {
         self.folder.path().join("nbd.sock").display().to_string()
     }
 
-    /// What stock clients call a volume.
+    /// The URI of a volume for stock clients.
     fn uri(&self, volume: &str) -> String {
         format!("nbd+unix:///{volume}?socket={}", self.socket())
     }

@@ -117,7 +117,7 @@ impl Memory {
         inner.seen.iter().find(|(seen, _)| *seen == command).map_or(0, |(_, count)| *count)
     }
 
-    /// Whose the last job was.
+    /// The owner of the last job.
     pub(crate) fn last_owner(&self) -> String {
         self.inner().owner.clone()
     }

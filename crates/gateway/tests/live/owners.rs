@@ -1,4 +1,4 @@
-//! Whose requests are, as the policy says, and with a controller that comes and goes.
+//! Owners of requests, as the policy says, and with a controller that comes and goes.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -117,7 +117,7 @@ pub(crate) fn stand(adapt: impl FnOnce(&TempDir, &mut Config)) -> Stand {
     Stand { folder, nodes, gateway }
 }
 
-/// Whose a read and a write of this client are.
+/// The owners of a read and of a write of this client.
 fn owners(stand: &Stand, client: &mut Client) -> [String; 2] {
     assert!(client.read(0, 512).is_ok());
     let reader = stand.nodes[0].last_owner();

@@ -62,7 +62,7 @@ struct Mouth(Mutex<UnixStream>);
 
 impl Mouth {
     fn say(&self, bytes: &[u8]) {
-        // Who is killed has nothing to say.
+        // A killed node cannot write any more.
         let _ = self.0.lock().unwrap().write_all(bytes);
     }
 

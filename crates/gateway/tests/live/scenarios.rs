@@ -1,4 +1,4 @@
-//! What a gateway does, step by step.
+//! Scenarios of a gateway, step by step.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;

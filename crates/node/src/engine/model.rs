@@ -94,7 +94,7 @@ impl Schedule {
     }
 }
 
-/// What a modelled device has to do for it: zeros are written.
+/// The units that a modelled device spends on the work: zeros are written.
 fn units(work: &Work) -> u32 {
     match work.job.command {
         Command::Zero { .. } => work.job.length.div_ceil(PIECE).max(1),

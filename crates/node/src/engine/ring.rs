@@ -1,10 +1,10 @@
 //! Transfers that the kernel does by itself (`io_uring`), and threads for everything else.
 //!
-//! Whoever submits puts the transfers of its batch into the ring and tells the kernel once; one
-//! thread waits for what is done. What is no transfer of whole pages past the cache goes to a
-//! [`Pool`], and so does a transfer that came back short or failed: the pool does it once more, in
-//! the plain way, and has the last word on how it ended. That is right for reads and writes, which
-//! may be done twice, and it keeps all knowledge of errors in one place.
+//! A submitting thread puts the transfers of its batch into the ring and tells the kernel once; one
+//! thread waits for completions. Work that is no transfer of whole pages past the cache goes to a
+//! [`Pool`]. So does a transfer that came back short or failed: the pool repeats it in the plain
+//! way, and its result is final. That is right for reads and writes, which may be done twice, and
+//! it keeps all knowledge of errors in one place.
 
 use std::io;
 use std::mem;
@@ -39,7 +39,7 @@ pub(crate) struct Ring {
 
 struct Shared {
     ring: IoUring,
-    /// Whoever holds this may put entries into the ring.
+    /// The thread that holds this lock may put entries into the ring.
     slots: Mutex<Slots>,
     medium: Arc<dyn Medium>,
     sink: Arc<dyn Sink>,

@@ -7,13 +7,13 @@
 //!
 //! # Mechanism
 //! Where a card carries clients' operations out, it does the node's own as well, by connections
-//! from the card to itself: one for the monitor, one for the sweep. Whoever is shut out, or just
-//! leaves, has its queue pairs taken away, so the memory need not move as it does where clients
-//! have mapped it.
+//! from the card to itself: one for the monitor, one for the sweep. A client that is shut out, or
+//! just leaves, loses its queue pairs, so the memory need not move as it does where clients have
+//! mapped it.
 //!
 //! Example: tenant web has a client at seat 3, with five queue pairs. It stops for three periods.
 //! The monitor gives its seat up, the door destroys the five, and seat 3 is free in the next
-//! period. What the client posts when it goes on is not answered by the card, and fails at the
+//! period. When the client goes on, the card does not answer its operations, and they fail at the
 //! client.
 //!
 //! # Bound
@@ -32,7 +32,7 @@ use tidegate_proto::one_sided::{Done, Fabric, Lost, Post, PostError};
 use crate::mutex::lock;
 
 /// Operations of the node's own under way, for the monitor and for the sweep each: more than the
-/// monitor posts in a step. What the sweep posts beyond them waits for those before.
+/// monitor posts in a step. Operations of the sweep beyond this number wait for those before.
 const WINDOW: u32 = 64;
 
 /// A card, and the memory that clients reach through it.
@@ -66,11 +66,11 @@ impl Card {
     }
 }
 
-/// What the node's own operations on its memory go through.
+/// The path of the node's own operations on its memory.
 pub(super) enum Own {
-    /// The processor, which is what clients' operations go through as well.
+    /// The processor, as for clients' operations.
     Here(Shm),
-    /// The card, for the same reason.
+    /// The card, as for clients' operations.
     Card(Box<Verbs>),
 }
 

@@ -59,7 +59,7 @@ const MOVE_MAX: Span = Span::SECOND;
 /// How long it waits before it tries to use its card again.
 const CARD_WAIT: Span = Span::SECOND;
 
-/// What the pulse tells the door.
+/// Messages from the pulse to the door.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Letter {
     /// The client of this seat is to be shut out.
@@ -76,7 +76,7 @@ pub(super) enum Letter {
     SlotFree,
 }
 
-/// Who may connect: every user if root runs the node, as whose client it is decides the policy.
+/// Users who may connect: all if root runs the node, for the policy names the tenant of each.
 pub(super) fn admits() -> Door {
     match geteuid().is_root() {
         true => Door { mode: 0o666, own_user_only: false, is_public: false },
@@ -90,7 +90,7 @@ struct Guest {
     /// Nobody, before a certificate has told.
     visitor: Visitor,
     ear: Ear,
-    /// What it said and was not answered yet, and the memory that it brought.
+    /// Its hello until that is answered, and the memory that it brought.
     hello: Option<Hello>,
     file: Option<OwnedFd>,
     /// Whether it has the region.
@@ -100,18 +100,18 @@ struct Guest {
     client: Option<Client>,
 }
 
-/// What a guest is listened to for.
+/// The message that the door expects of a guest.
 enum Ear {
     Hello(Decoder<Hello>),
-    /// It has a seat, and asks for the way of its card.
+    /// It has a seat, and asks the node's card for a connection.
     Request(Decoder<Request>),
-    /// It only leaves.
+    /// None: it only leaves.
     Silence,
 }
 
-/// What a guest has said.
+/// The message that a guest has sent.
 enum Heard {
-    /// Nothing that is whole.
+    /// No complete message.
     Nothing,
     Hello,
     Request(Request),
@@ -475,7 +475,7 @@ impl Guest {
         }
     }
 
-    /// What it has said just now.
+    /// Receives once, and returns the message if one is complete.
     fn hear(&mut self) -> io::Result<Heard> {
         let mut piece = [0; 4096];
         let count = match handover::receive(&self.stream, &mut piece) {

@@ -1,4 +1,4 @@
-//! What the two threads share: the region, the monitor over it, and who has which seat.
+//! State that the two threads share: the region, its monitor, and the clients with their seats.
 
 pub(super) mod remake;
 
@@ -39,7 +39,7 @@ use crate::clock::Clock;
 use crate::mutex::lock;
 use remake::Store;
 
-/// What a profile strays by, in parts of its mean: cluster files do not say.
+/// The mean of a profile divided by its deviation; cluster files do not state the deviation.
 const DEVIATION: u64 = 100;
 
 /// How long the monitor waits for its card before it looks whether something is done. A card takes
@@ -81,7 +81,7 @@ pub(super) struct Host {
     /// Where it is noted which memory is the node's.
     note: PathBuf,
     clock: Clock,
-    /// What clients reach the memory through, where they do not map it.
+    /// The card through which clients reach the memory, where they do not map it.
     card: Option<Card>,
     inner: Mutex<Inner>,
     /// The monitor's thread, which rests while nobody has a seat.
@@ -93,7 +93,7 @@ struct Inner {
     monitor: Monitor<Own>,
     sweeper: Sweeper,
     inspector: Inspector,
-    /// Who has a seat, and what is promised.
+    /// The clients with their seats, and the promises to tenants.
     steward: Steward,
     /// The memory of this node's former life, which a client may bring back.
     former: Option<Identity>,
@@ -101,7 +101,7 @@ struct Inner {
     orphans: BTreeSet<u16>,
     /// Whether the node's own card has lost the memory.
     is_lost: bool,
-    /// What of the memory is damaged, until there is other memory.
+    /// The damaged structure of the memory, until there is other memory.
     damaged: Option<Structure>,
 }
 
@@ -261,7 +261,7 @@ impl Host {
         lock(&self.inner).is_lost
     }
 
-    /// What of the memory is damaged, if it was not made anew since.
+    /// The damaged structure of the memory, if that was not made anew since.
     pub(super) fn damaged(&self) -> Option<Structure> {
         lock(&self.inner).damaged
     }
@@ -345,7 +345,7 @@ impl Host {
         if let Some(seat) = seat {
             steward.book.leave(seat);
             monitor.dismiss(seat);
-            // Who is left may have more now.
+            // The remaining clients may have more now.
             steward.settle(monitor);
             if steward.book.guests() == 0 {
                 steward.on_nobody();
@@ -389,7 +389,7 @@ impl Host {
         }
     }
 
-    /// What is to be said to the controller next.
+    /// The next message to the controller.
     pub(super) fn said(&self) -> Option<FromDataNode> {
         lock(&self.inner).steward.poll_output()
     }
@@ -494,7 +494,7 @@ fn monitor(
     let problem = |what| StartError::Io(io::Error::other(what));
     let mut monitor = Monitor::new(fabric, settings, now)
         .map_err(|_| problem("the memory has no room for words of control"))?;
-    // What it tells is of a former life, and nobody's business any more.
+    // Its events here are those of a former life, and are dropped.
     loop {
         monitor
             .poll(now, &mut Vec::new())
@@ -507,7 +507,7 @@ fn monitor(
     }
 }
 
-/// Who sweeps the store in this memory. See [`Sweeper::new`].
+/// The sweeper of the store in this memory. See [`Sweeper::new`].
 fn sweeper(
     node: &DataNode,
     card: Option<&Card>,

@@ -1,11 +1,11 @@
-//! When the memory is inspected: every client can write to all of it, so the node looks whether
-//! what it and its clients share is still what they can have made of it.
+//! Inspection of the memory: every client can write to all of it, so the node checks whether the
+//! structures that it shares with its clients are still in a state that they can have made.
 //!
 //! # Mechanism
-//! The words of control, the grants and the store's words are compared every [`CHECK`], some 20
-//! KB; the store's index and list of free blocks follow piece by piece, all of it within [`PASS`].
-//! While nobody has a session slot only the words are looked at, once a second. What a client is
-//! given is looked at before it is given.
+//! The words of control, the grants and the store's words are compared every [`CHECK`], some 20 KB;
+//! the store's index and list of free blocks follow piece by piece, all of it within [`PASS`].
+//! While no client has a session slot only the words are inspected, once a second. The memory is
+//! inspected before a client is given it.
 //!
 //! The processor reads also where clients come by a card: it changes nothing.
 
@@ -42,12 +42,12 @@ pub(super) struct Inspector {
     memory: Shm,
     region: Arc<Region>,
     store: kv::Inspector,
-    /// What the modelled card can do, if there is one.
+    /// The speed of the modelled card, if there is one.
     card: Option<Speed>,
     at: Time,
 }
 
-/// What a modelled card of this node can do.
+/// The speed of this node's modelled card; none where the fabric is another one.
 pub(super) fn speed(node: &DataNode) -> Option<Speed> {
     (node.fabric == Fabric::Model).then(|| Speed::new(node.capacity, node.client))
 }
@@ -125,7 +125,7 @@ fn read(memory: &mut Shm, at: u64, into: &mut [u8]) {
     for (from, into) in (at..).step_by(BUFFER as usize).zip(into.chunks_mut(BUFFER as usize)) {
         let length = into.len() as u32;
         let done = memory.perform(&Operation::Read { from, into: Place::start(0), length });
-        // What is looked at was laid out in this region.
+        // The bytes to inspect were laid out in this region.
         debug_assert!(done.is_ok(), "{done:?}");
         into.copy_from_slice(&memory.buffer(0)[..into.len()]);
     }

@@ -38,7 +38,7 @@ pub(super) fn run(host: &Host, clock: Clock, door: &Mailbox<Letter>, is_ending: 
                     Halt::Lost => Letter::Lost,
                     Halt::Damaged(_) => Letter::Damaged,
                 });
-                // Whoever makes other memory, or has it reached again, wakes us.
+                // The thread that makes other memory, or has it reached again, wakes this one.
                 thread::park_timeout(HALT_MAX);
                 continue;
             }
@@ -47,7 +47,7 @@ pub(super) fn run(host: &Host, clock: Clock, door: &Mailbox<Letter>, is_ending: 
             door.push(Letter::BlocksLow);
         }
         match deadline {
-            // Who takes a seat wakes us, and whoever ends the node.
+            // The thread that admits a client, or ends the node, wakes this one.
             Time::MAX => thread::park(),
             // A timer is up to 50 us late, to wake several sleepers together, which is welcome.
             deadline => thread::park_timeout(clock.until(deadline)),

@@ -35,14 +35,14 @@ fn group() -> Option<String> {
     Some(format!("/sys/fs/cgroup{}", path.trim_end_matches('/')))
 }
 
-/// What the machine has left, by its own words.
+/// The memory that the machine has left, by the kernel's `MemAvailable`.
 fn available(meminfo: &str) -> Option<Bytes> {
     let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
     let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     Some(Bytes(kib << 10))
 }
 
-/// What a control group has left; none if it has no bound.
+/// The memory that a control group has left; none if the group has no bound.
 fn left(most: &str, used: &str) -> Option<Bytes> {
     let (most, used): (u64, u64) = (most.parse().ok()?, used.parse().ok()?);
     Some(Bytes(most.saturating_sub(used)))

@@ -1,11 +1,11 @@
 //! When the store is swept: blocks of clients that died are brought back while the pool runs low.
 //!
-//! The node's thread does it between two looks of the monitor, a small piece at a time, so that it
-//! takes about a fiftieth of a processor while clients are there. Who sweeps has to know who has
-//! the memory. So nothing is swept while somebody has it without a seat, nor in memory that came
-//! back from a former incarnation of the node, until the node has moved: there may be clients that
-//! it does not know. There it only counts free blocks, and has the node move once they run low, as
-//! nothing else would ever bring blocks back.
+//! The node's thread sweeps between two looks of the monitor, a small piece at a time, so that it
+//! takes about a fiftieth of a processor while clients are there. A sweep needs to know all clients
+//! that have the memory. So the thread sweeps nothing while a client without a seat has the memory.
+//! Nor does it sweep memory of a former incarnation of the node until the node has moved, as
+//! unknown clients may have it. There it only counts free blocks, and has the node move once they
+//! run low, as nothing else would ever bring blocks back.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Who is at the other end of a connection, as the kernel says.
+//! Identity of the process at the other end of a connection, as the kernel reports it.
 
 use std::fs;
 use std::io;
@@ -10,7 +10,7 @@ use rustix::process::geteuid;
 use tidegate_proto::controller::Peer;
 use tidegate_proto::data_node::Visitor;
 
-/// Who that is. It takes as long as asking for a user's name takes, which may be over a network.
+/// The process at the other end. The look-up of its user's name may go over a network.
 ///
 /// # Errors
 /// If this is no Unix socket.

@@ -45,9 +45,9 @@ pub(super) enum Closed {
     Left,
     /// The node ends.
     Ending,
-    /// What came was no frame, or made no sense.
+    /// The gateway sent a malformed or invalid frame.
     Refused(String),
-    /// The kernel says so.
+    /// The kernel reports an error.
     Io(io::Error),
 }
 
@@ -206,7 +206,7 @@ impl Connection {
         self.is_quiet = false;
         self.jobs += 1;
         self.bytes += held(command, length);
-        // What is read gets its memory when it is read: a job that waits has none.
+        // A read gets its memory when it is done: a job that waits has none.
         let (buffer, outcome) = (payload, Ok(()));
         let mut job = Job { ticket, tag, command, part, offset, length, buffer, outcome };
         match self.parts.get(part as usize) {

@@ -155,7 +155,7 @@ impl Worker {
                 connection.answer(&mut done);
                 connection.serve(&mut worker.jobs, &mut worker.done)
             });
-            // Whoever asked may be gone.
+            // The connection that asked may be gone.
             done.clear();
             self.done = done;
         }
@@ -196,7 +196,7 @@ impl Worker {
             }
             // The listener refuses everybody.
             Err(_) if self.shared.is_ending.load(Ordering::Acquire) => {}
-            // Whoever waits to be let in would wake us again at once, and for nothing.
+            // Connections that wait would wake this thread again at once, and for nothing.
             Err(error) => {
                 tracing::warn!("no new connections for a while: {error}");
                 let _ = self.reactor.remove(&self.shared.listener);

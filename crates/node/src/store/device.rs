@@ -18,7 +18,7 @@ use super::parts::{Found, OpenedPart, Parts, StoresErrors, Watcher, place};
 use super::{Medium, OpenError, Transfer, name_of};
 use crate::volumes;
 
-/// Parts as ranges of one file or block device. What may be used of it ends with the labels.
+/// Parts as ranges of one file or block device. The labels are at the end of its usable space.
 pub(crate) struct Device {
     path: PathBuf,
     files: Files,

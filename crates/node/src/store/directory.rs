@@ -160,7 +160,7 @@ impl Directory {
             tracing::info!("{}: through the page cache; no O_DIRECT here", path.display());
         }
         let label = OpenLabel::find(self.disk.clone(), label, part, files.file())?;
-        // What the kernel could not write while nobody had the file open it tells now, once.
+        // The kernel reports here, once, writes that failed while no process had the file open.
         if let Err(error) = files.sync() {
             label.store_error(error.raw_os_error().unwrap_or(libc::EIO));
         }

@@ -16,7 +16,7 @@ use super::parts::{Found, Parts, StoresErrors, Watcher, is_durable, place};
 use super::{Medium, OpenError};
 use crate::mutex::lock;
 
-/// What a disk writes as a whole.
+/// The bytes that a disk writes as a whole.
 const BLOCK: usize = 512;
 
 /// A disk that outlives its node. Clones are the same disk.
@@ -69,7 +69,7 @@ impl FaultyDisk {
         lock(&self.0).fails_next_sync = true;
     }
 
-    /// What `tidegate volume clear-error` does while the node is stopped.
+    /// Clears the errors, as `tidegate volume clear-error` does while the node is stopped.
     pub fn clear_errors(&self) {
         lock(&self.0).parts.values_mut().for_each(|stored| stored.has_error = false);
     }

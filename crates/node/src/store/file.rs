@@ -52,7 +52,7 @@ pub(super) struct Files {
 struct Syncs {
     begun: u64,
     ended: u64,
-    /// What the first one that failed ended with.
+    /// The `errno` of the first one that failed.
     error: Option<i32>,
 }
 
@@ -60,7 +60,7 @@ struct Syncs {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Failure {
     pub(super) fault: Fault,
-    /// What a sync ended with: acknowledged writes may be lost.
+    /// The `errno` of a failed sync: acknowledged writes may be lost.
     pub(super) sync_error: Option<i32>,
 }
 
@@ -189,8 +189,8 @@ impl Files {
         self.synced.sync_data()
     }
 
-    /// What a sync ended with, if a durable command failed with `errno` because of that, or that is
-    /// unknown. A full disk is no failed sync by itself.
+    /// The `errno` of a failed sync, if a durable command failed with `errno` because of a sync, or
+    /// if the cause is unknown. A full disk is no failed sync by itself.
     pub(super) fn sync_error(&self, command: Command, errno: i32) -> Option<i32> {
         let is_refused = [libc::ENOSPC, libc::EDQUOT, libc::EOPNOTSUPP, libc::EINVAL, libc::EAGAIN];
         match command {
@@ -203,7 +203,7 @@ impl Files {
         }
     }
 
-    /// What went wrong, in the words of a job. The first time it is also told to the log.
+    /// The fault of a job that failed with `error`. The first one is also logged.
     fn fault(&self, job: &Job, error: &io::Error) -> Fault {
         let fault = match error.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Fault::NoSpace,

@@ -1,9 +1,9 @@
 //! Incarnations: numbers that change when acknowledged writes may have been lost.
 //!
-//! What was written and not flushed survives the node where it is in the kernel's hands, and does
-//! not survive a reboot, an unmount, or a failed write-back. So a file's incarnation is made of the
-//! boot, the mount, the number of failures and, where it is a file, which one: a file that was
-//! restored from a backup lacks what was written since. That of memory is new in each process.
+//! Written data that were not flushed survive the node as long as the kernel holds them. They do
+//! not survive a reboot, an unmount, or a failed write-back. So a file's incarnation consists of
+//! the boot, the mount, the number of failures and, for a regular file, its identity: a file
+//! restored from a backup lacks later writes. The incarnation of memory is new in each process.
 
 use std::collections::hash_map::RandomState;
 use std::fs::{self, File};

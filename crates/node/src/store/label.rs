@@ -22,10 +22,10 @@ use super::disk::Disk;
 /// Between the copies of a label.
 const BLOCK: u64 = 4 << 10;
 
-/// What a label takes up.
+/// The size of a label with its copy, in bytes.
 const SLOT: u64 = 2 * BLOCK;
 
-/// What the labels of a device take up, at the end of what may be used.
+/// The size of all labels of a device, in bytes, at the end of its usable space.
 pub(crate) const AREA: u64 = 1 << 20;
 
 /// How many parts a device can have.
@@ -78,7 +78,7 @@ impl Spot {
         Self { path, offset: 0, fallback }
     }
 
-    /// What the label says; none if there is none.
+    /// Returns the label; none if there is none.
     ///
     /// # Errors
     /// If it is damaged, or cannot be read.
@@ -182,7 +182,7 @@ fn parse(bytes: &[u8]) -> Result<Option<Label>, SpotError> {
         (is_clear, Label::parse(&copy))
     });
     match copies {
-        // What was never written, or only begun: no label was there before.
+        // Space that was never written, or where a write was only begun, had no label before.
         [(true, _), (_, Err(LabelError::Absent | LabelError::Damaged))]
         | [(_, Err(LabelError::Absent | LabelError::Damaged)), (true, _)] => Ok(None),
         [(_, one), (_, other)] => match Label::latest([one, other]) {

@@ -39,7 +39,7 @@ impl OpenLabel {
         Ok(Self { disk, spot, label: Mutex::new(label), file })
     }
 
-    /// What a gateway is told of the part.
+    /// The state of the part, as gateways are sent it.
     pub(super) fn state(&self) -> io::Result<PartState> {
         let label = lock(&self.label);
         let incarnation = incarnation::of_file(&self.file, label.error_count)?;
@@ -90,7 +90,7 @@ impl OpenLabel {
                 "{path}: the error cannot be stored ({error}); do not restart the node"
             );
         }
-        // What cannot be asked any more is another one at any rate.
+        // A file that cannot be queried any more counts as another one.
         let count = label.error_count;
         incarnation::of_file(&self.file, count).unwrap_or_else(|_| incarnation::of_memory())
     }

@@ -1,15 +1,15 @@
 //! A memcached, or several behind one address: key-value requests are passed on as they came.
 //!
 //! # Mechanism
-//! All requests share one connection. Whoever has work writes its requests there by the batch, and
-//! a thread of the store's own reads the replies, which come in the same order, and finishes the
-//! work by the batch. Nobody blocks on the connection but that thread, and only to read: what the
-//! kernel does not take at once it writes later. So a request costs a fraction of a system call,
-//! and memcached is as busy as the node's depth allows.
+//! All requests share one connection. A thread that has work writes its requests there by the
+//! batch. A thread of the store's own reads the replies, which come in the same order, and finishes
+//! the work by the batch. Only that thread blocks on the connection, and only to read: it writes
+//! later any bytes that the kernel does not take at once. So a request costs a fraction of a system
+//! call, and memcached is as busy as the node's depth allows.
 //!
-//! A quiet request has no reply that one could wait for; it is followed by a question that has one
-//! ([`BARRIER`]). Only what ends where memcached thinks that it ends is passed on: one byte more or
-//! less and every later reply would be somebody else's.
+//! A quiet request may have no reply to wait for; a question that has one follows it ([`BARRIER`]).
+//! Only a request that ends where memcached sees its end is passed on: one byte more or less, and
+//! every later reply would go to a wrong request.
 //!
 //! # When it goes away
 //! The same thread connects, at the start and again whenever the connection has ended, one try
@@ -125,7 +125,7 @@ struct Link {
     bell: Arc<Mailbox<()>>,
 }
 
-/// What is on its way there and back. One lock, so that what waits is in the order of the wire.
+/// Bytes to send, and requests that wait for a reply. One lock keeps both in the wire's order.
 #[derive(Default)]
 struct Exchange {
     output: Outgoing,
@@ -221,7 +221,7 @@ impl Line {
             }
         }
         if let (Some(mut exchange), Some(link)) = (exchange, &link) {
-            // What the kernel does not take, and what is wrong with it, is the reader's to see to.
+            // The reader handles bytes that the kernel does not take, and errors.
             if !matches!(exchange.output.flush(&link.stream), Ok(true)) {
                 drop(exchange);
                 link.bell.push(());
@@ -366,7 +366,8 @@ impl Exchange {
     }
 }
 
-/// What the reply to a request looks like; none if it is not exactly one request with a key.
+/// The shape of the reply to a request; none if `bytes` is not one request of a kind that is passed
+/// on.
 fn shape(bytes: &[u8]) -> Option<Shape> {
     let Step::Request(request) = next(bytes, VALUE_MAX_MAX) else { return None };
     let is_one = request.bytes.len() == bytes.len()
@@ -499,7 +500,7 @@ impl Input {
         &mut self.bytes[self.length..end]
     }
 
-    /// Drops `used` bytes. What follows is a reply of `least` bytes or more.
+    /// Drops `used` bytes. The next reply has `least` bytes or more.
     fn consume(&mut self, used: usize, least: usize) {
         if used < self.length {
             self.bytes.copy_within(used..self.length, 0);

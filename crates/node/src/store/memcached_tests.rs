@@ -82,7 +82,7 @@ fn fault_once(relay: &Relay, is_wanted: fn(Option<&str>) -> bool) -> Option<Stri
     }
 }
 
-/// What becomes of `asked`, by ticket.
+/// The replies to `asked`, or the faults, by ticket.
 fn replies(relay: &Relay, receiver: &Receiver<Work>, asked: Vec<Work>) -> Vec<String> {
     let (mut asked, mut done) = (asked, Vec::new());
     let count = asked.len();

@@ -17,12 +17,12 @@ pub(super) struct Parts<T> {
     watcher: OnceLock<Watcher>,
 }
 
-/// What is told that a part, by its number, has a new incarnation.
+/// Called with the number of a part and its new incarnation.
 pub(crate) type Watcher = Box<dyn Fn(u32, u64) + Send + Sync>;
 
-/// What can store that a sync has failed.
+/// Stores of the fact that a sync has failed.
 pub(super) trait StoresErrors {
-    /// Stores the error; the part's incarnation from here on.
+    /// Stores the error, and returns the part's incarnation from here on.
     fn store_error(&self, errno: i32) -> u64;
 }
 
@@ -63,7 +63,7 @@ impl Presence {
     }
 }
 
-/// What a medium found or made of a part.
+/// The part that a medium has found or made.
 pub(super) struct Found<T> {
     pub(super) state: PartState,
     /// An error of an earlier sync is stored with it.

@@ -1,4 +1,4 @@
-//! Whoever connects and does not behave.
+//! Connections of peers that do not behave.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;

@@ -146,7 +146,7 @@ fn a_large_request_fails_when_its_node_ends() {
     assert_eq!(client.count(), 0);
 }
 
-/// What leaves with its session makes no more pieces.
+/// A job that leaves with its session makes no more pieces.
 #[test]
 fn the_pieces_of_a_closed_session_go_with_it() {
     let node = modelled(100, 4);
@@ -174,7 +174,7 @@ fn zeros_cost_what_the_device_took_for_them() {
     }
     let status = node.status().node;
     let served = status.tenants[0].served_total;
-    // What a sleeping thread is late by is the device's time, too; never less than it took.
+    // The delay of a sleeping thread counts as device time, too; the cost is never below the time.
     assert!((460..1_500).contains(&served), "{served} of 512");
     // And memory that has nothing to do for them costs one for each piece.
     let memory = start(Config::new("m", Store::Memory { room: Bytes::MAX })).unwrap();

@@ -1,4 +1,4 @@
-//! What the scenarios share.
+//! Helpers that the scenarios share.
 
 use std::path::Path;
 use std::sync::mpsc::{Receiver, Sender, channel};

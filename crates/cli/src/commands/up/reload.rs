@@ -1,4 +1,4 @@
-//! What `up` does at a SIGHUP: it reads the policy file again that it was started with.
+//! Reaction of `up` to SIGHUP: it reads the policy file again that it was started with.
 //!
 //! A policy that an operator has applied since then came from elsewhere, and stays: a terminal that
 //! is closed sends the same signal.

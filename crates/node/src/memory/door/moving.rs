@@ -26,7 +26,7 @@ impl DoorKeeper {
     /// Shuts out the client of a seat: by its card, or else by moving away from it.
     pub(super) fn fence(&mut self, seat: u16) {
         let client = self.guests.iter().find(|(_, guest)| guest.seat == Some(seat));
-        // Who has left by itself has no memory any more.
+        // A client that has left by itself has no memory any more.
         let Some((&token, _)) = client else { return };
         self.leave(token);
         if self.host.card().is_some() {
@@ -48,7 +48,7 @@ impl DoorKeeper {
     fn begin_to_move(&mut self) {
         self.moving.get_or_insert(self.clock.now().after(MOVE_MAX));
         for guest in self.guests.values_mut().filter(|guest| guest.is_in) {
-            // Who does not hear it is closed later.
+            // A client that does not receive this is closed later.
             let _ = guest.say(&ToClient::Moving);
         }
     }

@@ -28,7 +28,7 @@ use crate::mutex::lock;
 /// The largest piece that is copied at once.
 const PIECE: u64 = 1 << 30;
 
-/// What has become of the store.
+/// The state of the store after its memory was replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in super::super) enum Store {
     /// It has all that it had.
