@@ -245,9 +245,9 @@ impl Remote {
         self.flush(reactor, now, done);
     }
 
-    /// Sends the jobs that waited, if the node takes jobs now. Those of parts that the node refuses,
-    /// or for which `is_refused` is true, fail. To be called after [`Self::on_ready`], once the
-    /// caller has judged the notices: nothing is sent to a part before it is known which it is.
+    /// Sends the jobs that waited, if the node takes jobs now. Jobs fail whose part the node
+    /// refuses, or for whose part `is_refused` is true. To be called after [`Self::on_ready`], once
+    /// the caller has judged the notices: nothing is sent to a part before it is known which it is.
     pub fn release<T>(
         &mut self,
         reactor: &Reactor<T>,

@@ -336,8 +336,7 @@ impl Cluster {
             let is_whole = is_first && if when == When::Now { site.is_stale } else { !can_build };
             let base = if is_whole { 0 } else { site.leased };
             if when == When::Next && !is_whole && base == 0 {
-                // The node has connected since the round began, and is sent all counts in the next
-                // one.
+                // The node has connected since, and is sent all counts in the next round.
                 continue;
             }
             let mut shares = Vec::new();
@@ -348,8 +347,7 @@ impl Cluster {
                 let account = owner.entries[usize::from(place)].account_mut(when);
                 let best = account.best(is_limited, room);
                 self.round.is_short |= best != account.target;
-                // A later grant makes an earlier one late, so it has all counts that are not
-                // confirmed.
+                // A later grant makes an earlier one late, so it has all unconfirmed counts.
                 let is_new = best != account.said || account.is_due(is_first);
                 if is_new || (is_whole && !account.is_nothing()) {
                     account.say(best, serial);
