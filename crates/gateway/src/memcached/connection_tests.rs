@@ -243,6 +243,30 @@ fn what_a_reply_is_expected_to_have_follows_the_longest_of_late() {
     assert_eq!(scene.client.charge().all, 0);
 }
 
+/// The client's requests are long from a reply above the bound until as many short ones have come.
+#[test]
+fn requests_are_long_until_enough_short_replies_have_come() {
+    let mut scene = Scene::new(GIVEN);
+    let mut is_long_after = |length: usize| {
+        let [job] = <[Job; 1]>::try_from(scene.says(b"get k\r\n")).unwrap();
+        let is_long = scene.client.is_long;
+        scene.answers(job, Ok(&vec![b'x'; length]));
+        while !scene.client.output.is_empty() {
+            scene.heard();
+            scene.client.look_after(&mut scene.shop).unwrap();
+        }
+        scene.heard();
+        is_long
+    };
+    assert!(is_long_after(5), "no reply has come");
+    assert!(!is_long_after(LONG), "one short reply has come");
+    assert!(!is_long_after(LONG + 1), "a reply as long as the bound is short");
+    for reply in 1..=SHORTS {
+        assert!(is_long_after(LONG), "short reply {reply}");
+    }
+    assert!(!is_long_after(5));
+}
+
 #[test]
 fn a_client_has_its_part_of_all_requests_and_then_waits_for_replies() {
     // Two clients may have four requests together.
