@@ -104,6 +104,14 @@ pub struct Folder {
     is_shared: bool,
 }
 
+/// A file that did not exist before, nor a link: another process may have put one in its place
+/// since the name was removed.
+const NEW: OFlags = OFlags::RDWR
+    .union(OFlags::CREATE)
+    .union(OFlags::EXCL)
+    .union(OFlags::NOFOLLOW)
+    .union(OFlags::CLOEXEC);
+
 impl Folder {
     /// The folder at `path`, which exists.
     ///
@@ -205,9 +213,8 @@ impl Folder {
             Ok(()) | Err(Errno::NOENT) => {}
             Err(error) => return Err(failed(error)),
         }
-        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
         let mode = Mode::from_raw_mode(mode);
-        let file = openat(&self.fd, &aside, flags | OFlags::CLOEXEC, mode).map_err(failed)?;
+        let file = openat(&self.fd, &aside, NEW, mode).map_err(failed)?;
         // The umask may have taken bits of the mode.
         fchmod(&file, mode).map_err(failed)?;
         Ok(Begun { folder: self, file: file.into(), name: name.into(), aside, is_done: false })
