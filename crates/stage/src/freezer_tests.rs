@@ -71,12 +71,14 @@ fn a_thread_in_a_freezer_of_either_version_is_stopped() {
     // And what this kernel says, where this user may make a control group.
     let Some(program) = Frozen::start() else { return };
     for _ in 0..3 {
-        program.freeze("1");
-        assert!(program.is_frozen());
-        program.freeze("0");
-        let started = Instant::now();
-        while program.is_frozen() {
-            assert!(started.elapsed() < Duration::from_secs(30), "it stays frozen");
+        // The kernel counts a thread as frozen, or thawed, shortly before it sleeps or wakes.
+        for (flag, is_frozen) in [("1", true), ("0", false)] {
+            program.freeze(flag);
+            let started = Instant::now();
+            while program.is_frozen() != is_frozen {
+                assert!(started.elapsed() < Duration::from_secs(30), "frozen is not {flag}");
+                thread::yield_now();
+            }
         }
     }
 }
