@@ -6,8 +6,8 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use clap::Parser;
 use clap::builder::FalseyValueParser;
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use tidegate_fabric::place::default_socket;
 
 use crate::failure::{Code, Failure};
@@ -40,28 +40,64 @@ impl Common {
     }
 }
 
-/// A program's whole command line.
-pub trait CommandLine: Parser {
+/// One of the two programs: its help, and its commands as an enum for the parser.
+pub trait Program: Subcommand {
+    /// The name that is typed.
+    const NAME: &'static str;
+    /// What the program is for, in a line.
+    const ABOUT: &'static str;
+    /// The end of its help: exit codes, and first steps.
+    const AFTER_HELP: &'static str;
+
     /// Runs the command that was chosen.
     ///
     /// # Errors
     /// If the command fails; the failure says with which exit code.
     fn run(self, common: &Common) -> Result<ExitCode, Failure>;
 
-    /// The common options, as they were given.
-    fn common(&self) -> Common;
+    /// The failure for arguments that the parser refuses, where there is more to say than the
+    /// parser's own words.
+    fn refused(_: &clap::Error) -> Option<Failure> {
+        None
+    }
+}
+
+/// The whole command line of a program.
+#[derive(Debug, Parser)]
+#[command(version, max_term_width = 100)]
+#[command(arg_required_else_help = true, subcommand_required = true)]
+struct CommandLine<P: Program> {
+    #[command(flatten)]
+    common: Common,
+    #[command(subcommand)]
+    command: P,
+}
+
+impl<P: Program> CommandLine<P> {
+    fn parse_arguments() -> Result<Self, clap::Error> {
+        let mut tree = tree::<P>();
+        let matches = tree.try_get_matches_from_mut(env::args_os())?;
+        Self::from_arg_matches(&matches).map_err(|error| error.format(&mut tree))
+    }
+}
+
+/// The command line as data, for completions and manual pages.
+pub fn tree<P: Program>() -> clap::Command {
+    CommandLine::<P>::command().name(P::NAME).about(P::ABOUT).after_help(P::AFTER_HELP)
 }
 
 /// Parses the arguments of this process, runs the command, and reports its failure.
-pub fn main<Line: CommandLine>() -> ExitCode {
-    let line = match Line::try_parse() {
+pub fn main<P: Program>() -> ExitCode {
+    let CommandLine { common, command } = match CommandLine::<P>::parse_arguments() {
         Ok(line) => line,
-        Err(error) if error.use_stderr() && asks_for_json() => return misused(&error).tell(true),
-        // Help is no error, and people get the parser's own words.
-        Err(error) => error.exit(),
+        Err(error) => match (P::refused(&error), error.use_stderr() && asks_for_json()) {
+            (Some(failure), json) => return failure.tell(json),
+            (None, true) => return misused(&error).tell(true),
+            // Help is no error, and people get the parser's own words.
+            (None, false) => error.exit(),
+        },
     };
-    let common = line.common();
-    line.run(&common).unwrap_or_else(|failure| failure.tell(common.json))
+    command.run(&common).unwrap_or_else(|failure| failure.tell(common.json))
 }
 
 /// Whether arguments that the parser refuses ask for JSON.

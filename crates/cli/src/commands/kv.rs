@@ -9,7 +9,6 @@ use tidegate_model::cluster::DataNode;
 use tidegate_model::{Iops, Span};
 use tidegate_stage::memory::{Error, Settings, Store, VALUE_MAX};
 
-use super::moved::Rest;
 use tidegate_console::command_line::Common;
 use tidegate_console::data_node::{self, DataNodeAddress};
 use tidegate_console::failure::{Code, Failure};
@@ -57,9 +56,6 @@ enum Command {
         #[command(flatten)]
         at: At,
     },
-    /// Moved to `tidegate-lab kv`
-    #[command(hide = true)]
-    Bench(Rest),
 }
 
 /// Which data node, and for whom.
@@ -98,7 +94,6 @@ pub(crate) fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
         Command::Get { key, at } => get(&key, &at, common.json),
         Command::Put { key, value, at } => put(&key, value, &at, common.json),
         Command::Delete { key, at } => delete(&key, &at, common.json),
-        Command::Bench(rest) => Err(rest.failure("kv bench", "kv")),
     }
 }
 

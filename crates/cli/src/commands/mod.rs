@@ -2,8 +2,8 @@
 
 use std::process::ExitCode;
 
-use clap::{CommandFactory, Parser, Subcommand};
-use tidegate_console::command_line::{self, Common};
+use clap::Subcommand;
+use tidegate_console::command_line::{self, Common, Program, tree};
 use tidegate_console::failure::Failure;
 use tidegate_console::{completions, manual};
 
@@ -19,18 +19,6 @@ mod status;
 mod top;
 mod up;
 mod volume;
-
-/// The whole command line.
-#[derive(Debug, Parser)]
-#[command(name = "tidegate", version, max_term_width = 100)]
-#[command(about = "End-to-end quality of service for shared storage", after_help = AFTER_HELP)]
-#[command(arg_required_else_help = true, subcommand_required = true)]
-struct CommandLine {
-    #[command(flatten)]
-    common: Common,
-    #[command(subcommand)]
-    command: Command,
-}
 
 const AFTER_HELP: &str = "\
 Every flag can be set in the environment: --socket is TIDEGATE_SOCKET, and so on.
@@ -76,11 +64,17 @@ Examples:
   tidegate man | man -l -
   tidegate man /usr/local/share/man/man1")]
     Man(manual::Args),
-    #[command(flatten)]
-    Moved(moved::Moved),
 }
 
-impl Command {
+impl Program for Command {
+    const NAME: &str = "tidegate";
+    const ABOUT: &str = "End-to-end quality of service for shared storage";
+    const AFTER_HELP: &str = AFTER_HELP;
+
+    fn refused(error: &clap::Error) -> Option<Failure> {
+        moved::failure(error)
+    }
+
     fn run(self, common: &Common) -> Result<ExitCode, Failure> {
         match self {
             Self::Up(args) => up::run(args, common),
@@ -94,24 +88,13 @@ impl Command {
             Self::Top(args) => top::run(args, common),
             Self::Explain(args) => explain::run(args, common),
             Self::Kv(args) => kv::run(args, common),
-            Self::Completions(args) => completions::run(&args, CommandLine::command(), common),
-            Self::Man(args) => manual::run(&args, CommandLine::command(), common),
-            Self::Moved(moved) => Err(moved.failure()),
+            Self::Completions(args) => completions::run(&args, tree::<Self>(), common),
+            Self::Man(args) => manual::run(&args, tree::<Self>(), common),
         }
-    }
-}
-
-impl command_line::CommandLine for CommandLine {
-    fn run(self, common: &Common) -> Result<ExitCode, Failure> {
-        self.command.run(common)
-    }
-
-    fn common(&self) -> Common {
-        self.common.clone()
     }
 }
 
 /// Runs the command that the arguments of this process choose.
 pub(crate) fn main() -> ExitCode {
-    command_line::main::<CommandLine>()
+    command_line::main::<Command>()
 }

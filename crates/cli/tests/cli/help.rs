@@ -55,6 +55,7 @@ fn every_shell_gets_a_script_with_every_command() {
         let script = said(&["completions", shell]);
         assert!(script.contains(sign), "{shell}");
         assert!(script.contains("dry-run") && script.contains("fail-closed"), "{shell}");
+        assert!(!script.contains("repro"), "{shell} completes commands of another program");
     }
 }
 

@@ -2,8 +2,8 @@
 
 use std::process::ExitCode;
 
-use clap::{CommandFactory, Parser, Subcommand};
-use tidegate_console::command_line::{self, Common};
+use clap::Subcommand;
+use tidegate_console::command_line::{self, Common, Program, tree};
 use tidegate_console::failure::Failure;
 use tidegate_console::{completions, manual};
 
@@ -14,19 +14,6 @@ mod demo;
 mod load;
 mod repro;
 mod sim;
-
-/// The whole command line.
-#[derive(Debug, Parser)]
-#[command(name = "tidegate-lab", version, max_term_width = 100)]
-#[command(about = "Simulate, reproduce, measure and demonstrate Tidegate")]
-#[command(after_help = AFTER_HELP)]
-#[command(arg_required_else_help = true, subcommand_required = true)]
-struct CommandLine {
-    #[command(flatten)]
-    common: Common,
-    #[command(subcommand)]
-    command: Command,
-}
 
 const AFTER_HELP: &str = "\
 Every flag can be set in the environment: --json is TIDEGATE_JSON, and so on. The experiments on
@@ -69,26 +56,26 @@ Examples:
     Man(manual::Args),
 }
 
-impl command_line::CommandLine for CommandLine {
-    fn run(self, common: &Common) -> Result<ExitCode, Failure> {
-        match self.command {
-            Command::Demo(args) => demo::run(args, common),
-            Command::Sim(args) => sim::run(args, common),
-            Command::Repro(args) => repro::run(args, common),
-            Command::Bench(args) => bench::run(args, common),
-            Command::Load(args) => load::run(args, common),
-            Command::Kv(args) => kv::run(args, common),
-            Command::Completions(args) => completions::run(&args, Self::command(), common),
-            Command::Man(args) => manual::run(&args, Self::command(), common),
-        }
-    }
+impl Program for Command {
+    const NAME: &str = "tidegate-lab";
+    const ABOUT: &str = "Simulate, reproduce, measure and demonstrate Tidegate";
+    const AFTER_HELP: &str = AFTER_HELP;
 
-    fn common(&self) -> Common {
-        self.common.clone()
+    fn run(self, common: &Common) -> Result<ExitCode, Failure> {
+        match self {
+            Self::Demo(args) => demo::run(args, common),
+            Self::Sim(args) => sim::run(args, common),
+            Self::Repro(args) => repro::run(args, common),
+            Self::Bench(args) => bench::run(args, common),
+            Self::Load(args) => load::run(args, common),
+            Self::Kv(args) => kv::run(args, common),
+            Self::Completions(args) => completions::run(&args, tree::<Self>(), common),
+            Self::Man(args) => manual::run(&args, tree::<Self>(), common),
+        }
     }
 }
 
 /// Runs the command that the arguments of this process choose.
 pub(crate) fn main() -> ExitCode {
-    command_line::main::<CommandLine>()
+    command_line::main::<Command>()
 }
