@@ -127,8 +127,8 @@ impl Way {
 
     /// Runs `tidegate-lab load` against it.
     fn load(&self, options: &[&str]) -> Result<Said, Failure> {
-        let program = std::env::current_exe()
-            .map_err(|error| cannot_start(&std::ffi::OsString::from("tidegate"), error))?;
+        let program =
+            std::env::current_exe().map_err(|error| cannot_start(&"tidegate-lab".into(), error))?;
         let target = format!("memcached+unix:///?socket={}", self.socket.display());
         let connections = CONNECTIONS.to_string();
         let output = Command::new(program)
@@ -137,8 +137,7 @@ impl Way {
             .args(options)
             .stdin(Stdio::null())
             .output();
-        let output =
-            output.map_err(|error| cannot_start(&std::ffi::OsString::from("tidegate"), error))?;
+        let output = output.map_err(|error| cannot_start(&"tidegate-lab".into(), error))?;
         let fail = |why: String| Failure::new(Code::Failure, "tidegate-lab load failed").cause(why);
         if !output.status.success() {
             return Err(fail(String::from_utf8_lossy(&output.stderr).trim().to_owned()));

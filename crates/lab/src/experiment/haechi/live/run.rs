@@ -195,7 +195,7 @@ pub(super) fn start<'a>(
     each: impl Fn(usize) -> (&'a PathBuf, Vec<String>),
 ) -> Result<Crew, Failure> {
     let program =
-        std::env::current_exe().map_err(|error| cannot_start(&"tidegate".into(), error))?;
+        std::env::current_exe().map_err(|error| cannot_start(&"tidegate-lab".into(), error))?;
     Crew::start(clients as u64, |client| {
         let mut command = Command::new(&program);
         // The user set these variables for the command that they typed, not for its children.
