@@ -1,4 +1,5 @@
-//! The files that a command needs beside its own program: the shim, and the command `tidegate`.
+//! The files that a command needs beside its own program: the shim, the library for C, and the
+//! command `tidegate`.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -35,10 +36,25 @@ pub fn shim() -> Result<PathBuf, Failure> {
 /// # Errors
 /// If it is not there.
 pub fn tidegate() -> Result<PathBuf, Failure> {
-    let path = env::current_exe().unwrap_or_default().with_file_name("tidegate");
+    beside("tidegate").map_err(|missing| {
+        missing.help("build it with `cargo build -p tidegate`, or install both programs together")
+    })
+}
+
+/// The library for C, which is built beside this program.
+///
+/// # Errors
+/// If it is not there.
+pub fn library() -> Result<PathBuf, Failure> {
+    let built = "build it with `cargo build --release -p tidegate-capi`";
+    beside("libtidegate.so").map_err(|missing| missing.help(built))
+}
+
+/// The file of that name in the folder of this program.
+fn beside(name: &str) -> Result<PathBuf, Failure> {
+    let path = env::current_exe().unwrap_or_default().with_file_name(name);
     match path.is_file() {
         true => Ok(path),
-        false => Err(Failure::new(Code::Failure, format!("there is no {}", path.display()))
-            .help("build it with `cargo build -p tidegate`, or install both programs together")),
+        false => Err(Failure::new(Code::Failure, format!("there is no {}", path.display()))),
     }
 }

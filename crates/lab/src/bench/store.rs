@@ -10,6 +10,7 @@ use std::hint::black_box;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
+use tidegate_console::programs;
 use tidegate_fabric::stream::Address;
 use tidegate_model::cluster::{self, DataNode, Fabric, TokenRules};
 use tidegate_model::{Bytes, Iops, Span};
@@ -44,7 +45,7 @@ pub(super) fn rows(plan: Plan, tell: &mut dyn FnMut(Row)) {
         Ok(bed) => bed,
         Err(reason) => return tell(row("Rust", MANY[0], None).because(reason)),
     };
-    let library = library();
+    let library = programs::library().map_err(|missing| missing.to_line());
     for many in MANY {
         let c = library.as_deref().map_err(Clone::clone).and_then(|path| in_c(path, &bed, many));
         let python = library.as_deref().map_err(Clone::clone);
@@ -162,19 +163,6 @@ impl Bed {
             };
             let _ = self.store.get_many(&keys[..many], copied);
         }
-    }
-}
-
-/// The library for C, beside this program.
-fn library() -> Result<PathBuf, Reason> {
-    let program = std::env::current_exe().unwrap_or_default();
-    let path = program.with_file_name("libtidegate.so");
-    match path.is_file() {
-        true => Ok(path),
-        false => Err(format!(
-            "there is no {}; build it with `cargo build --release -p tidegate-capi`",
-            path.display()
-        )),
     }
 }
 
