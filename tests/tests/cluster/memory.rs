@@ -34,7 +34,7 @@ fn cluster() -> Cluster {
     cluster
 }
 
-fn kv(cluster: &mut Cluster, arguments: &[&str]) -> Outcome {
+pub(super) fn kv(cluster: &mut Cluster, arguments: &[&str]) -> Outcome {
     let at = cluster.path("m.sock");
     process::run(cluster.bed().tidegate(&["kv"]).args(arguments).arg("--at").arg(at))
 }

@@ -3,10 +3,10 @@
 
 use rustix::process::Signal;
 use tidegate_tests::cluster::Cluster;
-use tidegate_tests::process::{self, Outcome, Running};
+use tidegate_tests::process::{self, Running};
 use tidegate_tests::{PATIENCE, wait_for};
 
-use super::memory::{children, row};
+use super::memory::{children, kv, row};
 
 const FILE: &str = r#"
     [[data-node]]
@@ -26,11 +26,6 @@ const POLICY: &str = r#"
     [[tenant]]
     name = "batch"
 "#;
-
-fn kv(cluster: &mut Cluster, arguments: &[&str]) -> Outcome {
-    let at = cluster.path("m.sock");
-    process::run(cluster.bed().tidegate(&["kv"]).args(arguments).arg("--at").arg(at))
-}
 
 /// Clients of tenant batch that do not end by themselves.
 fn bench(cluster: &mut Cluster, clients: &str) -> Running {

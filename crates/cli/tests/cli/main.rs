@@ -3,6 +3,7 @@
 
 mod check;
 mod codes;
+mod command;
 mod documents;
 mod help;
 mod live;
@@ -13,19 +14,12 @@ use std::process::Output;
 
 use assert_cmd::Command;
 
-/// `tidegate` in `directory`, in an environment that says nothing about Tidegate or the terminal.
+/// `tidegate` in `directory`, in an environment that says nothing about Tidegate or the
+/// terminal.
 fn tidegate(directory: &Path) -> Command {
-    let mut command = assert_cmd::cargo::cargo_bin_cmd!("tidegate");
-    command.current_dir(directory).env_clear().env("LC_ALL", "C.UTF-8");
-    // The default socket is looked for here, where there is none.
-    command.env("XDG_RUNTIME_DIR", directory).env("TIDEGATE_SOCKET", "no-controller.sock");
-    command
+    command::isolated(assert_cmd::cargo::cargo_bin_cmd!("tidegate"), directory)
 }
 
-/// The output of a command, as a transcript for golden files.
 fn transcript(arguments: &[&str], output: &Output) -> String {
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    let (said, complained) = (text(&output.stdout), text(&output.stderr));
-    let code = output.status.code().map_or("a signal".into(), |code| code.to_string());
-    format!("$ tidegate {}\n{said}{complained}exit {code}\n", arguments.join(" "))
+    command::transcript("tidegate", arguments, output)
 }

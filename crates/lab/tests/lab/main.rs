@@ -2,6 +2,8 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod bench;
+#[path = "../../../cli/tests/cli/command.rs"]
+mod command;
 mod help;
 mod load;
 mod repro;
@@ -18,17 +20,9 @@ use assert_cmd::Command;
 /// `tidegate-lab` in `directory`, in an environment that says nothing about Tidegate or the
 /// terminal.
 fn tidegate_lab(directory: &Path) -> Command {
-    let mut command = assert_cmd::cargo::cargo_bin_cmd!("tidegate-lab");
-    command.current_dir(directory).env_clear().env("LC_ALL", "C.UTF-8");
-    // The default socket is looked for here, where there is none.
-    command.env("XDG_RUNTIME_DIR", directory).env("TIDEGATE_SOCKET", "no-controller.sock");
-    command
+    command::isolated(assert_cmd::cargo::cargo_bin_cmd!("tidegate-lab"), directory)
 }
 
-/// The output of a command, as a transcript for golden files.
 fn transcript(arguments: &[&str], output: &Output) -> String {
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    let (out, error) = (text(&output.stdout), text(&output.stderr));
-    let code = output.status.code().map_or("a signal".into(), |code| code.to_string());
-    format!("$ tidegate-lab {}\n{out}{error}exit {code}\n", arguments.join(" "))
+    command::transcript("tidegate-lab", arguments, output)
 }
