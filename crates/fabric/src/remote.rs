@@ -246,13 +246,13 @@ impl Remote {
     }
 
     /// Sends the jobs that waited, if the node takes jobs now. Jobs fail whose part the node
-    /// refuses, or for whose part `is_refused` is true. To be called after [`Self::on_ready`], once
+    /// refuses, or for which `is_refused` is true. To be called after [`Self::on_ready`], once
     /// the caller has judged the notices: nothing is sent to a part before it is known which it is.
     pub fn release<T>(
         &mut self,
         reactor: &Reactor<T>,
         now: Time,
-        is_refused: impl Fn(u32) -> bool,
+        is_refused: impl Fn(&Job) -> bool,
         done: &mut Vec<Job>,
     ) {
         let Some(link) = self.link.as_mut().filter(|link| link.takes_jobs()) else { return };
@@ -260,7 +260,7 @@ impl Remote {
             return;
         }
         for (_, job) in self.waiting.drain(..) {
-            match self.parts[job.part as usize].is_refused || is_refused(job.part) {
+            match self.parts[job.part as usize].is_refused || is_refused(&job) {
                 true => done.push(failed(job)),
                 false => link.submit(now, job),
             }

@@ -103,8 +103,10 @@ pub struct Job {
     pub command: Command,
     /// The part, as numbered by [`Session::open`].
     pub part: u32,
-    /// Where in the part, in bytes; of a flush, the incarnation that the client relies on, zero
-    /// for none.
+    /// The incarnation of the part that the client relies on; zero for none. A flush takes it to
+    /// the node.
+    pub incarnation: u64,
+    /// Where in the part, in bytes.
     pub offset: u64,
     /// How many bytes.
     pub length: u32,

@@ -136,8 +136,17 @@ impl Flights {
             }
             let Piece { part, offset, length, .. } = piece;
             let outcome = Ok(());
-            let job =
-                Job { ticket: errand, tag, command, part: 0, offset, length, buffer, outcome };
+            let job = Job {
+                ticket: errand,
+                tag,
+                command,
+                part: 0,
+                incarnation: 0,
+                offset,
+                length,
+                buffer,
+                outcome,
+            };
             send(volume, part, job);
         }
         flight.buffer = Buffer::empty();

@@ -209,8 +209,8 @@ impl Nodes {
         self.known[volume].record()
     }
 
-    /// Puts a job into the next batch for the node that has this part. A flush is for a session
-    /// that relies on what it has `recorded`.
+    /// Puts a job into the next batch for the node that has this part, for a session that relies on
+    /// the incarnations that it has `recorded`.
     pub(crate) fn queue(
         &mut self,
         Target { volume, part, is_long }: Target,
@@ -218,12 +218,10 @@ impl Nodes {
         recorded: &Recorded,
     ) {
         let known = &self.known[volume];
-        if known.fault().is_some() {
+        job.incarnation = known.incarnation(recorded, part);
+        if known.fault().is_some() || known.is_lost(part, job.incarnation) {
             job.outcome = Err(Fault::Io);
             return self.refused.push(job);
-        }
-        if job.command == Command::Flush {
-            job.offset = known.incarnation(recorded, part);
         }
         let place = self.places[volume][part as usize];
         job.part = place.part;
@@ -323,8 +321,12 @@ impl Nodes {
             let now = clock::now();
             there.remote.on_ready(reactor, now, ready, done);
             there.tell(&mut self.known);
-            let volumes = &there.parts;
-            let is_refused = |part: u32| self.known[volumes[part as usize].0].fault().is_some();
+            let parts = &there.parts;
+            let is_refused = |job: &Job| {
+                let (volume, part) = &parts[job.part as usize];
+                let known = &self.known[*volume];
+                known.fault().is_some() || known.is_lost(part.index, job.incarnation)
+            };
             there.remote.release(reactor, now, is_refused, done);
         }
     }

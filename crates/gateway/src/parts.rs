@@ -10,7 +10,8 @@
 //! When a session opens an export it records, for each part, how many incarnations were known. The
 //! list of a part only grows, so the recorded number names the incarnation that the session relies
 //! on, also where the first one becomes known only later. No worker has to go through the sessions.
-//! Each flush carries that incarnation, and the node compares.
+//! Each flush carries that incarnation, and the node compares. A part in memory has no data of an
+//! earlier incarnation at all, so every request that relies on one fails.
 //!
 //! A volume is refused as a whole while a part is refused by its node, or while parts have reported
 //! different UUIDs or generations. A node that is away refuses nothing: requests to it wait, and
@@ -71,6 +72,14 @@ impl VolumeParts {
         let known = recorded.0.get(part).zip(self.parts.get(part));
         let known = known.and_then(|(at, part)| part.incarnations.get(*at as usize));
         known.copied().unwrap_or(0)
+    }
+
+    /// Whether all data that a session relies on are gone: the part lies in memory, which another
+    /// process of its node began empty. Zero relies on no data.
+    pub(crate) fn is_lost(&self, part: u32, incarnation: u64) -> bool {
+        let Some(known) = self.parts.get(part as usize) else { return false };
+        let is_other = incarnation != 0 && known.incarnations.last() != Some(&incarnation);
+        known.stamp.is_none() && is_other
     }
 
     /// A part is open.

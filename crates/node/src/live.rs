@@ -620,6 +620,7 @@ mod tests {
                 tag,
                 command,
                 part: 0,
+                incarnation: 0,
                 offset: 0,
                 length,
                 buffer,

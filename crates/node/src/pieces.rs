@@ -81,13 +81,24 @@ impl Split {
             Some(divided) => divided.cut(length as usize),
             None => Buffer::empty(),
         };
-        // A flush of the part as it is relies on no incarnation.
         let is_flush = command == Command::Flush;
         let offset = if is_flush { 0 } else { job.offset + u64::from(bytes.start) };
         let Job { ticket, tag, part, .. } = *job;
+        // A flush of the part as it is relies on no incarnation.
+        let incarnation = 0;
         // The first piece alone reports the tenant's service at other nodes.
         job.tag.delay = 0;
-        Step::Next(Job { ticket, tag, command, part, offset, length, buffer, outcome: Ok(()) })
+        Step::Next(Job {
+            ticket,
+            tag,
+            command,
+            part,
+            incarnation,
+            offset,
+            length,
+            buffer,
+            outcome: Ok(()),
+        })
     }
 
     /// Takes in a finished piece, and gives up the piece's hold on the buffer.
@@ -164,7 +175,17 @@ mod tests {
     fn job(command: Command, length: u32, buffer: Buffer) -> Job {
         let (tenant, context, class) = (TenantId(0), ContextId::NONE, Class::Medium);
         let tag = Tag { tenant, context, class, operation: Operation::Read, cost: 0, delay: 3 };
-        Job { ticket: 7, tag, command, part: 1, offset: 4096, length, buffer, outcome: Ok(()) }
+        Job {
+            ticket: 7,
+            tag,
+            command,
+            part: 1,
+            incarnation: 0,
+            offset: 4096,
+            length,
+            buffer,
+            outcome: Ok(()),
+        }
     }
 
     #[test]

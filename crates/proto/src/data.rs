@@ -328,7 +328,8 @@ pub struct JobHead {
     pub command: Command,
     /// The part, by the number that it was opened with.
     pub part: u32,
-    /// Where in the part, in bytes.
+    /// Where in the part, in bytes; of a flush, the incarnation that the client relies on, zero for
+    /// none.
     pub offset: u64,
     /// How many bytes; for commands with payload, its length.
     pub length: u32,

@@ -132,7 +132,8 @@ impl Link {
         }
         let ticket = self.next_ticket;
         self.next_ticket += 1;
-        let Job { tag, command, part, offset, length, .. } = job;
+        let Job { tag, command, part, length, .. } = job;
+        let offset = if command == Command::Flush { job.incarnation } else { job.offset };
         self.outgoing.push(&JobHead { ticket, tag, command, part, offset, length }.to_bytes());
         if command.has_payload() {
             // A submitter that may repeat the job keeps its bytes; here they are gone once they are

@@ -158,7 +158,7 @@ fn job(ticket: u64, command: Command) -> Job {
         false => Buffer::empty(),
     };
     let outcome = Ok(());
-    Job { ticket, tag, command, part: 0, offset: 8, length: 4, buffer, outcome }
+    Job { ticket, tag, command, part: 0, incarnation: 0, offset: 8, length: 4, buffer, outcome }
 }
 
 #[test]
@@ -282,7 +282,7 @@ fn nothing_is_sent_to_a_part_before_it_is_judged() {
     }
     world.submit(3, Command::Read);
     assert_eq!(world.remote.waiting.len(), 3, "the caller has not judged it");
-    world.remote.release(&world.reactor, NOW, |part| part == 0, &mut world.done);
+    world.remote.release(&world.reactor, NOW, |job| job.part == 0, &mut world.done);
     let done = world.done.drain(..).map(|job| (job.ticket, job.outcome));
     assert_eq!(done.collect::<Vec<_>>(), [1, 2, 3].map(|ticket| (ticket, Err(Fault::Io))));
     world.submit(4, Command::Read);
@@ -327,7 +327,7 @@ fn everything_is_said_again_on_a_new_link() {
 #[test]
 fn a_flush_carries_its_incarnation_to_whichever_node_there_is() {
     let mut world = world();
-    let flush = |ticket| Job { offset: 77, length: 0, ..job(ticket, Command::Flush) };
+    let flush = |ticket| Job { incarnation: 77, length: 0, ..job(ticket, Command::Flush) };
     let state = |incarnation| PartState { incarnation, identity: None };
     let mut peer = world.connected();
     world.submit(1, Command::Write { durable: false });

@@ -54,6 +54,7 @@ impl Flights {
             tag,
             command: Command::KeyValue,
             part: 0,
+            incarnation: 0,
             offset: 0,
             // A request is at most a value of 128 MiB and a line.
             length: ask.bytes.len() as u32,

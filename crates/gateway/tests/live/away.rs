@@ -168,6 +168,7 @@ fn a_request_that_waits_for_a_node_does_not_reach_a_part_of_another_volume() {
 #[test]
 fn writes_that_were_lost_are_known_from_whichever_link_reached_the_node_first() {
     let (stand, path) = stand();
+    stand.nodes[1].belongs_to(1);
     stand.nodes[1].set_bulk_only(true);
     let peer = Peer::start(path.clone(), stand.nodes[1].clone());
     let mut client = Client::enter(&stand, "rom", true);
@@ -184,6 +185,7 @@ fn writes_that_were_lost_are_known_from_whichever_link_reached_the_node_first() 
 fn a_flush_fails_on_every_connection_after_a_node_lost_writes_until_it_connects_anew() {
     let (stand, path) = stand();
     let other = stand_at(&path);
+    stand.nodes[1].belongs_to(1);
     let mut peer = Peer::start(path.clone(), stand.nodes[1].clone());
     let enter = |stand| {
         let mut client = Client::enter(stand, "striped", true);
@@ -209,6 +211,34 @@ fn a_flush_fails_on_every_connection_after_a_node_lost_writes_until_it_connects_
     }
     assert_eq!(flush(&mut enter(&stand)), 0, "who comes now has lost nothing");
     assert_eq!(flush(&mut enter(&other)), 0);
+}
+
+#[test]
+fn a_session_is_not_served_from_the_empty_memory_of_a_later_process() {
+    let (stand, path) = stand_with(crate::PATIENCE);
+    let peer = Peer::start(path.clone(), stand.nodes[1].clone());
+    let mut clients = [(); 2].map(|()| Client::enter(&stand, "striped", true));
+    let far = 16 << 10;
+    assert_eq!(clients[0].write(far, &[7; 512]), 0);
+    drop(peer);
+    eventually("that it is known", || !stand.gateway.unready().is_empty());
+    // One short and one long request wait for the node, and none of them may reach the next one.
+    clients[0].ask(command::READ, 0, far, 512);
+    clients[1].ask(command::READ, 0, far, 1 << 20);
+    stand.nodes[1].lose();
+    let _peer = Peer::start(path, stand.nodes[1].clone());
+    for client in &mut clients {
+        assert_eq!(client.hear(0).errno, EIO, "it relies on data that are gone");
+    }
+    for client in &mut clients {
+        assert_eq!(client.read(far, 512), Err(EIO), "it stays so");
+        assert_eq!(client.read(far, 1 << 20), Err(EIO), "also by the link for long requests");
+        assert_eq!([client.write(far, &[8; 512]), flush(client)], [EIO; 2]);
+        assert!(client.read(0, 512).is_ok(), "the other node lost nothing");
+    }
+    let mut anew = Client::enter(&stand, "striped", true);
+    assert_eq!(anew.read(far, 512), Ok(vec![0; 512]), "no write of before reached it");
+    assert_eq!([anew.write(far, &[9; 512]), flush(&mut anew)], [0; 2]);
 }
 
 #[test]

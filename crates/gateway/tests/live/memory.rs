@@ -75,7 +75,9 @@ impl Memory {
 
     /// Acknowledged writes are lost, as if it had started anew.
     pub(crate) fn lose(&self) {
-        self.inner().losses += 1;
+        let inner = &mut *self.inner();
+        inner.losses += 1;
+        inner.parts.iter_mut().for_each(|(_, bytes)| bytes.fill(0));
     }
 
     /// From here on, its parts are of the volume with this UUID.
@@ -159,9 +161,8 @@ impl Inner {
         let bytes = &mut self.parts[job.part as usize].1;
         if job.command == Command::Flush {
             // Zero is of a client that came before any node.
-            let is_lost = ![0, 1 + self.losses].contains(&job.offset);
+            let is_lost = ![0, 1 + self.losses].contains(&job.incarnation);
             job.outcome = if is_lost { Err(Fault::Io) } else { Ok(()) };
-            job.offset = 0;
         }
         let range = job.offset as usize..job.offset as usize + job.length as usize;
         assert!(range.end <= bytes.len(), "{job:?} is not in its part");

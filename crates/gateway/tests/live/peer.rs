@@ -145,9 +145,11 @@ fn hear(session: &mut dyn Session, mouth: &Mouth, message: ToNode, is_bulk_only:
 
 fn job(head: JobHead, payload: &[u8]) -> Job {
     let JobHead { ticket, tag, command, part, offset, length } = head;
+    let is_flush = command == Command::Flush;
+    let (offset, incarnation) = if is_flush { (0, offset) } else { (offset, 0) };
     let buffer = match command {
         Command::Read => Buffer::with_length(length as usize),
         _ => Buffer::from(payload),
     };
-    Job { ticket, tag, command, part, offset, length, buffer, outcome: Ok(()) }
+    Job { ticket, tag, command, part, incarnation, offset, length, buffer, outcome: Ok(()) }
 }

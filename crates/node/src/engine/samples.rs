@@ -38,7 +38,8 @@ pub(super) fn work(ticket: u64, command: Command, offset: u64, length: u32, byte
         delay: 0,
     };
     let (buffer, outcome) = (Buffer::from(bytes), Err(Fault::Io));
-    let job = Job { ticket, tag, command, part: 0, offset, length, buffer, outcome };
+    let job =
+        Job { ticket, tag, command, part: 0, incarnation: 0, offset, length, buffer, outcome };
     let owner = Arc::new(Owner::new(Arc::new(Nobody)));
     Work::new(job, owner, Slot::NOBODY, 1)
 }

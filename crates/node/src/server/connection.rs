@@ -208,7 +208,10 @@ impl Connection {
         self.bytes += held(command, length);
         // A read gets its memory when it is done: a job that waits has none.
         let (buffer, outcome) = (payload, Ok(()));
-        let mut job = Job { ticket, tag, command, part, offset, length, buffer, outcome };
+        let (offset, incarnation) =
+            if command == Command::Flush { (0, offset) } else { (offset, 0) };
+        let mut job =
+            Job { ticket, tag, command, part, incarnation, offset, length, buffer, outcome };
         match self.parts.get(part as usize) {
             Some(Some(part)) => {
                 job.part = *part;

@@ -41,7 +41,8 @@ fn work(ticket: u64, command: Command, bytes: &[u8]) -> Work {
     };
     let (length, outcome) = (bytes.len() as u32, Err(Fault::Ending));
     let buffer = Buffer::from(bytes);
-    let job = Job { ticket, tag, command, part: 0, offset: 0, length, buffer, outcome };
+    let job =
+        Job { ticket, tag, command, part: 0, incarnation: 0, offset: 0, length, buffer, outcome };
     let owner = Arc::new(Owner::new(Arc::new(Nobody)));
     Work::new(job, owner, Slot::NOBODY, 1)
 }

@@ -204,7 +204,7 @@ impl<T> OpenedPart<T> {
         }
         let is_broken = || self.has_failed.load(Ordering::Acquire);
         if job.command == Command::Flush {
-            let (wanted, current) = (job.offset, self.incarnation.load(Ordering::Acquire));
+            let (wanted, current) = (job.incarnation, self.incarnation.load(Ordering::Acquire));
             let is_lost = wanted != 0 && wanted != current;
             return if is_lost || is_broken() { Err(Fault::Io) } else { Ok(()) };
         }

@@ -36,7 +36,7 @@ fn job(part: u32, command: Command, offset: u64, length: u32) -> Job {
     let (tenant, context, class) = (TenantId(0), ContextId::NONE, Class::Medium);
     let tag = Tag { tenant, context, class, operation: Operation::Read, cost: 0, delay: 0 };
     let buffer = Buffer::empty();
-    Job { ticket: 0, tag, command, part, offset, length, buffer, outcome: Ok(()) }
+    Job { ticket: 0, tag, command, part, incarnation: 0, offset, length, buffer, outcome: Ok(()) }
 }
 
 fn check(parts: &Parts<Plain>, job: &Job) -> Result<(), Fault> {
@@ -98,7 +98,9 @@ fn after_a_failed_sync_nothing_durable_is_promised_to_whoever_was_there_or_comes
         teller.lock().unwrap().push((part, incarnation));
     }));
     let [bad, good] = [0, 1].map(|index| opened(&parts, &part("a", index), false).number);
-    let flush = |number, incarnation| check(&parts, &job(number, Command::Flush, incarnation, 0));
+    let flush = |number, incarnation| {
+        check(&parts, &Job { incarnation, ..job(number, Command::Flush, 0, 0) })
+    };
     assert_eq!([flush(bad, 77), flush(bad, 0), flush(bad, 78)], [Ok(()), Ok(()), Err(Fault::Io)]);
     parts.fail(28, |number| number == bad);
     parts.fail(5, |number| number == bad);

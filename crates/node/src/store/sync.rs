@@ -31,5 +31,5 @@ fn flush(part: u32) -> Job {
         delay: 0,
     };
     let (command, buffer, outcome) = (Command::Flush, Buffer::empty(), Ok(()));
-    Job { ticket: 0, tag, command, part, offset: 0, length: 0, buffer, outcome }
+    Job { ticket: 0, tag, command, part, incarnation: 0, offset: 0, length: 0, buffer, outcome }
 }

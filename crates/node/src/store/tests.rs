@@ -47,7 +47,7 @@ pub(super) fn job(part: u32, command: Command, offset: u64, length: u32, buffer:
         cost: length,
         delay: 0,
     };
-    Job { ticket: 0, tag, command, part, offset, length, buffer, outcome: Ok(()) }
+    Job { ticket: 0, tag, command, part, incarnation: 0, offset, length, buffer, outcome: Ok(()) }
 }
 
 fn perform(medium: &dyn Medium, mut job: Job) -> Result<Buffer, Fault> {
@@ -307,7 +307,7 @@ fn durable(number: u32, incarnation: u64) -> Vec<Job> {
     let page = || Buffer::from(&[7; 4096][..]);
     let zero = Command::Zero { allocate: true, durable: true };
     vec![
-        job(number, Command::Flush, incarnation, 0, Buffer::empty()),
+        Job { incarnation, ..job(number, Command::Flush, 0, 0, Buffer::empty()) },
         job(number, Command::Write { durable: true }, 0, 4096, page()),
         job(number, Command::Discard { durable: true }, 0, 4096, Buffer::empty()),
         job(number, zero, 0, 4096, Buffer::empty()),

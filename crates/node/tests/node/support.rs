@@ -121,5 +121,5 @@ pub(crate) fn job(
         cost: length,
         delay: 0,
     };
-    Job { ticket, tag, command, part, offset, length, buffer, outcome: Ok(()) }
+    Job { ticket, tag, command, part, incarnation: 0, offset, length, buffer, outcome: Ok(()) }
 }

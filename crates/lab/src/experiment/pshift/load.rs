@@ -296,7 +296,8 @@ impl<'a> Load<'a> {
         };
         let (node, outcome) = (usize::from(flow.node), Ok(()));
         let part = one.parts[node];
-        let job = Job { ticket, tag, command, part, offset, length, buffer, outcome };
+        let job =
+            Job { ticket, tag, command, part, incarnation: 0, offset, length, buffer, outcome };
         self.outbox[node].push(job);
         self.counted.asked += 1;
     }
