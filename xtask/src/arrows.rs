@@ -18,6 +18,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("tidegate-model", &[]),
     ("tidegate-algo", &["tidegate-model"]),
     ("tidegate-proto", &["tidegate-algo", "tidegate-model"]),
+    ("tidegate-onesided", &["tidegate-proto", "tidegate-algo", "tidegate-model"]),
     ("tidegate-sim", RINGS),
     ("tidegate-netsim", &["tidegate-sim", "tidegate-algo", "tidegate-model"]),
     ("tidegate-fabric", RINGS),
@@ -26,12 +27,13 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("tidegate-gateway", LIVE),
     ("tidegate-controller", LIVE),
     ("tidegate-preload", &["tidegate-stage", "tidegate-model"]),
-    ("tidegate-capi", &["tidegate-model", "tidegate-proto", "tidegate-stage"]),
+    ("tidegate-capi", &["tidegate-model", "tidegate-onesided", "tidegate-proto", "tidegate-stage"]),
     ("tidegate-console", CONSOLE),
 ];
 
-const RINGS: &[&str] = &["tidegate-proto", "tidegate-algo", "tidegate-model"];
-const LIVE: &[&str] = &["tidegate-fabric", "tidegate-proto", "tidegate-algo", "tidegate-model"];
+const RINGS: &[&str] = &["tidegate-onesided", "tidegate-proto", "tidegate-algo", "tidegate-model"];
+const LIVE: &[&str] =
+    &["tidegate-fabric", "tidegate-onesided", "tidegate-proto", "tidegate-algo", "tidegate-model"];
 const CONSOLE: &[&str] =
     &["tidegate-stage", "tidegate-fabric", "tidegate-proto", "tidegate-algo", "tidegate-model"];
 
@@ -39,7 +41,7 @@ const CONSOLE: &[&str] =
 const OUTERMOST: &[&str] = &["tidegate", "tidegate-lab", "tidegate-tests", "xtask"];
 
 /// The folders of the pure rings, below `crates/`.
-const PURE_RINGS: &[&str] = &["model", "algo", "proto"];
+const PURE_RINGS: &[&str] = &["model", "algo", "proto", "onesided"];
 
 /// Everything to mend in the checkout at `root`.
 pub fn check(root: &Path) -> io::Result<Vec<Finding>> {

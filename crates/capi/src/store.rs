@@ -4,7 +4,7 @@ use std::ffi::{c_char, c_int};
 use std::ptr::{NonNull, null};
 
 use tidegate_model::Span;
-use tidegate_proto::kv::LayoutError;
+use tidegate_onesided::kv::LayoutError;
 use tidegate_stage::memory::{ENTRY_MAX, Error, KEY_MAX, Refused, Settings, Store, VALUE_MAX};
 
 use crate::layered::{Buffer, Bytes};

@@ -16,7 +16,7 @@ use serde::Serialize;
 use tidegate_proto::cluster::message::ToNode;
 use tidegate_proto::codec::{Decoder, TooLarge, encode, encode_pages};
 use tidegate_proto::controller::{ConnectionId, Peer};
-use tidegate_proto::data_node::message::ToDataNode;
+use tidegate_proto::data_node::ToDataNode;
 use tidegate_proto::message::{Hello, Reply, ToGateway, ToStage, VERSION};
 use tokio::io::Interest;
 use tokio::net::UnixStream;

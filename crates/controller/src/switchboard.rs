@@ -16,7 +16,7 @@ use std::time::Duration;
 use tidegate_fabric::crowd::Crowd;
 use tidegate_proto::cluster::message::FromNode;
 use tidegate_proto::codec::{DecodeError, Decoder};
-use tidegate_proto::data_node::message::FromDataNode;
+use tidegate_proto::data_node::FromDataNode;
 use tidegate_proto::message::{FromGateway, FromStage};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;

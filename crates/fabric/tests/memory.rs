@@ -13,7 +13,7 @@ use tidegate_fabric::memory::model::{self, Model, Speed};
 use tidegate_fabric::memory::region::Region;
 use tidegate_fabric::memory::shm::Shm;
 use tidegate_model::{Iops, Span, Time};
-use tidegate_proto::one_sided::{Done, Fabric, Operation, Post};
+use tidegate_onesided::one_sided::{Done, Fabric, Operation, Post};
 
 /// A region of an odd size. Every client has a mapping of its own, as in processes of its own.
 fn region() -> Region {

@@ -15,7 +15,7 @@ use tidegate_fabric::memory::model::{self, Model, Speed};
 use tidegate_fabric::memory::region::Region;
 use tidegate_fabric::memory::shm::Shm;
 use tidegate_model::{Iops, Time};
-use tidegate_proto::one_sided::{Fabric, Operation, Place, Post};
+use tidegate_onesided::one_sided::{Fabric, Operation, Place, Post};
 
 const LENGTH: u64 = 1 << 20;
 /// Where the card of the model is, a word that is added to, and a value.

@@ -30,10 +30,10 @@ use tidegate_fabric::memory::verbs::{
 use tidegate_fabric::stream::Stream;
 use tidegate_fabric::unix::Link;
 use tidegate_model::{Span, Time};
+use tidegate_onesided::haechi::monitor::Settings;
+use tidegate_onesided::haechi::{Event, Monitor, Port, Terms, place};
+use tidegate_onesided::one_sided::{BUFFER, Done, Fabric, Lost, Operation, Place, Post};
 use tidegate_proto::codec::{self, Decoder};
-use tidegate_proto::haechi::monitor::Settings;
-use tidegate_proto::haechi::{Event, Monitor, Port, Terms, place};
-use tidegate_proto::one_sided::{BUFFER, Done, Fabric, Lost, Operation, Place, Post};
 
 /// How long anything may take until it counts as lost.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -55,7 +55,7 @@ use tidegate_fabric::stream::{Address, BindError, Door, Listener};
 use tidegate_fabric::tls::{Guard, Way};
 use tidegate_model::Bytes;
 use tidegate_model::cluster::DataNode;
-use tidegate_proto::kv::OpenError;
+use tidegate_onesided::kv::OpenError;
 
 use crate::clock::Clock;
 use door::{DoorKeeper, Letter};

@@ -1,330 +1,239 @@
-//! A data node and its clients until all is one-sided: identity, tenant and promise of a client.
+//! Messages between a controller and its data nodes about each tenant's promise at each node.
 //!
-//! # Mechanism
-//! A client sends [`Hello`] where the data node listens, and receives [`ToClient`]: either it has a
-//! session slot, and the descriptor of the memory comes with that message; or it has none, and the
-//! reason. Where cards reach the memory no descriptor comes, and the client asks for the way there
-//! ([`card`]). After that the connection is a lifeline only. When it ends, so does the session
-//! slot; when the data node moves to other memory, the client receives [`ToClient::Moving`] and
-//! comes again.
+//! A tenant is promised operations per second at all data nodes together. The controller sets in a
+//! [`Grant`] the part of that which a node keeps, the tenant's *share* there. A share stands until
+//! a grant changes it: nothing expires while no message comes. It takes effect when the node's next
+//! period begins, and the node reports that ([`FromDataNode::Granted`]), because only then may
+//! another node get the amount that this one has lost.
 //!
-//! A client names its tenant, if the policy lets its user act for that tenant. Otherwise the
-//! policy's first matching rule names the tenant, of the rules that ask only for facts that the
-//! kernel tells of a process: user, executable and control group. A client on another machine has a
-//! certificate that names its user, and nothing tells the rest.
-//!
-//! A tenant's promise holds for all data nodes together. The controller sets the part of it that is
-//! kept here, its *share* ([`message`]), and changes that as clients want more here or there. The
-//! share is divided over the tenant's clients of this node ([`book`]). [`Steward`] does all of
-//! that, between the controller and the node's monitor.
+//! They have the version of [`crate::message::VERSION`]. A variant at the end of an enum keeps it.
 
-pub mod book;
-pub mod card;
-pub mod message;
-pub mod slots;
-mod steward;
+use alloc::vec::Vec;
 
-use alloc::format;
 use alloc::string::String;
 
 use serde::{Deserialize, Serialize};
-use tidegate_algo::channel::glob;
-use tidegate_algo::haechi::Rules;
-use tidegate_model::cluster::{Fabric, TokenRules};
-use tidegate_model::policy::{Match, Principal, Target, Tenant};
-use tidegate_model::{Conditions, Iops, Policy, Span, TenantId};
+use tidegate_model::{Bytes, Iops, Policy, Span};
 
-use crate::controller::Peer;
-pub use book::Book;
-pub use steward::Steward;
+use crate::cluster::message::Share;
 
-/// The version of these messages and of the words in a region. Both sides say theirs first and part
-/// if they differ.
-pub const VERSION: u16 = 1;
-
-/// The first message of a connection, from a client.
+/// From a controller to a data node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Hello {
-    /// The version it speaks.
-    pub version: u16,
-    /// The tenant it acts for; empty to go by the policy's rules.
-    pub tenant: String,
-    /// The reservation that it asks for, out of its tenant's; none for its part of that.
-    pub reservation: Option<Iops>,
-    /// The most that it wants to do; none for its part of its tenant's limit.
-    pub limit: Option<Iops>,
-    /// The number of equal parts of its tenant's promise of which it asks for one, where it does
-    /// not say how much: 1 for all that is left.
-    pub parts: u32,
-    /// The seat that it had, if the data node is gone that gave it the memory. The descriptor of
-    /// that comes with this message, so that another node can go on with it.
-    pub seat: Option<u16>,
-    /// Whether it wants the memory without a seat, tokens and limits: to measure their cost.
-    pub is_bare: bool,
-}
-
-/// From a data node to a client.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum ToClient {
-    /// Here is the memory: its descriptor comes with this message, unless cards reach it.
-    Welcome(Welcome),
-    /// There is none for this client; the connection ends.
+pub enum ToDataNode {
+    /// The policy in force, from now on: it says whose clients are whose. A [`Grant`] of its
+    /// revision follows; until then shares of tenants that it names stay what they are, and others
+    /// have none.
+    Policy {
+        /// Its revision.
+        revision: u64,
+        /// The policy itself.
+        policy: Policy,
+    },
+    /// The data node is not accepted; the connection ends.
     Refused {
-        /// The version that the data node speaks.
+        /// The version that the controller speaks.
         version: u16,
         /// Why, in words for people.
         reason: String,
     },
-    /// The node goes on with other memory: nothing that is begun from now on will be there. Close
-    /// the connection, and come again.
-    Moving,
-    /// The way to the memory, for the card that has asked for it.
-    Reach(card::Answer),
+    /// Asks for a [`Report`].
+    Collect {
+        /// Comes back in the report.
+        round: u64,
+    },
+    /// Promises to tenants at this data node.
+    Grant(Grant),
 }
 
-/// Facts that a client needs about the memory that it was given.
+/// Promises to tenants at one data node.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Grant {
+    /// The revision of the policy in which tenants have their places. One of another revision says
+    /// nothing.
+    pub revision: u64,
+    /// Grows with every grant to this node.
+    pub serial: u64,
+    /// The tenants whose shares change. Counts are operations per second.
+    pub shares: Vec<Share>,
+}
+
+/// From a data node to its controller.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Welcome {
-    /// The tenant that it acts for; empty for none.
-    pub tenant: String,
-    /// Its seat; none for one that goes without.
-    pub seat: Option<Seat>,
-    /// The kind of fabric that carries out operations.
-    pub fabric: Fabric,
-    /// Operations that it keeps under way at most.
-    pub window: u32,
-    /// Where in the memory the key-value store begins.
-    pub store: u64,
+pub enum FromDataNode {
+    /// The answer to [`ToDataNode::Collect`].
+    Report(Report),
+    /// All shares up to this grant are in force, and the former ones are not any more.
+    Granted {
+        /// The last of those grants.
+        serial: u64,
+    },
+    /// The node ends. Clients that it has left go on by what they were promised last.
+    Goodbye,
+    /// An event that the controller should know.
+    Noticed(Notice),
+    /// The memory was damaged since the node's process began. It follows each [`Notice::Damaged`],
+    /// and the beginning of a connection.
+    Remade {
+        /// How often.
+        times: u64,
+        /// Which structure was damaged last.
+        structure: String,
+    },
 }
 
-/// A session slot, and the parameters for its client.
+/// An event that a data node has noticed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Seat {
-    /// Its number.
-    pub number: u16,
-    /// By which rules tokens are given out.
-    pub rules: TokenRules,
-    /// T.
-    pub period: Span,
-    /// C_L.
-    pub client: Iops,
-    /// Operations per period that are guaranteed, for now: later ones are told by grants.
-    pub reservation: u64,
+pub enum Notice {
+    /// A client did more than it had tokens for, and is shut out.
+    Overstepped {
+        /// The tenant that it acts for; empty for none.
+        tenant: String,
+        /// Its seat.
+        seat: u16,
+        /// Operations done and under way in the period.
+        issued: u64,
+        /// Operations that it had tokens for.
+        tokens: u64,
+    },
+    /// A client was silent for three periods, and is shut out.
+    Evicted {
+        /// The tenant that it acts for; empty for none.
+        tenant: String,
+        /// Its seat.
+        seat: u16,
+    },
+    /// A client has not used its reservation.
+    Unused {
+        /// The tenant that it acts for; empty for none.
+        tenant: String,
+        /// Its seat.
+        seat: u16,
+        /// In so many periods.
+        periods: u32,
+    },
+    /// The node goes on with other memory.
+    Moved {
+        /// How long nothing was answered.
+        took: Span,
+    },
+    /// The monitor looked so much later than it should have.
+    Late {
+        /// By so much.
+        by: Span,
+    },
+    /// A structure of the memory was damaged, and the node goes on with other memory.
+    Damaged {
+        /// Which structure.
+        structure: String,
+        /// Whether the stored values are still there.
+        is_store_kept: bool,
+        /// How long nothing was answered.
+        took: Span,
+    },
 }
 
-/// The rules of that name.
-pub const fn rules(rules: TokenRules) -> Rules {
-    match rules {
-        TokenRules::Sound => Rules::SOUND,
-        TokenRules::Unpaced => Rules::UNPACED,
-        TokenRules::Paper => Rules::PAPER,
-        TokenRules::Basic => Rules::BASIC,
-    }
+/// A data node's report on its clients, from the words that they write to its memory.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Report {
+    /// The revision of the policy that it has; 0 for none.
+    pub revision: u64,
+    /// That of the question.
+    pub round: u64,
+    /// Ω: the node's capacity, as far as it has learned.
+    pub capacity: Iops,
+    /// Periods that were over since its process began.
+    pub periods: u64,
+    /// Operations done in them, by clients of tenants and by others.
+    pub operations: u64,
+    /// Seats that are taken.
+    pub seats: u32,
+    /// Tenants that have a share, a client, or ever did anything.
+    pub tenants: Vec<TenantReport>,
+    /// Tokens per second that clients took out of the pool in the last period.
+    pub pool: u64,
+    /// Bytes of its store that values can have.
+    pub memory: Bytes,
+    /// Those of them that are in use: by values, or kept by clients for their next ones.
+    pub used: Bytes,
 }
 
-/// The identity of a connecting client, by the kernel or by a certificate.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Visitor {
-    /// The process and its user.
-    pub peer: Peer,
-    /// The file name of its executable; empty if it cannot be seen.
-    pub process: String,
-    /// The path of its control group; likewise.
-    pub cgroup: String,
-    /// Whether it is root, or of the data node's own user.
-    pub is_operator: bool,
-    /// The name that its certificate bears, if it is on another machine: that is its user then.
-    pub certificate: Option<String>,
-}
-
-/// The tenant of the policy that a client acts for; none for an operator that no rule gives one.
-///
-/// # Errors
-/// Why it may not come in, in words for people.
-pub fn tenant(policy: &Policy, visitor: &Visitor, named: &str) -> Result<Option<TenantId>, String> {
-    let user = || visitor.peer.user_or_number();
-    if !named.is_empty() {
-        let Some((id, tenant)) = policy.tenant_named(named) else {
-            // The name comes from elsewhere; it is shortened before it is repeated.
-            let name: String = named.chars().take(64).collect();
-            return Err(format!("the policy has no tenant {name:?}; apply one that has it"));
-        };
-        if !visitor.may_act_for(tenant) {
-            let users = tenant.users.join(", ");
-            let user = user();
-            return Err(format!(
-                "user {user} may not act for tenant {named:?}; the policy allows {users}"
-            ));
-        }
-        return Ok(Some(id));
-    }
-    let is_whose = |rule: &&Match| rule.storage.is_empty() && visitor.is_one_of(&rule.conditions);
-    let target = policy.matches.iter().find(is_whose).map(|rule| match rule.target {
-        Target::Tenant(id) => id,
-        Target::Channel(place) => policy.channels[place].tenant,
-    });
-    let may = |id: &TenantId| policy.tenant(*id).is_some_and(|it| visitor.may_act_for(it));
-    match target.filter(may) {
-        Some(id) => Ok(Some(id)),
-        None if visitor.is_operator => Ok(None),
-        None => Err(format!(
-            "no rule of the policy says whose client this is; name a tenant that user {} may act \
-             for, or add a rule",
-            user()
-        )),
-    }
-}
-
-impl Visitor {
-    /// A client on another machine, whose certificate bears this name: a user of that name, with a
-    /// number that no user has. Nothing else is known of it.
-    pub fn far(name: &str) -> Self {
-        let peer = Peer { uid: u32::MAX, pid: 0, user: name.into() };
-        Self { peer, certificate: Some(name.into()), ..Self::default() }
-    }
-
-    /// Whether the policy lets it act for a tenant.
-    fn may_act_for(&self, tenant: &Tenant) -> bool {
-        match &self.certificate {
-            Some(name) => tenant.admits(Principal::Certificate(core::slice::from_ref(name))),
-            None => self.peer.may_act_for(tenant),
-        }
-    }
-
-    /// The name for a log: its process, or its user if that is on another machine.
-    pub fn name(&self) -> String {
-        match self.peer.pid {
-            0 => self.peer.user.clone(),
-            pid => format!("pid {pid}"),
-        }
-    }
-
-    /// Whether all that a rule asks for is told by the kernel, and holds.
-    fn is_one_of(&self, conditions: &Conditions) -> bool {
-        let Conditions { user, process, cgroup, .. } = conditions;
-        let asked = Conditions {
-            user: user.clone(),
-            process: process.clone(),
-            cgroup: cgroup.clone(),
-            ..Conditions::default()
-        };
-        let number = format!("{}", self.peer.uid);
-        let accepts = |patterns: &[String], values: &[&str]| {
-            let is_any = |pattern: &String| {
-                values.iter().any(|value| glob(pattern.as_bytes(), value.as_bytes()))
-            };
-            patterns.is_empty() || patterns.iter().any(is_any)
-        };
-        asked == *conditions
-            && accepts(user, &[&self.peer.user, &number])
-            && accepts(process, &[&self.process])
-            && accepts(cgroup, &[&self.cgroup])
-    }
+/// One tenant at one data node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TenantReport {
+    /// The tenant's place in the policy, counting from zero.
+    pub tenant: u16,
+    /// Operations per second that are promised to it here, at most: of the share that was told last
+    /// and the one that is still in force.
+    pub reserved: u64,
+    /// The most that it may do here per second, likewise; `u64::MAX` for no limit.
+    pub allowed: u64,
+    /// Its clients that have a seat.
+    pub clients: u32,
+    /// The most, per second, that these can be promised: what they ask for and what one can do.
+    pub most: u64,
+    /// Operations per second that it did in the last period.
+    pub done: u64,
+    /// Whether it wanted to do more in it, and still did when it ended.
+    pub wants_more: bool,
+    /// How many more that was per second, if all of its clients that did know it.
+    pub unmet: Option<u64>,
+    /// Operations since the node's process began.
+    pub operations: u64,
+    /// Those of its share that it asked for and was not done, since then.
+    pub missed: u64,
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn policy() -> Policy {
-        let text = r#"
-            [[tenant]]
-            name = "oltp"
-            reservation = "100 iops"
-            limit = "200 iops"
-            users = ["ann", "7", "cert:ann"]
-            [[tenant]]
-            name = "batch"
-            [[match]]
-            tenant = "oltp"
-            process = "post*"
-            operation = "read"
-            [[match]]
-            tenant = "oltp"
-            process = "post*"
-            [[match]]
-            tenant = "batch"
-            user = "bob"
-            cgroup = "/batch/**"
-        "#;
-        Policy::parse(text).unwrap()
-    }
-
-    fn visitor(uid: u32, user: &str, process: &str) -> Visitor {
-        let peer = Peer { uid, pid: 1, user: user.into() };
-        let cgroup = "/batch/nightly".into();
-        let is_operator = uid == 0;
-        Visitor { peer, process: process.into(), cgroup, is_operator, certificate: None }
-    }
-
-    fn whose(visitor: &Visitor, named: &str) -> Result<&'static str, String> {
-        let names = ["nobody", "oltp", "batch"];
-        tenant(&policy(), visitor, named).map(|id| names[id.map_or(0, |id| usize::from(id.0))])
-    }
-
-    #[test]
-    fn clients_are_whose_the_policy_says() {
-        assert_eq!(whose(&visitor(5, "ann", "sh"), "oltp"), Ok("oltp"));
-        assert_eq!(whose(&visitor(7, "", "sh"), "oltp"), Ok("oltp"));
-        assert_eq!(whose(&visitor(5, "ann", "postgres"), ""), Ok("oltp"));
-        assert_eq!(whose(&visitor(8, "bob", "sh"), ""), Ok("batch"));
-        assert_eq!(whose(&visitor(0, "root", "sh"), ""), Ok("nobody"));
-        assert_eq!(
-            whose(&visitor(8, "bob", "sh"), "oltp").unwrap_err(),
-            "user bob may not act for tenant \"oltp\"; the policy allows ann, 7, cert:ann"
-        );
-        let error = whose(&visitor(8, "bob", "sh"), "oltq").unwrap_err();
-        assert_eq!(error, "the policy has no tenant \"oltq\"; apply one that has it");
-        let error = whose(&visitor(9, "", "postgres"), "").unwrap_err();
-        assert!(error.starts_with("no rule of the policy says whose client this is"), "{error}");
-        assert!(error.contains("user 9"), "{error}");
-    }
-
-    #[test]
-    fn a_certificate_is_no_unix_user_of_that_name() {
-        let policy = Policy::parse("tenant = [{ name = \"oltp\", users = \"ann\" }]").unwrap();
-        assert!(tenant(&policy, &Visitor::far("ann"), "oltp").is_err());
-        let policy = Policy::parse("tenant = [{ name = \"oltp\", users = \"cert:ann\" }]").unwrap();
-        assert!(tenant(&policy, &Visitor::far("ann"), "oltp").is_ok());
-        assert!(tenant(&policy, &visitor(5, "ann", "sh"), "oltp").is_err());
-    }
-
-    #[test]
-    fn who_comes_from_far_is_a_user_by_its_certificate() {
-        assert_eq!(whose(&Visitor::far("ann"), "oltp"), Ok("oltp"));
-        let error = whose(&Visitor::far("client"), "oltp").unwrap_err();
-        let wanted =
-            "user client may not act for tenant \"oltp\"; the policy allows ann, 7, cert:ann";
-        assert_eq!(error, wanted);
-        assert_eq!(whose(&Visitor::far("client"), "batch"), Ok("batch"));
-        // A fact that no source tells matches no rule.
-        assert!(whose(&Visitor::far("bob"), "").is_err());
-        assert!(!Visitor::far("root").is_operator);
-    }
-
-    fn hello(reservation: Option<u64>, limit: Option<u64>) -> Hello {
-        let (reservation, limit) = (reservation.map(Iops), limit.map(Iops));
-        let (version, tenant) = (VERSION, "oltp".into());
-        Hello { version, tenant, reservation, limit, parts: 1, seat: None, is_bare: false }
-    }
-
     #[test]
     fn golden_bytes() {
-        let hello = postcard::to_allocvec(&hello(Some(300), None)).unwrap();
-        assert_eq!(hello, b"\x01\x04oltp\x01\xac\x02\x00\x01\x00\x00");
-        let seat = Seat {
-            number: 2,
-            rules: TokenRules::Sound,
-            period: Span(5),
-            client: Iops(6),
-            reservation: 7,
+        let shares = alloc::vec![Share { tenant: 1, reserved: 300, allowed: u64::MAX }];
+        let grant = ToDataNode::Grant(Grant { revision: 2, serial: 3, shares });
+        let bytes = postcard::to_allocvec(&grant).unwrap();
+        assert_eq!(bytes, b"\x03\x02\x03\x01\x01\xac\x02\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01");
+        let collect = postcard::to_allocvec(&ToDataNode::Collect { round: 4 }).unwrap();
+        assert_eq!(collect, b"\x02\x04");
+        let tenant = TenantReport {
+            tenant: 1,
+            reserved: 2,
+            allowed: 3,
+            clients: 4,
+            most: 5,
+            done: 6,
+            wants_more: true,
+            unmet: Some(18),
+            operations: 7,
+            missed: 8,
         };
-        let (tenant, fabric) = ("t".into(), Fabric::Model);
-        let welcome = Welcome { tenant, seat: Some(seat), fabric, window: 8, store: 9 };
-        let bytes = postcard::to_allocvec(&ToClient::Welcome(welcome)).unwrap();
-        assert_eq!(bytes, b"\x00\x01t\x01\x02\x00\x05\x06\x07\x01\x08\x09");
-        let refused = ToClient::Refused { version: 1, reason: "r".into() };
-        assert_eq!(postcard::to_allocvec(&refused).unwrap(), b"\x01\x01\x01r");
-        assert_eq!(postcard::to_allocvec(&ToClient::Moving).unwrap(), b"\x02");
+        let report = Report {
+            revision: 9,
+            round: 10,
+            capacity: Iops(11),
+            periods: 12,
+            operations: 13,
+            seats: 14,
+            tenants: alloc::vec![tenant],
+            pool: 15,
+            memory: Bytes(16),
+            used: Bytes(17),
+        };
+        let bytes = postcard::to_allocvec(&FromDataNode::Report(report)).unwrap();
+        let told = b"\x00\x09\x0a\x0b\x0c\x0d\x0e\x01\x01\x02\x03\x04\x05\x06\x01\x01\x12\
+                     \x07\x08\x0f\x10\x11";
+        assert_eq!(bytes, told);
+        let notice = Notice::Overstepped { tenant: "t".into(), seat: 1, issued: 2, tokens: 3 };
+        let bytes = postcard::to_allocvec(&FromDataNode::Noticed(notice)).unwrap();
+        assert_eq!(bytes, b"\x03\x00\x01t\x01\x02\x03");
+        let granted = postcard::to_allocvec(&FromDataNode::Granted { serial: 1 }).unwrap();
+        assert_eq!(granted, b"\x01\x01");
+        assert_eq!(postcard::to_allocvec(&FromDataNode::Goodbye).unwrap(), b"\x02");
+        let notice =
+            Notice::Damaged { structure: "s".into(), is_store_kept: true, took: Span(300) };
+        let bytes = postcard::to_allocvec(&FromDataNode::Noticed(notice)).unwrap();
+        assert_eq!(bytes, b"\x03\x05\x01s\x01\xac\x02");
+        let remade = FromDataNode::Remade { times: 300, structure: "s".into() };
+        assert_eq!(postcard::to_allocvec(&remade).unwrap(), b"\x04\xac\x02\x01s");
     }
 }

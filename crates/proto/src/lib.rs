@@ -15,14 +15,9 @@ pub mod controller;
 pub mod data;
 pub mod data_node;
 pub mod gateway;
-pub mod haechi;
-pub mod integrity;
-#[cfg(feature = "kv")]
-pub mod kv;
 pub mod memcached;
 pub mod message;
 pub mod meters;
 pub mod node;
-pub mod one_sided;
 pub mod pages;
 pub mod stage;

@@ -53,7 +53,7 @@ pub enum Hello {
         /// Its name in the cluster file.
         name: String,
     },
-    /// A data node, which uses the messages of [`crate::data_node::message`].
+    /// A data node, which uses the messages of [`crate::data_node`].
     DataNode {
         /// The version it speaks.
         version: u16,

@@ -4,7 +4,7 @@
 use std::error::Error;
 use std::process::ExitCode;
 
-use tidegate_proto::haechi::Event;
+use tidegate_onesided::haechi::Event;
 use tidegate_sim::one_sided::{self, Scenario, nodes};
 
 fn main() -> ExitCode {

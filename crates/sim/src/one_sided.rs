@@ -7,8 +7,8 @@
 //!  job in the background ─────────┘
 //! ```
 //!
-//! [`Network`] gives each client a [`Fabric`](tidegate_proto::one_sided::Fabric), so code that runs
-//! over shared memory or RDMA runs here, too. The model of the cards has two numbers ([`Cards`]),
+//! [`Network`] gives each client a [`Fabric`](tidegate_onesided::one_sided::Fabric), so code that
+//! runs over shared memory or RDMA runs here, too. The model of the cards has two numbers ([`Cards`]),
 //! which are the paper's.
 //!
 //! # Load

@@ -57,10 +57,10 @@ use tidegate_algo::haechi::engine::Purse;
 use tidegate_fabric::memory::region::Region;
 use tidegate_fabric::retry::Retry;
 use tidegate_model::{Iops, Span, Time};
-use tidegate_proto::data_node::{Seat, VERSION, Welcome};
-use tidegate_proto::haechi::{place, port};
-use tidegate_proto::kv::{self, Client, LayoutError, OpenError};
-use tidegate_proto::one_sided::Lost;
+use tidegate_onesided::data_node::{Seat, VERSION, Welcome};
+use tidegate_onesided::haechi::{place, port};
+use tidegate_onesided::kv::{self, Client, LayoutError, OpenError};
+use tidegate_onesided::one_sided::Lost;
 
 use crate::clock::kernel_time;
 use access::Access;
@@ -71,8 +71,8 @@ pub use store::Store;
 pub use tidegate_algo::haechi::Period;
 #[cfg(feature = "verbs")]
 pub use tidegate_fabric::tls::Way;
-pub use tidegate_proto::haechi::port::Counts;
-pub use tidegate_proto::kv::{Answer, ENTRY_MAX, KEY_MAX, Outcome, Refused, VALUE_MAX, Value};
+pub use tidegate_onesided::haechi::port::Counts;
+pub use tidegate_onesided::kv::{Answer, ENTRY_MAX, KEY_MAX, Outcome, Refused, VALUE_MAX, Value};
 pub use waiting::Lateness;
 
 /// How often the connection is listened to while there is something to do.

@@ -15,11 +15,11 @@ use tidegate_fabric::memory::region::Region;
 use tidegate_fabric::memory::shm::Shm;
 use tidegate_model::cluster::{Fabric as Carrier, TokenRules};
 use tidegate_model::{Iops, Span};
+use tidegate_onesided::data_node::{Hello, Seat, ToClient, VERSION, Welcome};
+use tidegate_onesided::haechi::{place, words};
+use tidegate_onesided::kv::{Area, HEADER, Layout, LayoutError};
+use tidegate_onesided::one_sided::{Fabric, Operation, Place};
 use tidegate_proto::codec::{Decoder, encode};
-use tidegate_proto::data_node::{Hello, Seat, ToClient, VERSION, Welcome};
-use tidegate_proto::haechi::{place, words};
-use tidegate_proto::kv::{Area, HEADER, Layout, LayoutError};
-use tidegate_proto::one_sided::{Fabric, Operation, Place};
 use tidegate_stage::memory::{Answer, Connection, Error, Refused, Settings, Store};
 
 const MEMORY: u64 = 8 << 20;

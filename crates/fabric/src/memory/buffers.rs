@@ -1,6 +1,6 @@
 //! The private memory of a client, between which and the region operations copy.
 
-use tidegate_proto::one_sided::BUFFER;
+use tidegate_onesided::one_sided::BUFFER;
 
 /// One buffer. Its size is whole cache lines, so no two share one.
 #[derive(Clone, Copy)]

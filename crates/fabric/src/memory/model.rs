@@ -40,7 +40,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 use tidegate_model::{Iops, Span, Time};
-use tidegate_proto::one_sided::{Done, Fabric, Lost, Operation, Post, PostError};
+use tidegate_onesided::one_sided::{Done, Fabric, Lost, Operation, Post, PostError};
 
 use super::buffers::Buffers;
 use super::region::Region;
@@ -128,7 +128,7 @@ fn check(region: &Region, at: u64) {
 /// use std::sync::Arc;
 /// use tidegate_fabric::memory::{model::{self, Model, Speed}, region::Region};
 /// use tidegate_model::{Iops, Time};
-/// use tidegate_proto::one_sided::{Fabric, Operation, Place, Post};
+/// use tidegate_onesided::one_sided::{Fabric, Operation, Place, Post};
 ///
 /// let region = Arc::new(Region::create(1 << 20)?);
 /// model::set(&region, 0, Speed::new(Iops(1_000_000), Iops(500_000)));

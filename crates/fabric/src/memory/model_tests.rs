@@ -4,7 +4,7 @@ use std::sync::Barrier;
 use std::sync::atomic::AtomicU64;
 
 use proptest::prelude::*;
-use tidegate_proto::one_sided::Place;
+use tidegate_onesided::one_sided::Place;
 
 use super::*;
 

@@ -30,7 +30,7 @@ use std::sync::atomic::{AtomicU8, AtomicU64, fence};
 
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{Advice, MapFlags, ProtFlags};
-use tidegate_proto::one_sided::{Operation, WORD};
+use tidegate_onesided::one_sided::{Operation, WORD};
 
 use super::buffers::Buffers;
 

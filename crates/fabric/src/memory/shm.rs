@@ -27,7 +27,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use tidegate_model::Time;
-use tidegate_proto::one_sided::{Done, Fabric, Lost, Operation, Post, PostError};
+use tidegate_onesided::one_sided::{Done, Fabric, Lost, Operation, Post, PostError};
 
 use super::buffers::Buffers;
 use super::region::Region;
@@ -41,7 +41,7 @@ pub const WINDOW: usize = 1024;
 /// use std::sync::Arc;
 /// use tidegate_fabric::memory::{region::Region, shm::Shm};
 /// use tidegate_model::Time;
-/// use tidegate_proto::one_sided::{Fabric, Operation, Post};
+/// use tidegate_onesided::one_sided::{Fabric, Operation, Post};
 ///
 /// let region = Arc::new(Region::create(1 << 20)?);
 /// let mut client = Shm::new(region, 1);

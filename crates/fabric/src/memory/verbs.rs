@@ -38,7 +38,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use tidegate_model::Time;
-use tidegate_proto::one_sided::{BUFFER, Done, Fabric, Lost, Operation, Place, Post, PostError};
+use tidegate_onesided::one_sided::{BUFFER, Done, Fabric, Lost, Operation, Place, Post, PostError};
 
 mod device;
 mod error;
@@ -50,7 +50,7 @@ mod queue;
 pub use device::Device;
 pub use error::RdmaError;
 pub use host::{Client, Host};
-pub use tidegate_proto::data_node::card::{Answer, Request};
+pub use tidegate_onesided::data_node::card::{Answer, Request};
 
 use device::{CompletionQueue, QueuePair};
 use library::{Atomic, Completion, Piece, Plain, Remote, WorkRequest, flag, opcode};

@@ -1,4 +1,4 @@
-//! Tests of every fabric, for any back end: the contract of `proto::one_sided`.
+//! Tests of every fabric, for any back end: the contract of `onesided::one_sided`.
 //!
 //! A back end says in a [`World`] how clients of one region are made and how time passes, and has
 //! all tests by `conformance!`. If its clients may be of several threads, it has those of
@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use tidegate_model::Time;
-use tidegate_proto::one_sided::{BUFFER, Done, Fabric, Operation, Place, Post, PostError, WORD};
+use tidegate_onesided::one_sided::{BUFFER, Done, Fabric, Operation, Place, Post, PostError, WORD};
 
 /// Clients of one region, and the time that passes for them.
 pub(crate) trait World {

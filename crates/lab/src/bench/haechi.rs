@@ -15,10 +15,10 @@ use tidegate_algo::haechi::{COUNT_MAX, Rules};
 use tidegate_fabric::memory::region::Region;
 use tidegate_fabric::memory::shm::Shm;
 use tidegate_model::{Span, Time};
-use tidegate_proto::haechi::monitor::Settings;
-use tidegate_proto::haechi::{Event, Monitor, Port, Terms, place, port};
-use tidegate_proto::kv::{self, Answer, Area, Client, HEADER, Layout};
-use tidegate_proto::one_sided::{BUFFER, Done, Fabric, Lost, Operation, Place, Post, PostError};
+use tidegate_onesided::haechi::monitor::Settings;
+use tidegate_onesided::haechi::{Event, Monitor, Port, Terms, place, port};
+use tidegate_onesided::kv::{self, Answer, Area, Client, HEADER, Layout};
+use tidegate_onesided::one_sided::{BUFFER, Done, Fabric, Lost, Operation, Place, Post, PostError};
 
 use super::Row;
 use super::window::{BUSY, Contestant, Ours, Plan, contest};

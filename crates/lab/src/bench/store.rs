@@ -15,7 +15,7 @@ use tidegate_fabric::stream::Address;
 use tidegate_model::cluster::{self, DataNode, Fabric, TokenRules};
 use tidegate_model::{Bytes, Iops, Span};
 use tidegate_node::memory::{self, Running};
-use tidegate_proto::one_sided::BUFFER;
+use tidegate_onesided::one_sided::BUFFER;
 use tidegate_stage::memory::{Settings, Store, VALUE_MAX};
 
 use super::Row;

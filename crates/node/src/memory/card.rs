@@ -26,8 +26,8 @@ use tidegate_fabric::memory::region::Region;
 use tidegate_fabric::memory::shm::Shm;
 use tidegate_fabric::memory::verbs::{self, Client, Device, RdmaError, Verbs};
 use tidegate_model::Time;
-use tidegate_proto::data_node::card::{Answer, Request};
-use tidegate_proto::one_sided::{Done, Fabric, Lost, Post, PostError};
+use tidegate_onesided::data_node::card::{Answer, Request};
+use tidegate_onesided::one_sided::{Done, Fabric, Lost, Post, PostError};
 
 use crate::mutex::lock;
 

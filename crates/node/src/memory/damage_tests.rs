@@ -16,11 +16,11 @@ use tidegate_fabric::memory::shm::Shm;
 use tidegate_fabric::stream::Address;
 use tidegate_model::cluster::DataNode;
 use tidegate_model::{Cluster, Span, Time};
+use tidegate_onesided::data_node::{Hello, ToClient, VERSION};
+use tidegate_onesided::haechi::place;
+use tidegate_onesided::kv::{self, Answer, Layout, Opening};
+use tidegate_onesided::one_sided::{Fabric as _, Operation, Place};
 use tidegate_proto::codec::{Decoder, encode};
-use tidegate_proto::data_node::{Hello, ToClient, VERSION};
-use tidegate_proto::haechi::place;
-use tidegate_proto::kv::{self, Answer, Layout, Opening};
-use tidegate_proto::one_sided::{Fabric as _, Operation, Place};
 
 use super::{Config, Running, start};
 

@@ -21,10 +21,10 @@ use tidegate_fabric::stream::{Door, Listener, Stream};
 use tidegate_fabric::tls::Way;
 use tidegate_fabric::unix::Link;
 use tidegate_model::{Span, Time};
+use tidegate_onesided::data_node::card::Request;
+use tidegate_onesided::data_node::{Hello, ToClient, VERSION, Visitor, Welcome};
 use tidegate_proto::codec::{Decoder, encode};
-use tidegate_proto::data_node::card::Request;
-use tidegate_proto::data_node::message::ToDataNode;
-use tidegate_proto::data_node::{Hello, ToClient, VERSION, Visitor, Welcome};
+use tidegate_proto::data_node::ToDataNode;
 use tidegate_proto::message;
 
 use super::host::{Denied, Host};

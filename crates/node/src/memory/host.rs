@@ -21,14 +21,14 @@ use tidegate_fabric::trusted::{self, FILE_MODE, Folder, Purpose, Secrecy};
 use tidegate_model::cluster::{DataNode, Fabric};
 use tidegate_model::policy::Tenant;
 use tidegate_model::{Bytes, Policy, Span, Time};
-use tidegate_proto::data_node::message::{FromDataNode, Notice, ToDataNode};
-use tidegate_proto::data_node::slots::{self, SlotDenied};
-use tidegate_proto::data_node::{self, Book, Hello, Seat, Steward, VERSION, Visitor, Welcome};
-use tidegate_proto::haechi::monitor::Settings;
-use tidegate_proto::haechi::{Event, Monitor, Terms, place};
-use tidegate_proto::integrity::Structure;
-use tidegate_proto::kv::{Area, BLOCK, HEADER, Layout, OpenError, Stock};
-use tidegate_proto::one_sided::{Fabric as _, Lost, Operation, Place};
+use tidegate_onesided::data_node::slots::{self, SlotDenied};
+use tidegate_onesided::data_node::{self, Book, Hello, Seat, Steward, VERSION, Visitor, Welcome};
+use tidegate_onesided::haechi::monitor::Settings;
+use tidegate_onesided::haechi::{Event, Monitor, Terms, place};
+use tidegate_onesided::integrity::Structure;
+use tidegate_onesided::kv::{Area, BLOCK, HEADER, Layout, OpenError, Stock};
+use tidegate_onesided::one_sided::{Fabric as _, Lost, Operation, Place};
+use tidegate_proto::data_node::{FromDataNode, Notice, ToDataNode};
 
 use super::StartError;
 use super::card::{Card, Own};
@@ -564,10 +564,10 @@ mod tests {
 
     use super::*;
     use tidegate_model::Cluster;
+    use tidegate_onesided::kv::{self, Answer, Client, Opening};
     use tidegate_proto::cluster::message::Share;
     use tidegate_proto::controller::Peer;
-    use tidegate_proto::data_node::message::Grant;
-    use tidegate_proto::kv::{self, Answer, Client, Opening};
+    use tidegate_proto::data_node::Grant;
 
     fn node() -> DataNode {
         let text = r#"

@@ -16,10 +16,10 @@ use tidegate_fabric::memory::region::Region;
 use tidegate_fabric::memory::shm::Shm;
 use tidegate_model::cluster::{DataNode, Fabric};
 use tidegate_model::{Span, Time};
-use tidegate_proto::haechi::{Monitor, place};
-use tidegate_proto::integrity::Structure;
-use tidegate_proto::kv::{self, Layout, OpenError, Opening};
-use tidegate_proto::one_sided::{BUFFER, Fabric as _, Operation, Place};
+use tidegate_onesided::haechi::{Monitor, place};
+use tidegate_onesided::integrity::Structure;
+use tidegate_onesided::kv::{self, Layout, OpenError, Opening};
+use tidegate_onesided::one_sided::{BUFFER, Fabric as _, Operation, Place};
 
 use super::card::Own;
 use crate::clock::Clock;

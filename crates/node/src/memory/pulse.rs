@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use tidegate_fabric::reactor::Mailbox;
 use tidegate_model::{Span, Time};
-use tidegate_proto::data_node::message::Notice;
-use tidegate_proto::haechi::Event;
+use tidegate_onesided::haechi::Event;
+use tidegate_proto::data_node::Notice;
 
 use super::door::Letter;
 use super::host::{Halt, Host};

@@ -8,8 +8,8 @@ use std::time::Duration;
 use tempfile::TempDir;
 use tidegate_fabric::stream::Address;
 use tidegate_model::Cluster;
+use tidegate_onesided::data_node::{Hello, ToClient, VERSION};
 use tidegate_proto::codec::{Decoder, encode};
-use tidegate_proto::data_node::{Hello, ToClient, VERSION};
 
 use super::{Config, Running, start};
 

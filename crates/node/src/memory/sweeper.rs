@@ -12,9 +12,9 @@ use std::sync::Arc;
 use tidegate_fabric::memory::region::Region;
 use tidegate_fabric::memory::shm::Shm;
 use tidegate_model::{Span, Time};
-use tidegate_proto::haechi::place;
-use tidegate_proto::kv::{HOLDERS, Layout, OpenError, Opening, Pass, Stock, Sweep};
-use tidegate_proto::one_sided::Operation;
+use tidegate_onesided::haechi::place;
+use tidegate_onesided::kv::{HOLDERS, Layout, OpenError, Opening, Pass, Stock, Sweep};
+use tidegate_onesided::one_sided::Operation;
 
 use super::card::Own;
 
@@ -193,8 +193,8 @@ impl Sweeper {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tidegate_proto::kv::{self, Answer, Area, Client, HEADER};
-    use tidegate_proto::one_sided::{Fabric as _, Place};
+    use tidegate_onesided::kv::{self, Answer, Area, Client, HEADER};
+    use tidegate_onesided::one_sided::{Fabric as _, Place};
 
     fn own(region: &Arc<Region>) -> Own {
         Own::new(None, region, 1).unwrap()

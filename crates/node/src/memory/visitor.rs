@@ -7,8 +7,8 @@ use std::os::fd::AsFd;
 use nix::unistd::{Uid, User};
 use rustix::net::sockopt::socket_peercred;
 use rustix::process::geteuid;
+use tidegate_onesided::data_node::Visitor;
 use tidegate_proto::controller::Peer;
-use tidegate_proto::data_node::Visitor;
 
 /// The process at the other end. The look-up of its user's name may go over a network.
 ///

@@ -38,7 +38,7 @@ use tidegate_model::{Event, Iops, Policy, Span, Time};
 use super::ledger::{Account, Counts, Entry, Tenant, When, promise};
 use super::message::Share;
 use crate::controller::ConnectionId;
-use crate::data_node::message::{FromDataNode, Grant, Report, ToDataNode};
+use crate::data_node::{FromDataNode, Grant, Report, ToDataNode};
 use crate::message::VERSION;
 use aim::Aim;
 

@@ -11,7 +11,7 @@ use tidegate_proto::cluster::message::{
     FromNode, Grant, PartFault, Plan, Report, Share, TenantPlan, TenantReport, ToNode, Turn,
 };
 use tidegate_proto::codec::{Decoder, FRAME_MAX, encode_pages};
-use tidegate_proto::data_node::message as data_node;
+use tidegate_proto::data_node;
 use tidegate_proto::message::{FromGateway, ToGateway};
 use tidegate_proto::meters::message::{Flow, GatewayCounts, NodeCounts};
 

@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use tidegate_model::{Iops, Policy, Span, Time};
 use tidegate_proto::cluster::split::{AWAY, NodeSetup, Output, Split};
 use tidegate_proto::controller::ConnectionId;
-use tidegate_proto::data_node::message::{FromDataNode, Report, TenantReport, ToDataNode};
+use tidegate_proto::data_node::{FromDataNode, Report, TenantReport, ToDataNode};
 use tidegate_proto::message::VERSION;
 
 const MS: u64 = Span::MILLISECOND.0;

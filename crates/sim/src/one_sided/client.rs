@@ -5,8 +5,8 @@
 
 use hdrhistogram::Histogram;
 use tidegate_model::Time;
-use tidegate_proto::haechi::{Port, place};
-use tidegate_proto::one_sided::{Done, Fabric, Operation, Place, Post};
+use tidegate_onesided::haechi::{Port, place};
+use tidegate_onesided::one_sided::{Done, Fabric, Operation, Place, Post};
 
 use super::fabric::Endpoint;
 use super::scenario::Pattern;

@@ -6,7 +6,7 @@ use std::fmt;
 use std::rc::Rc;
 
 use tidegate_model::{Iops, Time};
-use tidegate_proto::one_sided::{BUFFER, Done, Fabric, Lost, Operation, Place, Post, PostError};
+use tidegate_onesided::one_sided::{BUFFER, Done, Fabric, Lost, Operation, Place, Post, PostError};
 
 use super::card::{Cards, HEAD, Job, Line, Served};
 use crate::time::Picoseconds;

@@ -38,7 +38,7 @@ use core::fmt;
 use tidegate_algo::haechi::Rules;
 use tidegate_algo::haechi::engine::Promise;
 use tidegate_model::{Iops, Span, Time};
-use tidegate_proto::haechi::TICK;
+use tidegate_onesided::haechi::TICK;
 
 use self::world::World;
 

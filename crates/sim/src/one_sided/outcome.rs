@@ -1,7 +1,7 @@
 //! Results of a run.
 
 use tidegate_model::Span;
-use tidegate_proto::haechi::Event;
+use tidegate_onesided::haechi::Event;
 
 use super::client::Latency;
 use super::fabric::Counts;

@@ -2,9 +2,9 @@
 
 use tidegate_algo::haechi::engine::Promise;
 use tidegate_model::{Iops, Time};
-use tidegate_proto::haechi::monitor::Settings;
-use tidegate_proto::haechi::port::OWN_OPERATIONS;
-use tidegate_proto::haechi::{Monitor, Port, Terms};
+use tidegate_onesided::haechi::monitor::Settings;
+use tidegate_onesided::haechi::port::OWN_OPERATIONS;
+use tidegate_onesided::haechi::{Monitor, Port, Terms};
 
 use super::client::Door;
 use super::fabric::{DEPTH, Loopback, Network};
@@ -26,7 +26,7 @@ pub(super) const ENGINE: u32 = 2;
 /// The errors of [`Scenario::check`], and the reason why the data node cannot grant a reservation.
 pub fn run(scenario: &Scenario) -> Result<Outcome, ScenarioError> {
     scenario.check()?;
-    let real = tidegate_proto::haechi::place::DATA as usize;
+    let real = tidegate_onesided::haechi::place::DATA as usize;
     let network = Network::new(&scenario.cards, REGION, real, scenario.seed);
     let Some(rules) = scenario.control.rules() else {
         let door = |window| network.connect(window);

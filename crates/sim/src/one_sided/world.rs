@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use tidegate_model::Iops;
-use tidegate_proto::haechi::{Event, Monitor};
+use tidegate_onesided::haechi::{Event, Monitor};
 
 use super::client::{Client, Door, Latency, Plan};
 use super::fabric::{Counts, Endpoint, Loopback, Network};

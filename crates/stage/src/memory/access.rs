@@ -9,8 +9,8 @@ use tidegate_fabric::memory::verbs::Verbs;
 #[cfg(feature = "verbs")]
 use tidegate_model::Span;
 use tidegate_model::Time;
-use tidegate_proto::haechi::Port;
-use tidegate_proto::one_sided::{Done, Fabric, Lost, Post, PostError};
+use tidegate_onesided::haechi::Port;
+use tidegate_onesided::one_sided::{Done, Fabric, Lost, Post, PostError};
 
 /// How soon to look again what a card has done: less than a nap, so whoever waits yields its
 /// processor and does not sleep. A card takes some microseconds.

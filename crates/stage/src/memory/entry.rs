@@ -18,14 +18,14 @@ use tidegate_fabric::memory::shm::Shm;
 use tidegate_fabric::memory::verbs::{Device, Opening, Verbs};
 use tidegate_model::Span;
 use tidegate_model::cluster::Fabric;
-use tidegate_proto::data_node::{self, Hello, Seat, VERSION, Welcome};
-use tidegate_proto::haechi::{Port, Terms, place};
+use tidegate_onesided::data_node::{self, Hello, Seat, VERSION, Welcome};
+use tidegate_onesided::haechi::{Port, Terms, place};
 #[cfg(feature = "verbs")]
-use tidegate_proto::kv::HEADER;
-use tidegate_proto::kv::{self, Client, Layout};
-use tidegate_proto::one_sided;
+use tidegate_onesided::kv::HEADER;
+use tidegate_onesided::kv::{self, Client, Layout};
+use tidegate_onesided::one_sided;
 #[cfg(feature = "verbs")]
-use tidegate_proto::one_sided::{Fabric as _, Operation, Place, Post};
+use tidegate_onesided::one_sided::{Fabric as _, Operation, Place, Post};
 
 use super::access::Access;
 use super::lifeline::{Entrance, Lifeline};

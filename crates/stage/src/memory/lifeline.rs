@@ -15,10 +15,10 @@ use tidegate_fabric::stream::Stream;
 #[cfg(feature = "verbs")]
 use tidegate_fabric::tls::Way;
 use tidegate_model::{Span, Time};
-use tidegate_proto::codec::{Decoder, encode};
 #[cfg(feature = "verbs")]
-use tidegate_proto::data_node::card::{Answer, Request};
-use tidegate_proto::data_node::{Hello, ToClient, VERSION, Welcome};
+use tidegate_onesided::data_node::card::{Answer, Request};
+use tidegate_onesided::data_node::{Hello, ToClient, VERSION, Welcome};
+use tidegate_proto::codec::{Decoder, encode};
 
 use super::Error;
 use crate::clock::kernel_time;

@@ -4,7 +4,7 @@
 use rustix::thread::{ClockId, clock_nanosleep_absolute};
 use rustix::time::Timespec;
 use tidegate_model::{Span, Time};
-use tidegate_proto::kv::Outcome;
+use tidegate_onesided::kv::Outcome;
 
 use super::{Connection, Error, NAP};
 use crate::clock::kernel_time;

@@ -6,7 +6,7 @@ use std::fmt;
 use std::fs;
 use std::sync::Arc;
 
-use tidegate_proto::data_node::card::{Endpoint, QueueAddress};
+use tidegate_onesided::data_node::card::{Endpoint, QueueAddress};
 
 use super::RdmaError;
 use super::library::{self, Library, library};

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use tidegate_proto::data_node::card::{Answer, Request};
+use tidegate_onesided::data_node::card::{Answer, Request};
 
 use super::device::{CompletionQueue, Device, QueuePair, Registration};
 use super::{Opening, RdmaError, Verbs};

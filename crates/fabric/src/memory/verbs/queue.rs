@@ -4,7 +4,7 @@
 //! order, so what is under way is always one stretch of the ring, of which the card has the
 //! beginning (`done` to `handed`) and the next flush will hand over the rest (to `taken`).
 
-use tidegate_proto::data_node::card::{Endpoint, QueueAddress};
+use tidegate_onesided::data_node::card::{Endpoint, QueueAddress};
 
 use super::device::QueuePair;
 use super::library::{Piece, WorkRequest, flag};

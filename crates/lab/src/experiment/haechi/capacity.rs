@@ -2,7 +2,7 @@
 //! of the link that no token stands for.
 
 use serde_json::json;
-use tidegate_proto::haechi::Event;
+use tidegate_onesided::haechi::Event;
 use tidegate_sim::one_sided::Outcome;
 
 use super::plot::{Panel, Series, draw};

@@ -3,8 +3,8 @@
 //! has lost it.
 
 use tidegate_model::Span;
-use tidegate_proto::data_node::ToClient;
-use tidegate_proto::data_node::message::Notice;
+use tidegate_onesided::data_node::ToClient;
+use tidegate_proto::data_node::Notice;
 
 use super::super::host::remake::Store;
 use super::{CARD_WAIT, DoorKeeper, Guest, MOVE_MAX};

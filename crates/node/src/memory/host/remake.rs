@@ -16,9 +16,9 @@ use rustix::fs::sendfile;
 use tidegate_fabric::memory::model;
 use tidegate_fabric::memory::region::Region;
 use tidegate_fabric::memory::shm::Shm;
-use tidegate_proto::haechi::place;
-use tidegate_proto::integrity::Structure;
-use tidegate_proto::one_sided::{BUFFER, Operation, Place};
+use tidegate_onesided::haechi::place;
+use tidegate_onesided::integrity::Structure;
+use tidegate_onesided::one_sided::{BUFFER, Operation, Place};
 
 use super::super::StartError;
 use super::super::inspector::{Inspector, speed};

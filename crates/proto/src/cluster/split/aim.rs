@@ -25,7 +25,7 @@ use tidegate_algo::pshift::Solver;
 use super::super::allocate::{ALLOWED, Cell, RESERVED, allow, solve, spread};
 use super::super::ledger::{Counts, Tenant};
 use super::{Node, STANDING};
-use crate::data_node::message::TenantReport;
+use crate::data_node::TenantReport;
 
 /// One part in so many of a limit stays at each node where its tenant has clients.
 const KEPT_PART: u64 = 64;

@@ -17,7 +17,7 @@ use alloc::vec::Vec;
 use tidegate_model::{Iops, Span, Time};
 
 use super::{Node, Split};
-use crate::data_node::message::{Report, TenantReport};
+use crate::data_node::{Report, TenantReport};
 use crate::meters::delays::DelaysAtDataNode;
 
 /// How far back it reaches, and how long a part is, at least.

@@ -7,7 +7,7 @@ use tidegate_model::{Event, Span, Time};
 
 use super::{Node, Split};
 use crate::cluster::status::{DataNodeStatus, TenantAtDataNode};
-use crate::data_node::message::{Notice, Report, TenantReport};
+use crate::data_node::{Notice, Report, TenantReport};
 
 /// A data node is silent once it has not answered for this many rounds and for this long.
 const SILENT_ROUNDS: u64 = 3;
@@ -136,7 +136,7 @@ mod tests {
     use super::*;
     use crate::cluster::split::{NodeSetup, Output};
     use crate::controller::ConnectionId;
-    use crate::data_node::message::FromDataNode;
+    use crate::data_node::FromDataNode;
     use crate::message::VERSION;
     use tidegate_model::{Bytes, Iops, Policy};
 

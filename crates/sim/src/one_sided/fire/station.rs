@@ -5,9 +5,9 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 
 use tidegate_model::{Span, Time};
-use tidegate_proto::haechi::port::OWN;
-use tidegate_proto::haechi::{Port, place};
-use tidegate_proto::one_sided::{Done, Fabric, Lost, Operation, Place, Post, PostError};
+use tidegate_onesided::haechi::port::OWN;
+use tidegate_onesided::haechi::{Port, place};
+use tidegate_onesided::one_sided::{Done, Fabric, Lost, Operation, Place, Post, PostError};
 
 use super::super::fabric::Endpoint;
 use super::{Guest, Load};

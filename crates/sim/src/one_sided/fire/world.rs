@@ -6,8 +6,8 @@ use std::rc::Rc;
 
 use tidegate_algo::haechi::capacity::Profile;
 use tidegate_model::{Span, Time};
-use tidegate_proto::haechi::monitor::{Settings, Summary};
-use tidegate_proto::haechi::{Event, Monitor, Port, Terms, place};
+use tidegate_onesided::haechi::monitor::{Settings, Summary};
+use tidegate_onesided::haechi::{Event, Monitor, Port, Terms, place};
 
 use super::super::card::{Cards, Order, Service};
 use super::super::fabric::{Loopback, Network};

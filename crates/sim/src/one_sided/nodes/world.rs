@@ -6,13 +6,13 @@ use tidegate_algo::haechi::Rules;
 use tidegate_algo::haechi::capacity::Profile;
 use tidegate_algo::haechi::engine::Promise;
 use tidegate_model::{Policy, Time};
+use tidegate_onesided::data_node::{self, Book, Hello, Steward};
+use tidegate_onesided::haechi::monitor::Settings;
+use tidegate_onesided::haechi::{Event, Monitor, Port, Terms, place};
 use tidegate_proto::cluster::message::Share;
 use tidegate_proto::cluster::split::{NodeSetup, Output, Split};
 use tidegate_proto::controller::ConnectionId;
-use tidegate_proto::data_node::message::{FromDataNode, Grant, ToDataNode};
-use tidegate_proto::data_node::{self, Book, Hello, Steward};
-use tidegate_proto::haechi::monitor::Settings;
-use tidegate_proto::haechi::{Event, Monitor, Port, Terms, place};
+use tidegate_proto::data_node::{FromDataNode, Grant, ToDataNode};
 use tidegate_proto::message::VERSION;
 
 use super::super::fabric::{Endpoint, Network};

@@ -80,8 +80,8 @@ mod tests {
     use serde::de::DeserializeOwned;
 
     use super::*;
-    use crate::codec::{self, Decoder};
     use crate::data_node::ToClient;
+    use tidegate_proto::codec::{self, Decoder};
 
     /// The frame's bytes in base 16, if they come back as the message.
     fn frame<M: Serialize + DeserializeOwned + PartialEq>(message: &M) -> String {

@@ -4,9 +4,9 @@ use tidegate_algo::haechi::Rules;
 use tidegate_algo::haechi::engine::Promise;
 use tidegate_algo::haechi::monitor::SUSPECT;
 use tidegate_model::{Span, Time};
-use tidegate_proto::haechi::monitor::EVICT;
-use tidegate_proto::haechi::{Event, TICK, place, words};
-use tidegate_proto::one_sided::{BUFFER, Fabric, Operation, Place, Post, PostError};
+use tidegate_onesided::haechi::monitor::EVICT;
+use tidegate_onesided::haechi::{Event, TICK, place, words};
+use tidegate_onesided::one_sided::{BUFFER, Fabric, Operation, Place, Post, PostError};
 
 use crate::world::{CAPACITY, LOCAL, PERIOD, STEP, WINDOW, World, percent, reserve, slack};
 

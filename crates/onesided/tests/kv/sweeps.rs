@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use proptest::prelude::*;
 use tidegate_model::{Span, Time};
-use tidegate_proto::kv::{Answer, Client, Inspector, Layout, Pass, Settings, Sweep};
+use tidegate_onesided::kv::{Answer, Client, Inspector, Layout, Pass, Settings, Sweep};
 
 use crate::double::{Double, Memory};
 use crate::{INDEX, blocks_at, fresh};

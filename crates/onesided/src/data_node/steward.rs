@@ -29,11 +29,11 @@ use tidegate_model::policy::Tenant;
 use tidegate_model::{Bytes, Iops, Policy, Span};
 
 use super::book::{Book, Part};
-use super::message::{FromDataNode, Grant, Notice, Report, TenantReport, ToDataNode};
 use crate::haechi::Monitor;
 use crate::haechi::monitor::{Denied, Summary};
 use crate::integrity::Structure;
 use crate::one_sided::Fabric;
+use tidegate_proto::data_node::{FromDataNode, Grant, Notice, Report, TenantReport, ToDataNode};
 
 /// The part of a period, in 255ths, from which a client may want more: half. For that long it had
 /// work and no token, or as much under way as may be.

@@ -11,8 +11,8 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 
 use tidegate_model::Time;
-use tidegate_proto::haechi::place::DATA;
-use tidegate_proto::one_sided::{BUFFER, Done, Fabric, Lost, Operation, Place, Post, PostError};
+use tidegate_onesided::haechi::place::DATA;
+use tidegate_onesided::one_sided::{BUFFER, Done, Fabric, Lost, Operation, Place, Post, PostError};
 
 /// Bytes of data behind the control area.
 const BYTES: u64 = 64 * BUFFER as u64;

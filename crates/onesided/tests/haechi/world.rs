@@ -4,10 +4,10 @@ use tidegate_algo::haechi::Rules;
 use tidegate_algo::haechi::capacity::Profile;
 use tidegate_algo::haechi::engine::Promise;
 use tidegate_model::{Span, Time};
-use tidegate_proto::haechi::monitor::{Settings, Summary};
-use tidegate_proto::haechi::words::Pool;
-use tidegate_proto::haechi::{Event, Monitor, Port, Terms, place};
-use tidegate_proto::one_sided::{Done, Fabric, Operation, Place, Post};
+use tidegate_onesided::haechi::monitor::{Settings, Summary};
+use tidegate_onesided::haechi::words::Pool;
+use tidegate_onesided::haechi::{Event, Monitor, Port, Terms, place};
+use tidegate_onesided::one_sided::{Done, Fabric, Operation, Place, Post};
 
 use super::memory::{Lever, Node, Wire};
 

@@ -3,10 +3,10 @@
 use tidegate_algo::haechi::Rules;
 use tidegate_algo::haechi::engine::Promise;
 use tidegate_model::{Span, Time};
-use tidegate_proto::haechi::monitor::Denied;
-use tidegate_proto::haechi::words::{self, Pool};
-use tidegate_proto::haechi::{Event, Monitor, TICK, place};
-use tidegate_proto::one_sided::Operation;
+use tidegate_onesided::haechi::monitor::Denied;
+use tidegate_onesided::haechi::words::{self, Pool};
+use tidegate_onesided::haechi::{Event, Monitor, TICK, place};
+use tidegate_onesided::one_sided::Operation;
 
 use crate::memory::Node;
 use crate::world::{CAPACITY, PERIOD, WINDOW, World, percent, reserve, settings, slack};

@@ -26,8 +26,8 @@ use tidegate_algo::haechi::engine::{Promise, Purse};
 use tidegate_algo::haechi::monitor::{Pool as Books, Report, SUSPECT};
 use tidegate_algo::haechi::{Period, Rules};
 use tidegate_model::{Span, Time};
-use tidegate_proto::haechi::port::GUARD;
-use tidegate_proto::haechi::words::{self, GRANT, Grant, Pool, REPORT};
+use tidegate_onesided::haechi::port::GUARD;
+use tidegate_onesided::haechi::words::{self, GRANT, Grant, Pool, REPORT};
 
 const HALF: Span = SUSPECT;
 const PERIOD: Span = Span(2 * HALF.0);

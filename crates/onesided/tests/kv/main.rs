@@ -5,7 +5,7 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use tidegate_proto::kv::{Area, Layout};
+use tidegate_onesided::kv::{Area, Layout};
 
 #[allow(unreachable_pub, reason = "an example in the documentation includes it, too")]
 mod double;

@@ -2,9 +2,9 @@
 
 use tidegate_algo::haechi::Rules;
 use tidegate_model::Span;
-use tidegate_proto::haechi::words::Pool;
-use tidegate_proto::haechi::{TICK, place};
-use tidegate_proto::one_sided::Operation;
+use tidegate_onesided::haechi::words::Pool;
+use tidegate_onesided::haechi::{TICK, place};
+use tidegate_onesided::one_sided::Operation;
 
 use crate::world::{CAPACITY, PERIOD, STEP, WINDOW, World, percent, reserve, slack};
 

@@ -2,11 +2,11 @@
 
 use tidegate_algo::haechi::Rules;
 use tidegate_model::{Iops, Policy, Span};
+use tidegate_onesided::data_node::{Book, Hello, Steward, VERSION};
+use tidegate_onesided::haechi::Event;
+use tidegate_onesided::haechi::monitor::GRACE;
 use tidegate_proto::cluster::message::Share;
-use tidegate_proto::data_node::message::{FromDataNode, Grant, TenantReport, ToDataNode};
-use tidegate_proto::data_node::{Book, Hello, Steward, VERSION};
-use tidegate_proto::haechi::Event;
-use tidegate_proto::haechi::monitor::GRACE;
+use tidegate_proto::data_node::{FromDataNode, Grant, TenantReport, ToDataNode};
 
 use super::world::{LOCAL, PERIOD, World, percent, reserve};
 

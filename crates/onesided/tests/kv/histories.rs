@@ -7,7 +7,7 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, HashSet, VecDeque};
 
 use tidegate_model::{Span, Time};
-use tidegate_proto::kv::{Answer, Client, Layout, Settings};
+use tidegate_onesided::kv::{Answer, Client, Layout, Settings};
 
 use crate::double::{Double, Memory};
 use crate::{INDEX, LEFT, fresh};

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 
 use tidegate_model::Time;
-use tidegate_proto::one_sided::{BUFFER, Done, Fabric, Lost, Operation, Post, PostError};
+use tidegate_onesided::one_sided::{BUFFER, Done, Fabric, Lost, Operation, Post, PostError};
 
 /// The memory of a data node, shared by the fabrics of its clients.
 pub type Memory = Rc<RefCell<Vec<u8>>>;

@@ -81,7 +81,7 @@
 //! # use std::{cell::RefCell, rc::Rc};
 //! # use tidegate_model::{Span, Time};
 //! # mod double { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/kv/double.rs")); }
-//! use tidegate_proto::kv::{Answer, Area, Layout, Opening, Settings};
+//! use tidegate_onesided::kv::{Answer, Area, Layout, Opening, Settings};
 //!
 //! // The data node makes an empty store: zeros, and a header.
 //! let area = Area { at: 0, length: 1 << 20 };

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use tidegate_algo::haechi::capacity::Outcome;
 use tidegate_algo::haechi::engine::Promise;
 use tidegate_algo::haechi::monitor::Report;
-use tidegate_proto::haechi::words::{self, Grant, Pool};
+use tidegate_onesided::haechi::words::{self, Grant, Pool};
 
 /// A report of all that can be told apart.
 const REPORT: Report = Report {

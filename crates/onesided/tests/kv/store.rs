@@ -6,11 +6,11 @@ use std::rc::Rc;
 
 use proptest::prelude::*;
 use tidegate_model::{Span, Time};
-use tidegate_proto::kv::{
+use tidegate_onesided::kv::{
     Answer, Area, BLOCK, Client, ENTRY_MAX, HEADER, KEY_MAX, LAYOUT_VERSION, Layout, LayoutError,
     OpenError, Opening, Refused, Settings, VALUE_MAX,
 };
-use tidegate_proto::one_sided::{Fabric, Lost};
+use tidegate_onesided::one_sided::{Fabric, Lost};
 
 use crate::double::{Double, Memory};
 use crate::{INDEX, blocks_at, fresh};
