@@ -8,8 +8,8 @@
 //! ```
 //!
 //! [`Network`] gives each client a [`Fabric`](tidegate_onesided::one_sided::Fabric), so code that
-//! runs over shared memory or RDMA runs here, too. The model of the cards has two numbers ([`Cards`]),
-//! which are the paper's.
+//! runs over shared memory or RDMA runs here, too. The model of the cards has two numbers
+//! ([`Cards`]), which are the paper's.
 //!
 //! # Load
 //! A client keeps up to a window of reads of 4 KiB under way. In each period it wants so many, all

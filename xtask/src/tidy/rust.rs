@@ -13,7 +13,8 @@ const FILE_LINES_MAX: usize = 600;
 const COMMENT_DISTANCE_MAX: usize = 3;
 
 /// The rings that know no clock, no thread, no socket and no global.
-const PURE_RINGS: &[&str] = &["crates/model/src/", "crates/algo/src/", "crates/proto/src/"];
+const PURE_RINGS: &[&str] =
+    &["crates/model/src/", "crates/algo/src/", "crates/proto/src/", "crates/onesided/src/"];
 
 /// Nouns that name nothing.
 const EMPTY_NOUNS: &[&str] = &["Manager", "Helper", "Util", "Managers", "Helpers", "Utils"];
@@ -86,7 +87,7 @@ impl Sight<'_> {
             return;
         }
         let code = &self.lines[at].code;
-        let mend = "model, algo and proto are pure: use core and alloc, or move it outward";
+        let mend = "this crate is pure: use core and alloc, or move it outward";
         if code.contains("extern crate std") {
             self.find(at, "`extern crate std` in a pure ring", mend);
         } else if has_word(code, "std") && code.contains("std::") {
