@@ -23,22 +23,31 @@
 //! the node's to say: a flush carries the incarnation of the part that its client relies on, and
 //! the node compares. So nothing has to be remembered here.
 //!
+//! # Writes that failed and may still happen
+//! Bytes of a job that failed with its link may still be on their way to the node, or the job at
+//! its device. Each connection says which one it is ([`LinkIdentity`]); the node ends the earlier
+//! connections of the link before it welcomes the next one. So a job that is sent after that comes
+//! after everything that failed here. Other links of the gateway do not know of it: a
+//! [`Notice::Unsettled`] names the parts that such jobs may still change, until [`Notice::Up`].
+//!
+//! [`LinkIdentity`]: tidegate_proto::data::LinkIdentity
 //! [`FromNode::Ending`]: tidegate_proto::data::FromNode::Ending
 
 mod link;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::{BTreeSet, HashSet, VecDeque};
 use std::io;
 
 use tidegate_model::{Span, TenantId, Time};
+use tidegate_proto::data::LinkIdentity;
 
 use crate::reactor::{Reactor, Ready};
 use crate::retry::Retry;
 use crate::service::{Fault, Job, Part, PartState};
 use crate::tls::Way;
-use link::Link;
+use link::{Link, changes_nothing};
 
 /// The first and the longest wait between two attempts to connect.
 const RETRY_MIN: Span = Span(20 * Span::MILLISECOND.0);
@@ -59,13 +68,15 @@ pub struct Settings {
     pub release: String,
     /// Whether it is for long requests and replies. By default not.
     pub is_bulk: bool,
+    /// Which link it is. The number of the connection grows with each.
+    pub identity: LinkIdentity,
 }
 
 impl Settings {
-    /// A node on this way, and everything else as its field says.
-    pub fn new(way: impl Into<Way>) -> Self {
-        let release = env!("CARGO_PKG_VERSION").into();
-        Self { way: way.into(), patience: Span(5 * Span::SECOND.0), release, is_bulk: false }
+    /// A node on this way, for the link with this identity, and everything else as its field says.
+    pub fn new(way: impl Into<Way>, identity: LinkIdentity) -> Self {
+        let (way, release) = (way.into(), env!("CARGO_PKG_VERSION").into());
+        Self { way, patience: Span(5 * Span::SECOND.0), release, is_bulk: false, identity }
     }
 }
 
@@ -95,6 +106,12 @@ pub enum Notice {
         part: u32,
         /// Its incarnation and its identity.
         state: PartState,
+    },
+    /// Jobs that change a part failed with the link. The node may still carry them out, until the
+    /// next [`Self::Up`].
+    Unsettled {
+        /// The part.
+        part: u32,
     },
     /// Acknowledged writes to a part may have been lost.
     Incarnation {
@@ -304,6 +321,7 @@ impl Remote {
     }
 
     fn connect<T>(&mut self, reactor: &Reactor<T>, now: Time, done: &mut Vec<Job>) {
+        self.settings.identity.connection += 1;
         match Link::connect(&self.settings, reactor, self.token, now) {
             Ok(mut link) => {
                 link.tenants(&self.tenants);
@@ -321,7 +339,11 @@ impl Remote {
         let mut reason = reason;
         if let Some(link) = self.link.take() {
             let is_orderly = link.is_ending();
+            let before = done.len();
             let again = link.close(reactor, done);
+            let changes = done[before..].iter().filter(|job| !changes_nothing(job.command));
+            let parts: BTreeSet<u32> = changes.map(|job| job.part).collect();
+            self.notices.extend(parts.into_iter().map(|part| Notice::Unsettled { part }));
             if is_orderly {
                 reason = ENDED;
                 let until = now.after(self.settings.patience);

@@ -44,6 +44,9 @@ pub trait Session: Send {
         let _ = tickets;
     }
 
+    /// Cancels all jobs, as [`Self::cancel`] does some. To be called when no more will come.
+    fn cancel_all(&mut self) {}
+
     /// From now on this session carries long requests and replies. Those of other sessions do not
     /// wait behind them where the node passes requests on.
     fn carry_bulk(&mut self) {}

@@ -20,6 +20,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{
     AddressFamily, SendAncillaryBuffer, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
     connect, sendmsg, socket_with, sockopt,
@@ -156,6 +157,15 @@ impl Stream {
     /// That error.
     pub fn error(&self) -> io::Result<()> {
         sockopt::socket_error(self)?.map_err(|error| self.told(error.into()))
+    }
+
+    /// Whether the peer has ended the connection, as far as the kernel knows: nothing arrives any
+    /// more besides what can be read now. A peer that is reached through a lock has ended it when
+    /// the lock has.
+    pub fn has_ended(&self) -> bool {
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let mut socket = [PollFd::new(self, PollFlags::RDHUP)];
+        poll(&mut socket, Some(&now)).is_ok_and(|count| count > 0)
     }
 
     /// Says that nothing more will be sent. Data that arrives can still be read.

@@ -20,6 +20,7 @@ use tidegate_fabric::stream::{Outgoing, Stream};
 use tidegate_model::{Bytes, Time};
 
 use crate::access::{Identity, Restrictions};
+use crate::barriers::Cause;
 use crate::config::Lock;
 use crate::flights::{Flight, Flights, Landed, operation};
 use crate::nbd::wire::{self, Errno, command, flag};
@@ -199,6 +200,7 @@ impl Connection {
                             let (owner, restrictions) = shop.owner(&entered, client);
                             let receiver = Receiver::default();
                             let recorded = shop.nodes.record(entered.export.volume);
+                            shop.nodes.barriers().open(entered.export.volume);
                             let entered = *entered;
                             let client =
                                 Client { entered, owner, restrictions, receiver, recorded };
@@ -332,10 +334,25 @@ impl worker::Client for Connection {
         }
     }
 
+    fn volume(&self) -> Option<usize> {
+        match &self.phase {
+            Phase::Shaking(_) => None,
+            Phase::Serving(client) => Some(client.entered.export.volume),
+        }
+    }
+
+    fn is_leaving(&self) -> bool {
+        self.is_leaving
+    }
+
+    fn has_requests(&self) -> bool {
+        self.requests > 0
+    }
+
     /// Requests from before the client's announcement that it leaves are carried out, also if it
     /// does not wait for the answers.
     fn is_waiting(&self) -> bool {
-        self.requests > 0 && !self.is_leaving
+        self.has_requests() && !self.is_leaving
     }
 
     fn on_table(&mut self, shop: &Shop) {
@@ -476,6 +493,9 @@ impl worker::Shop for Shop {
     }
 
     fn land(&mut self, job: Job) -> Option<(u64, Landed)> {
+        if let Some((volume, part)) = self.flights.settle(job.ticket) {
+            self.nodes.barriers().lower(volume, part, Cause::Client);
+        }
         let landed = self.flights.land(|volume| *self.volumes.layout(volume), job)?;
         Some((landed.flight.connection, landed))
     }
@@ -483,6 +503,15 @@ impl worker::Shop for Shop {
     fn weigh(landed: &Landed) -> (usize, Result<u64, Fault>) {
         let Landed { flight, outcome, .. } = landed;
         (flight.volume, outcome.map(|()| weight(flight) as u64))
+    }
+
+    fn forsake(&mut self, token: u64) {
+        let Self { flights, nodes, volumes, .. } = self;
+        let is_own = |flight: &Flight| flight.connection == token;
+        let layout = |volume| *volumes.layout(volume);
+        for (volume, part) in flights.forsake(is_own, |ticket| nodes.is_held(ticket), layout) {
+            nodes.barriers().raise(volume, part, Cause::Client);
+        }
     }
 
     fn errands(&self, token: u64) -> Vec<u64> {

@@ -4,7 +4,7 @@
 //! it leaves out: which bytes each errand carries, and where what comes back belongs. A request
 //! that is one errand keeps its one buffer from the client's socket to the node and back.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use tidegate_fabric::buffer::Buffer;
 use tidegate_fabric::service::{Command, Fault, Job};
@@ -89,6 +89,8 @@ pub(crate) struct Flights {
     free: Vec<u32>,
     /// By ticket, the errands of requests that have several.
     places: HashMap<u64, Place>,
+    /// By ticket, the errands that change a part and whose client has gone: volume and part.
+    forsaken: HashMap<u64, (usize, u32)>,
 }
 
 impl Flights {
@@ -241,6 +243,46 @@ impl Flights {
         tickets
     }
 
+    /// The client of the requests for which `which` is true has gone. The volume and part of each
+    /// of its errands that may still change something and were not named before, except those with
+    /// a ticket that `is_held`; [`Self::settle`] names each once more.
+    pub(crate) fn forsake(
+        &mut self,
+        which: impl Fn(&Flight) -> bool,
+        is_held: impl Fn(u64) -> bool,
+        layout: impl Fn(usize) -> Layout,
+    ) -> Vec<(usize, u32)> {
+        let meant = |ticket: u64| {
+            let flight = self.seats.get(ticket as u32 as usize)?.flight.as_ref()?;
+            (which(flight) && is_change(flight.command)).then_some(flight)
+        };
+        let mut forsaken = HashMap::new();
+        let mut split = HashSet::new();
+        for (errand, Place { ticket, piece }) in &self.places {
+            if let Some(flight) = meant(*ticket) {
+                split.insert(*ticket);
+                forsaken.insert(*errand, (flight.volume, piece.part));
+            }
+        }
+        for (index, seat) in self.seats.iter().enumerate() {
+            let ticket = u64::from(seat.generation) << 32 | index as u64;
+            let Some(flight) = meant(ticket).filter(|_| !split.contains(&ticket)) else { continue };
+            // It has one errand, whose ticket is its own.
+            let span = layout(flight.volume).spans(flight.offset, flight.length).next();
+            let part = span.map_or(0, |span| span.part);
+            forsaken.insert(ticket, (flight.volume, part));
+        }
+        forsaken.retain(|errand, _| !self.forsaken.contains_key(errand) && !is_held(*errand));
+        let parts = forsaken.values().copied().collect();
+        self.forsaken.extend(forsaken);
+        parts
+    }
+
+    /// An errand has come back: its volume and part, if it was [forsaken](Self::forsake).
+    pub(crate) fn settle(&mut self, ticket: u64) -> Option<(usize, u32)> {
+        if self.forsaken.is_empty() { None } else { self.forsaken.remove(&ticket) }
+    }
+
     /// Ends all requests that are out; what comes back of them later is nobody's.
     pub(crate) fn abandon(&mut self) -> Vec<Flight> {
         let flights = self.seats.iter_mut().filter_map(|seat| seat.flight.take()).collect();
@@ -263,6 +305,11 @@ fn tag(flight: &Flight) -> Tag {
         cost,
         delay: 0,
     }
+}
+
+/// Whether a command changes what is read later.
+fn is_change(command: Command) -> bool {
+    matches!(command, Command::Write { .. } | Command::Discard { .. } | Command::Zero { .. })
 }
 
 /// The operation of a command, in the terms of policies.

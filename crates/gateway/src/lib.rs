@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 mod access;
+mod barriers;
 mod clock;
 mod config;
 mod connection;

@@ -1,14 +1,20 @@
 //! One worker's conversations with the nodes, and which part of which volume lies at which.
 
+use std::collections::HashSet;
 use std::fmt;
+use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use tidegate_fabric::reactor::{Mailbox, Reactor, Ready};
 use tidegate_fabric::remote::{Notice, Remote, Settings};
 use tidegate_fabric::service::{Command, Fault, Job, Outlet, Part, Service, Session};
 use tidegate_fabric::tls::Way;
+use tidegate_model::cluster::Uuid;
 use tidegate_model::{CostModel, NodeId, Span, Time};
+use tidegate_proto::data::LinkIdentity;
 
+use crate::barriers::{Barriers, Cause, Membership};
 use crate::clock;
 use crate::dues::Dues;
 use crate::owners::Table;
@@ -76,10 +82,54 @@ pub(crate) struct Target {
     pub(crate) is_long: bool,
 }
 
+/// The identities of a gateway's links in this process.
+#[derive(Debug)]
+pub(crate) struct Identities {
+    gateway: String,
+    process: Uuid,
+    links: AtomicU32,
+}
+
+impl Identities {
+    /// Those of the gateway with this name.
+    pub(crate) fn draw(gateway: &str) -> io::Result<Arc<Self>> {
+        let mut process = [0; 16];
+        rustix::rand::getrandom(&mut process, rustix::rand::GetRandomFlags::empty())?;
+        let (gateway, process) = (gateway.into(), Uuid(process));
+        Ok(Arc::new(Self { gateway, process, links: AtomicU32::new(0) }))
+    }
+
+    /// The identity of one more link.
+    fn next(&self) -> LinkIdentity {
+        let link = self.links.fetch_add(1, Ordering::Relaxed);
+        LinkIdentity { gateway: self.gateway.clone(), process: self.process, link, connection: 0 }
+    }
+}
+
+/// What the workers' conversations with nodes have in common.
+#[derive(Clone, Debug)]
+pub(crate) struct Common {
+    pub(crate) cost: CostModel,
+    pub(crate) patience: Span,
+    pub(crate) identities: Arc<Identities>,
+    pub(crate) barriers: Arc<Barriers>,
+}
+
+/// A job that waits at a barrier, and until when if a link is down.
+struct Held {
+    until: Time,
+    target: Target,
+    job: Job,
+}
+
 /// The nodes that a worker talks to.
 pub(crate) struct Nodes {
     nodes: Vec<Node>,
     patience: Span,
+    identities: Arc<Identities>,
+    membership: Membership,
+    /// Jobs that wait at barriers, in the order in which they came.
+    held: Vec<Held>,
     mailbox: Arc<Mailbox<Letter>>,
     seats: Vec<Seat>,
     /// By volume and part.
@@ -125,6 +175,8 @@ struct There {
     reporter: Reporter,
     /// By number there: the place in the list of volumes, and the part.
     parts: Vec<(usize, Part)>,
+    /// Volumes and parts that jobs which failed with the link may still change.
+    unsettled: Vec<(usize, u32)>,
 }
 
 #[derive(Clone, Copy)]
@@ -137,23 +189,30 @@ struct Place {
 impl Nodes {
     /// Opens all parts of all volumes, which say at which place in `nodes` they lie. Nodes behind a
     /// socket are asked for their parts as soon as they are there; jobs wait for them as long as
-    /// `patience` says.
+    /// the patience says.
     pub(crate) fn open(
         nodes: &[Node],
         volumes: &[Vec<(NodeId, Part)>],
-        (cost, patience, reporter): (CostModel, Span, &Reporter),
+        (common, reporter): (&Common, &Reporter),
         reactor: &Reactor<Letter>,
     ) -> Result<Self, PartError> {
+        let Common { cost, patience, identities, barriers } = common.clone();
         let line = |(seat, node): (usize, &Node)| match node {
             Node::Here(service) => {
                 Line::Here(service.session(Arc::new(Desk { mailbox: reactor.mailbox(), seat })))
             }
             Node::There { way, .. } => {
-                let settings = Settings { patience, ..Settings::new(way.clone()) };
-                let (remote, parts) = (Remote::new(settings, token(seat, false)), Vec::new());
+                let settings = Settings::new(way.clone(), identities.next());
+                let settings = Settings { patience, ..settings };
                 reporter.add_link(seat);
-                let reporter = reporter.clone();
-                Line::There(Box::new(There { remote, seat, is_bulk: false, reporter, parts }))
+                Line::There(Box::new(There {
+                    remote: Remote::new(settings, token(seat, false)),
+                    seat,
+                    is_bulk: false,
+                    reporter: reporter.clone(),
+                    parts: Vec::new(),
+                    unsettled: Vec::new(),
+                }))
             }
         };
         let lines = (0..).zip(nodes).map(line);
@@ -170,9 +229,21 @@ impl Nodes {
             let name = parts.first().map_or("", |(_, part)| &part.volume);
             reporter.on_volume(name, known.fault(), known.mismatch());
         }
-        let (nodes, names, refused) = (nodes.to_vec(), Vec::new(), Vec::new());
         let mailbox = reactor.mailbox();
-        Ok(Self { nodes, patience, mailbox, places, known, refused, seats, names, dues })
+        Ok(Self {
+            nodes: nodes.to_vec(),
+            patience,
+            identities,
+            membership: barriers.join(mailbox.clone()),
+            held: Vec::new(),
+            mailbox,
+            seats,
+            places,
+            known,
+            refused: Vec::new(),
+            names: Vec::new(),
+            dues,
+        })
     }
 
     /// Why the first volume is not served, if none is.
@@ -209,16 +280,30 @@ impl Nodes {
         self.known[volume].record()
     }
 
+    /// The barriers before the parts.
+    pub(crate) fn barriers(&self) -> &Barriers {
+        self.membership.barriers()
+    }
+
+    /// All clients of this volume that have gone are known.
+    pub(crate) fn on_looked(&self, volume: usize) {
+        self.membership.on_looked(volume);
+    }
+
     /// Puts a job into the next batch for the node that has this part, for a session that relies on
-    /// the incarnations that it has `recorded`.
-    pub(crate) fn queue(
-        &mut self,
-        Target { volume, part, is_long }: Target,
-        mut job: Job,
-        recorded: &Recorded,
-    ) {
+    /// the incarnations that it has `recorded`; where a barrier stands, it waits.
+    pub(crate) fn queue(&mut self, target: Target, mut job: Job, recorded: &Recorded) {
+        job.incarnation = self.known[target.volume].incarnation(recorded, target.part);
+        if self.barriers().stands(target.volume, target.part) {
+            let until = clock::now().after(self.patience);
+            return self.held.push(Held { until, target, job });
+        }
+        self.batch(target, job);
+    }
+
+    /// Puts a job into the next batch for its node.
+    fn batch(&mut self, Target { volume, part, is_long }: Target, mut job: Job) {
         let known = &self.known[volume];
-        job.incarnation = known.incarnation(recorded, part);
         if known.fault().is_some() || known.is_lost(part, job.incarnation) {
             job.outcome = Err(Fault::Io);
             return self.refused.push(job);
@@ -249,7 +334,7 @@ impl Nodes {
                     Line::Here(session)
                 }
                 Node::There { way, .. } => {
-                    let settings = Settings::new(way.clone());
+                    let settings = Settings::new(way.clone(), self.identities.next());
                     let settings = Settings { patience: self.patience, is_bulk: true, ..settings };
                     let mut remote = Remote::new(settings, token(number, true));
                     let Line::There(there) = &seat.line else {
@@ -260,8 +345,16 @@ impl Nodes {
                     for (_, part) in &parts {
                         remote.open(part.clone());
                     }
-                    let there = There { remote, seat: number, is_bulk: true, reporter, parts };
-                    Line::There(Box::new(there))
+                    let (seat, unsettled) = (number, Vec::new());
+                    let is_bulk = true;
+                    Line::There(Box::new(There {
+                        remote,
+                        seat,
+                        is_bulk,
+                        reporter,
+                        parts,
+                        unsettled,
+                    }))
                 }
             };
             line.tenants(&self.names);
@@ -272,6 +365,7 @@ impl Nodes {
 
     /// Hands the batches over; what is finished at once is appended to `done`.
     pub(crate) fn submit(&mut self, reactor: &Reactor<Letter>, done: &mut Vec<Job>) {
+        self.pass_barriers();
         self.dues.begin();
         done.append(&mut self.refused);
         let lines = self.seats.iter_mut().flat_map(Seat::lines);
@@ -282,10 +376,54 @@ impl Nodes {
                     let now = clock::now();
                     there.remote.submit(now, batch, done);
                     there.remote.flush(reactor, now, done);
-                    there.tell(&mut self.known);
+                    there.tell(&mut self.known, self.membership.barriers());
                 }
             }
         }
+    }
+
+    /// Puts jobs into the next batches that no barrier keeps waiting any more.
+    fn pass_barriers(&mut self) {
+        if self.held.is_empty() {
+            return;
+        }
+        for held in std::mem::take(&mut self.held) {
+            match self.barriers().stands(held.target.volume, held.target.part) {
+                true => self.held.push(held),
+                false => self.batch(held.target, held.job),
+            }
+        }
+    }
+
+    /// Fails jobs that have waited long enough for a link that is down. Those that wait for a node's
+    /// answers go on waiting.
+    fn fail_held(&mut self, now: Time, done: &mut Vec<Job>) {
+        let (barriers, patience) = (self.membership.barriers(), self.patience);
+        let is_over = |held: &mut Held| {
+            let is_due = held.until <= now;
+            let is_over = is_due && barriers.awaits_link(held.target.volume, held.target.part);
+            if is_due && !is_over {
+                held.until = now.after(patience);
+            }
+            is_over
+        };
+        let failed = self.held.extract_if(.., is_over);
+        done.extend(failed.map(|held| Job { outcome: Err(Fault::Io), ..held.job }));
+    }
+
+    /// Whether the job with this ticket waits at a barrier.
+    pub(crate) fn is_held(&self, ticket: u64) -> bool {
+        self.held.iter().any(|held| held.job.ticket == ticket)
+    }
+
+    /// Gives up jobs of a client that has gone and that wait at barriers.
+    pub(crate) fn cancel_held(&mut self, tickets: &[u64], done: &mut Vec<Job>) {
+        if self.held.is_empty() {
+            return;
+        }
+        let tickets: HashSet<u64> = tickets.iter().copied().collect();
+        let cancelled = self.held.extract_if(.., |held| tickets.contains(&held.job.ticket));
+        done.extend(cancelled.map(|held| Job { outcome: Err(Fault::Ending), ..held.job }));
     }
 
     /// Gives up on these jobs, as far as they still wait. All come back nevertheless; what does at
@@ -296,13 +434,15 @@ impl Nodes {
         reactor: &Reactor<Letter>,
         done: &mut Vec<Job>,
     ) {
+        // A job that is still in its batch has to be there before it can be cancelled.
+        self.submit(reactor, done);
         for (line, _) in self.seats.iter_mut().flat_map(Seat::lines) {
             match line {
                 Line::Here(session) => session.cancel(tickets),
                 Line::There(there) => {
                     there.remote.cancel(tickets, done);
                     there.remote.flush(reactor, clock::now(), done);
-                    there.tell(&mut self.known);
+                    there.tell(&mut self.known, self.membership.barriers());
                 }
             }
         }
@@ -320,7 +460,7 @@ impl Nodes {
         if let Some((Line::There(there), _)) = line {
             let now = clock::now();
             there.remote.on_ready(reactor, now, ready, done);
-            there.tell(&mut self.known);
+            there.tell(&mut self.known, self.membership.barriers());
             let parts = &there.parts;
             let is_refused = |job: &Job| {
                 let (volume, part) = &parts[job.part as usize];
@@ -328,6 +468,7 @@ impl Nodes {
                 known.fault().is_some() || known.is_lost(part.index, job.incarnation)
             };
             there.remote.release(reactor, now, is_refused, done);
+            there.tell(&mut self.known, self.membership.barriers());
         }
     }
 
@@ -339,7 +480,8 @@ impl Nodes {
         };
         let bulk = |seat: &Seat| seat.bulk.as_ref().map_or(Time::MAX, |(line, _)| deadline(line));
         let seat = |seat: &Seat| deadline(&seat.line).min(bulk(seat));
-        self.seats.iter().map(seat).min().unwrap_or(Time::MAX).min(self.dues.ends())
+        let held = self.held.iter().map(|held| held.until).min().unwrap_or(Time::MAX);
+        self.seats.iter().map(seat).min().unwrap_or(Time::MAX).min(self.dues.ends()).min(held)
     }
 
     /// Does what is to be done at a time that has come.
@@ -352,12 +494,13 @@ impl Nodes {
         if self.dues.ends() <= now {
             self.tell_elsewhere(now, reactor, done);
         }
+        self.fail_held(now, done);
         for (line, _) in self.seats.iter_mut().flat_map(Seat::lines) {
             if let Line::There(there) = line
                 && there.remote.next_deadline() <= now
             {
                 there.remote.on_deadline(reactor, now, done);
-                there.tell(&mut self.known);
+                there.tell(&mut self.known, self.membership.barriers());
             }
         }
     }
@@ -374,7 +517,7 @@ impl Nodes {
                 Line::There(there) => {
                     there.remote.elsewhere(costs);
                     there.remote.flush(reactor, now, done);
-                    there.tell(&mut self.known);
+                    there.tell(&mut self.known, self.membership.barriers());
                 }
             }
         }
@@ -398,9 +541,19 @@ fn token(seat: usize, is_bulk: bool) -> u64 {
 
 impl There {
     /// Notes and says what became known.
-    fn tell(&mut self, known: &mut [VolumeParts]) {
+    fn tell(&mut self, known: &mut [VolumeParts], barriers: &Barriers) {
         while let Some(notice) = self.remote.poll_notice() {
+            if matches!(notice, Notice::Up { .. }) {
+                for (volume, part) in self.unsettled.drain(..) {
+                    barriers.lower(volume, part, Cause::Link);
+                }
+            }
             match notice {
+                Notice::Unsettled { part } => {
+                    let (volume, part) = &self.parts[part as usize];
+                    barriers.raise(*volume, part.index, Cause::Link);
+                    self.unsettled.push((*volume, part.index));
+                }
                 Notice::Up { .. } | Notice::Down { .. } if self.is_bulk => {}
                 Notice::Up { .. } => self.reporter.on_up(self.seat),
                 Notice::Down { reason } => self.reporter.on_away(self.seat, reason),

@@ -13,13 +13,14 @@ use tidegate_model::Span;
 use tidegate_model::cluster::Volume;
 use tidegate_proto::meters::message::{GatewayCounts, GatewayPressure};
 
+use crate::barriers::Barriers;
 use crate::clock;
 use crate::config::{Config, Limits, StartError};
 use crate::connection;
 use crate::flights::Flights;
 use crate::keeper::Keeper;
 use crate::memcached::{self, Pool};
-use crate::nodes::{Node, Nodes, PartError};
+use crate::nodes::{Common, Identities, Node, Nodes, PartError};
 use crate::owners::Register;
 use crate::reachability::Reachability;
 use crate::status::{Books, Counts};
@@ -52,15 +53,21 @@ pub fn start(config: Config, nodes: &[Node]) -> Result<Running, StartError> {
     let parties: Arc<[String]> = parties.into();
     let register = register(nodes.len(), &volumes, &pools, controller.is_none());
     let patience = Span(u64::try_from(limits.patience.as_nanos()).unwrap_or(u64::MAX));
+    let identities = Identities::draw(&name)?;
+    let common = |parts: Vec<usize>| {
+        let (identities, barriers) = (identities.clone(), Barriers::new(parts));
+        Common { cost, patience, identities, barriers }
+    };
     let threads = workers.max(1);
     let reachability = Reachability::new(nodes.iter().map(Node::told).collect());
     let names = volumes.iter().filter(|_| !doors.is_empty()).map(|volume| &volume.name[..]);
     let volumes_hall = Arc::new(Hall::open(&doors, names, (limits, threads))?);
     let (mut ready, mut halls) = (Vec::new(), Vec::new());
+    let shared = common(Volumes::new(volumes.clone()).parts().iter().map(Vec::len).collect());
     for number in (0..threads).filter(|_| !doors.is_empty()) {
         let volumes = Volumes::new(volumes.clone());
         ready.push(prepare("gateway", number, &volumes_hall, &register, |reactor| {
-            let links = (cost, patience, &reachability.join());
+            let links = (&shared, &reachability.join());
             let nodes = Nodes::open(nodes, &volumes.parts(), links, reactor)?;
             expect_served(&nodes, &volumes, &pools)?;
             Ok(connection::Shop {
@@ -80,11 +87,12 @@ pub fn start(config: Config, nodes: &[Node]) -> Result<Running, StartError> {
     for pool in pools {
         let door = [(pool.address.clone(), pool.door)];
         let hall = Arc::new(Hall::open(&door, [&*pool.name].into_iter(), (limits, threads))?);
+        let shared_links = common(vec![pool.parts().len()]);
         let pool = Arc::new(pool);
         for number in 0..threads {
             let pool = pool.clone();
             ready.push(prepare("memcached", number, &hall, &register, |reactor| {
-                let links = (cost, patience, &reachability.join());
+                let links = (&shared_links, &reachability.join());
                 let nodes = Nodes::open(nodes, &[pool.parts()], links, reactor)?;
                 let shared = (hall.clone(), limits.budget(threads));
                 Ok(memcached::Shop::new(pool, nodes, shared, register.table()))

@@ -55,6 +55,8 @@ pub(crate) enum Letter {
     Finished(Job),
     /// A part of a node of this process, as the node numbers it, has another incarnation.
     Incarnation { node: usize, part: u32, incarnation: u64 },
+    /// A session opens a volume: clients of it that have gone are to be closed first.
+    Look { volume: usize },
     /// The gateway ends: at this time at the latest.
     End(Time),
 }
@@ -215,6 +217,7 @@ impl<S: Shop> Worker<S> {
                     Letter::Incarnation { node, part, incarnation } => {
                         self.shop.nodes().on_incarnation(node, part, incarnation);
                     }
+                    Letter::Look { volume } => self.look(volume),
                     Letter::End(at) => self.begin_to_end(at),
                 }
             }
@@ -476,10 +479,30 @@ impl<S: Shop> Worker<S> {
         self.hall.clients.fetch_sub(1, Ordering::Relaxed);
         let Charge { all, at_nodes, .. } = client.charge();
         self.shop.budget().leave(token, all, at_nodes);
-        if client.is_waiting() {
+        if client.has_requests() {
             let lost = self.shop.errands(token);
-            self.shop.nodes().cancel(&lost, &self.reactor, &mut self.done);
+            self.shop.nodes().cancel_held(&lost, &mut self.done);
+            self.shop.forsake(token);
+            if client.is_waiting() {
+                self.shop.nodes().cancel(&lost, &self.reactor, &mut self.done);
+            }
         }
+    }
+
+    /// Closes clients of a volume that have gone, also where bytes of theirs are not read yet.
+    fn look(&mut self, volume: usize) {
+        for token in self.tokens() {
+            let Some(guest) = seated(&mut self.seats, token) else { continue };
+            if guest.client.volume() != Some(volume) || !guest.client.stream().has_ended() {
+                continue;
+            }
+            match guest.client.is_leaving() {
+                // All its requests are under way, and it may wait for the answers.
+                true => self.shop.forsake(token),
+                false => self.close(token),
+            }
+        }
+        self.shop.nodes().on_looked(volume);
     }
 
     /// Does what is to be done at a time that has come.

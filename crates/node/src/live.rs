@@ -587,6 +587,11 @@ impl Session for LocalSession {
         drop(splits);
         give_up(self.live.withdraw(|work| is_ours(work) && tickets.contains(&work.job.ticket)));
     }
+
+    fn cancel_all(&mut self) {
+        lock(&self.owner.splits).values().for_each(|split| split.stop());
+        give_up(self.live.withdraw(|work| Arc::ptr_eq(&work.owner, &self.owner)));
+    }
 }
 
 impl Drop for LocalSession {

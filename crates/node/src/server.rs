@@ -12,8 +12,12 @@
 //! A node that is told to end refuses new connections and says so on those that there are. Their
 //! gateways send no more, take their answers and leave; a node that is started again meanwhile
 //! finds them waiting.
+//!
+//! A connection that ended for whatever reason is kept in mind until the last of its jobs has come
+//! back from the device: a new one of the same gateway is not served before that ([`fence`]).
 
 mod connection;
+mod fence;
 mod worker;
 
 use std::io;
@@ -26,6 +30,7 @@ use tidegate_fabric::service::{Job, Service};
 use tidegate_fabric::stream::{Address, Listener};
 use tidegate_model::Span;
 
+use fence::Fences;
 use worker::Worker;
 
 /// Messages from other threads to a connection, by its number.
@@ -34,6 +39,10 @@ enum Letter {
     Finished(u64, Job),
     /// A part, as the node numbers it, and its new incarnation.
     Incarnation(u64, u32, u64),
+    /// A new connection of its gateway replaces it.
+    Replaced(u64),
+    /// The connections that it replaces have ended.
+    Fenced(u64),
 }
 
 /// Counters of the connections to a node's address.
@@ -51,6 +60,7 @@ pub struct Counts {
 struct Shared {
     listener: Listener,
     service: Arc<dyn Service>,
+    fences: Arc<Fences>,
     /// The node's.
     name: String,
     is_ending: AtomicBool,
@@ -79,6 +89,7 @@ impl Server {
         let shared = Arc::new(Shared {
             listener,
             service,
+            fences: Arc::default(),
             name,
             is_ending: AtomicBool::new(false),
             drain_ns: AtomicU64::new(drain.0),

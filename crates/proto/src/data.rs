@@ -19,8 +19,9 @@
 //! | 32–47 | tag | | |
 //!
 //! Numbers are little-endian. Writes and key-value jobs have a payload as long as `length`; answers
-//! carry what was read. A gateway opens with [`ToNode::Hello`] and may go on at once; a node that
-//! does not speak its version says so and closes.
+//! carry what was read. A gateway opens with [`ToNode::Hello`] and [`ToNode::Identify`] and may go on
+//! at once, but sends no job before it is welcome; a node that does not speak its version says so
+//! and closes.
 //!
 //! # Bounds
 //! No payload is longer than 32 MiB. Anything in a head that no version of it has (a kind, a flag,
@@ -28,6 +29,7 @@
 //! head nothing on it can be trusted.
 
 mod assembler;
+mod identity;
 pub mod pieces;
 
 use alloc::string::String;
@@ -40,9 +42,10 @@ use tidegate_model::cluster::{Geometry, VolumeStamp};
 use tidegate_model::{Bytes, CostModel, Operation, Span, Tag, TenantId};
 
 pub use assembler::{Assembler, Payload};
+pub use identity::LinkIdentity;
 
 /// The version of these frames and messages.
-pub const VERSION: u16 = 2;
+pub const VERSION: u16 = 3;
 
 /// The longest payload, in bytes. NBD's clients send no more than this in one request.
 pub const PAYLOAD_MAX: usize = 32 << 20;
@@ -237,6 +240,9 @@ pub enum ToNode {
     /// This connection carries long requests and replies: forwarding for it need not be quick, and
     /// short ones on another connection do not wait behind it.
     Bulk,
+    /// The second message: which link this is. The node welcomes the gateway once the connections
+    /// that this one replaces have ended, and nothing of them is carried out any more.
+    Identify(LinkIdentity),
 }
 
 impl ToNode {

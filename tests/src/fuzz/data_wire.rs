@@ -5,11 +5,12 @@ use std::fmt::Debug;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use tidegate_model::cluster::Geometry;
+use tidegate_model::cluster::{Geometry, Uuid};
 use tidegate_model::{Bytes, Class, ContextId, Operation, Tag, TenantId};
 use tidegate_proto::data::{
-    AnswerHead, Assembler, Command, Fault, FrameError, FromNode, Head, JobHead, MESSAGE_MAX,
-    PAYLOAD_MAX, PartState, Payload, ReplyHead, RequestHead, ToNode, VERSION, decode, encode,
+    AnswerHead, Assembler, Command, Fault, FrameError, FromNode, Head, JobHead, LinkIdentity,
+    MESSAGE_MAX, PAYLOAD_MAX, PartState, Payload, ReplyHead, RequestHead, ToNode, VERSION, decode,
+    encode,
 };
 
 use super::tape::Tape;
@@ -145,6 +146,12 @@ pub fn seeds() -> Vec<Vec<u8>> {
         ToNode::Tenants(vec!["a".into(), "b".into()]),
         ToNode::Elsewhere(vec![(TenantId(1), 1 << 40)]),
         ToNode::Bulk,
+        ToNode::Identify(LinkIdentity {
+            gateway: "g".into(),
+            process: Uuid([1; 16]),
+            link: 2,
+            connection: 3,
+        }),
         ToNode::Open {
             part: 1,
             volume: "v".into(),

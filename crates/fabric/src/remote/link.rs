@@ -71,6 +71,7 @@ impl Link {
             next_ticket: 0,
         };
         link.say(&ToNode::Hello { version: VERSION, release: settings.release.clone() });
+        link.say(&ToNode::Identify(settings.identity.clone()));
         if settings.is_bulk {
             link.say(&ToNode::Bulk);
         }
@@ -277,7 +278,7 @@ impl Link {
 
 /// Whether a job may be done twice whatever else is done in between. A flush says by itself which
 /// incarnation of the part it is about.
-fn changes_nothing(command: Command) -> bool {
+pub(super) fn changes_nothing(command: Command) -> bool {
     matches!(command, Command::Read | Command::Map | Command::Flush)
 }
 

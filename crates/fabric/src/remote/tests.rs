@@ -6,15 +6,15 @@ use std::time::Duration;
 
 use tidegate_model::{Bytes, Class, ContextId, Operation, Tag, TenantId};
 use tidegate_proto::data::{
-    AnswerHead, Assembler, FromNode, JobHead, ReplyHead, RequestHead, SILENCE_MAX, ToNode, VERSION,
-    decode, encode,
+    AnswerHead, Assembler, FromNode, JobHead, LinkIdentity, ReplyHead, RequestHead, SILENCE_MAX,
+    ToNode, VERSION, decode, encode,
 };
 
 use super::*;
 use crate::buffer::Buffer;
 use crate::service::Command;
 use crate::stream::Address;
-use tidegate_model::cluster::Geometry;
+use tidegate_model::cluster::{Geometry, Uuid};
 
 const TOKEN: u64 = 9;
 const NOW: Time = Time(1_000_000_000);
@@ -40,7 +40,9 @@ fn world() -> World {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("node");
     let listener = UnixListener::bind(&path).unwrap();
-    let mut remote = Remote::new(Settings::new(Address::Unix(path)), TOKEN);
+    let process = Uuid([7; 16]);
+    let identity = LinkIdentity { gateway: "g".into(), process, link: 3, connection: 0 };
+    let mut remote = Remote::new(Settings::new(Address::Unix(path), identity), TOKEN);
     remote.tenants(&["a".into()]);
     let length = Bytes(1 << 20);
     let (volume, geometry) = ("v".into(), Geometry::single(length));
@@ -87,6 +89,7 @@ impl World {
         self.turn(Duration::from_secs(20));
         let mut peer = Peer { stream, assembler: Assembler::new(), frames: VecDeque::new() };
         assert!(matches!(peer.message(), ToNode::Hello { version: VERSION, .. }));
+        assert!(matches!(peer.message(), ToNode::Identify(LinkIdentity { link: 3, .. })));
         assert_eq!(peer.message(), ToNode::Tenants(vec!["a".into()]));
         assert!(matches!(peer.message(), ToNode::Open { part: 0, .. }));
         let name = String::from("n");
@@ -287,6 +290,38 @@ fn nothing_is_sent_to_a_part_before_it_is_judged() {
     assert_eq!(done.collect::<Vec<_>>(), [1, 2, 3].map(|ticket| (ticket, Err(Fault::Io))));
     world.submit(4, Command::Read);
     assert_eq!(peer.job().0.command, Command::Read, "no other job was sent before");
+}
+
+#[test]
+fn parts_that_failed_jobs_may_still_change_are_named_until_the_next_connection_is_welcome() {
+    let mut world = world();
+    let mut peer = world.connected();
+    let notices = |world: &mut World| -> Vec<_> {
+        std::iter::from_fn(|| world.remote.poll_notice()).collect()
+    };
+    notices(&mut world);
+    let zero = Command::Zero { allocate: false, durable: false };
+    let commands = [Command::Write { durable: false }, zero, Command::Read, Command::Flush];
+    (0..).zip(commands).for_each(|(ticket, command)| world.submit(ticket, command));
+    commands.iter().for_each(|_| drop(peer.job()));
+    drop(peer);
+    world.until(|world| world.done.len() == commands.len());
+    let unsettled = [Notice::Unsettled { part: 0 }];
+    let [settled @ .., Notice::Down { .. }] = &notices(&mut world)[..] else { panic!("it fell") };
+    assert_eq!(settled, unsettled);
+    world.remote.retry = Retry::new(RETRY_MIN, RETRY_MAX);
+    let mut peer = world.connected();
+    assert_eq!(world.remote.settings.identity.connection, 2, "the node can tell them apart");
+    assert!(matches!(notices(&mut world)[..], [Notice::Up { .. }, Notice::PartReady { .. }]));
+    // What changes nothing, and what was answered, leaves nothing behind.
+    world.submit(4, Command::Write { durable: false });
+    peer.accept();
+    world.until(|world| world.done.len() == 5);
+    world.submit(5, Command::Read);
+    peer.job();
+    drop(peer);
+    world.until(|world| !world.remote.is_up());
+    assert!(matches!(notices(&mut world)[..], [Notice::Down { .. }]));
 }
 
 #[test]

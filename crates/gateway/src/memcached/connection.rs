@@ -280,6 +280,10 @@ impl worker::Client for Connection {
         &shop.pool.tenant
     }
 
+    fn has_requests(&self) -> bool {
+        self.conversation.ahead() > 0
+    }
+
     fn is_waiting(&self) -> bool {
         self.conversation.ahead() > 0
     }
@@ -408,6 +412,9 @@ impl worker::Shop for Shop {
     fn weigh((_, reply): &Reply) -> (usize, Result<u64, Fault>) {
         (0, reply.as_ref().map(|reply| reply.len() as u64).map_err(|fault| *fault))
     }
+
+    /// Requests for keys have no order across connections.
+    fn forsake(&mut self, _: u64) {}
 
     fn errands(&self, token: u64) -> Vec<u64> {
         self.flights.of(token)

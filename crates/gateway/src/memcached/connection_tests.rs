@@ -16,10 +16,11 @@ use tidegate_model::policy::Policy;
 use tidegate_model::{CostModel, NodeId, Span};
 
 use super::*;
+use crate::barriers::Barriers;
 use crate::config::Limits;
 use crate::ketama::Place;
 use crate::memcached::VALUE_MAX_DEFAULT;
-use crate::nodes::Node;
+use crate::nodes::{Common, Identities, Node};
 use crate::owners::Register;
 use crate::reachability::Reachability;
 use crate::status::Counts;
@@ -101,12 +102,13 @@ impl Scene {
         let reporter = Reachability::new(vec![String::new(); given.nodes]).join();
         let services: Vec<_> =
             (0..given.nodes).map(|_| Node::Here(Arc::new(nodes.clone()))).collect();
-        let opened = Nodes::open(
-            &services,
-            &[pool.parts()],
-            (CostModel::Bytes, Span::SECOND, &reporter),
-            &reactor,
-        );
+        let common = Common {
+            cost: CostModel::Bytes,
+            patience: Span::SECOND,
+            identities: Identities::draw("g").unwrap(),
+            barriers: Barriers::new([pool.parts().len()]),
+        };
+        let opened = Nodes::open(&services, &[pool.parts()], (&common, &reporter), &reactor);
         let limits = Limits { all_requests: given.requests.0, ..Limits::default() };
         let hall = Hall {
             listeners: Vec::new(),

@@ -47,6 +47,10 @@ pub(crate) trait Shop {
     /// The tickets of the jobs that are out for a client.
     fn errands(&self, token: u64) -> Vec<u64>;
 
+    /// A client has gone. Where its jobs at nodes may still change something, a barrier stands from
+    /// now on, until they have come back.
+    fn forsake(&mut self, token: u64);
+
     /// Nothing new is taken any more.
     fn begin_to_end(&mut self) {}
 
@@ -68,6 +72,19 @@ pub(crate) trait Client {
 
     /// The tenant that it came for, once it has said what it wants.
     fn tenant<'a>(&'a self, shop: &'a Self::Shop) -> &'a str;
+
+    /// The volume that it has opened.
+    fn volume(&self) -> Option<usize> {
+        None
+    }
+
+    /// Whether it has said that it leaves.
+    fn is_leaving(&self) -> bool {
+        false
+    }
+
+    /// Whether requests of it are out.
+    fn has_requests(&self) -> bool;
 
     /// Whether what is out for it has no sense once it is gone.
     fn is_waiting(&self) -> bool;

@@ -117,10 +117,11 @@ fn hear(session: &mut dyn Session, mouth: &Mouth, message: ToNode, is_bulk_only:
         mouth.tell(&FromNode::Welcome { version, name: "peer".into(), release });
     };
     match message {
-        ToNode::Hello { version, release } => {
-            assert_eq!(version, VERSION);
+        ToNode::Hello { version, .. } => assert_eq!(version, VERSION),
+        ToNode::Identify(identity) => {
+            assert_eq!(identity.gateway, "front");
             if !is_bulk_only {
-                welcome(version, release);
+                welcome(VERSION, String::new());
             }
         }
         ToNode::Tenants(names) => session.tenants(&names),

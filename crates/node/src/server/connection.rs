@@ -15,6 +15,7 @@ use tidegate_proto::data::{
 };
 
 use super::Letter;
+use super::fence::{Denied, Entered, Fences};
 
 /// Jobs under way, of one connection. It carries the jobs of many clients, and those of one tenant
 /// that has to wait are not to keep others out; so the bound is above what a gateway's bounds add
@@ -47,6 +48,10 @@ pub(super) enum Closed {
     Ending,
     /// The gateway sent a malformed or invalid frame.
     Refused(String),
+    /// It is of a process of the gateway that another one has replaced.
+    Denied(Denied),
+    /// A new connection of the gateway replaces it.
+    Replaced,
     /// The kernel reports an error.
     Io(io::Error),
 }
@@ -56,7 +61,10 @@ impl fmt::Display for Closed {
         match self {
             Self::Left => f.write_str("the gateway left"),
             Self::Ending => f.write_str("the node ends"),
-            Self::Refused(reason) => write!(f, "refused: {reason}"),
+            Self::Refused(reason) | Self::Denied(Denied { reason, .. }) => {
+                write!(f, "refused: {reason}")
+            }
+            Self::Replaced => f.write_str("a new connection of its gateway replaces it"),
             Self::Io(error) => error.fmt(f),
         }
     }
@@ -94,13 +102,30 @@ impl Outlet for Desk {
     }
 }
 
+/// How far a gateway has introduced itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Greeting {
+    /// It has said nothing.
+    Hello,
+    /// Its version is ours; it has not said which link this is.
+    Identity,
+    /// Connections that this one replaces are ending. Nothing is read meanwhile.
+    Fence,
+    /// It is welcome.
+    Over,
+}
+
 /// One connection of a gateway.
 pub(super) struct Connection {
     stream: Stream,
-    number: u64,
+    desk: Arc<Desk>,
     session: Box<dyn Session>,
-    /// The node's name, until the gateway has said hello.
-    name: Option<String>,
+    /// The node's.
+    name: String,
+    greeting: Greeting,
+    fences: Arc<Fences>,
+    /// Its entry there, once it has said which link it is.
+    entered: Option<Entered>,
     receiver: Receiver<RequestHead>,
     outgoing: Outgoing,
     /// The names of the tenants, as far as the gateway has said them.
@@ -119,19 +144,22 @@ pub(super) struct Connection {
 impl Connection {
     pub(super) fn new(
         stream: Stream,
-        number: u64,
-        session: Box<dyn Session>,
+        (desk, session): (Arc<Desk>, Box<dyn Session>),
         name: String,
+        fences: Arc<Fences>,
         reactor: &Reactor<Letter>,
     ) -> io::Result<Self> {
         let interest = Interest::READ;
-        reactor.add(&stream, number, interest)?;
+        reactor.add(&stream, desk.connection, interest)?;
         Ok(Self {
             stream,
-            number,
+            desk,
             session,
             tenants: Vec::new(),
-            name: Some(name),
+            name,
+            greeting: Greeting::Hello,
+            fences,
+            entered: None,
             receiver: Receiver::new(),
             outgoing: Outgoing::new(),
             parts: Vec::new(),
@@ -189,7 +217,18 @@ impl Connection {
 
     fn has_room(&self) -> bool {
         let is_read = self.outgoing.len() < UNREAD_MAX;
-        is_read && self.jobs < JOBS_MAX && self.bytes < BYTES_MAX
+        let is_served = self.greeting != Greeting::Fence;
+        is_served && is_read && self.jobs < JOBS_MAX && self.bytes < BYTES_MAX
+    }
+
+    /// Its number at the worker.
+    pub(super) fn number(&self) -> u64 {
+        self.desk.connection
+    }
+
+    /// Whether it is read from.
+    pub(super) fn is_read(&self) -> bool {
+        self.interest.read
     }
 
     fn take(
@@ -199,7 +238,7 @@ impl Connection {
         jobs: &mut Vec<Job>,
         done: &mut Vec<Job>,
     ) -> Result<(), Closed> {
-        if self.name.is_some() {
+        if self.greeting != Greeting::Over {
             return Err(Closed::Refused("a job came before the hello".into()));
         }
         let JobHead { ticket, tag, command, part, offset, length } = head;
@@ -247,22 +286,30 @@ impl Connection {
 
     fn hear(&mut self, payload: &[u8]) -> Result<(), Closed> {
         match decode(payload)? {
-            ToNode::Hello { version, release } => {
-                let Some(name) = self.name.take() else {
-                    return Err(Closed::Refused("a second hello".into()));
-                };
-                if version != VERSION {
-                    return Err(Closed::Refused(format!(
-                        "the gateway (release {release}) speaks version {version} and this node \
-                         version {VERSION}; run the same release on both"
-                    )));
-                }
-                let release = env!("CARGO_PKG_VERSION").into();
-                self.say(&FromNode::Welcome { version: VERSION, name, release })
+            ToNode::Hello { .. } if self.greeting != Greeting::Hello => {
+                Err(Closed::Refused("a second hello".into()))
             }
-            _ if self.name.is_some() => {
+            ToNode::Hello { version, release } if version != VERSION => {
+                Err(Closed::Refused(format!(
+                    "the gateway (release {release}) speaks version {version} and this node \
+                     version {VERSION}; run the same release on both"
+                )))
+            }
+            ToNode::Hello { .. } => {
+                self.greeting = Greeting::Identity;
+                Ok(())
+            }
+            ToNode::Identify(identity) if self.greeting == Greeting::Identity => {
+                let (mailbox, number) = (self.desk.mailbox.clone(), self.desk.connection);
+                let entered = self.fences.enter(identity, mailbox, number);
+                self.entered = Some(entered.map_err(Closed::Denied)?);
+                self.greeting = Greeting::Fence;
+                self.on_fenced()
+            }
+            _ if self.greeting != Greeting::Over => {
                 Err(Closed::Refused("something came before the hello".into()))
             }
+            ToNode::Identify(_) => Err(Closed::Refused("a second identity".into())),
             ToNode::Tenants(names) => {
                 self.tenants = names;
                 self.name_tenants()
@@ -298,6 +345,17 @@ impl Connection {
         }
     }
 
+    /// Welcomes the gateway if the connections that this one replaces have ended.
+    pub(super) fn on_fenced(&mut self) -> Result<(), Closed> {
+        let is_alone = self.entered.as_ref().is_some_and(Entered::is_alone);
+        if self.greeting != Greeting::Fence || !is_alone {
+            return Ok(());
+        }
+        self.greeting = Greeting::Over;
+        let (name, release) = (self.name.clone(), env!("CARGO_PKG_VERSION").into());
+        self.say(&FromNode::Welcome { version: VERSION, name, release })
+    }
+
     fn name_tenants(&mut self) -> Result<(), Closed> {
         if self.tenants.len() > usize::from(u16::MAX) {
             return Err(Closed::Refused(format!("more than {} tenants", u16::MAX)));
@@ -322,9 +380,9 @@ impl Connection {
         Ok(())
     }
 
-    /// Tells the gateway that the node ends. One that has not said hello is closed.
+    /// Tells the gateway that the node ends. One that is not welcome yet is closed.
     pub(super) fn begin_to_end(&mut self) -> Result<(), Closed> {
-        if self.name.is_some() {
+        if self.greeting != Greeting::Over {
             return Err(Closed::Ending);
         }
         self.say(&FromNode::Ending)?;
@@ -350,7 +408,7 @@ impl Connection {
     pub(super) fn watch(&mut self, reactor: &Reactor<Letter>) -> Result<(), Closed> {
         let interest = Interest { read: self.has_room(), write: !self.outgoing.is_empty() };
         if interest != self.interest {
-            reactor.change(&self.stream, self.number, interest)?;
+            reactor.change(&self.stream, self.desk.connection, interest)?;
             self.interest = interest;
         }
         Ok(())
@@ -363,12 +421,40 @@ impl Connection {
 
     /// Says why, if the gateway can still hear it.
     pub(super) fn part(&mut self, reason: &Closed) {
-        if let Closed::Refused(reason) = reason {
+        if let Closed::Refused(reason) | Closed::Denied(Denied { reason, .. }) = reason {
             let refused = FromNode::Refused { version: VERSION, reason: reason.clone() };
             if self.say(&refused).is_ok() {
                 let _ = self.outgoing.flush(&self.stream);
             }
         }
+    }
+}
+
+/// What is left of a closed connection while some of its jobs are at the device.
+pub(super) struct Remains {
+    /// The number of these jobs.
+    jobs: usize,
+    _session: Box<dyn Session>,
+    _entered: Option<Entered>,
+}
+
+impl Remains {
+    /// Takes in jobs that have come back. Whether these were the last.
+    pub(super) fn on_finished(&mut self, count: usize) -> bool {
+        self.jobs = self.jobs.saturating_sub(count);
+        self.jobs == 0
+    }
+}
+
+impl Connection {
+    /// Closes the connection and withdraws its jobs that wait; what is left of it, if it has jobs.
+    pub(super) fn end(mut self) -> Option<Remains> {
+        if self.jobs == 0 {
+            return None;
+        }
+        self.session.cancel_all();
+        let Self { jobs, session, entered, .. } = self;
+        Some(Remains { jobs, _session: session, _entered: entered })
     }
 }
 

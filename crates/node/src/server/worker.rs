@@ -12,7 +12,8 @@ use tidegate_fabric::stream::Stream;
 use tidegate_model::{Span, Time};
 use tidegate_proto::data::ALIVE_EVERY;
 
-use super::connection::{Closed, Connection, Desk};
+use super::connection::{Closed, Connection, Desk, Remains};
+use super::fence::Denied;
 use super::{Letter, Shared};
 use crate::clock::Clock;
 
@@ -27,6 +28,8 @@ pub(super) struct Worker {
     reactor: Reactor<Letter>,
     shared: Arc<Shared>,
     connections: BTreeMap<u64, Connection>,
+    /// Closed connections whose jobs are not all back.
+    closed: BTreeMap<u64, Remains>,
     next: u64,
     /// Whether new connections are waited for: not while there is no descriptor for one.
     is_listening: bool,
@@ -48,6 +51,7 @@ impl Worker {
             reactor,
             shared,
             connections,
+            closed: BTreeMap::new(),
             next: 1,
             is_listening: true,
             clock: Clock::start(),
@@ -146,23 +150,37 @@ impl Worker {
                     });
                     continue;
                 }
+                Letter::Replaced(number) => {
+                    self.with(number, |_, _| Err(Closed::Replaced));
+                    continue;
+                }
+                Letter::Fenced(number) => {
+                    self.with(number, |connection, worker| {
+                        connection.on_fenced()?;
+                        connection.serve(&mut worker.jobs, &mut worker.done)
+                    });
+                    continue;
+                }
             };
             if matches!(mail.peek(), Some(Letter::Finished(next, _)) if *next == number) {
                 continue;
             }
             let mut done = std::mem::take(&mut self.done);
+            if self.closed.get_mut(&number).is_some_and(|closed| closed.on_finished(done.len())) {
+                self.closed.remove(&number);
+            }
             self.with(number, |connection, worker| {
                 connection.answer(&mut done);
                 connection.serve(&mut worker.jobs, &mut worker.done)
             });
-            // The connection that asked may be gone.
+            // The connection that asked may be closed.
             done.clear();
             self.done = done;
         }
     }
 
     fn serve(&mut self, ready: Ready) {
-        self.with(ready.token, |connection, worker| match ready.gone && !ready.read {
+        self.with(ready.token, |connection, worker| match ready.gone && !connection.is_read() {
             true => Err(Closed::Left),
             false => connection.serve(&mut worker.jobs, &mut worker.done),
         });
@@ -208,25 +226,34 @@ impl Worker {
     fn welcome(&mut self, stream: Stream) -> io::Result<()> {
         let number = self.next;
         self.next += 1;
-        let desk = Desk { mailbox: self.reactor.mailbox(), connection: number };
-        let session = self.shared.service.session(Arc::new(desk));
-        let name = self.shared.name.clone();
-        let connection = Connection::new(stream, number, session, name, &self.reactor)?;
+        let desk = Arc::new(Desk { mailbox: self.reactor.mailbox(), connection: number });
+        let session = self.shared.service.session(desk.clone());
+        let (name, fences) = (self.shared.name.clone(), self.shared.fences.clone());
+        let connection = Connection::new(stream, (desk, session), name, fences, &self.reactor)?;
         self.shared.open.fetch_add(1, Ordering::Relaxed);
         self.connections.insert(number, connection);
         Ok(())
     }
 
-    fn close(&self, mut connection: Connection, reason: &Closed) {
+    fn close(&mut self, mut connection: Connection, reason: &Closed) {
         match reason {
-            Closed::Left | Closed::Ending => tracing::debug!("a gateway's connection: {reason}"),
+            Closed::Left | Closed::Ending | Closed::Denied(Denied { is_new: false, .. }) => {
+                tracing::debug!("a gateway's connection: {reason}");
+            }
+            Closed::Replaced => tracing::info!("a gateway's connection: {reason}"),
             Closed::Refused(_) => {
                 self.shared.refused.fetch_add(1, Ordering::Relaxed);
                 tracing::warn!("a gateway's connection: {reason}");
             }
-            Closed::Io(_) => tracing::warn!("a gateway's connection: {reason}"),
+            Closed::Io(_) | Closed::Denied(_) => {
+                tracing::warn!("a gateway's connection: {reason}");
+            }
         }
         connection.part(reason);
         self.shared.open.fetch_sub(1, Ordering::Relaxed);
+        let number = connection.number();
+        if let Some(closed) = connection.end() {
+            self.closed.insert(number, closed);
+        }
     }
 }

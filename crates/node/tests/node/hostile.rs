@@ -5,16 +5,17 @@ use std::os::unix::net::UnixStream;
 
 use proptest::prelude::*;
 use tidegate_fabric::stream::Address;
-use tidegate_model::cluster::Geometry;
+use tidegate_model::cluster::{Geometry, Uuid};
 use tidegate_model::{Bytes, Class, ContextId, Operation, Tag, TenantId};
 use tidegate_node::{Running, start};
 use tidegate_proto::data::{
-    Assembler, Command, FromNode, JobHead, ReplyHead, RequestHead, ToNode, VERSION, decode, encode,
+    Assembler, Command, FromNode, JobHead, LinkIdentity, ReplyHead, RequestHead, ToNode, VERSION,
+    decode, encode,
 };
 
 use crate::support::{Client, PATIENCE, config, read};
 
-fn connect(node: &Running) -> UnixStream {
+pub(crate) fn connect(node: &Running) -> UnixStream {
     let Some(Address::Unix(path)) = node.address() else { unreachable!() };
     let stream = UnixStream::connect(path).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -28,7 +29,13 @@ fn frame(message: &ToNode) -> Vec<u8> {
 }
 
 fn hello() -> Vec<u8> {
-    frame(&ToNode::Hello { version: VERSION, release: "test".into() })
+    [frame(&ToNode::Hello { version: VERSION, release: "test".into() }), identify(1)].concat()
+}
+
+/// Says that it is a connection of the gateway `g`, with this number.
+fn identify(connection: u64) -> Vec<u8> {
+    let process = Uuid([1; 16]);
+    frame(&ToNode::Identify(LinkIdentity { gateway: "g".into(), process, link: 1, connection }))
 }
 
 fn a_read() -> Vec<u8> {
@@ -73,6 +80,8 @@ fn whoever_makes_no_sense_is_told_why_and_left() {
         (frame(&ToNode::Tenants(vec![])), "something came before the hello"),
         (frame(&ToNode::Hello { version: 99, release: "9".into() }), "speaks version 99"),
         ([hello(), hello()].concat(), "a second hello"),
+        ([hello(), identify(2)].concat(), "a second identity"),
+        (identify(1), "something came before the hello"),
         ([hello(), open(1)].concat(), "out of order"),
         (
             [hello(), frame(&ToNode::Tenants(vec![]))[..48].to_vec(), vec![9; 48]].concat(),
@@ -87,7 +96,7 @@ fn whoever_makes_no_sense_is_told_why_and_left() {
             other => panic!("{other:?} for {expected:?}"),
         }
     }
-    assert_eq!(node.status().connections.refused, 7);
+    assert_eq!(node.status().connections.refused, 9);
     let mut client = Client::new(&node, &[]);
     let part = client.part;
     assert_eq!(client.ask(read(part, 1, 0, 1)).outcome, Ok(()), "it serves others");

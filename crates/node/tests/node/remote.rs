@@ -7,10 +7,18 @@ use tidegate_fabric::reactor::Reactor;
 use tidegate_fabric::remote::{Notice, Remote, Settings};
 use tidegate_fabric::service::{Command, Fault, Job};
 use tidegate_fabric::stream::Address;
+use tidegate_model::cluster::Uuid;
 use tidegate_model::{Bytes, Time};
 use tidegate_node::{Config, Running, start};
+use tidegate_proto::data::LinkIdentity;
 
 use crate::support::{PATIENCE, config, job, part, read, write};
+
+/// A link of the gateway `g`.
+pub(crate) fn link(process: u8, link: u32) -> LinkIdentity {
+    let process = Uuid([process; 16]);
+    LinkIdentity { gateway: "g".into(), process, link, connection: 0 }
+}
 
 /// A gateway's worker with one node.
 pub(crate) struct Worker {
@@ -22,7 +30,12 @@ pub(crate) struct Worker {
 
 impl Worker {
     pub(crate) fn new(address: &Address) -> Self {
-        let remote = Remote::new(Settings::new(address.clone()), 1);
+        Self::of(address, link(1, 1))
+    }
+
+    /// The same, as this link.
+    pub(crate) fn of(address: &Address, identity: LinkIdentity) -> Self {
+        let remote = Remote::new(Settings::new(address.clone(), identity), 1);
         Self { reactor: Reactor::new().unwrap(), remote, begun: Instant::now(), done: Vec::new() }
     }
 

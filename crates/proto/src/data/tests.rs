@@ -33,8 +33,8 @@ fn tag() -> Tag {
 }
 
 #[test]
-fn golden_frames_of_version_two() {
-    assert_eq!(VERSION, 2, "a new version needs new golden frames beside these");
+fn golden_frames_of_version_three() {
+    assert_eq!(VERSION, 3, "a new version needs new golden frames beside these");
     let job = JobHead {
         ticket: 0x1122_3344_5566_7788,
         tag: tag(),
@@ -58,7 +58,7 @@ fn golden_frames_of_version_two() {
 }
 
 #[test]
-fn golden_messages_of_version_two() {
+fn golden_messages_of_version_three() {
     fn payload<H: Head, M: Serialize>(message: &M) -> Vec<u8> {
         let mut out = Vec::new();
         encode::<H, M>(message, &mut out).unwrap();
@@ -76,6 +76,12 @@ fn golden_messages_of_version_two() {
     let elsewhere = ToNode::Elsewhere(vec![(TenantId(5), 300), (TenantId(300), 1)]);
     assert_eq!(payload::<RequestHead, _>(&elsewhere), b"\x04\x02\x05\xac\x02\xac\x02\x01");
     assert_eq!(payload::<RequestHead, _>(&ToNode::Bulk), b"\x06");
+    let process = Uuid(*b"0123456789abcdef");
+    let identity = LinkIdentity { gateway: "g".into(), process, link: 300, connection: 2 };
+    let identify = ToNode::Identify(identity);
+    let golden = b"\x07\x01g0123456789abcdef\xac\x02\x02";
+    assert_eq!(payload::<RequestHead, _>(&identify), golden);
+    assert_eq!(decode::<ToNode>(golden), Ok(identify));
     let open = ToNode::Open {
         part: 1,
         volume: "v".into(),

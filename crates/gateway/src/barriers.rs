@@ -1,0 +1,223 @@
+//! Barriers before parts of volumes: no request passes while a write may still happen whose client
+//! was told that it failed, or has gone.
+//!
+//! # Problem
+//! A write may be carried out after its end here: its client disconnected while it was on its way,
+//! or it failed with its link. A later request of another session may take another way to the node
+//! (the other link, or another worker's) and arrive first. Then the earlier write replaces what was
+//! acknowledged later.
+//!
+//! # Mechanism
+//! Each part has a count of such writes, of all workers of the gateway:
+//!
+//! - jobs that change the part and whose client has disconnected, until they come back from the
+//!   node. They are cancelled, so that is soon.
+//! - links on which such jobs failed, until the node has welcomed the link's next connection. Before
+//!   that it ends the earlier one ([`tidegate_proto::data::LinkIdentity`]).
+//! - workers that have not yet looked for clients that have gone, when a session opens the volume:
+//!   the successor of a client that died must not overtake what its worker has not noticed.
+//!
+//! While the count is not zero, requests for the part wait, and every worker is woken when it
+//! becomes zero. Behind a link that is down they wait as long as a request waits for a node that is
+//! away, and then fail. Otherwise they wait until the node has answered, as the earlier ones do.
+//!
+//! A worker raises a barrier before the client that is to know of the failure can know of it.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tidegate_fabric::reactor::Mailbox;
+
+use crate::worker::Letter;
+
+/// Why a barrier stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cause {
+    /// A job is on its way whose client has gone, or may have gone.
+    Client,
+    /// Jobs failed with their link, which is down.
+    Link,
+}
+
+impl Cause {
+    /// One in the count of this cause: one half of the number is for each.
+    const fn one(self) -> u64 {
+        match self {
+            Self::Client => 1,
+            Self::Link => 1 << 32,
+        }
+    }
+}
+
+/// The barriers before all parts of the volumes, or of the pool, that some workers serve.
+#[derive(Debug)]
+pub(crate) struct Barriers {
+    /// By volume and part.
+    parts: Vec<Box<[AtomicU64]>>,
+    workers: Mutex<Vec<Worker>>,
+}
+
+#[derive(Debug)]
+struct Worker {
+    mailbox: Arc<Mailbox<Letter>>,
+    /// The volumes for which it is to look for clients that have gone.
+    looks: Vec<usize>,
+}
+
+impl Barriers {
+    /// None before volumes with so many parts.
+    pub(crate) fn new(parts: impl IntoIterator<Item = usize>) -> Arc<Self> {
+        let part = |count| (0..count).map(|_| AtomicU64::new(0)).collect();
+        let (parts, workers) = (parts.into_iter().map(part).collect(), Mutex::default());
+        Arc::new(Self { parts, workers })
+    }
+
+    /// Adds a worker, which leaves when what is returned is dropped.
+    pub(crate) fn join(self: &Arc<Self>, mailbox: Arc<Mailbox<Letter>>) -> Membership {
+        self.workers().push(Worker { mailbox: mailbox.clone(), looks: Vec::new() });
+        Membership { barriers: self.clone(), mailbox }
+    }
+
+    /// Whether a barrier stands before this part.
+    #[inline]
+    pub(crate) fn stands(&self, volume: usize, part: u32) -> bool {
+        self.parts[volume][part as usize].load(Ordering::Acquire) != 0
+    }
+
+    /// Whether it stands because of a link that is down.
+    pub(crate) fn awaits_link(&self, volume: usize, part: u32) -> bool {
+        self.parts[volume][part as usize].load(Ordering::Acquire) >= Cause::Link.one()
+    }
+
+    /// One more of this cause.
+    pub(crate) fn raise(&self, volume: usize, part: u32, cause: Cause) {
+        self.parts[volume][part as usize].fetch_add(cause.one(), Ordering::AcqRel);
+    }
+
+    /// One less of this cause. If it was the last, workers look after the requests that wait.
+    pub(crate) fn lower(&self, volume: usize, part: u32, cause: Cause) {
+        self.lower_unheard(volume, part, cause, &self.workers());
+    }
+
+    fn lower_unheard(&self, volume: usize, part: u32, cause: Cause, workers: &[Worker]) {
+        let before = self.parts[volume][part as usize].fetch_sub(cause.one(), Ordering::AcqRel);
+        assert!(before >= cause.one(), "a barrier was lowered that was not raised");
+        if before == cause.one() {
+            workers.iter().for_each(|worker| worker.mailbox.ring());
+        }
+    }
+
+    /// Has all workers look for clients of a volume that have gone. Until they have, barriers stand
+    /// before its parts.
+    pub(crate) fn open(&self, volume: usize) {
+        for worker in self.workers().iter_mut() {
+            (0..self.count(volume)).for_each(|part| self.raise(volume, part, Cause::Client));
+            worker.looks.push(volume);
+            worker.mailbox.push(Letter::Look { volume });
+        }
+    }
+
+    fn count(&self, volume: usize) -> u32 {
+        self.parts[volume].len() as u32
+    }
+
+    /// Each change of it is whole before anything else can fail.
+    fn workers(&self) -> MutexGuard<'_, Vec<Worker>> {
+        self.workers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A worker's part in the barriers.
+#[derive(Debug)]
+pub(crate) struct Membership {
+    barriers: Arc<Barriers>,
+    mailbox: Arc<Mailbox<Letter>>,
+}
+
+impl Membership {
+    pub(crate) fn barriers(&self) -> &Barriers {
+        &self.barriers
+    }
+
+    /// The worker has looked for clients of this volume that have gone.
+    pub(crate) fn on_looked(&self, volume: usize) {
+        let mut workers = self.barriers.workers();
+        let own = workers.iter_mut().find(|other| Arc::ptr_eq(&other.mailbox, &self.mailbox));
+        let Some(own) = own else { return };
+        let Some(at) = own.looks.iter().position(|look| *look == volume) else { return };
+        own.looks.swap_remove(at);
+        for part in 0..self.barriers.count(volume) {
+            self.barriers.lower_unheard(volume, part, Cause::Client, &workers);
+        }
+    }
+}
+
+impl Drop for Membership {
+    /// A worker that has ended looks for no clients any more, for it has none.
+    fn drop(&mut self) {
+        let mut workers = self.barriers.workers();
+        let is_own = |other: &Worker| Arc::ptr_eq(&other.mailbox, &self.mailbox);
+        let Some(at) = workers.iter().position(is_own) else { return };
+        for volume in workers.swap_remove(at).looks {
+            for part in 0..self.barriers.count(volume) {
+                self.barriers.lower_unheard(volume, part, Cause::Client, &workers);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tidegate_fabric::reactor::Reactor;
+
+    use super::*;
+
+    /// Whether the worker was woken, and the volumes for which it is to look.
+    fn wakes(reactor: &mut Reactor<Letter>) -> Vec<usize> {
+        let mut mail = Vec::new();
+        reactor.wait(Some(Duration::ZERO), &mut Vec::new(), &mut mail).unwrap();
+        let look = |letter| match letter {
+            Letter::Look { volume } => volume,
+            other => panic!("{other:?}"),
+        };
+        mail.into_iter().map(look).collect()
+    }
+
+    #[test]
+    fn a_barrier_stands_until_every_cause_is_gone() {
+        let barriers = Barriers::new([1, 2]);
+        let causes = [Cause::Link, Cause::Client, Cause::Link];
+        causes.iter().for_each(|cause| barriers.raise(1, 1, *cause));
+        for (at, cause) in causes.into_iter().enumerate() {
+            assert!(barriers.stands(1, 1) && barriers.awaits_link(1, 1), "{at} are lowered");
+            barriers.lower(1, 1, cause);
+        }
+        assert!(!barriers.stands(1, 1) && !barriers.awaits_link(1, 1));
+        barriers.raise(1, 1, Cause::Client);
+        assert!(barriers.stands(1, 1) && !barriers.awaits_link(1, 1), "no link is down");
+        assert!(![(0, 0), (1, 0)].into_iter().any(|(volume, part)| barriers.stands(volume, part)));
+    }
+
+    #[test]
+    fn a_volume_is_open_once_every_worker_has_looked_or_ended() {
+        let barriers = Barriers::new([1, 2]);
+        let mut reactors = [(); 3].map(|()| Reactor::new().unwrap());
+        let [one, other, third] = reactors.each_ref().map(|it| barriers.join(it.mailbox()));
+        barriers.open(1);
+        barriers.open(1);
+        let stands =
+            || [(0, 0), (1, 0), (1, 1)].map(|(volume, part)| barriers.stands(volume, part));
+        assert!(reactors.iter_mut().all(|reactor| wakes(reactor) == [1, 1]));
+        one.on_looked(1);
+        one.on_looked(1);
+        // It owes nothing any more.
+        one.on_looked(1);
+        drop(other);
+        third.on_looked(1);
+        assert_eq!(stands(), [false, true, true]);
+        third.on_looked(1);
+        assert_eq!(stands(), [false; 3]);
+    }
+}

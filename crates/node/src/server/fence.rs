@@ -1,0 +1,272 @@
+//! Fencing: connections that a new connection of their gateway replaces.
+//!
+//! # Problem
+//! A gateway that lost a link has answered the link's requests with an error, and connects again.
+//! Requests of the old connection may still lie in the kernel, in the network, in a queue or at the
+//! device. The same holds for a gateway that ended and was started again. Carried out later, a
+//! write that failed would replace one that was acknowledged meanwhile.
+//!
+//! # Mechanism
+//! A connection enters here once it has said which link it is ([`LinkIdentity`]). It replaces
+//! earlier connections of the same link, and all of other processes of its gateway. Those are
+//! closed by their workers: nothing more is read from them, and requests that wait are withdrawn.
+//! Every connection stays here until the last of its requests has come back from the device,
+//! however it ended. The new connection is welcomed when all that it replaces have left.
+//!
+//! A device that hangs keeps the new connection waiting; the gateway gives up and connects again,
+//! and the node's other gateways notice nothing.
+//!
+//! # Two processes with one name
+//! A process that was replaced ended, or runs by mistake beside the one that replaced it. If it
+//! comes back while the other one is connected, it is refused: else they would fence each other for
+//! ever.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use tidegate_fabric::reactor::Mailbox;
+use tidegate_model::cluster::Uuid;
+use tidegate_proto::data::LinkIdentity;
+
+use super::Letter;
+use crate::mutex::lock;
+
+/// Replaced processes that are remembered of one gateway while it is connected. Chosen by hand:
+/// more than one is a mistake already.
+const REPLACED_MAX: usize = 16;
+
+/// The connections of all gateways.
+#[derive(Default)]
+pub(super) struct Fences(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    next: u64,
+    entries: Vec<Entry>,
+    /// By gateway, its processes that were replaced, the last one at the end; and whether that was
+    /// logged.
+    replaced: BTreeMap<String, Vec<(Uuid, bool)>>,
+}
+
+struct Entry {
+    number: u64,
+    identity: LinkIdentity,
+    /// Its worker, and the connection's number there.
+    mailbox: Arc<Mailbox<Letter>>,
+    connection: u64,
+    /// It is to be told when the connections that it replaces have left.
+    is_waiting: bool,
+}
+
+/// A connection's entry, which leaves when it is dropped.
+pub(super) struct Entered {
+    fences: Arc<Fences>,
+    number: u64,
+}
+
+/// Why a connection may not enter.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Denied {
+    pub(super) reason: String,
+    /// It is said for the first time.
+    pub(super) is_new: bool,
+}
+
+impl Fences {
+    /// Enters a connection, and has those closed that it replaces.
+    pub(super) fn enter(
+        self: &Arc<Self>,
+        identity: LinkIdentity,
+        mailbox: Arc<Mailbox<Letter>>,
+        connection: u64,
+    ) -> Result<Entered, Denied> {
+        let mut state = lock(&self.0);
+        state.admit(&identity)?;
+        for entry in state.entries.iter().filter(|entry| replaces(&identity, &entry.identity)) {
+            entry.mailbox.push(Letter::Replaced(entry.connection));
+        }
+        let number = state.next;
+        state.next += 1;
+        let is_waiting = false;
+        state.entries.push(Entry { number, identity, mailbox, connection, is_waiting });
+        Ok(Entered { fences: self.clone(), number })
+    }
+}
+
+impl Entered {
+    /// Whether all connections that this one replaces have left; if not, its worker is told when
+    /// they have ([`Letter::Fenced`]).
+    pub(super) fn is_alone(&self) -> bool {
+        let mut state = lock(&self.fences.0);
+        let is_alone = !state.is_behind(self.number);
+        let own = state.entries.iter_mut().find(|entry| entry.number == self.number);
+        own.into_iter().for_each(|own| own.is_waiting = !is_alone);
+        is_alone
+    }
+}
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        let mut state = lock(&self.fences.0);
+        let Some(at) = state.entries.iter().position(|entry| entry.number == self.number) else {
+            return;
+        };
+        let left = state.entries.swap_remove(at).identity.gateway;
+        if state.entries.iter().all(|entry| entry.identity.gateway != left) {
+            state.replaced.remove(&left);
+        }
+        let waiting = state.entries.iter().filter(|entry| entry.is_waiting);
+        for entry in waiting.filter(|entry| !state.is_behind(entry.number)) {
+            entry.mailbox.push(Letter::Fenced(entry.connection));
+        }
+    }
+}
+
+impl State {
+    /// Whether a connection may enter; notes which processes it replaces.
+    fn admit(&mut self, identity: &LinkIdentity) -> Result<(), Denied> {
+        let is_stale = |entry: &Entry| {
+            entry.identity.is_link_of(identity) && !identity.is_later_than(&entry.identity)
+        };
+        if self.entries.iter().any(is_stale) {
+            let reason = "a later connection of the same link is open".into();
+            return Err(Denied { reason, is_new: true });
+        }
+        let gateway = &identity.gateway;
+        let replaced = self.replaced.entry(gateway.clone()).or_default();
+        let others = self.entries.iter().map(|entry| &entry.identity);
+        let others = others.filter(|other| other.is_of_other_process(identity));
+        let is_replaced = |process| replaced.iter().position(|(other, _)| *other == process);
+        let mut successors = others.clone().filter(|other| is_replaced(other.process).is_none());
+        if let Some(own) = is_replaced(identity.process)
+            && successors.next().is_some()
+        {
+            let reason = format!(
+                "gateway {gateway:?} runs twice: another process of this name has connected since; \
+                 stop one of them, or give each a name of its own"
+            );
+            let was_told = std::mem::replace(&mut replaced[own].1, true);
+            return Err(Denied { reason, is_new: !was_told });
+        }
+        replaced.retain(|(process, _)| *process != identity.process);
+        for other in others {
+            if replaced.iter().all(|(process, _)| *process != other.process) {
+                replaced.push((other.process, false));
+            }
+        }
+        let excess = replaced.len().saturating_sub(REPLACED_MAX);
+        replaced.drain(..excess);
+        Ok(())
+    }
+
+    /// Whether a connection that the one with this number replaces is still here.
+    fn is_behind(&self, number: u64) -> bool {
+        let own = self.entries.iter().find(|entry| entry.number == number);
+        own.is_some_and(|own| {
+            let earlier = self.entries.iter().filter(|entry| entry.number < number);
+            earlier.into_iter().any(|entry| replaces(&own.identity, &entry.identity))
+        })
+    }
+}
+
+/// Whether a connection that enters replaces one that is here.
+fn replaces(new: &LinkIdentity, old: &LinkIdentity) -> bool {
+    new.is_later_than(old) || new.is_of_other_process(old)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tidegate_fabric::reactor::Reactor;
+
+    use super::*;
+
+    fn identity(process: u8, link: u32, connection: u64) -> LinkIdentity {
+        LinkIdentity { gateway: "g".into(), process: Uuid([process; 16]), link, connection }
+    }
+
+    /// A worker that connections enter for.
+    struct Desk {
+        fences: Arc<Fences>,
+        reactor: Reactor<Letter>,
+    }
+
+    impl Desk {
+        fn new() -> Self {
+            Self { fences: Arc::default(), reactor: Reactor::new().unwrap() }
+        }
+
+        fn enter(&self, number: u64, identity: LinkIdentity) -> Result<Entered, Denied> {
+            self.fences.enter(identity, self.reactor.mailbox(), number)
+        }
+
+        /// The connections that are to be closed, and those that wait no longer.
+        fn letters(&mut self) -> [Vec<u64>; 2] {
+            let mut mail = Vec::new();
+            self.reactor.wait(Some(Duration::ZERO), &mut Vec::new(), &mut mail).unwrap();
+            let [mut replaced, mut fenced] = [const { Vec::new() }; 2];
+            for letter in mail {
+                match letter {
+                    Letter::Replaced(number) => replaced.push(number),
+                    Letter::Fenced(number) => fenced.push(number),
+                    _ => panic!("no such letter comes from here"),
+                }
+            }
+            [replaced, fenced]
+        }
+    }
+
+    #[test]
+    fn a_connection_waits_for_those_that_it_replaces_and_for_no_others() {
+        let mut desk = Desk::new();
+        let first = desk.enter(1, identity(1, 1, 1)).unwrap();
+        let other_link = desk.enter(2, identity(1, 2, 1)).unwrap();
+        let stranger = LinkIdentity { gateway: "h".into(), ..identity(2, 1, 1) };
+        let stranger = desk.enter(3, stranger).unwrap();
+        assert!([&first, &other_link, &stranger].into_iter().all(Entered::is_alone));
+        let second = desk.enter(4, identity(1, 1, 2)).unwrap();
+        assert!(!second.is_alone());
+        assert_eq!(desk.letters(), [vec![1], vec![]]);
+        drop((other_link, stranger));
+        assert_eq!(desk.letters(), [vec![], vec![]]);
+        drop(first);
+        assert_eq!(desk.letters(), [vec![], vec![4]]);
+        assert!(second.is_alone());
+        let stale = desk.enter(5, identity(1, 1, 1)).map(drop).unwrap_err();
+        assert!(stale.reason.contains("a later connection"), "{stale:?}");
+        assert_eq!(desk.letters(), [vec![], vec![]], "it harms none");
+    }
+
+    #[test]
+    fn every_link_of_a_new_process_waits_for_every_connection_of_the_old_one() {
+        let mut desk = Desk::new();
+        let old = [1, 2].map(|link| desk.enter(link.into(), identity(1, link, 7)).unwrap());
+        let new = [3, 4].map(|link| desk.enter(link.into(), identity(2, link, 1)).unwrap());
+        assert!(new.iter().all(|entered| !entered.is_alone()));
+        assert_eq!(desk.letters(), [vec![1, 2, 1, 2], vec![]]);
+        let [first, second] = old;
+        drop(first);
+        assert_eq!(desk.letters(), [vec![], vec![]]);
+        drop(second);
+        assert_eq!(desk.letters(), [vec![], vec![3, 4]]);
+    }
+
+    #[test]
+    fn of_two_processes_with_one_name_the_later_one_stays() {
+        let desk = Desk::new();
+        let first = desk.enter(1, identity(1, 1, 1)).unwrap();
+        let second = desk.enter(2, identity(2, 1, 1)).unwrap();
+        drop(first);
+        for is_new in [true, false, false] {
+            let denied = desk.enter(3, identity(1, 1, 2)).map(drop).unwrap_err();
+            assert!(denied.reason.contains("runs twice"), "{denied:?}");
+            assert_eq!(denied.is_new, is_new, "it is logged once");
+        }
+        assert!(desk.enter(4, identity(2, 2, 1)).is_ok_and(|link| link.is_alone()));
+        // Once the later one has ended, the other one serves.
+        drop(second);
+        assert!(desk.enter(5, identity(1, 1, 3)).is_ok_and(|link| link.is_alone()));
+        assert!(lock(&desk.fences.0).replaced.is_empty(), "nothing is kept of those that left");
+    }
+}

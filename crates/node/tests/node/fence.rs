@@ -1,0 +1,215 @@
+//! Connections that a new one of their gateway replaces: nothing of them happens after its welcome.
+
+use std::io::{ErrorKind, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+use tidegate_fabric::service::Part;
+use tidegate_model::Iops;
+use tidegate_node::{Config, Running, Speed, start};
+use tidegate_proto::data::{
+    Assembler, FromNode, JobHead, LinkIdentity, ReplyHead, RequestHead, ToNode, VERSION, decode,
+    encode,
+};
+
+use crate::hostile::connect;
+use crate::remote::link;
+use crate::support::{Client, config, part, read, write};
+
+/// A gateway's end of one connection.
+struct Gateway {
+    stream: UnixStream,
+    assembler: Assembler<ReplyHead, Vec<u8>>,
+    received: Vec<u8>,
+}
+
+impl Gateway {
+    /// Connects and introduces itself.
+    fn new(node: &Running, identity: &LinkIdentity) -> Self {
+        let (assembler, received) = (Assembler::new(), Vec::new());
+        let mut gateway = Self { stream: connect(node), assembler, received };
+        gateway.say(&ToNode::Hello { version: VERSION, release: "test".into() });
+        gateway.say(&ToNode::Identify(identity.clone()));
+        let Part { volume, index, length, offset, geometry } = part();
+        gateway.say(&ToNode::Open { part: 0, volume, index, length, offset, geometry });
+        gateway
+    }
+
+    /// The same, and it is welcome.
+    fn welcomed(node: &Running, identity: &LinkIdentity) -> Self {
+        let mut gateway = Self::new(node, identity);
+        gateway.is_welcome();
+        gateway
+    }
+
+    fn say(&mut self, message: &ToNode) {
+        let mut bytes = Vec::new();
+        encode::<RequestHead, _>(message, &mut bytes).unwrap();
+        self.stream.write_all(&bytes).unwrap();
+    }
+
+    fn write(&mut self, offset: u64, bytes: &[u8]) {
+        let mut job = write(0, 1, offset, bytes);
+        self.job(&job_head(&mut job), bytes);
+    }
+
+    fn job(&mut self, head: &JobHead, payload: &[u8]) {
+        self.stream.write_all(&[&head.to_bytes()[..], payload].concat()).unwrap();
+    }
+
+    /// The next frame that the node sends; none if it has closed the connection.
+    fn hear(&mut self) -> Option<(ReplyHead, Vec<u8>)> {
+        loop {
+            let mut input = &self.received[..];
+            let frame = self.assembler.next(&mut input).unwrap();
+            self.received = input.to_vec();
+            if frame.is_some() {
+                return frame;
+            }
+            let mut bytes = [0; 4096];
+            let count = match self.stream.read(&mut bytes) {
+                Ok(0) => return None,
+                Err(error) if error.kind() == ErrorKind::ConnectionReset => return None,
+                count => count.unwrap(),
+            };
+            self.received.extend_from_slice(&bytes[..count]);
+        }
+    }
+
+    fn message(&mut self) -> FromNode {
+        match self.hear() {
+            Some((ReplyHead::Message(_), payload)) => decode(&payload).unwrap(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Waits until it is welcome and its part is open.
+    fn is_welcome(&mut self) {
+        assert!(matches!(self.message(), FromNode::Welcome { .. }));
+        assert!(matches!(self.message(), FromNode::Opened { opened: Ok(_), .. }));
+    }
+
+    /// Waits until the job is done.
+    fn is_answered(&mut self) {
+        assert!(matches!(self.hear(), Some((ReplyHead::Answer(head), _)) if head.outcome.is_ok()));
+    }
+}
+
+fn job_head(job: &mut tidegate_fabric::service::Job) -> JobHead {
+    let (ticket, tag, command, length) = (job.ticket, job.tag, job.command, job.length);
+    JobHead { ticket, tag, command, part: 0, offset: job.offset, length }
+}
+
+fn connection(identity: LinkIdentity, connection: u64) -> LinkIdentity {
+    LinkIdentity { connection, ..identity }
+}
+
+/// What is in the first bytes of the part.
+fn content(node: &Running) -> Vec<u8> {
+    let mut client = Client::new(node, &[]);
+    let number = client.part;
+    client.ask(read(number, 1, 0, 4)).buffer.to_vec()
+}
+
+/// A connection of whose bytes the node reads no more for the moment, with a write behind them.
+fn stuck(node: &Running, identity: &LinkIdentity) -> Gateway {
+    let mut gateway = Gateway::welcomed(node, identity);
+    // More replies than may be unread.
+    for _ in 0..40 {
+        gateway.job(&JobHead { length: 1 << 20, ..job_head(&mut read(0, 1, 4096, 1 << 20)) }, &[]);
+    }
+    while node.status().connections.answered < 40 {
+        std::thread::yield_now();
+    }
+    gateway.write(0, b"late");
+    gateway
+}
+
+#[test]
+fn bytes_of_a_replaced_connection_that_were_not_read_are_never_carried_out() {
+    let next_connection = [(1, 1, 2), (2, 1, 1), (2, 5, 1)];
+    for (process, number, count) in next_connection {
+        let folder = tempfile::tempdir().unwrap();
+        let node = start(config(folder.path())).unwrap();
+        let mut old = stuck(&node, &connection(link(1, 1), 1));
+        let mut new = Gateway::welcomed(&node, &connection(link(process, number), count));
+        new.write(0, b"next");
+        new.is_answered();
+        // The replies are read, and the node would go on with the write.
+        while old.hear().is_some() {}
+        assert_eq!(content(&node), b"next", "process {process}, link {number}");
+    }
+}
+
+#[test]
+fn other_links_and_other_gateways_are_left_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let node = start(config(folder.path())).unwrap();
+    let mut old = stuck(&node, &connection(link(1, 1), 1));
+    let stranger = LinkIdentity { gateway: "h".into(), ..connection(link(2, 1), 2) };
+    for identity in [connection(link(1, 2), 2), stranger] {
+        let mut new = Gateway::welcomed(&node, &identity);
+        new.write(0, b"next");
+        new.is_answered();
+    }
+    for _ in 0..41 {
+        old.is_answered();
+    }
+    assert_eq!(content(&node), b"late");
+}
+
+#[test]
+fn a_new_connection_waits_for_what_is_at_the_device_and_for_it_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let speed = Speed { rate: Iops(2), variance: 0, seed: 1 };
+    let config = Config { speed: Some(speed), depth: 1, ..config(folder.path()) };
+    for is_closed in [true, false] {
+        let node = start(config.clone()).unwrap();
+        let mut old = Gateway::welcomed(&node, &connection(link(1, 1), 1));
+        let begun = Instant::now();
+        // One is at the device, and the others would take their turn there, half a second each.
+        for _ in 0..40 {
+            old.job(&job_head(&mut read(0, 1, 0, 4)), &[]);
+        }
+        while node.status().node.in_flight == 0 {
+            std::thread::yield_now();
+        }
+        if is_closed {
+            drop(old);
+        }
+        let mut new = Gateway::new(&node, &connection(link(2, 1), 1));
+        // Gateways that replace nothing are not kept waiting.
+        let stranger = LinkIdentity { gateway: "h".into(), ..connection(link(3, 1), 1) };
+        Gateway::welcomed(&node, &stranger);
+        assert!(begun.elapsed() < Duration::from_millis(500), "the others wait for the device");
+        new.is_welcome();
+        let waited = begun.elapsed();
+        assert!(waited >= Duration::from_millis(500), "it is welcome while a job is at the device");
+        assert!(waited < Duration::from_secs(5), "what waits is withdrawn");
+    }
+}
+
+#[test]
+fn a_second_process_with_the_same_name_is_served_and_the_first_one_told_why_not() {
+    let folder = tempfile::tempdir().unwrap();
+    let node = start(config(folder.path())).unwrap();
+    let mut first = Gateway::welcomed(&node, &connection(link(1, 1), 1));
+    let mut second = Gateway::welcomed(&node, &connection(link(2, 1), 1));
+    assert!(first.hear().is_none(), "its connection is closed");
+    for count in 2..5 {
+        let mut again = Gateway::new(&node, &connection(link(1, 1), count));
+        let FromNode::Refused { reason, .. } = again.message() else { panic!("it is served") };
+        assert!(reason.contains("\"g\" runs twice"), "{reason}");
+        second.write(0, b"next");
+        second.is_answered();
+    }
+    drop(second);
+    // It may take a moment until the node knows that.
+    for count in 5.. {
+        let mut again = Gateway::new(&node, &connection(link(1, 1), count));
+        match again.message() {
+            FromNode::Welcome { .. } => break,
+            other => assert!(matches!(other, FromNode::Refused { .. }), "{other:?}"),
+        }
+    }
+}

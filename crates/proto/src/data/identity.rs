@@ -1,0 +1,70 @@
+//! The identity of a link, by which a node ends the connections that a new one replaces.
+//!
+//! # Problem
+//! A gateway that loses a link answers the link's requests with an error and connects again.
+//! Requests of the old connection may still lie in a kernel, in the network or at the device. A
+//! write that is carried out after it has failed would replace a later one that was acknowledged.
+//!
+//! # Mechanism
+//! Each connection says which link of which gateway it is, in which process, and which connection
+//! of that link. Before a node welcomes a connection it *fences* those that it replaces: reads
+//! nothing more from them, withdraws their requests that wait, and waits for the others.
+
+use alloc::string::String;
+
+use serde::{Deserialize, Serialize};
+use tidegate_model::cluster::Uuid;
+
+/// The identity of a connection between a gateway and a node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LinkIdentity {
+    /// The gateway's name.
+    pub gateway: String,
+    /// A number that the gateway's process drew when it started.
+    pub process: Uuid,
+    /// The number of the link in that process.
+    pub link: u32,
+    /// The number of the connection on that link, counting from one.
+    pub connection: u64,
+}
+
+impl LinkIdentity {
+    /// Whether the two belong to different processes of one gateway. Which of them is the later one
+    /// they do not say.
+    pub fn is_of_other_process(&self, other: &Self) -> bool {
+        self.gateway == other.gateway && self.process != other.process
+    }
+
+    /// Whether this is the same link, connected later than `earlier`.
+    pub fn is_later_than(&self, earlier: &Self) -> bool {
+        self.is_link_of(earlier) && self.connection > earlier.connection
+    }
+
+    /// Whether both are connections of the same link.
+    pub fn is_link_of(&self, other: &Self) -> bool {
+        let link = |of: &Self| (of.process, of.link);
+        self.gateway == other.gateway && link(self) == link(other)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connection_is_compared_with_those_of_its_gateway_alone() {
+        let of = |gateway: &str, process, link, connection| {
+            let (gateway, process) = (gateway.into(), Uuid([process; 16]));
+            LinkIdentity { gateway, process, link, connection }
+        };
+        let first = of("g", 1, 2, 3);
+        assert!(of("g", 1, 2, 4).is_later_than(&first));
+        for other in [of("g", 1, 2, 3), of("g", 1, 3, 4), of("g", 2, 2, 4), of("h", 1, 2, 4)] {
+            assert!(!other.is_later_than(&first), "{other:?}");
+        }
+        assert!(of("g", 2, 2, 3).is_of_other_process(&first));
+        for other in [of("g", 1, 3, 4), of("h", 2, 2, 3)] {
+            assert!(!other.is_of_other_process(&first), "{other:?}");
+        }
+    }
+}
