@@ -53,6 +53,9 @@ use link::{Link, changes_nothing};
 const RETRY_MIN: Span = Span(20 * Span::MILLISECOND.0);
 const RETRY_MAX: Span = Span(Span::SECOND.0);
 
+/// The longest wait while jobs wait for the node: they fail if it is back and is not asked in time.
+const RETRY_MAX_AWAITED: Span = Span(200 * Span::MILLISECOND.0);
+
 /// Why a node is away that has said that it ends.
 const ENDED: &str = "it was told to end";
 
@@ -202,6 +205,14 @@ impl Remote {
                 Some(link) if link.takes_jobs() && self.waiting.is_empty() => link.submit(now, job),
                 _ => self.waiting.push_back((until, job)),
             }
+        }
+        self.hurry(now);
+    }
+
+    /// Connects soon, if jobs wait.
+    fn hurry(&mut self, now: Time) {
+        if !self.waiting.is_empty() {
+            self.retry.by(now.after(RETRY_MAX_AWAITED));
         }
     }
 
@@ -353,6 +364,7 @@ impl Remote {
         }
         self.parts.iter_mut().for_each(|opened| opened.is_refused = false);
         self.retry.later(now);
+        self.hurry(now);
         if !self.is_down {
             self.is_down = true;
             self.notices.push_back(Notice::Down { reason: reason.into() });

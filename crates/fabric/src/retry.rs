@@ -13,6 +13,8 @@ use tidegate_model::{Span, Time};
 ///     retry.later(Time(100));
 ///     assert_eq!(retry.at(), Time(100 + wait));
 /// }
+/// retry.by(Time(115));
+/// assert_eq!(retry.at(), Time(115));
 /// retry.succeed();
 /// retry.later(Time(100));
 /// assert_eq!(retry.at(), Time(110));
@@ -51,6 +53,11 @@ impl Retry {
     /// It went well: the next failure is a first one.
     pub fn succeed(&mut self) {
         self.wait = self.first;
+    }
+
+    /// The next attempt is due at `latest`, if it is not before.
+    pub fn by(&mut self, latest: Time) {
+        self.at = self.at.min(latest);
     }
 
     /// The next failure waits for `wait`, however often it failed before.

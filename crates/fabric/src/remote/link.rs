@@ -31,7 +31,7 @@ const CANCELLED_MAX: usize = MESSAGE_MAX / 16;
 pub(super) struct Link {
     stream: Stream,
     begun: Time,
-    /// When the node last said something, or began to owe an answer.
+    /// When the node last sent or took something, or began to owe an answer.
     heard: Time,
     is_welcome: bool,
     /// The node has said that it ends, and is sent no more jobs.
@@ -185,7 +185,12 @@ impl Link {
             self.stream.error()?;
         }
         if ready.write {
+            let waiting = self.outgoing.len();
             self.outgoing.flush(&self.stream)?;
+            // A node that takes bytes lives, however long the rest of them takes.
+            if self.outgoing.len() < waiting {
+                self.heard = now;
+            }
         }
         if !ready.read {
             return Ok(());

@@ -428,6 +428,52 @@ fn a_node_that_makes_no_sense_is_left() {
 }
 
 #[test]
+fn while_jobs_wait_the_node_is_looked_for_often_enough_to_serve_them_when_it_is_back() {
+    let mut world = world();
+    world.remote.submit(NOW, &mut vec![job(1, Command::Read)], &mut world.done);
+    std::fs::remove_file(world.folder.path().join("node")).unwrap();
+    let gives_up = NOW.after(Span(5 * Span::SECOND.0));
+    let mut last = NOW;
+    while world.done.is_empty() {
+        let next = world.remote.next_deadline();
+        assert!(next <= last.after(RETRY_MAX_AWAITED) && next <= gives_up, "{last:?} {next:?}");
+        world.remote.on_deadline(&world.reactor, next, &mut world.done);
+        last = next;
+    }
+    assert_eq!(last, gives_up);
+    // Once no job waits, it is looked for less and less often.
+    for _ in 0..10 {
+        last = world.remote.next_deadline();
+        world.remote.on_deadline(&world.reactor, last, &mut world.done);
+    }
+    assert_eq!(world.remote.next_deadline(), last.after(RETRY_MAX));
+}
+
+#[test]
+fn a_node_that_takes_a_long_request_slowly_is_not_left() {
+    let mut world = world();
+    let mut peer = world.connected();
+    let buffer = Buffer::with_length(32 << 20);
+    let command = Command::Write { durable: false };
+    let long = Job { length: 32 << 20, buffer, ..job(1, command) };
+    world.remote.submit(NOW, &mut vec![long], &mut world.done);
+    world.remote.flush(&world.reactor, NOW, &mut world.done);
+    peer.stream.set_nonblocking(true).unwrap();
+    let mut bytes = vec![0; 64 << 10];
+    for _ in 0..7 {
+        world.now = world.now.after(Span(4 * Span::SECOND.0));
+        world.remote.on_deadline(&world.reactor, world.now, &mut world.done);
+        assert!(world.remote.is_up() && world.done.is_empty(), "it takes what it is sent");
+        // It takes all that the socket holds, which is a small part of the request.
+        while peer.stream.read(&mut bytes).is_ok() {}
+        world.turn(Duration::from_secs(20));
+    }
+    world.now = world.remote.next_deadline();
+    world.remote.on_deadline(&world.reactor, world.now, &mut world.done);
+    assert_eq!(world.done.len(), 1, "it takes nothing more");
+}
+
+#[test]
 fn a_node_that_owes_an_answer_and_says_nothing_is_left() {
     let mut world = world();
     let mut peer = world.connected();
