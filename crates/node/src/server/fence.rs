@@ -215,6 +215,7 @@ mod tests {
                     _ => panic!("no such letter comes from here"),
                 }
             }
+            fenced.sort_unstable();
             [replaced, fenced]
         }
     }
