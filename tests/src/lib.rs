@@ -13,6 +13,7 @@ pub mod cluster;
 pub mod fuzz;
 pub mod nbd;
 pub mod process;
+pub mod proxy;
 pub mod tools;
 pub mod tree;
 

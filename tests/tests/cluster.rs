@@ -4,6 +4,7 @@
 mod apart;
 mod durable;
 mod explained;
+mod fenced;
 mod guarded;
 mod guest;
 mod hostile;

@@ -1,6 +1,7 @@
 //! The flush oracle: random histories of several connections and two gateways over nodes that die,
-//! machines that crash and syncs that fail. Every client knows what it was told is durable, and
-//! nothing of that is ever lost or changed.
+//! machines that crash, syncs that fail and a network that delivers late. Every client knows what
+//! it was told is durable, and nothing of that is ever lost or changed. A write that failed may be
+//! there or not, but once a later one was acknowledged, it is there no more.
 //!
 //! Nodes and gateways are those that ship, in threads of this process and with sockets between
 //! them; only the disks below the nodes are a model ([`FaultyDisk`]), so that a machine can crash.
@@ -18,6 +19,7 @@ use tidegate_model::{Bytes, CostModel, NodeId};
 use tidegate_node as node;
 use tidegate_node::FaultyDisk;
 use tidegate_tests::nbd::{Client, EIO};
+use tidegate_tests::proxy::Proxy;
 use tidegate_tests::wait_for;
 
 /// A block is written as a whole, and holds the number of the write.
@@ -43,6 +45,10 @@ impl Random {
 
 /// Nodes, gateways and disks. One of the nodes may be in memory.
 struct Cluster {
+    /// By node, the network in front of it; and how many connections it will have had when those
+    /// that it broke are replaced.
+    network: Vec<Proxy>,
+    connections: [usize; NODES],
     folder: tempfile::TempDir,
     disks: Vec<FaultyDisk>,
     in_memory: Option<usize>,
@@ -52,8 +58,16 @@ struct Cluster {
 
 impl Cluster {
     fn new(random: &mut Random) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let proxy = |number| {
+            let [listen, target] =
+                ["p", "n"].map(|name| folder.path().join(format!("{name}{number}")));
+            Proxy::start(listen, target).unwrap()
+        };
         let mut cluster = Self {
-            folder: tempfile::tempdir().unwrap(),
+            network: (0..NODES).map(proxy).collect(),
+            connections: [0; NODES],
+            folder,
             disks: (0..NODES).map(|_| FaultyDisk::default()).collect(),
             in_memory: random.one_in(3).then_some(1),
             nodes: (0..NODES).map(|_| None).collect(),
@@ -82,7 +96,7 @@ impl Cluster {
     fn start_gateway(&mut self, number: usize) {
         let there = |number: usize| {
             let name = format!("n{number}");
-            let way = Address::Unix(self.socket(&name)).into();
+            let way = Address::Unix(self.socket(&format!("p{number}"))).into();
             gateway::Node::There { name, way }
         };
         let nodes: Vec<_> = (0..NODES).map(there).collect();
@@ -128,6 +142,17 @@ impl Cluster {
         self.start_node(number);
     }
 
+    /// Bytes that the network holds arrive at a node, after the gateways have connected with it
+    /// again.
+    fn deliver(&self, number: usize) {
+        wait_for("links that are replaced", PATIENCE, || {
+            let is_replaced = self.network[number].connections() >= self.connections[number];
+            let mut gateways = self.gateways.iter().flatten();
+            (is_replaced && gateways.all(|gateway| gateway.unready().is_empty())).then_some(())
+        });
+        self.network[number].deliver();
+    }
+
     /// A client that has reached every node.
     fn enter(&self, gateway: usize) -> Client {
         let socket = self.socket(&format!("g{gateway}"));
@@ -139,9 +164,15 @@ impl Cluster {
     }
 }
 
-/// The possible contents of a block: the last write that is durable, and those after it, by number.
+/// The possible contents of a block.
 #[derive(Default)]
-struct Block(BTreeMap<u64, Write>);
+struct Block {
+    /// The last write that is durable, and those after it, by number.
+    writes: BTreeMap<u64, Write>,
+    /// The last write that was acknowledged, and that nothing has lost since: no earlier one is
+    /// seen.
+    seen_from: u64,
+}
 
 struct Write {
     /// The content that it leaves in the block; zero for a trim.
@@ -159,7 +190,7 @@ impl Oracle {
     fn new() -> Self {
         let blank = || {
             let first = Write { content: 0, is_acknowledged: true };
-            Block([(0, first)].into())
+            Block { writes: [(0, first)].into(), seen_from: 0 }
         };
         Self { blocks: (0..BLOCKS).map(|_| blank()).collect(), writes: 0 }
     }
@@ -169,23 +200,24 @@ impl Oracle {
         self.writes += 1;
         let content = if is_trim { 0 } else { self.writes };
         let write = Write { content, is_acknowledged: false };
-        self.blocks[block as usize].0.insert(self.writes, write);
+        self.blocks[block as usize].writes.insert(self.writes, write);
         self.writes
     }
 
     fn acknowledge(&mut self, block: u64, number: u64, is_durable: bool) {
-        let block = &mut self.blocks[block as usize].0;
-        if let Some(write) = block.get_mut(&number) {
+        let Block { writes, seen_from } = &mut self.blocks[block as usize];
+        *seen_from = number;
+        if let Some(write) = writes.get_mut(&number) {
             write.is_acknowledged = true;
         }
         if is_durable {
-            block.retain(|other, _| *other >= number);
+            writes.retain(|other, _| *other >= number);
         }
     }
 
     /// A flush has succeeded that covers what was acknowledged since the write `since`.
     fn flush(&mut self, since: u64) {
-        for Block(writes) in &mut self.blocks {
+        for Block { writes, .. } in &mut self.blocks {
             let covered =
                 writes.iter().filter(|(number, write)| write.is_acknowledged && **number > since);
             if let Some(last) = covered.map(|(number, _)| *number).max() {
@@ -194,15 +226,22 @@ impl Oracle {
         }
     }
 
+    /// A node's machine has crashed: of what is not durable, anything may be there.
+    fn crash(&mut self, node: u64) {
+        let blocks = self.blocks.iter_mut().skip(node as usize).step_by(NODES);
+        blocks.for_each(|block| block.seen_from = 0);
+    }
+
     /// A node in memory has died: nothing that it was told is there, nor was that promised.
     fn forget(&mut self, node: u64) {
-        for Block(writes) in self.blocks.iter_mut().skip(node as usize).step_by(NODES) {
+        self.crash(node);
+        for Block { writes, .. } in self.blocks.iter_mut().skip(node as usize).step_by(NODES) {
             writes.insert(0, Write { content: 0, is_acknowledged: false });
         }
     }
 
     fn check(&self, client: &mut Client, when: &str) {
-        for (at, Block(writes)) in (0..).zip(&self.blocks) {
+        for (at, Block { writes, seen_from }) in (0..).zip(&self.blocks) {
             let content = client.read(at * BLOCK, BLOCK as usize).unwrap();
             // A crash may tear a block that was not durable.
             let words: BTreeSet<u64> = content
@@ -212,8 +251,9 @@ impl Oracle {
                 .map(|sector| u64::from_le_bytes(sector[..8].try_into().unwrap()))
                 .collect();
             for word in words {
-                let is_possible = writes.values().any(|write| write.content == word);
-                let possible: Vec<_> = writes.keys().collect();
+                let mut possible = writes.range(seen_from..);
+                let is_possible = possible.any(|(_, write)| write.content == word);
+                let possible: Vec<_> = writes.range(seen_from..).map(|(at, _)| at).collect();
                 assert!(is_possible, "{when}: block {at} has {word} and not one of {possible:?}");
             }
         }
@@ -257,18 +297,23 @@ impl History {
             return self.enter();
         }
         let at = self.random.below(self.sessions.len() as u64) as usize;
-        match self.random.below(20) {
+        match self.random.below(24) {
             0..=9 => self.change(at),
             10..=14 => self.flush(at),
             15 => drop(self.sessions.remove(at)),
             16 | 17 => {
                 let (node, is_crash) = (self.random.below(2) as usize, self.random.one_in(2));
                 self.cluster.kill_node(node, is_crash, &mut self.random);
+                if is_crash {
+                    self.oracle.crash(node as u64);
+                }
                 if self.cluster.in_memory == Some(node) {
                     self.oracle.forget(node as u64);
                 }
             }
             18 => self.cluster.disks[self.random.below(2) as usize].fail_next_sync(),
+            20 | 21 => self.delay(at),
+            22 | 23 => self.cluster.deliver(self.random.below(2) as usize),
             _ => {
                 let number = self.random.below(2) as usize;
                 self.cluster.gateways[number] = None;
@@ -293,6 +338,37 @@ impl History {
             };
             match done {
                 Ok(()) => self.oracle.acknowledge(block, number, is_durable),
+                Err(error) => assert_eq!(error.raw_os_error(), Some(EIO), "seed {}", self.seed),
+            }
+        }
+    }
+
+    /// Writes blocks of one node. The network holds them, and the gateway gives them up.
+    fn delay(&mut self, at: usize) {
+        let Session { client, .. } = &mut self.sessions[at];
+        let node = self.random.below(NODES as u64);
+        let network = &self.cluster.network[node as usize];
+        // Without a link, or with one that has lost its memory, nothing is sent.
+        if client.read(node * BLOCK, BLOCK as usize).is_err() {
+            return;
+        }
+        network.hold();
+        let mut under_way = BTreeMap::new();
+        let blocks = (0..1 + self.random.below(3))
+            .map(|_| self.random.below(BLOCKS / NODES as u64) * NODES as u64 + node);
+        for block in blocks.collect::<BTreeSet<_>>() {
+            let number = self.oracle.begin(block, false);
+            let content = number.to_le_bytes().repeat(BLOCK as usize / 8);
+            under_way.insert(client.ask_write(block * BLOCK, &content).unwrap(), (block, number));
+        }
+        wait_for("bytes on the way", PATIENCE, || network.has_bytes().then_some(()));
+        self.cluster.connections[node as usize] = network.cut();
+        for _ in 0..under_way.len() {
+            let (cookie, outcome) = client.hear().unwrap();
+            let (block, number) = under_way.remove(&cookie).expect("an answer to a write");
+            match outcome {
+                // It came after the link had fallen, and waited for the next one.
+                Ok(_) => self.oracle.acknowledge(block, number, false),
                 Err(error) => assert_eq!(error.raw_os_error(), Some(EIO), "seed {}", self.seed),
             }
         }
@@ -326,9 +402,16 @@ impl History {
             }
         }
         for number in 0..NODES {
+            self.cluster.deliver(number);
+        }
+        let when = format!("seed {}, after all has arrived", self.seed);
+        let mut client = self.cluster.enter(1);
+        self.oracle.check(&mut client, &when);
+        for number in 0..NODES {
             let is_crash = self.cluster.in_memory != Some(number);
             if is_crash {
                 self.cluster.kill_node(number, true, &mut self.random);
+                self.oracle.crash(number as u64);
             }
         }
         let when = format!("seed {}, after a crash of everything", self.seed);

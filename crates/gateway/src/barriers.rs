@@ -12,8 +12,8 @@
 //!
 //! - jobs that change the part and whose client has disconnected, until they come back from the
 //!   node. They are cancelled, so that is soon.
-//! - links on which such jobs failed, until the node has welcomed the link's next connection. Before
-//!   that it ends the earlier one ([`tidegate_proto::data::LinkIdentity`]).
+//! - links on which such jobs failed, until the node has welcomed the link's next connection.
+//!   Before that it ends the earlier one ([`tidegate_proto::data::LinkIdentity`]).
 //! - workers that have not yet looked for clients that have gone, when a session opens the volume:
 //!   the successor of a client that died must not overtake what its worker has not noticed.
 //!

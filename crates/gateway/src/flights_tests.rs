@@ -195,3 +195,31 @@ fn what_is_out_is_found_by_its_tickets_and_nobodys_later() {
     assert_eq!(flights.abandon().len(), 3);
     assert!(jobs.into_iter().all(|job| flights.land(|_| layout, job).is_none()));
 }
+
+#[test]
+fn each_errand_that_may_change_something_is_forsaken_once() {
+    let write = Command::Write { durable: false };
+    let whole = flight(write, 4096, 512);
+    let split = flight(write, 0, 3 * 4096);
+    let other = Flight { connection: 9, ..flight(write, 8192, 512) };
+    let (mut flights, mut jobs) = (Flights::default(), Vec::new());
+    for flight in [whole, split, flight(Command::Read, 0, 4096), other] {
+        flights.launch(flight, &layout(3), |_, part, job| jobs.push((part, job))).unwrap();
+    }
+    let is_own = |flight: &Flight| flight.connection == 5;
+    let mut forsaken = |is_held: &dyn Fn(u64) -> bool| {
+        let mut parts = flights.forsake(is_own, is_held, |_| layout(3));
+        parts.sort_unstable();
+        parts
+    };
+    let first = jobs[0].1.ticket;
+    assert_eq!(forsaken(&|ticket| ticket == first), [(0, 0), (0, 1), (0, 2)], "one waits here");
+    assert_eq!(forsaken(&|_| false), [(0, 1)]);
+    assert_eq!(forsaken(&|_| false), []);
+    let settled = jobs.iter().filter_map(|(part, job)| {
+        let settled = flights.settle(job.ticket)?;
+        assert_eq!((settled, flights.settle(job.ticket)), ((0, *part), None));
+        Some(*part)
+    });
+    assert_eq!(settled.collect::<Vec<_>>(), [1, 0, 1, 2]);
+}

@@ -17,6 +17,7 @@ mod dues;
 mod flights;
 mod keeper;
 pub mod ketama;
+mod links;
 pub mod memcached;
 pub mod nbd;
 mod nodes;

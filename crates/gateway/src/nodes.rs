@@ -2,21 +2,18 @@
 
 use std::collections::HashSet;
 use std::fmt;
-use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use tidegate_fabric::reactor::{Mailbox, Reactor, Ready};
 use tidegate_fabric::remote::{Notice, Remote, Settings};
 use tidegate_fabric::service::{Command, Fault, Job, Outlet, Part, Service, Session};
 use tidegate_fabric::tls::Way;
-use tidegate_model::cluster::Uuid;
-use tidegate_model::{CostModel, NodeId, Span, Time};
-use tidegate_proto::data::LinkIdentity;
+use tidegate_model::{NodeId, Span, Time};
 
 use crate::barriers::{Barriers, Cause, Membership};
 use crate::clock;
 use crate::dues::Dues;
+use crate::links::{Common, Identities};
 use crate::owners::Table;
 use crate::parts::{Recorded, VolumeParts};
 use crate::reachability::Reporter;
@@ -80,39 +77,6 @@ pub(crate) struct Target {
     pub(crate) part: u32,
     /// It is taken to be long, whatever it says.
     pub(crate) is_long: bool,
-}
-
-/// The identities of a gateway's links in this process.
-#[derive(Debug)]
-pub(crate) struct Identities {
-    gateway: String,
-    process: Uuid,
-    links: AtomicU32,
-}
-
-impl Identities {
-    /// Those of the gateway with this name.
-    pub(crate) fn draw(gateway: &str) -> io::Result<Arc<Self>> {
-        let mut process = [0; 16];
-        rustix::rand::getrandom(&mut process, rustix::rand::GetRandomFlags::empty())?;
-        let (gateway, process) = (gateway.into(), Uuid(process));
-        Ok(Arc::new(Self { gateway, process, links: AtomicU32::new(0) }))
-    }
-
-    /// The identity of one more link.
-    fn next(&self) -> LinkIdentity {
-        let link = self.links.fetch_add(1, Ordering::Relaxed);
-        LinkIdentity { gateway: self.gateway.clone(), process: self.process, link, connection: 0 }
-    }
-}
-
-/// What the workers' conversations with nodes have in common.
-#[derive(Clone, Debug)]
-pub(crate) struct Common {
-    pub(crate) cost: CostModel,
-    pub(crate) patience: Span,
-    pub(crate) identities: Arc<Identities>,
-    pub(crate) barriers: Arc<Barriers>,
 }
 
 /// A job that waits at a barrier, and until when if a link is down.
@@ -395,8 +359,8 @@ impl Nodes {
         }
     }
 
-    /// Fails jobs that have waited long enough for a link that is down. Those that wait for a node's
-    /// answers go on waiting.
+    /// Fails jobs that have waited long enough for a link that is down. Those that wait for the
+    /// node's answers go on waiting.
     fn fail_held(&mut self, now: Time, done: &mut Vec<Job>) {
         let (barriers, patience) = (self.membership.barriers(), self.patience);
         let is_over = |held: &mut Held| {

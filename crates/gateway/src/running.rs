@@ -9,18 +9,17 @@ use tidegate_algo::connection_quota::OpenConnections;
 use tidegate_fabric::reactor::{Mailbox, Reactor};
 use tidegate_fabric::stream::{Address, Door, Listener};
 use tidegate_fabric::tls::Way;
-use tidegate_model::Span;
 use tidegate_model::cluster::Volume;
 use tidegate_proto::meters::message::{GatewayCounts, GatewayPressure};
 
-use crate::barriers::Barriers;
 use crate::clock;
 use crate::config::{Config, Limits, StartError};
 use crate::connection;
 use crate::flights::Flights;
 use crate::keeper::Keeper;
+use crate::links::Common;
 use crate::memcached::{self, Pool};
-use crate::nodes::{Common, Identities, Node, Nodes, PartError};
+use crate::nodes::{Node, Nodes, PartError};
 use crate::owners::Register;
 use crate::reachability::Reachability;
 use crate::status::{Books, Counts};
@@ -52,22 +51,16 @@ pub fn start(config: Config, nodes: &[Node]) -> Result<Running, StartError> {
         config;
     let parties: Arc<[String]> = parties.into();
     let register = register(nodes.len(), &volumes, &pools, controller.is_none());
-    let patience = Span(u64::try_from(limits.patience.as_nanos()).unwrap_or(u64::MAX));
-    let identities = Identities::draw(&name)?;
-    let common = |parts: Vec<usize>| {
-        let (identities, barriers) = (identities.clone(), Barriers::new(parts));
-        Common { cost, patience, identities, barriers }
-    };
+    let common = Common::new((cost, limits.patience), &name, &volumes)?;
     let threads = workers.max(1);
     let reachability = Reachability::new(nodes.iter().map(Node::told).collect());
     let names = volumes.iter().filter(|_| !doors.is_empty()).map(|volume| &volume.name[..]);
     let volumes_hall = Arc::new(Hall::open(&doors, names, (limits, threads))?);
     let (mut ready, mut halls) = (Vec::new(), Vec::new());
-    let shared = common(Volumes::new(volumes.clone()).parts().iter().map(Vec::len).collect());
     for number in (0..threads).filter(|_| !doors.is_empty()) {
         let volumes = Volumes::new(volumes.clone());
         ready.push(prepare("gateway", number, &volumes_hall, &register, |reactor| {
-            let links = (&shared, &reachability.join());
+            let links = (&common, &reachability.join());
             let nodes = Nodes::open(nodes, &volumes.parts(), links, reactor)?;
             expect_served(&nodes, &volumes, &pools)?;
             Ok(connection::Shop {
@@ -87,12 +80,12 @@ pub fn start(config: Config, nodes: &[Node]) -> Result<Running, StartError> {
     for pool in pools {
         let door = [(pool.address.clone(), pool.door)];
         let hall = Arc::new(Hall::open(&door, [&*pool.name].into_iter(), (limits, threads))?);
-        let shared_links = common(vec![pool.parts().len()]);
+        let common = common.of_pool(pool.nodes.len());
         let pool = Arc::new(pool);
         for number in 0..threads {
             let pool = pool.clone();
             ready.push(prepare("memcached", number, &hall, &register, |reactor| {
-                let links = (&shared_links, &reachability.join());
+                let links = (&common, &reachability.join());
                 let nodes = Nodes::open(nodes, &[pool.parts()], links, reactor)?;
                 let shared = (hall.clone(), limits.budget(threads));
                 Ok(memcached::Shop::new(pool, nodes, shared, register.table()))

@@ -275,7 +275,10 @@ impl<S: Shop> Worker<S> {
         let received = match ready {
             // Bytes that the client sent before it closed the connection are still to be read.
             Ready { gone: true, .. } if !guest.interest.read => Ok(false),
-            Ready { read: true, .. } => guest.client.receive(&mut self.scratch, &mut self.shop),
+            // One that leaves may have been heard out just now.
+            Ready { read: true, .. } if !guest.client.is_leaving() => {
+                guest.client.receive(&mut self.scratch, &mut self.shop)
+            }
             _ => Ok(true),
         };
         if let Some(denial) = guest.client.take_denial() {
@@ -489,6 +492,21 @@ impl<S: Shop> Worker<S> {
         }
     }
 
+    /// Takes what has arrived of a client that sends nothing more, as far as its bounds allow.
+    /// Whether it has said that it leaves.
+    fn hear_out(&mut self, token: u64) -> bool {
+        let Some(guest) = seated(&mut self.seats, token) else { return false };
+        while !guest.client.is_leaving() && guest.client.wanted(&self.shop).read {
+            match guest.client.receive(&mut self.scratch, &mut self.shop) {
+                Ok(true) => {}
+                Ok(false) | Err(_) => break,
+            }
+        }
+        let is_leaving = guest.client.is_leaving();
+        self.list(token);
+        is_leaving
+    }
+
     /// Closes clients of a volume that have gone, also where bytes of theirs are not read yet.
     fn look(&mut self, volume: usize) {
         for token in self.tokens() {
@@ -496,7 +514,7 @@ impl<S: Shop> Worker<S> {
             if guest.client.volume() != Some(volume) || !guest.client.stream().has_ended() {
                 continue;
             }
-            match guest.client.is_leaving() {
+            match self.hear_out(token) {
                 // All its requests are under way, and it may wait for the answers.
                 true => self.shop.forsake(token),
                 false => self.close(token),

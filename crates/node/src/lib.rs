@@ -19,6 +19,7 @@
 
 mod clock;
 mod config;
+mod cost;
 mod daemon;
 mod engine;
 mod keeper;

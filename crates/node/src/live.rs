@@ -28,6 +28,7 @@ use tidegate_proto::data::pieces::{MAP_MAX, PIECE};
 use tidegate_proto::node::{Ask, NodeStatus, Output, Slot, Steward};
 
 use crate::clock::Clock;
+use crate::cost::cost;
 use crate::engine::{Engine, Owner, Sink, Work};
 use crate::lanes::{Lanes, Visit};
 use crate::measure::Measure;
@@ -473,19 +474,6 @@ fn give_up(mut withdrawn: Vec<Work>) {
     deliver(&mut withdrawn, None);
 }
 
-/// The cost of a job or a piece at dispatch, in units. A transfer costs one for each 128 KiB, which
-/// is the most that a piece has; measured work costs one. A request for several keys costs one for
-/// each key, as many requests for one key would, but at most one for each byte, whatever the tag
-/// says. It is not cut, and costs at least one for each 128 KiB.
-fn cost(job: &Job) -> u32 {
-    let pieces = job.length.div_ceil(PIECE).max(1);
-    match job.command {
-        Command::KeyValue => pieces.max(job.tag.cost.min(job.length)),
-        Command::Read | Command::Write { .. } => pieces,
-        _ => 1,
-    }
-}
-
 /// A node in the same process.
 pub(crate) struct Local(pub(crate) Arc<Live>);
 
@@ -529,6 +517,16 @@ impl LocalSession {
             self.slots.extend(self.names.iter().map(|name| steward.slot(name)));
             self.looked_up = Some(steward.plans());
         });
+    }
+
+    /// Takes jobs out of their queues, and of those at the device what is not yet begun.
+    fn withdraw(&self, is_meant: impl Fn(u64) -> bool) {
+        let splits = lock(&self.owner.splits);
+        let meant = splits.iter().filter(|(ticket, _)| is_meant(**ticket));
+        meant.for_each(|(_, split)| split.stop());
+        drop(splits);
+        let is_ours = |work: &Work| Arc::ptr_eq(&work.owner, &self.owner);
+        give_up(self.live.withdraw(|work| is_ours(work) && is_meant(work.job.ticket)));
     }
 }
 
@@ -580,17 +578,11 @@ impl Session for LocalSession {
 
     fn cancel(&mut self, tickets: &[u64]) {
         let tickets: HashSet<u64> = tickets.iter().copied().collect();
-        let is_ours = |work: &Work| Arc::ptr_eq(&work.owner, &self.owner);
-        // Of those whose pieces are all at the device, no more are to follow.
-        let splits = lock(&self.owner.splits);
-        tickets.iter().filter_map(|ticket| splits.get(ticket)).for_each(|split| split.stop());
-        drop(splits);
-        give_up(self.live.withdraw(|work| is_ours(work) && tickets.contains(&work.job.ticket)));
+        self.withdraw(|ticket| tickets.contains(&ticket));
     }
 
     fn cancel_all(&mut self) {
-        lock(&self.owner.splits).values().for_each(|split| split.stop());
-        give_up(self.live.withdraw(|work| Arc::ptr_eq(&work.owner, &self.owner)));
+        self.withdraw(|_| true);
     }
 }
 
@@ -598,46 +590,5 @@ impl Drop for LocalSession {
     fn drop(&mut self) {
         self.owner.is_gone.store(true, Ordering::Relaxed);
         self.live.withdraw(|work| Arc::ptr_eq(&work.owner, &self.owner));
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use tidegate_fabric::buffer::Buffer;
-    use tidegate_model::{Class, ContextId, Operation, Tag};
-
-    use super::*;
-
-    #[test]
-    fn a_request_costs_what_it_moves_and_each_of_its_keys() {
-        let cost = |command, length, tagged| {
-            let tag = Tag {
-                tenant: TenantId(1),
-                context: ContextId::NONE,
-                class: Class::Medium,
-                operation: Operation::Read,
-                cost: tagged,
-                delay: 0,
-            };
-            let (buffer, outcome) = (Buffer::empty(), Ok(()));
-            super::cost(&Job {
-                ticket: 0,
-                tag,
-                command,
-                part: 0,
-                incarnation: 0,
-                offset: 0,
-                length,
-                buffer,
-                outcome,
-            })
-        };
-        assert_eq!(cost(Command::Read, 4 << 10, 4 << 10), 1);
-        assert_eq!(cost(Command::Read, (128 << 10) + 1, 0), 2);
-        assert_eq!(cost(Command::Flush, 0, 1), 1);
-        assert_eq!(cost(Command::KeyValue, 600, 100), 100, "a get of a hundred keys");
-        assert_eq!(cost(Command::KeyValue, 600, 1), 1);
-        assert_eq!(cost(Command::KeyValue, 300 << 10, 1), 3, "a large value");
-        assert_eq!(cost(Command::KeyValue, 6, u32::MAX), 6, "a tag that cannot be");
     }
 }

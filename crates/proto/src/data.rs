@@ -19,9 +19,9 @@
 //! | 32–47 | tag | | |
 //!
 //! Numbers are little-endian. Writes and key-value jobs have a payload as long as `length`; answers
-//! carry what was read. A gateway opens with [`ToNode::Hello`] and [`ToNode::Identify`] and may go on
-//! at once, but sends no job before it is welcome; a node that does not speak its version says so
-//! and closes.
+//! carry what was read. A gateway opens with [`ToNode::Hello`] and [`ToNode::Identify`] and may go
+//! on at once, but sends no job before it is welcome; a node that does not speak its version says
+//! so and closes.
 //!
 //! # Bounds
 //! No payload is longer than 32 MiB. Anything in a head that no version of it has (a kind, a flag,

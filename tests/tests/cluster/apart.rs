@@ -339,7 +339,7 @@ fn fio_finds_what_it_wrote_while_everything_happens() {
 }
 
 /// Stops a part where it stands, which to others looks as if it hung.
-fn hang(part: &Running) {
+pub(super) fn hang(part: &Running) {
     part.signal(Signal::STOP);
     eventually("all of it has stopped", || {
         let threads = fs::read_dir(format!("/proc/{}/task", part.pid())).unwrap();

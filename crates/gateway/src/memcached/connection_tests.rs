@@ -13,14 +13,14 @@ use tidegate_fabric::reactor::Reactor;
 use tidegate_fabric::service::{Command, OpenPart, Outlet, Part, PartState, Service, Session};
 use tidegate_fabric::stream::{Address, Door};
 use tidegate_model::policy::Policy;
-use tidegate_model::{CostModel, NodeId, Span};
+use tidegate_model::{CostModel, NodeId};
 
 use super::*;
-use crate::barriers::Barriers;
 use crate::config::Limits;
 use crate::ketama::Place;
+use crate::links::Common;
 use crate::memcached::VALUE_MAX_DEFAULT;
-use crate::nodes::{Common, Identities, Node};
+use crate::nodes::Node;
 use crate::owners::Register;
 use crate::reachability::Reachability;
 use crate::status::Counts;
@@ -102,12 +102,8 @@ impl Scene {
         let reporter = Reachability::new(vec![String::new(); given.nodes]).join();
         let services: Vec<_> =
             (0..given.nodes).map(|_| Node::Here(Arc::new(nodes.clone()))).collect();
-        let common = Common {
-            cost: CostModel::Bytes,
-            patience: Span::SECOND,
-            identities: Identities::draw("g").unwrap(),
-            barriers: Barriers::new([pool.parts().len()]),
-        };
+        let costs = (CostModel::Bytes, Limits::default().patience);
+        let common = Common::new(costs, "g", &[]).unwrap().of_pool(pool.nodes.len());
         let opened = Nodes::open(&services, &[pool.parts()], (&common, &reporter), &reactor);
         let limits = Limits { all_requests: given.requests.0, ..Limits::default() };
         let hall = Hall {

@@ -79,6 +79,11 @@ impl Client {
         self.stream.write_all(bytes).unwrap();
     }
 
+    /// Sends nothing more.
+    pub(crate) fn finish(&self) {
+        self.stream.shutdown(std::net::Shutdown::Write).unwrap();
+    }
+
     /// Asks something; returns the cookie that the answer will have.
     pub(crate) fn ask(&mut self, command: u16, flags: u16, offset: u64, length: u32) -> u64 {
         let head = self.head(command, flags, offset, length);

@@ -6,6 +6,7 @@ mod access;
 mod away;
 mod bounds;
 mod client;
+mod fence;
 mod memory;
 mod owners;
 mod peer;

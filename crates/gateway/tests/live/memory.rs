@@ -46,6 +46,10 @@ struct Inner {
     identity: Option<VolumeStamp>,
     /// Behind a socket it welcomes links for long requests only.
     is_bulk_only: bool,
+    /// Behind a socket it welcomes no link.
+    withholds_welcomes: bool,
+    /// Jobs that are cancelled stay, as they do at a device.
+    keeps_cancelled: bool,
     /// The reply to requests with keys; that there is nothing if it is empty.
     reply: Vec<u8>,
     /// Bytes that jobs moved here, and that it was told were moved elsewhere: with jobs, and alone.
@@ -92,6 +96,20 @@ impl Memory {
 
     pub(crate) fn is_bulk_only(&self) -> bool {
         self.inner().is_bulk_only
+    }
+
+    /// Whether it welcomes no link for the moment.
+    pub(crate) fn withhold_welcomes(&self, withholds_welcomes: bool) {
+        self.inner().withholds_welcomes = withholds_welcomes;
+    }
+
+    pub(crate) fn withholds_welcomes(&self) -> bool {
+        self.inner().withholds_welcomes
+    }
+
+    /// Whether jobs that are cancelled stay, as they do at a device.
+    pub(crate) fn keep_cancelled(&self, keeps_cancelled: bool) {
+        self.inner().keeps_cancelled = keeps_cancelled;
     }
 
     /// From here on, this is the reply to requests with keys.
@@ -257,6 +275,9 @@ impl Session for Talk {
 
     fn cancel(&mut self, tickets: &[u64]) {
         let mut inner = self.node.inner();
+        if inner.keeps_cancelled {
+            return;
+        }
         let lost = inner.held.extract_if(.., |(_, job)| tickets.contains(&job.ticket));
         let mut lost: Vec<Job> = lost.map(|(_, job)| job).collect();
         inner.cancelled += lost.len();

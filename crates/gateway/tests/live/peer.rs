@@ -45,6 +45,13 @@ impl Peer {
     }
 }
 
+impl Peer {
+    /// Ends the connection that came last.
+    pub(crate) fn cut_last(&self) {
+        let _ = self.streams.lock().unwrap().last().unwrap().shutdown(std::net::Shutdown::Both);
+    }
+}
+
 impl Drop for Peer {
     fn drop(&mut self) {
         self.is_ending.store(true, Ordering::SeqCst);
@@ -97,6 +104,9 @@ fn serve(mut stream: UnixStream, node: &Memory) {
             match head {
                 RequestHead::Message(_) => {
                     let message = decode(&payload).unwrap();
+                    while matches!(message, ToNode::Identify(_)) && node.withholds_welcomes() {
+                        std::thread::yield_now();
+                    }
                     hear(&mut *session, &mouth, message, node.is_bulk_only());
                 }
                 RequestHead::Job(head) => jobs.push(job(head, &payload)),
