@@ -44,7 +44,7 @@ impl Logging {
             filter: filter.clone(),
             error: error.to_string(),
         })?;
-        // Without colours, whichever features another crate of the build asks for: logs are searched.
+        // Without colours, whichever features other crates ask for: logs are searched.
         let lines = tracing_subscriber::fmt::layer().with_ansi(false).with_writer(io::stderr);
         let lines = match self.format {
             LogFormat::Text => lines.boxed(),
