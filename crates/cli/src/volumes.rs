@@ -121,7 +121,7 @@ pub(crate) fn look(cluster: &Cluster, base: &Path) -> Found {
     let mut has_any = false;
     for volume in &cluster.volumes {
         let reports = volumes::show(&parts(cluster, volume, base, is_seen));
-        if reports.iter().all(|report| report.is_unmade) {
+        if reports.iter().all(|report| report.is_unmade && !report.has_data) {
             unmade.extend(reports.first().map(|_| &volume.name));
             continue;
         }

@@ -3,6 +3,7 @@
 use tidegate_model::Bytes;
 use tidegate_model::cluster::{Label, VolumeStamp};
 
+use super::foreign::other_label;
 use super::{
     Found, Outcome, PartPlan, PartStore, failed, found, is_same_part, lacks_data, refuse,
     restore_hint,
@@ -93,6 +94,10 @@ fn is_file(part: &PartPlan) -> bool {
 /// The part, if it is there as it was created.
 fn grown(disk: &dyn Disk, part: &PartPlan) -> Outcome<Grown> {
     let Found { spot, label, data } = found(disk, part)?;
+    let other = label.as_ref().and_then(|label| other_label(label, &part.volume, part.index));
+    if let Some((what, help)) = other {
+        return refuse(format!("{} {what}", part.name()), help);
+    }
     let Some(label) = label.filter(|label| !label.is_pending && is_same_part(label, part)) else {
         let help = "bring it back, or finish `tidegate volume create`";
         return refuse(format!("{} is not there as it was created", part.name()), help);
