@@ -382,6 +382,10 @@ fn create_on(disk: &dyn Disk, parts: &[PartPlan], creation: Creation) -> Outcome
                 written.map_err(|error| failed(&found.spot.path, &error))?;
             }
             label.is_marked = is_marked;
+        } else if creation.reserve && matches!(part.store, PartStore::Directory(_)) {
+            let (path, length) = (part.data(), part.geometry.part_length(part.index));
+            let reserved = disk.grow(&path, length.0, true).and_then(|()| disk.sync(&path));
+            reserved.map_err(|error| failed(&path, &error))?;
         }
     }
     for (_, Found { spot, label, .. }) in &mut all {
@@ -485,6 +489,9 @@ fn make_data(
         Err(error) => return Err(error),
     };
     if is_there {
+        if reserve {
+            disk.grow(&path, length.0, true)?;
+        }
         let is_marked = disk.set_mark(&path, stamp.mark(part.index))?;
         disk.sync(&path)?;
         return Ok(is_marked);

@@ -273,3 +273,47 @@ fn data_are_seen_where_their_label_is_lost() {
         assert!(report.fault.unwrap().contains("--adopt"));
     }
 }
+
+#[test]
+fn a_volume_does_not_grow_over_another_one_or_over_the_end_of_its_device() {
+    let folder = written(true);
+    let plans = plans(folder.path(), SIZE, true);
+    let next = |plan: &PartPlan| PartPlan {
+        volume: "next".into(),
+        index: 0,
+        offset: Bytes(4096 + SIZE),
+        geometry: Geometry { count: 1, size: Bytes(4096), ..plan.geometry },
+        ..plan.clone()
+    };
+    create(&[next(&plans[0])], Creation::default()).unwrap();
+    let error = resize(&plans, Bytes(3 * SIZE), None).unwrap_err().to_string();
+    assert!(error.contains("part 0 of volume db at node a would overlap part 0 of volume next"));
+    let error = resize(&plans, Bytes(1 << 20), None).unwrap_err().to_string();
+    assert!(error.contains("whose labels begin at 64KiB"), "{error}");
+    assert!(is_kept(&served(folder.path(), SIZE, true).unwrap()), "nothing was changed");
+    resize(&plans, Bytes(2 * SIZE), None).unwrap();
+    assert!(is_kept(&served(folder.path(), 2 * SIZE, true).unwrap()));
+}
+
+#[test]
+fn a_generation_that_was_mistyped_is_refused() {
+    let folder = written(false);
+    let plans = plans(folder.path(), SIZE, false);
+    for generation in [u64::MAX, 2_000, 0] {
+        let error = resize(&plans, Bytes(2 * SIZE), Some(generation)).unwrap_err().to_string();
+        assert!(error.contains("name a generation from 2 to 1002"), "{error}");
+    }
+    assert_eq!(resize(&plans, Bytes(2 * SIZE), Some(1_002)).unwrap().generation, 1_002);
+}
+
+#[test]
+fn space_is_reserved_for_volumes_that_are_there_too() {
+    let folder = written(false);
+    let path = folder.path().join("a/db.0");
+    fs::write(&path, []).unwrap();
+    fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(SIZE / 2).unwrap();
+    assert_eq!(fs::metadata(&path).unwrap().blocks(), 0);
+    let reserve = Creation { reserve: true, ..Creation::default() };
+    create(&plans(folder.path(), SIZE, false), reserve).unwrap();
+    assert_eq!(fs::metadata(&path).unwrap().blocks() * 512, SIZE / 2);
+}
