@@ -4,7 +4,7 @@
 //! does, which serves its requests one after the other.
 //!
 //! **Mechanism.** A request waits while an earlier one about one of its keys has no reply, if one
-//! of the two changes the value. Requests about other keys, and reads among themselves, do not wait.
+//! of the two changes the value. Requests about other keys and two reads do not wait.
 //! Keys are compared by a hash: two keys of equal hash wait for each other without need.
 
 use super::request::Request;
