@@ -1,7 +1,7 @@
 # The commands of this repository. `make` alone explains them: each `##` below is its help.
 
 .DEFAULT_GOAL := help
-.PHONY: help test test-guest test-verbs test-ycsb validate-ns3 demo bench setup
+.PHONY: help test test-guest test-verbs test-ycsb validate-ns3 demo bench dist setup
 
 help: ## Say what can be made.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -37,6 +37,10 @@ bench: ## Measure Tidegate beside its peers.
 	cargo build --release --locked --package tidegate --package tidegate-lab \
 		--package tidegate-preload --package tidegate-capi --features tidegate-lab/peers
 	target/release/tidegate-lab bench
+
+dist: ## Build the programs as packages have them: small, with all optimizations (some ten minutes).
+	cargo build --profile dist --locked --package tidegate --package tidegate-lab \
+		--package tidegate-preload --package tidegate-capi
 
 setup: ## Install everything that test, demo and bench need.
 	@scripts/setup.sh

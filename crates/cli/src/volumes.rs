@@ -42,6 +42,49 @@ pub(crate) fn parts(
     (0..).zip(volume.nodes.iter().copied()).filter_map(part).collect()
 }
 
+/// Why a part is not in its node's folder, where it lies in the folder of another node on this
+/// machine, as after the folders of two nodes were exchanged.
+fn misplaced(cluster: &Cluster, base: &Path, part: &PartPlan) -> Option<String> {
+    let PartPlan { node, volume, index, store: PartStore::Directory(own), .. } = part else {
+        return None;
+    };
+    let label = format!("{volume}.{index}.label");
+    let is_in = |folder: &Path| folder.join(&label).symlink_metadata().is_ok();
+    if is_in(own) {
+        return None;
+    }
+    let place = cluster.nodes.iter().find_map(|other| match &other.store {
+        Store::Directory(path) if other.name != *node => Some(base.join(path))
+            .filter(|path| path != own && is_in(path))
+            .map(|path| (other, path)),
+        _ => None,
+    });
+    place.map(|(other, path)| {
+        format!(
+            "part {index} of volume {volume} is not at node {node}: it lies in {} of node {}",
+            path.display(),
+            other.name
+        )
+    })
+}
+
+/// Refuses to make parts anew that lie in the folders of other nodes.
+///
+/// # Errors
+/// If there are any.
+pub(crate) fn expect_in_place(
+    cluster: &Cluster,
+    base: &Path,
+    parts: &[PartPlan],
+) -> Result<(), Failure> {
+    match parts.iter().find_map(|part| misplaced(cluster, base, part)) {
+        None => Ok(()),
+        Some(what) => Err(Failure::new(Code::Failure, what).help(
+            "are the folders of two nodes exchanged? Put each back, or move the part's files",
+        )),
+    }
+}
+
 /// Creates all volumes of the cluster whose stores are those of the nodes that are meant.
 ///
 /// # Errors
@@ -62,6 +105,7 @@ pub(crate) fn create_all(
             let help = "create it with `tidegate volume create`, which gives all of them one UUID";
             return Err(Failure::new(Code::Usage, what).help(help));
         }
+        expect_in_place(cluster, base, &here)?;
         volumes::create(&here, Creation::default()).map_err(failure)?;
     }
     Ok(())
@@ -120,8 +164,10 @@ pub(crate) fn look(cluster: &Cluster, base: &Path) -> Found {
     let mut unmade = Vec::new();
     let mut has_any = false;
     for volume in &cluster.volumes {
-        let reports = volumes::show(&parts(cluster, volume, base, is_seen));
-        if reports.iter().all(|report| report.is_unmade) {
+        let parts = parts(cluster, volume, base, is_seen);
+        found.faults.extend(parts.iter().filter_map(|part| misplaced(cluster, base, part)));
+        let reports = volumes::show(&parts);
+        if reports.iter().all(|report| report.is_unmade && !report.has_data) {
             unmade.extend(reports.first().map(|_| &volume.name));
             continue;
         }

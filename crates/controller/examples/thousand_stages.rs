@@ -30,7 +30,9 @@ use std::time::Duration;
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
 use serde::Serialize;
-use tidegate_controller::{Clock, Config, Daemon, Draft, PolicyStore, PutError, StoreError};
+use tidegate_controller::{
+    Clock, Config, Daemon, Draft, Logging, PolicyStore, PutError, StoreError,
+};
 use tidegate_fabric::crowd::Crowd;
 use tidegate_model::{Discipline, Time};
 use tidegate_proto::codec::{Decoder, encode};
@@ -254,7 +256,7 @@ fn main() -> Result<ExitCode, Box<dyn std::error::Error>> {
         forget_policy: false,
         http: None::<SocketAddr>,
         http_hosts: Vec::new(),
-        log: "warn".into(),
+        log: Logging { filter: "warn".into(), ..Logging::default() },
         cluster: None,
         cluster_file: std::path::PathBuf::new(),
         remote: None,

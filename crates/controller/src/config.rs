@@ -4,6 +4,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::logging::Logging;
 use tidegate_fabric::place::{default_socket, default_state};
 use tidegate_fabric::tls::Guard;
 use tidegate_model::Cluster;
@@ -30,8 +31,8 @@ pub struct Config {
     /// Names by which HTTP is asked for besides those of this machine, as behind a proxy. Requests
     /// for other hosts are refused.
     pub http_hosts: Vec<String>,
-    /// The log filter, for example `info` or `warn,tidegate_controller=debug`.
-    pub log: String,
+    /// The log on standard error.
+    pub log: Logging,
     /// The time that a new connection may take to send its hello. By default five seconds: long for
     /// a program on this machine, short for a client that wants to hold many connections.
     pub hello_max: Duration,
@@ -52,7 +53,7 @@ impl Default for Config {
             forget_policy: false,
             http: Some(SocketAddr::from((Ipv4Addr::LOCALHOST, 7171))),
             http_hosts: Vec::new(),
-            log: "info".into(),
+            log: Logging::default(),
             hello_max: Duration::from_secs(5),
             cluster: None,
             cluster_file: PathBuf::new(),

@@ -17,8 +17,6 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{Semaphore, broadcast, mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
-use tracing_subscriber::filter::Targets;
-use tracing_subscriber::prelude::*;
 
 use crate::caller::Caller;
 use crate::clock::Clock;
@@ -130,7 +128,7 @@ where
     T: Send + 'static,
     E: From<ServeError> + Send + 'static,
 {
-    log_to_stderr(&config.log)?;
+    config.log.to_stderr()?;
     // One thread: the machine is one task, and the other core belongs to the programs that it
     // serves.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
@@ -438,19 +436,4 @@ pub fn raise_descriptor_limit() -> Option<usize> {
     }
     let (soft, _) = getrlimit(Resource::RLIMIT_NOFILE).ok()?;
     usize::try_from(soft).ok()
-}
-
-/// Logs to standard error what `filter` lets through. A program that has a logger keeps it.
-///
-/// # Errors
-/// If it is no filter.
-pub fn log_to_stderr(filter: &str) -> Result<(), ServeError> {
-    let targets = filter
-        .parse::<Targets>()
-        .map_err(|error| ServeError::Log { filter: filter.into(), error: error.to_string() })?;
-    // Without colours, whichever features another crate of the build asks for: logs are searched.
-    let lines = tracing_subscriber::fmt::layer();
-    let lines = lines.with_ansi(false).with_writer(io::stderr).with_target(false);
-    let _ = tracing_subscriber::registry().with(lines.with_filter(targets)).try_init();
-    Ok(())
 }

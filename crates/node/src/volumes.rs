@@ -29,9 +29,11 @@ use crate::store::is_plain;
 use crate::store::label::{Area, Spot};
 use crate::store::lock::{Busy, StoreLock};
 
+mod foreign;
 mod report;
 mod resize;
 
+pub(crate) use foreign::{other_data, other_label};
 use report::{compare, cut_off, lacks_data, report};
 pub(crate) use report::{geometry_hint, pending, restore_hint};
 
@@ -83,6 +85,8 @@ pub struct PartReport {
     pub label: Option<Label>,
     /// It was never made, or before there were labels.
     pub is_unmade: bool,
+    /// There are data in its place, with or without a label. Not told of devices.
+    pub has_data: bool,
     /// Why the part cannot be served, in words for people.
     pub fault: Option<String>,
 }
@@ -352,6 +356,9 @@ fn create_on(disk: &dyn Disk, parts: &[PartPlan], creation: Creation) -> Outcome
     let all = parts.iter().map(|part| Ok((part, found(disk, part)?)));
     let mut all = all.collect::<Outcome<Vec<_>>>()?;
     let stamp = stamp(&all, creation)?;
+    if creation.adopt {
+        all.iter().try_for_each(|(part, found)| foreign::refuse_foreign(disk, part, found))?;
+    }
     for (part, found) in &mut all {
         if found.label.is_none() {
             let PartPlan { volume, index, geometry, .. } = PartPlan::clone(part);
@@ -375,6 +382,10 @@ fn create_on(disk: &dyn Disk, parts: &[PartPlan], creation: Creation) -> Outcome
                 written.map_err(|error| failed(&found.spot.path, &error))?;
             }
             label.is_marked = is_marked;
+        } else if creation.reserve && matches!(part.store, PartStore::Directory(_)) {
+            let (path, length) = (part.data(), part.geometry.part_length(part.index));
+            let reserved = disk.grow(&path, length.0, true).and_then(|()| disk.sync(&path));
+            reserved.map_err(|error| failed(&path, &error))?;
         }
     }
     for (_, Found { spot, label, .. }) in &mut all {
@@ -390,6 +401,9 @@ fn create_on(disk: &dyn Disk, parts: &[PartPlan], creation: Creation) -> Outcome
 fn stamp(all: &[(&PartPlan, Found)], creation: Creation) -> Outcome<VolumeStamp> {
     let labels = || all.iter().filter_map(|(part, found)| Some((*part, found.label.as_ref()?)));
     for (part, label) in labels() {
+        if let Some((what, help)) = foreign::other_label(label, &part.volume, part.index) {
+            return refuse(format!("{} {what}", part.name()), help);
+        }
         if !is_same_part(label, part) || label.identity.geometry != part.geometry {
             let (name, geometry) = (part.name(), label.identity.geometry);
             return refuse(
@@ -475,6 +489,9 @@ fn make_data(
         Err(error) => return Err(error),
     };
     if is_there {
+        if reserve {
+            disk.grow(&path, length.0, true)?;
+        }
         let is_marked = disk.set_mark(&path, stamp.mark(part.index))?;
         disk.sync(&path)?;
         return Ok(is_marked);

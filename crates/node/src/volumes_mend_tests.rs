@@ -189,3 +189,131 @@ fn a_file_that_was_cut_off_is_told_as_lost_data_and_not_as_another_size() {
     create(&plans, adopt).unwrap();
     assert!(is_kept(&served(folder.path(), SIZE, false).unwrap()));
 }
+
+/// Two volumes of one size in the same folders, each with its own data.
+fn two_volumes() -> (tempfile::TempDir, [Vec<PartPlan>; 2]) {
+    let folder = written(false);
+    let db = plans(folder.path(), SIZE, false);
+    let log = db.iter().map(|plan| PartPlan { volume: "log".into(), ..plan.clone() });
+    let log: Vec<_> = log.collect();
+    create(&log, Creation::default()).unwrap();
+    (folder, [db, log])
+}
+
+fn exchange(one: &Path, other: &Path) {
+    let aside = one.with_extension("aside");
+    for (from, to) in [(one, &*aside), (other, one), (&*aside, other)] {
+        fs::rename(from, to).unwrap();
+    }
+}
+
+#[test]
+fn data_of_another_volume_are_named_and_never_taken_over() {
+    let (folder, [db, log]) = two_volumes();
+    let [own, other] = ["a/db.0", "a/log.0"].map(|name| folder.path().join(name));
+    if Host.mark(&own).unwrap().is_none() {
+        eprintln!("skipped: this file system has no attributes");
+        return;
+    }
+    exchange(&own, &other);
+    let adopt = Creation { adopt: true, ..Creation::default() };
+    let errors = [
+        served(folder.path(), SIZE, false).unwrap_err(),
+        show(&db)[0].fault.clone().unwrap(),
+        create(&db, adopt).unwrap_err().to_string(),
+    ];
+    for error in errors {
+        assert!(error.contains("has the data of part 0 of volume log"), "{error}");
+        assert!(error.contains(&format!("this one belongs at {}", other.display())), "{error}");
+        assert!(!error.contains("--adopt"), "{error}");
+    }
+    assert!(create(&log, adopt).is_err());
+    // Also where the label is lost, and the data could be an old volume's.
+    fs::remove_file(folder.path().join("a/db.0.label")).unwrap();
+    let uuid = show(&db)[1].label.as_ref().map(|label| label.identity.stamp.uuid);
+    let error = create(&db, Creation { uuid, ..adopt }).unwrap_err().to_string();
+    assert!(error.contains("has the data of part 0 of volume log"), "{error}");
+    exchange(&own, &other);
+    create(&db, Creation { uuid, ..adopt }).unwrap();
+    assert!(is_kept(&served(folder.path(), SIZE, false).unwrap()));
+}
+
+#[test]
+fn parts_that_were_exchanged_with_their_labels_are_named_by_every_command() {
+    let (folder, [db, _]) = two_volumes();
+    for name in ["0", "0.label"] {
+        let [own, other] =
+            ["db", "log"].map(|volume| folder.path().join(format!("a/{volume}.{name}")));
+        exchange(&own, &other);
+    }
+    let errors = [
+        served(folder.path(), SIZE, false).unwrap_err(),
+        show(&db)[0].fault.clone().unwrap(),
+        create(&db, Creation::default()).unwrap_err().to_string(),
+        resize(&db, Bytes(2 * SIZE), None).unwrap_err().to_string(),
+    ];
+    for error in errors {
+        assert!(error.contains("the label says part 0 of volume \"log\""), "{error}");
+        assert!(!error.contains("resize"), "{error}");
+    }
+}
+
+#[test]
+fn data_are_seen_where_their_label_is_lost() {
+    let folder = written(false);
+    fs::OpenOptions::new()
+        .write(true)
+        .open(folder.path().join("a/db.0.label"))
+        .unwrap()
+        .set_len(0)
+        .unwrap();
+    fs::remove_file(folder.path().join("b/db.1.label")).unwrap();
+    for report in show(&plans(folder.path(), SIZE, false)) {
+        assert!(report.is_unmade && report.has_data, "{report:?}");
+        assert!(report.fault.unwrap().contains("--adopt"));
+    }
+}
+
+#[test]
+fn a_volume_does_not_grow_over_another_one_or_over_the_end_of_its_device() {
+    let folder = written(true);
+    let plans = plans(folder.path(), SIZE, true);
+    let next = |plan: &PartPlan| PartPlan {
+        volume: "next".into(),
+        index: 0,
+        offset: Bytes(4096 + SIZE),
+        geometry: Geometry { count: 1, size: Bytes(4096), ..plan.geometry },
+        ..plan.clone()
+    };
+    create(&[next(&plans[0])], Creation::default()).unwrap();
+    let error = resize(&plans, Bytes(3 * SIZE), None).unwrap_err().to_string();
+    assert!(error.contains("part 0 of volume db at node a would overlap part 0 of volume next"));
+    let error = resize(&plans, Bytes(1 << 20), None).unwrap_err().to_string();
+    assert!(error.contains("whose labels begin at 64KiB"), "{error}");
+    assert!(is_kept(&served(folder.path(), SIZE, true).unwrap()), "nothing was changed");
+    resize(&plans, Bytes(2 * SIZE), None).unwrap();
+    assert!(is_kept(&served(folder.path(), 2 * SIZE, true).unwrap()));
+}
+
+#[test]
+fn a_generation_that_was_mistyped_is_refused() {
+    let folder = written(false);
+    let plans = plans(folder.path(), SIZE, false);
+    for generation in [u64::MAX, 2_000, 0] {
+        let error = resize(&plans, Bytes(2 * SIZE), Some(generation)).unwrap_err().to_string();
+        assert!(error.contains("name a generation from 2 to 1002"), "{error}");
+    }
+    assert_eq!(resize(&plans, Bytes(2 * SIZE), Some(1_002)).unwrap().generation, 1_002);
+}
+
+#[test]
+fn space_is_reserved_for_volumes_that_are_there_too() {
+    let folder = written(false);
+    let path = folder.path().join("a/db.0");
+    fs::write(&path, []).unwrap();
+    fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(SIZE / 2).unwrap();
+    assert_eq!(fs::metadata(&path).unwrap().blocks(), 0);
+    let reserve = Creation { reserve: true, ..Creation::default() };
+    create(&plans(folder.path(), SIZE, false), reserve).unwrap();
+    assert_eq!(fs::metadata(&path).unwrap().blocks() * 512, SIZE / 2);
+}

@@ -405,7 +405,7 @@ fn a_part_that_is_gone_or_another_is_named_and_never_made_anew() {
     if Host.mark(&path).unwrap().is_some() {
         fs::remove_file(&path).unwrap();
         fs::write(&path, bytes).unwrap();
-        names(folder.path(), "another file");
+        names(folder.path(), "without the attribute");
         let creation = Creation { adopt: true, ..Creation::default() };
         create(&plans(folder.path(), SIZE, false), creation).unwrap();
         served(folder.path(), SIZE, false).unwrap();
@@ -459,7 +459,7 @@ fn parts_of_one_volume_are_not_taken_for_each_other() {
         fs::rename(from, to).unwrap();
     }
     let error = served(folder.path(), SIZE, false).unwrap_err();
-    assert!(error.contains("another file"), "{error}");
+    assert!(error.contains("another part"), "{error}");
     let shown = show(&plans(folder.path(), SIZE, false));
     assert!(shown.iter().all(|part| part.fault.as_deref().unwrap().contains("another part")));
 }

@@ -35,6 +35,7 @@
 use tidegate_model::Operation;
 
 pub mod conversation;
+mod order;
 pub mod reply;
 pub mod request;
 pub mod split;

@@ -4,6 +4,7 @@ use std::env;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use tidegate_console::failure::{Code, Failure};
+use tidegate_console::output::shell_word;
 
 /// The failure for a command under the name that it had before, with the command to type instead;
 /// none if the arguments are refused for another reason.
@@ -20,7 +21,8 @@ pub(crate) fn failure(error: &clap::Error) -> Option<Failure> {
         (_, "sim" | "demo" | "repro" | "bench" | "load") => (unknown, unknown),
         _ => return None,
     };
-    let command = [&["tidegate-lab".into(), new.into()], &arguments[at + 1..]].concat().join(" ");
+    let rest = arguments[at + 1..].iter().map(|argument| format!(" {}", shell_word(argument)));
+    let command = format!("tidegate-lab {new}{}", rest.collect::<String>());
     let moved = format!("`tidegate {old}` has moved to `tidegate-lab {new}`");
     Some(Failure::new(Code::Usage, moved).help(format!("run: {command}")))
 }

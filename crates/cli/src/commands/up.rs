@@ -11,7 +11,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use tidegate_algo::admission;
 use tidegate_controller::{
-    Config, Probe, Reasons, ServeError, log_to_stderr, raise_descriptor_limit, serve_with,
+    Config, LogFormat, Logging, Probe, Reasons, ServeError, raise_descriptor_limit, serve_with,
 };
 use tidegate_fabric::place::{default_socket, default_state};
 use tidegate_fabric::stream;
@@ -119,9 +119,31 @@ pub(crate) struct Args {
     trust_owner: Option<u32>,
 
     /// What to log on standard error: error, warn, info, debug, or per module
-    #[arg(long, value_name = "FILTER", default_value = "warn")]
+    #[arg(long, value_name = "FILTER", default_value = "info")]
     #[arg(env = "TIDEGATE_LOG", hide_env_values = true)]
     log: String,
+
+    /// How to write each line of the log: for people, or as a JSON object
+    #[arg(long, value_name = "FORMAT", default_value = "text")]
+    #[arg(env = "TIDEGATE_LOG_FORMAT", hide_env_values = true)]
+    log_format: Format,
+}
+
+/// How lines of the log are written.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Format {
+    Text,
+    Json,
+}
+
+impl Args {
+    fn logging(&self) -> Logging {
+        let format = match self.log_format {
+            Format::Text => LogFormat::Text,
+            Format::Json => LogFormat::Json,
+        };
+        Logging { filter: self.log.clone(), format }
+    }
 }
 
 /// A part of a cluster.
@@ -156,7 +178,7 @@ struct Plan {
 }
 
 pub(crate) fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
-    log_to_stderr(&args.log).map_err(not_served)?;
+    args.logging().to_stderr().map_err(not_served)?;
     args.trust_owner.into_iter().for_each(trust_owner);
     // A fault is a reason not to start, so all files are read before anything exists.
     let leads = matches!(args.role, None | Some(Role::Controller));
@@ -236,8 +258,8 @@ fn lead(
         state: plan.base.clone(),
         forget_policy: args.forget_policy,
         http: (!args.no_http).then_some(args.http),
+        log: args.logging(),
         http_hosts: args.http_host,
-        log: args.log,
         cluster: plan.cluster.as_ref().map(|file| file.cluster.clone()),
         cluster_file: plan
             .cluster

@@ -1,15 +1,15 @@
 //! `tidegate volume`: what volumes are, made and kept by explicit commands.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use serde_json::{Value, json};
 use tidegate_fabric::place::default_state;
 use tidegate_model::Bytes;
-use tidegate_model::cluster::{self, Uuid};
+use tidegate_model::cluster::{self, Cluster, Uuid};
 use tidegate_node::volumes::{self, Creation, PartPlan, PartReport};
 
-use crate::volumes::{failure, parts};
+use crate::volumes::{expect_in_place, failure, parts};
 use tidegate_console::amounts;
 use tidegate_console::cluster_file::ClusterFile;
 use tidegate_console::command_line::Common;
@@ -116,6 +116,15 @@ type Meant = (cluster::Volume, Vec<PartPlan>);
 impl Place {
     /// The named volumes, or all.
     fn meant(&self, names: &[String]) -> Result<Vec<Meant>, Failure> {
+        self.chosen(names, |_, _, _| Ok(()))
+    }
+
+    /// The same, once `is_well` has found nothing wrong with the parts of any.
+    fn chosen(
+        &self,
+        names: &[String],
+        is_well: impl Fn(&Cluster, &Path, &[PartPlan]) -> Result<(), Failure>,
+    ) -> Result<Vec<Meant>, Failure> {
         let file = ClusterFile::read(&self.cluster, Reader::Daemon)?;
         let cluster = &file.cluster;
         let base = self.state.clone().unwrap_or_else(default_state);
@@ -131,9 +140,12 @@ impl Place {
         let is_meant = |node: &str| self.node.is_empty() || self.node.iter().any(|it| it == node);
         let chosen = cluster.volumes.iter();
         let chosen = chosen.filter(|volume| names.is_empty() || names.contains(&volume.name));
-        let with_parts =
-            |volume: &cluster::Volume| (volume.clone(), parts(cluster, volume, &base, is_meant));
-        Ok(chosen.map(with_parts).collect())
+        let with_parts = |volume: &cluster::Volume| {
+            let parts = parts(cluster, volume, &base, is_meant);
+            is_well(cluster, &base, &parts)?;
+            Ok((volume.clone(), parts))
+        };
+        chosen.map(with_parts).collect()
     }
 }
 
@@ -141,7 +153,7 @@ pub(crate) fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
     match args.command {
         Command::Create { place, volumes, adopt, uuid, reserve } => {
             let creation = Creation { adopt, uuid, reserve };
-            create(&place.meant(&volumes)?, &place.node, creation, common)?;
+            create(&place.chosen(&volumes, expect_in_place)?, &place.node, creation, common)?;
         }
         Command::Resize { place, volume, size, generation } => {
             for (volume, parts) in place.meant(&[volume])? {

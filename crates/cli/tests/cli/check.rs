@@ -203,3 +203,42 @@ fn the_book_shows_the_example_and_what_is_said_about_it() {
     let said: String = said.lines().map(|line| line.trim_end().to_owned() + "\n").collect();
     assert!(page.contains(&said), "{said}");
 }
+
+#[test]
+fn parts_in_the_folder_of_another_node_are_named_and_not_made_anew() {
+    let directory = tempfile::tempdir().unwrap();
+    let directory = directory.path();
+    let node = |name: &str| {
+        format!("[[node]]\nname = \"{name}\"\ndirectory = \"{name}\"\ncapacity = \"1k iops\"\n")
+    };
+    let volume = |name: &str, node: &str| {
+        format!(
+            "[[volume]]\nname = \"{name}\"\nsize = \"1MiB\"\ntenant = \"t\"\nnodes = \"{node}\"\n"
+        )
+    };
+    let gateway = "[[gateway]]\nname = \"g\"\nnbd = \"unix:g.sock\"\n".into();
+    let file = [node("a"), node("b"), gateway, volume("one", "a"), volume("two", "b")].concat();
+    fs::write(directory.join("c.toml"), file).unwrap();
+    let run = |arguments: &[&str]| {
+        let output = tidegate(directory).args(arguments).args(["--state", "st"]).output().unwrap();
+        transcript(arguments, &output)
+    };
+    fs::write(directory.join("p.toml"), "[[tenant]]\nname = \"t\"\n").unwrap();
+    let check = || run(&["check", "p.toml", "--cluster", "c.toml"]);
+    let created = run(&["volume", "create", "c.toml"]);
+    assert!(created.contains("exit 0"), "{created}");
+    assert!(check().contains("exit 0"), "{}", check());
+    let exchange = || {
+        for (from, to) in [("a", "aside"), ("b", "a"), ("aside", "b")] {
+            fs::rename(directory.join("st").join(from), directory.join("st").join(to)).unwrap();
+        }
+    };
+    exchange();
+    for told in [check(), run(&["volume", "create", "c.toml", "one"])] {
+        assert!(told.contains("part 0 of volume one is not at node a: it lies in st/b of node b"));
+        assert!(told.contains("exit 1"), "{told}");
+    }
+    assert!(!directory.join("st/a/one.0").exists(), "an empty volume was made");
+    exchange();
+    assert!(check().contains("exit 0"), "{}", check());
+}

@@ -93,13 +93,18 @@ fn a_reader_that_has_seen_enough_is_no_failure() {
 
 #[test]
 fn a_command_that_has_moved_says_where() {
-    let moved: [(&[&str], &str); 3] = [
+    let moved: [(&[&str], &str); 5] = [
         (&["repro", "e2e", "7", "--json"], "run: tidegate-lab repro e2e 7 --json"),
         (
             &["load", "nbd://host/volume", "--help"],
             "run: tidegate-lab load nbd://host/volume --help",
         ),
         (&["kv", "bench", "--at", "m.sock"], "run: tidegate-lab kv --at m.sock"),
+        (
+            &["sim", "--", "a b.toml", "$(it's)", ""],
+            r"run: tidegate-lab sim -- 'a b.toml' '$(it'\''s)' ''",
+        ),
+        (&["help", "demo"], "run: tidegate-lab demo"),
     ];
     let directory = tempfile::tempdir().unwrap();
     for (typed, command) in moved {

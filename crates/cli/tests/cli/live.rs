@@ -31,12 +31,18 @@ struct Up {
 impl Up {
     /// Starts a controller and waits for it to say that it is ready.
     fn start(directory: &Path, more: &[&str]) -> Self {
+        Self::start_with(directory, more, Stdio::inherit())
+    }
+
+    /// The same with a log of its own.
+    fn start_with(directory: &Path, more: &[&str], log: Stdio) -> Self {
         let mut child = Command::new(env!("CARGO_BIN_EXE_tidegate"))
             .args(["up", "--json", "--no-http", "--state", "state", "--socket", "c.sock"])
             .args(more)
             .current_dir(directory)
             .env_remove("TIDEGATE_SOCKET")
             .stdout(Stdio::piped())
+            .stderr(log)
             .spawn()
             .unwrap();
         let mut line = String::new();
@@ -63,6 +69,24 @@ fn told(directory: &Path, arguments: &[&str]) -> String {
     let mut command = tidegate(directory);
     let output = command.env("TIDEGATE_SOCKET", "c.sock").args(arguments).output().unwrap();
     transcript(arguments, &output)
+}
+
+#[test]
+fn every_line_of_the_log_is_an_object_where_programs_read_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let directory = directory.path();
+    let log = fs::File::create(directory.join("log")).unwrap();
+    let up = Up::start_with(directory, &["--log-format", "json"], log.into());
+    fs::write(directory.join("policy.toml"), POLICY).unwrap();
+    told(directory, &["apply", "policy.toml"]);
+    assert_eq!(up.end(), Some(0));
+    let log = fs::read_to_string(directory.join("log")).unwrap();
+    let lines: Vec<Value> = log.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let applied = |line: &&Value| line["fields"]["message"] == "policy applied";
+    let applied = lines.iter().find(applied).unwrap_or_else(|| panic!("no policy in {log}"));
+    assert_eq!((&applied["level"], &applied["fields"]["revision"]), (&"INFO".into(), &1.into()));
+    assert_eq!(applied["target"], "tidegate_controller::log");
+    assert!(applied["timestamp"].as_str().unwrap().ends_with('Z'), "{applied}");
 }
 
 #[test]

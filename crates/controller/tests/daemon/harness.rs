@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use tidegate_controller::{Config, Daemon, Limits, PolicyStore, ServeError};
+use tidegate_controller::{Config, Daemon, Limits, Logging, PolicyStore, ServeError};
 use tidegate_proto::codec::{Decoder, encode};
 use tidegate_proto::controller::status::{Applied, Status};
 use tidegate_proto::message::{
@@ -196,7 +196,7 @@ pub(crate) fn config(directory: &Path) -> Config {
         state: directory.into(),
         forget_policy: false,
         http: Some("127.0.0.1:0".parse().unwrap()),
-        log: "off".into(),
+        log: Logging { filter: "off".into(), ..Logging::default() },
         http_hosts: Vec::new(),
         hello_max: Duration::from_secs(5),
         cluster: None,

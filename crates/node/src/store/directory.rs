@@ -135,17 +135,13 @@ impl Directory {
         }
         let mark = self.disk.mark(path);
         let mark = mark.map_err(|error| OpenError::Io { path: path.into(), error })?;
-        if !label.fits_mark(mark) {
-            let found = format!(
-                "is not what its label says: {} is another file than the one that was made with \
-                 it; bring back the right one, or take it over with `tidegate volume create \
-                 CLUSTER {} --adopt`",
-                path.display(),
-                part.volume
-            );
-            return Err(OpenError::Unfit { what: name_of(part), found });
+        match volumes::other_data(&*self.disk, path, label, mark) {
+            None => Ok(()),
+            Some((what, help)) => {
+                let found = format!("{what}; {help}");
+                Err(OpenError::Unfit { what: name_of(part), found })
+            }
         }
-        Ok(())
     }
 
     fn opened(

@@ -14,7 +14,7 @@ use super::parts::Presence;
 use super::{OpenError, name_of};
 use crate::clock::unix_seconds;
 use crate::mutex::lock;
-use crate::volumes::geometry_hint;
+use crate::volumes::{self, geometry_hint};
 
 /// The label of a part that is open.
 pub(super) struct OpenLabel {
@@ -111,12 +111,8 @@ pub(crate) fn describe(error: SyncError, place: &str) -> String {
 pub(super) fn fits(label: &Label, part: &Part) -> Result<(), OpenError> {
     let refuse = |found: String| Err(OpenError::Unfit { what: name_of(part), found });
     let identity = &label.identity;
-    if identity.volume != part.volume || identity.index != part.index {
-        let (volume, index) = (&identity.volume, identity.index);
-        return refuse(format!(
-            "is not here: the label says part {index} of volume {volume:?}; bring back the right \
-             one"
-        ));
+    if let Some((what, help)) = volumes::other_label(label, &part.volume, part.index) {
+        return refuse(format!("{what}; {help}"));
     }
     let Geometry { size, count, stripe } = identity.geometry;
     if count != part.geometry.count || stripe != part.geometry.stripe {

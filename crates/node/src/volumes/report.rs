@@ -5,17 +5,18 @@ use std::io;
 use tidegate_model::Bytes;
 use tidegate_model::cluster::{Geometry, Label, SyncError};
 
+use super::foreign::{other_data, other_label};
 use super::{Found, PartPlan, PartReport, PartStore, found, is_same_part};
 use crate::store::disk::Disk;
 use crate::store::label::Spot;
 
 /// Inspects a part: its label, its data, and why it cannot be served.
 pub(super) fn report(disk: &dyn Disk, part: &PartPlan) -> PartReport {
-    let mut is_unmade = false;
+    let (mut is_unmade, mut has_data) = (false, false);
     let (label, fault) = match found(disk, part) {
         Err(error) => (None, Some(error.to_string())),
         Ok(Found { label: None, data, .. }) => {
-            is_unmade = true;
+            (is_unmade, has_data) = (true, data.is_some());
             let fault = match data {
                 Some(_) => "its data have no label; take them over with `volume create --adopt`",
                 None => "it is not there; bring it back, or make it with `volume create`",
@@ -23,27 +24,21 @@ pub(super) fn report(disk: &dyn Disk, part: &PartPlan) -> PartReport {
             (None, Some(format!("{}: {fault}", part.name())))
         }
         Ok(Found { spot, label: Some(label), data }) => {
+            has_data = data.is_some();
             let fault = unfit((part, &spot), disk, &label, data);
             let fault = fault.or_else(|| exchanged(disk, part, &label));
             (Some(label), fault)
         }
     };
-    PartReport { plan: part.clone(), label, is_unmade, fault }
+    PartReport { plan: part.clone(), label, is_unmade, has_data, fault }
 }
 
 /// Why the data beside a label are not those that it was made for.
 fn exchanged(disk: &dyn Disk, part: &PartPlan, label: &Label) -> Option<String> {
     let PartStore::Directory(_) = part.store else { return None };
     let mark = disk.mark(&part.data()).ok()?;
-    (!label.fits_mark(mark)).then(|| {
-        let (name, data) = (part.name(), part.data());
-        format!(
-            "{name} has the data of another part: {}; bring back the right file, or take it over \
-             with `tidegate volume create CLUSTER {} --adopt`",
-            data.display(),
-            part.volume
-        )
-    })
+    let (what, help) = other_data(disk, &part.data(), label, mark)?;
+    Some(format!("{} {what}; {help}", part.name()))
 }
 
 /// How the data in a directory are less than their label says.
@@ -130,6 +125,8 @@ fn unfit(
     let (found, volume) = (label.identity.geometry, &part.volume);
     let fault = if label.is_pending {
         pending(spot, disk, volume)
+    } else if let Some((what, help)) = other_label(label, volume, part.index) {
+        format!("{what}; {help}")
     } else if !is_same_part(label, part) || found != part.geometry {
         let (wanted, hint) = (part.geometry, geometry_hint(volume, found, part.geometry));
         format!("was made for a volume of {found}, and the cluster file says {wanted}; {hint}")

@@ -3,8 +3,9 @@
 use tidegate_model::Bytes;
 use tidegate_model::cluster::{Label, VolumeStamp};
 
+use super::foreign::other_label;
 use super::{
-    Found, Outcome, PartPlan, PartStore, failed, found, is_same_part, lacks_data, refuse,
+    Found, Outcome, PartPlan, PartStore, area, failed, found, is_same_part, lacks_data, refuse,
     restore_hint,
 };
 use crate::store::disk::Disk;
@@ -12,6 +13,10 @@ use crate::store::label::Spot;
 
 /// A part as it is to be, and its label as it is.
 type Grown = (PartPlan, Spot, Label);
+
+/// The most generations that parts may be behind those on other machines. A generation cannot be
+/// taken back, so one that was mistyped must not use them up. Chosen by hand.
+const GENERATIONS_AHEAD: u64 = 1_000;
 
 /// The state of a volume according to all of its labels.
 struct Labelled {
@@ -48,20 +53,30 @@ pub(super) fn resize_on(
         let what = format!("the volume has {largest} already");
         return refuse(what, "volumes only grow; name a larger size");
     }
+    all.iter().try_for_each(|(part, ..)| has_space(disk, part, size))?;
     if is_interrupted {
         commit(disk, &mut all, largest, stamp)?;
     }
-    let next = stamp.generation + u64::from(size > largest);
+    let next = stamp.generation.saturating_add(u64::from(size > largest));
     let generation = generation.unwrap_or(next);
-    if generation < next {
+    let latest = next.saturating_add(GENERATIONS_AHEAD);
+    if !(next..=latest).contains(&generation) {
         return refuse(
             format!("the volume has generation {} already", stamp.generation),
-            format!("name a generation of at least {next}, or none"),
+            format!("name a generation from {next} to {latest}, or none"),
         );
     }
     let stamp = VolumeStamp { generation, ..stamp };
     commit(disk, &mut all, size, stamp)?;
     Ok(stamp)
+}
+
+/// Whether a part that grows on a device stays before the labels and beside all other parts.
+fn has_space(disk: &dyn Disk, part: &PartPlan, size: Bytes) -> Outcome<()> {
+    let PartStore::Device(path, usable) = &part.store else { return Ok(()) };
+    let mut part = part.clone();
+    part.geometry.size = size;
+    area(disk, &part, path, *usable).map(drop)
 }
 
 /// Gives all parts this size and stamp: first the data, then the labels.
@@ -93,6 +108,10 @@ fn is_file(part: &PartPlan) -> bool {
 /// The part, if it is there as it was created.
 fn grown(disk: &dyn Disk, part: &PartPlan) -> Outcome<Grown> {
     let Found { spot, label, data } = found(disk, part)?;
+    let other = label.as_ref().and_then(|label| other_label(label, &part.volume, part.index));
+    if let Some((what, help)) = other {
+        return refuse(format!("{} {what}", part.name()), help);
+    }
     let Some(label) = label.filter(|label| !label.is_pending && is_same_part(label, part)) else {
         let help = "bring it back, or finish `tidegate volume create`";
         return refuse(format!("{} is not there as it was created", part.name()), help);

@@ -6,7 +6,8 @@
 //! **Mechanism.** Every request takes the next slot in a row of replies, and a ticket puts a node's
 //! reply into its slot. A complete reply at the head of the row may leave. With it come the meta
 //! commands' quiet semantics for nothing: a quiet request's reply is empty, unless something has to
-//! be said, and the reply to `mn` leaves only when all before it have left.
+//! be said, and the reply to `mn` leaves only when all before it have left. A request that would
+//! overtake another one about its key waits for that one's reply ([`super::order`]).
 //!
 //! **Bound.** A client that asks ahead of more than [`AHEAD_MAX`] replies is not listened to until
 //! the first of them has left, so the row is as long as that at most. A gateway with many clients
@@ -23,6 +24,7 @@ use core::ops::Deref;
 
 use tidegate_model::Operation;
 
+use super::order::Effect;
 use super::request::{Goodbye, Request, Step, next, words};
 use super::{KEY_MAX, Verb, split};
 
@@ -147,6 +149,8 @@ pub struct Conversation<P, R> {
     /// Parts of the last request that are not asked for yet, and how many requests and parts are.
     unasked: VecDeque<(Ticket, Part<P>)>,
     asked: usize,
+    /// Requests without a reply that may change values.
+    changes: usize,
     /// The number of the seat at the head of the row.
     first: u64,
     row: VecDeque<Seat<R>>,
@@ -169,6 +173,7 @@ enum Seat<R> {
     /// The client wants no error reply if it is `hushed`.
     Empty {
         hushed: bool,
+        effect: Effect,
     },
     Shared(Box<Shared<R>>),
 }
@@ -180,6 +185,7 @@ struct Shared<R> {
     missing: usize,
     /// The client wants no error reply.
     hushed: bool,
+    effect: Effect,
     /// The keys, one after the other, each with its end and its part; none for `flush_all`.
     text: Vec<u8>,
     keys: Vec<(u32, u32)>,
@@ -201,6 +207,7 @@ impl<P: Copy + PartialEq, R: Deref<Target = [u8]>> Conversation<P, R> {
             skip,
             unasked: VecDeque::new(),
             asked: 0,
+            changes: 0,
             first,
             row,
             is_over,
@@ -266,6 +273,9 @@ impl<P: Copy + PartialEq, R: Deref<Target = [u8]>> Conversation<P, R> {
                     self.skip = length;
                 }
                 Step::Request(request) => {
+                    if self.must_wait(&request) {
+                        break;
+                    }
                     consumed += request.bytes.len();
                     self.request(&request, &place, &mut ask);
                 }
@@ -274,22 +284,34 @@ impl<P: Copy + PartialEq, R: Deref<Target = [u8]>> Conversation<P, R> {
         Progress { consumed, needed: 0 }
     }
 
+    /// Whether the request would overtake one that has no reply yet.
+    fn must_wait(&self, request: &Request<'_>) -> bool {
+        let Some(effect) = Effect::of(request) else { return false };
+        let is_away = |seat: &Seat<R>| match seat {
+            Seat::Taken(_) => false,
+            Seat::Empty { effect: earlier, .. } => earlier.delays(request, effect),
+            Seat::Shared(shared) => shared.effect.delays(request, effect),
+        };
+        (effect.is_change || self.changes > 0) && self.row.iter().any(is_away)
+    }
+
     fn request(
         &mut self,
         request: &Request<'_>,
         place: impl Fn(&[u8], Operation) -> P,
         mut ask: impl FnMut(Ask<'_, P>),
     ) {
-        let Some(operation) = request.verb.operation() else {
+        let (Some(operation), Some(effect)) = (request.verb.operation(), Effect::of(request))
+        else {
             self.spend(request.bytes.len(), 1);
             return self.about_no_key(request, ask);
         };
         if request.keys > 1 {
-            return self.several(request, |key| place(key, operation), operation, ask);
+            return self.several(request, |key| place(key, operation), (operation, effect), ask);
         }
         let mut space = [0; KEY_MAX];
         let place = place(request.stored_key(&mut space), operation);
-        let ticket = Ticket::new(self.seat(Seat::Empty { hushed: request.is_hushed() }), 0);
+        let ticket = Ticket::new(self.seat(Seat::Empty { hushed: request.is_hushed(), effect }), 0);
         self.spend(request.bytes.len(), 1);
         self.asked += 1;
         ask(Ask { ticket, place, bytes: request.bytes, operation, keys: 1 });
@@ -326,7 +348,7 @@ impl<P: Copy + PartialEq, R: Deref<Target = [u8]>> Conversation<P, R> {
         &mut self,
         request: &Request<'_>,
         place: impl Fn(&[u8]) -> P,
-        operation: Operation,
+        (operation, effect): (Operation, Effect),
         mut ask: impl FnMut(Ask<'_, P>),
     ) {
         let (mut parts, mut text, mut keys) = (Vec::<Part<P>>::new(), Vec::new(), Vec::new());
@@ -353,12 +375,12 @@ impl<P: Copy + PartialEq, R: Deref<Target = [u8]>> Conversation<P, R> {
             keys.push((text.len() as u32, number as u32));
         }
         if let [Part { place, .. }] = parts[..] {
-            let ticket = Ticket::new(self.seat(Seat::Empty { hushed: false }), 0);
+            let ticket = Ticket::new(self.seat(Seat::Empty { hushed: false, effect }), 0);
             self.spend(request.bytes.len(), request.keys);
             self.asked += 1;
             return ask(Ask { ticket, place, bytes: request.bytes, operation, keys: request.keys });
         }
-        let seat = self.shared(parts.len(), text, keys, false);
+        let seat = self.shared(parts.len(), (text, keys), false, effect);
         for (number, mut part) in parts.into_iter().enumerate() {
             split::end(&mut part.bytes);
             self.unasked.push_back((Ticket::new(seat, number), part));
@@ -374,8 +396,9 @@ impl<P: Copy + PartialEq, R: Deref<Target = [u8]>> Conversation<P, R> {
                 return;
             }
             Verb::FlushAll if !self.everywhere.is_empty() => {
-                let places = self.everywhere.clone();
-                let seat = self.shared(places.len(), Vec::new(), Vec::new(), request.quiet);
+                let (places, keys) = (self.everywhere.clone(), (Vec::new(), Vec::new()));
+                let Some(effect) = Effect::of(request) else { return };
+                let seat = self.shared(places.len(), keys, request.quiet, effect);
                 for (part, place) in places.into_iter().enumerate() {
                     let (ticket, operation) = (Ticket::new(seat, part), Operation::Delete);
                     self.asked += 1;
@@ -410,13 +433,25 @@ impl<P: Copy + PartialEq, R: Deref<Target = [u8]>> Conversation<P, R> {
     }
 
     /// Takes the next seat for a reply of several parts; its number.
-    fn shared(&mut self, parts: usize, text: Vec<u8>, keys: Vec<(u32, u32)>, hushed: bool) -> u64 {
+    fn shared(
+        &mut self,
+        parts: usize,
+        (text, keys): (Vec<u8>, Vec<(u32, u32)>),
+        hushed: bool,
+        effect: Effect,
+    ) -> u64 {
         let missing = parts;
         let parts = (0..parts).map(|_| None).collect();
-        self.seat(Seat::Shared(Box::new(Shared { parts, missing, hushed, text, keys })))
+        self.seat(Seat::Shared(Box::new(Shared { parts, missing, hushed, effect, text, keys })))
     }
 
     fn seat(&mut self, seat: Seat<R>) -> u64 {
+        let effect = match &seat {
+            Seat::Taken(_) => None,
+            Seat::Empty { effect, .. } => Some(*effect),
+            Seat::Shared(shared) => Some(shared.effect),
+        };
+        self.changes += usize::from(effect.is_some_and(|effect| effect.is_change));
         self.row.push_back(seat);
         self.first + self.row.len() as u64 - 1
     }
@@ -429,8 +464,9 @@ impl<P: Copy + PartialEq, R: Deref<Target = [u8]>> Conversation<P, R> {
         let length = reply.as_deref().map_or(0, <[u8]>::len);
         match seat {
             Seat::Taken(_) => return,
-            Seat::Empty { hushed } => {
+            Seat::Empty { hushed, effect } => {
                 let complaint = |text| Piece::Text(if *hushed { "" } else { text });
+                self.changes -= usize::from(effect.is_change);
                 *seat = Seat::Taken(reply.map_or_else(complaint, Piece::Reply));
                 self.stored += length;
             }
@@ -454,6 +490,7 @@ impl<P: Copy + PartialEq, R: Deref<Target = [u8]>> Conversation<P, R> {
                     }
                 }
                 if shared.missing == 0 {
+                    self.changes -= usize::from(shared.effect.is_change);
                     let piece = shared.joined();
                     self.stored = self.stored + piece.stored() - shared.stored();
                     *seat = Seat::Taken(piece);
