@@ -141,6 +141,8 @@ struct There {
     parts: Vec<(usize, Part)>,
     /// Volumes and parts that jobs which failed with the link may still change.
     unsettled: Vec<(usize, u32)>,
+    /// Parts that are open over this link, by number there.
+    open: HashSet<u32>,
 }
 
 #[derive(Clone, Copy)]
@@ -176,6 +178,7 @@ impl Nodes {
                     reporter: reporter.clone(),
                     parts: Vec::new(),
                     unsettled: Vec::new(),
+                    open: HashSet::new(),
                 }))
             }
         };
@@ -318,6 +321,7 @@ impl Nodes {
                         reporter,
                         parts,
                         unsettled,
+                        open: HashSet::new(),
                     }))
                 }
             };
@@ -512,6 +516,12 @@ impl There {
                     barriers.lower(volume, part, Cause::Link);
                 }
             }
+            if matches!(notice, Notice::Down { .. }) {
+                for part in self.open.drain() {
+                    let (volume, part) = &self.parts[part as usize];
+                    known[*volume].on_link_lost(part.index);
+                }
+            }
             match notice {
                 Notice::Unsettled { part } => {
                     let (volume, part) = &self.parts[part as usize];
@@ -525,7 +535,13 @@ impl There {
                     self.note(known, part, |known, index| known.on_refused(index, reason));
                 }
                 Notice::PartReady { part, state } => {
-                    self.note(known, part, |known, index| known.on_open(index, state));
+                    let is_new = self.open.insert(part);
+                    self.note(known, part, |known, index| {
+                        known.on_open(index, state);
+                        if is_new {
+                            known.on_link(index);
+                        }
+                    });
                 }
                 Notice::Incarnation { part, incarnation } => {
                     self.note(known, part, |known, index| known.on_incarnation(index, incarnation));
@@ -562,6 +578,7 @@ fn open(
         Some(Line::Here(session)) => match session.open(part) {
             Ok(opened) => {
                 known.on_open(part.index, opened.state);
+                known.on_link(part.index);
                 opened.number
             }
             Err(reason) => {

@@ -9,7 +9,9 @@
 //! # Mechanism
 //! When a session opens an export it records, for each part, how many incarnations were known. The
 //! list of a part only grows, so the recorded number names the incarnation that the session relies
-//! on, also where the first one becomes known only later. No worker has to go through the sessions.
+//! on, also where it becomes known only later: a session that is opened while the node is away
+//! relies on the incarnation that the part has when the node is back. No worker has to go through
+//! the sessions.
 //! Each flush carries that incarnation, and the node compares. A part in memory has no data of an
 //! earlier incarnation at all, so every request that relies on one fails.
 //!
@@ -36,9 +38,11 @@ pub(crate) struct VolumeParts {
 /// The state of one part.
 #[derive(Debug, Default)]
 struct KnownPart {
-    /// Each different from the one before. It grows by eight bytes whenever acknowledged writes may
-    /// have been lost.
+    /// It grows by eight bytes whenever acknowledged writes may have been lost, and whenever the
+    /// node is back after it was away.
     incarnations: Vec<u64>,
+    /// Links over which the part is open now.
+    links: u32,
     stamp: Option<VolumeStamp>,
     refusal: Option<String>,
 }
@@ -60,10 +64,13 @@ impl VolumeParts {
     }
 
     /// The incarnations that a session relies on if it opens the volume now: for each part the last
-    /// known one, or the first one that becomes known.
+    /// known one, or the next one that becomes known if the part is not open.
     pub(crate) fn record(&self) -> Recorded {
-        let last = |part: &KnownPart| part.incarnations.len().saturating_sub(1) as u32;
-        Recorded(self.parts.iter().map(last).collect())
+        let relied_on = |part: &KnownPart| {
+            let known = part.incarnations.len() as u32;
+            if part.links == 0 { known } else { known.saturating_sub(1) }
+        };
+        Recorded(self.parts.iter().map(relied_on).collect())
     }
 
     /// The incarnation of a part that a session relies on; zero while none is known.
@@ -82,11 +89,24 @@ impl VolumeParts {
         known.stamp.is_none() && is_other
     }
 
+    /// A part is open over one link more, after [`Self::on_open`].
+    pub(crate) fn on_link(&mut self, part: u32) {
+        self.parts.iter_mut().skip(part as usize).take(1).for_each(|known| known.links += 1);
+    }
+
+    /// A part is open over one link less.
+    pub(crate) fn on_link_lost(&mut self, part: u32) {
+        self.parts.iter_mut().skip(part as usize).take(1).for_each(|known| known.links -= 1);
+    }
+
     /// A part is open.
     pub(crate) fn on_open(&mut self, part: u32, state: PartState) {
         let Some(known) = self.parts.get_mut(part as usize) else { return };
         (known.stamp, known.refusal) = (state.identity, None);
-        self.on_incarnation(part, state.incarnation);
+        match known.links {
+            0 => known.incarnations.push(state.incarnation),
+            _ => self.on_incarnation(part, state.incarnation),
+        }
         self.judge();
     }
 
@@ -179,6 +199,7 @@ mod tests {
         let early = parts.record();
         assert_eq!(parts.incarnation(&early, 0), 0, "none is known");
         parts.on_open(0, state(5, 1, 1));
+        parts.on_link(0);
         let middle = parts.record();
         parts.on_open(0, state(5, 1, 1));
         parts.on_incarnation(0, 6);
@@ -187,6 +208,34 @@ mod tests {
         let of = |recorded: &Recorded| [0, 1].map(|part| parts.incarnation(recorded, part));
         assert_eq!([of(&early), of(&middle), of(&late)], [[5, 9], [5, 9], [6, 9]]);
         assert_eq!(parts.incarnation(&Recorded::default(), 0), 0);
+    }
+
+    #[test]
+    fn a_session_that_is_opened_while_the_node_is_away_relies_on_what_it_brings_back() {
+        let mut parts = volume(1);
+        let open = |parts: &mut VolumeParts, incarnation| {
+            parts.on_open(0, PartState { incarnation, identity: None });
+            parts.on_link(0);
+        };
+        open(&mut parts, 5);
+        let before = parts.record();
+        // A second link, of which one is lost: the part is still open.
+        open(&mut parts, 5);
+        parts.on_link_lost(0);
+        assert_eq!(parts.record(), before);
+        parts.on_link_lost(0);
+        let away = parts.record();
+        assert_eq!(parts.incarnation(&away, 0), 0, "none is known");
+        open(&mut parts, 6);
+        assert_eq!([&before, &away].map(|it| parts.incarnation(it, 0)), [5, 6]);
+        assert_eq!([5, 6, 0].map(|it| parts.is_lost(0, it)), [true, false, false]);
+        // The same process is back.
+        parts.on_link_lost(0);
+        let later = parts.record();
+        open(&mut parts, 6);
+        parts.on_incarnation(0, 7);
+        assert_eq!([&away, &later].map(|it| parts.incarnation(it, 0)), [6, 6]);
+        assert!(parts.is_lost(0, 6));
     }
 
     #[test]

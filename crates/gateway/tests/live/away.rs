@@ -214,6 +214,23 @@ fn a_flush_fails_on_every_connection_after_a_node_lost_writes_until_it_connects_
 }
 
 #[test]
+fn a_session_that_is_opened_while_a_memory_node_is_away_relies_on_its_next_process() {
+    let (stand, path) = stand_with(crate::PATIENCE);
+    let peer = Peer::start(path.clone(), stand.nodes[1].clone());
+    let mut before = Client::enter(&stand, "striped", true);
+    let far = 16 << 10;
+    assert_eq!(before.write(far, &[7; 512]), 0);
+    drop(peer);
+    eventually("that it is known", || !stand.gateway.unready().is_empty());
+    let mut client = Client::enter(&stand, "striped", true);
+    stand.nodes[1].lose();
+    let _peer = Peer::start(path, stand.nodes[1].clone());
+    assert_eq!(client.read(far, 512), Ok(vec![0; 512]));
+    assert_eq!([client.write(far, &[9; 512]), flush(&mut client)], [0; 2]);
+    assert_eq!(before.read(far, 512), Err(EIO));
+}
+
+#[test]
 fn a_session_is_not_served_from_the_empty_memory_of_a_later_process() {
     let (stand, path) = stand_with(crate::PATIENCE);
     let peer = Peer::start(path.clone(), stand.nodes[1].clone());
