@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::process::{self, Outcome, Running};
+use crate::process::{self, ProgramOutcome, Running};
 use crate::{built, eventually, wait_for};
 
 /// The longest path that a Unix socket can have.
@@ -123,7 +123,7 @@ impl Bed {
     /// # Panics
     /// If it does not end well.
     #[track_caller]
-    pub fn down(&mut self) -> Outcome {
+    pub fn down(&mut self) -> ProgramOutcome {
         let controller = self.controller.take().expect("a controller was started");
         controller.signal(Signal::TERM);
         controller.finish().success()
@@ -181,7 +181,7 @@ impl Bed {
     /// # Panics
     /// If it cannot be written.
     #[track_caller]
-    pub fn apply(&self, policy: &str) -> Outcome {
+    pub fn apply(&self, policy: &str) -> ProgramOutcome {
         self.apply_with(policy, &[])
     }
 
@@ -190,7 +190,7 @@ impl Bed {
     /// # Panics
     /// If it cannot be written.
     #[track_caller]
-    pub fn apply_with(&self, policy: &str, arguments: &[&str]) -> Outcome {
+    pub fn apply_with(&self, policy: &str, arguments: &[&str]) -> ProgramOutcome {
         let number = BEDS.fetch_add(1, Ordering::Relaxed);
         let path = self.path(&format!("policy-{number}.toml"));
         fs::write(&path, policy).expect("the policy can be written");

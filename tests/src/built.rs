@@ -41,11 +41,11 @@ pub fn library() -> PathBuf {
     built("libtidegate.so")
 }
 
-/// Where `scripts/guest.sh` puts a kernel and its modules.
+/// Where scripts/guest.sh puts a kernel and its modules.
 ///
 /// # Panics
 /// If the target folder has no name.
-pub fn guest() -> PathBuf {
+pub fn guest_folder() -> PathBuf {
     folder().parent().expect("the target folder has a name").join("guest")
 }
 
@@ -54,8 +54,8 @@ pub fn guest() -> PathBuf {
 /// It has to be on a disk, because files in memory are none of Tidegate's business.
 pub fn scratch() -> PathBuf {
     let target = || folder().parent().map(|target| target.join("tmp"));
-    let asked = std::env::var_os("TIDEGATE_TEST_DIR").map(PathBuf::from);
-    let scratch = asked.or_else(target).expect("the target folder has a name");
+    let configured = std::env::var_os("TIDEGATE_TEST_DIR").map(PathBuf::from);
+    let scratch = configured.or_else(target).expect("the target folder has a name");
     std::fs::create_dir_all(&scratch)
         .unwrap_or_else(|error| panic!("cannot make {}: {error}", scratch.display()));
     static SWEPT: Once = Once::new();

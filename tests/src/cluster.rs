@@ -11,7 +11,7 @@ use rustix::process::Signal;
 
 use crate::bed::Bed;
 use crate::nbd::Client;
-use crate::process::{self, Outcome, Running};
+use crate::process::{self, ProgramOutcome, Running};
 use crate::{PATIENCE, eventually, tools, wait_for};
 
 /// The name of the gateway in every file here.
@@ -21,7 +21,7 @@ pub const GATEWAY: &str = "front";
 #[derive(Debug)]
 pub struct Cluster {
     /// By name, nodes and gateways in processes of their own. They end before the bed does.
-    parts: BTreeMap<String, Running>,
+    components: BTreeMap<String, Running>,
     /// Its volumes were created.
     is_created: bool,
     bed: Bed,
@@ -49,8 +49,8 @@ impl Cluster {
     /// # Panics
     /// If its files cannot be written.
     pub fn new(file: &str, policy: &str) -> Self {
-        let (bed, parts) = (Bed::empty(), BTreeMap::new());
-        let cluster = Self { bed, parts, is_created: false };
+        let (bed, components) = (Bed::empty(), BTreeMap::new());
+        let cluster = Self { bed, components, is_created: false };
         fs::write(cluster.bed.path("first.toml"), policy).expect("the policy can be written");
         cluster.write(file);
         cluster
@@ -118,7 +118,7 @@ impl Cluster {
     /// # Panics
     /// If there is no word.
     #[track_caller]
-    pub fn volume(&self, words: &[&str]) -> Outcome {
+    pub fn volume(&self, words: &[&str]) -> ProgramOutcome {
         process::run(&mut self.volume_command(words))
     }
 
@@ -170,54 +170,54 @@ impl Cluster {
         if !std::mem::replace(&mut self.is_created, true) {
             self.volume(&["create"]).success();
         }
-        let part = process::spawn(&mut self.command(&["--role", role, "--name", name]));
-        part.hear(&format!(": {name} of the cluster at "));
-        self.parts.insert(name.into(), part);
+        let component = process::spawn(&mut self.command(&["--role", role, "--name", name]));
+        component.wait_for_output(&format!(": {name} of the cluster at "));
+        self.components.insert(name.into(), component);
     }
 
     /// A part that runs in a process of its own.
     ///
     /// # Panics
     /// If it does not run.
-    pub fn part(&self, name: &str) -> &Running {
-        &self.parts[name]
+    pub fn component(&self, name: &str) -> &Running {
+        &self.components[name]
     }
 
     /// Ends a part as a power cut would.
     ///
     /// # Panics
     /// If it does not run.
-    pub fn kill(&mut self, name: &str) -> Outcome {
-        self.parts.remove(name).expect("the part runs").kill()
+    pub fn kill(&mut self, name: &str) -> ProgramOutcome {
+        self.components.remove(name).expect("the part runs").kill()
     }
 
     /// Ends a part in order, as `systemctl stop` does.
     ///
     /// # Panics
     /// If it does not run.
-    pub fn stop(&mut self, name: &str) -> Outcome {
-        let part = self.parts.remove(name).expect("the part runs");
-        part.signal(Signal::TERM);
-        part.finish()
+    pub fn stop(&mut self, name: &str) -> ProgramOutcome {
+        let component = self.components.remove(name).expect("the part runs");
+        component.signal(Signal::TERM);
+        component.finish()
     }
 
     /// Where the gateway listens.
-    pub fn door(&self) -> PathBuf {
+    pub fn endpoint(&self) -> PathBuf {
         self.path(&format!("{GATEWAY}.sock"))
     }
 
     /// An export, as clients write it.
     pub fn uri(&self, export: &str) -> String {
-        format!("nbd+unix:///{export}?socket={}", self.door().display())
+        format!("nbd+unix:///{export}?socket={}", self.endpoint().display())
     }
 
     /// A client of an export.
     ///
     /// # Panics
-    /// If nobody lets it in.
+    /// If the gateway does not admit it.
     #[track_caller]
     pub fn enter(&self, export: &str) -> Client {
-        wait_for("a gateway", PATIENCE, || Client::enter(&self.door(), export).ok())
+        wait_for("a gateway", PATIENCE, || Client::enter(&self.endpoint(), export).ok())
     }
 
     /// Runs a program that comes as a package.
@@ -225,7 +225,7 @@ impl Cluster {
     /// # Panics
     /// If it is not there.
     #[track_caller]
-    pub fn client(&self, program: &str, arguments: &[&str]) -> Outcome {
+    pub fn client(&self, program: &str, arguments: &[&str]) -> ProgramOutcome {
         let mut command = Command::new(tools::need(program));
         process::run(command.args(arguments).current_dir(self.bed.folder()))
     }
@@ -235,7 +235,7 @@ impl Cluster {
     /// # Panics
     /// If it is not there.
     #[track_caller]
-    pub fn qemu_io(&self, export: &str, steps: &[&str]) -> Outcome {
+    pub fn qemu_io(&self, export: &str, steps: &[&str]) -> ProgramOutcome {
         let mut arguments = vec!["-f", "raw"];
         steps.iter().for_each(|step| arguments.extend(["-c", step]));
         let uri = self.uri(export);

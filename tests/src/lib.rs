@@ -22,7 +22,7 @@ pub mod tree;
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
 /// The pause between two looks at a condition.
-const LOOK: Duration = Duration::from_millis(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// Waits until `condition` holds.
 ///
@@ -33,18 +33,18 @@ pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
     wait_for(what, PATIENCE, || condition().then_some(()));
 }
 
-/// Waits until `look` finds something.
+/// Waits until `poll` finds something.
 ///
 /// # Panics
 /// If it does not within `patience`.
 #[track_caller]
-pub fn wait_for<T>(what: &str, patience: Duration, mut look: impl FnMut() -> Option<T>) -> T {
+pub fn wait_for<T>(what: &str, patience: Duration, mut poll: impl FnMut() -> Option<T>) -> T {
     let start = Instant::now();
     loop {
-        if let Some(found) = look() {
+        if let Some(found) = poll() {
             return found;
         }
         assert!(start.elapsed() < patience, "after {} s still not: {what}", patience.as_secs());
-        std::thread::sleep(LOOK);
+        std::thread::sleep(POLL_INTERVAL);
     }
 }

@@ -1,4 +1,4 @@
-//! A client of network block devices that says what it is told to, and blocks until it is answered.
+//! A client of network block devices that sends given requests, and blocks until they are answered.
 //!
 //! The clients that people have are used where they can say what a scenario needs. This one is for
 //! the rest: to know of every single request whether it was acknowledged, and to be rude.
@@ -49,14 +49,14 @@ impl Client {
     pub fn enter(socket: &Path, export: &str) -> io::Result<Self> {
         let mut stream = connect(socket)?;
         let _greeting: [u8; 18] = array(&mut stream)?;
-        let said = [
+        let bytes = [
             &3_u32.to_be_bytes()[..],
             &OPTION_MAGIC.to_be_bytes(),
             &option::EXPORT_NAME.to_be_bytes(),
             &(export.len() as u32).to_be_bytes(),
             export.as_bytes(),
         ];
-        stream.write_all(&said.concat())?;
+        stream.write_all(&bytes.concat())?;
         let _size_and_flags: [u8; 10] = array(&mut stream)?;
         Ok(Self { stream, cookie: 0, expected: HashMap::new() })
     }
@@ -65,8 +65,8 @@ impl Client {
     ///
     /// # Errors
     /// If the connection is gone.
-    pub fn ask_read(&mut self, offset: u64, length: usize) -> io::Result<u64> {
-        self.ask(command::READ, 0, offset, length, &[])?;
+    pub fn submit_read(&mut self, offset: u64, length: usize) -> io::Result<u64> {
+        self.submit(command::READ, 0, offset, length, &[])?;
         self.expected.insert(self.cookie, length);
         Ok(self.cookie)
     }
@@ -76,24 +76,24 @@ impl Client {
     ///
     /// # Errors
     /// If the connection is gone.
-    pub fn ask_reads(&mut self, offset: u64, length: usize, count: usize) -> io::Result<()> {
-        let mut said = Vec::new();
+    pub fn submit_reads(&mut self, offset: u64, length: usize, count: usize) -> io::Result<()> {
+        let mut bytes = Vec::new();
         for _ in 0..count {
-            said.extend(self.head(command::READ, 0, offset, length));
+            bytes.extend(self.head(command::READ, 0, offset, length));
             self.expected.insert(self.cookie, length);
         }
-        self.stream.write_all(&said)
+        self.stream.write_all(&bytes)
     }
 
     /// Asks to write; gives back the cookie that the answer will have.
     ///
     /// # Errors
     /// If the connection is gone.
-    pub fn ask_write(&mut self, offset: u64, bytes: &[u8]) -> io::Result<u64> {
-        self.ask(command::WRITE, 0, offset, bytes.len(), bytes)
+    pub fn submit_write(&mut self, offset: u64, bytes: &[u8]) -> io::Result<u64> {
+        self.submit(command::WRITE, 0, offset, bytes.len(), bytes)
     }
 
-    fn ask(
+    fn submit(
         &mut self,
         command: u16,
         flags: u16,
@@ -127,7 +127,7 @@ impl Client {
     ///
     /// # Panics
     /// If it is none.
-    pub fn hear(&mut self) -> io::Result<Answer> {
+    pub fn receive(&mut self) -> io::Result<Answer> {
         let magic = u32::from_be_bytes(array(&mut self.stream)?);
         assert_eq!(magic, SIMPLE_REPLY_MAGIC, "an answer");
         let errno = u32::from_be_bytes(array(&mut self.stream)?);
@@ -146,8 +146,8 @@ impl Client {
     /// # Errors
     /// The server's error, or that the connection is gone.
     pub fn read(&mut self, offset: u64, length: usize) -> io::Result<Vec<u8>> {
-        self.ask_read(offset, length)?;
-        self.hear()?.1
+        self.submit_read(offset, length)?;
+        self.receive()?.1
     }
 
     /// Writes, with nothing else under way.
@@ -155,8 +155,8 @@ impl Client {
     /// # Errors
     /// The server's error, or the loss of the connection.
     pub fn write(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        self.ask_write(offset, bytes)?;
-        self.hear()?.1.map(drop)
+        self.submit_write(offset, bytes)?;
+        self.receive()?.1.map(drop)
     }
 
     /// Writes what is to be durable once it is answered, with nothing else under way.
@@ -164,8 +164,8 @@ impl Client {
     /// # Errors
     /// The server's error, or the loss of the connection.
     pub fn write_durably(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        self.ask(command::WRITE, flag::FUA, offset, bytes.len(), bytes)?;
-        self.hear()?.1.map(drop)
+        self.submit(command::WRITE, flag::FUA, offset, bytes.len(), bytes)?;
+        self.receive()?.1.map(drop)
     }
 
     /// Gives a range back, durably or not, with nothing else under way.
@@ -174,8 +174,8 @@ impl Client {
     /// The server's error, or the loss of the connection.
     pub fn trim(&mut self, offset: u64, length: usize, is_durable: bool) -> io::Result<()> {
         let flags = if is_durable { flag::FUA } else { 0 };
-        self.ask(command::TRIM, flags, offset, length, &[])?;
-        self.hear()?.1.map(drop)
+        self.submit(command::TRIM, flags, offset, length, &[])?;
+        self.receive()?.1.map(drop)
     }
 
     /// Writes zeros over a range, with nothing else under way.
@@ -183,8 +183,8 @@ impl Client {
     /// # Errors
     /// The server's error, or the loss of the connection.
     pub fn zero(&mut self, offset: u64, length: usize) -> io::Result<()> {
-        self.ask(command::WRITE_ZEROES, 0, offset, length, &[])?;
-        self.hear()?.1.map(drop)
+        self.submit(command::WRITE_ZEROES, 0, offset, length, &[])?;
+        self.receive()?.1.map(drop)
     }
 
     /// Flushes, with nothing else under way.
@@ -192,8 +192,8 @@ impl Client {
     /// # Errors
     /// The server's error, or the loss of the connection.
     pub fn flush(&mut self) -> io::Result<()> {
-        self.ask(command::FLUSH, 0, 0, 0, &[])?;
-        self.hear()?.1.map(drop)
+        self.submit(command::FLUSH, 0, 0, 0, &[])?;
+        self.receive()?.1.map(drop)
     }
 
     /// The connection, to say on it what no client would.

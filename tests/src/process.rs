@@ -18,7 +18,7 @@ const RUN_MAX: Duration = Duration::from_secs(150);
 
 /// How a program ended, and what it said.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Outcome {
+pub struct ProgramOutcome {
     /// Its exit code, unless a signal ended it.
     pub code: Option<i32>,
     /// The signal that ended it.
@@ -31,14 +31,14 @@ pub struct Outcome {
     pub time: Duration,
 }
 
-impl fmt::Debug for Outcome {
+impl fmt::Debug for ProgramOutcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { code, signal, stdout, stderr, .. } = self;
         write!(f, "code {code:?}, signal {signal:?}\n-- out:\n{stdout}\n-- err:\n{stderr}")
     }
 }
 
-impl Outcome {
+impl ProgramOutcome {
     /// Itself, if it ended well.
     ///
     /// # Panics
@@ -83,7 +83,7 @@ impl Outcome {
 /// # Panics
 /// If it cannot be started, or does not end.
 #[track_caller]
-pub fn run(command: &mut Command) -> Outcome {
+pub fn run(command: &mut Command) -> ProgramOutcome {
     spawn(command.stdin(Stdio::null())).finish()
 }
 
@@ -98,8 +98,8 @@ pub fn spawn(command: &mut Command) -> Running {
     let started = Instant::now();
     let mut child =
         command.spawn().unwrap_or_else(|error| panic!("cannot start {command:?}: {error}"));
-    let stdout = child.stdout.take().map(Heard::listen).unwrap_or_default();
-    let stderr = child.stderr.take().map(Heard::listen).unwrap_or_default();
+    let stdout = child.stdout.take().map(PipeOutput::listen).unwrap_or_default();
+    let stderr = child.stderr.take().map(PipeOutput::listen).unwrap_or_default();
     Running { child, stdout, stderr, started, status: None, what: format!("{command:?}") }
 }
 
@@ -107,8 +107,8 @@ pub fn spawn(command: &mut Command) -> Running {
 #[derive(Debug)]
 pub struct Running {
     child: Child,
-    stdout: Heard,
-    stderr: Heard,
+    stdout: PipeOutput,
+    stderr: PipeOutput,
     started: Instant,
     status: Option<ExitStatus>,
     what: String,
@@ -131,8 +131,8 @@ impl Running {
     /// If one is not.
     #[track_caller]
     pub fn rows(&self) -> Vec<Value> {
-        let told = self.stdout();
-        let whole = told.rsplit_once('\n').map_or("", |(whole, _)| whole);
+        let printed = self.stdout();
+        let whole = printed.rsplit_once('\n').map_or("", |(whole, _)| whole);
         whole.lines().map(|line| serde_json::from_str(line).expect("a row")).collect()
     }
 
@@ -153,7 +153,7 @@ impl Running {
     ///
     /// # Panics
     /// If it does not read.
-    pub fn say(&mut self, text: &str) {
+    pub fn write_input(&mut self, text: &str) {
         let input = self.child.stdin.as_mut().expect("its input is a pipe");
         input.write_all(text.as_bytes()).expect("it reads its input");
     }
@@ -163,13 +163,17 @@ impl Running {
     /// # Panics
     /// If it does not.
     #[track_caller]
-    pub fn hear(&self, text: &str) {
+    pub fn wait_for_output(&self, text: &str) {
         wait_for(&format!("{text:?} from {}", self.what), PATIENCE, || {
             // Looked at before what it said is: what it says last is not missed.
             let has_ended = !is_alive(self.pid()) && self.stdout.has_ended();
-            let has_said = self.stdout().contains(text);
-            assert!(has_said || !has_ended, "it ended without saying {text:?}: {}", self.stderr());
-            has_said.then_some(())
+            let has_printed = self.stdout().contains(text);
+            assert!(
+                has_printed || !has_ended,
+                "it ended without saying {text:?}: {}",
+                self.stderr()
+            );
+            has_printed.then_some(())
         });
     }
 
@@ -179,7 +183,7 @@ impl Running {
     }
 
     /// Ends it at once, as a power cut would.
-    pub fn kill(mut self) -> Outcome {
+    pub fn kill(mut self) -> ProgramOutcome {
         let _ = self.child.kill();
         self.finish()
     }
@@ -189,19 +193,19 @@ impl Running {
     /// # Panics
     /// If it does not end.
     #[track_caller]
-    pub fn finish(mut self) -> Outcome {
+    pub fn finish(mut self) -> ProgramOutcome {
         drop(self.child.stdin.take());
         let what = format!("the end of {}", self.what);
         wait_for(&what, RUN_MAX, || (!self.is_running()).then_some(()));
         let time = self.started.elapsed();
         // Something that it left running may hold the pipes: it need not be waited for.
-        let all_said = || self.stdout.has_ended() && self.stderr.has_ended();
+        let all_printed = || self.stdout.has_ended() && self.stderr.has_ended();
         let start = Instant::now();
         wait_for("its last words", PATIENCE, || {
-            (all_said() || start.elapsed() > Duration::from_secs(2)).then_some(())
+            (all_printed() || start.elapsed() > Duration::from_secs(2)).then_some(())
         });
         let status = self.status.expect("it has ended");
-        Outcome {
+        ProgramOutcome {
             code: status.code(),
             signal: status.signal(),
             stdout: self.stdout.text(),
@@ -213,8 +217,8 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // The group's number cannot be another's while somebody of the group lives or the child
-        // has not been waited for; where both are over, there is nobody to end.
+        // The group's number cannot be another's while a process of the group runs or the child
+        // has not been waited for; where both are over, there is no process to end.
         if self.is_running()
             && let Some(group) = Pid::from_raw(self.pid() as i32)
         {
@@ -234,7 +238,7 @@ pub fn send(pid: u32, signal: Signal) {
     }
 }
 
-/// Whether a process with this number lives; one that has ended and was not waited for does not.
+/// Whether a process with this number runs; one that has ended and was not waited for does not.
 pub fn is_alive(pid: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let state = stat.rsplit_once(") ").map(|(_, rest)| rest.as_bytes()[0]);
@@ -243,26 +247,26 @@ pub fn is_alive(pid: u32) -> bool {
 
 /// The bytes read from a pipe so far, and whether the pipe has ended.
 #[derive(Debug, Default)]
-struct Heard(Arc<Mutex<(Vec<u8>, bool)>>);
+struct PipeOutput(Arc<Mutex<(Vec<u8>, bool)>>);
 
-impl Heard {
+impl PipeOutput {
     fn listen(mut pipe: impl Read + Send + 'static) -> Self {
-        let heard = Self::default();
-        let shared = Arc::clone(&heard.0);
+        let output = Self::default();
+        let shared = Arc::clone(&output.0);
         std::thread::spawn(move || {
-            let mut piece = [0; 16_384];
-            while let Ok(count @ 1..) = pipe.read(&mut piece) {
-                let mut heard = shared.lock().unwrap_or_else(PoisonError::into_inner);
-                heard.0.extend_from_slice(&piece[..count]);
+            let mut chunk = [0; 16_384];
+            while let Ok(count @ 1..) = pipe.read(&mut chunk) {
+                let mut output = shared.lock().unwrap_or_else(PoisonError::into_inner);
+                output.0.extend_from_slice(&chunk[..count]);
             }
             shared.lock().unwrap_or_else(PoisonError::into_inner).1 = true;
         });
-        heard
+        output
     }
 
     fn text(&self) -> String {
-        let heard = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        String::from_utf8_lossy(&heard.0).into_owned()
+        let output = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        String::from_utf8_lossy(&output.0).into_owned()
     }
 
     fn has_ended(&self) -> bool {

@@ -114,8 +114,8 @@ pub fn compiled(name: &str, flags: &[&str]) -> PathBuf {
     let mut gcc = Command::new(need("gcc"));
     gcc.args(["-O1", "-Wall", "-Werror", "-D_GNU_SOURCE", "-pthread"]).arg("-o").arg(&program);
     let output = gcc.arg(source(&format!("{name}.c"))).args(flags).output().expect("gcc starts");
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{name}.c {flags:?}: {said}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{name}.c {flags:?}: {stderr}");
     compiled.insert(key, program.clone());
     program
 }

@@ -47,15 +47,15 @@ fn walk(root: &Path, folder: &str, ignore: &dyn Fn(&str) -> bool, lines: &mut Ve
 fn hash(path: &Path) -> u64 {
     let mut file = fs::File::open(path)
         .unwrap_or_else(|error| panic!("cannot open {}: {error}", path.display()));
-    let mut piece = vec![0; 1 << 16];
+    let mut buffer = vec![0; 1 << 16];
     let mut hash = 0xcbf2_9ce4_8422_2325_u64;
     loop {
-        let count = file.read(&mut piece).expect("a file can be read");
+        let count = file.read(&mut buffer).expect("a file can be read");
         if count == 0 {
             return hash;
         }
         // Eight bytes at a time: a test build is slow, and files are some megabytes.
-        for chunk in piece[..count].chunks(8) {
+        for chunk in buffer[..count].chunks(8) {
             let mut word = [0; 8];
             word[..chunk.len()].copy_from_slice(chunk);
             hash = (hash ^ u64::from_le_bytes(word)).wrapping_mul(0x100_0000_01b3);

@@ -30,9 +30,9 @@ fn a_permit_passes_on(before: &[&str]) {
         command.args(rest).arg(&program);
     }
     let mut running = process::spawn(command.stdin(Stdio::piped()));
-    running.hear("done");
+    running.wait_for_output("done");
     eventually("it is counted", || over_depth(&bed) > 0);
-    running.say("\n");
+    running.write_input("\n");
     running.finish().success();
 }
 
@@ -52,7 +52,7 @@ fn the_permit_of_a_stopped_process_in_another_namespace_passes_on() {
 }
 
 /// Runs a script under a stage where `/dev/shm` has so many KiB.
-fn with_memory(bed: &Bed, kib: u32, script: &str) -> Option<process::Outcome> {
+fn with_memory(bed: &Bed, kib: u32, script: &str) -> Option<process::ProgramOutcome> {
     tools::need("unshare");
     let mount = format!("mount -t tmpfs -o size={kib}k none /dev/shm && exec \"$@\"");
     let may =
@@ -69,7 +69,7 @@ fn with_memory(bed: &Bed, kib: u32, script: &str) -> Option<process::Outcome> {
 }
 
 #[test]
-fn a_run_without_memory_for_its_segment_is_refused_and_says_why() {
+fn a_run_without_memory_for_its_segment_is_refused_with_the_reason() {
     let bed = Bed::new(QUEUE);
     let Some(outcome) = with_memory(&bed, 1_024, "echo started") else { return };
     let outcome = outcome.failure(1);

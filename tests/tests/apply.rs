@@ -6,7 +6,7 @@ use std::process::Stdio;
 use serde_json::Value;
 use tidegate_tests::bed::Bed;
 use tidegate_tests::eventually;
-use tidegate_tests::process::{self, Outcome, Running};
+use tidegate_tests::process::{self, ProgramOutcome, Running};
 
 const POLICY: &str =
     "budget = \"100MiB/s\"\n[[tenant]]\nname = \"kv\"\nreservation = \"60MiB/s\"\n";
@@ -81,21 +81,21 @@ fn a_policy_reaches_programs_that_run_already() {
 }
 
 #[test]
-fn a_dry_run_says_what_would_change_and_changes_nothing() {
+fn a_dry_run_shows_the_changes_and_changes_nothing() {
     let bed = Bed::new(POLICY);
     let other = POLICY.replace("60MiB/s", "50MiB/s") + "[[tenant]]\nname = \"new\"\n";
-    let told = bed.apply_with(&other, &["--dry-run"]).success();
-    assert!(told.stdout.contains("reservation 60MiB/s -> 50MiB/s"), "{told:?}");
-    assert!(told.stdout.contains("tenant new added"), "{told:?}");
+    let report = bed.apply_with(&other, &["--dry-run"]).success();
+    assert!(report.stdout.contains("reservation 60MiB/s -> 50MiB/s"), "{report:?}");
+    assert!(report.stdout.contains("tenant new added"), "{report:?}");
     assert_eq!(policy_in_force(&bed), (1, 1));
-    let told = bed.apply_with(&other, &["--json"]).success();
-    let told: Value = serde_json::from_str(&told.stdout).expect("JSON");
-    assert_eq!((&told["revision"], &told["is_changed"]), (&2.into(), &true.into()));
+    let report = bed.apply_with(&other, &["--json"]).success();
+    let report: Value = serde_json::from_str(&report.stdout).expect("JSON");
+    assert_eq!((&report["revision"], &report["is_changed"]), (&2.into(), &true.into()));
     assert_eq!(policy_in_force(&bed), (2, 2));
 }
 
 #[test]
-fn nobodys_change_is_overwritten_unseen() {
+fn no_change_is_overwritten_unseen() {
     let bed = Bed::new(POLICY);
     let [one, other] = ["50MiB/s", "40MiB/s"].map(|rate| POLICY.replace("60MiB/s", rate));
     bed.apply_with(&one, &["--expect", "1"]).success();
@@ -131,15 +131,15 @@ fn what_is_refused_changes_nothing() {
 #[test]
 fn without_a_controller_nothing_can_be_applied() {
     let bed = Bed::empty();
-    let told = |outcome: Outcome| {
+    let report = |outcome: ProgramOutcome| {
         let complaint = outcome.failure(5).complaint();
         assert!(complaint.contains("no controller listens"), "{complaint}");
     };
-    told(bed.apply(POLICY));
-    told(process::run(&mut bed.tidegate(&["status"])));
-    // A file that nobody listens on any more is no controller either.
+    report(bed.apply(POLICY));
+    report(process::run(&mut bed.tidegate(&["status"])));
+    // A socket file without a listener is no controller either.
     drop(std::os::unix::net::UnixListener::bind(bed.socket()).unwrap());
-    told(bed.apply(POLICY));
+    report(bed.apply(POLICY));
     // A command that needs no controller works without one.
     fs::write(bed.path("policy.toml"), POLICY).unwrap();
     process::run(bed.tidegate(&["check"]).arg(bed.path("policy.toml"))).success();
@@ -193,7 +193,7 @@ fn an_apply_is_whole_or_nothing_when_the_controller_dies() {
 /// Two policies take turns while a program writes: every stage has the whole of the last one, and
 /// every byte is counted once.
 #[test]
-fn policies_can_take_turns_under_load() {
+fn policies_can_alternate_under_load() {
     let policy = |depth: usize| {
         format!(
             "[[tenant]]\nname = \"kv\"\nlimit = \"{depth}000MiB/s\"\n\
@@ -212,7 +212,7 @@ fn policies_can_take_turns_under_load() {
         bed.apply(&policy(2 - round % 2)).success();
     }
     fs::write(bed.path("stop"), "").unwrap();
-    running.hear("done");
+    running.wait_for_output("done");
     let blocks: u64 = running.stdout().lines().next().unwrap().parse().unwrap();
     bed.wait_for_count("kv", "bytes", blocks * (64 << 10));
     assert_eq!(bed.tenant("kv")["bytes"], blocks * (64 << 10));

@@ -9,14 +9,14 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-use tidegate_algo::fair_share::{Claim, allocate};
+use tidegate_algo::fair_share::{TenantDemand, allocate};
 use tidegate_algo::token_bucket::{Take, TokenBucket};
 use tidegate_model::policy::Fallback;
 use tidegate_model::{Span, StageId, Time};
 use tidegate_proto::codec::encode;
 use tidegate_proto::message::{ToStage, VERSION};
 use tidegate_tests::bed::Bed;
-use tidegate_tests::process::{self, Outcome};
+use tidegate_tests::process::{self, ProgramOutcome};
 use tidegate_tests::{PATIENCE, eventually, tools, wait_for};
 
 use crate::limits::{bytes_are, held};
@@ -78,12 +78,12 @@ fn large_rates_are_not_rounded_to_nanoseconds() {
 /// in the other. And Algorithm 2 as printed sets every rate to an equal part of what is left.
 #[test]
 fn two_demands_are_divided_the_same_in_any_order() {
-    let claim = |demand| Claim { demand, limit: demand, ..Claim::BACKLOGGED };
-    assert_eq!(allocate(100, &[claim(80), claim(10)]), [80, 10]);
-    assert_eq!(allocate(100, &[claim(10), claim(80)]), [10, 80]);
-    // Where both want more than half, half is what they get, and nobody's part is overwritten.
-    assert_eq!(allocate(100, &[claim(80), claim(10), claim(90)]), [45, 10, 45]);
-    assert_eq!(allocate(100, &[claim(90), claim(80), claim(10)]), [45, 45, 10]);
+    let tenant = |demand| TenantDemand { demand, limit: demand, ..TenantDemand::BACKLOGGED };
+    assert_eq!(allocate(100, &[tenant(80), tenant(10)]), [80, 10]);
+    assert_eq!(allocate(100, &[tenant(10), tenant(80)]), [10, 80]);
+    // Where both want more than half, half is what they get, and no demand is overwritten.
+    assert_eq!(allocate(100, &[tenant(80), tenant(10), tenant(90)]), [45, 10, 45]);
+    assert_eq!(allocate(100, &[tenant(90), tenant(80), tenant(10)]), [45, 45, 10]);
 }
 
 /// Two "independent" channels ran at half their speed when the heap put them side by side.
@@ -188,7 +188,7 @@ fn welcome() -> Vec<u8> {
 }
 
 /// Runs a program that writes for a while, and checks that it neither notices nor is held up.
-fn unharmed(bed: &Bed) -> Outcome {
+fn unharmed(bed: &Bed) -> ProgramOutcome {
     let script = "for i in 1 2 3 4 5 6 7 8; do cp big copy-$i; sleep 0.05; done; echo whole";
     fs::write(bed.path("big"), vec![1; 1 << 20]).unwrap();
     let outcome = process::run(&mut bed.run_script("kv", script)).success();
@@ -227,7 +227,7 @@ fn a_controller_that_goes_in_mid_sentence_is_no_ones_end() {
 
 /// A program waited, a second at a time and for ever, until the controller called it ready.
 #[test]
-fn a_controller_that_says_nothing_holds_nobody() {
+fn a_silent_controller_delays_no_program() {
     let bed = Bed::empty();
     played(&bed, |stream| {
         let _ = stream.read_to_end(&mut Vec::new());
@@ -298,7 +298,7 @@ fn every_way_to_move_bytes_is_counted() {
     reads.iter().for_each(|name| fs::write(folder.join(name), &lines).unwrap());
     let mut command = bed.run("", tools::compiled("calls", &[]));
     let running = process::spawn(command.arg(&folder).stdin(Stdio::piped()));
-    running.hear("done");
+    running.wait_for_output("done");
     let count = |status: &serde_json::Value, name: &str| {
         let tenants = status["tenants"].as_array().unwrap().iter();
         let found = tenants.clone().find(|tenant| tenant["name"] == name);
@@ -351,7 +351,7 @@ fn descriptors_are_followed_wherever_they_go() {
     let program = tools::compiled("descriptors", &[]);
     let script = format!("exec 7<> inherited; exec {}", program.display());
     let running = process::spawn(bed.run_script("free", &script).stdin(Stdio::piped()));
-    running.hear("done");
+    running.wait_for_output("done");
     // Nine by descriptors of its own, one in the child, one that was inherited.
     bytes_are(&bed, &[("free", 11 * (64 << 10))]);
     running.finish().success();
@@ -364,7 +364,7 @@ fn what_was_done_outlives_a_sudden_end() {
     let bed = Bed::new(FREE);
     let mut command = bed.run("free", tools::compiled("sudden", &[]));
     let running = process::spawn(command.stdin(Stdio::piped()));
-    running.hear("done");
+    running.wait_for_output("done");
     let plain = process::run(
         Command::new(tools::compiled("sudden", &[])).current_dir(bed.subfolder("plain")),
     );
@@ -376,7 +376,7 @@ fn what_was_done_outlives_a_sudden_end() {
 
 /// Reports were written at a program's end to descriptors that it had closed, or to its output.
 #[test]
-fn the_shim_itself_says_nothing() {
+fn the_shim_itself_prints_nothing() {
     let bed = Bed::new(FREE);
     fs::write(bed.path("a"), vec![5; 1 << 20]).unwrap();
     let mut cp = bed.run("free", "cp");
@@ -406,7 +406,7 @@ fn signal_handlers_may_write() {
     let bed = Bed::new("[[tenant]]\nname = \"kv\"\nlimit = \"50MiB/s\"\nburst = \"64KiB\"\n");
     let mut command = bed.run("kv", tools::compiled("interrupted", &[]));
     let running = process::spawn(command.stdin(Stdio::piped()));
-    running.hear("done");
+    running.wait_for_output("done");
     assert_eq!(fs::metadata(bed.path("handler")).unwrap().len(), 300 * 100);
     let written = fs::metadata(bed.path("main")).unwrap().len();
     bed.wait_for_count("kv", "bytes", 1);
@@ -430,7 +430,7 @@ fn a_sandboxed_program_runs_on() {
         plain.success();
         let mut command = bed.run("kv", &program);
         let running = process::spawn(command.arg(how).stdin(Stdio::piped()));
-        running.hear("done");
+        running.wait_for_output("done");
         if how.is_empty() {
             // The program's output went through a pipe and is not counted.
             bytes_are(&bed, &[("kv", MIB)]);
@@ -438,13 +438,13 @@ fn a_sandboxed_program_runs_on() {
         let outcome = running.finish().success();
         let limited = outcome.time.as_secs_f64() >= 0.2;
         assert!(limited || !how.is_empty(), "a quarter of a second of its rate");
-        let told = outcome.notices().contains("calls");
-        assert_eq!(told, !how.is_empty(), "{how}: {outcome:?}");
+        let report = outcome.notices().contains("calls");
+        assert_eq!(report, !how.is_empty(), "{how}: {outcome:?}");
         assert_eq!(fs::metadata(bed.path("filtered")).unwrap().len(), MIB);
     }
 }
 
-/// A child in an environment without the shim ran unlimited, and nobody was told.
+/// A child in an environment without the shim ran unlimited without a message.
 #[test]
 fn a_child_without_the_shim_is_reported() {
     let bed = Bed::new(FREE);
@@ -460,7 +460,7 @@ fn a_child_without_the_shim_is_reported() {
 /// A preloaded program in front of the one that is meant (`timeout`, `env`, `nice`) is one more
 /// process of the same stage, not a second stage.
 #[test]
-fn programs_in_front_of_programs_are_one_stage() {
+fn wrapped_programs_are_one_stage() {
     let bed = Bed::new(FREE);
     let script = "timeout 60 nice env A=b dd if=/dev/zero of=file bs=64k count=16 2> /dev/null";
     let running = held(&bed, "free", script);

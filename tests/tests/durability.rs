@@ -1,7 +1,7 @@
 //! The flush oracle: random histories of several connections and two gateways over nodes that die,
-//! machines that crash, syncs that fail and a network that delivers late. Every client knows what
-//! it was told is durable, and nothing of that is ever lost or changed. A write that failed may be
-//! there or not, but once a later one was acknowledged, it is there no more.
+//! machines that crash, syncs that fail and a network that delivers late. Every client knows which
+//! writes were acknowledged as durable, and nothing of that is ever lost or changed. A write that
+//! failed may be there or not, but once a later one was acknowledged, it is there no more.
 //!
 //! Nodes and gateways are those that ship, in threads of this process and with sockets between
 //! them; only the disks below the nodes are a model ([`FaultyDisk`]), so that a machine can crash.
@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use tidegate_fabric::stream::{Address, Door};
+use tidegate_fabric::stream::{Address, ListenerAccess};
 use tidegate_gateway as gateway;
 use tidegate_model::cluster::Volume;
 use tidegate_model::{Bytes, CostModel, NodeId};
@@ -85,7 +85,7 @@ impl Cluster {
     fn start_node(&mut self, number: usize) {
         let name = format!("n{number}");
         let store = match self.in_memory == Some(number) {
-            true => node::Store::Memory { room: Bytes::MAX },
+            true => node::Store::Memory { capacity: Bytes::MAX },
             false => node::Store::Faulty { disk: self.disks[number].clone() },
         };
         let listen = Some(Address::Unix(self.socket(&name)));
@@ -113,7 +113,10 @@ impl Cluster {
         let config = gateway::Config {
             name: format!("g{number}"),
             controller: None,
-            doors: vec![(Address::Unix(self.socket(&format!("g{number}"))), Door::PRIVATE)],
+            binds: vec![(
+                Address::Unix(self.socket(&format!("g{number}"))),
+                ListenerAccess::PRIVATE,
+            )],
             lock: None,
             parties: Vec::new(),
             volumes: vec![volume],
@@ -226,13 +229,13 @@ impl Oracle {
         }
     }
 
-    /// A node's machine has crashed: of what is not durable, anything may be there.
+    /// A node's machine has crashed: of writes that are not durable, any may be there.
     fn crash(&mut self, node: u64) {
         let blocks = self.blocks.iter_mut().skip(node as usize).step_by(NODES);
         blocks.for_each(|block| block.seen_from = 0);
     }
 
-    /// A node in memory has died: nothing that it was told is there, nor was that promised.
+    /// A node in memory has died: none of its data is there, nor was that promised.
     fn forget(&mut self, node: u64) {
         self.crash(node);
         for Block { writes, .. } in self.blocks.iter_mut().skip(node as usize).step_by(NODES) {
@@ -359,12 +362,13 @@ impl History {
         for block in blocks.collect::<BTreeSet<_>>() {
             let number = self.oracle.begin(block, false);
             let content = number.to_le_bytes().repeat(BLOCK as usize / 8);
-            under_way.insert(client.ask_write(block * BLOCK, &content).unwrap(), (block, number));
+            under_way
+                .insert(client.submit_write(block * BLOCK, &content).unwrap(), (block, number));
         }
         wait_for("bytes on the way", PATIENCE, || network.has_bytes().then_some(()));
         self.cluster.connections[node as usize] = network.cut();
         for _ in 0..under_way.len() {
-            let (cookie, outcome) = client.hear().unwrap();
+            let (cookie, outcome) = client.receive().unwrap();
             let (block, number) = under_way.remove(&cookie).expect("an answer to a write");
             match outcome {
                 // It came after the link had fallen, and waited for the next one.
@@ -384,7 +388,7 @@ impl History {
             Err(error) => {
                 assert_eq!(error.raw_os_error(), Some(EIO), "seed {}", self.seed);
                 self.flushes[1] += 1;
-                // A client that is told so connects anew, most often.
+                // A client with this error connects anew, most often.
                 if !self.random.one_in(4) {
                     self.sessions.remove(at);
                 }
@@ -426,7 +430,7 @@ fn number(name: &str) -> Option<u64> {
 }
 
 #[test]
-fn nothing_that_a_client_was_told_is_durable_is_ever_lost() {
+fn no_write_that_was_acknowledged_as_durable_is_lost() {
     let first = number("TIDEGATE_HISTORY");
     let count = number("TIDEGATE_HISTORIES").unwrap_or(30);
     let seeds: Vec<u64> = first.map_or_else(|| (0..count).collect(), |seed| vec![seed]);

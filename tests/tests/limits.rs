@@ -1,4 +1,4 @@
-//! Limits hold for real programs, and requests are told apart by all that is known about them.
+//! Limits hold for real programs, and requests are distinguished by all that is known about them.
 //!
 //! Times are bounded from below only: a slow machine may take longer, none may take less. The owner
 //! of a request is read from the controller's counters, while the program stays to be asked.
@@ -22,11 +22,11 @@ fn least(bytes: u64) -> Duration {
     Duration::from_secs_f64((bytes - (64 << 10)) as f64 / (4 * MIB) as f64)
 }
 
-/// Runs a script whose last process stays until it is told to go, so that its counters can be read.
+/// Runs a script whose last process stays until the test ends it, so that its counters can be read.
 pub(crate) fn held(bed: &Bed, tenant: &str, script: &str) -> Running {
     let mut command = bed.run_script(tenant, &format!("{script}\necho done; read nothing || true"));
     let running = process::spawn(command.stdin(Stdio::piped()));
-    running.hear("done");
+    running.wait_for_output("done");
     running
 }
 
@@ -103,7 +103,7 @@ fn operations_are_limited_as_such() {
 }
 
 #[test]
-fn programs_are_told_apart_by_name() {
+fn programs_are_distinguished_by_name() {
     let policy = "
         tenant = [{ name = \"copies\" }, { name = \"dumps\" }]
         [[match]]
@@ -121,7 +121,7 @@ fn programs_are_told_apart_by_name() {
 }
 
 #[test]
-fn what_is_nobodys_passes_and_is_counted() {
+fn unattributed_requests_pass_and_are_counted() {
     let bed =
         Bed::new("tenant = [{ name = \"a\" }]\nmatch = [{ tenant = \"a\", process = \"x\" }]");
     let running = held(&bed, "", "dd if=/dev/zero of=a bs=64k count=16 2> /dev/null");
@@ -145,7 +145,7 @@ fn what_short_programs_move_is_counted() {
 }
 
 #[test]
-fn files_are_told_apart_by_path() {
+fn files_are_distinguished_by_path() {
     let policy = "
         tenant = [{ name = \"logs\" }, { name = \"deep\" }, { name = \"rest\" }]
         [[match]]
@@ -167,7 +167,7 @@ fn files_are_told_apart_by_path() {
 }
 
 #[test]
-fn requests_are_told_apart_by_size_and_operation() {
+fn requests_are_distinguished_by_size_and_operation() {
     let policy = "
         tenant = [{ name = \"large\" }, { name = \"reads\" }, { name = \"small\" }]
         [[match]]
@@ -193,7 +193,7 @@ fn requests_are_told_apart_by_size_and_operation() {
 }
 
 #[test]
-fn threads_are_told_apart_by_name() {
+fn threads_are_distinguished_by_name() {
     let policy = "
         tenant = [{ name = \"flush\" }, { name = \"low\" }, { name = \"own\" }]
         [[match]]
@@ -209,13 +209,13 @@ fn threads_are_told_apart_by_name() {
     let mut command = bed.run("", tools::compiled("threads", &[]));
     command.args(["file", "kv:high", "kv:low", "kv:low1", "other"]).stdin(Stdio::piped());
     let running = process::spawn(&mut command);
-    running.hear("done");
+    running.wait_for_output("done");
     bytes_are(&bed, &[("flush", MIB), ("low", 2 * MIB), ("own", 0)]);
     running.finish().success();
 }
 
 #[test]
-fn contexts_are_told_apart_by_what_the_program_says() {
+fn contexts_are_distinguished_as_the_program_sets_them() {
     let policy = "
         tenant = [{ name = \"flush\" }, { name = \"compaction\" }, { name = \"rest\" }]
         [[match]]
@@ -236,14 +236,14 @@ fn contexts_are_told_apart_by_what_the_program_says() {
     let [include, search, run_path] = &flags;
     let program = tools::compiled("contexts", &[include, search, run_path, "-ltidegate"]);
     let running = process::spawn(bed.run("", program).stdin(Stdio::piped()));
-    running.hear("done");
-    let piece = 64 << 10;
-    bytes_are(&bed, &[("flush", 13 * piece), ("compaction", 2 * piece), ("rest", 16 * piece)]);
+    running.wait_for_output("done");
+    let chunk = 64 << 10;
+    bytes_are(&bed, &[("flush", 13 * chunk), ("compaction", 2 * chunk), ("rest", 16 * chunk)]);
     running.finish().success();
 }
 
 #[test]
-fn users_are_told_apart_by_name_and_number() {
+fn users_are_distinguished_by_name_and_number() {
     let user = rustix::process::geteuid().as_raw();
     let other = user + 1;
     let policy = format!(
@@ -276,12 +276,12 @@ fn a_tenant_is_only_for_its_users() {
     let closed = process::run(closed.current_dir(bed.folder())).failure(5);
     assert!(closed.complaint().contains(reason), "{closed:?}");
     // The other user needs to reach the command, the shim and the socket.
-    let mut nobody = Command::new(tools::need("setpriv"));
-    nobody.args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
-    nobody.arg(built::tidegate()).env("TIDEGATE_SOCKET", bed.socket());
-    nobody.args(["run", "--fail-closed", "--tenant", "theirs", "--", "true"]);
+    let mut unprivileged = Command::new(tools::need("setpriv"));
+    unprivileged.args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
+    unprivileged.arg(built::tidegate()).env("TIDEGATE_SOCKET", bed.socket());
+    unprivileged.args(["run", "--fail-closed", "--tenant", "theirs", "--", "true"]);
     let reached = fs::metadata("/proc/self/cwd").is_ok();
-    let outcome = process::run(&mut nobody);
+    let outcome = process::run(&mut unprivileged);
     if outcome.stderr.contains("Permission denied") && reached {
         return tools::skipped("another user cannot reach the folder of the tests");
     }
@@ -289,7 +289,7 @@ fn a_tenant_is_only_for_its_users() {
 }
 
 #[test]
-fn control_groups_are_told_apart() {
+fn control_groups_are_distinguished() {
     let name = format!("tidegate-tests-{}", std::process::id());
     // The second is where the tree is while a system still has the older ones as well.
     let roots = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"].map(Path::new);
@@ -316,7 +316,7 @@ fn control_groups_are_told_apart() {
     command.env("TIDEGATE_SOCKET", bed.socket()).current_dir(bed.folder());
     let running = process::spawn(command.stdin(Stdio::piped()));
     inner.stdin(Stdio::null());
-    running.hear("done");
+    running.wait_for_output("done");
     bytes_are(&bed, &[("batch", MIB), ("rest", 0)]);
     drop(running);
     tidegate_tests::eventually("an empty control group", || fs::remove_dir(&group).is_ok());

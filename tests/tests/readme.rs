@@ -2,7 +2,7 @@
 //! state are true.
 //!
 //! Commands are taken from the documents themselves. One that is added to README.md is run here or
-//! fails the test, and one that is added to the book is read by the command's own parser.
+//! fails the test, and one that is added to the manual is read by the command's own parser.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -64,7 +64,7 @@ fn commands(path: &Path) -> Vec<String> {
     commands
 }
 
-/// Every page of the book.
+/// Every page of the manual.
 fn pages() -> Vec<PathBuf> {
     let mut pages = Vec::new();
     let mut folders = vec![root().join("docs/src")];
@@ -82,11 +82,11 @@ fn pages() -> Vec<PathBuf> {
     pages
 }
 
-/// A shell that is told one command after the other, as a reader tells his.
+/// A shell that runs one command after the other, as a reader types them.
 struct Session {
     shell: Running,
-    told: usize,
-    heard: usize,
+    commands: usize,
+    consumed: usize,
 }
 
 impl Session {
@@ -101,30 +101,30 @@ impl Session {
             };
         }
         shell.env("TIDEGATE_STATE", bed.path("state")).env("TIDEGATE_NO_HTTP", "true");
-        shell.env("TIDEGATE_COUNT", LOOKS.to_string()).current_dir(folder);
-        Self { shell: process::spawn(shell.stdin(Stdio::piped())), told: 0, heard: 0 }
+        shell.env("TIDEGATE_COUNT", POLLS.to_string()).current_dir(folder);
+        Self { shell: process::spawn(shell.stdin(Stdio::piped())), commands: 0, consumed: 0 }
     }
 
     /// Runs a command to its end, or to its start if it stays in the background, and gives what was
     /// said on standard output meanwhile.
     #[track_caller]
-    fn tell(&mut self, command: &str) -> String {
-        self.told += 1;
-        // The code stands before what is waited for, so that it is heard as well.
-        let end = format!(" is the end of {}.", self.told);
-        self.shell.say(&format!("{command}\necho \"-- $?{end}\"\n"));
-        self.shell.hear(&end);
+    fn run(&mut self, command: &str) -> String {
+        self.commands += 1;
+        // The code stands before what is waited for, so that it is read as well.
+        let end = format!(" is the end of {}.", self.commands);
+        self.shell.write_input(&format!("{command}\necho \"-- $?{end}\"\n"));
+        self.shell.wait_for_output(&end);
         let out = self.shell.stdout();
-        let said = out[self.heard..].to_owned();
-        self.heard = out.len();
-        let is_well = said.contains(&format!("-- 0{end}"));
-        assert!(is_well, "{command}\n{said}\n{}", self.shell.stderr());
-        said
+        let output = out[self.consumed..].to_owned();
+        self.consumed = out.len();
+        let is_well = output.contains(&format!("-- 0{end}"));
+        assert!(is_well, "{command}\n{output}\n{}", self.shell.stderr());
+        output
     }
 }
 
 /// How many looks `top` takes.
-const LOOKS: usize = 2;
+const POLLS: usize = 2;
 
 /// A folder like a fresh clone after `cargo build --release`, where what is built is what cargo
 /// built for the tests. The job is the same but shorter, and its file is in the bed.
@@ -170,19 +170,19 @@ fn the_tour_of_the_readme_can_be_taken() {
     let mut session = Session::new(&bed, &clone(&bed));
     let is_run = |command: &String| !NOT_RUN.iter().any(|(name, _)| name == command);
     for command in commands(&root().join("README.md")).into_iter().filter(is_run) {
-        let said = session.tell(&command);
+        let output = session.run(&command);
         match command.as_str() {
-            "tidegate up &" => session.shell.hear(" is ready at "),
+            "tidegate up &" => session.shell.wait_for_output(" is ready at "),
             up if up.starts_with("tidegate up examples/cluster.toml") => {
-                session.shell.hear("/archive\n");
+                session.shell.wait_for_output("/archive\n");
             }
             up if up.starts_with("tidegate up examples/data-node.toml") => {
-                session.shell.hear("memory.sock\n");
+                session.shell.wait_for_output("memory.sock\n");
             }
             get if get.starts_with("tidegate kv get") => {
-                assert!(said.starts_with("hello"), "{said}")
+                assert!(output.starts_with("hello"), "{output}")
             }
-            "tidegate status" if said.contains("\nGATEWAY ") => {
+            "tidegate status" if output.contains("\nGATEWAY ") => {
                 eventually("what the job did", || {
                     let cluster = &bed.status()["cluster"];
                     cluster["gateways"][0]["requests"].as_u64() > Some(0)
@@ -192,20 +192,20 @@ fn the_tour_of_the_readme_can_be_taken() {
             "tidegate status" => {
                 for tenant in ["oltp", "backup"] {
                     let bytes = bed.tenant(tenant)["bytes"].as_u64();
-                    assert!(bytes > Some(0), "nothing of {tenant} passed a gate: {said}");
+                    assert!(bytes > Some(0), "nothing of {tenant} passed a gate: {output}");
                 }
             }
             "tidegate top" => {
                 for tenant in ["oltp", "backup"] {
-                    let lines = said.lines().filter(|line| line.contains(tenant));
-                    assert_eq!(lines.count(), LOOKS, "{said}");
+                    let lines = output.lines().filter(|line| line.contains(tenant));
+                    assert_eq!(lines.count(), POLLS, "{output}");
                 }
             }
             _ => {}
         }
     }
     // Whether the tour ends what it started.
-    session.tell("wait");
+    session.run("wait");
     assert!(!bed.socket().exists(), "the controller was not ended");
     session.shell.finish().success();
 }
@@ -225,12 +225,12 @@ fn what_is_exempt_from_the_tour_is_in_it_and_can_be_made() {
 /// The words of a command, as a shell takes them: quotes keep blanks together.
 fn words(command: &str) -> Vec<String> {
     let (mut words, mut word, mut quote) = (Vec::new(), String::new(), None);
-    for letter in command.chars() {
-        match (letter, quote) {
-            ('"' | '\'', None) => quote = Some(letter),
-            (_, Some(open)) if letter == open => quote = None,
-            (_, None) if letter.is_whitespace() => words.push(std::mem::take(&mut word)),
-            _ => word.push(letter),
+    for character in command.chars() {
+        match (character, quote) {
+            ('"' | '\'', None) => quote = Some(character),
+            (_, Some(open)) if character == open => quote = None,
+            (_, None) if character.is_whitespace() => words.push(std::mem::take(&mut word)),
+            _ => word.push(character),
         }
     }
     words.push(word);
@@ -273,10 +273,10 @@ fn every_command_of_the_documents_makes_sense() {
 }
 
 #[test]
-fn the_book_names_the_limits_of_a_stage() {
+fn the_manual_names_the_limits_of_a_stage() {
     let page = text(&root().join("docs/src/policy.md"));
     let words: Vec<&str> = page.split_whitespace().collect();
-    let told = words.join(" ");
+    let text = words.join(" ");
     let sentence = format!(
         "A stage has at most {} rules, {} channels, {} gates ({} of them queues), and {} gates in \
          a channel ({} of them queues).",
@@ -287,20 +287,20 @@ fn the_book_names_the_limits_of_a_stage() {
         limits::GATES_PER_CHANNEL,
         limits::QUEUES_PER_CHANNEL
     );
-    assert!(told.contains(&sentence), "the book does not say: {sentence}");
+    assert!(text.contains(&sentence), "the book does not say: {sentence}");
 }
 
 /// A policy that is at every limit at once is one that a stage holds.
 #[test]
-fn what_a_policy_may_ask_for_a_stage_has() {
+fn a_stage_has_all_that_a_policy_may_request() {
     let mut policy = String::from("[[tenant]]\nname = \"t\"\n");
     // One channel is the tenant's own.
     let channels = limits::CHANNELS - 1;
     let (mut gates, mut queues) = (limits::GATES, limits::QUEUES);
     for number in 0..channels {
         let mut row = Vec::new();
-        for place in 0..limits::GATES_PER_CHANNEL.min(gates) {
-            let is_queue = place < limits::QUEUES_PER_CHANNEL && queues > 0;
+        for index in 0..limits::GATES_PER_CHANNEL.min(gates) {
+            let is_queue = index < limits::QUEUES_PER_CHANNEL && queues > 0;
             queues -= usize::from(is_queue);
             row.push(match is_queue {
                 true => "{ kind = \"concurrency\", depth = 8 }",
@@ -320,11 +320,11 @@ fn what_a_policy_may_ask_for_a_stage_has() {
     let bed = Bed::new(&policy);
     let mut command = bed.run_script("", "echo is here; read nothing || true");
     let running = process::spawn(command.stdin(Stdio::piped()));
-    running.hear("is here");
+    running.wait_for_output("is here");
     eventually("a stage with the policy", || bed.status()["stages"][0]["revision"] == 1);
     assert_eq!(bed.status()["stages"][0]["error"], Value::Null);
     running.finish().success();
-    // One more of anything is found before the controller hears of it.
+    // One more of anything is found before the controller receives it.
     let one_more = policy.clone() + "[[channel]]\nname = \"more\"\ntenant = \"t\"\ngates = []\n";
     let refused = bed.apply(&one_more).failure(3).complaint();
     assert!(refused.contains("channels: one too many of tenant t"), "{refused}");
@@ -333,7 +333,7 @@ fn what_a_policy_may_ask_for_a_stage_has() {
     let [named, nameless] = ["t", ""].map(|tenant| {
         let mut command = bed.run_script(tenant, "echo is here; read nothing || :");
         let running = process::spawn(command.stdin(Stdio::piped()));
-        running.hear("is here");
+        running.wait_for_output("is here");
         running
     });
     eventually("one that takes the rules, and one that does not", || {

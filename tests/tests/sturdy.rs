@@ -37,7 +37,7 @@ fn goes_on(bed: &Bed) {
 }
 
 #[track_caller]
-fn ends_well(bed: &Bed, running: Running) {
+fn finishes_cleanly(bed: &Bed, running: Running) {
     fs::write(bed.path("stop"), "").unwrap();
     let outcome = running.finish().success();
     assert!(outcome.stdout.ends_with("all is well\n"), "{outcome:?}");
@@ -72,7 +72,7 @@ fn a_controller_may_die_again_and_again_under_load() {
     }
     goes_on(&bed);
     bed.wait_for_count("load", "bytes", 1);
-    ends_well(&bed, running);
+    finishes_cleanly(&bed, running);
 }
 
 #[test]
@@ -83,7 +83,7 @@ fn a_stage_keeps_its_rates_without_its_controller() {
     bed.wait_for_stages(1);
     bed.kill_controller();
     holds_two_mebibytes_a_second(&bed);
-    ends_well(&bed, running);
+    finishes_cleanly(&bed, running);
 }
 
 /// At most this passes, as seen from outside: each round writes 64 KiB.
@@ -108,7 +108,7 @@ fn a_program_runs_on_without_its_supervisor() {
     goes_on(&bed);
     running.signal(Signal::KILL);
     bed.wait_for_stages(0);
-    // With the rates that it had, for the segment needs no keeper.
+    // With the rates that it had, for the segment needs no agent.
     holds_two_mebibytes_a_second(&bed);
     fs::write(bed.path("stop"), "").unwrap();
     eventually("the program's own end", || running.stdout().contains("all is well"));
@@ -135,7 +135,7 @@ fn signals_reach_the_program() {
     let bed = Bed::new(POLICY);
     let script = "trap 'echo caught; exit 7' TERM; echo ready; while :; do sleep 0.01; done";
     let running = process::spawn(bed.run_script("load", script).stdin(Stdio::null()));
-    running.hear("ready");
+    running.wait_for_output("ready");
     running.signal(Signal::TERM);
     let outcome = running.finish().failure(7);
     assert_eq!(outcome.stdout, "ready\ncaught\n");
@@ -162,7 +162,7 @@ fn what_a_program_leaves_running_keeps_the_stage() {
 }
 
 #[test]
-fn without_a_controller_programs_run_and_say_so() {
+fn without_a_controller_programs_run_and_report_it() {
     let bed = Bed::empty();
     fs::write(bed.path("a"), vec![7; 4 << 20]).unwrap();
     let mut command = bed.run("load", "cp");
@@ -268,7 +268,7 @@ fn programs_for_another_library_run_without_the_shim() {
     is_reported(&tools::compiled("threads", &[&flag]), &["x"], "foreign_program");
 }
 
-/// A program that the shim cannot be in runs as ever, and the user is told why: when it is the
+/// A program that the shim cannot be in runs as ever, and the user sees the reason: when it is the
 /// program, when a shell starts it, and not at all where only limits are wanted.
 #[track_caller]
 fn is_reported(program: &std::path::Path, arguments: &[&str], reason: &str) {
@@ -312,7 +312,7 @@ fn good_stage(bed: &Bed) -> Running {
     running
 }
 
-/// The good stage works, is counted, and hears of a new policy.
+/// The good stage works, is counted, and receives a new policy.
 #[track_caller]
 fn others_keep_working(bed: &Bed, running: &mut Running) {
     assert!(running.is_running(), "{}", running.stderr());
@@ -347,9 +347,9 @@ fn strangers_who_talk_nonsense_are_closed() {
     for bytes in noise {
         let mut stream = connect(&bed);
         stream.write_all(&bytes).unwrap();
-        let mut heard = Vec::new();
+        let mut received = Vec::new();
         // Until the controller closes it; a reset is an end as well.
-        let _ = stream.read_to_end(&mut heard);
+        let _ = stream.read_to_end(&mut received);
     }
     // Half a frame, and then nothing more.
     let half = hello("load");
@@ -358,11 +358,11 @@ fn strangers_who_talk_nonsense_are_closed() {
     drop(stream);
     others_keep_working(&bed, &mut good);
     bed.wait_for_stages(1);
-    ends_well(&bed, good);
+    finishes_cleanly(&bed, good);
 }
 
 #[test]
-fn a_thousand_who_say_nothing_disturb_nobody() {
+fn a_thousand_silent_connections_disturb_no_program() {
     let bed = Bed::new(POLICY);
     let mut good = good_stage(&bed);
     // Each of them is a descriptor here as well.
@@ -378,13 +378,13 @@ fn a_thousand_who_say_nothing_disturb_nobody() {
     silent.push(half);
     silent.extend((1..1_000).map(|_| connect(&bed)));
     others_keep_working(&bed, &mut good);
-    // Those who never say who they are are shown the door.
+    // Connections without a hello are closed.
     for stream in &mut silent {
-        let mut heard = Vec::new();
-        let _ = stream.read_to_end(&mut heard);
+        let mut received = Vec::new();
+        let _ = stream.read_to_end(&mut received);
     }
     others_keep_working(&bed, &mut good);
-    ends_well(&bed, good);
+    finishes_cleanly(&bed, good);
 }
 
 #[test]
@@ -403,7 +403,7 @@ fn a_stage_that_does_not_read_is_dropped() {
     talker.set_write_timeout(Some(Duration::from_millis(100))).unwrap();
     while talker.write_all(&lie.repeat(1_000)).is_ok() && bed.status()["stages"][1].is_object() {}
     others_keep_working(&bed, &mut good);
-    ends_well(&bed, good);
+    finishes_cleanly(&bed, good);
 }
 
 #[test]
@@ -449,7 +449,7 @@ fn a_full_disk_under_the_store_leaves_the_policy_in_force() {
     // And it recovers when there is room again.
     fs::remove_file(&filler).unwrap();
     others_keep_working(&bed, &mut good);
-    ends_well(&bed, good);
+    finishes_cleanly(&bed, good);
 }
 
 #[test]

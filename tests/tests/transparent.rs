@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use tidegate_tests::bed::Bed;
-use tidegate_tests::process::{self, Outcome};
+use tidegate_tests::process::{self, ProgramOutcome};
 use tidegate_tests::{tools, tree};
 
 /// Limits that no program reaches, so that every request passes two buckets.
@@ -36,7 +36,7 @@ impl Default for Case<'_> {
 
 /// Runs a case both ways and compares. Returns how it ended with the shim.
 #[track_caller]
-fn same(case: &Case<'_>) -> Outcome {
+fn same(case: &Case<'_>) -> ProgramOutcome {
     let bed = Bed::new(FREE);
     let work = bed.path("work");
     let run = |command: &mut Command, name: &str| {
@@ -61,7 +61,7 @@ fn same(case: &Case<'_>) -> Outcome {
 
 /// The comparison means nothing unless the shim was there and saw what was moved.
 #[track_caller]
-fn check_coverage(gated: &Outcome, is_covered: bool) {
+fn check_coverage(gated: &ProgramOutcome, is_covered: bool) {
     let notices = gated.notices();
     let passed = notices.split(" MiB passed the gates").next().unwrap_or_default();
     let passed: f64 = passed.rsplit(' ').next().unwrap_or_default().parse().unwrap_or(0.0);
@@ -96,7 +96,7 @@ fn prepare(work: &Path) {
 }
 
 #[track_caller]
-fn script(script: &str) -> Outcome {
+fn script(script: &str) -> ProgramOutcome {
     same(&Case { script, ..Case::default() })
 }
 
@@ -352,7 +352,7 @@ fn input_from_a_pipe_arrives() {
     for program in [vec!["cat"], vec!["sh", "-c", "cat; wc -c >&2"]] {
         let mut command = bed.run("free", program[0]);
         let mut running = process::spawn(command.args(&program[1..]).stdin(Stdio::piped()));
-        running.say(&text);
+        running.write_input(&text);
         let outcome = running.finish().success();
         assert_eq!(outcome.stdout, text);
     }

@@ -11,10 +11,10 @@ use std::process::Command;
 use serde_json::Value;
 use tidegate_tests::bed::Bed;
 use tidegate_tests::cluster::{self, Cluster};
-use tidegate_tests::process::{self, Outcome};
+use tidegate_tests::process::{self, ProgramOutcome};
 
 /// The user `nobody`.
-const NOBODY: u32 = 65_534;
+const OTHER_USER: u32 = 65_534;
 
 const POLICY: &str = "[[tenant]]\nname = \"oltp\"\n";
 
@@ -25,20 +25,20 @@ fn is_root() -> bool {
 /// A folder of `nobody`'s in the bed.
 fn prepared(bed: &Bed) -> PathBuf {
     let folder = bed.subfolder("prepared");
-    chown(&folder, Some(NOBODY), Some(NOBODY)).unwrap();
+    chown(&folder, Some(OTHER_USER), Some(OTHER_USER)).unwrap();
     folder
 }
 
 /// Runs a shell script as `nobody`.
 #[track_caller]
-fn as_nobody(script: &str) {
+fn as_other_user(script: &str) {
     let mut shell = Command::new("/bin/sh");
-    process::run(shell.args(["-euc", script]).uid(NOBODY).gid(NOBODY)).success();
+    process::run(shell.args(["-euc", script]).uid(OTHER_USER).gid(OTHER_USER)).success();
 }
 
 /// Starts a controller with this state, and expects it to refuse.
 #[track_caller]
-fn refused(bed: &Bed, state: &Path) -> Outcome {
+fn refused(bed: &Bed, state: &Path) -> ProgramOutcome {
     let mut command = bed.tidegate(&["--json", "up", "--no-http", "--state"]);
     process::run(command.arg(state)).failure(1)
 }
@@ -54,22 +54,22 @@ fn a_folder_that_another_user_prepared_is_no_state() {
     fs::write(&precious, "precious").unwrap();
     let (at, target) = (folder.display(), precious.display());
     let token = "0123456789abcdef0123456789abcdef";
-    as_nobody(&format!(
+    as_other_user(&format!(
         "mkdir {at}/state; ln -s {target} {at}/state/lock; echo {token} > {at}/state/token; \
          ln -s {target} {at}/link"
     ));
     for state in ["", "state", "new", "state/deeper", "link"] {
-        let said = refused(&bed, &folder.join(state)).stderr;
-        assert!(said.contains("belongs to nobody (uid 65534)"), "{state}: {said}");
-        assert!(said.contains(&folder.display().to_string()), "{state}: {said}");
-        assert!(said.contains("change its owner (chown 0 "), "{state}: {said}");
+        let output = refused(&bed, &folder.join(state)).stderr;
+        assert!(output.contains("belongs to nobody (uid 65534)"), "{state}: {output}");
+        assert!(output.contains(&folder.display().to_string()), "{state}: {output}");
+        assert!(output.contains("change its owner (chown 0 "), "{state}: {output}");
     }
     assert_eq!(fs::read(&precious).unwrap(), b"precious");
     assert!(!folder.join("new").exists());
     // The operator may trust that user, and a planted link is refused all the same.
     let mut command = bed.tidegate(&["up", "--no-http", "--trust-owner", "nobody", "--state"]);
-    let said = process::run(command.arg(folder.join("state"))).failure(1).complaint();
-    assert!(said.contains("state/lock is a symbolic link"), "{said}");
+    let output = process::run(command.arg(folder.join("state"))).failure(1).complaint();
+    assert!(output.contains("state/lock is a symbolic link"), "{output}");
     assert_eq!(fs::read(&precious).unwrap(), b"precious");
 }
 
@@ -82,22 +82,22 @@ fn nothing_that_another_user_planted_in_the_state_is_believed() {
     let state = bed.subfolder("state");
     let plant = |name: &str| {
         fs::write(state.join(name), "0123456789abcdef0123456789abcdef\n").unwrap();
-        chown(state.join(name), Some(NOBODY), None).unwrap();
+        chown(state.join(name), Some(OTHER_USER), None).unwrap();
     };
     for name in ["lock", "token", "policies.redb"] {
         plant(name);
-        let said = refused(&bed, &state).stderr;
+        let output = refused(&bed, &state).stderr;
         let wanted = format!("{} belongs to nobody (uid 65534)", state.join(name).display());
-        assert!(said.contains(&wanted), "{name}: {said}");
+        assert!(output.contains(&wanted), "{name}: {output}");
         fs::remove_file(state.join(name)).unwrap();
         symlink("/dev/null", state.join(name)).unwrap();
-        let said = refused(&bed, &state).stderr;
-        assert!(said.contains(&format!("{name} is a symbolic link")), "{name}: {said}");
+        let output = refused(&bed, &state).stderr;
+        assert!(output.contains(&format!("{name} is a symbolic link")), "{name}: {output}");
         fs::remove_file(state.join(name)).unwrap();
     }
     fs::set_permissions(&state, Permissions::from_mode(0o777)).unwrap();
-    let said = refused(&bed, &state).stderr;
-    assert!(said.contains("has mode 0777") && said.contains("(chmod go-w "), "{said}");
+    let output = refused(&bed, &state).stderr;
+    assert!(output.contains("has mode 0777") && output.contains("(chmod go-w "), "{output}");
 }
 
 #[test]
@@ -145,18 +145,18 @@ fn a_daemon_of_root_reads_no_file_that_another_user_can_change() {
     let up = |cluster: &Cluster| process::run(&mut cluster.command(&["--json"])).failure(1).stderr;
     let (file, policy) = (cluster.file(), cluster.file().with_file_name("first.toml"));
     for path in [&file, &policy] {
-        chown(path, Some(NOBODY), None).unwrap();
-        let said = up(&cluster);
+        chown(path, Some(OTHER_USER), None).unwrap();
+        let output = up(&cluster);
         let wanted = format!("{} belongs to nobody", path.display());
-        assert!(said.contains(&wanted) && said.contains("cannot trust the "), "{said}");
+        assert!(output.contains(&wanted) && output.contains("cannot trust the "), "{output}");
         chown(path, Some(0), None).unwrap();
         fs::set_permissions(path, Permissions::from_mode(0o666)).unwrap();
-        let said = up(&cluster);
-        assert!(said.contains("has mode 0666"), "{said}");
+        let output = up(&cluster);
+        assert!(output.contains("has mode 0666"), "{output}");
         fs::set_permissions(path, Permissions::from_mode(0o644)).unwrap();
     }
     // A command that only reads may read any file.
-    chown(&file, Some(NOBODY), None).unwrap();
+    chown(&file, Some(OTHER_USER), None).unwrap();
     let mut check = cluster.bed().tidegate(&["check", "--cluster"]);
     process::run(check.arg(&file)).success();
 }
@@ -170,8 +170,11 @@ fn a_socket_is_not_made_in_a_folder_of_another_user() {
     let folder = prepared(&bed);
     let mut command = bed.controller_command();
     command.env("TIDEGATE_SOCKET", folder.join("controller.sock"));
-    let said = process::run(&mut command).failure(1).complaint();
-    assert!(said.contains("cannot listen on ") && said.contains("belongs to nobody"), "{said}");
+    let output = process::run(&mut command).failure(1).complaint();
+    assert!(
+        output.contains("cannot listen on ") && output.contains("belongs to nobody"),
+        "{output}"
+    );
     assert_eq!(fs::read_dir(&folder).unwrap().count(), 0);
 }
 
@@ -189,33 +192,36 @@ fn a_volume_does_not_lie_where_another_user_could_swap_it() {
     let mut cluster = Cluster::new(&file("directory = \"../prepared/volumes\""), POLICY);
     let folder = prepared(cluster.bed());
     let elsewhere = cluster.bed().subfolder("elsewhere");
-    as_nobody(&format!("ln -s {} {}/volumes", elsewhere.display(), folder.display()));
+    as_other_user(&format!("ln -s {} {}/volumes", elsewhere.display(), folder.display()));
     let up = |cluster: &Cluster| process::run(&mut cluster.command(&["--json"])).failure(1).stderr;
-    let said = up(&cluster);
-    assert!(said.contains("a: ") && said.contains("prepared belongs to nobody"), "{said}");
+    let output = up(&cluster);
+    assert!(output.contains("a: ") && output.contains("prepared belongs to nobody"), "{output}");
     assert_eq!(fs::read_dir(&elsewhere).unwrap().count(), 0);
     fs::write(elsewhere.join("disk"), vec![0; 1 << 20]).unwrap();
-    as_nobody(&format!("ln -s {}/disk {}/disk", elsewhere.display(), folder.display()));
+    as_other_user(&format!("ln -s {}/disk {}/disk", elsewhere.display(), folder.display()));
     cluster.write(&file("device = \"../prepared/disk\""));
-    let said = up(&cluster);
-    assert!(said.contains("prepared belongs to nobody"), "{said}");
+    let output = up(&cluster);
+    assert!(output.contains("prepared belongs to nobody"), "{output}");
     cluster.write(&file("device = \"../elsewhere/disk\""));
     fs::set_permissions(elsewhere.join("disk"), Permissions::from_mode(0o666)).unwrap();
-    let said = up(&cluster);
-    assert!(said.contains("elsewhere/disk has mode 0666"), "{said}");
+    let output = up(&cluster);
+    assert!(output.contains("elsewhere/disk has mode 0666"), "{output}");
 }
 
 #[test]
-fn a_controller_with_a_damaged_store_says_how_to_go_on() {
+fn a_controller_with_a_damaged_store_names_the_remedy() {
     let mut bed = Bed::new(POLICY);
     bed.down();
     let store = bed.path("state/policies.redb");
     for damage in ["", "something else, long enough to be looked at"] {
         fs::write(&store, damage).unwrap();
-        let said = process::run(&mut bed.controller_command()).failure(1).complaint();
-        assert!(said.contains(&store.display().to_string()), "{said}");
-        assert!(said.contains("--forget-policy") && said.contains("restore the file"), "{said}");
-        assert!(!said.contains("panicked"), "{said}");
+        let output = process::run(&mut bed.controller_command()).failure(1).complaint();
+        assert!(output.contains(&store.display().to_string()), "{output}");
+        assert!(
+            output.contains("--forget-policy") && output.contains("restore the file"),
+            "{output}"
+        );
+        assert!(!output.contains("panicked"), "{output}");
     }
     let mut command = bed.controller_command();
     bed.up_with(command.arg("--forget-policy"));
@@ -227,43 +233,43 @@ fn a_controller_with_a_damaged_store_says_how_to_go_on() {
 }
 
 #[test]
-fn a_policy_of_another_run_is_not_in_force_unsaid() {
+fn a_policy_of_another_run_is_announced() {
     let file =
         format!("{}{}", cluster::directories(&["a"]), cluster::volume("v", "oltp", "4MiB", &["a"]));
     let mut cluster = Cluster::new(&file, POLICY);
     cluster.up();
     let named = cluster.file().with_file_name("first.toml");
-    let said = cluster.bed().controller().stdout();
+    let output = cluster.bed().controller().stdout();
     let from = format!("policy revision 1 with 1 tenant from {}", named.display());
-    assert!(said.contains(&from) && !said.contains("warning:"), "{said}");
+    assert!(output.contains(&from) && !output.contains("warning:"), "{output}");
     cluster.bed().apply("[[tenant]]\nname = \"oltp\"\n[[tenant]]\nname = \"web\"\n").success();
     cluster.bed().down();
     cluster.up();
-    let said = cluster.bed().controller().stdout();
-    assert!(said.contains("policy revision 2 with 2 tenants from "), "{said}");
+    let output = cluster.bed().controller().stdout();
+    assert!(output.contains("policy revision 2 with 2 tenants from "), "{output}");
     let (start, end) = ("warning: revision 2 from ", "stays in force, and not ");
-    let told = format!("{end}{}, which the cluster names", named.display());
-    assert!(said.contains(start) && said.contains(&told), "{said}");
+    let report = format!("{end}{}, which the cluster names", named.display());
+    assert!(output.contains(start) && output.contains(&report), "{output}");
     cluster.bed().down();
-    // Programs are told the same, and a policy on the command line is put in force.
+    // Programs get the same report, and a policy on the command line is put in force.
     let mut command = cluster.command(&["--json"]);
     let mut running = process::spawn(&mut command);
-    running.hear("\n");
-    let told: Value = serde_json::from_str(running.stdout().lines().next().unwrap()).unwrap();
-    assert_eq!(told["warnings"].as_array().unwrap().len(), 1);
-    assert!(told["policy_source"].as_str().unwrap().contains("policy-"), "{told}");
+    running.wait_for_output("\n");
+    let report: Value = serde_json::from_str(running.stdout().lines().next().unwrap()).unwrap();
+    assert_eq!(report["warnings"].as_array().unwrap().len(), 1);
+    assert!(report["policy_source"].as_str().unwrap().contains("policy-"), "{report}");
     assert!(running.is_running());
     running.signal(rustix::process::Signal::TERM);
     running.finish().success();
     let mut command = cluster.command(&["--policy", &named.display().to_string()]);
     cluster.bed().up_with(&mut command);
-    let said = cluster.bed().controller().stdout();
-    assert!(said.contains("policy revision 3 with 1 tenant from "), "{said}");
-    assert!(!said.contains("warning:"), "{said}");
+    let output = cluster.bed().controller().stdout();
+    assert!(output.contains("policy revision 3 with 1 tenant from "), "{output}");
+    assert!(!output.contains("warning:"), "{output}");
 }
 
 #[test]
-fn all_that_is_wrong_with_a_policy_and_a_cluster_is_told_in_one_run() {
+fn all_errors_of_a_policy_and_a_cluster_are_reported_in_one_run() {
     let cluster = Cluster::new("scheduler = \"best\"\n[[node]]\nname = \"a\"\n", POLICY);
     let (file, policy) = (cluster.file(), cluster.file().with_file_name("first.toml"));
     fs::write(&policy, "budget = 5\n[[tenant]]\nname = \"a\"\nweight = 0\ncolour = \"red\"\n")
@@ -276,10 +282,10 @@ fn all_that_is_wrong_with_a_policy_and_a_cluster_is_told_in_one_run() {
         let mut command = bed.tidegate(arguments);
         let outcome = process::run(command.args(more).arg(&file)).failure(3);
         let text = if outcome.stdout.is_empty() { &outcome.stderr } else { &outcome.stdout };
-        let told: Value = serde_json::from_str(text).unwrap();
-        let more = told["more"].as_array().unwrap();
-        let errors: Vec<_> = std::iter::once(&told).chain(more).collect();
-        let places = errors.iter().map(|error| {
+        let report: Value = serde_json::from_str(text).unwrap();
+        let more = report["more"].as_array().unwrap();
+        let errors: Vec<_> = std::iter::once(&report).chain(more).collect();
+        let locations = errors.iter().map(|error| {
             let name = Path::new(error["file"].as_str().unwrap()).file_name().unwrap();
             (name.to_str().unwrap(), error["line"].as_u64().unwrap())
         });
@@ -290,7 +296,7 @@ fn all_that_is_wrong_with_a_policy_and_a_cluster_is_told_in_one_run() {
             ("first.toml", 4),
             ("first.toml", 5),
         ];
-        assert_eq!(places.collect::<Vec<_>>(), wanted, "{told:#}");
+        assert_eq!(locations.collect::<Vec<_>>(), wanted, "{report:#}");
     }
     assert!(!bed.path("state").exists(), "nothing was begun");
     let people = process::run(bed.tidegate(&["apply"]).arg(&policy)).failure(3);
@@ -310,9 +316,9 @@ fn what_cannot_mean_anything_is_a_warning_with_its_line() {
         "odd.toml: line 6, column 8: path: \"data/**\" matches no file",
         "odd.toml: line 7, column 8: size: \"64KiB..4KiB\" is no size at all",
     ];
-    let warned = |outcome: &Outcome| {
-        let told: Value = serde_json::from_str(&outcome.stdout).unwrap();
-        let warnings = told["warnings"].as_array().unwrap().clone();
+    let warned = |outcome: &ProgramOutcome| {
+        let report: Value = serde_json::from_str(&outcome.stdout).unwrap();
+        let warnings = report["warnings"].as_array().unwrap().clone();
         let warnings: Vec<_> = warnings.iter().map(|it| it.as_str().unwrap().to_owned()).collect();
         for wanted in wanted {
             assert!(warnings.iter().any(|warning| warning.contains(wanted)), "{warnings:#?}");
@@ -329,8 +335,11 @@ fn what_cannot_mean_anything_is_a_warning_with_its_line() {
     fs::write(bed.path("cluster.toml"), file).unwrap();
     let mut run = bed.tidegate(&["check"]);
     run.arg(bed.path("odd.toml")).arg("--cluster").arg(bed.path("cluster.toml"));
-    let said = process::run(&mut run).success().stdout;
-    assert!(said.contains("cluster.toml: line 4: capacity: a cannot do 20k iops behind"), "{said}");
+    let output = process::run(&mut run).success().stdout;
+    assert!(
+        output.contains("cluster.toml: line 4: capacity: a cannot do 20k iops behind"),
+        "{output}"
+    );
 }
 
 /// Examples are what people copy.

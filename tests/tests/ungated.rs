@@ -1,4 +1,4 @@
-//! A program that cannot be gated is told of, whoever starts it and in whatever way; and under
+//! A program that cannot be gated is reported, whoever starts it and in whatever way; and under
 //! `--fail-closed` it does not run.
 
 use std::fs;
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use tidegate_tests::bed::Bed;
-use tidegate_tests::process::{self, Outcome};
+use tidegate_tests::process::{self, ProgramOutcome};
 use tidegate_tests::{built, eventually, tools};
 
 use crate::limits::held;
@@ -24,18 +24,18 @@ fn closed(bed: &Bed, program: impl AsRef<std::ffi::OsStr>) -> Command {
 }
 
 /// The files that `mark.c` has written, by the way in which it was started.
-fn marks(bed: &Bed) -> Vec<String> {
+fn mark_files(bed: &Bed) -> Vec<String> {
     let entries = fs::read_dir(bed.folder()).unwrap().map(Result::unwrap);
     let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
-    let mut marks: Vec<String> = names.filter(|name| name.starts_with("mark-")).collect();
-    marks.sort();
-    marks
+    let mut mark_files: Vec<String> = names.filter(|name| name.starts_with("mark-")).collect();
+    mark_files.sort();
+    mark_files
 }
 
 /// Nothing of it ran, and each attempt failed in the way of its call.
 #[track_caller]
-fn all_refused(bed: &Bed, outcome: &Outcome) {
-    assert_eq!(marks(bed), [] as [&str; 0], "{outcome:?}");
+fn all_refused(bed: &Bed, outcome: &ProgramOutcome) {
+    assert_eq!(mark_files(bed), [] as [&str; 0], "{outcome:?}");
     let lines: Vec<&str> = outcome.stdout.lines().collect();
     assert_eq!(lines.len(), WAYS, "{outcome:?}");
     // The shell that `system` and `popen` start is gated, and says 126 of what it may not start.
@@ -60,23 +60,23 @@ fn fail_closed_holds_where_the_environment_is_cleared() {
     let bed = Bed::new(FREE);
     let (program, starts) = (tools::compiled("mark", &[]), tools::compiled("starts", &[]));
     let outcome = process::run(closed(&bed, &starts).arg(&program)).success();
-    assert_eq!(marks(&bed).len(), WAYS, "with its environment all of them run: {outcome:?}");
-    marks(&bed).iter().for_each(|mark| fs::remove_file(bed.path(mark)).unwrap());
+    assert_eq!(mark_files(&bed).len(), WAYS, "with its environment all of them run: {outcome:?}");
+    mark_files(&bed).iter().for_each(|mark| fs::remove_file(bed.path(mark)).unwrap());
     let outcome = process::run(closed(&bed, &starts).arg(&program).arg("cleared")).success();
     all_refused(&bed, &outcome);
     let env = format!("env -i {} mark-env || echo refused", program.display());
     let outcome = process::run(closed(&bed, "sh").args(["-c", &env])).success();
-    assert_eq!((outcome.stdout.as_str(), marks(&bed).len()), ("refused\n", 0), "{outcome:?}");
+    assert_eq!((outcome.stdout.as_str(), mark_files(&bed).len()), ("refused\n", 0), "{outcome:?}");
     assert!(outcome.notices().contains("(unloaded)"), "{outcome:?}");
 }
 
 #[test]
-fn every_way_to_start_a_program_past_the_gates_is_told() {
+fn every_way_to_start_a_program_past_the_gates_is_reported() {
     let bed = Bed::new(FREE);
     let program = tools::compiled("mark", &["-static"]);
     let starts = tools::compiled("starts", &[]);
     let outcome = process::run(bed.run("free", &starts).arg(&program)).success();
-    assert_eq!(marks(&bed).len(), WAYS, "{outcome:?}");
+    assert_eq!(mark_files(&bed).len(), WAYS, "{outcome:?}");
     let notices = outcome.notices();
     assert!(notices.contains(&format!("static_program: {WAYS} calls")), "{notices}");
     let names = notices.lines().find(|line| line.ends_with(" ran without limits (static_program)"));
@@ -91,7 +91,7 @@ fn fail_closed_holds_for_children_of_children() {
     let program = tools::compiled("mark", &["-static"]);
     let script = format!("sh -c 'env A=b nice sh -c \"{} mark-deep\"'; echo $?", program.display());
     let outcome = process::run(closed(&bed, "sh").args(["-c", &script])).success();
-    assert_eq!((outcome.stdout.as_str(), marks(&bed).len()), ("126\n", 0), "{outcome:?}");
+    assert_eq!((outcome.stdout.as_str(), mark_files(&bed).len()), ("126\n", 0), "{outcome:?}");
 }
 
 /// A folder that all users may write to, and a program there that all may run.
@@ -111,19 +111,19 @@ fn open_to_all(bed: &Bed) -> PathBuf {
 #[track_caller]
 fn unreachable(bed: &Bed, script: &str) {
     let open = process::run(&mut bed.run_script("free", script)).success();
-    assert_eq!(marks(bed).len(), 1, "{open:?}");
+    assert_eq!(mark_files(bed).len(), 1, "{open:?}");
     let notices = open.notices();
     assert!(notices.contains("ran without limits (unreachable)"), "{notices}");
     assert!(notices.contains("unreachable: 1 calls"), "{notices}");
-    fs::remove_file(bed.path(&marks(bed)[0])).unwrap();
+    fs::remove_file(bed.path(&mark_files(bed)[0])).unwrap();
     let closed = process::run(closed(bed, "sh").args(["-c", script]));
     assert_ne!(closed.code, Some(0), "{closed:?}");
-    assert_eq!(marks(bed).len(), 0, "{closed:?}");
+    assert_eq!(mark_files(bed).len(), 0, "{closed:?}");
     assert!(closed.notices().contains("was not started (unreachable)"), "{closed:?}");
 }
 
 #[test]
-fn a_change_of_user_is_told_and_refused_where_limits_must_hold() {
+fn a_change_of_user_is_reported_and_refused_where_limits_must_hold() {
     if !tools::is_root() {
         return tools::skipped("only root may change its user");
     }
@@ -136,11 +136,11 @@ fn a_change_of_user_is_told_and_refused_where_limits_must_hold() {
         let change = format!("su nobody -s /bin/sh -c 'exec {program} mark-su'");
         let open = process::run(&mut bed.run_script("free", &change)).success();
         assert!(open.notices().contains("ran without limits (unreachable)"), "{open:?}");
-        assert_eq!(marks(&bed), ["mark-su"], "{open:?}");
+        assert_eq!(mark_files(&bed), ["mark-su"], "{open:?}");
         fs::remove_file(bed.path("mark-su")).unwrap();
         let closed = process::run(closed(&bed, "sh").args(["-c", &change]));
         assert!(closed.notices().contains("was not started (unreachable)"), "{closed:?}");
-        assert_eq!((closed.code == Some(0), marks(&bed).len()), (false, 0), "{closed:?}");
+        assert_eq!((closed.code == Some(0), mark_files(&bed).len()), (false, 0), "{closed:?}");
     }
     // The controller's answer says so, too.
     let script = format!("setpriv --reuid 65534 --clear-groups {program} mark-2");
@@ -154,7 +154,7 @@ fn a_change_of_user_is_told_and_refused_where_limits_must_hold() {
 }
 
 #[test]
-fn another_root_without_the_segment_is_told_and_refused_where_limits_must_hold() {
+fn another_root_without_the_segment_is_reported_and_refused_where_limits_must_hold() {
     if !tools::is_root() {
         return tools::skipped("only root may change its root directory");
     }
@@ -191,10 +191,10 @@ fn a_program_that_finds_no_stage_ends_before_its_first_instruction() {
     for segment in [Some("/nowhere"), None] {
         let outcome = run(segment, "1").failure(126);
         assert!(outcome.notices().contains("--fail-closed"), "{outcome:?}");
-        assert_eq!(marks(&bed).len(), 0, "{outcome:?}");
+        assert_eq!(mark_files(&bed).len(), 0, "{outcome:?}");
     }
     run(Some("/nowhere"), "0").success();
-    assert_eq!(marks(&bed), ["mark-1"]);
+    assert_eq!(mark_files(&bed), ["mark-1"]);
 }
 
 #[test]
@@ -206,42 +206,42 @@ fn a_program_that_may_be_run_but_not_read_is_refused_where_limits_must_hold() {
         return tools::skipped("root may read every file");
     }
     let outcome = process::run(closed(&bed, &program).arg("mark-1")).failure(126);
-    assert_eq!(marks(&bed).len(), 0, "{outcome:?}");
+    assert_eq!(mark_files(&bed).len(), 0, "{outcome:?}");
 }
 
 /// The loader leaves out a library that it cannot map, and goes on.
 #[test]
-fn a_program_that_the_loader_left_the_shim_out_of_is_told_and_fails_where_limits_must_hold() {
+fn a_program_that_the_loader_left_the_shim_out_of_is_reported_and_fails_where_limits_must_hold() {
     let bed = Bed::new(FREE);
     let program = tools::compiled("mark", &[]);
     // Room for the program with its C library, and not for the shim.
     let script = format!("ulimit -v 4500; exec {} mark-small", program.display());
-    let told = |command: &mut Command| process::run(command.args(["--", "sh", "-c", &script]));
+    let run_with = |command: &mut Command| process::run(command.args(["--", "sh", "-c", &script]));
     let mut open = bed.tidegate(&["run", "--report", "--tenant", "free"]);
-    let open = told(open.current_dir(bed.folder())).success();
-    assert_eq!(marks(&bed).len(), 1, "{open:?}");
+    let open = run_with(open.current_dir(bed.folder())).success();
+    assert_eq!(mark_files(&bed).len(), 1, "{open:?}");
     let notices = open.notices();
     assert!(notices.contains("not_loaded: 1 calls; the loader left the shim out"), "{notices}");
     assert!(notices.contains("nothing is known of 1 program that ran without"), "{notices}");
     let mut closed = bed.tidegate(&["run", "--fail-closed", "--tenant", "free"]);
-    let closed = told(closed.current_dir(bed.folder())).failure(126);
+    let closed = run_with(closed.current_dir(bed.folder())).failure(126);
     assert!(closed.notices().contains("without the shim"), "{closed:?}");
 }
 
 #[test]
-fn programs_that_ran_without_the_shim_are_told_beside_what_was_not_seen() {
+fn programs_that_ran_without_the_shim_are_reported_beside_unseen_bytes() {
     let bed = Bed::new(FREE);
     let program = tools::compiled("mark", &["-static"]);
     let mut command = bed.tidegate(&["run", "--report", "--tenant", "free", "--"]);
-    let told = process::run(command.arg(&program).arg("mark-first").current_dir(bed.folder()));
-    let notices = told.success().notices();
+    let outcome = process::run(command.arg(&program).arg("mark-first").current_dir(bed.folder()));
+    let notices = outcome.success().notices();
     assert!(notices.contains("nothing is known of 1 program that ran without"), "{notices}");
     // Where all have the shim there is nothing to add.
     let script = "true; (true & wait); exec true";
-    let told = process::run(
+    let outcome = process::run(
         bed.tidegate(&["run", "--report", "--tenant", "free"]).args(["--", "sh", "-c", script]),
     );
-    let notices = told.success().notices();
+    let notices = outcome.success().notices();
     assert!(notices.contains("were not seen\n"), "{notices}");
     assert!(!notices.contains("not_loaded"), "{notices}");
 }

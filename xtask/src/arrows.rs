@@ -64,8 +64,8 @@ fn metadata(root: &Path) -> io::Result<Value> {
         .current_dir(root)
         .output()?;
     if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr);
-        return Err(io::Error::other(format!("cargo metadata failed: {}", said.trim())));
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        return Err(io::Error::other(format!("cargo metadata failed: {}", stderr.trim())));
     }
     Ok(serde_json::from_slice(&output.stdout)?)
 }
@@ -121,7 +121,7 @@ fn text<'a>(value: &'a Value, field: &str) -> &'a str {
     value[field].as_str().unwrap_or_default()
 }
 
-/// The line of a manifest that names `dependency` first; the first line if it cannot be told.
+/// The line of a manifest that names `dependency` first; the first line if it cannot be found.
 fn line_of(manifest: &Path, dependency: &str) -> usize {
     let text = fs::read_to_string(manifest).unwrap_or_default();
     text.lines().position(|line| line.starts_with(dependency)).map_or(1, |at| at + 1)
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn pure_rings_say_so() {
+    fn pure_rings_are_declared_no_std() {
         let good = "//! Words.\n#![no_std]\n#![forbid(unsafe_code)]\n";
         assert_eq!(purity("a", good), []);
         let found = purity("a", "//! Words.\n#![no_std]\n");

@@ -84,8 +84,8 @@ fn every(root: &Path, seconds: &str, only: &[&str], seed: Option<&str>) -> Resul
 /// Builds the programs for libFuzzer; the folder that they are in, or why there are none.
 fn guided(root: &Path) -> Result<std::path::PathBuf, String> {
     let has = |compiler: &str| {
-        let asked = Command::new(compiler).arg("--version").stdout(Stdio::null()).status();
-        asked.is_ok_and(|status| status.success())
+        let found = Command::new(compiler).arg("--version").stdout(Stdio::null()).status();
+        found.is_ok_and(|status| status.success())
     };
     if !has("c++") {
         return Err("there is no C++ compiler (apt-get install g++)".into());

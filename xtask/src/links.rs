@@ -1,5 +1,5 @@
-//! Relative links of Markdown pages lead somewhere, the book lists all of its pages, and functions
-//! that ARCHITECTURE.md names are in their files.
+//! Relative links of Markdown pages lead somewhere, the manual lists all of its pages, and
+//! functions that ARCHITECTURE.md names are in their files.
 
 use std::fs;
 use std::io;
@@ -8,7 +8,7 @@ use std::path::{Component, Path};
 use crate::Finding;
 use crate::files::{self, TextFile};
 
-const BOOK: &str = "docs/src/";
+const MANUAL: &str = "docs/src/";
 const SUMMARY: &str = "docs/src/SUMMARY.md";
 
 /// Everything to mend in the checkout at `root`.
@@ -69,7 +69,7 @@ fn broken(page: &TextFile, exists: impl Fn(&str) -> bool) -> Vec<Finding> {
     findings
 }
 
-/// The pages of the book that its table of contents does not name.
+/// The pages of the manual that its table of contents does not name.
 fn unlisted(pages: &[TextFile]) -> Vec<Finding> {
     let Some(summary) = pages.iter().find(|page| page.path == SUMMARY) else { return Vec::new() };
     let links = relative_links(&summary.text);
@@ -77,7 +77,7 @@ fn unlisted(pages: &[TextFile]) -> Vec<Finding> {
         links.iter().filter_map(|(_, target)| resolve(SUMMARY, target)).collect();
     pages
         .iter()
-        .filter(|page| page.path.starts_with(BOOK) && page.path != SUMMARY)
+        .filter(|page| page.path.starts_with(MANUAL) && page.path != SUMMARY)
         .filter(|page| !listed.contains(&page.path))
         .map(|page| {
             let mend = format!("add it to {SUMMARY}");
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn code_and_other_sites_are_no_links() {
+    fn code_and_addresses_elsewhere_are_no_links() {
         let text = "```\n[a](b.md)\n```\n`[a](c.md)` [d](https://example.org) [e](#here)\n";
         assert_eq!(relative_links(text), []);
         assert_eq!(relative_links("[name]: there.md\n"), [(1, "there.md".to_owned())]);

@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_to_be_equivalent_is_still_in_the_source() {
+    fn equivalent_mutants_are_still_in_the_source() {
         for Equivalent { file, code, reason, mutation } in EQUIVALENT {
             let text = fs::read_to_string(root().join(file)).unwrap_or_default();
             assert!(text.contains(code), "{file} has no {code:?} any more: {mutation}");
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_counts_what_was_caught_and_what_could_be() {
+    fn a_table_counts_caught_and_possible_mutants() {
         let mut table = Table::default();
         let first = EQUIVALENT.first().unwrap_or_else(|| unreachable!("there are some"));
         let text = fs::read_to_string(root().join(first.file)).unwrap_or_default();

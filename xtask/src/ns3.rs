@@ -58,7 +58,7 @@ const RUNS: [Run; 3] = [
     Run { rtt: 62, skip: 30, counts: [100, 50] },
     Run { rtt: 98, skip: 70, counts: [150, 50] },
 ];
-const LAWS: [&str; 2] = ["dctcp", "qtcp"];
+const ALGORITHMS: [&str; 2] = ["dctcp", "qtcp"];
 /// How many times as much is counted here.
 const LONGER: u32 = 10;
 /// How far what a flow gets may lie from ns-3's, and the mean queue.
@@ -111,12 +111,12 @@ fn missing() -> Option<String> {
 }
 
 /// The results of one run in one simulator.
-struct Outcome {
+struct Measurements {
     goodput: Vec<f64>,
     queue: f64,
     /// The flows' goodput and the mean queue in each part of the time that counts, as far as the
     /// simulator reports them.
-    parts: Vec<Vec<f64>>,
+    batches: Vec<Vec<f64>>,
     /// Millions in a second of processor time.
     speed: f64,
     /// Processor time for a simulated second.
@@ -128,37 +128,44 @@ fn compare(root: &Path) -> Result<bool, String> {
     let mut agrees = true;
     println!("RTT  LAW    WHO       HIGH   MEDIUM      LOW Gbps    QUEUE  M EVENTS/s  CPU s/s");
     for run in RUNS {
-        // Both laws at a time, so that two processors take half as long.
+        // Both algorithms at a time, so that two processors take half as long.
         let pairs = thread::scope(|scope| {
-            let both = [0, 1].map(|law| scope.spawn(move || pair(root, oracle, law, run)));
+            let both =
+                [0, 1].map(|algorithm| scope.spawn(move || pair(root, oracle, algorithm, run)));
             both.map(|pair| pair.join().unwrap_or_else(|_| Err("a thread panicked".into())))
         });
-        for (law, pair) in LAWS.into_iter().zip(pairs) {
+        for (algorithm, pair) in ALGORITHMS.into_iter().zip(pairs) {
             let (theirs, ours) = pair?;
-            print_row(run.rtt, law, "ns-3", &theirs);
-            print_row(run.rtt, law, "here", &ours);
-            agrees &= judge(law, &theirs, &ours);
+            print_row(run.rtt, algorithm, "ns-3", &theirs);
+            print_row(run.rtt, algorithm, "here", &ours);
+            agrees &= judge(algorithm, &theirs, &ours);
         }
     }
     Ok(agrees)
 }
 
-/// Returns the results of one run by one of the laws: those of ns-3, and those of our simulator.
-fn pair(root: &Path, oracle: &Path, law: usize, run: Run) -> Result<(Outcome, Outcome), String> {
+/// Returns the results of one run by one of the algorithms: those of ns-3, and those of our
+/// simulator.
+fn pair(
+    root: &Path,
+    oracle: &Path,
+    algorithm: usize,
+    run: Run,
+) -> Result<(Measurements, Measurements), String> {
     let Run { rtt, skip, counts } = run;
-    let (ms, longer) = (skip + counts[law], skip + LONGER * counts[law]);
-    let law = LAWS[law];
+    let (ms, longer) = (skip + counts[algorithm], skip + LONGER * counts[algorithm]);
+    let algorithm = ALGORITHMS[algorithm];
     let theirs = [
         format!("--rtt={rtt}"),
         format!("--ms={ms}"),
         format!("--skip={skip}"),
-        format!("--qtcp={}", law == "qtcp"),
+        format!("--qtcp={}", algorithm == "qtcp"),
     ];
     let theirs = outcome(Command::new(oracle).args(theirs), ms)?;
     let run = [rtt, longer, skip].map(|number| number.to_string());
     let example = ["run", "--release", "--quiet", "--package", "tidegate-netsim"];
     let mut ours = Command::new("cargo");
-    ours.current_dir(root).args(example).args(["--example", "dumbbell", "--", law]);
+    ours.current_dir(root).args(example).args(["--example", "dumbbell", "--", algorithm]);
     Ok((theirs, outcome(ours.args(run), longer)?))
 }
 
@@ -176,10 +183,10 @@ fn build(root: &Path) -> Result<std::path::PathBuf, String> {
     }
 }
 
-fn outcome(command: &mut Command, milliseconds: u32) -> Result<Outcome, String> {
+fn outcome(command: &mut Command, milliseconds: u32) -> Result<Measurements, String> {
     let output = command.output().map_err(|error| format!("{command:?}: {error}"))?;
-    let says = String::from_utf8_lossy(&output.stderr).into_owned();
-    let bad = |what: &str| format!("{command:?}: {what}\n{says}");
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    let bad = |what: &str| format!("{command:?}: {what}\n{stderr}");
     if !output.status.success() {
         return Err(bad(&output.status.to_string()));
     }
@@ -190,23 +197,23 @@ fn outcome(command: &mut Command, milliseconds: u32) -> Result<Outcome, String> 
         list.as_array().into_iter().flatten().filter_map(Value::as_f64).collect()
     };
     let seconds = number("cpu_seconds")?;
-    Ok(Outcome {
+    Ok(Measurements {
         goodput: numbers(&value["goodput_gbps"]),
         queue: number("queue_mean")?,
-        parts: value["parts"].as_array().into_iter().flatten().map(numbers).collect(),
+        batches: value["parts"].as_array().into_iter().flatten().map(numbers).collect(),
         speed: number("events")? / seconds / 1e6,
         cost: seconds * 1e3 / f64::from(milliseconds),
     })
 }
 
-fn print_row(rtt: u32, law: &str, who: &str, outcome: &Outcome) {
+fn print_row(rtt: u32, algorithm: &str, who: &str, outcome: &Measurements) {
     let flows: String = outcome.goodput.iter().map(|gbps| format!("{gbps:>9.2}")).collect();
-    let Outcome { queue, speed, cost, .. } = outcome;
-    println!("{rtt:>3}  {law:<6} {who}{flows}      {queue:>7.1} {speed:>11.2} {cost:>8.1}");
+    let Measurements { queue, speed, cost, .. } = outcome;
+    println!("{rtt:>3}  {algorithm:<6} {who}{flows}      {queue:>7.1} {speed:>11.2} {cost:>8.1}");
 }
 
 /// Says what differs; whether nothing does.
-fn judge(law: &str, theirs: &Outcome, ours: &Outcome) -> bool {
+fn judge(algorithm: &str, theirs: &Measurements, ours: &Measurements) -> bool {
     let mut agrees = theirs.goodput.len() == 3 && ours.goodput.len() == 3;
     let mut least_sure: f64 = 0.0;
     let mut hold = |what: &str, theirs: f64, ours: f64, within: f64, chance: f64| {
@@ -221,13 +228,15 @@ fn judge(law: &str, theirs: &Outcome, ours: &Outcome) -> bool {
             agrees = false;
         }
     };
-    let parts: Vec<Vec<f64>> = theirs.parts.iter().map(|part| compared(law, part)).collect();
-    let (flows, others) = (compared(law, &theirs.goodput), compared(law, &ours.goodput));
+    let batches: Vec<Vec<f64>> =
+        theirs.batches.iter().map(|batch| compared(algorithm, batch)).collect();
+    let (flows, others) =
+        (compared(algorithm, &theirs.goodput), compared(algorithm, &ours.goodput));
     for (at, (theirs, ours)) in flows.into_iter().zip(others).enumerate() {
-        let chance = chance(parts.iter().filter_map(|part| part.get(at).copied()));
+        let chance = chance(batches.iter().filter_map(|batch| batch.get(at).copied()));
         hold(&format!("the goodput of {ours:.2}"), theirs, ours, GOODPUT, chance);
     }
-    let chance = chance(theirs.parts.iter().filter_map(|part| part.get(3).copied()));
+    let chance = chance(theirs.batches.iter().filter_map(|batch| batch.get(3).copied()));
     hold("the mean queue", theirs.queue, ours.queue, QUEUE, chance);
     let speed = theirs.cost / ours.cost;
     println!("     by chance {:.1} % at most; {speed:.0} times as fast", least_sure * 100.0);
@@ -239,19 +248,19 @@ fn judge(law: &str, theirs: &Outcome, ours: &Outcome) -> bool {
 }
 
 /// Returns the goodputs to compare, from those of high, medium and low.
-fn compared(law: &str, flows: &[f64]) -> Vec<f64> {
-    match (law, flows) {
+fn compared(algorithm: &str, flows: &[f64]) -> Vec<f64> {
+    match (algorithm, flows) {
         ("dctcp", [high, medium, low, ..]) => vec![(high + medium) / 2.0, *low],
         (_, flows) => flows.iter().take(3).copied().collect(),
     }
 }
 
 /// The standard error of the mean of these, as a part of it; no number if they are too few.
-fn chance(parts: impl Iterator<Item = f64>) -> f64 {
-    let parts: Vec<f64> = parts.collect();
-    let count = parts.len() as f64;
-    let mean = parts.iter().sum::<f64>() / count;
-    let squares: f64 = parts.iter().map(|part| (part - mean).powi(2)).sum();
+fn chance(batches: impl Iterator<Item = f64>) -> f64 {
+    let batches: Vec<f64> = batches.collect();
+    let count = batches.len() as f64;
+    let mean = batches.iter().sum::<f64>() / count;
+    let squares: f64 = batches.iter().map(|batch| (batch - mean).powi(2)).sum();
     (squares / (count - 1.0) / count).sqrt() / mean
 }
 
@@ -259,16 +268,18 @@ fn chance(parts: impl Iterator<Item = f64>) -> f64 {
 mod tests {
     use super::*;
 
-    fn outcome(goodput: [f64; 3], queue: f64, cost: f64) -> Outcome {
-        let parts = [0.99, 1.0, 1.01, 1.0]
+    fn outcome(goodput: [f64; 3], queue: f64, cost: f64) -> Measurements {
+        let batches = [0.99, 1.0, 1.01, 1.0]
             .map(|times| goodput.iter().chain([&queue]).map(|number| number * times).collect());
-        Outcome { goodput: goodput.into(), queue, parts: parts.into(), speed: 1.0, cost }
+        Measurements { goodput: goodput.into(), queue, batches: batches.into(), speed: 1.0, cost }
     }
 
     #[test]
-    fn what_lies_apart_is_told() {
+    fn differences_are_reported() {
         let theirs = outcome([48.0, 32.0, 16.0], 120.0, 100.0);
-        let judge = |law, goodput, queue, cost| judge(law, &theirs, &outcome(goodput, queue, cost));
+        let judge = |algorithm, goodput, queue, cost| {
+            judge(algorithm, &theirs, &outcome(goodput, queue, cost))
+        };
         assert!(judge("qtcp", [47.0, 33.0, 16.7], 130.0, 1.0));
         assert!(!judge("qtcp", [47.0, 33.0, 16.9], 130.0, 1.0), "low has a twentieth more");
         assert!(!judge("qtcp", [47.0, 33.0, 15.1], 130.0, 1.0), "low has a twentieth less");
@@ -285,12 +296,12 @@ mod tests {
         let mut theirs = outcome([48.0, 32.0, 16.0], 120.0, 100.0);
         assert!(judge("qtcp", &theirs, &ours));
         // Two parts of four a tenth up or down: 8.2 % are deviation, 4.1 % are left in the mean.
-        for (part, times) in theirs.parts.iter_mut().zip([1.1, 0.9, 1.0, 1.0]) {
-            part[2] = 16.0 * times;
+        for (batch, times) in theirs.batches.iter_mut().zip([1.1, 0.9, 1.0, 1.0]) {
+            batch[2] = 16.0 * times;
         }
-        assert!((chance(theirs.parts.iter().map(|part| part[2])) - 0.0408).abs() < 1e-4);
+        assert!((chance(theirs.batches.iter().map(|batch| batch[2])) - 0.0408).abs() < 1e-4);
         assert!(!judge("qtcp", &theirs, &ours));
-        theirs.parts.truncate(1);
+        theirs.batches.truncate(1);
         assert!(!judge("qtcp", &theirs, &ours), "one part says nothing of chance");
     }
 }

@@ -1,5 +1,5 @@
-//! `cargo xtask seeds`: simulated clusters under fire, clients with one-sided access, or histories
-//! of flushes; as many as one likes, or one again.
+//! `cargo xtask seeds`: simulated clusters under faults, clients with one-sided access, or
+//! histories of flushes; as many as one likes, or one again.
 
 use std::path::Path;
 use std::process::{Command, ExitCode};

@@ -249,11 +249,11 @@ mod tests {
     #[test]
     fn an_item_under_cfg_test_is_for_tests_to_its_end() {
         let text = "fn a() {}\n#[cfg(test)]\nmod tests {\n    fn b() {}\n}\nfn c() {}\n";
-        let marks: Vec<bool> = lines(text).iter().map(|line| line.test).collect();
-        assert_eq!(marks, [false, true, true, true, true, false]);
+        let test_marks: Vec<bool> = lines(text).iter().map(|line| line.test).collect();
+        assert_eq!(test_marks, [false, true, true, true, true, false]);
         let text = "#[cfg(test)]\nuse a::b;\nfn c() {}\n";
-        let marks: Vec<bool> = lines(text).iter().map(|line| line.test).collect();
-        assert_eq!(marks, [true, true, false]);
+        let test_marks: Vec<bool> = lines(text).iter().map(|line| line.test).collect();
+        assert_eq!(test_marks, [true, true, false]);
     }
 
     #[test]

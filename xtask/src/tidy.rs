@@ -1,7 +1,8 @@
 //! How the source is written, as far as a machine can tell.
 //!
 //! Rules about text (`text.rs`) look at every line of every file of a kind; rules about Rust
-//! (`rust.rs`) look at code without comments and literals. Where a rule must bend, the exception
+//! (`rust.rs`) look at code without comments and literals, and one of them at the words of
+//! identifiers (`retired.rs`). Where a rule must bend, the exception
 //! stands in one table with its reason (`exceptions.rs`), so that the rule itself stays simple.
 
 use std::io;
@@ -11,6 +12,7 @@ use crate::Finding;
 use crate::files::{self, TextFile};
 
 mod exceptions;
+mod retired;
 mod rust;
 mod text;
 

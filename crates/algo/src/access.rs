@@ -11,7 +11,7 @@
 //! session may be attributed to, again with each new policy. Both ask [`Tenant::admits`], as every
 //! gate does, and these rules, of which each holds for itself:
 //!
-//! - A certificate is a client's: it bears a name, and not that of a party of the cluster.
+//! - A certificate is a client's: it bears a name, and not that of a member of the cluster.
 //! - Before the gateway has received the policy, it admits only root and its own user, over a Unix
 //!   socket: it does not know yet which clients have access.
 //! - The volume's own tenant may always be chosen; another one (`volume@tenant`) only if the file
@@ -48,18 +48,18 @@ pub struct Knowledge<'a> {
     pub policy: Option<&'a Policy>,
     /// Whether the gateway knows the policy in force, or knows that there is none.
     pub is_known: bool,
-    /// The names of the cluster's parties, which their certificates bear.
+    /// The names of the cluster's members, which their certificates bear.
     pub parties: &'a [String],
 }
 
-/// Why a client may not do what it asks for.
+/// Why a client may not do what it requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Denied {
     /// Its certificate bears no name.
     Nameless,
-    /// Its certificate is that of a party.
-    Party(String),
-    /// The gateway has not heard of the policy.
+    /// Its certificate is that of a member of the cluster.
+    ClusterMember(String),
+    /// The gateway has not received the policy.
     PolicyUnknown,
     /// The policy has no such tenant.
     NoTenant(String),
@@ -85,7 +85,7 @@ impl fmt::Display for Denied {
             Self::Nameless => f.write_str(
                 "the client's certificate bears no name; make one with `tidegate certify --user`",
             ),
-            Self::Party(name) => write!(
+            Self::ClusterMember(name) => write!(
                 f,
                 "the certificate of {name} is for a party of the cluster and not for clients; use \
                  one that `tidegate certify --user` has made"
@@ -151,10 +151,10 @@ pub fn may_open(
 /// Why not.
 pub fn may_enter(knowledge: Knowledge<'_>, client: Client<'_>) -> Result<(), Denied> {
     if let Principal::Certificate(names) = client.principal {
-        let is_party =
+        let is_member =
             |name: &&String| knowledge.parties.iter().any(|it| it.eq_ignore_ascii_case(name));
-        if let Some(party) = names.iter().find(is_party) {
-            return Err(Denied::Party(party.clone()));
+        if let Some(member) = names.iter().find(is_member) {
+            return Err(Denied::ClusterMember(member.clone()));
         }
         if names.is_empty() {
             return Err(Denied::Nameless);
@@ -166,8 +166,8 @@ pub fn may_enter(knowledge: Knowledge<'_>, client: Client<'_>) -> Result<(), Den
     }
 }
 
-/// Whether `client` may act for the tenant of this name; `tenant` is what the policy says about it,
-/// if it says something.
+/// Whether `client` may act for the tenant of this name; `tenant` is the policy's entry for it,
+/// if there is one.
 ///
 /// # Errors
 /// Why not.
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tenant_is_chosen_where_the_file_or_its_users_say_so() {
+    fn a_tenant_is_chosen_where_the_file_or_its_users_allow_it() {
         assert_eq!(opens(TCP, &[], ""), Ok(()));
         assert_eq!(opens(TCP, &[], "own"), Ok(()));
         assert!(matches!(opens(TCP, &[], "open"), Err(Denied::NotOffered { .. })));
@@ -283,7 +283,10 @@ mod tests {
     #[test]
     fn parties_and_nameless_certificates_are_no_clients() {
         let names = ["localhost".into(), "Node-A".into()];
-        assert_eq!(opens(certificate(&names), &[], ""), Err(Denied::Party("Node-A".into())));
+        assert_eq!(
+            opens(certificate(&names), &[], ""),
+            Err(Denied::ClusterMember("Node-A".into()))
+        );
         assert_eq!(opens(certificate(&[]), &[], ""), Err(Denied::Nameless));
         assert_eq!(opens(certificate(&["client".into()]), &[], ""), Ok(()));
     }

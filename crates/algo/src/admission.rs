@@ -10,13 +10,13 @@
 //! A flow: from each tenant what it is promised, over the nodes that it reaches, of which each
 //! passes on what it can do. If the largest flow is less than what is promised, there is a *cut*:
 //! some tenants reach only nodes that together can do less than those tenants are promised. The cut
-//! is the proof, and it says where to mend: elsewhere nothing helps.
+//! is the proof, and it shows where to mend: elsewhere nothing helps.
 //!
 //! # Mechanism
 //! The largest flow is the best allocation of [`pshift`](crate::pshift) when every tenant asks all
 //! that it is promised of every node that it reaches, and the cut is that allocation's certificate.
 //! Where the certificate's nodes fall apart into groups that no tenant of it connects, each group
-//! is a cut, and the one with the largest shortage is told.
+//! is a cut, and the one with the largest shortage is reported.
 //!
 //! Example: a and b can do 100 each; x reaches a and is promised 80, y reaches a and b and is
 //! promised 150. Whatever y gets at a beside x, it is 30 short: a and b can do 200, and x and y are
@@ -82,16 +82,16 @@ pub fn listed(names: &[String]) -> String {
         [name] => name.clone(),
         [names @ .., last] if names.len() < NAMES_MAX => format!("{} and {last}", names.join(", ")),
         names => {
-            let (told, others) = names.split_at(NAMES_MAX);
-            format!("{} and {} more", told.join(", "), others.len())
+            let (named, others) = names.split_at(NAMES_MAX);
+            format!("{} and {} more", named.join(", "), others.len())
         }
     }
 }
 
 /// Which nodes each tenant's requests can come to, in the order of the policy and of the cluster:
 /// those of its volumes and pools, and those that rules give it a part of.
-pub fn reach(policy: &Policy, cluster: &Cluster) -> Vec<Vec<NodeId>> {
-    let mut reach = vec![Vec::new(); policy.tenants.len()];
+pub fn reachable_nodes(policy: &Policy, cluster: &Cluster) -> Vec<Vec<NodeId>> {
+    let mut reachable_nodes = vec![Vec::new(); policy.tenants.len()];
     let volumes = cluster.volumes.iter().map(|volume| {
         let owners = Owners::new(policy, &volume.name, &volume.tenant);
         (owners, false, &volume.nodes)
@@ -102,19 +102,19 @@ pub fn reach(policy: &Policy, cluster: &Cluster) -> Vec<Vec<NodeId>> {
     });
     for (owners, has_keys, nodes) in volumes.chain(pools) {
         for owner in owners.all(has_keys) {
-            // Nobody is nobody's neighbour.
-            let Some(place) = usize::from(owner.0).checked_sub(1) else { continue };
-            reach[place].extend(nodes);
+            // Unattributed requests have no tenant.
+            let Some(index) = usize::from(owner.0).checked_sub(1) else { continue };
+            reachable_nodes[index].extend(nodes);
         }
     }
-    for nodes in &mut reach {
+    for nodes in &mut reachable_nodes {
         nodes.sort_unstable();
         nodes.dedup();
     }
-    reach
+    reachable_nodes
 }
 
-/// Whether the nodes can keep all reservations in operations. A node that does not say its capacity
+/// Whether the nodes can keep all reservations in operations. A node without a declared capacity
 /// can do anything, and what a tenant without a volume or a pool is promised is left out.
 ///
 /// # Errors
@@ -127,7 +127,8 @@ pub fn admit(policy: &Policy, cluster: &Cluster) -> Result<(), Shortage> {
         let nodes = nodes.into_iter().map(|id| usize::from(id.0)).collect();
         Demand { promised: promised.unwrap_or(Iops::ZERO).0, nodes }
     };
-    let demands: Vec<_> = policy.tenants.iter().zip(reach(policy, cluster)).map(demand).collect();
+    let demands: Vec<_> =
+        policy.tenants.iter().zip(reachable_nodes(policy, cluster)).map(demand).collect();
     let capacities: Vec<u64> =
         cluster.nodes.iter().map(|node| node.capacity.map_or(0, |capacity| capacity.0)).collect();
     let Some(cut) = worst(&capacities, &demands) else { return Ok(()) };
@@ -136,7 +137,7 @@ pub fn admit(policy: &Policy, cluster: &Cluster) -> Result<(), Shortage> {
         capacity: iops(cut.capacity),
         promised: iops(cut.promised),
         nodes: cut.nodes.iter().map(|node| cluster.nodes[*node].name.clone()).collect(),
-        tenants: cut.tenants.iter().map(|place| policy.tenants[*place].name.clone()).collect(),
+        tenants: cut.tenants.iter().map(|index| policy.tenants[*index].name.clone()).collect(),
     })
 }
 
@@ -144,11 +145,11 @@ pub fn admit(policy: &Policy, cluster: &Cluster) -> Result<(), Shortage> {
 /// promises that cannot be checked, and owners that the policy lacks.
 pub fn warnings(policy: &Policy, cluster: &Cluster) -> Vec<String> {
     let mut warnings = Vec::new();
-    let reach = reach(policy, cluster);
+    let reachable_nodes = reachable_nodes(policy, cluster);
     let mut unknown = Vec::new();
-    for (tenant, nodes) in policy.tenants.iter().zip(&reach) {
+    for (tenant, nodes) in policy.tenants.iter().zip(&reachable_nodes) {
         let name = &tenant.name;
-        warnings.extend(unheeded(tenant, nodes, cluster));
+        warnings.extend(unenforced(tenant, nodes, cluster));
         let in_bytes = [tenant.reservation, tenant.limit].iter().any(|l| l.bandwidth.is_some());
         if in_bytes && !nodes.is_empty() {
             warnings.push(format!(
@@ -170,15 +171,16 @@ pub fn warnings(policy: &Policy, cluster: &Cluster) -> Vec<String> {
     }
     unknown.sort_unstable();
     unknown.dedup();
-    let silent = unknown.iter().filter_map(|id| cluster.node(*id));
-    let silent = silent.filter(|node| node.capacity.is_none()).map(|node| node.name.clone());
-    let silent: Vec<String> = silent.collect();
-    if !silent.is_empty() {
-        let (does, it) = if silent.len() == 1 { ("does", "it") } else { ("do", "them") };
+    let undeclared = unknown.iter().filter_map(|id| cluster.node(*id));
+    let undeclared =
+        undeclared.filter(|node| node.capacity.is_none()).map(|node| node.name.clone());
+    let undeclared: Vec<String> = undeclared.collect();
+    if !undeclared.is_empty() {
+        let (does, it) = if undeclared.len() == 1 { ("does", "it") } else { ("do", "them") };
         warnings.push(format!(
             "{} {does} not say what {it} can do, so promises there are not checked; add capacity = \
              \"20k iops\", for example",
-            listed(&silent)
+            listed(&undeclared)
         ));
     }
     let owned = cluster.volumes.iter().map(|volume| (&volume.name, &volume.tenant));
@@ -194,7 +196,7 @@ pub fn warnings(policy: &Policy, cluster: &Cluster) -> Vec<String> {
 }
 
 /// Returns warnings about a tenant's levels in bytes alone, which data nodes ignore: a client there
-/// counts its own operations, each of a block at most, and no party sees how many bytes of a block
+/// counts its own operations, each of a block at most, and no side sees how many bytes of a block
 /// are a value. A warning names the operations that move as much, rounded up, so that a client with
 /// values of a block loses nothing.
 ///
@@ -216,25 +218,26 @@ fn uncounted(tenant: &Tenant) -> impl Iterator<Item = String> {
 const DATA_NODE_BLOCK: Bytes = Bytes(4096);
 
 /// Returns warnings about a tenant's settings that the schedulers of its nodes ignore.
-fn unheeded(tenant: &Tenant, nodes: &[NodeId], cluster: &Cluster) -> Vec<String> {
-    type Heeds = fn(Discipline) -> bool;
-    let kinds: [(bool, &str, Heeds); 4] = [
-        (tenant.reservation.operations.is_some(), "reservation", Discipline::heeds_promises),
-        (tenant.limit.operations.is_some(), "limit", Discipline::heeds_promises),
-        (tenant.weight != Policy::WEIGHT, "weight", Discipline::heeds_weights),
-        (tenant.minimum_share.is_some(), "minimum share", Discipline::heeds_minimum),
+fn unenforced(tenant: &Tenant, nodes: &[NodeId], cluster: &Cluster) -> Vec<String> {
+    type Enforces = fn(Discipline) -> bool;
+    let kinds: [(bool, &str, Enforces); 4] = [
+        (tenant.reservation.operations.is_some(), "reservation", Discipline::observes_promises),
+        (tenant.limit.operations.is_some(), "limit", Discipline::observes_promises),
+        (tenant.weight != Policy::WEIGHT, "weight", Discipline::observes_weights),
+        (tenant.minimum_share.is_some(), "minimum share", Discipline::observes_minimum),
     ];
-    let told = |(_, what, heeds): (bool, &str, Heeds)| {
+    let warning = |(_, what, enforces): (bool, &str, Enforces)| {
         let nodes = nodes.iter().filter_map(|id| cluster.node(*id));
-        let deaf = nodes.filter(|node| !heeds(node.scheduler));
-        let deaf: Vec<_> = deaf.map(|node| format!("{} ({})", node.name, node.scheduler)).collect();
-        let able = DISCIPLINES.iter().filter(|(discipline, _)| heeds(*discipline));
+        let ignoring = nodes.filter(|node| !enforces(node.scheduler));
+        let ignoring: Vec<_> =
+            ignoring.map(|node| format!("{} ({})", node.name, node.scheduler)).collect();
+        let able = DISCIPLINES.iter().filter(|(discipline, _)| enforces(*discipline));
         let able: Vec<_> = able.map(|(_, name)| String::from(*name)).collect();
-        let (name, deaf, able) = (&tenant.name, listed(&deaf), listed(&able));
-        (!deaf.is_empty())
-            .then(|| format!("the {what} of {name} decides nothing at {deaf}; {able} heed it"))
+        let (name, ignoring, able) = (&tenant.name, listed(&ignoring), listed(&able));
+        (!ignoring.is_empty())
+            .then(|| format!("the {what} of {name} decides nothing at {ignoring}; {able} heed it"))
     };
-    kinds.into_iter().filter(|(has, ..)| *has).filter_map(told).collect()
+    kinds.into_iter().filter(|(has, ..)| *has).filter_map(warning).collect()
 }
 
 /// One tenant's reservation, and the nodes that may serve it.
@@ -259,31 +262,31 @@ fn worst(capacities: &[u64], demands: &[Demand]) -> Option<Cut> {
     let mut configuration = Configuration::new(capacities);
     for demand in demands {
         // No node can do as much as does not fit here, so what is cut off is never served anyway.
-        let asked = u32::try_from(demand.promised).unwrap_or(u32::MAX);
-        let asked: Vec<_> = demand.nodes.iter().map(|node| (*node as u32, asked)).collect();
+        let wanted = u32::try_from(demand.promised).unwrap_or(u32::MAX);
+        let wanted: Vec<_> = demand.nodes.iter().map(|node| (*node as u32, wanted)).collect();
         // Tenants have 16 bits and nodes 10: far fewer shares than fit.
-        assert!(configuration.push(demand.promised, &asked).is_ok(), "the nodes are known");
+        assert!(configuration.push(demand.promised, &wanted).is_ok(), "the nodes are known");
     }
     let mut solver = Solver::new(configuration);
     solver.solve();
     let certificate = solver.certificate();
     let is_short = |node: &usize| certificate.servers().binary_search(&(*node as u32)).is_ok();
-    let is_within = |place: &usize| {
-        let Demand { promised, nodes } = &demands[*place];
+    let is_within = |index: &usize| {
+        let Demand { promised, nodes } = &demands[*index];
         *promised > 0 && !nodes.is_empty() && nodes.iter().all(is_short)
     };
     let within: Vec<_> = (0..demands.len()).filter(is_within).collect();
-    let groups = groups(capacities.len(), within.iter().map(|place| &demands[*place].nodes[..]));
+    let groups = groups(capacities.len(), within.iter().map(|index| &demands[*index].nodes[..]));
     let mut cuts = vec![Cut::default(); capacities.len()];
     for node in (0..capacities.len()).filter(is_short) {
         let cut = &mut cuts[groups[node]];
         cut.nodes.push(node);
         cut.capacity += u128::from(capacities[node]);
     }
-    for place in within {
-        let cut = &mut cuts[groups[demands[place].nodes[0]]];
-        cut.tenants.push(place);
-        cut.promised += u128::from(demands[place].promised);
+    for index in within {
+        let cut = &mut cuts[groups[demands[index].nodes[0]]];
+        cut.tenants.push(index);
+        cut.promised += u128::from(demands[index].promised);
     }
     cuts.retain(|cut| cut.promised > cut.capacity);
     let shortage = |cut: &Cut| cut.promised - cut.capacity;
@@ -325,7 +328,7 @@ mod tests {
         pool = [{ name = "cache", tenant = "web", nodes = "kv" }]
     "#;
 
-    fn told(policy: &str) -> String {
+    fn message(policy: &str) -> String {
         let cluster = Cluster::parse(CLUSTER).unwrap();
         let policy = Policy::parse(policy).unwrap();
         admit(&policy, &cluster).map_or_else(|shortage| shortage.to_string(), |()| "fits".into())
@@ -347,22 +350,22 @@ mod tests {
             { name = "web", reservation = "5 iops" },
         ]"#;
         let policy = Policy::parse(policy).unwrap();
-        let told = warnings(&policy, &Cluster::parse(memory).unwrap()).join("\n");
+        let message = warnings(&policy, &Cluster::parse(memory).unwrap()).join("\n");
         assert!(
-            told.contains("the limit of backup in bytes decides nothing at data nodes"),
-            "{told}"
+            message.contains("the limit of backup in bytes decides nothing at data nodes"),
+            "{message}"
         );
         let rates = [Iops(51_200), Iops(1)].map(|rate| alloc::format!("; {rate} would be as much"));
-        assert!(rates.iter().all(|rate| told.contains(rate)), "{told}");
-        assert_eq!(told.matches("in bytes decides nothing").count(), 2, "{told}");
+        assert!(rates.iter().all(|rate| message.contains(rate)), "{message}");
+        assert_eq!(message.matches("in bytes decides nothing").count(), 2, "{message}");
         let without = warnings(&policy, &Cluster::parse(CLUSTER).unwrap()).join("\n");
         assert!(!without.contains("data nodes"), "{without}");
     }
 
     #[test]
-    fn a_shortage_is_told_where_it_is() {
+    fn a_shortage_is_reported_where_it_is() {
         let tenants = |oltp: &str, web: &str, etl: &str| {
-            told(&format!(
+            message(&format!(
                 r#"tenant = [
                     {{ name = "oltp", reservation = "{oltp} iops" }},
                     {{ name = "web", reservation = "{web} iops" }},
@@ -387,13 +390,13 @@ mod tests {
     }
 
     #[test]
-    fn nodes_that_do_not_say_can_do_anything() {
-        let told = |tenant: &str| {
-            told(&format!("[[tenant]]\nname = \"{tenant}\"\nreservation = \"9M iops\""))
+    fn nodes_without_a_declared_capacity_can_do_anything() {
+        let message = |tenant: &str| {
+            message(&format!("[[tenant]]\nname = \"{tenant}\"\nreservation = \"9M iops\""))
         };
-        assert_eq!(told("free"), "fits");
-        assert_eq!(told("elsewhere"), "fits");
-        assert!(told("oltp").starts_with("nodes a and b can do 180k iops; oltp is promised 9M"));
+        assert_eq!(message("free"), "fits");
+        assert_eq!(message("elsewhere"), "fits");
+        assert!(message("oltp").starts_with("nodes a and b can do 180k iops; oltp is promised 9M"));
     }
 
     #[test]
@@ -401,14 +404,14 @@ mod tests {
         let reserved = |tenant: &str| {
             format!("[[tenant]]\nname = \"{tenant}\"\nreservation = \"18000000000G iops\"\n")
         };
-        let told = told(&(reserved("oltp") + &reserved("web") + &reserved("etl")));
+        let message = message(&(reserved("oltp") + &reserved("web") + &reserved("etl")));
         let wanted =
             "nodes a, b, c and kv can do 690k iops; oltp, web and etl are promised 1844674";
-        assert!(told.starts_with(wanted), "{told}");
+        assert!(message.starts_with(wanted), "{message}");
     }
 
     #[test]
-    fn rules_extend_what_a_tenant_reaches() {
+    fn rules_extend_the_nodes_of_a_tenant() {
         let policy = Policy::parse(
             r#"
             tenant = [{ name = "oltp" }, { name = "log" }, { name = "web" }, { name = "keys" }]
@@ -420,8 +423,9 @@ mod tests {
             "#,
         )
         .unwrap();
-        let reach = reach(&policy, &Cluster::parse(CLUSTER).unwrap());
-        let numbers = |place: usize| reach[place].iter().map(|id| id.0).collect::<Vec<_>>();
+        let reachable_nodes = reachable_nodes(&policy, &Cluster::parse(CLUSTER).unwrap());
+        let numbers =
+            |index: usize| reachable_nodes[index].iter().map(|id| id.0).collect::<Vec<_>>();
         assert_eq!(numbers(0), [0, 1]);
         assert_eq!(numbers(1), [2, 4], "volume cold and pool cache");
         assert_eq!(numbers(2), [0, 1, 4]);
@@ -429,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_hardly_meant_is_said() {
+    fn suspicious_settings_are_reported() {
         let policy = Policy::parse(
             r#"
             tenant = [
@@ -455,7 +459,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_scheduler_does_not_heed_is_said() {
+    fn settings_that_a_scheduler_ignores_are_reported() {
         let cluster =
             CLUSTER.replace("capacity = \"100k", "scheduler = \"sfq\", capacity = \"100k");
         let cluster = cluster.replace("capacity = \"80k", "scheduler = \"fifo\", capacity = \"80k");
@@ -469,7 +473,7 @@ mod tests {
             "#,
         )
         .unwrap();
-        let told = warnings(&policy, &Cluster::parse(&cluster).unwrap());
+        let message = warnings(&policy, &Cluster::parse(&cluster).unwrap());
         let golden = [
             "the limit of oltp decides nothing at a (sfq) and b (fifo); token and unified heed it",
             "the weight of oltp decides nothing at b (fifo); token, sfq, dsfq-total, dsfq-hybrid \
@@ -478,7 +482,7 @@ mod tests {
              unified heed it",
             "the reservation of free decides nothing at a (sfq); token and unified heed it",
         ];
-        assert_eq!(told[..4], golden);
+        assert_eq!(message[..4], golden);
     }
 
     #[test]
@@ -504,7 +508,7 @@ mod tests {
         /// Hall's condition, by trying: the promises fit if no set of nodes can do less than those
         /// who reach nothing else are promised.
         #[test]
-        fn as_trying_every_set_of_nodes_says((capacities, demands) in network()) {
+        fn admission_agrees_with_trying_every_set_of_nodes((capacities, demands) in network()) {
             let mut most = 0;
             for set in 0..1u32 << capacities.len() {
                 let is_in = |node: &usize| set >> *node & 1 == 1;
@@ -523,10 +527,10 @@ mod tests {
             prop_assert!(0 < shortage && shortage <= u128::from(most));
             let capacity: u64 = cut.nodes.iter().map(|node| capacities[*node]).sum();
             prop_assert_eq!(cut.capacity, u128::from(capacity));
-            let promised: u64 = cut.tenants.iter().map(|place| demands[*place].promised).sum();
+            let promised: u64 = cut.tenants.iter().map(|index| demands[*index].promised).sum();
             prop_assert_eq!(cut.promised, u128::from(promised));
-            for place in &cut.tenants {
-                let nodes = &demands[*place].nodes;
+            for index in &cut.tenants {
+                let nodes = &demands[*index].nodes;
                 prop_assert!(!nodes.is_empty() && nodes.iter().all(|n| cut.nodes.contains(n)));
             }
         }

@@ -3,7 +3,7 @@
 //! # Problem
 //! A stage has tens of rules over eight classifiers, five of them strings with wildcards, and the
 //! first rule that matches decides (PAIO §4). A request must find its channel in a few nanoseconds,
-//! without hashing or comparing a string, and the rules may be replaced while it looks.
+//! without hashing or comparing a string, and the rules may be replaced meanwhile.
 //!
 //! # Mechanism
 //! Every rule is one bit. For each classifier, each value has a [`Mask`]: the rules that accept it.
@@ -22,8 +22,8 @@
 //! checks every offset: words that are no table give some channel or none, never a panic. The
 //! segment's owner sees to it that a reader notices when the words change under it.
 //!
-//! Queue gates tell requests apart by context as well. Their patterns are compiled alongside, and a
-//! context's [`Flows`] says for each queue gate which of its flows the context belongs to.
+//! Queue gates distinguish requests by context as well. Their patterns are compiled alongside, and
+//! a context's [`Flows`] names for each queue gate the flow that the context belongs to.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -41,11 +41,11 @@ pub const CHANNELS_MAX: usize = limits::CHANNELS;
 pub const GATES_PER_CHANNEL: usize = limits::GATES_PER_CHANNEL;
 /// The most queue gates in a table.
 pub const QUEUES_MAX: usize = limits::QUEUES;
-/// The most flows that a queue gate tells apart.
+/// The most flows that a queue gate distinguishes.
 pub const FLOWS_MAX: usize = limits::FLOWS;
 /// The longest table, in words: 64 KiB. Rules with patterns of 40 characters fit some 1,000 times.
 pub const WORDS_MAX: usize = 8_192;
-/// The longest pattern, in bytes, that can be told apart on a stack buffer.
+/// The longest pattern, in bytes, that can be compared on a stack buffer.
 pub const PATTERN_MAX: usize = limits::PATTERN;
 
 /// Words of a mask.
@@ -244,7 +244,7 @@ impl core::error::Error for CompileError {}
 // The words of a table, in order.
 const HEAD: usize = 0; // rules, channels, sizes, queues: 16 bits each
 const DEFAULT: usize = 1; // index into the channels, or NONE; from bit 16 on: classifiers in use
-const UNUSED: usize = 2; // per string classifier: rules that do not ask for it
+const UNUSED: usize = 2; // per string classifier: rules without a condition on it
 const OPERATION: usize = UNUSED + CLASSIFIERS.len() * MASK;
 const TARGETS: usize = OPERATION + 16 * MASK; // per rule: index into the channels, eight to a word
 const FLOWS: usize = TARGETS + RULES_MAX / 8; // flows of a context that matches no pattern
@@ -271,8 +271,9 @@ pub fn compile(source: &Source<'_>) -> Result<Vec<u64>, CompileError> {
     let mut words = alloc::vec![0; CHANNELS];
     for classifier in CLASSIFIERS {
         let offset = UNUSED + classifier as usize * MASK;
-        let asks_not = |conditions: &Conditions| patterns(conditions, classifier).is_empty();
-        let mask = rules_that(source, asks_not);
+        let is_unconditional =
+            |conditions: &Conditions| patterns(conditions, classifier).is_empty();
+        let mask = rules_that(source, is_unconditional);
         words[offset..offset + MASK].copy_from_slice(&mask.0);
         if (0..source.rules.len()).any(|rule| !mask.contains(rule)) {
             words[DEFAULT] |= 1 << (16 + classifier as u64);
@@ -353,9 +354,9 @@ fn add_patterns(source: &Source<'_>, words: &mut Vec<u64>) -> Result<(), Compile
         };
         let length = text.len() as u64;
         words.push(classifier as u64 | length << 8 | to_flow << 16 | number << 24 | flow << 40);
-        for piece in text.as_bytes().chunks(8) {
+        for chunk in text.as_bytes().chunks(8) {
             let mut bytes = [0; 8];
-            bytes[..piece.len()].copy_from_slice(piece);
+            bytes[..chunk.len()].copy_from_slice(chunk);
             words.push(u64::from_le_bytes(bytes));
         }
         count += 1;
@@ -402,9 +403,9 @@ impl Words for [AtomicU64] {
 pub struct Table<'a, W: Words + ?Sized>(pub &'a W);
 
 impl<W: Words + ?Sized> Table<'_, W> {
-    /// Whether any rule, or for contexts any queue, asks for this classifier. If not, there is no
-    /// need to find out a value for it.
-    pub fn asks_for(&self, classifier: Classifier) -> bool {
+    /// Whether any rule, or for contexts any queue, has a condition on this classifier. If not,
+    /// there is no need to find out a value for it.
+    pub fn uses(&self, classifier: Classifier) -> bool {
         let queues = self.0.word(HEAD) >> 48 != 0;
         let rules = self.0.word(DEFAULT) >> (16 + classifier as u64) & 1 == 1;
         rules || (classifier == Classifier::Context && queues)
@@ -437,7 +438,7 @@ impl<W: Words + ?Sized> Table<'_, W> {
                 // Word by word: most tables have one, and reading a mask that was just written as
                 // a whole takes longer than all the rest.
                 accepted &= known[0].0[word] & known[1].0[word];
-                // Where no rule asks for the size there is no need to find its mask.
+                // Where no rule has a condition on the size there is no need to find its mask.
                 if sizes > 0 {
                     accepted &= self.0.word(of_size + word);
                 }
@@ -480,8 +481,8 @@ impl<W: Words + ?Sized> Table<'_, W> {
     }
 
     fn each_pattern(&self, classifier: Classifier, mut see: impl FnMut(&[u8], Leads)) {
-        let place = self.0.word(PATTERNS);
-        let (mut offset, count) = (place as u32 as usize, (place >> 32) as usize);
+        let span = self.0.word(PATTERNS);
+        let (mut offset, count) = (span as u32 as usize, (span >> 32) as usize);
         for _ in 0..count.min(WORDS_MAX) {
             let head = self.0.word(offset);
             let length = (head >> 8) as u8 as usize;

@@ -16,34 +16,34 @@ fn entry(channel: u8) -> ChannelEntry {
 }
 
 #[derive(Clone, Debug)]
-struct Asked {
+struct TestRequest {
     operation: Operation,
     size: u64,
     values: [&'static str; 6],
 }
 
 /// The oracle: rule after rule, classifier after classifier.
-fn by_hand(rules: &[(Conditions, u8)], asked: &Asked) -> Option<u8> {
+fn by_hand(rules: &[(Conditions, u8)], request: &TestRequest) -> Option<u8> {
     let accepts = |conditions: &Conditions| {
-        conditions.operation.contains(asked.operation)
-            && conditions.size.contains(Bytes(asked.size))
+        conditions.operation.contains(request.operation)
+            && conditions.size.contains(Bytes(request.size))
             && CLASSIFIERS.iter().all(|classifier| {
                 let patterns = patterns(conditions, *classifier);
-                let value = asked.values[*classifier as usize].as_bytes();
+                let value = request.values[*classifier as usize].as_bytes();
                 patterns.is_empty() || patterns.iter().any(|p| glob(p.as_bytes(), value))
             })
     };
     rules.iter().find(|(conditions, _)| accepts(conditions)).map(|(_, channel)| *channel)
 }
 
-fn by_table(words: &[u64], asked: &Asked) -> Option<u8> {
+fn by_table(words: &[u64], request: &TestRequest) -> Option<u8> {
     let table = Table(words);
     let mut known = Mask::ALL;
     for classifier in CLASSIFIERS {
-        let value = asked.values[classifier as usize].as_bytes();
+        let value = request.values[classifier as usize].as_bytes();
         known = known.and(table.accepts(classifier, value).0);
     }
-    table.classify(asked.operation, asked.size, [&known, &Mask::ALL]).map(Destination::channel)
+    table.classify(request.operation, request.size, [&known, &Mask::ALL]).map(Destination::channel)
 }
 
 const VALUES: [&str; 6] = ["", "flush", "compaction_l0", "/data/a/b", "/data/c", "rocksdb:low"];
@@ -75,10 +75,10 @@ fn some_rules() -> impl Strategy<Value = Vec<(Conditions, u8)>> {
     proptest::collection::vec(rule, 0..100)
 }
 
-fn something_asked() -> impl Strategy<Value = Asked> {
+fn any_request() -> impl Strategy<Value = TestRequest> {
     let value = || proptest::sample::select(&VALUES[..]);
     let values = [value(), value(), value(), value(), value(), value()];
-    (0u8..9, 0u64..20_000, values).prop_map(|(operation, size, values)| Asked {
+    (0u8..9, 0u64..20_000, values).prop_map(|(operation, size, values)| TestRequest {
         operation: Operation::from_number(operation).unwrap(),
         size,
         values,
@@ -89,23 +89,23 @@ proptest! {
     #[test]
     fn the_table_decides_as_the_rules_do(
         rules in some_rules(),
-        asked in proptest::collection::vec(something_asked(), 20),
+        request in proptest::collection::vec(any_request(), 20),
         default in proptest::option::of(0u8..4),
     ) {
         let channels = [entry(0), entry(1), entry(2), entry(3)];
         let source = Source { rules: &rules, default, channels: &channels, queues: &[] };
         let words = compile(&source).unwrap();
-        for asked in asked {
-            prop_assert_eq!(by_table(&words, &asked), by_hand(&rules, &asked).or(default));
+        for request in request {
+            prop_assert_eq!(by_table(&words, &request), by_hand(&rules, &request).or(default));
         }
     }
 
     #[test]
     fn any_words_are_read_without_a_panic(
         words in proptest::collection::vec(any::<u64>(), 0..300),
-        asked in something_asked(),
+        request in any_request(),
     ) {
-        let _ = by_table(&words, &asked);
+        let _ = by_table(&words, &request);
     }
 }
 
@@ -116,8 +116,8 @@ fn a_channel_comes_back_as_it_was_compiled() {
         let source = Source { default: Some(9), channels: &channels, ..Source::default() };
         let words = compile(&source).unwrap();
         let found = Table(&words[..]).classify(Operation::Read, 4096, [&Mask::ALL; 2]).unwrap();
-        let told = (found.channel(), found.tenant(), found.class());
-        assert_eq!(told, (9, TenantId(109), Class::High));
+        let matched = (found.channel(), found.tenant(), found.class());
+        assert_eq!(matched, (9, TenantId(109), Class::High));
         assert!(found.gates().eq(gates.into_iter().flatten()));
     }
 }
@@ -127,18 +127,18 @@ fn without_rules_and_default_nothing_is_found() {
     let words = compile(&Source::default()).unwrap();
     let table = Table(&words[..]);
     assert_eq!(table.classify(Operation::Read, 0, [&Mask::ALL; 2]), None);
-    assert!(CLASSIFIERS.iter().all(|classifier| !table.asks_for(*classifier)));
+    assert!(CLASSIFIERS.iter().all(|classifier| !table.uses(*classifier)));
     assert_eq!(Table(&[][..] as &[u64]).classify(Operation::Read, 0, [&Mask::ALL; 2]), None);
 }
 
 #[test]
-fn only_classifiers_in_use_are_asked_for() {
+fn only_classifiers_in_use_are_reported_as_used() {
     let conditions = Conditions { path: vec!["/data/**".into()], ..Conditions::default() };
     let (rules, channels) = ([(conditions, 0)], [entry(0)]);
     let source = Source { rules: &rules, channels: &channels, ..Source::default() };
     let words = compile(&source).unwrap();
-    assert!(Table(&words[..]).asks_for(Classifier::Path));
-    assert!(!Table(&words[..]).asks_for(Classifier::Process));
+    assert!(Table(&words[..]).uses(Classifier::Path));
+    assert!(!Table(&words[..]).uses(Classifier::Process));
 }
 
 #[test]
@@ -155,7 +155,7 @@ fn a_context_finds_its_flow_at_every_queue() {
     assert_eq!(flows("flush"), (0, 4));
     assert_eq!(flows("compaction_l0"), (1, 4));
     assert_eq!(flows("get"), (15, 4));
-    assert!(table.asks_for(Classifier::Context));
+    assert!(table.uses(Classifier::Context));
 }
 
 #[test]

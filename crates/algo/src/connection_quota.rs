@@ -6,13 +6,13 @@
 //! or one tenant must not shut out all others.
 //!
 //! # Model
-//! A connection is *pending* until its client has said what it wants: has finished the handshake of
+//! A connection is *pending* until its client has sent its request: has finished the handshake of
 //! NBD, or has sent its first bytes of memcached. Then it is *open*. Where it comes from is its
 //! [`Origin`].
 //!
 //! # Mechanism
 //! Pending connections have a bound of their own ([`PendingConnections`]). At the bound a new one
-//! takes the place of another: the oldest one of the origin with the most. Honest clients are
+//! replaces another: the oldest one of the origin with the most. Honest clients are
 //! pending for milliseconds, so a flood throws out its own.
 //!
 //! Open connections ([`OpenConnections`]) have a quota: of `most` in all, one origin may have three
@@ -29,7 +29,7 @@ use core::fmt;
 
 use tidegate_model::Origin;
 
-/// Connections that have not yet said what they want, by number.
+/// Connections that have not yet sent their request, by number.
 #[derive(Clone, Debug)]
 pub struct PendingConnections {
     most: usize,
@@ -89,7 +89,7 @@ impl PendingConnections {
     }
 }
 
-/// Connections that have said what they want.
+/// Connections that have sent their request.
 #[derive(Clone, Debug)]
 pub struct OpenConnections {
     most: usize,
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_has_all_of_them() {
+    fn no_client_has_all_of_them() {
         let mut open = OpenConnections::new(16);
         let mut insert = |user, tenant, has_reservation| {
             open.insert(Origin::User(user), tenant, has_reservation)
@@ -231,18 +231,18 @@ mod tests {
 
     proptest! {
         #[test]
-        fn counts_are_those_of_what_is_there(
+        fn counts_are_those_of_open_connections(
             steps in prop::collection::vec((0..4_u32, 0..3_usize, any::<bool>()), 0..100),
         ) {
             let (mut open, tenants) = (OpenConnections::new(20), ["a", "b", "c"]);
             let mut there = alloc::vec::Vec::new();
             for (user, tenant, is_new) in steps {
                 let (origin, tenant) = (Origin::User(user), tenants[tenant]);
-                let place = there.iter().position(|one| *one == (origin, tenant));
-                match place.filter(|_| !is_new) {
-                    Some(place) => {
+                let index = there.iter().position(|one| *one == (origin, tenant));
+                match index.filter(|_| !is_new) {
+                    Some(index) => {
                         open.remove(origin, tenant);
-                        there.swap_remove(place);
+                        there.swap_remove(index);
                     }
                     None if open.insert(origin, tenant, true).is_ok() => {
                         there.push((origin, tenant));

@@ -25,7 +25,7 @@
 
 use tidegate_model::Time;
 
-use crate::dctcp::{Law, Sight};
+use crate::dctcp::{CongestionControl, WindowState};
 
 /// The least and the most imminence. The paper's, section 3.2: beyond, flows would starve.
 const IMMINENCE: (f64, f64) = (0.5, 2.0);
@@ -41,21 +41,21 @@ pub struct Work {
     pub deadline: Time,
 }
 
-/// The law of D2TCP.
+/// The congestion control of D2TCP.
 ///
 /// ```
 /// use tidegate_algo::d2tcp::{D2tcp, Work};
-/// use tidegate_algo::dctcp::{Law, Sight};
+/// use tidegate_algo::dctcp::{CongestionControl, WindowState};
 /// use tidegate_model::{Span, Time};
 /// let round_trip = Span(100_000);
-/// let sight = Sight { now: Time::ZERO, alpha: 0.25, window: 10_000.0, round_trip };
-/// let mut law = D2tcp::default();
-/// assert_eq!(law.left(&sight), 1.0 - 0.25 / 2.0);
+/// let state = WindowState { now: Time::ZERO, alpha: 0.25, window: 10_000.0, round_trip };
+/// let mut control = D2tcp::default();
+/// assert_eq!(control.left(&state), 1.0 - 0.25 / 2.0);
 /// // 150,000 bytes take 20 round trips, 2 ms, and there is 1 ms.
-/// law.set(Some(Work { left: 150_000, deadline: Time(1_000_000) }));
-/// assert_eq!(law.left(&sight), 1.0 - 0.0625 / 2.0);
-/// law.set(Some(Work { left: 150_000, deadline: Time(1_000_000_000) }));
-/// assert_eq!(law.left(&sight), 1.0 - 0.5 / 2.0);
+/// control.set(Some(Work { left: 150_000, deadline: Time(1_000_000) }));
+/// assert_eq!(control.left(&state), 1.0 - 0.0625 / 2.0);
+/// control.set(Some(Work { left: 150_000, deadline: Time(1_000_000_000) }));
+/// assert_eq!(control.left(&state), 1.0 - 0.5 / 2.0);
 /// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct D2tcp {
@@ -63,27 +63,27 @@ pub struct D2tcp {
 }
 
 impl D2tcp {
-    /// Says what is left to do, and by when; none without a deadline.
+    /// Sets the remaining work and its deadline; none without a deadline.
     pub const fn set(&mut self, work: Option<Work>) {
         self.work = work;
     }
 
     /// How near the deadline is for what is left to do: 0.5 to 2.
-    pub fn imminence(&self, sight: &Sight) -> f64 {
+    pub fn imminence(&self, state: &WindowState) -> f64 {
         let Some(Work { left, deadline }) = self.work else { return 1.0 };
         let (least, most) = IMMINENCE;
-        let time = deadline.since(sight.now).0 as f64;
+        let time = deadline.since(state.now).0 as f64;
         if time <= 0.0 {
             return most;
         }
-        let trips = left as f64 / (MEAN * sight.window);
-        (trips * sight.round_trip.0 as f64 / time).clamp(least, most)
+        let trips = left as f64 / (MEAN * state.window);
+        (trips * state.round_trip.0 as f64 / time).clamp(least, most)
     }
 }
 
-impl Law for D2tcp {
-    fn left(&mut self, sight: &Sight) -> f64 {
-        1.0 - libm::pow(sight.alpha, self.imminence(sight)) / 2.0
+impl CongestionControl for D2tcp {
+    fn left(&mut self, state: &WindowState) -> f64 {
+        1.0 - libm::pow(state.alpha, self.imminence(state)) / 2.0
     }
 }
 
@@ -94,16 +94,16 @@ mod tests {
     use proptest::prelude::*;
     use tidegate_model::Span;
 
-    fn sight(alpha: f64, window: f64) -> Sight {
-        Sight { now: Time(1_000), alpha, window, round_trip: Span(50_000) }
+    fn state(alpha: f64, window: f64) -> WindowState {
+        WindowState { now: Time(1_000), alpha, window, round_trip: Span(50_000) }
     }
 
     proptest! {
         /// Exactly, so that a flow without a deadline is a flow of DCTCP.
         #[test]
         fn without_a_deadline_it_is_dctcp(alpha in 0.0f64..=1.0, window in 1.0f64..1e9) {
-            let sight = sight(alpha, window);
-            prop_assert_eq!(D2tcp::default().left(&sight), Dctcp.left(&sight));
+            let state = state(alpha, window);
+            prop_assert_eq!(D2tcp::default().left(&state), Dctcp.left(&state));
         }
 
         /// Between the cuts of the least and the most imminence, which need no power: the root of
@@ -113,11 +113,11 @@ mod tests {
             alpha in 0.0f64..=1.0, window in 1.0f64..1e9, left in 0u64..1 << 40,
             near: u32, further: u32,
         ) {
-            let sight = sight(alpha, window);
+            let state = state(alpha, window);
             let cut = |after: u64| {
-                let mut law = D2tcp::default();
-                law.set(Some(Work { left, deadline: Time(after) }));
-                law.left(&sight)
+                let mut control = D2tcp::default();
+                control.set(Some(Work { left, deadline: Time(after) }));
+                control.left(&state)
             };
             let near = u64::from(near);
             let (soon, later) = (cut(near), cut(near + u64::from(further)));
@@ -130,10 +130,10 @@ mod tests {
 
     #[test]
     fn what_is_late_is_as_near_as_can_be() {
-        let mut law = D2tcp::default();
-        law.set(Some(Work { left: 1, deadline: Time(10) }));
-        assert_eq!(law.imminence(&sight(0.5, 1e6)), 2.0);
-        law.set(Some(Work { left: 0, deadline: Time(1_000) }));
-        assert_eq!(law.imminence(&sight(0.5, 1e6)), 2.0);
+        let mut control = D2tcp::default();
+        control.set(Some(Work { left: 1, deadline: Time(10) }));
+        assert_eq!(control.imminence(&state(0.5, 1e6)), 2.0);
+        control.set(Some(Work { left: 0, deadline: Time(1_000) }));
+        assert_eq!(control.imminence(&state(0.5, 1e6)), 2.0);
     }
 }

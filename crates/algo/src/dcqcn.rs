@@ -1,7 +1,7 @@
 //! DCQCN: a rate that falls with each notification of congestion and recovers by itself.
 //!
 //! # Problem
-//! A network card that writes into another host's memory acknowledges seldom and keeps no window:
+//! An RNIC that writes into another host's memory acknowledges seldom and keeps no window:
 //! it sends at a rate. So congestion has to lower the rate, by little feedback, and its absence,
 //! which no node reports, has to raise it.
 //!
@@ -46,7 +46,7 @@ const GIGABIT: f64 = 125_000_000.0;
 
 /// The parameters of a limiter.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Terms {
+pub struct DcqcnParameters {
     /// The rate of the line: the first one, and the largest.
     pub line: Rate,
     /// The least rate.
@@ -67,7 +67,7 @@ pub struct Terms {
     pub hyper: Rate,
 }
 
-impl Terms {
+impl DcqcnParameters {
     /// Of the paper, section 3.3 and figure 14, made for 40 Gbit/s: g = 1/256, 55 us, 10 MB, F = 5,
     /// 40 Mbit/s. Not there, but in the simulator that its authors published: hyper, 200 Mbit/s,
     /// and the least rate, 100 Mbit/s. Both steps grow with the line beyond 40 Gbit/s, or recovery
@@ -89,7 +89,7 @@ impl Terms {
     }
 }
 
-/// The receiver's part: when to say that there is congestion.
+/// The receiver's part: when to send a congestion notification.
 ///
 /// ```
 /// use tidegate_algo::dcqcn::{NOTIFICATION, Notifier};
@@ -124,9 +124,9 @@ impl Notifier {
 /// The sender's part: how fast it may send.
 ///
 /// ```
-/// use tidegate_algo::dcqcn::{Limiter, Terms};
+/// use tidegate_algo::dcqcn::{Limiter, DcqcnParameters};
 /// use tidegate_model::{Rate, Time};
-/// let mut limiter = Limiter::new(Terms::for_line(Rate(5_000_000_000)));
+/// let mut limiter = Limiter::new(DcqcnParameters::for_line(Rate(5_000_000_000)));
 /// assert_eq!(limiter.due(), None); // no limit, no timer
 /// limiter.on_notification(Time(1_000));
 /// assert_eq!(limiter.rate(), Rate(2_500_000_000));
@@ -141,7 +141,7 @@ impl Notifier {
 /// ```
 #[derive(Clone, Debug)]
 pub struct Limiter {
-    terms: Terms,
+    parameters: DcqcnParameters,
     /// Bytes per second.
     current: f64,
     target: f64,
@@ -162,14 +162,14 @@ impl Limiter {
     /// # Panics
     /// If a rate, a time or the volume is zero, the least rate above that of the line, or the gain
     /// outside its range.
-    pub fn new(terms: Terms) -> Self {
-        let Terms { line, least, gain, quiet, period, volume, .. } = terms;
+    pub fn new(parameters: DcqcnParameters) -> Self {
+        let DcqcnParameters { line, least, gain, quiet, period, volume, .. } = parameters;
         assert!(least > Rate::ZERO && least <= line, "a rate from {least} to {line}");
         assert!(gain > 0.0 && gain <= 1.0, "the gain is more than 0 and at most 1, not {gain}");
         assert!(quiet.0 > 0 && period.0 > 0 && volume > 0, "a period or a volume of nothing");
         let line = line.0 as f64;
         Self {
-            terms,
+            parameters,
             current: line,
             target: line,
             alpha: 1.0,
@@ -211,12 +211,12 @@ impl Limiter {
     /// `target`.
     pub(crate) fn cut(&mut self, now: Time, squeeze: f64, target: f64) {
         self.fade(now);
-        let least = self.terms.least.0 as f64;
+        let least = self.parameters.least.0 as f64;
         self.current = (self.current * (1.0 - self.alpha / 2.0) * squeeze).max(least);
         self.target = target.max(self.current);
-        self.alpha += self.terms.gain * (1.0 - self.alpha);
+        self.alpha += self.parameters.gain * (1.0 - self.alpha);
         self.alpha_since = Some(now);
-        self.due = Some(now.after(self.terms.period));
+        self.due = Some(now.after(self.parameters.period));
         (self.periods, self.volumes, self.sent) = (0, 0, 0);
     }
 
@@ -228,8 +228,8 @@ impl Limiter {
     /// Lets alpha fade for the quiet since the last notification, which this one ends.
     fn fade(&mut self, now: Time) {
         if let Some(since) = self.alpha_since {
-            let times = now.since(since).0 / self.terms.quiet.0;
-            self.alpha *= power(1.0 - self.terms.gain, times);
+            let times = now.since(since).0 / self.parameters.quiet.0;
+            self.alpha *= power(1.0 - self.parameters.gain, times);
         }
     }
 
@@ -239,8 +239,8 @@ impl Limiter {
             return;
         }
         self.sent += bytes;
-        while self.sent >= self.terms.volume && self.due.is_some() {
-            self.sent -= self.terms.volume;
+        while self.sent >= self.parameters.volume && self.due.is_some() {
+            self.sent -= self.parameters.volume;
             self.volumes = self.volumes.saturating_add(1);
             self.raise();
         }
@@ -251,14 +251,14 @@ impl Limiter {
         while let Some(due) = self.due
             && due <= now
         {
-            self.due = Some(due.after(self.terms.period));
+            self.due = Some(due.after(self.parameters.period));
             self.periods = self.periods.saturating_add(1);
             self.raise();
         }
     }
 
     fn raise(&mut self) {
-        let Terms { line, recoveries, additive, hyper, .. } = self.terms;
+        let DcqcnParameters { line, recoveries, additive, hyper, .. } = self.parameters;
         let least = self.periods.min(self.volumes);
         let line = line.0 as f64;
         if least > recoveries {
@@ -298,7 +298,7 @@ mod tests {
         /// Multiplied one by one.
         #[test]
         fn alpha_fades_by_the_quiet_that_passed(times in 0u64..3_000, rest in 0u64..55_000) {
-            let mut limiter = Limiter::new(Terms::for_line(LINE));
+            let mut limiter = Limiter::new(DcqcnParameters::for_line(LINE));
             limiter.on_notification(Time::ZERO);
             limiter.fade(Time(times * 55_000 + rest));
             let expected = (0..times).fold(1.0, |alpha, _| alpha * (1.0 - 1.0 / 256.0));
@@ -309,8 +309,9 @@ mod tests {
         /// it. A notification never raises it, a timer or a volume never lowers it.
         #[test]
         fn rates_stay_within_bounds(steps in prop::collection::vec((0u8..3, 1u64..200), 1..300)) {
-            let terms = Terms { volume: 1_000_000, ..Terms::for_line(LINE) };
-            let (mut limiter, mut now) = (Limiter::new(terms), Time::ZERO);
+            let line = DcqcnParameters::for_line(LINE);
+            let parameters = DcqcnParameters { volume: 1_000_000, ..line };
+            let (mut limiter, mut now) = (Limiter::new(parameters), Time::ZERO);
             for (step, size) in steps {
                 let before = limiter.current;
                 now = now.after(Span(size * 1_000));
@@ -321,7 +322,7 @@ mod tests {
                 }
                 let (fell, rose) = (limiter.current < before, limiter.current > before);
                 prop_assert!(if step == 0 { !rose } else { !fell }, "{}", limiter.current);
-                prop_assert!(limiter.rate() >= terms.least && limiter.rate() <= LINE);
+                prop_assert!(limiter.rate() >= parameters.least && limiter.rate() <= LINE);
                 prop_assert!(limiter.target() >= limiter.rate() && limiter.target() <= LINE);
                 prop_assert!((0.0..=1.0).contains(&limiter.alpha));
                 prop_assert_eq!(limiter.due().is_none(), limiter.rate() == LINE);
@@ -345,15 +346,15 @@ mod tests {
     #[test]
     fn fast_then_additive_then_hyper() {
         let unit = 1_000_000_000;
-        let terms = Terms {
+        let parameters = DcqcnParameters {
             line: Rate(100 * unit),
             recoveries: 2,
             volume: 1,
             additive: Rate(unit),
             hyper: Rate(10 * unit),
-            ..Terms::for_line(LINE)
+            ..DcqcnParameters::for_line(LINE)
         };
-        let mut limiter = Limiter::new(terms);
+        let mut limiter = Limiter::new(parameters);
         limiter.on_notification(Time::ZERO); // 50, target 100, alpha 1
         limiter.on_notification(Time::ZERO); // 25, target 50
         let mut seen = alloc::vec::Vec::new();
@@ -373,7 +374,7 @@ mod tests {
 
     #[test]
     fn alone_it_returns_to_its_line() {
-        let mut limiter = Limiter::new(Terms::for_line(LINE));
+        let mut limiter = Limiter::new(DcqcnParameters::for_line(LINE));
         (0..50).for_each(|_| limiter.on_notification(Time::ZERO));
         assert_eq!(limiter.rate(), Rate(12_500_000));
         let mut periods = 0;

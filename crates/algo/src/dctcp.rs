@@ -1,14 +1,14 @@
 //! DCTCP: a window of unacknowledged bytes that is cut by as much as was marked.
 //!
 //! # Problem
-//! A switch that marks packets as soon as its queue is a little long says it early and often. A
-//! sender that halved its window at each mark, as TCP does at a loss, would leave the link idle;
-//! one that did nothing would fill the buffer. And whoever wants to treat flows differently wants
-//! to change how *deep* a window is cut, and nothing else.
+//! A switch that marks packets as soon as its queue is a little long signals congestion early and
+//! often. A sender that halved its window at each mark, as TCP does at a loss, would leave the link
+//! idle; one that did nothing would fill the buffer. And whoever wants to treat flows differently
+//! wants to change how *deep* a window is cut, and nothing else.
 //!
 //! # Mechanism
 //! RFC 8257 (Alizadeh and others, SIGCOMM 2010), as one value without a clock or a socket that is
-//! told of acknowledgements, losses and timeouts, and says how many bytes may be under way.
+//! informed of acknowledgements, losses and timeouts, and gives how many bytes may be in flight.
 //!
 //! - A *round* ends when everything is acknowledged that was sent when it began: about one round
 //!   trip. With the part `f` of its bytes that was marked, `alpha` moves on by the *gain* `g`
@@ -28,10 +28,10 @@
 //! marked: the first of them cuts the window to 100 * (1 - 0.2) = 80 segments, and at the round's
 //! end alpha is 15/16 * 0.4 + 1/16 * 0.2 = 0.3875.
 //!
-//! # Laws
-//! The [`Law`] decides which fraction of the window a cut leaves: [`Dctcp`] here,
+//! # Kinds of control
+//! The [`CongestionControl`] decides which fraction of the window a cut leaves: [`Dctcp`] here,
 //! [`D2tcp`](crate::d2tcp::D2tcp) by deadlines, [`Qtcp`](crate::qtcp::Qtcp) by promises. The
-//! machine around it is the same, so that a difference between flows is one between laws.
+//! machine around it is the same, so that a difference between flows is one between controls.
 //!
 //! Left out: a cut is taken at once and not spread over a round trip (PRR); the shares of flows
 //! were the same, within three per cent, as with a simulator that spreads it. Pacing of windows of
@@ -79,9 +79,9 @@ pub struct Ack {
     pub is_limited: bool,
 }
 
-/// The state of a connection that a law sees when it cuts the window.
+/// The state of a connection at a cut of its window.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Sight {
+pub struct WindowState {
     /// Now.
     pub now: Time,
     /// The smoothed part of the bytes that were marked, 0 to 1.
@@ -93,9 +93,9 @@ pub struct Sight {
 }
 
 /// How deep a window is cut.
-pub trait Law {
+pub trait CongestionControl {
     /// The part of the window that is left by a cut, 0 to 1.
-    fn left(&mut self, sight: &Sight) -> f64;
+    fn left(&mut self, state: &WindowState) -> f64;
 
     /// A round has ended, in which so many bytes arrived in so much time.
     fn on_round(&mut self, _delivered: u64, _elapsed: Span) {}
@@ -105,9 +105,9 @@ pub trait Law {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Dctcp;
 
-impl Law for Dctcp {
-    fn left(&mut self, sight: &Sight) -> f64 {
-        1.0 - sight.alpha / 2.0
+impl CongestionControl for Dctcp {
+    fn left(&mut self, state: &WindowState) -> f64 {
+        1.0 - state.alpha / 2.0
     }
 }
 
@@ -137,7 +137,7 @@ impl Law for Dctcp {
 /// ```
 #[derive(Clone, Debug)]
 pub struct Window<L> {
-    law: L,
+    control: L,
     segment: f64,
     gain: f64,
     alpha: f64,
@@ -162,18 +162,18 @@ struct Round {
     marked: u64,
 }
 
-impl<L: Law> Window<L> {
+impl<L: CongestionControl> Window<L> {
     /// The window of a new connection.
     ///
     /// # Panics
     /// If a field of `start` is outside its range, or a window or a segment is nothing.
-    pub fn new(start: Start, law: L) -> Self {
+    pub fn new(start: Start, control: L) -> Self {
         let Start { segment, window, alpha, gain } = start;
         assert!(segment > 0 && window > 0, "a window of {window} segments of {segment} bytes");
         assert!((0.0..=1.0).contains(&alpha), "alpha is 0 to 1, not {alpha}");
         assert!(gain > 0.0 && gain <= 1.0, "the gain is more than 0 and at most 1, not {gain}");
         Self {
-            law,
+            control,
             segment: f64::from(segment),
             gain,
             alpha,
@@ -195,19 +195,19 @@ impl<L: Law> Window<L> {
         self.alpha
     }
 
-    /// The state that its law would see at a cut.
-    pub const fn sight(&self, now: Time) -> Sight {
-        Sight { now, alpha: self.alpha, window: self.bytes, round_trip: self.round_trip }
+    /// The state at a cut at `now`.
+    pub const fn state(&self, now: Time) -> WindowState {
+        WindowState { now, alpha: self.alpha, window: self.bytes, round_trip: self.round_trip }
     }
 
-    /// The law by which it is cut.
-    pub const fn law(&self) -> &L {
-        &self.law
+    /// The control by which it is cut.
+    pub const fn control(&self) -> &L {
+        &self.control
     }
 
-    /// The same, to tell it something.
-    pub const fn law_mut(&mut self) -> &mut L {
-        &mut self.law
+    /// The same, to change it.
+    pub const fn control_mut(&mut self) -> &mut L {
+        &mut self.control
     }
 
     /// Something was acknowledged.
@@ -247,8 +247,8 @@ impl<L: Law> Window<L> {
     }
 
     fn cut(&mut self, ack: &Ack) {
-        let sight = self.sight(ack.now);
-        let left = self.law.left(&sight);
+        let state = self.state(ack.now);
+        let left = self.control.left(&state);
         debug_assert!((0.0..=1.0).contains(&left), "a cut leaves 0 to 1 of a window, not {left}");
         self.shrink(left, ack.sent);
     }
@@ -275,7 +275,7 @@ impl<L: Law> Window<L> {
             self.alpha = (1.0 - self.gain) * self.alpha + self.gain * part;
         }
         if let Some(began) = began {
-            self.law.on_round(delivered, ack.now.since(began));
+            self.control.on_round(delivered, ack.now.since(began));
         }
         self.round = Round { end: ack.sent, began: Some(ack.now), delivered: 0, marked: 0 };
     }

@@ -85,7 +85,7 @@ proptest! {
         }
     }
 
-    /// Whatever it is told, it is never less than a segment; and from one thing that was sent to
+    /// Whatever its input, it is never less than a segment; and from one thing that was sent to
     /// its acknowledgement it shrinks at most once by marks, by half at most.
     #[test]
     fn one_cut_in_a_round_trip(
@@ -164,7 +164,7 @@ fn it_is_held_until_something_newer_is_acknowledged() {
 }
 
 #[test]
-fn an_application_that_asks_for_little_does_not_grow_it() {
+fn an_application_that_sends_little_does_not_grow_the_window() {
     let mut window = Window::new(Start::USUAL, Dctcp);
     window.on_ack(&Ack { is_limited: false, ..ACK });
     assert_eq!(window.bytes(), 14_480);

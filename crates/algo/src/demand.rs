@@ -1,14 +1,14 @@
-//! A tenant's demand, and the ratio of device traffic to the traffic that it asks for.
+//! A tenant's demand, and the ratio of device traffic to the traffic that it requests.
 //!
 //! # Demand
-//! A controller divides a device by demand ([`crate::fair_share`]), but no party reports the
+//! A controller divides a device by demand ([`crate::fair_share`]), but no one reports the
 //! demand: a stage can only report the tokens that it let through and the time that requests had to
 //! wait. [`Demand`] turns one such report per control cycle into a number.
 //!
 //! - A stage that *held requests back* would have served more, by an unknown amount. Its demand is
 //!   unbounded, and max-min sharing gives it the largest share that is fair.
 //! - Any other stage served all requests. Its demand is the amount that it served, plus headroom,
-//!   so that growth meets a little room instead of a wall and the next report can show it.
+//!   so that growth meets a little headroom instead of a wall and the next report can show it.
 //! - The larger of the last two cycles counts. One quiet cycle does not cost a bursty tenant its
 //!   share; two do, and a tenant that has stopped has given everything back after its second
 //!   silent report.
@@ -18,9 +18,9 @@
 //! (a 32nd more than it last used), 0 after the next.
 //!
 //! # Calibration
-//! A stage counts what is asked for; a promise about a device is about what the device does. The
+//! A stage counts what is requested; a promise about a device is about what the device does. The
 //! two differ: reads that hit the page cache cost the device nothing, read-ahead costs more than
-//! was asked for. PAIO (§7) compares the stage's count with the kernel's count of bytes that went
+//! was requested. PAIO (§7) compares the stage's count with the kernel's count of bytes that went
 //! to the block layer, and sets the bucket so that the *device* rate meets the goal.
 //! [`Calibration`] keeps that ratio, smoothed and bounded. With nine of ten reads hitting the
 //! cache, a goal of 100 MB/s makes a bucket of 1,000 MB/s.
@@ -111,7 +111,7 @@ impl Demand {
         self.recent.rotate_right(1);
         self.recent[0] = usage.per_second();
         let busiest = self.recent.iter().copied().max().unwrap_or(0);
-        // Rounded up, so that even a tenant with one operation per second has room to grow.
+        // Rounded up, so that even a tenant with one operation per second has headroom to grow.
         let with_headroom = busiest.saturating_add(busiest.div_ceil(HEADROOM_PART));
         self.estimate = if usage.is_held_back() { u64::MAX } else { with_headroom };
         self.estimate
@@ -131,7 +131,7 @@ const ONE: u64 = 1 << 32;
 /// read-ahead in use (128 KiB for a read of 4 KiB) is a factor of 32.
 const FACTOR_MAX: u64 = 64;
 
-/// Bytes that must have been asked for before their ratio is believed: eight read-ahead windows of
+/// Bytes that must have been requested before their ratio is believed: eight read-ahead windows of
 /// 128 KiB, for a single window would look like 32 times the traffic.
 const SAMPLE_MIN: u64 = 1 << 20;
 

@@ -2,16 +2,16 @@
 //! for how long it has been busy.
 //!
 //! It is *busy* while it has as many requests as it may, or a tenant waits that may go. Its work in
-//! busy time tells its capacity ([`crate::estimate`]).
+//! busy time shows its capacity ([`crate::estimate`]).
 //!
-//! A thread takes room for a batch at a time. When that is finished it keeps the room for what it
-//! takes out instead, and gives back what it cannot use, so that with enough to do it touches
-//! nothing here that others do.
+//! A thread takes headroom for a batch at a time. When that is finished it keeps the headroom for
+//! what it takes out instead, and gives back what it cannot use, so that with enough to do it
+//! touches nothing here that others do.
 //!
 //! A thread that sees the device become busy or idle notes it. When two threads see different
 //! states at once, the next one to come by is right again, so the counted time is off by the time
-//! of a batch. A single thread is always right. Finished units are counted by lane
-//! ([`crate::lanes`]), each in a cache line of its own.
+//! of a batch. A single thread is always right. Finished units are counted by shard
+//! ([`crate::shards`]), each in a cache line of its own.
 
 use alloc::boxed::Box;
 
@@ -22,7 +22,7 @@ use crate::sync::{AtomicU32, AtomicU64, Ordering};
 /// The device is idle.
 const IDLE: u64 = u64::MAX;
 
-/// Room at a device, and for how long it was busy. It has its cache line for itself.
+/// The headroom of a device, and for how long it was busy. It has its cache line for itself.
 ///
 /// ```
 /// use tidegate_algo::device::Device;
@@ -49,10 +49,10 @@ pub struct Device {
     since: AtomicU64,
     /// For how long it was, before that.
     busy: AtomicU64,
-    lanes: Box<[Finished]>,
+    shards: Box<[Finished]>,
 }
 
-/// Units of cost of one lane that were finished, while it was busy and while it was not.
+/// Units of cost of one shard that were finished, while it was busy and while it was not.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Finished {
@@ -72,15 +72,15 @@ pub struct Done {
 }
 
 impl Device {
-    /// A device for so many requests at a time, at least one, of so many lanes.
-    pub fn new(depth: u32, lanes: usize) -> Self {
+    /// A device for so many requests at a time, at least one, of so many shards.
+    pub fn new(depth: u32, shards: usize) -> Self {
         Self {
             depth: depth.max(1),
             limit: AtomicU32::new(depth.max(1)),
             in_flight: AtomicU32::new(0),
             since: AtomicU64::new(IDLE),
             busy: AtomicU64::new(0),
-            lanes: (0..lanes).map(|_| Finished::default()).collect(),
+            shards: (0..shards).map(|_| Finished::default()).collect(),
         }
     }
 
@@ -98,48 +98,49 @@ impl Device {
         }
     }
 
-    /// Requests that are there, or for which room was taken.
+    /// Requests that are there, or for which headroom was taken.
     pub fn in_flight(&self) -> u32 {
         self.in_flight.load(Ordering::Relaxed)
     }
 
     /// Whether one more may go there.
-    pub fn has_room(&self) -> bool {
+    pub fn has_headroom(&self) -> bool {
         self.in_flight() < self.limit.load(Ordering::Relaxed)
     }
 
-    /// Whether one more may go there by right, although there is no room because replies are long:
+    /// Whether one more reserved request may go there without headroom, because replies are long:
     /// as many again as may go there, up to the depth.
     pub fn has_spare(&self) -> bool {
         let limit = self.limit.load(Ordering::Relaxed);
         limit < self.depth && self.in_flight() < limit.saturating_mul(2).min(self.depth)
     }
 
-    /// Takes room for at most so many requests, and says for how many.
+    /// Takes headroom for at most so many requests, and returns for how many.
     #[inline]
     pub fn reserve(&self, most: u32) -> u32 {
         let limit = self.limit.load(Ordering::Relaxed);
         let mut before = self.in_flight.load(Ordering::SeqCst);
         loop {
-            let room = limit.saturating_sub(before).min(most);
-            if room == 0 {
+            let headroom = limit.saturating_sub(before).min(most);
+            if headroom == 0 {
                 return 0;
             }
-            let (after, order) = (before + room, Ordering::SeqCst);
+            let (after, order) = (before + headroom, Ordering::SeqCst);
             match self.in_flight.compare_exchange_weak(before, after, order, order) {
-                Ok(_) => return room,
+                Ok(_) => return headroom,
                 Err(now) => before = now,
             }
         }
     }
 
-    /// Takes room whether there is any or not: for a request that turns out to count as several.
+    /// Takes headroom whether there is any or not: for a request that turns out to count as
+    /// several.
     #[inline]
     pub fn overdraw(&self, requests: u32) {
         self.in_flight.fetch_add(requests, Ordering::SeqCst);
     }
 
-    /// Of the room of so many finished requests, how much may be used again. The rest is given
+    /// Of the headroom of so many finished requests, how much may be used again. The rest is given
     /// back: there are more than the limit allows.
     #[inline]
     pub fn keep(&self, finished: u32) -> u32 {
@@ -151,16 +152,16 @@ impl Device {
         finished - excess
     }
 
-    /// Gives back room for so many requests.
+    /// Gives back headroom for so many requests.
     #[inline]
     pub fn release(&self, requests: u32) {
         self.in_flight.fetch_sub(requests, Ordering::SeqCst);
     }
 
-    /// So many units of cost of a lane are finished. The room for them is still taken.
+    /// So many units of cost of a shard are finished. The headroom for them is still taken.
     #[inline]
-    pub fn finish(&self, lane: usize, cost: u64) {
-        let Finished { busy, idle } = &self.lanes[lane];
+    pub fn finish(&self, shard: usize, cost: u64) {
+        let Finished { busy, idle } = &self.shards[shard];
         let counter = if self.is_busy() { busy } else { idle };
         counter.fetch_add(cost, Ordering::Relaxed);
     }
@@ -168,7 +169,7 @@ impl Device {
     /// Notes whether it is busy from `now` on, given whether a tenant waits that may go.
     #[inline]
     pub fn note(&self, now: Time, is_backlogged: bool) {
-        let is_busy = is_backlogged || !self.has_room();
+        let is_busy = is_backlogged || !self.has_headroom();
         let since = self.since.load(Ordering::Relaxed);
         if is_busy == (since != IDLE) {
             return;
@@ -196,7 +197,7 @@ impl Device {
             since => now.since(Time(since)),
         };
         let mut done = Done { busy: busy.saturating_add(since), ..Done::default() };
-        for Finished { busy, idle } in &self.lanes {
+        for Finished { busy, idle } in &self.shards {
             let busy = busy.load(Ordering::Relaxed);
             done.served_busy += busy;
             done.served += busy + idle.load(Ordering::Relaxed);
@@ -210,25 +211,25 @@ impl Device {
 /// milliseconds. Two replies of a megabyte, so that one is sent while the other is passed on.
 const REPLIES_MAX: u64 = 2 << 20;
 
-/// How long the replies to keys are, and so how many keys may be asked for at a time. It follows a
+/// How long the replies to keys are, and so how many keys may be requested at a time. It follows a
 /// longer reply at once, and shorter ones by an eighth each.
 ///
 /// ```
 /// use tidegate_algo::device::ReplySize;
 /// let size = ReplySize::default();
 /// assert_eq!(size.on_reply(1 << 20, 1), 2); // keys at a time, of a megabyte each
-/// assert_eq!(size.on_reply(100, 1), 2); // one short reply says little
+/// assert_eq!(size.on_reply(100, 1), 2); // one short reply proves little
 /// assert!((0..100).map(|_| size.on_reply(100, 1)).last() > Some(10_000));
 /// ```
 #[derive(Debug, Default)]
 pub struct ReplySize {
-    /// For each key, in bytes. Of two threads that write at once one is not heard.
+    /// For each key, in bytes. Of two threads that write at once one is lost.
     estimate: AtomicU64,
 }
 
 impl ReplySize {
-    /// A reply of so many bytes about so many keys has come. Says how many keys may be asked for at
-    /// a time from now on: at least one.
+    /// A reply of so many bytes about so many keys has come. Returns how many keys may be requested
+    /// at a time from now on: at least one.
     pub fn on_reply(&self, bytes: u64, keys: u32) -> u32 {
         let before = self.estimate.load(Ordering::Relaxed);
         let size = (bytes / u64::from(keys.max(1))).max(before - before / 8);

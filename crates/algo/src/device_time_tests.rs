@@ -89,7 +89,8 @@ fn a_trim_costs_what_the_device_took_for_it() {
 }
 
 /// How many requests a device serves at a time is found out from how long quick ones take. Here
-/// they take two thirds of the mean, so a device with room left seems to lose half as much again.
+/// they take two thirds of the mean, so a device with headroom left seems to lose half as much
+/// again.
 #[test]
 fn a_device_of_which_nothing_is_known_is_found_out() {
     for (servers, depth) in [(1, 1), (32, 1), (32, 32), (32, 8), (1, 32)] {
@@ -116,15 +117,15 @@ fn a_charge_is_bounded() {
 }
 
 proptest! {
-    /// Whatever is said, in whatever order: no panic, and a charge is within its bounds.
+    /// Whatever is reported, in whatever order: no panic, and a charge is within its bounds.
     #[test]
     fn it_is_never_out_of_bounds(
-        says in prop::collection::vec(any::<(bool, u64, u64, u32, u64)>(), 0..60),
+        reports in prop::collection::vec(any::<(bool, u64, u64, u32, u64)>(), 0..60),
         servers in prop::option::of(any::<u32>()),
     ) {
         let mut account = DeviceTime::new(servers);
         let mut charges = Vec::new();
-        for (is_dispatch, now, capacity, in_flight, done) in says {
+        for (is_dispatch, now, capacity, in_flight, done) in reports {
             let capacity = Some(Iops(capacity)).filter(|capacity| capacity.0 % 3 > 0);
             let moment = Moment { now: Time(now), capacity, depth: in_flight / 2, in_flight, done };
             account.sample(Span(now / 3));

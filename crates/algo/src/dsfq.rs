@@ -1,6 +1,6 @@
-//! Fair shares of many nodes together: what a gateway says of a request, and how much of it a node
-//! heeds (Wang and Merchant, "Proportional-Share Scheduling for Distributed Storage Systems",
-//! FAST 2007).
+//! Fair shares of many nodes together: what a gateway reports with a request, and how much of it a
+//! node applies (Wang and Merchant, "Proportional-Share Scheduling for Distributed Storage
+//! Systems", FAST 2007).
 //!
 //! # Problem
 //! A node that schedules fairly sees only what comes to it. A tenant that is also served at other
@@ -13,19 +13,19 @@
 //! the paper: batchcost - cost). The node moves the request's start tag back by as much
 //! ([`crate::scheduler`]), as if the tenant had been served it here. No message is needed for that.
 //!
-//! A gateway says what has happened and nothing else; what a node makes of it is its own matter
+//! A gateway reports past service and nothing else; the node decides what to make of it
 //! ([`Bound`]). Gateways need to know no weights, and a node may change its discipline while
 //! requests are on their way.
 //!
 //! # Many gateways, and many workers of one
 //! [`Elsewhere`] keeps, for each node, what was sent to it, what was sent in all, and how much of
-//! the difference was said already. Saying it moves the last number up, by an atomic maximum; so
-//! whichever thread sends next, each unit of cost is said to a node exactly once, and Theorem 4 of
-//! the paper holds with workers for coordinators. Its exception, a tenant whose requests reach
-//! disjoint nodes through different gateways, so that no next request could carry the delay, is
-//! closed by [`Elsewhere::claim`]: what no request has picked up for a while goes to the node
-//! alone, as the *virtual request* of the paper's Figure 4, but summed up. The node keeps it for
-//! that tenant's next request, from any gateway.
+//! the difference was reported already. A report raises the last number, by an atomic maximum; so
+//! whichever thread sends next, each unit of cost is reported to a node exactly once, and Theorem 4
+//! of the paper holds with workers for coordinators. Its exception is a tenant whose requests go to
+//! disjoint nodes through different gateways, so that no next request could carry the delay.
+//! [`Elsewhere::take_unreported`] closes it: what no request has picked up for a while goes to the
+//! node alone, as the *virtual request* of the paper's Figure 4, but summed up. The node keeps it
+//! for that tenant's next request, from any gateway.
 //!
 //! # Example
 //! Unit costs, sent in this order to A, B, B, A, B, A: the requests to A carry 0, 2 and 1, those to
@@ -42,8 +42,8 @@ use core::sync::atomic::{AtomicU64, Ordering};
 /// let tenant = Elsewhere::new(2);
 /// let delays = [a, b, b, a, b, a].map(|node| tenant.sent(node, 1));
 /// assert_eq!(delays, [0, 1, 0, 2, 1, 1]);
-/// assert_eq!(tenant.claim(b), 1); // and if no further request goes to b
-/// assert_eq!(tenant.claim(b), 0); // it is said once
+/// assert_eq!(tenant.take_unreported(b), 1); // and if no further request goes to b
+/// assert_eq!(tenant.take_unreported(b), 0); // it is reported once
 /// ```
 #[derive(Debug)]
 pub struct Elsewhere {
@@ -57,8 +57,8 @@ pub struct Elsewhere {
 struct Account {
     /// Cost of what was sent to it.
     sent: AtomicU64,
-    /// Cost of what was sent to others, as far as it was told.
-    told: AtomicU64,
+    /// Cost of what was sent to other nodes, as far as it was reported.
+    reported: AtomicU64,
 }
 
 impl Elsewhere {
@@ -87,15 +87,15 @@ impl Elsewhere {
         delay as u32
     }
 
-    /// Takes what no request has told this node yet.
+    /// Takes the cost that no request has reported to this node yet.
     ///
     /// # Panics
     /// If there is no such node.
-    pub fn claim(&self, node: usize) -> u64 {
+    pub fn take_unreported(&self, node: usize) -> u64 {
         self.take(&self.nodes[node], u64::MAX)
     }
 
-    /// Cost of everything that was sent; zero with one node, where nothing needs to be told.
+    /// Cost of everything that was sent; zero with one node, which needs no reports.
     pub fn total(&self) -> u64 {
         self.total.load(Ordering::Relaxed)
     }
@@ -103,12 +103,12 @@ impl Elsewhere {
     fn take(&self, account: &Account, most: u64) -> u64 {
         let total = self.total.load(Ordering::Acquire);
         let elsewhere = total.saturating_sub(account.sent.load(Ordering::Relaxed));
-        let told = account.told.load(Ordering::Relaxed);
-        if elsewhere <= told {
+        let reported = account.reported.load(Ordering::Relaxed);
+        if elsewhere <= reported {
             return 0;
         }
-        let upto = elsewhere.min(told.saturating_add(most));
-        upto.saturating_sub(account.told.fetch_max(upto, Ordering::Relaxed))
+        let upto = elsewhere.min(reported.saturating_add(most));
+        upto.saturating_sub(account.reported.fetch_max(upto, Ordering::Relaxed))
     }
 }
 

@@ -8,8 +8,8 @@ use proptest::prelude::*;
 /// The paper's definition, by looking at everything that was sent: what went to other nodes after
 /// the last request to this one.
 fn delays(requests: &[(usize, u32)]) -> Vec<u32> {
-    let delay = |(place, (node, _)): (usize, &(usize, u32))| {
-        let before = requests[..place].iter().rev();
+    let delay = |(index, (node, _)): (usize, &(usize, u32))| {
+        let before = requests[..index].iter().rev();
         before.take_while(|(other, _)| other != node).map(|(_, cost)| cost).sum()
     };
     requests.iter().enumerate().map(delay).collect()
@@ -21,31 +21,31 @@ proptest! {
         requests in prop::collection::vec((0usize..4, 1u32..1_000), 0..60),
     ) {
         let tenant = Elsewhere::new(4);
-        let told: Vec<u32> =
+        let reported: Vec<u32> =
             requests.iter().map(|(node, cost)| tenant.sent(*node, *cost)).collect();
-        prop_assert_eq!(told, delays(&requests));
+        prop_assert_eq!(reported, delays(&requests));
     }
 
     /// A node receives each unit of cost elsewhere exactly once, from any gateway and at any time.
     #[test]
-    fn each_unit_is_told_once(
+    fn each_unit_is_reported_once(
         requests in
             prop::collection::vec((0usize..3, 0usize..3, 1u32..1_000, any::<bool>()), 0..60),
     ) {
         let gateways = [Elsewhere::new(3), Elsewhere::new(3), Elsewhere::new(3)];
-        let (mut told, mut sent) = (vec![0u64; 3], vec![0u64; 3]);
+        let (mut reported, mut sent) = (vec![0u64; 3], vec![0u64; 3]);
         for (gateway, node, cost, is_virtual) in requests {
             if is_virtual {
-                told[node] += gateways[gateway].claim(node);
+                reported[node] += gateways[gateway].take_unreported(node);
             } else {
-                told[node] += u64::from(gateways[gateway].sent(node, cost));
+                reported[node] += u64::from(gateways[gateway].sent(node, cost));
                 sent[node] += u64::from(cost);
             }
         }
         let total: u64 = sent.iter().sum();
         for node in 0..3 {
-            let rest: u64 = gateways.iter().map(|gateway| gateway.claim(node)).sum();
-            prop_assert_eq!(told[node] + rest, total - sent[node]);
+            let rest: u64 = gateways.iter().map(|gateway| gateway.take_unreported(node)).sum();
+            prop_assert_eq!(reported[node] + rest, total - sent[node]);
         }
     }
 
@@ -77,7 +77,7 @@ fn what_does_not_fit_goes_with_the_next() {
 }
 
 #[test]
-fn who_uses_one_node_is_never_delayed() {
+fn a_tenant_of_one_node_is_never_delayed() {
     let tenant = Elsewhere::new(1);
-    assert_eq!((tenant.sent(0, 5), tenant.sent(0, 5), tenant.claim(0)), (0, 0, 0));
+    assert_eq!((tenant.sent(0, 5), tenant.sent(0, 5), tenant.take_unreported(0)), (0, 0, 0));
 }

@@ -1,7 +1,7 @@
 //! Estimates of a storage node's capacity and of its tenants' demand, to the end of the period.
 //!
 //! pShift distributes tokens by two unknown numbers (§III-D): how much a node will be able to serve
-//! in the rest of the period, and how much of it each tenant will ask for. The paper extrapolates
+//! in the rest of the period, and how much of it each tenant will request. The paper extrapolates
 //! both from the last interval between two distributions, and leaves better estimators open. These
 //! are its own, with the three cases in which it would go wrong.
 //!
@@ -24,18 +24,18 @@
 //! once, and one that began in the middle of an interval all of its rate.
 //!
 //! That is right for an *open* tenant, one whose requests come when they come. A *closed* one keeps
-//! a fixed number of requests outstanding and sends the next when one is answered: it asks for what
+//! a fixed number of requests outstanding and sends the next when one is answered: it requests what
 //! it gets. A node that gives it 100 would report a demand of 100, the controller would move its
 //! reservation to where its demand is, and it could never have more here. So a tenant that waited
 //! most of the time while a number of requests came or went, and whose number of requests here, in
-//! the queue and at the device, neither grew nor shrank, is *elastic*: what it asks for follows
+//! the queue and at the device, neither grew nor shrank, is *elastic*: what it requests follows
 //! what it is served, and it is taken to want, if need be, all that the node can do. An open tenant
 //! whose requests come faster than they are served has ever more here, and is not mistaken for one;
 //! neither is one of which none is served because it has no tokens, nor one that has gone and has
-//! ever fewer. A client that goes anywhere with its next request has more here and fewer by turns.
-//! The number is to be at the end what it was at the beginning and on average; of one that has just
-//! come, only the average counts. Where it grew or shrank before, it may stand still by chance, and
-//! has to do so twice.
+//! ever fewer. A client that goes anywhere with its next request has more here and fewer
+//! alternately. The number is to be at the end what it was at the beginning and on average; of one
+//! that has just come, only the average counts. Where it grew or shrank before, it may stand still
+//! by chance, and has to do so twice.
 //!
 //! Example: a period of 1 s, distributions every 200 ms, 10,000 per second. After the first of
 //! them, a closed tenant with 5 requests outstanding was served 100: it demands 8,000, not
@@ -43,7 +43,7 @@
 
 use tidegate_model::{Iops, Span};
 
-/// Busy time from which an interval says what a device can do: one part in so many of it.
+/// Busy time from which an interval shows what a device can do: one part in so many of it.
 const BUSY_PART: u64 = 8;
 
 /// Waiting time from which a tenant may be elastic: one part in so many of an interval. A tenant
@@ -67,7 +67,7 @@ const PARTS: u128 = 1_000;
 const MEMORY: u64 = 8;
 
 /// A change of rate is believed to have come before the last part in so many of an interval; what
-/// comes in less time says little.
+/// comes in less time proves little.
 const CHANGE_LEFT: i128 = 8;
 
 /// Units of cost that came from which it is decided anew whether a tenant is elastic. A number of
@@ -177,7 +177,7 @@ impl Capacity {
 
 /// A tenant's requests at a node in an interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Asked {
+pub struct DemandSample {
     /// The length of the interval.
     pub interval: Span,
     /// For how much of it something was waiting.
@@ -192,7 +192,7 @@ pub struct Asked {
     pub stayed: u128,
 }
 
-impl Asked {
+impl DemandSample {
     /// An interval in which units came evenly, and as many as at its end were here for
     /// `backlogged`.
     #[must_use]
@@ -212,20 +212,20 @@ impl Asked {
     }
 }
 
-/// An estimate of what one tenant will ask of a node.
+/// An estimate of what one tenant will request of a node.
 ///
 /// ```
-/// use tidegate_algo::estimate::{Asked, Demand};
+/// use tidegate_algo::estimate::{DemandSample, Demand};
 /// use tidegate_model::Span;
 /// let (interval, left) = (Span(200 * Span::MILLISECOND.0), Span(800 * Span::MILLISECOND.0));
 /// let mut open = Demand::default();
 /// let stayed = 100 * 200_000_000; // the queue grew from nothing
-/// let growing = Asked { stayed, ..Asked::evenly(interval, interval, 500, 200) };
+/// let growing = DemandSample { stayed, ..DemandSample::evenly(interval, interval, 500, 200) };
 /// open.observe(growing);
 /// assert_eq!(open.within(left, 200, 8_000), 200 + 2_000);
 ///
 /// let mut closed = Demand::default();
-/// closed.observe(Asked::evenly(interval, interval, 100, 5));
+/// closed.observe(DemandSample::evenly(interval, interval, 100, 5));
 /// assert_eq!(closed.within(left, 5, 8_000), 8_000);
 /// ```
 #[derive(Clone, Copy, Debug, Default)]
@@ -236,7 +236,7 @@ pub struct Demand {
     mean_of: Span,
     /// Requests since the last decision on whether the tenant is elastic, and the number present
     /// then.
-    evidence: Asked,
+    evidence: DemandSample,
     is_elastic: bool,
     /// Whether its number of requests grew or shrank when that was decided last.
     is_open: bool,
@@ -246,52 +246,52 @@ pub struct Demand {
 
 impl Demand {
     /// Takes in one interval.
-    pub fn observe(&mut self, asked: Asked) {
-        let is_new = !core::mem::replace(&mut self.is_here, asked.arrived.max(asked.present) > 0);
+    pub fn observe(&mut self, sample: DemandSample) {
+        let is_new = !core::mem::replace(&mut self.is_here, sample.arrived.max(sample.present) > 0);
         if is_new {
             // While it was not there it proved nothing.
             (self.rate, self.mean_of) = (0, Span::ZERO);
-            (self.evidence, self.is_open) = (Asked::default(), false);
+            (self.evidence, self.is_open) = (DemandSample::default(), false);
         }
-        (self.rate, self.mean_of) = self.rate_after(&asked);
+        (self.rate, self.mean_of) = self.rate_after(&sample);
         let evidence = &mut self.evidence;
-        let here = if is_new { asked.here() } else { asked.interval };
+        let here = if is_new { sample.here() } else { sample.interval };
         evidence.interval = evidence.interval.saturating_add(here);
-        evidence.backlogged = evidence.backlogged.saturating_add(asked.backlogged);
-        evidence.arrived = evidence.arrived.saturating_add(asked.arrived);
-        evidence.stayed = evidence.stayed.saturating_add(asked.stayed);
-        let left = evidence.arrived.saturating_add(evidence.present).saturating_sub(asked.present);
+        evidence.backlogged = evidence.backlogged.saturating_add(sample.backlogged);
+        evidence.arrived = evidence.arrived.saturating_add(sample.arrived);
+        evidence.stayed = evidence.stayed.saturating_add(sample.stayed);
+        let left = evidence.arrived.saturating_add(evidence.present).saturating_sub(sample.present);
         let passed = evidence.arrived.max(left);
         if passed >= EVIDENCE {
             let was_waiting = evidence.backlogged.0 >= evidence.interval.0 / WAITING_PART;
             let mean = evidence.stayed / u128::from(evidence.interval.0.max(1));
             let mean = u64::try_from(mean).unwrap_or(u64::MAX);
             // One request may be on its way from a client that was answered.
-            let is_near = |number: u64| asked.present.abs_diff(number) <= passed / CHANGE_PART + 1;
+            let is_near = |number: u64| sample.present.abs_diff(number) <= passed / CHANGE_PART + 1;
             let is_steady = is_near(mean) && (is_new || is_near(evidence.present));
             self.is_elastic = was_waiting && is_steady && !self.is_open;
             self.is_open = was_waiting && !is_steady;
-            *evidence = Asked { present: asked.present, ..Asked::default() };
+            *evidence = DemandSample { present: sample.present, ..DemandSample::default() };
         }
     }
 
     /// The rate at the end of an interval, and of how much time it is the mean. If what came
     /// differs by more than chance from what the rate had let expect, the rate is taken to have
     /// changed once, at the moment that fits how much came and when on average.
-    fn rate_after(&self, asked: &Asked) -> (u64, Span) {
+    fn rate_after(&self, sample: &DemandSample) -> (u64, Span) {
         let signed = |value: u64| i128::from(value);
-        let length = signed(asked.interval.0.max(1));
-        let (arrived, expected) = (signed(asked.arrived), signed(self.come(asked.interval)));
+        let length = signed(sample.interval.0.max(1));
+        let (arrived, expected) = (signed(sample.arrived), signed(self.come(sample.interval)));
         if is_chance(arrived, expected) {
-            let before = self.mean_of.0.min(asked.interval.0.saturating_mul(MEMORY - 1));
-            let mean_of = before.saturating_add(asked.interval.0).max(1);
+            let before = self.mean_of.0.min(sample.interval.0.saturating_mul(MEMORY - 1));
+            let mean_of = before.saturating_add(sample.interval.0).max(1);
             let parts = u128::from(self.rate) * u128::from(before)
-                + u128::from(asked.arrived) * PARTS * SECOND;
+                + u128::from(sample.arrived) * PARTS * SECOND;
             let rate = u64::try_from(parts / u128::from(mean_of)).unwrap_or(u64::MAX);
             return (rate, Span(mean_of));
         }
         let more = arrived - expected;
-        let came = i128::try_from(asked.came).unwrap_or(i128::MAX);
+        let came = i128::try_from(sample.came).unwrap_or(i128::MAX);
         // When what is too much, or missing, came on average: in the middle between the change and
         // the end.
         let mean =
@@ -318,7 +318,7 @@ impl Demand {
         waiting.saturating_add(self.come(left))
     }
 
-    /// Units of cost that it will ask for in `left`, `waiting` included, at a node that can do
+    /// Units of cost that it will request in `left`, `waiting` included, at a node that can do
     /// `capacity` in that time.
     pub fn within(&self, left: Span, waiting: u64, capacity: u64) -> u64 {
         let demand = self.expected(left, waiting);
@@ -328,7 +328,7 @@ impl Demand {
 
 /// Whether as many as `arrived` may have come where as many as `expected` come on average. The
 /// square root of such a count and 3/8 has a standard deviation of one half, whatever its mean
-/// (F. Anscombe, 1948), so the difference of two of them says it: here squared and times 8.
+/// (F. Anscombe, 1948), so the difference of two of them shows it: here squared and times 8.
 const fn is_chance(arrived: i128, expected: i128) -> bool {
     let (one, other) = (8 * arrived + 3, 8 * expected + 3);
     let apart = one + other - 2 * CHANCE;

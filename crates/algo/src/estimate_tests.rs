@@ -1,4 +1,4 @@
-//! The estimators in closed loops: what they say decides what they see next.
+//! The estimators in closed loops: their estimates decide what they see next.
 
 use super::*;
 use alloc::format;
@@ -13,7 +13,7 @@ fn busy(rate: u64) -> Work {
     Work { interval: INTERVAL, busy: INTERVAL, completed: done, completed_busy: done }
 }
 
-/// An interval in which nearly nothing was asked of the device.
+/// An interval in which nearly nothing was requested of the device.
 fn quiet(done: u64) -> Work {
     Work { interval: INTERVAL, busy: Span::ZERO, completed: done, completed_busy: 0 }
 }
@@ -99,23 +99,23 @@ fn what_is_done_beside_the_busy_time_does_not_count() {
 
 /// A node that can do `capacity` per interval, and a tenant that is given as much of it as it is
 /// believed to demand in the rest of a period, but little at first: what it has in each interval.
-fn ramp(capacity: u64, mut tenant: impl FnMut(u64) -> Asked) -> [u64; 5] {
+fn ramp(capacity: u64, mut tenant: impl FnMut(u64) -> DemandSample) -> [u64; 5] {
     let mut demand = Demand::default();
     let mut given = capacity / 20;
     let mut served = [0; 5];
     for (interval, served) in (1..).zip(&mut served) {
-        let asked = tenant(given);
-        *served = given.min(asked.arrived + asked.present);
-        demand.observe(asked);
+        let sample = tenant(given);
+        *served = given.min(sample.arrived + sample.present);
+        demand.observe(sample);
         let left = Span(INTERVAL.0 * (6 - interval));
         let intervals = 6 - interval;
-        let expected = demand.within(left, asked.present, capacity * intervals);
+        let expected = demand.within(left, sample.present, capacity * intervals);
         given = (expected / intervals).min(capacity);
     }
     served
 }
 
-/// A tenant that always has 64 requests outstanding asks for what it gets. It is taken to want more
+/// A tenant that always has 64 requests outstanding requests what it gets. It is taken to want more
 /// once it has been seen to wait, and has all that the node can do in the second interval.
 #[test]
 fn a_closed_tenant_ramps_up() {
@@ -123,7 +123,7 @@ fn a_closed_tenant_ramps_up() {
     let closed = |served| {
         // All come at once; later ones when others are answered.
         let arrived = if core::mem::take(&mut is_new) { 64 + served } else { served };
-        Asked::evenly(INTERVAL, INTERVAL, arrived, 64)
+        DemandSample::evenly(INTERVAL, INTERVAL, arrived, 64)
     };
     assert_eq!(ramp(10_000, closed), [500, 10_000, 10_000, 10_000, 10_000]);
 }
@@ -137,7 +137,7 @@ fn an_open_tenant_is_believed() {
         let before = waiting;
         waiting = (waiting + 3_000).saturating_sub(served);
         let stayed = u128::from(before.midpoint(waiting)) * u128::from(INTERVAL.0);
-        Asked { stayed, ..Asked::evenly(INTERVAL, INTERVAL, 3_000, waiting) }
+        DemandSample { stayed, ..DemandSample::evenly(INTERVAL, INTERVAL, 3_000, waiting) }
     };
     assert_eq!(ramp(10_000, open), [500, 3_500, 3_500, 3_500, 3_500]);
 }
@@ -147,11 +147,11 @@ fn a_tenant_that_never_waits_is_not_elastic() {
     let mut demand = Demand::default();
     let little = Span(INTERVAL.0 / 4);
     for _ in 0..4 {
-        demand.observe(Asked::evenly(INTERVAL, little, 100, 1));
+        demand.observe(DemandSample::evenly(INTERVAL, little, 100, 1));
     }
     assert_eq!(demand.within(INTERVAL, 1, 10_000), 101);
     // Gone, and nothing is expected any more.
-    demand.observe(Asked::evenly(INTERVAL, Span::ZERO, 0, 0));
+    demand.observe(DemandSample::evenly(INTERVAL, Span::ZERO, 0, 0));
     assert_eq!(demand.within(INTERVAL, 0, 10_000), 0);
 }
 
@@ -163,13 +163,15 @@ fn a_change_of_rate_is_known_at_once() {
     for [before, after] in [[0, 400], [400, 0], [400, 100], [100, 400]] {
         for part in [0, 1, 2, 3] {
             let mut demand = Demand::default();
-            demand.observe(Asked::evenly(INTERVAL, Span::ZERO, before, 0));
+            demand.observe(DemandSample::evenly(INTERVAL, Span::ZERO, before, 0));
             let (first, second) = (before * part / 4, after * (4 - part) / 4);
             let at = u128::from(INTERVAL.0 * part / 4);
             let length = u128::from(INTERVAL.0);
             let came = u128::from(first) * at / 2 + u128::from(second) * (at + length) / 2;
-            demand
-                .observe(Asked { came, ..Asked::evenly(INTERVAL, Span::ZERO, first + second, 0) });
+            demand.observe(DemandSample {
+                came,
+                ..DemandSample::evenly(INTERVAL, Span::ZERO, first + second, 0)
+            });
             table += &format!("{:4}", demand.within(INTERVAL, 0, 10_000));
         }
         table += "\n";
@@ -188,7 +190,7 @@ fn a_change_of_rate_is_known_at_once() {
 fn chance_is_no_change() {
     let mut demand = Demand::default();
     for arrived in [100, 120, 90] {
-        demand.observe(Asked::evenly(INTERVAL, Span::ZERO, arrived, 0));
+        demand.observe(DemandSample::evenly(INTERVAL, Span::ZERO, arrived, 0));
     }
     assert_eq!(demand.within(INTERVAL, 0, 10_000), 103);
 }
@@ -211,10 +213,10 @@ fn chance_is_three_standard_deviations() {
 #[test]
 fn a_queue_that_is_left_behind_is_not_elastic() {
     let mut demand = Demand::default();
-    demand.observe(Asked::evenly(INTERVAL, INTERVAL, 600, 500));
+    demand.observe(DemandSample::evenly(INTERVAL, INTERVAL, 600, 500));
     assert_eq!(demand.within(INTERVAL, 500, 10_000), 10_000);
     let stayed = 400 * u128::from(INTERVAL.0);
-    demand.observe(Asked { stayed, ..Asked::evenly(INTERVAL, INTERVAL, 0, 300) });
+    demand.observe(DemandSample { stayed, ..DemandSample::evenly(INTERVAL, INTERVAL, 0, 300) });
     assert_eq!(demand.within(INTERVAL, 300, 10_000), 300);
 }
 
@@ -223,11 +225,11 @@ fn a_queue_that_is_left_behind_is_not_elastic() {
 fn a_closed_tenant_that_comes_is_known() {
     let mut demand = Demand::default();
     for _ in 0..3 {
-        demand.observe(Asked::evenly(INTERVAL, Span::ZERO, 0, 0));
+        demand.observe(DemandSample::evenly(INTERVAL, Span::ZERO, 0, 0));
     }
     let late = Span(INTERVAL.0 / 4);
     let came = 20 * u128::from(INTERVAL.0 - late.0 / 2);
-    demand.observe(Asked { came, ..Asked::evenly(INTERVAL, late, 20, 5) });
+    demand.observe(DemandSample { came, ..DemandSample::evenly(INTERVAL, late, 20, 5) });
     assert_eq!(demand.within(INTERVAL, 5, 10_000), 10_000);
 }
 
@@ -236,8 +238,8 @@ fn a_closed_tenant_that_comes_is_known() {
 fn one_steady_interval_after_others_proves_little() {
     let mut demand = Demand::default();
     let stayed = 50 * u128::from(INTERVAL.0);
-    demand.observe(Asked { stayed, ..Asked::evenly(INTERVAL, INTERVAL, 200, 100) });
-    let steady = Asked::evenly(INTERVAL, INTERVAL, 200, 100);
+    demand.observe(DemandSample { stayed, ..DemandSample::evenly(INTERVAL, INTERVAL, 200, 100) });
+    let steady = DemandSample::evenly(INTERVAL, INTERVAL, 200, 100);
     let seen = [0; 2].map(|_| {
         demand.observe(steady);
         demand.within(INTERVAL, 100, 10_000)
@@ -266,15 +268,15 @@ proptest! {
 
     #[test]
     fn a_demand_is_never_less_than_what_waits(
-        asked in prop::collection::vec(any::<([u64; 4], [u128; 2])>(), 0..20),
+        sample in prop::collection::vec(any::<([u64; 4], [u128; 2])>(), 0..20),
         left: u64,
         waiting: u64,
         capacity: u64,
     ) {
         let mut demand = Demand::default();
-        for ([interval, backlogged, arrived, present], [came, stayed]) in asked {
+        for ([interval, backlogged, arrived, present], [came, stayed]) in sample {
             let (interval, backlogged) = (Span(interval), Span(backlogged));
-            demand.observe(Asked { interval, backlogged, arrived, came, present, stayed });
+            demand.observe(DemandSample { interval, backlogged, arrived, came, present, stayed });
         }
         prop_assert!(demand.within(Span(left), waiting, capacity) >= waiting);
     }

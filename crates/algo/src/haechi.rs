@@ -1,4 +1,4 @@
-//! Guarantees for I/O that nobody but its issuer sees: Haechi (Liu and Varman).
+//! Guarantees for I/O that only its issuer sees: Haechi (Liu and Varman).
 //!
 //! # Problem
 //! Clients read and write the memory of a data node by one-sided operations. The node's processor
@@ -7,18 +7,18 @@
 //!
 //! # Model
 //! Time goes by in *periods*. The node can do so many operations in one, its *capacity* Ω, and
-//! promises each client R of them if it asks for them in time. One token is the right to one
+//! promises each client R of them if it requests them in time. One token is the right to one
 //! operation. At the beginning of a period each client is given R *reservation tokens*; the others,
 //! Ω − ΣR, are *pool tokens*, which a client that has used up its own takes in batches from one
-//! word in the node's memory, by a one-sided fetch-and-add. A client that does not ask yields its
+//! word in the node's memory, by a one-sided fetch-and-add. A client without demand yields its
 //! reservation tokens bit by bit, and they become pool tokens (*conversion*), so that no operation
 //! is lost.
 //!
 //! # Mechanism
 //! [`engine`] holds the tokens of one client. [`monitor`] decides how many pool tokens there are.
 //! [`capacity`] learns Ω from period to period, and [`admission`] refuses what cannot be promised.
-//! Both sides look at the clock themselves and derive what is due from the time that has passed,
-//! never from the number of times they looked.
+//! Both sides read the clock themselves and derive what is due from the time that has passed,
+//! never from the number of times they read it.
 //!
 //! There are two sets of [`Rules`]. *Paper* is the text as it stands. *Sound* departs from it where
 //! the text loses a promise; where and why stands in the modules. Each module's may be chosen by
@@ -76,7 +76,7 @@ impl Rules {
 /// The rules of the paper, or sound ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// As the paper says, also where that loses a promise.
+    /// As in the paper, also where that loses a promise.
     Paper,
     /// With the departures that [`engine`], [`monitor`] and [`capacity`] list.
     Sound,
@@ -85,7 +85,7 @@ pub enum Mode {
 /// How finely time and tokens are divided: what could be chosen otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grain {
-    /// How often both sides look at what time has changed: δ and the check interval.
+    /// How often both sides evaluate the time that has passed: δ and the check interval.
     pub tick: Span,
     /// Pool tokens to take at a time, at most: B.
     pub batch: u16,

@@ -14,7 +14,7 @@ pub const BUCKETS: usize = 256;
 
 /// Steps per doubling, as a power of two.
 const STEP_BITS: u32 = 3;
-/// The first doubling that is told apart, as a power of two: 64 ns.
+/// The first doubling that is distinguished, as a power of two: 64 ns.
 const FIRST_BITS: u32 = 6;
 
 /// Counts of times by bucket. Valid when all its bytes are zero.

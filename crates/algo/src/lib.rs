@@ -2,8 +2,8 @@
 //!
 //! Everything here is a function of its arguments. Time is passed in, randomness too; nothing
 //! sleeps, sends or logs, so the same code runs in a live stage and in the simulator. Integers
-//! decide; the control laws of transports compute with floats as their papers do, but only what has
-//! the same bits everywhere: the same inputs give the same outputs on every machine.
+//! decide; the congestion control of transports computes with floats as their papers do, but only
+//! what has the same bits everywhere: the same inputs give the same outputs on every machine.
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -25,7 +25,6 @@ pub mod estimate;
 pub mod fair_share;
 pub mod haechi;
 pub mod histogram;
-pub mod lanes;
 pub mod memory_budget;
 pub mod owner;
 pub mod pshift;
@@ -35,6 +34,7 @@ pub mod qtcp;
 pub mod quality;
 pub mod queue;
 pub mod scheduler;
+pub mod shards;
 pub mod shares;
 mod sync;
 pub mod token_bucket;

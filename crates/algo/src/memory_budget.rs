@@ -1,7 +1,7 @@
 //! How much memory each client of a gateway may take up.
 //!
 //! # Problem
-//! A request of 30 bytes can ask for 32 MiB, and a client that asks and does not read the replies
+//! A request of 30 bytes can request 32 MiB, and a client that does not read the replies
 //! leaves them with the gateway. 24 such clients took more than 2 GB. The memory of all clients
 //! together must have a bound, and a client that reads must be served whatever the others do.
 //!
@@ -14,18 +14,18 @@
 //!
 //! - *floor*: the client's load with it is at most [`FLOOR`];
 //! - *share*: the client's load with it is at most its share, `limit / clients` but at most half of
-//!   the limit, and the load of all clients with it is at most the limit, without what is in the
-//!   large lane;
-//! - *large lane*: it is larger than the share, the client has no load, and no other client's large
-//!   request is under way. It has to be at most `lane` bytes.
+//!   the limit, and the load of all clients with it is at most the limit, without the large
+//!   request;
+//! - *large request*: it is larger than the share, the client has no load, and no other client's
+//!   large request is in flight. It has to be at most `large_limit` bytes.
 //!
 //! A client that is refused is not read from until memory was released. Example with a limit of
-//! 32 MiB and four clients: each may have 8 MiB under way. One that asks for 32 MiB at once waits
-//! until its other requests are done, and then for the large lane.
+//! 32 MiB and four clients: each may have 8 MiB in flight. A client that requests 32 MiB at once
+//! waits until its other requests are done, and then until no other large request is in flight.
 //!
 //! # Bound
-//! `limit + lane + clients * FLOOR` bytes. Bytes that a client has sent and the gateway has not
-//! looked at come on top; the gateway bounds them by its read buffer.
+//! `limit + large_limit + clients * FLOOR` bytes. Bytes that a client has sent and the gateway has
+//! not parsed come on top; the gateway bounds them by its read buffer.
 
 /// Memory that each client may use whatever other clients do, in bytes: sixteen requests of 4 KiB.
 /// Chosen by hand.
@@ -35,12 +35,13 @@ pub const FLOOR: usize = 64 << 10;
 #[derive(Clone, Debug)]
 pub struct MemoryBudget {
     limit: usize,
-    lane: usize,
+    large_limit: usize,
     used: usize,
-    /// The client whose large request is under way, and the part of its load that is in the lane.
+    /// The client whose large request is in flight, and the part of its load that is charged to
+    /// `large_limit`.
     large: Option<u64>,
-    in_lane: usize,
-    /// Bytes that were released since clients that wait were last told.
+    large_used: usize,
+    /// Bytes that were released since waiting clients were last resumed.
     released: usize,
     /// Clients that wait for memory.
     waiting: usize,
@@ -49,9 +50,18 @@ pub struct MemoryBudget {
 }
 
 impl MemoryBudget {
-    /// A budget of `limit` bytes, and of `lane` bytes for one large request at a time.
-    pub const fn new(limit: usize, lane: usize) -> Self {
-        Self { limit, lane, used: 0, large: None, in_lane: 0, released: 0, waiting: 0, clients: 0 }
+    /// A budget of `limit` bytes, and of `large_limit` bytes for one large request at a time.
+    pub const fn new(limit: usize, large_limit: usize) -> Self {
+        Self {
+            limit,
+            large_limit,
+            used: 0,
+            large: None,
+            large_used: 0,
+            released: 0,
+            waiting: 0,
+            clients: 0,
+        }
     }
 
     /// The bytes that all clients take up.
@@ -61,7 +71,7 @@ impl MemoryBudget {
 
     /// The bytes that all clients may take up, besides the [`FLOOR`] of each.
     pub const fn capacity(&self) -> usize {
-        self.limit.saturating_add(self.lane)
+        self.limit.saturating_add(self.large_limit)
     }
 
     /// A client has connected.
@@ -75,13 +85,13 @@ impl MemoryBudget {
         self.clients = self.clients.saturating_sub(1);
         self.charge(client, charge, remains);
         if self.large == Some(client) {
-            (self.large, self.in_lane) = (None, 0);
+            (self.large, self.large_used) = (None, 0);
         }
     }
 
-    /// The bytes that clients take up besides what is in the large lane.
+    /// The bytes that clients take up besides the large request.
     const fn common(&self) -> usize {
-        self.used.saturating_sub(self.in_lane)
+        self.used.saturating_sub(self.large_used)
     }
 
     /// The bytes that one client may take up, at least [`FLOOR`].
@@ -89,8 +99,8 @@ impl MemoryBudget {
         (self.limit / self.clients.max(2)).max(FLOOR)
     }
 
-    /// Whether `client`, which has this load, may have a request of `size` bytes. It takes the
-    /// large lane if it needs it.
+    /// Whether `client`, which has this load, may have a request of `size` bytes. A request above
+    /// the share becomes the large request.
     pub fn admits(&mut self, client: u64, load: usize, size: usize) -> bool {
         let (share, wanted) = (self.share(), load.saturating_add(size));
         if wanted <= FLOOR {
@@ -100,7 +110,7 @@ impl MemoryBudget {
             return wanted <= share && self.common().saturating_add(size) <= self.limit;
         }
         let is_free = self.large.is_none_or(|holder| holder == client);
-        if load == 0 && size <= self.lane && is_free {
+        if load == 0 && size <= self.large_limit && is_free {
             self.large = Some(client);
             return true;
         }
@@ -116,26 +126,26 @@ impl MemoryBudget {
     }
 
     /// Whether a reply of `size` bytes has to be dropped, whose size was not known when it was
-    /// asked for: the client has more than its share and the limit is reached, or everything is
+    /// requested: the client has more than its share and the limit is reached, or everything is
     /// used up.
     pub fn overflows(&self, load: usize, size: usize) -> bool {
         let (used, wanted) = (self.used.saturating_add(size), load.saturating_add(size));
-        let most = self.share().max(self.lane);
+        let most = self.share().max(self.large_limit);
         wanted > most
             || (self.common().saturating_add(size) > self.limit && wanted > self.share())
-            || (used > self.limit + self.lane && wanted > FLOOR)
+            || (used > self.limit + self.large_limit && wanted > FLOOR)
     }
 
     /// The charge of `client` was `before` bytes and is `now` bytes. A client that has at most
-    /// [`FLOOR`] bytes left gives back the large lane.
+    /// [`FLOOR`] bytes left no longer has the large request.
     pub fn charge(&mut self, client: u64, before: usize, now: usize) {
         self.used = (self.used + now).saturating_sub(before);
         self.released += before.saturating_sub(now);
         if self.large == Some(client) {
-            // Of a share that is larger than the lane the rest is as any other's.
-            self.in_lane = if now > self.lane { self.lane } else { now };
+            // Load beyond `large_limit`, with a larger share, counts like any other load.
+            self.large_used = if now > self.large_limit { self.large_limit } else { now };
             if now <= FLOOR {
-                (self.large, self.in_lane) = (None, 0);
+                (self.large, self.large_used) = (None, 0);
                 self.released += FLOOR;
             }
         }
@@ -157,7 +167,7 @@ impl MemoryBudget {
         self.waiting > 0
     }
 
-    /// Whether the clients that wait are to be looked at again, because memory was released. If so,
+    /// Whether the clients that wait are to be checked again, because memory was released. If so,
     /// none of them waits any more.
     pub fn resumes(&mut self) -> bool {
         let resumes = self.waiting > 0 && self.released >= FLOOR;
@@ -175,11 +185,11 @@ mod tests {
     use proptest::prelude::*;
 
     const LIMIT: usize = 32 << 20;
-    const LANE: usize = 32 << 20;
+    const LARGE_LIMIT: usize = 32 << 20;
 
     #[test]
     fn a_client_has_its_share_and_one_large_request_is_under_way() {
-        let mut budget = MemoryBudget::new(LIMIT, LANE);
+        let mut budget = MemoryBudget::new(LIMIT, LARGE_LIMIT);
         budget.enter();
         assert_eq!(budget.share(), 16 << 20);
         (0..3).for_each(|_| budget.enter());
@@ -198,36 +208,36 @@ mod tests {
         assert!(!budget.resumes());
         budget.charge(2, 32 << 20, 0);
         assert!(budget.resumes() && budget.admits(3, 0, 32 << 20));
-        assert!(!budget.admits(4, 0, LANE + 1), "larger than anything is admitted");
+        assert!(!budget.admits(4, 0, LARGE_LIMIT + 1), "larger than anything is admitted");
     }
 
     #[test]
     fn a_reply_is_dropped_where_its_client_has_more_than_its_share() {
-        let mut budget = MemoryBudget::new(LIMIT, LANE);
+        let mut budget = MemoryBudget::new(LIMIT, LARGE_LIMIT);
         (0..4).for_each(|_| budget.enter());
-        assert!(!budget.overflows(0, LANE) && budget.overflows(0, LANE + 1));
+        assert!(!budget.overflows(0, LARGE_LIMIT) && budget.overflows(0, LARGE_LIMIT + 1));
         budget.charge(1, 0, LIMIT);
         assert!(budget.overflows(8 << 20, 1));
         assert!(!budget.overflows(7 << 20, 1 << 20), "a client within its share is served");
-        budget.charge(1, LIMIT, LIMIT + LANE);
+        budget.charge(1, LIMIT, LIMIT + LARGE_LIMIT);
         assert!(budget.overflows(FLOOR, 1) && !budget.overflows(0, FLOOR));
     }
 
     #[test]
     fn a_reply_is_kept_up_to_each_of_the_bounds_and_not_beyond() {
-        let mut budget = MemoryBudget::new(LIMIT, LANE);
+        let mut budget = MemoryBudget::new(LIMIT, LARGE_LIMIT);
         (0..4).for_each(|_| budget.enter());
         // The limit is reached and not passed: a client above its share is still served.
         budget.charge(1, 0, LIMIT - 1);
         assert!(!budget.overflows(8 << 20, 1) && budget.overflows(8 << 20, 2));
         // Everything is used up, and not more: so is one above the floor.
-        budget.charge(1, LIMIT - 1, LIMIT + LANE - 1);
+        budget.charge(1, LIMIT - 1, LIMIT + LARGE_LIMIT - 1);
         assert!(!budget.overflows(FLOOR, 1) && budget.overflows(FLOOR, 2));
     }
 
     #[test]
-    fn clients_that_wait_are_looked_at_again_once_a_floor_of_memory_is_released() {
-        let mut budget = MemoryBudget::new(LIMIT, LANE);
+    fn waiting_clients_are_checked_again_once_a_floor_of_memory_is_released() {
+        let mut budget = MemoryBudget::new(LIMIT, LARGE_LIMIT);
         budget.enter();
         budget.charge(1, 0, 4 * FLOOR);
         budget.release(FLOOR);
@@ -246,9 +256,9 @@ mod tests {
     }
 
     #[test]
-    fn the_large_lane_that_is_given_back_is_memory_released() {
+    fn memory_of_a_finished_large_request_counts_as_released() {
         for leaves in [false, true] {
-            let mut budget = MemoryBudget::new(LIMIT, LANE);
+            let mut budget = MemoryBudget::new(LIMIT, LARGE_LIMIT);
             (0..2).for_each(|_| budget.enter());
             assert!(budget.admits(1, 0, 32 << 20) && !budget.admits(2, 0, 32 << 20));
             budget.wait();
@@ -268,7 +278,7 @@ mod tests {
             steps in prop::collection::vec((0..6_usize, 0..40_usize << 20, any::<bool>()), 0..200),
             clients in 1..6_usize,
         ) {
-            let mut budget = MemoryBudget::new(LIMIT, LANE);
+            let mut budget = MemoryBudget::new(LIMIT, LARGE_LIMIT);
             (0..clients).for_each(|_| budget.enter());
             let mut loads = vec![0_usize; clients];
             for (client, size, is_done) in steps {
@@ -282,8 +292,8 @@ mod tests {
                 budget.charge(client as u64, load, next);
                 loads[client] = next;
                 prop_assert_eq!(budget.used(), loads.iter().sum::<usize>());
-                prop_assert!(budget.used() <= LIMIT + LANE + clients * FLOOR);
-                // A client without load may always ask for something, and no client needs more
+                prop_assert!(budget.used() <= LIMIT + LARGE_LIMIT + clients * FLOOR);
+                // A client without load may always request something, and no client needs more
                 // memory than there is for the floor.
                 let idle = loads.iter().position(|load| *load == 0);
                 if let Some(idle) = idle {

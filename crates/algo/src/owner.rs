@@ -5,9 +5,9 @@
 //! and nothing of the program behind it. It has to name the tenant for each request.
 //!
 //! # Mechanism
-//! The first rule of the policy that asks for a volume or a key, and whose conditions all hold,
-//! names the tenant; if there is none, it is the tenant of the volume. Other rules are about
-//! programs and say nothing here. A rule's conditions on the volume are decided once, when the
+//! The first rule of the policy with a condition on a volume or a key, and whose conditions all
+//! hold, names the tenant; if there is none, it is the tenant of the volume. Other rules are about
+//! programs and do not matter here. A rule's conditions on the volume are decided once, when the
 //! volume is opened; the other conditions are compared for each request, and most volumes have
 //! none.
 //!
@@ -24,7 +24,7 @@ use crate::channel::glob;
 
 /// The properties of a request that decide its tenant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Asked<'a> {
+pub struct OwnerQuery<'a> {
     /// The operation of the request.
     pub operation: Operation,
     /// How much data it moves.
@@ -71,14 +71,14 @@ impl Owners {
                 keys: rule.storage.key.iter().map(|key| key.as_bytes().to_vec()).collect(),
             });
         }
-        let others = policy.tenant_named(tenant).map_or(TenantId::NOBODY, |(id, _)| id);
+        let others = policy.tenant_named(tenant).map_or(TenantId::UNATTRIBUTED, |(id, _)| id);
         Self { rules, others }
     }
 
     /// Returns the tenant that owns this request.
     #[inline]
-    pub fn owner(&self, asked: Asked<'_>) -> TenantId {
-        self.rules.iter().find(|rule| rule.holds(asked)).map_or(self.others, |rule| rule.owner)
+    pub fn owner(&self, query: OwnerQuery<'_>) -> TenantId {
+        self.rules.iter().find(|rule| rule.holds(query)).map_or(self.others, |rule| rule.owner)
     }
 
     /// Returns all tenants that may own a request to a pool (`has_keys`) or to a volume.
@@ -89,11 +89,11 @@ impl Owners {
 }
 
 impl Rule {
-    fn holds(&self, asked: Asked<'_>) -> bool {
+    fn holds(&self, query: OwnerQuery<'_>) -> bool {
         let begins = |key: &[u8]| self.keys.iter().any(|begin| key.starts_with(begin));
-        self.operations.contains(asked.operation)
-            && self.sizes.contains(asked.size)
-            && (self.keys.is_empty() || asked.key.is_some_and(begins))
+        self.operations.contains(query.operation)
+            && self.sizes.contains(query.size)
+            && (self.keys.is_empty() || query.key.is_some_and(begins))
     }
 }
 
@@ -120,8 +120,8 @@ mod tests {
         .unwrap();
         let owner = |volume: &str, tenant: &str, operation, size, key: Option<&str>| {
             let key = key.map(str::as_bytes);
-            let asked = Asked { operation, size: Bytes(size), key };
-            Owners::new(&policy, volume, tenant).owner(asked).0
+            let query = OwnerQuery { operation, size: Bytes(size), key };
+            Owners::new(&policy, volume, tenant).owner(query).0
         };
         assert_eq!(owner("cache", "kv", Operation::Get, 0, Some("cart:1")), 2);
         assert_eq!(owner("cache", "kv", Operation::Get, 0, Some("user:1")), 1);
@@ -133,36 +133,36 @@ mod tests {
 
     proptest! {
         #[test]
-        fn as_reading_the_policy_says(
+        fn owners_are_those_of_a_reading_of_the_policy(
             rules in proptest::collection::vec((1u16..4, 0u8..4, 0u8..4, any::<bool>()), 0..8),
             volume in "[abc]{1,2}", key in proptest::option::of("[abc]{0,3}"), write: bool,
         ) {
             let lists = ["", "a*", "b", "ab"];
             let mut text = String::from("tenant = [{name=\"1\"}, {name=\"2\"}, {name=\"3\"}]\n");
-            for (tenant, place, begin, writes) in &rules {
+            for (tenant, pattern, begin, writes) in &rules {
                 text += &format!("[[match]]\ntenant = \"{tenant}\"\n");
-                let places = [("volume", lists[*place as usize])];
+                let names = [("volume", lists[*pattern as usize])];
                 let begins = [("key", lists[*begin as usize].trim_end_matches('*'))];
-                for (field, value) in places.iter().chain(&begins).filter(|(_, v)| !v.is_empty()) {
+                for (field, value) in names.iter().chain(&begins).filter(|(_, v)| !v.is_empty()) {
                     text += &format!("{field} = \"{value}\"\n");
                 }
                 // A rule without any condition would make the next one unreachable.
                 text += if *writes { "operation = \"write\"\n" } else { "size = \"<1MiB\"\n" };
             }
             let policy = Policy::parse(&text).unwrap();
-            let holds = |(_, place, begin, writes): &&(u16, u8, u8, bool)| {
+            let holds = |(_, pattern, begin, writes): &&(u16, u8, u8, bool)| {
                 let names = [true, volume.starts_with('a'), volume == "b", volume == "ab"];
                 let key = |begin| key.as_ref().is_some_and(|key| key.starts_with(begin));
                 let begins = [true, key("a"), key("b"), key("ab")];
-                let is_ours = *place > 0 || *begin > 0;
-                is_ours && names[*place as usize] && begins[*begin as usize] && (!writes || write)
+                let is_ours = *pattern > 0 || *begin > 0;
+                is_ours && names[*pattern as usize] && begins[*begin as usize] && (!writes || write)
             };
             let wanted = rules.iter().find(holds).map_or(2, |rule| rule.0);
             let operation = if write { Operation::Write } else { Operation::Read };
             let key = key.as_ref().map(|key| key.as_bytes());
-            let asked = Asked { operation, size: Bytes(1), key };
+            let query = OwnerQuery { operation, size: Bytes(1), key };
             let owners = Owners::new(&policy, &volume, "2");
-            prop_assert_eq!(owners.owner(asked).0, wanted);
+            prop_assert_eq!(owners.owner(query).0, wanted);
             prop_assert!(owners.all(key.is_some()).any(|owner| owner.0 == wanted));
         }
     }

@@ -16,28 +16,30 @@
 //! Varman: *Scalable QoS for Distributed Storage Clusters using Dynamic Token Allocation*, MSST
 //! 2019, §III) finds it by *shift paths*: an overloaded server gives tokens of one bucket to a
 //! server that has demand to spare for it; if that one is full, it gives as many tokens of another
-//! bucket to the next; and so on to one that has room. No server on the way changes what it has in
-//! sum. When there is no shift path, the allocation is optimal.
+//! bucket to the next; and so on to one that has headroom. No server on the way changes what it has
+//! in sum. When there is no shift path, the allocation is optimal.
 //!
 //! # Mechanism
 //! 1. *Start* (Algorithm 3): a bucket's tokens in proportion to its demands, in integers by largest
 //!    remainder, ties to the demand that is listed first.
 //! 2. *Sweep*: paths of length one, bucket after bucket, each in memory once. It needs no index,
-//!    and ends as soon as no server is overloaded, or none has room. Most configurations end here.
-//! 3. *Shift* (Algorithm 5): servers get a *level*, their distance from a server with room; then
-//!    tokens move along paths that go down a level with each step, until there is no such path; and
-//!    again. A path that is left is longer than those of the round before, so there are fewer
-//!    rounds than servers. The token movement map of Algorithm 4 has an entry for any two servers
-//!    and a bucket; here it is never made. An entry of it is
-//!    `min(tokens here, spare demand there)`, which two shares of one bucket tell when they are
-//!    looked at. Instead the solver makes a list of each server's shares, when it first needs one.
+//!    and ends as soon as no server is overloaded, or none has headroom. Most configurations end
+//!    here.
+//! 3. *Shift* (Algorithm 5): servers get a *level*, their distance from a server with headroom;
+//!    then tokens move along paths that go down a level with each step, until there is no such
+//!    path; and again. A path that is left is longer than those of the round before, so there are
+//!    fewer rounds than servers. The token movement map of Algorithm 4 has an entry for any two
+//!    servers and a bucket; here it is never made. An entry of it is
+//!    `min(tokens here, spare demand there)`, which is computed from two shares of one bucket
+//!    when needed. Instead the solver makes a list of each server's shares, when it first needs
+//!    one.
 //!
 //! [`Solver::set`] and [`Solver::set_capacity`] apply the changes between two periods; the solver
 //! keeps the tokens that are still prudent, and [`Solver::shift`] goes on from there. So an
 //! unchanged configuration moves nothing, and the cost is that of the change.
 //!
-//! The paper's third example: server 1 is overloaded by 25 and server 3 has room for 25, but they
-//! have no bucket in common that could move. Server 2, which is full, is the broker.
+//! The paper's third example: server 1 is overloaded by 25 and server 3 has headroom for 25, but
+//! they have no bucket in common that could move. Server 2, which is full, is the broker.
 //!
 //! ```
 //! use tidegate_algo::pshift::{Configuration, Solver};
@@ -79,24 +81,24 @@ use core::ops::Range;
 mod certificate;
 mod change;
 pub mod instance;
-mod look;
+mod prefetch;
 mod shift;
 mod shortfall;
 mod start;
 mod top;
 
 pub use certificate::{Certificate, Flaw};
-pub use shift::Outcome;
+pub use shift::SolverReport;
 pub use shortfall::Shares;
 
 use shift::{Exact, Shifting};
 
-/// A bucket on a server: what it asks there, and what it is given.
+/// A bucket on a server: its demand there, and its tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Share {
     /// The server's number.
     pub server: u32,
-    /// Operations that the bucket will ask of the server in the period.
+    /// Operations that the bucket will request of the server in the period.
     pub demand: u32,
     /// Tokens that it has there.
     pub tokens: u32,
@@ -109,7 +111,7 @@ impl Share {
     }
 }
 
-/// Servers, buckets, what these ask, and what tokens they have.
+/// Servers, buckets, their demands, and their tokens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Configuration {
     capacities: Vec<u64>,
@@ -129,10 +131,10 @@ pub enum Refused {
     },
     /// A configuration has fewer than 2^31 shares.
     TooMany,
-    /// The bucket has room for fewer demands than this.
-    NoRoom {
-        /// How many it has room for.
-        room: usize,
+    /// The bucket can hold fewer demands than this.
+    Full {
+        /// How many it can hold.
+        capacity: usize,
     },
 }
 
@@ -141,14 +143,16 @@ impl fmt::Display for Refused {
         match self {
             Self::NoSuchServer { server } => write!(formatter, "there is no server {server}"),
             Self::TooMany => formatter.write_str("more than 2^31 shares"),
-            Self::NoRoom { room } => write!(formatter, "the bucket has room for {room} demands"),
+            Self::Full { capacity } => {
+                write!(formatter, "the bucket has room for {capacity} demands")
+            }
         }
     }
 }
 
 impl core::error::Error for Refused {}
 
-/// Whether so many shares leave room for so many more: there are fewer than 2^31.
+/// Whether so many more shares fit beside so many: there are fewer than 2^31.
 const fn fits(shares: usize, more: usize) -> bool {
     shares.saturating_add(more) <= i32::MAX as usize
 }
@@ -161,8 +165,8 @@ impl Configuration {
         Self { capacities: capacities.into(), reservations: Vec::new(), rows, shares: Vec::new() }
     }
 
-    /// Adds a bucket with a reservation, and the servers that it asks for so much. Gives its
-    /// number. A server may occur with a demand of 0, as room for later; if it occurs twice, its
+    /// Adds a bucket with a reservation, and its demands on servers. Gives its
+    /// number. A server may occur with a demand of 0, to be used later; if it occurs twice, its
     /// demands add up.
     ///
     /// # Errors
@@ -293,7 +297,7 @@ impl Solver {
     }
 
     /// Divides all tokens anew, whatever was given before.
-    pub fn solve(&mut self) -> Outcome {
+    pub fn solve(&mut self) -> SolverReport {
         self.start();
         self.shifting.sweep(&mut self.configuration, &Exact);
         self.shift()
@@ -301,18 +305,18 @@ impl Solver {
 
     /// [`Solver::solve`] on all cores. The result is the same.
     #[cfg(feature = "parallel")]
-    pub fn solve_parallel(&mut self) -> Outcome {
+    pub fn solve_parallel(&mut self) -> SolverReport {
         self.shifting.start_parallel(&mut self.configuration);
         self.is_complete = true;
         self.shifting.sweep(&mut self.configuration, &Exact);
         self.shift()
     }
 
-    /// Divides all tokens anew, but only looks for better places for the tokens of those `most`
+    /// Divides all tokens anew, but only searches better servers for the tokens of those `most`
     /// buckets of each server that have most of them there, and among those with most demand to
     /// spare there (§III-C). The allocation is prudent, and may not be the best; its
     /// [`Solver::certificate`] bounds what is missing.
-    pub fn solve_among(&mut self, most: usize) -> Outcome {
+    pub fn solve_among(&mut self, most: usize) -> SolverReport {
         self.start();
         let among = self.shifting.among(&self.configuration, most);
         self.shifting.sweep(&mut self.configuration, &among);
@@ -326,7 +330,7 @@ impl Solver {
     }
 
     /// Goes on from the tokens there are, until there is no shift path.
-    pub fn shift(&mut self) -> Outcome {
+    pub fn shift(&mut self) -> SolverReport {
         if !self.is_complete {
             return self.solve();
         }
@@ -343,15 +347,15 @@ impl Solver {
         self.shifting.resize(server, former, capacity);
     }
 
-    /// Changes what a bucket was promised and what it asks. The tokens that it had on the same
-    /// servers stay, as far as it asks for them; what is too much is taken from overloaded servers
-    /// first, and what is missing is put where there is room first. [`Solver::shift`] is to be
-    /// called when all changes are made.
+    /// Changes a bucket's reservation and demands. The tokens that it had on the same
+    /// servers stay, as far as its demand there allows; what is too much is taken from overloaded
+    /// servers first, and what is missing is put where there is headroom first. [`Solver::shift`]
+    /// is to be called when all changes are made.
     ///
-    /// A bucket has room for as many demands as when it was pushed.
+    /// A bucket can hold as many demands as when it was pushed.
     ///
     /// # Errors
-    /// If it has no room for so many demands, or there is no such server.
+    /// If it cannot hold so many demands, or there is no such server.
     ///
     /// # Panics
     /// If there is no such bucket.
@@ -362,9 +366,9 @@ impl Solver {
         demands: &[(u32, u32)],
     ) -> Result<(), Refused> {
         self.configuration.check(demands)?;
-        let room = self.configuration.range(bucket).len();
-        if demands.len() > room {
-            return Err(Refused::NoRoom { room });
+        let capacity = self.configuration.range(bucket).len();
+        if demands.len() > capacity {
+            return Err(Refused::Full { capacity });
         }
         if !self.is_complete {
             self.start();
@@ -397,7 +401,7 @@ impl Solver {
 mod tests {
     use super::*;
 
-    /// More than there is memory for in a test, so it is asked without them.
+    /// More than there is memory for in a test, so the test asks without them.
     #[test]
     fn shares_have_numbers_of_31_bits() {
         assert!(fits(0, 0) && fits((1 << 31) - 2, 1));

@@ -1,4 +1,4 @@
-//! A few words that one party writes and any number of threads and processes read, without a lock
+//! A few words that one thread writes and any number of threads and processes read, without a lock
 //! and without ever waiting: the latest of four versions is the one in force.
 //!
 //! A writer fills the oldest version and then moves the counter, so readers never see half of one
@@ -43,7 +43,7 @@ impl<const N: usize> Published<N> {
         }
     }
 
-    /// Puts `words` in force. To be called by one party at a time.
+    /// Puts `words` in force. To be called by one thread at a time.
     pub fn write(&self, words: [u64; N]) {
         let next = self.current.load(Ordering::Relaxed).wrapping_add(1);
         let version = &self.versions[next as usize % VERSIONS];
@@ -59,7 +59,7 @@ impl<const N: usize> Published<N> {
 #[inline]
 pub fn about_to_write() {
     // A reader of one of the words to come also sees that the counter had come this far, and so
-    // that it reads another version than it asked for.
+    // that it reads another version than it expects.
     fence(Ordering::Release);
 }
 
@@ -67,7 +67,7 @@ pub fn about_to_write() {
 /// after the reads.
 #[inline]
 pub fn is_intact(counter: &AtomicU32, seen: u32) -> bool {
-    // Orders the reads before the second look at the counter.
+    // Orders the reads before the second read of the counter.
     fence(Ordering::Acquire);
     let newer = counter.load(Ordering::Relaxed).wrapping_sub(seen);
     (newer as usize) < VERSIONS - 1

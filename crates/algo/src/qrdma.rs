@@ -25,7 +25,7 @@
 
 use tidegate_model::{Span, Time};
 
-use crate::dcqcn::{Limiter, Terms};
+use crate::dcqcn::{DcqcnParameters, Limiter};
 use crate::quality::Quality;
 
 /// Which rate a flow returns to when it was squeezed.
@@ -41,13 +41,13 @@ pub enum Aim {
 /// How fast a flow with a promise may send.
 ///
 /// ```
-/// use tidegate_algo::dcqcn::{Limiter, Terms};
+/// use tidegate_algo::dcqcn::{Limiter, DcqcnParameters};
 /// use tidegate_algo::qrdma::{Aim, Qrdma};
 /// use tidegate_algo::quality::{GAMMA, Objective, Quality};
 /// use tidegate_model::{Rate, Span, Time};
-/// let terms = Terms::for_line(Rate(5_000_000_000));
+/// let parameters = DcqcnParameters::for_line(Rate(5_000_000_000));
 /// let quality = Quality::new(Objective::Rate(Rate(1_250_000_000)), GAMMA);
-/// let mut qrdma = Qrdma::new(terms, quality, Aim::After);
+/// let mut qrdma = Qrdma::new(parameters, quality, Aim::After);
 /// qrdma.on_sent(Time(0), 0);
 /// qrdma.on_sent(Time(50_000), 125_000); // 2.5 GB/s, twice the promise
 /// qrdma.on_sent(Time(100_000), 125_000);
@@ -72,9 +72,9 @@ pub struct Qrdma {
 impl Qrdma {
     /// Of a flow that may send at the rate of its line. Its quality is seen anew in each of
     /// DCQCN's periods: the paper's "every N microseconds", of which it does not give the number.
-    pub fn new(terms: Terms, quality: Quality, aim: Aim) -> Self {
-        let limiter = Limiter::new(terms);
-        Self { limiter, quality, aim, interval: terms.period, began: None, sent: 0 }
+    pub fn new(parameters: DcqcnParameters, quality: Quality, aim: Aim) -> Self {
+        let limiter = Limiter::new(parameters);
+        Self { limiter, quality, aim, interval: parameters.period, began: None, sent: 0 }
     }
 
     /// The rate, and when its timer is due.
@@ -82,12 +82,12 @@ impl Qrdma {
         &self.limiter
     }
 
-    /// How the flow fares by what it was promised.
+    /// The quality of the flow by its promise.
     pub const fn quality(&self) -> &Quality {
         &self.quality
     }
 
-    /// The same, to promise something else or to say a latency.
+    /// The same, to change the promise or to report a latency.
     pub const fn quality_mut(&mut self) -> &mut Quality {
         &mut self.quality
     }
@@ -131,7 +131,7 @@ mod tests {
     const LINE: Rate = Rate(12_500_000_000);
 
     fn promised(rate: Rate, aim: Aim) -> Qrdma {
-        Qrdma::new(Terms::for_line(LINE), Quality::new(Objective::Rate(rate), GAMMA), aim)
+        Qrdma::new(DcqcnParameters::for_line(LINE), Quality::new(Objective::Rate(rate), GAMMA), aim)
     }
 
     proptest! {
@@ -140,7 +140,7 @@ mod tests {
         fn without_slack_it_is_dcqcn(steps in prop::collection::vec((0u8..3, 1u64..200), 1..300)) {
             for aim in [Aim::Before, Aim::After] {
                 let mut ours = promised(LINE, aim);
-                let mut plain = Limiter::new(Terms::for_line(LINE));
+                let mut plain = Limiter::new(DcqcnParameters::for_line(LINE));
                 let mut now = Time::ZERO;
                 for (step, size) in &steps {
                     now = now.after(Span(size * 1_000));
@@ -159,11 +159,11 @@ mod tests {
 
     /// A squeeze leaves the least rate, and a target that is not below it.
     #[test]
-    fn who_is_promised_nothing_keeps_the_least() {
+    fn a_flow_without_a_promise_keeps_the_least_rate() {
         let mut qrdma = promised(Rate::ZERO, Aim::After);
         qrdma.quality.on_delivered(LINE.0, Span::SECOND);
         qrdma.on_notification(Time::ZERO);
-        let least = Terms::for_line(LINE).least;
+        let least = DcqcnParameters::for_line(LINE).least;
         assert_eq!((qrdma.limiter.rate(), qrdma.limiter.target()), (least, least));
     }
 

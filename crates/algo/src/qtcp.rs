@@ -1,7 +1,7 @@
 //! QTCP: a flow with more than its promise gives way more.
 //!
 //! # Problem
-//! DCTCP divides a link evenly among the flows that ask for more than that. Storage classes are
+//! DCTCP divides a link evenly among the flows that want more than that. Storage classes are
 //! promised uneven shares, and a switch that served them by class would have to know them.
 //!
 //! # Mechanism
@@ -30,7 +30,8 @@
 //!
 //! Example: a link of 100 that three flows want 90, 60 and 30 of, promised 3 : 2 : 1. Even shares
 //! are 35, 35 and 30: with promises of 50, 33.3 and 16.7 the third is cut to 0.56 of its window at
-//! the first mark and the second to 0.95, on top of what DCTCP cuts; the first grows into the room.
+//! the first mark and the second to 0.95, on top of what DCTCP cuts; the first grows into the free
+//! capacity.
 //!
 //! # Interference
 //! The promises are shares of what the link can carry, less what flows without a promise take. If
@@ -65,7 +66,7 @@
 //! A flow that scales its own promise by its own Q is content with anything after a while. So the
 //! scale belongs to the link and is found from all of its flows together ([`crate::shares`]); a
 //! flow's own is there because the paper has it ([`Qtcp::with_interference`]), and for flows that
-//! nobody else watches over.
+//! no one else watches over.
 //!
 //! Left out: estimating the link. Its capacity must be known, and rather too low than too high:
 //! with 20 % too little every flow is squeezed alike and the shares stay; with 20 % too much the
@@ -73,7 +74,7 @@
 
 use tidegate_model::{Rate, Span};
 
-use crate::dctcp::{Law, Sight};
+use crate::dctcp::{CongestionControl, WindowState};
 use crate::quality::{Objective, Quality};
 
 /// How far above one the quality factor is kept beside flows without a promise: a twentieth, which
@@ -85,8 +86,8 @@ pub const SIGMA: f64 = 0.05;
 /// hand: with a gamma of a half, three quarters of an answer are seen after two rounds.
 const ROUNDS: u32 = 2;
 
-/// The least part of a promise that is left by flows without one. By hand: less is not to be told
-/// from a link that is down.
+/// The least part of a promise that is left by flows without one. By hand: less is not to be
+/// distinguished from a link that is down.
 const SCALE_LEAST: f64 = 1.0 / 64.0;
 
 /// The weight of the newest observation in a scale. By hand: rates of flows swing by a tenth from
@@ -132,20 +133,20 @@ impl Interference {
     }
 }
 
-/// The law of QTCP.
+/// The congestion control of QTCP.
 ///
 /// ```
-/// use tidegate_algo::dctcp::{Law, Sight};
+/// use tidegate_algo::dctcp::{CongestionControl, WindowState};
 /// use tidegate_algo::qtcp::Qtcp;
 /// use tidegate_algo::quality::{GAMMA, Objective, Quality};
 /// use tidegate_model::{Rate, Span, Time};
-/// let mut law = Qtcp::new(Quality::new(Objective::Rate(Rate(50_000_000)), GAMMA));
+/// let mut control = Qtcp::new(Quality::new(Objective::Rate(Rate(50_000_000)), GAMMA));
 /// let round_trip = Span(25_000);
-/// let sight = Sight { now: Time::ZERO, alpha: 0.5, window: 10_000.0, round_trip };
-/// law.on_round(2_500, Span(100_000)); // 25 MB/s: a deficit
-/// assert_eq!(law.left(&sight), 0.75);
-/// law.on_round(17_500, Span(100_000)); // 100 MB/s on average: slack
-/// assert_eq!(law.left(&sight), 0.75 * 0.5);
+/// let state = WindowState { now: Time::ZERO, alpha: 0.5, window: 10_000.0, round_trip };
+/// control.on_round(2_500, Span(100_000)); // 25 MB/s: a deficit
+/// assert_eq!(control.left(&state), 0.75);
+/// control.on_round(17_500, Span(100_000)); // 100 MB/s on average: slack
+/// assert_eq!(control.left(&state), 0.75 * 0.5);
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Qtcp {
@@ -167,23 +168,23 @@ impl Qtcp {
         Self { quality, interference: Some(interference), rounds: 0 }
     }
 
-    /// How the flow fares by what it was promised.
+    /// The quality of the flow by its promise.
     pub const fn quality(&self) -> &Quality {
         &self.quality
     }
 
-    /// The same, to promise something else or to say a latency.
+    /// The same, to change the promise or to report a latency.
     pub const fn quality_mut(&mut self) -> &mut Quality {
         &mut self.quality
     }
 
     /// The quality factor by which a cut goes: no more is taken for measured than the window lets
     /// through.
-    pub fn factor_at(&self, sight: &Sight) -> f64 {
+    pub fn factor_at(&self, state: &WindowState) -> f64 {
         match self.quality.objective() {
             Objective::Rate(Rate(promised)) => {
-                let needed = promised as f64 * self.scale() * sight.round_trip.as_seconds();
-                self.factor().max(needed / sight.window)
+                let needed = promised as f64 * self.scale() * state.round_trip.as_seconds();
+                self.factor().max(needed / state.window)
             }
             Objective::Latency(_) => self.factor(),
         }
@@ -203,9 +204,9 @@ impl Qtcp {
     }
 }
 
-impl Law for Qtcp {
-    fn left(&mut self, sight: &Sight) -> f64 {
-        self.quality.foresee(sight.now, sight.window / sight.round_trip.as_seconds());
+impl CongestionControl for Qtcp {
+    fn left(&mut self, state: &WindowState) -> f64 {
+        self.quality.foresee(state.now, state.window / state.round_trip.as_seconds());
         let factor = self.factor();
         if self.rounds >= ROUNDS
             && let Some(interference) = &mut self.interference
@@ -213,7 +214,7 @@ impl Law for Qtcp {
             interference.observe(factor);
             self.rounds = 0;
         }
-        (1.0 - sight.alpha / 2.0) * self.factor_at(sight).min(1.0)
+        (1.0 - state.alpha / 2.0) * self.factor_at(state).min(1.0)
     }
 
     fn on_round(&mut self, delivered: u64, elapsed: Span) {
@@ -231,8 +232,8 @@ mod tests {
     use tidegate_model::Time;
 
     /// Of a window that lets everything through.
-    fn sight(alpha: f64) -> Sight {
-        Sight { now: Time::ZERO, alpha, window: 1e12, round_trip: Span(25_000) }
+    fn state(alpha: f64) -> WindowState {
+        WindowState { now: Time::ZERO, alpha, window: 1e12, round_trip: Span(25_000) }
     }
 
     fn promised(rate: u64) -> Quality {
@@ -245,20 +246,20 @@ mod tests {
         fn without_slack_it_is_dctcp(
             rounds in prop::collection::vec((0.0f64..=1.0, 1u64..1000), 1..50),
         ) {
-            let mut law = Qtcp::new(promised(1_000_000));
+            let mut control = Qtcp::new(promised(1_000_000));
             for (alpha, delivered) in rounds {
-                law.on_round(delivered, Span::MILLISECOND);
-                prop_assert_eq!(law.left(&sight(alpha)), Dctcp.left(&sight(alpha)));
+                control.on_round(delivered, Span::MILLISECOND);
+                prop_assert_eq!(control.left(&state(alpha)), Dctcp.left(&state(alpha)));
             }
         }
 
         /// With slack, the window is cut to what would have carried the promise.
         #[test]
         fn slack_is_given_away(alpha in 0.0f64..=1.0, rate in 1_000_000u64..1 << 40) {
-            let mut law = Qtcp::new(promised(1_000_000));
-            law.on_round(rate, Span::SECOND);
-            let expected = Dctcp.left(&sight(alpha)) * 1e6 / rate as f64;
-            prop_assert!((law.left(&sight(alpha)) / expected - 1.0).abs() < 1e-12);
+            let mut control = Qtcp::new(promised(1_000_000));
+            control.on_round(rate, Span::SECOND);
+            let expected = Dctcp.left(&state(alpha)) * 1e6 / rate as f64;
+            prop_assert!((control.left(&state(alpha)) / expected - 1.0).abs() < 1e-12);
         }
 
         /// Whatever a link leaves, the scale finds it and a bit more, and returns when all is back.
@@ -277,12 +278,12 @@ mod tests {
     #[test]
     fn a_flow_that_is_kept_from_its_promise_scales_it() {
         let others = Interference::new(SIGMA);
-        let mut law = Qtcp::with_interference(promised(100_000_000), others);
-        law.on_round(56_000, Span::MILLISECOND);
+        let mut control = Qtcp::with_interference(promised(100_000_000), others);
+        control.on_round(56_000, Span::MILLISECOND);
         let mut cuts = 1;
-        while law.factor() > 1.25 {
-            law.on_round(56_000, Span::MILLISECOND);
-            law.left(&sight(0.1));
+        while control.factor() > 1.25 {
+            control.on_round(56_000, Span::MILLISECOND);
+            control.left(&state(0.1));
             cuts += 1;
             assert!(cuts < 100);
         }
@@ -295,12 +296,13 @@ mod tests {
     /// until that is seen in what arrives, the next one leaves 10 as well.
     #[test]
     fn slack_is_given_away_once() {
-        let mut law = Qtcp::new(promised(10_000_000));
+        let mut control = Qtcp::new(promised(10_000_000));
         let mut window = 50_000.0;
         for round in 0..3 {
-            law.on_round(50_000, Span::MILLISECOND);
+            control.on_round(50_000, Span::MILLISECOND);
             let round_trip = Span::MILLISECOND;
-            let left = law.left(&Sight { now: Time::ZERO, alpha: 0.0, window, round_trip });
+            let left =
+                control.left(&WindowState { now: Time::ZERO, alpha: 0.0, window, round_trip });
             window *= left;
             assert!((window - 10_000.0).abs() < 1e-6, "{window} after round {round}");
         }
@@ -310,11 +312,11 @@ mod tests {
     fn a_promised_latency_is_not_scaled() {
         let mut quality = Quality::new(Objective::Latency(Span(1_000)), GAMMA);
         quality.on_latency(Span(4_000));
-        let mut law = Qtcp::with_interference(quality, Interference::new(SIGMA));
+        let mut control = Qtcp::with_interference(quality, Interference::new(SIGMA));
         (0..20).for_each(|_| {
-            law.on_round(1_000, Span::MILLISECOND);
-            assert_eq!(law.left(&sight(0.5)), 0.75);
+            control.on_round(1_000, Span::MILLISECOND);
+            assert_eq!(control.left(&state(0.5)), 0.75);
         });
-        assert_eq!(law.factor(), 4.0);
+        assert_eq!(control.factor(), 4.0);
     }
 }

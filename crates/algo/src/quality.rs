@@ -1,9 +1,9 @@
 //! How well a flow fares, as one number: its quality factor.
 //!
 //! # Problem
-//! A control law that gives way to congestion treats all flows alike. To treat them by what they
-//! were promised it has to know, at each step, who has more than that and who has less; and a flow
-//! is promised either a rate or a latency, of which one is good when large and one when small.
+//! Congestion control that gives way to congestion treats all flows alike. To treat them by what
+//! they were promised it has to know, at each step, who has more than that and who has less; and a
+//! flow is promised either a rate or a latency, of which one is good when large and one when small.
 //!
 //! # Mechanism
 //! The quality factor Q of Gupta, Kant, Pal and Biswas, "Configuring and Coordinating End-to-End
@@ -53,7 +53,7 @@ const MEAN: f64 = 0.75;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Transfer {
     /// The time at which the transfer was requested.
-    pub asked: Time,
+    pub requested_at: Time,
     /// The bytes that are not yet acknowledged.
     pub left: u64,
 }
@@ -65,7 +65,7 @@ impl Transfer {
     /// ```
     /// use tidegate_algo::quality::Transfer;
     /// use tidegate_model::{Span, Time};
-    /// let transfer = Transfer { asked: Time(7_000_000), left: 1_500_000 };
+    /// let transfer = Transfer { requested_at: Time(7_000_000), left: 1_500_000 };
     /// // 75 kB in 100 us are 0.75 GB/s, and three quarters of that on average.
     /// let latency = transfer.latency(Time(8_000_000), 750_000_000.0);
     /// assert_eq!(latency, Span(1_000_000 + 2_666_666));
@@ -73,7 +73,7 @@ impl Transfer {
     pub fn latency(&self, now: Time, rate: f64) -> Span {
         let left = self.left as f64 * 1e9 / (MEAN * rate);
         // A cast saturates; nothing left at no rate is no number, and becomes nothing.
-        Span(now.since(self.asked).0.saturating_add(left as u64))
+        Span(now.since(self.requested_at).0.saturating_add(left as u64))
     }
 }
 
@@ -237,16 +237,16 @@ mod tests {
         let mut quality = Quality::new(Objective::Latency(Span(5_000_000)), 0.0);
         quality.foresee(Time(9), 1e9);
         assert_eq!(quality.factor(), 1.0, "it carries nothing");
-        let asked = Time(10_000_000);
-        quality.carry(Some(Transfer { asked, left: 1_500_000 }));
+        let requested_at = Time(10_000_000);
+        quality.carry(Some(Transfer { requested_at, left: 1_500_000 }));
         for (after, factor) in [(1_000_000, 0.733), (4_000_000, 1.333)] {
-            quality.foresee(asked.after(Span(after)), 750_000_000.0);
+            quality.foresee(requested_at.after(Span(after)), 750_000_000.0);
             assert!((quality.factor() - factor).abs() < 0.001, "{}", quality.factor());
         }
-        quality.foresee(asked, 0.0);
+        quality.foresee(requested_at, 0.0);
         assert!(quality.factor() > 1e12, "nothing moves");
         quality.promise(Objective::Rate(Rate(1)));
-        quality.foresee(asked, 0.0);
+        quality.foresee(requested_at, 0.0);
         assert_eq!(quality.smoothed(), None, "a rate is measured, not foreseen");
     }
 

@@ -19,8 +19,8 @@
 //!
 //! # Fair order
 //! Start-time fair queueing (Goyal, Vin and Cheng, 1996) with a depth (Jin, Chase and Kaur, 2004).
-//! Every flow runs a race in which a request of cost *c* and weight *w* is *c / w* long. A flow's
-//! *start tag* is how far it has come: its next request starts there. The waiting request with the
+//! A request of cost *c* and weight *w* is *c / w* long. A flow's *start tag* is the sum of its
+//! requests' lengths so far: its next request starts there. The waiting request with the
 //! smallest start tag enters service, and its flow moves on by *c / w*. *Virtual time* is the start
 //! tag of the request that entered last. A flow that comes back after a pause starts at virtual
 //! time, not where it stopped, so waiting at home earns no credit. When no request is left, virtual
@@ -28,9 +28,9 @@
 //!
 //! The papers give each request its tags when it arrives. Here a tag belongs to a flow and moves
 //! when a request is dispatched. The order is the same: a request that arrives behind another one
-//! of its flow starts where that one ends, because virtual time cannot pass a request that waits.
-//! The gain: a request that stops waiting was never charged, and a new weight holds from the next
-//! dispatch.
+//! of its flow starts at that one's finish tag, because virtual time cannot pass a request that
+//! waits. The gain: a request that stops waiting was never charged, and a new weight holds from the
+//! next dispatch.
 //!
 //! Example, depth 1, all costs equal, weights 2 for *a* and 1 for *b*, arrivals a0 b0 a1 b1 a2 b2:
 //!
@@ -72,7 +72,7 @@ const TOKEN: u128 = 720_720 * 1_600_000;
 const _: () = assert!(TOKEN >= WEIGHT_MAX as u128 * 1_000_000);
 
 /// Of so many slots each flow has one to itself, so that a flow with more requests than there are
-/// slots leaves room for the others. In a queue of 512 slots these are sixteen for each, and one
+/// slots leaves some for the others. In a queue of 512 slots these are sixteen for each, and one
 /// flow alone can have 272.
 const SLOTS_PER_OWN: usize = 2 * FLOWS;
 
@@ -100,7 +100,7 @@ pub struct Request {
 }
 
 impl Request {
-    /// Its flow, whatever the memory says.
+    /// Its flow, whatever the memory holds.
     fn flow(&self) -> usize {
         usize::from(self.flow).min(FLOWS - 1)
     }
@@ -118,7 +118,7 @@ impl<const L: usize> Slots<L> {
         self.0.get(slot / 64).is_some_and(|word| word >> (slot % 64) & 1 == 1)
     }
 
-    /// Takes the slot out, and says whether it was in.
+    /// Takes the slot out, and returns whether it was in.
     fn remove(&mut self, slot: usize) -> bool {
         let had = self.has(slot);
         if had {
@@ -217,7 +217,7 @@ impl<const L: usize> State<L> {
         }
     }
 
-    /// The state that these words say; words that are missing are zero.
+    /// The state in these words; words that are missing are zero.
     pub fn from_words(words: &[u64]) -> Self {
         let word = |index: usize| words.get(index).copied().unwrap_or(0);
         let wide = |index| u128::from(word(index)) | u128::from(word(index + 1)) << 64;

@@ -60,7 +60,7 @@ impl Textbook {
 }
 
 #[derive(Clone, Debug)]
-enum Step {
+enum QueueEvent {
     Arrive { flow: u8, cost: u64, owner: u32 },
     Dispatch,
     Finish(prop::sample::Index),
@@ -69,25 +69,25 @@ enum Step {
     Words,
 }
 
-fn arrive() -> impl Strategy<Value = Step> {
+fn arrive() -> impl Strategy<Value = QueueEvent> {
     let cost = prop_oneof![1u64..10, 1u64..100_000];
-    (0u8..4, cost, 0u32..3).prop_map(|(flow, cost, owner)| Step::Arrive { flow, cost, owner })
+    (0u8..4, cost, 0u32..3).prop_map(|(flow, cost, owner)| QueueEvent::Arrive { flow, cost, owner })
 }
 
-fn finish() -> impl Strategy<Value = Step> {
-    any::<prop::sample::Index>().prop_map(Step::Finish)
+fn finish() -> impl Strategy<Value = QueueEvent> {
+    any::<prop::sample::Index>().prop_map(QueueEvent::Finish)
 }
 
-fn plain_step() -> impl Strategy<Value = Step> {
-    prop_oneof![4 => arrive(), 3 => Just(Step::Dispatch), 3 => finish()]
+fn plain_event() -> impl Strategy<Value = QueueEvent> {
+    prop_oneof![4 => arrive(), 3 => Just(QueueEvent::Dispatch), 3 => finish()]
 }
 
-fn any_step() -> impl Strategy<Value = Step> {
+fn any_event() -> impl Strategy<Value = QueueEvent> {
     prop_oneof![
-        9 => plain_step(),
-        1 => any::<prop::sample::Index>().prop_map(Step::Withdraw),
-        1 => (0u32..3).prop_map(|owner| Step::Abandon { owner }),
-        1 => Just(Step::Words),
+        9 => plain_event(),
+        1 => any::<prop::sample::Index>().prop_map(QueueEvent::Withdraw),
+        1 => (0u32..3).prop_map(|owner| QueueEvent::Abandon { owner }),
+        1 => Just(QueueEvent::Words),
     ]
 }
 
@@ -159,7 +159,7 @@ fn a_stale_id_is_refused() {
 }
 
 #[test]
-fn a_flow_leaves_room_for_others() {
+fn a_flow_leaves_slots_for_other_flows() {
     let mut queue = Queue::<64>::new();
     let mut come = |flow| (0..64).take_while(|_| queue.arrive(flow, 1, 0).is_some()).count();
     // Of 64 slots each of the fifteen others has two.
@@ -172,13 +172,13 @@ fn a_flow_leaves_room_for_others() {
 fn what_is_not_used_is_not_charged() {
     let mut queue = configured::<8>(Order::Fair, 1, &[]);
     queue.arrive(1, 100, 0);
-    let asked_for_much = queue.arrive(0, 1_000_000, 0).unwrap();
+    let costly = queue.arrive(0, 1_000_000, 0).unwrap();
     let other = queue.dispatch().unwrap();
     queue.finish(other);
-    assert_eq!(queue.dispatch(), Some(asked_for_much));
+    assert_eq!(queue.dispatch(), Some(costly));
     let second = queue.arrive(1, 100, 0).unwrap();
     let next = queue.arrive(0, 100, 0).unwrap();
-    assert!(queue.finish_having_used(asked_for_much, 50));
+    assert!(queue.finish_having_used(costly, 50));
     assert_eq!(queue.dispatch(), Some(next), "it starts at 50, the other at 100");
     assert!(queue.finish_having_used(next, u64::MAX), "not more than was asked for");
     assert_eq!(queue.dispatch(), Some(second));
@@ -186,7 +186,7 @@ fn what_is_not_used_is_not_charged() {
 }
 
 #[test]
-fn the_dead_make_room() {
+fn slots_of_dead_owners_are_reused() {
     let mut queue = configured::<8>(Order::Arrival, 2, &[]);
     for owner in [1, 2, 1, 2, 1] {
         queue.arrive(0, 1, owner);
@@ -231,7 +231,7 @@ fn a_pause_earns_no_credit_and_a_busy_time_leaves_no_debt() {
         }
         order.push(' ');
     };
-    // While b pauses, a is served six times; then they take turns, b has no six to catch up.
+    // While b pauses, a is served six times; then they alternate, b has no six to catch up.
     queue.arrive(0, 100, 0);
     serve(&mut queue, &[0], 6);
     queue.arrive(1, 100, 0);
@@ -295,11 +295,11 @@ fn small_requests_do_not_starve_large_ones() {
 
 proptest! {
     #[test]
-    fn dispatches_as_the_papers_say(
+    fn dispatch_order_is_that_of_the_papers(
         order in order(),
         depth in 1u32..6,
         weights in prop::collection::vec(1u32..=16, 4),
-        steps in prop::collection::vec(plain_step(), 0..300),
+        events in prop::collection::vec(plain_event(), 0..300),
     ) {
         let mut queue = configured::<16>(order, depth, &weights);
         let mut textbook = Textbook {
@@ -313,9 +313,9 @@ proptest! {
         let mut arrivals = 0;
         let mut known = Vec::new();
         let mut running: Vec<(SlotId, u64)> = Vec::new();
-        for step in steps {
-            match step {
-                Step::Arrive { flow, cost, owner } => {
+        for event in events {
+            match event {
+                QueueEvent::Arrive { flow, cost, owner } => {
                     let id = queue.arrive(flow, cost, owner);
                     prop_assert_eq!(id.is_none(), textbook.requests.len() == 16);
                     if let Some(id) = id {
@@ -324,7 +324,7 @@ proptest! {
                         arrivals += 1;
                     }
                 }
-                Step::Finish(which) if !running.is_empty() => {
+                QueueEvent::Finish(which) if !running.is_empty() => {
                     let (id, arrival) = running.swap_remove(which.index(running.len()));
                     prop_assert!(queue.finish(id));
                     textbook.finish(arrival);
@@ -343,45 +343,45 @@ proptest! {
     /// Every state that steps can reach is work conserving and counts right, and is the same
     /// when it is read back from its words.
     #[test]
-    fn nobody_waits_beside_an_empty_place(
+    fn no_request_waits_beside_an_empty_slot(
         order in order(),
         depth in 1u32..4,
-        steps in prop::collection::vec(any_step(), 0..200),
+        events in prop::collection::vec(any_event(), 0..200),
     ) {
         let mut queue = configured::<8>(order, depth, &[3, 1, 2]);
         let mut waiting: Vec<(SlotId, u32)> = Vec::new();
         let mut running: Vec<(SlotId, u32)> = Vec::new();
-        for step in steps {
-            match step {
-                Step::Arrive { flow, cost, owner } => {
+        for event in events {
+            match event {
+                QueueEvent::Arrive { flow, cost, owner } => {
                     let id = queue.arrive(flow, cost, owner);
                     waiting.extend(id.map(|id| (id, owner)));
                 }
-                Step::Dispatch => {
+                QueueEvent::Dispatch => {
                     let must = !waiting.is_empty() && running.len() < depth as usize;
                     let id = queue.dispatch();
                     prop_assert_eq!(id.is_some(), must);
                     if let Some(id) = id {
-                        let place = waiting.iter().position(|(known, _)| *known == id);
-                        running.push(waiting.swap_remove(place.unwrap()));
+                        let index = waiting.iter().position(|(known, _)| *known == id);
+                        running.push(waiting.swap_remove(index.unwrap()));
                     }
                 }
-                Step::Finish(which) if !running.is_empty() => {
+                QueueEvent::Finish(which) if !running.is_empty() => {
                     let (id, _) = running.swap_remove(which.index(running.len()));
                     prop_assert!(queue.is_in_service(id) && queue.finish(id));
                 }
-                Step::Withdraw(which) if !waiting.is_empty() => {
+                QueueEvent::Withdraw(which) if !waiting.is_empty() => {
                     let (id, _) = waiting.swap_remove(which.index(waiting.len()));
                     prop_assert!(!queue.is_in_service(id) && queue.withdraw(id));
                 }
-                Step::Abandon { owner: dead } => {
+                QueueEvent::Abandon { owner: dead } => {
                     let before = waiting.len() + running.len();
                     waiting.retain(|(_, owner)| *owner != dead);
                     running.retain(|(_, owner)| *owner != dead);
                     let gone = before - waiting.len() - running.len();
                     prop_assert_eq!(queue.abandon(|owner| owner == dead), gone);
                 }
-                Step::Words => {
+                QueueEvent::Words => {
                     let mut words = [u64::MAX; state_words(1)];
                     queue.state.to_words(&mut words);
                     let read = State::<1>::from_words(&words);
@@ -395,7 +395,7 @@ proptest! {
         }
     }
 
-    /// The law of the head comment, over every interval of a run: the difference of two flows'
+    /// The bound of the head comment, over every interval of a run: the difference of two flows'
     /// work per weight moves within a band as wide as the bound.
     #[test]
     fn two_busy_flows_stay_together(
@@ -413,7 +413,7 @@ proptest! {
         (0..3).for_each(|flow| (0..2).for_each(|_| arrive(&mut queue, flow)));
         let mut running: Vec<SlotId> = Vec::new();
         let (mut dispatched, mut finished) = (Band::new(&weights), Band::new(&weights));
-        for (step, pick) in picks.iter().enumerate() {
+        for (event, pick) in picks.iter().enumerate() {
             while let Some(id) = queue.dispatch() {
                 let Request { flow, cost, .. } = queue.slots[id.index].request;
                 dispatched.count(flow, cost);
@@ -423,7 +423,7 @@ proptest! {
                 }
             }
             // The third flow comes and goes.
-            if step % 7 == 0 {
+            if event % 7 == 0 {
                 arrive(&mut queue, 2);
             }
             let id = running.swap_remove(pick.index(running.len()));
@@ -438,25 +438,25 @@ proptest! {
     #[test]
     fn any_words_are_safe(
         words in prop::collection::vec(word(), state_words(1)),
-        steps in prop::collection::vec(any_step(), 0..30),
+        events in prop::collection::vec(any_event(), 0..30),
         ids in prop::collection::vec((0usize..80, any::<u32>()), 1..30),
         request in (any::<u64>(), any::<u64>(), any::<u8>()),
     ) {
         let (arrival, cost, flow) = request;
         let request = Request { arrival, cost, flow };
         let mut state = State::<1>::from_words(&words);
-        for (step, (slot, number)) in steps.into_iter().zip(ids) {
-            match step {
-                Step::Arrive { flow, .. } => {
+        for (event, (slot, number)) in events.into_iter().zip(ids) {
+            match event {
+                QueueEvent::Arrive { flow, .. } => {
                     state.joins(flow);
                     _ = state.has_headroom(flow, |_| request);
                     _ = state.arrive(slot);
                 }
-                Step::Dispatch => _ = state.dispatch(|_| request),
-                Step::Finish(_) => _ = state.finish_having_used(slot, number.into(), request),
-                Step::Withdraw(_) => _ = state.withdraw(slot),
-                Step::Abandon { .. } => _ = (state.pass_on(slot), state.drop_request(slot)),
-                Step::Words => state.configure(Order::Fair, number, &[number; 20]),
+                QueueEvent::Dispatch => _ = state.dispatch(|_| request),
+                QueueEvent::Finish(_) => _ = state.finish_having_used(slot, number.into(), request),
+                QueueEvent::Withdraw(_) => _ = state.withdraw(slot),
+                QueueEvent::Abandon { .. } => _ = (state.pass_on(slot), state.drop_request(slot)),
+                QueueEvent::Words => state.configure(Order::Fair, number, &[number; 20]),
             }
         }
         // Whatever is in it, it can be emptied and is a queue then.
@@ -551,10 +551,10 @@ impl Band {
         self.high - self.low
     }
 
-    /// The law's bound, and what rounding adds: less than one unit per request, of which
+    /// The bound, and what rounding adds: less than one unit per request, of which
     /// there are more in a token than in two largest weights multiplied.
     fn bound(&self) -> i128 {
-        let law = self.cost_max[0] * self.weights[1] + self.cost_max[1] * self.weights[0];
-        law + self.counted
+        let bound = self.cost_max[0] * self.weights[1] + self.cost_max[1] * self.weights[0];
+        bound + self.counted
     }
 }

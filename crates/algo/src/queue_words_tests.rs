@@ -1,4 +1,4 @@
-//! A queue's state as words in shared memory: every field has its place, and a slot is in one set.
+//! A queue's state as words in shared memory: every field has its offset, and a slot is in one set.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// A state in which every word says something else.
+/// A state in which every word is different.
 fn state(seed: u64) -> State<8> {
     let mut words = vec![0; state_words(8)];
     let mut next = seed | 1;
@@ -18,7 +18,7 @@ fn state(seed: u64) -> State<8> {
 }
 
 #[test]
-fn a_state_of_512_slots_has_68_words_each_in_its_place() {
+fn a_state_of_512_slots_has_68_words_in_a_fixed_layout() {
     assert_eq!((state_words(8), state_words(1), State::<8>::SLOTS), (68, 47, 512));
     let words: Vec<u64> = (1..=68).map(|word| (word << 32) + word + 100).collect();
     let state = State::<8>::from_words(&words);

@@ -17,14 +17,14 @@ const SECOND: Time = Time(Span::SECOND.0);
 /// order, and nothing is moved when something changes.
 struct Oracle {
     tenants: Vec<OracleTenant>,
-    race_starts: [u128; 2],
+    virtual_times: [u128; 2],
 }
 
 #[derive(Clone)]
 struct OracleTenant {
     weight: u32,
     tokens: Tokens,
-    starts: [u128; 2],
+    finish_tags: [u128; 2],
     queue: VecDeque<(u32, u32)>,
 }
 
@@ -33,34 +33,34 @@ impl Oracle {
         let tenant = OracleTenant {
             weight: 1,
             tokens: Tokens::unlimited(),
-            starts: [0; 2],
+            finish_tags: [0; 2],
             queue: VecDeque::new(),
         };
-        Self { tenants: vec![tenant; tenants], race_starts: [0; 2] }
+        Self { tenants: vec![tenant; tenants], virtual_times: [0; 2] }
     }
 
-    /// The next request as tenant, cost, number, and step.
+    /// The next request as tenant, cost, number, and phase.
     fn pop(&mut self) -> Option<(usize, u32, u32, usize)> {
         for step in 0..2 {
             let has_tokens = |tenant: &OracleTenant| {
-                let (by_right, any) = tenant.tokens.left();
-                if step == 0 { by_right } else { any }
+                let (by_reservation, any) = tenant.tokens.left();
+                if step == 0 { by_reservation } else { any }
             };
-            let race = self.race_starts[step];
+            let virtual_time = self.virtual_times[step];
             let next = self
                 .tenants
                 .iter()
                 .enumerate()
                 .filter(|(_, tenant)| !tenant.queue.is_empty() && has_tokens(tenant))
-                .map(|(index, tenant)| (tenant.starts[step].max(race), index))
+                .map(|(index, tenant)| (tenant.finish_tags[step].max(virtual_time), index))
                 .min();
             let Some((start, index)) = next else { continue };
             let tenant = &mut self.tenants[index];
             let (cost, number) = tenant.queue.pop_front().unwrap();
             tenant.tokens.spend(u64::from(cost), true, step == 0);
             let length = u128::from(UNIT / u64::from(tenant.weight)) * u128::from(cost);
-            tenant.starts[step] = start + length;
-            self.race_starts[step] = start;
+            tenant.finish_tags[step] = start + length;
+            self.virtual_times[step] = start;
             return Some((index, cost, number, step));
         }
         None
@@ -93,8 +93,8 @@ fn act() -> impl Strategy<Value = Act> {
 /// Does the same to the scheduler and to the oracle; what they give out must be the same.
 fn replay(acts: &[Act]) -> Result<(), TestCaseError> {
     let mut scheduler = Scheduler::new(Discipline::Token, Pacing::Paper);
-    let mut slots = vec![Slot::NOBODY];
-    slots.extend((1..5).map(|_| scheduler.add(Terms::of_weight(1))));
+    let mut slots = vec![Slot::UNATTRIBUTED];
+    slots.extend((1..5).map(|_| scheduler.add(TenantParameters::of_weight(1))));
     let mut oracle = Oracle::new(slots.len());
     let mut number = 0;
     let now = Time::ZERO;
@@ -102,7 +102,7 @@ fn replay(acts: &[Act]) -> Result<(), TestCaseError> {
         match *act {
             Act::Push(index, cost) => {
                 number += 1;
-                scheduler.push(now, slots[index], Ask::of(cost), number);
+                scheduler.push(now, slots[index], RequestCost::of(cost), number);
                 oracle.tenants[index].queue.push_back((cost.max(1), number));
             }
             Act::Pop(count) => {
@@ -117,13 +117,13 @@ fn replay(acts: &[Act]) -> Result<(), TestCaseError> {
             }
             Act::Grant(index, reserved, more) => {
                 let allowed = more.map_or(u64::MAX, |more| reserved + more);
-                scheduler.grant(now, slots[index], Counts { reserved, allowed });
+                scheduler.grant(now, slots[index], PeriodGrant { reserved, allowed });
                 if index > 0 {
                     oracle.tenants[index].tokens.grant(reserved, allowed);
                 }
             }
             Act::Weight(index, weight) => {
-                scheduler.set_terms(now, slots[index], Terms::of_weight(weight));
+                scheduler.set_parameters(now, slots[index], TenantParameters::of_weight(weight));
                 oracle.tenants[index].weight = weight;
             }
             Act::Cancel(part) => {
@@ -157,8 +157,8 @@ proptest! {
         replay(&acts)?;
     }
 
-    /// However late it is asked, however often what is allowed changes: a tenant never has more
-    /// than its line says, and never more than allowed by more than one request; and if it always
+    /// However late it is called, however often what is allowed changes: a tenant never has more
+    /// than its line allows, and never more than allowed by more than one request; and if it always
     /// asks when it may, it has all of it in the end.
     #[test]
     fn pace_is_a_bound_and_a_promise(
@@ -169,14 +169,14 @@ proptest! {
         let until = Time(2_000);
         let mut scheduler = Scheduler::new(Discipline::Token, Pacing::Even);
         scheduler.begin(Time::ZERO, until);
-        let slot = scheduler.add(Terms::of_weight(1));
-        // More than can ever be allowed: it always asks.
-        (0..800).for_each(|job| scheduler.push(Time::ZERO, slot, Ask::of(cost), job));
+        let slot = scheduler.add(TenantParameters::of_weight(1));
+        // More than can ever be allowed: it always has demand.
+        (0..800).for_each(|job| scheduler.push(Time::ZERO, slot, RequestCost::of(cost), job));
         let (mut now, mut allowed) = (Time::ZERO, 0);
         for (wait, more) in steps {
             let (since, base) = (now, scheduler.served(slot));
             allowed += more;
-            scheduler.grant(now, slot, Counts { reserved: 0, allowed });
+            scheduler.grant(now, slot, PeriodGrant { reserved: 0, allowed });
             let end = now.after(Span(wait)).min(until);
             loop {
                 loop {
@@ -185,7 +185,7 @@ proptest! {
                         break;
                     }
                     // One request has begun beyond what is on the line.
-                    let total = scheduler.tally(now, slot).total;
+                    let total = scheduler.counters(now, slot).total;
                     prop_assert!(total < allowed + u64::from(cost), "{total} {allowed}");
                     let all = u128::from(allowed.saturating_sub(base));
                     let passed = u128::from(now.since(since).0);
@@ -212,25 +212,25 @@ proptest! {
     /// Nothing is lost and nothing idles: without limits, as many come out as went in, in the order
     /// of each tenant, whichever other tenants come and go.
     #[test]
-    fn removed_tenants_are_served_as_nobody(
+    fn requests_of_removed_tenants_become_unattributed(
         pushes in prop::collection::vec(0usize..4, 0..60), removed in 0usize..4
     ) {
         let mut scheduler = Scheduler::new(Discipline::Token, Pacing::Even);
-        let slots = [(); 4].map(|()| scheduler.add(Terms::of_weight(1)));
+        let slots = [(); 4].map(|()| scheduler.add(TenantParameters::of_weight(1)));
         for (number, index) in pushes.iter().enumerate() {
-            scheduler.push(Time::ZERO, slots[*index], Ask::of(1), (*index, number));
+            scheduler.push(Time::ZERO, slots[*index], RequestCost::of(1), (*index, number));
         }
-        scheduler.grant(Time::ZERO, slots[removed], Counts::NOTHING);
+        scheduler.grant(Time::ZERO, slots[removed], PeriodGrant::NOTHING);
         scheduler.remove(Time(1), slots[removed]);
-        let other = scheduler.add(Terms::of_weight(1));
+        let other = scheduler.add(TenantParameters::of_weight(1));
         prop_assert_ne!(other, slots[removed]);
-        scheduler.push(Time(1), slots[removed], Ask::of(1), (removed, pushes.len()));
-        prop_assert_eq!(scheduler.tally(Time(1), other), Tally::default());
+        scheduler.push(Time(1), slots[removed], RequestCost::of(1), (removed, pushes.len()));
+        prop_assert_eq!(scheduler.counters(Time(1), other), SlotCounters::default());
         let mut last = [None; 4];
         for _ in 0..=pushes.len() {
             let got = scheduler.pop(Time(1)).unwrap();
             let (index, number) = got.job;
-            let owner = if index == removed { Slot::NOBODY } else { slots[index] };
+            let owner = if index == removed { Slot::UNATTRIBUTED } else { slots[index] };
             prop_assert_eq!(got.slot, owner);
             prop_assert!(last[index] < Some(number));
             last[index] = Some(number);
@@ -244,17 +244,17 @@ proptest! {
 fn backlogged(weights: &[u32]) -> (Scheduler<usize>, Vec<Slot>) {
     let mut scheduler = Scheduler::new(Discipline::Token, Pacing::Paper);
     let slots: Vec<Slot> =
-        weights.iter().map(|weight| scheduler.add(Terms::of_weight(*weight))).collect();
+        weights.iter().map(|weight| scheduler.add(TenantParameters::of_weight(*weight))).collect();
     for (index, slot) in slots.iter().enumerate() {
-        scheduler.push(Time::ZERO, *slot, Ask::of(1), index);
-        scheduler.push(Time::ZERO, *slot, Ask::of(1), index);
+        scheduler.push(Time::ZERO, *slot, RequestCost::of(1), index);
+        scheduler.push(Time::ZERO, *slot, RequestCost::of(1), index);
     }
     (scheduler, slots)
 }
 
 fn serve(scheduler: &mut Scheduler<usize>) -> Option<usize> {
     let got = scheduler.pop(Time::ZERO)?;
-    scheduler.push(Time::ZERO, got.slot, Ask::of(1), got.job);
+    scheduler.push(Time::ZERO, got.slot, RequestCost::of(1), got.job);
     Some(got.job)
 }
 
@@ -277,20 +277,20 @@ fn equal_weights_are_the_papers_round_robin() {
     let (mut scheduler, slots) = backlogged(&[1; 4]);
     let (mut reserved, mut limits) = ([3, 0, 7, 5], [2, 9, 0, 4]);
     for (slot, (reserved, limit)) in slots.iter().zip(reserved.iter().zip(limits)) {
-        let counts = Counts { reserved: *reserved, allowed: reserved + limit };
+        let counts = PeriodGrant { reserved: *reserved, allowed: reserved + limit };
         scheduler.grant(Time::ZERO, *slot, counts);
     }
     let (mut next, mut paper, mut ours) = (0, [0i32; 4], [0i32; 4]);
-    for turn in 0..=30 {
+    for iteration in 0..=30 {
         let expected = algorithm_1(&mut reserved, &mut limits, &mut next);
         let got = serve(&mut scheduler);
-        assert_eq!(got.is_some(), expected.is_some(), "turn {turn}");
+        assert_eq!(got.is_some(), expected.is_some(), "turn {iteration}");
         let (Some(expected), Some(got)) = (expected, got) else { continue };
         paper[expected] += 1;
         ours[got] += 1;
-        // A round begins where the last step's ended there, and anew here.
+        // A round begins where the last phase's ended there, and anew here.
         let apart = paper.iter().zip(ours).map(|(paper, ours)| (paper - ours).abs()).max();
-        assert!(apart <= Some(1), "turn {turn}: {paper:?} {ours:?}");
+        assert!(apart <= Some(1), "turn {iteration}: {paper:?} {ours:?}");
     }
     assert_eq!((ours, paper), ([5, 9, 7, 9], [5, 9, 7, 9]));
 }
@@ -321,7 +321,7 @@ fn weights_are_exact_from_one_to_a_million() {
     for (served, weight) in served.iter().zip(weights) {
         assert!(served.abs_diff(u64::from(weight)) <= 1, "{served} of {weight}");
     }
-    // Nobody waits for a heap of requests of another: weights interleave.
+    // No tenant waits for a heap of requests of another: weights interleave.
     let (mut scheduler, _) = backlogged(&[2, 1, 1]);
     let order: Vec<usize> = (0..8).map(|_| serve(&mut scheduler).unwrap()).collect();
     assert_eq!(order, [0, 1, 2, 0, 0, 1, 2, 0]);
@@ -336,25 +336,25 @@ fn idling_earns_nothing() {
     for _ in 0..10_000 {
         assert_eq!(serve(&mut scheduler), Some(0));
     }
-    idle.into_iter().for_each(|job| scheduler.push(Time::ZERO, slots[1], Ask::of(1), job));
+    idle.into_iter().for_each(|job| scheduler.push(Time::ZERO, slots[1], RequestCost::of(1), job));
     let order: Vec<usize> = (0..4).map(|_| serve(&mut scheduler).unwrap()).collect();
     assert_eq!(order, [1, 0, 1, 0]);
 }
 
-/// A virtual request counts where others wait, and not where nobody had to.
+/// A virtual request counts where requests of others wait, and not where none had to.
 #[test]
-fn service_elsewhere_counts_where_somebody_waits() {
+fn service_elsewhere_counts_where_a_request_waits() {
     let mut scheduler = Scheduler::new(Discipline::DsfqTotal, Pacing::Paper);
-    let slots = [(); 2].map(|()| scheduler.add(Terms::of_weight(1)));
+    let slots = [(); 2].map(|()| scheduler.add(TenantParameters::of_weight(1)));
     scheduler.delay(slots[0], 1_000);
     for (job, slot) in slots.into_iter().enumerate() {
-        (0..10).for_each(|_| scheduler.push(Time::ZERO, slot, Ask::ONE, job));
+        (0..10).for_each(|_| scheduler.push(Time::ZERO, slot, RequestCost::ONE, job));
     }
     let order: Vec<usize> = (0..4).map(|_| serve(&mut scheduler).unwrap()).collect();
     assert_eq!(order, [0, 1, 0, 1]);
     scheduler.delay(slots[0], 3);
     // The next request to come carries it, and waits for its elders.
-    scheduler.push(Time::ZERO, slots[0], Ask::ONE, 0);
+    scheduler.push(Time::ZERO, slots[0], RequestCost::ONE, 0);
     let mut served = [0i32; 2];
     for _ in 0..41 {
         served[serve(&mut scheduler).unwrap()] += 1;
@@ -366,7 +366,7 @@ fn service_elsewhere_counts_where_somebody_waits() {
 #[test]
 fn the_steps_do_not_know_each_other() {
     let (mut scheduler, slots) = backlogged(&[1, 1]);
-    scheduler.grant(Time::ZERO, slots[0], Counts { reserved: 1_000, allowed: u64::MAX });
+    scheduler.grant(Time::ZERO, slots[0], PeriodGrant { reserved: 1_000, allowed: u64::MAX });
     for _ in 0..1_000 {
         assert_eq!(serve(&mut scheduler), Some(0));
     }
@@ -380,9 +380,9 @@ fn the_steps_do_not_know_each_other() {
 #[test]
 fn a_limited_tenant_waits_evenly() {
     let mut scheduler = Scheduler::new(Discipline::Token, Pacing::Even);
-    let slot = scheduler.add(Terms::of_weight(100));
+    let slot = scheduler.add(TenantParameters::of_weight(100));
     let mut now = Time::ZERO;
-    (0..16).for_each(|_| scheduler.push(now, slot, Ask::of(1), now));
+    (0..16).for_each(|_| scheduler.push(now, slot, RequestCost::of(1), now));
     let mut waits = vec![];
     let mut served = vec![];
     for period in 0..3 {
@@ -394,11 +394,11 @@ fn a_limited_tenant_waits_evenly() {
             let end = now.after(Span(SECOND.0 / 5));
             // The controller gives what is not used elsewhere, and takes it again.
             let allowed = 2_000 - [0, 10, 3, 7, 0][round as usize];
-            scheduler.grant(now, slot, Counts { reserved: 0, allowed });
+            scheduler.grant(now, slot, PeriodGrant { reserved: 0, allowed });
             while now < end {
                 while let Some(got) = scheduler.pop(now) {
                     waits.push(now.since(got.job).0 / 1_000);
-                    scheduler.push(now, slot, Ask::of(1), now);
+                    scheduler.push(now, slot, RequestCost::of(1), now);
                 }
                 now = scheduler.next_eligible().unwrap_or(end).min(end);
             }
@@ -414,16 +414,16 @@ fn a_limited_tenant_waits_evenly() {
 #[test]
 fn what_happened_is_counted() {
     let mut scheduler = Scheduler::new(Discipline::Token, Pacing::Even);
-    let slot = scheduler.add(Terms::of_weight(1));
-    scheduler.push(Time(100), slot, Ask::of(3), 'a');
-    scheduler.push(Time(150), slot, Ask::of(2), 'b');
+    let slot = scheduler.add(TenantParameters::of_weight(1));
+    scheduler.push(Time(100), slot, RequestCost::of(3), 'a');
+    scheduler.push(Time(150), slot, RequestCost::of(2), 'b');
     assert!(scheduler.is_backlogged());
     assert_eq!(scheduler.pop(Time(200)).map(|got| got.cost), Some(3));
     scheduler.begin(Time(300), Time(400));
     assert_eq!(scheduler.pop(Time(350)).map(|got| got.cost), Some(2));
     assert!(!scheduler.is_backlogged());
     scheduler.complete(Time(380), slot, 3);
-    let expected = Tally {
+    let expected = SlotCounters {
         served: 2,
         served_before: 3,
         total: 5,
@@ -434,66 +434,70 @@ fn what_happened_is_counted() {
         came: 3 * 100 + 2 * 150,
         left: 3 * 380,
     };
-    assert_eq!(scheduler.tally(Time(400), slot), expected);
+    assert_eq!(scheduler.counters(Time(400), slot), expected);
     assert_eq!(expected.stayed(Time(400)), 3 * 280 + 2 * 250);
     // Units that were never dispatched do not complete.
     scheduler.complete(Time(390), slot, 3);
-    assert_eq!(scheduler.tally(Time(400), slot).present(), 0);
+    assert_eq!(scheduler.counters(Time(400), slot).present(), 0);
     assert_eq!(size_of::<State>(), 224);
 }
 
 #[test]
 fn a_grant_moves_those_that_wait() {
     let mut scheduler = Scheduler::new(Discipline::Token, Pacing::Even);
-    let [a, b] = [scheduler.add(Terms::of_weight(1)), scheduler.add(Terms::of_weight(1))];
+    let [a, b] = [
+        scheduler.add(TenantParameters::of_weight(1)),
+        scheduler.add(TenantParameters::of_weight(1)),
+    ];
     scheduler.begin(Time::ZERO, Time(1_000));
-    scheduler.grant(Time::ZERO, a, Counts::NOTHING);
-    scheduler.push(Time::ZERO, a, Ask::of(1), 'a');
-    scheduler.push(Time::ZERO, b, Ask::of(1), 'b');
-    scheduler.push(Time::ZERO, b, Ask::of(1), 'c');
+    scheduler.grant(Time::ZERO, a, PeriodGrant::NOTHING);
+    scheduler.push(Time::ZERO, a, RequestCost::of(1), 'a');
+    scheduler.push(Time::ZERO, b, RequestCost::of(1), 'b');
+    scheduler.push(Time::ZERO, b, RequestCost::of(1), 'c');
     assert_eq!(scheduler.pop(Time(1)).map(|got| got.job), Some('b'));
-    scheduler.grant(Time(2), a, Counts { reserved: 1, allowed: 1 });
+    scheduler.grant(Time(2), a, PeriodGrant { reserved: 1, allowed: 1 });
     assert_eq!(scheduler.pop(Time(2)).map(|got| got.job), Some('a'));
-    scheduler.grant(Time(3), b, Counts { reserved: 0, allowed: 1 });
+    scheduler.grant(Time(3), b, PeriodGrant { reserved: 0, allowed: 1 });
     assert!(scheduler.pop(Time(3)).is_none(), "b had its one");
     scheduler.begin(Time(1_000), Time(2_000));
     assert_eq!(scheduler.pop(Time(1_000)).map(|got| got.job), Some('c'));
 }
 
-/// That an idle tenant goes does not count as waiting of nobody's requests.
+/// That an idle tenant goes does not count as waiting of unattributed requests.
 #[test]
-fn nobody_takes_over_what_waited_and_no_more() {
+fn requests_of_a_removed_slot_become_unattributed() {
     let mut scheduler = Scheduler::new(Discipline::Token, Pacing::Even);
-    let slot = scheduler.add(Terms::of_weight(1));
+    let slot = scheduler.add(TenantParameters::of_weight(1));
     scheduler.remove(Time(100), slot);
-    scheduler.push(Time(200), slot, Ask::ONE, 'a');
+    scheduler.push(Time(200), slot, RequestCost::ONE, 'a');
     assert!(scheduler.pop(Time(300)).is_some());
-    assert_eq!(scheduler.tally(Time(400), Slot::NOBODY).backlogged, Span(100));
+    assert_eq!(scheduler.counters(Time(400), Slot::UNATTRIBUTED).backlogged, Span(100));
 }
 
 #[test]
-fn terms_of_whom_there_is_no_more_are_not_nobodys() {
+fn parameters_of_a_removed_slot_do_not_change_the_unattributed_one() {
     let (mut scheduler, slots) = backlogged(&[1, 1]);
     scheduler.remove(Time::ZERO, slots[0]);
-    scheduler.set_terms(Time::ZERO, slots[0], Terms::of_weight(9));
+    scheduler.set_parameters(Time::ZERO, slots[0], TenantParameters::of_weight(9));
     let mut served = [0; 2];
     (0..20).for_each(|_| served[serve(&mut scheduler).unwrap()] += 1);
     assert_eq!(served, [10, 10]);
 }
 
-/// The races of urgent and of other reserved requests are apart: how far a tenant was in one does
-/// not hold it up in the other.
+/// The fair queues of urgent and of other reserved requests are apart: how far a tenant was in one
+/// does not hold it up in the other.
 #[test]
-fn whoever_is_no_longer_urgent_begins_level() {
+fn a_tenant_that_is_no_longer_urgent_begins_level() {
     let mut scheduler = Scheduler::new(Discipline::Unified, Pacing::Paper);
-    let terms = Terms::of_weight(1);
-    let slots = [true, false].map(|is_urgent| scheduler.add(Terms { is_urgent, ..terms }));
+    let parameters = TenantParameters::of_weight(1);
+    let slots =
+        [true, false].map(|is_urgent| scheduler.add(TenantParameters { is_urgent, ..parameters }));
     for (job, slot) in slots.into_iter().enumerate() {
-        scheduler.grant(Time::ZERO, slot, Counts { reserved: 2_000, allowed: u64::MAX });
-        (0..2).for_each(|_| scheduler.push(Time::ZERO, slot, Ask::ONE, job));
+        scheduler.grant(Time::ZERO, slot, PeriodGrant { reserved: 2_000, allowed: u64::MAX });
+        (0..2).for_each(|_| scheduler.push(Time::ZERO, slot, RequestCost::ONE, job));
     }
     (0..1_000).for_each(|_| assert_eq!(serve(&mut scheduler), Some(0)));
-    scheduler.set_terms(Time::ZERO, slots[0], terms);
+    scheduler.set_parameters(Time::ZERO, slots[0], parameters);
     let order: Vec<usize> = (0..4).map(|_| serve(&mut scheduler).unwrap()).collect();
     assert_eq!(order, [0, 1, 0, 1]);
 }
@@ -504,16 +508,16 @@ fn a_bound_need_not_be_whole() {
     for discipline in [Discipline::DsfqHybrid, Discipline::Unified] {
         let mut scheduler = Scheduler::new(discipline, Pacing::Paper);
         let bound = crate::dsfq::Bound::leaving(400_000, 1, 2);
-        let a = scheduler.add(Terms { bound, ..Terms::of_weight(1) });
-        let b = scheduler.add(Terms::of_weight(1));
-        let ask = |job| Ask { delay: [1, 0][job], ..Ask::ONE };
-        (0..2).for_each(|_| scheduler.push(Time::ZERO, a, ask(0), 0));
-        (0..2).for_each(|_| scheduler.push(Time::ZERO, b, ask(1), 1));
+        let a = scheduler.add(TenantParameters { bound, ..TenantParameters::of_weight(1) });
+        let b = scheduler.add(TenantParameters::of_weight(1));
+        let request_cost = |job| RequestCost { delay: [1, 0][job], ..RequestCost::ONE };
+        (0..2).for_each(|_| scheduler.push(Time::ZERO, a, request_cost(0), 0));
+        (0..2).for_each(|_| scheduler.push(Time::ZERO, b, request_cost(1), 1));
         let mut served = [0; 2];
         for _ in 0..500 {
             let job = scheduler.pop(Time::ZERO).map(|got| got.job).unwrap();
             served[job] += 1;
-            scheduler.push(Time::ZERO, [a, b][job], ask(job), job);
+            scheduler.push(Time::ZERO, [a, b][job], request_cost(job), job);
         }
         assert_eq!(served, [200, 300], "{discipline}");
     }

@@ -1,10 +1,11 @@
 //! Promise of each flow of a link, when classes share the link and flows share a class.
 //!
 //! # Problem
-//! A class is to have a part of a link: High 3, Medium 2 and Low 1 of every 6. But a control law
-//! knows one flow. If each flow of a class went by the share of the class, the class would have as
-//! many shares as flows (two flows of Low, each promised all of it, took 33 Gbit/s instead of 17);
-//! if shares of flows that ask for nothing were kept for them, no flow would be promised these.
+//! A class is to have a part of a link: High 3, Medium 2 and Low 1 of every 6. But congestion
+//! control knows one flow. If each flow of a class went by the share of the class, the class would
+//! have as many shares as flows (two flows of Low, each promised all of it, took 33 Gbit/s instead
+//! of 17); if shares of flows that send nothing were kept for them, no flow would be promised
+//! these.
 //!
 //! # Mechanism
 //! A registry for each link ("C x r_i / sum of r", section 3.1.2 of Gupta, Kant, Pal and Biswas,
@@ -40,9 +41,9 @@ use crate::qtcp::Interference;
 /// How many classes there are.
 const CLASSES: usize = 4;
 
-/// A flow's place in a registry.
+/// A flow's handle in a registry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Place(u32);
+pub struct FlowHandle(u32);
 
 /// Flows that share a part of a link: those of a class, or others that were given a weight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -90,7 +91,7 @@ pub struct Shares {
     parts: Vec<Part>,
     idle: Span,
     flows: Vec<Flow>,
-    /// The places of those that are active.
+    /// The indices of those that are active.
     awake: Vec<u32>,
     others: Option<Interference>,
 }
@@ -122,26 +123,26 @@ impl Shares {
     }
 
     /// Adds a flow of a class or a group of this link, idle so far.
-    pub fn add(&mut self, group: impl Into<Group>) -> Place {
+    pub fn add(&mut self, group: impl Into<Group>) -> FlowHandle {
         self.flows.push(Flow { group: group.into(), seen: None });
-        Place(self.flows.len() as u32 - 1)
+        FlowHandle(self.flows.len() as u32 - 1)
     }
 
     /// A flow sends something.
-    pub fn touch(&mut self, place: Place, now: Time) {
-        let flow = &mut self.flows[place.0 as usize];
+    pub fn touch(&mut self, handle: FlowHandle, now: Time) {
+        let flow = &mut self.flows[handle.0 as usize];
         if flow.seen.replace(now).is_none() {
             self.parts[flow.group.0 as usize].active += 1;
-            self.awake.push(place.0);
+            self.awake.push(handle.0);
         }
     }
 
     /// Drops the shares of flows that have sent nothing for too long. To be called about as often
-    /// as that is; it looks at all that are active.
+    /// as that is; it checks all that are active.
     pub fn sweep(&mut self, now: Time) {
         let Self { flows, awake, parts, idle, .. } = self;
-        awake.retain(|place| {
-            let flow = &mut flows[*place as usize];
+        awake.retain(|handle| {
+            let flow = &mut flows[*handle as usize];
             let is_idle = flow.seen.is_none_or(|seen| now.since(seen) >= *idle);
             if is_idle {
                 flow.seen = None;
@@ -152,8 +153,8 @@ impl Shares {
     }
 
     /// Returns a flow's promise; for an idle flow, its promise if it were active.
-    pub fn promised(&self, place: Place) -> Rate {
-        let Flow { group, seen } = self.flows[place.0 as usize];
+    pub fn promised(&self, handle: FlowHandle) -> Rate {
+        let Flow { group, seen } = self.flows[handle.0 as usize];
         let active = self.parts[group.0 as usize].active + u32::from(seen.is_none());
         Rate(self.of_group(group) / u64::from(active))
     }
@@ -199,27 +200,27 @@ mod tests {
         ) {
             let mut shares = Shares::new(Rate(capacity), weights, Span(1_000));
             let mut active = [0u64; 4];
-            let mut places = Vec::new();
+            let mut handles = Vec::new();
             for (class, seen) in flows {
-                let place = shares.add(NAMED[class].0);
-                shares.touch(place, Time(seen));
+                let handle = shares.add(NAMED[class].0);
+                shares.touch(handle, Time(seen));
                 if seen > 1_000 {
                     active[class] += 1;
-                    places.push((place, class));
+                    handles.push((handle, class));
                 }
             }
             shares.sweep(Time(2_000));
             let present = (0..4).filter(|at| active[*at] > 0);
             let sum: u64 = present.map(|at| u64::from(weights[at])).sum();
             let mut total = 0;
-            for (place, class) in &places {
-                let Rate(promised) = shares.promised(*place);
+            for (handle, class) in &handles {
+                let Rate(promised) = shares.promised(*handle);
                 let exact = capacity as f64 * f64::from(weights[*class]) / sum as f64;
                 prop_assert!((promised as f64 - exact / active[*class] as f64).abs() < 2.0);
                 total += promised;
             }
-            if !places.is_empty() {
-                prop_assert!(total <= capacity && total + places.len() as u64 + 4 > capacity);
+            if !handles.is_empty() {
+                prop_assert!(total <= capacity && total + handles.len() as u64 + 4 > capacity);
             }
         }
     }

@@ -24,15 +24,15 @@
 //! one for 200 right behind starts at 70 with its due position at 70 + 50 = 120 and goes at 0.7 s;
 //! the next starts at 270 and waits out the debt.
 //!
-//! Looking at the clock takes longer than everything else, and threads that write one word wait for
-//! each other. So a taker that looks and finds enough also takes a *loan* for its lane: tokens, a
-//! 512th of the burst, that the takers of the same lane then get from there. Lanes are cells far
-//! apart in memory; threads should have different ones, and nothing but speed depends on it. Tokens
-//! out on loan count as handed out.
+//! To read the clock takes longer than everything else, and threads that write one word wait for
+//! each other. So a taker that reads the clock and finds enough also fills the *token cache* of its
+//! shard: a 512th of the burst, from which the takers of the same shard are served. Shards are
+//! cells far apart in memory; threads should have different ones, and nothing but speed depends on
+//! it. Tokens in caches count as handed out.
 //!
-//! Tokens that flow over the rim are *forgotten*: taken off the earned ones. A taker that looks at
+//! Tokens that flow over the rim are *forgotten*: taken off the earned ones. A taker that reads
 //! the clock makes sure that no more than the bucket holds lies in front of the position where the
-//! last taker ended that `looked` before. A bucket *holds* the burst but for what all lanes may
+//! last taker ended that `checked` before. A bucket *holds* the burst but for what all shards may
 //! have: no taker knows when those are taken, and it may be just now.
 //!
 //! Bounds. In any window of length `T` the bytes of granted requests are at most
@@ -44,7 +44,8 @@
 //! an operation.
 //!
 //! Left out: order between waiters is the order in which they took, whatever they cost, and takers
-//! with a loan left pass them. Fairness between contexts is [`queue`](crate::queue)'s business.
+//! whose cache is not empty pass them. Fairness between contexts is [`queue`](crate::queue)'s
+//! business.
 
 use tidegate_model::Time;
 
@@ -57,16 +58,16 @@ pub const RATE_UNLIMITED: u64 = 1 << 40;
 /// Fraction bits of a rate, in tokens per nanosecond.
 const RATE_BITS: u32 = 48;
 const NANOSECONDS: u128 = 1_000_000_000;
-/// How many lanes a bucket has.
-pub const LANES: usize = 8;
-/// The part of a burst that may be out on loan: what a full bucket has too little when no lane has
+/// How many shards a bucket has.
+pub const SHARDS: usize = 8;
+/// The part of a burst that may be in caches: what a full bucket has too little when no shard has
 /// any of it.
-const LENT: u64 = 64;
-/// A loan is worth its while if it pays for so many requests like the one that takes it. With the
+const CACHED_PART: u64 = 64;
+/// A cache is filled if it pays for so many requests like the one that fills it. With the
 /// usual burst of ten milliseconds it is at one gigabyte per second for requests of 4 KiB, at a
-/// hundred megabytes for none: there, requests are so rare that each may look at the clock.
-const LOAN_REQUESTS: u64 = 4;
-/// More than this counts as this: positions are added without a look at where they end, and a few
+/// hundred megabytes for none: there, requests are so rare that each may read the clock.
+const CACHE_REQUESTS: u64 = 4;
+/// More than this counts as this: positions are added without a check of the sum, and a few
 /// senseless requests must not bring them round to zero.
 const COST_MAX: u64 = 1 << 48;
 
@@ -87,18 +88,18 @@ pub struct Due(u64);
 
 /// The bucket. Valid when all its bytes are zero: it then lets everything pass.
 ///
-/// One party changes the settings, at one time; any number of threads take.
+/// One thread changes the settings at a time; any number of threads take.
 #[derive(Debug, Default)]
 #[repr(C, align(128))]
 pub struct TokenBucket {
     /// 1 if there is a limit.
     limited: AtomicU32,
-    /// [`Terms`]. With the word above on lines that takers only read.
-    terms: Published<4>,
-    /// Positions that takers write when they look at the clock.
-    marks: Apart<Marks>,
-    /// Tokens that takers may have without a look at the clock.
-    loans: [Apart<AtomicU64>; LANES],
+    /// [`BucketParameters`]. With the word above on lines that takers only read.
+    parameters: Published<4>,
+    /// Positions that takers write when they read the clock.
+    cursors: Apart<Cursors>,
+    /// Tokens that takers may have without reading the clock.
+    caches: [Apart<AtomicU64>; SHARDS],
 }
 
 /// A value so far from others that no processor fetches it with them.
@@ -109,11 +110,11 @@ struct Apart<T>(T);
 /// Positions on the line.
 #[derive(Debug, Default)]
 #[repr(C)]
-struct Marks {
+struct Cursors {
     /// How far the line is handed out.
     spent: AtomicU64,
-    /// Where the last taker ended that has looked at the clock.
-    looked: AtomicU64,
+    /// Where the last taker ended that has read the clock.
+    checked: AtomicU64,
     /// Tokens that were earned and flowed over the rim, in all.
     forgotten: AtomicU64,
     /// Tokens that were given back, in all.
@@ -122,7 +123,7 @@ struct Marks {
 
 /// The parameters by which the line is paid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Terms {
+struct BucketParameters {
     base: u64,
     since: u64,
     /// Tokens per nanosecond in 2^-48; zero for no limit.
@@ -130,19 +131,19 @@ struct Terms {
     burst: u64,
 }
 
-impl Terms {
+impl BucketParameters {
     fn unlimited(self) -> bool {
         self.rate == 0
     }
 
-    /// Tokens that one lane may have.
-    fn loan(self) -> u64 {
-        self.burst / (LENT * LANES as u64)
+    /// Tokens that one shard may cache.
+    fn cache_size(self) -> u64 {
+        self.burst / (CACHED_PART * SHARDS as u64)
     }
 
     /// Tokens that are in the bucket when it is full.
     fn holds(self) -> u64 {
-        self.burst - self.loan() * LANES as u64
+        self.burst - self.cache_size() * SHARDS as u64
     }
 
     /// How far the line is paid at `now`. Rounded down: a token is earned when all of it is.
@@ -190,20 +191,20 @@ impl TokenBucket {
     /// Changes rate and burst from `now` on, in tokens per second and tokens. Tokens in the bucket
     /// stay, up to the new burst; debts stay. From no limit to a limit it begins full.
     ///
-    /// To be called by one party at a time.
+    /// To be called by one thread at a time.
     pub fn configure(&self, rate: u64, burst: u64, now: Time) {
         // Never zero, which means no limit; not even for a rate of zero.
         let unlimited = rate >= RATE_UNLIMITED;
         let scaled = ((u128::from(rate) << RATE_BITS) / NANOSECONDS).max(1);
         let rate = if unlimited { 0 } else { scaled as u64 };
-        let (marks, old) = (&self.marks.0, self.terms());
-        let mut new = Terms { base: 0, since: now.0, rate, burst: burst.max(1) };
-        let spent = marks.spent.load(Ordering::Relaxed);
+        let (cursors, old) = (&self.cursors.0, self.parameters());
+        let mut new = BucketParameters { base: 0, since: now.0, rate, burst: burst.max(1) };
+        let spent = cursors.spent.load(Ordering::Relaxed);
         if old.unlimited() {
             // Takers did not keep `spent` meanwhile, so begin where it stands, with a full bucket.
-            let forgotten = marks.forgotten.load(Ordering::Relaxed);
+            let forgotten = cursors.forgotten.load(Ordering::Relaxed);
             let paid = spent.saturating_add(forgotten).saturating_add(new.holds());
-            new.base = paid.saturating_sub(marks.credit.load(Ordering::Relaxed));
+            new.base = paid.saturating_sub(cursors.credit.load(Ordering::Relaxed));
         } else {
             self.forget(old, old.earned(now));
             new.base = old.earned(now);
@@ -211,135 +212,136 @@ impl TokenBucket {
             // that is set ten times a second must not lose ten of them.
             new.since -= old.fraction(now).checked_div(rate).unwrap_or(0).min(now.0);
         }
-        marks.looked.fetch_max(spent, Ordering::Relaxed);
-        self.terms.write([new.base, new.since, new.rate, new.burst]);
-        // Either a taker of a loan sees the new terms, or its loan is seen here.
+        cursors.checked.fetch_max(spent, Ordering::Relaxed);
+        self.parameters.write([new.base, new.since, new.rate, new.burst]);
+        // Either a taker that fills a cache sees the new parameters, or its tokens are seen here.
         fence(Ordering::SeqCst);
-        self.loans.iter().for_each(|loan| self.call_in(&loan.0));
+        self.caches.iter().for_each(|cache| self.reclaim(&cache.0));
         self.limited.store(u32::from(!unlimited), Ordering::Release);
     }
 
-    /// Forgets what lies more than a full bucket in front of the last taker that looked, if the
-    /// terms pay the line up to `earned`. Gives how far it is paid then.
-    fn forget(&self, terms: Terms, earned: u64) -> u64 {
-        let marks = &self.marks.0;
-        let earned = earned.saturating_add(marks.credit.load(Ordering::Relaxed));
-        let rim = marks.looked.load(Ordering::Relaxed).saturating_add(terms.holds());
+    /// Forgets what lies more than a full bucket in front of the last taker that read the clock, if
+    /// the parameters pay the line up to `earned`. Gives how far it is paid then.
+    fn forget(&self, parameters: BucketParameters, earned: u64) -> u64 {
+        let cursors = &self.cursors.0;
+        let earned = earned.saturating_add(cursors.credit.load(Ordering::Relaxed));
+        let rim = cursors.checked.load(Ordering::Relaxed).saturating_add(parameters.holds());
         let over = earned.saturating_sub(rim);
-        let mut forgotten = marks.forgotten.load(Ordering::Relaxed);
+        let mut forgotten = cursors.forgotten.load(Ordering::Relaxed);
         if over > forgotten {
-            forgotten = marks.forgotten.fetch_max(over, Ordering::Relaxed).max(over);
+            forgotten = cursors.forgotten.fetch_max(over, Ordering::Relaxed).max(over);
         }
         earned.saturating_sub(forgotten)
     }
 
     #[inline]
-    fn terms(&self) -> Terms {
-        let [base, since, rate, burst] = self.terms.read();
-        Terms { base, since, rate, burst }
+    fn parameters(&self) -> BucketParameters {
+        let [base, since, rate, burst] = self.parameters.read();
+        BucketParameters { base, since, rate, burst }
     }
 
-    /// Takes `cost` tokens: the request goes now, or when [`Self::ready_at`] its due position says.
+    /// Takes `cost` tokens: the request goes now, or at [`Self::ready_at`] of its due position.
     /// Either way the tokens are gone; what is not used is given back with [`Self::give_back`].
     #[inline]
     pub fn take(&self, cost: u64, now: Time) -> Take {
         self.take_in(0, cost, || now)
     }
 
-    /// [`Self::take`] in a lane (any number will do), asking for the time only if it matters.
+    /// [`Self::take`] in a shard (any number will do), reading the clock only if necessary.
     #[inline]
-    pub fn take_in(&self, lane: usize, cost: u64, now: impl FnOnce() -> Time) -> Take {
+    pub fn take_in(&self, shard: usize, cost: u64, now: impl FnOnce() -> Time) -> Take {
         if self.limited.load(Ordering::Acquire) == 0 {
             return Take::Granted;
         }
-        // Relaxed throughout: tokens are all that takers tell each other.
-        let loan = &self.loans[lane % LANES].0;
-        let left = loan.load(Ordering::Relaxed);
-        let swap = |rest| loan.compare_exchange(left, rest, Ordering::Relaxed, Ordering::Relaxed);
+        // Relaxed throughout: tokens are all that takers exchange.
+        let cache = &self.caches[shard % SHARDS].0;
+        let left = cache.load(Ordering::Relaxed);
+        let swap = |rest| cache.compare_exchange(left, rest, Ordering::Relaxed, Ordering::Relaxed);
         if left.checked_sub(cost).is_some_and(|rest| swap(rest).is_ok()) {
             return Take::Granted;
         }
-        self.look(loan, cost, now)
+        self.take_slow(cache, cost, now)
     }
 
-    /// Serves a taker that has no loan. It is a call of its own, so that the code that most takers
-    /// need is small enough to be inlined.
+    /// Serves a taker whose cache is empty. It is a call of its own, so that the code that most
+    /// takers need is small enough to be inlined.
     #[inline(never)]
-    fn look(&self, loan: &AtomicU64, cost: u64, now: impl FnOnce() -> Time) -> Take {
-        let (marks, terms) = (&self.marks.0, self.terms());
-        if terms.unlimited() {
+    fn take_slow(&self, cache: &AtomicU64, cost: u64, now: impl FnOnce() -> Time) -> Take {
+        let (cursors, parameters) = (&self.cursors.0, self.parameters());
+        if parameters.unlimited() {
             return Take::Granted;
         }
         let cost = cost.min(COST_MAX);
-        let start = marks.spent.fetch_add(cost, Ordering::Relaxed);
+        let start = cursors.spent.fetch_add(cost, Ordering::Relaxed);
         let end = start.saturating_add(cost);
-        // The clock first: a taker that ends between this look at it and the next at `looked` has
-        // looked later, and nothing is forgotten on its account.
-        let paid = self.forget(terms, terms.earned(now()));
-        marks.looked.fetch_max(end, Ordering::Relaxed);
-        let is_worth_it = cost <= terms.loan() / LOAN_REQUESTS;
-        if is_worth_it && end.saturating_add(terms.loan()) <= paid {
-            self.borrow(loan, terms, paid);
+        // The clock first: a taker that ends between this read of it and the read of `checked` has
+        // read the clock later, and nothing is forgotten on its account.
+        let paid = self.forget(parameters, parameters.earned(now()));
+        cursors.checked.fetch_max(end, Ordering::Relaxed);
+        let is_worth_it = cost <= parameters.cache_size() / CACHE_REQUESTS;
+        if is_worth_it && end.saturating_add(parameters.cache_size()) <= paid {
+            self.fill_cache(cache, parameters, paid);
         }
-        let due = start.saturating_add(cost.min(terms.holds()));
+        let due = start.saturating_add(cost.min(parameters.holds()));
         if due <= paid { Take::Granted } else { Take::Wait(Due(due)) }
     }
 
-    /// Fills up a lane's loan, if the line, paid up to `paid`, has enough for it.
-    fn borrow(&self, loan: &AtomicU64, terms: Terms, paid: u64) {
-        let marks = &self.marks.0;
-        let left = loan.load(Ordering::Relaxed);
-        let more = terms.loan().saturating_sub(left);
-        let end = marks.spent.fetch_add(more, Ordering::Relaxed).saturating_add(more);
+    /// Fills up a shard's cache, if the line, paid up to `paid`, has enough for it.
+    fn fill_cache(&self, cache: &AtomicU64, parameters: BucketParameters, paid: u64) {
+        let cursors = &self.cursors.0;
+        let left = cache.load(Ordering::Relaxed);
+        let more = parameters.cache_size().saturating_sub(left);
+        let end = cursors.spent.fetch_add(more, Ordering::Relaxed).saturating_add(more);
         let swap = || {
             let full = left + more;
-            loan.compare_exchange(left, full, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+            cache.compare_exchange(left, full, Ordering::Relaxed, Ordering::Relaxed).is_ok()
         };
-        let is_lent = end <= paid && swap();
-        marks.looked.fetch_max(end, Ordering::Relaxed);
-        if !is_lent {
-            marks.credit.fetch_add(more, Ordering::Relaxed);
+        let is_cached = end <= paid && swap();
+        cursors.checked.fetch_max(end, Ordering::Relaxed);
+        if !is_cached {
+            cursors.credit.fetch_add(more, Ordering::Relaxed);
             return;
         }
         fence(Ordering::SeqCst);
-        if self.terms() != terms {
-            self.call_in(loan);
+        if self.parameters() != parameters {
+            self.reclaim(cache);
         }
     }
 
-    /// Puts a lane's tokens back into the bucket.
-    fn call_in(&self, loan: &AtomicU64) {
-        let left = loan.swap(0, Ordering::Relaxed);
-        self.marks.0.credit.fetch_add(left, Ordering::Relaxed);
+    /// Puts a shard's cached tokens back into the bucket.
+    fn reclaim(&self, cache: &AtomicU64) {
+        let left = cache.swap(0, Ordering::Relaxed);
+        self.cursors.0.credit.fetch_add(left, Ordering::Relaxed);
     }
 
     /// Returns when a taker that waits for `due` may go, as things stand: sooner after
     /// [`Self::give_back`], and sooner or later after [`Self::configure`]. At or before the present
     /// means now.
     pub fn ready_at(&self, due: Due) -> Time {
-        let forgotten = self.marks.0.forgotten.load(Ordering::Relaxed);
-        let credit = self.marks.0.credit.load(Ordering::Relaxed);
-        self.terms().ready_at(due.0.saturating_add(forgotten).saturating_sub(credit))
+        let forgotten = self.cursors.0.forgotten.load(Ordering::Relaxed);
+        let credit = self.cursors.0.credit.load(Ordering::Relaxed);
+        self.parameters().ready_at(due.0.saturating_add(forgotten).saturating_sub(credit))
     }
 
     /// Gives back `tokens` of a request that used fewer than it took. Waiting takers go earlier.
     #[inline]
     pub fn give_back(&self, tokens: u64) {
         // Without a limit nothing was kept, so there is nothing to give back to.
-        if tokens == 0 || self.terms().unlimited() {
+        if tokens == 0 || self.parameters().unlimited() {
             return;
         }
-        self.marks.0.credit.fetch_add(tokens, Ordering::Relaxed);
+        self.cursors.0.credit.fetch_add(tokens, Ordering::Relaxed);
     }
 
     /// Tokens in the bucket at `now`; negative in debt. For reports.
     pub fn level(&self, now: Time) -> i64 {
-        let (marks, terms) = (&self.marks.0, self.terms());
+        let (cursors, parameters) = (&self.cursors.0, self.parameters());
         let value = |counter: &AtomicU64| i128::from(counter.load(Ordering::Relaxed));
-        let paid = i128::from(terms.earned(now)) + value(&marks.credit) - value(&marks.forgotten);
-        let lent = self.loans.iter().map(|loan| value(&loan.0)).sum::<i128>();
-        let level = (paid - value(&marks.spent)).min(terms.holds().into()) + lent;
-        level.clamp(i64::MIN.into(), terms.burst.min(i64::MAX as u64).into()) as i64
+        let paid =
+            i128::from(parameters.earned(now)) + value(&cursors.credit) - value(&cursors.forgotten);
+        let cached = self.caches.iter().map(|cache| value(&cache.0)).sum::<i128>();
+        let level = (paid - value(&cursors.spent)).min(parameters.holds().into()) + cached;
+        level.clamp(i64::MIN.into(), parameters.burst.min(i64::MAX as u64).into()) as i64
     }
 }
 
@@ -363,8 +365,8 @@ mod tests {
         goes_in(bucket, 0, cost, now)
     }
 
-    fn goes_in(bucket: &TokenBucket, lane: usize, cost: u64, now: u64) -> u64 {
-        match bucket.take_in(lane, cost, || Time(now)) {
+    fn goes_in(bucket: &TokenBucket, shard: usize, cost: u64, now: u64) -> u64 {
+        match bucket.take_in(shard, cost, || Time(now)) {
             Take::Granted => now,
             Take::Wait(due) => bucket.ready_at(due).0.max(now),
         }
@@ -392,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn a_small_bucket_lends_nothing() {
+    fn a_small_bucket_caches_nothing() {
         let bucket = TokenBucket::new(100 * K, 511, Time::ZERO);
         assert_eq!(bucket.level(Time::ZERO), 511);
         assert_eq!(goes(&bucket, 1, 0), 0);
@@ -401,25 +403,25 @@ mod tests {
     }
 
     #[test]
-    fn takers_that_do_not_look_take_no_more_than_the_burst() {
+    fn takers_that_do_not_read_the_clock_take_no_more_than_the_burst() {
         let bucket = TokenBucket::new(100 * K, 512 * K, Time::ZERO);
-        for lane in 0..LANES {
-            assert_eq!(bucket.take_in(lane, 1, || Time::ZERO), Take::Granted, "it takes a loan");
+        for shard in 0..SHARDS {
+            assert_eq!(bucket.take_in(shard, 1, || Time::ZERO), Take::Granted, "it takes a loan");
         }
         // The bucket is full again, and the first takers do not know it yet.
         let now = Time(SECOND * 9);
         assert_eq!(bucket.level(now), 512 * K as i64);
-        let looks = core::cell::Cell::new(0);
+        let clock_reads = core::cell::Cell::new(0);
         let take = |number| {
             bucket.take_in(number, 10, || {
-                looks.set(looks.get() + 1);
+                clock_reads.set(clock_reads.get() + 1);
                 now
             })
         };
         let granted = (0..).map(take).take_while(|take| *take == Take::Granted).count() as u64;
-        // Somebody finds the bucket empty while others have a part of their loan left.
+        // One taker finds the bucket empty while others have cached tokens left.
         assert!((504 * K..=512 * K).contains(&(granted * 10)), "{granted}");
-        assert!(looks.get() < granted / 50, "{} of {granted} looked", looks.get());
+        assert!(clock_reads.get() < granted / 50, "{} of {granted} looked", clock_reads.get());
     }
 
     #[test]
@@ -430,20 +432,21 @@ mod tests {
             assert_eq!(goes(bucket, 1, 0), 0, "this one takes a loan");
             let now = Time(SECOND * round * 9);
             let granted = std::thread::scope(|scope| {
-                // Two share a lane.
-                let threads = [0, 1, 2, 2].map(|lane| {
-                    let take = move || bucket.take_in(lane, 10, || now) == Take::Granted;
+                // Two use one shard.
+                let threads = [0, 1, 2, 2].map(|shard| {
+                    let take = move || bucket.take_in(shard, 10, || now) == Take::Granted;
                     scope.spawn(move || (0..).take_while(|_| take()).count())
                 });
                 threads.map(|thread| thread.join().unwrap() as u64 * 10).iter().sum::<u64>()
             });
-            // Five lanes are not used; and a loan that two want to fill up may stay in the bucket.
+            // Five shards are not used; and tokens for a cache that two want to fill may stay in
+            // the bucket.
             assert!((503 * K..=507 * K).contains(&granted), "{granted}");
         }
     }
 
     #[test]
-    fn new_terms_hold_at_once() {
+    fn new_parameters_hold_at_once() {
         let bucket = TokenBucket::new(100 * K, 512 * K, Time::ZERO);
         assert_eq!(goes(&bucket, 1, 0), 0, "this one takes a loan");
         assert_eq!(bucket.take_in(0, 9, || panic!("this one does not look")), Take::Granted);
@@ -455,12 +458,12 @@ mod tests {
     }
 
     #[test]
-    fn terms_that_change_all_the_time_make_no_tokens() {
+    fn parameters_that_change_all_the_time_make_no_tokens() {
         extern crate std;
         let bucket = &TokenBucket::new(1, 512 * K, Time::ZERO);
         let granted = std::thread::scope(|scope| {
-            let threads = [0, 1].map(|lane| {
-                let take = move || bucket.take_in(lane, 10, || Time::ZERO) == Take::Granted;
+            let threads = [0, 1].map(|shard| {
+                let take = move || bucket.take_in(shard, 10, || Time::ZERO) == Take::Granted;
                 scope.spawn(move || (0..).take_while(|_| take()).count())
             });
             while threads.iter().any(|thread| !thread.is_finished()) {
@@ -526,30 +529,30 @@ mod tests {
         let bucket = TokenBucket::new(RATE_UNLIMITED, 512 * K, Time::ZERO);
         assert_eq!(bucket.take(7, Time(1)), Take::Granted);
         bucket.give_back(7);
-        let Marks { spent, looked, forgotten, credit } = &bucket.marks.0;
-        let loans = bucket.loans.iter().map(|loan| &loan.0);
-        let written = [spent, looked, forgotten, credit].into_iter().chain(loans);
+        let Cursors { spent, checked, forgotten, credit } = &bucket.cursors.0;
+        let caches = bucket.caches.iter().map(|cache| &cache.0);
+        let written = [spent, checked, forgotten, credit].into_iter().chain(caches);
         assert!(written.map(|word| word.load(Ordering::Relaxed)).all(|word| word == 0));
     }
 
-    /// A loan of 1,000 tokens is taken by requests that it would pay for four times, and only where
-    /// the bucket has all of it besides.
+    /// A cache of 1,000 tokens is filled by requests that it would pay for four times, and only
+    /// where the bucket has all of it besides.
     #[test]
-    fn a_loan_is_for_small_requests_and_for_full_buckets() {
-        let lent = |cost: u64, left: u64| {
+    fn tokens_are_cached_for_small_requests_and_from_full_buckets() {
+        let cached = |cost: u64, left: u64| {
             let bucket = TokenBucket::new(1, 512 * K, Time::ZERO);
             let _ = bucket.take_in(1, 504 * K - cost - left, || Time::ZERO);
             assert_eq!(bucket.take_in(0, cost, || Time::ZERO), Take::Granted);
-            let looks = core::cell::Cell::new(false);
+            let clock_reads = core::cell::Cell::new(false);
             let _ = bucket.take_in(0, 1, || {
-                looks.set(true);
+                clock_reads.set(true);
                 Time::ZERO
             });
-            !looks.get()
+            !clock_reads.get()
         };
-        assert!(lent(250, 1_000) && lent(1, 1_000));
-        assert!(!lent(251, 100_000), "it would pay for three");
-        assert!(!lent(250, 999), "it is not all there");
+        assert!(cached(250, 1_000) && cached(1, 1_000));
+        assert!(!cached(251, 100_000), "it would pay for three");
+        assert!(!cached(250, 999), "it is not all there");
     }
 
     #[test]
@@ -563,23 +566,23 @@ mod tests {
     }
 
     #[derive(Clone, Debug)]
-    enum Step {
-        Take { lane: usize, cost: u64, after: u64 },
+    enum BucketAction {
+        Take { shard: usize, cost: u64, after: u64 },
         Configure { rate: u64, after: u64 },
     }
 
-    fn steps() -> impl Strategy<Value = Vec<Step>> {
-        let step = prop_oneof![
-            8 => (0..LANES, 1u64..5_000, 0u64..SECOND / 10)
-                .prop_map(|(lane, cost, after)| Step::Take { lane, cost, after }),
-            4 => (0..LANES, 1u64..300, 0u64..SECOND)
-                .prop_map(|(lane, cost, after)| Step::Take { lane, cost, after }),
+    fn actions() -> impl Strategy<Value = Vec<BucketAction>> {
+        let action = prop_oneof![
+            8 => (0..SHARDS, 1u64..5_000, 0u64..SECOND / 10)
+                .prop_map(|(shard, cost, after)| BucketAction::Take { shard, cost, after }),
+            4 => (0..SHARDS, 1u64..300, 0u64..SECOND)
+                .prop_map(|(shard, cost, after)| BucketAction::Take { shard, cost, after }),
             8 => (0..3usize, 1u64..100, 0u64..SECOND / 1_000)
-                .prop_map(|(lane, cost, after)| Step::Take { lane, cost, after }),
+                .prop_map(|(shard, cost, after)| BucketAction::Take { shard, cost, after }),
             1 => (1u64..100_000, 0u64..SECOND / 10)
-                .prop_map(|(rate, after)| Step::Configure { rate, after }),
+                .prop_map(|(rate, after)| BucketAction::Configure { rate, after }),
         ];
-        proptest::collection::vec(step, 1..80)
+        proptest::collection::vec(action, 1..80)
     }
 
     proptest! {
@@ -587,18 +590,18 @@ mod tests {
         /// plus what the rate in force yielded, plus what one request is larger than the burst.
         #[test]
         fn no_window_holds_more_than_it_may(
-            rate in 1u64..100_000, burst in 1u64..400_000, steps in steps(),
+            rate in 1u64..100_000, burst in 1u64..400_000, actions in actions(),
         ) {
             let bucket = TokenBucket::new(rate, burst, Time::ZERO);
             let (mut now, mut grants, mut rates) = (0, Vec::new(), alloc::vec![(0u64, rate)]);
-            for step in steps {
-                match step {
-                    Step::Take { lane, cost, after } => {
+            for action in actions {
+                match action {
+                    BucketAction::Take { shard, cost, after } => {
                         // A closed loop: the next request comes after the last one went.
-                        now = goes_in(&bucket, lane, cost, now + after);
+                        now = goes_in(&bucket, shard, cost, now + after);
                         grants.push((now, cost));
                     }
-                    Step::Configure { rate, after } => {
+                    BucketAction::Configure { rate, after } => {
                         now += after;
                         bucket.configure(rate, burst, Time(now));
                         rates.push((now, rate));
@@ -606,8 +609,8 @@ mod tests {
                 }
             }
             let earned_until = |t: u64| -> f64 {
-                let ends = rates[1..].iter().map(|r| r.0).chain([u64::MAX]);
-                rates.iter().zip(ends)
+                let end_times = rates[1..].iter().map(|r| r.0).chain([u64::MAX]);
+                rates.iter().zip(end_times)
                     .map(|((from, rate), end)| {
                         let span = t.min(end).saturating_sub(*from);
                         span as f64 * *rate as f64 / 1e9
@@ -626,18 +629,18 @@ mod tests {
             }
         }
 
-        /// Whatever is taken, in whatever lane, and given back: as long as the bucket does not flow
-        /// over, its level falls by just that. No token is made or lost by a loan.
+        /// Whatever is taken, in whatever shard, and given back: as long as the bucket does not
+        /// flow over, its level falls by just that. No token is made or lost by caching.
         #[test]
         fn the_level_is_what_was_there_less_what_was_taken(
             burst in 1u64..400_000,
-            takes in proptest::collection::vec((0..LANES, 0u64..700, 0u64..9), 1..200),
+            takes in proptest::collection::vec((0..SHARDS, 0u64..700, 0u64..9), 1..200),
         ) {
             let bucket = TokenBucket::new(1, burst, Time::ZERO);
             let mut level = bucket.level(Time::ZERO);
             prop_assert_eq!(level, (burst - burst / 512 * 8) as i64);
-            for (lane, cost, back) in takes {
-                let _ = bucket.take_in(lane, cost, || Time::ZERO);
+            for (shard, cost, back) in takes {
+                let _ = bucket.take_in(shard, cost, || Time::ZERO);
                 bucket.give_back(back.min(cost));
                 level -= (cost - back.min(cost)) as i64;
                 prop_assert_eq!(bucket.level(Time::ZERO), level);
@@ -677,7 +680,7 @@ mod tests {
             }
         }
 
-        /// A taker that always asks gets the whole rate, whatever the size of its requests.
+        /// A taker that never pauses gets the whole rate, whatever the size of its requests.
         #[test]
         fn a_backlogged_taker_gets_all_of_it(
             rate in 1_000u64..1 << 34, burst in 1u64..1 << 24, cost in 1u64..1 << 26,

@@ -47,8 +47,8 @@ const HEAD_BITS: u32 = 5;
 /// were never changed, which are all zero. The rest counts versions.
 const BUFFER_BITS: u32 = 16;
 
-/// How often a thread looks at all buffers for a free one. There always is one, but while the
-/// thread looks from one to the next, others take and leave them.
+/// How often a thread checks all buffers for a free one. There always is one, but while the
+/// thread goes from one to the next, others take and leave them.
 const PASSES: usize = 1_000;
 
 /// Which buffer is current, and how often that has changed. Zero from the start.
@@ -117,16 +117,20 @@ pub struct Versioned<'a, const W: usize> {
 }
 
 impl<const W: usize> Versioned<'_, W> {
-    /// Reads words of a structure by `look`, which is given a function from index to word, and may
-    /// be called more than once: what it gives at last is what it saw of one version.
-    pub fn look<R>(&self, head: usize, mut look: impl FnMut(&dyn Fn(usize) -> u64) -> R) -> R {
+    /// Reads words of a structure by `reader`, which is given a function from index to word. It
+    /// may be called more than once: its last result is of one version.
+    pub fn snapshot<R>(
+        &self,
+        head: usize,
+        mut reader: impl FnMut(&dyn Fn(usize) -> u64) -> R,
+    ) -> R {
         loop {
             let seen = self.heads[head].0.load(Ordering::Acquire);
             let result = match self.buffer(seen) {
-                Some(buffer) => look(&|index| {
+                Some(buffer) => reader(&|index| {
                     buffer.words.get(index).map_or(0, |word| word.load(Ordering::Relaxed))
                 }),
-                None => look(&|_| 0),
+                None => reader(&|_| 0),
             };
             if self.is_current(head, seen) {
                 return result;
@@ -187,7 +191,7 @@ impl<const W: usize> Versioned<'_, W> {
 
     /// Whether a head is still what it was, so that what was read of its buffer is whole.
     fn is_current(&self, head: usize, seen: u64) -> bool {
-        // Orders the reads of the words before the second look at the head.
+        // Orders the reads of the words before the second read of the head.
         fence(Ordering::Acquire);
         self.heads[head].0.load(Ordering::Relaxed) == seen
     }

@@ -49,17 +49,17 @@ fn every_change_happens_once_and_as_a_whole() {
             });
         }
         for _ in 0..ROUNDS {
-            let words = memory.shared().look(0, |word| [0, 1, 2, 8].map(word));
+            let words = memory.shared().snapshot(0, |word| [0, 1, 2, 8].map(word));
             assert!(words.iter().all(|word| *word == words[0]), "{words:?}");
         }
     });
     for head in [0, 1] {
-        assert_eq!(memory.shared().look(head, |word| [word(0), word(8)]), [2 * ROUNDS; 2]);
+        assert_eq!(memory.shared().snapshot(head, |word| [word(0), word(8)]), [2 * ROUNDS; 2]);
     }
 }
 
 #[test]
-fn a_writer_that_is_left_in_the_middle_holds_nobody_up() {
+fn a_writer_that_stops_in_the_middle_blocks_no_other_writer() {
     let memory = Memory::<2>::new(1, 2);
     let shared = memory.shared();
     for round in 0..1_000 {
@@ -82,7 +82,7 @@ fn a_change_that_is_none_leaves_everything() {
         words[0] = 7;
         Change::None(words[1])
     });
-    assert_eq!((seen, shared.look(0, |word| word(0))), (Some(0), 0));
+    assert_eq!((seen, shared.snapshot(0, |word| word(0))), (Some(0), 0));
     assert!(memory.buffers.iter().all(|buffer| buffer.claim.load(Ordering::Relaxed) == 0));
 }
 
@@ -94,7 +94,7 @@ fn any_memory_is_safe() {
         memory.writers[0].0.store(nonsense >> 1, Ordering::Relaxed);
         memory.buffers.iter().for_each(|it| it.claim.store(nonsense, Ordering::Relaxed));
         let shared = memory.shared();
-        shared.look(0, |word| word(usize::MAX));
+        shared.snapshot(0, |word| word(usize::MAX));
         _ = shared.change(0, 0, |words| {
             words[0] = 1;
             Change::Made(())

@@ -10,10 +10,11 @@
 //! # Model
 //! The NVMe base specification 1.4, section 4.13. A queue has a [`Level`]. *Admin* goes before
 //! everything, *urgent* before all data of other classes. High, medium and low share by weights:
-//! in one cycle each of them may send as many commands as its weight says, and one in which nobody
-//! waits passes. Within a level the queues take turns, and a turn is at most a *burst* of commands
-//! (the specification's arbitration burst). Plain round robin treats all queues as one level;
-//! [`Arbitration::Arrival`] is one line for all, what a device does that knows no classes.
+//! in one cycle each of them may send as many commands as its weight, and one in which no
+//! command waits passes. Within a level the queues are served in rotation, each for at most a
+//! *burst* of commands (the specification's arbitration burst). Plain round robin treats all queues
+//! as one level; [`Arbitration::Arrival`] is one line for all, what a device does that knows no
+//! classes.
 //!
 //! # Mechanism
 //! A cycle is a list of *slots*, one for each unit of weight. The specification leaves their order
@@ -25,7 +26,7 @@
 //! |---|---|---|---|---|---|---|
 //! | slot | high | high | medium | high | medium | low |
 //!
-//! Next is the first slot after the last one, around the cycle, whose class has somebody waiting.
+//! Next is the first slot after the last one, around the cycle, whose class has a command waiting.
 //! It is computed and not searched for: the first slot of a class after round *r* is in round
 //! min(*r*, weight), or in the next cycle. If medium is empty, the same cycle reads high, high,
 //! high, low: what medium leaves goes to both others, by their weights.
@@ -35,7 +36,7 @@
 //!
 //! # What it promises
 //! - While the same classes have commands waiting, each whole cycle serves each of them exactly as
-//!   often as its weight says.
+//!   often as its weight.
 //! - Something is served whenever something waits.
 //! - Nothing of a class is served while an urgent or admin command waits.
 //!
@@ -83,12 +84,12 @@ impl Default for Weights {
 pub enum Arbitration {
     /// The command that came first, whatever its queue.
     Arrival,
-    /// Each queue in turn, whatever its level.
+    /// Queues in rotation, whatever their levels.
     RoundRobin {
         /// How many commands a turn has, from 1 to [`WEIGHT_MAX`].
         burst: u16,
     },
-    /// Admin, then urgent, then the other classes by weight, and the queues of a level in turn.
+    /// Admin, then urgent, then the other classes by weight, and the queues of a level in rotation.
     Weighted {
         /// Of the classes but the urgent one.
         weights: Weights,
@@ -97,7 +98,7 @@ pub enum Arbitration {
     },
 }
 
-/// The levels that share by weight, as places in [`Arbiter::rings`].
+/// The levels that share by weight, as indices in [`Arbiter::rings`].
 const SHARED: core::ops::Range<usize> = 2..LEVELS;
 const LEVELS: usize = 5;
 
@@ -126,9 +127,9 @@ impl Slot {
 #[derive(Debug)]
 struct Queue<T> {
     waiting: VecDeque<T>,
-    /// Its place in [`Arbiter::rings`].
+    /// Its index in [`Arbiter::rings`].
     level: usize,
-    /// How many commands of its turn it has used.
+    /// How many commands of its burst were served.
     taken: u16,
 }
 

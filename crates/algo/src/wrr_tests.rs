@@ -17,9 +17,9 @@ struct Oracle {
     /// The levels of a cycle's slots, and which comes next.
     cycle: Vec<Level>,
     next: usize,
-    /// Number, level and commands of each queue in which commands wait, by turns; and how many
+    /// Number, level and commands of each queue in which commands wait, in rotation; and how many
     /// commands the first of its level has had.
-    turns: Vec<(usize, Level, Vec<u32>, u16)>,
+    rotation: Vec<(usize, Level, Vec<u32>, u16)>,
     /// All commands by arrival.
     arrivals: Vec<(usize, u32)>,
 }
@@ -35,24 +35,24 @@ impl Oracle {
                 }
             }
         }
-        Self { arbitration, cycle, next: 0, turns: vec![], arrivals: vec![] }
+        Self { arbitration, cycle, next: 0, rotation: vec![], arrivals: vec![] }
     }
 
     fn push(&mut self, queue: usize, level: Level, command: u32) {
         self.arrivals.push((queue, command));
-        match self.turns.iter_mut().find(|turn| turn.0 == queue) {
-            Some(turn) => turn.2.push(command),
-            None => self.turns.push((queue, level, vec![command], 0)),
+        match self.rotation.iter_mut().find(|entry| entry.0 == queue) {
+            Some(entry) => entry.2.push(command),
+            None => self.rotation.push((queue, level, vec![command], 0)),
         }
     }
 
     fn pop(&mut self) -> Option<(usize, u32)> {
-        let at = |level: Level| self.turns.iter().position(|turn| turn.1 == level);
-        let (place, burst) = match self.arbitration {
+        let at = |level: Level| self.rotation.iter().position(|entry| entry.1 == level);
+        let (index, burst) = match self.arbitration {
             Arbitration::Arrival => {
                 return (!self.arrivals.is_empty()).then(|| self.arrivals.remove(0));
             }
-            Arbitration::RoundRobin { burst } => ((!self.turns.is_empty()).then_some(0), burst),
+            Arbitration::RoundRobin { burst } => ((!self.rotation.is_empty()).then_some(0), burst),
             Arbitration::Weighted { burst, .. } => {
                 let strict = at(LEVEL[0]).or(at(LEVEL[1]));
                 let around =
@@ -61,20 +61,20 @@ impl Oracle {
                 match (strict, shared()) {
                     (None, Some(slot)) => {
                         self.next = (slot + 1) % self.cycle.len();
-                        (self.turns.iter().position(|turn| turn.1 == self.cycle[slot]), burst)
+                        (self.rotation.iter().position(|entry| entry.1 == self.cycle[slot]), burst)
                     }
                     (strict, _) => (strict, burst),
                 }
             }
         };
-        let mut turn = self.turns.remove(place?);
-        let command = turn.2.remove(0);
-        turn.3 += 1;
-        let queue = turn.0;
-        if !turn.2.is_empty() {
-            let is_over = turn.3 == burst;
-            turn.3 %= burst;
-            self.turns.insert(if is_over { self.turns.len() } else { place? }, turn);
+        let mut entry = self.rotation.remove(index?);
+        let command = entry.2.remove(0);
+        entry.3 += 1;
+        let queue = entry.0;
+        if !entry.2.is_empty() {
+            let is_over = entry.3 == burst;
+            entry.3 %= burst;
+            self.rotation.insert(if is_over { self.rotation.len() } else { index? }, entry);
         }
         Some((queue, command))
     }
@@ -99,7 +99,7 @@ fn act() -> impl Strategy<Value = Option<prop::sample::Index>> {
 proptest! {
     /// The same command after every push and pop, and something whenever something waits.
     #[test]
-    fn as_the_cycle_says(
+    fn commands_go_in_the_order_of_the_cycle(
         arbitration in arbitration(),
         levels in prop::collection::vec(0..LEVELS, 1..9),
         acts in prop::collection::vec(act(), 0..400),
@@ -128,7 +128,7 @@ proptest! {
     }
 
     /// While the same classes are backlogged, every whole cycle has the weights exactly, wherever
-    /// it is begun, and the queues of a class have the same number of turns.
+    /// it is begun, and the queues of a class have the same number of bursts.
     #[test]
     fn shares_are_the_weights(
         [high, medium, low] in [1u16..20, 1..20, 1..20],
@@ -161,7 +161,7 @@ proptest! {
 }
 
 #[test]
-fn a_burst_is_a_turn() {
+fn a_queue_is_served_for_one_burst() {
     let mut queues = Arbiter::new(Arbitration::RoundRobin { burst: 3 });
     let [first, second] = [0, 1].map(|_| queues.add(Level::Admin));
     (0..5).for_each(|command| queues.push(first, command));

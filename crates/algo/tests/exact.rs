@@ -11,11 +11,11 @@ use tidegate_model::gate::Burst;
 const SECOND: u64 = 1_000_000_000;
 const RUN: u64 = 4 * SECOND;
 
-/// Takers in closed loops that ask again as soon as they were granted. Grants as (time, bytes).
+/// Takers in closed loops that take again as soon as they were granted. Grants as (time, bytes).
 fn grants(bucket: &TokenBucket, takers: usize, cost: u64) -> Vec<(u64, u64)> {
-    let mut asks: BinaryHeap<_> = (0..takers).map(|taker| Reverse((0, taker))).collect();
+    let mut arrivals: BinaryHeap<_> = (0..takers).map(|taker| Reverse((0, taker))).collect();
     let mut grants = Vec::new();
-    while let Some(Reverse((now, taker))) = asks.pop() {
+    while let Some(Reverse((now, taker))) = arrivals.pop() {
         if now > RUN {
             continue;
         }
@@ -25,7 +25,7 @@ fn grants(bucket: &TokenBucket, takers: usize, cost: u64) -> Vec<(u64, u64)> {
         };
         grants.push((at, cost));
         // Time moves on by a nanosecond, so that a full bucket does not grant for ever.
-        asks.push(Reverse((at + 1, taker)));
+        arrivals.push(Reverse((at + 1, taker)));
     }
     grants.sort_unstable();
     grants

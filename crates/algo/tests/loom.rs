@@ -2,7 +2,7 @@
 //!
 //! Each model is a few steps of two threads, so that all orders, with all values that each read may
 //! see, are tried in seconds. Where these are too many, orders with more switches between threads
-//! than the model says are left out.
+//! than the model has are left out.
 #![cfg(loom)]
 #![allow(clippy::unwrap_used, reason = "a test that fails says where")]
 
@@ -10,15 +10,15 @@ use loom::model::Builder;
 use loom::sync::{Arc, Mutex};
 use loom::thread;
 use tidegate_algo::device::Device;
-use tidegate_algo::lanes::Fronts;
 use tidegate_algo::published::Published;
-use tidegate_algo::scheduler::{Ask, Pacing, Scheduler, Slot};
+use tidegate_algo::scheduler::{Pacing, RequestCost, Scheduler, Slot};
+use tidegate_algo::shards::ShardHeads;
 use tidegate_algo::token_bucket::{Take, TokenBucket};
 use tidegate_model::{Discipline, Span, Time};
 
 const NOW: Time = Time::ZERO;
 
-/// Tries all orders with at most so many switches to another thread that none asked for.
+/// Tries all orders with at most so many involuntary switches to another thread.
 fn orders(switches: usize, model: impl Fn() + Sync + Send + 'static) {
     let mut builder = Builder::new();
     builder.preemption_bound = Some(switches);
@@ -51,13 +51,13 @@ fn a_reader_never_sees_half_of_a_version() {
 /// lost.
 #[test]
 fn takers_make_no_tokens_and_lose_none() {
-    for lanes in [[0, 0], [0, 1]] {
+    for shards in [[0, 0], [0, 1]] {
         orders(2, move || {
             let bucket = Arc::new(TokenBucket::new(1, 512 * 1024, NOW));
             let full = bucket.level(NOW);
-            let takers = lanes.map(|lane| {
+            let takers = shards.map(|shard| {
                 let bucket = bucket.clone();
-                let take = move || bucket.take_in(lane, 100, || NOW) == Take::Granted;
+                let take = move || bucket.take_in(shard, 100, || NOW) == Take::Granted;
                 thread::spawn(move || (0..2).filter(|_| take()).count() as i64 * 100)
             });
             let taken: i64 = takers.map(|taker| taker.join().unwrap()).iter().sum();
@@ -72,18 +72,18 @@ fn takers_make_no_tokens_and_lose_none() {
 fn the_last_tokens_are_taken_once() {
     orders(3, || {
         let bucket = Arc::new(TokenBucket::new(1, 100, NOW));
-        let takers = [0, 1].map(|lane| {
+        let takers = [0, 1].map(|shard| {
             let bucket = bucket.clone();
-            thread::spawn(move || bucket.take_in(lane, 60, || NOW) == Take::Granted)
+            thread::spawn(move || bucket.take_in(shard, 60, || NOW) == Take::Granted)
         });
         let granted = takers.map(|taker| taker.join().unwrap());
         assert_eq!(granted.into_iter().filter(|granted| *granted).count(), 1);
     });
 }
 
-/// When new terms are in force, no lane has a loan that the old ones gave.
+/// When new parameters are in force, no shard has tokens cached under the old ones.
 #[test]
-fn no_loan_outlives_its_terms() {
+fn no_cached_token_outlives_its_parameters() {
     orders(3, || {
         let bucket = Arc::new(TokenBucket::new(1, 512 * 1024, NOW));
         let taker = {
@@ -97,22 +97,22 @@ fn no_loan_outlives_its_terms() {
     });
 }
 
-/// There are never more at the device than it may have, and all room comes back.
+/// There are never more at the device than it may have, and all headroom comes back.
 #[test]
-fn room_is_given_out_once() {
+fn headroom_is_given_out_once() {
     orders(4, || {
         let device = Arc::new(Device::new(3, 1));
         let takers = [0, 1].map(|_| {
             let device = device.clone();
             thread::spawn(move || {
-                let room = device.reserve(2);
+                let headroom = device.reserve(2);
                 assert!((1..=3).contains(&device.in_flight()));
-                device.release(room);
-                room
+                device.release(headroom);
+                headroom
             })
         });
-        let room = takers.map(|taker| taker.join().unwrap());
-        assert!(room.iter().all(|room| (1..=2).contains(room)), "{room:?}");
+        let headroom = takers.map(|taker| taker.join().unwrap());
+        assert!(headroom.iter().all(|headroom| (1..=2).contains(headroom)), "{headroom:?}");
         assert_eq!(device.in_flight(), 0);
     });
 }
@@ -137,18 +137,18 @@ fn time_is_busy_once() {
 /// A scheduler behind its lock, and what is shown of it.
 struct Shard {
     scheduler: Mutex<Scheduler<()>>,
-    fronts: Fronts,
+    shard_heads: ShardHeads,
     device: Device,
 }
 
 impl Shard {
-    /// Serves what waits as long as there is some, and room for it; how many.
+    /// Serves what waits as long as there is some, and headroom for it; how many.
     fn serve(&self) -> usize {
         let mut served = 0;
-        while self.fronts.next(NOW, 0).is_some() && self.device.reserve(1) == 1 {
+        while self.shard_heads.next(NOW, 0).is_some() && self.device.reserve(1) == 1 {
             let mut scheduler = self.scheduler.lock().unwrap();
             served += usize::from(scheduler.pop(NOW).is_some());
-            self.fronts.show(0, &scheduler.front());
+            self.shard_heads.show(0, &scheduler.shard_head());
             drop(scheduler);
             self.device.release(1);
         }
@@ -156,14 +156,14 @@ impl Shard {
     }
 }
 
-/// One thread puts a request in, another one makes room: at least one of them serves it before both
-/// have gone.
+/// One thread puts a request in, another one makes headroom: at least one of them serves it before
+/// both have gone.
 #[test]
-fn nobody_goes_while_a_request_waits_and_there_is_room() {
+fn no_thread_leaves_while_a_request_waits_and_the_device_has_headroom() {
     orders(3, || {
         let shard = Arc::new(Shard {
             scheduler: Mutex::new(Scheduler::new(Discipline::Sfq, Pacing::Paper)),
-            fronts: Fronts::new(1),
+            shard_heads: ShardHeads::new(1),
             device: Device::new(1, 1),
         });
         assert_eq!(shard.device.reserve(1), 1, "what is at the device from before");
@@ -175,8 +175,8 @@ fn nobody_goes_while_a_request_waits_and_there_is_room() {
             })
         };
         let mut scheduler = shard.scheduler.lock().unwrap();
-        scheduler.push(NOW, Slot::NOBODY, Ask::ONE, ());
-        shard.fronts.show(0, &scheduler.front());
+        scheduler.push(NOW, Slot::UNATTRIBUTED, RequestCost::ONE, ());
+        shard.shard_heads.show(0, &scheduler.shard_head());
         drop(scheduler);
         let served = shard.serve() + finishing.join().unwrap();
         assert_eq!((served, shard.device.in_flight()), (1, 0));

@@ -1,11 +1,11 @@
-//! Token allocation: the paper's examples, and laws against oracles too simple to be wrong.
+//! Token allocation: the paper's examples, and properties against oracles too simple to be wrong.
 #![allow(clippy::unwrap_used, reason = "a test may end by panicking")]
 
 use std::collections::VecDeque;
 
 use proptest::prelude::*;
 use tidegate_algo::pshift::instance::Family;
-use tidegate_algo::pshift::{Certificate, Configuration, Flaw, Outcome, Refused, Solver};
+use tidegate_algo::pshift::{Certificate, Configuration, Flaw, Refused, Solver, SolverReport};
 
 type Row = (u64, Vec<(u32, u32)>);
 
@@ -65,7 +65,7 @@ fn maximum_flow(capacities: &[u64], rows: &[Row]) -> u64 {
 }
 
 /// Checks the properties of every solution.
-fn check(solver: &mut Solver, outcome: Outcome) {
+fn check(solver: &mut Solver, outcome: SolverReport) {
     let certificate = solver.certificate();
     certificate.verify(solver.configuration()).unwrap();
     assert_eq!(outcome.effective_capacity, certificate.bound());
@@ -84,7 +84,8 @@ fn example_1_and_2_of_the_paper() {
     assert_eq!(solver.configuration().effective_capacity(), 175);
     let outcome = solver.shift();
     assert_eq!([tokens(&solver, 0), tokens(&solver, 1)], [[50, 50], [50, 50]]);
-    let expected = Outcome { effective_capacity: 200, paths: 1, moves: 1, moved: 25, ..outcome };
+    let expected =
+        SolverReport { effective_capacity: 200, paths: 1, moves: 1, moved: 25, ..outcome };
     assert_eq!((outcome, outcome.weak_excess), (expected, 0));
     check(&mut solver, outcome);
 }
@@ -127,11 +128,12 @@ fn chain(servers: u32) -> Vec<Row> {
 #[test]
 fn the_only_path_visits_all_servers() {
     for servers in [2, 3, 10, 200] {
-        for (reverse, from_room) in [(false, false), (true, false), (false, true), (true, true)] {
+        for (reverse, from_headroom) in [(false, false), (true, false), (false, true), (true, true)]
+        {
             let mut rows = chain(servers);
-            if from_room {
-                // A wish without tokens: so much could be taken where there is room that the path
-                // is looked for from there.
+            if from_headroom {
+                // A wish without tokens: so much could be taken where there is headroom that the
+                // path is searched from there.
                 rows.push((0, vec![(servers - 1, 1_000_000)]));
             }
             if reverse {
@@ -184,7 +186,7 @@ fn what_does_not_fit_is_refused_and_changes_nothing() {
     assert_eq!(empty.push(1, &[(0, 1)]), Ok(0), "the first bucket");
     assert_eq!(empty.push(0, &[]), Ok(1), "the second");
     let mut solver = Solver::new(empty.clone());
-    assert_eq!(solver.set(0, 1, &[(0, 1), (1, 1)]), Err(Refused::NoRoom { room: 1 }));
+    assert_eq!(solver.set(0, 1, &[(0, 1), (1, 1)]), Err(Refused::Full { capacity: 1 }));
     assert_eq!(solver.set(0, 1, &[(7, 1)]), Err(Refused::NoSuchServer { server: 7 }));
     assert_eq!(solver.into_configuration(), empty);
 }
@@ -202,7 +204,7 @@ fn extreme_amounts_do_not_overflow() {
         let possible: u64 =
             [2, 2].into_iter().chain([1; 38]).map(|n| capacity.min(n * u64::from(most))).sum();
         let needed = 42 * u64::from(most);
-        // The third bucket's token has a place wherever there is room for one more.
+        // The third bucket's token fits wherever there is headroom for one more.
         assert!((possible..=possible + 1).contains(&outcome.effective_capacity), "{outcome:?}");
         assert_eq!(outcome.effective_capacity + outcome.weak_excess, needed + 1);
         check(&mut solver, outcome);
@@ -262,7 +264,7 @@ fn problems() -> impl Strategy<Value = (Vec<u64>, Vec<Row>)> {
             prop::collection::vec(prop_oneof![Just(0), 1_u64..60, 20_u64..30], servers);
         let demand = prop_oneof![Just(0_u32), 1_u32..40];
         let any = prop::collection::vec((0..servers as u32, demand.clone()), 0..11);
-        // Most buckets ask the first server.
+        // Most buckets have demand on the first server.
         let hot = prop::collection::vec((0..servers as u32, demand.clone()), 1..3).prop_map(
             |mut demands| {
                 demands.push((0, 30));
@@ -272,8 +274,8 @@ fn problems() -> impl Strategy<Value = (Vec<u64>, Vec<Row>)> {
         let two = (0..servers as u32, 1..servers as u32, demand.clone(), demand).prop_map(
             move |(one, off, here, there)| vec![(one, here), ((one + off) % servers as u32, there)],
         );
-        // Some ask for far more than they were promised, so that paths are looked for from servers
-        // with room.
+        // Some request far more than they were promised, so that paths are searched from servers
+        // with headroom.
         let wish = (0_u64..3, prop::collection::vec((0..servers as u32, 300_u32..900), 1..3));
         let row = (0_u64..80, prop_oneof![any, hot, two]);
         (capacities, prop::collection::vec(prop_oneof![6 => row, 1 => wish], 0..14))
@@ -341,14 +343,14 @@ proptest! {
             for (bucket, reservation, demand) in changes {
                 let Some(row) = rows.get_mut(bucket) else { continue };
                 row.0 = reservation;
-                for (place, (server, own)) in row.1.iter_mut().enumerate() {
+                for (index, (server, own)) in row.1.iter_mut().enumerate() {
                     *server = (*server + demand) % capacities.len() as u32;
-                    *own = if place % 2 == 0 { demand } else { *own / 2 };
+                    *own = if index % 2 == 0 { demand } else { *own / 2 };
                 }
-                // One in three asks fewer servers than it has room for.
-                let asked = row.1.len() - usize::from(demand % 3 == 0 && !row.1.is_empty());
-                row.1[asked..].iter_mut().for_each(|(_, demand)| *demand = 0);
-                solver.set(bucket, reservation, &row.1[..asked]).unwrap();
+                // One in three has demands on fewer servers than it can hold.
+                let wanted = row.1.len() - usize::from(demand % 3 == 0 && !row.1.is_empty());
+                row.1[wanted..].iter_mut().for_each(|(_, demand)| *demand = 0);
+                solver.set(bucket, reservation, &row.1[..wanted]).unwrap();
             }
             if let Some(own) = capacities.get_mut(server) {
                 *own = capacity;

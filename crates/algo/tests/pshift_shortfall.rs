@@ -100,8 +100,8 @@ fn equals_get_equal_parts() {
 }
 
 #[test]
-fn one_that_can_go_elsewhere_leaves_room() {
-    // The second asks as much of the free server: it needs nothing of the full one.
+fn a_bucket_with_an_alternative_leaves_headroom() {
+    // The second requests as much of the free server: it needs nothing of the full one.
     let rows = [(10, vec![(0, 10)]), (10, vec![(0, 10), (1, 10)]), (10, vec![(0, 10), (1, 2)])];
     let mut solver = Solver::new(configuration(&[10, 12], &rows));
     assert_eq!(solver.share_shortfall().met, [6, 10, 6]);

@@ -73,10 +73,10 @@ fn changes_are_whole_and_none_is_lost() {
             other.shared().change(0, 1, count).unwrap();
         });
         memory.shared().change(0, 0, count).unwrap();
-        let words = memory.shared().look(0, |word| [word(0), word(1)]);
+        let words = memory.shared().snapshot(0, |word| [word(0), word(1)]);
         assert_eq!(words[0], words[1], "half of two versions");
         thread.join().unwrap();
-        assert_eq!(memory.shared().look(0, |word| [word(0), word(1)]), [3, 3]);
+        assert_eq!(memory.shared().snapshot(0, |word| [word(0), word(1)]), [3, 3]);
     });
 }
 
@@ -89,7 +89,7 @@ fn a_reader_sees_one_version_while_buffers_go_round() {
         // The reader is the thread that is started: loom takes what the first thread has read for
         // done.
         let thread = thread::spawn(move || {
-            let words = other.shared().look(0, |word| [word(0), word(1)]);
+            let words = other.shared().snapshot(0, |word| [word(0), word(1)]);
             assert_eq!(words[0], words[1], "half of two versions");
         });
         // The second change writes the buffer that the reader may still be reading.
@@ -111,7 +111,7 @@ fn heads_that_share_buffers_do_not_mix() {
         memory.shared().change(0, 0, count).unwrap();
         memory.shared().change(0, 0, count).unwrap();
         thread.join().unwrap();
-        let words = [0, 1].map(|head| memory.shared().look(head, |word| word(0)));
+        let words = [0, 1].map(|head| memory.shared().snapshot(head, |word| word(0)));
         assert_eq!(words, [3, 1]);
     });
 }
@@ -149,7 +149,7 @@ fn of_all_buffers_the_one_that_is_free_is_claimed() {
             let operation = memory.writers[writer].begin();
             let found = shared.claim(1, writer, operation);
             assert_eq!(found, Some(held[writer]), "writer {writer}");
-            // Another writer's claim would have found it, too, from wherever it looks.
+            // Another writer's claim would have found it, too, from wherever it searches.
             let other = (writer + 7) % WRITERS;
             memory.writers[writer].begin();
             let operation = memory.writers[other].begin();
@@ -178,7 +178,7 @@ fn heads_and_operations_count() {
             assert!(!memory.writers[1].is_busy(), "its operation has ended");
             assert_eq!(memory.heads[0].0.load(Ordering::Relaxed) >> 16, round + 1);
             assert_eq!(memory.writers[1].0.load(Ordering::Relaxed), 2 * round + 2);
-            assert_eq!(memory.shared().look(0, |word| word(0)), round + 1);
+            assert_eq!(memory.shared().snapshot(0, |word| word(0)), round + 1);
         }
         // One that was left in the middle is ended by the next.
         assert_eq!([(); 3].map(|()| memory.writers[0].begin()), [1, 3, 5]);
@@ -255,7 +255,7 @@ impl Gate {
     }
 
     fn word(&self) -> u64 {
-        self.memory.shared().look(0, |word| word(0))
+        self.memory.shared().snapshot(0, |word| word(0))
     }
 }
 

@@ -91,10 +91,10 @@ pub(crate) fn operation(number: u32) -> Result<Operation, Problem> {
 }
 
 /// # Safety
-/// `place` is not null and has room for an admission, and the stage behind it stays open until it
+/// `target` is not null and has room for an admission, and the stage behind it stays open until it
 /// is completed.
 #[inline]
-pub(crate) unsafe fn put(place: *mut Admission, admission: tidegate_stage::Admission<'_>) {
+pub(crate) unsafe fn put(target: *mut Admission, admission: tidegate_stage::Admission<'_>) {
     // SAFETY: only the lifetime changes, and the caller vouches for it.
     let admission = unsafe {
         std::mem::transmute::<tidegate_stage::Admission<'_>, tidegate_stage::Admission<'static>>(
@@ -102,14 +102,14 @@ pub(crate) unsafe fn put(place: *mut Admission, admission: tidegate_stage::Admis
         )
     };
     let slot = Slot { state: LIVE, admission: MaybeUninit::new(admission) };
-    // SAFETY: the place is large enough, as asserted, and aligned, as checked by `place`.
-    unsafe { place.cast::<Slot>().write(slot) };
+    // SAFETY: the target is large enough, as asserted, and aligned, as checked by `target`.
+    unsafe { target.cast::<Slot>().write(slot) };
 }
 
 /// Checks where an admission is to go.
 #[inline]
-pub(crate) fn place(place: *mut Admission) -> Result<*mut Admission, Problem> {
-    out(place, "admission")
+pub(crate) fn admission_out(target: *mut Admission) -> Result<*mut Admission, Problem> {
+    out(target, "admission")
 }
 
 /// # Safety
@@ -117,7 +117,7 @@ pub(crate) fn place(place: *mut Admission) -> Result<*mut Admission, Problem> {
 pub(crate) unsafe fn get<'a>(
     admission: *const Admission,
 ) -> Result<&'a tidegate_stage::Admission<'static>, Problem> {
-    let slot = place(admission.cast_mut())?.cast::<Slot>();
+    let slot = admission_out(admission.cast_mut())?.cast::<Slot>();
     // SAFETY: not null and aligned; the state is an integer whatever the memory was.
     if unsafe { (*slot).state } != LIVE {
         return Err(Problem::invalid("the admission is not under way"));
@@ -151,13 +151,13 @@ pub unsafe extern "C" fn tidegate_enforce(
     guarded(|| {
         // SAFETY: null, or open for as long as the admission lasts.
         let stage = unsafe { handle(stage) }?;
-        let place = place(admission)?;
+        let target = admission_out(admission)?;
         // SAFETY: null, or text with a zero at its end.
         let path = unsafe { optional(path, "path") }?;
         let subject = path.map_or(Subject::None, |path| Subject::Path(path.as_bytes()));
         let request = Request::new(self::operation(operation)?, bytes).on(subject);
         // SAFETY: checked above.
-        unsafe { put(place, stage.stage.enforce(&request)) };
+        unsafe { put(target, stage.stage.enforce(&request)) };
         Ok(())
     })
 }
@@ -178,11 +178,11 @@ pub unsafe extern "C" fn tidegate_enforce_descriptor(
     guarded(|| {
         // SAFETY: null, or open for as long as the admission lasts.
         let stage = unsafe { handle(stage) }?;
-        let place = place(admission)?;
+        let target = admission_out(admission)?;
         let subject = Subject::Descriptor(descriptor);
         let request = Request::new(self::operation(operation)?, bytes).on(subject);
         // SAFETY: checked above.
-        unsafe { put(place, stage.stage.enforce(&request)) };
+        unsafe { put(target, stage.stage.enforce(&request)) };
         Ok(())
     })
 }
@@ -201,7 +201,7 @@ pub extern "C" fn tidegate_forget(descriptor: c_int) {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tidegate_complete(admission: *mut Admission, bytes: u64) -> c_int {
     guarded(|| {
-        let slot = place(admission)?.cast::<Slot>();
+        let slot = admission_out(admission)?.cast::<Slot>();
         // SAFETY: not null and aligned; the state is an integer whatever the memory was.
         if unsafe { (*slot).state } != LIVE {
             return Err(Problem::invalid("the admission is not under way"));
@@ -227,7 +227,7 @@ pub unsafe extern "C" fn tidegate_admission_tag(
     guarded(|| {
         // SAFETY: null, or an admission.
         let admission = unsafe { get(admission) }?;
-        let place = out(tag, "tag")?;
+        let target = out(tag, "tag")?;
         let tag = admission.tag();
         let tag = Tag {
             tenant: tag.tenant.0,
@@ -240,7 +240,7 @@ pub unsafe extern "C" fn tidegate_admission_tag(
             channel: admission.channel().map_or(-1, i32::from),
         };
         // SAFETY: not null and aligned, and a structure that the caller has for us.
-        unsafe { place.write(tag) };
+        unsafe { target.write(tag) };
         Ok(())
     })
 }

@@ -118,20 +118,20 @@ pub unsafe extern "C" fn tidegate_write(
             let (given, associated) = (content.slice("content")?, associated.slice("associated")?);
             (handle(stage)?, request, given, associated, path)
         };
-        let place = admission::place(admission)?;
+        let target = admission::admission_out(admission)?;
         let result = out(result, "result")?;
         let subject = path.map_or(Subject::None, |path| Subject::Path(path.as_bytes()));
         let operation = operation(request.operation)?;
         let request = StageRequest::new(operation, given.len() as u64).on(subject);
         let (admitted, written) = stage.layered.write(&request, given, associated)?;
-        // SAFETY: the buffer is the caller's, of the capacity that it says; the place is checked.
+        // SAFETY: the buffer is the caller's, of the capacity that it gives; the target is checked.
         if let Err(problem) = unsafe { give(written, content, buffer, result) } {
             // It will not be made like this: what it took goes back.
             admitted.complete(0);
             return Err(problem);
         }
         // SAFETY: checked above, and the stage stays open while the admission lasts.
-        unsafe { admission::put(place, admitted) };
+        unsafe { admission::put(target, admitted) };
         Ok(())
     })
 }
@@ -164,7 +164,7 @@ pub unsafe extern "C" fn tidegate_restore(
         // Content that is not transformed needs no buffer.
         let largest = buffer.capacity.max(given.len());
         let restored = stage.layered.restore(admission, given, associated, largest)?;
-        // SAFETY: the buffer is the caller's, of the capacity that it says; the place is checked.
+        // SAFETY: the buffer is the caller's, of the capacity that it gives; the target is checked.
         unsafe { give(restored, content, buffer, result) }
     })
 }

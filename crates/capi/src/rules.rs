@@ -214,7 +214,7 @@ pub unsafe extern "C" fn tidegate_add_rule(
         // SAFETY: patterns are null or text with a zero at their end.
         let conditions = unsafe { conditions(&rule) }?;
         let (place, channel) = (u32::MAX, channel.into());
-        let change = Differentiation::Insert { place, conditions, channel };
+        let change = Differentiation::Insert { index: place, conditions, channel };
         apply(stage, Change::Differentiation(change))
     })
 }
@@ -283,5 +283,5 @@ pub unsafe extern "C" fn tidegate_clear_rules(stage: *const StageHandle) -> c_in
 
 fn apply(stage: &StageHandle, change: Change) -> Result<(), Problem> {
     let refused = |reason| Problem::new(TIDEGATE_REFUSED, reason);
-    stage.keeper.apply(vec![change]).map_err(|error| refused(error.reason))
+    stage.agent.apply(vec![change]).map_err(|error| refused(error.reason))
 }

@@ -4,7 +4,7 @@ use std::ffi::{c_char, c_int};
 use std::sync::atomic::Ordering::Relaxed as RELAXED;
 
 use tidegate_stage::transform::{Keys, Layered};
-use tidegate_stage::{Bypass, Keeper, Stage};
+use tidegate_stage::{Bypass, Stage, StageAgent};
 
 use crate::status::{Problem, TIDEGATE_SYSTEM, TIDEGATE_TOO_SMALL, guarded};
 use crate::text::{Versioned, optional, out, sized, slice, text};
@@ -14,7 +14,7 @@ use crate::text::{Versioned, optional, out, sized, slice, text};
 /// Every function may be called from any thread at any time, except that no other call may be under
 /// way, and no admission, when the stage is closed.
 pub struct StageHandle {
-    pub(crate) keeper: Keeper,
+    pub(crate) agent: StageAgent,
     pub(crate) stage: Stage,
     pub(crate) layered: Layered,
 }
@@ -116,17 +116,17 @@ pub unsafe extern "C" fn tidegate_stage_open(
     stage: *mut *mut StageHandle,
 ) -> c_int {
     guarded(|| {
-        let place = out(stage, "stage")?;
-        // SAFETY: not null and aligned, and the caller's place for a pointer.
-        unsafe { place.write(std::ptr::null_mut()) };
+        let target = out(stage, "stage")?;
+        // SAFETY: not null and aligned, and the caller's variable for a pointer.
+        unsafe { target.write(std::ptr::null_mut()) };
         // SAFETY: the caller passes null or settings that begin with their size.
         let (settings, keys) = unsafe { read_settings(settings) }?;
-        let keeper = Keeper::start(settings)
+        let agent = StageAgent::start(settings)
             .map_err(|error| Problem::new(TIDEGATE_SYSTEM, error.to_string()))?;
-        let (stage, layered) = (keeper.stage().clone(), keeper.layered(keys));
-        let handle = Box::into_raw(Box::new(StageHandle { keeper, stage, layered }));
+        let (stage, layered) = (agent.stage().clone(), agent.layered(keys));
+        let handle = Box::into_raw(Box::new(StageHandle { agent, stage, layered }));
         // SAFETY: as above.
-        unsafe { place.write(handle) };
+        unsafe { target.write(handle) };
         Ok(())
     })
 }
@@ -240,7 +240,7 @@ pub unsafe extern "C" fn tidegate_collect(
     guarded(|| {
         // SAFETY: null, or open.
         let layout = unsafe { handle(stage) }?.stage.layout();
-        let place = out(count, "count")?;
+        let target = out(count, "count")?;
         if capacity > 0 {
             out(counters, "counters")?;
         }
@@ -260,8 +260,8 @@ pub unsafe extern "C" fn tidegate_collect(
             }
             count += 1;
         }
-        // SAFETY: not null and aligned, and the caller's place for a number.
-        unsafe { place.write(count) };
+        // SAFETY: not null and aligned, and the caller's variable for a number.
+        unsafe { target.write(count) };
         match count > capacity {
             true => Err(Problem::new(TIDEGATE_TOO_SMALL, format!("there are {count} channels"))),
             false => Ok(()),

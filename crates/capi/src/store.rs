@@ -126,16 +126,16 @@ pub unsafe extern "C" fn tidegate_store_open(
     store: *mut *mut StoreHandle,
 ) -> c_int {
     guarded(|| {
-        let place = out(store, "store")?;
-        // SAFETY: not null and aligned, and the caller's place for a pointer.
-        unsafe { place.write(std::ptr::null_mut()) };
+        let target = out(store, "store")?;
+        // SAFETY: not null and aligned, and the caller's variable for a pointer.
+        unsafe { target.write(std::ptr::null_mut()) };
         // SAFETY: null, or text with a zero at its end.
         let at = unsafe { text(at, "at") }?.to_owned();
         // SAFETY: the caller passes null or settings that begin with their size.
         let settings = unsafe { read_settings(settings) }?;
         let store = Store::open(&at, settings).map_err(|error| problem(&at, &error))?;
         // SAFETY: as above.
-        unsafe { place.write(Box::into_raw(Box::new(StoreHandle { store, at }))) };
+        unsafe { target.write(Box::into_raw(Box::new(StoreHandle { store, at }))) };
         Ok(())
     })
 }
@@ -250,9 +250,9 @@ pub unsafe extern "C" fn tidegate_store_get(
     guarded(|| {
         // SAFETY: null, or open.
         let StoreHandle { store, at } = unsafe { handle(store) }?;
-        let place = out(value, "value")?;
-        // SAFETY: not null and aligned, and the caller's place for a result.
-        unsafe { place.write(NOTHING) };
+        let target = out(value, "value")?;
+        // SAFETY: not null and aligned, and the caller's variable for a result.
+        unsafe { target.write(NOTHING) };
         buffer.check()?;
         // SAFETY: the caller's bytes, for as long as the call takes.
         let key = unsafe { key.slice("the key") }?;
@@ -260,7 +260,7 @@ pub unsafe extern "C" fn tidegate_store_get(
         let found = store.get_with(key, |value| unsafe { buffer.take(value) });
         let Some(value) = found.map_err(|error| problem(at, &error))? else { return Ok(()) };
         // SAFETY: as above.
-        unsafe { place.write(value) };
+        unsafe { target.write(value) };
         if value.data.is_null() { Err(buffer.too_small(value)) } else { Ok(()) }
     })
 }
@@ -285,20 +285,23 @@ pub unsafe extern "C" fn tidegate_store_get_many(
         // SAFETY: the caller's lookups, which nobody else uses during the call.
         let lookups = unsafe { crate::text::slice_mut(lookups, count, "lookups") }?;
         for lookup in lookups.iter_mut() {
-            (lookup.value, lookup.status) = (NOTHING, UNTOLD);
+            (lookup.value, lookup.status) = (NOTHING, UNREPORTED);
             lookup.buffer.check()?;
             // SAFETY: the caller's bytes, for as long as the call takes.
             unsafe { lookup.key.slice("a key") }?;
         }
-        look_up(handle, lookups)
+        look_up_all(handle, lookups)
     })
 }
 
 /// Not looked for yet.
-const UNTOLD: c_int = -1;
+const UNREPORTED: c_int = -1;
 
 /// Looks for keys whose pointers have been checked. Gives the first problem.
-fn look_up(StoreHandle { store, at }: &StoreHandle, lookups: &mut [Lookup]) -> Result<(), Problem> {
+fn look_up_all(
+    StoreHandle { store, at }: &StoreHandle,
+    lookups: &mut [Lookup],
+) -> Result<(), Problem> {
     // SAFETY: the caller's bytes, for as long as the call takes.
     let keys = lookups.iter().map(|lookup| unsafe { lookup.key.slice("a key") });
     let keys = keys.collect::<Result<Vec<&[u8]>, Problem>>()?;
@@ -309,8 +312,8 @@ fn look_up(StoreHandle { store, at }: &StoreHandle, lookups: &mut [Lookup]) -> R
             first = Err(problem);
         }
     };
-    let looked = store.get_many(&keys, |place, value| {
-        let lookup = &mut lookups[place];
+    let found = store.get_many(&keys, |target, value| {
+        let lookup = &mut lookups[target];
         lookup.status = TIDEGATE_OK;
         match value {
             Ok(None) => {}
@@ -324,8 +327,8 @@ fn look_up(StoreHandle { store, at }: &StoreHandle, lookups: &mut [Lookup]) -> R
             Err(error) => note(lookup, problem(at, &error)),
         }
     });
-    if let Err(error) = looked {
-        let rest = lookups.iter_mut().filter(|lookup| lookup.status == UNTOLD);
+    if let Err(error) = found {
+        let rest = lookups.iter_mut().filter(|lookup| lookup.status == UNREPORTED);
         rest.for_each(|lookup| note(lookup, problem(at, &error)));
     }
     first
@@ -368,13 +371,13 @@ pub unsafe extern "C" fn tidegate_store_delete(
     guarded(|| {
         // SAFETY: null, or open.
         let StoreHandle { store, at } = unsafe { handle(store) }?;
-        let place = if had.is_null() { None } else { Some(out(had, "had")?) };
+        let target = if had.is_null() { None } else { Some(out(had, "had")?) };
         // SAFETY: the caller's bytes, for as long as the call takes.
         let key = unsafe { key.slice("the key") }?;
         let is_deleted = store.delete(key).map_err(|error| problem(at, &error))?;
-        if let Some(place) = place {
-            // SAFETY: not null and aligned, and the caller's place for a number.
-            unsafe { place.write(is_deleted.into()) };
+        if let Some(target) = target {
+            // SAFETY: not null and aligned, and the caller's variable for a number.
+            unsafe { target.write(is_deleted.into()) };
         }
         Ok(())
     })

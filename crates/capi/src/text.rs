@@ -67,7 +67,7 @@ pub(crate) unsafe fn slice_mut<'a, T>(
     Ok(unsafe { std::slice::from_raw_parts_mut(pointer, count) })
 }
 
-/// A place of the caller's for a value, which may not be initialised yet.
+/// A variable of the caller's for a value, which may not be initialised yet.
 #[inline]
 pub(crate) fn out<T>(pointer: *mut T, what: &str) -> Result<*mut T, Problem> {
     match !pointer.is_null() && pointer.is_aligned() {

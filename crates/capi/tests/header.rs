@@ -41,7 +41,7 @@ fn run(command: &mut Command) -> String {
 const STRICT: [&str; 5] = ["-Wall", "-Wextra", "-Wpedantic", "-Werror", "-fsyntax-only"];
 
 #[test]
-fn the_header_says_what_the_crate_says() {
+fn the_header_agrees_with_the_crate() {
     let path = root().join("include/tidegate.h");
     let wanted = generated();
     if std::env::var_os("UPDATE_GOLDEN").is_some() {
@@ -106,33 +106,33 @@ fn example(source: &str, compiler: Command, link: &[&str]) -> String {
     run(Command::new(&program).current_dir(&directory))
 }
 
-const SAID: &str = "\
+const EXPECTED_OUTPUT: &str = "\
 flush: 16 requests, 1048576 bytes, waited
 foreground: 16 requests, 65536 bytes, did not wait
 ";
 
 #[test]
-fn the_c_example_does_what_it_says() {
-    assert_eq!(example("flush.c", compiler("CC", "cc"), &["-ltidegate"]), SAID);
+fn the_c_example_prints_what_it_promises() {
+    assert_eq!(example("flush.c", compiler("CC", "cc"), &["-ltidegate"]), EXPECTED_OUTPUT);
 }
 
 #[test]
 fn the_c_example_can_be_linked_statically() {
     let link = ["-Wl,-Bstatic", "-ltidegate", "-Wl,-Bdynamic", "-lpthread", "-ldl", "-lm"];
-    assert_eq!(example("flush.c", compiler("CC", "cc"), &link), SAID);
+    assert_eq!(example("flush.c", compiler("CC", "cc"), &link), EXPECTED_OUTPUT);
 }
 
 #[test]
-fn the_cpp_example_does_what_it_says() {
+fn the_cpp_example_prints_what_it_promises() {
     let mut compiler = compiler("CXX", "c++");
     compiler.arg("-std=c++17");
-    assert_eq!(example("flush.cpp", compiler, &["-ltidegate"]), SAID);
+    assert_eq!(example("flush.cpp", compiler, &["-ltidegate"]), EXPECTED_OUTPUT);
 }
 
 #[test]
 fn a_child_of_fork_leaves_the_stage_to_its_parent() {
     let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fork.c");
-    let said = "\
+    let expected_output = "\
 open: done
 child enforces: done
 child completes: done
@@ -144,5 +144,5 @@ child ended: 0
 parent sets a gate: done
 parent closes: done
 ";
-    assert_eq!(example(source, compiler("CC", "cc"), &["-ltidegate"]), said);
+    assert_eq!(example(source, compiler("CC", "cc"), &["-ltidegate"]), expected_output);
 }

@@ -132,7 +132,7 @@ fn without_rules_requests_pass_and_belong_nowhere() {
 }
 
 #[test]
-fn scopes_tell_contexts_apart() {
+fn scopes_distinguish_contexts() {
     let open = Open::new();
     open.with(&[(c"g", kind(TIDEGATE_GATE_OPEN))]);
     // SAFETY: texts are constant, and everything else outlives its call.
@@ -151,8 +151,8 @@ fn scopes_tell_contexts_apart() {
     }
 }
 
-/// Writes `content` for `place` and says what is to be written.
-fn written(open: &Open, content: &[u8], place: &[u8], capacity: usize) -> Result<Vec<u8>, c_int> {
+/// Writes `content` for `pointer` and says what is to be written.
+fn written(open: &Open, content: &[u8], pointer: &[u8], capacity: usize) -> Result<Vec<u8>, c_int> {
     let mut buffer = vec![0; capacity];
     let mut result = Bytes { data: null(), length: 0 };
     let mut admission = MaybeUninit::<Admission>::uninit();
@@ -163,7 +163,7 @@ fn written(open: &Open, content: &[u8], place: &[u8], capacity: usize) -> Result
             open.0,
             &raw const request,
             Bytes { data: content.as_ptr(), length: content.len() },
-            Bytes { data: place.as_ptr(), length: place.len() },
+            Bytes { data: pointer.as_ptr(), length: pointer.len() },
             Buffer { data: buffer.as_mut_ptr(), capacity },
             &raw mut result,
             admission.as_mut_ptr(),
@@ -181,7 +181,12 @@ fn request() -> Request {
 }
 
 /// Reads what was written.
-fn restored(open: &Open, content: &[u8], place: &[u8], capacity: usize) -> Result<Vec<u8>, c_int> {
+fn restored(
+    open: &Open,
+    content: &[u8],
+    pointer: &[u8],
+    capacity: usize,
+) -> Result<Vec<u8>, c_int> {
     let mut admission = open.enforce(TIDEGATE_GET, content.len() as u64)?;
     let mut buffer = vec![0; capacity];
     let mut result = Bytes { data: null(), length: 0 };
@@ -191,7 +196,7 @@ fn restored(open: &Open, content: &[u8], place: &[u8], capacity: usize) -> Resul
             open.0,
             &admission,
             Bytes { data: content.as_ptr(), length: content.len() },
-            Bytes { data: place.as_ptr(), length: place.len() },
+            Bytes { data: pointer.as_ptr(), length: pointer.len() },
             Buffer { data: buffer.as_mut_ptr(), capacity },
             &raw mut result,
         );
@@ -363,29 +368,29 @@ fn misaligned_pointers_are_invalid_and_nothing_is_written_there() {
     let open = Open::new();
     open.with(&[(c"g", kind(TIDEGATE_GATE_OPEN))]);
     let mut admission = open.enforce(TIDEGATE_READ, 1).unwrap();
-    let mut room = [0u64; 40];
-    let place = room.as_mut_ptr();
+    let mut memory = [0u64; 40];
+    let pointer = memory.as_mut_ptr();
     let (mut count, nothing) = (0, Bytes { data: null(), length: 0 });
     let buffer = Buffer { data: null_mut(), capacity: 0 };
     let (stage, request) = (askew(open.0), request());
     // SAFETY: misaligned pointers are what is tried, and there is room behind each of them;
     // everything else outlives its call.
     let statuses = unsafe {
-        let (own, result) = (&raw mut admission, askew(place).cast::<Bytes>());
+        let (own, result) = (&raw mut admission, askew(pointer).cast::<Bytes>());
         [
-            tidegate_stage_open(null(), askew(place).cast()),
+            tidegate_stage_open(null(), askew(pointer).cast()),
             tidegate_stage_close(stage),
-            tidegate_stage_info(stage, place.cast()),
-            tidegate_stage_info(open.0, askew(place).cast()),
+            tidegate_stage_info(stage, pointer.cast()),
+            tidegate_stage_info(open.0, askew(pointer).cast()),
             tidegate_collect(stage, null_mut(), 0, &raw mut count),
-            tidegate_collect(open.0, null_mut(), 0, askew(place).cast()),
-            tidegate_collect(open.0, askew(place).cast(), 1, &raw mut count),
-            tidegate_enforce(stage, TIDEGATE_READ, 1, null(), place.cast()),
-            tidegate_enforce(open.0, TIDEGATE_READ, 1, null(), askew(place).cast()),
-            tidegate_enforce_descriptor(stage, TIDEGATE_READ, 1, 0, place.cast()),
+            tidegate_collect(open.0, null_mut(), 0, askew(pointer).cast()),
+            tidegate_collect(open.0, askew(pointer).cast(), 1, &raw mut count),
+            tidegate_enforce(stage, TIDEGATE_READ, 1, null(), pointer.cast()),
+            tidegate_enforce(open.0, TIDEGATE_READ, 1, null(), askew(pointer).cast()),
+            tidegate_enforce_descriptor(stage, TIDEGATE_READ, 1, 0, pointer.cast()),
             tidegate_complete(askew(own), 1),
-            tidegate_admission_tag(own, askew(place).cast()),
-            tidegate_admission_tag(askew(own), place.cast()),
+            tidegate_admission_tag(own, askew(pointer).cast()),
+            tidegate_admission_tag(askew(own), pointer.cast()),
             tidegate_write(
                 open.0,
                 &raw const request,
@@ -393,7 +398,7 @@ fn misaligned_pointers_are_invalid_and_nothing_is_written_there() {
                 nothing,
                 buffer,
                 result,
-                place.cast(),
+                pointer.cast(),
             ),
             tidegate_write(
                 stage,
@@ -402,7 +407,7 @@ fn misaligned_pointers_are_invalid_and_nothing_is_written_there() {
                 nothing,
                 buffer,
                 result,
-                place.cast(),
+                pointer.cast(),
             ),
             tidegate_restore(open.0, own, nothing, nothing, buffer, result),
             tidegate_set_default(stage, c"c".as_ptr()),
@@ -410,7 +415,7 @@ fn misaligned_pointers_are_invalid_and_nothing_is_written_there() {
         ]
     };
     assert_eq!(statuses, [TIDEGATE_INVALID; 18]);
-    assert_eq!(room, [0; 40], "nothing was written");
+    assert_eq!(memory, [0; 40], "nothing was written");
     assert!(detail().contains("stage is null or misaligned"), "{}", detail());
     assert_eq!(complete(&mut admission, 1), TIDEGATE_OK, "the request is still under way");
     assert_eq!(open.collect(), (1, 1), "and was the only one");

@@ -37,7 +37,7 @@ fn open(at: &CStr, settings: &StoreSettings) -> c_int {
 }
 
 #[test]
-fn where_no_data_node_is_that_is_said() {
+fn a_missing_data_node_is_reported() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("m.sock");
     let at = CString::new(path.to_str().unwrap()).unwrap();
@@ -59,14 +59,14 @@ fn what_makes_no_sense_is_invalid() {
     let (nothing, mut value) =
         (Bytes { data: null(), length: 0 }, Bytes { data: null(), length: 0 });
     let buffer = Buffer { data: null_mut(), capacity: 0 };
-    let mut room = [0u64; 8];
-    let askew = room.as_mut_ptr().wrapping_byte_add(1);
+    let mut memory = [0u64; 8];
+    let askew = memory.as_mut_ptr().wrapping_byte_add(1);
     // SAFETY: null and misaligned pointers are what is tried.
     let statuses = unsafe {
         assert_eq!(tidegate_store_close(null_mut()), TIDEGATE_OK);
         [
             tidegate_store_open(c"x".as_ptr(), null(), null_mut()),
-            tidegate_store_open(null(), null(), room.as_mut_ptr().cast()),
+            tidegate_store_open(null(), null(), memory.as_mut_ptr().cast()),
             tidegate_store_close(askew.cast()),
             tidegate_store_get(null(), nothing, buffer, &raw mut value),
             tidegate_store_get(askew.cast(), nothing, buffer, &raw mut value),
@@ -76,5 +76,5 @@ fn what_makes_no_sense_is_invalid() {
         ]
     };
     assert_eq!(statuses, [TIDEGATE_INVALID; 8]);
-    assert_eq!(room, [0; 8], "nothing was written");
+    assert_eq!(memory, [0; 8], "nothing was written");
 }

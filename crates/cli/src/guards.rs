@@ -1,4 +1,4 @@
-//! The guards of those parties of a cluster that run in this process, and the ways that lead
+//! The guards of those components of a cluster that run in this process, and the ways that lead
 //! through them.
 
 use std::path::{Path, PathBuf};
@@ -34,7 +34,7 @@ impl Guards {
         Ok(Some(Self { directory, pump }))
     }
 
-    /// The guard of a party.
+    /// The guard of a component.
     ///
     /// # Errors
     /// If its certificate or its key is not there, or not what peers would believe.
@@ -53,7 +53,7 @@ pub(crate) fn directory(cluster: &Cluster, base: &Path) -> Option<PathBuf> {
     cluster.tls.as_ref().map(|directory| base.join(directory))
 }
 
-/// The way to a party of this name: through the guard of whoever goes it, where it leads over TCP.
+/// The way to the component of this name: over TCP, through the guard of the caller.
 pub(crate) fn way(address: Address, guard: Option<&Guard>, name: &str) -> Way {
     let lock = match address {
         Address::Tcp(_) => guard.map(|guard| (guard.clone(), name.to_owned())),

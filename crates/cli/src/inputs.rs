@@ -1,4 +1,4 @@
-//! All files of a command, read together: what is wrong with them is told at once.
+//! All files of a command, read together: all their errors are reported at once.
 
 use std::path::Path;
 

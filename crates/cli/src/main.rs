@@ -2,10 +2,10 @@
 #![forbid(unsafe_code)]
 
 mod commands;
-mod fare;
+mod components;
 mod guards;
+mod health;
 mod inputs;
-mod parts;
 mod top;
 mod volumes;
 

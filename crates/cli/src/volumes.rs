@@ -112,7 +112,7 @@ pub(crate) fn create_all(
 }
 
 /// Refuses to start a cluster of which no part was ever created: whoever starts it for the first
-/// time has to say so, and whoever forgot to mount its folders is told.
+/// time has to say so, and an operator who forgot to mount its folders gets an error.
 ///
 /// # Errors
 /// If there are parts in files and none of them is there.
@@ -143,7 +143,7 @@ pub(crate) struct Found {
 
 /// Looks at the labels of all parts on this machine. Nothing is locked, so nodes may run meanwhile.
 /// Where no volume of the cluster was ever created there is nothing to find.
-pub(crate) fn look(cluster: &Cluster, base: &Path) -> Found {
+pub(crate) fn inspect(cluster: &Cluster, base: &Path) -> Found {
     let mut found = Found::default();
     let is_readable = |node: &cluster::Node| match path_of(node, base) {
         Some(path) => !matches!(access(&path, Access::READ_OK), Err(Errno::ACCESS)),

@@ -1,4 +1,4 @@
-//! Certificates of a cluster's parties, read from the folder that `tidegate certify` wrote.
+//! Certificates of a cluster's components, read from the folder that `tidegate certify` wrote.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use tidegate_fabric::tls::Identity;
 
 use crate::failure::{Code, Failure};
 
-/// The certificate and key of the party `name` in the folder `directory`.
+/// The certificate and key of the component `name` in the folder `directory`.
 ///
 /// # Errors
 /// If the certificate or its key is missing, or peers would not accept it.

@@ -47,10 +47,10 @@ impl ClusterFile {
 
     /// Returns the statements of the file that contradict each other, a line each.
     pub fn doubts(&self) -> Vec<String> {
-        let places: Places = toml::from_str(&self.text).unwrap_or_default();
-        let doubt = |(place, node): (&NodePlace, &Node)| {
+        let spans: ClusterSpans = toml::from_str(&self.text).unwrap_or_default();
+        let doubt = |(entry, node): (&NodeSpans, &Node)| {
             let (capacity, model) = (node.capacity?, node.model?);
-            let line = self.text[..place.capacity.as_ref()?.span().start].matches('\n').count() + 1;
+            let line = self.text[..entry.capacity.as_ref()?.span().start].matches('\n').count() + 1;
             (capacity > model.rate).then(|| {
                 format!(
                     "{}: line {line}: capacity: {} cannot do {capacity} behind a model of {}; \
@@ -59,7 +59,7 @@ impl ClusterFile {
                 )
             })
         };
-        places.node.iter().zip(&self.cluster.nodes).filter_map(doubt).collect()
+        spans.node.iter().zip(&self.cluster.nodes).filter_map(doubt).collect()
     }
 
     /// The file of the policy that it names, relative to where the cluster's own file is.
@@ -71,13 +71,13 @@ impl ClusterFile {
     /// The failure for a policy that promises more than these nodes can do.
     pub fn infeasible(&self, shortage: &Shortage) -> Failure {
         let label = |text: String, span: Range<usize>| LabeledSpan::new_with_span(Some(text), span);
-        let places: Places = toml::from_str(&self.text).unwrap_or_default();
+        let spans: ClusterSpans = toml::from_str(&self.text).unwrap_or_default();
         let mut labels = Vec::new();
-        for (place, node) in places.node.iter().zip(&self.cluster.nodes) {
-            if let (Some(place), Some(capacity)) = (&place.capacity, node.capacity)
+        for (entry, node) in spans.node.iter().zip(&self.cluster.nodes) {
+            if let (Some(entry), Some(capacity)) = (&entry.capacity, node.capacity)
                 && shortage.nodes.contains(&node.name)
             {
-                labels.push(label(format!("{} can do {capacity}", node.name), place.span()));
+                labels.push(label(format!("{} can do {capacity}", node.name), entry.span()));
             }
         }
         Failure::quoted(Code::Infeasible, &shortage.to_string())
@@ -93,12 +93,12 @@ struct Named {
 
 /// Where the text says what nodes can do.
 #[derive(Default, Deserialize)]
-struct Places {
+struct ClusterSpans {
     #[serde(default)]
-    node: Vec<NodePlace>,
+    node: Vec<NodeSpans>,
 }
 
 #[derive(Deserialize)]
-struct NodePlace {
+struct NodeSpans {
     capacity: Option<Spanned<IgnoredAny>>,
 }

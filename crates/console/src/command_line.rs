@@ -90,18 +90,18 @@ pub fn tree<P: Program>() -> clap::Command {
 pub fn main<P: Program>() -> ExitCode {
     let CommandLine { common, command } = match CommandLine::<P>::parse_arguments() {
         Ok(line) => line,
-        Err(error) => match (P::refused(&error), error.use_stderr() && asks_for_json()) {
-            (Some(failure), json) => return failure.tell(json),
-            (None, true) => return misused(&error).tell(true),
+        Err(error) => match (P::refused(&error), error.use_stderr() && wants_json()) {
+            (Some(failure), json) => return failure.print(json),
+            (None, true) => return misused(&error).print(true),
             // Help is no error, and people get the parser's own words.
             (None, false) => error.exit(),
         },
     };
-    command.run(&common).unwrap_or_else(|failure| failure.tell(common.json))
+    command.run(&common).unwrap_or_else(|failure| failure.print(common.json))
 }
 
 /// Whether arguments that the parser refuses ask for JSON.
-fn asks_for_json() -> bool {
+fn wants_json() -> bool {
     let is_set =
         |value: OsString| !["", "0", "false", "no", "off"].map(OsString::from).contains(&value);
     let mut arguments = env::args_os().take_while(|argument| argument != "--");

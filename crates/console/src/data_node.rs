@@ -48,7 +48,7 @@ impl DataNodeAddress {
         let settings = self.settings(settings);
         let opened = match self.route()? {
             Route::Socket(path) => Store::open(path, settings),
-            Route::Far(way) => Store::reach(way, settings),
+            Route::Far(way) => Store::open_remote(way, settings),
         };
         opened.map_err(|error| failed(self.name(), error))
     }
@@ -61,7 +61,7 @@ impl DataNodeAddress {
         let settings = self.settings(settings);
         Ok(match self.route()? {
             Route::Socket(path) => Connection::open(path, settings),
-            Route::Far(way) => Connection::reach(way, settings),
+            Route::Far(way) => Connection::open_remote(way, settings),
         })
     }
 
@@ -129,22 +129,22 @@ pub fn sentence(at: &Path, error: &Error) -> (Code, String) {
 mod tests {
     use super::*;
 
-    fn place(at: &str, tls: Option<&str>) -> DataNodeAddress {
+    fn address(at: &str, tls: Option<&str>) -> DataNodeAddress {
         let (at, tls) = (at.into(), tls.map(PathBuf::from));
         DataNodeAddress { at, tls, user: Cluster::CLIENT.into(), device: None }
     }
 
     #[test]
-    fn what_has_a_port_asks_for_certificates_and_the_rest_is_a_socket() {
+    fn an_address_with_a_port_needs_certificates_and_the_rest_is_a_socket() {
         for path in ["memory.sock", "/run/m.sock", "./host:7400", "7400"] {
-            let place = place(path, None);
-            let route = place.route().ok();
+            let address = address(path, None);
+            let route = address.route().ok();
             assert!(matches!(route, Some(Route::Socket(it)) if it == Path::new(path)));
         }
-        let failure = place("host:7400", None).route().err().unwrap();
+        let failure = address("host:7400", None).route().err().unwrap();
         let text = format!("{failure:?}");
         assert!(text.contains("host:7400 asks for a certificate"), "{text}");
-        let failure = place("host:7400", Some("/nowhere")).route().err().unwrap();
+        let failure = address("host:7400", Some("/nowhere")).route().err().unwrap();
         let text = format!("{failure:?}");
         assert!(text.contains("/nowhere/ca-cert.pem"), "{text}");
     }

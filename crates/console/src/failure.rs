@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use crate::output;
 
-/// How wide a report is where nobody says how wide the terminal is.
+/// How wide a report is where the width of the terminal is unknown.
 const COLUMNS: usize = 100;
 
 /// The exit codes of every command. Usage errors (2) are the argument parser's.
@@ -59,7 +59,7 @@ impl Code {
     }
 }
 
-/// Why a command ends early: an exit code, and a problem to tell unless nobody listens.
+/// Why a command ends early: an exit code, and a problem to report, unless it was reported already.
 #[derive(Debug)]
 pub struct Failure {
     code: Code,
@@ -84,7 +84,7 @@ struct Text {
 }
 
 impl Failure {
-    /// A failure that is told as `message`: what is wrong, and where.
+    /// A failure with this `message`: what is wrong, and where.
     pub fn new(code: Code, message: impl Into<String>) -> Self {
         let (message, help, cause, text) = (message.into(), None, None, None);
         let problem = Some(Box::new(Problem { message, help, cause, text }));
@@ -117,8 +117,8 @@ impl Failure {
         Some(first)
     }
 
-    /// The same for somebody who was told already.
-    pub fn untold(self) -> Self {
+    /// The same without its problem, which was reported already.
+    pub fn already_reported(self) -> Self {
         Self::silent(self.code)
     }
 
@@ -129,9 +129,9 @@ impl Failure {
 
     /// The same, of this one among several.
     #[must_use]
-    pub fn at(mut self, place: &str) -> Self {
+    pub fn at(mut self, location: &str) -> Self {
         if let Some(problem) = &mut self.problem {
-            problem.message = format!("{place}: {}", problem.message);
+            problem.message = format!("{location}: {}", problem.message);
         }
         self
     }
@@ -165,15 +165,15 @@ impl Failure {
         self
     }
 
-    /// Tells the failure on standard error and gives the code to exit with.
-    pub fn tell(&self, json: bool) -> ExitCode {
+    /// Prints the failure on standard error and gives the code to exit with.
+    pub fn print(&self, json: bool) -> ExitCode {
         if let Some(problem) = &self.problem {
-            let told = match serde_json::to_string(&self.to_json()) {
+            let report = match serde_json::to_string(&self.to_json()) {
                 Ok(text) if json => text + "\n",
                 _ => problem.render() + &self.render_more(),
             };
             // Where standard error is gone too, the exit code has to say it all.
-            let _ = io::stderr().write_all(told.as_bytes());
+            let _ = io::stderr().write_all(report.as_bytes());
         }
         ExitCode::from(self.code.number())
     }
@@ -181,16 +181,16 @@ impl Failure {
     /// Renders the other failures, and the number of all failures.
     fn render_more(&self) -> String {
         let problems = self.more.iter().filter_map(|failure| failure.problem.as_ref());
-        let told: String = problems.map(|problem| problem.render()).collect();
+        let report: String = problems.map(|problem| problem.render()).collect();
         match self.more.len() {
-            0 => told,
-            more => format!("{told}{} errors\n", more + 1),
+            0 => report,
+            more => format!("{report}{} errors\n", more + 1),
         }
     }
 
     /// The failure in one line of a log: where, what, why, and how to mend it.
     pub fn to_line(&self) -> String {
-        let Told { error, help, cause, file, line, column, .. } = self.to_json();
+        let FailureReport { error, help, cause, file, line, column, .. } = self.to_json();
         let mut text = match (file, line, column) {
             (Some(file), Some(line), Some(column)) => format!("{file}:{line}:{column}: "),
             _ => String::new(),
@@ -216,29 +216,30 @@ impl Failure {
     }
 
     /// The failure for programs.
-    pub fn to_json(&self) -> Told<'_> {
-        let mut told = Told { exit_code: self.code.number(), ..Told::default() };
-        told.more = self.more.iter().map(Self::to_json).collect();
-        let Some(problem) = &self.problem else { return told };
-        told.error = Some(&problem.message);
-        told.help = problem.help.as_deref();
-        told.cause = problem.cause.as_ref().map(|cause| cause.to_string());
+    pub fn to_json(&self) -> FailureReport<'_> {
+        let mut report =
+            FailureReport { exit_code: self.code.number(), ..FailureReport::default() };
+        report.more = self.more.iter().map(Self::to_json).collect();
+        let Some(problem) = &self.problem else { return report };
+        report.error = Some(&problem.message);
+        report.help = problem.help.as_deref();
+        report.cause = problem.cause.as_ref().map(|cause| cause.to_string());
         if let Some(Text { source, labels }) = &problem.text {
-            told.file = Some(source.name());
+            report.file = Some(source.name());
             if let Some(first) = labels.first()
-                && let Ok(place) = source.inner().read_span(first.inner(), 0, 0)
+                && let Ok(location) = source.inner().read_span(first.inner(), 0, 0)
             {
-                told.line = Some(place.line() + 1);
-                told.column = Some(place.column() + 1);
+                report.line = Some(location.line() + 1);
+                report.column = Some(location.column() + 1);
             }
         }
-        told
+        report
     }
 }
 
 /// A failure for programs. Fields without a value are left out.
 #[derive(Debug, Default, Serialize)]
-pub struct Told<'a> {
+pub struct FailureReport<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -254,7 +255,7 @@ pub struct Told<'a> {
     exit_code: u8,
     /// The other failures, each in this form.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    more: Vec<Told<'a>>,
+    more: Vec<FailureReport<'a>>,
 }
 
 /// In one line, without the help.
@@ -333,7 +334,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_of_a_log_says_where_what_why_and_how_to_mend_it() {
+    fn a_log_line_has_location_error_cause_and_remedy() {
         let failure = Failure::new(Code::Invalid, "cannot read the policy p.toml")
             .cause("No such file or directory")
             .help("check the path");

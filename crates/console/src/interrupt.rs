@@ -13,7 +13,7 @@ use crate::clock::Clock;
 use crate::failure::{Code, Failure};
 
 /// The longest time from Ctrl-C until it is noticed.
-const LOOK: Span = Span(25 * Span::MILLISECOND.0);
+const POLL_INTERVAL: Span = Span(25 * Span::MILLISECOND.0);
 
 /// The signal that asked the command to end; zero if none has.
 #[derive(Clone, Debug, Default)]
@@ -62,7 +62,7 @@ impl Interrupt {
             if now >= due {
                 return Ok(());
             }
-            clock.sleep_until(now.after(LOOK).min(due));
+            clock.sleep_until(now.after(POLL_INTERVAL).min(due));
         }
     }
 }
@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_signal_ends_all_waiting() {
+    fn a_signal_interrupts_every_wait() {
         let interrupt = Interrupt::default();
         let clock = Clock::start();
         assert!(interrupt.sleep_until(clock, Time::ZERO).is_ok());

@@ -49,7 +49,7 @@ impl Operator {
     ///
     /// # Errors
     /// If no answer comes, or the controller refuses.
-    pub fn ask(&mut self, request: &Request) -> Result<String, Failure> {
+    pub fn call(&mut self, request: &Request) -> Result<String, Failure> {
         let unreachable = |error| unreachable_at(&self.socket, error);
         self.link.send(request).map_err(unreachable)?;
         let mut pages = Pages::default();
@@ -73,9 +73,9 @@ impl Operator {
     /// Asks, and reads the answer.
     ///
     /// # Errors
-    /// As [`Self::ask`], or if the answer is not what was asked for.
-    pub fn ask_for<T: DeserializeOwned>(&mut self, request: &Request) -> Result<T, Failure> {
-        read(&self.ask(request)?)
+    /// As [`Self::call`], or if the answer is not what was asked for.
+    pub fn call_as<T: DeserializeOwned>(&mut self, request: &Request) -> Result<T, Failure> {
+        read(&self.call(request)?)
     }
 }
 

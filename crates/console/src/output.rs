@@ -14,7 +14,7 @@ use crate::failure::{Code, Failure};
 /// Writes `text` to standard output.
 ///
 /// # Errors
-/// If nobody takes it; silently so if the reader has left.
+/// If it cannot be written; silently so if the reader has left.
 pub fn print(text: &str) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     out.write_all(text.as_bytes())?;
@@ -31,7 +31,7 @@ pub fn print_json(value: &impl Serialize) -> Result<(), Failure> {
     print(&format!("{text}\n"))
 }
 
-/// Whether `stream` wants colours: it is a terminal that has them, and nobody said `NO_COLOR`.
+/// Whether `stream` wants colours: it is a terminal that has them, and `NO_COLOR` is not set.
 pub fn is_colored(stream: &impl IsTerminal) -> bool {
     // https://no-color.org: any value but the empty one counts.
     let refused = env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
@@ -60,7 +60,8 @@ pub fn columns() -> usize {
 
 /// A word as one would type it to a shell.
 pub fn shell_word(word: &str) -> String {
-    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "-_=./:,+".contains(letter);
+    let is_plain =
+        |character: char| character.is_ascii_alphanumeric() || "-_=./:,+".contains(character);
     match !word.is_empty() && word.chars().all(is_plain) {
         true => word.into(),
         false => format!("'{}'", word.replace('\'', r"'\''")),
@@ -70,7 +71,8 @@ pub fn shell_word(word: &str) -> String {
 /// `text` on one line and without control characters. Command lines and messages come from
 /// programs, and must not be able to paint on somebody's terminal.
 pub fn on_one_line(text: &str) -> String {
-    let visible = text.chars().map(|letter| if letter.is_control() { ' ' } else { letter });
+    let visible =
+        text.chars().map(|character| if character.is_control() { ' ' } else { character });
     visible.collect::<String>().split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
@@ -130,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_programs_say_cannot_paint() {
+    fn output_of_programs_has_no_colours() {
         assert_eq!(on_one_line("sh -c \n\x1b[2J  rm\t-r\u{9b}1m "), "sh -c [2J rm -r 1m");
     }
 }

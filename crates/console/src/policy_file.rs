@@ -82,16 +82,16 @@ impl PolicyFile {
             level(budget)
         );
         let label = |text: String, span: Range<usize>| LabeledSpan::new_with_span(Some(text), span);
-        let places: Places = toml::from_str(&self.text).unwrap_or_default();
+        let spans: PolicySpans = toml::from_str(&self.text).unwrap_or_default();
         let mut labels = Vec::new();
-        if let Some(place) = places.budget {
-            labels.push(label(format!("there is {}", level(budget)), place.span()));
+        if let Some(entry) = spans.budget {
+            labels.push(label(format!("there is {}", level(budget)), entry.span()));
         }
-        for (place, tenant) in places.tenant.iter().zip(&self.policy.tenants) {
-            if let (Some(place), Some(promised)) =
-                (&place.reservation, tenant.reservation.get(unit))
+        for (entry, tenant) in spans.tenant.iter().zip(&self.policy.tenants) {
+            if let (Some(entry), Some(promised)) =
+                (&entry.reservation, tenant.reservation.get(unit))
             {
-                labels.push(label(format!("{} is promised", level(promised)), place.span()));
+                labels.push(label(format!("{} is promised", level(promised)), entry.span()));
             }
         }
         Failure::new(Code::Infeasible, message)
@@ -102,13 +102,13 @@ impl PolicyFile {
 
 /// Where the text says what there is and what is promised.
 #[derive(Default, Deserialize)]
-struct Places {
+struct PolicySpans {
     budget: Option<Spanned<IgnoredAny>>,
     #[serde(default)]
-    tenant: Vec<TenantPlace>,
+    tenant: Vec<TenantSpans>,
 }
 
 #[derive(Deserialize)]
-struct TenantPlace {
+struct TenantSpans {
     reservation: Option<Spanned<IgnoredAny>>,
 }

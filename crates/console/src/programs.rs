@@ -20,10 +20,10 @@ pub fn shim() -> Result<PathBuf, Failure> {
     }
     let program = env::current_exe().unwrap_or_default();
     let here = program.parent().unwrap_or(Path::new("."));
-    let places = [here.join("../lib/tidegate").join(SHIM), here.join(SHIM)];
-    let found = places.iter().find(|path| path.is_file());
+    let candidates = [here.join("../lib/tidegate").join(SHIM), here.join(SHIM)];
+    let found = candidates.iter().find(|path| path.is_file());
     found.cloned().ok_or_else(|| {
-        let [installed, built] = places.map(|path| path.display().to_string());
+        let [installed, built] = candidates.map(|path| path.display().to_string());
         Failure::new(Code::Failure, format!("there is no shim at {installed} or {built}")).help(
             "build it with `cargo build -p tidegate-preload`, or say where it is with \
              TIDEGATE_SHIM",

@@ -122,17 +122,17 @@ impl Table {
         let mut line = String::new();
         let mut used = 0;
         let last = cells.len().saturating_sub(1);
-        for (place, (column, cell)) in self.columns.iter().zip(cells).enumerate() {
-            let room = width.saturating_sub(used);
-            let text = if place == last { cut(&cell.text, room) } else { cell.text.clone() };
+        for (index, (column, cell)) in self.columns.iter().zip(cells).enumerate() {
+            let available = width.saturating_sub(used);
+            let text = if index == last { cut(&cell.text, available) } else { cell.text.clone() };
             let blanks = " ".repeat(column.width.saturating_sub(text.width()));
             let painted = paint.tone(cell.tone, &text);
             match column.align {
-                Align::Left if place == last => line += &painted,
+                Align::Left if index == last => line += &painted,
                 Align::Left => line += &(painted + &blanks),
                 Align::Right => line += &(blanks + &painted),
             }
-            if place != last {
+            if index != last {
                 line += &" ".repeat(GAP);
             }
             used += column.width + GAP;
@@ -150,9 +150,9 @@ pub fn cut(text: &str, width: usize) -> String {
         return text.to_owned();
     }
     let mut short = String::new();
-    for letter in text.chars() {
+    for character in text.chars() {
         let mut longer = short.clone();
-        longer.push(letter);
+        longer.push(character);
         // Two columns for the mark, in ASCII because not every terminal has an ellipsis.
         if longer.width() + 2 > width {
             break;

@@ -28,7 +28,7 @@ const WANTED: [(&str, &str); 9] = [
 ];
 const QUANTITY: &str = "a quantity is a string with a unit, like \"150MiB/s\"";
 
-/// The party for which a file is read.
+/// The reader for which a file is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reader {
     /// For the user who names it, to look at or to hand on.
@@ -53,8 +53,8 @@ pub fn read(what: &str, path: &Path, reader: Reader) -> Result<String, Failure> 
             Err(error) => match error.problem {
                 Problem::Io(error) => Err(error),
                 _ => {
-                    let told = format!("cannot trust the {what} {name}: {error}");
-                    return Err(Failure::quoted(Code::Failure, &told));
+                    let message = format!("cannot trust the {what} {name}: {error}");
+                    return Err(Failure::quoted(Code::Failure, &message));
                 }
             },
         },
@@ -144,12 +144,12 @@ fn mended(message: &str) -> Failure {
 mod tests {
     use super::*;
 
-    fn told(failure: &Failure) -> String {
+    fn text_of(failure: &Failure) -> String {
         serde_json::to_string(&failure.to_json()).unwrap()
     }
 
     #[test]
-    fn what_a_reader_expects_is_told_as_what_to_write() {
+    fn expected_types_are_explained_by_the_form_to_write() {
         for (message, help) in [
             ("unknown field `a`, expected `b` or `c`", "use `b` or `c`"),
             ("unknown variant `a`, expected one of `b`, `c`, `d`", "use one of `b`, `c`, `d`"),
@@ -158,17 +158,17 @@ mod tests {
             ("invalid type: floating point `1.5`, expected a string", "a unit, like"),
             ("length: less than it is; make it longer", "make it longer"),
         ] {
-            assert!(told(&mended(message)).contains(help), "{}", told(&mended(message)));
+            assert!(text_of(&mended(message)).contains(help), "{}", text_of(&mended(message)));
         }
     }
 
     #[test]
-    fn a_line_that_nobody_reads_is_not_shown() {
+    fn an_endless_line_is_not_shown() {
         let long = "x".repeat(LONGEST + 1);
         let text = format!("\n{long}\nshort\n\nshorter\n");
         let at = |line: &str| {
             let at = text.find(line).unwrap();
-            told(&wrong("a.toml", &text, "it is wrong", Some(at..at + 1)))
+            text_of(&wrong("a.toml", &text, "it is wrong", Some(at..at + 1)))
         };
         assert!(at("xx").contains("\"a.toml: line 2, column 1: it is wrong\""), "{}", at("xx"));
         assert!(at("short\n").contains("\"a.toml: line 3, column 1: it is wrong\""));

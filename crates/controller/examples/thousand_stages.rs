@@ -33,7 +33,7 @@ use serde::Serialize;
 use tidegate_controller::{
     Clock, Config, Daemon, Draft, Logging, PolicyStore, PutError, StoreError,
 };
-use tidegate_fabric::crowd::Crowd;
+use tidegate_fabric::poller::Poller;
 use tidegate_model::{Discipline, Time};
 use tidegate_proto::codec::{Decoder, encode};
 use tidegate_proto::controller::status::PolicyText;
@@ -114,18 +114,18 @@ impl Fake {
         };
         let mut fake = Self { stream, decoder: Decoder::new(), tenant, report };
         let info = StageInfo { tenant: name, ..StageInfo::default() };
-        fake.say(&[Hello::Stage { version: VERSION, info }])?;
+        fake.send(&[Hello::Stage { version: VERSION, info }])?;
         Ok(fake)
     }
 
     /// Answers what has arrived.
     fn answer(&mut self, clock: Clock, seen: &mut Seen) -> io::Result<()> {
-        let mut piece = [0; 4096];
-        let count = self.stream.read(&mut piece)?;
+        let mut chunk = [0; 4096];
+        let count = self.stream.read(&mut chunk)?;
         if count == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        self.decoder.extend(&piece[..count]);
+        self.decoder.extend(&chunk[..count]);
         seen.bytes += count as u64;
         let mut answers = Vec::new();
         while let Some(message) = self.decoder.next_message().map_err(io::Error::other)? {
@@ -142,11 +142,11 @@ impl Fake {
                 _ => {}
             }
         }
-        seen.bytes += self.say(&answers)?;
+        seen.bytes += self.send(&answers)?;
         Ok(())
     }
 
-    fn say<M: Serialize>(&mut self, messages: &[M]) -> io::Result<u64> {
+    fn send<M: Serialize>(&mut self, messages: &[M]) -> io::Result<u64> {
         let mut bytes = Vec::new();
         for message in messages {
             encode(message, &mut bytes).map_err(io::Error::other)?;
@@ -173,7 +173,7 @@ impl Fake {
 
 /// All stages, played by one thread.
 struct Play {
-    crowd: Crowd,
+    poller: Poller,
     fakes: Vec<Fake>,
     clock: Clock,
     seen: Seen,
@@ -181,27 +181,27 @@ struct Play {
 
 impl Play {
     fn new(socket: &Path, stages: usize) -> io::Result<Self> {
-        let (crowd, clock) = (Crowd::new()?, Clock::start());
+        let (poller, clock) = (Poller::new()?, Clock::start());
         let mut fakes = Vec::with_capacity(stages);
         for number in 0..stages {
             let fake = Fake::connect(socket, number)?;
-            crowd.add(&fake.stream, number as u64)?;
+            poller.add(&fake.stream, number as u64)?;
             fakes.push(fake);
         }
-        Ok(Self { crowd, fakes, clock, seen: Seen::default() })
+        Ok(Self { poller, fakes, clock, seen: Seen::default() })
     }
 
     /// Goes on until every stage has answered `round`, and returns what they saw on the way.
     fn until(&mut self, round: u64) -> io::Result<Seen> {
         self.seen = Seen::default();
-        let mut speakers = Vec::new();
+        let mut readable = Vec::new();
         let mut behind = self.fakes.iter().filter(|fake| fake.report.round < round).count();
         while behind > 0 {
-            self.crowd.look(PATIENCE, &mut speakers)?;
-            if speakers.is_empty() {
+            self.poller.poll(PATIENCE, &mut readable)?;
+            if readable.is_empty() {
                 return Err(io::ErrorKind::TimedOut.into());
             }
-            for speaker in speakers.drain(..) {
+            for speaker in readable.drain(..) {
                 let fake = &mut self.fakes[speaker as usize];
                 let was_behind = fake.report.round < round;
                 fake.answer(self.clock, &mut self.seen)?;
@@ -230,14 +230,14 @@ async fn account(daemon: &Daemon) -> io::Result<Account> {
 fn serve(
     config: Config,
     ready: std::sync::mpsc::Sender<()>,
-    mut asked: tokio::sync::mpsc::Receiver<oneshot::Sender<Account>>,
+    mut account_requests: tokio::sync::mpsc::Receiver<oneshot::Sender<Account>>,
 ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let store = Fixed(PolicyText { revision: 1, text: policy(), ..PolicyText::default() });
         let daemon = Daemon::start_with_store(config, Box::new(store)).await?;
         ready.send(())?;
-        while let Some(reply) = asked.recv().await {
+        while let Some(reply) = account_requests.recv().await {
             let _ = reply.send(account(&daemon).await?);
         }
         daemon.stop().await;
@@ -264,11 +264,11 @@ fn main() -> Result<ExitCode, Box<dyn std::error::Error>> {
     };
     let socket = config.socket.clone();
     let (ready_tx, ready) = std::sync::mpsc::channel();
-    let (ask, asked) = tokio::sync::mpsc::channel(1);
-    let daemon = std::thread::spawn(move || serve(config, ready_tx, asked));
+    let (account_requests_tx, account_requests) = tokio::sync::mpsc::channel(1);
+    let daemon = std::thread::spawn(move || serve(config, ready_tx, account_requests));
     let account = || -> Result<Account, Box<dyn std::error::Error>> {
         let (reply, answer) = oneshot::channel();
-        ask.blocking_send(reply)?;
+        account_requests_tx.blocking_send(reply)?;
         Ok(answer.blocking_recv()?)
     };
     ready.recv()?;
@@ -280,7 +280,7 @@ fn main() -> Result<ExitCode, Box<dyn std::error::Error>> {
     play.until(from)?;
     let seen = play.until(from + cycles as u64)?;
     let after = account()?;
-    drop(ask);
+    drop(account_requests_tx);
     daemon.join().map_err(|_| "the daemon panicked")?.map_err(|error| error.to_string())?;
     std::fs::remove_dir_all(&state)?;
     Ok(report(stages, seen, &before, &after))

@@ -18,23 +18,23 @@ use tokio::sync::{Semaphore, broadcast, mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use crate::caller::Caller;
 use crate::clock::Clock;
 use crate::config::Config;
-use crate::http;
+use crate::http::{self, HttpContext};
+use crate::http_stream::HttpListener;
+use crate::identity::PeerIdentity;
 use crate::limits::Limits;
-use crate::link::{Door, attend};
+use crate::link::{ConnectionContext, attend};
 use crate::machine::{INPUTS_MAX, Machine, Machines};
 use crate::nodes::{self, Chosen};
+use crate::permits::ConnectionPermits;
 use crate::register::{Current, Register};
-use crate::seats::Seats;
 use crate::socket::{Socket, SocketError};
 use crate::state::{State, StateError};
 use crate::store::{PolicyStore, Redb, StoreError};
 use crate::switchboard::Switchboard;
 use crate::token::Token;
 use crate::users::Users;
-use crate::visit::Entrance;
 
 /// The policy store's file in the state directory.
 const STORE: &str = "policies.redb";
@@ -219,7 +219,7 @@ impl Daemon {
         let token = Token::open(&state.folder).map_err(ServeError::Token)?;
         let current = load(store.as_ref())?;
         let chosen = store.schedulers()?;
-        let Ears { http, remote, socket } = Ears::open(&config).await?;
+        let Listeners { http, remote, socket } = Listeners::open(&config).await?;
 
         let clock = Clock::start();
         let (inputs, inputs_rx) = mpsc::channel(INPUTS_MAX);
@@ -227,8 +227,8 @@ impl Daemon {
         let (stop, stop_rx) = watch::channel(false);
         let cycle_seconds = Histogram::new(exponential_buckets(1e-4, 2.0, 16));
         let machines = machines(&config, clock, current.as_ref(), &chosen);
-        let (told, cycles) = (events.clone(), cycle_seconds.clone());
-        let machine = Machine::new(clock, machines, inputs_rx, told, cycles);
+        let (publisher, cycles) = (events.clone(), cycle_seconds.clone());
+        let machine = Machine::new(clock, machines, inputs_rx, publisher, cycles);
         let gateways = config.cluster.iter().flat_map(|cluster| &cluster.gateways);
         let gateways = gateways.map(|gateway| gateway.name.clone()).collect();
         let register = Arc::new(Register::new(inputs.clone(), store, current, config.cluster));
@@ -236,21 +236,20 @@ impl Daemon {
         tasks.spawn(machine.run(stop_rx.clone()));
         let switchboard = Arc::new(Switchboard::new(inputs.clone())?);
         tasks.spawn(switchboard.clone().run(stop_rx.clone()));
-        let door = Door {
+        let context = Arc::new(ConnectionContext {
             inputs,
             register: register.clone(),
             switchboard,
             hello_max: config.hello_max,
             next_connection: AtomicU64::new(1),
             users: Users::new(),
-            seats: Seats::new(limits.connections, limits.connections_per_user),
+            permits: ConnectionPermits::new(limits.connections, limits.connections_per_user),
             clock,
             gateways,
-        };
-        let door = Arc::new(door);
-        let remote = remote.map(|(listener, guard)| Ear::Remote(listener, guard));
-        for ear in [Ear::Socket(socket)].into_iter().chain(remote) {
-            tasks.spawn(accept(ear, door.clone(), stop_rx.clone()));
+        });
+        let remote = remote.map(|(listener, guard)| PeerListener::Remote(listener, guard));
+        for listener in [PeerListener::Socket(socket)].into_iter().chain(remote) {
+            tasks.spawn(accept(listener, context.clone(), stop_rx.clone()));
         }
         let mut http_address = None;
         if let Some(listener) = http {
@@ -259,9 +258,10 @@ impl Daemon {
             let watchers = Arc::new(Semaphore::new(limits.http_connections / 2));
             let register = register.clone();
             let answers = Arc::new(http::Answers::new(clock));
-            let desk = http::Desk { register, events, watchers, cycle_seconds, token, answers };
+            let context = HttpContext { register, events, watchers, cycle_seconds, token, answers };
             let hosts = http::Hosts::new(address, &config.http_hosts);
-            tasks.spawn(http::serve(Entrance::new(listener, clock, limits), desk, hosts, stop_rx));
+            let listener = HttpListener::new(listener, clock, limits);
+            tasks.spawn(http::serve(listener, context, hosts, stop_rx));
         }
         let pid = std::process::id();
         let http = http_address.map(|address| address.to_string()).unwrap_or_default();
@@ -291,13 +291,13 @@ impl Daemon {
 }
 
 /// Everything that a daemon listens on.
-struct Ears {
+struct Listeners {
     http: Option<TcpListener>,
     remote: Option<(TcpListener, Guard)>,
     socket: Socket,
 }
 
-impl Ears {
+impl Listeners {
     async fn open(config: &Config) -> Result<Self, ServeError> {
         let http = match config.http {
             Some(address) => Some(bind(address).await?),
@@ -320,10 +320,10 @@ fn machines(config: &Config, clock: Clock, current: Option<&Current>, chosen: &C
     let policy = current.map(|current| (current.stored.revision, current.policy.clone()));
     let file = config.cluster.as_ref();
     let cluster = file.map(|file| nodes::machine(file, clock, current, chosen));
-    let (split, meters) = (nodes::split(file, clock, current), nodes::meters(file, current));
+    let (split, stats) = (nodes::split(file, clock, current), nodes::stats(file, current));
     let controller = Controller::new(clock.now(), policy);
     let paths = [&config.cluster_file, &config.state].map(|path| whole(path));
-    Machines { controller, cluster, split, meters, paths }
+    Machines { controller, cluster, split, stats, paths }
 }
 
 /// A path as it can be used from any directory; nothing if there is none.
@@ -333,21 +333,21 @@ fn whole(path: &Path) -> String {
 }
 
 /// Where links and operators come in.
-enum Ear {
+enum PeerListener {
     /// On this machine.
     Socket(Socket),
     /// Over TCP, through a lock.
     Remote(TcpListener, Guard),
 }
 
-impl Ear {
+impl PeerListener {
     /// The next connection, and who is behind it.
-    async fn next(&self) -> io::Result<(UnixStream, Caller)> {
+    async fn next(&self) -> io::Result<(UnixStream, PeerIdentity)> {
         match self {
             Self::Socket(socket) => loop {
                 let (stream, _) = socket.listener.accept().await?;
-                match Caller::local(&stream) {
-                    Ok(caller) => return Ok((stream, caller)),
+                match PeerIdentity::local(&stream) {
+                    Ok(identity) => return Ok((stream, identity)),
                     Err(error) => tracing::warn!("a connection without credentials: {error}"),
                 }
             },
@@ -366,31 +366,37 @@ impl Ear {
 
 /// Gives every new connection a task, until it is time to end. From then on the socket's file is
 /// gone, and the connections end with their set.
-async fn accept(ear: Ear, door: Arc<Door>, mut stop: watch::Receiver<bool>) {
+async fn accept(
+    listener: PeerListener,
+    context: Arc<ConnectionContext>,
+    mut stop: watch::Receiver<bool>,
+) {
     let mut connections = JoinSet::new();
     loop {
         let accepted = tokio::select! {
             _ = stop.wait_for(|stop| *stop) => break,
-            accepted = ear.next() => accepted,
+            accepted = listener.next() => accepted,
             Some(_) = connections.join_next() => continue,
         };
         match accepted {
-            Ok((stream, caller)) => drop(connections.spawn(attend(stream, caller, door.clone()))),
+            Ok((stream, identity)) => {
+                drop(connections.spawn(attend(stream, identity, context.clone())))
+            }
             Err(error) => {
-                tracing::error!("cannot accept a connection{}: {error}", ear.how());
+                tracing::error!("cannot accept a connection{}: {error}", listener.how());
                 sleep(ACCEPT_PAUSE).await;
             }
         }
     }
     // Before the connections.
-    drop(ear);
+    drop(listener);
 }
 
 /// The inner side of a connection over TCP, and who is behind it, once that is known.
-fn let_in(stream: TcpStream, guard: &Guard) -> io::Result<(UnixStream, Caller)> {
+fn let_in(stream: TcpStream, guard: &Guard) -> io::Result<(UnixStream, PeerIdentity)> {
     let inside = guard.accept(stream.into_std()?.try_into()?)?;
-    let seal = inside.seal().cloned().unwrap_or_default();
-    Ok((UnixStream::from_std(inside.into_unix()?)?, Caller::Remote(seal)))
+    let tls_peer = inside.tls_peer().cloned().unwrap_or_default();
+    Ok((UnixStream::from_std(inside.into_unix()?)?, PeerIdentity::Remote(tls_peer)))
 }
 
 pub(crate) async fn bind(address: SocketAddr) -> Result<TcpListener, ServeError> {
@@ -409,7 +415,7 @@ fn forget(path: &Path) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// The policy of the last life. One that this release does not accept is named and left alone: no
+/// The policy of the last run. One that this release does not accept is named and left alone: no
 /// policy at all is better than a daemon that does not start, and `apply` mends it.
 fn load(store: &dyn PolicyStore) -> Result<Option<Current>, StoreError> {
     let Some(stored) = store.latest()? else { return Ok(None) };

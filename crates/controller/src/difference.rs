@@ -67,8 +67,8 @@ fn compare_matches(before: &[String], after: &[String], changes: &mut Vec<Policy
     let tail = old.iter().rev().zip(new.iter().rev()).take_while(same).count();
     let mut push = |lines: &[String], change: &str| {
         for (offset, line) in lines.iter().enumerate() {
-            let place = (head + offset + 1).to_string();
-            changes.push(whole("match", &place, change, line.clone()));
+            let number = (head + offset + 1).to_string();
+            changes.push(whole("match", &number, change, line.clone()));
         }
     };
     push(&old[..old.len() - tail], "removed");

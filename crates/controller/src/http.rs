@@ -26,18 +26,18 @@ use tidegate_model::Discipline;
 use tidegate_model::discipline::UnknownDiscipline;
 use tidegate_proto::cluster::status::NodeStatus;
 use tidegate_proto::controller::status::{Applied, PolicyText, Status, TimedEvent};
-use tidegate_proto::meters::delays::Delays;
+use tidegate_proto::stats::delays::Delays;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, broadcast, watch};
 use utoipa::{IntoParams, OpenApi, ToSchema};
 
 use crate::clock::Clock;
+use crate::http_stream::HttpListener;
 use crate::metrics;
 use crate::readiness::{self, unserved};
 use crate::register::{ApplyError, ChooseError, DelaysError, Order, Register, Stopping};
 use crate::shared::Shared;
 use crate::store::PutError;
 use crate::token::Token;
-use crate::visit::Entrance;
 
 /// The longest policy that is accepted: ten thousand rules.
 const BODY_MAX: usize = 1 << 20;
@@ -50,7 +50,7 @@ const REVISION: HeaderName = HeaderName::from_static("tidegate-revision");
 
 /// Context of the handlers.
 #[derive(Clone)]
-pub(crate) struct Desk {
+pub(crate) struct HttpContext {
     pub(crate) register: Arc<Register>,
     pub(crate) events: broadcast::Sender<Arc<TimedEvent>>,
     /// Watchers stay for as long as they like, so not all connections may be theirs.
@@ -78,12 +78,12 @@ impl Answers {
 
 /// Serves until it is time to end. Watchers are cut off then.
 pub(crate) async fn serve(
-    entrance: Entrance,
-    desk: Desk,
+    entrance: HttpListener,
+    context: HttpContext,
     hosts: Hosts,
     mut stop: watch::Receiver<bool>,
 ) {
-    let app = router(desk, hosts);
+    let app = router(context, hosts);
     tokio::select! {
         ended = axum::serve(entrance, app) => {
             if let Err(error) = ended {
@@ -120,7 +120,7 @@ impl Hosts {
 
     /// Whether a request asks for this host, everywhere where it says for which. One that does not
     /// say it is no browser's.
-    fn are_asked_for(&self, request: &Request) -> bool {
+    fn include(&self, request: &Request) -> bool {
         let in_headers = request.headers().get_all(header::HOST).iter();
         let named = in_headers.map(|host| host.to_str().unwrap_or(""));
         let in_target = request.uri().authority().map(|authority| authority.as_str());
@@ -130,7 +130,7 @@ impl Hosts {
 
 /// Refuses what is asked of another host.
 async fn only_this_host(State(hosts): State<Hosts>, request: Request, next: Next) -> Response {
-    if hosts.are_asked_for(&request) {
+    if hosts.include(&request) {
         return next.run(request).await;
     }
     let message = "this is not the host that the request asks for; use localhost or 127.0.0.1, or \
@@ -138,7 +138,7 @@ async fn only_this_host(State(hosts): State<Hosts>, request: Request, next: Next
     Problem::reply(StatusCode::MISDIRECTED_REQUEST, 1, message)
 }
 
-fn router(desk: Desk, hosts: Hosts) -> Router {
+fn router(context: HttpContext, hosts: Hosts) -> Router {
     let router = Router::new()
         .route("/v1/status", get(status))
         .route("/v1/tenants/{name}/delays", get(delays))
@@ -151,7 +151,7 @@ fn router(desk: Desk, hosts: Hosts) -> Router {
         .route("/readyz", get(readyz))
         .route("/openapi.json", get(openapi_json))
         .layer(DefaultBodyLimit::max(BODY_MAX));
-    with_hosts(router, hosts).with_state(desk)
+    with_hosts(router, hosts).with_state(context)
 }
 
 /// Refuses what is asked of other hosts.
@@ -236,12 +236,12 @@ struct HistoryQuery {
 #[utoipa::path(get, path = "/v1/status", responses(
     (status = 200, description = "The state as of the last cycle", body = Status)
 ))]
-async fn status(State(desk): State<Desk>) -> Response {
+async fn status(State(context): State<HttpContext>) -> Response {
     let text = async {
-        let survey = desk.register.survey().await.map_err(stopping)?;
+        let survey = context.register.survey().await.map_err(stopping)?;
         written(move || serde_json::to_vec(&survey.status)).await
     };
-    match desk.answers.status.get(text).await {
+    match context.answers.status.get(text).await {
         Ok(text) => ([(header::CONTENT_TYPE, "application/json")], text).into_response(),
         Err(response) => response,
     }
@@ -257,8 +257,8 @@ async fn status(State(desk): State<Desk>) -> Response {
          body = Problem)
     )
 )]
-async fn delays(State(desk): State<Desk>, Path(name): Path<String>) -> Response {
-    match desk.register.delays(name).await {
+async fn delays(State(context): State<HttpContext>, Path(name): Path<String>) -> Response {
+    match context.register.delays(name).await {
         Ok(delays) => json(StatusCode::OK, &delays),
         Err(DelaysError::Stopping(error)) => stopping(error),
         Err(error) => Problem::reply(StatusCode::NOT_FOUND, 1, error),
@@ -271,8 +271,8 @@ async fn delays(State(desk): State<Desk>, Path(name): Path<String>) -> Response 
      headers(("tidegate-revision" = u64, description = "Its revision"))),
     (status = 404, description = "No policy is in force", body = Problem)
 ))]
-async fn policy(State(desk): State<Desk>) -> Response {
-    let Some(policy) = desk.register.policy().await else {
+async fn policy(State(context): State<HttpContext>) -> Response {
+    let Some(policy) = context.register.policy().await else {
         return Problem::reply(StatusCode::NOT_FOUND, 1, ApplyError::NONE_YET);
     };
     let toml = HeaderValue::from_static("application/toml");
@@ -294,17 +294,17 @@ async fn policy(State(desk): State<Desk>) -> Response {
     )
 )]
 async fn put_policy(
-    State(desk): State<Desk>,
+    State(context): State<HttpContext>,
     headers: HeaderMap,
     Query(query): Query<PutQuery>,
     text: String,
 ) -> Response {
-    if let Some(refusal) = refusal(&desk, &headers) {
+    if let Some(refusal) = refusal(&context, &headers) {
         return refusal;
     }
     let PutQuery { dry_run, expect } = query;
     let order = Order { text, source: "HTTP".into(), dry_run, expect };
-    match desk.register.apply(order).await {
+    match context.register.apply(order).await {
         Ok(applied) => json(StatusCode::OK, &applied),
         Err(error) => {
             let status = match &error {
@@ -320,9 +320,9 @@ async fn put_policy(
 }
 
 /// The response to a request that lacks the token; `None` if the token is right.
-fn refusal(desk: &Desk, headers: &HeaderMap) -> Option<Response> {
+fn refusal(context: &HttpContext, headers: &HeaderMap) -> Option<Response> {
     let given = headers.get(header::AUTHORIZATION);
-    if given.is_some_and(|header| desk.token.is_in(header.as_bytes())) {
+    if given.is_some_and(|header| context.token.is_in(header.as_bytes())) {
         return None;
     }
     let message = "send `Authorization: Bearer` with the token from the state directory";
@@ -354,16 +354,16 @@ const fn unstored(error: &PutError) -> StatusCode {
     )
 )]
 async fn put_scheduler(
-    State(desk): State<Desk>,
+    State(context): State<HttpContext>,
     Path(name): Path<String>,
     headers: HeaderMap,
     scheduler: String,
 ) -> Response {
-    if let Some(refusal) = refusal(&desk, &headers) {
+    if let Some(refusal) = refusal(&context, &headers) {
         return refusal;
     }
     match scheduler.trim().parse() {
-        Ok(scheduler) => choose(&desk, name, Some(scheduler)).await,
+        Ok(scheduler) => choose(&context, name, Some(scheduler)).await,
         Err(UnknownDiscipline) => {
             let message = format!("{:?} is {UnknownDiscipline}", scheduler.trim());
             Problem::reply(StatusCode::UNPROCESSABLE_ENTITY, 3, message)
@@ -382,18 +382,18 @@ async fn put_scheduler(
     )
 )]
 async fn delete_scheduler(
-    State(desk): State<Desk>,
+    State(context): State<HttpContext>,
     Path(name): Path<String>,
     headers: HeaderMap,
 ) -> Response {
-    match refusal(&desk, &headers) {
+    match refusal(&context, &headers) {
         Some(refusal) => refusal,
-        None => choose(&desk, name, None).await,
+        None => choose(&context, name, None).await,
     }
 }
 
-async fn choose(desk: &Desk, node: String, scheduler: Option<Discipline>) -> Response {
-    match desk.register.choose(Some(node), scheduler).await {
+async fn choose(context: &HttpContext, node: String, scheduler: Option<Discipline>) -> Response {
+    match context.register.choose(Some(node), scheduler).await {
         Ok(nodes) => json(StatusCode::OK, &nodes),
         Err(error) => {
             let status = match &error {
@@ -411,8 +411,11 @@ async fn choose(desk: &Desk, node: String, scheduler: Option<Discipline>) -> Res
     (status = 200, description = "The policies", body = Vec<PolicyText>),
     (status = 500, description = "The store cannot be read", body = Problem)
 ))]
-async fn history(State(desk): State<Desk>, Query(query): Query<HistoryQuery>) -> Response {
-    match desk.register.history(query.count.unwrap_or(HISTORY_SHOWN)).await {
+async fn history(
+    State(context): State<HttpContext>,
+    Query(query): Query<HistoryQuery>,
+) -> Response {
+    match context.register.history(query.count.unwrap_or(HISTORY_SHOWN)).await {
         Ok(policies) => json(StatusCode::OK, &policies),
         Err(error) => Problem::reply(StatusCode::INTERNAL_SERVER_ERROR, 1, error),
     }
@@ -424,12 +427,12 @@ async fn history(State(desk): State<Desk>, Query(query): Query<HistoryQuery>) ->
      `number`, `at_ms` and `event`, the name of what happened", body = String,
      content_type = "text/event-stream")
 ))]
-async fn events(State(desk): State<Desk>) -> Response {
-    let Ok(permit) = desk.watchers.try_acquire_owned() else {
+async fn events(State(context): State<HttpContext>) -> Response {
+    let Ok(permit) = context.watchers.try_acquire_owned() else {
         let message = "too many watch already; try again later";
         return Problem::reply(StatusCode::SERVICE_UNAVAILABLE, 1, message);
     };
-    let watch = Watch::new(desk.events.subscribe(), permit);
+    let watch = Watch::new(context.events.subscribe(), permit);
     Sse::new(watch).keep_alive(KeepAlive::default()).into_response()
 }
 
@@ -438,13 +441,13 @@ async fn events(State(desk): State<Desk>) -> Response {
     (status = 200, description = "Metrics in the OpenMetrics text format", body = String,
      content_type = "application/openmetrics-text")
 ))]
-async fn scrape(State(desk): State<Desk>) -> Response {
+async fn scrape(State(context): State<HttpContext>) -> Response {
     let text = async {
-        let survey = desk.register.survey().await.map_err(stopping)?;
-        let cycles = desk.cycle_seconds.clone();
+        let survey = context.register.survey().await.map_err(stopping)?;
+        let cycles = context.cycle_seconds.clone();
         written(move || metrics::text(&survey, &cycles)).await
     };
-    match desk.answers.metrics.get(text).await {
+    match context.answers.metrics.get(text).await {
         Ok(text) => ([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response(),
         Err(response) => response,
     }
@@ -463,13 +466,13 @@ pub(crate) async fn healthz() -> &'static str {
      away or does not answer, a part is refused, a memcached is away. A line for each reason",
      body = Problem)
 ))]
-async fn readyz(State(desk): State<Desk>) -> Response {
+async fn readyz(State(context): State<HttpContext>) -> Response {
     let reasons = async {
-        let survey = desk.register.survey().await.map_err(stopping)?;
-        let cluster = survey.status.cluster.as_ref().zip(desk.register.cluster());
+        let survey = context.register.survey().await.map_err(stopping)?;
+        let cluster = survey.status.cluster.as_ref().zip(context.register.cluster());
         Ok(cluster.map_or(Vec::new(), |(status, file)| unserved(status, file)))
     };
-    match desk.answers.readiness.get(reasons).await {
+    match context.answers.readiness.get(reasons).await {
         Ok(reasons) => readiness::answer(&reasons),
         Err(response) => response,
     }
@@ -536,7 +539,8 @@ impl Stream for Watch {
     }
 }
 
-/// The next event, or none after the last. A watcher that fell behind is told how many it lost.
+/// The next event, or none after the last. A watcher that fell behind gets the number of lost
+/// events.
 async fn next_event(mut events: Events) -> (Option<SseEvent>, Events) {
     let event = match events.recv().await {
         Ok(event) => match serde_json::to_string(&*event) {

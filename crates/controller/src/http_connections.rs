@@ -2,7 +2,7 @@
 //!
 //! The rules are those of a gateway's clients ([`tidegate_algo::connection_quota`]). A connection
 //! is pending until the head of its first request is whole. There is a bound on those, and at the
-//! bound the oldest one of the origin with the most makes room: a flood of half requests closes its
+//! bound the oldest one of the origin with the most is evicted: a flood of half requests closes its
 //! own.
 //! From then on it counts among the open ones: of these one origin may have three quarters, and the
 //! last eighth is kept for those who may operate. An origin is a user of this machine, for HTTP is
@@ -18,7 +18,7 @@ use tidegate_model::{Origin, Time};
 use tokio::sync::oneshot;
 
 use crate::operator::may_operate;
-use crate::seats::Refusals;
+use crate::permits::Refusals;
 
 /// Where a TCP connection of a peer to `local` comes from.
 pub(crate) fn origin(local: SocketAddr, peer: SocketAddr) -> Origin {
@@ -36,7 +36,7 @@ pub(crate) struct HttpConnections(Mutex<State>);
 struct State {
     pending: PendingConnections,
     open: OpenConnections,
-    /// By number, what tells a pending connection that it is to make room: that this is dropped.
+    /// By number, the senders whose drop evicts a pending connection.
     evictions: BTreeMap<u64, oneshot::Sender<()>>,
     next: u64,
     refusals: Refusals,
@@ -51,7 +51,7 @@ pub(crate) struct HttpConnection {
     is_open: bool,
 }
 
-/// Done when a pending connection has to make room for others.
+/// Done when a pending connection is evicted.
 pub(crate) type Eviction = oneshot::Receiver<()>;
 
 impl HttpConnections {
@@ -66,7 +66,7 @@ impl HttpConnections {
         })))
     }
 
-    /// A connection came. Perhaps another one has to make room.
+    /// A connection came. Perhaps another one is evicted.
     pub(crate) fn admit(self: &Arc<Self>, origin: Origin, now: Time) -> (HttpConnection, Eviction) {
         let mut state = self.state();
         let number = state.next;
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn half_requests_make_room_for_each_other_and_for_nobody_else() {
+    fn half_requests_evict_only_each_other() {
         let connections = HttpConnections::new(16, 4);
         let admit = |user| connections.admit(Origin::User(user), Time::ZERO);
         let mut other = admit(1);

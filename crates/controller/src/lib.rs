@@ -15,17 +15,18 @@
 //!
 //! Messages of stages go through the switchboard, which listens to all stages at once.
 //!
-//! [`serve_with`] runs a daemon until it is told to end; [`Daemon`] is the same for programs that
+//! [`serve_with`] runs a daemon until `SIGTERM`; [`Daemon`] is the same for programs that
 //! have a runtime of their own, such as tests.
 #![forbid(unsafe_code)]
 
-mod caller;
 mod clock;
 mod config;
 mod daemon;
 mod difference;
 mod http;
 mod http_connections;
+mod http_stream;
+mod identity;
 mod limits;
 mod link;
 mod log;
@@ -34,9 +35,9 @@ mod machine;
 mod metrics;
 mod nodes;
 mod operator;
+mod permits;
 mod readiness;
 mod register;
-mod seats;
 mod shared;
 mod socket;
 mod state;
@@ -44,7 +45,6 @@ mod store;
 mod switchboard;
 mod token;
 mod users;
-mod visit;
 
 pub use clock::Clock;
 pub use config::Config;

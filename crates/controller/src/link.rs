@@ -4,7 +4,7 @@
 //! thousand wake-ups per cycle would cost more than the writes. What does not fit stays in the
 //! link's queue, and the link's own task writes it once the socket can take it. The queue is
 //! bounded: a peer that stops reading is dropped, and other peers do not notice. The switchboard
-//! reads a party's messages, for the same reason; so a link's task sleeps while all is well.
+//! reads a peer's messages, for the same reason; so a link's task sleeps while all is well.
 
 use std::io::{self, Write};
 use std::os::unix::net::UnixStream as Socket;
@@ -23,17 +23,17 @@ use tokio::net::UnixStream;
 use tokio::sync::{Notify, mpsc};
 use tokio::time::timeout;
 
-use crate::caller::Caller;
 use crate::clock::Clock;
+use crate::identity::PeerIdentity;
 use crate::machine::Input;
 use crate::operator;
+use crate::permits::ConnectionPermits;
 use crate::register::Register;
-use crate::seats::Seats;
 use crate::switchboard::{ReadError, Switchboard};
 use crate::users::Users;
 
-/// Bytes that may wait for a party before more is added, besides its longest message twice: a node
-/// is told the plan and its counts at once. A stage is sent some twenty bytes per cycle, so this is
+/// Bytes that may wait for a peer before more is added, besides its longest message twice: a node
+/// is sent the plan and its counts at once. A stage is sent some twenty bytes per cycle, so this is
 /// what collects in ten minutes.
 const BACKLOG_MAX: usize = 256 << 10;
 
@@ -42,11 +42,11 @@ const BACKLOG_MAX: usize = 256 << 10;
 const LINGER: Duration = Duration::from_secs(1);
 
 /// Bytes read at a time of a hello, which is a few hundred.
-const PIECE: usize = 4 << 10;
+const READ_CHUNK: usize = 4 << 10;
 
 /// The kind of peer at the other end of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Party {
+pub(crate) enum Role {
     /// A data plane stage.
     Stage,
     /// A storage node.
@@ -61,11 +61,11 @@ pub(crate) enum Party {
 #[derive(Debug)]
 pub(crate) struct Link {
     pub(crate) id: ConnectionId,
-    pub(crate) party: Party,
+    pub(crate) role: Role,
     /// Not the runtime's: it would wake us whenever the peer has read something.
     pub(crate) stream: Socket,
     queue: Mutex<Queue>,
-    /// Tells the link's task that the queue needs it.
+    /// Wakes the link's task when the queue needs it.
     wake: Notify,
 }
 
@@ -107,7 +107,7 @@ impl Link {
     ///
     /// Where the other end is gone, what is queued is forgotten and that is all: what a stage said
     /// before it went, its last report above all, may still wait to be read, and the switchboard
-    /// ends the link once it has heard it.
+    /// ends the link once it has read it.
     pub(crate) fn flush(&self) -> Result<(), SendError> {
         let mut queue = self.queue();
         while queue.sent < queue.bytes.len() {
@@ -154,63 +154,71 @@ impl Link {
 
 /// Context of every new connection.
 #[derive(Debug)]
-pub(crate) struct Door {
+pub(crate) struct ConnectionContext {
     pub(crate) inputs: mpsc::Sender<Input>,
     pub(crate) register: Arc<Register>,
     pub(crate) switchboard: Arc<Switchboard>,
     pub(crate) hello_max: Duration,
     pub(crate) next_connection: AtomicU64,
     pub(crate) users: Users,
-    pub(crate) seats: Arc<Seats>,
+    pub(crate) permits: Arc<ConnectionPermits>,
     pub(crate) clock: Clock,
     /// The names of the cluster's gateways.
     pub(crate) gateways: Vec<String>,
 }
 
 /// Everything about one connection, from hello to its end.
-pub(crate) async fn attend(stream: UnixStream, caller: Caller, door: Arc<Door>) {
-    // A peer without a seat gets no reason: only its hello would say which protocol it speaks.
-    let Some(_seat) = door.seats.take(caller.guest(), door.clock.now()) else { return };
-    let (hello, rest) = match timeout(door.hello_max, read_hello(&stream)).await {
+pub(crate) async fn attend(
+    stream: UnixStream,
+    identity: PeerIdentity,
+    context: Arc<ConnectionContext>,
+) {
+    // A peer without a permit gets no reason: only its hello would say which protocol it speaks.
+    let Some(_permit) = context.permits.take(identity.kind(), context.clock.now()) else { return };
+    let (hello, rest) = match timeout(context.hello_max, read_hello(&stream)).await {
         Ok(Ok(hello)) => hello,
         Ok(Err(error)) => {
-            let reason = caller.end().map_or(error.to_string(), |end| end.to_string());
-            return tracing::warn!("{caller} is refused before its hello: {reason}");
+            let reason = identity.end().map_or(error.to_string(), |end| end.to_string());
+            return tracing::warn!("{identity} is refused before its hello: {reason}");
         }
         Err(_) => {
-            return tracing::warn!("{caller} is refused: no hello within {:?}", door.hello_max);
+            return tracing::warn!(
+                "{identity} is refused: no hello within {:?}",
+                context.hello_max
+            );
         }
     };
-    if let Err(reason) = caller.may_be(&hello, &door.gateways) {
+    if let Err(reason) = identity.may_be(&hello, &context.gateways) {
         refuse(&stream, &hello, &reason);
-        return tracing::warn!("{caller} is refused: {reason}");
+        return tracing::warn!("{identity} is refused: {reason}");
     }
-    match (hello, &caller) {
-        (Hello::Stage { version, info }, Caller::Local { uid, pid }) => {
-            let peer = Peer { uid: *uid, pid: *pid, user: door.users.name(*uid).await };
+    match (hello, &identity) {
+        (Hello::Stage { version, info }, PeerIdentity::Local { uid, pid }) => {
+            let peer = Peer { uid: *uid, pid: *pid, user: context.users.name(*uid).await };
             let joined = |link| Input::Joined { link, peer, version, info };
-            serve(stream, &door, Party::Stage, &rest, joined).await;
+            serve(stream, &context, Role::Stage, &rest, joined).await;
         }
         (Hello::Gateway { version, name }, _) => {
             let joined = |link| Input::GatewayJoined { link, version, name };
-            serve(stream, &door, Party::Gateway, &rest, joined).await;
+            serve(stream, &context, Role::Gateway, &rest, joined).await;
         }
         (Hello::DataNode { version, name }, _) => {
             let joined = |link| Input::DataNodeJoined { link, version, name };
-            serve(stream, &door, Party::DataNode, &rest, joined).await;
+            serve(stream, &context, Role::DataNode, &rest, joined).await;
         }
         (Hello::Node { version, info }, _) => {
             let joined = |link| Input::NodeJoined { link, version, info };
-            serve(stream, &door, Party::Node, &rest, joined).await;
+            serve(stream, &context, Role::Node, &rest, joined).await;
         }
         (Hello::Operator { version }, _) => {
-            let is_allowed = caller.may_operate();
-            let ended = operator::attend(&stream, version, is_allowed, rest, &door.register).await;
+            let is_allowed = identity.may_operate();
+            let ended =
+                operator::attend(&stream, version, is_allowed, rest, &context.register).await;
             if let Err(error) = ended {
-                tracing::warn!("the connection of {caller}, an operator, failed: {error}");
+                tracing::warn!("the connection of {identity}, an operator, failed: {error}");
             }
         }
-        (Hello::Stage { .. }, Caller::Remote(_)) => {}
+        (Hello::Stage { .. }, PeerIdentity::Remote(_)) => {}
     }
 }
 
@@ -234,8 +242,8 @@ fn refuse(stream: &UnixStream, hello: &Hello, reason: &str) {
 /// Everything about a connection that is not an operator's, from behind its hello to its end.
 async fn serve(
     stream: UnixStream,
-    door: &Door,
-    party: Party,
+    context: &ConnectionContext,
+    role: Role,
     rest: &[u8],
     joined: impl FnOnce(Arc<Link>) -> Input,
 ) {
@@ -243,13 +251,13 @@ async fn serve(
         Ok(stream) => stream,
         Err(error) => return tracing::warn!("a connection failed: {error}"),
     };
-    let id = ConnectionId(door.next_connection.fetch_add(1, Ordering::Relaxed));
+    let id = ConnectionId(context.next_connection.fetch_add(1, Ordering::Relaxed));
     let (queue, wake) = (Mutex::default(), Notify::new());
-    let link = Arc::new(Link { id, party, stream, queue, wake });
-    if door.inputs.send(joined(link.clone())).await.is_ok() {
-        door.switchboard.connect(&link, rest).await;
-        attend_link(&link, &door.inputs).await;
-        door.switchboard.disconnect(&link);
+    let link = Arc::new(Link { id, role, stream, queue, wake });
+    if context.inputs.send(joined(link.clone())).await.is_ok() {
+        context.switchboard.connect(&link, rest).await;
+        attend_link(&link, &context.inputs).await;
+        context.switchboard.disconnect(&link);
     }
 }
 
@@ -260,17 +268,17 @@ async fn read_hello(stream: &UnixStream) -> Result<(Hello, Vec<u8>), ReadError> 
             return Ok((hello, decoder.into_rest()));
         }
         stream.readable().await?;
-        read_piece(stream, &mut decoder)?;
+        read_chunk(stream, &mut decoder)?;
     }
 }
 
-/// Takes in what has arrived, at most [`PIECE`] bytes of it.
-fn read_piece(stream: &UnixStream, decoder: &mut Decoder<Hello>) -> Result<(), ReadError> {
-    let mut piece = [0; PIECE];
-    match stream.try_read(&mut piece) {
+/// Takes in what has arrived, at most [`READ_CHUNK`] bytes of it.
+fn read_chunk(stream: &UnixStream, decoder: &mut Decoder<Hello>) -> Result<(), ReadError> {
+    let mut chunk = [0; READ_CHUNK];
+    match stream.try_read(&mut chunk) {
         Ok(0) => Err(ReadError::Closed),
         Ok(count) => {
-            decoder.extend(&piece[..count]);
+            decoder.extend(&chunk[..count]);
             Ok(())
         }
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
@@ -278,8 +286,8 @@ fn read_piece(stream: &UnixStream, decoder: &mut Decoder<Hello>) -> Result<(), R
     }
 }
 
-/// Writes what the machine could not, until the link is to be closed. A failure to do so is told
-/// to the machine.
+/// Writes what the machine could not, until the link is to be closed. A failure to do so is
+/// reported to the machine.
 async fn attend_link(link: &Link, inputs: &mpsc::Sender<Input>) {
     if let Err(error) = relay(link).await {
         let input = Input::Closed { connection: link.id, reason: error.to_string() };
@@ -340,7 +348,7 @@ mod tests {
         let (stream, peer) = Socket::pair().unwrap();
         stream.set_nonblocking(true).unwrap();
         let (queue, wake) = (Mutex::default(), Notify::new());
-        (Link { id: ConnectionId(1), party: Party::Stage, stream, queue, wake }, peer)
+        (Link { id: ConnectionId(1), role: Role::Stage, stream, queue, wake }, peer)
     }
 
     fn last_words(link: &Link) -> Vec<u8> {
@@ -351,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_gone_is_still_heard() {
+    fn messages_of_a_closed_peer_are_still_read() {
         let (link, mut peer) = link();
         peer.write_all(b"my last report").unwrap();
         drop(peer);
@@ -364,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn who_left_without_reading_is_still_heard() {
+    fn messages_of_a_peer_that_left_without_reading_are_still_read() {
         let (link, mut peer) = link();
         link.push(&7_u64).unwrap();
         link.flush().unwrap();

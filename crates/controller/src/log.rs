@@ -69,24 +69,29 @@ fn log_at_data_node(event: &Event) {
         Event::ClientOverstepped {
             node,
             tenant,
-            seat,
+            session_slot,
             issued_operations: issued,
             token_operations: tokens,
         } => {
             tracing::warn!(
                 node,
                 tenant,
-                seat,
+                "seat" = session_slot,
                 issued,
                 tokens,
                 "client overstepped, and is shut out"
             );
         }
-        Event::ClientEvicted { node, tenant, seat } => {
-            tracing::warn!(node, tenant, seat, "client was silent, and is shut out");
+        Event::ClientEvicted { node, tenant, session_slot } => {
+            tracing::warn!(
+                node,
+                tenant,
+                "seat" = session_slot,
+                "client was silent, and is shut out"
+            );
         }
-        Event::ReservationUnused { node, tenant, seat, periods } => {
-            tracing::info!(node, tenant, seat, periods, "reservation not used");
+        Event::ReservationUnused { node, tenant, session_slot, periods } => {
+            tracing::info!(node, tenant, "seat" = session_slot, periods, "reservation not used");
         }
         Event::MemoryMoved { node, took_ns } => tracing::info!(node, took_ns, "memory moved"),
         Event::MemoryDamaged { node, structure, is_store_kept, took_ns } => {

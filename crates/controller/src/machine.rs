@@ -15,17 +15,17 @@ use tidegate_proto::cluster::{self, Cluster};
 use tidegate_proto::controller::status::{Status, TimedEvent};
 use tidegate_proto::controller::{ConnectionId, Controller, Output, Peer, Waits};
 use tidegate_proto::message::{StageInfo, ToGateway, VERSION};
-use tidegate_proto::meters::delays::Delays;
-use tidegate_proto::meters::{self, Meters};
+use tidegate_proto::stats::delays::Delays;
+use tidegate_proto::stats::{self, ClusterStats};
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
 use tokio::time::sleep_until;
 
 use crate::clock::{Clock, now_ms};
-use crate::link::{Link, Party, SendError};
+use crate::link::{Link, Role, SendError};
 use crate::log;
-use crate::nodes::Reach;
+use crate::nodes::TenantNodes;
 use crate::register::DelaysError;
-use crate::switchboard::Said;
+use crate::switchboard::PeerMessage;
 
 /// Inputs that are taken in before outputs go out: enough that a round of many stages is written
 /// in few batches, few enough that no peer waits long.
@@ -49,7 +49,7 @@ pub(crate) enum Input {
     /// A data node said hello.
     DataNodeJoined { link: Arc<Link>, version: u16, name: String },
     /// A stage, a node or a gateway said something.
-    Said { connection: ConnectionId, message: Said },
+    PeerMessage { connection: ConnectionId, message: PeerMessage },
     /// A connection of one of them ended.
     Closed { connection: ConnectionId, reason: String },
     /// A request for the status.
@@ -57,7 +57,12 @@ pub(crate) enum Input {
     /// A request for the reasons of a tenant's delays.
     Delays { tenant: String, reply: oneshot::Sender<Result<Delays, DelaysError>> },
     /// A policy is stored and is to be in force.
-    Apply { revision: u64, policy: Box<Policy>, reach: Reach, done: oneshot::Sender<()> },
+    Apply {
+        revision: u64,
+        policy: Box<Policy>,
+        tenant_nodes: TenantNodes,
+        done: oneshot::Sender<()>,
+    },
     /// A choice of schedulers is stored and is to be in force.
     Choose { nodes: Vec<NodeId>, chosen: Option<Discipline>, done: oneshot::Sender<()> },
 }
@@ -81,7 +86,7 @@ pub(crate) struct Machines {
     /// The loop over data nodes.
     pub(crate) split: Split,
     /// Counters of nodes and gateways.
-    pub(crate) meters: Meters,
+    pub(crate) stats: ClusterStats,
     /// Where the cluster's file and the state directory are.
     pub(crate) paths: [String; 2],
 }
@@ -93,7 +98,7 @@ pub(crate) struct Machine {
     controller: Controller,
     cluster: Option<Cluster>,
     split: Split,
-    meters: Meters,
+    stats: ClusterStats,
     paths: [String; 2],
     pub(crate) inputs: mpsc::Receiver<Input>,
     pub(crate) events: broadcast::Sender<Arc<TimedEvent>>,
@@ -108,7 +113,7 @@ pub(crate) struct Machine {
 impl Machine {
     pub(crate) fn new(
         clock: Clock,
-        Machines { controller, cluster, split, meters, paths }: Machines,
+        Machines { controller, cluster, split, stats, paths }: Machines,
         inputs: mpsc::Receiver<Input>,
         events: broadcast::Sender<Arc<TimedEvent>>,
         cycle_seconds: Histogram,
@@ -118,7 +123,7 @@ impl Machine {
             controller,
             cluster,
             split,
-            meters,
+            stats,
             paths,
             inputs,
             events,
@@ -159,8 +164,8 @@ impl Machine {
             if self.split.next_deadline() <= now {
                 self.split.on_deadline(now);
             }
-            if self.meters.next_deadline() <= now {
-                self.meters.on_deadline(now);
+            if self.stats.next_deadline() <= now {
+                self.stats.on_deadline(now);
             }
             self.perform();
             if self.controller.cycles() != cycles {
@@ -172,7 +177,7 @@ impl Machine {
 
     fn next_deadline(&self) -> Time {
         let cluster = self.cluster.as_ref().map_or(Time::MAX, Cluster::next_deadline);
-        let others = self.split.next_deadline().min(self.meters.next_deadline());
+        let others = self.split.next_deadline().min(self.stats.next_deadline());
         self.controller.next_deadline().min(cluster).min(others)
     }
 
@@ -191,23 +196,7 @@ impl Machine {
                 self.links.insert(id, link);
                 self.split.on_connected(now, id, version, &name);
             }
-            Input::Said { connection, message: Said::Stage(message) } => {
-                self.controller.on_message(now, connection, message);
-            }
-            Input::Said { connection, message: Said::Node(FromNode::Counts(counts)) } => {
-                self.meters.on_node_counts(now, connection, counts);
-            }
-            Input::Said { connection, message: Said::Gateway(message) } => {
-                self.meters.on_gateway_said(now, connection, message);
-            }
-            Input::Said { connection, message: Said::DataNode(message) } => {
-                self.split.on_message(now, connection, message);
-            }
-            Input::Said { connection, message: Said::Node(message) } => {
-                if let Some(cluster) = &mut self.cluster {
-                    cluster.on_message(now, connection, message);
-                }
-            }
+            Input::PeerMessage { connection, message } => self.on_message(connection, message),
             Input::Closed { connection, reason } => self.close(connection, &reason),
             Input::Survey { reply } => {
                 let _ = reply.send(self.survey(now));
@@ -215,14 +204,14 @@ impl Machine {
             Input::Delays { tenant, reply } => {
                 let _ = reply.send(self.delays(now, &tenant));
             }
-            Input::Apply { revision, policy, reach, done } => {
+            Input::Apply { revision, policy, tenant_nodes, done } => {
                 if let Some(cluster) = &mut self.cluster {
-                    cluster.set_reach(reach);
+                    cluster.set_home_nodes(tenant_nodes);
                     cluster.apply(now, revision, &policy);
                 }
                 self.split.apply(now, revision, (*policy).clone());
-                self.meters.apply(revision, &policy);
-                self.tell_gateways(revision, &policy);
+                self.stats.apply(revision, &policy);
+                self.send_policy_to_gateways(revision, &policy);
                 self.controller.apply(now, revision, *policy);
                 // Messages to stages go out before the waiting client gets its answer.
                 self.perform();
@@ -231,6 +220,26 @@ impl Machine {
             Input::Choose { nodes, chosen, done } => {
                 self.choose(&nodes, chosen);
                 let _ = done.send(());
+            }
+        }
+    }
+
+    /// Hands a message to the state machine that leads its peer.
+    fn on_message(&mut self, connection: ConnectionId, message: PeerMessage) {
+        let now = self.clock.now();
+        match message {
+            PeerMessage::Stage(message) => self.controller.on_message(now, connection, message),
+            PeerMessage::Node(FromNode::Counts(counts)) => {
+                self.stats.on_node_counts(now, connection, counts);
+            }
+            PeerMessage::Gateway(message) => {
+                self.stats.on_gateway_message(now, connection, message);
+            }
+            PeerMessage::DataNode(message) => self.split.on_message(now, connection, message),
+            PeerMessage::Node(message) => {
+                if let Some(cluster) = &mut self.cluster {
+                    cluster.on_message(now, connection, message);
+                }
             }
         }
     }
@@ -255,7 +264,7 @@ impl Machine {
         self.links.insert(id, link);
         let now = self.clock.now();
         if version == VERSION {
-            self.meters.on_node(now, id, &info.name, info.revision == 0);
+            self.stats.on_node(now, id, &info.name, info.revision == 0);
         }
         cluster.on_connected(now, id, version, info);
     }
@@ -263,29 +272,29 @@ impl Machine {
     fn join_gateway(&mut self, link: Arc<Link>, version: u16, name: &str) {
         let id = link.id;
         self.links.insert(id, link);
-        let is_accepted = self.meters.on_gateway(self.clock.now(), id, version, name);
+        let is_accepted = self.stats.on_gateway(self.clock.now(), id, version, name);
         if let Some((revision, policy)) = self.controller.policy().filter(|_| is_accepted) {
             let policy = policy.clone();
             self.send(id, &ToGateway::Policy { revision, policy });
         }
     }
 
-    /// Tells gateways which policy holds.
-    fn tell_gateways(&mut self, revision: u64, policy: &Policy) {
-        for id in self.meters.gateways().collect::<Vec<_>>() {
+    /// Sends gateways the policy in force.
+    fn send_policy_to_gateways(&mut self, revision: u64, policy: &Policy) {
+        for id in self.stats.gateways().collect::<Vec<_>>() {
             self.send(id, &ToGateway::Policy { revision, policy: policy.clone() });
         }
     }
 
-    /// Tells the state machine of a connection's party that the connection has ended.
+    /// Tells the state machine of a connection's peer that the connection has ended.
     fn close(&mut self, connection: ConnectionId, reason: &str) {
         let Some(link) = self.links.remove(&connection) else { return };
         let now = self.clock.now();
-        self.meters.on_closed(connection, reason);
-        match (link.party, &mut self.cluster) {
-            (Party::Node, Some(cluster)) => cluster.on_closed(now, connection, reason),
-            (Party::Stage, _) => self.controller.on_closed(now, connection, reason),
-            (Party::DataNode, _) => self.split.on_closed(now, connection, reason),
+        self.stats.on_closed(connection, reason);
+        match (link.role, &mut self.cluster) {
+            (Role::Node, Some(cluster)) => cluster.on_closed(now, connection, reason),
+            (Role::Stage, _) => self.controller.on_closed(now, connection, reason),
+            (Role::DataNode, _) => self.split.on_closed(now, connection, reason),
             _ => {}
         }
     }
@@ -314,12 +323,12 @@ impl Machine {
                     split::Output::Event(event) => self.publish(event),
                 }
             }
-            while let Some(output) = self.meters.poll_output() {
+            while let Some(output) = self.stats.poll_output() {
                 match output {
-                    meters::Output::ToNode { to, message } => self.send(to, &message),
-                    meters::Output::ToGateway { to, message } => self.send(to, &message),
-                    meters::Output::Close { connection } => self.end(connection),
-                    meters::Output::Event(event) => self.publish(event),
+                    stats::Output::ToNode { to, message } => self.send(to, &message),
+                    stats::Output::ToGateway { to, message } => self.send(to, &message),
+                    stats::Output::Close { connection } => self.end(connection),
+                    stats::Output::Event(event) => self.publish(event),
                 }
             }
             if self.touched.is_empty() {
@@ -346,7 +355,7 @@ impl Machine {
     /// Closes a connection once what was sent on it is on its way.
     fn end(&mut self, connection: ConnectionId) {
         if let Some(link) = self.links.remove(&connection) {
-            self.meters.on_closed(connection, "it was closed");
+            self.stats.on_closed(connection, "it was closed");
             let _ = link.flush();
             link.close();
         }
@@ -377,14 +386,14 @@ impl Machine {
 
     fn delays(&self, now: Time, tenant: &str) -> Result<Delays, DelaysError> {
         let cluster = self.cluster_status(now).ok_or(DelaysError::NoCluster)?;
-        let mut delays = self.meters.delays(now, tenant, &cluster)?;
+        let mut delays = self.stats.delays(now, tenant, &cluster)?;
         delays.data_nodes = self.split.demand(now, tenant);
         Ok(delays)
     }
 
     fn cluster_status(&self, now: Time) -> Option<ClusterStatus> {
         let mut status = self.cluster.as_ref()?.status(now);
-        self.meters.tell(now, &mut status);
+        self.stats.fill_status(now, &mut status);
         status.data_nodes = self.split.status(now);
         [status.file, status.state] = self.paths.clone();
         Some(status)

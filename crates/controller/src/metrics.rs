@@ -580,7 +580,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_tail_is_told_in_seconds() {
+    fn the_tail_is_reported_in_seconds() {
         let tenant = |name: &str, wait_p99_ns| TenantStatus {
             name: name.into(),
             wait_p99_ns,
@@ -597,7 +597,7 @@ mod tests {
     }
 
     #[test]
-    fn data_nodes_and_who_does_what_there_are_told() {
+    fn data_nodes_and_their_clients_are_reported() {
         let pair = TenantAtDataNode {
             name: "oltp".into(),
             total_operations: 70,
@@ -623,7 +623,7 @@ mod tests {
     }
 
     #[test]
-    fn no_wait_looks_shorter_than_it_was() {
+    fn no_wait_is_reported_shorter_than_it_was() {
         let mut counts = vec![0; 256];
         counts[0] = 1;
         counts[255] = 2;

@@ -6,19 +6,19 @@ use tidegate_algo::admission;
 use tidegate_model::{Cluster, Discipline, NodeId, Policy, Span};
 use tidegate_proto::cluster::split::{self, Split};
 use tidegate_proto::cluster::{self, NodeSetup, Setup};
-use tidegate_proto::meters::Meters;
+use tidegate_proto::stats::ClusterStats;
 
 use crate::clock::{Clock, now_ms};
 use crate::register::Current;
 
 /// The nodes that each tenant's requests can come to, by its name.
-pub(crate) type Reach = BTreeMap<String, BTreeSet<NodeId>>;
+pub(crate) type TenantNodes = BTreeMap<String, BTreeSet<NodeId>>;
 
 /// The schedulers that were chosen, by the names of the nodes.
 pub(crate) type Chosen = BTreeMap<String, Discipline>;
 
 /// The machine that leads the nodes of `file`, with the policy in force and what was chosen. Where
-/// there is no policy yet, no earlier life of the controller can have promised anything.
+/// there is no policy yet, no earlier run of the controller can have promised anything.
 pub(crate) fn machine(
     file: &Cluster,
     clock: Clock,
@@ -35,7 +35,7 @@ pub(crate) fn machine(
                 discipline: Some(node.scheduler),
             })
             .collect(),
-        reach: current.map(|current| reach(&current.policy, file)).unwrap_or_default(),
+        home_nodes: current.map(|current| tenant_nodes(&current.policy, file)).unwrap_or_default(),
         day: Span(now_ms().saturating_mul(Span::MILLISECOND.0).saturating_sub(now.0)),
         is_first: current.is_none(),
     };
@@ -60,22 +60,24 @@ pub(crate) fn split(file: Option<&Cluster>, clock: Clock, current: Option<&Curre
     Split::new(clock.now(), nodes.collect(), policy)
 }
 
-/// The meters of the nodes and gateways of `file`; without a file, of no node and no gateway.
-pub(crate) fn meters(file: Option<&Cluster>, current: Option<&Current>) -> Meters {
+/// The counters of the nodes and gateways of `file`; without a file, of no node and no gateway.
+pub(crate) fn stats(file: Option<&Cluster>, current: Option<&Current>) -> ClusterStats {
     let nodes = file.map(|file| file.nodes.iter().map(|node| node.name.clone()).collect());
     let gateways = file.map(|file| file.gateways.iter().map(|it| it.name.clone()).collect());
     let (nodes, gateways): (Vec<_>, Vec<_>) =
         (nodes.unwrap_or_default(), gateways.unwrap_or_default());
-    let mut meters = Meters::new(&nodes, &gateways);
+    let mut stats = ClusterStats::new(&nodes, &gateways);
     if let Some(current) = current {
-        meters.apply(current.stored.revision, &current.policy);
+        stats.apply(current.stored.revision, &current.policy);
     }
-    meters
+    stats
 }
 
 /// Which nodes those are, under a policy.
-pub(crate) fn reach(policy: &Policy, file: &Cluster) -> Reach {
+pub(crate) fn tenant_nodes(policy: &Policy, file: &Cluster) -> TenantNodes {
     let names = policy.tenants.iter().map(|tenant| tenant.name.clone());
-    let nodes = admission::reach(policy, file).into_iter().map(|nodes| nodes.into_iter().collect());
+    let nodes = admission::reachable_nodes(policy, file)
+        .into_iter()
+        .map(|nodes| nodes.into_iter().collect());
     names.zip(nodes).collect()
 }

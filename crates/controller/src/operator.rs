@@ -52,10 +52,10 @@ pub(crate) async fn attend(
             }
         }
         stream.readable().await?;
-        let mut piece = [0; 4096];
-        match stream.try_read(&mut piece) {
+        let mut chunk = [0; 4096];
+        match stream.try_read(&mut chunk) {
             Ok(0) => return Ok(()),
-            Ok(count) => decoder.extend(&piece[..count]),
+            Ok(count) => decoder.extend(&chunk[..count]),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(error) => return Err(error.into()),
         }

@@ -21,8 +21,8 @@ use tokio::sync::watch;
 use crate::clock::Clock;
 use crate::daemon::{ServeError, bind};
 use crate::http::{Hosts, Problem, healthz, with_hosts};
+use crate::http_stream::HttpListener;
 use crate::limits::Limits;
-use crate::visit::Entrance;
 
 /// Why volumes and pools of the cluster cannot be served, or not all of their parts; a sentence for
 /// each reason, and nothing if all is well.
@@ -116,7 +116,7 @@ impl Probe {
         let app = with_hosts(app, Hosts::new(address, hosts)).with_state(reasons);
         let (stop, mut stopped) = watch::channel(false);
         let serve = async move {
-            let entrance = Entrance::new(listener, Clock::start(), Limits::default());
+            let entrance = HttpListener::new(listener, Clock::start(), Limits::default());
             tokio::select! {
                 ended = axum::serve(entrance, app) => {
                     if let Err(error) = ended {
@@ -173,17 +173,17 @@ mod tests {
         };
         let nodes = (0..).zip(&cluster.nodes).map(node).collect();
         let mut status = ClusterStatus { nodes, ..ClusterStatus::default() };
-        let told = |status: &ClusterStatus| unserved(status, &cluster);
-        assert_eq!(told(&status), [""; 0]);
+        let reasons = |status: &ClusterStatus| unserved(status, &cluster);
+        assert_eq!(reasons(&status), [""; 0]);
         status.nodes[2].is_connected = false;
-        assert_eq!(told(&status), [""; 0], "nothing lies there");
+        assert_eq!(reasons(&status), [""; 0], "nothing lies there");
         status.nodes[1].is_connected = false;
-        assert_eq!(told(&status), ["node b is away; it serves volume db, volume log"]);
+        assert_eq!(reasons(&status), ["node b is away; it serves volume db, volume log"]);
         status.nodes[1].is_connected = true;
         status.nodes[1].is_silent = true;
         status.nodes[3].store_fault = Some("memcached is away: gone".into());
         assert_eq!(
-            told(&status),
+            reasons(&status),
             [
                 "node b has stopped answering; it serves volume db, volume log",
                 "node m: memcached is away: gone; it serves pool cache",
@@ -193,6 +193,6 @@ mod tests {
         status.nodes[1].is_silent = false;
         let fault = PartFaultStatus { volume: "db".into(), part: 1, reason: "missing".into() };
         status.nodes[1].faults.push(fault);
-        assert_eq!(told(&status), ["part 1 of volume db at node b: missing"]);
+        assert_eq!(reasons(&status), ["part 1 of volume db at node b: missing"]);
     }
 }

@@ -7,13 +7,13 @@ use tidegate_model::policy::Infeasible;
 use tidegate_model::{Cluster, Discipline, NodeId, Policy, PolicyError};
 use tidegate_proto::cluster::status::NodeStatus;
 use tidegate_proto::controller::status::{Applied, PolicyText};
-use tidegate_proto::meters::delays::{Delays, UnknownTenant};
+use tidegate_proto::stats::delays::{Delays, UnknownTenant};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::clock::now_ms;
 use crate::difference::difference;
 use crate::machine::{Input, Survey};
-use crate::nodes::{self, Reach};
+use crate::nodes::{self, TenantNodes};
 use crate::store::{Draft, PolicyStore, PutError, StoreError};
 
 /// A policy to be applied.
@@ -130,7 +130,7 @@ impl Register {
     }
 
     /// Brings a policy into force, or says what that would change. It is in the store before any
-    /// stage hears of it.
+    /// stage receives it.
     pub(crate) async fn apply(&self, order: Order) -> Result<Applied, ApplyError> {
         let from = order.source.clone();
         let policy = Policy::parse(&order.text)
@@ -159,15 +159,17 @@ impl Register {
         }
         // On a task of its own, so that it completes even if the client disconnects: a policy that
         // is stored must also reach the machine.
-        let reach = self.cluster.as_ref().map(|cluster| nodes::reach(&policy, cluster));
-        let reach = reach.unwrap_or_default();
-        let step = commit(current, self.store.clone(), self.inputs.clone(), order, (policy, reach));
-        let revision = tokio::spawn(step).await.map_err(|_| Stopping)??;
+        let tenant_nodes =
+            self.cluster.as_ref().map(|cluster| nodes::tenant_nodes(&policy, cluster));
+        let tenant_nodes = tenant_nodes.unwrap_or_default();
+        let change =
+            commit(current, self.store.clone(), self.inputs.clone(), order, (policy, tenant_nodes));
+        let revision = tokio::spawn(change).await.map_err(|_| Stopping)??;
         Ok(Applied { revision, ..applied })
     }
 
     /// Chooses a scheduler for a node, or for all of them; none for what the cluster's file says.
-    /// It is in the store before any node hears of it.
+    /// It is in the store before any node receives it.
     pub(crate) async fn choose(
         &self,
         node: Option<String>,
@@ -183,20 +185,20 @@ impl Register {
             return Err(ChooseError::Unknown { name, known });
         }
         // Choices and policies reach the machine in the order in which they are stored.
-        let turn = self.current.clone().lock_owned().await;
+        let guard = self.current.clone().lock_owned().await;
         let (store, inputs) = (self.store.clone(), self.inputs.clone());
-        let step = async move {
-            let _turn = turn;
+        let change = async move {
+            let _guard = guard;
             let write =
                 move || store.lock().unwrap_or_else(PoisonError::into_inner).choose(&names, chosen);
             tokio::task::spawn_blocking(write).await.map_err(|_| Stopping)??;
-            let (done, told) = oneshot::channel();
+            let (done, in_force) = oneshot::channel();
             let input = Input::Choose { nodes: ids, chosen, done };
             inputs.send(input).await.map_err(|_| Stopping)?;
-            told.await.map_err(|_| Stopping)?;
+            in_force.await.map_err(|_| Stopping)?;
             Ok::<_, ChooseError>(())
         };
-        tokio::spawn(step).await.map_err(|_| Stopping)??;
+        tokio::spawn(change).await.map_err(|_| Stopping)??;
         Ok(self.survey().await?.status.cluster.map(|cluster| cluster.nodes).unwrap_or_default())
     }
 
@@ -233,7 +235,7 @@ async fn commit(
     store: Arc<Mutex<Box<dyn PolicyStore>>>,
     inputs: mpsc::Sender<Input>,
     order: Order,
-    (policy, reach): (Policy, Reach),
+    (policy, tenant_nodes): (Policy, TenantNodes),
 ) -> Result<u64, ApplyError> {
     let Order { text, source, expect, .. } = order;
     let draft = Draft { text, source, applied_at_ms: now_ms() };
@@ -244,7 +246,7 @@ async fn commit(
     let stored = PolicyText { revision, text, source, applied_at_ms };
     *current = Some(Current { stored, policy: policy.clone() });
     let (done, applied) = oneshot::channel();
-    let input = Input::Apply { revision, policy: Box::new(policy), reach, done };
+    let input = Input::Apply { revision, policy: Box::new(policy), tenant_nodes, done };
     inputs.send(input).await.map_err(|_| Stopping)?;
     applied.await.map_err(|_| Stopping)?;
     Ok(revision)

@@ -39,10 +39,10 @@ impl<T: Clone> Shared<T> {
     /// # Errors
     /// Those of `make`.
     pub(crate) async fn get<E>(&self, make: impl Future<Output = Result<T, E>>) -> Result<T, E> {
-        let asked = self.clock.now();
+        let requested = self.clock.now();
         let mut latest = self.latest.lock().await;
         if let Some(made) = &*latest {
-            if made.begun >= asked {
+            if made.begun >= requested {
                 return Ok(made.answer.clone());
             }
             let next = made.ended.after(made.ended.since(made.begun));
@@ -63,10 +63,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_who_ask_at_the_same_time_share_an_answer_that_is_no_older_than_the_question() {
+    fn simultaneous_requests_share_an_answer_that_is_no_older_than_they_are() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         let (shared, made) = (Rc::new(Shared::new(Clock::start())), Rc::new(Cell::new(0)));
-        let ask = || {
+        let request = || {
             let (shared, made) = (shared.clone(), made.clone());
             async move {
                 let make = async {
@@ -80,16 +80,16 @@ mod tests {
         };
         let tasks = tokio::task::LocalSet::new();
         tasks.block_on(&runtime, async {
-            let all: Vec<_> = (0..200).map(|_| tokio::task::spawn_local(ask())).collect();
+            let all: Vec<_> = (0..200).map(|_| tokio::task::spawn_local(request())).collect();
             for one in all {
                 one.await.unwrap();
             }
             assert!(made.get() <= 2, "{} answers for those who asked at once", made.get());
             let before = made.get();
-            assert_eq!([ask().await, ask().await], [before + 1, before + 2], "none is old");
+            assert_eq!([request().await, request().await], [before + 1, before + 2], "none is old");
             let failed: Result<i32, &str> = shared.get(async { Err("no") }).await;
             assert_eq!(failed, Err("no"));
-            assert_eq!(ask().await, before + 3, "a failure is not kept");
+            assert_eq!(request().await, before + 3, "a failure is not kept");
         });
     }
 }

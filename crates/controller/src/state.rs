@@ -38,7 +38,7 @@ pub enum StateError {
     },
 }
 
-/// A state directory that no other daemon can use while this lives.
+/// A state directory that no other daemon can use while this exists.
 #[derive(Debug)]
 pub(crate) struct State {
     pub(crate) folder: Folder,

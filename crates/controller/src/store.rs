@@ -327,7 +327,7 @@ impl Redb {
         Ok(policies)
     }
 
-    fn write(&mut self, expect: u64, draft: &Draft) -> Result<Outcome, redb::Error> {
+    fn write(&mut self, expect: u64, draft: &Draft) -> Result<WriteOutcome, redb::Error> {
         let writing = self.database()?.begin_write()?;
         let revision;
         let generation;
@@ -335,7 +335,7 @@ impl Redb {
             let mut table = writing.open_table(POLICIES)?;
             let found = table.last()?.map_or(0, |(revision, _)| revision.value());
             if expect != 0 && expect != found {
-                return Ok(Outcome::Conflict { found });
+                return Ok(WriteOutcome::Conflict { found });
             }
             revision = found + 1;
             let policy = PolicyText {
@@ -352,7 +352,7 @@ impl Redb {
         }
         writing.commit()?;
         self.noted(generation);
-        Ok(Outcome::Stored { revision })
+        Ok(WriteOutcome::Stored { revision })
     }
 }
 
@@ -455,7 +455,7 @@ fn next_generation(writing: &redb::WriteTransaction) -> Result<u64, redb::Error>
 }
 
 /// How a write ended that the store could do.
-enum Outcome {
+enum WriteOutcome {
     Stored { revision: u64 },
     Conflict { found: u64 },
 }
@@ -472,8 +472,10 @@ impl PolicyStore for Redb {
 
     fn put(&mut self, expect: u64, draft: Draft) -> Result<u64, PutError> {
         match caught(|| self.write(expect, &draft)) {
-            Ok(Outcome::Stored { revision }) => Ok(revision),
-            Ok(Outcome::Conflict { found }) => Err(PutError::Conflict { expected: expect, found }),
+            Ok(WriteOutcome::Stored { revision }) => Ok(revision),
+            Ok(WriteOutcome::Conflict { found }) => {
+                Err(PutError::Conflict { expected: expect, found })
+            }
             Err(error) => Err(self.recover(error)),
         }
     }
@@ -538,7 +540,7 @@ mod tests {
     }
 
     #[test]
-    fn the_slower_of_two_is_told() {
+    fn a_conflict_is_reported_to_the_slower_of_two() {
         let directory = tempfile::tempdir().unwrap();
         let mut store = Redb::open(&directory.path().join("policies.redb")).unwrap();
         store.put(0, draft("one")).unwrap();
@@ -549,7 +551,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_disk_is_told_from_other_errors_and_the_store_can_still_be_read() {
+    fn a_full_disk_is_distinguished_from_other_errors_and_the_store_can_still_be_read() {
         let directory = tempfile::tempdir().unwrap();
         let mut store = Redb::open(&directory.path().join("policies.redb")).unwrap();
         store.put(0, draft("one")).unwrap();
@@ -558,13 +560,13 @@ mod tests {
             (io::ErrorKind::QuotaExceeded, true),
             (io::ErrorKind::PermissionDenied, false),
         ] {
-            let told = store.recover(redb::Error::Io(kind.into()));
-            assert_eq!(matches!(told, PutError::Full { .. }), is_full, "{told}");
-            assert!(told.to_string().contains("policies.redb"), "{told}");
+            let error = store.recover(redb::Error::Io(kind.into()));
+            assert_eq!(matches!(error, PutError::Full { .. }), is_full, "{error}");
+            assert!(error.to_string().contains("policies.redb"), "{error}");
             assert_eq!(store.latest().unwrap().unwrap().text, "one");
         }
-        let told = store.recover(redb::Error::Corrupted("a page".into()));
-        assert!(matches!(told, PutError::Store(_)), "{told}");
+        let error = store.recover(redb::Error::Corrupted("a page".into()));
+        assert!(matches!(error, PutError::Store(_)), "{error}");
         assert_eq!(store.put(1, draft("two")).unwrap(), 2);
     }
 

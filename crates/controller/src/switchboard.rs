@@ -13,7 +13,7 @@ use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tidegate_fabric::crowd::Crowd;
+use tidegate_fabric::poller::Poller;
 use tidegate_proto::cluster::message::FromNode;
 use tidegate_proto::codec::{DecodeError, Decoder};
 use tidegate_proto::data_node::FromDataNode;
@@ -23,7 +23,7 @@ use tokio::io::unix::AsyncFd;
 use tokio::sync::{mpsc, watch};
 use tokio::time::sleep;
 
-use crate::link::{Link, Party};
+use crate::link::{Link, Role};
 use crate::machine::Input;
 
 /// The pause of the switchboard after it has read messages: the runtime's shortest wait. It
@@ -37,7 +37,7 @@ const BUSY: usize = 64;
 
 /// Bytes read at a time. A report of a stage with a dozen channels is about a kilobyte, one of a
 /// node with 2,000 busy tenants about 30.
-const PIECE: usize = 64 << 10;
+const READ_CHUNK: usize = 64 << 10;
 
 /// Why a connection ended that we did not close.
 #[derive(Debug, thiserror::Error)]
@@ -52,7 +52,7 @@ pub(crate) enum ReadError {
 
 /// A message of a peer.
 #[derive(Debug)]
-pub(crate) enum Said {
+pub(crate) enum PeerMessage {
     /// From a stage.
     Stage(FromStage),
     /// From a storage node.
@@ -66,7 +66,7 @@ pub(crate) enum Said {
 /// All links that the daemon reads from, and the channel to the machine.
 #[derive(Debug)]
 pub(crate) struct Switchboard {
-    crowd: Crowd,
+    poller: Poller,
     lines: Mutex<HashMap<u64, Line>>,
     inputs: mpsc::Sender<Input>,
 }
@@ -74,25 +74,25 @@ pub(crate) struct Switchboard {
 #[derive(Debug)]
 struct Line {
     link: Arc<Link>,
-    ear: Ear,
+    decoder: PeerDecoder,
 }
 
-/// The decoder of a party's messages.
+/// The decoder of a peer's messages.
 #[derive(Debug)]
-enum Ear {
+enum PeerDecoder {
     Stage(Decoder<FromStage>),
     Node(Decoder<FromNode>),
     Gateway(Decoder<FromGateway>),
     DataNode(Decoder<FromDataNode>),
 }
 
-impl Ear {
-    fn new(party: Party) -> Self {
-        match party {
-            Party::Stage => Self::Stage(Decoder::new()),
-            Party::Node => Self::Node(Decoder::of_pages()),
-            Party::Gateway => Self::Gateway(Decoder::of_pages()),
-            Party::DataNode => Self::DataNode(Decoder::of_pages()),
+impl PeerDecoder {
+    fn new(role: Role) -> Self {
+        match role {
+            Role::Stage => Self::Stage(Decoder::new()),
+            Role::Node => Self::Node(Decoder::of_pages()),
+            Role::Gateway => Self::Gateway(Decoder::of_pages()),
+            Role::DataNode => Self::DataNode(Decoder::of_pages()),
         }
     }
 
@@ -105,50 +105,58 @@ impl Ear {
         }
     }
 
-    fn next_message(&mut self) -> Result<Option<Said>, DecodeError> {
+    fn next_message(&mut self) -> Result<Option<PeerMessage>, DecodeError> {
         match self {
-            Self::Stage(decoder) => decoder.next_message().map(|said| said.map(Said::Stage)),
-            Self::Node(decoder) => decoder.next_message().map(|said| said.map(Said::Node)),
-            Self::Gateway(decoder) => decoder.next_message().map(|said| said.map(Said::Gateway)),
-            Self::DataNode(decoder) => decoder.next_message().map(|said| said.map(Said::DataNode)),
+            Self::Stage(decoder) => {
+                decoder.next_message().map(|message| message.map(PeerMessage::Stage))
+            }
+            Self::Node(decoder) => {
+                decoder.next_message().map(|message| message.map(PeerMessage::Node))
+            }
+            Self::Gateway(decoder) => {
+                decoder.next_message().map(|message| message.map(PeerMessage::Gateway))
+            }
+            Self::DataNode(decoder) => {
+                decoder.next_message().map(|message| message.map(PeerMessage::DataNode))
+            }
         }
     }
 }
 
 impl Switchboard {
     pub(crate) fn new(inputs: mpsc::Sender<Input>) -> io::Result<Self> {
-        Ok(Self { crowd: Crowd::new()?, lines: Mutex::default(), inputs })
+        Ok(Self { poller: Poller::new()?, lines: Mutex::default(), inputs })
     }
 
-    /// Listens to a party from now on; `rest` is what came right behind its hello. An end of the
-    /// connection is told to the machine and aborts the link.
+    /// Reads the messages of a peer from now on; `rest` is what followed its hello. An end of the
+    /// connection is reported to the machine and aborts the link.
     pub(crate) async fn connect(&self, link: &Arc<Link>, rest: &[u8]) {
-        let mut line = Line { link: link.clone(), ear: Ear::new(link.party) };
-        line.ear.extend(rest);
-        let mut heard = Vec::new();
-        let is_open = line.take(&mut heard);
+        let mut line = Line { link: link.clone(), decoder: PeerDecoder::new(link.role) };
+        line.decoder.extend(rest);
+        let mut received = Vec::new();
+        let is_open = line.take(&mut received);
         // Before anything that it says later.
-        self.tell(&mut heard).await;
+        self.forward(&mut received).await;
         if !is_open {
             return;
         }
-        self.add(line, &mut heard);
-        self.tell(&mut heard).await;
+        self.add(line, &mut received);
+        self.forward(&mut received).await;
     }
 
-    fn add(&self, line: Line, heard: &mut Vec<Input>) {
+    fn add(&self, line: Line, received: &mut Vec<Input>) {
         // Under the lock, so that the crowd reports no connection before its line is there.
         let mut lines = self.lines();
-        match self.crowd.add(&line.link.stream, line.link.id.0) {
+        match self.poller.add(&line.link.stream, line.link.id.0) {
             Ok(()) => drop(lines.insert(line.link.id.0, line)),
-            Err(error) => drop(line.end(error.into(), heard)),
+            Err(error) => drop(line.end(error.into(), received)),
         }
     }
 
-    /// Listens no more to a party.
+    /// Stops reading the messages of a peer.
     pub(crate) fn disconnect(&self, link: &Link) {
         if self.lines().remove(&link.id.0).is_some() {
-            let _ = self.crowd.remove(&link.stream);
+            let _ = self.poller.remove(&link.stream);
         }
     }
 
@@ -166,18 +174,18 @@ impl Switchboard {
     }
 
     async fn listen(&self) -> io::Result<()> {
-        let (mut speakers, mut heard) = (Vec::new(), Vec::new());
-        let mut piece = vec![0; PIECE];
+        let (mut readable, mut received) = (Vec::new(), Vec::new());
+        let mut chunk = vec![0; READ_CHUNK];
         loop {
             self.wait().await?;
             loop {
-                self.crowd.look(Duration::ZERO, &mut speakers)?;
-                if speakers.is_empty() {
+                self.poller.poll(Duration::ZERO, &mut readable)?;
+                if readable.is_empty() {
                     break;
                 }
-                let is_busy = speakers.len() >= BUSY;
-                self.hear(&mut speakers, &mut piece, &mut heard);
-                self.tell(&mut heard).await;
+                let is_busy = readable.len() >= BUSY;
+                self.receive(&mut readable, &mut chunk, &mut received);
+                self.forward(&mut received).await;
                 if !is_busy {
                     sleep(PAUSE).await;
                 }
@@ -189,26 +197,26 @@ impl Switchboard {
     /// long: a registration wakes the thread even if no task waits.
     async fn wait(&self) -> io::Result<()> {
         #[allow(deprecated, reason = "what is borrowed stays open, and its successor is unsafe")]
-        let bell = AsyncFd::with_interest(self.crowd.as_fd(), Interest::READABLE)?;
-        drop(bell.readable().await?);
+        let readiness = AsyncFd::with_interest(self.poller.as_fd(), Interest::READABLE)?;
+        drop(readiness.readable().await?);
         Ok(())
     }
 
     /// Reads a piece from each of the speakers.
-    fn hear(&self, speakers: &mut Vec<u64>, piece: &mut [u8], heard: &mut Vec<Input>) {
+    fn receive(&self, readable: &mut Vec<u64>, chunk: &mut [u8], received: &mut Vec<Input>) {
         let mut lines = self.lines();
-        for speaker in speakers.drain(..) {
-            let Some(line) = lines.get_mut(&speaker) else { continue };
-            if !line.hear(piece, heard)
-                && let Some(line) = lines.remove(&speaker)
+        for id in readable.drain(..) {
+            let Some(line) = lines.get_mut(&id) else { continue };
+            if !line.receive(chunk, received)
+                && let Some(line) = lines.remove(&id)
             {
-                let _ = self.crowd.remove(&line.link.stream);
+                let _ = self.poller.remove(&line.link.stream);
             }
         }
     }
 
-    async fn tell(&self, heard: &mut Vec<Input>) {
-        for input in heard.drain(..) {
+    async fn forward(&self, received: &mut Vec<Input>) {
+        for input in received.drain(..) {
             // The machine is gone only when all of us are about to be.
             let _ = self.inputs.send(input).await;
         }
@@ -221,35 +229,35 @@ impl Switchboard {
 }
 
 impl Line {
-    /// Takes in what has arrived, as far as it fits `piece`. Returns whether there may be more.
-    fn hear(&mut self, piece: &mut [u8], heard: &mut Vec<Input>) -> bool {
-        match (&self.link.stream).read(piece) {
-            Ok(0) => self.end(ReadError::Closed, heard),
+    /// Takes in what has arrived, as far as it fits `chunk`. Returns whether there may be more.
+    fn receive(&mut self, chunk: &mut [u8], received: &mut Vec<Input>) -> bool {
+        match (&self.link.stream).read(chunk) {
+            Ok(0) => self.end(ReadError::Closed, received),
             Ok(count) => {
-                self.ear.extend(&piece[..count]);
-                self.take(heard)
+                self.decoder.extend(&chunk[..count]);
+                self.take(received)
             }
             Err(error) if is_passing(&error) => true,
-            Err(error) => self.end(error.into(), heard),
+            Err(error) => self.end(error.into(), received),
         }
     }
 
     /// Takes the messages that are complete.
-    fn take(&mut self, heard: &mut Vec<Input>) -> bool {
+    fn take(&mut self, received: &mut Vec<Input>) -> bool {
         loop {
-            match self.ear.next_message() {
+            match self.decoder.next_message() {
                 Ok(Some(message)) => {
-                    heard.push(Input::Said { connection: self.link.id, message });
+                    received.push(Input::PeerMessage { connection: self.link.id, message });
                 }
                 Ok(None) => return true,
-                Err(error) => return self.end(error.into(), heard),
+                Err(error) => return self.end(error.into(), received),
             }
         }
     }
 
-    /// Nothing more is heard.
-    fn end(&self, error: ReadError, heard: &mut Vec<Input>) -> bool {
-        heard.push(Input::Closed { connection: self.link.id, reason: error.to_string() });
+    /// Ends the connection: nothing more is read.
+    fn end(&self, error: ReadError, received: &mut Vec<Input>) -> bool {
+        received.push(Input::Closed { connection: self.link.id, reason: error.to_string() });
         self.link.abort();
         false
     }

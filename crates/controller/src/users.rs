@@ -35,8 +35,11 @@ impl Users {
         if let Some(name) = self.remembered(uid) {
             return name;
         }
-        let ask = move || User::from_uid(Uid::from_raw(uid)).ok().flatten().map(|user| user.name);
-        let Ok(Some(name)) = tokio::task::spawn_blocking(ask).await else { return String::new() };
+        let look_up_user =
+            move || User::from_uid(Uid::from_raw(uid)).ok().flatten().map(|user| user.name);
+        let Ok(Some(name)) = tokio::task::spawn_blocking(look_up_user).await else {
+            return String::new();
+        };
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if known.len() >= REMEMBERED_MAX {
             known.clear();

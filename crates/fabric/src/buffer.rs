@@ -123,11 +123,11 @@ impl Drop for Shared {
 /// ```
 /// use tidegate_fabric::buffer::Buffer;
 /// let mut divided = Buffer::zeroed(10_000).divide();
-/// let mut pieces = [divided.cut(8_192), divided.cut(8_192)];
-/// assert_eq!(pieces.each_ref().map(|piece| piece.len()), [8_192, 1_808]);
-/// pieces[1].fill(7);
-/// drop(pieces);
-/// let whole = divided.join().expect("no piece is left");
+/// let mut chunks = [divided.cut(8_192), divided.cut(8_192)];
+/// assert_eq!(chunks.each_ref().map(|chunk| chunk.len()), [8_192, 1_808]);
+/// chunks[1].fill(7);
+/// drop(chunks);
+/// let whole = divided.join().expect("no chunk is left");
 /// assert_eq!((whole.len(), whole[8_191], whole[8_192]), (10_000, 0, 7));
 /// ```
 #[derive(Debug)]
@@ -155,7 +155,7 @@ impl Divided {
     }
 
     /// Whether a buffer is a piece of this one.
-    pub fn is_piece(&self, buffer: &Buffer) -> bool {
+    pub fn is_chunk(&self, buffer: &Buffer) -> bool {
         match &buffer.memory {
             Memory::Own(_) => false,
             Memory::Window { shared, .. } => Arc::ptr_eq(shared, &self.shared),
@@ -355,11 +355,11 @@ mod tests {
     #[test]
     fn memory_is_used_again_by_the_thread_that_dropped_it() {
         let first = Buffer::with_length(5_000);
-        let place = first.as_ptr();
+        let address = first.as_ptr();
         drop(first);
         let second = Buffer::with_length(8_192);
-        assert_eq!(second.as_ptr(), place, "5000 and 8192 bytes are both two pages");
-        assert_ne!(Buffer::with_length(8_192).as_ptr(), place, "it is in use");
+        assert_eq!(second.as_ptr(), address, "5000 and 8192 bytes are both two pages");
+        assert_ne!(Buffer::with_length(8_192).as_ptr(), address, "it is in use");
         drop(second);
         assert!(Buffer::zeroed(8_192).iter().all(|byte| *byte == 0));
     }
@@ -388,36 +388,36 @@ mod tests {
     }
 
     #[test]
-    fn pieces_are_the_bytes_of_the_whole_and_nothing_else() {
+    fn chunks_are_the_bytes_of_the_whole_and_nothing_else() {
         let mut whole = Buffer::with_length(300_000);
         whole.iter_mut().enumerate().for_each(|(at, byte)| *byte = at as u8);
-        let place = whole.as_ptr();
+        let address = whole.as_ptr();
         let mut divided = whole.divide();
-        let mut pieces: Vec<Buffer> = (0..4).map(|_| divided.cut(128 << 10)).collect();
-        let lengths: Vec<usize> = pieces.iter().map(|piece| piece.len()).collect();
+        let mut chunks: Vec<Buffer> = (0..4).map(|_| divided.cut(128 << 10)).collect();
+        let lengths: Vec<usize> = chunks.iter().map(|chunk| chunk.len()).collect();
         assert_eq!(lengths, [128 << 10, 128 << 10, 300_000 - (256 << 10), 0]);
-        assert!(pieces[1].iter().enumerate().all(|(at, byte)| *byte == at as u8));
-        assert_eq!(pieces[2].capacity(), pieces[2].len(), "what lies behind is not its");
+        assert!(chunks[1].iter().enumerate().all(|(at, byte)| *byte == at as u8));
+        assert_eq!(chunks[2].capacity(), chunks[2].len(), "what lies behind is not its");
         std::thread::scope(|scope| {
-            for (number, piece) in pieces.iter_mut().enumerate() {
-                scope.spawn(move || piece.fill(number as u8));
+            for (number, chunk) in chunks.iter_mut().enumerate() {
+                scope.spawn(move || chunk.fill(number as u8));
             }
         });
-        assert!(pieces.iter().all(|piece| divided.is_piece(piece)));
-        assert!(!divided.is_piece(&Buffer::with_length(1)));
-        drop(pieces);
+        assert!(chunks.iter().all(|chunk| divided.is_chunk(chunk)));
+        assert!(!divided.is_chunk(&Buffer::with_length(1)));
+        drop(chunks);
         let whole = divided.join().unwrap_or_default();
-        assert_eq!((whole.len(), whole.as_ptr()), (300_000, place));
+        assert_eq!((whole.len(), whole.as_ptr()), (300_000, address));
         assert!(whole.iter().enumerate().all(|(at, byte)| *byte == (at >> 17) as u8));
     }
 
     #[test]
-    fn what_has_pieces_is_not_joined() {
+    fn a_buffer_with_chunks_is_not_joined() {
         let mut divided = Buffer::zeroed(8_192).divide();
-        let piece = divided.cut(4_096);
+        let chunk = divided.cut(4_096);
         assert!(divided.join().is_none());
-        assert!(piece.iter().all(|byte| *byte == 0), "the memory is there as long as a piece");
-        let second = piece.divide().cut(9);
+        assert!(chunk.iter().all(|byte| *byte == 0), "the memory is there as long as a piece");
+        let second = chunk.divide().cut(9);
         assert_eq!(second.len(), 9);
     }
 

@@ -1,4 +1,4 @@
-//! Live links between Tidegate's parties.
+//! Live links between Tidegate's processes.
 //!
 //! Blocking and small on purpose: a stage runs in an application's process or beside it, and must
 //! not bring an async runtime there. Daemons that have one decode the same frames themselves.
@@ -8,11 +8,11 @@
 #[allow(unsafe_code, reason = "pages are seen as bytes")]
 pub mod buffer;
 mod clock;
-#[cfg(feature = "cluster")]
-pub mod crowd;
 #[cfg(feature = "memory")]
 pub mod memory;
 pub mod place;
+#[cfg(feature = "cluster")]
+pub mod poller;
 #[cfg(feature = "cluster")]
 pub mod reactor;
 #[cfg(feature = "cluster")]

@@ -2,23 +2,23 @@
 //!
 //! # Problem
 //! A data node's memory is read and written by its clients themselves; the node may be busy, slow
-//! or stopped. So whatever carries that out runs at the client: its processor, or a network card.
+//! or stopped. So whatever carries that out runs at the client: its processor, or a NIC.
 //!
 //! # Mechanism
 //! A node makes a [`region::Region`], memory with a descriptor, and hands the descriptor to clients
 //! on its machine over a Unix socket ([`handover`]). A client maps it and has one of two fabrics:
 //!
 //! - [`shm::Shm`] copies at once, as fast as the processor does.
-//! - [`model::Model`] does the same after the time that a network card would have taken, of which
+//! - [`model::Model`] does the same after the time that a NIC would have taken, of which
 //!   there is one for all clients: guarantees have nothing to do before something is short.
 //!
-//! To clients on other machines the node hands addresses and a key instead, and RDMA cards carry
+//! To clients on other machines the node hands addresses and a key instead, and RNICs carry
 //! their operations out (`verbs`, with the feature of that name).
 //!
 //! # Bound
 //! A client that has mapped a region has it for good, and can write anywhere in it. To shut one
 //! client out, the node makes another region for those that stay. A client that comes through a
-//! card is shut out by taking its connection away.
+//! NIC is shut out by taking its connection away.
 
 mod buffers;
 pub mod handover;

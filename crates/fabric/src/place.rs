@@ -63,7 +63,7 @@ impl<F: Fn(&str) -> Option<OsString>> Surroundings<F> {
 mod tests {
     use super::*;
 
-    fn places(is_root: bool, variables: &[(&str, &str)]) -> [String; 2] {
+    fn defaults(is_root: bool, variables: &[(&str, &str)]) -> [String; 2] {
         let value = |name: &str| {
             let found = variables.iter().find(|(it, _)| *it == name);
             found.map(|(_, value)| OsString::from(value))
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn the_controller_is_where_the_user_and_the_variables_say() {
+    fn the_controllers_path_follows_the_user_and_the_variables() {
         let (run, lib) = ("/run/tidegate/controller.sock", "/var/lib/tidegate");
         let home = ("HOME", "/home/ann");
         let [runtime, state] = [("XDG_RUNTIME_DIR", "/run/user/7"), ("XDG_STATE_HOME", "/state")];
@@ -95,7 +95,7 @@ mod tests {
                 [in_state, "/home/ann/.local/state/tidegate"],
             ),
         ] {
-            assert_eq!(places(is_root, variables), wanted, "{is_root} {variables:?}");
+            assert_eq!(defaults(is_root, variables), wanted, "{is_root} {variables:?}");
         }
         assert!(default_state().ends_with("tidegate"));
         assert_eq!(default_socket(), Surroundings::here().socket());

@@ -7,15 +7,15 @@
 //!
 //! # Mechanism
 //! A worker owns its sockets outright and no other thread touches them. A thread that finishes
-//! something for it puts that into the worker's [`Mailbox`], a vector behind a lock that is held
-//! for one append, and signals an `eventfd` only if the worker is asleep or about to be: a worker
-//! under load finds its messages without a system call on either side. Sockets are level-triggered:
-//! the next wait names again the sockets that a worker leaves unread, so a worker may stop whenever
-//! it has had enough of one connection.
+//! something for it puts that into the worker's [`MessageQueue`], a vector behind a lock that is
+//! held for one append, and signals an `eventfd` only if the worker is asleep or about to be: a
+//! worker under load finds its messages without a system call on either side. Sockets are
+//! level-triggered: the next wait names again the sockets that a worker leaves unread, so a worker
+//! may stop whenever it has had enough of one connection.
 //!
 //! To wait without missing a message, the worker declares itself asleep under the lock, and only if
-//! the mailbox is empty then. A thread that appends afterwards sees the declaration, takes it back
-//! and signals the `eventfd`.
+//! the message queue is empty then. A thread that appends afterwards sees the declaration, takes it
+//! back and signals the `eventfd`.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -28,8 +28,8 @@ use rustix::event::{EventfdFlags, Timespec, eventfd};
 /// Sockets that one wait may name. The next wait names the others.
 const WAIT_MAX: usize = 64;
 
-/// The token of the mailbox's `eventfd`. No socket may use it.
-const BELL: u64 = u64::MAX;
+/// The token of the message queue's `eventfd`. No socket may use it.
+const WAKE_TOKEN: u64 = u64::MAX;
 
 /// Events to wait for on a descriptor. Its end is reported in any case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,30 +68,30 @@ pub struct Ready {
     pub gone: bool,
 }
 
-/// Waits for one worker's sockets and mail. Letters are of type `T`.
+/// Waits for one worker's sockets and messages. Messages are of type `T`.
 #[derive(Debug)]
 pub struct Reactor<T> {
     epoll: OwnedFd,
-    mailbox: Arc<Mailbox<T>>,
+    message_queue: Arc<MessageQueue<T>>,
 }
 
 impl<T> Reactor<T> {
-    /// One that waits for nothing but mail.
+    /// One that waits for nothing but messages.
     ///
     /// # Errors
     /// If there is no descriptor left.
     pub fn new() -> io::Result<Self> {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
-        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        epoll::add(&epoll, &bell, EventData::new_u64(BELL), EventFlags::IN)?;
-        let inner = Inner { letters: Vec::new(), is_rung: false, is_asleep: false };
+        let wake_fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        epoll::add(&epoll, &wake_fd, EventData::new_u64(WAKE_TOKEN), EventFlags::IN)?;
+        let inner = Inner { messages: Vec::new(), is_wake_requested: false, is_asleep: false };
         let inner = Mutex::new(inner);
-        Ok(Self { epoll, mailbox: Arc::new(Mailbox { inner, bell }) })
+        Ok(Self { epoll, message_queue: Arc::new(MessageQueue { inner, wake_fd }) })
     }
 
-    /// Where other threads put what is for this one.
-    pub fn mailbox(&self) -> Arc<Mailbox<T>> {
-        self.mailbox.clone()
+    /// The queue of messages from other threads to this one.
+    pub fn message_queue(&self) -> Arc<MessageQueue<T>> {
+        self.message_queue.clone()
     }
 
     /// Adds a descriptor. One that is closed leaves by itself.
@@ -102,7 +102,7 @@ impl<T> Reactor<T> {
     /// # Panics
     /// If `token` is `u64::MAX`.
     pub fn add(&self, descriptor: impl AsFd, token: u64, interest: Interest) -> io::Result<()> {
-        assert_ne!(token, BELL, "the greatest token is taken");
+        assert_ne!(token, WAKE_TOKEN, "the greatest token is taken");
         Ok(epoll::add(&self.epoll, descriptor, EventData::new_u64(token), interest.flags())?)
     }
 
@@ -114,7 +114,7 @@ impl<T> Reactor<T> {
     /// # Panics
     /// As [`Self::add`].
     pub fn add_shared(&self, descriptor: impl AsFd, token: u64) -> io::Result<()> {
-        assert_ne!(token, BELL, "the greatest token is taken");
+        assert_ne!(token, WAKE_TOKEN, "the greatest token is taken");
         let flags = EventFlags::IN | EventFlags::EXCLUSIVE;
         Ok(epoll::add(&self.epoll, descriptor, EventData::new_u64(token), flags)?)
     }
@@ -136,7 +136,7 @@ impl<T> Reactor<T> {
     }
 
     /// Waits until there is something to do, at most for `patience`, for good if that is none.
-    /// Appends what is ready to `ready` and all letters to `mail`; perhaps neither got any.
+    /// Appends what is ready to `ready` and all messages to `messages`; perhaps neither got any.
     ///
     /// # Errors
     /// Whatever the kernel says, except that a signal came.
@@ -144,9 +144,9 @@ impl<T> Reactor<T> {
         &mut self,
         patience: Option<Duration>,
         ready: &mut Vec<Ready>,
-        mail: &mut Vec<T>,
+        messages: &mut Vec<T>,
     ) -> io::Result<()> {
-        let patience = match self.mailbox.falls_asleep() {
+        let patience = match self.message_queue.falls_asleep() {
             true => patience,
             false => Some(Duration::ZERO),
         };
@@ -162,7 +162,7 @@ impl<T> Reactor<T> {
             // The structure is packed, so its fields are copied rather than referred to.
             let (flags, token) = ({ event.flags }, { event.data }.u64());
             match token {
-                BELL => self.mailbox.silence(),
+                WAKE_TOKEN => self.message_queue.drain_wake_fd(),
                 _ => ready.push(Ready {
                     token,
                     read: flags.intersects(!EventFlags::OUT),
@@ -171,85 +171,86 @@ impl<T> Reactor<T> {
                 }),
             }
         }
-        self.mailbox.take(mail);
+        self.message_queue.take(messages);
         Ok(())
     }
 }
 
-/// Where other threads put what is for a worker.
+/// The queue of messages from other threads to a worker.
 #[derive(Debug)]
-pub struct Mailbox<T> {
+pub struct MessageQueue<T> {
     inner: Mutex<Inner<T>>,
-    bell: OwnedFd,
+    wake_fd: OwnedFd,
 }
 
 #[derive(Debug)]
 struct Inner<T> {
-    letters: Vec<T>,
-    /// A thread rang since the worker was last awake.
-    is_rung: bool,
+    messages: Vec<T>,
+    /// A thread has requested a wakeup since the worker was last awake.
+    is_wake_requested: bool,
     /// The worker waits, or will without looking here again.
     is_asleep: bool,
 }
 
-impl<T> Mailbox<T> {
-    /// Puts one letter in.
-    pub fn push(&self, letter: T) {
+impl<T> MessageQueue<T> {
+    /// Puts one message in.
+    pub fn push(&self, message: T) {
         let mut inner = self.inner();
-        inner.letters.push(letter);
-        self.wake(inner);
+        inner.messages.push(message);
+        self.notify(inner);
     }
 
-    /// Puts all of `letters` in, and leaves the vector empty with its memory.
-    pub fn append(&self, letters: &mut Vec<T>) {
-        if !letters.is_empty() {
+    /// Puts all of `messages` in, and leaves the vector empty with its memory.
+    pub fn append(&self, messages: &mut Vec<T>) {
+        if !messages.is_empty() {
             let mut inner = self.inner();
-            inner.letters.append(letters);
-            self.wake(inner);
+            inner.messages.append(messages);
+            self.notify(inner);
         }
     }
 
-    /// Puts all of `letters` in.
-    pub fn extend(&self, letters: impl IntoIterator<Item = T>) {
+    /// Puts all of `messages` in.
+    pub fn extend(&self, messages: impl IntoIterator<Item = T>) {
         let mut inner = self.inner();
-        inner.letters.extend(letters);
-        self.wake(inner);
+        inner.messages.extend(messages);
+        self.notify(inner);
     }
 
-    /// Has the worker look at something that is not a letter: wakes it, or keeps it from sleeping,
+    /// Has the worker look at something that is not a message: wakes it, or keeps it from sleeping,
     /// for it may have looked already and not be asleep yet.
-    pub fn ring(&self) {
+    pub fn wake(&self) {
         let mut inner = self.inner();
-        inner.is_rung = true;
-        self.wake(inner);
+        inner.is_wake_requested = true;
+        self.notify(inner);
     }
 
-    fn wake(&self, mut inner: MutexGuard<'_, Inner<T>>) {
+    fn notify(&self, mut inner: MutexGuard<'_, Inner<T>>) {
         let was_asleep = std::mem::take(&mut inner.is_asleep);
         drop(inner);
         if was_asleep {
-            // It fails only if the counter is about to overflow, and then the bell has rung.
-            let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
+            // It fails only if the counter is about to overflow, and then the descriptor is
+            // readable.
+            let _ = rustix::io::write(&self.wake_fd, &1u64.to_ne_bytes());
         }
     }
 
-    /// Declares the worker asleep, if there is no message and no thread rang.
+    /// Declares the worker asleep, if there is no message and no wakeup was requested.
     fn falls_asleep(&self) -> bool {
         let mut inner = self.inner();
-        inner.is_asleep = inner.letters.is_empty() && !inner.is_rung;
+        inner.is_asleep = inner.messages.is_empty() && !inner.is_wake_requested;
         inner.is_asleep
     }
 
-    fn silence(&self) {
-        let _ = rustix::io::read(&self.bell, &mut [0u8; 8]);
+    fn drain_wake_fd(&self) {
+        let _ = rustix::io::read(&self.wake_fd, &mut [0u8; 8]);
     }
 
-    fn take(&self, mail: &mut Vec<T>) {
+    fn take(&self, messages: &mut Vec<T>) {
         let mut inner = self.inner();
-        (inner.is_asleep, inner.is_rung) = (false, false);
-        match mail.is_empty() {
-            true => std::mem::swap(mail, &mut inner.letters),
-            false => mail.append(&mut inner.letters),
+        (inner.is_asleep, inner.is_wake_requested) = (false, false);
+        match messages.is_empty() {
+            true => std::mem::swap(messages, &mut inner.messages),
+            false => messages.append(&mut inner.messages),
         }
     }
 
@@ -269,9 +270,9 @@ mod tests {
     const PATIENCE: Option<Duration> = Some(Duration::from_secs(20));
 
     fn wait(reactor: &mut Reactor<u32>, patience: Option<Duration>) -> (Vec<Ready>, Vec<u32>) {
-        let (mut ready, mut mail) = (Vec::new(), Vec::new());
-        reactor.wait(patience, &mut ready, &mut mail).unwrap();
-        (ready, mail)
+        let (mut ready, mut messages) = (Vec::new(), Vec::new());
+        reactor.wait(patience, &mut ready, &mut messages).unwrap();
+        (ready, messages)
     }
 
     #[test]
@@ -292,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_a_connection_is_told_to_whoever_wants_nothing() {
+    fn the_end_of_a_connection_is_reported_without_any_interest() {
         let mut reactor = Reactor::new().unwrap();
         let (one, mut other) = UnixStream::pair().unwrap();
         reactor.add(&one, 7, Interest::NONE).unwrap();
@@ -303,46 +304,46 @@ mod tests {
     }
 
     #[test]
-    fn no_letter_is_missed() {
-        const LETTERS: u32 = 20_000;
+    fn no_message_is_missed() {
+        const MESSAGES: u32 = 20_000;
         let mut reactor = Reactor::new().unwrap();
-        let mailbox = reactor.mailbox();
+        let message_queue = reactor.message_queue();
         let sender = thread::spawn(move || {
-            for letter in 0..LETTERS {
-                match letter % 3 {
-                    0 => mailbox.append(&mut vec![letter]),
-                    _ => mailbox.push(letter),
+            for message in 0..MESSAGES {
+                match message % 3 {
+                    0 => message_queue.append(&mut vec![message]),
+                    _ => message_queue.push(message),
                 }
             }
         });
         let mut seen = Vec::new();
-        while seen.len() < LETTERS as usize {
-            let (_, mut mail) = wait(&mut reactor, PATIENCE);
-            assert!(!mail.is_empty(), "a wait of twenty seconds: a letter was missed");
-            seen.append(&mut mail);
+        while seen.len() < MESSAGES as usize {
+            let (_, mut messages) = wait(&mut reactor, PATIENCE);
+            assert!(!messages.is_empty(), "a wait of twenty seconds: a letter was missed");
+            seen.append(&mut messages);
         }
-        assert!(seen.into_iter().eq(0..LETTERS));
+        assert!(seen.into_iter().eq(0..MESSAGES));
         sender.join().unwrap();
     }
 
     /// A thread rings after it has put something where the worker looks before it waits; the worker
     /// may have looked just before that.
     #[test]
-    fn a_ring_before_the_wait_is_heard() {
+    fn a_wakeup_before_the_wait_is_not_lost() {
         let mut reactor = Reactor::<u32>::new().unwrap();
-        let mailbox = reactor.mailbox();
-        mailbox.ring();
+        let message_queue = reactor.message_queue();
+        message_queue.wake();
         let since = std::time::Instant::now();
         assert_eq!(wait(&mut reactor, PATIENCE), (vec![], vec![]));
         assert!(since.elapsed() < PATIENCE.unwrap(), "the ring was lost");
         // Once.
-        assert!(mailbox.falls_asleep());
+        assert!(message_queue.falls_asleep());
     }
 
     #[test]
-    fn a_ring_wakes_without_a_letter() {
+    fn a_wakeup_without_a_message_wakes() {
         let mut reactor = Reactor::<u32>::new().unwrap();
-        let mailbox = reactor.mailbox();
+        let message_queue = reactor.message_queue();
         let (started, is_started) = std::sync::mpsc::channel();
         let worker = thread::spawn(move || {
             started.send(()).unwrap();
@@ -350,7 +351,7 @@ mod tests {
         });
         is_started.recv().unwrap();
         while !worker.is_finished() {
-            mailbox.ring();
+            message_queue.wake();
             thread::yield_now();
         }
         assert_eq!(worker.join().unwrap(), (vec![], vec![]));

@@ -240,7 +240,7 @@ impl Remote {
         }
     }
 
-    /// Sends what is queued. To be called once per turn of the worker, behind everything else.
+    /// Sends what is queued. To be called once per round of the worker, behind everything else.
     pub fn flush<T>(&mut self, reactor: &Reactor<T>, now: Time, done: &mut Vec<Job>) {
         if let Some(link) = &mut self.link
             && let Err(error) = link.flush(reactor, self.token)
@@ -259,8 +259,8 @@ impl Remote {
     ) {
         let Some(link) = &mut self.link else { return };
         let was_welcome = link.is_welcome();
-        let heard = link.on_ready(now, ready, &mut self.parts, &mut self.notices, done);
-        if let Err(error) = heard {
+        let received = link.on_ready(now, ready, &mut self.parts, &mut self.notices, done);
+        if let Err(error) = received {
             return self.fall(reactor, now, &error.to_string(), done);
         }
         if link.is_drained() {

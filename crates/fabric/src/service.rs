@@ -2,8 +2,8 @@
 //!
 //! A gateway opens a [`Session`], says whose requests will come and which parts of volumes they are
 //! about, and from then on submits [`Job`]s by the batch. Jobs that can be done at once come back
-//! from the very call; the others come through the session's [`Outlet`], from whichever thread
-//! finished them.
+//! from the very call; the others come through the session's [`CompletionSink`], from whichever
+//! thread finished them.
 
 use std::sync::Arc;
 
@@ -15,8 +15,8 @@ use crate::buffer::Buffer;
 
 /// A storage node.
 pub trait Service: Send + Sync {
-    /// Opens a session. Jobs that are not finished within [`Session::submit`] go to `outlet`.
-    fn session(&self, outlet: Arc<dyn Outlet>) -> Box<dyn Session>;
+    /// Opens a session. Jobs that are not finished within [`Session::submit`] go to `sink`.
+    fn session(&self, sink: Arc<dyn CompletionSink>) -> Box<dyn Session>;
 }
 
 /// One gateway worker's conversation with a node. Dropping it cancels what still waits in the
@@ -59,7 +59,7 @@ pub trait Session: Send {
 
 /// Where finished jobs of a session go that were not finished at once. Called from the node's
 /// threads; it must not block.
-pub trait Outlet: Send + Sync {
+pub trait CompletionSink: Send + Sync {
     /// Takes all of `jobs`.
     fn finished(&self, jobs: &mut Vec<Job>);
 

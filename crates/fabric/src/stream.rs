@@ -11,7 +11,7 @@ mod listener;
 mod outgoing;
 #[cfg(feature = "cluster")]
 mod peer_user;
-mod seal;
+mod tls_peer;
 
 use std::io::{self, IoSlice, IoSliceMut, Read};
 use std::net::{Shutdown, TcpStream};
@@ -28,13 +28,13 @@ use rustix::net::{
 
 pub use address::{Address, AddressError};
 #[cfg(feature = "cluster")]
-pub use listener::{BindError, Door, Listener};
+pub use listener::{BindError, Listener, ListenerAccess};
 #[cfg(feature = "cluster")]
 pub use outgoing::Outgoing;
 #[cfg(feature = "cluster")]
 pub use peer_user::user_of_peer;
-pub use seal::Seal;
 use tidegate_model::Origin;
+pub use tls_peer::TlsPeer;
 
 /// How long a TCP peer may be silent before it is asked whether it is there, and between questions.
 const PROBE: Duration = Duration::from_secs(3);
@@ -51,8 +51,8 @@ pub struct Stream(Socket);
 enum Socket {
     Unix(UnixStream),
     Tcp(TcpStream),
-    /// The inner side of a lock (`tls`).
-    Sealed(UnixStream, Arc<Seal>),
+    /// The inner side of a TLS connection (`tls`).
+    Tls(UnixStream, Arc<TlsPeer>),
 }
 
 impl Stream {
@@ -107,12 +107,12 @@ impl Stream {
         Ok((Self(Socket::Unix(one)), Self(Socket::Unix(other))))
     }
 
-    /// The same connection, of which `seal` tells who is at its other end and why it ended. One
-    /// over TCP is never the inner side of a lock, and stays as it is.
+    /// The same connection, with `tls_peer` for its peer's names and the reason of its end. One
+    /// over TCP is never the inner side of TLS, and stays as it is.
     #[must_use]
-    pub fn sealed(self, seal: Arc<Seal>) -> Self {
+    pub fn with_tls_peer(self, tls_peer: Arc<TlsPeer>) -> Self {
         match self.0 {
-            Socket::Unix(stream) => Self(Socket::Sealed(stream, seal)),
+            Socket::Unix(stream) => Self(Socket::Tls(stream, tls_peer)),
             _ => self,
         }
     }
@@ -128,14 +128,14 @@ impl Stream {
                 Ok(Origin::User(sockopt::socket_peercred(stream)?.uid.as_raw()))
             }
             Socket::Tcp(stream) => Ok(Origin::of_address(stream.peer_addr()?.ip())),
-            Socket::Sealed(..) => Err(io::ErrorKind::Unsupported.into()),
+            Socket::Tls(..) => Err(io::ErrorKind::Unsupported.into()),
         }
     }
 
     /// The identity of the peer and the end of the connection, if it goes through TLS.
-    pub fn seal(&self) -> Option<&Arc<Seal>> {
+    pub fn tls_peer(&self) -> Option<&Arc<TlsPeer>> {
         match &self.0 {
-            Socket::Sealed(_, seal) => Some(seal),
+            Socket::Tls(_, tls_peer) => Some(tls_peer),
             Socket::Unix(_) | Socket::Tcp(_) => None,
         }
     }
@@ -146,7 +146,7 @@ impl Stream {
     /// Kind `Unsupported` if it is a TCP connection, which is closed.
     pub fn into_unix(self) -> io::Result<UnixStream> {
         match self.0 {
-            Socket::Unix(stream) | Socket::Sealed(stream, _) => Ok(stream),
+            Socket::Unix(stream) | Socket::Tls(stream, _) => Ok(stream),
             Socket::Tcp(_) => Err(io::ErrorKind::Unsupported.into()),
         }
     }
@@ -156,7 +156,7 @@ impl Stream {
     /// # Errors
     /// That error.
     pub fn error(&self) -> io::Result<()> {
-        sockopt::socket_error(self)?.map_err(|error| self.told(error.into()))
+        sockopt::socket_error(self)?.map_err(|error| self.tls_error(error.into()))
     }
 
     /// Whether the peer has ended the connection, as far as the kernel knows: nothing arrives any
@@ -174,7 +174,7 @@ impl Stream {
     /// If the connection is gone.
     pub fn finish(&self) -> io::Result<()> {
         match &self.0 {
-            Socket::Unix(stream) | Socket::Sealed(stream, _) => stream.shutdown(Shutdown::Write),
+            Socket::Unix(stream) | Socket::Tls(stream, _) => stream.shutdown(Shutdown::Write),
             Socket::Tcp(stream) => stream.shutdown(Shutdown::Write),
         }
     }
@@ -184,10 +184,10 @@ impl Stream {
     ///
     /// # Errors
     /// `WouldBlock` if the kernel takes nothing now; else the connection is gone.
-    pub fn send(&self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
+    pub fn send(&self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
         let mut nothing = SendAncillaryBuffer::default();
-        let send = || sendmsg(self, pieces, &mut nothing, SendFlags::NOSIGNAL);
-        rustix::io::retry_on_intr(send).map_err(|error| self.told(error.into()))
+        let send = || sendmsg(self, slices, &mut nothing, SendFlags::NOSIGNAL);
+        rustix::io::retry_on_intr(send).map_err(|error| self.tls_error(error.into()))
     }
 
     /// Reads into the pieces, one behind the other, what is there. Zero means that the peer has
@@ -195,19 +195,19 @@ impl Stream {
     ///
     /// # Errors
     /// `WouldBlock` if nothing is there now; else the connection is gone.
-    pub fn receive(&self, pieces: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
-        match rustix::io::retry_on_intr(|| rustix::io::readv(self, pieces)) {
-            Ok(0) => self.seal().and_then(|seal| seal.end()).map_or(Ok(0), Err),
+    pub fn receive(&self, slices: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        match rustix::io::retry_on_intr(|| rustix::io::readv(self, slices)) {
+            Ok(0) => self.tls_peer().and_then(|tls_peer| tls_peer.end()).map_or(Ok(0), Err),
             Ok(count) => Ok(count),
-            Err(error) => Err(self.told(error.into())),
+            Err(error) => Err(self.tls_error(error.into())),
         }
     }
 
     /// The error, or the reason for it that is known of a connection through a lock.
-    fn told(&self, error: io::Error) -> io::Error {
+    fn tls_error(&self, error: io::Error) -> io::Error {
         match error.kind() {
             io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => {
-                self.seal().and_then(|seal| seal.end()).unwrap_or(error)
+                self.tls_peer().and_then(|tls_peer| tls_peer.end()).unwrap_or(error)
             }
             _ => error,
         }
@@ -219,7 +219,7 @@ impl Read for Stream {
         match &mut self.0 {
             Socket::Unix(stream) => stream.read(bytes),
             Socket::Tcp(stream) => stream.read(bytes),
-            Socket::Sealed(..) => self.receive(&mut [IoSliceMut::new(bytes)]),
+            Socket::Tls(..) => self.receive(&mut [IoSliceMut::new(bytes)]),
         }
     }
 }
@@ -227,7 +227,7 @@ impl Read for Stream {
 impl AsFd for Stream {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match &self.0 {
-            Socket::Unix(stream) | Socket::Sealed(stream, _) => stream.as_fd(),
+            Socket::Unix(stream) | Socket::Tls(stream, _) => stream.as_fd(),
             Socket::Tcp(stream) => stream.as_fd(),
         }
     }

@@ -43,7 +43,7 @@ pub fn tie(command: &mut Command) -> bool {
     if gettid() != parent {
         return false;
     }
-    let ask = move || -> io::Result<()> {
+    let set_parent_death_signal = move || -> io::Result<()> {
         set_parent_process_death_signal(Some(Signal::TERM))?;
         match getppid() == Some(parent) {
             true => Ok(()),
@@ -53,6 +53,6 @@ pub fn tie(command: &mut Command) -> bool {
     };
     // SAFETY: after a fork only what is safe in a signal handler may be called. The closure makes
     // two system calls, allocates nothing and takes no lock; an error of the system's is a number.
-    unsafe { command.pre_exec(ask) };
+    unsafe { command.pre_exec(set_parent_death_signal) };
     true
 }

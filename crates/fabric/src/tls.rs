@@ -1,4 +1,4 @@
-//! TLS for connections that leave the machine: a lock at the door.
+//! TLS for connections that leave the machine, in a proxy thread beside the workers.
 //!
 //! # Problem
 //! Workers own their sockets, read whole pieces, write whole batches and never wait (ADR 7). TLS in
@@ -7,17 +7,18 @@
 //! connections without TLS, which are the fast ones, would carry that along.
 //!
 //! # Model
-//! A *lock*, as ships know it: a connection comes in from outside, and one end of a pair of Unix
-//! sockets goes on inside. The code behind the lock reads and writes plain bytes on an ordinary
+//! A TLS connection has an outer side, the socket to the peer, and an inner side, one end of a pair
+//! of Unix sockets. The code at the inner side reads and writes plain bytes on an ordinary
 //! socket. Both sides show certificates of one authority. A side is known by its *name*: a DNS name
-//! in the certificate that is the party's name in the cluster file.
+//! in the certificate that is the process's name in the cluster file.
 //!
 //! # Mechanism
-//! A [`Pump`] is one thread that moves bytes through all locks of a process, with the reactor that
-//! workers use. A [`Guard`] has the certificate and the rules of admission: [`Guard::accept`] takes
-//! a connection that came, [`Guard::connect`] one that was begun, and both give the inner side at
-//! once. It stays silent until the handshake is done, so that code that waits on it waits for
-//! nothing new; from then on its [`crate::stream::Seal`] has the peer's names.
+//! A [`Pump`] is one thread that moves the bytes of all TLS connections of a process, with the
+//! reactor that workers use. A [`Guard`] has the certificate and the rules of admission:
+//! [`Guard::accept`] takes a connection that came, [`Guard::connect`] one that was begun, and both
+//! give the inner side at once. It stays silent until the handshake is done, so that code that
+//! waits on it waits for nothing new; from then on its [`crate::stream::TlsPeer`] has the peer's
+//! names.
 //!
 //! An orderly end (`close_notify`) becomes an end of file, in each direction for itself. Everything
 //! else that ends a connection is an error with a reason when the inner side is read or written: no
@@ -34,8 +35,8 @@
 //! TLS 1.3 only: GnuTLS, OpenSSL and rustls have had it since 2018. No session is resumed: links
 //! live long, and each new one is verified in full.
 
+mod connection;
 mod identity;
-mod passage;
 mod pump;
 #[cfg(test)]
 mod tests;
@@ -52,10 +53,10 @@ use identity::Admitted;
 pub use identity::{AUTHORITY, Identity, IdentityError, certificate_file, key_file};
 pub use pump::Pump;
 
-use crate::stream::{Address, Seal, Stream};
-use passage::Passage;
+use crate::stream::{Address, Stream, TlsPeer};
+use connection::TlsConnection;
 
-/// With which certificate connections go through a lock, and who is let in. It keeps its pump, and
+/// The certificate of TLS connections, and the peers that are admitted. It keeps its pump, and
 /// so its connections, alive; who has some keeps a guard.
 #[derive(Clone, Debug)]
 pub struct Guard {
@@ -66,20 +67,20 @@ pub struct Guard {
 }
 
 impl Guard {
-    /// A guard that admits every party with a certificate of the identity's authority.
+    /// A guard that admits every process with a certificate of the identity's authority.
     pub fn new(pump: &Pump, identity: &Identity) -> Self {
         let (server, client) = (identity.server(Admitted::All), identity.client());
         Self { pump: pump.clone(), identity: identity.clone(), server, client }
     }
 
-    /// The same, but of those who come only parties with one of these names are let in.
+    /// The same, but of those who come only processes with one of these names are let in.
     #[must_use]
     pub fn admitting(&self, names: Vec<String>) -> Self {
         Self { server: self.identity.server(Admitted::Only(names)), ..self.clone() }
     }
 
-    /// The same, but of those who come parties with one of these names, and certificates without a
-    /// name, are refused.
+    /// The same, but of those who come processes with one of these names, and certificates without
+    /// a name, are refused.
     #[must_use]
     pub fn refusing(&self, names: Vec<String>) -> Self {
         Self { server: self.identity.server(Admitted::AllBut(names)), ..self.clone() }
@@ -94,7 +95,7 @@ impl Guard {
         Ok(outer)
     }
 
-    /// Has a connection that came go on through the lock: from here on it is the inner side.
+    /// Has a connection that came go on with TLS: from here on it is the inner side.
     ///
     /// # Errors
     /// As [`Self::accept`]; the connection may be gone then.
@@ -103,7 +104,7 @@ impl Guard {
         self.enter(conn.into(), stream)
     }
 
-    /// Takes a connection that was begun to a party of this name, and gives its inner side.
+    /// Takes a connection that was begun to a process of this name, and gives its inner side.
     ///
     /// # Errors
     /// If there is no descriptor left, or the name cannot be that of a certificate.
@@ -115,21 +116,21 @@ impl Guard {
     }
 
     fn enter(&self, conn: Connection, stream: &mut Stream) -> io::Result<()> {
-        let seal = Arc::new(Seal::default());
+        let tls_peer = Arc::new(TlsPeer::default());
         // Of those who are called, none is counted.
         let origin = matches!(conn, Connection::Server(_)).then(|| stream.origin()).transpose()?;
         let (inside, inner) = Stream::pair()?;
-        let outer = mem::replace(stream, inside.sealed(seal.clone()));
-        self.pump.enter(Passage::new(conn, outer, inner, seal), origin)
+        let outer = mem::replace(stream, inside.with_tls_peer(tls_peer.clone()));
+        self.pump.enter(TlsConnection::new(conn, outer, inner, tls_peer), origin)
     }
 }
 
-/// The way to a party.
+/// The way to a process.
 #[derive(Clone, Debug)]
 pub struct Way {
     /// Where it listens.
     pub address: Address,
-    /// The TLS context of the connection, and the name that the party's certificate has to bear;
+    /// The TLS context of the connection, and the name that the process's certificate has to bear;
     /// none for a connection in the clear.
     pub lock: Option<(Guard, String)>,
 }

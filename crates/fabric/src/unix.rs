@@ -77,14 +77,14 @@ impl<In: DeserializeOwned> Link<In> {
     /// # Errors
     /// If the peer closed the connection, or what arrived is no message.
     pub fn receive(&mut self) -> io::Result<Option<In>> {
-        let mut piece = [0; 16_384];
+        let mut chunk = [0; 16_384];
         loop {
             if let Some(message) = self.decoder.next_message().map_err(io::Error::other)? {
                 return Ok(Some(message));
             }
-            match self.stream.read(&mut piece) {
+            match self.stream.read(&mut chunk) {
                 Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-                Ok(count) => self.decoder.extend(&piece[..count]),
+                Ok(count) => self.decoder.extend(&chunk[..count]),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
                 Err(error) => return Err(error),
             }
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_message_ends_a_link() {
+    fn malformed_messages_end_a_link() {
         let (ours, mut theirs) = pair();
         ours.stream.send(&[IoSlice::new(&u32::MAX.to_le_bytes())]).unwrap();
         for _ in 0..2 {
@@ -237,13 +237,13 @@ mod tests {
         // Longer than the kernel takes at once: the rest goes out while this end waits.
         ours.send(&text(3 << 20)).unwrap();
         assert_eq!(ours.interest(), PollFlags::IN | PollFlags::OUT);
-        let asked = std::thread::spawn(move || {
-            let asked = theirs.wait(PATIENCE).unwrap();
+        let received = std::thread::spawn(move || {
+            let received = theirs.wait(PATIENCE).unwrap();
             theirs.send(&text(3)).unwrap();
-            asked
+            received
         });
         assert_eq!(ours.wait(PATIENCE).unwrap(), text(3));
-        assert!(asked.join().unwrap() == text(3 << 20));
+        assert!(received.join().unwrap() == text(3 << 20));
         let (mut alone, _peer) = pair();
         assert_eq!(alone.wait(Duration::ZERO).unwrap_err().kind(), io::ErrorKind::TimedOut);
     }

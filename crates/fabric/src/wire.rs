@@ -8,7 +8,7 @@ use crate::buffer::Buffer;
 use crate::stream::Stream;
 
 /// Bytes read at a time: fifteen writes of 4 KiB, or a thousand reads.
-const PIECE: usize = 64 << 10;
+const CHUNK: usize = 64 << 10;
 
 /// A payload of which this much is still to come is read straight to its place.
 const DIRECT_MIN: usize = 16 << 10;
@@ -39,7 +39,7 @@ pub enum Received {
 
 impl<H: Head> Default for Receiver<H> {
     fn default() -> Self {
-        Self { assembler: Assembler::new(), bytes: vec![0; PIECE].into(), rest: 0..0 }
+        Self { assembler: Assembler::new(), bytes: vec![0; CHUNK].into(), rest: 0..0 }
     }
 }
 
@@ -97,7 +97,7 @@ mod tests {
     use tidegate_proto::data::{AnswerHead, ReplyHead};
 
     #[test]
-    fn a_receiver_says_whether_there_may_be_more_and_what_is_not_taken() {
+    fn a_receiver_reports_whether_more_may_come_and_what_is_left() {
         let (ours, mut theirs) = Stream::pair().unwrap();
         let (mut outgoing, mut receiver) = (Outgoing::new(), Receiver::<ReplyHead>::new());
         let mut send = |count: usize| {
@@ -115,8 +115,8 @@ mod tests {
         assert!(receiver.has_rest() && receiver.next_frame().unwrap().is_some());
         assert!(!receiver.has_rest() && receiver.next_frame().unwrap().is_none());
         let head = AnswerHead { ticket: 0, outcome: Ok(()), length: 0 }.to_bytes().len();
-        assert_eq!(PIECE % head, 0, "so many heads fill the receiver");
-        send(PIECE / head);
+        assert_eq!(CHUNK % head, 0, "so many heads fill the receiver");
+        send(CHUNK / head);
         assert_eq!(receiver.receive(&mut theirs).unwrap(), Received::Some);
         while receiver.next_frame().unwrap().is_some() {}
         assert_eq!(receiver.receive(&mut theirs).unwrap(), Received::Dry, "there was nothing");

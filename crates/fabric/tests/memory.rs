@@ -8,7 +8,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use conformance::{Threads, World};
+use conformance::{Backend, Threads};
 use tidegate_fabric::memory::model::{self, Model, Speed};
 use tidegate_fabric::memory::region::Region;
 use tidegate_fabric::memory::shm::Shm;
@@ -36,7 +36,7 @@ impl Ticks {
 
 struct Shared(Region);
 
-impl World for Shared {
+impl Backend for Shared {
     type Fabric = Shm;
 
     fn open(&mut self) -> Shm {
@@ -62,7 +62,7 @@ impl Threads for Shared {
 
 struct Modelled(Region, Ticks);
 
-/// Behind a card of the paper's speed, in the region's first bytes.
+/// Behind a NIC of the paper's speed, in the region's first bytes.
 fn modelled() -> Modelled {
     let speed = Speed::new(Iops(1_570_000), Iops(400_000));
     let region = region();
@@ -70,7 +70,7 @@ fn modelled() -> Modelled {
     Modelled(region, Ticks::default())
 }
 
-impl World for Modelled {
+impl Backend for Modelled {
     type Fabric = Model;
 
     fn open(&mut self) -> Model {
@@ -106,7 +106,7 @@ mod modelled {
 }
 
 /// Whether the word is zero decides when something is told, not when it was begun.
-fn tells_nothing_of_memory_that_was_left<F: Fabric>(region: &Region, mut fabric: F) {
+fn reports_nothing_of_memory_that_was_left<F: Fabric>(region: &Region, mut fabric: F) {
     let add = |id| Post { id, operation: Operation::FetchAdd { at: 4096, add: 1 } };
     let (ticks, mut done) = (Ticks::default(), Vec::new());
     fabric.post(add(1)).unwrap();
@@ -128,8 +128,8 @@ const LEFT: u64 = 256;
 fn memory_that_was_left_is_lost() {
     let region = region();
     let shm = Shm::new(again(&region), 1).until_left(LEFT);
-    tells_nothing_of_memory_that_was_left(&region, shm);
+    reports_nothing_of_memory_that_was_left(&region, shm);
     let Modelled(region, _) = modelled();
     let model = Model::new(again(&region), 0, 1).until_left(LEFT);
-    tells_nothing_of_memory_that_was_left(&region, model);
+    reports_nothing_of_memory_that_was_left(&region, model);
 }

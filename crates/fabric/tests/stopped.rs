@@ -15,11 +15,11 @@ use tidegate_fabric::memory::model::{self, Model, Speed};
 use tidegate_fabric::memory::region::Region;
 use tidegate_fabric::memory::shm::Shm;
 use tidegate_model::{Iops, Time};
-use tidegate_onesided::one_sided::{Fabric, Operation, Place, Post};
+use tidegate_onesided::one_sided::{BufferPosition, Fabric, Operation, Post};
 
 const LENGTH: u64 = 1 << 20;
-/// Where the card of the model is, a word that is added to, and a value.
-const CARD: u64 = 0;
+/// Where the NIC of the model is, a word that is added to, and a value.
+const NIC_AT: u64 = 0;
 const WORD: u64 = 4096;
 const VALUE: u64 = 8192;
 
@@ -37,14 +37,17 @@ fn data_node() {
     let mut socket = UnixStream::from(stdin);
     let region = Arc::new(Region::create(LENGTH).unwrap());
     region.populate().unwrap();
-    model::set(&region, CARD, Speed::new(Iops(1_570_000), Iops(400_000)));
+    model::set(&region, NIC_AT, Speed::new(Iops(1_570_000), Iops(400_000)));
     let mut own = Shm::new(Arc::clone(&region), 1);
     own.buffer_mut(0).fill(1);
-    perform(&mut own, Operation::Write { from: Place::start(0), to: VALUE, length: 4096 });
+    perform(&mut own, Operation::Write { from: BufferPosition::start(0), to: VALUE, length: 4096 });
     handover::send(&socket, b"region", std::os::fd::AsFd::as_fd(&*region)).unwrap();
     socket.read_exact(&mut [0]).unwrap();
     let word = perform(&mut own, Operation::FetchAdd { at: WORD, add: 0 });
-    perform(&mut own, Operation::Read { from: VALUE, into: Place::start(0), length: 4096 });
+    perform(
+        &mut own,
+        Operation::Read { from: VALUE, into: BufferPosition::start(0), length: 4096 },
+    );
     socket.write_all(&word.to_le_bytes()).unwrap();
     socket.write_all(&own.buffer(0)[..4096]).unwrap();
 }
@@ -112,7 +115,7 @@ fn goes_on_without_its_node<F: Fabric>(open: impl Fn(Arc<Region>) -> F) {
     node.stop();
     let (mut one, mut other) = (open(Arc::clone(&region)), open(region));
     for round in 0..1_000 {
-        let value = Operation::Read { from: VALUE, into: Place::start(0), length: 4096 };
+        let value = Operation::Read { from: VALUE, into: BufferPosition::start(0), length: 4096 };
         perform(&mut one, value);
         assert!(one.buffer(0)[..4096].iter().all(|byte| *byte == if round == 0 { 1 } else { 2 }));
         assert_eq!(perform(&mut one, Operation::FetchAdd { at: WORD, add: 1 }), 2 * round);
@@ -120,7 +123,7 @@ fn goes_on_without_its_node<F: Fabric>(open: impl Fn(Arc<Region>) -> F) {
         let swap = Operation::CompareSwap { at: WORD, expected, new };
         assert_eq!(perform(&mut other, swap), expected);
         other.buffer_mut(0).fill(2);
-        let write = Operation::Write { from: Place::start(0), to: VALUE, length: 4096 };
+        let write = Operation::Write { from: BufferPosition::start(0), to: VALUE, length: 4096 };
         perform(&mut other, write);
     }
 
@@ -138,6 +141,6 @@ fn shared_memory_goes_on_while_its_node_is_stopped() {
 }
 
 #[test]
-fn the_modelled_card_goes_on_while_its_node_is_stopped() {
-    goes_on_without_its_node(|region| Model::new(region, CARD, 1));
+fn the_modelled_nic_continues_while_its_node_is_stopped() {
+    goes_on_without_its_node(|region| Model::new(region, NIC_AT, 1));
 }

@@ -15,7 +15,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Once};
 use std::time::{Duration, Instant};
 
-use conformance::{Threads, World};
+use conformance::{Backend, Threads};
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -31,8 +31,8 @@ use tidegate_fabric::stream::Stream;
 use tidegate_fabric::unix::Link;
 use tidegate_model::{Span, Time};
 use tidegate_onesided::haechi::monitor::Settings;
-use tidegate_onesided::haechi::{Event, Monitor, Port, Terms, place};
-use tidegate_onesided::one_sided::{BUFFER, Done, Fabric, Lost, Operation, Place, Post};
+use tidegate_onesided::haechi::{Event, Monitor, Port, SessionParameters, region_layout};
+use tidegate_onesided::one_sided::{BUFFER, BufferPosition, Done, Fabric, Lost, Operation, Post};
 use tidegate_proto::codec::{self, Decoder};
 
 /// How long anything may take until it counts as lost.
@@ -47,8 +47,8 @@ fn device() -> Option<Arc<Device>> {
     if let Err(error) = &opened {
         assert!(std::env::var_os("TIDEGATE_NO_SKIP").is_none(), "{error}");
         // Once, and past the harness that hides what passing tests print.
-        static SAID: Once = Once::new();
-        SAID.call_once(|| drop(writeln!(std::io::stderr(), "skipped: tests over RDMA: {error}")));
+        static NOTICE: Once = Once::new();
+        NOTICE.call_once(|| drop(writeln!(std::io::stderr(), "skipped: tests over RDMA: {error}")));
     }
     opened.ok()
 }
@@ -62,7 +62,7 @@ fn looped() -> Option<Looped> {
     Some(Looped(Host::new(&device()?, region.into()).unwrap()))
 }
 
-impl World for Looped {
+impl Backend for Looped {
     type Fabric = Verbs;
 
     fn open(&mut self) -> Verbs {
@@ -96,7 +96,7 @@ mod device {
 
 /// Requests of the tests to a node that is a process of its own.
 #[derive(Debug, Serialize, Deserialize)]
-enum Ask {
+enum NodeRequest {
     Admit(Request),
     /// Shuts out the client that came first.
     Fence,
@@ -105,7 +105,7 @@ enum Ask {
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-enum Told {
+enum NodeReply {
     Admitted(Answer),
     Fenced,
     Word(u64),
@@ -124,28 +124,28 @@ fn data_node() {
     let region = Arc::new(Region::create(1 << 20).unwrap());
     let mut host = Host::new(&device().unwrap(), Arc::clone(&region)).unwrap();
     let mut own = Shm::new(region, 1);
-    let mut link: Link<Ask> =
+    let mut link: Link<NodeRequest> =
         link(rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3).unwrap());
     let mut clients: Vec<Client> = Vec::new();
-    while let Ok(ask) = link.wait(PATIENCE) {
-        let told = match ask {
-            Ask::Admit(request) => {
+    while let Ok(request) = link.wait(PATIENCE) {
+        let reply = match request {
+            NodeRequest::Admit(request) => {
                 let (client, answer) = host.admit(&request).unwrap();
                 clients.push(client);
-                Told::Admitted(answer)
+                NodeReply::Admitted(answer)
             }
-            Ask::Fence => {
+            NodeRequest::Fence => {
                 assert!(host.fence(clients[0]));
                 assert!(!host.fence(clients[0]), "it is gone");
-                Told::Fenced
+                NodeReply::Fenced
             }
-            Ask::Word(at) => {
-                let read = Operation::Read { from: at, into: Place::start(0), length: 8 };
+            NodeRequest::Word(at) => {
+                let read = Operation::Read { from: at, into: BufferPosition::start(0), length: 8 };
                 own.perform(&read).unwrap();
-                Told::Word(first_word(&own))
+                NodeReply::Word(first_word(&own))
             }
         };
-        link.send(&told).unwrap();
+        link.send(&reply).unwrap();
     }
 }
 
@@ -162,7 +162,7 @@ fn first_word(fabric: &impl Fabric) -> u64 {
 /// A node in a process of its own, and the connection to it.
 struct Node {
     process: Child,
-    link: Link<Told>,
+    link: Link<NodeReply>,
     device: Arc<Device>,
 }
 
@@ -180,22 +180,22 @@ impl Node {
         Some(Self { process, link: link(ours.into()), device })
     }
 
-    fn ask(&mut self, ask: &Ask) -> Told {
-        self.link.send(ask).unwrap();
+    fn request(&mut self, request: &NodeRequest) -> NodeReply {
+        self.link.send(request).unwrap();
         self.link.wait(PATIENCE).unwrap()
     }
 
     fn client(&mut self) -> Verbs {
         let opening = Opening::new(&self.device, 4, WINDOW).unwrap();
-        match self.ask(&Ask::Admit(opening.request())) {
-            Told::Admitted(answer) => opening.connect(&answer).unwrap(),
+        match self.request(&NodeRequest::Admit(opening.request())) {
+            NodeReply::Admitted(answer) => opening.connect(&answer).unwrap(),
             other => panic!("{other:?}"),
         }
     }
 
     fn word(&mut self, at: u64) -> u64 {
-        match self.ask(&Ask::Word(at)) {
-            Told::Word(word) => word,
+        match self.request(&NodeRequest::Word(at)) {
+            NodeReply::Word(word) => word,
             other => panic!("{other:?}"),
         }
     }
@@ -250,7 +250,7 @@ fn foreign(queues: usize) -> Request {
 }
 
 #[test]
-fn what_a_client_asks_for_may_be_nonsense() {
+fn requests_of_a_client_may_be_nonsense() {
     let Some(Looped(mut host)) = looped() else { return };
     for queues in [0, 17, 1000] {
         assert_eq!(host.admit(&foreign(queues)).unwrap_err(), RdmaError::Peer);
@@ -271,18 +271,18 @@ fn memory_is_reached_while_the_node_is_stopped() {
     let mut client = node.client();
     node.stop();
     client.buffer_mut(1).fill(7);
-    let write = Operation::Write { from: Place::start(1), to: 8192, length: BUFFER };
+    let write = Operation::Write { from: BufferPosition::start(1), to: 8192, length: BUFFER };
     let add = Operation::FetchAdd { at: 64, add: 5 };
     let swap = Operation::CompareSwap { at: 64, expected: 5, new: 9 };
     // Of a read that is posted behind a write, the write is seen.
-    let read = Operation::Read { from: 8192, into: Place::start(0), length: BUFFER };
+    let read = Operation::Read { from: 8192, into: BufferPosition::start(0), length: BUFFER };
     let word = Operation::WriteWord { word: 11, to: 72 };
     assert_eq!(perform(&mut client, &[write, add, swap, read, word]), Ok(vec![0, 0, 5, 0, 0]));
     assert!(client.buffer(0).iter().all(|byte| *byte == 7));
-    // More than a card reads at once through one queue pair.
+    // More than an RNIC reads at once through one queue pair.
     let reads: Vec<_> = (0..WINDOW)
         .map(|at| {
-            let into = Place { buffer: at % 4, offset: at / 4 * 8 };
+            let into = BufferPosition { buffer: at % 4, offset: at / 4 * 8 };
             Operation::Read { from: 64 + u64::from(at % 2) * 8, into, length: 8 }
         })
         .collect();
@@ -299,13 +299,13 @@ fn memory_is_reached_while_the_node_is_stopped() {
 }
 
 #[test]
-fn who_is_fenced_off_loses_the_region_and_nobody_else_does() {
+fn a_fenced_client_loses_the_region_and_no_other_client_does() {
     let Some(mut node) = Node::start() else { return };
     let (mut fenced, mut other) = (node.client(), node.client());
     let add = Operation::FetchAdd { at: 64, add: 1 };
     assert_eq!(perform(&mut fenced, &[add]), Ok(vec![0]));
     assert_eq!(perform(&mut other, &[add]), Ok(vec![1]));
-    assert!(matches!(node.ask(&Ask::Fence), Told::Fenced));
+    assert!(matches!(node.request(&NodeRequest::Fence), NodeReply::Fenced));
     let word = |word| Operation::WriteWord { word, to: 128 };
     assert_eq!(perform(&mut other, &[word(1), add]), Ok(vec![0, 2]));
     assert_eq!(perform(&mut fenced, &[word(2), add]), Err(Lost));
@@ -319,20 +319,21 @@ fn who_is_fenced_off_loses_the_region_and_nobody_else_does() {
 
 /// Parameters that engines and a monitor share here: a device in software does a thousand
 /// operations a second.
-const TERMS: Terms = Terms { rules: Rules::SOUND, period: Span::SECOND, local_rate: 500 };
+const PARAMETERS: SessionParameters =
+    SessionParameters { rules: Rules::SOUND, period: Span::SECOND, local_rate: 500 };
 const PROFILE: Profile = Profile { mean: 800, deviation: 20, local: 500, increment: 8, history: 5 };
 
 /// Reads a hundred blocks, each of which takes a token.
-fn reads_with_tokens(fabric: Verbs, seat: u16, clock: impl Fn() -> Time) {
+fn reads_with_tokens(fabric: Verbs, session_slot: u16, clock: impl Fn() -> Time) {
     let window = 16;
-    let mut port = Port::new(fabric, TERMS, seat, window, clock()).unwrap();
+    let mut port = Port::new(fabric, PARAMETERS, session_slot, window, clock()).unwrap();
     let (mut posted, mut done) = (0, Vec::new());
     let deadline = Instant::now() + PATIENCE;
     while done.len() < 100 {
         assert!(Instant::now() < deadline, "{} are done: {:?}", done.len(), port.counts());
         if posted < 100 && posted - done.len() < window as usize {
-            let into = Place::start(posted as u32 % 2);
-            let read = Operation::Read { from: place::DATA, into, length: 4096 };
+            let into = BufferPosition::start(posted as u32 % 2);
+            let read = Operation::Read { from: region_layout::DATA, into, length: 4096 };
             port.post(Post { id: posted as u64, operation: read }).unwrap();
             posted += 1;
         }
@@ -345,23 +346,26 @@ fn reads_with_tokens(fabric: Verbs, seat: u16, clock: impl Fn() -> Time) {
 #[test]
 fn tokens_are_had_over_rdma() {
     let Some(device) = device() else { return };
-    let region = Region::create(place::DATA + (1 << 20)).unwrap();
+    let region = Region::create(region_layout::DATA + (1 << 20)).unwrap();
     let mut host = Host::new(&device, region.into()).unwrap();
     let begin = Instant::now();
     let clock = || Time(1 + begin.elapsed().as_nanos() as u64);
-    let settings = Settings { terms: TERMS, profile: PROFILE, seats: 2, window: 16 };
+    let settings =
+        Settings { parameters: PARAMETERS, profile: PROFILE, session_slots: 2, window: 16 };
     let mut monitor = Monitor::new(host.loop_back(3, WINDOW).unwrap(), settings, clock()).unwrap();
     let mut events = Vec::new();
     while monitor.epoch() == 0 {
         monitor.poll(clock(), &mut events).unwrap();
     }
     // One has a reservation, the other has what is left.
-    let seats = [100, 0]
+    let session_slots = [100, 0]
         .map(|reservation| monitor.admit(Promise { reservation, limit: u64::MAX }).unwrap());
-    let clients = seats.map(|seat| (host.loop_back(4, WINDOW).unwrap(), seat));
+    let clients =
+        session_slots.map(|session_slot| (host.loop_back(4, WINDOW).unwrap(), session_slot));
     std::thread::scope(|scope| {
-        let clients = clients
-            .map(|(fabric, seat)| scope.spawn(move || reads_with_tokens(fabric, seat, clock)));
+        let clients = clients.map(|(fabric, session_slot)| {
+            scope.spawn(move || reads_with_tokens(fabric, session_slot, clock))
+        });
         while clients.iter().any(|client| !client.is_finished()) {
             monitor.poll(clock(), &mut events).unwrap();
             std::thread::yield_now();

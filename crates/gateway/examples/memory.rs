@@ -16,7 +16,7 @@ mod memory;
 use std::error::Error;
 use std::sync::Arc;
 
-use tidegate_fabric::stream::{Address, Door};
+use tidegate_fabric::stream::{Address, ListenerAccess};
 use tidegate_gateway::{Config, Limits, Node, start};
 use tidegate_model::cluster::Volume;
 use tidegate_model::{Bytes, CostModel, NodeId};
@@ -37,7 +37,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         name: "example".into(),
         controller: None,
         pools: Vec::new(),
-        doors: vec![(Address::Unix(path.into()), Door::PRIVATE)],
+        binds: vec![(Address::Unix(path.into()), ListenerAccess::PRIVATE)],
         lock: None,
         parties: Vec::new(),
         volumes: vec![volume("disk", &[0]), volume("striped", &[0, 1])],

@@ -1,5 +1,5 @@
-//! Barriers before parts of volumes: no request passes while a write may still happen whose client
-//! was told that it failed, or has gone.
+//! Barriers before parts of volumes: no request passes while a write may still happen that was
+//! reported as failed, or whose client has disconnected.
 //!
 //! # Problem
 //! A write may be carried out after its end here: its client disconnected while it was on its way,
@@ -26,9 +26,9 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tidegate_fabric::reactor::Mailbox;
+use tidegate_fabric::reactor::MessageQueue;
 
-use crate::worker::Letter;
+use crate::worker::Message;
 
 /// Why a barrier stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,9 +59,9 @@ pub(crate) struct Barriers {
 
 #[derive(Debug)]
 struct Worker {
-    mailbox: Arc<Mailbox<Letter>>,
+    message_queue: Arc<MessageQueue<Message>>,
     /// The volumes for which it is to look for clients that have gone.
-    looks: Vec<usize>,
+    unchecked: Vec<usize>,
 }
 
 impl Barriers {
@@ -73,9 +73,9 @@ impl Barriers {
     }
 
     /// Adds a worker, which leaves when what is returned is dropped.
-    pub(crate) fn join(self: &Arc<Self>, mailbox: Arc<Mailbox<Letter>>) -> Membership {
-        self.workers().push(Worker { mailbox: mailbox.clone(), looks: Vec::new() });
-        Membership { barriers: self.clone(), mailbox }
+    pub(crate) fn join(self: &Arc<Self>, message_queue: Arc<MessageQueue<Message>>) -> Membership {
+        self.workers().push(Worker { message_queue: message_queue.clone(), unchecked: Vec::new() });
+        Membership { barriers: self.clone(), message_queue }
     }
 
     /// Whether a barrier stands before this part.
@@ -96,14 +96,14 @@ impl Barriers {
 
     /// One less of this cause. If it was the last, workers look after the requests that wait.
     pub(crate) fn lower(&self, volume: usize, part: u32, cause: Cause) {
-        self.lower_unheard(volume, part, cause, &self.workers());
+        self.lower_locked(volume, part, cause, &self.workers());
     }
 
-    fn lower_unheard(&self, volume: usize, part: u32, cause: Cause, workers: &[Worker]) {
+    fn lower_locked(&self, volume: usize, part: u32, cause: Cause, workers: &[Worker]) {
         let before = self.parts[volume][part as usize].fetch_sub(cause.one(), Ordering::AcqRel);
         assert!(before >= cause.one(), "a barrier was lowered that was not raised");
         if before == cause.one() {
-            workers.iter().for_each(|worker| worker.mailbox.ring());
+            workers.iter().for_each(|worker| worker.message_queue.wake());
         }
     }
 
@@ -112,8 +112,8 @@ impl Barriers {
     pub(crate) fn open(&self, volume: usize) {
         for worker in self.workers().iter_mut() {
             (0..self.count(volume)).for_each(|part| self.raise(volume, part, Cause::Client));
-            worker.looks.push(volume);
-            worker.mailbox.push(Letter::Look { volume });
+            worker.unchecked.push(volume);
+            worker.message_queue.push(Message::CheckClients { volume });
         }
     }
 
@@ -131,7 +131,7 @@ impl Barriers {
 #[derive(Debug)]
 pub(crate) struct Membership {
     barriers: Arc<Barriers>,
-    mailbox: Arc<Mailbox<Letter>>,
+    message_queue: Arc<MessageQueue<Message>>,
 }
 
 impl Membership {
@@ -140,14 +140,18 @@ impl Membership {
     }
 
     /// The worker has looked for clients of this volume that have gone.
-    pub(crate) fn on_looked(&self, volume: usize) {
+    pub(crate) fn on_clients_checked(&self, volume: usize) {
         let mut workers = self.barriers.workers();
-        let own = workers.iter_mut().find(|other| Arc::ptr_eq(&other.mailbox, &self.mailbox));
+        let own =
+            workers.iter_mut().find(|other| Arc::ptr_eq(&other.message_queue, &self.message_queue));
         let Some(own) = own else { return };
-        let Some(at) = own.looks.iter().position(|look| *look == volume) else { return };
-        own.looks.swap_remove(at);
+        let Some(at) = own.unchecked.iter().position(|check_clients| *check_clients == volume)
+        else {
+            return;
+        };
+        own.unchecked.swap_remove(at);
         for part in 0..self.barriers.count(volume) {
-            self.barriers.lower_unheard(volume, part, Cause::Client, &workers);
+            self.barriers.lower_locked(volume, part, Cause::Client, &workers);
         }
     }
 }
@@ -156,11 +160,11 @@ impl Drop for Membership {
     /// A worker that has ended looks for no clients any more, for it has none.
     fn drop(&mut self) {
         let mut workers = self.barriers.workers();
-        let is_own = |other: &Worker| Arc::ptr_eq(&other.mailbox, &self.mailbox);
+        let is_own = |other: &Worker| Arc::ptr_eq(&other.message_queue, &self.message_queue);
         let Some(at) = workers.iter().position(is_own) else { return };
-        for volume in workers.swap_remove(at).looks {
+        for volume in workers.swap_remove(at).unchecked {
             for part in 0..self.barriers.count(volume) {
-                self.barriers.lower_unheard(volume, part, Cause::Client, &workers);
+                self.barriers.lower_locked(volume, part, Cause::Client, &workers);
             }
         }
     }
@@ -175,14 +179,14 @@ mod tests {
     use super::*;
 
     /// Whether the worker was woken, and the volumes for which it is to look.
-    fn wakes(reactor: &mut Reactor<Letter>) -> Vec<usize> {
-        let mut mail = Vec::new();
-        reactor.wait(Some(Duration::ZERO), &mut Vec::new(), &mut mail).unwrap();
-        let look = |letter| match letter {
-            Letter::Look { volume } => volume,
+    fn wakes(reactor: &mut Reactor<Message>) -> Vec<usize> {
+        let mut messages = Vec::new();
+        reactor.wait(Some(Duration::ZERO), &mut Vec::new(), &mut messages).unwrap();
+        let check_clients = |message| match message {
+            Message::CheckClients { volume } => volume,
             other => panic!("{other:?}"),
         };
-        mail.into_iter().map(look).collect()
+        messages.into_iter().map(check_clients).collect()
     }
 
     #[test]
@@ -201,23 +205,23 @@ mod tests {
     }
 
     #[test]
-    fn a_volume_is_open_once_every_worker_has_looked_or_ended() {
+    fn a_volume_is_open_once_every_worker_has_checked_its_clients_or_ended() {
         let barriers = Barriers::new([1, 2]);
         let mut reactors = [(); 3].map(|()| Reactor::new().unwrap());
-        let [one, other, third] = reactors.each_ref().map(|it| barriers.join(it.mailbox()));
+        let [one, other, third] = reactors.each_ref().map(|it| barriers.join(it.message_queue()));
         barriers.open(1);
         barriers.open(1);
         let stands =
             || [(0, 0), (1, 0), (1, 1)].map(|(volume, part)| barriers.stands(volume, part));
         assert!(reactors.iter_mut().all(|reactor| wakes(reactor) == [1, 1]));
-        one.on_looked(1);
-        one.on_looked(1);
+        one.on_clients_checked(1);
+        one.on_clients_checked(1);
         // It owes nothing any more.
-        one.on_looked(1);
+        one.on_clients_checked(1);
         drop(other);
-        third.on_looked(1);
+        third.on_clients_checked(1);
         assert_eq!(stands(), [false, true, true]);
-        third.on_looked(1);
+        third.on_clients_checked(1);
         assert_eq!(stands(), [false; 3]);
     }
 }

@@ -4,7 +4,7 @@ use std::io;
 use std::time::Duration;
 
 use tidegate_algo::memory_budget::{FLOOR, MemoryBudget};
-use tidegate_fabric::stream::{Address, BindError, Door};
+use tidegate_fabric::stream::{Address, BindError, ListenerAccess};
 use tidegate_fabric::tls::{Guard, Way};
 use tidegate_model::CostModel;
 use tidegate_model::cluster::Volume;
@@ -22,17 +22,17 @@ pub struct Config {
     /// and pools name the tenants of their requests.
     pub controller: Option<Way>,
     /// The listeners for clients of network block devices, and the users whom each admits.
-    pub doors: Vec<(Address, Door)>,
+    pub binds: Vec<(Address, ListenerAccess)>,
     /// TLS for these listeners, for clients that have shown a certificate; none where the gateway
     /// does not offer TLS.
-    pub lock: Option<Lock>,
-    /// The names of the cluster's parties. Their certificates are not a client's.
+    pub lock: Option<ListenerTls>,
+    /// The names of the cluster's daemons. Their certificates are not a client's.
     pub parties: Vec<String>,
     /// The volumes. A volume's nodes are places in the list of services that the gateway is given.
     pub volumes: Vec<Volume>,
     /// Pools, and where clients of memcached find each.
     pub pools: Vec<Pool>,
-    /// Threads behind the doors of volumes, and behind that of each pool, at least one. A
+    /// Threads behind the listeners of volumes, and behind that of each pool, at least one. A
     /// connection stays with the one that accepted it; one thread is enough for some hundred
     /// thousand small requests per second.
     pub workers: usize,
@@ -44,7 +44,7 @@ pub struct Config {
 
 /// How clients of network block devices go on encrypted.
 #[derive(Clone, Debug)]
-pub struct Lock {
+pub struct ListenerTls {
     /// The gateway's certificate, and the rule that admits clients by theirs.
     pub guard: Guard,
     /// Whether clients without TLS are refused.
@@ -73,7 +73,7 @@ pub struct Limits {
     pub requests: usize,
     /// Requests of all connections to volumes, or to one pool, that are served at a time. Each
     /// connection may have an even part of them, one at least. So a tenant that is kept waiting
-    /// fills no node, and keeps nobody out, with however many clients it comes.
+    /// fills no node, and keeps no other tenant out, with however many clients it comes.
     pub all_requests: usize,
     /// Bytes of memory for requests and replies of all connections to volumes, or to one pool, from
     /// when a request is admitted until the kernel has taken its reply. Divided over the workers;
@@ -114,8 +114,8 @@ impl Limits {
     pub(crate) fn budget(&self, workers: usize) -> MemoryBudget {
         let part = self.all_bytes / workers.max(1);
         // The largest request has to fit, with its reply's head.
-        let lane = REQUEST_MAX as usize + FLOOR;
-        MemoryBudget::new(part.saturating_sub(lane), lane)
+        let large_request = REQUEST_MAX as usize + FLOOR;
+        MemoryBudget::new(part.saturating_sub(large_request), large_request)
     }
 }
 

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use tidegate_algo::access;
 use tidegate_algo::memory_budget::MemoryBudget;
-use tidegate_algo::owner::Asked;
+use tidegate_algo::owner::OwnerQuery;
 use tidegate_fabric::reactor::Interest;
 use tidegate_fabric::service::{Command, Fault, Job};
 use tidegate_fabric::stream::{Outgoing, Stream};
@@ -21,34 +21,34 @@ use tidegate_model::{Bytes, Time};
 
 use crate::access::{Identity, Restrictions};
 use crate::barriers::Cause;
-use crate::config::Lock;
-use crate::flights::{Flight, Flights, Landed, operation};
+use crate::config::ListenerTls;
+use crate::in_flight::{Completed, InFlight, InFlightRequest, operation};
 use crate::nbd::wire::{self, Errno, command, flag};
 use crate::nbd::{
-    Action, Encryption, Entered, Handshake, HandshakeError, Receiver, Refusal, Request,
-    RequestError, Step, reply,
+    Action, Encryption, Entered, Handshake, HandshakeError, HandshakeStep, Receiver, Refusal,
+    Request, RequestError, reply,
 };
 use crate::nodes::{Nodes, Target};
 use crate::owners::{Owner, Table};
 use crate::parts::Recorded;
 use crate::volumes::{Visible, Volumes};
-use crate::worker::{self, Charge, Hall};
+use crate::worker::{self, Charge, ServerContext};
 
 /// The charge of a reply besides its data, in bytes; an error message fits in. A client that asks
 /// for replies without data, and does not read, thus reaches its share, too.
 const ANSWER: usize = 128;
 
 /// State that the connections of one worker share.
-pub(crate) struct Shop {
+pub(crate) struct Frontend {
     pub(crate) volumes: Volumes,
     pub(crate) nodes: Nodes,
-    pub(crate) flights: Flights,
-    pub(crate) hall: Arc<Hall>,
+    pub(crate) in_flight: InFlight,
+    pub(crate) context: Arc<ServerContext>,
     pub(crate) budget: MemoryBudget,
-    pub(crate) lock: Option<Lock>,
+    pub(crate) lock: Option<ListenerTls>,
     /// The owners of requests.
     pub(crate) table: Arc<Table>,
-    /// The names of the cluster's parties: their certificates are no client's.
+    /// The names of the cluster's daemons: their certificates are no client's.
     pub(crate) parties: Arc<[String]>,
     /// New requests are refused.
     pub(crate) is_ending: bool,
@@ -56,7 +56,7 @@ pub(crate) struct Shop {
 
 /// Why a connection ends.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Goodbye {
+pub(crate) enum CloseReason {
     #[error(transparent)]
     Handshake(#[from] HandshakeError),
     #[error(transparent)]
@@ -89,7 +89,7 @@ pub(crate) struct Connection {
     is_encrypting: bool,
     /// Why it may not open the first export that it was refused, and whether that was told.
     denial: RefCell<Option<String>>,
-    is_denial_told: bool,
+    is_denial_reported: bool,
 }
 
 #[derive(Debug)]
@@ -110,16 +110,16 @@ struct Client {
 
 impl Connection {
     /// A client that has just come, and is greeted.
-    fn new(token: u64, stream: Stream, lock: Option<&Lock>) -> Self {
+    fn new(token: u64, stream: Stream, lock: Option<&ListenerTls>) -> Self {
         let encryption = match lock {
             None => Encryption::Absent,
-            Some(Lock { is_required: false, .. }) => Encryption::Offered,
-            Some(Lock { is_required: true, .. }) => Encryption::Required,
+            Some(ListenerTls { is_required: false, .. }) => Encryption::Offered,
+            Some(ListenerTls { is_required: true, .. }) => Encryption::Required,
         };
-        let mut said = Vec::new();
-        let phase = Phase::Shaking(Handshake::begin(encryption, &mut said));
+        let mut output = Vec::new();
+        let phase = Phase::Shaking(Handshake::begin(encryption, &mut output));
         let mut out = Outgoing::new();
-        out.push(&said);
+        out.push(&output);
         Self {
             token,
             identity: Identity::of(&stream),
@@ -134,14 +134,14 @@ impl Connection {
             is_leaving: false,
             is_encrypting: false,
             denial: RefCell::new(None),
-            is_denial_told: false,
+            is_denial_reported: false,
         }
     }
 
     /// Whether as much is under way as may be. Where others have left since, an answer to what is
     /// under way has it looked at again.
-    fn is_full(&self, hall: &Hall) -> bool {
-        hall.limits.is_reached(hall.present(), self.requests)
+    fn is_full(&self, context: &ServerContext) -> bool {
+        context.limits.is_reached(context.present(), self.requests)
     }
 
     /// Whether a request has arrived that was not admitted.
@@ -166,41 +166,41 @@ impl Connection {
     }
 
     /// Takes what had to wait, if there is room now. Says whether something of it was taken.
-    fn go_on(&mut self, shop: &mut Shop) -> Result<bool, Goodbye> {
-        if (self.held.is_empty() && !self.is_pending()) || self.is_full(&shop.hall) {
+    fn go_on(&mut self, frontend: &mut Frontend) -> Result<bool, CloseReason> {
+        if (self.held.is_empty() && !self.is_pending()) || self.is_full(&frontend.context) {
             return Ok(false);
         }
         let held = std::mem::take(&mut self.held);
         let was_pending = self.is_pending();
-        self.take(&held, shop)?;
+        self.take(&held, frontend)?;
         Ok(self.held.len() < held.len() || (was_pending && !self.is_pending()))
     }
 
-    fn take(&mut self, mut bytes: &[u8], shop: &mut Shop) -> Result<(), Goodbye> {
+    fn take(&mut self, mut bytes: &[u8], frontend: &mut Frontend) -> Result<(), CloseReason> {
         while !self.is_leaving {
-            let is_full = self.is_full(&shop.hall);
+            let is_full = self.is_full(&frontend.context);
             match &mut self.phase {
                 Phase::Shaking(handshake) => {
-                    let mut said = Vec::new();
+                    let mut output = Vec::new();
                     let visible = Visible {
-                        volumes: &shop.volumes,
-                        knowledge: shop.table.knowledge(&shop.parties),
-                        client: self.identity.client(&self.stream, &shop.table),
+                        volumes: &frontend.volumes,
+                        knowledge: frontend.table.knowledge(&frontend.parties),
+                        client: self.identity.client(&self.stream, &frontend.table),
                         denial: &self.denial,
                     };
-                    let step = handshake.on_bytes(&mut bytes, &visible, &mut said);
-                    self.out.push(&said);
+                    let step = handshake.on_bytes(&mut bytes, &visible, &mut output);
+                    self.out.push(&output);
                     match step? {
-                        Step::More => return Ok(()),
-                        Step::Left => self.is_leaving = true,
+                        HandshakeStep::More => return Ok(()),
+                        HandshakeStep::Left => self.is_leaving = true,
                         // The answer is sent before anything else is.
-                        Step::Encrypt => self.is_encrypting = true,
-                        Step::Entered(entered) => {
-                            let client = self.identity.client(&self.stream, &shop.table);
-                            let (owner, restrictions) = shop.owner(&entered, client);
+                        HandshakeStep::Encrypt => self.is_encrypting = true,
+                        HandshakeStep::Entered(entered) => {
+                            let client = self.identity.client(&self.stream, &frontend.table);
+                            let (owner, restrictions) = frontend.owner(&entered, client);
                             let receiver = Receiver::default();
-                            let recorded = shop.nodes.record(entered.export.volume);
-                            shop.nodes.barriers().open(entered.export.volume);
+                            let recorded = frontend.nodes.record(entered.export.volume);
+                            frontend.nodes.barriers().open(entered.export.volume);
                             let entered = *entered;
                             let client =
                                 Client { entered, owner, restrictions, receiver, recorded };
@@ -215,7 +215,7 @@ impl Connection {
                 Phase::Serving(_) => {
                     let load = self.load();
                     let Phase::Serving(client) = &mut self.phase else { return Ok(()) };
-                    let admits = |size| shop.budget.admits(self.token, load, size + ANSWER);
+                    let admits = |size| frontend.budget.admits(self.token, load, size + ANSWER);
                     match client.receiver.next_admitted(&mut bytes, admits)? {
                         None => {
                             // The bytes behind a request that waits; none are left if no request
@@ -223,23 +223,23 @@ impl Connection {
                             self.held.extend_from_slice(bytes);
                             return Ok(());
                         }
-                        Some(request) => self.on_request(request, shop),
+                        Some(request) => self.on_request(request, frontend),
                     }
-                    self.settle(&mut shop.budget);
+                    self.settle(&mut frontend.budget);
                 }
             }
         }
         Ok(())
     }
 
-    fn on_request(&mut self, request: Request, shop: &mut Shop) {
+    fn on_request(&mut self, request: Request, frontend: &mut Frontend) {
         let Phase::Serving(client) = &self.phase else { return };
         let Request { cookie, offset, length, flags, .. } = request;
         let structured = client.entered.structured;
         let action = match client.entered.admit(&request) {
             Ok(action) => action,
             Err(refusal) => {
-                shop.hall.counts.refuse();
+                frontend.context.counts.refuse();
                 return reply::fail(&mut self.out, structured, cookie, refusal);
             }
         };
@@ -253,22 +253,22 @@ impl Connection {
                 return reply::data(&mut self.out, structured, cookie, (offset, 0), nothing);
             }
             Action::Acknowledge => return reply::done(&mut self.out, cookie),
-            Action::Submit(_) if shop.is_ending => {
-                shop.hall.counts.refuse();
+            Action::Submit(_) if frontend.is_ending => {
+                frontend.context.counts.refuse();
                 let refusal = Refusal { errno: Errno::Shutdown, message: "the gateway is ending" };
                 return reply::fail(&mut self.out, structured, cookie, refusal);
             }
             Action::Submit(command) => command,
         };
         let size = Bytes(u64::from(length));
-        let tenant = client.owner.of(Asked { operation: operation(command), size, key: None });
+        let tenant = client.owner.of(OwnerQuery { operation: operation(command), size, key: None });
         if client.restrictions.deny(tenant) {
-            shop.hall.counts.refuse();
+            frontend.context.counts.refuse();
             let message = "the policy does not let this client act for the request's tenant";
             let refusal = Refusal { errno: Errno::Perm, message };
             return reply::fail(&mut self.out, structured, cookie, refusal);
         }
-        let flight = Flight {
+        let request = InFlightRequest {
             connection: self.token,
             cookie,
             command,
@@ -280,44 +280,44 @@ impl Connection {
             buffer: request.payload,
         };
         self.requests += 1;
-        self.bytes += weight(&flight);
+        self.bytes += weight(&request);
         let recorded = &client.recorded;
-        let Shop { volumes, nodes, flights, .. } = shop;
-        let layout = volumes.layout(flight.volume);
-        let launched = flights.launch(flight, layout, |volume, part, job| {
+        let Frontend { volumes, nodes, in_flight, .. } = frontend;
+        let layout = volumes.layout(request.volume);
+        let submitted = in_flight.submit(request, layout, |volume, part, job| {
             nodes.queue(Target { volume, part, is_long: false }, job, recorded);
         });
-        if let Err((flight, fault)) = launched {
-            shop.hall.counts.refuse();
-            self.reply(Landed::new(flight, Err(fault)));
+        if let Err((request, fault)) = submitted {
+            frontend.context.counts.refuse();
+            self.reply(Completed::new(request, Err(fault)));
         }
     }
 
     /// Queues the answer to a request.
-    fn reply(&mut self, landed: Landed) {
+    fn reply(&mut self, completed: Completed) {
         let Phase::Serving(client) = &self.phase else { return };
         self.requests -= 1;
-        self.bytes -= weight(&landed.flight);
+        self.bytes -= weight(&completed.request);
         let structured = client.entered.structured;
-        let Flight { cookie, command, offset, length, .. } = landed.flight;
-        match (landed.outcome, command) {
+        let InFlightRequest { cookie, command, offset, length, .. } = completed.request;
+        match (completed.outcome, command) {
             (Err(fault), _) => {
                 let refusal = Refusal { errno: Errno::of(fault), message: wire::message(fault) };
                 reply::fail(&mut self.out, structured, cookie, refusal);
             }
             (Ok(()), Command::Read) => {
                 let range = (offset, length as usize);
-                reply::data(&mut self.out, structured, cookie, range, landed.data());
+                reply::data(&mut self.out, structured, cookie, range, completed.data());
             }
-            (Ok(()), Command::Map) => reply::extents(&mut self.out, cookie, &landed.extents),
+            (Ok(()), Command::Map) => reply::extents(&mut self.out, cookie, &completed.extents),
             (Ok(()), _) => reply::done(&mut self.out, cookie),
         }
     }
 }
 
 impl worker::Client for Connection {
-    type Shop = Shop;
-    type Goodbye = Goodbye;
+    type Frontend = Frontend;
+    type CloseReason = CloseReason;
 
     fn stream(&self) -> &Stream {
         &self.stream
@@ -327,7 +327,7 @@ impl worker::Client for Connection {
         matches!(self.phase, Phase::Shaking(_))
     }
 
-    fn tenant<'a>(&'a self, _: &'a Shop) -> &'a str {
+    fn tenant<'a>(&'a self, _: &'a Frontend) -> &'a str {
         match &self.phase {
             Phase::Shaking(_) => "",
             Phase::Serving(client) => &client.entered.export.tenant,
@@ -355,14 +355,18 @@ impl worker::Client for Connection {
         self.has_requests() && !self.is_leaving
     }
 
-    fn on_table(&mut self, shop: &Shop) {
-        let identity = self.identity.client(&self.stream, &shop.table);
+    fn on_table(&mut self, frontend: &Frontend) {
+        let identity = self.identity.client(&self.stream, &frontend.table);
         if let Phase::Serving(client) = &mut self.phase {
-            (client.owner, client.restrictions) = shop.owner(&client.entered, identity);
+            (client.owner, client.restrictions) = frontend.owner(&client.entered, identity);
         }
     }
 
-    fn receive(&mut self, scratch: &mut [u8], shop: &mut Shop) -> Result<bool, Goodbye> {
+    fn receive(
+        &mut self,
+        scratch: &mut [u8],
+        frontend: &mut Frontend,
+    ) -> Result<bool, CloseReason> {
         let vacancy = match &mut self.phase {
             Phase::Shaking(_) => &mut [],
             Phase::Serving(client) => client.receiver.vacancy(),
@@ -376,21 +380,21 @@ impl worker::Client for Connection {
                 Ok(0) => return Ok(false),
                 Ok(count) => count,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(true),
-                Err(error) => return Err(Goodbye::Io(error)),
+                Err(error) => return Err(CloseReason::Io(error)),
             }
         };
         self.moved += count as u64;
         if let Phase::Serving(client) = &mut self.phase {
             client.receiver.on_filled(count.min(direct));
         }
-        self.take(&scratch[..count.saturating_sub(direct)], shop)?;
-        self.settle(&mut shop.budget);
+        self.take(&scratch[..count.saturating_sub(direct)], frontend)?;
+        self.settle(&mut frontend.budget);
         Ok(true)
     }
 
     fn take_denial(&mut self) -> Option<String> {
-        let denial = self.denial.get_mut().take().filter(|_| !self.is_denial_told)?;
-        self.is_denial_told = true;
+        let denial = self.denial.get_mut().take().filter(|_| !self.is_denial_reported)?;
+        self.is_denial_reported = true;
         Some(denial)
     }
 
@@ -398,23 +402,23 @@ impl worker::Client for Connection {
         self.is_encrypting && self.out.is_empty()
     }
 
-    fn encrypt(&mut self, shop: &Shop) -> Result<(), Goodbye> {
+    fn encrypt(&mut self, frontend: &Frontend) -> Result<(), CloseReason> {
         self.is_encrypting = false;
-        let lock = shop.lock.as_ref();
+        let lock = frontend.lock.as_ref();
         Ok(lock.map_or(Ok(()), |lock| lock.guard.encrypt(&mut self.stream))?)
     }
 
-    fn answer(&mut self, landed: Landed, _: &mut Shop) {
-        self.reply(landed);
+    fn answer(&mut self, completed: Completed, _: &mut Frontend) {
+        self.reply(completed);
     }
 
-    fn look_after(&mut self, shop: &mut Shop) -> Result<bool, Goodbye> {
+    fn make_progress(&mut self, frontend: &mut Frontend) -> Result<bool, CloseReason> {
         let before = self.out.len();
         self.out.flush(&self.stream)?;
         self.moved += (before - self.out.len()) as u64;
-        self.settle(&mut shop.budget);
-        let is_more = self.go_on(shop);
-        self.settle(&mut shop.budget);
+        self.settle(&mut frontend.budget);
+        let is_more = self.go_on(frontend);
+        self.settle(&mut frontend.budget);
         is_more
     }
 
@@ -430,18 +434,20 @@ impl worker::Client for Connection {
         Charge { all: self.charged, at_nodes: self.bytes.min(self.charged), moved: self.moved }
     }
 
-    fn wanted(&self, shop: &Shop) -> Interest {
+    fn wanted(&self, frontend: &Frontend) -> Interest {
         let is_able = !self.is_leaving && !self.is_encrypting;
-        let read =
-            is_able && self.held.is_empty() && !self.is_pending() && !self.is_full(&shop.hall);
+        let read = is_able
+            && self.held.is_empty()
+            && !self.is_pending()
+            && !self.is_full(&frontend.context);
         Interest { read, write: !self.out.is_empty() }
     }
 
     /// A client that has said that it leaves need not wait for the answer, and one that has chosen
     /// no export yet owes nothing.
-    fn has_left(&self, goodbye: &Goodbye) -> bool {
+    fn has_left(&self, close_reason: &CloseReason) -> bool {
         let may_leave = self.is_leaving || self.is_shaking();
-        may_leave && matches!(goodbye, Goodbye::Io(error) if worker::is_departure(error))
+        may_leave && matches!(close_reason, CloseReason::Io(error) if worker::is_departure(error))
     }
 
     fn is_over(&self, is_ending: bool) -> bool {
@@ -451,7 +457,7 @@ impl worker::Client for Connection {
     }
 }
 
-impl Shop {
+impl Frontend {
     /// The owner of requests through an export, and the restrictions of its client.
     fn owner(&self, entered: &Entered, client: access::Client<'_>) -> (Owner, Restrictions) {
         let export = &entered.export;
@@ -464,9 +470,9 @@ impl Shop {
     }
 }
 
-impl worker::Shop for Shop {
+impl worker::Frontend for Frontend {
     type Client = Connection;
-    type Answer = Landed;
+    type Answer = Completed;
 
     fn welcome(&mut self, token: u64, stream: Stream) -> Connection {
         Connection::new(token, stream, self.lock.as_ref())
@@ -480,8 +486,8 @@ impl worker::Shop for Shop {
         &mut self.budget
     }
 
-    fn charge_of(landed: &Landed) -> usize {
-        weight(&landed.flight)
+    fn charge_of(completed: &Completed) -> usize {
+        weight(&completed.request)
     }
 
     fn nodes_deadline(&self) -> Time {
@@ -492,46 +498,48 @@ impl worker::Shop for Shop {
         self.table = table.clone();
     }
 
-    fn land(&mut self, job: Job) -> Option<(u64, Landed)> {
-        if let Some((volume, part)) = self.flights.settle(job.ticket) {
+    fn complete(&mut self, job: Job) -> Option<(u64, Completed)> {
+        if let Some((volume, part)) = self.in_flight.settle(job.ticket) {
             self.nodes.barriers().lower(volume, part, Cause::Client);
         }
-        let landed = self.flights.land(|volume| *self.volumes.layout(volume), job)?;
-        Some((landed.flight.connection, landed))
+        let completed = self.in_flight.complete(|volume| *self.volumes.layout(volume), job)?;
+        Some((completed.request.connection, completed))
     }
 
-    fn weigh(landed: &Landed) -> (usize, Result<u64, Fault>) {
-        let Landed { flight, outcome, .. } = landed;
-        (flight.volume, outcome.map(|()| weight(flight) as u64))
+    fn weigh(completed: &Completed) -> (usize, Result<u64, Fault>) {
+        let Completed { request, outcome, .. } = completed;
+        (request.volume, outcome.map(|()| weight(request) as u64))
     }
 
     fn forsake(&mut self, token: u64) {
-        let Self { flights, nodes, volumes, .. } = self;
-        let is_own = |flight: &Flight| flight.connection == token;
+        let Self { in_flight, nodes, volumes, .. } = self;
+        let is_own = |request: &InFlightRequest| request.connection == token;
         let layout = |volume| *volumes.layout(volume);
-        for (volume, part) in flights.forsake(is_own, |ticket| nodes.is_held(ticket), layout) {
+        for (volume, part) in in_flight.forsake(is_own, |ticket| nodes.is_held(ticket), layout) {
             nodes.barriers().raise(volume, part, Cause::Client);
         }
     }
 
-    fn errands(&self, token: u64) -> Vec<u64> {
-        self.flights.errands(|flight| flight.connection == token)
+    fn sub_requests(&self, token: u64) -> Vec<u64> {
+        self.in_flight.sub_requests(|request| request.connection == token)
     }
 
     fn begin_to_end(&mut self) {
         self.is_ending = true;
     }
 
-    fn abandon(&mut self) -> Vec<(u64, Landed)> {
-        let ended = |flight: Flight| (flight.connection, Landed::new(flight, Err(Fault::Ending)));
-        self.flights.abandon().into_iter().map(ended).collect()
+    fn abandon(&mut self) -> Vec<(u64, Completed)> {
+        let ended = |request: InFlightRequest| {
+            (request.connection, Completed::new(request, Err(Fault::Ending)))
+        };
+        self.in_flight.abandon().into_iter().map(ended).collect()
     }
 }
 
 /// The memory that a request takes up.
-fn weight(flight: &Flight) -> usize {
-    match flight.command {
-        Command::Read | Command::Write { .. } => flight.length as usize,
+fn weight(request: &InFlightRequest) -> usize {
+    match request.command {
+        Command::Read | Command::Write { .. } => request.length as usize,
         _ => 0,
     }
 }

@@ -6,7 +6,7 @@
 //!
 //! **Model.** Nodes and keys are points on a circle of 2^32 places. A key belongs to the node whose
 //! point comes next. Every node has many points, so that the arcs before them add up to about its
-//! share; a node that leaves takes its own points along and nobody else's.
+//! share; a node that leaves takes its own points along and no other node's.
 //!
 //! **Mechanism.** The points are MD5 hashes of `10.0.1.1-0`, `10.0.1.1-1`, … or, where the port is
 //! not 11211, of `10.0.1.1:11212-0` and so on. There are two ways to place them, and their keys do
@@ -33,7 +33,7 @@ const POINTS_WEIGHTED: u32 = 160;
 
 /// A node as its clients know it: the name decides where its points are.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct Server {
     /// Its host name or address, as clients write it.
     pub host: String,
     /// Its port.
@@ -54,23 +54,23 @@ impl Ketama {
     /// A circle on which all nodes are equal.
     ///
     /// ```
-    /// use tidegate_gateway::ketama::{Ketama, Place};
+    /// use tidegate_gateway::ketama::{Ketama, Server};
     /// let hosts = ["10.0.1.1", "10.0.1.2", "10.0.1.3"];
-    /// let place = |host: &&str| Place { host: host.to_string(), port: 11_211, weight: 1 };
-    /// let nodes: Vec<Place> = hosts.iter().map(place).collect();
+    /// let server = |host: &&str| Server { host: host.to_string(), port: 11_211, weight: 1 };
+    /// let nodes: Vec<Server> = hosts.iter().map(server).collect();
     /// assert_eq!(Ketama::plain(&nodes).owner(b"key:31676"), Some(1));
     /// assert_eq!(Ketama::plain(&[]).owner(b"key"), None);
     /// ```
-    pub fn plain(nodes: &[Place]) -> Self {
-        let places = nodes.iter().zip(0..).flat_map(|(node, number)| {
+    pub fn plain(nodes: &[Server]) -> Self {
+        let points = nodes.iter().zip(0..).flat_map(|(node, number)| {
             (0..POINTS_PLAIN).map(move |index| (point(&node.hash(index), 0), number))
         });
-        Self::of(places.collect())
+        Self::of(points.collect())
     }
 
     /// A circle on which a node has as many points as its weight deserves. A node of weight zero
     /// has none.
-    pub fn weighted(nodes: &[Place]) -> Self {
+    pub fn weighted(nodes: &[Server]) -> Self {
         let sum: u64 = nodes.iter().map(|node| u64::from(node.weight)).sum();
         let mut points = Vec::new();
         for (node, number) in nodes.iter().zip(0..) {
@@ -87,16 +87,16 @@ impl Ketama {
         Self { points }
     }
 
-    /// The place in the list of nodes of the one that owns `key`; none if nobody has a point.
+    /// The index in the list of nodes of the one that owns `key`; none if no node has a point.
     pub fn owner(&self, key: &[u8]) -> Option<usize> {
         let hash = point(&Md5::digest(key).into(), 0);
-        let next = self.points.partition_point(|(place, _)| *place < hash);
+        let next = self.points.partition_point(|(server, _)| *server < hash);
         let (_, node) = self.points.get(next).or(self.points.first())?;
         Some(*node as usize)
     }
 }
 
-impl Place {
+impl Server {
     fn hash(&self, index: u32) -> [u8; 16] {
         let name = match self.port {
             PORT_DEFAULT => format!("{}-{index}", self.host),

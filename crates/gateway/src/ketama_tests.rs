@@ -5,13 +5,13 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn nodes(ports: &[u16], weights: &[u32]) -> Vec<Place> {
-    let place = |((number, port), weight): ((usize, &u16), &u32)| Place {
+fn nodes(ports: &[u16], weights: &[u32]) -> Vec<Server> {
+    let server = |((number, port), weight): ((usize, &u16), &u32)| Server {
         host: format!("10.0.1.{}", number + 1),
         port: *port,
         weight: *weight,
     };
-    ports.iter().enumerate().zip(weights).map(place).collect()
+    ports.iter().enumerate().zip(weights).map(server).collect()
 }
 
 /// The owners of `key:0`, `key:7919`, … as one digit each, and how many of `user:0` to
@@ -88,10 +88,10 @@ proptest! {
         leaver in any::<prop::sample::Index>(),
         keys in prop::collection::vec("[ -~]{1,20}", 1..50),
     ) {
-        let place = |host: &String| Place { host: host.clone(), port: 11_211, weight: 1 };
-        let all: Vec<Place> = hosts.iter().map(place).collect();
+        let server = |host: &String| Server { host: host.clone(), port: 11_211, weight: 1 };
+        let all: Vec<Server> = hosts.iter().map(server).collect();
         let leaver = leaver.index(all.len());
-        let rest: Vec<Place> = [&all[..leaver], &all[leaver + 1..]].concat();
+        let rest: Vec<Server> = [&all[..leaver], &all[leaver + 1..]].concat();
         for make in [Ketama::plain, Ketama::weighted] {
             let (before, after) = (make(&all), make(&rest));
             for key in &keys {
@@ -107,7 +107,7 @@ proptest! {
         let circle = Ketama::plain(&nodes(&USUAL, &[1; 5]));
         let hash = point(&Md5::digest(&key).into(), 0);
         // Clockwise from the key, the nearest point.
-        let nearest = circle.points.iter().min_by_key(|(place, _)| place.wrapping_sub(hash));
+        let nearest = circle.points.iter().min_by_key(|(server, _)| server.wrapping_sub(hash));
         prop_assert_eq!(circle.owner(&key), nearest.map(|(_, node)| *node as usize));
     }
 }

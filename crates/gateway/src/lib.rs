@@ -9,13 +9,12 @@
 #![forbid(unsafe_code)]
 
 mod access;
+mod agent;
 mod barriers;
 mod clock;
 mod config;
 mod connection;
-mod dues;
-mod flights;
-mod keeper;
+mod in_flight;
 pub mod ketama;
 mod links;
 pub mod memcached;
@@ -26,11 +25,12 @@ mod parts;
 mod reachability;
 mod running;
 mod status;
+mod unreported_costs;
 mod users;
 mod volumes;
 mod worker;
 
-pub use config::{Config, Limits, Lock, StartError};
+pub use config::{Config, Limits, ListenerTls, StartError};
 pub use nodes::{Node, PartError};
 pub use running::{Running, start};
-pub use tidegate_proto::meters::message::{Flow, GatewayCounts};
+pub use tidegate_proto::stats::message::{Flow, GatewayCounts};

@@ -6,17 +6,17 @@
 //! and a client may use any of them.
 
 mod connection;
-mod flights;
+mod in_flight;
 
-pub(crate) use connection::Shop;
+pub(crate) use connection::Frontend;
 pub use tidegate_proto::memcached::request::VALUE_MAX_DEFAULT;
 
 use tidegate_fabric::service::Part;
-use tidegate_fabric::stream::{Address, Door};
+use tidegate_fabric::stream::{Address, ListenerAccess};
 use tidegate_model::cluster::Geometry;
 use tidegate_model::{Bytes, NodeId};
 
-use crate::ketama::Place;
+use crate::ketama::Server;
 
 /// A pool, and where a gateway offers it.
 #[derive(Clone, Debug)]
@@ -24,24 +24,24 @@ pub struct Pool {
     /// The address of the pool's listener.
     pub address: Address,
     /// The users whom the listener admits.
-    pub door: Door,
+    pub access: ListenerAccess,
     /// The pool's name, which nodes are asked for.
     pub name: String,
     /// Its nodes, as places in the list that the gateway is given, and as keys are spread over
     /// them. At least one.
-    pub nodes: Vec<(NodeId, Place)>,
+    pub nodes: Vec<(NodeId, Server)>,
     /// The tenant that owns the requests that no rule attributes.
     pub tenant: String,
     /// The longest value, in bytes.
     pub value_max: u32,
-    /// Whether a client may empty the pool, of everybody's keys.
+    /// Whether a client may empty the pool, of all clients' keys.
     pub flush_all: bool,
 }
 
 impl Pool {
     /// The pool's parts to open, each with its node.
     pub(crate) fn parts(&self) -> Vec<(NodeId, Part)> {
-        let part = |(index, (node, _)): (u32, &(NodeId, Place))| {
+        let part = |(index, (node, _)): (u32, &(NodeId, Server))| {
             let (length, offset) = (Bytes::ZERO, Bytes::ZERO);
             let geometry = Geometry::single(length);
             (*node, Part { volume: self.name.clone(), index, length, offset, geometry })

@@ -12,11 +12,11 @@
 //! written, the data in the buffers that it came in.
 //!
 //! Which parts of the protocol: fixed newstyle with all of its options, encryption among them,
-//! which happens around the handshake and not in it ([`Step::Encrypt`]); structured replies, but no
-//! extended headers; the metadata context `base:allocation`. A client that breaks the protocol
-//! is told nothing more: the connection ends, and the reason is for whoever runs the gateway. A
-//! request that is merely wrong (outside of the export, a write to a read-only one) gets an error
-//! and costs nothing else.
+//! which happens around the handshake and not in it ([`HandshakeStep::Encrypt`]); structured
+//! replies, but no extended headers; the metadata context `base:allocation`. A client that breaks
+//! the protocol gets no reply: the connection ends, and the reason is logged for the operator of
+//! the gateway. A request that is merely wrong (outside of the export, a write to a read-only one)
+//! gets an error and costs nothing else.
 //!
 //! Bounds per connection: 64 KiB of one option, 1,024 options, 32 MiB of one request's data.
 //!
@@ -31,7 +31,7 @@ pub mod wire;
 
 pub use admit::{Action, Refusal};
 pub use handshake::{
-    Encryption, Entered, Export, Exports, Handshake, HandshakeError, NotOpened, Step,
+    Encryption, Entered, Export, Exports, Handshake, HandshakeError, HandshakeStep, NotOpened,
 };
 pub use request::{Receiver, Request, RequestError};
 pub use wire::Errno;
@@ -39,4 +39,4 @@ pub use wire::Errno;
 #[cfg(test)]
 mod golden_tests;
 #[cfg(test)]
-mod law_tests;
+mod property_tests;

@@ -4,20 +4,20 @@ use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
 
-use tidegate_fabric::reactor::{Mailbox, Reactor, Ready};
+use tidegate_fabric::reactor::{MessageQueue, Reactor, Ready};
 use tidegate_fabric::remote::{Notice, Remote, Settings};
-use tidegate_fabric::service::{Command, Fault, Job, Outlet, Part, Service, Session};
+use tidegate_fabric::service::{Command, CompletionSink, Fault, Job, Part, Service, Session};
 use tidegate_fabric::tls::Way;
 use tidegate_model::{NodeId, Span, Time};
 
 use crate::barriers::{Barriers, Cause, Membership};
 use crate::clock;
-use crate::dues::Dues;
 use crate::links::{Common, Identities};
 use crate::owners::Table;
 use crate::parts::{Recorded, VolumeParts};
 use crate::reachability::Reporter;
-use crate::worker::{LINK, Letter};
+use crate::unreported_costs::UnreportedCosts;
+use crate::worker::{LINK, Message};
 
 /// Where a node is.
 #[derive(Clone)]
@@ -44,7 +44,7 @@ impl fmt::Debug for Node {
 
 impl Node {
     /// For people.
-    pub(crate) fn told(&self) -> String {
+    pub(crate) fn label(&self) -> String {
         match self {
             Self::Here(_) => String::new(),
             Self::There { name, way } => format!("{name} at {}", way.address),
@@ -94,20 +94,20 @@ pub(crate) struct Nodes {
     membership: Membership,
     /// Jobs that wait at barriers, in the order in which they came.
     held: Vec<Held>,
-    mailbox: Arc<Mailbox<Letter>>,
-    seats: Vec<Seat>,
+    message_queue: Arc<MessageQueue<Message>>,
+    slots: Vec<NodeSlot>,
     /// By volume and part.
-    places: Vec<Vec<Place>>,
+    locations: Vec<Vec<PartLocation>>,
     /// By volume.
     known: Vec<VolumeParts>,
     /// Jobs for volumes that are refused.
     refused: Vec<Job>,
-    /// The names of the tenants that the nodes have heard.
+    /// The names of the tenants that the nodes were sent.
     names: Vec<String>,
-    dues: Dues,
+    costs: UnreportedCosts,
 }
 
-struct Seat {
+struct NodeSlot {
     line: Line,
     /// Jobs that go to the node with the next batch.
     batch: Vec<Job>,
@@ -115,7 +115,7 @@ struct Seat {
     bulk: Option<(Line, Vec<Job>)>,
 }
 
-impl Seat {
+impl NodeSlot {
     /// The ways to the node, and what goes there with the next batch; the one for bulk is last.
     fn lines(&mut self) -> impl Iterator<Item = (&mut Line, &mut Vec<Job>)> {
         let bulk = self.bulk.as_mut().map(|(line, batch)| (line, batch));
@@ -131,8 +131,8 @@ enum Line {
 
 struct There {
     remote: Remote,
-    /// The node's place among the nodes.
-    seat: usize,
+    /// The index of the node's slot.
+    slot: usize,
     /// It carries long requests. Whether the node is reachable is reported by the other link; the
     /// state of parts by both, because each may be the first to reach a new process of the node.
     is_bulk: bool,
@@ -146,8 +146,8 @@ struct There {
 }
 
 #[derive(Clone, Copy)]
-struct Place {
-    seat: usize,
+struct PartLocation {
+    slot: usize,
     /// The part's number at the node.
     part: u32,
 }
@@ -160,20 +160,21 @@ impl Nodes {
         nodes: &[Node],
         volumes: &[Vec<(NodeId, Part)>],
         (common, reporter): (&Common, &Reporter),
-        reactor: &Reactor<Letter>,
+        reactor: &Reactor<Message>,
     ) -> Result<Self, PartError> {
         let Common { cost, patience, identities, barriers } = common.clone();
-        let line = |(seat, node): (usize, &Node)| match node {
-            Node::Here(service) => {
-                Line::Here(service.session(Arc::new(Desk { mailbox: reactor.mailbox(), seat })))
-            }
+        let line = |(slot, node): (usize, &Node)| match node {
+            Node::Here(service) => Line::Here(
+                service
+                    .session(Arc::new(NodeSink { message_queue: reactor.message_queue(), slot })),
+            ),
             Node::There { way, .. } => {
                 let settings = Settings::new(way.clone(), identities.next());
                 let settings = Settings { patience, ..settings };
-                reporter.add_link(seat);
+                reporter.add_link(slot);
                 Line::There(Box::new(There {
-                    remote: Remote::new(settings, token(seat, false)),
-                    seat,
+                    remote: Remote::new(settings, token(slot, false)),
+                    slot,
                     is_bulk: false,
                     reporter: reporter.clone(),
                     parts: Vec::new(),
@@ -183,33 +184,33 @@ impl Nodes {
             }
         };
         let lines = (0..).zip(nodes).map(line);
-        let seat = |line| Seat { line, batch: Vec::new(), bulk: None };
-        let mut seats: Vec<_> = lines.map(seat).collect();
+        let slot = |line| NodeSlot { line, batch: Vec::new(), bulk: None };
+        let mut slots: Vec<_> = lines.map(slot).collect();
         let mut known: Vec<_> = volumes.iter().map(|parts| VolumeParts::new(parts)).collect();
-        let mut places = Vec::new();
+        let mut locations = Vec::new();
         for (volume, parts) in volumes.iter().enumerate() {
-            let open = |part| open(&mut seats, volume, part, &mut known[volume]);
-            places.push(parts.iter().map(open).collect::<Result<_, _>>()?);
+            let open = |part| open(&mut slots, volume, part, &mut known[volume]);
+            locations.push(parts.iter().map(open).collect::<Result<_, _>>()?);
         }
-        let dues = Dues::new(nodes.len(), cost);
+        let costs = UnreportedCosts::new(nodes.len(), cost);
         for (parts, known) in volumes.iter().zip(&known) {
             let name = parts.first().map_or("", |(_, part)| &part.volume);
             reporter.on_volume(name, known.fault(), known.mismatch());
         }
-        let mailbox = reactor.mailbox();
+        let message_queue = reactor.message_queue();
         Ok(Self {
             nodes: nodes.to_vec(),
             patience,
             identities,
-            membership: barriers.join(mailbox.clone()),
+            membership: barriers.join(message_queue.clone()),
             held: Vec::new(),
-            mailbox,
-            seats,
-            places,
+            message_queue,
+            slots,
+            locations,
             known,
             refused: Vec::new(),
             names: Vec::new(),
-            dues,
+            costs,
         })
     }
 
@@ -220,10 +221,11 @@ impl Nodes {
     }
 
     /// A part of a node of this process has another incarnation.
-    pub(crate) fn on_incarnation(&mut self, seat: usize, number: u32, incarnation: u64) {
-        for (known, places) in self.known.iter_mut().zip(&self.places) {
-            let is_meant = |place: &Place| place.seat == seat && place.part == number;
-            if let Some(part) = places.iter().position(is_meant) {
+    pub(crate) fn on_incarnation(&mut self, slot: usize, number: u32, incarnation: u64) {
+        for (known, locations) in self.known.iter_mut().zip(&self.locations) {
+            let is_meant =
+                |location: &PartLocation| location.slot == slot && location.part == number;
+            if let Some(part) = locations.iter().position(is_meant) {
                 known.on_incarnation(part as u32, incarnation);
             }
         }
@@ -232,12 +234,12 @@ impl Nodes {
     /// Says who the tenants are. There are never fewer than before.
     pub(crate) fn tenants(&mut self, table: &Table) {
         let names = table.names();
-        self.dues.set_accounts(table.elsewhere());
+        self.costs.set_accounts(table.elsewhere());
         if names.len() == self.names.len() {
             return;
         }
         self.names = names.to_vec();
-        for (line, _) in self.seats.iter_mut().flat_map(Seat::lines) {
+        for (line, _) in self.slots.iter_mut().flat_map(NodeSlot::lines) {
             line.tenants(names);
         }
     }
@@ -253,8 +255,8 @@ impl Nodes {
     }
 
     /// All clients of this volume that have gone are known.
-    pub(crate) fn on_looked(&self, volume: usize) {
-        self.membership.on_looked(volume);
+    pub(crate) fn on_clients_checked(&self, volume: usize) {
+        self.membership.on_clients_checked(volume);
     }
 
     /// Puts a job into the next batch for the node that has this part, for a session that relies on
@@ -275,28 +277,28 @@ impl Nodes {
             job.outcome = Err(Fault::Io);
             return self.refused.push(job);
         }
-        let place = self.places[volume][part as usize];
-        job.part = place.part;
-        job.tag.delay = self.dues.sent(place.seat, &job);
-        let seat = &mut self.seats[place.seat];
+        let location = self.locations[volume][part as usize];
+        job.part = location.part;
+        job.tag.delay = self.costs.sent(location.slot, &job);
+        let slot = &mut self.slots[location.slot];
         // In this process nothing is written behind anything, but keys are passed on by the node.
-        let may_be = job.command == Command::KeyValue || matches!(seat.line, Line::There(_));
+        let may_be = job.command == Command::KeyValue || matches!(slot.line, Line::There(_));
         let is_data = matches!(job.command, Command::Read | Command::Write { .. });
         if may_be && (is_long || (is_data && job.length as usize > LONG)) {
-            self.bulk(place.seat).push(job);
+            self.bulk(location.slot).push(job);
         } else {
-            seat.batch.push(job);
+            slot.batch.push(job);
         }
     }
 
     /// The next batch of long requests to this node.
     fn bulk(&mut self, number: usize) -> &mut Vec<Job> {
-        let seat = &mut self.seats[number];
-        let (_, batch) = seat.bulk.get_or_insert_with(|| {
+        let slot = &mut self.slots[number];
+        let (_, batch) = slot.bulk.get_or_insert_with(|| {
             let mut line = match &self.nodes[number] {
                 Node::Here(service) => {
-                    let desk = Desk { mailbox: self.mailbox.clone(), seat: number };
-                    let mut session = service.session(Arc::new(desk));
+                    let sink = NodeSink { message_queue: self.message_queue.clone(), slot: number };
+                    let mut session = service.session(Arc::new(sink));
                     session.carry_bulk();
                     Line::Here(session)
                 }
@@ -304,7 +306,7 @@ impl Nodes {
                     let settings = Settings::new(way.clone(), self.identities.next());
                     let settings = Settings { patience: self.patience, is_bulk: true, ..settings };
                     let mut remote = Remote::new(settings, token(number, true));
-                    let Line::There(there) = &seat.line else {
+                    let Line::There(there) = &slot.line else {
                         unreachable!("a node elsewhere has a link")
                     };
                     let (parts, reporter) = (there.parts.clone(), there.reporter.clone());
@@ -312,11 +314,11 @@ impl Nodes {
                     for (_, part) in &parts {
                         remote.open(part.clone());
                     }
-                    let (seat, unsettled) = (number, Vec::new());
+                    let (slot, unsettled) = (number, Vec::new());
                     let is_bulk = true;
                     Line::There(Box::new(There {
                         remote,
-                        seat,
+                        slot,
                         is_bulk,
                         reporter,
                         parts,
@@ -332,11 +334,11 @@ impl Nodes {
     }
 
     /// Hands the batches over; what is finished at once is appended to `done`.
-    pub(crate) fn submit(&mut self, reactor: &Reactor<Letter>, done: &mut Vec<Job>) {
+    pub(crate) fn submit(&mut self, reactor: &Reactor<Message>, done: &mut Vec<Job>) {
         self.pass_barriers();
-        self.dues.begin();
+        self.costs.begin();
         done.append(&mut self.refused);
-        let lines = self.seats.iter_mut().flat_map(Seat::lines);
+        let lines = self.slots.iter_mut().flat_map(NodeSlot::lines);
         for (line, batch) in lines.filter(|(_, batch)| !batch.is_empty()) {
             match line {
                 Line::Here(session) => session.submit(batch, done),
@@ -344,7 +346,7 @@ impl Nodes {
                     let now = clock::now();
                     there.remote.submit(now, batch, done);
                     there.remote.flush(reactor, now, done);
-                    there.tell(&mut self.known, self.membership.barriers());
+                    there.on_notices(&mut self.known, self.membership.barriers());
                 }
             }
         }
@@ -399,18 +401,18 @@ impl Nodes {
     pub(crate) fn cancel(
         &mut self,
         tickets: &[u64],
-        reactor: &Reactor<Letter>,
+        reactor: &Reactor<Message>,
         done: &mut Vec<Job>,
     ) {
         // A job that is still in its batch has to be there before it can be cancelled.
         self.submit(reactor, done);
-        for (line, _) in self.seats.iter_mut().flat_map(Seat::lines) {
+        for (line, _) in self.slots.iter_mut().flat_map(NodeSlot::lines) {
             match line {
                 Line::Here(session) => session.cancel(tickets),
                 Line::There(there) => {
                     there.remote.cancel(tickets, done);
                     there.remote.flush(reactor, clock::now(), done);
-                    there.tell(&mut self.known, self.membership.barriers());
+                    there.on_notices(&mut self.known, self.membership.barriers());
                 }
             }
         }
@@ -420,15 +422,15 @@ impl Nodes {
     pub(crate) fn on_ready(
         &mut self,
         ready: Ready,
-        reactor: &Reactor<Letter>,
+        reactor: &Reactor<Message>,
         done: &mut Vec<Job>,
     ) {
-        let (seat, line) = ((ready.token - LINK) as usize / 2, (ready.token - LINK) as usize % 2);
-        let line = self.seats.get_mut(seat).and_then(|seat| seat.lines().nth(line));
+        let (slot, line) = ((ready.token - LINK) as usize / 2, (ready.token - LINK) as usize % 2);
+        let line = self.slots.get_mut(slot).and_then(|slot| slot.lines().nth(line));
         if let Some((Line::There(there), _)) = line {
             let now = clock::now();
             there.remote.on_ready(reactor, now, ready, done);
-            there.tell(&mut self.known, self.membership.barriers());
+            there.on_notices(&mut self.known, self.membership.barriers());
             let parts = &there.parts;
             let is_refused = |job: &Job| {
                 let (volume, part) = &parts[job.part as usize];
@@ -436,7 +438,7 @@ impl Nodes {
                 known.fault().is_some() || known.is_lost(part.index, job.incarnation)
             };
             there.remote.release(reactor, now, is_refused, done);
-            there.tell(&mut self.known, self.membership.barriers());
+            there.on_notices(&mut self.known, self.membership.barriers());
         }
     }
 
@@ -446,50 +448,51 @@ impl Nodes {
             Line::There(there) => there.remote.next_deadline(),
             Line::Here(_) => Time::MAX,
         };
-        let bulk = |seat: &Seat| seat.bulk.as_ref().map_or(Time::MAX, |(line, _)| deadline(line));
-        let seat = |seat: &Seat| deadline(&seat.line).min(bulk(seat));
+        let bulk =
+            |slot: &NodeSlot| slot.bulk.as_ref().map_or(Time::MAX, |(line, _)| deadline(line));
+        let slot = |slot: &NodeSlot| deadline(&slot.line).min(bulk(slot));
         let held = self.held.iter().map(|held| held.until).min().unwrap_or(Time::MAX);
-        self.seats.iter().map(seat).min().unwrap_or(Time::MAX).min(self.dues.ends()).min(held)
+        self.slots.iter().map(slot).min().unwrap_or(Time::MAX).min(self.costs.ends()).min(held)
     }
 
     /// Does what is to be done at a time that has come.
     pub(crate) fn on_deadline(
         &mut self,
         now: Time,
-        reactor: &Reactor<Letter>,
+        reactor: &Reactor<Message>,
         done: &mut Vec<Job>,
     ) {
-        if self.dues.ends() <= now {
-            self.tell_elsewhere(now, reactor, done);
+        if self.costs.ends() <= now {
+            self.report_elsewhere(now, reactor, done);
         }
         self.fail_held(now, done);
-        for (line, _) in self.seats.iter_mut().flat_map(Seat::lines) {
+        for (line, _) in self.slots.iter_mut().flat_map(NodeSlot::lines) {
             if let Line::There(there) = line
                 && there.remote.next_deadline() <= now
             {
                 there.remote.on_deadline(reactor, now, done);
-                there.tell(&mut self.known, self.membership.barriers());
+                there.on_notices(&mut self.known, self.membership.barriers());
             }
         }
     }
 }
 
 impl Nodes {
-    /// Tells the nodes what tenants were sent elsewhere and no request has told them.
-    fn tell_elsewhere(&mut self, now: Time, reactor: &Reactor<Letter>, done: &mut Vec<Job>) {
-        for (node, seat) in self.seats.iter_mut().enumerate() {
-            let costs = self.dues.of(node);
-            match &mut seat.line {
+    /// Reports to the nodes the costs at other nodes that no request has reported.
+    fn report_elsewhere(&mut self, now: Time, reactor: &Reactor<Message>, done: &mut Vec<Job>) {
+        for (node, slot) in self.slots.iter_mut().enumerate() {
+            let costs = self.costs.of(node);
+            match &mut slot.line {
                 _ if costs.is_empty() => {}
                 Line::Here(session) => session.elsewhere(costs),
                 Line::There(there) => {
                     there.remote.elsewhere(costs);
                     there.remote.flush(reactor, now, done);
-                    there.tell(&mut self.known, self.membership.barriers());
+                    there.on_notices(&mut self.known, self.membership.barriers());
                 }
             }
         }
-        self.dues.end();
+        self.costs.end();
     }
 }
 
@@ -503,13 +506,13 @@ impl Line {
 }
 
 /// The token of a link.
-fn token(seat: usize, is_bulk: bool) -> u64 {
-    LINK + 2 * seat as u64 + u64::from(is_bulk)
+fn token(slot: usize, is_bulk: bool) -> u64 {
+    LINK + 2 * slot as u64 + u64::from(is_bulk)
 }
 
 impl There {
-    /// Notes and says what became known.
-    fn tell(&mut self, known: &mut [VolumeParts], barriers: &Barriers) {
+    /// Takes the notices of the link, and reports them.
+    fn on_notices(&mut self, known: &mut [VolumeParts], barriers: &Barriers) {
         while let Some(notice) = self.remote.poll_notice() {
             if matches!(notice, Notice::Up { .. }) {
                 for (volume, part) in self.unsettled.drain(..) {
@@ -529,8 +532,8 @@ impl There {
                     self.unsettled.push((*volume, part.index));
                 }
                 Notice::Up { .. } | Notice::Down { .. } if self.is_bulk => {}
-                Notice::Up { .. } => self.reporter.on_up(self.seat),
-                Notice::Down { reason } => self.reporter.on_away(self.seat, reason),
+                Notice::Up { .. } => self.reporter.on_up(self.slot),
+                Notice::Down { reason } => self.reporter.on_away(self.slot, reason),
                 Notice::PartRefused { part, reason } => {
                     self.note(known, part, |known, index| known.on_refused(index, reason));
                 }
@@ -567,14 +570,14 @@ impl There {
 const REFUSED: u32 = u32::MAX;
 
 fn open(
-    seats: &mut [Seat],
+    slots: &mut [NodeSlot],
     volume: usize,
     (node, part): &(NodeId, Part),
     known: &mut VolumeParts,
-) -> Result<Place, PartError> {
-    let seat = usize::from(node.0);
+) -> Result<PartLocation, PartError> {
+    let slot = usize::from(node.0);
     let refuse = |reason| PartError { volume: part.volume.clone(), index: part.index, reason };
-    let number = match seats.get_mut(seat).map(|seat| &mut seat.line) {
+    let number = match slots.get_mut(slot).map(|slot| &mut slot.line) {
         Some(Line::Here(session)) => match session.open(part) {
             Ok(opened) => {
                 known.on_open(part.index, opened.state);
@@ -588,26 +591,26 @@ fn open(
         },
         Some(Line::There(there)) => {
             there.parts.push((volume, part.clone()));
-            there.reporter.uses(seat);
+            there.reporter.uses(slot);
             there.remote.open(part.clone())
         }
         None => return Err(refuse(format!("there is no node {node}"))),
     };
-    Ok(Place { seat, part: number })
+    Ok(PartLocation { slot, part: number })
 }
 
-/// Where nodes put what they finish later.
-struct Desk {
-    mailbox: Arc<Mailbox<Letter>>,
-    seat: usize,
+/// The sink of jobs that nodes finish later.
+struct NodeSink {
+    message_queue: Arc<MessageQueue<Message>>,
+    slot: usize,
 }
 
-impl Outlet for Desk {
+impl CompletionSink for NodeSink {
     fn finished(&self, jobs: &mut Vec<Job>) {
-        self.mailbox.extend(jobs.drain(..).map(Letter::Finished));
+        self.message_queue.extend(jobs.drain(..).map(Message::Finished));
     }
 
     fn incarnation(&self, part: u32, incarnation: u64) {
-        self.mailbox.push(Letter::Incarnation { node: self.seat, part, incarnation });
+        self.message_queue.push(Message::Incarnation { node: self.slot, part, incarnation });
     }
 }

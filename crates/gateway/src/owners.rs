@@ -23,7 +23,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tidegate_algo::access::Knowledge;
 use tidegate_algo::dsfq::Elsewhere;
-use tidegate_algo::owner::{Asked, Owners};
+use tidegate_algo::owner::{OwnerQuery, Owners};
 use tidegate_model::policy::Levels;
 use tidegate_model::{Policy, TenantId};
 
@@ -35,15 +35,15 @@ use crate::users::UserNames;
 pub(crate) struct Register {
     /// The cluster's nodes.
     nodes: usize,
-    /// How many tables there have been before.
-    turn: AtomicU64,
+    /// The version of the current table.
+    version: AtomicU64,
     table: Mutex<Arc<Table>>,
 }
 
 /// Names, and rules about who owns what. It never changes.
 #[derive(Debug)]
 pub(crate) struct Table {
-    turn: u64,
+    version: u64,
     /// The name of each number, beginning with 1.
     names: Vec<String>,
     /// Counters of requests for each number, beginning with 0 for unattributed requests.
@@ -84,15 +84,15 @@ impl Register {
             number(&mut names, tenant);
         }
         let (counts, elsewhere) = (vec![], vec![]);
-        let mut table = Table { turn: 0, names, counts, elsewhere, policy: None, is_known };
+        let mut table = Table { version: 0, names, counts, elsewhere, policy: None, is_known };
         table.open(nodes);
         let table = Arc::new(table);
-        Self { nodes, turn: AtomicU64::new(0), table: Mutex::new(table) }
+        Self { nodes, version: AtomicU64::new(0), table: Mutex::new(table) }
     }
 
     /// The table, if it is another one than `table`.
     pub(crate) fn newer(&self, table: &Table) -> Option<Arc<Table>> {
-        (self.turn.load(Ordering::Relaxed) != table.turn).then(|| self.table())
+        (self.version.load(Ordering::Relaxed) != table.version).then(|| self.table())
     }
 
     pub(crate) fn table(&self) -> Arc<Table> {
@@ -105,23 +105,23 @@ impl Register {
         let mut names = present.names.clone();
         let tenants = policy.tenants.iter();
         let numbers = tenants.map(|tenant| number(&mut names, &tenant.name)).collect();
-        let turn = present.turn + 1;
+        let version = present.version + 1;
         let rules = Some(Rules { policy, numbers, user_names });
         let (counts, elsewhere) = (present.counts.clone(), present.elsewhere.clone());
-        let mut table = Table { turn, names, counts, elsewhere, policy: rules, is_known: true };
+        let mut table = Table { version, names, counts, elsewhere, policy: rules, is_known: true };
         table.open(self.nodes);
         *present = Arc::new(table);
-        self.turn.store(turn, Ordering::Relaxed);
+        self.version.store(version, Ordering::Relaxed);
     }
 
-    /// The controller was heard: if it has told no policy, there is none.
+    /// The controller has answered: if it has sent no policy, there is none.
     pub(crate) fn know(&self) {
         let mut present = self.present();
         if !present.is_known {
-            let turn = present.turn + 1;
-            let table = Table { turn, is_known: true, ..present.copied() };
+            let version = present.version + 1;
+            let table = Table { version, is_known: true, ..present.copied() };
             *present = Arc::new(table);
-            self.turn.store(turn, Ordering::Relaxed);
+            self.version.store(version, Ordering::Relaxed);
         }
     }
 
@@ -133,9 +133,9 @@ impl Register {
 
 /// The number of a name, which is added if it is new.
 fn number(names: &mut Vec<String>, name: &str) -> TenantId {
-    let place = names.iter().position(|known| known == name).unwrap_or(names.len());
-    let Ok(number) = u16::try_from(place + 1) else { return TenantId::NOBODY };
-    if place == names.len() {
+    let index = names.iter().position(|known| known == name).unwrap_or(names.len());
+    let Ok(number) = u16::try_from(index + 1) else { return TenantId::UNATTRIBUTED };
+    if index == names.len() {
         names.push(name.to_owned());
     }
     TenantId(number)
@@ -169,7 +169,7 @@ impl Table {
     /// The same, of one that no policy has changed yet.
     fn copied(&self) -> Self {
         Self {
-            turn: self.turn,
+            version: self.version,
             names: self.names.clone(),
             counts: self.counts.clone(),
             elsewhere: self.elsewhere.clone(),
@@ -178,7 +178,7 @@ impl Table {
         }
     }
 
-    /// The gateway's knowledge of access rights: policy, and parties of the cluster.
+    /// The gateway's knowledge of access rights: policy, and daemons of the cluster.
     pub(crate) fn knowledge<'a>(&'a self, parties: &'a [String]) -> Knowledge<'a> {
         let policy = self.policy.as_ref().map(|rules| &rules.policy);
         Knowledge { policy, is_known: self.is_known, parties }
@@ -189,10 +189,10 @@ impl Table {
         self.is_known
     }
 
-    /// The name of the tenant with this number; empty for nobody.
+    /// The name of the tenant with this number; empty for unattributed requests.
     pub(crate) fn name(&self, tenant: TenantId) -> &str {
-        let place = usize::from(tenant.0).checked_sub(1);
-        place.and_then(|place| self.names.get(place)).map_or("", String::as_str)
+        let index = usize::from(tenant.0).checked_sub(1);
+        index.and_then(|index| self.names.get(index)).map_or("", String::as_str)
     }
 
     /// The name of the user with this number; empty if the policy does not name it.
@@ -214,13 +214,13 @@ impl Table {
     }
 
     /// The owners of requests to this volume or pool that arrive for `tenant`, by its name.
-    pub(crate) fn owner(&self, place: &str, tenant: &str) -> Owner {
+    pub(crate) fn owner(&self, volume: &str, tenant: &str) -> Owner {
         let known = self.names.iter().position(|name| name == tenant);
         let number = known.and_then(|known| u16::try_from(known + 1).ok());
-        let others = number.map_or(TenantId::NOBODY, TenantId);
+        let others = number.map_or(TenantId::UNATTRIBUTED, TenantId);
         let rules = self.policy.as_ref().and_then(|Rules { policy, numbers, .. }| {
             // `Owners` leaves requests that no rule matches unattributed; `others` owns them here.
-            let owners = Owners::new(policy, place, "");
+            let owners = Owners::new(policy, volume, "");
             (owners.all(true).count() > 1).then(|| (owners, numbers.clone()))
         });
         Owner { rules, others }
@@ -228,23 +228,23 @@ impl Table {
 }
 
 impl Owner {
-    /// Everybody whose a request may be.
+    /// Every tenant that a request may belong to.
     pub(crate) fn all(&self) -> impl Iterator<Item = TenantId> {
         let rules = self.rules.iter().flat_map(|(owners, numbers)| {
-            let place = |owner: TenantId| usize::from(owner.0).checked_sub(1);
-            owners.all(true).filter_map(move |owner| numbers.get(place(owner)?).copied())
+            let index = |owner: TenantId| usize::from(owner.0).checked_sub(1);
+            owners.all(true).filter_map(move |owner| numbers.get(index(owner)?).copied())
         });
         rules.chain([self.others])
     }
 
     /// The tenant that owns this request.
     #[inline]
-    pub(crate) fn of(&self, asked: Asked<'_>) -> TenantId {
+    pub(crate) fn of(&self, request: OwnerQuery<'_>) -> TenantId {
         match &self.rules {
             None => self.others,
             Some((owners, numbers)) => {
-                let place = usize::from(owners.owner(asked).0).checked_sub(1);
-                place.and_then(|place| numbers.get(place)).copied().unwrap_or(self.others)
+                let index = usize::from(owners.owner(request).0).checked_sub(1);
+                index.and_then(|index| numbers.get(index)).copied().unwrap_or(self.others)
             }
         }
     }
@@ -256,8 +256,10 @@ mod tests {
     use super::*;
     use tidegate_model::{Bytes, Operation};
 
-    const WRITE: Asked<'_> = Asked { operation: Operation::Write, size: Bytes(1), key: None };
-    const READ: Asked<'_> = Asked { operation: Operation::Read, size: Bytes(1), key: None };
+    const WRITE: OwnerQuery<'_> =
+        OwnerQuery { operation: Operation::Write, size: Bytes(1), key: None };
+    const READ: OwnerQuery<'_> =
+        OwnerQuery { operation: Operation::Read, size: Bytes(1), key: None };
 
     fn policy(tenants: &[&str], rules: &str) -> Policy {
         let tenants = tenants.iter().map(|name| format!("[[tenant]]\nname = {name:?}\n"));
@@ -304,9 +306,9 @@ mod tests {
         let rule = "[[match]]\ntenant = \"etl\"\nvolume = \"logs-*\"\noperation = \"write\"\n";
         register.apply(policy(&["etl", "web"], rule), UserNames::new());
         let table = register.table();
-        let owner = |volume, tenant, asked| {
-            let number = usize::from(table.owner(volume, tenant).of(asked).0);
-            number.checked_sub(1).map(|place| table.names()[place].as_str())
+        let owner = |volume, tenant, request| {
+            let number = usize::from(table.owner(volume, tenant).of(request).0);
+            number.checked_sub(1).map(|index| table.names()[index].as_str())
         };
         assert_eq!(owner("logs-eu", "db", WRITE), Some("etl"));
         assert_eq!(owner("logs-eu", "db", READ), Some("db"));

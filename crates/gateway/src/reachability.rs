@@ -21,9 +21,9 @@ pub(crate) struct Reachability {
 struct State {
     workers: Vec<Worker>,
     /// By node, whether the log says that it is away.
-    is_told_away: Vec<bool>,
+    is_reported_away: Vec<bool>,
     /// By volume, why the log says that it is not served.
-    told_faults: BTreeMap<String, String>,
+    reported_faults: BTreeMap<String, String>,
 }
 
 #[derive(Debug, Default)]
@@ -54,8 +54,8 @@ enum LinkState {
 impl Reachability {
     /// Before these nodes, named for people.
     pub(crate) fn new(nodes: Vec<String>) -> Arc<Self> {
-        let is_told_away = vec![false; nodes.len()];
-        let state = Mutex::new(State { is_told_away, ..State::default() });
+        let is_reported_away = vec![false; nodes.len()];
+        let state = Mutex::new(State { is_reported_away, ..State::default() });
         Arc::new(Self { nodes, state })
     }
 
@@ -75,7 +75,7 @@ impl Reachability {
             let states = links.filter(|link| link.is_used).map(|link| &link.state);
             reasons.extend(states.filter_map(|state| reason(name, state)).next());
         }
-        let faults = state.told_faults.iter();
+        let faults = state.reported_faults.iter();
         reasons.extend(
             faults.map(|(volume, fault)| format!("volume {volume} is not served: {fault}")),
         );
@@ -84,7 +84,7 @@ impl Reachability {
 
     /// Whether a volume is refused.
     pub(crate) fn is_refused(&self, volume: &str) -> bool {
-        self.state().told_faults.contains_key(volume)
+        self.state().reported_faults.contains_key(volume)
     }
 
     /// Volumes whose parts do not belong together, each once, as the first worker sees it.
@@ -137,8 +137,8 @@ impl Reporter {
         state.set(self.worker, node, LinkState::Up);
         let mut links = state.workers.iter().filter_map(|worker| worker.links.get(&node));
         let is_away = links.any(|link| matches!(link.state, LinkState::Away(_)));
-        if !is_away && std::mem::take(&mut state.is_told_away[node]) {
-            // The line that ends a warning is as loud, so that whoever sees one sees the other.
+        if !is_away && std::mem::take(&mut state.is_reported_away[node]) {
+            // The line that ends a warning has its level, so that an operator sees both.
             tracing::warn!("node {} is back", self.shared.nodes[node]);
         }
     }
@@ -146,7 +146,7 @@ impl Reporter {
     /// Its link to this node broke, or could not be made.
     pub(crate) fn on_away(&self, node: usize, reason: String) {
         let mut state = self.shared.state();
-        if !std::mem::replace(&mut state.is_told_away[node], true) {
+        if !std::mem::replace(&mut state.is_reported_away[node], true) {
             tracing::warn!("node {} is away: {reason}", self.shared.nodes[node]);
         }
         state.set(self.worker, node, LinkState::Away(reason));
@@ -160,8 +160,8 @@ impl Reporter {
         set(&mut worker.mismatches, volume, mismatch);
         let now = state.workers.iter().find_map(|worker| worker.faults.get(volume)).cloned();
         let before = match now.clone() {
-            Some(fault) => state.told_faults.insert(volume.into(), fault),
-            None => state.told_faults.remove(volume),
+            Some(fault) => state.reported_faults.insert(volume.into(), fault),
+            None => state.reported_faults.remove(volume),
         };
         match (before, now) {
             (before, Some(now)) if before.as_ref() != Some(&now) => {

@@ -6,36 +6,36 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 
 use tidegate_algo::connection_quota::OpenConnections;
-use tidegate_fabric::reactor::{Mailbox, Reactor};
-use tidegate_fabric::stream::{Address, Door, Listener};
+use tidegate_fabric::reactor::{MessageQueue, Reactor};
+use tidegate_fabric::stream::{Address, Listener, ListenerAccess};
 use tidegate_fabric::tls::Way;
 use tidegate_model::cluster::Volume;
-use tidegate_proto::meters::message::{GatewayCounts, GatewayPressure};
+use tidegate_proto::stats::message::{GatewayCounts, GatewayPressure};
 
+use crate::agent::Agent;
 use crate::clock;
 use crate::config::{Config, Limits, StartError};
 use crate::connection;
-use crate::flights::Flights;
-use crate::keeper::Keeper;
+use crate::in_flight::InFlight;
 use crate::links::Common;
 use crate::memcached::{self, Pool};
 use crate::nodes::{Node, Nodes, PartError};
 use crate::owners::Register;
 use crate::reachability::Reachability;
-use crate::status::{Books, Counts};
+use crate::status::{ServerCounters, Stats};
 use crate::volumes::Volumes;
-use crate::worker::{Hall, Letter, Shop, Worker};
+use crate::worker::{Frontend, Message, ServerContext, Worker};
 
 /// A gateway that serves. Dropped, it ends.
 #[derive(Debug)]
 pub struct Running {
     volumes: Vec<Address>,
     pools: Vec<Address>,
-    books: Arc<Books>,
+    stats: Arc<Stats>,
     limits: Limits,
     reachability: Arc<Reachability>,
-    workers: Vec<(Arc<Mailbox<Letter>>, JoinHandle<()>)>,
-    keeper: Option<Keeper>,
+    workers: Vec<(Arc<MessageQueue<Message>>, JoinHandle<()>)>,
+    agent: Option<Agent>,
 }
 
 /// Starts a gateway in threads of its own, over `nodes`: the one at each place that volumes and
@@ -47,27 +47,27 @@ pub struct Running {
 /// lacks something. No socket is left then. A node behind a socket may come later, and where only
 /// some volumes are refused the others are served.
 pub fn start(config: Config, nodes: &[Node]) -> Result<Running, StartError> {
-    let Config { name, controller, doors, lock, parties, volumes, pools, workers, limits, cost } =
+    let Config { name, controller, binds, lock, parties, volumes, pools, workers, limits, cost } =
         config;
     let parties: Arc<[String]> = parties.into();
     let register = register(nodes.len(), &volumes, &pools, controller.is_none());
     let common = Common::new((cost, limits.patience), &name, &volumes)?;
     let threads = workers.max(1);
-    let reachability = Reachability::new(nodes.iter().map(Node::told).collect());
-    let names = volumes.iter().filter(|_| !doors.is_empty()).map(|volume| &volume.name[..]);
-    let volumes_hall = Arc::new(Hall::open(&doors, names, (limits, threads))?);
-    let (mut ready, mut halls) = (Vec::new(), Vec::new());
-    for number in (0..threads).filter(|_| !doors.is_empty()) {
+    let reachability = Reachability::new(nodes.iter().map(Node::label).collect());
+    let names = volumes.iter().filter(|_| !binds.is_empty()).map(|volume| &volume.name[..]);
+    let volumes_context = Arc::new(ServerContext::open(&binds, names, (limits, threads))?);
+    let (mut ready, mut contexts) = (Vec::new(), Vec::new());
+    for number in (0..threads).filter(|_| !binds.is_empty()) {
         let volumes = Volumes::new(volumes.clone());
-        ready.push(prepare("gateway", number, &volumes_hall, &register, |reactor| {
+        ready.push(prepare("gateway", number, &volumes_context, &register, |reactor| {
             let links = (&common, &reachability.join());
             let nodes = Nodes::open(nodes, &volumes.parts(), links, reactor)?;
             expect_served(&nodes, &volumes, &pools)?;
-            Ok(connection::Shop {
+            Ok(connection::Frontend {
                 volumes,
                 nodes,
-                flights: Flights::default(),
-                hall: volumes_hall.clone(),
+                in_flight: InFlight::default(),
+                context: volumes_context.clone(),
                 budget: limits.budget(threads),
                 lock: lock.clone(),
                 table: register.table(),
@@ -78,30 +78,31 @@ pub fn start(config: Config, nodes: &[Node]) -> Result<Running, StartError> {
     }
     pools.iter().try_for_each(with_nodes)?;
     for pool in pools {
-        let door = [(pool.address.clone(), pool.door)];
-        let hall = Arc::new(Hall::open(&door, [&*pool.name].into_iter(), (limits, threads))?);
+        let binds = [(pool.address.clone(), pool.access)];
+        let context =
+            Arc::new(ServerContext::open(&binds, [&*pool.name].into_iter(), (limits, threads))?);
         let common = common.of_pool(pool.nodes.len());
         let pool = Arc::new(pool);
         for number in 0..threads {
             let pool = pool.clone();
-            ready.push(prepare("memcached", number, &hall, &register, |reactor| {
+            ready.push(prepare("memcached", number, &context, &register, |reactor| {
                 let links = (&common, &reachability.join());
                 let nodes = Nodes::open(nodes, &[pool.parts()], links, reactor)?;
-                let shared = (hall.clone(), limits.budget(threads));
-                Ok(memcached::Shop::new(pool, nodes, shared, register.table()))
+                let shared = (context.clone(), limits.budget(threads));
+                Ok(memcached::Frontend::new(pool, nodes, shared, register.table()))
             })?);
         }
-        halls.push(hall);
+        contexts.push(context);
     }
     // From here on dropping it ends those that have been started.
     let mut running = Running {
-        volumes: volumes_hall.addresses(),
-        pools: halls.iter().flat_map(|hall| hall.addresses()).collect(),
-        books: Arc::new(Books::open((volumes_hall, reachability.clone()), halls, register)),
+        volumes: volumes_context.addresses(),
+        pools: contexts.iter().flat_map(|context| context.addresses()).collect(),
+        stats: Arc::new(Stats::open((volumes_context, reachability.clone()), contexts, register)),
         limits,
         reachability,
         workers: Vec::new(),
-        keeper: None,
+        agent: None,
     };
     running.spawn(ready, controller.map(|way| (way, name)))?;
     Ok(running)
@@ -139,39 +140,39 @@ fn with_nodes(pool: &Pool) -> Result<(), PartError> {
 /// A worker that has all it needs.
 struct Prepared {
     name: String,
-    mailbox: Arc<Mailbox<Letter>>,
+    message_queue: Arc<MessageQueue<Message>>,
     run: Box<dyn FnOnce() + Send>,
 }
 
-fn prepare<S: Shop<Client: Send> + Send + 'static>(
+fn prepare<S: Frontend<Client: Send> + Send + 'static>(
     kind: &str,
     number: usize,
-    hall: &Arc<Hall>,
+    context: &Arc<ServerContext>,
     register: &Arc<Register>,
-    shop: impl FnOnce(&Reactor<Letter>) -> Result<S, StartError>,
+    frontend: impl FnOnce(&Reactor<Message>) -> Result<S, StartError>,
 ) -> Result<Prepared, StartError> {
     let reactor = Reactor::new()?;
-    let mailbox = reactor.mailbox();
-    let shop = shop(&reactor)?;
-    let worker = Worker::new(reactor, hall.clone(), register.clone(), shop)?;
+    let message_queue = reactor.message_queue();
+    let frontend = frontend(&reactor)?;
+    let worker = Worker::new(reactor, context.clone(), register.clone(), frontend)?;
     let run = Box::new(move || worker.run());
-    Ok(Prepared { name: format!("{kind}-{number}"), mailbox, run })
+    Ok(Prepared { name: format!("{kind}-{number}"), message_queue, run })
 }
 
-impl Hall {
+impl ServerContext {
     fn open<'a>(
-        doors: &[(Address, Door)],
+        binds: &[(Address, ListenerAccess)],
         names: impl Iterator<Item = &'a str>,
         (limits, threads): (Limits, usize),
     ) -> Result<Self, StartError> {
-        let listeners = doors.iter().map(|(address, door)| Listener::bind(address, *door));
+        let listeners = binds.iter().map(|(address, access)| Listener::bind(address, *access));
         let listeners = listeners.collect::<Result<_, _>>()?;
         let (clients, memory) = (AtomicUsize::new(0), AtomicUsize::new(0));
         let open = Mutex::new(OpenConnections::new(limits.connections));
         // Without a listener there is no worker.
-        let workers = if doors.is_empty() { 0 } else { threads };
+        let workers = if binds.is_empty() { 0 } else { threads };
         let memory_limit = limits.budget(threads).capacity().saturating_mul(workers);
-        let counts = Counts::new(names);
+        let counts = ServerCounters::new(names);
         Ok(Self { listeners, limits, clients, open, memory, memory_limit, counts })
     }
 
@@ -194,23 +195,23 @@ impl Running {
 
     /// How many clients are connected.
     pub fn clients(&self) -> usize {
-        self.books.clients()
+        self.stats.clients()
     }
 
     /// The memory that requests and replies of clients take up, in bytes. See
     /// [`Limits::all_bytes`] for its bound.
     pub fn memory(&self) -> usize {
-        self.books.memory()
+        self.stats.memory()
     }
 
     /// The counters since the gateway started.
     pub fn counts(&self) -> GatewayCounts {
-        self.books.counts()
+        self.stats.counts()
     }
 
     /// How it stands with its bounds, and whom those have kept out.
     pub fn pressure(&self) -> GatewayPressure {
-        self.books.pressure()
+        self.stats.pressure()
     }
 
     /// Starts the workers, and what talks with the controller, if there is one.
@@ -219,11 +220,11 @@ impl Running {
         ready: Vec<Prepared>,
         controller: Option<(Way, String)>,
     ) -> Result<(), StartError> {
-        for Prepared { name, mailbox, run } in ready {
-            self.workers.push((mailbox, thread::Builder::new().name(name).spawn(run)?));
+        for Prepared { name, message_queue, run } in ready {
+            self.workers.push((message_queue, thread::Builder::new().name(name).spawn(run)?));
         }
         if let Some((way, name)) = controller {
-            self.keeper = Some(Keeper::start(way, name, self.books.clone())?);
+            self.agent = Some(Agent::start(way, name, self.stats.clone())?);
         }
         Ok(())
     }
@@ -238,7 +239,7 @@ impl Running {
         self.reachability.is_refused(volume)
     }
 
-    /// Ends: nobody is let in any more, what is under way is finished as far as
+    /// Ends: no client is admitted any more, what is under way is finished as far as
     /// [`crate::Limits::drain`] allows, and whatever is asked from here on, or is not finished by
     /// then, fails with the error that says so.
     ///
@@ -253,10 +254,10 @@ impl Running {
 
     fn end(&mut self) -> bool {
         let at = clock::after(self.limits.drain);
-        self.workers.iter().for_each(|(mailbox, _)| mailbox.push(Letter::End(at)));
+        self.workers.iter().for_each(|(message_queue, _)| message_queue.push(Message::End(at)));
         let ended: Vec<_> = self.workers.drain(..).map(|(_, thread)| thread.join()).collect();
         // Last, so that the controller hears of everything that was done.
-        self.keeper = None;
+        self.agent = None;
         ended.iter().all(Result::is_ok)
     }
 }

@@ -9,12 +9,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tidegate_algo::connection_quota::QuotaExceeded;
 use tidegate_fabric::service::Fault;
 use tidegate_proto::message::VolumeFault;
-use tidegate_proto::meters::message::{Flow, GatewayCounts, GatewayPressure};
+use tidegate_proto::stats::message::{Flow, GatewayCounts, GatewayPressure};
 
 use crate::clock;
 use crate::owners::Register;
 use crate::reachability::Reachability;
-use crate::worker::Hall;
+use crate::worker::ServerContext;
 
 /// Every fault, and its name for people and programs.
 const FAULTS: [(Fault, &str); 6] = [
@@ -93,9 +93,9 @@ impl Count {
 
 /// Counters of the workers behind the same listeners.
 #[derive(Debug)]
-pub(crate) struct Counts {
+pub(crate) struct ServerCounters {
     /// Counters of requests to each volume, or to the pool, with its name.
-    places: Vec<(String, Count)>,
+    volumes: Vec<(String, Count)>,
     /// In the order of [`FAULTS`].
     faults: [AtomicU64; FAULTS.len()],
     admitted: AtomicU64,
@@ -104,10 +104,10 @@ pub(crate) struct Counts {
     refused: AtomicU64,
 }
 
-impl Counts {
+impl ServerCounters {
     pub(crate) fn new<'a>(names: impl Iterator<Item = &'a str>) -> Self {
         Self {
-            places: names.map(|name| (name.to_owned(), Count::default())).collect(),
+            volumes: names.map(|name| (name.to_owned(), Count::default())).collect(),
             faults: Default::default(),
             admitted: AtomicU64::new(0),
             turned_away: Default::default(),
@@ -116,8 +116,8 @@ impl Counts {
     }
 
     /// A request to the volume or pool at this place was answered.
-    pub(crate) fn add(&self, place: usize, outcome: Result<u64, Fault>) {
-        self.places[place].1.add(outcome);
+    pub(crate) fn add(&self, index: usize, outcome: Result<u64, Fault>) {
+        self.volumes[index].1.add(outcome);
         if let Err(fault) = outcome {
             let kind = FAULTS.iter().position(|(known, _)| *known == fault);
             // All are known.
@@ -141,29 +141,29 @@ impl Counts {
     }
 
     fn flows(&self) -> Vec<Flow> {
-        self.places.iter().map(|(name, count)| count.flow(name)).collect()
+        self.volumes.iter().map(|(name, count)| count.flow(name)).collect()
     }
 }
 
-/// Everything that a gateway counts, and who it is.
+/// All counters of a gateway, and its identity.
 #[derive(Debug)]
-pub(crate) struct Books {
-    /// The hall of volumes.
-    pub(crate) volumes: Arc<Hall>,
+pub(crate) struct Stats {
+    /// The server of volumes.
+    pub(crate) volumes: Arc<ServerContext>,
     /// Volumes whose parts do not belong together.
     reachability: Arc<Reachability>,
     /// Those of pools.
-    pub(crate) pools: Vec<Arc<Hall>>,
+    pub(crate) pools: Vec<Arc<ServerContext>>,
     /// The tenants, and the counters of the requests of each.
     pub(crate) register: Arc<Register>,
     /// When it began, in milliseconds since 1970.
     started_ms: u64,
 }
 
-impl Books {
+impl Stats {
     pub(crate) fn open(
-        (volumes, reachability): (Arc<Hall>, Arc<Reachability>),
-        pools: Vec<Arc<Hall>>,
+        (volumes, reachability): (Arc<ServerContext>, Arc<Reachability>),
+        pools: Vec<Arc<ServerContext>>,
         register: Arc<Register>,
     ) -> Self {
         Self { volumes, reachability, pools, register, started_ms: clock::unix_ms() }
@@ -174,23 +174,23 @@ impl Books {
         self.reachability.mismatches()
     }
 
-    fn halls(&self) -> impl Iterator<Item = &Arc<Hall>> {
+    fn contexts(&self) -> impl Iterator<Item = &Arc<ServerContext>> {
         [&self.volumes].into_iter().chain(&self.pools)
     }
 
     /// How many clients are connected.
     pub(crate) fn clients(&self) -> usize {
-        self.halls().map(|hall| hall.clients.load(Ordering::Relaxed)).sum()
+        self.contexts().map(|context| context.clients.load(Ordering::Relaxed)).sum()
     }
 
     /// The memory that requests and replies of clients take up, in bytes.
     pub(crate) fn memory(&self) -> usize {
-        self.halls().map(|hall| hall.memory.load(Ordering::Relaxed)).sum()
+        self.contexts().map(|context| context.memory.load(Ordering::Relaxed)).sum()
     }
 
     /// Clients that were turned away for the reason of this number.
     fn turned_away(&self, reason: usize) -> u64 {
-        let counts = self.halls().map(|hall| &hall.counts.turned_away[reason]);
+        let counts = self.contexts().map(|context| &context.counts.turned_away[reason]);
         counts.map(|count| count.load(Ordering::Relaxed)).sum()
     }
 
@@ -202,35 +202,37 @@ impl Books {
         GatewayPressure {
             turned_away: REASONS.iter().enumerate().map(reason).collect(),
             memory_used_bytes: self.memory() as u64,
-            memory_limit_bytes: self.halls().map(|hall| hall.memory_limit as u64).sum(),
+            memory_limit_bytes: self.contexts().map(|context| context.memory_limit as u64).sum(),
         }
     }
 
     /// Everything.
     pub(crate) fn counts(&self) -> GatewayCounts {
-        let sum = |of: fn(&Counts) -> &AtomicU64| {
-            self.halls().map(|hall| of(&hall.counts).load(Ordering::Relaxed)).sum()
+        let sum = |of: fn(&ServerCounters) -> &AtomicU64| {
+            self.contexts().map(|context| of(&context.counts).load(Ordering::Relaxed)).sum()
         };
-        let fault = |(place, (_, name)): (usize, &(Fault, &str))| {
-            let counts = self.halls().map(|hall| &hall.counts.faults[place]);
+        let fault = |(index, (_, name)): (usize, &(Fault, &str))| {
+            let counts = self.contexts().map(|context| &context.counts.faults[index]);
             (String::from(*name), counts.map(|count| count.load(Ordering::Relaxed)).sum())
         };
-        let doors = |hall: &Arc<Hall>| hall.addresses().into_iter().map(|door| door.to_string());
+        let binds = |context: &Arc<ServerContext>| {
+            context.addresses().into_iter().map(|address| address.to_string())
+        };
         let tenants = self.register.table();
         GatewayCounts {
             started_ms: self.started_ms,
             pid: std::process::id(),
             host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
             release: env!("CARGO_PKG_VERSION").into(),
-            nbd: doors(&self.volumes).collect(),
-            memcached: self.pools.iter().flat_map(doors).collect(),
+            nbd: binds(&self.volumes).collect(),
+            memcached: self.pools.iter().flat_map(binds).collect(),
             clients: self.clients() as u64,
             admitted: sum(|counts| &counts.admitted),
             turned_away: (0..REASONS.len()).map(|reason| self.turned_away(reason)).sum(),
             refused: sum(|counts| &counts.refused),
             faults: FAULTS.iter().enumerate().map(fault).filter(|(_, count)| *count > 0).collect(),
             volumes: self.volumes.counts.flows(),
-            pools: self.pools.iter().flat_map(|hall| hall.counts.flows()).collect(),
+            pools: self.pools.iter().flat_map(|context| context.counts.flows()).collect(),
             tenants: tenants
                 .counts()
                 .map(|(name, count)| count.flow(name))

@@ -42,7 +42,7 @@ impl Volumes {
         &self.volumes[volume].0
     }
 
-    fn place(&self, name: &str) -> Option<usize> {
+    fn index(&self, name: &str) -> Option<usize> {
         match (name, self.volumes.len()) {
             ("", 1) => Some(0),
             _ => self.iter().position(|volume| volume.name == name),
@@ -68,8 +68,8 @@ impl Exports for Visible<'_> {
             Some((volume, tenant)) => (volume, Some(tenant)),
             None => (name, None),
         };
-        let place = self.volumes.place(volume_name).ok_or(NotOpened::Unknown)?;
-        let volume = self.volumes.volume(place);
+        let index = self.volumes.index(volume_name).ok_or(NotOpened::Unknown)?;
+        let volume = self.volumes.volume(index);
         may_open(self.knowledge, self.client, volume, tenant).map_err(|denied| {
             let reason = denied.to_string();
             let mut denial = self.denial.borrow_mut();
@@ -82,7 +82,7 @@ impl Exports for Visible<'_> {
                 None => volume.name.clone(),
             },
             description: description(volume),
-            volume: place,
+            volume: index,
             tenant: tenant.unwrap_or(&volume.tenant).to_owned(),
             size: volume.size.0,
             read_only: volume.read_only,

@@ -19,13 +19,13 @@ use tidegate_model::{Origin, Span, Time};
 mod frontend;
 mod limits;
 
-pub(crate) use frontend::{Charge, Client, Shop, is_departure};
+pub(crate) use frontend::{Charge, Client, Frontend, is_departure};
 
 use crate::clock;
 use crate::config::Limits;
 use crate::nodes::LONG;
 use crate::owners::{Register, Table};
-use crate::status::{Counts, TurnedAway};
+use crate::status::{ServerCounters, TurnedAway};
 
 /// Bytes read at once from one client, besides the rest of a large write: the heads of two thousand
 /// reads, or thirty-one small writes.
@@ -34,8 +34,8 @@ const SCRATCH: usize = 128 << 10;
 /// Clients let in at once, before those who are inside are looked at again.
 const ACCEPT_MAX: usize = 16;
 
-/// How long nobody is let in after that failed: usually there are no descriptors left, and there
-/// will be when somebody leaves.
+/// How long no client is admitted after an error: usually there are no descriptors left until a
+/// client leaves.
 const ACCEPT_PAUSE: Span = Span(100 * Span::MILLISECOND.0);
 
 /// How long clients wait at the beginning for the policy, which says who may do what. A controller
@@ -50,20 +50,20 @@ pub(crate) const LINK: u64 = 1 << 62;
 
 /// Messages from other threads to a worker.
 #[derive(Debug)]
-pub(crate) enum Letter {
+pub(crate) enum Message {
     /// A node has finished a job.
     Finished(Job),
     /// A part of a node of this process, as the node numbers it, has another incarnation.
     Incarnation { node: usize, part: u32, incarnation: u64 },
     /// A session opens a volume: clients of it that have gone are to be closed first.
-    Look { volume: usize },
+    CheckClients { volume: usize },
     /// The gateway ends: at this time at the latest.
     End(Time),
 }
 
 /// State that the workers behind the same listeners share.
 #[derive(Debug)]
-pub(crate) struct Hall {
+pub(crate) struct ServerContext {
     pub(crate) listeners: Vec<Listener>,
     pub(crate) limits: Limits,
     /// Clients of all of them.
@@ -75,10 +75,10 @@ pub(crate) struct Hall {
     /// The bytes that they may take up, besides the floor of each client.
     pub(crate) memory_limit: usize,
     /// Counters of requests and clients.
-    pub(crate) counts: Counts,
+    pub(crate) counts: ServerCounters,
 }
 
-impl Hall {
+impl ServerContext {
     /// Those that have said what they want.
     fn connections(&self) -> MutexGuard<'_, OpenConnections> {
         // Every change of it is whole before anything else can fail.
@@ -92,13 +92,13 @@ impl Hall {
 }
 
 /// A worker, before and while it works.
-pub(crate) struct Worker<S: Shop> {
-    reactor: Reactor<Letter>,
-    hall: Arc<Hall>,
+pub(crate) struct Worker<S: Frontend> {
+    reactor: Reactor<Message>,
+    context: Arc<ServerContext>,
     register: Arc<Register>,
     table: Arc<Table>,
-    shop: S,
-    seats: Vec<Seat<S::Client>>,
+    frontend: S,
+    slots: Vec<ClientSlot<S::Client>>,
     free: Vec<u32>,
     /// Clients in their handshake, each with its deadline, the earliest first.
     shaking: VecDeque<(Time, u64)>,
@@ -108,31 +108,31 @@ pub(crate) struct Worker<S: Shop> {
     unlogged: u64,
     /// Clients for whom something was done since they were last looked at.
     listed: Vec<u64>,
-    /// The same, of those with long replies to write: each in its turn, behind all others.
+    /// The same, of those with long replies to write: one after the other, behind all others.
     bulky: VecDeque<u64>,
     /// Clients that wait for memory.
     waiting: Vec<u64>,
     /// When it is looked for clients that hold memory and move nothing, if others wait for it.
     memory_at: Time,
-    /// The bytes that were told last.
-    memory_told: usize,
+    /// The bytes that were reported last.
+    memory_reported: usize,
     done: Vec<Job>,
     scratch: Vec<u8>,
     /// When clients are let in again.
     accept_at: Time,
-    /// When it is over at the latest; none while nobody has told it to end.
+    /// When it is over at the latest; none until the gateway is told to end.
     end_at: Option<Time>,
 }
 
-/// A place for a client. Its generation is the upper half of the client's token, so that what was
+/// A slot for a client. Its generation is the upper half of the client's token, so that what was
 /// meant for one client never reaches the next.
-struct Seat<C> {
+struct ClientSlot<C> {
     generation: u32,
-    guest: Option<Guest<C>>,
+    entry: Option<ClientEntry<C>>,
 }
 
-/// A client, and how its worker stands with it.
-struct Guest<C> {
+/// A client, and its worker's state of it.
+struct ClientEntry<C> {
     client: C,
     /// Where it comes from, and the tenant that it is counted for; none while it is pending.
     origin: Origin,
@@ -149,21 +149,21 @@ struct Guest<C> {
     is_stalled: bool,
 }
 
-impl<S: Shop> Worker<S> {
+impl<S: Frontend> Worker<S> {
     pub(crate) fn new(
-        reactor: Reactor<Letter>,
-        hall: Arc<Hall>,
+        reactor: Reactor<Message>,
+        context: Arc<ServerContext>,
         register: Arc<Register>,
-        shop: S,
+        frontend: S,
     ) -> io::Result<Self> {
-        let limits = hall.limits;
+        let limits = context.limits;
         let mut worker = Self {
             reactor,
-            hall,
+            context,
             table: register.table(),
             register,
-            shop,
-            seats: Vec::new(),
+            frontend,
+            slots: Vec::new(),
             free: Vec::new(),
             shaking: VecDeque::new(),
             pending: PendingConnections::new(limits.pending),
@@ -173,7 +173,7 @@ impl<S: Shop> Worker<S> {
             bulky: VecDeque::new(),
             waiting: Vec::new(),
             memory_at: Time::MAX,
-            memory_told: 0,
+            memory_reported: 0,
             done: Vec::new(),
             scratch: vec![0; SCRATCH],
             accept_at: Time::MAX,
@@ -189,14 +189,14 @@ impl<S: Shop> Worker<S> {
     }
 
     fn listen(&self) -> io::Result<()> {
-        for (token, listener) in (LISTENER..).zip(&self.hall.listeners) {
+        for (token, listener) in (LISTENER..).zip(&self.context.listeners) {
             self.reactor.add_shared(listener, token)?;
         }
         Ok(())
     }
 
     fn stop_listening(&self) {
-        for listener in &self.hall.listeners {
+        for listener in &self.context.listeners {
             // One that is not there need not be removed.
             let _ = self.reactor.remove(listener);
         }
@@ -204,21 +204,21 @@ impl<S: Shop> Worker<S> {
 
     /// Works until it is told to end.
     pub(crate) fn run(mut self) {
-        let (mut ready, mut mail) = (Vec::new(), Vec::new());
+        let (mut ready, mut messages) = (Vec::new(), Vec::new());
         loop {
             let patience = self.patience();
-            if let Err(error) = self.reactor.wait(patience, &mut ready, &mut mail) {
+            if let Err(error) = self.reactor.wait(patience, &mut ready, &mut messages) {
                 tracing::error!("a worker of the gateway cannot wait any more: {error}");
                 return;
             }
-            for letter in mail.drain(..) {
-                match letter {
-                    Letter::Finished(job) => self.done.push(job),
-                    Letter::Incarnation { node, part, incarnation } => {
-                        self.shop.nodes().on_incarnation(node, part, incarnation);
+            for message in messages.drain(..) {
+                match message {
+                    Message::Finished(job) => self.done.push(job),
+                    Message::Incarnation { node, part, incarnation } => {
+                        self.frontend.nodes().on_incarnation(node, part, incarnation);
                     }
-                    Letter::Look { volume } => self.look(volume),
-                    Letter::End(at) => self.begin_to_end(at),
+                    Message::CheckClients { volume } => self.check_clients(volume),
+                    Message::End(at) => self.begin_to_end(at),
                 }
             }
             if let Some(table) = self.register.newer(&self.table) {
@@ -228,14 +228,14 @@ impl<S: Shop> Worker<S> {
             for ready in ready.drain(..) {
                 self.on_ready(ready);
             }
-            self.shop.nodes().on_deadline(clock::now(), &self.reactor, &mut self.done);
+            self.frontend.nodes().on_deadline(clock::now(), &self.reactor, &mut self.done);
             self.settle();
             self.on_deadline(clock::now());
-            if self.shop.budget().used() != self.memory_told {
+            if self.frontend.budget().used() != self.memory_reported {
                 // Clients that were closed have left memory for those that wait.
                 self.settle();
             }
-            if self.end_at.is_some() && self.free.len() == self.seats.len() {
+            if self.end_at.is_some() && self.free.len() == self.slots.len() {
                 return;
             }
         }
@@ -249,7 +249,7 @@ impl<S: Shop> Worker<S> {
         let shaking = self.shaking.front().map_or(Time::MAX, |(deadline, _)| *deadline);
         let own = shaking.min(self.accept_at).min(self.end_at.unwrap_or(Time::MAX));
         let own = own.min(self.memory_at);
-        clock::until(own.min(self.shop.nodes_deadline()))
+        clock::until(own.min(self.frontend.nodes_deadline()))
     }
 
     /// The owner table changed.
@@ -257,10 +257,10 @@ impl<S: Shop> Worker<S> {
         if self.table.is_known() && self.accept_at != Time::MAX {
             self.accept_at = Time::ZERO;
         }
-        self.shop.nodes().tenants(&self.table);
-        self.shop.on_table(&self.table);
-        for guest in self.seats.iter_mut().filter_map(|seat| seat.guest.as_mut()) {
-            guest.client.on_table(&self.shop);
+        self.frontend.nodes().tenants(&self.table);
+        self.frontend.on_table(&self.table);
+        for entry in self.slots.iter_mut().filter_map(|slot| slot.entry.as_mut()) {
+            entry.client.on_table(&self.frontend);
         }
     }
 
@@ -269,33 +269,33 @@ impl<S: Shop> Worker<S> {
             return self.accept((ready.token - LISTENER) as usize);
         }
         if ready.token >= LINK {
-            return self.shop.nodes().on_ready(ready, &self.reactor, &mut self.done);
+            return self.frontend.nodes().on_ready(ready, &self.reactor, &mut self.done);
         }
-        let Some(guest) = seated(&mut self.seats, ready.token) else { return };
+        let Some(entry) = client_entry(&mut self.slots, ready.token) else { return };
         let received = match ready {
             // Bytes that the client sent before it closed the connection are still to be read.
-            Ready { gone: true, .. } if !guest.interest.read => Ok(false),
+            Ready { gone: true, .. } if !entry.interest.read => Ok(false),
             // One that leaves may have been heard out just now.
-            Ready { read: true, .. } if !guest.client.is_leaving() => {
-                guest.client.receive(&mut self.scratch, &mut self.shop)
+            Ready { read: true, .. } if !entry.client.is_leaving() => {
+                entry.client.receive(&mut self.scratch, &mut self.frontend)
             }
             _ => Ok(true),
         };
-        if let Some(denial) = guest.client.take_denial() {
+        if let Some(denial) = entry.client.take_denial() {
             self.turn_away(TurnedAway::AccessDenied, &denial);
         }
         match received {
             Ok(true) if self.open(ready.token) => self.list(ready.token),
             Ok(true) => {}
             Ok(false) => self.close(ready.token),
-            Err(goodbye) => self.close_for(ready.token, &goodbye),
+            Err(close_reason) => self.close_for(ready.token, &close_reason),
         }
     }
 
     /// Has a client looked at once everything that has happened was dealt with.
     fn list(&mut self, token: u64) {
-        if let Some(guest) = seated(&mut self.seats, token)
-            && !std::mem::replace(&mut guest.is_listed, true)
+        if let Some(entry) = client_entry(&mut self.slots, token)
+            && !std::mem::replace(&mut entry.is_listed, true)
         {
             self.listed.push(token);
         }
@@ -306,7 +306,7 @@ impl<S: Shop> Worker<S> {
             if self.end_at.is_some() {
                 return;
             }
-            match self.hall.listeners[listener].accept() {
+            match self.context.listeners[listener].accept() {
                 Ok(Some(stream)) => self.admit(stream),
                 Ok(None) => return,
                 Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
@@ -324,19 +324,19 @@ impl<S: Shop> Worker<S> {
 
     fn admit(&mut self, stream: Stream) {
         let Ok(origin) = stream.origin() else { return };
-        self.hall.clients.fetch_add(1, Ordering::Relaxed);
+        self.context.clients.fetch_add(1, Ordering::Relaxed);
         let index = self.free.pop().unwrap_or_else(|| {
-            self.seats.push(Seat { generation: 0, guest: None });
-            self.seats.len() as u32 - 1
+            self.slots.push(ClientSlot { generation: 0, entry: None });
+            self.slots.len() as u32 - 1
         });
-        let seat = &mut self.seats[index as usize];
-        let token = u64::from(seat.generation) << 32 | u64::from(index);
-        let client = self.shop.welcome(token, stream);
-        self.shaking.push_back((clock::after(self.hall.limits.handshake), token));
+        let slot = &mut self.slots[index as usize];
+        let token = u64::from(slot.generation) << 32 | u64::from(index);
+        let client = self.frontend.welcome(token, stream);
+        self.shaking.push_back((clock::after(self.context.limits.handshake), token));
         let (interest, is_listed) = (Interest::READ, false);
         let added = self.reactor.add(client.stream(), token, interest);
         let (is_waiting, moved, is_stalled, open) = (false, 0, false, None);
-        seat.guest = Some(Guest {
+        slot.entry = Some(ClientEntry {
             client,
             origin,
             open,
@@ -346,7 +346,7 @@ impl<S: Shop> Worker<S> {
             moved,
             is_stalled,
         });
-        self.shop.budget().enter();
+        self.frontend.budget().enter();
         if let Err(error) = added {
             return self.close_because(token, &error);
         }
@@ -363,49 +363,49 @@ impl<S: Shop> Worker<S> {
     fn settle(&mut self) {
         let mut may_write_bulk = true;
         loop {
-            self.shop.nodes().submit(&self.reactor, &mut self.done);
-            self.land();
-            if self.shop.budget().resumes() {
+            self.frontend.nodes().submit(&self.reactor, &mut self.done);
+            self.complete();
+            if self.frontend.budget().resumes() {
                 for token in std::mem::take(&mut self.waiting) {
-                    if let Some(guest) = seated(&mut self.seats, token) {
-                        guest.is_waiting = false;
+                    if let Some(entry) = client_entry(&mut self.slots, token) {
+                        entry.is_waiting = false;
                         self.list(token);
                     }
                 }
             }
-            self.tell_memory();
+            self.report_memory();
             if self.listed.is_empty() {
                 let next = if may_write_bulk { self.bulky.pop_front() } else { None };
                 match next {
-                    Some(token) => self.look_after(token),
+                    Some(token) => self.make_progress(token),
                     None => return,
                 }
                 may_write_bulk = false;
             }
             for token in std::mem::take(&mut self.listed) {
-                match seated(&mut self.seats, token).map(|guest| guest.client.unsent()) {
+                match client_entry(&mut self.slots, token).map(|entry| entry.client.unsent()) {
                     Some(unsent) if unsent > LONG => self.bulky.push_back(token),
-                    _ => self.look_after(token),
+                    _ => self.make_progress(token),
                 }
             }
         }
     }
 
-    /// Passes finished jobs on to those who asked.
-    fn land(&mut self) {
+    /// Passes finished jobs on to their clients.
+    fn complete(&mut self) {
         let mut done = std::mem::take(&mut self.done);
         for job in done.drain(..) {
             let tenant = job.tag.tenant;
-            let Some((token, answer)) = self.shop.land(job) else { continue };
-            let (place, outcome) = S::weigh(&answer);
-            self.hall.counts.add(place, outcome);
+            let Some((token, answer)) = self.frontend.complete(job) else { continue };
+            let (volume, outcome) = S::weigh(&answer);
+            self.context.counts.add(volume, outcome);
             self.table.count(tenant).add(outcome);
-            match seated(&mut self.seats, token) {
-                Some(guest) => {
-                    guest.client.answer(answer, &mut self.shop);
+            match client_entry(&mut self.slots, token) {
+                Some(entry) => {
+                    entry.client.answer(answer, &mut self.frontend);
                     self.list(token);
                 }
-                None => self.shop.budget().release(S::charge_of(&answer)),
+                None => self.frontend.budget().release(S::charge_of(&answer)),
             }
         }
         self.done = done;
@@ -413,28 +413,28 @@ impl<S: Shop> Worker<S> {
 
     /// Writes what is to be written to a client, takes what it had to wait with, and ends what is
     /// over.
-    fn look_after(&mut self, token: u64) {
+    fn make_progress(&mut self, token: u64) {
         let is_ending = self.end_at.is_some();
-        let Some(guest) = seated(&mut self.seats, token) else { return };
-        guest.is_listed = false;
-        match guest.client.look_after(&mut self.shop) {
-            Err(goodbye) => return self.close_for(token, &goodbye),
+        let Some(entry) = client_entry(&mut self.slots, token) else { return };
+        entry.is_listed = false;
+        match entry.client.make_progress(&mut self.frontend) {
+            Err(close_reason) => return self.close_for(token, &close_reason),
             Ok(true) => return self.list(token),
-            Ok(false) if guest.client.is_over(is_ending) => return self.close(token),
-            Ok(false) if guest.client.is_encrypting() => return self.encrypt(token),
+            Ok(false) if entry.client.is_over(is_ending) => return self.close(token),
+            Ok(false) if entry.client.is_encrypting() => return self.encrypt(token),
             Ok(false) => {}
         }
-        if guest.client.is_waiting_for_memory() && !std::mem::replace(&mut guest.is_waiting, true) {
-            self.shop.budget().wait();
+        if entry.client.is_waiting_for_memory() && !std::mem::replace(&mut entry.is_waiting, true) {
+            self.frontend.budget().wait();
             self.waiting.push(token);
             if self.memory_at == Time::MAX {
-                self.memory_at = clock::after(self.hall.limits.stall);
+                self.memory_at = clock::after(self.context.limits.stall);
             }
         }
-        let wanted = guest.client.wanted(&self.shop);
-        if wanted != guest.interest {
-            guest.interest = wanted;
-            if let Err(error) = self.reactor.change(guest.client.stream(), token, wanted) {
+        let wanted = entry.client.wanted(&self.frontend);
+        if wanted != entry.interest {
+            entry.interest = wanted;
+            if let Err(error) = self.reactor.change(entry.client.stream(), token, wanted) {
                 self.close_because(token, &error);
             }
         }
@@ -442,26 +442,26 @@ impl<S: Shop> Worker<S> {
 
     /// Has a client go on with another stream, and waits for that instead of the old one.
     fn encrypt(&mut self, token: u64) {
-        let Some(guest) = seated(&mut self.seats, token) else { return };
-        let _ = self.reactor.remove(guest.client.stream());
-        guest.interest = Interest::READ;
-        let encrypted = guest
+        let Some(entry) = client_entry(&mut self.slots, token) else { return };
+        let _ = self.reactor.remove(entry.client.stream());
+        entry.interest = Interest::READ;
+        let encrypted = entry
             .client
-            .encrypt(&self.shop)
-            .and_then(|()| Ok(self.reactor.add(guest.client.stream(), token, Interest::READ)?));
-        if let Err(goodbye) = encrypted {
-            self.close_because(token, &goodbye);
+            .encrypt(&self.frontend)
+            .and_then(|()| Ok(self.reactor.add(entry.client.stream(), token, Interest::READ)?));
+        if let Err(close_reason) = encrypted {
+            self.close_because(token, &close_reason);
         }
     }
 
     /// Closes a client's connection, with a warning unless the client has only left.
-    fn close_for(&mut self, token: u64, goodbye: &<S::Client as Client>::Goodbye) {
-        let guest = seated(&mut self.seats, token);
-        if guest.is_some_and(|guest| guest.client.has_left(goodbye)) {
-            tracing::debug!("client disconnected: {goodbye}");
+    fn close_for(&mut self, token: u64, close_reason: &<S::Client as Client>::CloseReason) {
+        let entry = client_entry(&mut self.slots, token);
+        if entry.is_some_and(|entry| entry.client.has_left(close_reason)) {
+            tracing::debug!("client disconnected: {close_reason}");
             return self.close(token);
         }
-        self.close_because(token, goodbye);
+        self.close_because(token, close_reason);
     }
 
     fn close_because(&mut self, token: u64, why: &dyn std::error::Error) {
@@ -470,63 +470,63 @@ impl<S: Shop> Worker<S> {
     }
 
     fn close(&mut self, token: u64) {
-        let seat = &mut self.seats[token as u32 as usize];
-        let Some(Guest { client, origin, open, .. }) = seat.guest.take() else { return };
+        let slot = &mut self.slots[token as u32 as usize];
+        let Some(ClientEntry { client, origin, open, .. }) = slot.entry.take() else { return };
         match open {
-            Some(tenant) => self.hall.connections().remove(origin, &tenant),
+            Some(tenant) => self.context.connections().remove(origin, &tenant),
             None => drop(self.pending.remove(token)),
         }
         // The highest bits are the listeners' and the nodes'.
-        seat.generation = (seat.generation + 1) & (u32::MAX >> 2);
+        slot.generation = (slot.generation + 1) & (u32::MAX >> 2);
         self.free.push(token as u32);
-        self.hall.clients.fetch_sub(1, Ordering::Relaxed);
+        self.context.clients.fetch_sub(1, Ordering::Relaxed);
         let Charge { all, at_nodes, .. } = client.charge();
-        self.shop.budget().leave(token, all, at_nodes);
+        self.frontend.budget().leave(token, all, at_nodes);
         if client.has_requests() {
-            let lost = self.shop.errands(token);
-            self.shop.nodes().cancel_held(&lost, &mut self.done);
-            self.shop.forsake(token);
+            let lost = self.frontend.sub_requests(token);
+            self.frontend.nodes().cancel_held(&lost, &mut self.done);
+            self.frontend.forsake(token);
             if client.is_waiting() {
-                self.shop.nodes().cancel(&lost, &self.reactor, &mut self.done);
+                self.frontend.nodes().cancel(&lost, &self.reactor, &mut self.done);
             }
         }
     }
 
     /// Takes what has arrived of a client that sends nothing more, as far as its bounds allow.
     /// Whether it has said that it leaves.
-    fn hear_out(&mut self, token: u64) -> bool {
-        let Some(guest) = seated(&mut self.seats, token) else { return false };
-        while !guest.client.is_leaving() && guest.client.wanted(&self.shop).read {
-            match guest.client.receive(&mut self.scratch, &mut self.shop) {
+    fn drain_input(&mut self, token: u64) -> bool {
+        let Some(entry) = client_entry(&mut self.slots, token) else { return false };
+        while !entry.client.is_leaving() && entry.client.wanted(&self.frontend).read {
+            match entry.client.receive(&mut self.scratch, &mut self.frontend) {
                 Ok(true) => {}
                 Ok(false) | Err(_) => break,
             }
         }
-        let is_leaving = guest.client.is_leaving();
+        let is_leaving = entry.client.is_leaving();
         self.list(token);
         is_leaving
     }
 
     /// Closes clients of a volume that have gone, also where bytes of theirs are not read yet.
-    fn look(&mut self, volume: usize) {
+    fn check_clients(&mut self, volume: usize) {
         for token in self.tokens() {
-            let Some(guest) = seated(&mut self.seats, token) else { continue };
-            if guest.client.volume() != Some(volume) || !guest.client.stream().has_ended() {
+            let Some(entry) = client_entry(&mut self.slots, token) else { continue };
+            if entry.client.volume() != Some(volume) || !entry.client.stream().has_ended() {
                 continue;
             }
-            match self.hear_out(token) {
+            match self.drain_input(token) {
                 // All its requests are under way, and it may wait for the answers.
-                true => self.shop.forsake(token),
+                true => self.frontend.forsake(token),
                 false => self.close(token),
             }
         }
-        self.shop.nodes().on_looked(volume);
+        self.frontend.nodes().on_clients_checked(volume);
     }
 
     /// Does what is to be done at a time that has come.
     fn on_deadline(&mut self, now: Time) {
         while let Some((_, token)) = self.shaking.pop_front_if(|(deadline, _)| *deadline <= now) {
-            if seated(&mut self.seats, token).is_some_and(|guest| guest.client.is_shaking()) {
+            if client_entry(&mut self.slots, token).is_some_and(|entry| entry.client.is_shaking()) {
                 let why = "it has not said what it wants in time";
                 self.turn_away(TurnedAway::HandshakeTimeout, &why);
                 self.close(token);
@@ -552,11 +552,11 @@ impl<S: Shop> Worker<S> {
     fn begin_to_end(&mut self, at: Time) {
         self.end_at = Some(at);
         self.accept_at = Time::MAX;
-        self.shop.begin_to_end();
+        self.frontend.begin_to_end();
         self.stop_listening();
         for token in self.tokens() {
-            match seated(&mut self.seats, token) {
-                Some(guest) if guest.client.is_shaking() => self.close(token),
+            match client_entry(&mut self.slots, token) {
+                Some(entry) if entry.client.is_shaking() => self.close(token),
                 _ => self.list(token),
             }
         }
@@ -564,15 +564,15 @@ impl<S: Shop> Worker<S> {
 
     /// Answers all clients that still wait with a fault, and closes every connection.
     fn end_now(&mut self) {
-        for (token, answer) in self.shop.abandon() {
-            if let Some(guest) = seated(&mut self.seats, token) {
-                guest.client.answer(answer, &mut self.shop);
+        for (token, answer) in self.frontend.abandon() {
+            if let Some(entry) = client_entry(&mut self.slots, token) {
+                entry.client.answer(answer, &mut self.frontend);
             }
         }
         for token in self.tokens() {
-            if let Some(guest) = seated(&mut self.seats, token) {
+            if let Some(entry) = client_entry(&mut self.slots, token) {
                 // A client that does not read is not waited for.
-                let _ = guest.client.look_after(&mut self.shop);
+                let _ = entry.client.make_progress(&mut self.frontend);
             }
             self.close(token);
         }
@@ -580,16 +580,16 @@ impl<S: Shop> Worker<S> {
 
     /// All who are connected.
     fn tokens(&self) -> Vec<u64> {
-        let taken = self.seats.iter().enumerate().filter(|(_, seat)| seat.guest.is_some());
-        taken.map(|(index, seat)| u64::from(seat.generation) << 32 | index as u64).collect()
+        let taken = self.slots.iter().enumerate().filter(|(_, slot)| slot.entry.is_some());
+        taken.map(|(index, slot)| u64::from(slot.generation) << 32 | index as u64).collect()
     }
 }
 
 /// The client with this token, if it is still there.
-fn seated<C>(seats: &mut [Seat<C>], token: u64) -> Option<&mut Guest<C>> {
-    let seat = seats.get_mut(token as u32 as usize)?;
-    if seat.generation != (token >> 32) as u32 {
+fn client_entry<C>(slots: &mut [ClientSlot<C>], token: u64) -> Option<&mut ClientEntry<C>> {
+    let slot = slots.get_mut(token as u32 as usize)?;
+    if slot.generation != (token >> 32) as u32 {
         return None;
     }
-    seat.guest.as_mut()
+    slot.entry.as_mut()
 }

@@ -13,13 +13,13 @@ use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
-use tidegate_fabric::stream::{Address, Door};
+use tidegate_fabric::stream::{Address, ListenerAccess};
 use tidegate_gateway::Node;
-use tidegate_gateway::ketama::Place;
+use tidegate_gateway::ketama::Server;
 use tidegate_model::{CostModel, NodeId};
 use tidegate_proto::memcached::conversation::Conversation;
 use tidegate_proto::memcached::reply::{BARRIER, Boundary, Shape};
-use tidegate_proto::memcached::request::{Step, VALUE_MAX_DEFAULT, next};
+use tidegate_proto::memcached::request::{Parsed, VALUE_MAX_DEFAULT, next};
 
 /// A memcached of this test's own.
 struct Memcached {
@@ -84,7 +84,7 @@ fn answer_of_one(mut stream: &UnixStream, input: &[u8]) -> Vec<u8> {
 
 /// The reply of a node's memcached to one request.
 fn reply_of(mut stream: &UnixStream, bytes: &[u8]) -> Vec<u8> {
-    let Step::Request(request) = next(bytes, u32::MAX) else { panic!("{bytes:?}") };
+    let Parsed::Request(request) = next(bytes, u32::MAX) else { panic!("{bytes:?}") };
     assert_eq!(request.bytes, bytes, "node and gateway cut at the same place");
     let (shape, barrier) = match request.quiet {
         true => (Shape::Quiet, BARRIER),
@@ -106,25 +106,25 @@ fn reply_of(mut stream: &UnixStream, bytes: &[u8]) -> Vec<u8> {
 }
 
 /// The replies of a gateway before `nodes`, if the client's bytes come in pieces of this size.
-fn answer_of_gateway(nodes: &[UnixStream], input: &[u8], piece: usize) -> Vec<u8> {
+fn answer_of_gateway(nodes: &[UnixStream], input: &[u8], chunk: usize) -> Vec<u8> {
     let count = nodes.len();
     let place = |key: &[u8], _| key.iter().map(|byte| usize::from(*byte)).sum::<usize>() % count;
     let mut client = Conversation::new(VALUE_MAX_DEFAULT, (0..count).collect());
     let (mut from, mut answer) = (0, Vec::new());
     let mut arrived = 0;
     while arrived < input.len() {
-        arrived = input.len().min(arrived + piece);
+        arrived = input.len().min(arrived + chunk);
         loop {
-            let mut asked = Vec::new();
-            let progress = client.on_input(&input[from..arrived], place, |ask| {
-                asked.push((ask.ticket, ask.place, ask.bytes.to_vec()));
+            let mut requests = Vec::new();
+            let progress = client.on_input(&input[from..arrived], place, |request| {
+                requests.push((request.ticket, request.destination, request.bytes.to_vec()));
             });
             from += progress.consumed;
-            for (ticket, node, bytes) in asked {
+            for (ticket, node, bytes) in requests {
                 client.on_reply(ticket, Ok(reply_of(&nodes[node], &bytes)));
             }
-            while let Some(piece) = client.poll_output() {
-                answer.extend_from_slice(&piece);
+            while let Some(chunk) = client.poll_output() {
+                answer.extend_from_slice(&chunk);
             }
             if progress.needed > 0 {
                 break;
@@ -183,14 +183,14 @@ fn three_servers_behind_a_gateway_are_one() {
     let (one, nodes) = (one.connect(), nodes.iter().map(Memcached::connect).collect::<Vec<_>>());
     let mut runner = TestRunner::new(Config { cases: 300, ..Config::default() });
     let input = (prop::collection::vec(request(), 1..30), 1usize..200);
-    let outcome = runner.run(&input, |(requests, piece)| {
+    let outcome = runner.run(&input, |(requests, chunk)| {
         // Every case begins with nothing stored.
         let requests = [vec!["flush_all\r\n".to_owned()], requests].concat();
         // One by one: where a key is too long, memcached 1.6.18 forgets what it was to say before.
         let expected = requests.iter().map(|request| answer_of_one(&one, request.as_bytes()));
         let expected = expected.collect::<Vec<_>>().concat();
         let input = requests.concat().into_bytes();
-        let answer = answer_of_gateway(&nodes, &input, piece);
+        let answer = answer_of_gateway(&nodes, &input, chunk);
         prop_assert_eq!(
             String::from_utf8_lossy(&answer),
             String::from_utf8_lossy(&expected),
@@ -248,11 +248,11 @@ fn gateway_before(nodes: &[tidegate_node::Running]) -> tidegate_gateway::Running
     let file = format!("tidegate-{}-gateway.sock", std::process::id());
     let place = |number: u16| {
         let host = format!("node-{number}");
-        (NodeId(number), Place { host, port: 11_211, weight: 1 })
+        (NodeId(number), Server { host, port: 11_211, weight: 1 })
     };
     let pool = tidegate_gateway::memcached::Pool {
         address: Address::Unix(std::env::temp_dir().join(file)),
-        door: Door::PRIVATE,
+        access: ListenerAccess::PRIVATE,
         name: "cache".into(),
         nodes: (0..nodes.len() as u16).map(place).collect(),
         tenant: "web".into(),
@@ -262,7 +262,7 @@ fn gateway_before(nodes: &[tidegate_node::Running]) -> tidegate_gateway::Running
     let config = tidegate_gateway::Config {
         name: "front".into(),
         controller: None,
-        doors: Vec::new(),
+        binds: Vec::new(),
         lock: None,
         parties: Vec::new(),
         volumes: Vec::new(),

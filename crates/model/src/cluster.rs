@@ -3,7 +3,7 @@
 //! write themselves.
 //!
 //! Reading a cluster is all or nothing, like reading a policy. The reader refuses errors that the
-//! text alone shows: two parties at one address, two volumes in one place, a device that is too
+//! text alone shows: two components at one address, two volumes in one place, a device that is too
 //! small. The policy defines the reservations of tenants, and admission decides whether the nodes
 //! can keep them.
 //!
@@ -54,7 +54,7 @@ pub use data_node::{DataNode, Fabric, TokenRules};
 pub use identity::{
     Geometry, Label, LabelError, NoUuid, PartIdentity, SyncError, Uuid, VolumeStamp,
 };
-pub use layout::{Layout, Piece, Pieces, Spans};
+pub use layout::{Chunks, Layout, PartRange, Spans};
 pub use read::is_certificate_name;
 
 /// Nodes, their volumes and pools, and the gateways. Relative paths begin at the folder of the
@@ -138,7 +138,7 @@ pub struct DeviceModel {
     pub variance_permille: u32,
 }
 
-/// A coordinator: clients see volumes and pools through its doors. It has at least one.
+/// A coordinator: clients see volumes and pools through its endpoints. It has at least one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Gateway {
     /// Its name.
@@ -149,12 +149,12 @@ pub struct Gateway {
     /// use TLS.
     pub is_tls_required: bool,
     /// Where it offers one pool in the way of memcached.
-    pub memcached: Option<KeyValueDoor>,
+    pub memcached: Option<MemcachedEndpoint>,
 }
 
 /// Where a gateway offers a pool: the memcached protocol has no word for which one is meant.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KeyValueDoor {
+pub struct MemcachedEndpoint {
     /// Where it listens.
     pub address: Address,
     /// The pool's place in [`Cluster::pools`].
@@ -212,11 +212,11 @@ impl Node {
 }
 
 impl Cluster {
-    /// The name of the controller in certificates. No other party has it.
+    /// The name of the controller in certificates. No other component has it.
     pub const CONTROLLER: &str = "controller";
 
     /// The name in certificates of clients. [`Self::AUTHORITY`] is the name of the signing
-    /// authority. No party of the cluster has either name.
+    /// authority. No component of the cluster has either name.
     pub const CLIENT: &str = "client";
     /// See [`Self::CLIENT`].
     pub const AUTHORITY: &str = "ca";

@@ -55,22 +55,22 @@ impl Discipline {
     }
 
     /// Whether reservations and limits decide anything.
-    pub const fn heeds_promises(self) -> bool {
+    pub const fn observes_promises(self) -> bool {
         matches!(self, Self::Token | Self::Unified)
     }
 
     /// Whether weights decide anything.
-    pub const fn heeds_weights(self) -> bool {
+    pub const fn observes_weights(self) -> bool {
         !matches!(self, Self::Fifo | Self::RoundRobin)
     }
 
     /// Whether the service that a tenant got at other nodes decides anything.
-    pub const fn heeds_delays(self) -> bool {
+    pub const fn observes_delays(self) -> bool {
         matches!(self, Self::DsfqTotal | Self::DsfqHybrid | Self::Unified)
     }
 
     /// Whether a tenant's minimum share is kept whatever it was served at other nodes.
-    pub const fn heeds_minimum(self) -> bool {
+    pub const fn observes_minimum(self) -> bool {
         matches!(self, Self::DsfqHybrid | Self::Unified)
     }
 }
@@ -88,8 +88,8 @@ pub struct UnknownDiscipline;
 impl fmt::Display for UnknownDiscipline {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("not a scheduler; known are ")?;
-        for (place, (_, name)) in DISCIPLINES.iter().enumerate() {
-            f.write_str(if place == 0 { "" } else { ", " })?;
+        for (index, (_, name)) in DISCIPLINES.iter().enumerate() {
+            f.write_str(if index == 0 { "" } else { ", " })?;
             f.write_str(name)?;
         }
         Ok(())
@@ -113,8 +113,8 @@ mod tests {
 
     #[test]
     fn names_and_numbers_agree() {
-        for (place, (discipline, name)) in DISCIPLINES.into_iter().enumerate() {
-            assert_eq!(discipline as usize, place);
+        for (index, (discipline, name)) in DISCIPLINES.into_iter().enumerate() {
+            assert_eq!(discipline as usize, index);
             assert_eq!(name.parse(), Ok(discipline));
             assert_eq!(discipline.to_string(), name);
         }

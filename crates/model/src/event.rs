@@ -8,10 +8,10 @@ use crate::discipline::Discipline;
 use crate::gate::Throughput;
 use crate::id::StageId;
 
-/// Why a connection ended whose party has said beforehand that it would end it.
+/// The reason of a disconnect that the peer had announced.
 pub const DISCONNECTED: &str = "disconnected";
 
-/// A decision or an observation of a party. Events hold facts only; the reader of the stream
+/// A decision or an observation of a component. Events hold facts only; the reader of the stream
 /// decides on the output.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
@@ -130,8 +130,9 @@ pub enum Event {
         node: String,
         /// The tenant that it acts for, or empty.
         tenant: String,
-        /// Its seat.
-        seat: u16,
+        /// Its session slot.
+        #[serde(rename = "seat")]
+        session_slot: u16,
         /// Operations done and under way in the period.
         issued_operations: u64,
         /// Operations that it had tokens for.
@@ -143,8 +144,9 @@ pub enum Event {
         node: String,
         /// The tenant that it acts for, or empty.
         tenant: String,
-        /// Its seat.
-        seat: u16,
+        /// Its session slot.
+        #[serde(rename = "seat")]
+        session_slot: u16,
     },
     /// A client of a data node has not used what is reserved for it, and may have asked for too
     /// much.
@@ -153,8 +155,9 @@ pub enum Event {
         node: String,
         /// The tenant that it acts for, or empty.
         tenant: String,
-        /// Its seat.
-        seat: u16,
+        /// Its session slot.
+        #[serde(rename = "seat")]
+        session_slot: u16,
         /// In so many periods.
         periods: u32,
     },
@@ -198,7 +201,7 @@ pub enum Event {
         /// Its name.
         gateway: String,
     },
-    /// A connection to a gateway ended. It serves by the last policy that it heard.
+    /// A connection to a gateway ended. It serves by the last policy that it received.
     GatewayLeft {
         /// Its name.
         gateway: String,

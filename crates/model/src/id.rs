@@ -45,7 +45,7 @@ id!(
 
 impl TenantId {
     /// No tenant: the request matched no rule.
-    pub const NOBODY: Self = Self(0);
+    pub const UNATTRIBUTED: Self = Self(0);
 }
 
 impl ContextId {

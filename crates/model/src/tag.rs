@@ -174,10 +174,10 @@ mod tests {
     fn bytes_that_are_no_tag_are_refused() {
         let good = [0; Tag::LENGTH];
         assert!(Tag::from_bytes(good).is_some());
-        for (place, value) in [(4, 4), (5, 13), (6, 1), (7, 1)] {
+        for (index, value) in [(4, 4), (5, 13), (6, 1), (7, 1)] {
             let mut bad = good;
-            bad[place] = value;
-            assert_eq!(Tag::from_bytes(bad), None, "byte {place} = {value}");
+            bad[index] = value;
+            assert_eq!(Tag::from_bytes(bad), None, "byte {index} = {value}");
         }
     }
 

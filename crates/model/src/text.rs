@@ -87,20 +87,20 @@ pub(crate) struct Wrong {
     pub(crate) fix: String,
 }
 
-pub(crate) type Outcome<T> = Result<T, Wrong>;
+pub(crate) type ReadResult<T> = Result<T, Wrong>;
 
 pub(crate) fn wrong<T>(
     span: Range<usize>,
     message: impl fmt::Display,
     fix: impl fmt::Display,
-) -> Outcome<T> {
+) -> ReadResult<T> {
     Err(Wrong { span, message: message.to_string(), fix: fix.to_string() })
 }
 
 /// Reads `text` as a `Raw`, and that as what it means.
 pub(crate) fn read<Raw: DeserializeOwned, T>(
     text: &str,
-    meaning: impl FnOnce(Raw) -> Outcome<T>,
+    meaning: impl FnOnce(Raw) -> ReadResult<T>,
 ) -> Result<T, TextError> {
     let raw = toml::from_str(text).map_err(|error| located(text, shape(&error)))?;
     meaning(raw).map_err(|wrong| located(text, wrong))
@@ -127,7 +127,7 @@ pub(crate) fn located(text: &str, wrong: Wrong) -> TextError {
     }
 }
 
-pub(crate) fn name(what: &str, text: &Text, taken: bool) -> Outcome<String> {
+pub(crate) fn name(what: &str, text: &Text, taken: bool) -> ReadResult<String> {
     let name = text.get_ref();
     let plain = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
     if name.is_empty() || name.len() > NAME_MAX || !name.chars().all(plain) {
@@ -146,7 +146,7 @@ pub(crate) fn name(what: &str, text: &Text, taken: bool) -> Outcome<String> {
 pub(crate) fn quantity<T: FromStr<Err: fmt::Display>>(
     field: &str,
     text: Option<&Text>,
-) -> Outcome<Option<T>> {
+) -> ReadResult<Option<T>> {
     let Some(text) = text else { return Ok(None) };
     match text.get_ref().parse() {
         Ok(value) => Ok(Some(value)),
@@ -154,7 +154,11 @@ pub(crate) fn quantity<T: FromStr<Err: fmt::Display>>(
     }
 }
 
-pub(crate) fn count(field: &str, value: Option<&Spanned<i64>>, most: i64) -> Outcome<Option<u32>> {
+pub(crate) fn count(
+    field: &str,
+    value: Option<&Spanned<i64>>,
+    most: i64,
+) -> ReadResult<Option<u32>> {
     let Some(value) = value else { return Ok(None) };
     let number = *value.get_ref();
     if (1..=most).contains(&number) {
@@ -168,7 +172,7 @@ pub(crate) fn choice<T: Copy + Default>(
     field: &str,
     text: Option<&Text>,
     known: &[(&str, T)],
-) -> Outcome<T> {
+) -> ReadResult<T> {
     let Some(text) = text else { return Ok(T::default()) };
     let word = text.get_ref();
     if let Some((_, value)) = known.iter().find(|(name, _)| name == word) {

@@ -147,8 +147,8 @@ fn scaled(number: &str, scale: u64) -> Result<u64, UnitProblem> {
     }
     if !trimmed.is_empty() {
         let power = 10u128.pow(trimmed.len() as u32);
-        let part = trimmed.parse::<u128>().map_err(|_| UnitProblem::NoNumber)?;
-        let product = part * u128::from(scale);
+        let factor = trimmed.parse::<u128>().map_err(|_| UnitProblem::NoNumber)?;
+        let product = factor * u128::from(scale);
         if product % power != 0 {
             return Err(UnitProblem::NotWhole);
         }
@@ -415,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_says_how_to_write_it() {
+    fn an_error_names_the_right_form() {
         let error = "150".parse::<Rate>().unwrap_err();
         assert_eq!(error.to_string(), r#""150" has no unit; write it like "150MiB/s""#);
     }

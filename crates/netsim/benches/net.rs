@@ -82,7 +82,7 @@ impl Cost {
     }
 }
 
-enum Happening {
+enum SimEvent {
     Network(Event),
     /// A source sends its next packet.
     Source(u32),
@@ -105,8 +105,8 @@ fn run(plan: &Plan, gaps: &[u64], packets: u64) -> Cost {
     let mut sources = Vec::new();
     let mut random = Stream::new(1, "start", 0);
     for (number, gap) in (0..).zip(gaps) {
-        let place = targets.iter().position(|host| *host == number).expect("all are there");
-        let next = targets[(place + 1) % targets.len()];
+        let index = targets.iter().position(|host| *host == number).expect("all are there");
+        let next = targets[(index + 1) % targets.len()];
         let target = if gaps.len() == 3 { number + 3 } else { next };
         let path = network.connect(FlowId(number), Host(number), Host(target));
         let packet = Packet {
@@ -121,7 +121,7 @@ fn run(plan: &Plan, gaps: &[u64], packets: u64) -> Cost {
             class: [Class::Urgent, Class::High, Class::Medium, Class::Low][number as usize % 4],
             mark: Mark::Clear,
         };
-        events.push(Picoseconds(random.below(*gap)), Happening::Source(number));
+        events.push(Picoseconds(random.below(*gap)), SimEvent::Source(number));
         sources.push(Source { packet, gap: Picoseconds(*gap) });
     }
     let per_second: f64 = gaps.iter().map(|gap| 1e12 / *gap as f64).sum();
@@ -135,31 +135,31 @@ fn run(plan: &Plan, gaps: &[u64], packets: u64) -> Cost {
 /// Events until the end, and hops of packets among them.
 fn drive(
     network: &mut Network,
-    events: &mut Events<Happening>,
+    events: &mut Events<SimEvent>,
     sources: &mut [Source],
     end: Picoseconds,
 ) -> (f64, f64) {
     let (mut count, mut hops) = (0u64, 0u64);
-    while let Some((now, happening)) = events.pop() {
+    while let Some((now, sim_event)) = events.pop() {
         if now > end {
             break;
         }
         count += 1;
-        match happening {
-            Happening::Network(event) => {
+        match sim_event {
+            SimEvent::Network(event) => {
                 hops += u64::from(matches!(event, Event::Arrive(_)));
                 network.on_event(now, event, &mut |at, event| {
-                    events.push(at, Happening::Network(event));
+                    events.push(at, SimEvent::Network(event));
                 });
             }
-            Happening::Source(number) => {
+            SimEvent::Source(number) => {
                 let Source { packet, gap } = &mut sources[number as usize];
                 packet.sequence += u64::from(packet.payload);
                 packet.sent = now;
                 network.send(now, *packet, &mut |at, event| {
-                    events.push(at, Happening::Network(event));
+                    events.push(at, SimEvent::Network(event));
                 });
-                events.push(now.after(*gap), Happening::Source(number));
+                events.push(now.after(*gap), SimEvent::Source(number));
             }
         }
     }

@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use tidegate_model::{Class, Portion, Span};
 use tidegate_netsim::storage::Parameters;
-use tidegate_netsim::storage::alone::{Asks, Flow, Length, run};
+use tidegate_netsim::storage::alone::{Arrivals, Flow, Length, run};
 use tidegate_sim::event::{Events, Queue};
 use tidegate_sim::rng::Stream;
 use tidegate_sim::time::Picoseconds;
@@ -44,7 +44,7 @@ fn drive(reads: Portion, depth: u32, milliseconds: u64) -> (u64, u64, f64) {
     drive.geometry.blocks = 256;
     let flow = Flow {
         class: Class::High,
-        asks: Asks::Closed(depth),
+        arrivals: Arrivals::Closed(depth),
         reads,
         sizes: vec![(4_096, 1)],
         spread: Portion(800_000),

@@ -5,7 +5,7 @@ use std::error::Error;
 use std::process::ExitCode;
 
 use tidegate_model::Span;
-use tidegate_netsim::dtm::{self, Law, Plan, RoundTrip, Service};
+use tidegate_netsim::dtm::{self, CongestionControl, Plan, RoundTrip, Service};
 
 const CLASSES: &str = include_str!("../../../scenarios/dtm/three-classes.toml");
 const SLOTS: u32 = 4_000;
@@ -48,7 +48,7 @@ fn parameters() -> Result<(), Box<dyn Error>> {
         ..classes.clone()
     };
     let paper = |plan| Plan { service: Service::Paper, ..plan };
-    let even = |plan| Plan { law: Law::Dctcp, gain: 1.0 / 16.0, ..plan };
+    let even = |plan| Plan { cc: CongestionControl::Dctcp, gain: 1.0 / 16.0, ..plan };
     let mut plans = Vec::new();
     for round_trip in [25, 62, 98] {
         plans.extend([0.01, 0.1, 0.3, 0.5].map(|epsilon| over(round_trip, epsilon)));
@@ -88,10 +88,10 @@ fn line(plan: &Plan) -> Result<(), Box<dyn Error>> {
         let slot = dtm::run(&from(plan.clone(), window))?.settled();
         settled.push(slot.map_or("-".to_owned(), |slot| slot.to_string()));
     }
-    let service = match (plan.law, plan.service) {
-        (Law::Dctcp, _) => "dctcp",
-        (Law::Qtcp, Service::Fcfs) => "fcfs",
-        (Law::Qtcp, Service::Paper) => "paper",
+    let service = match (plan.cc, plan.service) {
+        (CongestionControl::Dctcp, _) => "dctcp",
+        (CongestionControl::Qtcp, Service::Fcfs) => "fcfs",
+        (CongestionControl::Qtcp, Service::Paper) => "paper",
     };
     let trip = match plan.round_trip {
         RoundTrip::Queued => "2d+q",

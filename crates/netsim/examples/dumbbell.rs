@@ -1,5 +1,5 @@
 //! Three flows share a link that marks packets: `dumbbell LAW ROUND_TRIP_US END_MS SKIP_MS`, for
-//! instance `dumbbell qtcp 25 50 10`. Prints one line of JSON. A plan may stand for the law, as
+//! instance `dumbbell qtcp 25 50 10`. Prints one line of JSON. A plan may replace the name, as
 //! `dumbbell 'law = "qrdma"; rate.aim = "before"' 25 200 100`, with semicolons between its lines.
 //!
 //! The setting of figure 8 of the end-to-end QoS paper. Senders on lines of 100 Gbit/s offer 90, 60
@@ -15,7 +15,7 @@ use tidegate_algo::quality::Objective;
 use tidegate_model::{Class, Rate};
 use tidegate_netsim::net::packet::{FlowId, Packet};
 use tidegate_netsim::net::{self, Host, Network, PortId};
-use tidegate_netsim::transport::{self, Message, Out, Road, Transport};
+use tidegate_netsim::transport::{self, FlowRoute, Message, Out, Transport};
 use tidegate_sim::event::{Events, Queue};
 use tidegate_sim::scenario::ScenarioError;
 use tidegate_sim::time::Picoseconds;
@@ -33,15 +33,15 @@ const MILLISECOND: u64 = 1_000_000_000;
 fn main() -> ExitCode {
     let arguments: Vec<String> = env::args().skip(1).collect();
     let numbers = arguments.iter().skip(1).map(|text| text.parse().ok());
-    let (Some(law), Some(&[trip, end, skip])) =
+    let (Some(cc), Some(&[trip, end, skip])) =
         (arguments.first(), numbers.collect::<Option<Vec<u64>>>().as_deref())
     else {
         eprintln!("usage: dumbbell LAW ROUND_TRIP_US END_MS SKIP_MS");
         return ExitCode::from(2);
     };
-    let plan = if law.contains('=') { law.replace(';', "\n") } else { format!("law = {law:?}") };
+    let plan = if cc.contains('=') { cc.replace(';', "\n") } else { format!("law = {cc:?}") };
     match run(&plan, trip, end, skip) {
-        Ok(Outcome { goodput: [high, medium, low], queue, events, seconds }) => {
+        Ok(DumbbellReport { goodput: [high, medium, low], queue, events, seconds }) => {
             println!(
                 "{{\"goodput_gbps\":[{high:.3},{medium:.3},{low:.3}],\"queue_mean\":{queue:.1},\
                  \"events\":{events},\"cpu_seconds\":{seconds:.3}}}"
@@ -56,7 +56,7 @@ fn main() -> ExitCode {
 }
 
 /// Measurements after the skipped part of the run; `events` and `seconds` are of the whole run.
-struct Outcome {
+struct DumbbellReport {
     /// Payload in order at the receivers, in Gbit/s.
     goodput: [f64; 3],
     /// The mean queue before the shared link, in full packets.
@@ -66,12 +66,12 @@ struct Outcome {
     seconds: f64,
 }
 
-enum Happening {
+enum SimEvent {
     Network(net::Event),
     Flow(transport::Event),
     /// A sender is given its next chunk.
-    Ask(FlowId),
-    /// Ends the current call of [`World::run_until`].
+    Send(FlowId),
+    /// Ends the current call of [`DumbbellSim::run_until`].
     Stop,
 }
 
@@ -79,27 +79,27 @@ enum Happening {
 struct Around<'a> {
     now: Picoseconds,
     network: &'a mut Network,
-    events: &'a mut Events<Happening>,
+    events: &'a mut Events<SimEvent>,
 }
 
 impl Out for Around<'_> {
     fn send(&mut self, packet: Packet) {
         let Self { now, network, events } = self;
-        network.send(*now, packet, &mut |at, event| events.push(at, Happening::Network(event)));
+        network.send(*now, packet, &mut |at, event| events.push(at, SimEvent::Network(event)));
     }
 
     fn later(&mut self, at: Picoseconds, event: transport::Event) {
-        self.events.push(at, Happening::Flow(event));
+        self.events.push(at, SimEvent::Flow(event));
     }
 
     fn arrived(&mut self, _flow: FlowId, _message: u64) {}
 }
 
 /// Three flows by this plan, for `end` milliseconds of which `skip` are not measured.
-fn run(plan: &str, trip: u64, end: u64, skip: u64) -> Result<Outcome, ScenarioError> {
+fn run(plan: &str, trip: u64, end: u64, skip: u64) -> Result<DumbbellReport, ScenarioError> {
     let plan = transport::Plan::parse(plan)?;
     let (edge, middle) = (trip * 50, trip * 400);
-    let marking = if plan.law.is_window() { STEP } else { CHANCE };
+    let marking = if plan.cc.is_window() { STEP } else { CHANCE };
     let wires = net::Plan::parse(&format!(
         "[topology.dumbbell]
          pairs = 3
@@ -116,60 +116,60 @@ fn run(plan: &str, trip: u64, end: u64, skip: u64) -> Result<Outcome, ScenarioEr
         let path = network.connect(FlowId(number), Host(number), Host(number + 3));
         middle = network.ports_of(path.there).nth(1).unwrap_or(middle);
         let class = CLASSES[number as usize];
-        let flow = transport.open(&plan, Road { path, class, line: LINE });
+        let flow = transport.open(&plan, FlowRoute { path, class, line: LINE });
         let (payload, headers) = (plan.packet().payload, plan.packet().headers);
         let carried = LINE.0 * u64::from(payload) / u64::from(payload + headers);
         transport.promise(flow, Objective::Rate(Rate(carried * promised / 6)));
-        events.push(Picoseconds::ZERO, Happening::Ask(flow));
+        events.push(Picoseconds::ZERO, SimEvent::Send(flow));
     }
     let (skip, end) = (Picoseconds(skip * MILLISECOND), Picoseconds(end * MILLISECOND));
     let started = processor_nanoseconds();
-    let mut world = World { network, transport, events, count: 0 };
-    world.run_until(skip);
-    let (before, area) = (world.delivered(), world.queue(skip, middle) * skip.0 as f64);
-    world.run_until(end);
-    let (after, all) = (world.delivered(), world.queue(end, middle) * end.0 as f64);
+    let mut simulation = DumbbellSim { network, transport, events, count: 0 };
+    simulation.run_until(skip);
+    let (before, area) = (simulation.delivered(), simulation.queue(skip, middle) * skip.0 as f64);
+    simulation.run_until(end);
+    let (after, all) = (simulation.delivered(), simulation.queue(end, middle) * end.0 as f64);
     let picoseconds = end.since(skip).0 as f64;
     let wire = f64::from(plan.packet().payload + plan.packet().headers);
-    Ok(Outcome {
+    Ok(DumbbellReport {
         goodput: [0, 1, 2].map(|at| (after[at] - before[at]) as f64 * 8_000.0 / picoseconds),
         queue: (all - area) / picoseconds / wire,
-        events: world.count,
+        events: simulation.count,
         seconds: (processor_nanoseconds() - started) as f64 / 1e9,
     })
 }
 
-struct World {
+struct DumbbellSim {
     network: Network,
     transport: Transport,
-    events: Events<Happening>,
+    events: Events<SimEvent>,
     count: u64,
 }
 
-impl World {
+impl DumbbellSim {
     /// Lets everything happen until then.
     fn run_until(&mut self, end: Picoseconds) {
         let Self { network, transport, events, count } = self;
-        events.push(end, Happening::Stop);
-        while let Some((now, happening)) = events.pop() {
+        events.push(end, SimEvent::Stop);
+        while let Some((now, sim_event)) = events.pop() {
             *count += 1;
-            match happening {
-                Happening::Stop => return,
-                Happening::Network(event) => {
-                    let later = &mut |at, event| events.push(at, Happening::Network(event));
+            match sim_event {
+                SimEvent::Stop => return,
+                SimEvent::Network(event) => {
+                    let later = &mut |at, event| events.push(at, SimEvent::Network(event));
                     if let Some(packet) = network.on_event(now, event, later) {
                         transport.on_packet(now, &packet, &mut Around { now, network, events });
                     }
                 }
-                Happening::Flow(event) => {
+                SimEvent::Flow(event) => {
                     transport.on_event(now, event, &mut Around { now, network, events });
                 }
-                Happening::Ask(flow) => {
+                SimEvent::Send(flow) => {
                     let message = Message { number: 0, bytes: CHUNK, deadline: None };
                     let around = &mut Around { now, network, events };
                     transport.send(now, flow, message, around);
                     let gap = CHUNK * 8_000 / OFFERED[flow.0 as usize].0;
-                    events.push(now.after(Picoseconds(gap)), Happening::Ask(flow));
+                    events.push(now.after(Picoseconds(gap)), SimEvent::Send(flow));
                 }
             }
         }
@@ -200,7 +200,7 @@ mod tests {
     /// packets.
     #[track_caller]
     fn near(plan: &str, expected: [f64; 3], tolerance: f64) {
-        let Outcome { goodput, queue, .. } = run(plan, 25, 15, 5).unwrap();
+        let DumbbellReport { goodput, queue, .. } = run(plan, 25, 15, 5).unwrap();
         let is_near =
             goodput.iter().zip(expected).all(|(got, other)| (got - other).abs() < tolerance);
         assert!(is_near, "{goodput:.1?} instead of {expected:?}");
@@ -223,8 +223,7 @@ mod tests {
     /// to get there. By promises the link is not quite full: what a squeeze took comes back late.
     #[test]
     fn rates_do_the_same_more_slowly() {
-        let plan =
-            |law| format!("law = '{law}'\nrate.additive = '125MB/s'\nrate.hyper = '500MB/s'");
+        let plan = |cc| format!("law = '{cc}'\nrate.additive = '125MB/s'\nrate.hyper = '500MB/s'");
         let [high, _, low] = run(&plan("dcqcn"), 25, 15, 8).unwrap().goodput;
         assert!((0.8..1.25).contains(&(high / low)), "{high:.1} beside {low:.1}");
         let [high, medium, low] = run(&plan("qrdma"), 25, 15, 8).unwrap().goodput;
@@ -235,7 +234,7 @@ mod tests {
     /// Without a deadline, D2TCP is DCTCP, to the last byte.
     #[test]
     fn without_deadlines_d2tcp_is_dctcp() {
-        let goodput = |law| run(law, 25, 3, 1).unwrap().goodput;
+        let goodput = |cc| run(cc, 25, 3, 1).unwrap().goodput;
         assert_eq!(goodput("law = 'd2tcp'"), goodput("law = 'dctcp'"));
     }
 }

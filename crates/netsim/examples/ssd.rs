@@ -4,7 +4,7 @@
 //! gives and what is measured here. Then a drive that is old and has to clean while it is written.
 
 use tidegate_model::{Bytes, Class, Portion, Span};
-use tidegate_netsim::storage::alone::{Asks, Flow, Length, Served, run};
+use tidegate_netsim::storage::alone::{Arrivals, Flow, Length, Served, run};
 use tidegate_netsim::storage::{Before, Choice, Parameters};
 
 #[path = "../tests/reference/mod.rs"]
@@ -64,7 +64,7 @@ fn old(seed: u64) {
     drive.before = Before { filled: Portion(700_000), overwrites: 3 };
     let flow = Flow {
         class: Class::High,
-        asks: Asks::Closed(4),
+        arrivals: Arrivals::Closed(4),
         reads: Portion(0),
         sizes: vec![(8_192, 1)],
         spread: Portion(700_000),

@@ -1,9 +1,9 @@
 //! The discrete-time model of the end-to-end paper: what QTCP comes to, without a packet.
 //!
-//! **Problem.** A simulation shows what a control law does in one case. A model with a handful of
-//! equations shows why, and finds in a millisecond which parameters converge. The paper's model
-//! (Gupta, Kant, Pal and Biswas, 2024, §3.1.2, Eqs. 7 to 17) is one; as printed it does not
-//! converge to the shares that it is to explain, so what was changed is a parameter here.
+//! **Problem.** A simulation shows what a congestion control does in one case. A model with a
+//! handful of equations shows why, and finds in a millisecond which parameters converge. The
+//! paper's model (Gupta, Kant, Pal and Biswas, 2024, §3.1.2, Eqs. 7 to 17) is one; as printed it
+//! does not converge to the shares that it is to explain, so what was changed is a parameter here.
 //!
 //! **Model.** Flows share a link of capacity `C` packets a second. Time goes in slots of one round
 //! trip each. In a slot flow `i` sends a window of `W` packets into the link's queue, the link
@@ -79,7 +79,7 @@ use serde::Deserialize;
 use tidegate_algo::quality::Objective;
 use tidegate_model::{Bytes, Rate, Span};
 
-pub use outcome::{Flow, Outcome, Slot};
+pub use outcome::{DtmReport, Flow, Slot};
 
 use link::Link;
 use tidegate_sim::scenario::{ScenarioError, must, optional, read, read_table, text};
@@ -127,8 +127,8 @@ pub struct Plan {
     #[serde(default)]
     pub round_trip: RoundTrip,
     /// How deep a window is cut.
-    #[serde(default)]
-    pub law: Law,
+    #[serde(default, rename = "law")]
+    pub cc: CongestionControl,
     /// How many slots there are.
     pub slots: u32,
     /// The senders.
@@ -162,7 +162,7 @@ pub enum RoundTrip {
 /// How deep a window is cut.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Law {
+pub enum CongestionControl {
     /// By marks and by the quality factor.
     #[default]
     Qtcp,
@@ -176,7 +176,7 @@ pub enum Law {
 pub struct Sender {
     /// Its name.
     pub name: String,
-    /// Its part of the link beside those of others. With a latency it is not looked at.
+    /// Its part of the link beside those of others. With a latency it is not used.
     #[serde(default = "Sender::share")]
     pub share: u32,
     /// The latency that it is promised, one way with its queue; otherwise its share is.
@@ -278,7 +278,7 @@ impl Plan {
 ///
 /// # Errors
 /// Those of [`Plan::check`].
-pub fn run(plan: &Plan) -> Result<Outcome, ScenarioError> {
+pub fn run(plan: &Plan) -> Result<DtmReport, ScenarioError> {
     run_while(plan, |_| true)
 }
 
@@ -287,7 +287,10 @@ pub fn run(plan: &Plan) -> Result<Outcome, ScenarioError> {
 ///
 /// # Errors
 /// As [`run`].
-pub fn run_while(plan: &Plan, goes_on: impl FnMut(u32) -> bool) -> Result<Outcome, ScenarioError> {
+pub fn run_while(
+    plan: &Plan,
+    goes_on: impl FnMut(u32) -> bool,
+) -> Result<DtmReport, ScenarioError> {
     plan.check()?;
     Ok(Link::new(plan).run(goes_on))
 }

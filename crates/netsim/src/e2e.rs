@@ -6,7 +6,7 @@
 //!
 //! **Model.** An application makes requests ([`tidegate_sim::workload`]) to storage that is striped
 //! over servers. Each has a connection to each of its servers: a flow there and one back
-//! ([`crate::transport`]), through hosts' cards and switches ([`crate::net`]). Commands go as NVMe
+//! ([`crate::transport`]), through hosts' NICs and switches ([`crate::net`]). Commands go as NVMe
 //! over Fabrics ([`command`]) into a submission queue of their own, and are fetched and done by
 //! class, or not, as the drive is told ([`crate::storage`]). The class of the application is the
 //! tag that all of them see. Without storage, an application's requests are messages that are
@@ -16,22 +16,23 @@
 //! divided among flows ([`promises`]), at every link.
 //!
 //! This is what Gupta, Kant, Pal and Biswas call DiffERSim in "Configuring and Coordinating
-//! End-to-End QoS for Emerging Storage Infrastructure" (2024), with the laws of `tidegate-algo`.
+//! End-to-End QoS for Emerging Storage Infrastructure" (2024), with the congestion controls of
+//! `tidegate-algo`.
 //!
 //! **What is left out.** Host software, caches of hosts, losses of servers; admission.
 
-mod asking;
 mod check;
 mod command;
 mod hops;
 mod outcome;
 mod promises;
+mod request_source;
 mod run;
 mod scenario;
 mod server;
-mod world;
+mod simulation;
 
 pub use hops::{Hop, HopMoment};
-pub use outcome::{Amount, Egress, Moment, Outcome, Service};
+pub use outcome::{Amount, E2eReport, Egress, Moment, Service};
 pub use run::{Input, Progress, Run, run, run_while};
 pub use scenario::{Application, Device, Fabrics, Promises, Scenario, Storage};

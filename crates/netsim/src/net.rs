@@ -50,14 +50,14 @@ mod line;
 mod network;
 pub mod packet;
 mod port;
+mod queue_stats;
 mod route;
 mod switch;
-mod tally;
 mod topology;
 
 pub use line::Line;
-pub use network::{Counts, Event, Fault, Network, PortId, Stuck};
+pub use network::{Event, Fault, Network, PacketCounts, PortId, Stuck};
+pub use queue_stats::Counters;
 pub use route::Path;
 pub use switch::{Depth, Factor, Marking, Pause, Red, Service, Share, Switch};
-pub use tally::Counters;
 pub use topology::{Cable, Dumbbell, FatTree, Graph, Host, List, Plan, Star, Topology};

@@ -1,7 +1,7 @@
-//! Things under way, each at a numbered place that is used again: no allocation once there are as
-//! many places as there are ever things at a time.
+//! Things under way, each in a numbered slot that is used again: no allocation once there are as
+//! many slots as there are ever things at a time.
 
-/// Places of things under way.
+/// Slots of things under way.
 #[derive(Debug)]
 pub(crate) struct Slots<T> {
     items: Vec<Option<T>>,
@@ -15,31 +15,31 @@ impl<T> Default for Slots<T> {
 }
 
 impl<T> Slots<T> {
-    /// Puts a thing at a place that is free.
+    /// Puts a thing into a slot that is free.
     pub(crate) fn put(&mut self, item: T) -> u32 {
-        if let Some(place) = self.free.pop() {
-            self.items[place as usize] = Some(item);
-            return place;
+        if let Some(slot) = self.free.pop() {
+            self.items[slot as usize] = Some(item);
+            return slot;
         }
         self.items.push(Some(item));
         self.items.len() as u32 - 1
     }
 
-    /// The thing at a place.
+    /// The thing in a slot.
     ///
     /// # Panics
     /// If nothing is there: an event came twice, or for a thing that is gone.
-    pub(crate) fn at(&mut self, place: u32) -> &mut T {
-        self.items[place as usize].as_mut().expect("nothing is at this place")
+    pub(crate) fn at(&mut self, slot: u32) -> &mut T {
+        self.items[slot as usize].as_mut().expect("nothing is at this place")
     }
 
-    /// Takes the thing away from a place.
+    /// Takes the thing out of a slot.
     ///
     /// # Panics
     /// As [`Self::at`].
-    pub(crate) fn take(&mut self, place: u32) -> T {
-        let item = self.items[place as usize].take().expect("nothing is at this place");
-        self.free.push(place);
+    pub(crate) fn take(&mut self, slot: u32) -> T {
+        let item = self.items[slot as usize].take().expect("nothing is at this place");
+        self.free.push(slot);
         item
     }
 

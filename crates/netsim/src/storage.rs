@@ -23,7 +23,7 @@ mod table;
 
 pub use memory::{Memory, MemoryParameters};
 pub use parameters::{
-    Before, Cache, Channel, Choice, Cleaning, Geometry, Host, Link, Order, Parameters, SECTOR,
-    Shares, Times, Turns,
+    Before, Cache, Channel, Choice, Cleaning, Geometry, Host, Link, Order, Parameters,
+    RoundRobinBurst, SECTOR, Shares, Times,
 };
-pub use ssd::{Command, Completion, Counts, Direction, Event, Ssd};
+pub use ssd::{Command, Completion, Direction, Event, Ssd, SsdCounters};

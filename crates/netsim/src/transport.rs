@@ -1,4 +1,4 @@
-//! Flows: messages that cross a network in packets, by a control law.
+//! Flows: messages that cross a network in packets, by a congestion control.
 //!
 //! # Problem
 //! The edge of a network decides how tenants disturb each other: how much a sender has under way,
@@ -17,7 +17,7 @@
 //!   loss, everything from there again, or what is lost.
 //!
 //! # Mechanism
-//! [`Transport`] holds all flows of a world. It is told of messages, packets and its own events,
+//! [`Transport`] holds all flows of a simulation. It takes messages, packets and its own events,
 //! and says through [`Out`] what is to be sent and when it wants to be called again. It keeps no
 //! queue of events and does not know what is between its ends:
 //!
@@ -26,7 +26,8 @@
 //! use tidegate_netsim::net::Path;
 //! use tidegate_netsim::net::packet::{FlowId, Packet};
 //! use tidegate_sim::time::Picoseconds;
-//! use tidegate_netsim::transport::{Event, Law, Message, Out, Plan, Road, Transport};
+//! use tidegate_netsim::transport::{Event, CongestionControl, Message, Out, Plan, FlowRoute,
+//! Transport};
 //!
 //! /// A network that takes no time and loses nothing.
 //! #[derive(Default)]
@@ -43,8 +44,8 @@
 //!
 //! let mut transport = Transport::default();
 //! let path = Path { there: 0, back: 0 };
-//! let road = Road { path, class: Class::High, line: Rate(12_500_000_000) };
-//! let flow = transport.open(&Plan::of(Law::Dctcp), road);
+//! let flow_route = FlowRoute { path, class: Class::High, line: Rate(12_500_000_000) };
+//! let flow = transport.open(&Plan::of(CongestionControl::Dctcp), flow_route);
 //! let (mut wire, now) = (Wire::default(), Picoseconds::ZERO);
 //! transport.send(now, flow, Message { number: 7, bytes: 3_000, deadline: None }, &mut wire);
 //! while !wire.0.is_empty() {
@@ -55,16 +56,16 @@
 //! assert!(!transport.is_busy(flow));
 //! ```
 //!
-//! Timers are lazy: one event each, which looks when it comes whether it is due. So a packet of a
+//! Timers are lazy: one event each, which checks when it comes whether it is due. So a packet of a
 //! window costs no event beside those of the network, and one of a rate costs one.
 //!
 //! # What is left out
-//! Opening and closing a connection; memory that a receiver runs out of; a stack's and a card's own
+//! Opening and closing a connection; memory that a receiver runs out of; a stack's and a NIC's own
 //! time; probes for what is lost at the end (it waits for the timeout); and messages that overtake
 //! each other within a flow.
 
+mod cc;
 mod inbox;
-mod law;
 mod outbox;
 mod plan;
 mod sender;
@@ -77,28 +78,28 @@ use tidegate_algo::qtcp::{Interference, Qtcp};
 use tidegate_algo::quality::{Objective, Quality};
 use tidegate_model::{Class, Rate, Span};
 
-pub use plan::{Aim, Answers, Beginning, Law, Limits, Plan, Repeat, Sizes};
+pub use plan::{Aim, Answers, Beginning, CongestionControl, Limits, Plan, Repeat, Sizes};
 pub use sender::Repeats;
 
 use crate::net::Path;
 use crate::net::packet::{FlowId, Kind, Mark, Packet};
+use cc::{Control, Depth, Speed};
 use inbox::{Answer, Inbox};
-use law::{Control, Depth, Speed};
 use sender::Sender;
 use tidegate_sim::time::Picoseconds;
 
 /// Bytes of a notification beyond the headers of each packet: RoCE's reserved ones.
 const NOTIFICATION: u16 = 16;
 
-/// The transport's interface to the world around it.
+/// The transport's interface to the simulation around it.
 pub trait Out {
     /// Takes a packet to its [`Packet::route`].
     fn send(&mut self, packet: Packet);
     /// Calls [`Transport::on_event`] with this at that point.
     fn later(&mut self, at: Picoseconds, event: Event);
-    /// When the card that a route begins at has sent all that it holds now, as far as one knows.
-    /// Without a card, at once.
-    fn card_free_at(&self, _route: u32) -> Picoseconds {
+    /// When the NIC that a route begins at has sent all that it holds now, as far as one knows.
+    /// Without a NIC, at once.
+    fn nic_free_at(&self, _route: u32) -> Picoseconds {
         Picoseconds::ZERO
     }
     /// The whole of a message is at its receiver.
@@ -143,7 +144,7 @@ pub struct Message {
 
 /// Where a flow goes, and as what.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Road {
+pub struct FlowRoute {
     /// The ways there and back.
     pub path: Path,
     /// In which queues its packets wait. Answers to a flow with a rate are urgent: it has no other
@@ -155,7 +156,7 @@ pub struct Road {
 
 /// Properties of a flow that both its ends know.
 #[derive(Clone, Copy, Debug)]
-struct Ends {
+struct FlowParameters {
     flow: FlowId,
     path: Path,
     class: Class,
@@ -164,16 +165,16 @@ struct Ends {
     sizes: Sizes,
 }
 
-/// How a flow fares.
+/// A snapshot of a flow's control state.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Sight {
+pub struct FlowSnapshot {
     /// Bytes that may be under way; none for a flow with a rate.
     pub window: Option<u64>,
     /// How fast it may send, headers included; none for a flow with a window.
     pub rate: Option<Rate>,
     /// The smoothed part that was marked, 0 to 1.
     pub alpha: f64,
-    /// The quality factor; one where the law has none.
+    /// The quality factor; one where its congestion control has none.
     pub quality: f64,
     /// The smoothed round trip; zero before the first.
     pub round_trip: Span,
@@ -181,14 +182,14 @@ pub struct Sight {
 
 #[derive(Debug)]
 struct Flow {
-    ends: Ends,
+    parameters: FlowParameters,
     sender: Sender,
     inbox: Inbox,
     /// For a flow with a rate.
     notifier: Option<Notifier>,
 }
 
-/// All flows of a world, by number.
+/// All flows of a simulation, by number.
 #[derive(Debug, Default)]
 pub struct Transport {
     flows: Vec<Flow>,
@@ -199,19 +200,19 @@ impl Transport {
     ///
     /// # Panics
     /// If the plan does not pass [`Plan::check`].
-    pub fn open(&mut self, plan: &Plan, road: Road) -> FlowId {
+    pub fn open(&mut self, plan: &Plan, flow_route: FlowRoute) -> FlowId {
         if let Err(error) = plan.check() {
             panic!("{error}");
         }
-        let Road { path, class, line } = road;
+        let FlowRoute { path, class, line } = flow_route;
         let flow = FlowId(self.flows.len() as u32);
-        let is_window = plan.law.is_window();
+        let is_window = plan.cc.is_window();
         let back_class = if is_window { class } else { Class::Urgent };
         let limits = plan.rate.clone().unwrap_or_default();
         self.flows.push(Flow {
-            ends: Ends { flow, path, class, back_class, sizes: plan.packet() },
+            parameters: FlowParameters { flow, path, class, back_class, sizes: plan.packet() },
             sender: Sender::new(control(plan, &limits, line), plan.repeats(), plan.timeout),
-            inbox: Inbox::new(plan.manner()),
+            inbox: Inbox::new(plan.answer_policy()),
             notifier: (!is_window).then(|| Notifier::new(limits.notify())),
         });
         flow
@@ -228,8 +229,8 @@ impl Transport {
     /// If the message is empty, or there is no such flow.
     pub fn send(&mut self, now: Picoseconds, id: FlowId, message: Message, out: &mut impl Out) {
         assert!(message.bytes > 0, "an empty message");
-        let Flow { ends, sender, inbox, .. } = &mut self.flows[id.0 as usize];
-        let end = sender.ask(now, &message, ends, out);
+        let Flow { parameters, sender, inbox, .. } = &mut self.flows[id.0 as usize];
+        let end = sender.enqueue(now, &message, parameters, out);
         inbox.expect(end, message.number);
     }
 
@@ -239,26 +240,26 @@ impl Transport {
         let flow = &mut self.flows[packet.flow.0 as usize];
         match packet.kind {
             Kind::Data => flow.on_data(now, packet, out),
-            Kind::Acknowledgement => flow.sender.on_answer(now, packet, &flow.ends, out),
-            Kind::Notification => flow.sender.on_notification(now, &flow.ends, out),
+            Kind::Acknowledgement => flow.sender.on_answer(now, packet, &flow.parameters, out),
+            Kind::Notification => flow.sender.on_notification(now, &flow.parameters, out),
         }
     }
 
     /// The point has come that it asked for.
     #[inline]
     pub fn on_event(&mut self, now: Picoseconds, event: Event, out: &mut impl Out) {
-        let Flow { ends, sender, inbox, .. } = &mut self.flows[event.flow.0 as usize];
+        let Flow { parameters, sender, inbox, .. } = &mut self.flows[event.flow.0 as usize];
         if event.what != What::Answer {
-            return sender.on_event(now, event.what, ends, out);
+            return sender.on_event(now, event.what, parameters, out);
         }
         if let Some(answer) = inbox.on_alarm(now) {
-            out.send(ends.answer(answer));
+            out.send(parameters.answer(answer));
         } else if let Some(at) = inbox.alarm(now) {
             out.later(at, event);
         }
     }
 
-    /// Promises a flow something else. Nothing if its law goes by no promise.
+    /// Promises a flow something else. Nothing if its congestion control uses none.
     ///
     /// # Panics
     /// If there is no such flow; as do all that follow.
@@ -282,7 +283,7 @@ impl Transport {
     }
 
     /// A snapshot of a flow's control state.
-    pub fn sight(&self, flow: FlowId) -> Sight {
+    pub fn snapshot(&self, flow: FlowId) -> FlowSnapshot {
         let sender = &self.flows[flow.0 as usize].sender;
         let control = sender.control();
         let (window, rate, alpha) = match control {
@@ -292,7 +293,7 @@ impl Transport {
             }
         };
         let quality = control.factor();
-        Sight { window, rate, alpha, quality, round_trip: sender.round_trip() }
+        FlowSnapshot { window, rate, alpha, quality, round_trip: sender.round_trip() }
     }
 
     /// How many messages were asked for and have not arrived.
@@ -318,24 +319,24 @@ impl Transport {
 impl Flow {
     fn on_data(&mut self, now: Picoseconds, packet: &Packet, out: &mut impl Out) {
         for answer in self.inbox.on_packet(packet, now.time()).into_iter().flatten() {
-            out.send(self.ends.answer(answer));
+            out.send(self.parameters.answer(answer));
         }
         if let Some(at) = self.inbox.alarm(now) {
-            out.later(at, Event::new(self.ends.flow, What::Answer));
+            out.later(at, Event::new(self.parameters.flow, What::Answer));
         }
         if let Some(notifier) = &mut self.notifier
             && packet.mark == Mark::Congested
             && notifier.on_marked(now.time())
         {
-            out.send(self.ends.notification(now));
+            out.send(self.parameters.notification(now));
         }
         while let Some(message) = self.inbox.pop() {
-            out.arrived(self.ends.flow, message);
+            out.arrived(self.parameters.flow, message);
         }
     }
 }
 
-impl Ends {
+impl FlowParameters {
     /// A packet that goes back.
     const fn answer(&self, answer: Answer) -> Packet {
         Packet {
@@ -365,19 +366,19 @@ impl Ends {
 /// none: it is one of DCTCP or DCQCN.
 fn control(plan: &Plan, limits: &Limits, line: Rate) -> Control {
     let quality = Quality::new(Objective::Rate(Rate::MAX), plan.gamma);
-    let depth = match plan.law {
-        Law::Dctcp => Depth::Even(Dctcp),
-        Law::D2tcp => Depth::Deadline(D2tcp::default()),
-        Law::Qtcp => Depth::Promise(match plan.interference {
+    let depth = match plan.cc {
+        CongestionControl::Dctcp => Depth::Even(Dctcp),
+        CongestionControl::D2tcp => Depth::Deadline(D2tcp::default()),
+        CongestionControl::Qtcp => Depth::Promise(match plan.interference {
             Some(sigma) => Qtcp::with_interference(quality, Interference::new(sigma)),
             None => Qtcp::new(quality),
         }),
-        Law::Dcqcn | Law::Qrdma => {
-            let terms = limits.terms(line);
-            let speed = if plan.law == Law::Qrdma {
-                Speed::Promise(Qrdma::new(terms, quality, limits.aim.into()))
+        CongestionControl::Dcqcn | CongestionControl::Qrdma => {
+            let parameters = limits.parameters(line);
+            let speed = if plan.cc == CongestionControl::Qrdma {
+                Speed::Promise(Qrdma::new(parameters, quality, limits.aim.into()))
             } else {
-                Speed::Even(Limiter::new(terms))
+                Speed::Even(Limiter::new(parameters))
             };
             return Control::Rate { speed, free_at: Picoseconds::ZERO };
         }

@@ -9,11 +9,11 @@
 mod folder;
 
 use folder::Folder;
-use tidegate_netsim::dtm::{self, Outcome, Plan};
+use tidegate_netsim::dtm::{self, DtmReport, Plan};
 
 const FOLDER: Folder = Folder("dtm");
 
-fn golden(name: &str) -> Outcome {
+fn golden(name: &str) -> DtmReport {
     let plan = FOLDER.read(name, Plan::parse);
     let outcome = dtm::run(&plan).unwrap();
     FOLDER.golden(name, &plan.name, &outcome.table(20));

@@ -1,6 +1,6 @@
 //! The whole path in one clock: what applications of a shared link get, and that nothing is lost.
 //!
-//! Tables change when laws or devices do, and are to be looked at before they are accepted:
+//! Tables change when congestion control or devices do, and need a review before they are accepted:
 //! `TIDEGATE_ACCEPT=1 cargo test -p tidegate-sim --test e2e` writes them anew.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on is to fail")]
@@ -11,51 +11,53 @@ mod folder;
 use folder::Folder;
 use proptest::prelude::*;
 use tidegate_model::Span;
-use tidegate_netsim::e2e::{self, Outcome, Scenario};
+use tidegate_netsim::e2e::{self, E2eReport, Scenario};
 use tidegate_netsim::storage::{Order, Shares};
-use tidegate_netsim::transport::Law;
+use tidegate_netsim::transport::CongestionControl;
 
 const FOLDER: Folder = Folder("e2e");
 
-/// The first milliseconds of a scenario with a law.
-fn begin(name: &str, law: Law) -> Outcome {
+/// The first milliseconds of a scenario with a congestion control.
+fn begin(name: &str, cc: CongestionControl) -> E2eReport {
     let mut scenario = FOLDER.read(name, Scenario::parse);
     let millisecond = Span::MILLISECOND.0;
     (scenario.length, scenario.skip) = (Span(12 * millisecond), Span(4 * millisecond));
-    scenario.transport.law = law;
+    scenario.transport.cc = cc;
     let outcome = e2e::run(&scenario).unwrap();
-    FOLDER.golden(&format!("{name}-{}", law.name()), &scenario.name, &outcome.table());
+    FOLDER.golden(&format!("{name}-{}", cc.name()), &scenario.name, &outcome.table());
     assert_eq!(outcome.fault, None);
     outcome
 }
 
 /// Payload that arrives at servers, in Gbit/s, by application.
-fn there(outcome: &Outcome) -> Vec<f64> {
+fn there(outcome: &E2eReport) -> Vec<f64> {
     let each = outcome.applications.iter();
     each.map(|one| outcome.rate(one, |moment| moment.there) / 1e9).collect()
 }
 
 #[test]
 fn a_class_gets_its_share_of_a_link_by_qtcp() {
-    let [high, medium, low] = there(&begin("12-write-only", Law::Qtcp))[..] else { panic!() };
+    let [high, medium, low] = there(&begin("12-write-only", CongestionControl::Qtcp))[..] else {
+        panic!()
+    };
     assert!(high > 1.3 * medium && medium > 1.3 * low, "{high} {medium} {low}");
     assert!((80.0..97.0).contains(&(high + medium + low)), "{high} {medium} {low}");
 }
 
 #[test]
 fn and_all_get_the_same_by_dctcp() {
-    let rates = there(&begin("12-write-only", Law::Dctcp));
+    let rates = there(&begin("12-write-only", CongestionControl::Dctcp));
     assert!(rates.iter().all(|rate| (25.0..37.0).contains(rate)), "{rates:?}");
 }
 
 #[test]
 fn what_is_read_is_shared_as_well() {
-    for law in [Law::Dctcp, Law::Qtcp] {
-        let outcome = begin("13-reads-and-writes", law);
+    for cc in [CongestionControl::Dctcp, CongestionControl::Qtcp] {
+        let outcome = begin("13-reads-and-writes", cc);
         let back = outcome.applications.iter();
         let back: Vec<f64> = back.map(|one| outcome.rate(one, |moment| moment.back)).collect();
         let [there, back] = [there(&outcome), back].map(|rates| rates[0] / rates[2]);
-        let range = if law == Law::Qtcp { 1.5..3.5 } else { 0.7..1.5 };
+        let range = if cc == CongestionControl::Qtcp { 1.5..3.5 } else { 0.7..1.5 };
         assert!(range.contains(&there) && range.contains(&back), "{there} {back}");
     }
 }
@@ -63,7 +65,9 @@ fn what_is_read_is_shared_as_well() {
 #[test]
 fn three_flows_share_a_link_whatever_the_round_trip() {
     for name in ["8-packets", "9-settling-25us", "9-settling-62us", "9-settling-98us"] {
-        let [high, medium, low] = there(&begin(name, Law::Qtcp))[..] else { panic!() };
+        let [high, medium, low] = there(&begin(name, CongestionControl::Qtcp))[..] else {
+            panic!()
+        };
         assert!((1.2..1.8).contains(&(high / medium)), "{name}: {high} {medium}");
         assert!((1.6..2.4).contains(&(medium / low)), "{name}: {medium} {low}");
     }
@@ -73,13 +77,13 @@ fn three_flows_share_a_link_whatever_the_round_trip() {
 #[test]
 fn flows_begin_when_they_are_to() {
     for name in ["10-one-after-the-other", "14a-come-and-go"] {
-        let rates = there(&begin(name, Law::Qtcp));
+        let rates = there(&begin(name, CongestionControl::Qtcp));
         assert!(rates[0] > 40.0 && rates.last() == Some(&0.0), "{name}: {rates:?}");
     }
 }
 
 /// How long half of the requests to memory took at most, in nanoseconds.
-fn memory(outcome: &Outcome) -> u64 {
+fn memory(outcome: &E2eReport) -> u64 {
     let one = outcome.applications.last().unwrap();
     assert_eq!(one.name, "memory");
     one.latency.value_at_quantile(0.5)
@@ -88,14 +92,14 @@ fn memory(outcome: &Outcome) -> u64 {
 #[test]
 fn urgent_requests_to_memory_pass_a_full_link() {
     for name in ["20-memory-beside-writes", "20-memory-beside-reads"] {
-        let half = memory(&begin(name, Law::Qtcp));
+        let half = memory(&begin(name, CongestionControl::Qtcp));
         assert!((3_000..4_000).contains(&half), "{name}: {half} ns");
     }
 }
 
 #[test]
 fn and_one_port_into_which_all_send() {
-    let outcome = begin("22-incast", Law::Qtcp);
+    let outcome = begin("22-incast", CongestionControl::Qtcp);
     assert!((3_000..4_000).contains(&memory(&outcome)));
     let others: f64 = there(&outcome)[..12].iter().sum();
     assert!((80.0..88.0).contains(&others), "{others}");
@@ -103,30 +107,33 @@ fn and_one_port_into_which_all_send() {
 
 #[test]
 fn and_beside_requests_that_are_promised_latencies() {
-    let half = memory(&begin("23-memory-beside-latencies", Law::Qtcp));
+    let half = memory(&begin("23-memory-beside-latencies", CongestionControl::Qtcp));
     assert!((3_000..4_000).contains(&half), "{half} ns");
 }
 
 #[test]
 fn a_window_outruns_a_rate_unless_it_is_promised_half() {
-    let part = |law| {
-        let rates = there(&begin("18-window-beside-rate", law));
+    let part = |cc| {
+        let rates = there(&begin("18-window-beside-rate", cc));
         rates[0] / (rates[0] + rates[1])
     };
-    let (dctcp, qtcp) = (part(Law::Dctcp), part(Law::Qtcp));
+    let (dctcp, qtcp) = (part(CongestionControl::Dctcp), part(CongestionControl::Qtcp));
     assert!(dctcp > 0.6 && (0.4..0.6).contains(&qtcp), "{dctcp} {qtcp}");
 }
 
 #[test]
-fn applications_with_weights_are_told_apart() {
-    for (name, law) in [("19-windows-promised", Law::Qtcp), ("19-rates-promised", Law::Qrdma)] {
-        let rates = there(&begin(name, law));
+fn applications_with_weights_get_different_shares() {
+    for (name, cc) in [
+        ("19-windows-promised", CongestionControl::Qtcp),
+        ("19-rates-promised", CongestionControl::Qrdma),
+    ] {
+        let rates = there(&begin(name, cc));
         assert!(rates[..4].is_sorted(), "{name}: {rates:?}");
     }
 }
 
 /// Data that drives finish, in Gbit/s, by application.
-fn stored(outcome: &Outcome) -> Vec<f64> {
+fn stored(outcome: &E2eReport) -> Vec<f64> {
     let each = outcome.applications.iter();
     each.map(|one| outcome.rate(one, |moment| moment.stored) / 1e9).collect()
 }
@@ -134,7 +141,10 @@ fn stored(outcome: &Outcome) -> Vec<f64> {
 /// Three servers are fewer than the link feeds: their queues know classes, if DCTCP does not.
 #[test]
 fn a_full_storage_end_serves_by_class() {
-    let [high, medium, low] = stored(&begin("11b-three-servers", Law::Dctcp))[..] else { panic!() };
+    let [high, medium, low] = stored(&begin("11b-three-servers", CongestionControl::Dctcp))[..]
+    else {
+        panic!()
+    };
     assert!(high > 1.3 * medium && medium > 1.5 * low, "{high} {medium} {low}");
 }
 
@@ -162,28 +172,28 @@ fn a_drive_whose_chips_know_classes_serves_high_first() {
 /// Drives serve requests by their storage class where it differs from that in the network.
 #[test]
 fn storage_may_have_classes_of_its_own() {
-    let coordinated = stored(&begin("16b-coordinated", Law::Qtcp));
-    let uncoordinated = stored(&begin("16a-uncoordinated", Law::Qtcp));
+    let coordinated = stored(&begin("16b-coordinated", CongestionControl::Qtcp));
+    let uncoordinated = stored(&begin("16a-uncoordinated", CongestionControl::Qtcp));
     assert!(coordinated[0] > 2.0 * uncoordinated[0], "{coordinated:?} {uncoordinated:?}");
     assert!(uncoordinated[2] > 1.5 * coordinated[2], "{coordinated:?} {uncoordinated:?}");
-    begin("17-tail-latency", Law::Dctcp);
-    begin("17-tail-latency", Law::Qtcp);
+    begin("17-tail-latency", CongestionControl::Dctcp);
+    begin("17-tail-latency", CongestionControl::Qtcp);
 }
 
 /// Flows that will be early yield to flows that will be late, if they go by what they can foresee;
 /// over a whole run of this load some requests are late by DCTCP.
 #[test]
-fn deadlines_by_each_law() {
-    for law in [Law::Dctcp, Law::D2tcp, Law::Qtcp] {
-        begin("15b-normal", law);
-        begin("15b-stressed", law);
+fn deadlines_by_each_cc() {
+    for cc in [CongestionControl::Dctcp, CongestionControl::D2tcp, CongestionControl::Qtcp] {
+        begin("15b-normal", cc);
+        begin("15b-stressed", cc);
     }
-    let most = |law| {
-        let outcome = begin("18a-stressed", law);
+    let most = |cc| {
+        let outcome = begin("18a-stressed", cc);
         let each = outcome.applications.iter();
         each.map(|one| one.latency.max()).max().unwrap()
     };
-    assert!(most(Law::Qrdma) < most(Law::Dcqcn));
+    assert!(most(CongestionControl::Qrdma) < most(CongestionControl::Dcqcn));
 }
 
 /// A greedy flow comes between three with promises, and goes again, in less time than in the file.
@@ -212,7 +222,7 @@ fn a_flow_without_a_promise_takes_about_as_much_as_the_best_of_them() {
 }
 
 /// A closed loop of some requests from one host, to two servers over one link.
-fn closed(law: &str, reads: u32, outstanding: u32, blocks: u32, depth: u32, seed: u64) -> Scenario {
+fn closed(cc: &str, reads: u32, outstanding: u32, blocks: u32, depth: u32, seed: u64) -> Scenario {
     let text = format!(
         r#"
         name = "closed"
@@ -226,7 +236,7 @@ fn closed(law: &str, reads: u32, outstanding: u32, blocks: u32, depth: u32, seed
         buffer = "60kB"
         marking = {{ step = "10 packets" }}
         [transport]
-        law = "{law}"
+        law = "{cc}"
         timeout = "1ms"
         [storage]
         servers = [1, 2]
@@ -253,27 +263,28 @@ fn closed(law: &str, reads: u32, outstanding: u32, blocks: u32, depth: u32, seed
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
-    /// Whatever is asked for is answered once, by every law, over a buffer that is too small for
-    /// what arrives; each byte that is written goes there once and each that is read comes back.
+    /// Whatever is asked for is answered once, by every congestion control, over a buffer that is
+    /// too small for what arrives; each byte that is written goes there once and each that is read
+    /// comes back.
     #[test]
     fn nothing_is_lost(
-        law in prop::sample::select(vec!["dctcp", "d2tcp", "qtcp", "dcqcn", "qrdma"]),
+        cc in prop::sample::select(vec!["dctcp", "d2tcp", "qtcp", "dcqcn", "qrdma"]),
         reads in 0u32..=100,
         outstanding in 1u32..40,
         blocks in 1u32..40,
         depth in 1u32..20,
         seed: u64,
     ) {
-        let scenario = closed(law, reads, outstanding, blocks, depth, seed);
+        let scenario = closed(cc, reads, outstanding, blocks, depth, seed);
         let outcome = e2e::run(&scenario).unwrap();
         let [one] = &outcome.applications[..] else { panic!() };
-        prop_assert_eq!((one.asked.requests, one.done), (100, one.asked));
+        prop_assert_eq!((one.requested.requests, one.done), (100, one.requested));
         prop_assert_eq!(one.latency.len(), 100);
         let sum = |what: fn(&e2e::Moment) -> u64| one.series.iter().map(what).sum::<u64>();
-        prop_assert_eq!(sum(|moment| moment.stored), one.asked.bytes);
+        prop_assert_eq!(sum(|moment| moment.stored), one.requested.bytes);
         // 72 bytes of a command, and 24 each of what else goes, at most twice each way.
         let moved = sum(|moment| moment.there) + sum(|moment| moment.back);
-        let headers = moved - one.asked.bytes;
+        let headers = moved - one.requested.bytes;
         prop_assert!((100 * 96..=100 * 144).contains(&headers), "{headers}");
         prop_assert_eq!(&outcome.fault, &None);
         prop_assert_eq!(&outcome, &e2e::run(&scenario).unwrap());
@@ -292,13 +303,13 @@ fn what_is_not_counted_is_nothing() {
     let outcome = stopped.unwrap();
     assert_eq!((outcome.length, outcome.counted()), (Span(20_000_000), Span::ZERO));
     assert_eq!(outcome.ports, []);
-    assert!(outcome.applications.iter().all(|one| one.asked.requests + one.done.requests == 0));
+    assert!(outcome.applications.iter().all(|one| one.requested.requests + one.done.requests == 0));
 }
 
 /// Flows of one host by rates, each of which may use all of its line, wait at their host and not in
-/// its card: a card that held them would go on sending when their rates have long been cut.
+/// its NIC: a NIC that held them would go on sending when their rates have long been cut.
 #[test]
-fn a_card_holds_a_packet_of_each_flow() {
+fn a_nic_holds_a_packet_of_each_flow() {
     let text = r#"
         name = "eight flows of one host"
         seed = 1
@@ -321,20 +332,20 @@ fn a_card_holds_a_packet_of_each_flow() {
         let service = format!("buffer = \"1MB\", service = \"{service}\"");
         let text = text.replace("buffer = \"1MB\"", &service);
         let outcome = e2e::run(&Scenario::parse(&text).unwrap()).unwrap();
-        let card = &outcome.ports[0];
-        assert_eq!(card.between[0], "host 0");
-        assert!(card.queue_most <= 8 * 1_086 && card.busy > 0.99, "{service}: {card:?}");
+        let nic = &outcome.ports[0];
+        assert_eq!(nic.between[0], "host 0");
+        assert!(nic.queue_most <= 8 * 1_086 && nic.busy > 0.99, "{service}: {nic:?}");
         let [one] = &outcome.applications[..] else { panic!() };
-        // Each has its turn.
+        // Each is served in each round.
         let [least, most] = [0.0, 1.0].map(|part| one.latency.value_at_quantile(part));
         assert!(most < least * 21 / 20, "{least} {most}");
     }
 }
 
 /// Five switches in a circle, each of which pauses the one before: packets that wait for each other
-/// for good are the scenario's doing, so a run tells of them and does not end in a panic.
+/// for good are the scenario's doing, so a run reports them and does not end in a panic.
 #[test]
-fn a_circle_of_pauses_is_told() {
+fn a_circle_of_pauses_is_reported() {
     let mut text = String::from(
         r#"
         name = "circle"
@@ -401,7 +412,7 @@ fn what_is_refused() {
         load = { closed = { outstanding = 1 } }
     "#;
     Scenario::parse(good).unwrap();
-    for (from, to, says) in [
+    for (from, to, message) in [
         ("seed = 1", "sede = 1", "sede"),
         ("\"1ms\"", "\"0s\"", "length: from"),
         ("seed = 1", "seed = 1\nskip = \"2ms\"", "skip: less than length"),
@@ -427,7 +438,7 @@ fn what_is_refused() {
     ] {
         assert!(good.contains(from), "{from}");
         let error = Scenario::parse(&good.replacen(from, to, 1)).unwrap_err().to_string();
-        assert!(error.contains(says), "{to}: {error}");
+        assert!(error.contains(message), "{to}: {error}");
     }
 }
 
@@ -518,9 +529,9 @@ fn a_recording_may_be_longer_than_memory() {
     };
     let outcome = e2e::Run::new(&scenario).opening(open).go_while(|_| true).unwrap();
     assert_eq!(opened.get(), 1);
-    let asked = outcome.applications[0].asked;
+    let requested = outcome.applications[0].requested;
     // At 0, 10 us, .. 4 ms, with both ends.
-    assert_eq!((asked.requests, asked.bytes), (401, 401 * 4_096));
+    assert_eq!((requested.requests, requested.bytes), (401, 401 * 4_096));
     assert!(outcome.applications[0].done.requests > 50);
 }
 
@@ -542,16 +553,16 @@ fn a_line_that_is_wrong_ends_the_run() {
         (run.unwrap_err().to_string(), moments)
     };
     let (error, moments) = ended(lines(2, "what\n"), "");
-    let says = "application \"recorded\": some.trace: line 3: ";
-    assert!(error.starts_with(says), "{error}");
+    let message = "application \"recorded\": some.trace: line 3: ";
+    assert!(error.starts_with(message), "{error}");
     assert_eq!(moments, 0);
     let (error, moments) = ended(lines(2_500, "2500000 0 8 0 1\n"), "");
     assert!(error.contains("some.trace: line 2501: size is \"0\""), "{error}");
     assert_eq!(moments, 2);
     let (error, _) = ended(lines(2, ""), ", device = 5");
     assert!(error.contains("some.trace: nothing in it is replayed"), "{error}");
-    let nobody = e2e::run(&recorded("")).unwrap_err().to_string();
-    assert!(nobody.contains("\"some.trace\": nobody here opens recordings"), "{nobody}");
+    let error = e2e::run(&recorded("")).unwrap_err().to_string();
+    assert!(error.contains("\"some.trace\": nobody here opens recordings"), "{error}");
 }
 
 proptest! {
@@ -560,18 +571,18 @@ proptest! {
     /// The heap is the oracle of the wheel; and reading ports changes nothing.
     #[test]
     fn the_queue_of_events_does_not_matter(
-        law in prop::sample::select(vec!["dctcp", "d2tcp", "qtcp", "dcqcn", "qrdma"]),
+        cc in prop::sample::select(vec!["dctcp", "d2tcp", "qtcp", "dcqcn", "qrdma"]),
         reads in 0u32..=100,
         outstanding in 1u32..40,
         seed: u64,
     ) {
-        let scenario = closed(law, reads, outstanding, 20, 8, seed);
+        let scenario = closed(cc, reads, outstanding, 20, 8, seed);
         let by_wheel = e2e::run(&scenario).unwrap();
         // Outcomes are pages long, so they are not printed.
         prop_assert!(e2e::Run::new(&scenario).by_heap().unwrap() == by_wheel);
         let watched = e2e::Run::new(&scenario).with_ports().go_while(|_| true).unwrap();
         let hops = watched.hops.clone();
-        let unwatched = Outcome { hops: Vec::new(), ..watched };
+        let unwatched = E2eReport { hops: Vec::new(), ..watched };
         prop_assert!(unwatched == by_wheel);
         // All of a port is what its classes did, moment by moment, but for what came last.
         for port in &by_wheel.ports {

@@ -40,12 +40,13 @@ fn network() -> impl Strategy<Value = String> {
 }
 
 fn transport() -> impl Strategy<Value = String> {
-    let laws = vec!["dctcp", "d2tcp", "qtcp", "dcqcn", "qrdma", "qrdma\", rate.repeat = \"lost"];
+    let cc_variants =
+        vec!["dctcp", "d2tcp", "qtcp", "dcqcn", "qrdma", "qrdma\", rate.repeat = \"lost"];
     let answers =
         vec!["", ", answer = { every = 2 }", ", answer = { every = 7, within = \"9us\" }"];
     let timeouts = vec!["1ms", "600us"];
-    (select(laws), select(answers), select(timeouts)).prop_map(|(law, answer, timeout)| {
-        format!("{{ law = \"{law}\"{answer}, timeout = \"{timeout}\" }}")
+    (select(cc_variants), select(answers), select(timeouts)).prop_map(|(cc, answer, timeout)| {
+        format!("{{ law = \"{cc}\"{answer}, timeout = \"{timeout}\" }}")
     })
 }
 
@@ -121,8 +122,8 @@ proptest! {
         prop_assert_eq!(&outcome.fault, &None, "{}", text);
         // Something is done, and nothing that was not asked for.
         for one in &outcome.applications {
-            prop_assert!(one.done.requests <= one.asked.requests);
-            prop_assert!(one.done.bytes <= one.asked.bytes);
+            prop_assert!(one.done.requests <= one.requested.requests);
+            prop_assert!(one.done.bytes <= one.requested.bytes);
         }
         let done = outcome.applications.iter().map(|one| one.done.requests);
         prop_assert!(done.sum::<u64>() > 0, "{}", text);

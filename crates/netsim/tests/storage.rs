@@ -1,7 +1,7 @@
 //! Drives beside MQSim: the same drive and load must take the same time.
 
 use tidegate_model::{Bytes, Class, Portion, Span};
-use tidegate_netsim::storage::alone::{Asks, Flow, Length, Outcome, run};
+use tidegate_netsim::storage::alone::{Arrivals, DriveReport, Flow, Length, run};
 use tidegate_netsim::storage::{Before, Choice, Parameters};
 
 mod reference;
@@ -16,7 +16,7 @@ fn as_long_as_in_mqsim() {
 }
 
 /// A drive of four planes that was filled and overwritten, under random writes.
-fn old(choice: Choice, first: bool) -> Outcome {
+fn old(choice: Choice, first: bool) -> DriveReport {
     let mut drive = Parameters::default();
     let geometry = &mut drive.geometry;
     (geometry.channels, geometry.chips, geometry.dies) = (1, 2, 1);
@@ -29,7 +29,7 @@ fn old(choice: Choice, first: bool) -> Outcome {
     drive.before = Before { filled: Portion::WHOLE, overwrites: 3 };
     let flow = Flow {
         class: Class::High,
-        asks: Asks::Closed(256),
+        arrivals: Arrivals::Closed(256),
         reads: Portion(0),
         sizes: vec![(8_192, 1)],
         spread: Portion::WHOLE,
@@ -65,7 +65,7 @@ fn an_old_drive_cleans_as_it_must() {
 #[test]
 fn runs_are_the_same() {
     let rows = reference::rows();
-    let print = |outcome: &Outcome| {
+    let print = |outcome: &DriveReport| {
         let flow = |flow: usize| {
             let flow = &outcome.flows[flow];
             (flow.count(), flow.mean().to_bits(), flow.percentile(99.0).to_bits())

@@ -50,7 +50,7 @@ pub enum Store {
     /// In memory, together at most so much; gone when the node ends.
     Memory {
         /// The most that all parts are together.
-        room: Bytes,
+        capacity: Bytes,
     },
     /// Each a file of a directory, made by [`crate::volumes`].
     Directory {
@@ -78,7 +78,7 @@ pub enum Store {
 }
 
 impl Config {
-    /// A node of this name with this store, which nobody else can connect to and no controller
+    /// A node of this name with this store, which no other process can connect to and no controller
     /// leads; the rest as each field says.
     pub fn new(name: impl Into<String>, store: Store) -> Self {
         let cores = std::thread::available_parallelism();

@@ -7,26 +7,26 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::thread::{self, JoinHandle};
 
-use tidegate_fabric::reactor::{Mailbox, Reactor};
+use tidegate_fabric::reactor::{MessageQueue, Reactor};
 use tidegate_fabric::service::Service;
-use tidegate_fabric::stream::{Address, BindError, Door, Listener};
+use tidegate_fabric::stream::{Address, BindError, Listener, ListenerAccess};
 use tidegate_model::Span;
 use tidegate_proto::cluster::message::NodeInfo;
 use tidegate_proto::data::DRAIN_MAX;
-use tidegate_proto::node::{self, NodeStatus, Steward};
+use tidegate_proto::node::{self, Coordinator, NodeStatus};
 
+use crate::agent::{Agent, Standing, Watch};
 use crate::clock::Clock;
 use crate::config::{Config, Store};
 use crate::engine::model::Modelled;
 use crate::engine::pool::Pool;
 use crate::engine::ring::Ring;
 use crate::engine::{Engine, Inline, Sink, Work};
-use crate::keeper::{Keeper, Standing, Watch};
-use crate::lanes::Lanes;
 use crate::live::{Live, Local};
 use crate::measure::Measure;
 use crate::monitor::Monitor;
-use crate::server::{Counts, Server};
+use crate::server::{Server, ServerCounts};
+use crate::shards::Shards;
 use crate::store::lock::Busy;
 use crate::store::sync::sync_all;
 use crate::store::{Device, Directory, Medium, Memcached, Memory, Relay};
@@ -95,8 +95,8 @@ impl From<io::Error> for StartError {
 pub struct Running {
     live: Arc<Live>,
     watch: Arc<Watch>,
-    bell: Arc<Mailbox<()>>,
-    keeper: Option<JoinHandle<()>>,
+    waker: Arc<MessageQueue<()>>,
+    agent: Option<JoinHandle<()>>,
     server: Option<Server>,
     /// Of stores whose files others could move.
     monitor: Option<Monitor>,
@@ -118,7 +118,7 @@ pub struct Status {
     /// How it stands with its controller.
     pub standing: Standing,
     /// Counters of the connections to its own address.
-    pub connections: Counts,
+    pub connections: ServerCounts,
 }
 
 /// Starts a node.
@@ -130,34 +130,35 @@ pub fn start(config: Config) -> Result<Running, StartError> {
         return Err(StartError::Depth(config.depth));
     }
     // A process that holds the address is alive, so the node binds it before it touches the store.
-    let door = Door { is_public: config.guard.is_some(), ..Door::PRIVATE };
+    let access = ListenerAccess { is_public: config.guard.is_some(), ..ListenerAccess::PRIVATE };
     let listen = |address: &Address| {
-        Listener::bind(address, door).map(|listener| listener.behind(config.guard.clone()))
+        Listener::bind(address, access).map(|listener| listener.behind(config.guard.clone()))
     };
     let listener = config.listen.as_ref().map(listen).transpose().map_err(StartError::Bind)?;
     let medium = medium(&config)?;
     let clock = Clock::start();
     let reactor = Reactor::new()?;
-    let bell = reactor.mailbox();
+    let waker = reactor.message_queue();
     let node::Config { depth, discipline, pacing, .. } = machine_config(&config);
-    let lanes = Lanes::new(lanes(&config), depth, discipline, pacing);
-    let steward = Steward::new(clock.now(), info(&config), machine_config(&config), &mut &lanes);
+    let shards = Shards::new(shards(&config), depth, discipline, pacing);
+    let coordinator =
+        Coordinator::new(clock.now(), info(&config), machine_config(&config), &mut &shards);
     let decide = (config.cost, measure(&config));
-    let live = Arc::new(Live::new((lanes, steward), medium, clock, bell.clone(), decide));
-    let told = Arc::downgrade(&live);
+    let live = Arc::new(Live::new((shards, coordinator), medium, clock, waker.clone(), decide));
+    let weak_live = Arc::downgrade(&live);
     live.medium.watch(Box::new(move |part, incarnation| {
-        if let Some(live) = told.upgrade() {
+        if let Some(live) = weak_live.upgrade() {
             live.announce(part, incarnation);
         }
     }));
     let watch = Arc::new(Watch::new());
-    let keeper = Keeper::new(live.clone(), watch.clone(), reactor, config.controller.clone())?;
+    let agent = Agent::new(live.clone(), watch.clone(), reactor, config.controller.clone())?;
     live.set_engine(engine(&config, &live)?);
     let thread = thread::Builder::new().name("keeper".into());
     // The engine has threads by now.
-    let keeper = Some(thread.spawn(move || keeper.run()).inspect_err(|_| live.end())?);
+    let agent = Some(thread.spawn(move || agent.run()).inspect_err(|_| live.end())?);
     let mut running =
-        Running { live, watch, bell, keeper, server: None, monitor: None, is_aborted: false };
+        Running { live, watch, waker, agent, server: None, monitor: None, is_aborted: false };
     if matches!(config.store, Store::Directory { .. } | Store::Device { .. }) {
         running.monitor = Some(Monitor::start(running.live.medium.clone())?);
     }
@@ -173,7 +174,7 @@ pub fn start(config: Config) -> Result<Running, StartError> {
 fn medium(config: &Config) -> Result<Arc<dyn Medium>, StartError> {
     let failed = |path: &PathBuf, error| StartError::Store { path: path.clone(), error };
     Ok(match &config.store {
-        Store::Memory { room } => Arc::new(Memory::new(*room)),
+        Store::Memory { capacity } => Arc::new(Memory::new(*capacity)),
         Store::Directory { path } => {
             let directory = Directory::new(path).map_err(|error| failed(path, error))?;
             Arc::new(directory.with_fallback(config.fallback.as_deref()))
@@ -202,10 +203,10 @@ fn machine_config(config: &Config) -> node::Config {
     node::Config { depth, capacity, pacing, discipline }
 }
 
-/// How many lanes the scheduler has: one for each worker where requests are answered as fast as a
+/// How many shards the scheduler has: one for each worker where requests are answered as fast as a
 /// processor is, else one. Whatever takes longer than a lock is held for gains nothing by more, and
 /// one keeps the order exactly.
-fn lanes(config: &Config) -> usize {
+fn shards(config: &Config) -> usize {
     match config.store {
         Store::Memory { .. } if config.speed.is_none() => config.workers,
         _ => 1,
@@ -326,9 +327,9 @@ impl Drop for Running {
             self.sync();
         }
         self.watch.is_ending.store(true, Ordering::Release);
-        self.bell.ring();
-        if let Some(keeper) = self.keeper.take() {
-            let _ = keeper.join();
+        self.waker.wake();
+        if let Some(agent) = self.agent.take() {
+            let _ = agent.join();
         }
     }
 }

@@ -15,7 +15,7 @@ use std::collections::HashMap;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
-use tidegate_fabric::service::{Command, Job, Outlet};
+use tidegate_fabric::service::{Command, CompletionSink, Job};
 use tidegate_model::Time;
 use tidegate_proto::node::{Dispatched, Slot};
 
@@ -38,7 +38,7 @@ pub(crate) struct Work {
     pub(crate) more: u32,
     /// It went by right.
     pub(crate) is_reserved: bool,
-    /// The job that it is a piece of. Its own answer is nobody's.
+    /// The job that it is a chunk of. Its own answer goes to no client.
     pub(crate) split: Option<Arc<Split>>,
 }
 
@@ -71,7 +71,7 @@ impl Work {
 
 /// The session that owns the work.
 pub(crate) struct Owner {
-    pub(crate) outlet: Arc<dyn Outlet>,
+    pub(crate) sink: Arc<dyn CompletionSink>,
     /// The session is closed, and its answers are dropped.
     pub(crate) is_gone: AtomicBool,
     /// It carries long requests and replies.
@@ -81,9 +81,9 @@ pub(crate) struct Owner {
 }
 
 impl Owner {
-    pub(crate) fn new(outlet: Arc<dyn Outlet>) -> Self {
+    pub(crate) fn new(sink: Arc<dyn CompletionSink>) -> Self {
         let (is_gone, is_bulk) = (AtomicBool::new(false), AtomicBool::new(false));
-        Self { outlet, is_gone, is_bulk, splits: Mutex::default() }
+        Self { sink, is_gone, is_bulk, splits: Mutex::default() }
     }
 }
 

@@ -6,24 +6,24 @@
 //!                                       ▼            │
 //!  gateway ── socket ── worker ──▶ live: machine ──▶ engine ─▶ store
 //!                          ▲            │    ▲       │
-//!                          └── mailbox ─┘  keeper    └─ files: io_uring, threads
+//!                          └── message_queue ─┘  agent    └─ files: io_uring, threads
 //!                                            │
 //!                                       controller
 //! ```
 //!
-//! `live` is the machine behind its locks, run by whoever comes by; `engine` does what the
-//! machine has let through, on a `store`; `keeper` wakes the machine at its deadlines and talks
-//! with the controller; `server` serves gateways of other processes. There is no async runtime:
-//! a request's way is a socket read, two short locks of one lane, the work, and a socket write.
+//! `live` is the machine behind its locks, run by the threads that submit and finish jobs; `engine`
+//! does what the machine has let through, on a `store`; `agent` wakes the machine at its deadlines
+//! and talks with the controller; `server` serves gateways of other processes. There is no async
+//! runtime: a request's way is a socket read, two short locks of one shard, the work, and a socket
+//! write.
 #![deny(unsafe_code)]
 
+mod agent;
 mod clock;
 mod config;
 mod cost;
 mod daemon;
 mod engine;
-mod keeper;
-mod lanes;
 mod live;
 mod measure;
 pub mod memory;
@@ -31,13 +31,14 @@ mod monitor;
 mod mutex;
 mod pieces;
 mod server;
+mod shards;
 mod store;
 pub mod volumes;
 
+pub use agent::Standing;
 pub use config::{Config, Speed, Store};
 pub use daemon::{Running, StartError, Status, start};
-pub use keeper::Standing;
-pub use lanes::{Lanes, Visit};
-pub use server::Counts;
+pub use server::ServerCounts;
+pub use shards::{Shards, Visit};
 #[cfg(feature = "faults")]
 pub use store::faulty::FaultyDisk;

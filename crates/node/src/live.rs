@@ -1,19 +1,19 @@
 //! The node at work, run by the threads that submit and finish jobs.
 //!
-//! Requests wait in lanes, each behind a lock of its own ([`crate::lanes`]), which is held for
-//! counting and queueing and never for work. A thread that submits puts its jobs into the lanes of
+//! Requests wait in shards, each behind a lock of its own ([`crate::shards`]), which is held for
+//! counting and queueing and never for work. A thread that submits puts its jobs into the shards of
 //! their tenants, takes out what may go to the device, at most an even part of its depth, lets go
 //! of the locks, and works. If the engine works on the spot, the thread goes on until nothing may
 //! be dispatched, and then its own answers are complete without anybody having been woken; the
-//! answers to other sessions' jobs go to their outlets. Otherwise a thread of the engine comes by
+//! answers to other sessions' jobs go to their sinks. Otherwise a thread of the engine comes by
 //! with what it finished.
 //!
-//! The *steward* ([`tidegate_proto::node::Steward`]) decides all that concerns several lanes,
-//! behind one more lock. A thread that submits or finishes jobs after a period's end takes this
-//! lock, and else the keeper does. A thread that holds it may lock lanes; a thread that holds a
-//! lane never locks it.
+//! The *coordinator* ([`tidegate_proto::node::Coordinator`]) decides all that concerns several
+//! shards, behind one more lock. A thread that submits or finishes jobs after a period's end takes
+//! this lock, and else the agent does. A thread that holds it may lock shards; a thread that holds
+//! a shard never locks it.
 //!
-//! The keeper handles events that no job causes: the next period, a paced request that becomes
+//! The agent handles events that no job causes: the next period, a paced request that becomes
 //! eligible. It is woken for a deadline before the one that it sleeps for.
 
 use std::collections::{BTreeMap, HashSet};
@@ -21,46 +21,48 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use tidegate_algo::device::ReplySize;
-use tidegate_fabric::reactor::Mailbox;
-use tidegate_fabric::service::{Command, Fault, Job, OpenPart, Outlet, Part, Service, Session};
+use tidegate_fabric::reactor::MessageQueue;
+use tidegate_fabric::service::{
+    Command, CompletionSink, Fault, Job, OpenPart, Part, Service, Session,
+};
 use tidegate_model::{CostModel, TenantId, Time};
 use tidegate_proto::data::pieces::{MAP_MAX, PIECE};
-use tidegate_proto::node::{Ask, NodeStatus, Output, Slot, Steward};
+use tidegate_proto::node::{Coordinator, NodeStatus, Output, RequestCost, Slot};
 
 use crate::clock::Clock;
 use crate::cost::cost;
 use crate::engine::{Engine, Owner, Sink, Work};
-use crate::lanes::{Lanes, Visit};
 use crate::measure::Measure;
 use crate::mutex::lock;
 use crate::pieces::{self, Split, Step};
+use crate::shards::{Shards, Visit};
 use crate::store::Medium;
 
-/// Batches that one thread runs before it leaves the rest to the keeper: its own connections wait
+/// Batches that one thread runs before it leaves the rest to the agent: its own connections wait
 /// meanwhile. With 32 requests at the device and two workers, of whom each takes half, that is two
 /// thousand, or two milliseconds.
 const BATCHES_MAX: usize = 128;
 
-/// The lanes, the steward, the engine, and what wakes the keeper.
+/// The shards, the coordinator, the engine, and what wakes the agent.
 pub(crate) struct Live {
-    lanes: Lanes<Work>,
-    steward: Mutex<Steward>,
-    /// When the steward's period ends, and how many plans it has taken.
+    shards: Shards<Work>,
+    coordinator: Mutex<Coordinator>,
+    /// When the coordinator's period ends, and how many plans it has taken.
     ends: AtomicU64,
     plans: AtomicU64,
-    /// The deadline that the keeper sleeps for, or an earlier one.
+    /// The deadline that the agent sleeps for, or an earlier one.
     armed: AtomicU64,
     /// A thread left with requests that may be dispatched.
     is_left: AtomicBool,
     is_ending: AtomicBool,
     engine: OnceLock<Box<dyn Engine>>,
-    /// Those who are told of new incarnations.
+    /// The sessions that new incarnations are reported to.
     sessions: Mutex<Vec<Weak<Owner>>>,
-    /// Parts that were refused when they were last asked for, by volume and index.
+    /// Parts that were refused when they were last opened, by volume and index.
     refused: Mutex<BTreeMap<(String, u32), String>>,
     pub(crate) medium: Arc<dyn Medium>,
     pub(crate) clock: Clock,
-    bell: Arc<Mailbox<()>>,
+    waker: Arc<MessageQueue<()>>,
     /// The cost of a request; a share of the node is a share of such costs.
     cost: CostModel,
     measure: Measure,
@@ -70,15 +72,15 @@ pub(crate) struct Live {
 
 impl Live {
     pub(crate) fn new(
-        (lanes, steward): (Lanes<Work>, Steward),
+        (shards, coordinator): (Shards<Work>, Coordinator),
         medium: Arc<dyn Medium>,
         clock: Clock,
-        bell: Arc<Mailbox<()>>,
+        waker: Arc<MessageQueue<()>>,
         (cost, measure): (CostModel, Measure),
     ) -> Self {
         Self {
-            lanes,
-            steward: Mutex::new(steward),
+            shards,
+            coordinator: Mutex::new(coordinator),
             ends: AtomicU64::new(Time::MAX.0),
             plans: AtomicU64::new(0),
             armed: AtomicU64::new(Time::MAX.0),
@@ -89,7 +91,7 @@ impl Live {
             refused: Mutex::default(),
             medium,
             clock,
-            bell,
+            waker,
             cost,
             measure,
             replies: ReplySize::default(),
@@ -106,7 +108,7 @@ impl Live {
     pub(crate) fn announce(&self, part: u32, incarnation: u64) {
         let sessions = lock(&self.sessions).clone();
         for owner in sessions.iter().filter_map(Weak::upgrade) {
-            owner.outlet.incarnation(part, incarnation);
+            owner.sink.incarnation(part, incarnation);
         }
     }
 
@@ -129,34 +131,34 @@ impl Live {
     /// Takes in jobs, and goes on until nothing may be dispatched.
     fn submit(&self, session: &mut LocalSession, jobs: &mut Vec<Job>, done: &mut Vec<Job>) {
         self.advance();
-        session.look_up(self);
+        session.resolve_slots(self);
         let home = self.put(session, jobs, done);
         let own = Some((&session.owner, done));
         self.go_on(home, &mut session.batch, &mut session.finished, own);
     }
 
-    /// Puts jobs into the lanes of their tenants, and takes out what may go to the device. Says
-    /// which lane was the last.
+    /// Puts jobs into the shards of their tenants, and takes out what may go to the device. Says
+    /// which shard was the last.
     fn put(&self, session: &mut LocalSession, jobs: &mut Vec<Job>, done: &mut Vec<Job>) -> usize {
         let LocalSession { slots, owner, batch, .. } = session;
         let slot_of = |job: &Job| slot(slots, job.tag.tenant);
-        let lane_of = |job: &Job| slot_of(job).lane();
-        if self.lanes.count() > 1 {
+        let shard_of = |job: &Job| slot_of(job).shard();
+        if self.shards.count() > 1 {
             // Those of a tenant keep their order.
-            jobs.sort_by_key(lane_of);
+            jobs.sort_by_key(shard_of);
         }
         let mut now = Time::ZERO;
         let mut home = 0;
         let mut jobs = jobs.drain(..).peekable();
-        while let Some(lane) = jobs.peek().map(lane_of) {
-            let mut visit = self.lanes.visit(lane);
-            (now, home) = (self.clock.now(), lane);
+        while let Some(shard) = jobs.peek().map(shard_of) {
+            let mut visit = self.shards.visit(shard);
+            (now, home) = (self.clock.now(), shard);
             if self.is_ending.load(Ordering::Relaxed) {
                 drop(visit);
                 done.extend(jobs.map(|job| Job { outcome: Err(Fault::Ending), ..job }));
                 break;
             }
-            while let Some(job) = jobs.next_if(|job| lane_of(job) == lane) {
+            while let Some(job) = jobs.next_if(|job| shard_of(job) == shard) {
                 self.take_in(&mut visit, now, slot_of(&job), owner, job);
             }
             if jobs.peek().is_none() {
@@ -185,8 +187,8 @@ impl Live {
             let ticket = job.ticket;
             let split = Arc::new(Split::new(job));
             lock(&owner.splits).insert(ticket, split.clone());
-            while let Step::Next(piece) = split.step(self.measure.range()) {
-                self.push(visit, now, (slot, owner.clone()), piece, Some(split.clone()));
+            while let Step::Next(chunk) = split.step(self.measure.range()) {
+                self.push(visit, now, (slot, owner.clone()), chunk, Some(split.clone()));
             }
         } else {
             self.push(visit, now, (slot, owner.clone()), job, None);
@@ -203,8 +205,8 @@ impl Live {
     ) {
         let cost = cost(&job);
         let work = job.command.work(&self.cost, job.length, &job.tag);
-        let ask = Ask { cost, work, delay: job.tag.delay };
-        visit.push(now, slot, ask, Work { split, ..Work::new(job, owner, slot, cost) });
+        let request_cost = RequestCost { cost, work, delay: job.tag.delay };
+        visit.push(now, slot, request_cost, Work { split, ..Work::new(job, owner, slot, cost) });
     }
 
     /// Runs `batch`, and whatever may be dispatched because of it.
@@ -231,7 +233,7 @@ impl Live {
             let now = self.finish(home, finished, (!is_last).then_some(&mut *batch));
             if is_last {
                 self.is_left.store(true, Ordering::Release);
-                self.bell.ring();
+                self.waker.wake();
             } else {
                 self.fill(home, now, batch);
             }
@@ -253,7 +255,7 @@ impl Live {
         if !batch.is_empty() {
             engine.run(batch, finished);
         }
-        let device = self.lanes.device();
+        let device = self.shards.device();
         for mut work in measured {
             self.measure.on_dispatch(&mut work, self.clock.now(), device);
             let before = finished.len();
@@ -264,45 +266,46 @@ impl Live {
         }
     }
 
-    /// Tells the lanes what is finished, and takes out what may go instead from the one whose turn
-    /// it is.
+    /// Reports finished work to the shards, and takes out what may go instead from the one whose
+    /// turn it is.
     fn finish(&self, home: usize, finished: &mut [Work], batch: Option<&mut Vec<Work>>) -> Time {
         let now = self.advance();
-        let mut room = 0;
+        let mut headroom = 0;
         for work in finished.iter_mut() {
-            room += work.count();
+            headroom += work.count();
             if work.job.command == Command::KeyValue && work.job.outcome.is_ok() {
                 let keys = self.replies.on_reply(work.job.buffer.len() as u64, work.count());
-                self.lanes.device().set_limit(keys);
+                self.shards.device().set_limit(keys);
             }
             if work.since != Time::ZERO {
-                self.measure.on_finished(work, now, self.lanes.device());
+                self.measure.on_finished(work, now, self.shards.device());
             }
             if let Some(split) = &work.split {
                 split.absorb(&mut work.job);
             }
         }
-        let next = self.lanes.next(now, home);
-        let lanes = finished.iter().fold(0u32, |lanes, work| lanes | 1 << work.slot.lane());
-        let next = next.unwrap_or(lanes.trailing_zeros() as usize);
-        let others = (0..self.lanes.count()).filter(|lane| *lane != next && lanes >> lane & 1 == 1);
-        for lane in others {
-            self.complete(lane, finished);
+        let next = self.shards.next(now, home);
+        let shards = finished.iter().fold(0u32, |shards, work| shards | 1 << work.slot.shard());
+        let next = next.unwrap_or(shards.trailing_zeros() as usize);
+        let others =
+            (0..self.shards.count()).filter(|shard| *shard != next && shards >> shard & 1 == 1);
+        for shard in others {
+            self.complete(shard, finished);
         }
         let (mut visit, now) = self.complete(next, finished);
         match batch {
-            Some(batch) => visit.take_with(now, room, batch, Work::dispatched),
-            None => self.lanes.device().release(room),
+            Some(batch) => visit.take_with(now, headroom, batch, Work::dispatched),
+            None => self.shards.device().release(headroom),
         }
         now
     }
 
-    /// Tells a lane what is finished of its own.
-    fn complete(&self, lane: usize, finished: &mut [Work]) -> (Visit<'_, Work>, Time) {
-        let mut visit = self.lanes.visit(lane);
+    /// Reports a shard's own finished work to it.
+    fn complete(&self, shard: usize, finished: &mut [Work]) -> (Visit<'_, Work>, Time) {
+        let mut visit = self.shards.visit(shard);
         let now = self.clock.now();
         let mut cost = 0;
-        for work in finished.iter_mut().filter(|work| work.slot.lane() == lane) {
+        for work in finished.iter_mut().filter(|work| work.slot.shard() == shard) {
             visit.complete(now, work.slot, work.cost);
             cost += u64::from(work.cost) + u64::from(work.more);
             if work.more > 0 {
@@ -312,16 +315,16 @@ impl Live {
                 self.follow(&mut visit, now, work);
             }
         }
-        self.lanes.device().finish(lane, cost);
+        self.shards.device().finish(shard, cost);
         (visit, now)
     }
 
     /// The cost of work beyond its cost at dispatch; a unit weighs as much as a written piece of
     /// [`PIECE`] bytes.
-    fn more(&self, work: &Work) -> Ask {
+    fn more(&self, work: &Work) -> RequestCost {
         let write = Command::Write { durable: false };
         let unit = write.work(&self.cost, PIECE, &work.job.tag);
-        Ask { cost: work.more, work: unit.saturating_mul(work.more), delay: 0 }
+        RequestCost { cost: work.more, work: unit.saturating_mul(work.more), delay: 0 }
     }
 
     /// Puts in what follows a piece, or makes it the answer to its job.
@@ -335,28 +338,28 @@ impl Live {
             match split.step(self.measure.range()) {
                 Step::Wait => return,
                 Step::Over(job) => return work.answer(job),
-                Step::Next(piece) => {
+                Step::Next(chunk) => {
                     let to = (work.slot, work.owner.clone());
-                    self.push(visit, now, to, piece, Some(split.clone()));
+                    self.push(visit, now, to, chunk, Some(split.clone()));
                 }
             }
         }
     }
 
-    /// Takes out more if there is more, and wakes the keeper if it would sleep too long.
+    /// Takes out more if there is more, and wakes the agent if it would sleep too long.
     fn fill(&self, home: usize, now: Time, batch: &mut Vec<Work>) {
         let clock = || self.clock.now();
-        let now = self.lanes.fill_with(home, now, &clock, batch, Work::dispatched);
-        let deadline = self.lanes.note(now).0;
+        let now = self.shards.fill_with(home, now, &clock, batch, Work::dispatched);
+        let deadline = self.shards.note(now).0;
         if deadline == Time::MAX.0 {
             return;
         }
-        // The fence: what this thread has shown, the keeper sees who now says what it sleeps for.
+        // The fence: what this thread has shown, the agent sees who now says what it sleeps for.
         fence(Ordering::SeqCst);
         if deadline < self.armed.load(Ordering::Relaxed)
             && deadline < self.armed.fetch_min(deadline, Ordering::Relaxed)
         {
-            self.bell.ring();
+            self.waker.wake();
         }
     }
 
@@ -364,53 +367,58 @@ impl Live {
     fn advance(&self) -> Time {
         let now = self.clock.now();
         if now.0 >= self.ends.load(Ordering::Relaxed) {
-            self.tell(|steward, now, mut lanes| steward.advance(now, &mut lanes));
+            self.coordinate(|coordinator, now, mut shards| coordinator.advance(now, &mut shards));
         }
         now
     }
 
-    /// The keeper's turn: what the time has brought, and what others have left. Says when to come
-    /// again, and appends what the steward wants done.
+    /// The agent's round: what the time has brought, and what other threads have left. Says when to
+    /// come again, and appends what the coordinator wants done.
     pub(crate) fn keep(&self, outputs: &mut Vec<Output>) -> Time {
         let (mut batch, mut finished) = (Vec::new(), Vec::new());
         self.is_left.store(false, Ordering::Relaxed);
         self.fill(0, self.advance(), &mut batch);
         self.go_on(0, &mut batch, &mut finished, None);
-        self.tell(|steward, _, _| outputs.extend(std::iter::from_fn(|| steward.poll_output())));
+        self.coordinate(|coordinator, _, _| {
+            outputs.extend(std::iter::from_fn(|| coordinator.poll_output()))
+        });
         if self.is_left.load(Ordering::Acquire) {
             return Time::ZERO;
         }
         let ends = self.ends.load(Ordering::Relaxed);
-        // Nobody rings for what is not before this: it is said first, and then looked at.
+        // No thread wakes the agent for a later deadline: it is published first, and checked then.
         self.armed.store(ends, Ordering::Relaxed);
         fence(Ordering::SeqCst);
-        let deadline = ends.min(self.lanes.note(self.clock.now()).0);
+        let deadline = ends.min(self.shards.note(self.clock.now()).0);
         self.armed.fetch_min(deadline, Ordering::Relaxed);
         Time(deadline)
     }
 
-    /// Tells the steward something.
-    pub(crate) fn tell<R>(&self, what: impl FnOnce(&mut Steward, Time, &Lanes<Work>) -> R) -> R {
-        // As with lanes, whatever a panic left is not to be used.
-        let lock = self.steward.lock();
-        let mut steward = lock.unwrap_or_else(|_| panic!("the node's steward has panicked"));
-        let result = what(&mut steward, self.clock.now(), &self.lanes);
-        self.ends.store(steward.ends().0, Ordering::Relaxed);
-        self.plans.store(steward.plans(), Ordering::Release);
-        self.measure.set_capacity(steward.capacity());
+    /// Calls the coordinator, and publishes its state.
+    pub(crate) fn coordinate<R>(
+        &self,
+        what: impl FnOnce(&mut Coordinator, Time, &Shards<Work>) -> R,
+    ) -> R {
+        // As with shards, whatever a panic left is not to be used.
+        let lock = self.coordinator.lock();
+        let mut coordinator = lock.unwrap_or_else(|_| panic!("the node's steward has panicked"));
+        let result = what(&mut coordinator, self.clock.now(), &self.shards);
+        self.ends.store(coordinator.ends().0, Ordering::Relaxed);
+        self.plans.store(coordinator.plans(), Ordering::Release);
+        self.measure.set_capacity(coordinator.capacity());
         result
     }
 
     pub(crate) fn status(&self) -> NodeStatus {
-        self.tell(|steward, now, lanes| steward.status(now, &lanes))
+        self.coordinate(|coordinator, now, shards| coordinator.status(now, &shards))
     }
 
     /// Takes no more jobs, fails those that wait, and finishes those at the device.
     pub(crate) fn end(&self) {
-        // Seen by whoever locks a lane after what waits there was taken out.
+        // Seen by whoever locks a shard after what waits there was taken out.
         self.is_ending.store(true, Ordering::Relaxed);
         let waiting = self.withdraw(|_| true);
-        self.tell(|steward, _, _| steward.on_ending());
+        self.coordinate(|coordinator, _, _| coordinator.on_ending());
         give_up(waiting);
         if let Some(engine) = self.engine.get() {
             engine.stop();
@@ -420,18 +428,18 @@ impl Live {
     /// Takes out what waits of `which`.
     fn withdraw(&self, which: impl Fn(&Work) -> bool) -> Vec<Work> {
         let mut withdrawn = Vec::new();
-        for lane in 0..self.lanes.count() {
-            let mut visit = self.lanes.visit(lane);
+        for shard in 0..self.shards.count() {
+            let mut visit = self.shards.visit(shard);
             withdrawn.append(&mut visit.cancel(self.clock.now(), &which));
         }
-        self.lanes.note(self.clock.now());
+        self.shards.note(self.clock.now());
         withdrawn
     }
 }
 
 impl Sink for Live {
     fn finished(&self, work: &mut Vec<Work>) {
-        let home = work.first().map_or(0, |work| work.slot.lane());
+        let home = work.first().map_or(0, |work| work.slot.shard());
         self.go_on(home, &mut Vec::new(), work, None);
     }
 }
@@ -454,7 +462,7 @@ fn hand_over(jobs: Option<(Arc<Owner>, Vec<Job>)>) {
     if let Some((owner, mut jobs)) = jobs
         && !owner.is_gone.load(Ordering::Relaxed)
     {
-        owner.outlet.finished(&mut jobs);
+        owner.sink.finished(&mut jobs);
     }
 }
 
@@ -478,8 +486,8 @@ fn give_up(mut withdrawn: Vec<Work>) {
 pub(crate) struct Local(pub(crate) Arc<Live>);
 
 impl Service for Local {
-    fn session(&self, outlet: Arc<dyn Outlet>) -> Box<dyn Session> {
-        let owner = Arc::new(Owner::new(outlet));
+    fn session(&self, sink: Arc<dyn CompletionSink>) -> Box<dyn Session> {
+        let owner = Arc::new(Owner::new(sink));
         let mut sessions = lock(&self.0.sessions);
         sessions.retain(|session| session.strong_count() > 0);
         sessions.push(Arc::downgrade(&owner));
@@ -489,7 +497,7 @@ impl Service for Local {
             owner,
             names: Vec::new(),
             slots: Vec::new(),
-            looked_up: None,
+            resolved_plans: None,
             batch: Vec::new(),
             finished: Vec::new(),
         })
@@ -500,22 +508,22 @@ struct LocalSession {
     live: Arc<Live>,
     owner: Arc<Owner>,
     names: Vec<String>,
-    /// Of the names, as they are since so many plans as `looked_up` says.
+    /// Of the names, as they are since so many plans as `resolved_plans` says.
     slots: Vec<Slot>,
-    looked_up: Option<u64>,
+    resolved_plans: Option<u64>,
     batch: Vec<Work>,
     finished: Vec<Work>,
 }
 
 impl LocalSession {
-    fn look_up(&mut self, live: &Live) {
-        if self.looked_up == Some(live.plans.load(Ordering::Acquire)) {
+    fn resolve_slots(&mut self, live: &Live) {
+        if self.resolved_plans == Some(live.plans.load(Ordering::Acquire)) {
             return;
         }
-        live.tell(|steward, _, _| {
+        live.coordinate(|coordinator, _, _| {
             self.slots.clear();
-            self.slots.extend(self.names.iter().map(|name| steward.slot(name)));
-            self.looked_up = Some(steward.plans());
+            self.slots.extend(self.names.iter().map(|name| coordinator.slot(name)));
+            self.resolved_plans = Some(coordinator.plans());
         });
     }
 
@@ -532,14 +540,14 @@ impl LocalSession {
 
 /// The slot of a tenant, given those of the tenants of a session, which count from one.
 fn slot(slots: &[Slot], tenant: TenantId) -> Slot {
-    let place = usize::from(tenant.0).checked_sub(1);
-    place.and_then(|place| slots.get(place)).copied().unwrap_or(Slot::NOBODY)
+    let index = usize::from(tenant.0).checked_sub(1);
+    index.and_then(|index| slots.get(index)).copied().unwrap_or(Slot::UNATTRIBUTED)
 }
 
 impl Session for LocalSession {
     fn tenants(&mut self, names: &[String]) {
         self.names = names.to_vec();
-        self.looked_up = None;
+        self.resolved_plans = None;
     }
 
     fn open(&mut self, part: &Part) -> Result<OpenPart, String> {
@@ -569,10 +577,10 @@ impl Session for LocalSession {
 
     fn elsewhere(&mut self, costs: &[(TenantId, u64)]) {
         let live = self.live.clone();
-        self.look_up(&live);
+        self.resolve_slots(&live);
         for (tenant, work) in costs {
             let slot = slot(&self.slots, *tenant);
-            live.lanes.visit(slot.lane()).delay(slot, *work);
+            live.shards.visit(slot.shard()).delay(slot, *work);
         }
     }
 

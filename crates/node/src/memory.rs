@@ -1,8 +1,8 @@
 //! A data node: memory that clients read and write themselves, those on this machine or those that
-//! a card reaches.
+//! an RNIC reaches.
 //!
 //! ```text
-//!  client ── hello, once ──▶ door ──▶ host: who has which seat ◀── pulse: the monitor, each ms
+//!  client ── hello, once ──▶ endpoint ──▶ host: who has which slot ◀── pulse: the monitor, each ms
 //!    │                        ▲                                     │
 //!    │                        └── policy, shares ── controller      ▼
 //!    └───── reads, writes, tokens ──────────────────────────▶ region: words, store
@@ -11,35 +11,35 @@
 //! # Mechanism
 //! The node makes a region and formats it, and has two threads. The *pulse* sleeps until the
 //! monitor has something to look at, about once a millisecond, and sweeps the store now and then.
-//! The *door* waits on the socket and on the controller: it finds out who comes and hands out the
-//! region. No request of a client comes past either, so clients go on while both are stopped.
+//! The *endpoint* waits on the socket and on the controller: it identifies clients and hands out
+//! the region. No request of a client comes past either, so clients go on while both are stopped.
 //!
 //! A client that was given the region keeps it. The node *moves* to shut out a client that does
-//! more than it may, or that has stopped and lost its seat. A move asks all others to come again,
-//! waits until none of them uses the region, copies the store to a new region and hands that out.
-//! Where an RDMA card carries operations out, no client has the region. The node takes away the
-//! queue pairs of the client to shut out (`card`), and stays where it is.
+//! more than it may, or that has stopped and lost its session slot. A move asks all other clients
+//! to come again, waits until none of them uses the region, copies the store to a new region and
+//! hands that out. Where an RNIC carries operations out, no client has the region. The node takes
+//! away the queue pairs of the client to shut out (`rnic`), and stays where it is.
 //!
 //! # Bound
 //! A move takes as long as clients need to notice it (10 ms if they do something), and to copy what
 //! is stored.
 //!
 //! Memory lives as long as a process has it. A node that is started again goes on with the memory
-//! of its former life if a client brings it back: a note beside the socket names that memory.
-//! Behind a card only the node has it, so the memory ends with the node's process.
+//! of its earlier incarnation if a client brings it back: a note beside the socket names that
+//! memory. Behind an RNIC only the node has it, so the memory ends with the node's process.
 
-mod card;
 #[cfg(test)]
 mod damage_tests;
-mod door;
+mod endpoint;
+mod headroom;
 mod host;
+mod identity;
 mod inspector;
 mod pulse;
-mod room;
+mod rnic;
 #[cfg(test)]
 mod slot_tests;
 mod sweeper;
-mod visitor;
 
 use std::fmt;
 use std::io;
@@ -50,15 +50,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 
 use tidegate_fabric::memory::verbs::RdmaError;
-use tidegate_fabric::reactor::{Mailbox, Reactor};
-use tidegate_fabric::stream::{Address, BindError, Door, Listener};
+use tidegate_fabric::reactor::{MessageQueue, Reactor};
+use tidegate_fabric::stream::{Address, BindError, Listener, ListenerAccess};
 use tidegate_fabric::tls::{Guard, Way};
 use tidegate_model::Bytes;
 use tidegate_model::cluster::DataNode;
 use tidegate_onesided::kv::OpenError;
 
 use crate::clock::Clock;
-use door::{DoorKeeper, Letter};
+use endpoint::{Endpoint, Message};
 use host::Host;
 
 /// How a data node is set up.
@@ -137,7 +137,7 @@ pub struct Running {
     host: Arc<Host>,
     address: Address,
     is_ending: Arc<AtomicBool>,
-    bell: Arc<Mailbox<Letter>>,
+    waker: Arc<MessageQueue<Message>>,
     threads: Vec<JoinHandle<()>>,
 }
 
@@ -147,40 +147,42 @@ pub struct Running {
 /// See [`StartError`].
 pub fn start(config: Config) -> Result<Running, StartError> {
     let Config { node, listen, guard, controller } = config;
-    let (note, door) = match (&listen, &guard) {
-        (Address::Unix(path), _) => (path.with_extension("region"), door::admits()),
+    let (note, access) = match (&listen, &guard) {
+        (Address::Unix(path), _) => (path.with_extension("region"), endpoint::admits()),
         // Nothing is noted there: TCP carries no descriptors.
-        (Address::Tcp(_), Some(_)) => (PathBuf::new(), Door { is_public: true, ..Door::PRIVATE }),
+        (Address::Tcp(_), Some(_)) => {
+            (PathBuf::new(), ListenerAccess { is_public: true, ..ListenerAccess::PRIVATE })
+        }
         (Address::Tcp(_), None) => return Err(StartError::Unguarded(listen)),
     };
     // A process that holds the address is alive, so the node binds it before it takes memory.
-    let listener = Listener::bind(&listen, door).map_err(StartError::Bind)?.behind(guard);
+    let listener = Listener::bind(&listen, access).map_err(StartError::Bind)?.behind(guard);
     let address = listener.address().clone();
     let (name, clock) = (node.name.clone(), Clock::start());
     let host = Arc::new(Host::new(node, note, clock)?);
     let reactor = Reactor::new()?;
-    let bell = reactor.mailbox();
+    let waker = reactor.message_queue();
     let is_ending = Arc::new(AtomicBool::new(false));
-    let door = DoorKeeper::new(reactor, listener, host.clone(), clock, name, controller)?;
+    let endpoint = Endpoint::new(reactor, listener, host.clone(), clock, name, controller)?;
     let (threads, ending) = (Vec::new(), is_ending.clone());
-    let mut running = Running { host, address, is_ending, bell, threads };
+    let mut running = Running { host, address, is_ending, waker, threads };
     let thread = thread::Builder::new().name("memory-door".into());
-    running.threads.push(thread.spawn(move || door.run(&ending))?);
-    let (host, bell) = (running.host.clone(), running.bell.clone());
+    running.threads.push(thread.spawn(move || endpoint.run(&ending))?);
+    let (host, waker) = (running.host.clone(), running.waker.clone());
     let ending = running.is_ending.clone();
     let thread = thread::Builder::new().name("memory-pulse".into());
-    running.threads.push(thread.spawn(move || watch(&host, clock, &bell, &ending))?);
+    running.threads.push(thread.spawn(move || watch(&host, clock, &waker, &ending))?);
     Ok(running)
 }
 
 /// Runs the monitor's thread until the node ends. Clients may write anything to the memory, so a
 /// panic over it is treated as damage: the node makes other memory, and the thread goes on with
 /// that.
-fn watch(host: &Host, clock: Clock, door: &Mailbox<Letter>, is_ending: &AtomicBool) {
-    let run = || pulse::run(host, clock, door, is_ending);
+fn watch(host: &Host, clock: Clock, endpoint: &MessageQueue<Message>, is_ending: &AtomicBool) {
+    let run = || pulse::run(host, clock, endpoint, is_ending);
     while catch_unwind(AssertUnwindSafe(run)).is_err() {
         host.fail();
-        door.push(Letter::Damaged);
+        endpoint.push(Message::Damaged);
     }
 }
 
@@ -190,16 +192,16 @@ impl Running {
         &self.address
     }
 
-    /// How many clients have a seat.
-    pub fn guests(&self) -> usize {
-        self.host.guests()
+    /// The number of clients with a session slot.
+    pub fn client_count(&self) -> usize {
+        self.host.client_count()
     }
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
         self.is_ending.store(true, Ordering::Release);
-        self.bell.ring();
+        self.waker.wake();
         for thread in self.threads.drain(..) {
             thread.thread().unpark();
             if thread.join().is_err() {
@@ -224,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn by_rdma_nothing_starts_without_certificates_or_a_card() {
+    fn by_rdma_nothing_starts_without_certificates_or_an_rnic() {
         let far: Address = "127.0.0.1:0".parse().unwrap();
         let verbs = "fabric = \"verbs\"\nlisten = \"127.0.0.1:0\"";
         let refused = start(config(verbs, far)).err().unwrap().to_string();

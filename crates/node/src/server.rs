@@ -25,7 +25,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 
-use tidegate_fabric::reactor::{Mailbox, Reactor};
+use tidegate_fabric::reactor::{MessageQueue, Reactor};
 use tidegate_fabric::service::{Job, Service};
 use tidegate_fabric::stream::{Address, Listener};
 use tidegate_model::Span;
@@ -34,7 +34,7 @@ use fence::Fences;
 use worker::Worker;
 
 /// Messages from other threads to a connection, by its number.
-enum Letter {
+enum Message {
     /// A finished job.
     Finished(u64, Job),
     /// A part, as the node numbers it, and its new incarnation.
@@ -47,7 +47,7 @@ enum Letter {
 
 /// Counters of the connections to a node's address.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
+pub struct ServerCounts {
     /// Connections that are open.
     pub open: u32,
     /// Jobs that were answered since the node started.
@@ -76,7 +76,7 @@ struct Shared {
 /// answered as far as the drain time allows, and then connections are closed.
 pub(crate) struct Server {
     shared: Arc<Shared>,
-    workers: Vec<(Arc<Mailbox<Letter>>, JoinHandle<()>)>,
+    workers: Vec<(Arc<MessageQueue<Message>>, JoinHandle<()>)>,
 }
 
 impl Server {
@@ -100,10 +100,10 @@ impl Server {
         let mut server = Self { shared, workers: Vec::new() };
         for number in 0..workers.max(1) {
             let reactor = Reactor::new()?;
-            let mailbox = reactor.mailbox();
+            let message_queue = reactor.message_queue();
             let worker = Worker::new(reactor, server.shared.clone())?;
             let thread = thread::Builder::new().name(format!("node-{number}"));
-            server.workers.push((mailbox, thread.spawn(move || worker.run())?));
+            server.workers.push((message_queue, thread.spawn(move || worker.run())?));
         }
         Ok(server)
     }
@@ -117,8 +117,8 @@ impl Server {
         self.shared.listener.address()
     }
 
-    pub(crate) fn counts(&self) -> Counts {
-        Counts {
+    pub(crate) fn counts(&self) -> ServerCounts {
+        ServerCounts {
             open: self.shared.open.load(Ordering::Relaxed),
             answered: self.shared.answered.load(Ordering::Relaxed),
             refused: self.shared.refused.load(Ordering::Relaxed),
@@ -130,7 +130,7 @@ impl Drop for Server {
     fn drop(&mut self) {
         self.shared.is_ending.store(true, Ordering::Release);
         self.shared.listener.refuse();
-        self.workers.iter().for_each(|(mailbox, _)| mailbox.ring());
+        self.workers.iter().for_each(|(message_queue, _)| message_queue.wake());
         for (_, thread) in self.workers.drain(..) {
             // A worker that panicked has said so already.
             let _ = thread.join();

@@ -136,13 +136,13 @@ pub(crate) enum OpenError {
         found: String,
     },
     /// There is not so much room.
-    NoRoom {
+    Full {
         /// The part, in words for people.
         what: String,
         /// Where it would end.
         end: Bytes,
         /// How much room there is.
-        room: Bytes,
+        capacity: Bytes,
     },
     /// The system refuses.
     Io {
@@ -180,10 +180,10 @@ impl fmt::Display for OpenError {
             Self::Overlap { what, other } => {
                 write!(f, "{what} would overlap {other}; give it another offset")
             }
-            Self::NoRoom { what, end, room } => write!(
+            Self::Full { what, end, capacity } => write!(
                 f,
-                "{what} would end at {end}, and there is room for {room}; make the volume smaller \
-                 or the store larger"
+                "{what} would end at {end}, and there is room for {capacity}; make the volume \
+                 smaller or the store larger"
             ),
             Self::Io { path, error } => write!(f, "{}: {error}", path.display()),
         }

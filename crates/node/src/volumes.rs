@@ -26,7 +26,7 @@ use tidegate_model::cluster::{Geometry, Label, PartIdentity, Uuid, VolumeStamp};
 
 use crate::store::disk::{Disk, Host};
 use crate::store::is_plain;
-use crate::store::label::{Area, Spot};
+use crate::store::label::{Area, LabelLocation};
 use crate::store::lock::{Busy, StoreLock};
 
 mod foreign;
@@ -108,9 +108,9 @@ impl fmt::Display for VolumeError {
 
 impl std::error::Error for VolumeError {}
 
-type Outcome<T> = Result<T, VolumeError>;
+type VolumeResult<T> = Result<T, VolumeError>;
 
-fn refuse<T>(what: impl Into<String>, help: impl Into<String>) -> Outcome<T> {
+fn refuse<T>(what: impl Into<String>, help: impl Into<String>) -> VolumeResult<T> {
     Err(VolumeError { what: what.into(), help: help.into() })
 }
 
@@ -120,7 +120,7 @@ fn refuse<T>(what: impl Into<String>, help: impl Into<String>) -> Outcome<T> {
 /// # Errors
 /// If a node runs, data would be taken over without [`Creation::adopt`], a part is missing of a
 /// volume that was created before, or the system refuses.
-pub fn create(parts: &[PartPlan], creation: Creation) -> Outcome<VolumeStamp> {
+pub fn create(parts: &[PartPlan], creation: Creation) -> VolumeResult<VolumeStamp> {
     let _locks = locks(parts, true)?;
     parts.iter().try_for_each(is_alone)?;
     create_on(&Host, parts, creation)
@@ -131,7 +131,11 @@ pub fn create(parts: &[PartPlan], creation: Creation) -> Outcome<VolumeStamp> {
 ///
 /// # Errors
 /// If a node runs, a part is missing or damaged, the volume would shrink, or there is no space.
-pub fn resize(parts: &[PartPlan], size: Bytes, generation: Option<u64>) -> Outcome<VolumeStamp> {
+pub fn resize(
+    parts: &[PartPlan],
+    size: Bytes,
+    generation: Option<u64>,
+) -> VolumeResult<VolumeStamp> {
     let _locks = locks(parts, false)?;
     resize::resize_on(&Host, parts, size, generation)
 }
@@ -143,27 +147,27 @@ pub fn show(parts: &[PartPlan]) -> Vec<PartReport> {
     reports
 }
 
-/// Clears the stored errors of the parts: somebody has checked what is lost. Labels with a damaged
-/// copy are written anew. Says of how many parts.
+/// Clears the stored errors of the parts: an operator has checked what is lost. Labels with a
+/// damaged copy are written anew. Says of how many parts.
 ///
 /// # Errors
 /// If a node runs, or a label cannot be read or written.
-pub fn clear_error(parts: &[PartPlan]) -> Outcome<usize> {
+pub fn clear_error(parts: &[PartPlan]) -> VolumeResult<usize> {
     let _locks = locks(parts, false)?;
     let mut cleared = 0;
     for part in parts {
-        let Found { spot, label, .. } = found(&Host, part)?;
-        let is_cleared = |label: &Label| label.error.is_some() || spot.has_damaged_copy(&Host);
+        let Found { location, label, .. } = found(&Host, part)?;
+        let is_cleared = |label: &Label| label.error.is_some() || location.has_damaged_copy(&Host);
         let Some(mut label) = label.filter(is_cleared) else { continue };
         label.error = None;
-        spot.write(&Host, &mut label).map_err(|error| failed(&spot.path, &error))?;
+        location.write(&Host, &mut label).map_err(|error| failed(&location.path, &error))?;
         cleared += 1;
     }
     Ok(cleared)
 }
 
 /// Locks the stores, so that no node uses them meanwhile.
-fn locks(parts: &[PartPlan], is_made: bool) -> Outcome<Vec<StoreLock>> {
+fn locks(parts: &[PartPlan], is_made: bool) -> VolumeResult<Vec<StoreLock>> {
     // In one order, so that of two commands that want the same stores one goes on.
     let stores = parts.iter().map(|part| (part.store.path(), &part.store));
     let stores: BTreeMap<_, _> = stores.collect();
@@ -226,7 +230,7 @@ impl PartPlan {
 
 /// The label and the data of a part, as found.
 struct Found {
-    spot: Spot,
+    location: LabelLocation,
     label: Option<Label>,
     /// Length of the data in a directory; none if there are none.
     data: Option<Bytes>,
@@ -244,7 +248,7 @@ fn failed(path: &Path, error: &dyn fmt::Display) -> VolumeError {
     }
 }
 
-fn found(disk: &dyn Disk, part: &PartPlan) -> Outcome<Found> {
+fn found(disk: &dyn Disk, part: &PartPlan) -> VolumeResult<Found> {
     if !is_plain(&part.volume) {
         let what = format!("{:?} can be no volume's name here", part.volume);
         return refuse(what, "use up to 200 letters, digits, `-`, `_` and `.`");
@@ -256,14 +260,14 @@ fn found(disk: &dyn Disk, part: &PartPlan) -> Outcome<Found> {
     match &part.store {
         PartStore::Directory(folder) => {
             let fallback = part.fallback.as_deref();
-            let spot = Spot::in_directory(folder, &part.volume, part.index, fallback);
-            let label = spot.read(disk).map_err(|error| damaged(&error))?;
+            let location = LabelLocation::in_directory(folder, &part.volume, part.index, fallback);
+            let label = location.read(disk).map_err(|error| damaged(&error))?;
             let data = match disk.length(&part.data()) {
                 Ok(length) => Some(Bytes(length)),
                 Err(error) if error.kind() == io::ErrorKind::NotFound => None,
                 Err(error) => return Err(failed(&part.data(), &error)),
             };
-            Ok(Found { spot, label, data })
+            Ok(Found { location, label, data })
         }
         PartStore::Device(path, size) => {
             let area = area(disk, part, path, *size)?;
@@ -274,8 +278,8 @@ fn found(disk: &dyn Disk, part: &PartPlan) -> Outcome<Found> {
             let slot = labels.iter().find(|(_, label)| label.as_ref().is_some_and(is_meant));
             let free = || labels.iter().find(|(_, label)| label.is_none());
             match slot.or_else(free) {
-                Some((spot, label)) => {
-                    Ok(Found { spot: spot.clone(), label: label.clone(), data: None })
+                Some((location, label)) => {
+                    Ok(Found { location: location.clone(), label: label.clone(), data: None })
                 }
                 None => refuse(
                     format!("{} has no room for the label of {}", path.display(), part.name()),
@@ -287,7 +291,7 @@ fn found(disk: &dyn Disk, part: &PartPlan) -> Outcome<Found> {
 }
 
 /// The labels of a device, once the part is known to lie before them and beside all others.
-fn area(disk: &dyn Disk, part: &PartPlan, path: &Path, size: Option<Bytes>) -> Outcome<Area> {
+fn area(disk: &dyn Disk, part: &PartPlan, path: &Path, size: Option<Bytes>) -> VolumeResult<Area> {
     let length = Bytes(disk.length(path).map_err(|error| failed(path, &error))?);
     let usable = length.min(size.unwrap_or(length));
     let area = Area::of(path, usable).map_err(|error| VolumeError {
@@ -329,7 +333,7 @@ fn is_same_part(label: &Label, part: &PartPlan) -> bool {
 
 /// Whether the part's folder has no other part of its volume. One that has was made for a cluster
 /// file with another order of nodes, and a new volume beside it would be taken for the old one.
-fn is_alone(part: &PartPlan) -> Outcome<()> {
+fn is_alone(part: &PartPlan) -> VolumeResult<()> {
     let PartStore::Directory(folder) = &part.store else { return Ok(()) };
     let entries = std::fs::read_dir(folder).map_err(|error| failed(folder, &error))?;
     for entry in entries {
@@ -352,9 +356,9 @@ fn is_alone(part: &PartPlan) -> Outcome<()> {
     Ok(())
 }
 
-fn create_on(disk: &dyn Disk, parts: &[PartPlan], creation: Creation) -> Outcome<VolumeStamp> {
+fn create_on(disk: &dyn Disk, parts: &[PartPlan], creation: Creation) -> VolumeResult<VolumeStamp> {
     let all = parts.iter().map(|part| Ok((part, found(disk, part)?)));
-    let mut all = all.collect::<Outcome<Vec<_>>>()?;
+    let mut all = all.collect::<VolumeResult<Vec<_>>>()?;
     let stamp = stamp(&all, creation)?;
     if creation.adopt {
         all.iter().try_for_each(|(part, found)| foreign::refuse_foreign(disk, part, found))?;
@@ -365,7 +369,10 @@ fn create_on(disk: &dyn Disk, parts: &[PartPlan], creation: Creation) -> Outcome
             let offset = part.offset();
             let identity = PartIdentity { volume, index, offset, geometry, stamp };
             let label = Label { is_pending: true, ..Label::new(identity) };
-            found.spot.make(disk, &label).map_err(|error| failed(&found.spot.path, &error))?;
+            found
+                .location
+                .make(disk, &label)
+                .map_err(|error| failed(&found.location.path, &error))?;
             found.label = Some(label);
         }
     }
@@ -378,8 +385,8 @@ fn create_on(disk: &dyn Disk, parts: &[PartPlan], creation: Creation) -> Outcome
             let is_marked = made.map_err(|error| failed(&part.data(), &error))?;
             if is_marked != label.is_marked && !label.is_pending {
                 label.is_marked = is_marked;
-                let written = found.spot.write(disk, label);
-                written.map_err(|error| failed(&found.spot.path, &error))?;
+                let written = found.location.write(disk, label);
+                written.map_err(|error| failed(&found.location.path, &error))?;
             }
             label.is_marked = is_marked;
         } else if creation.reserve && matches!(part.store, PartStore::Directory(_)) {
@@ -388,17 +395,17 @@ fn create_on(disk: &dyn Disk, parts: &[PartPlan], creation: Creation) -> Outcome
             reserved.map_err(|error| failed(&path, &error))?;
         }
     }
-    for (_, Found { spot, label, .. }) in &mut all {
+    for (_, Found { location, label, .. }) in &mut all {
         if let Some(label) = label.as_mut().filter(|label| label.is_pending) {
             label.is_pending = false;
-            spot.write(disk, label).map_err(|error| failed(&spot.path, &error))?;
+            location.write(disk, label).map_err(|error| failed(&location.path, &error))?;
         }
     }
     Ok(stamp)
 }
 
 /// The identity that all parts are to have, if they can.
-fn stamp(all: &[(&PartPlan, Found)], creation: Creation) -> Outcome<VolumeStamp> {
+fn stamp(all: &[(&PartPlan, Found)], creation: Creation) -> VolumeResult<VolumeStamp> {
     let labels = || all.iter().filter_map(|(part, found)| Some((*part, found.label.as_ref()?)));
     for (part, label) in labels() {
         if let Some((what, help)) = foreign::other_label(label, &part.volume, part.index) {
@@ -441,7 +448,7 @@ fn can_be_created(
     found: &Found,
     created: Option<VolumeStamp>,
     creation: Creation,
-) -> Outcome<()> {
+) -> VolumeResult<()> {
     let length = part.geometry.part_length(part.index);
     match (&found.label, found.data) {
         (None, Some(_)) if let Some(stamp) = created.filter(|_| creation.uuid.is_none()) => refuse(

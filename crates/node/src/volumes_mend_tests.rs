@@ -60,7 +60,7 @@ fn a_part_that_other_users_could_change_is_refused_with_the_command_that_mends_i
 }
 
 #[test]
-fn a_part_that_is_a_link_is_told_with_what_to_do() {
+fn a_part_that_is_a_link_is_reported_with_the_remedy() {
     for name in ["a/db.0", "a/db.0.label"] {
         let folder = written(false);
         let (path, target) = (folder.path().join(name), folder.path().join("target"));
@@ -129,7 +129,7 @@ fn every_hint_about_an_interrupted_resize_is_one_command_that_finishes_it() {
 }
 
 #[test]
-fn parts_of_two_volumes_are_told_apart_by_show() {
+fn parts_of_two_volumes_are_distinguished_by_show() {
     let (folder, other) = (written(false), written(false));
     for name in ["db.1", "db.1.label"] {
         let (from, to) = (other.path().join("b").join(name), folder.path().join("b").join(name));
@@ -140,7 +140,7 @@ fn parts_of_two_volumes_are_told_apart_by_show() {
 }
 
 #[test]
-fn a_damaged_copy_of_a_label_is_told_with_the_command_that_writes_it_anew() {
+fn a_damaged_copy_of_a_label_is_reported_with_the_command_that_rewrites_it() {
     // A volume that was only just created has its first copy at 4 KiB, and the last one at 0.
     for (offset, words) in [(4096, "clear-error CLUSTER db"), (0, "create CLUSTER db")] {
         let folder = written(false);
@@ -163,7 +163,7 @@ fn a_damaged_copy_of_a_label_is_told_with_the_command_that_writes_it_anew() {
 }
 
 #[test]
-fn a_file_that_was_cut_off_is_told_as_lost_data_and_not_as_another_size() {
+fn a_truncated_file_is_reported_as_lost_data_and_not_as_another_size() {
     let folder = written(false);
     let (path, backup) = (folder.path().join("a/db.0"), folder.path().join("backup"));
     fs::copy(&path, &backup).unwrap();

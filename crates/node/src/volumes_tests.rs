@@ -121,7 +121,7 @@ fn plans(folder: &Path, size: u64, is_device: bool) -> Vec<PartPlan> {
     (0..).zip(&["a", "b"]).map(plan).collect()
 }
 
-/// Folders, or devices that hold what nobody has written yet.
+/// Folders, or devices without data of ours.
 fn empty(is_device: bool) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     for node in ["a", "b"] {
@@ -357,11 +357,11 @@ fn an_error_that_is_stored_while_the_machine_crashes_is_there_or_not_and_the_par
             |disk, folder| {
                 let plan = &plans(folder, SIZE, is_device)[0];
                 for _ in 0..2 {
-                    let Found { spot, label, .. } = found(disk, plan).unwrap();
+                    let Found { location, label, .. } = found(disk, plan).unwrap();
                     let mut label = label.unwrap();
                     label.error = Some(SyncError { errno: 28, at_seconds: 1 });
                     label.error_count += 1;
-                    spot.write(disk, &mut label).unwrap();
+                    location.write(disk, &mut label).unwrap();
                 }
             },
             |folder, when| {
@@ -477,7 +477,7 @@ fn no_volume_is_made_beside_parts_that_lie_in_another_order() {
 }
 
 #[test]
-fn a_label_that_is_lost_is_told_with_the_way_to_make_it_again() {
+fn a_lost_label_is_reported_with_the_way_to_make_it_again() {
     let folder = written(false);
     let plans = plans(folder.path(), SIZE, false);
     fs::remove_file(folder.path().join("b/db.1.label")).unwrap();
@@ -490,7 +490,7 @@ fn a_label_that_is_lost_is_told_with_the_way_to_make_it_again() {
 }
 
 #[test]
-fn a_pipe_in_a_parts_place_is_an_error_and_not_waited_for() {
+fn a_pipe_at_the_path_of_a_part_is_an_error_and_not_waited_for() {
     for name in ["b/db.1", "b/db.1.label"] {
         let folder = written(false);
         let path = folder.path().join(name);

@@ -3,25 +3,25 @@
 //! # Mechanism
 //! A client sends [`Hello`] where the data node listens, and receives [`ToClient`]: either it has a
 //! session slot, and the descriptor of the memory comes with that message; or it has none, and the
-//! reason. Where cards reach the memory no descriptor comes, and the client asks for the way there
-//! ([`card`]). After that the connection is a lifeline only. When it ends, so does the session
+//! reason. Where RNICs reach the memory no descriptor comes, and the client asks for the way there
+//! ([`rnic`]). After that the connection is a lifeline only. When it ends, so does the session
 //! slot; when the data node moves to other memory, the client receives [`ToClient::Moving`] and
 //! comes again.
 //!
 //! A client names its tenant, if the policy lets its user act for that tenant. Otherwise the
 //! policy's first matching rule names the tenant, of the rules that ask only for facts that the
-//! kernel tells of a process: user, executable and control group. A client on another machine has a
-//! certificate that names its user, and nothing tells the rest.
+//! kernel reports of a process: user, executable and control group. A client on another machine has
+//! a certificate that names its user, and the rest is unknown.
 //!
 //! A tenant's promise holds for all data nodes together. The controller sets the part of it that is
 //! kept here, its *share* ([`tidegate_proto::data_node`]), and changes that as clients want more
-//! here or there. The share is divided over the tenant's clients of this node ([`book`]).
-//! [`Steward`] does all of that, between the controller and the node's monitor.
+//! here or there. The share is divided over the tenant's clients of this node ([`registry`]).
+//! [`Coordinator`] does all of that, between the controller and the node's monitor.
 
-pub mod book;
-pub mod card;
+mod coordinator;
+pub mod registry;
+pub mod rnic;
 pub mod slots;
-mod steward;
 
 use alloc::format;
 use alloc::string::String;
@@ -33,8 +33,8 @@ use tidegate_model::cluster::{Fabric, TokenRules};
 use tidegate_model::policy::{Match, Principal, Target, Tenant};
 use tidegate_model::{Conditions, Iops, Policy, Span, TenantId};
 
-pub use book::Book;
-pub use steward::Steward;
+pub use coordinator::Coordinator;
+pub use registry::SessionRegistry;
 use tidegate_proto::controller::Peer;
 
 /// The version of these messages and of the words in a region. Both sides say theirs first and part
@@ -55,17 +55,18 @@ pub struct Hello {
     /// The number of equal parts of its tenant's promise of which it asks for one, where it does
     /// not say how much: 1 for all that is left.
     pub parts: u32,
-    /// The seat that it had, if the data node is gone that gave it the memory. The descriptor of
-    /// that comes with this message, so that another node can go on with it.
-    pub seat: Option<u16>,
-    /// Whether it wants the memory without a seat, tokens and limits: to measure their cost.
+    /// The session slot that it had, if the data node is gone that gave it the memory. The
+    /// descriptor of that comes with this message, so that another node can go on with it.
+    pub session_slot: Option<u16>,
+    /// Whether it wants the memory without a session slot, tokens and limits: to measure their
+    /// cost.
     pub is_bare: bool,
 }
 
 /// From a data node to a client.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ToClient {
-    /// Here is the memory: its descriptor comes with this message, unless cards reach it.
+    /// Here is the memory: its descriptor comes with this message, unless RNICs reach it.
     Welcome(Welcome),
     /// There is none for this client; the connection ends.
     Refused {
@@ -77,8 +78,8 @@ pub enum ToClient {
     /// The node goes on with other memory: nothing that is begun from now on will be there. Close
     /// the connection, and come again.
     Moving,
-    /// The way to the memory, for the card that has asked for it.
-    Reach(card::Answer),
+    /// The way to the memory, for the RNIC that has requested it.
+    Rnic(rnic::Answer),
 }
 
 /// Facts that a client needs about the memory that it was given.
@@ -86,8 +87,8 @@ pub enum ToClient {
 pub struct Welcome {
     /// The tenant that it acts for; empty for none.
     pub tenant: String,
-    /// Its seat; none for one that goes without.
-    pub seat: Option<Seat>,
+    /// Its session slot; none for one that goes without.
+    pub session_slot: Option<SessionSlot>,
     /// The kind of fabric that carries out operations.
     pub fabric: Fabric,
     /// Operations that it keeps under way at most.
@@ -98,7 +99,7 @@ pub struct Welcome {
 
 /// A session slot, and the parameters for its client.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Seat {
+pub struct SessionSlot {
     /// Its number.
     pub number: u16,
     /// By which rules tokens are given out.
@@ -107,7 +108,7 @@ pub struct Seat {
     pub period: Span,
     /// C_L.
     pub client: Iops,
-    /// Operations per period that are guaranteed, for now: later ones are told by grants.
+    /// Operations per period that are guaranteed, for now: later ones come with grants.
     pub reservation: u64,
 }
 
@@ -123,7 +124,7 @@ pub const fn rules(rules: TokenRules) -> Rules {
 
 /// The identity of a connecting client, by the kernel or by a certificate.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Visitor {
+pub struct ClientIdentity {
     /// The process and its user.
     pub peer: Peer,
     /// The file name of its executable; empty if it cannot be seen.
@@ -140,15 +141,19 @@ pub struct Visitor {
 ///
 /// # Errors
 /// Why it may not come in, in words for people.
-pub fn tenant(policy: &Policy, visitor: &Visitor, named: &str) -> Result<Option<TenantId>, String> {
-    let user = || visitor.peer.user_or_number();
+pub fn tenant(
+    policy: &Policy,
+    identity: &ClientIdentity,
+    named: &str,
+) -> Result<Option<TenantId>, String> {
+    let user = || identity.peer.user_or_number();
     if !named.is_empty() {
         let Some((id, tenant)) = policy.tenant_named(named) else {
             // The name comes from elsewhere; it is shortened before it is repeated.
             let name: String = named.chars().take(64).collect();
             return Err(format!("the policy has no tenant {name:?}; apply one that has it"));
         };
-        if !visitor.may_act_for(tenant) {
+        if !identity.may_act_for(tenant) {
             let users = tenant.users.join(", ");
             let user = user();
             return Err(format!(
@@ -157,15 +162,15 @@ pub fn tenant(policy: &Policy, visitor: &Visitor, named: &str) -> Result<Option<
         }
         return Ok(Some(id));
     }
-    let is_whose = |rule: &&Match| rule.storage.is_empty() && visitor.is_one_of(&rule.conditions);
+    let is_whose = |rule: &&Match| rule.storage.is_empty() && identity.is_one_of(&rule.conditions);
     let target = policy.matches.iter().find(is_whose).map(|rule| match rule.target {
         Target::Tenant(id) => id,
-        Target::Channel(place) => policy.channels[place].tenant,
+        Target::Channel(index) => policy.channels[index].tenant,
     });
-    let may = |id: &TenantId| policy.tenant(*id).is_some_and(|it| visitor.may_act_for(it));
+    let may = |id: &TenantId| policy.tenant(*id).is_some_and(|it| identity.may_act_for(it));
     match target.filter(may) {
         Some(id) => Ok(Some(id)),
-        None if visitor.is_operator => Ok(None),
+        None if identity.is_operator => Ok(None),
         None => Err(format!(
             "no rule of the policy says whose client this is; name a tenant that user {} may act \
              for, or add a rule",
@@ -174,7 +179,7 @@ pub fn tenant(policy: &Policy, visitor: &Visitor, named: &str) -> Result<Option<
     }
 }
 
-impl Visitor {
+impl ClientIdentity {
     /// A client on another machine, whose certificate bears this name: a user of that name, with a
     /// number that no user has. Nothing else is known of it.
     pub fn far(name: &str) -> Self {
@@ -198,10 +203,10 @@ impl Visitor {
         }
     }
 
-    /// Whether all that a rule asks for is told by the kernel, and holds.
+    /// Whether all conditions of a rule are known from the kernel, and hold.
     fn is_one_of(&self, conditions: &Conditions) -> bool {
         let Conditions { user, process, cgroup, .. } = conditions;
-        let asked = Conditions {
+        let known = Conditions {
             user: user.clone(),
             process: process.clone(),
             cgroup: cgroup.clone(),
@@ -214,7 +219,7 @@ impl Visitor {
             };
             patterns.is_empty() || patterns.iter().any(is_any)
         };
-        asked == *conditions
+        known == *conditions
             && accepts(user, &[&self.peer.user, &number])
             && accepts(process, &[&self.process])
             && accepts(cgroup, &[&self.cgroup])
@@ -249,32 +254,32 @@ mod tests {
         Policy::parse(text).unwrap()
     }
 
-    fn visitor(uid: u32, user: &str, process: &str) -> Visitor {
+    fn identity(uid: u32, user: &str, process: &str) -> ClientIdentity {
         let peer = Peer { uid, pid: 1, user: user.into() };
         let cgroup = "/batch/nightly".into();
         let is_operator = uid == 0;
-        Visitor { peer, process: process.into(), cgroup, is_operator, certificate: None }
+        ClientIdentity { peer, process: process.into(), cgroup, is_operator, certificate: None }
     }
 
-    fn whose(visitor: &Visitor, named: &str) -> Result<&'static str, String> {
+    fn whose(identity: &ClientIdentity, named: &str) -> Result<&'static str, String> {
         let names = ["nobody", "oltp", "batch"];
-        tenant(&policy(), visitor, named).map(|id| names[id.map_or(0, |id| usize::from(id.0))])
+        tenant(&policy(), identity, named).map(|id| names[id.map_or(0, |id| usize::from(id.0))])
     }
 
     #[test]
-    fn clients_are_whose_the_policy_says() {
-        assert_eq!(whose(&visitor(5, "ann", "sh"), "oltp"), Ok("oltp"));
-        assert_eq!(whose(&visitor(7, "", "sh"), "oltp"), Ok("oltp"));
-        assert_eq!(whose(&visitor(5, "ann", "postgres"), ""), Ok("oltp"));
-        assert_eq!(whose(&visitor(8, "bob", "sh"), ""), Ok("batch"));
-        assert_eq!(whose(&visitor(0, "root", "sh"), ""), Ok("nobody"));
+    fn the_policy_names_the_tenant_of_a_client() {
+        assert_eq!(whose(&identity(5, "ann", "sh"), "oltp"), Ok("oltp"));
+        assert_eq!(whose(&identity(7, "", "sh"), "oltp"), Ok("oltp"));
+        assert_eq!(whose(&identity(5, "ann", "postgres"), ""), Ok("oltp"));
+        assert_eq!(whose(&identity(8, "bob", "sh"), ""), Ok("batch"));
+        assert_eq!(whose(&identity(0, "root", "sh"), ""), Ok("nobody"));
         assert_eq!(
-            whose(&visitor(8, "bob", "sh"), "oltp").unwrap_err(),
+            whose(&identity(8, "bob", "sh"), "oltp").unwrap_err(),
             "user bob may not act for tenant \"oltp\"; the policy allows ann, 7, cert:ann"
         );
-        let error = whose(&visitor(8, "bob", "sh"), "oltq").unwrap_err();
+        let error = whose(&identity(8, "bob", "sh"), "oltq").unwrap_err();
         assert_eq!(error, "the policy has no tenant \"oltq\"; apply one that has it");
-        let error = whose(&visitor(9, "", "postgres"), "").unwrap_err();
+        let error = whose(&identity(9, "", "postgres"), "").unwrap_err();
         assert!(error.starts_with("no rule of the policy says whose client this is"), "{error}");
         assert!(error.contains("user 9"), "{error}");
     }
@@ -282,36 +287,36 @@ mod tests {
     #[test]
     fn a_certificate_is_no_unix_user_of_that_name() {
         let policy = Policy::parse("tenant = [{ name = \"oltp\", users = \"ann\" }]").unwrap();
-        assert!(tenant(&policy, &Visitor::far("ann"), "oltp").is_err());
+        assert!(tenant(&policy, &ClientIdentity::far("ann"), "oltp").is_err());
         let policy = Policy::parse("tenant = [{ name = \"oltp\", users = \"cert:ann\" }]").unwrap();
-        assert!(tenant(&policy, &Visitor::far("ann"), "oltp").is_ok());
-        assert!(tenant(&policy, &visitor(5, "ann", "sh"), "oltp").is_err());
+        assert!(tenant(&policy, &ClientIdentity::far("ann"), "oltp").is_ok());
+        assert!(tenant(&policy, &identity(5, "ann", "sh"), "oltp").is_err());
     }
 
     #[test]
-    fn who_comes_from_far_is_a_user_by_its_certificate() {
-        assert_eq!(whose(&Visitor::far("ann"), "oltp"), Ok("oltp"));
-        let error = whose(&Visitor::far("client"), "oltp").unwrap_err();
+    fn a_remote_client_is_the_user_that_its_certificate_names() {
+        assert_eq!(whose(&ClientIdentity::far("ann"), "oltp"), Ok("oltp"));
+        let error = whose(&ClientIdentity::far("client"), "oltp").unwrap_err();
         let wanted =
             "user client may not act for tenant \"oltp\"; the policy allows ann, 7, cert:ann";
         assert_eq!(error, wanted);
-        assert_eq!(whose(&Visitor::far("client"), "batch"), Ok("batch"));
-        // A fact that no source tells matches no rule.
-        assert!(whose(&Visitor::far("bob"), "").is_err());
-        assert!(!Visitor::far("root").is_operator);
+        assert_eq!(whose(&ClientIdentity::far("client"), "batch"), Ok("batch"));
+        // A fact that no source reports matches no rule.
+        assert!(whose(&ClientIdentity::far("bob"), "").is_err());
+        assert!(!ClientIdentity::far("root").is_operator);
     }
 
     fn hello(reservation: Option<u64>, limit: Option<u64>) -> Hello {
         let (reservation, limit) = (reservation.map(Iops), limit.map(Iops));
         let (version, tenant) = (VERSION, "oltp".into());
-        Hello { version, tenant, reservation, limit, parts: 1, seat: None, is_bare: false }
+        Hello { version, tenant, reservation, limit, parts: 1, session_slot: None, is_bare: false }
     }
 
     #[test]
     fn golden_bytes() {
         let hello = postcard::to_allocvec(&hello(Some(300), None)).unwrap();
         assert_eq!(hello, b"\x01\x04oltp\x01\xac\x02\x00\x01\x00\x00");
-        let seat = Seat {
+        let session_slot = SessionSlot {
             number: 2,
             rules: TokenRules::Sound,
             period: Span(5),
@@ -319,7 +324,8 @@ mod tests {
             reservation: 7,
         };
         let (tenant, fabric) = ("t".into(), Fabric::Model);
-        let welcome = Welcome { tenant, seat: Some(seat), fabric, window: 8, store: 9 };
+        let welcome =
+            Welcome { tenant, session_slot: Some(session_slot), fabric, window: 8, store: 9 };
         let bytes = postcard::to_allocvec(&ToClient::Welcome(welcome)).unwrap();
         assert_eq!(bytes, b"\x00\x01t\x01\x02\x00\x05\x06\x07\x01\x08\x09");
         let refused = ToClient::Refused { version: 1, reason: "r".into() };

@@ -6,10 +6,10 @@
 //! or be late at any moment.
 //!
 //! # Mechanism
-//! They talk through *words* at fixed places of the region ([`words`] and [`place`]). The monitor
-//! writes each client's *grant* once a period and adds to the *pool*; clients read their grants,
-//! take from the pool and write *reports*. Each word says of which period it is, and counts for
-//! nothing in another, so nothing that is late can do harm.
+//! They communicate through *words* at fixed offsets of the region ([`words`] and
+//! [`region_layout`]). The monitor writes each client's *grant* once a period and adds to the
+//! *pool*; clients read their grants, take from the pool and write *reports*. Each word says of
+//! which period it is, and counts for nothing in another, so nothing that is late can do harm.
 //!
 //! [`Port`] is a client's engine. It is a [`Fabric`](crate::one_sided::Fabric) in front of one, and
 //! lets through what has a token. [`Monitor`] is the data node's, and needs a fabric, too: the pool
@@ -23,8 +23,8 @@
 //! after 2^12 periods, and a client that was silent for three has been evicted.
 
 pub mod monitor;
-pub mod place;
 pub mod port;
+pub mod region_layout;
 pub mod words;
 
 pub use monitor::{Event, Monitor};
@@ -38,7 +38,7 @@ pub const TICK: Span = Grain::CHOSEN.tick;
 
 /// Parameters that client and data node agree on when they meet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Terms {
+pub struct SessionParameters {
     /// The rules, the same for all.
     pub rules: Rules,
     /// T.

@@ -29,8 +29,8 @@ pub enum Structure {
     Capacity,
     /// The word that says that the node goes on with other memory.
     Left,
-    /// The words of the modelled network card.
-    Card,
+    /// The words of the modelled NIC.
+    Nic,
     /// The grants to clients.
     Grants,
     /// The store's header.
@@ -55,7 +55,7 @@ impl fmt::Display for Structure {
             Self::Lease => "the monitor's lease",
             Self::Capacity => "the learned capacity",
             Self::Left => "the mark of memory that was left",
-            Self::Card => "the modelled card",
+            Self::Nic => "the modelled card",
             Self::Grants => "the grants",
             Self::StoreHeader => "the store's header",
             Self::BlockPool => "the store's block pool",

@@ -65,7 +65,7 @@
 //! 2^32 torn blocks one would pass.
 //!
 //! # Bound
-//! A hot get takes 1 read in 1 round trip, a cold one 3 in 2. A put of a key whose place was seen
+//! A hot get takes 1 read in 1 round trip, a cold one 3 in 2. A put of a key whose slot was seen
 //! takes 1 write, 1 short read and 2 swaps in 2 round trips; elsewhere 3 reads, in 3. A new key
 //! takes 1 write, 4 reads and 2 swaps in 4. Blocks come from the store's pool in 3 round trips, as
 //! many as a client is likely to use. Deletes, and puts of a key that is being inserted or deleted,
@@ -93,9 +93,10 @@
 //! # let fabric = double::Double::new(&memory, 8);
 //! let mut opening = Opening::new(fabric, 0);
 //! while !opening.poll(Time(0))? {}
-//! let rest = Span(2_000_000_000);
+//! let (session_slot, rest) = (None, Span(2_000_000_000));
+//! let (outstanding, locations, extent) = (4, 1024, 16);
 //! let mut client =
-//!     opening.client(Settings { outstanding: 4, locations: 1024, extent: 16, seat: None, rest })?;
+//!     opening.client(Settings { outstanding, locations, extent, session_slot, rest })?;
 //!
 //! let mut outcomes = Vec::new();
 //! client.put(b"name", b"value", 1)?;
@@ -116,7 +117,7 @@
 //!
 //! [RACE]: https://www.usenix.org/conference/atc21/presentation/zuo
 pub use block::{ENTRY_MAX, KEY_MAX, VALUE_MAX};
-pub use client::{Answer, Client, EXTENT_MAX, Outcome, Refused, Settings, Value};
+pub use client::{Answer, Client, EXTENT_MAX, OperationOutcome, Refused, Settings, Value};
 pub use inspect::Inspector;
 pub use layout::{Area, BLOCK, HEADER, HOLDERS, LAYOUT_VERSION, Layout, LayoutError};
 pub use opening::{OpenError, Opening};

@@ -4,7 +4,7 @@
 //! The processor of a data node takes no part in reads and writes of its memory, so clients must
 //! get along with four operations and the order in which they take effect. The machines on top (the
 //! key-value client, the engine, the monitor) are to be the same over shared memory, over a
-//! modelled network card, in simulated time and over RDMA.
+//! modelled NIC, in simulated time and over RDMA.
 //!
 //! # Model
 //! A data node has one *region*, named by offsets from its beginning; a client has *buffers* of
@@ -18,7 +18,7 @@
 //!   can be, so it needs a checksum.
 //! - [`FetchAdd`](Operation::FetchAdd) and [`CompareSwap`](Operation::CompareSwap) are atomic among
 //!   fabrics only: a word that is changed by them is changed by nothing else, not by the node's own
-//!   processor either (an RDMA card need not agree with it).
+//!   processor either (an RNIC need not agree with it).
 //! - A region can be *lost*: its node has shut this client out, or goes on with other memory.
 //!   Operations that were reported as done before were done while the region was the node's, and
 //!   are in the memory that the node goes on with. Others may or may not have happened.
@@ -50,14 +50,14 @@ pub enum Operation {
         /// Where in the region they begin.
         from: u64,
         /// Where they go.
-        into: Place,
+        into: BufferPosition,
         /// How many, from 1 to [`BUFFER`].
         length: u32,
     },
     /// Copies bytes of a buffer into the region.
     Write {
         /// Where they are.
-        from: Place,
+        from: BufferPosition,
         /// Where in the region they go.
         to: u64,
         /// How many, from 1 to [`BUFFER`].
@@ -102,11 +102,10 @@ impl Operation {
     }
 
     /// The part of a buffer that it touches, if any, and how many bytes.
-    pub const fn place(&self) -> Option<(Place, u32)> {
+    pub const fn buffer_range(&self) -> Option<(BufferPosition, u32)> {
         match *self {
-            Self::Read { into: place, length, .. } | Self::Write { from: place, length, .. } => {
-                Some((place, length))
-            }
+            Self::Read { into: position, length, .. }
+            | Self::Write { from: position, length, .. } => Some((position, length)),
             _ => None,
         }
     }
@@ -125,8 +124,8 @@ impl Operation {
         if is_word && at % WORD != 0 {
             return Err(PostError::Unaligned);
         }
-        match self.place() {
-            Some((Place { buffer, offset }, length))
+        match self.buffer_range() {
+            Some((BufferPosition { buffer, offset }, length))
                 if buffer >= buffers || offset.checked_add(length).is_none_or(|e| e > BUFFER) =>
             {
                 Err(PostError::Outside)
@@ -136,16 +135,16 @@ impl Operation {
     }
 }
 
-/// A place in a client's buffers.
+/// A position in a client's buffers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct BufferPosition {
     /// Which one, from 0.
     pub buffer: u32,
     /// How many bytes from its beginning.
     pub offset: u32,
 }
 
-impl Place {
+impl BufferPosition {
     /// The beginning of a buffer.
     pub const fn start(buffer: u32) -> Self {
         Self { buffer, offset: 0 }
@@ -244,10 +243,10 @@ mod tests {
     use super::*;
 
     /// The reasons for which each operation is refused at this address.
-    fn refused(at: u64, length: u32, place: Place) -> [Result<(), PostError>; 5] {
+    fn refused(at: u64, length: u32, position: BufferPosition) -> [Result<(), PostError>; 5] {
         [
-            Operation::Read { from: at, into: place, length },
-            Operation::Write { from: place, to: at, length },
+            Operation::Read { from: at, into: position, length },
+            Operation::Write { from: position, to: at, length },
             Operation::WriteWord { word: 7, to: at },
             Operation::FetchAdd { at, add: 1 },
             Operation::CompareSwap { at, expected: 0, new: 1 },
@@ -261,7 +260,7 @@ mod tests {
     #[test]
     fn an_operation_stays_within_the_region_and_its_buffer() {
         use PostError::{Outside, Unaligned};
-        let (ok, start) = (Ok(()), Place::start(1));
+        let (ok, start) = (Ok(()), BufferPosition::start(1));
         let word = |outcome| [ok, ok, outcome, outcome, outcome];
         let bytes = |outcome| [outcome, outcome, ok, ok, ok];
         assert_eq!(refused(0, 1, start), word(ok));
@@ -276,22 +275,25 @@ mod tests {
         assert_eq!(refused(u64::MAX - 7, 8, start), [Err(Outside); 5]);
         assert_eq!(refused(REGION - 8, 9, start), bytes(Err(Outside)));
         assert_eq!(refused(0, 0, start), bytes(Err(Outside)), "nothing is no operation");
-        let at = |offset| Place { buffer: 1, offset };
+        let at = |offset| BufferPosition { buffer: 1, offset };
         assert_eq!(refused(0, 16, at(BUFFER - 16)), bytes(ok));
         assert_eq!(refused(0, 17, at(BUFFER - 16)), bytes(Err(Outside)));
         assert_eq!(refused(0, 16, at(u32::MAX)), bytes(Err(Outside)));
-        assert_eq!(refused(0, 16, Place::start(BUFFERS)), bytes(Err(Outside)));
+        assert_eq!(refused(0, 16, BufferPosition::start(BUFFERS)), bytes(Err(Outside)));
     }
 
     #[test]
-    fn an_operation_says_which_bytes_it_touches() {
-        let place = Place { buffer: 1, offset: 64 };
-        let read = Operation::Read { from: 24, into: place, length: 100 };
-        let write = Operation::Write { from: place, to: 24, length: 100 };
+    fn an_operation_names_the_bytes_that_it_touches() {
+        let position = BufferPosition { buffer: 1, offset: 64 };
+        let read = Operation::Read { from: 24, into: position, length: 100 };
+        let write = Operation::Write { from: position, to: 24, length: 100 };
         for operation in [read, write] {
-            assert_eq!((operation.touches(), operation.place()), ((24, 100), Some((place, 100))));
+            assert_eq!(
+                (operation.touches(), operation.buffer_range()),
+                ((24, 100), Some((position, 100)))
+            );
         }
         let add = Operation::FetchAdd { at: 24, add: 1 };
-        assert_eq!((add.touches(), add.place()), ((24, WORD), None));
+        assert_eq!((add.touches(), add.buffer_range()), ((24, WORD), None));
     }
 }

@@ -70,7 +70,9 @@ extern "C" fn construct(_: c_int, _: *const *const c_char, environment: *const *
     match attached {
         Ok(Ok(stage)) => keep(stage),
         _ if is_strict => end(path),
-        _ if value(DEBUG).is_some() => say(&[b"tidegate: no segment of this release at ", path]),
+        _ if value(DEBUG).is_some() => {
+            debug_print(&[b"tidegate: no segment of this release at ", path])
+        }
         _ => {}
     }
 }
@@ -84,7 +86,7 @@ fn is_yes(value: &[u8]) -> bool {
 /// Ends the program before its first instruction: it cannot have its stage, and is not to run
 /// without.
 fn end(reason: &[u8]) -> ! {
-    say(&[
+    debug_print(&[
         b"tidegate: ended before it began (--fail-closed): no stage of this release that it may \
           open: ",
         reason,
@@ -123,10 +125,10 @@ pub(crate) fn value_of<'a>(variable: &'a CStr, name: &[u8]) -> Option<&'a [u8]> 
 }
 
 /// Writes one line to standard error, if that works.
-fn say(pieces: &[&[u8]]) {
+fn debug_print(parts: &[&[u8]]) {
     let mut line = [0; 512];
     let mut length = 0;
-    for byte in pieces.iter().copied().flatten().take(line.len() - 1) {
+    for byte in parts.iter().copied().flatten().take(line.len() - 1) {
         line[length] = *byte;
         length += 1;
     }

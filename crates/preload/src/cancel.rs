@@ -6,13 +6,13 @@
 //! (`files::closes_one`), and a thread that has asked to be cancelled anywhere
 //! (`PTHREAD_CANCEL_ASYNCHRONOUS`) has to wait until it is through.
 //!
-//! Few programs have such threads, and most requests need not know: a bit tells them
-//! ([`life::news`]). For the few instructions before and after, the standard's word holds that such
-//! a thread may not call what it calls.
+//! Few programs have such threads, and most requests need not know: a bit marks such programs
+//! ([`lifecycle::news`]). For the few instructions before and after, the standard's word holds that
+//! such a thread may not call what it calls.
 
 use libc::c_int;
 
-use crate::ops::life;
+use crate::ops::lifecycle;
 
 unsafe extern "C-unwind" {
     fn pthread_setcanceltype(kind: c_int, old: *mut c_int) -> c_int;
@@ -47,7 +47,7 @@ impl Drop for Shielded {
 /// Says where the thread may be cancelled.
 pub(crate) fn types(kind: c_int, call: impl FnOnce() -> c_int) -> c_int {
     if kind == ASYNCHRONOUS {
-        life::tell(life::CANCELLED_ANYWHERE, true);
+        lifecycle::set_news(lifecycle::CANCELLED_ANYWHERE, true);
     }
     call()
 }

@@ -5,17 +5,17 @@ use libc::c_int;
 /// Keeps `errno` as it was until the value is dropped.
 #[derive(Debug)]
 pub(crate) struct Errno {
-    place: *mut c_int,
+    location: *mut c_int,
     value: c_int,
 }
 
 impl Errno {
     #[inline]
     pub(crate) fn keep() -> Self {
-        // SAFETY: the place is this thread's and lives as long as the thread.
+        // SAFETY: the location is this thread's and lives as long as the thread.
         unsafe {
-            let place = libc::__errno_location();
-            Self { place, value: *place }
+            let location = libc::__errno_location();
+            Self { location, value: *location }
         }
     }
 }
@@ -24,7 +24,7 @@ impl Drop for Errno {
     #[inline]
     fn drop(&mut self) {
         // SAFETY: as above; the value does not leave the thread, for a raw pointer is not `Send`.
-        unsafe { *self.place = self.value }
+        unsafe { *self.location = self.value }
     }
 }
 

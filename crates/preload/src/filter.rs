@@ -64,15 +64,15 @@ const LOG: u32 = 0x7ffc_0000;
 /// The length of what a filter sees of a call, the kernel's `struct seccomp_data`.
 const DATA: u32 = 64;
 
-/// The most steps that are looked at for one call: sixteen times the longest filter.
+/// The most instructions that are examined for one call: sixteen times the longest filter.
 const STEPS: u32 = 1 << 16;
-/// The most jumps of one way whose other side is still to be looked at.
+/// The most jumps of one way whose other side is still to be examined.
 const BRANCHES: u32 = 64;
 
 /// Whether a call passes a filter, whatever is not known of it.
 pub(crate) fn passes(program: &[Instruction], call: &Call) -> bool {
     let mut steps = STEPS;
-    Machine { accumulator: Some(0), index: Some(0), memory: [Some(0); 16], place: 0 }
+    Machine { accumulator: Some(0), index: Some(0), memory: [Some(0); 16], program_counter: 0 }
         .run(program, call, &mut steps, BRANCHES)
 }
 
@@ -81,38 +81,43 @@ struct Machine {
     accumulator: Option<u32>,
     index: Option<u32>,
     memory: [Option<u32>; 16],
-    place: usize,
+    program_counter: usize,
 }
 
 impl Machine {
     /// Runs to the end on every way that may be taken. Jumps only go forward.
     fn run(mut self, program: &[Instruction], call: &Call, steps: &mut u32, branches: u32) -> bool {
         loop {
-            let Some(instruction) = program.get(self.place) else { return false };
+            let Some(instruction) = program.get(self.program_counter) else { return false };
             *steps = steps.saturating_sub(1);
             if *steps == 0 {
                 return false;
             }
-            self.place += 1;
+            self.program_counter += 1;
             let operand = instruction.operand;
             match instruction.code {
                 // ret, of a constant and of the accumulator.
                 0x06 => return lets_pass(Some(operand)),
                 0x16 => return lets_pass(self.accumulator),
                 // ja, and the jumps that compare.
-                0x05 => self.place = self.place.saturating_add(operand as usize),
+                0x05 => {
+                    self.program_counter = self.program_counter.saturating_add(operand as usize)
+                }
                 0x15 | 0x1d | 0x25 | 0x2d | 0x35 | 0x3d | 0x45 | 0x4d => {
                     let (yes, no) = (instruction.if_true, instruction.if_false);
                     match self.compares(*instruction) {
-                        Some(true) => self.place += usize::from(yes),
-                        Some(false) => self.place += usize::from(no),
+                        Some(true) => self.program_counter += usize::from(yes),
+                        Some(false) => self.program_counter += usize::from(no),
                         None if branches == 0 => return false,
                         None => {
-                            let other = Self { place: self.place + usize::from(yes), ..self };
+                            let other = Self {
+                                program_counter: self.program_counter + usize::from(yes),
+                                ..self
+                            };
                             if !other.run(program, call, steps, branches - 1) {
                                 return false;
                             }
-                            self.place += usize::from(no);
+                            self.program_counter += usize::from(no);
                         }
                     }
                 }
@@ -223,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_of_numbers_says_yes_to_those_on_it() {
+    fn a_list_of_numbers_allows_those_on_it() {
         let list = [
             step(0x20, 4, 0, 0),
             step(0x15, MACHINE.unwrap(), 1, 0),
@@ -252,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_that_somebody_sees_are_no() {
+    fn answers_that_another_process_sees_are_no() {
         // kill a thread, trap, fail with an errno, ask a listener, tell a tracer.
         for answer in [0, 0x0003_0000, 0x0005_0001, 0x7fc0_0000, 0x7ff0_0000] {
             assert!(!passes(&[ret(answer)], &call(1)), "{answer:#x}");

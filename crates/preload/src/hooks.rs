@@ -15,7 +15,7 @@
 /// The function that is called in place of a missing one.
 macro_rules! absent {
     ($result:ty) => {
-        <$result as crate::real::Outcome>::ABSENT
+        <$result as crate::real::CallResult>::ABSENT
     };
     ($result:ty, $absent:ident) => {
         crate::real::$absent as *const ()
@@ -74,7 +74,7 @@ macro_rules! variadic_hooks {
                 unsafe extern "C-unwind" fn($($type,)* ...) -> $result,
             > = crate::real::Real::new(
                 concat!(stringify!($name), "\0"),
-                <$result as crate::real::Outcome>::ABSENT,
+                <$result as crate::real::CallResult>::ABSENT,
             );
             // SAFETY: as for `hooks!`.
             unsafe {
@@ -90,7 +90,7 @@ macro_rules! variadic_hooks {
 pub mod copies;
 pub mod data;
 pub mod files;
-pub mod life;
+pub mod lifecycle;
 #[cfg(target_arch = "x86_64")]
 pub mod lists;
 pub mod memory;

@@ -2,7 +2,7 @@
 //! so that its I/O passes the gates of a stage.
 //!
 //! `hooks/` holds one function per call of the C library and nothing that thinks: each says what
-//! the call is and hands it to `ops/`, which asks the stage before the call and tells it after. The
+//! the call is and hands it to `ops/`, which calls the stage before the call and after it. The
 //! call itself is made as it came, and its result goes back as it is.
 //!
 //! The shim runs in a foreign process and keeps to a few rules:

@@ -1,23 +1,23 @@
-//! The work before and after a call: the hooks describe the call, and this module asks the stage.
+//! The work before and after a call: the hooks describe the call, and this module calls the stage.
 
 use std::mem::ManuallyDrop;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use libc::{c_int, c_void};
 use tidegate_model::Operation;
-use tidegate_stage::files::{Status, about_to_ask, tell};
+use tidegate_stage::files::{Status, begin_query, cache_status};
 use tidegate_stage::{Admission, Bypass, Inside, Request, Stage, Subject};
 
 use crate::attach::stage;
 use crate::cancel::Shielded;
 use crate::errno::Errno;
-use crate::real::Outcome;
+use crate::real::CallResult;
 use crate::sandbox;
 
 pub(crate) mod copies;
 pub(crate) mod directories;
 pub(crate) mod files;
-pub(crate) mod life;
+pub(crate) mod lifecycle;
 pub(crate) mod memory;
 pub(crate) mod paths;
 pub(crate) mod programs;
@@ -26,7 +26,7 @@ pub(crate) mod stdio;
 pub(crate) mod syscalls;
 pub(crate) mod threads;
 
-/// The most bytes that one call moves, whatever it asks for: the kernel's limit.
+/// The most bytes that one call moves, whatever it requests: the kernel's limit.
 const MOVED_MAX: u64 = 0x7fff_f000;
 
 /// A call that may be made, to be completed when it is done.
@@ -49,11 +49,11 @@ pub(crate) enum Admitted {
 }
 
 impl Admitted {
-    /// Asks the stage, which may take a while.
+    /// Enforces the request's rules, which may take a while.
     #[inline]
     pub(crate) fn now(stage: &'static Stage, request: &Request<'_>) -> Self {
-        match life::news() {
-            0 => Self::asked(stage, request),
+        match lifecycle::news() {
+            0 => Self::enforced(stage, request),
             news => Self::unusual(stage, request, news),
         }
     }
@@ -62,18 +62,18 @@ impl Admitted {
     #[cold]
     #[inline(never)]
     fn unusual(stage: &'static Stage, request: &Request<'_>, news: u32) -> Self {
-        let _shielded = (news & life::CANCELLED_ANYWHERE != 0).then(Shielded::new);
-        if news & life::SANDBOXED != 0 && sandbox::bars(stage, request) {
+        let _shielded = (news & lifecycle::CANCELLED_ANYWHERE != 0).then(Shielded::new);
+        if news & lifecycle::SANDBOXED != 0 && sandbox::bars(stage, request) {
             return Self::Barred(stage);
         }
-        Self::asked(stage, request)
+        Self::enforced(stage, request)
     }
 
     #[inline(always)]
-    fn asked(stage: &'static Stage, request: &Request<'_>) -> Self {
+    fn enforced(stage: &'static Stage, request: &Request<'_>) -> Self {
         let Some(_inside) = Inside::enter() else { return Self::inside(stage) };
         let _errno = Errno::keep();
-        // Written in place: what a closure returns is copied on its way to the caller, in pieces
+        // Written in place: what a closure returns is copied on its way to the caller, in chunks
         // that the processor waits for.
         let mut admitted = Self::Failed(stage);
         let enforce = || {
@@ -105,7 +105,7 @@ impl Admitted {
         matches!(self, Self::Through(admission) if admission.is_gated())
     }
 
-    /// Tells the stage that the call moved `bytes`.
+    /// Reports to the stage that the call moved `bytes`.
     #[inline]
     pub(crate) fn complete(self, bytes: u64) {
         match self {
@@ -145,7 +145,7 @@ pub(crate) fn safely<R>(think: impl FnOnce() -> R) -> Option<R> {
 
 /// Makes a call that moves at most `bytes` between memory and a descriptor.
 #[inline]
-pub(crate) fn moves<T: Outcome>(
+pub(crate) fn moves<T: CallResult>(
     operation: Operation,
     descriptor: c_int,
     bytes: u64,
@@ -171,21 +171,25 @@ pub(crate) fn opened<T>(operation: Operation, descriptor: c_int, call: impl FnOn
 
 /// Makes a call that asks for the status of an open file. First the call, then the gates: what it
 /// finds is what the stage would have to ask for itself before it knows which gates those are.
-pub(crate) fn asks(descriptor: c_int, status: *mut c_void, call: impl FnOnce() -> c_int) -> c_int {
+pub(crate) fn queries_status(
+    descriptor: c_int,
+    status: *mut c_void,
+    call: impl FnOnce() -> c_int,
+) -> c_int {
     let Some(stage) = stage() else { return call() };
-    let before = about_to_ask(descriptor);
+    let before = begin_query(descriptor);
     let result = call();
     if result == 0 {
         // SAFETY: the call has succeeded, and has so filled a structure of this type.
         let status = unsafe { status.cast::<libc::stat>().read() };
         let status = Status { mode: status.st_mode, device: status.st_dev };
-        tell(descriptor, before, status);
+        cache_status(descriptor, before, status);
     }
     pays(stage, Operation::Stat, descriptor, 0);
     result
 }
 
-/// Makes a call that is about no file in particular. No rule that asks for a path holds for it.
+/// Makes a call that is about no file in particular. No rule with a path holds for it.
 pub(crate) fn at_large<T>(operation: Operation, call: impl FnOnce() -> T) -> T {
     let Some(stage) = stage() else { return call() };
     let admitted = Admitted::now(stage, &Request::new(operation, 0).on(Subject::Path(b"")));

@@ -10,7 +10,7 @@
 //! that grows by `brk`. That leaves what lies in other mappings: heaps and stacks of other threads,
 //! and large buffers.
 //!
-//! Another thread may take memory away between the question and the look. A program that does so
+//! Another thread may take memory away between the check and the access. A program that does so
 //! with what it has just handed over has a race without the shim as well; and one that takes away
 //! parts of its own image or of that heap must not hand them over.
 
@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use crate::real::Real;
 use crate::sandbox;
 
-/// Memory is mapped in pieces of this size, or of a multiple.
+/// Memory is mapped in units of this size, or of a multiple.
 const PAGE: usize = 4096;
 
 /// A range of addresses.
@@ -40,19 +40,19 @@ impl Range {
     }
 }
 
-/// The most pieces of a program's image that are remembered; there are four as a rule.
-const PIECES_MAX: usize = 6;
-/// The readable pieces of the program's own image, in whole pages.
-static IMAGE: [Range; PIECES_MAX] = [const { Range::empty() }; PIECES_MAX];
+/// The most segments of a program's image that are remembered; there are four as a rule.
+const SEGMENTS_MAX: usize = 6;
+/// The readable segments of the program's own image, in whole pages.
+static IMAGE: [Range; SEGMENTS_MAX] = [const { Range::empty() }; SEGMENTS_MAX];
 /// Near the top of the first thread's stack, above everything that the program has put there.
 static STACK_TOP: AtomicUsize = AtomicUsize::new(0);
 /// How far below its top a frame is on that stack for sure: the kernel keeps 128 MiB free of
 /// mappings there.
-const STACK_REACH: usize = 64 << 20;
+const STACK_SPAN: usize = 64 << 20;
 /// From here on the heap that grows by `brk` can be read.
 static HEAP_START: AtomicUsize = AtomicUsize::new(0);
-/// The most pages that are asked about to find where the heap begins.
-const HEAP_LOOKS: usize = 256;
+/// The most pages that are checked to find where the heap begins.
+const HEAP_PAGES_MAX: usize = 256;
 
 /// The end of that heap, as the C library keeps it.
 #[inline]
@@ -73,29 +73,29 @@ pub(crate) fn learn() {
     learn_image(auxiliary(libc::AT_PHDR), auxiliary(libc::AT_PHNUM));
     let now = heap_end() / PAGE;
     if now > 0 {
-        let pages = (now.saturating_sub(HEAP_LOOKS)..now).rev();
-        let start = pages.take_while(|page| asks(*page)).last().unwrap_or(now);
+        let pages = (now.saturating_sub(HEAP_PAGES_MAX)..now).rev();
+        let start = pages.take_while(|page| is_page_readable(*page)).last().unwrap_or(now);
         HEAP_START.store(start * PAGE, Ordering::Relaxed);
     }
 }
 
-/// Remembers the pieces of the program that can be read, by its own table.
+/// Remembers the segments of the program that can be read, by its own table.
 fn learn_image(table: usize, count: usize) {
     let table = std::ptr::with_exposed_provenance::<libc::Elf64_Phdr>(table);
     if table.is_null() {
         return;
     }
     // SAFETY: where and how many they are, the kernel has said to the program.
-    let pieces = unsafe { std::slice::from_raw_parts(table, count) };
-    let own = pieces.iter().find(|piece| piece.p_type == libc::PT_PHDR);
+    let segments = unsafe { std::slice::from_raw_parts(table, count) };
+    let own = segments.iter().find(|segment| segment.p_type == libc::PT_PHDR);
     let Some(own) = own else { return };
     let offset = table.addr().wrapping_sub(own.p_vaddr as usize);
-    let readable = |piece: &&libc::Elf64_Phdr| {
-        piece.p_type == libc::PT_LOAD && piece.p_flags & libc::PF_R != 0
+    let readable = |segment: &&libc::Elf64_Phdr| {
+        segment.p_type == libc::PT_LOAD && segment.p_flags & libc::PF_R != 0
     };
-    for (range, piece) in IMAGE.iter().zip(pieces.iter().filter(readable)) {
-        let start = offset.wrapping_add(piece.p_vaddr as usize);
-        let end = start.wrapping_add(piece.p_memsz as usize);
+    for (range, segment) in IMAGE.iter().zip(segments.iter().filter(readable)) {
+        let start = offset.wrapping_add(segment.p_vaddr as usize);
+        let end = start.wrapping_add(segment.p_memsz as usize);
         // The kernel maps whole pages.
         range.end.store(end.next_multiple_of(PAGE), Ordering::Relaxed);
         range.start.store(start / PAGE * PAGE, Ordering::Relaxed);
@@ -109,8 +109,8 @@ pub(crate) struct Probe {
     known: [usize; 2],
     /// An address in the caller's stack frame.
     frame: usize,
-    /// Whether the kernel must not be asked; then everything is taken to be readable.
-    is_mute: bool,
+    /// Whether the kernel must not be queried; then everything is taken to be readable.
+    may_not_query: bool,
 }
 
 impl Probe {
@@ -119,7 +119,7 @@ impl Probe {
         let here = 0u8;
         // The frame that this is called from.
         let frame = (&raw const here).addr();
-        Self { known: [frame / PAGE; 2], frame, is_mute: sandbox::must_not_probe() }
+        Self { known: [frame / PAGE; 2], frame, may_not_query: sandbox::must_not_probe() }
     }
 
     /// Whether all of these bytes can be read.
@@ -142,7 +142,7 @@ impl Probe {
     #[inline]
     fn is_part_of_program(&self, page: usize) -> bool {
         let top = STACK_TOP.load(Ordering::Relaxed);
-        let on_stack = self.frame < top && top - self.frame < STACK_REACH;
+        let on_stack = self.frame < top && top - self.frame < STACK_SPAN;
         if on_stack && page > self.frame && page < top {
             return true;
         }
@@ -150,15 +150,15 @@ impl Probe {
         if page >= heap && heap != 0 && page.saturating_add(PAGE) <= heap_end() {
             return true;
         }
-        IMAGE.iter().any(|piece| piece.holds(page))
+        IMAGE.iter().any(|segment| segment.holds(page))
     }
 
     #[inline]
     fn is_readable(&mut self, page: usize) -> bool {
-        if self.known.contains(&page) || self.is_mute {
+        if self.known.contains(&page) || self.may_not_query {
             return true;
         }
-        let is_readable = self.is_part_of_program(page * PAGE) || asks(page);
+        let is_readable = self.is_part_of_program(page * PAGE) || is_page_readable(page);
         if is_readable {
             self.known[1] = page;
         }
@@ -166,9 +166,10 @@ impl Probe {
     }
 }
 
-/// Asks the kernel. The first page is never mapped, and a null pointer would not be looked at.
+/// Queries the kernel. The first page is never mapped, and the kernel would not read a null
+/// pointer.
 #[inline]
-fn asks(page: usize) -> bool {
+fn is_page_readable(page: usize) -> bool {
     const BAD_ADDRESS: isize = -(libc::EFAULT as isize);
     page != 0 && masks(page * PAGE) != BAD_ADDRESS
 }
@@ -258,13 +259,16 @@ mod tests {
     fn what_is_known_of_the_program_is_so() {
         learn();
         let probe = Probe::new();
-        let image = IMAGE.iter().map(|piece| piece.start.load(Ordering::Relaxed));
+        let image = IMAGE.iter().map(|segment| segment.start.load(Ordering::Relaxed));
         let heap = HEAP_START.load(Ordering::Relaxed);
         let literal = c"literal".as_ptr().addr() / PAGE * PAGE;
         assert!(probe.is_part_of_program(literal), "a literal lies in the image");
         for start in image.chain([heap]).filter(|start| *start > 0) {
             for page in (start..start + 64 * PAGE).step_by(PAGE) {
-                assert!(!probe.is_part_of_program(page) || asks(page / PAGE), "{page:#x}");
+                assert!(
+                    !probe.is_part_of_program(page) || is_page_readable(page / PAGE),
+                    "{page:#x}"
+                );
             }
         }
         assert!(!probe.is_part_of_program(heap_end()), "the heap ends there");

@@ -16,7 +16,7 @@ const VECTORS_MAX: usize = 1024;
 /// The longest path that the kernel takes, with its zero.
 const PATH_MAX: usize = 4096;
 
-/// A path for the kernel, if there is one that it would take, and a stage to be asked.
+/// A path for the kernel, if there is one that it would take, and a stage in force.
 ///
 /// # Safety
 /// `path` is null, or a C string that lives as long as its use, or points to where nothing can be
@@ -36,14 +36,14 @@ pub(crate) unsafe fn path<'a>(path: *const c_char) -> Option<&'a CStr> {
 unsafe fn string<'a>(probe: &mut Probe, string: *const c_char, most: usize) -> Option<&'a CStr> {
     let mut length = 0;
     while length < most {
-        let piece = probe.readable_from(string.addr().checked_add(length)?).min(most - length);
-        if piece == 0 {
+        let chunk = probe.readable_from(string.addr().checked_add(length)?).min(most - length);
+        if chunk == 0 {
             return None;
         }
         // SAFETY: so many bytes can be read, as the kernel has said.
-        let found = unsafe { libc::strnlen(string.add(length), piece) };
+        let found = unsafe { libc::strnlen(string.add(length), chunk) };
         length += found;
-        if found < piece {
+        if found < chunk {
             // SAFETY: bytes that can be read, and a zero behind them.
             return Some(unsafe {
                 let bytes = std::slice::from_raw_parts(string.cast::<u8>(), length + 1);
@@ -67,13 +67,13 @@ pub(crate) unsafe fn text<'a>(text: *const c_char) -> Option<&'a CStr> {
 /// The value that a pointer for the kernel points to, if the memory is readable.
 ///
 /// # Safety
-/// `place` points to a value of this type, any bytes of which are one, or to where nothing can be
+/// `pointer` points to a value of this type, any bytes of which are one, or to where nothing can be
 /// read.
 #[inline]
-pub(crate) unsafe fn value<T: Copy>(place: *const T) -> Option<T> {
-    let is_readable = Probe::new().can_read(place.addr(), size_of::<T>());
+pub(crate) unsafe fn value<T: Copy>(pointer: *const T) -> Option<T> {
+    let is_readable = Probe::new().can_read(pointer.addr(), size_of::<T>());
     // SAFETY: as the caller promises.
-    is_readable.then(|| unsafe { place.read_unaligned() })
+    is_readable.then(|| unsafe { pointer.read_unaligned() })
 }
 
 /// So many values, as [`value`].
@@ -81,17 +81,17 @@ pub(crate) unsafe fn value<T: Copy>(place: *const T) -> Option<T> {
 /// # Safety
 /// As for [`value`]; they live as long as their use.
 #[inline]
-pub(crate) unsafe fn values<'a, T: Copy>(place: *const T, count: usize) -> Option<&'a [T]> {
+pub(crate) unsafe fn values<'a, T: Copy>(pointer: *const T, count: usize) -> Option<&'a [T]> {
     let length = size_of::<T>().checked_mul(count)?;
-    let is_readable = place.is_aligned() && Probe::new().can_read(place.addr(), length);
+    let is_readable = pointer.is_aligned() && Probe::new().can_read(pointer.addr(), length);
     if !is_readable || count == 0 {
         return is_readable.then_some(&[]);
     }
     // SAFETY: as the caller promises.
-    Some(unsafe { std::slice::from_raw_parts(place, count) })
+    Some(unsafe { std::slice::from_raw_parts(pointer, count) })
 }
 
-/// How many bytes `count` vectors ask for; zero if the kernel will refuse them.
+/// How many bytes `count` vectors request; zero if the kernel will refuse them.
 ///
 /// # Safety
 /// `vectors` points to `count` of them, or to where not all of them can be read.
@@ -141,7 +141,7 @@ mod tests {
     fn vectors_that_the_kernel_refuses_are_not_read() {
         let vector = iovec { iov_base: std::ptr::null_mut(), iov_len: 7 };
         let vectors = [vector; 3];
-        // SAFETY: as many as there are, or none that is looked at.
+        // SAFETY: as many as there are, or none that is read.
         unsafe {
             assert_eq!(total(vectors.as_ptr(), 3), 21);
             assert!(values(std::ptr::without_provenance::<iovec>(8), 3).is_none());

@@ -31,7 +31,7 @@ pub(crate) struct Real<F> {
 unsafe impl<F> Sync for Real<F> {}
 
 impl<F: Copy> Real<F> {
-    /// The function with this name, written with its zero; `absent` is called in its place if there
+    /// The function with this name, written with its zero; `absent` is called instead if there
     /// is none.
     pub(crate) const fn new(name: &'static str, absent: *const ()) -> Self {
         assert!(size_of::<F>() == size_of::<*mut c_void>());
@@ -47,7 +47,7 @@ impl<F: Copy> Real<F> {
     /// `F` must be its type.
     #[inline]
     pub(crate) unsafe fn get(&self) -> F {
-        // Relaxed: what the address points at was there before anyone could ask.
+        // Relaxed: what the address points at was there before any call.
         let mut address = self.address.load(Ordering::Relaxed);
         if address.is_null() {
             address = self.find();
@@ -141,7 +141,7 @@ fn private(name: &CStr) -> *mut c_void {
 }
 
 /// A type that C functions return, and what a function that is missing returns.
-pub(crate) trait Outcome {
+pub(crate) trait CallResult {
     /// A function that takes no notice of its arguments and says that there is no such function. On
     /// the C ABIs of our targets it is the caller that knows about arguments.
     const ABSENT: *const ();
@@ -150,7 +150,7 @@ pub(crate) trait Outcome {
     fn moved(&self) -> u64;
 }
 
-impl Outcome for ssize_t {
+impl CallResult for ssize_t {
     const ABSENT: *const () = no_number as *const ();
 
     #[inline]
@@ -159,7 +159,7 @@ impl Outcome for ssize_t {
     }
 }
 
-impl Outcome for c_long {
+impl CallResult for c_long {
     const ABSENT: *const () = no_number as *const ();
 
     #[inline]
@@ -168,7 +168,7 @@ impl Outcome for c_long {
     }
 }
 
-impl Outcome for c_int {
+impl CallResult for c_int {
     // The lower half of a returned -1 is -1.
     const ABSENT: *const () = no_number as *const ();
 
@@ -178,7 +178,7 @@ impl Outcome for c_int {
     }
 }
 
-impl Outcome for usize {
+impl CallResult for usize {
     const ABSENT: *const () = no_pointer as *const ();
 
     #[inline]
@@ -187,7 +187,7 @@ impl Outcome for usize {
     }
 }
 
-impl<T> Outcome for *mut T {
+impl<T> CallResult for *mut T {
     const ABSENT: *const () = no_pointer as *const ();
 
     #[inline]
@@ -196,7 +196,7 @@ impl<T> Outcome for *mut T {
     }
 }
 
-impl Outcome for () {
+impl CallResult for () {
     const ABSENT: *const () = no_number as *const ();
 
     #[inline]

@@ -1,11 +1,11 @@
 //! Programs that forbid themselves system calls (seccomp), and go on.
 //!
 //! Behind a filter a system call may end the program, and the shim makes some that the program
-//! would not: it asks what a descriptor is, it sleeps at a gate. So when the program is about to
+//! would not: it queries what a descriptor is, it sleeps at a gate. So when the program is about to
 //! install a filter, the filter is run here first, for every call that the shim may ever make
 //! ([`filter`]). If all of them pass, nothing changes. If not, everything that can be found out is
 //! found out while that is still allowed: the open descriptors and the calling
-//! thread. From then on [`bars`] looks at each request before the stage does, and one that
+//! thread. From then on [`bars`] checks each request before the stage does, and one that
 //! would need a call that is not allowed passes without a gate, and is counted.
 //!
 //! Requests sleep on a futex, and on nothing else: programs with threads cannot do without it, so
@@ -18,8 +18,8 @@
 //! takes away the time-stamp counter as well, and such a thread can start no other. It counts as
 //! being inside the shim for good, which is what keeps it from all of this.
 //!
-//! While no filter is in the way, none of this is looked at: the flag is a bit of a word that every
-//! request reads anyway ([`life::news`]).
+//! While no filter is in the way, none of this is checked: the flag is a bit of a word that every
+//! request reads anyway ([`lifecycle::news`]).
 
 use std::cell::Cell;
 use std::ffi::c_long;
@@ -36,7 +36,7 @@ use tidegate_stage::{
 
 use crate::attach::stage;
 use crate::filter::{self, Call, Instruction, Program};
-use crate::ops::{life, safely};
+use crate::ops::{lifecycle, safely};
 use crate::raw;
 
 /// The reason under which calls are counted that a sandbox keeps from the gates.
@@ -56,22 +56,22 @@ const READ: Needs = 1 << 8;
 const CLOSE: Needs = 1 << 9;
 const MAP: Needs = 1 << 10;
 const CLOCK: Needs = 1 << 11;
-const LOOK: Needs = 1 << 12;
+const INSPECT: Needs = 1 << 12;
 const PROBE: Needs = 1 << 13;
 const ALL: Needs = (1 << 14) - 1;
 
 /// To find out what a descriptor is.
 const DESCRIPTOR: Needs = STATUS | FILE_SYSTEM | LINK | PROCESS;
-/// To tell whether a file that is mapped is on storage.
+/// To find out whether a file that is mapped is on storage.
 pub(crate) const MAPPING: Needs = STATUS | FILE_SYSTEM;
 /// To find out where a relative name begins.
 pub(crate) const DIRECTORY: Needs = LINK;
-/// To tell whether a thread is stopped that holds a permit at a queue.
-const STANDING: Needs = OPEN | READ | CLOSE | STATUS | LINK;
-/// To tell that a forked child is a process of its own.
+/// To find out whether a thread is stopped that holds a permit at a queue.
+const THREAD_STATE: Needs = OPEN | READ | CLOSE | STATUS | LINK;
+/// To find out that a forked child is a process of its own.
 pub(crate) const CHILD: Needs = PROCESS;
 
-/// The calls behind the bits, with those arguments that filters are known to look at.
+/// The calls behind the bits, with those arguments that filters are known to check.
 const CALLS: [(Needs, Call); 25] = [
     (FUTEX, by(libc::SYS_futex, Some(libc::FUTEX_WAIT as u32))),
     (FUTEX, by(libc::SYS_futex, Some(libc::FUTEX_WAKE as u32))),
@@ -94,16 +94,16 @@ const CALLS: [(Needs, Call); 25] = [
     // To find out whether memory can be read.
     (PROBE, Call { number: libc::SYS_rt_sigprocmask, arguments: [Some(u32::MAX), None] }),
     // To find out what a program is that is to be started.
-    (LOOK, by(libc::SYS_pread64, None)),
-    (LOOK, by(libc::SYS_newfstatat, None)),
-    (LOOK, by(libc::SYS_fgetxattr, None)),
-    (LOOK, by(libc::SYS_faccessat, None)),
-    (LOOK, by(libc::SYS_faccessat2, None)),
-    (LOOK, by(libc::SYS_getuid, None)),
-    (LOOK, by(libc::SYS_getgid, None)),
-    (LOOK, by(libc::SYS_getegid, None)),
+    (INSPECT, by(libc::SYS_pread64, None)),
+    (INSPECT, by(libc::SYS_newfstatat, None)),
+    (INSPECT, by(libc::SYS_fgetxattr, None)),
+    (INSPECT, by(libc::SYS_faccessat, None)),
+    (INSPECT, by(libc::SYS_faccessat2, None)),
+    (INSPECT, by(libc::SYS_getuid, None)),
+    (INSPECT, by(libc::SYS_getgid, None)),
+    (INSPECT, by(libc::SYS_getegid, None)),
     (
-        LOOK,
+        INSPECT,
         Call { number: libc::SYS_prctl, arguments: [Some(libc::PR_GET_NO_NEW_PRIVS as u32), None] },
     ),
 ];
@@ -135,7 +135,7 @@ pub(crate) fn forbids(needs: Needs) -> bool {
     ALLOWED.load(Ordering::Relaxed) & needs != needs
 }
 
-/// Whether the kernel must not be asked whether memory can be read.
+/// Whether the kernel must not be queried whether memory can be read.
 #[inline]
 pub(crate) fn must_not_probe() -> bool {
     forbids(PROBE) || STRICT.get()
@@ -154,9 +154,9 @@ pub(crate) enum Start {
 
 /// Returns the effect of this process's filters on a program that it starts.
 pub(crate) fn start() -> Start {
-    if forbids(ALL & !LOOK & !PROBE) {
+    if forbids(ALL & !INSPECT & !PROBE) {
         Start::WithoutShim
-    } else if forbids(LOOK) {
+    } else if forbids(INSPECT) {
         Start::Unknown
     } else {
         Start::Known
@@ -197,7 +197,7 @@ pub(crate) fn bars(stage: &Stage, request: &Request<'_>) -> bool {
         return layout.header.closed.load(Ordering::Relaxed) != 0 && allowed & FUTEX == 0;
     }
     let table = Table(&layout.tables[generation as usize % layout.tables.len()][..]);
-    if !knows_thread(allowed, generation, |classifier| table.asks_for(classifier)) {
+    if !knows_thread(allowed, generation, |classifier| table.uses(classifier)) {
         return true;
     }
     if let Subject::Descriptor(descriptor) = request.subject {
@@ -211,8 +211,8 @@ pub(crate) fn bars(stage: &Stage, request: &Request<'_>) -> bool {
     allowed & waits != waits || (allowed & PROCESS == 0 && has_queue(layout))
 }
 
-/// Whether the stage knows the thread under this table, or may ask for what the table asks for.
-fn knows_thread(allowed: Needs, generation: u32, asks_for: impl Fn(Classifier) -> bool) -> bool {
+/// Whether the stage knows the thread under this table, or may query what the table depends on.
+fn knows_thread(allowed: Needs, generation: u32, uses: impl Fn(Classifier) -> bool) -> bool {
     let context = scope::enter_here(ContextId::NONE);
     scope::enter_here(context);
     let here = (generation, context);
@@ -221,10 +221,10 @@ fn knows_thread(allowed: Needs, generation: u32, asks_for: impl Fn(Classifier) -
     }
     let identity = IDENTITY.load(Ordering::Relaxed);
     let group = OPEN | READ | CLOSE;
-    let barred = (asks_for(Classifier::Workflow) && allowed & THREAD_NAME == 0)
-        || (asks_for(Classifier::User) && allowed & USER == 0)
-        || (asks_for(Classifier::Process) && (allowed | identity) & LINK == 0)
-        || (asks_for(Classifier::Cgroup) && identity & READ == 0 && allowed & group != group);
+    let barred = (uses(Classifier::Workflow) && allowed & THREAD_NAME == 0)
+        || (uses(Classifier::User) && allowed & USER == 0)
+        || (uses(Classifier::Process) && (allowed | identity) & LINK == 0)
+        || (uses(Classifier::Cgroup) && identity & READ == 0 && allowed & group != group);
     if !barred {
         WARM.set(here);
     }
@@ -239,9 +239,9 @@ fn has_queue(layout: &Layout) -> bool {
 /// Sets the calls that the process may make.
 fn allow(allowed: Needs) {
     ALLOWED.store(allowed, Ordering::Relaxed);
-    files::may_ask(allowed & DESCRIPTOR == DESCRIPTOR);
-    record::may_look(allowed & STANDING == STANDING);
-    life::tell(life::SANDBOXED, allowed != ALL);
+    files::allow_queries(allowed & DESCRIPTOR == DESCRIPTOR);
+    record::allow_inspection(allowed & THREAD_STATE == THREAD_STATE);
+    lifecycle::set_news(lifecycle::SANDBOXED, allowed != ALL);
 }
 
 /// Takes the calls `lost` from the process, and gives them back if `call` fails.
@@ -341,13 +341,13 @@ fn knows(stage: &Stage) {
     scope::enter_here(context);
     WARM.set((generation, context));
     for (classifier, need) in [(Classifier::Process, LINK), (Classifier::Cgroup, READ)] {
-        if table.asks_for(classifier) {
+        if table.uses(classifier) {
             IDENTITY.fetch_or(need, Ordering::Relaxed);
         }
     }
 }
 
-/// How many descriptors are tried where the kernel cannot be asked for a list.
+/// How many descriptors are tried where the kernel gives no list.
 const TRIED: i32 = 1_024;
 
 /// Calls `see` with every open descriptor.
@@ -415,7 +415,7 @@ pub(crate) unsafe fn enters<T: Copy + Into<c_long>>(
 ///
 /// # Safety
 /// As for [`enters`].
-pub(crate) unsafe fn asks(
+pub(crate) unsafe fn installs_filter(
     operation: c_long,
     argument: c_long,
     call: impl FnOnce() -> c_long,

@@ -51,13 +51,13 @@ const BUFFER: u64 = 4096;
 
 /// Where a stream's buffer stands, to see whether a move in the file read anything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct BufferPosition {
     base: usize,
     end: usize,
     offset: i64,
 }
 
-impl Place {
+impl BufferPosition {
     /// Bytes in the buffer.
     pub(crate) fn held(self) -> u64 {
         self.end.saturating_sub(self.base) as u64
@@ -120,8 +120,8 @@ impl Stream {
     }
 
     /// Where its buffer stands.
-    pub(crate) fn place(&self) -> Place {
-        Place {
+    pub(crate) fn position(&self) -> BufferPosition {
+        BufferPosition {
             base: self.read_base.load(Ordering::Relaxed),
             end: self.read_end.load(Ordering::Relaxed),
             offset: self.offset.load(Ordering::Relaxed),

@@ -14,10 +14,10 @@
 //! missing after a fourth of the round, the last one counts.
 //!
 //! - **Falls before rises.** Counts rise only by what a promise leaves over the highest counts that
-//!   may be in force (`ledger.rs`). Counts that fall go out first; when nodes have confirmed them,
-//!   or a fourth of the round later, a second grant of the same turn gives out the freed tokens.
+//!   may be in force (`bounds.rs`). Counts that fall go out first; when nodes have confirmed them,
+//!   or a fourth of the round later, a second grant of the same round gives out the freed tokens.
 //! - **Period by period.** The last round of a period also sends the counts of the next one. They
-//!   hold anew for [`LEASE`] further periods, at the node and in the ledger. A node that took the
+//!   hold anew for [`LEASE`] further periods, at the node and in `bounds.rs`. A node that took the
 //!   last such lease is sent only the differences from it.
 //! - **Resting nodes are not asked.** A node without requests since the period before reports that
 //!   it rests, and is asked in the last round of each period only; when a request comes it reports
@@ -29,14 +29,14 @@
 //!   its counts until its lease is over; then they go to other nodes. When it returns it is sent
 //!   all counts. An event reports a node as silent once it has answered nothing for [`SILENT`]. A
 //!   node that returns as a new process holds no counts, and those that the old one may have used
-//!   of a limit count as used. A goodbye frees all but those.
+//!   of a limit count as used. A disconnect message frees all but those.
 //! - **A restart of the controller.** Nodes may hold counts from the earlier run, which kept within
 //!   the promises. Until every node has connected as a new process, or all leases must be over, the
 //!   new run leaves those counts in force: it sends none to nodes that may hold some, and has no
-//!   room to raise the other nodes. Periods are numbered by the calendar, so both runs agree on
+//!   headroom to raise the other nodes. Periods are numbered by the calendar, so both runs agree on
 //!   them, and no node counts one twice.
 //! - **A new policy** takes effect at once, in the middle of the period, and counts the service in
-//!   it. Old counts are void at a node that has the new plan, and their bounds stay in the ledger
+//!   it. Old counts are void at a node that has the new plan, and their bounds stay in force
 //!   until nodes confirm new ones. So nodes may exceed a lower limit only until they receive it.
 //!
 //! # Bounds
@@ -78,14 +78,14 @@ use tidegate_model::{Discipline, Event, Iops, NodeId, Policy, Span, Time};
 use crate::controller::ConnectionId;
 use crate::message::VERSION;
 use allocate::{Short, Solutions};
-use ledger::{Counts, Entry, Tenant, When};
+use bounds::{Entry, GrantCounts, Tenant, When};
 use message::{FromNode, NodeInfo, PartFault, Plan, Report, Share, ToNode};
 use rounds::{Phase, Round};
 use status::Traffic;
 use still::Still;
 
 mod allocate;
-mod ledger;
+mod bounds;
 pub mod message;
 mod plan;
 mod rounds;
@@ -94,7 +94,8 @@ pub mod status;
 mod still;
 
 /// Periods for which counts hold anew while the controller sends no others. One is the least that
-/// survives a message lost at the turn; with two a controller has a period to be started again.
+/// survives a message lost at the end of a period; with two a controller has a period to be started
+/// again.
 pub const LEASE: u32 = 2;
 
 /// Rounds that a node may miss before it is passed over in distributions: one lost message is
@@ -144,13 +145,13 @@ pub struct NodeSetup {
 /// The parameters of a [`Cluster`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Setup {
-    /// The nodes; a [`NodeId`] is a place in this list.
+    /// The nodes; a [`NodeId`] is an index of this list.
     pub nodes: Vec<NodeSetup>,
     /// The home nodes of a tenant, by its name: its volumes and pools lie on them. At least half of
     /// its tokens without demand goes to those that can take it. It may use other nodes, too. For a
     /// tenant that is not named, or has no node, every node is a home node. It can change with the
-    /// policy: see [`Cluster::set_reach`].
-    pub reach: BTreeMap<String, BTreeSet<NodeId>>,
+    /// policy: see [`Cluster::set_home_nodes`].
+    pub home_nodes: BTreeMap<String, BTreeSet<NodeId>>,
     /// The time from the moment from which periods are counted to [`Time::ZERO`] of this run. That
     /// moment is the same for all runs of a controller: 1970 where there is a calendar.
     pub day: Span,
@@ -181,7 +182,7 @@ pub enum Output {
 
 /// A node, as far as the cluster knows it.
 #[derive(Debug, Default)]
-struct Site {
+struct NodeState {
     id: NodeId,
     name: String,
     declared: Option<Iops>,
@@ -191,11 +192,11 @@ struct Site {
     info: NodeInfo,
     connection: Option<ConnectionId>,
     /// Whether the last question was answered.
-    is_heard: bool,
+    is_answered: bool,
     /// Whether the last question was for everything and not only for differences.
     is_complete: bool,
     /// The period in which it was asked last.
-    asked_in: Option<u64>,
+    requested_in: Option<u64>,
     /// Whether it rests: it has reported no request, and will report the next one.
     is_resting: bool,
     /// Rounds missed, and when the first of them began.
@@ -231,7 +232,7 @@ struct Site {
     is_unknown: [bool; 2],
 }
 
-impl Site {
+impl NodeState {
     /// Its scheduler; none if it keeps the one that it was started with.
     fn discipline(&self) -> Option<Discipline> {
         self.chosen.or(self.discipline)
@@ -255,9 +256,9 @@ pub struct Cluster {
     setup: Setup,
     plan: Plan,
     tenants: Vec<Tenant>,
-    nodes: Vec<Site>,
-    /// For each node, the tenants that can meet there, and its place among their entries.
-    places_of: Vec<Vec<(u16, u16)>>,
+    nodes: Vec<NodeState>,
+    /// For each node, the tenants that can meet there, and its index among their entries.
+    entries_of: Vec<Vec<(u16, u16)>>,
     connections: BTreeMap<ConnectionId, usize>,
     period: u64,
     period_start: Time,
@@ -265,7 +266,7 @@ pub struct Cluster {
     rounds: u32,
     round: Round,
     next_round_at: Time,
-    /// The period in which this life began.
+    /// The period in which this run began.
     first_period: u64,
     /// Whether the promises of the last period were checked.
     is_judged: bool,
@@ -279,22 +280,22 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// A cluster whose nodes are all away, at `now`, with the policy of an earlier life and its
+    /// A cluster whose nodes are all away, at `now`, with the policy of an earlier run and its
     /// revision.
     pub fn new(now: Time, setup: Setup, policy: Option<(u64, Policy)>) -> Self {
-        let site = |(place, node): (usize, &NodeSetup)| Site {
-            id: NodeId(place as u16),
+        let node_state = |(index, node): (usize, &NodeSetup)| NodeState {
+            id: NodeId(index as u16),
             name: node.name.clone(),
             declared: node.capacity,
             discipline: node.discipline,
             is_unknown: [!setup.is_first; 2],
-            ..Site::default()
+            ..NodeState::default()
         };
-        let nodes: Vec<Site> = setup.nodes.iter().enumerate().map(site).collect();
+        let nodes: Vec<NodeState> = setup.nodes.iter().enumerate().map(node_state).collect();
         let mut cluster = Self {
             plan: Plan::default(),
             tenants: Vec::new(),
-            places_of: alloc::vec![Vec::new(); nodes.len()],
+            entries_of: alloc::vec![Vec::new(); nodes.len()],
             nodes,
             connections: BTreeMap::new(),
             period: 0,
@@ -328,7 +329,7 @@ impl Cluster {
         info: NodeInfo,
     ) {
         self.catch_up(now);
-        let found = self.nodes.iter().position(|site| site.name == info.name);
+        let found = self.nodes.iter().position(|node_state| node_state.name == info.name);
         let node = match found {
             _ if version != VERSION => {
                 let reason = alloc::format!(
@@ -361,8 +362,9 @@ impl Cluster {
         self.count(&message);
         match message {
             FromNode::Report(report) => self.on_report(now, node, &report, false),
-            FromNode::Rest { revision, turn, serial, capacity_left } => {
-                let report = Report { revision, turn, serial, capacity_left, ..Report::default() };
+            FromNode::Rest { revision, round_id, serial, capacity_left } => {
+                let report =
+                    Report { revision, round_id, serial, capacity_left, ..Report::default() };
                 self.on_report(now, node, &report, true);
             }
             FromNode::Awake => self.on_awake(now, node),
@@ -376,13 +378,13 @@ impl Cluster {
                     self.on_granted(now, node, serial, &shares);
                 }
             }
-            FromNode::Goodbye => {
+            FromNode::Disconnect => {
                 self.outputs.push_back(Output::Close { connection });
                 self.part(node, DISCONNECTED);
-                self.bury(node);
-                self.divide_if_heard(now);
+                self.end_process(node);
+                self.divide_if_answered(now);
             }
-            // [`crate::meters`] asks for them, and takes them in.
+            // [`crate::stats`] asks for them, and takes them in.
             FromNode::Counts(_) => {}
             FromNode::Faults(faults) => self.nodes[node].faults = faults,
             FromNode::StoreFault(fault) => self.nodes[node].store_fault = fault,
@@ -394,7 +396,7 @@ impl Cluster {
     pub fn on_closed(&mut self, now: Time, connection: ConnectionId, reason: &str) {
         if let Some(node) = self.connections.get(&connection).copied() {
             self.part(node, reason);
-            self.divide_if_heard(now);
+            self.divide_if_answered(now);
         }
     }
 
@@ -423,11 +425,11 @@ impl Cluster {
 
     /// Chooses the scheduler of a node; none takes an earlier choice back.
     pub fn choose(&mut self, node: NodeId, chosen: Option<Discipline>) {
-        let Some(site) = self.nodes.get_mut(usize::from(node.0)) else { return };
-        let before = site.discipline();
-        site.chosen = chosen;
-        if let Some(scheduler) = site.discipline().filter(|after| Some(*after) != before) {
-            let event = Event::SchedulerChosen { node: site.name.clone(), scheduler };
+        let Some(node_state) = self.nodes.get_mut(usize::from(node.0)) else { return };
+        let before = node_state.discipline();
+        node_state.chosen = chosen;
+        if let Some(scheduler) = node_state.discipline().filter(|after| Some(*after) != before) {
+            let event = Event::SchedulerChosen { node: node_state.name.clone(), scheduler };
             self.outputs.push_back(Output::Event(event));
         }
         self.send_plan(usize::from(node.0));
@@ -435,16 +437,16 @@ impl Cluster {
 
     /// The time that [`Self::next_deadline`] named has come.
     pub fn on_deadline(&mut self, now: Time) {
-        self.turn_periods(now);
+        self.advance_periods(now);
         if self.next_round_at <= now {
-            if self.round.phase == Phase::Asking {
+            if self.round.phase == Phase::Collecting {
                 self.divide(now);
             }
             self.open_round(now);
         }
         match self.round.phase {
-            Phase::Asking if self.round.until <= now => self.divide(now),
-            Phase::Telling if self.round.until <= now => self.raise(now),
+            Phase::Collecting if self.round.until <= now => self.divide(now),
+            Phase::Granting if self.round.until <= now => self.raise(now),
             _ => {}
         }
     }
@@ -474,23 +476,23 @@ impl Cluster {
     fn join(&mut self, now: Time, node: usize, connection: ConnectionId, info: NodeInfo) {
         let is_new = info.revision == 0;
         if is_new {
-            self.bury(node);
+            self.end_process(node);
         }
         let revision = self.plan.revision;
-        let site = &mut self.nodes[node];
-        site.connection = Some(connection);
-        site.faults.clear();
-        site.store_fault = None;
-        (site.is_heard, site.missed, site.missed_since) = (false, 0, None);
-        (site.is_passed_over, site.is_silent) = (false, false);
-        (site.is_stale, site.awaited, site.is_resting) = (true, None, false);
-        site.leased = 0;
+        let node_state = &mut self.nodes[node];
+        node_state.connection = Some(connection);
+        node_state.faults.clear();
+        node_state.store_fault = None;
+        (node_state.is_answered, node_state.missed, node_state.missed_since) = (false, 0, None);
+        (node_state.is_passed_over, node_state.is_silent) = (false, false);
+        (node_state.is_stale, node_state.awaited, node_state.is_resting) = (true, None, false);
+        node_state.leased = 0;
         if is_new {
-            (site.is_unknown, site.serial) = ([false; 2], 0);
+            (node_state.is_unknown, node_state.serial) = ([false; 2], 0);
         }
-        let is_known = !is_new && site.is_unknown == [false; 2];
-        site.info = info;
-        let (id, name) = (site.id, site.name.clone());
+        let is_known = !is_new && node_state.is_unknown == [false; 2];
+        node_state.info = info;
+        let (id, name) = (node_state.id, node_state.name.clone());
         self.connections.insert(connection, node);
         self.forget_unknown();
         self.send(connection, ToNode::Welcome { version: VERSION, node: id });
@@ -502,10 +504,10 @@ impl Cluster {
     }
 
     fn part(&mut self, node: usize, reason: &str) {
-        let site = &mut self.nodes[node];
-        let Some(connection) = site.connection.take() else { return };
-        site.awaited = None;
-        let event = Event::NodeLeft { node: site.name.clone(), reason: reason.into() };
+        let node_state = &mut self.nodes[node];
+        let Some(connection) = node_state.connection.take() else { return };
+        node_state.awaited = None;
+        let event = Event::NodeLeft { node: node_state.name.clone(), reason: reason.into() };
         self.connections.remove(&connection);
         self.outputs.push_back(Output::Event(event));
     }
@@ -521,12 +523,12 @@ impl Cluster {
     }
 
     /// The process at a node holds nothing any more.
-    fn bury(&mut self, node: usize) {
+    fn end_process(&mut self, node: usize) {
         self.nodes[node].lease_until = 0;
         self.still.reset();
         let id = self.nodes[node].id.0;
-        for &(tenant, _) in &self.places_of[node] {
-            self.tenants[usize::from(tenant)].bury(id);
+        for &(tenant, _) in &self.entries_of[node] {
+            self.tenants[usize::from(tenant)].end_process(id);
         }
     }
 
@@ -536,16 +538,16 @@ impl Cluster {
             let Some(tenant) = self.tenants.get_mut(usize::from(share.tenant)) else { continue };
             let allowed = if tenant.is_limited { share.allowed } else { 0 };
             if let Some(entry) = tenant.entry_mut(id) {
-                entry.confirm(serial, Counts { reserved: share.reserved, allowed });
+                entry.confirm(serial, GrantCounts { reserved: share.reserved, allowed });
             }
         }
         if shares.is_empty() {
             self.each_entry(node, |entry| entry.refuse(serial));
         }
-        let site = &mut self.nodes[node];
-        site.is_lease_answered |= site.leased == serial;
-        site.awaited = site.awaited.filter(|awaited| *awaited > serial);
-        if self.nodes.iter().all(|site| site.awaited.is_none()) {
+        let node_state = &mut self.nodes[node];
+        node_state.is_lease_answered |= node_state.leased == serial;
+        node_state.awaited = node_state.awaited.filter(|awaited| *awaited > serial);
+        if self.nodes.iter().all(|node_state| node_state.awaited.is_none()) {
             self.raise(now);
         }
     }
@@ -556,7 +558,7 @@ impl Cluster {
             for when in WHENS.map(|when| when as usize) {
                 let mut nodes = tenant.entries.iter().map(|entry| usize::from(entry.node));
                 if !nodes.any(|node| self.nodes[node].is_unknown[when]) {
-                    tenant.unknown[when] = Counts::ZERO;
+                    tenant.unknown[when] = GrantCounts::ZERO;
                 }
             }
         }
@@ -585,8 +587,8 @@ impl Cluster {
     }
 
     fn each_entry(&mut self, node: usize, mut change: impl FnMut(&mut Entry)) {
-        for &(tenant, place) in &self.places_of[node] {
-            change(&mut self.tenants[usize::from(tenant)].entries[usize::from(place)]);
+        for &(tenant, index) in &self.entries_of[node] {
+            change(&mut self.tenants[usize::from(tenant)].entries[usize::from(index)]);
         }
     }
 }

@@ -281,7 +281,7 @@ mod tests {
         let encoded = bytes(&hello);
         assert_eq!(encoded[4..], golden[4..], "{encoded:?}");
         assert_eq!(bytes(&ToStage::Collect { round: 5, detail: true }), [3, 0, 0, 0, 4, 5, 1]);
-        assert_eq!(bytes(&FromStage::Goodbye), [1, 0, 0, 0, 3]);
+        assert_eq!(bytes(&FromStage::Disconnect), [1, 0, 0, 0, 3]);
         assert_eq!(bytes(&Request::Status), [1, 0, 0, 0, 1]);
         let error = Reply::Error { code: 4, message: String::from("no") };
         assert_eq!(bytes(&error), [5, 0, 0, 0, 1, 4, 2, b'n', b'o']);
@@ -336,16 +336,16 @@ mod tests {
     }
 
     #[test]
-    fn errors_say_how_long_a_frame_is_and_may_be() {
-        let said = [
+    fn errors_state_the_length_and_the_limit_of_a_frame() {
+        let text = [
             DecodeError::TooLong { length: 5_000_000 }.to_string(),
             DecodeError::Trailing { bytes: 3 }.to_string(),
             DecodeError::Malformed.to_string(),
             TooLarge { length: 5_000_000, maximum: FRAME_MAX }.to_string(),
         ];
         let wanted = ["5000000 bytes is over the maximum of 4194304", "3 bytes", "not a message"];
-        for (said, wanted) in said.iter().zip(wanted.iter().chain(&wanted[..1])) {
-            assert!(said.contains(wanted), "{said}");
+        for (text, wanted) in text.iter().zip(wanted.iter().chain(&wanted[..1])) {
+            assert!(text.contains(wanted), "{text}");
         }
     }
 
@@ -355,8 +355,8 @@ mod tests {
         bytes: &[u8],
     ) -> Result<Vec<M>, DecodeError> {
         let mut messages = Vec::new();
-        for piece in bytes.chunks(60_000) {
-            decoder.extend(piece);
+        for chunk in bytes.chunks(60_000) {
+            decoder.extend(chunk);
             while let Some(message) = decoder.next_message()? {
                 messages.push(message);
             }
@@ -421,8 +421,8 @@ mod tests {
             }
             let mut decoder = Decoder::<ToStage>::new();
             let mut seen = Vec::new();
-            for piece in stream.chunks(cut) {
-                decoder.extend(piece);
+            for chunk in stream.chunks(cut) {
+                decoder.extend(chunk);
                 while let Some(message) = decoder.next_message().unwrap() {
                     let ToStage::Collect { round, detail } = message else { panic!() };
                     seen.push((round, detail));

@@ -8,8 +8,8 @@
 //! - **Silent stages.** A stage that misses two rounds keeps its rates and its share for two
 //!   periods, because it may go on enforcing them. Then it is disconnected and its share is free;
 //!   if it lives, it connects anew and is sent all of its rules again.
-//! - **Departures.** A closed connection or a goodbye frees the share at once, a stage without
-//!   processes at the next cycle.
+//! - **Departures.** A closed connection or a disconnect message frees the share at once, a stage
+//!   without processes at the next cycle.
 //! - **Untrusted reports.** No message of a stage makes the controller panic, overflow or keep more
 //!   than the policy asks for.
 //!
@@ -43,19 +43,19 @@ use tidegate_model::{Event, Policy, Span, StageId, Time};
 
 use crate::message::{FromStage, Report, StageInfo, ToStage, VERSION};
 use admission::{Admission, Refusal};
-pub use ledger::Waits;
-use places::Places;
+use name_index::NameIndex;
 use stage::Stage;
+pub use window_stats::Waits;
 
 mod admission;
 mod distribute;
-mod ledger;
-mod places;
+mod name_index;
 mod rules;
 mod solve;
 mod stage;
 pub mod status;
 mod survey;
+mod window_stats;
 
 /// The time between two rounds while there is no policy that sets it.
 const ROUND_WITHOUT_POLICY: Span = Span(100 * Span::MILLISECOND.0);
@@ -133,7 +133,7 @@ pub enum Output {
 struct Active {
     revision: u64,
     policy: Policy,
-    places: Places,
+    name_index: NameIndex,
 }
 
 /// The cycle that is under way, or the last one.
@@ -167,8 +167,8 @@ struct Totals {
 pub struct Controller {
     started: Time,
     active: Option<Active>,
-    /// By place in the policy.
-    tenants: Vec<ledger::Tenant>,
+    /// By index in the policy.
+    tenants: Vec<window_stats::Tenant>,
     stages: BTreeMap<StageId, Stage>,
     connections: BTreeMap<ConnectionId, StageId>,
     round: Round,
@@ -181,7 +181,7 @@ pub struct Controller {
 }
 
 impl Controller {
-    /// A controller without stages, at `now`, with the policy of an earlier life and its revision.
+    /// A controller without stages, at `now`, with the policy of an earlier run and its revision.
     pub fn new(now: Time, policy: Option<(u64, Policy)>) -> Self {
         let mut controller = Self {
             started: now,
@@ -213,7 +213,7 @@ impl Controller {
         info: StageInfo,
     ) {
         let admitted = admission::same_version(version).and_then(|()| match &self.active {
-            Some(active) => admission::admit(&active.policy, &active.places, &peer, &info),
+            Some(active) => admission::admit(&active.policy, &active.name_index, &peer, &info),
             None => Ok(Admission::default()),
         });
         let admission = match admitted {
@@ -252,7 +252,7 @@ impl Controller {
                 }
             }
             FromStage::Report(report) => self.on_report(now, id, report),
-            FromStage::Goodbye => {
+            FromStage::Disconnect => {
                 self.outputs.push_back(Output::Close { connection });
                 self.remove(now, id, DISCONNECTED);
             }
@@ -309,10 +309,10 @@ impl Controller {
         let Some(active) = &self.active else { return };
         let mut refused = Vec::new();
         for (id, stage) in &mut self.stages {
-            match admission::admit(&active.policy, &active.places, &stage.peer, &stage.info) {
+            match admission::admit(&active.policy, &active.name_index, &stage.peer, &stage.info) {
                 Ok(Admission { home, served }) => {
-                    let place = |name: &str| earlier.as_ref()?.places.tenant(name);
-                    stage.serve(&active.policy, home, &served, place);
+                    let index = |name: &str| earlier.as_ref()?.name_index.tenant(name);
+                    stage.serve(&active.policy, home, &served, index);
                 }
                 Err(refusal) => refused.push((*id, refusal)),
             }
@@ -364,14 +364,14 @@ impl Controller {
     /// Makes a policy the one in force, keeps the counters of tenants that both have, and returns
     /// the one before.
     fn set_policy(&mut self, revision: u64, policy: Policy) -> Option<Active> {
-        let places = Places::new(&policy);
+        let name_index = NameIndex::new(&policy);
         let mut tenants = Vec::new();
-        tenants.resize_with(policy.tenants.len(), ledger::Tenant::default);
-        let earlier = self.active.replace(Active { revision, policy, places });
+        tenants.resize_with(policy.tenants.len(), window_stats::Tenant::default);
+        let earlier = self.active.replace(Active { revision, policy, name_index });
         if let (Some(earlier), Some(active)) = (&earlier, &self.active) {
             for (tenant, before) in earlier.policy.tenants.iter().zip(&mut self.tenants) {
-                if let Some(place) = active.places.tenant(&tenant.name) {
-                    tenants[place] = core::mem::take(before);
+                if let Some(index) = active.name_index.tenant(&tenant.name) {
+                    tenants[index] = core::mem::take(before);
                 }
             }
         }
@@ -483,7 +483,7 @@ impl Controller {
         stage.owes &= !is_due;
         stage.missed = 0;
         stage.silent_since = None;
-        let policy = self.active.as_ref().map(|active| (&active.policy, &active.places));
+        let policy = self.active.as_ref().map(|active| (&active.policy, &active.name_index));
         // A detailed report that comes too late is left to the next one, which has it all.
         let is_detailed = self.round.is_detailed && report.round == self.round.number;
         stage.on_report(policy, &mut self.tenants, report, is_detailed);
@@ -523,7 +523,9 @@ impl Controller {
         if self.round.is_detailed {
             let (at, pause) = (self.round.started, self.detail_pause());
             let window = period.max(DETAIL_MIN);
-            self.tenants.iter_mut().for_each(|tenant| tenant.close_stretch(at, pause, window));
+            self.tenants
+                .iter_mut()
+                .for_each(|tenant| tenant.close_wait_interval(at, pause, window));
         }
     }
 

@@ -48,7 +48,7 @@ pub enum ToDataNode {
 /// Promises to tenants at one data node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Grant {
-    /// The revision of the policy in which tenants have their places. One of another revision says
+    /// The revision of the policy in which tenants have their indexes. One of another revision says
     /// nothing.
     pub revision: u64,
     /// Grows with every grant to this node.
@@ -68,7 +68,7 @@ pub enum FromDataNode {
         serial: u64,
     },
     /// The node ends. Clients that it has left go on by what they were promised last.
-    Goodbye,
+    Disconnect,
     /// An event that the controller should know.
     Noticed(Notice),
     /// The memory was damaged since the node's process began. It follows each [`Notice::Damaged`],
@@ -88,8 +88,8 @@ pub enum Notice {
     Overstepped {
         /// The tenant that it acts for; empty for none.
         tenant: String,
-        /// Its seat.
-        seat: u16,
+        /// Its session slot.
+        session_slot: u16,
         /// Operations done and under way in the period.
         issued: u64,
         /// Operations that it had tokens for.
@@ -99,15 +99,15 @@ pub enum Notice {
     Evicted {
         /// The tenant that it acts for; empty for none.
         tenant: String,
-        /// Its seat.
-        seat: u16,
+        /// Its session slot.
+        session_slot: u16,
     },
     /// A client has not used its reservation.
     Unused {
         /// The tenant that it acts for; empty for none.
         tenant: String,
-        /// Its seat.
-        seat: u16,
+        /// Its session slot.
+        session_slot: u16,
         /// In so many periods.
         periods: u32,
     },
@@ -145,8 +145,8 @@ pub struct Report {
     pub periods: u64,
     /// Operations done in them, by clients of tenants and by others.
     pub operations: u64,
-    /// Seats that are taken.
-    pub seats: u32,
+    /// Session slots that are taken.
+    pub session_slots: u32,
     /// Tenants that have a share, a client, or ever did anything.
     pub tenants: Vec<TenantReport>,
     /// Tokens per second that clients took out of the pool in the last period.
@@ -160,14 +160,14 @@ pub struct Report {
 /// One tenant at one data node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TenantReport {
-    /// The tenant's place in the policy, counting from zero.
+    /// The tenant's index in the policy, counting from zero.
     pub tenant: u16,
-    /// Operations per second that are promised to it here, at most: of the share that was told last
+    /// Operations per second that are promised to it here, at most: of the share that was sent last
     /// and the one that is still in force.
     pub reserved: u64,
     /// The most that it may do here per second, likewise; `u64::MAX` for no limit.
     pub allowed: u64,
-    /// Its clients that have a seat.
+    /// Its clients that have a session slot.
     pub clients: u32,
     /// The most, per second, that these can be promised: what they ask for and what one can do.
     pub most: u64,
@@ -213,22 +213,23 @@ mod tests {
             capacity: Iops(11),
             periods: 12,
             operations: 13,
-            seats: 14,
+            session_slots: 14,
             tenants: alloc::vec![tenant],
             pool: 15,
             memory: Bytes(16),
             used: Bytes(17),
         };
         let bytes = postcard::to_allocvec(&FromDataNode::Report(report)).unwrap();
-        let told = b"\x00\x09\x0a\x0b\x0c\x0d\x0e\x01\x01\x02\x03\x04\x05\x06\x01\x01\x12\
+        let expected = b"\x00\x09\x0a\x0b\x0c\x0d\x0e\x01\x01\x02\x03\x04\x05\x06\x01\x01\x12\
                      \x07\x08\x0f\x10\x11";
-        assert_eq!(bytes, told);
-        let notice = Notice::Overstepped { tenant: "t".into(), seat: 1, issued: 2, tokens: 3 };
+        assert_eq!(bytes, expected);
+        let notice =
+            Notice::Overstepped { tenant: "t".into(), session_slot: 1, issued: 2, tokens: 3 };
         let bytes = postcard::to_allocvec(&FromDataNode::Noticed(notice)).unwrap();
         assert_eq!(bytes, b"\x03\x00\x01t\x01\x02\x03");
         let granted = postcard::to_allocvec(&FromDataNode::Granted { serial: 1 }).unwrap();
         assert_eq!(granted, b"\x01\x01");
-        assert_eq!(postcard::to_allocvec(&FromDataNode::Goodbye).unwrap(), b"\x02");
+        assert_eq!(postcard::to_allocvec(&FromDataNode::Disconnect).unwrap(), b"\x02");
         let notice =
             Notice::Damaged { structure: "s".into(), is_store_kept: true, took: Span(300) };
         let bytes = postcard::to_allocvec(&FromDataNode::Noticed(notice)).unwrap();

@@ -1,4 +1,4 @@
-//! A gateway's requests: apart into errands for nodes, and together again into one answer.
+//! A gateway's requests: apart into sub-requests for nodes, and together again into one answer.
 //!
 //! # Problem
 //! A client asks for a range of a volume; its bytes lie on several nodes, which answer in any
@@ -6,15 +6,15 @@
 //! the same one whatever the order.
 //!
 //! # Mechanism
-//! Most requests lie in one stripe. Such a request becomes one errand with the client's own ticket,
-//! and its answer is the request's: no table knows of it. Every other request has a slot that
-//! counts the errands which are still out, and a bit for each of them. An errand's ticket names its
-//! request:
+//! Most requests lie in one stripe. Such a request becomes one sub-request with the client's own
+//! ticket, and its answer is the request's: no table knows of it. Every other request has a slot
+//! that counts the sub-requests which are still out, and a bit for each of them. A sub-request's
+//! ticket names its request:
 //!
 //! ```text
 //!  63  62                          30 29            14 13          0
 //! ┌───┬──────────────────────────────┬────────────────┬─────────────┐
-//! │ 1 │ generation of the slot       │ slot           │ errand      │
+//! │ 1 │ generation of the slot       │ slot           │ sub-request │
 //! └───┴──────────────────────────────┴────────────────┴─────────────┘
 //! ```
 //!
@@ -22,53 +22,54 @@
 //! the next generation, so an answer that comes later belongs to no request.
 //!
 //! Example: a volume on nodes a, b and c in stripes of 64 KiB. A read of 64 KiB at 96 KiB becomes
-//! errand 0, 32 KiB at b, and errand 1, 32 KiB at c. Both fail, c first: the request fails with the
-//! fault of b, for errand 0 comes before errand 1.
+//! sub-request 0, 32 KiB at b, and sub-request 1, 32 KiB at c. Both fail, c first: the request
+//! fails with the fault of b, for sub-request 0 comes before sub-request 1.
 //!
 //! # Bound
-//! An errand costs a shift and a compare if it is the whole request, else also a division; its
+//! A sub-request costs a shift and a compare if it is the whole request, else also a division; its
 //! answer a bit. A generation lasts for 2^33 requests of one slot: hours at a million per second.
 //!
-//! Buffers are left out: a [`Piece`] names its bytes of the request's buffer, and the owner of the
-//! buffer handles them.
+//! Buffers are left out: a [`PartRange`] names its bytes of the request's buffer, and the buffer's
+//! owner handles them.
 
 use alloc::vec::Vec;
 
-use tidegate_model::cluster::{Layout, Piece, Pieces, Spans};
+use tidegate_model::cluster::{Chunks, Layout, PartRange, Spans};
 
 #[cfg(test)]
 mod tests;
 
-/// The most errands of one request: a request of 64 MiB in the smallest stripes, and more than any
-/// front end takes.
-pub const ERRANDS_MAX: u32 = (1 << ERRAND_BITS) - 1;
-/// The most requests at a time that are more than one errand.
+/// The most sub-requests of one request: a request of 64 MiB in the smallest stripes, and more than
+/// any front end takes.
+pub const SUB_REQUESTS_MAX: u32 = (1 << SUB_REQUEST_BITS) - 1;
+/// The most requests at a time that are more than one sub-request.
 pub const SPLIT_MAX: usize = 1 << SLOT_BITS;
 
-const ERRAND_BITS: u32 = 14;
+const SUB_REQUEST_BITS: u32 = 14;
 const SLOT_BITS: u32 = 16;
 const GENERATION_BITS: u32 = 33;
 const SPLIT: u64 = 1 << 63;
-const _: () = assert!(ERRAND_BITS + SLOT_BITS + GENERATION_BITS == 63);
+const _: () = assert!(SUB_REQUEST_BITS + SLOT_BITS + GENERATION_BITS == 63);
 
 /// The extent of a request, as far as it decides how the request is split.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reach {
-    /// These bytes, in this order: an errand for each run of them that lies together.
+pub enum RequestExtent {
+    /// These bytes, in this order: a sub-request for each run of them that lies together.
     Bytes {
         /// Where in the volume.
         offset: u64,
         /// How many.
         length: u32,
     },
-    /// This range, with nothing in it that has an order (discard, zero): an errand for each part.
+    /// This range, with nothing in it that has an order (discard, zero): a sub-request for each
+    /// part.
     Range {
         /// Where in the volume.
         offset: u64,
         /// How many bytes.
         length: u32,
     },
-    /// Everything (flush): an errand for each part, of length zero.
+    /// Everything (flush): a sub-request for each part, of length zero.
     All,
 }
 
@@ -77,7 +78,7 @@ pub enum Reach {
 pub enum Refusal {
     /// Its range is empty, or not within the volume.
     OutOfRange,
-    /// It is more than [`ERRANDS_MAX`] errands.
+    /// It is more than [`SUB_REQUESTS_MAX`] sub-requests.
     TooLarge,
     /// [`SPLIT_MAX`] requests are out already.
     TooMany,
@@ -85,11 +86,11 @@ pub enum Refusal {
 
 /// A sub-request: the part of a request for one node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Errand {
+pub struct SubRequest {
     /// Comes back with the answer.
     pub ticket: u64,
     /// Which part, where in it, and which bytes of the request.
-    pub piece: Piece,
+    pub piece: PartRange,
 }
 
 /// The one answer to a request.
@@ -97,28 +98,29 @@ pub struct Errand {
 pub struct Answer<F> {
     /// The client's ticket.
     pub ticket: u64,
-    /// Whether all errands went well; if not, why the first one in the request's order did not.
+    /// Whether all sub-requests went well; if not, why the first one in the request's order did
+    /// not.
     pub outcome: Result<(), F>,
 }
 
-/// The requests of one gateway worker that are out at nodes. `F` is why an errand can fail.
+/// The requests of one gateway worker that are out at nodes. `F` is why a sub-request can fail.
 #[derive(Debug)]
 pub struct Gateway<F> {
     slots: Vec<Slot<F>>,
     free: Vec<u16>,
 }
 
-/// A request that is more than one errand.
+/// A request that is more than one sub-request.
 #[derive(Debug)]
 struct Slot<F> {
     generation: u64,
     ticket: u64,
-    /// Errands that are out; zero if the slot is free.
+    /// Sub-requests that are out; zero if the slot is free.
     left: u32,
-    /// A bit for each errand that is out, the first 64 here and the others in `more`.
+    /// A bit for each sub-request that is out, the first 64 here and the others in `more`.
     out: u64,
     more: Vec<u64>,
-    /// The first errand that failed, in the request's order.
+    /// The first sub-request that failed, in the request's order.
     fault: Option<(u32, F)>,
 }
 
@@ -134,50 +136,50 @@ impl<F: Copy> Gateway<F> {
         Self { slots: Vec::new(), free: Vec::new() }
     }
 
-    /// Takes a request with the client's `ticket`, which comes back in its answer. All errands have
-    /// to be carried out and [answered](Self::on_answer).
+    /// Takes a request with the client's `ticket`, which comes back in its answer. All sub-requests
+    /// have to be carried out and [answered](Self::on_answer).
     ///
     /// # Errors
     /// If it is not taken.
     ///
     /// # Panics
-    /// If `ticket` has its top bit set: that bit distinguishes errands from clients' requests.
+    /// If `ticket` has its top bit set: that bit distinguishes sub-requests from clients' requests.
     #[inline]
     pub fn on_request(
         &mut self,
         ticket: u64,
         layout: &Layout,
-        reach: Reach,
-    ) -> Result<Errands, Refusal> {
+        extent: RequestExtent,
+    ) -> Result<SubRequests, Refusal> {
         assert!(ticket & SPLIT == 0, "a client's ticket has 63 bits");
-        let runs = match reach {
-            Reach::Bytes { offset, length } | Reach::Range { offset, length } => {
+        let runs = match extent {
+            RequestExtent::Bytes { offset, length } | RequestExtent::Range { offset, length } => {
                 if !layout.contains(offset, length) {
                     return Err(Refusal::OutOfRange);
                 }
                 if let Some(piece) = layout.whole(offset, length) {
-                    return Ok(Errands { ticket, runs: Runs::One(Some(piece)) });
+                    return Ok(SubRequests { ticket, runs: Runs::One(Some(piece)) });
                 }
-                match reach {
-                    Reach::Bytes { .. } => Runs::Pieces(layout.pieces(offset, length)),
+                match extent {
+                    RequestExtent::Bytes { .. } => Runs::Chunks(layout.chunks(offset, length)),
                     _ => Runs::Spans(layout.spans(offset, length)),
                 }
             }
-            Reach::All if layout.parts() == 1 => Runs::One(Some(whole_part(0))),
-            Reach::All => Runs::Parts { next: 0, end: layout.parts() },
+            RequestExtent::All if layout.parts() == 1 => Runs::One(Some(whole_part(0))),
+            RequestExtent::All => Runs::Parts { next: 0, end: layout.parts() },
         };
         let ticket = match &runs {
             Runs::One(_) => ticket,
             runs => self.split(ticket, runs.left())?,
         };
-        Ok(Errands { ticket, runs })
+        Ok(SubRequests { ticket, runs })
     }
 
-    /// Takes the answer to an errand. If it is the last one of its request, returns the request's
-    /// answer. Answers without a request, and second answers, are dropped.
+    /// Takes the answer to a sub-request. If it is the last one of its request, returns the
+    /// request's answer. Answers without a request, and second answers, are dropped.
     ///
-    /// The answer to an errand that was a whole request goes through as it is. That it comes only
-    /// once is the link's duty: there a job is a value, which can be handed back once.
+    /// The answer to a sub-request that was a whole request goes through as it is. That it comes
+    /// only once is the link's duty: there a job is a value, which can be handed back once.
     #[inline]
     pub fn on_answer(&mut self, ticket: u64, outcome: Result<(), F>) -> Option<Answer<F>> {
         if ticket & SPLIT == 0 {
@@ -187,7 +189,7 @@ impl<F: Copy> Gateway<F> {
     }
 
     /// Gives up on the split requests for whose tickets `is_lost` is true; they are returned. Their
-    /// errands may still be answered, but they will not be.
+    /// sub-requests may still be answered, but they will not be.
     pub fn cancel(&mut self, mut is_lost: impl FnMut(u64) -> bool) -> Vec<u64> {
         let mut lost = Vec::new();
         for (index, slot) in self.slots.iter_mut().enumerate() {
@@ -206,9 +208,9 @@ impl<F: Copy> Gateway<F> {
         self.slots.len() - self.free.len()
     }
 
-    /// A slot for a request of `count` errands; returns the ticket of the first.
+    /// A slot for a request of `count` sub-requests; returns the ticket of the first.
     fn split(&mut self, ticket: u64, count: u32) -> Result<u64, Refusal> {
-        if count > ERRANDS_MAX {
+        if count > SUB_REQUESTS_MAX {
             return Err(Refusal::TooLarge);
         }
         let index = match self.free.pop() {
@@ -231,28 +233,28 @@ impl<F: Copy> Gateway<F> {
         slot.left = count;
         slot.out = ones(count);
         slot.more.extend((1..count.div_ceil(64)).map(|word| ones(count - 64 * word)));
-        let generation = slot.generation << (SLOT_BITS + ERRAND_BITS);
-        Ok(SPLIT | generation | (index as u64) << ERRAND_BITS)
+        let generation = slot.generation << (SLOT_BITS + SUB_REQUEST_BITS);
+        Ok(SPLIT | generation | (index as u64) << SUB_REQUEST_BITS)
     }
 
     fn join(&mut self, ticket: u64, outcome: Result<(), F>) -> Option<Answer<F>> {
-        let errand = (ticket & u64::from(ERRANDS_MAX)) as u32;
-        let index = (ticket >> ERRAND_BITS) as usize % SPLIT_MAX;
-        let generation = (ticket & !SPLIT) >> (SLOT_BITS + ERRAND_BITS);
+        let sub_request = (ticket & u64::from(SUB_REQUESTS_MAX)) as u32;
+        let index = (ticket >> SUB_REQUEST_BITS) as usize % SPLIT_MAX;
+        let generation = (ticket & !SPLIT) >> (SLOT_BITS + SUB_REQUEST_BITS);
         let slot = self.slots.get_mut(index).filter(|slot| slot.generation == generation)?;
-        let word = match errand / 64 {
+        let word = match sub_request / 64 {
             0 => &mut slot.out,
             word => slot.more.get_mut(word as usize - 1)?,
         };
-        let bit = 1 << (errand % 64);
+        let bit = 1 << (sub_request % 64);
         if *word & bit == 0 {
             return None;
         }
         *word &= !bit;
         if let Err(fault) = outcome
-            && slot.fault.is_none_or(|(first, _)| errand < first)
+            && slot.fault.is_none_or(|(first, _)| sub_request < first)
         {
-            slot.fault = Some((errand, fault));
+            slot.fault = Some((sub_request, fault));
         }
         slot.left -= 1;
         if slot.left > 0 {
@@ -280,13 +282,13 @@ const fn ones(count: u32) -> u64 {
     if count >= 64 { u64::MAX } else { (1 << count) - 1 }
 }
 
-const fn whole_part(part: u32) -> Piece {
-    Piece { part, offset: 0, length: 0, at: 0 }
+const fn whole_part(part: u32) -> PartRange {
+    PartRange { part, offset: 0, length: 0, at: 0 }
 }
 
-/// The errands of one request, in its order.
+/// The sub-requests of one request, in its order.
 #[derive(Clone, Debug)]
-pub struct Errands {
+pub struct SubRequests {
     /// The next one's.
     ticket: u64,
     runs: Runs,
@@ -294,8 +296,8 @@ pub struct Errands {
 
 #[derive(Clone, Debug)]
 enum Runs {
-    One(Option<Piece>),
-    Pieces(Pieces),
+    One(Option<PartRange>),
+    Chunks(Chunks),
     Spans(Spans),
     Parts { next: u32, end: u32 },
 }
@@ -304,21 +306,21 @@ impl Runs {
     fn left(&self) -> u32 {
         match self {
             Self::One(piece) => u32::from(piece.is_some()),
-            Self::Pieces(pieces) => pieces.count_left(),
+            Self::Chunks(chunks) => chunks.count_left(),
             Self::Spans(spans) => spans.count_left(),
             Self::Parts { next, end } => end - next,
         }
     }
 }
 
-impl Iterator for Errands {
-    type Item = Errand;
+impl Iterator for SubRequests {
+    type Item = SubRequest;
 
     #[inline]
-    fn next(&mut self) -> Option<Errand> {
+    fn next(&mut self) -> Option<SubRequest> {
         let piece = match &mut self.runs {
             Runs::One(piece) => piece.take(),
-            Runs::Pieces(pieces) => pieces.next(),
+            Runs::Chunks(chunks) => chunks.next(),
             Runs::Spans(spans) => spans.next(),
             Runs::Parts { next, end } => (*next < *end).then(|| {
                 *next += 1;
@@ -327,7 +329,7 @@ impl Iterator for Errands {
         }?;
         let ticket = self.ticket;
         self.ticket += 1;
-        Some(Errand { ticket, piece })
+        Some(SubRequest { ticket, piece })
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
@@ -336,4 +338,4 @@ impl Iterator for Errands {
     }
 }
 
-impl ExactSizeIterator for Errands {}
+impl ExactSizeIterator for SubRequests {}

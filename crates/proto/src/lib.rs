@@ -1,6 +1,6 @@
-//! Tidegate's protocols: the messages between its parties, and the reactions of each one.
+//! Tidegate's protocols: the messages between its peers, and the reactions of each one.
 //!
-//! [`message`] has the messages, [`codec`] their bytes. Every other module is one party as a state
+//! [`message`] has the messages, [`codec`] their bytes. Every other module is one peer as a state
 //! machine without I/O: `on_…` takes in an event, `poll_output` returns the next action, and
 //! `next_deadline` returns when to call again. The live daemons and the simulator run the same
 //! machines.
@@ -17,7 +17,7 @@ pub mod data_node;
 pub mod gateway;
 pub mod memcached;
 pub mod message;
-pub mod meters;
 pub mod node;
 pub mod pages;
 pub mod stage;
+pub mod stats;

@@ -3,12 +3,12 @@
 //!
 //! **Problem.** Clients speak memcached's text and meta commands over one connection, many requests
 //! ahead of the replies. Each key lives at one of several nodes, a node answers when its tenant's
-//! turn has come, and yet the client must see exactly what one memcached would have said, in the
+//! turn has come, and yet the client must see exactly what one memcached would have sent, in the
 //! order in which it asked.
 //!
 //! **Model.** Most of a command is none of a gate's business: flags, times and values go to the
 //! node as they came. The gate needs the *boundary*. Bytes after a request that gate and node cut
-//! at different places would be data to one and a command to the other, so a request is passed on
+//! at different offsets would be data to one and a command to the other, so a request is passed on
 //! only if every memcached cuts it where we do. All other input is answered here, with the words
 //! that memcached has for it, and never reaches a node.
 //!
@@ -149,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_command_says_what_it_does_and_how_it_is_answered() {
+    fn every_command_has_an_operation_and_a_reply_shape() {
         use reply::Shape::{Line, Meta, Values};
         let (get, put) = (Some(Operation::Get), Some(Operation::Put));
         let table = [

@@ -19,7 +19,7 @@ use tidegate_model::policy::Fallback;
 use tidegate_model::{ChannelSpec, Conditions, Discipline, GateSpec, Policy, Span, StageId};
 
 use crate::cluster::message::NodeInfo;
-use crate::meters::message::{GatewayCounts, GatewayPressure};
+use crate::stats::message::{GatewayCounts, GatewayPressure};
 
 /// The version of these messages. Both sides send theirs first and disconnect if they differ.
 pub const VERSION: u16 = 1;
@@ -90,7 +90,7 @@ pub enum FromGateway {
     /// Its counters: the answer to [`ToGateway::Count`], and once more before it ends.
     Counts(GatewayCounts),
     /// The gateway ends: it serves no client any more.
-    Goodbye,
+    Disconnect,
     /// Volumes that it does not serve although each part is well at its node, all of them. Sent
     /// before [`Self::Counts`] where that has changed, and first on a connection if there are any.
     Faults(Vec<VolumeFault>),
@@ -182,7 +182,7 @@ pub enum FromStage {
     /// The counters of the stage.
     Report(Report),
     /// The stage ends: nothing uses it any more.
-    Goodbye,
+    Disconnect,
 }
 
 /// One change to a stage.
@@ -227,19 +227,19 @@ pub enum Housekeeping {
 /// Changes which requests go to which channel.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Differentiation {
-    /// Inserts a rule before the one at `place`, or at the end if there are not so many.
+    /// Inserts a rule before the one at `index`, or at the end if there are not so many.
     Insert {
-        /// Its place, counting from zero; the first rule that matches a request decides.
-        place: u32,
+        /// Its index, counting from zero; the first rule that matches a request decides.
+        index: u32,
         /// The conditions that a request has to meet.
         conditions: Conditions,
         /// Where matching requests go.
         channel: String,
     },
-    /// Removes the rule at `place`.
+    /// Removes the rule at `index`.
     Remove {
-        /// Its place.
-        place: u32,
+        /// Its index.
+        index: u32,
     },
     /// Sends requests that match no rule to this channel. Without this rule, such requests pass
     /// unhindered and are counted.

@@ -7,7 +7,7 @@
 //! with the service so far and the demand that it expects ([`tidegate_algo::estimate`]). Nothing
 //! that the controller does or fails to do keeps the node from serving:
 //!
-//! - **Before the first plan** no request has a tenant: all are served in turn, without limits.
+//! - **Before the first plan** no request has a tenant: all are served alike, without limits.
 //! - **Periods** begin by themselves. The counts of the next one come ahead and are kept aside
 //!   until it begins; those of the present one hold from the moment they come.
 //! - **Silence.** While a lease lasts, the counts with which a period began hold anew. When it is
@@ -18,10 +18,10 @@
 //!   service of tenants that stay; their counts are void. Waiting requests of a tenant that leaves
 //!   are served as unattributed. Another discipline alone changes the order of waiting requests.
 //!
-//! The [`Steward`] makes the few decisions of a period; schedulers make those for each request,
-//! each with a part of the tenants. A [`Node`] is a steward with one scheduler, for a caller with
-//! one thread. A caller with many threads has a scheduler for each, with locks ([`Site`],
-//! [`tidegate_algo::lanes`]), and the steward behind another.
+//! The [`Coordinator`] makes the few decisions of a period; schedulers make those for each
+//! request, each with a part of the tenants. A [`Node`] is a coordinator with one scheduler, for a
+//! caller with one thread. A caller with many threads has a scheduler for each, with locks
+//! ([`Executor`], [`tidegate_algo::shards`]), and the coordinator behind another.
 //!
 //! After each of the other calls, the caller repeats [`Node::next_dispatch`] until it gives nothing
 //! and [`Node::poll_output`] until it is empty. It calls [`Node::on_deadline`] at
@@ -30,11 +30,11 @@
 //! ```
 //! use tidegate_model::Time;
 //! use tidegate_proto::cluster::message::NodeInfo;
-//! use tidegate_proto::node::{Ask, Config, Node, Slot};
+//! use tidegate_proto::node::{RequestCost, Config, Node, Slot};
 //! let config = Config { depth: 1, ..Config::default() };
 //! let mut node = Node::new(Time::ZERO, NodeInfo::default(), config);
-//! node.on_request(Time(1), Slot::NOBODY, Ask::ONE, "first");
-//! node.on_request(Time(1), Slot::NOBODY, Ask::ONE, "second");
+//! node.on_request(Time(1), Slot::UNATTRIBUTED, RequestCost::ONE, "first");
+//! node.on_request(Time(1), Slot::UNATTRIBUTED, RequestCost::ONE, "second");
 //! let first = node.next_dispatch(Time(1)).unwrap();
 //! assert_eq!(first.job, "first");
 //! assert!(node.next_dispatch(Time(2)).is_none()); // one at the device
@@ -47,18 +47,18 @@ use alloc::vec::Vec;
 use tidegate_algo::device::Device;
 use tidegate_algo::device_time::{DeviceTime, Moment};
 use tidegate_algo::scheduler::Scheduler;
-pub use tidegate_algo::scheduler::{Ask, Dispatched, Pacing, Slot};
+pub use tidegate_algo::scheduler::{Dispatched, Pacing, RequestCost, Slot};
 use tidegate_model::{Discipline, Event, Iops, Span, Time};
 
 use crate::cluster::message::{FromNode, NodeInfo, ToNode};
-pub use site::Site;
+pub use coordinator::Coordinator;
+pub use executor::Executor;
 pub use status::{NodeStatus, TenantStatus};
-pub use steward::Steward;
 
-mod ledger;
-mod site;
+mod coordinator;
+mod executor;
+mod grants;
 mod status;
-mod steward;
 
 /// The least time over which anything is estimated.
 const INTERVAL_MIN: Span = Span::MILLISECOND;
@@ -94,25 +94,25 @@ pub enum Output {
     Event(Event),
 }
 
-/// A storage node with one lane. `J` is the data that the caller needs to serve a request.
+/// A storage node with one shard. `J` is the data that the caller needs to serve a request.
 #[derive(Debug)]
 pub struct Node<J> {
-    steward: Steward,
-    room: Room<J>,
+    coordinator: Coordinator,
+    executor: SingleShard<J>,
     measured: DeviceTime,
 }
 
-/// Its lane, and its device.
+/// Its shard, and its device.
 #[derive(Debug)]
-struct Room<J> {
+struct SingleShard<J> {
     scheduler: Scheduler<J>,
     device: Device,
 }
 
-impl<J> Site for Room<J> {
+impl<J> Executor for SingleShard<J> {
     type Job = J;
 
-    fn lanes(&self) -> usize {
+    fn shards(&self) -> usize {
         1
     }
 
@@ -132,12 +132,12 @@ impl<J> Site for Room<J> {
 impl<J> Node<J> {
     /// A node that serves all tenants alike, and waits for a controller.
     pub fn new(now: Time, info: NodeInfo, config: Config) -> Self {
-        let mut room = Room {
+        let mut executor = SingleShard {
             scheduler: Scheduler::new(config.discipline, config.pacing),
             device: Device::new(config.depth, 1),
         };
-        let steward = Steward::new(now, info, config, &mut room);
-        Self { steward, room, measured: DeviceTime::new(None) }
+        let coordinator = Coordinator::new(now, info, config, &mut executor);
+        Self { coordinator, executor, measured: DeviceTime::new(None) }
     }
 
     /// How many requests the device serves at the same time, if that is known, for the account of
@@ -148,48 +148,48 @@ impl<J> Node<J> {
 
     /// The node's identity, for its next hello.
     pub fn info(&self) -> NodeInfo {
-        self.steward.info()
+        self.coordinator.info()
     }
 
     /// The revision of the plan that it has, or zero.
     pub fn revision(&self) -> u64 {
-        self.steward.revision()
+        self.coordinator.revision()
     }
 
     /// How many plans it has taken. When that changes, names may have other slots.
     pub fn plans(&self) -> u64 {
-        self.steward.plans()
+        self.coordinator.plans()
     }
 
     /// The slot of the tenant with this name; the default tenant's if the plan does not have it. It
     /// stays the same as long as the name stays in the plan.
     pub fn slot(&self, tenant: &str) -> Slot {
-        self.steward.slot(tenant)
+        self.coordinator.slot(tenant)
     }
 
     /// The rule by which it decides which request is next.
     pub fn discipline(&self) -> Discipline {
-        self.room.scheduler.discipline()
+        self.executor.scheduler.discipline()
     }
 
     /// A request has come.
-    pub fn on_request(&mut self, now: Time, slot: Slot, ask: Ask, job: J) {
-        self.steward.advance(now, &mut self.room);
-        self.room.scheduler.push(now, slot, ask, job);
-        self.room.note(now);
+    pub fn on_request(&mut self, now: Time, slot: Slot, request: RequestCost, job: J) {
+        self.coordinator.advance(now, &mut self.executor);
+        self.executor.scheduler.push(now, slot, request, job);
+        self.executor.note(now);
     }
 
-    /// A tenant was served so much work at other nodes, which no request has told of: the next one
+    /// A tenant was served so much work at other nodes, which no request has reported: the next one
     /// that comes here does ([`tidegate_algo::dsfq`]).
     pub fn on_elsewhere(&mut self, slot: Slot, work: u64) {
-        self.room.scheduler.delay(slot, work);
+        self.executor.scheduler.delay(slot, work);
     }
 
-    /// The next request for the device, if there is room for it and one may be served.
+    /// The next request for the device, if there is headroom and one may be served.
     pub fn next_dispatch(&mut self, now: Time) -> Option<Dispatched<J>> {
-        self.steward.advance(now, &mut self.room);
-        let Room { scheduler, device } = &mut self.room;
-        if !device.has_room() {
+        self.coordinator.advance(now, &mut self.executor);
+        let SingleShard { scheduler, device } = &mut self.executor;
+        if !device.has_headroom() {
             return None;
         }
         let dispatched = scheduler.pop(now)?;
@@ -200,11 +200,11 @@ impl<J> Node<J> {
 
     /// A request that was dispatched has been served, or has failed.
     pub fn on_completion(&mut self, now: Time, slot: Slot, cost: u32) {
-        self.steward.advance(now, &mut self.room);
-        self.room.scheduler.complete(now, slot, cost);
-        self.room.device.finish(0, u64::from(cost));
-        self.room.device.release(1);
-        self.room.note(now);
+        self.coordinator.advance(now, &mut self.executor);
+        self.executor.scheduler.complete(now, slot, cost);
+        self.executor.device.finish(0, u64::from(cost));
+        self.executor.device.release(1);
+        self.executor.note(now);
     }
 
     /// A request that was dispatched just now costs the time that the device takes for it.
@@ -221,24 +221,24 @@ impl<J> Node<J> {
         request: &Dispatched<I>,
         unit_work: u32,
     ) -> u32 {
-        self.steward.advance(now, &mut self.room);
+        self.coordinator.advance(now, &mut self.executor);
         let moment = self.moment(now);
         let units = self.measured.on_completion(moment);
         let cost = units.saturating_sub(request.cost);
         if cost > 0 {
-            let more = Ask { cost, work: unit_work.saturating_mul(cost), delay: 0 };
-            self.room.scheduler.charge(now, request.slot, more, request.is_reserved);
-            self.room.device.finish(0, u64::from(cost));
+            let more = RequestCost { cost, work: unit_work.saturating_mul(cost), delay: 0 };
+            self.executor.scheduler.charge(now, request.slot, more, request.is_reserved);
+            self.executor.device.finish(0, u64::from(cost));
         }
         self.on_completion(now, request.slot, request.cost);
         units
     }
 
     fn moment(&self, now: Time) -> Moment {
-        let device = &self.room.device;
+        let device = &self.executor.device;
         Moment {
             now,
-            capacity: self.steward.capacity(),
+            capacity: self.coordinator.capacity(),
             depth: device.depth(),
             in_flight: device.in_flight(),
             done: device.done(now).served,
@@ -247,55 +247,55 @@ impl<J> Node<J> {
 
     /// Takes out the waiting requests that `which` picks. Those at the device are left there.
     pub fn cancel(&mut self, now: Time, which: impl FnMut(&J) -> bool) -> Vec<J> {
-        self.steward.advance(now, &mut self.room);
-        let cancelled = self.room.scheduler.cancel(now, which);
-        self.room.note(now);
+        self.coordinator.advance(now, &mut self.executor);
+        let cancelled = self.executor.scheduler.cancel(now, which);
+        self.executor.note(now);
         cancelled
     }
 
-    /// There is a connection to a controller, perhaps another one than before. The world has said
+    /// There is a connection to a controller, perhaps another one than before. The caller has sent
     /// hello with [`Self::info`].
     pub fn on_connected(&mut self, now: Time) {
-        self.steward.on_connected(now, &mut self.room);
+        self.coordinator.on_connected(now, &mut self.executor);
     }
 
-    /// The controller has said something.
+    /// The controller has sent a message.
     pub fn on_message(&mut self, now: Time, message: ToNode) {
-        self.steward.on_message(now, message, &mut self.room);
+        self.coordinator.on_message(now, message, &mut self.executor);
     }
 
     /// There is no connection any more. Everything that was granted stays in force as it would.
     pub fn on_disconnected(&mut self, now: Time) {
-        self.steward.on_disconnected(now, &mut self.room);
+        self.coordinator.on_disconnected(now, &mut self.executor);
     }
 
-    /// The node ends, and the world will dispatch nothing more.
+    /// The node ends, and the caller will dispatch nothing more.
     pub fn on_ending(&mut self) {
-        self.steward.on_ending();
+        self.coordinator.on_ending();
     }
 
     /// When [`Self::on_deadline`] is to be called: the end of the period, or the moment at which
     /// the next request may go to the device though nothing else happens. [`Time::MAX`] for never.
     pub fn next_deadline(&self) -> Time {
-        let Room { scheduler, device } = &self.room;
-        let eligible = scheduler.next_eligible().filter(|_| device.has_room());
-        self.steward.ends().min(eligible.unwrap_or(Time::MAX))
+        let SingleShard { scheduler, device } = &self.executor;
+        let eligible = scheduler.next_eligible().filter(|_| device.has_headroom());
+        self.coordinator.ends().min(eligible.unwrap_or(Time::MAX))
     }
 
     /// A deadline has passed.
     pub fn on_deadline(&mut self, now: Time) {
-        self.steward.advance(now, &mut self.room);
-        self.room.scheduler.promote(now);
-        self.room.note(now);
+        self.coordinator.advance(now, &mut self.executor);
+        self.executor.scheduler.promote(now);
+        self.executor.note(now);
     }
 
     /// The next action for the caller.
     pub fn poll_output(&mut self) -> Option<Output> {
-        self.steward.poll_output()
+        self.coordinator.poll_output()
     }
 
     /// The node's state, and the counts in force.
     pub fn status(&self, now: Time) -> NodeStatus {
-        self.steward.status(now, &self.room)
+        self.coordinator.status(now, &self.executor)
     }
 }

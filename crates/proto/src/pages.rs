@@ -89,8 +89,8 @@ mod tests {
             split(text.clone()).iter().for_each(|reply| encode(reply, &mut bytes).unwrap());
             let (mut decoder, mut pages) = (Decoder::<Reply>::new(), Pages::default());
             let mut answers = Vec::new();
-            for piece in bytes.chunks(60_000) {
-                decoder.extend(piece);
+            for chunk in bytes.chunks(60_000) {
+                decoder.extend(chunk);
                 while let Some(reply) = decoder.next_message().unwrap() {
                     answers.extend(pages.add(reply));
                 }
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_answer_ends_it() {
+    fn an_error_ends_the_pages() {
         let error = Reply::Error { code: 1, message: "no".into() };
         let mut pages = Pages::default();
         assert_eq!(pages.add(Reply::Page("a".into())), None);

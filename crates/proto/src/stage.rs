@@ -72,8 +72,8 @@ pub struct Machine {
     plan: Plan,
     connection: Connection,
     pause: Span,
-    /// When the controller was last heard.
-    heard: Time,
+    /// When the last message from the controller came.
+    last_received: Time,
     silence_max: Span,
     fallback: Fallback,
     /// Whether the fallback is in force.
@@ -92,7 +92,7 @@ impl Machine {
             plan: Plan::new(layered),
             connection: Connection::Down { retry: now },
             pause: RETRY_FIRST,
-            heard: now,
+            last_received: now,
             silence_max: SILENCE_FIRST,
             fallback: Fallback::Keep,
             alone: false,
@@ -116,7 +116,7 @@ impl Machine {
         // The silence counts on a live connection, to notice a controller that hangs, and without
         // one until the fallback is in force.
         let live = matches!(self.connection, Connection::Greeted | Connection::Up);
-        let silence = (live || !self.alone).then(|| self.heard.after(self.silence_max));
+        let silence = (live || !self.alone).then(|| self.last_received.after(self.silence_max));
         [retry, silence].into_iter().flatten().min()
     }
 
@@ -143,7 +143,7 @@ impl Machine {
             self.connection = Connection::Connecting;
             self.outputs.push_back(Output::Connect);
         }
-        if self.heard.after(self.silence_max) > now {
+        if self.last_received.after(self.silence_max) > now {
             return;
         }
         if matches!(self.connection, Connection::Greeted | Connection::Up) {
@@ -161,7 +161,7 @@ impl Machine {
     /// The connection is there.
     pub fn on_connected(&mut self, now: Time) {
         self.connection = Connection::Greeted;
-        self.heard = now;
+        self.last_received = now;
         let hello = Hello::Stage { version: VERSION, info: self.info.clone() };
         self.outputs.push_back(Output::Hello(hello));
     }
@@ -188,7 +188,7 @@ impl Machine {
 
     /// The controller has sent a message.
     pub fn on_message(&mut self, now: Time, message: ToStage) {
-        self.heard = now;
+        self.last_received = now;
         match message {
             ToStage::Welcome { version, stage, silence_max, fallback } => {
                 if version != VERSION {
@@ -256,7 +256,7 @@ impl Machine {
             // Traffic since the last round still counts.
             let round = 0;
             self.outputs.push_back(Output::Report { round, detail: true });
-            self.outputs.push_back(Output::Send(FromStage::Goodbye));
+            self.outputs.push_back(Output::Send(FromStage::Disconnect));
         }
         self.outputs.push_back(Output::Close);
         self.connection = Connection::Refused;

@@ -33,6 +33,6 @@ fn show(path: &str) -> Result<(), Box<dyn std::error::Error>> {
         );
     }
     let messages = outcome.to_nodes + outcome.from_nodes;
-    println!("{} requests, {messages} messages, {} events", outcome.asked, outcome.events);
+    println!("{} requests, {messages} messages, {} events", outcome.submitted, outcome.events);
     Ok(())
 }

@@ -40,7 +40,8 @@ fn show(path: &str) -> Result<(), Box<dyn Error>> {
             event => println!("{event:?}"),
         }
     }
-    let count = |of: fn(&one_sided::Counts) -> u64| outcome.counts.iter().map(of).sum::<u64>();
+    let count =
+        |of: fn(&one_sided::OperationCounts) -> u64| outcome.counts.iter().map(of).sum::<u64>();
     let (data, control) = (count(|counts| counts.data), count(|counts| counts.control));
     println!("{data} reads, {control} operations for control");
     Ok(())

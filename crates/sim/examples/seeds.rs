@@ -9,7 +9,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
-use tidegate_sim::one_sided::fire;
+use tidegate_sim::one_sided::faults;
 use tidegate_sim::seeds;
 
 fn main() -> ExitCode {
@@ -29,7 +29,7 @@ fn main() -> ExitCode {
     };
     let count = seeds.end - seeds.start;
     let check = |seed| match is_one_sided {
-        true => fire::check(seed).map_err(|violation| violation.to_string()),
+        true => faults::check(seed).map_err(|violation| violation.to_string()),
         false => seeds::check(seed).map_err(|violation| violation.to_string()),
     };
     let violations = in_parallel(seeds, check);

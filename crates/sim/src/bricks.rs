@@ -58,7 +58,7 @@ mod threads;
 mod unfairness;
 mod world;
 
-pub use outcome::{Cell, Outcome};
+pub use outcome::{Cell, DsfqReport};
 pub use run::run;
 pub use scenario::{Bricks, Pulse, Scenario, Stream, Threads, Wave};
 pub use unfairness::Unfairness;

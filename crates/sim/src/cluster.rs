@@ -12,13 +12,13 @@
 mod clients;
 mod host;
 mod outcome;
+mod requests;
 mod run;
-mod tally;
 mod world;
 
 pub use clients::Promise;
-pub use outcome::{Move, Outcome};
+pub use outcome::{ClusterReport, Move};
 pub use run::run;
 
 pub(crate) use run::policy;
-pub(crate) use world::{Fault, Setup, World};
+pub(crate) use world::{ClusterSim, Fault, Setup};

@@ -55,7 +55,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Pushes and pops as told, each push at a distance from the last pop.
+    /// Pushes and pops as given, each push at a distance from the last pop.
     fn drive(queue: &mut impl Queue<u32>, acts: &[Option<u64>]) -> Vec<(Picoseconds, u32)> {
         let (mut now, mut number, mut out) = (Picoseconds::ZERO, 0, Vec::new());
         for act in acts {

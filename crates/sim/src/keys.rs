@@ -194,9 +194,9 @@ mod tests {
             let weight = |rank: u64| (rank as f64 + 1.0).powf(-exponent);
             let sum: f64 = (0..count).map(weight).sum();
             for rank in 0..count {
-                let part = weight(rank) / sum;
-                let expected = part * f64::from(DRAWS);
-                let sigma = (expected * (1.0 - part)).sqrt();
+                let share = weight(rank) / sum;
+                let expected = share * f64::from(DRAWS);
+                let sigma = (expected * (1.0 - share)).sqrt();
                 let off = (f64::from(seen[keys.of_rank(rank) as usize]) - expected).abs();
                 prop_assert!(off <= 6.0 * sigma + 1.0, "rank {rank}: {off} off {expected}");
             }

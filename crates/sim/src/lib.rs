@@ -18,9 +18,9 @@
 //! - [`scenario`]: what is simulated, as a TOML file with strict keys.
 //! - [`bricks`]: streams that reach bricks through coordinators, the setting of the DSFQ paper.
 //! - [`cluster`]: clients, nodes and a controller in one loop, and what a run shows.
-//! - [`one_sided`]: clients that read a data node's memory through network cards, the setting of
+//! - [`one_sided`]: clients that read a data node's memory through NICs, the setting of
 //!   the Haechi paper.
-//! - [`seeds`]: a cluster under fire from one number, and what must hold whatever happens to it.
+//! - [`seeds`]: a cluster under faults from one number, and what must hold whatever happens to it.
 //!
 //! ```
 //! use tidegate_sim::cluster;
@@ -54,10 +54,11 @@
 //! # What makes two runs the same
 //! 1. Everything that happens is an event, and events have a total order: time, then insertion.
 //!    Nothing depends on which queue keeps it.
-//! 2. Randomness has one door ([`rng::Stream`]). A component draws from its own stream, so one that
+//! 2. Randomness has one source ([`rng::Stream`]). A component draws from its own stream, so one
+//!    that
 //!    draws more does not change what others see, and two runs that differ in one parameter meet
 //!    the same arrivals and service times.
-//! 3. Integers decide wherever they can. A control law's window, rate and alpha and the
+//! 3. Integers decide wherever they can. A congestion control's window, rate and alpha and the
 //!    popularity of [`keys`] are doubles: of sums, products, quotients and roots,
 //!    which IEEE 754 defines to the last bit, and of logarithms and powers in software (`libm`).
 //! 4. No clock of the machine, no thread, no map whose order is not that of its keys.

@@ -48,7 +48,7 @@ pub struct Link {
 }
 
 impl Link {
-    /// A link that behaves as told, with a stream of random numbers of its own.
+    /// A link that behaves as configured, with a stream of random numbers of its own.
     pub const fn new(conduct: Conduct, random: Stream) -> Self {
         Self { conduct, random, last: Picoseconds::ZERO }
     }
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn as_many_as_it_says() {
+    fn as_many_as_configured() {
         let steady = Conduct::steady(Picoseconds(50));
         let lossy = Conduct { lost: 100_000, doubled: 200_000, ..steady };
         let arrivals = sent(lossy, 10_000);

@@ -1,15 +1,15 @@
-//! One-sided access in virtual time: clients that read a data node's memory through their network
-//! cards, the setting of the Haechi paper (§III).
+//! One-sided access in virtual time: clients that read a data node's memory through their
+//! NICs, the setting of the Haechi paper (§III).
 //!
 //! ```text
-//!  client ──▶ door ──▶ its card ──┐
-//!  client ──▶ door ──▶ its card ──┼─▶ link of the data node ──▶ memory
-//!  job in the background ─────────┘
+//!  client ──▶ fabric ──▶ its NIC ──┐
+//!  client ──▶ fabric ──▶ its NIC ──┼─▶ link of the data node ──▶ memory
+//!  job in the background ──────────┘
 //! ```
 //!
 //! [`Network`] gives each client a [`Fabric`](tidegate_onesided::one_sided::Fabric), so code that
-//! runs over shared memory or RDMA runs here, too. The model of the cards has two numbers
-//! ([`Cards`]), which are the paper's.
+//! runs over shared memory or RDMA runs here, too. The model of the NICs has two numbers
+//! ([`NicModel`]), which are the paper's.
 //!
 //! # Load
 //! A client keeps up to a window of reads of 4 KiB under way. In each period it wants so many, all
@@ -35,19 +35,19 @@
 //! # Ok::<(), tidegate_sim::scenario::ScenarioError>(())
 //! ```
 
-mod card;
 mod client;
 mod fabric;
-pub mod fire;
+pub mod faults;
+mod nic;
 pub mod nodes;
 mod outcome;
 mod run;
 mod scenario;
 mod world;
 
-pub use card::{Cards, HEAD, Order, Service};
 pub use client::Latency;
-pub use fabric::{Counts, DEPTH, Endpoint, Loopback, Network};
-pub use outcome::{Outcome, Sample};
+pub use fabric::{DEPTH, Endpoint, Loopback, Network, OperationCounts};
+pub use nic::{HEAD, NicModel, Order, Service};
+pub use outcome::{OneSidedReport, Sample};
 pub use run::run;
 pub use scenario::{Background, Change, Clients, Control, Pattern, Scenario};

@@ -1,4 +1,4 @@
-//! Randomness with one door: a seed per run, a named stream per component.
+//! Randomness with one source: a seed per run, a named stream per component.
 //!
 //! **Problem.** If components shared one generator, a message more on one link would change every
 //! service time that follows, and two runs that differ in one parameter could not be compared.
@@ -127,9 +127,9 @@ impl Stream {
     pub fn choose(&mut self, count: usize, bound: usize) -> Vec<usize> {
         let mut all: Vec<usize> = (0..bound).collect();
         let count = count.min(bound);
-        for place in 0..count {
-            let other = place + self.below((bound - place) as u64) as usize;
-            all.swap(place, other);
+        for index in 0..count {
+            let other = index + self.below((bound - index) as u64) as usize;
+            all.swap(index, other);
         }
         all.truncate(count);
         all
@@ -207,12 +207,12 @@ pub fn apportion(total: u64, weights: &[u64]) -> Vec<u64> {
         return vec![0; weights.len()];
     }
     let exact = |weight: &u64| u128::from(total) * u128::from(*weight);
-    let mut parts: Vec<u64> = weights.iter().map(|weight| (exact(weight) / sum) as u64).collect();
-    let left = total - parts.iter().sum::<u64>();
+    let mut amounts: Vec<u64> = weights.iter().map(|weight| (exact(weight) / sum) as u64).collect();
+    let left = total - amounts.iter().sum::<u64>();
     let mut order: Vec<usize> = (0..weights.len()).collect();
     order.sort_by_key(|at| core::cmp::Reverse(exact(&weights[*at]) % sum));
-    order.iter().take(left as usize).for_each(|at| parts[*at] += 1);
-    parts
+    order.iter().take(left as usize).for_each(|at| amounts[*at] += 1);
+    amounts
 }
 
 #[cfg(test)]
@@ -222,14 +222,17 @@ mod tests {
 
     proptest! {
         #[test]
-        fn parts_sum_and_are_near(total: u32, weights in prop::collection::vec(0u64..1000, 1..20)) {
-            let parts = apportion(u64::from(total), &weights);
+        fn amounts_sum_and_are_near(
+            total: u32,
+            weights in prop::collection::vec(0u64..1000, 1..20),
+        ) {
+            let amounts = apportion(u64::from(total), &weights);
             let sum: u64 = weights.iter().sum();
             prop_assume!(sum > 0);
-            prop_assert_eq!(parts.iter().sum::<u64>(), u64::from(total));
-            for (part, weight) in parts.iter().zip(&weights) {
+            prop_assert_eq!(amounts.iter().sum::<u64>(), u64::from(total));
+            for (amount, weight) in amounts.iter().zip(&weights) {
                 let exact = u64::from(total) * weight;
-                prop_assert!((part * sum).abs_diff(exact) < sum);
+                prop_assert!((amount * sum).abs_diff(exact) < sum);
             }
         }
 

@@ -385,10 +385,10 @@ mod tests {
     "#;
 
     #[track_caller]
-    fn refused(from: &str, to: &str, says: &str) {
+    fn refused(from: &str, to: &str, expected: &str) {
         assert!(GOOD.contains(from));
         let error = Scenario::parse(&GOOD.replace(from, to)).unwrap_err().to_string();
-        assert!(error.contains(says), "{error}");
+        assert!(error.contains(expected), "{error}");
     }
 
     #[test]

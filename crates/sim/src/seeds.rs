@@ -1,12 +1,12 @@
-//! A cluster under fire, made from one number, and what must hold whatever happens to it.
+//! A cluster under faults, made from one number, and what must hold whatever happens to it.
 //!
 //! **Problem.** A cluster keeps its promises easily while nothing fails. It must also keep them
 //! while messages are lost, late and doubled, links are cut, and nodes and controllers die and come
 //! back.
 //!
 //! **Mechanism.** A seed becomes a small cluster, a policy, a load and a list of faults
-//! ([`Fire`]). For some periods everything happens; then it is calm. The world is looked at twenty
-//! times in a period ([`check`]):
+//! ([`FaultScenario`]). For some periods everything happens; then it is calm. The world is looked
+//! at twenty times in a period ([`check`]):
 //!
 //! - *No request is lost or answered twice*: those that were made and not settled are those that
 //!   nodes hold.
@@ -17,7 +17,7 @@
 //!   sets of nodes, found by trying them all, decides which are feasible.
 //!
 //! **Exceptions**, as the decision about counts has them: a node that has lost its lease, or has
-//! not heard of the policy yet, is not bound by limits.
+//! not received the policy yet, is not bound by limits.
 
 use core::fmt;
 use std::collections::BTreeSet;
@@ -26,14 +26,14 @@ use tidegate_model::{Iops, Span};
 use tidegate_proto::cluster::LAST_PART;
 use tidegate_proto::node::{NodeStatus, TenantStatus};
 
-use crate::cluster::{Fault, Promise, Setup, World, policy};
+use crate::cluster::{ClusterSim, Fault, Promise, Setup, policy};
 use crate::link::Conduct;
 use crate::rng::Stream;
 use crate::scenario::{Arrivals, Closed, Halves, Load, Nodes, Open, Pacing, Per};
 use crate::time::Picoseconds;
 
 /// How often a period the world is looked at.
-const LOOKS: u64 = 20;
+const INSPECTIONS_PER_PERIOD: u64 = 20;
 /// Periods in which everything happens.
 const WILD: u64 = 8;
 /// Periods from the last fault until everything must be as if there had been none: the longest
@@ -66,13 +66,13 @@ impl core::error::Error for Violation {}
 
 /// The cluster, load and faults of one seed.
 #[derive(Clone, Debug)]
-pub struct Fire {
+pub struct FaultScenario {
     setup: Setup,
     faults: Vec<(Picoseconds, Fault)>,
     moves: Vec<(Picoseconds, usize)>,
 }
 
-impl Fire {
+impl FaultScenario {
     /// The cluster, the load and the faults of a seed.
     pub fn new(seed: u64) -> Self {
         let mut random = Stream::new(seed, "fire", 0);
@@ -120,14 +120,14 @@ fn promises(random: &mut Stream, nodes: &Nodes, period: Span) -> Vec<Promise> {
     let count = random.within(1, 6);
     let capacity = u64::from(nodes.count) * nodes.rate.0;
     let reserved = capacity * random.within(20, 90) / 100;
-    let asked = random.within(50, 200);
+    let demand_percent = random.within(50, 200);
     let promise = |_| {
-        let part = random.within(0, 2 * reserved / count);
-        let reservation = if random.below(4) == 0 { 0 } else { part.min(nodes.rate.0) };
+        let share = random.within(0, 2 * reserved / count);
+        let reservation = if random.below(4) == 0 { 0 } else { share.min(nodes.rate.0) };
         let fair = reservation.max(capacity / count / 4).max(10);
         let is_limited = random.below(2) == 0;
         let limit = is_limited.then(|| Iops(fair * random.within(120, 300) / 100));
-        let demand = fair * asked / 100 * period.0 / Span::SECOND.0;
+        let demand = fair * demand_percent / 100 * period.0 / Span::SECOND.0;
         Promise { reservation: Iops(reservation), limit, demand }
     };
     (0..count).map(promise).collect()
@@ -194,20 +194,20 @@ fn faults(random: &mut Stream, setup: &mut Setup) -> Vec<(Picoseconds, Fault)> {
 /// # Errors
 /// The first thing that does not hold.
 pub fn check(seed: u64) -> Result<(), Violation> {
-    let fire = Fire::new(seed);
-    let mut watch = Watch::new(&fire);
-    let look = Picoseconds::from(fire.setup.period).0 / LOOKS;
-    for number in 1..=(WILD + HEAL + CALM) * LOOKS {
-        watch.world.run_until(Picoseconds(look * number));
-        watch.look(number).map_err(|what| Violation { seed, at: watch.world.now(), what })?;
+    let scenario = FaultScenario::new(seed);
+    let mut watch = Watch::new(&scenario);
+    let interval = Picoseconds::from(scenario.setup.period).0 / INSPECTIONS_PER_PERIOD;
+    for number in 1..=(WILD + HEAL + CALM) * INSPECTIONS_PER_PERIOD {
+        watch.world.run_until(Picoseconds(interval * number));
+        watch.inspect(number).map_err(|what| Violation { seed, at: watch.world.now(), what })?;
     }
     Ok(())
 }
 
 /// Looks at a world, and remembers what it was like when the period began.
 struct Watch<'a> {
-    fire: &'a Fire,
-    world: World,
+    scenario: &'a FaultScenario,
+    world: ClusterSim,
     /// Requests made and answered before this period, by tenant and node.
     arrived: Vec<u64>,
     served: Vec<u64>,
@@ -216,22 +216,23 @@ struct Watch<'a> {
 }
 
 impl<'a> Watch<'a> {
-    fn new(fire: &'a Fire) -> Self {
-        let mut world = World::new(fire.setup.clone());
-        fire.moves.iter().for_each(|(at, tenant)| world.plan_move(*at, *tenant));
-        fire.faults.iter().for_each(|(at, fault)| world.plan_fault(*at, *fault));
+    fn new(scenario: &'a FaultScenario) -> Self {
+        let mut world = ClusterSim::new(scenario.setup.clone());
+        scenario.moves.iter().for_each(|(at, tenant)| world.plan_move(*at, *tenant));
+        scenario.faults.iter().for_each(|(at, fault)| world.plan_fault(*at, *fault));
         let nothing = vec![0; world.served.len()];
-        Self { fire, world, arrived: nothing.clone(), served: nothing, is_exempt: true }
+        Self { scenario, world, arrived: nothing.clone(), served: nothing, is_exempt: true }
     }
 
-    fn look(&mut self, number: u64) -> Result<(), String> {
-        let setup = &self.fire.setup;
+    fn inspect(&mut self, number: u64) -> Result<(), String> {
+        let setup = &self.scenario.setup;
         let nodes: Vec<Option<NodeStatus>> =
             (0..setup.nodes.count).map(|node| self.world.status(node)).collect();
         self.is_exempt |= nodes.iter().any(|node| node.as_ref().is_none_or(is_unbound));
         self.requests(&nodes)?;
         self.tokens(&nodes)?;
-        let (period, within) = ((number - 1) / LOOKS, number % LOOKS);
+        let (period, within) =
+            ((number - 1) / INSPECTIONS_PER_PERIOD, number % INSPECTIONS_PER_PERIOD);
         let is_calm = period >= WILD + HEAL;
         if is_calm && self.is_settled(within) {
             self.whole(&nodes)?;
@@ -253,9 +254,9 @@ impl<'a> Watch<'a> {
 
     /// Whether no distribution is under way at this look of a calm period. While one is, tokens
     /// that were taken from one node have not reached the next.
-    fn is_settled(&self, look: u64) -> bool {
-        let Setup { period, redistribute, .. } = &self.fire.setup;
-        let into = period.0 * look / LOOKS;
+    fn is_settled(&self, inspection: u64) -> bool {
+        let Setup { period, redistribute, .. } = &self.scenario.setup;
+        let into = period.0 * inspection / INSPECTIONS_PER_PERIOD;
         let once_more = period.0 - redistribute.0 / LAST_PART;
         let begun = if into < once_more { into - into % redistribute.0 } else { once_more };
         into - begun >= SETTLED.0
@@ -263,12 +264,12 @@ impl<'a> Watch<'a> {
 
     /// Every request is settled once, or still there.
     fn requests(&self, nodes: &[Option<NodeStatus>]) -> Result<(), String> {
-        let tally = &self.world.tally;
+        let requests = &self.world.requests;
         let held = nodes.iter().flatten().map(|node| node.waiting + u64::from(node.in_flight));
         let held = held.sum::<u64>();
-        match tally.answered_twice {
-            0 if held == tally.waiting() => Ok(()),
-            0 => Err(format!("{} requests wait, nodes hold {held}", tally.waiting())),
+        match requests.answered_twice {
+            0 if held == requests.waiting() => Ok(()),
+            0 => Err(format!("{} requests wait, nodes hold {held}", requests.waiting())),
             twice => Err(format!("{twice} answers to requests that were settled")),
         }
     }
@@ -278,7 +279,7 @@ impl<'a> Watch<'a> {
         let nodes: Vec<&NodeStatus> = nodes.iter().flatten().filter(bound).collect();
         let periods: BTreeSet<u64> = nodes.iter().map(|node| node.period).collect();
         for period in periods {
-            for (tenant, promise) in self.fire.setup.promises.iter().enumerate() {
+            for (tenant, promise) in self.scenario.setup.promises.iter().enumerate() {
                 let here = nodes.iter().filter(|node| node.period == period);
                 let shares: Vec<_> = here.map(|node| &node.tenants[tenant + 1]).collect();
                 // Counts up to what was served are no tokens, whatever they say.
@@ -309,7 +310,7 @@ impl<'a> Watch<'a> {
 
     /// Every token of a reservation is somewhere, or was used.
     fn whole(&self, nodes: &[Option<NodeStatus>]) -> Result<(), String> {
-        for (tenant, promise) in self.fire.setup.promises.iter().enumerate() {
+        for (tenant, promise) in self.scenario.setup.promises.iter().enumerate() {
             let shares = nodes.iter().flatten().filter_map(|node| node.tenants.get(tenant + 1));
             let there: u64 = shares.map(|share| share.reserved.max(share.served)).sum();
             let promised = self.reserved(promise);
@@ -324,7 +325,7 @@ impl<'a> Watch<'a> {
 
     /// Checks that no tenant got more than its limit and one interval's worth.
     fn limits(&self) -> Result<(), String> {
-        let setup = &self.fire.setup;
+        let setup = &self.scenario.setup;
         let rounds = setup.period.0 / setup.redistribute.0;
         for (tenant, promise) in setup.promises.iter().enumerate() {
             let Some(limit) = self.limit(promise) else { continue };
@@ -340,7 +341,7 @@ impl<'a> Watch<'a> {
 
     /// Checks that each tenant got its reservation, if that was feasible.
     fn reservations(&self) -> Result<(), String> {
-        let setup = &self.fire.setup;
+        let setup = &self.scenario.setup;
         let demands: Vec<Vec<u64>> = (0..setup.promises.len()).map(|t| self.demand(t)).collect();
         let wants: Vec<u64> = setup
             .promises
@@ -372,7 +373,7 @@ impl<'a> Watch<'a> {
     /// that came in it. In a closed loop each answer makes the next request, so the node's rate
     /// bounds the number.
     fn demand(&self, tenant: usize) -> Vec<u64> {
-        let setup = &self.fire.setup;
+        let setup = &self.scenario.setup;
         let came = self.grown(&self.world.arrived, &self.arrived, tenant);
         let Some(closed) = &setup.load.closed else { return came };
         // With so many requests outstanding, and those at the device before each of them.
@@ -383,27 +384,28 @@ impl<'a> Watch<'a> {
     }
 
     fn grown(&self, now: &[u64], before: &[u64], tenant: usize) -> Vec<u64> {
-        let width = usize::from(self.fire.setup.nodes.count);
+        let width = usize::from(self.scenario.setup.nodes.count);
         let nodes = tenant * width..(tenant + 1) * width;
         now[nodes.clone()].iter().zip(&before[nodes]).map(|(now, before)| now - before).collect()
     }
 
     fn reserved(&self, promise: &Promise) -> u64 {
-        let exact = u128::from(promise.reservation.0) * u128::from(self.fire.setup.period.0);
+        let exact = u128::from(promise.reservation.0) * u128::from(self.scenario.setup.period.0);
         let whole = exact.div_ceil(u128::from(Span::SECOND.0)) as u64;
         whole.min(self.limit(promise).unwrap_or(u64::MAX))
     }
 
     fn limit(&self, promise: &Promise) -> Option<u64> {
-        promise.limit.map(|limit| per_period(limit.0, self.fire.setup.period).max(1))
+        promise.limit.map(|limit| per_period(limit.0, self.scenario.setup.period).max(1))
     }
 }
 
 /// Whether a node may let limited tenants exceed their limits: its lease is over, it has no policy,
 /// or it has requests without a tenant, which came before the policy.
 fn is_unbound(node: &NodeStatus) -> bool {
-    let nobody = node.tenants.first();
-    let is_open = nobody.is_some_and(|nobody| nobody.waiting > 0 || nobody.served > 0);
+    let unattributed = node.tenants.first();
+    let is_open = unattributed
+        .is_some_and(|unattributed| unattributed.waiting > 0 || unattributed.served > 0);
     node.is_abandoned || node.revision == 0 || is_open
 }
 

@@ -47,7 +47,7 @@
 //! ```
 
 mod arrivals;
-mod places;
+mod offsets;
 mod published;
 mod recorded;
 mod sizes;
@@ -56,7 +56,7 @@ use serde::Deserialize;
 use tidegate_model::{Bytes, Class, Operation, Portion, Span};
 
 pub use arrivals::{Arriving, Offered, Open, Phases, Pulse};
-pub use places::Offsets;
+pub use offsets::Offsets;
 pub use published::{Published, Shape};
 pub use recorded::{Recording, Replay};
 pub use sizes::{Blocks, Row, Sizes};
@@ -65,8 +65,8 @@ use crate::rng::Stream;
 use crate::scenario::{Arrivals, ScenarioError, must, optional, read, text};
 use crate::time::Picoseconds;
 use arrivals::INTERVAL_MAX;
-use places::Places;
-use sizes::SizeLaw;
+use offsets::OffsetGenerator;
+use sizes::SizeGenerator;
 
 /// One request to storage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -208,11 +208,11 @@ impl Plan {
     }
 
     fn check_recorded(&self, recording: &Recording) -> Result<(), ScenarioError> {
-        let said = self.like.is_some() || self.reads.is_some() || self.sizes.is_some();
-        let said = said || self.offsets.is_some() || self.space.0 > 0;
+        let is_set = self.like.is_some() || self.reads.is_some() || self.sizes.is_some();
+        let is_set = is_set || self.offsets.is_some() || self.space.0 > 0;
         let leave = "what a trace asks for stands in it; leave out like, reads, sizes, \
                      offsets and space";
-        must(!said, leave)?;
+        must(!is_set, leave)?;
         recording.check()
     }
 
@@ -222,7 +222,7 @@ impl Plan {
         self.length.map_or(Picoseconds::MAX, |length| start.after(length.into()))
     }
 
-    /// Requests of this plan in the run of `seed`; `client` tells those apart that share it.
+    /// Requests of this plan in the run of `seed`; `client` distinguishes those that share it.
     ///
     /// # Panics
     /// If [`Self::check`] refuses the plan, or its load is a recording ([`Replay`]).
@@ -248,12 +248,12 @@ impl Plan {
             start,
             left: self.requests.unwrap_or(u64::MAX),
             waiting,
-            sizes: SizeLaw::new(&shape.sizes),
-            places: Places::new(self, &shape, &mut stream("places")),
+            sizes: SizeGenerator::new(&shape.sizes),
+            offsets: OffsetGenerator::new(self, &shape, &mut stream("places")),
             when: stream("times"),
             which: stream("operations"),
             how_much: stream("sizes"),
-            place: stream("offsets"),
+            which_offset: stream("offsets"),
         }
     }
 }
@@ -261,7 +261,7 @@ impl Plan {
 /// The requests of one client.
 ///
 /// A world asks for [`arrival`](Self::arrival) at the start and each time that the last arrival
-/// has come, until there is none; and tells every answer to
+/// has come, until there is none; and reports every answer to
 /// [`on_completion`](Self::on_completion), which may be followed by a request. In an open loop only
 /// the first gives requests, in the order of their times; in a closed one it gives those with
 /// which the loop begins.
@@ -275,12 +275,12 @@ pub struct Source {
     /// How many more it may make.
     left: u64,
     waiting: Waiting,
-    sizes: SizeLaw,
-    places: Places,
+    sizes: SizeGenerator,
+    offsets: OffsetGenerator,
     when: Stream,
     which: Stream,
     how_much: Stream,
-    place: Stream,
+    which_offset: Stream,
 }
 
 /// Condition for the next request: a time or an answer.
@@ -333,7 +333,7 @@ impl Source {
         }
         self.left = self.left.checked_sub(1)?;
         let bytes = self.sizes.draw(&mut self.how_much);
-        let offset = self.places.draw(bytes, &mut self.place);
+        let offset = self.offsets.draw(bytes, &mut self.which_offset);
         let read = self.which.happens(self.reads.0);
         let operation = if read { Operation::Read } else { Operation::Write };
         Some(Request { at, offset, bytes, operation, class: self.class })

@@ -9,7 +9,7 @@ mod folder;
 
 use folder::Folder;
 use tidegate_model::{Discipline, Span};
-use tidegate_sim::bricks::{self, Outcome, Scenario};
+use tidegate_sim::bricks::{self, DsfqReport, Scenario};
 
 const FOLDER: Folder = Folder("dsfq");
 
@@ -22,7 +22,7 @@ fn read(name: &str) -> Scenario {
 
 /// Runs a scenario and compares.
 #[track_caller]
-fn golden(name: &str) -> Outcome {
+fn golden(name: &str) -> DsfqReport {
     let scenario = read(name);
     let outcome = bricks::run(&scenario).unwrap();
     FOLDER.golden(name, &scenario.name, &outcome.table());
@@ -32,7 +32,7 @@ fn golden(name: &str) -> Outcome {
 }
 
 /// Returns the bytes served to g for each byte served to f, on one brick or on all.
-fn ratio(outcome: &Outcome, brick: Option<usize>) -> f64 {
+fn ratio(outcome: &DsfqReport, brick: Option<usize>) -> f64 {
     outcome.mean(1, brick) / outcome.mean(0, brick)
 }
 
@@ -88,13 +88,13 @@ fn bursts_are_a_loophole_of_the_hybrid_and_none_with_a_debt() {
 }
 
 #[test]
-fn what_no_request_carries_is_told() {
+fn what_no_request_carries_is_announced() {
     let outcome = golden("partition");
     near(ratio(&outcome, None), 1.0);
-    assert!(outcome.told > 0);
+    assert!(outcome.announced > 0);
     let silent = bricks::run(&Scenario { exchange: false, ..read("partition") }).unwrap();
     near(ratio(&silent, Some(0)), 1.0);
-    assert_eq!(silent.told, 0);
+    assert_eq!(silent.announced, 0);
 }
 
 #[test]

@@ -1,28 +1,28 @@
-//! The first seeds of clients with guarantees under fire. More of them:
+//! The first seeds of clients with guarantees under faults. More of them:
 //! `cargo xtask seeds --one-sided 10000`.
 
 mod volley;
 
-use tidegate_sim::one_sided::{self, Scenario, fire};
+use tidegate_sim::one_sided::{self, Scenario, faults};
 
 const SEEDS: u64 = 300;
 
 #[test]
 fn what_must_hold_holds() {
-    volley::all_hold(SEEDS, fire::check);
+    volley::all_hold(SEEDS, faults::check);
 }
 
 /// Seeds that did not hold once. 605, 731 and 811: others were held for a client that was behind
-/// only in tokens, or begun with at once again and again. 769 and 2799: nobody waited for a client
-/// any more whose own line at the node made it worse at first. 396, 3889 and 8722: the node had
-/// nothing to do while others got nothing at all for somebody who was a little behind. 4048: what a
-/// monitor had promised before it knew who has which seat was overwritten. The others break laws
-/// with another valve: 2701 if it is shut after 4 ms, 1044 if after 8, and 8083 if it waits for who
-/// comes back.
+/// only in tokens, or begun with at once again and again. 769 and 2799: no request waited for a
+/// client any more whose own line at the node made it worse at first. 396, 3889 and 8722: the node
+/// had nothing to do while others got nothing at all for somebody who was a little behind. 4048:
+/// what a monitor had promised before it knew which client has which session slot was overwritten.
+/// The others break invariants with another throttle: 2701 if it is shut after 4 ms, 1044 if after
+/// 8, and 8083 if it waits for who comes back.
 #[test]
 fn what_did_not_hold_once_holds() {
     for seed in [396, 605, 731, 769, 811, 1044, 2701, 2799, 3889, 4048, 8083, 8722] {
-        fire::check(seed).unwrap();
+        faults::check(seed).unwrap();
     }
 }
 

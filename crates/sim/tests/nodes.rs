@@ -7,11 +7,11 @@
 mod folder;
 
 use folder::Folder;
-use tidegate_sim::one_sided::nodes::{self, Control, Outcome, Scenario};
+use tidegate_sim::one_sided::nodes::{self, Control, OneSidedClusterReport, Scenario};
 
 const FOLDER: Folder = Folder("haechi");
 
-/// How much slower than cards are.
+/// How much slower than NICs are.
 const SLOWER: u32 = 100;
 
 fn read() -> Scenario {
@@ -20,7 +20,7 @@ fn read() -> Scenario {
 
 /// Returns the largest shortfall of the five tenants with large reservations, in the worst of some
 /// periods, in percent.
-fn missing(outcome: &Outcome, periods: core::ops::Range<usize>) -> f64 {
+fn missing(outcome: &OneSidedClusterReport, periods: core::ops::Range<usize>) -> f64 {
     let samples = &outcome.samples[periods];
     let each = (0..5).flat_map(|it| samples.iter().map(move |sample| outcome.missing(it, sample)));
     each.fold(0.0, f64::max)

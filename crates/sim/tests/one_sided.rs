@@ -11,7 +11,7 @@ mod folder;
 use folder::Folder;
 use tidegate_model::{Iops, Span};
 use tidegate_sim::one_sided::{
-    self, Background, Change, Control, Order, Outcome, Scenario, Service,
+    self, Background, Change, Control, OneSidedReport, Order, Scenario, Service,
 };
 
 const FOLDER: Folder = Folder("haechi");
@@ -25,13 +25,13 @@ fn read(name: &str) -> Scenario {
     Scenario { periods: 2, ..read }
 }
 
-fn run(scenario: &Scenario) -> Outcome {
+fn run(scenario: &Scenario) -> OneSidedReport {
     one_sided::run(scenario).unwrap()
 }
 
 /// Runs a scenario and compares.
 #[track_caller]
-fn golden(name: &str) -> Outcome {
+fn golden(name: &str) -> OneSidedReport {
     let scenario = read(name);
     let outcome = run(&scenario);
     FOLDER.golden(name, &scenario.name, &outcome.table());
@@ -79,13 +79,13 @@ fn bursts_of_unequal_demands_leave_it_idle() {
 #[test]
 fn the_order_at_the_link_changes_little() {
     let plain = run(&read("figure-8b")).total();
-    let orders = [Order::Arrival, Order::Turns, Order::Shared];
+    let orders = [Order::Arrival, Order::RoundRobin, Order::Shared];
     for (order, service) in orders
         .into_iter()
         .flat_map(|order| [Service::Constant, Service::Exponential].map(|service| (order, service)))
     {
         let mut scenario = read("figure-8b");
-        (scenario.cards.order, scenario.cards.service) = (order, service);
+        (scenario.nics.order, scenario.nics.service) = (order, service);
         let total = run(&scenario).total();
         assert!((total / plain - 1.0).abs() < 0.01, "{order:?} {service:?}: {total}, {plain}");
     }
@@ -123,13 +123,13 @@ fn a_data_node_may_change() {
 /// percent here.
 const COARSE: f64 = 3.0;
 
-fn under(name: &str, control: Control) -> Outcome {
+fn under(name: &str, control: Control) -> OneSidedReport {
     run(&Scenario { control, ..read(name) })
 }
 
 /// All have what they want of their reservations, in each period.
 #[track_caller]
-fn keeps(outcome: &Outcome) {
+fn keeps(outcome: &OneSidedReport) {
     for client in 0..outcome.promised.len() {
         let missing = outcome.missing_percent(client);
         assert!(missing <= COARSE, "C{} misses {missing} %", client + 1);
@@ -138,7 +138,7 @@ fn keeps(outcome: &Outcome) {
 
 /// Sound rules keep all promises, and use what is used without control.
 #[track_caller]
-fn sound(name: &str) -> Outcome {
+fn sound(name: &str) -> OneSidedReport {
     let outcome = golden(name);
     keeps(&outcome);
     let part = outcome.total() / under(name, Control::None).total() * 100.0;
@@ -179,7 +179,8 @@ fn conversion_gives_others_what_two_leave() {
         let outcome = golden(name);
         keeps(&outcome);
         let basic = under(name, Control::Basic);
-        let others = |outcome: &Outcome| (2..10).map(|client| outcome.mean(client)).sum::<f64>();
+        let others =
+            |outcome: &OneSidedReport| (2..10).map(|client| outcome.mean(client)).sum::<f64>();
         assert!(others(&outcome) > others(&basic) * 1.05, "{name}");
         assert!(basic.total() < outcome.total() * 0.97, "{name}");
     }
@@ -215,7 +216,7 @@ fn what_others_take_of_the_link_is_noticed() {
 #[test]
 fn a_seed_is_a_run() {
     let mut scenario = read("figure-9b");
-    scenario.cards.service = Service::Exponential;
+    scenario.nics.service = Service::Exponential;
     let outcome = run(&scenario);
     assert_eq!(outcome, run(&scenario));
     assert_ne!(outcome.samples, run(&Scenario { seed: 1, ..scenario }).samples);

@@ -12,7 +12,7 @@ use std::fs;
 
 use folder::Folder;
 use tidegate_model::Span;
-use tidegate_sim::cluster::{self, Outcome};
+use tidegate_sim::cluster::{self, ClusterReport};
 use tidegate_sim::scenario::Scenario;
 
 const FOLDER: Folder = Folder("pshift");
@@ -33,7 +33,7 @@ fn every_scenario_can_be_run() {
 
 /// Runs a scenario with larger samples, which are easier to read, and compares.
 #[track_caller]
-fn golden(name: &str, sample: &str) -> Outcome {
+fn golden(name: &str, sample: &str) -> ClusterReport {
     let mut scenario = read(name);
     scenario.sample = sample.parse::<Span>().unwrap();
     let outcome = cluster::run(&scenario).unwrap();
@@ -46,7 +46,7 @@ fn near(served: &[u64], expected: &[u64]) -> bool {
 }
 
 #[test]
-fn four_tenants_in_turn() {
+fn four_tenants_round_robin() {
     let outcome = golden("experiment-3-in-turn", "200ms");
     // 50,000 times 1/4, and 1/3, 1/2 and 1 more.
     assert!(near(&outcome.served(0), &[12_500, 29_166, 54_166, 104_166]));

@@ -1,4 +1,4 @@
-//! The first seeds of the cluster under fire. More of them: `cargo xtask seeds 10000`.
+//! The first seeds of the cluster under faults. More of them: `cargo xtask seeds 10000`.
 
 mod volley;
 

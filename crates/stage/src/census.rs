@@ -57,7 +57,7 @@ pub(crate) struct Census {
     /// By their numbers in the supervisor's PID namespace.
     processes: BTreeMap<u32, Process>,
     /// Numbers that no process was found for, with how often it was looked for.
-    unplaced: BTreeMap<u32, u32>,
+    unmatched: BTreeMap<u32, u32>,
     /// When all processes of the machine were last looked through.
     searched: Time,
     /// Of those that ended and whose parent is not counted itself.
@@ -67,7 +67,7 @@ pub(crate) struct Census {
 }
 
 impl Census {
-    /// Looks at the segment's list and at `/proc`.
+    /// Reads the segment's list and `/proc`.
     pub(crate) fn take(&mut self, segment: &Segment, now: Time) {
         let free = |number: u32| {
             for cell in &segment.processes {
@@ -77,10 +77,10 @@ impl Census {
         let registered = segment.processes.iter().map(|cell| cell.load(Ordering::Acquire));
         let fresh = registered.filter(|number| *number != 0 && !self.has_registered(*number));
         let fresh = Vec::from_iter(fresh);
-        self.place(&fresh, segment.identity(), now).into_iter().for_each(free);
+        self.match_registered(&fresh, segment.identity(), now).into_iter().for_each(free);
         let mut ended = Vec::new();
         for (pid, process) in &mut self.processes {
-            // Read first: what ended between two looks still counts.
+            // Read first: what ended between two checks still counts.
             if let Ok(text) = std::fs::read_to_string(format!("/proc/{pid}/io")) {
                 process.moved = Moved::parse(&text);
             }
@@ -89,7 +89,8 @@ impl Census {
             }
         }
         // A number may be that of several processes, each in a namespace of its own.
-        let numbers = self.bury(&ended).into_iter().filter(|number| !self.has_registered(*number));
+        let numbers =
+            self.remove_ended(&ended).into_iter().filter(|number| !self.has_registered(*number));
         numbers.for_each(free);
         let living = self.processes.values().map(|process| process.moved);
         let sum = living.fold(self.departed, Moved::and);
@@ -103,12 +104,17 @@ impl Census {
 
     /// Finds the processes that have registered under these numbers. Gives the numbers that no
     /// process has.
-    fn place(&mut self, numbers: &[u32], identity: Option<Identity>, now: Time) -> Vec<u32> {
+    fn match_registered(
+        &mut self,
+        numbers: &[u32],
+        identity: Option<Identity>,
+        now: Time,
+    ) -> Vec<u32> {
         let mut missing = Vec::new();
         for number in numbers {
             // Without a file the stage is this process's and its forks'.
             if identity.is_none_or(|file| file.is_mapped_by(*number) == Some(true)) {
-                self.welcome(*number, *number);
+                self.add_process(*number, *number);
             } else {
                 missing.push(*number);
             }
@@ -122,20 +128,20 @@ impl Census {
             let is_new = !self.processes.contains_key(&pid);
             let Some(number) = innermost(&status_of(pid)).filter(|_| is_new) else { continue };
             if missing.contains(&number) && identity.is_mapped_by(pid) == Some(true) {
-                self.welcome(pid, number);
+                self.add_process(pid, number);
             }
         }
         missing.retain(|number| !self.has_registered(*number));
-        self.unplaced.retain(|number, _| missing.contains(number));
+        self.unmatched.retain(|number, _| missing.contains(number));
         missing.retain(|number| {
-            let looks = self.unplaced.entry(*number).or_default();
-            *looks += 1;
-            *looks >= LOOKS_FOR || !is_alive(*number)
+            let checks = self.unmatched.entry(*number).or_default();
+            *checks += 1;
+            *checks >= CHECKS_BEFORE_REMOVAL || !is_alive(*number)
         });
         missing
     }
 
-    fn welcome(&mut self, pid: u32, registered: u32) {
+    fn add_process(&mut self, pid: u32, registered: u32) {
         let number = Pid::from_raw(pid as i32);
         let pidfd = number.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
         let status = status_of(pid);
@@ -147,7 +153,7 @@ impl Census {
     /// The kernel adds what a process moved to its parent when the parent waits for it, so only
     /// those without a counted parent are added up here; of those that ended together, too. Gives
     /// the numbers under which they had registered.
-    fn bury(&mut self, ended: &[u32]) -> Vec<u32> {
+    fn remove_ended(&mut self, ended: &[u32]) -> Vec<u32> {
         for pid in ended {
             let Some(process) = self.processes.get(pid) else { continue };
             if !self.processes.contains_key(&process.parent) {
@@ -176,7 +182,7 @@ impl Census {
 
 /// How often a process is looked for that has registered and cannot be found: between two programs
 /// it maps nothing for a moment.
-const LOOKS_FOR: u32 = 4;
+const CHECKS_BEFORE_REMOVAL: u32 = 4;
 /// How often all processes of the machine are looked through at most: it takes milliseconds.
 const SEARCH: Span = Span(250 * Span::MILLISECOND.0);
 
@@ -209,14 +215,14 @@ pub(crate) fn has_heirs(segment: &Path) -> bool {
     processes().any(|pid| pid != own && is_heir(pid))
 }
 
-/// How often a process is looked at that becomes another program each time.
-const LOOKS: usize = 8;
+/// How often a process is checked that becomes another program each time.
+const READS_MAX: usize = 8;
 
 /// Whether the process of this folder of `/proc` has `wanted` in its environment, or may have it in
 /// a moment: `execve` gives a process its new memory first and its environment afterwards, and who
 /// looks in between, or began to look before, sees none.
 fn is_heir(folder: &Path, wanted: &OsStr) -> bool {
-    for _ in 0..LOOKS {
+    for _ in 0..READS_MAX {
         // Those of other users cannot be read, and cannot map the segment either.
         let Ok(environment) = std::fs::read(folder.join("environ")) else { return false };
         if !environment.is_empty() {
@@ -292,15 +298,15 @@ mod tests {
     /// The number under which a process has registered may be another's here: of the first process
     /// of a namespace it is 1, and that one lives for as long as the machine runs.
     #[test]
-    fn a_number_of_another_process_is_nobody_here() {
+    fn a_number_of_another_process_is_no_process_here() {
         let (segment, path) = Segment::create().unwrap();
         segment.processes[7].store(std::process::id(), Ordering::Release);
         let mut stranger =
             std::process::Command::new("cat").stdin(std::process::Stdio::piped()).spawn().unwrap();
         segment.processes[5].store(stranger.id(), Ordering::Release);
         let mut census = Census::default();
-        for look in 1..=LOOKS_FOR {
-            census.take(&segment, Time::ZERO.after(Span(SEARCH.0 * u64::from(look))));
+        for check in 1..=CHECKS_BEFORE_REMOVAL {
+            census.take(&segment, Time::ZERO.after(Span(SEARCH.0 * u64::from(check))));
         }
         assert_eq!(census.count(), 1, "this process alone maps the segment");
         assert_eq!(segment.processes[5].load(Ordering::Acquire), 0, "its cell is free again");
@@ -310,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_in_the_middle_of_exec_is_told_from_others() {
+    fn a_process_in_the_middle_of_exec_is_recognized() {
         let stat = |memory: u64, begin: u64, end: u64| {
             let zeros = |count: usize| vec!["0"; count].join(" ");
             format!("7 (a) b) R {} {memory} {} {begin} {end} 0\n", zeros(19), zeros(26))
@@ -325,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_is_counted_while_it_lives() {
+    fn a_process_is_counted_while_it_runs() {
         let segment = Segment::private().unwrap();
         let mut child =
             std::process::Command::new("cat").stdin(std::process::Stdio::piped()).spawn().unwrap();

@@ -2,10 +2,10 @@
 //! can be trusted.
 //!
 //! A bucket's decision takes a few nanoseconds; asking the kernel for the time takes 23, reading
-//! the counter 10. So the keeper publishes in the segment how ticks become nanoseconds, and every
+//! the counter 10. So the agent publishes in the segment how ticks become nanoseconds, and every
 //! process of the stage uses the same words: two processes never disagree on when a token is
-//! earned. The keeper sets them anew every second, so that the rate follows the kernel's clock.
-//! Without a keeper the last words stay; they drift by parts in a million.
+//! earned. The agent sets them anew every second, so that the rate follows the kernel's clock.
+//! Without an agent the last words stay; they drift by parts in a million.
 
 use std::sync::{LazyLock, Mutex, PoisonError};
 
@@ -89,7 +89,7 @@ static FIRST: LazyLock<Mutex<Sighting>> = LazyLock::new(|| Mutex::new(Sighting::
 /// settings they drift by some microseconds.
 const APART: u64 = 1_000_000;
 
-/// Publishes how ticks become nanoseconds. To be called by the keeper, at the start and then about
+/// Publishes how ticks become nanoseconds. To be called by the agent, at the start and then about
 /// once a second.
 pub(crate) fn set(words: &Published<3>) {
     if !trustworthy() {
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn both_clocks_tell_the_same_time() {
+    fn both_clocks_show_the_same_time() {
         let words = Published::default();
         assert!(now(&words) >= Time(1), "without words the kernel's clock answers");
         set(&words);

@@ -1,8 +1,8 @@
 //! Cache of this process's open files: whether each is on storage, and the rules that accept its
 //! path.
 //!
-//! The table caches the kernel's knowledge. On the first use of a descriptor the process asks the
-//! kernel and fills the entry. An event on the descriptor clears the entry. So the origin of a
+//! The table caches the kernel's knowledge. On the first use of a descriptor the process queries
+//! the kernel and fills the entry. An event on the descriptor clears the entry. So the origin of a
 //! descriptor does not matter: `open`, inheritance, another process over a socket, or a system call
 //! that is not intercepted. Two duties remain: every call that *ends* a descriptor clears its
 //! entry, and a call that makes one clears the number's former entry.
@@ -16,7 +16,7 @@ use tidegate_algo::channel::{Classifier, Mask, Table, Words};
 
 use crate::{identity, scratch};
 
-/// Descriptors below this number are remembered; those above are asked about each time. Programs
+/// Descriptors below this number are remembered; those above are queried each time. Programs
 /// with more open files than this have a descriptor limit that an administrator raised.
 pub const DESCRIPTORS_MAX: usize = 65_536;
 
@@ -29,7 +29,7 @@ pub enum File {
     Other,
 }
 
-/// The atomics of the entries; a test puts those of a model checker in their place.
+/// The atomics of the entries; a test replaces them by those of a model checker.
 mod atomic {
     pub(super) use std::sync::atomic::{AtomicU64, Ordering, fence};
 }
@@ -47,9 +47,9 @@ const MASK_WORDS: usize = 4;
 
 /// One more than the highest descriptor ever remembered, so that closing "all" does not walk pages
 /// that were never touched.
-static REACH: AtomicU32 = AtomicU32::new(0);
+static DESCRIPTORS_END: AtomicU32 = AtomicU32::new(0);
 
-/// The process that the table is about; zero if nobody said so. A child of `vfork` runs in the
+/// The process that the table is about; zero if it was not set. A child of `vfork` runs in the
 /// memory of its parent with descriptors of its own: what it finds out is not for the table.
 static OWNER: AtomicU32 = AtomicU32::new(0);
 
@@ -65,12 +65,12 @@ pub fn is_own() -> bool {
 }
 
 /// Set where asking the kernel could end the program: it has forbidden itself to.
-static MUTE: AtomicBool = AtomicBool::new(false);
+static QUERIES_FORBIDDEN: AtomicBool = AtomicBool::new(false);
 
-/// Says whether the kernel may be asked. While it may not, a descriptor that is not known yet is
-/// taken for something else than storage; whoever wants to count it otherwise asks [`known`] first.
-pub fn may_ask(may: bool) {
-    MUTE.store(!may, Ordering::Release);
+/// Sets whether the kernel may be queried. While it may not, a descriptor that is not known yet is
+/// taken for something else than storage; a caller that counts it otherwise checks [`known`] first.
+pub fn allow_queries(may: bool) {
+    QUERIES_FORBIDDEN.store(!may, Ordering::Release);
 }
 
 /// Set once two threads mean different files by one number.
@@ -84,11 +84,11 @@ pub fn part() {
     forget_range(0, u32::MAX);
 }
 
-/// Status that a program has just asked of the kernel, kept so that the stage need not ask again.
+/// Status that a program has just queried, kept so that the stage need not query it again.
 #[derive(Clone, Copy, Debug)]
-struct Told {
+struct CachedStatus {
     descriptor: i32,
-    /// State of the descriptor's entry before the program asked. If the state differs when the
+    /// State of the descriptor's entry before the program's query. If the state differs when the
     /// status is needed, the number may stand for another file.
     state: u64,
     status: Status,
@@ -104,9 +104,9 @@ pub struct Status {
 }
 
 thread_local! {
-    static TOLD: Cell<Told> = const {
+    static CACHED_STATUS: Cell<CachedStatus> = const {
         let status = Status { mode: 0, device: 0 };
-        Cell::new(Told { descriptor: -1, state: 0, status })
+        Cell::new(CachedStatus { descriptor: -1, state: 0, status })
     };
 }
 
@@ -125,22 +125,21 @@ pub fn abandon() {
 
 /// Gives back what other threads were writing when this process was forked: they are not in it.
 pub fn abandon_all() {
-    let reach = REACH.load(Ordering::Relaxed) as usize;
-    ENTRIES[..reach.min(DESCRIPTORS_MAX)].iter().for_each(Entry::abandon);
+    let end = DESCRIPTORS_END.load(Ordering::Relaxed) as usize;
+    ENTRIES[..end.min(DESCRIPTORS_MAX)].iter().for_each(Entry::abandon);
 }
 
-/// To be called before a program asks for the status of `descriptor`; what it gives is for
-/// [`tell`].
-pub fn about_to_ask(descriptor: i32) -> Option<u64> {
+/// To be called before a program queries the status of `descriptor`; its result is for
+/// [`cache_status`].
+pub fn begin_query(descriptor: i32) -> Option<u64> {
     let entry = ENTRIES.get(usize::try_from(descriptor).ok()?)?;
     Some(entry.state())
 }
 
-/// Says what a program found out about `descriptor`, which most do as soon as they have opened a
-/// file.
-pub fn tell(descriptor: i32, before: Option<u64>, status: Status) {
+/// Caches what a program found out about `descriptor`, as most programs do after opening a file.
+pub fn cache_status(descriptor: i32, before: Option<u64>, status: Status) {
     if let Some(state) = before {
-        TOLD.set(Told { descriptor, state, status });
+        CACHED_STATUS.set(CachedStatus { descriptor, state, status });
     }
 }
 
@@ -184,13 +183,13 @@ fn remember<W: Words + ?Sized>(
     generation: u32,
     table: &Table<'_, W>,
 ) -> File {
-    // Before the kernel is asked: whoever closes a range of descriptors after this sees that the
-    // entry is to be forgotten, and whoever did so before this has closed the descriptor already.
-    // And before `PARTED` is looked at, for the same reason.
-    REACH.fetch_max(descriptor as u32 + 1, Ordering::SeqCst);
+    // Before the kernel is queried: a thread that closes a range of descriptors after this sees
+    // that the entry is to be forgotten, and one that did so before this has closed the descriptor
+    // already. And before `PARTED` is read, for the same reason.
+    DESCRIPTORS_END.fetch_max(descriptor as u32 + 1, Ordering::SeqCst);
     let seen = entry.state();
     let file = find_out(descriptor, Some(seen), table);
-    if MUTE.load(Ordering::Acquire) || PARTED.load(Ordering::SeqCst) || !is_own() {
+    if QUERIES_FORBIDDEN.load(Ordering::Acquire) || PARTED.load(Ordering::SeqCst) || !is_own() {
         return file;
     }
     let known = match file {
@@ -205,21 +204,21 @@ fn remember<W: Words + ?Sized>(
     file
 }
 
-/// Asks the kernel. A call of its own, as what asks for the path is: a request whose descriptor is
-/// known must not pay for their frames, and the handler of a crash, which may be the first to use
-/// its descriptor, has a small stack.
+/// Queries the kernel. A call of its own, as what asks for the path is: a request whose descriptor
+/// is known must not pay for their frames, and the handler of a crash, which may be the first to
+/// use its descriptor, has a small stack.
 #[cold]
 #[inline(never)]
 fn find_out<W: Words + ?Sized>(descriptor: i32, seen: Option<u64>, table: &Table<'_, W>) -> File {
-    if descriptor < 0 || MUTE.load(Ordering::Acquire) {
+    if descriptor < 0 || QUERIES_FORBIDDEN.load(Ordering::Acquire) {
         return File::Other;
     }
     // SAFETY: the descriptor is the caller's and stays open during the call that it is making; if
     // not, the kernel says so.
     let file = unsafe { BorrowedFd::borrow_raw(descriptor) };
-    let told = TOLD.get();
-    let status = match told.descriptor == descriptor && Some(told.state) == seen {
-        true => told.status,
+    let cached = CACHED_STATUS.get();
+    let status = match cached.descriptor == descriptor && Some(cached.state) == seen {
+        true => cached.status,
         false => match rustix::fs::fstat(file) {
             Ok(status) => Status { mode: status.st_mode, device: status.st_dev },
             Err(_) => return File::Other,
@@ -230,7 +229,7 @@ fn find_out<W: Words + ?Sized>(descriptor: i32, seen: Option<u64>, table: &Table
         FileType::RegularFile | FileType::Directory if !is_in_memory(file, status.device) => {}
         _ => return File::Other,
     }
-    if !table.asks_for(Classifier::Path) {
+    if !table.uses(Classifier::Path) {
         return File::Storage(Mask::ALL);
     }
     let mut link = *b"/proc/self/fd/\0\0\0\0\0\0\0\0\0\0\0\0";
@@ -257,7 +256,7 @@ fn by_path<W: Words + ?Sized>(link: &std::ffi::CStr, table: &Table<'_, W>) -> Ma
 
 /// Whether a file's bytes are in memory only: `tmpfs` (which is `/dev/shm`), `proc` and the like.
 /// Those have no device, and get a number that has no major part; so has a file system of several
-/// devices or of another machine, and only then the kernel is asked.
+/// devices or of another machine, and only then the kernel is queried.
 fn is_in_memory(file: BorrowedFd<'_>, device: u64) -> bool {
     if rustix::fs::major(device) != 0 {
         return false;
@@ -286,6 +285,6 @@ pub fn forget(descriptor: i32) {
 
 /// Forgets what is known of every descriptor from `first` to `last`, both included.
 pub fn forget_range(first: u32, last: u32) {
-    let end = last.saturating_add(1).min(REACH.load(Ordering::SeqCst));
+    let end = last.saturating_add(1).min(DESCRIPTORS_END.load(Ordering::SeqCst));
     (first..end).for_each(|descriptor| forget(descriptor as i32));
 }

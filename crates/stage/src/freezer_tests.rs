@@ -49,7 +49,7 @@ impl Frozen {
     fn is_frozen(&self) -> bool {
         let (folder, proc) = open_proc().unwrap();
         let process = self.program.id();
-        is_frozen(&folder, Place { proc, process, thread: process })
+        is_frozen(&folder, ThreadId { proc, process, thread: process })
     }
 }
 

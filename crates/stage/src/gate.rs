@@ -3,8 +3,8 @@
 //! The decisions are `algo`'s; here is only the sleeping (and in `lease`, at queues). A sleeper
 //! holds no lock. It sleeps on a
 //! futex with a time limit, so that it wakes at its time by itself and at once when something
-//! changes, and whatever happens to others (a process killed in its sleep, a keeper that died) it
-//! looks again by itself, and frees what the dead hold.
+//! changes, and whatever happens to others (a process killed in its sleep, an agent that died) it
+//! checks again by itself, and frees what the dead hold.
 
 use std::sync::atomic::{AtomicU32, Ordering, fence};
 
@@ -18,10 +18,10 @@ use crate::clock;
 use crate::layout::{GateCell, GateKind, Layout, TOKENS_PER_OPERATION};
 use crate::lease::{self, Permit};
 
-/// How long a sleeper sleeps at most before it looks again without being told: the bound on what a
+/// How long a sleeper sleeps at most before it checks again without a wakeup: the bound on what a
 /// lost wake-up can cost.
-pub(crate) const LOOK_AGAIN: Span = Span(100 * Span::MILLISECOND.0);
-/// A sleeper that has not looked again for so long is dead, or as good as.
+pub(crate) const RECHECK: Span = Span(100 * Span::MILLISECOND.0);
+/// A sleeper that has not checked again for so long is dead, or as good as.
 const ASLEEP: Span = Span(2 * Span::SECOND.0);
 /// The most queue gates of a channel.
 const QUEUES_PER_CHANNEL: usize = tidegate_model::policy::limits::QUEUES_PER_CHANNEL;
@@ -76,7 +76,7 @@ impl GateCell {
         }
     }
 
-    /// Tells all threads that wait here to look again.
+    /// Wakes all threads that wait here.
     pub(crate) fn changed(&self) {
         self.changes.fetch_add(1, Ordering::Release);
         wake(&self.changes, u32::MAX);
@@ -94,7 +94,7 @@ pub(crate) enum Hold {
 
 /// Lets a request pass the gate with this number, unless it has to wait there.
 #[inline]
-pub(crate) fn pass(layout: &Layout, gate: u8, lane: u8, cost: Cost) -> Option<Hold> {
+pub(crate) fn pass(layout: &Layout, gate: u8, shard: u8, cost: Cost) -> Option<Hold> {
     let cell = layout.gates.get(usize::from(gate))?;
     let kind = cell.kind();
     if matches!(kind, GateKind::Open | GateKind::Transform) {
@@ -108,7 +108,7 @@ pub(crate) fn pass(layout: &Layout, gate: u8, lane: u8, cost: Cost) -> Option<Ho
         return None;
     }
     let now = || clock::now(&layout.header.clock);
-    match cell.bucket.take_in(usize::from(lane), tokens, now) {
+    match cell.bucket.take_in(usize::from(shard), tokens, now) {
         Take::Granted => None,
         Take::Wait(due) => Some(Hold::Tokens(due)),
     }
@@ -122,7 +122,7 @@ pub(crate) fn wait(
     held: (u8, Hold),
     mut rest: Gates,
     cost: Cost,
-    (lane, flows, depth): (u8, Flows, usize),
+    (shard, flows, depth): (u8, Flows, usize),
 ) -> (Permits, Span) {
     let (mut permits, mut waited) = (NO_PERMITS, Span::ZERO);
     let mut held = Some(held);
@@ -141,7 +141,7 @@ pub(crate) fn wait(
             }
         };
         waited = waited.saturating_add(span);
-        held = rest.find_map(|gate| pass(layout, gate, lane, cost).map(|hold| (gate, hold)));
+        held = rest.find_map(|gate| pass(layout, gate, shard, cost).map(|hold| (gate, hold)));
     }
     (permits, waited)
 }
@@ -174,14 +174,14 @@ fn wait_for_tokens(layout: &Layout, cell: &GateCell, due: Due) -> Span {
             break now.since(begin);
         }
         cell.asleep.fetch_max(now.after(ASLEEP).0, Ordering::Relaxed);
-        sleep(&cell.changes, changes, ready.since(now).min(LOOK_AGAIN));
+        sleep(&cell.changes, changes, ready.since(now).min(RECHECK));
     };
     one_fewer(&cell.sleepers);
     count_wait(cell, waited);
     waited
 }
 
-/// Counts one thread fewer that waits. Not below none: the keeper may have given this one up, if it
+/// Counts one thread fewer that waits. Not below none: the agent may have given this one up, if it
 /// was stopped for long.
 pub(crate) fn one_fewer(waiting: &AtomicU32) {
     let fewer = |waiting: u32| waiting.checked_sub(1);

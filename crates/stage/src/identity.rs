@@ -38,8 +38,8 @@ impl Once {
     ) -> R {
         let mut buffer = [0; LENGTH_MAX + 1];
         if self.state.load(Ordering::Acquire) == 2 {
-            for (piece, word) in buffer.chunks_exact_mut(8).zip(&self.words) {
-                piece.copy_from_slice(&word.load(Ordering::Relaxed).to_le_bytes());
+            for (chunk, word) in buffer.chunks_exact_mut(8).zip(&self.words) {
+                chunk.copy_from_slice(&word.load(Ordering::Relaxed).to_le_bytes());
             }
             return see(&buffer[..usize::from(self.length.load(Ordering::Relaxed))]);
         }
@@ -50,8 +50,8 @@ impl Once {
         let first = self.state.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed);
         if first.is_ok() {
             buffer[..LENGTH_MAX].copy_from_slice(&found);
-            for (piece, word) in buffer.chunks_exact(8).zip(&self.words) {
-                let bytes = piece.try_into().unwrap_or_default();
+            for (chunk, word) in buffer.chunks_exact(8).zip(&self.words) {
+                let bytes = chunk.try_into().unwrap_or_default();
                 word.store(u64::from_le_bytes(bytes), Ordering::Relaxed);
             }
             self.length.store(length as u8, Ordering::Relaxed);
@@ -118,16 +118,16 @@ fn copy(from: &[u8], to: &mut [u8; LENGTH_MAX]) -> usize {
     length
 }
 
-/// Of lines like `4:blkio:/batch` and `0::/user.slice` the path that tells most.
+/// Of lines like `4:blkio:/batch` and `0::/user.slice` the most specific path.
 fn cgroup_of(text: &[u8]) -> &[u8] {
     let path = |line: &'_ [u8]| {
         let colon = line.iter().enumerate().filter(|(_, byte)| **byte == b':').nth(1);
         colon.map_or(0, |(index, _)| index + 1)
     };
     let lines = || text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
-    let told = |line: &&[u8]| line[path(line)..].len() > 1;
-    let unified = lines().filter(|line| line.starts_with(b"0:")).find(told);
-    let found = unified.or_else(|| lines().find(told)).or_else(|| lines().next());
+    let has_path = |line: &&[u8]| line[path(line)..].len() > 1;
+    let unified = lines().filter(|line| line.starts_with(b"0:")).find(has_path);
+    let found = unified.or_else(|| lines().find(has_path)).or_else(|| lines().next());
     found.map_or(&[], |line| &line[path(line)..])
 }
 
@@ -136,7 +136,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_control_group_that_tells_most() {
+    fn the_most_specific_control_group() {
         assert_eq!(cgroup_of(b"4:blkio:/batch\n0::/\n"), b"/batch");
         assert_eq!(cgroup_of(b"4:blkio:/\n0::/user.slice/a\n"), b"/user.slice/a");
         assert_eq!(cgroup_of(b"1:cpu:/\n0::/\n"), b"/");

@@ -56,7 +56,7 @@ pub fn program_at(folder: BorrowedFd<'_>, path: &CStr) -> Result<Verdict, Errno>
     inspect(file.as_fd(), SCRIPTS_MAX)
 }
 
-/// How a program is opened to be looked at.
+/// How a program is opened to be inspected.
 const FLAGS: OFlags =
     OFlags::RDONLY.union(OFlags::CLOEXEC).union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
 
@@ -106,7 +106,7 @@ pub fn open_program(descriptor: i32) -> Result<Verdict, Errno> {
     inspect(unsafe { BorrowedFd::borrow_raw(descriptor) }, SCRIPTS_MAX)
 }
 
-/// The longest path that is looked at.
+/// The longest path that is inspected.
 const PATH_MAX: usize = scratch::PAGE;
 
 /// Returns the verdict on the program that `execvp` runs for `name`. With a slash in it, `name` is
@@ -125,7 +125,7 @@ pub fn program_in(name: &CStr, search: Option<&[u8]>) -> Result<Verdict, Errno> 
     scratch::with_page(|path| found_in(bytes, search, path))
 }
 
-/// The same, with room for a path.
+/// The same, with a buffer for a path.
 fn found_in(bytes: &[u8], search: &[u8], path: &mut [u8; PATH_MAX]) -> Result<Verdict, Errno> {
     for directory in search.split(|byte| *byte == b':') {
         let length = directory.len() + 1 + bytes.len();
@@ -151,7 +151,7 @@ const HEAD: usize = 256;
 /// Bytes read at most from an ELF segment of the file.
 const BLOCK: usize = scratch::PAGE;
 
-/// Looks at an open file; scripts are followed to their interpreter so many times.
+/// Inspects an open file; scripts are followed to their interpreter so many times.
 fn inspect(file: BorrowedFd<'_>, scripts: u32) -> Result<Verdict, Errno> {
     let status = rustix::fs::fstat(file)?;
     if FileType::from_raw_mode(status.st_mode) != FileType::RegularFile {
@@ -209,7 +209,7 @@ fn gains_rights(file: BorrowedFd<'_>, status: &rustix::fs::Stat) -> bool {
 const MACHINE: u16 = if cfg!(target_arch = "aarch64") { 183 } else { 62 };
 const LOADER: u32 = 3; // PT_INTERP
 const NOTE: u32 = 4; // PT_NOTE
-/// The most parts of a program that are looked at; there are about a dozen.
+/// The most parts of a program that are inspected; there are about a dozen.
 const PARTS_MAX: usize = 64;
 
 /// Returns the verdict on an ELF file with this head; `block` is the buffer for one of its
@@ -224,8 +224,8 @@ fn elf(file: BorrowedFd<'_>, head: &[u8], block: &mut [u8; BLOCK]) -> Verdict {
     let (mut dynamic, mut foreign, mut go) = (false, false, false);
     for number in 0..u64::from(count).min(PARTS_MAX as u64) {
         let mut part = [0; 56];
-        let place = start.wrapping_add(number.wrapping_mul(size.into()));
-        if rustix::io::pread(file, &mut part[..], place) != Ok(part.len()) {
+        let offset = start.wrapping_add(number.wrapping_mul(size.into()));
+        if rustix::io::pread(file, &mut part[..], offset) != Ok(part.len()) {
             break;
         }
         let (offset, length) = (long(&part, 8), long(&part, 32));
@@ -324,9 +324,9 @@ mod tests {
         let mut content = fs::read(this()).unwrap();
         let (start, size, count) = (long(&content, 32), half(&content, 54), half(&content, 56));
         for number in 0..u64::from(count) {
-            let place = (start + number * u64::from(size)) as usize;
-            if word(&content, place) == kind {
-                change(&mut content[place..]);
+            let offset = (start + number * u64::from(size)) as usize;
+            if word(&content, offset) == kind {
+                change(&mut content[offset..]);
             }
         }
         content
@@ -405,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_looked_up_as_the_c_library_does() {
+    fn a_name_is_resolved_as_by_the_c_library() {
         let this = this();
         let name = CString::new(this.file_name().unwrap().as_encoded_bytes()).unwrap();
         let search = format!("/nowhere::{}", this.parent().unwrap().display());

@@ -11,7 +11,7 @@ use tidegate_algo::channel::{CHANNELS_MAX, QUEUES_MAX, WORDS_MAX};
 use tidegate_algo::histogram::Histogram;
 use tidegate_algo::published::{Published, VERSIONS};
 use tidegate_algo::queue::state_words;
-use tidegate_algo::token_bucket::{LANES, TokenBucket};
+use tidegate_algo::token_bucket::{SHARDS, TokenBucket};
 use tidegate_algo::versioned::{Buffer, Head, Operations, Versioned, WRITERS_MAX};
 use tidegate_model::policy::limits;
 
@@ -76,7 +76,7 @@ pub struct Layout {
     /// Processes that use the segment; zero is free.
     pub processes: [AtomicU32; PROCESSES_MAX],
     /// Calls that passed by, by reason.
-    pub bypasses: [Tally; BYPASSES.len()],
+    pub bypasses: [OperationCounters; BYPASSES.len()],
     /// Programs that the shim is not in.
     pub programs: ProgramLog,
 }
@@ -100,10 +100,10 @@ pub struct Header {
     pub closed: AtomicU32,
     /// How ticks become nanoseconds: see `clock`.
     pub clock: Published<3>,
-    /// Counts threads as they come, so that each begins elsewhere among lanes and seats.
+    /// Counts threads as they come, so that each begins elsewhere among shards and session slots.
     pub threads: AtomicU32,
-    /// All channels from here on were never used, and are not to be touched: memory that nobody
-    /// touches does not exist.
+    /// All channels from here on were never used, and are not to be touched: memory that was
+    /// never touched does not exist.
     pub channels: AtomicU32,
     /// 1 if no program may be started that the shim will not be in.
     pub strict: AtomicU32,
@@ -127,19 +127,19 @@ impl Header {
 /// write one word wait for each other; a reader adds the shards up.
 #[derive(Debug)]
 #[repr(C)]
-pub struct Tally {
-    lanes: [Lane; LANES],
+pub struct OperationCounters {
+    shards: [CounterShard; SHARDS],
 }
 
 /// Where some of the threads count.
 #[derive(Debug)]
 #[repr(C, align(128))]
-pub(crate) struct Lane {
+pub(crate) struct CounterShard {
     operations: AtomicU64,
     bytes: AtomicU64,
 }
 
-impl Lane {
+impl CounterShard {
     /// Counts one operation, and gives how many were counted here before.
     #[inline]
     pub(crate) fn operation(&self) -> u64 {
@@ -155,34 +155,34 @@ impl Lane {
     }
 }
 
-impl Tally {
-    /// Where the threads with this lane count.
+impl OperationCounters {
+    /// Where the threads with this shard count.
     #[inline]
-    pub(crate) fn lane(&self, lane: u8) -> &Lane {
-        &self.lanes[usize::from(lane) % LANES]
+    pub(crate) fn shard(&self, shard: u8) -> &CounterShard {
+        &self.shards[usize::from(shard) % SHARDS]
     }
 
     /// Counts an operation and what it moved.
-    pub(crate) fn count(&self, lane: u8, bytes: u64) {
-        let lane = self.lane(lane);
-        lane.operation();
-        lane.moved(bytes);
+    pub(crate) fn count(&self, shard: u8, bytes: u64) {
+        let shard = self.shard(shard);
+        shard.operation();
+        shard.moved(bytes);
     }
 
     /// Operations so far.
     pub fn operations(&self) -> u64 {
-        self.lanes.iter().map(|lane| lane.operations.load(Ordering::Relaxed)).sum()
+        self.shards.iter().map(|shard| shard.operations.load(Ordering::Relaxed)).sum()
     }
 
     /// Bytes that they moved.
     pub fn bytes(&self) -> u64 {
-        self.lanes.iter().map(|lane| lane.bytes.load(Ordering::Relaxed)).sum()
+        self.shards.iter().map(|shard| shard.bytes.load(Ordering::Relaxed)).sum()
     }
 
     /// Forgets everything.
     #[cfg(feature = "keeper")]
     pub(crate) fn clear(&self) {
-        let counters = self.lanes.iter().flat_map(|lane| [&lane.operations, &lane.bytes]);
+        let counters = self.shards.iter().flat_map(|shard| [&shard.operations, &shard.bytes]);
         counters.for_each(|counter| counter.store(0, Ordering::Relaxed));
     }
 }
@@ -194,7 +194,7 @@ pub struct ChannelCell {
     /// 1 if every request is timed, not a sample.
     pub probed: AtomicU32,
     /// Requests that passed.
-    pub passed: Tally,
+    pub passed: OperationCounters,
     /// Nanoseconds they waited, in all.
     pub waited: AtomicU64,
     /// Waiting times of those that waited.
@@ -228,12 +228,12 @@ pub struct GateCell {
     pub kind: AtomicU32,
     /// Which of the queues it has, if it is one.
     pub queue: AtomicU32,
-    /// Changes when the threads that wait for tokens should look again. A futex.
+    /// Changes when the threads that wait for tokens should check again. A futex.
     pub changes: AtomicU32,
     /// How many threads wait here for tokens, and killed ones until [`Self::asleep`] says that all
     /// of them are.
     pub sleepers: AtomicU32,
-    /// Until when, on the stage's clock, those that wait here will have looked again.
+    /// Until when, on the stage's clock, those that wait here will have checked again.
     pub asleep: AtomicU64,
     /// Requests that had to wait here.
     pub delayed: AtomicU64,
@@ -253,11 +253,11 @@ pub struct QueueCell {
     /// Requests.
     pub slots: [Slot; SLOTS_MAX],
     /// Changes when a slot has become free. A futex.
-    pub room: AtomicU32,
+    pub slot_freed: AtomicU32,
     /// About how many threads wait for a slot.
     pub outside: AtomicU32,
-    /// When the holders of permits were last looked at, on the stage's clock.
-    pub looked: AtomicU64,
+    /// When the holders of permits were last checked, on the stage's clock.
+    pub last_check: AtomicU64,
 }
 
 /// One request at a queue. Its fields do not change while it is in the queue's state, but for the
@@ -318,18 +318,18 @@ mod tests {
     }
 
     #[test]
-    fn a_tally_is_the_sum_of_its_lanes_until_it_is_cleared() {
+    fn counters_are_the_sum_of_their_shards_until_they_are_cleared() {
         let segment = Segment::private().unwrap();
-        let tally = &segment.bypasses[0];
-        for (lane, bytes) in [(0, 5), (1, 0), (1, 7), (u8::MAX, 100)] {
-            tally.count(lane, bytes);
+        let counters = &segment.bypasses[0];
+        for (shard, bytes) in [(0, 5), (1, 0), (1, 7), (u8::MAX, 100)] {
+            counters.count(shard, bytes);
         }
-        assert_eq!((tally.operations(), tally.bytes()), (4, 112));
-        assert_eq!(tally.lane(1).operation(), 2, "so many were counted there before");
+        assert_eq!((counters.operations(), counters.bytes()), (4, 112));
+        assert_eq!(counters.shard(1).operation(), 2, "so many were counted there before");
         #[cfg(feature = "keeper")]
         {
-            tally.clear();
-            assert_eq!((tally.operations(), tally.bytes()), (0, 0));
+            counters.clear();
+            assert_eq!((counters.operations(), counters.bytes()), (0, 0));
         }
     }
 }

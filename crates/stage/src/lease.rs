@@ -1,7 +1,7 @@
 //! Admission at a queue gate, by leases.
 //!
 //! A request takes a *slot* of the queue, arrives there, and waits until it is dispatched. From
-//! then on it has a *permit*: a lease on one of the `depth` places in service. It gives the permit
+//! then on it has a *permit*: a lease on one of the `depth` slots in service. It gives the permit
 //! back when it is done. Which requests wait, which are in service, and who is next is the queue's
 //! state (`algo::queue`), which is changed as a whole and without a lock (`algo::versioned`).
 //!
@@ -15,19 +15,19 @@
 //!
 //! Whatever happens to a thread, the others go on:
 //!
-//! - *It ends.* Its record says so, and whoever looks drops its requests.
+//! - *It ends.* Its record shows it, and any thread that checks drops its requests.
 //! - *It leaves by a jump, or is cancelled.* Its record says what it held; its next call, the jump
 //!   itself where the shim sees it, or the end of the thread gives that back.
 //! - *It is stopped*, by a signal, a debugger or a freezer. Its permit is passed on once it has had
-//!   it for [`LEASE`], and its requests that wait are withdrawn, so that nobody waits for each of
-//!   them in turn. More than `depth` may be in service then, which is counted. When it runs again,
+//!   it for [`LEASE`], and its requests that wait are withdrawn, so that no thread waits for them
+//!   one by one. More than `depth` may be in service then, which is counted. When it runs again,
 //!   it goes on with what it was doing, or arrives anew.
 //! - *It takes long.* A call that takes five seconds keeps its permit for five seconds. The state
 //!   of the thread in the kernel tells it from a stopped one, after [`LEASE`] and then again.
-//! - *It cannot be looked at*, because it is in another namespace. Its permit is passed on after
+//! - *It cannot be inspected*, because it is in another namespace. Its permit is passed on after
 //!   [`UNSEEN`].
 //!
-//! The looking is done by those that wait, one at a time, and by the agent of the stage.
+//! The checks are done by those that wait, one at a time, and by the agent of the stage.
 
 use std::num::NonZeroU8;
 use std::sync::atomic::Ordering;
@@ -39,21 +39,21 @@ use tidegate_model::{Span, Time};
 
 use crate::bypass::Bypass;
 use crate::clock;
-use crate::gate::{Cost, LOOK_AGAIN, count_wait, one_fewer, sleep, wake};
+use crate::gate::{Cost, RECHECK, count_wait, one_fewer, sleep, wake};
 use crate::layout::{GateCell, GateKind, Layout, QueueCell, SLOT_WORDS, SLOTS_MAX, Slot};
 use crate::local;
-use crate::record::{self, Owner, Standing};
+use crate::record::{self, Owner, ThreadState};
 
-/// How long a holder has its permit before others look whether it is stopped.
+/// How long a holder has its permit before others check whether it is stopped.
 const LEASE: Span = Span(100 * Span::MILLISECOND.0);
 /// How long a holder has its permit of which nothing can be seen.
 const UNSEEN: Span = Span::SECOND;
 /// How long a request waits for a free slot of a full queue before it passes by: long enough for
 /// any device, short enough for a program whose requests wait for each other.
 const FULL_AT_MOST: Span = Span(30 * Span::SECOND.0);
-/// How soon a request looks for the first time whether whom it waits for is gone.
-const FIRST_LOOK: Span = Span(10 * Span::MILLISECOND.0);
-/// The shortest sleep before the next look at the holders.
+/// How soon a request checks for the first time whether the holder it waits for is gone.
+const FIRST_CHECK: Span = Span(10 * Span::MILLISECOND.0);
+/// The shortest sleep before the next check of the holders.
 const SHORTEST: Span = Span::MILLISECOND;
 /// Dispatched at once at most; more come only with a new depth, and are dispatched by the next
 /// round.
@@ -68,17 +68,17 @@ pub(crate) struct Permit {
     queue: NonZeroU8,
     slot: u16,
     /// How often the slot had been taken.
-    claims: u32,
+    generation: u32,
 }
 
 impl Permit {
     pub(crate) fn to_word(self) -> u64 {
-        u64::from(self.queue.get()) | u64::from(self.slot) << 8 | u64::from(self.claims) << 32
+        u64::from(self.queue.get()) | u64::from(self.slot) << 8 | u64::from(self.generation) << 32
     }
 
     pub(crate) fn from_word(word: u64) -> Option<Self> {
         let queue = NonZeroU8::new(word as u8)?;
-        Some(Self { queue, slot: (word >> 8) as u16, claims: (word >> 32) as u32 })
+        Some(Self { queue, slot: (word >> 8) as u16, generation: (word >> 32) as u32 })
     }
 
     fn queue(self) -> usize {
@@ -87,8 +87,8 @@ impl Permit {
 }
 
 /// The claim word of a slot.
-fn claim_word(claims: u32, owner: Owner) -> u64 {
-    u64::from(claims) << 32 | u64::from(owner)
+fn claim_word(generation: u32, owner: Owner) -> u64 {
+    u64::from(generation) << 32 | u64::from(owner)
 }
 
 /// One queue of a stage.
@@ -110,7 +110,7 @@ impl<'a> Line<'a> {
 
     /// Whether a slot is still the one that was taken, by this owner.
     fn is_owned(self, permit: Permit, owner: Owner) -> bool {
-        self.slot(permit).claim.load(Ordering::Acquire) == claim_word(permit.claims, owner)
+        self.slot(permit).claim.load(Ordering::Acquire) == claim_word(permit.generation, owner)
     }
 
     /// Returns the request in a slot. Damaged memory does no harm here: the slot's number wraps.
@@ -126,13 +126,13 @@ impl<'a> Line<'a> {
     /// Whether a request waits, and whether it is in service.
     fn membership(self, permit: Permit) -> (bool, bool) {
         let slot = usize::from(permit.slot);
-        self.layout.states().look(self.index, |word| Queue::membership(word, slot))
+        self.layout.states().snapshot(self.index, |word| Queue::membership(word, slot))
     }
 
     /// The state as it is now.
     fn snapshot(self) -> Queue {
         let mut words = [0; crate::layout::STATE_WORDS];
-        self.layout.states().look(self.index, |word| {
+        self.layout.states().snapshot(self.index, |word| {
             words.iter_mut().enumerate().for_each(|(index, it)| *it = word(index));
         });
         Queue::from_words(&words)
@@ -175,7 +175,7 @@ impl<'a> Line<'a> {
                 wake(cell, u32::MAX);
             }
             if exceeds {
-                self.layout.bypasses[Bypass::OverDepth as usize].count(local::lane(), 0);
+                self.layout.bypasses[Bypass::OverDepth as usize].count(local::shard(), 0);
             }
             if count < AT_ONCE {
                 return;
@@ -185,22 +185,23 @@ impl<'a> Line<'a> {
 
     /// Gives a slot back that is in no set any more.
     fn free(self, permit: Permit, owner: Owner) {
-        let (taken, free) = (claim_word(permit.claims, owner), claim_word(permit.claims, 0));
+        let (taken, free) =
+            (claim_word(permit.generation, owner), claim_word(permit.generation, 0));
         let claim = &self.slot(permit).claim;
         let _ = claim.compare_exchange(taken, free, Ordering::AcqRel, Ordering::Relaxed);
     }
 
-    /// Tells some of those that wait for a slot that there is one. One is not enough, for its flow
+    /// Wakes some of the threads that wait for a slot. One is not enough, for its flow
     /// may have all that it may have.
-    fn tell_of_room(self) {
+    fn wake_slot_waiters(self) {
         if self.cell.outside.load(Ordering::SeqCst) > 0 {
-            self.cell.room.fetch_add(1, Ordering::SeqCst);
-            wake(&self.cell.room, FLOWS as u32);
+            self.cell.slot_freed.fetch_add(1, Ordering::SeqCst);
+            wake(&self.cell.slot_freed, FLOWS as u32);
         }
     }
 
     /// Takes a request out of the queue, whichever state it is in, and gives its slot back. It has
-    /// used so much, or all that it asked for.
+    /// used so much, or all that it requested.
     fn give_up(self, permit: Permit, owner: Owner, writer: usize, used: Option<u64>) {
         let slot = usize::from(permit.slot);
         self.advance(writer, |queue| {
@@ -212,7 +213,7 @@ impl<'a> Line<'a> {
             queue.withdraw(slot) || queue.finish_having_used(slot, used, request)
         });
         self.free(permit, owner);
-        self.tell_of_room();
+        self.wake_slot_waiters();
     }
 }
 
@@ -234,22 +235,22 @@ pub(crate) fn acquire(
     let mut slept = false;
     let permit = loop {
         let Some(owner) = record::own(layout) else {
-            layout.bypasses[Bypass::QueueFull as usize].count(local::lane(), cost.bytes);
+            layout.bypasses[Bypass::QueueFull as usize].count(local::shard(), cost.bytes);
             break None;
         };
         let request = Request { arrival: 0, cost: weight(cost.bytes), flow: flows.flow(index) };
         let Some(permit) = arrive(line, owner, request, (begin, depth), &mut slept) else {
-            layout.bypasses[Bypass::QueueFull as usize].count(local::lane(), cost.bytes);
+            layout.bypasses[Bypass::QueueFull as usize].count(local::shard(), cost.bytes);
             record::give_back(layout, owner);
             break None;
         };
-        match stand(line, cell, (permit, owner), &mut slept) {
-            Stand::Admitted => break Some(permit),
-            Stand::Closed => {
+        match wait_for_permit(line, cell, (permit, owner), &mut slept) {
+            WaitEnd::Admitted => break Some(permit),
+            WaitEnd::Closed => {
                 release(layout, permit, None);
                 break None;
             }
-            Stand::Lost => release(layout, permit, None),
+            WaitEnd::Lost => release(layout, permit, None),
         }
     };
     // A thread that did not sleep has not waited.
@@ -278,7 +279,7 @@ fn arrive(
     slept: &mut bool,
 ) -> Option<Permit> {
     loop {
-        let room = line.cell.room.load(Ordering::Acquire);
+        let slot_freed = line.cell.slot_freed.load(Ordering::Acquire);
         if let Some(permit) = claim(line, owner, depth) {
             if enter(line, permit, owner, request) {
                 return Some(permit);
@@ -291,8 +292,8 @@ fn arrive(
         }
         *slept = true;
         line.cell.outside.fetch_add(1, Ordering::SeqCst);
-        if !sleep(&line.cell.room, room, LOOK_AGAIN) {
-            look(line, record::number(owner));
+        if !sleep(&line.cell.slot_freed, slot_freed, RECHECK) {
+            check_holders(line, record::number(owner));
             sweep(line, record::number(owner));
         }
         one_fewer(&line.cell.outside);
@@ -313,10 +314,10 @@ fn claim(line: Line<'_>, owner: Owner, depth: usize) -> Option<Permit> {
         if found as u32 != 0 {
             continue;
         }
-        let claims = ((found >> 32) as u32).wrapping_add(1);
-        let permit = Permit { queue, slot: slot as u16, claims };
+        let generation = ((found >> 32) as u32).wrapping_add(1);
+        let permit = Permit { queue, slot: slot as u16, generation };
         record.note(permit, depth);
-        let mine = claim_word(claims, owner);
+        let mine = claim_word(generation, owner);
         if cell.compare_exchange(found, mine, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
             if depth != 0 {
                 local::holds(true);
@@ -350,8 +351,8 @@ fn enter(line: Line<'_>, permit: Permit, owner: Owner, request: Request) -> bool
     has_arrived
 }
 
-/// How it ends to stand in line.
-enum Stand {
+/// The end of a wait for a permit.
+enum WaitEnd {
     /// With a permit.
     Admitted,
     /// The gate became something else.
@@ -361,49 +362,49 @@ enum Stand {
 }
 
 /// Waits until a request in a slot may go.
-fn stand(
+fn wait_for_permit(
     line: Line<'_>,
     cell: &GateCell,
     (permit, owner): (Permit, Owner),
     slept: &mut bool,
-) -> Stand {
+) -> WaitEnd {
     let word = &line.slot(permit).wake;
-    let mut patience = FIRST_LOOK;
+    let mut patience = FIRST_CHECK;
     loop {
         let seen = word.load(Ordering::Acquire);
         let (waits, serves) = line.membership(permit);
         if !line.is_owned(permit, owner) {
-            return Stand::Lost;
+            return WaitEnd::Lost;
         }
         if serves {
-            return Stand::Admitted;
+            return WaitEnd::Admitted;
         }
         if cell.kind() != GateKind::Queue {
-            return Stand::Closed;
+            return WaitEnd::Closed;
         }
         if !waits {
             // Perhaps its permit was passed on before it knew that it had one.
-            return Stand::Lost;
+            return WaitEnd::Lost;
         }
         *slept = true;
-        if !sleep(word, seen, until_next_look(line).min(patience)) {
-            look(line, record::number(owner));
-            patience = LOOK_AGAIN;
+        if !sleep(word, seen, until_next_check(line).min(patience)) {
+            check_holders(line, record::number(owner));
+            patience = RECHECK;
         }
     }
 }
 
-/// How long to sleep until a holder is to be looked at.
-fn until_next_look(line: Line<'_>) -> Span {
+/// How long to sleep until a holder is to be checked.
+fn until_next_check(line: Line<'_>) -> Span {
     let granted = |slot: usize| line.cell.slots[slot].granted.load(Ordering::Relaxed);
     let oldest = line.snapshot().in_service().iter().map(granted).min();
     let now = clock::now(&line.layout.header.clock);
-    let last = oldest.unwrap_or(now.0).max(line.cell.looked.load(Ordering::Relaxed));
-    Time(last).after(LEASE).since(now).clamp(SHORTEST, LOOK_AGAIN)
+    let last = oldest.unwrap_or(now.0).max(line.cell.last_check.load(Ordering::Relaxed));
+    Time(last).after(LEASE).since(now).clamp(SHORTEST, RECHECK)
 }
 
-/// Looks what became of those that hold permits, and frees what they cannot give back.
-fn look(line: Line<'_>, writer: usize) {
+/// Checks the threads that hold permits, and frees what they cannot give back.
+fn check_holders(line: Line<'_>, writer: usize) {
     let state = line.snapshot();
     for set in [state.in_service(), state.waiting(), state.overdue()] {
         set.iter().for_each(|slot| drop_if_gone(line, writer, slot));
@@ -412,22 +413,22 @@ fn look(line: Line<'_>, writer: usize) {
     let age = |slot: usize| now.since(Time(line.cell.slots[slot].granted.load(Ordering::Relaxed)));
     let mut old = state.in_service().iter().filter(|slot| age(*slot) >= LEASE).peekable();
     // One at a time, and if that one is stopped here, then the next after a while.
-    let looked = line.cell.looked.load(Ordering::Relaxed);
-    let is_early = now.since(Time(looked)) < Span(LEASE.0 / 2);
+    let last_check = line.cell.last_check.load(Ordering::Relaxed);
+    let is_early = now.since(Time(last_check)) < Span(LEASE.0 / 2);
     if old.peek().is_none() || is_early {
         return;
     }
-    let word = &line.cell.looked;
-    if word.compare_exchange(looked, now.0, Ordering::Relaxed, Ordering::Relaxed).is_err() {
+    let word = &line.cell.last_check;
+    if word.compare_exchange(last_check, now.0, Ordering::Relaxed, Ordering::Relaxed).is_err() {
         return;
     }
     let mut are_withdrawn = false;
     for slot in old {
         let claim = line.cell.slots[slot].claim.load(Ordering::Acquire);
-        let is_stuck = match record::standing(line.layout, claim as Owner) {
-            Standing::Stopped => true,
-            Standing::Unknown => age(slot) >= UNSEEN,
-            Standing::Live | Standing::Gone => false,
+        let is_stuck = match record::thread_state(line.layout, claim as Owner) {
+            ThreadState::Stopped => true,
+            ThreadState::Unknown => age(slot) >= UNSEEN,
+            ThreadState::Live | ThreadState::Gone => false,
         };
         if !is_stuck {
             continue;
@@ -445,7 +446,7 @@ fn look(line: Line<'_>, writer: usize) {
 /// Withdraws a request whose thread is stopped. The thread arrives anew when it runs again.
 fn withdraw_if_stopped(line: Line<'_>, writer: usize, slot: usize) {
     let claim = line.cell.slots[slot].claim.load(Ordering::Acquire);
-    if record::standing(line.layout, claim as Owner) == Standing::Stopped {
+    if record::thread_state(line.layout, claim as Owner) == ThreadState::Stopped {
         line.advance(writer, |queue| {
             line.cell.slots[slot].claim.load(Ordering::Acquire) == claim && queue.withdraw(slot)
         });
@@ -465,7 +466,7 @@ fn drop_if_gone(line: Line<'_>, writer: usize, slot: usize) {
     });
     let free = claim & !u64::from(u32::MAX);
     let _ = cell.claim.compare_exchange(claim, free, Ordering::AcqRel, Ordering::Relaxed);
-    line.tell_of_room();
+    line.wake_slot_waiters();
 }
 
 /// Frees every slot whose owner is gone: also those in no set, of threads that ended just after
@@ -478,11 +479,11 @@ fn sweep(line: Line<'_>, writer: usize) {
     }
 }
 
-/// Gives a permit back, now that the request has moved so many bytes (none: all that it asked for).
+/// Gives a permit back, now that the request has moved so many bytes (none: all that it requested).
 pub(crate) fn release(layout: &Layout, permit: Permit, moved: Option<u64>) {
     let Some(line) = Line::of(layout, permit.queue()) else { return };
     let claim = line.slot(permit).claim.load(Ordering::Acquire);
-    if claim >> 32 != u64::from(permit.claims) {
+    if claim >> 32 != u64::from(permit.generation) {
         return;
     }
     let owner = claim as Owner;
@@ -503,8 +504,8 @@ fn own_at_last(line: Line<'_>) -> Option<Owner> {
         if let Some(owner) = record::own(line.layout) {
             return Some(owner);
         }
-        let room = line.cell.room.load(Ordering::Relaxed);
-        sleep(&line.cell.room, room, SHORTEST);
+        let slot_freed = line.cell.slot_freed.load(Ordering::Relaxed);
+        sleep(&line.cell.slot_freed, slot_freed, SHORTEST);
     }
     None
 }
@@ -548,7 +549,7 @@ pub(crate) fn waiting(layout: &Layout, index: usize) -> usize {
     if index >= layout.queues.len() {
         return 0;
     }
-    layout.states().look(index, |word| Queue::waiting_count(word)) as usize
+    layout.states().snapshot(index, |word| Queue::waiting_count(word)) as usize
 }
 
 /// Frees the slots of a queue that their owners left, also if no thread waits. The agent of a stage
@@ -556,7 +557,7 @@ pub(crate) fn waiting(layout: &Layout, index: usize) -> usize {
 #[cfg(feature = "keeper")]
 pub(crate) fn tidy(layout: &Layout, index: usize) {
     if let Some(line) = Line::of(layout, index) {
-        look(line, crate::layout::AGENT);
+        check_holders(line, crate::layout::AGENT);
         sweep(line, crate::layout::AGENT);
     }
 }

@@ -1,5 +1,5 @@
-//! Laws of a queue gate: at most `depth` requests in service, in order; a permit comes back when
-//! its thread returns it, jumps, ends or is stopped; and every wait is counted.
+//! Properties of a queue gate: at most `depth` requests in service, in order; a permit comes back
+//! when its thread returns it, jumps, ends or is stopped; and every wait is counted.
 #![cfg(feature = "keeper")]
 #![allow(clippy::unwrap_used, reason = "a test that fails says where")]
 
@@ -28,7 +28,7 @@ impl Gate {
         Self(segment)
     }
 
-    /// Acquires for a request in a flow, asked for at a depth of the stack.
+    /// Acquires for a request in a flow, made at a depth of the stack.
     fn acquire(&self, flow: u8, depth: usize) -> (Span, Option<Permit>) {
         let cost = Cost { bytes: BYTES, operations: 1 };
         let flows = Flows(u64::from(flow) << (4 * QUEUE));
@@ -46,8 +46,9 @@ impl Gate {
     }
 
     fn taken_slots(&self) -> usize {
-        let claims = self.line().cell.slots.iter().map(|slot| slot.claim.load(Ordering::Relaxed));
-        claims.filter(|claim| *claim as u32 != 0).count()
+        let generation =
+            self.line().cell.slots.iter().map(|slot| slot.claim.load(Ordering::Relaxed));
+        generation.filter(|claim| *claim as u32 != 0).count()
     }
 
     fn passed_over_depth(&self) -> u64 {
@@ -58,18 +59,19 @@ impl Gate {
 #[test]
 fn a_permit_is_a_word_and_no_permit_is_zero() {
     assert_eq!(Permit::from_word(0), None);
-    for (queue, slot, claims) in [(1, 0, 0), (1, 511, 7), (255, 0xffff, u32::MAX), (2, 256, 1)] {
-        let permit = Permit { queue: NonZeroU8::new(queue).unwrap(), slot, claims };
+    for (queue, slot, generation) in [(1, 0, 0), (1, 511, 7), (255, 0xffff, u32::MAX), (2, 256, 1)]
+    {
+        let permit = Permit { queue: NonZeroU8::new(queue).unwrap(), slot, generation };
         assert_eq!(Permit::from_word(permit.to_word()), Some(permit));
         assert_eq!(permit.queue(), usize::from(queue) - 1);
-        let word = u64::from(queue) + (u64::from(slot) << 8) + (u64::from(claims) << 32);
+        let word = u64::from(queue) + (u64::from(slot) << 8) + (u64::from(generation) << 32);
         assert_eq!(permit.to_word(), word);
     }
     assert_eq!(claim_word(3, 5), (3 << 32) + 5);
 }
 
 #[test]
-fn who_need_not_wait_has_a_permit_at_once_and_leaves_nothing() {
+fn a_request_that_need_not_wait_has_a_permit_at_once_and_leaves_nothing() {
     let gate = Gate::new(2);
     let (waited, first) = gate.acquire(1, 0);
     let second = gate.acquire(2, 0).1.unwrap();
@@ -99,12 +101,12 @@ fn who_need_not_wait_has_a_permit_at_once_and_leaves_nothing() {
 }
 
 #[test]
-fn a_request_without_bytes_takes_its_turn_like_a_small_one() {
+fn a_request_without_bytes_is_charged_like_a_small_one() {
     assert_eq!([0, 1, 511, 512, 513].map(weight), [512, 512, 512, 512, 513]);
 }
 
 #[test]
-fn a_request_that_moved_less_than_it_asked_for_is_charged_less() {
+fn a_request_that_moved_less_than_requested_is_charged_less() {
     // The flow's charge is the distance by which its start tag is ahead afterwards.
     let next_start = |moved: Option<u64>| {
         let gate = Gate::new(2);
@@ -121,7 +123,7 @@ fn a_request_that_moved_less_than_it_asked_for_is_charged_less() {
 }
 
 #[test]
-fn who_waits_goes_when_a_permit_comes_back_and_its_wait_is_counted() {
+fn a_waiting_request_goes_when_a_permit_comes_back_and_its_wait_is_counted() {
     let gate = Gate::new(1);
     let permit = gate.acquire(1, 0).1.unwrap();
     let (waited, second) = std::thread::scope(|scope| {
@@ -141,7 +143,7 @@ fn who_waits_goes_when_a_permit_comes_back_and_its_wait_is_counted() {
 }
 
 #[test]
-fn a_gate_that_becomes_something_else_lets_go_who_waits_there() {
+fn a_gate_that_becomes_something_else_releases_its_waiters() {
     let gate = Gate::new(1);
     let permit = gate.acquire(1, 0).1.unwrap();
     let (_, second) = std::thread::scope(|scope| {
@@ -156,7 +158,7 @@ fn a_gate_that_becomes_something_else_lets_go_who_waits_there() {
 }
 
 #[test]
-fn a_greater_depth_lets_in_who_waits() {
+fn a_greater_depth_admits_waiting_requests() {
     let gate = Gate::new(1);
     let first = gate.acquire(1, 0).1.unwrap();
     std::thread::scope(|scope| {
@@ -198,12 +200,12 @@ fn what_threads_that_ended_left_comes_back_wherever_they_were() {
     let owner_of = |permit: Permit| gate.line().slot(permit).claim.load(Ordering::Relaxed) as Owner;
     // One ends in service, and one in a slot before it had arrived there.
     let (in_service, unused) = std::thread::scope(|scope| {
-        let ends = scope.spawn(|| {
+        let ended_thread = scope.spawn(|| {
             let permit = gate.acquire(1, 0).1.unwrap();
             let owner = owner_of(permit);
             (owner, claim(gate.line(), owner, 0).unwrap())
         });
-        ends.join().unwrap()
+        ended_thread.join().unwrap()
     });
     assert!(record::is_gone(&gate.0, in_service) && owner_of(unused) == in_service);
     assert_eq!((gate.counts(), gate.taken_slots()), ([0, 1, 0], 2));
@@ -238,7 +240,7 @@ impl Stopped {
 
     fn signal(&self, signal: libc::c_int) {
         for child in &self.0 {
-            // SAFETY: it is a child of this process that nobody has waited for.
+            // SAFETY: it is a child of this process that was not waited for.
             assert_eq!(unsafe { libc::kill(*child, signal) }, 0);
         }
     }
@@ -255,7 +257,7 @@ impl Drop for Stopped {
 }
 
 #[test]
-fn a_permit_of_a_stopped_process_passes_on_and_those_that_wait_with_it_step_aside() {
+fn a_permit_of_a_stopped_process_passes_on_and_its_waiting_requests_are_withdrawn() {
     let gate = Gate::new(1);
     let mut children = Stopped(Vec::new());
     children.add(&gate);
@@ -266,9 +268,9 @@ fn a_permit_of_a_stopped_process_passes_on_and_those_that_wait_with_it_step_asid
     let begin = Instant::now();
     let (waited, permit) = gate.acquire(1, 0);
     let permit = permit.unwrap();
-    // The holder had its permit since before, so this waits for no more than a lease and a look;
+    // The holder had its permit since before, so this waits for no more than a lease and a check;
     // the bound leaves a busy machine twenty times that.
-    assert!(waited < Span(20 * (LEASE.0 + LOOK_AGAIN.0)), "{waited} of {:?}", begin.elapsed());
+    assert!(waited < Span(20 * (LEASE.0 + RECHECK.0)), "{waited} of {:?}", begin.elapsed());
     assert_eq!(gate.counts(), [0, 1, 1], "the holder is overdue, and none that is stopped waits");
     assert_eq!(gate.passed_over_depth(), 1, "two are in service, and that is counted");
     assert_eq!(gate.taken_slots(), 3);
@@ -294,25 +296,25 @@ fn a_holder_that_takes_long_keeps_its_permit_and_one_that_cannot_be_seen_does_no
     let granted = &gate.line().slot(permit).granted;
     let now = clock::now(&gate.0.header.clock);
     let age = |span: Span| granted.store(now.0.saturating_sub(span.0), Ordering::Relaxed);
-    let look_now = || {
-        gate.line().cell.looked.store(0, Ordering::Relaxed);
+    let check_now = || {
+        gate.line().cell.last_check.store(0, Ordering::Relaxed);
         tidy(&gate.0, QUEUE);
         gate.counts()
     };
     age(Span(3600 * Span::SECOND.0));
-    assert_eq!(look_now(), [0, 1, 0], "it runs, so it takes long");
+    assert_eq!(check_now(), [0, 1, 0], "it runs, so it takes long");
     // As if the thread were in another namespace.
     let owner = record::own(&gate.0).unwrap();
     let proc = &record::record(&gate.0, owner).unwrap().proc;
     let here = proc.swap(0, Ordering::Relaxed);
     age(Span(UNSEEN.0 / 2));
-    assert_eq!(look_now(), [0, 1, 0]);
+    assert_eq!(check_now(), [0, 1, 0]);
     age(Span(2 * UNSEEN.0));
-    gate.line().cell.looked.store(now.0, Ordering::Relaxed);
+    gate.line().cell.last_check.store(now.0, Ordering::Relaxed);
     tidy(&gate.0, QUEUE);
     let waits = (gate.counts(), clock::now(&gate.0.header.clock).since(now) < Span(LEASE.0 / 2));
     assert!(waits.0 == [0, 1, 0] || !waits.1, "another has looked just now");
-    assert_eq!(look_now(), [0, 0, 1], "it is overdue");
+    assert_eq!(check_now(), [0, 0, 1], "it is overdue");
     proc.store(here, Ordering::Relaxed);
     release(&gate.0, permit, None);
     assert_eq!((gate.counts(), gate.taken_slots()), ([0, 0, 0], 0));
@@ -327,15 +329,15 @@ fn sleep_ends_when_the_oldest_lease_does() {
         for (permit, age) in permits.iter().zip(ages) {
             gate.line().slot(*permit).granted.store(now - age, Ordering::Relaxed);
         }
-        let until = until_next_look(gate.line());
+        let until = until_next_check(gate.line());
         (until, clock::now(&gate.0.header.clock).0 - now)
     };
     let half = 50 * Span::MILLISECOND.0;
     let (until, passed) = granted([half, half / 2]);
     assert!(until <= Span(half) && until.0 + passed >= half, "{until}");
     assert_eq!(granted([10 * LEASE.0, 0]).0, SHORTEST, "it is due");
-    gate.line().cell.looked.store(u64::MAX / 2, Ordering::Relaxed);
-    assert_eq!(granted([10 * LEASE.0, 0]).0, LOOK_AGAIN, "another has just looked");
+    gate.line().cell.last_check.store(u64::MAX / 2, Ordering::Relaxed);
+    assert_eq!(granted([10 * LEASE.0, 0]).0, RECHECK, "another has just looked");
     for permit in permits {
         release(&gate.0, permit, None);
     }
@@ -356,13 +358,13 @@ fn arrive_after(gate: &Gate, span: Span) -> Option<Permit> {
 }
 
 #[test]
-fn a_request_waits_half_a_minute_for_a_slot_and_is_told_when_there_is_one() {
+fn a_request_waits_half_a_minute_for_a_slot_and_is_woken_when_there_is_one() {
     let gate = Gate::new(1);
     let mut taken = fill(&gate);
     assert_eq!((taken.len(), gate.taken_slots()), (SLOTS_MAX, SLOTS_MAX));
     assert_eq!(arrive_after(&gate, Span(40 * Span::SECOND.0)), None, "it has waited long enough");
     let cell = gate.line().cell;
-    let told = cell.room.load(Ordering::SeqCst);
+    let freed_before = cell.slot_freed.load(Ordering::SeqCst);
     let arrived = std::thread::scope(|scope| {
         let waits = scope.spawn(|| arrive_after(&gate, Span(15 * Span::SECOND.0)));
         eventually("it waits outside", || cell.outside.load(Ordering::SeqCst) == 1);
@@ -370,15 +372,19 @@ fn a_request_waits_half_a_minute_for_a_slot_and_is_told_when_there_is_one() {
         waits.join().unwrap()
     });
     assert_eq!(arrived.map(|permit| usize::from(permit.slot)), Some(SLOTS_MAX - 1));
-    assert!(cell.room.load(Ordering::SeqCst) > told, "it was told of the slot");
+    assert!(cell.slot_freed.load(Ordering::SeqCst) > freed_before, "it was told of the slot");
     assert_eq!(cell.outside.load(Ordering::SeqCst), 0);
-    let told = cell.room.load(Ordering::SeqCst);
+    let freed_before = cell.slot_freed.load(Ordering::SeqCst);
     taken.into_iter().chain(arrived).for_each(|permit| release(&gate.0, permit, None));
-    assert_eq!((gate.taken_slots(), cell.room.load(Ordering::SeqCst)), (0, told), "none waits");
+    assert_eq!(
+        (gate.taken_slots(), cell.slot_freed.load(Ordering::SeqCst)),
+        (0, freed_before),
+        "none waits"
+    );
 }
 
 #[test]
-fn who_finds_a_queue_full_of_slots_of_ended_threads_frees_them() {
+fn a_thread_that_finds_a_queue_full_of_slots_of_ended_threads_frees_them() {
     let gate = Gate::new(1);
     std::thread::scope(|scope| scope.spawn(|| fill(&gate)).join().unwrap());
     assert_eq!(gate.taken_slots(), SLOTS_MAX);
@@ -415,7 +421,7 @@ fn a_child_of_vfork_that_finishes_what_its_parent_began_keeps_no_record() {
         });
     });
     let borrowers = &gate.0.records[crate::layout::THREADS_MAX..];
-    assert!(borrowers.iter().any(|record| record.turn.load(Ordering::Relaxed) > 0));
+    assert!(borrowers.iter().any(|record| record.generation.load(Ordering::Relaxed) > 0));
     assert!(borrowers.iter().all(|record| record.borrower.load(Ordering::Relaxed) == 0));
     release(&gate.0, second, None);
     assert_eq!((gate.counts(), gate.taken_slots()), ([0, 0, 0], 0));

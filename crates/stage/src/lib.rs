@@ -2,17 +2,17 @@
 //!
 //! A stage lives in a memory *segment* (ADR 2), with everything that requests touch: compiled
 //! rules, buckets, queues, counters. [`Stage`] is a handle on a segment; a request calls
-//! [`Stage::enforce`]. A *keeper* writes the segment: it holds the link to the controller, turns
-//! rules into tables and rates, and wakes waiting requests. For `tidegate run` the keeper is the
+//! [`Stage::enforce`]. An *agent* writes the segment: it holds the link to the controller, turns
+//! rules into tables and rates, and wakes waiting requests. For `tidegate run` the agent is the
 //! supervisor process, and the whole process tree shares the segment. For a program that uses this
-//! library the keeper is a thread.
+//! library the agent is a thread.
 //!
 //! ```no_run
 //! use tidegate_model::Operation;
-//! use tidegate_stage::{Keeper, Request, Scope, Settings};
+//! use tidegate_stage::{StageAgent, Request, Scope, Settings};
 //!
-//! let keeper = Keeper::start(Settings { tenant: "kv".into(), ..Settings::default() })?;
-//! let stage = keeper.stage();
+//! let agent = StageAgent::start(Settings { tenant: "kv".into(), ..Settings::default() })?;
+//! let stage = agent.stage();
 //! let _scope = Scope::enter("flush");
 //! let admission = stage.enforce(&Request::new(Operation::Write, 65_536));
 //! // ... write ...
@@ -42,9 +42,9 @@ pub mod segment;
 mod stage;
 
 #[cfg(feature = "keeper")]
-mod census;
+mod agent;
 #[cfg(feature = "keeper")]
-mod keeper;
+mod census;
 #[cfg(feature = "memory")]
 pub mod memory;
 #[cfg(feature = "keeper")]
@@ -58,9 +58,9 @@ mod usage;
 #[cfg(feature = "keeper")]
 mod users;
 
-pub use bypass::Bypass;
 #[cfg(feature = "keeper")]
-pub use keeper::{Keeper, Settings};
+pub use agent::{Settings, StageAgent};
+pub use bypass::Bypass;
 pub use local::{Inside, forget_thread};
 pub use scope::Scope;
 pub use segment::Segment;

@@ -7,7 +7,7 @@ use std::cell::Cell;
 use std::sync::atomic::Ordering;
 
 use tidegate_algo::channel::{Classifier, Flows, Mask, Table, Words};
-use tidegate_algo::token_bucket::LANES;
+use tidegate_algo::token_bucket::SHARDS;
 use tidegate_model::ContextId;
 
 use crate::identity;
@@ -19,7 +19,7 @@ use crate::scope;
 const REMEMBERED: usize = 4;
 
 /// The rules and flows of a thread in one context, under one table. Field by field in cells: copied
-/// as a whole, a value that was just written would be read back in pieces of another size, and the
+/// as a whole, a value that was just written would be read back in chunks of another size, and the
 /// processor would wait for it.
 struct Known {
     /// Which stage, as the address of its layout, and which of its tables.
@@ -48,18 +48,18 @@ struct Local {
     /// Whether the thread holds permits of calls that it is in, or has left without a word.
     holds: Cell<bool>,
     context: Cell<ContextId>,
-    /// The lane that the thread counts and takes loans in.
-    lane: Cell<u8>,
+    /// The shard in which the thread counts and caches tokens.
+    shard: Cell<u8>,
     known: [Known; REMEMBERED],
 }
 
-/// In place of a stack address: the thread is not inside the shim.
+/// Instead of a stack address: the thread is not inside the shim.
 const OUTSIDE: usize = 0;
-/// In place of a stack address: the thread is inside and stays there.
+/// Instead of a stack address: the thread is inside and stays there.
 const FOR_GOOD: usize = usize::MAX;
 
-/// In place of a lane: none yet.
-const NO_LANE: u8 = u8::MAX;
+/// Instead of a shard: none yet.
+const NO_SHARD: u8 = u8::MAX;
 
 thread_local! {
     static LOCAL: Local = const {
@@ -67,7 +67,7 @@ thread_local! {
             entered_at: Cell::new(OUTSIDE),
             holds: Cell::new(false),
             context: Cell::new(ContextId::NONE),
-            lane: Cell::new(NO_LANE),
+            shard: Cell::new(NO_SHARD),
             known: [const { Known::nothing() }; REMEMBERED],
         }
     };
@@ -85,15 +85,15 @@ pub(crate) fn context() -> ContextId {
     LOCAL.with(|local| local.context.get())
 }
 
-/// The thread's lane; some other one before the thread has made a request that belongs to storage.
+/// The thread's shard; some other one before the thread has made a request that belongs to storage.
 #[inline]
-pub(crate) fn lane() -> u8 {
-    LOCAL.with(|local| local.lane.get())
+pub(crate) fn shard() -> u8 {
+    LOCAL.with(|local| local.shard.get())
 }
 
-/// Has the thread find a lane again: after a fork there are two with the same.
-pub(crate) fn leave_lane() {
-    LOCAL.with(|local| local.lane.set(NO_LANE));
+/// Has the thread find a shard again: after a fork there are two with the same.
+pub(crate) fn leave_shard() {
+    LOCAL.with(|local| local.shard.set(NO_SHARD));
     // The permits that this thread noted belong to its parent's thread.
     holds(false);
     record::forget();
@@ -124,9 +124,9 @@ pub(crate) fn known<W: Words + ?Sized>(
                 || known.context.get() != context
             {
                 let (mask, flows) = find_out(context, table);
-                if local.lane.get() == NO_LANE {
+                if local.shard.get() == NO_SHARD {
                     let number = layout.header.threads.fetch_add(1, Ordering::Relaxed);
-                    local.lane.set((number % LANES as u32) as u8);
+                    local.shard.set((number % SHARDS as u32) as u8);
                 }
                 known.mask.set(mask);
                 known.flows.set(flows);
@@ -134,28 +134,28 @@ pub(crate) fn known<W: Words + ?Sized>(
                 known.generation.set(generation);
                 known.stage.set(stage);
             }
-            (context, local.lane.get(), known.mask.get(), known.flows.get())
+            (context, local.shard.get(), known.mask.get(), known.flows.get())
         },
     )
 }
 
-/// Asks for everything that the rules ask for, once per thread, context and table.
+/// Queries everything that the rules depend on, once per thread, context and table.
 #[cold]
 fn find_out<W: Words + ?Sized>(context: ContextId, table: &Table<'_, W>) -> (Mask, Flows) {
     let (mut mask, flows) =
         scope::with_name(context, |name| table.accepts(Classifier::Context, name));
-    if table.asks_for(Classifier::Workflow) {
+    if table.uses(Classifier::Workflow) {
         // PR_GET_NAME gives at most 16 bytes with the zero.
         let name = rustix::thread::name().unwrap_or_default();
         mask = mask.and(table.accepts(Classifier::Workflow, name.as_bytes()).0);
     }
-    if table.asks_for(Classifier::Process) {
+    if table.uses(Classifier::Process) {
         mask = mask.and(identity::with_process(|name| table.accepts(Classifier::Process, name).0));
     }
-    if table.asks_for(Classifier::Cgroup) {
+    if table.uses(Classifier::Cgroup) {
         mask = mask.and(identity::with_cgroup(|path| table.accepts(Classifier::Cgroup, path).0));
     }
-    if table.asks_for(Classifier::User) {
+    if table.uses(Classifier::User) {
         mask = mask.and(identity::with_user(|user| table.accepts(Classifier::User, user).0));
     }
     (mask, flows)

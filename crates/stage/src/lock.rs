@@ -1,4 +1,4 @@
-//! A lock that a thread keeps for its life, and by which every process can tell that it ended.
+//! A lock that a thread keeps until it ends, and by which every process can see that it ended.
 
 use std::cell::UnsafeCell;
 use std::fmt;
@@ -20,7 +20,7 @@ impl fmt::Debug for SharedLock {
 }
 
 impl SharedLock {
-    /// Takes the lock for good, or until [`Self::release`], if nobody has it or its owner has died.
+    /// Takes the lock for good, or until [`Self::release`], if it is free or its owner has died.
     /// Says whether it did; it did not if this thread has it already.
     pub(crate) fn try_to_keep(&self) -> bool {
         // SAFETY: the mutex was initialised when the segment was made.
@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_lock_tells_whether_a_living_thread_has_it() {
+    fn a_lock_shows_whether_a_living_thread_has_it() {
         // SAFETY: all zero is an unlocked mutex.
         let lock: SharedLock = unsafe { std::mem::zeroed() };
         lock.initialise();

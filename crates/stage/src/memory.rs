@@ -1,7 +1,7 @@
 //! A client of a data node: keys and values in memory that this process reads and writes itself.
 //!
 //! # Mechanism
-//! [`Connection::open`] asks the data node for its memory, over a Unix socket, once. From then on
+//! [`Connection::open`] requests the data node's memory, over a Unix socket, once. From then on
 //! nothing is sent: a get copies a value and checks it, a put writes one beside the old and swaps a
 //! word, and both wait for a token, which comes out of words in the same memory. The node's own
 //! processes may be stopped meanwhile.
@@ -22,23 +22,23 @@
 //! # }
 //! ```
 //!
-//! Where RDMA cards reach the memory (feature `verbs`) it may be on another machine:
-//! `Connection::reach` goes there by TCP and with a certificate, and the node's card is asked for
-//! everything else. A card tells nobody that it is done, so whoever waits for one looks again and
-//! again, and lets others have the processor in between.
+//! With RNICs (feature `verbs`) the memory may be on another machine: `Connection::open_remote`
+//! connects by TCP and with a certificate, and all else goes through the node's RNIC. An RNIC does
+//! not announce completions, so a thread that waits for one polls, and yields the processor in
+//! between.
 //!
 //! # Bound
 //! Tokens come each period. A client that connects within a period gets unreserved tokens, as far
 //! as its tenant's limit goes, a few milliseconds later. Its reserved tokens come when the next
-//! period begins. A client that does not poll for 5 ms asks whether its tokens are still its own.
+//! period begins. A client that does not poll for 5 ms checks whether its tokens are still its own.
 //! After 50 ms it has lost those of this period. After three periods it loses its session slot, and
 //! gets another by itself. But to give it the memory again the node has to move (below), so a
 //! connection that no thread polls is to be closed.
 //!
 //! When the data node moves to other memory, what is under way may or may not have happened
-//! ([`Error::Moved`]). If it has died, its memory is there as long as somebody has it, and clients
+//! ([`Error::Moved`]). If it has died, its memory is there as long as a process has it, and clients
 //! go on with what is reserved for them. When a node listens there again, the first of them brings
-//! it back. Behind a card there is nothing to go on with: what was stored is gone with the node,
+//! it back. Behind an RNIC there is nothing to go on with: what was stored is gone with the node,
 //! and clients come to the next one anew.
 
 mod access;
@@ -53,26 +53,28 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use tidegate_algo::haechi::engine::Purse;
+use tidegate_algo::haechi::engine::TokenBalance;
 use tidegate_fabric::memory::region::Region;
 use tidegate_fabric::retry::Retry;
 use tidegate_model::{Iops, Span, Time};
-use tidegate_onesided::data_node::{Seat, VERSION, Welcome};
-use tidegate_onesided::haechi::{place, port};
+use tidegate_onesided::data_node::{SessionSlot, VERSION, Welcome};
+use tidegate_onesided::haechi::{port, region_layout};
 use tidegate_onesided::kv::{self, Client, LayoutError, OpenError};
 use tidegate_onesided::one_sided::Lost;
 
 use crate::clock::kernel_time;
 use access::Access;
 use entry::{Entry, Former, enter, outstanding};
-use lifeline::{Entrance, Lifeline, Word};
+use lifeline::{Entrance, Lifeline, LifelineState};
 
 pub use store::Store;
 pub use tidegate_algo::haechi::Period;
 #[cfg(feature = "verbs")]
 pub use tidegate_fabric::tls::Way;
-pub use tidegate_onesided::haechi::port::Counts;
-pub use tidegate_onesided::kv::{Answer, ENTRY_MAX, KEY_MAX, Outcome, Refused, VALUE_MAX, Value};
+pub use tidegate_onesided::haechi::port::EngineCounters;
+pub use tidegate_onesided::kv::{
+    Answer, ENTRY_MAX, KEY_MAX, OperationOutcome, Refused, VALUE_MAX, Value,
+};
 pub use waiting::Lateness;
 
 /// How often the connection is listened to while there is something to do.
@@ -91,7 +93,7 @@ const NAP: Span = Span(20_000);
 /// Blocks to take from the store at a time, at most.
 const EXTENT: u32 = 64;
 
-const _: () = assert!(place::SEATS <= kv::HOLDERS, "a store knows all seats");
+const _: () = assert!(region_layout::SESSION_SLOTS <= kv::HOLDERS, "a store knows all seats");
 
 /// For how many periods a block rests.
 const REST: u64 = 2;
@@ -110,13 +112,13 @@ pub struct Settings {
     pub parts: u32,
     /// Operations that may be under way, from 1 to 1000; 0 for as many as the node allows.
     pub outstanding: u32,
-    /// The RDMA device, such as `mlx5_0`, where cards reach the memory; none for the first that
+    /// The RDMA device, such as `mlx5_0`, where RNICs reach the memory; none for the first that
     /// carries packets.
     pub device: Option<String>,
     /// For how many keys to remember where they are, 16 bytes each.
     pub locations: u32,
-    /// Without a seat, tokens and limits, for measurements. Only root and the data node's own user
-    /// may.
+    /// Without a session slot, tokens and limits, for measurements. Only root and the data node's
+    /// own user may.
     pub is_bare: bool,
     /// How long to wait for the data node when the connection is opened; in a [`Store`] also how
     /// long an operation may take.
@@ -159,7 +161,7 @@ pub enum Error {
     Operation(Refused),
     /// Of a put: no block is free.
     Full,
-    /// Of a put: there is no place for this key, though there may be for others.
+    /// Of a put: there is no slot for this key, though there may be for others.
     Crowded,
     /// Others were faster, each of many times. Nothing has changed.
     Contended,
@@ -168,7 +170,7 @@ pub enum Error {
     /// The data node has gone on with other memory, or has given its own anew, which the connection
     /// has now. Operations that were in flight have ended, and may or may not have happened.
     Moved,
-    /// The data node has gone on with other memory, or our card does not reach it any more, and why
+    /// The data node has gone on with other memory, or our RNIC does not reach it any more, and why
     /// it does not let us in again. Operations that were in flight may or may not have happened.
     Outside(String),
     /// Of an operation of a [`Store`]: it has not ended in time, as the data node is gone and too
@@ -269,12 +271,12 @@ pub struct Connection {
     lifeline: Option<Lifeline>,
     welcome: Welcome,
     client: Client<Access>,
-    /// The mapped memory; none behind a network card.
+    /// The mapped memory; none behind an RNIC.
     region: Option<Arc<Region>>,
-    /// When the clock was looked at last, and the lifeline.
+    /// When the clock was read last, and the lifeline.
     now: Time,
-    heard: Time,
-    /// Until when there was nothing to do after that, and how late it was looked at again.
+    last_listened: Time,
+    /// Until when there was nothing to do after that, and how late it was polled again.
     due: Time,
     late: Lateness,
     retry: Retry,
@@ -284,7 +286,7 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Asks the data node that listens at `path` for its memory.
+    /// Requests the memory of the data node that listens at `path`.
     ///
     /// # Errors
     /// If it cannot be had.
@@ -292,12 +294,12 @@ impl Connection {
         Self::enter(Entrance::Socket(path.as_ref().to_owned()), settings)
     }
 
-    /// Asks the data node at the end of this way for its memory, which cards reach.
+    /// Requests the memory, reached by RNICs, of the data node at the end of this way.
     ///
     /// # Errors
     /// If it cannot be had.
     #[cfg(feature = "verbs")]
-    pub fn reach(way: Way, settings: Settings) -> Result<Self, Error> {
+    pub fn open_remote(way: Way, settings: Settings) -> Result<Self, Error> {
         Self::enter(Entrance::Way(way), settings)
     }
 
@@ -313,7 +315,7 @@ impl Connection {
             client,
             region,
             now,
-            heard: now,
+            last_listened: now,
             due: now,
             late: Lateness::default(),
             retry: Retry::new(RETRY[0], RETRY[1]),
@@ -326,29 +328,29 @@ impl Connection {
         &self.welcome.tenant
     }
 
-    /// The seat, and by what it goes; none without one.
-    pub fn seat(&self) -> Option<&Seat> {
-        self.welcome.seat.as_ref()
+    /// The session slot and its parameters; none without one.
+    pub fn session_slot(&self) -> Option<&SessionSlot> {
+        self.welcome.session_slot.as_ref()
     }
 
-    /// Operations that are reserved for the period that runs; none without a seat.
+    /// Operations that are reserved for the period that runs; none without a session slot.
     pub fn reservation(&self) -> u64 {
-        self.client.fabric().purse().map_or(0, |purse| purse.promise().reservation)
+        self.client.fabric().balance().map_or(0, |balance| balance.promise().reservation)
     }
 
     /// The period that runs, by this client's clock, number 0 before the first; none without a
-    /// seat.
+    /// session slot.
     pub fn period(&self) -> Option<Period> {
-        self.client.fabric().purse().map(Purse::period)
+        self.client.fabric().balance().map(TokenBalance::period)
     }
 
     /// Counts of the engine since the data node granted the memory; none without a session slot.
-    pub fn counts(&self) -> Option<Counts> {
+    pub fn counts(&self) -> Option<EngineCounters> {
         match self.client.fabric() {
             Access::Shm(port) => Some(port.counts()),
             Access::Model(port) => Some(port.counts()),
             #[cfg(feature = "verbs")]
-            Access::Card(port) => Some(port.counts()),
+            Access::Rnic(port) => Some(port.counts()),
             _ => None,
         }
     }
@@ -359,7 +361,7 @@ impl Connection {
             Access::Shm(port) => port.is_alone(),
             Access::Model(port) => port.is_alone(),
             #[cfg(feature = "verbs")]
-            Access::Card(port) => port.is_alone(),
+            Access::Rnic(port) => port.is_alone(),
             _ => false,
         }
     }
@@ -432,11 +434,11 @@ impl Connection {
     /// [`Error::Moved`], after which nothing is under way; [`Error::Outside`] as long as a move has
     /// left us outside; all others once that a node gone for a while does not let us in again.
     #[inline]
-    pub fn poll(&mut self, outcomes: &mut Vec<Outcome>) -> Result<(), Error> {
+    pub fn poll(&mut self, outcomes: &mut Vec<OperationOutcome>) -> Result<(), Error> {
         let now = kernel_time();
         self.late.add(now.since(self.due.max(self.now)));
         let passed = now.since(std::mem::replace(&mut self.now, now));
-        if passed > AWAY || now.since(self.heard) >= LISTEN {
+        if passed > AWAY || now.since(self.last_listened) >= LISTEN {
             self.listen(now)?;
         }
         if let Some(reason) = &self.outside {
@@ -444,18 +446,18 @@ impl Connection {
         }
         match self.client.poll(now, outcomes) {
             Ok(()) => Ok(()),
-            // Stopped just now, it did not hear that the node moves; or the card does not reach the
-            // memory any more: the node has shut us out, or is gone, or the network is.
+            // Stopped just now, it did not receive that the node moves; or the RNIC does not reach
+            // the memory any more: the node has shut us out, or is gone, or the network is.
             Err(Lost) => Err(self.follow(now)),
         }
     }
 
     /// When to poll at the latest, also if nothing was begun.
     pub fn next_deadline(&self) -> Time {
-        self.client.fabric().next_deadline(self.now).min(self.heard.after(LISTEN))
+        self.client.fabric().next_deadline(self.now).min(self.last_listened.after(LISTEN))
     }
 
-    /// The time by the clock of [`Self::next_deadline`], as it was when it was looked at last.
+    /// The time by the clock of [`Self::next_deadline`], as it was read last.
     pub fn now(&self) -> Time {
         self.now
     }
@@ -463,11 +465,11 @@ impl Connection {
     /// Listens to the data node, and follows it to other memory.
     #[cold]
     fn listen(&mut self, now: Time) -> Result<(), Error> {
-        self.heard = now;
-        match self.lifeline.as_mut().map_or(Word::End, Lifeline::hear) {
-            Word::Silence => Ok(()),
-            Word::Moving => Err(self.follow(now)),
-            Word::End => {
+        self.last_listened = now;
+        match self.lifeline.as_mut().map_or(LifelineState::End, Lifeline::receive) {
+            LifelineState::Silence => Ok(()),
+            LifelineState::Moving => Err(self.follow(now)),
+            LifelineState::End => {
                 self.lifeline = None;
                 if self.retry.is_due(now) { self.come_again(now) } else { Ok(()) }
             }
@@ -477,14 +479,14 @@ impl Connection {
     /// Leaves memory that the node leaves, too, for other. It waits until the connection is closed.
     #[cold]
     fn follow(&mut self, now: Time) -> Error {
-        (self.lifeline, self.outside, self.heard) = (None, Some(String::new()), now);
+        (self.lifeline, self.outside, self.last_listened) = (None, Some(String::new()), now);
         match self.come_again(now) {
             Ok(()) => Error::Outside(self.outside.clone().unwrap_or_default()),
             Err(error) => error,
         }
     }
 
-    /// Asks for memory once more.
+    /// Requests memory once more.
     ///
     /// # Errors
     /// That there is other now, or why there is none if the node is there and ours is not left.
@@ -492,8 +494,8 @@ impl Connection {
         // A data node that is gone may come back, and then has no memory until a client brings it.
         // The node has noted its last memory, so it takes no other: it may also have died while it
         // moved.
-        let seat = self.seat().map(|seat| seat.number);
-        let former = Former { region: self.region.clone(), seat };
+        let session_slot = self.session_slot().map(|session_slot| session_slot.number);
+        let former = Former { region: self.region.clone(), session_slot };
         match enter(&self.entrance, &self.settings, former) {
             Ok(Entry { lifeline, welcome, client, region }) => {
                 (self.lifeline, self.welcome) = (Some(lifeline), welcome);

@@ -27,7 +27,7 @@ pub struct ProgramLog {
 #[derive(Debug)]
 #[repr(C)]
 struct ProgramRecord {
-    /// One more than its place among all that were noted; zero while it is written.
+    /// One more than its number among all that were noted; zero while it is written.
     sequence: AtomicU32,
     /// The reason's number, and [`REFUSED`] if the program was not started.
     reason: AtomicU32,
@@ -50,11 +50,11 @@ pub(crate) struct Noted {
 }
 
 impl ProgramLog {
-    /// Notes a program. Waits for nobody, allocates nothing, and may be called in a child of
+    /// Notes a program. Never waits, allocates nothing, and may be called in a child of
     /// `vfork`.
     pub fn note(&self, name: &[u8], reason: Bypass, is_refused: bool) {
-        let place = self.noted.fetch_add(1, Ordering::Relaxed);
-        let record = &self.records[place as usize % RECORDS];
+        let sequence_number = self.noted.fetch_add(1, Ordering::Relaxed);
+        let record = &self.records[sequence_number as usize % RECORDS];
         record.sequence.store(0, Ordering::Relaxed);
         // No thread sees the stores below before the zero.
         fence(Ordering::Release);
@@ -63,12 +63,12 @@ impl ProgramLog {
         let end = &name[name.len().saturating_sub(NAME_MAX)..];
         for (index, cell) in record.name.iter().enumerate() {
             let mut word = [0; 8];
-            let piece = end.get(index * 8..).unwrap_or_default();
-            let length = piece.len().min(8);
-            word[..length].copy_from_slice(&piece[..length]);
+            let chunk = end.get(index * 8..).unwrap_or_default();
+            let length = chunk.len().min(8);
+            word[..length].copy_from_slice(&chunk[..length]);
             cell.store(u64::from_ne_bytes(word), Ordering::Relaxed);
         }
-        record.sequence.store(place.wrapping_add(1), Ordering::Release);
+        record.sequence.store(sequence_number.wrapping_add(1), Ordering::Release);
     }
 
     /// Those that were noted from `from` on and are still there; `from` moves behind them.
@@ -78,12 +78,12 @@ impl ProgramLog {
         // At most one ring's worth: what is older has been written over.
         let count = noted.wrapping_sub(*from).min(RECORDS as u32);
         let mut found = Vec::new();
-        for place in (0..count).map(|back| noted.wrapping_sub(count - back)) {
-            match self.records[place as usize % RECORDS].read(place) {
+        for sequence_number in (0..count).map(|back| noted.wrapping_sub(count - back)) {
+            match self.records[sequence_number as usize % RECORDS].read(sequence_number) {
                 Some(program) => found.push(program),
-                // Somebody is about to write it: the next look begins there.
-                None if noted.wrapping_sub(place) < RECORDS as u32 / 2 => {
-                    *from = place;
+                // A thread is about to write it: the next read begins there.
+                None if noted.wrapping_sub(sequence_number) < RECORDS as u32 / 2 => {
+                    *from = sequence_number;
                     return found;
                 }
                 None => {}
@@ -96,8 +96,8 @@ impl ProgramLog {
 
 #[cfg(feature = "keeper")]
 impl ProgramRecord {
-    fn read(&self, place: u32) -> Option<Noted> {
-        let is_whole = || self.sequence.load(Ordering::Acquire) == place.wrapping_add(1);
+    fn read(&self, sequence_number: u32) -> Option<Noted> {
+        let is_whole = || self.sequence.load(Ordering::Acquire) == sequence_number.wrapping_add(1);
         if !is_whole() {
             return None;
         }

@@ -1,6 +1,6 @@
 //! The records of threads that wait at queues.
 //!
-//! A thread takes a *record* in the segment at its first queue gate and keeps it for its life. The
+//! A thread takes a *record* in the segment at its first queue gate and keeps it until it ends. The
 //! record says
 //!
 //! - whether the thread is alive: it holds a robust lock, which the kernel marks when the thread
@@ -10,14 +10,14 @@
 //!   again;
 //! - where to look whether the thread is stopped: its numbers, as `/proc` has them, and which
 //!   `/proc` that is;
-//! - which permits the thread holds, and at which depth of its stack it asked for each. A thread
+//! - which permits the thread holds, and at which depth of its stack it requested each. A thread
 //!   that calls again from above has left the call: by `longjmp`, because it was cancelled, by an
 //!   exception. Its permits are taken back then.
 //!
 //! ```text
-//!   lock   turn   proc  pid  tid   permit 0 … 7          depth 0 … 7
-//!    │      │      └────┴────┘     queue, slot, claim    stack addresses
-//!    │      └ how often the record was taken: an owner is a record and a turn
+//!   lock  generation  proc  pid  tid   permit 0 … 7          depth 0 … 7
+//!    │      │            └────┴────┘     queue, slot, claim    stack addresses
+//!    │      └ how often the record was taken: an owner is a record and a generation
 //!    └ held by the thread, marked by the kernel
 //! ```
 //!
@@ -39,7 +39,7 @@ use crate::layout::{Layout, RECORDS_MAX, THREADS_MAX};
 use crate::lease::Permit;
 use crate::lock::SharedLock;
 
-/// The permits that a record has room for. A request has four at most, and one signal handler may
+/// The permits that a record can hold. A request has four at most, and one signal handler may
 /// interrupt another.
 pub const PERMITS_MAX: usize = 8;
 
@@ -52,7 +52,7 @@ pub struct Record {
     /// The borrower: process and thread, or zero.
     pub borrower: AtomicU64,
     /// How often the record was taken.
-    pub turn: AtomicU32,
+    pub generation: AtomicU32,
     /// The thread's numbers in `/proc`, and the device number of that `/proc`; zero if unknown.
     pub process: AtomicU32,
     /// See `process`.
@@ -61,19 +61,19 @@ pub struct Record {
     pub proc: AtomicU64,
     /// Permits that the thread holds; zero for none. Only the thread writes these.
     permits: [AtomicU64; PERMITS_MAX],
-    /// Where on its stack it asked for each; zero if that says nothing.
+    /// Where on its stack it requested each; zero if that is unknown.
     depths: [AtomicU64; PERMITS_MAX],
 }
 
-/// Bits of an owner that are the record's number; the rest is the turn.
+/// Bits of an owner that are the record's number; the rest is the generation.
 const NUMBER_BITS: u32 = 11;
 const _: () = assert!(RECORDS_MAX <= 1 << NUMBER_BITS);
 
-/// Owner of a permit or slot: a record and its turn. Never zero.
+/// Owner of a permit or slot: a record and its generation. Never zero.
 pub(crate) type Owner = u32;
 
-fn owner(number: usize, turn: u32) -> Owner {
-    turn << NUMBER_BITS | number as u32
+fn owner(number: usize, generation: u32) -> Owner {
+    generation << NUMBER_BITS | number as u32
 }
 
 /// The number of an owner's record.
@@ -127,7 +127,7 @@ fn this_process() -> u32 {
 pub(crate) fn own(layout: &Layout) -> Option<Owner> {
     let (stage, thread) = (std::ptr::from_ref(layout).addr(), this_thread());
     let known = KNOWN.get();
-    if (known.stage, known.thread) == (stage, thread) && has_turn(layout, known.owner) {
+    if (known.stage, known.thread) == (stage, thread) && is_current(layout, known.owner) {
         return Some(known.owner);
     }
     let process = this_process();
@@ -135,31 +135,31 @@ pub(crate) fn own(layout: &Layout) -> Option<Owner> {
     if borrows {
         return borrow(layout, process, thread);
     }
-    let place = Place::of_this_thread().unwrap_or_default();
-    let owner = taken_before(layout, place).or_else(|| take(layout, place))?;
+    let thread_id = ThreadId::of_this_thread().unwrap_or_default();
+    let owner = taken_before(layout, thread_id).or_else(|| take(layout, thread_id))?;
     KNOWN.set(Known { stage, process, thread, owner });
     Some(owner)
 }
 
 /// The record that this thread has here already, if it has one: it may have been at another stage
 /// meanwhile.
-fn taken_before(layout: &Layout, place: Place) -> Option<Owner> {
+fn taken_before(layout: &Layout, thread_id: ThreadId) -> Option<Owner> {
     let numbers = 0..THREADS_MAX;
-    let mut mine = numbers.filter(|number| layout.records[*number].place() == place);
+    let mut mine = numbers.filter(|number| layout.records[*number].thread_id() == thread_id);
     mine.find_map(|number| {
-        let owner = owner(number, layout.records[number].turn.load(Ordering::Relaxed));
-        (place.proc != 0 && !is_gone(layout, owner)).then_some(owner)
+        let owner = owner(number, layout.records[number].generation.load(Ordering::Relaxed));
+        (thread_id.proc != 0 && !is_gone(layout, owner)).then_some(owner)
     })
 }
 
-/// Takes a record for this thread's life.
-fn take(layout: &Layout, place: Place) -> Option<Owner> {
+/// Takes a record until this thread ends.
+fn take(layout: &Layout, thread_id: ThreadId) -> Option<Owner> {
     ANY.store(true, Ordering::Relaxed);
     // Not all from the front: threads that come together would try the same records.
     let first = layout.header.threads.fetch_add(1, Ordering::Relaxed) as usize;
     let mut numbers = (0..THREADS_MAX).map(|number| (first + number) % THREADS_MAX);
     let number = numbers.find(|number| layout.records[*number].lock.try_to_keep())?;
-    Some(begin(layout, number, place))
+    Some(begin(layout, number, thread_id))
 }
 
 /// Returns a second owner for this thread, with which it gives back its permits. The thread needs
@@ -176,7 +176,7 @@ fn borrow(layout: &Layout, process: u32, thread: u32) -> Option<Owner> {
     if let Some(number) =
         numbers.clone().find(|number| cell(*number).load(Ordering::Relaxed) == borrower)
     {
-        return Some(owner(number, layout.records[number].turn.load(Ordering::Relaxed)));
+        return Some(owner(number, layout.records[number].generation.load(Ordering::Relaxed)));
     }
     let take = |number: &usize| {
         let taken =
@@ -189,37 +189,37 @@ fn borrow(layout: &Layout, process: u32, thread: u32) -> Option<Owner> {
         numbers.find(|number| {
             let found = cell(*number).load(Ordering::Relaxed);
             let record = &layout.records[*number];
-            standing_of(record) == Standing::Gone
+            state_of_record(record) == ThreadState::Gone
                 && cell(*number)
                     .compare_exchange(found, borrower, Ordering::AcqRel, Ordering::Relaxed)
                     .is_ok()
         })
     })?;
-    Some(begin(layout, number, Place::of_this_thread().unwrap_or_default()))
+    Some(begin(layout, number, ThreadId::of_this_thread().unwrap_or_default()))
 }
 
-/// Begins a new turn of a record that this thread has just taken.
-fn begin(layout: &Layout, number: usize, place: Place) -> Owner {
+/// Begins a new generation of a record that this thread has just taken.
+fn begin(layout: &Layout, number: usize, thread_id: ThreadId) -> Owner {
     let record = &layout.records[number];
     // The last owner's permits end here: no owner word matches them any more.
-    let turns = 1 << (u32::BITS - NUMBER_BITS);
-    let turn = (record.turn.load(Ordering::Relaxed) + 1) % turns;
-    record.turn.store(turn.max(1), Ordering::Release);
+    let generations = 1 << (u32::BITS - NUMBER_BITS);
+    let generation = (record.generation.load(Ordering::Relaxed) + 1) % generations;
+    record.generation.store(generation.max(1), Ordering::Release);
     for (permit, depth) in record.permits.iter().zip(&record.depths) {
         permit.store(0, Ordering::Relaxed);
         depth.store(0, Ordering::Relaxed);
     }
-    record.process.store(place.process, Ordering::Relaxed);
-    record.thread.store(place.thread, Ordering::Relaxed);
-    record.proc.store(place.proc, Ordering::Release);
-    owner(number, turn.max(1))
+    record.process.store(thread_id.process, Ordering::Relaxed);
+    record.thread.store(thread_id.thread, Ordering::Relaxed);
+    record.proc.store(thread_id.proc, Ordering::Release);
+    owner(number, generation.max(1))
 }
 
 /// Gives a record back if it was borrowed and nothing is held by it any more.
 pub(crate) fn give_back(layout: &Layout, owner: Owner) {
     let Some(record) = record(layout, owner) else { return };
     let is_empty = || record.permits.iter().all(|it| it.load(Ordering::Relaxed) == 0);
-    if number(owner) >= THREADS_MAX && has_turn(layout, owner) && is_empty() {
+    if number(owner) >= THREADS_MAX && is_current(layout, owner) && is_empty() {
         record.borrower.store(0, Ordering::Release);
     }
 }
@@ -228,7 +228,7 @@ pub(crate) fn give_back(layout: &Layout, owner: Owner) {
 pub(crate) fn leave(layout: &Layout) {
     let known = KNOWN.get();
     let here = (std::ptr::from_ref(layout).addr(), this_thread());
-    if (known.stage, known.thread) == here && has_turn(layout, known.owner) {
+    if (known.stage, known.thread) == here && is_current(layout, known.owner) {
         forget();
         layout.records[number(known.owner)].lock.release();
     }
@@ -236,29 +236,31 @@ pub(crate) fn leave(layout: &Layout) {
 
 /// Whether a record is still what it was when it was taken: another stage may have come to stand at
 /// the address of one that is gone.
-fn has_turn(layout: &Layout, known: Owner) -> bool {
+fn is_current(layout: &Layout, known: Owner) -> bool {
     let record = record(layout, known);
     known != 0
-        && record.is_some_and(|it| owner(number(known), it.turn.load(Ordering::Acquire)) == known)
+        && record
+            .is_some_and(|it| owner(number(known), it.generation.load(Ordering::Acquire)) == known)
 }
 
-/// Whether the thread that had the record is gone. Takes no lock and asks nobody, but about
+/// Whether the thread that had the record is gone. Takes no lock, and makes no system call but for
 /// borrowers, which the kernel does not mark.
 pub(crate) fn is_gone(layout: &Layout, who: Owner) -> bool {
-    if !has_turn(layout, who) {
+    if !is_current(layout, who) {
         return true;
     }
     match record(layout, who) {
         Some(record) if number(who) < THREADS_MAX => record.lock.is_free(),
         Some(record) => {
-            record.borrower.load(Ordering::Acquire) == 0 || standing_of(record) == Standing::Gone
+            record.borrower.load(Ordering::Acquire) == 0
+                || state_of_record(record) == ThreadState::Gone
         }
         None => true,
     }
 }
 
 impl Record {
-    /// Notes a permit, and where on the stack it is asked for. If there is no room, the permit
+    /// Notes a permit, and where on the stack it is requested. If the record is full, the permit
     /// comes back only when the thread finishes or ends.
     pub(crate) fn note(&self, permit: Permit, depth: usize) {
         let free = self.permits.iter().position(|it| it.load(Ordering::Relaxed) == 0);
@@ -283,8 +285,8 @@ impl Record {
         })
     }
 
-    fn place(&self) -> Place {
-        Place {
+    fn thread_id(&self) -> ThreadId {
+        ThreadId {
             proc: self.proc.load(Ordering::Acquire),
             process: self.process.load(Ordering::Relaxed),
             thread: self.thread.load(Ordering::Relaxed),
@@ -294,17 +296,17 @@ impl Record {
 
 /// Where a thread is in `/proc`, which may be that of another namespace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Place {
+struct ThreadId {
     /// The device number of the `/proc`, or zero.
     proc: u64,
     process: u32,
     thread: u32,
 }
 
-impl Place {
+impl ThreadId {
     /// As `/proc/thread-self` says: `<process>/task/<thread>`.
     fn of_this_thread() -> Option<Self> {
-        if !MAY_LOOK.load(Ordering::Relaxed) {
+        if !MAY_INSPECT.load(Ordering::Relaxed) {
             return None;
         }
         let mut buffer = [std::mem::MaybeUninit::uninit(); 64];
@@ -328,18 +330,19 @@ fn open_proc() -> Option<(rustix::fd::OwnedFd, u64)> {
     Some((folder, device))
 }
 
-/// Whether the kernel may be asked about threads: a program's filter on system calls may forbid it.
-static MAY_LOOK: AtomicBool = AtomicBool::new(true);
+/// Whether the state of threads may be read from the kernel: a program's filter on system calls may
+/// forbid it.
+static MAY_INSPECT: AtomicBool = AtomicBool::new(true);
 
-/// Says whether this process may open and read files of `/proc`. While it may not, it leaves it to
+/// Sets whether this process may open and read files of `/proc`. While it may not, it leaves it to
 /// other processes and to the agent to find out which threads are stopped.
-pub fn may_look(may: bool) {
-    MAY_LOOK.store(may, Ordering::Relaxed);
+pub fn allow_inspection(may: bool) {
+    MAY_INSPECT.store(may, Ordering::Relaxed);
 }
 
 /// State of a thread, as the kernel shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Standing {
+pub(crate) enum ThreadState {
     /// It runs, or sleeps in a call, however long.
     Live,
     /// It was stopped: by a signal, a debugger or a freezer.
@@ -351,49 +354,49 @@ pub(crate) enum Standing {
 }
 
 /// Returns the state of an owner's thread, as the kernel shows it.
-pub(crate) fn standing(layout: &Layout, who: Owner) -> Standing {
+pub(crate) fn thread_state(layout: &Layout, who: Owner) -> ThreadState {
     match record(layout, who) {
         // That one has ended its lock says.
-        Some(record) if number(who) < THREADS_MAX => match standing_of(record) {
-            Standing::Gone => Standing::Unknown,
-            standing => standing,
+        Some(record) if number(who) < THREADS_MAX => match state_of_record(record) {
+            ThreadState::Gone => ThreadState::Unknown,
+            thread_state => thread_state,
         },
-        Some(record) => standing_of(record),
-        None => Standing::Gone,
+        Some(record) => state_of_record(record),
+        None => ThreadState::Gone,
     }
 }
 
-fn standing_of(record: &Record) -> Standing {
-    let place = record.place();
-    if place.proc == 0 || !MAY_LOOK.load(Ordering::Relaxed) {
-        return Standing::Unknown;
+fn state_of_record(record: &Record) -> ThreadState {
+    let thread_id = record.thread_id();
+    if thread_id.proc == 0 || !MAY_INSPECT.load(Ordering::Relaxed) {
+        return ThreadState::Unknown;
     }
-    let Some((folder, device)) = open_proc() else { return Standing::Unknown };
-    if device != place.proc {
-        return Standing::Unknown;
+    let Some((folder, device)) = open_proc() else { return ThreadState::Unknown };
+    if device != thread_id.proc {
+        return ThreadState::Unknown;
     }
     let mut buffer = [0; 512];
-    let stat = match file_of(&folder, place, b"stat", &mut buffer) {
+    let stat = match file_of(&folder, thread_id, b"stat", &mut buffer) {
         Ok(stat) => stat,
-        Err(rustix::io::Errno::NOENT | rustix::io::Errno::SRCH) => return Standing::Gone,
-        Err(_) => return Standing::Unknown,
+        Err(rustix::io::Errno::NOENT | rustix::io::Errno::SRCH) => return ThreadState::Gone,
+        Err(_) => return ThreadState::Unknown,
     };
     // The name, in parentheses, may hold anything.
     let end = stat.iter().rposition(|byte| *byte == b')');
     match end.and_then(|end| stat.get(end + 2)) {
-        Some(b'T' | b't') => Standing::Stopped,
-        Some(b'Z' | b'X' | b'x') => Standing::Gone,
+        Some(b'T' | b't') => ThreadState::Stopped,
+        Some(b'Z' | b'X' | b'x') => ThreadState::Gone,
         // A freezer leaves its threads asleep, or as if they waited for a device.
-        Some(b'S' | b'D' | b'I') if is_frozen(&folder, place) => Standing::Stopped,
-        Some(_) => Standing::Live,
-        None => Standing::Unknown,
+        Some(b'S' | b'D' | b'I') if is_frozen(&folder, thread_id) => ThreadState::Stopped,
+        Some(_) => ThreadState::Live,
+        None => ThreadState::Unknown,
     }
 }
 
 /// Whether a thread that sleeps does so in the kernel's freezer.
-fn is_frozen(folder: &rustix::fd::OwnedFd, place: Place) -> bool {
+fn is_frozen(folder: &rustix::fd::OwnedFd, thread_id: ThreadId) -> bool {
     let mut buffer = [0; 64];
-    is_freezer(file_of(folder, place, b"wchan", &mut buffer).unwrap_or(&[]))
+    is_freezer(file_of(folder, thread_id, b"wchan", &mut buffer).unwrap_or(&[]))
 }
 
 /// Whether a thread that sleeps in this function of the kernel is in a freezer: that of version 1
@@ -407,13 +410,13 @@ fn is_freezer(function: &[u8]) -> bool {
 /// Reads a file about a thread.
 fn file_of<'a>(
     folder: &rustix::fd::OwnedFd,
-    place: Place,
+    thread_id: ThreadId,
     name: &[u8],
     buffer: &'a mut [u8],
 ) -> rustix::io::Result<&'a [u8]> {
     let (mut process, mut thread) = ([0; 10], [0; 10]);
-    let process = crate::identity::digits(place.process, &mut process);
-    let thread = crate::identity::digits(place.thread, &mut thread);
+    let process = crate::identity::digits(thread_id.process, &mut process);
+    let thread = crate::identity::digits(thread_id.thread, &mut thread);
     let mut path = [0; 48];
     let mut length = 0;
     for byte in [process, b"/task/", thread, b"/", name].into_iter().flatten() {

@@ -1,5 +1,5 @@
-//! Laws of a thread's record: it belongs to one thread, shows when that thread is gone or stopped,
-//! and lists the permits that the thread holds.
+//! Properties of a thread's record: it belongs to one thread, shows when that thread is gone or
+//! stopped, and lists the permits that the thread holds.
 
 #![allow(clippy::unwrap_used, reason = "a test that fails says where")]
 
@@ -38,7 +38,7 @@ impl Child {
     }
 
     fn signal(&self, signal: libc::c_int) {
-        // SAFETY: it is a child of this process that nobody has waited for.
+        // SAFETY: it is a child of this process that was not waited for.
         assert_eq!(unsafe { libc::kill(self.0, signal) }, 0);
     }
 }
@@ -61,11 +61,11 @@ pub(crate) fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
 }
 
 #[test]
-fn an_owner_is_a_record_and_a_turn() {
+fn an_owner_is_a_record_and_a_generation() {
     for at in [0, 1, THREADS_MAX - 1, THREADS_MAX, RECORDS_MAX - 1] {
-        for turn in [1, 2, 77, (1 << (u32::BITS - NUMBER_BITS)) - 1] {
-            let owner = owner(at, turn);
-            assert!(owner != 0 && number(owner) == at && owner >> NUMBER_BITS == turn);
+        for generation in [1, 2, 77, (1 << (u32::BITS - NUMBER_BITS)) - 1] {
+            let owner = owner(at, generation);
+            assert!(owner != 0 && number(owner) == at && owner >> NUMBER_BITS == generation);
         }
     }
 }
@@ -76,15 +76,15 @@ fn a_thread_has_one_record_until_it_leaves_or_ends() {
     let mine = own(&segment).unwrap();
     assert_eq!(own(&segment), Some(mine));
     assert!(number(mine) < THREADS_MAX && any());
-    let (tell, told) = mpsc::channel();
+    let (sender, receiver) = mpsc::channel();
     let (end, ended) = mpsc::channel::<()>();
     let stage = &segment;
     std::thread::scope(|scope| {
         let theirs = scope.spawn(move || {
-            tell.send(own(stage).unwrap()).unwrap();
+            sender.send(own(stage).unwrap()).unwrap();
             ended.recv().unwrap_err();
         });
-        let other = told.recv().unwrap();
+        let other = receiver.recv().unwrap();
         assert_ne!(number(other), number(mine), "no two threads have one record");
         assert!(!is_gone(&segment, other) && !is_gone(&segment, mine));
         drop(end);
@@ -112,23 +112,23 @@ fn a_thread_that_was_at_another_stage_finds_its_record_again() {
 }
 
 #[test]
-fn whoever_takes_a_record_anew_holds_nothing_of_the_last_owner() {
+fn a_new_owner_of_a_record_holds_nothing_of_the_last_owner() {
     let segment = Segment::private().unwrap();
-    let place = Place { proc: 5, process: 6, thread: 7 };
-    let first = begin(&segment, 3, place);
-    assert_eq!(segment.records[3].place(), place);
+    let thread_id = ThreadId { proc: 5, process: 6, thread: 7 };
+    let first = begin(&segment, 3, thread_id);
+    assert_eq!(segment.records[3].thread_id(), thread_id);
     segment.records[3].note(permit(1), 9);
     assert_eq!(segment.records[3].noted().collect::<Vec<_>>(), [(permit(1), 9)]);
-    let second = begin(&segment, 3, Place::default());
+    let second = begin(&segment, 3, ThreadId::default());
     assert_eq!((number(first), number(second)), (3, 3));
-    assert!(!has_turn(&segment, first) && has_turn(&segment, second));
+    assert!(!is_current(&segment, first) && is_current(&segment, second));
     assert_eq!(segment.records[3].noted().count(), 0);
-    assert_eq!(segment.records[3].place(), Place::default());
-    // After the last turn comes the first again, and never none.
+    assert_eq!(segment.records[3].thread_id(), ThreadId::default());
+    // After the last generation comes the first again, and never zero.
     let last = (1 << (u32::BITS - NUMBER_BITS)) - 1;
-    segment.records[3].turn.store(last - 1, Ordering::Relaxed);
-    let turns = [(); 3].map(|()| begin(&segment, 3, place) >> NUMBER_BITS);
-    assert_eq!(turns, [last, 1, 2]);
+    segment.records[3].generation.store(last - 1, Ordering::Relaxed);
+    let generations = [(); 3].map(|()| begin(&segment, 3, thread_id) >> NUMBER_BITS);
+    assert_eq!(generations, [last, 1, 2]);
 }
 
 #[test]
@@ -190,17 +190,17 @@ fn records_of_borrowers_that_ended_are_borrowed_again() {
 #[test]
 fn all_records_can_be_taken_and_the_next_thread_has_none() {
     let segment = Segment::private().unwrap();
-    // A lock that is held looks like this to everybody: its word has a thread's number.
-    let place = Place::of_this_thread().unwrap();
-    let taken = (0..THREADS_MAX).filter_map(|_| take(&segment, place)).count();
+    // A lock that is held looks like this to every thread: its word has a thread's number.
+    let thread_id = ThreadId::of_this_thread().unwrap();
+    let taken = (0..THREADS_MAX).filter_map(|_| take(&segment, thread_id)).count();
     assert_eq!(taken, THREADS_MAX);
-    assert_eq!(take(&segment, place), None);
+    assert_eq!(take(&segment, thread_id), None);
     segment.records[5].lock.release();
-    assert_eq!(take(&segment, place).map(number), Some(5));
+    assert_eq!(take(&segment, thread_id).map(number), Some(5));
 }
 
 #[test]
-fn the_kernel_says_whether_an_owner_runs_is_stopped_or_is_gone() {
+fn the_kernel_shows_whether_an_owner_runs_is_stopped_or_is_gone() {
     let (segment, path) = Segment::create().unwrap();
     let _ = std::fs::remove_file(path);
     let cell = &segment.header.closed;
@@ -210,34 +210,34 @@ fn the_kernel_says_whether_an_owner_runs_is_stopped_or_is_gone() {
     });
     eventually("the child has a record", || cell.load(Ordering::Acquire) != 0);
     let owner = cell.load(Ordering::Acquire);
-    assert_eq!(standing(&segment, owner), Standing::Live);
+    assert_eq!(thread_state(&segment, owner), ThreadState::Live);
     child.signal(libc::SIGSTOP);
-    eventually("it is stopped", || standing(&segment, owner) == Standing::Stopped);
+    eventually("it is stopped", || thread_state(&segment, owner) == ThreadState::Stopped);
     assert!(!is_gone(&segment, owner), "a stopped thread still has its record");
     child.signal(libc::SIGCONT);
-    eventually("it goes on", || standing(&segment, owner) == Standing::Live);
+    eventually("it goes on", || thread_state(&segment, owner) == ThreadState::Live);
     child.signal(libc::SIGKILL);
     eventually("it is gone", || is_gone(&segment, owner));
     // Its lock says that a thread has ended; `/proc` alone would be no proof.
     let record = record(&segment, owner).unwrap();
-    eventually("it is a zombie", || standing_of(record) == Standing::Gone);
-    assert_eq!(standing(&segment, owner), Standing::Unknown);
+    eventually("it is a zombie", || state_of_record(record) == ThreadState::Gone);
+    assert_eq!(thread_state(&segment, owner), ThreadState::Unknown);
     drop(child);
-    assert_eq!(standing_of(record), Standing::Gone, "and no process at all any more");
-    assert_eq!(standing(&segment, Owner::MAX), Standing::Gone, "there is no such record");
+    assert_eq!(state_of_record(record), ThreadState::Gone, "and no process at all any more");
+    assert_eq!(thread_state(&segment, Owner::MAX), ThreadState::Gone, "there is no such record");
 }
 
 #[test]
 fn a_thread_in_another_proc_cannot_be_seen() {
     let segment = Segment::private().unwrap();
-    let here = Place::of_this_thread().unwrap();
-    let seen = |place| {
-        let owner = begin(&segment, THREADS_MAX, place);
-        standing(&segment, owner)
+    let here = ThreadId::of_this_thread().unwrap();
+    let seen = |thread_id| {
+        let owner = begin(&segment, THREADS_MAX, thread_id);
+        thread_state(&segment, owner)
     };
-    assert_eq!(seen(here), Standing::Live);
-    assert_eq!(seen(Place { proc: 0, ..here }), Standing::Unknown);
-    assert_eq!(seen(Place { proc: here.proc + 1, ..here }), Standing::Unknown);
-    assert_eq!(seen(Place { thread: u32::MAX, ..here }), Standing::Gone);
+    assert_eq!(seen(here), ThreadState::Live);
+    assert_eq!(seen(ThreadId { proc: 0, ..here }), ThreadState::Unknown);
+    assert_eq!(seen(ThreadId { proc: here.proc + 1, ..here }), ThreadState::Unknown);
+    assert_eq!(seen(ThreadId { thread: u32::MAX, ..here }), ThreadState::Gone);
     assert_eq!(here.process, std::process::id());
 }

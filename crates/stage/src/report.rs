@@ -69,8 +69,8 @@ pub(crate) fn coverage(segment: &Segment, census: &Census) -> Coverage {
     let used = segment.header.channels.load(Ordering::Relaxed) as usize;
     let channels = segment.channels.iter().take(used).chain([&segment.unmatched]);
     let bypassed = |(reason, name, _): &(Bypass, &str, &str)| {
-        let tally = &segment.bypasses[*reason as usize];
-        let (calls, bytes) = (tally.operations(), tally.bytes());
+        let counters = &segment.bypasses[*reason as usize];
+        let (calls, bytes) = (counters.operations(), counters.bytes());
         (calls > 0).then(|| Bypassed { reason: (*name).into(), calls, bytes })
     };
     Coverage {

@@ -1,7 +1,7 @@
 //! Context propagation: what a program says about why it does I/O (PAIO §4).
 //!
 //! A context is a name, `flush` for example. A thread is in one context at a time, and everything
-//! it asks for is tagged with it. Names are interned once per process; entering a scope stores an
+//! it requests is tagged with it. Names are interned once per process; entering a scope stores an
 //! integer.
 //!
 //! A program that uses this library and runs under the shim as well has two copies of this module.
@@ -22,8 +22,8 @@ pub const CONTEXTS_MAX: usize = 256;
 pub const NAME_MAX: usize = 63;
 
 /// Bytes of a name in one word; the eighth says that the word is set.
-const PIECE: usize = 7;
-const WORDS: usize = NAME_MAX / PIECE;
+const CHUNK: usize = 7;
+const WORDS: usize = NAME_MAX / CHUNK;
 const SET: u8 = 1;
 
 /// An interned name: its bytes, padded with zeros, in words that are zero until they are set and
@@ -34,7 +34,7 @@ struct Name([AtomicU64; WORDS]);
 /// The names of a process, by id; the first is no context's.
 ///
 /// Interning takes no lock and never waits, for a thread may be stopped for good in the middle: by
-/// a fork, whose child has the memory but not the thread, or by a signal whose handler asks for a
+/// a fork, whose child has the memory but not the thread, or by a signal whose handler requests a
 /// name. Every name goes to the first slot whose words are its own or not set yet, and sets the
 /// missing words there one by one. Words stay. So a second search for a name finds every slot
 /// before that one taken, and that one its own: a name has one id. A name that a thread leaves
@@ -49,16 +49,16 @@ fn padded(name: &[u8]) -> [u64; WORDS] {
     let length = name.len().min(NAME_MAX);
     bytes[..length].copy_from_slice(&name[..length]);
     let mut words = [0; WORDS];
-    for (word, piece) in words.iter_mut().zip(bytes.chunks_exact(PIECE)) {
+    for (word, chunk) in words.iter_mut().zip(bytes.chunks_exact(CHUNK)) {
         let mut set = [0, 0, 0, 0, 0, 0, 0, SET];
-        set[..PIECE].copy_from_slice(piece);
+        set[..CHUNK].copy_from_slice(chunk);
         *word = u64::from_le_bytes(set);
     }
     words
 }
 
 impl Name {
-    /// Whether this is the place of the name with these words, which it may become by this.
+    /// Whether this is the slot of the name with these words, which it may become by this call.
     // A word is all that is published with it, and who passes an id on to another thread orders
     // that himself.
     fn becomes(&self, words: &[u64; WORDS]) -> bool {
@@ -73,19 +73,19 @@ impl Name {
 }
 
 impl Names {
-    /// The id of a name, or none if there is no place for it.
+    /// The id of a name, or none if there is no slot for it.
     fn intern(&self, name: &[u8]) -> ContextId {
         let words = padded(name);
-        let places = self.0.iter().enumerate().skip(1);
-        let found = places.into_iter().find(|(_, place)| place.becomes(&words));
+        let slots = self.0.iter().enumerate().skip(1);
+        let found = slots.into_iter().find(|(_, slot)| slot.becomes(&words));
         found.map_or(ContextId::NONE, |(id, _)| ContextId(id as u16))
     }
 
     fn bytes(&self, id: ContextId) -> [u8; NAME_MAX] {
         let mut bytes = [0; NAME_MAX];
         if let Some(name) = self.0.get(usize::from(id.0)) {
-            for (piece, cell) in bytes.chunks_exact_mut(PIECE).zip(&name.0) {
-                piece.copy_from_slice(&cell.load(Ordering::Relaxed).to_le_bytes()[..PIECE]);
+            for (chunk, cell) in bytes.chunks_exact_mut(CHUNK).zip(&name.0) {
+                chunk.copy_from_slice(&cell.load(Ordering::Relaxed).to_le_bytes()[..CHUNK]);
             }
         }
         bytes
@@ -93,7 +93,7 @@ impl Names {
 }
 
 /// The id of the context with this name in this process. The empty name is no context. Takes no
-/// lock and waits for nobody, in signal handlers and children of `fork` as well.
+/// lock and never waits, in signal handlers and children of `fork` as well.
 pub fn intern(name: &[u8]) -> ContextId {
     if name.is_empty() { ContextId::NONE } else { NAMES.intern(name) }
 }
@@ -194,7 +194,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_has_one_id_whoever_asks() {
+    fn a_name_has_one_id_in_all_threads() {
         let ids = std::thread::scope(|scope| {
             let threads = [(); 4].map(|()| scope.spawn(|| intern(b"interned by four")));
             threads.map(|thread| thread.join().unwrap())
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_was_left_unfinished_holds_nobody_up() {
+    fn an_unfinished_name_blocks_no_thread() {
         // As a fork in the middle leaves it in the child: the first word of a longer name is set.
         let names = names();
         let half = padded(b"compaction of level 0");
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn names_beyond_the_last_place_are_none_and_the_others_stay() {
+    fn names_beyond_the_last_slot_are_none_and_the_others_stay() {
         let names = names();
         let id = |number: usize| names.intern(format!("context {number}").as_bytes());
         for number in 1..CONTEXTS_MAX {
@@ -241,7 +241,7 @@ mod tests {
     #[test]
     fn many_threads_agree_on_names_that_begin_alike() {
         let names = names();
-        let asked = |thread: usize| {
+        let intern_names = |thread: usize| {
             let name = |number: usize| format!("a common beginning {}", number % 50);
             (0..200)
                 .map(|n| (n * (thread + 3)) % 50)
@@ -250,8 +250,8 @@ mod tests {
         };
         let all = std::thread::scope(|scope| {
             let threads = [0, 1, 2, 3].map(|thread| {
-                let asked = &asked;
-                scope.spawn(move || asked(thread))
+                let intern_names = &intern_names;
+                scope.spawn(move || intern_names(thread))
             });
             threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect::<Vec<_>>()
         });

@@ -47,7 +47,7 @@ fn give_back(page: u32) {
 pub fn with_page<R>(see: impl FnOnce(&mut [u8; PAGE]) -> R) -> R {
     let Some(page) = claim() else { return on_stack(see) };
     // SAFETY: claimed by this thread, which gives it back below. If a signal handler leaves from
-    // within `see` for another place, nobody touches what is left of it any more.
+    // within `see` for another place, no thread touches what is left of it any more.
     let result = see(unsafe { &mut *POOL[page as usize].0.get() });
     give_back(page);
     result
@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nobody_has_anothers_page() {
+    fn threads_have_pages_of_their_own() {
         std::thread::scope(|scope| {
             for thread in 0..8u8 {
                 scope.spawn(move || {

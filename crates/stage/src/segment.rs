@@ -1,4 +1,4 @@
-//! Segments: made by a keeper, mapped by every process of a stage.
+//! Segments: made by an agent, mapped by every process of a stage.
 
 use std::io;
 use std::ops::Deref;
@@ -14,7 +14,7 @@ use crate::clock;
 use crate::layout::{Layout, MAGIC, VERSION};
 use crate::record;
 
-/// The environment variable that tells a shim where its segment is.
+/// The environment variable with the path of a shim's segment.
 pub const VARIABLE: &str = "TIDEGATE_SEGMENT";
 
 /// A mapped segment. Dropping the last handle of a process unmaps it, unless a thread has waited at
@@ -22,7 +22,7 @@ pub const VARIABLE: &str = "TIDEGATE_SEGMENT";
 #[derive(Debug)]
 pub struct Segment {
     layout: NonNull<Layout>,
-    /// For whoever made the file: locked, as a sign that somebody keeps it.
+    /// For the process that made the file: locked, as a sign that it is in use.
     kept: Option<OwnedFd>,
 }
 
@@ -45,7 +45,7 @@ impl Drop for Segment {
         if record::any() {
             return;
         }
-        // SAFETY: mapped with this length, and nobody else has this handle. That it may fail does
+        // SAFETY: mapped with this length, and this handle is the only one. That it may fail does
         // not matter: the mapping then stays until the process ends.
         let _ = unsafe { rustix::mm::munmap(self.layout.as_ptr().cast(), size_of::<Layout>()) };
     }
@@ -68,7 +68,8 @@ impl Segment {
     /// A new segment in a file that other processes find at the path that is returned.
     ///
     /// # Errors
-    /// If the directory cannot be made or is somebody else's, or the file cannot be made or mapped.
+    /// If the directory cannot be made or belongs to another user, or the file cannot be made or
+    /// mapped.
     pub fn create() -> io::Result<(Self, PathBuf)> {
         let directory = directory()?;
         let mut random = [0; 8];
@@ -105,7 +106,7 @@ impl Segment {
         Ok(segment)
     }
 
-    /// Whether another process maps the segment; none if the kernel cannot be asked.
+    /// Whether another process maps the segment; none if that cannot be read.
     #[cfg(feature = "keeper")]
     pub fn is_used_by_others(&self) -> Option<bool> {
         crate::usage::is_used_by_others(self.kept.as_ref()?).ok()

@@ -14,7 +14,7 @@ use crate::bypass::Bypass;
 use crate::clock;
 use crate::files::{self, File};
 use crate::gate::{self, Cost, Hold, NO_PERMITS, Permits};
-use crate::layout::{ChannelCell, Header, Lane, Layout};
+use crate::layout::{ChannelCell, CounterShard, Header, Layout};
 use crate::lease;
 use crate::local;
 use crate::record;
@@ -23,7 +23,7 @@ use crate::segment::Segment;
 /// Of this many requests of a channel one is timed, unless a latency probe wants every one: two
 /// looks at the clock cost more than all the rest.
 const TIMED_ONE_IN: u64 = 64;
-/// How long a request sleeps at most, while it waits for the first rules, before it looks again.
+/// How long a request sleeps at most, while it waits for the first rules, before it checks again.
 const FIRST_RULES: Span = Span(50 * Span::MILLISECOND.0);
 
 /// A stage, as its requests see it.
@@ -73,7 +73,7 @@ impl<'a> Request<'a> {
 struct Found {
     to: Destination,
     context: tidegate_model::ContextId,
-    lane: u8,
+    shard: u8,
     flows: Flows,
 }
 
@@ -102,7 +102,7 @@ impl Stage {
         Self { segment }
     }
 
-    /// The memory that the stage lives in.
+    /// The memory of the stage.
     pub fn layout(&self) -> &Layout {
         &self.segment
     }
@@ -112,7 +112,7 @@ impl Stage {
     pub fn join(&self) {
         let pid = rustix::process::getpid().as_raw_nonzero().get() as u32;
         files::own(pid);
-        local::leave_lane();
+        local::leave_shard();
         let cells = &self.segment.processes;
         if cells.iter().any(|cell| cell.load(Ordering::Relaxed) == pid) {
             return;
@@ -127,7 +127,7 @@ impl Stage {
     /// Counts a call that is let through without passing a gate.
     #[inline]
     pub fn bypass(&self, reason: Bypass, bytes: u64) {
-        self.segment.bypasses[reason as usize].count(local::lane(), bytes);
+        self.segment.bypasses[reason as usize].count(local::shard(), bytes);
     }
 
     /// Lets a request pass the gates of its channel, which may take a while (PAIO's `enforce`).
@@ -154,12 +154,12 @@ impl Stage {
     #[inline(always)]
     fn enforced<const IN_CALL: bool>(&self, request: &Request<'_>) -> Admission<'_> {
         let sorted = self.sort(request);
-        let (permits, lane, started) = match sorted {
+        let (permits, shard, started) = match sorted {
             Sorted::To(found) => self.admit::<IN_CALL>(request.bytes, found),
             Sorted::Nowhere | Sorted::NotStorage => (NO_PERMITS, None, Time::ZERO),
         };
         let Request { operation, bytes, .. } = *request;
-        Admission { stage: self, sorted, operation, bytes, started, permits, lane }
+        Admission { stage: self, sorted, operation, bytes, started, permits, shard }
     }
 
     /// How many requests wait at the queue with this number.
@@ -182,7 +182,7 @@ impl Stage {
         lease::reclaim(self.layout(), |_| true);
     }
 
-    /// The same at the end of this thread, together with its place in the stage.
+    /// The same at the end of this thread, together with its record in the stage.
     pub fn leave(&self) {
         self.leave_calls();
         record::leave(self.layout());
@@ -208,7 +208,8 @@ impl Stage {
             }
             let words: &[_; WORDS_MAX] = &self.segment.tables[generation as usize % VERSIONS];
             let table = Table(&words[..]);
-            let (context, lane, of_thread, flows) = local::known(self.layout(), generation, &table);
+            let (context, shard, of_thread, flows) =
+                local::known(self.layout(), generation, &table);
             let of_subject = match request.subject {
                 Subject::None => Mask::ALL,
                 Subject::Descriptor(descriptor) => {
@@ -217,7 +218,7 @@ impl Stage {
                         File::Other => return Sorted::NotStorage,
                     }
                 }
-                Subject::Path(path) if table.asks_for(Classifier::Path) => {
+                Subject::Path(path) if table.uses(Classifier::Path) => {
                     table.accepts(Classifier::Path, path).0
                 }
                 Subject::Path(_) => Mask::ALL,
@@ -227,7 +228,7 @@ impl Stage {
             // If newer rules have replaced the words meanwhile, what was read may be half of each.
             if is_intact(&header.generation, generation) {
                 return match to {
-                    Some(to) => Sorted::To(Found { to, context, lane, flows }),
+                    Some(to) => Sorted::To(Found { to, context, shard, flows }),
                     None => Sorted::Nowhere,
                 };
             }
@@ -244,23 +245,23 @@ impl Stage {
         &self,
         bytes: u64,
         found: Found,
-    ) -> (Permits, Option<&Lane>, Time) {
+    ) -> (Permits, Option<&CounterShard>, Time) {
         let layout = self.layout();
         let cost = Cost { bytes, operations: 1 };
         let mut gates = found.to.gates();
         let permits = loop {
             let Some(gate) = gates.next() else { break NO_PERMITS };
-            if let Some(hold) = gate::pass(layout, gate, found.lane, cost) {
+            if let Some(hold) = gate::pass(layout, gate, found.shard, cost) {
                 break self.wait::<IN_CALL>((gate, hold), gates, cost, found);
             }
         };
         let Some(channel) = self.channel(found) else { return (permits, None, Time::ZERO) };
-        let lane = channel.passed.lane(found.lane);
-        let before = lane.operation();
+        let shard = channel.passed.shard(found.shard);
+        let before = shard.operation();
         if before.is_multiple_of(TIMED_ONE_IN) || channel.probed.load(Ordering::Relaxed) != 0 {
-            return (permits, Some(lane), self.now());
+            return (permits, Some(shard), self.now());
         }
-        (permits, Some(lane), Time::ZERO)
+        (permits, Some(shard), Time::ZERO)
     }
 
     /// Waits at the gate that holds a request, and passes those after it.
@@ -274,7 +275,7 @@ impl Stage {
         found: Found,
     ) -> Permits {
         let depth = if IN_CALL { local::stack_depth() } else { 0 };
-        let thread = (found.lane, found.flows, depth);
+        let thread = (found.shard, found.flows, depth);
         let (permits, waited) = gate::wait(self.layout(), held, rest, cost, thread);
         if waited > Span::ZERO
             && let Some(channel) = self.channel(found)
@@ -326,7 +327,7 @@ pub struct Admission<'a> {
     permits: Permits,
     /// Where what it moves counts, if it belongs to a channel: found once, for finding it takes as
     /// long as counting.
-    lane: Option<&'a Lane>,
+    shard: Option<&'a CounterShard>,
 }
 
 impl Admission<'_> {
@@ -372,12 +373,12 @@ impl Admission<'_> {
         let found = match self.sorted {
             Sorted::To(found) => found,
             Sorted::Nowhere => {
-                return layout.unmatched.passed.count(local::lane(), bytes);
+                return layout.unmatched.passed.count(local::shard(), bytes);
             }
             Sorted::NotStorage => return self.stage.bypass(Bypass::NotStorage, bytes),
         };
-        if let Some(lane) = self.lane {
-            lane.moved(bytes);
+        if let Some(shard) = self.shard {
+            shard.moved(bytes);
         }
         if self.started != Time::ZERO {
             self.stage.count_service(found.to.channel(), self.started);
@@ -403,7 +404,7 @@ fn tag(request: &Request<'_>, sorted: Sorted) -> Tag {
     let (tenant, context, class) = match sorted {
         Sorted::To(Found { to, context, .. }) => (to.tenant(), context, to.class()),
         Sorted::Nowhere | Sorted::NotStorage => {
-            (TenantId::NOBODY, local::context(), Class::default())
+            (TenantId::UNATTRIBUTED, local::context(), Class::default())
         }
     };
     Tag {

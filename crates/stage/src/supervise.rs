@@ -21,11 +21,11 @@ use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 use tidegate_model::Span;
 use tidegate_proto::message::Coverage;
 
+use crate::agent::{Driver, Settings};
 use crate::bypass::{BYPASSES, Bypass, PROGRAMS};
 use crate::census;
 use crate::clock::kernel_time;
 use crate::inspect::{self, Verdict};
-use crate::keeper::{Driver, Settings};
 use crate::report;
 use crate::segment::{Segment, VARIABLE};
 use crate::usage;
@@ -35,7 +35,7 @@ use crate::usage;
 const RULES_WAIT: Span = Span(2 * Span::SECOND.0);
 /// How long it waits once the controller has welcomed the stage: rules come right behind the
 /// welcome, or there is no policy yet.
-const WELCOME_WAIT: Span = Span(100 * Span::MILLISECOND.0);
+const FIRST_RULES_WAIT: Span = Span(100 * Span::MILLISECOND.0);
 /// Signals that are passed on to the program.
 const FORWARDED: [libc::c_int; 7] = [
     libc::SIGHUP,
@@ -103,7 +103,7 @@ pub enum Exit {
 /// Why the program was not started.
 #[derive(Debug)]
 pub enum RunError {
-    /// The shim is not where it was said to be.
+    /// The shim is not at the given path.
     NoShim(PathBuf),
     /// No segment could be made.
     Segment(io::Error),
@@ -168,14 +168,14 @@ impl RunError {
 /// If the program was not started. Once it runs, nothing that happens to the stage is an error.
 pub fn run(options: &Options) -> Result<Exit, RunError> {
     let shim = options.shim.canonicalize().map_err(|_| RunError::NoShim(options.shim.clone()))?;
-    let tell = |text: &str| {
+    let print_line = |text: &str| {
         if options.report != Report::Quiet {
             eprintln!("tidegate: {text}");
         }
     };
     let uncovered = uncovered(&options.program, options.fail_closed);
     if let Some(reason) = uncovered {
-        warn_uncovered(options, reason, tell)?;
+        warn_uncovered(options, reason, print_line)?;
     }
     usage::sweep();
     let (segment, path) = Segment::create().map_err(RunError::Segment)?;
@@ -188,7 +188,7 @@ pub fn run(options: &Options) -> Result<Exit, RunError> {
         layered: false,
     };
     let mut driver = Driver::new(Arc::new(segment), &settings);
-    wait_for_rules(&mut driver, options, tell)?;
+    wait_for_rules(&mut driver, options, print_line)?;
 
     let signals = Signals::take().map_err(RunError::Supervise)?;
     // The loader of another C library would fail on the shim rather than leave it out.
@@ -200,13 +200,13 @@ pub fn run(options: &Options) -> Result<Exit, RunError> {
     let mut programs = Programs::new(options);
     let code =
         supervise(&mut driver, &mut child, &signals, &mut programs).map_err(RunError::Supervise)?;
-    programs.tell();
+    programs.report();
     let missing = count_missing(&mut driver, &file.0);
     let coverage = report::coverage(driver.segment(), driver.census());
-    tell_coverage(options.report, &coverage, uncovered.is_some());
+    report_coverage(options.report, &coverage, uncovered.is_some());
     let code = match code {
         Exit::Code(0) if missing > 0 && options.fail_closed => {
-            tell(&format!(
+            print_line(&format!(
                 "{missing} programs ran without the shim although nothing was to run without \
                  limits (--fail-closed): the exit code is {NOT_COVERED}"
             ));
@@ -223,7 +223,7 @@ pub fn run(options: &Options) -> Result<Exit, RunError> {
     Ok(code)
 }
 
-/// The segment's file, gone when its keeper is.
+/// The segment's file, gone when its agent is.
 struct Removed(PathBuf);
 
 impl Drop for Removed {
@@ -238,13 +238,17 @@ fn command_line(options: &Options) -> String {
 }
 
 /// Some programs cannot be covered, and the user is to know before one is started.
-fn warn_uncovered(options: &Options, reason: Bypass, tell: impl Fn(&str)) -> Result<(), RunError> {
+fn warn_uncovered(
+    options: &Options,
+    reason: Bypass,
+    print_line: impl Fn(&str),
+) -> Result<(), RunError> {
     let (_, name, advice) = BYPASSES[reason as usize];
     if options.fail_closed {
         return Err(RunError::NotCovered(options.program.clone(), advice));
     }
     let program = options.program.display();
-    tell(&format!("{program} runs without limits ({name}): {advice}"));
+    print_line(&format!("{program} runs without limits ({name}): {advice}"));
     Ok(())
 }
 
@@ -252,35 +256,35 @@ fn warn_uncovered(options: &Options, reason: Bypass, tell: impl Fn(&str)) -> Res
 fn wait_for_rules(
     driver: &mut Driver,
     options: &Options,
-    tell: impl Fn(&str),
+    print_line: impl Fn(&str),
 ) -> Result<(), RunError> {
     let mut deadline = kernel_time().after(RULES_WAIT);
-    let mut is_welcome = false;
+    let mut was_connected = false;
     let mut reason = String::from("the controller has not answered");
     while !driver.is_ready() && kernel_time() < deadline {
         let patience = Span(20 * Span::MILLISECOND.0);
-        driver.turn(&[], patience).map_err(RunError::Supervise)?;
+        driver.run_once(&[], patience).map_err(RunError::Supervise)?;
         if let Some(notice) = driver.notices.pop() {
             reason = notice;
             break;
         }
-        if driver.is_connected() && !is_welcome {
-            is_welcome = true;
-            deadline = deadline.min(kernel_time().after(WELCOME_WAIT));
+        if driver.is_connected() && !was_connected {
+            was_connected = true;
+            deadline = deadline.min(kernel_time().after(FIRST_RULES_WAIT));
         }
     }
     if driver.is_ready() {
         return Ok(());
     }
     if options.fail_closed {
-        if is_welcome {
+        if was_connected {
             reason = "the controller has no policy".into();
         }
         return Err(RunError::NoRules(reason));
     }
     match driver.is_connected() {
-        true => tell("the controller has no policy yet; running without limits until it has"),
-        false => tell(&format!(
+        true => print_line("the controller has no policy yet; running without limits until it has"),
+        false => print_line(&format!(
             "{reason}; running without limits until a controller accepts this stage (to start \
              nothing then, use --fail-closed)"
         )),
@@ -328,14 +332,14 @@ fn supervise(
     let pid = Pid::from_child(child);
     let ended = pidfd_open(pid, PidfdFlags::empty())?;
     loop {
-        driver.turn(&[signals.as_fd(), ended.as_fd()], Span::SECOND)?;
+        driver.run_once(&[signals.as_fd(), ended.as_fd()], Span::SECOND)?;
         driver.notices.clear();
         programs.read(driver.segment());
         for signal in signals.received() {
             let _ = kill_process(pid, signal);
         }
         if let Some(status) = child.try_wait()? {
-            driver.last_look();
+            driver.final_check();
             programs.read(driver.segment());
             let code = status.code().map(|code| Exit::Code(code as u8));
             return Ok(code.unwrap_or(Exit::Signal(status.signal().unwrap_or(0))));
@@ -349,7 +353,7 @@ fn count_missing(driver: &mut Driver, path: &Path) -> u64 {
     let deadline = kernel_time().after(START_MAX);
     let missing = |driver: &Driver| driver.segment().header.programs_missing();
     while missing(driver) > 0 && kernel_time() < deadline && is_used(driver, path) {
-        if driver.turn(&[], Span(20 * Span::MILLISECOND.0)).is_err() {
+        if driver.run_once(&[], Span(20 * Span::MILLISECOND.0)).is_err() {
             break;
         }
     }
@@ -362,8 +366,8 @@ fn count_missing(driver: &mut Driver, path: &Path) -> u64 {
 /// Whether a program still uses the stage, or may in a moment.
 ///
 /// A process that replaces its program maps nothing between the two, and shows in its environment
-/// that it will; one that has overwritten its environment maps the segment. Looked at in turns, for
-/// a process may go from one to the other meanwhile.
+/// that it will; one that has overwritten its environment maps the segment. Checked one after the
+/// other, for a process may go from one to the other meanwhile.
 fn is_used(driver: &Driver, path: &Path) -> bool {
     let is_mapped = || {
         let by_kernel = driver.segment().is_used_by_others();
@@ -377,7 +381,7 @@ fn stay_behind(mut driver: Driver, file: Removed) {
     // SAFETY: this process has one thread, so the child is whole.
     match unsafe { libc::fork() } {
         0 => {
-            // Nobody is to wait for this process, on a terminal or at the end of a pipe.
+            // No process is to wait for this one, on a terminal or at the end of a pipe.
             let _ = rustix::process::setsid();
             let _ = std::env::set_current_dir("/");
             if let Ok(null) = std::fs::OpenOptions::new().read(true).write(true).open("/dev/null") {
@@ -387,7 +391,7 @@ fn stay_behind(mut driver: Driver, file: Removed) {
             }
             while is_used(&driver, &file.0) {
                 driver.notices.clear();
-                if driver.turn(&[], Span::SECOND).is_err() {
+                if driver.run_once(&[], Span::SECOND).is_err() {
                     break;
                 }
             }
@@ -461,11 +465,11 @@ impl Signals {
 struct Programs {
     report: Report,
     read: u32,
-    /// The names that are told at the end, by reason.
+    /// The names that are reported at the end, by reason.
     names: BTreeMap<&'static str, Vec<String>>,
 }
 
-/// How many names of programs are told for one reason.
+/// How many names of programs are reported for one reason.
 const NAMES: usize = 3;
 
 impl Programs {
@@ -493,7 +497,7 @@ impl Programs {
     }
 
     /// Says which programs ran without limits.
-    fn tell(&self) {
+    fn report(&self) {
         if self.report == Report::Quiet {
             return;
         }
@@ -514,7 +518,7 @@ fn unseen_programs(coverage: &Coverage) -> u64 {
 }
 
 /// Says what passed the gates by; `is_first_unseen` if the shim was not in the first program.
-fn tell_coverage(report: Report, coverage: &Coverage, is_first_unseen: bool) {
+fn report_coverage(report: Report, coverage: &Coverage, is_first_unseen: bool) {
     if report == Report::Quiet {
         return;
     }
@@ -550,7 +554,7 @@ fn tell_coverage(report: Report, coverage: &Coverage, is_first_unseen: bool) {
     }
 }
 
-/// Why the shim will not see this program, if it will not. A program that cannot be looked at is
+/// Why the shim will not see this program, if it will not. A program that cannot be inspected is
 /// left to its start, which says why better than a guess could.
 fn uncovered(program: &OsStr, fail_closed: bool) -> Option<Bypass> {
     let name = CString::new(program.as_encoded_bytes()).ok()?;

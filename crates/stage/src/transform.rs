@@ -9,8 +9,8 @@
 //!
 //! Rules change while requests are under way, and a request may wait for long between the moment
 //! at which it was sorted and the one at which its content is transformed. It passes what the table
-//! that sorted it asked for. Where that cannot be told any more the request fails: content that was
-//! to be encrypted never comes out as it went in.
+//! that sorted it requested. Where that cannot be known any more the request fails: content that
+//! was to be encrypted never comes out as it went in.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -144,9 +144,9 @@ pub enum TransformError {
     /// The system has no random numbers.
     NoRandomness,
     /// The rules changed while the request was under way, and what its gates were to do to its
-    /// content cannot be told any more. It may be made again.
+    /// content are unknown now. It may be made again.
     RulesChanged,
-    /// The rules changed after this process was forked from the one with the keeper, and what they
+    /// The rules changed after this process was forked from the one with the agent, and what they
     /// ask for now is known only there.
     Forked,
 }
@@ -219,7 +219,7 @@ impl Layered {
                     return Err(error);
                 }
             }
-            // The keeper may be about to publish what it has noted.
+            // The agent may be about to publish what it has noted.
             std::thread::yield_now();
         }
         Err(TransformError::RulesChanged)
@@ -306,7 +306,7 @@ impl Layered {
         }
         let in_force = self.generation();
         let known = self.transforms.read();
-        // The keeper notes first and publishes then; only in another process is there no keeper.
+        // The agent notes first and publishes then; only in another process is there no agent.
         if known.generation.is_none_or(|newest| is_newer(in_force, newest)) {
             return Err(TransformError::Forked);
         }

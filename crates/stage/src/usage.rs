@@ -1,6 +1,6 @@
 //! Whether any process maps a segment, whichever namespace, session or user it belongs to.
 //!
-//! Numbers of processes cannot tell: a process in another PID namespace registers under a number
+//! Numbers of processes do not help: a process in another PID namespace registers under a number
 //! that means another process here, or none. The kernel knows: it grants a write lease on a file
 //! only if no other open file of the same inode may write to it, and a mapping keeps the file that
 //! was mapped open. So the supervisor asks for a lease on its own open file and gives it back at
@@ -110,7 +110,7 @@ pub(crate) fn sweep() {
     }
 }
 
-/// Whether a keeper holds its lock on the file. Not whether it lives: its number means nothing in
+/// Whether an agent holds its lock on the file. Not whether it runs: its number means nothing in
 /// another namespace that has the same `/dev/shm`.
 fn is_kept(path: &Path) -> bool {
     let flags = OFlags::RDWR | OFlags::CLOEXEC;

@@ -6,7 +6,7 @@ use std::ffi::CString;
 use tidegate_proto::message::{Differentiation, Rule, ToStage};
 
 /// The message with every user name that has a number replaced by the number. Names that have none
-/// here are left, and match nobody; patterns are left as they are.
+/// here are left, and match no user; patterns are left as they are.
 pub(crate) fn resolved(mut message: ToStage) -> ToStage {
     if let ToStage::Apply { rules, .. } = &mut message {
         for rule in rules {

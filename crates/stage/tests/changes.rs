@@ -10,13 +10,13 @@ use tidegate_model::gate::{Burst, Throughput};
 use tidegate_model::{Bytes, ChannelSpec, Class, GateSpec, Operation, Rate, TenantId};
 use tidegate_proto::message::{Differentiation, Housekeeping, Rule};
 use tidegate_stage::transform::{Keys, Layered, TransformError};
-use tidegate_stage::{Keeper, Request, Settings};
+use tidegate_stage::{Request, Settings, StageAgent};
 
 const SECRET: &[u8] = b"nobody is to read this";
 
-fn keeper() -> Keeper {
+fn agent() -> StageAgent {
     let socket = "/nonexistent/controller.sock".into();
-    Keeper::start(Settings { socket, ..Settings::default() }).unwrap()
+    StageAgent::start(Settings { socket, ..Settings::default() }).unwrap()
 }
 
 fn bucket(rate: u64, burst: u64) -> GateSpec {
@@ -94,11 +94,11 @@ fn write_while(layered: &Layered, mut change: impl FnMut(usize)) -> (u64, u64) {
 
 #[test]
 fn content_is_never_in_plain_text_while_the_key_changes() {
-    let keeper = keeper();
-    let layered = keeper.layered(keys());
+    let agent = agent();
+    let layered = agent.layered(keys());
     let change = |round: usize| {
         let key = format!("k{}", round % 2);
-        keeper.apply(only(&[(&format!("enc:{key}"), encrypt(&key))])).unwrap();
+        agent.apply(only(&[(&format!("enc:{key}"), encrypt(&key))])).unwrap();
     };
     change(0);
     let (written, failed) = write_while(&layered, change);
@@ -108,8 +108,8 @@ fn content_is_never_in_plain_text_while_the_key_changes() {
 
 #[test]
 fn content_is_never_in_plain_text_while_numbers_go_round() {
-    let keeper = keeper();
-    let layered = keeper.layered(keys());
+    let agent = agent();
+    let layered = agent.layered(keys());
     // More keys and buckets than there are numbers, and kinds that change in place.
     let change = |round: usize| {
         let key = encrypt(&format!("k{}", round % 100));
@@ -120,7 +120,7 @@ fn content_is_never_in_plain_text_while_numbers_go_round() {
             1 => [(&*first, free), (&*second, key)],
             _ => [(&*first, GateSpec::NoOp), (&*second, key)],
         };
-        keeper.apply(only(&gates)).unwrap();
+        agent.apply(only(&gates)).unwrap();
     };
     change(0);
     let (written, failed) = write_while(&layered, change);
@@ -129,14 +129,14 @@ fn content_is_never_in_plain_text_while_numbers_go_round() {
 
 #[test]
 fn a_request_that_waits_while_the_key_changes_is_encrypted() {
-    let in_place = [("b", bucket(1_000, 1)), ("enc", encrypt("k2"))];
+    let updated = [("b", bucket(1_000, 1)), ("enc", encrypt("k2"))];
     let renamed = [("b", bucket(1_000, 1)), ("enc:k2", encrypt("k2"))];
     let gone = [("b", bucket(1_000, 1))];
     let open = [("b", bucket(1_000, 1)), ("enc", GateSpec::NoOp)];
-    for later in [&in_place[..], &renamed, &gone, &open] {
-        let keeper = keeper();
-        let layered = keeper.layered(keys());
-        keeper.apply(only(&[("b", bucket(1, 1)), ("enc", encrypt("k1"))])).unwrap();
+    for later in [&updated[..], &renamed, &gone, &open] {
+        let agent = agent();
+        let layered = agent.layered(keys());
+        agent.apply(only(&[("b", bucket(1, 1)), ("enc", encrypt("k1"))])).unwrap();
         assert_eq!(is_laid_open(&layered), Ok(false), "passes and leaves a debt");
         std::thread::scope(|scope| {
             let waiting = scope.spawn(|| {
@@ -145,11 +145,11 @@ fn a_request_that_waits_while_the_key_changes_is_encrypted() {
                 assert_eq!(restored, SECRET, "it passed one set of rules, there and back");
                 *written == *SECRET
             });
-            let sleepers = &keeper.stage().layout().gates[0].sleepers;
+            let sleepers = &agent.stage().layout().gates[0].sleepers;
             while sleepers.load(Ordering::Relaxed) == 0 && !waiting.is_finished() {
                 std::thread::yield_now();
             }
-            keeper.apply(only(later)).unwrap();
+            agent.apply(only(later)).unwrap();
             assert!(!waiting.join().unwrap(), "written in plain text under {later:?}");
         });
     }
@@ -157,19 +157,19 @@ fn a_request_that_waits_while_the_key_changes_is_encrypted() {
 
 #[test]
 fn what_was_read_before_a_change_is_restored_after_it_or_not_at_all() {
-    let keeper = keeper();
-    let layered = keeper.layered(keys());
-    keeper.apply(only(&[("e1", encrypt("k1"))])).unwrap();
+    let agent = agent();
+    let layered = agent.layered(keys());
+    agent.apply(only(&[("e1", encrypt("k1"))])).unwrap();
     let (admission, written) = layered.write(&write_request(), SECRET, b"").unwrap();
     admission.complete(SECRET.len() as u64);
     let read = layered.stage().enforce(&Request::new(Operation::Read, 100));
     for later in [("e2", encrypt("k1")), ("e1", encrypt("k2")), ("e1", GateSpec::NoOp)] {
-        keeper.apply(only(&[later])).unwrap();
+        agent.apply(only(&[later])).unwrap();
         assert_eq!(layered.restore(&read, &written, b"", 100).unwrap(), SECRET);
     }
     for round in 0..600 {
         let key = encrypt(&format!("k{}", round % 100));
-        keeper.apply(only(&[(&format!("g{round}"), bucket(1, 1)), ("e", key)])).unwrap();
+        agent.apply(only(&[(&format!("g{round}"), bucket(1, 1)), ("e", key)])).unwrap();
         match layered.restore(&read, &written, b"", 100) {
             Ok(restored) => assert_eq!(restored, SECRET, "ciphertext for content"),
             Err(error) => assert_eq!(error, TransformError::NotAuthentic),
@@ -179,23 +179,23 @@ fn what_was_read_before_a_change_is_restored_after_it_or_not_at_all() {
 
 #[test]
 fn a_write_that_is_refused_takes_nothing() {
-    let keeper = keeper();
-    let layered = keeper.layered(Keys::default());
+    let agent = agent();
+    let layered = agent.layered(Keys::default());
     // A second passes for each byte: what was taken would be missed for a long time.
     let full = SECRET.len() as u64;
-    keeper.apply(only(&[("b", bucket(1, full)), ("e", encrypt("k"))])).unwrap();
+    agent.apply(only(&[("b", bucket(1, full)), ("e", encrypt("k"))])).unwrap();
     let begin = Instant::now();
     for _ in 0..3 {
         let refused = layered.write(&write_request(), SECRET, b"").map(drop);
         assert_eq!(refused, Err(TransformError::NoKey("k".into())));
     }
     assert!(begin.elapsed() < Duration::from_secs(full / 2), "each finds the bucket full");
-    assert_eq!(keeper.stage().layout().channels[0].passed.bytes(), 0, "nothing was written");
+    assert_eq!(agent.stage().layout().channels[0].passed.bytes(), 0, "nothing was written");
     let queue = GateSpec::Concurrency { depth: 1 };
-    keeper.apply(only(&[("q", queue), ("e", encrypt("k"))])).unwrap();
+    agent.apply(only(&[("q", queue), ("e", encrypt("k"))])).unwrap();
     for _ in 0..3 {
         layered.write(&write_request(), SECRET, b"").unwrap_err();
     }
-    // Its turn is free again, or this would wait for good.
-    keeper.stage().enforce(&Request::new(Operation::Read, 1)).complete(1);
+    // Its permit is free again, or this would wait for good.
+    agent.stage().enforce(&Request::new(Operation::Read, 1)).complete(1);
 }

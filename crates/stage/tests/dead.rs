@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 use tidegate_model::gate::{Burst, Throughput};
 use tidegate_model::{Bytes, ChannelSpec, Class, GateSpec, Operation, Rate, TenantId};
 use tidegate_proto::message::{Differentiation, Housekeeping, Rule};
-use tidegate_stage::{Keeper, Request, Settings, Stage};
+use tidegate_stage::{Request, Settings, Stage, StageAgent};
 
 /// A stage with one gate, where every request goes.
-fn stage_with(spec: GateSpec) -> Keeper {
+fn stage_with(spec: GateSpec) -> StageAgent {
     let socket = "/nonexistent/controller.sock".into();
-    let keeper = Keeper::start(Settings { socket, ..Settings::default() }).unwrap();
+    let agent = StageAgent::start(Settings { socket, ..Settings::default() }).unwrap();
     let channel = ChannelSpec {
         name: "c".into(),
         tenant: TenantId(1),
@@ -26,8 +26,8 @@ fn stage_with(spec: GateSpec) -> Keeper {
         Rule::Housekeeping(Housekeeping::SetChannel(channel)),
         Rule::Differentiation(Differentiation::Default { channel: "c".into() }),
     ];
-    keeper.apply(rules).unwrap();
-    keeper
+    agent.apply(rules).unwrap();
+    agent
 }
 
 fn request(bytes: u64) -> Request<'static> {
@@ -52,7 +52,7 @@ fn passed(stage: &Stage) -> u64 {
 struct Child(libc::pid_t);
 
 impl Child {
-    fn that_asks_for(stage: &Stage, bytes: u64) -> Self {
+    fn with_request(stage: &Stage, bytes: u64) -> Self {
         // SAFETY: the child allocates nothing and takes no lock but those of the stage, which are
         // made for it; it never returns from here.
         match unsafe { libc::fork() } {
@@ -70,7 +70,7 @@ impl Child {
 
     /// Kills it, and leaves it a zombie.
     fn kill(&self) {
-        // SAFETY: it is a child of this process that nobody has waited for.
+        // SAFETY: it is a child of this process that was not waited for.
         assert_eq!(unsafe { libc::kill(self.0, libc::SIGKILL) }, 0);
     }
 }
@@ -83,10 +83,10 @@ impl Drop for Child {
     }
 }
 
-/// Whether the one turn of a stage comes back when a process is killed that has it.
-fn a_killed_process_gives_up_its_turn(stage: &Stage) {
+/// Whether the one permit of a stage comes back when a process is killed that has it.
+fn a_killed_process_gives_up_its_permit(stage: &Stage) {
     let before = passed(stage);
-    let child = Child::that_asks_for(stage, 1);
+    let child = Child::with_request(stage, 1);
     eventually("it is in service", || passed(stage) == before + 1);
     std::thread::scope(|scope| {
         scope.spawn(|| stage.enforce(&request(1)).complete(1));
@@ -97,24 +97,24 @@ fn a_killed_process_gives_up_its_turn(stage: &Stage) {
 }
 
 #[test]
-fn a_turn_comes_back_from_a_killed_process() {
-    let keeper = stage_with(GateSpec::Concurrency { depth: 1 });
-    a_killed_process_gives_up_its_turn(keeper.stage());
+fn a_permit_comes_back_from_a_killed_process() {
+    let agent = stage_with(GateSpec::Concurrency { depth: 1 });
+    a_killed_process_gives_up_its_permit(agent.stage());
 }
 
 #[test]
-fn a_turn_comes_back_when_nobody_keeps_the_stage() {
-    let keeper = stage_with(GateSpec::Concurrency { depth: 1 });
-    let stage = keeper.stage().clone();
-    drop(keeper);
-    a_killed_process_gives_up_its_turn(&stage);
-    a_killed_process_gives_up_its_turn(&stage);
+fn a_permit_comes_back_without_an_agent() {
+    let agent = stage_with(GateSpec::Concurrency { depth: 1 });
+    let stage = agent.stage().clone();
+    drop(agent);
+    a_killed_process_gives_up_its_permit(&stage);
+    a_killed_process_gives_up_its_permit(&stage);
 }
 
 #[test]
-fn a_turn_comes_back_from_a_thread_that_ended() {
-    let keeper = stage_with(GateSpec::Concurrency { depth: 1 });
-    let stage = keeper.stage();
+fn a_permit_comes_back_from_a_thread_that_ended() {
+    let agent = stage_with(GateSpec::Concurrency { depth: 1 });
+    let stage = agent.stage();
     std::thread::scope(|scope| {
         scope.spawn(|| std::mem::forget(stage.enforce(&request(1))));
     });
@@ -124,8 +124,8 @@ fn a_turn_comes_back_from_a_thread_that_ended() {
 
 #[test]
 fn more_threads_than_slots_all_pass() {
-    let keeper = stage_with(GateSpec::Concurrency { depth: 1 });
-    let stage = keeper.stage();
+    let agent = stage_with(GateSpec::Concurrency { depth: 1 });
+    let stage = agent.stage();
     let first = stage.enforce(&request(1));
     std::thread::scope(|scope| {
         for _ in 0..600 {
@@ -144,10 +144,10 @@ fn more_threads_than_slots_all_pass() {
 #[test]
 fn a_killed_sleeper_is_forgotten() {
     let rate = Throughput::Bandwidth(Rate(1));
-    let keeper = stage_with(GateSpec::TokenBucket { rate, burst: Burst::Size(Bytes(1)) });
-    let stage = keeper.stage();
+    let agent = stage_with(GateSpec::TokenBucket { rate, burst: Burst::Size(Bytes(1)) });
+    let stage = agent.stage();
     stage.enforce(&request(1 << 30)).complete(1 << 30);
-    let child = Child::that_asks_for(stage, 1);
+    let child = Child::with_request(stage, 1);
     let sleepers = &stage.layout().gates[0].sleepers;
     eventually("it sleeps", || sleepers.load(Ordering::Relaxed) == 1);
     child.kill();
@@ -157,7 +157,7 @@ fn a_killed_sleeper_is_forgotten() {
 #[test]
 fn what_is_known_of_one_stage_is_not_taken_for_another() {
     let tenant_of = |tenant| {
-        let keeper = stage_with(GateSpec::NoOp);
+        let agent = stage_with(GateSpec::NoOp);
         let channel = ChannelSpec {
             name: "data".into(),
             tenant: TenantId(tenant),
@@ -169,7 +169,7 @@ fn what_is_known_of_one_stage_is_not_taken_for_another() {
         let rules = vec![
             Rule::Housekeeping(Housekeeping::SetChannel(channel)),
             Rule::Differentiation(Differentiation::Insert {
-                place: 0,
+                index: 0,
                 conditions: match tenant {
                     7 => conditions,
                     _ => tidegate_model::Conditions { path: vec!["/nowhere".into()], ..conditions },
@@ -177,8 +177,8 @@ fn what_is_known_of_one_stage_is_not_taken_for_another() {
                 channel: "data".into(),
             }),
         ];
-        keeper.apply(rules).unwrap();
-        keeper
+        agent.apply(rules).unwrap();
+        agent
     };
     let file = std::fs::File::open("Cargo.toml").unwrap();
     let descriptor = std::os::fd::AsRawFd::as_raw_fd(&file);

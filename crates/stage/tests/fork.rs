@@ -1,5 +1,5 @@
 //! Children of `fork`, which have the memory of a process but none of its threads: nothing may wait
-//! there for somebody who does not exist.
+//! there for a thread that does not exist.
 #![cfg(all(feature = "keeper", feature = "transform"))]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
@@ -10,14 +10,14 @@ use tidegate_model::{ChannelSpec, Class, GateSpec, Operation, TenantId};
 use tidegate_proto::message::{Differentiation, Housekeeping, Rule};
 use tidegate_stage::scope;
 use tidegate_stage::transform::{Keys, TransformError};
-use tidegate_stage::{Keeper, Request, Settings};
+use tidegate_stage::{Request, Settings, StageAgent};
 
 /// How long a child may take before it counts as hanging.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-fn keeper() -> Keeper {
+fn agent() -> StageAgent {
     let socket = "/nonexistent/controller.sock".into();
-    Keeper::start(Settings { socket, ..Settings::default() }).unwrap()
+    StageAgent::start(Settings { socket, ..Settings::default() }).unwrap()
 }
 
 fn only(gate: &str, spec: GateSpec) -> Vec<Rule> {
@@ -74,7 +74,7 @@ fn went_well(child: libc::pid_t) -> bool {
 }
 
 #[test]
-fn a_child_can_ask_for_a_name_while_its_parent_did() {
+fn a_child_can_look_up_a_name_while_its_parent_did() {
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         for thread in 0..2 {
@@ -101,34 +101,34 @@ fn a_child_can_ask_for_a_name_while_its_parent_did() {
 
 #[test]
 fn rules_are_refused_in_a_child_and_its_handle_is_only_forgotten() {
-    let keeper = keeper();
-    keeper.apply(only("g", GateSpec::NoOp)).unwrap();
+    let agent = agent();
+    agent.apply(only("g", GateSpec::NoOp)).unwrap();
     let parent = std::process::id().to_string();
-    let mut keeper = Some(keeper);
+    let mut agent = Some(agent);
     let child = fork(|| {
-        let error = keeper.as_ref().unwrap().apply(only("h", GateSpec::NoOp)).unwrap_err();
-        let says_so = error.reason.contains("forked") && error.reason.contains(&parent);
-        drop(keeper.take());
-        says_so
+        let error = agent.as_ref().unwrap().apply(only("h", GateSpec::NoOp)).unwrap_err();
+        let names_parent = error.reason.contains("forked") && error.reason.contains(&parent);
+        drop(agent.take());
+        names_parent
     });
     assert!(went_well(child), "the child hangs or fails");
-    let keeper = keeper.unwrap();
-    keeper.apply(only("i", GateSpec::NoOp)).expect("the parent's keeper goes on");
+    let agent = agent.unwrap();
+    agent.apply(only("i", GateSpec::NoOp)).expect("the parent's keeper goes on");
 }
 
 #[test]
 fn a_child_writes_nothing_in_plain_text_when_its_parent_changes_the_rules() {
-    let keeper = keeper();
+    let agent = agent();
     let keys = Keys::default().with("k1", &[1; 32]).with("k2", &[2; 32]);
-    let layered = keeper.layered(keys);
+    let layered = agent.layered(keys);
     let request = Request::new(Operation::Write, 6);
-    let generation = || keeper.stage().layout().header.generation.load(Ordering::Acquire);
+    let generation = || agent.stage().layout().header.generation.load(Ordering::Acquire);
     for (before, after) in [
         (GateSpec::NoOp, encrypt("k1")),
         (encrypt("k1"), encrypt("k2")),
         (GateSpec::Concurrency { depth: 1 }, encrypt("k1")),
     ] {
-        keeper.apply(only("g", before)).unwrap();
+        agent.apply(only("g", before)).unwrap();
         let seen = generation();
         let child = fork(|| {
             while generation() == seen {
@@ -137,7 +137,7 @@ fn a_child_writes_nothing_in_plain_text_when_its_parent_changes_the_rules() {
             let refused = layered.write(&request, b"secret", b"").map(drop);
             refused == Err(TransformError::Forked)
         });
-        keeper.apply(only("g", after)).unwrap();
+        agent.apply(only("g", after)).unwrap();
         assert!(went_well(child), "written as it is, or hanging");
     }
     // A request without content passes in a child under any rules.
@@ -148,6 +148,6 @@ fn a_child_writes_nothing_in_plain_text_when_its_parent_changes_the_rules() {
         }
         layered.write(&request, b"secret", b"").is_ok()
     });
-    keeper.apply(only("q", GateSpec::Concurrency { depth: 1 })).unwrap();
+    agent.apply(only("q", GateSpec::Concurrency { depth: 1 })).unwrap();
     assert!(went_well(child));
 }

@@ -13,12 +13,12 @@ use tidegate_model::{
 };
 use tidegate_proto::message::{Differentiation, Enforcement, Housekeeping, Rule};
 use tidegate_stage::transform::{Keys, TransformError};
-use tidegate_stage::{Keeper, Request, Scope, Settings, Stage, Subject};
+use tidegate_stage::{Request, Scope, Settings, Stage, StageAgent, Subject};
 
 /// A stage that no controller reaches: its rules are the test's.
-fn keeper() -> Keeper {
+fn agent() -> StageAgent {
     let socket = "/nonexistent/controller.sock".into();
-    Keeper::start(Settings { socket, ..Settings::default() }).unwrap()
+    StageAgent::start(Settings { socket, ..Settings::default() }).unwrap()
 }
 
 fn gate(name: &str, spec: GateSpec) -> Rule {
@@ -40,7 +40,7 @@ fn default(channel: &str) -> Rule {
 
 fn rule(conditions: Conditions, channel: &str) -> Rule {
     let channel = channel.into();
-    Rule::Differentiation(Differentiation::Insert { place: u32::MAX, conditions, channel })
+    Rule::Differentiation(Differentiation::Insert { index: u32::MAX, conditions, channel })
 }
 
 fn bucket(rate: u64, burst: u64) -> GateSpec {
@@ -54,10 +54,10 @@ fn rate(gate: &str, rate: u64) -> Rule {
 }
 
 /// A stage with one gate in one channel, where every request goes.
-fn stage_with(spec: GateSpec) -> Keeper {
-    let keeper = keeper();
-    keeper.apply(vec![gate("g", spec), channel("c", 7, &["g"]), default("c")]).unwrap();
-    keeper
+fn stage_with(spec: GateSpec) -> StageAgent {
+    let agent = agent();
+    agent.apply(vec![gate("g", spec), channel("c", 7, &["g"]), default("c")]).unwrap();
+    agent
 }
 
 fn write(stage: &Stage, bytes: u64) {
@@ -80,22 +80,22 @@ fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
 
 #[test]
 fn without_rules_everything_passes() {
-    let keeper = keeper();
-    let admission = keeper.stage().enforce(&Request::new(Operation::Read, 1 << 30));
+    let agent = agent();
+    let admission = agent.stage().enforce(&Request::new(Operation::Read, 1 << 30));
     assert!(!admission.is_gated());
-    assert_eq!(admission.tag().tenant, TenantId::NOBODY);
+    assert_eq!(admission.tag().tenant, TenantId::UNATTRIBUTED);
 }
 
 #[test]
 fn what_matches_no_rule_goes_to_the_default_and_never_fails() {
-    let keeper = stage_with(GateSpec::NoOp);
+    let agent = stage_with(GateSpec::NoOp);
     let only_reads =
         Conditions { operation: OperationSet::of(&[Operation::Read]), ..Conditions::default() };
-    keeper.apply(vec![channel("reads", 9, &["g"]), rule(only_reads, "reads")]).unwrap();
-    let tenant = |operation| keeper.stage().classify(&Request::new(operation, 1)).tenant;
+    agent.apply(vec![channel("reads", 9, &["g"]), rule(only_reads, "reads")]).unwrap();
+    let tenant = |operation| agent.stage().classify(&Request::new(operation, 1)).tenant;
     assert_eq!(tenant(Operation::Read), TenantId(9));
     assert_eq!(tenant(Operation::Write), TenantId(7));
-    keeper.apply(vec![Rule::Differentiation(Differentiation::Remove { place: 0 })]).unwrap();
+    agent.apply(vec![Rule::Differentiation(Differentiation::Remove { index: 0 })]).unwrap();
     assert_eq!(tenant(Operation::Read), TenantId(7), "a rule can be taken away again");
 }
 
@@ -104,20 +104,20 @@ fn a_bucket_holds_its_rate_with_many_threads_from_the_start() {
     for (threads, size) in [(1, 4_096), (8, 4_096), (8, 131_072), (64, 16_384)] {
         let (per_second, burst) = (64 << 20, 640 << 10);
         let begin = Instant::now();
-        let keeper = stage_with(bucket(per_second, burst));
+        let agent = stage_with(bucket(per_second, burst));
         let stop = AtomicBool::new(false);
         std::thread::scope(|scope| {
             for _ in 0..threads {
                 scope.spawn(|| {
                     while !stop.load(Ordering::Relaxed) {
-                        write(keeper.stage(), size);
+                        write(agent.stage(), size);
                     }
                 });
             }
             eventually("half a second", || begin.elapsed() > Duration::from_millis(500));
             stop.store(true, Ordering::Relaxed);
         });
-        let (_, bytes) = counted(keeper.stage(), 0);
+        let (_, bytes) = counted(agent.stage(), 0);
         let seconds = begin.elapsed().as_secs_f64();
         let most = (burst as f64 + per_second as f64 * seconds) * 1.001;
         assert!(bytes as f64 <= most, "{threads} threads of {size}: {bytes} of {most}");
@@ -127,39 +127,39 @@ fn a_bucket_holds_its_rate_with_many_threads_from_the_start() {
 
 #[test]
 fn a_request_larger_than_the_burst_passes_and_leaves_a_debt() {
-    let keeper = stage_with(bucket(1 << 30, 4_096));
-    write(keeper.stage(), 64 * 4_096);
+    let agent = stage_with(bucket(1 << 30, 4_096));
+    write(agent.stage(), 64 * 4_096);
     let begin = Instant::now();
-    write(keeper.stage(), 1);
+    write(agent.stage(), 1);
     // The debt is 63 times the burst: 240 microseconds of the rate.
     assert!(begin.elapsed() >= Duration::from_micros(200));
-    assert_eq!(counted(keeper.stage(), 0), (2, 64 * 4_096 + 1));
+    assert_eq!(counted(agent.stage(), 0), (2, 64 * 4_096 + 1));
 }
 
 #[test]
 fn a_new_rate_reaches_sleepers() {
-    let keeper = stage_with(bucket(1, 1));
-    write(keeper.stage(), 1);
+    let agent = stage_with(bucket(1, 1));
+    write(agent.stage(), 1);
     let passed = AtomicU32::new(0);
     std::thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| {
                 // At one byte per second this sleeps for twelve days.
-                write(keeper.stage(), 1 << 20);
+                write(agent.stage(), 1 << 20);
                 passed.fetch_add(1, Ordering::Relaxed);
             });
         }
-        let sleepers = &keeper.stage().layout().gates[0].sleepers;
+        let sleepers = &agent.stage().layout().gates[0].sleepers;
         eventually("four sleepers", || sleepers.load(Ordering::Relaxed) == 4);
         assert_eq!(passed.load(Ordering::Relaxed), 0);
-        keeper.apply(vec![rate("g", 1 << 40)]).unwrap();
+        agent.apply(vec![rate("g", 1 << 40)]).unwrap();
     });
     assert_eq!(passed.load(Ordering::Relaxed), 4);
 }
 
 #[test]
-fn a_starved_gate_delays_nobody_else() {
-    let keeper = keeper();
+fn a_starved_gate_delays_no_other_gate() {
+    let agent = agent();
     let writes =
         Conditions { operation: OperationSet::of(&[Operation::Write]), ..Conditions::default() };
     let rules = vec![
@@ -170,8 +170,8 @@ fn a_starved_gate_delays_nobody_else() {
         rule(writes, "slow"),
         default("fast"),
     ];
-    keeper.apply(rules).unwrap();
-    let stage = keeper.stage();
+    agent.apply(rules).unwrap();
+    let stage = agent.stage();
     // Passes, for the bucket is full, and leaves a debt of 34 years.
     write(stage, 1 << 30);
     std::thread::scope(|scope| {
@@ -183,17 +183,17 @@ fn a_starved_gate_delays_nobody_else() {
             stage.enforce(&Request::new(Operation::Read, 4_096)).complete(4_096);
         }
         assert_eq!(sleepers.load(Ordering::Relaxed), 1, "the starved one is still there");
-        keeper.apply(vec![rate("starved", 1 << 40)]).unwrap();
+        agent.apply(vec![rate("starved", 1 << 40)]).unwrap();
     });
 }
 
 #[test]
 fn a_gate_that_goes_lets_its_sleepers_go() {
-    let keeper = stage_with(bucket(1, 1));
-    write(keeper.stage(), 1);
+    let agent = stage_with(bucket(1, 1));
+    write(agent.stage(), 1);
     std::thread::scope(|scope| {
-        scope.spawn(|| write(keeper.stage(), 1 << 30));
-        let sleepers = &keeper.stage().layout().gates[0].sleepers;
+        scope.spawn(|| write(agent.stage(), 1 << 30));
+        let sleepers = &agent.stage().layout().gates[0].sleepers;
         eventually("a sleeper", || sleepers.load(Ordering::Relaxed) == 1);
         let rules = vec![
             Rule::Housekeeping(Housekeeping::Clear),
@@ -201,43 +201,43 @@ fn a_gate_that_goes_lets_its_sleepers_go() {
             channel("c", 7, &["other"]),
             default("c"),
         ];
-        keeper.apply(rules).unwrap();
+        agent.apply(rules).unwrap();
     });
-    assert_eq!(counted(keeper.stage(), 0).0, 2, "the channel of the same name kept its counters");
+    assert_eq!(counted(agent.stage(), 0).0, 2, "the channel of the same name kept its counters");
 }
 
 #[test]
 fn what_is_not_used_is_given_back() {
-    let keeper = stage_with(bucket(1_000, 1 << 20));
+    let agent = stage_with(bucket(1_000, 1 << 20));
     // Reads at the end of a file ask for a lot and get nothing.
     for _ in 0..1_000 {
-        keeper.stage().enforce(&Request::new(Operation::Read, 1 << 20)).complete(0);
+        agent.stage().enforce(&Request::new(Operation::Read, 1 << 20)).complete(0);
     }
-    write(keeper.stage(), 1 << 20);
-    assert_eq!(counted(keeper.stage(), 0), (1_001, 1 << 20));
+    write(agent.stage(), 1 << 20);
+    assert_eq!(counted(agent.stage(), 0), (1_001, 1 << 20));
 }
 
 #[test]
 fn operations_cost_operations() {
     let rate = Throughput::Operations(Iops(1_000));
-    let keeper = stage_with(GateSpec::TokenBucket { rate, burst: Burst::Size(Bytes(1)) });
+    let agent = stage_with(GateSpec::TokenBucket { rate, burst: Burst::Size(Bytes(1)) });
     let begin = Instant::now();
     for _ in 0..21 {
-        keeper.stage().enforce(&Request::new(Operation::Stat, 0)).complete(0);
+        agent.stage().enforce(&Request::new(Operation::Stat, 0)).complete(0);
     }
     assert!(begin.elapsed() >= Duration::from_millis(19), "twenty after the first");
-    assert_eq!(counted(keeper.stage(), 0), (21, 0));
+    assert_eq!(counted(agent.stage(), 0), (21, 0));
 }
 
 #[test]
 fn a_concurrency_gate_bounds_what_is_in_service() {
-    let keeper = stage_with(GateSpec::Concurrency { depth: 3 });
+    let agent = stage_with(GateSpec::Concurrency { depth: 3 });
     let (inside, most) = (AtomicU32::new(0), AtomicU32::new(0));
     std::thread::scope(|scope| {
         for _ in 0..12 {
             scope.spawn(|| {
                 for _ in 0..200 {
-                    let admission = keeper.stage().enforce(&Request::new(Operation::Read, 1));
+                    let admission = agent.stage().enforce(&Request::new(Operation::Read, 1));
                     let now = inside.fetch_add(1, Ordering::SeqCst) + 1;
                     most.fetch_max(now, Ordering::SeqCst);
                     std::thread::yield_now();
@@ -247,15 +247,15 @@ fn a_concurrency_gate_bounds_what_is_in_service() {
             });
         }
     });
-    assert_eq!(counted(keeper.stage(), 0).0, 2_400);
+    assert_eq!(counted(agent.stage(), 0).0, 2_400);
     assert!(most.load(Ordering::SeqCst) <= 3);
 }
 
 #[test]
 fn a_priority_gate_serves_the_urgent_context_first() {
     let order = vec!["foreground".into(), "compaction*".into()];
-    let keeper = stage_with(GateSpec::Priority { depth: 1, order });
-    let stage = keeper.stage();
+    let agent = stage_with(GateSpec::Priority { depth: 1, order });
+    let stage = agent.stage();
     let queue = &stage.layout().gates[0];
     let first = stage.enforce(&Request::new(Operation::Read, 1));
     let served = std::sync::Mutex::new(Vec::new());
@@ -284,13 +284,13 @@ fn waiting_at(stage: &Stage) -> usize {
 
 #[test]
 fn rules_can_be_replaced_while_requests_pass() {
-    let keeper = stage_with(GateSpec::NoOp);
+    let agent = stage_with(GateSpec::NoOp);
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         for _ in 0..2 {
             scope.spawn(|| {
                 while !stop.load(Ordering::Relaxed) {
-                    let tag = keeper.stage().classify(&Request::new(Operation::Read, 4_096));
+                    let tag = agent.stage().classify(&Request::new(Operation::Read, 4_096));
                     assert!([1, 2, 7].contains(&tag.tenant.0), "{tag:?} is half of two tables");
                 }
             });
@@ -303,15 +303,15 @@ fn rules_can_be_replaced_while_requests_pass() {
                 channel(name, tenant, &["g"]),
                 default(name),
             ];
-            keeper.apply(rules).unwrap();
+            agent.apply(rules).unwrap();
         }
         stop.store(true, Ordering::Relaxed);
     });
 }
 
 #[test]
-fn paths_contexts_and_sizes_tell_requests_apart() {
-    let keeper = keeper();
+fn paths_contexts_and_sizes_distinguish_requests() {
+    let agent = agent();
     let by_path = Conditions { path: vec!["/data/**".into()], ..Conditions::default() };
     let by_context = Conditions { context: vec!["flush".into()], ..Conditions::default() };
     let by_size = Conditions { size: ">=1MiB".parse().unwrap(), ..Conditions::default() };
@@ -329,10 +329,10 @@ fn paths_contexts_and_sizes_tell_requests_apart() {
         rule(by_size, "large"),
         default("rest"),
     ];
-    keeper.apply(rules).unwrap();
+    agent.apply(rules).unwrap();
     let tenant = |path: &str, size| {
         let request = Request::new(Operation::Write, size).on(Subject::Path(path.as_bytes()));
-        keeper.stage().classify(&request).tenant.0
+        agent.stage().classify(&request).tenant.0
     };
     assert_eq!(tenant("/home/a", 1), 1);
     assert_eq!(tenant("/data/a/b", 1), 2);
@@ -343,7 +343,7 @@ fn paths_contexts_and_sizes_tell_requests_apart() {
 
 #[test]
 fn an_open_file_is_known_by_its_path_until_it_is_closed() {
-    let keeper = keeper();
+    let agent = agent();
     let directory = std::env::current_dir().unwrap();
     let here = format!("{}/**", directory.display());
     let by_path = Conditions { path: vec![here], ..Conditions::default() };
@@ -354,29 +354,29 @@ fn an_open_file_is_known_by_its_path_until_it_is_closed() {
         rule(by_path, "here"),
         default("rest"),
     ];
-    keeper.apply(rules).unwrap();
+    agent.apply(rules).unwrap();
     let file = std::fs::File::open("Cargo.toml").unwrap();
     let descriptor = std::os::fd::AsRawFd::as_raw_fd(&file);
     let request = Request::new(Operation::Read, 1).on(Subject::Descriptor(descriptor));
-    assert_eq!(keeper.stage().classify(&request).tenant, TenantId(1));
+    assert_eq!(agent.stage().classify(&request).tenant, TenantId(1));
     drop(file);
     tidegate_stage::files::forget(descriptor);
     let other = std::fs::File::open("/dev/null").unwrap();
     assert_eq!(std::os::fd::AsRawFd::as_raw_fd(&other), descriptor, "the number is used again");
-    assert_eq!(keeper.stage().classify(&request).tenant, TenantId::NOBODY, "not on storage");
+    assert_eq!(agent.stage().classify(&request).tenant, TenantId::UNATTRIBUTED, "not on storage");
 }
 
 #[test]
 fn content_is_transformed_and_restored() {
-    let keeper = keeper();
+    let agent = agent();
     let rules = vec![
         gate("small", GateSpec::Compress { level: 3 }),
         gate("secret", GateSpec::Encrypt { key: "k".into() }),
         channel("c", 1, &["small", "secret"]),
         default("c"),
     ];
-    keeper.apply(rules).unwrap();
-    let layered = keeper.layered(Keys::default().with("k", &[7; 32]));
+    agent.apply(rules).unwrap();
+    let layered = agent.layered(Keys::default().with("k", &[7; 32]));
     let content = b"tide ".repeat(2_000);
     let request = Request::new(Operation::Write, content.len() as u64);
     let (admission, written) = layered.write(&request, &content, b"block 9").unwrap();
@@ -390,15 +390,15 @@ fn content_is_transformed_and_restored() {
     assert_eq!(restore(&written[1..], b"block 9", 1 << 20), TransformError::NotAuthentic);
     assert_eq!(restore(&[], b"block 9", 1 << 20), TransformError::NotAuthentic);
     assert_eq!(restore(&written, b"block 9", 100), TransformError::TooLarge);
-    let without = keeper.layered(Keys::default());
+    let without = agent.layered(Keys::default());
     let error = without.write(&request, &content, b"").unwrap_err();
     assert_eq!(error, TransformError::NoKey("k".into()));
 }
 
 #[test]
 fn content_is_not_copied_without_a_transformation() {
-    let keeper = stage_with(GateSpec::NoOp);
-    let layered = keeper.layered(Keys::default());
+    let agent = stage_with(GateSpec::NoOp);
+    let layered = agent.layered(Keys::default());
     let content = [1; 100];
     let request = Request::new(Operation::Write, 100);
     let (_admission, written) = layered.write(&request, &content, b"").unwrap();

@@ -1,5 +1,5 @@
-//! A store and its data node, which is played here: what is asked for is done, or said why not,
-//! also while the node moves, shuts us out, opens no periods, or is gone.
+//! A store and its data node, which is played here: what is requested is done, or refused with a
+//! reason, also while the node moves, shuts us out, opens no periods, or is gone.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
 use std::os::fd::AsFd;
@@ -15,10 +15,10 @@ use tidegate_fabric::memory::region::Region;
 use tidegate_fabric::memory::shm::Shm;
 use tidegate_model::cluster::{Fabric as Carrier, TokenRules};
 use tidegate_model::{Iops, Span};
-use tidegate_onesided::data_node::{Hello, Seat, ToClient, VERSION, Welcome};
-use tidegate_onesided::haechi::{place, words};
+use tidegate_onesided::data_node::{Hello, SessionSlot, ToClient, VERSION, Welcome};
+use tidegate_onesided::haechi::{region_layout, words};
 use tidegate_onesided::kv::{Area, HEADER, Layout, LayoutError};
-use tidegate_onesided::one_sided::{Fabric, Operation, Place};
+use tidegate_onesided::one_sided::{BufferPosition, Fabric, Operation};
 use tidegate_proto::codec::{Decoder, encode};
 use tidegate_stage::memory::{Answer, Connection, Error, Refused, Settings, Store};
 
@@ -37,8 +37,8 @@ impl Node {
         let listener = UnixListener::bind(folder.path().join("m.sock")).unwrap();
         let region = Arc::new(Region::create(memory).unwrap());
         let node = Self { folder, listener, region };
-        let area = Area { at: place::DATA, length: memory - place::DATA };
-        node.write(place::DATA, &Layout::fill(area, 1).unwrap().header());
+        let area = Area { at: region_layout::DATA, length: memory - region_layout::DATA };
+        node.write(region_layout::DATA, &Layout::fill(area, 1).unwrap().header());
         node
     }
 
@@ -49,31 +49,37 @@ impl Node {
     fn write(&self, to: u64, bytes: &[u8]) {
         let mut memory = Shm::new(self.region.clone(), 1);
         memory.buffer_mut(0)[..bytes.len()].copy_from_slice(bytes);
-        let (from, length) = (Place::start(0), bytes.len() as u32);
+        let (from, length) = (BufferPosition::start(0), bytes.len() as u32);
         memory.perform(&Operation::Write { from, to, length }).unwrap();
     }
 
     /// Accepts the next client, and returns its connection and the memory that it brings.
-    fn hear(&self) -> (UnixStream, Option<Region>) {
+    fn receive_hello(&self) -> (UnixStream, Option<Region>) {
         let (stream, _) = self.listener.accept().unwrap();
-        let (mut decoder, mut piece) = (Decoder::<Hello>::new(), [0; 4096]);
+        let (mut decoder, mut buffer) = (Decoder::<Hello>::new(), [0; 4096]);
         let mut brought = None;
         while decoder.next_message().unwrap().is_none() {
-            let (count, file) = handover::receive(&stream, &mut piece).unwrap();
+            let (count, file) = handover::receive(&stream, &mut buffer).unwrap();
             brought = brought.or(file);
-            decoder.extend(&piece[..count]);
+            decoder.extend(&buffer[..count]);
         }
         (stream, brought.map(|file| Region::from_fd(file).unwrap()))
     }
 
     /// Accepts and welcomes the next client.
-    fn admit(&self, seat: Option<Seat>) -> UnixStream {
-        self.welcome(self.hear().0, seat)
+    fn admit(&self, session_slot: Option<SessionSlot>) -> UnixStream {
+        self.welcome(self.receive_hello().0, session_slot)
     }
 
-    fn welcome(&self, stream: UnixStream, seat: Option<Seat>) -> UnixStream {
+    fn welcome(&self, stream: UnixStream, session_slot: Option<SessionSlot>) -> UnixStream {
         let fabric = Carrier::Shm;
-        let welcome = Welcome { tenant: "t".into(), seat, fabric, window: 16, store: place::DATA };
+        let welcome = Welcome {
+            tenant: "t".into(),
+            session_slot,
+            fabric,
+            window: 16,
+            store: region_layout::DATA,
+        };
         let mut bytes = Vec::new();
         encode(&ToClient::Welcome(welcome), &mut bytes).unwrap();
         assert_eq!(handover::send(&stream, &bytes, self.region.as_fd()).unwrap(), bytes.len());
@@ -82,49 +88,55 @@ impl Node {
 
     fn refuse(&self) {
         let refused = ToClient::Refused { version: VERSION, reason: "not you; go away".into() };
-        say(&self.hear().0, &refused);
+        send(&self.receive_hello().0, &refused);
     }
 
     /// A store here, and the node's end of its connection.
-    fn store(&self, seat: Option<Seat>) -> (Store, UnixStream) {
+    fn store(&self, session_slot: Option<SessionSlot>) -> (Store, UnixStream) {
         thread::scope(|scope| {
-            let door = scope.spawn(|| self.admit(seat));
+            let server = scope.spawn(|| self.admit(session_slot));
             let store = Store::open(self.path(), Settings::default()).unwrap();
-            (store, door.join().unwrap())
+            (store, server.join().unwrap())
         })
     }
 }
 
-fn say(mut stream: &UnixStream, message: &ToClient) {
+fn send(mut stream: &UnixStream, message: &ToClient) {
     let mut bytes = Vec::new();
     encode(message, &mut bytes).unwrap();
     std::io::Write::write_all(&mut stream, &bytes).unwrap();
 }
 
-fn seat() -> Seat {
+fn session_slot() -> SessionSlot {
     let (rules, period) = (TokenRules::Sound, Span::SECOND);
-    Seat { number: 3, rules, period, client: Iops(1_000_000), reservation: 10 }
+    SessionSlot { number: 3, rules, period, client: Iops(1_000_000), reservation: 10 }
 }
 
 #[test]
-fn where_cards_reach_the_memory_and_there_is_none_the_remedy_is_told() {
+fn a_missing_rnic_is_reported_with_the_remedy() {
     let node = Node::new(MEMORY);
     let opened = thread::scope(|scope| {
         scope.spawn(|| {
             let (tenant, fabric) = ("t".into(), Carrier::Verbs);
-            let welcome = Welcome { tenant, seat: None, fabric, window: 16, store: place::DATA };
-            let (stream, _) = node.hear();
-            say(&stream, &ToClient::Welcome(welcome));
+            let welcome = Welcome {
+                tenant,
+                session_slot: None,
+                fabric,
+                window: 16,
+                store: region_layout::DATA,
+            };
+            let (stream, _) = node.receive_hello();
+            send(&stream, &ToClient::Welcome(welcome));
         });
         let settings = Settings { device: Some("none_0".into()), ..Settings::default() };
         Store::open(node.path(), settings)
     });
-    let told = opened.unwrap_err().to_string();
+    let reported = opened.unwrap_err().to_string();
     let remedies = match cfg!(feature = "verbs") {
         true => ["install libibverbs1", "`rdma link` lists", "install ibverbs-providers"],
         false => ["built without; use one of `tidegate`'s own"; 3],
     };
-    assert!(remedies.iter().any(|remedy| told.contains(remedy)), "{told}");
+    assert!(remedies.iter().any(|remedy| reported.contains(remedy)), "{reported}");
 }
 
 /// Waits until something is so, for as long as the test may take.
@@ -149,23 +161,23 @@ fn values_come_back_one_at_a_time_and_many() {
         store.put(key, &[key.as_slice(), b"!"].concat()).unwrap();
     }
     keys[7] = vec![b'x'; 251];
-    let mut told: Vec<Option<Result<Option<Vec<u8>>, String>>> = vec![None; keys.len()];
-    let tell = |place: usize, value: Result<Option<&[u8]>, Error>| {
+    let mut reported: Vec<Option<Result<Option<Vec<u8>>, String>>> = vec![None; keys.len()];
+    let report = |region_layout: usize, value: Result<Option<&[u8]>, Error>| {
         let value = value.map(|value| value.map(<[u8]>::to_vec)).map_err(|it| it.to_string());
-        assert!(told[place].replace(value).is_none(), "each is told once");
+        assert!(reported[region_layout].replace(value).is_none(), "each is told once");
     };
-    store.get_many(&keys, tell).unwrap();
-    for (number, (key, told)) in keys.iter().zip(told).enumerate() {
-        match (number, told.unwrap()) {
-            (7, told) => assert!(told.unwrap_err().contains("this one has 251")),
-            (_, told) if number % 3 == 0 => assert_eq!(told, Ok(None)),
-            (_, told) => assert_eq!(told, Ok(Some([key.as_slice(), b"!"].concat()))),
+    store.get_many(&keys, report).unwrap();
+    for (number, (key, reported)) in keys.iter().zip(reported).enumerate() {
+        match (number, reported.unwrap()) {
+            (7, reported) => assert!(reported.unwrap_err().contains("this one has 251")),
+            (_, reported) if number % 3 == 0 => assert_eq!(reported, Ok(None)),
+            (_, reported) => assert_eq!(reported, Ok(Some([key.as_slice(), b"!"].concat()))),
         }
     }
 }
 
 #[test]
-fn what_cannot_be_is_told() {
+fn impossible_requests_are_reported() {
     let node = Node::new(4 << 20);
     let (store, _lifeline) = node.store(None);
     let put = |key: &[u8], bytes| store.put(key, &vec![7; bytes]);
@@ -182,10 +194,10 @@ fn what_cannot_be_is_told() {
             Store::open(node.path(), Settings::default()).map(|_| ())
         })
     };
-    node.write(place::DATA + 8, &99u32.to_le_bytes());
+    node.write(region_layout::DATA + 8, &99u32.to_le_bytes());
     let version = open();
     assert!(matches!(version, Err(Error::Store(LayoutError::Version { found: 99 }))));
-    node.write(place::DATA, &[0; HEADER]);
+    node.write(region_layout::DATA, &[0; HEADER]);
     assert!(matches!(open(), Err(Error::Store(LayoutError::NoStore))));
 }
 
@@ -213,7 +225,7 @@ fn threads_have_what_is_theirs() {
 }
 
 #[test]
-fn nobody_notices_that_the_node_moves() {
+fn users_do_not_notice_that_the_node_moves() {
     // Blocks rest for two seconds, and those of the memory that was left are lost.
     let node = Node::new(8 * MEMORY);
     let (store, mut lifeline) = node.store(None);
@@ -229,13 +241,13 @@ fn nobody_notices_that_the_node_moves() {
                         store.put(&[number], &own).unwrap();
                     }
                     assert_eq!(store.get(&[number]).unwrap().as_deref(), Some(&own[..]));
-                    let mut told = 0;
+                    let mut reported = 0;
                     let is_right = |_, value: Result<Option<&[u8]>, Error>| {
                         assert_eq!(value.unwrap(), Some(&b"value"[..]));
-                        told += 1;
+                        reported += 1;
                     };
                     store.get_many(&[b"k"; 40], is_right).unwrap();
-                    assert_eq!(told, 40);
+                    assert_eq!(reported, 40);
                     if is_over.load(Ordering::Relaxed) {
                         return;
                     }
@@ -243,7 +255,7 @@ fn nobody_notices_that_the_node_moves() {
             });
         }
         for _ in 0..20 {
-            say(&lifeline, &ToClient::Moving);
+            send(&lifeline, &ToClient::Moving);
             lifeline = node.admit(None);
         }
         is_over.store(true, Ordering::Relaxed);
@@ -251,13 +263,13 @@ fn nobody_notices_that_the_node_moves() {
 }
 
 #[test]
-fn who_is_left_outside_neither_reads_nor_writes_what_was_left() {
+fn a_client_without_memory_neither_reads_nor_writes_the_former_memory() {
     let node = Node::new(MEMORY);
     let (store, lifeline) = node.store(None);
     store.put(b"k", b"value").unwrap();
-    say(&lifeline, &ToClient::Moving);
+    send(&lifeline, &ToClient::Moving);
     node.refuse();
-    // Until it has heard the answer it has the store's lock.
+    // Until it has received the answer it has the store's lock.
     until(|| match store.put(b"k", b"lost") {
         Err(Error::Outside(reason)) => reason == "not you; go away",
         other => panic!("{other:?}"),
@@ -268,15 +280,15 @@ fn who_is_left_outside_neither_reads_nor_writes_what_was_left() {
 }
 
 #[test]
-fn who_was_stopped_while_the_node_moved_is_told_nothing_of_what_was_left() {
+fn a_client_stopped_during_the_move_reads_nothing_of_the_former_memory() {
     let node = Node::new(MEMORY);
     thread::scope(|scope| {
-        let door = scope.spawn(|| {
+        let server = scope.spawn(|| {
             let lifeline = node.admit(None);
-            // It has said nothing, and goes on with other memory.
-            let (again, brought) = node.hear();
+            // It has sent nothing, and goes on with other memory.
+            let (again, brought) = node.receive_hello();
             assert_eq!(brought.map(|memory| memory.length()), Some(MEMORY));
-            node.write(place::LEFT, &0u64.to_le_bytes());
+            node.write(region_layout::LEFT, &0u64.to_le_bytes());
             (lifeline, node.welcome(again, None))
         });
         let mut connection = Connection::open(node.path(), Settings::default()).unwrap();
@@ -287,7 +299,7 @@ fn who_was_stopped_while_the_node_moved_is_told_nothing_of_what_was_left() {
         }
         assert_eq!(outcomes.pop().unwrap().answer, Answer::Stored);
         connection.begin_put(b"k", b"lost", 2).unwrap();
-        node.write(place::LEFT, &1u64.to_le_bytes());
+        node.write(region_layout::LEFT, &1u64.to_le_bytes());
         let moved = loop {
             match connection.poll(&mut outcomes) {
                 Ok(()) => assert_eq!(outcomes, [], "nobody reads that"),
@@ -296,29 +308,29 @@ fn who_was_stopped_while_the_node_moved_is_told_nothing_of_what_was_left() {
         };
         assert!(matches!(moved, Error::Moved), "{moved}");
         assert_eq!((outcomes.len(), connection.outstanding()), (0, 0));
-        door.join().unwrap();
+        server.join().unwrap();
     });
 }
 
 #[test]
-fn who_leaves_memory_brings_it_along() {
+fn a_client_brings_the_memory_that_it_leaves() {
     let node = Node::new(MEMORY);
     let (store, lifeline) = node.store(None);
-    say(&lifeline, &ToClient::Moving);
+    send(&lifeline, &ToClient::Moving);
     // The node may die while it moves, and then wants it back.
-    let (again, brought) = node.hear();
+    let (again, brought) = node.receive_hello();
     assert_eq!(brought.map(|memory| memory.length()), Some(MEMORY));
     let _lifeline = node.welcome(again, None);
     store.put(b"k", b"value").unwrap();
 }
 
 #[test]
-fn without_tokens_it_says_in_time_why_there_are_none() {
+fn without_tokens_the_reason_is_reported_in_time() {
     let node = Node::new(MEMORY);
-    let (store, lifeline) = node.store(Some(seat()));
+    let (store, lifeline) = node.store(Some(session_slot()));
     let store = store.with_patience(Span(2 * Span::MILLISECOND.0));
     for _ in 0..100 {
-        // More than may be under way: what nobody waits for is in nobody's way for good.
+        // More than may be under way: results without a waiter do not stay for good.
         let late = store.get(b"k");
         assert!(matches!(late, Err(Error::Late { is_alone: false })), "{late:?}");
     }
@@ -327,13 +339,13 @@ fn without_tokens_it_says_in_time_why_there_are_none() {
 }
 
 #[test]
-fn a_store_that_nobody_uses_reports_all_the_same() {
+fn an_unused_store_still_reports() {
     let node = Node::new(MEMORY);
-    let (_store, _lifeline) = node.store(Some(seat()));
+    let (_store, _lifeline) = node.store(Some(session_slot()));
     let mut memory = Shm::new(node.region.clone(), 1);
     let mut beat = || {
-        let from = place::line(place::REPORTS, seat().number);
-        let read = Operation::Read { from, into: Place::start(0), length: 24 };
+        let from = region_layout::line(region_layout::REPORTS, session_slot().number);
+        let read = Operation::Read { from, into: BufferPosition::start(0), length: 24 };
         memory.perform(&read).unwrap();
         let bytes: &[u8; 24] = memory.buffer(0).first_chunk().unwrap();
         let (words, _) = bytes.as_chunks::<8>();

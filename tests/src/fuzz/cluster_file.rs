@@ -7,7 +7,7 @@ use std::path::Path;
 use tidegate_model::cluster::{Layout, Store, Volume};
 use tidegate_model::{Cluster, NodeId};
 
-use super::policy::has_a_place;
+use super::policy::has_a_location;
 
 /// Bytes of a request that is looked at piece by piece, at most.
 const REQUEST: u64 = 1 << 20;
@@ -19,32 +19,32 @@ pub fn run(bytes: &[u8]) {
         Ok(cluster) => {
             let again = format!("{text}\n# end");
             assert_eq!(Cluster::parse(&again).as_ref(), Ok(&cluster), "a comment changes it");
-            cluster.volumes.iter().for_each(|volume| has_its_places(volume, &cluster));
-            devices_have_room(&cluster);
+            cluster.volumes.iter().for_each(|volume| bytes_are_mapped(volume, &cluster));
+            devices_have_headroom(&cluster);
             for pool in &cluster.pools {
                 names_each_once(&pool.nodes, &cluster, false);
             }
             for gateway in &cluster.gateways {
                 assert!(gateway.nbd.is_some() || gateway.memcached.is_some(), "no door");
-                let pool = gateway.memcached.as_ref().map(|door| door.pool);
+                let pool = gateway.memcached.as_ref().map(|endpoint| endpoint.pool);
                 assert!(pool.is_none_or(|pool| pool < cluster.pools.len()), "a door to nowhere");
             }
         }
-        Err(error) => has_a_place(&text, &error),
+        Err(error) => has_a_location(&text, &error),
     }
 }
 
 fn names_each_once(nodes: &[NodeId], cluster: &Cluster, holds_volumes: bool) {
     assert!(!nodes.is_empty());
-    for (place, id) in nodes.iter().enumerate() {
+    for (locate, id) in nodes.iter().enumerate() {
         let node = cluster.node(*id).expect("a node that there is");
         assert!((1..=1024).contains(&node.depth));
         assert_eq!(node.store.holds_volumes(), holds_volumes);
-        assert!(!nodes[..place].contains(id), "{id:?} has two parts");
+        assert!(!nodes[..locate].contains(id), "{id:?} has two parts");
     }
 }
 
-fn has_its_places(volume: &Volume, cluster: &Cluster) {
+fn bytes_are_mapped(volume: &Volume, cluster: &Cluster) {
     names_each_once(&volume.nodes, cluster, true);
     assert_eq!(volume.offsets.len(), volume.nodes.len());
     let (layout, size) = (volume.layout(), volume.size.0);
@@ -63,7 +63,7 @@ fn has_its_places(volume: &Volume, cluster: &Cluster) {
 }
 
 /// Where a byte lies, counted in stripes: so that two bytes have two places.
-fn place(volume: &Volume, offset: u64) -> (u32, u64) {
+fn locate(volume: &Volume, offset: u64) -> (u32, u64) {
     if volume.nodes.len() == 1 {
         return (0, offset);
     }
@@ -76,17 +76,17 @@ fn request_is_cut(volume: &Volume, layout: &Layout, offset: u64, length: u64) {
     let length = length as u32;
     let mut held: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
     let mut at = 0;
-    for piece in layout.pieces(offset, length) {
-        assert_eq!(piece.at, at, "a gap");
-        let last = u64::from(piece.length) - 1;
-        assert_eq!(place(volume, offset + u64::from(at)), (piece.part, piece.offset));
-        let end = place(volume, offset + u64::from(at) + last);
-        assert_eq!(end, (piece.part, piece.offset + last));
-        let end = piece.offset + last + 1;
-        assert!(end <= layout.part_length(piece.part).0, "{piece:?} beyond its part");
-        at += piece.length;
-        let held = held.entry(piece.part).or_insert((piece.offset, piece.offset));
-        assert_eq!(held.1, piece.offset, "a request has one range in a part");
+    for chunk in layout.chunks(offset, length) {
+        assert_eq!(chunk.at, at, "a gap");
+        let last = u64::from(chunk.length) - 1;
+        assert_eq!(locate(volume, offset + u64::from(at)), (chunk.part, chunk.offset));
+        let end = locate(volume, offset + u64::from(at) + last);
+        assert_eq!(end, (chunk.part, chunk.offset + last));
+        let end = chunk.offset + last + 1;
+        assert!(end <= layout.part_length(chunk.part).0, "{chunk:?} beyond its part");
+        at += chunk.length;
+        let held = held.entry(chunk.part).or_insert((chunk.offset, chunk.offset));
+        assert_eq!(held.1, chunk.offset, "a request has one range in a part");
         held.1 = end;
     }
     assert_eq!(at, length, "a request is cut short");
@@ -97,10 +97,10 @@ fn request_is_cut(volume: &Volume, layout: &Layout, offset: u64, length: u64) {
     }
     assert_eq!(spans, held);
     let is_one = layout.whole(offset, length).is_some();
-    assert_eq!(is_one, layout.pieces(offset, length).count() == 1);
+    assert_eq!(is_one, layout.chunks(offset, length).count() == 1);
 }
 
-fn devices_have_room(cluster: &Cluster) {
+fn devices_have_headroom(cluster: &Cluster) {
     let mut taken: Vec<(NodeId, u64, u64)> = Vec::new();
     for volume in &cluster.volumes {
         for (part, (id, offset)) in (0..).zip(volume.nodes.iter().zip(&volume.offsets)) {

@@ -6,12 +6,12 @@ use std::sync::LazyLock;
 
 use tidegate_model::{Iops, Policy, Span, Time};
 use tidegate_proto::cluster::message::{
-    FromNode, NodeInfo, Report, Share, TenantReport, ToNode, Turn,
+    FromNode, NodeInfo, Report, RoundId, Share, TenantReport, ToNode,
 };
 use tidegate_proto::cluster::{Cluster, NodeSetup, Output, Setup};
 use tidegate_proto::controller::ConnectionId;
 use tidegate_proto::message::VERSION;
-use tidegate_proto::node::{self, Ask, Config, Node, Pacing};
+use tidegate_proto::node::{self, Config, Node, Pacing, RequestCost};
 
 use super::tape::Tape;
 
@@ -37,7 +37,7 @@ static PARSED: LazyLock<Policy> =
 /// The input is what happens.
 pub fn run(bytes: &[u8]) {
     let mut tape = Tape::new(bytes);
-    let mut world = World::new(tape.flag());
+    let mut world = ClusterWorld::new(tape.flag());
     while !tape.is_over() {
         world.step(&mut tape);
         world.act();
@@ -49,14 +49,14 @@ pub fn run(bytes: &[u8]) {
 /// A process at an honest node.
 struct Process {
     node: Node<()>,
-    life: u64,
+    incarnation: u64,
     connection: Option<ConnectionId>,
     /// Whether the node was abandoned when the test looked at it last. Its service then may belong
     /// to a period that has another number by now, if no message had told it the number.
     was_abandoned: bool,
 }
 
-enum Letter {
+enum Message {
     Hello(NodeInfo),
     Down(ToNode),
     Up(FromNode),
@@ -75,24 +75,24 @@ struct Held {
     is_abandoned: bool,
 }
 
-struct World {
+struct ClusterWorld {
     cluster: Option<Cluster>,
     setup: Setup,
     revision: u64,
     now: Time,
     processes: Vec<Option<Process>>,
-    lives: u64,
+    incarnations: u64,
     liar: Option<ConnectionId>,
     connections: u64,
     open: BTreeSet<ConnectionId>,
-    mail: Vec<(ConnectionId, usize, Letter)>,
+    mail: Vec<(ConnectionId, usize, Message)>,
     held: BTreeMap<(u64, usize, usize, u64), Held>,
-    /// The periods in which a controller's life began. It cannot know of a process that ended in
-    /// it what that had used.
+    /// The periods in which a run of the controller began. It cannot know of a process that ended
+    /// in it what that had used.
     began_in: BTreeSet<u64>,
 }
 
-impl World {
+impl ClusterWorld {
     fn new(is_declared: bool) -> Self {
         let capacity = is_declared.then_some(Iops(1000));
         let node =
@@ -106,7 +106,7 @@ impl World {
             revision: 1,
             now: Time::ZERO,
             processes: (0..HONEST).map(|_| None).collect(),
-            lives: 0,
+            incarnations: 0,
             liar: None,
             connections: 0,
             open: BTreeSet::new(),
@@ -114,7 +114,7 @@ impl World {
             held: BTreeMap::new(),
             began_in: BTreeSet::new(),
         };
-        (0..HONEST).for_each(|place| world.start(place));
+        (0..HONEST).for_each(|index| world.start(index));
         world
     }
 
@@ -124,18 +124,18 @@ impl World {
             1 => self.connect(tape.below(HONEST)),
             2 if tape.byte() > 128 => self.hang_up(tape.below(HONEST)),
             3 if tape.byte() > 200 => {
-                let place = tape.below(HONEST);
-                self.hang_up(place);
-                self.end_held(place);
-                self.processes[place] = None;
-                self.start(place);
+                let index = tape.below(HONEST);
+                self.hang_up(index);
+                self.end_held(index);
+                self.processes[index] = None;
+                self.start(index);
             }
             4 if tape.byte() > 200 => self.replace_controller(tape.flag()),
             5 if tape.byte() > 200 => self.apply(),
-            6 | 7 => self.ask(tape),
+            6 | 7 => self.request(tape),
             8 | 9 => self.lie(tape),
             10 if tape.byte() > 128 => drop(self.take_mail(tape)),
-            10 => self.look(),
+            10 => self.read_status(),
             _ => {
                 for _ in 0..=tape.below(8) {
                     let is_doubled = tape.byte() > 230;
@@ -166,8 +166,8 @@ impl World {
         }
     }
 
-    fn start(&mut self, place: usize) {
-        let info = NodeInfo { name: NODES[place].into(), ..NodeInfo::default() };
+    fn start(&mut self, index: usize) {
+        let info = NodeInfo { name: NODES[index].into(), ..NodeInfo::default() };
         let config = Config {
             depth: 4,
             capacity: Some(Iops(1000)),
@@ -175,10 +175,14 @@ impl World {
             ..Config::default()
         };
         let node = Node::new(self.now, info, config);
-        self.lives += 1;
-        self.processes[place] =
-            Some(Process { node, life: self.lives, connection: None, was_abandoned: false });
-        self.connect(place);
+        self.incarnations += 1;
+        self.processes[index] = Some(Process {
+            node,
+            incarnation: self.incarnations,
+            connection: None,
+            was_abandoned: false,
+        });
+        self.connect(index);
     }
 
     fn dial(&mut self) -> ConnectionId {
@@ -186,28 +190,28 @@ impl World {
         ConnectionId(self.connections)
     }
 
-    fn connect(&mut self, place: usize) {
+    fn connect(&mut self, index: usize) {
         let connection = self.dial();
-        let Some(process) = &mut self.processes[place] else { return };
+        let Some(process) = &mut self.processes[index] else { return };
         if process.connection.is_none() && self.cluster.is_some() {
             process.connection = Some(connection);
             let info = process.node.info();
             process.node.on_connected(self.now);
-            self.mail.push((connection, place, Letter::Hello(info)));
+            self.mail.push((connection, index, Message::Hello(info)));
         }
     }
 
-    /// The node's end is gone; the controller hears of it later.
-    fn hang_up(&mut self, place: usize) {
-        let Some(process) = &mut self.processes[place] else { return };
+    /// The node's end is gone; the controller learns of it later.
+    fn hang_up(&mut self, index: usize) {
+        let Some(process) = &mut self.processes[index] else { return };
         if let Some(connection) = process.connection.take() {
             process.node.on_disconnected(self.now);
-            self.mail.push((connection, place, Letter::Closed));
+            self.mail.push((connection, index, Message::Closed));
         }
     }
 
     fn replace_controller(&mut self, is_back: bool) {
-        (0..HONEST).for_each(|place| self.hang_up(place));
+        (0..HONEST).for_each(|index| self.hang_up(index));
         self.mail.clear();
         self.open.clear();
         self.liar = None;
@@ -224,19 +228,19 @@ impl World {
         }
     }
 
-    fn ask(&mut self, tape: &mut Tape<'_>) {
-        let place = tape.below(HONEST);
-        let Some(process) = &mut self.processes[place] else { return };
+    fn request(&mut self, tape: &mut Tape<'_>) {
+        let index = tape.below(HONEST);
+        let Some(process) = &mut self.processes[index] else { return };
         let slot = process.node.slot(TENANTS[tape.below(TENANTS.len())]);
         for _ in 0..tape.byte() / 2 {
-            process.node.on_request(self.now, slot, Ask::ONE, ());
+            process.node.on_request(self.now, slot, RequestCost::ONE, ());
         }
         while let Some(next) = process.node.next_dispatch(self.now) {
             process.node.on_completion(self.now, next.slot, next.cost);
         }
     }
 
-    fn take_mail(&mut self, tape: &mut Tape<'_>) -> Option<(ConnectionId, usize, Letter)> {
+    fn take_mail(&mut self, tape: &mut Tape<'_>) -> Option<(ConnectionId, usize, Message)> {
         let at = tape.below(self.mail.len());
         // In order, most often.
         let at = if tape.byte() > 128 { at } else { 0 };
@@ -244,33 +248,33 @@ impl World {
     }
 
     fn deliver(&mut self, tape: &mut Tape<'_>, is_doubled: bool) {
-        let Some((connection, place, letter)) = self.take_mail(tape) else { return };
+        let Some((connection, index, message)) = self.take_mail(tape) else { return };
         if is_doubled && self.mail.len() < MAIL_MAX {
-            match &letter {
-                Letter::Down(message) => {
-                    self.mail.push((connection, place, Letter::Down(message.clone())));
+            match &message {
+                Message::Down(message) => {
+                    self.mail.push((connection, index, Message::Down(message.clone())));
                 }
-                Letter::Up(message) => {
-                    self.mail.push((connection, place, Letter::Up(message.clone())));
+                Message::Up(message) => {
+                    self.mail.push((connection, index, Message::Up(message.clone())));
                 }
-                Letter::Hello(_) | Letter::Closed => {}
+                Message::Hello(_) | Message::Closed => {}
             }
         }
-        let process = self.processes[place].as_mut();
+        let process = self.processes[index].as_mut();
         let process = process.filter(|process| process.connection == Some(connection));
-        match (letter, &mut self.cluster, process) {
-            (Letter::Hello(info), Some(cluster), Some(_)) => {
+        match (message, &mut self.cluster, process) {
+            (Message::Hello(info), Some(cluster), Some(_)) => {
                 self.open.insert(connection);
                 cluster.on_connected(self.now, connection, VERSION, info);
             }
-            (Letter::Up(message), Some(cluster), _) => {
+            (Message::Up(message), Some(cluster), _) => {
                 cluster.on_message(self.now, connection, message);
             }
-            (Letter::Closed, Some(cluster), _) => {
+            (Message::Closed, Some(cluster), _) => {
                 self.open.remove(&connection);
                 cluster.on_closed(self.now, connection, "it hung up");
             }
-            (Letter::Down(message), _, Some(process)) => {
+            (Message::Down(message), _, Some(process)) => {
                 process.node.on_message(self.now, message);
             }
             _ => {}
@@ -296,7 +300,7 @@ impl World {
                 self.open.remove(&liar);
                 cluster.on_closed(self.now, liar, "it is gone");
             }
-            1 if tape.flag() => cluster.on_message(self.now, liar, FromNode::Goodbye),
+            1 if tape.flag() => cluster.on_message(self.now, liar, FromNode::Disconnect),
             2..5 => {
                 let shares = (0..tape.below(5)).map(|_| share(tape)).collect();
                 let revision = if tape.byte() > 240 { tape.number() } else { self.revision };
@@ -309,10 +313,10 @@ impl World {
                 let period = if tape.byte() > 240 { tape.number() } else { period };
                 let report = Report {
                     revision: if tape.byte() > 240 { tape.number() } else { self.revision },
-                    turn: Turn { period, round: u32::from(tape.byte() % 6) },
+                    round_id: RoundId { period, round: u32::from(tape.byte() % 6) },
                     serial: tape.number(),
                     capacity_left: tape.number(),
-                    tenants: (0..tape.below(5)).map(|_| told(tape)).collect(),
+                    tenants: (0..tape.below(5)).map(|_| tenant_report(tape)).collect(),
                     before: (0..tape.below(3))
                         .map(|_| (u16::from(tape.byte() % 5), tape.number()))
                         .collect(),
@@ -322,7 +326,7 @@ impl World {
         }
     }
 
-    fn look(&self) {
+    fn read_status(&self) {
         let Some(cluster) = &self.cluster else { return };
         let text = serde_json::to_string(&cluster.status(self.now)).expect("a status is data");
         assert!(text.len() < 1 << 14, "a status of {} bytes", text.len());
@@ -336,9 +340,9 @@ impl World {
             match output {
                 Output::Send { to, message } => {
                     assert!(self.open.contains(&to), "{message:?} to who is gone");
-                    let place = self.place_of(to);
-                    if let Some(place) = place.filter(|_| self.mail.len() < MAIL_MAX) {
-                        self.mail.push((to, place, Letter::Down(message)));
+                    let index = self.index_of(to);
+                    if let Some(index) = index.filter(|_| self.mail.len() < MAIL_MAX) {
+                        self.mail.push((to, index, Message::Down(message)));
                     }
                 }
                 Output::Close { connection } => {
@@ -346,8 +350,8 @@ impl World {
                     if self.liar == Some(connection) {
                         self.liar = None;
                     }
-                    if let Some(place) = self.place_of(connection)
-                        && let Some(process) = &mut self.processes[place]
+                    if let Some(index) = self.index_of(connection)
+                        && let Some(process) = &mut self.processes[index]
                     {
                         process.connection = None;
                         process.node.on_disconnected(self.now);
@@ -359,33 +363,33 @@ impl World {
         // A round has a question, two grants and perhaps events for each node and tenant; a period
         // that ends in it has as many.
         assert!(outputs <= 64, "{outputs} outputs at once");
-        for place in 0..HONEST {
-            let Some(process) = &mut self.processes[place] else { continue };
+        for index in 0..HONEST {
+            let Some(process) = &mut self.processes[index] else { continue };
             while let Some(output) = process.node.poll_output() {
                 if let (node::Output::Send(message), Some(connection)) =
                     (output, process.connection)
                     && self.mail.len() < MAIL_MAX
                 {
-                    self.mail.push((connection, place, Letter::Up(message)));
+                    self.mail.push((connection, index, Message::Up(message)));
                 }
             }
         }
     }
 
-    fn place_of(&self, connection: ConnectionId) -> Option<usize> {
+    fn index_of(&self, connection: ConnectionId) -> Option<usize> {
         let is_his = |process: &Process| process.connection == Some(connection);
         self.processes.iter().position(|process| process.as_ref().is_some_and(is_his))
     }
 
     /// Writes down what each process has in the period that runs there.
     fn note(&mut self) {
-        for (place, process) in self.processes.iter_mut().enumerate() {
-            let Some(Process { node, life, was_abandoned, .. }) = process else { continue };
+        for (index, process) in self.processes.iter_mut().enumerate() {
+            let Some(Process { node, incarnation, was_abandoned, .. }) = process else { continue };
             let status = node.status(self.now);
             let is_abandoned = std::mem::replace(was_abandoned, status.is_abandoned);
             for (number, tenant) in status.tenants.into_iter().skip(1).enumerate() {
                 for ((period, ..), held) in self.held.iter_mut().filter(|((_, t, p, l), held)| {
-                    (*t, *p, *l) == (number, place, *life) && !held.is_over
+                    (*t, *p, *l) == (number, index, *incarnation) && !held.is_over
                 }) {
                     if *period != status.period {
                         held.is_over = true;
@@ -394,7 +398,8 @@ impl World {
                         }
                     }
                 }
-                let held = self.held.entry((status.period, number, place, *life)).or_default();
+                let held =
+                    self.held.entry((status.period, number, index, *incarnation)).or_default();
                 held.served = tenant.served;
                 held.reserved = tenant.reserved;
                 held.allowed = tenant.allowed;
@@ -405,9 +410,10 @@ impl World {
         self.held = self.held.split_off(&(newest.saturating_sub(4), 0, 0, 0));
     }
 
-    fn end_held(&mut self, place: usize) {
-        let Some(Process { life, .. }) = self.processes[place] else { return };
-        let held = self.held.iter_mut().filter(|((_, _, p, l), _)| (*p, *l) == (place, life));
+    fn end_held(&mut self, index: usize) {
+        let Some(Process { incarnation, .. }) = self.processes[index] else { return };
+        let held =
+            self.held.iter_mut().filter(|((_, _, p, l), _)| (*p, *l) == (index, incarnation));
         held.for_each(|(_, held)| (held.is_over, held.is_dead) = (true, true));
     }
 
@@ -434,12 +440,13 @@ impl World {
         let promised = |iops: Option<Iops>| iops.map(|iops| iops.0 * PERIOD / Span::SECOND.0);
         for ((period, tenant), (allowed, reserved, served, is_abandoned)) in sums {
             let promise = &PARSED.tenants[tenant];
-            let say = || format!("{} in {period} at {}: {:#?}", promise.name, self.now, self.held);
+            let context =
+                || format!("{} in {period} at {}: {:#?}", promise.name, self.now, self.held);
             if let Some(limit) = promised(promise.limit.operations).filter(|_| !is_abandoned) {
-                assert!(allowed <= limit, "{allowed} of {limit} allowed: {}", say());
+                assert!(allowed <= limit, "{allowed} of {limit} allowed: {}", context());
             }
             let most = promised(promise.reservation.operations).unwrap_or(0).max(served);
-            assert!(reserved <= most, "{reserved} of {most} reserved: {}", say());
+            assert!(reserved <= most, "{reserved} of {most} reserved: {}", context());
         }
     }
 }
@@ -449,7 +456,7 @@ fn share(tape: &mut Tape<'_>) -> Share {
     Share { tenant, reserved: tape.number(), allowed: tape.number() }
 }
 
-fn told(tape: &mut Tape<'_>) -> TenantReport {
+fn tenant_report(tape: &mut Tape<'_>) -> TenantReport {
     let byte = tape.byte();
     let (tenant, is_elastic) = (u16::from(byte % 5), byte & 0x80 != 0);
     let (served, expected) = (tape.number(), tape.number());
@@ -461,8 +468,8 @@ fn told(tape: &mut Tape<'_>) -> TenantReport {
 pub fn seeds() -> Vec<Vec<u8>> {
     let talk = [15, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
     let calm: Vec<u8> = [0, 0, 1].into_iter().chain(talk).collect();
-    let asks = [6, 0, 0, 60, 6, 1, 1, 40, 7, 0, 2, 30, 7, 1, 2, 30];
-    let round = [&calm[..], &asks, &calm].concat();
+    let requests = [6, 0, 0, 60, 6, 1, 1, 40, 7, 0, 2, 30, 7, 1, 2, 30];
+    let round = [&calm[..], &requests, &calm].concat();
     let quiet = [vec![1], talk.to_vec(), round.repeat(12)].concat();
     let lie = [8, 0, 0, 0, 0, 8, 0, 7, 0, 0, 0, 0, 0, 2, 7, 2, 7, 1, 1, 2, 7, 2, 7, 0];
     let faults = [

@@ -15,7 +15,7 @@ use tidegate_proto::message::{
     ChannelReport, Differentiation, Enforcement, FromGateway, FromStage, GateReport, Hello,
     Housekeeping, Reply, Report, Request, Rule, StageInfo, ToStage, VERSION,
 };
-use tidegate_proto::meters::message::{Flow, GatewayCounts, NodeCounts};
+use tidegate_proto::stats::message::{Flow, GatewayCounts, NodeCounts};
 
 use super::tape::Tape;
 
@@ -23,35 +23,38 @@ use super::tape::Tape;
 pub fn run(bytes: &[u8]) {
     let mut tape = Tape::new(bytes);
     let listener = tape.below(7);
-    let piece = 1 + tape.below(64);
+    let chunk = 1 + tape.below(64);
     let stream = tape.bytes(usize::MAX);
     match listener {
-        0 => heard::<Hello>(stream, piece),
-        1 => heard::<ToStage>(stream, piece),
-        2 => heard::<FromStage>(stream, piece),
-        3 => heard::<Request>(stream, piece),
-        4 => heard::<Reply>(stream, piece),
-        5 => heard::<FromGateway>(stream, piece),
-        _ => heard::<FromNode>(stream, piece),
+        0 => check_decoding::<Hello>(stream, chunk),
+        1 => check_decoding::<ToStage>(stream, chunk),
+        2 => check_decoding::<FromStage>(stream, chunk),
+        3 => check_decoding::<Request>(stream, chunk),
+        4 => check_decoding::<Reply>(stream, chunk),
+        5 => check_decoding::<FromGateway>(stream, chunk),
+        _ => check_decoding::<FromNode>(stream, chunk),
     }
 }
 
-fn heard<M: Serialize + DeserializeOwned + PartialEq + Debug>(stream: &[u8], piece: usize) {
+fn check_decoding<M: Serialize + DeserializeOwned + PartialEq + Debug>(
+    stream: &[u8],
+    chunk: usize,
+) {
     let (whole, end) = decoded::<M>(stream, stream.len().max(1));
-    let (pieces, end_of_pieces) = decoded::<M>(stream, piece);
-    assert_eq!(whole, pieces, "the cut changes what is heard");
-    assert_eq!(end, end_of_pieces, "the cut changes the error");
+    let (chunked, end_of_chunked) = decoded::<M>(stream, chunk);
+    assert_eq!(whole, chunked, "the cut changes what is heard");
+    assert_eq!(end, end_of_chunked, "the cut changes the error");
     let mut again = Vec::new();
     for message in &whole {
         encode(message, &mut again).expect("what came in a frame fits a frame");
     }
-    assert_eq!(decoded::<M>(&again, piece), (whole, Ok(())), "a message said again is another");
+    assert_eq!(decoded::<M>(&again, chunk), (whole, Ok(())), "a message said again is another");
 }
 
-fn decoded<M: DeserializeOwned>(stream: &[u8], piece: usize) -> (Vec<M>, Result<(), DecodeError>) {
+fn decoded<M: DeserializeOwned>(stream: &[u8], chunk: usize) -> (Vec<M>, Result<(), DecodeError>) {
     let mut decoder = Decoder::new();
     let mut messages = Vec::new();
-    for bytes in stream.chunks(piece) {
+    for bytes in stream.chunks(chunk) {
         decoder.extend(bytes);
         loop {
             match decoder.next_message() {
@@ -64,7 +67,7 @@ fn decoded<M: DeserializeOwned>(stream: &[u8], piece: usize) -> (Vec<M>, Result<
     (messages, Ok(()))
 }
 
-/// Every message once, behind the byte that makes the right party listen.
+/// Every message once, behind the byte that makes the right peer read.
 pub fn seeds() -> Vec<Vec<u8>> {
     let mut seeds = Vec::new();
     let mut add = |listener: u8, frame: Vec<u8>| seeds.push([vec![listener, 7], frame].concat());
@@ -82,7 +85,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
     add(2, frame(&FromStage::Report(report())));
     add(
         2,
-        [frame(&FromStage::Applied { revision: 3, error: None }), frame(&FromStage::Goodbye)]
+        [frame(&FromStage::Applied { revision: 3, error: None }), frame(&FromStage::Disconnect)]
             .concat(),
     );
     let policy = "budget = \"1GB/s\"".to_owned();
@@ -96,7 +99,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
     let volumes = vec![Flow { name: "db".into(), requests: 300, bytes: 1 << 20, errors: 1 }];
     let (nbd, faults) = (vec!["127.0.0.1:10809".into()], vec![("io".into(), 1)]);
     let counts = GatewayCounts { nbd, faults, volumes, ..GatewayCounts::default() };
-    add(5, [frame(&FromGateway::Counts(counts)), frame(&FromGateway::Goodbye)].concat());
+    add(5, [frame(&FromGateway::Counts(counts)), frame(&FromGateway::Disconnect)].concat());
     let waits = Waits { operations: 300, turn_ns: 1 << 40, ..Waits::ZERO };
     let counts = NodeCounts { served: 300, tenants: vec![(1, waits)], ..NodeCounts::default() };
     add(6, frame(&FromNode::Counts(counts)));
@@ -128,7 +131,7 @@ pub(super) fn to_stage() -> Vec<ToStage> {
         gate("f", GateSpec::FairQueue { depth: 2, weights: vec![("a".into(), 3)] }),
         Rule::Housekeeping(Housekeeping::SetChannel(channel)),
         Rule::Differentiation(Differentiation::Insert {
-            place: 0,
+            index: 0,
             conditions,
             channel: "c".into(),
         }),

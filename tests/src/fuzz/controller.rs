@@ -1,5 +1,5 @@
 //! The controller's machine among stages that are honest, stages that lie, and policies that
-//! change: nothing is said to who is gone, no stage is told what it cannot do, and no limit is
+//! change: nothing is sent to a closed peer, no stage is sent what it cannot do, and no limit is
 //! given away twice.
 
 use std::collections::BTreeMap;
@@ -44,13 +44,13 @@ const POLICIES: [&str; 4] = [
 static PARSED: LazyLock<[Policy; POLICIES.len()]> =
     LazyLock::new(|| POLICIES.map(|text| Policy::parse(text).expect("these are policies")));
 
-/// The first byte chooses the policy of an earlier life; the rest is what happens.
+/// The first byte chooses the policy of an earlier run; the rest is what happens.
 pub fn run(bytes: &[u8]) {
     let mut tape = Tape::new(bytes);
     let policies = &*PARSED;
     let first = tape.below(POLICIES.len() + 1);
     let earlier = policies.get(first).map(|policy| (1, policy.clone()));
-    let mut world = World {
+    let mut world = ControllerWorld {
         controller: Controller::new(Time::ZERO, earlier),
         policies,
         revision: 1,
@@ -65,27 +65,27 @@ pub fn run(bytes: &[u8]) {
 }
 
 /// A peer on a connection.
-struct Party {
+struct HonestPeer {
     /// Its machine, if it is honest.
     machine: Option<Machine>,
     /// Messages that were sent to it and that it has not read.
     inbox: Vec<ToStage>,
     /// The bytes that it counts.
     bytes: u64,
-    /// The rates of its buckets, as told.
+    /// The rates of its buckets, as sent.
     rates: BTreeMap<String, u64>,
 }
 
-struct World {
+struct ControllerWorld {
     controller: Controller,
     policies: &'static [Policy; POLICIES.len()],
     revision: u64,
     now: Time,
-    peers: BTreeMap<ConnectionId, Party>,
+    peers: BTreeMap<ConnectionId, HonestPeer>,
     connections: u64,
 }
 
-impl World {
+impl ControllerWorld {
     fn step(&mut self, tape: &mut Tape<'_>) {
         match tape.below(10) {
             0 | 1 => self.connect(tape),
@@ -136,7 +136,7 @@ impl World {
             machine
         });
         let (inbox, rates) = (Vec::new(), BTreeMap::new());
-        self.peers.insert(id, Party { machine, inbox, bytes: 0, rates });
+        self.peers.insert(id, HonestPeer { machine, inbox, bytes: 0, rates });
         self.controller.on_connected(self.now, id, peer, version, info);
     }
 
@@ -152,12 +152,12 @@ impl World {
         }
     }
 
-    /// An honest stage reads what it was told, and answers.
+    /// An honest stage reads its messages, and answers.
     fn read(&mut self, tape: &mut Tape<'_>) {
         let Some(id) = self.some_peer(tape) else { return };
-        let Some(party) = self.peers.get_mut(&id) else { return };
-        let Some(machine) = &mut party.machine else { return };
-        for message in party.inbox.drain(..) {
+        let Some(peer) = self.peers.get_mut(&id) else { return };
+        let Some(machine) = &mut peer.machine else { return };
+        for message in peer.inbox.drain(..) {
             machine.on_message(self.now, message);
         }
         while let Some(output) = machine.poll_output() {
@@ -167,8 +167,8 @@ impl World {
                 }
                 stage::Output::Send(message) => message,
                 stage::Output::Report { round, .. } => {
-                    party.bytes += tape.number() >> 24;
-                    FromStage::Report(honest(machine, self.now, round, party.bytes))
+                    peer.bytes += tape.number() >> 24;
+                    FromStage::Report(honest(machine, self.now, round, peer.bytes))
                 }
                 _ => continue,
             };
@@ -180,7 +180,7 @@ impl World {
     fn lie(&mut self, tape: &mut Tape<'_>) {
         let Some(id) = self.some_peer(tape) else { return };
         let message = match tape.below(8) {
-            0 => FromStage::Goodbye,
+            0 => FromStage::Disconnect,
             1 => {
                 let (tenant, command) = ("b".into(), "x".repeat(tape.below(256) * 64));
                 FromStage::Info(StageInfo { tenant, command, ..StageInfo::default() })
@@ -203,12 +203,12 @@ impl World {
             assert!(count < 10_000, "it does not stop talking");
             match output {
                 Output::Send { to, message } => {
-                    let party = self.peers.get_mut(&to);
-                    let party = party.unwrap_or_else(|| panic!("{to:?} is gone, but: {message:?}"));
+                    let peer = self.peers.get_mut(&to);
+                    let peer = peer.unwrap_or_else(|| panic!("{to:?} is gone, but: {message:?}"));
                     if let ToStage::Apply { rules, .. } = &message {
-                        rules.iter().for_each(|rule| note_rate(&mut party.rates, rule));
+                        rules.iter().for_each(|rule| note_rate(&mut peer.rates, rule));
                     }
-                    party.inbox.push(message);
+                    peer.inbox.push(message);
                 }
                 Output::Close { connection } => {
                     let closed = self.peers.remove(&connection);
@@ -231,7 +231,7 @@ impl World {
         for tenant in &policy.tenants {
             let Some(limit) = tenant.limit.bandwidth else { continue };
             let name = format!("{}:bandwidth", tenant.name);
-            let rates = self.peers.values().filter_map(|party| party.rates.get(&name));
+            let rates = self.peers.values().filter_map(|peer| peer.rates.get(&name));
             let sum: u128 = rates.map(|rate| u128::from(*rate)).sum();
             let most = u128::from(limit.0) + u128::from(limit.0) / 100 + STAGES_MAX as u128;
             assert!(sum <= most, "{name}: {sum} of {limit}");

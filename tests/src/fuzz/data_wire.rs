@@ -20,13 +20,13 @@ use super::tape::Tape;
 pub fn run(bytes: &[u8]) {
     let mut tape = Tape::new(bytes);
     let listener = tape.byte();
-    let piece = 1 + tape.below(64);
+    let chunk = 1 + tape.below(64);
     let stream = tape.bytes(usize::MAX);
     let is_direct = listener & 2 > 0;
     if listener & 1 > 0 {
-        heard::<RequestHead, ToNode>(stream, piece, is_direct);
+        check_decoding::<RequestHead, ToNode>(stream, chunk, is_direct);
     } else {
-        heard::<ReplyHead, FromNode>(stream, piece, is_direct);
+        check_decoding::<ReplyHead, FromNode>(stream, chunk, is_direct);
     }
 }
 
@@ -48,13 +48,13 @@ impl Payload for Bounded {
 }
 
 /// A head that can be said again.
-trait Said: Head + PartialEq + Debug {
+trait EncodeAgain: Head + PartialEq + Debug {
     /// Its bytes, unless it is a message's; and whether there is only this way to say it.
-    fn said(&self) -> Option<(Vec<u8>, bool)>;
+    fn encoded(&self) -> Option<(Vec<u8>, bool)>;
 }
 
-impl Said for RequestHead {
-    fn said(&self) -> Option<(Vec<u8>, bool)> {
+impl EncodeAgain for RequestHead {
+    fn encoded(&self) -> Option<(Vec<u8>, bool)> {
         match self {
             Self::Message(_) => None,
             Self::Job(job) => Some((job.to_bytes().to_vec(), true)),
@@ -62,8 +62,8 @@ impl Said for RequestHead {
     }
 }
 
-impl Said for ReplyHead {
-    fn said(&self) -> Option<(Vec<u8>, bool)> {
+impl EncodeAgain for ReplyHead {
+    fn encoded(&self) -> Option<(Vec<u8>, bool)> {
         match self {
             Self::Message(_) => None,
             // Faults of later versions are input and output faults in this one.
@@ -76,24 +76,27 @@ impl Said for ReplyHead {
 
 type Frames<H> = (Vec<(H, Bounded)>, Result<(), FrameError>);
 
-fn heard<H: Said, M>(stream: &[u8], piece: usize, is_direct: bool)
+fn check_decoding<H: EncodeAgain, M>(stream: &[u8], chunk: usize, is_direct: bool)
 where
     M: Serialize + DeserializeOwned + PartialEq + Debug,
 {
     let whole: Frames<H> = assembled(stream, stream.len().max(1), false);
-    let pieces = assembled(stream, piece, is_direct);
-    assert_eq!(whole, pieces, "the cut changes what is heard");
+    let chunked = assembled(stream, chunk, is_direct);
+    assert_eq!(whole, chunked, "the cut changes what is heard");
     let mut at = 0;
     for (head, payload) in whole.0 {
         let (start, end) = (at, at + H::LENGTH + payload.0.len());
         at = end;
         assert_eq!(stream[start + H::LENGTH..end], payload.0, "a payload is another");
-        let Some((said, is_only)) = head.said() else {
+        let Some((encoded, is_only)) = head.encoded() else {
             message_comes_back::<H, M>(&payload.0);
             continue;
         };
-        assert_eq!(H::parse(&said), Ok(head), "a head said again is another");
-        assert!(!is_only || said == stream[start..start + H::LENGTH], "{head:?} is said otherwise");
+        assert_eq!(H::parse(&encoded), Ok(head), "a head said again is another");
+        assert!(
+            !is_only || encoded == stream[start..start + H::LENGTH],
+            "{head:?} is said otherwise"
+        );
     }
 }
 
@@ -108,15 +111,15 @@ where
     assert_eq!(decode::<M>(&again[H::LENGTH..]), Ok(message), "a message said again is another");
 }
 
-fn assembled<H: Said>(stream: &[u8], piece: usize, is_direct: bool) -> Frames<H> {
+fn assembled<H: EncodeAgain>(stream: &[u8], chunk: usize, is_direct: bool) -> Frames<H> {
     let mut assembler = Assembler::<H, Bounded>::new();
     let mut frames = Vec::new();
-    for mut bytes in stream.chunks(piece) {
+    for mut bytes in stream.chunks(chunk) {
         if is_direct {
             let room = assembler.room();
             let count = room.len().min(bytes.len());
-            let (front, rest) = bytes.split_at(count);
-            room[..count].copy_from_slice(front);
+            let (head_bytes, rest) = bytes.split_at(count);
+            room[..count].copy_from_slice(head_bytes);
             assembler.filled(count);
             bytes = rest;
         }

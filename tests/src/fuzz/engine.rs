@@ -78,7 +78,7 @@ pub fn run(
             Some(seed) => seed.clone(),
             None => mutated(&mut dice, &corpus, target.words),
         };
-        watch.look_at(&input);
+        watch.observe(&input);
         if let Err(message) = try_one(target, &input) {
             let input = store(artifacts, target.name, &input);
             return Err(Box::new(Found { target: target.name, seed, input, message }));
@@ -158,7 +158,7 @@ impl Watch {
         Self { current, _end: end }
     }
 
-    fn look_at(&self, input: &[u8]) {
+    fn observe(&self, input: &[u8]) {
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         current.number += 1;
         current.input.clear();

@@ -5,7 +5,7 @@
 use tidegate_model::Operation;
 use tidegate_proto::memcached::conversation::{AHEAD_MAX, Conversation};
 use tidegate_proto::memcached::reply::{Boundary, Shape};
-use tidegate_proto::memcached::request::{Step, next};
+use tidegate_proto::memcached::request::{Parsed, next};
 
 use super::tape::Tape;
 
@@ -39,16 +39,16 @@ const VALUE_MAX: u32 = 100;
 /// server does.
 pub fn run(bytes: &[u8]) {
     let mut tape = Tape::new(bytes);
-    let piece = 1 + tape.below(64);
+    let chunk = 1 + tape.below(64);
     let stream = tape.bytes(usize::MAX);
     // Requests too far ahead wait for replies, and here each reply comes at once.
-    let whole = told(stream, stream.len().max(1));
-    assert_eq!(told(stream, piece), whole, "the cut changes the conversation");
+    let whole = converse(stream, stream.len().max(1));
+    assert_eq!(converse(stream, chunk), whole, "the cut changes the conversation");
     for shape in [Shape::Line, Shape::Values, Shape::Meta, Shape::Quiet] {
         let (mut boundary, mut length) = (Boundary::new(shape), 0);
         let mut grown = Ok(None);
         while length < stream.len() && grown == Ok(None) {
-            length = stream.len().min(length + piece);
+            length = stream.len().min(length + chunk);
             grown = boundary.find(&stream[..length]);
         }
         let found = Boundary::new(shape).find(&stream[..length]);
@@ -61,30 +61,30 @@ pub fn run(bytes: &[u8]) {
 
 /// Returns the requests to two nodes that answer each with an empty reply, and the bytes that the
 /// client receives.
-fn told(stream: &[u8], piece: usize) -> (Vec<Vec<u8>>, Vec<u8>) {
+fn converse(stream: &[u8], chunk: usize) -> (Vec<Vec<u8>>, Vec<u8>) {
     let mut client: Conversation<usize, Vec<u8>> = Conversation::new(VALUE_MAX, vec![0, 1]);
-    let place = |key: &[u8], _: Operation| key.len() % 2;
-    let (mut asked, mut heard) = (Vec::new(), Vec::new());
+    let node_of = |key: &[u8], _: Operation| key.len() % 2;
+    let (mut submitted_bytes, mut replies) = (Vec::new(), Vec::new());
     let (mut from, mut arrived) = (0, 0);
     while arrived < stream.len() && !client.is_over() {
-        arrived = stream.len().min(arrived + piece);
+        arrived = stream.len().min(arrived + chunk);
         loop {
             let mut tickets = Vec::new();
-            let progress = client.on_input(&stream[from..arrived], place, |ask| {
-                let again = next(ask.bytes, VALUE_MAX);
-                let Step::Request(request) = again else { panic!("{again:?} was passed on") };
-                assert_eq!(request.bytes, ask.bytes, "more than one request was passed on");
-                assert!(ask.keys >= 1);
-                tickets.push((ask.ticket, reply(request.verb.shape())));
-                asked.push(ask.bytes.to_vec());
+            let progress = client.on_input(&stream[from..arrived], node_of, |submitted| {
+                let again = next(submitted.bytes, VALUE_MAX);
+                let Parsed::Request(request) = again else { panic!("{again:?} was passed on") };
+                assert_eq!(request.bytes, submitted.bytes, "more than one request was passed on");
+                assert!(submitted.keys >= 1);
+                tickets.push((submitted.ticket, reply(request.verb.shape())));
+                submitted_bytes.push(submitted.bytes.to_vec());
             });
             from += progress.consumed;
             tickets.into_iter().for_each(|(ticket, reply)| client.on_reply(ticket, Ok(reply)));
             assert!(client.ahead() <= AHEAD_MAX);
-            while let Some(piece) = client.poll_output() {
+            while let Some(chunk) = client.poll_output() {
                 // How far a connection is shows in its statistics, and that depends on the cut.
-                if !piece.starts_with(b"STAT ") {
-                    heard.extend_from_slice(&piece);
+                if !chunk.starts_with(b"STAT ") {
+                    replies.extend_from_slice(&chunk);
                 }
             }
             if progress.needed > 0 || client.is_over() {
@@ -93,7 +93,7 @@ fn told(stream: &[u8], piece: usize) -> (Vec<Vec<u8>>, Vec<u8>) {
         }
     }
     assert_eq!(client.ahead(), 0, "every request was answered");
-    (asked, heard)
+    (submitted_bytes, replies)
 }
 
 fn reply(shape: Shape) -> Vec<u8> {

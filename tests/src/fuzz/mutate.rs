@@ -50,8 +50,8 @@ fn change(dice: &mut Dice, bytes: &mut Vec<u8>, corpus: &[Vec<u8>], words: &[&st
         2 if at < bytes.len() => bytes[at] ^= 1 << dice.below(8),
         3 => drop(bytes.drain(at..end)),
         4 => {
-            let piece = bytes[at..end].to_vec();
-            bytes.splice(at..at, piece);
+            let chunk = bytes[at..end].to_vec();
+            bytes.splice(at..at, chunk);
         }
         5 if !corpus.is_empty() => {
             let other = &corpus[dice.below(corpus.len())];

@@ -3,8 +3,8 @@
 
 use tidegate_gateway::nbd::wire::{self, REQUEST_MAX, option};
 use tidegate_gateway::nbd::{
-    Action, Encryption, Entered, Export, Exports, Handshake, HandshakeError, NotOpened, Receiver,
-    Request, RequestError, Step,
+    Action, Encryption, Entered, Export, Exports, Handshake, HandshakeError, HandshakeStep,
+    NotOpened, Receiver, Request, RequestError,
 };
 
 use super::tape::Tape;
@@ -20,13 +20,13 @@ impl Exports for Disks {
             return Err(NotOpened::Denied("it is not for you".into()));
         }
         let known = ["disk", "rom"].iter().position(|known| *known == volume);
-        known.ok_or(NotOpened::Unknown).map(|place| Export {
+        known.ok_or(NotOpened::Unknown).map(|index| Export {
             name: name.into(),
             description: "a disk".into(),
-            volume: place,
+            volume: index,
             tenant: tenant.into(),
             size: SIZE,
-            read_only: place == 1,
+            read_only: index == 1,
         })
     }
 
@@ -38,58 +38,65 @@ impl Exports for Disks {
 
 /// The transcript of a client: the bytes sent to it, the end of its handshake, and its requests.
 #[derive(Debug, PartialEq)]
-struct Heard {
-    said: Vec<u8>,
-    end: Result<Step, HandshakeError>,
-    asked: Vec<(u64, u16, u16, u64, u32, Vec<u8>)>,
+struct Conversation {
+    replies: Vec<u8>,
+    end: Result<HandshakeStep, HandshakeError>,
+    submitted: Vec<(u64, u16, u16, u64, u32, Vec<u8>)>,
     broken: Option<RequestError>,
 }
 
 /// The first byte says how large the pieces are; the rest arrives.
 pub fn run(bytes: &[u8]) {
     let mut tape = Tape::new(bytes);
-    let piece = 1 + tape.below(64);
+    let chunk = 1 + tape.below(64);
     let stream = tape.bytes(usize::MAX);
-    let whole = hear(stream, stream.len().max(1));
-    assert_eq!(hear(stream, piece), whole, "the cut changes what is heard");
+    let whole = converse(stream, stream.len().max(1));
+    assert_eq!(converse(stream, chunk), whole, "the cut changes what is heard");
     // Sixteen bytes ask for a list of two.
-    assert!(whole.said.len() <= 4096 + 64 * stream.len(), "much is said to little");
+    assert!(whole.replies.len() <= 4096 + 64 * stream.len(), "much is said to little");
 }
 
-fn hear(stream: &[u8], piece: usize) -> Heard {
-    let mut said = Vec::new();
-    let mut handshake = Handshake::begin(Encryption::Offered, &mut said);
-    let mut heard =
-        Heard { said: Vec::new(), end: Ok(Step::More), asked: Vec::new(), broken: None };
+fn converse(stream: &[u8], chunk: usize) -> Conversation {
+    let mut replies = Vec::new();
+    let mut handshake = Handshake::begin(Encryption::Offered, &mut replies);
+    let mut conversation = Conversation {
+        replies: Vec::new(),
+        end: Ok(HandshakeStep::More),
+        submitted: Vec::new(),
+        broken: None,
+    };
     let mut receiver = Receiver::default();
-    for mut bytes in stream.chunks(piece) {
-        if heard.end == Ok(Step::More) {
-            heard.end = handshake.on_bytes(&mut bytes, &Disks, &mut said);
+    for mut bytes in stream.chunks(chunk) {
+        if conversation.end == Ok(HandshakeStep::More) {
+            conversation.end = handshake.on_bytes(&mut bytes, &Disks, &mut replies);
         }
         // Whether something came behind it at once is the one thing that a cut may change.
-        if let Err(HandshakeError::Clear(_)) = heard.end {
-            heard.end = Ok(Step::Encrypt);
+        if let Err(HandshakeError::Clear(_)) = conversation.end {
+            conversation.end = Ok(HandshakeStep::Encrypt);
         }
-        let Ok(Step::Entered(entered)) = &heard.end else { continue };
-        while heard.broken.is_none() {
+        let Ok(HandshakeStep::Entered(entered)) = &conversation.end else { continue };
+        while conversation.broken.is_none() {
             match receiver.next_request(&mut bytes) {
-                Ok(Some(request)) => heard.asked.push(asked(entered, request)),
+                Ok(Some(request)) => conversation.submitted.push(submitted(entered, request)),
                 Ok(None) => break,
-                Err(error) => heard.broken = Some(error),
+                Err(error) => conversation.broken = Some(error),
             }
         }
     }
-    heard.said = said;
-    heard
+    conversation.replies = replies;
+    conversation
 }
 
-fn asked(entered: &Entered, request: Request) -> (u64, u16, u16, u64, u32, Vec<u8>) {
+fn submitted(entered: &Entered, request: Request) -> (u64, u16, u16, u64, u32, Vec<u8>) {
     let Request { cookie, command, flags, offset, length, .. } = request;
-    if let Ok(Action::Submit(asked)) = entered.admit(&request) {
+    if let Ok(Action::Submit(submitted)) = entered.admit(&request) {
         let end = offset.checked_add(length.into()).expect("the range has an end");
-        assert!(end <= SIZE, "{asked:?} beyond the end");
+        assert!(end <= SIZE, "{submitted:?} beyond the end");
         let writes = [wire::command::WRITE, wire::command::TRIM, wire::command::WRITE_ZEROES];
-        assert!(!entered.export.read_only || !writes.contains(&command), "{asked:?} is a write");
+        assert!(
+            !entered.export.read_only || !writes.contains(&command),
+            "{submitted:?} is a write"
+        );
     }
     assert!(request.payload.len() <= REQUEST_MAX as usize);
     (cookie, command, flags, offset, length, request.payload.to_vec())
@@ -101,30 +108,30 @@ pub fn seeds() -> Vec<Vec<u8>> {
     let context = b"\0\0\0\x04disk\0\0\0\x01\0\0\0\x0fbase:allocation";
     let way_in = [
         vec![7, 0, 0, 0, 3],
-        said(option::STRUCTURED_REPLY, &[]),
-        said(option::SET_META_CONTEXT, context),
-        said(option::GO, go),
+        replies(option::STRUCTURED_REPLY, &[]),
+        replies(option::SET_META_CONTEXT, context),
+        replies(option::GO, go),
     ];
     let way_in = way_in.concat();
-    let old = [vec![7, 0, 0, 0, 1], said(option::EXPORT_NAME, b"rom@a")].concat();
+    let old = [vec![7, 0, 0, 0, 1], replies(option::EXPORT_NAME, b"rom@a")].concat();
     let about = [
         vec![7, 0, 0, 0, 3],
-        said(option::LIST, &[]),
-        said(option::INFO, go),
-        said(option::LIST_META_CONTEXT, context),
-        said(option::STARTTLS, &[]),
-        said(option::ABORT, &[]),
+        replies(option::LIST, &[]),
+        replies(option::INFO, go),
+        replies(option::LIST_META_CONTEXT, context),
+        replies(option::STARTTLS, &[]),
+        replies(option::ABORT, &[]),
     ];
     let mut seeds = vec![about.concat(), [&old[..], &request(0, 0, 512)].concat()];
     for command in 0..9 {
         let data = if command == wire::command::WRITE { 512 } else { 0 };
-        let asked = [request(command, 4096, 512), vec![command as u8; data]].concat();
-        seeds.push([&way_in[..], &asked, &request(wire::command::DISC, 0, 0)].concat());
+        let submitted = [request(command, 4096, 512), vec![command as u8; data]].concat();
+        seeds.push([&way_in[..], &submitted, &request(wire::command::DISC, 0, 0)].concat());
     }
     seeds
 }
 
-fn said(option: u32, data: &[u8]) -> Vec<u8> {
+fn replies(option: u32, data: &[u8]) -> Vec<u8> {
     let length = (data.len() as u32).to_be_bytes();
     [&wire::OPTION_MAGIC.to_be_bytes()[..], &option.to_be_bytes(), &length, data].concat()
 }

@@ -8,10 +8,12 @@ use tidegate_model::discipline::DISCIPLINES;
 use tidegate_model::policy::Fallback;
 use tidegate_model::{Class, Iops, NodeId, Span, Time};
 use tidegate_proto::cluster::message::{
-    FromNode, Grant, NodeInfo, Plan, Share, TenantPlan, ToNode, Turn,
+    FromNode, Grant, NodeInfo, Plan, RoundId, Share, TenantPlan, ToNode,
 };
 use tidegate_proto::message::VERSION;
-use tidegate_proto::node::{Ask, Config, Dispatched, Node, Output, Pacing, Slot, TenantStatus};
+use tidegate_proto::node::{
+    Config, Dispatched, Node, Output, Pacing, RequestCost, Slot, TenantStatus,
+};
 
 use super::tape::Tape;
 
@@ -28,7 +30,7 @@ pub fn run(bytes: &[u8]) {
         ..Config::default()
     };
     let info = NodeInfo { name: "n".into(), ..NodeInfo::default() };
-    let mut world = World {
+    let mut world = NodeWorld {
         node: Node::new(Time::ZERO, info, config),
         depth: config.depth.max(1) as usize,
         now: Time::ZERO,
@@ -40,13 +42,13 @@ pub fn run(bytes: &[u8]) {
     };
     while !tape.is_over() {
         world.step(&mut tape);
-        world.hear();
-        world.looks_right();
+        world.read_confirmations();
+        world.check_invariants();
     }
     world.end();
 }
 
-struct World {
+struct NodeWorld {
     node: Node<u32>,
     depth: usize,
     now: Time,
@@ -59,15 +61,15 @@ struct World {
     confirmed: BTreeMap<String, u64>,
 }
 
-impl World {
+impl NodeWorld {
     fn step(&mut self, tape: &mut Tape<'_>) {
         match tape.below(12) {
             0 | 1 => {
                 let slot = self.node.slot(NAMES.get(tape.below(5)).unwrap_or(&"nobody"));
                 for _ in 0..=tape.below(8) {
                     let cost = if tape.flag() { 1 } else { tape.word() };
-                    let ask = Ask { cost, work: cost, delay: self.pushed % 5 * 1_000 };
-                    self.node.on_request(self.now, slot, ask, self.pushed);
+                    let request = RequestCost { cost, work: cost, delay: self.pushed % 5 * 1_000 };
+                    self.node.on_request(self.now, slot, request, self.pushed);
                     self.pushed += 1;
                 }
             }
@@ -78,8 +80,8 @@ impl World {
                 self.node.on_completion(self.now, slot, cost);
             }
             6 => {
-                let (part, rest) = (u32::from(tape.byte() % 4) + 1, tape.word());
-                let cancelled = self.node.cancel(self.now, |job| job % part == rest % part);
+                let (divisor, rest) = (u32::from(tape.byte() % 4) + 1, tape.word());
+                let cancelled = self.node.cancel(self.now, |job| job % divisor == rest % divisor);
                 self.came_out(cancelled);
             }
             7 if tape.flag() => {
@@ -94,7 +96,7 @@ impl World {
                 self.node.on_message(self.now, message);
                 if self.node.revision() != revision {
                     // The allowed counts are void, and waiting requests are to be confirmed anew.
-                    self.node_said();
+                    self.take_confirmations();
                     self.confirmed.clear();
                 }
             }
@@ -124,7 +126,7 @@ impl World {
         assert!(self.at_device.len() <= self.depth, "more at the device than it takes");
         let status = self.node.status(self.now);
         assert_eq!(status.in_flight as usize, self.at_device.len());
-        if !self.node.discipline().heeds_promises() {
+        if !self.node.discipline().observes_promises() {
             return true;
         }
         let after = status.tenants.iter().find(|tenant| slot == self.node.slot(&tenant.name));
@@ -146,11 +148,11 @@ impl World {
     }
 
     /// Reads what the node says, and writes down what it confirms.
-    fn hear(&mut self) {
+    fn read_confirmations(&mut self) {
         let revision = self.node.revision();
-        for (said, shares) in self.node_said() {
+        for (confirmed_revision, shares) in self.take_confirmations() {
             let status = self.node.status(self.now);
-            for share in shares.iter().filter(|_| said == revision) {
+            for share in shares.iter().filter(|_| confirmed_revision == revision) {
                 let tenant = &status.tenants[usize::from(share.tenant) + 1];
                 let most = self.confirmed.entry(tenant.name.clone()).or_default();
                 *most = share.allowed.max(*most);
@@ -158,7 +160,7 @@ impl World {
         }
     }
 
-    fn node_said(&mut self) -> Vec<(u64, Vec<Share>)> {
+    fn take_confirmations(&mut self) -> Vec<(u64, Vec<Share>)> {
         let mut granted = Vec::new();
         let mut outputs = 0;
         while let Some(output) = self.node.poll_output() {
@@ -172,7 +174,7 @@ impl World {
         granted
     }
 
-    fn looks_right(&mut self) {
+    fn check_invariants(&mut self) {
         let status = self.node.status(self.now);
         // Costs are not kept here, but each is one at least.
         let waiting = u64::from(self.pushed) - self.out.len() as u64;
@@ -193,7 +195,7 @@ impl World {
         }
         let status = self.node.status(self.now);
         for tenant in &status.tenants {
-            let is_limited = tenant.allowed.is_some() && self.node.discipline().heeds_promises();
+            let is_limited = tenant.allowed.is_some() && self.node.discipline().observes_promises();
             let may = !is_limited || tenant.allowed.is_none_or(|allowed| tenant.served < allowed);
             let is_paced = is_limited && self.node.next_deadline() > self.now;
             assert!(tenant.waiting == 0 || !may || is_paced, "{tenant:?} waits for nothing");
@@ -209,13 +211,13 @@ impl World {
             0 => tape.number(),
             ahead => status.period.saturating_add(ahead as u64 / 2).saturating_sub(1),
         };
-        let turn = Turn { period, round: tape.word() };
+        let round_id = RoundId { period, round: tape.word() };
         let into = Span(if tape.flag() { 0 } else { tape.number() });
         match tape.below(8) {
             0 => ToNode::Welcome { version: VERSION, node: NodeId(tape.byte().into()) },
             1 => ToNode::Refused { version: VERSION, reason: "no".into(), retry: tape.flag() },
             2 => ToNode::Plan(plan(tape, status.revision)),
-            3 => ToNode::Collect { turn, into, complete: tape.flag() },
+            3 => ToNode::Collect { round_id, into, complete: tape.flag() },
             _ => {
                 self.serial = if tape.byte() > 240 { tape.number() } else { self.serial };
                 self.serial = self.serial.saturating_add((tape.byte() % 3).into());
@@ -233,7 +235,7 @@ impl World {
                 let is_other = tape.byte() > 240;
                 let revision = if is_other { tape.number() } else { status.revision };
                 let serial = self.serial;
-                ToNode::Grant(Grant { revision, turn, serial, into, lease, shares })
+                ToNode::Grant(Grant { revision, round_id, serial, into, lease, shares })
             }
         }
     }
@@ -248,8 +250,8 @@ fn plan(tape: &mut Tape<'_>, revision: u64) -> Plan {
         minimum_ppm: weight % 1_000_000,
     };
     let names = tape.byte();
-    let is_in = |place: &usize| names >> place & 1 == 1;
-    let tenants = (0..NAMES.len()).filter(is_in).map(|place| tenant(NAMES[place], tape.word()));
+    let is_in = |index: &usize| names >> index & 1 == 1;
+    let tenants = (0..NAMES.len()).filter(is_in).map(|index| tenant(NAMES[index], tape.word()));
     let tenants = tenants.collect();
     Plan {
         revision: if tape.byte() > 240 { tape.number() } else { revision.wrapping_add(1) },
@@ -270,7 +272,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
         let head = [11, 2 * ahead + 2, 0, 0, 1, 7, 0, 1];
         [&head[..], &share(2), &[lease & 1, lease, 0]].concat()
     };
-    let life = [
+    let inputs = [
         vec![2, 0, 1],
         vec![7, 1],
         plan.to_vec(),
@@ -285,7 +287,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
         vec![6, 1, 0, 3, 8, 0, 200, 1, 2],
         vec![7, 0, 8, 0, 255, 1, 2, 5, 0, 2],
     ];
-    let life = life.concat();
-    let again = [&life[..], &plan, &life[5..]].concat();
-    vec![life, again]
+    let inputs = inputs.concat();
+    let again = [&inputs[..], &plan, &inputs[5..]].concat();
+    vec![inputs, again]
 }

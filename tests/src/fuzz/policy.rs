@@ -32,11 +32,11 @@ pub fn run(bytes: &[u8]) {
                 put_in_force(&policy);
             }
         }
-        Err(error) => has_a_place(&text, &error),
+        Err(error) => has_a_location(&text, &error),
     }
 }
 
-pub(super) fn has_a_place(text: &str, error: &PolicyError) {
+pub(super) fn has_a_location(text: &str, error: &PolicyError) {
     assert!(!error.message.is_empty());
     assert!(error.span.start <= error.span.end, "{error:?}");
     assert!(text.get(error.span.clone()).is_some(), "{error:?} is not in the text");

@@ -47,13 +47,13 @@ fn change(solver: &mut Solver, tape: &mut Tape<'_>) {
         if tape.flag() && servers > 0 {
             solver.set_capacity(tape.below(servers), tape.number());
         } else if buckets > 0 {
-            let place = tape.below(buckets);
+            let number = tape.below(buckets);
             let (reservation, mut demands) = bucket(tape, servers);
-            let room = solver.configuration().row(place).len();
-            let taken = solver.set(place, reservation, &demands);
-            assert_eq!(taken.is_ok(), demands.len() <= room, "room for {room}");
-            demands.truncate(room);
-            solver.set(place, reservation, &demands).expect("there is room");
+            let row_length = solver.configuration().row(number).len();
+            let taken = solver.set(number, reservation, &demands);
+            assert_eq!(taken.is_ok(), demands.len() <= row_length, "room for {row_length}");
+            demands.truncate(row_length);
+            solver.set(number, reservation, &demands).expect("there is room");
         }
     }
     let worth = solver.shift().effective_capacity;

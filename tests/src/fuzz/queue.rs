@@ -124,9 +124,9 @@ impl Run {
     }
 
     fn dispatch(&mut self) {
-        let has_room = self.serving.len() < self.depth.max(1) as usize;
+        let has_headroom = self.serving.len() < self.depth.max(1) as usize;
         let next = self.queue.dispatch(|slot| self.requests[slot]);
-        assert_eq!(next.is_some(), has_room && !self.waiting.is_empty());
+        assert_eq!(next.is_some(), has_headroom && !self.waiting.is_empty());
         let Some(slot) = next else { return };
         let index = self.waiting.iter().position(|waiting| *waiting == slot);
         let index = index.expect("a request that waits is next");

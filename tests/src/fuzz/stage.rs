@@ -28,7 +28,7 @@ const NAMES: [&str; 5] = ["a", "b", "c", "kv:bandwidth", ""];
 /// The first byte says whether the stage carries content; the rest is what happens to it.
 pub fn run(bytes: &[u8]) {
     let mut tape = Tape::new(bytes);
-    let mut world = World {
+    let mut world = StageWorld {
         machine: Machine::new(Time::ZERO, StageInfo::default(), tape.flag()),
         now: Time::ZERO,
         is_linked: false,
@@ -38,19 +38,19 @@ pub fn run(bytes: &[u8]) {
         world.step(&mut tape);
     }
     if !world.has_ended {
-        world.has_room_for_everything();
+        world.has_headroom_for_everything();
     }
 }
 
 /// The surroundings of the machine, as in a live stage.
-struct World {
+struct StageWorld {
     machine: Machine,
     now: Time,
     is_linked: bool,
     has_ended: bool,
 }
 
-impl World {
+impl StageWorld {
     fn step(&mut self, tape: &mut Tape<'_>) {
         match tape.below(10) {
             0 => self.wait(tape),
@@ -64,7 +64,7 @@ impl World {
                 let mut decoder = Decoder::<ToStage>::new();
                 decoder.extend(tape.bytes(length));
                 while let Ok(Some(message)) = decoder.next_message() {
-                    self.hear(message, tape);
+                    self.receive(message, tape);
                 }
             }
             3 if tape.byte() > 250 => {
@@ -76,7 +76,7 @@ impl World {
             4 => self.apply_own(tape),
             _ if self.is_linked => {
                 let message = message(tape);
-                self.hear(message, tape);
+                self.receive(message, tape);
             }
             _ => self.wait(tape),
         }
@@ -93,7 +93,7 @@ impl World {
         assert!(next.is_none_or(|next| next > self.now), "it would spin: {:?}", self.machine);
     }
 
-    fn hear(&mut self, message: ToStage, tape: &mut Tape<'_>) {
+    fn receive(&mut self, message: ToStage, tape: &mut Tape<'_>) {
         if !self.is_linked {
             return;
         }
@@ -145,7 +145,7 @@ impl World {
 
     /// However it came to be what it is, a stage that is cleared can be made as large as any: no
     /// number is lost on the way. And what fills it can be replaced by something else that does.
-    fn has_room_for_everything(&mut self) {
+    fn has_headroom_for_everything(&mut self) {
         let clear = || Rule::Housekeeping(Housekeeping::Clear);
         self.machine.apply_own(&[clear()]).expect("everything can be removed");
         for name in ["one", "other"] {
@@ -257,12 +257,12 @@ fn rule(tape: &mut Tape<'_>) -> Rule {
         0 => Rule::Housekeeping(Housekeeping::RemoveGate { name: name(tape) }),
         1 => Rule::Housekeeping(Housekeeping::RemoveChannel { name: name(tape) }),
         2 => Rule::Housekeeping(Housekeeping::Clear),
-        3 => Rule::Differentiation(Differentiation::Remove { place: tape.word() }),
+        3 => Rule::Differentiation(Differentiation::Remove { index: tape.word() }),
         4 => Rule::Differentiation(Differentiation::Default { channel: name(tape) }),
         5 => Rule::Enforcement(Enforcement::Rate { gate: name(tape), rate: throughput(tape) }),
         6 => Rule::Enforcement(Enforcement::Depth { gate: name(tape), depth: tape.word() }),
         7 => Rule::Differentiation(Differentiation::Insert {
-            place: tape.word(),
+            index: tape.word(),
             conditions: conditions(tape),
             channel: name(tape),
         }),
@@ -320,13 +320,13 @@ fn conditions(tape: &mut Tape<'_>) -> Conditions {
 /// unmade.
 pub fn seeds() -> Vec<Vec<u8>> {
     let frames: Vec<Vec<u8>> = codec::to_stage().iter().map(codec::frame).collect();
-    let heard = frames.iter().filter(|frame| frame.len() < 200);
-    let heard: Vec<u8> =
-        heard.flat_map(|frame| [&[2, frame.len() as u8][..], frame].concat()).collect();
+    let short_frames = frames.iter().filter(|frame| frame.len() < 200);
+    let short_frames: Vec<u8> =
+        short_frames.flat_map(|frame| [&[2, frame.len() as u8][..], frame].concat()).collect();
     let connected = vec![0, 0, 1, 1];
     let numbers = |step: u8| (0..250u8).map(move |at| at.wrapping_mul(step));
     vec![
-        [connected.clone(), heard].concat(),
+        [connected.clone(), short_frames].concat(),
         [connected.clone(), numbers(37).collect()].concat(),
         [connected, numbers(91).collect()].concat(),
         numbers(53).collect(),

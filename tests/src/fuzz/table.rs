@@ -1,4 +1,4 @@
-//! Compiled rules: any words are read without a panic, and in a time that they cannot stretch.
+//! Compiled rules: any words are read without a panic, and in a bounded time.
 
 use tidegate_algo::channel::{
     ChannelEntry, Classifier, Mask, Source, Table, WORDS_MAX, compile, glob,
@@ -27,7 +27,7 @@ pub fn run(bytes: &[u8]) {
                 let at = tape.number() as usize % words.len();
                 words[at] = tape.number();
             }
-            ask(&words);
+            classify(&words);
         }
         1 => {
             let bytes = tape.bytes(WORDS_MAX * 8);
@@ -36,7 +36,7 @@ pub fn run(bytes: &[u8]) {
                 word[..chunk.len()].copy_from_slice(chunk);
                 u64::from_le_bytes(word)
             });
-            ask(&words.collect::<Vec<_>>());
+            classify(&words.collect::<Vec<_>>());
         }
         _ => {
             let length = usize::from(tape.byte());
@@ -49,11 +49,11 @@ pub fn run(bytes: &[u8]) {
 }
 
 /// Everything that can be asked of a table.
-fn ask(words: &[u64]) {
+fn classify(words: &[u64]) {
     let table = Table(words);
     let mut known = Mask::ALL;
     for classifier in CLASSIFIERS {
-        let _ = table.asks_for(classifier);
+        let _ = table.uses(classifier);
         for value in ["", "flush", "/data/a/b", "rocksdb:low"] {
             let (mask, flows) = table.accepts(classifier, value.as_bytes());
             known = known.and(mask);

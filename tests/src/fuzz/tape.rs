@@ -31,9 +31,9 @@ impl<'a> Tape<'a> {
 
     /// The next `count` bytes, or as many as there are.
     pub fn bytes(&mut self, count: usize) -> &'a [u8] {
-        let (piece, rest) = self.rest.split_at(count.min(self.rest.len()));
+        let (chunk, rest) = self.rest.split_at(count.min(self.rest.len()));
         self.rest = rest;
-        piece
+        chunk
     }
 
     /// A number below `bound`, which is at most 256.

@@ -38,8 +38,12 @@ struct Read {
     skipped: u64,
 }
 
-fn read(bytes: &[u8], piece: usize, change: impl Fn(Pieces<'_>) -> Pieces<'_>) -> Read {
-    let mut reader = change(Reader::new(BufReader::with_capacity(piece, bytes)));
+fn read(
+    bytes: &[u8],
+    chunk: usize,
+    change: impl Fn(ChunkedReader<'_>) -> ChunkedReader<'_>,
+) -> Read {
+    let mut reader = change(Reader::new(BufReader::with_capacity(chunk, bytes)));
     let (mut records, mut errors) = (Vec::new(), Vec::new());
     for read in reader.by_ref() {
         match read {
@@ -50,7 +54,7 @@ fn read(bytes: &[u8], piece: usize, change: impl Fn(Pieces<'_>) -> Pieces<'_>) -
     Read { records, errors, skipped: reader.skipped() }
 }
 
-type Pieces<'a> = Reader<BufReader<&'a [u8]>>;
+type ChunkedReader<'a> = Reader<BufReader<&'a [u8]>>;
 
 fn run(bytes: &[u8], format: Format) {
     let narrow = read(bytes, 1 << 13, |reader| reader.of(format).window(WINDOW));
@@ -73,8 +77,8 @@ fn run(bytes: &[u8], format: Format) {
 }
 
 fn check(read: &Read, bytes: &[u8]) {
-    let ends = bytes.iter().filter(|byte| **byte == b'\n').count() as u64;
-    let lines = ends + u64::from(!bytes.is_empty() && bytes.last() != Some(&b'\n'));
+    let line_ends = bytes.iter().filter(|byte| **byte == b'\n').count() as u64;
+    let lines = line_ends + u64::from(!bytes.is_empty() && bytes.last() != Some(&b'\n'));
     let all = read.records.len() as u64 + read.errors.len() as u64 + read.skipped;
     let ended = read.errors.iter().any(|it| matches!(it.problem, Problem::Unknown { .. }));
     assert!(if ended { all <= lines } else { all == lines }, "{all} of {lines} lines");
@@ -98,9 +102,9 @@ fn recordings(beginning: &str) -> Vec<Vec<u8>> {
     let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
     let mut paths: Vec<_> = entries.flatten().map(|entry| entry.path()).collect();
     paths.sort();
-    let named = |path: &Path, ends: &str| {
+    let named = |path: &Path, line_ends: &str| {
         let name = path.file_name().map(|name| name.to_string_lossy());
-        name.is_some_and(|name| name.starts_with(beginning) && !name.ends_with(ends))
+        name.is_some_and(|name| name.starts_with(beginning) && !name.ends_with(line_ends))
     };
     paths.retain(|path| named(path, ".golden"));
     paths.iter().filter_map(|path| std::fs::read(path).ok()).collect()

@@ -57,23 +57,23 @@ fn node_of(block: u64) -> usize {
 
 impl Oracle {
     /// Asks for `count` writes in blocks that are nowhere near each other, without waiting.
-    fn ask(&mut self, client: &mut Client, count: u64) {
+    fn submit(&mut self, client: &mut Client, count: u64) {
         for _ in 0..count {
             self.writes += 1;
             let block = self.writes * 37 % BLOCKS;
             let content = self.writes.to_le_bytes().repeat(BLOCK as usize / 8);
             self.possible.entry(block).or_insert_with(|| vec![0]).push(self.writes);
-            let Ok(cookie) = client.ask_write(block * BLOCK, &content) else { return };
+            let Ok(cookie) = client.submit_write(block * BLOCK, &content) else { return };
             self.under_way.insert(cookie, (block, self.writes));
         }
     }
 
     /// Hears all answers, until there are none or the connection ends. Gives back at which nodes
     /// something failed.
-    fn hear(&mut self, client: &mut Client) -> Vec<usize> {
+    fn receive(&mut self, client: &mut Client) -> Vec<usize> {
         let mut failed = Vec::new();
         while !self.under_way.is_empty() {
-            let Ok((cookie, outcome)) = client.hear() else { break };
+            let Ok((cookie, outcome)) = client.receive() else { break };
             let (block, write) = self.under_way.remove(&cookie).expect("what was asked");
             match outcome {
                 Ok(_) => {
@@ -111,14 +111,14 @@ fn nodes_may_die_again_and_again() {
     let mut client = cluster.enter("db");
     let mut oracle = Oracle::default();
     for round in 0..6 {
-        oracle.ask(&mut client, 64);
-        assert_eq!(oracle.hear(&mut client), [0; 0], "round {round}: nothing is away");
+        oracle.submit(&mut client, 64);
+        assert_eq!(oracle.receive(&mut client), [0; 0], "round {round}: nothing is away");
         let away = round % NODES.len();
-        oracle.ask(&mut client, 32);
+        oracle.submit(&mut client, 32);
         cluster.kill(NODES[away]);
-        oracle.ask(&mut client, 32);
+        oracle.submit(&mut client, 32);
         cluster.start("node", NODES[away]);
-        let failed = oracle.hear(&mut client);
+        let failed = oracle.receive(&mut client);
         assert!(failed.iter().all(|node| *node == away), "round {round}: {failed:?}");
         let here = away as u64 * STRIPE;
         eventually("the node again, for the same client", || client.read(here, 512).is_ok());
@@ -128,19 +128,19 @@ fn nodes_may_die_again_and_again() {
     }
 }
 
-/// Writes without a pause until it is told to end, and counts what it has done; `asked` requests
+/// Writes without a pause until the test ends it, and counts what it has done; `started` requests
 /// are under way together.
 fn write_without_a_pause(
     mut client: Client,
-    asked: u64,
+    started: u64,
     (done, is_over): (Arc<AtomicU64>, Arc<AtomicBool>),
 ) -> (Oracle, Client) {
     let mut oracle = Oracle::default();
     while !is_over.load(Ordering::Relaxed) {
-        oracle.ask(&mut client, asked);
-        assert_eq!(oracle.hear(&mut client), [0; 0], "a stop is no error");
+        oracle.submit(&mut client, started);
+        assert_eq!(oracle.receive(&mut client), [0; 0], "a stop is no error");
         client.flush().unwrap();
-        done.fetch_add(asked, Ordering::Relaxed);
+        done.fetch_add(started, Ordering::Relaxed);
     }
     (oracle, client)
 }
@@ -166,27 +166,27 @@ fn a_node_that_is_stopped_and_started_again_costs_its_clients_no_error() {
     is_over.store(true, Ordering::Relaxed);
     let (oracle, mut client) = writer.join().unwrap();
     oracle.check(&mut client);
-    let log = cluster.part(GATEWAY).stderr();
+    let log = cluster.component(GATEWAY).stderr();
     assert!(log.contains("is away: it was told to end") && log.contains("is back"), "{log}");
 }
 
 #[test]
-fn while_a_node_is_away_its_part_fails_in_time() {
+fn while_a_node_is_away_requests_to_it_fail_in_time() {
     let mut cluster = cluster();
     let mut client = cluster.enter("db");
     let mut oracle = Oracle::default();
     cluster.kill("b");
-    let asked = Instant::now();
-    oracle.ask(&mut client, 64);
-    assert_eq!(oracle.hear(&mut client), [1], "all that is asked of it, and nothing else");
-    // Twice the time: a machine may be slow, but nobody waits for what never comes.
-    assert!(asked.elapsed() < ANSWER_MAX * 2, "after {:?}", asked.elapsed());
+    let started = Instant::now();
+    oracle.submit(&mut client, 64);
+    assert_eq!(oracle.receive(&mut client), [1], "all that is asked of it, and nothing else");
+    // Twice the time: a machine may be slow, but no client waits for an answer that never comes.
+    assert!(started.elapsed() < ANSWER_MAX * 2, "after {:?}", started.elapsed());
     assert!(client.read(0, STRIPE as usize).is_ok(), "the others serve");
     cluster.start("node", "b");
     eventually("the node again, for the same client", || client.read(STRIPE, 512).is_ok());
     oracle.check(&mut client);
-    oracle.ask(&mut client, 64);
-    assert_eq!(oracle.hear(&mut client), [0; 0], "all is well");
+    oracle.submit(&mut client, 64);
+    assert_eq!(oracle.receive(&mut client), [0; 0], "all is well");
 }
 
 #[test]
@@ -196,30 +196,30 @@ fn a_gateway_may_die_again_and_again() {
     for round in 0..4 {
         let mut client = enter(&cluster);
         oracle.check(&mut client);
-        oracle.ask(&mut client, 64);
-        assert_eq!(oracle.hear(&mut client), [0; 0], "round {round}");
-        oracle.ask(&mut client, 32);
+        oracle.submit(&mut client, 64);
+        assert_eq!(oracle.receive(&mut client), [0; 0], "round {round}");
+        oracle.submit(&mut client, 32);
         cluster.kill(GATEWAY);
-        assert_eq!(oracle.hear(&mut client), [0; 0], "round {round}: no answer is no error");
+        assert_eq!(oracle.receive(&mut client), [0; 0], "round {round}: no answer is no error");
         cluster.start("gateway", GATEWAY);
     }
     oracle.check(&mut enter(&cluster));
 }
 
 #[test]
-fn a_controller_may_die_and_nobody_waits() {
+fn requests_do_not_wait_for_a_dead_controller() {
     let mut cluster = cluster();
     let mut client = cluster.enter("db");
     let mut oracle = Oracle::default();
     for _ in 0..3 {
-        oracle.ask(&mut client, 64);
+        oracle.submit(&mut client, 64);
         cluster.bed().kill_controller();
-        oracle.ask(&mut client, 64);
-        assert_eq!(oracle.hear(&mut client), [0; 0], "without a controller");
+        oracle.submit(&mut client, 64);
+        assert_eq!(oracle.receive(&mut client), [0; 0], "without a controller");
         let mut command = cluster.command(&["--role", "controller"]);
         cluster.bed().up_with(&mut command);
-        oracle.ask(&mut client, 64);
-        assert_eq!(oracle.hear(&mut client), [0; 0], "with another one");
+        oracle.submit(&mut client, 64);
+        assert_eq!(oracle.receive(&mut client), [0; 0], "with another one");
         assert_eq!(cluster.bed().status()["revision"], 1);
     }
     oracle.check(&mut client);
@@ -231,7 +231,7 @@ fn free_port() -> String {
 }
 
 #[test]
-fn over_tcp_parts_come_back_at_once_too() {
+fn over_tcp_nodes_come_back_at_once_too() {
     let db = volume("db", "oltp", "1MiB", &["a"]);
     let [node, gateway] = [free_port(), free_port()];
     let file =
@@ -245,7 +245,9 @@ fn over_tcp_parts_come_back_at_once_too() {
         process::run(Command::new(tools::need("qemu-io")).args(arguments)).code == Some(0)
     };
     assert!(!io("read 0 512"), "over TCP nobody is served before it is known which policy holds");
-    eventually("the reason", || cluster.part(GATEWAY).stderr().contains("has not heard yet which"));
+    eventually("the reason", || {
+        cluster.component(GATEWAY).stderr().contains("has not heard yet which")
+    });
     let mut command = cluster.command(&["--role", "controller"]);
     cluster.bed().up_with(&mut command);
     eventually("the node", || io("write -f -P 7 0 1M"));
@@ -292,10 +294,10 @@ fn fio(cluster: &Cluster, more: &[&str]) -> Command {
 
 /// Checks that `fio` reports no read that differs from its write.
 #[track_caller]
-fn verified(outcome: &process::Outcome) {
-    for said in [&outcome.stdout, &outcome.stderr] {
+fn verified(outcome: &process::ProgramOutcome) {
+    for output in [&outcome.stdout, &outcome.stderr] {
         let words = ["verify:", "bad magic", "err=84"];
-        let line = said.lines().find(|line| words.iter().any(|word| line.contains(word)));
+        let line = output.lines().find(|line| words.iter().any(|word| line.contains(word)));
         assert_eq!(line, None);
     }
 }
@@ -309,7 +311,7 @@ fn fio_finds_what_it_wrote_while_everything_happens() {
     // A node dies twice, policies take turns, and fio goes on after each error.
     let paced = ["--rate_iops=500", "--continue_on_error=io", "--loops=3"];
     let running = process::spawn(&mut fio(&cluster, &paced));
-    running.hear("connected to NBD server");
+    running.wait_for_output("connected to NBD server");
     for (node, policy) in ["b", "c"].into_iter().zip(&policies) {
         cluster.bed().apply(policy).success();
         cluster.kill(node);
@@ -320,7 +322,7 @@ fn fio_finds_what_it_wrote_while_everything_happens() {
     verified(&outcome);
     // The gateway dies under it. Some releases of fio end then, and some ask for ever.
     let mut running = process::spawn(&mut fio(&cluster, &["--rate_iops=100"]));
-    running.hear("connected to NBD server");
+    running.wait_for_output("connected to NBD server");
     cluster.bed().apply(&policies[0]).success();
     assert!(running.is_running(), "fio takes some seconds");
     cluster.kill(GATEWAY);
@@ -339,10 +341,10 @@ fn fio_finds_what_it_wrote_while_everything_happens() {
 }
 
 /// Stops a part where it stands, which to others looks as if it hung.
-pub(super) fn hang(part: &Running) {
-    part.signal(Signal::STOP);
+pub(super) fn hang(component: &Running) {
+    component.signal(Signal::STOP);
     eventually("all of it has stopped", || {
-        let threads = fs::read_dir(format!("/proc/{}/task", part.pid())).unwrap();
+        let threads = fs::read_dir(format!("/proc/{}/task", component.pid())).unwrap();
         threads.flatten().all(|thread| {
             let stat = fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
             stat.contains(") T ")
@@ -353,57 +355,57 @@ pub(super) fn hang(part: &Running) {
 /// Requests to `b`, which hangs, fail in time, and succeed again once it goes on.
 #[track_caller]
 fn fails_while_it_hangs(cluster: &Cluster, client: &mut Client) {
-    let asked = Instant::now();
+    let started = Instant::now();
     let error = client.read(STRIPE, 512).unwrap_err();
     assert_eq!(error.raw_os_error(), Some(EIO), "{error}");
-    assert!(asked.elapsed() < ANSWER_MAX * 2, "after {:?}", asked.elapsed());
+    assert!(started.elapsed() < ANSWER_MAX * 2, "after {:?}", started.elapsed());
     assert!(client.read(0, 512).is_ok(), "the others serve");
-    cluster.part("b").signal(Signal::CONT);
+    cluster.component("b").signal(Signal::CONT);
     eventually("the node, for the same client", || client.read(STRIPE, 512).is_ok());
 }
 
 #[test]
-fn a_node_that_hangs_holds_up_nobody_else() {
+fn a_node_that_hangs_delays_no_other_node() {
     let cluster = cluster();
     let mut client = cluster.enter("db");
-    hang(cluster.part("b"));
-    let stuck = client.ask_read(STRIPE, 512).unwrap();
+    hang(cluster.component("b"));
+    let stuck = client.submit_read(STRIPE, 512).unwrap();
     for round in 0..20 {
-        let cookie = client.ask_read(2 * STRIPE * (round % 2), 512).unwrap();
-        let (answered, outcome) = client.hear().unwrap();
+        let cookie = client.submit_read(2 * STRIPE * (round % 2), 512).unwrap();
+        let (answered, outcome) = client.receive().unwrap();
         assert!(answered == cookie && outcome.is_ok(), "the others serve");
     }
-    cluster.part("b").signal(Signal::CONT);
-    let (answered, outcome) = client.hear().unwrap();
+    cluster.component("b").signal(Signal::CONT);
+    let (answered, outcome) = client.receive().unwrap();
     assert!(answered == stuck && outcome.is_ok(), "what was asked of it has waited for it");
 }
 
 #[test]
-fn what_a_node_that_hangs_was_asked_fails_in_time() {
+fn requests_to_a_node_that_hangs_fail_in_time() {
     let cluster = cluster();
     let mut client = enter(&cluster);
-    hang(cluster.part("b"));
+    hang(cluster.component("b"));
     fails_while_it_hangs(&cluster, &mut client);
 }
 
 #[test]
-fn what_waits_for_its_turn_is_waited_for() {
+fn queued_requests_are_waited_for() {
     // Its limit lets one of these through in a second, and a node that is silent for five is away.
     let mut cluster = cluster();
     let mut client = cluster.enter("db");
     cluster.bed().apply(&format!("{OPEN}limit = \"1 iops\"\n")).success();
     for _ in 0..8 {
-        client.ask_read(0, 512).unwrap();
+        client.submit_read(0, 512).unwrap();
     }
     for _ in 0..8 {
-        assert!(client.hear().unwrap().1.is_ok());
+        assert!(client.receive().unwrap().1.is_ok());
     }
 }
 
 #[test]
-fn a_node_that_never_says_its_welcome_is_away() {
+fn a_node_that_never_sends_its_welcome_is_away() {
     let mut cluster = cluster();
-    hang(cluster.part("b"));
+    hang(cluster.component("b"));
     cluster.kill(GATEWAY);
     cluster.start("gateway", GATEWAY);
     let mut client = cluster.enter("db");

@@ -26,7 +26,7 @@ fn expect_eio(client: &mut Client, why: &str) {
 }
 
 #[test]
-fn after_a_memory_node_died_no_session_is_told_that_its_writes_are_there() {
+fn after_a_memory_node_died_no_session_gets_its_writes_confirmed() {
     let mut cluster = in_memory();
     let back = cluster.path("back.sock");
     let mut clients: Vec<_> = (0..8).map(|_| cluster.enter("db")).collect();
@@ -96,9 +96,10 @@ fn expect_refused(cluster: &mut Cluster, words: &[&str]) {
         });
         errors == [true, true]
     });
-    let said = ["a", "b", GATEWAY].map(|part| cluster.part(part).stderr()).concat();
+    let output =
+        ["a", "b", GATEWAY].map(|component| cluster.component(component).stderr()).concat();
     for word in words {
-        assert!(said.contains(word), "{word}: {said}");
+        assert!(output.contains(word), "{word}: {output}");
     }
     eventually("status names the part", || {
         let status = cluster.bed().status();
@@ -121,10 +122,10 @@ fn expect_whole(cluster: &Cluster) {
 #[test]
 fn a_part_that_was_moved_away_is_named_and_never_read_as_zeros() {
     let mut cluster = in_folders();
-    let (part, away) = (cluster.path("b/db.1"), cluster.path("away"));
-    changed(&mut cluster, |_| std::fs::rename(&part, &away).unwrap());
+    let (part_file, away) = (cluster.path("b/db.1"), cluster.path("away"));
+    changed(&mut cluster, |_| std::fs::rename(&part_file, &away).unwrap());
     expect_refused(&mut cluster, &["part 1 of volume \"db\" is not in", "volume db is not served"]);
-    changed(&mut cluster, |_| std::fs::rename(&away, &part).unwrap());
+    changed(&mut cluster, |_| std::fs::rename(&away, &part_file).unwrap());
     expect_whole(&cluster);
 }
 
@@ -167,8 +168,8 @@ fn a_volume_grows_and_keeps_what_it_has() {
     let file = std::fs::read_to_string(cluster.file()).unwrap();
     let file = file.replace("policy = \"first.toml\"\n", "");
     changed(&mut cluster, |cluster| {
-        let said = cluster.volume(&["resize", "db", "2MiB"]).success();
-        assert!(said.stdout.contains("size = \"2MiB\""), "{said:?}");
+        let output = cluster.volume(&["resize", "db", "2MiB"]).success();
+        assert!(output.stdout.contains("size = \"2MiB\""), "{output:?}");
         cluster.write(&file.replace("1MiB", "2MiB"));
     });
     let mut client = cluster.enter("db");
@@ -179,7 +180,7 @@ fn a_volume_grows_and_keeps_what_it_has() {
 }
 
 #[test]
-fn nothing_is_made_where_nobody_said_so() {
+fn no_volume_is_created_without_a_command() {
     let db = volume("db", "oltp", "1MiB", &["a"]);
     let cluster = Cluster::new(&format!("{}{db}", directories(&["a"])), OPEN);
     let outcome = tidegate_tests::process::run(&mut cluster.command(&[]));
@@ -245,8 +246,8 @@ fn a_full_disk_behind_the_file_system_fails_every_flush() {
         eprintln!("skipped: a thin file system can only be mounted by root, with loop devices");
         return;
     };
-    let place = thin.inner().join("parts").display().to_string();
-    let file = directories(&["a"]).replace("directory = \"a\"", &format!("directory = {place:?}"));
+    let path = thin.inner().join("parts").display().to_string();
+    let file = directories(&["a"]).replace("directory = \"a\"", &format!("directory = {path:?}"));
     let db = volume("db", "oltp", "32MiB", &["a"]);
     let mut cluster = Cluster::new(&format!("{file}{db}"), OPEN);
     cluster.up_apart(&["a"], &["db"]);
@@ -264,8 +265,8 @@ fn a_full_disk_behind_the_file_system_fails_every_flush() {
         assert_eq!(client.write_durably(0, &[9; 4096]).unwrap_err().raw_os_error(), Some(EIO));
     }
     assert_eq!(failed(&mut cluster.enter("db")), EIO, "also who comes now");
-    let said = cluster.part("a").stderr();
-    assert!(said.contains("a sync failed") && !said.contains("cannot be stored"), "{said}");
+    let output = cluster.component("a").stderr();
+    assert!(output.contains("a sync failed") && !output.contains("cannot be stored"), "{output}");
     cluster.kill("a");
     cluster.start("node", "a");
     let mut client = cluster.enter("db");
@@ -288,7 +289,7 @@ fn a_full_disk_behind_the_file_system_fails_every_flush() {
 #[test]
 fn a_part_that_is_moved_or_removed_under_a_running_node_is_named_and_fails() {
     let mut cluster = in_folders();
-    let (part, away) = (cluster.path("b/db.1"), cluster.path("away"));
+    let (part_file, away) = (cluster.path("b/db.1"), cluster.path("away"));
     let mut client = cluster.enter("db");
     let mut expect_absent = |cluster: &mut Cluster, words: &str| {
         let is_eio = |client: &mut Client| {
@@ -297,26 +298,26 @@ fn a_part_that_is_moved_or_removed_under_a_running_node_is_named_and_fails() {
         eventually("its requests fail", || is_eio(&mut client));
         expect_eio(&mut client, "a part is away");
         assert_eq!(client.read(0, 512).unwrap(), [7; 512], "the other part is there");
-        assert!(cluster.part("b").stderr().contains(words), "{words}");
+        assert!(cluster.component("b").stderr().contains(words), "{words}");
         eventually("status names the part", || {
             cluster.bed().status()["cluster"]["nodes"][1]["faults"].to_string().contains(words)
         });
     };
-    std::fs::rename(&part, &away).unwrap();
+    std::fs::rename(&part_file, &away).unwrap();
     expect_absent(&mut cluster, "moved away or is hidden by a mount");
-    std::fs::rename(&away, &part).unwrap();
+    std::fs::rename(&away, &part_file).unwrap();
     let mut again = cluster.enter("db");
     eventually("it is served again", || again.read(64 << 10, 512).is_ok());
     again.flush().unwrap();
     eventually("status names no part", || {
         cluster.bed().status()["cluster"]["nodes"][1]["faults"] == serde_json::json!([])
     });
-    std::fs::remove_file(&part).unwrap();
+    std::fs::remove_file(&part_file).unwrap();
     expect_absent(&mut cluster, "was removed while the node ran");
 }
 
 #[test]
-fn of_commands_at_the_same_time_one_makes_the_volume_and_the_others_say_so() {
+fn of_simultaneous_commands_one_creates_the_volume_and_the_others_report_it() {
     let db = volume("db", "oltp", "1MiB", &NODES);
     let cluster = Cluster::new(&format!("{}{db}", directories(&NODES)), OPEN);
     // One that has only just begun.
@@ -329,10 +330,10 @@ fn of_commands_at_the_same_time_one_makes_the_volume_and_the_others_say_so() {
     holder.arg("-c").arg(script).arg(cluster.path("a"));
     holder.args(["volume", "create", "cluster.toml"]).stdin(std::process::Stdio::piped());
     let holder = process::spawn(&mut holder);
-    holder.hear("ready");
-    let said = cluster.volume(&["create"]).failure(1).complaint();
+    holder.wait_for_output("ready");
+    let output = cluster.volume(&["create"]).failure(1).complaint();
     let wanted = format!("another tidegate command is at work on it (process {}: ", holder.pid());
-    assert!(said.contains(&wanted) && said.contains("wait until it has ended"), "{said}");
+    assert!(output.contains(&wanted) && output.contains("wait until it has ended"), "{output}");
     assert!(std::fs::read_dir(cluster.path("a")).unwrap().next().is_none(), "nothing is made");
     holder.kill();
     for _ in 0..10 {
@@ -344,8 +345,8 @@ fn of_commands_at_the_same_time_one_makes_the_volume_and_the_others_say_so() {
         assert!(!made.is_empty(), "{refused:?}");
         assert!(made.iter().all(|outcome| outcome.stdout == made[0].stdout), "{made:?}");
         for outcome in refused {
-            let said = outcome.complaint();
-            assert!(said.contains("tidegate command"), "{said}");
+            let output = outcome.complaint();
+            assert!(output.contains("tidegate command"), "{output}");
         }
         cluster.volume(&["show"]).success();
         for node in NODES {
@@ -373,8 +374,8 @@ fn generations_that_only_the_gateway_compares_are_in_the_status_and_the_hint_men
     });
     let mut check = cluster.bed().tidegate(&["check", "--cluster"]);
     check.arg(cluster.file()).arg("--state").arg(cluster.state());
-    let said = process::run(&mut check).failure(1).stdout;
-    assert!(said.contains("fault: part 0 of volume db"), "{said}");
+    let output = process::run(&mut check).failure(1).stdout;
+    assert!(output.contains("fault: part 0 of volume db"), "{output}");
     changed(&mut cluster, |cluster| {
         let rest: Vec<_> = hint.split(' ').skip(4).collect();
         cluster.volume(&[&["resize"], &rest[..], &["--node", "b"]].concat()).success();
@@ -387,6 +388,6 @@ fn generations_that_only_the_gateway_compares_are_in_the_status_and_the_hint_men
     // Nodes run, and are not disturbed.
     process::run(&mut check).success();
     std::fs::rename(cluster.path("b/db.1"), cluster.path("away")).unwrap();
-    let said = process::run(&mut check).failure(1).stdout;
-    assert!(said.contains("fault: part 1 of volume db at node b lacks its data"), "{said}");
+    let output = process::run(&mut check).failure(1).stdout;
+    assert!(output.contains("fault: part 1 of volume db at node b lacks its data"), "{output}");
 }

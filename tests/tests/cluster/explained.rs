@@ -47,46 +47,46 @@ fn explained(cluster: &mut Cluster, tenant: &str) -> Value {
 
 /// Returns the lines about a rule, if it held requests long enough to be reported: the reason, and
 /// the help.
-fn cause(told: &Value, rule: &str) -> Option<[String; 2]> {
-    let causes = told["causes"].as_array().expect("a list");
+fn cause(report: &Value, rule: &str) -> Option<[String; 2]> {
+    let causes = report["causes"].as_array().expect("a list");
     let cause = causes.iter().find(|cause| cause["rule"] == rule)?;
     Some(["why", "help"].map(|line| cause[line].as_str().expect("a line").to_owned()))
 }
 
 #[test]
-fn each_tenant_hears_which_rule_held_it() {
+fn each_tenant_is_shown_which_rule_held_it() {
     let volumes = BUSY.map(|name| volume(name, name, "4MiB", &["a"]));
     let mut cluster = Cluster::new(&format!("{NODE}{}", volumes.concat()), POLICY);
     cluster.up();
     let _loads = BUSY.map(|name| load(&mut cluster, name));
 
     eventually("backup waits for its limit", || {
-        let told = explained(&mut cluster, "backup");
-        told["causes"][0]["rule"] == "limit"
+        let report = explained(&mut cluster, "backup");
+        report["causes"][0]["rule"] == "limit"
     });
     for (name, other) in [("web", "batch"), ("batch", "web")] {
         eventually("an equal waits for its turn and for what is reserved", || {
-            let told = explained(&mut cluster, name);
-            let [turn, reservation] = ["turn", "reservation"].map(|rule| cause(&told, rule));
-            let (Some([why, help]), Some([first, room])) = (turn, reservation) else {
+            let report = explained(&mut cluster, name);
+            let [turn, reservation] = ["turn", "reservation"].map(|rule| cause(&report, rule));
+            let (Some([why, help]), Some([first, first_help])) = (turn, reservation) else {
                 return false;
             };
-            assert!(help.starts_with("a weight of 200 would be "), "{told:#}");
-            assert!(room.starts_with("give it a reservation of its own"), "{told:#}");
+            assert!(help.starts_with("a weight of 200 would be "), "{report:#}");
+            assert!(first_help.starts_with("give it a reservation of its own"), "{report:#}");
             // As soon as the waits are read, both reasons name the tenants that went ahead, too.
             why.contains(&format!("{other} (100)")) && first.contains(": oltp (")
         });
     }
     eventually("oltp has its own part first", || {
-        let told = explained(&mut cluster, "oltp");
-        let waits = &told["waits"];
+        let report = explained(&mut cluster, "oltp");
+        let waits = &report["waits"];
         assert_eq!((&waits["limit_ns"], &waits["reservation_ns"]), (&0.into(), &0.into()));
-        waits["operations"].as_u64() > Some(250) && cause(&told, "reservation").is_none()
+        waits["operations"].as_u64() > Some(250) && cause(&report, "reservation").is_none()
     });
 
     let screen = process::run(&mut cluster.bed().tidegate(&["explain", "batch"])).success().stdout;
     let lines = ["batch: ", "NODE ", "a ", "turn, ", "  help: a weight of 200"];
-    let has = |line: &str| screen.lines().any(|told| told.starts_with(line));
+    let has = |line: &str| screen.lines().any(|report| report.starts_with(line));
     assert!(lines.into_iter().all(has), "{screen}");
     let screen = process::run(&mut cluster.bed().tidegate(&["explain", "idle"])).success().stdout;
     assert!(screen.starts_with("idle: no requests in the last "), "{screen}");

@@ -14,7 +14,7 @@ const SHORT: usize = 4 << 10;
 /// The error of the next answer; none if the request succeeded.
 #[track_caller]
 fn answer(client: &mut Client) -> Option<i32> {
-    client.hear().unwrap().1.err().map(|error| error.raw_os_error().unwrap())
+    client.receive().unwrap().1.err().map(|error| error.raw_os_error().unwrap())
 }
 
 #[test]
@@ -28,10 +28,10 @@ fn a_write_that_failed_while_a_node_hung_never_replaces_a_later_one() {
             eventually("both links", || client.write(0, &[0; LONG]).is_ok());
             client.write(0, &[0; SHORT]).unwrap();
         }
-        hang(cluster.part("a"));
+        hang(cluster.component("a"));
         for (content, client) in (1..).zip(&mut clients) {
             for length in [LONG, LONG, LONG, LONG, SHORT] {
-                client.ask_write(0, &vec![content; length]).unwrap();
+                client.submit_write(0, &vec![content; length]).unwrap();
             }
         }
         for client in &mut clients {
@@ -41,8 +41,8 @@ fn a_write_that_failed_while_a_node_hung_never_replaces_a_later_one() {
             );
         }
         // This one waits for the node, and it alone is acknowledged.
-        clients[0].ask_write(0, &[9; SHORT]).unwrap();
-        cluster.part("a").signal(Signal::CONT);
+        clients[0].submit_write(0, &[9; SHORT]).unwrap();
+        cluster.component("a").signal(Signal::CONT);
         assert_eq!(answer(&mut clients[0]), None);
         clients[0].flush().unwrap();
         for _ in 0..200 {

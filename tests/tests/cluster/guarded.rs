@@ -15,7 +15,7 @@ use tidegate_fabric::unix::Link;
 use tidegate_proto::cluster::message::{NodeInfo, ToNode};
 use tidegate_proto::message::{Hello, Reply, StageInfo, ToGateway, ToStage, VERSION};
 use tidegate_tests::cluster::{Cluster, GATEWAY, volume};
-use tidegate_tests::process::{self, Outcome, Running};
+use tidegate_tests::process::{self, ProgramOutcome, Running};
 use tidegate_tests::{PATIENCE, eventually, tools};
 
 use super::{OPEN, noise};
@@ -68,7 +68,7 @@ impl Guarded {
             && self.nbdcopy(&[&self.uri(), "null:"]).code == Some(0)
     }
 
-    fn certify(&self, arguments: &[&str]) -> Outcome {
+    fn certify(&self, arguments: &[&str]) -> ProgramOutcome {
         let mut command = Command::new(tidegate_tests::built::tidegate());
         command.arg("certify").arg(self.cluster.file()).arg("--state").arg(self.cluster.state());
         process::run(command.args(arguments))
@@ -86,11 +86,11 @@ impl Guarded {
         format!("nbds://{}/db?tls-certificates={}", self.gateway, certificates.display())
     }
 
-    fn nbdinfo(&self, uri: &str) -> Outcome {
+    fn nbdinfo(&self, uri: &str) -> ProgramOutcome {
         self.cluster.client("nbdinfo", &["--size", uri])
     }
 
-    fn nbdcopy(&self, arguments: &[&str]) -> Outcome {
+    fn nbdcopy(&self, arguments: &[&str]) -> ProgramOutcome {
         self.cluster.client("nbdcopy", arguments)
     }
 
@@ -100,13 +100,13 @@ impl Guarded {
         Guard::new(&Pump::start().unwrap(), &identity)
     }
 
-    /// Returns the controller's answer to `hello` from a party with this certificate.
-    fn hears<In: DeserializeOwned>(&self, certificate: &str, hello: &Hello) -> In {
-        self.says(&self.controller, certificate, "controller", hello).unwrap()
+    /// Returns the controller's answer to `hello` from a peer with this certificate.
+    fn receive_reply<In: DeserializeOwned>(&self, certificate: &str, hello: &Hello) -> In {
+        self.try_hello(&self.controller, certificate, "controller", hello).unwrap()
     }
 
     /// Returns the answer of the server that listens at `address` by that name.
-    fn says<In: DeserializeOwned>(
+    fn try_hello<In: DeserializeOwned>(
         &self,
         address: &str,
         certificate: &str,
@@ -137,16 +137,16 @@ fn certificates_are_made_once() {
     assert!(!again.stdout.contains("made ") && read() == before, "{again:?}");
     // A removed certificate is made anew, for the same key; and clients go by another name as well.
     fs::remove_file(tls.join("front-cert.pem")).unwrap();
-    let said = guarded.certify(&["--host", "storage.example.com"]).success().stdout;
+    let output = guarded.certify(&["--host", "storage.example.com"]).success().stdout;
     let line = "key.pem: for gateway front, at 127.0.0.1, ::1, localhost, storage.example.com";
-    assert!(said.contains(line) && said.matches("made ").count() == 1, "{said}");
+    assert!(output.contains(line) && output.matches("made ").count() == 1, "{output}");
     // No certificate is signed without the authority's key, and no key is made in its place.
     fs::remove_file(tls.join("b-cert.pem")).unwrap();
     fs::rename(tls.join("ca-key.pem"), tls.join("elsewhere")).unwrap();
     let refused = guarded.certify(&[]).failure(1).complaint();
     assert!(refused.contains("cannot sign without") && refused.contains("ca-key.pem"), "{refused}");
     assert!(!tls.join("ca-key.pem").exists() && !tls.join("b-cert.pem").exists());
-    // A host that is called like a party would be taken for it.
+    // A host with the name of a component would pass for that component.
     let refused = guarded.certify(&["--host", "B"]).failure(3).complaint();
     assert!(refused.contains("gateway front is at host B, and B is a party"), "{refused}");
     guarded.cluster.write("[[node]]\nname = \"a\"\nmemory = true\n");
@@ -155,7 +155,7 @@ fn certificates_are_made_once() {
 }
 
 #[test]
-fn a_part_does_not_start_without_what_peers_believe() {
+fn a_node_does_not_start_without_the_certificates_of_its_peers() {
     let guarded = Guarded::new();
     let file = |name: &str| guarded.tls().join(name);
     let up = |arguments: &[&str]| process::run(&mut guarded.cluster.command(arguments)).failure(1);
@@ -195,16 +195,16 @@ fn stock_clients_go_through() {
     let convert = ["convert", "--object", &object, "--image-opts", &image, "-O", "raw", "copy"];
     guarded.cluster.client("qemu-img", &convert).success();
     assert!(copy(&mut guarded) == bytes, "qemu-img reads what nbdcopy did not write");
-    // The address that clients are told to type works.
-    let said = guarded.cluster.part(GATEWAY).stdout();
-    let told = said.split_whitespace().find(|word| word.starts_with("nbds://")).unwrap();
-    guarded.nbdinfo(told).success();
+    // The address that is shown to clients works.
+    let output = guarded.cluster.component(GATEWAY).stdout();
+    let report = output.split_whitespace().find(|word| word.starts_with("nbds://")).unwrap();
+    guarded.nbdinfo(report).success();
 }
 
 #[test]
 fn clients_that_do_not_belong() {
     let guarded = Guarded::new().up();
-    let log = || guarded.cluster.part(GATEWAY).stderr();
+    let log = || guarded.cluster.component(GATEWAY).stderr();
     let logged = |what: &str| eventually(what, || log().contains(what));
     // In the clear nothing is said, not even what there is.
     let plain = format!("nbd://{}/db", guarded.gateway);
@@ -244,7 +244,7 @@ fn an_export_is_for_the_users_of_its_tenant() {
     let mut guarded = Guarded::new().up();
     let certified = guarded.certify(&["--user", "alice,bob"]).success();
     assert!(certified.stdout.contains("for user alice"), "{certified:?}");
-    // The holder of this party's or user's certificate presents it as a client does.
+    // The holder of this component's or user's certificate presents it as a client does.
     let as_client = |name: &str| {
         let folder = guarded.cluster.path(&format!("of-{name}"));
         fs::create_dir(&folder).unwrap();
@@ -260,7 +260,7 @@ fn an_export_is_for_the_users_of_its_tenant() {
     let policy = "[[tenant]]\nname = \"oltp\"\nusers = [\"cert:alice\"]\n";
     guarded.cluster.bed().apply(policy).success();
     eventually("the policy at the gateway", || guarded.nbdinfo(&bob).code != Some(0));
-    let log = || guarded.cluster.part(GATEWAY).stderr();
+    let log = || guarded.cluster.component(GATEWAY).stderr();
     let denied = "certificate \"bob\" may not act for tenant \"oltp\"";
     eventually("the reason in the log", || log().contains(denied));
     guarded.nbdinfo(&alice).success();
@@ -271,7 +271,7 @@ fn an_export_is_for_the_users_of_its_tenant() {
             log().contains(reason)
         });
     };
-    // Parties are not clients, and everybody's certificate names no user.
+    // Components are not clients, and the certificate `client` names no user.
     for (uri, reason) in [
         (&node, "the certificate of a is for a party of the cluster"),
         (&front, "the certificate of front is for a party of the cluster"),
@@ -283,7 +283,7 @@ fn an_export_is_for_the_users_of_its_tenant() {
     is_refused(&unknown, "the policy has no tenant \"nosuch\"");
 }
 
-/// Says what is no TLS, and hears the end of it.
+/// Sends bytes that are no TLS, and reads the end of the connection.
 fn rude(address: &str) {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -295,46 +295,53 @@ fn rude(address: &str) {
 }
 
 #[test]
-fn parties_are_whom_their_certificates_name() {
+fn peers_are_identified_by_their_certificates() {
     let mut guarded = Guarded::new().up();
     let node = |name: &str| {
         let info = NodeInfo { name: name.into(), ..NodeInfo::default() };
         Hello::Node { version: VERSION, info }
     };
-    let ToNode::Refused { reason, retry, .. } = guarded.hears("a", &node("b")) else { panic!() };
+    let ToNode::Refused { reason, retry, .. } = guarded.receive_reply("a", &node("b")) else {
+        panic!()
+    };
     assert_eq!((reason.as_str(), retry), ("your certificate is for a and not for \"b\"", false));
-    let ToNode::Refused { reason, .. } = guarded.hears("front", &node("front")) else { panic!() };
+    let ToNode::Refused { reason, .. } = guarded.receive_reply("front", &node("front")) else {
+        panic!()
+    };
     assert!(reason.contains("\"front\""), "a gateway is no node: {reason}");
     let gateway = Hello::Gateway { version: VERSION, name: "a".into() };
-    let ToGateway::Refused { reason, .. } = guarded.hears("a", &gateway) else { panic!() };
+    let ToGateway::Refused { reason, .. } = guarded.receive_reply("a", &gateway) else { panic!() };
     assert_eq!(reason, "the cluster has no gateway \"a\"");
     let socket = "programs and operators use the controller's Unix socket";
     let operator = Hello::Operator { version: VERSION };
-    let Reply::Refused { reason, .. } = guarded.hears("front", &operator) else { panic!() };
+    let Reply::Refused { reason, .. } = guarded.receive_reply("front", &operator) else { panic!() };
     assert_eq!(reason, socket);
     let stage = Hello::Stage { version: VERSION, info: StageInfo::default() };
-    let ToStage::Refused { reason, .. } = guarded.hears("front", &stage) else { panic!() };
+    let ToStage::Refused { reason, .. } = guarded.receive_reply("front", &stage) else { panic!() };
     assert_eq!(reason, socket);
     // A client's certificate opens neither the controller nor a node, and a node's no node.
-    let told = |address: &str, certificate: &str, name: &str| {
-        let answer = guarded.says::<ToNode>(address, certificate, name, &operator);
+    let report = |address: &str, certificate: &str, name: &str| {
+        let answer = guarded.try_hello::<ToNode>(address, certificate, name, &operator);
         answer.unwrap_err().to_string()
     };
     let unknown = "the peer refuses our certificate: it bears no name that is let in there";
-    assert_eq!(told(&guarded.controller, "client", "controller"), unknown);
-    assert_eq!(told(&guarded.node, "client", "a"), unknown);
-    assert_eq!(told(&guarded.node, "b", "a"), unknown);
+    assert_eq!(report(&guarded.controller, "client", "controller"), unknown);
+    assert_eq!(report(&guarded.node, "client", "a"), unknown);
+    assert_eq!(report(&guarded.node, "b", "a"), unknown);
     // And no peer believes a host to be another than it is.
-    assert_eq!(told(&guarded.node, "front", "b"), "the peer's certificate is for a and not for b");
+    assert_eq!(
+        report(&guarded.node, "front", "b"),
+        "the peer's certificate is for a and not for b"
+    );
     [&guarded.controller, &guarded.node].into_iter().for_each(|address| rude(address));
-    let log = || guarded.cluster.part("a").stderr();
+    let log = || guarded.cluster.component("a").stderr();
     eventually("a reason in the log", || log().contains("what the peer sends is no TLS"));
     guarded.cluster.bed().apply(OPEN).success();
     assert!(guarded.reads(), "all others are served");
 }
 
 #[test]
-fn parts_come_back_through_the_lock() {
+fn nodes_come_back_over_tls() {
     let mut guarded = Guarded::new().up();
     let joined = |cluster: &mut Cluster| {
         eventually("all nodes with the controller", || {
@@ -436,9 +443,9 @@ fn two_machines() {
     let mut command = up(&cluster, &one, "controller", cluster.state());
     cluster.bed().up_with(&mut command);
     let start = |machine: &Machine, role: &str, name: &str, state: PathBuf| -> Running {
-        let part = process::spawn(&mut up(&cluster, machine, role, state));
-        part.hear(&format!(": {name} of the cluster at 192.0.2.1:7300"));
-        part
+        let component = process::spawn(&mut up(&cluster, machine, role, state));
+        component.wait_for_output(&format!(": {name} of the cluster at 192.0.2.1:7300"));
+        component
     };
     let _node = start(&one, "node", "a", cluster.state());
     let _gateway = start(&two, "gateway", GATEWAY, cluster.path("two"));

@@ -13,7 +13,7 @@ use super::OPEN;
 /// The numbers that the guest writes, a line each.
 const NUMBERS: std::ops::Range<u32> = 100_000..300_000;
 
-/// The modules that the kernel needs to see the disk; `tests/programs/guest.sh` says in which
+/// The modules that the kernel needs to see the disk; tests/programs/guest.sh says in which
 /// order.
 const MODULES: [&str; 6] = [
     "virtio",
@@ -47,11 +47,11 @@ fn packed(cluster: &mut Cluster, busybox: &Path, kernel: &Path) -> PathBuf {
 }
 
 #[test]
-fn a_guest_finds_what_it_wrote_and_so_does_its_host() {
+fn a_virtual_machine_and_its_host_read_what_it_wrote() {
     let [Some(qemu), Some(busybox)] = ["qemu-system-x86_64", "busybox"].map(tools::want) else {
         return;
     };
-    let kernel = built::guest();
+    let kernel = built::guest_folder();
     let image = kernel.join("vmlinuz");
     if !image.exists() {
         return tools::skipped("no kernel was fetched; make test-guest does that, and runs this");
@@ -61,20 +61,20 @@ fn a_guest_finds_what_it_wrote_and_so_does_its_host() {
     let mut cluster = Cluster::new(&format!("{}{db}", directories(&nodes)), OPEN);
     cluster.up();
     let packed = packed(&mut cluster, &busybox, &kernel);
-    let mut guest = Command::new(qemu);
+    let mut machine = Command::new(qemu);
     // Emulated, which works on every machine and takes some seconds.
-    guest.args(["-accel", "tcg", "-m", "256", "-nodefaults", "-no-user-config", "-no-reboot"]);
-    guest.args(["-display", "none", "-serial", "stdio"]);
-    guest.arg("-kernel").arg(image).arg("-initrd").arg(packed);
-    guest.args(["-append", "console=ttyS0 quiet panic=-1"]);
-    guest.arg("-drive").arg(format!("file={},format=raw,if=virtio", cluster.uri("db")));
-    let told = process::run(&mut guest).success();
-    let said = |what: &str| {
-        let found = told.stdout.lines().find_map(|line| line.trim().strip_prefix(what));
-        found.unwrap_or_else(|| panic!("the guest does not say{what}: {told:?}")).to_owned()
+    machine.args(["-accel", "tcg", "-m", "256", "-nodefaults", "-no-user-config", "-no-reboot"]);
+    machine.args(["-display", "none", "-serial", "stdio"]);
+    machine.arg("-kernel").arg(image).arg("-initrd").arg(packed);
+    machine.args(["-append", "console=ttyS0 quiet panic=-1"]);
+    machine.arg("-drive").arg(format!("file={},format=raw,if=virtio", cluster.uri("db")));
+    let report = process::run(&mut machine).success();
+    let output = |what: &str| {
+        let found = report.stdout.lines().find_map(|line| line.trim().strip_prefix(what));
+        found.unwrap_or_else(|| panic!("the guest does not say{what}: {report:?}")).to_owned()
     };
-    assert_eq!(said("guest: size "), (4 << 20).to_string());
-    assert_eq!(said("guest: wrote "), said("guest: read "));
+    assert_eq!(output("guest: size "), (4 << 20).to_string());
+    assert_eq!(output("guest: wrote "), output("guest: read "));
     // Data that a guest made durable outlives all processes here.
     cluster.bed().kill_controller();
     cluster.up();

@@ -116,9 +116,9 @@ impl Attack {
             2 => {
                 let mut client = Client::enter(&self.nbd, "theirs")?;
                 while !self.is_over() {
-                    client.ask_reads(0, 1 << 20, 16)?;
+                    client.submit_reads(0, 1 << 20, 16)?;
                     for _ in 0..16 {
-                        drop(client.hear()?);
+                        drop(client.receive()?);
                     }
                 }
                 Ok(())
@@ -126,7 +126,7 @@ impl Attack {
             3 => connect(&self.nbd)?.write_all(&[0xa5; 4096]),
             _ => {
                 let mut client = Client::enter(&self.nbd, "theirs")?;
-                client.ask_reads(0, 1 << 20, 1000)?;
+                client.submit_reads(0, 1 << 20, 1000)?;
                 self.linger(&client.into_stream());
                 Ok(())
             }
@@ -146,11 +146,12 @@ impl Attack {
                 let mut bytes = vec![0; 1 << 20];
                 while !self.is_over() {
                     stream.write_all(&b"get big\r\n".repeat(16))?;
-                    let mut ends = 0;
-                    while ends < 16 {
+                    let mut finished = 0;
+                    while finished < 16 {
                         let count = stream.read(&mut bytes)?;
-                        ends += bytes[..count].windows(5).filter(|five| five == b"END\r\n").count();
-                        ends += usize::from(count == 0) * 16;
+                        finished +=
+                            bytes[..count].windows(5).filter(|five| five == b"END\r\n").count();
+                        finished += usize::from(count == 0) * 16;
                     }
                 }
                 Ok(())
@@ -250,7 +251,7 @@ fn attack((what, lines): (&str, [&str; 2])) {
     };
     let (mut cluster, _server) = cluster(&policy(lines));
     let attack = Arc::new(Attack {
-        nbd: cluster.door(),
+        nbd: cluster.endpoint(),
         memcached: cluster.path("k.sock"),
         is_over: AtomicBool::new(false),
     });
@@ -260,7 +261,7 @@ fn attack((what, lines): (&str, [&str; 2])) {
     let alone = honest(&attack, requests, span / 6);
     let hostile = hostile(&attack, clients);
     let beside = honest(&attack, requests, span);
-    let memory = memory_kib(cluster.part(GATEWAY).pid());
+    let memory = memory_kib(cluster.component(GATEWAY).pid());
     attack.is_over.store(true, Ordering::Relaxed);
     println!(
         "{what}: p99 alone {alone:?}, beside {clients} hostile clients {beside:?}; {memory} KiB"

@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 use serde_json::Value;
 use tidegate_tests::cluster::Cluster;
 use tidegate_tests::nbd::expect_closed;
-use tidegate_tests::process::{self, Outcome, Running};
+use tidegate_tests::process::{self, ProgramOutcome, Running};
 use tidegate_tests::{PATIENCE, eventually, tools, wait_for};
 
 /// The two servers behind a pool.
@@ -39,17 +39,17 @@ impl Pool {
              [[gateway]]\nname = \"front\"\nmemcached = \"127.0.0.1:0\"\n"
         ));
         cluster.up();
-        let said = cluster.bed().controller().stdout();
-        let address = said.split_whitespace().find_map(|word| word.strip_prefix("memcached://"));
-        let address = address.unwrap_or_else(|| panic!("no address in {said}")).to_owned();
+        let output = cluster.bed().controller().stdout();
+        let address = output.split_whitespace().find_map(|word| word.strip_prefix("memcached://"));
+        let address = address.unwrap_or_else(|| panic!("no address in {output}")).to_owned();
         Self { cluster, address, servers: servers.into() }
     }
 
-    fn client(&self, program: &str, arguments: &[&str]) -> Outcome {
+    fn client(&self, program: &str, arguments: &[&str]) -> ProgramOutcome {
         self.cluster.client(program, arguments)
     }
 
-    fn memcapable(&self, protocol: &str) -> Outcome {
+    fn memcapable(&self, protocol: &str) -> ProgramOutcome {
         let (host, port) = self.address.split_once(':').expect("a host and a port");
         self.client("memccapable", &["-h", host, "-p", port, "-t", "20", protocol])
     }
@@ -65,7 +65,7 @@ impl Pool {
     }
 }
 
-/// A client that says what it is told to.
+/// A client that sends given bytes.
 fn stranger(address: &str) -> TcpStream {
     let stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -82,7 +82,7 @@ pub(super) fn server(socket: &Path) -> (Running, PathBuf) {
     (server, socket.to_owned())
 }
 
-/// A number of those that memcached tells about itself.
+/// A number of those that memcached reports.
 fn statistic(socket: &Path, name: &str) -> u64 {
     let mut stream = UnixStream::connect(socket).unwrap();
     stream.write_all(b"stats\r\nquit\r\n").unwrap();
@@ -94,12 +94,12 @@ fn statistic(socket: &Path, name: &str) -> u64 {
 #[test]
 fn memcapable_finds_nothing_amiss() {
     let mut pool = Pool::new("flush_all = true\n");
-    let told = pool.memcapable("-a").success();
-    assert!(told.stdout.ends_with("All tests passed\n"), "{told:?}");
+    let report = pool.memcapable("-a").success();
+    assert!(report.stdout.ends_with("All tests passed\n"), "{report:?}");
     // The binary protocol is turned away at once; all that has a test pass there is to hang up.
-    let told = pool.memcapable("-b").failure(1);
-    assert!(told.stderr.contains("26 of 27 tests failed"), "{told:?}");
-    assert!(!told.stderr.contains("timed out"), "{told:?}");
+    let report = pool.memcapable("-b").failure(1);
+    assert!(report.stderr.contains("26 of 27 tests failed"), "{report:?}");
+    assert!(!report.stderr.contains("timed out"), "{report:?}");
     let reason = "a client's connection is closed: it speaks memcached's binary protocol; only \
                   text is understood";
     let log = pool.cluster.bed().controller().stderr();
@@ -113,7 +113,7 @@ fn node(status: &Value, name: &str) -> Value {
     nodes.iter().find(|node| node["name"] == name).expect("the node").clone()
 }
 
-/// Nothing is asked of the pool meanwhile, or much: it is seen either way, and told once.
+/// Nothing is asked of the pool meanwhile, or much: it is seen either way, and reported once.
 #[test]
 fn a_memcached_that_dies_is_seen_and_its_return_is_too() {
     let mut pool = Pool::new("");
@@ -122,8 +122,11 @@ fn a_memcached_that_dies_is_seen_and_its_return_is_too() {
     fs::remove_file(&socket).expect("the socket is there");
     let fault = |cluster: &mut Cluster| node(&cluster.bed().status(), "b")["store_fault"].clone();
     eventually("the fault in the status", || fault(&mut pool.cluster).is_string());
-    let told = fault(&mut pool.cluster).to_string();
-    assert!(told.contains(&format!("memcached at unix:{} is away", socket.display())), "{told}");
+    let report = fault(&mut pool.cluster).to_string();
+    assert!(
+        report.contains(&format!("memcached at unix:{} is away", socket.display())),
+        "{report}"
+    );
     let screen = process::run(&mut pool.tidegate(&["status"])).success().stdout;
     assert!(screen.contains("warning: node b: memcached at ") && screen.contains("faulty"));
     // Some of these keys are at each server; those of the dead one fail, and the log is silent.
@@ -144,36 +147,36 @@ fn a_memcached_that_dies_is_seen_and_its_return_is_too() {
 }
 
 #[test]
-fn nobody_empties_a_pool_that_does_not_say_so() {
+fn only_a_pool_with_flush_all_is_emptied() {
     let pool = Pool::new("");
-    let told = pool.memcapable("-a").failure(1);
-    assert!(told.stderr.contains("2 of 27 tests failed"), "{told:?}");
+    let report = pool.memcapable("-a").failure(1);
+    assert!(report.stderr.contains("2 of 27 tests failed"), "{report:?}");
     // A test that fails is not reported to pass, on the line of the next one.
-    let line = told.stdout.lines().find(|line| line.starts_with("ascii flush "));
+    let line = report.stdout.lines().find(|line| line.starts_with("ascii flush "));
     let words: Vec<_> = line.unwrap_or_default().split_whitespace().collect();
-    assert_eq!(words.join(" "), "ascii flush ascii flush noreply ascii add [pass]", "{told:?}");
+    assert_eq!(words.join(" "), "ascii flush ascii flush noreply ascii add [pass]", "{report:?}");
 }
 
 #[test]
 fn strangers_are_sent_away_with_a_reason() {
     let mut pool = Pool::new("");
-    let said = |mut stream: &TcpStream, words: &[u8]| stream.write_all(words).unwrap();
+    let output = |mut stream: &TcpStream, words: &[u8]| stream.write_all(words).unwrap();
     let client = stranger(&pool.address);
-    said(&client, b"set planet 0 0 5\r\nearth\r\n");
+    output(&client, b"set planet 0 0 5\r\nearth\r\n");
     for (words, reason) in [
         (vec![0x80; 24], "it speaks memcached's binary protocol; only text is understood"),
         (b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n".to_vec(), "it speaks HTTP"),
         (vec![b'x'; 2_100], "a line of a request does not end"),
     ] {
         let mut stream = stranger(&pool.address);
-        said(&stream, &words);
+        output(&stream, &words);
         expect_closed(&mut stream);
         let reason = format!("a client's connection is closed: {reason}");
         eventually(&reason, || pool.cluster.bed().controller().stderr().contains(&reason));
     }
-    said(&client, b"get planet\r\nquit\r\n");
-    let heard: Vec<String> = BufReader::new(client).lines().map_while(Result::ok).collect();
-    assert_eq!(heard, ["STORED", "VALUE planet 0 5", "earth", "END"]);
+    output(&client, b"get planet\r\nquit\r\n");
+    let received: Vec<String> = BufReader::new(client).lines().map_while(Result::ok).collect();
+    assert_eq!(received, ["STORED", "VALUE planet 0 5", "earth", "END"]);
 }
 
 #[test]
@@ -182,7 +185,7 @@ fn memaslap_reads_what_it_wrote() {
     // So many requests, one in ten a `set`; every value that is read is compared.
     let common = ["-s", &pool.address, "-T", "2", "-c", "16", "-x", "20000", "-v", "1", "-b"];
     for more in [&[][..], &["-d", "10", "-X", "700"]] {
-        let told = pool.client("memcaslap", &[&common[..], more].concat()).success();
+        let report = pool.client("memcaslap", &[&common[..], more].concat()).success();
         for wanted in [
             "cmd_get: 18000",
             "cmd_set: 2000",
@@ -190,10 +193,10 @@ fn memaslap_reads_what_it_wrote() {
             "verify_misses: 0",
             "verify_failed: 0",
         ] {
-            let is_said = told.stdout.lines().any(|line| line == wanted);
-            assert!(is_said, "no {wanted}: {told:?}");
+            let is_printed = report.stdout.lines().any(|line| line == wanted);
+            assert!(is_printed, "no {wanted}: {report:?}");
         }
-        assert!(!format!("{told:?}").contains("_ERROR"), "{told:?}");
+        assert!(!format!("{report:?}").contains("_ERROR"), "{report:?}");
     }
     assert_eq!(pool.counted("cmd_set"), 4000);
 }
@@ -206,11 +209,11 @@ fn a_load_counts_what_the_servers_count() {
     let keys = ["--keys", "500", "--fill", "--read", "70%", "--json"];
     let mut command =
         pool.cluster.bed().tidegate_lab(&[&["load", &uri][..], &load, &keys].concat());
-    let told = process::run(&mut command).success();
-    let told: Value = serde_json::from_str(&told.stdout).expect("JSON");
-    let count = |what: &str| told[what]["count"].as_u64().expect("a count");
-    assert_eq!((&told["failed"], &told["missed"]), (&0.into(), &0.into()), "{told:#}");
-    let unsent = told["unsent"].as_u64().expect("a count");
+    let report = process::run(&mut command).success();
+    let report: Value = serde_json::from_str(&report.stdout).expect("JSON");
+    let count = |what: &str| report[what]["count"].as_u64().expect("a count");
+    assert_eq!((&report["failed"], &report["missed"]), (&0.into(), &0.into()), "{report:#}");
+    let unsent = report["unsent"].as_u64().expect("a count");
     assert_eq!(count("all") + unsent, 1000, "what was due was sent, or is said not to be");
     // Requests that were sent and not awaited are served all the same.
     eventually("what was sent", || {
@@ -239,11 +242,11 @@ fn ycsb_reads_what_it_wrote() {
         let [reads, updates] = share;
         command.arg("-p").arg(format!("readproportion={reads}"));
         command.arg("-p").arg(format!("updateproportion={updates}"));
-        let told = process::run(&mut command).success();
-        let returns = told.stdout.lines().filter_map(|line| {
+        let report = process::run(&mut command).success();
+        let returns = report.stdout.lines().filter_map(|line| {
             let (what, came) = line.split_once(", Return=")?;
             let (status, count) = came.split_once(", ")?;
-            assert_eq!(status, "OK", "{told:?}");
+            assert_eq!(status, "OK", "{report:?}");
             Some((what.to_owned(), count.parse::<u64>().expect("a count")))
         });
         let returns: Vec<_> = returns.collect();

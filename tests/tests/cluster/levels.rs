@@ -14,7 +14,8 @@ use tidegate_tests::{eventually, tools};
 const WARM_UP: u32 = 2;
 /// Seconds of a measurement.
 const SECONDS: u32 = 4;
-/// A machine that stalls for longer than a period loses what was due meanwhile; nobody else may.
+/// A machine that stalls for longer than a period loses what was due meanwhile; no other machine
+/// may.
 const ATTEMPTS: u32 = 6;
 
 /// Four nodes, two of which imitate a device of a thousand operations per second.
@@ -26,7 +27,7 @@ fn cluster(policy: &str) -> Cluster {
              model = {{ rate = \"1k iops\", variance = \"10%\" }}\n"
         )
     });
-    let door = "[[gateway]]\nname = \"front\"\nnbd = \"unix:front.sock\"\n";
+    let endpoint = "[[gateway]]\nname = \"front\"\nnbd = \"unix:front.sock\"\n";
     // One stripe each, so that a client can choose a node.
     let halves =
         |name| format!("{}stripe = \"2MiB\"\n", volume(name, name, "4MiB", &["slow", "slower"]));
@@ -37,7 +38,7 @@ fn cluster(policy: &str) -> Cluster {
         offered(halves("reserved")),
         halves("greedy"),
     ];
-    let file = format!("{}{}{door}{}", fast.concat(), slow.concat(), volumes.concat());
+    let file = format!("{}{}{endpoint}{}", fast.concat(), slow.concat(), volumes.concat());
     let mut cluster = Cluster::new(&file, policy);
     cluster.up();
     cluster
@@ -58,8 +59,8 @@ pub(super) fn rate(load: Running) -> f64 {
     let outcome = load.finish().success();
     // Lines of the engine come before the JSON.
     let (_, json) = outcome.stdout.split_at(outcome.stdout.find('{').expect("JSON"));
-    let told: Value = serde_json::from_str(json).expect("JSON");
-    let job = &told["jobs"][0];
+    let report: Value = serde_json::from_str(json).expect("JSON");
+    let job = &report["jobs"][0];
     assert_eq!(job["error"], 0, "{job:#}");
     let count = |way: &str| job[way]["total_ios"].as_u64().expect("a count");
     (count("read") + count("write")) as f64 / f64::from(SECONDS)
@@ -69,7 +70,7 @@ pub(super) fn rate(load: Running) -> f64 {
 /// take ten below: what one node may still do when another has nothing to do is moved a few times
 /// in a period. More than this is not excused by anything.
 #[track_caller]
-fn reaches(cluster: &Cluster, limit: f64) {
+fn achieves(cluster: &Cluster, limit: f64) {
     let mut seen = Vec::new();
     for _ in 0..ATTEMPTS {
         let loads = ["limited", "striped"].map(|export| load(&cluster.uri(export), 16, "0"));
@@ -91,9 +92,9 @@ fn a_limit_is_reached_and_not_exceeded() {
         ["limited", "striped"].map(tenant).concat()
     };
     let mut cluster = cluster(&policy(300));
-    reaches(&cluster, 300.0);
+    achieves(&cluster, 300.0);
     cluster.bed().apply(&policy(500)).success();
-    reaches(&cluster, 500.0);
+    achieves(&cluster, 500.0);
 }
 
 /// The report of `tidegate-lab load` on this export.
@@ -113,9 +114,9 @@ fn our_own_load_sees_the_limit_that_fio_sees() {
     let arguments = ["--depth", "16", "--warmup", &warmup, "--duration", &duration];
     let mut seen = Vec::new();
     for _ in 0..ATTEMPTS {
-        let told = own_load(&mut cluster, "limited", &arguments);
-        assert_eq!(told["failed"], 0, "{told:#}");
-        let own = told["achieved_per_second"].as_f64().expect("a rate");
+        let report = own_load(&mut cluster, "limited", &arguments);
+        assert_eq!(report["failed"], 0, "{report:#}");
+        let own = report["achieved_per_second"].as_f64().expect("a rate");
         let rates = [own, rate(load(&cluster.uri("limited"), 16, "0"))];
         seen.push(rates);
         assert!(rates.iter().all(|rate| *rate <= limit * 1.02), "too much: {seen:?}");
@@ -132,10 +133,10 @@ fn our_own_load_counts_what_the_controller_counts() {
     let mut cluster = cluster("period = \"60s\"\n[[tenant]]\nname = \"limited\"\n");
     let arguments = ["--rate", "500 iops", "--depth", "1000", "--read", "50%"];
     let times = ["--warmup", "0s", "--duration", "1s"];
-    let told = own_load(&mut cluster, "limited", &[&arguments[..], &times].concat());
+    let report = own_load(&mut cluster, "limited", &[&arguments[..], &times].concat());
     let count = |what: &Value| what.as_u64().expect("a count");
-    let sent = count(&told["all"]["count"]);
-    assert_eq!(sent + count(&told["unsent"]), 500, "what was due was sent, or is said not to be");
+    let sent = count(&report["all"]["count"]);
+    assert_eq!(sent + count(&report["unsent"]), 500, "what was due was sent, or is said not to be");
     eventually("what was sent", || {
         let status = cluster.bed().status();
         let tenant = &status["cluster"]["tenants"][0];

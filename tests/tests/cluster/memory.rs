@@ -4,7 +4,7 @@
 use rustix::process::Signal;
 use serde_json::Value;
 use tidegate_tests::cluster::Cluster;
-use tidegate_tests::process::{self, Outcome, Running};
+use tidegate_tests::process::{self, ProgramOutcome, Running};
 use tidegate_tests::{PATIENCE, eventually, wait_for};
 
 const FILE: &str = r#"
@@ -34,13 +34,13 @@ fn cluster() -> Cluster {
     cluster
 }
 
-pub(super) fn kv(cluster: &mut Cluster, arguments: &[&str]) -> Outcome {
+pub(super) fn kv(cluster: &mut Cluster, arguments: &[&str]) -> ProgramOutcome {
     let at = cluster.path("m.sock");
     process::run(cluster.bed().tidegate(&["kv"]).args(arguments).arg("--at").arg(at))
 }
 
 /// A load that ends by itself.
-fn load(cluster: &mut Cluster, arguments: &[&str]) -> Outcome {
+fn load(cluster: &mut Cluster, arguments: &[&str]) -> ProgramOutcome {
     let at = cluster.path("m.sock");
     process::run(cluster.bed().tidegate_lab(&["kv"]).args(arguments).arg("--at").arg(at))
 }
@@ -69,13 +69,13 @@ pub(super) fn expect_right(bench: &Running) {
 }
 
 #[test]
-fn values_come_back_and_what_cannot_be_is_said() {
+fn values_come_back_and_impossible_requests_are_refused() {
     let mut cluster = cluster();
     kv(&mut cluster, &["put", "k", "one", "--tenant", "web"]).success();
     kv(&mut cluster, &["put", "k", "two"]).success();
     assert_eq!(kv(&mut cluster, &["get", "k"]).success().stdout, "two");
-    let told = kv(&mut cluster, &["get", "k", "--json"]).success().stdout;
-    assert_eq!(told, "{\"key\":\"k\",\"value\":\"two\"}\n");
+    let report = kv(&mut cluster, &["get", "k", "--json"]).success().stdout;
+    assert_eq!(report, "{\"key\":\"k\",\"value\":\"two\"}\n");
     kv(&mut cluster, &["delete", "k"]).success();
     let outcome = kv(&mut cluster, &["get", "k"]).failure(1);
     assert!(outcome.complaint().contains("\"k\" has no value at"), "{outcome:?}");
@@ -98,20 +98,20 @@ fn values_come_back_and_what_cannot_be_is_said() {
 }
 
 #[test]
-fn what_cannot_be_stored_is_said_with_where_and_why() {
+fn values_that_cannot_be_stored_are_refused_with_the_reason() {
     let mut cluster = Cluster::new(&FILE.replace("32MiB", "4MiB"), POLICY);
     cluster.up_data_nodes(&["m"]);
     for (key, bytes) in [(String::new(), 0), ("k".repeat(251), 251)] {
         for act in [&["get", &key][..], &["put", &key, "v"], &["delete", &key]] {
             let outcome = kv(&mut cluster, act).failure(2);
-            let told = format!("a key has from 1 to 250 bytes, this one has {bytes}");
-            assert!(outcome.complaint().contains(&told), "{outcome:?}");
+            let message = format!("a key has from 1 to 250 bytes, this one has {bytes}");
+            assert!(outcome.complaint().contains(&message), "{outcome:?}");
         }
     }
     let fill = ["--tenant", "web", "--keys", "2000", "--seconds", "1"];
     let outcome = load(&mut cluster, &fill).failure(1);
-    for part in ["m.sock: the store is full", "delete something, or give it more memory"] {
-        assert!(outcome.complaint().contains(part), "{outcome:?}");
+    for text in ["m.sock: the store is full", "delete something, or give it more memory"] {
+        assert!(outcome.complaint().contains(text), "{outcome:?}");
     }
     eventually("what is in use", || {
         let [used, memory] =
@@ -141,16 +141,17 @@ fn data_nodes_and_what_tenants_do_there_are_seen() {
                 .into_iter()
                 .all(is_some)
     });
-    let told = process::run(&mut cluster.bed().tidegate(&["status"])).success().stdout;
+    let report = process::run(&mut cluster.bed().tidegate(&["status"])).success().stdout;
     let lines =
         ["policy revision 1; 1 data node with 2 clients", "DATA NODE  STATE", "m          up"];
-    assert!(lines.into_iter().all(|line| told.contains(line)), "{told}");
-    cluster.part("m").signal(Signal::STOP);
+    assert!(lines.into_iter().all(|line| report.contains(line)), "{report}");
+    cluster.component("m").signal(Signal::STOP);
     eventually("a warning", || {
-        let told = process::run(&mut cluster.bed().tidegate(&["status"])).success().stdout;
-        told.contains("data-node m has stopped answering") || told.contains("data-node m is away")
+        let report = process::run(&mut cluster.bed().tidegate(&["status"])).success().stdout;
+        report.contains("data-node m has stopped answering")
+            || report.contains("data-node m is away")
     });
-    cluster.part("m").signal(Signal::CONT);
+    cluster.component("m").signal(Signal::CONT);
     eventually("the data node again", || seen(&mut cluster)["is_silent"] == false);
 }
 
@@ -160,13 +161,13 @@ fn gets_go_on_while_the_data_node_is_stopped() {
     let bench = bench(&mut cluster, "2");
     let kept = |row: &Value| row["periods"].as_u64() > Some(0) && row["clients_alone"] == 0;
     row("periods", &bench, kept);
-    cluster.part("m").signal(Signal::STOP);
-    // Their tokens are what is reserved for them, which nobody has to give out.
+    cluster.component("m").signal(Signal::STOP);
+    // Their tokens are what is reserved for them, which no client has to give up.
     let alone = |row: &Value| row["clients_alone"] == 2;
     row("clients that are alone", &bench, alone);
     let row_alone = row("another row of them", &bench, alone);
     assert!(row_alone["operations"].as_u64() > Some(0), "{row_alone}");
-    cluster.part("m").signal(Signal::CONT);
+    cluster.component("m").signal(Signal::CONT);
     row("a monitor again", &bench, kept);
     assert!(bench.rows().iter().all(|row| row["moves"] == 0), "nobody was accused of anything");
     expect_right(&bench);
@@ -176,12 +177,12 @@ fn gets_go_on_while_the_data_node_is_stopped() {
 /// The processes that the load has started.
 pub(super) fn children(bench: &Running) -> Vec<u32> {
     let path = format!("/proc/{0}/task/{0}/children", bench.pid());
-    let told = std::fs::read_to_string(path).unwrap();
-    told.split_whitespace().map(|pid| pid.parse().unwrap()).collect()
+    let report = std::fs::read_to_string(path).unwrap();
+    report.split_whitespace().map(|pid| pid.parse().unwrap()).collect()
 }
 
 #[test]
-fn a_stopped_client_loses_its_seat_and_nobody_a_value() {
+fn a_stopped_client_loses_its_session_slot_and_no_value_is_lost() {
     let mut cluster = cluster();
     let stopped = bench(&mut cluster, "1");
     let bench = bench(&mut cluster, "1");
@@ -189,8 +190,8 @@ fn a_stopped_client_loses_its_seat_and_nobody_a_value() {
     row("work", &bench, |row| row["operations"].as_u64() > Some(0));
     let client = children(&stopped)[0];
     process::send(client, Signal::STOP);
-    eventually("an eviction", || cluster.part("m").stderr().contains("and lost its seat"));
-    eventually("a move", || cluster.part("m").stderr().contains("the memory was moved"));
+    eventually("an eviction", || cluster.component("m").stderr().contains("and lost its seat"));
+    eventually("a move", || cluster.component("m").stderr().contains("the memory was moved"));
     row("other memory", &bench, |row| row["operations"].as_u64() > Some(0));
     process::send(client, Signal::CONT);
     row("work of the one that was stopped", &stopped, |row| row["moves"] == 1);
@@ -210,11 +211,11 @@ fn clients_outlive_their_data_node_and_bring_its_memory_to_the_next() {
     row("clients that are alone", &bench, |row| row["clients_alone"] == 2);
     cluster.start("data-node", "m");
     row("a monitor", &bench, |row| row["clients_alone"] == 0 && row["periods"].as_u64() > Some(0));
-    assert!(cluster.part("m").stderr().contains("brought back this node's memory"));
+    assert!(cluster.component("m").stderr().contains("brought back this node's memory"));
     expect_right(&bench);
     assert!(bench.rows().iter().all(|row| row["missing"] == 0), "no value was lost");
     drop(bench);
-    // Where nobody has it any more, it is gone.
+    // Where no process has it any more, it is gone.
     cluster.kill("m");
     cluster.start("data-node", "m");
     let outcome = kv(&mut cluster, &["get", "key:", "--tenant", "web"]).failure(1);
@@ -224,13 +225,14 @@ fn clients_outlive_their_data_node_and_bring_its_memory_to_the_next() {
 #[test]
 fn a_policy_that_is_applied_holds_from_the_next_period_on() {
     let mut cluster = cluster();
-    let ask = ["--tenant", "web", "--reservation", "3k iops", "--seconds", "1", "--keys", "50"];
-    load(&mut cluster, &ask).failure(1);
+    let arguments =
+        ["--tenant", "web", "--reservation", "3k iops", "--seconds", "1", "--keys", "50"];
+    load(&mut cluster, &arguments).failure(1);
     cluster.bed().apply(&POLICY.replace("2k iops", "3k iops")).success();
     eventually("the policy at the data node", || {
-        cluster.part("m").stderr().contains("policy revision=2")
+        cluster.component("m").stderr().contains("policy revision=2")
     });
-    let outcome = load(&mut cluster, &ask);
+    let outcome = load(&mut cluster, &arguments);
     // Whether the machine is fast enough to keep it is another matter.
     assert!(matches!(outcome.code, Some(0 | 99)), "{outcome:?}");
 }
@@ -241,13 +243,15 @@ fn what_a_tenant_got_at_a_data_node_is_explained() {
     let bench = bench(&mut cluster, "1");
     row("work", &bench, |row| row["operations"].as_u64() > Some(0));
     wait_for("an explanation", PATIENCE, || {
-        let told = process::run(&mut cluster.bed().tidegate(&["explain", "web"])).success().stdout;
-        let is_told = told.contains("at data nodes while it asked") && told.contains("\nm: it ");
-        is_told.then_some(())
+        let report =
+            process::run(&mut cluster.bed().tidegate(&["explain", "web"])).success().stdout;
+        let is_shown =
+            report.contains("at data nodes while it asked") && report.contains("\nm: it ");
+        is_shown.then_some(())
     });
-    let told = process::run(&mut cluster.bed().tidegate(&["explain", "web", "--json"])).success();
-    let told: Value = serde_json::from_str(&told.stdout).unwrap();
-    assert!(told["data_nodes"][0]["operations_per_second"].as_u64() > Some(0), "{told}");
+    let report = process::run(&mut cluster.bed().tidegate(&["explain", "web", "--json"])).success();
+    let report: Value = serde_json::from_str(&report.stdout).unwrap();
+    assert!(report["data_nodes"][0]["operations_per_second"].as_u64() > Some(0), "{report}");
 }
 
 /// Writes garbage over all of the memory that a client of a data node has been given.
@@ -266,7 +270,7 @@ fn clients_go_on_after_another_has_written_garbage_over_all_memory() {
         };
         let paths = descriptors.filter_map(|it| Some(it.ok()?.path()));
         let region = paths.filter(is_region).last().unwrap();
-        let damages = cluster.part("m").stderr().matches("was damaged by a client").count();
+        let damages = cluster.component("m").stderr().matches("was damaged by a client").count();
         let noise: Vec<u8> =
             (0..1u32 << 20).map(|at| (at.wrapping_mul(0x9e37_79b9) >> 13) as u8).collect();
         let file = std::fs::OpenOptions::new().write(true).open(region).unwrap();
@@ -274,13 +278,13 @@ fn clients_go_on_after_another_has_written_garbage_over_all_memory() {
             std::os::unix::fs::FileExt::write_all_at(&file, &noise, at << 20).unwrap();
         }
         eventually("other memory", || {
-            cluster.part("m").stderr().matches("was damaged by a client").count() > damages
+            cluster.component("m").stderr().matches("was damaged by a client").count() > damages
         });
     }
     row("work after that", &bench, |row| row["operations"].as_u64() > Some(0) && row["wrong"] == 0);
     assert_eq!(children(&bench).len(), 2, "no client has died");
     eventually("a warning", || {
-        let told = process::run(&mut cluster.bed().tidegate(&["status"])).stdout;
-        told.contains("clients damaged the memory of data node m")
+        let report = process::run(&mut cluster.bed().tidegate(&["status"])).stdout;
+        report.contains("clients damaged the memory of data node m")
     });
 }

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use tidegate_tests::cluster::{Cluster, directories, volume};
-use tidegate_tests::process::{self, Outcome, Running};
+use tidegate_tests::process::{self, ProgramOutcome, Running};
 use tidegate_tests::{eventually, tools, tree, wait_for};
 
 use super::OPEN;
@@ -20,7 +20,7 @@ struct Mount {
     is_mounted: bool,
 }
 
-fn run(program: &str, arguments: &[&str]) -> Outcome {
+fn run(program: &str, arguments: &[&str]) -> ProgramOutcome {
     process::run(Command::new(tools::need(program)).args(arguments))
 }
 
@@ -110,7 +110,7 @@ fn a_file_system_lives_on_a_striped_volume() {
     let mut cluster = Cluster::new(&format!("{}{db}", directories(&nodes)), OPEN);
     cluster.up();
     let root = cluster.bed().subfolder("root");
-    // A copy of something that nobody changes meanwhile.
+    // A copy of something that no process changes meanwhile.
     let source = cluster.bed().path("original");
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().join("crates");
     run("cp", &["-a", &crates.display().to_string(), &source.display().to_string()]).success();

@@ -1,4 +1,4 @@
-//! A data node whose memory RDMA cards reach: clients come by certificate, go on while the node is
+//! A data node whose memory RNICs reach: clients come by certificate, go on while the node is
 //! stopped, and are shut out one by one.
 //!
 //! Where there is no RDMA device the tests say so and end, but for the first; `make test-verbs`
@@ -9,7 +9,7 @@ use std::process::Command;
 
 use rustix::process::Signal;
 use tidegate_tests::cluster::Cluster;
-use tidegate_tests::process::{self, Outcome, Running};
+use tidegate_tests::process::{self, ProgramOutcome, Running};
 use tidegate_tests::{eventually, tools};
 
 use super::memory::{children, expect_right, row};
@@ -50,26 +50,26 @@ impl Rdma {
             tools::skipped("there is no RDMA device");
             return None;
         }
-        let place = format!("127.0.0.1:{}", tools::free_port());
-        let listen = if is_far { place.as_str() } else { "unix:m.sock" };
+        let tcp_address = format!("127.0.0.1:{}", tools::free_port());
+        let listen = if is_far { tcp_address.as_str() } else { "unix:m.sock" };
         let mut cluster = Cluster::new(&format!("{FILE}listen = {listen:?}"), POLICY);
         certify(&cluster, &["--user", "ann"]).success();
         cluster.up_data_nodes(&["m"]);
         let path = |name: &str| cluster.path(name).display().to_string();
         let at = match is_far {
-            true => vec!["--at".into(), place, "--tls".into(), path("tls")],
+            true => vec!["--at".into(), tcp_address, "--tls".into(), path("tls")],
             false => vec!["--at".into(), path("m.sock")],
         };
         Some(Self { cluster, at })
     }
 
-    fn kv(&mut self, arguments: &[&str]) -> Outcome {
+    fn kv(&mut self, arguments: &[&str]) -> ProgramOutcome {
         let mut command = self.cluster.bed().tidegate(&["kv"]);
         process::run(command.args(arguments).args(&self.at))
     }
 
     /// A load that ends by itself.
-    fn load(&mut self, arguments: &[&str]) -> Outcome {
+    fn load(&mut self, arguments: &[&str]) -> ProgramOutcome {
         let mut command = self.cluster.bed().tidegate_lab(&["kv"]);
         process::run(command.args(arguments).args(&self.at))
     }
@@ -83,14 +83,14 @@ impl Rdma {
     }
 }
 
-fn certify(cluster: &Cluster, arguments: &[&str]) -> Outcome {
+fn certify(cluster: &Cluster, arguments: &[&str]) -> ProgramOutcome {
     let mut command = Command::new(tidegate_tests::built::tidegate());
     command.arg("certify").arg(cluster.file()).arg("--state").arg(cluster.state());
     process::run(command.args(arguments))
 }
 
 #[test]
-fn where_there_is_no_such_device_the_remedy_is_told() {
+fn a_missing_device_is_reported_with_the_remedy() {
     let file = format!("{FILE}listen = \"unix:m.sock\"\ndevice = \"none_0\"");
     let cluster = Cluster::new(&file, POLICY);
     certify(&cluster, &[]).success();
@@ -130,7 +130,7 @@ fn who_comes_shows_a_certificate_and_has_what_its_tenant_is_promised() {
     rdma.cluster.kill("m");
     let refused = rdma.kv(&["get", "k", "--tenant", "web"]).failure(5).complaint();
     assert!(refused.contains("no data node listens there"), "{refused}");
-    // Nobody but the node had its memory.
+    // Only the node had its memory.
     rdma.cluster.start("data-node", "m");
     rdma.kv(&["get", "k", "--tenant", "web"]).failure(1);
 }
@@ -142,11 +142,11 @@ fn gets_go_on_while_the_data_node_is_stopped() {
     let has_monitor =
         |row: &serde_json::Value| row["periods"].as_u64() > Some(0) && row["clients_alone"] == 0;
     row("periods", &bench, has_monitor);
-    rdma.cluster.part("m").signal(Signal::STOP);
+    rdma.cluster.component("m").signal(Signal::STOP);
     row("a client that is alone", &bench, |row| row["clients_alone"] == 1);
     let alone = row("another row", &bench, |row| row["clients_alone"] == 1);
     assert!(alone["operations"].as_u64() > Some(0), "{alone}");
-    rdma.cluster.part("m").signal(Signal::CONT);
+    rdma.cluster.component("m").signal(Signal::CONT);
     row("a monitor again", &bench, has_monitor);
     expect_right(&bench);
     let rows = bench.rows();
@@ -161,7 +161,9 @@ fn a_client_is_shut_out_and_the_other_does_not_notice() {
     row("work", &bench, |row| row["operations"].as_u64() > Some(0));
     let client = children(&stopped)[0];
     process::send(client, Signal::STOP);
-    eventually("an eviction", || rdma.cluster.part("m").stderr().contains("and lost its seat"));
+    eventually("an eviction", || {
+        rdma.cluster.component("m").stderr().contains("and lost its seat")
+    });
     row("work of the other", &bench, |row| row["operations"].as_u64() > Some(0));
     process::send(client, Signal::CONT);
     row("work of the one that was stopped", &stopped, |row| row["moves"] == 1);
@@ -170,7 +172,7 @@ fn a_client_is_shut_out_and_the_other_does_not_notice() {
     expect_right(&bench);
     let rows = bench.rows();
     assert!(rows.iter().all(|row| row["moves"] == 0 && row["missing"] == 0), "{rows:?}");
-    assert!(!rdma.cluster.part("m").stderr().contains("the memory was moved"));
+    assert!(!rdma.cluster.component("m").stderr().contains("the memory was moved"));
 }
 
 /// Takes the device's network away, or gives it back.
@@ -189,11 +191,11 @@ fn what_was_stored_is_there_after_the_network_was_away() {
     let bench = rdma.bench();
     row("work", &bench, |row| row["operations"].as_u64() > Some(0));
     link(&device, "down");
-    let has_said = |text: &str| rdma.cluster.part("m").stderr().contains(text);
-    eventually("the loss", || has_said("the node's own card has lost the memory"));
+    let has_logged = |text: &str| rdma.cluster.component("m").stderr().contains(text);
+    eventually("the loss", || has_logged("the node's own card has lost the memory"));
     link(&device, "up");
-    eventually("the card again", || has_said("the node's own card reaches the memory again"));
-    // The load has failed, or has come again; what it stored is nobody's business here.
+    eventually("the card again", || has_logged("the node's own card reaches the memory again"));
+    // The load has failed, or has come again; what it stored does not matter here.
     drop(bench);
     assert_eq!(rdma.kv(&["get", "k", "--tenant", "web"]).success().stdout, "one");
 }

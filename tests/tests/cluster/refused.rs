@@ -12,18 +12,18 @@ use rustix::process::Signal;
 use tidegate_gateway::nbd::wire::{OPTION_MAGIC, option};
 use tidegate_tests::cluster::{Cluster, GATEWAY, directories, volume};
 use tidegate_tests::nbd::{Client, EIO, ENOSPC, connect};
-use tidegate_tests::process::{self, Outcome};
+use tidegate_tests::process::{self, ProgramOutcome};
 use tidegate_tests::{eventually, tools};
 
 use super::OPEN;
 
-fn up(cluster: &Cluster, arguments: &[&str]) -> Outcome {
+fn up(cluster: &Cluster, arguments: &[&str]) -> ProgramOutcome {
     process::run(&mut cluster.command(arguments))
 }
 
 /// The complaint has these words.
 #[track_caller]
-fn says(complaint: &str, words: &str) {
+fn assert_complaint(complaint: &str, words: &str) {
     assert!(complaint.contains(words), "{complaint}\n  should contain\n{words}");
 }
 
@@ -36,15 +36,18 @@ fn small(size: &str) -> String {
 fn a_volume_that_is_not_there() {
     let mut cluster = Cluster::new(&small("1MiB"), OPEN);
     cluster.up();
-    let told = cluster.client("nbdinfo", &[&cluster.uri("nothing")]).failure(1);
-    says(&told.complaint(), "No such file or directory for export: nothing");
-    let told = cluster.client("qemu-img", &["info", &cluster.uri("nothing")]).failure(1);
-    says(&told.complaint(), "server reported: there is no export \"nothing\"");
+    let report = cluster.client("nbdinfo", &[&cluster.uri("nothing")]).failure(1);
+    assert_complaint(&report.complaint(), "No such file or directory for export: nothing");
+    let report = cluster.client("qemu-img", &["info", &cluster.uri("nothing")]).failure(1);
+    assert_complaint(&report.complaint(), "server reported: there is no export \"nothing\"");
     let uri = cluster.uri("nothing");
-    let told = process::run(&mut cluster.bed().tidegate_lab(&["load", &uri])).failure(1);
-    says(&told.complaint(), "the server refuses the export \"nothing\": there is no export");
+    let report = process::run(&mut cluster.bed().tidegate_lab(&["load", &uri])).failure(1);
+    assert_complaint(
+        &report.complaint(),
+        "the server refuses the export \"nothing\": there is no export",
+    );
     // A client of the old way can only be turned away.
-    Client::enter(&cluster.door(), "nothing").unwrap_err();
+    Client::enter(&cluster.endpoint(), "nothing").unwrap_err();
     cluster.client("nbdinfo", &[&cluster.uri("db")]).success();
 }
 
@@ -54,7 +57,7 @@ fn a_client_that_leaves_after_a_refusal_is_no_warning() {
     let mut cluster = Cluster::new(&small("1MiB"), OPEN);
     cluster.up();
     cluster.enter("db").read(0, 512).unwrap();
-    let mut stream = connect(&cluster.door()).unwrap();
+    let mut stream = connect(&cluster.endpoint()).unwrap();
     stream.read_exact(&mut [0; 18]).unwrap();
     let clients =
         |cluster: &mut Cluster| cluster.bed().status()["cluster"]["gateways"][0]["clients"].clone();
@@ -67,7 +70,7 @@ fn a_client_that_leaves_after_a_refusal_is_no_warning() {
         stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T'))
     });
     let name = b"nothing";
-    let said = [
+    let output = [
         &3_u32.to_be_bytes()[..],
         &OPTION_MAGIC.to_be_bytes(),
         &option::GO.to_be_bytes(),
@@ -79,7 +82,7 @@ fn a_client_that_leaves_after_a_refusal_is_no_warning() {
         &option::ABORT.to_be_bytes(),
         &0_u32.to_be_bytes(),
     ];
-    stream.write_all(&said.concat()).unwrap();
+    stream.write_all(&output.concat()).unwrap();
     drop(stream);
     process::send(pid, Signal::CONT);
     eventually("its end", || clients(&mut cluster) == 0);
@@ -96,8 +99,11 @@ fn layouts_that_overlap() {
     let file = format!("{device}{}{}", at("one", "0B"), at("two", "1020KiB"));
     let mut cluster = Cluster::new(&file, OPEN);
     let refused = up(&cluster, &[]).failure(3).complaint();
-    says(&refused, "offsets: two has 1020KiB to 2044KiB of node a, and one has 0B to 1MiB");
-    says(&refused, "help: begin at 1MiB or later");
+    assert_complaint(
+        &refused,
+        "offsets: two has 1020KiB to 2044KiB of node a, and one has 0B to 1MiB",
+    );
+    assert_complaint(&refused, "help: begin at 1MiB or later");
     assert!(!cluster.state().exists(), "it is refused before anything is made");
     // Side by side they are two volumes, on a device that is large enough.
     cluster.write(&format!("{device}{}{}", at("one", "0B"), at("two", "1MiB")));
@@ -123,10 +129,10 @@ fn a_device_that_is_not_there_or_too_small() {
     let made = "help: make it with `truncate -s SIZE`, or use a directory instead";
     for (arguments, words) in [(&[][..], "× a: cannot use "), (&["--create"], "× cannot use ")] {
         let refused = up(&cluster, arguments).failure(1).complaint();
-        says(&refused, words);
-        says(&refused, "/disk as ");
-        says(&refused, "node's store: No such file or directory (os error 2)");
-        says(&refused, made);
+        assert_complaint(&refused, words);
+        assert_complaint(&refused, "/disk as ");
+        assert_complaint(&refused, "node's store: No such file or directory (os error 2)");
+        assert_complaint(&refused, made);
         assert!(!cluster.path("disk").exists(), "a device is never made");
         cluster.expect_nothing_left();
     }
@@ -148,11 +154,14 @@ fn a_device_that_is_not_there_or_too_small() {
     ] {
         fs::write(cluster.path("disk"), vec![7; length]).unwrap();
         let refused = up(&cluster, &[]).failure(1).complaint();
-        says(&refused, &format!("× front: volume db is not served: part 0: part 0 of {words}"));
-        says(&refused, help);
+        assert_complaint(
+            &refused,
+            &format!("× front: volume db is not served: part 0: part 0 of {words}"),
+        );
+        assert_complaint(&refused, help);
         let refused = up(&cluster, &["--create"]).failure(1).complaint();
-        says(&refused, &format!("× part 0 of {create_words}"));
-        says(&refused, create_help);
+        assert_complaint(&refused, &format!("× part 0 of {create_words}"));
+        assert_complaint(&refused, create_help);
         assert_eq!(fs::read(cluster.path("disk")).unwrap(), vec![7; length], "nor changed");
         cluster.expect_nothing_left();
     }
@@ -173,7 +182,7 @@ fn a_store_of_another_size() {
     cluster.bed().up_with(&mut command);
     cluster.enter("other").read(0, 512).unwrap();
     expect_eio(&cluster);
-    says(
+    assert_complaint(
         &cluster.bed().controller().stderr(),
         &format!("volume db is not served: part 0: {words}; run `tidegate volume resize CLUSTER"),
     );
@@ -182,20 +191,26 @@ fn a_store_of_another_size() {
     // Where there is nothing else to serve, nothing runs.
     cluster.write(&small("2MiB"));
     let refused = up(&cluster, &[]).failure(1).complaint();
-    says(&refused, &format!("× front: volume db is not served: part 0: {words}"));
-    says(&refused, "help: run `tidegate volume resize CLUSTER db 2MiB`, which grows the volume");
+    assert_complaint(&refused, &format!("× front: volume db is not served: part 0: {words}"));
+    assert_complaint(
+        &refused,
+        "help: run `tidegate volume resize CLUSTER db 2MiB`, which grows the volume",
+    );
     let refused = up(&cluster, &["--create"]).failure(1).complaint();
-    says(&refused, "× part 0 of volume db at node a was made for a volume of 1MiB");
-    says(&refused, "help: run `tidegate volume resize CLUSTER db 2MiB`, which grows the volume");
+    assert_complaint(&refused, "× part 0 of volume db at node a was made for a volume of 1MiB");
+    assert_complaint(
+        &refused,
+        "help: run `tidegate volume resize CLUSTER db 2MiB`, which grows the volume",
+    );
     cluster.expect_nothing_left();
     // Where the node is elsewhere the gateway serves what there is, and says what there is not.
     let mut command = cluster.command(&["--role", "controller"]);
     cluster.bed().up_with(&mut command);
     cluster.start("node", "a");
     cluster.start("gateway", GATEWAY);
-    let log = || cluster.part(GATEWAY).stderr();
+    let log = || cluster.component(GATEWAY).stderr();
     eventually("a reason in the log", || log().contains("volume db is not served: part 0: "));
-    says(&log(), words);
+    assert_complaint(&log(), words);
     expect_eio(&cluster);
     expect_fault(&mut cluster, words);
     let kept = fs::read(cluster.path("a/db.0")).unwrap();
@@ -245,13 +260,13 @@ fn a_full_disk() {
     assert_eq!(full.raw_os_error(), Some(ENOSPC), "{full}");
     assert_eq!(client.read(0, step.len()).unwrap(), step, "what was written is there");
     client.write(0, &[8; 4096]).unwrap();
-    let told = cluster.qemu_io("db", &["write 7M 64k"]);
-    let told = format!("{}{}", told.stdout, told.stderr);
-    assert!(told.contains("No space left on device"), "{told}");
+    let report = cluster.qemu_io("db", &["write 7M 64k"]);
+    let report = format!("{}{}", report.stdout, report.stderr);
+    assert!(report.contains("No space left on device"), "{report}");
 }
 
 #[test]
-fn a_disk_without_room_for_a_file() {
+fn a_disk_without_space_for_a_file() {
     if !tools::is_root() {
         return tools::skipped("only root can make a disk that is full");
     }
@@ -279,8 +294,8 @@ fn a_port_that_is_taken() {
     cluster.volume(&["create"]).success();
     let made = names_in(&cluster.path("a"));
     let refused = up(&cluster, &[]).failure(1);
-    says(&refused.complaint(), &format!("× front: another process listens on {port}"));
-    says(&refused.complaint(), "help: stop it, or choose another address");
+    assert_complaint(&refused.complaint(), &format!("× front: another process listens on {port}"));
+    assert_complaint(&refused.complaint(), "help: stop it, or choose another address");
     assert_eq!(refused.stderr.matches('×').count(), 1, "one error: {refused:?}");
     assert_eq!(names_in(&cluster.path("a")), made, "nothing is made beside the volume");
     cluster.expect_nothing_left();
@@ -291,7 +306,7 @@ fn a_port_that_is_taken() {
     cluster.write(&small("1MiB").replace("unix:a.sock", &port));
     for arguments in [&[][..], &["--role", "node", "--name", "a"]] {
         let refused = up(&cluster, arguments).failure(1);
-        says(&refused.complaint(), &format!("× a: another process listens on {port}"));
+        assert_complaint(&refused.complaint(), &format!("× a: another process listens on {port}"));
         cluster.expect_nothing_left();
     }
 }
@@ -305,7 +320,7 @@ fn names_in(folder: &Path) -> Vec<OsString> {
 }
 
 #[test]
-fn a_part_that_runs_already() {
+fn a_node_that_runs_already() {
     let mut cluster = Cluster::new(&small("1MiB"), OPEN);
     cluster.up_apart(&["a"], &["db"]);
     for arguments in [["node", "a"], ["gateway", GATEWAY]] {
@@ -343,7 +358,7 @@ fn a_policy_that_the_nodes_cannot_keep() {
 }
 
 #[test]
-fn names_that_are_nobodys() {
+fn unknown_names_are_refused() {
     let cluster = Cluster::new(&small("1MiB"), OPEN);
     for (arguments, words) in [
         (&["--role", "node", "--name", "b"][..], ["no \"b\" to run", "there are a"]),

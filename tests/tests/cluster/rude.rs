@@ -1,4 +1,4 @@
-//! Strangers at the doors: a client, a gateway and a party of the controller that make no sense.
+//! Malformed bytes on every listener, from a client, a gateway and a peer of the controller.
 //! Their connection is closed and the log says why; no other client notices.
 
 use std::io::Write;
@@ -32,12 +32,14 @@ fn all_is_well(cluster: &mut Cluster, client: &mut Client) {
 
 /// Waits until the log has this more than `before` times.
 #[track_caller]
-fn logged(part: &Running, what: &str, before: usize) {
-    eventually(&format!("{what:?} in the log"), || part.stderr().matches(what).count() > before);
+fn logged(component: &Running, what: &str, before: usize) {
+    eventually(&format!("{what:?} in the log"), || {
+        component.stderr().matches(what).count() > before
+    });
 }
 
 #[test]
-fn at_the_door_of_block_devices() {
+fn malformed_nbd_bytes_harm_no_other_client() {
     let mut cluster = cluster();
     let mut client = cluster.enter("db");
     let request = |command: u16, flags: u16, length: u32| {
@@ -66,22 +68,23 @@ fn at_the_door_of_block_devices() {
     let words = "a client's connection is closed: ";
     for (rudeness, is_inside) in before_an_export
         .iter()
-        .map(|said| (said, false))
-        .chain(inside.iter().map(|said| (said, true)))
+        .map(|output| (output, false))
+        .chain(inside.iter().map(|output| (output, true)))
     {
-        let before = cluster.part(GATEWAY).stderr().matches(words).count();
+        let before = cluster.component(GATEWAY).stderr().matches(words).count();
         let mut stream = match is_inside {
             true => cluster.enter("db").into_stream(),
-            false => connect(&cluster.door()).unwrap(),
+            false => connect(&cluster.endpoint()).unwrap(),
         };
         // It may have had enough before all is said.
         let _ = stream.write_all(rudeness);
         expect_closed(&mut stream);
-        logged(cluster.part(GATEWAY), words, before);
+        logged(cluster.component(GATEWAY), words, before);
     }
     // A client that disconnects in the middle of a request has no effect.
-    for said in [&b""[..], &[0, 0], &request(command::WRITE, 0, 1 << 20), &request(99, 0, 0)[..9]] {
-        cluster.enter("db").into_stream().write_all(said).unwrap();
+    for output in [&b""[..], &[0, 0], &request(command::WRITE, 0, 1 << 20), &request(99, 0, 0)[..9]]
+    {
+        cluster.enter("db").into_stream().write_all(output).unwrap();
     }
     all_is_well(&mut cluster, &mut client);
 }
@@ -91,13 +94,13 @@ fn at_a_node() {
     let mut cluster = cluster();
     let mut client = cluster.enter("db");
     let words = "a gateway's connection: ";
-    for said in [vec![0xff; 256], vec![0; 4096], b"GET / HTTP/1.1\r\n\r\n".repeat(16)] {
-        let before = cluster.part("a").stderr().matches(words).count();
+    for output in [vec![0xff; 256], vec![0; 4096], b"GET / HTTP/1.1\r\n\r\n".repeat(16)] {
+        let before = cluster.component("a").stderr().matches(words).count();
         let mut stream = connect(&cluster.path("a.sock")).unwrap();
-        let _ = stream.write_all(&said);
+        let _ = stream.write_all(&output);
         stream.shutdown(Shutdown::Write).unwrap();
         expect_closed(&mut stream);
-        logged(cluster.part("a"), words, before);
+        logged(cluster.component("a"), words, before);
     }
     drop(connect(&cluster.path("a.sock")).unwrap());
     all_is_well(&mut cluster, &mut client);
@@ -109,11 +112,11 @@ fn at_the_controller() {
     let mut client = cluster.enter("db");
     let socket = cluster.bed().socket();
     let words = "refused before its hello: ";
-    for said in [vec![0xff; 256], b"GET / HTTP/1.1\r\n\r\n".to_vec(), vec![0; 64]] {
+    for output in [vec![0xff; 256], b"GET / HTTP/1.1\r\n\r\n".to_vec(), vec![0; 64]] {
         let before = cluster.bed().controller().stderr().matches(words).count();
         let mut stream = UnixStream::connect(&socket).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        let _ = stream.write_all(&said);
+        let _ = stream.write_all(&output);
         let _ = stream.shutdown(Shutdown::Write);
         expect_closed(&mut stream);
         logged(cluster.bed().controller(), words, before);

@@ -1,4 +1,5 @@
-//! Schedulers of nodes: chosen while everything runs, and who waits keeps nobody out.
+//! Schedulers of nodes: chosen while everything runs, and waiting requests keep no other tenant
+//! out.
 
 use std::collections::BTreeMap;
 use std::process::{Command, Stdio};
@@ -30,7 +31,7 @@ fn striped(policy: &str) -> Cluster {
 }
 
 #[test]
-fn what_is_chosen_is_told_and_kept() {
+fn a_chosen_scheduler_is_reported_and_kept() {
     let file = format!("scheduler = \"sfq\"\n{}", directories(&["a", "b"]));
     let mut cluster = Cluster::new(&file, super::OPEN);
     cluster.up();
@@ -58,7 +59,7 @@ fn what_is_chosen_is_told_and_kept() {
     }
 }
 
-/// Every scheduler has its turn many times, and policies with other weights between them, under a
+/// Every scheduler is chosen many times, and policies with other weights between them, under a
 /// client that knows what it wrote.
 #[test]
 fn fio_finds_what_it_wrote_while_schedulers_and_weights_change() {
@@ -98,7 +99,7 @@ fn fio_finds_what_it_wrote_while_schedulers_and_weights_change() {
 /// each node is shared for itself both have half of the first; where the whole is shared, `g` has
 /// enough of the second and leaves the first to `f`.
 #[test]
-fn what_is_served_elsewhere_counts_whichever_gateway_sends_it() {
+fn service_elsewhere_counts_for_requests_of_every_gateway() {
     let node = |name| {
         format!(
             "[[node]]\nname = {name:?}\nmemory = true\ndepth = 4\n\
@@ -136,21 +137,21 @@ fn a_gateway_dies_under_load_and_nothing_is_answered_twice() {
         scheduler(&mut cluster, &["--all", name]);
         let mut client = cluster.enter("db");
         // One block each, so that whatever is acknowledged can be looked for.
-        let mut asked = BTreeMap::new();
+        let mut pending = BTreeMap::new();
         for block in 0..512_u64 {
             let content = [round as u8 + 1; 4096];
-            asked.insert(client.ask_write(block * 4096, &content).unwrap(), block);
+            pending.insert(client.submit_write(block * 4096, &content).unwrap(), block);
         }
         let mut acknowledged = Vec::new();
         for _ in 0..64 {
-            let (cookie, outcome) = client.hear().unwrap();
+            let (cookie, outcome) = client.receive().unwrap();
             outcome.unwrap();
-            acknowledged.push(asked.remove(&cookie).expect("one answer to each request"));
+            acknowledged.push(pending.remove(&cookie).expect("one answer to each request"));
         }
         cluster.kill(GATEWAY);
-        while let Ok((cookie, outcome)) = client.hear() {
+        while let Ok((cookie, outcome)) = client.receive() {
             outcome.unwrap();
-            acknowledged.push(asked.remove(&cookie).expect("one answer to each request"));
+            acknowledged.push(pending.remove(&cookie).expect("one answer to each request"));
         }
         eventually("nobody waits", || {
             let status = cluster.bed().status();
@@ -168,17 +169,17 @@ fn a_gateway_dies_under_load_and_nothing_is_answered_twice() {
 
 /// 64 clients with 1,024 requests each for a tenant that may do one in a second.
 #[test]
-fn whoever_waits_keeps_nobody_out() {
+fn waiting_requests_keep_no_other_tenant_out() {
     let policy = "[[tenant]]\nname = \"slow\"\nlimit = \"1 iops\"\n[[tenant]]\nname = \"oltp\"\n";
     let mut cluster = striped(policy);
     cluster.up_apart(&["a", "b"], &["db"]);
     scheduler(&mut cluster, &["--all", "unified"]);
-    let door = cluster.door();
-    let enter = |_| Client::enter(&door, "db@slow").unwrap();
+    let endpoint = cluster.endpoint();
+    let enter = |_| Client::enter(&endpoint, "db@slow").unwrap();
     let mut clients: Vec<Client> = (0..64).map(enter).collect();
     for (number, client) in (0..).zip(&mut clients) {
         // So short that not their memory is the bound, also if one worker has all clients.
-        client.ask_reads(number % 2 * (64 << 10), 512, 1024).unwrap();
+        client.submit_reads(number % 2 * (64 << 10), 512, 1024).unwrap();
     }
     // The most requests that a gateway has in flight, with those that it took before all clients
     // were there.

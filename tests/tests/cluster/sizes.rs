@@ -31,23 +31,23 @@ const MIB: usize = 1 << 20;
 struct Load {
     tenant: &'static str,
     clients: usize,
-    ask: fn(&mut Client) -> io::Result<()>,
+    request: fn(&mut Client) -> io::Result<()>,
 }
 
 /// Small requests come from several clients, so that one always waits. One client with large ones
 /// is enough: the pieces of its request wait.
 const LOADS: [Load; 9] = [
-    Load { tenant: "r512", clients: 4, ask: |client| client.read(0, 512).map(drop) },
-    Load { tenant: "w512", clients: 4, ask: |client| client.write(0, &[1; 512]) },
-    Load { tenant: "r4k", clients: 4, ask: |client| client.read(0, 4 * KIB).map(drop) },
-    Load { tenant: "w4k", clients: 4, ask: |client| client.write(0, &[2; 4 * KIB]) },
-    Load { tenant: "r1m", clients: 2, ask: |client| client.read(0, MIB).map(drop) },
-    Load { tenant: "w1m", clients: 2, ask: |client| client.write(0, &vec![3; MIB]) },
+    Load { tenant: "r512", clients: 4, request: |client| client.read(0, 512).map(drop) },
+    Load { tenant: "w512", clients: 4, request: |client| client.write(0, &[1; 512]) },
+    Load { tenant: "r4k", clients: 4, request: |client| client.read(0, 4 * KIB).map(drop) },
+    Load { tenant: "w4k", clients: 4, request: |client| client.write(0, &[2; 4 * KIB]) },
+    Load { tenant: "r1m", clients: 2, request: |client| client.read(0, MIB).map(drop) },
+    Load { tenant: "w1m", clients: 2, request: |client| client.write(0, &vec![3; MIB]) },
     // The gateway has memory for one such request at a time and worker.
     Load {
         tenant: "rw32m",
         clients: 1,
-        ask: |client| {
+        request: |client| {
             client.read(0, 32 * MIB)?;
             client.write(0, &vec![4; 32 * MIB])
         },
@@ -55,14 +55,14 @@ const LOADS: [Load; 9] = [
     Load {
         tenant: "trim",
         clients: 4,
-        ask: |client| {
+        request: |client| {
             [4 * KIB, MIB, 32 * MIB].iter().try_for_each(|length| client.trim(0, *length, false))
         },
     },
     Load {
         tenant: "zero",
         clients: 4,
-        ask: |client| {
+        request: |client| {
             [4 * KIB, MIB, 32 * MIB].iter().try_for_each(|length| client.zero(0, *length))
         },
     },
@@ -94,7 +94,7 @@ fn limits_hold_over_ten_periods_for_requests_of_512_bytes_to_32_mib() {
         for load in &LOADS {
             for _ in 0..load.clients {
                 let mut client = cluster.enter(load.tenant);
-                scope.spawn(move || while (load.ask)(&mut client).is_ok() {});
+                scope.spawn(move || while (load.request)(&mut client).is_ok() {});
             }
         }
         let begun = last_period(&mut cluster).0;

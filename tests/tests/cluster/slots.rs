@@ -57,7 +57,7 @@ fn slots_of_killed_clients_are_given_out_again() {
         let clients = children(&greedy);
         assert_eq!(clients.len(), 5);
         clients.iter().for_each(|pid| process::send(*pid, Signal::KILL));
-        // The connections end with the processes, which are gone once nobody can ask for them.
+        // The connections end with the processes, which are gone once no client can use them.
         wait_for("the end of the clients", PATIENCE, || children(&greedy).is_empty().then_some(()));
     }
     kv(&mut cluster, &["put", "k", "one", "--tenant", "batch"]).success();

@@ -1,11 +1,11 @@
 //! A data node's store from C and Python: all that can be done with it, what is said where that
-//! cannot be, and the examples as the book shows them.
+//! cannot be, and the examples as the manual shows them.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use tidegate_tests::cluster::Cluster;
-use tidegate_tests::process::{self, Outcome};
+use tidegate_tests::process::{self, ProgramOutcome};
 use tidegate_tests::{built, tools};
 
 const FILE: &str = r#"
@@ -45,7 +45,7 @@ fn flags() -> Vec<String> {
     folders.into_iter().chain(["-ltidegate".into()]).collect()
 }
 
-/// Python as it is told to find the package in the folder `package`, and nothing of ours else.
+/// Python with a path to find the package in the folder `package`, and nothing of ours else.
 fn python(package: &Path) -> Command {
     let mut python = Command::new(tools::need("python3"));
     python.env("PYTHONPATH", package).env("PYTHONDONTWRITEBYTECODE", "1");
@@ -53,7 +53,7 @@ fn python(package: &Path) -> Command {
     python
 }
 
-const SAID: &str = "\
+const EXPECTED: &str = "\
 open: done
 put: done
 get: done, a value of 5 bytes
@@ -86,7 +86,7 @@ nobody gets: done, a value of 5 bytes
 ready
 ";
 
-const SAID_LATER: &str = "\
+const EXPECTED_LATER: &str = "\
 with a reservation: done, a value of 5 bytes
 without: data node unreachable
 close: done
@@ -94,23 +94,23 @@ close: done
 ";
 
 #[test]
-fn a_c_program_reads_and_writes_and_is_told_what_cannot_be() {
+fn a_c_program_reads_and_writes_and_gets_errors() {
     let mut cluster = cluster();
     let flags = flags();
     let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
     let mut program = Command::new(tools::compiled("stores", &flags));
     program.args([cluster.path("m.sock"), cluster.path("nobody.sock")]).stdin(Stdio::piped());
     let mut running = process::spawn(&mut program);
-    running.hear("ready");
-    assert_eq!(running.stdout(), SAID);
+    running.wait_for_output("ready");
+    assert_eq!(running.stdout(), EXPECTED);
     cluster.kill("m");
-    running.say("\n");
+    running.write_input("\n");
     let outcome = running.finish().success();
-    assert_eq!(outcome.stdout.strip_prefix(SAID), Some(SAID_LATER));
+    assert_eq!(outcome.stdout.strip_prefix(EXPECTED), Some(EXPECTED_LATER));
 }
 
 #[test]
-fn the_c_example_does_what_the_book_says() {
+fn the_c_example_does_what_the_manual_shows() {
     let cluster = cluster();
     let mut flags = flags();
     flags.push("-std=c99".into());
@@ -118,7 +118,7 @@ fn the_c_example_does_what_the_book_says() {
     let program = tools::compiled("../../examples/c/store", &flags);
     let at = cluster.path("m.sock");
     let outcome = process::run(Command::new(program).arg(at).arg("web")).success();
-    let said = "\
+    let output = "\
 greeting: hello
 nothing: no value
 red: a colour
@@ -128,17 +128,17 @@ ultraviolet: no value
 an empty key: key of an impossible length
 deleted: 1
 ";
-    assert_eq!(outcome.stdout, said);
+    assert_eq!(outcome.stdout, output);
 }
 
 /// The example, with the package in this folder.
-fn example(cluster: &Cluster, python: &mut Command) -> Outcome {
+fn example(cluster: &Cluster, python: &mut Command) -> ProgramOutcome {
     python.arg(root().join("examples/python/store.py"));
     process::run(python.arg(cluster.path("m.sock")).arg("web"))
 }
 
 #[test]
-fn a_python_program_reads_and_writes_and_is_told_what_cannot_be() {
+fn a_python_program_reads_and_writes_and_gets_errors() {
     let cluster = cluster();
     let mut python = python(&root().join("python"));
     python.env("TIDEGATE_LIBRARY", built::library()).env("TIDEGATE_AT", cluster.path("m.sock"));
@@ -157,14 +157,14 @@ fn the_python_package_can_be_installed_without_a_network() {
     pip.env("TIDEGATE_LIBRARY", built::library()).env("PYTHONDONTWRITEBYTECODE", "1");
     process::run(pip.arg(root().join("python"))).success();
     let outcome = example(&cluster, &mut python(&folder)).success();
-    let said = "\
+    let output = "\
 greeting: b'hello'
 nothing: None
 many: [b'value 0', b'value 1', b'value 2', None]
 large: the value has 5000 bytes, and with this key it may have at most 4096
 deleted: True False
 ";
-    assert_eq!(outcome.stdout, said);
+    assert_eq!(outcome.stdout, output);
     cluster.kill("m");
     let outcome = example(&cluster, &mut python(&folder)).failure(1);
     assert!(outcome.stderr.contains("no data node listens there"), "{outcome:?}");

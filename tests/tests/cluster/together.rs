@@ -37,23 +37,29 @@ fn what_is_copied_in_comes_out() {
     }
     // On the nodes the bytes are where the manual says that they are.
     for (node, stripe) in [("a", 0), ("b", 1), ("c", 2)] {
-        let part = fs::read(cluster.path(&format!("{node}/db.{stripe}"))).unwrap();
+        let part_bytes = fs::read(cluster.path(&format!("{node}/db.{stripe}"))).unwrap();
         let begin = stripe << 16;
-        assert!(part[..1 << 16] == bytes[begin..begin + (1 << 16)], "the first stripe at {node}");
+        assert!(
+            part_bytes[..1 << 16] == bytes[begin..begin + (1 << 16)],
+            "the first stripe at {node}"
+        );
         let next = begin + (3 << 16);
-        assert!(part[1 << 16..2 << 16] == bytes[next..next + (1 << 16)], "the second at {node}");
+        assert!(
+            part_bytes[1 << 16..2 << 16] == bytes[next..next + (1 << 16)],
+            "the second at {node}"
+        );
     }
 }
 
 #[test]
-fn what_it_says_can_be_typed() {
+fn shown_addresses_can_be_typed() {
     let file = directories(&["a"]).replace("unix:front.sock", "127.0.0.1:0");
     let mut cluster =
         Cluster::new(&format!("{file}{}", volume("db", "oltp", "1MiB", &["a"])), OPEN);
     cluster.up();
-    let said = cluster.bed().controller().stdout();
-    let uri = said.split_whitespace().find(|word| word.starts_with("nbd://127.0.0.1:"));
-    let uri = uri.unwrap_or_else(|| panic!("no address in {said}"));
+    let output = cluster.bed().controller().stdout();
+    let uri = output.split_whitespace().find(|word| word.starts_with("nbd://127.0.0.1:"));
+    let uri = uri.unwrap_or_else(|| panic!("no address in {output}"));
     let size = cluster.client("nbdinfo", &["--size", uri]).success();
     assert_eq!(size.stdout.trim(), "1048576");
 }
@@ -79,7 +85,7 @@ fn gateways_of_the_same_volume_see_the_same() {
 #[test]
 fn patterns_stay_where_they_are_put() {
     let cluster = cluster();
-    let said = cluster.qemu_io(
+    let output = cluster.qemu_io(
         "db",
         &[
             // Over the borders of stripes, of nodes, and of blocks.
@@ -106,8 +112,8 @@ fn patterns_stay_where_they_are_put() {
             "read -P 0x66 8256k 4k",
         ],
     );
-    let said = said.success();
-    assert!(!said.stdout.contains("failed"), "{said:?}");
+    let output = output.success();
+    assert!(!output.stdout.contains("failed"), "{output:?}");
     let beyond = cluster.qemu_io("db", &["read 8256k 8k"]);
     assert!(beyond.stdout.contains("failed") || beyond.code != Some(0), "{beyond:?}");
 }
@@ -121,8 +127,8 @@ fn a_restart_keeps_what_was_written() {
     cluster.expect_nothing_left();
     cluster.up();
     let steps = ["read -P 0x11 0 100k", "read -P 0x22 100k 100k", "read -P 0x11 200k 824k"];
-    let said = cluster.qemu_io("db", &steps).success();
-    assert!(!said.stdout.contains("failed"), "{said:?}");
+    let output = cluster.qemu_io("db", &steps).success();
+    assert!(!output.stdout.contains("failed"), "{output:?}");
 }
 
 #[test]
@@ -133,7 +139,7 @@ fn what_was_acknowledged_survives_a_sudden_end() {
     client.write(1 << 20, &first).unwrap();
     client.flush().unwrap();
     // Writes in flight when the cluster ends have no guarantee.
-    client.ask_write(2 << 20, &first).unwrap();
+    client.submit_write(2 << 20, &first).unwrap();
     cluster.bed().kill_controller();
     cluster.up();
     let mut client = cluster.enter("db");
@@ -147,28 +153,28 @@ fn what_was_acknowledged_survives_a_sudden_end() {
     assert!(client.read(1 << 20, 5000).unwrap() == first[..5000], "what is around it stays");
 }
 
-/// Requests that would wait for a minute do not hold up its end, and are told.
+/// Requests that would wait for a minute do not delay its end, and get an error.
 #[test]
 fn an_end_under_load_is_clean() {
     let policy = "[[tenant]]\nname = \"oltp\"\nlimit = \"1 iops\"\n";
     let file = format!("{}{}", directories(&["a"]), volume("db", "oltp", "1MiB", &["a"]));
     let mut cluster = Cluster::new(&file, policy);
     cluster.up();
-    // A node that was read has the policy: it was told that before.
+    // A node that was read has the policy: it received that before.
     eventually("the limit", || {
         !cluster.bed().status()["cluster"]["nodes"][0]["counted_ns"].is_null()
     });
     let mut client = cluster.enter("db");
     for block in 0..64 {
-        client.ask_write(block * 4096, &[7; 4096]).unwrap();
+        client.submit_write(block * 4096, &[7; 4096]).unwrap();
     }
-    client.hear().unwrap().1.unwrap();
+    client.receive().unwrap().1.unwrap();
     let since = Instant::now();
     cluster.bed().down();
     // A gateway gives what is under way five seconds.
     assert!(since.elapsed() < PATIENCE, "{:?}", since.elapsed());
     cluster.expect_nothing_left();
-    let rest: Vec<_> = from_fn(|| client.hear().ok()).map(|(_, outcome)| outcome).collect();
-    let told = rest.iter().filter(|outcome| outcome.is_err()).count();
-    assert!(rest.len() == 63 && told >= 32, "{told} of {} are told", rest.len());
+    let rest: Vec<_> = from_fn(|| client.receive().ok()).map(|(_, outcome)| outcome).collect();
+    let report = rest.iter().filter(|outcome| outcome.is_err()).count();
+    assert!(rest.len() == 63 && report >= 32, "{report} of {} are told", rest.len());
 }

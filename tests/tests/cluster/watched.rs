@@ -1,4 +1,4 @@
-//! Monitoring of a cluster: the counts that its parties report are those of its clients.
+//! Monitoring of a cluster: the counts that its components report are those of its clients.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -25,28 +25,28 @@ fn load(cluster: &Cluster) -> [u64; 2] {
     let outcome = process::run(&mut command).success();
     // Lines of the engine come before the JSON.
     let (_, json) = outcome.stdout.split_at(outcome.stdout.find('{').expect("JSON"));
-    let told: Value = serde_json::from_str(json).expect("JSON");
-    ["read", "write"].map(|kind| told["jobs"][0][kind]["total_ios"].as_u64().expect("a count"))
+    let report: Value = serde_json::from_str(json).expect("JSON");
+    ["read", "write"].map(|kind| report["jobs"][0][kind]["total_ios"].as_u64().expect("a count"))
 }
 
 fn gateway(cluster: &mut Cluster) -> Value {
     cluster.bed().status()["cluster"]["gateways"][0].clone()
 }
 
-/// Waits until the gateway and the nodes have told exactly so many requests of 4 KiB.
+/// Waits until the gateway and the nodes have reported exactly so many requests of 4 KiB.
 #[track_caller]
 fn expect(cluster: &mut Cluster, requests: u64) {
-    let mut told = Value::Null;
-    let nodes = |told: &Value| -> u64 {
-        let nodes = told["nodes"].as_array().map_or(&[][..], Vec::as_slice);
+    let mut report = Value::Null;
+    let nodes = |report: &Value| -> u64 {
+        let nodes = report["nodes"].as_array().map_or(&[][..], Vec::as_slice);
         nodes.iter().filter_map(|node| node["total_served_operations"].as_u64()).sum()
     };
     eventually("as many as the client counted", || {
-        told = cluster.bed().status()["cluster"].clone();
-        assert!(nodes(&told) <= requests, "{told:#}");
-        nodes(&told) == requests && told["gateways"][0]["requests"] == requests
+        report = cluster.bed().status()["cluster"].clone();
+        assert!(nodes(&report) <= requests, "{report:#}");
+        nodes(&report) == requests && report["gateways"][0]["requests"] == requests
     });
-    let (gateway, tenant) = (&told["gateways"][0], &told["tenants"][1]);
+    let (gateway, tenant) = (&report["gateways"][0], &report["tenants"][1]);
     assert_eq!(gateway["bytes"], requests << 12, "{gateway:#}");
     assert_eq!((&gateway["errors"], &gateway["faults"][0]), (&0.into(), &Value::Null));
     assert_eq!((&gateway["offers"][0]["name"], &tenant["name"]), (&"db".into(), &"oltp".into()));
@@ -58,19 +58,19 @@ fn expect(cluster: &mut Cluster, requests: u64) {
 }
 
 #[test]
-fn what_is_told_is_what_clients_counted() {
+fn the_status_agrees_with_the_counts_of_clients() {
     let db = volume("db", "oltp", "6MiB", &NODES);
     let mut cluster = Cluster::new(&format!("{}{db}", directories(&NODES)), OPEN);
     let mut command = cluster.command(&["--role", "controller"]);
     cluster.bed().up_with(&mut command);
     NODES.iter().for_each(|name| cluster.start("node", name));
     cluster.start("gateway", GATEWAY);
-    // From the first request on: what is served before there is a plan is nobody's.
+    // From the first request on: service before the first plan has no tenant.
     eventually("all of them", || {
-        let told = cluster.bed().status()["cluster"].clone();
+        let report = cluster.bed().status()["cluster"].clone();
         let is_here = |node: &Value| node["reported_ns"].is_u64();
         gateway(&mut cluster)["is_connected"] == true
-            && told["nodes"].as_array().is_some_and(|nodes| nodes.iter().all(is_here))
+            && report["nodes"].as_array().is_some_and(|nodes| nodes.iter().all(is_here))
     });
     let [reads, writes] = load(&cluster);
     assert_eq!(reads + writes, REQUESTS);
@@ -95,9 +95,9 @@ fn what_is_told_is_what_clients_counted() {
     cluster.start("node", "b");
     load(&cluster);
     expect(&mut cluster, 3 * REQUESTS);
-    let said = cluster.bed().controller().stderr();
+    let output = cluster.bed().controller().stderr();
     for (what, times) in [("gateway joined", 2), ("gateway left", 1), ("node joined", 4)] {
-        assert_eq!(said.lines().filter(|line| line.contains(what)).count(), times, "{said}");
+        assert_eq!(output.lines().filter(|line| line.contains(what)).count(), times, "{output}");
     }
     let screen = process::run(&mut cluster.bed().tidegate(&["status"])).success().stdout;
     let heads = ["TENANT", "NODE", "GATEWAY"].map(|head| screen.contains(&format!("\n{head} ")));
@@ -128,16 +128,17 @@ fn a_gateway_of_its_own_is_ready_while_its_nodes_are_there() {
     ["a", "b"].iter().for_each(|name| cluster.start("node", name));
     let probe = ["--role", "gateway", "--name", "front", "--probe", "127.0.0.1:0"];
     let gateway = process::spawn(&mut cluster.command(&probe));
-    gateway.hear("/readyz says so");
-    let said = gateway.stdout();
-    let address = said.split("ready while http://").nth(1).and_then(|rest| rest.split('/').next());
+    gateway.wait_for_output("/readyz says so");
+    let output = gateway.stdout();
+    let address =
+        output.split("ready while http://").nth(1).and_then(|rest| rest.split('/').next());
     let address = address.expect("an address");
     let is_ready = || answer(address, "/readyz").starts_with("HTTP/1.1 200 ");
     eventually("that it is ready", is_ready);
     cluster.kill("b");
     eventually("that it is not", || !is_ready());
-    let told = answer(address, "/readyz");
-    assert!(told.starts_with("HTTP/1.1 503 ") && told.contains("node b at unix:"), "{told}");
+    let report = answer(address, "/readyz");
+    assert!(report.starts_with("HTTP/1.1 503 ") && report.contains("node b at unix:"), "{report}");
     assert!(answer(address, "/healthz").starts_with("HTTP/1.1 200 "), "it lives");
     cluster.start("node", "b");
     eventually("that it is again", is_ready);

@@ -348,7 +348,7 @@ pub(super) const EQUIVALENT: &[Equivalent] = &[
     Equivalent {
         file: "crates/algo/src/scheduler/state.rs",
         mutation: "replace > with >= in State::spend",
-        code: "if self.served > self.counts.allowed && discipline.heeds_promises()",
+        code: "if self.served > self.counts.allowed && discipline.observes_promises()",
         reason: "what is served up to the count exactly adds nothing to what is owed",
     },
     Equivalent {

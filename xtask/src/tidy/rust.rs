@@ -1,6 +1,7 @@
 //! Rules about Rust: lengths, purity, clocks, sleeps, unwraps, names, heads and SAFETY sentences.
 
 use super::exceptions::{Rule, excepted};
+use super::retired;
 use crate::Finding;
 use crate::files::TextFile;
 use crate::source::{self, Line, has_word};
@@ -21,27 +22,28 @@ const EMPTY_NOUNS: &[&str] = &["Manager", "Helper", "Util", "Managers", "Helpers
 
 pub(super) fn check(file: &TextFile) -> Vec<Finding> {
     let lines = source::lines(&file.text);
-    let mut sight = Sight { path: &file.path, lines: &lines, findings: Vec::new() };
-    sight.head(&file.text);
-    sight.lengths();
+    let mut file_check = FileCheck { path: &file.path, lines: &lines, findings: Vec::new() };
+    file_check.head(&file.text);
+    file_check.lengths();
     for at in 0..lines.len() {
-        sight.purity(at);
-        sight.time(at);
-        sight.unwraps(at);
-        sight.names(at);
-        sight.safety(at);
+        file_check.purity(at);
+        file_check.time(at);
+        file_check.unwraps(at);
+        file_check.names(at);
+        file_check.safety(at);
     }
-    sight.findings
+    file_check.findings.extend(retired::check(file, &lines));
+    file_check.findings
 }
 
 /// One file under inspection.
-struct Sight<'a> {
+struct FileCheck<'a> {
     path: &'a str,
     lines: &'a [Line],
     findings: Vec<Finding>,
 }
 
-impl Sight<'_> {
+impl FileCheck<'_> {
     fn find(&mut self, at: usize, what: impl Into<String>, mend: &str) {
         self.findings.push(Finding::new(self.path, at + 1, what, mend));
     }
@@ -53,8 +55,8 @@ impl Sight<'_> {
     /// A crate's first lines tell a newcomer what it is.
     fn head(&mut self, text: &str) {
         let root = self.path.ends_with("src/lib.rs") || self.path.ends_with("src/main.rs");
-        let told = text.starts_with("//!") || text.starts_with("#![doc = include_str!");
-        if root && !told {
+        let is_documented = text.starts_with("//!") || text.starts_with("#![doc = include_str!");
+        if root && !is_documented {
             self.find(0, "a crate without a head comment", "open with `//!` and what it is for");
         }
     }
@@ -117,7 +119,7 @@ impl Sight<'_> {
     fn unwraps(&mut self, at: usize) {
         if self.lines[at].code.contains(".unwrap()")
             && !self.is_test(at)
-            && !self.comment_near(at, |said| !said.starts_with(['/', '!']))
+            && !self.comment_near(at, |comment| !comment.starts_with(['/', '!']))
         {
             self.find(at, "`.unwrap()` without its proof", "handle it, or say why it cannot fail");
         }
@@ -136,7 +138,7 @@ impl Sight<'_> {
     fn safety(&mut self, at: usize) {
         let code = &self.lines[at].code;
         let opens = code.contains("unsafe {") || code.contains("unsafe impl");
-        if opens && !self.comment_near(at, |said| said.contains("SAFETY:")) {
+        if opens && !self.comment_near(at, |comment| comment.contains("SAFETY:")) {
             self.find(
                 at,
                 "`unsafe` without a SAFETY sentence",
@@ -147,17 +149,18 @@ impl Sight<'_> {
 
     /// Whether a comment on line `at`, or in the block of comment lines that ends at most three
     /// lines above it, says what is asked.
-    fn comment_near(&self, at: usize, asked: impl Fn(&str) -> bool) -> bool {
-        let says = |at: usize| !self.lines[at].comment.is_empty() && asked(&self.lines[at].comment);
+    fn comment_near(&self, at: usize, condition: impl Fn(&str) -> bool) -> bool {
+        let matches_at =
+            |at: usize| !self.lines[at].comment.is_empty() && condition(&self.lines[at].comment);
         let only_comment =
             |at: usize| self.lines[at].code.trim().is_empty() && !self.lines[at].comment.is_empty();
-        if says(at) {
+        if matches_at(at) {
             return true;
         }
         let nearest =
             (at.saturating_sub(COMMENT_DISTANCE_MAX)..at).rev().find(|at| only_comment(*at));
         let Some(end) = nearest else { return false };
-        (0..=end).rev().take_while(|at| only_comment(*at)).any(says)
+        (0..=end).rev().take_while(|at| only_comment(*at)).any(matches_at)
     }
 }
 
@@ -196,7 +199,7 @@ mod tests {
     use crate::tidy::check_text;
 
     #[track_caller]
-    fn fires(path: &str, text: &str, what: &str) {
+    fn finds(path: &str, text: &str, what: &str) {
         let found = check_text(path, text);
         assert_eq!(found.len(), 1, "{found:#?}");
         assert!(found[0].contains(what), "{found:#?}");
@@ -213,14 +216,14 @@ mod tests {
 
     #[test]
     fn long_functions() {
-        fires("crates/cli/src/a.rs", &function_of(61), ":1: `long` has 61 lines; split it");
+        finds("crates/cli/src/a.rs", &function_of(61), ":1: `long` has 61 lines; split it");
         silent("crates/cli/src/a.rs", &function_of(60));
     }
 
     #[test]
     fn long_files() {
         let text = "const A: u8 = 1;\n".repeat(601);
-        fires("crates/cli/src/a.rs", &text, "601 lines before tests");
+        finds("crates/cli/src/a.rs", &text, "601 lines before tests");
         let tests = "#[cfg(test)]\nmod tests {\n    const A: u8 = 1;\n}\n";
         let text = "const A: u8 = 1;\n".repeat(600) + &tests.repeat(100);
         silent("crates/cli/src/a.rs", &text);
@@ -228,9 +231,9 @@ mod tests {
 
     #[test]
     fn pure_rings() {
-        fires("crates/algo/src/a.rs", "use std::fmt;\n", "`std::` in a pure ring");
-        fires("crates/model/src/a.rs", "extern crate std;\n", "`extern crate std`");
-        fires("crates/proto/src/a.rs", "unsafe fn a() {}\n", "`unsafe` in a pure ring");
+        finds("crates/algo/src/a.rs", "use std::fmt;\n", "`std::` in a pure ring");
+        finds("crates/model/src/a.rs", "extern crate std;\n", "`extern crate std`");
+        finds("crates/proto/src/a.rs", "unsafe fn a() {}\n", "`unsafe` in a pure ring");
         silent("crates/algo/src/a.rs", "// std::fmt would be unsafe here\nuse core::fmt;\n");
         silent("crates/algo/src/a.rs", "#[cfg(test)]\nextern crate std;\n");
         silent("crates/algo/tests/a.rs", "use std::fmt;\n");
@@ -240,8 +243,8 @@ mod tests {
     #[test]
     fn clocks() {
         let text = "fn a() {\n    Instant::now();\n}\n";
-        fires("crates/stage/src/a.rs", text, ":2: reads the clock");
-        fires("crates/controller/src/a.rs", "let a = SystemTime::now();\n", "reads the clock");
+        finds("crates/stage/src/a.rs", text, ":2: reads the clock");
+        finds("crates/controller/src/a.rs", "let a = SystemTime::now();\n", "reads the clock");
         silent("crates/stage/src/clock.rs", text);
         silent("crates/stage/benches/a.rs", text);
     }
@@ -249,16 +252,16 @@ mod tests {
     #[test]
     fn sleeps() {
         let text = "fn a() {\n    std::thread::sleep(A);\n}\n";
-        fires("tests/tests/a.rs", text, ":2: a test that sleeps");
-        fires("crates/cli/src/a.rs", &format!("#[cfg(test)]\n{text}"), "a test that sleeps");
+        finds("tests/tests/a.rs", text, ":2: a test that sleeps");
+        finds("crates/cli/src/a.rs", &format!("#[cfg(test)]\n{text}"), "a test that sleeps");
         silent("crates/cli/src/a.rs", text);
         silent("tests/src/lib.rs", &format!("//! Waiting.\n{text}"));
     }
 
     #[test]
     fn unwraps() {
-        fires("crates/cli/src/a.rs", "let a = b.unwrap();\n", "`.unwrap()` without its proof");
-        fires("crates/cli/src/a.rs", "/// A.\nlet a = b.unwrap();\n", "without its proof");
+        finds("crates/cli/src/a.rs", "let a = b.unwrap();\n", "`.unwrap()` without its proof");
+        finds("crates/cli/src/a.rs", "/// A.\nlet a = b.unwrap();\n", "without its proof");
         silent("crates/cli/src/a.rs", "let a = b.unwrap(); // b was set above\n");
         silent("crates/cli/src/a.rs", "// b was set above\nlet a = b\n    .c()\n    .unwrap();\n");
         silent(
@@ -270,15 +273,15 @@ mod tests {
 
     #[test]
     fn empty_nouns() {
-        fires("crates/cli/src/a.rs", "pub(crate) struct LinkManager {\n}\n", "says Manager");
-        fires("crates/cli/src/a.rs", "trait Utils: Sized {}\n", "`Utils` says Utils");
+        finds("crates/cli/src/a.rs", "pub(crate) struct LinkManager {\n}\n", "says Manager");
+        finds("crates/cli/src/a.rs", "trait Utils: Sized {}\n", "`Utils` says Utils");
         silent("crates/cli/src/a.rs", "struct Utilization;\nenum Link {}\n");
         silent("crates/cli/src/a.rs", "fn a(helper: Helper) {}\n");
     }
 
     #[test]
     fn heads() {
-        fires("crates/cli/src/main.rs", "fn main() {}\n", "a crate without a head comment");
+        finds("crates/cli/src/main.rs", "fn main() {}\n", "a crate without a head comment");
         silent("crates/cli/src/main.rs", "//! The command.\nfn main() {}\n");
         silent("crates/cli/src/a.rs", "fn a() {}\n");
     }
@@ -286,12 +289,12 @@ mod tests {
     #[test]
     fn safety_sentences() {
         let what = "`unsafe` without a SAFETY sentence";
-        fires("crates/preload/src/a.rs", "let a = unsafe { b() };\n", what);
-        fires("crates/preload/src/a.rs", "unsafe impl Send for A {}\n", what);
+        finds("crates/preload/src/a.rs", "let a = unsafe { b() };\n", what);
+        finds("crates/preload/src/a.rs", "unsafe impl Send for A {}\n", what);
         let long = "// SAFETY: b is sound, because\n// of one thing,\n// of another,\n// and c.\n";
         silent("crates/preload/src/a.rs", &format!("{long}let a =\n    unsafe {{ b() }};\n"));
         silent("crates/preload/src/a.rs", "let a = unsafe { b() }; // SAFETY: b is sound.\n");
         let far = "// SAFETY: b is sound.\nlet c = 1;\nlet d = 2;\nlet e = 3;\nunsafe { b() };\n";
-        fires("crates/preload/src/a.rs", far, what);
+        finds("crates/preload/src/a.rs", far, what);
     }
 }

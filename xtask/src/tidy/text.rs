@@ -10,7 +10,7 @@ const COLUMNS_MAX: usize = 100;
 /// Texts that a reader should never meet: words that put work off, and places that only the author
 /// sees. Spelled in halves, so that this file may pass its own rule.
 const WORDS: &[&str] = &[concat!("TO", "DO"), concat!("FIX", "ME"), concat!("X", "XX")];
-const PLACES: &[&str] = &[
+const PRIVATE_PATHS: &[&str] = &[
     concat!("/wo", "rk/"),
     concat!("shared/", "notes"),
     concat!("shared/", "seeds"),
@@ -42,8 +42,8 @@ pub(super) fn check(file: &TextFile) -> Vec<Finding> {
         for word in WORDS.iter().filter(|word| has_word(line, word)) {
             find(&format!("the word {word}"), "do it, or delete the note");
         }
-        for place in PLACES.iter().filter(|place| names_place(line, place)) {
-            find(&format!("a private place ({place})"), "say it here, in the project's own words");
+        for path in PRIVATE_PATHS.iter().filter(|path| names_path(line, path)) {
+            find(&format!("a private place ({path})"), "say it here, in the project's own words");
         }
     }
     if plain && !file.text.is_empty() && !file.text.ends_with('\n') {
@@ -53,9 +53,9 @@ pub(super) fn check(file: &TextFile) -> Vec<Finding> {
     findings
 }
 
-/// Whether `line` names `place` as a path of its own, not as the tail of a longer name.
-fn names_place(line: &str, place: &str) -> bool {
-    line.match_indices(place).any(|(at, _)| {
+/// Whether `line` names `path` as a path of its own, not as the tail of a longer name.
+fn names_path(line: &str, path: &str) -> bool {
+    line.match_indices(path).any(|(at, _)| {
         let before = line[..at].chars().next_back();
         !before.is_some_and(|c| c.is_alphanumeric() || matches!(c, '_' | '-' | '.'))
             || line[..at].ends_with("..")
@@ -106,11 +106,14 @@ mod tests {
     }
 
     #[test]
-    fn private_places() {
-        let place = super::PLACES[0];
-        assert_eq!(check_text("a.md", &format!("see {place}main\n")).len(), 1);
-        assert_eq!(check_text("a.md", &format!("see ../{}/x.md\n", super::PLACES[1])).len(), 1);
-        silent("a.md", &format!("see home{place}main\n"));
+    fn private_paths() {
+        let path = super::PRIVATE_PATHS[0];
+        assert_eq!(check_text("a.md", &format!("see {path}main\n")).len(), 1);
+        assert_eq!(
+            check_text("a.md", &format!("see ../{}/x.md\n", super::PRIVATE_PATHS[1])).len(),
+            1
+        );
+        silent("a.md", &format!("see home{path}main\n"));
         silent("a.md", "shared state\n");
     }
 }

@@ -1,5 +1,5 @@
 //! Warnings before a policy is applied: clients that it keeps out of a cluster, and clients that it
-//! lets in where the cluster's file does not say so.
+//! lets in where the cluster's file does not name them.
 
 use alloc::format;
 use alloc::string::String;
@@ -14,7 +14,7 @@ use tidegate_model::{Cluster, Policy};
 enum Proof {
     /// Users of this machine.
     User,
-    /// Certificates; and nothing where they are not asked for.
+    /// Certificates; and nothing where they are not requested.
     Certificate {
         is_required: bool,
     },
@@ -51,10 +51,10 @@ pub fn warnings(policy: &Policy, cluster: &Cluster) -> Vec<String> {
         }
     }
     for gateway in &cluster.gateways {
-        let Some(door) = &gateway.memcached else { continue };
-        let pool = &cluster.pools[door.pool];
+        let Some(listener) = &gateway.memcached else { continue };
+        let pool = &cluster.pools[listener.pool];
         let what = format!("pool {} at gateway {}", pool.name, gateway.name);
-        warnings.extend(refused(policy, &pool.tenant, Some(proof(&door.address)), &what));
+        warnings.extend(refused(policy, &pool.tenant, Some(proof(&listener.address)), &what));
     }
     for node in &cluster.data_nodes {
         let certificate = Proof::Certificate { is_required: true };
@@ -140,7 +140,7 @@ mod tests {
     use alloc::string::ToString;
 
     #[test]
-    fn users_that_a_listener_cannot_prove_are_told() {
+    fn users_that_a_listener_cannot_prove_are_reported() {
         let cluster = |head: &str, gateway: &str| {
             let text = format!(
                 "{head}\n[[node]]\nname = \"a\"\nmemory = true\n[[volume]]\nname = \"db\"\n\
@@ -149,33 +149,36 @@ mod tests {
             );
             Cluster::parse(&text).unwrap()
         };
-        let told = |users: &str, cluster: &Cluster| {
+        let warnings_for = |users: &str, cluster: &Cluster| {
             let text =
                 format!("tenant = [{{name = \"oltp\", users = {users}}}, {{name = \"other\"}}]");
             warnings(&Policy::parse(&text).unwrap(), cluster)
         };
         let clear = cluster("", "nbd = \"127.0.0.1:10809\"");
-        let said = told(r#"["ann", "cert:app"]"#, &clear);
-        assert!(said.len() == 1 && said[0].contains("TCP in the clear"), "{said:?}");
-        assert!(said[0].starts_with("volume db at gateway g: clients of tenant oltp"), "{said:?}");
-        assert!(told("[]", &clear).is_empty());
+        let found = warnings_for(r#"["ann", "cert:app"]"#, &clear);
+        assert!(found.len() == 1 && found[0].contains("TCP in the clear"), "{found:?}");
+        assert!(
+            found[0].starts_with("volume db at gateway g: clients of tenant oltp"),
+            "{found:?}"
+        );
+        assert!(warnings_for("[]", &clear).is_empty());
         let unix = cluster("", "nbd = \"unix:g.sock\"");
-        assert!(told(r#""ann""#, &unix).is_empty());
-        assert!(told(r#""cert:app""#, &unix)[0].contains("a Unix socket tells users"));
+        assert!(warnings_for(r#""ann""#, &unix).is_empty());
+        assert!(warnings_for(r#""cert:app""#, &unix)[0].contains("a Unix socket tells users"));
         let tls = "[tls]\ndirectory = \"tls\"";
         let offered = cluster(tls, "nbd = \"127.0.0.1:10809\"");
-        assert!(told(r#""ann""#, &offered)[0].contains("write cert:NAME"));
-        assert!(told(r#""cert:app""#, &offered)[0].contains("unless they go on encrypted"));
+        assert!(warnings_for(r#""ann""#, &offered)[0].contains("write cert:NAME"));
+        assert!(warnings_for(r#""cert:app""#, &offered)[0].contains("unless they go on encrypted"));
         let required = cluster(tls, "nbd = \"127.0.0.1:10809\"\ntls = \"required\"");
-        assert!(told(r#""cert:app""#, &required).is_empty());
+        assert!(warnings_for(r#""cert:app""#, &required).is_empty());
         let policy = Policy::parse("tenant = [{name = \"oltp\"}]").unwrap();
-        let said = warnings(&policy, &required);
-        assert_eq!(said.len(), 1);
-        assert!(said[0].to_string().contains("may be opened for other, which is no tenant"));
+        let found = warnings(&policy, &required);
+        assert_eq!(found.len(), 1);
+        assert!(found[0].to_string().contains("may be opened for other, which is no tenant"));
     }
 
     #[test]
-    fn a_volume_that_users_of_other_tenants_can_open_is_told() {
+    fn a_volume_that_users_of_other_tenants_can_open_is_reported() {
         let cluster = |tenants: &str, gateway: &str| {
             let text = format!(
                 "[[node]]\nname = \"a\"\nmemory = true\n[[volume]]\nname = \"va\"\n\
@@ -184,23 +187,29 @@ mod tests {
             );
             Cluster::parse(&text).unwrap()
         };
-        let told = |policy: &str, cluster: &Cluster| {
+        let warnings_for = |policy: &str, cluster: &Cluster| {
             warnings(&Policy::parse(&format!("tenant = [{policy}]")).unwrap(), cluster)
         };
         let nbd = "nbd = \"unix:g.sock\"";
         let open = cluster("", nbd);
         let own = r#"{name = "own", users = "ann"}"#;
         let nob = r#"{name = "nob", users = "nobody"}"#;
-        assert!(told(own, &open).is_empty(), "its own users alone");
-        assert!(told(&format!(r#"{own}, {{name = "free"}}"#), &open).is_empty(), "nobody named");
-        let said = told(&format!("{own}, {nob}"), &open);
+        assert!(warnings_for(own, &open).is_empty(), "its own users alone");
+        assert!(
+            warnings_for(&format!(r#"{own}, {{name = "free"}}"#), &open).is_empty(),
+            "nobody named"
+        );
+        let found = warnings_for(&format!("{own}, {nob}"), &open);
         let words = "volume va lists no `tenants`, so users of nob may open it too, as va@nob; \
                      list in its `tenants` who may, \"own\" alone if nobody else";
-        assert_eq!(said, [words]);
+        assert_eq!(found, [words]);
         let listed = cluster("tenants = \"own\"\n", nbd);
-        assert!(told(&format!("{own}, {nob}"), &listed).is_empty(), "the file says who may");
+        assert!(
+            warnings_for(&format!("{own}, {nob}"), &listed).is_empty(),
+            "the file says who may"
+        );
         let more = (0..5).map(|i| format!(r#"{{name = "t{i}", users = "ann"}}"#));
-        let said = told(&more.collect::<Vec<_>>().join(", "), &open);
-        assert!(said[0].contains("users of t0, t1, t2 and 2 more may open it"), "{said:?}");
+        let found = warnings_for(&more.collect::<Vec<_>>().join(", "), &open);
+        assert!(found[0].contains("users of t0, t1, t2 and 2 more may open it"), "{found:?}");
     }
 }

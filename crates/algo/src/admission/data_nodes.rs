@@ -11,7 +11,7 @@
 //! than the nodes can do; and with one client at each node 500k of the 700k can be reserved, so it
 //! takes two.
 //!
-//! A tenant that asks for more is admitted, and has that much less: the shares of other tenants are
+//! A tenant that requests more is admitted, and has that much less: the shares of other tenants are
 //! kept, and are no larger for it. So this module reports a shortage and forbids nothing.
 //!
 //! Left out: the capacity that data nodes learn, the number of their session slots, and
@@ -137,14 +137,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_told_with_what_helps() {
-        let told = |reservations: &[u64]| -> Vec<String> {
+    fn shortages_are_reported_with_remedies() {
+        let warnings_for = |reservations: &[u64]| -> Vec<String> {
             let cluster = cluster(&[(400_000, 250_000), (400_000, 250_000)]);
             unkept(&policy(reservations), &cluster).iter().map(ToString::to_string).collect()
         };
-        assert_eq!(told(&[500_000, 300_000]), [""; 0]);
+        assert_eq!(warnings_for(&[500_000, 300_000]), [""; 0]);
         assert_eq!(
-            told(&[700_000, 200_000]),
+            warnings_for(&[700_000, 200_000]),
             [
                 "tenants are promised 900k iops together, and data nodes can do 800k iops; while \
                  all of them ask for it, 100k iops of it are reserved nowhere; lower reservations \
@@ -158,8 +158,8 @@ mod tests {
     }
 
     proptest! {
-        /// Clients come one after the other, one more to each node in each turn, until the tenant
-        /// has all that it is promised or nodes can do no more: so many turns it takes.
+        /// Clients come one after the other, one more to each node in each round, until the tenant
+        /// has all that it is promised or nodes can do no more: so many rounds it takes.
         #[test]
         fn clients_are_counted_as_they_come(
             nodes in proptest::collection::vec((1u64..200, 1u64..60), 1..4),
@@ -167,11 +167,11 @@ mod tests {
         ) {
             let nodes: Vec<_> = nodes.into_iter().map(|(all, one)| (all, one.min(all))).collect();
             let capacity: u64 = nodes.iter().map(|(all, _)| all).sum();
-            let turns = |clients: u64| -> u64 {
+            let round_trips = |clients: u64| -> u64 {
                 nodes.iter().map(|(all, one)| (one * clients).min(*all)).sum()
             };
             let wanted = reservation.min(capacity);
-            let needed = (1..).find(|clients| turns(*clients) >= wanted).unwrap_or(1);
+            let needed = (1..).find(|clients| round_trips(*clients) >= wanted).unwrap_or(1);
             let found = unkept(&policy(&[reservation]), &cluster(&nodes));
             let sum = found.iter().any(|it| matches!(it, Unkept::Sum { .. }));
             prop_assert_eq!(sum, reservation > capacity);

@@ -1,4 +1,4 @@
-//! Whether a data node can keep what it is asked to promise.
+//! Whether a data node can keep the promises that clients request.
 //!
 //! # Model
 //! The node does at most C_G operations per period, a client at most C_L (Definition 2). Both must
@@ -85,10 +85,10 @@ impl core::error::Error for Refusal {}
 /// use tidegate_algo::haechi::admission::{Capacity, Refusal, admit};
 /// // The paper's second example.
 /// let capacity = Capacity { global: 100, local: 50 };
-/// let asked = [40, 10, 10, 10, 10];
-/// assert_eq!(admit(capacity, &asked, true), Ok(()));
+/// let requested = [40, 10, 10, 10, 10];
+/// assert_eq!(admit(capacity, &requested, true), Ok(()));
 /// assert_eq!(
-///     admit(capacity, &asked, false),
+///     admit(capacity, &requested, false),
 ///     Err(Refusal::Burst { client: 0, reservation: 40, done: 35 })
 /// );
 /// ```

@@ -1,7 +1,7 @@
 //! How many operations the node can do in a period.
 //!
 //! # Model
-//! The node's processor sees no operation, so all there is to go by is what clients say they have
+//! The node's processor sees no operation, so its only source is what clients report that they have
 //! done, U, and whether they wanted more. A profile of the idle node gives the first estimate, and
 //! how far it strays: Ω_prof and σ.
 //!
@@ -88,7 +88,7 @@ impl Profile {
 
 /// One client's use of a period that is over.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Outcome {
+pub struct PeriodUsage {
     /// Operations that were done in it.
     pub completed: u64,
     /// For which part of it there was work and no token.
@@ -105,14 +105,14 @@ pub struct Lesson<'a> {
     /// Tokens that could be used: Ω as it was then, but for what was yielded too late.
     pub tokens: u64,
     /// How many of them may be unused at a period's ends although all were wanted: what may be
-    /// under way, and what comes while all parties look once.
+    /// in flight, and what comes while both sides poll once.
     pub slack: u64,
     /// Pool tokens that no client took.
     pub spare: u64,
     /// For which part of it the monitor held back pool tokens, in 255ths.
     pub held: u8,
     /// The outcome of each client.
-    pub outcomes: &'a [Outcome],
+    pub outcomes: &'a [PeriodUsage],
 }
 
 /// The effect of a period on the estimate.
@@ -133,13 +133,13 @@ pub struct Estimator {
     profile: Profile,
     capacity: u64,
     history: VecDeque<u64>,
-    /// By how much it moves next if nothing tells how far, and how it moved last.
+    /// By how much it moves next if there is no evidence of how far, and how it moved last.
     step: u64,
     last: Verdict,
 }
 
 impl Estimator {
-    /// Starts from what a profile says, or from what was learned before.
+    /// Starts from a profile, or from what was learned before.
     pub fn new(mode: Mode, profile: Profile, learned: Option<u64>) -> Self {
         let capacity = learned.unwrap_or(profile.mean).clamp(1, COUNT_MAX);
         let (step, last) = (profile.increment, Verdict::Kept);
@@ -191,12 +191,12 @@ impl Estimator {
         let busy = |part| outcomes.iter().any(|outcome| self.is_witness(outcome, part));
         match (is_full, is_short) {
             (full, true) if full || !busy(50) => {
-                self.turn(Verdict::Raised);
+                self.update_step(Verdict::Raised);
                 self.capacity + self.step
             }
             (false, short) if (is_held || !short) && busy(50) => {
                 let is_sure = !is_held || busy(4);
-                self.turn(Verdict::Lowered);
+                self.update_step(Verdict::Lowered);
                 let could = match is_sure {
                     true => used,
                     false => used * u64::from(WHOLE) / u64::from(WHOLE - held).max(1),
@@ -210,7 +210,7 @@ impl Estimator {
     }
 
     /// Sees how large the next step is.
-    fn turn(&mut self, next: Verdict) {
+    fn update_step(&mut self, next: Verdict) {
         let Profile { increment, .. } = self.profile;
         self.step = match core::mem::replace(&mut self.last, next) {
             Verdict::Kept => self.step,
@@ -219,10 +219,10 @@ impl Estimator {
         };
     }
 
-    /// Whether it tells by being backlogged that the node was busy: alone it could have done a
+    /// Whether its backlog proves that the node was busy: alone it could have done a
     /// `part`th more in that time.
-    fn is_witness(&self, outcome: &Outcome, part: u64) -> bool {
-        let Outcome { completed, backlogged, .. } = *outcome;
+    fn is_witness(&self, outcome: &PeriodUsage, part: u64) -> bool {
+        let PeriodUsage { completed, backlogged, .. } = *outcome;
         let alone = super::due(self.profile.local, Span(backlogged.into()), Span(WHOLE.into()));
         backlogged >= BACKLOGGED && completed < alone - alone / part
     }

@@ -1,14 +1,15 @@
 //! The tokens of one client at one data node.
 //!
 //! # Model
-//! A *purse* holds what is left of the reservation tokens of this period, and the pool tokens that
-//! were taken and not used. An operation takes one token, a reservation token if there is one.
+//! A *token balance* holds what is left of the reservation tokens of this period, and the pool
+//! tokens that were taken and not used. An operation takes one token, a reservation token if there
+//! is one.
 //!
 //! # Mechanism
 //! Reservation tokens lose their guarantee as time goes by without demand: of R tokens at most
 //! R − ρ(t) are left at time t, ρ(t) = R t ÷ T (Definition 1).
 //!
-//! *Paper*: that bound holds at each look, whatever the reason why tokens are left. A client that
+//! *Paper*: that bound holds at each call, whatever the reason why tokens are left. A client that
 //! is slowed down by others has tokens left for that very reason, and so loses its reservation just
 //! when it needs it.
 //!
@@ -31,7 +32,7 @@ use tidegate_model::{Span, Time};
 
 use super::{Mode, Period, Rules};
 
-/// How far ahead of the clock paced tokens may be used, so that a client need not look at the clock
+/// How far ahead of the clock paced tokens may be used, so that a client need not read the clock
 /// for each.
 pub const LEAD: Span = Span(Span::MILLISECOND.0 / 2);
 
@@ -49,7 +50,7 @@ pub struct Promise {
 
 /// Counts of a period's tokens, by their use. They only grow until the next period.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Ledger {
+pub struct TokenUsage {
     /// Reservation tokens used.
     pub reserved: u64,
     /// Pool tokens used.
@@ -60,7 +61,7 @@ pub struct Ledger {
     pub yielded: u64,
 }
 
-impl Ledger {
+impl TokenUsage {
     /// Operations issued.
     pub const fn issued(&self) -> u64 {
         self.reserved + self.pooled
@@ -70,21 +71,21 @@ impl Ledger {
 /// The tokens of one client at one data node.
 ///
 /// ```
-/// use tidegate_algo::haechi::engine::{Promise, Purse};
+/// use tidegate_algo::haechi::engine::{Promise, TokenBalance};
 /// use tidegate_algo::haechi::{Period, Rules};
 /// use tidegate_model::{Span, Time};
 /// // The paper's first example: 50 reserved in a second, 20 used by 0.6 s.
 /// let promise = Promise { reservation: 50, limit: u64::MAX };
 /// let period = Period { epoch: 1, begun: Time::ZERO, length: Span::SECOND };
-/// let mut purse = Purse::new(Rules::UNPACED, 400_000);
-/// purse.begin(period, promise);
-/// assert!((0..20).all(|_| purse.take(Time::ZERO)));
-/// purse.note(Time::ZERO, false);
-/// purse.settle(Time(600_000_000));
-/// assert_eq!((purse.reserved(), purse.ledger().yielded), (20, 10));
+/// let mut balance = TokenBalance::new(Rules::UNPACED, 400_000);
+/// balance.begin(period, promise);
+/// assert!((0..20).all(|_| balance.take(Time::ZERO)));
+/// balance.note(Time::ZERO, false);
+/// balance.settle(Time(600_000_000));
+/// assert_eq!((balance.reserved(), balance.usage().yielded), (20, 10));
 /// ```
 #[derive(Clone, Debug)]
-pub struct Purse {
+pub struct TokenBalance {
     rules: Rules,
     /// C_L: operations per second that a client can issue.
     local_rate: u64,
@@ -99,15 +100,15 @@ pub struct Purse {
     /// Pool tokens in hand.
     pool: u64,
     /// Operations that the limit still lets pass in this period.
-    room: u64,
-    ledger: Ledger,
+    headroom: u64,
+    usage: TokenUsage,
     /// Since when there has been nothing to do; nothing while there is.
     idle: Option<Time>,
     /// Beyond the bound when it last went idle, and what is left of that.
     arrears: u64,
 }
 
-impl Purse {
+impl TokenBalance {
     /// Empty, for a client that can issue `local_rate` operations per second.
     pub fn new(rules: Rules, local_rate: u64) -> Self {
         Self {
@@ -119,8 +120,8 @@ impl Purse {
             usable: 0,
             held: 0,
             pool: 0,
-            room: 0,
-            ledger: Ledger::default(),
+            headroom: 0,
+            usage: TokenUsage::default(),
             idle: Some(Time::ZERO),
             arrears: 0,
         }
@@ -133,14 +134,14 @@ impl Purse {
         let pace = (u128::from(promise.reservation) << PACE) / u128::from(early);
         self.pace = u64::try_from(pace).unwrap_or(u64::MAX);
         (self.usable, self.held, self.pool) = (promise.reservation, 0, 0);
-        (self.room, self.ledger, self.arrears) = (promise.limit, Ledger::default(), 0);
+        (self.headroom, self.usage, self.arrears) = (promise.limit, TokenUsage::default(), 0);
         self.idle = self.idle.map(|_| period.begun);
         self.pace(period.begun);
     }
 
     /// Voids all tokens. Its reservation tokens count as yielded.
     pub fn void(&mut self) {
-        self.ledger.yielded += self.reserved();
+        self.usage.yielded += self.reserved();
         (self.usable, self.held, self.pool, self.arrears) = (0, 0, 0, 0);
     }
 
@@ -150,16 +151,16 @@ impl Purse {
         if self.usable == 0 && self.pool == 0 && self.held > 0 {
             self.pace(now);
         }
-        if self.room == 0 || self.usable + self.pool == 0 {
+        if self.headroom == 0 || self.usable + self.pool == 0 {
             return false;
         }
-        self.room -= 1;
+        self.headroom -= 1;
         if self.usable > 0 {
             self.usable -= 1;
-            self.ledger.reserved += 1;
+            self.usage.reserved += 1;
         } else {
             self.pool -= 1;
-            self.ledger.pooled += 1;
+            self.usage.pooled += 1;
         }
         true
     }
@@ -167,7 +168,7 @@ impl Purse {
     /// Puts pool tokens into it.
     pub fn put(&mut self, tokens: u64) {
         self.pool += tokens;
-        self.ledger.obtained += tokens;
+        self.usage.obtained += tokens;
     }
 
     /// Notes whether there is something to do: a request waits, or as many are under way as may be.
@@ -204,11 +205,11 @@ impl Purse {
         };
         let kept = match self.rules.tokens {
             Mode::Paper => kept,
-            Mode::Sound => kept.min(self.room),
+            Mode::Sound => kept.min(self.headroom),
         };
         let yielded = self.reserved().saturating_sub(kept);
-        self.ledger.yielded += yielded;
-        // Those for later go first: what is due was asked for in time.
+        self.usage.yielded += yielded;
+        // Those for later go first: what is due was requested in time.
         let later = yielded.min(self.held);
         self.held -= later;
         self.usable -= yielded - later;
@@ -253,18 +254,18 @@ impl Purse {
     }
 
     /// Operations that the limit still lets pass in this period.
-    pub fn room(&self) -> u64 {
-        self.room
+    pub fn headroom(&self) -> u64 {
+        self.headroom
     }
 
     /// Pool tokens that it could use in this period beside what it has.
     pub fn lacks(&self) -> u64 {
-        self.room.saturating_sub(self.reserved() + self.pool)
+        self.headroom.saturating_sub(self.reserved() + self.pool)
     }
 
     /// How many operations could be issued at once.
     pub fn ready(&self) -> u64 {
-        self.room.min(self.usable + self.pool)
+        self.headroom.min(self.usable + self.pool)
     }
 
     /// When a reservation token that is for later is due, if one is.
@@ -280,8 +281,8 @@ impl Purse {
     }
 
     /// The counts of this period's tokens, by their use.
-    pub fn ledger(&self) -> Ledger {
-        self.ledger
+    pub fn usage(&self) -> TokenUsage {
+        self.usage
     }
 
     /// The period that its tokens are of.

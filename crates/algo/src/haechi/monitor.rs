@@ -1,14 +1,14 @@
 //! How many pool tokens there are.
 //!
 //! # Model
-//! A [`Pool`] keeps the books of one data node's tokens. Its inputs are the clients' reports and
+//! A [`Pool`] accounts for one data node's tokens. Its inputs are the clients' reports and
 //! the value of the word in memory at each change; its output is the next value of the word.
 //! Clients take tokens from a word whose value before and after the monitor knows. So it knows to
 //! the token how many were granted, though no client reports it.
 //!
 //! # Mechanism
 //! *Paper*: the pool is Ω − ΣR at the beginning of a period; once a client takes from it, it is set
-//! to max(Ω (T − t) ÷ T − L, 0) at each look, L being the reservation tokens that clients reported
+//! to max(Ω (T − t) ÷ T − L, 0) at each call, L being the reservation tokens that clients reported
 //! to have left. That forgets what was taken before: tokens in hand and operations under way are
 //! given out again, and more can be issued than Ω.
 //!
@@ -23,33 +23,34 @@
 //!   yielded tokens are added. A token that no client takes for [`SLACK`] is gone, for the time in
 //!   which the node could have done it has passed.
 //!
-//! And in both there is a *valve* before the pool. It is open while no client that asks is behind
-//! its reservation by more than [`CAUGHT_UP`], shut if one is by more than [`LATE`], and in between
-//! open by as much as is left of the way: the node is slower than Ω says, or others are in the way,
-//! and pool tokens would only add to it. This is what keeps promises within a period; the next
-//! one's Ω is [`capacity`](super::capacity)'s business. A client that does not get on in [`HOPE`]
-//! of this is held up by something else, and is not waited for until the next period.
+//! And in both there is a *throttle* before the pool. It is open while no client that wants tokens
+//! is behind its reservation by more than [`CAUGHT_UP`], shut if one is by more than [`LATE`], and
+//! in between open by as much as is left of the way: the node is slower than Ω says, or others are
+//! in the way, and pool tokens would only add to it. This is what keeps promises within a period;
+//! the next one's Ω is [`capacity`](super::capacity)'s business. A client that does not get on in
+//! [`HOPE`] of this is held up by something else, and is not waited for until the next period.
 //!
-//! For instance: a node does 13 operations in a millisecond, four clients ask for all they can get,
+//! For instance: a node does 13 operations in a millisecond, four clients want all they can get,
 //! and one of them reserves 3.7 of these. Ω is 2 % too high, so the line at the node grows until
 //! all are served equally, 3.25 each. The one is behind by 3 ms, 11 operations, after 25: then the
-//! valve is shut by a third. It need withhold only the 0.3 that are too many of the others' 9.6,
-//! so it settles at 2.1 ms, and the node has something to do all the time. If it knew open and shut
-//! only, it would be shut for the 10 to 20 ms that it takes until reports tell that the one has
-//! caught up; alone it can do 5 in a millisecond, so half of the node would have nothing to do.
+//! throttle is closed by a third. It need withhold only the 0.3 that are too many of the others'
+//! 9.6, so it settles at 2.1 ms, and the node has something to do all the time. If it were only
+//! open or closed, it would be closed for the 10 to 20 ms that it takes until reports show that the
+//! one has caught up; alone it can do 5 in a millisecond, so half of the node would have nothing to
+//! do.
 //!
 //! Behind is who has *issued* less than is due, whatever the tokens. A report stands in the same
 //! line at the node as what was issued before it, so that is done about when the report is read;
 //! but what is due is counted by then. So a client that uses each token in time is behind by the
-//! length of the line, and the valve keeps the line short, for all. This is also why no client is
-//! excused that waits for tokens with fewer operations under way than it may: in a line of 32 ms it
-//! was waited for when its window was full, and then a quarter of its reservation was lost. But who
-//! comes back is not behind by what was due early while it had nothing to do: it has all of the
+//! length of the line, and the throttle keeps the line short, for all. This is also why no client
+//! is excused that waits for tokens with fewer operations under way than it may: in a line of 32 ms
+//! it was waited for when its window was full, and then a quarter of its reservation was lost. But
+//! who comes back is not behind by what was due early while it had nothing to do: it has all of the
 //! margin for that.
 //!
-//! A client that is not heard of for [`SUSPECT`] is *doubted*: its grant is made void, so that it
-//! cannot use its tokens if it comes back. If nothing is heard of it even then, it has stopped, and
-//! its tokens are given to others. If something is, it says itself what it has left.
+//! A client that has not reported for [`SUSPECT`] is *doubted*: its grant is made void, so that it
+//! cannot use its tokens if it comes back. If it does not report even then, it has stopped, and
+//! its tokens are given to others. If it does, it reports itself what it has left.
 //!
 //! Bounds. Paced, whatever clients do: in any interval of length I at most
 //! Ω (I + SLACK) ÷ T + what clients had in hand or in arrears before it are issued.
@@ -71,21 +72,21 @@ pub const SLACK: Span = Span(10 * Span::MILLISECOND.0);
 /// of a node were unused (2701), and with 8 ms of 400 a reservation was missed by 2 % (1044).
 pub const LATE: Span = Span(5 * Span::MILLISECOND.0);
 
-/// How far behind one may be whom nobody waits for: more than a report is old when it is read, if
-/// there is no line. No more than half the way.
+/// How far behind a client may be before the others are held for it: more than a report is old when
+/// it is read, if there is no line. No more than half the way.
 const CAUGHT_UP: Span = Span(2 * Span::MILLISECOND.0);
 
 /// For how long others are held for a client that does not catch up.
 pub const HOPE: Span = Span(50 * Span::MILLISECOND.0);
 
-/// A valve that is open.
+/// A throttle that is open.
 const OPEN: u64 = WHOLE as u64;
 
-/// For how many periods the pool is a stream, though not paced, after somebody was waited for.
-/// Chosen by hand: one in eight then begins at once again, and may have to wait again.
+/// For how many periods the pool is a stream, though not paced, after the others were held for a
+/// client. Chosen by hand: one in eight then begins at once again, and may have to wait again.
 const STREAMS: u32 = 8;
 
-/// After so long without a word a client counts as stopped.
+/// After so long without a report a client counts as stopped.
 pub const SUSPECT: Span = Span(40 * Span::MILLISECOND.0);
 
 /// A client's report about a period, sent of its own accord.
@@ -113,14 +114,14 @@ pub struct Report {
     pub is_leaving: bool,
 }
 
-/// One client in the books.
+/// The state of one client.
 #[derive(Clone, Copy, Debug)]
-struct Seat {
+struct ClientState {
     promise: Promise,
     /// The last report of this period.
     report: Option<Report>,
-    /// When something was last heard of it.
-    heard: Time,
+    /// When it last reported.
+    last_seen: Time,
     /// Its grant is void, and it may not know yet.
     is_doubted: bool,
     is_suspect: bool,
@@ -140,12 +141,12 @@ struct Wait {
     residual: u64,
 }
 
-impl Seat {
-    const fn new(promise: Promise, heard: Time) -> Self {
+impl ClientState {
+    const fn new(promise: Promise, last_seen: Time) -> Self {
         Self {
             promise,
             report: None,
-            heard,
+            last_seen,
             is_doubted: false,
             is_suspect: false,
             forgiven: 0,
@@ -163,11 +164,11 @@ impl Seat {
         }
     }
 
-    /// How far it is behind its reservation, in operations, by what it said last.
+    /// How far it is behind its reservation, in operations, by its last report.
     fn behind(&self, report: &Report, period: Period, margin: u64) -> u64 {
         let reservation = self.promise.reservation;
-        // The report is as old as `heard`.
-        let due = period.due_early(reservation, margin, self.heard);
+        // The report is as old as `last_seen`.
+        let due = period.due_early(reservation, margin, self.last_seen);
         // Operations count whatever their tokens: a client that used pool tokens first has
         // reservation tokens left, and is not behind.
         let issued = report.completed + report.in_flight;
@@ -176,11 +177,11 @@ impl Seat {
         behind.saturating_sub(self.forgiven)
     }
 
-    /// How far the valve is open for its sake: all the way, unless it asks, is behind, and it helps
-    /// to wait for it.
+    /// How far the throttle is open for its sake: all the way, unless it wants tokens, is behind,
+    /// and it helps to wait for it.
     fn opening(&mut self, now: Time, period: Period, rules: Rules) -> u64 {
-        let asks = |report: &Report| report.is_busy && !report.is_starved;
-        let Some(report) = self.report.filter(asks) else {
+        let wants_tokens = |report: &Report| report.is_busy && !report.is_starved;
+        let Some(report) = self.report.filter(wants_tokens) else {
             self.wait = None;
             return OPEN;
         };
@@ -226,14 +227,14 @@ impl Seat {
     }
 }
 
-/// The books of one data node's tokens.
+/// The account of one data node's tokens.
 #[derive(Clone, Debug)]
 pub struct Pool {
     rules: Rules,
     period: Period,
     /// Ω of this period.
     capacity: u64,
-    seats: Vec<Option<Seat>>,
+    clients: Vec<Option<ClientState>>,
     /// The value of the word when the monitor last read or changed it.
     left: i64,
     granted: u64,
@@ -245,11 +246,11 @@ pub struct Pool {
     /// Yielded, and of that, paced, what was given out.
     returned: u64,
     passed: u64,
-    /// How far the valve is shut, in 255ths.
+    /// How far the throttle is closed, in 255ths.
     held: u8,
-    /// Not paced: for how many more periods the pool is a stream, and when it was looked at last.
+    /// Not paced: for how many more periods the pool is a stream, and when it was last evaluated.
     streams: u32,
-    looked: Time,
+    last_evaluated: Time,
 }
 
 impl Pool {
@@ -259,7 +260,7 @@ impl Pool {
             rules,
             period: Period { epoch: 0, begun: Time::ZERO, length },
             capacity: 0,
-            seats: Vec::new(),
+            clients: Vec::new(),
             left: 0,
             granted: 0,
             minted: 0,
@@ -269,28 +270,29 @@ impl Pool {
             passed: 0,
             held: 0,
             streams: 0,
-            looked: Time::ZERO,
+            last_evaluated: Time::ZERO,
         }
     }
 
-    /// Begins a period, with what each seat is promised in it, and says what the word is to be.
+    /// Begins a period, with the promise of each session slot, and returns the word's first value.
     pub fn begin(
         &mut self,
         period: Period,
         capacity: u64,
         promises: impl IntoIterator<Item = Option<Promise>>,
     ) -> u64 {
-        let heard: Vec<_> = self.seats.iter().map(|seat| seat.map(|seat| seat.heard)).collect();
-        let heard = |seat: usize| heard.get(seat).copied().flatten().unwrap_or(period.begun);
-        let seats = promises
-            .into_iter()
-            .enumerate()
-            .map(|(seat, promise)| promise.map(|promise| Seat::new(promise, heard(seat))));
-        self.seats = seats.collect();
+        let last_seen: Vec<_> =
+            self.clients.iter().map(|client| client.map(|client| client.last_seen)).collect();
+        let last_seen =
+            |client: usize| last_seen.get(client).copied().flatten().unwrap_or(period.begun);
+        let clients = promises.into_iter().enumerate().map(|(client, promise)| {
+            promise.map(|promise| ClientState::new(promise, last_seen(client)))
+        });
+        self.clients = clients.collect();
         (self.period, self.capacity) = (period, capacity);
         (self.granted, self.returned, self.passed, self.streamed) = (0, 0, 0, 0);
         (self.is_used, self.held) = (false, 0);
-        (self.streams, self.looked) = (self.streams.saturating_sub(1), period.begun);
+        (self.streams, self.last_evaluated) = (self.streams.saturating_sub(1), period.begun);
         let first = match self.rules.paces || self.streams > 0 {
             true => 0,
             false => capacity.saturating_sub(self.reserved()),
@@ -301,19 +303,19 @@ impl Pool {
 
     /// Takes in a client that comes within the period. Nothing can be reserved for it any more:
     /// what is not others' is in the pool, or on its way there.
-    pub fn join(&mut self, now: Time, seat: usize, limit: u64) {
-        if let Some(place) = self.seats.get_mut(seat) {
-            *place = Some(Seat::new(Promise { reservation: 0, limit }, now));
+    pub fn join(&mut self, now: Time, client: usize, limit: u64) {
+        if let Some(slot) = self.clients.get_mut(client) {
+            *slot = Some(ClientState::new(Promise { reservation: 0, limit }, now));
         }
     }
 
     /// ΣR, of those that count.
     fn reserved(&self) -> u64 {
-        self.active().map(|seat| seat.promise.reservation).sum()
+        self.active().map(|client| client.promise.reservation).sum()
     }
 
-    fn active(&self) -> impl Iterator<Item = &Seat> {
-        self.seats.iter().flatten().filter(|seat| !seat.is_suspect)
+    fn active(&self) -> impl Iterator<Item = &ClientState> {
+        self.clients.iter().flatten().filter(|client| !client.is_suspect)
     }
 
     /// Takes in that the node can do more or less than was thought, in this period already.
@@ -321,20 +323,20 @@ impl Pool {
         self.capacity = capacity;
     }
 
-    /// Takes in what a client said of this period, or that it said something at all.
-    pub fn hear(&mut self, now: Time, seat: usize, report: Option<Report>) {
-        let Some(Some(seat)) = self.seats.get_mut(seat) else { return };
-        (seat.heard, seat.is_doubted) = (now, false);
+    /// Takes in a client's report about this period, or a sign of life without one.
+    pub fn on_report(&mut self, now: Time, client: usize, report: Option<Report>) {
+        let Some(Some(client)) = self.clients.get_mut(client) else { return };
+        (client.last_seen, client.is_doubted) = (now, false);
         let Some(report) = report else { return };
-        // One that was given up has no tokens left in this period, whatever it says.
-        if !seat.is_suspect {
-            let before = seat.report.map_or(0, |report| report.yielded);
+        // A suspect has no tokens left in this period, whatever it reports.
+        if !client.is_suspect {
+            let before = client.report.map_or(0, |report| report.yielded);
             self.returned += report.yielded.saturating_sub(before);
         }
-        seat.report = Some(report);
+        client.report = Some(report);
         if !report.is_busy {
-            seat.forgiven = 0;
-            seat.forgiven = seat.behind(&report, self.period, self.rules.grain.margin);
+            client.forgiven = 0;
+            client.forgiven = client.behind(&report, self.period, self.rules.grain.margin);
         }
     }
 
@@ -342,10 +344,10 @@ impl Pool {
     /// grants void now, before it reads reports again.
     pub fn doubts(&mut self, now: Time) -> Vec<usize> {
         let mut doubted = Vec::new();
-        for (number, seat) in self.seats.iter_mut().enumerate() {
-            let Some(seat) = seat else { continue };
-            if !seat.is_suspect && !seat.is_doubted && now.since(seat.heard) >= SUSPECT {
-                seat.is_doubted = true;
+        for (number, client) in self.clients.iter_mut().enumerate() {
+            let Some(client) = client else { continue };
+            if !client.is_suspect && !client.is_doubted && now.since(client.last_seen) >= SUSPECT {
+                client.is_doubted = true;
                 doubted.push(number);
             }
         }
@@ -356,27 +358,27 @@ impl Pool {
     pub fn suspects(&mut self, now: Time) -> Vec<usize> {
         let (period, margin) = (self.period, self.rules.grain.margin);
         let mut gone = Vec::new();
-        for (number, seat) in self.seats.iter_mut().enumerate() {
-            let Some(seat) = seat.as_mut().filter(|seat| seat.is_doubted) else { continue };
-            let residual = seat.residual();
+        for (number, client) in self.clients.iter_mut().enumerate() {
+            let Some(client) = client.as_mut().filter(|client| client.is_doubted) else { continue };
+            let residual = client.residual();
             // Paced, what is for later joins the stream of those who are left, and what was due and
             // is not left was used.
             self.returned += match self.rules.paces {
                 true => {
-                    let due = seat.due(period, margin, now);
+                    let due = client.due(period, margin, now);
                     self.streamed += due;
-                    residual.saturating_sub(seat.promise.reservation - due)
+                    residual.saturating_sub(client.promise.reservation - due)
                 }
-                false => residual + seat.report.map_or(0, |report| report.in_hand),
+                false => residual + client.report.map_or(0, |report| report.in_hand),
             };
-            (seat.is_suspect, seat.is_doubted) = (true, false);
+            (client.is_suspect, client.is_doubted) = (true, false);
             gone.push(number);
         }
         gone
     }
 
     /// Takes in that the word was `before` when the monitor added to it, so that it is `after` now;
-    /// the same if it only looked.
+    /// the same if it only read it.
     pub fn changed(&mut self, before: i64, after: i64) {
         // Tokens in the word that the monitor did not make are taken away with the next change.
         let kept = before.min(self.left);
@@ -410,52 +412,54 @@ impl Pool {
 
     /// L.
     fn residual(&self) -> u64 {
-        self.active().map(|seat| seat.residual()).sum()
+        self.active().map(|client| client.residual()).sum()
     }
 
     fn at_once(&mut self, now: Time, left: u64) -> u64 {
-        let looked = core::mem::replace(&mut self.looked, now);
+        let last_evaluated = core::mem::replace(&mut self.last_evaluated, now);
         let open = self.opening(now);
         if open == 0 {
             self.streams = STREAMS;
         }
         let spare = self.spare();
-        let [passed, rest] = [now, self.period.end()].map(|at| at.since(looked));
+        let [passed, rest] = [now, self.period.end()].map(|at| at.since(last_evaluated));
         let most = match self.streams {
             0 => spare,
             _ => left + super::due(spare.saturating_sub(left), passed, rest),
         };
-        let most = most.min(self.remaining(self.told(now)).saturating_sub(self.owed())).min(spare);
+        let most =
+            most.min(self.remaining(self.reported_at(now)).saturating_sub(self.owed())).min(spare);
         most * open / OPEN
     }
 
-    /// Of when the reports are that say who has what left.
-    fn told(&self, now: Time) -> Time {
-        let busy = self.active().filter(|seat| seat.report.is_some_and(|report| report.is_busy));
-        let told = busy.map(|seat| seat.heard).min().unwrap_or(now);
-        told.max(Time(now.0.saturating_sub(LATE.0)))
+    /// The time of the oldest report among busy clients.
+    fn reported_at(&self, now: Time) -> Time {
+        let busy =
+            self.active().filter(|client| client.report.is_some_and(|report| report.is_busy));
+        let reported_at = busy.map(|client| client.last_seen).min().unwrap_or(now);
+        reported_at.max(Time(now.0.saturating_sub(LATE.0)))
     }
 
     /// L + H: tokens that clients have and may still use.
     fn owed(&self) -> u64 {
-        let reports = self.seats.iter().flatten().filter_map(|seat| seat.report);
-        let told: u64 = reports.map(|report| report.obtained).sum();
-        let in_hand = self.active().filter_map(|seat| seat.report);
+        let reports = self.clients.iter().flatten().filter_map(|client| client.report);
+        let reported: u64 = reports.map(|report| report.obtained).sum();
+        let in_hand = self.active().filter_map(|client| client.report);
         let in_hand: u64 = in_hand.map(|report| report.in_hand).sum();
         // Granted tokens that no report counts yet are in hand.
-        self.residual() + in_hand + self.granted.saturating_sub(told)
+        self.residual() + in_hand + self.granted.saturating_sub(reported)
     }
 
     /// Tokens that belong to no client: neither reserved, unless they were yielded, nor granted.
     pub fn spare(&self) -> u64 {
-        let own: u64 = self.seats.iter().flatten().map(|seat| seat.promise.reservation).sum();
+        let own: u64 = self.clients.iter().flatten().map(|client| client.promise.reservation).sum();
         (self.capacity + self.returned).saturating_sub(own + self.granted)
     }
 
     fn paced(&mut self, now: Time, left: u64) -> u64 {
         let due = self.period.due(self.capacity, now);
         let margin = self.rules.grain.margin;
-        let own: u64 = self.active().map(|seat| seat.due(self.period, margin, now)).sum();
+        let own: u64 = self.active().map(|client| client.due(self.period, margin, now)).sum();
         let due = due.saturating_sub(own);
         // Clients with a large part of all are served faster at first.
         let fresh = due.saturating_sub(self.streamed) + (self.returned - self.passed);
@@ -464,11 +468,11 @@ impl Pool {
         most * self.opening(now) / OPEN
     }
 
-    /// How far the valve is open: by what is least of all who ask.
+    /// How far the throttle is open: the least of all clients that want tokens.
     fn opening(&mut self, now: Time) -> u64 {
         let (period, rules) = (self.period, self.rules);
-        let seats = self.seats.iter_mut().flatten();
-        let open = seats.map(|seat| seat.opening(now, period, rules)).min().unwrap_or(OPEN);
+        let clients = self.clients.iter_mut().flatten();
+        let open = clients.map(|client| client.opening(now, period, rules)).min().unwrap_or(OPEN);
         self.held = (OPEN - open) as u8;
         open
     }
@@ -494,10 +498,10 @@ impl Pool {
         self.held
     }
 
-    /// Reservation tokens of clients with nothing to do, as they said last: no client can use
+    /// Reservation tokens of clients with nothing to do, as last reported: no client can use
     /// tokens yielded so late in a period.
     pub fn late(&self) -> u64 {
-        let reports = self.active().filter_map(|seat| seat.report);
+        let reports = self.active().filter_map(|client| client.report);
         reports.filter(|report| !report.is_busy).map(|report| report.residual).sum()
     }
 
@@ -511,13 +515,13 @@ impl Pool {
         self.period
     }
 
-    /// The last report of session slot `seat` about this period.
-    pub fn report(&self, seat: usize) -> Option<Report> {
-        self.seats.get(seat).copied().flatten()?.report
+    /// The last report about this period from the client in this session slot.
+    pub fn report(&self, client: usize) -> Option<Report> {
+        self.clients.get(client).copied().flatten()?.report
     }
 
-    /// Whether a seat is not heard of any more.
-    pub fn is_suspect(&self, seat: usize) -> bool {
-        self.seats.get(seat).copied().flatten().is_some_and(|seat| seat.is_suspect)
+    /// Whether a client no longer reports.
+    pub fn is_suspect(&self, client: usize) -> bool {
+        self.clients.get(client).copied().flatten().is_some_and(|client| client.is_suspect)
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Let T be any set of servers. A token that is consumed, is consumed on a server of T or
 //! elsewhere. Those of T consume their capacities at most; elsewhere, a bucket consumes at most
-//! what it has, and at most what it asks there. But it has no more than the smaller of its
+//! what it has, and at most its demand there. But it has no more than the smaller of its
 //! reservation and its demand. So the effective capacity of any allocation is at most
 //!
 //! ```text
@@ -10,7 +10,7 @@
 //! ```
 //!
 //! An allocation that reaches a bound is the best, and so is the bound. Such a T names what is
-//! short: its servers are busy to the last operation with the tokens of buckets that ask for more
+//! short: its servers are busy to the last operation with the tokens of buckets that request more
 //! than what they can have elsewhere.
 
 use alloc::vec::Vec;
@@ -95,7 +95,7 @@ impl Certificate {
         self.bound
     }
 
-    /// The buckets that need these servers for more than they ask elsewhere: only these can be
+    /// The buckets that need these servers for more than they request elsewhere: only these can be
     /// short of anything, and together they are.
     pub fn buckets<'a>(
         &'a self,
@@ -164,7 +164,7 @@ impl<'a> Cut<'a> {
         outside.map(|share| u64::from(share.demand)).sum()
     }
 
-    /// Capacities may be as large as they like; a bound that does not fit says nothing anyway.
+    /// Capacities may be as large as they like; a bound that does not fit proves nothing anyway.
     fn bound(&self) -> u64 {
         let inside = self.configuration.capacities.iter().zip(&self.is_inside);
         let inside = inside.filter(|(_, inside)| **inside).map(|(capacity, _)| *capacity);

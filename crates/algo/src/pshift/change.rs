@@ -1,6 +1,6 @@
 //! Other demands of a bucket, with its tokens where they are as far as it can be.
 
-use super::shift::{Place, Shifting};
+use super::shift::{ShareRef, Shifting};
 use super::{Configuration, Share};
 
 impl Shifting {
@@ -22,7 +22,7 @@ impl Shifting {
         for (number, index) in range.clone().enumerate() {
             let former = configuration.shares[index];
             self.excess[former.server as usize] -= i64::from(former.tokens);
-            // A share without a new demand stays at its server, and asks nothing.
+            // A share without a new demand stays at its server, with a demand of zero.
             let (server, demand) = demands.get(number).copied().unwrap_or((former.server, 0));
             let mut tokens = 0;
             // A server may occur twice: the share at the same index comes first.
@@ -35,7 +35,7 @@ impl Shifting {
             }
             let share = Share { server, demand, tokens };
             configuration.shares[index] = share;
-            self.list_anew(Place { share: index as u32, bucket: bucket as u32 }, former, share);
+            self.list_anew(ShareRef { share: index as u32, bucket: bucket as u32 }, former, share);
             self.excess[server as usize] += i64::from(tokens);
             kept += u64::from(tokens);
         }
@@ -61,13 +61,13 @@ impl Shifting {
         }
     }
 
-    /// Gives tokens to a row that has so much demand to spare: where there is room first, then the
-    /// first ones.
+    /// Gives tokens to a row that has so much demand to spare: where there is headroom first, then
+    /// the first ones.
     fn add(&mut self, row: &mut [Share], mut amount: u64) {
-        for only_room in [true, false] {
+        for only_headroom in [true, false] {
             for share in row.iter_mut() {
                 let excess = &mut self.excess[share.server as usize];
-                let most = if only_room { (-*excess).max(0) as u64 } else { u64::MAX };
+                let most = if only_headroom { (-*excess).max(0) as u64 } else { u64::MAX };
                 let given = u64::from(share.spare()).min(amount).min(most);
                 share.tokens += given as u32;
                 *excess += given as i64;

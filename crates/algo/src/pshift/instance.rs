@@ -7,9 +7,9 @@
 //!   (stream 0, number `i`, its upper 53 bits as a fraction), and has the weight `j^-0.5`. The
 //!   reservations are in proportion to the weights and add up to a given part of all capacities.
 //! - Its demand is a given multiple of its reservation, rounded up.
-//! - It asks 8 different servers (stream 1, numbers `8i..8i + 8`, modulo those that are left,
-//!   counted past those that are taken), in proportion to `k^-0.5` with `k = 1..=8` in the order
-//!   drawn.
+//! - It has demands on 8 different servers (stream 1, numbers `8i..8i + 8`, modulo those that are
+//!   left, counted past those that are taken), in proportion to `k^-0.5` with `k = 1..=8` in the
+//!   order drawn.
 //! - Every server can do 100,000 operations.
 //!
 //! Where something is divided, it is rounded by largest remainder, ties to who comes first. Square

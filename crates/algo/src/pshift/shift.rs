@@ -4,21 +4,21 @@
 use alloc::vec::Vec;
 use core::mem;
 
-use super::look::{Open, TOGETHER};
+use super::prefetch::{Open, TOGETHER};
 use super::{Configuration, Share, start};
 
 /// The value of a solution, and the work that it took.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Outcome {
+pub struct SolverReport {
     /// How many tokens will be consumed: Φ.
     pub effective_capacity: u64,
     /// How many tokens overloaded servers have beyond their capacity.
     pub weak_excess: u64,
     /// Shift paths that were used since the last solution.
     pub paths: u64,
-    /// Moves of tokens of one bucket between two servers: the steps of all paths.
+    /// Moves of tokens of one bucket between two servers: the hops of all paths.
     pub moves: u64,
-    /// Tokens moved, counted in each step.
+    /// Tokens moved, counted in each hop.
     pub moved: u64,
     /// How often levels were found.
     pub rounds: u64,
@@ -48,7 +48,7 @@ const NONE: u32 = u32::MAX;
 
 /// A share, and its bucket.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Place {
+pub(super) struct ShareRef {
     pub(super) share: u32,
     pub(super) bucket: u32,
 }
@@ -57,20 +57,20 @@ pub(super) struct Place {
 /// of its server's next one.
 #[derive(Clone, Copy, Debug)]
 struct Exit {
-    place: Place,
+    share_ref: ShareRef,
     next: u32,
 }
 
-/// One step of a path, between two shares of a bucket: `far` is on the goal's side.
+/// One hop of a path, between two shares of a bucket: `far` is on the goal's side.
 #[derive(Clone, Copy, Debug)]
-struct Step {
+struct Hop {
     near: u32,
     far: u32,
 }
 
 /// From where to where paths are looked for. Roots are overloaded servers, which give, and goals
-/// those with room, which take; or, if `PULL`, the other way round, with all signs and steps
-/// reversed. Goals are those with less that can move: it is their shares that are looked at to see
+/// those with headroom, which take; or, if `PULL`, the other way round, with all signs and steps
+/// reversed. Goals are those with less that can move: it is their shares that are examined to see
 /// whether anything can be done.
 pub(super) struct Way<'a, B, const PULL: bool>(&'a B);
 
@@ -90,8 +90,8 @@ impl<B: Bounds, const PULL: bool> Way<'_, B, PULL> {
     }
 
     /// The shares that tokens leave and reach.
-    fn ends(&self, step: Step) -> [usize; 2] {
-        let [near, far] = [step.near as usize, step.far as usize];
+    fn endpoints(&self, hop: Hop) -> [usize; 2] {
+        let [near, far] = [hop.near as usize, hop.far as usize];
         if PULL { [far, near] } else { [near, far] }
     }
 }
@@ -99,17 +99,17 @@ impl<B: Bounds, const PULL: bool> Way<'_, B, PULL> {
 /// The state of a configuration while its tokens move.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Shifting {
-    /// By server: tokens less capacity. An overloaded server's is positive, with room it is
+    /// By server: tokens less capacity. An overloaded server's is positive, with headroom it is
     /// negative.
     pub(super) excess: Vec<i64>,
     /// By server: where its shares are. One that has another server by now is stale, and one that
     /// came back may be there twice.
-    places: Vec<Vec<Place>>,
+    refs: Vec<Vec<ShareRef>>,
     /// How many more may become stale before it is better to make the lists anew.
     bearable: usize,
-    /// Whether `places` has every share.
-    is_placed: bool,
-    /// By server: what all buckets together ask, once there is a list.
+    /// Whether `refs` has every share.
+    is_indexed: bool,
+    /// By server: the demand of all buckets together, once there is a list.
     demands: Vec<i64>,
     /// By server: the length of a shortest path to a goal.
     levels: Vec<u32>,
@@ -121,16 +121,16 @@ pub(super) struct Shifting {
     first_exits: Vec<u32>,
     /// Up to this level servers have all their exits. Those above are found by looking for them.
     exits_known: u32,
-    /// By server: the place at which the search for a step goes on.
+    /// By server: the index at which the search for a hop goes on.
     cursors: Vec<u32>,
-    /// By bucket: the last search that has looked at all of it.
+    /// By bucket: the last search that has examined all of it.
     seen: Vec<u32>,
     searches: u32,
     queue: Vec<u32>,
-    path: Vec<Step>,
+    path: Vec<Hop>,
     scratch: Vec<(u64, u32)>,
     pub(super) former: Vec<Share>,
-    outcome: Outcome,
+    outcome: SolverReport,
 }
 
 impl Shifting {
@@ -149,8 +149,8 @@ impl Shifting {
     }
 
     fn reset(&mut self, configuration: &Configuration) {
-        self.outcome = Outcome::default();
-        self.is_placed = false;
+        self.outcome = SolverReport::default();
+        self.is_indexed = false;
         self.excess.clear();
         self.excess.extend(configuration.capacities.iter().map(|capacity| -signed(*capacity)));
     }
@@ -172,10 +172,10 @@ impl Shifting {
     /// Uses every path of length one that can be found by looking at each bucket once.
     pub(super) fn sweep(&mut self, configuration: &mut Configuration, bounds: &impl Bounds) {
         let mut overloaded = self.excess.iter().filter(|excess| **excess > 0).count();
-        let mut roomy = self.excess.iter().filter(|excess| **excess < 0).count();
+        let mut underloaded = self.excess.iter().filter(|excess| **excess < 0).count();
         let Configuration { rows, shares, .. } = configuration;
         for row in rows.windows(2) {
-            if overloaded == 0 || roomy == 0 {
+            if overloaded == 0 || underloaded == 0 {
                 return;
             }
             let (begin, end) = (row[0] as usize, row[1] as usize);
@@ -185,19 +185,19 @@ impl Shifting {
                     continue;
                 }
                 for target in begin..end {
-                    let room = -self.excess[shares[target].server as usize];
-                    if room <= 0 {
+                    let headroom = -self.excess[shares[target].server as usize];
+                    if headroom <= 0 {
                         continue;
                     }
                     let give = bounds.give(source, &shares[source]);
                     let take = bounds.take(target, &shares[target]);
-                    let amount = i64::from(give.min(take)).min(left).min(room);
+                    let amount = i64::from(give.min(take)).min(left).min(headroom);
                     if amount == 0 {
                         continue;
                     }
-                    self.step(shares, [source, target], amount);
+                    self.move_tokens(shares, [source, target], amount);
                     self.outcome.paths += 1;
-                    roomy -= usize::from(amount == room);
+                    underloaded -= usize::from(amount == headroom);
                     left -= amount;
                     if left == 0 {
                         overloaded -= 1;
@@ -208,18 +208,18 @@ impl Shifting {
         }
     }
 
-    /// Uses shift paths until there is none, and says what the result is worth.
+    /// Uses shift paths until there is none, and returns the value of the result.
     pub(super) fn shift(
         &mut self,
         configuration: &mut Configuration,
         bounds: &impl Bounds,
-    ) -> Outcome {
+    ) -> SolverReport {
         loop {
             let is_any = |is: fn(&i64) -> bool| self.excess.iter().any(is);
             if !is_any(|excess| *excess > 0) || !is_any(|excess| *excess < 0) {
                 break;
             }
-            self.place(configuration);
+            self.index_shares(configuration);
             let [give, take] = self.movable(configuration);
             let has_shifted = if take <= give {
                 self.round(configuration, &Way::<_, false>(bounds))
@@ -239,7 +239,7 @@ impl Shifting {
         outcome
     }
 
-    /// How many tokens overloaded servers have, and how much demand to spare those with room.
+    /// How many tokens overloaded servers have, and how much demand to spare those with headroom.
     fn movable(&self, configuration: &Configuration) -> [i64; 2] {
         let [mut give, mut take] = [0; 2];
         for (server, excess) in self.excess.iter().enumerate().filter(|(_, excess)| **excess != 0) {
@@ -260,7 +260,7 @@ impl Shifting {
         way: &Way<'_, B, PULL>,
     ) -> bool {
         self.shift_directly(configuration, way);
-        // A server with room that has no demand to spare is no root: nobody will find it.
+        // A server with headroom and no demand to spare is no root: no search will find it.
         let is_open = |(server, excess): &(usize, &i64)| {
             let tokens = *excess + signed(configuration.capacities[*server]);
             way.want(**excess) > 0 && (**excess > 0 || tokens < self.demands[*server])
@@ -288,18 +288,18 @@ impl Shifting {
     ) {
         for goal in 0..self.excess.len() {
             let mut rest = self.movable_at::<PULL>(goal, configuration);
-            let places = mem::take(&mut self.places[goal]);
-            for some in places.rchunks(TOGETHER) {
+            let refs = mem::take(&mut self.refs[goal]);
+            for some in refs.rchunks(TOGETHER) {
                 if rest <= 0 || way.want(self.excess[goal]) >= 0 {
                     break;
                 }
                 let open = Open::of((goal, some), configuration, way);
                 rest -= open.amount;
-                for place in open.iter() {
-                    self.fill_directly(configuration, way, goal, *place);
+                for share_ref in open.iter() {
+                    self.fill_directly(configuration, way, goal, *share_ref);
                 }
             }
-            self.places[goal] = places;
+            self.refs[goal] = refs;
         }
     }
 
@@ -309,23 +309,23 @@ impl Shifting {
         configuration: &mut Configuration,
         way: &Way<'_, B, PULL>,
         goal: usize,
-        place: Place,
+        share_ref: ShareRef,
     ) {
-        let far = place.share as usize;
-        let mut room = -way.want(self.excess[goal]);
-        for near in configuration.range(place.bucket as usize) {
+        let far = share_ref.share as usize;
+        let mut headroom = -way.want(self.excess[goal]);
+        for near in configuration.range(share_ref.bucket as usize) {
             let shares = &mut configuration.shares;
-            let most = way.want(self.excess[shares[near].server as usize]).min(room);
+            let most = way.want(self.excess[shares[near].server as usize]).min(headroom);
             if most <= 0 {
                 continue;
             }
             let can = way.near(near, &shares[near]).min(way.far(far, &shares[far]));
             let amount = i64::from(can).min(most);
             if amount > 0 {
-                let step = Step { near: near as u32, far: far as u32 };
-                self.step(shares, way.ends(step), amount);
+                let hop = Hop { near: near as u32, far: far as u32 };
+                self.move_tokens(shares, way.endpoints(hop), amount);
                 self.outcome.paths += 1;
-                room -= amount;
+                headroom -= amount;
             }
         }
     }
@@ -353,17 +353,17 @@ impl Shifting {
             if self.movable_at::<PULL>(far as usize, configuration) == 0 {
                 continue;
             }
-            let places = mem::take(&mut self.places[far as usize]);
-            for some in places.rchunks(TOGETHER) {
+            let refs = mem::take(&mut self.refs[far as usize]);
+            for some in refs.rchunks(TOGETHER) {
                 if found == roots {
                     break;
                 }
                 let open = Open::of((far as usize, some), configuration, way);
-                for place in open.iter() {
-                    found += self.find_exits(configuration, way, level, place.bucket);
+                for share_ref in open.iter() {
+                    found += self.find_exits(configuration, way, level, share_ref.bucket);
                 }
             }
-            self.places[far as usize] = places;
+            self.refs[far as usize] = refs;
             if found == roots {
                 return true;
             }
@@ -391,9 +391,9 @@ impl Shifting {
             if self.levels[near] < level || way.near(index, other) == 0 {
                 continue;
             }
-            let place = Place { share: index as u32, bucket };
+            let share_ref = ShareRef { share: index as u32, bucket };
             let next = mem::replace(&mut self.first_exits[near], self.exits.len() as u32);
-            self.exits.push(Exit { place, next });
+            self.exits.push(Exit { share_ref, next });
             if self.levels[near] > level {
                 self.levels[near] = level;
                 self.alive[level as usize] += 1;
@@ -422,29 +422,29 @@ impl Shifting {
             if way.want(self.excess[here]) < 0 {
                 return true;
             }
-            if let Some(step) = self.find_step(configuration, way, here) {
-                self.path.push(step);
-                here = configuration.shares[step.far as usize].server as usize;
+            if let Some(hop) = self.find_hop(configuration, way, here) {
+                self.path.push(hop);
+                here = configuration.shares[hop.far as usize].server as usize;
                 continue;
             }
             self.alive[level as usize] -= 1;
             self.levels[here] = NONE;
-            let Some(step) = self.path.pop() else { return false };
-            here = configuration.shares[step.near as usize].server as usize;
+            let Some(hop) = self.path.pop() else { return false };
+            here = configuration.shares[hop.near as usize].server as usize;
         }
     }
 
-    fn find_step<B: Bounds, const PULL: bool>(
+    fn find_hop<B: Bounds, const PULL: bool>(
         &mut self,
         configuration: &Configuration,
         way: &Way<'_, B, PULL>,
         here: usize,
-    ) -> Option<Step> {
+    ) -> Option<Hop> {
         let next = self.levels[here].checked_sub(1)?;
         if self.alive[next as usize] == 0 {
             return None;
         }
-        let leads = |&Place { share, bucket }: &Place| {
+        let leads = |&ShareRef { share, bucket }: &ShareRef| {
             let own = &configuration.shares[share as usize];
             if own.server as usize != here || way.near(share as usize, own) == 0 {
                 return None;
@@ -453,20 +453,20 @@ impl Shifting {
                 let other = &configuration.shares[*index];
                 self.levels[other.server as usize] == next && way.far(*index, other) > 0
             })?;
-            Some(Step { near: share, far: far as u32 })
+            Some(Hop { near: share, far: far as u32 })
         };
         if self.levels[here] <= self.exits_known {
             while let Some(exit) = self.exits.get(self.first_exits[here] as usize) {
-                if let Some(step) = leads(&exit.place) {
-                    return Some(step);
+                if let Some(hop) = leads(&exit.share_ref) {
+                    return Some(hop);
                 }
                 self.first_exits[here] = exit.next;
             }
             return None;
         }
-        while let Some(place) = self.places[here].get(self.cursors[here] as usize) {
-            if let Some(step) = leads(place) {
-                return Some(step);
+        while let Some(share_ref) = self.refs[here].get(self.cursors[here] as usize) {
+            if let Some(hop) = leads(share_ref) {
+                return Some(hop);
             }
             self.cursors[here] += 1;
         }
@@ -474,7 +474,7 @@ impl Shifting {
     }
 
     /// Moves as much along the path as the overloaded server at one end has too much, the one at
-    /// the other end has room for, and every step bears.
+    /// the other end has headroom for, and every hop bears.
     fn use_path<B: Bounds, const PULL: bool>(
         &mut self,
         configuration: &mut Configuration,
@@ -486,19 +486,19 @@ impl Shifting {
         let shares = &configuration.shares;
         let goal = shares[last.far as usize].server as usize;
         let mut amount = self.excess[root].abs().min(self.excess[goal].abs());
-        for &Step { near, far } in &path {
+        for &Hop { near, far } in &path {
             let near = way.near(near as usize, &shares[near as usize]);
             let far = way.far(far as usize, &shares[far as usize]);
             amount = amount.min(i64::from(near.min(far)));
         }
-        for step in &path {
-            self.step(&mut configuration.shares, way.ends(*step), amount);
+        for hop in &path {
+            self.move_tokens(&mut configuration.shares, way.endpoints(*hop), amount);
         }
         self.path = path;
         self.outcome.paths += 1;
     }
 
-    fn step(&mut self, shares: &mut [Share], [source, target]: [usize; 2], amount: i64) {
+    fn move_tokens(&mut self, shares: &mut [Share], [source, target]: [usize; 2], amount: i64) {
         let source = &mut shares[source];
         source.tokens -= amount as u32;
         self.excess[source.server as usize] -= amount;
@@ -510,16 +510,16 @@ impl Shifting {
     }
 
     /// Makes the list of each server's shares, if it is not there.
-    pub(super) fn place(&mut self, configuration: &Configuration) {
-        if self.is_placed {
+    pub(super) fn index_shares(&mut self, configuration: &Configuration) {
+        if self.is_indexed {
             return;
         }
-        self.places.resize(configuration.capacities.len(), Vec::new());
+        self.refs.resize(configuration.capacities.len(), Vec::new());
         // Twice the mean: lists of one length would all outgrow their memory in the same round.
-        let room = 2 * configuration.shares.len() / configuration.capacities.len().max(1);
-        for places in &mut self.places {
-            places.clear();
-            places.reserve(room);
+        let capacity = 2 * configuration.shares.len() / configuration.capacities.len().max(1);
+        for refs in &mut self.refs {
+            refs.clear();
+            refs.reserve(capacity);
         }
         self.demands.clear();
         self.demands.resize(configuration.capacities.len(), 0);
@@ -528,23 +528,23 @@ impl Shifting {
             for index in row[0]..row[1] {
                 let Share { server, demand, .. } = configuration.shares[index as usize];
                 self.demands[server as usize] += i64::from(demand);
-                self.places[server as usize].push(Place { share: index, bucket: bucket as u32 });
+                self.refs[server as usize].push(ShareRef { share: index, bucket: bucket as u32 });
             }
         }
-        self.is_placed = true;
+        self.is_indexed = true;
     }
 
     /// Follows a share that was `former`, if there are lists. To take it off a list would be to
-    /// look for it; once every other place may be stale, lists are made anew, when they are needed.
-    pub(super) fn list_anew(&mut self, place: Place, former: Share, share: Share) {
-        if !self.is_placed {
+    /// look for it; once every other entry may be stale, lists are made anew, when they are needed.
+    pub(super) fn list_anew(&mut self, share_ref: ShareRef, former: Share, share: Share) {
+        if !self.is_indexed {
             return;
         }
         self.demands[former.server as usize] -= i64::from(former.demand);
         self.demands[share.server as usize] += i64::from(share.demand);
         if share.server != former.server {
-            self.places[share.server as usize].push(place);
-            self.is_placed = self.bearable > 0;
+            self.refs[share.server as usize].push(share_ref);
+            self.is_indexed = self.bearable > 0;
             self.bearable = self.bearable.saturating_sub(1);
         }
     }
@@ -574,7 +574,7 @@ impl Shifting {
     /// The servers that tokens of overloaded servers can reach, these included, in ascending order.
     pub(super) fn reached(&mut self, configuration: &Configuration) -> Vec<u32> {
         if self.excess.iter().any(|excess| *excess > 0) {
-            self.place(configuration);
+            self.index_shares(configuration);
             // There is no such number of roots: the search goes on to the end.
             self.find_levels(configuration, &Way::<_, true>(&Exact), usize::MAX);
         } else {
@@ -587,9 +587,9 @@ impl Shifting {
 
     /// By server: its shares.
     pub(super) fn shares_of(&mut self, configuration: &Configuration) -> Vec<Vec<usize>> {
-        self.place(configuration);
-        let all = |places: &Vec<Place>| places.iter().map(|place| place.share as usize).collect();
-        self.places.iter().map(all).collect()
+        self.index_shares(configuration);
+        let all = |refs: &Vec<ShareRef>| refs.iter().map(|at| at.share as usize).collect();
+        self.refs.iter().map(all).collect()
     }
 }
 

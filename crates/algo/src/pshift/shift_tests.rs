@@ -27,7 +27,7 @@ fn excess(configuration: &Configuration) -> Vec<i64> {
     fresh.excess
 }
 
-/// No bucket has tokens on an overloaded server and demand to spare on one with room.
+/// No bucket has tokens on an overloaded server and demand to spare on one with headroom.
 fn check_no_direct_path(
     configuration: &Configuration,
     shifting: &Shifting,
@@ -100,7 +100,7 @@ fn check_levels<const PULL: bool>(
         let mut exits = Vec::new();
         let mut next = shifting.first_exits[server];
         while let Some(exit) = shifting.exits.get(next as usize) {
-            exits.push(exit.place.share as usize);
+            exits.push(exit.share_ref.share as usize);
             next = exit.next;
         }
         exits.sort_unstable();
@@ -123,22 +123,22 @@ fn check_levels<const PULL: bool>(
 
 /// To take a share off its server's list would be to look for it.
 #[test]
-fn lists_are_kept_until_every_other_place_may_be_stale() {
+fn lists_are_kept_until_every_other_entry_may_be_stale() {
     let mut configuration = Configuration::new(&[1, 1]);
     (0..5).for_each(|_| assert!(configuration.push(1, &[(0, 1)]).is_ok()));
     let mut shifting = Shifting::default();
     shifting.start(&mut configuration);
-    shifting.place(&configuration);
+    shifting.index_shares(&configuration);
     let former = configuration.shares[0];
     for moved in 1..=6 {
-        shifting.list_anew(Place::default(), former, Share { server: 1, ..former });
-        assert_eq!(shifting.is_placed, moved <= 5, "after {moved}");
+        shifting.list_anew(ShareRef::default(), former, Share { server: 1, ..former });
+        assert_eq!(shifting.is_indexed, moved <= 5, "after {moved}");
     }
 }
 
 proptest! {
-    /// Nor does it give a server more than there is room for, or take more than is too much; and it
-    /// needs no lists.
+    /// Nor does it give a server more than there is headroom for, or take more than is too much;
+    /// and it needs no lists.
     #[test]
     fn a_sweep_leaves_no_path_of_length_one((mut configuration, mut shifting) in started()) {
         let before = shifting.excess.clone();
@@ -151,16 +151,16 @@ proptest! {
         let outcome = shifting.outcome;
         prop_assert_eq!(outcome.moved as i64, gone(&before) - gone(&shifting.excess));
         prop_assert_eq!(outcome.paths, outcome.moves);
-        prop_assert!(!shifting.is_placed);
+        prop_assert!(!shifting.is_indexed);
     }
 
     /// The same from the lists, from either end.
     #[test]
     fn paths_of_length_one_are_used_first(
-        (mut configuration, mut shifting) in started(), from_room: bool,
+        (mut configuration, mut shifting) in started(), from_headroom: bool,
     ) {
-        shifting.place(&configuration);
-        match from_room {
+        shifting.index_shares(&configuration);
+        match from_headroom {
             true => shifting.shift_directly(&mut configuration, &Way::<_, true>(&Exact)),
             false => shifting.shift_directly(&mut configuration, &Way::<_, false>(&Exact)),
         }
@@ -173,30 +173,30 @@ proptest! {
     #[test]
     fn levels_are_distances(
         (configuration, mut shifting) in started(),
-        from_room: bool,
+        from_headroom: bool,
         roots in prop_oneof![Just(usize::MAX), 1_usize..4],
     ) {
-        shifting.place(&configuration);
-        match from_room {
+        shifting.index_shares(&configuration);
+        match from_headroom {
             true => check_levels::<true>(&configuration, &mut shifting, roots)?,
             false => check_levels::<false>(&configuration, &mut shifting, roots)?,
         }
     }
 
-    /// Where nobody has too many tokens, or nobody room, there is nothing to look for.
+    /// Where no server has too many tokens, or none has headroom, there is nothing to search.
     #[test]
     fn lists_are_made_where_tokens_could_move((mut configuration, mut shifting) in started()) {
         shifting.sweep(&mut configuration, &Exact);
         let signs = [1, -1].map(|sign| shifting.excess.iter().any(|it| it.signum() == sign));
         shifting.shift(&mut configuration, &Exact);
-        prop_assert_eq!(shifting.is_placed, signs == [true, true]);
+        prop_assert_eq!(shifting.is_indexed, signs == [true, true]);
     }
 
-    /// The tokens that can leave overloaded servers and those that servers with room can take are
-    /// both counted: paths are searched from the end that has fewer.
+    /// The tokens that can leave overloaded servers and those that servers with headroom can take
+    /// are both counted: paths are searched from the end that has fewer.
     #[test]
-    fn what_can_move_is_counted_at_both_ends((configuration, mut shifting) in started()) {
-        shifting.place(&configuration);
+    fn movable_tokens_are_counted_at_both_servers((configuration, mut shifting) in started()) {
+        shifting.index_shares(&configuration);
         let sum = |sign: i64, what: fn(&Share) -> u32| {
             let shares = configuration.shares.iter();
             let at = shares.filter(|share| shifting.excess[share.server as usize].signum() == sign);
@@ -206,19 +206,19 @@ proptest! {
         prop_assert_eq!(shifting.movable(&configuration), wanted);
     }
 
-    /// The shares of a server that are looked at together: all that can take tokens, and no other.
+    /// The shares of a server that are examined together: all that can take tokens, and no other.
     #[test]
-    fn places_are_open_where_tokens_can_move((configuration, mut shifting) in started()) {
-        shifting.place(&configuration);
-        for (server, places) in shifting.places.iter().enumerate() {
-            for some in places.rchunks(TOGETHER) {
+    fn shares_are_open_where_tokens_can_move((configuration, mut shifting) in started()) {
+        shifting.index_shares(&configuration);
+        for (server, refs) in shifting.refs.iter().enumerate() {
+            for some in refs.rchunks(TOGETHER) {
                 let open = Open::of((server, some), &configuration, &Way::<_, false>(&Exact));
-                let spare = |place: &Place| configuration.shares[place.share as usize].spare();
-                let wanted = some.iter().rev().filter(|place| spare(place) > 0);
-                let wanted: Vec<u32> = wanted.map(|place| place.share).collect();
-                let found: Vec<u32> = open.iter().map(|place| place.share).collect();
+                let spare = |at: &ShareRef| configuration.shares[at.share as usize].spare();
+                let wanted = some.iter().rev().filter(|share_ref| spare(share_ref) > 0);
+                let wanted: Vec<u32> = wanted.map(|share_ref| share_ref.share).collect();
+                let found: Vec<u32> = open.iter().map(|share_ref| share_ref.share).collect();
                 prop_assert_eq!(found, wanted);
-                let amount: i64 = some.iter().map(|place| i64::from(spare(place))).sum();
+                let amount: i64 = some.iter().map(|share_ref| i64::from(spare(share_ref))).sum();
                 prop_assert_eq!(open.amount, amount);
             }
         }

@@ -14,8 +14,8 @@
 //! that cost the same, that of the smaller reservation goes first: it makes the larger part.
 //!
 //! # Mechanism
-//! Only servers of the certificate's set T are short, and only for buckets that ask for less
-//! elsewhere than they have: those consume elsewhere all that they ask. So it is about T alone,
+//! Only servers of the certificate's set T are short, and only for buckets that request less
+//! elsewhere than they have: those consume elsewhere all that they request. So it is about T alone,
 //! and its capacities are used up. Then, by decomposition (H. Groenevelt, 1991):
 //!
 //! 1. Pretend that T is one server, and pour its capacity over the buckets: each next token goes to
@@ -23,8 +23,8 @@
 //! 2. Find an allocation with just these amounts, with the solver itself. If every token is
 //!    consumed, this is the fair division.
 //! 3. If not, a certificate of that names servers T' for which the level was too high. Buckets that
-//!    need T' get all that they ask elsewhere in T; the capacity of T' is for them alone. So both
-//!    sides are smaller problems of the same kind.
+//!    need T' get all that they request elsewhere in T; the capacity of T' is for them alone. So
+//!    both sides are smaller problems of the same kind.
 //!
 //! # Guarantee
 //! Exact, in integers: the sum is the optimum's, and no vector of `met` of an optimal allocation,
@@ -88,14 +88,14 @@ impl Shares {
             parts.extend(division.divide(part).into_iter().flatten());
         }
         for bucket in short {
-            shares.place(configuration, bucket);
+            shares.assign(configuration, bucket);
         }
         shares
     }
 
     /// Gives a bucket the tokens that are granted, and puts those that will not be consumed where
     /// there is demand.
-    fn place(&self, configuration: &mut Configuration, bucket: usize) {
+    fn assign(&self, configuration: &mut Configuration, bucket: usize) {
         let mut unmet = configuration.entitlement(bucket) - self.met[bucket];
         let range = configuration.range(bucket);
         for (share, granted) in
@@ -142,11 +142,11 @@ impl Division<'_> {
     fn divide(&mut self, part: Part) -> Option<[Part; 2]> {
         let &first = part.servers.first()?;
         let number = self.part_of[first as usize];
-        let claims: Vec<Claim> =
-            part.members.iter().map(|member| self.claim(*member, number)).collect();
+        let buckets: Vec<BucketBounds> =
+            part.members.iter().map(|member| self.bounds(*member, number)).collect();
         let capacity: u64 = part.servers.iter().map(|server| self.left[*server as usize]).sum();
         let base: u64 = part.members.iter().map(|member| member.base).sum();
-        let targets = pour(base + capacity, &claims);
+        let targets = pour(base + capacity, &buckets);
         let mut solver = Solver::new(self.problem(&part, number, &targets));
         if solver.solve().weak_excess == 0 {
             self.grant(&part, number, &targets, solver.configuration());
@@ -161,11 +161,11 @@ impl Division<'_> {
     }
 
     /// Returns the bounds of a bucket's tokens in all.
-    fn claim(&self, member: Member, number: u32) -> Claim {
+    fn bounds(&self, member: Member, number: u32) -> BucketBounds {
         let inside = |index: &usize| self.is_in(*index, number);
         let demand = |index: usize| u64::from(self.configuration.shares[index].demand);
         let demand: u64 = self.configuration.range(member.bucket).filter(inside).map(demand).sum();
-        Claim {
+        BucketBounds {
             reservation: self.configuration.reservations[member.bucket],
             least: member.base,
             most: self.configuration.entitlement(member.bucket).min(member.base + demand),
@@ -227,8 +227,8 @@ impl Division<'_> {
             let range = self.configuration.range(member.bucket);
             let elsewhere = range.filter(|index| self.is_in(*index, number)).collect::<Vec<_>>();
             let demand = |index: &usize| self.configuration.shares[*index].demand;
-            let asked: u64 = elsewhere.iter().map(|index| u64::from(demand(index))).sum();
-            if asked >= target - member.base {
+            let demanded: u64 = elsewhere.iter().map(|index| u64::from(demand(index))).sum();
+            if demanded >= target - member.base {
                 others.members.push(member);
                 continue;
             }
@@ -237,7 +237,7 @@ impl Division<'_> {
                 self.shares.granted[index] = share.demand;
                 self.left[share.server as usize] -= u64::from(share.demand);
             }
-            member.base += asked;
+            member.base += demanded;
             short.members.push(member);
         }
         [others, short]
@@ -246,27 +246,27 @@ impl Division<'_> {
 
 /// The bounds of a bucket's tokens when amounts are poured.
 #[derive(Clone, Copy, Debug)]
-struct Claim {
+struct BucketBounds {
     reservation: u64,
     least: u64,
     most: u64,
 }
 
-/// Divides `total` over the claims: one after the other gets a token, always the one with the
+/// Divides `total` over the buckets: one after the other gets a token, always the one with the
 /// smallest part of its reservation, of equals the one for whom it is a larger part, but each its
 /// least in any case and its most at most. `total` lies between the sums of both.
 ///
-/// Token `n` of a claim is one of those with a part below `level` if `n / R < level`; so a claim
+/// Token `n` of a bucket is one of those with a part below `level` if `n / R < level`; so a bucket
 /// has `ceil(level R)` of these. The highest level for which there is enough is found bit by bit,
-/// to less than the distance of two tokens of any claim. So one more token each, at most, is left
+/// to less than the distance of two tokens of any bucket. So one more token each, at most, is left
 /// to give.
-fn pour(total: u64, claims: &[Claim]) -> Vec<u64> {
-    let up_to = |level: u64, claim: &Claim| {
-        let part = u128::from(level) * u128::from(claim.reservation) + u128::from(u64::MAX);
-        ((part >> 64) as u64).min(claim.most).max(claim.least)
+fn pour(total: u64, buckets: &[BucketBounds]) -> Vec<u64> {
+    let up_to = |level: u64, bounds: &BucketBounds| {
+        let part = u128::from(level) * u128::from(bounds.reservation) + u128::from(u64::MAX);
+        ((part >> 64) as u64).min(bounds.most).max(bounds.least)
     };
-    let sum = |level: u64| claims.iter().map(|claim| up_to(level, claim)).sum::<u64>();
-    let largest = claims.iter().map(|claim| claim.reservation).max().unwrap_or(0);
+    let sum = |level: u64| buckets.iter().map(|bounds| up_to(level, bounds)).sum::<u64>();
+    let largest = buckets.iter().map(|bounds| bounds.reservation).max().unwrap_or(0);
     let bits = (u64::BITS - largest.leading_zeros() + 1).min(u64::BITS);
     let mut level = 0;
     for bit in (u64::BITS - bits..u64::BITS).rev() {
@@ -274,15 +274,15 @@ fn pour(total: u64, claims: &[Claim]) -> Vec<u64> {
             level |= 1 << bit;
         }
     }
-    let mut amounts: Vec<u64> = claims.iter().map(|claim| up_to(level, claim)).collect();
+    let mut amounts: Vec<u64> = buckets.iter().map(|bounds| up_to(level, bounds)).collect();
     let left = (total - amounts.iter().sum::<u64>()) as usize;
     let mut next: Vec<usize> =
-        (0..claims.len()).filter(|&index| amounts[index] < claims[index].most).collect();
+        (0..buckets.len()).filter(|&index| amounts[index] < buckets[index].most).collect();
     let order = |one: &usize, other: &usize| {
         let part = |index: usize, by: usize| {
-            u128::from(amounts[index]) * u128::from(claims[by].reservation)
+            u128::from(amounts[index]) * u128::from(buckets[by].reservation)
         };
-        let reservation = |index: usize| claims[index].reservation;
+        let reservation = |index: usize| buckets[index].reservation;
         part(*one, *other)
             .cmp(&part(*other, *one))
             .then(reservation(*one).cmp(&reservation(*other)))

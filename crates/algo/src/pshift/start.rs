@@ -12,7 +12,7 @@ use alloc::vec::Vec;
 use super::{Configuration, Share};
 
 /// How many shares are ranked by comparing each with each.
-const LANES: usize = 8;
+const COMPARED_MAX: usize = 8;
 /// Below this, demands and remainders are positive in 32 bits with a sign, and products fit in 64.
 const SMALL: u64 = 1 << 31;
 
@@ -41,7 +41,7 @@ pub(super) fn start(
 fn divide(amount: u64, demand: u64, row: &mut [Share], scratch: &mut Vec<(u64, u32)>) {
     if amount == demand {
         row.iter_mut().for_each(|share| share.tokens = share.demand);
-    } else if row.len() <= LANES && demand < SMALL {
+    } else if row.len() <= COMPARED_MAX && demand < SMALL {
         divide_few(amount, demand, row);
     } else {
         divide_many(amount, demand, row, scratch);
@@ -52,7 +52,7 @@ fn divide(amount: u64, demand: u64, row: &mut [Share], scratch: &mut Vec<(u64, u
 /// demand` by less than one: so it is the quotient, or one too small.
 fn divide_few(amount: u64, demand: u64, row: &mut [Share]) {
     let reciprocal = u64::MAX / demand;
-    let mut remainders = [-2_i32; LANES];
+    let mut remainders = [-2_i32; COMPARED_MAX];
     let mut left = amount;
     for (share, remainder) in row.iter_mut().zip(&mut remainders) {
         let product = amount * u64::from(share.demand);

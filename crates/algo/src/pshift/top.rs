@@ -28,11 +28,11 @@ impl Shifting {
         let shares = &configuration.shares;
         let tokens = || shares.iter().map(|share| share.tokens).collect();
         let mut among = Among { low: tokens(), high: tokens() };
-        for mut places in self.shares_of(configuration) {
-            for &index in largest(&mut places, most, |index| shares[index].tokens) {
+        for mut refs in self.shares_of(configuration) {
+            for &index in largest(&mut refs, most, |index| shares[index].tokens) {
                 among.low[index] = 0;
             }
-            for &index in largest(&mut places, most, |index| shares[index].spare()) {
+            for &index in largest(&mut refs, most, |index| shares[index].spare()) {
                 among.high[index] = shares[index].demand;
             }
         }
@@ -40,9 +40,9 @@ impl Shifting {
     }
 }
 
-fn largest(places: &mut [usize], most: usize, size: impl Fn(usize) -> u32) -> &[usize] {
-    if let Some(last) = most.checked_sub(1).filter(|last| *last < places.len()) {
-        places.select_nth_unstable_by_key(last, |&index| (core::cmp::Reverse(size(index)), index));
+fn largest(refs: &mut [usize], most: usize, size: impl Fn(usize) -> u32) -> &[usize] {
+    if let Some(last) = most.checked_sub(1).filter(|last| *last < refs.len()) {
+        refs.select_nth_unstable_by_key(last, |&index| (core::cmp::Reverse(size(index)), index));
     }
-    &places[..most.min(places.len())]
+    &refs[..most.min(refs.len())]
 }

@@ -1,10 +1,10 @@
 //! A binary heap of slots, smallest key first, from which any slot can be taken out.
 //!
 //! The standard library's heap gives up only its smallest element. Here a grant may move a slot
-//! from the middle of one heap to another, so every slot knows its place: `at[slot]` is its index
-//! in the heap that holds it. A slot is in one heap at most, so one such table serves all heaps.
-//! Keys and slots lie apart, or the alignment of a key of 128 bits would cost twelve bytes each.
-//! Every operation is O(log n).
+//! from the middle of one heap to another, so the index of every slot is known: `at[slot]` is its
+//! index in the heap that holds it. A slot is in one heap at most, so one such table serves all
+//! heaps. Keys and slots lie apart, or the alignment of a key of 128 bits would cost twelve bytes
+//! each. Every operation is O(log n).
 
 use alloc::vec::Vec;
 
@@ -57,7 +57,7 @@ impl<K: Copy + Ord> Heap<K> {
         }
     }
 
-    /// Puts an entry in the place of that at `index`, or where it belongs instead.
+    /// Puts an entry at `index`, or where it belongs instead.
     fn restore(&mut self, index: usize, entry: (K, u32), at: &mut [u32]) {
         if index > 0 && entry < self.entry((index - 1) / 2) {
             self.rise(index, entry, at);

@@ -1,8 +1,8 @@
-//! The waiting requests of all slots: linked lists in one piece of memory.
+//! The waiting requests of all slots: linked lists in one array.
 //!
 //! A slot's queue is two numbers, so an idle slot costs nothing here, no request allocates once
 //! the memory has grown to the most that ever waited, and one queue is appended to another in
-//! O(1). The place that became free last is used first, while it is still in a cache.
+//! O(1). The node that became free last is used first, while it is still in a cache.
 
 use alloc::vec::Vec;
 
@@ -20,9 +20,9 @@ pub(super) struct Request<J> {
 }
 
 #[derive(Debug)]
-struct Place<J> {
+struct Node<J> {
     request: Option<Request<J>>,
-    /// The next place of the same queue, or the next free one.
+    /// The next node of the same queue, or the next free one.
     next: u32,
 }
 
@@ -43,42 +43,42 @@ impl Queue {
 
 #[derive(Debug)]
 pub(super) struct Requests<J> {
-    places: Vec<Place<J>>,
+    nodes: Vec<Node<J>>,
     free: u32,
 }
 
 impl<J> Requests<J> {
     pub(super) const fn new() -> Self {
-        Self { places: Vec::new(), free: NONE }
+        Self { nodes: Vec::new(), free: NONE }
     }
 
     pub(super) fn push(&mut self, queue: &mut Queue, request: Request<J>) {
-        let place = Place { request: Some(request), next: NONE };
+        let node = Node { request: Some(request), next: NONE };
         let index = if self.free == NONE {
-            self.places.push(place);
-            self.places.len() as u32 - 1
+            self.nodes.push(node);
+            self.nodes.len() as u32 - 1
         } else {
             let index = self.free;
-            self.free = self.places[index as usize].next;
-            self.places[index as usize] = place;
+            self.free = self.nodes[index as usize].next;
+            self.nodes[index as usize] = node;
             index
         };
         self.append(queue, Queue { head: index, tail: index });
     }
 
     pub(super) fn first(&self, queue: Queue) -> Option<&Request<J>> {
-        self.places.get(queue.head as usize)?.request.as_ref()
+        self.nodes.get(queue.head as usize)?.request.as_ref()
     }
 
     pub(super) fn pop(&mut self, queue: &mut Queue) -> Option<Request<J>> {
         let index = queue.head;
-        let place = self.places.get_mut(index as usize)?;
-        let request = place.request.take();
-        queue.head = place.next;
+        let node = self.nodes.get_mut(index as usize)?;
+        let request = node.request.take();
+        queue.head = node.next;
         if queue.head == NONE {
             queue.tail = NONE;
         }
-        place.next = self.free;
+        node.next = self.free;
         self.free = index;
         request
     }
@@ -88,7 +88,7 @@ impl<J> Requests<J> {
         if other.is_empty() {
             return;
         }
-        match self.places.get_mut(queue.tail as usize) {
+        match self.nodes.get_mut(queue.tail as usize) {
             Some(last) => last.next = other.head,
             None => queue.head = other.head,
         }

@@ -1,37 +1,37 @@
-//! One slot: where it is in the races, up to what counts it goes, and what has happened there.
+//! One slot: its finish tags, its tokens, and its counters.
 
 use tidegate_model::{Discipline, Span, Time};
 
 use super::heap::Heap;
 use super::requests::{Queue, Request};
-use super::words::{Counts, Pacing, Tally, Terms, at};
+use super::words::{Pacing, PeriodGrant, SlotCounters, TenantParameters, at};
 use super::{BYTES_PER_SLOT, UNIT, WEIGHT_MAX};
 use crate::dsfq::Bound;
 
-/// Where a slot is.
+/// Whether a slot's first request may be dispatched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum Eligibility {
     /// In no heap: nothing waits, or no token is left.
-    Out,
-    /// In the race of this step.
-    Racing(Step),
+    Ineligible,
+    /// In the fair queue of this phase.
+    Eligible(Phase),
     /// Ahead of its pace.
     Paced,
 }
 
-/// The steps, in their order.
+/// The phases of a dispatch, in their order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Step {
+pub(crate) enum Phase {
     Urgent = 0,
     Reserved = 1,
     Fair = 2,
 }
 
-impl Step {
+impl Phase {
     pub(crate) const ALL: [Self; 3] = [Self::Urgent, Self::Reserved, Self::Fair];
 
-    /// Which of the two ends belongs to it: no tenant is in both of the first steps.
-    const fn end(self) -> usize {
+    /// The index of its finish tag: no tenant is in both of the first phases.
+    const fn tag_index(self) -> usize {
         matches!(self, Self::Fair) as usize
     }
 
@@ -41,7 +41,8 @@ impl Step {
     }
 }
 
-/// Units of cost that were dispatched in all, by right and in turn, modulo 2^32.
+/// Units of cost that were dispatched in all, in the reserved phases and in the fair one, modulo
+/// 2^32.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Passed {
     pub(crate) reserved: u32,
@@ -49,28 +50,28 @@ pub(crate) struct Passed {
 }
 
 impl Passed {
-    /// So many units were dispatched in this step.
-    pub(super) const fn count(&mut self, step: Step, units: u32) {
-        let passed = if step.is_reserved() { &mut self.reserved } else { &mut self.fair };
+    /// So many units were dispatched in this phase.
+    pub(super) const fn count(&mut self, phase: Phase, units: u32) {
+        let passed = if phase.is_reserved() { &mut self.reserved } else { &mut self.fair };
         *passed = passed.wrapping_add(units);
     }
 }
 
 /// Request-nanoseconds that were spent waiting, by what held them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Held {
+pub(super) struct WaitTimes {
     pub(super) limit: u64,
     pub(super) reservation: u64,
-    pub(super) turn: u64,
+    pub(super) fairness: u64,
 }
 
 #[derive(Debug)]
 pub(super) struct State {
-    /// Where its last request ended, in the race of reservations and in the fair one.
-    ends: [u128; 2],
+    /// The finish tag of its last request, in its reserved phase and in the fair one.
+    finish_tags: [u128; 2],
     /// [`UNIT`] divided by its weight.
     stride: u64,
-    pub(super) counts: Counts,
+    pub(super) counts: PeriodGrant,
     pub(super) served: u64,
     pub(super) total: u64,
     pub(super) arrived: u64,
@@ -82,10 +83,10 @@ pub(super) struct State {
     came: u64,
     went: u64,
     left: u64,
-    held: Held,
-    /// The time that units had waited, in sum, at the last call of [`Self::tell`].
-    told: u64,
-    /// Units that had passed at the last call of [`Self::tell`], or after its last dispatch.
+    wait_times: WaitTimes,
+    /// The time that units had waited, in sum, at the last call of [`Self::charge_wait`].
+    charged_wait: u64,
+    /// Units that had passed at the last call of [`Self::charge_wait`], or after its last dispatch.
     pub(super) seen: Passed,
     /// The line along which what is allowed becomes eligible begins here, with so many served. It
     /// ends with the period.
@@ -96,9 +97,9 @@ pub(super) struct State {
     pub(super) served_before: u32,
     /// Units that were served beyond what was allowed and that no period has paid for yet.
     owed: u32,
-    /// Up to what count reservation tokens are used up by what went by right, in this period or,
+    /// Up to what count reservation tokens were used in the reserved phases, in this period or,
     /// beyond what was reserved, in earlier ones.
-    righted: u32,
+    reserved_used: u32,
     /// When its next request is on the line.
     pub(super) ready_at: Time,
     /// Work by which later requests are to be delayed, in parts of 2^16 of a unit.
@@ -109,26 +110,26 @@ pub(super) struct State {
     pub(super) in_flight: u32,
     pub(super) queue: Queue,
     pub(super) generation: u16,
-    pub(super) place: Place,
+    pub(super) eligibility: Eligibility,
     flags: u8,
 }
 
 /// The tenant's class is urgent.
 const URGENT: u8 = 1;
-/// Requests went by right and counted in the fair race, which has not passed them yet.
-const BY_RIGHT: u8 = 2;
+/// Reserved requests count in the fair phase, whose virtual time has not passed them yet.
+const RESERVED_AHEAD: u8 = 2;
 /// All that was served in this period was a payment of what is owed.
 const PAID_ONLY: u8 = 4;
 
-// With an entry in a heap and its place there, which it has while requests wait.
+// With an entry in a heap and its index there, which it has while requests wait.
 const _: () = assert!(size_of::<State>() + Heap::<u128>::BYTES + 4 <= BYTES_PER_SLOT);
 
 impl State {
     pub(super) const fn new(generation: u16) -> Self {
         Self {
-            ends: [0; 2],
+            finish_tags: [0; 2],
             stride: UNIT,
-            counts: Counts::UNLIMITED,
+            counts: PeriodGrant::UNLIMITED,
             served: 0,
             total: 0,
             arrived: 0,
@@ -137,14 +138,14 @@ impl State {
             came: 0,
             went: 0,
             left: 0,
-            held: Held { limit: 0, reservation: 0, turn: 0 },
-            told: 0,
+            wait_times: WaitTimes { limit: 0, reservation: 0, fairness: 0 },
+            charged_wait: 0,
             seen: Passed { reserved: 0, fair: 0 },
             line_since: Time::ZERO,
             line_base: 0,
             served_before: 0,
             owed: 0,
-            righted: 0,
+            reserved_used: 0,
             ready_at: Time::ZERO,
             debt: 0,
             pending: 0,
@@ -152,65 +153,65 @@ impl State {
             in_flight: 0,
             queue: Queue::EMPTY,
             generation,
-            place: Place::Out,
+            eligibility: Eligibility::Ineligible,
             flags: 0,
         }
     }
 
-    /// It must not be racing.
-    pub(super) fn set_terms(&mut self, terms: Terms) {
-        self.stride = UNIT / u64::from(terms.weight.clamp(1, WEIGHT_MAX));
-        self.bound = terms.bound;
-        if terms.is_urgent != (self.flags & URGENT != 0) {
+    /// It must not be in a fair queue.
+    pub(super) fn set_parameters(&mut self, parameters: TenantParameters) {
+        self.stride = UNIT / u64::from(parameters.weight.clamp(1, WEIGHT_MAX));
+        self.bound = parameters.bound;
+        if parameters.is_urgent != (self.flags & URGENT != 0) {
             self.flags ^= URGENT;
-            // Where it was in the race of one class says nothing about that of another.
-            self.ends[Step::Reserved.end()] = 0;
+            // A finish tag of one reserved phase means nothing in the other.
+            self.finish_tags[Phase::Reserved.tag_index()] = 0;
         }
     }
 
-    /// Where it belongs at `now`.
-    pub(super) fn belongs(&self, discipline: Discipline, now: Time) -> Place {
+    /// Its eligibility at `now`.
+    pub(super) fn eligibility_at(&self, discipline: Discipline, now: Time) -> Eligibility {
         if self.queue.is_empty() {
-            return Place::Out;
+            return Eligibility::Ineligible;
         }
-        if !discipline.heeds_promises() {
-            return Place::Racing(Step::Fair);
+        if !discipline.observes_promises() {
+            return Eligibility::Eligible(Phase::Fair);
         }
         if self.served >= self.counts.allowed {
-            Place::Out
+            Eligibility::Ineligible
         } else if self.ready_at > now {
-            Place::Paced
-        } else if !self.has_right() {
-            Place::Racing(Step::Fair)
+            Eligibility::Paced
+        } else if !self.has_reservation_token() {
+            Eligibility::Eligible(Phase::Fair)
         } else {
-            Place::Racing(self.right(discipline))
+            Eligibility::Eligible(self.reserved_phase(discipline))
         }
     }
 
-    /// In which step it goes by right.
-    pub(super) const fn right(&self, discipline: Discipline) -> Step {
+    /// The phase in which it uses reservation tokens.
+    pub(super) const fn reserved_phase(&self, discipline: Discipline) -> Phase {
         let is_urgent = matches!(discipline, Discipline::Unified) && self.flags & URGENT != 0;
-        if is_urgent { Step::Urgent } else { Step::Reserved }
+        if is_urgent { Phase::Urgent } else { Phase::Reserved }
     }
 
-    // The race.
+    // Tags.
 
-    /// Where its first waiting request starts in the race of a step that is at `race`.
-    pub(super) fn start<J>(
+    /// The start tag of its first waiting request in a phase at this virtual time.
+    pub(super) fn start_tag<J>(
         &self,
         discipline: Discipline,
-        step: Step,
-        race: u128,
+        phase: Phase,
+        virtual_time: u128,
         first: &Request<J>,
     ) -> u128 {
-        let delay = match (discipline, step) {
+        let delay = match (discipline, phase) {
             (Discipline::Fifo, _) => return u128::from(first.number),
-            (Discipline::DsfqTotal | Discipline::DsfqHybrid | Discipline::Unified, Step::Fair) => {
+            (Discipline::DsfqTotal | Discipline::DsfqHybrid | Discipline::Unified, Phase::Fair) => {
                 self.delayed(self.applied(discipline, first))
             }
             _ => 0,
         };
-        race.max(self.ends[step.end()].saturating_add(delay))
+        virtual_time.max(self.finish_tags[phase.tag_index()].saturating_add(delay))
     }
 
     /// The work by which a request is delayed, in parts of 2^16 of a unit: a bound is seldom a
@@ -225,81 +226,84 @@ impl State {
         }
     }
 
-    /// Moves it to the end of a request that starts at `start`, and says how long that is.
+    /// Moves its finish tag past a request with this start tag, and returns the request's length.
     pub(super) fn advance<J>(
         &mut self,
         discipline: Discipline,
-        step: Step,
-        start: u128,
+        phase: Phase,
+        start_tag: u128,
         request: &Request<J>,
     ) -> u128 {
-        let length = match (discipline, step) {
+        let length = match (discipline, phase) {
             (Discipline::Fifo, _) => return 0,
             (Discipline::RoundRobin, _) => u128::from(UNIT),
-            (Discipline::Token, _) | (_, Step::Urgent | Step::Reserved) => {
+            (Discipline::Token, _) | (_, Phase::Urgent | Phase::Reserved) => {
                 self.length(u64::from(request.cost))
             }
             _ => self.length(u64::from(request.work)),
         };
-        self.ends[step.end()] = start.saturating_add(length);
+        self.finish_tags[phase.tag_index()] = start_tag.saturating_add(length);
         length
     }
 
-    /// Moves it on in the races that are at `races` for what a request turned out to take beyond
-    /// what it was dispatched with. Says how long that is in the race of `step`.
+    /// Moves its finish tags for the part of a request's cost that was not known at its dispatch,
+    /// with phases at these virtual times. Returns the length of that part in `phase`.
     pub(super) fn extend(
         &mut self,
         discipline: Discipline,
-        step: Step,
-        races: [u128; 2],
+        phase: Phase,
+        virtual_times: [u128; 2],
         (cost, work): (u32, u32),
     ) -> u128 {
         use Discipline::{Fifo, RoundRobin, Token, Unified};
-        let [right, fair] = [Step::Reserved, Step::Fair].map(Step::end);
+        let [reserved, fair] = [Phase::Reserved, Phase::Fair].map(Phase::tag_index);
         let (by_cost, by_work) = (self.length(u64::from(cost)), self.length(u64::from(work)));
-        let mut extend = |end: usize, length: u128| {
-            self.ends[end] = races[end].max(self.ends[end]).saturating_add(length);
+        let mut extend = |tag_index: usize, length: u128| {
+            self.finish_tags[tag_index] =
+                virtual_times[tag_index].max(self.finish_tags[tag_index]).saturating_add(length);
             length
         };
-        match (discipline, step.is_reserved()) {
+        match (discipline, phase.is_reserved()) {
             (Fifo | RoundRobin, _) => 0,
-            (Token, is_right) => extend(if is_right { right } else { fair }, by_cost),
+            (Token, uses_reservation) => {
+                extend(if uses_reservation { reserved } else { fair }, by_cost)
+            }
             (Unified, true) => {
                 extend(fair, by_work);
-                self.flags |= BY_RIGHT;
-                extend(right, by_cost)
+                self.flags |= RESERVED_AHEAD;
+                extend(reserved, by_cost)
             }
             _ => extend(fair, by_work),
         }
     }
 
-    /// Counts a request in the fair race that goes by right while that is at `race`.
-    pub(super) fn charge<J>(&mut self, race: u128, window: u128, request: &Request<J>) {
-        let start = self.start(Discipline::Unified, Step::Fair, race, request);
-        self.owe(start, window, request);
-        let _ = self.advance(Discipline::Unified, Step::Fair, start, request);
-        self.flags |= BY_RIGHT;
+    /// Counts a reserved request in the fair phase, which is at this virtual time.
+    pub(super) fn charge<J>(&mut self, virtual_time: u128, window: u128, request: &Request<J>) {
+        let start_tag = self.start_tag(Discipline::Unified, Phase::Fair, virtual_time, request);
+        self.owe(start_tag, window, request);
+        let _ = self.advance(Discipline::Unified, Phase::Fair, start_tag, request);
+        self.flags |= RESERVED_AHEAD;
     }
 
-    /// Counts a request that starts at `start` in the fair race because it is its turn. By then the
-    /// race has passed whatever went by right.
-    pub(super) fn turn<J>(&mut self, start: u128, window: u128, request: &Request<J>) {
-        self.owe(start, window, request);
-        self.flags &= !BY_RIGHT;
+    /// Counts a request that is dispatched in the fair phase. By then virtual time has passed all
+    /// reserved requests.
+    pub(super) fn charge_fair<J>(&mut self, start_tag: u128, window: u128, request: &Request<J>) {
+        self.owe(start_tag, window, request);
+        self.flags &= !RESERVED_AHEAD;
     }
 
-    /// Notes what is left to delay of a request that starts at `start` in the fair race, at most
-    /// as much as the race moved in the `window`.
-    fn owe<J>(&mut self, start: u128, window: u128, request: &Request<J>) {
+    /// Notes the rest of the delay of a request with this start tag in the fair phase, at most as
+    /// much as virtual time moved in the `window`.
+    fn owe<J>(&mut self, start_tag: u128, window: u128, request: &Request<J>) {
         let delay = self.debt.saturating_add(u64::from(request.delay) << 16);
         let rest = delay - self.applied(Discipline::Unified, request);
         self.debt = 0;
         if rest == 0 {
             return;
         }
-        // Where it would start without a bound; behind `start` if the race has not passed that.
-        let whole = self.ends[Step::Fair.end()].saturating_add(self.delayed(delay));
-        let ahead = whole.saturating_sub(start).min(window);
+        // Its start tag without a bound; behind `start_tag` if virtual time has not passed that.
+        let whole = self.finish_tags[Phase::Fair.tag_index()].saturating_add(self.delayed(delay));
+        let ahead = whole.saturating_sub(start_tag).min(window);
         self.debt = if ahead >= self.delayed(rest) {
             rest
         } else {
@@ -308,21 +312,21 @@ impl State {
         };
     }
 
-    /// Forgives what it is ahead of a race that is at `race` because requests went by right, and
-    /// with it what may be left of one that went in turn before them.
-    pub(super) fn forgive(&mut self, race: u128) {
-        if self.flags & BY_RIGHT != 0 {
-            self.flags &= !BY_RIGHT;
-            let end = &mut self.ends[Step::Fair.end()];
-            *end = race.min(*end);
+    /// Forgives the lead over `virtual_time` that reserved requests gave it, and with it the rest
+    /// of a fair request before them.
+    pub(super) fn forgive(&mut self, virtual_time: u128) {
+        if self.flags & RESERVED_AHEAD != 0 {
+            self.flags &= !RESERVED_AHEAD;
+            let finish_tag = &mut self.finish_tags[Phase::Fair.tag_index()];
+            *finish_tag = virtual_time.min(*finish_tag);
         }
     }
 
-    /// Begins anew in new races.
+    /// Begins anew in new fair queues.
     pub(super) const fn restart(&mut self) {
-        self.ends = [0; 2];
+        self.finish_tags = [0; 2];
         self.debt = 0;
-        self.flags &= !BY_RIGHT;
+        self.flags &= !RESERVED_AHEAD;
     }
 
     fn length(&self, work: u64) -> u128 {
@@ -337,26 +341,26 @@ impl State {
     // Tokens and debts.
 
     /// Whether a reservation token is left.
-    pub(super) fn has_right(&self) -> bool {
-        self.served.max(u64::from(self.righted)) < self.counts.reserved
+    pub(super) fn has_reservation_token(&self) -> bool {
+        self.served.max(u64::from(self.reserved_used)) < self.counts.reserved
     }
 
-    /// Whether nobody may go beyond what is allowed.
+    /// Whether it has a limit.
     const fn is_limited(&self) -> bool {
         self.counts.allowed != u64::MAX
     }
 
-    /// Takes tokens for so many units in `step`. Units beyond the counts are owed, if the
-    /// discipline heeds them.
+    /// Takes tokens for so many units in `phase`. Units beyond the counts are owed, if the
+    /// discipline has promises.
     #[inline]
-    pub(super) fn spend(&mut self, discipline: Discipline, step: Step, units: u32) {
+    pub(super) fn spend(&mut self, discipline: Discipline, phase: Phase, units: u32) {
         self.flags &= !PAID_ONLY;
         let before = self.served;
         self.served = before.saturating_add(u64::from(units));
-        if step.is_reserved() {
-            self.righted = self.righted.max(narrow(before)).saturating_add(units);
+        if phase.is_reserved() {
+            self.reserved_used = self.reserved_used.max(narrow(before)).saturating_add(units);
         }
-        if self.served > self.counts.allowed && discipline.heeds_promises() {
+        if self.served > self.counts.allowed && discipline.observes_promises() {
             self.owe_tokens(before);
         }
     }
@@ -393,7 +397,7 @@ impl State {
         self.served_before = narrow(self.served);
         self.served = 0;
         self.flags &= !PAID_ONLY;
-        self.righted = self.righted.saturating_sub(narrow(self.counts.reserved));
+        self.reserved_used = self.reserved_used.saturating_sub(narrow(self.counts.reserved));
         // The last line ended, so it has no next request to wait for.
         self.ready_at = now;
         self.begin_line(now, until, pacing);
@@ -401,12 +405,12 @@ impl State {
     }
 
     /// Takes other counts for this period.
-    pub(super) fn grant(&mut self, now: Time, until: Time, pacing: Pacing, counts: Counts) {
+    pub(super) fn grant(&mut self, now: Time, until: Time, pacing: Pacing, counts: PeriodGrant) {
         let before = core::mem::replace(&mut self.counts, counts);
         // Reservation tokens that were used in this period before they were taken are no debt.
         let is_used = self.served > 0 && self.flags & PAID_ONLY == 0;
-        if is_used && u64::from(self.righted) <= before.reserved {
-            self.righted = self.righted.min(narrow(counts.reserved));
+        if is_used && u64::from(self.reserved_used) <= before.reserved {
+            self.reserved_used = self.reserved_used.min(narrow(counts.reserved));
         }
         if before.allowed == counts.allowed {
             return;
@@ -514,17 +518,17 @@ impl State {
     }
 
     /// Charges the waiting time since the last call to its causes, given the units that have
-    /// `passed` in all. In a race, the requests that pass it hold it, each as long as it costs; no
-    /// cause is charged for the cost of its `own` next request.
-    pub(super) fn tell(&mut self, now: Time, passed: Passed, own: u32) {
+    /// `passed` in all. While it is eligible, the requests that pass it hold it, each in proportion
+    /// to its cost. No cause is charged for the cost of its `own` next request.
+    pub(super) fn charge_wait(&mut self, now: Time, passed: Passed, own: u32) {
         let seen = core::mem::replace(&mut self.seen, passed);
         let waited = self.went.wrapping_add(at(now, self.waiting)).wrapping_sub(self.came);
-        let span = forward(waited.wrapping_sub(self.told));
+        let span = forward(waited.wrapping_sub(self.charged_wait));
         if span == 0 {
             return;
         }
-        self.told = waited;
-        if let Place::Racing(_) = self.place {
+        self.charged_wait = waited;
+        if let Eligibility::Eligible(_) = self.eligibility {
             let reserved = u64::from(passed.reserved.wrapping_sub(seen.reserved));
             let fair = u64::from(passed.fair.wrapping_sub(seen.fair));
             if reserved + fair == 0 {
@@ -532,21 +536,22 @@ impl State {
             }
             let all = u128::from(reserved + fair + u64::from(own));
             let part = |units| (u128::from(span) * u128::from(units) / all) as u64;
-            self.held.reservation = self.held.reservation.saturating_add(part(reserved));
-            self.held.turn = self.held.turn.saturating_add(part(fair));
+            self.wait_times.reservation =
+                self.wait_times.reservation.saturating_add(part(reserved));
+            self.wait_times.fairness = self.wait_times.fairness.saturating_add(part(fair));
         } else {
-            self.held.limit = self.held.limit.saturating_add(span);
+            self.wait_times.limit = self.wait_times.limit.saturating_add(span);
         }
     }
 
     /// The waiting time that was charged to each cause so far.
-    pub(super) const fn held(&self) -> Held {
-        self.held
+    pub(super) const fn wait_times(&self) -> WaitTimes {
+        self.wait_times
     }
 
-    pub(super) fn tally(&self, now: Time) -> Tally {
+    pub(super) fn counters(&self, now: Time) -> SlotCounters {
         let since = if self.waiting > 0 { now.0 } else { 0 };
-        Tally {
+        SlotCounters {
             served: self.served,
             served_before: u64::from(self.served_before),
             total: self.total,

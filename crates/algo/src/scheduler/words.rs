@@ -4,30 +4,30 @@ use tidegate_model::{Span, Time};
 
 use crate::dsfq::Bound;
 
-/// A tenant's place in a scheduler. A slot that was removed never means another tenant: from then
-/// on it is [`Self::NOBODY`].
+/// A tenant's slot in a scheduler. A slot that was removed never means another tenant: from then
+/// on it is [`Self::UNATTRIBUTED`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Slot {
     pub(super) index: u32,
     pub(super) generation: u16,
-    pub(super) lane: u16,
+    pub(super) shard: u16,
 }
 
 impl Slot {
-    /// For requests that are nobody's, or whose owner nobody knows: nothing is reserved for them
-    /// and they have no limit.
-    pub const NOBODY: Self = Self { index: 0, generation: 0, lane: 0 };
+    /// For requests without a tenant, or with an unknown one: nothing is reserved for them, and
+    /// they have no limit.
+    pub const UNATTRIBUTED: Self = Self { index: 0, generation: 0, shard: 0 };
 
-    /// The lane that it is in: that of the scheduler which made it ([`crate::lanes`]).
+    /// The shard that it is in: that of the scheduler which made it ([`crate::shards`]).
     #[inline]
-    pub const fn lane(self) -> usize {
-        self.lane as usize
+    pub const fn shard(self) -> usize {
+        self.shard as usize
     }
 }
 
 /// A tenant's parameters from the policy, as far as they matter for the order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Terms {
+pub struct TenantParameters {
     /// 1 to [`super::WEIGHT_MAX`]; larger ones count as this, and zero as one.
     pub weight: u32,
     /// Whether its reserved requests go before those of others.
@@ -36,7 +36,7 @@ pub struct Terms {
     pub bound: Bound,
 }
 
-impl Terms {
+impl TenantParameters {
     /// A tenant of this weight, not urgent, that is never delayed.
     pub const fn of_weight(weight: u32) -> Self {
         Self { weight, is_urgent: false, bound: Bound::ZERO }
@@ -45,7 +45,7 @@ impl Terms {
 
 /// The cost and the delay of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ask {
+pub struct RequestCost {
     /// Tokens that it takes of what is reserved and allowed; zero counts as one.
     pub cost: u32,
     /// Its cost in the fair order, in the unit of [`tidegate_model::CostModel`]; zero counts as
@@ -55,7 +55,7 @@ pub struct Ask {
     pub delay: u32,
 }
 
-impl Ask {
+impl RequestCost {
     /// One token and one unit of work.
     pub const ONE: Self = Self::of(1);
 
@@ -71,20 +71,20 @@ pub enum Pacing {
     /// At each moment, at most the part that has passed.
     #[default]
     Even,
-    /// At once, if it is asked for: Algorithm 1 as published.
+    /// At once, on demand: Algorithm 1 as published.
     Paper,
 }
 
 /// Up to what counts a tenant is served within a period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Counts {
+pub struct PeriodGrant {
     /// Up to this count it goes before those without reservation tokens.
     pub reserved: u64,
     /// Up to this count it is served at all; [`u64::MAX`] for no limit.
     pub allowed: u64,
 }
 
-impl Counts {
+impl PeriodGrant {
     /// Nothing is reserved, and there is no limit.
     pub const UNLIMITED: Self = Self { reserved: 0, allowed: u64::MAX };
     /// Nothing is reserved, and nothing is allowed.
@@ -93,7 +93,7 @@ impl Counts {
 
 /// The counts of a slot. Only `waiting`, `in_flight` and `served` ever fall.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Tally {
+pub struct SlotCounters {
     /// Units of cost dispatched in this period.
     pub served: u64,
     /// Units of cost dispatched in the period before.
@@ -109,13 +109,13 @@ pub struct Tally {
     /// For how long something has been waiting since the slot was made.
     pub backlogged: Span,
     /// The sum of the times at which units came, in nanoseconds, modulo 2^64. With
-    /// [`Self::arrived`] at two moments it tells when in between they came on average.
+    /// [`Self::arrived`] at two moments it gives their mean time of arrival in between.
     pub came: u64,
     /// The sum of the times at which units were completed or cancelled, likewise.
     pub left: u64,
 }
 
-impl Tally {
+impl SlotCounters {
     /// Units of cost that are here, in the queue or at the device.
     pub const fn present(&self) -> u64 {
         self.waiting.saturating_add(self.in_flight)
@@ -128,14 +128,14 @@ impl Tally {
     }
 }
 
-/// A request whose turn it is.
+/// A request that goes next.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Dispatched<J> {
     /// The slot of the request.
     pub slot: Slot,
     /// Units of cost, at least one.
     pub cost: u32,
-    /// Whether a reservation token was left for it: it went in one of the first steps.
+    /// Whether a reservation token was left for it: it went in one of the first phases.
     pub is_reserved: bool,
     /// The job that was pushed.
     pub job: J,

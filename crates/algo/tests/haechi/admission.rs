@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use tidegate_algo::haechi::admission::{Capacity, Refusal, admit, fill};
 
-/// Serves all in turn, in fractions of operations as small as both rates together need.
+/// Serves all in rotation, in fractions of operations as small as both rates together need.
 fn served(capacity: Capacity, demands: &[u64]) -> Vec<f64> {
     let steps = 20_000;
     let mut served = vec![0.0; demands.len()];
@@ -40,11 +40,11 @@ fn all_of_a_node_can_be_promised() {
 #[test]
 fn the_papers_spike_cannot_be_kept_in_bursts() {
     let capacity = Capacity { global: 1_570_000, local: 400_000 };
-    let mut asked = [80_000; 10];
-    asked[..3].fill(285_000);
+    let mut requested = [80_000; 10];
+    requested[..3].fill(285_000);
     let refused = Refusal::Burst { client: 2, reservation: 285_000, done: 276_178 };
-    assert_eq!(admit(capacity, &asked, false), Err(refused));
-    assert_eq!(admit(capacity, &asked, true), Ok(()));
+    assert_eq!(admit(capacity, &requested, false), Err(refused));
+    assert_eq!(admit(capacity, &requested, true), Ok(()));
 }
 
 proptest! {

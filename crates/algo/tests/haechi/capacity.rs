@@ -2,12 +2,12 @@
 
 use proptest::prelude::*;
 use tidegate_algo::haechi::Mode;
-use tidegate_algo::haechi::capacity::{Estimator, Lesson, Outcome, Profile, Verdict, WHOLE};
+use tidegate_algo::haechi::capacity::{Estimator, Lesson, PeriodUsage, Profile, Verdict, WHOLE};
 
 const PROFILE: Profile =
     Profile { mean: 1_570_000, deviation: 10_000, local: 400_000, increment: 15_700, history: 3 };
 
-fn lesson(tokens: u64, outcomes: &[Outcome]) -> Lesson<'_> {
+fn lesson(tokens: u64, outcomes: &[PeriodUsage]) -> Lesson<'_> {
     Lesson { tokens, slack: 640 + tokens / 500, spare: 0, held: 0, outcomes }
 }
 
@@ -16,7 +16,7 @@ fn lesson(tokens: u64, outcomes: &[Outcome]) -> Lesson<'_> {
 fn the_text_is_as_it_stands() {
     let mut estimator = Estimator::new(Mode::Paper, PROFILE, None);
     let mut learn = |used| {
-        let outcome = Outcome { completed: used, ..Outcome::default() };
+        let outcome = PeriodUsage { completed: used, ..PeriodUsage::default() };
         let tokens = estimator.capacity();
         let verdict = estimator.learn(&lesson(tokens, &[outcome]));
         (verdict, estimator.capacity())
@@ -31,11 +31,11 @@ fn the_text_is_as_it_stands() {
 }
 
 /// A node that does `real`, and ten clients who want all of it and may have so much under way.
-fn step(estimator: &mut Estimator, real: u64) -> u64 {
+fn learn_period(estimator: &mut Estimator, real: u64) -> u64 {
     let tokens = estimator.capacity();
     let used = tokens.min(real);
     let (starved, backlogged) = if tokens <= real { (WHOLE / 2, WHOLE / 2) } else { (0, WHOLE) };
-    let outcome = Outcome { completed: used / 10, starved, backlogged, unmet: None };
+    let outcome = PeriodUsage { completed: used / 10, starved, backlogged, unmet: None };
     estimator.learn(&lesson(tokens, &[outcome; 10]));
     used
 }
@@ -49,15 +49,15 @@ fn learn(estimator: &mut Estimator, lesson: &Lesson<'_>) -> u64 {
 /// have had nothing to do meanwhile: U says less than it can do.
 #[test]
 fn what_is_done_while_others_are_held_is_not_all_that_can_be() {
-    let near = Outcome { completed: 370_000, starved: 0, backlogged: WHOLE, unmet: None };
+    let near = PeriodUsage { completed: 370_000, starved: 0, backlogged: WHOLE, unmet: None };
     let held =
-        Outcome { completed: 700_000, starved: WHOLE / 2, backlogged: WHOLE / 3, unmet: None };
+        PeriodUsage { completed: 700_000, starved: WHOLE / 2, backlogged: WHOLE / 3, unmet: None };
     let outcomes = [near, held];
     let lesson = Lesson { held: WHOLE / 3, ..lesson(PROFILE.mean, &outcomes) };
     let mut estimator = Estimator::new(Mode::Sound, PROFILE, None);
     assert_eq!(learn(&mut estimator, &lesson), PROFILE.mean - PROFILE.increment, "a step");
     // Far from what it could have done alone it was held up by the node.
-    let far = Outcome { completed: 250_000, ..near };
+    let far = PeriodUsage { completed: 250_000, ..near };
     let outcomes = [far, held];
     let lesson = Lesson { outcomes: &outcomes, ..lesson };
     let mut estimator = Estimator::new(Mode::Sound, PROFILE, None);
@@ -69,7 +69,7 @@ fn what_is_done_while_others_are_held_is_not_all_that_can_be() {
 #[test]
 fn tokens_are_short_only_if_none_are_left() {
     let starved =
-        Outcome { completed: 750_000, starved: WHOLE / 2, backlogged: WHOLE / 4, unmet: None };
+        PeriodUsage { completed: 750_000, starved: WHOLE / 2, backlogged: WHOLE / 4, unmet: None };
     let outcomes = [starved; 2];
     let short = Lesson { tokens: 1_500_000, ..lesson(PROFILE.mean, &outcomes) };
     let mut estimator = Estimator::new(Mode::Sound, PROFILE, None);
@@ -89,25 +89,25 @@ proptest! {
             true => PROFILE.mean * (100 + percent) / 100,
             false => PROFILE.mean * (100 - percent) / 100,
         };
-        (0..12).for_each(|_| _ = step(&mut estimator, real));
+        (0..12).for_each(|_| _ = learn_period(&mut estimator, real));
         for _ in 0..20 {
-            let used = step(&mut estimator, real);
+            let used = learn_period(&mut estimator, real);
             prop_assert!(used * 100 >= real * 99, "{used} of {real}");
         }
         let mut estimator = Estimator::new(Mode::Sound, PROFILE, None);
         let real = PROFILE.mean * (100 - percent) / 100;
-        (0..8).for_each(|_| _ = step(&mut estimator, real));
+        (0..8).for_each(|_| _ = learn_period(&mut estimator, real));
         let learned = estimator.capacity();
         prop_assert!(learned * 100 <= real * 102, "{learned} of {real}");
     }
 
     /// Clients that want less than the capacity, or have a limit, teach the estimator nothing.
     #[test]
-    fn little_demand_says_nothing(done in 0u64..150_000, periods in 1usize..30) {
+    fn little_demand_changes_nothing(done in 0u64..150_000, periods in 1usize..30) {
         let mut estimator = Estimator::new(Mode::Sound, PROFILE, None);
         for _ in 0..periods {
             let backlogged = WHOLE / 4;
-            let outcome = Outcome { completed: done, starved: 0, backlogged, unmet: None };
+            let outcome = PeriodUsage { completed: done, starved: 0, backlogged, unmet: None };
             let tokens = estimator.capacity();
             let verdict = estimator.learn(&lesson(tokens, &[outcome; 10]));
             prop_assert_eq!((verdict, estimator.capacity()), (Verdict::Kept, PROFILE.mean));

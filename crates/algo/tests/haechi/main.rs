@@ -2,6 +2,6 @@
 #![allow(clippy::unwrap_used, reason = "a test may end by panicking")]
 
 mod admission;
-mod books;
+mod balance;
 mod capacity;
-mod purse;
+mod pool;

@@ -1,12 +1,12 @@
 //! A small world in virtual time: streams send requests through coordinators to nodes of so many
 //! servers each, whose service times vary. Requests that are completed are counted, and after each
-//! step those who watch look at it.
+//! step the observers see it.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
 use tidegate_algo::dsfq::Elsewhere;
-use tidegate_algo::scheduler::{Ask, Pacing, Scheduler, Slot, Terms};
+use tidegate_algo::scheduler::{Pacing, RequestCost, Scheduler, Slot, TenantParameters};
 use tidegate_model::{Discipline, Time};
 
 use super::Random;
@@ -83,7 +83,7 @@ enum Event {
         source: usize,
         work: u32,
     },
-    /// Gateways claim what no request has told.
+    /// Gateways report what no request has reported.
     Epoch,
 }
 
@@ -93,7 +93,7 @@ pub(crate) struct Cluster {
     pub(crate) weights: Vec<u32>,
     sources: Vec<Source>,
     /// By stream and coordinator.
-    told: Vec<Vec<Elsewhere>>,
+    elsewhere: Vec<Vec<Elsewhere>>,
     /// The largest batch, by stream and node.
     batches: BTreeMap<(usize, usize), u64>,
     coordinators: usize,
@@ -107,12 +107,12 @@ impl Cluster {
     pub(crate) fn new(
         discipline: Discipline,
         speeds: &[Speed],
-        streams: &[Terms],
+        streams: &[TenantParameters],
         sources: Vec<Source>,
     ) -> Self {
         let node = |speed: &Speed| {
             let mut scheduler = Scheduler::new(discipline, Pacing::Paper);
-            let slots = streams.iter().map(|terms| scheduler.add(*terms)).collect();
+            let slots = streams.iter().map(|parameters| scheduler.add(*parameters)).collect();
             let none = vec![0; streams.len()];
             Node {
                 speed: *speed,
@@ -128,8 +128,8 @@ impl Cluster {
         let mut cluster = Self {
             now: 0,
             nodes: speeds.iter().map(node).collect(),
-            weights: streams.iter().map(|terms| terms.weight).collect(),
-            told: streams.iter().map(|_| vec![]).collect(),
+            weights: streams.iter().map(|parameters| parameters.weight).collect(),
+            elsewhere: streams.iter().map(|_| vec![]).collect(),
             batches: BTreeMap::new(),
             coordinators: 0,
             epoch: None,
@@ -149,8 +149,8 @@ impl Cluster {
     pub(crate) fn with_coordinators(mut self, count: usize) -> Self {
         self.coordinators = count;
         let nodes = self.nodes.len();
-        for told in &mut self.told {
-            *told = (0..count).map(|_| Elsewhere::new(nodes)).collect();
+        for elsewhere in &mut self.elsewhere {
+            *elsewhere = (0..count).map(|_| Elsewhere::new(nodes)).collect();
         }
         self
     }
@@ -160,7 +160,7 @@ impl Cluster {
         self
     }
 
-    /// Gateways tell nodes each so many nanoseconds what no request has told.
+    /// Every so many nanoseconds gateways report to nodes what no request has reported.
     pub(crate) fn with_epoch(mut self, epoch: u64) -> Self {
         self.epoch = Some(epoch);
         self.at(epoch, Event::Epoch);
@@ -172,8 +172,8 @@ impl Cluster {
         self.number += 1;
     }
 
-    /// Runs until a moment, and looks after each step.
-    pub(crate) fn run(&mut self, until: u64, mut look: impl FnMut(&Self)) {
+    /// Runs until a moment, and calls `observe` after each step.
+    pub(crate) fn run(&mut self, until: u64, mut observe: impl FnMut(&Self)) {
         while let Some(&Reverse((time, _, event))) = self.events.peek() {
             if time > until {
                 break;
@@ -181,26 +181,26 @@ impl Cluster {
             self.events.pop();
             self.now = time;
             match event {
-                Event::Send(source) => self.send(source, &mut look),
+                Event::Send(source) => self.send(source, &mut observe),
                 Event::Done { node, source, work } => {
                     let stream = self.sources[source].stream;
-                    let place = &mut self.nodes[node];
-                    place.completed[stream] += u64::from(work);
-                    place.free += 1;
-                    place.scheduler.complete(Time(time), place.slots[stream], 1);
-                    look(self);
+                    let server = &mut self.nodes[node];
+                    server.completed[stream] += u64::from(work);
+                    server.free += 1;
+                    server.scheduler.complete(Time(time), server.slots[stream], 1);
+                    observe(self);
                     if let Pace::Closed(_) = self.sources[source].pace {
-                        self.send(source, &mut look);
+                        self.send(source, &mut observe);
                     }
-                    self.dispatch(node, &mut look);
+                    self.dispatch(node, &mut observe);
                 }
-                Event::Epoch => self.claim(),
+                Event::Epoch => self.take_unreported(),
             }
         }
         self.now = until;
     }
 
-    fn send(&mut self, index: usize, look: &mut impl FnMut(&Self)) {
+    fn send(&mut self, index: usize, observe: &mut impl FnMut(&Self)) {
         let source = &self.sources[index];
         let stream = source.stream;
         if self.now > source.active.1 {
@@ -215,45 +215,45 @@ impl Cluster {
         if let Pace::Every(wait) = source.pace {
             self.at(self.now + wait, Event::Send(index));
         }
-        let delay = self.told[stream][coordinator].sent(node, work);
+        let delay = self.elsewhere[stream][coordinator].sent(node, work);
         self.note(stream, node, u64::from(delay) + u64::from(work));
-        let place = &mut self.nodes[node];
-        let ask = Ask { cost: 1, work, delay };
-        place.scheduler.push(Time(self.now), place.slots[stream], ask, (index, work));
-        place.waiting[stream] += 1;
-        place.queue_max = place.queue_max.max(place.waiting.iter().sum());
-        look(self);
-        self.dispatch(node, look);
+        let server = &mut self.nodes[node];
+        let request_cost = RequestCost { cost: 1, work, delay };
+        server.scheduler.push(Time(self.now), server.slots[stream], request_cost, (index, work));
+        server.waiting[stream] += 1;
+        server.queue_max = server.queue_max.max(server.waiting.iter().sum());
+        observe(self);
+        self.dispatch(node, observe);
     }
 
-    fn dispatch(&mut self, node: usize, look: &mut impl FnMut(&Self)) {
+    fn dispatch(&mut self, node: usize, observe: &mut impl FnMut(&Self)) {
         while self.nodes[node].free > 0 {
-            let place = &mut self.nodes[node];
-            let Some(next) = place.scheduler.pop(Time(self.now)) else {
+            let server = &mut self.nodes[node];
+            let Some(next) = server.scheduler.pop(Time(self.now)) else {
                 // No tenant is limited here: no server is idle while a request waits.
-                assert_eq!(place.waiting.iter().sum::<u64>(), 0);
+                assert_eq!(server.waiting.iter().sum::<u64>(), 0);
                 return;
             };
             let (source, work) = next.job;
             let stream = self.sources[source].stream;
-            place.waiting[stream] -= 1;
-            place.dispatched[stream] += u64::from(work);
-            place.free -= 1;
-            let Speed { unit, is_even, .. } = place.speed;
+            server.waiting[stream] -= 1;
+            server.dispatched[stream] += u64::from(work);
+            server.free -= 1;
+            let Speed { unit, is_even, .. } = server.speed;
             let unit = if is_even { unit } else { self.random.within((unit.div_ceil(2), unit)) };
             let done = self.now + u64::from(work) * u64::from(unit);
             self.at(done, Event::Done { node, source, work });
-            look(self);
+            observe(self);
         }
     }
 
-    fn claim(&mut self) {
-        for stream in 0..self.told.len() {
+    fn take_unreported(&mut self) {
+        for stream in 0..self.elsewhere.len() {
             for node in 0..self.nodes.len() {
                 for coordinator in 0..self.coordinators {
-                    let work = self.told[stream][coordinator].claim(node);
-                    let place = &mut self.nodes[node];
-                    place.scheduler.delay(place.slots[stream], work);
+                    let work = self.elsewhere[stream][coordinator].take_unreported(node);
+                    let server = &mut self.nodes[node];
+                    server.scheduler.delay(server.slots[stream], work);
                 }
             }
         }
@@ -268,10 +268,10 @@ impl Cluster {
     }
 
     /// The largest batch of a stream with respect to a node, the one that has not ended included.
-    /// Takes what is not told, so it is asked once.
+    /// Takes what is not reported, so it is called once.
     pub(crate) fn batch_max(&mut self, stream: usize, node: usize) -> u64 {
         for coordinator in 0..self.coordinators {
-            let last = self.told[stream][coordinator].claim(node);
+            let last = self.elsewhere[stream][coordinator].take_unreported(node);
             self.note(stream, node, last);
         }
         self.batches.get(&(stream, node)).copied().unwrap_or(0)
@@ -326,8 +326,8 @@ impl Gap {
     }
 
     /// After a step. The widest difference of any two moments of an interval is that of its
-    /// greatest and its least, so no pair of moments needs to be looked at.
-    pub(crate) fn look(&mut self, cluster: &Cluster) {
+    /// greatest and its least, so no pair of moments needs to be compared.
+    pub(crate) fn observe(&mut self, cluster: &Cluster) {
         let [f, g] = self.streams;
         let node = &cluster.nodes[self.node];
         if node.waiting[f] == 0 || node.waiting[g] == 0 {

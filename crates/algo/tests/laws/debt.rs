@@ -1,10 +1,12 @@
 //! Limits and reservations with requests of any cost: what went beyond them is paid back.
 
 use proptest::prelude::*;
-use tidegate_algo::scheduler::{Ask, Counts, Pacing, Scheduler, Slot, Terms};
+use tidegate_algo::scheduler::{
+    Pacing, PeriodGrant, RequestCost, Scheduler, Slot, TenantParameters,
+};
 use tidegate_model::{Discipline, Span, Time};
 
-/// The disciplines that heed promises.
+/// The disciplines with promises.
 const HEEDING: [Discipline; 2] = [Discipline::Token, Discipline::Unified];
 
 /// A scheduler with one tenant that always has requests of one cost waiting.
@@ -13,21 +15,21 @@ struct Greedy {
     slot: Slot,
     cost: u32,
     now: Time,
-    /// Units that were dispatched in all, and those of them that went by right.
+    /// Units that were dispatched in all, and those of them that used reservation tokens.
     units: u64,
-    by_right: u64,
+    by_reservation: u64,
 }
 
 impl Greedy {
     fn new(discipline: Discipline, pacing: Pacing, cost: u32) -> Self {
         let mut scheduler = Scheduler::new(discipline, pacing);
-        let slot = scheduler.add(Terms::of_weight(1));
-        (0..2).for_each(|_| scheduler.push(Time::ZERO, slot, Ask::of(cost), ()));
-        Self { scheduler, slot, cost, now: Time::ZERO, units: 0, by_right: 0 }
+        let slot = scheduler.add(TenantParameters::of_weight(1));
+        (0..2).for_each(|_| scheduler.push(Time::ZERO, slot, RequestCost::of(cost), ()));
+        Self { scheduler, slot, cost, now: Time::ZERO, units: 0, by_reservation: 0 }
     }
 
     /// A period with these counts; they change to the second ones in its middle.
-    fn period(&mut self, counts: [Counts; 2], most: u64) {
+    fn period(&mut self, counts: [PeriodGrant; 2], most: u64) {
         let begins = self.now;
         let until = begins.after(Span::SECOND);
         self.scheduler.begin(begins, until);
@@ -42,8 +44,8 @@ impl Greedy {
                 {
                     left -= 1;
                     self.units += u64::from(got.cost);
-                    self.by_right += if got.is_reserved { u64::from(got.cost) } else { 0 };
-                    self.scheduler.push(self.now, self.slot, Ask::of(self.cost), ());
+                    self.by_reservation += if got.is_reserved { u64::from(got.cost) } else { 0 };
+                    self.scheduler.push(self.now, self.slot, RequestCost::of(self.cost), ());
                 }
                 self.now = match self.scheduler.next_eligible() {
                     Some(next) if next > self.now => next.min(end),
@@ -61,7 +63,7 @@ fn a_request_of_five_periods_is_paid_for_in_five_periods() {
     for discipline in HEEDING {
         for pacing in [Pacing::Even, Pacing::Paper] {
             let mut greedy = Greedy::new(discipline, pacing, 256);
-            let counts = Counts { reserved: 0, allowed: 50 };
+            let counts = PeriodGrant { reserved: 0, allowed: 50 };
             (0..100).for_each(|_| greedy.period([counts; 2], 1_000));
             assert!(greedy.units.abs_diff(5_000) <= 256, "{discipline}: {}", greedy.units);
         }
@@ -72,23 +74,23 @@ fn a_request_of_five_periods_is_paid_for_in_five_periods() {
 #[test]
 fn debt_outlives_a_change_of_discipline() {
     let mut greedy = Greedy::new(Discipline::Token, Pacing::Paper, 256);
-    let counts = Counts { reserved: 10, allowed: 50 };
+    let counts = PeriodGrant { reserved: 10, allowed: 50 };
     greedy.period([counts; 2], 1_000);
-    assert_eq!((greedy.units, greedy.by_right), (256, 256));
+    assert_eq!((greedy.units, greedy.by_reservation), (256, 256));
     let now = greedy.now;
     greedy.scheduler.set_discipline(now, Discipline::Sfq);
     greedy.scheduler.set_discipline(now, Discipline::Unified);
     (0..4).for_each(|_| greedy.period([counts; 2], 1_000));
     assert_eq!(greedy.units, 256);
     greedy.period([counts; 2], 1_000);
-    assert_eq!((greedy.units, greedy.by_right), (512, 256), "it may go, but not by right");
+    assert_eq!((greedy.units, greedy.by_reservation), (512, 256), "it may go, but not by right");
 }
 
-/// Nothing is owed for what was served while nobody heeded limits.
+/// Nothing is owed for what was served while no limits held.
 #[test]
 fn no_debt_is_made_without_limits() {
     let mut greedy = Greedy::new(Discipline::Sfq, Pacing::Paper, 256);
-    let counts = Counts { reserved: 10, allowed: 50 };
+    let counts = PeriodGrant { reserved: 10, allowed: 50 };
     greedy.period([counts; 2], 10);
     assert_eq!(greedy.units, 2 * 2_560);
     let now = greedy.now;
@@ -102,18 +104,19 @@ fn no_debt_is_made_without_limits() {
 fn a_charge_is_paid_back_like_a_cost() {
     for discipline in HEEDING {
         let mut greedy = Greedy::new(discipline, Pacing::Even, 1);
-        let counts = Counts { reserved: 0, allowed: 50 };
+        let counts = PeriodGrant { reserved: 0, allowed: 50 };
         greedy.period([counts; 2], 1_000);
         assert_eq!(greedy.units, 50);
-        let more = Ask::of(100);
+        let more = RequestCost::of(100);
         greedy.scheduler.charge(greedy.now, greedy.slot, more, false);
         (0..4).for_each(|_| greedy.period([counts; 2], 1_000));
         assert_eq!(greedy.units, 150, "{discipline}");
     }
 }
 
-fn counts() -> impl Strategy<Value = Counts> {
-    (0u64..40, 0u64..60).prop_map(|(reserved, more)| Counts { reserved, allowed: reserved + more })
+fn counts() -> impl Strategy<Value = PeriodGrant> {
+    (0u64..40, 0u64..60)
+        .prop_map(|(reserved, more)| PeriodGrant { reserved, allowed: reserved + more })
 }
 
 proptest! {
@@ -121,7 +124,7 @@ proptest! {
 
     /// In any row of periods: no more than was allowed in them, and one request; and of that by
     /// right no more than was reserved, and one request. The most that holds in a period counts,
-    /// for what was used of it before it fell was used by right.
+    /// for what was used of it before it fell used reservation tokens.
     #[test]
     fn no_row_of_periods_has_more_than_its_counts(
         (discipline, is_even) in (prop::sample::select(HEEDING.to_vec()), any::<bool>()),
@@ -137,16 +140,16 @@ proptest! {
             let (_, _, allowed, reserved) = seen[seen.len() - 1];
             let allowed = allowed + first.allowed.max(second.allowed);
             let reserved = reserved + first.reserved.max(second.reserved);
-            let last = (greedy.units, greedy.by_right, allowed, reserved);
-            for (units, by_right, allowed, reserved) in &seen {
+            let last = (greedy.units, greedy.by_reservation, allowed, reserved);
+            for (units, by_reservation, allowed, reserved) in &seen {
                 prop_assert!(last.0 - units <= last.2 - allowed + u64::from(cost));
-                prop_assert!(last.1 - by_right <= last.3 - reserved + u64::from(cost));
+                prop_assert!(last.1 - by_reservation <= last.3 - reserved + u64::from(cost));
             }
             seen.push(last);
         }
     }
 
-    /// Over ten periods a limit gives what it says within one request, for any cost.
+    /// Over ten periods a limit holds within one request, for any cost.
     #[test]
     fn a_limit_is_met_over_ten_periods(
         (discipline, is_even) in (prop::sample::select(HEEDING.to_vec()), any::<bool>()),
@@ -155,7 +158,7 @@ proptest! {
     ) {
         let pacing = if is_even { Pacing::Even } else { Pacing::Paper };
         let mut greedy = Greedy::new(discipline, pacing, cost);
-        let counts = Counts { reserved: 0, allowed };
+        let counts = PeriodGrant { reserved: 0, allowed };
         (0..10).for_each(|_| greedy.period([counts; 2], u64::MAX));
         let apart = greedy.units.abs_diff(10 * allowed);
         prop_assert!(apart <= u64::from(cost), "{} of {}", greedy.units, 10 * allowed);

@@ -1,73 +1,75 @@
 //! Every discipline, and every change between them, against a brute-force reading of the module's
-//! own words: nothing is kept in order, each dispatch looks at all tenants.
+//! own words: nothing is kept in order, each dispatch examines all tenants.
 
 use std::collections::VecDeque;
 
 use proptest::prelude::*;
 use tidegate_algo::dsfq::Bound;
-use tidegate_algo::scheduler::{Ask, Counts, Pacing, Scheduler, Slot, Terms, WINDOW};
+use tidegate_algo::scheduler::{
+    Pacing, PeriodGrant, RequestCost, Scheduler, Slot, TenantParameters, WINDOW,
+};
 use tidegate_model::discipline::DISCIPLINES;
 use tidegate_model::{Discipline, Span, Time};
 
 use super::tokens::Tokens;
-use super::{PART, SCALES, WEIGHTS, bounds, heeded};
+use super::{PART, SCALES, WEIGHTS, applied_delay, bounds};
 
 const NOW: Time = Time::ZERO;
 
 struct Machine {
     discipline: Discipline,
     tenants: Vec<Tenant>,
-    /// Where each step's race is.
-    races: [u128; 3],
-    /// Where the fair race was when windows began, the older first.
+    /// The virtual time of each phase.
+    virtual_times: [u128; 3],
+    /// The virtual time of the fair phase when windows began, the older first.
     windows: [u128; 2],
     periods: u32,
     number: u64,
 }
 
 struct Tenant {
-    terms: Terms,
+    parameters: TenantParameters,
     tokens: Tokens,
-    /// Where its last request ended among those that go by right, and in the fair race.
+    /// The finish tags of its last request in its reserved phase and in the fair phase.
     right: u128,
     fair: u128,
     /// In parts of 2^16 of a unit of work.
     debt: u64,
-    went_by_right: bool,
+    used_reservation: bool,
     elsewhere: u32,
     queue: VecDeque<Request>,
 }
 
 #[derive(Clone, Copy)]
 struct Request {
-    ask: Ask,
+    request_cost: RequestCost,
     number: u64,
 }
 
 impl Tenant {
-    fn new(terms: Terms) -> Self {
+    fn new(parameters: TenantParameters) -> Self {
         Self {
-            terms,
+            parameters,
             tokens: Tokens::unlimited(),
             right: 0,
             fair: 0,
             debt: 0,
-            went_by_right: false,
+            used_reservation: false,
             elsewhere: 0,
             queue: VecDeque::new(),
         }
     }
 
     fn length(&self, parts: u64) -> u128 {
-        u128::from(parts) * PART / u128::from(self.terms.weight)
+        u128::from(parts) * PART / u128::from(self.parameters.weight)
     }
 
     fn step(&self, discipline: Discipline) -> Option<usize> {
         self.queue.front()?;
-        if !discipline.heeds_promises() {
+        if !discipline.observes_promises() {
             return Some(2);
         }
-        let is_urgent = discipline == Discipline::Unified && self.terms.is_urgent;
+        let is_urgent = discipline == Discipline::Unified && self.parameters.is_urgent;
         match self.tokens.left() {
             (true, _) => Some(usize::from(!is_urgent)),
             (false, true) => Some(2),
@@ -75,63 +77,68 @@ impl Tenant {
         }
     }
 
-    fn delay(&self, discipline: Discipline, ask: Ask) -> u64 {
-        let bound = self.terms.bound;
+    fn delay(&self, discipline: Discipline, request_cost: RequestCost) -> u64 {
+        let bound = self.parameters.bound;
         if discipline == Discipline::Unified {
-            ((u64::from(ask.delay) << 16) + self.debt).min(bound.of(ask.work))
+            ((u64::from(request_cost.delay) << 16) + self.debt).min(bound.of(request_cost.work))
         } else {
-            heeded(discipline, bound, ask.work, ask.delay)
+            applied_delay(discipline, bound, request_cost.work, request_cost.delay)
         }
     }
 
-    fn fair_start(&self, discipline: Discipline, race: u128, ask: Ask) -> u128 {
-        race.max(self.fair + self.length(self.delay(discipline, ask)))
+    fn fair_start(
+        &self,
+        discipline: Discipline,
+        virtual_time: u128,
+        request_cost: RequestCost,
+    ) -> u128 {
+        virtual_time.max(self.fair + self.length(self.delay(discipline, request_cost)))
     }
 
-    /// Takes part in the fair race of [`Discipline::Unified`], from `start`.
-    fn run(&mut self, start: u128, window: u128, ask: Ask) {
-        let whole = self.fair + self.length((u64::from(ask.delay) << 16) + self.debt);
-        let owed = whole.saturating_sub(start).min(window) * u128::from(self.terms.weight);
+    /// Takes part in the fair phase of [`Discipline::Unified`], from `start`.
+    fn run(&mut self, start: u128, window: u128, request_cost: RequestCost) {
+        let whole = self.fair + self.length((u64::from(request_cost.delay) << 16) + self.debt);
+        let owed = whole.saturating_sub(start).min(window) * u128::from(self.parameters.weight);
         self.debt = (owed / PART) as u64;
-        self.fair = start + self.length(u64::from(ask.work) << 16);
+        self.fair = start + self.length(u64::from(request_cost.work) << 16);
     }
 }
 
 impl Machine {
     fn pop(&mut self) -> Option<(usize, u64)> {
         let discipline = self.discipline;
-        let place = |(index, tenant): (usize, &Tenant)| {
+        let candidate = |(index, tenant): (usize, &Tenant)| {
             let step = tenant.step(discipline)?;
-            let Request { ask, number } = *tenant.queue.front()?;
-            let race = self.races[step];
+            let Request { request_cost, number } = *tenant.queue.front()?;
+            let virtual_time = self.virtual_times[step];
             let start = match step {
                 _ if discipline == Discipline::Fifo => u128::from(number),
-                2 => tenant.fair_start(discipline, race, ask),
-                _ => race.max(tenant.right),
+                2 => tenant.fair_start(discipline, virtual_time, request_cost),
+                _ => virtual_time.max(tenant.right),
             };
             Some((step, start, index))
         };
-        let (step, start, index) = self.tenants.iter().enumerate().filter_map(place).min()?;
-        let (fair, window) = (self.races[2], self.races[2] - self.windows[0]);
-        self.races[step] = start;
+        let (step, start, index) = self.tenants.iter().enumerate().filter_map(candidate).min()?;
+        let (fair, window) = (self.virtual_times[2], self.virtual_times[2] - self.windows[0]);
+        self.virtual_times[step] = start;
         let tenant = &mut self.tenants[index];
-        let Request { ask, number } = tenant.queue.pop_front()?;
-        tenant.tokens.spend(u64::from(ask.cost), discipline.heeds_promises(), step < 2);
+        let Request { request_cost, number } = tenant.queue.pop_front()?;
+        tenant.tokens.spend(u64::from(request_cost.cost), discipline.observes_promises(), step < 2);
         let units = match discipline {
-            Discipline::Token => ask.cost,
+            Discipline::Token => request_cost.cost,
             Discipline::RoundRobin => 1,
-            _ => ask.work,
+            _ => request_cost.work,
         };
         let is_unified = discipline == Discipline::Unified;
         if step < 2 {
-            tenant.right = start + tenant.length(u64::from(ask.cost) << 16);
+            tenant.right = start + tenant.length(u64::from(request_cost.cost) << 16);
             if is_unified {
-                tenant.went_by_right = true;
-                tenant.run(tenant.fair_start(discipline, fair, ask), window, ask);
+                tenant.used_reservation = true;
+                tenant.run(tenant.fair_start(discipline, fair, request_cost), window, request_cost);
             }
         } else if is_unified {
-            tenant.went_by_right = false;
-            tenant.run(start, window, ask);
+            tenant.used_reservation = false;
+            tenant.run(start, window, request_cost);
         } else if discipline == Discipline::RoundRobin {
             tenant.fair = start + (PART << 16);
         } else if discipline != Discipline::Fifo {
@@ -143,12 +150,12 @@ impl Machine {
     fn begin(&mut self) {
         self.periods += 1;
         if self.periods.is_multiple_of(WINDOW / 2) {
-            self.windows = [self.windows[1], self.races[2]];
+            self.windows = [self.windows[1], self.virtual_times[2]];
         }
         for tenant in &mut self.tenants {
             tenant.tokens.begin();
-            if core::mem::take(&mut tenant.went_by_right) {
-                tenant.fair = tenant.fair.min(self.races[2]);
+            if core::mem::take(&mut tenant.used_reservation) {
+                tenant.fair = tenant.fair.min(self.virtual_times[2]);
             }
         }
     }
@@ -157,30 +164,30 @@ impl Machine {
         if core::mem::replace(&mut self.discipline, discipline) == discipline {
             return;
         }
-        (self.races, self.windows) = ([0; 3], [0; 2]);
+        (self.virtual_times, self.windows) = ([0; 3], [0; 2]);
         for tenant in &mut self.tenants {
             (tenant.right, tenant.fair, tenant.debt) = (0, 0, 0);
-            tenant.went_by_right = false;
+            tenant.used_reservation = false;
         }
     }
 
     /// A request turned out to take more than it was dispatched with.
-    fn charge(&mut self, index: usize, more: Ask, by_right: bool) {
-        let Self { discipline, races, tenants, .. } = self;
+    fn charge(&mut self, index: usize, more: RequestCost, by_reservation: bool) {
+        let Self { discipline, virtual_times, tenants, .. } = self;
         let tenant = &mut tenants[index];
-        tenant.tokens.spend(u64::from(more.cost), discipline.heeds_promises(), by_right);
+        tenant.tokens.spend(u64::from(more.cost), discipline.observes_promises(), by_reservation);
         let [cost, work] =
             [more.cost, more.work].map(|units| tenant.length(u64::from(units) << 16));
-        let is_urgent = *discipline == Discipline::Unified && tenant.terms.is_urgent;
-        let right = races[usize::from(!is_urgent)].max(tenant.right);
-        let fair = races[2].max(tenant.fair);
-        match (*discipline, by_right) {
+        let is_urgent = *discipline == Discipline::Unified && tenant.parameters.is_urgent;
+        let right = virtual_times[usize::from(!is_urgent)].max(tenant.right);
+        let fair = virtual_times[2].max(tenant.fair);
+        match (*discipline, by_reservation) {
             (Discipline::Fifo | Discipline::RoundRobin, _) => {}
             (Discipline::Token, true) => tenant.right = right + cost,
             (Discipline::Token, false) => tenant.fair = fair + cost,
             (Discipline::Unified, true) => {
                 (tenant.right, tenant.fair) = (right + cost, fair + work);
-                tenant.went_by_right = true;
+                tenant.used_reservation = true;
             }
             _ => tenant.fair = fair + work,
         }
@@ -189,78 +196,77 @@ impl Machine {
     fn cancel(&mut self, which: impl Fn(u64) -> bool) -> Vec<u64> {
         let mut cancelled = vec![];
         for tenant in &mut self.tenants {
-            let mut untold = 0;
+            let mut unreported = 0;
             for mut request in core::mem::take(&mut tenant.queue) {
-                let delay = request.ask.delay.saturating_add(core::mem::take(&mut untold));
-                request.ask.delay = delay;
+                let delay =
+                    request.request_cost.delay.saturating_add(core::mem::take(&mut unreported));
+                request.request_cost.delay = delay;
                 if which(request.number) {
-                    untold = request.ask.delay;
+                    unreported = request.request_cost.delay;
                     cancelled.push(request.number);
                 } else {
                     tenant.queue.push_back(request);
                 }
             }
-            tenant.elsewhere = tenant.elsewhere.saturating_add(untold);
+            tenant.elsewhere = tenant.elsewhere.saturating_add(unreported);
         }
         cancelled
     }
 
-    /// The tenant is another from now on, and what waited is nobody's.
-    fn replace(&mut self, index: usize, terms: Terms) {
-        let old = core::mem::replace(&mut self.tenants[index], Tenant::new(terms));
+    /// The tenant is another from now on, and what waited is unattributed.
+    fn replace(&mut self, index: usize, parameters: TenantParameters) {
+        let old = core::mem::replace(&mut self.tenants[index], Tenant::new(parameters));
         self.tenants[0].queue.extend(old.queue);
     }
 
-    fn set_terms(&mut self, index: usize, terms: Terms) {
+    fn set_parameters(&mut self, index: usize, parameters: TenantParameters) {
         let tenant = &mut self.tenants[index];
-        if tenant.terms.is_urgent != terms.is_urgent {
+        if tenant.parameters.is_urgent != parameters.is_urgent {
             tenant.right = 0;
         }
-        tenant.terms = terms;
+        tenant.parameters = parameters;
     }
 }
 
 #[derive(Clone, Debug)]
 enum Act {
-    Push(usize, Ask),
+    Push(usize, RequestCost),
     Virtual(usize, u32),
     Pop(usize),
     Grant(usize, u64, Option<u64>),
-    Terms(usize, Terms),
-    Replace(usize, Terms),
-    Charge(usize, Ask, bool),
+    SetParameters(usize, TenantParameters),
+    Replace(usize, TenantParameters),
+    Charge(usize, RequestCost, bool),
     Cancel(u64),
     Switch(Discipline),
-    /// Everything is said again, and asked for.
+    /// All settings are repeated, and queried.
     Again(usize),
     Begin,
 }
 
-fn ask() -> impl Strategy<Value = Ask> {
+fn request_cost() -> impl Strategy<Value = RequestCost> {
     let delay = prop_oneof![2 => Just(0u32), 2 => 0u32..9, 1 => 0u32..100];
-    (1u32..4, 1u32..9, delay).prop_map(|(cost, work, delay)| Ask { cost, work, delay })
+    (1u32..4, 1u32..9, delay).prop_map(|(cost, work, delay)| RequestCost { cost, work, delay })
 }
 
-fn terms() -> impl Strategy<Value = Terms> {
-    (0..WEIGHTS.len(), any::<bool>(), 0usize..8).prop_map(|(weight, is_urgent, bound)| Terms {
-        weight: WEIGHTS[weight],
-        is_urgent,
-        bound: bounds()[bound],
+fn parameters() -> impl Strategy<Value = TenantParameters> {
+    (0..WEIGHTS.len(), any::<bool>(), 0usize..8).prop_map(|(weight, is_urgent, bound)| {
+        TenantParameters { weight: WEIGHTS[weight], is_urgent, bound: bounds()[bound] }
     })
 }
 
 fn act() -> impl Strategy<Value = Act> {
     let tenant = 1usize..5;
     prop_oneof![
-        20 => (0usize..5, ask()).prop_map(|(index, ask)| Act::Push(index, ask)),
+        20 => (0usize..5, request_cost()).prop_map(|(index, cost)| Act::Push(index, cost)),
         3 => (0usize..5, 1u32..20).prop_map(|(index, work)| Act::Virtual(index, work)),
         20 => (1usize..4).prop_map(Act::Pop),
         6 => (tenant.clone(), 0u64..12, prop::option::of(0u64..30))
             .prop_map(|(index, reserved, more)| Act::Grant(index, reserved, more)),
-        2 => (tenant.clone(), terms()).prop_map(|(index, terms)| Act::Terms(index, terms)),
-        1 => (tenant, terms()).prop_map(|(index, terms)| Act::Replace(index, terms)),
-        3 => (0usize..5, ask(), any::<bool>())
-            .prop_map(|(index, ask, by_right)| Act::Charge(index, ask, by_right)),
+        2 => (tenant.clone(), parameters()).prop_map(|(index, new)| Act::SetParameters(index, new)),
+        1 => (tenant, parameters()).prop_map(|(index, parameters)| Act::Replace(index, parameters)),
+        3 => (0usize..5, request_cost(), any::<bool>())
+            .prop_map(|(index, cost, by_reservation)| Act::Charge(index, cost, by_reservation)),
         2 => (2u64..6).prop_map(Act::Cancel),
         1 => (0..DISCIPLINES.len()).prop_map(|index| Act::Switch(DISCIPLINES[index].0)),
         3 => (0usize..5).prop_map(Act::Again),
@@ -277,37 +283,44 @@ struct Both {
 }
 
 impl Both {
-    fn new(discipline: Discipline, terms: Vec<Terms>, scale: u32) -> Self {
+    fn new(discipline: Discipline, parameters: Vec<TenantParameters>, scale: u32) -> Self {
         let mut scheduler = Scheduler::new(discipline, Pacing::Paper);
-        let mut slots = vec![Slot::NOBODY];
-        slots.extend(terms.iter().map(|terms| scheduler.add(*terms)));
-        let nobody = Terms { weight: 1, is_urgent: false, bound: Bound::ZERO };
-        let tenants = core::iter::once(nobody).chain(terms).map(Tenant::new).collect();
-        let machine =
-            Machine { discipline, tenants, races: [0; 3], windows: [0; 2], periods: 0, number: 0 };
+        let mut slots = vec![Slot::UNATTRIBUTED];
+        slots.extend(parameters.iter().map(|parameters| scheduler.add(*parameters)));
+        let unattributed = TenantParameters { weight: 1, is_urgent: false, bound: Bound::ZERO };
+        let tenants = core::iter::once(unattributed).chain(parameters).map(Tenant::new).collect();
+        let machine = Machine {
+            discipline,
+            tenants,
+            virtual_times: [0; 3],
+            windows: [0; 2],
+            periods: 0,
+            number: 0,
+        };
         Self { scale, scheduler, slots, machine }
     }
 
-    /// Says what the scheduler knows, and asks it: nothing comes of that.
-    fn say_again(&mut self, index: usize) {
+    /// Repeats what the scheduler knows, and queries it: nothing changes.
+    fn repeat_settings(&mut self, index: usize) {
         let Self { scheduler, slots, machine, .. } = self;
-        let Tenant { terms, tokens, .. } = &machine.tenants[index];
-        let (terms, reserved, allowed) = (*terms, tokens.reserved, tokens.allowed);
-        scheduler.set_terms(NOW, slots[index], terms);
-        scheduler.grant(NOW, slots[index], Counts { reserved, allowed });
+        let Tenant { parameters, tokens, .. } = &machine.tenants[index];
+        let (parameters, reserved, allowed) = (*parameters, tokens.reserved, tokens.allowed);
+        scheduler.set_parameters(NOW, slots[index], parameters);
+        scheduler.grant(NOW, slots[index], PeriodGrant { reserved, allowed });
         scheduler.set_discipline(NOW, machine.discipline);
         scheduler.promote(NOW);
         scheduler.waits(NOW, slots[index]);
     }
 
-    fn push(&mut self, index: usize, ask: Ask) {
+    fn push(&mut self, index: usize, request_cost: RequestCost) {
         let Self { scale, scheduler, slots, machine } = self;
         let Machine { number, tenants, .. } = machine;
-        let (work, delay) = (ask.work * *scale, ask.delay * *scale);
-        let ask = Ask { work, delay, ..ask };
-        scheduler.push(NOW, slots[index], ask, *number);
+        let (work, delay) = (request_cost.work * *scale, request_cost.delay * *scale);
+        let request_cost = RequestCost { work, delay, ..request_cost };
+        scheduler.push(NOW, slots[index], request_cost, *number);
         let delay = delay.saturating_add(core::mem::take(&mut tenants[index].elsewhere));
-        let request = Request { ask: Ask { delay, ..ask }, number: *number };
+        let request =
+            Request { request_cost: RequestCost { delay, ..request_cost }, number: *number };
         tenants[index].queue.push_back(request);
         *number += 1;
     }
@@ -315,7 +328,7 @@ impl Both {
     fn act(&mut self, act: Act) -> Result<(), TestCaseError> {
         let Self { scale, scheduler, slots, machine } = self;
         match act {
-            Act::Push(index, ask) => self.push(index, ask),
+            Act::Push(index, request_cost) => self.push(index, request_cost),
             Act::Virtual(index, work) => {
                 let work = work * *scale;
                 scheduler.delay(slots[index], u64::from(work));
@@ -335,21 +348,22 @@ impl Both {
             Act::Grant(index, reserved, more) => {
                 let allowed = more.map_or(u64::MAX, |more| reserved + more);
                 machine.tenants[index].tokens.grant(reserved, allowed);
-                scheduler.grant(NOW, slots[index], Counts { reserved, allowed });
+                scheduler.grant(NOW, slots[index], PeriodGrant { reserved, allowed });
             }
-            Act::Terms(index, terms) => {
-                scheduler.set_terms(NOW, slots[index], terms);
-                machine.set_terms(index, terms);
+            Act::SetParameters(index, parameters) => {
+                scheduler.set_parameters(NOW, slots[index], parameters);
+                machine.set_parameters(index, parameters);
             }
-            Act::Replace(index, terms) => {
+            Act::Replace(index, parameters) => {
                 scheduler.remove(NOW, slots[index]);
-                slots[index] = scheduler.add(terms);
-                machine.replace(index, terms);
+                slots[index] = scheduler.add(parameters);
+                machine.replace(index, parameters);
             }
-            Act::Charge(index, ask, by_right) => {
-                let more = Ask { work: ask.work * *scale, delay: 0, ..ask };
-                scheduler.charge(NOW, slots[index], more, by_right);
-                machine.charge(index, more, by_right);
+            Act::Charge(index, request_cost, by_reservation) => {
+                let more =
+                    RequestCost { work: request_cost.work * *scale, delay: 0, ..request_cost };
+                scheduler.charge(NOW, slots[index], more, by_reservation);
+                machine.charge(index, more, by_reservation);
             }
             Act::Cancel(part) => {
                 let cancelled = scheduler.cancel(NOW, |job| job % part == 0);
@@ -359,7 +373,7 @@ impl Both {
                 scheduler.set_discipline(NOW, discipline);
                 machine.switch(discipline);
             }
-            Act::Again(index) => self.say_again(index),
+            Act::Again(index) => self.repeat_settings(index),
             Act::Begin => {
                 scheduler.begin(NOW, NOW.after(Span::SECOND));
                 machine.begin();
@@ -373,15 +387,15 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
     #[test]
-    fn it_does_what_it_says(
+    fn the_scheduler_agrees_with_its_description(
         discipline in prop::sample::select(vec![
             Discipline::Unified, Discipline::Unified, Discipline::Token, Discipline::DsfqHybrid,
         ]),
-        terms in prop::collection::vec(terms(), 4),
+        parameters in prop::collection::vec(parameters(), 4),
         acts in prop::collection::vec(act(), 0..250),
         scale in prop::sample::select(SCALES.to_vec()),
     ) {
-        let mut both = Both::new(discipline, terms, scale);
+        let mut both = Both::new(discipline, parameters, scale);
         for act in acts {
             both.act(act)?;
             let Both { scheduler, slots, machine, .. } = &both;
@@ -391,7 +405,7 @@ proptest! {
         }
         both.machine.tenants.iter_mut().for_each(|tenant| tenant.tokens.grant(0, u64::MAX));
         for slot in &both.slots {
-            both.scheduler.grant(NOW, *slot, Counts::UNLIMITED);
+            both.scheduler.grant(NOW, *slot, PeriodGrant::UNLIMITED);
         }
         both.act(Act::Pop(both.machine.number as usize + 1))?;
         prop_assert_eq!(both.scheduler.waiting(), 0);

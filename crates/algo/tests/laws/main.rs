@@ -1,21 +1,21 @@
-//! Laws of a node's scheduler, checked against the papers.
+//! Properties of a node's scheduler, checked against the papers.
 //!
-//! Two oracles say in which order requests go: the papers' tags, given on arrival and in exact
+//! Two oracles give the order of requests: the papers' tags, given on arrival and in exact
 //! fractions (`textbook`), and the module's own words, by looking at all tenants for each request
-//! (`machine`). The rest are laws over time: the service of two tenants in every interval in which
-//! both waited, at one node and at all nodes together, in a small world with gateways, nodes and
-//! time (`cluster`). Those print the measured value beside the promised one:
+//! (`machine`). The rest are properties over time: the service of two tenants in every interval in
+//! which both waited, at one node and at all nodes together, in a small world with gateways, nodes
+//! and time (`cluster`). Those print the measured value beside the promised one:
 //! `cargo test -p tidegate-algo --test laws -- --nocapture`.
 
 mod cluster;
 mod debt;
+mod delays;
 mod machine;
 mod minimum;
 mod promises;
 mod textbook;
 mod theorems;
 mod tokens;
-mod told;
 mod waits;
 
 use tidegate_algo::dsfq::Bound;
@@ -24,7 +24,7 @@ use tidegate_model::Discipline;
 /// Weights that divide the scheduler's unit, so that its order is that of exact fractions.
 const WEIGHTS: [u32; 14] = [1, 2, 3, 4, 5, 7, 9, 12, 13, 16, 100, 300, 720_720, 1_000_000];
 
-/// The length in a race of a part of 2^16 of a unit of work at weight one: all [`WEIGHTS`] divide
+/// The virtual length of a part of 2^16 of a unit of work at weight one: all [`WEIGHTS`] divide
 /// it.
 const PART: u128 = 720_720 * 1_000_000;
 
@@ -38,7 +38,7 @@ fn bounds() -> [Bound; 8] {
 const SCALES: [u32; 2] = [1, 20_000_000];
 
 /// Returns the delay that a discipline applies, in parts of 2^16 of a unit of work; debts aside.
-fn heeded(discipline: Discipline, bound: Bound, work: u32, delay: u32) -> u64 {
+fn applied_delay(discipline: Discipline, bound: Bound, work: u32, delay: u32) -> u64 {
     let delay = u64::from(delay) << 16;
     match discipline {
         Discipline::DsfqTotal => delay,

@@ -2,7 +2,7 @@
 //! and what alternating bursts gain where the rest of a delay is forgotten.
 //!
 //! # The bound
-//! Let a stream with share φ and bound κ wait throughout an interval in which the race moves by
+//! Let a stream with share φ and bound κ wait throughout an interval in which virtual time moves by
 //! *m*. From one of its starts to the next are at most c/φ + κc'/φ, where c and c' are the two
 //! requests, so it is served W with (1 + κ) W / φ >= m - (1 + 2κ) c_max / φ. Of each other stream
 //! *g*, starts are at least its requests apart, so it is served at most φ_g m + c_g. With
@@ -13,7 +13,7 @@ use std::collections::VecDeque;
 
 use proptest::prelude::*;
 use tidegate_algo::dsfq::{Bound, Elsewhere};
-use tidegate_algo::scheduler::{Ask, Pacing, Scheduler, Slot, Terms};
+use tidegate_algo::scheduler::{Pacing, RequestCost, Scheduler, Slot, TenantParameters};
 use tidegate_model::{Discipline, Time};
 
 use super::Random;
@@ -71,7 +71,8 @@ proptest! {
             .iter()
             .map(|stream| {
                 let bound = Bound::leaving(stream.minimum, stream.weight, weights);
-                scheduler.add(Terms { bound, ..Terms::of_weight(stream.weight) })
+                let parameters = TenantParameters::of_weight(stream.weight);
+                scheduler.add(TenantParameters { bound, ..parameters })
             })
             .collect();
         let mut waiting: Vec<VecDeque<u32>> = vec![VecDeque::new(); streams.len()];
@@ -88,7 +89,7 @@ proptest! {
                     let work = random.within((1, stream.work_max));
                     let is_delayed = random.within((0, 99)) < stream.delayed;
                     let delay = if is_delayed { random.within((0, stream.delay_max)) } else { 0 };
-                    scheduler.push(NOW, slots[index], Ask { cost: 1, work, delay }, index);
+                    scheduler.push(NOW, slots[index], RequestCost { cost: 1, work, delay }, index);
                     waiting[index].push_back(work);
                 }
             }
@@ -113,17 +114,18 @@ fn bursts(discipline: Discipline) -> (u64, u64) {
     const BURST: u64 = 64;
     // κ = 18: a twentieth of half the node.
     let bound = Bound::leaving(50_000, 1, 2);
-    let told = Elsewhere::new(2);
+    let elsewhere = Elsewhere::new(2);
     let mut nodes = [(); 2].map(|()| {
         let mut scheduler = Scheduler::new(discipline, Pacing::Paper);
-        let slots = [(); 2].map(|()| scheduler.add(Terms { bound, ..Terms::of_weight(1) }));
-        (0..2).for_each(|_| scheduler.push(NOW, slots[1], Ask::ONE, 1));
+        let slots = [(); 2]
+            .map(|()| scheduler.add(TenantParameters { bound, ..TenantParameters::of_weight(1) }));
+        (0..2).for_each(|_| scheduler.push(NOW, slots[1], RequestCost::ONE, 1));
         (scheduler, slots, 0u64, 0u64)
     });
     let burst = |node: usize, scheduler: &mut Scheduler<usize>, slot| {
         for _ in 0..BURST {
-            let ask = Ask { delay: told.sent(node, 1), ..Ask::ONE };
-            scheduler.push(NOW, slot, ask, 0);
+            let request_cost = RequestCost { delay: elsewhere.sent(node, 1), ..RequestCost::ONE };
+            scheduler.push(NOW, slot, request_cost, 0);
         }
     };
     for _ in 0..2 {
@@ -135,7 +137,7 @@ fn bursts(discipline: Discipline) -> (u64, u64) {
         for (index, (scheduler, slots, own, others)) in nodes.iter_mut().enumerate() {
             if scheduler.pop(NOW).is_some_and(|got| got.job == 1) {
                 *others += 1;
-                scheduler.push(NOW, slots[1], Ask::ONE, 1);
+                scheduler.push(NOW, slots[1], RequestCost::ONE, 1);
             } else {
                 *own += 1;
                 if own.is_multiple_of(BURST) {

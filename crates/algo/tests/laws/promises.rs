@@ -2,7 +2,9 @@
 //! tenant is better off later for requests that it did not send, or was not allowed, before.
 
 use proptest::prelude::*;
-use tidegate_algo::scheduler::{Ask, Counts, Pacing, Scheduler, Slot, Terms};
+use tidegate_algo::scheduler::{
+    Pacing, PeriodGrant, RequestCost, Scheduler, Slot, TenantParameters,
+};
 use tidegate_model::{Discipline, Span, Time};
 
 /// A tenant of a node that serves so many requests in a period.
@@ -18,9 +20,9 @@ struct Tenant {
 }
 
 impl Tenant {
-    fn counts(&self) -> Counts {
+    fn counts(&self) -> PeriodGrant {
         let allowed = self.more.map_or(u64::MAX, |more| self.reserved + more);
-        Counts { reserved: self.reserved, allowed }
+        PeriodGrant { reserved: self.reserved, allowed }
     }
 
     /// Requests that it gets where each unit of weight gets `level`.
@@ -30,7 +32,7 @@ impl Tenant {
     }
 }
 
-/// The greater of reservation and fair share, as far as it is asked for and allowed.
+/// The greater of reservation and fair share, as far as there is demand and it is allowed.
 fn expected(tenants: &[Tenant], capacity: u64) -> Vec<f64> {
     let (mut low, mut high) = (0.0, 1e7);
     for _ in 0..100 {
@@ -60,9 +62,11 @@ fn tenants() -> impl Strategy<Value = Vec<Tenant>> {
 /// Returns the tenants that were served in each period, by index, in the order of service.
 fn periods(tenants: &[Tenant], count: u64) -> Vec<Vec<usize>> {
     let mut scheduler = Scheduler::new(Discipline::Unified, Pacing::Paper);
-    let terms =
-        |tenant: &Tenant| Terms { is_urgent: tenant.is_urgent, ..Terms::of_weight(tenant.weight) };
-    let slots: Vec<Slot> = tenants.iter().map(|tenant| scheduler.add(terms(tenant))).collect();
+    let parameters = |tenant: &Tenant| TenantParameters {
+        is_urgent: tenant.is_urgent,
+        ..TenantParameters::of_weight(tenant.weight)
+    };
+    let slots: Vec<Slot> = tenants.iter().map(|tenant| scheduler.add(parameters(tenant))).collect();
     let mut periods = vec![];
     for period in 0..count {
         let now = Time(period * Span::SECOND.0);
@@ -70,7 +74,7 @@ fn periods(tenants: &[Tenant], count: u64) -> Vec<Vec<usize>> {
         scheduler.cancel(now, |_| true);
         for (index, (tenant, slot)) in tenants.iter().zip(&slots).enumerate() {
             scheduler.grant(now, *slot, tenant.counts());
-            (0..tenant.demand).for_each(|_| scheduler.push(now, *slot, Ask::ONE, index));
+            (0..tenant.demand).for_each(|_| scheduler.push(now, *slot, RequestCost::ONE, index));
         }
         let next = |_| scheduler.pop(now).map(|got| got.job);
         periods.push((0..CAPACITY).map_while(next).collect());
@@ -109,17 +113,18 @@ proptest! {
     }
 }
 
-/// Only requests that went by right are forgiven when the period ends: a tenant with a small
-/// reservation and large requests does not get one of those for nothing in each period.
+/// Only requests that used reservation tokens are forgiven when the period ends: a tenant with a
+/// small reservation and large requests does not get one of those for nothing in each period.
 #[test]
-fn what_went_in_turn_is_not_forgiven() {
+fn fair_service_is_not_forgiven() {
     let mut scheduler = Scheduler::new(Discipline::Unified, Pacing::Paper);
-    let [small, large] = [Terms::of_weight(1); 2].map(|terms| scheduler.add(terms));
-    scheduler.grant(Time::ZERO, large, Counts { reserved: 1, allowed: u64::MAX });
+    let [small, large] =
+        [TenantParameters::of_weight(1); 2].map(|parameters| scheduler.add(parameters));
+    scheduler.grant(Time::ZERO, large, PeriodGrant { reserved: 1, allowed: u64::MAX });
     let works = [1, 60];
-    let ask = |job: usize| Ask { work: works[job], ..Ask::ONE };
+    let request_cost = |job: usize| RequestCost { work: works[job], ..RequestCost::ONE };
     for (job, slot) in [small, large].into_iter().enumerate() {
-        (0..2).for_each(|_| scheduler.push(Time::ZERO, slot, ask(job), job));
+        (0..2).for_each(|_| scheduler.push(Time::ZERO, slot, request_cost(job), job));
     }
     let mut served = [0u32; 2];
     for period in 1..=20 {
@@ -128,13 +133,13 @@ fn what_went_in_turn_is_not_forgiven() {
         while served[0] + served[1] < period * 200 {
             let got = scheduler.pop(Time::ZERO).unwrap();
             served[got.job] += works[got.job];
-            scheduler.push(Time::ZERO, got.slot, ask(got.job), got.job);
+            scheduler.push(Time::ZERO, got.slot, request_cost(got.job), got.job);
         }
     }
     assert!(served[0].abs_diff(served[1]) <= 2 * 60, "{served:?}");
 }
 
-/// The disciplines that serve by weight or in turn: all but first come, first served.
+/// The disciplines that serve by weight or in rotation: all but first come, first served.
 const FAIR: [Discipline; 6] = [
     Discipline::RoundRobin,
     Discipline::Token,
@@ -155,25 +160,30 @@ struct Node {
 impl Node {
     fn new(discipline: Discipline, weights: &[u32]) -> Self {
         let mut scheduler = Scheduler::new(discipline, Pacing::Even);
-        let slots = weights.iter().map(|weight| scheduler.add(Terms::of_weight(*weight))).collect();
+        let slots = weights
+            .iter()
+            .map(|weight| scheduler.add(TenantParameters::of_weight(*weight)))
+            .collect();
         Self { scheduler, slots, served: vec![0; weights.len()], now: Time::ZERO }
     }
 
     /// From now on this tenant has two requests waiting.
     fn come(&mut self, index: usize) {
-        (0..2).for_each(|_| self.scheduler.push(self.now, self.slots[index], Ask::ONE, index));
+        (0..2).for_each(|_| {
+            self.scheduler.push(self.now, self.slots[index], RequestCost::ONE, index)
+        });
     }
 
     /// So many seconds; what each was served in them.
     fn run(&mut self, seconds: u64) -> Vec<u64> {
         self.served.fill(0);
-        for turn in 0..seconds * 100 {
-            if turn % 100 == 0 {
+        for tick in 0..seconds * 100 {
+            if tick % 100 == 0 {
                 self.scheduler.begin(self.now, self.now.after(Span::SECOND));
             }
             if let Some(got) = self.scheduler.pop(self.now) {
                 self.served[got.job] += 1;
-                self.scheduler.push(self.now, got.slot, Ask::ONE, got.job);
+                self.scheduler.push(self.now, got.slot, RequestCost::ONE, got.job);
             }
             self.now = self.now.after(Span(Span::SECOND.0 / 100));
         }
@@ -198,7 +208,7 @@ fn idling_earns_no_credit() {
     }
 }
 
-/// A tenant that its limit held back has no claim to what it was not allowed, nor has another to
+/// A tenant that its limit held back has no right to what it was not allowed, nor has another to
 /// what that one did not take: when two others come, all are level at once.
 #[test]
 fn a_limit_earns_no_credit() {
@@ -207,7 +217,7 @@ fn a_limit_earns_no_credit() {
             let mut node = Node::new(discipline, &[1, 1, 2, 2]);
             let limits = [u64::MAX, 25, 30, 30];
             for (slot, allowed) in node.slots.clone().into_iter().zip(limits) {
-                node.scheduler.grant(node.now, slot, Counts { reserved: 0, allowed });
+                node.scheduler.grant(node.now, slot, PeriodGrant { reserved: 0, allowed });
             }
             node.come(0);
             node.come(1);
@@ -231,7 +241,7 @@ fn reservations_are_met_at_an_even_pace() {
         let mut node = Node::new(discipline, &[1, 1, 8]);
         let counts = [(50, 50), (30, u64::MAX), (0, u64::MAX)];
         for (slot, (reserved, allowed)) in node.slots.clone().into_iter().zip(counts) {
-            node.scheduler.grant(node.now, slot, Counts { reserved, allowed });
+            node.scheduler.grant(node.now, slot, PeriodGrant { reserved, allowed });
         }
         (0..3).for_each(|index| node.come(index));
         for _ in 0..5 {
@@ -247,7 +257,7 @@ fn reservations_are_met_at_an_even_pace() {
 /// Only what weights are to each other counts, and not how great they are.
 #[test]
 fn weights_are_ratios() {
-    for discipline in FAIR.into_iter().filter(|discipline| discipline.heeds_weights()) {
+    for discipline in FAIR.into_iter().filter(|discipline| discipline.observes_weights()) {
         for scale in [1, 100, 300, 1_000, 250_000] {
             let mut node = Node::new(discipline, &[scale, 3 * scale]);
             node.come(0);

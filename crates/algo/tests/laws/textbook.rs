@@ -4,10 +4,10 @@
 
 use proptest::prelude::*;
 use tidegate_algo::dsfq::Bound;
-use tidegate_algo::scheduler::{Ask, Pacing, Scheduler, Slot, Terms};
+use tidegate_algo::scheduler::{Pacing, RequestCost, Scheduler, Slot, TenantParameters};
 use tidegate_model::{Discipline, Time};
 
-use super::{PART, SCALES, WEIGHTS, bounds, heeded};
+use super::{PART, SCALES, WEIGHTS, applied_delay, bounds};
 
 struct Textbook {
     discipline: Discipline,
@@ -30,7 +30,7 @@ impl Textbook {
     fn push(&mut self, stream: usize, work: u32, delay: u32) {
         let Stream { weight, bound, finish, elsewhere } = &mut self.streams[stream];
         let delay = delay.saturating_add(core::mem::take(elsewhere));
-        let delay = heeded(self.discipline, *bound, work, delay);
+        let delay = applied_delay(self.discipline, *bound, work, delay);
         let (work, weight) = match self.discipline {
             Discipline::RoundRobin => (1, 1),
             _ => (work, u128::from(*weight)),
@@ -78,7 +78,7 @@ proptest! {
             Discipline::Fifo, Discipline::RoundRobin, Discipline::Sfq,
             Discipline::DsfqTotal, Discipline::DsfqHybrid,
         ]),
-        terms in prop::collection::vec((0..WEIGHTS.len(), 0usize..8), 4),
+        parameters in prop::collection::vec((0..WEIGHTS.len(), 0usize..8), 4),
         acts in prop::collection::vec(act(), 0..300),
         scale in prop::sample::select(SCALES.to_vec()),
     ) {
@@ -86,9 +86,9 @@ proptest! {
         let mut textbook =
             Textbook { discipline, streams: vec![], virtual_time: 0, waiting: vec![], number: 0 };
         let mut slots: Vec<Slot> = vec![];
-        for (weight, bound) in terms {
+        for (weight, bound) in parameters {
             let (weight, bound) = (WEIGHTS[weight], bounds()[bound]);
-            slots.push(scheduler.add(Terms { weight, is_urgent: weight == 7, bound }));
+            slots.push(scheduler.add(TenantParameters { weight, is_urgent: weight == 7, bound }));
             textbook.streams.push(Stream { weight, bound, finish: 0, elsewhere: 0 });
         }
         let now = Time::ZERO;
@@ -96,8 +96,8 @@ proptest! {
             match act {
                 Act::Push { stream, cost, work, delay } => {
                     let (work, delay) = (work * scale, delay * scale);
-                    let ask = Ask { cost, work, delay };
-                    scheduler.push(now, slots[stream], ask, textbook.number);
+                    let request_cost = RequestCost { cost, work, delay };
+                    scheduler.push(now, slots[stream], request_cost, textbook.number);
                     textbook.push(stream, work, delay);
                 }
                 Act::Virtual { stream, work } => {

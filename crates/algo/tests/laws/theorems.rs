@@ -4,15 +4,15 @@
 
 use proptest::prelude::*;
 use tidegate_algo::dsfq::Bound;
-use tidegate_algo::scheduler::Terms;
+use tidegate_algo::scheduler::TenantParameters;
 use tidegate_model::Discipline;
 
 use super::cluster::{Cluster, Counted, Gap, Pace, Source, Speed, Via};
 
 const MILLISECOND: u64 = 1_000_000;
 
-fn terms(weight: u32) -> Terms {
-    Terms { bound: Bound::NONE, ..Terms::of_weight(weight) }
+fn parameters(weight: u32) -> TenantParameters {
+    TenantParameters { bound: Bound::NONE, ..TenantParameters::of_weight(weight) }
 }
 
 /// The right side of Theorem 1, for two streams of a node of depth `depth`.
@@ -92,7 +92,7 @@ proptest! {
         sources in streams_of_a_node(),
         (depth, unit, seed) in (1usize..9, 500u32..4_000, any::<u64>()),
     ) {
-        let streams: Vec<Terms> = weights.into_iter().map(terms).collect();
+        let streams: Vec<TenantParameters> = weights.into_iter().map(parameters).collect();
         let speed = Speed { depth, unit, is_even: false };
         let mut cluster =
             Cluster::new(discipline, &[speed], &streams, sources.clone()).with_seed(seed);
@@ -101,7 +101,8 @@ proptest! {
             [Counted::Completed, Counted::Dispatched].map(|counted| Gap::new(0, *pair, counted))
         };
         let mut gaps: Vec<Gap> = pairs.iter().flat_map(gap).collect();
-        cluster.run(25 * MILLISECOND, |cluster| gaps.iter_mut().for_each(|gap| gap.look(cluster)));
+        let observe = |cluster: &Cluster| gaps.iter_mut().for_each(|gap| gap.observe(cluster));
+        cluster.run(25 * MILLISECOND, observe);
         for (pair, gaps) in pairs.into_iter().zip(gaps.chunks(2)) {
             for (gap, depth) in gaps.iter().zip([depth, 0]) {
                 let bound = bound_1(&cluster, pair, depth);
@@ -119,7 +120,7 @@ proptest! {
         sources in streams_of_nodes(3),
         (depth, unit, coordinators, seed) in (1usize..4, 500u32..4_000, 1usize..4, any::<u64>()),
     ) {
-        let streams: Vec<Terms> = weights.into_iter().map(terms).collect();
+        let streams: Vec<TenantParameters> = weights.into_iter().map(parameters).collect();
         let count = sources.iter().map(|source| source.stream).max().unwrap_or(0) + 1;
         let speed = Speed { depth, unit, is_even: false };
         let speeds = [speed, Speed { unit: 3 * unit, ..speed }, Speed { unit: 5 * unit, ..speed }];
@@ -129,7 +130,8 @@ proptest! {
         let pairs = pairs(count);
         let gap = |pair: &[usize; 2]| Gap::new(0, *pair, Counted::Everywhere);
         let mut gaps: Vec<Gap> = pairs.iter().map(gap).collect();
-        cluster.run(8 * MILLISECOND, |cluster| gaps.iter_mut().for_each(|gap| gap.look(cluster)));
+        let observe = |cluster: &Cluster| gaps.iter_mut().for_each(|gap| gap.observe(cluster));
+        cluster.run(8 * MILLISECOND, observe);
         for (pair, gap) in pairs.into_iter().zip(gaps) {
             let bound = bound_2(&mut cluster, pair, 0, depth);
             prop_assert!(gap.widest <= bound, "{} > {bound}", gap.widest);
@@ -149,11 +151,12 @@ fn theorem_1_measured() {
         };
         let sources = vec![source(0, 2 * depth), source(1, 2 * depth + 3)];
         let speed = Speed { depth, unit: 1_000, is_even: false };
-        let streams = [terms(1), terms(3)];
+        let streams = [parameters(1), parameters(3)];
         let mut cluster = Cluster::new(Discipline::Sfq, &[speed], &streams, sources);
         let mut gaps =
             [Counted::Completed, Counted::Dispatched].map(|counted| Gap::new(0, [0, 1], counted));
-        cluster.run(20 * MILLISECOND, |cluster| gaps.iter_mut().for_each(|gap| gap.look(cluster)));
+        cluster
+            .run(20 * MILLISECOND, |cluster| gaps.iter_mut().for_each(|gap| gap.observe(cluster)));
         let [bound, least] = [depth, 0].map(|depth| bound_1(&cluster, [0, 1], depth));
         let [completed, dispatched] = gaps.map(|gap| gap.widest);
         println!("{depth:5}  {completed:9}  {bound:5}  {dispatched:10}  {least:5}");
@@ -174,14 +177,14 @@ fn figure_3(discipline: Discipline, coordinators: usize) -> (i128, i128) {
     let sources = vec![source(0, 0, 16), source(1, 0, 16), source(1, 1, 8)];
     let a = Speed { depth, unit, is_even: false };
     let speeds = [a, Speed { unit: 3 * unit, ..a }];
-    let mut cluster =
-        Cluster::new(discipline, &speeds, &[terms(1); 2], sources).with_coordinators(coordinators);
+    let mut cluster = Cluster::new(discipline, &speeds, &[parameters(1); 2], sources)
+        .with_coordinators(coordinators);
     let mut gap = Gap::new(0, [0, 1], Counted::Everywhere);
-    cluster.run(50 * MILLISECOND, |cluster| gap.look(cluster));
+    cluster.run(50 * MILLISECOND, |cluster| gap.observe(cluster));
     (gap.widest, bound_2(&mut cluster, [0, 1], 0, depth))
 }
 
-/// The bound of Theorem 2 says something: a scheduler that does not count service elsewhere breaks
+/// The bound of Theorem 2 is not trivial: a scheduler that does not count service elsewhere breaks
 /// it.
 #[test]
 fn theorems_2_and_4_measured() {
@@ -224,7 +227,8 @@ fn theorem_3() {
     println!("\nTheorem 3: rates at a node of 10,000 per second that all wait at");
     println!("weight  elsewhere  expected  measured");
     for case in cases {
-        let streams: Vec<Terms> = case.iter().map(|(weight, _)| terms(*weight)).collect();
+        let streams: Vec<TenantParameters> =
+            case.iter().map(|(weight, _)| parameters(*weight)).collect();
         let (mut sources, mut speeds) = (vec![], vec![]);
         speeds.push(Speed { depth: 1, unit: 100_000, is_even: true });
         for (stream, (_, elsewhere)) in case.iter().enumerate() {
@@ -257,9 +261,9 @@ fn theorem_3() {
 }
 
 /// Theorem 4's exception: *f* reaches A through one coordinator and B, half as fast, through the
-/// other, so that no request of it tells A of B. Reports in epochs close the exception.
+/// other, so that no request of it reports to A about B. Reports in epochs close the exception.
 #[test]
-fn disjoint_partitions_are_counted_once_nodes_are_told() {
+fn disjoint_partitions_are_counted_once_nodes_have_reports() {
     let run = |epoch: Option<u64>| {
         let source = |stream, node| Source {
             via: Via::One(node),
@@ -268,8 +272,9 @@ fn disjoint_partitions_are_counted_once_nodes_are_told() {
         let sources = vec![source(0, 0), source(0, 1), source(1, 0)];
         let a = Speed { depth: 4, unit: 40_000, is_even: false };
         let speeds = [a, Speed { unit: 80_000, ..a }];
-        let mut cluster = Cluster::new(Discipline::DsfqTotal, &speeds, &[terms(1); 2], sources)
-            .with_coordinators(2);
+        let mut cluster =
+            Cluster::new(Discipline::DsfqTotal, &speeds, &[parameters(1); 2], sources)
+                .with_coordinators(2);
         if let Some(epoch) = epoch {
             cluster = cluster.with_epoch(epoch);
         }

@@ -19,20 +19,20 @@ impl Tokens {
         Self { reserved: 0, allowed: u64::MAX, served: 0, owed: 0, righted: 0, paid: 0 }
     }
 
-    /// Whether it may go by right, and whether it may go at all.
+    /// Whether it has a reservation token, and whether it may go at all.
     pub(crate) fn left(&self) -> (bool, bool) {
         let may_go = self.served < self.allowed;
         (may_go && self.served < self.reserved && self.righted < self.reserved, may_go)
     }
 
-    /// A request of so many units goes; `heeds` says whether counts decide anything.
-    pub(crate) fn spend(&mut self, units: u64, heeds: bool, by_right: bool) {
+    /// A request of so many units goes; `has_promises` tells whether counts decide anything.
+    pub(crate) fn spend(&mut self, units: u64, has_promises: bool, by_reservation: bool) {
         self.paid = 0;
-        if heeds && by_right {
+        if has_promises && by_reservation {
             self.righted = self.righted.max(self.served) + units;
         }
         for _ in 0..units {
-            if heeds && self.served >= self.allowed {
+            if has_promises && self.served >= self.allowed {
                 self.owed += 1;
             } else {
                 self.served += 1;

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 use tidegate_algo::dsfq::Bound;
-use tidegate_algo::scheduler::{Ask, Counts, Pacing, Scheduler, Slot, Terms};
+use tidegate_algo::scheduler::{
+    Pacing, PeriodGrant, RequestCost, Scheduler, Slot, TenantParameters,
+};
 use tidegate_model::discipline::DISCIPLINES;
 use tidegate_model::waits::Rule;
 use tidegate_model::{Discipline, Span, Time, Waits};
@@ -15,7 +17,7 @@ enum Act {
     Pop,
     Complete,
     Grant(usize, u64, Option<u64>),
-    Terms(usize, u32, bool),
+    SetParameters(usize, u32, bool),
     Remove(usize),
     Cancel(u32),
     Switch(Discipline),
@@ -32,7 +34,7 @@ fn act() -> impl Strategy<Value = Act> {
         4 => (tenant.clone(), 0u64..12, prop::option::of(0u64..30))
             .prop_map(|(index, reserved, more)| Act::Grant(index, reserved, more)),
         1 => (tenant.clone(), 1u32..9, any::<bool>())
-            .prop_map(|(index, weight, is_urgent)| Act::Terms(index, weight, is_urgent)),
+            .prop_map(|(index, weight, is_urgent)| Act::SetParameters(index, weight, is_urgent)),
         1 => tenant.prop_map(Act::Remove),
         1 => (2u32..6).prop_map(Act::Cancel),
         2 => (0..DISCIPLINES.len()).prop_map(|index| Act::Switch(DISCIPLINES[index].0)),
@@ -57,7 +59,7 @@ struct Truth {
     seen: Waits,
 }
 
-struct World {
+struct WaitsSim {
     scheduler: Scheduler<u32>,
     slots: Vec<Slot>,
     waiting: BTreeMap<u32, Here>,
@@ -67,14 +69,14 @@ struct World {
     now: Time,
 }
 
-impl World {
+impl WaitsSim {
     fn new(pacing: Pacing) -> Self {
         let mut scheduler = Scheduler::new(Discipline::Unified, pacing);
         let bound = Bound::leaving(100_000, 1, 2);
-        let mut slots = vec![Slot::NOBODY];
-        slots.extend(
-            (1..4).map(|weight| scheduler.add(Terms { bound, ..Terms::of_weight(weight) })),
-        );
+        let mut slots = vec![Slot::UNATTRIBUTED];
+        slots.extend((1..4).map(|weight| {
+            scheduler.add(TenantParameters { bound, ..TenantParameters::of_weight(weight) })
+        }));
         scheduler.begin(Time::ZERO, Time(1_000));
         Self {
             scheduler,
@@ -98,7 +100,12 @@ impl World {
             Act::Push(index, cost, delay) => {
                 self.number += 1;
                 let slot = self.slots[index];
-                self.scheduler.push(now, slot, Ask { cost, work: cost, delay }, self.number);
+                self.scheduler.push(
+                    now,
+                    slot,
+                    RequestCost { cost, work: cost, delay },
+                    self.number,
+                );
                 self.waiting.insert(self.number, Here { slot, cost, since: now });
             }
             Act::Pop => self.pop()?,
@@ -111,11 +118,11 @@ impl World {
             }
             Act::Grant(index, reserved, more) => {
                 let allowed = more.map_or(u64::MAX, |more| reserved + more);
-                self.scheduler.grant(now, self.slots[index], Counts { reserved, allowed });
+                self.scheduler.grant(now, self.slots[index], PeriodGrant { reserved, allowed });
             }
-            Act::Terms(index, weight, is_urgent) => {
-                let terms = Terms { weight, is_urgent, bound: Bound::NONE };
-                self.scheduler.set_terms(now, self.slots[index], terms);
+            Act::SetParameters(index, weight, is_urgent) => {
+                let parameters = TenantParameters { weight, is_urgent, bound: Bound::NONE };
+                self.scheduler.set_parameters(now, self.slots[index], parameters);
             }
             Act::Remove(index) => self.remove(index),
             Act::Cancel(part) => {
@@ -136,7 +143,7 @@ impl World {
         let Some(got) = self.scheduler.pop(self.now) else {
             // A tenant that is held back becomes eligible at the time that the scheduler reports.
             prop_assert!(self.scheduler.next_eligible().is_none_or(|next| next > self.now));
-            let is_held = self.scheduler.discipline().heeds_promises();
+            let is_held = self.scheduler.discipline().observes_promises();
             prop_assert!(is_held || self.waiting.is_empty());
             return Ok(());
         };
@@ -150,11 +157,11 @@ impl World {
     fn remove(&mut self, index: usize) {
         let old = self.slots[index];
         self.scheduler.remove(self.now, old);
-        self.slots[index] = self.scheduler.add(Terms::of_weight(1));
+        self.slots[index] = self.scheduler.add(TenantParameters::of_weight(1));
         self.truths.remove(&old);
         for here in self.waiting.values_mut().chain(&mut self.at_device) {
             if here.slot == old {
-                *here = Here { slot: Slot::NOBODY, since: self.now, ..*here };
+                *here = Here { slot: Slot::UNATTRIBUTED, since: self.now, ..*here };
             }
         }
     }
@@ -187,7 +194,7 @@ proptest! {
         is_even: bool,
         acts in prop::collection::vec((act(), 0u64..400, any::<bool>()), 0..200),
     ) {
-        let mut world = World::new(if is_even { Pacing::Even } else { Pacing::Paper });
+        let mut world = WaitsSim::new(if is_even { Pacing::Even } else { Pacing::Paper });
         for (act, wait, is_checked) in acts {
             world.now = world.now.after(Span(wait));
             world.act(&act)?;
@@ -211,16 +218,17 @@ proptest! {
 
 /// Where only one rule can have held requests, all of the waiting is put down to it.
 #[test]
-fn a_rule_that_holds_alone_is_told_alone() {
-    let waits = |others: u64, own: Counts| {
+fn a_single_cause_is_charged_alone() {
+    let waits = |others: u64, own: PeriodGrant| {
         let mut scheduler = Scheduler::new(Discipline::Unified, Pacing::Even);
         scheduler.begin(Time::ZERO, Time(1_000));
-        let [a, b] = [Terms::of_weight(1); 2].map(|terms| scheduler.add(terms));
+        let [a, b] =
+            [TenantParameters::of_weight(1); 2].map(|parameters| scheduler.add(parameters));
         scheduler.grant(Time::ZERO, a, own);
-        let reserved = Counts { reserved: others, allowed: u64::MAX };
+        let reserved = PeriodGrant { reserved: others, allowed: u64::MAX };
         scheduler.grant(Time::ZERO, b, reserved);
-        (0..8).for_each(|_| scheduler.push(Time::ZERO, b, Ask::ONE, ()));
-        (0..8).for_each(|_| scheduler.push(Time::ZERO, a, Ask::ONE, ()));
+        (0..8).for_each(|_| scheduler.push(Time::ZERO, b, RequestCost::ONE, ()));
+        (0..8).for_each(|_| scheduler.push(Time::ZERO, a, RequestCost::ONE, ()));
         // One goes in 10 ns, and is done at once.
         for step in 0..100 {
             let now = Time(step * 10);
@@ -231,18 +239,18 @@ fn a_rule_that_holds_alone_is_told_alone() {
         let waits = scheduler.waits(Time(1_000), a);
         Rule::ALL.map(|rule| waits.of(rule))
     };
-    let own: u64 = (0..8).map(|turn| turn * 10).sum();
+    let own: u64 = (0..8).map(|index| index * 10).sum();
     // Behind eight by reservation, each of them 80 ns, and then behind its own.
-    let [limit, reservation, turn, device] = waits(8, Counts::UNLIMITED);
-    assert_eq!((limit, turn), (0, 0));
+    let [limit, reservation, fairness, device] = waits(8, PeriodGrant::UNLIMITED);
+    assert_eq!((limit, fairness), (0, 0));
     assert!(reservation >= 8 * 70 && device <= own + 8 * 10);
     assert_eq!(reservation + device, 8 * 80 + own);
-    // In turn with eight others.
-    let [limit, reservation, turn, device] = waits(0, Counts::UNLIMITED);
+    // Alternating with eight others.
+    let [limit, reservation, fairness, device] = waits(0, PeriodGrant::UNLIMITED);
     assert_eq!((limit, reservation), (0, 0));
-    assert!(turn > 0 && turn <= device + 8 * 10);
+    assert!(fairness > 0 && fairness <= device + 8 * 10);
     // Four of eight are allowed, one in 250 ns; four are left at the end.
-    let [limit, reservation, turn, device] = waits(8, Counts { reserved: 0, allowed: 4 });
-    assert_eq!((turn, reservation + device), (0, 8 * 80));
+    let [limit, reservation, fairness, device] = waits(8, PeriodGrant { reserved: 0, allowed: 4 });
+    assert_eq!((fairness, reservation + device), (0, 8 * 80));
     assert!(device <= 8 * 10 && limit >= 4 * 1_000);
 }

@@ -49,18 +49,18 @@ pub(crate) fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
         dry_run: args.dry_run,
         expect: args.expect.unwrap_or(0),
     };
-    let answer = Operator::connect(&common.socket())?.ask(&request)?;
+    let answer = Operator::connect(&common.socket())?.call(&request)?;
     let mut applied: Applied = operator::read(&answer)?;
     applied.warnings.extend(doubts);
     if common.json {
         output::print_json(&applied)?;
     } else {
-        output::print(&told(&applied, Paint::stdout()))?;
+        output::print(&render(&applied, Paint::stdout()))?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn told(applied: &Applied, paint: Paint) -> String {
+fn render(applied: &Applied, paint: Paint) -> String {
     let changes: String = applied.changes.iter().map(|change| line(change, paint)).collect();
     let revision = applied.revision;
     let outcome = match (applied.dry_run, applied.is_changed) {

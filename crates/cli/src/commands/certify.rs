@@ -77,7 +77,7 @@ const COMMON_NAME: &str = "Tidegate cluster authority";
 struct Line {
     certificate: PathBuf,
     key: PathBuf,
-    /// The party that the certificate is for.
+    /// The component that the certificate is for.
     holder: String,
     /// The names that it is to bear.
     names: Vec<String>,
@@ -95,14 +95,14 @@ pub(crate) fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
     let holders = holders(&file.cluster, &args.host, &args.user)?;
     let folder =
         Folder::make(&directory, Purpose::Private).map_err(|error| unwritten(&directory, error))?;
-    let desk = Desk { directory, folder, days: args.days };
-    let mut lines = vec![desk.authority()?];
+    let ca = CertificateAuthority { directory, folder, days: args.days };
+    let mut lines = vec![ca.authority()?];
     for (name, holder, names) in holders {
-        lines.push(desk.certify(&name, holder, names)?);
+        lines.push(ca.certify(&name, holder, names)?);
     }
     match common.json {
         true => output::print_json(&lines)?,
-        false => output::print(&lines.iter().map(told).collect::<String>())?,
+        false => output::print(&lines.iter().map(render).collect::<String>())?,
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -144,7 +144,7 @@ fn holders(cluster: &Cluster, more: &[String], users: &[String]) -> Result<Vec<H
         }
         holders.push(of(user, format!("user {user}")));
     }
-    // A host that is called like another party would be that party to everybody.
+    // A host with the name of another component would pass for that component.
     for (name, holder, names) in &holders {
         let clash = |host: &&String| {
             let is_own = host.eq_ignore_ascii_case(name);
@@ -159,7 +159,7 @@ fn holders(cluster: &Cluster, more: &[String], users: &[String]) -> Result<Vec<H
     Ok(holders)
 }
 
-/// The names by which clients reach whoever listens there.
+/// The names by which clients reach the component that listens there.
 fn hosts(address: Option<&Address>, more: &[String]) -> Vec<String> {
     let mut hosts = more.to_vec();
     match address {
@@ -177,14 +177,14 @@ fn hosts(address: Option<&Address>, more: &[String]) -> Vec<String> {
 }
 
 /// Where certificates are made.
-struct Desk {
+struct CertificateAuthority {
     directory: PathBuf,
     /// The same, opened.
     folder: Folder,
     days: u32,
 }
 
-impl Desk {
+impl CertificateAuthority {
     /// The authority; made if neither its certificate nor its key is there.
     fn authority(&self) -> Result<Line, Failure> {
         let certificate = self.directory.join(AUTHORITY);
@@ -219,7 +219,7 @@ impl Desk {
             // QEMU wants the second of clients too.
             params.key_usages =
                 vec![KeyUsagePurpose::DigitalSignature, KeyUsagePurpose::KeyEncipherment];
-            // Parties call and are called.
+            // Components are both clients and servers.
             params.extended_key_usages =
                 vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
             valid(&mut params, self.days);
@@ -276,12 +276,12 @@ fn valid(params: &mut CertificateParams, days: u32) {
 }
 
 fn unwritten(path: &Path, error: TrustError) -> Failure {
-    let told = format!("cannot make {}", path.display());
+    let render = format!("cannot make {}", path.display());
     match error.problem {
-        Problem::Io(error) => Failure::new(Code::Failure, told)
+        Problem::Io(error) => Failure::new(Code::Failure, render)
             .cause(error)
             .help("choose another directory with --state, or in the cluster's [tls]"),
-        _ => Failure::quoted(Code::Failure, &format!("{told}: {error}")),
+        _ => Failure::quoted(Code::Failure, &format!("{render}: {error}")),
     }
 }
 
@@ -291,7 +291,7 @@ fn unsigned(error: rcgen::Error) -> Failure {
 }
 
 /// The line about a certificate: whether it was made or kept, and where it belongs.
-fn told(line: &Line) -> String {
+fn render(line: &Line) -> String {
     let Line { certificate, key, holder, names, made } = line;
     let (certificate, key) = (certificate.display(), key.display());
     let verb = if *made { "made" } else { "kept" };

@@ -15,7 +15,7 @@ use crate::volumes::{self, Found};
 use tidegate_console::amounts;
 use tidegate_console::cluster_file::ClusterFile;
 use tidegate_console::command_line::Common;
-use tidegate_console::failure::{Code, Failure, Told};
+use tidegate_console::failure::{Code, Failure, FailureReport};
 use tidegate_console::output::{self, Paint, Tone};
 use tidegate_console::policy_file::PolicyFile;
 use tidegate_console::text_file::Reader;
@@ -56,7 +56,7 @@ struct Verdict<'a> {
     rules: u64,
     sums: Vec<Sum>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    cluster: Option<Place<'a>>,
+    cluster: Option<ClusterSummary<'a>>,
     warnings: Vec<String>,
     /// Faults of the parts of volumes on this machine.
     faults: Vec<String>,
@@ -67,7 +67,7 @@ struct Verdict<'a> {
 struct Refused<'a> {
     verdict: &'static str,
     #[serde(flatten)]
-    told: Told<'a>,
+    report: FailureReport<'a>,
     #[serde(skip_serializing_if = "Option::is_none")]
     shortage: Option<Cut<'a>>,
 }
@@ -82,7 +82,7 @@ struct Sum {
 
 /// The cluster that is to keep the policy.
 #[derive(Debug, Serialize)]
-struct Place<'a> {
+struct ClusterSummary<'a> {
     file: &'a str,
     nodes: u64,
     gateways: u64,
@@ -109,10 +109,10 @@ struct Missing {
     clients: Option<u64>,
 }
 
-impl Place<'_> {
-    /// Returns the parties of the cluster as a line. Kinds without a party are left out if the
-    /// cluster has other kinds.
-    fn told(&self) -> String {
+impl ClusterSummary<'_> {
+    /// Returns the components of the cluster as a line. Kinds without a component are left out if
+    /// the cluster has other kinds.
+    fn render(&self) -> String {
         let can = |rate: u64| format!(" that can do {}", amounts::iops(rate));
         let file = format!(" of {}", self.file);
         let nodes = amounts::plural(self.nodes, "node");
@@ -161,17 +161,17 @@ pub(crate) fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
         Ok(examined) => examined,
         // A program that asks for a verdict gets one on standard output, whatever it is.
         Err(Refusal { failure, shortage }) if common.json => {
-            let (verdict, told) = (failure.word(), failure.to_json());
+            let (verdict, report) = (failure.word(), failure.to_json());
             let shortage = shortage.as_ref().map(cut);
-            output::print_json(&Refused { verdict, told, shortage })?;
-            return Err(failure.untold());
+            output::print_json(&Refused { verdict, report, shortage })?;
+            return Err(failure.already_reported());
         }
         Err(Refusal { failure, .. }) => return Err(failure),
     };
     let policy = &file.policy;
     let base = args.state.unwrap_or_else(default_state);
     let Found { faults, mut unseen } = match &cluster {
-        Some(cluster) => volumes::look(&cluster.cluster, &base),
+        Some(cluster) => volumes::inspect(&cluster.cluster, &base),
         None => Found::default(),
     };
     let mut warnings = warnings(&file, cluster.as_ref());
@@ -183,14 +183,14 @@ pub(crate) fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
         channels: policy.channels.len() as u64,
         rules: policy.matches.len() as u64,
         sums: sums(policy),
-        cluster: cluster.as_ref().map(|cluster| place(policy, cluster)),
+        cluster: cluster.as_ref().map(|cluster| cluster_summary(policy, cluster)),
         warnings,
         faults,
     };
     if common.json {
         output::print_json(&verdict)?;
     } else {
-        output::print(&told(&verdict, Paint::stdout()))?;
+        output::print(&render(&verdict, Paint::stdout()))?;
     }
     Ok(if verdict.faults.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
@@ -226,13 +226,13 @@ fn cut(shortage: &Shortage) -> Cut<'_> {
     }
 }
 
-fn place<'a>(policy: &Policy, file: &'a ClusterFile) -> Place<'a> {
+fn cluster_summary<'a>(policy: &Policy, file: &'a ClusterFile) -> ClusterSummary<'a> {
     let cluster = &file.cluster;
     let capacities = cluster.nodes.iter().map(|node| node.capacity);
     let sum = |rates: &mut dyn Iterator<Item = Iops>| {
         rates.fold(0, |sum: u64, rate| sum.saturating_add(rate.0))
     };
-    Place {
+    ClusterSummary {
         file: &file.name,
         nodes: cluster.nodes.len() as u64,
         gateways: cluster.gateways.len() as u64,
@@ -312,7 +312,7 @@ fn warnings(file: &PolicyFile, cluster: Option<&ClusterFile>) -> Vec<String> {
     warnings
 }
 
-fn told(verdict: &Verdict<'_>, paint: Paint) -> String {
+fn render(verdict: &Verdict<'_>, paint: Paint) -> String {
     let mut text = format!(
         "{}: {}: {}, {}, {}\n",
         verdict.file,
@@ -332,8 +332,8 @@ fn told(verdict: &Verdict<'_>, paint: Paint) -> String {
             None => format!("  reserved {}\n", level(*reserved)),
         };
     }
-    if let Some(place) = &verdict.cluster {
-        text += &format!("  on {}", place.told());
+    if let Some(cluster_summary) = &verdict.cluster {
+        text += &format!("  on {}", cluster_summary.render());
     }
     for warning in &verdict.warnings {
         text += &format!("  {}: {warning}\n", paint.tone(Tone::Warn, "warning"));

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use tidegate_model::{Rule, Waits};
 use tidegate_proto::message::Request;
-use tidegate_proto::meters::delays::{Cause, Delays, DelaysAtDataNode};
+use tidegate_proto::stats::delays::{Cause, Delays, DelaysAtDataNode};
 
 use tidegate_console::amounts;
 use tidegate_console::command_line::Common;
@@ -27,30 +27,30 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
     let request = Request::Delays { tenant: args.tenant };
-    let answer = Operator::connect(&common.socket())?.ask(&request)?;
+    let answer = Operator::connect(&common.socket())?.call(&request)?;
     if common.json {
         output::print(&format!("{answer}\n"))?;
     } else {
         let delays: Delays = operator::read(&answer)?;
-        output::print(&told(&delays, Paint::stdout()))?;
+        output::print(&render(&delays, Paint::stdout()))?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn told(delays: &Delays, paint: Paint) -> String {
-    let mut parts = vec![summary(delays)];
+fn render(delays: &Delays, paint: Paint) -> String {
+    let mut paragraphs = vec![summary(delays)];
     if !delays.nodes.is_empty() {
-        parts.push(nodes(delays, paint));
+        paragraphs.push(nodes(delays, paint));
     }
     if !delays.data_nodes.is_empty() {
-        parts.push(data_nodes(delays, paint));
+        paragraphs.push(data_nodes(delays, paint));
         let reasons = delays.data_nodes.iter();
-        parts.push(reasons.map(|there| reason(there, paint)).collect());
+        paragraphs.push(reasons.map(|there| reason(there, paint)).collect());
     }
     if !delays.causes.is_empty() {
-        parts.push(delays.causes.iter().map(|it| cause(it, paint)).collect());
+        paragraphs.push(delays.causes.iter().map(|it| cause(it, paint)).collect());
     }
-    parts.join("\n")
+    paragraphs.join("\n")
 }
 
 fn summary(delays: &Delays) -> String {
@@ -171,7 +171,7 @@ fn cause(cause: &Cause, paint: Paint) -> String {
 #[cfg(test)]
 mod tests {
     use tidegate_model::Span;
-    use tidegate_proto::meters::delays::DelaysAtNode;
+    use tidegate_proto::stats::delays::DelaysAtNode;
 
     use super::*;
 
@@ -191,11 +191,11 @@ mod tests {
         let (tenant, span_ns, nodes) = ("web".into(), 10 * Span::SECOND.0, vec![there]);
         let data_nodes = Vec::new();
         let delays = Delays { tenant, span_ns, waits, mean_ns, nodes, causes, data_nodes };
-        told(&delays, Paint::none())
+        render(&delays, Paint::none())
     }
 
     #[test]
-    fn a_mean_is_told_where_something_was_served() {
+    fn a_mean_is_shown_where_something_was_served() {
         let waits = Waits { turn_ns: 3_000_000_000, device_ns: 1_000_000_000, ..Waits::ZERO };
         insta::assert_snapshot!(of(Waits { operations: 2_000, ..waits }), @r"
         web: 2k operations in the last 10 s, 2 ms each at nodes
@@ -232,7 +232,7 @@ mod tests {
             ..DelaysAtDataNode::default()
         };
         let delays = Delays { tenant: "web".into(), data_nodes: vec![there], ..Delays::default() };
-        insta::assert_snapshot!(told(&delays, Paint::none()), @r"
+        insta::assert_snapshot!(render(&delays, Paint::none()), @r"
         web: 3k iops at data nodes while it asked, which was 20 s of the last 1 min
 
         DATA NODE   SERVED  ASKED FOR  WANTED MORE  RESERVED  LIMIT  MISSED  CLIENTS
@@ -244,11 +244,11 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_told_of_nothing() {
+    fn an_idle_tenant_has_no_mean() {
         let nothing = Delays { tenant: "web".into(), ..Delays::default() };
         let early = "web: nodes were not read often enough yet; ask again in some seconds\n";
-        assert_eq!(told(&nothing, Paint::none()), early);
+        assert_eq!(render(&nothing, Paint::none()), early);
         let idle = Delays { span_ns: 10 * Span::SECOND.0, ..nothing };
-        assert_eq!(told(&idle, Paint::none()), "web: no requests in the last 10 s\n");
+        assert_eq!(render(&idle, Paint::none()), "web: no requests in the last 10 s\n");
     }
 }

@@ -62,7 +62,7 @@ enum Command {
 #[derive(Clone, Debug, clap::Args)]
 struct At {
     #[command(flatten)]
-    place: DataNodeAddress,
+    address: DataNodeAddress,
 
     /// Act for this tenant; by default for the one that the policy's rules say
     #[arg(long, value_name = "TENANT", env = "TIDEGATE_TENANT", hide_env_values = true)]
@@ -81,11 +81,11 @@ impl At {
             patience: Span(2 * DataNode::PERIOD_MAX.0),
             ..Settings::default()
         };
-        self.place.store(settings)
+        self.address.store(settings)
     }
 
     fn failed(&self, error: Error) -> Failure {
-        data_node::failed(self.place.name(), error)
+        data_node::failed(self.address.name(), error)
     }
 }
 
@@ -99,9 +99,9 @@ pub(crate) fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
 
 fn get(key: &str, at: &At, json: bool) -> Result<ExitCode, Failure> {
     let value = at.open()?.get(key.as_bytes()).map_err(|error| at.failed(error))?;
-    let Some(value) = value else { return Err(missing(key, at.place.name())) };
+    let Some(value) = value else { return Err(missing(key, at.address.name())) };
     if json {
-        output::print(&format!("{}\n", json!({ "key": key, "value": told(&value) })))?;
+        output::print(&format!("{}\n", json!({ "key": key, "value": to_json(&value) })))?;
         return Ok(ExitCode::SUCCESS);
     }
     let mut out = io::stdout().lock();
@@ -115,7 +115,7 @@ fn get(key: &str, at: &At, json: bool) -> Result<ExitCode, Failure> {
 }
 
 /// Text as it is, and other bytes as numbers.
-fn told(value: &[u8]) -> serde_json::Value {
+fn to_json(value: &[u8]) -> serde_json::Value {
     std::str::from_utf8(value).map_or_else(|_| json!(value), |text| json!(text))
 }
 
@@ -148,7 +148,7 @@ fn read_value(input: impl Read) -> Result<Vec<u8>, Failure> {
 
 fn delete(key: &str, at: &At, json: bool) -> Result<ExitCode, Failure> {
     if !at.open()?.delete(key.as_bytes()).map_err(|error| at.failed(error))? {
-        return Err(missing(key, at.place.name()));
+        return Err(missing(key, at.address.name()));
     }
     if json {
         output::print(&format!("{}\n", json!({ "key": key, "deleted": true })))?;

@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn signals_are_told_as_shells_do() {
+    fn signals_are_reported_as_in_shells() {
         assert_eq!(signal_code(9), 137);
         assert_eq!(signal_code(64), 192);
     }

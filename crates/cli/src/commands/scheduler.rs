@@ -59,8 +59,8 @@ pub(crate) fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
     let choice = choice(&args)?;
     let mut operator = Operator::connect(&common.socket())?;
     let nodes: Vec<NodeStatus> = match choice {
-        Some(request) => operator.ask_for(&request)?,
-        None => match operator.ask_for::<Status>(&Request::Status)?.cluster {
+        Some(request) => operator.call_as(&request)?,
+        None => match operator.call_as::<Status>(&Request::Status)?.cluster {
             Some(cluster) => cluster.nodes,
             None => {
                 let failure = Failure::new(Code::Failure, "this controller has no cluster");
@@ -71,7 +71,7 @@ pub(crate) fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
     if common.json {
         output::print_json(&nodes.iter().map(line).collect::<Vec<_>>())?;
     } else {
-        output::print(&told(&nodes))?;
+        output::print(&render(&nodes))?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -104,7 +104,7 @@ fn line(node: &NodeStatus) -> Line<'_> {
     Line { node: &node.name, scheduler, is_chosen: node.is_scheduler_chosen }
 }
 
-fn told(nodes: &[NodeStatus]) -> String {
+fn render(nodes: &[NodeStatus]) -> String {
     let mut table = Table::new().left("NODE").left("SCHEDULER").left("SAID BY");
     for Line { node, scheduler, is_chosen } in nodes.iter().map(line) {
         let by = if is_chosen { "this command" } else { "the file" };

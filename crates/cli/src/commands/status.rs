@@ -8,7 +8,7 @@ use tidegate_proto::cluster::status::{ClusterStatus, DataNodeStatus, GatewayStat
 use tidegate_proto::controller::status::{StageStatus, Status, Totals};
 use tidegate_proto::message::Request;
 
-use crate::fare::{self, State, Tenant, Warning, Worlds};
+use crate::health::{self, DataPlanes, State, Tenant, Warning};
 use tidegate_console::amounts;
 use tidegate_console::command_line::Common;
 use tidegate_console::failure::Failure;
@@ -26,16 +26,16 @@ pub(crate) struct Args {}
 
 pub(crate) fn run(_: Args, common: &Common) -> Result<ExitCode, Failure> {
     let socket = common.socket();
-    let answer = Operator::connect(&socket)?.ask(&Request::Status)?;
+    let answer = Operator::connect(&socket)?.call(&Request::Status)?;
     let status: Status = operator::read(&answer)?;
     if common.json {
-        let warnings = fare::warnings(&status);
+        let warnings = health::warnings(&status);
         output::print_json(&StatusAndWarnings { status: &status, warnings })?;
     } else {
         // A file is as wide as it has to be.
         let width = if io::stdout().is_terminal() { output::columns() } else { usize::MAX };
         let screen = Screen { paint: Paint::stdout(), width };
-        output::print(&screen.told(&status, &socket.display().to_string()))?;
+        output::print(&screen.render(&status, &socket.display().to_string()))?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -57,30 +57,30 @@ struct Screen {
 }
 
 impl Screen {
-    fn told(self, status: &Status, socket: &str) -> String {
-        let warnings = fare::warnings(status);
-        let mut parts = vec![self.health(status, socket, warnings.len())];
+    fn render(self, status: &Status, socket: &str) -> String {
+        let warnings = health::warnings(status);
+        let mut paragraphs = vec![self.health(status, socket, warnings.len())];
         if !status.tenants.is_empty() {
-            parts.push(self.tenants(status));
+            paragraphs.push(self.tenants(status));
         }
         if !status.stages.is_empty() {
-            parts.push(self.stages(&status.stages));
+            paragraphs.push(self.stages(&status.stages));
         }
         if let Some(cluster) = &status.cluster {
             if !cluster.nodes.is_empty() || cluster.data_nodes.is_empty() {
-                parts.push(self.nodes(cluster));
+                paragraphs.push(self.nodes(cluster));
             }
             if !cluster.data_nodes.is_empty() {
-                parts.push(self.data_nodes(&cluster.data_nodes));
+                paragraphs.push(self.data_nodes(&cluster.data_nodes));
             }
             if !cluster.gateways.is_empty() {
-                parts.push(self.gateways(&cluster.gateways));
+                paragraphs.push(self.gateways(&cluster.gateways));
             }
         }
         if !warnings.is_empty() {
-            parts.push(warnings.iter().map(|warning| self.warning(warning)).collect());
+            paragraphs.push(warnings.iter().map(|warning| self.warning(warning)).collect());
         }
-        parts.join("\n")
+        paragraphs.join("\n")
     }
 
     fn health(self, status: &Status, socket: &str, warnings: usize) -> String {
@@ -95,7 +95,7 @@ impl Screen {
         }];
         let pause = amounts::span(status.redistribute_ns);
         let Totals { stages, processes, cycle_ns, .. } = status.totals;
-        if fare::worlds(status).stages {
+        if health::data_planes(status).stages {
             let (stages, processes) =
                 (amounts::plural(stages, "stage"), amounts::plural(processes, "process"));
             facts.push(format!("{stages}, {processes}"));
@@ -106,9 +106,10 @@ impl Screen {
         }
         if let Some(cluster) = &status.cluster {
             let clients: u64 = cluster.gateways.iter().map(|gateway| gateway.clients).sum();
-            let seats: u64 = cluster.data_nodes.iter().map(|node| u64::from(node.clients)).sum();
-            let clients = amounts::plural(clients + seats, "client");
-            facts.push(format!("{} with {clients}", fare::parties(cluster)));
+            let data_node_clients: u64 =
+                cluster.data_nodes.iter().map(|node| u64::from(node.clients)).sum();
+            let clients = amounts::plural(clients + data_node_clients, "client");
+            facts.push(format!("{} with {clients}", health::components(cluster)));
             if !cluster.nodes.is_empty() || cluster.data_nodes.is_empty() {
                 let round = amounts::span(cluster.round_ns);
                 facts.push(format!("a distribution of {round} every {pause}"));
@@ -124,11 +125,11 @@ impl Screen {
     }
 
     fn tenants(self, status: &Status) -> String {
-        let columns = columns(fare::worlds(status));
+        let columns = columns(health::data_planes(status));
         let heads = columns.iter();
         let mut table =
             heads.fold(Table::new(), |table, (head, align, _)| table.column(head, *align, 0));
-        for tenant in fare::tenants(status) {
+        for tenant in health::tenants(status) {
             table.row(columns.iter().map(|(.., cell)| cell(tenant)).collect::<Vec<_>>());
         }
         if let Some(budget) = Budget::of(status) {
@@ -170,7 +171,7 @@ impl Screen {
             .left("HOST");
         for node in &cluster.nodes {
             let state = State::of_node(node);
-            let capacity = fare::capacity(cluster, node).map_or("-".into(), amounts::iops);
+            let capacity = health::capacity(cluster, node).map_or("-".into(), amounts::iops);
             let declared = node.declared_operations_per_second.map_or("-".into(), amounts::iops);
             table.row([
                 node.name.as_str().into(),
@@ -180,7 +181,7 @@ impl Screen {
                 declared.into(),
                 amounts::iops(node.served_operations_per_second).into(),
                 amounts::count(node.waiting_operations).into(),
-                fare::at_store(node).into(),
+                health::at_store(node).into(),
                 pid(node.pid).into(),
                 node.host.as_str().into(),
             ]);
@@ -210,7 +211,7 @@ impl Screen {
                 amounts::iops(node.pool_operations_per_second).into(),
                 node.clients.to_string().into(),
                 node.tenants.len().to_string().into(),
-                fare::memory(node).into(),
+                health::memory(node).into(),
             ]);
         }
         table.render(self.paint, usize::MAX)
@@ -238,7 +239,7 @@ impl Screen {
                 amounts::count(gateway.errors).into(),
                 pid(gateway.pid).into(),
                 gateway.host.as_str().into(),
-                fare::addresses(gateway).into(),
+                health::addresses(gateway).into(),
             ]);
         }
         table.render(self.paint, self.width)
@@ -265,25 +266,25 @@ fn pid(pid: u32) -> String {
 type Column = (&'static str, Align, fn(Tenant<'_>) -> Cell);
 
 /// The columns that have something to say there.
-fn columns(worlds: Worlds) -> Vec<Column> {
+fn columns(data_planes: DataPlanes) -> Vec<Column> {
     use Align::{Left, Right};
-    let Worlds { stages, nodes } = worlds;
+    let DataPlanes { stages, nodes } = data_planes;
     let columns: [(bool, Column); 12] = [
         (true, ("TENANT", Left, |it| it.status.name.as_str().into())),
         (true, ("CLASS", Left, |it| it.status.class.as_str().into())),
         (true, ("WEIGHT", Right, |it| it.status.weight.to_string().into())),
-        (true, ("RESERVED", Right, |it| fare::text(it, |levels| levels.reservation, "-").into())),
-        (true, ("LIMIT", Right, |it| fare::text(it, |levels| levels.limit, "-").into())),
+        (true, ("RESERVED", Right, |it| health::text(it, |levels| levels.reservation, "-").into())),
+        (true, ("LIMIT", Right, |it| health::text(it, |levels| levels.limit, "-").into())),
         (
             stages,
             ("ALLOCATED", Right, |it| match it.is_only_at_nodes() {
                 true => "-".into(),
-                false => fare::text(it, |levels| levels.allocated, "no bound").into(),
+                false => health::text(it, |levels| levels.allocated, "no bound").into(),
             }),
         ),
         (
             true,
-            ("MEASURED", Right, |it| fare::text(it, |levels| Some(levels.measured), "-").into()),
+            ("MEASURED", Right, |it| health::text(it, |levels| Some(levels.measured), "-").into()),
         ),
         (stages && nodes, ("AT NODES", Right, |it| amounts::iops(it.at_nodes()).into())),
         (nodes, ("QUEUED", Right, |it| amounts::count(it.queued()).into())),
@@ -297,7 +298,7 @@ fn columns(worlds: Worlds) -> Vec<Column> {
         (
             true,
             ("MET", Left, |it| {
-                let met = fare::met(it);
+                let met = health::met(it);
                 Cell::toned(met.tone(), met.words())
             }),
         ),
@@ -318,7 +319,7 @@ impl Budget {
         let totals = &status.totals;
         let join = |pairs: [(Unit, Option<u64>); 2]| {
             let shown =
-                pairs.iter().filter_map(|(unit, level)| Some(fare::level(*unit, (*level)?)));
+                pairs.iter().filter_map(|(unit, level)| Some(health::level(*unit, (*level)?)));
             shown.collect::<Vec<_>>().join(", ")
         };
         let (bytes, operations) =
@@ -350,7 +351,7 @@ impl Budget {
 }
 
 fn stage_row(stage: &StageStatus) -> [Cell; 9] {
-    let covered = fare::covered(stage);
+    let covered = health::covered(stage);
     let tone = if covered.is_much_unseen() { Tone::Warn } else { Tone::Plain };
     let or = |text: &str, other: &str| if text.is_empty() { other } else { text }.to_owned();
     [

@@ -26,9 +26,9 @@ mod reload;
 
 use reload::Reload;
 
+use crate::components::{Choice, Components, StartContext, peer_names};
 use crate::guards::Guards;
 use crate::inputs::{Inputs, Named};
-use crate::parts::{Choice, Parts, Site, parties};
 use crate::volumes::{create_all, expect_some};
 use tidegate_console::address::resolved;
 use tidegate_console::amounts;
@@ -273,9 +273,9 @@ fn lead(
     // The daemon is asked as any operator would ask it.
     let begin = move |http| {
         let led = first_questions(&plan.socket, policy, first)?;
-        let parts = plan.start()?;
-        output::print(&ready(&led, &plan, http, parts.as_ref()))?;
-        Ok::<_, Ended>(parts)
+        let components = plan.start()?;
+        output::print(&ready(&led, &plan, http, components.as_ref()))?;
+        Ok::<_, Ended>(components)
     };
     serve_with(config, begin, move || reload.run()).map_err(|ended: Ended| ended.0)
 }
@@ -290,41 +290,44 @@ fn serve(plan: &Plan, probe: Option<SocketAddr>, hosts: &[String]) -> Result<(),
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP])
         .map_err(|error| Failure::new(Code::Failure, "cannot listen for signals").cause(error))?;
     raise_descriptor_limit();
-    let parts = plan.start()?.map(Arc::new);
-    let reasons = |parts: &Arc<Parts>| {
-        let parts = parts.clone();
-        Arc::new(move || parts.unready()) as Reasons
+    let components = plan.start()?.map(Arc::new);
+    let reasons = |components: &Arc<Components>| {
+        let components = components.clone();
+        Arc::new(move || components.unready()) as Reasons
     };
-    let probe = probe.zip(parts.as_ref().map(reasons));
+    let probe = probe.zip(components.as_ref().map(reasons));
     let probe = probe
         .map(|(at, reasons)| Probe::start(at, hosts, reasons))
         .transpose()
         .map_err(not_served)?;
-    output::print(&part_ready(plan, parts.as_deref(), probe.as_ref().map(Probe::address)))?;
+    output::print(&components_ready(
+        plan,
+        components.as_deref(),
+        probe.as_ref().map(Probe::address),
+    ))?;
     for _ in signals.forever().take_while(|signal| *signal == SIGHUP) {
         tracing::info!("SIGHUP: this part has no policy of its own, and goes on");
     }
     // It holds the parts, too.
     drop(probe);
-    drop(parts);
+    drop(components);
     Ok(())
 }
 
 impl Plan {
     /// Starts what is to run in this process besides the controller.
-    fn start(&self) -> Result<Option<Parts>, Failure> {
+    fn start(&self) -> Result<Option<Components>, Failure> {
         let Some(file) = &self.cluster else { return Ok(None) };
         Folder::make(&self.base, Purpose::Private).map_err(|error| {
             let base = self.base.display();
-            let told = format!("cannot use the state directory {base}: {error}");
+            let report = format!("cannot use the state directory {base}: {error}");
             match error.problem {
-                Problem::Io(_) => {
-                    Failure::new(Code::Failure, told).help("choose another directory with --state")
-                }
-                _ => Failure::quoted(Code::Failure, &told),
+                Problem::Io(_) => Failure::new(Code::Failure, report)
+                    .help("choose another directory with --state"),
+                _ => Failure::quoted(Code::Failure, &report),
             }
         })?;
-        let site = Site {
+        let context = StartContext {
             cluster: &file.cluster,
             base: &self.base,
             controller: &self.controller,
@@ -335,7 +338,7 @@ impl Plan {
         } else if self.choice.nodes && self.choice.gateways {
             expect_some(&file.cluster, &self.base)?;
         }
-        Parts::start(&site, &self.choice).map(Some)
+        Components::start(&context, &self.choice).map(Some)
     }
 
     /// Where the controller listens for other machines, and who lets in nodes and gateways there.
@@ -345,7 +348,7 @@ impl Plan {
         let (Some(address), Some(guards)) = (remote(cluster), &self.guards) else {
             return Ok(None);
         };
-        let guard = guards.of(Cluster::CONTROLLER)?.admitting(parties(cluster));
+        let guard = guards.of(Cluster::CONTROLLER)?.admitting(peer_names(cluster));
         match resolved(address, &self.base)? {
             stream::Address::Tcp(address) => Ok(Some((address, guard))),
             stream::Address::Unix(_) => Ok(None),
@@ -353,16 +356,17 @@ impl Plan {
     }
 
     /// Where clients find volumes, a line each.
-    fn doors(&self, parts: Option<&Parts>, policy: Option<&Policy>) -> Vec<String> {
+    fn endpoints(&self, components: Option<&Components>, policy: Option<&Policy>) -> Vec<String> {
         let file = self.cluster.as_ref();
-        let doors =
-            |(parts, file): (&Parts, &ClusterFile)| parts.doors(&file.cluster, &self.base, policy);
-        parts.zip(file).map(doors).unwrap_or_default()
+        let endpoints = |(components, file): (&Components, &ClusterFile)| {
+            components.endpoints(&file.cluster, &self.base, policy)
+        };
+        components.zip(file).map(endpoints).unwrap_or_default()
     }
 
     /// Where clients of data nodes come for memory.
-    fn memories(parts: Option<&Parts>) -> Vec<String> {
-        parts.map(|parts| parts.memories().collect()).unwrap_or_default()
+    fn memories(components: Option<&Components>) -> Vec<String> {
+        components.map(|components| components.memories().collect()).unwrap_or_default()
     }
 }
 
@@ -386,17 +390,17 @@ fn first_questions(
     first: Option<PolicyFile>,
 ) -> Result<Led, Failure> {
     let mut operator = Operator::connect(socket)?;
-    let before: Status = operator.ask_for(&Request::Status)?;
+    let before: Status = operator.call_as(&Request::Status)?;
     let named = first.as_ref().map(|first| (first.name.clone(), first.text.clone()));
     let wanted = policy.or(first.filter(|_| before.revision == 0));
     let doubts = wanted.as_ref().map(PolicyFile::doubts).unwrap_or_default();
     if let Some(PolicyFile { text: policy, origin: source, .. }) = wanted {
-        operator.ask(&Request::Apply { policy, source, dry_run: false, expect: 0 })?;
+        operator.call(&Request::Apply { policy, source, dry_run: false, expect: 0 })?;
     }
-    let status: Status = operator.ask_for(&Request::Status)?;
+    let status: Status = operator.call_as(&Request::Status)?;
     let policy: Option<PolicyText> = match status.revision {
         0 => None,
-        _ => Some(operator.ask_for(&Request::Policy)?),
+        _ => Some(operator.call_as(&Request::Policy)?),
     };
     let is_other = |text: &str| policy.as_ref().is_some_and(|policy| policy.text != *text);
     let passed_over = named.filter(|(_, text)| is_other(text)).map(|(name, _)| name);
@@ -405,7 +409,7 @@ fn first_questions(
 
 impl Led {
     /// Which policy is in force, and where it came from.
-    fn told(&self) -> String {
+    fn report(&self) -> String {
         let Some(policy) = &self.policy else { return "no policy yet".into() };
         let tenants = amounts::plural(self.status.tenants.len() as u64, "tenant");
         let source = output::on_one_line(&policy.source);
@@ -432,14 +436,14 @@ impl Led {
 
 /// The message once all parts run: one line about the controller, the volumes' addresses, and the
 /// next steps.
-fn ready(led: &Led, plan: &Plan, http: Option<SocketAddr>, parts: Option<&Parts>) -> String {
+fn ready(led: &Led, plan: &Plan, http: Option<SocketAddr>, running: Option<&Components>) -> String {
     let Status { release, revision, tenants, .. } = &led.status;
     let policy = led.policy.as_ref().and_then(|policy| Policy::parse(&policy.text).ok());
-    let (socket, memories) = (&plan.socket, Plan::memories(parts));
-    let doors = plan.doors(parts, policy.as_ref());
+    let (socket, memories) = (&plan.socket, Plan::memories(running));
+    let endpoints = plan.endpoints(running, policy.as_ref());
     let remote = plan.cluster.as_ref().and_then(|file| remote(&file.cluster));
     if plan.json {
-        let mut told = json!({
+        let mut report = json!({
             "ready": true,
             "release": release,
             "pid": std::process::id(),
@@ -452,29 +456,29 @@ fn ready(led: &Led, plan: &Plan, http: Option<SocketAddr>, parts: Option<&Parts>
             "policy_applied_at_ms": led.policy.as_ref().map(|policy| policy.applied_at_ms),
             "warnings": led.warnings(),
         });
-        if let Some(parts) = parts {
-            told["parts"] = parts.names().collect();
-            told["volumes"] = doors.into();
-            told["memories"] = memories.into();
+        if let Some(components) = running {
+            report["parts"] = components.names().collect();
+            report["volumes"] = endpoints.into();
+            report["memories"] = memories.into();
         }
-        return format!("{told}\n");
+        return format!("{report}\n");
     }
     let remote = remote.map(|address| format!(", {address} over TLS")).unwrap_or_default();
     let http = http.map(|address| format!(", http://{address}")).unwrap_or_default();
-    let policy = led.told();
+    let policy = led.report();
     let warnings = led.warnings().into_iter().map(|warning| format!("warning: {warning}\n"));
     let warning: String = warnings.collect();
-    let runs_parts = parts.is_some_and(|parts| parts.names().next().is_some());
-    let next = match (doors.first(), tenants.first()) {
-        (Some(door), _) if door.starts_with("memcached") => {
-            format!("tidegate-lab load \"{door}\" --fill, tidegate status")
+    let runs_components = running.is_some_and(|components| components.names().next().is_some());
+    let next = match (endpoints.first(), tenants.first()) {
+        (Some(endpoint), _) if endpoint.starts_with("memcached") => {
+            format!("tidegate-lab load \"{endpoint}\" --fill, tidegate status")
         }
-        (Some(door), _) => format!("nbdinfo \"{door}\", tidegate status"),
+        (Some(endpoint), _) => format!("nbdinfo \"{endpoint}\", tidegate status"),
         (None, _) if !memories.is_empty() => {
             format!("tidegate-lab kv --at {}, tidegate status", memories[0])
         }
         (None, None) => "tidegate apply FILE".into(),
-        (None, Some(_)) if runs_parts => "tidegate status".into(),
+        (None, Some(_)) if runs_components => "tidegate status".into(),
         (None, Some(tenant)) => {
             format!("tidegate run --tenant {} -- PROGRAM, tidegate top", tenant.name)
         }
@@ -487,47 +491,52 @@ fn ready(led: &Led, plan: &Plan, http: Option<SocketAddr>, parts: Option<&Parts>
         "tidegate {release} is ready at {}{remote}{http}; {policy}\n{warning}{}next: \
          {next}{elsewhere}\n",
         socket.display(),
-        listed(&doors, &memories),
+        listed(&endpoints, &memories),
     )
 }
 
 /// The same where the controller is elsewhere.
-fn part_ready(plan: &Plan, parts: Option<&Parts>, probe: Option<SocketAddr>) -> String {
-    let names = parts.map(|parts| parts.names().collect::<Vec<_>>()).unwrap_or_default();
-    let (doors, memories) = (plan.doors(parts, None), Plan::memories(parts));
+fn components_ready(
+    plan: &Plan,
+    components: Option<&Components>,
+    probe: Option<SocketAddr>,
+) -> String {
+    let names =
+        components.map(|components| components.names().collect::<Vec<_>>()).unwrap_or_default();
+    let (endpoints, memories) = (plan.endpoints(components, None), Plan::memories(components));
     if plan.json {
-        let mut told = json!({
+        let mut report = json!({
             "ready": true,
             "release": env!("CARGO_PKG_VERSION"),
             "pid": std::process::id(),
             "parts": names,
-            "volumes": doors,
+            "volumes": endpoints,
             "memories": memories,
         });
         match &plan.controller {
-            stream::Address::Unix(path) => told["socket"] = json!(path),
-            stream::Address::Tcp(address) => told["controller"] = json!(address.to_string()),
+            stream::Address::Unix(path) => report["socket"] = json!(path),
+            stream::Address::Tcp(address) => report["controller"] = json!(address.to_string()),
         }
         if let Some(probe) = probe {
-            told["probe"] = json!(format!("http://{probe}/readyz"));
+            report["probe"] = json!(format!("http://{probe}/readyz"));
         }
-        return format!("{told}\n");
+        return format!("{report}\n");
     }
     let controller = match &plan.controller {
         stream::Address::Unix(path) => path.display().to_string(),
         stream::Address::Tcp(address) => address.to_string(),
     };
-    let (release, parts) = (env!("CARGO_PKG_VERSION"), names.join(", "));
+    let (release, components) = (env!("CARGO_PKG_VERSION"), names.join(", "));
     format!(
-        "tidegate {release}: {parts} of the cluster at {controller}\n{}{}",
-        listed(&doors, &memories),
+        "tidegate {release}: {components} of the cluster at {controller}\n{}{}",
+        listed(&endpoints, &memories),
         probe.map(|at| format!("  ready while http://{at}/readyz says so\n")).unwrap_or_default(),
     )
 }
 
-fn listed(doors: &[String], memories: &[String]) -> String {
-    let doors = doors.iter().map(|door| format!("  {door}\n"));
-    doors.chain(memories.iter().map(|path| format!("  memory at {path}\n"))).collect()
+fn listed(endpoints: &[String], memories: &[String]) -> String {
+    let endpoints = endpoints.iter().map(|endpoint| format!("  {endpoint}\n"));
+    endpoints.chain(memories.iter().map(|path| format!("  memory at {path}\n"))).collect()
 }
 
 /// Why the daemon ended: its own error, or that of the commands that it ran when it was ready.

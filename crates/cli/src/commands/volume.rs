@@ -42,7 +42,7 @@ enum Command {
     /// Make the parts of volumes that are not there, and give them their identity
     Create {
         #[command(flatten)]
-        place: Place,
+        selection: StoreSelection,
 
         /// The volumes; all of the cluster if none is named
         #[arg(value_name = "VOLUME")]
@@ -63,7 +63,7 @@ enum Command {
     /// Grow a volume
     Resize {
         #[command(flatten)]
-        place: Place,
+        selection: StoreSelection,
 
         /// The volume
         volume: String,
@@ -78,7 +78,7 @@ enum Command {
     /// Show the identity of each part, and what is wrong with it
     Show {
         #[command(flatten)]
-        place: Place,
+        selection: StoreSelection,
 
         /// The volumes; all of the cluster if none is named
         #[arg(value_name = "VOLUME")]
@@ -87,7 +87,7 @@ enum Command {
     /// Let a volume be flushed again after a failed sync: what was lost has been dealt with
     ClearError {
         #[command(flatten)]
-        place: Place,
+        selection: StoreSelection,
 
         /// The volume
         volume: String,
@@ -96,7 +96,7 @@ enum Command {
 
 /// Which stores are meant.
 #[derive(Debug, clap::Args)]
-struct Place {
+struct StoreSelection {
     /// The cluster's file
     #[arg(value_name = "CLUSTER", env = "TIDEGATE_CLUSTER", hide_env_values = true)]
     cluster: PathBuf,
@@ -113,7 +113,7 @@ struct Place {
 /// A volume of the file, and its parts on the stores that are meant; none where those are memory.
 type Meant = (cluster::Volume, Vec<PartPlan>);
 
-impl Place {
+impl StoreSelection {
     /// The named volumes, or all.
     fn meant(&self, names: &[String]) -> Result<Vec<Meant>, Failure> {
         self.chosen(names, |_, _, _| Ok(()))
@@ -151,35 +151,40 @@ impl Place {
 
 pub(crate) fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
     match args.command {
-        Command::Create { place, volumes, adopt, uuid, reserve } => {
+        Command::Create { selection, volumes, adopt, uuid, reserve } => {
             let creation = Creation { adopt, uuid, reserve };
-            create(&place.chosen(&volumes, expect_in_place)?, &place.node, creation, common)?;
+            create(
+                &selection.chosen(&volumes, expect_in_place)?,
+                &selection.node,
+                creation,
+                common,
+            )?;
         }
-        Command::Resize { place, volume, size, generation } => {
-            for (volume, parts) in place.meant(&[volume])? {
+        Command::Resize { selection, volume, size, generation } => {
+            for (volume, parts) in selection.meant(&[volume])? {
                 if parts.is_empty() {
-                    return Err(nothing_here(&volume, &place.node));
+                    return Err(nothing_here(&volume, &selection.node));
                 }
                 let stamp = volumes::resize(&parts, size, generation).map_err(failure)?;
                 let (name, generation) = (&volume.name, stamp.generation);
-                say(
+                print_answer(
                     common,
                     json!({ "volume": name, "size_bytes": size.0, "generation": generation }),
                     &format!(
                         "volume {name} has {size} now (generation {generation})\nnext: write size \
                          = \"{size}\" into {}, and start the cluster\n",
-                        place.cluster.display()
+                        selection.cluster.display()
                     ),
                 )?;
             }
         }
-        Command::Show { place, volumes } => return show(&place.meant(&volumes)?, common),
-        Command::ClearError { place, volume } => {
-            for (volume, parts) in place.meant(&[volume])? {
+        Command::Show { selection, volumes } => return show(&selection.meant(&volumes)?, common),
+        Command::ClearError { selection, volume } => {
+            for (volume, parts) in selection.meant(&[volume])? {
                 let cleared = volumes::clear_error(&parts).map_err(failure)?;
                 let parts = amounts::plural(cleared as u64, "part");
                 let name = &volume.name;
-                say(
+                print_answer(
                     common,
                     json!({ "volume": name, "cleared": cleared }),
                     &format!("volume {name}: errors of {parts} cleared\n"),
@@ -219,19 +224,19 @@ fn create(
                 _ => "none of its parts is kept by these nodes",
             };
             let text = format!("volume {name}: nothing to create: {why}\n");
-            say(common, json!({ "volume": name, "uuid": null, "parts": 0 }), &text)?;
+            print_answer(common, json!({ "volume": name, "uuid": null, "parts": 0 }), &text)?;
             continue;
         }
         let stamp = volumes::create(parts, creation).map_err(failure)?;
         let (name, uuid) = (&volume.name, stamp.uuid.to_string());
         let count = amounts::plural(parts.len() as u64, "part");
         let text = format!("volume {name}: {count} with UUID {uuid}\n");
-        say(common, json!({ "volume": name, "uuid": uuid, "parts": parts.len() }), &text)?;
+        print_answer(common, json!({ "volume": name, "uuid": uuid, "parts": parts.len() }), &text)?;
     }
     Ok(())
 }
 
-fn say(common: &Common, answer: Value, text: &str) -> Result<(), Failure> {
+fn print_answer(common: &Common, answer: Value, text: &str) -> Result<(), Failure> {
     if common.json { output::print(&format!("{answer}\n")) } else { output::print(text) }
 }
 
@@ -242,7 +247,7 @@ fn show(meant: &[Meant], common: &Common) -> Result<ExitCode, Failure> {
         let parts: Vec<_> = reports.iter().map(part_json).collect();
         output::print(&format!("{}\n", json!({ "parts": parts })))?;
     } else {
-        output::print(&told(&reports))?;
+        output::print(&render(&reports))?;
     }
     let is_well = reports.iter().all(|report| report.fault.is_none());
     Ok(if is_well { ExitCode::SUCCESS } else { ExitCode::FAILURE })
@@ -268,7 +273,7 @@ fn part_json(report: &PartReport) -> Value {
     })
 }
 
-fn told(reports: &[PartReport]) -> String {
+fn render(reports: &[PartReport]) -> String {
     let mut table = Table::new()
         .left("VOLUME")
         .right("PART")

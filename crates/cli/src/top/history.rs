@@ -6,7 +6,7 @@ use tidegate_model::gate::Unit;
 use tidegate_model::{Span, Time};
 use tidegate_proto::controller::status::Status;
 
-use crate::fare::{self, Levels, Met, Tenant};
+use crate::health::{self, Levels, Met, Tenant};
 
 /// How far back a trail goes.
 pub(super) const TRAIL: Span = Span(60 * Span::SECOND.0);
@@ -97,12 +97,12 @@ impl History {
         let before = std::mem::replace(&mut self.status, status);
         let now = Time(self.status.uptime_ns);
         let earlier: BTreeMap<_, _> =
-            fare::tenants(&before).map(|tenant| (tenant.status.name.as_str(), tenant)).collect();
-        let rows = fare::tenants(&self.status).map(|tenant| {
+            health::tenants(&before).map(|tenant| (tenant.status.name.as_str(), tenant)).collect();
+        let rows = health::tenants(&self.status).map(|tenant| {
             let earlier = earlier.get(tenant.status.name.as_str()).copied();
             let apart = now.since(Time(before.uptime_ns));
-            let step = earlier.map(|earlier| Step { earlier, tenant, apart });
-            row(tenant, step, self.status.period_ns)
+            let interval = earlier.map(|earlier| Interval { earlier, tenant, apart });
+            row(tenant, interval, self.status.period_ns)
         });
         self.rows = rows.collect();
         self.tenants.take(now, self.rows.iter().map(|row| (row.name.as_str(), row.rate)));
@@ -150,13 +150,13 @@ impl History {
 
 /// From one look to the next.
 #[derive(Clone, Copy)]
-struct Step<'a> {
+struct Interval<'a> {
     earlier: Tenant<'a>,
     tenant: Tenant<'a>,
     apart: Span,
 }
 
-impl Step<'_> {
+impl Interval<'_> {
     fn per_second(self, unit: Unit) -> u64 {
         let (before, after) = match unit {
             Unit::Bytes => (self.earlier.status.bytes, self.tenant.status.bytes),
@@ -174,12 +174,12 @@ impl Step<'_> {
     }
 }
 
-fn row(tenant: Tenant<'_>, step: Option<Step<'_>>, period_ns: u64) -> Row {
+fn row(tenant: Tenant<'_>, interval: Option<Interval<'_>>, period_ns: u64) -> Row {
     let unit = main_unit(tenant);
-    let Levels { reservation, limit, allocated, measured, .. } = fare::levels(tenant, unit);
+    let Levels { reservation, limit, allocated, measured, .. } = health::levels(tenant, unit);
     let far = Span(period_ns.saturating_mul(PERIODS_APART));
-    let rate = match step {
-        Some(step) if step.apart > far => step.per_second(unit),
+    let rate = match interval {
+        Some(interval) if interval.apart > far => interval.per_second(unit),
         _ => measured,
     };
     let is_only_at_nodes = tenant.is_only_at_nodes();
@@ -193,9 +193,9 @@ fn row(tenant: Tenant<'_>, step: Option<Step<'_>>, period_ns: u64) -> Row {
         is_only_at_nodes,
         queued: tenant.queued(),
         waiting_permille: tenant.status.waiting_permille,
-        wait: step.and_then(Step::wait),
+        wait: interval.and_then(Interval::wait),
         wait_p99: tenant.status.wait_p99_ns.map(Span),
-        met: fare::met(tenant),
+        met: health::met(tenant),
         trail: Vec::new(),
     }
 }
@@ -204,10 +204,10 @@ fn row(tenant: Tenant<'_>, step: Option<Step<'_>>, period_ns: u64) -> Row {
 /// nodes; bytes where both are, or operations at nodes alone.
 fn main_unit(tenant: Tenant<'_>) -> Unit {
     let promised = |unit: &Unit| {
-        let levels = fare::levels(tenant, *unit);
+        let levels = health::levels(tenant, *unit);
         levels.reservation.or(levels.limit).is_some()
     };
-    let units = fare::units(tenant);
+    let units = health::units(tenant);
     if tenant.is_only_at_nodes() && units.contains(&Unit::Operations) {
         return Unit::Operations;
     }
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn near_looks_show_the_period_and_far_ones_what_was_between() {
+    fn near_polls_show_the_period_and_far_ones_the_time_between() {
         let mut history = History::default();
         history.take(status(10, 100));
         assert_eq!((history.rows()[0].rate, history.rows()[0].wait), (5 << 20, None));

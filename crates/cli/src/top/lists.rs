@@ -6,9 +6,9 @@ use ratatui::widgets::{Cell, Row as TableRow, Table};
 use tidegate_proto::cluster::status::{ClusterStatus, DataNodeStatus, GatewayStatus, NodeStatus};
 use tidegate_proto::controller::status::{StageStatus, Status};
 
-use super::marks::Bar;
+use super::glyphs::Bar;
 use super::view::{GAP, LEVEL, NAME, Page, SPARKLINE_FROM, View, right};
-use crate::fare::{self, State};
+use crate::health::{self, State};
 use tidegate_console::amounts;
 use tidegate_console::output::{Tone, on_one_line};
 
@@ -105,7 +105,7 @@ impl View {
             flexible("COMMAND"),
         ];
         let row = |stage: &StageStatus, _: &[u16]| {
-            let covered = fare::covered(stage).permille();
+            let covered = health::covered(stage).permille();
             let tenant = if stage.tenant.is_empty() { "(rules)" } else { &stage.tenant };
             vec![
                 right(stage.id.to_string()),
@@ -148,21 +148,21 @@ impl View {
         }
         let row = |node: &NodeStatus, widths: &[u16]| {
             let state = State::of_node(node);
-            let capacity = fare::capacity(cluster, node);
+            let capacity = health::capacity(cluster, node);
             let declared = node.declared_operations_per_second;
             let served = node.served_operations_per_second;
             let most = capacity.or(declared).unwrap_or(0).max(served);
             let bar = Bar { value: served, promise: None, scale: most };
             let level = |level: Option<u64>| right(level.map_or("-".into(), amounts::iops));
-            let place = if is_wide { 5 } else { 4 };
+            let index = if is_wide { 5 } else { 4 };
             let mut cells = vec![
                 Cell::from(node.name.clone()),
                 Cell::from(state.word()).style(self.style(state.tone())),
                 level(Some(served)),
                 level(capacity),
-                Cell::from(self.drawn(bar, Tone::Plain, widths[place].into())),
+                Cell::from(self.drawn(bar, Tone::Plain, widths[index].into())),
                 right(amounts::count(node.waiting_operations)),
-                right(fare::at_store(node)),
+                right(health::at_store(node)),
             ];
             if is_wide {
                 cells.insert(4, level(declared));
@@ -170,7 +170,7 @@ impl View {
             if has_past {
                 let trail = self.history.of_node(&node.name);
                 let width = widths[cells.len()].into();
-                cells.push(self.marks.sparkline(&trail, most, width).into());
+                cells.push(self.glyphs.sparkline(&trail, most, width).into());
             }
             cells
         };
@@ -203,12 +203,12 @@ impl View {
                 right(amounts::iops(node.promised_operations_per_second)),
                 right(amounts::iops(node.capacity_operations_per_second)),
                 right(node.clients.to_string()),
-                Cell::from(fare::memory(node)),
+                Cell::from(health::memory(node)),
             ];
             if is_wide {
                 let trail = self.history.of_data_node(&node.name);
                 let most = node.capacity_operations_per_second;
-                cells.push(self.marks.sparkline(&trail, most, widths[7].into()).into());
+                cells.push(self.glyphs.sparkline(&trail, most, widths[7].into()).into());
             }
             cells
         };
@@ -239,19 +239,19 @@ impl View {
                 right(format!("{}/s", amounts::count(gateway.requests_per_second))),
                 right(amounts::bandwidth(gateway.bytes_per_second)),
                 right(amounts::count(gateway.errors)),
-                Cell::from(on_one_line(&fare::addresses(gateway))),
+                Cell::from(on_one_line(&health::addresses(gateway))),
             ];
             if is_wide {
                 let trail = self.history.of_gateway(&gateway.name);
                 let peak = trail.iter().map(|(_, rate)| *rate).max().unwrap_or(0);
-                cells.push(self.marks.sparkline(&trail, peak, widths[7].into()).into());
+                cells.push(self.glyphs.sparkline(&trail, peak, widths[7].into()).into());
             }
             cells
         };
         self.draw_rows(&columns, gateways, row, frame, area);
     }
 
-    /// As many of these as there is room for, a line each.
+    /// As many of these as there is space for, a line each.
     fn draw_rows<T>(
         &self,
         columns: &[Column],

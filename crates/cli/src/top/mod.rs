@@ -1,4 +1,4 @@
-//! `tidegate top`: how tenants, stages, nodes and gateways fare, again and again.
+//! `tidegate top`: the health of tenants, stages, nodes and gateways, again and again.
 //!
 //! A *watch* asks the controller, a *history* turns the answers into rows with a past, and either a
 //! *screen* draws them (`view`) or they are printed line by line (`plain`).
@@ -15,9 +15,9 @@ use tidegate_console::failure::Failure;
 use tidegate_console::operator::{self, Operator};
 use tidegate_console::output;
 
+mod glyphs;
 mod history;
 mod lists;
-mod marks;
 mod plain;
 mod screen;
 mod view;
@@ -64,15 +64,15 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode, Failure> {
         Form::Lines => {
             let mut lines = plain::Lines::default();
             each(options, || {
-                let status = watch.look()?;
+                let status = watch.poll()?;
                 lines.complaints(&status).iter().for_each(|line| eprintln!("{line}"));
-                output::print(&lines.told(&status, clock::unix_ms()))
+                output::print(&lines.render(&status, clock::unix_ms()))
             })
         }
         Form::Json => each(options, || {
-            let mut told: serde_json::Value = operator::read(&watch.ask()?)?;
-            told["at_ms"] = clock::unix_ms().into();
-            output::print_json(&told)
+            let mut render: serde_json::Value = operator::read(&watch.request_status()?)?;
+            render["at_ms"] = clock::unix_ms().into();
+            output::print_json(&render)
         }),
     }
 }
@@ -80,15 +80,15 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode, Failure> {
 /// Looks as often as is wanted.
 fn each(
     options: &Options,
-    mut look: impl FnMut() -> Result<(), Failure>,
+    mut poll: impl FnMut() -> Result<(), Failure>,
 ) -> Result<ExitCode, Failure> {
     let clock = Clock::start();
     let mut due = clock.now();
-    let mut looks = 0;
+    let mut polls = 0;
     loop {
-        look()?;
-        looks += 1;
-        if options.count.is_some_and(|count| looks >= count) {
+        poll()?;
+        polls += 1;
+        if options.count.is_some_and(|count| polls >= count) {
             return Ok(ExitCode::SUCCESS);
         }
         // A look that took long is not made up for by several at once.
@@ -106,18 +106,18 @@ struct Watch {
 }
 
 impl Watch {
-    fn look(&mut self) -> Result<Status, Failure> {
-        operator::read(&self.ask()?)
+    fn poll(&mut self) -> Result<Status, Failure> {
+        operator::read(&self.request_status()?)
     }
 
-    fn ask(&mut self) -> Result<String, Failure> {
-        // After a failure nobody knows which question the next answer would belong to, so the link
+    fn request_status(&mut self) -> Result<String, Failure> {
+        // After a failure it is unknown which request the next answer belongs to, so the link
         // is only kept after success.
         let mut operator = match self.operator.take() {
             Some(operator) => operator,
             None => Operator::connect_for(&self.socket, self.patience)?,
         };
-        let answer = operator.ask(&Request::Status)?;
+        let answer = operator.call(&Request::Status)?;
         self.operator = Some(operator);
         Ok(answer)
     }

@@ -3,9 +3,9 @@
 use tidegate_model::Span;
 use tidegate_proto::controller::status::Status;
 
+use super::glyphs::time_of_day;
 use super::history::{History, Row};
-use super::marks::time_of_day;
-use crate::fare;
+use crate::health;
 use tidegate_console::amounts;
 use tidegate_console::output::{Paint, Tone, on_one_line};
 use tidegate_console::table::{Align, Cell, Table};
@@ -13,7 +13,7 @@ use tidegate_console::table::{Align, Cell, Table};
 /// As wide as the widest level, `1023.9 MiB/s`, so that the lines of all looks are aligned.
 const LEVEL: usize = 12;
 
-/// As wide as the longest wait that is told apart, `2 min 17 s`.
+/// As wide as the longest wait that is shown, `2 min 17 s`.
 const WAIT: usize = 10;
 
 /// As wide as most names, and as what stands there where there is no tenant.
@@ -46,14 +46,15 @@ impl Lines {
     }
 
     /// The lines of one look; before the first and where a longer name has come, the heads.
-    pub(super) fn told(&mut self, status: &Status, unix_ms: u64) -> String {
+    pub(super) fn render(&mut self, status: &Status, unix_ms: u64) -> String {
         self.history.take(status.clone());
         let rows = self.history.rows();
         let longest = rows.iter().map(|row| row.name.len()).fold(NAME, usize::max);
         let is_new = self.names.is_none_or(|width| width < longest);
         let width = longest.max(self.names.unwrap_or(0));
         self.names = Some(width);
-        // A controller has a cluster all its life or never, so all lines have the same columns.
+        // A controller has a cluster for its whole run or never, so all lines have the same
+        // columns.
         let has_nodes = status.cluster.is_some();
         let mut table = Table::new()
             .left("TIME (UTC)")
@@ -86,7 +87,7 @@ impl Lines {
 fn cells(time: String, row: &Row, has_nodes: bool) -> Vec<Cell> {
     let wait = |wait: Option<Span>| wait.map_or("-".into(), |wait| amounts::span(wait.0));
     let level = |value: Option<u64>, none: &str| {
-        Cell::from(value.map_or(none.to_owned(), |value| fare::level(row.unit, value)))
+        Cell::from(value.map_or(none.to_owned(), |value| health::level(row.unit, value)))
     };
     let allocated = if row.is_only_at_nodes { "-" } else { "no bound" };
     let mut cells = vec![
@@ -114,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_refusal_is_told_once() {
+    fn a_refusal_is_reported_once() {
         let status = |errors: &[&str]| {
             let stage = |(id, error): (u64, &&str)| StageStatus {
                 id,
@@ -124,15 +125,15 @@ mod tests {
             Status { stages: (1..).zip(errors).map(stage).collect(), ..Status::default() }
         };
         let mut lines = Lines::default();
-        let told = "warning: stage 2 did not take the last rules: more than 128 channels";
-        assert_eq!(lines.complaints(&status(&["", "more than 128 \nchannels"])), [told]);
+        let render = "warning: stage 2 did not take the last rules: more than 128 channels";
+        assert_eq!(lines.complaints(&status(&["", "more than 128 \nchannels"])), [render]);
         assert_eq!(lines.complaints(&status(&["", "more than 128 channels"])), [""; 0]);
         assert_eq!(lines.complaints(&status(&["", ""])), [""; 0]);
-        assert_eq!(lines.complaints(&status(&["", "more than 128 channels"])), [told]);
+        assert_eq!(lines.complaints(&status(&["", "more than 128 channels"])), [render]);
     }
 
     #[test]
-    fn lines_are_aligned_from_look_to_look() {
+    fn lines_are_aligned_from_poll_to_poll() {
         let tenant = |name: &str, mib: u64| TenantStatus {
             name: name.into(),
             reservation_bytes_per_second: (name == "oltp").then_some(350 << 20),
@@ -145,9 +146,9 @@ mod tests {
         let tenants = vec![tenant("oltp", 348), tenant("b", 7)];
         let status = Status { revision: 1, tenants, ..Status::default() };
         let mut lines = Lines::default();
-        let told = lines.told(&Status::default(), 0)
-            + &lines.told(&status, 1_000)
-            + &lines.told(&status, 2_000);
-        insta::assert_snapshot!(told);
+        let render = lines.render(&Status::default(), 0)
+            + &lines.render(&status, 1_000)
+            + &lines.render(&status, 2_000);
+        insta::assert_snapshot!(render);
     }
 }

@@ -16,8 +16,8 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use tidegate_model::Span;
 
+use super::glyphs::{Glyphs, time_of_day};
 use super::history::History;
-use super::marks::{Marks, time_of_day};
 use super::view::{Order, Page, View};
 use super::{Options, Watch};
 use tidegate_console::clock::{self, Clock};
@@ -46,7 +46,7 @@ struct Screen {
 }
 
 /// Input from a terminal.
-enum Heard {
+enum TerminalEvent {
     Nothing,
     Event(Event),
     /// The terminal is gone.
@@ -63,7 +63,7 @@ impl Screen {
     ///
     /// The terminal is looked at before crossterm is asked, because that reads nothing from a
     /// terminal that is gone, again and again, and never returns.
-    fn wait(&self, patience: Span) -> io::Result<Heard> {
+    fn wait(&self, patience: Span) -> io::Result<TerminalEvent> {
         let mut patience = Duration::from_nanos(patience.0);
         if self.has_input {
             let stdin = io::stdin();
@@ -75,20 +75,20 @@ impl Screen {
                 Err(error) => return Err(error.into()),
             }
             if looked_at[0].revents().intersects(PollFlags::HUP | PollFlags::ERR) {
-                return Ok(Heard::HangUp);
+                return Ok(TerminalEvent::HangUp);
             }
             patience = Duration::ZERO;
         }
         match event::poll(patience)? {
-            true => event::read().map(Heard::Event),
-            false => Ok(Heard::Nothing),
+            true => event::read().map(TerminalEvent::Event),
+            false => Ok(TerminalEvent::Nothing),
         }
     }
 }
 
 impl Drop for Screen {
     fn drop(&mut self) {
-        // A terminal that is gone cannot be given back, and nobody is there to be told.
+        // A terminal that is gone cannot be given back, and no user can see a message.
         let _ = self.terminal.show_cursor();
         let _ = ratatui::try_restore();
     }
@@ -119,7 +119,7 @@ fn listen() -> io::Result<Signal> {
 /// Draws until somebody quits.
 pub(super) fn run(options: &Options, mut watch: Watch) -> Result<ExitCode, Failure> {
     // Without a controller at all, an error on an untouched terminal says more than a screen.
-    let first = watch.look()?;
+    let first = watch.poll()?;
     let mut view = View {
         history: History::default(),
         socket: options.socket.display().to_string(),
@@ -130,7 +130,7 @@ pub(super) fn run(options: &Options, mut watch: Watch) -> Result<ExitCode, Failu
         offset: 0,
         page: Page::default(),
         is_colored: output::is_colored(&io::stdout()),
-        marks: if output::is_unicode() { Marks::UNICODE } else { Marks::ASCII },
+        glyphs: if output::is_unicode() { Glyphs::UNICODE } else { Glyphs::ASCII },
     };
     show(&mut view, Ok(first));
     let signal = listen().map_err(unusable)?;
@@ -147,7 +147,7 @@ fn watch_until_quit(
 ) -> Result<ExitCode, Failure> {
     let clock = Clock::start();
     let mut due = clock.now().after(options.interval);
-    let mut looks = 1;
+    let mut polls = 1;
     loop {
         screen.terminal.draw(|frame| view.draw(frame)).map_err(unusable)?;
         match signal.load(Ordering::Relaxed) {
@@ -155,17 +155,17 @@ fn watch_until_quit(
             code => return Ok(ExitCode::from(code)),
         }
         match screen.wait(clock.until(due).min(NOTICE)).map_err(unusable)? {
-            Heard::Nothing => {}
-            Heard::Event(event) if handle(&event, view) => return Ok(ExitCode::SUCCESS),
-            Heard::Event(_) => {}
-            Heard::HangUp => return Ok(ExitCode::from(HANG_UP)),
+            TerminalEvent::Nothing => {}
+            TerminalEvent::Event(event) if handle(&event, view) => return Ok(ExitCode::SUCCESS),
+            TerminalEvent::Event(_) => {}
+            TerminalEvent::HangUp => return Ok(ExitCode::from(HANG_UP)),
         }
         if clock.until(due) == Span::ZERO {
-            if options.count.is_some_and(|count| looks >= count) {
+            if options.count.is_some_and(|count| polls >= count) {
                 return Ok(ExitCode::SUCCESS);
             }
-            show(view, watch.look());
-            looks += 1;
+            show(view, watch.poll());
+            polls += 1;
             // A look that took long is not made up for by several at once.
             due = due.after(options.interval).max(clock.now());
         }
@@ -173,8 +173,8 @@ fn watch_until_quit(
 }
 
 /// Takes in a look, or why there is none: what was seen last stays on the screen.
-fn show(view: &mut View, look: Result<tidegate_proto::controller::status::Status, Failure>) {
-    match look {
+fn show(view: &mut View, poll: Result<tidegate_proto::controller::status::Status, Failure>) {
+    match poll {
         Ok(status) => {
             view.history.take(status);
             view.time = time_of_day(clock::unix_ms());

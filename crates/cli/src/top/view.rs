@@ -4,17 +4,17 @@
 use ratatui::Frame;
 use ratatui::layout::{Alignment, Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
-use ratatui::text::{Line, Span as Piece, Text};
+use ratatui::text::{Line, Span as StyledText, Text};
 use ratatui::widgets::{Cell, Paragraph, Row as TableRow, Table};
 use tidegate_model::Span;
 use tidegate_model::gate::Unit;
 use tidegate_proto::controller::status::Status;
 use unicode_width::UnicodeWidthStr;
 
+use super::glyphs::{Bar, Glyphs};
 use super::history::{History, Row};
 use super::lists::List;
-use super::marks::{Bar, Marks};
-use crate::fare::{self, Worlds};
+use crate::health::{self, DataPlanes};
 use tidegate_console::amounts;
 use tidegate_console::output::Tone;
 
@@ -30,7 +30,7 @@ pub(super) const NAME: u16 = 24;
 /// Blanks between two columns.
 pub(super) const GAP: u16 = 2;
 
-/// Below this width there is no room for a sparkline, then none for the mean wait, then none for
+/// Below this width there is no space for a sparkline, then none for the mean wait, then none for
 /// what is allocated or the limit; with the columns of stages, and of nothing else.
 pub(super) const SPARKLINE_FROM: u16 = 110;
 const MEAN_FROM: u16 = 100;
@@ -39,7 +39,7 @@ const LEVEL_FROM: u16 = 86;
 /// The most warnings on the screen; `tidegate status` has them all.
 const WARNINGS_MAX: usize = 3;
 
-/// Below this height there is no room for blank lines, nor for more than one warning.
+/// Below this height there is no space for blank lines, nor for more than one warning.
 const LOW: u16 = 16;
 
 /// By what the tenants are sorted.
@@ -123,7 +123,7 @@ pub(super) struct View {
     pub(super) offset: usize,
     pub(super) page: Page,
     pub(super) is_colored: bool,
-    pub(super) marks: Marks,
+    pub(super) glyphs: Glyphs,
 }
 
 impl View {
@@ -142,8 +142,8 @@ impl View {
         let tall = |list: &List| (list.rows(status) + 1).min(part);
         let below: usize = lists.iter().map(|list| tall(list) + blank).sum();
         let fixed = 2 + blank + below + warnings.len() + 1;
-        let room = usize::from(area.height).saturating_sub(fixed);
-        let main = (self.rows() + 1).min(room);
+        let available = usize::from(area.height).saturating_sub(fixed);
+        let main = (self.rows() + 1).min(available);
         let mut heights = vec![height(2), height(blank), height(main)];
         heights.extend(lists.iter().flat_map(|list| [height(blank), height(tall(list))]));
         heights.extend([Constraint::Fill(1), height(warnings.len()), height(1)]);
@@ -153,8 +153,8 @@ impl View {
             (Page::Nodes, Some(cluster)) => self.draw_nodes(cluster, self.offset, frame, areas[2]),
             _ => self.draw_tenants(frame, areas[2]),
         }
-        for (place, list) in lists.iter().enumerate() {
-            self.draw_list(*list, frame, areas[4 + 2 * place]);
+        for (index, list) in lists.iter().enumerate() {
+            self.draw_list(*list, frame, areas[4 + 2 * index]);
         }
         frame.render_widget(Text::from(warnings), areas[areas.len() - 2]);
         frame.render_widget(self.foot(), areas[areas.len() - 1]);
@@ -194,22 +194,22 @@ impl View {
             0 => "no policy".to_owned(),
             revision => format!("policy revision {revision}"),
         };
-        let mut parties = Vec::new();
-        if fare::worlds(status).stages {
-            parties.push(amounts::plural(totals.stages, "stage"));
-            parties.push(amounts::plural(totals.processes, "process"));
+        let mut components = Vec::new();
+        if health::data_planes(status).stages {
+            components.push(amounts::plural(totals.stages, "stage"));
+            components.push(amounts::plural(totals.processes, "process"));
         }
-        parties.extend(status.cluster.as_ref().map(fare::parties));
-        let (parties, up) = (parties.join(", "), amounts::age(status.uptime_ns));
-        let what = format!("  {policy}, {parties}, up {up}  {} UTC", self.time);
+        components.extend(status.cluster.as_ref().map(health::components));
+        let (components, up) = (components.join(", "), amounts::age(status.uptime_ns));
+        let what = format!("  {policy}, {components}, up {up}  {} UTC", self.time);
         let title = "tidegate top";
         // Where it listens is what a narrow screen can do without.
         let socket = format!(" {}", self.socket);
-        let has_room = title.len() + socket.width() + what.width() <= width;
-        let what = if has_room { socket + &what } else { what };
+        let fits = title.len() + socket.width() + what.width() <= width;
+        let what = if fits { socket + &what } else { what };
         let gateways = status.cluster.iter().flat_map(|cluster| &cluster.gateways);
         let at_gateways = gateways.map(|gateway| gateway.bytes_per_second).sum();
-        let at_nodes = fare::tenants(status).map(|tenant| tenant.at_nodes()).sum();
+        let at_nodes = health::tenants(status).map(|tenant| tenant.at_nodes()).sum();
         let bytes = (totals.period_bytes_per_second, at_gateways);
         let operations = (totals.period_operations_per_second, at_nodes);
         let sums = [
@@ -218,20 +218,20 @@ impl View {
         ];
         let sum = |(unit, (measured, beside), budget): (Unit, (u64, u64), Option<u64>)| match budget
         {
-            None => fare::level(unit, measured.saturating_add(beside)),
+            None => health::level(unit, measured.saturating_add(beside)),
             // A budget is what stages share.
             Some(budget) => {
                 let share = u128::from(measured) * 1000 / u128::from(budget.max(1));
                 let share = amounts::permille(u64::try_from(share).unwrap_or(u64::MAX));
                 format!(
                     "{} of {} ({share})",
-                    fare::level(unit, measured),
-                    fare::level(unit, budget)
+                    health::level(unit, measured),
+                    health::level(unit, budget)
                 )
             }
         };
         let sums = sums.map(sum).join("   ");
-        let title = Piece::styled(title, self.style(Tone::Bold));
+        let title = StyledText::styled(title, self.style(Tone::Bold));
         Paragraph::new(vec![Line::from(vec![title, what.into()]), Line::from(sums)])
     }
 
@@ -245,9 +245,9 @@ impl View {
             frame.render_widget(text, area);
             return;
         }
-        let columns = Columns::of(area.width, &rows, fare::worlds(self.history.status()));
+        let columns = Columns::of(area.width, &rows, health::data_planes(self.history.status()));
         let visible = usize::from(area.height.saturating_sub(1));
-        // However far somebody scrolls, the last row stays in sight.
+        // However far the user scrolls, the last row stays visible.
         let offset = self.offset.min(rows.len().saturating_sub(visible.max(1)));
         let shown = rows.iter().skip(offset).take(visible);
         let body: Vec<_> = shown.map(|row| self.tenant(row, &columns)).collect();
@@ -259,7 +259,7 @@ impl View {
 
     fn tenant(&self, row: &Row, columns: &Columns) -> TableRow<'static> {
         let level =
-            |value: Option<u64>| value.map_or("-".into(), |value| fare::level(row.unit, value));
+            |value: Option<u64>| value.map_or("-".into(), |value| health::level(row.unit, value));
         let allocated = match (row.allocated, row.is_only_at_nodes) {
             (None, false) => "no bound".into(),
             (allocated, _) => level(allocated),
@@ -275,13 +275,17 @@ impl View {
             Cell::from(self.bar(row, columns.bar)),
         ];
         if columns.has_level {
-            cells.push(right(if columns.worlds.stages { allocated } else { level(row.limit) }));
+            cells.push(right(if columns.data_planes.stages {
+                allocated
+            } else {
+                level(row.limit)
+            }));
         }
-        if columns.worlds.nodes {
+        if columns.data_planes.nodes {
             cells.push(right(amounts::count(row.queued)));
         }
         let wait = |wait: Option<Span>| wait.map_or("-".into(), |wait| amounts::span(wait.0));
-        if columns.worlds.stages {
+        if columns.data_planes.stages {
             cells.push(right(amounts::permille(row.waiting_permille)));
             if columns.has_mean {
                 cells.push(right(wait(row.wait)));
@@ -292,7 +296,7 @@ impl View {
         if columns.sparkline > 0 {
             let peak = row.trail.iter().map(|(_, rate)| *rate).max().unwrap_or(0);
             let scale = peak.max(row.promise().unwrap_or(0));
-            cells.push(self.marks.sparkline(&row.trail, scale, columns.sparkline).into());
+            cells.push(self.glyphs.sparkline(&row.trail, scale, columns.sparkline).into());
         }
         TableRow::new(cells)
     }
@@ -307,23 +311,23 @@ impl View {
     }
 
     pub(super) fn drawn(&self, bar: Bar, tone: Tone, width: usize) -> Line<'static> {
-        let [before, mark, after] = self.marks.bar(bar, width);
+        let [before, mark, after] = self.glyphs.bar(bar, width);
         let tone = self.style(tone);
         Line::from(vec![
-            Piece::styled(before, tone),
-            Piece::styled(mark, self.style(Tone::Bold)),
-            Piece::styled(after, tone),
+            StyledText::styled(before, tone),
+            StyledText::styled(mark, self.style(Tone::Bold)),
+            StyledText::styled(after, tone),
         ])
     }
 
-    /// The warnings, in at most `room` lines.
-    fn warnings(&self, room: usize) -> Vec<Line<'static>> {
+    /// The warnings, in at most `available` lines.
+    fn warnings(&self, available: usize) -> Vec<Line<'static>> {
         if let Some(fault) = &self.fault {
             return vec![Line::styled(fault.clone(), self.style(Tone::Bad))];
         }
-        let warnings = fare::warnings(self.history.status());
+        let warnings = health::warnings(self.history.status());
         let line = |text: String| Line::styled(format!("warning: {text}"), self.style(Tone::Warn));
-        let shown = if warnings.len() > room { room - 1 } else { room };
+        let shown = if warnings.len() > available { available - 1 } else { available };
         let mut lines: Vec<_> =
             warnings.iter().take(shown).map(|warning| line(warning.text.clone())).collect();
         match warnings.len().saturating_sub(shown) {
@@ -346,18 +350,18 @@ impl View {
             ('p', "promise", Order::Promise),
             ('w', "waiting", Order::Waiting),
         ];
-        let mut pieces = Vec::new();
+        let mut spans = Vec::new();
         let other = match self.page().next() {
             Page::Tenants => "tenants",
             Page::Nodes => "nodes",
         };
         let has_pages = self.history.status().cluster.is_some();
         for (key, what) in [("q", "quit"), ("tab", other)].iter().take(1 + usize::from(has_pages)) {
-            pieces.push(Piece::styled(*key, self.style(Tone::Bold)));
-            pieces.push(Piece::styled(format!(" {what}   "), self.style(Tone::Faint)));
+            spans.push(StyledText::styled(*key, self.style(Tone::Bold)));
+            spans.push(StyledText::styled(format!(" {what}   "), self.style(Tone::Faint)));
         }
         if self.page() == Page::Nodes {
-            return Line::from(pieces);
+            return Line::from(spans);
         }
         for (key, what, order) in keys {
             let is_chosen = order == self.order;
@@ -366,21 +370,21 @@ impl View {
                 (true, true) => " reversed",
                 _ => "",
             };
-            pieces.push(Piece::styled(key.to_string(), self.style(Tone::Bold)));
-            pieces.push(Piece::styled(format!(" {what}{arrow}   "), self.style(tone)));
+            spans.push(StyledText::styled(key.to_string(), self.style(Tone::Bold)));
+            spans.push(StyledText::styled(format!(" {what}{arrow}   "), self.style(tone)));
         }
-        Line::from(pieces)
+        Line::from(spans)
     }
 }
 
-/// Which columns there is room for, and how wide the flexible ones are.
+/// Which columns there is space for, and how wide the flexible ones are.
 #[derive(Debug)]
 struct Columns {
     /// Whether stages and nodes have columns.
-    worlds: Worlds,
+    data_planes: DataPlanes,
     name: u16,
     bar: usize,
-    /// Whether there is room for the allocated level; without stages for the limit.
+    /// Whether there is space for the allocated level; without stages for the limit.
     has_level: bool,
     has_mean: bool,
     /// Zero for none.
@@ -388,29 +392,29 @@ struct Columns {
 }
 
 impl Columns {
-    /// Widths of short values; the longest wait that is told apart is `2 min 17 s`.
+    /// Widths of short values; the longest wait that is shown is `2 min 17 s`.
     const QUEUED: u16 = 6;
     const WAITING: u16 = 7;
     const MEAN: u16 = 9;
     const P99: u16 = 10;
     const MET: u16 = 4;
 
-    fn of(width: u16, rows: &[&Row], worlds: Worlds) -> Self {
+    fn of(width: u16, rows: &[&Row], data_planes: DataPlanes) -> Self {
         let longest = rows.iter().map(|row| row.name.len()).max().unwrap_or(0);
         let name = u16::try_from(longest).unwrap_or(NAME).clamp(6, NAME);
         // As if it were only about stages.
-        let room = match (worlds.stages, worlds.nodes) {
+        let available = match (data_planes.stages, data_planes.nodes) {
             (true, true) => width.saturating_sub(Self::QUEUED + GAP),
             (true, false) => width,
             (false, _) => (width + Self::WAITING + Self::P99 + GAP).saturating_sub(Self::QUEUED),
         };
-        let has_sparkline = room >= SPARKLINE_FROM;
+        let has_sparkline = available >= SPARKLINE_FROM;
         let mut columns = Self {
-            worlds,
+            data_planes,
             name,
             bar: 0,
-            has_level: room >= LEVEL_FROM,
-            has_mean: worlds.stages && room >= MEAN_FROM,
+            has_level: available >= LEVEL_FROM,
+            has_mean: data_planes.stages && available >= MEAN_FROM,
             sparkline: usize::from(has_sparkline),
         };
         // The width that is left when all other columns have theirs.
@@ -429,7 +433,7 @@ impl Columns {
 
     fn widths(&self) -> Vec<u16> {
         let flexible = |width: usize| u16::try_from(width).unwrap_or(u16::MAX);
-        let Worlds { stages, nodes } = self.worlds;
+        let DataPlanes { stages, nodes } = self.data_planes;
         let columns = [
             (true, self.name),
             (true, LEVEL),
@@ -451,12 +455,12 @@ impl Columns {
         let right = |text: &str| right(text.to_owned());
         let mut heads = vec![head("TENANT"), right("RATE"), right("PROMISE"), head("")];
         if self.has_level {
-            heads.push(right(if self.worlds.stages { "ALLOCATED" } else { "LIMIT" }));
+            heads.push(right(if self.data_planes.stages { "ALLOCATED" } else { "LIMIT" }));
         }
-        if self.worlds.nodes {
+        if self.data_planes.nodes {
             heads.push(right("QUEUED"));
         }
-        if self.worlds.stages {
+        if self.data_planes.stages {
             heads.push(right("WAITING"));
             if self.has_mean {
                 heads.push(right("MEAN WAIT"));
@@ -549,7 +553,7 @@ mod tests {
             offset: 0,
             page: Page::Tenants,
             is_colored: false,
-            marks: Marks::UNICODE,
+            glyphs: Glyphs::UNICODE,
         }
     }
 
@@ -677,7 +681,7 @@ mod tests {
     }
 
     #[test]
-    fn orders_are_by_what_their_key_says() {
+    fn orders_are_by_their_key() {
         let view = view();
         let rows = view.history.rows();
         let names = |order: Order, is_reversed| {

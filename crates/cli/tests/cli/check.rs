@@ -50,32 +50,32 @@ const CASES: &[(&str, &str)] = &[
 ];
 
 #[test]
-fn every_mistake_is_shown_with_its_place_and_its_mending() {
+fn every_error_is_shown_with_its_location_and_remedy() {
     let directory = tempfile::tempdir().unwrap();
-    let mut told = String::new();
+    let mut transcripts = String::new();
     for (name, text) in CASES {
         fs::write(directory.path().join(name), text).unwrap();
         let arguments = ["check", name];
         let output = tidegate(directory.path()).args(arguments).output().unwrap();
-        told += &(transcript(&arguments, &output) + "\n");
+        transcripts += &(transcript(&arguments, &output) + "\n");
     }
-    insta::assert_snapshot!(told);
+    insta::assert_snapshot!(transcripts);
 }
 
 #[test]
 fn programs_get_a_verdict_whatever_it_is() {
     let directory = tempfile::tempdir().unwrap();
-    let mut told = String::new();
+    let mut transcripts = String::new();
     for (name, text) in CASES {
         if ["no-unit.toml", "infeasible.toml", "no-budget.toml"].contains(name) {
             fs::write(directory.path().join(name), text).unwrap();
             let arguments = ["check", "--json", name];
             let output = tidegate(directory.path()).args(arguments).output().unwrap();
             serde_json::from_slice::<serde_json::Value>(&output.stdout).unwrap();
-            told += &(transcript(&arguments, &output) + "\n");
+            transcripts += &(transcript(&arguments, &output) + "\n");
         }
     }
-    insta::assert_snapshot!(told);
+    insta::assert_snapshot!(transcripts);
 }
 
 #[test]
@@ -84,9 +84,9 @@ fn a_policy_may_come_through_a_pipe() {
     let policy = "budget = \"1GiB/s\"\n[[tenant]]\nname = \"kv\"\nreservation = \"1000MiB/s\"\n";
     let good = tidegate(directory.path()).args(["check", "-"]).write_stdin(policy).output();
     let bad = tidegate(directory.path()).args(["check", "-"]).write_stdin("budget = 5").output();
-    let told =
+    let transcripts =
         transcript(&["check", "-"], &good.unwrap()) + &transcript(&["check", "-"], &bad.unwrap());
-    insta::assert_snapshot!(told);
+    insta::assert_snapshot!(transcripts);
 }
 
 #[test]
@@ -126,7 +126,7 @@ fn a_policy_is_checked_against_the_nodes_that_are_to_keep_it() {
     ] {
         fs::write(directory.path().join(name), text).unwrap();
     }
-    let mut told = String::new();
+    let mut transcripts = String::new();
     for arguments in [
         &["check", "--cluster", "cluster.toml"][..],
         &["check", "--cluster", "cluster.toml", "--json"],
@@ -139,9 +139,9 @@ fn a_policy_is_checked_against_the_nodes_that_are_to_keep_it() {
         &["check", "--cluster", "nowhere.toml"],
     ] {
         let output = tidegate(directory.path()).args(arguments).output().unwrap();
-        told += &(transcript(arguments, &output) + "\n");
+        transcripts += &(transcript(arguments, &output) + "\n");
     }
-    insta::assert_snapshot!(told);
+    insta::assert_snapshot!(transcripts);
 }
 
 /// Two data nodes, alike.
@@ -171,7 +171,7 @@ fn a_policy_is_checked_against_data_nodes() {
     ] {
         fs::write(directory.path().join(name), text).unwrap();
     }
-    let mut told = String::new();
+    let mut transcripts = String::new();
     for arguments in [
         &["check", "--cluster", "memory.toml"][..],
         &["check", "greedy.toml", "--cluster", "memory.toml"],
@@ -179,13 +179,13 @@ fn a_policy_is_checked_against_data_nodes() {
         &["check", "--cluster", "both.toml"],
     ] {
         let output = tidegate(directory.path()).args(arguments).output().unwrap();
-        told += &(transcript(arguments, &output) + "\n");
+        transcripts += &(transcript(arguments, &output) + "\n");
     }
-    insta::assert_snapshot!(told);
+    insta::assert_snapshot!(transcripts);
 }
 
 #[test]
-fn the_book_shows_the_example_and_what_is_said_about_it() {
+fn the_manual_shows_the_example_and_its_output() {
     let page = include_str!("../../../../docs/src/cluster.md");
     assert!(page.contains(include_str!("../../../../examples/cluster.toml")));
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
@@ -193,15 +193,15 @@ fn the_book_shows_the_example_and_what_is_said_about_it() {
     let greedy = directory.path().join("greedy.toml");
     fs::write(&greedy, GREEDY).unwrap();
     let cluster = ["--cluster", "examples/cluster.toml"];
-    let said = tidegate(&root).arg("check").args(cluster).output().unwrap();
+    let printed = tidegate(&root).arg("check").args(cluster).output().unwrap();
     let commands = include_str!("../../../../docs/src/commands.md");
-    assert!(commands.contains(&String::from_utf8(said.stdout).unwrap()));
+    assert!(commands.contains(&String::from_utf8(printed.stdout).unwrap()));
     let output = tidegate(&root).arg("check").arg(greedy).args(cluster).output().unwrap();
     assert_eq!(output.status.code(), Some(4));
-    let said = String::from_utf8(output.stderr).unwrap();
-    // The book has no blanks at the ends of lines.
-    let said: String = said.lines().map(|line| line.trim_end().to_owned() + "\n").collect();
-    assert!(page.contains(&said), "{said}");
+    let printed = String::from_utf8(output.stderr).unwrap();
+    // The manual has no blanks at the ends of lines.
+    let printed: String = printed.lines().map(|line| line.trim_end().to_owned() + "\n").collect();
+    assert!(page.contains(&printed), "{printed}");
 }
 
 #[test]
@@ -234,9 +234,12 @@ fn parts_in_the_folder_of_another_node_are_named_and_not_made_anew() {
         }
     };
     exchange();
-    for told in [check(), run(&["volume", "create", "c.toml", "one"])] {
-        assert!(told.contains("part 0 of volume one is not at node a: it lies in st/b of node b"));
-        assert!(told.contains("exit 1"), "{told}");
+    for transcripts in [check(), run(&["volume", "create", "c.toml", "one"])] {
+        assert!(
+            transcripts
+                .contains("part 0 of volume one is not at node a: it lies in st/b of node b")
+        );
+        assert!(transcripts.contains("exit 1"), "{transcripts}");
     }
     assert!(!directory.join("st/a/one.0").exists(), "an empty volume was made");
     exchange();

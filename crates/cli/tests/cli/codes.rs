@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use crate::{tidegate, transcript};
 
-fn told(arguments: &[&str]) -> String {
+fn transcript_of(arguments: &[&str]) -> String {
     let directory = tempfile::tempdir().unwrap();
     fs::write(directory.path().join("good.toml"), "[[tenant]]\nname = \"kv\"\n").unwrap();
     let output = tidegate(directory.path()).args(arguments).output().unwrap();
@@ -14,13 +14,13 @@ fn told(arguments: &[&str]) -> String {
 }
 
 #[test]
-fn without_a_controller_commands_say_how_to_start_one() {
+fn without_a_controller_commands_explain_how_to_start_one() {
     let all = [
-        told(&["apply", "good.toml"]),
-        told(&["status"]),
-        told(&["top", "--plain"]),
-        told(&["top", "--json"]),
-        told(&["status", "--json", "--socket", "elsewhere.sock"]),
+        transcript_of(&["apply", "good.toml"]),
+        transcript_of(&["status"]),
+        transcript_of(&["top", "--plain"]),
+        transcript_of(&["top", "--json"]),
+        transcript_of(&["status", "--json", "--socket", "elsewhere.sock"]),
     ];
     insta::assert_snapshot!(all.join("\n"));
 }
@@ -28,27 +28,27 @@ fn without_a_controller_commands_say_how_to_start_one() {
 #[test]
 fn a_policy_that_cannot_be_read_is_invalid() {
     let all = [
-        told(&["check", "nowhere.toml"]),
-        told(&["apply", "."]),
-        told(&["up", "--policy", "nowhere.toml", "--json"]),
+        transcript_of(&["check", "nowhere.toml"]),
+        transcript_of(&["apply", "."]),
+        transcript_of(&["up", "--policy", "nowhere.toml", "--json"]),
     ];
     insta::assert_snapshot!(all.join("\n"));
 }
 
 #[test]
-fn a_command_line_without_sense_is_told_so() {
+fn an_invalid_command_line_is_refused() {
     let all = [
-        told(&["check"]),
-        told(&["chekc", "good.toml"]),
-        told(&["apply", "good.toml", "--expect", "0"]),
-        told(&["top", "--interval", "5"]),
-        told(&["top", "--interval", "1ms"]),
-        told(&["up", "--no-http", "--http", "127.0.0.1:1"]),
-        told(&["up", "--http", "7171"]),
-        told(&["run", "--tennant", "kv", "--", "true"]),
-        told(&["run", "--quiet", "--report", "true"]),
-        told(&["completions", "tcsh"]),
-        told(&["completions", "tcsh", "--json"]),
+        transcript_of(&["check"]),
+        transcript_of(&["chekc", "good.toml"]),
+        transcript_of(&["apply", "good.toml", "--expect", "0"]),
+        transcript_of(&["top", "--interval", "5"]),
+        transcript_of(&["top", "--interval", "1ms"]),
+        transcript_of(&["up", "--no-http", "--http", "127.0.0.1:1"]),
+        transcript_of(&["up", "--http", "7171"]),
+        transcript_of(&["run", "--tennant", "kv", "--", "true"]),
+        transcript_of(&["run", "--quiet", "--report", "true"]),
+        transcript_of(&["completions", "tcsh"]),
+        transcript_of(&["completions", "tcsh", "--json"]),
     ];
     insta::assert_snapshot!(all.join("\n"));
 }
@@ -92,7 +92,7 @@ fn a_reader_that_has_seen_enough_is_no_failure() {
 }
 
 #[test]
-fn a_command_that_has_moved_says_where() {
+fn a_command_that_has_moved_names_its_successor() {
     let moved: [(&[&str], &str); 5] = [
         (&["repro", "e2e", "7", "--json"], "run: tidegate-lab repro e2e 7 --json"),
         (

@@ -1,4 +1,4 @@
-//! The example policies and the book's page of commands.
+//! The example policies and the manual's page of commands.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -35,7 +35,7 @@ fn the_shared_disk_is_that_of_the_paper() {
 }
 
 #[test]
-fn the_book_has_a_section_for_every_command() {
+fn the_manual_has_a_section_for_every_command() {
     let page = fs::read_to_string(root().join("docs/src/commands.md")).unwrap();
     let directory = tempfile::tempdir().unwrap();
     let help = tidegate(directory.path()).arg("--help").output().unwrap();

@@ -18,7 +18,7 @@ const COMMANDS: [&str; 13] = [
     "man",
 ];
 
-fn said(arguments: &[&str]) -> String {
+fn stdout_of(arguments: &[&str]) -> String {
     let directory = tempfile::tempdir().unwrap();
     let output = tidegate(directory.path()).args(arguments).output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{arguments:?}");
@@ -27,7 +27,7 @@ fn said(arguments: &[&str]) -> String {
 
 /// The help of one command. Lines end without blanks, as golden files do.
 fn help(command: &str) -> String {
-    let text = said(&[command, "--help"]);
+    let text = stdout_of(&[command, "--help"]);
     text.lines().map(|line| line.trim_end().to_owned() + "\n").collect()
 }
 
@@ -40,7 +40,7 @@ fn help_is_what_it_was() {
 
 #[test]
 fn the_first_help_lists_every_command_and_every_exit_code() {
-    let text = said(&["--help"]);
+    let text = stdout_of(&["--help"]);
     for command in COMMANDS {
         assert!(text.contains(&format!("\n  {command} ")), "{command}\n{text}");
     }
@@ -52,7 +52,7 @@ fn the_first_help_lists_every_command_and_every_exit_code() {
 #[test]
 fn every_shell_gets_a_script_with_every_command() {
     for (shell, sign) in [("bash", "complete -F"), ("zsh", "#compdef"), ("fish", "complete -c")] {
-        let script = said(&["completions", shell]);
+        let script = stdout_of(&["completions", shell]);
         assert!(script.contains(sign), "{shell}");
         assert!(script.contains("dry-run") && script.contains("fail-closed"), "{shell}");
         assert!(!script.contains("repro"), "{shell} completes commands of another program");

@@ -65,7 +65,7 @@ impl Drop for Up {
     }
 }
 
-fn told(directory: &Path, arguments: &[&str]) -> String {
+fn transcript_of(directory: &Path, arguments: &[&str]) -> String {
     let mut command = tidegate(directory);
     let output = command.env("TIDEGATE_SOCKET", "c.sock").args(arguments).output().unwrap();
     transcript(arguments, &output)
@@ -78,7 +78,7 @@ fn every_line_of_the_log_is_an_object_where_programs_read_it() {
     let log = fs::File::create(directory.join("log")).unwrap();
     let up = Up::start_with(directory, &["--log-format", "json"], log.into());
     fs::write(directory.join("policy.toml"), POLICY).unwrap();
-    told(directory, &["apply", "policy.toml"]);
+    transcript_of(directory, &["apply", "policy.toml"]);
     assert_eq!(up.end(), Some(0));
     let log = fs::read_to_string(directory.join("log")).unwrap();
     let lines: Vec<Value> = log.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
@@ -101,12 +101,12 @@ fn a_policy_is_applied_compared_and_kept() {
     assert_eq!(up.ready["ready"], true);
     assert_eq!(up.ready["revision"], 0);
     let all = [
-        told(directory, &["apply", "one.toml", "--dry-run"]),
-        told(directory, &["apply", "one.toml"]),
-        told(directory, &["apply", "one.toml"]),
-        told(directory, &["apply", "two.toml", "--expect", "7"]),
-        told(directory, &["apply", "two.toml", "--expect", "1", "--dry-run"]),
-        told(directory, &["apply", "two.toml", "--json"]),
+        transcript_of(directory, &["apply", "one.toml", "--dry-run"]),
+        transcript_of(directory, &["apply", "one.toml"]),
+        transcript_of(directory, &["apply", "one.toml"]),
+        transcript_of(directory, &["apply", "two.toml", "--expect", "7"]),
+        transcript_of(directory, &["apply", "two.toml", "--expect", "1", "--dry-run"]),
+        transcript_of(directory, &["apply", "two.toml", "--json"]),
     ];
     insta::assert_snapshot!(all.join("\n"));
     assert_eq!(up.end(), Some(0));
@@ -126,11 +126,11 @@ fn a_controller_starts_with_the_policy_that_it_is_given() {
     let up = Up::start(directory, &["--policy", "one.toml"]);
     assert_eq!(up.ready["revision"], 1);
 
-    let status = told(directory, &["status"]);
+    let status = transcript_of(directory, &["status"]);
     let tenants = status.split("\n\n").nth(1).unwrap();
     insta::assert_snapshot!(tenants);
 
-    let status = told(directory, &["status", "--json"]);
+    let status = transcript_of(directory, &["status", "--json"]);
     let status: Value = serde_json::from_str(status.lines().nth(1).unwrap()).unwrap();
     assert_eq!(status["budget_bytes_per_second"], 100 << 20);
     assert_eq!(status["tenants"][0]["reservation_bytes_per_second"], 60 << 20);
@@ -138,18 +138,19 @@ fn a_controller_starts_with_the_policy_that_it_is_given() {
 }
 
 #[test]
-fn top_counts_its_looks() {
+fn top_stops_after_the_given_count() {
     let directory = tempfile::tempdir().unwrap();
     let directory = directory.path();
     fs::write(directory.join("one.toml"), POLICY).unwrap();
     let up = Up::start(directory, &["--policy", "one.toml"]);
 
-    let lines = told(directory, &["top", "--interval", "50ms", "--count", "3"]);
+    let lines = transcript_of(directory, &["top", "--interval", "50ms", "--count", "3"]);
     assert_eq!(lines.matches("TENANT").count(), 1, "{lines}");
     assert_eq!(lines.matches(" oltp ").count(), 3, "{lines}");
     assert!(lines.ends_with("exit 0\n"), "{lines}");
 
-    let objects = told(directory, &["top", "--json", "--interval", "50ms", "--count", "2"]);
+    let objects =
+        transcript_of(directory, &["top", "--json", "--interval", "50ms", "--count", "2"]);
     let parse = |line: &str| serde_json::from_str::<Value>(line).unwrap()["at_ms"].as_u64();
     let times: Vec<_> = objects.lines().skip(1).take(2).map(parse).collect();
     assert!(times[0] < times[1], "{objects}");
@@ -157,12 +158,12 @@ fn top_counts_its_looks() {
 }
 
 #[test]
-fn a_second_controller_is_refused_and_says_why() {
+fn a_second_controller_is_refused_with_the_reason() {
     let directory = tempfile::tempdir().unwrap();
     let directory = directory.path();
     let up = Up::start(directory, &[]);
     let second = ["up", "--no-http", "--state", "other"];
-    let text = told(directory, &second).replace(&up.child.id().to_string(), "PID");
+    let text = transcript_of(directory, &second).replace(&up.child.id().to_string(), "PID");
     insta::assert_snapshot!(text);
     drop(up);
 }
@@ -174,7 +175,7 @@ fn top_gives_the_terminal_back() {
     let directory = tempfile::tempdir().unwrap();
     let directory = directory.path();
     let up = Up::start(directory, &[]);
-    // The count ends it if the key is not heard.
+    // The count ends it if the key is not read.
     let mut script = on_a_terminal(directory, &format!("exec {TOP} --count 400"));
     let mut screen = script.stdout.take().unwrap();
     // The last line that is drawn names the keys.
@@ -190,7 +191,7 @@ fn top_gives_the_terminal_back() {
 }
 
 #[test]
-fn top_ends_with_its_terminal() {
+fn top_exits_with_its_terminal() {
     let directory = tempfile::tempdir().unwrap();
     let directory = directory.path();
     let up = Up::start(directory, &[]);

@@ -21,11 +21,11 @@ pub(crate) fn on_a_terminal(directory: &Path, command: &str) -> Child {
 /// Reads what is shown until `mark` is in it, or to the end.
 pub(crate) fn shown_until(screen: &mut impl Read, mark: &str) -> String {
     let mut shown = String::new();
-    let mut piece = [0; 4096];
+    let mut chunk = [0; 4096];
     while !shown.contains(mark) {
-        match screen.read(&mut piece).unwrap() {
+        match screen.read(&mut chunk).unwrap() {
             0 => break,
-            count => shown += &String::from_utf8_lossy(&piece[..count]),
+            count => shown += &String::from_utf8_lossy(&chunk[..count]),
         }
     }
     shown

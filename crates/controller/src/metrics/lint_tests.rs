@@ -138,7 +138,7 @@ fn everything() -> Survey {
     Survey { status, waits, cycles: Vec::new() }
 }
 
-fn told() -> BTreeMap<String, Metric> {
+fn metrics() -> BTreeMap<String, Metric> {
     let cycles = Histogram::new([0.001, 1.0]);
     [0.0005, 0.5, 0.5, 2.0].into_iter().for_each(|seconds| cycles.observe(seconds));
     parse(&text(&everything(), &cycles).unwrap())
@@ -146,7 +146,7 @@ fn told() -> BTreeMap<String, Metric> {
 
 #[test]
 fn quantiles_of_our_histograms_are_numbers() {
-    let metrics = told();
+    let metrics = metrics();
     let name = "tidegate_gate_wait_seconds";
     let waits = series(name, &metrics[name]);
     assert_eq!(waits.len(), 1);
@@ -165,7 +165,7 @@ fn quantiles_of_our_histograms_are_numbers() {
 
 #[test]
 fn histograms_are_whole() {
-    for (name, metric) in told().iter().filter(|(_, metric)| metric.kind == "histogram") {
+    for (name, metric) in metrics().iter().filter(|(_, metric)| metric.kind == "histogram") {
         let series = series(name, metric);
         assert!(!series.is_empty(), "{name}");
         for (labels, buckets) in &series {
@@ -183,7 +183,7 @@ fn histograms_are_whole() {
 
 #[test]
 fn names_types_and_help_are_as_promtool_wants_them() {
-    for (name, metric) in told() {
+    for (name, metric) in metrics() {
         assert!(metric.help.len() > 5, "{name} has no help");
         assert!(["gauge", "counter", "histogram"].contains(&metric.kind.as_str()), "{name}");
         let is_word = |it: char| it.is_ascii_lowercase() || it.is_ascii_digit() || it == '_';

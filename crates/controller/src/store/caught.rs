@@ -9,7 +9,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
 use std::sync::Once;
 
 thread_local! {
-    /// Whether a panic on this thread will be told as an error.
+    /// Whether a panic on this thread is reported as an error.
     static IS_CAUGHT: Cell<bool> = const { Cell::new(false) };
 }
 

@@ -18,7 +18,7 @@ fn a_policy_reaches_a_stage_that_was_there_before_it() {
     let directory = tempfile::tempdir().unwrap();
     let daemon = Running::start(directory.path());
     let mut stage = daemon.stage("oltp");
-    assert!(matches!(stage.hear(), ToStage::Welcome { .. }));
+    assert!(matches!(stage.receive(), ToStage::Welcome { .. }));
     let applied = daemon.apply(POLICY);
     assert_eq!((applied.revision, applied.is_changed), (1, true));
     let (revision, rules) = stage.rules();
@@ -56,7 +56,7 @@ fn the_budget_is_shared_between_those_who_want_it() {
 }
 
 #[test]
-fn what_is_wrong_with_a_policy_is_told_and_nothing_changes() {
+fn errors_of_a_policy_are_reported_and_nothing_changes() {
     let directory = tempfile::tempdir().unwrap();
     let daemon = Running::start(directory.path());
     daemon.apply(POLICY);
@@ -86,7 +86,7 @@ fn a_dry_run_shows_the_difference() {
     let policy = POLICY.replace("60MB/s", "50MB/s") + "[[tenant]]\nname = \"scratch\"\n";
     let (source, expect) = ("test.toml".into(), 0);
     let request = Request::Apply { policy, source, dry_run: true, expect };
-    let Reply::Json(text) = daemon.ask(&request) else { panic!("refused") };
+    let Reply::Json(text) = daemon.request(&request) else { panic!("refused") };
     let applied: Applied = serde_json::from_str(&text).unwrap();
     assert_eq!((applied.revision, applied.dry_run), (1, true));
     let lines: Vec<&str> = applied.changes.iter().map(|change| change.line.as_str()).collect();
@@ -144,7 +144,7 @@ fn a_full_disk_leaves_the_policy_in_force() {
     let status = daemon.status();
     assert_eq!(status.revision, 1);
     assert_eq!(status.tenants[0].reservation_bytes_per_second, Some(60_000_000));
-    let Reply::Json(text) = daemon.ask(&Request::Policy) else { panic!("no policy") };
+    let Reply::Json(text) = daemon.request(&Request::Policy) else { panic!("no policy") };
     let policy: PolicyText = serde_json::from_str(&text).unwrap();
     assert_eq!((policy.revision, policy.text.as_str()), (1, POLICY));
 }

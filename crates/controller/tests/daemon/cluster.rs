@@ -6,8 +6,8 @@ use tidegate_proto::cluster::message::{FromNode, NodeInfo, PartFault, Report, To
 use tidegate_proto::message::{
     FromGateway, Hello, Reply, Request, ToGateway, VERSION, VolumeFault,
 };
-use tidegate_proto::meters::delays::Delays;
-use tidegate_proto::meters::message::{Flow, GatewayCounts, NodeCounts};
+use tidegate_proto::stats::delays::Delays;
+use tidegate_proto::stats::message::{Flow, GatewayCounts, NodeCounts};
 
 use crate::harness::{Client, Running, config};
 
@@ -49,7 +49,7 @@ fn until<M: DeserializeOwned, T>(
     mut wanted: impl FnMut(M) -> Option<T>,
 ) -> T {
     loop {
-        if let Some(found) = wanted(client.hear()) {
+        if let Some(found) = wanted(client.receive()) {
             return found;
         }
     }
@@ -58,18 +58,18 @@ fn until<M: DeserializeOwned, T>(
 fn node(daemon: &Running, name: &str) -> Client<ToNode> {
     let mut node = daemon.connect();
     let info = NodeInfo { name: name.into(), pid: 7, ..NodeInfo::default() };
-    node.say(&Hello::Node { version: VERSION, info });
+    node.send(&Hello::Node { version: VERSION, info });
     node
 }
 
 fn gateway(daemon: &Running, version: u16, name: &str) -> Client<ToGateway> {
     let mut gateway = daemon.connect();
-    gateway.say(&Hello::Gateway { version, name: name.into() });
+    gateway.send(&Hello::Gateway { version, name: name.into() });
     gateway
 }
 
 #[test]
-fn a_node_is_told_its_counts_and_shown_in_the_status() {
+fn a_node_is_sent_its_counts_and_shown_in_the_status() {
     let directory = tempfile::tempdir().unwrap();
     let daemon = start(directory.path());
     daemon.apply(POLICY);
@@ -79,16 +79,16 @@ fn a_node_is_told_its_counts_and_shown_in_the_status() {
         _ => None,
     });
     assert_eq!((plan.revision, plan.rounds, plan.tenants.len()), (1, 5, 1));
-    // It answers until it is told what it may do.
+    // It answers until it receives its counts.
     let granted = loop {
-        let (turn, grant) = until(&mut node, |message| match message {
-            ToNode::Collect { turn, .. } => Some((Some(turn), None)),
+        let (round_id, grant) = until(&mut node, |message| match message {
+            ToNode::Collect { round_id, .. } => Some((Some(round_id), None)),
             ToNode::Grant(grant) => Some((None, Some(grant))),
             _ => None,
         });
-        if let Some(turn) = turn {
-            let report = Report { revision: 1, turn, capacity_left: 100, ..Report::default() };
-            node.say(&FromNode::Report(report));
+        if let Some(round_id) = round_id {
+            let report = Report { revision: 1, round_id, capacity_left: 100, ..Report::default() };
+            node.send(&FromNode::Report(report));
         }
         if let Some(grant) = grant.filter(|grant| !grant.shares.is_empty()) {
             break grant;
@@ -121,7 +121,7 @@ fn a_cluster_is_ready_while_its_volumes_can_be_served() {
     let mut node = node(&daemon, "a");
     daemon.wait_for("the node", |status| status.cluster.as_ref().unwrap().nodes[0].is_connected);
     assert_eq!(readiness(&daemon), (200, "ok\n".into()));
-    node.say(&FromNode::StoreFault(Some("memcached at m is away: gone".into())));
+    node.send(&FromNode::StoreFault(Some("memcached at m is away: gone".into())));
     let fault = |status: &tidegate_proto::controller::status::Status| {
         status.cluster.as_ref().unwrap().nodes[0].store_fault.clone()
     };
@@ -131,7 +131,7 @@ fn a_cluster_is_ready_while_its_volumes_can_be_served() {
     assert!(code == 503 && body.contains(reason), "{body}");
     let metrics = daemon.http("GET /metrics HTTP/1.1", "").2;
     assert!(metrics.contains("tidegate_node_store_away{node=\"a\"} 1"), "{metrics}");
-    node.say(&FromNode::StoreFault(None));
+    node.send(&FromNode::StoreFault(None));
     daemon.wait_for("its end", |status| fault(status).is_none());
     assert_eq!(readiness(&daemon).0, 200);
     drop(node);
@@ -140,13 +140,13 @@ fn a_cluster_is_ready_while_its_volumes_can_be_served() {
 }
 
 #[test]
-fn a_process_without_a_controller_is_asked_at_an_address_of_its_own() {
+fn a_process_without_a_controller_serves_its_own_address() {
     let reasons = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
-    let told = reasons.clone();
+    let shared_reasons = reasons.clone();
     let any = ([127, 0, 0, 1], 0).into();
-    let reasons_now = std::sync::Arc::new(move || told.lock().unwrap().clone());
+    let reasons_now = std::sync::Arc::new(move || shared_reasons.lock().unwrap().clone());
     let probe = tidegate_controller::Probe::start(any, &[], reasons_now).unwrap();
-    let ask = |target: &str, host: &str| {
+    let request = |target: &str, host: &str| {
         use std::io::{Read, Write};
         let mut stream = std::net::TcpStream::connect(probe.address()).unwrap();
         let head = format!("GET {target} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
@@ -156,16 +156,16 @@ fn a_process_without_a_controller_is_asked_at_an_address_of_its_own() {
         answer
     };
     let ok = |answer: &str| answer.starts_with("HTTP/1.1 200 ") && answer.ends_with("ok\n");
-    assert!(ok(&ask("/healthz", "localhost")) && ok(&ask("/readyz", "localhost")));
+    assert!(ok(&request("/healthz", "localhost")) && ok(&request("/readyz", "localhost")));
     reasons.lock().unwrap().push("node b is away".into());
-    let answer = ask("/readyz", "localhost");
+    let answer = request("/readyz", "localhost");
     assert!(answer.starts_with("HTTP/1.1 503 ") && answer.contains("node b is away"), "{answer}");
-    assert!(ok(&ask("/healthz", "localhost")), "it lives");
-    assert!(ask("/readyz", "evil.example").starts_with("HTTP/1.1 421 "));
-    assert!(ask("/v1/status", "localhost").starts_with("HTTP/1.1 404 "));
+    assert!(ok(&request("/healthz", "localhost")), "it lives");
+    assert!(request("/readyz", "evil.example").starts_with("HTTP/1.1 421 "));
+    assert!(request("/v1/status", "localhost").starts_with("HTTP/1.1 404 "));
 }
 
-/// The schedulers of nodes, as the status tells them, and whether they were chosen.
+/// The schedulers of nodes, as the status shows them, and whether they were chosen.
 fn schedulers(daemon: &Running) -> Vec<(String, bool)> {
     let nodes = daemon.status().cluster.unwrap().nodes;
     nodes
@@ -188,7 +188,7 @@ fn a_scheduler_is_chosen_and_stays_so() {
     };
     assert_eq!(next(), (1, "token"));
     let choose = |node: Option<&str>, scheduler| {
-        daemon.ask(&Request::Choose { node: node.map(String::from), scheduler })
+        daemon.request(&Request::Choose { node: node.map(String::from), scheduler })
     };
     assert!(matches!(choose(Some("a"), Some(Discipline::Sfq)), Reply::Json(_)));
     assert_eq!(next(), (1, "sfq"), "the policy is the same");
@@ -210,14 +210,14 @@ fn a_scheduler_is_chosen_and_stays_so() {
     daemon.stop();
     let daemon = start(directory.path());
     assert_eq!(schedulers(&daemon), [("unified".into(), true)]);
-    let Reply::Json(_) = daemon.ask(&Request::Choose { node: None, scheduler: None }) else {
+    let Reply::Json(_) = daemon.request(&Request::Choose { node: None, scheduler: None }) else {
         panic!()
     };
     assert_eq!(schedulers(&daemon), [("token".into(), false)]);
 }
 
 #[test]
-fn who_is_no_node_of_the_cluster_is_told_so() {
+fn an_unknown_node_is_refused_with_the_reason() {
     let directory = tempfile::tempdir().unwrap();
     let refusal = |mut node: Client<ToNode>| {
         until(&mut node, |message| match message {
@@ -240,14 +240,14 @@ fn a_policy_that_the_nodes_cannot_keep_is_refused_with_the_proof() {
     let daemon = start(directory.path());
     let policy = POLICY.replace("800 iops", "1200 iops");
     let request = Request::Apply { policy, source: "t".into(), dry_run: false, expect: 0 };
-    let Reply::Error { code, message } = daemon.ask(&request) else { panic!("accepted") };
+    let Reply::Error { code, message } = daemon.request(&request) else { panic!("accepted") };
     assert_eq!(code, 4);
     let proof = "node a can do 1k iops; oltp is promised 1200 iops there";
     assert!(message.contains(proof), "{message}");
 }
 
 #[test]
-fn gateways_hear_every_policy() {
+fn gateways_receive_every_policy() {
     let directory = tempfile::tempdir().unwrap();
     let daemon = start(directory.path());
     let mut early = gateway(&daemon, VERSION, "front");
@@ -277,7 +277,7 @@ fn what_nodes_and_gateways_count_is_in_status_and_metrics() {
     let directory = tempfile::tempdir().unwrap();
     let daemon = start(directory.path());
     daemon.apply(POLICY);
-    let asked = |client: &mut Client<ToGateway>| {
+    let await_request = |client: &mut Client<ToGateway>| {
         until(client, |message| (message == ToGateway::Count).then_some(()))
     };
     let mut node = node(&daemon, "a");
@@ -286,13 +286,13 @@ fn what_nodes_and_gateways_count_is_in_status_and_metrics() {
     until(&mut node, |message| (message == ToNode::Count).then_some(()));
     let tenants = vec![(0, Waits { operations: 40, limit_ns: 1_500_000_000, ..Waits::ZERO })];
     let counts = NodeCounts { revision: 1, served: 41, waiting: 3, tenants, ..Default::default() };
-    node.say(&FromNode::Counts(NodeCounts { in_flight: 2, depth: 32, ..counts }));
+    node.send(&FromNode::Counts(NodeCounts { in_flight: 2, depth: 32, ..counts }));
     let flow = |name: &str, requests| Flow { name: name.into(), requests, bytes: 512, errors: 1 };
     let mut front = gateway(&daemon, VERSION, "front");
-    for (life, requests) in [(1, 30), (2, 11)] {
-        asked(&mut front);
-        front.say(&FromGateway::Counts(GatewayCounts {
-            started_ms: life,
+    for (incarnation, requests) in [(1, 30), (2, 11)] {
+        await_request(&mut front);
+        front.send(&FromGateway::Counts(GatewayCounts {
+            started_ms: incarnation,
             nbd: vec!["unix:front.sock".into()],
             clients: 4,
             faults: vec![("no_space".into(), 1)],
@@ -302,7 +302,7 @@ fn what_nodes_and_gateways_count_is_in_status_and_metrics() {
         }));
         daemon.wait_for("the counts", |status| {
             let gateway = &status.cluster.as_ref().unwrap().gateways[0];
-            gateway.started_ms == life
+            gateway.started_ms == incarnation
         });
         front = gateway(&daemon, VERSION, "front");
     }
@@ -327,7 +327,7 @@ fn what_nodes_and_gateways_count_is_in_status_and_metrics() {
         "tidegate_gateway_faults_total{gateway=\"front\",kind=\"no_space\"} 2",
         "tidegate_gateways_tenant_requests_total{tenant=\"oltp\"} 41",
     ] {
-        assert!(text.lines().any(|told| told == line), "no {line} in {text}");
+        assert!(text.lines().any(|line_of_text| line_of_text == line), "no {line} in {text}");
     }
 }
 
@@ -341,7 +341,7 @@ fn expect_ready(daemon: &Running, metric: &str, fault: Option<&str>) {
     }
     let (_, _, text) = daemon.http("GET /metrics HTTP/1.1", "");
     let line = format!("tidegate_{metric} {}", if fault.is_some() { "1.0" } else { "0.0" });
-    assert!(text.lines().any(|told| told == line), "no {line} in {text}");
+    assert!(text.lines().any(|line_of_text| line_of_text == line), "no {line} in {text}");
 }
 
 #[test]
@@ -355,21 +355,21 @@ fn a_faulty_part_or_volume_is_in_readiness_status_and_metrics_until_it_is_mended
     expect_ready(&daemon, of_part, None);
     let reason = "is not there any more; bring it back";
     let fault = PartFault { volume: "db".into(), index: 0, reason: reason.into() };
-    node.say(&FromNode::Faults(vec![fault]));
+    node.send(&FromNode::Faults(vec![fault]));
     daemon.wait_for("a fault", |status| {
         let faults = &status.cluster.as_ref().unwrap().nodes[0].faults;
         faults.first().is_some_and(|fault| fault.volume == "db" && fault.reason == reason)
     });
     let words = format!("part 0 of volume db at node a: {reason}");
     expect_ready(&daemon, of_part, Some(&words));
-    node.say(&FromNode::Faults(Vec::new()));
+    node.send(&FromNode::Faults(Vec::new()));
     daemon
         .wait_for("no fault", |status| status.cluster.as_ref().unwrap().nodes[0].faults.is_empty());
     expect_ready(&daemon, of_part, None);
     // A fault that only a gateway sees.
     let mut front = gateway(&daemon, VERSION, "front");
     let fault = VolumeFault { volume: "db".into(), reason: "generations differ".into() };
-    front.say(&FromGateway::Faults(vec![fault]));
+    front.send(&FromGateway::Faults(vec![fault]));
     let faults = |status: &tidegate_proto::controller::status::Status| {
         status.cluster.as_ref().unwrap().gateways[0].volume_faults.len()
     };
@@ -377,32 +377,32 @@ fn a_faulty_part_or_volume_is_in_readiness_status_and_metrics_until_it_is_mended
     let of_volume = "gateway_faulty_volumes{gateway=\"front\"}";
     let words = "volume db at gateway front: generations differ";
     expect_ready(&daemon, of_volume, Some(words));
-    front.say(&FromGateway::Faults(Vec::new()));
+    front.send(&FromGateway::Faults(Vec::new()));
     daemon.wait_for("no fault", |status| faults(status) == 0);
     expect_ready(&daemon, of_volume, None);
     let fault = VolumeFault { volume: "db".into(), reason: "generations differ".into() };
-    front.say(&FromGateway::Faults(vec![fault]));
+    front.send(&FromGateway::Faults(vec![fault]));
     daemon.wait_for("a fault", |status| faults(status) == 1);
     drop(front);
     daemon.wait_for("its end", |status| faults(status) == 0);
 }
 
 #[test]
-fn why_requests_were_delayed_is_told() {
+fn delays_are_explained() {
     let directory = tempfile::tempdir().unwrap();
     let daemon = start(directory.path());
     daemon.apply(POLICY);
     let mut node = node(&daemon, "a");
     until(&mut node, |message| matches!(message, ToNode::Plan(_)).then_some(()));
-    let asked = Request::Delays { tenant: "oltp".into() };
+    let delays_request = Request::Delays { tenant: "oltp".into() };
     // Two readings are a minute's beginning.
     for count in 1.. {
         until(&mut node, |message| (message == ToNode::Count).then_some(()));
         let waits = Waits { operations: count, turn_ns: 3_000_000 * count, ..Waits::ZERO };
         let tenants = vec![(0, waits)];
         let counts = NodeCounts { revision: 1, served: count, tenants, ..Default::default() };
-        node.say(&FromNode::Counts(counts));
-        let Reply::Json(text) = daemon.ask(&asked) else { panic!("no answer") };
+        node.send(&FromNode::Counts(counts));
+        let Reply::Json(text) = daemon.request(&delays_request) else { panic!("no answer") };
         let delays: Delays = serde_json::from_str(&text).unwrap();
         if delays.waits.operations > 0 {
             assert_eq!(
@@ -421,6 +421,8 @@ fn why_requests_were_delayed_is_told() {
 
     let elsewhere = tempfile::tempdir().unwrap();
     let alone = Running::start(elsewhere.path());
-    let Reply::Error { code: 1, message } = alone.ask(&asked) else { panic!("an answer") };
+    let Reply::Error { code: 1, message } = alone.request(&delays_request) else {
+        panic!("an answer")
+    };
     assert!(message.contains("no cluster"), "{message}");
 }

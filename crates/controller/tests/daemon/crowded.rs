@@ -37,26 +37,26 @@ fn rest(mut stream: TcpStream) -> String {
 }
 
 #[test]
-fn who_comes_to_a_full_house_is_closed_and_nobody_else() {
+fn only_connections_beyond_the_limit_are_closed() {
     let directory = tempfile::tempdir().unwrap();
     let daemon = start(directory.path(), Limits { connections: 3, ..Limits::default() });
     daemon.apply(POLICY);
     let mut stages = Vec::from_iter((0..2).map(|_| daemon.stage("oltp")));
     daemon.wait_for("both", |status| status.stages.len() == 2);
-    // A client that sends nothing takes the last seat.
+    // A client that sends nothing takes the last permit.
     let silent = UnixStream::connect(daemon.socket()).unwrap();
     let mut refused = daemon.connect::<ToStage>();
-    assert_eq!(refused.hear_or_end(), None);
+    assert_eq!(refused.receive_or_end(), None);
     for stage in &mut stages {
-        stage.hear_until(|message| matches!(message, ToStage::Collect { .. }).then_some(()));
+        stage.receive_until(|message| matches!(message, ToStage::Collect { .. }).then_some(()));
     }
     drop((silent, stages));
-    // A seat is free once the daemon has noticed.
+    // A permit is free once the daemon has noticed.
     let start = Instant::now();
     loop {
         assert!(start.elapsed() < PATIENCE, "no seat became free");
         let mut stage = daemon.connect::<ToStage>();
-        if stage.try_say_hello("oltp") && stage.hear_or_end().is_some() {
+        if stage.try_send_hello("oltp") && stage.receive_or_end().is_some() {
             break;
         }
     }
@@ -88,7 +88,7 @@ fn a_request_that_does_not_end_is_cut_off() {
 }
 
 #[test]
-fn half_requests_turn_nobody_away_who_asks() {
+fn half_requests_do_not_keep_clients_with_requests_out() {
     let directory = tempfile::tempdir().unwrap();
     // No half request expires while this runs.
     let (http_head, http_request) = (PATIENCE, PATIENCE);
@@ -122,7 +122,7 @@ fn a_head_has_less_time_than_a_request() {
 }
 
 #[test]
-fn who_has_nothing_more_to_ask_is_closed() {
+fn idle_connections_are_closed() {
     let directory = tempfile::tempdir().unwrap();
     let daemon = start(directory.path(), Limits { http_idle: SHORT, ..Limits::default() });
     let answer = rest(visit(daemon.http, "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"));
@@ -130,7 +130,7 @@ fn who_has_nothing_more_to_ask_is_closed() {
 }
 
 #[test]
-fn too_many_visits_are_told_so() {
+fn clients_beyond_the_limit_get_a_503() {
     let directory = tempfile::tempdir().unwrap();
     let daemon = start(directory.path(), Limits { http_connections: 2, ..Limits::default() });
     let watch = || visit(daemon.http, "GET /v1/events HTTP/1.1\r\nHost: localhost\r\n\r\n");

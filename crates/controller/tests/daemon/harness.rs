@@ -103,18 +103,18 @@ impl Running {
     pub(crate) fn stage(&self, tenant: &str) -> Client<ToStage> {
         let mut stage = self.connect();
         let info = StageInfo { tenant: tenant.into(), ..StageInfo::default() };
-        stage.say(&Hello::Stage { version: VERSION, info });
+        stage.send(&Hello::Stage { version: VERSION, info });
         stage
     }
 
     /// The reply to one request of an operator.
-    pub(crate) fn ask(&self, request: &Request) -> Reply {
+    pub(crate) fn request(&self, request: &Request) -> Reply {
         let mut operator = self.connect::<Reply>();
-        operator.say(&Hello::Operator { version: VERSION });
-        operator.say(request);
+        operator.send(&Hello::Operator { version: VERSION });
+        operator.send(request);
         let mut pages = Pages::default();
         loop {
-            if let Some(reply) = pages.add(operator.hear()) {
+            if let Some(reply) = pages.add(operator.receive()) {
                 return reply;
             }
         }
@@ -122,7 +122,7 @@ impl Running {
 
     pub(crate) fn try_apply(&self, policy: &str, expect: u64) -> Result<Applied, (u8, String)> {
         let (policy, source) = (policy.into(), "test.toml".into());
-        match self.ask(&Request::Apply { policy, source, dry_run: false, expect }) {
+        match self.request(&Request::Apply { policy, source, dry_run: false, expect }) {
             Reply::Json(text) => Ok(serde_json::from_str(&text).unwrap()),
             Reply::Error { code, message } => Err((code, message)),
             other => panic!("{other:?}"),
@@ -134,7 +134,7 @@ impl Running {
     }
 
     pub(crate) fn status(&self) -> Status {
-        let Reply::Json(text) = self.ask(&Request::Status) else { panic!("no status") };
+        let Reply::Json(text) = self.request(&Request::Status) else { panic!("no status") };
         serde_json::from_str(&text).unwrap()
     }
 
@@ -217,36 +217,36 @@ impl<In: DeserializeOwned> Client<In> {
         Self { stream, decoder: Decoder::new() }
     }
 
-    pub(crate) fn say(&mut self, message: &impl Serialize) {
+    pub(crate) fn send(&mut self, message: &impl Serialize) {
         let mut bytes = Vec::new();
         encode(message, &mut bytes).unwrap();
         self.stream.write_all(&bytes).unwrap();
     }
 
     /// The next message, or none if the other end closed the connection.
-    pub(crate) fn hear_or_end(&mut self) -> Option<In> {
+    pub(crate) fn receive_or_end(&mut self) -> Option<In> {
         loop {
             if let Some(message) = self.decoder.next_message().unwrap() {
                 return Some(message);
             }
-            let mut piece = [0; 4096];
-            match self.stream.read(&mut piece) {
+            let mut chunk = [0; 4096];
+            match self.stream.read(&mut chunk) {
                 Ok(0) => return None,
-                Ok(count) => self.decoder.extend(&piece[..count]),
+                Ok(count) => self.decoder.extend(&chunk[..count]),
                 Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => return None,
                 Err(error) => panic!("nothing to hear: {error}"),
             }
         }
     }
 
-    pub(crate) fn hear(&mut self) -> In {
-        self.hear_or_end().expect("the connection is closed")
+    pub(crate) fn receive(&mut self) -> In {
+        self.receive_or_end().expect("the connection is closed")
     }
 }
 
 impl Client<ToStage> {
     /// Says hello for a tenant to a daemon that may not listen. Returns whether it could.
-    pub(crate) fn try_say_hello(&mut self, tenant: &str) -> bool {
+    pub(crate) fn try_send_hello(&mut self, tenant: &str) -> bool {
         let info = StageInfo { tenant: tenant.into(), ..StageInfo::default() };
         let mut bytes = Vec::new();
         encode(&Hello::Stage { version: VERSION, info }, &mut bytes).unwrap();
@@ -254,15 +254,15 @@ impl Client<ToStage> {
     }
 
     /// Answers what has to be answered until `wanted` finds what it looks for.
-    pub(crate) fn hear_until<T>(&mut self, mut wanted: impl FnMut(&ToStage) -> Option<T>) -> T {
+    pub(crate) fn receive_until<T>(&mut self, mut wanted: impl FnMut(&ToStage) -> Option<T>) -> T {
         let start = Instant::now();
         loop {
             assert!(start.elapsed() < PATIENCE, "it never came");
-            let message = self.hear();
+            let message = self.receive();
             if let ToStage::Collect { round, .. } = message {
                 let at_ns = start.elapsed().as_nanos() as u64;
                 let report = Report { round, at_ns, processes: 1, ..Report::default() };
-                self.say(&FromStage::Report(report));
+                self.send(&FromStage::Report(report));
             }
             if let Some(found) = wanted(&message) {
                 return found;
@@ -272,7 +272,7 @@ impl Client<ToStage> {
 
     /// The revision and rules of the next message that changes the stage.
     pub(crate) fn rules(&mut self) -> (u64, Vec<tidegate_proto::message::Rule>) {
-        self.hear_until(|message| match message {
+        self.receive_until(|message| match message {
             ToStage::Apply { revision, rules } => Some((*revision, rules.clone())),
             _ => None,
         })

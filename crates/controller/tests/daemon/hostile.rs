@@ -20,54 +20,54 @@ fn garbage_closes_one_connection_only() {
     // Instead of a hello; a length that no frame has; and after a good hello.
     let mut noise = daemon.connect::<ToStage>();
     noise.stream.write_all(&[5, 0, 0, 0, 9, 9, 9, 9, 9]).unwrap();
-    assert_eq!(noise.hear_or_end(), None);
+    assert_eq!(noise.receive_or_end(), None);
     let mut long = daemon.connect::<ToStage>();
     long.stream.write_all(&u32::MAX.to_le_bytes()).unwrap();
-    assert_eq!(long.hear_or_end(), None);
+    assert_eq!(long.receive_or_end(), None);
     let mut late = daemon.stage("backup");
     late.rules();
     late.stream.write_all(&[1, 0, 0, 0, 250]).unwrap();
-    while late.hear_or_end().is_some() {}
+    while late.receive_or_end().is_some() {}
     let mut operator = daemon.connect::<Reply>();
-    operator.say(&Hello::Operator { version: VERSION });
+    operator.send(&Hello::Operator { version: VERSION });
     operator.stream.write_all(&[1, 0, 0, 0, 250]).unwrap();
-    assert_eq!(operator.hear_or_end(), None);
+    assert_eq!(operator.receive_or_end(), None);
     daemon.wait_for("the good one alone", |status| status.stages.len() == 1);
-    good.hear_until(|message| matches!(message, ToStage::Collect { .. }).then_some(()));
+    good.receive_until(|message| matches!(message, ToStage::Collect { .. }).then_some(()));
 }
 
 #[test]
-fn another_version_is_told_both() {
+fn a_refused_version_names_both() {
     let directory = tempfile::tempdir().unwrap();
     let daemon = Running::start(directory.path());
     let mut stage = daemon.connect();
-    stage.say(&Hello::Stage { version: VERSION + 1, info: StageInfo::default() });
-    let ToStage::Refused { version, reason, retry } = stage.hear() else { panic!("welcome") };
+    stage.send(&Hello::Stage { version: VERSION + 1, info: StageInfo::default() });
+    let ToStage::Refused { version, reason, retry } = stage.receive() else { panic!("welcome") };
     assert_eq!((version, retry), (VERSION, false));
     assert!(reason.contains("version 1") && reason.contains("version 2"), "{reason}");
-    assert_eq!(stage.hear_or_end(), None);
+    assert_eq!(stage.receive_or_end(), None);
     let mut operator = daemon.connect();
-    operator.say(&Hello::Operator { version: VERSION + 1 });
-    let Reply::Refused { version, reason } = operator.hear() else { panic!("heard") };
+    operator.send(&Hello::Operator { version: VERSION + 1 });
+    let Reply::Refused { version, reason } = operator.receive() else { panic!("heard") };
     assert_eq!(version, VERSION);
     assert!(reason.contains("version 1") && reason.contains("version 2"), "{reason}");
-    assert_eq!(operator.hear_or_end(), None);
+    assert_eq!(operator.receive_or_end(), None);
 }
 
 #[test]
-fn a_tenant_that_the_policy_does_not_know_may_ask_again() {
+fn an_unknown_tenant_may_retry() {
     let directory = tempfile::tempdir().unwrap();
     let daemon = Running::start(directory.path());
     daemon.apply(POLICY);
     let mut stage = daemon.stage("nobody");
-    let ToStage::Refused { reason, retry, .. } = stage.hear() else { panic!("welcome") };
+    let ToStage::Refused { reason, retry, .. } = stage.receive() else { panic!("welcome") };
     assert!(retry && reason.contains("nobody"), "{reason}");
-    assert_eq!(stage.hear_or_end(), None);
+    assert_eq!(stage.receive_or_end(), None);
     assert_eq!(daemon.status().totals.stages_refused, 1);
 }
 
 #[test]
-fn who_does_not_say_hello_is_closed() {
+fn connections_without_a_hello_are_closed() {
     let directory = tempfile::tempdir().unwrap();
     let mut config = config(directory.path());
     config.hello_max = Duration::from_millis(50);
@@ -77,8 +77,8 @@ fn who_does_not_say_hello_is_closed() {
     let mut slow = daemon.connect::<ToStage>();
     slow.stream.write_all(&[2]).unwrap();
     let start = Instant::now();
-    assert_eq!(silent.hear_or_end(), None);
-    assert_eq!(slow.hear_or_end(), None);
+    assert_eq!(silent.receive_or_end(), None);
+    assert_eq!(slow.receive_or_end(), None);
     assert!(start.elapsed() < PATIENCE / 2);
 }
 
@@ -93,7 +93,7 @@ fn a_stage_that_does_not_answer_is_dropped_and_welcome_back() {
     // The good one keeps answering on a thread of its own while the other sleeps.
     let answering = std::thread::spawn(move || {
         let mut rounds = 0;
-        good.hear_until(|message| {
+        good.receive_until(|message| {
             rounds += u32::from(matches!(message, ToStage::Collect { .. }));
             (rounds == 40).then_some(())
         });
@@ -128,5 +128,5 @@ fn a_stage_that_talks_without_reading_is_dropped() {
         }
     }
     daemon.wait_for("nobody", |status| status.stages.is_empty());
-    let Reply::Json(_) = daemon.ask(&Request::Policy) else { panic!("no policy") };
+    let Reply::Json(_) = daemon.request(&Request::Policy) else { panic!("no policy") };
 }

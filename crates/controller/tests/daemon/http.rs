@@ -59,8 +59,8 @@ fn status_and_health_are_there() {
     stage.rules();
     let (status, _, body) = daemon.http("GET /v1/status HTTP/1.1", "");
     assert_eq!(status, 200);
-    let told: Status = serde_json::from_str(&body).unwrap();
-    assert_eq!((told.revision, told.stages.len(), told.tenants.len()), (1, 1, 2));
+    let served: Status = serde_json::from_str(&body).unwrap();
+    assert_eq!((served.revision, served.stages.len(), served.tenants.len()), (1, 1, 2));
     assert_eq!(daemon.http("GET /healthz HTTP/1.1", "").0, 200);
     assert_eq!(daemon.http("GET /readyz HTTP/1.1", "").0, 200);
     assert_eq!(daemon.http("GET /v2/status HTTP/1.1", "").0, 404);
@@ -82,7 +82,7 @@ fn metrics_parse_and_have_units_in_their_names() {
     daemon.apply(POLICY);
     let mut stage = daemon.stage("oltp");
     let mut rounds = 0;
-    stage.hear_until(|message| {
+    stage.receive_until(|message| {
         let is_collect = matches!(message, tidegate_proto::message::ToStage::Collect { .. });
         rounds += u32::from(is_collect);
         (rounds == 3).then_some(())
@@ -111,7 +111,7 @@ fn metrics_parse_and_have_units_in_their_names() {
 fn a_request_for_another_host_is_refused() {
     let directory = tempfile::tempdir().unwrap();
     let daemon = Running::start(directory.path());
-    let asks = |target: &str, host: &str| {
+    let code_of = |target: &str, host: &str| {
         let mut stream = TcpStream::connect(daemon.http).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         let head = format!("GET {target} HTTP/1.1\r\n{host}Connection: close\r\n\r\n");
@@ -122,20 +122,20 @@ fn a_request_for_another_host_is_refused() {
     };
     let port = daemon.http.port();
     for own in ["localhost", &format!("127.0.0.1:{port}"), &format!("LocalHost:{port}")] {
-        assert_eq!(asks("/v1/status", &format!("Host: {own}\r\n")), "200", "{own}");
+        assert_eq!(code_of("/v1/status", &format!("Host: {own}\r\n")), "200", "{own}");
     }
     for foreign in ["evil.example", &format!("evil.example:{port}"), "localhost.evil.example", "a"]
     {
         for target in ["/v1/status", "/v1/policy", "/metrics", "/healthz"] {
-            assert_eq!(asks(target, &format!("Host: {foreign}\r\n")), "421", "{foreign}");
+            assert_eq!(code_of(target, &format!("Host: {foreign}\r\n")), "421", "{foreign}");
         }
     }
-    assert_eq!(asks("http://evil.example/v1/status", "Host: localhost\r\n"), "421");
-    assert_eq!(asks("/v1/status", "Host: localhost\r\nHost: evil.example\r\n"), "421");
+    assert_eq!(code_of("http://evil.example/v1/status", "Host: localhost\r\n"), "421");
+    assert_eq!(code_of("/v1/status", "Host: localhost\r\nHost: evil.example\r\n"), "421");
 }
 
 #[test]
-fn events_are_told_as_they_happen() {
+fn events_are_streamed_as_they_happen() {
     let directory = tempfile::tempdir().unwrap();
     let daemon = Running::start(directory.path());
     let mut stream = TcpStream::connect(daemon.http).unwrap();

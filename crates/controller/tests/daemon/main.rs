@@ -1,5 +1,5 @@
-//! The daemon, through its doors: real sockets in a directory of the test's own, nothing mocked but
-//! the stages, which are played by the test.
+//! The daemon, through its listeners: real sockets in a directory of the test's own, nothing mocked
+//! but the stages, which are played by the test.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on is to fail")]
 
@@ -9,5 +9,5 @@ mod crowded;
 mod harness;
 mod hostile;
 mod http;
-mod life;
+mod lifecycle;
 mod many;

@@ -24,10 +24,10 @@ pub fn send(socket: impl AsFd, message: &[u8], file: BorrowedFd<'_>) -> io::Resu
     let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     let files = [file];
-    let is_room = control.push(SendAncillaryMessage::ScmRights(&files));
-    assert!(is_room, "the space was made for one descriptor");
-    let pieces = [IoSlice::new(message)];
-    let send = || sendmsg(&socket, &pieces, &mut control, SendFlags::NOSIGNAL);
+    let has_space = control.push(SendAncillaryMessage::ScmRights(&files));
+    assert!(has_space, "the space was made for one descriptor");
+    let slices = [IoSlice::new(message)];
+    let send = || sendmsg(&socket, &slices, &mut control, SendFlags::NOSIGNAL);
     Ok(rustix::io::retry_on_intr(send)?)
 }
 
@@ -41,9 +41,9 @@ pub fn send(socket: impl AsFd, message: &[u8], file: BorrowedFd<'_>) -> io::Resu
 pub fn receive(socket: impl AsFd, message: &mut [u8]) -> io::Result<(usize, Option<OwnedFd>)> {
     let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
-    let mut pieces = [IoSliceMut::new(message)];
+    let mut slices = [IoSliceMut::new(message)];
     let flags = RecvFlags::CMSG_CLOEXEC;
-    let receive = || recvmsg(&socket, &mut pieces, &mut control, flags);
+    let receive = || recvmsg(&socket, &mut slices, &mut control, flags);
     let received = rustix::io::retry_on_intr(receive)?;
     let files = control.drain().filter_map(|message| match message {
         RecvAncillaryMessage::ScmRights(files) => Some(files),

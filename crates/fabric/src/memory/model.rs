@@ -1,8 +1,8 @@
-//! Shared memory behind a network card that does not exist.
+//! Shared memory behind a NIC that does not exist.
 //!
 //! # Problem
 //! Shared memory is limited by the processors of those who copy. Guarantees for one-sided access
-//! are about another limit: the data node's network card, which all clients share, while each has a
+//! are about another limit: the data node's NIC, which all clients share, while each has a
 //! smaller one of its own. And the imitation must not need a process at the data node.
 //!
 //! # Model
@@ -17,13 +17,13 @@
 //! # Mechanism
 //! The shared stage is one word in the region: when it will have finished what it has. The client
 //! whose operation leaves its own stage moves that word, in one compare-and-swap, from `busy` to
-//! `max(busy, arrival) + slot`, and knows when the operation is done. That is the whole card; it
+//! `max(busy, arrival) + slot`, and knows when the operation is done. That is the whole NIC; it
 //! runs while any client polls, whatever the data node does. With 1,000 operations per second a
-//! slot is 1 ms: one that arrives at 5 ms while the card is busy until 7 ms is through at 8 ms.
+//! slot is 1 ms: one that arrives at 5 ms while the NIC is busy until 7 ms is through at 8 ms.
 //!
 //! A place is reserved when an operation leaves its own stage, not when it is posted: reserved
 //! earlier, it would leave the shared stage idle in between. A client that polls late reserves late
-//! with the arrival it should have had, so what it adds to an idle card is not delayed by that.
+//! with the arrival it should have had, so what it adds to an idle NIC is not delayed by that.
 //!
 //! Speeds are words beside it, so a change of capacity is a store, seen by what is posted or
 //! reserved next. Times are counted in 1/64 ns: 1,570,000 operations per second are 636.94 ns each,
@@ -51,10 +51,10 @@ pub const WINDOW: usize = 1024;
 /// Bytes that an operation of one slot moves.
 pub const SLOT: u32 = 4096;
 
-/// Bytes of a region that a card needs, at a multiple of 64.
-pub const CARD: u64 = 128;
+/// Bytes of a region that a NIC needs, at a multiple of 64.
+pub const NIC_BYTES: u64 = 128;
 
-/// Where in a card its words are. The first has its cache line to itself: it is changed by every
+/// Where in a NIC its words are. The first has its cache line to itself: it is changed by every
 /// operation, the others by none.
 const BUSY: u64 = 0;
 const TOTAL: u64 = 64;
@@ -65,7 +65,7 @@ const LEAST: u64 = 88;
 /// Parts of a nanosecond in which times are counted.
 const PARTS: u64 = 64;
 
-/// The performance of a network card.
+/// The performance of a NIC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Speed {
     /// Slots per second of all clients together.
@@ -79,15 +79,15 @@ pub struct Speed {
 }
 
 impl Speed {
-    /// Those rates, 2 us for a round trip, and 256 bytes at least: so a card moves 16 small
-    /// messages in the time of one of 4 KiB. Both chosen by hand, near what cards of 50 Gbit/s do.
+    /// Those rates, 2 us for a round trip, and 256 bytes at least: so a NIC moves 16 small
+    /// messages in the time of one of 4 KiB. Both chosen by hand, near what NICs of 50 Gbit/s do.
     pub const fn new(total: Iops, each: Iops) -> Self {
         Self { total, each, round_trip: Span(2_000), least: 256 }
     }
 }
 
-/// Makes the [`CARD`] bytes at `at` a card of that speed, or changes the speed of the one there,
-/// from the next operation on. A card that nobody has set is as fast as memory.
+/// Makes the [`NIC_BYTES`] bytes at `at` a NIC of that speed, or changes the speed of the one
+/// there, from the next operation on. A NIC without a speed is as fast as memory.
 ///
 /// # Panics
 /// If they are not all inside the region, or `at` is not a multiple of 64.
@@ -101,7 +101,7 @@ pub fn set(region: &Region, at: u64, speed: Speed) {
     store(LEAST, u64::from(speed.least.min(SLOT)));
 }
 
-/// Whether the card at `at` is of that speed, and busy until `latest` at the most, by the clock of
+/// Whether the NIC at `at` is of that speed, and busy until `latest` at the most, by the clock of
 /// its clients: whether its words are what [`set`] and operations have made of them.
 ///
 /// # Panics
@@ -118,25 +118,25 @@ pub fn is_sound(region: &Region, at: u64, speed: Speed, latest: Time) -> bool {
 }
 
 fn check(region: &Region, at: u64) {
-    let is_inside = at.checked_add(CARD).is_some_and(|end| end <= region.length());
+    let is_inside = at.checked_add(NIC_BYTES).is_some_and(|end| end <= region.length());
     assert!(at.is_multiple_of(64) && is_inside, "a card does not fit there");
 }
 
-/// A client of a region behind a card.
+/// A client of a region behind a NIC.
 ///
 /// ```
 /// use std::sync::Arc;
 /// use tidegate_fabric::memory::{model::{self, Model, Speed}, region::Region};
 /// use tidegate_model::{Iops, Time};
-/// use tidegate_onesided::one_sided::{Fabric, Operation, Place, Post};
+/// use tidegate_onesided::one_sided::{Fabric, Operation, BufferPosition, Post};
 ///
 /// let region = Arc::new(Region::create(1 << 20)?);
 /// model::set(&region, 0, Speed::new(Iops(1_000_000), Iops(500_000)));
 /// let mut client = Model::new(region, 0, 1);
-/// let read = Operation::Read { from: 4096, into: Place::start(0), length: 4096 };
+/// let read = Operation::Read { from: 4096, into: BufferPosition::start(0), length: 4096 };
 /// client.post(Post { id: 7, operation: read })?;
 /// client.flush(Time(10_000))?;
-/// // It leaves the client after 2 us, the card 1 us later, and takes 2 us to come back.
+/// // It leaves the client after 2 us, the nic 1 us later, and takes 2 us to come back.
 /// assert_eq!(client.next_deadline(), Some(Time(12_000)));
 /// let mut done = Vec::new();
 /// client.poll(Time(12_000), &mut done)?;
@@ -147,7 +147,7 @@ fn check(region: &Region, at: u64) {
 /// ```
 pub struct Model {
     region: Arc<Region>,
-    card: u64,
+    nic: u64,
     buffers: Buffers,
     /// Of each buffer, how many operations on it are under way.
     uses: Box<[u16]>,
@@ -170,15 +170,15 @@ struct Entry {
 }
 
 impl Model {
-    /// A client of the card at `card`, with so many buffers of its own.
+    /// A client of the NIC at `nic`, with so many buffers of its own.
     ///
     /// # Panics
     /// As [`set`].
-    pub fn new(region: Arc<Region>, card: u64, buffers: u32) -> Self {
-        check(&region, card);
+    pub fn new(region: Arc<Region>, nic: u64, buffers: u32) -> Self {
+        check(&region, nic);
         Self {
             region,
-            card,
+            nic,
             buffers: Buffers::new(buffers),
             uses: vec![0; buffers as usize].into(),
             queue: VecDeque::with_capacity(WINDOW),
@@ -208,7 +208,7 @@ impl Model {
     }
 
     fn word(&self, word: u64) -> u64 {
-        self.region.word(self.card + word).load(Relaxed)
+        self.region.word(self.nic + word).load(Relaxed)
     }
 
     /// How long a stage takes for an operation that it does a slot of in `slot`.
@@ -223,7 +223,7 @@ impl Model {
         let Entry { post, at: arrival } = self.queue[self.placed];
         let share = self.share(&post.operation, self.word(TOTAL));
         let through = |busy: u64| busy.max(arrival).saturating_add(share);
-        let word = self.region.word(self.card + BUSY);
+        let word = self.region.word(self.nic + BUSY);
         let busy = match word.fetch_update(SeqCst, SeqCst, |busy| Some(through(busy))) {
             Ok(busy) | Err(busy) => busy,
         };
@@ -238,7 +238,7 @@ impl Fabric for Model {
         if self.queue.len() == WINDOW {
             return Err(PostError::Full);
         }
-        if let Some((place, _)) = post.operation.place() {
+        if let Some((place, _)) = post.operation.buffer_range() {
             self.uses[place.buffer as usize] += 1;
         }
         self.queue.push_back(Entry { post, at: 0 });
@@ -266,7 +266,7 @@ impl Fabric for Model {
             let Some(Entry { post, .. }) = self.queue.pop_front() else { break };
             (self.placed, self.flushed) = (self.placed - 1, self.flushed - 1);
             let word = self.region.perform(&post.operation, &mut self.buffers);
-            if let Some((place, _)) = post.operation.place() {
+            if let Some((place, _)) = post.operation.buffer_range() {
                 self.uses[place.buffer as usize] -= 1;
             }
             done.push(Done { id: post.id, word });
@@ -299,8 +299,8 @@ impl Fabric for Model {
 
 impl fmt::Debug for Model {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { region, card, queue, .. } = self;
-        write!(f, "Model({region:?}, card at {card}, {} under way)", queue.len())
+        let Self { region, nic, queue, .. } = self;
+        write!(f, "Model({region:?}, card at {nic}, {} under way)", queue.len())
     }
 }
 

@@ -1,10 +1,10 @@
-//! The card against a queue on paper, and what comes out of it at the speeds that it is made for.
+//! The NIC against a queue on paper, and what comes out of it at the speeds that it is made for.
 
 use std::sync::Barrier;
 use std::sync::atomic::AtomicU64;
 
 use proptest::prelude::*;
-use tidegate_onesided::one_sided::Place;
+use tidegate_onesided::one_sided::BufferPosition;
 
 use super::*;
 
@@ -18,7 +18,7 @@ fn clients(speed: Speed, count: usize) -> Vec<Model> {
 }
 
 fn read(length: u32) -> Operation {
-    Operation::Read { from: 4096, into: Place::start(0), length }
+    Operation::Read { from: 4096, into: BufferPosition::start(0), length }
 }
 
 /// Looks at each client whenever it wants to be looked at, up to `end`. Tells what was done, by
@@ -85,9 +85,9 @@ fn a_step_of_the_capacity_is_a_store() {
 }
 
 /// A client that looks only every millisecond, or five, loses what its window cannot hold over, but
-/// the card loses nothing: late places are taken with the arrival that they should have had.
+/// the NIC loses nothing: late places are taken with the arrival that they should have had.
 #[test]
-fn late_looks_do_not_make_a_card_slower() {
+fn late_polls_do_not_make_a_nic_slower() {
     let speed = Speed { total: Iops(157_000), each: Iops(40_000), ..RATES };
     let mut clients = clients(speed, 10);
     let (mut done, mut count) = (Vec::new(), 0);
@@ -110,19 +110,19 @@ fn late_looks_do_not_make_a_card_slower() {
     assert!((156_000..=157_000).contains(&count), "{count}");
 }
 
-/// Every operation of every thread takes its slot of a card that has never time: none is lost
+/// Every operation of every thread takes its slot of a NIC that has never time: none is lost
 /// among them.
 #[test]
 fn threads_take_different_slots() {
     let mut clients = clients(Speed { total: Iops(200_000), ..RATES }, 4);
-    let card = Arc::clone(&clients[0].region);
+    let nic = Arc::clone(&clients[0].region);
     let (clock, start) = (AtomicU64::new(0), Barrier::new(clients.len()));
-    let turns = |client: &mut Model| {
+    let repeat = |client: &mut Model| {
         let mut done = Vec::new();
         start.wait();
         for id in 0..20_000 {
             let now = Time(clock.fetch_add(1_000, Relaxed));
-            // If there is no room, the turn is one to look only.
+            // Without a free slot, the iteration only polls.
             let _ = client.post(Post { id, operation: read(4096) });
             client.flush(now).unwrap();
             client.poll(now, &mut done).unwrap();
@@ -131,11 +131,11 @@ fn threads_take_different_slots() {
     };
     let placed: usize = std::thread::scope(|scope| {
         let threads: Vec<_> =
-            clients.iter_mut().map(|client| scope.spawn(|| turns(client))).collect();
+            clients.iter_mut().map(|client| scope.spawn(|| repeat(client))).collect();
         threads.into_iter().map(|thread| thread.join().unwrap()).sum()
     });
     let share = PARTS * 5_000;
-    assert!(placed > 10_000 && card.word(BUSY).load(Relaxed) >= placed as u64 * share);
+    assert!(placed > 10_000 && nic.word(BUSY).load(Relaxed) >= placed as u64 * share);
 }
 
 #[test]
@@ -158,7 +158,7 @@ fn small_operations_pay_by_their_bytes_but_not_less_than_the_least() {
 }
 
 #[test]
-fn a_card_that_nobody_has_set_costs_no_time() {
+fn a_nic_without_a_speed_costs_no_time() {
     let region = Arc::new(Region::create(4096).unwrap());
     let mut client = Model::new(region, 128, 1);
     client.post(Post { id: 3, operation: Operation::FetchAdd { at: 0, add: 1 } }).unwrap();
@@ -171,7 +171,7 @@ fn a_card_that_nobody_has_set_costs_no_time() {
 }
 
 #[test]
-fn a_card_that_somebody_spoiled_only_takes_long() {
+fn a_damaged_nic_only_takes_long() {
     let [mut client] = <[Model; 1]>::try_from(clients(RATES, 1)).unwrap();
     (0..16).for_each(|word| client.region.word(word * 8).store(u64::MAX, Relaxed));
     client.post(Post { id: 0, operation: read(4160) }).unwrap();

@@ -126,7 +126,7 @@ impl Region {
         self.length as u64
     }
 
-    /// Where its bytes are, for a card that reaches them. Nobody may make a reference of it.
+    /// Where its bytes are, for an RNIC that reaches them. No reference may be made of it.
     #[cfg(feature = "verbs")]
     pub(super) fn mapped(&self) -> *mut [u8] {
         std::ptr::slice_from_raw_parts_mut(self.address.as_ptr(), self.length)
@@ -253,7 +253,7 @@ fn head(shared: *const u8, length: usize) -> usize {
 /// Copies from the region.
 ///
 /// # Safety
-/// There are `length` bytes at both, and `into` is nobody else's.
+/// There are `length` bytes at both, and no other code uses `into`.
 #[inline]
 unsafe fn copy_out(from: *mut u8, into: *mut u8, length: usize) {
     let head = head(from, length);
@@ -277,7 +277,7 @@ unsafe fn copy_out(from: *mut u8, into: *mut u8, length: usize) {
 /// Copies into the region.
 ///
 /// # Safety
-/// There are `length` bytes at both, and nobody else writes those at `from`.
+/// There are `length` bytes at both, and no other thread writes those at `from`.
 #[inline]
 unsafe fn copy_in(from: *const u8, into: *mut u8, length: usize) {
     let head = head(into, length);

@@ -11,7 +11,7 @@
 //! overtaken by either.
 //!
 //! # Memory that was left behind
-//! Nobody can take memory away from a process that has it. A node that wants to shut a client out
+//! Memory cannot be taken away from a process that has it. A node that wants to shut a client out
 //! copies the region and goes on with the copy, and a client that was stopped meanwhile would go on
 //! with the old one and not know. So there is a word that the node sets *before* it begins to copy,
 //! and [`Shm::until_left`] has `poll` look at it *after* what it is about to tell was done. If the

@@ -1,9 +1,9 @@
-//! One-sided access over RDMA: a card carries the operations out, on both machines.
+//! One-sided access over RDMA: an RNIC carries the operations out, on both machines.
 //!
 //! # Problem
-//! The promises of a fabric are more than those of a card. A card has queue pairs, each of which
+//! The promises of a fabric are more than those of an RNIC. An RNIC has queue pairs, each of which
 //! works in order and holds few reads at once (16 of them on most), and none of which knows of the
-//! others; and its atomic operations are atomic only among those that go through the same card.
+//! others; and its atomic operations are atomic only among those that go through the same RNIC.
 //!
 //! # Mechanism
 //! A client has [`READERS`] + 1 queue pairs, reliable and connected.
@@ -16,21 +16,21 @@
 //!   either may be carried out first.
 //!
 //! Posted operations wait for `flush`, which hands each queue pair its requests as one list: the
-//! card is notified once. A read or an atomic operation signals its completion. Of writes in a row
+//! RNIC is notified once. A read or an atomic operation signals its completion. Of writes in a row
 //! only the last does, and one in seventeen: the queue pair works in order, so one completion
-//! covers all before it. Up to [`INLINE`] bytes travel in the request itself, which saves the card
+//! covers all before it. Up to [`INLINE`] bytes travel in the request itself, which saves the RNIC
 //! a fetch.
 //!
 //! The node registers its region ([`Host`]), and lets clients in by [`Request`] and [`Answer`],
 //! which travel over any connection. To shut one out it takes its queue pairs away
 //! ([`Host::fence`]): the others do not notice, and nothing that it has under way runs any more, so
 //! no word has to say that the region was left behind. The monitor on the node is a client of its
-//! own card ([`Host::loop_back`]), since the processor's operations are not atomic with the card's.
+//! own RNIC ([`Host::loop_back`]), since the processor's operations are not atomic with the RNIC's.
 //!
 //! # Bound
-//! All clients of a region use one card of the node, whose atomic operations agree with each other;
-//! a card that has none is refused. Cards never show an aligned word half-written, but no standard
-//! says so. A client whose card gets no acknowledgement loses the region after 0.5 to 2 s. Over
+//! All clients of a region use one RNIC of the node, whose atomic operations agree with each other;
+//! an RNIC that has none is refused. RNICs never show an aligned word half-written, but no standard
+//! says so. A client whose RNIC gets no acknowledgement loses the region after 0.5 to 2 s. Over
 //! RoCE, packets are neither encrypted nor signed: an attacker that can forge them on the network
 //! between the machines can write to the region.
 
@@ -38,7 +38,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use tidegate_model::Time;
-use tidegate_onesided::one_sided::{BUFFER, Done, Fabric, Lost, Operation, Place, Post, PostError};
+use tidegate_onesided::one_sided::{
+    BUFFER, BufferPosition, Done, Fabric, Lost, Operation, Post, PostError,
+};
 
 mod device;
 mod error;
@@ -50,18 +52,18 @@ mod queue;
 pub use device::Device;
 pub use error::RdmaError;
 pub use host::{Client, Host};
-pub use tidegate_onesided::data_node::card::{Answer, Request};
+pub use tidegate_onesided::data_node::rnic::{Answer, Request};
 
 use device::{CompletionQueue, QueuePair};
-use library::{Atomic, Completion, Piece, Plain, Remote, WorkRequest, flag, opcode};
+use library::{Atomic, Completion, Plain, Remote, ScatterGatherEntry, WorkRequest, flag, opcode};
 use pinned::Pinned;
 use queue::{Queue, Waiting};
 
-/// Queue pairs that reads are dealt out to. Four times the 16 reads that most cards hold at once
+/// Queue pairs that reads are dealt out to. Four times the 16 reads that most RNICs hold at once
 /// are a window of 64.
 pub const READERS: u32 = 4;
 
-/// Bytes that are written without a look into a buffer, if the card can do that.
+/// Bytes that are written without a look into a buffer, if the RNIC can do that.
 pub const INLINE: u32 = 64;
 
 /// Completions that are fetched in one call.
@@ -112,9 +114,9 @@ impl Opening {
         if answer.host.queues.len() != self.pairs.len() {
             return Err(RdmaError::Peer);
         }
-        let places = self.window.next_power_of_two();
+        let slots = self.window.next_power_of_two();
         let mut queues: Vec<_> =
-            (0..).zip(self.pairs).map(|(index, pair)| Queue::new(index, pair, places)).collect();
+            (0..).zip(self.pairs).map(|(index, pair)| Queue::new(index, pair, slots)).collect();
         for (queue, to) in queues.iter_mut().zip(&answer.host.queues) {
             queue.connect(&answer.host, *to)?;
         }
@@ -133,7 +135,7 @@ impl Opening {
     }
 }
 
-/// The region, as the host's card knows it.
+/// The region, as the host's RNIC knows it.
 #[derive(Clone, Copy, Debug)]
 struct Far {
     address: u64,
@@ -141,10 +143,10 @@ struct Far {
     key: u32,
 }
 
-/// A client of a region behind an RDMA card.
+/// A client of a region behind an RNIC.
 pub struct Verbs {
     /// The first is for what changes the region. These are taken down before what follows: once a
-    /// queue pair is gone, its card writes no memory any more.
+    /// queue pair is gone, its RNIC writes no memory any more.
     queues: Vec<Queue>,
     completions: CompletionQueue,
     /// The buffers, then a word for each place of the first queue.
@@ -178,22 +180,26 @@ impl Verbs {
         }
     }
 
-    /// A place in a buffer, for the card.
-    fn piece(&self, Place { buffer, offset }: Place, length: u32) -> Piece {
+    /// A position in a buffer, for the RNIC.
+    fn sge(
+        &self,
+        BufferPosition { buffer, offset }: BufferPosition,
+        length: u32,
+    ) -> ScatterGatherEntry {
         let at = buffer as usize * BUFFER as usize + offset as usize;
         let address = self.memory.at(at).as_ptr().expose_provenance() as u64;
-        Piece { address, length, key: self.memory.key() }
+        ScatterGatherEntry { address, length, key: self.memory.key() }
     }
 
     /// The word that belongs to the next place of the first queue.
     fn word(&self) -> *mut u64 {
-        let at = self.busy.len() * BUFFER as usize + self.queues[0].next_place() * size_of::<u64>();
+        let at = self.busy.len() * BUFFER as usize + self.queues[0].next_slot() * size_of::<u64>();
         self.memory.at(at).as_ptr().cast()
     }
 
-    /// The card's request for an operation. `word` is where the card finds or leaves a word.
-    fn request(&self, operation: &Operation, word: *mut u64) -> (Piece, WorkRequest) {
-        let word_piece = || Piece {
+    /// The RNIC's request for an operation. `word` is where the RNIC finds or leaves a word.
+    fn request(&self, operation: &Operation, word: *mut u64) -> (ScatterGatherEntry, WorkRequest) {
+        let word_sge = || ScatterGatherEntry {
             address: word.expose_provenance() as u64,
             length: 8,
             key: self.memory.key(),
@@ -204,23 +210,23 @@ impl Verbs {
         let (address, key) = (self.region.address.wrapping_add(at), self.region.key);
         let plain = Remote { plain: Plain { address, key } };
         let atomic = |operand, new| Remote { atomic: Atomic { address, operand, new, key } };
-        let (piece, opcode, flags, remote) = match *operation {
+        let (sge, opcode, flags, remote) = match *operation {
             Operation::Read { into, length, .. } => {
-                (self.piece(into, length), opcode::READ, 0, plain)
+                (self.sge(into, length), opcode::READ, 0, plain)
             }
             Operation::Write { from, length, .. } => {
-                (self.piece(from, length), opcode::WRITE, inline(length), plain)
+                (self.sge(from, length), opcode::WRITE, inline(length), plain)
             }
-            Operation::WriteWord { .. } => (word_piece(), opcode::WRITE, inline(8), plain),
-            Operation::FetchAdd { add, .. } => (word_piece(), opcode::FETCH_ADD, 0, atomic(add, 0)),
+            Operation::WriteWord { .. } => (word_sge(), opcode::WRITE, inline(8), plain),
+            Operation::FetchAdd { add, .. } => (word_sge(), opcode::FETCH_ADD, 0, atomic(add, 0)),
             Operation::CompareSwap { expected, new, .. } => {
-                (word_piece(), opcode::COMPARE_SWAP, 0, atomic(expected, new))
+                (word_sge(), opcode::COMPARE_SWAP, 0, atomic(expected, new))
             }
         };
-        (piece, WorkRequest { opcode, flags, remote, ..WorkRequest::default() })
+        (sge, WorkRequest { opcode, flags, remote, ..WorkRequest::default() })
     }
 
-    /// The bytes of a buffer that no card touches now.
+    /// The bytes of a buffer that no RNIC touches now.
     fn idle(&self, buffer: u32) -> *mut [u8] {
         assert_eq!(self.busy[buffer as usize], 0, "an operation on the buffer is under way");
         let start = self.memory.at(buffer as usize * BUFFER as usize);
@@ -253,7 +259,7 @@ impl Verbs {
             if let Some(buffer) = waiting.buffer {
                 self.busy[buffer as usize] -= 1;
             }
-            // SAFETY: the word belongs to this operation, which is done, so the card has left it.
+            // SAFETY: the word belongs to this operation, which is done, so the RNIC has left it.
             let word = waiting.word.map_or(0, |word| unsafe { word.read_volatile() });
             done.push(Done { id: waiting.id, word });
         });
@@ -270,20 +276,20 @@ impl Fabric for Verbs {
         let queue = self.queue_for(&post.operation);
         let word = self.word();
         if let Operation::WriteWord { word: value, .. } = post.operation {
-            // SAFETY: the word belongs to the place that is taken below, which nobody has now.
+            // SAFETY: the word belongs to the slot that is taken below, which is free now.
             unsafe { word.write(value) };
         }
-        let (piece, request) = self.request(&post.operation, word);
-        let buffer = post.operation.place().map(|(place, _)| place.buffer);
+        let (sge, request) = self.request(&post.operation, word);
+        let buffer = post.operation.buffer_range().map(|(place, _)| place.buffer);
         if let Some(buffer) = buffer {
             self.busy[buffer as usize] += 1;
         }
         let changes = !matches!(post.operation, Operation::Read { .. });
-        let tells =
+        let returns_value =
             matches!(post.operation, Operation::FetchAdd { .. } | Operation::CompareSwap { .. });
-        let word = tells.then_some(word.cast_const());
+        let word = returns_value.then_some(word.cast_const());
         let waiting = Waiting { id: post.id, buffer, changes, word };
-        self.queues[queue].push(waiting, piece, request);
+        self.queues[queue].push(waiting, sge, request);
         self.under_way += 1;
         self.changes += u32::from(changes);
         Ok(())
@@ -313,7 +319,7 @@ impl Fabric for Verbs {
     }
 
     fn buffer(&self, buffer: u32) -> &[u8] {
-        // SAFETY: the card does not touch these bytes before somebody posts an operation on them,
+        // SAFETY: the RNIC does not touch these bytes before an operation on them is posted,
         // which takes `&mut self`; `Pinned` maps them for as long as `self` lives.
         unsafe { &*self.idle(buffer) }
     }

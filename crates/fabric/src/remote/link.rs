@@ -20,8 +20,8 @@ use crate::wire::{Received, Receiver};
 /// How long connecting and being welcomed may take.
 const GREETING_MAX: Span = Span(5 * Span::SECOND.0);
 
-/// Pieces that are read before the worker's other connections have their turn.
-const PIECES_MAX: usize = 8;
+/// Reads in a row before the worker serves its other connections.
+const READS_MAX: usize = 8;
 
 /// Tickets in a message that cancels jobs: as many as fit it, whatever their numbers.
 const CANCELLED_MAX: usize = MESSAGE_MAX / 16;
@@ -32,7 +32,7 @@ pub(super) struct Link {
     stream: Stream,
     begun: Time,
     /// When the node last sent or took something, or began to owe an answer.
-    heard: Time,
+    last_received: Time,
     is_welcome: bool,
     /// The node has said that it ends, and is sent no more jobs.
     is_ending: bool,
@@ -60,7 +60,7 @@ impl Link {
         let mut link = Self {
             stream,
             begun: now,
-            heard: now,
+            last_received: now,
             is_welcome: false,
             is_ending: false,
             unanswered: 0,
@@ -70,10 +70,10 @@ impl Link {
             in_flight: HashMap::new(),
             next_ticket: 0,
         };
-        link.say(&ToNode::Hello { version: VERSION, release: settings.release.clone() });
-        link.say(&ToNode::Identify(settings.identity.clone()));
+        link.send(&ToNode::Hello { version: VERSION, release: settings.release.clone() });
+        link.send(&ToNode::Identify(settings.identity.clone()));
         if settings.is_bulk {
-            link.say(&ToNode::Bulk);
+            link.send(&ToNode::Bulk);
         }
         Ok(link)
     }
@@ -102,22 +102,22 @@ impl Link {
         match (self.is_welcome, self.in_flight.is_empty()) {
             (false, _) => self.begun.after(GREETING_MAX),
             (true, true) if self.unanswered == 0 => Time::MAX,
-            (true, true) => self.heard.after(SILENCE_MAX),
-            (true, false) => self.heard.after(SILENCE_MAX),
+            (true, true) => self.last_received.after(SILENCE_MAX),
+            (true, false) => self.last_received.after(SILENCE_MAX),
         }
     }
 
     pub(super) fn tenants(&mut self, names: &[String]) {
-        ToNode::tenants(names).iter().for_each(|page| self.say(page));
+        ToNode::tenants(names).iter().for_each(|page| self.send(page));
     }
 
     pub(super) fn open(&mut self, part: u32, what: &Part) {
         self.unanswered += 1;
         let Part { volume, index, length, offset, geometry } = what.clone();
-        self.say(&ToNode::Open { part, volume, index, length, offset, geometry });
+        self.send(&ToNode::Open { part, volume, index, length, offset, geometry });
     }
 
-    fn say(&mut self, message: &impl Serialize) {
+    fn send(&mut self, message: &impl Serialize) {
         let mut bytes = Vec::new();
         let encoded = encode::<RequestHead, _>(message, &mut bytes);
         debug_assert!(encoded.is_ok(), "all that grows is said in several messages: {encoded:?}");
@@ -129,7 +129,7 @@ impl Link {
     /// Queues a job. Its ticket on the link is our own: another session may use the same number.
     pub(super) fn submit(&mut self, now: Time, mut job: Job) {
         if self.in_flight.is_empty() {
-            self.heard = now;
+            self.last_received = now;
         }
         let ticket = self.next_ticket;
         self.next_ticket += 1;
@@ -150,12 +150,12 @@ impl Link {
         let mut meant: Vec<u64> = meant.map(|(ticket, _)| *ticket).collect();
         meant.sort_unstable();
         for meant in meant.chunks(CANCELLED_MAX) {
-            self.say(&ToNode::Cancel(meant.to_vec()));
+            self.send(&ToNode::Cancel(meant.to_vec()));
         }
     }
 
     pub(super) fn elsewhere(&mut self, costs: &[(TenantId, u64)]) {
-        self.say(&ToNode::Elsewhere(costs.to_vec()));
+        self.send(&ToNode::Elsewhere(costs.to_vec()));
     }
 
     pub(super) fn flush<T>(&mut self, reactor: &Reactor<T>, token: u64) -> io::Result<()> {
@@ -189,21 +189,21 @@ impl Link {
             self.outgoing.flush(&self.stream)?;
             // A node that takes bytes lives, however long the rest of them takes.
             if self.outgoing.len() < waiting {
-                self.heard = now;
+                self.last_received = now;
             }
         }
         if !ready.read {
             return Ok(());
         }
-        self.heard = now;
-        for _ in 0..PIECES_MAX {
+        self.last_received = now;
+        for _ in 0..READS_MAX {
             let received = self.receiver.receive(&mut self.stream);
             // Frames that arrived before the end count.
             while let Some((head, payload)) =
                 self.receiver.next_frame().map_err(|error| refused(error.to_string()))?
             {
                 match head {
-                    ReplyHead::Message(_) => self.hear(&payload, parts, notices)?,
+                    ReplyHead::Message(_) => self.on_message(&payload, parts, notices)?,
                     ReplyHead::Answer(head) => self.answer(head, payload, done)?,
                 }
             }
@@ -214,7 +214,7 @@ impl Link {
         Ok(())
     }
 
-    fn hear(
+    fn on_message(
         &mut self,
         payload: &[u8],
         parts: &mut [Opened],
@@ -235,8 +235,8 @@ impl Link {
             FromNode::Ending => self.is_ending = true,
             FromNode::Refused { reason, .. } => return Err(refused(reason)),
             FromNode::Opened { part, opened } => {
-                let asked = asked_for(parts, part)?;
-                asked.is_refused = opened.is_err();
+                let opened_part = part_of(parts, part)?;
+                opened_part.is_refused = opened.is_err();
                 self.unanswered = self.unanswered.saturating_sub(1);
                 notices.push_back(match opened {
                     Ok(state) => Notice::PartReady { part, state },
@@ -244,7 +244,7 @@ impl Link {
                 });
             }
             FromNode::Incarnation { part, incarnation } => {
-                asked_for(parts, part)?;
+                part_of(parts, part)?;
                 notices.push_back(Notice::Incarnation { part, incarnation });
             }
         }
@@ -288,7 +288,7 @@ pub(super) fn changes_nothing(command: Command) -> bool {
 }
 
 /// The part with this number, if it was asked for.
-fn asked_for(parts: &mut [Opened], part: u32) -> io::Result<&mut Opened> {
-    let asked = parts.get_mut(part as usize);
-    asked.ok_or_else(|| refused(format!("part {part} was never asked for")))
+fn part_of(parts: &mut [Opened], part: u32) -> io::Result<&mut Opened> {
+    let opened_part = parts.get_mut(part as usize);
+    opened_part.ok_or_else(|| refused(format!("part {part} was never asked for")))
 }

@@ -20,7 +20,7 @@ const TOKEN: u64 = 9;
 const NOW: Time = Time(1_000_000_000);
 
 /// A remote with its worker, and a listener that plays the node.
-struct World {
+struct RemoteTestbed {
     folder: tempfile::TempDir,
     listener: UnixListener,
     reactor: Reactor<()>,
@@ -36,7 +36,7 @@ struct Peer {
     frames: VecDeque<(RequestHead, Vec<u8>)>,
 }
 
-fn world() -> World {
+fn world() -> RemoteTestbed {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("node");
     let listener = UnixListener::bind(&path).unwrap();
@@ -49,12 +49,12 @@ fn world() -> World {
     let part = Part { volume, index: 0, length, offset: Bytes(0), geometry };
     assert_eq!(remote.open(part), 0);
     let (reactor, done) = (Reactor::new().unwrap(), Vec::new());
-    World { folder, listener, reactor, remote, done, now: NOW }
+    RemoteTestbed { folder, listener, reactor, remote, done, now: NOW }
 }
 
-impl World {
-    /// Lets the worker turn once, if something is ready.
-    fn turn(&mut self, patience: Duration) {
+impl RemoteTestbed {
+    /// Lets the worker run one round, if something is ready.
+    fn run_once(&mut self, patience: Duration) {
         let mut ready = Vec::new();
         self.reactor.wait(Some(patience), &mut ready, &mut Vec::new()).unwrap();
         for ready in ready {
@@ -68,7 +68,7 @@ impl World {
             if what(self) {
                 return;
             }
-            self.turn(Duration::from_millis(10));
+            self.run_once(Duration::from_millis(10));
         }
         panic!("it did not happen within twenty seconds");
     }
@@ -77,7 +77,7 @@ impl World {
     fn connected(&mut self) -> Peer {
         let mut peer = self.welcomed();
         let state = PartState { incarnation: 77, identity: None };
-        peer.say(&FromNode::Opened { part: 0, opened: Ok(state) });
+        peer.send(&FromNode::Opened { part: 0, opened: Ok(state) });
         self.until(|world| world.remote.link.as_ref().is_some_and(Link::takes_jobs));
         peer
     }
@@ -86,14 +86,14 @@ impl World {
     fn welcomed(&mut self) -> Peer {
         self.remote.on_deadline(&self.reactor, self.now, &mut self.done);
         let (stream, _) = self.listener.accept().unwrap();
-        self.turn(Duration::from_secs(20));
+        self.run_once(Duration::from_secs(20));
         let mut peer = Peer { stream, assembler: Assembler::new(), frames: VecDeque::new() };
         assert!(matches!(peer.message(), ToNode::Hello { version: VERSION, .. }));
         assert!(matches!(peer.message(), ToNode::Identify(LinkIdentity { link: 3, .. })));
         assert_eq!(peer.message(), ToNode::Tenants(vec!["a".into()]));
         assert!(matches!(peer.message(), ToNode::Open { part: 0, .. }));
         let name = String::from("n");
-        peer.say(&FromNode::Welcome { version: VERSION, name, release: String::new() });
+        peer.send(&FromNode::Welcome { version: VERSION, name, release: String::new() });
         self.until(|world| world.remote.is_up());
         peer
     }
@@ -135,7 +135,7 @@ impl Peer {
         self.answer(job.ticket, Ok(()), b"");
     }
 
-    fn say(&mut self, message: &FromNode) {
+    fn send(&mut self, message: &FromNode) {
         let mut bytes = Vec::new();
         encode::<ReplyHead, _>(message, &mut bytes).unwrap();
         self.stream.write_all(&bytes).unwrap();
@@ -191,7 +191,7 @@ fn jobs_wait_for_a_node_that_is_away_and_give_up() {
     world.submit(1, Command::Read);
     assert_eq!(world.remote.next_deadline(), Time::ZERO, "it is to connect");
     let mut peer = world.connected();
-    world.turn(Duration::ZERO);
+    world.run_once(Duration::ZERO);
     assert_eq!(peer.job().0.offset, 8, "what waited is sent");
     drop((peer, world.listener));
     world.listener = UnixListener::bind(world.folder.path().join("elsewhere")).unwrap();
@@ -222,12 +222,12 @@ fn jobs_wait_for_a_node_that_is_away_and_give_up() {
 }
 
 #[test]
-fn a_node_that_ends_answers_what_it_has_and_its_successor_the_rest() {
+fn a_stopping_node_answers_its_jobs_and_its_successor_the_rest() {
     let mut world = world();
     let mut peer = world.connected();
     world.submit(1, Command::Write { durable: false });
     let (first, _) = peer.job();
-    peer.say(&FromNode::Ending);
+    peer.send(&FromNode::Ending);
     world.until(|world| world.remote.link.as_ref().unwrap().is_ending());
     world.submit(2, Command::Write { durable: false });
     assert_eq!(world.remote.next_deadline(), world.now.after(SILENCE_MAX), "2 has time");
@@ -249,13 +249,13 @@ fn a_node_that_ends_answers_what_it_has_and_its_successor_the_rest() {
 }
 
 #[test]
-fn what_a_node_that_ends_leaves_undone_is_done_again_only_if_it_changes_nothing() {
+fn jobs_that_a_stopping_node_leaves_are_retried_only_if_they_change_nothing() {
     let mut world = world();
     let mut peer = world.connected();
     let zero = Command::Zero { allocate: false, durable: false };
     let commands = [Command::Read, Command::Write { durable: false }, Command::Flush, zero];
     (0..).zip(commands).for_each(|(ticket, command)| world.submit(ticket, command));
-    peer.say(&FromNode::Ending);
+    peer.send(&FromNode::Ending);
     world.until(|world| world.remote.link.as_ref().unwrap().is_ending());
     world.submit(4, Command::Read);
     drop(peer);
@@ -275,7 +275,7 @@ fn nothing_is_sent_to_a_part_before_it_is_judged() {
     world.submit(2, Command::Read);
     assert_eq!(world.remote.waiting.len(), 2, "the node has not said which part it has");
     let state = PartState { incarnation: 1, identity: None };
-    peer.say(&FromNode::Opened { part: 0, opened: Ok(state) });
+    peer.send(&FromNode::Opened { part: 0, opened: Ok(state) });
     let mut ready = Vec::new();
     while !world.remote.link.as_ref().unwrap().takes_jobs() {
         world.reactor.wait(Some(Duration::from_secs(20)), &mut ready, &mut Vec::new()).unwrap();
@@ -296,7 +296,7 @@ fn nothing_is_sent_to_a_part_before_it_is_judged() {
 fn parts_that_failed_jobs_may_still_change_are_named_until_the_next_connection_is_welcome() {
     let mut world = world();
     let mut peer = world.connected();
-    let notices = |world: &mut World| -> Vec<_> {
+    let notices = |world: &mut RemoteTestbed| -> Vec<_> {
         std::iter::from_fn(|| world.remote.poll_notice()).collect()
     };
     notices(&mut world);
@@ -346,14 +346,14 @@ fn who_is_gone_is_not_worked_for() {
 }
 
 #[test]
-fn everything_is_said_again_on_a_new_link() {
+fn everything_is_sent_again_on_a_new_link() {
     let mut world = world();
     let peer = world.connected();
     drop(peer);
     world.until(|world| !world.remote.is_up());
     world.remote.retry = Retry::new(RETRY_MIN, RETRY_MAX);
     let mut peer = world.welcomed();
-    peer.say(&FromNode::Opened { part: 0, opened: Err("too long".into()) });
+    peer.send(&FromNode::Opened { part: 0, opened: Err("too long".into()) });
     world.until(|world| world.remote.notices.len() == 5);
     let refused = Notice::PartRefused { part: 0, reason: "too long".into() };
     assert_eq!(world.remote.notices.back(), Some(&refused));
@@ -374,8 +374,8 @@ fn a_flush_carries_its_incarnation_to_whichever_node_there_is() {
     world.remote.submit(NOW, &mut vec![flush(2), flush(3)], &mut world.done);
     world.remote.retry = Retry::new(RETRY_MIN, RETRY_MAX);
     let mut peer = world.welcomed();
-    peer.say(&FromNode::Opened { part: 0, opened: Ok(state(78)) });
-    peer.say(&FromNode::Incarnation { part: 0, incarnation: 79 });
+    peer.send(&FromNode::Opened { part: 0, opened: Ok(state(78)) });
+    peer.send(&FromNode::Incarnation { part: 0, incarnation: 79 });
     world.until(|world| world.remote.waiting.is_empty());
     for ticket in [2, 3] {
         let (head, _) = peer.job();
@@ -396,7 +396,7 @@ fn a_flush_carries_its_incarnation_to_whichever_node_there_is() {
 fn jobs_on_a_part_that_is_refused_fail_until_another_link_has_it() {
     let mut world = world();
     let mut peer = world.welcomed();
-    peer.say(&FromNode::Opened { part: 0, opened: Err("no space".into()) });
+    peer.send(&FromNode::Opened { part: 0, opened: Err("no space".into()) });
     world.until(|world| world.remote.notices.len() == 2);
     world.submit(1, Command::Read);
     assert_eq!(world.done.pop().unwrap().outcome, Err(Fault::Io));
@@ -466,7 +466,7 @@ fn a_node_that_takes_a_long_request_slowly_is_not_left() {
         assert!(world.remote.is_up() && world.done.is_empty(), "it takes what it is sent");
         // It takes all that the socket holds, which is a small part of the request.
         while peer.stream.read(&mut bytes).is_ok() {}
-        world.turn(Duration::from_secs(20));
+        world.run_once(Duration::from_secs(20));
     }
     world.now = world.remote.next_deadline();
     world.remote.on_deadline(&world.reactor, world.now, &mut world.done);
@@ -474,7 +474,7 @@ fn a_node_that_takes_a_long_request_slowly_is_not_left() {
 }
 
 #[test]
-fn a_node_that_owes_an_answer_and_says_nothing_is_left() {
+fn a_silent_node_that_owes_an_answer_is_disconnected() {
     let mut world = world();
     let mut peer = world.connected();
     assert_eq!(world.remote.next_deadline(), Time::MAX, "a node that owes nothing may be silent");
@@ -484,8 +484,8 @@ fn a_node_that_owes_an_answer_and_says_nothing_is_left() {
         assert_eq!(world.remote.next_deadline(), world.now.after(SILENCE_MAX));
         world.now = world.now.after(Span(4 * second.0));
         world.remote.on_deadline(&world.reactor, world.now, &mut world.done);
-        peer.say(&FromNode::Alive);
-        world.turn(Duration::from_secs(20));
+        peer.send(&FromNode::Alive);
+        world.run_once(Duration::from_secs(20));
     }
     assert!(world.remote.is_up() && world.done.is_empty(), "it has said that it lives");
     world.submit(2, Command::Read);

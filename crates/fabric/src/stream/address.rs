@@ -1,4 +1,4 @@
-//! Where a party listens, as people write it: `unix:/run/tidegate/node-a.sock` or `host:7180`.
+//! The address of a listener, as people write it: `unix:/run/tidegate/node-a.sock` or `host:7180`.
 
 use std::fmt;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_address_says_how_to_write_one() {
+    fn invalid_addresses_are_refused_with_an_example() {
         for text in ["", "unix:", "/run/a.sock", "7180", "127.0.0.1:http", "127.0.0.1:70000"] {
             let error = text.parse::<Address>().unwrap_err().to_string();
             assert!(error.contains("write it like"), "{error}");

@@ -18,7 +18,7 @@ use crate::trusted::{Folder, Problem, Purpose, TrustError};
 
 /// The access rules of a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Door {
+pub struct ListenerAccess {
     /// The mode of a Unix socket's file.
     pub mode: u32,
     /// On a Unix socket, only processes of root and of our own user.
@@ -27,7 +27,7 @@ pub struct Door {
     pub is_public: bool,
 }
 
-impl Door {
+impl ListenerAccess {
     /// For those who may do anything: our own user and root, on this machine.
     pub const PRIVATE: Self = Self { mode: 0o600, own_user_only: true, is_public: false };
 }
@@ -100,7 +100,7 @@ impl std::error::Error for BindError {}
 #[derive(Debug)]
 pub struct Listener {
     kind: Kind,
-    door: Door,
+    access: ListenerAccess,
     address: Address,
     guard: Option<Guard>,
 }
@@ -117,7 +117,7 @@ impl Listener {
     ///
     /// # Errors
     /// See [`BindError`]; nothing is changed then.
-    pub fn bind(address: &Address, door: Door) -> Result<Self, BindError> {
+    pub fn bind(address: &Address, access: ListenerAccess) -> Result<Self, BindError> {
         let failed = |error: io::Error| match error.kind() {
             io::ErrorKind::AddrInUse => BindError::InUse { address: address.clone(), pid: None },
             _ => BindError::Io(address.clone(), error),
@@ -132,18 +132,18 @@ impl Listener {
                 let listener = UnixListener::bind(path).map_err(failed)?;
                 let made = identity(path).map_err(failed)?;
                 let (kind, address) = (Kind::Unix(listener, made), address.clone());
-                let listener = Self { kind, door, address, guard: None };
-                fs::set_permissions(path, Permissions::from_mode(door.mode)).map_err(failed)?;
+                let listener = Self { kind, access, address, guard: None };
+                fs::set_permissions(path, Permissions::from_mode(access.mode)).map_err(failed)?;
                 listener.set_nonblocking().map_err(failed)?;
                 Ok(listener)
             }
-            Address::Tcp(at) if !at.ip().is_loopback() && !door.is_public => {
+            Address::Tcp(at) if !at.ip().is_loopback() && !access.is_public => {
                 Err(BindError::Public(*at))
             }
             Address::Tcp(at) => {
                 let listener = TcpListener::bind(at).map_err(failed)?;
                 let address = Address::Tcp(listener.local_addr().map_err(failed)?);
-                let listener = Self { kind: Kind::Tcp(listener), door, address, guard: None };
+                let listener = Self { kind: Kind::Tcp(listener), access, address, guard: None };
                 listener.set_nonblocking().map_err(failed)?;
                 Ok(listener)
             }
@@ -202,7 +202,7 @@ impl Listener {
     }
 
     fn admit(&self, stream: Stream) -> io::Result<Stream> {
-        if let (Socket::Unix(_), true) = (&stream.0, self.door.own_user_only) {
+        if let (Socket::Unix(_), true) = (&stream.0, self.access.own_user_only) {
             let peer = socket_peercred(&stream)?;
             if !peer.uid.is_root() && peer.uid != geteuid() {
                 let (pid, uid) = (peer.pid.as_raw_nonzero(), peer.uid.as_raw());
@@ -268,12 +268,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_folder_that_is_not_there_is_told_with_the_command_that_makes_it() {
+    fn a_missing_folder_is_reported_with_the_command_that_makes_it() {
         let directory = tempfile::tempdir().unwrap();
         let folder = directory.path().join("run");
-        let error = Listener::bind(&Address::Unix(folder.join("local.sock")), Door::PRIVATE);
-        let told = error.unwrap_err().to_string();
-        assert!(told.contains(&format!("`mkdir -p -m 755 {}`", folder.display())), "{told}");
+        let error =
+            Listener::bind(&Address::Unix(folder.join("local.sock")), ListenerAccess::PRIVATE);
+        let message = error.unwrap_err().to_string();
+        assert!(message.contains(&format!("`mkdir -p -m 755 {}`", folder.display())), "{message}");
     }
     use std::io::Read;
 
@@ -294,7 +295,7 @@ mod tests {
     fn both_kinds_connect_and_carry_bytes() {
         let folder = tempfile::tempdir().unwrap();
         for address in [address(&folder), "127.0.0.1:0".parse().unwrap()] {
-            let listener = Listener::bind(&address, Door::PRIVATE).unwrap();
+            let listener = Listener::bind(&address, ListenerAccess::PRIVATE).unwrap();
             let ours = Stream::connect(listener.address()).unwrap();
             let mut theirs = accepted(&listener);
             ours.error().unwrap();
@@ -319,24 +320,24 @@ mod tests {
         let address = address(&folder);
         let Address::Unix(path) = &address else { unreachable!() };
         drop(UnixListener::bind(path).unwrap());
-        let listener = Listener::bind(&address, Door::PRIVATE).unwrap();
+        let listener = Listener::bind(&address, ListenerAccess::PRIVATE).unwrap();
         assert_eq!(fs::metadata(path).unwrap().permissions().mode() & 0o777, 0o600);
-        let error = Listener::bind(&address, Door::PRIVATE).unwrap_err();
+        let error = Listener::bind(&address, ListenerAccess::PRIVATE).unwrap_err();
         let pid = Some(std::process::id() as i32);
         assert!(matches!(&error, BindError::InUse { pid: found, .. } if *found == pid), "{error}");
         drop(listener);
         assert!(!path.exists());
         fs::write(path, "precious").unwrap();
-        let error = Listener::bind(&address, Door::PRIVATE).unwrap_err();
+        let error = Listener::bind(&address, ListenerAccess::PRIVATE).unwrap_err();
         assert!(matches!(error, BindError::NoSocket(_)));
         assert_eq!(fs::read(path).unwrap(), b"precious");
     }
 
     #[test]
-    fn a_listener_that_refuses_keeps_nobody_waiting() {
+    fn a_listener_that_refuses_keeps_no_client_waiting() {
         let folder = tempfile::tempdir().unwrap();
         for address in [address(&folder), "127.0.0.1:0".parse().unwrap()] {
-            let listener = Listener::bind(&address, Door::PRIVATE).unwrap();
+            let listener = Listener::bind(&address, ListenerAccess::PRIVATE).unwrap();
             listener.refuse();
             let refused = match listener.address() {
                 Address::Unix(path) => UnixStream::connect(path).map(drop),
@@ -348,12 +349,19 @@ mod tests {
 
     #[test]
     fn a_busy_port_and_a_public_one_are_refused() {
-        let listener = Listener::bind(&"127.0.0.1:0".parse().unwrap(), Door::PRIVATE).unwrap();
-        let error = Listener::bind(listener.address(), Door::PRIVATE).unwrap_err();
+        let listener =
+            Listener::bind(&"127.0.0.1:0".parse().unwrap(), ListenerAccess::PRIVATE).unwrap();
+        let error = Listener::bind(listener.address(), ListenerAccess::PRIVATE).unwrap_err();
         assert!(matches!(error, BindError::InUse { .. }), "{error}");
         let everywhere = "0.0.0.0:0".parse().unwrap();
-        let error = Listener::bind(&everywhere, Door::PRIVATE).unwrap_err();
+        let error = Listener::bind(&everywhere, ListenerAccess::PRIVATE).unwrap_err();
         assert!(matches!(error, BindError::Public(_)), "{error}");
-        assert!(Listener::bind(&everywhere, Door { is_public: true, ..Door::PRIVATE }).is_ok());
+        assert!(
+            Listener::bind(
+                &everywhere,
+                ListenerAccess { is_public: true, ..ListenerAccess::PRIVATE }
+            )
+            .is_ok()
+        );
     }
 }

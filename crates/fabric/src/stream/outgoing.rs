@@ -13,7 +13,7 @@ use crate::buffer::Buffer;
 
 /// Pieces per system call: thirty-two replies with payload. The kernel's maximum is 1024, and a
 /// socket's buffer is full long before.
-const PIECES_MAX: usize = 64;
+const SEGMENTS_MAX: usize = 64;
 
 /// A payload up to this many bytes is copied to the heads: naming it costs as much.
 const COPY_MAX: usize = 512;
@@ -29,7 +29,7 @@ const LITTER_MAX: usize = 64 << 10;
 #[derive(Debug, Default)]
 pub struct Outgoing {
     heads: Vec<u8>,
-    pieces: VecDeque<Piece>,
+    segments: VecDeque<Segment>,
     /// Bytes of the first piece that are written.
     sent: usize,
     /// Bytes at the front of `heads` that belong to no piece any more.
@@ -38,13 +38,13 @@ pub struct Outgoing {
 }
 
 #[derive(Debug)]
-enum Piece {
+enum Segment {
     /// So many bytes of the heads.
     Heads(usize),
     Payload(Buffer),
 }
 
-impl Piece {
+impl Segment {
     fn len(&self) -> usize {
         match self {
             Self::Heads(length) => *length,
@@ -73,10 +73,10 @@ impl Outgoing {
     pub fn push(&mut self, bytes: &[u8]) {
         self.heads.extend_from_slice(bytes);
         self.length += bytes.len();
-        match self.pieces.back_mut() {
-            Some(Piece::Heads(length)) => *length += bytes.len(),
+        match self.segments.back_mut() {
+            Some(Segment::Heads(length)) => *length += bytes.len(),
             _ if bytes.is_empty() => {}
-            _ => self.pieces.push_back(Piece::Heads(bytes.len())),
+            _ => self.segments.push_back(Segment::Heads(bytes.len())),
         }
     }
 
@@ -86,7 +86,7 @@ impl Outgoing {
             return self.push(&buffer);
         }
         self.length += buffer.len();
-        self.pieces.push_back(Piece::Payload(buffer));
+        self.segments.push_back(Segment::Payload(buffer));
     }
 
     /// Writes as much as the kernel takes now, up to [`FLUSH_MAX`] bytes and one system call more.
@@ -114,15 +114,15 @@ impl Outgoing {
     }
 
     fn send(&self, stream: &Stream) -> io::Result<usize> {
-        let mut slices = [IoSlice::new(&[]); PIECES_MAX];
+        let mut slices = [IoSlice::new(&[]); SEGMENTS_MAX];
         let (mut count, mut sent, mut head) = (0, self.sent, self.litter);
-        for (slice, piece) in slices.iter_mut().zip(&self.pieces) {
-            let bytes = match piece {
-                Piece::Heads(length) => {
+        for (slice, segment) in slices.iter_mut().zip(&self.segments) {
+            let bytes = match segment {
+                Segment::Heads(length) => {
                     head += length;
                     &self.heads[head - length..head]
                 }
-                Piece::Payload(buffer) => &buffer[..],
+                Segment::Payload(buffer) => &buffer[..],
             };
             *slice = IoSlice::new(&bytes[sent..]);
             sent = 0;
@@ -134,9 +134,10 @@ impl Outgoing {
     fn advance(&mut self, count: usize) {
         self.length -= count;
         self.sent += count;
-        while let Some(length) = self.pieces.front().map(Piece::len).filter(|l| *l <= self.sent) {
+        while let Some(length) = self.segments.front().map(Segment::len).filter(|l| *l <= self.sent)
+        {
             self.sent -= length;
-            if let Some(Piece::Heads(length)) = self.pieces.pop_front() {
+            if let Some(Segment::Heads(length)) = self.segments.pop_front() {
                 self.litter += length;
             }
         }
@@ -160,18 +161,18 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(64))]
         #[test]
         fn everything_arrives_once_and_in_order(
-            pieces in prop::collection::vec((any::<bool>(), 0usize..40_000, any::<u8>()), 0..60),
+            segments in prop::collection::vec((any::<bool>(), 0usize..40_000, any::<u8>()), 0..60),
         ) {
             let (ours, mut theirs) = Stream::pair().unwrap();
             let mut outgoing = Outgoing::new();
             let (mut expected, mut arrived) = (Vec::new(), Vec::new());
-            let mut piece = vec![0; 70_000];
-            let mut hear = |arrived: &mut Vec<u8>| {
-                if let Ok(count) = theirs.read(&mut piece) {
-                    arrived.extend_from_slice(&piece[..count]);
+            let mut segment = vec![0; 70_000];
+            let mut receive = |arrived: &mut Vec<u8>| {
+                if let Ok(count) = theirs.read(&mut segment) {
+                    arrived.extend_from_slice(&segment[..count]);
                 }
             };
-            for (round, (is_head, length, value)) in pieces.into_iter().enumerate() {
+            for (round, (is_head, length, value)) in segments.into_iter().enumerate() {
                 let mut bytes = vec![value; length];
                 if let Some(first) = bytes.first_mut() {
                     *first = round as u8;
@@ -185,18 +186,18 @@ mod tests {
                     outgoing.flush(&ours).unwrap();
                 }
                 if round % 5 == 0 {
-                    hear(&mut arrived);
+                    receive(&mut arrived);
                 }
             }
             while !outgoing.flush(&ours).unwrap() {
-                hear(&mut arrived);
+                receive(&mut arrived);
             }
             while arrived.len() < expected.len() {
-                hear(&mut arrived);
+                receive(&mut arrived);
             }
             prop_assert!(arrived == expected);
             prop_assert_eq!(outgoing.len(), 0);
-            prop_assert!(outgoing.heads.is_empty() && outgoing.pieces.is_empty());
+            prop_assert!(outgoing.heads.is_empty() && outgoing.segments.is_empty());
         }
     }
 

@@ -82,8 +82,8 @@ mod tests {
             let local = stream.local_addr().unwrap();
             let us = rustix::process::geteuid().as_raw();
             assert_eq!(user_of_peer(local, peer), Some(us), "{address}");
-            let nobody = SocketAddr::new(peer.ip(), 1);
-            assert_eq!(user_of_peer(local, nobody), None, "no such connection");
+            let unknown_port = SocketAddr::new(peer.ip(), 1);
+            assert_eq!(user_of_peer(local, unknown_port), None, "no such connection");
         }
         let far = "192.0.2.1:5".parse().unwrap();
         assert_eq!(user_of_peer("192.0.2.2:6".parse().unwrap(), far), None);

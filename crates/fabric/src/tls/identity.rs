@@ -1,8 +1,9 @@
-//! The identity of a party, and the authority that it trusts: the files, read and checked.
+//! The identity of a process, and the authority that it trusts: the files, read and checked.
 //!
-//! One folder has the authority's certificate, `ca-cert.pem`, and for each party `NAME-cert.pem`
+//! One folder has the authority's certificate, `ca-cert.pem`, and for each process `NAME-cert.pem`
 //! and `NAME-key.pem`: the names that QEMU and libnbd look for, so that one folder serves clients
-//! too. Faults of the files are found when a party starts, and not when the first peer turns away.
+//! too. Faults of the files are found when a process starts, and not when the first peer turns
+//! away.
 
 use std::fmt;
 use std::io;
@@ -32,17 +33,17 @@ use crate::trusted::{self, Problem, Secrecy, TrustError};
 /// The file of the authority's certificate.
 pub const AUTHORITY: &str = "ca-cert.pem";
 
-/// The file of a party's certificate.
+/// The file of a process's certificate.
 pub fn certificate_file(name: &str) -> String {
     format!("{name}-cert.pem")
 }
 
-/// The file of a party's key.
+/// The file of a process's key.
 pub fn key_file(name: &str) -> String {
     format!("{name}-key.pem")
 }
 
-/// Why a party has no identity. Each says what is wrong, where, and how to mend it.
+/// Why a process has no identity. Each says what is wrong, where, and how to mend it.
 #[derive(Debug)]
 pub enum IdentityError {
     /// A file cannot be read.
@@ -117,7 +118,7 @@ impl fmt::Display for IdentityError {
 
 impl std::error::Error for IdentityError {}
 
-/// A party's certificate with its key, and the authority whose certificates it believes.
+/// A process's certificate with its key, and the authority whose certificates it believes.
 #[derive(Clone, Debug)]
 pub struct Identity {
     name: String,
@@ -175,10 +176,10 @@ impl Identity {
         &self.path
     }
 
-    /// Whether peers believe it. Parties call and are called, so it has to be good for both.
+    /// Whether peers believe it. Processes call and are called, so it has to be good for both.
     fn check(&self, now: UnixTime) -> Result<(), Error> {
         let (end, chain) = self.key.cert.split_first().ok_or(Error::NoCertificatesPresented)?;
-        self.guests().verify_client_cert(end, chain, now)?;
+        self.inbound().verify_client_cert(end, chain, now)?;
         let name = ServerName::try_from(self.name.clone())
             .map_err(|_| Error::InvalidCertificate(CertificateError::NotValidForName))?;
         self.hosts().verify_server_cert(end, chain, &name, &[], now)?;
@@ -194,7 +195,7 @@ impl Identity {
     }
 
     /// The verifier of clients' certificates.
-    pub(super) fn guests(&self) -> Arc<dyn ClientCertVerifier> {
+    pub(super) fn inbound(&self) -> Arc<dyn ClientCertVerifier> {
         let (authority, provider) = (self.authority.clone(), self.provider.clone());
         WebPkiClientVerifier::builder_with_provider(authority, provider)
             .build()
@@ -204,8 +205,8 @@ impl Identity {
     /// How those who come are met, and which of them are let in.
     pub(super) fn server(&self, admitted: Admitted) -> Arc<ServerConfig> {
         let verifier: Arc<dyn ClientCertVerifier> = match admitted {
-            Admitted::All => self.guests(),
-            admitted => Arc::new(Named { inner: self.guests(), admitted }),
+            Admitted::All => self.inbound(),
+            admitted => Arc::new(Named { inner: self.inbound(), admitted }),
         };
         let builder = ServerConfig::builder_with_provider(self.provider.clone());
         let mut config = builder
@@ -266,7 +267,7 @@ fn flawed(path: &Path, error: &Error) -> IdentityError {
     IdentityError::Flaw { path: path.into(), flaw }
 }
 
-/// The names of hosts in a certificate, which are those of parties.
+/// The names of hosts in a certificate, which are those of processes.
 pub(super) fn names(chain: Option<&[CertificateDer<'_>]>) -> Vec<String> {
     let first = chain.and_then(<[_]>::first);
     let parsed = first.and_then(|certificate| EndEntityCert::try_from(certificate).ok());
@@ -295,7 +296,7 @@ impl Admitted {
     }
 }
 
-/// Admits parties whose certificate `inner` accepts and whose names are admitted.
+/// Admits processes whose certificate `inner` accepts and whose names are admitted.
 #[derive(Debug)]
 pub(super) struct Named {
     pub(super) inner: Arc<dyn ClientCertVerifier>,

@@ -1,4 +1,4 @@
-//! The thread that moves bytes through all locks of a process.
+//! The thread that moves the bytes of all TLS connections of a process.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -9,43 +9,44 @@ use std::time::{Duration, Instant};
 use tidegate_algo::connection_quota::PendingConnections;
 use tidegate_model::Origin;
 
-use super::passage::{Over, Passage, Scratch};
+use super::connection::{Over, Scratch, TlsConnection};
 use super::words;
 use crate::clock;
-use crate::reactor::{Interest, Mailbox, Reactor, Ready};
+use crate::reactor::{Interest, MessageQueue, Reactor, Ready};
 
 /// Bounds on the resources that peers may take up.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bounds {
     /// How long a handshake may take, and how long a peer may take for what was said last. A
-    /// handshake is two flights of a few kilobytes; ten seconds are for a slow line and a busy
+    /// handshake is two exchanges of a few kilobytes; ten seconds are for a slow line and a busy
     /// machine.
     pub(super) patience: Duration,
     /// Connections from outside that are in their handshake at a time. Each holds three descriptors
     /// and some kilobytes, and costs a signature: what strangers may take up. At the bound a new
     /// one takes the place of the oldest one from the address or user that has the most.
-    pub(super) guests: usize,
+    pub(super) inbound: usize,
 }
 
 impl Default for Bounds {
     fn default() -> Self {
-        Self { patience: Duration::from_secs(10), guests: 256 }
+        Self { patience: Duration::from_secs(10), inbound: 256 }
     }
 }
 
-/// The thread that moves bytes through all locks of a process; one is enough. Once its last handle
-/// is dropped it sends what is still to be sent, as far as the kernel takes it, and ends.
+/// The thread that moves the bytes of all TLS connections of a process; one is enough. Once its
+/// last handle is dropped it sends what is still to be sent, as far as the kernel takes it, and
+/// ends.
 #[derive(Clone, Debug)]
 pub struct Pump(Arc<Handle>);
 
 #[derive(Debug)]
 struct Handle {
-    mailbox: Arc<Mailbox<Letter>>,
+    message_queue: Arc<MessageQueue<Message>>,
     handshakes: Arc<Mutex<Handshakes>>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// Connections from outside that are in their handshake, and the numbers of all passages.
+/// Connections from outside that are in their handshake, and the numbers of all connections.
 #[derive(Debug)]
 pub(super) struct Handshakes {
     pending: PendingConnections,
@@ -57,17 +58,17 @@ pub(super) struct Handshakes {
 
 impl Handshakes {
     fn new(bounds: Bounds) -> Self {
-        let most = bounds.guests.saturating_mul(2);
-        Self { pending: PendingConnections::new(bounds.guests), open: 0, most, next: 0 }
+        let most = bounds.inbound.saturating_mul(2);
+        Self { pending: PendingConnections::new(bounds.inbound), open: 0, most, next: 0 }
     }
 
-    /// The number of the next passage.
+    /// The number of the next connection.
     fn number(&mut self) -> u64 {
         self.next += 1;
         self.next
     }
 
-    /// The number of a passage from outside, and that of the one to be ended for it; none if the
+    /// The number of a connection from outside, and that of the one to be ended for it; none if the
     /// engine is so far behind that there are twice as many as there may be.
     fn insert(&mut self, origin: Origin) -> Option<(u64, Option<u64>)> {
         if self.open >= self.most {
@@ -78,7 +79,7 @@ impl Handshakes {
         Some((number, self.pending.insert(number, origin)))
     }
 
-    /// A passage from outside is through its handshake, or over.
+    /// A connection from outside is through its handshake, or over.
     fn remove(&mut self, number: u64) {
         self.open = self.open.saturating_sub(1);
         self.pending.remove(number);
@@ -91,9 +92,9 @@ fn locked(handshakes: &Mutex<Handshakes>) -> MutexGuard<'_, Handshakes> {
 }
 
 #[derive(Debug)]
-pub(super) enum Letter {
-    /// A passage of this number.
-    Enter(u64, Box<Passage>),
+pub(super) enum Message {
+    /// A connection of this number.
+    Enter(u64, Box<TlsConnection>),
     /// Others need the place of this one, unless it is through its handshake.
     Evict(u64),
     End,
@@ -110,18 +111,23 @@ impl Pump {
 
     pub(super) fn within(bounds: Bounds) -> io::Result<Self> {
         let engine = Engine::new(bounds)?;
-        let (mailbox, handshakes) = (engine.reactor.mailbox(), engine.handshakes.clone());
+        let (message_queue, handshakes) =
+            (engine.reactor.message_queue(), engine.handshakes.clone());
         let thread = thread::Builder::new().name("tls".into()).spawn(move || engine.run())?;
         let thread = Mutex::new(Some(thread));
-        Ok(Self(Arc::new(Handle { mailbox, handshakes, thread })))
+        Ok(Self(Arc::new(Handle { message_queue, handshakes, thread })))
     }
 
-    /// Drives a passage from now on, to its end; `origin` is where it comes from, if it comes from
-    /// outside.
+    /// Drives a connection from now on, to its end; `origin` is where it comes from, if it comes
+    /// from outside.
     ///
     /// # Errors
     /// Kind `PermissionDenied` if it is one from outside, and there are too many.
-    pub(super) fn enter(&self, passage: Passage, origin: Option<Origin>) -> io::Result<()> {
+    pub(super) fn enter(
+        &self,
+        connection: TlsConnection,
+        origin: Option<Origin>,
+    ) -> io::Result<()> {
         let mut handshakes = locked(&self.0.handshakes);
         let entered = match origin {
             Some(origin) => handshakes.insert(origin),
@@ -134,16 +140,16 @@ impl Pump {
             return Err(io::Error::new(io::ErrorKind::PermissionDenied, reason));
         };
         if let Some(evicted) = evicted {
-            self.0.mailbox.push(Letter::Evict(evicted));
+            self.0.message_queue.push(Message::Evict(evicted));
         }
-        self.0.mailbox.push(Letter::Enter(number, Box::new(passage)));
+        self.0.message_queue.push(Message::Enter(number, Box::new(connection)));
         Ok(())
     }
 }
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        self.mailbox.push(Letter::End);
+        self.message_queue.push(Message::End);
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(thread) = thread {
             // One that panicked has said so already.
@@ -155,20 +161,20 @@ impl Drop for Handle {
 /// The state of the thread that moves bytes.
 pub(super) struct Engine {
     bounds: Bounds,
-    reactor: Reactor<Letter>,
+    reactor: Reactor<Message>,
     handshakes: Arc<Mutex<Handshakes>>,
     /// By number. The tokens of its two sides are twice that, and one more inside.
-    passages: BTreeMap<u64, Seat>,
-    /// When to look at the deadline of a passage, by number, the first one first: all are given the
-    /// same time.
+    connections: BTreeMap<u64, Entry>,
+    /// When to look at the deadline of a connection, by number, the first one first: all are given
+    /// the same time.
     deadlines: VecDeque<(Instant, u64)>,
     scratch: Scratch,
     is_ending: bool,
 }
 
-/// A passage, and what the reactor waits for outside and inside.
-struct Seat {
-    passage: Box<Passage>,
+/// A connection, and what the reactor waits for outside and inside.
+struct Entry {
+    connection: Box<TlsConnection>,
     watched: [Option<Interest>; 2],
     /// It is counted as one in its handshake.
     is_counted: bool,
@@ -184,7 +190,7 @@ impl Engine {
             bounds,
             reactor: Reactor::new()?,
             handshakes: Arc::new(Mutex::new(Handshakes::new(bounds))),
-            passages: BTreeMap::new(),
+            connections: BTreeMap::new(),
             deadlines: VecDeque::new(),
             scratch: Scratch::new(),
             is_ending: false,
@@ -193,14 +199,14 @@ impl Engine {
 
     #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
-        self.passages.is_empty()
+        self.connections.is_empty()
     }
 
     fn run(mut self) {
-        let (mut ready, mut mail) = (Vec::new(), Vec::new());
+        let (mut ready, mut messages) = (Vec::new(), Vec::new());
         while !self.is_ending {
             let patience = self.deadlines.front().map(|(at, _)| clock::until(*at));
-            if self.round(patience, &mut ready, &mut mail).is_err() {
+            if self.round(patience, &mut ready, &mut messages).is_err() {
                 // The descriptors are ours and the arguments too; there is nothing to wait for.
                 return;
             }
@@ -208,8 +214,8 @@ impl Engine {
         // The owners of inner sides have left: their last data is sent as far as that needs no
         // waiting.
         let left = Ready { token: 0, read: true, write: true, gone: true };
-        for seat in self.passages.values_mut() {
-            let _ = seat.passage.turn(None, Some(left), &mut self.scratch);
+        for entry in self.connections.values_mut() {
+            let _ = entry.connection.advance(None, Some(left), &mut self.scratch);
         }
     }
 
@@ -219,15 +225,15 @@ impl Engine {
         &mut self,
         patience: Option<Duration>,
         ready: &mut Vec<Ready>,
-        mail: &mut Vec<Letter>,
+        messages: &mut Vec<Message>,
     ) -> io::Result<usize> {
-        self.reactor.wait(patience, ready, mail)?;
+        self.reactor.wait(patience, ready, messages)?;
         let count = ready.len();
-        for letter in mail.drain(..) {
-            match letter {
-                Letter::Enter(number, passage) => self.enter(number, passage),
-                Letter::Evict(number) => self.evict(number),
-                Letter::End => self.is_ending = true,
+        for message in messages.drain(..) {
+            match message {
+                Message::Enter(number, connection) => self.enter(number, connection),
+                Message::Evict(number) => self.evict(number),
+                Message::End => self.is_ending = true,
             }
         }
         ready.drain(..).for_each(|ready| self.on_ready(ready));
@@ -235,61 +241,61 @@ impl Engine {
         Ok(count)
     }
 
-    pub(super) fn enter(&mut self, number: u64, passage: Box<Passage>) {
+    pub(super) fn enter(&mut self, number: u64, connection: Box<TlsConnection>) {
         let deadline = clock::now() + self.bounds.patience;
-        let seat = Seat {
-            is_counted: passage.is_guest(),
-            passage,
+        let entry = Entry {
+            is_counted: connection.is_inbound(),
+            connection,
             watched: [None, None],
             deadline: Some(deadline),
             is_leaving: false,
         };
         self.deadlines.push_back((deadline, number));
-        self.passages.insert(number, seat);
-        self.turn(number, None, None);
+        self.connections.insert(number, entry);
+        self.advance(number, None, None);
     }
 
-    /// Ends a passage that is still in its handshake: there are too many of its origin.
+    /// Ends a connection that is still in its handshake: there are too many of its origin.
     fn evict(&mut self, number: u64) {
-        let Some(seat) = self.passages.get_mut(&number) else { return };
-        if seat.passage.is_shaking() {
+        let Some(entry) = self.connections.get_mut(&number) else { return };
+        if entry.connection.is_shaking() {
             let reason = "too many connections are in their TLS handshake, most of them from the \
                           same address";
             let over = Over::Broken(io::ErrorKind::PermissionDenied, reason.into());
-            seat.passage.end(over, &mut self.scratch);
+            entry.connection.end(over, &mut self.scratch);
             self.remove(number);
         }
     }
 
     fn on_ready(&mut self, ready: Ready) {
         match ready.token % 2 {
-            0 => self.turn(ready.token / 2, Some(ready), None),
-            _ => self.turn(ready.token / 2, None, Some(ready)),
+            0 => self.advance(ready.token / 2, Some(ready), None),
+            _ => self.advance(ready.token / 2, None, Some(ready)),
         }
     }
 
-    fn turn(&mut self, number: u64, outside: Option<Ready>, inside: Option<Ready>) {
+    fn advance(&mut self, number: u64, outside: Option<Ready>, inside: Option<Ready>) {
         // Of two that are ready, the first may have ended it.
-        let Some(seat) = self.passages.get_mut(&number) else { return };
-        let turned = seat.passage.turn(outside, inside, &mut self.scratch);
-        if turned.is_err() {
+        let Some(entry) = self.connections.get_mut(&number) else { return };
+        let advanced = entry.connection.advance(outside, inside, &mut self.scratch);
+        if advanced.is_err() {
             return self.remove(number);
         }
-        if let Err(error) = seat.watch(&self.reactor, number) {
+        if let Err(error) = entry.watch(&self.reactor, number) {
             // There is no memory left for it.
-            seat.passage.end(words::gone(&error), &mut self.scratch);
+            entry.connection.end(words::gone(&error), &mut self.scratch);
             return self.remove(number);
         }
-        if seat.passage.has_left() {
-            if !std::mem::replace(&mut seat.is_leaving, true) {
+        if entry.connection.has_left() {
+            if !std::mem::replace(&mut entry.is_leaving, true) {
                 let at = clock::now() + self.bounds.patience;
-                seat.deadline = Some(at);
+                entry.deadline = Some(at);
                 self.deadlines.push_back((at, number));
             }
-        } else if !seat.passage.is_shaking() {
-            seat.deadline = None;
+        } else if !entry.connection.is_shaking() {
+            entry.deadline = None;
         }
-        if !seat.passage.is_shaking() && std::mem::take(&mut seat.is_counted) {
+        if !entry.connection.is_shaking() && std::mem::take(&mut entry.is_counted) {
             locked(&self.handshakes).remove(number);
         }
     }
@@ -298,36 +304,36 @@ impl Engine {
         while let Some((at, number)) =
             self.deadlines.pop_front_if(|(at, _)| clock::until(*at).is_zero())
         {
-            let Some(seat) = self.passages.get_mut(&number) else { continue };
-            if seat.deadline != Some(at) {
+            let Some(entry) = self.connections.get_mut(&number) else { continue };
+            if entry.deadline != Some(at) {
                 continue;
             }
-            let reason = match seat.passage.is_shaking() {
+            let reason = match entry.connection.is_shaking() {
                 true => "the peer has not finished its TLS handshake in time",
                 false => "the peer does not read",
             };
             let over = Over::Broken(io::ErrorKind::TimedOut, reason.into());
-            seat.passage.end(over, &mut self.scratch);
+            entry.connection.end(over, &mut self.scratch);
             self.remove(number);
         }
     }
 
     /// Descriptors that are closed leave the reactor by themselves.
     fn remove(&mut self, number: u64) {
-        if self.passages.remove(&number).is_some_and(|seat| seat.is_counted) {
+        if self.connections.remove(&number).is_some_and(|entry| entry.is_counted) {
             locked(&self.handshakes).remove(number);
         }
     }
 }
 
-impl Seat {
-    /// Waits for what the passage waits for.
-    fn watch(&mut self, reactor: &Reactor<Letter>, number: u64) -> io::Result<()> {
-        let wanted = self.passage.wanted();
-        let sides = [self.passage.outer(), self.passage.inner()];
-        for (place, side) in sides.into_iter().enumerate() {
-            let token = number * 2 + place as u64;
-            match (self.watched[place], wanted[place]) {
+impl Entry {
+    /// Waits for what the connection waits for.
+    fn watch(&mut self, reactor: &Reactor<Message>, number: u64) -> io::Result<()> {
+        let wanted = self.connection.wanted();
+        let sides = [self.connection.outer(), self.connection.inner()];
+        for (index, side) in sides.into_iter().enumerate() {
+            let token = number * 2 + index as u64;
+            match (self.watched[index], wanted[index]) {
                 (None, Some(interest)) => reactor.add(side, token, interest)?,
                 (Some(_), None) => reactor.remove(side)?,
                 (Some(was), Some(interest)) if was != interest => {

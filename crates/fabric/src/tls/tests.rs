@@ -81,7 +81,7 @@ fn wait(stream: &Stream) {
 }
 
 /// The next bytes; none at the end.
-fn hear(stream: &mut Stream) -> io::Result<Vec<u8>> {
+fn receive(stream: &mut Stream) -> io::Result<Vec<u8>> {
     let mut bytes = [0; 4096];
     loop {
         match stream.read(&mut bytes) {
@@ -91,27 +91,27 @@ fn hear(stream: &mut Stream) -> io::Result<Vec<u8>> {
     }
 }
 
-fn say(stream: &Stream, bytes: &[u8]) {
+fn send(stream: &Stream, bytes: &[u8]) {
     assert_eq!(stream.send(&[IoSlice::new(bytes)]).unwrap(), bytes.len());
 }
 
-/// Both inner sides of a connection of `caller` to `host` by the name of `name`.
-fn joined(caller: &Guard, host: &Guard, name: &str) -> (Stream, Stream) {
+/// Both inner sides of a connection of `client` to `host` by the name of `name`.
+fn joined(client: &Guard, host: &Guard, name: &str) -> (Stream, Stream) {
     let (ours, theirs) = tcp();
     let theirs = host.accept(nonblocking(theirs)).unwrap();
-    (caller.connect(nonblocking(ours), name).unwrap(), theirs)
+    (client.connect(nonblocking(ours), name).unwrap(), theirs)
 }
 
 /// The errors of both sides, the host's first, of a connection that is refused.
-fn refused(caller: &Guard, host: &Guard, name: &str) -> [String; 2] {
-    let (mut ours, mut theirs) = joined(caller, host, name);
+fn refused(client: &Guard, host: &Guard, name: &str) -> [String; 2] {
+    let (mut ours, mut theirs) = joined(client, host, name);
     // It may know already.
     let _ = ours.send(&[IoSlice::new(b"hello")]);
-    let told = |stream: &mut Stream| match hear(stream) {
+    let refusals = |stream: &mut Stream| match receive(stream) {
         Err(error) => error.to_string(),
         Ok(bytes) => panic!("it is let in, and says {bytes:?}"),
     };
-    [told(&mut theirs), told(&mut ours)]
+    [refusals(&mut theirs), refusals(&mut ours)]
 }
 
 #[test]
@@ -121,47 +121,47 @@ fn plain_bytes_inside_and_names_before_the_first() {
     let gateway = Guard::new(&pump, &authority.identity("front"));
     let (ours, theirs) = tcp();
     let mut theirs = node.accept(nonblocking(theirs)).unwrap();
-    assert_eq!(theirs.seal().unwrap().names(), [""; 0], "nobody is known before the handshake");
+    assert_eq!(theirs.tls_peer().unwrap().names(), [""; 0], "nobody is known before the handshake");
     let mut ours = gateway.connect(nonblocking(ours), "a").unwrap();
     // Data that is sent before the handshake is over is kept.
-    say(&ours, b"hello");
-    assert_eq!(hear(&mut theirs).unwrap(), b"hello");
-    let seal = theirs.seal().unwrap();
-    assert!(seal.bears("front") && seal.bears("FRONT") && !seal.bears("a"));
-    say(&theirs, b"welcome");
-    assert_eq!(hear(&mut ours).unwrap(), b"welcome");
+    send(&ours, b"hello");
+    assert_eq!(receive(&mut theirs).unwrap(), b"hello");
+    let tls_peer = theirs.tls_peer().unwrap();
+    assert!(tls_peer.bears("front") && tls_peer.bears("FRONT") && !tls_peer.bears("a"));
+    send(&theirs, b"welcome");
+    assert_eq!(receive(&mut ours).unwrap(), b"welcome");
     // An end is one of its direction only.
     ours.finish().unwrap();
-    assert_eq!(hear(&mut theirs).unwrap(), b"");
-    say(&theirs, b"bye");
-    assert_eq!(hear(&mut ours).unwrap(), b"bye");
+    assert_eq!(receive(&mut theirs).unwrap(), b"");
+    send(&theirs, b"bye");
+    assert_eq!(receive(&mut ours).unwrap(), b"bye");
     drop(theirs);
-    assert_eq!(hear(&mut ours).unwrap(), b"");
-    assert!(ours.seal().unwrap().end().is_none(), "all is in good order");
+    assert_eq!(receive(&mut ours).unwrap(), b"");
+    assert!(ours.tls_peer().unwrap().end().is_none(), "all is in good order");
 }
 
 #[test]
-fn what_was_said_last_arrives_though_the_pump_ends() {
+fn the_last_bytes_arrive_though_the_pump_ends() {
     let (authority, pump) = (Authority::new(), Pump::start().unwrap());
     let a = Guard::new(&pump, &authority.identity("a"));
     let elsewhere = Pump::start().unwrap();
     let b = Guard::new(&elsewhere, &authority.identity("b"));
     let (mut ours, theirs) = joined(&a, &b, "b");
-    say(&theirs, b"x");
-    assert_eq!(hear(&mut ours).unwrap(), b"x");
-    say(&theirs, &[7; 50_000]);
+    send(&theirs, b"x");
+    assert_eq!(receive(&mut ours).unwrap(), b"x");
+    send(&theirs, &[7; 50_000]);
     drop((theirs, b, elsewhere));
-    let mut heard = 0;
-    while let Ok(bytes) = hear(&mut ours)
+    let mut received = 0;
+    while let Ok(bytes) = receive(&mut ours)
         && !bytes.is_empty()
     {
-        heard += bytes.len();
+        received += bytes.len();
     }
-    assert_eq!(heard, 50_000);
+    assert_eq!(received, 50_000);
 }
 
 #[test]
-fn who_does_not_belong_is_told_so_on_both_sides() {
+fn foreign_certificates_are_refused_on_both_sides() {
     let (authority, other, pump) = (Authority::new(), Authority::new(), Pump::start().unwrap());
     let guard = |authority: &Authority, name| Guard::new(&pump, &authority.identity(name));
     let (a, front) = (guard(&authority, "a"), guard(&authority, "front"));
@@ -207,15 +207,15 @@ fn who_does_not_belong_is_told_so_on_both_sides() {
 }
 
 #[test]
-fn a_certificate_that_expires_while_its_party_runs() {
+fn a_certificate_that_expires_while_its_process_runs() {
     let (authority, pump) = (Authority::new(), Pump::start().unwrap());
     let a = Guard::new(&pump, &authority.identity("a"));
     authority.issue("old", &["old"], 2001);
     let error = Identity::read(authority.path(), "old").unwrap_err().to_string();
     assert!(error.contains("old-cert.pem has expired; remove it with its key"), "{error}");
     let old = Guard::new(&pump, &Identity::load(authority.path(), "old").unwrap());
-    let told = refused(&old, &a, "a");
-    assert_eq!(told[0], "the peer's certificate has expired");
+    let refusals = refused(&old, &a, "a");
+    assert_eq!(refusals[0], "the peer's certificate has expired");
     assert_eq!(refused(&a, &old, "old")[1], "the peer's certificate has expired");
     assert!(authority.identity("b").lasts(Duration::from_secs(86_400)));
     authority.issue("b", &["b"], 2100);
@@ -249,9 +249,9 @@ fn files_that_do_not_fit_are_named_with_the_remedy() {
 }
 
 #[test]
-fn what_is_no_tls_and_what_does_not_go_on() {
+fn connections_without_tls_and_stalled_handshakes_are_closed() {
     let authority = Authority::new();
-    let bounds = Bounds { patience: Duration::from_secs(60), guests: 2 };
+    let bounds = Bounds { patience: Duration::from_secs(60), inbound: 2 };
     let patient = Pump::within(bounds).unwrap();
     let hasty = Pump::within(Bounds { patience: Duration::from_millis(20), ..bounds }).unwrap();
     let [guard, strict] = [&patient, &hasty].map(|it| Guard::new(it, &authority.identity("a")));
@@ -261,17 +261,17 @@ fn what_is_no_tls_and_what_does_not_go_on() {
     };
     let (mut ours, theirs) = come_to(&guard);
     ours.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
-    let error = hear(&mut theirs.unwrap()).unwrap_err();
+    let error = receive(&mut theirs.unwrap()).unwrap_err();
     assert_eq!(error.to_string(), "what the peer sends is no TLS");
     let (ours, theirs) = come_to(&guard);
     drop(ours);
-    let error = hear(&mut theirs.unwrap()).unwrap_err();
+    let error = receive(&mut theirs.unwrap()).unwrap_err();
     assert_eq!(error.to_string(), "the peer left before the end of its TLS handshake");
     let (mut ours, theirs) = come_to(&strict);
-    let error = hear(&mut theirs.unwrap()).unwrap_err();
+    let error = receive(&mut theirs.unwrap()).unwrap_err();
     assert_eq!(error.to_string(), "the peer has not finished its TLS handshake in time");
     assert_eq!(ours.read(&mut [0; 16]).unwrap(), 0, "and the door is closed");
-    // Nobody of those is counted any more, and strangers have two places, with as many more as
+    // None of those is counted any more, and strangers have two slots, with as many more as
     // there are to be ended.
     let (mut outside, mut inside) = (Vec::new(), Vec::new());
     for _ in 0..8 {
@@ -285,7 +285,7 @@ fn what_is_no_tls_and_what_does_not_go_on() {
     }
     drop(outside);
     for mut stream in inside {
-        hear(&mut stream).unwrap_err();
+        receive(&mut stream).unwrap_err();
     }
     while guard.accept(nonblocking(tcp().1)).is_err() {
         std::thread::yield_now();
@@ -293,12 +293,12 @@ fn what_is_no_tls_and_what_does_not_go_on() {
 }
 
 #[test]
-fn one_address_does_not_keep_others_from_their_handshake() {
+fn one_address_does_not_keep_other_addresses_from_their_handshake() {
     let authority = Authority::new();
-    let bounds = Bounds { patience: Duration::from_secs(60), guests: 2 };
-    let (host, caller) = (Pump::within(bounds).unwrap(), Pump::start().unwrap());
+    let bounds = Bounds { patience: Duration::from_secs(60), inbound: 2 };
+    let (host, client) = (Pump::within(bounds).unwrap(), Pump::start().unwrap());
     let host = Guard::new(&host, &authority.identity("a"));
-    let caller = Guard::new(&caller, &authority.identity("b"));
+    let client = Guard::new(&client, &authority.identity("b"));
     let mut silent = Vec::new();
     let mut flood = || {
         let (ours, theirs) = tcp();
@@ -314,9 +314,9 @@ fn one_address_does_not_keep_others_from_their_handshake() {
     let (ours, theirs) = Stream::pair().unwrap();
     let mut theirs = host.accept(theirs).unwrap();
     (0..6).for_each(|_| flood());
-    let ours = caller.connect(ours, "a").unwrap();
-    say(&ours, b"served");
-    assert_eq!(hear(&mut theirs).unwrap(), b"served");
+    let ours = client.connect(ours, "a").unwrap();
+    send(&ours, b"served");
+    assert_eq!(receive(&mut theirs).unwrap(), b"served");
 }
 
 #[test]
@@ -333,52 +333,52 @@ fn certificates_of_parties_and_without_a_name_are_no_clients() {
     let [inside, _] = refused(&Guard::new(&pump, &nameless), &node, "node");
     assert!(inside.contains("bears no name that is let in here"), "{inside}");
     let (ours, mut theirs) = joined(&user, &node, "node");
-    say(&ours, b"served");
-    assert_eq!(hear(&mut theirs).unwrap(), b"served");
+    send(&ours, b"served");
+    assert_eq!(receive(&mut theirs).unwrap(), b"served");
 }
 
 #[test]
 fn clients_learn_which_authority_their_certificate_has_to_be_of() {
-    let inner = Authority::new().identity("node").guests();
+    let inner = Authority::new().identity("node").inbound();
     let named = identity::Named { inner: inner.clone(), admitted: identity::Admitted::All };
     let hints = rustls::server::danger::ClientCertVerifier::root_hint_subjects(&named);
     assert_eq!(format!("{hints:?}"), format!("{:?}", inner.root_hint_subjects()));
     assert_eq!(hints.len(), 1);
 }
 
-/// An engine without its thread, and two passages in it with one another as their outsides.
-struct World {
+/// An engine without its thread, and two connections in it whose outer sides are connected.
+struct PumpTestbed {
     engine: Engine,
     /// The sides within.
-    ends: Vec<Stream>,
-    passages: u64,
+    sides: Vec<Stream>,
+    connections: u64,
     client: Arc<ClientConfig>,
     server: Arc<ServerConfig>,
 }
 
-impl World {
+impl PumpTestbed {
     fn new() -> Self {
         let authority = Authority::new();
         let [a, b] = ["a", "b"].map(|name| authority.identity(name));
         let engine = Engine::new(Bounds::default()).unwrap();
         let (client, server) = (a.client(), b.server(Admitted::All));
-        let mut world = Self { engine, ends: Vec::new(), passages: 0, client, server };
+        let mut world = Self { engine, sides: Vec::new(), connections: 0, client, server };
         let name = ServerName::try_from("b").unwrap();
         let (one, other) = Stream::pair().unwrap();
         let client = ClientConnection::new(world.client.clone(), name).unwrap();
         let server = ServerConnection::new(world.server.clone()).unwrap();
-        world.ends = vec![world.pass(client.into(), one), world.pass(server.into(), other)];
+        world.sides = vec![world.pass(client.into(), one), world.pass(server.into(), other)];
         world
     }
 
-    /// A passage for this outside; gives the side within.
+    /// A connection for this outside; gives the side within.
     fn pass(&mut self, conn: Connection, outer: Stream) -> Stream {
         let (inside, inner) = Stream::pair().unwrap();
-        let seal = Arc::new(Seal::default());
-        let passage = Box::new(Passage::new(conn, outer, inner, seal.clone()));
-        self.passages += 1;
-        self.engine.enter(self.passages, passage);
-        inside.sealed(seal)
+        let tls_peer = Arc::new(TlsPeer::default());
+        let connection = Box::new(TlsConnection::new(conn, outer, inner, tls_peer.clone()));
+        self.connections += 1;
+        self.engine.enter(self.connections, connection);
+        inside.with_tls_peer(tls_peer)
     }
 
     /// Lets the engine do what there is to do now. Says whether there was anything.
@@ -400,16 +400,16 @@ impl World {
 
 #[derive(Clone, Debug)]
 enum Act {
-    Say(usize, usize),
-    Hear(usize, usize),
+    Send(usize, usize),
+    Receive(usize, usize),
     Round,
 }
 
 fn act() -> impl Strategy<Value = Act> {
     let length = || prop_oneof![1usize..40, 10_000usize..20_000, 100_000usize..400_000];
     prop_oneof![
-        (0usize..2, length()).prop_map(|(side, length)| Act::Say(side, length)),
-        (0usize..2, length()).prop_map(|(side, length)| Act::Hear(side, length)),
+        (0usize..2, length()).prop_map(|(side, length)| Act::Send(side, length)),
+        (0usize..2, length()).prop_map(|(side, length)| Act::Receive(side, length)),
         Just(Act::Round),
     ]
 }
@@ -422,43 +422,46 @@ fn bytes(from: u64, length: usize) -> VecDeque<u8> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(32))]
     #[test]
-    fn whatever_is_said_arrives_once_in_order_and_nothing_spins(
+    fn all_bytes_arrive_once_in_order_and_nothing_spins(
         acts in prop::collection::vec(act(), 1..60),
-        ends_first in 0usize..2,
+        closes_first in 0usize..2,
     ) {
-        let mut world = World::new();
+        let mut world = PumpTestbed::new();
         // By speaker: how much was said, and what was not heard yet.
-        let mut said = [0, 0];
+        let mut sent = [0, 0];
         let mut due = [VecDeque::new(), VecDeque::new()];
-        let mut piece = vec![0; 400_000];
-        let mut hear = |world: &mut World, due: &mut [VecDeque<u8>; 2], side: usize, most: usize| {
-            let read = world.ends[side].read(&mut piece[..most]);
+        let mut chunk = vec![0; 400_000];
+        let mut receive = |world: &mut PumpTestbed,
+                           due: &mut [VecDeque<u8>; 2],
+                           side: usize,
+                           most: usize| {
+            let read = world.sides[side].read(&mut chunk[..most]);
             let count = match read {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return None,
                 read => read.unwrap(),
             };
             let wanted: Vec<u8> = due[1 - side].drain(..count).collect();
-            assert!(piece[..count] == wanted, "other bytes than were said");
+            assert!(chunk[..count] == wanted, "other bytes than were said");
             Some(count)
         };
         for act in acts {
             match act {
-                Act::Say(side, length) => {
-                    let bytes: Vec<u8> = bytes(said[side], length).into();
-                    let taken = world.ends[side].send(&[IoSlice::new(&bytes)]).unwrap_or(0);
-                    said[side] += taken as u64;
+                Act::Send(side, length) => {
+                    let bytes: Vec<u8> = bytes(sent[side], length).into();
+                    let taken = world.sides[side].send(&[IoSlice::new(&bytes)]).unwrap_or(0);
+                    sent[side] += taken as u64;
                     due[side].extend(&bytes[..taken]);
                 }
-                Act::Hear(side, most) => drop(hear(&mut world, &mut due, side, most)),
+                Act::Receive(side, most) => drop(receive(&mut world, &mut due, side, most)),
                 Act::Round => drop(world.round()),
             }
         }
         // One side ends, and then the other, each when all has been said.
-        for side in [ends_first, 1 - ends_first] {
-            world.ends[side].finish().unwrap();
+        for side in [closes_first, 1 - closes_first] {
+            world.sides[side].finish().unwrap();
             loop {
                 world.settle();
-                match hear(&mut world, &mut due, 1 - side, 400_000) {
+                match receive(&mut world, &mut due, 1 - side, 400_000) {
                     Some(0) => break,
                     Some(_) => {}
                     None => panic!("{} bytes do not arrive, and nobody says so", due[side].len()),
@@ -466,7 +469,7 @@ proptest! {
             }
             prop_assert!(due[side].is_empty());
         }
-        prop_assert!(world.ends.iter().all(|end| end.seal().unwrap().end().is_none()));
+        prop_assert!(world.sides.iter().all(|end| end.tls_peer().unwrap().end().is_none()));
         prop_assert!(world.engine.is_empty(), "what is over is gone");
     }
 
@@ -477,20 +480,20 @@ proptest! {
         is_flipped: bool,
     ) {
         // A true beginning, of which one byte may be another, and then anything.
-        let mut world = World::new();
+        let mut world = PumpTestbed::new();
         let name = ServerName::try_from("b").unwrap();
         let mut client = ClientConnection::new(world.client.clone(), name).unwrap();
-        let mut said = Vec::new();
-        client.write_tls(&mut said).unwrap();
-        said.truncate(keep);
-        if let (true, Some(byte)) = (is_flipped, said.last_mut()) {
+        let mut sent = Vec::new();
+        client.write_tls(&mut sent).unwrap();
+        sent.truncate(keep);
+        if let (true, Some(byte)) = (is_flipped, sent.last_mut()) {
             *byte ^= 1;
         }
-        said.extend(garbage);
+        sent.extend(garbage);
         let (outside, outer) = Stream::pair().unwrap();
         let server = ServerConnection::new(world.server.clone()).unwrap();
         let mut inside = world.pass(server.into(), outer);
-        outside.send(&[IoSlice::new(&said)]).unwrap();
+        outside.send(&[IoSlice::new(&sent)]).unwrap();
         drop(outside);
         world.settle();
         prop_assert!(inside.read(&mut [0; 8]).is_err(), "it is let in");

@@ -5,14 +5,14 @@ use std::io;
 
 use rustls::{AlertDescription, CertificateError, Error};
 
-use super::passage::Over;
+use super::connection::Over;
 
 /// The connection is gone, as the kernel says.
 pub(super) fn gone(error: &io::Error) -> Over {
     Over::Broken(error.kind(), error.to_string())
 }
 
-/// The end of a passage in which rustls itself fails.
+/// The end of a connection in which rustls itself fails.
 pub(super) fn broken(error: &io::Error) -> Over {
     Over::Broken(io::ErrorKind::InvalidData, format!("the TLS connection is broken: {error}"))
 }
@@ -26,12 +26,12 @@ pub(super) fn cut(is_shaking: bool) -> Over {
     Over::Broken(io::ErrorKind::UnexpectedEof, reason.into())
 }
 
-/// The end of a passage after an error of TLS, with the reason in words.
+/// The end of a connection after an error of TLS, with the reason in words.
 pub(super) fn of(error: &Error) -> Over {
     let reason = match error {
         Error::InvalidCertificate(error) => format!("the peer's certificate {}", flaw(error)),
         Error::NoCertificatesPresented => "the peer shows no certificate".into(),
-        Error::AlertReceived(alert) => heard(*alert),
+        Error::AlertReceived(alert) => alert_text(*alert),
         Error::InvalidMessage(_) => "what the peer sends is no TLS".into(),
         Error::InappropriateMessage { .. } | Error::InappropriateHandshakeMessage { .. } => {
             "the peer sends a message that has no place in the TLS handshake".into()
@@ -72,15 +72,15 @@ pub(super) fn flaw(error: &CertificateError) -> String {
 /// nothing but that name to say, and what some have in brackets is about its own code.
 fn plain(error: &impl Debug) -> String {
     let name = format!("{error:?}");
-    let end = name.find(|letter: char| !letter.is_ascii_alphanumeric()).unwrap_or(name.len());
+    let end = name.find(|character: char| !character.is_ascii_alphanumeric()).unwrap_or(name.len());
     let mut words = String::new();
     let mut was_lower = false;
-    for letter in name[..end].chars() {
-        if letter.is_ascii_uppercase() && was_lower {
+    for character in name[..end].chars() {
+        if character.is_ascii_uppercase() && was_lower {
             words.push(' ');
         }
-        was_lower = !letter.is_ascii_uppercase();
-        words.push(letter.to_ascii_lowercase());
+        was_lower = !character.is_ascii_uppercase();
+        words.push(character.to_ascii_lowercase());
     }
     words
 }
@@ -92,7 +92,7 @@ fn bare(name: &str) -> &str {
 }
 
 /// The end of a connection by the peer's alert, in words.
-fn heard(alert: AlertDescription) -> String {
+fn alert_text(alert: AlertDescription) -> String {
     let about = match alert {
         // An authority of another cluster may have the same name, but not the same key.
         AlertDescription::UnknownCA | AlertDescription::DecryptError => {
@@ -119,7 +119,7 @@ mod tests {
 
     use super::*;
 
-    fn told(error: &Error) -> String {
+    fn text(error: &Error) -> String {
         match of(error) {
             Over::Broken(_, reason) => reason,
             over => panic!("{over:?}"),
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_are_told_in_words_and_not_in_the_names_of_a_library() {
+    fn errors_are_worded_without_the_names_of_a_library() {
         let incompatible = PeerIncompatible::NoCipherSuitesInCommon;
         let errors = [
             (Error::PeerIncompatible(incompatible), "no cipher suites in common"),
@@ -142,9 +142,9 @@ mod tests {
             (Error::InconsistentKeys(InconsistentKeys::KeyMismatch), "key mismatch"),
         ];
         for (error, words) in errors {
-            let told = told(&error);
-            assert!(told.ends_with(words) || told.contains(&format!("{words} ")), "{told}");
-            assert!(!told.contains(['(', '"', '{']), "{told}");
+            let text = text(&error);
+            assert!(text.ends_with(words) || text.contains(&format!("{words} ")), "{text}");
+            assert!(!text.contains(['(', '"', '{']), "{text}");
         }
         assert_eq!(bare(r#"DnsName("a.example")"#), "a.example");
         assert_eq!(bare("IpAddress(10.0.0.1)"), "10.0.0.1");

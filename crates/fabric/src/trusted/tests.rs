@@ -324,7 +324,7 @@ fn an_access_control_list_is_seen() {
 }
 
 #[test]
-fn a_folder_is_made_only_where_that_is_asked_for() {
+fn a_folder_is_made_only_on_request() {
     let base = folder();
     let missing = base.path().join("a/b");
     let error = Folder::open(&missing, Purpose::Private).unwrap_err();

@@ -73,7 +73,7 @@ impl Walk {
         self.ahead[at..].reverse();
     }
 
-    /// Goes into the folder of this name, makes it, or turns to where a link leads.
+    /// Goes into the folder of this name, makes it, or follows a link.
     fn step(&mut self, name: &OsStr, make: bool) -> Result<(), TrustError> {
         let path = match name == ".." {
             true => self.at.path.parent().unwrap_or(Path::new("/")).to_path_buf(),
@@ -90,7 +90,7 @@ impl Walk {
         let stat = fstat(&found).map_err(failed)?;
         match FileType::from_raw_mode(stat.st_mode) {
             FileType::Directory => self.at = self.enter(found, path, stat)?,
-            FileType::Symlink => self.turn(&found, &path, &stat)?,
+            FileType::Symlink => self.follow(&found, &path, &stat)?,
             _ => return Err(TrustError::new(&path, Problem::Kind { wanted: "a folder" })),
         }
         Ok(())
@@ -120,7 +120,7 @@ impl Walk {
     }
 
     /// Follows a link that only a trusted user can have made.
-    fn turn(&mut self, link: &OwnedFd, path: &Path, stat: &Stat) -> Result<(), TrustError> {
+    fn follow(&mut self, link: &OwnedFd, path: &Path, stat: &Stat) -> Result<(), TrustError> {
         let failed = |error: Errno| TrustError::new(path, Problem::Io(error.into()));
         let target = readlinkat(link, "", Vec::new()).map_err(failed)?;
         let target = PathBuf::from(OsString::from_vec(target.into_bytes()));

@@ -1,6 +1,6 @@
 //! Tests of every fabric, for any back end: the contract of `onesided::one_sided`.
 //!
-//! A back end says in a [`World`] how clients of one region are made and how time passes, and has
+//! A back end says in a [`Backend`] how clients of one region are made and how time passes, and has
 //! all tests by `conformance!`. If its clients may be of several threads, it has those of
 //! `conformance_among_threads!` too. This file needs no crate but `proto`, `model` and proptest, so
 //! back ends of other crates include it by its path.
@@ -18,10 +18,12 @@ use std::time::{Duration, Instant};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use tidegate_model::Time;
-use tidegate_onesided::one_sided::{BUFFER, Done, Fabric, Operation, Place, Post, PostError, WORD};
+use tidegate_onesided::one_sided::{
+    BUFFER, BufferPosition, Done, Fabric, Operation, Post, PostError, WORD,
+};
 
 /// Clients of one region, and the time that passes for them.
-pub(crate) trait World {
+pub(crate) trait Backend {
     type Fabric: Fabric;
 
     /// One more client, with four buffers or more. It reads the writes of the other clients.
@@ -34,11 +36,11 @@ pub(crate) trait World {
     fn pass(&mut self) -> Time;
 }
 
-/// The tests that every back end has. `$world` makes a new [`World`].
+/// The tests that every back end has. `$world` makes a new [`Backend`].
 macro_rules! conformance {
     ($world:expr) => {
         $crate::conformance::tests! { $world;
-            operations_do_what_they_say
+            operations_have_their_documented_effect
             what_cannot_be_is_refused
             the_window_fills_and_empties
             a_buffer_is_not_seen_while_it_is_used
@@ -49,8 +51,8 @@ macro_rules! conformance {
 }
 pub(crate) use conformance;
 
-/// Those of back ends whose clients may be of several threads. `$world` makes a new [`World`] whose
-/// clients take their times from `$clock`.
+/// Those of back ends whose clients may be of several threads. `$world` makes a new [`Backend`]
+/// whose clients take their times from `$clock`.
 macro_rules! conformance_among_threads {
     ($world:expr) => {
         $crate::conformance::tests! { $world;
@@ -103,16 +105,16 @@ fn wait<F: Fabric>(
 }
 
 /// Does one thing and tells its word.
-fn one<W: World>(world: &mut W, fabric: &mut W::Fabric, operation: Operation) -> u64 {
+fn one<W: Backend>(world: &mut W, fabric: &mut W::Fabric, operation: Operation) -> u64 {
     perform(fabric, &mut || world.pass(), &[operation])[0]
 }
 
 fn read(from: u64, length: u32) -> Operation {
-    Operation::Read { from, into: Place::start(0), length }
+    Operation::Read { from, into: BufferPosition::start(0), length }
 }
 
 fn write(to: u64, length: u32) -> Operation {
-    Operation::Write { from: Place::start(0), to, length }
+    Operation::Write { from: BufferPosition::start(0), to, length }
 }
 
 /// Bytes of which no two neighbours, and no two lengths of a cache line, are alike.
@@ -124,15 +126,15 @@ fn fill<F: Fabric>(fabric: &mut F, buffer: u32, seed: u64) {
     fabric.buffer_mut(buffer).iter_mut().zip(pattern(seed)).for_each(|(to, from)| *to = from);
 }
 
-pub(crate) fn operations_do_what_they_say<W: World>(world: &mut W) {
+pub(crate) fn operations_have_their_documented_effect<W: Backend>(world: &mut W) {
     let (mut a, mut b) = (world.open(), world.open());
     let at = world.area().start;
     fill(&mut a, 0, 1);
     one(world, &mut a, write(at, BUFFER));
     one(world, &mut b, read(at, BUFFER));
     assert!(a.buffer(0) == b.buffer(0), "what one writes the other reads");
-    let told = one(world, &mut a, Operation::WriteWord { word: u64::MAX - 1, to: at + 8 });
-    assert_eq!(told, 0, "a write has nothing to tell");
+    let reported = one(world, &mut a, Operation::WriteWord { word: u64::MAX - 1, to: at + 8 });
+    assert_eq!(reported, 0, "a write has nothing to tell");
     assert_eq!(one(world, &mut b, Operation::FetchAdd { at: at + 8, add: 5 }), u64::MAX - 1);
     let swap = |expected, new| Operation::CompareSwap { at: at + 8, expected, new };
     assert_eq!(one(world, &mut a, swap(3, 70)), 3, "it went around, and is swapped");
@@ -145,12 +147,12 @@ pub(crate) fn operations_do_what_they_say<W: World>(world: &mut W) {
     assert!(a.buffer(0)[..8] == b.buffer(0)[..8] && a.buffer(0)[16..24] == b.buffer(0)[16..24]);
 }
 
-pub(crate) fn what_cannot_be_is_refused<W: World>(world: &mut W) {
+pub(crate) fn what_cannot_be_is_refused<W: Backend>(world: &mut W) {
     let mut fabric = world.open();
     let (end, at, buffers) = (fabric.region(), world.area().start, fabric.buffers());
     let into = |buffer, offset, length| Operation::Read {
         from: at,
-        into: Place { buffer, offset },
+        into: BufferPosition { buffer, offset },
         length,
     };
     let outside = [
@@ -191,7 +193,7 @@ pub(crate) fn what_cannot_be_is_refused<W: World>(world: &mut W) {
     assert_eq!(done, [], "of what was refused nothing is heard");
 }
 
-pub(crate) fn the_window_fills_and_empties<W: World>(world: &mut W) {
+pub(crate) fn the_window_fills_and_empties<W: Backend>(world: &mut W) {
     let mut fabric = world.open();
     let at = world.area().start;
     let mut id = 0;
@@ -214,7 +216,7 @@ pub(crate) fn the_window_fills_and_empties<W: World>(world: &mut W) {
     assert_eq!(one(world, &mut fabric, Operation::FetchAdd { at, add: 0 }), id);
 }
 
-pub(crate) fn a_buffer_is_not_seen_while_it_is_used<W: World>(world: &mut W) {
+pub(crate) fn a_buffer_is_not_seen_while_it_is_used<W: Backend>(world: &mut W) {
     let (mut fabric, mut other) = (world.open(), world.open());
     let at = world.area().start;
     fill(&mut other, 0, 1);
@@ -241,19 +243,19 @@ pub(crate) fn a_buffer_is_not_seen_while_it_is_used<W: World>(world: &mut W) {
     catch_unwind(AssertUnwindSafe(|| fabric.buffer(unknown)[0])).unwrap_err();
 }
 
-pub(crate) fn bytes_go_where_they_belong<W: World>(world: &mut W) {
+pub(crate) fn bytes_go_where_they_belong<W: Backend>(world: &mut W) {
     let mut fabric = world.open();
     let at = world.area().start;
     let whole: Vec<u8> = pattern(3).take(3 * 4096).collect();
-    for (piece, to) in whole.chunks(4096).zip((at..).step_by(4096)) {
-        fabric.buffer_mut(0)[..4096].copy_from_slice(piece);
+    for (chunk, to) in whole.chunks(4096).zip((at..).step_by(4096)) {
+        fabric.buffer_mut(0)[..4096].copy_from_slice(chunk);
         one(world, &mut fabric, write(to, 4096));
     }
     for length in (1..=200).chain((200..BUFFER).step_by(101)).chain([4096, 4112, BUFFER]) {
         // All remainders of eight of both sides meet, and reads cross pages.
         let (skip, offset) = (u64::from(length) * 13 % 4099, (length / 8 * 3).min(BUFFER - length));
         fabric.buffer_mut(1).fill(0xa5);
-        let into = Place { buffer: 1, offset };
+        let into = BufferPosition { buffer: 1, offset };
         one(world, &mut fabric, Operation::Read { from: at + skip, into, length });
         let mut wanted = vec![0xa5; BUFFER as usize];
         wanted[offset as usize..][..length as usize]
@@ -264,7 +266,7 @@ pub(crate) fn bytes_go_where_they_belong<W: World>(world: &mut W) {
 
 /// Something that is done at once, as seen from others.
 #[derive(Clone, Debug)]
-enum Step {
+enum OperationStep {
     Writes(Vec<(u64, u32, u32)>),
     Read(u64, u32, u32),
     Word(u64, u64),
@@ -272,7 +274,7 @@ enum Step {
     Swap(u64, bool, u64),
 }
 
-fn steps(size: u64) -> impl Strategy<Value = Vec<(bool, Step)>> {
+fn steps(size: u64) -> impl Strategy<Value = Vec<(bool, OperationStep)>> {
     let bytes = (any::<u32>(), 1..=BUFFER).prop_flat_map(move |(wide, most)| {
         // Short ones as often as long ones.
         let length = if wide % 2 == 0 { most } else { most % 40 + 1 };
@@ -280,22 +282,23 @@ fn steps(size: u64) -> impl Strategy<Value = Vec<(bool, Step)>> {
     });
     let word = (0..size / WORD).prop_map(|word| word * WORD);
     let step = prop_oneof![
-        prop::collection::vec(bytes.clone(), 1..=4).prop_map(Step::Writes),
-        bytes.prop_map(|(at, offset, length)| Step::Read(at, offset, length)),
-        (word.clone(), any::<u64>()).prop_map(|(at, word)| Step::Word(at, word)),
-        (word.clone(), any::<u64>()).prop_map(|(at, add)| Step::Add(at, add)),
-        (word, any::<bool>(), any::<u64>()).prop_map(|(at, hit, new)| Step::Swap(at, hit, new)),
+        prop::collection::vec(bytes.clone(), 1..=4).prop_map(OperationStep::Writes),
+        bytes.prop_map(|(at, offset, length)| OperationStep::Read(at, offset, length)),
+        (word.clone(), any::<u64>()).prop_map(|(at, word)| OperationStep::Word(at, word)),
+        (word.clone(), any::<u64>()).prop_map(|(at, add)| OperationStep::Add(at, add)),
+        (word, any::<bool>(), any::<u64>())
+            .prop_map(|(at, hit, new)| OperationStep::Swap(at, hit, new)),
     ];
     prop::collection::vec((any::<bool>(), step), 1..40)
 }
 
-pub(crate) fn the_region_is_as_simple_as_a_vector<W: World>(world: &mut W) {
+pub(crate) fn the_region_is_as_simple_as_a_vector<W: Backend>(world: &mut W) {
     let area = world.area();
     let size = (area.end - area.start).min(16 << 10);
     let clients = [world.open(), world.open()];
     let state = RefCell::new((world, clients, 0u64));
     let mut runner = TestRunner::new(Config::with_cases(64));
-    let law = runner.run(&steps(size), |steps| {
+    let result = runner.run(&steps(size), |steps| {
         let (world, clients, seed) = &mut *state.borrow_mut();
         let mut pass = || world.pass();
         let mut bytes = contents(&mut clients[0], &mut pass, area.start, size);
@@ -312,7 +315,7 @@ pub(crate) fn the_region_is_as_simple_as_a_vector<W: World>(world: &mut W) {
         assert!(contents(&mut clients[0], &mut pass, area.start, size) == bytes);
         Ok(())
     });
-    law.unwrap();
+    result.unwrap();
 }
 
 /// All bytes, in reads of 4 KiB.
@@ -337,13 +340,13 @@ fn check_step<F: Fabric>(
     pass: &mut impl FnMut() -> Time,
     start: u64,
     bytes: &mut [u8],
-    (step, seed): (&Step, u64),
+    (step, seed): (&OperationStep, u64),
 ) {
     let part = |at: u64, length: u32| at as usize..at as usize + length as usize;
     let word = |bytes: &[u8], at| u64::from_le_bytes(bytes[part(at, 8)].try_into().unwrap());
     let expected = |bytes: &[u8], at, hit: bool| word(bytes, at).wrapping_add(u64::from(!hit));
     match *step {
-        Step::Writes(ref writes) => {
+        OperationStep::Writes(ref writes) => {
             (0..writes.len() as u32)
                 .for_each(|buffer| fill(fabric, buffer, seed + u64::from(buffer)));
             let posts: Vec<_> = (0..)
@@ -351,27 +354,31 @@ fn check_step<F: Fabric>(
                 .map(|(buffer, &(at, offset, length))| {
                     bytes[part(at, length)]
                         .copy_from_slice(&fabric.buffer(buffer)[part(offset.into(), length)]);
-                    Operation::Write { from: Place { buffer, offset }, to: start + at, length }
+                    Operation::Write {
+                        from: BufferPosition { buffer, offset },
+                        to: start + at,
+                        length,
+                    }
                 })
                 .collect();
             perform(fabric, pass, &posts);
         }
-        Step::Read(at, offset, length) => {
-            let into = Place { buffer: 1, offset };
+        OperationStep::Read(at, offset, length) => {
+            let into = BufferPosition { buffer: 1, offset };
             perform(fabric, pass, &[Operation::Read { from: start + at, into, length }]);
             assert!(fabric.buffer(1)[part(offset.into(), length)] == bytes[part(at, length)]);
         }
-        Step::Word(at, new) => {
+        OperationStep::Word(at, new) => {
             perform(fabric, pass, &[Operation::WriteWord { word: new, to: start + at }]);
             bytes[part(at, 8)].copy_from_slice(&new.to_le_bytes());
         }
-        Step::Add(at, add) => {
-            let told = perform(fabric, pass, &[Operation::FetchAdd { at: start + at, add }]);
+        OperationStep::Add(at, add) => {
+            let reported = perform(fabric, pass, &[Operation::FetchAdd { at: start + at, add }]);
             let old = word(bytes, at);
-            assert_eq!(told, [old]);
+            assert_eq!(reported, [old]);
             bytes[part(at, 8)].copy_from_slice(&old.wrapping_add(add).to_le_bytes());
         }
-        Step::Swap(at, hit, new) => {
+        OperationStep::Swap(at, hit, new) => {
             let (old, expected) = (word(bytes, at), expected(bytes, at, hit));
             let swap = Operation::CompareSwap { at: start + at, expected, new };
             assert_eq!(perform(fabric, pass, &[swap]), [old]);
@@ -381,8 +388,8 @@ fn check_step<F: Fabric>(
     }
 }
 
-/// A [`World`] whose clients may be of several threads.
-pub(crate) trait Threads: World<Fabric: Send> {
+/// A [`Backend`] whose clients may be of several threads.
+pub(crate) trait Threads: Backend<Fabric: Send> {
     /// The time for all threads.
     fn clock(&self) -> impl Fn() -> Time + Send + Sync + 'static;
 
@@ -395,9 +402,9 @@ pub(crate) trait Threads: World<Fabric: Send> {
 pub(crate) fn writes_are_seen_in_their_order<W: Threads>(world: &mut W) {
     let (mut writer, mut reader) = (world.open(), world.open());
     let (at, clock) = (world.area().start, world.clock());
-    let (told, length) = (at + 8192, 4096);
+    let (reported, length) = (at + 8192, 4096);
     let mut pass = &clock;
-    perform(&mut writer, &mut pass, &[Operation::WriteWord { word: 0, to: told }]);
+    perform(&mut writer, &mut pass, &[Operation::WriteWord { word: 0, to: reported }]);
     writer.buffer_mut(0).fill(0);
     perform(&mut writer, &mut pass, &[write(at, length)]);
     thread::scope(|scope| {
@@ -406,13 +413,13 @@ pub(crate) fn writes_are_seen_in_their_order<W: Threads>(world: &mut W) {
             for round in 1..=W::ROUNDS {
                 let words = writer.buffer_mut(0).as_chunks_mut().0;
                 words.iter_mut().for_each(|word: &mut [u8; 8]| *word = round.to_le_bytes());
-                let tell = Operation::WriteWord { word: round, to: told };
-                perform(&mut writer, &mut pass, &[write(at, length), tell]);
+                let announce = Operation::WriteWord { word: round, to: reported };
+                perform(&mut writer, &mut pass, &[write(at, length), announce]);
             }
         });
         let mut pass = &clock;
         loop {
-            perform(&mut reader, &mut pass, &[read(told, 8)]);
+            perform(&mut reader, &mut pass, &[read(reported, 8)]);
             let round = words(&reader, 8).next().unwrap();
             perform(&mut reader, &mut pass, &[read(at, length)]);
             assert!(words(&reader, length).all(|word| word >= round), "older than {round}");
@@ -447,10 +454,10 @@ pub(crate) fn words_are_not_torn<W: Threads>(world: &mut W) {
             }
         });
         let mut pass = &clock;
-        let mut turn = 0;
+        let mut round = 0;
         while !write.is_finished() {
-            turn += 1;
-            let (skip, length) = [(0, 4096), (0, 56), (512, 8)][turn % 3];
+            round += 1;
+            let (skip, length) = [(0, 4096), (0, 56), (512, 8)][round % 3];
             perform(&mut reader, &mut pass, &[read(at + skip, length)]);
             let torn = words(&reader, length).find(|word| word >> 32 != word & 0xffff_ffff);
             assert_eq!(torn, None, "in {length} bytes");
@@ -473,20 +480,21 @@ pub(crate) fn atomic_operations_are_atomic<W: Threads>(world: &mut W) {
         for _ in 0..W::ROUNDS {
             let add = Operation::FetchAdd { at, add: 1 };
             let swap = Operation::CompareSwap { at: swapped, expected, new: expected + 1 };
-            let told = perform(fabric, &mut pass, &[add, swap, add, add, add, add, add, add, add]);
-            seen.extend([&told[..1], &told[2..]].concat());
-            swaps += u64::from(told[1] == expected);
-            expected = if told[1] == expected { expected + 1 } else { told[1] };
+            let reported =
+                perform(fabric, &mut pass, &[add, swap, add, add, add, add, add, add, add]);
+            seen.extend([&reported[..1], &reported[2..]].concat());
+            swaps += u64::from(reported[1] == expected);
+            expected = if reported[1] == expected { expected + 1 } else { reported[1] };
         }
         (seen, swaps)
     };
-    let told: Vec<_> = thread::scope(|scope| {
+    let reported: Vec<_> = thread::scope(|scope| {
         let threads: Vec<_> =
             fabrics.iter_mut().map(|fabric| scope.spawn(|| count(fabric))).collect();
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()
     });
-    let seen: BTreeSet<_> = told.iter().flat_map(|(seen, _)| seen.iter().copied()).collect();
+    let seen: BTreeSet<_> = reported.iter().flat_map(|(seen, _)| seen.iter().copied()).collect();
     assert!(seen.into_iter().eq(0..4 * 8 * W::ROUNDS), "each count was told to one");
-    let swaps: u64 = told.iter().map(|(_, swaps)| swaps).sum();
+    let swaps: u64 = reported.iter().map(|(_, swaps)| swaps).sum();
     assert_eq!(one(world, &mut fabrics[0], Operation::FetchAdd { at: swapped, add: 0 }), swaps);
 }

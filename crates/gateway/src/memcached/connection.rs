@@ -5,22 +5,22 @@ use std::sync::Arc;
 
 use tidegate_algo::access::Client;
 use tidegate_algo::memory_budget::{FLOOR, MemoryBudget};
-use tidegate_algo::owner::Asked;
+use tidegate_algo::owner::OwnerQuery;
 use tidegate_fabric::buffer::Buffer;
 use tidegate_fabric::reactor::Interest;
 use tidegate_fabric::service::{Fault, Job};
 use tidegate_fabric::stream::{Outgoing, Stream};
 use tidegate_model::{Bytes, Operation, Time};
-use tidegate_proto::memcached::conversation::{Ask, Conversation, Piece};
+use tidegate_proto::memcached::conversation::{Conversation, NodeRequest, OutputChunk};
 
 use super::Pool;
-use super::flights::{Flight, Flights, Spot};
+use super::in_flight::{InFlight, InFlightRequest, RequestOwner};
 use crate::access::{Identity, Restrictions};
 use crate::ketama::Ketama;
 use crate::nodes::{LONG, Nodes, Target};
 use crate::owners::{Owner, Table};
 use crate::parts::Recorded;
-use crate::worker::{self, Charge, Hall};
+use crate::worker::{self, Charge, ServerContext};
 
 /// A client that leaves so many bytes of replies in our hands is not listened to.
 const OUTPUT_MAX: usize = 1 << 20;
@@ -40,27 +40,27 @@ const NOT_ALLOWED: &str = "CLIENT_ERROR the policy does not let this client use 
 const OUT_OF_MEMORY: &str = "SERVER_ERROR out of memory writing get response\r\n";
 
 /// State that the connections of one worker share.
-pub(crate) struct Shop {
+pub(crate) struct Frontend {
     pool: Arc<Pool>,
     circle: Ketama,
     owner: Owner,
     nodes: Nodes,
-    flights: Flights,
-    hall: Arc<Hall>,
+    in_flight: InFlight,
+    context: Arc<ServerContext>,
     budget: MemoryBudget,
     table: Arc<Table>,
 }
 
-impl Shop {
+impl Frontend {
     pub(crate) fn new(
         pool: Arc<Pool>,
         nodes: Nodes,
-        (hall, budget): (Arc<Hall>, MemoryBudget),
+        (context, budget): (Arc<ServerContext>, MemoryBudget),
         table: Arc<Table>,
     ) -> Self {
-        let places: Vec<_> = pool.nodes.iter().map(|(_, place)| place.clone()).collect();
-        let (circle, owner) = (Ketama::plain(&places), table.owner(&pool.name, &pool.tenant));
-        Self { pool, circle, owner, nodes, flights: Flights::default(), hall, budget, table }
+        let servers: Vec<_> = pool.nodes.iter().map(|(_, place)| place.clone()).collect();
+        let (circle, owner) = (Ketama::plain(&servers), table.owner(&pool.name, &pool.tenant));
+        Self { pool, circle, owner, nodes, in_flight: InFlight::default(), context, budget, table }
     }
 
     /// The restrictions of a client.
@@ -69,11 +69,11 @@ impl Shop {
     }
 
     /// Where `flush_all` goes: nowhere if the pool is not to be emptied.
-    fn everywhere(&self) -> Vec<Spot> {
-        let asked = Asked { operation: Operation::Delete, size: Bytes::ZERO, key: None };
-        let tenant = self.owner.of(asked);
+    fn everywhere(&self) -> Vec<RequestOwner> {
+        let request = OwnerQuery { operation: Operation::Delete, size: Bytes::ZERO, key: None };
+        let tenant = self.owner.of(request);
         let nodes = if self.pool.flush_all { self.pool.nodes.len() } else { 0 };
-        (0..nodes as u32).map(|node| Spot { node, tenant }).collect()
+        (0..nodes as u32).map(|node| RequestOwner { node, tenant }).collect()
     }
 }
 
@@ -84,7 +84,7 @@ pub(crate) struct Connection {
     stream: Stream,
     identity: Identity,
     restrictions: Restrictions,
-    conversation: Conversation<Spot, Buffer>,
+    conversation: Conversation<RequestOwner, Buffer>,
     /// Received bytes that are not consumed.
     held: Vec<u8>,
     /// The length of `held` at which it is parsed again; zero until a reply has left.
@@ -115,20 +115,20 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    fn new(token: u64, stream: Stream, shop: &Shop) -> Self {
+    fn new(token: u64, stream: Stream, frontend: &Frontend) -> Self {
         let identity = Identity::of(&stream);
-        let restrictions = shop.restrictions(identity.client(&stream, &shop.table));
+        let restrictions = frontend.restrictions(identity.client(&stream, &frontend.table));
         Self {
             token,
             identity,
             restrictions,
             stream,
-            conversation: Conversation::new(shop.pool.value_max, shop.everywhere()),
+            conversation: Conversation::new(frontend.pool.value_max, frontend.everywhere()),
             held: Vec::new(),
             needed: 1,
             bytes: 0,
             estimate: ESTIMATE,
-            // Until a reply has come nobody knows how long they are.
+            // Until a reply has come their length is unknown.
             is_long: true,
             shorts: SHORTS - 1,
             input_max: FLOOR,
@@ -173,11 +173,11 @@ impl Connection {
 
     /// Looks at what is held, if that makes sense now, and asks for the rest of a request that was
     /// taken. Says whether anything came of it.
-    fn go_on(&mut self, shop: &mut Shop) -> bool {
-        let unasked = self.conversation.unasked();
-        if self.held.is_empty() && unasked == 0 {
+    fn go_on(&mut self, frontend: &mut Frontend) -> bool {
+        let unsent = self.conversation.unsent();
+        if self.held.is_empty() && unsent == 0 {
             // All was taken that had come, and what is behind it may come again.
-            if self.conversation.has_room() && shop.budget.headroom(self.load()) > 0 {
+            if self.conversation.has_headroom() && frontend.budget.headroom(self.load()) > 0 {
                 self.needed = 1;
             }
             return false;
@@ -186,14 +186,14 @@ impl Connection {
             return false;
         }
         let held = std::mem::take(&mut self.held);
-        let consumed = self.hear(&held, shop);
+        let consumed = self.on_bytes(&held, frontend);
         self.held = held;
         self.held.drain(..consumed);
-        consumed > 0 || self.conversation.unasked() < unasked
+        consumed > 0 || self.conversation.unsent() < unsent
     }
 
-    /// Whether it may ask now. If its requests are to go another way from here on, those that are
-    /// out have to come back first.
+    /// Whether it may send requests now. If its requests are to go another way from here on, those
+    /// that are out have to come back first.
     fn has_way(&mut self) -> bool {
         let is_long = self.shorts < SHORTS || self.input_max > FLOOR;
         if is_long != self.is_long && self.bytes == 0 {
@@ -202,39 +202,40 @@ impl Connection {
         is_long == self.is_long
     }
 
-    fn hear(&mut self, input: &[u8], shop: &mut Shop) -> usize {
+    fn on_bytes(&mut self, input: &[u8], frontend: &mut Frontend) -> usize {
         if !self.has_way() {
             self.needed = 0;
             return 0;
         }
         let (load, is_long) = (self.load(), self.is_long);
-        let Shop { circle, owner, nodes, flights, hall, budget, .. } = shop;
-        let clients = hall.present().max(1);
-        let spot = |key: &[u8], operation| Spot {
-            // There is at least one node, so somebody owns the key.
+        let Frontend { circle, owner, nodes, in_flight, context, budget, .. } = frontend;
+        let clients = context.present().max(1);
+        let owner_of = |key: &[u8], operation| RequestOwner {
+            // There is at least one node, so the key has an owner.
             node: circle.owner(key).unwrap_or_default() as u32,
-            tenant: owner.of(Asked { operation, size: Bytes::ZERO, key: Some(key) }),
+            tenant: owner.of(OwnerQuery { operation, size: Bytes::ZERO, key: Some(key) }),
         };
         let (token, bytes, estimate) = (self.token, &mut self.bytes, self.estimate);
-        self.conversation.set_ahead_max(hall.limits.all_requests / clients);
+        self.conversation.set_ahead_max(context.limits.all_requests / clients);
         self.conversation.set_credit(budget.headroom(load), estimate);
         let (restrictions, mut denied) = (&self.restrictions, Vec::new());
-        let progress = self.conversation.on_input(input, spot, |ask: Ask<'_, Spot>| {
-            if restrictions.deny(ask.place.tenant) {
-                return denied.push(ask.ticket);
-            }
-            let reply = estimate.saturating_mul(ask.keys as usize);
-            let charge = ask.bytes.len().saturating_add(reply);
-            let job = flights.launch(token, &ask, charge);
-            *bytes += charge;
-            let target = Target { volume: 0, part: ask.place.node, is_long };
-            nodes.queue(target, job, &Recorded::default());
-        });
+        let progress =
+            self.conversation.on_input(input, owner_of, |ask: NodeRequest<'_, RequestOwner>| {
+                if restrictions.deny(ask.destination.tenant) {
+                    return denied.push(ask.ticket);
+                }
+                let reply = estimate.saturating_mul(ask.keys as usize);
+                let charge = ask.bytes.len().saturating_add(reply);
+                let job = in_flight.submit(token, &ask, charge);
+                *bytes += charge;
+                let target = Target { volume: 0, part: ask.destination.node, is_long };
+                nodes.queue(target, job, &Recorded::default());
+            });
         for ticket in denied {
             if !std::mem::replace(&mut self.is_denied, true) {
                 self.denial = Some(NOT_ALLOWED.trim_end());
             }
-            hall.counts.refuse();
+            context.counts.refuse();
             self.conversation.on_reply(ticket, Err(NOT_ALLOWED));
         }
         // Zero where it depends on a reply, or on what the kernel takes.
@@ -245,11 +246,11 @@ impl Connection {
     /// Takes a reply, or drops it if there is no memory for it.
     fn take_reply(
         &mut self,
-        flight: Flight,
+        request: InFlightRequest,
         reply: Result<Buffer, Fault>,
         budget: &mut MemoryBudget,
     ) {
-        let Flight { ticket, bytes, keys, .. } = flight;
+        let InFlightRequest { ticket, bytes, keys, .. } = request;
         self.bytes -= bytes;
         self.settle(budget);
         let length = reply.as_ref().map_or(0, |reply| reply.len());
@@ -263,8 +264,8 @@ impl Connection {
 }
 
 impl worker::Client for Connection {
-    type Shop = Shop;
-    type Goodbye = io::Error;
+    type Frontend = Frontend;
+    type CloseReason = io::Error;
 
     fn stream(&self) -> &Stream {
         &self.stream
@@ -276,8 +277,8 @@ impl worker::Client for Connection {
         self.moved == 0
     }
 
-    fn tenant<'a>(&'a self, shop: &'a Shop) -> &'a str {
-        &shop.pool.tenant
+    fn tenant<'a>(&'a self, frontend: &'a Frontend) -> &'a str {
+        &frontend.pool.tenant
     }
 
     fn has_requests(&self) -> bool {
@@ -288,12 +289,13 @@ impl worker::Client for Connection {
         self.conversation.ahead() > 0
     }
 
-    fn on_table(&mut self, shop: &Shop) {
-        self.restrictions = shop.restrictions(self.identity.client(&self.stream, &shop.table));
-        self.conversation.flush_at(shop.everywhere());
+    fn on_table(&mut self, frontend: &Frontend) {
+        self.restrictions =
+            frontend.restrictions(self.identity.client(&self.stream, &frontend.table));
+        self.conversation.flush_at(frontend.everywhere());
     }
 
-    fn receive(&mut self, scratch: &mut [u8], shop: &mut Shop) -> io::Result<bool> {
+    fn receive(&mut self, scratch: &mut [u8], frontend: &mut Frontend) -> io::Result<bool> {
         let count = match self.stream.read(scratch) {
             Ok(0) => {
                 self.is_silent = true;
@@ -305,13 +307,13 @@ impl worker::Client for Connection {
         };
         self.moved += count as u64;
         if self.held.is_empty() {
-            let consumed = self.hear(&scratch[..count], shop);
+            let consumed = self.on_bytes(&scratch[..count], frontend);
             self.held.extend_from_slice(&scratch[consumed..count]);
         } else {
             self.held.extend_from_slice(&scratch[..count]);
-            self.go_on(shop);
+            self.go_on(frontend);
         }
-        self.settle(&mut shop.budget);
+        self.settle(&mut frontend.budget);
         Ok(true)
     }
 
@@ -319,27 +321,27 @@ impl worker::Client for Connection {
         self.denial.take().map(String::from)
     }
 
-    fn answer(&mut self, (flight, reply): Reply, shop: &mut Shop) {
-        self.take_reply(flight, reply, &mut shop.budget);
-        self.settle(&mut shop.budget);
+    fn answer(&mut self, (request, reply): Reply, frontend: &mut Frontend) {
+        self.take_reply(request, reply, &mut frontend.budget);
+        self.settle(&mut frontend.budget);
     }
 
-    fn look_after(&mut self, shop: &mut Shop) -> io::Result<bool> {
+    fn make_progress(&mut self, frontend: &mut Frontend) -> io::Result<bool> {
         while let Some(piece) = self.conversation.poll_output() {
             match piece {
-                Piece::Reply(buffer) => self.output.push_buffer(buffer),
+                OutputChunk::Reply(buffer) => self.output.push_buffer(buffer),
                 piece => self.output.push(&piece),
             }
         }
         let before = self.output.len();
         self.output.flush(&self.stream)?;
         self.moved += (before - self.output.len()) as u64;
-        if let (true, Some(goodbye)) = (self.is_over(false), self.conversation.goodbye()) {
+        if let (true, Some(goodbye)) = (self.is_over(false), self.conversation.close_reason()) {
             return Err(io::Error::other(goodbye));
         }
-        let is_more = self.needed == 0 && self.output.len() < OUTPUT_MAX && self.go_on(shop);
-        self.reserve_input(&mut shop.budget);
-        self.settle(&mut shop.budget);
+        let is_more = self.needed == 0 && self.output.len() < OUTPUT_MAX && self.go_on(frontend);
+        self.reserve_input(&mut frontend.budget);
+        self.settle(&mut frontend.budget);
         Ok(is_more)
     }
 
@@ -355,7 +357,7 @@ impl worker::Client for Connection {
         Charge { all: self.charged, at_nodes: self.bytes.min(self.charged), moved: self.moved }
     }
 
-    fn wanted(&self, _: &Shop) -> Interest {
+    fn wanted(&self, _: &Frontend) -> Interest {
         let has_room = self.output.len() < OUTPUT_MAX && !self.is_pending;
         let read = self.needed > 0 && has_room && !self.is_silent;
         Interest { read, write: !self.output.is_empty() }
@@ -373,9 +375,9 @@ impl worker::Client for Connection {
 }
 
 /// A job with the reply of its node, or with the fault that took its place.
-type Reply = (Flight, Result<Buffer, Fault>);
+type Reply = (InFlightRequest, Result<Buffer, Fault>);
 
-impl worker::Shop for Shop {
+impl worker::Frontend for Frontend {
     type Client = Connection;
     type Answer = Reply;
 
@@ -391,8 +393,8 @@ impl worker::Shop for Shop {
         &mut self.budget
     }
 
-    fn charge_of((flight, _): &Reply) -> usize {
-        flight.bytes
+    fn charge_of((request, _): &Reply) -> usize {
+        request.bytes
     }
 
     fn nodes_deadline(&self) -> Time {
@@ -404,9 +406,9 @@ impl worker::Shop for Shop {
         self.owner = table.owner(&self.pool.name, &self.pool.tenant);
     }
 
-    fn land(&mut self, job: Job) -> Option<(u64, Reply)> {
-        let flight = self.flights.land(&job)?;
-        Some((flight.token, (flight, job.outcome.map(|()| job.buffer))))
+    fn complete(&mut self, job: Job) -> Option<(u64, Reply)> {
+        let request = self.in_flight.complete(&job)?;
+        Some((request.token, (request, job.outcome.map(|()| job.buffer))))
     }
 
     fn weigh((_, reply): &Reply) -> (usize, Result<u64, Fault>) {
@@ -416,13 +418,13 @@ impl worker::Shop for Shop {
     /// Requests for keys have no order across connections.
     fn forsake(&mut self, _: u64) {}
 
-    fn errands(&self, token: u64) -> Vec<u64> {
-        self.flights.of(token)
+    fn sub_requests(&self, token: u64) -> Vec<u64> {
+        self.in_flight.of(token)
     }
 
     fn abandon(&mut self) -> Vec<(u64, Reply)> {
-        let ended = |flight: Flight| (flight.token, (flight, Err(Fault::Ending)));
-        self.flights.abandon().into_iter().map(ended).collect()
+        let ended = |request: InFlightRequest| (request.token, (request, Err(Fault::Ending)));
+        self.in_flight.abandon().into_iter().map(ended).collect()
     }
 }
 

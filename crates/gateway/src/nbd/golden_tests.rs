@@ -76,22 +76,25 @@ pub(super) fn context(name: &str, queries: &[&str]) -> Vec<u8> {
 }
 
 /// Returns the bytes that the server sends after the greeting, and the handshake's last step.
-fn shake(bytes: &[u8]) -> (String, Result<Step, HandshakeError>) {
+fn shake(bytes: &[u8]) -> (String, Result<HandshakeStep, HandshakeError>) {
     shake_with(Encryption::Absent, bytes)
 }
 
-fn shake_with(encryption: Encryption, bytes: &[u8]) -> (String, Result<Step, HandshakeError>) {
-    let mut said = Vec::new();
-    let mut handshake = Handshake::begin(encryption, &mut said);
-    assert_eq!(hex(&said), "4e42444d4147494349484156454f50540003");
-    said.clear();
-    let step = handshake.on_bytes(&mut &bytes[..], &Two, &mut said);
-    (hex(&said), step)
+fn shake_with(
+    encryption: Encryption,
+    bytes: &[u8],
+) -> (String, Result<HandshakeStep, HandshakeError>) {
+    let mut output = Vec::new();
+    let mut handshake = Handshake::begin(encryption, &mut output);
+    assert_eq!(hex(&output), "4e42444d4147494349484156454f50540003");
+    output.clear();
+    let step = handshake.on_bytes(&mut &bytes[..], &Two, &mut output);
+    (hex(&output), step)
 }
 
-fn entered(name: &str, structured: bool, allocation: bool) -> Step {
+fn entered(name: &str, structured: bool, allocation: bool) -> HandshakeStep {
     let export = export(name, name == "rom");
-    Step::Entered(Box::new(Entered { export, structured, allocation }))
+    HandshakeStep::Entered(Box::new(Entered { export, structured, allocation }))
 }
 
 /// An answer: its magic number, option, kind and data.
@@ -106,16 +109,19 @@ fn text(kind: u32, option: u32, message: &str) -> String {
 
 #[test]
 fn the_old_way_in_with_and_without_zeros() {
-    let (said, step) = shake(&options(3, &[(option::EXPORT_NAME, b"disk")]));
-    assert_eq!((said.as_str(), step), ("0000000000100000056d", Ok(entered("disk", false, false))));
-    let (said, step) = shake(&options(0, &[(option::EXPORT_NAME, b"rom")]));
-    assert_eq!(said, format!("0000000000100000050f{}", "00".repeat(124)));
+    let (output, step) = shake(&options(3, &[(option::EXPORT_NAME, b"disk")]));
+    assert_eq!(
+        (output.as_str(), step),
+        ("0000000000100000056d", Ok(entered("disk", false, false)))
+    );
+    let (output, step) = shake(&options(0, &[(option::EXPORT_NAME, b"rom")]));
+    assert_eq!(output, format!("0000000000100000050f{}", "00".repeat(124)));
     assert_eq!(step, Ok(entered("rom", false, false)));
 }
 
 #[test]
 fn the_new_way_in_with_everything() {
-    let (said, step) = shake(&options(
+    let (output, step) = shake(&options(
         3,
         &[
             (option::STARTTLS, b""),
@@ -135,15 +141,15 @@ fn the_new_way_in_with_everything() {
         answer(7, 3, "0000000000000010000005ed"),
         answer(7, 1, ""),
     ];
-    assert_eq!(said, golden.concat());
+    assert_eq!(output, golden.concat());
     assert_eq!(step, Ok(entered("disk", true, true)));
 }
 
 #[test]
 fn encryption_begins_the_haggling_anew() {
-    let mut said = Vec::new();
-    let mut handshake = Handshake::begin(Encryption::Offered, &mut said);
-    said.clear();
+    let mut output = Vec::new();
+    let mut handshake = Handshake::begin(Encryption::Offered, &mut output);
+    output.clear();
     let clear = options(
         3,
         &[
@@ -153,7 +159,7 @@ fn encryption_begins_the_haggling_anew() {
             (option::STARTTLS, b""),
         ],
     );
-    let step = handshake.on_bytes(&mut &clear[..], &Two, &mut said);
+    let step = handshake.on_bytes(&mut &clear[..], &Two, &mut output);
     let golden = [
         text(3, 5, "this option has no data"),
         answer(8, 1, ""),
@@ -161,24 +167,25 @@ fn encryption_begins_the_haggling_anew() {
         answer(10, 1, ""),
         answer(5, 1, ""),
     ];
-    assert_eq!((hex(&said), step), (golden.concat(), Ok(Step::Encrypt)));
+    assert_eq!((hex(&output), step), (golden.concat(), Ok(HandshakeStep::Encrypt)));
     // Inside, neither flags nor greeting come again, and nothing holds that was agreed outside.
-    said.clear();
+    output.clear();
     let inside = &options(0, &[(option::STARTTLS, b""), (option::GO, &go("disk", &[]))])[4..];
-    let step = handshake.on_bytes(&mut &inside[..], &Two, &mut said);
+    let step = handshake.on_bytes(&mut &inside[..], &Two, &mut output);
     let golden = [
         text(3, 5, "the connection is encrypted"),
         answer(7, 3, "00000000000000100000056d"),
         answer(7, 1, ""),
     ];
-    assert_eq!((hex(&said), step), (golden.concat(), Ok(entered("disk", false, false))));
+    assert_eq!((hex(&output), step), (golden.concat(), Ok(entered("disk", false, false))));
 }
 
 #[test]
-fn where_encryption_is_required_nothing_else_is_told() {
-    let required = |asked: &[(u32, &[u8])]| shake_with(Encryption::Required, &options(3, asked));
+fn where_encryption_is_required_nothing_else_is_answered() {
+    let required =
+        |requested: &[(u32, &[u8])]| shake_with(Encryption::Required, &options(3, requested));
     let refused = |option| text(5, option, "ask for encryption first");
-    let (said, step) = required(&[
+    let (output, step) = required(&[
         (option::LIST, b""),
         (option::STRUCTURED_REPLY, b""),
         (option::GO, &go("disk", &[])),
@@ -187,10 +194,10 @@ fn where_encryption_is_required_nothing_else_is_told() {
         (option::STARTTLS, b""),
     ]);
     let golden = [3, 8, 7, 10, 99].map(refused).concat() + &answer(5, 1, "");
-    assert_eq!((said, step), (golden, Ok(Step::Encrypt)));
-    assert_eq!(required(&[(option::ABORT, b"")]), (answer(2, 1, ""), Ok(Step::Left)));
-    let (said, step) = required(&[(option::EXPORT_NAME, b"disk")]);
-    assert_eq!((said.as_str(), step), ("", Err(HandshakeError::NotEncrypted)));
+    assert_eq!((output, step), (golden, Ok(HandshakeStep::Encrypt)));
+    assert_eq!(required(&[(option::ABORT, b"")]), (answer(2, 1, ""), Ok(HandshakeStep::Left)));
+    let (output, step) = required(&[(option::EXPORT_NAME, b"disk")]);
+    assert_eq!((output.as_str(), step), ("", Err(HandshakeError::NotEncrypted)));
     // Plain bytes behind `STARTTLS`, as an attacker may add them, are not taken for bytes inside
     // TLS.
     let (_, step) = required(&[(option::STARTTLS, b""), (option::STRUCTURED_REPLY, b"")]);
@@ -199,7 +206,7 @@ fn where_encryption_is_required_nothing_else_is_told() {
 
 #[test]
 fn asking_is_not_entering_and_leaving_is_answered() {
-    let (said, step) = shake(&options(
+    let (output, step) = shake(&options(
         3,
         &[
             (option::LIST, b""),
@@ -227,21 +234,22 @@ fn asking_is_not_entering_and_leaving_is_answered() {
         text(1, 99, "this option is not known"),
         answer(2, 1, ""),
     ];
-    assert_eq!(said, golden.concat());
-    assert_eq!(step, Ok(Step::Left));
+    assert_eq!(output, golden.concat());
+    assert_eq!(step, Ok(HandshakeStep::Left));
 }
 
 #[test]
 fn contexts_are_chosen_by_their_whole_name_for_one_export() {
-    let mut asked = vec![(option::STRUCTURED_REPLY, Vec::new())];
+    let mut requested = vec![(option::STRUCTURED_REPLY, Vec::new())];
     for queries in [&["base:"][..], &[], &["base"]] {
-        asked.push((option::LIST_META_CONTEXT, context("disk", queries)));
-        asked.push((option::SET_META_CONTEXT, context("disk", queries)));
+        requested.push((option::LIST_META_CONTEXT, context("disk", queries)));
+        requested.push((option::SET_META_CONTEXT, context("disk", queries)));
     }
-    asked.push((option::SET_META_CONTEXT, context("rom", &["base:allocation"])));
-    asked.push((option::GO, go("disk", &[])));
-    let asked: Vec<(u32, &[u8])> = asked.iter().map(|(o, data)| (*o, data.as_slice())).collect();
-    let (said, step) = shake(&options(3, &asked));
+    requested.push((option::SET_META_CONTEXT, context("rom", &["base:allocation"])));
+    requested.push((option::GO, go("disk", &[])));
+    let requested: Vec<(u32, &[u8])> =
+        requested.iter().map(|(o, data)| (*o, data.as_slice())).collect();
+    let (output, step) = shake(&options(3, &requested));
     let name = hex(b"base:allocation");
     let listed = answer(9, 4, &format!("00000000{name}")) + &answer(9, 1, "");
     let golden = [
@@ -253,7 +261,7 @@ fn contexts_are_chosen_by_their_whole_name_for_one_export() {
         answer(10, 4, &format!("00000001{name}")) + &answer(10, 1, ""),
         answer(7, 3, "0000000000000010000005ed") + &answer(7, 1, ""),
     ];
-    assert_eq!(said, golden.concat());
+    assert_eq!(output, golden.concat());
     assert_eq!(step, Ok(entered("disk", true, false)), "chosen for one, entered another");
 }
 
@@ -264,14 +272,14 @@ fn a_context_that_is_only_listed_or_that_is_not_known_is_not_chosen() {
         (option::LIST_META_CONTEXT, "base:allocation", false),
         (option::SET_META_CONTEXT, "base:unknown", false),
     ] {
-        let (asked, go) = (context("disk", &[query]), go("disk", &[]));
-        let bytes = options(3, &[(8, b""), (option, &asked), (option::GO, &go)]);
+        let (requested, go) = (context("disk", &[query]), go("disk", &[]));
+        let bytes = options(3, &[(8, b""), (option, &requested), (option::GO, &go)]);
         assert_eq!(shake(&bytes).1, Ok(entered("disk", true, is_chosen)), "{option} {query}");
     }
 }
 
 #[test]
-fn who_breaks_the_handshake_is_refused_with_a_reason() {
+fn a_client_that_breaks_the_handshake_is_refused_with_a_reason() {
     let end = |bytes: &[u8]| shake(bytes).1.unwrap_err().to_string();
     assert!(end(&options(4, &[])).starts_with("it sets handshake flags 0x4,"));
     assert!(end(b"\0\0\0\x03GET / HTTP/1.1\r\n").starts_with("what it sends is no option"));
@@ -282,12 +290,12 @@ fn who_breaks_the_handshake_is_refused_with_a_reason() {
     // As many options as may be, and as long a one as may be.
     let unknown = |count: usize| text(1, 99, "this option is not known").repeat(count);
     let most = options(3, &[(99, &b"x"[..]); 1024]);
-    assert_eq!(shake(&most), (unknown(1024), Ok(Step::More)));
+    assert_eq!(shake(&most), (unknown(1024), Ok(HandshakeStep::More)));
     let longest = options(3, &[(99, &[0; 64 << 10])]);
-    assert_eq!(shake(&longest), (unknown(1), Ok(Step::More)));
+    assert_eq!(shake(&longest), (unknown(1), Ok(HandshakeStep::More)));
     // A name that is too long is only refused where that can be said.
-    let (said, step) = shake(&options(3, &[(option::INFO, &go(&"n".repeat(4097), &[]))]));
-    assert_eq!((said, step), (text(9, 6, "the name is too long"), Ok(Step::More)));
+    let (output, step) = shake(&options(3, &[(option::INFO, &go(&"n".repeat(4097), &[]))]));
+    assert_eq!((output, step), (text(9, 6, "the name is too long"), Ok(HandshakeStep::More)));
 }
 
 pub(super) fn request(command: u16, flags: u16, offset: u64, length: u32) -> Vec<u8> {
@@ -345,12 +353,12 @@ fn a_large_write_takes_up_memory_as_it_arrives() {
     let mut sent = 0_u8;
     let whole = loop {
         lengths.push(receiver.vacancy().len());
-        let piece = vec![sent; 3 << 18];
+        let chunk = vec![sent; 3 << 18];
         sent += 1;
         // Bytes behind the write are left.
-        let mut bytes = &piece[..];
+        let mut bytes = &chunk[..];
         if let Some(whole) = receiver.next_request(&mut bytes).unwrap() {
-            assert_eq!(bytes.len(), 43 * piece.len() - length as usize);
+            assert_eq!(bytes.len(), 43 * chunk.len() - length as usize);
             break whole;
         }
     };
@@ -392,7 +400,7 @@ fn the_numbers_are_those_of_the_protocol() {
 
 #[test]
 fn every_command_is_admitted_or_refused() {
-    let Step::Entered(disk) = entered("disk", true, true) else { unreachable!() };
+    let HandshakeStep::Entered(disk) = entered("disk", true, true) else { unreachable!() };
     let rom = Entered { export: export("rom", true), ..(*disk).clone() };
     let plain = Entered { structured: false, allocation: false, ..(*disk).clone() };
     let at = |entered: &Entered, command, flags, offset, length| {
@@ -453,19 +461,19 @@ fn written(mut out: Outgoing) -> Vec<u8> {
 #[test]
 fn replies_byte_for_byte() {
     let refusal = Refusal { errno: Errno::NoSpace, message: "full" };
-    let said = |say: &dyn Fn(&mut Outgoing)| {
+    let output = |write: &dyn Fn(&mut Outgoing)| {
         let mut out = Outgoing::new();
-        say(&mut out);
+        write(&mut out);
         hex(&written(out))
     };
     let (simple, chunked) = ("67446698", "668e33ef0001");
     let cookie = "00000000000000aa";
-    assert_eq!(said(&|o| reply::done(o, 0xaa)), format!("{simple}00000000{cookie}"));
-    let failed = |structured| said(&move |o| reply::fail(o, structured, 0xaa, refusal));
+    assert_eq!(output(&|o| reply::done(o, 0xaa)), format!("{simple}00000000{cookie}"));
+    let failed = |structured| output(&move |o| reply::fail(o, structured, 0xaa, refusal));
     assert_eq!(failed(false), format!("{simple}0000001c{cookie}"));
     assert_eq!(failed(true), format!("{chunked}8001{cookie}0000000a0000001c000466756c6c"));
     let data = |structured, bytes: &'static [u8]| {
-        said(&move |o| {
+        output(&move |o| {
             let body = [Buffer::from(bytes)].into_iter();
             reply::data(o, structured, 0xaa, (0x1000, bytes.len()), body);
         })
@@ -474,7 +482,7 @@ fn replies_byte_for_byte() {
     let golden = format!("{chunked}0001{cookie}0000000b0000000000001000010203");
     assert_eq!(data(true, &[1, 2, 3]), golden);
     assert_eq!(data(true, &[]), format!("{chunked}0000{cookie}00000000"));
-    let extents = said(&|o| reply::extents(o, 0xaa, &[(4096, 0), (512, 3)]));
+    let extents = output(&|o| reply::extents(o, 0xaa, &[(4096, 0), (512, 3)]));
     let golden = "00000014000000010000100000000000".to_owned() + "0000020000000003";
     assert_eq!(extents, format!("{chunked}0005{cookie}{golden}"));
 }

@@ -94,7 +94,7 @@ pub struct Entered {
 
 /// The state of a connection after a step of its handshake.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum HandshakeStep {
     /// More of the handshake has to arrive.
     More,
     /// The handshake is over and requests follow.
@@ -128,7 +128,8 @@ pub enum HandshakeError {
     /// It does not speak the fixed newstyle, in which options are answered.
     #[error("it sends option {0} without speaking the fixed newstyle")]
     NotFixed(u32),
-    /// It goes on in the clear after it has asked for encryption: somebody may have put that there.
+    /// It goes on in the clear after it has asked for encryption: an attacker may have injected
+    /// that.
     #[error("it sends {0} bytes in the clear behind its request for encryption")]
     Clear(usize),
     /// It wants, in the old way that has no answer, to be served in the clear.
@@ -150,17 +151,17 @@ pub enum HandshakeError {
 /// One client's handshake.
 ///
 /// ```
-/// use tidegate_gateway::nbd::{Encryption, Export, Exports, Handshake, NotOpened, Step};
+/// use tidegate_gateway::nbd::{Encryption, Export, Exports, Handshake, NotOpened, HandshakeStep};
 /// struct Nothing;
 /// impl Exports for Nothing {
 ///     fn find(&self, _: &str) -> Result<Export, NotOpened> { Err(NotOpened::Unknown) }
 ///     fn list(&self, _: &mut dyn FnMut(&str, &str)) {}
 /// }
-/// let mut said = Vec::new();
-/// let mut handshake = Handshake::begin(Encryption::Absent, &mut said);
-/// assert_eq!(said, *b"NBDMAGICIHAVEOPT\0\x03");
-/// let mut heard = &b"\0\0\0\x03IHAVEOPT\0\0\0\x02\0\0\0\0"[..];
-/// assert_eq!(handshake.on_bytes(&mut heard, &Nothing, &mut said), Ok(Step::Left));
+/// let mut output = Vec::new();
+/// let mut handshake = Handshake::begin(Encryption::Absent, &mut output);
+/// assert_eq!(output, *b"NBDMAGICIHAVEOPT\0\x03");
+/// let mut input = &b"\0\0\0\x03IHAVEOPT\0\0\0\x02\0\0\0\0"[..];
+/// assert_eq!(handshake.on_bytes(&mut input, &Nothing, &mut output), Ok(HandshakeStep::Left));
 /// ```
 #[derive(Debug)]
 pub struct Handshake {
@@ -184,11 +185,11 @@ enum Awaited {
 }
 
 impl Handshake {
-    /// A handshake that begins with the server's greeting, which is appended to `said`.
-    pub fn begin(encryption: Encryption, said: &mut Vec<u8>) -> Self {
-        said.extend(wire::MAGIC.to_be_bytes());
-        said.extend(OPTION_MAGIC.to_be_bytes());
-        said.extend((hello::FIXED_NEWSTYLE | hello::NO_ZEROES).to_be_bytes());
+    /// A handshake that begins with the server's greeting, which is appended to `output`.
+    pub fn begin(encryption: Encryption, output: &mut Vec<u8>) -> Self {
+        output.extend(wire::MAGIC.to_be_bytes());
+        output.extend(OPTION_MAGIC.to_be_bytes());
+        output.extend((hello::FIXED_NEWSTYLE | hello::NO_ZEROES).to_be_bytes());
         Self {
             awaited: Awaited::Flags,
             encryption,
@@ -201,9 +202,9 @@ impl Handshake {
         }
     }
 
-    /// Takes the handshake's bytes from `bytes`, and appends the answers to `said`. The rest of
-    /// `bytes` after [`Step::Entered`] belongs to requests; after [`Step::Encrypt`] there is no
-    /// rest.
+    /// Takes the handshake's bytes from `bytes`, and appends the answers to `output`. The rest of
+    /// `bytes` after [`HandshakeStep::Entered`] belongs to requests; after
+    /// [`HandshakeStep::Encrypt`] there is no rest.
     ///
     /// # Errors
     /// If the client breaks the protocol; the connection is to be closed.
@@ -211,8 +212,8 @@ impl Handshake {
         &mut self,
         bytes: &mut &[u8],
         exports: &impl Exports,
-        said: &mut Vec<u8>,
-    ) -> Result<Step, HandshakeError> {
+        output: &mut Vec<u8>,
+    ) -> Result<HandshakeStep, HandshakeError> {
         loop {
             let needed = match self.awaited {
                 Awaited::Flags => 4,
@@ -223,7 +224,7 @@ impl Handshake {
             self.held.extend_from_slice(&bytes[..taken]);
             *bytes = &bytes[taken..];
             if self.held.len() < needed {
-                return Ok(Step::More);
+                return Ok(HandshakeStep::More);
             }
             let held = mem::take(&mut self.held);
             let mut fields = Fields(&held);
@@ -236,10 +237,10 @@ impl Handshake {
                 }
                 Awaited::Data { option, .. } => {
                     self.awaited = Awaited::Head;
-                    let step = self.on_option(option, &held, exports, said)?;
+                    let step = self.on_option(option, &held, exports, output)?;
                     match step {
-                        Step::More => {}
-                        Step::Encrypt if !bytes.is_empty() => {
+                        HandshakeStep::More => {}
+                        HandshakeStep::Encrypt if !bytes.is_empty() => {
                             return Err(HandshakeError::Clear(bytes.len()));
                         }
                         step => return Ok(step),
@@ -282,47 +283,47 @@ impl Handshake {
         option: u32,
         data: &[u8],
         exports: &impl Exports,
-        said: &mut Vec<u8>,
-    ) -> Result<Step, HandshakeError> {
+        output: &mut Vec<u8>,
+    ) -> Result<HandshakeStep, HandshakeError> {
         match option {
             option::ABORT => {
-                reply(said, option, answer::ACK, &[]);
-                return Ok(Step::Left);
+                reply(output, option, answer::ACK, &[]);
+                return Ok(HandshakeStep::Left);
             }
-            option::STARTTLS => return Ok(self.on_encrypt(data, said)),
+            option::STARTTLS => return Ok(self.on_encrypt(data, output)),
             option::EXPORT_NAME if self.encryption == Encryption::Required => {
                 return Err(HandshakeError::NotEncrypted);
             }
             _ if self.encryption == Encryption::Required => {
-                reply(said, option, answer::TLS_REQUIRED, &[b"ask for encryption first"]);
+                reply(output, option, answer::TLS_REQUIRED, &[b"ask for encryption first"]);
             }
-            option::EXPORT_NAME => return self.enter_old(data, exports, said),
-            option::INFO | option::GO => return Ok(self.on_go(option, data, exports, said)),
+            option::EXPORT_NAME => return self.enter_old(data, exports, output),
+            option::INFO | option::GO => return Ok(self.on_go(option, data, exports, output)),
             option::LIST if data.is_empty() => {
                 exports.list(&mut |name, description| {
                     let length = (name.len() as u32).to_be_bytes();
                     let parts = [&length[..], name.as_bytes(), description.as_bytes()];
-                    reply(said, option, answer::SERVER, &parts);
+                    reply(output, option, answer::SERVER, &parts);
                 });
-                reply(said, option, answer::ACK, &[]);
+                reply(output, option, answer::ACK, &[]);
             }
             option::STRUCTURED_REPLY if data.is_empty() => {
                 self.structured = true;
-                reply(said, option, answer::ACK, &[]);
+                reply(output, option, answer::ACK, &[]);
             }
             option::LIST | option::STRUCTURED_REPLY => {
-                reply(said, option, answer::INVALID, &[b"this option has no data"]);
+                reply(output, option, answer::INVALID, &[b"this option has no data"]);
             }
             option::LIST_META_CONTEXT | option::SET_META_CONTEXT => {
-                self.on_context(option, data, exports, said);
+                self.on_context(option, data, exports, output);
             }
-            _ => reply(said, option, answer::UNSUPPORTED, &[b"this option is not known"]),
+            _ => reply(output, option, answer::UNSUPPORTED, &[b"this option is not known"]),
         }
-        Ok(Step::More)
+        Ok(HandshakeStep::More)
     }
 
     /// `STARTTLS`. Options agreed in the clear are forgotten: an attacker may have sent them.
-    fn on_encrypt(&mut self, data: &[u8], said: &mut Vec<u8>) -> Step {
+    fn on_encrypt(&mut self, data: &[u8], output: &mut Vec<u8>) -> HandshakeStep {
         let (kind, message) = match self.encryption {
             Encryption::Absent => (answer::UNSUPPORTED, "this port is not encrypted"),
             Encryption::Begun => (answer::INVALID, "the connection is encrypted"),
@@ -330,12 +331,12 @@ impl Handshake {
             Encryption::Offered | Encryption::Required => {
                 self.encryption = Encryption::Begun;
                 (self.structured, self.context) = (false, None);
-                reply(said, option::STARTTLS, answer::ACK, &[]);
-                return Step::Encrypt;
+                reply(output, option::STARTTLS, answer::ACK, &[]);
+                return HandshakeStep::Encrypt;
             }
         };
-        reply(said, option::STARTTLS, kind, &[message.as_bytes()]);
-        Step::More
+        reply(output, option::STARTTLS, kind, &[message.as_bytes()]);
+        HandshakeStep::More
     }
 
     /// `EXPORT_NAME`: the answer has no place for an error.
@@ -343,8 +344,8 @@ impl Handshake {
         &mut self,
         data: &[u8],
         exports: &impl Exports,
-        said: &mut Vec<u8>,
-    ) -> Result<Step, HandshakeError> {
+        output: &mut Vec<u8>,
+    ) -> Result<HandshakeStep, HandshakeError> {
         let name = String::from_utf8_lossy(&data[..data.len().min(NAME_MAX as usize)]);
         let is_name = data.len() <= NAME_MAX as usize;
         let found = if is_name { exports.find(&name) } else { Err(NotOpened::Unknown) };
@@ -355,18 +356,22 @@ impl Handshake {
                 NotOpened::Denied(reason) => HandshakeError::Denied { name, reason },
             }
         })?;
-        said.extend(export.size.to_be_bytes());
-        said.extend(export.flags(self.structured).to_be_bytes());
+        output.extend(export.size.to_be_bytes());
+        output.extend(export.flags(self.structured).to_be_bytes());
         if self.zeroes {
-            said.resize(said.len() + ZEROES, 0);
+            output.resize(output.len() + ZEROES, 0);
         }
         Ok(self.enter(&name, export))
     }
 
-    fn enter(&mut self, name: &str, export: Export) -> Step {
+    fn enter(&mut self, name: &str, export: Export) -> HandshakeStep {
         // A context chosen for one export says nothing about another.
         let allocation = self.context.as_deref() == Some(name);
-        Step::Entered(Box::new(Entered { export, structured: self.structured, allocation }))
+        HandshakeStep::Entered(Box::new(Entered {
+            export,
+            structured: self.structured,
+            allocation,
+        }))
     }
 
     fn on_go(
@@ -374,70 +379,76 @@ impl Handshake {
         option: u32,
         data: &[u8],
         exports: &impl Exports,
-        said: &mut Vec<u8>,
-    ) -> Step {
+        output: &mut Vec<u8>,
+    ) -> HandshakeStep {
         let mut fields = Fields(data);
-        let asked = fields.text().and_then(|name| {
+        let name_field = fields.text().and_then(|name| {
             let count = usize::from(fields.half()?);
             (fields.0.len() == count * 2).then_some((name, fields.0))
         });
-        let (name, wanted) = match asked.ok_or(Malformed) {
+        let (name, wanted) = match name_field.ok_or(Malformed) {
             Ok((Name::Text(name), wanted)) => (name, wanted),
             Ok((Name::TooLong, _)) => {
-                reply(said, option, answer::TOO_BIG, &[b"the name is too long"]);
-                return Step::More;
+                reply(output, option, answer::TOO_BIG, &[b"the name is too long"]);
+                return HandshakeStep::More;
             }
             Err(Malformed) => {
-                reply(said, option, answer::INVALID, &[b"this is no name and list of numbers"]);
-                return Step::More;
+                reply(output, option, answer::INVALID, &[b"this is no name and list of numbers"]);
+                return HandshakeStep::More;
             }
         };
         let export = match exports.find(name) {
             Ok(export) => export,
             Err(refused) => {
-                not_opened(said, option, name, &refused);
-                return Step::More;
+                not_opened(output, option, name, &refused);
+                return HandshakeStep::More;
             }
         };
         let wants = |fact: u16| wanted.chunks_exact(2).any(|two| two == fact.to_be_bytes());
         if wants(info::NAME) {
             let parts = [&info::NAME.to_be_bytes()[..], export.name.as_bytes()];
-            reply(said, option, answer::INFO, &parts);
+            reply(output, option, answer::INFO, &parts);
         }
         if wants(info::DESCRIPTION) && !export.description.is_empty() {
             let parts = [&info::DESCRIPTION.to_be_bytes()[..], export.description.as_bytes()];
-            reply(said, option, answer::INFO, &parts);
+            reply(output, option, answer::INFO, &parts);
         }
         if wants(info::BLOCK_SIZE) {
             let sizes = [1, PREFERRED, REQUEST_MAX].map(u32::to_be_bytes);
             let parts = [&info::BLOCK_SIZE.to_be_bytes()[..], sizes.as_flattened()];
-            reply(said, option, answer::INFO, &parts);
+            reply(output, option, answer::INFO, &parts);
         }
         let kind = info::EXPORT.to_be_bytes();
         let (size, flags) = (export.size.to_be_bytes(), export.flags(self.structured));
-        reply(said, option, answer::INFO, &[&kind, &size, &flags.to_be_bytes()]);
-        reply(said, option, answer::ACK, &[]);
+        reply(output, option, answer::INFO, &[&kind, &size, &flags.to_be_bytes()]);
+        reply(output, option, answer::ACK, &[]);
         match option {
             option::GO => self.enter(name, export),
-            _ => Step::More,
+            _ => HandshakeStep::More,
         }
     }
 
-    fn on_context(&mut self, option: u32, data: &[u8], exports: &impl Exports, said: &mut Vec<u8>) {
+    fn on_context(
+        &mut self,
+        option: u32,
+        data: &[u8],
+        exports: &impl Exports,
+        output: &mut Vec<u8>,
+    ) {
         let choose = option == option::SET_META_CONTEXT;
         if choose {
             self.context = None;
         }
         if !self.structured {
-            reply(said, option, answer::INVALID, &[b"this needs structured replies"]);
+            reply(output, option, answer::INVALID, &[b"this needs structured replies"]);
             return;
         }
         let Some((name, queries)) = contexts(data) else {
-            reply(said, option, answer::INVALID, &[b"this is no name and list of contexts"]);
+            reply(output, option, answer::INVALID, &[b"this is no name and list of contexts"]);
             return;
         };
         if let Err(refused) = exports.find(name) {
-            return not_opened(said, option, name, &refused);
+            return not_opened(output, option, name, &refused);
         }
         let chosen = queries.iter().any(|query| match choose {
             true => *query == ALLOCATION,
@@ -446,12 +457,12 @@ impl Handshake {
         if chosen || (!choose && queries.is_empty()) {
             let number = if choose { ALLOCATION_ID } else { 0 };
             let parts = [&number.to_be_bytes()[..], ALLOCATION.as_bytes()];
-            reply(said, option, answer::META_CONTEXT, &parts);
+            reply(output, option, answer::META_CONTEXT, &parts);
         }
         if chosen && choose {
             self.context = Some(name.to_owned());
         }
-        reply(said, option, answer::ACK, &[]);
+        reply(output, option, answer::ACK, &[]);
     }
 }
 
@@ -473,25 +484,25 @@ fn contexts(data: &[u8]) -> Option<(&str, Vec<&str>)> {
 /// How much of an export's name is repeated, in characters: it may be as long as a client likes.
 const SHOWN: usize = 64;
 
-fn not_opened(said: &mut Vec<u8>, option: u32, name: &str, refused: &NotOpened) {
+fn not_opened(output: &mut Vec<u8>, option: u32, name: &str, refused: &NotOpened) {
     match refused {
         NotOpened::Unknown => {
             let shown: String = name.chars().take(SHOWN).collect();
             let message = format!("there is no export {shown:?}");
-            reply(said, option, answer::UNKNOWN, &[message.as_bytes()]);
+            reply(output, option, answer::UNKNOWN, &[message.as_bytes()]);
         }
-        NotOpened::Denied(reason) => reply(said, option, answer::POLICY, &[reason.as_bytes()]),
+        NotOpened::Denied(reason) => reply(output, option, answer::POLICY, &[reason.as_bytes()]),
     }
 }
 
 /// Appends an answer to an option.
-fn reply(said: &mut Vec<u8>, option: u32, answer: u32, parts: &[&[u8]]) {
+fn reply(output: &mut Vec<u8>, option: u32, answer: u32, parts: &[&[u8]]) {
     let length: usize = parts.iter().map(|part| part.len()).sum();
-    said.extend(OPTION_REPLY_MAGIC.to_be_bytes());
-    said.extend(option.to_be_bytes());
-    said.extend(answer.to_be_bytes());
-    said.extend((length as u32).to_be_bytes());
-    parts.iter().for_each(|part| said.extend_from_slice(part));
+    output.extend(OPTION_REPLY_MAGIC.to_be_bytes());
+    output.extend(option.to_be_bytes());
+    output.extend(answer.to_be_bytes());
+    output.extend((length as u32).to_be_bytes());
+    parts.iter().for_each(|part| output.extend_from_slice(part));
 }
 
 struct Malformed;

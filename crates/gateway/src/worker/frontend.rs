@@ -14,9 +14,9 @@ use crate::owners::Table;
 
 /// The service behind a listener, block devices or keys and values, and the state that the clients
 /// of one worker share.
-pub(crate) trait Shop {
+pub(crate) trait Frontend {
     /// A connected client.
-    type Client: Client<Shop = Self>;
+    type Client: Client<Frontend = Self>;
     /// The reply to a request, from the nodes' replies.
     type Answer;
 
@@ -39,13 +39,13 @@ pub(crate) trait Shop {
     fn on_table(&mut self, table: &Arc<Table>);
 
     /// The client that owns the finished job, and the reply if the request is complete.
-    fn land(&mut self, job: Job) -> Option<(u64, Self::Answer)>;
+    fn complete(&mut self, job: Job) -> Option<(u64, Self::Answer)>;
 
     /// Which volume or pool an answer is from, and the bytes that were moved, unless it failed.
     fn weigh(answer: &Self::Answer) -> (usize, Result<u64, Fault>);
 
     /// The tickets of the jobs that are out for a client.
-    fn errands(&self, token: u64) -> Vec<u64>;
+    fn sub_requests(&self, token: u64) -> Vec<u64>;
 
     /// A client has gone. Where its jobs at nodes may still change something, a barrier stands from
     /// now on, until they have come back.
@@ -61,9 +61,9 @@ pub(crate) trait Shop {
 /// One client's connection.
 pub(crate) trait Client {
     /// Where it is.
-    type Shop: Shop;
+    type Frontend: Frontend;
     /// Why it ends, in words for people.
-    type Goodbye: std::error::Error + From<io::Error>;
+    type CloseReason: std::error::Error + From<io::Error>;
 
     fn stream(&self) -> &Stream;
 
@@ -71,7 +71,7 @@ pub(crate) trait Client {
     fn is_shaking(&self) -> bool;
 
     /// The tenant that it came for, once it has said what it wants.
-    fn tenant<'a>(&'a self, shop: &'a Self::Shop) -> &'a str;
+    fn tenant<'a>(&'a self, frontend: &'a Self::Frontend) -> &'a str;
 
     /// The volume that it has opened.
     fn volume(&self) -> Option<usize> {
@@ -90,12 +90,15 @@ pub(crate) trait Client {
     fn is_waiting(&self) -> bool;
 
     /// From now on another table says whose its requests are.
-    fn on_table(&mut self, shop: &Self::Shop);
+    fn on_table(&mut self, frontend: &Self::Frontend);
 
     /// Reads once, and takes what has arrived; false if it has closed the connection. `scratch` is
     /// memory for what has no place of its own yet.
-    fn receive(&mut self, scratch: &mut [u8], shop: &mut Self::Shop)
-    -> Result<bool, Self::Goodbye>;
+    fn receive(
+        &mut self,
+        scratch: &mut [u8],
+        frontend: &mut Self::Frontend,
+    ) -> Result<bool, Self::CloseReason>;
 
     /// Why it was not let do what it asked for, the first time that this is the case.
     fn take_denial(&mut self) -> Option<String>;
@@ -106,16 +109,20 @@ pub(crate) trait Client {
     }
 
     /// Has it go on encrypted, with another stream.
-    fn encrypt(&mut self, _shop: &Self::Shop) -> Result<(), Self::Goodbye> {
+    fn encrypt(&mut self, _frontend: &Self::Frontend) -> Result<(), Self::CloseReason> {
         Ok(())
     }
 
     /// Queues an answer.
-    fn answer(&mut self, answer: <Self::Shop as Shop>::Answer, shop: &mut Self::Shop);
+    fn answer(
+        &mut self,
+        answer: <Self::Frontend as Frontend>::Answer,
+        frontend: &mut Self::Frontend,
+    );
 
     /// Writes as much as it takes, and takes what had to wait for that. Says whether there was
     /// something to take.
-    fn look_after(&mut self, shop: &mut Self::Shop) -> Result<bool, Self::Goodbye>;
+    fn make_progress(&mut self, frontend: &mut Self::Frontend) -> Result<bool, Self::CloseReason>;
 
     /// The bytes of replies that are to be written to it.
     fn unsent(&self) -> usize;
@@ -127,10 +134,10 @@ pub(crate) trait Client {
     fn charge(&self) -> Charge;
 
     /// The events to wait for now.
-    fn wanted(&self, shop: &Self::Shop) -> Interest;
+    fn wanted(&self, frontend: &Self::Frontend) -> Interest;
 
     /// Whether this error says no more than that the client has left, when it might.
-    fn has_left(&self, goodbye: &Self::Goodbye) -> bool;
+    fn has_left(&self, close_reason: &Self::CloseReason) -> bool;
 
     /// Whether there is nothing more to be done for it.
     fn is_over(&self, is_ending: bool) -> bool;

@@ -6,7 +6,7 @@ use tidegate_algo::connection_quota::QuotaExceeded;
 use tidegate_algo::memory_budget::FLOOR;
 use tidegate_model::{Origin, Span};
 
-use super::{Charge, Client, Shop, Worker, seated};
+use super::{Charge, Client, Frontend, Worker, client_entry};
 use crate::clock;
 use crate::owners::Table;
 use crate::status::TurnedAway;
@@ -30,11 +30,11 @@ fn named(excess: &QuotaExceeded, table: &Table) -> String {
     }
 }
 
-impl<S: Shop> Worker<S> {
-    /// Counts a client that is turned away, and says so, at most once a second: whoever floods us
-    /// does not fill the log.
+impl<S: Frontend> Worker<S> {
+    /// Counts a client that is turned away, and logs it, at most once a second: a flood
+    /// of connections does not fill the log.
     pub(super) fn turn_away(&mut self, reason: TurnedAway, why: &dyn std::fmt::Display) {
-        self.hall.counts.turn_away(reason);
+        self.context.counts.turn_away(reason);
         let now = clock::now();
         if now < self.complain_at {
             self.unlogged += 1;
@@ -47,18 +47,18 @@ impl<S: Shop> Worker<S> {
 
     /// A client has said what it wants: it stays if that is within the quotas. Whether it stays.
     pub(super) fn open(&mut self, token: u64) -> bool {
-        let Some(guest) = seated(&mut self.seats, token) else { return false };
-        if guest.open.is_some() || guest.client.is_shaking() {
+        let Some(entry) = client_entry(&mut self.slots, token) else { return false };
+        if entry.open.is_some() || entry.client.is_shaking() {
             return true;
         }
         self.pending.remove(token);
-        let tenant = guest.client.tenant(&self.shop);
+        let tenant = entry.client.tenant(&self.frontend);
         let has_reservation = self.table.has_reservation(tenant);
-        let kept = self.hall.connections().insert(guest.origin, tenant, has_reservation);
+        let kept = self.context.connections().insert(entry.origin, tenant, has_reservation);
         match kept {
             Ok(()) => {
-                guest.open = Some(tenant.into());
-                self.hall.counts.admit();
+                entry.open = Some(tenant.into());
+                self.context.counts.admit();
                 true
             }
             Err(excess) => {
@@ -70,41 +70,43 @@ impl<S: Shop> Worker<S> {
         }
     }
 
-    /// Has everybody see how much memory is in use.
-    pub(super) fn tell_memory(&mut self) {
-        let used = self.shop.budget().used();
-        if used != self.memory_told {
+    /// Reports the memory in use to the shared counter.
+    pub(super) fn report_memory(&mut self) {
+        let used = self.frontend.budget().used();
+        if used != self.memory_reported {
             // It wraps around where less is used than before, and the sum is right all the same.
-            self.hall.memory.fetch_add(used.wrapping_sub(self.memory_told), Ordering::Relaxed);
-            self.memory_told = used;
+            self.context
+                .memory
+                .fetch_add(used.wrapping_sub(self.memory_reported), Ordering::Relaxed);
+            self.memory_reported = used;
         }
     }
 
     /// Closes clients that hold memory, for which others wait, and have moved hardly anything since
     /// it was last looked, and the time before.
     pub(super) fn close_stalled(&mut self) {
-        let is_contended = self.shop.budget().is_contended();
+        let is_contended = self.frontend.budget().is_contended();
         for token in self.tokens() {
-            let Some(guest) = seated(&mut self.seats, token) else { continue };
-            let Charge { all, at_nodes, moved } = guest.client.charge();
-            let is_slow = moved.saturating_sub(guest.moved) < STALL_BYTES;
-            guest.moved = moved;
+            let Some(entry) = client_entry(&mut self.slots, token) else { continue };
+            let Charge { all, at_nodes, moved } = entry.client.charge();
+            let is_slow = moved.saturating_sub(entry.moved) < STALL_BYTES;
+            entry.moved = moved;
             let is_stalled = is_contended && is_slow && all - at_nodes > FLOOR;
-            if is_stalled && guest.is_stalled {
-                self.hall.counts.turn_away(TurnedAway::MemoryBudget);
+            if is_stalled && entry.is_stalled {
+                self.context.counts.turn_away(TurnedAway::MemoryBudget);
                 tracing::warn!(
                     "a client is closed: it holds {} bytes of replies or of a request and moves \
                      less than {STALL_BYTES} bytes in {:?}, and others wait for memory",
                     all - at_nodes,
-                    self.hall.limits.stall
+                    self.context.limits.stall
                 );
                 self.close(token);
             } else {
-                guest.is_stalled = is_stalled;
+                entry.is_stalled = is_stalled;
             }
         }
         if is_contended {
-            self.memory_at = clock::after(self.hall.limits.stall);
+            self.memory_at = clock::after(self.context.limits.stall);
         }
     }
 }

@@ -4,15 +4,15 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 
-use tidegate_fabric::stream::{Address, Door};
-use tidegate_gateway::ketama::Place;
+use tidegate_fabric::stream::{Address, ListenerAccess};
+use tidegate_gateway::ketama::Server;
 use tidegate_gateway::memcached::{Pool, VALUE_MAX_DEFAULT};
 use tidegate_gateway::nbd::wire::{self, answer, option};
 use tidegate_model::NodeId;
 
 use crate::client::Client;
-use crate::owners::{Controller, stand};
-use crate::{PATIENCE, Stand, eventually};
+use crate::owners::{Controller, testbed};
+use crate::{PATIENCE, Testbed, eventually};
 
 const EPERM: u32 = 1;
 
@@ -22,19 +22,19 @@ fn uid() -> u32 {
 }
 
 /// The answer to a TCP client that asks for an export: its kind and its text.
-fn asks(stand: &Stand, export: &str) -> (u32, String) {
-    let Address::Tcp(address) = stand.gateway.addresses()[1] else { panic!("the second is TCP") };
+fn export_answer(testbed: &Testbed, export: &str) -> (u32, String) {
+    let Address::Tcp(address) = testbed.gateway.addresses()[1] else { panic!("the second is TCP") };
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     let name = [&(export.len() as u32).to_be_bytes()[..], export.as_bytes(), &[0, 0]].concat();
-    let said = [
+    let output = [
         &3_u32.to_be_bytes()[..],
         &wire::OPTION_MAGIC.to_be_bytes(),
         &option::GO.to_be_bytes(),
         &(name.len() as u32).to_be_bytes(),
         &name,
     ];
-    stream.write_all(&said.concat()).unwrap();
+    stream.write_all(&output.concat()).unwrap();
     let mut head = [0; 18 + 20];
     stream.read_exact(&mut head).unwrap();
     let [.., k0, k1, k2, k3, l0, l1, l2, l3] = head;
@@ -49,40 +49,40 @@ fn policy(users: &str) -> String {
 
 #[test]
 fn users_of_a_tenant_hold_in_the_clear_and_a_tenant_that_is_not_offered_is_refused() {
-    let stand = stand(|_, config| config.volumes[0].tenant = "oltp".into());
-    let mut controller = Controller::start(stand.folder.path());
+    let testbed = testbed(|_, config| config.volumes[0].tenant = "oltp".into());
+    let mut controller = Controller::start(testbed.folder.path());
     controller.apply_text(1, &policy("users = [\"cert:alice\"]\n"));
-    eventually("the policy", || asks(&stand, "plain").0 == answer::POLICY);
-    let (kind, text) = asks(&stand, "plain@oltp");
+    eventually("the policy", || export_answer(&testbed, "plain").0 == answer::POLICY);
+    let (kind, text) = export_answer(&testbed, "plain@oltp");
     let denied = "a client over TCP in the clear may not act for tenant \"oltp\"";
     assert_eq!((kind, text.as_str()), (answer::POLICY, denied));
-    assert_eq!(asks(&stand, "plain@report").0, answer::INFO, "the file offers it");
-    let (kind, text) = asks(&stand, "plain@nosuch");
+    assert_eq!(export_answer(&testbed, "plain@report").0, answer::INFO, "the file offers it");
+    let (kind, text) = export_answer(&testbed, "plain@nosuch");
     assert_eq!((kind, text.as_str()), (answer::POLICY, "the policy has no tenant \"nosuch\""));
-    assert_eq!(asks(&stand, "none").0, answer::UNKNOWN);
+    assert_eq!(export_answer(&testbed, "none").0, answer::UNKNOWN);
     let denied = || {
-        let reasons = stand.gateway.pressure().turned_away.into_iter();
+        let reasons = testbed.gateway.pressure().turned_away.into_iter();
         reasons.filter(|(name, _)| name == "access_denied").map(|(_, count)| count).sum::<u64>()
     };
     let before = denied();
     assert!(before > 0, "they are counted");
-    assert_eq!(asks(&stand, "plain@nosuch").0, answer::POLICY);
+    assert_eq!(export_answer(&testbed, "plain@nosuch").0, answer::POLICY);
     assert_eq!(denied(), before + 1);
     controller.apply_text(2, &format!("{}[[tenant]]\nname = \"other\"\n", policy("")));
-    eventually("the next policy", || asks(&stand, "plain").0 == answer::INFO);
-    let (kind, text) = asks(&stand, "plain@other");
+    eventually("the next policy", || export_answer(&testbed, "plain").0 == answer::INFO);
+    let (kind, text) = export_answer(&testbed, "plain@other");
     assert_eq!(kind, answer::POLICY);
     assert!(text.starts_with("volume plain may not be opened for tenant \"other\""), "{text}");
 }
 
 #[test]
 fn a_session_that_a_new_policy_does_not_allow_is_refused_with_eperm() {
-    let stand = stand(|_, config| config.volumes[0].tenant = "oltp".into());
-    let mut controller = Controller::start(stand.folder.path());
+    let testbed = testbed(|_, config| config.volumes[0].tenant = "oltp".into());
+    let mut controller = Controller::start(testbed.folder.path());
     controller.apply_text(1, &policy(""));
-    let mut client = Client::enter(&stand, "plain", true);
-    let mut report = Client::enter(&stand, "plain@report", true);
-    eventually("the policy", || asks(&stand, "plain@nosuch").0 == answer::POLICY);
+    let mut client = Client::enter(&testbed, "plain", true);
+    let mut report = Client::enter(&testbed, "plain@report", true);
+    eventually("the policy", || export_answer(&testbed, "plain@nosuch").0 == answer::POLICY);
     assert!(client.read(0, 512).is_ok());
     controller.apply_text(2, &policy("users = [\"nobody\"]\n"));
     eventually("it is refused", || client.read(0, 512) == Err(EPERM));
@@ -99,52 +99,54 @@ fn a_session_that_a_new_policy_does_not_allow_is_refused_with_eperm() {
 }
 
 #[test]
-fn before_the_policy_is_known_nobody_comes_in_over_tcp() {
-    let stand = stand(|_, _| {});
-    let (kind, text) = asks(&stand, "plain");
+fn before_the_policy_is_known_no_client_is_admitted_over_tcp() {
+    let testbed = testbed(|_, _| {});
+    let (kind, text) = export_answer(&testbed, "plain");
     assert_eq!(kind, answer::POLICY, "{text}");
     assert!(text.starts_with("the gateway has not heard yet which policy holds"), "{text}");
-    assert!(Client::enter(&stand, "plain", true).read(0, 512).is_ok(), "an operator");
-    let _controller = Controller::without_policy(stand.folder.path());
-    eventually("it is known that there is none", || asks(&stand, "plain").0 == answer::INFO);
+    assert!(Client::enter(&testbed, "plain", true).read(0, 512).is_ok(), "an operator");
+    let _controller = Controller::without_policy(testbed.folder.path());
+    eventually("it is known that there is none", || {
+        export_answer(&testbed, "plain").0 == answer::INFO
+    });
 }
 
 #[test]
 fn keys_are_for_the_users_of_their_tenant() {
-    let stand = stand(|folder, config| {
+    let testbed = testbed(|folder, config| {
         config.pools.push(Pool {
             address: Address::Unix(folder.path().join("cache.sock")),
-            door: Door::PRIVATE,
+            access: ListenerAccess::PRIVATE,
             name: "cache".into(),
-            nodes: vec![(NodeId(0), Place { host: "n".into(), port: 1, weight: 1 })],
+            nodes: vec![(NodeId(0), Server { host: "n".into(), port: 1, weight: 1 })],
             tenant: "kv".into(),
             value_max: VALUE_MAX_DEFAULT,
             flush_all: true,
         });
     });
-    let Address::Unix(path) = &stand.gateway.pools()[0] else { panic!("it was to be a path") };
-    let mut controller = Controller::start(stand.folder.path());
+    let Address::Unix(path) = &testbed.gateway.pools()[0] else { panic!("it was to be a path") };
+    let mut controller = Controller::start(testbed.folder.path());
     let policy = "[[tenant]]\nname = \"kv\"\n[[tenant]]\nname = \"web\"\nusers = [\"nobody\"]\n\
                   [[match]]\ntenant = \"web\"\nkey = \"session:\"\n";
     controller.apply_text(1, policy);
     let mut client = UnixStream::connect(path).unwrap();
     client.set_read_timeout(Some(PATIENCE)).unwrap();
-    let mut says = |request: &str| {
+    let mut reply_to = |request: &str| {
         client.write_all(format!("{request}\r\n").as_bytes()).unwrap();
-        let mut heard = Vec::new();
-        while !heard.ends_with(b"\r\n") {
+        let mut reply = Vec::new();
+        while !reply.ends_with(b"\r\n") {
             let mut byte = [0];
             client.read_exact(&mut byte).unwrap();
-            heard.push(byte[0]);
+            reply.push(byte[0]);
         }
-        String::from_utf8(heard).unwrap()
+        String::from_utf8(reply).unwrap()
     };
     let denied = "CLIENT_ERROR the policy does not let this client use this key\r\n";
-    eventually("the policy", || says("get session:1") == denied);
-    assert_eq!(says("get user:1"), "END\r\n");
+    eventually("the policy", || reply_to("get session:1") == denied);
+    assert_eq!(reply_to("get user:1"), "END\r\n");
     // A value of a key that may not be used is taken with it.
-    assert_eq!(says("set session:1 0 0 3\r\nmn "), denied);
-    assert_eq!(says("get user:1 session:1 user:2"), denied);
+    assert_eq!(reply_to("set session:1 0 0 3\r\nmn "), denied);
+    assert_eq!(reply_to("get user:1 session:1 user:2"), denied);
     controller.apply_text(2, &policy.replace("nobody", &uid().to_string()));
-    eventually("the next policy", || says("get session:1") == "END\r\n");
+    eventually("the next policy", || reply_to("get session:1") == "END\r\n");
 }

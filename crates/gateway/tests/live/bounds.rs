@@ -5,15 +5,15 @@ use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-use tidegate_fabric::stream::{Address, Door};
+use tidegate_fabric::stream::{Address, ListenerAccess};
 use tidegate_gateway::Limits;
-use tidegate_gateway::ketama::Place;
+use tidegate_gateway::ketama::Server;
 use tidegate_gateway::memcached::{Pool, VALUE_MAX_DEFAULT};
 use tidegate_gateway::nbd::wire::{OPTION_MAGIC, REQUEST_MAX, command};
 use tidegate_model::NodeId;
 
 use crate::client::{self, Client};
-use crate::{PATIENCE, Stand, eventually, volume};
+use crate::{PATIENCE, Testbed, eventually, volume};
 
 const WORKERS: usize = 2;
 
@@ -27,8 +27,8 @@ fn bound(clients: usize) -> usize {
 }
 
 /// How many clients were turned away, by reason, where that is not zero.
-fn turned_away(stand: &Stand) -> Vec<(String, u64)> {
-    let mut reasons = stand.gateway.pressure().turned_away;
+fn turned_away(testbed: &Testbed) -> Vec<(String, u64)> {
+    let mut reasons = testbed.gateway.pressure().turned_away;
     reasons.retain(|(_, count)| *count > 0);
     reasons
 }
@@ -36,47 +36,47 @@ fn turned_away(stand: &Stand) -> Vec<(String, u64)> {
 #[test]
 fn replies_that_are_not_read_take_up_bounded_memory() {
     let limits = Limits { stall: Duration::from_secs(600), ..Limits::default() };
-    let stand = Stand::with(limits, WORKERS);
-    let mut greedy: Vec<_> = (0..24).map(|_| Client::enter(&stand, "striped", true)).collect();
+    let testbed = Testbed::with(limits, WORKERS);
+    let mut greedy: Vec<_> = (0..24).map(|_| Client::enter(&testbed, "striped", true)).collect();
     for client in &mut greedy {
-        client.ask_reads(0, 1 << 20, 500);
+        client.request_reads(0, 1 << 20, 500);
     }
-    let mut honest = Client::enter(&stand, "plain", true);
+    let mut honest = Client::enter(&testbed, "plain", true);
     for round in 0..200 {
         assert_eq!(honest.read(0, 64 << 10).map(|data| data.len()), Ok(64 << 10), "{round}");
-        let memory = stand.gateway.memory();
+        let memory = testbed.gateway.memory();
         assert!(memory <= bound(25), "{memory} bytes");
     }
     // Nothing is lost: who reads again has all of it.
     let client = &mut greedy[0];
-    (1..=500).for_each(|cookie| assert_eq!(client.hear(1 << 20).cookie, cookie));
+    (1..=500).for_each(|cookie| assert_eq!(client.receive(1 << 20).cookie, cookie));
     drop((greedy, honest));
-    eventually("all memory is given back", || stand.gateway.memory() == 0);
+    eventually("all memory is given back", || testbed.gateway.memory() == 0);
 }
 
 #[test]
-fn who_holds_memory_and_does_not_read_is_closed_once_others_wait() {
+fn a_client_that_holds_memory_and_does_not_read_is_closed_once_others_wait() {
     let limits = Limits { stall: Duration::from_millis(50), ..Limits::default() };
-    let stand = Stand::with(limits, 1);
-    let mut greedy = Client::enter(&stand, "plain", true);
-    greedy.ask_reads(0, 1 << 20, 500);
+    let testbed = Testbed::with(limits, 1);
+    let mut greedy = Client::enter(&testbed, "plain", true);
+    greedy.request_reads(0, 1 << 20, 500);
     // It waits itself, for what it would have if it read.
-    eventually("it is closed", || stand.gateway.clients() == 0);
-    assert_eq!(stand.gateway.counts().turned_away, 1);
-    assert_eq!(turned_away(&stand), [("memory_budget".into(), 1)]);
-    let pressure = stand.gateway.pressure();
+    eventually("it is closed", || testbed.gateway.clients() == 0);
+    assert_eq!(testbed.gateway.counts().turned_away, 1);
+    assert_eq!(turned_away(&testbed), [("memory_budget".into(), 1)]);
+    let pressure = testbed.gateway.pressure();
     assert!(pressure.memory_limit_bytes >= Limits::default().all_bytes as u64, "{pressure:?}");
-    eventually("all memory is given back", || stand.gateway.memory() == 0);
+    eventually("all memory is given back", || testbed.gateway.memory() == 0);
 }
 
 #[test]
 fn the_largest_requests_of_many_clients_are_all_served() {
-    let stand = Stand::adapted(|config| {
+    let testbed = Testbed::adapted(|config| {
         config.workers = WORKERS;
         config.volumes.push(volume("big", REQUEST_MAX.into(), &[0, 1]));
     });
     let client = |number: usize| {
-        let mut client = Client::enter(&stand, "big", true);
+        let mut client = Client::enter(&testbed, "big", true);
         let bytes = vec![number as u8; REQUEST_MAX as usize];
         assert_eq!(client.write(0, &bytes), 0);
         assert_eq!(client.read(0, REQUEST_MAX).map(|data| data.len()), Ok(bytes.len()));
@@ -84,42 +84,42 @@ fn the_largest_requests_of_many_clients_are_all_served() {
     std::thread::scope(|scope| {
         let clients: Vec<_> = (0..8).map(|number| scope.spawn(move || client(number))).collect();
         while !clients.iter().all(|client| client.is_finished()) {
-            let memory = stand.gateway.memory();
+            let memory = testbed.gateway.memory();
             assert!(memory <= bound(8), "{memory} bytes");
             std::thread::yield_now();
         }
     });
-    eventually("all memory is given back", || stand.gateway.memory() == 0);
+    eventually("all memory is given back", || testbed.gateway.memory() == 0);
 }
 
 #[test]
 fn writes_that_do_not_arrive_take_up_bounded_memory() {
-    let stand = Stand::with(Limits::default(), WORKERS);
-    let mut slow: Vec<_> = (0..24).map(|_| Client::enter(&stand, "plain", true)).collect();
+    let testbed = Testbed::with(Limits::default(), WORKERS);
+    let mut slow: Vec<_> = (0..24).map(|_| Client::enter(&testbed, "plain", true)).collect();
     for client in &mut slow {
-        client.ask(command::WRITE, 0, 0, 8 << 20);
+        client.request(command::WRITE, 0, 0, 8 << 20);
         // The socket takes this and no more: the gateway reads admitted clients only.
-        client.say(&[1; 64 << 10]);
+        client.send(&[1; 64 << 10]);
     }
-    let mut honest = Client::enter(&stand, "plain", true);
+    let mut honest = Client::enter(&testbed, "plain", true);
     for round in 0..100 {
         assert_eq!(honest.write(0, &[2; 32 << 10]), 0, "{round}");
-        let memory = stand.gateway.memory();
+        let memory = testbed.gateway.memory();
         assert!(memory <= bound(25), "{memory} bytes");
     }
     drop((slow, honest));
-    eventually("all memory is given back", || stand.gateway.memory() == 0);
+    eventually("all memory is given back", || testbed.gateway.memory() == 0);
 }
 
-/// A stand with a pool on its first node.
-fn with_pool(limits: Limits) -> Stand {
-    Stand::adapted(|config| {
-        let Address::Unix(beside) = &config.doors[0].0 else { panic!("it was to be a path") };
+/// A testbed with a pool on its first node.
+fn with_pool(limits: Limits) -> Testbed {
+    Testbed::adapted(|config| {
+        let Address::Unix(beside) = &config.binds[0].0 else { panic!("it was to be a path") };
         config.pools.push(Pool {
             address: Address::Unix(beside.with_file_name("cache.sock")),
-            door: Door::PRIVATE,
+            access: ListenerAccess::PRIVATE,
             name: "cache".into(),
-            nodes: vec![(NodeId(0), Place { host: "n".into(), port: 1, weight: 1 })],
+            nodes: vec![(NodeId(0), Server { host: "n".into(), port: 1, weight: 1 })],
             tenant: "kv".into(),
             value_max: VALUE_MAX_DEFAULT,
             flush_all: false,
@@ -129,17 +129,17 @@ fn with_pool(limits: Limits) -> Stand {
 }
 
 /// A client of its pool.
-fn connect(stand: &Stand) -> UnixStream {
-    let Address::Unix(path) = &stand.gateway.pools()[0] else { panic!("it was to be a path") };
+fn connect(testbed: &Testbed) -> UnixStream {
+    let Address::Unix(path) = &testbed.gateway.pools()[0] else { panic!("it was to be a path") };
     let stream = UnixStream::connect(path).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     stream
 }
 
 #[test]
-fn who_has_asked_for_exactly_as_much_as_it_may_is_read_from_again() {
-    let stand = with_pool(Limits { all_requests: 4, ..Limits::default() });
-    let mut client = connect(&stand);
+fn a_client_with_exactly_its_share_in_flight_is_read_from_again() {
+    let testbed = with_pool(Limits { all_requests: 4, ..Limits::default() });
+    let mut client = connect(&testbed);
     for _ in 0..3 {
         client.write_all(&b"get k\r\n".repeat(4)).unwrap();
         client.read_exact(&mut [0; 4 * 5]).unwrap();
@@ -147,29 +147,29 @@ fn who_has_asked_for_exactly_as_much_as_it_may_is_read_from_again() {
 }
 
 #[test]
-fn a_client_is_answered_whose_replies_turn_long_and_short_again() {
-    let stand = with_pool(Limits::default());
-    let mut client = connect(&stand);
+fn a_client_is_answered_while_its_replies_become_long_and_short_again() {
+    let testbed = with_pool(Limits::default());
+    let mut client = connect(&testbed);
     let long = [&b"VALUE k 0 100000\r\n"[..], &[b'x'; 100_000], b"\r\nEND\r\n"].concat();
     for reply in [&b"END\r\n"[..], &long, b"END\r\n", &long] {
-        stand.nodes[0].set_reply(reply.into());
+        testbed.nodes[0].set_reply(reply.into());
         for _ in 0..20 {
             client.write_all(&b"get k\r\n".repeat(20)).unwrap();
-            let mut heard = vec![0; 20 * reply.len()];
-            client.read_exact(&mut heard).unwrap();
-            assert!(heard == reply.repeat(20));
+            let mut received = vec![0; 20 * reply.len()];
+            client.read_exact(&mut received).unwrap();
+            assert!(received == reply.repeat(20));
         }
     }
 }
 
 #[test]
 fn values_that_are_not_read_or_do_not_arrive_take_up_bounded_memory() {
-    let stand = with_pool(Limits::default());
-    let gateway = &stand.gateway;
-    let connect = || connect(&stand);
+    let testbed = with_pool(Limits::default());
+    let gateway = &testbed.gateway;
+    let connect = || connect(&testbed);
     let value = vec![b'x'; 1_000_000];
     let reply = [&b"VALUE k 0 1000000\r\n"[..], &value, b"\r\nEND\r\n"].concat();
-    stand.nodes[0].set_reply(reply);
+    testbed.nodes[0].set_reply(reply);
     let mut greedy: Vec<_> = (0..24).map(|_| connect()).collect();
     for stream in &mut greedy {
         stream.write_all(&b"get k\r\n".repeat(1000)).unwrap();
@@ -182,19 +182,19 @@ fn values_that_are_not_read_or_do_not_arrive_take_up_bounded_memory() {
     let mut honest = connect();
     for round in 0..200 {
         honest.write_all(b"set k 0 0 1\r\n1\r\nmn\r\n").unwrap();
-        let mut heard = Vec::new();
+        let mut received = Vec::new();
         // Its node answers everything with the value.
-        while !heard.ends_with(b"MN\r\n") {
+        while !received.ends_with(b"MN\r\n") {
             let mut some = [0; 64 << 10];
             let count = honest.read(&mut some).unwrap_or_else(|error| {
                 panic!(
                     "{error} in round {round} behind {} bytes, {} memory",
-                    heard.len(),
+                    received.len(),
                     gateway.memory()
                 )
             });
             assert_ne!(count, 0, "it is served in round {round}");
-            heard.extend_from_slice(&some[..count]);
+            received.extend_from_slice(&some[..count]);
         }
         let memory = gateway.memory();
         assert!(memory <= bound(49), "{memory} bytes");
@@ -205,26 +205,28 @@ fn values_that_are_not_read_or_do_not_arrive_take_up_bounded_memory() {
 
 #[test]
 fn silent_connections_do_not_shut_out_others() {
-    let stand = with_pool(Limits::default());
-    let Address::Unix(path) = &stand.gateway.addresses()[0] else { panic!("the first is a path") };
+    let testbed = with_pool(Limits::default());
+    let Address::Unix(path) = &testbed.gateway.addresses()[0] else {
+        panic!("the first is a path")
+    };
     let mut silent: Vec<_> = (0..520).map(|_| UnixStream::connect(path).unwrap()).collect();
     // Greeted or not: some have begun their handshake.
     for stream in silent.iter_mut().step_by(3) {
         let _ = stream.write_all(&[0, 0, 0, 3]);
     }
     for _ in 0..20 {
-        assert!(Client::enter(&stand, "plain", true).read(0, 512).is_ok());
+        assert!(Client::enter(&testbed, "plain", true).read(0, 512).is_ok());
     }
-    let Address::Unix(path) = &stand.gateway.pools()[0] else { panic!("it was to be a path") };
+    let Address::Unix(path) = &testbed.gateway.pools()[0] else { panic!("it was to be a path") };
     let _silent: Vec<_> = (0..520).map(|_| UnixStream::connect(path).unwrap()).collect();
     for _ in 0..20 {
-        let mut client = connect(&stand);
+        let mut client = connect(&testbed);
         client.write_all(b"get k\r\n").unwrap();
         client.read_exact(&mut [0; 5]).unwrap();
     }
-    let counts = stand.gateway.counts();
+    let counts = testbed.gateway.counts();
     assert!(counts.turned_away >= 2 * (520 - 2 * WORKERS as u64 * 64), "{counts:?}");
-    let reasons = turned_away(&stand);
+    let reasons = turned_away(&testbed);
     assert_eq!(reasons.len(), 1, "{reasons:?}");
     assert_eq!(reasons[0].0, "pending_quota");
 }
@@ -232,38 +234,38 @@ fn silent_connections_do_not_shut_out_others() {
 #[test]
 fn clients_that_drip_their_handshake_have_no_longer_than_others() {
     let limits = Limits { handshake: Duration::from_millis(200), ..Limits::default() };
-    let stand = with_pool(limits);
-    let mut stream = client::connect(&stand);
+    let testbed = with_pool(limits);
+    let mut stream = client::connect(&testbed);
     // Every byte is on time, and the handshake is not.
     let began = Instant::now();
-    let said = [&3_u32.to_be_bytes()[..], &OPTION_MAGIC.to_be_bytes(), &[0, 0, 0, 3, 0, 1, 0, 0]];
-    let mut drip = said.concat().into_iter().chain(std::iter::repeat(0));
+    let output = [&3_u32.to_be_bytes()[..], &OPTION_MAGIC.to_be_bytes(), &[0, 0, 0, 3, 0, 1, 0, 0]];
+    let mut drip = output.concat().into_iter().chain(std::iter::repeat(0));
     while stream.write_all(&[drip.next().unwrap()]).is_ok() {
         assert!(began.elapsed() < PATIENCE, "it is still listened to");
         std::thread::yield_now();
     }
-    let mut silent = connect(&stand);
+    let mut silent = connect(&testbed);
     assert_eq!(silent.read(&mut [0]).unwrap(), 0, "one that never asks is closed");
-    assert_eq!(turned_away(&stand), [("handshake_timeout".into(), 2)]);
+    assert_eq!(turned_away(&testbed), [("handshake_timeout".into(), 2)]);
 }
 
 #[test]
 fn one_user_or_address_does_not_have_all_connections() {
-    let stand = Stand::with(Limits { connections: 16, ..Limits::default() }, 1);
-    let user: Vec<_> = (0..12).map(|_| Client::enter(&stand, "plain", true)).collect();
-    let mut thirteenth = client::connect(&stand);
+    let testbed = Testbed::with(Limits { connections: 16, ..Limits::default() }, 1);
+    let user: Vec<_> = (0..12).map(|_| Client::enter(&testbed, "plain", true)).collect();
+    let mut thirteenth = client::connect(&testbed);
     let enter = [&[0, 0, 0, 3][..], &OPTION_MAGIC.to_be_bytes(), &[0, 0, 0, 1, 0, 0, 0, 3]];
     thirteenth.write_all(&[&enter.concat()[..], b"rom"].concat()).unwrap();
     assert!(client::is_closed(&mut thirteenth));
-    assert_eq!(turned_away(&stand), [("address_quota".into(), 1)]);
+    assert_eq!(turned_away(&testbed), [("address_quota".into(), 1)]);
     // From elsewhere, and for another tenant, there is room.
-    let Address::Tcp(address) = stand.gateway.addresses()[1] else { panic!("the second is TCP") };
+    let Address::Tcp(address) = testbed.gateway.addresses()[1] else { panic!("the second is TCP") };
     let mut far = TcpStream::connect(address).unwrap();
     far.set_read_timeout(Some(PATIENCE)).unwrap();
     far.write_all(&[&enter.concat()[..], b"rom"].concat()).unwrap();
     far.read_exact(&mut [0; 18 + 10]).unwrap();
-    assert_eq!(stand.gateway.clients(), 13);
+    assert_eq!(testbed.gateway.clients(), 13);
     drop((user, far));
-    eventually("nobody is there", || stand.gateway.clients() == 0);
-    Client::enter(&stand, "plain", true);
+    eventually("nobody is there", || testbed.gateway.clients() == 0);
+    Client::enter(&testbed, "plain", true);
 }

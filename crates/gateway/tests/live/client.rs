@@ -5,7 +5,7 @@ use std::os::unix::net::UnixStream;
 
 use tidegate_gateway::nbd::wire::{self, command, option};
 
-use crate::{PATIENCE, Stand};
+use crate::{PATIENCE, Testbed};
 
 /// One connection, with an export chosen.
 pub(crate) struct Client {
@@ -26,8 +26,8 @@ pub(crate) struct Answer {
 }
 
 /// A connection on which nothing is said yet.
-pub(crate) fn connect(stand: &Stand) -> UnixStream {
-    let stream = UnixStream::connect(stand.socket()).unwrap();
+pub(crate) fn connect(testbed: &Testbed) -> UnixStream {
+    let stream = UnixStream::connect(testbed.socket()).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     stream
 }
@@ -44,26 +44,26 @@ fn word(stream: &mut UnixStream) -> u32 {
 
 impl Client {
     /// Enters `export`, with or without structured replies.
-    pub(crate) fn enter(stand: &Stand, export: &str, structured: bool) -> Self {
-        let mut stream = connect(stand);
+    pub(crate) fn enter(testbed: &Testbed, export: &str, structured: bool) -> Self {
+        let mut stream = connect(testbed);
         let _greeting: [u8; 18] = array(&mut stream);
-        let mut said = 3_u32.to_be_bytes().to_vec();
-        let mut say = |option: u32, data: &[u8]| {
-            said.extend(wire::OPTION_MAGIC.to_be_bytes());
-            said.extend(option.to_be_bytes());
-            said.extend((data.len() as u32).to_be_bytes());
-            said.extend(data);
+        let mut output = 3_u32.to_be_bytes().to_vec();
+        let mut send = |option: u32, data: &[u8]| {
+            output.extend(wire::OPTION_MAGIC.to_be_bytes());
+            output.extend(option.to_be_bytes());
+            output.extend((data.len() as u32).to_be_bytes());
+            output.extend(data);
         };
         if structured {
-            say(option::STRUCTURED_REPLY, &[]);
+            send(option::STRUCTURED_REPLY, &[]);
             let length = (export.len() as u32).to_be_bytes();
             let (one, name) = (1_u32.to_be_bytes(), wire::ALLOCATION.as_bytes());
             let query = (name.len() as u32).to_be_bytes();
             let parts = [&length[..], export.as_bytes(), &one, &query, name];
-            say(option::SET_META_CONTEXT, &parts.concat());
+            send(option::SET_META_CONTEXT, &parts.concat());
         }
-        say(option::EXPORT_NAME, export.as_bytes());
-        stream.write_all(&said).unwrap();
+        send(option::EXPORT_NAME, export.as_bytes());
+        stream.write_all(&output).unwrap();
         if structured {
             let answers = [0, wire::ALLOCATION.len() + 4, 0];
             let length: usize = answers.iter().map(|data| 20 + data).sum();
@@ -75,7 +75,7 @@ impl Client {
     }
 
     /// Sends bytes as they are.
-    pub(crate) fn say(&mut self, bytes: &[u8]) {
+    pub(crate) fn send(&mut self, bytes: &[u8]) {
         self.stream.write_all(bytes).unwrap();
     }
 
@@ -85,18 +85,18 @@ impl Client {
     }
 
     /// Asks something; returns the cookie that the answer will have.
-    pub(crate) fn ask(&mut self, command: u16, flags: u16, offset: u64, length: u32) -> u64 {
+    pub(crate) fn request(&mut self, command: u16, flags: u16, offset: u64, length: u32) -> u64 {
         let head = self.head(command, flags, offset, length);
-        self.say(&head);
+        self.send(&head);
         self.cookie
     }
 
     /// Asks to read the same so many times, in one breath: a socket holds much less if it comes in
     /// small pieces.
-    pub(crate) fn ask_reads(&mut self, offset: u64, length: u32, count: usize) {
+    pub(crate) fn request_reads(&mut self, offset: u64, length: u32, count: usize) {
         let heads: Vec<_> =
             (0..count).map(|_| self.head(command::READ, 0, offset, length)).collect();
-        self.say(&heads.concat());
+        self.send(&heads.concat());
     }
 
     fn head(&mut self, command: u16, flags: u16, offset: u64, length: u32) -> Vec<u8> {
@@ -113,7 +113,7 @@ impl Client {
     }
 
     /// The next answer. `length` is how much a read was to bring.
-    pub(crate) fn hear(&mut self, length: u32) -> Answer {
+    pub(crate) fn receive(&mut self, length: u32) -> Answer {
         let magic = word(&mut self.stream);
         if magic == wire::SIMPLE_REPLY_MAGIC {
             let errno = word(&mut self.stream);
@@ -143,22 +143,22 @@ impl Client {
     }
 
     pub(crate) fn read(&mut self, offset: u64, length: u32) -> Result<Vec<u8>, u32> {
-        let cookie = self.ask(command::READ, 0, offset, length);
-        let answer = self.hear(length);
+        let cookie = self.request(command::READ, 0, offset, length);
+        let answer = self.receive(length);
         assert_eq!(answer.cookie, cookie);
         if answer.errno == 0 { Ok(answer.data) } else { Err(answer.errno) }
     }
 
     pub(crate) fn write(&mut self, offset: u64, bytes: &[u8]) -> u32 {
-        self.ask(command::WRITE, 0, offset, bytes.len() as u32);
-        self.say(bytes);
-        self.hear(0).errno
+        self.request(command::WRITE, 0, offset, bytes.len() as u32);
+        self.send(bytes);
+        self.receive(0).errno
     }
 
     /// Asks something that brings no data; its error, zero for none.
     pub(crate) fn command(&mut self, command: u16, flags: u16, offset: u64, length: u32) -> u32 {
-        self.ask(command, flags, offset, length);
-        self.hear(0).errno
+        self.request(command, flags, offset, length);
+        self.receive(0).errno
     }
 
     /// Whether the gateway has closed the connection, and has said nothing more.

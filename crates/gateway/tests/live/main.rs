@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tempfile::TempDir;
-use tidegate_fabric::stream::{Address, Door};
+use tidegate_fabric::stream::{Address, ListenerAccess};
 use tidegate_gateway::{Config, Limits, Node, Running, start};
 use tidegate_model::cluster::Volume;
 use tidegate_model::{Bytes, CostModel, NodeId};
@@ -29,7 +29,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A gateway with two nodes and three volumes: `plain` on the first node, `striped` on both, and
 /// `rom` on the second, which is only read.
-struct Stand {
+struct Testbed {
     folder: TempDir,
     nodes: [Memory; 2],
     gateway: Running,
@@ -48,7 +48,7 @@ fn volume(name: &str, size: u64, nodes: &[u16]) -> Volume {
     }
 }
 
-impl Stand {
+impl Testbed {
     fn new() -> Self {
         Self::with(Limits::default(), 1)
     }
@@ -88,11 +88,12 @@ fn config(folder: &TempDir, limits: Limits, workers: usize) -> Config {
         volume("rom", size, &[1]),
     ];
     let socket = Address::Unix(folder.path().join("nbd.sock"));
-    let doors = [socket, "127.0.0.1:0".parse().unwrap()].map(|address| (address, Door::PRIVATE));
+    let binds =
+        [socket, "127.0.0.1:0".parse().unwrap()].map(|address| (address, ListenerAccess::PRIVATE));
     Config {
         name: "front".into(),
         controller: None,
-        doors: doors.into(),
+        binds: binds.into(),
         lock: None,
         parties: Vec::new(),
         volumes,

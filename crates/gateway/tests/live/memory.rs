@@ -5,14 +5,14 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use tidegate_fabric::buffer::Buffer;
 use tidegate_fabric::service::{
-    Command, Fault, Job, OpenPart, Outlet, Part, PartState, Service, Session,
+    Command, CompletionSink, Fault, Job, OpenPart, Part, PartState, Service, Session,
 };
 use tidegate_model::TenantId;
 use tidegate_model::cluster::{Uuid, VolumeStamp};
 
 /// When jobs are done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Manner {
+pub(crate) enum Behaviour {
     /// Before the call that submits them returns.
     #[default]
     AtOnce,
@@ -30,9 +30,9 @@ pub(crate) struct Memory(Arc<Mutex<Inner>>);
 
 #[derive(Default)]
 struct Inner {
-    manner: Manner,
+    behaviour: Behaviour,
     parts: Vec<(Part, Vec<u8>)>,
-    held: Vec<(Arc<dyn Outlet>, Job)>,
+    held: Vec<(Arc<dyn CompletionSink>, Job)>,
     /// How many jobs came, by command.
     seen: Vec<(Command, usize)>,
     /// The tenant's name of the last job that came.
@@ -54,7 +54,7 @@ struct Inner {
     reply: Vec<u8>,
     /// Bytes that jobs moved here, and that it was told were moved elsewhere: with jobs, and alone.
     moved: u64,
-    told: [u64; 2],
+    elsewhere_bytes: [u64; 2],
 }
 
 impl Memory {
@@ -62,9 +62,9 @@ impl Memory {
         self.0.lock().unwrap()
     }
 
-    /// From here on, jobs are done in this manner.
-    pub(crate) fn set(&self, manner: Manner) {
-        self.inner().manner = manner;
+    /// From here on, jobs are done with this behaviour.
+    pub(crate) fn set(&self, behaviour: Behaviour) {
+        self.inner().behaviour = behaviour;
     }
 
     /// From here on, it reads nothing more from a connection on which a long job came.
@@ -125,9 +125,9 @@ impl Memory {
     /// Does all jobs that wait.
     pub(crate) fn release(&self) {
         let held = std::mem::take(&mut self.inner().held);
-        for (outlet, mut job) in held {
+        for (sink, mut job) in held {
             self.inner().serve(&mut job);
-            outlet.finished(&mut vec![job]);
+            sink.finished(&mut vec![job]);
         }
     }
 
@@ -147,9 +147,9 @@ impl Memory {
         self.inner().moved
     }
 
-    /// Bytes that it was told were moved elsewhere, with jobs and alone.
-    pub(crate) fn told(&self) -> [u64; 2] {
-        self.inner().told
+    /// Bytes moved at other nodes, as reported with jobs and alone.
+    pub(crate) fn elsewhere_bytes(&self) -> [u64; 2] {
+        self.inner().elsewhere_bytes
     }
 
     /// How many jobs were cancelled while they waited.
@@ -167,7 +167,7 @@ impl Inner {
     }
 
     fn serve(&mut self, job: &mut Job) {
-        if let Manner::Failing(fault) = self.manner {
+        if let Behaviour::Failing(fault) = self.behaviour {
             job.outcome = Err(fault);
             return;
         }
@@ -197,24 +197,24 @@ impl Inner {
 
 /// Blocks that are zeros are holes.
 fn extents(bytes: &[u8]) -> Buffer {
-    let mut said = Vec::new();
+    let mut map = Vec::new();
     for block in bytes.chunks(4096).take(200) {
         let flags = if block.iter().all(|byte| *byte == 0) { 3_u64 } else { 0 };
-        said.extend((block.len() as u64).to_le_bytes());
-        said.extend(flags.to_le_bytes());
+        map.extend((block.len() as u64).to_le_bytes());
+        map.extend(flags.to_le_bytes());
     }
-    Buffer::from(&said[..])
+    Buffer::from(&map[..])
 }
 
 impl Service for Memory {
-    fn session(&self, outlet: Arc<dyn Outlet>) -> Box<dyn Session> {
-        Box::new(Talk { node: self.clone(), outlet, tenants: Vec::new() })
+    fn session(&self, sink: Arc<dyn CompletionSink>) -> Box<dyn Session> {
+        Box::new(Talk { node: self.clone(), sink, tenants: Vec::new() })
     }
 }
 
 struct Talk {
     node: Memory,
-    outlet: Arc<dyn Outlet>,
+    sink: Arc<dyn CompletionSink>,
     tenants: Vec<String>,
 }
 
@@ -228,12 +228,12 @@ impl Session for Talk {
             return Err("it has no more than a gibibyte".into());
         }
         let Inner { parts, losses, identity, .. } = &mut *self.node.inner();
-        let place = parts.iter().position(|(open, _)| open == part).unwrap_or_else(|| {
+        let index = parts.iter().position(|(open, _)| open == part).unwrap_or_else(|| {
             parts.push((part.clone(), vec![0; part.length.0 as usize]));
             parts.len() - 1
         });
         let state = PartState { incarnation: 1 + *losses, identity: *identity };
-        Ok(OpenPart { number: place as u32, state })
+        Ok(OpenPart { number: index as u32, state })
     }
 
     fn submit(&mut self, jobs: &mut Vec<Job>, done: &mut Vec<Job>) {
@@ -241,36 +241,36 @@ impl Session for Talk {
         for job in jobs.iter() {
             inner.count(job.command);
             inner.moved += u64::from(job.length);
-            inner.told[0] += u64::from(job.tag.delay);
+            inner.elsewhere_bytes[0] += u64::from(job.tag.delay);
         }
         if let Some(job) = jobs.last() {
-            let place = usize::from(job.tag.tenant.0).checked_sub(1);
-            let owner = place.map_or("", |place| &self.tenants[place]);
+            let index = usize::from(job.tag.tenant.0).checked_sub(1);
+            let owner = index.map_or("", |index| &self.tenants[index]);
             owner.clone_into(&mut inner.owner);
         }
-        match inner.manner {
-            Manner::AtOnce | Manner::Failing(_) => {
+        match inner.behaviour {
+            Behaviour::AtOnce | Behaviour::Failing(_) => {
                 for mut job in jobs.drain(..) {
                     inner.serve(&mut job);
                     done.push(job);
                 }
             }
-            Manner::OnDemand => {
-                inner.held.extend(jobs.drain(..).map(|job| (self.outlet.clone(), job)));
+            Behaviour::OnDemand => {
+                inner.held.extend(jobs.drain(..).map(|job| (self.sink.clone(), job)));
             }
-            Manner::Later => {
-                let (node, outlet) = (self.node.clone(), self.outlet.clone());
+            Behaviour::Later => {
+                let (node, sink) = (self.node.clone(), self.sink.clone());
                 let mut jobs: Vec<Job> = jobs.drain(..).rev().collect();
                 std::thread::spawn(move || {
                     jobs.iter_mut().for_each(|job| node.inner().serve(job));
-                    outlet.finished(&mut jobs);
+                    sink.finished(&mut jobs);
                 });
             }
         }
     }
 
     fn elsewhere(&mut self, costs: &[(TenantId, u64)]) {
-        self.node.inner().told[1] += costs.iter().map(|(_, cost)| cost).sum::<u64>();
+        self.node.inner().elsewhere_bytes[1] += costs.iter().map(|(_, cost)| cost).sum::<u64>();
     }
 
     fn cancel(&mut self, tickets: &[u64]) {
@@ -283,6 +283,6 @@ impl Session for Talk {
         inner.cancelled += lost.len();
         lost.iter_mut().for_each(|job| job.outcome = Err(Fault::Ending));
         drop(inner);
-        self.outlet.finished(&mut lost);
+        self.sink.finished(&mut lost);
     }
 }

@@ -5,8 +5,8 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
-use tidegate_fabric::stream::{Address, Door};
-use tidegate_gateway::ketama::Place;
+use tidegate_fabric::stream::{Address, ListenerAccess};
+use tidegate_gateway::ketama::Server;
 use tidegate_gateway::memcached::{Pool, VALUE_MAX_DEFAULT};
 use tidegate_gateway::nbd::wire::command;
 use tidegate_gateway::{Config, GatewayCounts, Limits, start};
@@ -16,7 +16,7 @@ use tidegate_proto::message::{FromGateway, Hello, ToGateway, VERSION};
 
 use crate::client::Client;
 use crate::memory::Memory;
-use crate::{PATIENCE, Stand, config, eventually, here};
+use crate::{PATIENCE, Testbed, config, eventually, here};
 
 /// The controller's end of the link to a gateway.
 pub(crate) struct Controller {
@@ -38,24 +38,24 @@ impl Controller {
     /// The same, and it has no policy.
     pub(crate) fn without_policy(folder: &Path) -> Self {
         let mut controller = Self::start(folder);
-        controller.say(&ToGateway::Count);
+        controller.send(&ToGateway::Count);
         controller
     }
 
     pub(crate) fn apply_text(&mut self, revision: u64, text: &str) {
         let policy = Policy::parse(text).unwrap();
-        self.say(&ToGateway::Policy { revision, policy });
+        self.send(&ToGateway::Policy { revision, policy });
     }
 
     fn apply(&mut self, revision: u64, tenants: &[&str], rules: &str) {
         let tenants = tenants.iter().map(|name| format!("[[tenant]]\nname = {name:?}\n"));
         let text = format!("{}{rules}", tenants.collect::<String>());
         let policy = Policy::parse(&text).unwrap();
-        self.say(&ToGateway::Policy { revision, policy });
+        self.send(&ToGateway::Policy { revision, policy });
     }
 
     /// The next thing that the gateway says.
-    fn hear(&mut self) -> FromGateway {
+    fn receive(&mut self) -> FromGateway {
         let mut bytes = [0; 4096];
         loop {
             if let Some(message) = self.decoder.next_message().unwrap() {
@@ -68,9 +68,9 @@ impl Controller {
     }
 
     fn counts(&mut self) -> GatewayCounts {
-        match self.hear() {
+        match self.receive() {
             FromGateway::Counts(counts) => {
-                let next = self.hear();
+                let next = self.receive();
                 assert!(matches!(next, FromGateway::Pressure(_)), "{next:?}");
                 counts
             }
@@ -78,7 +78,7 @@ impl Controller {
         }
     }
 
-    fn say(&mut self, message: &ToGateway) {
+    fn send(&mut self, message: &ToGateway) {
         let mut bytes = Vec::new();
         codec::encode(message, &mut bytes).unwrap();
         self.stream.write_all(&bytes).unwrap();
@@ -107,99 +107,99 @@ fn greeted(listener: &UnixListener) -> UnixStream {
     stream
 }
 
-pub(crate) fn stand(adapt: impl FnOnce(&TempDir, &mut Config)) -> Stand {
+pub(crate) fn testbed(adapt: impl FnOnce(&TempDir, &mut Config)) -> Testbed {
     let folder = tempfile::tempdir().unwrap();
     let nodes = [Memory::default(), Memory::default()];
     let mut config = config(&folder, Limits::default(), 1);
     config.controller = Some(Address::Unix(folder.path().join("controller.sock")).into());
     adapt(&folder, &mut config);
     let gateway = start(config, &here(&nodes)).unwrap();
-    Stand { folder, nodes, gateway }
+    Testbed { folder, nodes, gateway }
 }
 
 /// The owners of a read and of a write of this client.
-fn owners(stand: &Stand, client: &mut Client) -> [String; 2] {
+fn owners(testbed: &Testbed, client: &mut Client) -> [String; 2] {
     assert!(client.read(0, 512).is_ok());
-    let reader = stand.nodes[0].last_owner();
+    let reader = testbed.nodes[0].last_owner();
     assert_eq!(client.write(0, &[1; 512]), 0);
-    [reader, stand.nodes[0].last_owner()]
+    [reader, testbed.nodes[0].last_owner()]
 }
 
 const WRITES: &str = "[[match]]\ntenant = \"etl\"\nvolume = \"pl*\"\noperation = \"write\"\n";
 
 #[test]
 fn rules_change_under_clients_that_stay_connected() {
-    let stand = stand(|_, _| {});
-    let mut client = Client::enter(&stand, "plain", true);
-    let mut report = Client::enter(&stand, "plain@report", true);
-    assert_eq!(owners(&stand, &mut client), ["plain-owner"; 2], "nobody has said anything yet");
-    assert_eq!(owners(&stand, &mut report), [""; 2], "it is nobody that is known");
-    let mut controller = Controller::start(stand.folder.path());
+    let testbed = testbed(|_, _| {});
+    let mut client = Client::enter(&testbed, "plain", true);
+    let mut report = Client::enter(&testbed, "plain@report", true);
+    assert_eq!(owners(&testbed, &mut client), ["plain-owner"; 2], "nobody has said anything yet");
+    assert_eq!(owners(&testbed, &mut report), [""; 2], "it is nobody that is known");
+    let mut controller = Controller::start(testbed.folder.path());
     controller.apply(1, &["etl", "report"], WRITES);
-    eventually("a rule", || owners(&stand, &mut client) == ["plain-owner", "etl"]);
-    assert_eq!(owners(&stand, &mut report), ["report", "etl"]);
+    eventually("a rule", || owners(&testbed, &mut client) == ["plain-owner", "etl"]);
+    assert_eq!(owners(&testbed, &mut report), ["report", "etl"]);
     controller.apply(2, &["report"], "");
-    eventually("no rule", || owners(&stand, &mut client) == ["plain-owner"; 2]);
+    eventually("no rule", || owners(&testbed, &mut client) == ["plain-owner"; 2]);
     controller.apply(3, &["later", "etl"], WRITES);
-    eventually("the rule again", || owners(&stand, &mut client) == ["plain-owner", "etl"]);
+    eventually("the rule again", || owners(&testbed, &mut client) == ["plain-owner", "etl"]);
     drop(controller);
-    assert_eq!(owners(&stand, &mut client), ["plain-owner", "etl"], "it holds without anybody");
-    let mut controller = Controller::start(stand.folder.path());
+    assert_eq!(owners(&testbed, &mut client), ["plain-owner", "etl"], "it holds without anybody");
+    let mut controller = Controller::start(testbed.folder.path());
     controller.apply(1, &[], "");
-    eventually("another controller", || owners(&stand, &mut client) == ["plain-owner"; 2]);
+    eventually("another controller", || owners(&testbed, &mut client) == ["plain-owner"; 2]);
     assert_eq!(client.command(command::FLUSH, 0, 0, 0), 0);
 }
 
 #[test]
-fn what_was_counted_is_told_when_asked_and_at_the_end() {
-    let stand = stand(|_, _| {});
-    let mut controller = Controller::start(stand.folder.path());
-    let mut client = Client::enter(&stand, "plain@report", true);
-    controller.say(&ToGateway::Count);
+fn counts_are_sent_on_request_and_at_the_end() {
+    let testbed = testbed(|_, _| {});
+    let mut controller = Controller::start(testbed.folder.path());
+    let mut client = Client::enter(&testbed, "plain@report", true);
+    controller.send(&ToGateway::Count);
     let counts = controller.counts();
     assert_eq!((counts.clients, counts.tenants, counts.volumes[0].requests), (1, vec![], 0));
     controller.apply(1, &["report"], "");
-    eventually("the policy", || owners(&stand, &mut client) == ["report"; 2]);
-    controller.say(&ToGateway::Count);
+    eventually("the policy", || owners(&testbed, &mut client) == ["report"; 2]);
+    controller.send(&ToGateway::Count);
     let first = controller.counts();
-    let asked: u64 = first.tenants.iter().map(|flow| flow.requests).sum();
-    assert!(asked >= 2 && asked == first.volumes[0].requests, "{first:?}");
+    let requests: u64 = first.tenants.iter().map(|flow| flow.requests).sum();
+    assert!(requests >= 2 && requests == first.volumes[0].requests, "{first:?}");
     assert_eq!(first.started_ms, counts.started_ms);
-    owners(&stand, &mut client);
-    drop((client, stand.gateway));
-    assert_eq!(controller.counts().volumes[0].requests, asked + 2);
-    assert_eq!(controller.hear(), FromGateway::Goodbye);
+    owners(&testbed, &mut client);
+    drop((client, testbed.gateway));
+    assert_eq!(controller.counts().volumes[0].requests, requests + 2);
+    assert_eq!(controller.receive(), FromGateway::Disconnect);
 }
 
 #[test]
 fn a_link_that_breaks_or_makes_no_sense_is_made_again() {
-    let stand = stand(|_, _| {});
-    let mut client = Client::enter(&stand, "plain", true);
-    let mut controller = Controller::start(stand.folder.path());
+    let testbed = testbed(|_, _| {});
+    let mut client = Client::enter(&testbed, "plain", true);
+    let mut controller = Controller::start(testbed.folder.path());
     controller.stream.write_all(&[0xff; 64]).unwrap();
     controller.stream = greeted(&controller.listener);
     controller.apply(1, &["etl"], WRITES);
-    eventually("a rule", || owners(&stand, &mut client) == ["plain-owner", "etl"]);
-    controller.say(&ToGateway::Refused { version: 0, reason: "we are closing".into() });
+    eventually("a rule", || owners(&testbed, &mut client) == ["plain-owner", "etl"]);
+    controller.send(&ToGateway::Refused { version: 0, reason: "we are closing".into() });
     let mut end = [0];
     assert_eq!(controller.stream.read(&mut end).unwrap(), 0, "it leaves");
-    assert_eq!(owners(&stand, &mut client), ["plain-owner", "etl"]);
+    assert_eq!(owners(&testbed, &mut client), ["plain-owner", "etl"]);
 }
 
 #[test]
 fn keys_have_owners() {
-    let stand = stand(|folder, config| {
+    let testbed = testbed(|folder, config| {
         config.pools.push(Pool {
             address: Address::Unix(folder.path().join("cache.sock")),
-            door: Door::PRIVATE,
+            access: ListenerAccess::PRIVATE,
             name: "cache".into(),
-            nodes: vec![(NodeId(0), Place { host: "n".into(), port: 1, weight: 1 })],
+            nodes: vec![(NodeId(0), Server { host: "n".into(), port: 1, weight: 1 })],
             tenant: "kv".into(),
             value_max: VALUE_MAX_DEFAULT,
             flush_all: true,
         });
     });
-    let Address::Unix(path) = &stand.gateway.pools()[0] else { panic!("it was to be a path") };
+    let Address::Unix(path) = &testbed.gateway.pools()[0] else { panic!("it was to be a path") };
     let mut client = BufReader::new(UnixStream::connect(path).unwrap());
     client.get_ref().set_read_timeout(Some(PATIENCE)).unwrap();
     let mut owner = |request: &str| {
@@ -207,16 +207,16 @@ fn keys_have_owners() {
         let mut line = String::new();
         client.read_line(&mut line).unwrap();
         assert_eq!(line, "END\r\n");
-        stand.nodes[0].last_owner()
+        testbed.nodes[0].last_owner()
     };
-    let asked = ["get session:1", "get user:1", "flush_all"];
-    assert_eq!(asked.map(&mut owner), ["kv"; 3]);
-    let mut controller = Controller::start(stand.folder.path());
+    let requests = ["get session:1", "get user:1", "flush_all"];
+    assert_eq!(requests.map(&mut owner), ["kv"; 3]);
+    let mut controller = Controller::start(testbed.folder.path());
     let rules = "[[match]]\ntenant = \"web\"\nkey = [\"session:\", \"cart:\"]\n\
                  [[match]]\ntenant = \"janitor\"\nvolume = \"cache\"\noperation = \"delete\"\n";
     controller.apply(1, &["web", "janitor"], rules);
     eventually("a rule", || owner("get session:1") == "web");
-    assert_eq!(asked.map(&mut owner), ["web", "kv", "janitor"]);
-    let asked = ["get cart:7", "get session", "delete session"];
-    assert_eq!(asked.map(&mut owner), ["web", "kv", "janitor"]);
+    assert_eq!(requests.map(&mut owner), ["web", "kv", "janitor"]);
+    let requests = ["get cart:7", "get session", "delete session"];
+    assert_eq!(requests.map(&mut owner), ["web", "kv", "janitor"]);
 }

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
 use tidegate_fabric::buffer::Buffer;
-use tidegate_fabric::service::{Command, Job, Outlet, Part, Service, Session};
+use tidegate_fabric::service::{Command, CompletionSink, Job, Part, Service, Session};
 use tidegate_proto::data::{
     AnswerHead, Assembler, FromNode, JobHead, ReplyHead, RequestHead, ToNode, VERSION, decode,
     encode,
@@ -65,22 +65,22 @@ impl Drop for Peer {
 }
 
 /// Writes answers, from whichever thread.
-struct Mouth(Mutex<UnixStream>);
+struct PeerSink(Mutex<UnixStream>);
 
-impl Mouth {
-    fn say(&self, bytes: &[u8]) {
+impl PeerSink {
+    fn send(&self, bytes: &[u8]) {
         // A killed node cannot write any more.
         let _ = self.0.lock().unwrap().write_all(bytes);
     }
 
-    fn tell(&self, message: &FromNode) {
+    fn send_message(&self, message: &FromNode) {
         let mut bytes = Vec::new();
         encode::<ReplyHead, _>(message, &mut bytes).unwrap();
-        self.say(&bytes);
+        self.send(&bytes);
     }
 }
 
-impl Outlet for Mouth {
+impl CompletionSink for PeerSink {
     fn finished(&self, jobs: &mut Vec<Job>) {
         for job in jobs.drain(..) {
             let has_data =
@@ -88,18 +88,18 @@ impl Outlet for Mouth {
             let data = if has_data { &job.buffer[..] } else { &[] };
             let (ticket, outcome, length) = (job.ticket, job.outcome, data.len() as u32);
             let head = AnswerHead { ticket, outcome, length }.to_bytes();
-            self.say(&[&head[..], data].concat());
+            self.send(&[&head[..], data].concat());
         }
     }
 }
 
 fn serve(mut stream: UnixStream, node: &Memory) {
-    let mouth = Arc::new(Mouth(Mutex::new(stream.try_clone().unwrap())));
-    let mut session = node.session(mouth.clone());
+    let sink = Arc::new(PeerSink(Mutex::new(stream.try_clone().unwrap())));
+    let mut session = node.session(sink.clone());
     let mut assembler = Assembler::<RequestHead, Vec<u8>>::new();
-    let mut piece = vec![0; 64 << 10];
-    while let Ok(count @ 1..) = stream.read(&mut piece) {
-        let (mut input, mut jobs, mut done) = (&piece[..count], Vec::new(), Vec::new());
+    let mut chunk = vec![0; 64 << 10];
+    while let Ok(count @ 1..) = stream.read(&mut chunk) {
+        let (mut input, mut jobs, mut done) = (&chunk[..count], Vec::new(), Vec::new());
         while let Some((head, payload)) = assembler.next(&mut input).unwrap() {
             match head {
                 RequestHead::Message(_) => {
@@ -107,7 +107,7 @@ fn serve(mut stream: UnixStream, node: &Memory) {
                     while matches!(message, ToNode::Identify(_)) && node.withholds_welcomes() {
                         std::thread::yield_now();
                     }
-                    hear(&mut *session, &mouth, message, node.is_bulk_only());
+                    on_message(&mut *session, &sink, message, node.is_bulk_only());
                 }
                 RequestHead::Job(head) => jobs.push(job(head, &payload)),
             }
@@ -118,13 +118,13 @@ fn serve(mut stream: UnixStream, node: &Memory) {
             return;
         }
         session.submit(&mut jobs, &mut done);
-        mouth.finished(&mut done);
+        sink.finished(&mut done);
     }
 }
 
-fn hear(session: &mut dyn Session, mouth: &Mouth, message: ToNode, is_bulk_only: bool) {
+fn on_message(session: &mut dyn Session, sink: &PeerSink, message: ToNode, is_bulk_only: bool) {
     let welcome = |version, release| {
-        mouth.tell(&FromNode::Welcome { version, name: "peer".into(), release });
+        sink.send_message(&FromNode::Welcome { version, name: "peer".into(), release });
     };
     match message {
         ToNode::Hello { version, .. } => assert_eq!(version, VERSION),
@@ -145,11 +145,14 @@ fn hear(session: &mut dyn Session, mouth: &Mouth, message: ToNode, is_bulk_only:
         ToNode::Elsewhere(costs) => session.elsewhere(&costs),
         ToNode::Cancel(tickets) => session.cancel(&tickets),
         ToNode::Open { part, volume, index, length, offset, geometry } => {
-            let asked = Part { volume, index, length, offset, geometry };
-            let opened = session.open(&asked);
+            let wanted = Part { volume, index, length, offset, geometry };
+            let opened = session.open(&wanted);
             // It has these parts only, and in this order.
             assert!(opened.as_ref().is_ok_and(|opened| opened.number == part) || opened.is_err());
-            mouth.tell(&FromNode::Opened { part, opened: opened.map(|opened| opened.state) });
+            sink.send_message(&FromNode::Opened {
+                part,
+                opened: opened.map(|opened| opened.state),
+            });
         }
     }
 }

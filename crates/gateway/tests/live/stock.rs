@@ -8,8 +8,8 @@ use std::process;
 use rustix::process::{Pid, Signal, kill_process};
 use tidegate_fabric::service::Command;
 
-use crate::memory::Manner;
-use crate::{Stand, eventually};
+use crate::memory::Behaviour;
+use crate::{Testbed, eventually};
 
 /// Runs a program of a package; what it says, or nothing if it is not installed.
 fn run(package: &str, program: &str, arguments: &[&str]) -> Option<String> {
@@ -20,14 +20,14 @@ fn run(package: &str, program: &str, arguments: &[&str]) -> Option<String> {
         eprintln!("skipped: there is no {program} (apt-get install {package})");
         return None;
     }
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
     let failed = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{program} {arguments:?}: {said}{failed}");
-    Some(said)
+    assert!(output.status.success(), "{program} {arguments:?}: {printed}{failed}");
+    Some(printed)
 }
 
 /// A file of bytes that repeat nowhere, with a hole in its middle.
-fn file(stand: &Stand, length: usize) -> (PathBuf, Vec<u8>) {
+fn file(testbed: &Testbed, length: usize) -> (PathBuf, Vec<u8>) {
     let mut state = 0x9e37_79b9_u32;
     let mut bytes: Vec<u8> = (0..length)
         .map(|_| {
@@ -36,15 +36,15 @@ fn file(stand: &Stand, length: usize) -> (PathBuf, Vec<u8>) {
         })
         .collect();
     bytes[length / 4..length / 2].fill(0);
-    let path = stand.folder.path().join("original");
+    let path = testbed.folder.path().join("original");
     std::fs::write(&path, &bytes).unwrap();
     (path, bytes)
 }
 
 #[test]
 fn nbdinfo_sees_sizes_flags_and_holes() {
-    let stand = Stand::new();
-    let Some(said) = run("libnbd-bin", "nbdinfo", &[&stand.uri("striped")]) else { return };
+    let testbed = Testbed::new();
+    let Some(printed) = run("libnbd-bin", "nbdinfo", &[&testbed.uri("striped")]) else { return };
     for line in [
         "protocol: newstyle-fixed without TLS, using structured packets",
         "export=\"striped\":",
@@ -63,15 +63,18 @@ fn nbdinfo_sees_sizes_flags_and_holes() {
         "block_size_preferred: 4096",
         "block_size_maximum: 33554432",
     ] {
-        assert!(said.contains(line), "no {line} in {said}");
+        assert!(printed.contains(line), "no {line} in {printed}");
     }
-    let said = run("libnbd-bin", "nbdinfo", &[&stand.uri("rom")]).unwrap();
-    assert!(said.contains("is_read_only: true") && said.contains("can_trim: false"), "{said}");
-    let listed = run("libnbd-bin", "nbdinfo", &["--list", &stand.uri("")]).unwrap();
+    let printed = run("libnbd-bin", "nbdinfo", &[&testbed.uri("rom")]).unwrap();
+    assert!(
+        printed.contains("is_read_only: true") && printed.contains("can_trim: false"),
+        "{printed}"
+    );
+    let listed = run("libnbd-bin", "nbdinfo", &["--list", &testbed.uri("")]).unwrap();
     assert!(["plain", "striped", "rom"].iter().all(|name| listed.contains(name)), "{listed}");
-    let write = ["-f", "raw", "-c", "write -P 7 1M 64k", &stand.uri("striped")];
+    let write = ["-f", "raw", "-c", "write -P 7 1M 64k", &testbed.uri("striped")];
     if run("qemu-utils", "qemu-io", &write).is_some() {
-        let map = run("libnbd-bin", "nbdinfo", &["--map", &stand.uri("striped")]).unwrap();
+        let map = run("libnbd-bin", "nbdinfo", &["--map", &testbed.uri("striped")]).unwrap();
         let lines: Vec<Vec<&str>> =
             map.lines().map(|line| line.split_whitespace().collect()).collect();
         assert_eq!(lines[0], ["0", "1048576", "3", "hole,zero"]);
@@ -82,27 +85,27 @@ fn nbdinfo_sees_sizes_flags_and_holes() {
 
 #[test]
 fn nbdcopy_brings_there_and_back() {
-    let stand = Stand::with(tidegate_gateway::Limits::default(), 2);
-    stand.nodes[1].set(Manner::Later);
-    let (original, bytes) = file(&stand, 8 << 20);
-    let copy = stand.folder.path().join("copy").display().to_string();
+    let testbed = Testbed::with(tidegate_gateway::Limits::default(), 2);
+    testbed.nodes[1].set(Behaviour::Later);
+    let (original, bytes) = file(&testbed, 8 << 20);
+    let copy = testbed.folder.path().join("copy").display().to_string();
     let original = original.display().to_string();
-    let there = ["--flush", &original, &stand.uri("striped")];
+    let there = ["--flush", &original, &testbed.uri("striped")];
     if run("libnbd-bin", "nbdcopy", &there).is_some() {
-        run("libnbd-bin", "nbdcopy", &[&stand.uri("striped"), &copy]);
+        run("libnbd-bin", "nbdcopy", &[&testbed.uri("striped"), &copy]);
         assert!(std::fs::read(&copy).unwrap() == bytes);
-        run("libnbd-bin", "nbdcopy", &[&stand.uri("striped"), &stand.uri("plain")]);
-        run("libnbd-bin", "nbdcopy", &[&stand.uri("plain"), &copy]);
+        run("libnbd-bin", "nbdcopy", &[&testbed.uri("striped"), &testbed.uri("plain")]);
+        run("libnbd-bin", "nbdcopy", &[&testbed.uri("plain"), &copy]);
         assert!(std::fs::read(&copy).unwrap() == bytes);
-        assert!(stand.nodes.iter().all(|node| node.seen(Command::Flush) > 0));
+        assert!(testbed.nodes.iter().all(|node| node.seen(Command::Flush) > 0));
     }
 }
 
 #[test]
 fn qemu_copies_maps_and_writes_patterns() {
-    let stand = Stand::new();
-    let (original, bytes) = file(&stand, 8 << 20);
-    let uri = stand.uri("striped");
+    let testbed = Testbed::new();
+    let (original, bytes) = file(&testbed, 8 << 20);
+    let uri = testbed.uri("striped");
     let original = original.display().to_string();
     let there = ["convert", "-n", "-f", "raw", "-O", "raw", &original, &uri];
     if run("qemu-utils", "qemu-img", &there).is_none() {
@@ -133,15 +136,16 @@ fn qemu_copies_maps_and_writes_patterns() {
     ];
     let mut arguments = vec!["-f", "raw"];
     steps.iter().for_each(|step| arguments.extend(["-c", step]));
-    let said = run("qemu-utils", "qemu-io", &[&arguments[..], &[uri.as_str()]].concat()).unwrap();
-    assert!(!said.contains("failed") && !said.contains("error"), "{said}");
+    let printed =
+        run("qemu-utils", "qemu-io", &[&arguments[..], &[uri.as_str()]].concat()).unwrap();
+    assert!(!printed.contains("failed") && !printed.contains("error"), "{printed}");
 }
 
 #[test]
 fn fio_reads_what_it_wrote() {
-    let stand = Stand::with(tidegate_gateway::Limits::default(), 2);
-    stand.nodes[0].set(Manner::Later);
-    let uri = format!("--uri={}", stand.uri("striped"));
+    let testbed = Testbed::with(tidegate_gateway::Limits::default(), 2);
+    testbed.nodes[0].set(Behaviour::Later);
+    let uri = format!("--uri={}", testbed.uri("striped"));
     let job = [
         "--name=verify",
         "--ioengine=nbd",
@@ -162,7 +166,7 @@ fn fio_reads_what_it_wrote() {
     let known = run("fio", "fio", &["--enghelp"]);
     if known.is_some_and(|engines| engines.contains("nbd")) {
         run("fio", "fio", &job);
-        assert!(stand.nodes.iter().all(|node| node.seen(Command::Read) > 0));
+        assert!(testbed.nodes.iter().all(|node| node.seen(Command::Read) > 0));
     } else {
         eprintln!("skipped: fio has no ioengine=nbd");
     }
@@ -181,11 +185,11 @@ impl Drop for Mount {
 
 #[test]
 fn nbdfuse_shows_a_file() {
-    let stand = Stand::new();
-    let folder = stand.folder.path().join("mount");
+    let testbed = Testbed::new();
+    let folder = testbed.folder.path().join("mount");
     std::fs::create_dir(&folder).unwrap();
     let mut command = process::Command::new("nbdfuse");
-    let fuse = command.arg(folder.join("disk")).arg(stand.uri("striped")).spawn();
+    let fuse = command.arg(folder.join("disk")).arg(testbed.uri("striped")).spawn();
     let (Ok(fuse), true) = (fuse, Path::new("/dev/fuse").exists()) else {
         eprintln!("skipped: there is no nbdfuse (apt-get install libnbd-bin), or no /dev/fuse");
         return;
@@ -208,5 +212,5 @@ fn nbdfuse_shows_a_file() {
     let mut back = vec![0; bytes.len()];
     file.read_exact_at(&mut back, 12_345).unwrap();
     assert!(back == bytes);
-    assert!(stand.nodes.iter().all(|node| node.seen(Command::Flush) > 0));
+    assert!(testbed.nodes.iter().all(|node| node.seen(Command::Flush) > 0));
 }

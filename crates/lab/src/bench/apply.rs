@@ -12,7 +12,7 @@ use std::thread;
 
 use tidegate_model::gate::Burst;
 use tidegate_model::{Operation, Span, Time};
-use tidegate_stage::{Keeper, Request, Settings, Stage};
+use tidegate_stage::{Request, Settings, Stage, StageAgent};
 
 use super::Row;
 use super::sample::Median;
@@ -36,7 +36,7 @@ const COST: u64 = 16 << 10;
 const PHASE: Span = Span(150 * Span::MILLISECOND.0);
 /// How long the stage may take until it has its rules.
 const PATIENCE: Span = Span(5 * Span::SECOND.0);
-const LOOK: Span = Span(5 * Span::MILLISECOND.0);
+const POLL_INTERVAL: Span = Span(5 * Span::MILLISECOND.0);
 
 fn policy(rate: u64) -> String {
     format!("[[tenant]]\nname = \"{TENANT}\"\nlimit = \"{}MiB/s\"\n", rate >> 20)
@@ -83,8 +83,8 @@ impl Change {
     }
 }
 
-/// Asks until it is told to end, and says when it was granted.
-fn ask(stage: &Stage, is_over: &AtomicBool) -> Vec<Time> {
+/// Sends requests until `is_over` is set. Returns the times of their grants.
+fn request_repeatedly(stage: &Stage, is_over: &AtomicBool) -> Vec<Time> {
     let mut grants = Vec::new();
     while !is_over.load(Ordering::Relaxed) {
         let admission = stage.enforce(&Request::new(Operation::Write, COST));
@@ -95,35 +95,35 @@ fn ask(stage: &Stage, is_over: &AtomicBool) -> Vec<Time> {
 }
 
 /// A controller, and a stage of this process that it has given the slow rate.
-struct Stand {
-    keeper: Keeper,
+struct Testbed {
+    agent: StageAgent,
     controller: Controller,
     scratch: Scratch,
     clock: Clock,
 }
 
-impl Stand {
+impl Testbed {
     fn make(interrupt: &Interrupt) -> Result<Self, Failure> {
         let fail = |what: &str| Failure::new(Code::Failure, what);
         let scratch = Scratch::new()?;
         let controller = Controller::start("controller", &policy(SLOW), &scratch, interrupt)?;
         let socket = controller.socket().to_owned();
         let settings = Settings { tenant: TENANT.into(), socket, ..Settings::default() };
-        let keeper = Keeper::start(settings)
+        let agent = StageAgent::start(settings)
             .map_err(|error| fail("no stage can be made here").cause(error))?;
         let clock = Clock::start();
-        while keeper.stage().layout().header.generation.load(Ordering::Acquire) == 0 {
+        while agent.stage().layout().header.generation.load(Ordering::Acquire) == 0 {
             if clock.now().0 > PATIENCE.0 {
                 return Err(fail("the controller gave the stage no rules"));
             }
-            interrupt.sleep_until(clock, clock.now().after(LOOK))?;
+            interrupt.sleep_until(clock, clock.now().after(POLL_INTERVAL))?;
         }
-        Ok(Self { keeper, controller, scratch, clock })
+        Ok(Self { agent, controller, scratch, clock })
     }
 
     /// Applies a rate, and leaves it alone for a while.
     fn change(&self, (old, new): (u64, u64), interrupt: &Interrupt) -> Result<Change, Failure> {
-        let stage = self.keeper.stage();
+        let stage = self.agent.stage();
         let begin = stage.now();
         self.controller.apply(&policy(new), &self.scratch.join("policy.toml"))?;
         let took = stage.now().since(begin);
@@ -138,9 +138,10 @@ impl Stand {
         times: usize,
         interrupt: &Interrupt,
     ) -> Result<(Vec<Change>, Vec<Time>), Failure> {
-        let (stage, is_over) = (self.keeper.stage(), &AtomicBool::new(false));
+        let (stage, is_over) = (self.agent.stage(), &AtomicBool::new(false));
         thread::scope(|scope| {
-            let asking = [(); THREADS].map(|()| scope.spawn(move || ask(stage, is_over)));
+            let asking =
+                [(); THREADS].map(|()| scope.spawn(move || request_repeatedly(stage, is_over)));
             let both = [(SLOW, FAST), (FAST, SLOW)];
             // The first phase is for the threads to begin, and for the burst to be spent.
             let begin = interrupt.sleep_until(self.clock, self.clock.now().after(PHASE));
@@ -164,15 +165,16 @@ impl Stand {
 pub(super) fn rows(
     plan: Plan,
     interrupt: &Interrupt,
-    tell: &mut dyn FnMut(Row),
+    report: &mut dyn FnMut(Row),
 ) -> Result<(), Failure> {
-    let changed = Stand::make(interrupt).and_then(|stand| stand.changes(plan.rounds, interrupt));
+    let changed =
+        Testbed::make(interrupt).and_then(|testbed| testbed.changes(plan.rounds, interrupt));
     interrupt.check()?;
     let (changes, grants) = match changed {
         Ok(changed) => changed,
         Err(failure) => {
             let row = Row::less(BENCH, "a new rate, worst", "ms", None).promised(EFFECT_MS);
-            tell(row.because(failure.to_string()));
+            report(row.because(failure.to_string()));
             return Ok(());
         }
     };
@@ -185,21 +187,21 @@ pub(super) fn rows(
             milliseconds(at.since(change.begin))
         };
         let times = changes.map(seen).collect::<Vec<_>>();
-        told(name, &times, true, tell);
+        report_times(name, &times, true, report);
     }
     let took = changes.iter().map(|change| milliseconds(change.took)).collect::<Vec<_>>();
-    told("the command itself, until it has ended", &took, false, tell);
+    report_times("the command itself, until it has ended", &took, false, report);
     Ok(())
 }
 
-fn told(name: &str, times: &[f64], is_promised: bool, tell: &mut dyn FnMut(Row)) {
+fn report_times(name: &str, times: &[f64], is_promised: bool, report: &mut dyn FnMut(Row)) {
     let least = times.iter().copied().fold(f64::INFINITY, f64::min);
     let worst = times.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     let Some(median) = Median::of(times.iter().copied()) else { return };
     let case = format!("{name}, median of {}", times.len());
-    tell(Row::less(BENCH, case, "ms", Some(median.value)).between(least, worst));
+    report(Row::less(BENCH, case, "ms", Some(median.value)).between(least, worst));
     let row = Row::less(BENCH, format!("{name}, worst"), "ms", Some(worst));
-    tell(if is_promised { row.promised(EFFECT_MS) } else { row });
+    report(if is_promised { row.promised(EFFECT_MS) } else { row });
 }
 
 #[cfg(test)]

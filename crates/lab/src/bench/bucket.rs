@@ -5,7 +5,7 @@ use std::hint::black_box;
 use tidegate_algo::token_bucket::{Take, TokenBucket};
 use tidegate_model::Time;
 
-use super::stage::{PAGE, keeper};
+use super::stage::{PAGE, agent};
 use super::window::{BUSY, Contestant, Ours, Plan, contest};
 use super::{Row, peers};
 
@@ -17,16 +17,16 @@ const TOGETHER_NS: f64 = 40.0;
 /// Tokens per second that no request waits for.
 const RATE: u64 = (1 << 40) - 1;
 
-pub(super) fn rows(plan: Plan, tell: &mut dyn FnMut(Row)) {
+pub(super) fn rows(plan: Plan, report: &mut dyn FnMut(Row)) {
     // For its clock, which is what a bucket in a stage is asked with.
-    let Some(keeper) = keeper(vec![]) else {
+    let Some(agent) = agent(vec![]) else {
         let row = Row::nanoseconds(BENCH, "bucket", None);
-        return tell(row.because("no stage can be made here"));
+        return report(row.because("no stage can be made here"));
     };
-    let take = |bucket: &TokenBucket, lane, cost, calls| {
+    let take = |bucket: &TokenBucket, shard, cost, calls| {
         for _ in 0..calls {
-            let now = || keeper.stage().now();
-            let taken = black_box(bucket).take_in(lane, black_box(cost), now);
+            let now = || agent.stage().now();
+            let taken = black_box(bucket).take_in(shard, black_box(cost), now);
             black_box(taken == Take::Granted);
         }
     };
@@ -54,8 +54,8 @@ pub(super) fn rows(plan: Plan, tell: &mut dyn FnMut(Row)) {
                 Ok(_) => values.next().flatten().ok_or_else(|| BUSY.to_owned()),
                 Err(reason) => Err(reason.clone()),
             };
-            tell(Row::nanoseconds(BENCH, case, ours).promised(promise).beside(name, value));
+            report(Row::nanoseconds(BENCH, case, ours).promised(promise).beside(name, value));
         }
-        tell(Row::nanoseconds(BENCH, format!("{case}, looking at the clock each time"), looking));
+        report(Row::nanoseconds(BENCH, format!("{case}, looking at the clock each time"), looking));
     }
 }

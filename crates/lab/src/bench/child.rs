@@ -18,22 +18,22 @@ use super::window::Contestant;
 
 /// A directory with a program in it. Dropping it removes both.
 #[derive(Debug)]
-struct Place(PathBuf);
+struct TempDirectory(PathBuf);
 
-impl Place {
+impl TempDirectory {
     /// One with nothing in it yet.
     fn new() -> Result<Arc<Self>, String> {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let name = format!("tidegate-bench-{}-{number}", std::process::id());
-        let place = Arc::new(Self(std::env::temp_dir().join(name)));
-        let made = DirBuilder::new().mode(0o700).create(&place.0);
-        made.map_err(|error| format!("{}: {error}", place.0.display()))?;
-        Ok(place)
+        let directory = Arc::new(Self(std::env::temp_dir().join(name)));
+        let made = DirBuilder::new().mode(0o700).create(&directory.0);
+        made.map_err(|error| format!("{}: {error}", directory.0.display()))?;
+        Ok(directory)
     }
 }
 
-impl Drop for Place {
+impl Drop for TempDirectory {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
     }
@@ -42,7 +42,7 @@ impl Drop for Place {
 /// A program that was compiled, or is a script.
 #[derive(Clone, Debug)]
 pub(super) struct Program {
-    place: Arc<Place>,
+    directory: Arc<TempDirectory>,
 }
 
 /// Compiles `source`: the compiler reads it after the `flags`, and then gets the `libraries`.
@@ -52,10 +52,10 @@ pub(super) fn compile(
     flags: &[&str],
     libraries: &[&str],
 ) -> Result<Program, String> {
-    let place = Place::new()?;
-    let failed = |error: std::io::Error| format!("{}: {error}", place.0.display());
+    let directory = TempDirectory::new()?;
+    let failed = |error: std::io::Error| format!("{}: {error}", directory.0.display());
     let mut command = Command::new(compiler);
-    command.args(flags).arg("-").arg("-o").arg(place.0.join("program")).args(libraries);
+    command.args(flags).arg("-").arg("-o").arg(directory.0.join("program")).args(libraries);
     command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
     let mut running = command.spawn().map_err(|error| format!("{compiler}: {error}"))?;
     if let Some(mut input) = running.stdin.take() {
@@ -64,27 +64,27 @@ pub(super) fn compile(
     }
     let output = running.wait_with_output().map_err(failed)?;
     if output.status.success() {
-        return Ok(Program { place });
+        return Ok(Program { directory });
     }
-    let said = String::from_utf8_lossy(&output.stderr);
-    let errors = said.lines().find(|line| line.contains("error")).unwrap_or("it failed");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    let errors = stderr.lines().find(|line| line.contains("error")).unwrap_or("it failed");
     Err(format!("{compiler}: {errors}"))
 }
 
 /// Keeps `source` for an interpreter, which is looked for as a shell would.
 pub(super) fn script(interpreter: &str, source: &str) -> Result<Program, String> {
-    let place = Place::new()?;
-    let path = place.0.join("program");
+    let directory = TempDirectory::new()?;
+    let path = directory.0.join("program");
     let written = fs::write(&path, format!("#!/usr/bin/env {interpreter}\n{source}"))
         .and_then(|()| fs::set_permissions(&path, fs::Permissions::from_mode(0o700)));
     written.map_err(|error| format!("{}: {error}", path.display()))?;
-    Ok(Program { place })
+    Ok(Program { directory })
 }
 
 impl Program {
     /// Runs the program to its end with these arguments, and returns its output.
     pub(super) fn run(&self, arguments: &[&str]) -> Result<String, String> {
-        let program = Command::new(self.place.0.join("program")).args(arguments).output();
+        let program = Command::new(self.directory.0.join("program")).args(arguments).output();
         let output = program.map_err(|error| error.to_string())?;
         match output.status.success() {
             true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
@@ -98,7 +98,7 @@ impl Program {
         arguments: &[&OsStr],
         environment: &[(&str, &OsStr)],
     ) -> Result<Child, String> {
-        let mut command = Command::new(self.place.0.join("program"));
+        let mut command = Command::new(self.directory.0.join("program"));
         command.args(arguments).envs(environment.iter().copied());
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut process = command.spawn().map_err(|error| error.to_string())?;
@@ -118,8 +118,8 @@ pub(super) struct Child {
 }
 
 impl Child {
-    /// Says a line and hears one; nothing if it has ended.
-    pub(super) fn ask(&mut self, line: &str) -> Option<String> {
+    /// Sends a line and receives one; none if it has ended.
+    pub(super) fn query(&mut self, line: &str) -> Option<String> {
         self.input.as_mut()?.write_all(format!("{line}\n").as_bytes()).ok()?;
         let mut answer = String::new();
         self.output.as_mut()?.read_line(&mut answer).ok()?;
@@ -130,7 +130,7 @@ impl Child {
 impl Contestant for Child {
     fn window(&mut self, length: Span, cores: &[usize]) -> Option<f64> {
         let cores = cores.iter().map(|core| format!(" {core}")).collect::<String>();
-        self.ask(&format!("{}{cores}", length.0))?.parse().ok()
+        self.query(&format!("{}{cores}", length.0))?.parse().ok()
     }
 }
 
@@ -157,13 +157,13 @@ mod tests {
         assert_eq!(child.window(Span(7), &[0, 1]), Some(1.5));
         assert_eq!(child.window(Span(8), &[0]), None);
         assert_eq!(child.window(Span(7), &[]), Some(1.5));
-        let place = program.place.0.clone();
+        let directory = program.directory.0.clone();
         drop((child, program));
-        assert!(!place.exists());
+        assert!(!directory.exists());
     }
 
     #[test]
-    fn what_cannot_be_compiled_says_why() {
+    fn a_compiler_error_is_reported() {
         let error = compile("cc", "int main(void) { return x; }", &["-x", "c"], &[]).unwrap_err();
         assert!(error.contains("error"), "{error}");
         assert!(compile("no such compiler", "", &[], &[]).is_err());

@@ -3,7 +3,7 @@
 //! Clients read values of 4 KiB of keys at random, [`DEPTH`] at a time, with every value's sum
 //! checked. *Without* an engine they post to shared memory directly; *with* one each operation
 //! takes a token, reservation tokens come paced, and the data node's monitor runs on the same core.
-//! Its periods go by in virtual time, a step per operation, so no clock is looked at.
+//! Its periods go by in virtual time, a step per operation, so no clock is read.
 //!
 //! The time of the engine alone is measured over a fabric that does nothing.
 
@@ -16,9 +16,11 @@ use tidegate_fabric::memory::region::Region;
 use tidegate_fabric::memory::shm::Shm;
 use tidegate_model::{Span, Time};
 use tidegate_onesided::haechi::monitor::Settings;
-use tidegate_onesided::haechi::{Event, Monitor, Port, Terms, place, port};
+use tidegate_onesided::haechi::{Event, Monitor, Port, SessionParameters, port, region_layout};
 use tidegate_onesided::kv::{self, Answer, Area, Client, HEADER, Layout};
-use tidegate_onesided::one_sided::{BUFFER, Done, Fabric, Lost, Operation, Place, Post, PostError};
+use tidegate_onesided::one_sided::{
+    BUFFER, BufferPosition, Done, Fabric, Lost, Operation, Post, PostError,
+};
 
 use super::Row;
 use super::window::{BUSY, Contestant, Ours, Plan, contest};
@@ -34,7 +36,7 @@ const STEP: Span = Span(637);
 const OWN: u32 = 2;
 /// Why there is nothing.
 const NO_MEMORY: &str = "there is no memory for a region";
-/// Operations between two looks of the monitor.
+/// Operations between two polls of the monitor.
 const TICK: u64 = 1_570;
 /// Bytes of a value.
 const VALUE: usize = 4096;
@@ -55,12 +57,12 @@ const SHARE: f64 = 0.95;
 pub(super) fn rows(
     plan: Plan,
     interrupt: &Interrupt,
-    tell: &mut dyn FnMut(Row),
+    report: &mut dyn FnMut(Row),
 ) -> Result<(), Failure> {
     interrupt.check()?;
-    tell(alone(plan));
+    report(alone(plan));
     interrupt.check()?;
-    gets(plan, tell);
+    gets(plan, report);
     Ok(())
 }
 
@@ -146,20 +148,21 @@ impl Periods {
 /// always has a token.
 fn engine<F: Fabric>(region: &Arc<Region>, fabric: F) -> Option<(Port<F>, Periods)> {
     let local = COUNT_MAX;
-    let terms = Terms { rules: Rules::SOUND, period: Span::SECOND, local_rate: local };
+    let parameters =
+        SessionParameters { rules: Rules::SOUND, period: Span::SECOND, local_rate: local };
     let profile = Profile { mean: COUNT_MAX, deviation: 0, local, increment: 1, history: 5 };
-    let settings = Settings { terms, profile, seats: 1, window: DEPTH };
+    let settings = Settings { parameters, profile, session_slots: 1, window: DEPTH };
     let mut monitor = Monitor::new(Shm::new(region.clone(), 8), settings, Time::ZERO).ok()?;
     let promise = Promise { reservation: COUNT_MAX, limit: u64::MAX };
-    let seat = monitor.admit(promise).ok()?;
-    let port = Port::new(fabric, terms, seat, DEPTH, Time::ZERO).ok()?;
+    let session_slot = monitor.admit(promise).ok()?;
+    let port = Port::new(fabric, parameters, session_slot, DEPTH, Time::ZERO).ok()?;
     Some((port, Periods { monitor: Some(monitor), ..Periods::none() }))
 }
 
 /// The time that the engine adds to a fabric that does nothing.
 fn alone(plan: Plan) -> Row {
     let case = "the engine, per operation";
-    let Ok(region) = Region::create(2 * place::DATA) else {
+    let Ok(region) = Region::create(2 * region_layout::DATA) else {
         return Row::nanoseconds(BENCH, case, None).because(NO_MEMORY);
     };
     let region = Arc::new(region);
@@ -183,8 +186,8 @@ fn post<F: Fabric>(bed: &Mutex<(F, Periods, Vec<Done>)>, calls: u64) {
     let (fabric, periods, done) = &mut *bed;
     for id in 0..calls {
         let now = periods.pass();
-        let into = Place::start(id as u32 % DEPTH);
-        let operation = Operation::Read { from: place::DATA, into, length: VALUE as u32 };
+        let into = BufferPosition::start(id as u32 % DEPTH);
+        let operation = Operation::Read { from: region_layout::DATA, into, length: VALUE as u32 };
         // Only before its first period an engine has no room.
         let _ = fabric.post(Post { id, operation });
         if id % u64::from(DEPTH / 4) == 0 {
@@ -196,24 +199,24 @@ fn post<F: Fabric>(bed: &Mutex<(F, Periods, Vec<Done>)>, calls: u64) {
 }
 
 /// Values read per second, without an engine and with one.
-fn gets(plan: Plan, tell: &mut dyn FnMut(Row)) {
+fn gets(plan: Plan, report: &mut dyn FnMut(Row)) {
     let keys = if plan.is_full() { KEYS } else { KEYS_QUICK };
     let case = |how| format!("values of 4 KiB read, {how}");
     let Some((region, layout)) = store(keys) else {
-        return tell(Row::more(BENCH, case("without an engine"), "M/s", None).because(NO_MEMORY));
+        return report(Row::more(BENCH, case("without an engine"), "M/s", None).because(NO_MEMORY));
     };
-    let shm = |buffers| Shm::new(region.clone(), buffers).until_left(place::LEFT);
+    let shm = |buffers| Shm::new(region.clone(), buffers).until_left(region_layout::LEFT);
     let memory = shm(DEPTH);
     let with = engine(&region, shm(DEPTH + OWN));
     let Some((port, periods)) = with else {
-        return tell(Row::more(BENCH, case("with the engine"), "M/s", None).because(NO_MEMORY));
+        return report(Row::more(BENCH, case("with the engine"), "M/s", None).because(NO_MEMORY));
     };
     let readers = (
         Reader::new(memory, layout, Periods::none(), keys),
         Reader::new(port, layout, periods, keys),
     );
     let (Some(bare), Some(gated)) = readers else {
-        return tell(Row::more(BENCH, case("with the engine"), "M/s", None).because(NO_MEMORY));
+        return report(Row::more(BENCH, case("with the engine"), "M/s", None).because(NO_MEMORY));
     };
     let (bare, gated) = (Mutex::new(bare), Mutex::new(gated));
     let mut without = Ours::new(|_, calls| read(&bare, calls));
@@ -222,25 +225,25 @@ fn gets(plan: Plan, tell: &mut dyn FnMut(Row)) {
     let values = contest(plan, &mut all);
     let [without, with] = [0, 1].map(|at: usize| values[at].map(|nanoseconds| 1e3 / nanoseconds));
     let row = Row::more(BENCH, case("without an engine"), "M/s", without);
-    tell(if plan.is_full() { row.promised(GETS) } else { row });
+    report(if plan.is_full() { row.promised(GETS) } else { row });
     let without = without.ok_or_else(|| BUSY.to_owned());
     let row = Row::more(BENCH, case("with the engine"), "M/s", with);
     let row = row.beside("without an engine", without);
-    tell(if plan.is_full() { row.promised_times(SHARE) } else { row });
+    report(if plan.is_full() { row.promised_times(SHARE) } else { row });
 }
 
 /// A region with a store of so many values.
 fn store(keys: u64) -> Option<(Arc<Region>, Layout)> {
-    let area = Area { at: place::DATA, length: 2 * keys * u64::from(BUFFER) + (1 << 20) };
+    let area = Area { at: region_layout::DATA, length: 2 * keys * u64::from(BUFFER) + (1 << 20) };
     let region = Arc::new(Region::create(area.at + area.length).ok()?);
     region.populate().ok()?;
     let layout = Layout::fill(area, 1).ok()?;
     let mut memory = Shm::new(region.clone(), 2 * DEPTH);
     memory.buffer_mut(0)[..HEADER].copy_from_slice(&layout.header());
-    let (from, length) = (Place::start(0), HEADER as u32);
+    let (from, length) = (BufferPosition::start(0), HEADER as u32);
     memory.perform(&Operation::Write { from, to: area.at, length }).ok()?;
     let (outstanding, rest) = (DEPTH, Span::ZERO);
-    let settings = kv::Settings { outstanding, locations: 0, extent: 64, seat: None, rest };
+    let settings = kv::Settings { outstanding, locations: 0, extent: 64, session_slot: None, rest };
     let mut client = Client::new(memory, layout, settings).ok()?;
     let mut outcomes = Vec::new();
     for key in 0..keys {
@@ -249,7 +252,7 @@ fn store(keys: u64) -> Option<(Arc<Region>, Layout)> {
             client.poll(Time::ZERO, &mut outcomes).ok()?;
         }
     }
-    let is_stored = |outcome: &kv::Outcome| outcome.answer == Answer::Stored;
+    let is_stored = |outcome: &kv::OperationOutcome| outcome.answer == Answer::Stored;
     outcomes.iter().all(is_stored).then_some((region, layout))
 }
 
@@ -259,7 +262,7 @@ struct Reader<F> {
     periods: Periods,
     keys: u64,
     state: u64,
-    outcomes: Vec<kv::Outcome>,
+    outcomes: Vec<kv::OperationOutcome>,
 }
 
 impl<F: Fabric> Reader<F> {
@@ -267,7 +270,7 @@ impl<F: Fabric> Reader<F> {
     fn new(fabric: F, layout: Layout, periods: Periods, keys: u64) -> Option<Self> {
         let locations = u32::try_from(2 * keys).ok()?;
         let (outstanding, rest) = (DEPTH, Span::ZERO);
-        let settings = kv::Settings { outstanding, locations, extent: 1, seat: None, rest };
+        let settings = kv::Settings { outstanding, locations, extent: 1, session_slot: None, rest };
         let client = Client::new(fabric, layout, settings).ok()?;
         let mut reader = Self { client, periods, keys, state: 1, outcomes: Vec::new() };
         for key in 0..keys {

@@ -29,7 +29,7 @@ const PATIENCE: Span = Span(20 * Span::SECOND.0);
 /// How long they are left alone before anything is measured: the least of two periods, in which a
 /// node finds that it rests, and more.
 const SETTLED: Span = Span(5 * Span::SECOND.0);
-const LOOK: Span = Span(100 * Span::MILLISECOND.0);
+const POLL_INTERVAL: Span = Span(100 * Span::MILLISECOND.0);
 /// The time in which processor time is counted: its clock ticks a hundred times in a second.
 const WINDOW: Span = Span(4 * Span::SECOND.0);
 
@@ -83,14 +83,14 @@ impl Idle {
             if idle.clock.now().0 > PATIENCE.0 {
                 return Err(Failure::new(Code::Failure, "the nodes did not come"));
             }
-            idle.pass(LOOK, interrupt)?;
+            idle.pass(POLL_INTERVAL, interrupt)?;
         }
         idle.pass(SETTLED, interrupt)?;
         Ok(idle)
     }
 
     fn status(&self) -> Result<Status, Failure> {
-        Operator::connect(self.controller.socket())?.ask_for(&Request::Status)
+        Operator::connect(self.controller.socket())?.call_as(&Request::Status)
     }
 
     fn is_complete(&self) -> Result<bool, Failure> {
@@ -116,7 +116,7 @@ impl Idle {
 pub(super) fn rows(
     plan: Plan,
     interrupt: &Interrupt,
-    tell: &mut dyn FnMut(Row),
+    report: &mut dyn FnMut(Row),
 ) -> Result<(), Failure> {
     let case = "2,000 tenants on 8 nodes at rest: controller and nodes, of a processor";
     let idle = match Idle::start(interrupt) {
@@ -124,7 +124,7 @@ pub(super) fn rows(
         Err(failure) => {
             interrupt.check()?;
             let row = Row::less(BENCH, case, "%", None).promised(PROCESSOR_PERCENT);
-            tell(row.because(failure.to_string()));
+            report(row.because(failure.to_string()));
             return Ok(());
         }
     };
@@ -145,8 +145,8 @@ pub(super) fn rows(
     let note = format!("the controller {controller:.2} %, the nodes {nodes:.2} %");
     let median = Median::of(all).map(|median| median.value);
     let row = Row::less(BENCH, case, "%", median).between(least, most);
-    tell(row.promised(PROCESSOR_PERCENT).noted(note));
+    report(row.promised(PROCESSOR_PERCENT).noted(note));
     let traffic = idle.status()?.cluster.map(|cluster| cluster.traffic.bytes as f64);
-    tell(Row::less(BENCH, "the same: said in a period about tokens", "B", traffic));
+    report(Row::less(BENCH, "the same: said in a period about tokens", "B", traffic));
     Ok(())
 }

@@ -7,7 +7,7 @@ use tidegate_stage::Request;
 use tidegate_stage::transform::{Keys, Layered};
 
 use super::Row;
-use super::stage::{LARGE, channel, default, gate, keeper};
+use super::stage::{LARGE, agent, channel, default, gate};
 use super::window::{BUSY, Plan, ours};
 
 const BENCH: &str = "stage";
@@ -28,7 +28,7 @@ fn content() -> Vec<u8> {
     text.by_ref().take(LARGE as usize).collect()
 }
 
-pub(super) fn rows(plan: Plan, tell: &mut dyn FnMut(Row)) {
+pub(super) fn rows(plan: Plan, report: &mut dyn FnMut(Row)) {
     let stages = [
         ("no transformation", GateSpec::NoOp),
         ("zstd 1", GateSpec::Compress { level: 1 }),
@@ -37,10 +37,10 @@ pub(super) fn rows(plan: Plan, tell: &mut dyn FnMut(Row)) {
     ];
     // Keepers go along, for their threads are to live as long as their stages are measured.
     let [plain, others @ ..] = stages.map(|(name, spec)| {
-        let keeper = keeper(vec![gate("g", spec), channel("c", &["g"]), default("c")]);
+        let agent = agent(vec![gate("g", spec), channel("c", &["g"]), default("c")]);
         let keys = Keys::default().with("k", &[7; 32]);
-        let layered = keeper.as_ref().map(|keeper| keeper.layered(keys));
-        (name, keeper, layered)
+        let layered = agent.as_ref().map(|agent| agent.layered(keys));
+        (name, agent, layered)
     });
     let content = content();
     if let Some(layered) = &plain.2 {
@@ -53,14 +53,14 @@ pub(super) fn rows(plan: Plan, tell: &mut dyn FnMut(Row)) {
         let row = Row::nanoseconds(BENCH, case, large);
         let bound = empty.map(|empty| (empty + MORE_NS).round());
         let row = if let Some(bound) = bound { row.promised(bound) } else { row };
-        tell(row.beside("the same with 0 B", empty.ok_or_else(|| BUSY.to_owned())));
+        report(row.beside("the same with 0 B", empty.ok_or_else(|| BUSY.to_owned())));
     }
-    for (name, _keeper, layered) in &others {
+    for (name, _agent, layered) in &others {
         let Some(layered) = layered else { continue };
         let work = |_: usize, calls| pass(layered, &content, calls);
         let [value] = ours(plan, [(1, &work)]);
         let rate = value.map(|ns| LARGE as f64 / ns * 1e9 / f64::from(1 << 20));
-        tell(Row::more(BENCH, format!("content of 128 KiB through {name}"), "MiB/s", rate));
+        report(Row::more(BENCH, format!("content of 128 KiB through {name}"), "MiB/s", rate));
     }
 }
 

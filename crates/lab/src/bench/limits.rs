@@ -12,9 +12,9 @@ use std::thread;
 
 use tidegate_model::gate::{Burst, Throughput};
 use tidegate_model::{GateSpec, Operation, Rate, Span, Time};
-use tidegate_stage::{Keeper, Request, Stage};
+use tidegate_stage::{Request, Stage, StageAgent};
 
-use super::stage::{channel, default, gate, keeper};
+use super::stage::{agent, channel, default, gate};
 use super::window::{BUSY, Plan};
 use super::{Row, peers};
 use tidegate_console::amounts;
@@ -43,7 +43,7 @@ const ATTEMPTS: usize = 4;
 /// A machine whose sleepers wake this late keeps them from their grants: a burst is ten
 /// milliseconds, and tokens beyond it are lost while all threads sleep.
 const STALL: Span = Span(5 * Span::MILLISECOND.0);
-/// How often the witness of that looks.
+/// The interval at which the witness of that samples.
 const WITNESS: Span = Span::MILLISECOND;
 
 /// A limit, and the requests and threads that meet it.
@@ -138,29 +138,29 @@ impl Extremes {
 }
 
 /// A case with its stage. The limit is in force from the moment that it is made.
-struct Stand {
+struct Testbed {
     case: Case,
-    keeper: Keeper,
+    agent: StageAgent,
     begin: Time,
 }
 
-impl Stand {
+impl Testbed {
     fn make(case: Case) -> Option<Self> {
         let rate = Throughput::Bandwidth(Rate(case.rate));
         let bucket = GateSpec::TokenBucket { rate, burst: Burst::DEFAULT };
-        let keeper = keeper(vec![gate("g", bucket), channel("c", &["g"]), default("c")])?;
-        let begin = keeper.stage().now();
-        Some(Self { case, keeper, begin })
+        let agent = agent(vec![gate("g", bucket), channel("c", &["g"]), default("c")])?;
+        let begin = agent.stage().now();
+        Some(Self { case, agent, begin })
     }
 
     /// Releases waiting threads: with large requests and many threads they may wait for minutes.
     fn open(&self) {
-        let _ = self.keeper.apply(vec![gate("g", GateSpec::NoOp)]);
+        let _ = self.agent.apply(vec![gate("g", GateSpec::NoOp)]);
     }
 }
 
-/// Asks until `end`, and says when it was granted.
-fn ask(stage: &Stage, cost: u64, end: Time) -> Vec<Time> {
+/// Sends requests until `end`. Returns the times of their grants.
+fn request_repeatedly(stage: &Stage, cost: u64, end: Time) -> Vec<Time> {
     let mut grants = Vec::new();
     loop {
         let admission = stage.enforce(&Request::new(Operation::Write, cost));
@@ -186,7 +186,7 @@ fn witness(clock: Clock, end: Time) -> Span {
 
 /// The result of a case.
 #[derive(Clone, Copy, Debug)]
-struct Outcome {
+struct CaseOutcome {
     case: Case,
     extremes: Option<Extremes>,
     /// How late the machine woke sleepers meanwhile.
@@ -195,7 +195,7 @@ struct Outcome {
     attempts: usize,
 }
 
-impl Outcome {
+impl CaseOutcome {
     fn is_exact(&self) -> bool {
         self.extremes.is_some_and(|extremes| extremes.worst <= DEVIATION)
     }
@@ -207,37 +207,38 @@ impl Outcome {
 }
 
 /// Measures cases, all at the same time.
-fn measure(cases: &[Case], length: Span, interrupt: &Interrupt) -> Vec<Outcome> {
-    let stands = cases.iter().filter_map(|case| Stand::make(*case)).collect::<Vec<_>>();
+fn measure(cases: &[Case], length: Span, interrupt: &Interrupt) -> Vec<CaseOutcome> {
+    let testbeds = cases.iter().filter_map(|case| Testbed::make(*case)).collect::<Vec<_>>();
     let clock = Clock::start();
     let over = clock.now().after(length);
     thread::scope(|scope| {
         let watching = scope.spawn(move || witness(clock, over));
-        let asking = stands.iter().map(|stand| {
-            let (stage, end) = (stand.keeper.stage(), stand.begin.after(length));
-            let cost = stand.case.cost;
-            let start = |_| scope.spawn(move || ask(stage, cost, end));
-            (0..stand.case.threads).map(start).collect::<Vec<_>>()
+        let asking = testbeds.iter().map(|testbed| {
+            let (stage, end) = (testbed.agent.stage(), testbed.begin.after(length));
+            let cost = testbed.case.cost;
+            let start = |_| scope.spawn(move || request_repeatedly(stage, cost, end));
+            (0..testbed.case.threads).map(start).collect::<Vec<_>>()
         });
         let asking = asking.collect::<Vec<_>>();
         // The caller reports an interrupt, after all threads here have ended.
         let _ = interrupt.sleep_until(clock, over);
-        stands.iter().for_each(Stand::open);
+        testbeds.iter().for_each(Testbed::open);
         let stall = watching.join().unwrap_or(Span(u64::MAX));
-        let outcome = |(stand, threads): (&Stand, Vec<thread::ScopedJoinHandle<'_, Vec<Time>>>)| {
-            let grants = threads.into_iter().filter_map(|thread| thread.join().ok());
-            let mut grants = grants.flatten().collect::<Vec<_>>();
-            let Case { rate, cost, .. } = stand.case;
-            let extremes = Extremes::of(&mut grants, stand.begin.after(length), rate, cost);
-            Outcome { case: stand.case, extremes, stall, attempts: 1 }
-        };
-        stands.iter().zip(asking).map(outcome).collect()
+        let outcome =
+            |(testbed, threads): (&Testbed, Vec<thread::ScopedJoinHandle<'_, Vec<Time>>>)| {
+                let grants = threads.into_iter().filter_map(|thread| thread.join().ok());
+                let mut grants = grants.flatten().collect::<Vec<_>>();
+                let Case { rate, cost, .. } = testbed.case;
+                let extremes = Extremes::of(&mut grants, testbed.begin.after(length), rate, cost);
+                CaseOutcome { case: testbed.case, extremes, stall, attempts: 1 }
+            };
+        testbeds.iter().zip(asking).map(outcome).collect()
     })
 }
 
 /// A row for the result of the last attempt.
-fn row(outcome: Outcome) -> Row {
-    let Outcome { case, extremes, stall, attempts } = outcome;
+fn row(outcome: CaseOutcome) -> Row {
+    let CaseOutcome { case, extremes, stall, attempts } = outcome;
     let worst = extremes.map(|extremes| extremes.worst);
     let row = Row::less(BENCH, case.title(), "%", worst).promised(DEVIATION);
     let row = match extremes {
@@ -260,45 +261,47 @@ fn row(outcome: Outcome) -> Row {
 pub(super) fn rows(
     plan: Plan,
     interrupt: &Interrupt,
-    tell: &mut dyn FnMut(Row),
+    report: &mut dyn FnMut(Row),
 ) -> Result<(), Failure> {
     let (length, attempts) = if plan.is_full() { (LENGTH, ATTEMPTS) } else { (LENGTH_SHORT, 1) };
     let mut wanted = Case::all();
     if !plan.is_full() {
         wanted.retain(|case| case.threads == 8);
     }
-    let (mut cases, mut told) = (wanted.clone(), Vec::new());
+    let (mut cases, mut finished) = (wanted.clone(), Vec::new());
     for attempt in 1..=attempts {
         for group in groups(std::mem::take(&mut cases)) {
             for outcome in measure(&group, length, interrupt) {
                 match outcome.is_disturbed() && attempt < attempts {
                     true => cases.push(outcome.case),
-                    false => told.push(Outcome { attempts: attempt, ..outcome }),
+                    false => finished.push(CaseOutcome { attempts: attempt, ..outcome }),
                 }
             }
             interrupt.check()?;
         }
     }
     for case in wanted {
-        match told.iter().find(|outcome| outcome.case == case) {
-            Some(outcome) => tell(row(*outcome)),
-            None => tell(Row::less(BENCH, case.title(), "%", None).because("no stage can be made")),
+        match finished.iter().find(|outcome| outcome.case == case) {
+            Some(outcome) => report(row(*outcome)),
+            None => {
+                report(Row::less(BENCH, case.title(), "%", None).because("no stage can be made"))
+            }
         }
     }
-    if plan.is_full() { beside_peers(interrupt, tell) } else { Ok(()) }
+    if plan.is_full() { beside_peers(interrupt, report) } else { Ok(()) }
 }
 
 /// One case beside peers that can make their callers wait, in turns, and both again if the machine
 /// disturbed either.
-fn beside_peers(interrupt: &Interrupt, tell: &mut dyn FnMut(Row)) -> Result<(), Failure> {
+fn beside_peers(interrupt: &Interrupt, report: &mut dyn FnMut(Row)) -> Result<(), Failure> {
     let case = Case { rate: 10 * MIB, cost: 64 << 10, threads: 1 };
     for (name, pace) in peers::paces() {
         for attempts in 1..=ATTEMPTS {
             let Some(ours) = measure(&[case], LENGTH, interrupt).pop() else { break };
             let peer = pace.as_ref().map_err(Clone::clone).map(|pace| beside(case, pace));
             interrupt.check()?;
-            let ours = Outcome { attempts, ..ours };
-            let is_disturbed = peer.as_ref().is_ok_and(Outcome::is_disturbed);
+            let ours = CaseOutcome { attempts, ..ours };
+            let is_disturbed = peer.as_ref().is_ok_and(CaseOutcome::is_disturbed);
             if (ours.is_disturbed() || is_disturbed) && attempts < ATTEMPTS {
                 continue;
             }
@@ -307,7 +310,7 @@ fn beside_peers(interrupt: &Interrupt, tell: &mut dyn FnMut(Row)) -> Result<(), 
                 (true, _) => Err(BUSY.into()),
                 (false, None) => Err("it granted nothing".into()),
             });
-            tell(row(ours).beside(name, peer));
+            report(row(ours).beside(name, peer));
             break;
         }
     }
@@ -315,7 +318,7 @@ fn beside_peers(interrupt: &Interrupt, tell: &mut dyn FnMut(Row)) -> Result<(), 
 }
 
 /// Measures a peer.
-fn beside(case: Case, pace: &peers::Pace) -> Outcome {
+fn beside(case: Case, pace: &peers::Pace) -> CaseOutcome {
     let (burst, clock) = (Burst::DEFAULT.tokens(case.rate), Clock::start());
     let over = clock.now().after(LENGTH);
     let (stall, (mut grants, end)) = thread::scope(|scope| {
@@ -324,7 +327,7 @@ fn beside(case: Case, pace: &peers::Pace) -> Outcome {
         (watching.join().unwrap_or(Span(u64::MAX)), paced)
     });
     let extremes = Extremes::of(&mut grants, end, case.rate, case.cost);
-    Outcome { case, extremes, stall, attempts: 1 }
+    CaseOutcome { case, extremes, stall, attempts: 1 }
 }
 
 #[cfg(test)]
@@ -356,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn a_case_says_what_it_is() {
+    fn a_case_shows_its_parameters() {
         let case = Case { rate: 10 * MIB, cost: 104_857, threads: 8 };
         assert_eq!(case.title(), "10 MiB/s, requests of 102.4 KiB (the burst), 8 threads");
     }
@@ -365,7 +368,7 @@ mod tests {
     fn what_the_machine_kept_from_waking_is_no_broken_promise() {
         let case = Case { rate: MIB, cost: 4096, threads: 1 };
         let extremes = Extremes { least: -9.0, most: 1.0, worst: 8.0 };
-        let of = |stall| row(Outcome { case, extremes: Some(extremes), stall, attempts: 2 });
+        let of = |stall| row(CaseOutcome { case, extremes: Some(extremes), stall, attempts: 2 });
         assert_eq!(of(Span::ZERO).kept, Some(false));
         let busy = of(Span::SECOND);
         assert_eq!((busy.kept, busy.value), (None, Some(8.0)));

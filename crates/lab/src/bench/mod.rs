@@ -204,7 +204,7 @@ impl Bench {
     ];
 }
 
-/// Measures, and gives each row to `tell` as soon as it is there. The shim is at `shim`.
+/// Measures, and gives each row to `report` as soon as it is there. The shim is at `shim`.
 ///
 /// # Errors
 /// If the user interrupts the run.
@@ -212,19 +212,19 @@ pub(crate) fn run(
     benches: &[Bench],
     plan: Plan,
     shim: Result<&Path, String>,
-    tell: &mut dyn FnMut(Row),
+    report: &mut dyn FnMut(Row),
 ) -> Result<(), Failure> {
-    machine::rows(plan, tell);
+    machine::rows(plan, report);
     if benches.contains(&Bench::Stage) {
-        stage::rows(plan, tell);
-        bucket::rows(plan, tell);
-        layered::rows(plan, tell);
+        stage::rows(plan, report);
+        bucket::rows(plan, report);
+        layered::rows(plan, report);
     }
     if benches.contains(&Bench::Shim) {
-        shim::rows(plan, shim.clone(), tell);
+        shim::rows(plan, shim.clone(), report);
     }
     if benches.contains(&Bench::FatTree) && !benches.contains(&Bench::Sim) {
-        sim::fat_tree(plan, tell);
+        sim::fat_tree(plan, report);
     }
     if !benches.iter().any(|bench| Bench::LIVE.contains(bench)) {
         return Ok(());
@@ -232,43 +232,43 @@ pub(crate) fn run(
     // The processes and files of these benches must be gone when the user ends this process.
     let interrupt = Interrupt::listen()?;
     if benches.contains(&Bench::Limits) {
-        limits::rows(plan, &interrupt, tell)?;
+        limits::rows(plan, &interrupt, report)?;
     }
     if benches.contains(&Bench::Apply) {
-        apply::rows(plan, &interrupt, tell)?;
+        apply::rows(plan, &interrupt, report)?;
     }
     if benches.contains(&Bench::Programs) {
-        programs::rows(plan, shim, &interrupt, tell)?;
+        programs::rows(plan, shim, &interrupt, report)?;
     }
     if benches.contains(&Bench::Path) {
-        path::rows(plan, &interrupt, tell)?;
+        path::rows(plan, &interrupt, report)?;
     }
     if benches.contains(&Bench::Pshift) {
-        pshift::rows(plan, &interrupt, tell)?;
+        pshift::rows(plan, &interrupt, report)?;
     }
     if benches.contains(&Bench::Scheduler) {
-        scheduler::rows(plan, &interrupt, tell)?;
+        scheduler::rows(plan, &interrupt, report)?;
     }
     if benches.contains(&Bench::Haechi) {
-        haechi::rows(plan, &interrupt, tell)?;
+        haechi::rows(plan, &interrupt, report)?;
         interrupt.check()?;
-        store::rows(plan, tell);
+        store::rows(plan, report);
     }
     if benches.contains(&Bench::Sim) {
-        sim::rows(plan, &interrupt, tell)?;
+        sim::rows(plan, &interrupt, report)?;
     }
     if benches.contains(&Bench::Idle) {
-        idle::rows(plan, &interrupt, tell)?;
+        idle::rows(plan, &interrupt, report)?;
     }
     Ok(())
 }
 
-/// Probes how the scheduler behaves, and gives each row to `tell` as soon as it is there.
+/// Probes how the scheduler behaves, and gives each row to `report` as soon as it is there.
 ///
 /// # Errors
 /// If the user interrupts the run.
-pub(crate) fn probe(plan: Plan, tell: &mut dyn FnMut(Row)) -> Result<(), Failure> {
-    scheduler::probe(plan, &Interrupt::listen()?, tell)
+pub(crate) fn probe(plan: Plan, report: &mut dyn FnMut(Row)) -> Result<(), Failure> {
+    scheduler::probe(plan, &Interrupt::listen()?, report)
 }
 
 #[cfg(test)]
@@ -301,8 +301,8 @@ mod tests {
         store::rows(Plan::TINY, &mut |row| rows.push(row));
         assert_eq!(rows.len(), 6, "{rows:#?}");
         let ours = rows.iter().filter(|row| row.case.contains("Rust"));
-        let is_told = |why: &str| why == window::BUSY;
-        assert!(ours.map(|row| row.reason.as_deref()).all(|why| why.is_none_or(is_told)));
+        let is_busy = |why: &str| why == window::BUSY;
+        assert!(ours.map(|row| row.reason.as_deref()).all(|why| why.is_none_or(is_busy)));
         assert!(rows.iter().all(|row| row.value.is_some() || row.reason.is_some()), "{rows:#?}");
     }
 
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn promises_and_ratios_look_the_right_way() {
+    fn promises_and_ratios_have_the_right_direction() {
         let fast = Row::nanoseconds("stage", "x", Some(10.0)).promised(12.0);
         let fast = fast.beside("peer", Ok(20.0));
         assert_eq!((fast.kept, fast.ratio), (Some(true), Some(2.0)));

@@ -56,7 +56,7 @@ const ROUNDS: usize = 7;
 const RUN: Span = Span(1_500 * Span::MILLISECOND.0);
 const RUN_LIMITED: Span = Span(5 * Span::SECOND.0);
 const RUN_QUICK: Span = Span(300 * Span::MILLISECOND.0);
-const LOOK: Span = Span(5 * Span::MILLISECOND.0);
+const POLL_INTERVAL: Span = Span(5 * Span::MILLISECOND.0);
 
 /// The figures of one run of fio.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -127,7 +127,7 @@ impl Server {
             for process in &mut self.processes {
                 process.has_ended()?;
             }
-            interrupt.sleep_until(clock, clock.now().after(LOOK))?;
+            interrupt.sleep_until(clock, clock.now().after(POLL_INTERVAL))?;
         }
         Ok(())
     }
@@ -140,12 +140,12 @@ impl Server {
         scratch: &Scratch,
         interrupt: &Interrupt,
     ) -> Result<Run, Failure> {
-        let said = scratch.join("fio.json");
+        let output_path = scratch.join("fio.json");
         let before = self.cpu_us();
-        let words = reads(&self.socket, self.export(), depth, length, &said);
+        let words = reads(&self.socket, self.export(), depth, length, &output_path);
         self.attend(words, scratch, interrupt)?;
         let cpu_us = self.cpu_us() - before;
-        let text = fs::read_to_string(&said).unwrap_or_default();
+        let text = fs::read_to_string(&output_path).unwrap_or_default();
         parse(&text, cpu_us).ok_or_else(fio::senseless)
     }
 }
@@ -160,7 +160,13 @@ fn client(socket: &Path, export: &str) -> Vec<OsString> {
     words
 }
 
-fn reads(socket: &Path, export: &str, depth: u32, length: Span, said: &Path) -> Vec<OsString> {
+fn reads(
+    socket: &Path,
+    export: &str,
+    depth: u32,
+    length: Span,
+    output_path: &Path,
+) -> Vec<OsString> {
     let milliseconds = length.0 / Span::MILLISECOND.0;
     let mut words = client(socket, export);
     let options = format!(
@@ -170,7 +176,7 @@ fn reads(socket: &Path, export: &str, depth: u32, length: Span, said: &Path) -> 
     );
     words.extend(options.split_whitespace().map(OsString::from));
     let mut output = OsString::from("--output=");
-    output.push(said);
+    output.push(output_path);
     words.push(output);
     words
 }
@@ -239,9 +245,9 @@ impl Kind<'_> {
 
     /// The cluster under test: nodes in memory, one gateway, one volume over all nodes.
     fn cluster(&self, directory: &Path, policy: &Path) -> String {
-        let place = |name: &str| directory.join(name).display().to_string();
+        let path_of = |name: &str| directory.join(name).display().to_string();
         let node = |(number, name): (usize, &&str)| {
-            let socket = place(if number == 0 { "node.sock" } else { "other.sock" });
+            let socket = path_of(if number == 0 { "node.sock" } else { "other.sock" });
             format!(
                 "[[node]]\nname = \"{name}\"\naddress = \"unix:{socket}\"\nmemory = true\n\
                  depth = 64\nscheduler = \"{}\"\n",
@@ -254,7 +260,7 @@ impl Kind<'_> {
              nodes = {:?}\n",
             policy.display(),
             self.nodes.iter().enumerate().map(node).collect::<String>(),
-            place("nbd.sock"),
+            path_of("nbd.sock"),
             self.nodes,
         )
     }
@@ -313,28 +319,28 @@ fn median(runs: &[Run], what: impl Fn(&Run) -> f64) -> Option<Median> {
     Median::of(runs.iter().map(what))
 }
 
-/// Measures, and tells.
+/// Measures, and reports the rows.
 ///
 /// # Errors
 /// If the user interrupts the run.
 pub(super) fn rows(
     plan: Plan,
     interrupt: &Interrupt,
-    tell: &mut dyn FnMut(Row),
+    report: &mut dyn FnMut(Row),
 ) -> Result<(), Failure> {
-    let or_say = |case: &str, measured: Result<(), Failure>, tell: &mut dyn FnMut(Row)| {
+    let or_reason = |case: &str, measured: Result<(), Failure>, report: &mut dyn FnMut(Row)| {
         let Err(failure) = measured else { return Ok(()) };
         interrupt.check()?;
-        tell(Row::more(BENCH, case, "iops", None).because(failure.to_string()));
+        report(Row::more(BENCH, case, "iops", None).because(failure.to_string()));
         Ok::<(), Failure>(())
     };
-    let measured = measure(plan, interrupt, tell);
-    or_say("4 KiB random reads over NBD", measured, tell)?;
-    let measured = keys::measure(plan, interrupt, tell);
-    or_say("memcached gets", measured, tell)
+    let measured = measure(plan, interrupt, report);
+    or_reason("4 KiB random reads over NBD", measured, report)?;
+    let measured = keys::measure(plan, interrupt, report);
+    or_reason("memcached gets", measured, report)
 }
 
-fn measure(plan: Plan, interrupt: &Interrupt, tell: &mut dyn FnMut(Row)) -> Result<(), Failure> {
+fn measure(plan: Plan, interrupt: &Interrupt, report: &mut dyn FnMut(Row)) -> Result<(), Failure> {
     let scratch = Scratch::new()?;
     let roles = ["controller", "node", "gateway"];
     let mut servers = vec![
@@ -365,12 +371,12 @@ fn measure(plan: Plan, interrupt: &Interrupt, tell: &mut dyn FnMut(Row)) -> Resu
         };
         let peer = peer.map(|peer| peer.value).ok_or(missing.clone().unwrap_or_default());
         for (server, runs) in servers.iter().zip(&runs).take(2) {
-            speed(server.name, depth, runs, &peer, tell);
+            speed(server.name, depth, runs, &peer, report);
         }
     }
     drop(servers);
-    schedulers(plan, &scratch, interrupt, tell)?;
-    limited(plan, &scratch, interrupt, tell)
+    schedulers(plan, &scratch, interrupt, report)?;
+    limited(plan, &scratch, interrupt, report)
 }
 
 /// Measures the rate with the scheduler `unified`, beside the rate with `fifo`.
@@ -378,7 +384,7 @@ fn schedulers(
     plan: Plan,
     scratch: &Scratch,
     interrupt: &Interrupt,
-    tell: &mut dyn FnMut(Row),
+    report: &mut dyn FnMut(Row),
 ) -> Result<(), Failure> {
     let kind = Kind { nodes: &["memory", "other"], ..Kind::TOGETHER };
     let mut servers = Vec::new();
@@ -401,7 +407,7 @@ fn schedulers(
         let case = format!("4 KiB random reads over NBD, depth {depth}, two nodes, unified");
         let row = Row::more(BENCH, case, "iops", Some(unified.value));
         let row = row.between(unified.low, unified.high).beside("fifo", Ok(fifo.value));
-        tell(row.promised_times(UNIFIED));
+        report(row.promised_times(UNIFIED));
     }
     Ok(())
 }
@@ -411,7 +417,7 @@ fn limited(
     plan: Plan,
     scratch: &Scratch,
     interrupt: &Interrupt,
-    tell: &mut dyn FnMut(Row),
+    report: &mut dyn FnMut(Row),
 ) -> Result<(), Failure> {
     let kind = Kind { name: "limited", limit: LIMIT, ..Kind::TOGETHER };
     let mut limited = tidegate(kind, scratch, interrupt)?;
@@ -419,11 +425,11 @@ fn limited(
     let run = limited.run(DEPTH_PROMISED, length, scratch, interrupt)?;
     let off = (run.iops / LIMIT as f64 - 1.0).abs() * 100.0;
     let case = format!("limit of {LIMIT} iops, depth {DEPTH_PROMISED}: off by");
-    tell(Row::less(BENCH, case, "%", Some(off)).promised(LIMIT_OFF));
+    report(Row::less(BENCH, case, "%", Some(off)).promised(LIMIT_OFF));
     let case = format!("limit of {LIMIT} iops, depth {DEPTH_PROMISED}: p99 over p50 of waiting");
     let note = format!("p50 {:.0} us, p99 {:.0} us", run.p50_us, run.p99_us);
     let uneven = Some(run.p99_us / run.p50_us);
-    tell(Row::less(BENCH, case, "ratio", uneven).promised(UNEVEN).noted(note));
+    report(Row::less(BENCH, case, "ratio", uneven).promised(UNEVEN).noted(note));
     Ok(())
 }
 
@@ -432,7 +438,7 @@ fn speed(
     depth: u32,
     runs: &[Run],
     peer: &Result<f64, String>,
-    tell: &mut dyn FnMut(Row),
+    report: &mut dyn FnMut(Row),
 ) {
     let (what, times) = match name {
         "together" => ("one process", TOGETHER),
@@ -443,12 +449,12 @@ fn speed(
     let case = format!("4 KiB random reads over NBD, depth {depth}, {what}");
     let mut row = Row::more(BENCH, case, "iops", Some(iops.value)).between(iops.low, iops.high);
     row = row.beside(PEER, peer.clone());
-    tell(if is_promised { row.promised_times(times) } else { row });
+    report(if is_promised { row.promised_times(times) } else { row });
     let Some(cpu) = median(runs, |run| run.cpu_us) else { return };
     let case = format!("the same: processor time per request, {what}");
     let row = Row::less(BENCH, case, "us", Some(cpu.value)).between(cpu.low, cpu.high);
     let is_promised = is_promised && name == "together";
-    tell(if is_promised { row.promised(CPU_US) } else { row });
+    report(if is_promised { row.promised(CPU_US) } else { row });
 }
 
 #[cfg(test)]

@@ -69,14 +69,14 @@ pub(super) fn paces() -> [(&'static str, Result<Pace, String>); 2] {
 
 /// Asks, one request after the other, in a runtime of one thread.
 #[cfg(feature = "peers")]
-fn ask_for(length: Span, mut ask: impl AsyncFnMut() -> bool) -> (Vec<Time>, Time) {
+fn request_for(length: Span, mut request: impl AsyncFnMut() -> bool) -> (Vec<Time>, Time) {
     let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_time().build() else {
         return (Vec::new(), Time::ZERO);
     };
     let (mut grants, clock) = (Vec::new(), Clock::start());
     let end = clock.now().after(length);
     runtime.block_on(async {
-        while ask().await && clock.now() < end {
+        while request().await && clock.now() < end {
             grants.push(clock.now());
         }
     });
@@ -93,7 +93,7 @@ fn leaky_pace() -> Result<Pace, String> {
         let builder = &mut leaky_bucket::RateLimiter::builder();
         let builder = builder.max(burst).initial(burst).refill(refill);
         let limiter = builder.interval(Duration::from_millis(10)).build();
-        ask_for(length, async || {
+        request_for(length, async || {
             limiter.acquire(cost).await;
             true
         })
@@ -110,7 +110,7 @@ fn governor_pace() -> Result<Pace, String> {
         };
         let quota = governor::Quota::per_second(cells(rate)).allow_burst(cells(burst));
         let limiter = governor::RateLimiter::direct(quota);
-        ask_for(length, async || limiter.until_n_ready(cells(cost)).await.is_ok())
+        request_for(length, async || limiter.until_n_ready(cells(cost)).await.is_ok())
     }))
 }
 

@@ -50,7 +50,7 @@ const PAIRS_QUICK: usize = 2;
 const STARTS: usize = 21;
 /// How long `tidegate run` may take until its shell says what it was given.
 const START: Span = Span(10 * Span::SECOND.0);
-const LOOK: Span = Span(5 * Span::MILLISECOND.0);
+const POLL_INTERVAL: Span = Span(5 * Span::MILLISECOND.0);
 /// Why there is no verdict.
 const UNCERTAIN: &str = "too few or too different runs to be certain";
 /// Between the words of a command, for the runner.
@@ -154,7 +154,7 @@ const PROGRAMS: [Program; 12] = [
 
 /// A directory below the working directory: the one for temporary files is often in memory, which
 /// the shim does not count as storage.
-fn workshop() -> io::Result<Scratch> {
+fn work_directory() -> io::Result<Scratch> {
     let name = format!(".tidegate-bench-programs-{}", std::process::id());
     Scratch::at(std::env::current_dir()?.join(name))
 }
@@ -184,10 +184,10 @@ struct Pair {
 }
 
 /// Which of a run's times.
-type Part = fn(&Run) -> f64;
+type Metric = fn(&Run) -> f64;
 
 impl Pair {
-    fn ratio(&self, part: Part) -> f64 {
+    fn ratio(&self, part: Metric) -> f64 {
         part(&self.gated) / part(&self.bare)
     }
 }
@@ -201,10 +201,10 @@ struct Job<'a> {
 }
 
 /// A stage under a controller that runs on while programs come and go.
-struct Stand<'a> {
+struct Testbed<'a> {
     runner: child::Child,
     segment: Stage,
-    workshop: Scratch,
+    work_directory: Scratch,
     /// The shell that `tidegate run` started, and whose stage `segment` belongs to. Fields drop in
     /// the order of their declaration: the shell ends before the controller.
     _shell: Child,
@@ -213,22 +213,22 @@ struct Stand<'a> {
     interrupt: &'a Interrupt,
 }
 
-impl<'a> Stand<'a> {
+impl<'a> Testbed<'a> {
     fn make(shim: &Path, interrupt: &'a Interrupt) -> Result<Self, String> {
-        let told = |failure: Failure| failure.to_string();
+        let text = |failure: Failure| failure.to_string();
         let program = compile("cc", include_str!("runner.c"), &["-x", "c", "-O2"], &[])?;
-        let workshop = workshop().map_err(|error| format!("no files here: {error}"))?;
-        let scratch = Scratch::new().map_err(told)?;
+        let work_directory = work_directory().map_err(|error| format!("no files here: {error}"))?;
+        let scratch = Scratch::new().map_err(text)?;
         let controller =
-            Controller::start("controller", FREE, &scratch, interrupt).map_err(told)?;
-        let (shell, segment) = shell(&controller, &scratch, interrupt).map_err(told)?;
+            Controller::start("controller", FREE, &scratch, interrupt).map_err(text)?;
+        let (shell, segment) = shell(&controller, &scratch, interrupt).map_err(text)?;
         let runner =
             program.start(&[shim.as_os_str(), VARIABLE.as_ref(), segment.as_os_str()], &[])?;
         let segment = Stage::attach(&segment).map_err(|error| format!("no segment: {error}"))?;
         Ok(Self {
             runner,
             segment,
-            workshop,
+            work_directory,
             _shell: shell,
             controller,
             _scratch: scratch,
@@ -247,7 +247,7 @@ impl<'a> Stand<'a> {
         let words = [how, directory].into_iter().chain(job.command.iter().copied());
         let line = words.collect::<Vec<_>>().join(BETWEEN);
         self.interrupt.check().map_err(|failure| failure.to_string())?;
-        Run::parse(&self.runner.ask(&line).ok_or("the runner has ended")?)
+        Run::parse(&self.runner.query(&line).ok_or("the runner has ended")?)
     }
 
     /// Runs two commands in turns: of two pairs that follow each other, one begins with the second.
@@ -273,7 +273,7 @@ impl<'a> Stand<'a> {
 
     /// Pairs of runs of one program, as many as it takes to be sure.
     fn pairs(&mut self, program: &Program, plan: Plan) -> Result<Vec<Pair>, String> {
-        let directory = self.workshop.join(program.name);
+        let directory = self.work_directory.join(program.name);
         let made = prepare(program.name, &directory);
         let mut pairs = Vec::new();
         let job = |is_gated| Job { command: program.command, is_gated, makes: program.makes };
@@ -302,7 +302,7 @@ impl<'a> Stand<'a> {
     }
 
     /// Measures the cost of a start: of `tidegate run` itself, and of a program in its stage.
-    fn starts(&mut self, tell: &mut dyn FnMut(Row)) -> Result<(), String> {
+    fn starts(&mut self, report: &mut dyn FnMut(Row)) -> Result<(), String> {
         let tidegate = programs::tidegate().map_err(|failure| failure.to_string())?;
         let socket = self.controller.socket().to_owned();
         let [tidegate, socket] = [&tidegate, &socket].map(|path| path.to_string_lossy());
@@ -313,7 +313,7 @@ impl<'a> Stand<'a> {
             ("start of `true` in a stage", job(&["true"], true)),
         ];
         for (case, gated) in cases {
-            let (directory, bare) = (self.workshop.path().to_owned(), job(&["true"], false));
+            let (directory, bare) = (self.work_directory.path().to_owned(), job(&["true"], false));
             let pairs = (0..STARTS).map(|number| self.pair(&directory, [bare, gated], number));
             let pairs = pairs.collect::<Result<Vec<_>, _>>()?;
             let added = pairs.iter().map(|pair| (pair.gated.wall - pair.bare.wall) / 1e6);
@@ -322,7 +322,7 @@ impl<'a> Stand<'a> {
             let row = Row::less(BENCH, format!("{case}, added"), "ms", Some(added.value));
             let row = row.between(added.low, added.high);
             let alone = bare.map_or(0.0, |bare| bare.value);
-            tell(row.noted(format!("`true` by itself takes {alone:.1} ms")));
+            report(row.noted(format!("`true` by itself takes {alone:.1} ms")));
         }
         Ok(())
     }
@@ -339,7 +339,7 @@ fn shell(
     scratch: &Scratch,
     interrupt: &Interrupt,
 ) -> Result<(Child, PathBuf), Failure> {
-    // Told elsewhere first, so that what is found under its name is whole.
+    // Written under another name first, so that the file is complete under its own.
     let script = format!("printf %s \"${VARIABLE}\" > \"$0.new\"; mv \"$0.new\" \"$0\"; read line");
     let file = scratch.join("segment");
     let arguments = vec!["-c".into(), script.into(), file.clone().into()];
@@ -350,12 +350,12 @@ fn shell(
         if shell.has_ended()? || clock.now() > after(START) {
             return Err(Failure::new(Code::Failure, "`tidegate run` did not start"));
         }
-        interrupt.sleep_until(clock, clock.now().after(LOOK))?;
+        interrupt.sleep_until(clock, clock.now().after(POLL_INTERVAL))?;
     }
-    let told = fs::read_to_string(&file);
+    let printed = fs::read_to_string(&file);
     let fail =
         |error: io::Error| Failure::new(Code::Failure, "the shell said nothing").cause(error);
-    Ok((shell, told.map_err(fail)?.into()))
+    Ok((shell, printed.map_err(fail)?.into()))
 }
 
 /// Makes what a program works on, or says why that cannot be.
@@ -365,10 +365,10 @@ fn prepare(name: &str, directory: &Path) -> Result<(), String> {
     command.args(["-euc", include_str!("programs.sh"), "sh", name]).arg(directory);
     command.stdin(Stdio::null()).stdout(Stdio::null());
     let output = command.output().map_err(|error| format!("sh: {error}"))?;
-    let said = String::from_utf8_lossy(&output.stderr);
+    let stderr = String::from_utf8_lossy(&output.stderr);
     match output.status.success() {
         true => Ok(()),
-        false => Err(said.lines().last().unwrap_or("its files cannot be made").to_owned()),
+        false => Err(stderr.lines().last().unwrap_or("its files cannot be made").to_owned()),
     }
 }
 
@@ -380,7 +380,7 @@ fn processor(run: &Run) -> f64 {
     run.processor
 }
 
-fn ratio(pairs: &[Pair], part: Part) -> Option<Median> {
+fn ratio(pairs: &[Pair], part: Metric) -> Option<Median> {
     Median::of(pairs.iter().map(|pair| pair.ratio(part)))
 }
 
@@ -398,7 +398,7 @@ fn is_kept(pairs: &[Pair]) -> bool {
 }
 
 /// The rows of one program.
-fn told(program: &Program, pairs: Result<Vec<Pair>, String>) -> [Row; 2] {
+fn rows_of(program: &Program, pairs: Result<Vec<Pair>, String>) -> [Row; 2] {
     let case = |part| format!("{} ({}), {part}", program.name, program.what);
     let none = |part| Row::less(BENCH, case(part), "ratio", None);
     let pairs = match pairs {
@@ -408,7 +408,7 @@ fn told(program: &Program, pairs: Result<Vec<Pair>, String>) -> [Row; 2] {
             return [time, none("processor time").because(reason)];
         }
     };
-    let row = |part, of: Part, is_promised: bool| {
+    let row = |part, of: Metric, is_promised: bool| {
         let Some(ratio) = ratio(&pairs, of) else { return none(part).because(BUSY) };
         let row = Row { value: Some(ratio.value), reason: None, ..none(part) };
         let row = row.between(ratio.low, ratio.high);
@@ -434,25 +434,25 @@ pub(super) fn rows(
     plan: Plan,
     shim: Result<&Path, String>,
     interrupt: &Interrupt,
-    tell: &mut dyn FnMut(Row),
+    report: &mut dyn FnMut(Row),
 ) -> Result<(), Failure> {
-    let stand = shim.and_then(|shim| Stand::make(shim, interrupt));
+    let testbed = shim.and_then(|shim| Testbed::make(shim, interrupt));
     interrupt.check()?;
-    match stand {
-        Ok(mut stand) => {
-            if let Err(reason) = stand.starts(tell) {
+    match testbed {
+        Ok(mut testbed) => {
+            if let Err(reason) = testbed.starts(report) {
                 let row = Row::less(BENCH, "start of `tidegate run -- true`, added", "ms", None);
-                tell(row.because(reason));
+                report(row.because(reason));
             }
             for program in &PROGRAMS {
-                let pairs = stand.pairs(program, plan);
+                let pairs = testbed.pairs(program, plan);
                 interrupt.check()?;
-                told(program, pairs).into_iter().for_each(&mut *tell);
+                rows_of(program, pairs).into_iter().for_each(&mut *report);
             }
         }
         Err(reason) => {
             for program in &PROGRAMS {
-                told(program, Err(reason.clone())).into_iter().for_each(&mut *tell);
+                rows_of(program, Err(reason.clone())).into_iter().for_each(&mut *report);
             }
         }
     }
@@ -471,7 +471,7 @@ mod tests {
 
     #[test]
     fn a_ratio_is_judged_only_when_it_is_certain() {
-        let judged = |pairs| told(&PROGRAMS[0], Ok(pairs));
+        let judged = |pairs| rows_of(&PROGRAMS[0], Ok(pairs));
         let [time, processor] = judged(pairs(11, |_| 1.01));
         assert_eq!((time.kept, time.promise.as_deref()), (Some(true), Some("<= 1.02")));
         assert_eq!((processor.kept, processor.value), (None, Some(1.0)));
@@ -487,7 +487,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_run_has_a_reason() {
-        let [time, processor] = told(&PROGRAMS[0], Err("fio is not installed".into()));
+        let [time, processor] = rows_of(&PROGRAMS[0], Err("fio is not installed".into()));
         assert_eq!((time.value, time.kept), (None, None));
         assert_eq!(processor.reason.as_deref(), Some("fio is not installed"));
         assert!(Run::parse("! 127").is_err());
@@ -495,9 +495,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_installed_is_told() {
+    fn a_program_that_is_not_installed_is_reported() {
         let directory = tempfile::tempdir().unwrap();
-        let told = prepare("no-such-program", &directory.path().join("a"));
-        assert_eq!(told, Err("no-such-program is not installed".into()));
+        let prepared = prepare("no-such-program", &directory.path().join("a"));
+        assert_eq!(prepared, Err("no-such-program is not installed".into()));
     }
 }

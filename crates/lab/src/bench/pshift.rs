@@ -57,7 +57,7 @@ const QUICK: [Size; 1] = [Size { servers: 16, buckets: 500, rounds: 5, promises:
 pub(super) fn rows(
     plan: Plan,
     interrupt: &Interrupt,
-    tell: &mut dyn FnMut(Row),
+    report: &mut dyn FnMut(Row),
 ) -> Result<(), Failure> {
     let (sizes, mut peer) = match plan.is_full() {
         true => (&FULL[..], Peer::start(interrupt)),
@@ -68,7 +68,7 @@ pub(super) fn rows(
             interrupt.check()?;
             let mut case = Case::new(size, shape);
             let promise = plan.is_full().then_some(promise);
-            case.measure(promise, &mut peer, tell);
+            case.measure(promise, &mut peer, report);
         }
     }
     Ok(())
@@ -119,7 +119,7 @@ impl<'a> Case<'a> {
         &mut self,
         promise: Option<f64>,
         peer: &mut Result<Peer, String>,
-        tell: &mut dyn FnMut(Row),
+        report: &mut dyn FnMut(Row),
     ) {
         // Once, so that what only the first solution allocates is in no time.
         let outcome = self.solver.solve();
@@ -145,17 +145,17 @@ impl<'a> Case<'a> {
             Ok((time, _)) => row.beside(PEER, Ok(time)),
             Err(reason) => row.beside(PEER, Err(reason)),
         };
-        tell(match proof {
+        report(match proof {
             Ok(()) => row,
             Err(flaw) => wrong(row, flaw.to_string()),
         });
         let Some(anew) = anew else { return };
         let shares = self.solver.configuration().shares().len();
         let case = format!("{}: for each share", self.name);
-        tell(Row::nanoseconds(BENCH, case, Some(anew.value * 1e6 / shares as f64)));
-        tell(self.changed(anew.value, promise.is_some()));
+        report(Row::nanoseconds(BENCH, case, Some(anew.value * 1e6 / shares as f64)));
+        report(self.changed(anew.value, promise.is_some()));
         if outcome.weak_excess > 0 {
-            tell(self.fair());
+            report(self.fair());
         }
     }
 
@@ -234,7 +234,7 @@ impl Peer {
     pub(crate) fn found() -> Result<Self, String> {
         let missing =
             "no OR-tools in python3; `tidegate-lab bench pshift` puts it into the user's cache";
-        [Ok("python3".into()), own_place().map(|place| place.join("bin/python3"))]
+        [Ok("python3".into()), own_directory().map(|directory| directory.join("bin/python3"))]
             .into_iter()
             .flatten()
             .find(|python: &PathBuf| has_tools(python))
@@ -305,12 +305,12 @@ fn python(interrupt: &Interrupt) -> Result<PathBuf, String> {
     if has_tools(&system) {
         return Ok(system);
     }
-    let place = own_place()?;
-    let python = place.join("bin/python3");
+    let directory = own_directory()?;
+    let python = directory.join("bin/python3");
     if has_tools(&python) {
         return Ok(python);
     }
-    let made = succeeds(Command::new(&system).args(["-m", "venv"]).arg(&place));
+    let made = succeeds(Command::new(&system).args(["-m", "venv"]).arg(&directory));
     interrupt.check().map_err(|failure| failure.to_string())?;
     let pip = ["-m", "pip", "install", "--quiet"];
     if made && succeeds(Command::new(&python).args(pip).args(PACKAGES)) && has_tools(&python) {
@@ -320,7 +320,7 @@ fn python(interrupt: &Interrupt) -> Result<PathBuf, String> {
 }
 
 /// Where a Python of our own is or is to be.
-fn own_place() -> Result<PathBuf, String> {
+fn own_directory() -> Result<PathBuf, String> {
     let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
     let home = || std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache"));
     let cache = cache.or_else(home).ok_or("no OR-tools, and no place to put it")?;
@@ -358,8 +358,8 @@ mod tests {
         let mut configuration = Configuration::new(&[7, 8]);
         configuration.push(3, &[(1, 5)]).unwrap();
         configuration.push(4, &[(0, 6), (1, 9)]).unwrap();
-        let place = tempfile::tempdir().unwrap();
-        let path = place.path().join("configuration");
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("configuration");
         write(&configuration, &path).unwrap();
         let bytes = std::fs::read(path).unwrap();
         let numbers: Vec<u64> =

@@ -3,9 +3,9 @@
 //!
 //! A *pair* is one request that is served and the next of the same stream that comes, on one
 //! thread, with [`DEPTH`] requests of every stream waiting, in virtual time: there are
-//! 100,000 pairs in a second of it, and no clock is looked at. Ours decides as
+//! 100,000 pairs in a second of it, and no clock is read. Ours decides as
 //! [`Discipline::Unified`](tidegate_model::Discipline::Unified) and includes what a node does at a
-//! request's completion and at the turn of a period; the peer's takes back the very object that it
+//! request's completion and at the end of a period; the peer's takes back the very object that it
 //! gave out, so that nothing is allocated for it. Half of the capacity is reserved in equal parts,
 //! limits are 16 times an equal share, and weights go from 1 to 8.
 //!
@@ -60,7 +60,7 @@ const STREAM_BYTES: f64 = 256.0;
 pub(super) fn rows(
     plan: Plan,
     interrupt: &Interrupt,
-    tell: &mut dyn FnMut(Row),
+    report: &mut dyn FnMut(Row),
 ) -> Result<(), Failure> {
     let program = match plan.is_full() {
         true => peer::program(),
@@ -71,13 +71,13 @@ pub(super) fn rows(
         interrupt.check()?;
         for (row, is_promised) in measure_pairs(plan, *count, &|| Peer::start(&program)) {
             let promised = plan.is_full() && is_promised;
-            tell(if promised { row.promised(*promise) } else { row });
+            report(if promised { row.promised(*promise) } else { row });
         }
     }
     interrupt.check()?;
-    threads::rows(plan, tell);
+    threads::rows(plan, report);
     interrupt.check()?;
-    joins(plan, Peer::start(&program), tell);
+    joins(plan, Peer::start(&program), report);
     Ok(())
 }
 
@@ -88,11 +88,11 @@ pub(super) fn rows(
 pub(super) fn probe(
     plan: Plan,
     interrupt: &Interrupt,
-    tell: &mut dyn FnMut(Row),
+    report: &mut dyn FnMut(Row),
 ) -> Result<(), Failure> {
     let program = peer::program();
-    probes::rows(&mut Peer::start(&program), interrupt, tell)?;
-    tell(rejoin(plan, Peer::start(&program)));
+    probes::rows(&mut Peer::start(&program), interrupt, report)?;
+    report(rejoin(plan, Peer::start(&program)));
     Ok(())
 }
 
@@ -152,12 +152,12 @@ fn measure_pairs(
 }
 
 /// Measures the time of a stream that joins many streams, and the memory of each stream.
-fn joins(plan: Plan, peer: Result<Peer, String>, tell: &mut dyn FnMut(Row)) {
-    let guest = Stream { reservation: 1, ..Stream::weighing(1) };
+fn joins(plan: Plan, peer: Result<Peer, String>, report: &mut dyn FnMut(Row)) {
+    let joining = Stream { reservation: 1, ..Stream::weighing(1) };
     let case = "another comes, with a request that is served, and goes";
-    let (row, bytes) = join(plan, peer, case, &|bed| bed.visit(guest));
-    tell(row);
-    memory(plan, bytes).into_iter().for_each(tell);
+    let (row, bytes) = join(plan, peer, case, &|bed| bed.visit(joining));
+    report(row);
+    memory(plan, bytes).into_iter().for_each(report);
 }
 
 /// The time of a known stream that comes back.
@@ -207,9 +207,9 @@ fn memory(plan: Plan, peer: Result<f64, String>) -> [Row; 2] {
     let count = if plan.is_full() { STREAMS } else { STREAMS_QUICK };
     let held = |depth| {
         let before = resident()?;
-        let crowd = bed::crowd(count, depth);
+        let many_streams = bed::many_streams(count, depth);
         let after = resident()?;
-        drop(crowd);
+        drop(many_streams);
         Some(after.saturating_sub(before) as f64 / f64::from(count))
     };
     let [with_one, with_two] = [1, 2].map(held);

@@ -25,26 +25,26 @@ const BENCH: &str = "shim";
 /// The most time that the shim adds to a `pread` of 4 KiB from the page cache.
 const ADDED_NS: f64 = 60.0;
 
-pub(super) fn rows(plan: Plan, shim: Result<&Path, String>, tell: &mut dyn FnMut(Row)) {
-    let tell_all = || -> Result<(), String> {
+pub(super) fn rows(plan: Plan, shim: Result<&Path, String>, report: &mut dyn FnMut(Row)) {
+    let report_all = || -> Result<(), String> {
         let shim = shim?;
         let program = compile("cc", include_str!("loop.c"), &["-x", "c", "-O2"], &[])?;
         let stage = OneChannel::make().map_err(|error| format!("no segment: {error}"))?;
         let file = Page::make().map_err(|error| format!("no file to read: {error}"))?;
         let shimmed = Shimmed { plan, shim, program, stage };
         for row in shimmed.rows("pread of 4 KiB from the page cache", "pread", &file.0, true)? {
-            tell(row);
+            report(row);
         }
         for row in
             shimmed.rows("write of 4 KiB to /dev/null", "write", "/dev/null".as_ref(), false)?
         {
-            tell(row);
+            report(row);
         }
         Ok(())
     };
-    if let Err(reason) = tell_all() {
+    if let Err(reason) = report_all() {
         let row = Row::nanoseconds(BENCH, "added by the shim", None).promised(ADDED_NS);
-        tell(row.because(reason));
+        report(row.because(reason));
     }
 }
 
@@ -139,8 +139,8 @@ impl Shimmed<'_> {
                 false => Row { value: None, ..row }.promised(ADDED_NS).because(NOT_SEEN),
             };
         }
-        let told = |how, value| Row::nanoseconds(BENCH, format!("{what}, {how}"), value);
-        let (bare, shimmed) = (told("as it is", values[0]), told("under the shim", values[1]));
+        let row_of = |how, value| Row::nanoseconds(BENCH, format!("{what}, {how}"), value);
+        let (bare, shimmed) = (row_of("as it is", values[0]), row_of("under the shim", values[1]));
         Ok([bare, shimmed, row])
     }
 }

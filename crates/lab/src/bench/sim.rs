@@ -1,14 +1,15 @@
 //! The cost of simulations: events and commands in a second of processor time.
 //!
-//! - *A dumbbell*: the whole world of `tidegate-lab sim`, three senders and one link. ns-3 runs the
-//!   same one in the same run (`validation/ns3`), where its libraries are installed.
+//! - *A dumbbell*: the whole simulation of `tidegate-lab sim`, three senders and one link. ns-3
+//!   runs the same one in the same run (`validation/ns3`), where its libraries are installed.
 //! - *Hosts*: fat trees of 16, 128 and 1,024, each host of which sends 30 Gbit/s to the one half
 //!   the tree away. The time of an event comes from the second half of a run: the time before the
 //!   first event does not count, and neither do pages of memory that the run touches first. (The
 //!   difference of two runs, one twice as long, would include the memory that each asks the system
 //!   for: with 1,024 hosts some 170 MB each.)
 //! - *A drive* at a depth of 32, without a network.
-//! - *A second of a fat tree* with ten servers, in a process of its own, whose memory is told, too.
+//! - *A second of a fat tree* with ten servers, in a process of its own, whose memory is reported,
+//!   too.
 //!
 //! Nothing here waits, so all times are those for which the thread had a processor. Of several runs
 //! the fastest counts: other processes on the machine can only make a run slower.
@@ -20,7 +21,7 @@ use serde_json::Value;
 use tidegate_model::{Bytes, Class, Portion, Span};
 use tidegate_netsim::e2e::{self, Scenario};
 use tidegate_netsim::storage::Parameters;
-use tidegate_netsim::storage::alone::{self, Asks, Flow, Length};
+use tidegate_netsim::storage::alone::{self, Arrivals, Flow, Length};
 
 use super::window::Plan;
 use super::{Row, child};
@@ -80,16 +81,16 @@ const QUICK: Size = Size {
 pub(super) fn rows(
     plan: Plan,
     interrupt: &Interrupt,
-    tell: &mut dyn FnMut(Row),
+    report: &mut dyn FnMut(Row),
 ) -> Result<(), Failure> {
     let size = if plan.is_full() { FULL } else { QUICK };
-    dumbbell(plan, &size, tell);
+    dumbbell(plan, &size, report);
     interrupt.check()?;
-    hosts(plan, &size, tell);
+    hosts(plan, &size, report);
     interrupt.check()?;
-    drive(plan, &size, tell);
+    drive(plan, &size, report);
     interrupt.check()?;
-    second(plan, tell);
+    second(plan, report);
     interrupt.check()
 }
 
@@ -138,7 +139,7 @@ fn scenario(text: &str) -> Scenario {
     Scenario::parse(text).expect("a scenario of the repository")
 }
 
-fn dumbbell(plan: Plan, size: &Size, tell: &mut dyn FnMut(Row)) {
+fn dumbbell(plan: Plan, size: &Size, report: &mut dyn FnMut(Row)) {
     let mut scenario = scenario(DUMBBELL);
     let mut best = [f64::INFINITY; 2];
     let mut events = 0.0;
@@ -157,11 +158,11 @@ fn dumbbell(plan: Plan, size: &Size, tell: &mut dyn FnMut(Row)) {
     let second = Row::less(BENCH, second, "s", Some(short * events / 1e9));
     if !plan.is_full() {
         let second = second.beside(NS3, Err("only measured in full".into()));
-        return [rate, longer, second].into_iter().for_each(tell);
+        return [rate, longer, second].into_iter().for_each(report);
     }
-    tell(rate.promised(EVENTS));
-    tell(longer.promised(LONGER));
-    tell(second.beside(NS3, ns3(size.dumbbell)).promised_times(TIMES));
+    report(rate.promised(EVENTS));
+    report(longer.promised(LONGER));
+    report(second.beside(NS3, ns3(size.dumbbell)).promised_times(TIMES));
 }
 
 /// Processor time for a simulated second of the dumbbell, in ns-3.
@@ -173,13 +174,14 @@ fn ns3(length: Span) -> Result<f64, String> {
         child::compile("c++", NS3_SOURCE, &["-x", "c++", "-std=c++17", "-O2"], &libraries)
             .map_err(|error| format!("no ns-3 to build against (libns3-dev): {error}"))?;
     let milliseconds = length.0 / 1_000_000;
-    let said = program.run(&["--rtt=25", &format!("--ms={milliseconds}"), "--skip=10"])?;
-    let said: Value = serde_json::from_str(&said).map_err(|error| format!("ns-3: {error}"))?;
-    let seconds = said["cpu_seconds"].as_f64().ok_or("ns-3 says no cpu_seconds")?;
+    let printed = program.run(&["--rtt=25", &format!("--ms={milliseconds}"), "--skip=10"])?;
+    let printed: Value =
+        serde_json::from_str(&printed).map_err(|error| format!("ns-3: {error}"))?;
+    let seconds = printed["cpu_seconds"].as_f64().ok_or("ns-3 says no cpu_seconds")?;
     Ok(seconds * 1e3 / milliseconds as f64)
 }
 
-fn hosts(plan: Plan, size: &Size, tell: &mut dyn FnMut(Row)) {
+fn hosts(plan: Plan, size: &Size, report: &mut dyn FnMut(Row)) {
     let mut first = None;
     for ports in size.ports {
         let hosts = ports.pow(3) / 4;
@@ -193,7 +195,7 @@ fn hosts(plan: Plan, size: &Size, tell: &mut dyn FnMut(Row)) {
         let Some(least) = first else {
             first = Some(best);
             let case = format!("a fat tree of {hosts} hosts, an event");
-            tell(Row::nanoseconds(BENCH, case, Some(best)));
+            report(Row::nanoseconds(BENCH, case, Some(best)));
             continue;
         };
         // As the logarithm of the number of hosts, of which the smallest has 16.
@@ -201,7 +203,7 @@ fn hosts(plan: Plan, size: &Size, tell: &mut dyn FnMut(Row)) {
         let case = format!("a fat tree of {hosts} hosts, an event, of 16 hosts");
         let row = Row::less(BENCH, case, "ratio", Some(best / least));
         let row = row.noted(format!("{best:.0} ns"));
-        tell(if plan.is_full() { row.promised(bound) } else { row });
+        report(if plan.is_full() { row.promised(bound) } else { row });
     }
 }
 
@@ -242,13 +244,13 @@ fn tree(ports: u32, hosts: u32) -> String {
     text
 }
 
-fn drive(plan: Plan, size: &Size, tell: &mut dyn FnMut(Row)) {
+fn drive(plan: Plan, size: &Size, report: &mut dyn FnMut(Row)) {
     let mut drive = Parameters::default();
     drive.geometry.blocks = 256;
     for (case, reads) in [("4 KiB reads", Portion::WHOLE), ("4 KiB writes, cached", Portion(0))] {
         let flow = Flow {
             class: Class::High,
-            asks: Asks::Closed(32),
+            arrivals: Arrivals::Closed(32),
             reads,
             sizes: vec![(Bytes(4 << 10).0 as u32, 1)],
             spread: Portion(800_000),
@@ -263,20 +265,20 @@ fn drive(plan: Plan, size: &Size, tell: &mut dyn FnMut(Row)) {
         let best = best.fold(0.0, f64::max);
         let case = format!("a drive, {case} at a depth of 32");
         let row = Row::more(BENCH, case, "M/s", Some(best));
-        tell(if plan.is_full() { row.promised(COMMANDS) } else { row });
+        report(if plan.is_full() { row.promised(COMMANDS) } else { row });
     }
 }
 
 /// A second of the fat tree, in a process of its own; without one, a moment of it.
-fn second(plan: Plan, tell: &mut dyn FnMut(Row)) {
+fn second(plan: Plan, report: &mut dyn FnMut(Row)) {
     if !plan.is_full() {
-        return fat_tree(plan, tell);
+        return fat_tree(plan, report);
     }
-    let said = std::env::current_exe()
+    let printed = std::env::current_exe()
         .and_then(|program| Command::new(program).args(["bench", "fat-tree", "--json"]).output())
         .map_err(|error| format!("it cannot be started: {error}"));
-    let rows = said.map(|said| {
-        let lines = String::from_utf8_lossy(&said.stdout).into_owned();
+    let rows = printed.map(|printed| {
+        let lines = String::from_utf8_lossy(&printed.stdout).into_owned();
         let rows = lines.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
         rows.filter(|row| row["bench"] == BENCH).collect::<Vec<_>>()
     });
@@ -286,7 +288,7 @@ fn second(plan: Plan, tell: &mut dyn FnMut(Row)) {
             row.and_then(|row| row["value"].as_f64()).ok_or_else(|| "it failed".into())
         });
         let row = Row::less(BENCH, case, unit, value.as_ref().ok().copied()).promised(bound);
-        tell(match value {
+        report(match value {
             Ok(_) => row,
             Err(reason) => Row { reason: Some(reason), ..row },
         });
@@ -299,13 +301,13 @@ const FAT_TREE_ROWS: [(&str, &str, f64); 2] = [
 ];
 
 /// A second of the fat tree in this process, and the most memory that it has ever had.
-pub(super) fn fat_tree(plan: Plan, tell: &mut dyn FnMut(Row)) {
+pub(super) fn fat_tree(plan: Plan, report: &mut dyn FnMut(Row)) {
     let length = if plan.is_full() { Span::SECOND } else { Span(Span::MILLISECOND.0 / 2) };
     let cost = run(&mut scenario(FAT_TREE), length);
     let values = [Some(cost.seconds / length.as_seconds()), most_memory()];
     for ((case, unit, bound), value) in FAT_TREE_ROWS.into_iter().zip(values) {
         let row = Row::less(BENCH, case, unit, value);
-        tell(if plan.is_full() { row.promised(bound) } else { row });
+        report(if plan.is_full() { row.promised(bound) } else { row });
     }
 }
 

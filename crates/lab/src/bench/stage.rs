@@ -7,7 +7,7 @@ use std::os::fd::AsRawFd;
 use tidegate_model::gate::{Burst, Throughput};
 use tidegate_model::{Bytes, ChannelSpec, Class, Conditions, GateSpec, Operation, Rate, TenantId};
 use tidegate_proto::message::{Differentiation, Housekeeping, Rule};
-use tidegate_stage::{Keeper, Request, Scope, Settings, Subject};
+use tidegate_stage::{Request, Scope, Settings, StageAgent, Subject};
 
 use super::Row;
 use super::window::{Plan, ours};
@@ -24,11 +24,11 @@ pub(super) const LARGE: u64 = 128 << 10;
 const SCALING: f64 = 1.8;
 
 /// A stage that no controller reaches, with these rules.
-pub(super) fn keeper(rules: Vec<Rule>) -> Option<Keeper> {
+pub(super) fn agent(rules: Vec<Rule>) -> Option<StageAgent> {
     let socket = "/nonexistent/controller.sock".into();
-    let keeper = Keeper::start(Settings { socket, ..Settings::default() }).ok()?;
-    keeper.apply(rules).ok()?;
-    Some(keeper)
+    let agent = StageAgent::start(Settings { socket, ..Settings::default() }).ok()?;
+    agent.apply(rules).ok()?;
+    Some(agent)
 }
 
 pub(super) fn gate(name: &str, spec: GateSpec) -> Rule {
@@ -50,7 +50,7 @@ pub(super) fn default(channel: &str) -> Rule {
 
 fn rule(conditions: Conditions, channel: &str) -> Rule {
     let channel = channel.into();
-    Rule::Differentiation(Differentiation::Insert { place: u32::MAX, conditions, channel })
+    Rule::Differentiation(Differentiation::Insert { index: u32::MAX, conditions, channel })
 }
 
 fn in_context(name: &str) -> Conditions {
@@ -64,7 +64,7 @@ pub(super) fn bucket() -> GateSpec {
 }
 
 /// So many rules, half of them on contexts and half on paths, before a default.
-fn with_rules(count: usize) -> Option<Keeper> {
+fn with_rules(count: usize) -> Option<StageAgent> {
     let mut rules = vec![gate("g", bucket()), channel("c", &["g"]), channel("rest", &["g"])];
     rules.extend((0..count).map(|number| {
         let mut conditions = in_context(&context(number));
@@ -75,7 +75,7 @@ fn with_rules(count: usize) -> Option<Keeper> {
         rule(conditions, "c")
     }));
     rules.push(default("rest"));
-    keeper(rules)
+    agent(rules)
 }
 
 fn context(number: usize) -> String {
@@ -85,25 +85,25 @@ fn context(number: usize) -> String {
 /// Makes requests of `bytes` and completes them. Part of its caller, as in a program that knows
 /// what its requests are about.
 #[inline(always)]
-fn requests(keeper: &Keeper, bytes: u64, subject: Subject<'_>, calls: u64) {
+fn requests(agent: &StageAgent, bytes: u64, subject: Subject<'_>, calls: u64) {
     for _ in 0..calls {
         let request = Request::new(black_box(Operation::Write), black_box(bytes)).on(subject);
-        keeper.stage().enforce(&request).complete(black_box(bytes));
+        agent.stage().enforce(&request).complete(black_box(bytes));
     }
 }
 
-pub(super) fn rows(plan: Plan, tell: &mut dyn FnMut(Row)) {
-    if noop(plan, tell).and_then(|()| full(plan, tell)).is_none() {
+pub(super) fn rows(plan: Plan, report: &mut dyn FnMut(Row)) {
+    if noop(plan, report).and_then(|()| full(plan, report)).is_none() {
         let row = Row::nanoseconds(BENCH, "enforce and complete", None);
-        tell(row.because("no stage can be made here"));
+        report(row.because("no stage can be made here"));
     }
 }
 
 /// Requests through a gate that does nothing. Their content is not passed: 128 KiB is a number.
-fn noop(plan: Plan, tell: &mut dyn FnMut(Row)) -> Option<()> {
+fn noop(plan: Plan, report: &mut dyn FnMut(Row)) -> Option<()> {
     const CONTEXTS: [&str; 2] = ["even", "odd"];
     let [even, odd] = CONTEXTS;
-    let stage = &keeper(vec![
+    let stage = &agent(vec![
         gate("g", GateSpec::NoOp),
         channel("c", &["g"]),
         channel(even, &["g"]),
@@ -123,19 +123,19 @@ fn noop(plan: Plan, tell: &mut dyn FnMut(Row)) -> Option<()> {
     let (empty, large) = (own(0), own(LARGE));
     let measured = ours(plan, [(1, &empty), (1, &large), (2, &large), (2, &one)]);
     let [empty, large, two, shared] = measured;
-    tell(Row::nanoseconds(BENCH, "no-op, 0 B", empty).promised(NOOP_NS));
-    tell(Row::nanoseconds(BENCH, "no-op, 128 KiB", large).promised(NOOP_NS));
+    report(Row::nanoseconds(BENCH, "no-op, 0 B", empty).promised(NOOP_NS));
+    report(Row::nanoseconds(BENCH, "no-op, 128 KiB", large).promised(NOOP_NS));
     let rate = large.map(|ns| 1_000.0 / ns);
-    tell(Row::more(BENCH, "no-op, 128 KiB, as a rate", "M/s", rate).promised(NOOP_MILLIONS));
+    report(Row::more(BENCH, "no-op, 128 KiB, as a rate", "M/s", rate).promised(NOOP_MILLIONS));
     let times = large.zip(two).map(|(one, two)| 2.0 * one / two);
     let case = "no-op, two threads on two channels, beside one thread";
-    tell(Row::more(BENCH, case, "times", times).promised(SCALING));
-    tell(Row::nanoseconds(BENCH, "no-op, two threads on one channel", shared));
+    report(Row::more(BENCH, case, "times", times).promised(SCALING));
+    report(Row::nanoseconds(BENCH, "no-op, two threads on one channel", shared));
     Some(())
 }
 
 /// Requests through a bucket that never makes them wait, with more and more rules.
-fn full(plan: Plan, tell: &mut dyn FnMut(Row)) -> Option<()> {
+fn full(plan: Plan, report: &mut dyn FnMut(Row)) -> Option<()> {
     let (none, some, many) = (&with_rules(0)?, &with_rules(8)?, &with_rules(100)?);
     // A file of its own for each: what is known of a descriptor is known under one set of rules.
     let program = std::env::current_exe().ok()?;
@@ -154,9 +154,9 @@ fn full(plan: Plan, tell: &mut dyn FnMut(Row)) -> Option<()> {
     };
     let measured = ours(plan, [(1, &bucket), (1, &eight), (1, &hundred), (2, &bucket)]);
     let [bucket, eight, hundred, two] = measured;
-    tell(Row::nanoseconds(BENCH, "token bucket, 4 KiB", bucket));
-    tell(Row::nanoseconds(BENCH, "token bucket, open file, last of 8 rules", eight));
-    tell(Row::nanoseconds(BENCH, "token bucket, open file, last of 100 rules", hundred));
-    tell(Row::nanoseconds(BENCH, "token bucket, two threads on one channel", two));
+    report(Row::nanoseconds(BENCH, "token bucket, 4 KiB", bucket));
+    report(Row::nanoseconds(BENCH, "token bucket, open file, last of 8 rules", eight));
+    report(Row::nanoseconds(BENCH, "token bucket, open file, last of 100 rules", hundred));
+    report(Row::nanoseconds(BENCH, "token bucket, two threads on one channel", two));
     Some(())
 }

@@ -1,10 +1,10 @@
 //! How many values a client reads per second from a live data node's store, in Rust, in C and in
 //! Python, on one core.
 //!
-//! A data node runs in this process, and clients that have a seat there but no reservation read
-//! values of 4 KiB of keys at random: each call waits for its answer, and never has to wait for a
-//! token. They know where all keys are. Programs in C and Python are made here and take turns with
-//! Rust, a window each.
+//! A data node runs in this process, and clients that have a session slot there but no reservation
+//! read values of 4 KiB of keys at random: each call waits for its answer, and never has to wait
+//! for a token. They know where all keys are. Programs in C and Python are made here and take turns
+//! with Rust, a window each.
 
 use std::hint::black_box;
 use std::path::{Path, PathBuf};
@@ -39,18 +39,18 @@ const SHARE: f64 = 0.9;
 type Reason = String;
 
 /// Measures how many values are read.
-pub(super) fn rows(plan: Plan, tell: &mut dyn FnMut(Row)) {
+pub(super) fn rows(plan: Plan, report: &mut dyn FnMut(Row)) {
     let keys = if plan.is_full() { KEYS } else { KEYS_QUICK };
     let bed = match Bed::new(keys) {
         Ok(bed) => bed,
-        Err(reason) => return tell(row("Rust", MANY[0], None).because(reason)),
+        Err(reason) => return report(row("Rust", MANY[0], None).because(reason)),
     };
     let library = programs::library().map_err(|missing| missing.to_line());
     for many in MANY {
         let c = library.as_deref().map_err(Clone::clone).and_then(|path| in_c(path, &bed, many));
         let python = library.as_deref().map_err(Clone::clone);
         let python = python.and_then(|path| in_python(path, &bed, many));
-        measure(plan, &bed, many, [("C", c), ("Python", python)], tell);
+        measure(plan, &bed, many, [("C", c), ("Python", python)], report);
     }
 }
 
@@ -67,7 +67,7 @@ fn measure(
     bed: &Bed,
     many: usize,
     mut others: [(&str, Result<Child, Reason>); 2],
-    tell: &mut dyn FnMut(Row),
+    report: &mut dyn FnMut(Row),
 ) {
     let mut rust = Ours::new(|_, calls| bed.read(many, calls));
     let mut all: Vec<(usize, &mut dyn Contestant)> = vec![(1, &mut rust)];
@@ -76,7 +76,7 @@ fn measure(
     }
     let mut rates = contest(plan, &mut all).into_iter().map(|value| value.map(|ns| 1e6 / ns));
     let ours = rates.next().flatten().map(|calls| calls * many as f64);
-    tell(row("Rust", many, ours));
+    report(row("Rust", many, ours));
     for (language, child) in &others {
         let row = match child {
             Err(reason) => row(language, many, None).because(reason.clone()),
@@ -84,7 +84,7 @@ fn measure(
         };
         let row = row.beside("Rust", ours.ok_or_else(|| BUSY.to_owned()));
         let is_promised = plan.is_full() && *language == "C";
-        tell(if is_promised { row.promised_times(SHARE) } else { row });
+        report(if is_promised { row.promised_times(SHARE) } else { row });
     }
 }
 
@@ -110,7 +110,7 @@ impl Bed {
             capacity: PLENTY,
             client: PLENTY,
             period: Span::SECOND,
-            seats: 8,
+            session_slots: 8,
             window: WINDOW,
             rules: TokenRules::Sound,
             fabric: Fabric::Shm,
@@ -187,7 +187,7 @@ fn start(program: &Program, library: &Path, bed: &Bed, many: usize) -> Result<Ch
     let (keys, many) = (bed.keys.to_string(), many.to_string());
     let arguments = [at.as_os_str(), keys.as_ref(), many.as_ref()];
     let mut child = program.start(&arguments, &[("TIDEGATE_LIBRARY", library.as_os_str())])?;
-    match child.ask("ready?").as_deref() {
+    match child.query("ready?").as_deref() {
         Some("ready") => Ok(child),
         Some(reason) if !reason.is_empty() => Err(reason.to_owned()),
         _ => Err("the program ended".to_owned()),

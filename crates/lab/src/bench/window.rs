@@ -35,7 +35,8 @@ const SKEW_SHARE: f64 = 0.05;
 const KEPT_MIN: usize = 5;
 /// After this many times the wanted number of windows the machine is too busy.
 const PATIENCE: usize = 20;
-/// Calls are made in blocks of this length; between them a thread looks whether its window is over.
+/// Calls are made in blocks of this length; between them a thread checks whether its window is
+/// over.
 const BLOCK: Span = Span(20_000);
 /// How long a thread waits for the others of its window before it lets another process run.
 const GATHER: Span = Span(150_000);
@@ -103,12 +104,12 @@ impl Contestant for Ours<'_> {
         let (work, block) = (&self.work, self.block);
         let gathering = Gathering { missing: AtomicU32::new(cores.len() as u32) };
         let (gathering, clock) = (&gathering, Clock::start());
-        let stretches = thread::scope(|scope| {
+        let samples = thread::scope(|scope| {
             let start = |(number, core): (usize, &usize)| {
                 let core = *core;
                 scope.spawn(move || {
                     pin(core);
-                    Stretch::measure(
+                    ThreadSample::measure(
                         &|calls| work(number, calls),
                         block,
                         (clock, length),
@@ -119,17 +120,17 @@ impl Contestant for Ours<'_> {
             let threads = cores.iter().enumerate().map(start).collect::<Vec<_>>();
             threads.into_iter().filter_map(|thread| thread.join().ok()).collect::<Vec<_>>()
         });
-        if stretches.len() < cores.len() || stretches.iter().any(Stretch::disturbed) {
+        if samples.len() < cores.len() || samples.iter().any(ThreadSample::disturbed) {
             return None;
         }
-        let begins = || stretches.iter().map(|stretch| stretch.begin);
+        let begins = || samples.iter().map(|sample| sample.begin);
         let skew = begins().max()?.since(begins().min()?);
         if skew.as_seconds() > SKEW_SHARE * length.as_seconds() {
             return None;
         }
         // Where threads get in each other's way one of them may get more done than the other: the
         // work of all threads together counts.
-        let rate = stretches.iter().map(|stretch| stretch.calls as f64 / stretch.nanoseconds());
+        let rate = samples.iter().map(|sample| sample.calls as f64 / sample.nanoseconds());
         Some(cores.len() as f64 / rate.sum::<f64>())
     }
 }
@@ -157,7 +158,7 @@ impl Standing {
 
 /// One thread's part of a window.
 #[derive(Clone, Copy, Debug)]
-struct Stretch {
+struct ThreadSample {
     begin: Time,
     end: Time,
     calls: u64,
@@ -165,7 +166,7 @@ struct Stretch {
     switched: bool,
 }
 
-impl Stretch {
+impl ThreadSample {
     fn measure(
         work: &dyn Fn(u64),
         block: u64,
@@ -242,7 +243,7 @@ pub(super) fn contest(
     let wanted = plan.windows * 2;
     let mut kept: Vec<Vec<Window>> = vec![Vec::new(); contestants.len()];
     let clock = Clock::start();
-    let mut machine = Ours::new(|_, calls| look(clock, calls));
+    let mut machine = Ours::new(|_, calls| read_clock(clock, calls));
     for _ in 0..wanted * PATIENCE {
         let before = machine.window(Span(plan.length.0 / 4), last).unwrap_or(f64::INFINITY);
         for ((threads, contestant), kept) in contestants.iter_mut().zip(&mut kept) {
@@ -282,7 +283,7 @@ fn summary(mut windows: Vec<Window>) -> Option<f64> {
 }
 
 /// Reads the clock, so many times.
-pub(super) fn look(clock: Clock, calls: u64) {
+pub(super) fn read_clock(clock: Clock, calls: u64) {
     for _ in 0..calls {
         black_box(clock.now());
     }

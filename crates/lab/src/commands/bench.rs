@@ -51,7 +51,7 @@ pub(crate) fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
         Err(_) => Err("there is no shim: build it with `cargo build -p tidegate-preload`".into()),
     };
     let (mut rows, mut written) = (Vec::new(), Ok(()));
-    let mut tell = |row: Row| {
+    let mut report = |row: Row| {
         if common.json && written.is_ok() {
             written = output::print_json(&row);
         }
@@ -59,12 +59,12 @@ pub(crate) fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
     };
     match (args.probes, names) {
         (false, names) => {
-            bench::run(names, plan, shim, &mut tell)?;
+            bench::run(names, plan, shim, &mut report)?;
             if args.names.is_empty() {
-                bench::probe(plan, &mut tell)?;
+                bench::probe(plan, &mut report)?;
             }
         }
-        (true, [Bench::Scheduler]) => bench::probe(plan, &mut tell)?,
+        (true, [Bench::Scheduler]) => bench::probe(plan, &mut report)?,
         (true, _) => {
             let failure = Failure::new(Code::Usage, "only the scheduler is probed");
             return Err(failure.help("tidegate-lab bench scheduler --probes"));
@@ -72,7 +72,7 @@ pub(crate) fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
     }
     written?;
     if !common.json {
-        output::print(&told(&rows, Paint::stdout()))?;
+        output::print(&formatted(&rows, Paint::stdout()))?;
     }
     match rows.iter().any(|row| row.kept == Some(false)) {
         true => Err(Failure::silent(Code::Missed)),
@@ -80,7 +80,7 @@ pub(crate) fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
     }
 }
 
-fn told(rows: &[Row], paint: Paint) -> String {
+fn formatted(rows: &[Row], paint: Paint) -> String {
     let mut table =
         Table::new().left("BENCH").left("CASE").right("VALUE").left("UNIT").left("BETWEEN");
     table = table.left("PROMISE").right("PEER").right("BETTER").left("OF");
@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_row_says_what_was_promised_and_who_was_beaten() {
+    fn a_row_shows_the_promise_and_the_peer() {
         let row = Row {
             bench: "stage",
             case: "bucket".into(),
@@ -144,7 +144,7 @@ mod tests {
         };
         let without = Row { value: None, peer_value: None, ratio: None, kept: None, ..row.clone() };
         let without = Row { reason: Some("not built".into()), ..without };
-        let table = told(&[row, without], Paint::none());
+        let table = formatted(&[row, without], Paint::none());
         assert!(table.contains("  9.0  ns             <= 12 kept   251  27.8 x  governor"));
         assert!(table.contains("governor: not built"), "{table}");
     }

@@ -12,7 +12,7 @@ use signal_hook::flag;
 use tidegate_model::{Bytes, Iops, Span};
 
 use crate::load::expect::Expectation;
-use crate::load::pace::{Series, Tally};
+use crate::load::pace::{LoadStats, Series};
 use crate::load::schedule::{Arrivals, Window};
 use crate::load::target::Target;
 use crate::load::{self, Plan, Progress};
@@ -189,7 +189,7 @@ pub(crate) fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
     }
     let plan = args.plan();
     let is_watched = !common.json && io::stderr().is_terminal();
-    let (tally, window) = load::run(&plan, Arc::clone(&stop), |progress| {
+    let (stats, window) = load::run(&plan, Arc::clone(&stop), |progress| {
         if is_watched {
             watch(progress);
         }
@@ -198,11 +198,11 @@ pub(crate) fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
         // The terminal gets a clean line again; a failure of this write has no effect.
         let _ = io::stderr().write_all(b"\r\x1b[K");
     }
-    let report = Report::new(&plan, &tally, window, &args.expect);
+    let report = Report::new(&plan, &stats, window, &args.expect);
     if common.json {
         output::print_json(&report)?;
     } else {
-        output::print(&told(&report, Paint::stdout()))?;
+        output::print(&formatted(&report, Paint::stdout()))?;
     }
     match report.expectations.iter().all(|expected| expected.kept) {
         // The exit code that shells give to a command that SIGINT ended.
@@ -278,15 +278,15 @@ struct Expected {
 }
 
 impl Report {
-    fn new(plan: &Plan, tally: &Tally, window: Window, expected: &[Expectation]) -> Self {
-        let all = tally.all();
+    fn new(plan: &Plan, stats: &LoadStats, window: Window, expected: &[Expectation]) -> Self {
+        let all = stats.all();
         let seconds = window.length().as_seconds();
-        let achieved_per_second = tally.answered as f64 / seconds.max(1e-9);
+        let achieved_per_second = stats.answered as f64 / seconds.max(1e-9);
         let expectations = expected.iter().map(|expected| {
             let (value, kept) = expected.check(&all);
             Expected { bound: expected.to_string(), value_ns: value.0, kept }
         });
-        let is_mixed = tally.reads.count() > 0 && tally.writes.count() > 0;
+        let is_mixed = stats.reads.count() > 0 && stats.writes.count() > 0;
         Self {
             seconds,
             rate_per_second: plan.rate.map(|rate| rate.0),
@@ -296,14 +296,14 @@ impl Report {
             depth: plan.depth,
             size_bytes: plan.size,
             seed: plan.seed,
-            answered: tally.answered,
-            missed: tally.missed,
-            failed: tally.failed,
-            unsent: tally.unsent,
-            unanswered: tally.unanswered,
+            answered: stats.answered,
+            missed: stats.missed,
+            failed: stats.failed,
+            unsent: stats.unsent,
+            unanswered: stats.unanswered,
             all: Times::of(&all),
-            reads: is_mixed.then(|| Times::of(&tally.reads)),
-            writes: is_mixed.then(|| Times::of(&tally.writes)),
+            reads: is_mixed.then(|| Times::of(&stats.reads)),
+            writes: is_mixed.then(|| Times::of(&stats.writes)),
             expectations: expectations.collect(),
         }
     }
@@ -325,7 +325,7 @@ impl Times {
     }
 }
 
-fn told(report: &Report, paint: Paint) -> String {
+fn formatted(report: &Report, paint: Paint) -> String {
     let achieved = amounts::iops(report.achieved_per_second as u64);
     let wanted = report.rate_per_second.map(|rate| format!(" of {}", amounts::iops(rate)));
     let mut text = format!(

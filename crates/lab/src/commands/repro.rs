@@ -6,7 +6,7 @@ use super::demo::Wanted;
 use crate::experiment::dsfq::DSFQ;
 use crate::experiment::e2e::E2E;
 use crate::experiment::haechi::HAECHI;
-use crate::experiment::paper::{self, Order, World};
+use crate::experiment::paper::{self, Order, RunKind};
 use crate::experiment::pshift::PSHIFT;
 use crate::experiment::verdict::{self, Claim, Verdict};
 use crate::experiment::{self, figure4};
@@ -70,7 +70,7 @@ pub(crate) struct Args {
 
     /// Only this world of haechi's figures; by default both, where there are two
     #[arg(long, value_enum, value_name = "WORLD", env = "TIDEGATE_WORLD", hide_env_values = true)]
-    world: Option<World>,
+    world: Option<RunKind>,
 
     /// How many periods of a second each live run of haechi measures; by default 6, 3 of figure 7
     /// and 15 of figure 16
@@ -116,13 +116,17 @@ impl Paper {
     }
 
     /// The figures of it that can be repeated in that world.
-    fn figures(self, world: Option<World>) -> Vec<&'static str> {
+    fn figures(self, world: Option<RunKind>) -> Vec<&'static str> {
         let Some(set) = self.set() else { return vec!["4", "10"] };
         set.figures.iter().copied().filter(|figure| set.is_in(figure, world)).collect()
     }
 
     /// Those of `wanted`, each once and in order; all if there are none.
-    fn choose(self, wanted: &[String], world: Option<World>) -> Result<Vec<&'static str>, Failure> {
+    fn choose(
+        self,
+        wanted: &[String],
+        world: Option<RunKind>,
+    ) -> Result<Vec<&'static str>, Failure> {
         let known = self.figures(world);
         match wanted.iter().find(|figure| !known.contains(&figure.as_str())) {
             None => {
@@ -148,7 +152,7 @@ pub(crate) fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
     let mut fails = false;
     let mut note = |claims: &[Claim]| {
         fails |= claims.iter().any(|claim| claim.verdict == Verdict::Fails);
-        tell(claims, common)
+        report(claims, common)
     };
     if let Some(set) = args.paper.set() {
         let out = format!("out/repro-{}", set.name);
@@ -172,11 +176,11 @@ pub(crate) fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
     if fails { Err(Failure::silent(Code::Missed)) } else { Ok(ExitCode::SUCCESS) }
 }
 
-fn tell(claims: &[Claim], common: &Common) -> Result<(), Failure> {
+fn report(claims: &[Claim], common: &Common) -> Result<(), Failure> {
     for claim in claims {
         match common.json {
             true => output::print_json(claim)?,
-            false => output::print(&claim.told(Paint::stdout()))?,
+            false => output::print(&claim.formatted(Paint::stdout()))?,
         }
     }
     Ok(())
@@ -197,7 +201,7 @@ mod tests {
         assert_eq!(choose(Paper::Dsfq, &["burst", "9"]).unwrap(), ["9", "burst"]);
         let refused = choose(Paper::Pshift, &["3", "11"]).unwrap_err().to_string();
         assert!(refused.contains("figure 11"), "{refused}");
-        let live = |figure: &str| Paper::Haechi.choose(&[figure.into()], Some(World::Live));
+        let live = |figure: &str| Paper::Haechi.choose(&[figure.into()], Some(RunKind::Live));
         assert_eq!(live("9").unwrap(), ["9"]);
         assert!(live("10").unwrap_err().to_string().ends_with("repeated in this world"));
     }

@@ -1,4 +1,4 @@
-//! `tidegate-lab sim`: a scenario in the simulated world, from applications to devices.
+//! `tidegate-lab sim`: the simulation of a scenario, from applications to devices.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -31,9 +31,9 @@ use sweep::{Shown, Sweep};
 use watch::Watch;
 use written::Files;
 
-/// Slots of the discrete-time model from one look at how far it is to the next: a slot of few flows
+/// Slots of the discrete-time model between two progress reports: a slot of few flows
 /// takes not much longer than reading the clock.
-const SLOTS_OF_A_LOOK: u32 = 16;
+const SLOTS_PER_REPORT: u32 = 16;
 
 /// Simulate applications, network, servers and drives, packet by packet
 ///
@@ -66,8 +66,8 @@ pub(crate) struct Args {
 
     /// Another law for flows that have the scenario's: dctcp, d2tcp, qtcp, dcqcn or qrdma; of the
     /// dtm model, dctcp or qtcp
-    #[arg(long, value_name = "LAW", env = "TIDEGATE_LAW", hide_env_values = true)]
-    law: Option<String>,
+    #[arg(long = "law", value_name = "LAW", env = "TIDEGATE_LAW", hide_env_values = true)]
+    cc: Option<String>,
 
     /// Write what happened in each moment to this directory, which is made if need be: to
     /// applications in series.csv and series.svg, and to each class at each link that it used in
@@ -118,7 +118,7 @@ impl Model {
     }
 
     /// The name of this model in messages, and the advice how to run it.
-    const fn told(self) -> [&'static str; 2] {
+    const fn name_and_remedy(self) -> [&'static str; 2] {
         match self {
             Self::Packets => ["the simulation of packets", "run it with --model packets"],
             Self::Dtm => ["the discrete-time model", "run it with --model dtm"],
@@ -159,7 +159,7 @@ impl Order<'_> {
         let run = self.begin(&scenario);
         let run = if args.out.is_some() { run.with_ports() } else { run };
         let outcome = run.go_while(|progress| {
-            watch.look(|took| watch::far(progress, took));
+            watch.report(|took| watch::far(progress, took));
             interrupt.check().is_ok()
         });
         watch.end();
@@ -171,9 +171,9 @@ impl Order<'_> {
         let written =
             written.and_then(|files| self.draw(files, || packets::drawn(&scenario.name, &outcome)));
         if self.is_json {
-            output::print_json(&packets::told_as_json(&scenario, &outcome))?;
+            output::print_json(&packets::to_json(&scenario, &outcome))?;
         } else {
-            output::print(&packets::told(&scenario, &outcome, Paint::stdout()))?;
+            output::print(&packets::formatted(&scenario, &outcome, Paint::stdout()))?;
         }
         written?;
         self.good(outcome.fault.as_ref())?;
@@ -187,8 +187,8 @@ impl Order<'_> {
         let interrupt = self.prepare()?;
         let mut watch = Watch::start(self.is_json);
         let outcome = dtm::run_while(&plan, |done| {
-            if done.is_multiple_of(SLOTS_OF_A_LOOK) {
-                watch.look(|took| watch::far_of_slots(done, plan.slots, took));
+            if done.is_multiple_of(SLOTS_PER_REPORT) {
+                watch.report(|took| watch::far_of_slots(done, plan.slots, took));
             }
             interrupt.check().is_ok()
         });
@@ -200,9 +200,9 @@ impl Order<'_> {
         let written =
             written.and_then(|files| self.draw(files, || slots::drawn(&plan.name, &outcome)));
         if self.is_json {
-            output::print_json(&slots::told_as_json(&plan, &outcome))?;
+            output::print_json(&slots::to_json(&plan, &outcome))?;
         } else {
-            output::print(&slots::told(&plan, &outcome, Paint::stdout()))?;
+            output::print(&slots::formatted(&plan, &outcome, Paint::stdout()))?;
         }
         written?;
         interrupt.check()?;
@@ -223,11 +223,11 @@ impl Order<'_> {
             files.add(&directory.join("sweep.csv"), |to| to.write_all(csv.as_bytes()))
         });
         let written = written.and_then(Files::keep);
-        let told = match self.is_json {
+        let formatted = match self.is_json {
             true => sweep.json(&shown),
-            false => sweep.told(&shown, Paint::stdout()),
+            false => sweep.formatted(&shown, Paint::stdout()),
         };
-        output::print(&told)?;
+        output::print(&formatted)?;
         written?;
         self.good(shown.iter().flatten().find_map(|shown| shown.fault.as_ref()))?;
         interrupt.check()?;
@@ -275,15 +275,15 @@ impl Order<'_> {
     ) -> Result<Result<Scenario, ScenarioError>, Failure> {
         let Ok(mut scenario) = read else { return Ok(read) };
         scenario.seed = seed.unwrap_or(scenario.seed);
-        if let Some(law) = &self.args.law {
-            let law = law.parse().map_err(|error: String| Failure::quoted(Code::Usage, &error))?;
-            scenario.transport.law = law;
+        if let Some(cc) = &self.args.cc {
+            let cc = cc.parse().map_err(|error: String| Failure::quoted(Code::Usage, &error))?;
+            scenario.transport.cc = cc;
         }
         if let Some(policy) = &self.policy {
             policy::apply(&mut scenario, policy)?;
         }
         let checked = scenario.check().and_then(|()| {
-            // Rates are those of whole moments: without one, all would be told as nothing.
+            // Rates are those of whole moments: without one, all would be shown as zero.
             let Scenario { length, skip, sample, .. } = scenario;
             let none = "sample: no moment of that length lies between skip and length; shorten it";
             let is_some = length.0 / sample.0 > skip.0.div_ceil(sample.0);
@@ -303,12 +303,12 @@ impl Order<'_> {
         }
         let Ok(mut plan) = read else { return Ok(read) };
         plan.seed = seed.unwrap_or(plan.seed);
-        plan.law = match self.args.law.as_deref() {
-            None => plan.law,
-            Some("qtcp") => dtm::Law::Qtcp,
-            Some("dctcp") => dtm::Law::Dctcp,
-            Some(law) => {
-                let message = format!("the discrete-time model has no law {law:?}");
+        plan.cc = match self.args.cc.as_deref() {
+            None => plan.cc,
+            Some("qtcp") => dtm::CongestionControl::Qtcp,
+            Some("dctcp") => dtm::CongestionControl::Dctcp,
+            Some(cc) => {
+                let message = format!("the discrete-time model has no law {cc:?}");
                 return Err(Failure::new(Code::Usage, message).help("use dctcp or qtcp"));
             }
         };
@@ -360,14 +360,14 @@ impl Order<'_> {
     }
 
     /// Refuses a run in which something did not hold: mostly, queues waited for each other for
-    /// good, which only pauses do. All that was simulated is told before.
+    /// good, which only pauses do. The report of the simulation comes before.
     fn good(&self, fault: Option<&Fault>) -> Result<(), Failure> {
         let Some(fault) = fault else { return Ok(()) };
-        let told = fault.to_string();
+        let formatted = fault.to_string();
         Err(match fault {
-            Fault::Count { .. } => Failure::quoted(Code::Failure, &told),
+            Fault::Count { .. } => Failure::quoted(Code::Failure, &formatted),
             Fault::Deadlock(_) => {
-                let pauses = ScenarioError::new(told).within("network.switch.pause");
+                let pauses = ScenarioError::new(formatted).within("network.switch.pause");
                 self.source.wrong(pauses).coded(Code::Failure)
             }
         })

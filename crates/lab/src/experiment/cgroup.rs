@@ -14,7 +14,7 @@ use tidegate_console::clock::Clock;
 
 /// How long a group may still be busy after the last process in it was waited for.
 const PATIENCE: Span = Span::SECOND;
-const LOOK: Span = Span(5 * Span::MILLISECOND.0);
+const POLL_INTERVAL: Span = Span(5 * Span::MILLISECOND.0);
 
 /// The way to limit what groups of processes read from one disk.
 #[derive(Debug)]
@@ -51,7 +51,7 @@ impl Throttle {
     }
 
     /// Describes the throttle for people: the kernel's control file, and the disk.
-    pub(crate) fn told(&self) -> String {
+    pub(crate) fn description(&self) -> String {
         let name = match self.version {
             Version::One => "cgroup v1 blkio.throttle.read_bps_device",
             Version::Two => "cgroup v2 io.max rbps",
@@ -86,7 +86,7 @@ impl Throttle {
     }
 
     fn refused(&self, error: &io::Error) -> String {
-        format!("the kernel refuses {}: {error}", self.told())
+        format!("the kernel refuses {}: {error}", self.description())
     }
 }
 
@@ -119,7 +119,7 @@ impl Drop for Group {
             if !is_busy || clock.now().0 > PATIENCE.0 {
                 return;
             }
-            clock.sleep_until(clock.now().after(LOOK));
+            clock.sleep_until(clock.now().after(POLL_INTERVAL));
         }
     }
 }
@@ -129,12 +129,12 @@ fn hierarchy(mounts: &str) -> Option<(Version, PathBuf)> {
     let fields = mounts.lines().map(|line| line.split(' ').collect::<Vec<_>>());
     let mut second = None;
     for mount in fields {
-        let [_, place, kind, options, ..] = mount[..] else { continue };
+        let [_, mount_point, kind, options, ..] = mount[..] else { continue };
         if kind == "cgroup" && options.split(',').any(|option| option == "blkio") {
-            return Some((Version::One, place.into()));
+            return Some((Version::One, mount_point.into()));
         }
-        if kind == "cgroup2" && has_io(Path::new(place)) {
-            second = Some((Version::Two, place.into()));
+        if kind == "cgroup2" && has_io(Path::new(mount_point)) {
+            second = Some((Version::Two, mount_point.into()));
         }
     }
     second

@@ -9,8 +9,8 @@ use std::fmt::Write;
 use tidegate_model::{Rate, Span, Time};
 
 use super::plan::{KEPT_PERMILLE, MIB, Plan, grouped};
-use super::recording::{Course, LOOK, Recording, Window};
-use super::score::{Fare, Score};
+use super::recording::{Course, Recording, SAMPLE_INTERVAL, Window};
+use super::score::{Score, TenantScore};
 use super::summary::share;
 
 /// The picture's size and the edges of its field, in its own units.
@@ -89,11 +89,11 @@ pub(crate) fn draw(plan: &Plan, recording: &Recording, score: &Score, scale: Sca
         format!("<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"{title}\">\n");
     svg += &axes(plan, scale);
     svg += &area(recording, &windows, scale);
-    for (place, course) in recording.courses.iter().enumerate() {
-        svg += &promise(place, course, scale);
+    for (index, course) in recording.courses.iter().enumerate() {
+        svg += &promise(index, course, scale);
     }
-    for place in 0..recording.courses.len() {
-        svg += &line(place, recording, &windows, scale);
+    for index in 0..recording.courses.len() {
+        svg += &line(index, recording, &windows, scale);
     }
     svg += &area_label(plan, &recording.courses, scale);
     svg += &labels(&recording.courses, scale);
@@ -104,9 +104,9 @@ pub(crate) fn draw(plan: &Plan, recording: &Recording, score: &Score, scale: Sca
         RIGHT + 8.0,
         STRIPS - 8.0
     );
-    for (place, fare) in score.fares.iter().enumerate() {
-        svg += &strip(place, recording, &windows, scale);
-        svg += &had(place, fare);
+    for (index, tenant) in score.tenant_scores.iter().enumerate() {
+        svg += &strip(index, recording, &windows, scale);
+        svg += &had(index, tenant);
     }
     svg + "</svg>\n"
 }
@@ -116,11 +116,11 @@ fn axes(plan: &Plan, scale: Scale) -> String {
     let mut svg = String::new();
     let mut rate = Rate::ZERO;
     while rate <= scale.top {
-        let (y, told) = (scale.y(rate), grouped((rate.0 + MIB / 2) / MIB));
+        let (y, formatted) = (scale.y(rate), grouped((rate.0 + MIB / 2) / MIB));
         let _ = writeln!(
             svg,
             "<path class=\"grid\" d=\"M{LEFT} {y:.1}H{RIGHT}\"/>\
-             <text class=\"tick end\" x=\"{:.1}\" y=\"{:.1}\">{told}</text>",
+             <text class=\"tick end\" x=\"{:.1}\" y=\"{:.1}\">{formatted}</text>",
             LEFT - 8.0,
             y + 4.0
         );
@@ -182,10 +182,10 @@ fn area_label(plan: &Plan, courses: &[Course], scale: Scale) -> String {
 }
 
 /// Draws one tenant's promise, from its start to its end.
-fn promise(place: usize, course: &Course, scale: Scale) -> String {
+fn promise(index: usize, course: &Course, scale: Scale) -> String {
     format!(
         "<path class=\"promise {}\" d=\"M{:.1} {:.1}H{:.1}\"/>\n",
-        class(place),
+        class(index),
         scale.x(course.started),
         scale.y(course.promise),
         scale.x(course.ended)
@@ -193,18 +193,18 @@ fn promise(place: usize, course: &Course, scale: Scale) -> String {
 }
 
 /// Draws one tenant's read rate, from its start to its end.
-fn line(place: usize, recording: &Recording, windows: &[Window], scale: Scale) -> String {
-    let course = &recording.courses[place];
+fn line(index: usize, recording: &Recording, windows: &[Window], scale: Scale) -> String {
+    let course = &recording.courses[index];
     let mut path = format!("M{:.1} {BOTTOM}", scale.x(course.started));
     for window in windows {
         let at = window.middle();
         if course.started < at && at < course.ended {
-            let y = scale.y(recording.rate(place, *window));
+            let y = scale.y(recording.rate(index, *window));
             let _ = write!(path, "L{:.1} {y:.1}", scale.x(at));
         }
     }
     let _ = write!(path, "L{:.1} {BOTTOM}", scale.x(course.ended));
-    format!("<path class=\"line {}\" d=\"{path}\"/>\n", class(place))
+    format!("<path class=\"line {}\" d=\"{path}\"/>\n", class(index))
 }
 
 /// Draws the promises as text beside the field, at the height of their lines or a little lower.
@@ -212,21 +212,21 @@ fn labels(courses: &[Course], scale: Scale) -> String {
     let mut svg = String::new();
     // From the top down.
     let mut order: Vec<usize> = (0..courses.len()).collect();
-    order.sort_by_key(|place| std::cmp::Reverse(courses[*place].promise));
+    order.sort_by_key(|index| std::cmp::Reverse(courses[*index].promise));
     let mut lowest = f64::NEG_INFINITY;
-    for place in order {
-        let Course { name, promise, .. } = courses[place];
+    for index in order {
+        let Course { name, promise, .. } = courses[index];
         let y = scale.y(promise).max(lowest + LABEL_NEAR);
         if lowest == f64::NEG_INFINITY {
             let (x, y) = (RIGHT + 8.0, y + 4.0 - LABEL_NEAR);
             let _ = writeln!(svg, "<text class=\"tick\" x=\"{x:.1}\" y=\"{y:.1}\">promised</text>");
         }
         lowest = y;
-        let told = grouped((promise.0 + MIB / 2) / MIB);
+        let formatted = grouped((promise.0 + MIB / 2) / MIB);
         let _ = writeln!(
             svg,
-            "<text class=\"label {}\" x=\"{:.1}\" y=\"{:.1}\">{name}: {told}</text>",
-            class(place),
+            "<text class=\"label {}\" x=\"{:.1}\" y=\"{:.1}\">{name}: {formatted}</text>",
+            class(index),
             RIGHT + 8.0,
             y + 4.0
         );
@@ -237,14 +237,14 @@ fn labels(courses: &[Course], scale: Scale) -> String {
 /// When tenants started and ended: full and hollow marks above the field, and lines down from them.
 fn marks(courses: &[Course], scale: Scale) -> String {
     let mut changes: Vec<(Time, usize, &str)> = Vec::new();
-    for (place, course) in courses.iter().enumerate() {
-        changes.push((course.started, place, "starts"));
-        changes.push((course.ended, place, "ends"));
+    for (index, course) in courses.iter().enumerate() {
+        changes.push((course.started, index, "starts"));
+        changes.push((course.ended, index, "ends"));
     }
     changes.sort();
     let mut svg = String::new();
     let mut rows = [f64::NEG_INFINITY; MARK_ROWS];
-    for (at, place, what) in changes {
+    for (at, index, what) in changes {
         let x = scale.x(at);
         let free = rows.iter().position(|last| x - last >= MARK_NEAR);
         // Where all rows are full, the one whose last mark lies farthest back.
@@ -253,13 +253,13 @@ fn marks(courses: &[Course], scale: Scale) -> String {
         });
         rows[row] = x;
         let y = TOP - 12.0 - row as f64 * (2.0 * MARK + 3.0);
-        let name = courses[place].name;
+        let name = courses[index].name;
         let _ = writeln!(
             svg,
             "<g class=\"mark {what} {}\"><title>{name} {what} at {:.1} s</title>\
              <path d=\"M{x:.1} {:.1}V{BOTTOM}\"/><circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"{MARK}\"/>\
              <text x=\"{x:.1}\" y=\"{:.1}\">{}</text></g>",
-            class(place),
+            class(index),
             at.0 as f64 / Span::SECOND.0 as f64,
             y + MARK,
             y + 3.5,
@@ -289,9 +289,9 @@ impl Standing {
 }
 
 /// When one tenant had its promise, as a strip below the field.
-fn strip(place: usize, recording: &Recording, windows: &[Window], scale: Scale) -> String {
-    let course = &recording.courses[place];
-    let y = STRIPS + place as f64 * STRIP_STEP;
+fn strip(index: usize, recording: &Recording, windows: &[Window], scale: Scale) -> String {
+    let course = &recording.courses[index];
+    let y = STRIPS + index as f64 * STRIP_STEP;
     let mut svg = format!(
         "<text class=\"tick end\" x=\"{:.1}\" y=\"{:.1}\">{}</text>\n\
          <rect class=\"uncounted\" x=\"{:.1}\" y=\"{y}\" width=\"{:.1}\" height=\"{STRIP}\"/>\n",
@@ -301,7 +301,7 @@ fn strip(place: usize, recording: &Recording, windows: &[Window], scale: Scale) 
         scale.x(course.started),
         scale.x(course.ended) - scale.x(course.started),
     );
-    for (standing, from, to) in stretches(place, recording, windows) {
+    for (standing, from, to) in intervals(index, recording, windows) {
         let (from, to) = (from.max(course.started), to.min(course.ended));
         if standing != Standing::Uncounted && from < to {
             // A missed promise is a hollow box, so that readers know it without its colour. The
@@ -311,7 +311,7 @@ fn strip(place: usize, recording: &Recording, windows: &[Window], scale: Scale) 
                 svg,
                 "<rect class=\"{} {}\" x=\"{:.1}\" y=\"{}\" width=\"{:.1}\" height=\"{}\"/>",
                 standing.class(),
-                class(place),
+                class(index),
                 scale.x(from) + edge / 2.0,
                 y + edge / 2.0,
                 (scale.x(to) - scale.x(from) - edge).max(0.5),
@@ -323,51 +323,51 @@ fn strip(place: usize, recording: &Recording, windows: &[Window], scale: Scale) 
 }
 
 /// For which share of the time that counted one tenant had its promise, at the end of its strip.
-fn had(place: usize, fare: &Fare) -> String {
-    let tone = if fare.promise_kept.is_kept() { "good" } else { "bad" };
+fn had(index: usize, tenant: &TenantScore) -> String {
+    let tone = if tenant.promise_kept.is_kept() { "good" } else { "bad" };
     format!(
         "<text class=\"label {tone}\" x=\"{:.1}\" y=\"{:.1}\">{}</text>\n",
         RIGHT + 8.0,
-        STRIPS + place as f64 * STRIP_STEP + STRIP - 1.0,
-        share(fare.promise_kept)
+        STRIPS + index as f64 * STRIP_STEP + STRIP - 1.0,
+        share(tenant.promise_kept)
     )
 }
 
 /// Times of equal standing, one after the other. A window stands for the time around its middle.
-fn stretches(
-    place: usize,
+fn intervals(
+    index: usize,
     recording: &Recording,
     windows: &[Window],
 ) -> Vec<(Standing, Time, Time)> {
-    let promise = recording.courses[place].promise;
-    let mut stretches: Vec<(Standing, Time, Time)> = Vec::new();
+    let promise = recording.courses[index].promise;
+    let mut intervals: Vec<(Standing, Time, Time)> = Vec::new();
     for window in windows {
-        let counts = recording.is_settled(*window) && recording.has_demand(place, *window);
-        let rate = recording.rate(place, *window);
+        let counts = recording.is_settled(*window) && recording.has_demand(index, *window);
+        let rate = recording.rate(index, *window);
         let standing = match rate.0 * 1000 >= promise.0 * KEPT_PERMILLE {
             _ if !counts => Standing::Uncounted,
             true => Standing::Kept,
             false => Standing::Missed,
         };
-        let half = Span(LOOK.0 / 2);
+        let half = Span(SAMPLE_INTERVAL.0 / 2);
         let from = Time(window.middle().0.saturating_sub(half.0));
         let to = window.middle().after(half);
-        match stretches.last_mut() {
+        match intervals.last_mut() {
             Some((last, _, end)) if *last == standing => *end = to,
             Some((_, _, end)) => {
-                // No gap where a look was late.
+                // No gap where a sample was late.
                 *end = from;
-                stretches.push((standing, from, to));
+                intervals.push((standing, from, to));
             }
-            None => stretches.push((standing, from, to)),
+            None => intervals.push((standing, from, to)),
         }
     }
-    stretches
+    intervals
 }
 
 /// The tenant's name in the style sheet.
-pub(crate) fn class(place: usize) -> String {
-    format!("i{}", place + 1)
+pub(crate) fn class(index: usize) -> String {
+    format!("i{}", index + 1)
 }
 
 #[cfg(test)]
@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_lie_where_the_numbers_say() {
+    fn lines_are_drawn_at_their_values() {
         let (svg, recording, scale) = drawn(Control::Static);
         let flat = format!("{:.1}", scale.y(Rate(150 * MIB)));
         let line = svg.lines().find(|line| line.contains("class=\"line i1\"")).unwrap();
@@ -417,16 +417,20 @@ mod tests {
     }
 
     #[test]
-    fn strips_tell_when_promises_were_missed() {
+    fn strips_show_when_promises_were_missed() {
         let (svg, recording, _) = drawn(Control::None);
         let missed = |class: &str| {
             svg.lines().filter(|l| l.contains(&format!("class=\"missed {class}\""))).count()
         };
         assert_eq!(["i1", "i2", "i3", "i4"].map(missed), [0, 0, 1, 1]);
-        let told = |tone: &str| svg.matches(&format!("class=\"label {tone}\"")).count();
-        assert_eq!((told("good"), told("bad")), (2, 2), "its share stands at the end of each");
+        let formatted = |tone: &str| svg.matches(&format!("class=\"label {tone}\"")).count();
+        assert_eq!(
+            (formatted("good"), formatted("bad")),
+            (2, 2),
+            "its share stands at the end of each"
+        );
         let windows: Vec<_> = recording.windows().collect();
-        let missed = stretches(3, &recording, &windows)
+        let missed = intervals(3, &recording, &windows)
             .into_iter()
             .find(|(standing, ..)| *standing == Standing::Missed);
         let (_, from, to) = missed.unwrap();
@@ -438,7 +442,7 @@ mod tests {
     }
 
     #[test]
-    fn marks_that_lie_close_stand_above_each_other() {
+    fn close_marks_are_stacked() {
         let (svg, ..) = drawn(Control::Tidegate);
         let row = |y: f64| svg.matches(&format!("cy=\"{y:.1}\"")).count();
         assert_eq!(row(TOP - 12.0) + row(TOP - 12.0 - 17.0), 8);

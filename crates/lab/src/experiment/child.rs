@@ -26,8 +26,8 @@ use tidegate_console::interrupt::Interrupt;
 const PATIENCE: Span = Span(3 * Span::SECOND.0);
 /// How long a process may take until it listens.
 const LISTENS: Span = Span(10 * Span::SECOND.0);
-/// How often to look whether it has.
-const LOOK: Span = Span(5 * Span::MILLISECOND.0);
+/// How often to check whether it has.
+const POLL_INTERVAL: Span = Span(5 * Span::MILLISECOND.0);
 
 /// A process to start.
 #[derive(Clone, Debug, Default)]
@@ -49,7 +49,7 @@ pub(crate) struct Child {
     process: Process,
     status: Option<ExitStatus>,
     /// Where its standard error goes.
-    said: PathBuf,
+    stderr: PathBuf,
 }
 
 /// Enters the group named first, then becomes the program named second: so all that it does counts
@@ -62,7 +62,7 @@ impl Child {
     /// # Errors
     /// If it cannot be started.
     pub(crate) fn start(start: &Start, directory: &Path) -> Result<Self, Failure> {
-        let said = directory.join(format!("{}.stderr", start.name));
+        let stderr = directory.join(format!("{}.stderr", start.name));
         let mut command = match &start.group {
             None => Command::new(&start.program),
             Some(group) => {
@@ -79,13 +79,13 @@ impl Child {
                 command.env_remove(name);
             }
         }
-        let spawned = File::create(&said).and_then(|said| {
-            command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(said);
+        let spawned = File::create(&stderr).and_then(|stderr| {
+            command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(stderr);
             tether::tie(command.process_group(0));
             command.spawn()
         });
         let process = spawned.map_err(|error| cannot_start(&start.program, error))?;
-        Ok(Self { name: start.name.clone(), process, status: None, said })
+        Ok(Self { name: start.name.clone(), process, status: None, stderr })
     }
 
     /// Starts a process, and waits until it listens on the Unix socket at `socket`.
@@ -105,7 +105,7 @@ impl Child {
                 let message = format!("{} does not listen", start.name);
                 return Err(Failure::new(Code::Failure, message).cause(child.last_words()));
             }
-            interrupt.sleep_until(clock, clock.now().after(LOOK))?;
+            interrupt.sleep_until(clock, clock.now().after(POLL_INTERVAL))?;
         }
         Ok(child)
     }
@@ -147,7 +147,7 @@ impl Child {
         let below = tree(self.pid());
         self.signal(Signal::TERM);
         while self.is_alive() && clock.now().0 < PATIENCE.0 {
-            clock.sleep_until(clock.now().after(LOOK));
+            clock.sleep_until(clock.now().after(POLL_INTERVAL));
         }
         if self.is_alive() {
             let later = tree(self.pid());
@@ -162,10 +162,10 @@ impl Child {
         }
     }
 
-    /// The last line that it said.
+    /// The last line that it wrote to standard error.
     pub(crate) fn last_words(&self) -> String {
-        let said = fs::read_to_string(&self.said).unwrap_or_default();
-        said.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default().to_owned()
+        let stderr = fs::read_to_string(&self.stderr).unwrap_or_default();
+        stderr.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default().to_owned()
     }
 
     fn is_alive(&mut self) -> bool {
@@ -184,11 +184,12 @@ impl Child {
 
     fn failed(&self, why: &dyn std::fmt::Display) -> Failure {
         let words = self.last_words();
-        let fail = |told: &str| Failure::new(Code::Failure, format!("{} {why}{told}", self.name));
+        let fail =
+            |detail: &str| Failure::new(Code::Failure, format!("{} {why}{detail}", self.name));
         // Our own commands say what is wrong and how to mend it, if they were asked for JSON.
-        match serde_json::from_str::<Told>(&words) {
-            Ok(Told { error, help: Some(help) }) => fail(&format!(": {error}")).help(help),
-            Ok(Told { error, help: None }) => fail(&format!(": {error}")),
+        match serde_json::from_str::<CommandError>(&words) {
+            Ok(CommandError { error, help: Some(help) }) => fail(&format!(": {error}")).help(help),
+            Ok(CommandError { error, help: None }) => fail(&format!(": {error}")),
             Err(_) if words.is_empty() => fail(""),
             Err(_) => fail(&format!(": {words}")),
         }
@@ -197,7 +198,7 @@ impl Child {
 
 /// A failure of one of our own commands.
 #[derive(Deserialize)]
-struct Told {
+struct CommandError {
     error: String,
     help: Option<String>,
 }
@@ -284,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn a_child_ends_well_or_says_why_not() {
+    fn a_child_succeeds_or_its_error_is_reported() {
         let directory = tempfile::tempdir().unwrap();
         let mut good = Child::start(&shell("good", "exit 0"), directory.path()).unwrap();
         assert!(wait(&mut good).unwrap());

@@ -18,7 +18,7 @@ use tidegate_console::programs;
 
 /// How long a controller may take until it answers.
 const PATIENCE: Span = Span(10 * Span::SECOND.0);
-const LOOK: Span = Span(10 * Span::MILLISECOND.0);
+const POLL_INTERVAL: Span = Span(10 * Span::MILLISECOND.0);
 
 /// A controller with a policy in force. Dropping it ends it.
 #[derive(Debug)]
@@ -75,7 +75,7 @@ impl Controller {
             if process.has_ended()? || clock.now().0 > PATIENCE.0 {
                 return Err(failure);
             }
-            interrupt.sleep_until(clock, clock.now().after(LOOK))?;
+            interrupt.sleep_until(clock, clock.now().after(POLL_INTERVAL))?;
         }
         let controller = Self { process, program, socket };
         controller.apply(policy, &scratch.join(&format!("{name}.toml")))?;
@@ -131,8 +131,8 @@ impl Controller {
         if output.status.success() {
             return Ok(());
         }
-        let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-        Err(fail("the controller refuses the experiment's policy").cause(said))
+        let stderr = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+        Err(fail("the controller refuses the experiment's policy").cause(stderr))
     }
 }
 

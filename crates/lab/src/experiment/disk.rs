@@ -30,12 +30,12 @@ impl Disk {
 
     /// The disk with this number, or of which that is a partition.
     fn numbered(devices: &Path, number: &str) -> Option<Self> {
-        let mut place: PathBuf = devices.join(number).canonicalize().ok()?;
-        if place.join("partition").exists() {
-            place.pop();
+        let mut path: PathBuf = devices.join(number).canonicalize().ok()?;
+        if path.join("partition").exists() {
+            path.pop();
         }
-        let number = fs::read_to_string(place.join("dev")).ok()?.trim().to_owned();
-        Some(Self { name: place.file_name()?.to_string_lossy().into_owned(), number })
+        let number = fs::read_to_string(path.join("dev")).ok()?.trim().to_owned();
+        Some(Self { name: path.file_name()?.to_string_lossy().into_owned(), number })
     }
 }
 

@@ -1,8 +1,8 @@
-//! The experiments of the DSFQ paper (§4): who gets how much of what, in the simulated world and,
+//! The experiments of the DSFQ paper (§4): who gets how much of what, in the simulation and,
 //! four of the figures, [`live`].
 //!
 //! ```text
-//!  scenarios/dsfq/*.toml ──▶ tidegate_sim::bricks ──▶ Outcome ──▶ claims, table, picture
+//!  scenarios/dsfq/*.toml ──▶ tidegate_sim::bricks ──▶ DsfqReport ──▶ claims, table, picture
 //!        (embedded)      └─────▶ live: processes, and fio ────┘
 //! ```
 //!
@@ -14,12 +14,15 @@
 //! unfairness that was measured beside what theorem 2 (or 4) allows.
 
 use serde_json::{Map, Value, json};
-use tidegate_sim::bricks::{self, Outcome, Scenario};
+use tidegate_sim::bricks::{self, DsfqReport, Scenario};
 
 use super::paper::{self, Paper, simulate, wrong};
 use super::plot;
 use super::verdict::Judged;
-use paper::{Desk, LIVE, Part, SIMULATED, Source, all, holds_if, scenarios, tenths, thousandths};
+use paper::{
+    FigureContext, FigureResult, LIVE, SIMULATED, Source, all, holds_if, scenarios, tenths,
+    thousandths,
+};
 use tidegate_console::failure::Failure;
 
 mod burst;
@@ -41,18 +44,18 @@ pub(crate) const DSFQ: Paper = Paper {
     live: &[],
 };
 
-fn repeat(figure: &str, desk: &Desk) -> Result<Part, Failure> {
+fn repeat(figure: &str, context: &FigureContext) -> Result<FigureResult, Failure> {
     match figure {
-        "8" => figure8::repeat(desk),
-        "9" => figure9::repeat(desk),
-        "10" => figure10::repeat(desk),
-        "11" => figure9::coordinators(desk),
-        "12" => figure12::repeat(desk),
-        "13" => figure13::repeat(desk),
-        "14" => figure14::repeat(desk),
-        "burst" => burst::repeat(desk),
-        "partition" => ours::partition(desk),
-        _ => ours::unified(desk),
+        "8" => figure8::repeat(context),
+        "9" => figure9::repeat(context),
+        "10" => figure10::repeat(context),
+        "11" => figure9::coordinators(context),
+        "12" => figure12::repeat(context),
+        "13" => figure13::repeat(context),
+        "14" => figure14::repeat(context),
+        "burst" => burst::repeat(context),
+        "partition" => ours::partition(context),
+        _ => ours::unified(context),
     }
 }
 
@@ -88,7 +91,7 @@ const UNEQUAL: f64 = 20.0;
 const MINIMUM: f64 = 1.0 / 12.0;
 
 /// A scenario's outcome, with the time that the run took.
-type Shown = paper::Shown<Outcome>;
+type Shown = paper::Shown<DsfqReport>;
 
 /// Reads a scenario.
 ///
@@ -98,8 +101,8 @@ fn scenario(text: &str) -> Result<Scenario, Failure> {
     Scenario::parse(text).map_err(wrong)
 }
 
-fn run(desk: &Desk, scenarios: Vec<Scenario>) -> Result<Vec<Shown>, Failure> {
-    simulate(desk, scenarios, bricks::run)
+fn run(context: &FigureContext, scenarios: Vec<Scenario>) -> Result<Vec<Shown>, Failure> {
+    simulate(context, scenarios, bricks::run)
 }
 
 fn source(figure: &'static str, seed: u64, seconds: f64) -> Source {
@@ -112,12 +115,12 @@ fn mega(bytes: f64) -> f64 {
 }
 
 /// Of a stream at a brick, or at all of them, in millions of bytes per second.
-fn mean(outcome: &Outcome, stream: usize, brick: Option<usize>) -> f64 {
+fn mean(outcome: &DsfqReport, stream: usize, brick: Option<usize>) -> f64 {
     mega(outcome.mean(stream, brick))
 }
 
 /// g's part of what A serves.
-fn share(outcome: &Outcome) -> f64 {
+fn share(outcome: &DsfqReport) -> f64 {
     let [f, g] = [F, G].map(|stream| mean(outcome, stream, A));
     g / (f + g)
 }
@@ -139,12 +142,12 @@ fn apart(one: f64, other: f64) -> f64 {
 
 /// The largest unfairness of some runs next to its bound, where they come nearest to each other,
 /// and whether it is within the bound.
-fn fairness<'a>(outcomes: impl Iterator<Item = &'a Outcome>) -> (Map<String, Value>, Judged) {
-    let used = |outcome: &Outcome| outcome.unfairness.measured() / outcome.unfairness.bound();
+fn fairness<'a>(outcomes: impl Iterator<Item = &'a DsfqReport>) -> (Map<String, Value>, Judged) {
+    let used = |outcome: &DsfqReport| outcome.unfairness.measured() / outcome.unfairness.bound();
     let nearest = outcomes.max_by(|one, other| used(one).total_cmp(&used(other)));
     let Some(outcome) = nearest else { return (Map::new(), all([])) };
     let [measured, bound] = [outcome.unfairness.measured(), outcome.unfairness.bound()];
-    let (depth, waiting, [f, g]) = outcome.unfairness.terms();
+    let (depth, waiting, [f, g]) = outcome.unfairness.parameters();
     let numbers = json!({
         "unfairness_kilobytes": tenths(measured / 1e3),
         "unfairness_bound_kilobytes": tenths(bound / 1e3),

@@ -1,21 +1,21 @@
 //! The experiments of "Configuring and Coordinating End-to-End QoS for Emerging Storage
-//! Infrastructure" (2024, section 4), in the simulated world.
+//! Infrastructure" (2024, section 4), in the simulation.
 //!
 //! ```text
-//!  scenarios/e2e/*.toml ──▶ tidegate_netsim::e2e ──▶ Outcome ──▶ claims, table, picture
+//!  scenarios/e2e/*.toml ──▶ tidegate_netsim::e2e ──▶ E2eReport ──▶ claims, table, picture
 //!       (embedded)
 //! ```
 //!
-//! A figure is one scenario or a few, each under the laws that the paper compares, and one module
-//! here. The scenario says all that the paper does and, where it is silent, what was chosen;
-//! nothing is chosen here. Numbers that the paper prints are held to within a stated distance.
-//! Where something else is known to come out, a claim says what, and how far it may stray
+//! A figure is one scenario or a few, each with the congestion controls that the paper compares,
+//! and one module here. The scenario says all that the paper does and, where it is silent, what was
+//! chosen; nothing is chosen here. Numbers that the paper prints are held to within a stated
+//! distance. Where something else is known to come out, a claim says what, and how far it may stray
 //! ([`known`](super::known)); anything else fails.
 
 use serde_json::Value;
 use tidegate_model::Span;
-use tidegate_netsim::e2e::{self, Moment, Outcome, Scenario, Service};
-use tidegate_netsim::transport::Law;
+use tidegate_netsim::e2e::{self, E2eReport, Moment, Scenario, Service};
+use tidegate_netsim::transport::CongestionControl;
 
 use super::known::{Known, differs};
 use super::moments;
@@ -23,7 +23,8 @@ use super::paper::{self, Paper, simulate, wrong};
 use super::plot;
 use super::verdict::Judged;
 use paper::{
-    Desk, Part, SIMULATED, Source, all, holds_if, hundredths, scenarios, tenths, thousandths,
+    FigureContext, FigureResult, SIMULATED, Source, all, holds_if, hundredths, scenarios, tenths,
+    thousandths,
 };
 use tidegate_console::failure::Failure;
 use tidegate_console::table::{Cell, Table};
@@ -56,35 +57,35 @@ pub(crate) const E2E: Paper = Paper {
     live: &[],
 };
 
-fn repeat(figure: &str, desk: &Desk) -> Result<Part, Failure> {
+fn repeat(figure: &str, context: &FigureContext) -> Result<FigureResult, Failure> {
     match figure {
-        "7" => storage_end::repeat(desk),
-        "8" => model::repeat(desk),
-        "9" => settling::round_trips(desk),
-        "10" => settling::one_by_one(desk),
-        "11b" => servers::repeat(desk),
-        "12" => writes::repeat(desk),
-        "13" => mixed::repeat(desk),
-        "14a" => joining::repeat(desk),
-        "14b" => yielding::repeat(desk),
-        "15b" => deadlines::windows(desk),
-        "16" => agreement::repeat(desk),
-        "17" => tail_latency::repeat(desk),
-        "18a" => deadlines::rates(desk),
-        "18b" => beside::share(desk),
-        "19" => beside::promised(desk),
-        "20" => memory::latencies(desk),
-        "21" => memory::throughputs(desk),
-        "22" => memory_share::repeat(desk),
-        "23" => memory_tails::repeat(desk),
+        "7" => storage_end::repeat(context),
+        "8" => model::repeat(context),
+        "9" => settling::round_trips(context),
+        "10" => settling::one_by_one(context),
+        "11b" => servers::repeat(context),
+        "12" => writes::repeat(context),
+        "13" => mixed::repeat(context),
+        "14a" => joining::repeat(context),
+        "14b" => yielding::repeat(context),
+        "15b" => deadlines::windows(context),
+        "16" => agreement::repeat(context),
+        "17" => tail_latency::repeat(context),
+        "18a" => deadlines::rates(context),
+        "18b" => beside::share(context),
+        "19" => beside::promised(context),
+        "20" => memory::latencies(context),
+        "21" => memory::throughputs(context),
+        "22" => memory_share::repeat(context),
+        "23" => memory_tails::repeat(context),
         other => unreachable!("figure {other} is not listed"),
     }
 }
 
 scenarios! {
     "e2e":
-    HIGH_ASKS_MOST = "7a-intense-high";
-    LOW_ASKS_MOST = "7b-intense-low";
+    HIGH_DEMANDS_MOST = "7a-intense-high";
+    LOW_DEMANDS_MOST = "7b-intense-low";
     PACKETS = "8-packets";
     SETTLING_25 = "9-settling-25us";
     SETTLING_62 = "9-settling-62us";
@@ -114,7 +115,7 @@ scenarios! {
 const SETTLING: [(&str, &str); 3] = [("9a", SETTLING_25), ("9b", SETTLING_62), ("9c", SETTLING_98)];
 
 /// A scenario's outcome, with the time that the run took.
-type Shown = paper::Shown<Outcome>;
+type Shown = paper::Shown<E2eReport>;
 
 /// Reads a scenario.
 ///
@@ -124,25 +125,30 @@ fn scenario(text: &str) -> Result<Scenario, Failure> {
     Scenario::parse(text).map_err(wrong)
 }
 
-/// The same, with another law for all flows that have the scenario's.
+/// The same, with another congestion control for all flows that have the scenario's.
 ///
 /// # Errors
 /// None: a test reads them all.
-fn under(law: Law, text: &str) -> Result<Scenario, Failure> {
+fn under(cc: CongestionControl, text: &str) -> Result<Scenario, Failure> {
     let mut scenario = scenario(text)?;
-    scenario.transport.law = law;
+    scenario.transport.cc = cc;
     scenario.check().map_err(wrong)?;
     Ok(scenario)
 }
 
-fn run(desk: &Desk, scenarios: Vec<Scenario>) -> Result<Vec<Shown>, Failure> {
-    simulate(desk, scenarios, e2e::run)
+fn run(context: &FigureContext, scenarios: Vec<Scenario>) -> Result<Vec<Shown>, Failure> {
+    simulate(context, scenarios, e2e::run)
 }
 
-/// Runs a scenario under each of some laws, in their order.
-fn run_under(desk: &Desk, laws: &[(Law, &str)], text: &str) -> Result<Vec<Shown>, Failure> {
-    let scenarios: Result<_, Failure> = laws.iter().map(|(law, _)| under(*law, text)).collect();
-    run(desk, scenarios?)
+/// Runs a scenario with each of some congestion controls, in their order.
+fn run_under(
+    context: &FigureContext,
+    cc_variants: &[(CongestionControl, &str)],
+    text: &str,
+) -> Result<Vec<Shown>, Failure> {
+    let scenarios: Result<_, Failure> =
+        cc_variants.iter().map(|(cc, _)| under(*cc, text)).collect();
+    run(context, scenarios?)
 }
 
 /// So many runs of a scenario, with its seed and those after it: what goes by chance in one is to
@@ -154,7 +160,7 @@ fn episodes(scenario: &Scenario, count: u64) -> impl Iterator<Item = Scenario> {
 /// Adds what applications were done in another episode, but for their series.
 fn add(sum: &mut [Service], episode: &[Service]) {
     for (sum, one) in sum.iter_mut().zip(episode) {
-        for (sum, one) in [(&mut sum.asked, one.asked), (&mut sum.done, one.done)] {
+        for (sum, one) in [(&mut sum.requested, one.requested), (&mut sum.done, one.done)] {
             sum.requests += one.requests;
             sum.bytes += one.bytes;
         }
@@ -172,13 +178,13 @@ fn source(figure: &'static str, runs: &[&Shown]) -> Source {
 }
 
 /// Each application's rate at one point of its path, in Gbit/s. `bytes` chooses the point.
-fn gbps(outcome: &Outcome, bytes: impl Fn(&Moment) -> u64 + Copy) -> Vec<f64> {
+fn gbps(outcome: &E2eReport, bytes: impl Fn(&Moment) -> u64 + Copy) -> Vec<f64> {
     outcome.applications.iter().map(|one| outcome.rate(one, bytes) / 1e9).collect()
 }
 
 /// The same rates from one millisecond to another.
 fn during(
-    outcome: &Outcome,
+    outcome: &E2eReport,
     [from, to]: [u64; 2],
     bytes: impl Fn(&Moment) -> u64 + Copy,
 ) -> Vec<f64> {
@@ -198,12 +204,12 @@ fn parts(numbers: &[f64]) -> Vec<f64> {
 }
 
 /// A number of each application, for programs, by its name.
-fn each(outcome: &Outcome, numbers: &[f64]) -> Value {
+fn each(outcome: &E2eReport, numbers: &[f64]) -> Value {
     each_rounded(outcome, numbers, tenths)
 }
 
 /// The same with as many digits as `rounded` leaves.
-fn each_rounded(outcome: &Outcome, numbers: &[f64], rounded: fn(f64) -> f64) -> Value {
+fn each_rounded(outcome: &E2eReport, numbers: &[f64], rounded: fn(f64) -> f64) -> Value {
     let named = outcome.applications.iter().zip(numbers);
     Value::Object(named.map(|(one, number)| (one.name.clone(), rounded(*number).into())).collect())
 }
@@ -229,7 +235,7 @@ const fn there(moment: &Moment) -> u64 {
 }
 
 /// How much of a link is used, in percent; none if nothing went there.
-fn busy(outcome: &Outcome, ends: [&str; 2]) -> f64 {
+fn busy(outcome: &E2eReport, ends: [&str; 2]) -> f64 {
     let ports = outcome.ports.iter().filter(|port| port.between == ends);
     ports.map(|port| port.busy * 100.0).fold(0.0, f64::max)
 }
@@ -242,10 +248,10 @@ const PROMISED: [f64; 3] = [48.0, 32.0, 16.0];
 const NEAR_PROMISED: f64 = 3.0;
 
 /// A table of each flow's rate in some intervals of a run, in Gbit/s. `names` are the intervals'.
-fn by_stretch(outcome: &Outcome, names: &[&'static str], stretches: &[Vec<f64>]) -> Table {
+fn by_phase(outcome: &E2eReport, names: &[&'static str], phases: &[Vec<f64>]) -> Table {
     let mut table = Table::new().left("FLOW").each_right(names.iter().copied());
-    for (place, one) in outcome.applications.iter().enumerate() {
-        let rates: Vec<f64> = stretches.iter().map(|flows| flows[place]).collect();
+    for (index, one) in outcome.applications.iter().enumerate() {
+        let rates: Vec<f64> = phases.iter().map(|flows| flows[index]).collect();
         table.row(row(&[&one.name], &rates, 1));
     }
     table
@@ -256,7 +262,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn near_is_within_what_is_said() {
+    fn near_is_within_the_given_tolerance() {
         let judged =
             |ours: f64| near(&["high", "low"], &[48.0, ours], &[48.0, 17.0], 2.0, "Gbit/s");
         assert_eq!(judged(15.1), holds_if(true, String::new));

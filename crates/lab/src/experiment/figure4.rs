@@ -16,7 +16,7 @@ use tidegate_model::gate::{Burst, Throughput};
 use tidegate_model::{ChannelSpec, Class, Conditions, GateSpec, Operation, Rate, Span, TenantId};
 use tidegate_proto::message::{Differentiation, Housekeeping, Rule};
 use tidegate_stage::transform::Keys;
-use tidegate_stage::{Keeper, Request, Settings, Stage};
+use tidegate_stage::{Request, Settings, Stage, StageAgent};
 
 use super::pace::{Pace, thread_name};
 use super::verdict::{Claim, Verdict};
@@ -32,9 +32,9 @@ const SIZES: [u64; 4] = [0, 1 << 10, 4 << 10, 128 << 10];
 /// The paper's largest number of channels.
 const CHANNELS_MAX: usize = 128;
 
-/// How many turns each number gets, and how many until there are enough that nothing disturbed.
-const TURNS: usize = 6;
-const TURNS_MAX: usize = 24;
+/// Rounds of each number, and the most rounds until there are enough that nothing disturbed.
+const ROUNDS: usize = 6;
+const ROUNDS_MAX: usize = 24;
 
 /// The paper's rate on one channel, in operations per second, on its slower machine.
 const PAPER_SINGLE: f64 = 3.05e6;
@@ -112,7 +112,7 @@ pub(crate) fn run(json: bool) -> Result<Vec<Claim>, Failure> {
     let cells = stages.cells(&counts)?;
     let profile = stages.profile()?;
     if !json {
-        output::print(&told(&cells, &counts, profile, Paint::stdout()))?;
+        output::print(&formatted(&cells, &counts, profile, Paint::stdout()))?;
     }
     let seconds = clock.now().0 as f64 / Span::SECOND.0 as f64;
     Ok(claims(&cells, &counts, profile, seconds))
@@ -127,9 +127,9 @@ fn counts() -> Vec<usize> {
 
 /// A stage for each kind of gate.
 struct Stages {
-    noop: Keeper,
-    bucket: Keeper,
-    encrypting: Keeper,
+    noop: StageAgent,
+    bucket: StageAgent,
+    encrypting: StageAgent,
 }
 
 impl Stages {
@@ -141,13 +141,13 @@ impl Stages {
         };
         let encrypt = GateSpec::Encrypt { key: KEY.into() };
         Ok(Self {
-            noop: keeper(channels, &GateSpec::NoOp)?,
-            bucket: keeper(channels, &bucket)?,
-            encrypting: keeper(channels, &encrypt)?,
+            noop: agent(channels, &GateSpec::NoOp)?,
+            bucket: agent(channels, &bucket)?,
+            encrypting: agent(channels, &encrypt)?,
         })
     }
 
-    /// All cells of the figure, which take turns.
+    /// All cells of the figure, measured in rounds.
     fn cells(&self, counts: &[usize]) -> Result<Vec<Cell>, Failure> {
         let sizes = Way::ALL.into_iter().flat_map(|way| SIZES.map(|bytes| (way, bytes)));
         let mut cells: Vec<(Cell, Pace)> = sizes
@@ -155,23 +155,23 @@ impl Stages {
             .map(|(way, bytes, channels)| Cell { way, bytes, channels, per_second: 0.0 })
             .map(|cell| (cell, Pace::default()))
             .collect();
-        for turn in 0..TURNS_MAX {
+        for round in 0..ROUNDS_MAX {
             for (cell, pace) in &mut cells {
                 // Threads that share processors are never undisturbed.
                 let can_be_sure = cell.channels <= processors(counts);
-                if turn < TURNS || (can_be_sure && !pace.is_sure()) {
+                if round < ROUNDS || (can_be_sure && !pace.is_sure()) {
                     self.run(*cell, pace)?;
                 }
             }
         }
-        let told = cells.into_iter().map(|(cell, pace)| {
+        let formatted = cells.into_iter().map(|(cell, pace)| {
             let per_second = pace.per_second(cell.channels);
             Cell { per_second, ..cell }
         });
-        Ok(told.collect())
+        Ok(formatted.collect())
     }
 
-    /// One turn of one cell.
+    /// One round of one cell.
     fn run(&self, cell: Cell, pace: &mut Pace) -> Result<(), Failure> {
         let Cell { way, bytes, channels, .. } = cell;
         let content = vec![0xA5; usize::try_from(bytes).unwrap_or(0)];
@@ -184,8 +184,8 @@ impl Stages {
             }
             Way::Content | Way::Transformed => {
                 let is_plain = way == Way::Content;
-                let keeper = if is_plain { &self.noop } else { &self.encrypting };
-                let layered = keeper.layered(keys());
+                let agent = if is_plain { &self.noop } else { &self.encrypting };
+                let layered = agent.layered(keys());
                 pace.run(channels, &|| {
                     let content = black_box(&content[..]);
                     if let Ok((admission, result)) =
@@ -204,7 +204,7 @@ impl Stages {
         let (noop, bucket) = (self.noop.stage(), self.bucket.stage());
         let paced = Request::new(Operation::Read, 4_096);
         let mut paces: [Pace; 5] = Default::default();
-        for _ in 0..TURNS {
+        for _ in 0..ROUNDS {
             let [nothing, tag, choice, whole, with_bucket] = &mut paces;
             nothing.run(1, &|| {
                 black_box(0u64);
@@ -238,16 +238,16 @@ fn call(stage: &Stage, request: &Request<'_>) {
 }
 
 /// A stage in this process with a channel for each of so many threads, with one such gate each.
-fn keeper(channels: usize, spec: &GateSpec) -> Result<Keeper, Failure> {
+fn agent(channels: usize, spec: &GateSpec) -> Result<StageAgent, Failure> {
     // No controller listens there, so the rules stay ours.
     let socket = "/dev/null/controller.sock".into();
     let fail = |message: &str| Failure::new(Code::Failure, message);
-    let keeper = Keeper::start(Settings { socket, ..Settings::default() })
+    let agent = StageAgent::start(Settings { socket, ..Settings::default() })
         .map_err(|error| fail("cannot make a stage in this process").cause(error))?;
-    keeper
+    agent
         .apply(rules(channels, spec))
         .map_err(|error| fail("the stage refuses its rules").cause(error.reason))?;
-    Ok(keeper)
+    Ok(agent)
 }
 
 fn rules(channels: usize, spec: &GateSpec) -> Vec<Rule> {
@@ -267,13 +267,17 @@ fn rules(channels: usize, spec: &GateSpec) -> Vec<Rule> {
         let conditions =
             Conditions { workflow: vec![thread_name(number)], ..Conditions::default() };
         let place = u32::MAX;
-        rules.push(Rule::Differentiation(Differentiation::Insert { place, conditions, channel }));
+        rules.push(Rule::Differentiation(Differentiation::Insert {
+            index: place,
+            conditions,
+            channel,
+        }));
     }
     rules
 }
 
 /// The table of the figure, and the profile.
-fn told(cells: &[Cell], counts: &[usize], profile: Profile, paint: Paint) -> String {
+fn formatted(cells: &[Cell], counts: &[usize], profile: Profile, paint: Paint) -> String {
     let mut table = Table::new()
         .left("REQUESTS")
         .right("SIZE")
@@ -398,13 +402,13 @@ fn scales(cells: &[Cell], counts: &[usize]) -> (Verdict, Option<String>) {
     let single = find(cells, Way::Metadata, 0, 1);
     let times = find(cells, Way::Metadata, 0, channels) / single;
     let percent = times * 100.0 / channels as f64;
-    let told = format!("{channels} channels decide {times:.2} times as much as one");
+    let formatted = format!("{channels} channels decide {times:.2} times as much as one");
     if percent >= SCALES_PERCENT {
         (Verdict::Holds, None)
     } else if percent >= SCALES_PERCENT_PAPER {
-        (Verdict::Differs, Some(told))
+        (Verdict::Differs, Some(formatted))
     } else {
-        (Verdict::Fails, Some(told))
+        (Verdict::Fails, Some(formatted))
     }
 }
 
@@ -424,14 +428,14 @@ fn same_cost(cells: &[Cell]) -> (Verdict, Option<String>) {
     let mut differs = None;
     for way in [Way::Metadata, Way::Content] {
         let (of_none, of_some) = (percent(way, 0), percent(way, SIZES[1]));
-        let told = |percent: f64, of: &str| {
+        let formatted = |percent: f64, of: &str| {
             format!("a request of 128 KiB ({}) costs {percent:.0} % of one of {of}", way.title())
         };
         if of_some > SAME_PERCENT {
-            return (Verdict::Fails, Some(told(of_some, "1 KiB")));
+            return (Verdict::Fails, Some(formatted(of_some, "1 KiB")));
         }
         if of_none > SAME_PERCENT {
-            differs = Some(told(of_none, "0 B, of which no bytes are counted"));
+            differs = Some(formatted(of_none, "0 B, of which no bytes are counted"));
         }
     }
     match differs {
@@ -489,18 +493,19 @@ mod tests {
     #[test]
     fn a_table_has_a_row_for_each_cell() {
         let cells = cells(|_, _, channels| 1e7 * channels as f64);
-        let told = told(&cells, &[1, 2, 4], Profile::default(), Paint::none());
+        let formatted = formatted(&cells, &[1, 2, 4], Profile::default(), Paint::none());
         assert!(
-            told.contains("metadata   128 KiB         1    10.00  100.0         1.00  1220.7\n"),
-            "{told}"
+            formatted
+                .contains("metadata   128 KiB         1    10.00  100.0         1.00  1220.7\n"),
+            "{formatted}"
         );
-        assert_eq!(told.lines().filter(|line| line.contains("4.00")).count(), 12);
+        assert_eq!(formatted.lines().filter(|line| line.contains("4.00")).count(), 12);
     }
 
     #[test]
     fn a_stage_with_such_rules_sorts_threads_into_their_channels() {
-        let keeper = keeper(2, &GateSpec::NoOp).unwrap();
-        let stage = keeper.stage();
+        let agent = agent(2, &GateSpec::NoOp).unwrap();
+        let stage = agent.stage();
         let mut pace = Pace::default();
         pace.run(2, &|| call(stage, &Request::new(Operation::Read, 0))).unwrap();
         assert!(pace.per_second(2) > 0.0);

@@ -12,7 +12,7 @@ use tidegate_console::failure::{Code, Failure};
 use tidegate_console::interrupt::Interrupt;
 
 /// How much is written at a time.
-const PIECE: usize = 4 * MIB as usize;
+const CHUNK: usize = 4 * MIB as usize;
 
 /// The smallest block that a disk would compare with others.
 const UNIT: usize = 4096;
@@ -33,12 +33,12 @@ impl Files {
         names: &[&str],
         interrupt: &Interrupt,
     ) -> Result<Self, Failure> {
-        let room = names.len() as u64 * JOBS * REGION / MIB;
+        let needed = names.len() as u64 * JOBS * REGION / MIB;
         let fail = |error: io::Error| {
-            let place = parent.display();
-            Failure::new(Code::Failure, format!("cannot write test files in {place}"))
+            let path = parent.display();
+            Failure::new(Code::Failure, format!("cannot write test files in {path}"))
                 .cause(error)
-                .help(format!("name a directory with {room} MiB of room with --directory"))
+                .help(format!("name a directory with {needed} MiB of room with --directory"))
         };
         let directory = parent.join(format!("tidegate-demo-{}", std::process::id()));
         fs::create_dir(&directory).map_err(fail)?;
@@ -46,9 +46,9 @@ impl Files {
         let mut noise = Noise::new();
         for name in names {
             let mut file = File::create_new(files.path(name)).map_err(fail)?;
-            for _ in 0..JOBS * REGION / PIECE as u64 {
+            for _ in 0..JOBS * REGION / CHUNK as u64 {
                 interrupt.check()?;
-                file.write_all(noise.piece()).map_err(fail)?;
+                file.write_all(noise.chunk()).map_err(fail)?;
             }
             file.sync_all().map_err(fail)?;
         }
@@ -78,8 +78,8 @@ impl Noise {
     fn new() -> Self {
         // xorshift64*; making every byte anew would take longer than writing it.
         let mut state = 0x2545_F491_4F6C_DD1D_u64;
-        let mut bytes = Vec::with_capacity(PIECE);
-        while bytes.len() < PIECE {
+        let mut bytes = Vec::with_capacity(CHUNK);
+        while bytes.len() < CHUNK {
             state ^= state >> 12;
             state ^= state << 25;
             state ^= state >> 27;
@@ -88,7 +88,7 @@ impl Noise {
         Self { bytes, blocks: 0 }
     }
 
-    fn piece(&mut self) -> &[u8] {
+    fn chunk(&mut self) -> &[u8] {
         for block in self.bytes.chunks_exact_mut(UNIT) {
             self.blocks += 1;
             block[..8].copy_from_slice(&self.blocks.to_le_bytes());
@@ -107,13 +107,13 @@ mod tests {
         let mut noise = Noise::new();
         let mut seen = BTreeSet::new();
         for _ in 0..2 {
-            for block in noise.piece().chunks_exact(UNIT) {
+            for block in noise.chunk().chunks_exact(UNIT) {
                 assert!(seen.insert(block.to_vec()), "a block came twice");
             }
         }
         let mut counts = [0u32; 256];
-        noise.piece().iter().for_each(|byte| counts[usize::from(*byte)] += 1);
-        let expected = PIECE as u32 / 256;
+        noise.chunk().iter().for_each(|byte| counts[usize::from(*byte)] += 1);
+        let expected = CHUNK as u32 / 256;
         // Zero comes more often, in the stamps.
         let is_fair = |count: &u32| count.abs_diff(expected) < expected / 10;
         assert!(counts[1..].iter().all(is_fair), "{counts:?}");

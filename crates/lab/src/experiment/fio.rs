@@ -32,8 +32,8 @@ pub(crate) struct Work<'a> {
     pub(crate) amount: Amount,
 }
 
-/// Arguments with which fio reads as every tenant does and writes its report to `said`.
-pub(crate) fn arguments(work: Work<'_>, said: &Path) -> Vec<OsString> {
+/// Arguments with which fio reads as every tenant does and writes its report to `report_path`.
+pub(crate) fn arguments(work: Work<'_>, report_path: &Path) -> Vec<OsString> {
     let Work { name, file, block, amount } = work;
     let option = |name: &str, value: &dyn std::fmt::Display| format!("--{name}={value}").into();
     let mebibytes = |bytes: u64| format!("{}M", bytes / MIB);
@@ -68,7 +68,7 @@ pub(crate) fn arguments(work: Work<'_>, said: &Path) -> Vec<OsString> {
     arguments.extend([
         option("group_reporting", &1),
         option("output-format", &"json"),
-        path("output", said),
+        path("output", report_path),
         option("eta", &"never"),
     ]);
     arguments
@@ -76,19 +76,19 @@ pub(crate) fn arguments(work: Work<'_>, said: &Path) -> Vec<OsString> {
 
 /// fio's report of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Told {
+pub(crate) struct FioReport {
     /// Bytes read.
     pub(crate) bytes: u64,
     /// The read rate that fio reports.
     pub(crate) rate: Rate,
 }
 
-/// Reads what fio wrote to `said`.
+/// Reads what fio wrote to `report_path`.
 ///
 /// # Errors
 /// If it wrote something else.
-pub(crate) fn told(said: &Path) -> Result<Told, Failure> {
-    let text = fs::read_to_string(said).unwrap_or_default();
+pub(crate) fn read_report(report_path: &Path) -> Result<FioReport, Failure> {
+    let text = fs::read_to_string(report_path).unwrap_or_default();
     parse(&text).ok_or_else(senseless)
 }
 
@@ -98,7 +98,7 @@ pub(crate) fn senseless() -> Failure {
         .help("run `fio --version`: releases from 3.0 on are known to work")
 }
 
-fn parse(text: &str) -> Option<Told> {
+fn parse(text: &str) -> Option<FioReport> {
     #[derive(Deserialize)]
     struct Report {
         jobs: Vec<Job>,
@@ -118,7 +118,7 @@ fn parse(text: &str) -> Option<Told> {
     let start = text.find('{')?;
     let report: Report = serde_json::from_str(&text[start..]).ok()?;
     let [Job { read, error: 0 }] = &report.jobs[..] else { return None };
-    Some(Told { bytes: read.io_bytes, rate: Rate(read.bw_bytes) })
+    Some(FioReport { bytes: read.io_bytes, rate: Rate(read.bw_bytes) })
 }
 
 /// fio's name and release.
@@ -171,7 +171,7 @@ mod tests {
                  \"read\": {{ \"io_bytes\": 10, \"bw_bytes\": 5, \"iops\": 0.5 }} }} ] }}"
             )
         };
-        assert_eq!(parse(&report(0)), Some(Told { bytes: 10, rate: Rate(5) }));
+        assert_eq!(parse(&report(0)), Some(FioReport { bytes: 10, rate: Rate(5) }));
         assert_eq!(parse(&report(5)), None);
         assert_eq!(parse(""), None);
         assert_eq!(parse("{}"), None);

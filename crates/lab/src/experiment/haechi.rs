@@ -1,12 +1,12 @@
 //! The experiments of the Haechi paper (§III): who reads how much of a data node whose processor
-//! takes no part in it, in the simulated world and, six of the figures, [`live`].
+//! takes no part in it, in the simulation and, six of the figures, [`live`].
 //!
 //! ```text
-//!  scenarios/haechi/*.toml ──▶ tidegate_sim::one_sided ──▶ Outcome ──▶ claims, table, picture
+//!  scenarios/haechi/*.toml ──▶ tidegate_sim::one_sided ──▶ OneSidedReport ──▶ claims, table, picture
 //!        (embedded)      └─────▶ live: a data node, and ten clients ──┘
 //! ```
 //!
-//! The model of the network cards has two numbers, which are read off figures 6 and 7; figure 8 is
+//! The model of the RNICs has two numbers, which are read off figures 6 and 7; figure 8 is
 //! what it is checked by. Whatever the other figures show is predicted. `numbers` puts all that the
 //! paper prints beside what the model gives.
 //!
@@ -16,13 +16,15 @@
 use std::sync::OnceLock;
 
 use serde_json::{Value, json};
-use tidegate_sim::one_sided::{self, Clients, Control, Outcome, Scenario};
+use tidegate_sim::one_sided::{self, Clients, Control, OneSidedReport, Scenario};
 
 use super::known::{Known, differs};
 use super::paper::{self, Paper, simulate, wrong};
 use super::plot::{self, Panel, Series};
 use super::verdict::{Claim, Judged};
-use paper::{Desk, Part, SIMULATED, Source, all, holds_if, scenarios, tenths, thousandths};
+use paper::{
+    FigureContext, FigureResult, SIMULATED, Source, all, holds_if, scenarios, tenths, thousandths,
+};
 use tidegate_console::failure::Failure;
 use tidegate_console::table::{Cell, Table};
 
@@ -70,27 +72,27 @@ pub(crate) const HAECHI: Paper = Paper {
     live: live::FIGURES,
 };
 
-fn repeat(figure: &str, desk: &Desk) -> Result<Part, Failure> {
+fn repeat(figure: &str, context: &FigureContext) -> Result<FigureResult, Failure> {
     match figure {
-        "6" => bare::one(desk),
-        "7" => bare::several(desk),
-        "8" => demand::repeat(desk),
-        "9" => promises::repeat(desk),
-        "10" => conversion::clients(desk),
-        "11" => conversion::totals(desk),
-        "12" => promises::levels(desk),
-        "13" => pattern::clients(desk),
-        "14" => pattern::totals(desk),
-        "15" => pattern::latencies(desk),
-        "16" => capacity::throughput(desk, &capacity::BEGINS),
-        "17" => capacity::first_client(desk, &capacity::BEGINS),
-        "18" => capacity::throughput(desk, &capacity::ENDS),
-        "19" => capacity::first_client(desk, &capacity::ENDS),
-        "steps" => steps::repeat(desk),
-        "ablation" => ablation::repeat(desk),
-        "sensitivity" => sensitivity::repeat(desk),
-        "nodes" => nodes::repeat(desk),
-        _ => numbers::repeat(desk),
+        "6" => bare::one(context),
+        "7" => bare::several(context),
+        "8" => demand::repeat(context),
+        "9" => promises::repeat(context),
+        "10" => conversion::clients(context),
+        "11" => conversion::totals(context),
+        "12" => promises::levels(context),
+        "13" => pattern::clients(context),
+        "14" => pattern::totals(context),
+        "15" => pattern::latencies(context),
+        "16" => capacity::throughput(context, &capacity::CONGESTION_BEGINS),
+        "17" => capacity::first_client(context, &capacity::CONGESTION_BEGINS),
+        "18" => capacity::throughput(context, &capacity::CONGESTION_ENDS),
+        "19" => capacity::first_client(context, &capacity::CONGESTION_ENDS),
+        "steps" => steps::repeat(context),
+        "ablation" => ablation::repeat(context),
+        "sensitivity" => sensitivity::repeat(context),
+        "nodes" => nodes::repeat(context),
+        _ => numbers::repeat(context),
     }
 }
 
@@ -118,7 +120,7 @@ const NODES: &str =
     include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../scenarios/haechi/nodes.toml"));
 
 /// A scenario's outcome, with the time that the run took.
-type Shown = paper::Shown<Outcome>;
+type Shown = paper::Shown<OneSidedReport>;
 
 /// Reads a scenario.
 ///
@@ -128,7 +130,7 @@ fn scenario(text: &str) -> Result<Scenario, Failure> {
     Scenario::parse(text).map_err(wrong)
 }
 
-/// Runs that several figures look at, and that are simulated once.
+/// Runs that several figures use, and that are simulated once.
 struct Kept {
     scenarios: fn() -> Result<Vec<Scenario>, Failure>,
     shown: OnceLock<Vec<Shown>>,
@@ -143,21 +145,21 @@ impl Kept {
     ///
     /// # Errors
     /// If a scenario cannot be run, or the user ends the command.
-    fn get(&'static self, desk: &Desk) -> Result<&'static [Shown], Failure> {
+    fn get(&'static self, context: &FigureContext) -> Result<&'static [Shown], Failure> {
         if let Some(shown) = self.shown.get() {
             return Ok(shown);
         }
         let mut once: Vec<Scenario> = Vec::new();
-        let mut places = Vec::new();
+        let mut indices = Vec::new();
         for scenario in (self.scenarios)()?.into_iter().map(plain) {
-            let place = once.iter().position(|other| *other == scenario);
-            places.push(place.unwrap_or(once.len()));
-            if place.is_none() {
+            let index = once.iter().position(|other| *other == scenario);
+            indices.push(index.unwrap_or(once.len()));
+            if index.is_none() {
                 once.push(scenario);
             }
         }
-        let shown = simulate(desk, once, one_sided::run)?;
-        Ok(self.shown.get_or_init(|| places.iter().map(|place| shown[*place].clone()).collect()))
+        let shown = simulate(context, once, one_sided::run)?;
+        Ok(self.shown.get_or_init(|| indices.iter().map(|index| shown[*index].clone()).collect()))
     }
 }
 
@@ -195,7 +197,7 @@ const MODES: [(Control, &str); 4] = [
     (Control::Sound, "sound"),
 ];
 
-/// Their places.
+/// Their indices.
 const BARE: usize = 0;
 const BASIC: usize = 1;
 const PAPER: usize = 2;
@@ -219,7 +221,7 @@ fn under_all<const N: usize>(
 }
 
 /// The outcome of one scenario under one control.
-fn at(runs: &[Shown], base: usize, mode: usize) -> &Outcome {
+fn at(runs: &[Shown], base: usize, mode: usize) -> &OneSidedReport {
     &runs[base * MODES.len() + mode].outcome
 }
 
@@ -241,25 +243,25 @@ fn named(prefix: &str, rates: impl Fn(usize) -> Vec<f64>) -> Vec<(String, Vec<f6
 const SKEW: f64 = 0.2;
 
 /// Whether all clients have what they want of their reservations, in each period.
-fn keeps(outcome: &Outcome) -> bool {
+fn keeps(outcome: &OneSidedReport) -> bool {
     missing(outcome).is_empty()
 }
 
 /// By how much clients miss that in their worst period, in percent, and whether all have it.
-fn kept(outcome: &Outcome) -> (Value, Judged) {
+fn kept(outcome: &OneSidedReport) -> (Value, Judged) {
     let missing = clients(outcome).map(|client| (client + 1, outcome.missing_percent(client)));
     let missing: Vec<(usize, f64)> = missing.filter(|(_, percent)| *percent > SKEW).collect();
     let name = |client: &usize| format!("C{client}");
     let value = missing.iter().map(|(client, off)| (name(client), tenths(*off).into()));
     let judged = holds_if(missing.is_empty(), || {
-        let told = missing.iter().map(|(client, off)| format!("{} {off:.1} %", name(client)));
-        format!("missing in the worst period: {}", told.collect::<Vec<_>>().join(", "))
+        let formatted = missing.iter().map(|(client, off)| format!("{} {off:.1} %", name(client)));
+        format!("missing in the worst period: {}", formatted.collect::<Vec<_>>().join(", "))
     });
     (Value::Object(value.collect()), judged)
 }
 
 /// The clients that miss more than [`SKEW`] percent in their worst period, numbered from 0.
-fn missing(outcome: &Outcome) -> Vec<usize> {
+fn missing(outcome: &OneSidedReport) -> Vec<usize> {
     clients(outcome).filter(|client| outcome.missing_percent(*client) > SKEW).collect()
 }
 
@@ -298,7 +300,7 @@ fn ours(runs: &[Shown], base: usize, figure: &'static str, text: &str) -> Claim 
 const CONTROL: f64 = 1.0;
 
 /// How many are, in percent.
-fn control(outcome: &Outcome) -> f64 {
+fn control(outcome: &OneSidedReport) -> f64 {
     let (data, control) = outcome
         .counts
         .iter()
@@ -312,33 +314,33 @@ fn kilo(rate: f64) -> f64 {
 }
 
 /// With one digit behind the point.
-fn told(number: f64) -> String {
+fn formatted(number: f64) -> String {
     format!("{number:.1}")
 }
 
 /// The mean of a client, in thousands per second.
-fn mean(outcome: &Outcome, client: usize) -> f64 {
+fn mean(outcome: &OneSidedReport, client: usize) -> f64 {
     kilo(outcome.mean(client))
 }
 
 /// Of all clients, in thousands per second.
-fn total(outcome: &Outcome) -> f64 {
+fn total(outcome: &OneSidedReport) -> f64 {
     kilo(outcome.total())
 }
 
 /// The means of all clients, in thousands per second.
-fn means(outcome: &Outcome) -> Vec<f64> {
+fn means(outcome: &OneSidedReport) -> Vec<f64> {
     clients(outcome).map(|client| mean(outcome, client)).collect()
 }
 
 /// The mean of some clients, in thousands per second.
-fn mean_of(outcome: &Outcome, clients: core::ops::Range<usize>) -> f64 {
+fn mean_of(outcome: &OneSidedReport, clients: core::ops::Range<usize>) -> f64 {
     let count = clients.len().max(1) as f64;
     clients.map(|client| mean(outcome, client)).sum::<f64>() / count
 }
 
 /// How many clients there are.
-fn clients(outcome: &Outcome) -> core::ops::Range<usize> {
+fn clients(outcome: &OneSidedReport) -> core::ops::Range<usize> {
     0..outcome.latency.len()
 }
 
@@ -352,8 +354,8 @@ fn table(rows: &[(String, Vec<f64>)]) -> Table {
     table = table.right("ALL");
     for (name, rates) in rows {
         let mut row: Vec<Cell> = vec![name.clone().into()];
-        row.extend(rates.iter().map(|rate| Cell::from(told(*rate))));
-        row.push(told(rates.iter().sum()).into());
+        row.extend(rates.iter().map(|rate| Cell::from(formatted(*rate))));
+        row.push(formatted(rates.iter().sum()).into());
         table.row(row);
     }
     table

@@ -25,16 +25,17 @@ impl Known {
 /// instead is what is known to; if anything else does, even what is claimed, it fails, because then
 /// either the code is wrong or the reason.
 pub(super) fn differs(numbers: &[Known], why: &str) -> Judged {
-    let told = |Known { what, unit, value, .. }: &Known| format!("{what} {value:.1} {unit}");
+    let formatted = |Known { what, unit, value, .. }: &Known| format!("{what} {value:.1} {unit}");
     let strays = |one: &&Known| (one.value - one.known).abs() > one.within;
     match numbers.iter().find(strays) {
         Some(one) => {
             let Known { unit, known, within, .. } = one;
-            let why = format!("{}, but {known} +-{within:.1} {unit} is known to differ", told(one));
+            let why =
+                format!("{}, but {known} +-{within:.1} {unit} is known to differ", formatted(one));
             (Verdict::Fails, Some(why))
         }
         None => {
-            let all: Vec<String> = numbers.iter().map(told).collect();
+            let all: Vec<String> = numbers.iter().map(formatted).collect();
             (Verdict::Differs, Some(format!("{}: {why}", all.join(", "))))
         }
     }

@@ -6,7 +6,7 @@ use std::io::{self, IsTerminal};
 use tidegate_model::{Rate, Span, Time};
 
 use super::plan::{KEPT_PERMILLE, Mib, Plan, SETTLING, grouped};
-use super::recording::{Control, LOOK, Recording, Sample, WINDOW, per_second};
+use super::recording::{Control, Recording, SAMPLE_INTERVAL, Sample, WINDOW, per_second};
 use tidegate_console::amounts;
 use tidegate_console::failure::Failure;
 use tidegate_console::output::{self, Paint, Tone};
@@ -45,7 +45,7 @@ pub(crate) struct Live {
     paint: Paint,
     /// Which set-up was announced last.
     announced: Option<Control>,
-    /// Lines on the screen that the next look replaces.
+    /// Lines on the screen that the next frame replaces.
     drawn: usize,
     /// When the last line was printed.
     printed: Option<Time>,
@@ -64,14 +64,14 @@ impl Live {
     ///
     /// # Errors
     /// If standard output cannot be written.
-    pub(crate) fn say(&self, text: &str) -> Result<(), Failure> {
+    pub(crate) fn print(&self, text: &str) -> Result<(), Failure> {
         match self.form {
             Form::Silent => Ok(()),
             Form::Screen | Form::Lines => output::print(&format!("{text}\n")),
         }
     }
 
-    /// Shows one look.
+    /// Shows one frame.
     ///
     /// # Errors
     /// If standard output cannot be written.
@@ -90,7 +90,7 @@ impl Live {
         if self.announced != Some(control) {
             self.announced = Some(control);
             (self.drawn, self.printed) = (0, None);
-            let head = format!("\n({}) {}", control.letter(), control.title());
+            let head = format!("\n({}) {}", control.label(), control.title());
             text += &self.paint.tone(Tone::Bold, &head);
             text.push('\n');
             if self.form == Form::Lines {
@@ -99,13 +99,16 @@ impl Live {
         }
         if self.form == Form::Screen {
             let table = view.table(self.paint, output::columns());
-            // Up to where the last look began, and each line anew.
+            // Up to where the last frame began, and each line anew.
             if self.drawn > 0 {
                 text += &format!("\x1b[{}A", self.drawn);
             }
             self.drawn = table.len();
             table.iter().for_each(|line| text += &format!("\x1b[2K{line}\n"));
-        } else if self.printed.is_none_or(|at| view.at.since(at).0 + LOOK.0 / 2 >= WINDOW.0) {
+        } else if self
+            .printed
+            .is_none_or(|at| view.at.since(at).0 + SAMPLE_INTERVAL.0 / 2 >= WINDOW.0)
+        {
             self.printed = Some(view.at);
             text += &view.line(self.paint);
         }
@@ -118,12 +121,12 @@ impl Live {
     /// If standard output cannot be written.
     pub(crate) fn ended(&self, recording: &Recording) -> Result<(), Failure> {
         let took = amounts::span(recording.took().0);
-        let told = format!("    {}; took {took}", recording.means.join("; "));
-        self.say(&self.paint.tone(Tone::Faint, &told))
+        let description = format!("    {}; took {took}", recording.means.join("; "));
+        self.print(&self.paint.tone(Tone::Faint, &description))
     }
 }
 
-/// One look.
+/// One frame.
 #[derive(Debug)]
 struct View {
     at: Time,
@@ -148,13 +151,15 @@ impl View {
     fn new(plan: &Plan, samples: &[Sample], states: &[State]) -> Option<Self> {
         let last = samples.last()?;
         // The sample one second ago; at first, less than a second ago.
-        let before =
-            samples.iter().rev().find(|sample| last.at.since(sample.at).0 + LOOK.0 / 2 >= WINDOW.0);
+        let before = samples
+            .iter()
+            .rev()
+            .find(|sample| last.at.since(sample.at).0 + SAMPLE_INTERVAL.0 / 2 >= WINDOW.0);
         let before = before.or(samples.first())?;
-        let rows = plan.tenants.iter().enumerate().map(|(place, tenant)| {
-            let state = states.get(place);
+        let rows = plan.tenants.iter().enumerate().map(|(index, tenant)| {
+            let state = states.get(index);
             let rate =
-                per_second(last.bytes(place) - before.bytes(place), last.at.since(before.at));
+                per_second(last.bytes(index) - before.bytes(index), last.at.since(before.at));
             let is_running = state.is_some_and(|(_, ended)| ended.is_none());
             let took = state.and_then(|(started, ended)| Some((*ended)?.since(*started)));
             let (name, promise) = (tenant.name, tenant.promise);
@@ -234,18 +239,18 @@ impl Row {
 
 /// Whole MiB/s, without the unit.
 fn mib(rate: Rate) -> String {
-    let told = Mib(rate).to_string();
-    told.trim_end_matches(" MiB/s").to_owned()
+    let description = Mib(rate).to_string();
+    description.trim_end_matches(" MiB/s").to_owned()
 }
 
 /// `value` of `scale` as a bar with a mark at `promise`.
 fn bar(value: Rate, promise: Rate, scale: Rate, width: usize) -> String {
-    let place = |rate: Rate| {
+    let cell_of = |rate: Rate| {
         let cells = rate.0 as f64 * width as f64 / scale.0.max(1) as f64;
         (cells.round() as usize).min(width.saturating_sub(1))
     };
     let (full, mark) = if output::is_unicode() { ('█', '│') } else { ('#', '|') };
-    let cell = |cell: usize| match (cell == place(promise), cell < place(value)) {
+    let cell = |cell: usize| match (cell == cell_of(promise), cell < cell_of(value)) {
         (true, _) => mark,
         (false, true) => full,
         (false, false) => ' ',
@@ -254,7 +259,7 @@ fn bar(value: Rate, promise: Rate, scale: Rate, width: usize) -> String {
 }
 
 /// Seconds with one digit, as in tables.
-pub(crate) fn told_seconds(span: Span) -> String {
+pub(crate) fn format_seconds(span: Span) -> String {
     format!("{} s", tenths(span.0, Span::SECOND.0))
 }
 

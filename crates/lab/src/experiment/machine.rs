@@ -23,11 +23,11 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
-    /// Looks around.
+    /// Reads the properties of this machine.
     ///
     /// # Errors
     /// If there is no fio.
-    pub(crate) fn look(directory: &Path, disk: &Result<Disk, String>) -> Result<Self, Failure> {
+    pub(crate) fn inspect(directory: &Path, disk: &Result<Disk, String>) -> Result<Self, Failure> {
         let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
         let kernel = rustix::system::uname();
         Ok(Self {
@@ -43,7 +43,7 @@ impl Machine {
     }
 
     /// In one line.
-    pub(crate) fn told(&self) -> String {
+    pub(crate) fn description(&self) -> String {
         format!(
             "{} x {}, {} GiB, Linux {}, {} on {}, {}, Tidegate {}",
             self.cores,
@@ -77,15 +77,15 @@ fn memory(meminfo: &str) -> u64 {
 }
 
 /// The type of the file system that holds `directory`: that of the longest mount above it, and of
-/// several in one place the last.
+/// of several at one mount point the last.
 fn file_system(mounts: &str, directory: &Path) -> String {
     let directory = directory.canonicalize().unwrap_or_else(|_| directory.to_owned());
     let mounts = mounts.lines().filter_map(|line| {
         let mut fields = line.split(' ').skip(1);
         Some((Path::new(fields.next()?), fields.next()?))
     });
-    let above = mounts.filter(|(place, _)| directory.starts_with(place));
-    let longest = above.max_by_key(|(place, _)| place.components().count());
+    let above = mounts.filter(|(mount_point, _)| directory.starts_with(mount_point));
+    let longest = above.max_by_key(|(mount_point, _)| mount_point.components().count());
     longest.map_or("unknown", |(_, kind)| kind).to_owned()
 }
 

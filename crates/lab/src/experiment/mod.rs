@@ -70,7 +70,7 @@ use recording::{Control, Recording};
 use report::Report;
 use score::{Numbers, Score};
 use scratch::Scratch;
-use setup::Stand;
+use setup::Testbed;
 use tidegate_console::interrupt::Interrupt;
 use witness::Witness;
 
@@ -78,8 +78,8 @@ use witness::Witness;
 const PROBE: Span = Span(1500 * Span::MILLISECOND.0);
 const PROBE_LIMITED: Span = Span(1000 * Span::MILLISECOND.0);
 
-/// How often to look while it is measured.
-const LOOK: Span = Span(10 * Span::MILLISECOND.0);
+/// The interval of samples while it is measured.
+const POLL_INTERVAL: Span = Span(10 * Span::MILLISECOND.0);
 
 /// A limit of the kernel that lets through more than this percentage of it has no effect. On some
 /// file systems and devices it has none, and the kernel reports no error.
@@ -101,7 +101,7 @@ pub(crate) struct Options {
 
 /// Result of the experiment.
 #[derive(Debug)]
-pub(crate) struct Outcome {
+pub(crate) struct DemoOutcome {
     plan: Plan,
     machine: Machine,
     notes: Vec<String>,
@@ -112,7 +112,7 @@ pub(crate) struct Outcome {
     samples: PathBuf,
 }
 
-impl Outcome {
+impl DemoOutcome {
     /// Whether Tidegate kept every promise.
     pub(crate) fn is_kept(&self) -> bool {
         self.score(Control::Tidegate).is_some_and(Score::are_promises_kept)
@@ -151,39 +151,39 @@ impl Outcome {
 /// # Errors
 /// If the machine lacks what it needs, something breaks, or the user ends it. Promises that are not
 /// kept are no error here.
-pub(crate) fn run(options: &Options) -> Result<Outcome, Failure> {
+pub(crate) fn run(options: &Options) -> Result<DemoOutcome, Failure> {
     let interrupt = Interrupt::listen()?;
     let at_ms = clock::unix_ms();
     let form = Form::wanted(options.plain, options.json);
     let mut live = Live::new(form);
     fs::create_dir_all(&options.out).map_err(|error| unwritable(&options.out, error))?;
     let disk = Disk::below(&options.directory);
-    let machine = Machine::look(&options.directory, &disk)?;
-    live.say(&machine.told())?;
+    let machine = Machine::inspect(&options.directory, &disk)?;
+    live.print(&machine.description())?;
 
-    let Bench { stand, probe, notes } = Bench::prepare(options, disk, &machine, interrupt)?;
-    live.say(&probe)?;
+    let Bench { testbed, probe, notes } = Bench::prepare(options, disk, &machine, interrupt)?;
+    live.print(&probe)?;
     for note in &notes {
-        live.say(note)?;
+        live.print(note)?;
     }
     let mut results = Vec::new();
     for control in Control::ALL {
-        let recording = stand.run(control, &mut live)?;
+        let recording = testbed.run(control, &mut live)?;
         live.ended(&recording)?;
-        let score = Score::new(&stand.plan, &recording);
+        let score = Score::new(&testbed.plan, &recording);
         results.push((recording, score));
     }
-    let plan = stand.plan.clone();
+    let plan = testbed.plan.clone();
     let (report, samples) = (options.out.join("report.html"), options.out.join("samples.json"));
-    let outcome = Outcome { plan, machine, notes, results, report, samples };
+    let outcome = DemoOutcome { plan, machine, notes, results, report, samples };
     write(&outcome, at_ms, &probe)?;
-    live.say(&format!("\n{}", summary::told(&outcome)))?;
+    live.print(&format!("\n{}", summary::description(&outcome)))?;
     Ok(outcome)
 }
 
-/// The stand with everything on it, and what was found out while it was set up.
+/// The test bed, and the results of its preparation.
 struct Bench {
-    stand: Stand,
+    testbed: Testbed,
     /// The disk's rate by itself, in words.
     probe: String,
     notes: Vec<String>,
@@ -227,9 +227,9 @@ impl Bench {
             notes
                 .push(format!("Static limits are Tidegate's buckets and not the kernel's: {why}."));
         }
-        let stand = Stand { plan, files, scratch, throttle, interrupt };
-        stand.rehearse()?;
-        Ok(Self { stand, probe, notes })
+        let testbed = Testbed { plan, files, scratch, throttle, interrupt };
+        testbed.rehearse()?;
+        Ok(Self { testbed, probe, notes })
     }
 }
 
@@ -244,29 +244,29 @@ impl Reader<'_> {
     /// How fast the disk reads for four jobs with requests of `block` bytes, in a control group if
     /// one is named.
     fn read_for(&self, time: Span, block: u64, group: Option<PathBuf>) -> Result<Rate, Failure> {
-        let said = self.scratch.join("probe.json");
+        let report_path = self.scratch.join("probe.json");
         let file = self.files.path(Plan::NAMES[0]);
         let work = Work { name: "probe", file: &file, block, amount: Amount::Time(time) };
         let start = Start {
             name: "probe".into(),
             program: "fio".into(),
-            arguments: fio::arguments(work, &said),
+            arguments: fio::arguments(work, &report_path),
             group,
             ..Start::default()
         };
         let mut process = Child::start(&start, self.scratch.path())?;
         let (clock, mut witness) = (Clock::start(), Witness::new(process.pid()));
         while !process.has_ended().map_err(no_direct)? {
-            witness.look();
-            self.interrupt.sleep_until(clock, clock.now().after(LOOK))?;
+            witness.sample();
+            self.interrupt.sleep_until(clock, clock.now().after(POLL_INTERVAL))?;
         }
-        let told = fio::told(&said)?;
+        let report = fio::read_report(&report_path)?;
         // The witness has missed the beginning and the end, but not most of it.
-        if witness.look().bytes < told.bytes / 2 {
+        if witness.sample().bytes < report.bytes / 2 {
             let why = "the kernel counts no reads of a disk for files in that directory";
             return Err(no_direct(Failure::new(Code::Failure, why)));
         }
-        Ok(told.rate)
+        Ok(report.rate)
     }
 
     /// The kernel's limits on this disk, or why they are not used.
@@ -282,8 +282,8 @@ impl Reader<'_> {
         let measured = self.read_for(PROBE_LIMITED, BLOCK, Some(group.processes()))?;
         drop(group);
         if measured.0 > limit.0 / 100 * LIMIT_PERCENT_MAX {
-            let told = throttle.told();
-            let why = format!("{told} lets through {} of {}", Mib(measured), Mib(limit));
+            let description = throttle.description();
+            let why = format!("{description} lets through {} of {}", Mib(measured), Mib(limit));
             return Ok(Err(why));
         }
         Ok(Ok(throttle))
@@ -298,7 +298,7 @@ fn no_direct(failure: Failure) -> Failure {
 }
 
 /// Writes the report and what it was made from.
-fn write(outcome: &Outcome, at_ms: u64, probe: &str) -> Result<(), Failure> {
+fn write(outcome: &DemoOutcome, at_ms: u64, probe: &str) -> Result<(), Failure> {
     #[derive(Serialize)]
     struct Samples<'a> {
         plan: &'a Plan,
@@ -306,7 +306,7 @@ fn write(outcome: &Outcome, at_ms: u64, probe: &str) -> Result<(), Failure> {
         notes: &'a [String],
         recordings: Vec<&'a Recording>,
     }
-    let Outcome { plan, machine, notes, results, .. } = outcome;
+    let DemoOutcome { plan, machine, notes, results, .. } = outcome;
     let page = Report { plan, machine, at_ms, probe, notes, results }.render();
     fs::write(&outcome.report, page).map_err(|error| unwritable(&outcome.report, error))?;
     let recordings = results.iter().map(|(recording, _)| recording).collect();

@@ -1,13 +1,13 @@
-//! Pictures of what happened to applications of the simulated world over time.
+//! Pictures of what happened to applications of the simulation over time.
 
 use tidegate_model::Span;
-use tidegate_netsim::e2e::{Moment, Outcome};
+use tidegate_netsim::e2e::{E2eReport, Moment};
 
 use super::plot::{Panel, Series};
 
 /// A line for each application, over milliseconds.
 pub(crate) fn panel(
-    outcome: &Outcome,
+    outcome: &E2eReport,
     title: &str,
     y: &'static str,
     value: impl Fn(&Moment) -> f64,
@@ -23,7 +23,7 @@ pub(crate) fn panel(
 }
 
 /// The same of bytes, as Gbit/s.
-pub(crate) fn rates(outcome: &Outcome, title: &str, bytes: impl Fn(&Moment) -> u64) -> Panel {
+pub(crate) fn rates(outcome: &E2eReport, title: &str, bytes: impl Fn(&Moment) -> u64) -> Panel {
     let seconds = outcome.sample.as_seconds();
     panel(outcome, title, "Gbit/s", |moment| bytes(moment) as f64 * 8.0 / seconds / 1e9)
 }

@@ -20,7 +20,7 @@ const LENGTH: Span = Span(50 * Span::MILLISECOND.0);
 /// Between two notes. A time slice of the kernel's is three times as long.
 const NOTE: Span = Span::MILLISECOND;
 
-/// Calls between two looks at the clock.
+/// Calls between two readings of the clock.
 const BLOCK: u64 = 64;
 
 /// A thread had its processor all the time if it had it for this share of the time, in hundredths.
@@ -29,7 +29,7 @@ const UNDISTURBED_PERCENT: u64 = 97;
 /// Fewer undisturbed notes than this are chance.
 const NOTES_MIN: usize = 20;
 
-/// The name of a thread, by which a stage can tell it. At most 15 bytes, as the kernel has it.
+/// The name of a thread, by which a stage can identify it. At most 15 bytes, as the kernel has it.
 pub(crate) fn thread_name(number: usize) -> String {
     format!("client-{number}")
 }
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_nothing_disturbed_counts() {
+    fn only_undisturbed_measurements_count() {
         // The second thread is taken off its processor in its second note, and starts late.
         let first = vec![note(0, 1_000, 10, 1_000), note(1_000, 2_000, 20, 990)];
         let third = vec![note(2_000, 3_000, 30, 1_000), note(3_000, 4_000, 40, 100)];

@@ -41,15 +41,15 @@ macro_rules! scenarios {
 }
 pub(super) use scenarios;
 
-/// The worlds of a claim.
+/// The values of a claim's `world`.
 pub(super) const SIMULATED: &str = "simulated";
 pub(super) const LIVE: &str = "live";
 
 /// How soon a user who ends the command is noticed.
-const LOOK: Duration = Duration::from_millis(25);
+const POLL_INTERVAL: Duration = Duration::from_millis(25);
 
 /// Result of a figure.
-pub(super) struct Part {
+pub(super) struct FigureResult {
     pub(super) claims: Vec<Claim>,
     pub(super) table: Table,
     /// SVG.
@@ -57,7 +57,7 @@ pub(super) struct Part {
 }
 
 /// Context of the figures besides their scenarios.
-pub(super) struct Desk {
+pub(super) struct FigureContext {
     pub(super) interrupt: Interrupt,
     /// Whether a user sees standard error.
     pub(super) is_watched: bool,
@@ -67,8 +67,8 @@ pub(super) struct Desk {
     pub(super) seed: Option<u64>,
 }
 
-impl Desk {
-    /// Tells a watcher what is going on, in place of what was told before.
+impl FigureContext {
+    /// Shows a watcher what is going on, in place of the note before.
     pub(super) fn note(&self, what: &str) {
         if self.is_watched {
             // A lost note does no harm.
@@ -77,7 +77,7 @@ impl Desk {
     }
 }
 
-impl Drop for Desk {
+impl Drop for FigureContext {
     fn drop(&mut self) {
         self.note("");
     }
@@ -88,13 +88,13 @@ pub(crate) struct Paper {
     /// Where its pictures go, by default.
     pub(crate) name: &'static str,
     pub(crate) figures: &'static [&'static str],
-    pub(super) repeat: fn(&str, &Desk) -> Result<Part, Failure>,
+    pub(super) repeat: fn(&str, &FigureContext) -> Result<FigureResult, Failure>,
     /// Those that are run live as a part of their own, and what runs them.
     pub(super) live: &'static [(&'static str, Run)],
 }
 
 /// A function that runs a figure.
-pub(super) type Run = fn(&Desk) -> Result<Part, Failure>;
+pub(super) type Run = fn(&FigureContext) -> Result<FigureResult, Failure>;
 
 /// A user's request for figures of a paper.
 #[derive(Clone, Debug)]
@@ -103,8 +103,8 @@ pub(crate) struct Order<'a> {
     /// Where pictures go.
     pub(crate) out: &'a Path,
     pub(crate) is_json: bool,
-    /// Only that world of figures that have two parts.
-    pub(crate) world: Option<World>,
+    /// Only the simulated or the live part of figures that have both.
+    pub(crate) world: Option<RunKind>,
     /// Periods that live runs are to measure.
     pub(crate) periods: Option<usize>,
     /// Seed of simulated runs, in place of their scenarios' seeds.
@@ -113,7 +113,7 @@ pub(crate) struct Order<'a> {
 
 /// Where a figure is repeated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum World {
+pub(crate) enum RunKind {
     /// In virtual time.
     Simulated,
     /// On this machine.
@@ -123,52 +123,52 @@ pub(crate) enum World {
 impl Paper {
     /// Whether a figure has something to show in that world. Where the live part of figures is no
     /// part of its own, a world says nothing.
-    pub(crate) fn is_in(&self, figure: &str, world: Option<World>) -> bool {
+    pub(crate) fn is_in(&self, figure: &str, world: Option<RunKind>) -> bool {
         let is_live = || self.live.iter().any(|(name, _)| *name == figure);
-        world != Some(World::Live) || self.live.is_empty() || is_live()
+        world != Some(RunKind::Live) || self.live.is_empty() || is_live()
     }
 
-    /// Repeats figures, and tells each one's claims when it has them; tables go to standard output
-    /// unless it is for programs, pictures to where they are wanted.
+    /// Repeats figures, and reports each one's claims when it has them; tables go to standard
+    /// output unless it is for programs, pictures to where they are wanted.
     ///
     /// # Errors
     /// If something breaks, or the user ends it. Claims that do not hold are no error here.
     pub(crate) fn run(
         &self,
         order: &Order<'_>,
-        tell: &mut dyn FnMut(&[Claim]) -> Result<(), Failure>,
+        report: &mut dyn FnMut(&[Claim]) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
         let Order { figures, out, is_json, world, periods, seed } = *order;
         let is_watched = !is_json && io::stderr().is_terminal();
-        let desk = Desk { interrupt: Interrupt::listen()?, is_watched, periods, seed };
+        let context = FigureContext { interrupt: Interrupt::listen()?, is_watched, periods, seed };
         fs::create_dir_all(out).map_err(|error| unwritable(out, error))?;
-        let mut show = |name: &str, part: Part| {
-            desk.note("");
+        let mut show = |name: &str, part: FigureResult| {
+            context.note("");
             let path = write(name, &part, out)?;
             if !is_json {
                 let table = part.table.render(Paint::stdout(), usize::MAX);
                 output::print(&format!("Figure {name}: {}\n{table}\n", path.display()))?;
             }
-            tell(&part.claims)?;
+            report(&part.claims)?;
             if !is_json {
                 output::print("\n")?;
             }
             Ok::<(), Failure>(())
         };
         for figure in figures {
-            if world != Some(World::Live) || self.live.is_empty() {
-                show(figure, (self.repeat)(figure, &desk)?)?;
+            if world != Some(RunKind::Live) || self.live.is_empty() {
+                show(figure, (self.repeat)(figure, &context)?)?;
             }
             let live = self.live.iter().find(|(name, _)| name == figure);
-            if let Some((_, repeat)) = live.filter(|_| world != Some(World::Simulated)) {
-                show(&format!("{figure}-live"), repeat(&desk)?)?;
+            if let Some((_, repeat)) = live.filter(|_| world != Some(RunKind::Simulated)) {
+                show(&format!("{figure}-live"), repeat(&context)?)?;
             }
         }
         Ok(())
     }
 }
 
-fn write(figure: &str, part: &Part, out: &Path) -> Result<PathBuf, Failure> {
+fn write(figure: &str, part: &FigureResult, out: &Path) -> Result<PathBuf, Failure> {
     let path = out.join(format!("figure-{figure}.svg"));
     fs::write(&path, &part.picture).map_err(|error| unwritable(&path, error))?;
     Ok(path)
@@ -224,12 +224,12 @@ pub(super) fn all(judged: impl IntoIterator<Item = Judged>) -> Judged {
 /// control: a tenth of a second is a tenth of the paper's shorter period.
 const STALL_MAX: Span = Span(100 * Span::MILLISECOND.0);
 
-/// A failure of a live run in which the machine stood still is told with its cause.
+/// A failure of a live run in which the machine stood still is reported with its cause.
 pub(super) fn on_a_machine_that_stood_still(judged: Judged, stall: Span) -> Judged {
     match judged {
         (Verdict::Fails, Some(why)) if stall > STALL_MAX => {
-            let told = format!("{why}; this machine stood still for {stall} meanwhile");
-            (Verdict::Differs, Some(told))
+            let formatted = format!("{why}; this machine stood still for {stall} meanwhile");
+            (Verdict::Differs, Some(formatted))
         }
         judged => judged,
     }
@@ -277,7 +277,7 @@ fn reseed<S: Seeded>(scenarios: &mut [S], seed: u64) {
 /// # Errors
 /// If a scenario cannot be run, or the user ends the command. What runs then ends with the process.
 pub(super) fn simulate<S, O>(
-    desk: &Desk,
+    context: &FigureContext,
     mut scenarios: Vec<S>,
     run: fn(&S) -> Result<O, ScenarioError>,
 ) -> Result<Vec<Shown<O>>, Failure>
@@ -285,7 +285,7 @@ where
     S: Seeded + Send + 'static,
     O: Send + 'static,
 {
-    if let Some(seed) = desk.seed {
+    if let Some(seed) = context.seed {
         reseed(&mut scenarios, seed);
     }
     let count = scenarios.len();
@@ -296,10 +296,10 @@ where
         let (queue, sender) = (Arc::clone(&queue), sender.clone());
         thread::spawn(move || {
             let take = || queue.lock().unwrap_or_else(PoisonError::into_inner).next();
-            while let Some((place, scenario)) = take() {
+            while let Some((index, scenario)) = take() {
                 let (shown, seconds) = timed(|| run(&scenario));
                 let shown = shown.map(|outcome| Shown { outcome, seconds });
-                if sender.send((place, shown)).is_err() {
+                if sender.send((index, shown)).is_err() {
                     return;
                 }
             }
@@ -308,10 +308,10 @@ where
     drop(sender);
     let mut all: Vec<Option<Shown<O>>> = (0..count).map(|_| None).collect();
     for done in 0..count {
-        desk.note(&format!("simulating: {done} of {count} done"));
-        let (place, shown) = loop {
-            desk.interrupt.check()?;
-            match results.recv_timeout(LOOK) {
+        context.note(&format!("simulating: {done} of {count} done"));
+        let (index, shown) = loop {
+            context.interrupt.check()?;
+            match results.recv_timeout(POLL_INTERVAL) {
                 Ok(result) => break result,
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => {
@@ -319,7 +319,7 @@ where
                 }
             }
         };
-        all[place] = Some(shown.map_err(wrong)?);
+        all[index] = Some(shown.map_err(wrong)?);
     }
     Ok(all.into_iter().flatten().collect())
 }
@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_has_what_all_claims_of_its_run_have() {
+    fn claims_of_a_run_share_its_source() {
         let source =
             Source { paper: "p", figure: "3", world: SIMULATED, seed: Some(7), seconds: 1.5 };
         let measured = serde_json::json!({ "tenants": 3 });
@@ -403,7 +403,8 @@ mod tests {
     #[test]
     fn a_figure_is_written_where_it_is_wanted() {
         let out = tempfile::tempdir().unwrap();
-        let part = Part { claims: Vec::new(), table: Table::new(), picture: "<svg/>".into() };
+        let part =
+            FigureResult { claims: Vec::new(), table: Table::new(), picture: "<svg/>".into() };
         let path = write("9", &part, out.path()).unwrap();
         assert_eq!(path, out.path().join("figure-9.svg"));
         assert_eq!(fs::read_to_string(path).unwrap(), "<svg/>");
@@ -411,17 +412,17 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_out_has_the_order_of_what_went_in() {
+    fn results_have_the_order_of_their_scenarios() {
         let interrupt = Interrupt::default();
-        let mut desk = Desk { interrupt, is_watched: false, periods: None, seed: None };
-        let doubled = |desk: &Desk| -> Vec<u64> {
-            let shown = simulate(desk, (1..9).collect(), |number: &u64| Ok(number * 2)).unwrap();
+        let mut context = FigureContext { interrupt, is_watched: false, periods: None, seed: None };
+        let doubled = |context: &FigureContext| -> Vec<u64> {
+            let shown = simulate(context, (1..9).collect(), |number: &u64| Ok(number * 2)).unwrap();
             shown.iter().map(|shown| shown.outcome).collect()
         };
-        assert_eq!(doubled(&desk), [2, 4, 6, 8, 10, 12, 14, 16]);
-        desk.seed = Some(11);
-        assert_eq!(doubled(&desk), [22, 24, 26, 28, 30, 32, 34, 36]);
+        assert_eq!(doubled(&context), [2, 4, 6, 8, 10, 12, 14, 16]);
+        context.seed = Some(11);
+        assert_eq!(doubled(&context), [22, 24, 26, 28, 30, 32, 34, 36]);
         let refused = |_: &u64| Err::<u64, _>(ScenarioError::new("wrong"));
-        assert!(simulate(&desk, vec![1], refused).is_err());
+        assert!(simulate(&context, vec![1], refused).is_err());
     }
 }

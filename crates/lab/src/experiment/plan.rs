@@ -99,10 +99,10 @@ impl Plan {
         let length = Span(seconds * Span::SECOND.0);
         let budget = scaled(BUDGET);
         let epochs: u64 = TENANTS.iter().map(|(.., epochs)| epochs).sum();
-        let tenants = TENANTS.iter().zip(0..).map(|(&(name, promise, own), place)| {
+        let tenants = TENANTS.iter().zip(0..).map(|(&(name, promise, own), index)| {
             // Whole requests for every job.
             let work = budget.0 * seconds * own / epochs / (JOBS * BLOCK) * (JOBS * BLOCK);
-            let starts = Span(length.0 / 1000 * STAGGER_PERMILLE * place);
+            let starts = Span(length.0 / 1000 * STAGGER_PERMILLE * index);
             Tenant { name, promise: scaled(promise), work: work.max(JOBS * BLOCK), starts }
         });
         let tenants: Vec<Tenant> = tenants.collect();
@@ -160,8 +160,8 @@ impl fmt::Display for Mib {
 pub(crate) fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();
-    for (place, digit) in digits.chars().enumerate() {
-        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
             text.push(',');
         }
         text.push(digit);
@@ -180,13 +180,13 @@ mod tests {
         assert_eq!(plan.scale_note(Rate(1_500 * MIB)), None);
         assert_eq!((plan.budget, plan.disk), (Rate(1_000 * MIB), Rate(1_024 * MIB)));
         assert_eq!(plan.block, MIB);
-        let told: Vec<String> = plan
+        let formatted: Vec<String> = plan
             .tenants
             .iter()
             .map(|t| format!("{} {} {} MiB {}", t.name, Mib(t.promise), t.work / MIB, t.starts))
             .collect();
         assert_eq!(
-            told,
+            formatted,
             [
                 "I1 150 MiB/s 7500 MiB 0ns",
                 "I2 200 MiB/s 6250 MiB 3s",
@@ -226,7 +226,7 @@ mod tests {
 
     #[test]
     fn numbers_are_grouped() {
-        let told = [0, 999, 1_000, 1_234_567].map(grouped);
-        assert_eq!(told, ["0", "999", "1,000", "1,234,567"]);
+        let formatted = [0, 999, 1_000, 1_234_567].map(grouped);
+        assert_eq!(formatted, ["0", "999", "1,000", "1,234,567"]);
     }
 }

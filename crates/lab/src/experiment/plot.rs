@@ -68,7 +68,7 @@ pub(crate) struct Panel {
 
 impl Panel {
     /// The largest values on both axes.
-    fn reach(&self) -> (f64, f64) {
+    fn extent(&self) -> (f64, f64) {
         let points = || self.series.iter().flat_map(|series| &series.points);
         let x = points().map(|point| point.0).fold(0.0, f64::max);
         let lines = self.series.iter().filter(|series| series.shape == Shape::Line);
@@ -90,7 +90,7 @@ impl Panel {
     }
 
     fn draw(&self, (left, top): (f64, f64)) -> String {
-        let (x_most, y_most) = self.reach();
+        let (x_most, y_most) = self.extent();
         let x = |value: f64| left + LEFT + WIDTH * value / x_most;
         let y = |value: f64| top + TOP + HEIGHT * (1.0 - value / y_most);
         let (middle, right) = (left + LEFT + WIDTH / 2.0, left + LEFT + WIDTH);
@@ -108,7 +108,7 @@ impl Panel {
                  <text class=\"end\" x=\"{:.1}\" y=\"{:.1}\">{}</text>",
                 from - 6.0,
                 at + 4.0,
-                told(value)
+                formatted(value)
             );
         }
         for value in ticks(x_most) {
@@ -118,7 +118,7 @@ impl Panel {
                 "<path class=\"grid\" d=\"M{at:.1} {bottom:.1}v5\"/>\
                  <text class=\"middle\" x=\"{at:.1}\" y=\"{:.1}\">{}</text>",
                 bottom + 18.0,
-                told(value)
+                formatted(value)
             );
         }
         let _ = writeln!(
@@ -160,8 +160,8 @@ impl Panel {
         match series.shape {
             Shape::Line => {
                 for (number, point) in series.points.iter().enumerate() {
-                    let letter = if number == 0 { 'M' } else { 'L' };
-                    let _ = write!(path, "{letter}{:.1} {:.1}", x(point.0), y(point.1));
+                    let character = if number == 0 { 'M' } else { 'L' };
+                    let _ = write!(path, "{character}{:.1} {:.1}", x(point.0), y(point.1));
                 }
                 let dots = series.points.iter().map(|point| {
                     let (x, y) = (x(point.0), y(point.1));
@@ -243,7 +243,7 @@ fn ticks(most: f64) -> Vec<f64> {
 }
 
 /// As short as can be.
-fn told(value: f64) -> String {
+fn formatted(value: f64) -> String {
     match value {
         _ if value >= 10_000.0 => format!("{}k", (value / 100.0).round() / 10.0),
         _ => format!("{}", (value * 1e6).round() / 1e6),
@@ -262,11 +262,14 @@ mod tests {
     fn ticks_are_round() {
         assert_eq!(ticks(1.0), [0.0, 0.2, 0.4, 0.6000000000000001, 0.8, 1.0]);
         assert_eq!(ticks(104_000.0), [0.0, 50_000.0, 100_000.0]);
-        assert_eq!((told(50_000.0), told(0.6000000000000001)), ("50k".into(), "0.6".into()));
+        assert_eq!(
+            (formatted(50_000.0), formatted(0.6000000000000001)),
+            ("50k".into(), "0.6".into())
+        );
     }
 
     #[test]
-    fn strokes_stand_on_each_other_and_lines_end_where_the_numbers_say() {
+    fn stacked_strokes_and_lines_end_at_their_values() {
         let panel = Panel {
             title: "a < b".into(),
             series: vec![
@@ -277,7 +280,7 @@ mod tests {
             levels: vec![("limit".into(), 5.0)],
             ..Panel::default()
         };
-        assert_eq!(panel.reach(), (2.0, 7.0 * 1.05));
+        assert_eq!(panel.extent(), (2.0, 7.0 * 1.05));
         let svg = draw("picture", &[panel]);
         let y = |value: f64| TOP + HEIGHT * (1.0 - value / 7.35);
         let stroke = format!("M{:.1} {:.1}V{:.1}", LEFT + WIDTH / 2.0, y(3.0), y(7.0));

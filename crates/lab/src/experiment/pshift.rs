@@ -2,22 +2,24 @@
 //! costs to find out who gets what where.
 //!
 //! ```text
-//!  scenarios/pshift/*.toml ──▶ world: simulated ─┐
-//!            (embedded)    └─▶ live: nodes here ─┴─▶ Outcome ──▶ judge ──▶ claims, picture
+//!  scenarios/pshift/*.toml ──▶ simulated ─────────┐
+//!            (embedded)    └─▶ live: nodes here ─┴─▶ ClusterReport ──▶ judge ──▶ claims, picture
 //!  instances of the solver ──▶ solver: figures 5, 6, 7 ────────────┘
 //! ```
 //!
-//! A scenario says who is promised what and who asks for what. [`world`] runs it in the simulated
-//! world; [`live`] runs the same scenario, scaled to this machine, on nodes in this process with a
-//! controller beside it, and counts what was answered. Both give an
-//! [`Outcome`](tidegate_sim::cluster::Outcome), and [`judge`] does not know which.
+//! A scenario says who is promised what and who asks for what. [`simulated`] runs it in the
+//! simulated world; [`live`] runs the same scenario, scaled to this machine, on nodes in this
+//! process with a controller beside it, and counts what was answered. Both give an
+//! [`ClusterReport`](tidegate_sim::cluster::ClusterReport), and [`judge`] does not know which.
 //!
 //! Figures 1 and 2 of the paper are drawings. Each other figure gives some claims, a table for the
 //! terminal, and a picture.
 
 use super::paper::{self, Paper};
 use super::plot;
-use paper::{Desk, LIVE, Part, SIMULATED, Source, seconds, tenths, thousandths, timed};
+use paper::{
+    FigureContext, FigureResult, LIVE, SIMULATED, Source, seconds, tenths, thousandths, timed,
+};
 use tidegate_console::failure::Failure;
 
 mod figure10;
@@ -29,8 +31,8 @@ mod figure9;
 mod judge;
 mod live;
 mod load;
+mod simulated;
 mod solver;
-mod world;
 
 /// Its name in claims.
 const PAPER: &str = "pshift";
@@ -43,15 +45,15 @@ pub(crate) const PSHIFT: Paper = Paper {
     live: &[],
 };
 
-fn repeat(figure: &str, desk: &Desk) -> Result<Part, Failure> {
+fn repeat(figure: &str, context: &FigureContext) -> Result<FigureResult, Failure> {
     match figure {
-        "3" => figure3::repeat(desk),
-        "4" => figure4::repeat(desk),
-        "5" => solver::threads(desk),
-        "6" => solver::among(desk),
-        "7" => figure7::run(desk),
-        "8" => figure8::repeat(desk),
-        "9" => figure9::repeat(desk),
-        _ => figure10::repeat(desk),
+        "3" => figure3::repeat(context),
+        "4" => figure4::repeat(context),
+        "5" => solver::threads(context),
+        "6" => solver::among(context),
+        "7" => figure7::run(context),
+        "8" => figure8::repeat(context),
+        "9" => figure9::repeat(context),
+        _ => figure10::repeat(context),
     }
 }

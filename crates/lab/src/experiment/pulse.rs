@@ -72,9 +72,9 @@ impl Drop for Pulse {
 
 fn beat(file: &File, shared: &Shared) {
     let clock = Clock::start();
-    let mut room = vec![0; 2 * BLOCK];
-    let start = room.as_ptr().align_offset(BLOCK).min(BLOCK);
-    let block = &mut room[start..start + BLOCK];
+    let mut buffer = vec![0; 2 * BLOCK];
+    let start = buffer.as_ptr().align_offset(BLOCK).min(BLOCK);
+    let block = &mut buffer[start..start + BLOCK];
     let mut number = 0;
     while !shared.is_over.load(Ordering::Relaxed) {
         // Far from the last one, so that the disk cannot have read it ahead.

@@ -8,8 +8,8 @@ use tidegate_model::{Rate, Span, Time};
 use super::plan::{BLOCK, JOBS, SETTLING};
 use super::witness::Seen;
 
-/// How often the witness looks.
-pub(crate) const LOOK: Span = Span(250 * Span::MILLISECOND.0);
+/// The interval of the witness's samples.
+pub(crate) const SAMPLE_INTERVAL: Span = Span(250 * Span::MILLISECOND.0);
 
 /// The time over which a rate is measured, and a promise is counted.
 pub(crate) const WINDOW: Span = Span::SECOND;
@@ -43,7 +43,7 @@ impl Control {
     }
 
     /// Its letter in tables and pictures.
-    pub(crate) fn letter(self) -> char {
+    pub(crate) fn label(self) -> char {
         match self {
             Self::None => 'a',
             Self::Static => 'b',
@@ -64,7 +64,7 @@ pub(crate) struct Course {
     pub(crate) started: Time,
     pub(crate) ended: Time,
     /// Bytes that fio reports as read.
-    pub(crate) told_bytes: u64,
+    pub(crate) reported_bytes: u64,
 }
 
 /// The witness's counts at one time, for each tenant.
@@ -72,7 +72,7 @@ pub(crate) struct Course {
 pub(crate) struct Sample {
     pub(crate) at: Time,
     pub(crate) seen: Vec<Seen>,
-    /// The longest time of the disk since the look before, for a small read without a limit.
+    /// The longest time of the disk since the sample before, for a small read without a limit.
     pub(crate) pulse: Span,
 }
 
@@ -96,7 +96,7 @@ pub(crate) struct Recording {
     pub(crate) samples: Vec<Sample>,
 }
 
-/// About a second between two looks.
+/// About a second between two samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Window {
     /// The index of the sample at its beginning.
@@ -126,7 +126,7 @@ impl Recording {
         last.since(first)
     }
 
-    /// Every window of about a second, one for each look.
+    /// Every window of about a second, one for each sample.
     pub(crate) fn windows(&self) -> impl Iterator<Item = Window> + '_ {
         let mut last = 0;
         self.samples.iter().enumerate().filter_map(move |(first, sample)| {
@@ -185,15 +185,15 @@ impl Recording {
         })
     }
 
-    /// Between which two looks a tenant made its last requests.
+    /// Between which two samples a tenant made its last requests.
     fn satisfied(&self, tenant: usize) -> (Time, Time) {
         let bytes = |sample: &Sample| sample.bytes(tenant);
         let all = self.samples.last().map_or(0, bytes);
         // The last request of each job may be on its way for a while.
         let enough = all.saturating_sub(2 * JOBS * BLOCK);
-        let place = self.samples.iter().position(|sample| bytes(sample) > enough).unwrap_or(0);
-        let at = |place: usize| self.samples.get(place).map_or(Time::ZERO, |sample| sample.at);
-        (at(place.saturating_sub(1)), at(place))
+        let index = self.samples.iter().position(|sample| bytes(sample) > enough).unwrap_or(0);
+        let at = |index: usize| self.samples.get(index).map_or(Time::ZERO, |sample| sample.at);
+        (at(index.saturating_sub(1)), at(index))
     }
 }
 
@@ -214,7 +214,7 @@ impl Serialize for Course {
         course.serialize_field("name", self.name)?;
         course.serialize_field("promise_bytes_per_second", &self.promise.0)?;
         course.serialize_field("work_bytes", &self.work)?;
-        course.serialize_field("read_bytes_by_fio", &self.told_bytes)?;
+        course.serialize_field("read_bytes_by_fio", &self.reported_bytes)?;
         course.serialize_field("command", &self.command)?;
         course.serialize_field("started_seconds", &seconds(self.started.0))?;
         course.serialize_field("ended_seconds", &seconds(self.ended.0))?;
@@ -263,7 +263,7 @@ pub(crate) mod fluid {
             let running: Vec<usize> = (0..tenants.len())
                 .filter(|t| tenants[*t].starts.0 <= now.at.0 && ended[*t].is_none())
                 .collect();
-            let next = now.at.after(LOOK);
+            let next = now.at.after(SAMPLE_INTERVAL);
             let promised: u64 = running.iter().map(|t| tenants[*t].promise.0).sum();
             let mut seen = now.seen.clone();
             for tenant in &running {
@@ -292,7 +292,7 @@ pub(crate) mod fluid {
             command: format!("fio --name={}", tenant.name),
             started: Time(tenant.starts.0),
             ended: ended.unwrap(),
-            told_bytes: tenant.work,
+            reported_bytes: tenant.work,
         });
         let courses = courses.collect();
         Recording { control, means: vec!["a fluid".into()], load_percent: 25, courses, samples }
@@ -322,7 +322,7 @@ mod tests {
             command: String::new(),
             started: Time::ZERO,
             ended: Time(10 * Span::SECOND.0),
-            told_bytes: 0,
+            reported_bytes: 0,
         };
         Recording {
             control: Control::None,
@@ -335,16 +335,16 @@ mod tests {
 
     #[test]
     fn windows_are_about_a_second_and_measured_over_their_real_length() {
-        // The third look is late, and there is a hole from 2 to 4 seconds.
-        let looks =
+        // The third sample is late, and there is a hole from 2 to 4 seconds.
+        let regular =
             [(0, 0), (250, 25), (540, 54), (750, 75), (1_000, 100), (1_250, 125), (1_500, 150)];
-        let recording = steady(&[&looks[..], &[(4_000, 400), (5_000, 450)]].concat());
-        let told: Vec<_> = recording
+        let recording = steady(&[&regular[..], &[(4_000, 400), (5_000, 450)]].concat());
+        let found: Vec<_> = recording
             .windows()
             .map(|w| (w.from.0 / 1_000_000, w.to.0 / 1_000_000, recording.rate(0, w).0 / MIB))
             .collect();
         let expected = [(0, 1_000, 100), (250, 1_250, 100), (540, 1_500, 100), (4_000, 5_000, 50)];
-        assert_eq!(told, expected);
+        assert_eq!(found, expected);
     }
 
     #[test]
@@ -369,6 +369,6 @@ mod tests {
         let course = &recording.courses[3];
         assert_eq!(windows[0].from, course.started);
         let last = windows.last().unwrap().to;
-        assert!(last < course.ended && last.after(LOOK) >= course.ended, "{last}");
+        assert!(last < course.ended && last.after(SAMPLE_INTERVAL) >= course.ended, "{last}");
     }
 }

@@ -3,13 +3,13 @@
 use std::fmt::Write;
 
 use super::chart::{self, Scale, class};
-use super::live::told_seconds;
+use super::live::format_seconds;
 use super::machine::Machine;
 use super::plan::{KEPT_PERMILLE, Mib, Plan, SETTLING};
 use super::policies;
 use super::recording::{Control, Recording};
-use super::score::{Fare, Score, Tally};
-use super::summary::{sentence, told_percent};
+use super::score::{Score, TenantScore, WindowCounts};
+use super::summary::{format_percent, sentence};
 
 const STYLE: &str = include_str!("report.css");
 
@@ -63,7 +63,7 @@ impl Report<'_> {
         }
         html += "<div class=\"cards\">\n";
         for (recording, score) in self.results {
-            html += &card(recording, score);
+            html += &result_box(recording, score);
         }
         html + "</div>\n"
     }
@@ -82,9 +82,9 @@ impl Report<'_> {
                 html,
                 "<h2>({}) {}: all done after {}</h2>\n<p class=\"means\">{}. Load of the machine \
                  before it: {:.2}.</p>\n<figure>\n{}</figure>",
-                recording.control.letter(),
+                recording.control.label(),
                 escaped(recording.control.title()),
-                bound(&told_seconds(score.took)),
+                bound(&format_seconds(score.took)),
                 escaped(&recording.means.join("; ")),
                 recording.load_percent as f64 / 100.0,
                 chart::draw(self.plan, recording, score, scale)
@@ -114,8 +114,8 @@ impl Report<'_> {
              <th>mean</th><th>with all four</th><th>took</th></tr></thead>\n<tbody>\n",
         );
         for (recording, score) in self.results {
-            for (place, fare) in score.fares.iter().enumerate() {
-                html += &row(recording.control, place, fare);
+            for (index, tenant) in score.tenant_scores.iter().enumerate() {
+                html += &row(recording.control, index, tenant);
             }
             let _ = writeln!(
                 html,
@@ -124,8 +124,8 @@ impl Report<'_> {
                 Mib(self.plan.budget),
                 judged(score.budget_used),
                 percent(score.budget_used.lowest_permille),
-                told_percent(score.used_permille),
-                told_seconds(score.took)
+                format_percent(score.used_permille),
+                format_seconds(score.took)
             );
         }
         let _ = writeln!(
@@ -148,7 +148,7 @@ impl Report<'_> {
             let _ = writeln!(
                 html,
                 "<p>({}) {}</p>\n<pre>{}</pre>",
-                recording.control.letter(),
+                recording.control.label(),
                 escaped(recording.control.title()),
                 commands.collect::<String>()
             );
@@ -184,46 +184,48 @@ impl Report<'_> {
 }
 
 /// The set-up at a glance: the tenant that fared worst, and how long everything took.
-fn card(recording: &Recording, score: &Score) -> String {
-    let shares =
-        score.fares.iter().filter_map(|fare| Some((fare.promise_kept.kept_permille()?, fare.name)));
+fn result_box(recording: &Recording, score: &Score) -> String {
+    let shares = score
+        .tenant_scores
+        .iter()
+        .filter_map(|tenant| Some((tenant.promise_kept.kept_permille()?, tenant.name)));
     let worst = shares.min().unwrap_or((0, "nobody"));
-    let (tone, told) = match worst {
+    let (tone, formatted) = match worst {
         (1000, _) => ("good", "of the time every tenant had its promise".to_owned()),
         (_, name) => ("bad", format!("of the time {name} had its promise, the worst off")),
     };
     format!(
-        "<div class=\"card\"><h3>({}) {}</h3><div class=\"big {tone}\">{}</div><p>{told}</p>\
+        "<div class=\"card\"><h3>({}) {}</h3><div class=\"big {tone}\">{}</div><p>{formatted}</p>\
          <p>all done after <b>{}</b></p></div>\n",
-        recording.control.letter(),
+        recording.control.label(),
         recording.control.title(),
-        bound(&format!("{} %", told_percent(worst.0))),
-        bound(&told_seconds(score.took))
+        bound(&format!("{} %", format_percent(worst.0))),
+        bound(&format_seconds(score.took))
     )
 }
 
-fn row(control: Control, place: usize, fare: &Fare) -> String {
-    let title = match place {
-        0 => format!("({}) {}", control.letter(), control.title()),
+fn row(control: Control, index: usize, tenant: &TenantScore) -> String {
+    let title = match index {
+        0 => format!("({}) {}", control.label(), control.title()),
         _ => String::new(),
     };
     format!(
         "<tr class=\"{}\"><td>{title}</td><td><b>{}</b></td><td>{}</td><td>{}</td><td>{}</td>\
          <td>{}</td><td>{}</td><td>{}</td></tr>\n",
-        class(place),
-        fare.name,
-        Mib(fare.promise),
-        judged(fare.promise_kept),
-        percent(fare.promise_kept.lowest_permille),
-        Mib(fare.mean),
-        fare.rate_with_all.map_or("-".into(), |rate| Mib(rate).to_string()),
-        told_seconds(fare.took)
+        class(index),
+        tenant.name,
+        Mib(tenant.promise),
+        judged(tenant.promise_kept),
+        percent(tenant.promise_kept.lowest_permille),
+        Mib(tenant.mean),
+        tenant.rate_with_all.map_or("-".into(), |rate| Mib(rate).to_string()),
+        format_seconds(tenant.took)
     )
 }
 
-fn judged(tally: Tally) -> String {
-    let tone = if tally.is_kept() { "good" } else { "bad" };
-    format!("<span class=\"{tone}\">{}</span>", percent(tally.kept_permille()))
+fn judged(windows: WindowCounts) -> String {
+    let tone = if windows.is_kept() { "good" } else { "bad" };
+    format!("<span class=\"{tone}\">{}</span>", percent(windows.kept_permille()))
 }
 
 /// A description of the picture if everything works.
@@ -248,8 +250,8 @@ fn expected(control: Control) -> &'static str {
 
 /// The result that the picture shows, in numbers.
 fn measured(score: &Score) -> String {
-    let used = told_percent(score.used_permille);
-    let took = told_seconds(score.took);
+    let used = format_percent(score.used_permille);
+    let took = format_seconds(score.took);
     format!("{}; {used} % of the budget was used; all done after {took}.", sentence(score))
 }
 
@@ -362,11 +364,11 @@ mod tests {
     }
 
     #[test]
-    fn cards_tell_the_worst_share() {
+    fn boxes_show_the_worst_share() {
         let page = page();
-        let cards: Vec<&str> = page.lines().filter(|l| l.contains("class=\"card\"")).collect();
-        assert!(cards[0].contains("bad") && cards[0].contains("the worst off"), "{}", cards[0]);
-        assert!([1, 2].iter().all(|place| cards[*place].contains(">100\u{a0}%<")));
+        let boxes: Vec<&str> = page.lines().filter(|l| l.contains("class=\"card\"")).collect();
+        assert!(boxes[0].contains("bad") && boxes[0].contains("the worst off"), "{}", boxes[0]);
+        assert!([1, 2].iter().all(|index| boxes[*index].contains(">100\u{a0}%<")));
     }
 
     #[test]

@@ -5,18 +5,18 @@ use serde::Serialize;
 use tidegate_model::{Rate, Span};
 
 use super::plan::{KEPT_PERMILLE, Plan};
-use super::recording::{LOOK, Recording, Window, per_second, seconds};
+use super::recording::{Recording, SAMPLE_INTERVAL, Window, per_second, seconds};
 
 /// Windows that counted, and those in which a level was reached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Tally {
+pub(crate) struct WindowCounts {
     pub(crate) counted: u64,
     pub(crate) kept: u64,
     /// The lowest level of all that counted, in thousandths of what was to be reached.
     pub(crate) lowest_permille: Option<u64>,
 }
 
-impl Tally {
+impl WindowCounts {
     /// Counts a window. Returns whether it is the lowest so far.
     fn take(&mut self, reached: Rate, wanted: Rate) -> bool {
         let permille = reached.0.saturating_mul(1000) / wanted.0.max(1);
@@ -42,7 +42,7 @@ impl Tally {
 
     /// About how long it was not reached.
     pub(crate) fn missed(self) -> Span {
-        Span((self.counted - self.kept) * LOOK.0)
+        Span((self.counted - self.kept) * SAMPLE_INTERVAL.0)
     }
 }
 
@@ -55,17 +55,17 @@ pub(crate) struct Circumstances {
     pub(crate) pulse: Span,
 }
 
-/// How one tenant fared.
+/// The result of one tenant.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Fare {
+pub(crate) struct TenantScore {
     pub(crate) name: &'static str,
     pub(crate) promise: Rate,
     /// Seconds in which it wanted its promise, had settled, and had it.
-    pub(crate) promise_kept: Tally,
+    pub(crate) promise_kept: WindowCounts,
     /// The circumstances of the second in which the tenant had least.
     pub(crate) then: Circumstances,
     /// As `promise_kept`, of those in which all tenants ran.
-    pub(crate) with_all: Tally,
+    pub(crate) with_all: WindowCounts,
     /// Its mean rate while all tenants ran and had settled, if they ever did.
     pub(crate) rate_with_all: Option<Rate>,
     /// From its start to its end.
@@ -77,10 +77,10 @@ pub(crate) struct Fare {
 /// How a set-up did.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Score {
-    pub(crate) fares: Vec<Fare>,
+    pub(crate) tenant_scores: Vec<TenantScore>,
     /// Windows in which a tenant had demand and rates were settled, and those of them in which all
     /// tenants together had the budget.
-    pub(crate) budget_used: Tally,
+    pub(crate) budget_used: WindowCounts,
     /// All that was read, of what the budget would have allowed in that time, in thousandths.
     pub(crate) used_permille: u64,
     /// From the first start to the last end.
@@ -93,8 +93,9 @@ impl Score {
         let settled: Vec<Window> =
             recording.windows().filter(|window| recording.is_settled(*window)).collect();
         let tenants = 0..recording.courses.len();
-        let fares = tenants.clone().map(|tenant| fare(recording, tenant, &settled)).collect();
-        let mut budget_used = Tally::default();
+        let tenant_scores =
+            tenants.clone().map(|tenant| tenant_score(recording, tenant, &settled)).collect();
+        let mut budget_used = WindowCounts::default();
         for window in &settled {
             // A single tenant makes enough requests for the whole budget.
             if tenants.clone().any(|tenant| recording.has_demand(tenant, *window)) {
@@ -102,25 +103,25 @@ impl Score {
             }
         }
         let took = recording.took();
-        let read: u64 = recording.courses.iter().map(|course| course.told_bytes).sum();
+        let read: u64 = recording.courses.iter().map(|course| course.reported_bytes).sum();
         let used_permille = per_second(read, took).0.saturating_mul(1000) / plan.budget.0.max(1);
-        Self { fares, budget_used, used_permille, took }
+        Self { tenant_scores, budget_used, used_permille, took }
     }
 
     /// Whether every tenant had its promise whenever it counted, and for each it did at some time.
     pub(crate) fn are_promises_kept(&self) -> bool {
-        let is_kept = |tally: Tally| tally.counted > 0 && tally.is_kept();
-        self.fares.iter().all(|fare| is_kept(fare.promise_kept))
+        let is_kept = |windows: WindowCounts| windows.counted > 0 && windows.is_kept();
+        self.tenant_scores.iter().all(|tenant_score| is_kept(tenant_score.promise_kept))
     }
 }
 
-fn fare(recording: &Recording, tenant: usize, settled: &[Window]) -> Fare {
+fn tenant_score(recording: &Recording, tenant: usize, settled: &[Window]) -> TenantScore {
     let course = &recording.courses[tenant];
     let wanted = |window: &&Window| recording.has_demand(tenant, **window);
     let with_all = |window: &Window| {
         (0..recording.courses.len()).all(|tenant| recording.has_demand(tenant, *window))
     };
-    let (mut promise_kept, mut kept_with_all) = (Tally::default(), Tally::default());
+    let (mut promise_kept, mut kept_with_all) = (WindowCounts::default(), WindowCounts::default());
     let (mut rates, mut then) = (Vec::new(), Circumstances::default());
     for window in settled.iter().filter(wanted) {
         let rate = recording.rate(tenant, *window);
@@ -134,7 +135,7 @@ fn fare(recording: &Recording, tenant: usize, settled: &[Window]) -> Fare {
         }
     }
     let took = course.ended.since(course.started);
-    Fare {
+    TenantScore {
         name: course.name,
         promise: course.promise,
         promise_kept,
@@ -143,7 +144,7 @@ fn fare(recording: &Recording, tenant: usize, settled: &[Window]) -> Fare {
         rate_with_all: (!rates.is_empty())
             .then(|| Rate(rates.iter().sum::<u64>() / rates.len() as u64)),
         took,
-        mean: per_second(course.told_bytes, took),
+        mean: per_second(course.reported_bytes, took),
     }
 }
 
@@ -179,17 +180,17 @@ pub(crate) fn percent(permille: u64) -> f64 {
 
 impl From<&Score> for Numbers {
     fn from(score: &Score) -> Self {
-        let tenants = score.fares.iter().map(|fare| TenantNumbers {
-            name: fare.name,
-            promise_bytes_per_second: fare.promise.0,
-            promise_kept_percent: fare.promise_kept.kept_permille().map(percent),
-            promise_missed_seconds: seconds(fare.promise_kept.missed().0),
-            lowest_percent_of_promise: fare.promise_kept.lowest_permille.map(percent),
-            waited_for_processor_seconds_then: seconds(fare.then.starved.0),
-            disk_pulse_seconds_then: seconds(fare.then.pulse.0),
-            mean_bytes_per_second: fare.mean.0,
-            mean_with_all_bytes_per_second: fare.rate_with_all.map(|rate| rate.0),
-            seconds: seconds(fare.took.0),
+        let tenants = score.tenant_scores.iter().map(|tenant_score| TenantNumbers {
+            name: tenant_score.name,
+            promise_bytes_per_second: tenant_score.promise.0,
+            promise_kept_percent: tenant_score.promise_kept.kept_permille().map(percent),
+            promise_missed_seconds: seconds(tenant_score.promise_kept.missed().0),
+            lowest_percent_of_promise: tenant_score.promise_kept.lowest_permille.map(percent),
+            waited_for_processor_seconds_then: seconds(tenant_score.then.starved.0),
+            disk_pulse_seconds_then: seconds(tenant_score.then.pulse.0),
+            mean_bytes_per_second: tenant_score.mean.0,
+            mean_with_all_bytes_per_second: tenant_score.rate_with_all.map(|rate| rate.0),
+            seconds: seconds(tenant_score.took.0),
         });
         Self {
             seconds: seconds(score.took.0),
@@ -214,17 +215,24 @@ mod tests {
     }
 
     fn kept(score: &Score) -> Vec<Option<u64>> {
-        score.fares.iter().map(|fare| fare.promise_kept.kept_permille()).collect()
+        score
+            .tenant_scores
+            .iter()
+            .map(|tenant_score| tenant_score.promise_kept.kept_permille())
+            .collect()
     }
 
     #[test]
     fn without_control_the_large_promises_are_missed_while_all_run() {
         let score = score(Control::None);
         assert!(!score.are_promises_kept());
-        let with_all: Vec<_> =
-            score.fares.iter().map(|fare| fare.with_all.kept_permille()).collect();
+        let with_all: Vec<_> = score
+            .tenant_scores
+            .iter()
+            .map(|tenant_score| tenant_score.with_all.kept_permille())
+            .collect();
         assert_eq!(with_all, [Some(1000), Some(1000), Some(0), Some(0)]);
-        assert_eq!(score.fares[3].rate_with_all, Some(Rate(256 * MIB)));
+        assert_eq!(score.tenant_scores[3].rate_with_all, Some(Rate(256 * MIB)));
         assert!(score.budget_used.is_kept(), "the disk is never idle");
     }
 
@@ -235,7 +243,7 @@ mod tests {
         assert_eq!(score.took.as_seconds().round(), 50.0);
         assert_eq!(score.used_permille, 500);
         assert!(score.budget_used.kept_permille() < Some(500));
-        assert_eq!(score.fares[0].mean.0 / MIB, 150);
+        assert_eq!(score.tenant_scores[0].mean.0 / MIB, 150);
     }
 
     #[test]
@@ -244,20 +252,20 @@ mod tests {
         assert_eq!(kept(&score), [Some(1000); 4]);
         assert!(score.are_promises_kept() && score.budget_used.is_kept());
         assert!(score.took.as_seconds() < 25.5, "{}", score.took);
-        assert!(score.fares.iter().all(|fare| fare.with_all.counted > 20));
+        assert!(score.tenant_scores.iter().all(|tenant_score| tenant_score.with_all.counted > 20));
     }
 
     #[test]
     fn one_bad_second_is_enough() {
         let plan = fluid::plan();
         let mut recording = fluid::recording(&plan, Control::Tidegate);
-        // From 15 s on, the last tenant is one look's worth of bytes behind.
+        // From 15 s on, the last tenant is one sample's worth of bytes behind.
         let behind = plan.tenants[3].promise.0 / 4;
         for sample in &mut recording.samples[60..] {
             sample.seen[3].bytes -= behind;
         }
         let score = Score::new(&plan, &recording);
-        let kept = score.fares[3].promise_kept;
+        let kept = score.tenant_scores[3].promise_kept;
         assert_eq!((kept.counted - kept.kept, kept.lowest_permille), (4, Some(750)));
         assert_eq!(kept.missed(), Span::SECOND);
         assert!(!score.are_promises_kept());

@@ -40,7 +40,7 @@ impl Scratch {
         &self.0
     }
 
-    /// A place in it.
+    /// A path in it.
     pub(crate) fn join(&self, name: &str) -> PathBuf {
         self.0.join(name)
     }

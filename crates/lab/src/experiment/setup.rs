@@ -1,5 +1,5 @@
 //! One set-up from its first start to its last end: who holds the disk and the tenants, and the
-//! loop that starts them, looks at them and notices their end.
+//! loop that starts them, samples them and notices their end.
 
 use std::ffi::OsString;
 use std::fs;
@@ -17,27 +17,27 @@ use super::machine;
 use super::plan::{Mib, Plan, Tenant};
 use super::policies;
 use super::pulse::Pulse;
-use super::recording::{Control, Course, LOOK, Recording, Sample};
+use super::recording::{Control, Course, Recording, SAMPLE_INTERVAL, Sample};
 use super::scratch::Scratch;
 use super::witness::{Seen, Witness};
 use tidegate_console::clock::Clock;
 use tidegate_console::failure::{Code, Failure};
 use tidegate_console::interrupt::Interrupt;
 
-/// How often to look whether a tenant has ended.
+/// How often to check whether a tenant has ended.
 const STEP: Span = Span(10 * Span::MILLISECOND.0);
 
-/// A look takes less than this, or it is taken again, but no more often than that: in two
+/// A sample takes less than this, or it is taken again, but no more often than that: in two
 /// milliseconds a tenant reads less than half a per cent of a second's worth.
-const GLANCE: Span = Span(2 * Span::MILLISECOND.0);
-const GLANCES: u32 = 8;
+const SAMPLE_SPAN_MAX: Span = Span(2 * Span::MILLISECOND.0);
+const SAMPLE_TRIES_MAX: u32 = 8;
 
 /// A set-up that takes this many times longer than it should is given up.
 const PATIENCE: u64 = 5;
 
 /// Everything that set-ups have in common.
 #[derive(Debug)]
-pub(crate) struct Stand {
+pub(crate) struct Testbed {
     pub(crate) plan: Plan,
     pub(crate) files: Files,
     pub(crate) scratch: Scratch,
@@ -51,7 +51,7 @@ pub(crate) struct Stand {
 #[derive(Debug, Default)]
 struct Means {
     /// For people.
-    told: Vec<String>,
+    description: Vec<String>,
     /// Holds one stage open, for all tenants to join.
     _holder: Option<Child>,
     controller: Option<Controller>,
@@ -71,10 +71,10 @@ struct Running {
     started: Time,
     ended: Option<Time>,
     command: String,
-    said: PathBuf,
+    report_path: PathBuf,
 }
 
-impl Stand {
+impl Testbed {
     /// Runs one set-up, showing how it goes.
     ///
     /// # Errors
@@ -85,12 +85,12 @@ impl Stand {
         let pulse = Pulse::feel(&self.files.path(Plan::NAMES[0])).map_err(|error| {
             Failure::new(Code::Failure, "cannot feel the disk's pulse").cause(error)
         })?;
-        let (stand, running) = (self, Vec::new());
-        let mut stage = Stage { stand, control, means: &means, pulse, running };
+        let (testbed, running) = (self, Vec::new());
+        let mut stage = Stage { testbed, control, means: &means, pulse, running };
         let samples = stage.play(live)?;
         let courses = stage.courses()?;
         drop(stage);
-        Ok(Recording { control, means: means.told, load_percent, courses, samples })
+        Ok(Recording { control, means: means.description, load_percent, courses, samples })
     }
 
     /// Sees whether a program can be run under a controller here, before minutes have passed.
@@ -107,7 +107,7 @@ impl Stand {
             ..Start::default()
         };
         let mut start = controller.run(tenant, command);
-        // So that what is wrong can be told again.
+        // So that its error can be reported again.
         start.arguments.insert(0, "--json".into());
         let mut process = Child::start(&start, self.scratch.path())?;
         let clock = Clock::start();
@@ -125,7 +125,7 @@ impl Stand {
             (Control::Static, Ok(throttle)) => self.tenant_groups(throttle),
             (Control::Static, Err(why)) => {
                 let mut means = self.gated(&policies::limits(&self.plan))?;
-                means.told = vec![format!(
+                means.description = vec![format!(
                     "tenants held by Tidegate's buckets at what they are promised, and nothing \
                      shared ({why})"
                 )];
@@ -135,19 +135,21 @@ impl Stand {
                 let disk = self.disk_group(throttle)?;
                 let mut means = self.gated(&policies::shared(&self.plan))?;
                 means.groups = disk.groups;
-                means.told = [disk.told, vec![self.told_budget()]].concat();
+                means.description = [disk.description, vec![self.budget_description()]].concat();
                 Ok(means)
             }
             (Control::Tidegate, Err(why)) => {
                 let mut means = self.gated(&policies::shared(&self.plan))?;
-                means.told =
-                    vec![self.told_budget(), format!("the disk by itself is not held ({why})")];
+                means.description = vec![
+                    self.budget_description(),
+                    format!("the disk by itself is not held ({why})"),
+                ];
                 Ok(means)
             }
         }
     }
 
-    fn told_budget(&self) -> String {
+    fn budget_description(&self) -> String {
         format!("tenants held by Tidegate within a budget of {}", Mib(self.plan.budget))
     }
 
@@ -155,8 +157,9 @@ impl Stand {
     fn disk_group(&self, throttle: &Throttle) -> Result<Means, Failure> {
         let limit = self.plan.disk;
         let group = throttle.group("all", limit).map_err(|why| refused(&why))?;
-        let told = format!("disk held at {} by one {} for all", Mib(limit), throttle.told());
-        Ok(Means { told: vec![told], groups: vec![group], ..Means::default() })
+        let description =
+            format!("disk held at {} by one {} for all", Mib(limit), throttle.description());
+        Ok(Means { description: vec![description], groups: vec![group], ..Means::default() })
     }
 
     /// Every tenant held by the kernel.
@@ -164,8 +167,9 @@ impl Stand {
         let group = |tenant: &Tenant| throttle.group(tenant.name, tenant.promise);
         let groups: Result<Vec<_>, _> = self.plan.tenants.iter().map(group).collect();
         let groups = groups.map_err(|why| refused(&why))?;
-        let told = format!("tenants held at what they are promised, each by a {}", throttle.told());
-        Ok(Means { told: vec![told], groups, ..Means::default() })
+        let description =
+            format!("tenants held at what they are promised, each by a {}", throttle.description());
+        Ok(Means { description: vec![description], groups, ..Means::default() })
     }
 
     /// Every tenant under a controller with this policy.
@@ -195,12 +199,12 @@ impl Stand {
             holder.has_ended()?;
             self.interrupt.sleep_until(clock, clock.now().after(STEP))?;
         };
-        let told = vec![format!(
+        let description = vec![format!(
             "disk imitated by one of Tidegate's buckets with {} for all ({why})",
             Mib(self.plan.disk)
         )];
         let (_holder, controller) = (Some(holder), Some(controller));
-        Ok(Means { told, _holder, controller, environment, ..Means::default() })
+        Ok(Means { description, _holder, controller, environment, ..Means::default() })
     }
 }
 
@@ -224,7 +228,7 @@ fn refused(why: &str) -> Failure {
 
 /// A set-up that is under way.
 struct Stage<'a> {
-    stand: &'a Stand,
+    testbed: &'a Testbed,
     control: Control,
     means: &'a Means,
     pulse: Pulse,
@@ -235,10 +239,10 @@ struct Stage<'a> {
 impl Stage<'_> {
     /// Starts the tenants in time and samples them until all have ended.
     fn play(&mut self, live: &mut Live) -> Result<Vec<Sample>, Failure> {
-        let plan = &self.stand.plan;
+        let plan = &self.testbed.plan;
         let patience = Time(plan.expected().0 * PATIENCE);
         let clock = Clock::start();
-        let (mut samples, mut look) = (Vec::new(), Time::ZERO);
+        let (mut samples, mut next_sample) = (Vec::new(), Time::ZERO);
         loop {
             let now = clock.now();
             while let Some(tenant) = plan.tenants.get(self.running.len())
@@ -246,10 +250,10 @@ impl Stage<'_> {
             {
                 self.start(tenant, clock)?;
             }
-            let is_over = self.notice_ends(clock)? && self.running.len() == plan.tenants.len();
-            if now >= look || is_over {
-                look = look.after(LOOK);
-                samples.push(self.look(clock));
+            let is_over = self.record_ends(clock)? && self.running.len() == plan.tenants.len();
+            if now >= next_sample || is_over {
+                next_sample = next_sample.after(SAMPLE_INTERVAL);
+                samples.push(self.sample(clock));
                 live.show(plan, self.control, &samples, &self.states())?;
             }
             if is_over {
@@ -259,20 +263,20 @@ impl Stage<'_> {
                 return Err(self.given_up());
             }
             let next = plan.tenants.get(self.running.len()).map_or(Time::MAX, |t| Time(t.starts.0));
-            let due = clock.now().after(STEP).min(look).min(next);
-            self.stand.interrupt.sleep_until(clock, due)?;
+            let due = clock.now().after(STEP).min(next_sample).min(next);
+            self.testbed.interrupt.sleep_until(clock, due)?;
         }
     }
 
     fn start(&mut self, tenant: &Tenant, clock: Clock) -> Result<(), Failure> {
-        let said = self.stand.scratch.join(&format!("{}.json", tenant.name));
-        let file = self.stand.files.path(tenant.name);
-        let (block, amount) = (self.stand.plan.block, Amount::Bytes(tenant.work));
+        let report_path = self.testbed.scratch.join(&format!("{}.json", tenant.name));
+        let file = self.testbed.files.path(tenant.name);
+        let (block, amount) = (self.testbed.plan.block, Amount::Bytes(tenant.work));
         let work = Work { name: tenant.name, file: &file, block, amount };
         let mut start = Start {
             name: tenant.name.into(),
             program: "fio".into(),
-            arguments: fio::arguments(work, &said),
+            arguments: fio::arguments(work, &report_path),
             environment: self.means.environment.clone(),
             group: None,
         };
@@ -285,15 +289,15 @@ impl Stage<'_> {
         let own = groups.get(self.running.len().min(groups.len().saturating_sub(1)));
         start.group = own.map(Group::processes);
         let command = fio::command_line([&start.program].into_iter().chain(&start.arguments));
-        let process = Child::start(&start, self.stand.scratch.path())?;
+        let process = Child::start(&start, self.testbed.scratch.path())?;
         let witness = Witness::new(process.pid());
         let started = clock.now();
-        self.running.push(Running { process, witness, started, ended: None, command, said });
+        self.running.push(Running { process, witness, started, ended: None, command, report_path });
         Ok(())
     }
 
     /// Whether all that have started have ended.
-    fn notice_ends(&mut self, clock: Clock) -> Result<bool, Failure> {
+    fn record_ends(&mut self, clock: Clock) -> Result<bool, Failure> {
         for running in &mut self.running {
             if running.ended.is_none() && running.process.has_ended()? {
                 running.ended = Some(clock.now());
@@ -304,17 +308,17 @@ impl Stage<'_> {
 
     /// Samples all tenants as fast as possible, because a tenant that is counted later has read
     /// more.
-    fn look(&mut self, clock: Clock) -> Sample {
+    fn sample(&mut self, clock: Clock) -> Sample {
         let mut tries = 0;
         loop {
             tries += 1;
             let begin = clock.now();
-            let seen = self.running.iter_mut().map(|running| running.witness.look());
+            let seen = self.running.iter_mut().map(|running| running.witness.sample());
             let mut seen: Vec<Seen> = seen.collect();
             let length = clock.now().since(begin);
             // On a busy machine another process may have had the processor in between.
-            if length <= GLANCE || tries == GLANCES {
-                seen.resize(self.stand.plan.tenants.len(), Seen::default());
+            if length <= SAMPLE_SPAN_MAX || tries == SAMPLE_TRIES_MAX {
+                seen.resize(self.testbed.plan.tenants.len(), Seen::default());
                 let pulse = self.pulse.longest();
                 return Sample { at: begin.after(Span(length.0 / 2)), seen, pulse };
             }
@@ -328,7 +332,7 @@ impl Stage<'_> {
 
     fn courses(&self) -> Result<Vec<Course>, Failure> {
         let course = |(tenant, running): (&Tenant, &Running)| {
-            let told = fio::told(&running.said)?;
+            let report = fio::read_report(&running.report_path)?;
             Ok(Course {
                 name: tenant.name,
                 promise: tenant.promise,
@@ -336,10 +340,10 @@ impl Stage<'_> {
                 command: running.command.clone(),
                 started: running.started,
                 ended: running.ended.unwrap_or(Time::MAX),
-                told_bytes: told.bytes,
+                reported_bytes: report.bytes,
             })
         };
-        self.stand.plan.tenants.iter().zip(&self.running).map(course).collect()
+        self.testbed.plan.tenants.iter().zip(&self.running).map(course).collect()
     }
 
     fn given_up(&self) -> Failure {

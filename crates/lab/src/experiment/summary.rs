@@ -2,16 +2,16 @@
 
 use tidegate_model::Span;
 
-use super::Outcome;
-use super::live::told_seconds;
+use super::DemoOutcome;
+use super::live::format_seconds;
 use super::plan::Mib;
 use super::recording::{Control, Recording};
-use super::score::{Circumstances, Fare, Score, Tally};
+use super::score::{Circumstances, Score, TenantScore, WindowCounts};
 use tidegate_console::output::{self, Paint, Tone};
 use tidegate_console::table::{Cell, Table};
 
 /// The whole result.
-pub(crate) fn told(outcome: &Outcome) -> String {
+pub(crate) fn description(outcome: &DemoOutcome) -> String {
     let table = table(&outcome.results, Paint::stdout(), output::columns().max(WIDTH));
     let verdict = match outcome.score(Control::Tidegate) {
         Some(score) => format!("With Tidegate {}.", sentence(score)),
@@ -41,10 +41,10 @@ pub(crate) fn table(results: &[(Recording, Score)], paint: Paint, width: usize) 
         .right("TOOK");
     for (recording, score) in results {
         let control = recording.control;
-        let title = format!("({}) {}", control.letter(), control.title());
-        for (place, fare) in score.fares.iter().enumerate() {
-            let title = if place == 0 { title.as_str() } else { "" };
-            table.row(cells(title, fare));
+        let title = format!("({}) {}", control.label(), control.title());
+        for (index, tenant) in score.tenant_scores.iter().enumerate() {
+            let title = if index == 0 { title.as_str() } else { "" };
+            table.row(cells(title, tenant));
         }
         let tone = tone(score.budget_used);
         table.row([
@@ -53,43 +53,43 @@ pub(crate) fn table(results: &[(Recording, Score)], paint: Paint, width: usize) 
             "the budget".into(),
             Cell::toned(tone, share(score.budget_used)),
             lowest(score.budget_used).into(),
-            format!("{} % used", told_percent(score.used_permille)).into(),
+            format!("{} % used", format_percent(score.used_permille)).into(),
             "".into(),
-            told_seconds(score.took).into(),
+            format_seconds(score.took).into(),
         ]);
     }
     table.render(paint, width)
 }
 
-fn cells(title: &str, fare: &Fare) -> [Cell; 8] {
+fn cells(title: &str, tenant: &TenantScore) -> [Cell; 8] {
     [
         Cell::toned(Tone::Bold, title),
-        fare.name.into(),
-        Mib(fare.promise).to_string().into(),
-        Cell::toned(tone(fare.promise_kept), share(fare.promise_kept)),
-        lowest(fare.promise_kept).into(),
-        Mib(fare.mean).to_string().into(),
-        fare.rate_with_all.map_or("-".into(), |rate| Mib(rate).to_string()).into(),
-        told_seconds(fare.took).into(),
+        tenant.name.into(),
+        Mib(tenant.promise).to_string().into(),
+        Cell::toned(tone(tenant.promise_kept), share(tenant.promise_kept)),
+        lowest(tenant.promise_kept).into(),
+        Mib(tenant.mean).to_string().into(),
+        tenant.rate_with_all.map_or("-".into(), |rate| Mib(rate).to_string()).into(),
+        format_seconds(tenant.took).into(),
     ]
 }
 
-fn tone(tally: Tally) -> Tone {
-    if tally.is_kept() { Tone::Good } else { Tone::Bad }
+fn tone(windows: WindowCounts) -> Tone {
+    if windows.is_kept() { Tone::Good } else { Tone::Bad }
 }
 
 /// For which share of the time that counted.
-pub(crate) fn share(tally: Tally) -> String {
-    tally.kept_permille().map_or("-".into(), |share| format!("{} %", told_percent(share)))
+pub(crate) fn share(windows: WindowCounts) -> String {
+    windows.kept_permille().map_or("-".into(), |share| format!("{} %", format_percent(share)))
 }
 
 /// The lowest level, of what was to be reached.
-pub(crate) fn lowest(tally: Tally) -> String {
-    tally.lowest_permille.map_or("-".into(), |low| format!("{} %", told_percent(low)))
+pub(crate) fn lowest(windows: WindowCounts) -> String {
+    windows.lowest_permille.map_or("-".into(), |low| format!("{} %", format_percent(low)))
 }
 
 /// `99.7` of thousandths; without the digit where it says nothing.
-pub(crate) fn told_percent(permille: u64) -> String {
+pub(crate) fn format_percent(permille: u64) -> String {
     match (permille / 10, permille % 10) {
         (whole, 0) => format!("{whole}"),
         (whole, tenth) => format!("{whole}.{tenth}"),
@@ -99,13 +99,13 @@ pub(crate) fn told_percent(permille: u64) -> String {
 /// In one sentence, whether promises were kept.
 pub(crate) fn sentence(score: &Score) -> String {
     let missed: Vec<String> = score
-        .fares
+        .tenant_scores
         .iter()
-        .filter(|fare| !fare.promise_kept.is_kept())
-        .map(|fare| {
-            let missed = told_seconds(fare.promise_kept.missed());
-            let down = lowest(fare.promise_kept);
-            format!("{} for {missed} (down to {down}{})", fare.name, excuse(fare.then))
+        .filter(|tenant| !tenant.promise_kept.is_kept())
+        .map(|tenant| {
+            let missed = format_seconds(tenant.promise_kept.missed());
+            let down = lowest(tenant.promise_kept);
+            format!("{} for {missed} (down to {down}{})", tenant.name, excuse(tenant.then))
         })
         .collect();
     if !missed.is_empty() {
@@ -120,16 +120,20 @@ pub(crate) fn sentence(score: &Score) -> String {
 /// The circumstances of a missed promise, if they were bad enough.
 fn excuse(then: Circumstances) -> String {
     let milliseconds = |span: Span| span.0 / Span::MILLISECOND.0;
-    let mut told = Vec::new();
+    let mut description = Vec::new();
     if then.pulse >= PULSE {
         let ms = milliseconds(then.pulse);
-        told.push(format!("the disk took {ms} ms for 4 KiB that nobody limits"));
+        description.push(format!("the disk took {ms} ms for 4 KiB that nobody limits"));
     }
     if then.starved >= STARVED {
         let ms = milliseconds(then.starved);
-        told.push(format!("its processes waited {ms} ms for a processor"));
+        description.push(format!("its processes waited {ms} ms for a processor"));
     }
-    if told.is_empty() { String::new() } else { format!(", while {}", told.join(" and ")) }
+    if description.is_empty() {
+        String::new()
+    } else {
+        format!(", while {}", description.join(" and "))
+    }
 }
 
 #[cfg(test)]
@@ -138,7 +142,7 @@ mod tests {
     use crate::experiment::recording::{Control, fluid};
 
     #[test]
-    fn a_table_says_who_had_what() {
+    fn a_table_shows_each_tenants_share() {
         let plan = fluid::plan();
         let result = |control| {
             let recording = fluid::recording(&plan, control);

@@ -4,11 +4,11 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 use tidegate_model::Span;
 
-use super::Outcome;
-use super::live::told_seconds;
+use super::DemoOutcome;
+use super::live::format_seconds;
 use super::plan::KEPT_PERMILLE;
 use super::recording::{Control, seconds};
-use super::score::{Fare, Score, Tally, percent};
+use super::score::{Score, TenantScore, WindowCounts, percent};
 use super::summary::sentence;
 use tidegate_console::output::{Paint, Tone};
 
@@ -48,7 +48,7 @@ pub(crate) struct Claim {
 
 impl Claim {
     /// For people: the verdict, the claim, and the reason if there is one.
-    pub(crate) fn told(&self, paint: Paint) -> String {
+    pub(crate) fn formatted(&self, paint: Paint) -> String {
         let (word, tone) = match self.verdict {
             Verdict::Holds => ("holds", Tone::Good),
             Verdict::Differs => ("differs", Tone::Warn),
@@ -64,7 +64,7 @@ impl Claim {
 pub(crate) type Judged = (Verdict, Option<String>);
 
 /// The claims of figure 10.
-pub(crate) fn figure10(outcome: &Outcome) -> Vec<Claim> {
+pub(crate) fn figure10(outcome: &DemoOutcome) -> Vec<Claim> {
     let scores = Control::ALL.map(|control| outcome.score(control));
     let [Some(none), Some(fixed), Some(tidegate)] = scores else { return Vec::new() };
     let claim = |text: &str, score: &Score, measured: Value, (verdict, reason): Judged| {
@@ -123,28 +123,30 @@ pub(crate) fn figure10(outcome: &Outcome) -> Vec<Claim> {
 }
 
 /// `i1_…` and so on: a number for each tenant.
-fn each(score: &Score, name: &str, number: impl Fn(&Fare) -> Value) -> Map<String, Value> {
-    let named = |fare: &Fare| (format!("{}_{name}", fare.name.to_ascii_lowercase()), number(fare));
-    score.fares.iter().map(named).collect()
+fn each(score: &Score, name: &str, number: impl Fn(&TenantScore) -> Value) -> Map<String, Value> {
+    let named = |tenant: &TenantScore| {
+        (format!("{}_{name}", tenant.name.to_ascii_lowercase()), number(tenant))
+    };
+    score.tenant_scores.iter().map(named).collect()
 }
 
-fn kept_percent(tally: Tally) -> Value {
-    json!(tally.kept_permille().map(percent))
+fn kept_percent(windows: WindowCounts) -> Value {
+    json!(windows.kept_permille().map(percent))
 }
 
 fn with_all(score: &Score) -> Value {
     let mut measured =
-        each(score, "promise_kept_percent_with_all_four", |fare| kept_percent(fare.with_all));
-    measured.extend(each(score, "mean_bytes_per_second_with_all_four", |fare| {
-        json!(fare.rate_with_all.map(|rate| rate.0))
+        each(score, "promise_kept_percent_with_all_four", |tenant| kept_percent(tenant.with_all));
+    measured.extend(each(score, "mean_bytes_per_second_with_all_four", |tenant| {
+        json!(tenant.rate_with_all.map(|rate| rate.0))
     }));
     measured.into()
 }
 
 fn misses(score: &Score) -> Judged {
-    let larger = &score.fares[2..];
+    let larger = &score.tenant_scores[2..];
     let shares: Option<Vec<u64>> =
-        larger.iter().map(|fare| fare.with_all.kept_permille()).collect();
+        larger.iter().map(|tenant| tenant.with_all.kept_permille()).collect();
     match shares {
         None => (Verdict::Fails, Some("all four never ran together for long enough".into())),
         Some(shares) if shares.iter().all(|share| *share <= MISSES_PERMILLE) => {
@@ -159,7 +161,8 @@ fn misses(score: &Score) -> Judged {
 }
 
 fn took_all(none: &Score, fixed: &Score, tidegate: &Score) -> Value {
-    let mut measured = each(fixed, "promise_kept_percent", |fare| kept_percent(fare.promise_kept));
+    let mut measured =
+        each(fixed, "promise_kept_percent", |tenant| kept_percent(tenant.promise_kept));
     for (name, score) in [("no_control", none), ("static", fixed), ("tidegate", tidegate)] {
         measured.insert(format!("{name}_seconds"), seconds(score.took.0).into());
         let used = percent(score.used_permille);
@@ -170,21 +173,21 @@ fn took_all(none: &Score, fixed: &Score, tidegate: &Score) -> Value {
 
 fn static_takes_longest(none: &Score, fixed: &Score, tidegate: &Score) -> Judged {
     if fixed.took <= none.took.max(tidegate.took) {
-        let told = |score: &Score| told_seconds(score.took);
+        let formatted = |score: &Score| format_seconds(score.took);
         let why = format!(
             "static limits took {}, no control {}, Tidegate {}",
-            told(fixed),
-            told(none),
-            told(tidegate)
+            formatted(fixed),
+            formatted(none),
+            formatted(tidegate)
         );
         return (Verdict::Fails, Some(why));
     }
     // A kernel hands out its limits in slices of a tenth of a second, so that a window may hold one
     // less than its share. Over many windows nothing is missing.
-    let is_enough = |fare: &Fare| {
-        fare.rate_with_all.is_none_or(|rate| rate.0 * 1000 >= fare.promise.0 * KEPT_PERMILLE)
+    let is_enough = |tenant: &TenantScore| {
+        tenant.rate_with_all.is_none_or(|rate| rate.0 * 1000 >= tenant.promise.0 * KEPT_PERMILLE)
     };
-    match (fixed.are_promises_kept(), fixed.fares.iter().all(is_enough)) {
+    match (fixed.are_promises_kept(), fixed.tenant_scores.iter().all(is_enough)) {
         (true, _) => (Verdict::Holds, None),
         (false, true) => {
             let why = "over the time in which all four ran, everybody had its promise";
@@ -195,12 +198,13 @@ fn static_takes_longest(none: &Score, fixed: &Score, tidegate: &Score) -> Judged
 }
 
 fn promises(score: &Score) -> Value {
-    let mut measured = each(score, "promise_kept_percent", |fare| kept_percent(fare.promise_kept));
-    measured.extend(each(score, "lowest_percent_of_promise", |fare| {
-        json!(fare.promise_kept.lowest_permille.map(percent))
+    let mut measured =
+        each(score, "promise_kept_percent", |tenant| kept_percent(tenant.promise_kept));
+    measured.extend(each(score, "lowest_percent_of_promise", |tenant| {
+        json!(tenant.promise_kept.lowest_permille.map(percent))
     }));
-    measured.extend(each(score, "counted_seconds", |fare| {
-        json!(seconds(fare.promise_kept.counted * Span::SECOND.0 / 4))
+    measured.extend(each(score, "counted_seconds", |tenant| {
+        json!(seconds(tenant.promise_kept.counted * Span::SECOND.0 / 4))
     }));
     measured.into()
 }
@@ -209,7 +213,8 @@ fn all_promises(score: &Score) -> Judged {
     if score.are_promises_kept() {
         return (Verdict::Holds, None);
     }
-    let shares = score.fares.iter().filter_map(|fare| fare.promise_kept.kept_permille());
+    let shares =
+        score.tenant_scores.iter().filter_map(|tenant| tenant.promise_kept.kept_permille());
     let worst = shares.min().unwrap_or(0);
     let verdict = if worst >= NEARLY_PERMILLE { Verdict::Differs } else { Verdict::Fails };
     (verdict, Some(sentence(score)))
@@ -223,32 +228,32 @@ fn budget(score: &Score) -> Value {
     })
 }
 
-fn all_used(used: Tally) -> Judged {
+fn all_used(used: WindowCounts) -> Judged {
     let share = used.kept_permille().unwrap_or(0);
     if used.counted > 0 && used.is_kept() {
         return (Verdict::Holds, None);
     }
     let verdict = if share >= NEARLY_PERMILLE { Verdict::Differs } else { Verdict::Fails };
-    let missed = told_seconds(used.missed());
+    let missed = format_seconds(used.missed());
     let lowest = super::summary::lowest(used);
     let why = format!("for {missed} less than 97 % of the budget was used, down to {lowest}");
     (verdict, Some(why))
 }
 
 fn ends(fixed: &Score, tidegate: &Score) -> Value {
-    let mut measured = each(fixed, "seconds_static", |fare| seconds(fare.took.0).into());
-    measured.extend(each(tidegate, "seconds_tidegate", |fare| seconds(fare.took.0).into()));
+    let mut measured = each(fixed, "seconds_static", |tenant| seconds(tenant.took.0).into());
+    measured.extend(each(tidegate, "seconds_tidegate", |tenant| seconds(tenant.took.0).into()));
     measured.into()
 }
 
 fn earlier(fixed: &Score, tidegate: &Score) -> Judged {
     let later: Vec<&str> = fixed
-        .fares
+        .tenant_scores
         .iter()
-        .zip(&tidegate.fares)
+        .zip(&tidegate.tenant_scores)
         .take(3)
         .filter(|(fixed, tidegate)| tidegate.took >= fixed.took)
-        .map(|(fare, _)| fare.name)
+        .map(|(tenant, _)| tenant.name)
         .collect();
     match later.is_empty() {
         true => (Verdict::Holds, None),
@@ -262,7 +267,7 @@ mod tests {
     use crate::experiment::machine::Machine;
     use crate::experiment::recording::{Recording, fluid};
 
-    fn outcome(change: impl Fn(&mut Recording)) -> Outcome {
+    fn outcome(change: impl Fn(&mut Recording)) -> DemoOutcome {
         let plan = fluid::plan();
         let results = Control::ALL.map(|control| {
             let mut recording = fluid::recording(&plan, control);
@@ -282,15 +287,15 @@ mod tests {
         };
         let (report, samples) = Default::default();
         let (notes, results) = (Vec::new(), results.into());
-        Outcome { plan, machine, notes, results, report, samples }
+        DemoOutcome { plan, machine, notes, results, report, samples }
     }
 
-    fn verdicts(outcome: &Outcome) -> Vec<Verdict> {
+    fn verdicts(outcome: &DemoOutcome) -> Vec<Verdict> {
         figure10(outcome).iter().map(|claim| claim.verdict).collect()
     }
 
     #[test]
-    fn the_papers_world_holds_all_claims() {
+    fn the_papers_numbers_hold_all_claims() {
         let outcome = outcome(|_| ());
         assert_eq!(verdicts(&outcome), [Verdict::Holds; 5]);
         assert!(outcome.is_kept());
@@ -308,12 +313,12 @@ mod tests {
         let slow = |from: usize, until: usize| {
             outcome(move |recording| {
                 if recording.control == Control::Tidegate {
-                    // The last tenant loses a tenth of its promise for so many looks.
+                    // The last tenant loses a tenth of its promise for so many samples.
                     let lost = recording.courses[3].promise.0 / 40;
-                    for (place, sample) in recording.samples.iter_mut().enumerate() {
-                        let looks = place.clamp(from, until) - from;
+                    for (index, sample) in recording.samples.iter_mut().enumerate() {
+                        let lost_samples = index.clamp(from, until) - from;
                         let bytes = &mut sample.seen[3].bytes;
-                        *bytes -= (lost * looks as u64).min(*bytes);
+                        *bytes -= (lost * lost_samples as u64).min(*bytes);
                     }
                 }
             })

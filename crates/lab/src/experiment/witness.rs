@@ -34,7 +34,7 @@ impl Witness {
     }
 
     /// Updates the counts, and returns them.
-    pub(crate) fn look(&mut self) -> Seen {
+    pub(crate) fn sample(&mut self) -> Seen {
         let mut now = Seen::default();
         // Parents come before their children, so what moves from one to the other meanwhile is
         // missed once and never counted twice; what was seen before is not taken back.
@@ -81,6 +81,6 @@ mod tests {
 
     #[test]
     fn a_process_that_is_not_there_has_read_nothing() {
-        assert_eq!(Witness::new(u32::MAX).look(), Seen::default());
+        assert_eq!(Witness::new(u32::MAX).sample(), Seen::default());
     }
 }

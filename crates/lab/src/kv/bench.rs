@@ -1,4 +1,4 @@
-//! `tidegate-lab kv`: what each client does, and one table of what they all tell.
+//! `tidegate-lab kv`: what each client does, and one table of all reports.
 
 use std::process::{Command, ExitCode};
 use std::sync::Arc;
@@ -8,8 +8,8 @@ use tidegate_model::{Bytes, Iops, Span};
 use tidegate_stage::memory::{Settings, VALUE_MAX};
 
 use super::client::{self, Work};
-use super::crew::{Crew, ended};
-use super::report::{Row, Sum, Told};
+use super::processes::{ClientProcesses, ended};
+use super::report::{Report, Row, Sum};
 use super::wish::{Division, Pattern, Wish};
 use crate::load;
 use crate::load::schedule::{Choice, Zipf};
@@ -31,7 +31,7 @@ const KEY: usize = 16;
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
-    place: DataNodeAddress,
+    address: DataNodeAddress,
 
     /// How many clients there are
     #[arg(long, value_name = "NUMBER", env = "TIDEGATE_CLIENTS", hide_env_values = true)]
@@ -149,8 +149,8 @@ fn value(text: &str) -> Result<usize, String> {
 
 /// Of a list that was given for one client after the other, what is for this one.
 fn at<T: Clone>(list: &[T], client: u64) -> Option<T> {
-    let place = usize::try_from(client).unwrap_or(usize::MAX);
-    list.get(place).or(list.last()).cloned()
+    let index = usize::try_from(client).unwrap_or(usize::MAX);
+    list.get(index).or(list.last()).cloned()
 }
 
 impl Args {
@@ -186,7 +186,7 @@ impl Args {
             wish: Wish {
                 demand: at(&self.demand, client),
                 pattern: self.pattern,
-                place: [client, self.clients],
+                share: [client, self.clients],
             },
             later: at(&self.later, client),
             duration: self.duration,
@@ -199,26 +199,26 @@ impl Args {
 
 pub(crate) fn run(bench: Args, common: &Common) -> Result<ExitCode, Failure> {
     if let Some(client) = bench.client {
-        client::run(&bench.place, bench.work(client))?;
+        client::run(&bench.address, bench.work(client))?;
         return Ok(ExitCode::SUCCESS);
     }
-    bench.place.check()?;
+    bench.address.check()?;
     let fail = |error| Failure::new(Code::Failure, "cannot start clients").cause(error);
     let program = std::env::current_exe().map_err(fail)?;
-    let mut crew = Crew::start(bench.clients, |client| {
+    let mut processes = ClientProcesses::start(bench.clients, |client| {
         let mut command = Command::new(&program);
         command.args(std::env::args_os().skip(1)).args(["--client", &client.to_string()]);
         command
     })?;
     // No handler for signals is installed here: they end this process, and with it the clients.
     let interrupt = Interrupt::default();
-    crew.wait_until_ready(&interrupt)?;
+    processes.wait_until_ready(&interrupt)?;
     if !common.json {
-        output::print(&format!("{}\n", Told::HEADS))?;
+        output::print(&format!("{}\n", Report::HEADS))?;
     }
-    crew.go();
-    let all = watch(&mut crew, &interrupt, common.json)?;
-    print(&all.told(None), common.json)?;
+    processes.go();
+    let all = watch(&mut processes, &interrupt, common.json)?;
+    print(&all.report(None), common.json)?;
     if all.wrong() > 0 {
         return Err(Failure::new(Code::Failure, "values came back that were never stored there"));
     }
@@ -228,25 +228,29 @@ pub(crate) fn run(bench: Args, common: &Common) -> Result<ExitCode, Failure> {
     }
 }
 
-fn print(told: &Told, json: bool) -> Result<(), Failure> {
+fn print(report: &Report, json: bool) -> Result<(), Failure> {
     match json {
-        true => output::print_json(told)?,
-        false => output::print(&format!("{}\n", told.line()))?,
+        true => output::print_json(report)?,
+        false => output::print(&format!("{}\n", report.line()))?,
     }
     Ok(())
 }
 
-/// Tells each second that all clients told of, and gives the sum of all.
-fn watch(crew: &mut Crew, interrupt: &Interrupt, json: bool) -> Result<Sum, Failure> {
-    let mut rows: Vec<Vec<Row>> = (0..crew.clients()).map(|_| Vec::new()).collect();
-    let mut told = 0;
-    while let Some((client, row)) = crew.next(interrupt)? {
+/// Prints each second that all clients reported, and returns the sum of all.
+fn watch(
+    processes: &mut ClientProcesses,
+    interrupt: &Interrupt,
+    json: bool,
+) -> Result<Sum, Failure> {
+    let mut rows: Vec<Vec<Row>> = (0..processes.clients()).map(|_| Vec::new()).collect();
+    let mut printed = 0;
+    while let Some((client, row)) = processes.next(interrupt)? {
         rows[client].push(row);
-        while rows.iter().all(|rows| rows.len() > told) {
+        while rows.iter().all(|rows| rows.len() > printed) {
             let mut sum = Sum::new();
-            rows.iter().for_each(|rows| sum.add(&rows[told]));
-            told += 1;
-            print(&sum.told(Some(told as u64)), json)?;
+            rows.iter().for_each(|rows| sum.add(&rows[printed]));
+            printed += 1;
+            print(&sum.report(Some(printed as u64)), json)?;
         }
     }
     let mut all = Sum::new();

@@ -1,5 +1,5 @@
-//! One client of the load: it keeps as many operations under way as it may, looks at what comes
-//! back, and tells once a second what it has done.
+//! One client of the load: it keeps as many operations under way as it may, checks what comes
+//! back, and reports once a second what it has done.
 
 use std::io::{self, Read, Write};
 use std::sync::Arc;
@@ -8,7 +8,9 @@ use std::thread;
 
 use hdrhistogram::Histogram;
 use tidegate_model::{Iops, Span, Time};
-use tidegate_stage::memory::{Answer, Connection, Error, Outcome, Period, Refused, Settings};
+use tidegate_stage::memory::{
+    Answer, Connection, Error, OperationOutcome, Period, Refused, Settings,
+};
 
 use super::report::{Line, Row, histogram};
 use super::wish::{Wanted, Wish};
@@ -35,7 +37,7 @@ pub(super) struct Work {
 }
 
 /// After so long a row ends with the next period: a second, but for what a period can be shorter
-/// by the clock of who looks at it.
+/// by the clock of the process that reads it.
 const ROW: Span = Span(Span::SECOND.0 / 10 * 9);
 
 /// The key with this number.
@@ -69,7 +71,7 @@ struct Client {
     value: Vec<u8>,
     tasks: Vec<Task>,
     idle: Vec<usize>,
-    outcomes: Vec<Outcome>,
+    outcomes: Vec<OperationOutcome>,
     row: Row,
     latency: Histogram<u64>,
     /// When the row began, and what the engine had counted then.
@@ -79,7 +81,7 @@ struct Client {
     wanted: Wanted,
     /// The first period with the later demand; the last possible period until the parent process
     /// sends one.
-    turn: Arc<AtomicU64>,
+    switch_period: Arc<AtomicU64>,
     /// The engine's count at the beginning of the current period, if the client saw the beginning,
     /// and the reserved part of the period's demand.
     period: Option<(u64, u64)>,
@@ -104,12 +106,12 @@ pub(super) fn run(at: &DataNodeAddress, work: Work) -> Result<(), Failure> {
     if let Err(error) = done {
         let (code, error) = data_node::sentence(at.name(), &error);
         let exit_code = Failure::quoted(code, &error).number();
-        tell(&Line::Failed { exit_code, error })?;
+        send(&Line::Failed { exit_code, error })?;
     }
     Ok(())
 }
 
-fn tell(line: &Line) -> io::Result<()> {
+fn send(line: &Line) -> io::Result<()> {
     let mut text = serde_json::to_string(line).map_err(io::Error::other)?;
     text.push('\n');
     let mut out = io::stdout().lock();
@@ -118,12 +120,12 @@ fn tell(line: &Line) -> io::Result<()> {
 }
 
 /// Waits for the number of a period.
-fn listen(turn: &AtomicU64) {
+fn listen(switch_period: &AtomicU64) {
     let mut line = String::new();
     let _ = io::stdin().read_line(&mut line);
     // A parent process that sends no number, or is gone, leaves the demand as it is.
     if let Ok(period) = line.trim().parse() {
-        turn.store(period, Ordering::Relaxed);
+        switch_period.store(period, Ordering::Relaxed);
     }
 }
 
@@ -131,7 +133,7 @@ impl Client {
     fn new(work: Work, connection: Connection) -> Self {
         let window = connection.window() as usize;
         Self {
-            dice: Dice::new(work.seed ^ work.wish.place[0].wrapping_mul(0x9e37_79b9)),
+            dice: Dice::new(work.seed ^ work.wish.share[0].wrapping_mul(0x9e37_79b9)),
             value: vec![0; work.value],
             tasks: vec![Task::default(); window],
             idle: (0..window).rev().collect(),
@@ -141,7 +143,7 @@ impl Client {
             begun: Time::ZERO,
             counted: Counted::default(),
             wanted: work.wish.of(period(&connection)),
-            turn: Arc::new(AtomicU64::new(u64::MAX)),
+            switch_period: Arc::new(AtomicU64::new(u64::MAX)),
             period: None,
             connection,
             work,
@@ -152,11 +154,11 @@ impl Client {
         if self.work.fills {
             self.fill()?;
         }
-        tell(&Line::Ready).map_err(Error::Memory)?;
+        send(&Line::Ready).map_err(Error::Memory)?;
         let _ = io::stdin().lock().read(&mut [0]);
         if self.work.later.is_some() {
-            let turn = Arc::clone(&self.turn);
-            thread::spawn(move || listen(&turn));
+            let switch_period = Arc::clone(&self.switch_period);
+            thread::spawn(move || listen(&switch_period));
         }
         self.goes_on(Time::ZERO)?;
         (self.begun, self.counted) = (self.connection.now(), self.count());
@@ -171,15 +173,15 @@ impl Client {
                 self.connection.note_unmet(unmet);
             }
             self.goes_on(until.min(end))?;
-            self.look_at_period()?;
+            self.check_period()?;
         }
         self.finish_row()
     }
 
     /// Gives this client's part of the keys a value.
     fn fill(&mut self) -> Result<(), Error> {
-        let [place, clients] = self.work.wish.place;
-        let mut keys = (place..self.work.keys.count()).step_by(clients as usize).peekable();
+        let [first, clients] = self.work.wish.share;
+        let mut keys = (first..self.work.keys.count()).step_by(clients as usize).peekable();
         while keys.peek().is_some() || self.connection.outstanding() > 0 {
             while let Some(&number) = keys.peek() {
                 match self.put(number) {
@@ -196,7 +198,7 @@ impl Client {
         Ok(())
     }
 
-    /// Begins what is due, and tells when there is more to begin.
+    /// Begins what is due. Returns when there is more to begin.
     fn begin_all(&mut self) -> Result<Time, Error> {
         while !self.idle.is_empty() {
             match self.wanted.due() {
@@ -259,7 +261,7 @@ impl Client {
         }
     }
 
-    fn take(&mut self, Outcome { token, answer }: Outcome) {
+    fn take(&mut self, OperationOutcome { token, answer }: OperationOutcome) {
         let task = self.tasks[token as usize];
         self.idle.push(token as usize);
         self.row.operations += 1;
@@ -288,7 +290,7 @@ impl Client {
     }
 
     /// Ends a period if another has begun, and a row after a second.
-    fn look_at_period(&mut self) -> Result<(), Error> {
+    fn check_period(&mut self) -> Result<(), Error> {
         let period = period(&self.connection);
         if period == self.wanted.period() {
             return Ok(());
@@ -296,7 +298,7 @@ impl Client {
         if self.connection.now().since(self.begun) >= ROW {
             self.finish_row()?;
         }
-        if period.epoch >= self.turn.load(Ordering::Relaxed) {
+        if period.epoch >= self.switch_period.load(Ordering::Relaxed) {
             self.work.wish.demand = self.work.later;
         }
         self.wanted = self.work.wish.of(period);
@@ -326,15 +328,15 @@ impl Client {
         row.period = self.wanted.period().epoch;
         let late = self.connection.lateness();
         (row.late, row.late_in_sum) = (late.longest.0, late.sum.0);
-        row.reserved = self.connection.seat().map_or(0, |seat| {
+        row.reserved = self.connection.session_slot().map_or(0, |session_slot| {
             let count = u128::from(self.connection.reservation()) * u128::from(Span::SECOND.0);
-            u64::try_from(count / u128::from(seat.period.0)).unwrap_or(u64::MAX)
+            u64::try_from(count / u128::from(session_slot.period.0)).unwrap_or(u64::MAX)
         });
         let values = self.latency.iter_recorded();
         row.latency =
             values.map(|value| (value.value_iterated_to(), value.count_at_value())).collect();
         self.latency.reset();
         (self.begun, self.counted) = (now, counted);
-        tell(&Line::Row(row)).map_err(Error::Memory)
+        send(&Line::Row(row)).map_err(Error::Memory)
     }
 }

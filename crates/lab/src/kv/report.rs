@@ -14,7 +14,7 @@ const DIGITS: u8 = 2;
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "told")]
 pub(super) enum Line {
-    /// It has a seat, and its keys are there.
+    /// It has a session slot, and its keys are there.
     Ready,
     /// Some periods are over, about a second's worth.
     Row(Row),
@@ -134,7 +134,7 @@ pub(super) struct Sum {
 
 /// The same for programs.
 #[derive(Debug, Serialize)]
-pub(super) struct Told {
+pub(super) struct Report {
     #[serde(skip_serializing_if = "Option::is_none")]
     second: Option<u64>,
     clients: u64,
@@ -193,10 +193,10 @@ impl Sum {
         self.row.wrong
     }
 
-    pub(super) fn told(&self, second: Option<u64>) -> Told {
+    pub(super) fn report(&self, second: Option<u64>) -> Report {
         let Self { row, latency, .. } = self;
         let all = row.data + row.control;
-        Told {
+        Report {
             second,
             clients: self.clients,
             operations: row.operations,
@@ -219,7 +219,7 @@ impl Sum {
     }
 }
 
-impl Told {
+impl Report {
     /// The heads of [`Self::line`].
     pub(super) const HEADS: &str =
         "second     operations  reservations kept       p50       p99  control       late";
@@ -283,12 +283,12 @@ mod tests {
         assert!(sum.is_kept());
         sum.add(&Row { is_alone: true, moves: 1, ..row(3_000, 9) });
         assert!(!sum.is_kept());
-        let told = sum.told(Some(4));
+        let report = sum.report(Some(4));
         assert_eq!(
-            told.line(),
+            report.line(),
             "     4        8k iops           19 of 20      1 us      1 us    0.99%       3 ms  1 \
              without a monitor  1 moved"
         );
-        assert_eq!((told.operations, told.max_ns / 10_000), (4_000, 90));
+        assert_eq!((report.operations, report.max_ns / 10_000), (4_000, 90));
     }
 }

@@ -50,7 +50,7 @@ pub(super) struct Wish {
     pub(super) pattern: Pattern,
     /// Which client it is, of how many: those that ask at equal distances do not all do so at the
     /// same moments.
-    pub(super) place: [u64; 2],
+    pub(super) share: [u64; 2],
 }
 
 /// The rest of a client's demand in the current period.
@@ -89,7 +89,7 @@ impl Wanted {
 
     /// When the next operation is due; none if it wants no more.
     pub(super) fn due(&self) -> Option<Time> {
-        let Wish { demand, pattern, place: [number, of] } = self.wish;
+        let Wish { demand, pattern, share: [number, of] } = self.wish;
         let after = match (pattern, demand) {
             (Pattern::Constant, Some(_)) => {
                 // The first of each client is a part of a distance later than that of another.
@@ -129,7 +129,7 @@ mod tests {
     const PERIOD: Period = Period { epoch: 7, begun: Time(5_000), length: Span(1_000) };
 
     fn dues(demand: Option<Iops>, pattern: Pattern, number: u64) -> Vec<u64> {
-        let mut wanted = Wish { demand, pattern, place: [number, 2] }.of(PERIOD);
+        let mut wanted = Wish { demand, pattern, share: [number, 2] }.of(PERIOD);
         let next = || {
             let due = wanted.due()?;
             wanted.begin();
@@ -149,9 +149,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_due_and_not_begun_is_known_of_who_knows_what_it_wants() {
+    fn due_requests_that_have_not_begun_are_known_for_clients_with_a_demand() {
         let unmet = |demand, pattern, at| {
-            let mut wanted = Wish { demand, pattern, place: [0, 1] }.of(PERIOD);
+            let mut wanted = Wish { demand, pattern, share: [0, 1] }.of(PERIOD);
             wanted.begin();
             wanted.unmet(Time(at))
         };

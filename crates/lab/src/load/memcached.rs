@@ -8,7 +8,7 @@ use tidegate_proto::memcached::reply::{Boundary, Shape};
 
 use super::pace::{Ending, Kind};
 use super::schedule::{Choice, Dice};
-use super::wire::{Dialect, Heard, Stream};
+use super::wire::{Decoded, Dialect, Stream};
 use tidegate_console::failure::{Code, Failure};
 
 /// Keys that are stored ahead of their answers while the server is being filled.
@@ -49,22 +49,22 @@ impl Keys {
     }
 
     fn fill_some(&self, numbers: std::ops::Range<u64>, stream: &mut Stream) -> io::Result<()> {
-        let (mut out, mut expected, mut said) = (Vec::new(), 0, Vec::new());
+        let (mut out, mut expected, mut reply) = (Vec::new(), 0, Vec::new());
         for number in numbers {
             self.set(number, &mut out);
             expected += 1;
         }
         stream.write_all(&out)?;
-        while said.iter().filter(|byte| **byte == b'\n').count() < expected {
+        while reply.iter().filter(|byte| **byte == b'\n').count() < expected {
             let mut bytes = [0; 4_096];
             let length = stream.read(&mut bytes)?;
             if length == 0 {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
-            said.extend_from_slice(&bytes[..length]);
+            reply.extend_from_slice(&bytes[..length]);
         }
-        let said = String::from_utf8_lossy(&said);
-        match said.lines().find(|line| *line != "STORED") {
+        let reply = String::from_utf8_lossy(&reply);
+        match reply.lines().find(|line| *line != "STORED") {
             Some(complaint) => Err(io::Error::other(complaint.to_owned())),
             None => Ok(()),
         }
@@ -76,21 +76,21 @@ impl Keys {
 pub(crate) struct Memcached {
     keys: Keys,
     /// Answers come in this order.
-    asked: VecDeque<(u32, Kind)>,
+    in_flight: VecDeque<(u32, Kind)>,
     boundary: Option<Boundary>,
 }
 
 impl Memcached {
     /// A connection that asks for these keys.
     pub(crate) fn new(keys: Keys) -> Self {
-        Self { keys, asked: VecDeque::new(), boundary: None }
+        Self { keys, in_flight: VecDeque::new(), boundary: None }
     }
 }
 
 impl Dialect for Memcached {
-    fn ask(&mut self, slot: u32, kind: Kind, dice: &mut Dice, out: &mut Vec<u8>) {
+    fn encode(&mut self, slot: u32, kind: Kind, dice: &mut Dice, out: &mut Vec<u8>) {
         let number = self.keys.choice.pick(dice);
-        self.asked.push_back((slot, kind));
+        self.in_flight.push_back((slot, kind));
         match kind {
             Kind::Write => self.keys.set(number, out),
             Kind::Read => {
@@ -99,10 +99,10 @@ impl Dialect for Memcached {
         }
     }
 
-    fn hear(&mut self, input: &[u8]) -> Result<Heard, String> {
-        let Some(&(slot, kind)) = self.asked.front() else {
+    fn decode(&mut self, input: &[u8]) -> Result<Decoded, String> {
+        let Some(&(slot, kind)) = self.in_flight.front() else {
             return match input.is_empty() {
-                true => Ok(Heard::Nothing),
+                true => Ok(Decoded::Nothing),
                 false => Err("the server says something that nobody asked for".into()),
             };
         };
@@ -110,8 +110,8 @@ impl Dialect for Memcached {
         let boundary = self.boundary.get_or_insert(Boundary::new(shape));
         let found =
             boundary.find(input).map_err(|error| format!("what the server says is {error}"));
-        let Some(whole) = found? else { return Ok(Heard::Nothing) };
-        self.asked.pop_front();
+        let Some(whole) = found? else { return Ok(Decoded::Nothing) };
+        self.in_flight.pop_front();
         self.boundary = None;
         let ending = match kind {
             Kind::Read if input.starts_with(b"VALUE ") => Ending::Done,
@@ -119,6 +119,6 @@ impl Dialect for Memcached {
             Kind::Write if input.starts_with(b"STORED") => Ending::Done,
             _ => Ending::Failed,
         };
-        Ok(Heard::Answer { length: whole.length, slot, ending })
+        Ok(Decoded::Answer { length: whole.length, slot, ending })
     }
 }

@@ -31,14 +31,14 @@ mod tests;
 
 use memcached::{Keys, Memcached};
 use nbd::Nbd;
-use pace::{Drive, Pace, Tally};
+use pace::{Drive, LoadStats, Pace};
 use schedule::{Arrivals, Choice, Dice, Schedule, Window, Zipf};
 use target::Target;
 use wire::{Dialect, Stream};
-use worker::{Lane, Shared, Worker};
+use worker::{Connection, Shared, Worker};
 
 /// The interval of progress reports.
-const LOOK: Span = Span(200 * Span::MILLISECOND.0);
+const POLL_INTERVAL: Span = Span(200 * Span::MILLISECOND.0);
 
 /// The help of `--duration` and `--seconds`, which commands that make a load share.
 pub(crate) const DURATION_HELP: &str =
@@ -104,26 +104,26 @@ pub(crate) fn run(
     plan: &Plan,
     stop: Arc<AtomicBool>,
     mut watch: impl FnMut(Progress),
-) -> Result<(Tally, Window), Failure> {
-    let mut lanes = connect(plan)?;
+) -> Result<(LoadStats, Window), Failure> {
+    let mut connections = connect(plan)?;
     let shared = Arc::new(Shared { stop, ..Shared::default() });
     let window = Window::after(plan.warmup, plan.duration);
     let threads = plan.threads.clamp(1, plan.connections);
     let clock = Clock::start();
     let workers = (0..threads).map(|thread| {
         // Connections that do not divide by the threads are given to the first of them.
-        let count = lanes.len().div_ceil((threads - thread) as usize);
-        let rest = lanes.split_off(count);
-        let lanes = std::mem::replace(&mut lanes, rest);
-        let place = [u64::from(thread), u64::from(threads)];
+        let count = connections.len().div_ceil((threads - thread) as usize);
+        let rest = connections.split_off(count);
+        let connections = std::mem::replace(&mut connections, rest);
+        let part = [u64::from(thread), u64::from(threads)];
         let drive = match plan.rate {
-            Some(rate) => Drive::Open(Schedule::new(plan.arrivals, rate, place, plan.seed)),
+            Some(rate) => Drive::Open(Schedule::new(plan.arrivals, rate, part, plan.seed)),
             None => Drive::Closed,
         };
-        let room = plan.depth * lanes.len() as u32;
+        let capacity = plan.depth * connections.len() as u32;
         let worker = Worker {
-            lanes,
-            pace: Pace::new(drive, window, room),
+            connections,
+            pace: Pace::new(drive, window, capacity),
             depth: plan.depth,
             reads_permille: plan.reads_permille,
             dice: Dice::new(!plan.seed ^ u64::from(thread) << 32),
@@ -137,7 +137,7 @@ pub(crate) fn run(
         Failure::new(Code::Failure, "there are no threads to be had").cause(error)
     })?;
     while workers.iter().any(|worker| !worker.is_finished()) {
-        clock.sleep_until(clock.now().after(LOOK));
+        clock.sleep_until(clock.now().after(POLL_INTERVAL));
         watch(Progress {
             elapsed: clock.now().since(tidegate_model::Time::ZERO),
             whole: window.until.since(tidegate_model::Time::ZERO),
@@ -150,29 +150,29 @@ pub(crate) fn run(
         }
     }
     let ended = clock.now().min(window.until);
-    let mut tally = Tally::new();
+    let mut stats = LoadStats::new();
     for worker in workers {
         let done = worker.join().map_err(|_| Failure::new(Code::Failure, "a thread broke down"))?;
         let done = done
             .map_err(|error| Failure::new(Code::Failure, "the server did not last").cause(error))?;
-        tally.add(&done);
+        stats.add(&done);
     }
-    Ok((tally, Window { until: ended.max(window.from), ..window }))
+    Ok((stats, Window { until: ended.max(window.from), ..window }))
 }
 
 /// All connections, ready to be asked.
-fn connect(plan: &Plan) -> Result<Vec<Lane>, Failure> {
+fn connect(plan: &Plan) -> Result<Vec<Connection>, Failure> {
     let payload = payload(plan);
     let choice = match (&plan.target, plan.is_zipf) {
         (Target::Memcached { .. }, true) => Choice::Zipf(Arc::new(Zipf::new(plan.keys))),
         _ => Choice::Uniform(plan.keys),
     };
     let keys = Keys { prefix: plan.prefix.as_str().into(), choice, value: payload.clone() };
-    let mut lanes = Vec::new();
+    let mut connections = Vec::new();
     for number in 0..plan.connections {
         let (stream, dialect): (Stream, Box<dyn Dialect>) = match &plan.target {
-            Target::Nbd { place, export } => {
-                let mut stream = Stream::connect(place)?;
+            Target::Nbd { address, export } => {
+                let mut stream = Stream::connect(address)?;
                 let found = nbd::shake_hands(&mut stream, export)?;
                 let size = u64::from(plan.size);
                 if found.length < size {
@@ -185,8 +185,8 @@ fn connect(plan: &Plan) -> Result<Vec<Lane>, Failure> {
                 }
                 (stream, Box::new(Nbd::new(found.length, payload.clone())))
             }
-            Target::Memcached { place } => {
-                let mut stream = Stream::connect(place)?;
+            Target::Memcached { address } => {
+                let mut stream = Stream::connect(address)?;
                 if plan.fill && number == 0 {
                     keys.fill(&mut stream)?;
                 }
@@ -196,14 +196,14 @@ fn connect(plan: &Plan) -> Result<Vec<Lane>, Failure> {
         stream.set_nonblocking().map_err(|error| {
             Failure::new(Code::Failure, "cannot make a socket non-blocking").cause(error)
         })?;
-        lanes.push(Lane::new(stream, dialect));
+        connections.push(Connection::new(stream, dialect));
     }
-    Ok(lanes)
+    Ok(connections)
 }
 
 /// The data of writes: letters, so that people can read them, and hard to compress.
 fn payload(plan: &Plan) -> Arc<[u8]> {
-    const LETTERS: &[u8; 64] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ-abcdefghijklmnopqrstuvwxyz_";
+    const ALPHABET: &[u8; 64] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ-abcdefghijklmnopqrstuvwxyz_";
     let mut dice = Dice::new(plan.seed);
-    (0..plan.size).map(|_| LETTERS[(dice.roll() >> 58) as usize]).collect()
+    (0..plan.size).map(|_| ALPHABET[(dice.roll() >> 58) as usize]).collect()
 }

@@ -1,12 +1,12 @@
 //! A client of Network Block Device servers, as small as a load needs it: simple replies, reads and
-//! writes of one size at random places.
+//! writes of one size at random offsets.
 
 use std::io::{self, Read, Write};
 use std::sync::Arc;
 
 use super::pace::{Ending, Kind};
 use super::schedule::Dice;
-use super::wire::{Dialect, Heard, Stream};
+use super::wire::{Decoded, Dialect, Stream};
 use tidegate_console::failure::{Code, Failure};
 use tidegate_console::output::on_one_line;
 
@@ -45,7 +45,7 @@ pub(crate) struct Export {
 pub(crate) struct Nbd {
     size: u32,
     /// How many pieces of `size` the export has.
-    places: u64,
+    block_count: u64,
     payload: Arc<[u8]>,
     /// The bytes that are still to come of the read reply in `begun`.
     rest: usize,
@@ -61,10 +61,10 @@ pub(crate) fn shake_hands(stream: &mut Stream, name: &str) -> Result<Export, Fai
         HandshakeError::Io(error) => {
             Failure::new(Code::Unreachable, "the server does not speak NBD").cause(error)
         }
-        HandshakeError::Refused { number, said } => {
-            let said = on_one_line(&String::from_utf8_lossy(&said));
-            let said = if said.is_empty() { format!("error {number}") } else { said };
-            let message = format!("the server refuses the export {name:?}: {said}");
+        HandshakeError::Refused { number, reason } => {
+            let reason = on_one_line(&String::from_utf8_lossy(&reason));
+            let reason = if reason.is_empty() { format!("error {number}") } else { reason };
+            let message = format!("the server refuses the export {name:?}: {reason}");
             Failure::new(Code::Failure, message).help("nbdinfo --list shows what there is")
         }
     })
@@ -72,7 +72,7 @@ pub(crate) fn shake_hands(stream: &mut Stream, name: &str) -> Result<Export, Fai
 
 enum HandshakeError {
     Io(io::Error),
-    Refused { number: u32, said: Vec<u8> },
+    Refused { number: u32, reason: Vec<u8> },
 }
 
 impl From<io::Error> for HandshakeError {
@@ -119,7 +119,7 @@ fn negotiate(stream: &mut (impl Read + Write), name: &str) -> Result<Export, Han
             REPLY_ACK => return export.ok_or(strange("it does not say how large the export is")),
             REPLY_INFO => export = described(&data).or(export),
             kind if kind & REFUSED != 0 => {
-                return Err(HandshakeError::Refused { number: kind & !REFUSED, said: data });
+                return Err(HandshakeError::Refused { number: kind & !REFUSED, reason: data });
             }
             _ => return Err(strange("its reply to an option is unknown")),
         }
@@ -142,18 +142,18 @@ impl Nbd {
     pub(crate) fn new(length: u64, payload: Arc<[u8]>) -> Self {
         // A request has at most 32 MiB, so this fits.
         let size = payload.len() as u32;
-        let places = (length / u64::from(size)).max(1);
-        Self { size, places, payload, rest: 0, begun: None }
+        let block_count = (length / u64::from(size)).max(1);
+        Self { size, block_count, payload, rest: 0, begun: None }
     }
 }
 
 impl Dialect for Nbd {
-    fn ask(&mut self, slot: u32, kind: Kind, dice: &mut Dice, out: &mut Vec<u8>) {
+    fn encode(&mut self, slot: u32, kind: Kind, dice: &mut Dice, out: &mut Vec<u8>) {
         let command = match kind {
             Kind::Read => COMMAND_READ,
             Kind::Write => COMMAND_WRITE,
         };
-        let offset = dice.below(self.places) * u64::from(self.size);
+        let offset = dice.below(self.block_count) * u64::from(self.size);
         // The cookie says what the answer to it looks like.
         let cookie = u64::from(command) << 32 | u64::from(slot);
         let mut head = [0; 28];
@@ -168,17 +168,17 @@ impl Dialect for Nbd {
         }
     }
 
-    fn hear(&mut self, input: &[u8]) -> Result<Heard, String> {
+    fn decode(&mut self, input: &[u8]) -> Result<Decoded, String> {
         if let Some((slot, ending)) = self.begun {
             let length = self.rest.min(input.len());
             self.rest -= length;
             if self.rest == 0 {
                 self.begun = None;
-                return Ok(Heard::Answer { length, slot, ending });
+                return Ok(Decoded::Answer { length, slot, ending });
             }
-            return Ok(if length == 0 { Heard::Nothing } else { Heard::Some(length) });
+            return Ok(if length == 0 { Decoded::Nothing } else { Decoded::Some(length) });
         }
-        let Some((head, _)) = input.split_first_chunk::<16>() else { return Ok(Heard::Nothing) };
+        let Some((head, _)) = input.split_first_chunk::<16>() else { return Ok(Decoded::Nothing) };
         let word =
             |at: usize| u32::from_be_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
         if word(0) != SIMPLE_REPLY {
@@ -189,8 +189,8 @@ impl Dialect for Nbd {
         if error == 0 && command == u32::from(COMMAND_READ) {
             self.begun = Some((slot, ending));
             self.rest = self.size as usize;
-            return Ok(Heard::Some(16));
+            return Ok(Decoded::Some(16));
         }
-        Ok(Heard::Answer { length: 16, slot, ending })
+        Ok(Decoded::Answer { length: 16, slot, ending })
     }
 }

@@ -48,13 +48,13 @@ pub(crate) struct Pace {
     drive: Drive,
     window: Window,
     /// By slot.
-    flights: Vec<Option<Flight>>,
+    in_flight: Vec<Option<InFlight>>,
     free: Vec<u32>,
-    tally: Tally,
+    stats: LoadStats,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Flight {
+struct InFlight {
     due: Time,
     sent: Time,
     kind: Kind,
@@ -71,7 +71,7 @@ pub(crate) struct Series {
 
 /// The requests and answers of the measured window.
 #[derive(Clone, Debug)]
-pub(crate) struct Tally {
+pub(crate) struct LoadStats {
     pub(crate) reads: Series,
     pub(crate) writes: Series,
     /// Answered within the window, successfully.
@@ -85,10 +85,16 @@ pub(crate) struct Tally {
 }
 
 impl Pace {
-    /// Bookkeeping for at most `room` requests at a time.
-    pub(crate) fn new(drive: Drive, window: Window, room: u32) -> Self {
-        let flights = (0..room).map(|_| None).collect();
-        Self { drive, window, flights, free: (0..room).rev().collect(), tally: Tally::new() }
+    /// Bookkeeping for at most `capacity` requests at a time.
+    pub(crate) fn new(drive: Drive, window: Window, capacity: u32) -> Self {
+        let in_flight = (0..capacity).map(|_| None).collect();
+        Self {
+            drive,
+            window,
+            in_flight,
+            free: (0..capacity).rev().collect(),
+            stats: LoadStats::new(),
+        }
     }
 
     /// When the next request is due; none if that is after the end.
@@ -101,13 +107,13 @@ impl Pace {
     }
 
     /// Whether there is room for a request.
-    pub(crate) fn has_room(&self) -> bool {
+    pub(crate) fn has_headroom(&self) -> bool {
         !self.free.is_empty()
     }
 
     /// How many requests wait for their answer.
     pub(crate) fn in_flight(&self) -> usize {
-        self.flights.len() - self.free.len()
+        self.in_flight.len() - self.free.len()
     }
 
     /// The next request was sent; its slot. There must be room.
@@ -121,51 +127,51 @@ impl Pace {
             Drive::Closed => now,
         };
         let slot = self.free.pop().expect("a request is sent only if there is room");
-        self.flights[slot as usize] = Some(Flight { due, sent: now, kind });
+        self.in_flight[slot as usize] = Some(InFlight { due, sent: now, kind });
         slot
     }
 
     /// A request was answered. False if there is no such request.
     #[must_use]
     pub(crate) fn answered(&mut self, now: Time, slot: u32, ending: Ending) -> bool {
-        let Some(flight) = self.flights.get_mut(slot as usize).and_then(Option::take) else {
+        let Some(request) = self.in_flight.get_mut(slot as usize).and_then(Option::take) else {
             return false;
         };
         self.free.push(slot);
-        let tally = &mut self.tally;
+        let stats = &mut self.stats;
         if self.window.contains(now) && ending != Ending::Failed {
-            tally.answered += 1;
+            stats.answered += 1;
         }
-        if self.window.contains(flight.due) {
+        if self.window.contains(request.due) {
             match ending {
-                Ending::Failed => tally.failed += 1,
-                _ => tally.record(flight.kind, now.since(flight.due), now.since(flight.sent)),
+                Ending::Failed => stats.failed += 1,
+                _ => stats.record(request.kind, now.since(request.due), now.since(request.sent)),
             }
-            tally.missed += u64::from(ending == Ending::Missed);
+            stats.missed += u64::from(ending == Ending::Missed);
         }
         true
     }
 
     /// The end of the run.
-    pub(crate) fn end(mut self, now: Time) -> Tally {
-        for flight in self.flights.iter().flatten() {
-            if self.window.contains(flight.due) {
-                let (response, service) = (now.since(flight.due), now.since(flight.sent));
-                self.tally.record(flight.kind, response, service);
-                self.tally.unanswered += 1;
+    pub(crate) fn end(mut self, now: Time) -> LoadStats {
+        for request in self.in_flight.iter().flatten() {
+            if self.window.contains(request.due) {
+                let (response, service) = (now.since(request.due), now.since(request.sent));
+                self.stats.record(request.kind, response, service);
+                self.stats.unanswered += 1;
             }
         }
         let end = now.min(self.window.until);
         if let Drive::Open(schedule) = &mut self.drive {
             while schedule.due() < end {
                 if self.window.contains(schedule.due()) {
-                    self.tally.unsent += 1;
-                    self.tally.late(now.since(schedule.due()));
+                    self.stats.unsent += 1;
+                    self.stats.late(now.since(schedule.due()));
                 }
                 schedule.advance();
             }
         }
-        self.tally
+        self.stats
     }
 }
 
@@ -191,7 +197,7 @@ impl Series {
     }
 }
 
-impl Tally {
+impl LoadStats {
     /// Nothing yet.
     pub(crate) fn new() -> Self {
         let (reads, writes) = (Series::new(), Series::new());
@@ -253,7 +259,7 @@ mod tests {
 
     /// Runs against a server that serves one request after the other in 100 us each, and does
     /// nothing for 200 ms once a second has passed.
-    fn stalled(drive: Drive) -> Tally {
+    fn stalled(drive: Drive) -> LoadStats {
         let (mut pace, mut now) = (Pace::new(drive, window(2_000 * MS), 1), Time::ZERO);
         while let Some(due) = pace.next_due(now) {
             now = now.max(due);
@@ -266,10 +272,10 @@ mod tests {
     }
 
     #[test]
-    fn a_stall_is_in_the_response_times_of_all_who_would_have_asked() {
-        let tally = stalled(open(1_000));
-        assert_eq!((tally.answered, tally.unsent), (2_000, 0));
-        let [service, response] = [&tally.reads.service, &tally.reads.response];
+    fn a_stall_is_in_the_response_times_of_all_due_requests() {
+        let stats = stalled(open(1_000));
+        assert_eq!((stats.answered, stats.unsent), (2_000, 0));
+        let [service, response] = [&stats.reads.service, &stats.reads.response];
         // One request of 2,000 was served slowly; more than 200 were waited for.
         assert!(service.value_at_quantile(0.99) < MS);
         assert!(response.value_at_quantile(0.99) > 150 * MS);
@@ -278,10 +284,10 @@ mod tests {
     }
 
     #[test]
-    fn whoever_waits_for_answers_sees_a_stall_once() {
-        let tally = stalled(Drive::Closed);
-        assert_eq!(tally.reads.response, tally.reads.service);
-        assert!(tally.reads.response.value_at_quantile(0.999) < MS);
+    fn a_closed_loop_sees_a_stall_once() {
+        let stats = stalled(Drive::Closed);
+        assert_eq!(stats.reads.response, stats.reads.service);
+        assert!(stats.reads.response.value_at_quantile(0.999) < MS);
     }
 
     #[test]
@@ -289,11 +295,11 @@ mod tests {
         let mut pace = Pace::new(open(1_000), window(100 * MS), 2);
         pace.sent(Time::ZERO, Kind::Read);
         pace.sent(Time(MS), Kind::Write);
-        assert!(!pace.has_room() && pace.next_due(Time(50 * MS)).is_some());
+        assert!(!pace.has_headroom() && pace.next_due(Time(50 * MS)).is_some());
         assert_eq!((pace.next_due(Time(100 * MS)), pace.in_flight()), (None, 2));
-        let tally = pace.end(Time(150 * MS));
-        assert_eq!((tally.unanswered, tally.unsent, tally.answered), (2, 98, 0));
-        let all = tally.all();
+        let stats = pace.end(Time(150 * MS));
+        assert_eq!((stats.unanswered, stats.unsent, stats.answered), (2, 98, 0));
+        let all = stats.all();
         assert_eq!((all.response.len(), all.service.len()), (100, 2));
         assert!(all.response.max() >= 150 * MS && all.response.min() > 50 * MS);
     }
@@ -312,10 +318,10 @@ mod tests {
         let slot = pace.sent(Time(14), Kind::Write);
         assert!(pace.answered(Time(25), slot, Ending::Missed));
         assert!(!pace.answered(Time(25), 99, Ending::Done));
-        let tally = pace.end(Time(25));
+        let stats = pace.end(Time(25));
         // The second was answered in the window, and the last was due in it.
-        assert_eq!((tally.answered, tally.failed, tally.missed), (1, 1, 1));
-        assert_eq!((tally.reads.count(), tally.writes.count()), (0, 1));
-        assert_eq!(tally.writes.service.max(), 11);
+        assert_eq!((stats.answered, stats.failed, stats.missed), (1, 1, 1));
+        assert_eq!((stats.reads.count(), stats.writes.count()), (0, 1));
+        assert_eq!(stats.writes.service.max(), 11);
     }
 }

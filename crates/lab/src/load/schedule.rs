@@ -161,11 +161,11 @@ impl Zipf {
     }
 
     fn pick(&self, fraction: f64) -> u64 {
-        let place = fraction * self.zeta;
-        if place < 1.0 || self.count == 1 {
+        let position = fraction * self.zeta;
+        if position < 1.0 || self.count == 1 {
             return 0;
         }
-        if place < 1.0 + self.second || self.count == 2 {
+        if position < 1.0 + self.second || self.count == 2 {
             return 1;
         }
         let rank = (self.eta * fraction - self.eta + 1.0).powf(self.alpha) * self.count as f64;

@@ -8,21 +8,21 @@ use std::str::FromStr;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Target {
     /// An export of a Network Block Device server.
-    Nbd { place: Place, export: String },
+    Nbd { address: Address, export: String },
     /// A server of the memcached protocol.
-    Memcached { place: Place },
+    Memcached { address: Address },
 }
 
 /// Where a server listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum Address {
     /// `HOST:PORT`.
     Tcp(String),
     /// A Unix socket.
     Unix(PathBuf),
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Tcp(address) => f.write_str(address),
@@ -41,22 +41,22 @@ impl FromStr for Target {
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
         let (host, path) = rest.split_once('/').unwrap_or((rest, ""));
         let socket = query.split('&').find_map(|pair| pair.strip_prefix("socket="));
-        let place = |port| match socket {
-            None if !host.is_empty() => Ok(Place::Tcp(with_port(host, port))),
+        let address = |port| match socket {
+            None if !host.is_empty() => Ok(Address::Tcp(with_port(host, port))),
             _ => Err(FORMS),
         };
         let unix = match socket {
             Some(path) if host.is_empty() && !path.is_empty() => {
-                Ok(Place::Unix(decoded(path).into()))
+                Ok(Address::Unix(decoded(path).into()))
             }
             _ => Err(FORMS),
         };
         let export = decoded(path);
         match scheme {
-            "nbd" => Ok(Self::Nbd { place: place(10_809)?, export }),
-            "nbd+unix" => Ok(Self::Nbd { place: unix?, export }),
-            "memcached" if path.is_empty() => Ok(Self::Memcached { place: place(11_211)? }),
-            "memcached+unix" if path.is_empty() => Ok(Self::Memcached { place: unix? }),
+            "nbd" => Ok(Self::Nbd { address: address(10_809)?, export }),
+            "nbd+unix" => Ok(Self::Nbd { address: unix?, export }),
+            "memcached" if path.is_empty() => Ok(Self::Memcached { address: address(11_211)? }),
+            "memcached+unix" if path.is_empty() => Ok(Self::Memcached { address: unix? }),
             _ => Err(FORMS.into()),
         }
     }
@@ -93,18 +93,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_name_a_server_and_what_of_it() {
-        let tcp = |address: &str| Place::Tcp(address.into());
-        let nbd = |place, export: &str| Ok(Target::Nbd { place, export: export.into() });
+    fn addresses_name_a_server_and_an_export() {
+        let tcp = |address: &str| Address::Tcp(address.into());
+        let nbd = |address, export: &str| Ok(Target::Nbd { address, export: export.into() });
         assert_eq!("nbd://gate/vol".parse(), nbd(tcp("gate:10809"), "vol"));
         assert_eq!("nbd://gate:7".parse(), nbd(tcp("gate:7"), ""));
         assert_eq!("nbd://[::1]/a%20b%".parse(), nbd(tcp("[::1]:10809"), "a b%"));
-        let unix = || Place::Unix("/run/a b".into());
+        let unix = || Address::Unix("/run/a b".into());
         assert_eq!("nbd+unix:///v/w?socket=/run/a%20b".parse(), nbd(unix(), "v/w"));
-        assert_eq!("memcached://gate".parse(), Ok(Target::Memcached { place: tcp("gate:11211") }));
+        assert_eq!(
+            "memcached://gate".parse(),
+            Ok(Target::Memcached { address: tcp("gate:11211") })
+        );
         assert_eq!(
             "memcached+unix:///?socket=/run/a b".parse(),
-            Ok(Target::Memcached { place: unix() })
+            Ok(Target::Memcached { address: unix() })
         );
         for wrong in ["gate:7", "http://gate", "nbd:///v", "nbd+unix:///v", "memcached://gate/x"] {
             let error = wrong.parse::<Target>();

@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use tidegate_model::{Iops, Span};
 
-use super::pace::Tally;
+use super::pace::LoadStats;
 use super::schedule::Arrivals;
-use super::target::{Place, Target};
+use super::target::{Address, Target};
 use super::{Plan, duration, run};
 use tidegate_console::failure::Failure;
 
@@ -48,15 +48,15 @@ fn plan(target: Target) -> Plan {
 }
 
 fn nbd(path: PathBuf, export: &str) -> Plan {
-    plan(Target::Nbd { place: Place::Unix(path), export: export.into() })
+    plan(Target::Nbd { address: Address::Unix(path), export: export.into() })
 }
 
 fn memcached(path: PathBuf) -> Plan {
-    plan(Target::Memcached { place: Place::Unix(path) })
+    plan(Target::Memcached { address: Address::Unix(path) })
 }
 
-fn load(plan: &Plan) -> Result<Tally, Failure> {
-    run(plan, Arc::default(), |_| ()).map(|(tally, _)| tally)
+fn load(plan: &Plan) -> Result<LoadStats, Failure> {
+    run(plan, Arc::default(), |_| ()).map(|(stats, _)| stats)
 }
 
 /// An NBD server with one export, `disk` of 1 MiB, which is full of sevens and whose every tenth
@@ -106,26 +106,26 @@ fn disk(mut stream: UnixStream) -> std::io::Result<()> {
 #[test]
 fn every_request_to_a_disk_is_accounted_for() {
     let (_directory, path) = serve(disk);
-    let tally = load(&nbd(path, "disk")).unwrap();
-    let [reads, writes] = [tally.reads.count(), tally.writes.count()];
-    assert!(reads > 10 && writes > 10 && tally.failed > 1, "{tally:?}");
-    assert_eq!((tally.unsent, tally.unanswered, tally.missed), (0, 0, 0));
-    let share = tally.failed * 1_000 / (reads + writes + tally.failed);
+    let stats = load(&nbd(path, "disk")).unwrap();
+    let [reads, writes] = [stats.reads.count(), stats.writes.count()];
+    assert!(reads > 10 && writes > 10 && stats.failed > 1, "{stats:?}");
+    assert_eq!((stats.unsent, stats.unanswered, stats.missed), (0, 0, 0));
+    let share = stats.failed * 1_000 / (reads + writes + stats.failed);
     assert!((50..=110).contains(&share), "{share}");
 }
 
 #[test]
 fn a_rate_that_a_server_can_keep_is_met() {
     let (_directory, path) = serve(disk);
-    let tally = load(&Plan { rate: Some(Iops(1_000)), ..nbd(path, "disk") }).unwrap();
+    let stats = load(&Plan { rate: Some(Iops(1_000)), ..nbd(path, "disk") }).unwrap();
     // Whatever else this machine does: what was due was sent, or is counted as unsent.
-    let all = tally.all();
-    assert_eq!(all.response.len() + tally.failed, 100);
-    assert_eq!(all.service.len() + tally.failed + tally.unsent, 100);
+    let all = stats.all();
+    assert_eq!(all.response.len() + stats.failed, 100);
+    assert_eq!(all.service.len() + stats.failed + stats.unsent, 100);
 }
 
 #[test]
-fn a_refusal_is_told_in_the_words_of_the_server() {
+fn a_refusal_is_shown_in_the_words_of_the_server() {
     let (_directory, path) = serve(disk);
     let failure = load(&nbd(path.clone(), "tape")).unwrap_err();
     assert_eq!(failure.to_string(), "the server refuses the export \"tape\": no such disk");
@@ -166,14 +166,14 @@ static STORED: AtomicUsize = AtomicUsize::new(0);
 #[test]
 fn every_request_to_a_cache_is_accounted_for() {
     let (_directory, path) = serve(cache);
-    let tally = load(&Plan { is_zipf: true, ..memcached(path) }).unwrap();
-    assert!(tally.reads.count() > 10 && tally.writes.count() > 10, "{tally:?}");
-    assert!(tally.missed > 0 && tally.missed < tally.reads.count());
-    assert_eq!((tally.failed, tally.unsent, tally.unanswered), (0, 0, 0));
+    let stats = load(&Plan { is_zipf: true, ..memcached(path) }).unwrap();
+    assert!(stats.reads.count() > 10 && stats.writes.count() > 10, "{stats:?}");
+    assert!(stats.missed > 0 && stats.missed < stats.reads.count());
+    assert_eq!((stats.failed, stats.unsent, stats.unanswered), (0, 0, 0));
 }
 
 #[test]
-fn a_cache_is_filled_before_it_is_asked() {
+fn a_cache_is_filled_before_the_load_begins() {
     let (_directory, path) = serve(cache);
     let plan = Plan { fill: true, keys: 300, prefix: "fill".into(), ..memcached(path) };
     load(&Plan { reads_permille: 1_000, ..plan }).unwrap();
@@ -195,9 +195,9 @@ fn a_load_that_is_stopped_ends_at_once() {
     let (_directory, path) = serve(cache);
     let plan = Plan { duration: Span(3_600 * Span::SECOND.0), ..memcached(path) };
     let stop = Arc::new(AtomicBool::new(false));
-    let (tally, window) =
+    let (stats, window) =
         run(&plan, Arc::clone(&stop), |_| stop.store(true, Ordering::Relaxed)).unwrap();
-    assert!(tally.answered > 0 && window.length() < Span(60 * Span::SECOND.0));
+    assert!(stats.answered > 0 && window.length() < Span(60 * Span::SECOND.0));
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::pace::{Ending, Kind};
 use super::schedule::Dice;
-use super::target::Place;
+use super::target::Address;
 use tidegate_console::failure::{Code, Failure};
 
 /// How long a server may take for anything that is not under load yet.
@@ -26,10 +26,10 @@ impl Stream {
     ///
     /// # Errors
     /// If no server answers at this address.
-    pub(crate) fn connect(place: &Place) -> Result<Self, Failure> {
-        let connected = match place {
-            Place::Tcp(address) => tcp(address).map(Self::Tcp),
-            Place::Unix(path) => UnixStream::connect(path).map(Self::Unix),
+    pub(crate) fn connect(address: &Address) -> Result<Self, Failure> {
+        let connected = match address {
+            Address::Tcp(address) => tcp(address).map(Self::Tcp),
+            Address::Unix(path) => UnixStream::connect(path).map(Self::Unix),
         };
         let ready = connected.and_then(|stream| {
             match &stream {
@@ -46,7 +46,7 @@ impl Stream {
             Ok(stream)
         });
         ready.map_err(|error| {
-            Failure::new(Code::Unreachable, format!("no server answers at {place}")).cause(error)
+            Failure::new(Code::Unreachable, format!("no server answers at {address}")).cause(error)
         })
     }
 
@@ -104,18 +104,18 @@ impl AsFd for Stream {
 /// A protocol on one connection.
 pub(crate) trait Dialect: Send {
     /// Appends a request to `out`. Its answer will name `slot`.
-    fn ask(&mut self, slot: u32, kind: Kind, dice: &mut Dice, out: &mut Vec<u8>);
+    fn encode(&mut self, slot: u32, kind: Kind, dice: &mut Dice, out: &mut Vec<u8>);
 
     /// Parses the part of the input that is not consumed yet.
     ///
     /// # Errors
     /// In words for people, if the input is malformed.
-    fn hear(&mut self, input: &[u8]) -> Result<Heard, String>;
+    fn decode(&mut self, input: &[u8]) -> Result<Decoded, String>;
 }
 
 /// The result of parsing a server's input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Heard {
+pub(crate) enum Decoded {
     /// The input is too short to be parsed.
     Nothing,
     /// So many bytes that are no answer yet.

@@ -1,6 +1,6 @@
 //! A thread that keeps some connections busy.
 //!
-//! It reads the clock once per turn, sends whatever is due in one write per connection, and waits
+//! It reads the clock once per round, sends whatever is due in one write per connection, and waits
 //! in the kernel until the next request is due or an answer comes. It is never late on purpose:
 //! when it is behind it sends at once, and the lateness is part of the response times.
 
@@ -19,18 +19,18 @@ use rustix::time::{
 use tidegate_fabric::reactor::{Interest, Reactor};
 use tidegate_model::{Span, Time};
 
-use super::pace::{Ending, Kind, Pace, Tally};
+use super::pace::{Ending, Kind, LoadStats, Pace};
 use super::schedule::Dice;
-use super::wire::{Dialect, Heard, Stream};
+use super::wire::{Decoded, Dialect, Stream};
 use tidegate_console::clock::Clock;
 
 /// How long answers are waited for after the end.
 const GRACE: Span = Span(5 * Span::SECOND.0);
 
-/// The longest wait before the worker looks again whether it is to stop.
-const LOOK: Span = Span(100 * Span::MILLISECOND.0);
+/// The longest wait before the worker checks again whether it is to stop.
+const POLL_INTERVAL: Span = Span(100 * Span::MILLISECOND.0);
 
-/// The timer's token; lower ones are places in the list of lanes.
+/// The timer's token; lower ones are indices of connections.
 const TIMER: u64 = 1 << 32;
 
 /// The first size of a connection's input buffer: a few dozen small answers.
@@ -48,7 +48,7 @@ pub(crate) struct Shared {
 }
 
 /// One connection.
-pub(crate) struct Lane {
+pub(crate) struct Connection {
     stream: Stream,
     dialect: Box<dyn Dialect>,
     in_flight: u32,
@@ -60,8 +60,8 @@ pub(crate) struct Lane {
     is_choked: bool,
 }
 
-impl Lane {
-    /// A lane over a stream that does not block.
+impl Connection {
+    /// A connection over a stream that does not block.
     pub(crate) fn new(stream: Stream, dialect: Box<dyn Dialect>) -> Self {
         let (output, input) = (Vec::new(), vec![0; INPUT]);
         let (in_flight, written, unread, is_choked) = (0, 0, 0..0, false);
@@ -108,7 +108,7 @@ impl Lane {
 
 /// A thread's work.
 pub(crate) struct Worker {
-    pub(crate) lanes: Vec<Lane>,
+    pub(crate) connections: Vec<Connection>,
     pub(crate) pace: Pace,
     /// How many requests a connection may carry.
     pub(crate) depth: u32,
@@ -125,10 +125,10 @@ impl Worker {
     ///
     /// # Errors
     /// If a connection ends before.
-    pub(crate) fn run(mut self) -> io::Result<Tally> {
+    pub(crate) fn run(mut self) -> io::Result<LoadStats> {
         let mut reactor: Reactor<()> = Reactor::new()?;
-        for (lane, token) in self.lanes.iter().zip(0..) {
-            reactor.add(&lane.stream, token, Interest::READ)?;
+        for (connection, token) in self.connections.iter().zip(0..) {
+            reactor.add(&connection.stream, token, Interest::READ)?;
         }
         // The kernel makes waits longer by 50 us to save wake-ups. Where it will not, the lateness
         // is measured like any other.
@@ -142,13 +142,13 @@ impl Worker {
             if !is_stopped {
                 self.send(now, &mut next);
             }
-            for (lane, token) in self.lanes.iter_mut().zip(0..) {
-                lane.flush()?;
-                let is_choked = !lane.output.is_empty();
-                if is_choked != lane.is_choked {
-                    lane.is_choked = is_choked;
+            for (connection, token) in self.connections.iter_mut().zip(0..) {
+                connection.flush()?;
+                let is_choked = !connection.output.is_empty();
+                if is_choked != connection.is_choked {
+                    connection.is_choked = is_choked;
                     let interest = Interest { read: true, write: is_choked };
-                    reactor.change(&lane.stream, token, interest)?;
+                    reactor.change(&connection.stream, token, interest)?;
                 }
             }
             let Some(patience) = self.patience(is_stopped) else {
@@ -164,27 +164,28 @@ impl Worker {
                 if ready.token == TIMER {
                     continue;
                 }
-                // Tokens are places in the list of lanes.
+                // Tokens are indices of connections.
                 self.receive(now, ready.token as usize)?;
             }
         }
     }
 
-    /// Sends what is due, one lane after the other.
+    /// Sends what is due, one connection after the other.
     fn send(&mut self, now: Time, next: &mut usize) {
-        while self.pace.has_room() && self.pace.next_due(now).is_some_and(|due| due <= now) {
-            let count = self.lanes.len();
+        while self.pace.has_headroom() && self.pace.next_due(now).is_some_and(|due| due <= now) {
+            let count = self.connections.len();
             let free = (0..count).map(|more| (*next + more) % count);
-            let mut free = free.filter(|lane| self.lanes[*lane].in_flight < self.depth);
-            // There is room for as many requests as all lanes may carry.
+            let mut free =
+                free.filter(|connection| self.connections[*connection].in_flight < self.depth);
+            // There is room for as many requests as all connections may carry.
             let Some(chosen) = free.next() else { return };
             *next = (chosen + 1) % count;
             let is_read = self.dice.below(1_000) < self.reads_permille;
             let kind = if is_read { Kind::Read } else { Kind::Write };
             let slot = self.pace.sent(now, kind);
-            let lane = &mut self.lanes[chosen];
-            lane.dialect.ask(slot, kind, &mut self.dice, &mut lane.output);
-            lane.in_flight += 1;
+            let connection = &mut self.connections[chosen];
+            connection.dialect.encode(slot, kind, &mut self.dice, &mut connection.output);
+            connection.in_flight += 1;
         }
     }
 
@@ -194,30 +195,33 @@ impl Worker {
         let due = if is_stopped { None } else { self.pace.next_due(now) };
         let is_idle = self.pace.in_flight() == 0;
         match due {
-            Some(due) if self.pace.has_room() => Some(due.since(now).min(LOOK)),
-            Some(_) => Some(self.until.since(now).min(LOOK)),
+            Some(due) if self.pace.has_headroom() => Some(due.since(now).min(POLL_INTERVAL)),
+            Some(_) => Some(self.until.since(now).min(POLL_INTERVAL)),
             None if is_idle || is_stopped || now >= self.until.after(GRACE) => None,
             // The rest of the window, in which nothing more is due, and a while after it.
-            None => Some(LOOK),
+            None => Some(POLL_INTERVAL),
         }
     }
 
-    fn receive(&mut self, now: Time, place: usize) -> io::Result<()> {
-        let lane = &mut self.lanes[place];
+    fn receive(&mut self, now: Time, index: usize) -> io::Result<()> {
+        let connection = &mut self.connections[index];
         let (mut answers, mut failures) = (0, 0);
         loop {
-            let may_be_more = lane.fill()?;
+            let may_be_more = connection.fill()?;
             loop {
-                let heard = lane.dialect.hear(&lane.input[lane.unread.clone()]);
-                match heard.map_err(|said| io::Error::new(io::ErrorKind::InvalidData, said))? {
-                    Heard::Nothing => break,
-                    Heard::Some(length) => lane.unread.start += length,
-                    Heard::Answer { length, slot, ending } => {
-                        lane.unread.start += length;
-                        lane.in_flight = lane.in_flight.saturating_sub(1);
+                let decoded =
+                    connection.dialect.decode(&connection.input[connection.unread.clone()]);
+                match decoded
+                    .map_err(|message| io::Error::new(io::ErrorKind::InvalidData, message))?
+                {
+                    Decoded::Nothing => break,
+                    Decoded::Some(length) => connection.unread.start += length,
+                    Decoded::Answer { length, slot, ending } => {
+                        connection.unread.start += length;
+                        connection.in_flight = connection.in_flight.saturating_sub(1);
                         if !self.pace.answered(now, slot, ending) {
-                            let said = "the server answers what nobody asked";
-                            return Err(io::Error::new(io::ErrorKind::InvalidData, said));
+                            let message = "the server answers what nobody asked";
+                            return Err(io::Error::new(io::ErrorKind::InvalidData, message));
                         }
                         answers += 1;
                         failures += u64::from(ending == Ending::Failed);

@@ -61,7 +61,7 @@ fn people_get_a_table() {
 #[test]
 fn what_cannot_be_loaded_has_its_exit_code() {
     let directory = tempfile::tempdir().unwrap();
-    for (arguments, code, said) in [
+    for (arguments, code, expected) in [
         (&["load", CACHE][..], 5, "no server answers at cache.sock"),
         (&["load", "http://somewhere"], 2, "memcached://HOST:PORT"),
         (&["load", CACHE, "--rate", "500"], 2, "has no unit"),
@@ -71,6 +71,6 @@ fn what_cannot_be_loaded_has_its_exit_code() {
         let output = tidegate_lab(directory.path()).args(arguments).output().unwrap();
         let complaint = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(output.status.code(), Some(code), "{arguments:?}: {complaint}");
-        assert!(complaint.contains(said), "{arguments:?}: {complaint}");
+        assert!(complaint.contains(expected), "{arguments:?}: {complaint}");
     }
 }

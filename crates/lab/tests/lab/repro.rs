@@ -5,16 +5,16 @@ use serde_json::Value;
 use crate::tidegate_lab;
 
 #[test]
-fn a_figure_that_cannot_be_repeated_is_told_apart() {
+fn a_figure_that_cannot_be_repeated_is_distinguished() {
     let directory = tempfile::tempdir().unwrap();
     let output = tidegate_lab(directory.path()).args(["repro", "pshift", "11"]).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert!(said.contains("figure 11") && said.contains("3, 4, 5, 6, 7, 8, 9, 10"), "{said}");
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert!(stderr.contains("figure 11") && stderr.contains("3, 4, 5, 6, 7, 8, 9, 10"), "{stderr}");
 }
 
 #[test]
-fn claims_are_lines_that_programs_read_and_pictures_lie_where_they_are_wanted() {
+fn claims_are_lines_of_json_and_pictures_are_written_to_out() {
     let directory = tempfile::tempdir().unwrap();
     let arguments = ["repro", "pshift", "7", "--json", "--out", "pictures"];
     let output = tidegate_lab(directory.path()).args(arguments).output().unwrap();
@@ -50,8 +50,8 @@ fn a_figure_that_is_simulated_is_the_same_again() {
         let lines = String::from_utf8(output.stdout).unwrap();
         let claims = lines.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
         let shown = |claim: Value| {
-            let asked = seed.last().map(|seed| seed.parse::<u64>().unwrap());
-            assert!(asked.is_none_or(|asked| claim["seed"] == asked), "{claim}");
+            let wanted_seed = seed.last().map(|seed| seed.parse::<u64>().unwrap());
+            assert!(wanted_seed.is_none_or(|wanted_seed| claim["seed"] == wanted_seed), "{claim}");
             (claim["measured"].clone(), claim["verdict"].clone())
         };
         claims.map(shown).collect::<Vec<_>>()

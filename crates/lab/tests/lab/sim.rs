@@ -17,7 +17,7 @@ const PACKETS: &str = include_str!("sender.toml");
 
 /// The standard output of a run, which succeeds.
 #[track_caller]
-fn said(directory: &Path, arguments: &[&str]) -> String {
+fn stdout_of(directory: &Path, arguments: &[&str]) -> String {
     let output = tidegate_lab(directory).arg("sim").args(arguments).output().unwrap();
     let complaint = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(0), "{arguments:?}: {complaint}");
@@ -34,7 +34,8 @@ fn refused(directory: &Path, arguments: &[&str]) -> String {
 #[test]
 fn the_discrete_time_model() {
     let directory = tempfile::tempdir().unwrap();
-    let run = |more: &[&str]| said(directory.path(), &[&["--model", "dtm", DTM], more].concat());
+    let run =
+        |more: &[&str]| stdout_of(directory.path(), &[&["--model", "dtm", DTM], more].concat());
     assert!(run(&[]).contains("high      50.0 %  49.9 %"), "{}", run(&[]));
     let got = |more: &[&str]| {
         let json: Value = serde_json::from_str(&run(&[&["--json"], more].concat())).unwrap();
@@ -60,13 +61,13 @@ fn a_scenario_of_the_other_model_is_refused_by_its_name() {
     ];
     insta::assert_snapshot!(texts.join("\n"));
     assert!(!directory.path().join("run").exists());
-    said(directory.path(), &["packets.toml"]);
+    stdout_of(directory.path(), &["packets.toml"]);
 }
 
 /// The two applications of the example: requests that were answered, and the first's bytes.
-fn done(said: &str) -> (u64, u64, u64) {
-    let json: Value = serde_json::from_str(said).unwrap();
-    let number = |place: usize, key: &str| json["applications"][place][key].as_u64().unwrap();
+fn done(stdout_of: &str) -> (u64, u64, u64) {
+    let json: Value = serde_json::from_str(stdout_of).unwrap();
+    let number = |index: usize, key: &str| json["applications"][index][key].as_u64().unwrap();
     (number(0, "done_requests"), number(0, "done_bytes"), number(1, "done_requests"))
 }
 
@@ -76,7 +77,7 @@ fn a_recording_is_replayed_from_beside_its_scenario() {
     let directory = tempfile::tempdir().unwrap();
     let example = Path::new(TRACES).join("replay.toml");
     let (requests, bytes, others) =
-        done(&said(directory.path(), &[example.to_str().unwrap(), "--json"]));
+        done(&stdout_of(directory.path(), &[example.to_str().unwrap(), "--json"]));
     let text = fs::read_to_string(Path::new(TRACES).join("desktops.csv")).unwrap();
     let lines = text.lines().skip(1).map(|line| line.split(',').collect::<Vec<_>>());
     let wanted: Vec<u64> = lines
@@ -110,7 +111,7 @@ fn a_recording_with_a_line_that_is_wrong_ends_the_run_and_writes_nothing() {
 fn what_links_did_is_written_for_those_that_were_used() {
     let directory = tempfile::tempdir().unwrap();
     fs::write(directory.path().join("packets.toml"), PACKETS).unwrap();
-    said(directory.path(), &["packets.toml", "--out", "run"]);
+    stdout_of(directory.path(), &["packets.toml", "--out", "run"]);
     let csv = fs::read_to_string(directory.path().join("run/links.csv")).unwrap();
     let mut lines = csv.lines();
     let heads = "ns,from,to,class,queue_bytes,sent_bytes,marked_packets,dropped_packets";
@@ -130,10 +131,10 @@ fn pictures_are_svg_or_png_by_their_names() {
     let directory = tempfile::tempdir().unwrap();
     let path = |name: &str| directory.path().join(name);
     fs::write(path("packets.toml"), PACKETS).unwrap();
-    said(directory.path(), &["packets.toml", "--out", "run", "--plot", "a.svg"]);
+    stdout_of(directory.path(), &["packets.toml", "--out", "run", "--plot", "a.svg"]);
     assert_eq!(fs::read(path("a.svg")).unwrap(), fs::read(path("run/series.svg")).unwrap());
     for arguments in [&["packets.toml"][..], &["--model", "dtm", DTM]] {
-        said(directory.path(), &[arguments, &["--plot", "a.png"]].concat());
+        stdout_of(directory.path(), &[arguments, &["--plot", "a.png"]].concat());
         let png = fs::read(path("a.png")).unwrap();
         assert!(png.starts_with(b"\x89PNG\r\n\x1a\n"), "{:?}", &png[..8]);
         // A picture of two by two panels, in twice as many pixels as SVG has units.
@@ -176,7 +177,7 @@ fn a_sweep_is_the_runs_of_its_points_on_one_thread_or_many() {
         )
         .unwrap();
         let seeded = ["one.toml", "--json", "--seed", &seed.to_string()];
-        let single: Value = serde_json::from_str(&said(directory.path(), &seeded)).unwrap();
+        let single: Value = serde_json::from_str(&stdout_of(directory.path(), &seeded)).unwrap();
         assert_eq!(line, single, "{rate} {seed}");
         points.push(format!("{rate} {seed}"));
     }
@@ -190,7 +191,7 @@ fn the_discrete_time_model_is_swept_too() {
     let directory = tempfile::tempdir().unwrap();
     let arguments =
         ["--model", "dtm", DTM, "--sweep", "epsilon=0.01,0.1", "--sweep", "law=qtcp,dctcp"];
-    insta::assert_snapshot!(said(directory.path(), &arguments));
+    insta::assert_snapshot!(stdout_of(directory.path(), &arguments));
 }
 
 #[test]
@@ -285,15 +286,15 @@ fn and_the_slots_of_the_discrete_time_model() {
 }
 
 #[test]
-fn a_policy_says_of_which_class_applications_are() {
+fn a_policy_gives_applications_their_class() {
     let directory = tempfile::tempdir().unwrap();
     let path = |name: &str| directory.path().join(name);
     fs::write(path("packets.toml"), PACKETS).unwrap();
     fs::write(path("policy.toml"), "[[tenant]]\nname = \"one\"\nclass = \"low\"\n").unwrap();
     fs::write(path("other.toml"), "[[tenant]]\nname = \"two\"\n").unwrap();
     let class = |more: &[&str]| {
-        let said = said(directory.path(), &[&["packets.toml", "--json"], more].concat());
-        let json: Value = serde_json::from_str(&said).unwrap();
+        let stdout_of = stdout_of(directory.path(), &[&["packets.toml", "--json"], more].concat());
+        let json: Value = serde_json::from_str(&stdout_of).unwrap();
         json["applications"][0]["class"].as_str().unwrap().to_owned()
     };
     assert_eq!((class(&[]), class(&["--policy", "policy.toml"])), ("high".into(), "low".into()));

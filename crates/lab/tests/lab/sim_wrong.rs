@@ -53,13 +53,13 @@ fn listed() -> String {
 
 /// The transcript of a run of this scenario, which writes nothing.
 #[track_caller]
-fn told(name: &str, text: &str, arguments: &[&str]) -> String {
+fn refusal(name: &str, text: &str, arguments: &[&str]) -> String {
     let directory = tempfile::tempdir().unwrap();
-    told_in(directory.path(), name, text, arguments)
+    refusal_in(directory.path(), name, text, arguments)
 }
 
 #[track_caller]
-fn told_in(directory: &Path, name: &str, text: &str, arguments: &[&str]) -> String {
+fn refusal_in(directory: &Path, name: &str, text: &str, arguments: &[&str]) -> String {
     let file = format!("{name}.toml");
     fs::write(directory.join(&file), text).unwrap();
     let arguments = [&["sim", &file, "--out", "run"], arguments].concat();
@@ -70,12 +70,12 @@ fn told_in(directory: &Path, name: &str, text: &str, arguments: &[&str]) -> Stri
 }
 
 #[test]
-fn every_mistake_is_shown_with_its_place_and_its_mending() {
+fn every_mistake_is_shown_with_its_location_and_remedy() {
     let mut all = String::new();
     for (name, from, to) in CASES {
         let text = if PACKETS.contains(from) { PACKETS.to_owned() } else { listed() };
         assert!(text.contains(from), "{from}");
-        all += &(told(name, &text.replacen(from, to, 1), &[]) + "\n");
+        all += &(refusal(name, &text.replacen(from, to, 1), &[]) + "\n");
     }
     for (name, from, to) in [
         ("slots", "slots = 400", "slots = 0"),
@@ -83,7 +83,7 @@ fn every_mistake_is_shown_with_its_place_and_its_mending() {
         ("share", "share = 2", "share = 0"),
     ] {
         assert!(DTM.contains(from), "{from}");
-        all += &(told(name, &DTM.replacen(from, to, 1), &["--model", "dtm"]) + "\n");
+        all += &(refusal(name, &DTM.replacen(from, to, 1), &["--model", "dtm"]) + "\n");
     }
     insta::assert_snapshot!(all);
 }
@@ -91,17 +91,17 @@ fn every_mistake_is_shown_with_its_place_and_its_mending() {
 #[test]
 fn programs_get_the_line_and_the_column() {
     let text = PACKETS.replace("to = [1]", "to = [7]");
-    insta::assert_snapshot!(told("host", &text, &["--json"]));
+    insta::assert_snapshot!(refusal("host", &text, &["--json"]));
 }
 
 #[test]
 fn what_is_wrong_at_all_points_of_a_sweep_has_its_line() {
     let text = PACKETS.replace("from = 0", "from = 0\nweight = 0");
-    insta::assert_snapshot!(told("weight", &text, &["--sweep", "transport.law=dctcp,qtcp"]));
+    insta::assert_snapshot!(refusal("weight", &text, &["--sweep", "transport.law=dctcp,qtcp"]));
 }
 
 #[test]
-fn what_is_no_scenario_is_refused_as_what_it_is() {
+fn files_that_are_no_scenarios_are_refused_by_their_kind() {
     let directory = tempfile::tempdir().unwrap();
     let path = |name: &str| directory.path().join(name);
     fs::write(path("empty.toml"), "").unwrap();
@@ -109,12 +109,12 @@ fn what_is_no_scenario_is_refused_as_what_it_is() {
     fs::write(path("paper.toml"), include_str!("../../../../scenarios/haechi/figure-10a.toml"))
         .unwrap();
     fs::File::create(path("large.toml")).unwrap().set_len(100 << 20).unwrap();
-    let said = |name: &str| {
+    let message_of = |name: &str| {
         let arguments = ["sim", name];
         transcript(&arguments, &tidegate_lab(directory.path()).args(arguments).output().unwrap())
     };
     let all = ["empty.toml", "utf16.toml", "paper.toml", "large.toml", ".", "nowhere.toml"];
-    insta::assert_snapshot!(all.map(said).join("\n"));
+    insta::assert_snapshot!(all.map(message_of).join("\n"));
 }
 
 /// Five switches in a circle, and a host at each that sends two switches on: each line of the
@@ -160,7 +160,7 @@ fn replayed(name: &str, recording: &[u8], more: &str) -> String {
     fs::write(directory.path().join(name), recording).unwrap();
     let (text, _) = PACKETS.split_once("reads").unwrap();
     let load = format!("load = {{ trace = {{ file = \"{name}\"{more} }} }}\n");
-    told_in(directory.path(), "replay", &format!("{text}{load}"), &[])
+    refusal_in(directory.path(), "replay", &format!("{text}{load}"), &[])
 }
 
 #[test]

@@ -1,10 +1,10 @@
-//! Where a party listens.
+//! Addresses on which components listen.
 
 use alloc::string::String;
 use core::fmt;
 use core::str::FromStr;
 
-/// Where a party listens, and others find it.
+/// The address of a component, for itself and for its peers.
 ///
 /// ```
 /// use tidegate_model::cluster::Address;

@@ -8,13 +8,13 @@ use super::Address;
 use crate::units::{Bytes, Iops, Span};
 
 /// A node whose memory clients read and write themselves, by tokens (Haechi): those on its machine,
-/// or with [`Fabric::Verbs`] those that an RDMA card reaches.
+/// or with [`Fabric::Verbs`] those that an RNIC reaches.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DataNode {
     /// Its name.
     pub name: String,
-    /// Where clients come for a seat: a Unix socket, or with [`Fabric::Verbs`] a TCP port where
-    /// they have to show a certificate.
+    /// Where clients ask for a session slot: a Unix socket, or with [`Fabric::Verbs`] a TCP port
+    /// where they have to show a certificate.
     pub listen: Address,
     /// How much memory it has, a multiple of 4 KiB, [`Self::MEMORY_MIN`] at least.
     pub memory: Bytes,
@@ -24,8 +24,8 @@ pub struct DataNode {
     pub client: Iops,
     /// T, 10 ms to 10 s. Reservations per second are divided over the periods of a second.
     pub period: Span,
-    /// Clients that it has room for, 1 to [`Self::SEATS_MAX`].
-    pub seats: u32,
+    /// The number of session slots for clients, 1 to [`Self::SESSION_SLOTS_MAX`].
+    pub session_slots: u32,
     /// Operations that a client keeps under way at most, 1 to [`Self::WINDOW_MAX`].
     pub window: u32,
     /// The rules by which the node gives tokens out.
@@ -37,7 +37,7 @@ pub struct DataNode {
 }
 
 impl DataNode {
-    /// The least memory: a megabyte for words of control, and room for some values.
+    /// The least memory: a megabyte for words of control, and space for some values.
     pub const MEMORY_MIN: Bytes = Bytes(4 << 20);
     /// The most memory.
     pub const MEMORY_MAX: Bytes = Bytes(8 << 40);
@@ -47,10 +47,10 @@ impl DataNode {
     pub const PERIOD_MIN: Span = Span(10 * Span::MILLISECOND.0);
     /// The longest period.
     pub const PERIOD_MAX: Span = Span(10 * Span::SECOND.0);
-    /// The seats of a node that does not say.
-    pub const SEATS: u32 = 64;
-    /// The most seats.
-    pub const SEATS_MAX: u32 = 256;
+    /// The default number of session slots.
+    pub const SESSION_SLOTS: u32 = 64;
+    /// The most session slots.
+    pub const SESSION_SLOTS_MAX: u32 = 256;
     /// The window of a node that does not say.
     pub const WINDOW: u32 = 64;
     /// The largest window.
@@ -85,9 +85,9 @@ pub enum Fabric {
     /// The processors of clients, at once.
     #[default]
     Shm,
-    /// The same, behind the model of a network card that does `capacity` in all and `client` for
+    /// The same, behind the model of a NIC that does `capacity` in all and `client` for
     /// each.
     Model,
-    /// RDMA cards, the client's and the node's.
+    /// RNICs, the client's and the node's.
     Verbs,
 }

@@ -1,15 +1,15 @@
 //! Which byte of a volume lies where.
 //!
 //! # Model
-//! A volume of `n` parts is cut into stripes of `2^k` bytes, which are dealt to the parts in turn:
-//! stripe `s` is stripe `s / n` of part `s % n`. A volume with one part is one stripe.
+//! A volume of `n` parts is cut into stripes of `2^k` bytes, which are dealt to the parts round
+//! robin: stripe `s` is stripe `s / n` of part `s % n`. A volume with one part is one stripe.
 //!
 //! Example: three parts, stripes of 64 KiB, a request for bytes 120 KiB to 140 KiB. The first 8 KiB
 //! are the end of stripe 1, that is the last 8 KiB of the first stripe of part 1; the other 12 KiB
 //! begin stripe 2, the first of part 2.
 //!
 //! # Bound
-//! A request of `l` bytes has at most `l / 2^k + 2` [`Pieces`], and at most `n` [`Spans`]: what a
+//! A request of `l` bytes has at most `l / 2^k + 2` [`Chunks`], and at most `n` [`Spans`]: what a
 //! range of a volume has in one part is a range of it, for the stripes in between lie elsewhere.
 //! Both are worked out one by one and need no memory.
 
@@ -26,7 +26,7 @@ pub struct Layout {
 
 /// A run of bytes that lie together in one part, and in the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Piece {
+pub struct PartRange {
     /// The part, counting from zero.
     pub part: u32,
     /// Where in the part, in bytes.
@@ -72,28 +72,28 @@ impl Layout {
 
     /// The one piece that all of the request is, if it is.
     #[inline]
-    pub const fn whole(&self, offset: u64, length: u32) -> Option<Piece> {
+    pub const fn whole(&self, offset: u64, length: u32) -> Option<PartRange> {
         if self.parts == 1 {
-            return Some(Piece { part: 0, offset, length, at: 0 });
+            return Some(PartRange { part: 0, offset, length, at: 0 });
         }
         let into = offset & self.mask();
         if into + length as u64 > self.mask() + 1 {
             return None;
         }
-        let (part, offset) = self.place(offset);
-        Some(Piece { part, offset, length, at: 0 })
+        let (part, offset) = self.locate(offset);
+        Some(PartRange { part, offset, length, at: 0 })
     }
 
     /// The pieces of a request whose bytes matter, in the order of the request. The range must be
     /// [contained](Self::contains).
-    pub const fn pieces(&self, offset: u64, length: u32) -> Pieces {
-        Pieces { layout: *self, offset, left: length, at: 0 }
+    pub const fn chunks(&self, offset: u64, length: u32) -> Chunks {
+        Chunks { layout: *self, offset, left: length, at: 0 }
     }
 
     /// The ranges of parts that a range of the volume consists of, for requests without bytes of
     /// their own. Their `at` is zero. The range must be [contained](Self::contains).
     pub const fn spans(&self, offset: u64, length: u32) -> Spans {
-        let first = if self.parts == 1 { 0 } else { self.place(offset).0 };
+        let first = if self.parts == 1 { 0 } else { self.locate(offset).0 };
         Spans { layout: *self, offset, end: offset + length as u64, first, done: 0 }
     }
 
@@ -110,7 +110,7 @@ impl Layout {
     }
 
     /// The part in which the byte at `offset` lies, and where in it.
-    const fn place(&self, offset: u64) -> (u32, u64) {
+    const fn locate(&self, offset: u64) -> (u32, u64) {
         let (stripe, parts) = (offset >> self.shift, self.parts as u64);
         let row = stripe / parts;
         ((stripe - row * parts) as u32, (row << self.shift) | (offset & self.mask()))
@@ -121,7 +121,7 @@ impl Layout {
         if self.parts == 1 {
             return offset;
         }
-        let (current, within) = self.place(offset);
+        let (current, within) = self.locate(offset);
         let row = within & !self.mask();
         if part < current {
             row + self.mask() + 1
@@ -135,14 +135,14 @@ impl Layout {
 
 /// The pieces of a request, in its order.
 #[derive(Clone, Debug)]
-pub struct Pieces {
+pub struct Chunks {
     layout: Layout,
     offset: u64,
     left: u32,
     at: u32,
 }
 
-impl Pieces {
+impl Chunks {
     /// How many are left.
     pub const fn count_left(&self) -> u32 {
         if self.left == 0 {
@@ -157,29 +157,29 @@ impl Pieces {
     }
 }
 
-impl Iterator for Pieces {
-    type Item = Piece;
+impl Iterator for Chunks {
+    type Item = PartRange;
 
     #[inline]
-    fn next(&mut self) -> Option<Piece> {
+    fn next(&mut self) -> Option<PartRange> {
         if self.left == 0 {
             return None;
         }
         let layout = &self.layout;
-        let mut piece = match layout.whole(self.offset, self.left) {
-            Some(piece) => piece,
+        let mut chunk = match layout.whole(self.offset, self.left) {
+            Some(chunk) => chunk,
             None => {
-                let (part, offset) = layout.place(self.offset);
+                let (part, offset) = layout.locate(self.offset);
                 // It goes beyond this stripe, so this is less than `left`.
                 let length = (layout.mask() + 1 - (self.offset & layout.mask())) as u32;
-                Piece { part, offset, length, at: 0 }
+                PartRange { part, offset, length, at: 0 }
             }
         };
-        piece.at = self.at;
-        self.offset += u64::from(piece.length);
-        self.at += piece.length;
-        self.left -= piece.length;
-        Some(piece)
+        chunk.at = self.at;
+        self.offset += u64::from(chunk.length);
+        self.at += chunk.length;
+        self.left -= chunk.length;
+        Some(chunk)
     }
 }
 
@@ -209,9 +209,9 @@ impl Spans {
 }
 
 impl Iterator for Spans {
-    type Item = Piece;
+    type Item = PartRange;
 
-    fn next(&mut self) -> Option<Piece> {
+    fn next(&mut self) -> Option<PartRange> {
         if self.count_left() == 0 {
             return None;
         }
@@ -220,7 +220,7 @@ impl Iterator for Spans {
         // No more than the range has, and that fits.
         let length = (self.layout.before(part, self.end) - offset) as u32;
         self.done += 1;
-        Some(Piece { part, offset, length, at: 0 })
+        Some(PartRange { part, offset, length, at: 0 })
     }
 }
 
@@ -234,13 +234,13 @@ mod tests {
     /// Deals out the volume byte by byte: part and offset of each.
     fn dealt(size: u64, parts: u32, stripe: u64) -> Vec<(u32, u64)> {
         let mut lengths = alloc::vec![0; parts as usize];
-        let mut place = |byte: u64| {
+        let mut locate = |byte: u64| {
             let part = if parts == 1 { 0 } else { byte / stripe % u64::from(parts) };
             let offset = lengths[part as usize];
             lengths[part as usize] += 1;
             (part as u32, offset)
         };
-        (0..size).map(&mut place).collect()
+        (0..size).map(&mut locate).collect()
     }
 
     prop_compose! {
@@ -253,39 +253,40 @@ mod tests {
 
     proptest! {
         #[test]
-        fn pieces_are_where_the_bytes_are((size, parts, stripe, offset, length) in requests()) {
+        fn chunks_are_where_the_bytes_are((size, parts, stripe, offset, length) in requests()) {
             let layout = Layout::new(Bytes(size), parts, Bytes(stripe));
-            let places = dealt(size, parts, stripe);
-            let pieces = layout.pieces(offset, length);
-            prop_assert_eq!(pieces.count_left() as usize, pieces.clone().count());
+            let locations = dealt(size, parts, stripe);
+            let chunks = layout.chunks(offset, length);
+            prop_assert_eq!(chunks.count_left() as usize, chunks.clone().count());
             let mut at = 0;
-            for piece in pieces {
-                prop_assert_eq!(piece.at, at);
-                for byte in 0..piece.length {
-                    let wanted = places[(offset + u64::from(at)) as usize];
-                    prop_assert_eq!((piece.part, piece.offset + u64::from(byte)), wanted);
+            for chunk in chunks {
+                prop_assert_eq!(chunk.at, at);
+                for byte in 0..chunk.length {
+                    let wanted = locations[(offset + u64::from(at)) as usize];
+                    prop_assert_eq!((chunk.part, chunk.offset + u64::from(byte)), wanted);
                     at += 1;
                 }
             }
             prop_assert_eq!(at, length, "every byte once");
             let whole = layout.whole(offset, length);
-            prop_assert_eq!(whole.is_some(), layout.pieces(offset, length).count() == 1);
-            prop_assert!(whole.is_none_or(|whole| layout.pieces(offset, length).eq([whole])));
+            prop_assert_eq!(whole.is_some(), layout.chunks(offset, length).count() == 1);
+            prop_assert!(whole.is_none_or(|whole| layout.chunks(offset, length).eq([whole])));
         }
 
         #[test]
         fn spans_cover_what_the_range_has((size, parts, stripe, offset, length) in requests()) {
             let layout = Layout::new(Bytes(size), parts, Bytes(stripe));
             let end = offset + u64::from(length);
-            let places = &dealt(size, parts, stripe)[offset as usize..end as usize];
+            let locations = &dealt(size, parts, stripe)[offset as usize..end as usize];
             let mut wanted = BTreeMap::<u32, Vec<u64>>::new();
-            for (part, offset) in places {
+            for (part, offset) in locations {
                 wanted.entry(*part).or_default().push(*offset);
             }
             let spans = layout.spans(offset, length);
             prop_assert_eq!(spans.count_left() as usize, wanted.len());
-            prop_assert_eq!(spans.clone().next().map(|span| span.part), Some(places[0].0));
-            let bytes = |span: Piece| (span.offset..span.offset + u64::from(span.length)).collect();
+            prop_assert_eq!(spans.clone().next().map(|span| span.part), Some(locations[0].0));
+            let bytes =
+                |it: PartRange| (it.offset..it.offset + u64::from(it.length)).collect();
             let found: BTreeMap<_, Vec<_>> = spans.map(|span| (span.part, bytes(span))).collect();
             prop_assert_eq!(found, wanted);
         }
@@ -293,9 +294,9 @@ mod tests {
         #[test]
         fn parts_have_their_length(size in 1u64..400, parts in 1u32..6, shift in 0..6) {
             let layout = Layout::new(Bytes(size), parts, Bytes(1u64 << shift));
-            let places = dealt(size, parts, 1u64 << shift);
+            let locations = dealt(size, parts, 1u64 << shift);
             for part in 0..parts {
-                let count = places.iter().filter(|(at, _)| *at == part).count() as u64;
+                let count = locations.iter().filter(|(at, _)| *at == part).count() as u64;
                 prop_assert_eq!(layout.part_length(part), Bytes(count));
             }
             prop_assert_eq!(layout.part_length(parts), Bytes::ZERO);
@@ -316,6 +317,6 @@ mod tests {
         let offset = (1 << 62) - u64::from(u32::MAX);
         let length: u64 = layout.spans(offset, u32::MAX).map(|span| u64::from(span.length)).sum();
         assert_eq!(length, u64::from(u32::MAX));
-        assert_eq!(layout.pieces(offset, u32::MAX).count_left(), 1 << 20);
+        assert_eq!(layout.chunks(offset, u32::MAX).count_left(), 1 << 20);
     }
 }

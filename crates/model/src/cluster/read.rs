@@ -9,10 +9,12 @@ use core::ops::Range;
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::{Address, Cluster, DeviceModel, Gateway, KeyValueDoor, Node, Pool, Store, Volume};
+use super::{Address, Cluster, DeviceModel, Gateway, MemcachedEndpoint, Node, Pool, Store, Volume};
 use crate::discipline::Discipline;
 use crate::id::NodeId;
-use crate::text::{self, Outcome, Strings, Text, TextError, count, name, nearest, quantity, wrong};
+use crate::text::{
+    self, ReadResult, Strings, Text, TextError, count, name, nearest, quantity, wrong,
+};
 use crate::units::{Bytes, Iops};
 use fair::{RawCost, cost, scheduler};
 pub use guarded::is_certificate_name;
@@ -132,7 +134,7 @@ pub(super) fn cluster_all(text: &str) -> Result<Cluster, Vec<TextError>> {
     text::read_all(text, meaning)
 }
 
-fn meaning(raw: RawCluster) -> Outcome<Cluster> {
+fn meaning(raw: RawCluster) -> ReadResult<Cluster> {
     let mut taken = Taken(Vec::new());
     let mut cluster = Cluster { policy: raw.policy, ..Cluster::default() };
     cluster.tls = raw.tls.as_ref().map(|raw| named("directory", &raw.directory)).transpose()?;
@@ -174,14 +176,14 @@ fn meaning(raw: RawCluster) -> Outcome<Cluster> {
 struct Taken(Vec<(Address, String)>);
 
 impl Taken {
-    /// Reads the address of `who`, and refuses an address that another party has.
+    /// Reads the address of `who`, and refuses an address that another component has.
     fn take(
         &mut self,
         field: &str,
         text: &str,
         span: &Range<usize>,
         who: &str,
-    ) -> Outcome<Address> {
+    ) -> ReadResult<Address> {
         let address = match text.parse::<Address>() {
             Ok(address) => address,
             Err(error) => return wrong(span.clone(), format!("{field}: {text:?} is {error}"), ""),
@@ -194,7 +196,12 @@ impl Taken {
         Ok(address)
     }
 
-    fn take_if(&mut self, field: &str, text: Option<&Text>, who: &str) -> Outcome<Option<Address>> {
+    fn take_if(
+        &mut self,
+        field: &str,
+        text: Option<&Text>,
+        who: &str,
+    ) -> ReadResult<Option<Address>> {
         let Some(text) = text else { return Ok(None) };
         self.take(field, text.get_ref(), &text.span(), who).map(Some)
     }
@@ -204,7 +211,7 @@ fn controller(
     listen: &Spanned<Strings>,
     has_certificates: bool,
     taken: &mut Taken,
-) -> Outcome<Vec<Address>> {
+) -> ReadResult<Vec<Address>> {
     let span = listen.span();
     let mut addresses = Vec::new();
     for text in &listen.get_ref().0 {
@@ -224,7 +231,12 @@ fn controller(
     Ok(addresses)
 }
 
-fn node(raw: &RawNode, default: Discipline, cluster: &Cluster, taken: &mut Taken) -> Outcome<Node> {
+fn node(
+    raw: &RawNode,
+    default: Discipline,
+    cluster: &Cluster,
+    taken: &mut Taken,
+) -> ReadResult<Node> {
     let before = &cluster.nodes;
     let is_taken = before.iter().any(|node| node.name == *raw.name.get_ref());
     let name = name("node", &raw.name, is_taken)?;
@@ -258,14 +270,14 @@ fn path(store: &Store) -> Option<&str> {
 }
 
 /// A path.
-fn named(field: &str, text: &Text) -> Outcome<String> {
+fn named(field: &str, text: &Text) -> ReadResult<String> {
     match text.get_ref().as_str() {
         "" => wrong(text.span(), format!("{field}: no path is empty"), "name one"),
         path => Ok(path.into()),
     }
 }
 
-fn store(raw: &RawNode, taken: &mut Taken, who: &str) -> Outcome<Store> {
+fn store(raw: &RawNode, taken: &mut Taken, who: &str) -> ReadResult<Store> {
     if let Some(size) = &raw.size
         && raw.device.is_none()
     {
@@ -296,13 +308,13 @@ fn store(raw: &RawNode, taken: &mut Taken, who: &str) -> Outcome<Store> {
     }
 }
 
-fn model(raw: &RawModel) -> Outcome<DeviceModel> {
+fn model(raw: &RawModel) -> ReadResult<DeviceModel> {
     let variance_permille = raw.variance.as_ref().map_or(Ok(0), permille)?;
     Ok(DeviceModel { rate: iops("rate", &raw.rate)?, variance_permille })
 }
 
 /// Per cent, with one decimal at most.
-fn permille(text: &Text) -> Outcome<u32> {
+fn permille(text: &Text) -> ReadResult<u32> {
     let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
     let parsed = text.get_ref().trim().strip_suffix('%').and_then(|number| {
         let (whole, tenths) = number.split_once('.').unwrap_or((number, "0"));
@@ -319,7 +331,7 @@ fn permille(text: &Text) -> Outcome<u32> {
     }
 }
 
-fn iops(field: &str, text: &Text) -> Outcome<Iops> {
+fn iops(field: &str, text: &Text) -> ReadResult<Iops> {
     match quantity(field, Some(text))? {
         Some(Iops(0)) | None => {
             let message = format!("{field}: {:?} does nothing", text.get_ref());
@@ -334,7 +346,7 @@ fn iops(field: &str, text: &Text) -> Outcome<Iops> {
 }
 
 /// An amount of whole blocks, one at least.
-fn size(field: &str, text: &Text) -> Outcome<Bytes> {
+fn size(field: &str, text: &Text) -> ReadResult<Bytes> {
     let size = quantity(field, Some(text))?.unwrap_or(Bytes::ZERO);
     if size == Bytes::ZERO || size > SIZE_MAX || !size.0.is_multiple_of(BLOCK.0) {
         let message = format!("{field}: {size} is not a number of whole blocks");
@@ -344,7 +356,7 @@ fn size(field: &str, text: &Text) -> Outcome<Bytes> {
 }
 
 /// A name that neither a volume nor a pool has. It becomes a file's, so it must not be hidden.
-fn volume_name(what: &str, text: &Text, cluster: &Cluster) -> Outcome<String> {
+fn volume_name(what: &str, text: &Text, cluster: &Cluster) -> ReadResult<String> {
     let wanted = text.get_ref();
     let taken = cluster.volumes.iter().any(|volume| volume.name == *wanted)
         || cluster.pools.iter().any(|pool| pool.name == *wanted);
@@ -357,19 +369,19 @@ fn volume_name(what: &str, text: &Text, cluster: &Cluster) -> Outcome<String> {
 }
 
 /// The nodes with these names, all of which hold what `what` is.
-fn nodes(what: &str, names: &Spanned<Strings>, cluster: &Cluster) -> Outcome<Vec<NodeId>> {
+fn nodes(what: &str, names: &Spanned<Strings>, cluster: &Cluster) -> ReadResult<Vec<NodeId>> {
     let span = names.span();
     let mut nodes = Vec::new();
     for wanted in &names.get_ref().0 {
-        let Some(place) = cluster.nodes.iter().position(|node| node.name == *wanted) else {
+        let Some(index) = cluster.nodes.iter().position(|node| node.name == *wanted) else {
             let fix = nearest(wanted, cluster.nodes.iter().map(|node| node.name.as_str()));
             return wrong(span, format!("nodes: none is {wanted:?}"), fix);
         };
-        let id = NodeId(place as u16);
+        let id = NodeId(index as u16);
         if nodes.contains(&id) {
             return wrong(span, format!("nodes: {wanted} is named twice"), "name each once");
         }
-        let holds_volumes = cluster.nodes[place].store.holds_volumes();
+        let holds_volumes = cluster.nodes[index].store.holds_volumes();
         if holds_volumes != (what == "volume") {
             let has = if holds_volumes { "has no memcached" } else { "has memcached" };
             let message = format!("nodes: {wanted} {has} behind it and holds no {what}");
@@ -383,7 +395,7 @@ fn nodes(what: &str, names: &Spanned<Strings>, cluster: &Cluster) -> Outcome<Vec
     Ok(nodes)
 }
 
-fn volume(raw: &RawVolume, cluster: &Cluster) -> Outcome<Volume> {
+fn volume(raw: &RawVolume, cluster: &Cluster) -> ReadResult<Volume> {
     let mut volume = Volume {
         name: volume_name("volume", &raw.name, cluster)?,
         size: size("size", &raw.size)?,
@@ -400,24 +412,24 @@ fn volume(raw: &RawVolume, cluster: &Cluster) -> Outcome<Volume> {
         return wrong(raw.size.span(), message, fix);
     }
     volume.offsets = offsets(raw, &volume, cluster)?;
-    let place = raw.offsets.as_ref().map_or(raw.name.span(), Spanned::span);
+    let span = raw.offsets.as_ref().map_or(raw.name.span(), Spanned::span);
     for (part, id) in volume.nodes.iter().enumerate() {
         if let Store::Device { size, .. } = &cluster.nodes[usize::from(id.0)].store {
-            fits(&volume, part, *size, cluster, &place)?;
+            fits(&volume, part, *size, cluster, &span)?;
         }
     }
     Ok(volume)
 }
 
 /// The tenants that clients may choose.
-fn tenants(texts: Option<&Spanned<Strings>>) -> Outcome<Vec<String>> {
+fn tenants(texts: Option<&Spanned<Strings>>) -> ReadResult<Vec<String>> {
     let Some(texts) = texts else { return Ok(Vec::new()) };
     let tenant =
         |tenant: &String| name("tenants", &Spanned::new(texts.span(), tenant.clone()), false);
     texts.get_ref().0.iter().map(tenant).collect()
 }
 
-fn stripe(text: Option<&Text>) -> Outcome<Bytes> {
+fn stripe(text: Option<&Text>) -> ReadResult<Bytes> {
     let Some(text) = text else { return Ok(Volume::STRIPE) };
     let stripe = quantity("stripe", Some(text))?.unwrap_or(Volume::STRIPE);
     if !stripe.0.is_power_of_two() || stripe < BLOCK || stripe > STRIPE_MAX {
@@ -430,7 +442,7 @@ fn stripe(text: Option<&Text>) -> Outcome<Bytes> {
 
 /// Where each part begins. Devices have to be told: what lies on them must not move when the text
 /// changes elsewhere.
-fn offsets(raw: &RawVolume, volume: &Volume, cluster: &Cluster) -> Outcome<Vec<Bytes>> {
+fn offsets(raw: &RawVolume, volume: &Volume, cluster: &Cluster) -> ReadResult<Vec<Bytes>> {
     let is_device =
         |id: &NodeId| matches!(cluster.nodes[usize::from(id.0)].store, Store::Device { .. });
     let devices = volume.nodes.iter().any(is_device);
@@ -473,8 +485,8 @@ fn fits(
     part: usize,
     size: Option<Bytes>,
     cluster: &Cluster,
-    place: &Range<usize>,
-) -> Outcome<()> {
+    span: &Range<usize>,
+) -> ReadResult<()> {
     let range = |volume: &Volume, part: usize| {
         let start = volume.offsets[part];
         (start, start.saturating_add(volume.layout().part_length(part as u32)))
@@ -486,7 +498,7 @@ fn fits(
         && end > size
     {
         let message = format!("offsets: {name} ends at {end} on node {node}, which has {size}");
-        return wrong(place.clone(), message, "use a larger device or a smaller volume");
+        return wrong(span.clone(), message, "use a larger device or a smaller volume");
     }
     for other in &cluster.volumes {
         let Some(part) = other.nodes.iter().position(|other| *other == id) else { continue };
@@ -497,13 +509,13 @@ fn fits(
                 other.name
             );
             let fix = format!("begin at {to} or later");
-            return wrong(place.clone(), message, fix);
+            return wrong(span.clone(), message, fix);
         }
     }
     Ok(())
 }
 
-fn pool(raw: &RawPool, cluster: &Cluster) -> Outcome<Pool> {
+fn pool(raw: &RawPool, cluster: &Cluster) -> ReadResult<Pool> {
     Ok(Pool {
         name: volume_name("pool", &raw.name, cluster)?,
         nodes: nodes("pool", &raw.nodes, cluster)?,
@@ -512,7 +524,7 @@ fn pool(raw: &RawPool, cluster: &Cluster) -> Outcome<Pool> {
     })
 }
 
-fn gateway(raw: &RawGateway, cluster: &Cluster, taken: &mut Taken) -> Outcome<Gateway> {
+fn gateway(raw: &RawGateway, cluster: &Cluster, taken: &mut Taken) -> ReadResult<Gateway> {
     let is_taken = cluster.gateways.iter().any(|gateway| gateway.name == *raw.name.get_ref());
     let name = name("gateway", &raw.name, is_taken)?;
     borne(cluster, &raw.name)?;
@@ -521,15 +533,15 @@ fn gateway(raw: &RawGateway, cluster: &Cluster, taken: &mut Taken) -> Outcome<Ga
     guarded("nbd", nbd.as_ref(), raw.nbd.as_ref(), cluster.tls.is_some())?;
     let is_tls_required = is_tls_required(raw, nbd.as_ref(), cluster.tls.is_some())?;
     let memcached = match &raw.memcached {
-        Some(text) => Some(KeyValueDoor {
+        Some(text) => Some(MemcachedEndpoint {
             address: taken.take("memcached", text.get_ref(), &text.span(), &who)?,
             pool: pool_of(raw.pool.as_ref(), text, cluster)?,
         }),
         None => None,
     };
     // There is no TLS for it.
-    let door = memcached.as_ref().map(|door| &door.address);
-    guarded("memcached", door, raw.memcached.as_ref(), false)?;
+    let endpoint = memcached.as_ref().map(|endpoint| &endpoint.address);
+    guarded("memcached", endpoint, raw.memcached.as_ref(), false)?;
     if let (Some(pool), None) = (&raw.pool, &memcached) {
         let fix = "add memcached = \"HOST:PORT\", or remove it";
         return wrong(pool.span(), "pool: nothing is open to it", fix);
@@ -541,22 +553,22 @@ fn gateway(raw: &RawGateway, cluster: &Cluster, taken: &mut Taken) -> Outcome<Ga
     Ok(Gateway { name, nbd, is_tls_required, memcached })
 }
 
-/// The pool behind a door: the one that is named, or the only one.
-fn pool_of(wanted: Option<&Text>, door: &Text, cluster: &Cluster) -> Outcome<usize> {
+/// The pool behind an endpoint: the one that is named, or the only one.
+fn pool_of(wanted: Option<&Text>, endpoint: &Text, cluster: &Cluster) -> ReadResult<usize> {
     let names = cluster.pools.iter().map(|pool| pool.name.as_str());
     let Some(wanted) = wanted else {
         let message = "pool: it is not said which one is behind memcached";
         return match &cluster.pools[..] {
             [_] => Ok(0),
-            [] => wrong(door.span(), message, "there is none; add [[pool]]"),
+            [] => wrong(endpoint.span(), message, "there is none; add [[pool]]"),
             [first, ..] => {
                 let fix = format!("add pool = {:?}, for example", first.name);
-                wrong(door.span(), message, fix)
+                wrong(endpoint.span(), message, fix)
             }
         };
     };
     match cluster.pools.iter().position(|pool| pool.name == *wanted.get_ref()) {
-        Some(place) => Ok(place),
+        Some(index) => Ok(index),
         None => {
             let fix = nearest(wanted.get_ref(), names);
             wrong(wanted.span(), format!("pool: none is {:?}", wanted.get_ref()), fix)
@@ -648,8 +660,8 @@ mod tests {
         assert_eq!(wide.layout().part_length(2), Bytes(4096));
         let one = cluster.volume_named("one").unwrap();
         assert!(one.read_only && one.stripe == Volume::STRIPE);
-        let door = cluster.gateways[0].memcached.as_ref().unwrap();
-        let pool = &cluster.pools[door.pool];
+        let endpoint = cluster.gateways[0].memcached.as_ref().unwrap();
+        let pool = &cluster.pools[endpoint.pool];
         assert!(pool.nodes == [NodeId(3)] && pool.flush_all);
     }
 
@@ -668,7 +680,7 @@ mod tests {
     }
 
     #[test]
-    fn parties_are_checked() {
+    fn peers_are_checked() {
         refuses(&[
             ("policy =", "polcy =", "line 2, column 9: unknown field `polcy`, expected one of"),
             ("depth = 8", "depth = 0", "line 16, column 17: depth: 0 is out of range; use 1 to 10"),
@@ -784,15 +796,15 @@ mod tests {
             ("127.0.0.1:11212", "10.0.0.1:11212", "memcached: 10.0.0.1:11212 can be reached from"),
         ]);
         let open = FULL.replacen(guard, "", 1).replacen(", \"127.0.0.1:7270\"", "", 1);
-        let told = |text: &str| Cluster::parse(text).unwrap_err().to_string();
-        let error = told(&open);
+        let error_of = |text: &str| Cluster::parse(text).unwrap_err().to_string();
+        let error = error_of(&open);
         let wanted = "address: 10.0.0.2:7271 can be reached from other machines; whoever can reach \
                       it may do anything; add [tls], or use 127.0.0.1";
         assert!(error.contains(wanted), "{error}");
         let open = open.replacen("10.0.0.2:7271", "unix:b.sock", 1);
-        let error = told(&open.replacen("127.0.0.1:10809", "0.0.0.0:10809", 1));
+        let error = error_of(&open.replacen("127.0.0.1:10809", "0.0.0.0:10809", 1));
         assert!(error.contains("nbd: 0.0.0.0:10809 can be reached"), "{error}");
-        let error = told(&open.replacen(nbd, &format!("{nbd}\ntls = \"offered\""), 1));
+        let error = error_of(&open.replacen(nbd, &format!("{nbd}\ntls = \"offered\""), 1));
         assert!(error.contains("tls: there is no [tls]; add it, or remove this"), "{error}");
         assert!(Cluster::parse(&open).is_ok());
     }

@@ -104,14 +104,14 @@ impl Doubts {
         &mut self,
         field: &str,
         pattern: &str,
-        place: &Spanned<Strings>,
+        spanned: &Spanned<Strings>,
         is_user: &dyn Fn(&str) -> bool,
     ) {
         if field == "key" {
             // A prefix of keys, and no pattern.
             if pattern.bytes().any(|byte| byte <= b' ' || byte == 0x7f) {
                 let message = format!("key: {pattern:?} begins no key, which has no blanks");
-                self.add(place.span(), message, "remove the blank");
+                self.add(spanned.span(), message, "remove the blank");
             }
             return;
         }
@@ -125,7 +125,7 @@ impl Doubts {
                 Some(("has a slash", "write the name of the executable's file without its folder"))
             }
             "user" if !pattern.contains(['*', '?', '[', '{']) => {
-                return self.user(field, pattern, place, is_user);
+                return self.user(field, pattern, spanned, is_user);
             }
             _ => glob_flaw(pattern),
         };
@@ -136,7 +136,7 @@ impl Doubts {
         };
         if let Some((flaw, fix)) = flaw {
             let message = format!("{field}: {pattern:?} matches no {what}, because it {flaw}");
-            self.add(place.span(), message, fix);
+            self.add(spanned.span(), message, fix);
         }
     }
 
@@ -144,7 +144,7 @@ impl Doubts {
         &mut self,
         field: &str,
         user: &str,
-        place: &Spanned<Strings>,
+        spanned: &Spanned<Strings>,
         is_user: &dyn Fn(&str) -> bool,
     ) {
         // Only the issuer of certificates knows their names.
@@ -153,7 +153,7 @@ impl Doubts {
         }
         if user.is_empty() || !is_user(user) {
             let message = format!("{field}: this machine has no user {user:?}");
-            self.add(place.span(), message, "check the name; `getent passwd` lists the users");
+            self.add(spanned.span(), message, "check the name; `getent passwd` lists the users");
         }
     }
 
@@ -174,14 +174,14 @@ impl Doubts {
     }
 
     /// A rule that asks what one before it asks.
-    fn repeated(&mut self, rules: &[Match], places: &[Spanned<DoubtedMatch>]) {
-        for (number, (rule, place)) in rules.iter().zip(places).enumerate() {
+    fn repeated(&mut self, rules: &[Match], spanned_rules: &[Spanned<DoubtedMatch>]) {
+        for (number, (rule, spanned)) in rules.iter().zip(spanned_rules).enumerate() {
             let same = |other: &&Match| {
                 other.conditions == rule.conditions && other.storage == rule.storage
             };
             if rules[..number].iter().any(|other| same(&other)) {
                 let message = "match: a rule above asks the same, so this one never applies";
-                self.add(place.span(), message, "remove one of them");
+                self.add(spanned.span(), message, "remove one of them");
             }
         }
     }
@@ -192,17 +192,19 @@ fn path_flaw(pattern: &str, whole: &'static str) -> Option<(&'static str, &'stat
     if !pattern.starts_with(['/', '[', '{', '?']) && !pattern.starts_with("**") {
         return Some(("does not begin with a slash", whole));
     }
-    let mut parts = pattern.split('/').skip(1).peekable();
-    while let Some(part) = parts.next() {
-        match part {
-            "" if parts.peek().is_some() => {
+    let mut segments = pattern.split('/').skip(1).peekable();
+    while let Some(segment) = segments.next() {
+        match segment {
+            "" if segments.peek().is_some() => {
                 return Some(("has two slashes in a row", "write one"));
             }
             "" if pattern.len() > 1 => {
                 return Some(("ends with a slash", "add ** for all that is in the folder"));
             }
             "." | ".." => return Some(("has a part . or ..", "write the path without it")),
-            part if part.contains("**") && part != "**" && !part.contains(['{', '[']) => {
+            segment
+                if segment.contains("**") && segment != "**" && !segment.contains(['{', '[']) =>
+            {
                 let fix = "put slashes on both sides of **, or write *";
                 return Some(("has ** beside other characters", fix));
             }
@@ -241,7 +243,7 @@ mod tests {
     use super::*;
     use alloc::string::String;
 
-    fn told(rule: &str) -> Vec<String> {
+    fn messages(rule: &str) -> Vec<String> {
         let text = format!("[[tenant]]\nname = \"a\"\n[[match]]\ntenant = \"a\"\n{rule}");
         Policy::parse(&text).unwrap();
         let doubts = Policy::doubts(&text, |user| user == "root" || user == "0");
@@ -250,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_mean_anything_is_told_with_its_line() {
+    fn meaningless_entries_are_reported_with_their_line() {
         for (rule, wanted) in [
             ("path = \"data/**\"", "path: \"data/**\" matches no file, because it does not begin"),
             ("path = \"*.db\"", "does not begin with a slash"),
@@ -272,8 +274,8 @@ mod tests {
             ("volume = \"\"", "volume: \"\" matches no volume, because it is empty"),
             ("key = \"a b\"", "begins no key"),
         ] {
-            let told = told(rule);
-            assert!(told.len() == 1 && told[0].contains(wanted), "{rule}: {told:?}");
+            let messages = messages(rule);
+            assert!(messages.len() == 1 && messages[0].contains(wanted), "{rule}: {messages:?}");
         }
     }
 
@@ -288,7 +290,7 @@ mod tests {
             "size = \"<1B\"",
             "key = \"b:\"",
         ] {
-            assert_eq!(told(rule), [""; 0], "{rule}");
+            assert_eq!(messages(rule), [""; 0], "{rule}");
         }
     }
 
@@ -298,9 +300,10 @@ mod tests {
                     [[match]]\ntenant = \"a\"\nprocess = \"x\"\n\
                     [[match]]\ntenant = \"a\"\nprocess = \"x\"\n";
         let doubts = Policy::doubts(text, |user| user == "root");
-        let told: Vec<_> = doubts.iter().map(|doubt| (doubt.line, &doubt.message[..])).collect();
+        let messages: Vec<_> =
+            doubts.iter().map(|doubt| (doubt.line, &doubt.message[..])).collect();
         assert_eq!(
-            told,
+            messages,
             [
                 (3, "users: this machine has no user \"rot\""),
                 (7, "match: a rule above asks the same, so this one never applies"),

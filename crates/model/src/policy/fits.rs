@@ -2,7 +2,7 @@
 //!
 //! A stage that names its tenant gets what belongs to it. One that names none gets what belongs to
 //! every tenant that its user may act for; how much that is only its own machine knows, so such a
-//! stage refuses by itself what it cannot hold, and its controller tells.
+//! stage refuses by itself what it cannot hold, and its controller reports it.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
@@ -13,10 +13,10 @@ use core::ops::Range;
 use super::{Channel, Policy, Target, Tenant, limits};
 use crate::conditions::{Conditions, StorageConditions};
 use crate::gate::{GateSpec, Unit};
-use crate::text::{Outcome, wrong};
+use crate::text::{ReadResult, wrong};
 
 /// Where in the text the things of a policy stand, in the order of its lists.
-pub(super) struct Places {
+pub(super) struct TextSpans {
     pub(super) tenants: Vec<Range<usize>>,
     /// A channel's name, and its gates.
     pub(super) channels: Vec<(Range<usize>, Vec<Range<usize>>)>,
@@ -24,33 +24,33 @@ pub(super) struct Places {
 }
 
 /// Refuses the first thing of a kind that is one too many.
-pub(super) fn check(policy: &Policy, places: &Places) -> Outcome<()> {
+pub(super) fn check(policy: &Policy, spans: &TextSpans) -> ReadResult<()> {
     let mut channels = Count::new("channels", limits::CHANNELS, FEWER_CHANNELS);
     let mut gates = Count::new("gates", limits::GATES, FEWER_GATES);
     let mut queues = Count::new("queue gates", limits::QUEUES, FEWER_QUEUES);
     let mut rules = Count::new("match rules", limits::RULES, FEWER_RULES);
     let mut bounds = BTreeSet::new();
-    for (tenant, place) in policy.tenants.iter().zip(&places.tenants) {
-        channels.add(tenant, place)?;
+    for (tenant, span) in policy.tenants.iter().zip(&spans.tenants) {
+        channels.add(tenant, span)?;
         for _ in policy.buckets(tenant) {
-            gates.add(tenant, place)?;
+            gates.add(tenant, span)?;
         }
     }
-    for (channel, (place, gate_places)) in policy.channels.iter().zip(&places.channels) {
+    for (channel, (span, gate_spans)) in policy.channels.iter().zip(&spans.channels) {
         let Some(tenant) = policy.tenant(channel.tenant) else { continue };
-        row(channel, policy.buckets(tenant).count(), gate_places)?;
-        channels.add(tenant, place)?;
-        for (gate, place) in channel.gates.iter().zip(gate_places) {
-            gates.add(tenant, place)?;
+        row(channel, policy.buckets(tenant).count(), gate_spans)?;
+        channels.add(tenant, span)?;
+        for (gate, span) in channel.gates.iter().zip(gate_spans) {
+            gates.add(tenant, span)?;
             if contexts(gate).is_some() {
-                queues.add(tenant, place)?;
+                queues.add(tenant, span)?;
             }
         }
     }
-    for (rule, place) in policy.matches.iter().zip(&places.matches) {
+    for (rule, span) in policy.matches.iter().zip(&spans.matches) {
         if !rule.storage.is_empty() {
             // It is one of gateways, and takes no place in a stage.
-            storage(&rule.storage, place)?;
+            storage(&rule.storage, span)?;
             continue;
         }
         let owner = match rule.target {
@@ -58,9 +58,9 @@ pub(super) fn check(policy: &Policy, places: &Places) -> Outcome<()> {
             Target::Channel(index) => policy.channels.get(index).map(|channel| channel.tenant),
         };
         let Some(tenant) = owner.and_then(|id| policy.tenant(id)) else { continue };
-        rules.add(tenant, place)?;
-        sizes(&rule.conditions, &mut bounds, place)?;
-        patterns(&rule.conditions, place)?;
+        rules.add(tenant, span)?;
+        sizes(&rule.conditions, &mut bounds, span)?;
+        patterns(&rule.conditions, span)?;
     }
     Ok(())
 }
@@ -74,11 +74,11 @@ const FEWER_RULES: &str = "write what rules of one target have in common as one 
                            of patterns";
 
 /// One channel's gates: how many a request passes there, with the `own` ones of its tenant, and how
-/// many contexts they tell apart.
-fn row(channel: &Channel, own: usize, places: &[Range<usize>]) -> Outcome<()> {
+/// many contexts they distinguish.
+fn row(channel: &Channel, own: usize, spans: &[Range<usize>]) -> ReadResult<()> {
     let name = &channel.name;
     let mut queues = 0;
-    for (index, (gate, place)) in channel.gates.iter().zip(places).enumerate() {
+    for (index, (gate, span)) in channel.gates.iter().zip(spans).enumerate() {
         let most = limits::GATES_PER_CHANNEL;
         if index + own == most {
             let message = format!("gates: this is one too many in channel {name}");
@@ -86,7 +86,7 @@ fn row(channel: &Channel, own: usize, places: &[Range<usize>]) -> Outcome<()> {
                 "a request passes at most {most}, {own} of them its tenant's own; leave at most {}",
                 most - own
             );
-            return wrong(place.clone(), message, fix);
+            return wrong(span.clone(), message, fix);
         }
         let Some(contexts) = contexts(gate) else { continue };
         queues += 1;
@@ -97,16 +97,16 @@ fn row(channel: &Channel, own: usize, places: &[Range<usize>]) -> Outcome<()> {
                 "leave at most {most} of fair-queue, priority and concurrency; a request holds a \
                  turn at each"
             );
-            return wrong(place.clone(), message, fix);
+            return wrong(span.clone(), message, fix);
         }
         // One flow is for whatever no pattern names.
         let (named, most) = (contexts.len(), limits::FLOWS - 1);
         if named > most {
             let message = format!("gates: a {} gate that names {named} contexts", gate.kind());
             let fix = format!("name at most {most}; one like \"compaction*\" stands for many");
-            return wrong(place.clone(), message, fix);
+            return wrong(span.clone(), message, fix);
         }
-        contexts.into_iter().try_for_each(|text| short("gates", text, place))?;
+        contexts.into_iter().try_for_each(|text| short("gates", text, span))?;
     }
     Ok(())
 }
@@ -125,20 +125,24 @@ fn contexts(gate: &GateSpec) -> Option<Vec<&String>> {
 
 /// The sizes at which a rule begins or ceases to apply; the `bounds` are those of the rules so far.
 /// The rules of all tenants count together: no policy has come near this limit.
-fn sizes(conditions: &Conditions, bounds: &mut BTreeSet<u64>, place: &Range<usize>) -> Outcome<()> {
+fn sizes(
+    conditions: &Conditions,
+    bounds: &mut BTreeSet<u64>,
+    span: &Range<usize>,
+) -> ReadResult<()> {
     let size = conditions.size;
-    let ends = [size.min.0, size.max.0.saturating_add(1)];
-    bounds.extend(ends.into_iter().filter(|end| *end != 0 && *end != u64::MAX));
+    let edges = [size.min.0, size.max.0.saturating_add(1)];
+    bounds.extend(edges.into_iter().filter(|end| *end != 0 && *end != u64::MAX));
     let most = limits::SIZES;
     if bounds.len() <= most {
         return Ok(());
     }
     let message = "size: with this one, rules tell too many sizes apart";
     let fix = format!("use at most {most} different bounds in all; \"4KiB..64KiB\" has two");
-    wrong(place.clone(), message, fix)
+    wrong(span.clone(), message, fix)
 }
 
-fn patterns(conditions: &Conditions, place: &Range<usize>) -> Outcome<()> {
+fn patterns(conditions: &Conditions, span: &Range<usize>) -> ReadResult<()> {
     let Conditions { workflow, context, process, cgroup, user, path, .. } = conditions;
     let fields = [
         ("workflow", workflow),
@@ -149,25 +153,25 @@ fn patterns(conditions: &Conditions, place: &Range<usize>) -> Outcome<()> {
         ("path", path),
     ];
     let mut all = fields.iter().flat_map(|(field, texts)| texts.iter().map(|text| (*field, text)));
-    all.try_for_each(|(field, text)| short(field, text, place))
+    all.try_for_each(|(field, text)| short(field, text, span))
 }
 
-fn storage(storage: &StorageConditions, place: &Range<usize>) -> Outcome<()> {
-    storage.volume.iter().try_for_each(|text| short("volume", text, place))?;
+fn storage(storage: &StorageConditions, span: &Range<usize>) -> ReadResult<()> {
+    storage.volume.iter().try_for_each(|text| short("volume", text, span))?;
     let Some(key) = storage.key.iter().find(|key| key.len() > limits::PATTERN) else {
         return Ok(());
     };
     let message = format!("key: {} bytes are too long", key.len());
-    wrong(place.clone(), message, "no memcached key has more than 250")
+    wrong(span.clone(), message, "no memcached key has more than 250")
 }
 
-fn short(field: &str, pattern: &str, place: &Range<usize>) -> Outcome<()> {
+fn short(field: &str, pattern: &str, span: &Range<usize>) -> ReadResult<()> {
     let (length, most) = (pattern.len(), limits::PATTERN);
     if length <= most {
         return Ok(());
     }
     let message = format!("{field}: a pattern of {length} bytes is too long");
-    wrong(place.clone(), message, format!("use at most {most}, and \"**\" for the rest"))
+    wrong(span.clone(), message, format!("use at most {most}, and \"**\" for the rest"))
 }
 
 /// How many of something each tenant has.
@@ -184,7 +188,7 @@ impl<'a> Count<'a> {
     }
 
     /// One more, of this tenant.
-    fn add(&mut self, tenant: &'a Tenant, place: &Range<usize>) -> Outcome<()> {
+    fn add(&mut self, tenant: &'a Tenant, span: &Range<usize>) -> ReadResult<()> {
         let count = self.of.entry(&tenant.name).or_default();
         *count += 1;
         let Self { what, most, fix, .. } = self;
@@ -194,7 +198,7 @@ impl<'a> Count<'a> {
         let name = &tenant.name;
         let message =
             format!("{what}: one too many of tenant {name}; a stage holds at most {most}");
-        wrong(place.clone(), message, *fix)
+        wrong(span.clone(), message, *fix)
     }
 }
 
@@ -292,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_tells_so_many_contexts_apart() {
+    fn a_queue_distinguishes_so_many_contexts() {
         let gate = |count| {
             let contexts = times(count, |name| format!("\"x{name}\", "));
             format!("{{ kind = \"priority\", depth = 1, order = [{contexts}] }}")
@@ -302,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_tell_so_many_sizes_apart() {
+    fn rules_distinguish_so_many_sizes() {
         let rule = |size| format!("[[match]]\ntenant = \"t0\"\nsize = \"<{}B\"\n", size + 2);
         let wanted = ["line 198, column 1: size: with this one, rules tell too many", "most 64"];
         // The same bound again is not another one.
@@ -322,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn what_gateways_ask_takes_no_place_in_a_stage() {
+    fn rules_of_gateways_take_no_slot_in_a_stage() {
         let rule = |name| format!("[[match]]\ntenant = \"t0\"\nvolume = \"v{name}\"\n");
         Policy::parse(&(tenant(0) + &times(2 * limits::RULES, rule))).unwrap();
         let rule = |length| {

@@ -14,9 +14,10 @@ pub const GATES: usize = 255;
 pub const GATES_PER_CHANNEL: usize = 8;
 /// The most queue gates (`fair-queue`, `priority` and `concurrency`).
 pub const QUEUES: usize = 16;
-/// The most queue gates that a request passes: it holds a turn at each.
+/// The most queue gates that a request passes: it holds a permit at each.
 pub const QUEUES_PER_CHANNEL: usize = 4;
-/// The most flows that a queue gate tells apart. One of them is for contexts that it does not name.
+/// The most flows that a queue gate distinguishes. One of them is for contexts that it does not
+/// name.
 pub const FLOWS: usize = 16;
 /// The most requests that a queue gate lets into service at a time: it has slots for about twice as
 /// many, so that others can stand in line.

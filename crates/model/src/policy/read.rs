@@ -11,7 +11,7 @@ use core::ops::Range;
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::fits::{self, Places};
+use super::fits::{self, TextSpans};
 use super::limits;
 use super::tenant_id;
 use super::users::CERTIFICATE;
@@ -20,12 +20,12 @@ use crate::conditions::{Conditions, SizeRange, StorageConditions};
 use crate::gate::{Burst, GateSpec, Throughput, Unit};
 use crate::id::TenantId;
 use crate::operation::OperationSet;
-use crate::text::{self, Outcome, Strings, Text, choice, count, name, nearest, quantity, wrong};
+use crate::text::{self, ReadResult, Strings, Text, choice, count, name, nearest, quantity, wrong};
 use crate::units::{Bytes, Iops, Portion, Rate, Span};
 
 /// The most tenants: the 16-bit id holds them, with room for id 0, which means no tenant.
 const TENANTS_MAX: usize = 60_000;
-/// The shortest time between two distributions: below it, collecting costs more than it tells.
+/// The shortest time between two distributions: below it, collecting costs more than it is worth.
 const REDISTRIBUTE_MIN: Span = Span(10 * Span::MILLISECOND.0);
 /// Heavier than this, and a weight of one would starve for hours.
 const WEIGHT_MAX: i64 = 1_000_000;
@@ -115,7 +115,7 @@ pub(super) fn policy_all(text: &str) -> Result<Policy, Vec<PolicyError>> {
     text::read_all(text, meaning)
 }
 
-fn meaning(raw: RawPolicy) -> Outcome<Policy> {
+fn meaning(raw: RawPolicy) -> ReadResult<Policy> {
     let period = quantity("period", raw.period.as_ref())?.unwrap_or(Span::SECOND);
     let redistribute = quantity("redistribute", raw.redistribute.as_ref())?
         .unwrap_or(Span(100 * Span::MILLISECOND.0));
@@ -162,18 +162,18 @@ fn meaning(raw: RawPolicy) -> Outcome<Policy> {
     };
     let gates = |raw: &RawChannel| raw.gates.iter().map(Spanned::span).collect();
     let channel = |raw: &RawChannel| (raw.name.span(), gates(raw));
-    let places = Places {
+    let spans = TextSpans {
         tenants: raw.tenant.iter().map(|raw| raw.get_ref().name.span()).collect(),
         channels: raw.channel.iter().map(|raw| channel(raw.get_ref())).collect(),
         matches: raw.matches.iter().map(Spanned::span).collect(),
     };
     minimum_shares(&raw.tenant, &policy)?;
-    fits::check(&policy, &places)?;
+    fits::check(&policy, &spans)?;
     Ok(policy)
 }
 
 /// No minimum share is larger than what a tenant has by weight. So all of them together fit.
-fn minimum_shares(raw: &[Spanned<RawTenant>], policy: &Policy) -> Outcome<()> {
+fn minimum_shares(raw: &[Spanned<RawTenant>], policy: &Policy) -> ReadResult<()> {
     let all = policy.weights();
     for (raw, tenant) in raw.iter().zip(&policy.tenants) {
         let Some(least) = tenant.minimum_share else { continue };
@@ -194,7 +194,7 @@ fn minimum_shares(raw: &[Spanned<RawTenant>], policy: &Policy) -> Outcome<()> {
     Ok(())
 }
 
-fn tenant(raw: &RawTenant, before: &[Tenant]) -> Outcome<Tenant> {
+fn tenant(raw: &RawTenant, before: &[Tenant]) -> ReadResult<Tenant> {
     let taken = before.iter().any(|tenant| tenant.name == *raw.name.get_ref());
     let name = name("tenant", &raw.name, taken)?;
     let reservation = levels("reservation", raw.reservation.as_ref())?;
@@ -230,7 +230,7 @@ fn tenant(raw: &RawTenant, before: &[Tenant]) -> Outcome<Tenant> {
 }
 
 /// Reads the names in `users`: a Unix user's has no colon, and a certificate's is not empty.
-fn users(raw: &RawTenant) -> Outcome<Vec<String>> {
+fn users(raw: &RawTenant) -> ReadResult<Vec<String>> {
     let Some(users) = &raw.users else { return Ok(Vec::new()) };
     for user in &users.0 {
         let bare = user.strip_prefix(CERTIFICATE).unwrap_or(user);
@@ -243,18 +243,18 @@ fn users(raw: &RawTenant) -> Outcome<Vec<String>> {
     Ok(users.0.clone())
 }
 
-fn channel(raw: &RawChannel, tenants: &[Tenant], before: &[Channel]) -> Outcome<Channel> {
+fn channel(raw: &RawChannel, tenants: &[Tenant], before: &[Channel]) -> ReadResult<Channel> {
     let wanted = raw.name.get_ref();
     let taken = tenants.iter().any(|tenant| tenant.name == *wanted)
         || before.iter().any(|channel| channel.name == *wanted);
     Ok(Channel {
         name: name("channel", &raw.name, taken)?,
         tenant: known_tenant(&raw.tenant, tenants)?,
-        gates: raw.gates.iter().map(|raw| gate(raw.get_ref())).collect::<Outcome<_>>()?,
+        gates: raw.gates.iter().map(|raw| gate(raw.get_ref())).collect::<ReadResult<_>>()?,
     })
 }
 
-fn gate(raw: &RawGate) -> Outcome<GateSpec> {
+fn gate(raw: &RawGate) -> ReadResult<GateSpec> {
     let depth = || match count("depth", raw.depth.as_ref(), DEPTH_MAX)? {
         Some(depth) => Ok(depth),
         None => wrong(
@@ -312,7 +312,7 @@ fn gate(raw: &RawGate) -> Outcome<GateSpec> {
 }
 
 /// A field that another kind of gate has is as wrong as one that none has.
-fn refuse_unused(raw: &RawGate, kind: &str, used: &[&str]) -> Outcome<()> {
+fn refuse_unused(raw: &RawGate, kind: &str, used: &[&str]) -> ReadResult<()> {
     let given = [
         ("rate", raw.rate.as_ref().map(Spanned::span)),
         ("burst", raw.burst.as_ref().map(Spanned::span)),
@@ -332,7 +332,7 @@ fn refuse_unused(raw: &RawGate, kind: &str, used: &[&str]) -> Outcome<()> {
     Ok(())
 }
 
-fn weights(raw: &RawGate) -> Outcome<Vec<(String, u32)>> {
+fn weights(raw: &RawGate) -> ReadResult<Vec<(String, u32)>> {
     let Some(weights) = &raw.weights else { return Ok(Vec::new()) };
     let entry = |(context, weight): (&String, &i64)| {
         if (1..=WEIGHT_MAX).contains(weight) {
@@ -351,7 +351,7 @@ fn matches(
     raw: &[Spanned<RawMatch>],
     tenants: &[Tenant],
     channels: &[Channel],
-) -> Outcome<Vec<Match>> {
+) -> ReadResult<Vec<Match>> {
     let mut matches = Vec::<Match>::new();
     for raw in raw {
         if let Some(last) = matches.last()
@@ -369,7 +369,7 @@ fn matches(
     Ok(matches)
 }
 
-fn rule(raw: &Spanned<RawMatch>, tenants: &[Tenant], channels: &[Channel]) -> Outcome<Match> {
+fn rule(raw: &Spanned<RawMatch>, tenants: &[Tenant], channels: &[Channel]) -> ReadResult<Match> {
     let (span, raw) = (raw.span(), raw.get_ref());
     let target = match (&raw.tenant, &raw.channel) {
         (Some(tenant), None) => Target::Tenant(known_tenant(tenant, tenants)?),
@@ -423,7 +423,7 @@ fn storage(
     target: &Target,
     conditions: &Conditions,
     span: &Range<usize>,
-) -> Outcome<StorageConditions> {
+) -> ReadResult<StorageConditions> {
     let storage = StorageConditions { volume: raw.volume.0.clone(), key: raw.key.0.clone() };
     if storage.is_empty() {
         return Ok(storage);
@@ -440,7 +440,7 @@ fn storage(
     Ok(storage)
 }
 
-fn known_tenant(text: &Text, tenants: &[Tenant]) -> Outcome<TenantId> {
+fn known_tenant(text: &Text, tenants: &[Tenant]) -> ReadResult<TenantId> {
     let wanted = text.get_ref();
     match tenants.iter().position(|tenant| tenant.name == *wanted) {
         Some(index) => Ok(tenant_id(index)),
@@ -451,7 +451,7 @@ fn known_tenant(text: &Text, tenants: &[Tenant]) -> Outcome<TenantId> {
     }
 }
 
-fn throughput(field: &str, text: &str, span: Range<usize>) -> Outcome<Throughput> {
+fn throughput(field: &str, text: &str, span: Range<usize>) -> ReadResult<Throughput> {
     let zero = |value: u64| value == 0;
     let parsed = match text.parse::<Iops>() {
         Ok(iops) => Some(Throughput::Operations(iops)),
@@ -473,7 +473,7 @@ fn throughput(field: &str, text: &str, span: Range<usize>) -> Outcome<Throughput
     }
 }
 
-fn levels(field: &str, texts: Option<&Spanned<Strings>>) -> Outcome<Levels> {
+fn levels(field: &str, texts: Option<&Spanned<Strings>>) -> ReadResult<Levels> {
     let mut levels = Levels::default();
     let Some(texts) = texts else { return Ok(levels) };
     for text in &texts.get_ref().0 {
@@ -490,7 +490,7 @@ fn levels(field: &str, texts: Option<&Spanned<Strings>>) -> Outcome<Levels> {
     Ok(levels)
 }
 
-fn burst(text: Option<&Text>) -> Outcome<Burst> {
+fn burst(text: Option<&Text>) -> ReadResult<Burst> {
     let Some(text) = text else { return Ok(Burst::DEFAULT) };
     if let Ok(span) = text.get_ref().parse::<Span>() {
         return Ok(Burst::Time(span));
@@ -575,7 +575,7 @@ mod tests {
     }
 
     #[test]
-    fn every_error_names_the_place_the_field_and_the_fix() {
+    fn every_error_names_the_line_the_field_and_the_fix() {
         let with = |more: &str| error(&format!("{TENANT}{more}"));
         let cases = [
             (error("budget = 5"), "line 1, column 10: invalid type: integer"),

@@ -2,8 +2,8 @@
 //!
 //! Readers stop at the first thing that is wrong: what comes after it may rest on it. A text with a
 //! mistake is read again without the entry that the mistake is in, and again, until nothing is
-//! wrong any more. A name gets a stand-in instead, there and wherever it is referred to, because
-//! nothing can do without. A mistake that only follows from what was left out is not told: an
+//! wrong any more. A name gets a placeholder instead, there and wherever it is referred to, because
+//! nothing can do without. A mistake that only follows from what was left out is not reported: an
 //! element that lacks something that was left out, a name of an element that was left out, a rule
 //! that matches everything because its condition was left out.
 
@@ -18,7 +18,7 @@ use serde::de::DeserializeOwned;
 use toml::Spanned;
 use toml::de::{DeArray, DeTable, DeValue, Deserializer};
 
-use super::{Outcome, TextError, Wrong, located, shape};
+use super::{ReadResult, TextError, Wrong, located, shape};
 
 /// The most mistakes that are reported: an operator with more of them begins with the first.
 const MOST: usize = 50;
@@ -26,16 +26,16 @@ const MOST: usize = 50;
 /// How a mistake begins that is one of the element before.
 const OVERSHADOWED: &str = "match: the rule above it ";
 
-/// Reads `text` as a `Raw`, and that as what it means; tells all that is wrong, in the order of the
+/// Reads `text` as a `Raw`, and that as what it means; reports all errors, in the order of the
 /// text.
 pub(crate) fn read_all<Raw: DeserializeOwned, T>(
     text: &str,
-    meaning: impl Fn(Raw) -> Outcome<T>,
+    meaning: impl Fn(Raw) -> ReadResult<T>,
 ) -> Result<T, Vec<TextError>> {
     let (table, syntax) = DeTable::parse_recoverable(text);
     let mut wrongs: Vec<Wrong> = syntax.iter().take(MOST).map(shape).collect();
     let mut rest =
-        Rest { table, touched: BTreeSet::new(), names: Vec::new(), stand_ins: Vec::new() };
+        Rest { table, touched: BTreeSet::new(), names: Vec::new(), placeholders: Vec::new() };
     while wrongs.is_empty() || syntax.is_empty() && wrongs.len() < MOST {
         let raw = Raw::deserialize(Deserializer::from(rest.table.clone()));
         let wrong = match raw.map_err(|error| shape(&error)).and_then(&meaning) {
@@ -43,9 +43,9 @@ pub(crate) fn read_all<Raw: DeserializeOwned, T>(
             Ok(_) => break,
             Err(wrong) => wrong,
         };
-        let is_told = wrongs.is_empty() || !rest.explains(&wrong);
+        let is_reported = wrongs.is_empty() || !rest.explains(&wrong);
         let is_left_out = rest.leave_out(&wrong);
-        if is_told {
+        if is_reported {
             wrongs.push(wrong);
         }
         if !is_left_out {
@@ -65,18 +65,18 @@ struct Rest<'a> {
     touched: BTreeSet<usize>,
     /// Names of elements that were left out.
     names: Vec<String>,
-    /// The values that were replaced by a stand-in, as written, and their first bytes; empty for a
-    /// value that is no string.
-    stand_ins: Vec<(String, usize)>,
+    /// The values that were replaced by a placeholder, as written, and their first bytes; empty for
+    /// a value that is no string.
+    placeholders: Vec<(String, usize)>,
 }
 
-/// The stand-in of this number.
-fn stand_in(number: usize) -> String {
+/// The placeholder of this number.
+fn placeholder(number: usize) -> String {
     format!("stand-in-{number}-")
 }
 
-/// Stand-ins for values that elements cannot do without, by field.
-const STAND_INS: [(&str, &str); 6] = [
+/// Placeholders for values that elements cannot do without, by field.
+const PLACEHOLDERS: [(&str, &str); 6] = [
     ("size", "1GiB"),
     ("memory", "64MiB"),
     ("capacity", "1k iops"),
@@ -90,7 +90,7 @@ const REFERENCES: [&str; 4] = ["tenant", "channel", "nodes", "pool"];
 
 /// The way to an entry: from the outside, what to look for in each table and list.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Step {
+enum PathStep {
     Key(String),
     Index(usize),
 }
@@ -111,14 +111,14 @@ impl Rest<'_> {
     }
 
     /// Whether the entry is an element of which something was left out.
-    fn is_touched(&self, way: &[Step]) -> bool {
+    fn is_touched(&self, way: &[PathStep]) -> bool {
         let Some(start) = self.span(way).map(|span| span.start) else { return false };
-        matches!(way.last(), Some(Step::Index(_))) && self.touched.contains(&start)
-            || self.stand_ins.iter().any(|(_, place)| *place == start)
+        matches!(way.last(), Some(PathStep::Index(_))) && self.touched.contains(&start)
+            || self.placeholders.iter().any(|(_, first)| *first == start)
     }
 
     /// Whether the mistake is that the element before, which lost a condition, matches everything.
-    fn is_overshadowed(&self, way: &[Step], wrong: &Wrong) -> bool {
+    fn is_overshadowed(&self, way: &[PathStep], wrong: &Wrong) -> bool {
         wrong.message.starts_with(OVERSHADOWED)
             && before(way).is_some_and(|before| self.is_touched(&before))
     }
@@ -133,14 +133,15 @@ impl Rest<'_> {
         }
         if self.is_of_element(&way, wrong) {
             way.pop();
-        } else if let Some(Step::Key(key)) = way.last() {
+        } else if let Some(PathStep::Key(key)) = way.last() {
             let key = key.clone();
             if key == "nodes" && self.leave_out_of_list(&way, wrong) || self.replace(&way, &key) {
                 return true;
             }
         }
         for length in 1..way.len() {
-            if let (Step::Index(_), Some(span)) = (&way[length - 1], self.span(&way[..length])) {
+            if let (PathStep::Index(_), Some(span)) = (&way[length - 1], self.span(&way[..length]))
+            {
                 self.touched.insert(span.start);
             }
         }
@@ -148,18 +149,18 @@ impl Rest<'_> {
         remove(self.table.get_mut(), &way)
     }
 
-    /// Whether a mistake is told at a name, and is one of the whole element.
-    fn is_of_element(&self, way: &[Step], wrong: &Wrong) -> bool {
-        let [.., Step::Index(_), Step::Key(key)] = way else { return false };
+    /// Whether a mistake is reported at a name, and is one of the whole element.
+    fn is_of_element(&self, way: &[PathStep], wrong: &Wrong) -> bool {
+        let [.., PathStep::Index(_), PathStep::Key(key)] = way else { return false };
         let is_replaced = || {
             let start = self.span(way).map(|span| span.start);
-            self.stand_ins.iter().any(|(_, place)| Some(*place) == start)
+            self.placeholders.iter().any(|(_, first)| Some(*first) == start)
         };
         key == "name" && (!wrong.message.starts_with("name: ") || is_replaced())
     }
 
     /// Leaves out those entries of a list that the mistake names, unless they are all.
-    fn leave_out_of_list(&mut self, way: &[Step], wrong: &Wrong) -> bool {
+    fn leave_out_of_list(&mut self, way: &[PathStep], wrong: &Wrong) -> bool {
         let list = value(self.table.get_ref(), way).map(Spanned::get_ref);
         let Some(DeValue::Array(list)) = list else { return false };
         let is_named = |entry: &Spanned<DeValue<'_>>| {
@@ -169,16 +170,16 @@ impl Rest<'_> {
         let (named, length) = (list.iter().position(is_named), list.iter().count());
         let Some(named) = named.filter(|_| length > 1) else { return false };
         let mut way = way.to_vec();
-        way.push(Step::Index(named));
+        way.push(PathStep::Index(named));
         remove(self.table.get_mut(), &way)
     }
 
-    /// Puts a stand-in in the place of a value that an element cannot do without. False if there is
-    /// one already, or none is known.
-    fn replace(&mut self, way: &[Step], key: &str) -> bool {
+    /// Puts a placeholder in the place of a value that an element cannot do without. False if there
+    /// is one already, or none is known.
+    fn replace(&mut self, way: &[PathStep], key: &str) -> bool {
         let Some(found) = value(self.table.get_ref(), way) else { return false };
         let at = found.span().start;
-        if self.stand_ins.iter().any(|(_, place)| *place == at) {
+        if self.placeholders.iter().any(|(_, first)| *first == at) {
             return false;
         }
         let written = match found.get_ref() {
@@ -188,15 +189,15 @@ impl Rest<'_> {
         let is_name = key == "name";
         // A name that was taken is still the first one's.
         let is_taken = is_name && self.is_taken(way, &written);
-        let new = match STAND_INS.iter().find(|(name, _)| *name == key) {
+        let new = match PLACEHOLDERS.iter().find(|(name, _)| *name == key) {
             Some((_, value)) => String::from(*value),
             None if key == "tenant" => {
-                self.first_tenant().unwrap_or_else(|| stand_in(self.stand_ins.len()))
+                self.first_tenant().unwrap_or_else(|| placeholder(self.placeholders.len()))
             }
-            None if is_name => stand_in(self.stand_ins.len()),
+            None if is_name => placeholder(self.placeholders.len()),
             None => return false,
         };
-        self.stand_ins.push((written.clone(), at));
+        self.placeholders.push((written.clone(), at));
         if is_name && !is_taken && !written.is_empty() {
             refer(self.table.get_mut(), &written, &new);
         }
@@ -204,7 +205,8 @@ impl Rest<'_> {
     }
 
     fn first_tenant(&self) -> Option<String> {
-        let way = [Step::Key("tenant".into()), Step::Index(0), Step::Key("name".into())];
+        let way =
+            [PathStep::Key("tenant".into()), PathStep::Index(0), PathStep::Key("name".into())];
         match value(self.table.get_ref(), &way)?.get_ref() {
             DeValue::String(text) => Some(text.to_string()),
             _ => None,
@@ -212,20 +214,20 @@ impl Rest<'_> {
     }
 
     /// Whether an element before has this name.
-    fn is_taken(&self, way: &[Step], name: &str) -> bool {
-        let [list @ .., Step::Index(index), Step::Key(_)] = way else { return false };
+    fn is_taken(&self, way: &[PathStep], name: &str) -> bool {
+        let [list @ .., PathStep::Index(index), PathStep::Key(_)] = way else { return false };
         (0..*index).any(|index| {
             let mut other = list.to_vec();
-            other.extend([Step::Index(index), Step::Key("name".into())]);
+            other.extend([PathStep::Index(index), PathStep::Key("name".into())]);
             let found = value(self.table.get_ref(), &other).map(Spanned::get_ref);
             matches!(found, Some(DeValue::String(text)) if *text == name)
         })
     }
 
     /// The name of an element.
-    fn name(&self, way: &[Step]) -> Option<String> {
+    fn name(&self, way: &[PathStep]) -> Option<String> {
         let mut way = way.to_vec();
-        way.push(Step::Key("name".into()));
+        way.push(PathStep::Key("name".into()));
         match value(self.table.get_ref(), &way)?.get_ref() {
             DeValue::String(text) if !text.is_empty() => Some(text.to_string()),
             _ => None,
@@ -234,8 +236,8 @@ impl Rest<'_> {
 
     /// Says names as they were written.
     fn name_as_written(&self, wrongs: &mut [Wrong]) {
-        for (number, (written, _)) in self.stand_ins.iter().enumerate() {
-            let new = stand_in(number);
+        for (number, (written, _)) in self.placeholders.iter().enumerate() {
+            let new = placeholder(number);
             for wrong in wrongs.iter_mut() {
                 wrong.message = wrong.message.replace(&new, written);
                 wrong.fix = wrong.fix.replace(&new, written);
@@ -243,12 +245,12 @@ impl Rest<'_> {
         }
     }
 
-    fn span(&self, way: &[Step]) -> Option<Range<usize>> {
+    fn span(&self, way: &[PathStep]) -> Option<Range<usize>> {
         value(self.table.get_ref(), way).map(Spanned::span)
     }
 
     /// The smallest entry that these bytes are in.
-    fn find(&self, span: &Range<usize>) -> Option<Vec<Step>> {
+    fn find(&self, span: &Range<usize>) -> Option<Vec<PathStep>> {
         let mut best = None;
         if !span.is_empty() {
             find_in_table(self.table.get_ref(), span, &mut Vec::new(), &mut best);
@@ -257,19 +259,24 @@ impl Rest<'_> {
     }
 }
 
-type Best = Option<(usize, Vec<Step>)>;
+type Best = Option<(usize, Vec<PathStep>)>;
 
 /// The element before another in a list.
-fn before(way: &[Step]) -> Option<Vec<Step>> {
-    let (Step::Index(index), list) = way.split_last()? else { return None };
+fn before(way: &[PathStep]) -> Option<Vec<PathStep>> {
+    let (PathStep::Index(index), list) = way.split_last()? else { return None };
     let mut before = list.to_vec();
-    before.push(Step::Index(index.checked_sub(1)?));
+    before.push(PathStep::Index(index.checked_sub(1)?));
     Some(before)
 }
 
-fn find_in_table(table: &DeTable<'_>, span: &Range<usize>, way: &mut Vec<Step>, best: &mut Best) {
+fn find_in_table(
+    table: &DeTable<'_>,
+    span: &Range<usize>,
+    way: &mut Vec<PathStep>,
+    best: &mut Best,
+) {
     for (key, value) in table.iter() {
-        way.push(Step::Key(key.get_ref().to_string()));
+        way.push(PathStep::Key(key.get_ref().to_string()));
         let range = key.span().start.min(value.span().start)..value.span().end;
         find_in_value(value, range, span, way, best);
         way.pop();
@@ -280,7 +287,7 @@ fn find_in_value(
     value: &Spanned<DeValue<'_>>,
     range: Range<usize>,
     span: &Range<usize>,
-    way: &mut Vec<Step>,
+    way: &mut Vec<PathStep>,
     best: &mut Best,
 ) {
     let is_in = range.start <= span.start && span.end <= range.end;
@@ -292,7 +299,7 @@ fn find_in_value(
         DeValue::Table(table) => find_in_table(table, span, way, best),
         DeValue::Array(list) => {
             for (index, element) in list.iter().enumerate() {
-                way.push(Step::Index(index));
+                way.push(PathStep::Index(index));
                 find_in_value(element, element.span(), span, way, best);
                 way.pop();
             }
@@ -301,13 +308,13 @@ fn find_in_value(
     }
 }
 
-fn value<'a, 'b>(table: &'b DeTable<'a>, way: &[Step]) -> Option<&'b Spanned<DeValue<'a>>> {
-    let (Step::Key(key), rest) = way.split_first()? else { return None };
+fn value<'a, 'b>(table: &'b DeTable<'a>, way: &[PathStep]) -> Option<&'b Spanned<DeValue<'a>>> {
+    let (PathStep::Key(key), rest) = way.split_first()? else { return None };
     let mut at = table.get(key.as_str())?;
     for step in rest {
         at = match (step, at.get_ref()) {
-            (Step::Key(key), DeValue::Table(table)) => table.get(key.as_str())?,
-            (Step::Index(index), DeValue::Array(list)) => list.get(*index)?,
+            (PathStep::Key(key), DeValue::Table(table)) => table.get(key.as_str())?,
+            (PathStep::Index(index), DeValue::Array(list)) => list.get(*index)?,
             _ => return None,
         };
     }
@@ -315,13 +322,13 @@ fn value<'a, 'b>(table: &'b DeTable<'a>, way: &[Step]) -> Option<&'b Spanned<DeV
 }
 
 /// Sets an entry to a text; one that is not there is added.
-fn set(table: &mut DeTable<'_>, way: &[Step], text: String) -> bool {
-    let Some((Step::Key(key), rest)) = way.split_first() else { return false };
+fn set(table: &mut DeTable<'_>, way: &[PathStep], text: String) -> bool {
+    let Some((PathStep::Key(key), rest)) = way.split_first() else { return false };
     let Some(mut at) = table.get_mut(key.as_str()) else { return false };
     for step in rest {
         let next = match (step, at.get_mut()) {
-            (Step::Key(key), DeValue::Table(table)) => table.get_mut(key.as_str()),
-            (Step::Index(index), DeValue::Array(list)) => list.get_mut(*index),
+            (PathStep::Key(key), DeValue::Table(table)) => table.get_mut(key.as_str()),
+            (PathStep::Index(index), DeValue::Array(list)) => list.get_mut(*index),
             _ => None,
         };
         let Some(next) = next else { return false };
@@ -331,7 +338,7 @@ fn set(table: &mut DeTable<'_>, way: &[Step], text: String) -> bool {
     true
 }
 
-/// Has every reference to a name lead to its stand-in.
+/// Has every reference to a name lead to its placeholder.
 fn refer(table: &mut DeTable<'_>, written: &str, new: &str) {
     for (key, value) in table.iter_mut() {
         let is_reference = REFERENCES.contains(&key.get_ref().as_ref());
@@ -353,24 +360,24 @@ fn refer_in(value: &mut DeValue<'_>, is_reference: bool, written: &str, new: &st
 }
 
 /// Takes an entry out of a table, or of what is below it.
-fn remove(table: &mut DeTable<'_>, way: &[Step]) -> bool {
-    let Some((Step::Key(key), rest)) = way.split_first() else { return false };
+fn remove(table: &mut DeTable<'_>, way: &[PathStep]) -> bool {
+    let Some((PathStep::Key(key), rest)) = way.split_first() else { return false };
     if rest.is_empty() {
         return table.remove(key.as_str()).is_some();
     }
     table.get_mut(key.as_str()).is_some_and(|value| remove_from(value.get_mut(), rest))
 }
 
-fn remove_from(value: &mut DeValue<'_>, way: &[Step]) -> bool {
+fn remove_from(value: &mut DeValue<'_>, way: &[PathStep]) -> bool {
     match (value, way) {
         (DeValue::Table(table), way) => remove(table, way),
-        (DeValue::Array(list), [Step::Index(index)]) => {
+        (DeValue::Array(list), [PathStep::Index(index)]) => {
             let kept = mem::replace(list, DeArray::new()).into_iter().enumerate();
             let before = kept.len();
-            kept.filter(|(place, _)| place != index).for_each(|(_, element)| list.push(element));
+            kept.filter(|(start, _)| start != index).for_each(|(_, element)| list.push(element));
             list.len() < before
         }
-        (DeValue::Array(list), [Step::Index(index), rest @ ..]) => {
+        (DeValue::Array(list), [PathStep::Index(index), rest @ ..]) => {
             list.get_mut(*index).is_some_and(|it| remove_from(it.get_mut(), rest))
         }
         _ => false,
@@ -384,17 +391,17 @@ mod tests {
     use proptest::prelude::*;
 
     /// The line and the first words of each error.
-    fn told(errors: Vec<TextError>) -> Vec<(usize, String)> {
+    fn messages(errors: Vec<TextError>) -> Vec<(usize, String)> {
         let short = |message: &str| message.chars().take(28).collect();
         errors.into_iter().map(|error| (error.line, short(&error.message))).collect()
     }
 
-    fn lines(told: &[(usize, String)]) -> Vec<usize> {
-        told.iter().map(|(line, _)| *line).collect()
+    fn lines(messages: &[(usize, String)]) -> Vec<usize> {
+        messages.iter().map(|(line, _)| *line).collect()
     }
 
     #[test]
-    fn all_that_is_wrong_with_a_policy_is_told_at_once() {
+    fn all_errors_of_a_policy_are_reported_at_once() {
         let text = r#"period = "1"
 budget = 5
 bugdet = "x"
@@ -426,14 +433,18 @@ operation = "fly"
 tenant = "kv"
 process = "x"
 "#;
-        let told = told(Policy::parse_all(text).unwrap_err());
-        // Not told: that what names the tenant "a b" or the channel "c" names none, that rules
+        let messages = messages(Policy::parse_all(text).unwrap_err());
+        // Not reported: that what names the tenant "a b" or the channel "c" names none, that rules
         // without their condition match everything, that a tenant without its name has none.
-        assert_eq!(lines(&told), [1, 2, 3, 5, 6, 7, 10, 11, 13, 14, 20, 24, 27], "{told:#?}");
+        assert_eq!(
+            lines(&messages),
+            [1, 2, 3, 5, 6, 7, 10, 11, 13, 14, 20, 24, 27],
+            "{messages:#?}"
+        );
     }
 
     #[test]
-    fn all_that_is_wrong_with_a_cluster_is_told_at_once() {
+    fn all_errors_of_a_cluster_are_reported_at_once() {
         let text = r#"scheduler = "best"
 [[node]]
 name = "a"
@@ -454,19 +465,19 @@ tenant = "t"
 nodes = ["a", "zz"]
 stripe = "3KiB"
 "#;
-        let told = told(Cluster::parse_all(text).unwrap_err());
-        assert_eq!(lines(&told), [1, 4, 7, 10, 13, 16, 18, 19], "{told:#?}");
+        let messages = messages(Cluster::parse_all(text).unwrap_err());
+        assert_eq!(lines(&messages), [1, 4, 7, 10, 13, 16, 18, 19], "{messages:#?}");
     }
 
     #[test]
-    fn mistakes_of_form_are_told_together() {
+    fn syntax_errors_are_reported_together() {
         let text = "a = [1\nb = \nc == 3\n";
-        let told = told(Policy::parse_all(text).unwrap_err());
-        assert!(told.len() >= 2, "{told:?}");
+        let messages = messages(Policy::parse_all(text).unwrap_err());
+        assert!(messages.len() >= 2, "{messages:?}");
     }
 
     #[test]
-    fn a_text_with_many_mistakes_ends() {
+    fn reading_a_text_with_many_mistakes_terminates() {
         let text = "[[tenant]]\nname = \"\"\n".repeat(200);
         assert_eq!(Policy::parse_all(&text).unwrap_err().len(), MOST);
         assert_eq!(Cluster::parse_all("").unwrap_err().len(), 1);

@@ -96,7 +96,7 @@ fn without_quality_all_are_alike() {
     // Without a squeeze it takes long until all are there.
     let plan = |rtt| {
         let classes = classes(rtt, 0.05);
-        Plan { law: Law::Dctcp, gain: 1.0 / 16.0, slots: 4_000, ..classes }
+        Plan { cc: CongestionControl::Dctcp, gain: 1.0 / 16.0, slots: 4_000, ..classes }
     };
     comes_to(&plan(25), [35.0, 35.0, 30.0], [1.43, 0.95, 0.56], [140.0, f64::NAN, f64::NAN]);
     comes_to(&plan(98), [35.0, 35.0, 30.0], [1.43, 0.95, 0.56], [132.0, f64::NAN, f64::NAN]);
@@ -157,7 +157,7 @@ fn how_long_it_takes() {
 /// Flows with a latency: two that are promised more than there is are squeezed, and leave the room
 /// to the one that is promised less.
 #[test]
-fn latencies_are_kept_by_who_has_slack() {
+fn flows_with_slack_keep_their_latencies() {
     let mut plan = classes(25, 0.05);
     // The way takes 12.5 us and the marked queue 16.8 us.
     let promised = [Span(25_000), Span(60_000), Span(60_000)];
@@ -287,10 +287,10 @@ fn what_is_printed() {
 }
 
 #[track_caller]
-fn refused(from: &str, to: &str, says: &str) {
+fn refused(from: &str, to: &str, message: &str) {
     assert!(GOOD.contains(from));
     let error = Plan::parse(&GOOD.replacen(from, to, 1)).unwrap_err().to_string();
-    assert!(error.contains(says), "{error}");
+    assert!(error.contains(message), "{error}");
 }
 
 #[test]

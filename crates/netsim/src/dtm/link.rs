@@ -1,12 +1,12 @@
 //! The link and its flows, slot by slot.
 
-use tidegate_algo::dctcp::{Dctcp, Law as _, Sight};
+use tidegate_algo::dctcp::{CongestionControl as _, Dctcp, WindowState};
 use tidegate_algo::qtcp::Qtcp;
 use tidegate_algo::quality::{Objective, Quality};
 use tidegate_model::{Bytes, Span, Time};
 
-use super::outcome::{Flow, Outcome, Slot};
-use super::{Law, Plan, RoundTrip, Sender, Service};
+use super::outcome::{DtmReport, Flow, Slot};
+use super::{CongestionControl, Plan, RoundTrip, Sender, Service};
 use tidegate_sim::rng::Stream;
 use tidegate_sim::time::Picoseconds;
 use tidegate_sim::workload::Arriving;
@@ -26,7 +26,7 @@ pub(super) struct Link<'a> {
 
 /// One end of it: a flow's state after the last slot.
 struct End {
-    law: Qtcp,
+    cc: Qtcp,
     /// `C_i` of Eq. 14, in packets per nanosecond.
     promised: f64,
     /// `W`.
@@ -81,7 +81,7 @@ impl End {
             Backlog { arriving, random, next, packets: 0.0 }
         });
         Self {
-            law: Qtcp::new(Quality::new(objective, plan.gamma)),
+            cc: Qtcp::new(Quality::new(objective, plan.gamma)),
             promised,
             window: flow.window.unwrap_or(offered * bare).max(1.0),
             alpha: plan.alpha,
@@ -98,13 +98,13 @@ impl End {
         let rate = self.sent / length;
         let elapsed = Span(length.round() as u64);
         let sent = self.sent * plan.packet.0 as f64;
-        self.law.on_round(sent.round() as u64, elapsed);
+        self.cc.on_round(sent.round() as u64, elapsed);
         if self.rate > 0.0 {
             let latency = plan.delay.0 as f64 + self.queue / self.rate;
-            self.law.quality_mut().on_latency(Span(latency.round() as u64));
+            self.cc.quality_mut().on_latency(Span(latency.round() as u64));
         }
         self.rate = rate;
-        if let Objective::Latency(_) = self.law.quality().objective() {
+        if let Objective::Latency(_) = self.cc.quality().objective() {
             self.promised = rate;
         }
     }
@@ -116,10 +116,11 @@ impl End {
             self.window += 1.0;
         } else {
             let Self { alpha, window, .. } = *self;
-            let sight = Sight { now: Time(now.0 / 1_000), alpha, window, round_trip: Span::ZERO };
-            let left = match plan.law {
-                Law::Qtcp => self.law.left(&sight),
-                Law::Dctcp => Dctcp.left(&sight),
+            let snapshot =
+                WindowState { now: Time(now.0 / 1_000), alpha, window, round_trip: Span::ZERO };
+            let left = match plan.cc {
+                CongestionControl::Qtcp => self.cc.left(&snapshot),
+                CongestionControl::Dctcp => Dctcp.left(&snapshot),
             };
             self.window = (window * left).max(1.0);
         }
@@ -139,7 +140,7 @@ impl End {
         Flow {
             window: self.window,
             alpha: self.alpha,
-            quality: self.law.quality().factor(),
+            quality: self.cc.quality().factor(),
             queue: self.queue,
             sent: self.sent,
             served: self.served,
@@ -157,8 +158,8 @@ impl<'a> Link<'a> {
 
     /// Runs until its end, or until `goes_on`, asked after each slot with how many there were, says
     /// no.
-    pub(super) fn run(mut self, mut goes_on: impl FnMut(u32) -> bool) -> Outcome {
-        let mut outcome = Outcome::new(self.plan);
+    pub(super) fn run(mut self, mut goes_on: impl FnMut(u32) -> bool) -> DtmReport {
+        let mut outcome = DtmReport::new(self.plan);
         // Packets of one bare round trip are there when the first slot begins.
         let (mut now, mut last) = (Picoseconds((self.bare * 1e3) as u64), None);
         for done in 1..=self.plan.slots {

@@ -39,7 +39,7 @@ pub struct Flow {
 
 /// Results of a run of the model.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Outcome {
+pub struct DtmReport {
     /// The flows' names.
     pub names: Vec<String>,
     /// The promise to each flow, in percent of the link; none for a flow that is promised a
@@ -52,7 +52,7 @@ pub struct Outcome {
     flows: Vec<Flow>,
 }
 
-impl Outcome {
+impl DtmReport {
     pub(super) fn new(plan: &Plan) -> Self {
         let sum: f64 = plan.flow.iter().map(|flow| f64::from(flow.share)).sum();
         let promised = plan
@@ -138,9 +138,9 @@ impl Outcome {
             let shares = self.shares(slots.clone());
             let quality = self.means(slots.clone(), |flow| flow.quality);
             let alpha = self.means(slots, |flow| flow.alpha);
-            for (place, title) in titles.iter().enumerate() {
-                let (width, flow) = (title.chars().count().max(8), place / 3);
-                _ = match place % 3 {
+            for (index, title) in titles.iter().enumerate() {
+                let (width, flow) = (title.chars().count().max(8), index / 3);
+                _ = match index % 3 {
                     0 => write!(text, " {:>width$.1}", shares[flow]),
                     1 => write!(text, " {:>width$.3}", quality[flow]),
                     _ => write!(text, " {:>width$.4}", alpha[flow]),
@@ -218,11 +218,11 @@ impl Outcome {
 /// A text in JSON (RFC 8259, section 7).
 fn quoted(text: &str) -> String {
     let mut quoted = String::from("\"");
-    for letter in text.chars() {
-        match letter {
-            '"' | '\\' => quoted.extend(['\\', letter]),
-            '\u{0}'..='\u{1f}' => _ = write!(quoted, "\\u{:04x}", u32::from(letter)),
-            _ => quoted.push(letter),
+    for character in text.chars() {
+        match character {
+            '"' | '\\' => quoted.extend(['\\', character]),
+            '\u{0}'..='\u{1f}' => _ = write!(quoted, "\\u{:04x}", u32::from(character)),
+            _ => quoted.push(character),
         }
     }
     quoted + "\""

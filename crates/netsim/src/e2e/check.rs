@@ -12,26 +12,26 @@
 //! drives have 4.
 
 use super::server::Server;
-use super::world::World;
+use super::simulation::E2eSim;
 use crate::net::Fault;
 use tidegate_sim::event::Queue;
 
-impl<Q: Queue<super::world::Event>> World<'_, Q> {
-    /// Looks at everything but the insides of devices.
+impl<Q: Queue<super::simulation::Event>> E2eSim<'_, Q> {
+    /// Checks everything but the insides of devices.
     ///
     /// # Panics
     /// If something does not hold.
     pub(super) fn check(&self) {
-        let now = self.floor.now;
-        if let Err(fault @ Fault::Count { .. }) = self.floor.network.check() {
+        let now = self.context.now;
+        if let Err(fault @ Fault::Count { .. }) = self.context.network.check() {
             panic!("at {now}: {fault}");
         }
         self.transport.check();
         let waiting: usize = self.connections.iter().map(|one| one.waiting.len()).sum();
         let begun = self.exchanges.len() - self.announced as usize;
         let devices: usize = self.servers.iter().map(Server::outstanding).sum();
-        let places = waiting + self.transport.under_way() + devices;
-        assert_eq!(places, begun, "places of requests and requests, at {now}");
+        let counted = waiting + self.transport.under_way() + devices;
+        assert_eq!(counted, begun, "places of requests and requests, at {now}");
         if self.scenario.storage.is_some() {
             let outstanding = self.connections.iter().map(|one| one.outstanding as usize);
             assert_eq!(waiting + outstanding.sum::<usize>(), begun, "outstanding, at {now}");

@@ -22,14 +22,14 @@ const OTHER: u64 = 24;
 
 /// The kinds of messages in an exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Step {
+pub(super) enum MessageKind {
     Command,
     Ready,
     Data,
     Response,
 }
 
-impl Step {
+impl MessageKind {
     const ALL: [Self; 4] = [Self::Command, Self::Ready, Self::Data, Self::Response];
 
     /// The number of the message that is this step of an exchange.
@@ -72,12 +72,12 @@ mod tests {
         let (at, class) = (Picoseconds::ZERO, Class::High);
         let request = Request { at, offset: Bytes(0), bytes: Bytes(bytes), operation, class };
         let capsule = Bytes(8_192);
-        let steps: &[Step] = if Step::is_solicited(&request, capsule) {
-            &Step::ALL
+        let kinds: &[MessageKind] = if MessageKind::is_solicited(&request, capsule) {
+            &MessageKind::ALL
         } else {
-            &[Step::Command, Step::Response]
+            &[MessageKind::Command, MessageKind::Response]
         };
-        steps.iter().map(|step| step.bytes(&request, capsule)).collect()
+        kinds.iter().map(|kind| kind.bytes(&request, capsule)).collect()
     }
 
     #[test]
@@ -89,8 +89,8 @@ mod tests {
 
     #[test]
     fn a_message_is_known_by_its_number() {
-        for step in Step::ALL {
-            assert_eq!(Step::of(step.message(u32::MAX)), (step, u32::MAX));
+        for kind in MessageKind::ALL {
+            assert_eq!(MessageKind::of(kind.message(u32::MAX)), (kind, u32::MAX));
         }
     }
 }

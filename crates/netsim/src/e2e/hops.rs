@@ -40,7 +40,7 @@ pub struct HopMoment {
 /// All of them, as the run goes on.
 #[derive(Debug, Default)]
 pub(super) struct Hops {
-    /// By port and place of the class.
+    /// By port and index of the class.
     used: BTreeMap<(PortId, usize), Used>,
     /// Moments so far.
     count: usize,
@@ -56,13 +56,13 @@ impl Hops {
     /// A moment is over.
     pub(super) fn sample(&mut self, now: Picoseconds, network: &mut Network) {
         for port in network.ports() {
-            for (place, (class, _)) in CLASSES.iter().enumerate() {
+            for (index, (class, _)) in CLASSES.iter().enumerate() {
                 let counters = network.counters(now, port, *class);
                 let Counters { bytes, marked, dropped, held_bytes, .. } = counters;
                 if bytes + marked + dropped + held_bytes == 0 {
                     continue;
                 }
-                let used = self.used.entry((port, place)).or_default();
+                let used = self.used.entry((port, index)).or_default();
                 used.series.resize(self.count, HopMoment::default());
                 used.series.push(HopMoment {
                     queue_bytes: held_bytes,
@@ -78,9 +78,9 @@ impl Hops {
 
     /// The series, in the order of ports and classes.
     pub(super) fn series(self, network: &Network) -> Vec<Hop> {
-        let hop = |((port, place), used): ((PortId, usize), Used)| Hop {
+        let hop = |((port, index), used): ((PortId, usize), Used)| Hop {
             between: network.ends(port).map(String::from),
-            class: CLASSES[place].0,
+            class: CLASSES[index].0,
             series: used.series,
         };
         self.used.into_iter().map(hop).collect()

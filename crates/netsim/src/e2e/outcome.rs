@@ -9,7 +9,7 @@ use tidegate_sim::workload;
 
 /// Results of a run, up to its end.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Outcome {
+pub struct E2eReport {
     /// The seed that everything followed from.
     pub seed: u64,
     /// How long it ran.
@@ -20,7 +20,7 @@ pub struct Outcome {
     pub events: u64,
     /// Results of each application, in the order of the scenario.
     pub applications: Vec<Service>,
-    /// Counters of ports, of switches and of hosts' cards, that sent packets in the counted time.
+    /// Counters of ports, of switches and of hosts' NICs, that sent packets in the counted time.
     pub ports: Vec<Egress>,
     /// Series of each class at each port; empty unless the run asks for them.
     pub hops: Vec<Hop>,
@@ -38,7 +38,7 @@ pub struct Service {
     /// Its class.
     pub class: Class,
     /// Requests that it made, and what they were to move, in bytes.
-    pub asked: Amount,
+    pub requested: Amount,
     /// The same of those that were answered.
     pub done: Amount,
     /// How many of these took longer than its deadline; 0 without one.
@@ -115,7 +115,7 @@ impl Service {
         Self {
             name: workload.name.clone(),
             class: workload.class,
-            asked: Amount::default(),
+            requested: Amount::default(),
             done: Amount::default(),
             late: 0,
             latency: times.clone(),
@@ -149,7 +149,7 @@ impl Egress {
     }
 }
 
-impl Outcome {
+impl E2eReport {
     /// How long it counted.
     pub fn counted(&self) -> Span {
         Span(self.length.0.saturating_sub(self.skip.0))
@@ -166,7 +166,7 @@ impl Outcome {
         for one in &self.applications {
             let rate = |what: fn(&Moment) -> u64| self.rate(one, what) as u64;
             let numbers = [
-                one.asked.requests,
+                one.requested.requests,
                 one.done.requests,
                 rate(|moment| moment.there),
                 rate(|moment| moment.stored),

@@ -1,9 +1,9 @@
 //! The promise to each flow: its share of the link that gives it least.
 //!
 //! A class has a share of *each link* that it uses, divided among its flows there ([`Shares`]). No
-//! parameter names the narrow link, and it need not be the same for all flows: so every port that a
+//! parameter names the bottleneck, and it need not be the same for all flows: so every port that a
 //! flow goes through has a registry, and the flow is promised the least of their shares. Three
-//! hosts write to ten servers through one link in the middle: at its own card each class is alone
+//! hosts write to ten servers through one link in the middle: at its own NIC each class is alone
 //! and promised everything, at a server's port each shares with the flows of the other classes to
 //! that server, and in the middle with all; there 96 Gbit/s of payload make 4.8, 3.2 and 1.6 for
 //! each of ten flows of high, medium and low.
@@ -16,15 +16,15 @@
 //! would.
 //!
 //! Flows without a promise take of a link, too. Where that is watched (figure 15a of the paper), a
-//! port that has marked packets since the last look compares the service of its flows since it
+//! port that has marked packets since the last update compares the service of its flows since it
 //! marked before with their promises, and scales all promises. A port that has not marked for some
-//! looks is no flow's narrow link, and its scale recovers. Fewer looks prove nothing: with round
-//! trips as long as looks, a queue that swings is below its mark at every other look.
+//! updates is no flow's bottleneck, and its scale recovers. Fewer updates prove nothing: with round
+//! trips as long as updates, a queue that swings is below its mark at every other update.
 
 use std::collections::BTreeMap;
 
 use tidegate_algo::qtcp::{Interference, SIGMA};
-use tidegate_algo::shares::{Group, Place, Shares};
+use tidegate_algo::shares::{FlowHandle, Group, Shares};
 use tidegate_model::tag::CLASSES;
 use tidegate_model::{Class, Rate};
 
@@ -35,7 +35,7 @@ use tidegate_sim::time::Picoseconds;
 
 /// The group of flows with which a flow shares its part of a link.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Party {
+pub(super) enum ShareGroup {
     /// The other flows of its class.
     Class(Class),
     /// Those of its application, or of several of one tenant, with a weight; this is the number of
@@ -43,8 +43,8 @@ pub(super) enum Party {
     Application(u32, u32),
 }
 
-/// Looks without a mark after which a port is no flow's narrow link. By hand: windows of flows that
-/// share it swing within a few round trips.
+/// Updates without a mark after which a port is no flow's bottleneck. By hand: windows of flows
+/// that share it swing within a few round trips.
 const QUIET: u64 = 10;
 
 /// Every link in use, and the promises of its flows.
@@ -53,8 +53,8 @@ pub(super) struct Links {
     plan: Promises,
     numbers: BTreeMap<PortId, usize>,
     links: Vec<Link>,
-    /// By flow, its links and its place in each.
-    flows: Vec<Vec<(usize, Place)>>,
+    /// By flow, its links and its slot in each.
+    flows: Vec<Vec<(usize, FlowHandle)>>,
 }
 
 #[derive(Debug)]
@@ -66,9 +66,9 @@ struct Link {
     /// Payload of its flows since then.
     delivered: u64,
     since: Picoseconds,
-    /// Packets that it had marked at the last look.
+    /// Packets that it had marked at the last update.
     marked: u64,
-    /// Looks since it marked the last one.
+    /// Updates since it marked the last one.
     quiet: u64,
 }
 
@@ -79,29 +79,33 @@ impl Links {
 
     /// A flow goes through these ports, of which each can carry so much payload. Flows are added
     /// in the order of their numbers.
-    pub(super) fn add(&mut self, party: Party, ports: impl Iterator<Item = (PortId, Rate)>) {
+    pub(super) fn add(
+        &mut self,
+        share_group: ShareGroup,
+        ports: impl Iterator<Item = (PortId, Rate)>,
+    ) {
         let (plan, numbers, links) = (self.plan, &mut self.numbers, &mut self.links);
-        let places = ports.map(|(port, payload)| {
+        let slots = ports.map(|(port, payload)| {
             let number = *numbers.entry(port).or_insert_with(|| {
                 links.push(Link::new(port, payload, &plan));
                 links.len() - 1
             });
-            (number, links[number].add(party))
+            (number, links[number].add(share_group))
         });
-        self.flows.push(places.collect());
+        self.flows.push(slots.collect());
     }
 
     /// A flow sends something.
     pub(super) fn touch(&mut self, flow: FlowId, now: Picoseconds) {
-        for (link, place) in &self.flows[flow.0 as usize] {
-            self.links[*link].shares.touch(*place, now.time());
+        for (link, slot) in &self.flows[flow.0 as usize] {
+            self.links[*link].shares.touch(*slot, now.time());
         }
     }
 
     /// The promised rate of a flow while it sends: the least of its links.
     pub(super) fn promised(&self, flow: FlowId) -> Rate {
-        let places = self.flows[flow.0 as usize].iter();
-        let promised = places.map(|(link, place)| self.links[*link].shares.promised(*place));
+        let slots = self.flows[flow.0 as usize].iter();
+        let promised = slots.map(|(link, slot)| self.links[*link].shares.promised(*slot));
         promised.min().unwrap_or(Rate::ZERO)
     }
 
@@ -114,7 +118,7 @@ impl Links {
 
     /// An interval is over: drops the shares of those that sent nothing in it, and finds out what
     /// others take.
-    pub(super) fn look(&mut self, now: Picoseconds, network: &mut Network) {
+    pub(super) fn update(&mut self, now: Picoseconds, network: &mut Network) {
         for link in &mut self.links {
             link.shares.sweep(now.time());
             if !self.plan.yields {
@@ -138,11 +142,11 @@ impl Link {
         Self { port, shares, groups, delivered: 0, since, marked: 0, quiet: 0 }
     }
 
-    fn add(&mut self, party: Party) -> Place {
+    fn add(&mut self, share_group: ShareGroup) -> FlowHandle {
         let (shares, groups) = (&mut self.shares, &mut self.groups);
-        let group = match party {
-            Party::Class(class) => class.into(),
-            Party::Application(number, weight) => {
+        let group = match share_group {
+            ShareGroup::Class(class) => class.into(),
+            ShareGroup::Application(number, weight) => {
                 *groups.entry(number).or_insert_with(|| shares.group(weight))
             }
         };

@@ -10,9 +10,9 @@ use std::io::{self, BufRead};
 
 use tidegate_model::Span;
 
-use super::outcome::Outcome;
+use super::outcome::E2eReport;
 use super::scenario::Scenario;
-use super::world::{Event, World};
+use super::simulation::{E2eSim, Event};
 use tidegate_sim::event::{Events, Heap, Queue};
 use tidegate_sim::scenario::ScenarioError;
 use tidegate_sim::time::Picoseconds;
@@ -73,8 +73,8 @@ impl fmt::Debug for Run<'_> {
 impl<'a> Run<'a> {
     /// A run of this scenario that opens no recordings and keeps no series of ports.
     pub fn new(scenario: &'a Scenario) -> Self {
-        let nobody = |_: &str| Err(io::Error::other("nobody here opens recordings"));
-        Self { scenario, open: Box::new(nobody), with_ports: false }
+        let refuse = |_: &str| Err(io::Error::other("nobody here opens recordings"));
+        Self { scenario, open: Box::new(refuse), with_ports: false }
     }
 
     /// The same, with a function that opens recordings. Each application that replays one opens it
@@ -84,7 +84,7 @@ impl<'a> Run<'a> {
         Self { open: Box::new(open), ..self }
     }
 
-    /// The same, with a series of each class at each port that it uses: [`Outcome::hops`].
+    /// The same, with a series of each class at each port that it uses: [`E2eReport::hops`].
     #[must_use]
     pub fn with_ports(self) -> Self {
         Self { with_ports: true, ..self }
@@ -100,7 +100,7 @@ impl<'a> Run<'a> {
     pub fn go_while(
         self,
         goes_on: impl FnMut(&Progress) -> bool,
-    ) -> Result<Outcome, ScenarioError> {
+    ) -> Result<E2eReport, ScenarioError> {
         go::<Events<Event>>(self, goes_on)
     }
 
@@ -108,7 +108,7 @@ impl<'a> Run<'a> {
     ///
     /// # Errors
     /// As [`Self::go_while`].
-    pub fn by_heap(self) -> Result<Outcome, ScenarioError> {
+    pub fn by_heap(self) -> Result<E2eReport, ScenarioError> {
         go::<Heap<Event>>(self, |_| true)
     }
 }
@@ -116,39 +116,39 @@ impl<'a> Run<'a> {
 fn go<Q: Queue<Event> + Default>(
     run: Run<'_>,
     mut goes_on: impl FnMut(&Progress) -> bool,
-) -> Result<Outcome, ScenarioError> {
+) -> Result<E2eReport, ScenarioError> {
     let scenario = run.scenario;
-    let mut world = World::<Q>::new(run)?;
+    let mut simulation = E2eSim::<Q>::new(run)?;
     let length = Picoseconds::from(scenario.length);
-    while let Some((now, event)) = world.pop() {
+    while let Some((now, event)) = simulation.pop() {
         if now > length {
-            world.floor.now = length;
+            simulation.context.now = length;
             break;
         }
-        world.floor.now = now;
-        world.count += 1;
+        simulation.context.now = now;
+        simulation.count += 1;
         let (is_moment, is_request) =
             (matches!(event, Event::Sample), matches!(event, Event::Begin(_)));
-        world.on_event(event);
-        if is_request && let Some(error) = world.wrong {
+        simulation.on_event(event);
+        if is_request && let Some(error) = simulation.wrong {
             return Err(error);
         }
         if is_moment {
             let progress =
-                Progress { now: now.span(), length: scenario.length, events: world.count };
+                Progress { now: now.span(), length: scenario.length, events: simulation.count };
             if !goes_on(&progress) {
                 break;
             }
         }
     }
-    Ok(world.outcome())
+    Ok(simulation.outcome())
 }
 
 /// Runs a scenario without recordings to its end.
 ///
 /// # Errors
 /// As [`Run::go_while`].
-pub fn run(scenario: &Scenario) -> Result<Outcome, ScenarioError> {
+pub fn run(scenario: &Scenario) -> Result<E2eReport, ScenarioError> {
     run_while(scenario, |_| true)
 }
 
@@ -159,6 +159,6 @@ pub fn run(scenario: &Scenario) -> Result<Outcome, ScenarioError> {
 pub fn run_while(
     scenario: &Scenario,
     goes_on: impl FnMut(&Progress) -> bool,
-) -> Result<Outcome, ScenarioError> {
+) -> Result<E2eReport, ScenarioError> {
     Run::new(scenario).go_while(goes_on)
 }

@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use tidegate_model::{Bytes, Class, Portion, Span};
 
-use super::server::Place;
+use super::server::StripeLocation;
 use crate::net;
 use crate::storage::{Geometry, MemoryParameters, Parameters};
 use crate::transport;
@@ -99,7 +99,7 @@ pub struct Storage {
     /// The persistent memory of each, if there is some.
     #[serde(default)]
     pub memory: Option<MemoryParameters>,
-    /// So much lies on one drive before the next one's turn; 1 MiB, chosen by hand. A request lies
+    /// So much lies on one drive before the next one; 1 MiB, chosen by hand. A request lies
     /// wholly where it begins. Applications see the same storage: the same offset of two that use
     /// the same servers is the same place.
     #[serde(default = "stripe", deserialize_with = "text")]
@@ -167,7 +167,7 @@ pub struct Application {
     #[serde(default, deserialize_with = "optional")]
     pub latency: Option<Span>,
     /// Its own part of each link, in place of a part of its class's: a weight beside those of
-    /// classes, 1 to 1,000,000. So applications can be told apart beyond three classes.
+    /// classes, 1 to 1,000,000. So applications can differ beyond three classes.
     #[serde(default)]
     pub weight: Option<u32>,
     /// The application, by its index among all, with which it has that part together, as those of
@@ -293,10 +293,10 @@ impl Scenario {
     }
 
     /// Where an offset lies of an application with so many servers.
-    pub(super) fn place(&self, offset: Bytes, servers: u32) -> Place {
+    pub(super) fn locate(&self, offset: Bytes, servers: u32) -> StripeLocation {
         let (stripe, drives) =
             self.storage.as_ref().map_or((stripe(), 1), |storage| (storage.stripe, storage.drives));
-        Place::of(offset, stripe, servers, drives)
+        StripeLocation::of(offset, stripe, servers, drives)
     }
 
     /// The hosts to which an application sends.

@@ -46,7 +46,7 @@ impl Server {
         queues.max().unwrap_or(0)
     }
 
-    /// A client asks for something that lies at `place`.
+    /// A client asks for something that lies at `location`.
     pub(super) fn submit(
         &mut self,
         now: Picoseconds,
@@ -54,19 +54,19 @@ impl Server {
         wanted: &Wanted,
         later: &mut impl FnMut(Picoseconds, Event),
     ) {
-        let Wanted { request, class, place, tag, .. } = *wanted;
+        let Wanted { request, class, location, tag, .. } = *wanted;
         if let (Device::Memory, Some(memory)) = (wanted.device, &mut self.memory) {
-            let done = memory.take(now, place.at, request.bytes.0 as u32);
+            let done = memory.take(now, location.at, request.bytes.0 as u32);
             self.in_memory += 1;
             return later(done, Event::Memory(tag));
         }
-        let drive = &mut self.drives[place.drive as usize];
+        let drive = &mut self.drives[location.drive as usize];
         let is_read = request.operation == Operation::Read;
         let direction = if is_read { Direction::Read } else { Direction::Write };
-        let (at, bytes) = on_drive(place.at, request.bytes, drive.capacity());
+        let (at, bytes) = on_drive(location.at, request.bytes, drive.capacity());
         let command = Command { direction, class, at, bytes, tag };
         drive.submit(now, queue, command, &mut |at, event| {
-            later(at, Event::Drive(place.drive, event));
+            later(at, Event::Drive(location.drive, event));
         });
     }
 
@@ -99,14 +99,14 @@ pub(super) struct Wanted {
     /// Its class at the drives of this server.
     pub(super) class: Class,
     pub(super) device: Device,
-    pub(super) place: Place,
+    pub(super) location: StripeLocation,
     /// Comes back when it is done.
     pub(super) tag: u64,
 }
 
 /// Where something lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct StripeLocation {
     /// Which of the servers, by their order in the scenario.
     pub(super) server: u32,
     /// Which of its drives.
@@ -115,7 +115,7 @@ pub(super) struct Place {
     pub(super) at: Bytes,
 }
 
-impl Place {
+impl StripeLocation {
     /// Where an offset lies if stripes go from server to server, and each time around to the next
     /// drive.
     ///
@@ -124,8 +124,8 @@ impl Place {
     pub(super) fn of(offset: Bytes, stripe: Bytes, servers: u32, drives: u32) -> Self {
         let (number, rest) = (offset.0 / stripe.0, offset.0 % stripe.0);
         let (row, server) = (number / u64::from(servers), number % u64::from(servers));
-        let (turn, drive) = (row / u64::from(drives), row % u64::from(drives));
-        Self { server: server as u32, drive: drive as u8, at: Bytes(turn * stripe.0 + rest) }
+        let (round, drive) = (row / u64::from(drives), row % u64::from(drives));
+        Self { server: server as u32, drive: drive as u8, at: Bytes(round * stripe.0 + rest) }
     }
 }
 
@@ -157,25 +157,25 @@ mod tests {
             prop_assert!(u64::from(length) >= bytes && u64::from(length) < bytes + 1024);
         }
 
-        /// No two offsets lie at the same place, and a stripe stays together.
+        /// No two offsets have the same location, and a stripe stays together.
         #[test]
-        fn places_are_different(
+        fn locations_are_different(
             first in 0u64..1 << 30, second in 0u64..1 << 30, servers in 1u32..5, drives in 1u32..4,
         ) {
-            let place = |offset| Place::of(Bytes(offset), Bytes(4096), servers, drives);
-            prop_assert_eq!(place(first) == place(second), first == second);
-            let start = place(first / 4096 * 4096);
-            prop_assert_eq!(start.at.0 + first % 4096, place(first).at.0);
+            let location = |offset| StripeLocation::of(Bytes(offset), Bytes(4096), servers, drives);
+            prop_assert_eq!(location(first) == location(second), first == second);
+            let start = location(first / 4096 * 4096);
+            prop_assert_eq!(start.at.0 + first % 4096, location(first).at.0);
         }
     }
 
     #[test]
     fn stripes_go_around() {
         let mebibyte = 1u64 << 20;
-        let places: Vec<_> = (0..5)
-            .map(|number| Place::of(Bytes(number * mebibyte), Bytes(mebibyte), 2, 2))
-            .map(|place| (place.server, place.drive, place.at.0 / mebibyte))
+        let locations: Vec<_> = (0..5)
+            .map(|number| StripeLocation::of(Bytes(number * mebibyte), Bytes(mebibyte), 2, 2))
+            .map(|location| (location.server, location.drive, location.at.0 / mebibyte))
             .collect();
-        assert_eq!(places, [(0, 0, 0), (1, 0, 0), (0, 1, 0), (1, 1, 0), (0, 0, 1)]);
+        assert_eq!(locations, [(0, 0, 0), (1, 0, 0), (0, 1, 0), (1, 1, 0), (0, 0, 1)]);
     }
 }

@@ -16,7 +16,7 @@
 //! times what is free. With a factor of 1, one busy queue gets half, and two get a third each.
 //!
 //! **Pause.** Bytes that came in by a port are counted by the queue in which they are. When the
-//! count reaches [`Pause::at`], the neighbour is told to pause, and when it is down to
+//! count reaches [`Pause::at`], the switch sends a pause to the neighbour, and when it is down to
 //! [`Pause::resume`] to resume. Packets that still come need headroom: while the note waits for the
 //! packet in front of it (and for notes of other queues), and for two delays of the line, and for
 //! the packet that the neighbour has begun. At 100 Gbit/s, 1 us, two queues and packets of 9,216
@@ -26,7 +26,7 @@
 //!
 //! # What is left out
 //! Cells of fixed size, and pauses that end by themselves after a time: a paused queue waits until
-//! it is told to resume.
+//! it sends a resume.
 
 use super::line::Wire;
 use super::port::QUEUES;
@@ -58,7 +58,7 @@ impl Buffer {
 
     /// Whether a queue that holds so many bytes of the shared part may take so many more.
     #[inline]
-    pub(super) const fn has_room(&self, held: u64, more: u64) -> bool {
+    pub(super) const fn has_space(&self, held: u64, more: u64) -> bool {
         let free = self.size - self.used;
         let limit = match self.share {
             Share::Whole => return more <= free,
@@ -81,14 +81,14 @@ pub(super) struct Ingress {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Count {
     pub bytes: u64,
-    /// Whether the neighbour was told to pause.
+    /// Whether the neighbour was sent a pause.
     pub is_paused: bool,
 }
 
 impl Ingress {
     /// Of a port at which this line ends.
     pub(super) fn new(pause: Option<Pause>, wire: &Wire, queues: usize) -> Self {
-        let worst = 2 * wire.flight() + u64::from(NOTE) * queues as u64 + 3 * LARGEST;
+        let worst = 2 * wire.bytes_in_flight() + u64::from(NOTE) * queues as u64 + 3 * LARGEST;
         let given = pause.and_then(|pause| pause.headroom);
         let headroom = given.map_or(worst, |headroom| headroom.0);
         Self { queues: Default::default(), headroom }

@@ -1,13 +1,13 @@
 //! Packets whose departure is certain, in the order of each port.
 //!
-//! **Problem.** A port of a large network is looked at after thousands of others, so what it has to
+//! **Problem.** A port of a large network is used after thousands of others, so what it has to
 //! be asked for comes from far memory each time. A list of its own would be a third line of cache
-//! and a fourth, behind a place that has to be fetched first.
+//! and a fourth, behind a slot that has to be fetched first.
 //!
 //! **Mechanism.** The first packet of a port lies in the port. Those behind it are links of one
-//! list in a memory for all ports, in which the place that became free last is taken next: it is
-//! still near. The port has the numbers of the first of them and of the last. Place 0 holds no
-//! packet, so that the place of a number can be read without asking whether there is one.
+//! list in a memory for all ports, in which the slot that became free last is taken next: it is
+//! still near. The port has the numbers of the first of them and of the last. Slot 0 holds no
+//! packet, so that the slot of a number can be read without asking whether there is one.
 
 use tidegate_model::Class;
 
@@ -24,7 +24,7 @@ pub(super) struct Leaving {
 }
 
 impl Leaving {
-    pub(super) const NOBODY: Self =
+    pub(super) const NONE: Self =
         Self { at: Picoseconds::MAX, ingress: u32::MAX, wire: 0, class: Class::Medium };
 }
 
@@ -39,7 +39,7 @@ pub(super) struct List {
 #[derive(Debug)]
 pub(super) struct Lists {
     links: Vec<Link>,
-    /// The first of a list of places that are free.
+    /// The first of a list of slots that are free.
     free: u32,
 }
 
@@ -51,7 +51,7 @@ struct Link {
 
 impl Lists {
     pub(super) fn new() -> Self {
-        Self { links: vec![Link { left: Leaving::NOBODY, next: 0 }], free: 0 }
+        Self { links: vec![Link { left: Leaving::NONE, next: 0 }], free: 0 }
     }
 
     /// Puts one at the end of a list.
@@ -64,9 +64,9 @@ impl Lists {
                 self.links.len() as u32 - 1
             }
             free => {
-                let place = &mut self.links[free as usize];
-                self.free = place.next;
-                *place = link;
+                let slot = &mut self.links[free as usize];
+                self.free = slot.next;
+                *slot = link;
                 free
             }
         };
@@ -92,7 +92,7 @@ impl Lists {
 
     /// Has the ends of a list brought near. Of no meaning otherwise.
     #[inline]
-    pub(super) fn glance(&self, list: List) -> u64 {
+    pub(super) fn prefetch(&self, list: List) -> u64 {
         [list.next, list.last].iter().fold(0, |sum, at| sum ^ self.links[*at as usize].left.at.0)
     }
 
@@ -122,7 +122,7 @@ mod tests {
             let mut oracle: [VecDeque<u64>; 3] = Default::default();
             for (number, (which, is_push)) in (0..).zip(acts) {
                 if is_push {
-                    let left = Leaving { at: Picoseconds(number), ..Leaving::NOBODY };
+                    let left = Leaving { at: Picoseconds(number), ..Leaving::NONE };
                     lists.push(&mut ours[which], left);
                     oracle[which].push_back(number);
                 } else {
@@ -137,12 +137,12 @@ mod tests {
         }
     }
 
-    /// A place that became free is taken again.
+    /// A slot that became free is taken again.
     #[test]
     fn they_take_as_much_memory_as_is_ever_used_at_a_time() {
         let (mut lists, mut list) = (Lists::new(), List::default());
         for number in 0..1_000 {
-            lists.push(&mut list, Leaving { at: Picoseconds(number), ..Leaving::NOBODY });
+            lists.push(&mut list, Leaving { at: Picoseconds(number), ..Leaving::NONE });
             if number % 10 == 9 {
                 while lists.pop(&mut list).is_some() {}
             }

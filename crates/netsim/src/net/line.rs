@@ -89,7 +89,7 @@ impl Wire {
     }
 
     /// How many bytes are under way when a line is full, rounded up.
-    pub(super) fn flight(&self) -> u64 {
+    pub(super) fn bytes_in_flight(&self) -> u64 {
         // At most 10^12 * 10^12 = 10^24: does not fit 64 bits.
         let bytes = u128::from(self.delay.0) * u128::from(self.rate);
         bytes.div_ceil(u128::from(Picoseconds::SECOND.0)) as u64
@@ -112,6 +112,6 @@ mod tests {
         assert_eq!(wire("3GB/s").time(1), Picoseconds(334));
         assert_eq!(wire("3GB/s").time(3), Picoseconds(1_000));
         assert_eq!(wire("1kB/s").time(u16::MAX).0, 65_535_000_000_000);
-        assert_eq!(wire("12.5GB/s").flight(), 15_625);
+        assert_eq!(wire("12.5GB/s").bytes_in_flight(), 15_625);
     }
 }

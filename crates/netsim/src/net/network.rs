@@ -1,4 +1,4 @@
-//! Packets on their way: from the card of a host, through switches, to another host.
+//! Packets on their way: from the NIC of a host, through switches, to another host.
 //!
 //! # Problem
 //! Tenants disturb each other in queues of switches, packet by packet. A simulated second of a
@@ -7,7 +7,7 @@
 //!
 //! # Model
 //! Output-queued switches: a packet whose last bit has come in is in the queue of its egress port
-//! at once, and in the shared buffer of the switch until its last bit has left. Cards of hosts are
+//! at once, and in the shared buffer of the switch until its last bit has left. NICs of hosts are
 //! ports with a buffer that is always large enough.
 //!
 //! # Mechanism
@@ -26,7 +26,7 @@
 //!
 //! # What is left out
 //! Time within a switch other than for queueing and sending; hosts that take in less than their
-//! line brings; hosts with several cards; links that fail.
+//! line brings; hosts with several NICs; links that fail.
 
 use tidegate_model::{Class, Rate};
 
@@ -35,9 +35,9 @@ use super::leaving::{Leaving, Lists};
 use super::line::Wire;
 use super::packet::{FlowId, Kind, Mark, Packet};
 use super::port::{NO_SWITCH, Note, Port};
+use super::queue_stats::Counters;
 use super::route::{END, Path, Paths};
 use super::switch::{Depth, Marking, Pause, Service, Switch};
-use super::tally::Counters;
 use super::topology::{Graph, Host};
 use tidegate_sim::rng::Stream;
 use tidegate_sim::scenario::{ScenarioError, must};
@@ -54,7 +54,7 @@ pub enum Event {
     Arrive(Packet),
     /// A port is free for its next packet.
     Free(PortId),
-    /// A port is told to pause a queue, or to resume it.
+    /// A port receives a note to pause a queue, or to resume it.
     Pause {
         /// Which port.
         port: PortId,
@@ -82,12 +82,12 @@ pub struct Network {
     /// By port, if there are pauses.
     ingress: Vec<Ingress>,
     paths: Paths,
-    counts: Counts,
+    counts: PacketCounts,
 }
 
 /// Packets in all of the network since the start of the run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
+pub struct PacketCounts {
     /// Sent by hosts.
     pub sent: u64,
     /// Delivered to hosts.
@@ -147,7 +147,7 @@ impl Network {
             must(least <= switch.buffer.0, &small)?;
             buffers.push(Buffer::new(switch, own.len()));
         }
-        let counts = Counts::default();
+        let counts = PacketCounts::default();
         let ingress = if switch.pause.is_some() { ingress } else { Vec::new() };
         Ok(Self {
             rules: Rules::new(switch),
@@ -216,27 +216,27 @@ impl Network {
     /// otherwise. A processor waits for one thing after another that it needs, and for many at a
     /// time that it is told of.
     #[inline]
-    pub fn glance(&self, event: &Event) -> u64 {
+    pub fn prefetch(&self, event: &Event) -> u64 {
         let Event::Arrive(packet) = event else { return 0 };
         let port = self.paths.port(packet.route);
-        self.ports.get(port as usize).map_or(0, |port| port.glance(&self.leaving, packet.class))
+        self.ports.get(port as usize).map_or(0, |port| port.prefetch(&self.leaving, packet.class))
     }
 
-    /// When a port has sent what it holds, if it is not paused: the one at a place of a path.
-    pub fn free_at(&self, now: Picoseconds, place: u32) -> Picoseconds {
-        let port = &self.ports[self.paths.port(place) as usize];
+    /// When a port has sent what it holds, if it is not paused: the one at a hop of a path.
+    pub fn free_at(&self, now: Picoseconds, hop: u32) -> Picoseconds {
+        let port = &self.ports[self.paths.port(hop) as usize];
         let waiting = port.waiting_bytes(&self.leaving);
         port.busy_until.max(now).after(self.wires[port.wire as usize].time_of(waiting))
     }
 
-    /// How long a packet of this size takes from a place on its path to the host, if no other host
+    /// How long a packet of this size takes from a hop of its path to the host, if no other host
     /// sends.
-    pub fn unloaded(&self, mut place: u32, wire: u16) -> Picoseconds {
+    pub fn unloaded(&self, mut hop: u32, wire: u16) -> Picoseconds {
         let mut time = Picoseconds::ZERO;
-        while self.paths.port(place) != END {
-            let line = self.wire(self.paths.port(place));
+        while self.paths.port(hop) != END {
+            let line = self.wire(self.paths.port(hop));
             time = time.after(line.time(wire)).after(line.delay());
-            place += 1;
+            hop += 1;
         }
         time
     }
@@ -247,8 +247,8 @@ impl Network {
     }
 
     /// The ports that a path goes through, from its beginning.
-    pub fn ports_of(&self, place: u32) -> impl Iterator<Item = PortId> {
-        (place..).map(|place| self.paths.port(place)).take_while(|port| *port != END).map(PortId)
+    pub fn ports_of(&self, hop: u32) -> impl Iterator<Item = PortId> {
+        (hop..).map(|hop| self.paths.port(hop)).take_while(|port| *port != END).map(PortId)
     }
 
     /// All ports, in the order of their numbers.
@@ -274,7 +274,7 @@ impl Network {
     }
 
     /// Packets in all of the network.
-    pub const fn counts(&self) -> Counts {
+    pub const fn counts(&self) -> PacketCounts {
         self.counts
     }
 
@@ -326,11 +326,11 @@ impl Network {
     #[inline]
     fn admit(&mut self, now: Picoseconds, index: u32, packet: &mut Packet) -> bool {
         let need = self.need(index, packet);
-        if !self.has_room(index, packet, need) {
+        if !self.has_space(index, packet, need) {
             let switch = self.ports[index as usize].switch;
             // Packets that have left since the switch was last settled may make room.
             self.settle_switch(now, switch);
-            if !self.has_room(index, packet, need) {
+            if !self.has_space(index, packet, need) {
                 return false;
             }
         }
@@ -369,7 +369,7 @@ impl Network {
     }
 
     #[inline]
-    fn has_room(&self, index: u32, packet: &Packet, need: u64) -> bool {
+    fn has_space(&self, index: u32, packet: &Packet, need: u64) -> bool {
         let port = &self.ports[index as usize];
         let queue = self.rules.service.queue(packet.class);
         if let Some(pause) = self.rules.pause {
@@ -380,7 +380,7 @@ impl Network {
         let is_reserved = queue == 0 && self.rules.reserve > 0;
         let reserved = if is_reserved { port.urgent().min(self.rules.reserve) } else { 0 };
         let held = port.queues[queue].bytes - reserved;
-        self.buffers[port.switch as usize].has_room(held, need)
+        self.buffers[port.switch as usize].has_space(held, need)
     }
 
     /// The port by which a packet came into the switch that it is in.
@@ -412,7 +412,7 @@ impl Network {
         }
     }
 
-    /// The same at all ports of a switch; not where a neighbour would be told to resume.
+    /// The same at all ports of a switch; not where a neighbour would be sent a resume.
     fn settle_switch(&mut self, now: Picoseconds, switch: u32) {
         if self.rules.pause.is_some() {
             return;
@@ -485,7 +485,7 @@ impl Network {
         }
     }
 
-    /// Counts in what a switch has taken from a neighbour, and tells it to pause if it is too much.
+    /// Counts in what a switch has taken from a neighbour, and sends it a pause if it is too much.
     fn come_in(
         &mut self,
         now: Picoseconds,
@@ -498,11 +498,11 @@ impl Network {
         count.bytes += u64::from(packet.wire);
         if count.bytes >= pause.at.0 && !count.is_paused {
             count.is_paused = true;
-            self.tell(now, port, Note { queue: queue as u8, is_pause: true }, later);
+            self.send_note(now, port, Note { queue: queue as u8, is_pause: true }, later);
         }
     }
 
-    /// Counts out what a switch has sent on, and tells the neighbour that it came from to resume.
+    /// Counts out what a switch has sent on, and sends a resume to the neighbour that it came from.
     fn go_out(
         &mut self,
         now: Picoseconds,
@@ -515,11 +515,11 @@ impl Network {
         count.bytes -= u64::from(left.wire);
         if count.bytes <= pause.resume.0 && count.is_paused {
             count.is_paused = false;
-            self.tell(now, left.ingress, Note { queue: queue as u8, is_pause: false }, later);
+            self.send_note(now, left.ingress, Note { queue: queue as u8, is_pause: false }, later);
         }
     }
 
-    fn tell(
+    fn send_note(
         &mut self,
         now: Picoseconds,
         port: u32,

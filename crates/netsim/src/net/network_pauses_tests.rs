@@ -4,10 +4,10 @@
 use super::*;
 
 /// Three hosts that send to a fourth as fast as they can, over a switch that pauses.
-fn incast(headroom: Option<Bytes>, wire: u16) -> World {
+fn incast(headroom: Option<Bytes>, wire: u16) -> TestNetwork {
     let pause = Some(Pause { at: Bytes(50_000), resume: Bytes(40_000), headroom });
     let switch = Switch { pause, ..plain() };
-    let mut world = World::new(&star(4), &switch);
+    let mut world = TestNetwork::new(&star(4), &switch);
     for flow in 0..3 {
         let path = world.connect(flow, flow, 3);
         for _ in 0..2_000_000 / u32::from(wire) {
@@ -18,7 +18,7 @@ fn incast(headroom: Option<Bytes>, wire: u16) -> World {
 }
 
 /// The most that came in by one port and was in the switch.
-fn most(world: &mut World) -> u64 {
+fn most(world: &mut TestNetwork) -> u64 {
     let mut most = 0;
     while world.step() {
         let counts = world.network.ingress.iter().map(|ingress| ingress.queues[0].bytes);
@@ -41,9 +41,9 @@ fn headroom_makes_it_lossless() {
         let needed = 50_000 + 25_000;
         assert!((needed - 1_000..needed + 2 * 9_000).contains(&most), "{wire}: {most}");
         for host in 0..3 {
-            let card = world.network.counters(world.now, PortId(2 * host), Class::Medium);
+            let nic = world.network.counters(world.now, PortId(2 * host), Class::Medium);
             // Each gets a third of the receiver's line, so it is paused for most of the time.
-            let part = card.paused.0 as f64 / world.now.0 as f64;
+            let part = nic.paused.0 as f64 / world.now.0 as f64;
             assert!((0.55..0.7).contains(&part), "{part}");
         }
     }
@@ -66,7 +66,7 @@ fn less_headroom_loses() {
 fn pauses_are_by_class() {
     let pause = Some(Pause { at: Bytes(50_000), resume: Bytes(40_000), headroom: None });
     let service = Service::Weighted([1, 1, 1]);
-    let mut world = World::new(&star(5), &Switch { pause, service, ..plain() });
+    let mut world = TestNetwork::new(&star(5), &Switch { pause, service, ..plain() });
     // Hosts 0 to 2 overload host 3 with low; host 0 sends a little of high to host 4 besides.
     for flow in 0..3 {
         let path = world.connect(flow, flow, 3);
@@ -81,16 +81,16 @@ fn pauses_are_by_class() {
     let least = world.network.unloaded(path.there, 1_502).0;
     let high = world.arrived.iter().filter(|(_, packet)| packet.class == Class::High);
     let waits: Vec<u64> = high.map(|(at, packet)| at.since(packet.sent).0 - least).collect();
-    // Behind one packet of low at its card, and a note; the way from the switch is its own.
+    // Behind one packet of low at its NIC, and a note; the way from the switch is its own.
     assert!(waits.iter().all(|wait| *wait <= 120_160 + 2 * 5_120), "{waits:?}");
-    let mut card = |class| world.network.counters(world.now, PortId(0), class).paused.0;
-    assert!(card(Class::Low) > 0);
-    assert_eq!(card(Class::High), 0);
+    let mut nic = |class| world.network.counters(world.now, PortId(0), class).paused.0;
+    assert!(nic(Class::Low) > 0);
+    assert_eq!(nic(Class::High), 0);
 }
 
 /// Five switches in a circle, a host at each that sends two switches on: the lines of the circle
 /// are offered twice what they can carry, and each is paused by the next.
-fn circle(at: u64) -> World {
+fn circle(at: u64) -> TestNetwork {
     let mut links = Vec::new();
     for node in 0..5 {
         let names = [format!("h{node}"), format!("s{node}"), format!("s{}", (node + 1) % 5)];
@@ -102,7 +102,7 @@ fn circle(at: u64) -> World {
     let names = |kind: &str| (0..5).map(|node| format!("{kind}{node}")).collect();
     let list = Topology::List(List { hosts: names("h"), switches: names("s"), links });
     let pause = Some(Pause { at: Bytes(at), resume: Bytes(at / 2), headroom: None });
-    let mut world = World::new(&list, &Switch { pause, ..Switch::plain(Bytes(100_000_000)) });
+    let mut world = TestNetwork::new(&list, &Switch { pause, ..Switch::plain(Bytes(100_000_000)) });
     for flow in 0..5 {
         let path = world.connect(flow, flow, (flow + 2) % 5);
         (0..1_000).for_each(|_| world.send(0, packet(flow, path.there, 1_502, Class::Low)));
@@ -135,7 +135,7 @@ fn a_circle_of_pauses_is_found() {
 }
 
 #[test]
-fn a_buffer_without_room_for_headroom_is_refused() {
+fn a_buffer_without_space_for_headroom_is_refused() {
     let graph = star(4).graph().unwrap();
     let pause = Some(Pause { at: Bytes(100_000), resume: Bytes(90_000), headroom: None });
     let switch = Switch { pause, reserve: Bytes(1_000), ..Switch::plain(Bytes(614_847)) };

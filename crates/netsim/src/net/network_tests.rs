@@ -1,4 +1,4 @@
-//! Laws of the network, against oracles too simple to be wrong.
+//! Invariants of the network, against oracles too simple to be wrong.
 
 use std::fmt::Write as _;
 
@@ -11,21 +11,21 @@ use super::super::{Cable, Line, List, Star, Topology};
 use super::*;
 use tidegate_sim::event::{Heap, Queue, Wheel};
 
-#[path = "network_laws_tests.rs"]
-mod laws;
+#[path = "network_invariants_tests.rs"]
+mod invariants;
 #[path = "network_pauses_tests.rs"]
 mod pauses;
 
 /// Events of a test.
-enum Happening {
+enum SimEvent {
     Network(Event),
     Send(Packet),
 }
 
 /// A network, its queue of events, and what has arrived.
-struct World {
+struct TestNetwork {
     network: Network,
-    events: Wheel<Happening>,
+    events: Wheel<SimEvent>,
     now: Picoseconds,
     arrived: Vec<(Picoseconds, Packet)>,
     /// Whether two packets reached nodes at the same time.
@@ -33,7 +33,7 @@ struct World {
     last: Picoseconds,
 }
 
-impl World {
+impl TestNetwork {
     fn new(topology: &Topology, switch: &Switch) -> Self {
         let graph = topology.graph().unwrap();
         let network = Network::new(&graph, switch, 7).unwrap();
@@ -46,21 +46,21 @@ impl World {
     }
 
     fn send(&mut self, at: u64, packet: Packet) {
-        self.events.push(Picoseconds(at), Happening::Send(packet));
+        self.events.push(Picoseconds(at), SimEvent::Send(packet));
     }
 
     /// Lets one thing happen.
     fn step(&mut self) -> bool {
-        let Some((now, happening)) = self.events.pop() else { return false };
+        let Some((now, sim_event)) = self.events.pop() else { return false };
         self.now = now;
         let events = &mut self.events;
-        let later = &mut |at, event| events.push(at, Happening::Network(event));
-        match happening {
-            Happening::Send(packet) => {
+        let later = &mut |at, event| events.push(at, SimEvent::Network(event));
+        match sim_event {
+            SimEvent::Send(packet) => {
                 let packet = Packet { sent: now, ..packet };
                 self.network.send(now, packet, later);
             }
-            Happening::Network(event) => {
+            SimEvent::Network(event) => {
                 if let Event::Arrive(_) = event {
                     self.met |= self.last == now;
                     self.last = now;
@@ -72,12 +72,12 @@ impl World {
         true
     }
 
-    /// Lets everything happen, and looks at everything each time.
+    /// Lets everything happen, and checks everything each time.
     fn run(&mut self) {
         while self.step() {
             self.network.check().unwrap();
         }
-        let Counts { sent, delivered, dropped, on_lines } = self.network.counts();
+        let PacketCounts { sent, delivered, dropped, on_lines } = self.network.counts();
         assert_eq!((sent, on_lines), (delivered + dropped, 0));
         assert_eq!(delivered, self.arrived.len() as u64);
     }
@@ -127,7 +127,7 @@ const fn plain() -> Switch {
 #[test]
 fn data_are_marked_and_answers_are_not() {
     let marking = Marking::Step(Depth::Packets(0));
-    let mut world = World::new(&star(2), &Switch { marking, ..plain() });
+    let mut world = TestNetwork::new(&star(2), &Switch { marking, ..plain() });
     let Path { there, .. } = world.connect(0, 0, 1);
     for (at, kind) in
         [Kind::Data, Kind::Acknowledgement, Kind::Notification].into_iter().enumerate()
@@ -150,7 +150,7 @@ fn times_are_exact() {
     };
     for departure_events in [false, true] {
         let switch = Switch { departure_events, ..plain() };
-        let mut world = World::new(&Topology::Dumbbell(dumbbell.clone()), &switch);
+        let mut world = TestNetwork::new(&Topology::Dumbbell(dumbbell.clone()), &switch);
         let path = world.connect(0, 0, 1);
         for sequence in 0..3 {
             let data = packet(0, path.there, 1_502, Class::Low);
@@ -176,7 +176,7 @@ fn times_are_exact() {
 #[test]
 fn a_saturated_line_is_never_idle() {
     for service in [Service::Fifo, Service::UrgentFirst, Service::Weighted([3, 2, 1])] {
-        let mut world = World::new(&star(4), &Switch { service, ..plain() });
+        let mut world = TestNetwork::new(&star(4), &Switch { service, ..plain() });
         for flow in 0..3 {
             let path = world.connect(flow, flow, 3);
             let class = CLASSES[flow as usize + 1];
@@ -204,7 +204,7 @@ fn a_saturated_line_is_never_idle() {
 #[test]
 fn the_mean_queue_is_an_integral() {
     for departure_events in [false, true] {
-        let mut world = World::new(&star(3), &Switch { departure_events, ..plain() });
+        let mut world = TestNetwork::new(&star(3), &Switch { departure_events, ..plain() });
         let paths = [world.connect(0, 0, 2), world.connect(1, 1, 2)];
         for (flow, path) in (0..).zip(paths) {
             world.send(0, packet(flow, path.there, 1_000, Class::Medium));
@@ -226,13 +226,13 @@ fn the_mean_queue_is_an_integral() {
 fn flows_are_spread_evenly() {
     for (k, flows) in [(4u32, 4_000u32), (8, 8_000)] {
         let tree = super::super::FatTree { ports: k, line: FAST };
-        let mut world = World::new(&Topology::FatTree(tree), &plain());
+        let mut world = TestNetwork::new(&Topology::FatTree(tree), &plain());
         let last = k * k * k / 4 - 1;
         let mut counts = std::collections::BTreeMap::new();
         for flow in 0..flows {
             let path = world.connect(flow, 0, last);
-            for place in [path.there, path.back] {
-                let ports: Vec<_> = world.network.ports_of(place).collect();
+            for hop in [path.there, path.back] {
+                let ports: Vec<_> = world.network.ports_of(hop).collect();
                 assert_eq!(ports.len(), 6);
                 *counts.entry(ports).or_insert(0u32) += 1;
             }
@@ -267,7 +267,7 @@ fn paths_are_drawn_by_flow() {
 }
 
 #[test]
-fn red_chooses_as_often_as_it_says() {
+fn red_chooses_with_its_probability() {
     let red = Red { from: Bytes(5_000), to: Bytes(200_000), most: Portion(10_000) };
     let mut random = Stream::new(1, "port", 0);
     let mut count = |held| (0..100_000).filter(|_| red.chooses(held, &mut random)).count();

@@ -2,9 +2,9 @@
 //!
 //! A simulated second at 100 Gbit/s is some ten million packets and six hops for each. So a packet
 //! is forty bytes that are copied with its event, and nothing is allocated for it. Properties that
-//! all packets of a flow share (its ends, its sizes, its control law) stay with the flow. A packet
-//! has the inputs of a switch's decisions (class, congestion mark, size), and the reports of the
-//! ends to each other (sequence, mark, time).
+//! all packets of a flow share (its ends, its sizes, its congestion control) stay with the flow. A
+//! packet has the inputs of a switch's decisions (class, congestion mark, size), and the reports of
+//! the ends to each other (sequence, mark, time).
 //!
 //! A table of the network has the routes: one there and one back for each flow. A packet carries
 //! the index of its next port in that table, so forwarding is one look-up.
@@ -52,14 +52,14 @@ pub enum Kind {
     Data,
     /// Says what has arrived.
     Acknowledgement,
-    /// Tells a sender by rate that a packet of its met congestion (DCQCN's CNP).
+    /// Notifies a sender by rate that a packet of its met congestion (DCQCN's CNP).
     Notification,
 }
 
 /// Explicit congestion notification (RFC 3168).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mark {
-    /// Its sender does not heed marks: a switch that would mark it drops it.
+    /// Its sender ignores marks: a switch that would mark it drops it.
     Incapable,
     /// No congestion so far.
     Clear,

@@ -30,7 +30,7 @@ use tidegate_model::Class;
 
 use super::leaving::{Leaving, List, Lists};
 use super::packet::Packet;
-use super::tally::{Counters, Losses, Tally};
+use super::queue_stats::{Counters, Losses, QueueStats};
 use tidegate_sim::rng::Stream;
 use tidegate_sim::time::Picoseconds;
 
@@ -44,13 +44,13 @@ pub(super) const QUEUES: usize = 4;
 /// The switch of a port that belongs to a host.
 pub(super) const NO_SWITCH: u32 = u32::MAX;
 
-/// A port of a switch, or the card of a host. Large networks are slow by what they touch, not by
+/// A port of a switch, or the NIC of a host. Large networks are slow by what they touch, not by
 /// what they compute: so where there is one queue, a packet touches the first cache line and that
 /// of its class, and what few packets touch lies elsewhere.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(super) struct Port {
-    /// The packet whose last bit leaves first, or [`Leaving::NOBODY`] if there is none. With
+    /// The packet whose last bit leaves first, or [`Leaving::NONE`] if there is none. With
     /// departures as events there is none.
     first: Leaving,
     /// When the last bit of what is sent, or is certain to be sent, leaves.
@@ -65,16 +65,16 @@ pub(super) struct Port {
     /// Bits of queues that are paused, and of those where packets wait.
     paused: u8,
     filled: u8,
-    turn: u8,
+    current_queue: u8,
     /// The packets that leave after the first, in this order.
     others: List,
     /// The content of each queue.
     pub(super) queues: [Held; QUEUES],
-    pub(super) tallies: [Tally; QUEUES],
+    pub(super) queue_stats: [QueueStats; QUEUES],
 }
 
 const _: () = assert!(mem::offset_of!(Port, queues) + size_of::<Held>() <= 64);
-const _: () = assert!(mem::offset_of!(Port, tallies) == 128);
+const _: () = assert!(mem::offset_of!(Port, queue_stats) == 128);
 
 /// The part of a port that is touched by few packets.
 #[derive(Debug)]
@@ -98,7 +98,7 @@ pub(super) struct Held {
     pub packets: u32,
 }
 
-/// Tells a neighbour to pause a queue, or to resume it.
+/// A note to a neighbour to pause a queue, or to resume it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Note {
     pub queue: u8,
@@ -123,7 +123,7 @@ impl Port {
             random,
         };
         Self {
-            first: Leaving::NOBODY,
+            first: Leaving::NONE,
             busy_until: Picoseconds::ZERO,
             wire,
             switch,
@@ -131,10 +131,10 @@ impl Port {
             is_awaited: false,
             paused: 0,
             filled: 0,
-            turn: 1,
+            current_queue: 1,
             others: List::default(),
             queues: Default::default(),
-            tallies: Default::default(),
+            queue_stats: Default::default(),
         }
     }
 
@@ -150,7 +150,7 @@ impl Port {
         let held = &mut self.queues[queue];
         held.bytes += u64::from(packet.wire);
         held.packets += 1;
-        self.tallies[packet.class as usize].enter(now, packet.wire);
+        self.queue_stats[packet.class as usize].enter(now, packet.wire);
     }
 
     /// Counts a packet out.
@@ -159,7 +159,7 @@ impl Port {
         let held = &mut self.queues[queue];
         held.bytes -= u64::from(left.wire);
         held.packets -= 1;
-        self.tallies[left.class as usize].leave(left.at, left.wire);
+        self.queue_stats[left.class as usize].leave(left.at, left.wire);
     }
 
     /// Notes whose departure is certain, after all others.
@@ -178,7 +178,7 @@ impl Port {
         if self.first.at > now {
             return None;
         }
-        let next = lists.pop(&mut self.others).unwrap_or(Leaving::NOBODY);
+        let next = lists.pop(&mut self.others).unwrap_or(Leaving::NONE);
         Some(mem::replace(&mut self.first, next))
     }
 
@@ -190,8 +190,8 @@ impl Port {
 
     /// Has what a packet of a class will touch brought near. Of no meaning otherwise.
     #[inline]
-    pub(super) fn glance(&self, lists: &Lists, class: Class) -> u64 {
-        lists.glance(self.others) ^ self.tallies[class as usize].held
+    pub(super) fn prefetch(&self, lists: &Lists, class: Class) -> u64 {
+        lists.prefetch(self.others) ^ self.queue_stats[class as usize].held
     }
 
     /// Bytes of packets whose departure is not certain.
@@ -206,7 +206,7 @@ impl Port {
     /// Bytes of its urgent packets.
     #[inline]
     pub(super) const fn urgent(&self) -> u64 {
-        self.tallies[Class::Urgent as usize].held
+        self.queue_stats[Class::Urgent as usize].held
     }
 
     pub(super) fn push(&mut self, queue: usize, packet: Packet) {
@@ -222,7 +222,7 @@ impl Port {
             return None;
         }
         let queue = match weights {
-            Some(weights) if ready & 1 == 0 => self.take_turn(ready, weights),
+            Some(weights) if ready & 1 == 0 => self.next_weighted(ready, weights),
             _ => ready.trailing_zeros() as usize,
         };
         let packet = self.rest.waiting[queue].pop_front()?;
@@ -240,9 +240,9 @@ impl Port {
 
     /// Picks the next of queues 1 to 3. A ready queue gains credit in each round, so this ends:
     /// after six rounds at most, if packets have 9,000 bytes.
-    fn take_turn(&mut self, ready: u8, weights: [u16; 3]) -> usize {
+    fn next_weighted(&mut self, ready: u8, weights: [u16; 3]) -> usize {
         loop {
-            let queue = usize::from(self.turn);
+            let queue = usize::from(self.current_queue);
             let is_ready = ready & (1 << queue) != 0;
             if is_ready && self.rest.credit[queue] > 0 {
                 return queue;
@@ -250,8 +250,8 @@ impl Port {
             if !is_ready {
                 self.rest.credit[queue] = self.rest.credit[queue].min(0);
             }
-            self.turn = self.turn % 3 + 1;
-            let next = usize::from(self.turn);
+            self.current_queue = self.current_queue % 3 + 1;
+            let next = usize::from(self.current_queue);
             self.rest.credit[next] += i64::from(weights[next - 1]) * QUANTUM;
         }
     }
@@ -281,7 +281,7 @@ impl Port {
         let Paused { total, since } = self.rest.pauses[queue];
         let paused = if self.is_paused(queue) { total.after(now.since(since)) } else { total };
         let losses = Losses { paused, ..self.rest.losses[class as usize] };
-        self.tallies[class as usize].counters(now, losses)
+        self.queue_stats[class as usize].counters(now, losses)
     }
 
     /// The packets that wait in a queue.

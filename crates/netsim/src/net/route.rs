@@ -6,10 +6,10 @@
 //! is as even, and which is the same whatever other flows there are.
 //!
 //! **Mechanism.** Distances to a switch are found by breadth-first search and kept. A path starts
-//! at the card of its source; at each node any port is possible behind which the distance is one
+//! at the NIC of its source; at each node any port is possible behind which the distance is one
 //! less. The ports of a path stand one after the other in the table, and [`END`] behind them; a
-//! packet carries the place of its next one. So forwarding is one look-up, and the port by which a
-//! packet came in is found at the place before. In a fat tree of 1,024 hosts a path takes 28 bytes.
+//! packet carries the index of its next one. So forwarding is one look-up, and the port by which a
+//! packet came in is found at the index before. In a fat tree of 1,024 hosts a path takes 28 bytes.
 
 use super::packet::FlowId;
 use super::topology::{Graph, Host};
@@ -37,23 +37,23 @@ pub(super) struct Paths {
     ports: Vec<Vec<u32>>,
     /// By node: how many links are between it and each other, once a path to it was looked up.
     distances: Vec<Option<Box<[u32]>>>,
-    places: Vec<u32>,
+    hops: Vec<u32>,
 }
 
 impl Paths {
     pub(super) fn new(graph: &Graph, seed: u64) -> Self {
         let (ports, distances) = (graph.ports(), vec![None; graph.nodes()]);
-        Self { graph: graph.clone(), seed, ports, distances, places: Vec::new() }
+        Self { graph: graph.clone(), seed, ports, distances, hops: Vec::new() }
     }
 
-    /// The port at a place, or [`END`].
+    /// The port of a hop, or [`END`].
     #[inline]
-    pub(super) fn port(&self, place: u32) -> u32 {
-        self.places[place as usize]
+    pub(super) fn port(&self, hop: u32) -> u32 {
+        self.hops[hop as usize]
     }
 
-    /// The card of a host.
-    pub(super) fn card(&self, host: Host) -> u32 {
+    /// The NIC port of a host.
+    pub(super) fn nic(&self, host: Host) -> u32 {
         assert!((host.0 as usize) < self.graph.hosts(), "there is no {host}");
         self.ports[host.0 as usize][0]
     }
@@ -76,11 +76,11 @@ impl Paths {
     }
 
     fn draw(&mut self, random: &mut Stream, source: Host, target: Host) -> u32 {
-        let first = self.places.len();
+        let first = self.hops.len();
         assert!(first < END as usize / 2, "more paths than places for them");
         // The last hop is known: the far end of the target's only link.
-        let last = self.card(target) ^ 1;
-        let goal = self.graph.far(self.card(target));
+        let last = self.nic(target) ^ 1;
+        let goal = self.graph.far(self.nic(target));
         self.find_distances(goal);
         let distances = self.distances[goal as usize].as_ref().expect("found just now");
         let mut node = source.0;
@@ -92,10 +92,10 @@ impl Paths {
             let count = ports.iter().filter(closer).count();
             let nth = random.below(count as u64) as usize;
             let port = *ports.iter().filter(closer).nth(nth).expect("one of those counted");
-            self.places.push(port);
+            self.hops.push(port);
             node = self.graph.far(port);
         }
-        self.places.extend([last, END]);
+        self.hops.extend([last, END]);
         first as u32
     }
 

@@ -1,7 +1,7 @@
 //! The parameters of a switch: its buffer, the order at its ports, its marks and its pauses.
 //!
 //! Everything is a parameter with a unit, read from TOML with strict keys. All switches of a
-//! network are alike, and network cards of hosts serve their queues in the same order; they have
+//! network are alike, and NICs of hosts serve their queues in the same order; they have
 //! room for whatever their host gives them, and neither mark nor drop.
 //!
 //! ```
@@ -51,7 +51,7 @@ pub struct Switch {
     /// When a packet is marked.
     #[serde(default)]
     pub marking: Marking,
-    /// When neighbours are told to pause; without it, never.
+    /// When neighbours are paused; without it, never.
     #[serde(default)]
     pub pause: Option<Pause>,
     /// Whether ports have an event for each departure even where its time is known on arrival.
@@ -204,13 +204,13 @@ impl fmt::Display for Depth {
     }
 }
 
-/// Priority flow control (IEEE 802.1Qbb): a neighbour is told to pause a queue before its packets
+/// Priority flow control (IEEE 802.1Qbb): a switch pauses a neighbour's queue before its packets
 /// would be dropped, and to resume it. A port counts what has come in over it and is still in the
 /// switch, for each queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Pause {
-    /// With so much or more, the neighbour is told to pause.
+    /// With so much or more, the neighbour is sent a pause.
     #[serde(deserialize_with = "text")]
     pub at: Bytes,
     /// With so much or less, to resume. Less than `at`.

@@ -258,8 +258,8 @@ impl List {
         }
         let names = self.hosts.iter().chain(&self.switches).cloned().collect();
         let mut graph = Graph { names, hosts: self.hosts.len(), links: Vec::new() };
-        for (place, cable) in self.links.iter().enumerate() {
-            let key = format!("topology.list.links.{place}");
+        for (index, cable) in self.links.iter().enumerate() {
+            let key = format!("topology.list.links.{index}");
             let line = Line { rate: cable.rate, delay: cable.delay };
             line.check(&key)?;
             let end = |name: &String| {
@@ -298,8 +298,8 @@ impl Graph {
 
     /// The host of this name.
     pub fn host(&self, name: &str) -> Option<Host> {
-        let place = self.names[..self.hosts].iter().position(|known| known == name)?;
-        Some(Host(place as u32))
+        let index = self.names[..self.hosts].iter().position(|known| known == name)?;
+        Some(Host(index as u32))
     }
 
     /// The name of a host.

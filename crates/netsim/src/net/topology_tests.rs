@@ -20,10 +20,10 @@ const LIST: &str = r#"
 "#;
 
 #[track_caller]
-fn refused(from: &str, to: &str, says: &str) {
+fn refused(from: &str, to: &str, refusal: &str) {
     assert!(LIST.contains(from), "{from}");
     let error = Plan::parse(&LIST.replacen(from, to, 1)).unwrap_err().to_string();
-    assert!(error.contains(says), "{error}");
+    assert!(error.contains(refusal), "{error}");
 }
 
 #[test]
@@ -83,22 +83,22 @@ const LINE: &str = r#"{ rate = "12.5GB/s", delay = "1us" }"#;
 
 #[test]
 fn what_is_refused_of_shapes() {
-    let says = |topology: &str, says: &str| {
+    let refusal = |topology: &str, refusal: &str| {
         let error = shape(&topology.replace("LINE", LINE)).unwrap_err().to_string();
-        assert!(error.contains(says), "{error}");
+        assert!(error.contains(refusal), "{error}");
     };
-    says("fat_tree = { ports = 5, line = LINE }", "an even number from 2 to 32");
-    says("fat_tree = { ports = 0, line = LINE }", "an even number from 2 to 32");
-    says("star = { hosts = 1, line = LINE }", "star.hosts: from 2 to 10000");
-    says("dumbbell = { pairs = 0, edge = LINE, middle = LINE }", "pairs: from 1 to 10000");
+    refusal("fat_tree = { ports = 5, line = LINE }", "an even number from 2 to 32");
+    refusal("fat_tree = { ports = 0, line = LINE }", "an even number from 2 to 32");
+    refusal("star = { hosts = 1, line = LINE }", "star.hosts: from 2 to 10000");
+    refusal("dumbbell = { pairs = 0, edge = LINE, middle = LINE }", "pairs: from 1 to 10000");
     let slow = r#"{ rate = "1B/s", delay = "1us" }"#;
-    says(&format!("dumbbell = {{ pairs = 1, edge = LINE, middle = {slow} }}"), "middle.rate");
-    says(&format!("star = {{ hosts = 2, line = {slow} }}"), "topology.star.line.rate");
+    refusal(&format!("dumbbell = {{ pairs = 1, edge = LINE, middle = {slow} }}"), "middle.rate");
+    refusal(&format!("star = {{ hosts = 2, line = {slow} }}"), "topology.star.line.rate");
 }
 
 /// k³/4 hosts, 5k²/4 switches of k ports each, and 3k³/4 links.
 #[test]
-fn fat_trees_are_what_the_formulas_say() {
+fn fat_trees_have_the_sizes_of_the_formulas() {
     for k in [2usize, 4, 6, 8, 16] {
         let graph = shape(&format!("fat_tree = {{ ports = {k}, line = {LINE} }}")).unwrap();
         assert_eq!(graph.hosts(), k * k * k / 4);

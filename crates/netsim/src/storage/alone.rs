@@ -1,14 +1,14 @@
 //! A drive under synthetic load, without a network: what one sees of the storage end by itself.
 //!
 //! Each flow has a submission queue of its class. It asks again as soon as it is answered (closed),
-//! or in bursts without memory of the last one, whatever becomes of them (open). Places are uniform
-//! over a part of the drive and aligned to the size; sizes and directions are drawn.
+//! or in bursts without memory of the last one, whatever becomes of them (open). Offsets are
+//! uniform over a part of the drive and aligned to the size; sizes and directions are drawn.
 
 use hdrhistogram::Histogram;
 use tidegate_model::{Bytes, Class, Portion, Span};
 
 use super::parameters::Parameters;
-use super::ssd::{Command, Completion, Counts, Direction, Event, Ssd};
+use super::ssd::{Command, Completion, Direction, Event, Ssd, SsdCounters};
 use tidegate_sim::event::{Events, Queue};
 use tidegate_sim::rng::Stream;
 use tidegate_sim::time::Picoseconds;
@@ -19,18 +19,18 @@ pub struct Flow {
     /// The class of its queue and commands.
     pub class: Class,
     /// When it asks.
-    pub asks: Asks,
+    pub arrivals: Arrivals,
     /// How many of its commands read.
     pub reads: Portion,
     /// How large they are, each with a weight.
     pub sizes: Vec<(u32, u64)>,
-    /// Over which part of the drive its places are spread, from the start.
+    /// Over which part of the drive its offsets are spread, from the start.
     pub spread: Portion,
 }
 
 /// When a flow asks.
 #[derive(Clone, Copy, Debug)]
-pub enum Asks {
+pub enum Arrivals {
     /// So many commands are outstanding all the time.
     Closed(u32),
     /// So many commands come together, so long after those before on average.
@@ -80,25 +80,25 @@ impl Served {
 
 /// Results of a run.
 #[derive(Clone, Debug)]
-pub struct Outcome {
+pub struct DriveReport {
     /// Of each flow, in their order.
     pub flows: Vec<Served>,
     /// The counters of the drive.
-    pub counts: Counts,
+    pub counts: SsdCounters,
     /// How many events that took.
     pub events: u64,
 }
 
 /// Events of this simulation.
 #[derive(Clone, Copy, Debug)]
-enum Happening {
-    Asks(u32),
+enum SimEvent {
+    Arrival(u32),
     Drive(Event),
 }
 
-struct World<'a> {
+struct DriveSim<'a> {
     drive: Ssd,
-    events: Events<Happening>,
+    events: Events<SimEvent>,
     flows: &'a [Flow],
     random: Vec<Stream>,
     served: Vec<Served>,
@@ -111,7 +111,7 @@ struct World<'a> {
 /// # Panics
 /// If a flow has no sizes, or one that is not of whole sectors or larger than its part of the
 /// drive; or if the drive loses a command.
-pub fn run(parameters: &Parameters, flows: &[Flow], length: Length, seed: u64) -> Outcome {
+pub fn run(parameters: &Parameters, flows: &[Flow], length: Length, seed: u64) -> DriveReport {
     let mut drive = Ssd::new(parameters, seed, 0);
     flows.iter().for_each(|flow| {
         drive.add_queue(flow.class);
@@ -121,7 +121,7 @@ pub fn run(parameters: &Parameters, flows: &[Flow], length: Length, seed: u64) -
         sum: Picoseconds::ZERO,
         per_second: 0.0,
     };
-    let mut world = World {
+    let mut simulation = DriveSim {
         drive,
         events: Events::default(),
         flows,
@@ -130,36 +130,36 @@ pub fn run(parameters: &Parameters, flows: &[Flow], length: Length, seed: u64) -
         until: length.total.into(),
         skip: length.skip.into(),
     };
-    let events = world.run();
-    let World { drive, mut served, .. } = world;
+    let events = simulation.run();
+    let DriveSim { drive, mut served, .. } = simulation;
     assert!(drive.is_idle(), "a command was lost: {:?}", drive.outstanding());
     let seconds = (length.total.0 - length.skip.0) as f64 / 1e9;
     for served in &mut served {
         served.per_second = served.count() as f64 / seconds;
     }
-    Outcome { flows: served, counts: drive.counts(), events }
+    DriveReport { flows: served, counts: drive.counts(), events }
 }
 
-impl World<'_> {
+impl DriveSim<'_> {
     /// Until nothing happens any more; how many events that took.
     fn run(&mut self) -> u64 {
         for flow in 0..self.flows.len() {
-            match self.flows[flow].asks {
-                Asks::Closed(count) => {
-                    (0..count).for_each(|_| self.ask(Picoseconds::ZERO, flow));
+            match self.flows[flow].arrivals {
+                Arrivals::Closed(count) => {
+                    (0..count).for_each(|_| self.submit_next(Picoseconds::ZERO, flow));
                 }
-                Asks::Open { .. } => self.wait(Picoseconds::ZERO, flow),
+                Arrivals::Open { .. } => self.wait(Picoseconds::ZERO, flow),
             }
         }
         let mut count = 0;
-        while let Some((now, happening)) = self.events.pop() {
+        while let Some((now, sim_event)) = self.events.pop() {
             count += 1;
-            match happening {
-                Happening::Asks(flow) => self.burst(now, flow as usize),
-                Happening::Drive(event) => {
+            match sim_event {
+                SimEvent::Arrival(flow) => self.burst(now, flow as usize),
+                SimEvent::Drive(event) => {
                     let Self { drive, events, .. } = self;
                     let complete = drive.on_event(now, event, &mut |at, event| {
-                        events.push(at, Happening::Drive(event));
+                        events.push(at, SimEvent::Drive(event));
                     });
                     complete.into_iter().for_each(|complete| self.answered(now, complete));
                 }
@@ -170,20 +170,20 @@ impl World<'_> {
 
     /// The next burst of a flow comes at some time.
     fn wait(&mut self, now: Picoseconds, flow: usize) {
-        let Asks::Open { every, .. } = self.flows[flow].asks else { return };
+        let Arrivals::Open { every, .. } = self.flows[flow].arrivals else { return };
         let at = now.after(self.random[flow].exponential(every.into()));
         if at < self.until {
-            self.events.push(at, Happening::Asks(flow as u32));
+            self.events.push(at, SimEvent::Arrival(flow as u32));
         }
     }
 
     fn burst(&mut self, now: Picoseconds, flow: usize) {
-        let Asks::Open { burst, .. } = self.flows[flow].asks else { return };
-        (0..burst).for_each(|_| self.ask(now, flow));
+        let Arrivals::Open { burst, .. } = self.flows[flow].arrivals else { return };
+        (0..burst).for_each(|_| self.submit_next(now, flow));
         self.wait(now, flow);
     }
 
-    fn ask(&mut self, now: Picoseconds, flow: usize) {
+    fn submit_next(&mut self, now: Picoseconds, flow: usize) {
         let Flow { class, reads, sizes, spread, .. } = &self.flows[flow];
         let random = &mut self.random[flow];
         let all = sizes.iter().map(|(_, weight)| weight).sum();
@@ -202,7 +202,7 @@ impl World<'_> {
         let command = Command { direction, class: *class, at, bytes, tag: 0 };
         let Self { drive, events, .. } = self;
         drive.submit(now, flow, command, &mut |at, event| {
-            events.push(at, Happening::Drive(event));
+            events.push(at, SimEvent::Drive(event));
         });
     }
 
@@ -214,8 +214,8 @@ impl World<'_> {
             served.latencies.record(took.0 / 1_000).expect("a histogram that grows");
             served.sum = served.sum.after(took);
         }
-        if now < self.until && matches!(self.flows[flow].asks, Asks::Closed(_)) {
-            self.ask(now, flow);
+        if now < self.until && matches!(self.flows[flow].arrivals, Arrivals::Closed(_)) {
+            self.submit_next(now, flow);
         }
     }
 }

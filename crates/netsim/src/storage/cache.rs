@@ -6,13 +6,13 @@
 //! written than chips can program, writes must wait for room, or all that is gained is a queue.
 //!
 //! # Mechanism
-//! After MQSim's cache. A write takes one turn at the memory's only port (4 KiB: 26 ns to open a
+//! After MQSim's cache. A write takes one access to the memory's only port (4 KiB: 26 ns to open a
 //! row and 20.48 us at 200 MB/s). A page that was not seen lately is *cold* and is sent to the
-//! chips at once; a page that was is *hot*, stays, and is sent when its place is needed, the least
-//! recently written first. The data on their way to the chips are bounded by `room`; while that is
-//! used up, or all places hold data on their way, no write is taken over, and those that wait are
-//! chosen by arbitration, as before the chips. Reads of pages in the cache find them there, at the
-//! same port.
+//! chips at once; a page that was is *hot*, stays, and is sent when its slot is needed, the least
+//! recently written first. The data on their way to the chips are bounded by `programming_limit`;
+//! while that is used up, or all slots hold data on their way, no write is taken over, and those
+//! that wait are chosen by arbitration, as before the chips. Reads of pages in the cache find them
+//! there, at the same port.
 //!
 //! For example with room for four sectors, all pages cold: of writes of two sectors, the first two
 //! are taken over at once and the third when one of them is programmed. Hence under load the
@@ -57,7 +57,7 @@ pub(super) struct Taken {
     pub(super) at: Picoseconds,
     /// The sectors to program at once: those of the write itself, if its page is cold.
     pub(super) cold: Option<Leaving>,
-    /// The page that has to make place for it, and when that page was read.
+    /// The page that has to make room for it, and when that page was read.
     pub(super) evicted: Option<(Picoseconds, Leaving)>,
 }
 
@@ -84,7 +84,7 @@ struct Held {
     earlier: u32,
 }
 
-/// No place.
+/// No slot.
 const NONE: u32 = u32::MAX;
 
 /// The cache.
@@ -95,13 +95,13 @@ pub(super) struct Cache {
     entries: Table<u32>,
     held: Vec<Held>,
     free: Vec<u32>,
-    places: usize,
+    slot_count: usize,
     /// The dirty page that was written last, and the one that was first.
     latest: u32,
     earliest: u32,
     port: Line,
     /// Sectors that may be on their way to the chips, and those that are.
-    room: u32,
+    programming_limit: u32,
     used: u32,
     waiting: Arbiter<Write>,
 }
@@ -120,11 +120,11 @@ impl Cache {
             entries: Table::new(pages as usize),
             held: Vec::new(),
             free: Vec::new(),
-            places: (parameters.capacity.0 / drive.geometry.page.0) as usize,
+            slot_count: (parameters.capacity.0 / drive.geometry.page.0) as usize,
             latest: NONE,
             earliest: NONE,
             port: Line::default(),
-            room: (drive.room().0 / u64::from(SECTOR)) as u32,
+            programming_limit: (drive.programming_limit().0 / u64::from(SECTOR)) as u32,
             used: 0,
             waiting,
         }
@@ -145,8 +145,8 @@ impl Cache {
         let parameters::Cache { rate, row, open, close, .. } = self.parameters;
         let bytes = u64::from(bytes);
         let rows = bytes.div_ceil(row.0);
-        let turns = rows * open.0 + (rows - 1) * close.0;
-        self.port.take(now, duration(bytes, rate).after(Picoseconds(turns * 1_000)))
+        let row_time = rows * open.0 + (rows - 1) * close.0;
+        self.port.take(now, duration(bytes, rate).after(Picoseconds(row_time * 1_000)))
     }
 
     /// When a part of a page was read from the cache, if all of it is there.
@@ -156,8 +156,8 @@ impl Cache {
         page: u32,
         sectors: u32,
     ) -> Option<Picoseconds> {
-        let place = self.place(page)?;
-        let is_there = self.held[place as usize].sectors & sectors == sectors;
+        let slot = self.find(page)?;
+        let is_there = self.held[slot as usize].sectors & sectors == sectors;
         is_there.then(|| self.pass(now, sectors.count_ones() * SECTOR))
     }
 
@@ -168,16 +168,16 @@ impl Cache {
 
     /// Takes the next write over, if there is room.
     pub(super) fn take(&mut self, now: Picoseconds) -> Option<Taken> {
-        let is_full = self.held.len() - self.free.len() >= self.places;
-        // Small parts of many pages use up places before they use up the room.
-        if self.used >= self.room || is_full && self.earliest == NONE {
+        let is_full = self.held.len() - self.free.len() >= self.slot_count;
+        // Small parts of many pages use up slots before they reach the limit of sectors.
+        if self.used >= self.programming_limit || is_full && self.earliest == NONE {
             return None;
         }
         let (_, write) = self.waiting.pop()?;
         let Write { page, class, sectors, .. } = write;
         let mut evicted = None;
-        let place = match self.place(page) {
-            Some(place) => place,
+        let slot = match self.find(page) {
+            Some(slot) => slot,
             None => {
                 let leaving = if is_full { self.evict() } else { None };
                 evicted = leaving.map(|leaving| {
@@ -188,7 +188,7 @@ impl Cache {
         };
         let period = now.0 / 1_000 / self.parameters.forget.0;
         let period = (period % u64::from(IN_CACHE - 1)) as u32 + 1;
-        let held = &mut self.held[place as usize];
+        let held = &mut self.held[slot as usize];
         let seen = std::mem::replace(&mut held.seen, period);
         (held.sectors, held.class) = (held.sectors | sectors, class);
         let is_cold = seen != period;
@@ -196,7 +196,7 @@ impl Cache {
             held.leaving += 1;
             self.used += sectors.count_ones();
         } else {
-            self.renew(place);
+            self.renew(slot);
         }
         let at = self.pass(now, sectors.count_ones() * SECTOR);
         let cold = is_cold.then_some(Leaving { page, class, sectors });
@@ -206,18 +206,18 @@ impl Cache {
     /// So many sectors of a page were programmed.
     pub(super) fn programmed(&mut self, page: u32, sectors: u32) {
         self.used -= sectors;
-        let Some(place) = self.place(page) else { return };
-        let held = &mut self.held[place as usize];
+        let Some(slot) = self.find(page) else { return };
+        let held = &mut self.held[slot as usize];
         // It may have been evicted meanwhile, and be here anew.
         held.leaving = held.leaving.saturating_sub(1);
         if held.leaving == 0 && !held.is_dirty {
-            self.remove(place);
+            self.remove(slot);
         }
     }
 
-    /// The place of a page in the cache.
+    /// The slot of a page in the cache.
     #[inline]
-    fn place(&self, page: u32) -> Option<u32> {
+    fn find(&self, page: u32) -> Option<u32> {
         let entry = self.entries.get(page);
         (entry & IN_CACHE != 0).then_some(entry & !IN_CACHE)
     }
@@ -225,56 +225,56 @@ impl Cache {
     /// Has what a write of a page will touch brought near, some time before it comes. Of no meaning
     /// otherwise.
     #[inline]
-    pub(super) fn glance(&self, page: u32) -> u32 {
+    pub(super) fn prefetch(&self, page: u32) -> u32 {
         self.entries.get(page)
     }
 
     fn insert(&mut self, page: u32) -> u32 {
         let held = Held { page, seen: self.entries.get(page), ..Held::default() };
-        let place = match self.free.pop() {
-            Some(place) => place,
+        let slot = match self.free.pop() {
+            Some(slot) => slot,
             None => {
                 self.held.push(held);
                 self.held.len() as u32 - 1
             }
         };
-        self.held[place as usize] = held;
-        *self.entries.at(page) = place | IN_CACHE;
-        place
+        self.held[slot as usize] = held;
+        *self.entries.at(page) = slot | IN_CACHE;
+        slot
     }
 
-    fn remove(&mut self, place: u32) {
-        let Held { page, seen, .. } = self.held[place as usize];
+    fn remove(&mut self, slot: u32) {
+        let Held { page, seen, .. } = self.held[slot as usize];
         *self.entries.at(page) = seen;
-        self.free.push(place);
+        self.free.push(slot);
     }
 
     /// The dirty page that was written least recently leaves; none if none is dirty.
     fn evict(&mut self) -> Option<Leaving> {
-        let place = (self.earliest != NONE).then_some(self.earliest)?;
-        self.unlink(place);
-        self.remove(place);
-        let Held { page, class, sectors, .. } = self.held[place as usize];
+        let slot = (self.earliest != NONE).then_some(self.earliest)?;
+        self.unlink(slot);
+        self.remove(slot);
+        let Held { page, class, sectors, .. } = self.held[slot as usize];
         self.used += sectors.count_ones();
         Some(Leaving { page, class, sectors })
     }
 
     /// A page is dirty, and the one that was written last.
-    fn renew(&mut self, place: u32) {
-        if self.held[place as usize].is_dirty {
-            self.unlink(place);
+    fn renew(&mut self, slot: u32) {
+        if self.held[slot as usize].is_dirty {
+            self.unlink(slot);
         }
-        let earlier = std::mem::replace(&mut self.latest, place);
-        let held = &mut self.held[place as usize];
+        let earlier = std::mem::replace(&mut self.latest, slot);
+        let held = &mut self.held[slot as usize];
         (held.is_dirty, held.earlier, held.later) = (true, earlier, NONE);
         match earlier {
-            NONE => self.earliest = place,
-            earlier => self.held[earlier as usize].later = place,
+            NONE => self.earliest = slot,
+            earlier => self.held[earlier as usize].later = slot,
         }
     }
 
-    fn unlink(&mut self, place: u32) {
-        let Held { earlier, later, .. } = self.held[place as usize];
+    fn unlink(&mut self, slot: u32) {
+        let Held { earlier, later, .. } = self.held[slot as usize];
         match earlier {
             NONE => self.earliest = later,
             earlier => self.held[earlier as usize].later = later,
@@ -297,7 +297,7 @@ mod tests {
     fn small() -> Cache {
         let mut drive = Parameters::default();
         drive.cache.capacity = Bytes(8 * 8_192);
-        drive.cache.room = Some(Bytes(4 * 8_192));
+        drive.cache.programming_limit = Some(Bytes(4 * 8_192));
         drive.check().unwrap();
         Cache::new(&drive)
     }
@@ -321,7 +321,7 @@ mod tests {
         /// Whatever is written, no more pages are held than there is room for, what is on its way
         /// is bounded, and when all of it was programmed every write has been taken over.
         #[test]
-        fn it_holds_no_more_than_it_has_room_for(
+        fn it_holds_no_more_than_its_capacity(
             writes in prop::collection::vec((0u32..40, 0u32..16, 1u32..9, 0usize..3), 1..200),
         ) {
             let (mut cache, now) = (small(), Picoseconds::ZERO);
@@ -331,9 +331,9 @@ mod tests {
                     taken += 1;
                     leaving.extend(evicted.map(|(_, page)| page).into_iter().chain(cold));
                     let pages = cache.held.len() - cache.free.len();
-                    assert!(pages <= cache.places, "{pages} pages of {}", cache.places);
+                    assert!(pages <= cache.slot_count, "{pages} pages of {}", cache.slot_count);
                     // Below the room before this write, which adds two pages of 16 sectors at most.
-                    assert!(cache.used < cache.room + 32, "{} sectors", cache.used);
+                    assert!(cache.used < cache.programming_limit + 32, "{} sectors", cache.used);
                 }
             };
             for (page, first, count, programmed) in &writes {

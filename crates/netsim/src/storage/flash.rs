@@ -49,7 +49,7 @@ pub(super) enum Work {
 /// On whose behalf.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Owner {
-    /// A command, by its place.
+    /// A command, by its slot.
     Command(u32),
     /// The cache: so many sectors of a page of the drive.
     Cache { page: u32, sectors: u32 },
@@ -68,7 +68,7 @@ pub(super) struct Operation {
     /// The logical page in the plane.
     pub(super) page: u32,
     /// The physical page, or the block.
-    pub(super) place: u32,
+    pub(super) physical: u32,
     /// Bytes that go over the bus.
     pub(super) bytes: u32,
 }
@@ -142,9 +142,9 @@ struct Channel {
     /// Chips whose data wait for the bus, and the one whose data are on it.
     ready: VecDeque<u16>,
     sending: Option<u16>,
-    /// A bit for each chip that is idle and has something to do; and whose turn it is.
+    /// A bit for each chip that is idle and has something to do; and which chip is next.
     startable: u64,
-    turn: u32,
+    next_chip: u32,
     /// Whether the event is under way that says that the bus is free.
     is_awaited: bool,
 }
@@ -290,14 +290,14 @@ impl Flash {
     ) {
         let count = self.channels.len();
         let state = &mut self.channels[channel];
-        let ahead = state.startable >> state.turn;
+        let ahead = state.startable >> state.next_chip;
         let next = match ahead {
             0 => state.startable.trailing_zeros(),
-            _ => state.turn + ahead.trailing_zeros(),
+            _ => state.next_chip + ahead.trailing_zeros(),
         };
         state.startable &= !(1 << next);
         let chip = next as usize * count + channel;
-        state.turn = if chip + count < self.chips.len() { next + 1 } else { 0 };
+        state.next_chip = if chip + count < self.chips.len() { next + 1 } else { 0 };
         let number = self.chips[chip].pop(self.cleaning_first).expect("something waits there");
         let (command, cells) = self.times(number);
         self.channels[channel].free_at = now.after(command);

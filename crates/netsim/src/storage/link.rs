@@ -61,7 +61,7 @@ impl Link {
         }
     }
 
-    /// When a doorbell that the host rings now is heard.
+    /// When a doorbell that the host rings now is seen.
     pub(super) const fn ring(&self, now: Picoseconds) -> Picoseconds {
         now.after(self.word)
     }
@@ -73,8 +73,8 @@ impl Link {
 
     /// When it has the data that it asks for now.
     pub(super) fn pull(&mut self, now: Picoseconds, bytes: u32) -> Picoseconds {
-        let asked = self.up.take(now, self.word);
-        self.down.take(asked, packets(bytes, &self.parameters))
+        let requested_at = self.up.take(now, self.word);
+        self.down.take(requested_at, packets(bytes, &self.parameters))
     }
 
     /// When the host has the data that the controller sends now, if any, and the completion.

@@ -3,9 +3,9 @@
 //! # Mechanism
 //! Page *n* of the drive belongs to plane *n* mod planes, so that neighbours are on different
 //! channels, then chips, dies and planes (the order "CWDP" of Jung and Kandemir, ICS 2012). A read
-//! goes to the chip of its plane. A write gets its place at once ([`Plane::place`]) and then waits
-//! for the chip. A write of a part of a page that was written before reads the page first: half a
-//! page of 8 KiB costs 4 KiB out, and 8 KiB in. If there is no room, it waits for a block.
+//! goes to the chip of its plane. A write gets its page at once ([`Plane::allocate`]) and then
+//! waits for the chip. A write of a part of a page that was written before reads the page first:
+//! half a page of 8 KiB costs 4 KiB out, and 8 KiB in. If there is no room, it waits for a block.
 //!
 //! Cleaning a plane: choose a victim, read what it holds, program each page elsewhere as soon as it
 //! is read, and erase the block when all are. A page that the host overwrites in between is not
@@ -23,7 +23,7 @@ use tidegate_sim::time::Picoseconds;
 
 /// A page, or a part of one, to be read or written.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Part {
+pub(super) struct PageAccess {
     /// Of the drive.
     pub(super) page: u32,
     pub(super) bytes: u32,
@@ -33,18 +33,18 @@ pub(super) struct Part {
 
 /// A plane and what is going on in it.
 #[derive(Debug)]
-struct Site {
+struct PlaneState {
     plane: Plane,
     /// The block that is being cleaned, and how many of its pages are on their way.
     victim: Option<(u32, u32)>,
     /// Writes that wait for room.
-    stalled: VecDeque<Part>,
+    stalled: VecDeque<PageAccess>,
 }
 
 /// The planes and chips of a drive.
 #[derive(Debug)]
 pub(super) struct Media {
-    sites: Vec<Site>,
+    plane_states: Vec<PlaneState>,
     flash: Flash,
     page_bytes: u32,
 }
@@ -53,15 +53,15 @@ impl Media {
     /// Erased planes and idle chips; or old ones, as the parameters say.
     pub(super) fn new(parameters: &Parameters, seed: u64, drive: u64) -> Self {
         let planes = parameters.geometry.planes();
-        let site = |index: u32| {
+        let plane_state = |index: u32| {
             let number = drive << 32 | u64::from(index);
             let mut plane = Plane::new(parameters, Stream::new(seed, "plane", number));
             let before = Stream::new(seed, "before", number);
             age(&mut plane, parameters, before);
-            Site { plane, victim: None, stalled: VecDeque::new() }
+            PlaneState { plane, victim: None, stalled: VecDeque::new() }
         };
         Self {
-            sites: (0..planes).map(site).collect(),
+            plane_states: (0..planes).map(plane_state).collect(),
             flash: Flash::new(parameters),
             page_bytes: parameters.geometry.page.0 as u32,
         }
@@ -74,12 +74,13 @@ impl Media {
 
     /// Whether nothing is to be done.
     pub(super) fn is_idle(&self) -> bool {
-        self.flash.len() == 0 && self.sites.iter().all(|site| site.stalled.is_empty())
+        self.flash.len() == 0
+            && self.plane_states.iter().all(|plane_state| plane_state.stalled.is_empty())
     }
 
     /// Where a page of the drive is: its plane, and its number there.
     fn locate(&self, page: u32) -> (u32, u32) {
-        let planes = self.sites.len() as u32;
+        let planes = self.plane_states.len() as u32;
         (page % planes, page / planes)
     }
 
@@ -87,32 +88,33 @@ impl Media {
     pub(super) fn read(
         &mut self,
         now: Picoseconds,
-        part: Part,
+        access: PageAccess,
         later: &mut impl FnMut(Picoseconds, Event),
     ) {
-        let (plane, page) = self.locate(part.page);
-        let Part { bytes, class, owner, .. } = part;
-        let operation = Operation { work: Work::Read, class, owner, plane, page, place: 0, bytes };
+        let (plane, page) = self.locate(access.page);
+        let PageAccess { bytes, class, owner, .. } = access;
+        let operation =
+            Operation { work: Work::Read, class, owner, plane, page, physical: 0, bytes };
         self.flash.push(now, operation, later);
     }
 
     /// Has what a write of a page will touch brought near. Of no meaning otherwise.
-    pub(super) fn glance(&self, page: u32) -> u32 {
+    pub(super) fn prefetch(&self, page: u32) -> u32 {
         let (plane, page) = self.locate(page);
-        self.sites[plane as usize].plane.glance(page)
+        self.plane_states[plane as usize].plane.prefetch(page)
     }
 
     /// Writes a part of a page.
     pub(super) fn write(
         &mut self,
         now: Picoseconds,
-        part: Part,
+        access: PageAccess,
         later: &mut impl FnMut(Picoseconds, Event),
     ) {
-        let (plane, _) = self.locate(part.page);
-        let is_first = self.sites[plane as usize].stalled.is_empty();
-        if !is_first || !self.try_write(now, part, later) {
-            self.sites[plane as usize].stalled.push_back(part);
+        let (plane, _) = self.locate(access.page);
+        let is_first = self.plane_states[plane as usize].stalled.is_empty();
+        if !is_first || !self.try_write(now, access, later) {
+            self.plane_states[plane as usize].stalled.push_back(access);
             self.flash.hurry(plane, true);
         }
         self.clean(now, plane, later);
@@ -122,35 +124,35 @@ impl Media {
     fn try_write(
         &mut self,
         now: Picoseconds,
-        part: Part,
+        access: PageAccess,
         later: &mut impl FnMut(Picoseconds, Event),
     ) -> bool {
-        let (plane, page) = self.locate(part.page);
-        let Part { bytes, class, owner, .. } = part;
-        let state = &mut self.sites[plane as usize].plane;
+        let (plane, page) = self.locate(access.page);
+        let PageAccess { bytes, class, owner, .. } = access;
+        let state = &mut self.plane_states[plane as usize].plane;
         let is_update = bytes < self.page_bytes && state.is_written(page);
-        let Some(place) = state.place(page, Writer::Host) else { return false };
+        let Some(physical) = state.allocate(page, Writer::Host) else { return false };
         let (work, bytes) = match is_update {
             true => (Work::Update, self.page_bytes - bytes),
             false => (Work::Program, bytes),
         };
-        let operation = Operation { work, class, owner, plane, page, place, bytes };
+        let operation = Operation { work, class, owner, plane, page, physical, bytes };
         self.flash.push(now, operation, later);
         true
     }
 
     /// Begins to clean a plane if it should and does not yet.
     fn clean(&mut self, now: Picoseconds, plane: u32, later: &mut impl FnMut(Picoseconds, Event)) {
-        let site = &mut self.sites[plane as usize];
-        if site.victim.is_some() || !site.plane.needs_cleaning() {
+        let plane_state = &mut self.plane_states[plane as usize];
+        if plane_state.victim.is_some() || !plane_state.plane.needs_cleaning() {
             return;
         }
-        let Some((block, valid)) = site.plane.victim() else { return };
-        site.victim = Some((block, valid));
-        for place in site.plane.places(block) {
-            if let Some(page) = site.plane.held(place) {
+        let Some((block, valid)) = plane_state.plane.victim() else { return };
+        plane_state.victim = Some((block, valid));
+        for physical in plane_state.plane.physical_pages(block) {
+            if let Some(page) = plane_state.plane.held(physical) {
                 let bytes = self.page_bytes;
-                let operation = self::cleaning(Work::MoveOut, plane, page, place, bytes);
+                let operation = self::cleaning(Work::MoveOut, plane, page, physical, bytes);
                 self.flash.push(now, operation, later);
             }
         }
@@ -168,8 +170,8 @@ impl Media {
         later: &mut impl FnMut(Picoseconds, Event),
     ) -> Option<Owner> {
         let operation = self.flash.on_event(now, event, later)?;
-        let Operation { work, plane, page, place, owner, .. } = operation;
-        let state = &mut self.sites[plane as usize].plane;
+        let Operation { work, plane, page, physical, owner, .. } = operation;
+        let state = &mut self.plane_states[plane as usize].plane;
         match work {
             Work::Read => return Some(owner),
             Work::Update => {
@@ -179,26 +181,26 @@ impl Media {
                 return None;
             }
             Work::Program => {
-                state.programmed(place);
+                state.programmed(physical);
                 self.clean(now, plane, later);
                 return Some(owner);
             }
             Work::MoveOut => {
                 // The host may have written it again while it was on its way.
-                let is_current = state.held(place) == Some(page);
-                let moved = is_current.then(|| state.place(page, Writer::Cleaning));
-                if let Some(place) = moved {
-                    let place = place.expect("cleaning has a block in reserve");
+                let is_current = state.held(physical) == Some(page);
+                let moved = is_current.then(|| state.allocate(page, Writer::Cleaning));
+                if let Some(physical) = moved {
+                    let physical = physical.expect("cleaning has a block in reserve");
                     let bytes = self.page_bytes;
-                    let operation = self::cleaning(Work::MoveIn, plane, page, place, bytes);
+                    let operation = self::cleaning(Work::MoveIn, plane, page, physical, bytes);
                     self.flash.push(now, operation, later);
                     return None;
                 }
             }
-            Work::MoveIn => state.programmed(place),
+            Work::MoveIn => state.programmed(physical),
             Work::Erase => {
-                state.erased(place);
-                self.sites[plane as usize].victim = None;
+                state.erased(physical);
+                self.plane_states[plane as usize].victim = None;
                 self.resume(now, plane, later);
                 return None;
             }
@@ -209,7 +211,7 @@ impl Media {
 
     /// A page of the victim needs no more; the last one leaves it to be erased.
     fn moved(&mut self, now: Picoseconds, plane: u32, later: &mut impl FnMut(Picoseconds, Event)) {
-        let Some((block, left)) = &mut self.sites[plane as usize].victim else { return };
+        let Some((block, left)) = &mut self.plane_states[plane as usize].victim else { return };
         *left -= 1;
         if *left == 0 {
             let operation = cleaning(Work::Erase, plane, 0, *block, 0);
@@ -219,17 +221,17 @@ impl Media {
 
     /// Writes what waited for room, as far as there is some.
     fn resume(&mut self, now: Picoseconds, plane: u32, later: &mut impl FnMut(Picoseconds, Event)) {
-        while let Some(part) = self.sites[plane as usize].stalled.front().copied() {
-            if !self.try_write(now, part, later) {
+        while let Some(access) = self.plane_states[plane as usize].stalled.front().copied() {
+            if !self.try_write(now, access, later) {
                 break;
             }
-            self.sites[plane as usize].stalled.pop_front();
+            self.plane_states[plane as usize].stalled.pop_front();
         }
         // Other planes of the chip may still be without room.
         let chip = self.flash.chip(plane);
-        let hurries = (0..self.sites.len() as u32)
+        let hurries = (0..self.plane_states.len() as u32)
             .filter(|other| self.flash.chip(*other) == chip)
-            .any(|other| !self.sites[other as usize].stalled.is_empty());
+            .any(|other| !self.plane_states[other as usize].stalled.is_empty());
         self.flash.hurry(plane, hurries);
         self.clean(now, plane, later);
     }
@@ -241,18 +243,18 @@ impl Media {
     #[cfg(test)]
     pub(super) fn check(&self, now: Picoseconds) {
         self.flash.check(now);
-        for site in &self.sites {
-            site.plane.check();
-            let waits_for_nobody = !site.stalled.is_empty() && site.victim.is_none();
-            assert!(!waits_for_nobody || self.flash.len() > 0, "a write waits for nobody");
+        for plane_state in &self.plane_states {
+            plane_state.plane.check();
+            let is_stuck = !plane_state.stalled.is_empty() && plane_state.victim.is_none();
+            assert!(!is_stuck || self.flash.len() > 0, "a write waits for nobody");
         }
     }
 }
 
 /// Something that cleaning does.
-const fn cleaning(work: Work, plane: u32, page: u32, place: u32, bytes: u32) -> Operation {
+const fn cleaning(work: Work, plane: u32, page: u32, physical: u32, bytes: u32) -> Operation {
     let (class, owner) = (Class::Low, Owner::Cleaning);
-    Operation { work, class, owner, plane, page, place, bytes }
+    Operation { work, class, owner, plane, page, physical, bytes }
 }
 
 /// Fills a plane and overwrites what it holds at random, before the run.
@@ -292,8 +294,8 @@ mod tests {
         Media::new(&parameters, 1, 0)
     }
 
-    fn part(page: u32) -> Part {
-        Part { page, bytes: 8_192, class: Class::High, owner: Owner::Command(page) }
+    fn access(page: u32) -> PageAccess {
+        PageAccess { page, bytes: 8_192, class: Class::High, owner: Owner::Command(page) }
     }
 
     /// Runs all events. Returns the finished owners, in order, and the time of the last event.
@@ -310,9 +312,9 @@ mod tests {
     fn reads_go_before_programs() {
         let (mut media, mut events) = (media(), Events::default());
         let mut later = |at, event| events.push(at, event);
-        media.write(Picoseconds::ZERO, part(1), &mut later);
-        media.write(Picoseconds::ZERO, part(2), &mut later);
-        media.read(Picoseconds::ZERO, part(3), &mut later);
+        media.write(Picoseconds::ZERO, access(1), &mut later);
+        media.write(Picoseconds::ZERO, access(2), &mut later);
+        media.read(Picoseconds::ZERO, access(3), &mut later);
         assert_eq!(finish(&mut media, &mut events).0, [1, 3, 2].map(Owner::Command));
     }
 
@@ -322,14 +324,14 @@ mod tests {
     fn what_is_overwritten_is_not_moved() {
         let (mut media, mut events, mut now) = (media(), Events::default(), Picoseconds::ZERO);
         for page in (0..112).chain((0..112).step_by(2)) {
-            media.write(now, part(page), &mut |at, event| events.push(at, event));
-            if media.sites[0].victim.is_some() {
+            media.write(now, access(page), &mut |at, event| events.push(at, event));
+            if media.plane_states[0].victim.is_some() {
                 break;
             }
             now = finish(&mut media, &mut events).1;
         }
-        assert_eq!(media.sites[0].victim, Some((0, 4)));
-        media.write(now, part(1), &mut |at, event| events.push(at, event));
+        assert_eq!(media.plane_states[0].victim, Some((0, 4)));
+        media.write(now, access(1), &mut |at, event| events.push(at, event));
         finish(&mut media, &mut events);
         assert_eq!(media.done(Work::MoveOut) - media.done(Work::MoveIn), 1);
         media.check(Picoseconds::MAX);

@@ -11,7 +11,7 @@
 //! For example with 4 banks of 256 B and 500 ns each: accesses to the bytes 0, 256 and 1024 at the
 //! same moment are done after 500, 500 and 1,000 ns, because the first and the last share a bank.
 //!
-//! When an access comes, its end is known: it is a single event of the world around.
+//! When an access comes, its end is known: it is a single event of the simulation around.
 
 use serde::Deserialize;
 use tidegate_model::{Bytes, Span};
@@ -130,14 +130,14 @@ mod tests {
     #[test]
     fn what_is_refused() {
         assert_eq!(MemoryParameters::parse(""), Ok(MemoryParameters::default()));
-        for (text, says) in [
+        for (text, message) in [
             ("bank = 1", "bank"),
             ("banks = 0", "1 to 4096"),
             ("stripe = \"96B\"", "power of two"),
             ("access = [\"2us\", \"1us\"]", "the least first"),
         ] {
             let error = MemoryParameters::parse(text).unwrap_err().to_string();
-            assert!(error.contains(says), "{error}");
+            assert!(error.contains(message), "{error}");
         }
     }
 

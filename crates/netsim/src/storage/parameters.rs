@@ -193,7 +193,7 @@ pub struct Host {
 
 impl Default for Host {
     fn default() -> Self {
-        Self { arbitration: Order::RoundRobin(Turns::default()), fetch_limit: 512 }
+        Self { arbitration: Order::RoundRobin(RoundRobinBurst::default()), fetch_limit: 512 }
     }
 }
 
@@ -204,21 +204,21 @@ pub enum Order {
     /// First come, first served.
     #[default]
     Arrival,
-    /// Each queue in turn.
-    RoundRobin(Turns),
+    /// Round robin over the queues.
+    RoundRobin(RoundRobinBurst),
     /// Urgent first, then by weight.
     Weighted(Shares),
 }
 
-/// Turns of queues.
+/// The burst of a queue in round robin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Turns {
-    /// Commands in a turn, 1 to 256; default 1.
+pub struct RoundRobinBurst {
+    /// Commands of a queue in a round, 1 to 256; default 1.
     pub burst: u16,
 }
 
-impl Default for Turns {
+impl Default for RoundRobinBurst {
     fn default() -> Self {
         Self { burst: 1 }
     }
@@ -234,7 +234,7 @@ pub struct Shares {
     pub medium: u16,
     /// Of low.
     pub low: u16,
-    /// Commands in a turn of a queue, 1 to 256; default 1.
+    /// Commands of a queue in a round, 1 to 256; default 1.
     pub burst: u16,
 }
 
@@ -250,7 +250,7 @@ impl Order {
     pub const fn arbitration(self) -> Arbitration {
         match self {
             Self::Arrival => Arbitration::Arrival,
-            Self::RoundRobin(Turns { burst }) => Arbitration::RoundRobin { burst },
+            Self::RoundRobin(RoundRobinBurst { burst }) => Arbitration::RoundRobin { burst },
             Self::Weighted(Shares { high, medium, low, burst }) => {
                 Arbitration::Weighted { weights: Weights { high, medium, low }, burst }
             }
@@ -260,7 +260,7 @@ impl Order {
     fn check(self, what: &str) -> Result<(), ScenarioError> {
         let numbers = match self {
             Self::Arrival => [1; 4],
-            Self::RoundRobin(Turns { burst }) => [burst; 4],
+            Self::RoundRobin(RoundRobinBurst { burst }) => [burst; 4],
             Self::Weighted(Shares { high, medium, low, burst }) => [high, medium, low, burst],
         };
         let fit = numbers.iter().all(|number| (1..=WEIGHT_MAX).contains(number));
@@ -278,8 +278,8 @@ pub struct Cache {
     #[serde(deserialize_with = "text")]
     pub capacity: Bytes,
     /// The most data on its way from it to the chips; default one page for each plane.
-    #[serde(deserialize_with = "tidegate_sim::scenario::optional")]
-    pub room: Option<Bytes>,
+    #[serde(deserialize_with = "tidegate_sim::scenario::optional", rename = "room")]
+    pub programming_limit: Option<Bytes>,
     /// How fast its port is, 1 MB/s to 1 TB/s; default 200 MB/s (one byte wide, 100 MHz, both
     /// edges: what MQSim ships, and slower than any real one).
     #[serde(deserialize_with = "text")]
@@ -304,7 +304,7 @@ impl Default for Cache {
         Self {
             writes: true,
             capacity: Bytes(256 << 20),
-            room: None,
+            programming_limit: None,
             rate: Rate(200_000_000),
             row: Bytes(8 << 10),
             open: Span(26),
@@ -422,8 +422,10 @@ impl Parameters {
         must(fits, "link: payload from \"16B\" to \"4KiB\", overhead at most \"4KiB\"")?;
         let fits = cache.row.0 >= 512 && (1_000_000..=3_600_000_000_000).contains(&cache.forget.0);
         must(fits, "cache: row at least \"512B\", forget from \"1ms\" to \"3600s\"")?;
-        let (page, room) = (self.geometry.page.0, self.room().0);
-        let fits = room >= page && cache.capacity.0 / 2 >= room && cache.capacity.0 >> 40 == 0;
+        let (page, programming_limit) = (self.geometry.page.0, self.programming_limit().0);
+        let fits = programming_limit >= page
+            && cache.capacity.0 / 2 >= programming_limit
+            && cache.capacity.0 >> 40 == 0;
         must(fits, "cache: room at least one page, capacity twice that, below \"1TiB\"")
     }
 
@@ -447,9 +449,9 @@ impl Parameters {
     }
 
     /// The most data on its way from the cache to the chips.
-    pub(super) fn room(&self) -> Bytes {
+    pub(super) fn programming_limit(&self) -> Bytes {
         let all = u64::from(self.geometry.planes()) * self.geometry.page.0;
-        self.cache.room.unwrap_or(Bytes(all))
+        self.cache.programming_limit.unwrap_or(Bytes(all))
     }
 }
 
@@ -465,9 +467,9 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn refused(text: &str, says: &str) {
+    fn refused(text: &str, message: &str) {
         let error = Parameters::parse(text).unwrap_err().to_string();
-        assert!(error.contains(says), "{error}");
+        assert!(error.contains(message), "{error}");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //!
 //! # Problem
 //! A page of flash is programmed once and erased only with its whole block. So a page that is
-//! overwritten goes elsewhere, the old place becomes garbage, and blocks must be won back: their
+//! overwritten goes elsewhere, the old page becomes garbage, and blocks must be won back: their
 //! valid pages are moved, then they are erased. How many pages move for each one that the host
 //! writes (*write amplification*) is what the mapping and the choice of victims decide.
 //!
@@ -14,8 +14,8 @@
 //!
 //! # Mechanism
 //! Two tables: where a logical page lies, and which logical page a physical one holds; a block
-//! counts its valid pages. [`Plane::place`] takes the next page of an open block, points the
-//! logical page at it, and makes the old place garbage, all in one step, so that the tables are
+//! counts its valid pages. [`Plane::allocate`] takes the next page of an open block, points the
+//! logical page at it, and makes the old page garbage, all in one step, so that the tables are
 //! right at every moment. When the chip has done it, [`Plane::programmed`] says so; a block with
 //! pages that are still on their way is no victim.
 //!
@@ -40,7 +40,7 @@ use super::parameters::{Choice, Parameters};
 use super::table::Table;
 use tidegate_sim::rng::Stream;
 
-/// The writers that place pages.
+/// The writers that allocate pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Writer {
     /// The host; the last free blocks are not for it.
@@ -55,7 +55,7 @@ struct Block {
     /// How many of its pages hold something.
     valid: u16,
     /// How many have been given away since it was erased.
-    placed: u16,
+    allocated: u16,
     /// How many of these are still to be programmed.
     pending: u16,
 }
@@ -64,7 +64,7 @@ struct Block {
 #[derive(Debug)]
 pub(super) struct Plane {
     /// Of a logical page, where it lies, and one; zero if it was never written.
-    places: Table<u32>,
+    mapping: Table<u32>,
     /// Of a physical page, the logical one that it holds, and one; zero if it holds none.
     holds: Table<u32>,
     blocks: Vec<Block>,
@@ -86,7 +86,7 @@ impl Plane {
     pub(super) fn new(parameters: &Parameters, random: Stream) -> Self {
         let geometry = &parameters.geometry;
         Self {
-            places: Table::new(parameters.logical_pages() as usize),
+            mapping: Table::new(parameters.logical_pages() as usize),
             holds: Table::new((geometry.blocks * geometry.pages) as usize),
             blocks: vec![Block::default(); geometry.blocks as usize],
             pages: geometry.pages,
@@ -102,25 +102,25 @@ impl Plane {
 
     /// Whether a logical page was ever written.
     pub(super) fn is_written(&self, logical: u32) -> bool {
-        self.places.get(logical) != 0
+        self.mapping.get(logical) != 0
     }
 
     /// Has what a write of a logical page will touch brought near. Of no meaning otherwise.
-    pub(super) fn glance(&self, logical: u32) -> u32 {
-        self.places.get(logical)
+    pub(super) fn prefetch(&self, logical: u32) -> u32 {
+        self.mapping.get(logical)
     }
 
-    /// Gives a logical page the next place; none if there is no room.
-    pub(super) fn place(&mut self, logical: u32, writer: Writer) -> Option<u32> {
+    /// Gives a logical page the next physical one; none if there is no room.
+    pub(super) fn allocate(&mut self, logical: u32, writer: Writer) -> Option<u32> {
         let block = self.open[writer as usize].or_else(|| self.open(writer))?;
         let state = &mut self.blocks[block as usize];
-        let physical = block * self.pages + u32::from(state.placed);
-        state.placed += 1;
+        let physical = block * self.pages + u32::from(state.allocated);
+        state.allocated += 1;
         state.pending += 1;
         state.valid += 1;
-        self.open[writer as usize] = (u32::from(state.placed) < self.pages).then_some(block);
+        self.open[writer as usize] = (u32::from(state.allocated) < self.pages).then_some(block);
         *self.holds.at(physical) = logical + 1;
-        let before = std::mem::replace(self.places.at(logical), physical + 1);
+        let before = std::mem::replace(self.mapping.at(logical), physical + 1);
         if let Some(garbage) = before.checked_sub(1) {
             *self.holds.at(garbage) = 0;
             self.blocks[(garbage / self.pages) as usize].valid -= 1;
@@ -182,7 +182,7 @@ impl Plane {
 
     fn is_full(&self, block: u32) -> bool {
         let state = self.blocks[block as usize];
-        u32::from(state.placed) == self.pages && state.pending == 0
+        u32::from(state.allocated) == self.pages && state.pending == 0
     }
 
     /// Of two blocks the one to clean. Not one without garbage: that would win nothing.
@@ -193,12 +193,12 @@ impl Plane {
         if is_better && can_win { Some(other) } else { best }
     }
 
-    /// The places of a block.
-    pub(super) const fn places(&self, block: u32) -> core::ops::Range<u32> {
+    /// The physical pages of a block.
+    pub(super) const fn physical_pages(&self, block: u32) -> core::ops::Range<u32> {
         block * self.pages..(block + 1) * self.pages
     }
 
-    /// The logical page that a place holds, if it holds any.
+    /// The logical page that a physical one holds, if it holds any.
     pub(super) fn held(&self, physical: u32) -> Option<u32> {
         self.holds.get(physical).checked_sub(1)
     }
@@ -221,15 +221,16 @@ impl Plane {
         while self.needs_cleaning()
             && let Some((block, valid)) = self.victim()
         {
-            for physical in self.places(block) {
-                let place = self.held(physical).and_then(|page| self.place(page, Writer::Cleaning));
-                place.into_iter().for_each(|place| self.programmed(place));
+            for physical in self.physical_pages(block) {
+                let physical =
+                    self.held(physical).and_then(|page| self.allocate(page, Writer::Cleaning));
+                physical.into_iter().for_each(|physical| self.programmed(physical));
             }
             self.erased(block);
             moved += valid;
         }
-        let place = self.place(logical, Writer::Host).expect("cleaning has made room");
-        self.programmed(place);
+        let physical = self.allocate(logical, Writer::Host).expect("cleaning has made room");
+        self.programmed(physical);
         moved
     }
 
@@ -240,24 +241,25 @@ impl Plane {
     #[cfg(test)]
     pub(super) fn check(&self) {
         let mut written = 0;
-        for logical in 0..self.places.len() as u32 {
-            let Some(place) = self.places.get(logical).checked_sub(1) else { continue };
-            assert_eq!(self.held(place), Some(logical), "page {logical} is lost");
+        for logical in 0..self.mapping.len() as u32 {
+            let Some(physical) = self.mapping.get(logical).checked_sub(1) else { continue };
+            assert_eq!(self.held(physical), Some(logical), "page {logical} is lost");
             written += 1;
         }
         let all = 0..self.blocks.len() as u32 * self.pages;
-        assert_eq!(written, all.filter(|place| self.held(*place).is_some()).count());
+        assert_eq!(written, all.filter(|physical| self.held(*physical).is_some()).count());
         let mut free = vec![false; self.blocks.len()];
         free[self.fresh as usize..].fill(true);
         self.erased.iter().for_each(|block| free[*block as usize] = true);
         assert_eq!(free.iter().filter(|free| **free).count(), self.free(), "one is free twice");
         for (index, block) in self.blocks.iter().enumerate() {
-            let valid = self.places(index as u32).filter(|place| self.held(*place).is_some());
+            let valid =
+                self.physical_pages(index as u32).filter(|physical| self.held(*physical).is_some());
             assert_eq!(valid.count(), usize::from(block.valid), "block {index}");
-            assert!(block.valid <= block.placed && block.pending <= block.placed);
-            assert!(!free[index] || block.placed == 0, "block {index} is free and not erased");
+            assert!(block.valid <= block.allocated && block.pending <= block.allocated);
+            assert!(!free[index] || block.allocated == 0, "block {index} is free and not erased");
             let is_open = self.open.contains(&Some(index as u32));
-            let is_full = u32::from(block.placed) == self.pages;
+            let is_full = u32::from(block.allocated) == self.pages;
             assert!(free[index] || is_open || is_full, "block {index} is in no state");
         }
     }

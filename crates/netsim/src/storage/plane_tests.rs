@@ -17,7 +17,7 @@ fn plane(blocks: u32, pages: u32, cleaning: Cleaning) -> (Plane, u32) {
 }
 
 proptest! {
-    /// Any order of writes, programs, cleanings and erasures; the oracle is a map of places.
+    /// Any order of writes, programs, cleanings and erasures; the oracle is a map of pages.
     #[test]
     fn no_page_is_lost(
         choice in prop_oneof![Just(Choice::Greedy), Just(Choice::Sampled), Just(Choice::Random)],
@@ -32,34 +32,35 @@ proptest! {
             match act {
                 0..6 => {
                     let page = number % logical;
-                    if let Some(place) = plane.place(page, Writer::Host) {
-                        prop_assert!(!map.values().any(|used| *used == place));
-                        map.insert(page, place);
-                        pending.push(place);
+                    if let Some(physical) = plane.allocate(page, Writer::Host) {
+                        prop_assert!(!map.values().any(|used| *used == physical));
+                        map.insert(page, physical);
+                        pending.push(physical);
                     } else {
                         prop_assert!(plane.free() <= 2, "there is room");
                     }
                 }
                 6 => {
                     if let Some((block, valid)) = plane.victim() {
-                        let pages: Vec<u32> =
-                            plane.places(block).filter_map(|place| plane.held(place)).collect();
+                        let held = plane.physical_pages(block);
+                        let held = held.filter_map(|physical| plane.held(physical));
+                        let pages: Vec<u32> = held.collect();
                         prop_assert_eq!(pages.len(), valid as usize);
                         for page in pages {
-                            // A reserve of two: a victim's pages always find a place.
-                            let place = plane.place(page, Writer::Cleaning).unwrap();
-                            map.insert(page, place);
-                            pending.push(place);
+                            // A reserve of two: a victim's pages always find a free one.
+                            let physical = plane.allocate(page, Writer::Cleaning).unwrap();
+                            map.insert(page, physical);
+                            pending.push(physical);
                         }
                         plane.erased(block);
                     }
                 }
-                _ => pending.drain(..).for_each(|place| plane.programmed(place)),
+                _ => pending.drain(..).for_each(|physical| plane.programmed(physical)),
             }
             plane.check();
             for page in 0..logical {
-                let place = plane.places.get(page).checked_sub(1);
-                prop_assert_eq!(place, map.get(&page).copied());
+                let physical = plane.mapping.get(page).checked_sub(1);
+                prop_assert_eq!(physical, map.get(&page).copied());
             }
         }
     }
@@ -79,16 +80,16 @@ fn amplification(choice: Choice, spare: u32) -> (f64, f64) {
     (0..logical).for_each(|page| {
         plane.age(page);
     });
-    let turn = 2 * plane.holds.len() as u64;
+    let round = 2 * plane.holds.len() as u64;
     let mut write = || plane.age(random.below(u64::from(logical)) as u32);
-    (0..turn).for_each(|_| {
+    (0..round).for_each(|_| {
         write();
     });
-    let moved: u64 = (0..turn).map(|_| u64::from(write())).sum();
+    let moved: u64 = (0..round).map(|_| u64::from(write())).sum();
     plane.check();
     // Blocks that are kept free hold nothing, so the others are fuller.
     let used = plane.holds.len() as f64 - f64::from(plane.threshold * plane.pages);
-    (1.0 + moved as f64 / turn as f64, f64::from(logical) / used)
+    (1.0 + moved as f64 / round as f64, f64::from(logical) / used)
 }
 
 /// Random victims: a victim is as full as the plane.

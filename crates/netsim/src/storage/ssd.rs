@@ -3,7 +3,7 @@
 //! # Problem
 //! Whether the classes of a policy get what they are promised is decided inside the drive as much
 //! as in front of it: a command that was fetched early may still wait behind others before a chip.
-//! To see what arbitration does at either place, both are needed, with the times that commands
+//! To see what arbitration does at either queue, both are needed, with the times that commands
 //! really spend in between.
 //!
 //! # Model
@@ -27,7 +27,7 @@
 //! # What is left out
 //! Several namespaces, commands other than read and write, errors, interrupts, polling, and the
 //! time that firmware thinks. Pages that were never written are read from the cells like all
-//! others, though a real drive need not look there. Suspending a program for a read: MQSim has it
+//! others, though a real drive need not check. Suspending a program for a read: MQSim has it
 //! and never does it.
 
 use core::hint::black_box;
@@ -38,7 +38,7 @@ use tidegate_model::{Bytes, Class};
 use super::cache::{Cache, Leaving, Taken, Write};
 use super::flash::{self, Owner, Work};
 use super::link::Link;
-use super::media::{Media, Part};
+use super::media::{Media, PageAccess};
 use super::parameters::{Parameters, SECTOR};
 use crate::slots::Slots;
 use tidegate_sim::time::Picoseconds;
@@ -80,10 +80,10 @@ pub struct Completion {
 
 /// Something that happens in a drive. It is given to `later`, and comes back at its time.
 #[derive(Clone, Copy, Debug)]
-pub struct Event(Step);
+pub struct Event(EventKind);
 
 #[derive(Clone, Copy, Debug)]
-enum Step {
+enum EventKind {
     /// The controller has the entry of a command; its data; a page of it in the cache.
     Fetched(u32),
     Arrived(u32),
@@ -108,7 +108,7 @@ struct Active {
 
 /// Counters of a drive since its start, in pages and blocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
+pub struct SsdCounters {
     /// Pages read for commands.
     pub reads: u64,
     /// Pages read because a part of them was written.
@@ -199,8 +199,8 @@ impl Ssd {
     }
 
     /// Its counters so far.
-    pub const fn counts(&self) -> Counts {
-        Counts {
+    pub const fn counts(&self) -> SsdCounters {
+        SsdCounters {
             reads: self.media.done(Work::Read),
             updates: self.media.done(Work::Update),
             programs: self.media.done(Work::Program),
@@ -228,15 +228,15 @@ impl Ssd {
         self.fetch(now, later);
     }
 
-    /// Fetches commands while the controller has place.
+    /// Fetches commands while the controller has free slots.
     fn fetch(&mut self, now: Picoseconds, later: &mut impl FnMut(Picoseconds, Event)) {
         while self.active.len() < self.fetch_limit
             && let Some((queue, (submitted, command))) = self.queues.pop()
         {
-            let heard = self.link.ring(submitted).max(now);
-            let fetched = self.link.fetch(heard);
-            let place = self.active.put(Active { queue, command, submitted, left: 0 });
-            later(fetched, Event(Step::Fetched(place)));
+            let rung_at = self.link.ring(submitted).max(now);
+            let fetched = self.link.fetch(rung_at);
+            let slot = self.active.put(Active { queue, command, submitted, left: 0 });
+            later(fetched, Event(EventKind::Fetched(slot)));
         }
     }
 
@@ -248,32 +248,32 @@ impl Ssd {
         later: &mut impl FnMut(Picoseconds, Event),
     ) -> Option<Completion> {
         match event.0 {
-            Step::Fetched(place) => {
-                let Command { direction, at, bytes, .. } = self.active.at(place).command;
+            EventKind::Fetched(slot) => {
+                let Command { direction, at, bytes, .. } = self.active.at(slot).command;
                 match direction {
-                    Direction::Read => self.read(now, place, later),
+                    Direction::Read => self.read(now, slot, later),
                     Direction::Write => {
                         // Of a large drive, what is known of a page is far away: it comes
                         // while other things happen.
                         let page = (at.0 / u64::from(self.page_bytes)) as u32;
-                        black_box(self.cache.glance(page) ^ self.media.glance(page));
+                        black_box(self.cache.prefetch(page) ^ self.media.prefetch(page));
                         let arrived = self.link.pull(now, bytes);
-                        later(arrived, Event(Step::Arrived(place)));
+                        later(arrived, Event(EventKind::Arrived(slot)));
                     }
                 }
             }
-            Step::Arrived(place) => self.write(now, place, later),
-            Step::Cached(place) => self.page_done(now, place, later),
-            Step::Evicted(place) => {
-                let leaving = self.evicted.take(place);
+            EventKind::Arrived(slot) => self.write(now, slot, later),
+            EventKind::Cached(slot) => self.page_done(now, slot, later),
+            EventKind::Evicted(slot) => {
+                let leaving = self.evicted.take(slot);
                 self.program(now, leaving, later);
             }
-            Step::Flash(event) => {
+            EventKind::Flash(event) => {
                 let done = self.media.on_event(now, event, &mut |at, event| {
-                    later(at, Event(Step::Flash(event)));
+                    later(at, Event(EventKind::Flash(event)));
                 });
                 match done {
-                    Some(Owner::Command(place)) => self.page_done(now, place, later),
+                    Some(Owner::Command(slot)) => self.page_done(now, slot, later),
                     Some(Owner::Cache { page, sectors }) => {
                         self.cache.programmed(page, sectors);
                         self.take_over(now, later);
@@ -281,8 +281,8 @@ impl Ssd {
                     Some(Owner::Cleaning) | None => {}
                 }
             }
-            Step::Complete(place) => {
-                let Active { queue, command, submitted, .. } = self.active.take(place);
+            EventKind::Complete(slot) => {
+                let Active { queue, command, submitted, .. } = self.active.take(slot);
                 self.fetch(now, later);
                 return Some(Completion { queue, command, submitted });
             }
@@ -291,9 +291,9 @@ impl Ssd {
     }
 
     /// The pages of a command, each with one bit for every sector that it touches; noted as left.
-    fn split(&mut self, place: u32) -> impl Iterator<Item = (u32, u32)> + use<> {
+    fn split(&mut self, slot: u32) -> impl Iterator<Item = (u32, u32)> + use<> {
         let page = u64::from(self.page_bytes / SECTOR);
-        let Active { command: Command { at, bytes, .. }, left, .. } = self.active.at(place);
+        let Active { command: Command { at, bytes, .. }, left, .. } = self.active.at(slot);
         let first = at.0 / u64::from(SECTOR);
         let end = first + u64::from(*bytes / SECTOR);
         let pages = first / page..end.div_ceil(page);
@@ -305,29 +305,31 @@ impl Ssd {
         })
     }
 
-    fn read(&mut self, now: Picoseconds, place: u32, later: &mut impl FnMut(Picoseconds, Event)) {
-        let class = self.active.at(place).command.class;
-        for (page, sectors) in self.split(place) {
+    fn read(&mut self, now: Picoseconds, slot: u32, later: &mut impl FnMut(Picoseconds, Event)) {
+        let class = self.active.at(slot).command.class;
+        for (page, sectors) in self.split(slot) {
             if let Some(at) = self.cache.read(now, page, sectors) {
-                later(at, Event(Step::Cached(place)));
+                later(at, Event(EventKind::Cached(slot)));
                 continue;
             }
             let bytes = sectors.count_ones() * SECTOR;
-            let part = Part { page, bytes, class, owner: Owner::Command(place) };
-            self.media.read(now, part, &mut |at, event| later(at, Event(Step::Flash(event))));
+            let access = PageAccess { page, bytes, class, owner: Owner::Command(slot) };
+            self.media
+                .read(now, access, &mut |at, event| later(at, Event(EventKind::Flash(event))));
         }
     }
 
-    fn write(&mut self, now: Picoseconds, place: u32, later: &mut impl FnMut(Picoseconds, Event)) {
-        let class = self.active.at(place).command.class;
-        for (page, sectors) in self.split(place) {
+    fn write(&mut self, now: Picoseconds, slot: u32, later: &mut impl FnMut(Picoseconds, Event)) {
+        let class = self.active.at(slot).command.class;
+        for (page, sectors) in self.split(slot) {
             if self.cache.is_on() {
-                self.cache.push(Write { command: place, class, page, sectors });
+                self.cache.push(Write { command: slot, class, page, sectors });
                 continue;
             }
             let bytes = sectors.count_ones() * SECTOR;
-            let part = Part { page, bytes, class, owner: Owner::Command(place) };
-            self.media.write(now, part, &mut |at, event| later(at, Event(Step::Flash(event))));
+            let access = PageAccess { page, bytes, class, owner: Owner::Command(slot) };
+            self.media
+                .write(now, access, &mut |at, event| later(at, Event(EventKind::Flash(event))));
         }
         self.take_over(now, later);
     }
@@ -335,10 +337,10 @@ impl Ssd {
     /// Lets the cache take writes over while it has room.
     fn take_over(&mut self, now: Picoseconds, later: &mut impl FnMut(Picoseconds, Event)) {
         while let Some(Taken { write, at, cold, evicted }) = self.cache.take(now) {
-            later(at, Event(Step::Cached(write.command)));
+            later(at, Event(EventKind::Cached(write.command)));
             if let Some((at, leaving)) = evicted {
-                let place = self.evicted.put(leaving);
-                later(at, Event(Step::Evicted(place)));
+                let slot = self.evicted.put(leaving);
+                later(at, Event(EventKind::Evicted(slot)));
             }
             cold.into_iter().for_each(|leaving| self.program(now, leaving, later));
         }
@@ -354,22 +356,22 @@ impl Ssd {
         let Leaving { page, class, sectors } = leaving;
         let sectors = sectors.count_ones();
         let owner = Owner::Cache { page, sectors };
-        let part = Part { page, bytes: sectors * SECTOR, class, owner };
-        self.media.write(now, part, &mut |at, event| later(at, Event(Step::Flash(event))));
+        let access = PageAccess { page, bytes: sectors * SECTOR, class, owner };
+        self.media.write(now, access, &mut |at, event| later(at, Event(EventKind::Flash(event))));
     }
 
-    /// A page of a command is done; after the last one the host is told.
+    /// A page of a command is done; after the last one the host gets the completion.
     fn page_done(
         &mut self,
         now: Picoseconds,
-        place: u32,
+        slot: u32,
         later: &mut impl FnMut(Picoseconds, Event),
     ) {
-        let Active { command: Command { direction, bytes, .. }, left, .. } = self.active.at(place);
+        let Active { command: Command { direction, bytes, .. }, left, .. } = self.active.at(slot);
         *left -= 1;
         if *left == 0 {
             let data = (*direction == Direction::Read).then_some(*bytes);
-            later(self.link.complete(now, data), Event(Step::Complete(place)));
+            later(self.link.complete(now, data), Event(EventKind::Complete(slot)));
         }
     }
 }

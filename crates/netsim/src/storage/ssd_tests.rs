@@ -29,7 +29,7 @@ fn small() -> Parameters {
         },
         cache: parameters::Cache {
             capacity: Bytes(64 << 10),
-            room: Some(Bytes(32 << 10)),
+            programming_limit: Some(Bytes(32 << 10)),
             forget: Span::MILLISECOND,
             ..parameters::Cache::default()
         },
@@ -62,9 +62,9 @@ proptest! {
         });
         let mut events = Events::default();
         let mut random = Stream::new(seed, "test", 0);
-        let (mut asked, mut complete) = (0, vec![0u8; 600]);
-        let mut ask = |now, drive: &mut Ssd, events: &mut Events<Event>| {
-            if asked == 600 {
+        let (mut submitted, mut complete) = (0, vec![0u8; 600]);
+        let mut submit = |now, drive: &mut Ssd, events: &mut Events<Event>| {
+            if submitted == 600 {
                 return;
             }
             let (queue, class) = queues[random.below(3) as usize];
@@ -73,17 +73,17 @@ proptest! {
             let bytes = SECTOR * random.within(1, 64) as u32;
             let sectors = (drive.capacity().0 - u64::from(bytes)) / u64::from(SECTOR);
             let at = Bytes(random.within(0, sectors) * u64::from(SECTOR));
-            let command = Command { direction, class, at, bytes, tag: asked };
+            let command = Command { direction, class, at, bytes, tag: submitted };
             drive.submit(now, queue, command, &mut |at, event| events.push(at, event));
-            asked += 1;
+            submitted += 1;
         };
-        (0..depth).for_each(|_| ask(Picoseconds::ZERO, &mut drive, &mut events));
+        (0..depth).for_each(|_| submit(Picoseconds::ZERO, &mut drive, &mut events));
         let mut count = 0;
         while let Some((now, event)) = events.pop() {
             let done = drive.on_event(now, event, &mut |at, event| events.push(at, event));
             if let Some(done) = done {
                 complete[done.command.tag as usize] += 1;
-                ask(now, &mut drive, &mut events);
+                submit(now, &mut drive, &mut events);
             }
             prop_assert!(drive.outstanding().1 <= 16);
             count += 1;

@@ -5,7 +5,7 @@
 //! and to say enough about them that the sender guesses little, in as few packets as will do.
 //!
 //! # Mechanism
-//! It keeps the bounds of what has arrived out of order, or drops it, as cards without memory for
+//! It keeps the bounds of what has arrived out of order, or drops it, as NICs without memory for
 //! that do (go-back-N). Every so many packets it answers, and at once when that says something new:
 //! what arrives is out of order, fills a gap, or was there before. An answer repeats when the
 //! packet was sent that it answers, so the sender sees a round trip without keeping a list, also of
@@ -13,8 +13,8 @@
 //! several packets is not put off across a change of marks (RFC 8257, section 3.2). An answer that
 //! was put off goes out after a while without more packets.
 //!
-//! A receiver that drops what is out of order says so once for each gap: one that said so for each
-//! packet would have everything sent again as often.
+//! A receiver that drops what is out of order reports it once for each gap: one that reported it
+//! for each packet would have everything sent again as often.
 //!
 //! Left out: bounds on its memory. Storage and its clients post memory for what they expect.
 
@@ -28,7 +28,7 @@ use tidegate_sim::time::Picoseconds;
 
 /// When and how a receiver answers.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Manner {
+pub(super) struct AnswerPolicy {
     /// For every so many packets in order.
     pub(super) every: u32,
     /// Or when no more came for so long.
@@ -55,7 +55,7 @@ pub(super) struct Answer {
 /// The receiving end of a flow.
 #[derive(Debug)]
 pub(super) struct Inbox {
-    manner: Manner,
+    answer_policy: AnswerPolicy,
     /// The first byte that is missing.
     next: u64,
     /// Ranges that have arrived behind it: first bytes and first bytes after, in order, with gaps
@@ -68,14 +68,14 @@ pub(super) struct Inbox {
     count: u32,
     deadline: Time,
     alarm: Alarm,
-    /// The gap of which it has said that it drops what is behind.
+    /// The gap for which it has reported that it drops what is behind.
     complained: Option<u64>,
 }
 
 impl Inbox {
-    pub(super) const fn new(manner: Manner) -> Self {
+    pub(super) const fn new(answer_policy: AnswerPolicy) -> Self {
         Self {
-            manner,
+            answer_policy,
             next: 0,
             ahead: VecDeque::new(),
             messages: VecDeque::new(),
@@ -119,7 +119,7 @@ impl Inbox {
         }
         let earlier = self.flush();
         if start > self.next {
-            if !self.manner.keeps {
+            if !self.answer_policy.keeps {
                 let is_new = self.complained.replace(self.next) != Some(self.next);
                 return [earlier, is_new.then(|| self.answer(packet))];
             }
@@ -132,14 +132,14 @@ impl Inbox {
     /// not put off.
     fn on_order(&mut self, packet: &Packet, was_gap: bool, now: Time) -> Option<Answer> {
         self.count += 1;
-        let at_end = || self.manner.at_ends && self.ends_at(self.next);
-        if was_gap || self.count >= self.manner.every || at_end() {
+        let at_end = || self.answer_policy.at_ends && self.ends_at(self.next);
+        if was_gap || self.count >= self.answer_policy.every || at_end() {
             self.put_off = None;
             self.count = 0;
             return Some(self.answer(packet));
         }
         if self.put_off.replace(*packet).is_none() {
-            self.deadline = now.after(self.manner.within);
+            self.deadline = now.after(self.answer_policy.within);
         }
         None
     }
@@ -221,8 +221,8 @@ mod tests {
     use proptest::prelude::*;
     use tidegate_model::Class;
 
-    const EVERY_SECOND: Manner =
-        Manner { every: 2, within: Span(500_000), at_ends: false, keeps: true };
+    const EVERY_SECOND: AnswerPolicy =
+        AnswerPolicy { every: 2, within: Span(500_000), at_ends: false, keeps: true };
 
     fn data(sequence: u64, mark: Mark) -> Packet {
         Packet {
@@ -240,7 +240,7 @@ mod tests {
     }
 
     /// Answers, as the first missing byte, how far ahead, and whether marked.
-    fn said(answers: impl IntoIterator<Item = Option<Answer>>) -> Vec<(u64, u32, bool)> {
+    fn answers_of(answers: impl IntoIterator<Item = Option<Answer>>) -> Vec<(u64, u32, bool)> {
         let answers = answers.into_iter().flatten();
         answers.map(|it| (it.sequence, it.ahead, it.mark == Mark::Congested)).collect()
     }
@@ -251,7 +251,8 @@ mod tests {
     #[test]
     fn when_it_answers() {
         let mut inbox = Inbox::new(EVERY_SECOND);
-        let mut take = |sequence, mark| said(inbox.on_packet(&data(sequence, mark), Time::ZERO));
+        let mut take =
+            |sequence, mark| answers_of(inbox.on_packet(&data(sequence, mark), Time::ZERO));
         let (clear, marked) = (Mark::Clear, Mark::Congested);
         assert_eq!(take(0, clear), []);
         assert_eq!(take(10, clear), [(20, 0, false)]);
@@ -267,24 +268,24 @@ mod tests {
     }
 
     proptest! {
-        /// However many packets an answer is for, as many bytes are told to be marked as were.
+        /// However many packets an answer is for, as many bytes are reported as marked as were.
         #[test]
-        fn answers_tell_which_bytes_were_marked(
+        fn answers_report_which_bytes_were_marked(
             every in 1u32..6, marks in prop::collection::vec(any::<bool>(), 1..80),
         ) {
-            let mut inbox = Inbox::new(Manner { every, ..EVERY_SECOND });
+            let mut inbox = Inbox::new(AnswerPolicy { every, ..EVERY_SECOND });
             let mut answers = Vec::new();
             for (start, is_marked) in (0..).step_by(10).zip(&marks) {
                 let mark = if *is_marked { Mark::Congested } else { Mark::Clear };
                 answers.extend(inbox.on_packet(&data(start, mark), Time::ZERO));
             }
             answers.push(inbox.on_alarm(Picoseconds::from(Time(500_000))));
-            let (mut told, mut until) = (Vec::new(), 0);
-            for (sequence, _, is_marked) in said(answers) {
-                told.extend((until..sequence).step_by(10).map(|_| is_marked));
+            let (mut reported, mut until) = (Vec::new(), 0);
+            for (sequence, _, is_marked) in answers_of(answers) {
+                reported.extend((until..sequence).step_by(10).map(|_| is_marked));
                 until = sequence;
             }
-            prop_assert_eq!(told, marks);
+            prop_assert_eq!(reported, marks);
         }
     }
 
@@ -293,10 +294,13 @@ mod tests {
     fn what_is_put_off_goes_out_in_time() {
         let mut inbox = Inbox::new(EVERY_SECOND);
         let at = |nanoseconds| Picoseconds::from(Time(nanoseconds));
-        assert_eq!(said(inbox.on_packet(&data(0, Mark::Clear), Time(1_000))), []);
+        assert_eq!(answers_of(inbox.on_packet(&data(0, Mark::Clear), Time(1_000))), []);
         assert_eq!(inbox.alarm(at(1_000)), Some(at(501_000)));
-        assert_eq!(said(inbox.on_packet(&data(10, Mark::Clear), Time(2_000))), [(20, 0, false)]);
-        assert_eq!(said(inbox.on_packet(&data(20, Mark::Clear), Time(3_000))), []);
+        assert_eq!(
+            answers_of(inbox.on_packet(&data(10, Mark::Clear), Time(2_000))),
+            [(20, 0, false)]
+        );
+        assert_eq!(answers_of(inbox.on_packet(&data(20, Mark::Clear), Time(3_000))), []);
         assert_eq!(inbox.alarm(at(3_000)), None, "there is one in the queue");
         assert_eq!(inbox.on_alarm(at(501_000)), None, "it is not time yet");
         assert_eq!(inbox.alarm(at(501_000)), Some(at(503_000)));
@@ -306,10 +310,11 @@ mod tests {
     /// A receiver without memory says once for each gap what is missing.
     #[test]
     fn it_complains_once() {
-        let manner = Manner { every: 16, at_ends: true, keeps: false, ..EVERY_SECOND };
-        let mut inbox = Inbox::new(manner);
+        let answer_policy = AnswerPolicy { every: 16, at_ends: true, keeps: false, ..EVERY_SECOND };
+        let mut inbox = Inbox::new(answer_policy);
         inbox.expect(20, 1);
-        let mut take = |sequence| said(inbox.on_packet(&data(sequence, Mark::Clear), Time::ZERO));
+        let mut take =
+            |sequence| answers_of(inbox.on_packet(&data(sequence, Mark::Clear), Time::ZERO));
         assert_eq!(take(10), [(0, 10, false)]);
         assert_eq!(take(20), []);
         assert_eq!(take(0), []);

@@ -12,7 +12,7 @@
 //!
 //! A packet is *lost* if three packets that were sent after it are known to have arrived: the rule
 //! of three duplicates (RFC 5681), for packets that were sent again as well as for new ones, since
-//! it goes by when something was sent last, not by its place among the bytes. So a network that
+//! it goes by when something was sent last, not by its position in the bytes. So a network that
 //! delays a packet behind at most two others never makes a sender repeat one; and a repeated packet
 //! that is lost again is found out in a round trip, not by a timeout. Packets that were sent in the
 //! same instant left in the order of their bytes, as repeated ones go first.
@@ -41,7 +41,7 @@ pub(super) struct Outbox {
     /// The first byte that was never sent.
     next: u64,
     /// Payload that is neither lost nor known to have arrived.
-    flight: u64,
+    in_flight: u64,
     /// How many packets are lost, and before which byte none is.
     lost: u32,
     lost_from: u64,
@@ -63,7 +63,7 @@ struct Sent {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    Flying,
+    InFlight,
     Lost,
     Arrived,
 }
@@ -83,7 +83,7 @@ impl Outbox {
         packets: VecDeque::new(),
         acknowledged: 0,
         next: 0,
-        flight: 0,
+        in_flight: 0,
         lost: 0,
         lost_from: 0,
         arrived: 0,
@@ -102,8 +102,8 @@ impl Outbox {
     }
 
     /// Payload under way, as far as one knows.
-    pub(super) const fn flight(&self) -> u64 {
-        self.flight
+    pub(super) const fn in_flight(&self) -> u64 {
+        self.in_flight
     }
 
     /// Whether everything that was sent is acknowledged.
@@ -124,9 +124,9 @@ impl Outbox {
     /// Sends so many new bytes. Where they begin.
     pub(super) fn send(&mut self, now: Picoseconds, bytes: u16) -> u64 {
         let start = self.next;
-        self.packets.push_back(Sent { start, at: now, bytes, state: State::Flying });
+        self.packets.push_back(Sent { start, at: now, bytes, state: State::InFlight });
         self.next += u64::from(bytes);
-        self.flight += u64::from(bytes);
+        self.in_flight += u64::from(bytes);
         start
     }
 
@@ -137,23 +137,23 @@ impl Outbox {
     pub(super) fn send_again(&mut self, now: Picoseconds) -> u64 {
         let at = self.first_lost().expect("whoever calls has seen that something is lost");
         let packet = &mut self.packets[at];
-        (packet.at, packet.state) = (now, State::Flying);
+        (packet.at, packet.state) = (now, State::InFlight);
         self.lost -= 1;
         self.lost_from = packet.start + 1;
-        self.flight += u64::from(packet.bytes);
+        self.in_flight += u64::from(packet.bytes);
         packet.start
     }
 
-    /// The place of the first lost packet.
+    /// The index of the first lost packet.
     fn first_lost(&mut self) -> Option<usize> {
         if self.lost == 0 {
             return None;
         }
         let from = self.packets.partition_point(|packet| packet.start < self.lost_from);
         let mut rest = self.packets.range(from..);
-        let place = from + rest.position(|packet| packet.state == State::Lost)?;
-        self.lost_from = self.packets[place].start;
-        Some(place)
+        let index = from + rest.position(|packet| packet.state == State::Lost)?;
+        self.lost_from = self.packets[index].start;
+        Some(index)
     }
 
     /// Takes an answer in.
@@ -188,7 +188,7 @@ impl Outbox {
             let bytes = u64::from(packet.bytes);
             debug_assert!(packet.start + bytes <= until, "half a packet is acknowledged");
             match packet.state {
-                State::Flying => self.flight -= bytes,
+                State::InFlight => self.in_flight -= bytes,
                 State::Lost => self.lost -= 1,
                 State::Arrived => self.arrived -= 1,
             }
@@ -207,7 +207,7 @@ impl Outbox {
         let packet = &mut self.packets[at];
         let bytes = u64::from(packet.bytes);
         match packet.state {
-            State::Flying => self.flight -= bytes,
+            State::InFlight => self.in_flight -= bytes,
             State::Lost => self.lost -= 1,
             State::Arrived => return 0,
         }
@@ -238,9 +238,9 @@ impl Outbox {
             if packet.start > self.arrived_last {
                 break;
             }
-            if packet.state == State::Flying && (packet.at, packet.start) < bound {
+            if packet.state == State::InFlight && (packet.at, packet.start) < bound {
                 packet.state = State::Lost;
-                self.flight -= u64::from(packet.bytes);
+                self.in_flight -= u64::from(packet.bytes);
                 self.lost_from =
                     if self.lost == 0 { packet.start } else { packet.start.min(self.lost_from) };
                 self.lost += 1;
@@ -253,12 +253,12 @@ impl Outbox {
     /// Takes everything that is not known to have arrived for lost.
     pub(super) fn lose_all(&mut self) {
         for packet in &mut self.packets {
-            if packet.state == State::Flying {
+            if packet.state == State::InFlight {
                 packet.state = State::Lost;
                 self.lost += 1;
             }
         }
-        (self.flight, self.lost_from) = (0, self.acknowledged);
+        (self.in_flight, self.lost_from) = (0, self.acknowledged);
     }
 
     /// Checks that the counts are those of the list.
@@ -268,10 +268,10 @@ impl Outbox {
             those.map(|packet| u64::from(packet.bytes)).sum()
         };
         let count = |state| self.packets.iter().filter(|packet| packet.state == state).count();
-        assert_eq!(self.flight, sum(State::Flying));
+        assert_eq!(self.in_flight, sum(State::InFlight));
         assert_eq!(self.lost as usize, count(State::Lost));
         assert_eq!(self.arrived as usize, count(State::Arrived));
-        let all = sum(State::Flying) + sum(State::Lost) + sum(State::Arrived);
+        let all = sum(State::InFlight) + sum(State::Lost) + sum(State::Arrived);
         assert_eq!(self.next - self.acknowledged, all);
     }
 }
@@ -293,10 +293,10 @@ mod tests {
         assert!(!outbox.on_answer(&answer(10, 10, 1)).is_loss);
         assert!(!outbox.on_answer(&answer(10, 20, 1)).is_loss);
         assert_eq!(outbox.on_answer(&answer(10, 30, 1)), News { delivered: 10, is_loss: true });
-        assert_eq!((outbox.lost(), outbox.flight()), (Some(10), 0));
+        assert_eq!((outbox.lost(), outbox.in_flight()), (Some(10), 0));
         assert_eq!(outbox.send_again(Picoseconds(9)), 10);
         assert_eq!([(); 3].map(|()| outbox.send(Picoseconds(9), 10)), [50, 60, 70]);
-        assert_eq!(outbox.flight(), 40);
+        assert_eq!(outbox.in_flight(), 40);
         assert!(!outbox.on_answer(&answer(10, 40, 9)).is_loss);
         assert!(!outbox.on_answer(&answer(10, 50, 9)).is_loss);
         assert!(outbox.on_answer(&answer(10, 60, 9)).is_loss);
@@ -316,7 +316,7 @@ mod tests {
         for _ in 0..5 {
             assert_eq!(outbox.on_answer(&answer(0, 20, 1)), News { delivered: 0, is_loss: false });
         }
-        assert_eq!(outbox.flight(), 40);
+        assert_eq!(outbox.in_flight(), 40);
     }
 
     /// A receiver that keeps nothing complains once; when the complaint is late, it says nothing.
@@ -328,7 +328,7 @@ mod tests {
         assert_eq!([(); 3].map(|()| outbox.send_again(Picoseconds(2))), [10, 20, 30]);
         assert_eq!(outbox.on_complaint(&answer(20, 0, 2)).delivered, 10);
         assert!(!outbox.on_complaint(&answer(10, 10, 1)).is_loss);
-        assert_eq!((outbox.lost(), outbox.flight()), (None, 20));
+        assert_eq!((outbox.lost(), outbox.in_flight()), (None, 20));
         outbox.check();
     }
 
@@ -338,7 +338,7 @@ mod tests {
         let mut outbox = Outbox::NEW;
         assert_eq!([(); 3].map(|()| outbox.send(Picoseconds(1), 10))[0], 0);
         outbox.lose_all();
-        assert_eq!((outbox.lost(), outbox.flight()), (Some(10), 0));
+        assert_eq!((outbox.lost(), outbox.in_flight()), (Some(10), 0));
         assert_eq!(outbox.on_answer(&answer(20, 0, 1)).delivered, 20);
         assert_eq!(outbox.send_again(Picoseconds(2)), 20);
         assert_eq!(outbox.lost(), None);

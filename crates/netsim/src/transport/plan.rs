@@ -1,7 +1,8 @@
-//! How a flow is run: its law, its packets, its answers; read from TOML with strict keys.
+//! How a flow is run: its congestion control, its packets, its answers; read from TOML with strict
+//! keys.
 //!
 //! ```
-//! use tidegate_netsim::transport::{Law, Plan};
+//! use tidegate_netsim::transport::{CongestionControl, Plan};
 //! let plan = Plan::parse(r#"
 //!     law = "qtcp"
 //!     gamma = 0.25
@@ -9,7 +10,7 @@
 //!     [window]
 //!     alpha = 0.0
 //! "#)?;
-//! assert_eq!((plan.law, plan.packet().payload), (Law::Qtcp, 1448));
+//! assert_eq!((plan.cc, plan.packet().payload), (CongestionControl::Qtcp, 1448));
 //! let error = Plan::parse("law = 'dctcp'\nrate = {}").unwrap_err().to_string();
 //! assert!(error.contains("dcqcn or qrdma"));
 //! # Ok::<(), tidegate_sim::scenario::ScenarioError>(())
@@ -21,17 +22,17 @@ use serde::Deserialize;
 use tidegate_algo::{dcqcn, dctcp, qrdma, quality};
 use tidegate_model::{Bytes, Rate, Span};
 
-use super::inbox::Manner;
+use super::inbox::AnswerPolicy;
 use tidegate_sim::scenario::{ScenarioError, must, optional, read, text};
 
 /// The longest first timeout, from which doublings stay within what a [`Span`] can hold. RFC 6298,
 /// section 2.5, lets none be capped below it.
 const TIMEOUT_MAX: Span = Span(60 * Span::SECOND.0);
 
-/// By which law a flow gives way.
+/// The congestion control of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Law {
+pub enum CongestionControl {
     /// A window, cut by how much was marked.
     Dctcp,
     /// The same, by deadlines.
@@ -44,7 +45,7 @@ pub enum Law {
     Qrdma,
 }
 
-impl Law {
+impl CongestionControl {
     /// Whether it keeps a window; otherwise, a rate.
     pub const fn is_window(self) -> bool {
         matches!(self, Self::Dctcp | Self::D2tcp | Self::Qtcp)
@@ -67,13 +68,13 @@ impl Law {
     }
 }
 
-impl FromStr for Law {
+impl FromStr for CongestionControl {
     type Err = String;
 
     fn from_str(name: &str) -> Result<Self, String> {
         let all = [Self::Dctcp, Self::D2tcp, Self::Qtcp, Self::Dcqcn, Self::Qrdma];
         let known = all.map(Self::name).join(", ");
-        let found = all.into_iter().find(|law| law.name() == name);
+        let found = all.into_iter().find(|cc| cc.name() == name);
         found.ok_or_else(|| format!("there is no law {name:?}; use one of {known}"))
     }
 }
@@ -82,10 +83,11 @@ impl FromStr for Law {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Plan {
-    /// By which law it gives way.
-    pub law: Law,
-    /// Its packets. Without it, those of a law with a window carry 1448 bytes and 54 of headers
-    /// (IPv4, TCP with time stamps, and 2 for the link, as in ns-3); those of a law with a rate,
+    /// How it reacts to congestion.
+    #[serde(rename = "law")]
+    pub cc: CongestionControl,
+    /// Its packets. Without it, those of a flow with a window carry 1448 bytes and 54 of headers
+    /// (IPv4, TCP with time stamps, and 2 for the link, as in ns-3); those of a flow with a rate,
     /// 1024 and 62 (Ethernet with its check, IPv4, UDP, and RoCE's transport header and check).
     #[serde(default)]
     pub packet: Option<Sizes>,
@@ -97,13 +99,13 @@ pub struct Plan {
     /// section 4.
     #[serde(default = "Plan::timeout", deserialize_with = "text")]
     pub timeout: Span,
-    /// The weight of the old value in a flow's quality factor. Half: see the law.
+    /// The weight of the old value in a flow's quality factor. Half: see the paper's law.
     #[serde(default = "Plan::gamma")]
     pub gamma: f64,
-    /// For a law with a window.
+    /// For a flow with a window.
     #[serde(default)]
     pub window: Option<Beginning>,
-    /// For a law with a rate.
+    /// For a flow with a rate.
     #[serde(default)]
     pub rate: Option<Limits>,
     /// For QTCP: by how much its quality factor may differ from one until a flow scales its promise
@@ -159,7 +161,7 @@ impl Default for Beginning {
     }
 }
 
-/// Parameters of a rate; defaults are those of `tidegate_algo::dcqcn::Terms::for_line`.
+/// Parameters of a rate; defaults are those of `tidegate_algo::dcqcn::DcqcnParameters::for_line`.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Limits {
@@ -221,10 +223,10 @@ pub enum Repeat {
 }
 
 impl Plan {
-    /// A plan in which only the law is chosen.
-    pub const fn of(law: Law) -> Self {
+    /// A plan in which only the congestion control is chosen.
+    pub const fn of(cc: CongestionControl) -> Self {
         Self {
-            law,
+            cc,
             packet: None,
             answer: None,
             timeout: Self::timeout(),
@@ -254,7 +256,8 @@ impl Plan {
     /// Whether a flow can be run by it. Code that builds or changes a plan asks here, too.
     ///
     /// # Errors
-    /// The first thing that is out of range or for another law, and what to write instead.
+    /// The first thing that is out of range or for another congestion control, and what to write
+    /// instead.
     pub fn check(&self) -> Result<(), ScenarioError> {
         let Sizes { payload, headers } = self.packet();
         must((64..=9_000).contains(&payload), "packet.payload: from 64 to 9000")?;
@@ -268,12 +271,12 @@ impl Plan {
         must((1..=1 << 20).contains(&start.first), "window.first: from 1 to 1048576")?;
         must((0.0..=1.0).contains(&start.alpha), "window.alpha: from 0.0 to 1.0")?;
         must(start.gain > 0.0 && start.gain <= 1.0, "window.gain: above 0.0, at most 1.0")?;
-        let fits = self.window.is_none() || self.law.is_window();
+        let fits = self.window.is_none() || self.cc.is_window();
         must(fits, "window: only for dctcp, d2tcp or qtcp; write rate instead")?;
-        let fits = self.rate.is_none() || !self.law.is_window();
+        let fits = self.rate.is_none() || !self.cc.is_window();
         must(fits, "rate: only for dcqcn or qrdma; write window instead")?;
         if let Some(sigma) = self.interference {
-            must(self.law == Law::Qtcp, "interference: only for qtcp")?;
+            must(self.cc == CongestionControl::Qtcp, "interference: only for qtcp")?;
             must(sigma > 0.0 && sigma < 1.0, "interference: above 0.0 and below 1.0")?;
         }
         self.rate.as_ref().map_or(Ok(()), Limits::check)
@@ -283,24 +286,24 @@ impl Plan {
     pub fn packet(&self) -> Sizes {
         let window = Sizes { payload: 1448, headers: 54 };
         let rate = Sizes { payload: 1024, headers: 62 };
-        self.packet.unwrap_or(if self.law.is_window() { window } else { rate })
+        self.packet.unwrap_or(if self.cc.is_window() { window } else { rate })
     }
 
     /// When its flow is answered: without more said, each packet of a window, and every 16th of a
-    /// rate beside the ends of messages (by hand; cards differ).
+    /// rate beside the ends of messages (by hand; NICs differ).
     pub fn answer(&self) -> Answers {
-        let every = if self.law.is_window() { 1 } else { 16 };
+        let every = if self.cc.is_window() { 1 } else { 16 };
         self.answer.unwrap_or(Answers { every, within: Answers::within() })
     }
 
-    pub(super) fn manner(&self) -> Manner {
+    pub(super) fn answer_policy(&self) -> AnswerPolicy {
         let Answers { every, within } = self.answer();
-        let at_ends = !self.law.is_window();
-        Manner { every, within, at_ends, keeps: self.repeats() == Repeat::Lost }
+        let at_ends = !self.cc.is_window();
+        AnswerPolicy { every, within, at_ends, keeps: self.repeats() == Repeat::Lost }
     }
 
     pub(super) fn repeats(&self) -> Repeat {
-        if self.law.is_window() {
+        if self.cc.is_window() {
             return Repeat::Lost;
         }
         self.rate.as_ref().map_or(Repeat::default(), |rate| rate.repeat)
@@ -320,9 +323,9 @@ impl Limits {
     }
 
     /// For a line of this rate.
-    pub(super) fn terms(&self, line: Rate) -> dcqcn::Terms {
-        let usual = dcqcn::Terms::for_line(line);
-        dcqcn::Terms {
+    pub(super) fn parameters(&self, line: Rate) -> dcqcn::DcqcnParameters {
+        let usual = dcqcn::DcqcnParameters::for_line(line);
+        dcqcn::DcqcnParameters {
             line,
             least: self.least.unwrap_or(usual.least).min(line),
             gain: self.gain.unwrap_or(usual.gain),

@@ -1,23 +1,23 @@
-//! The sending end of a flow: messages become packets, as fast as its law lets them.
+//! The sending end of a flow: messages become packets, as fast as its congestion control lets them.
 //!
 //! # Mechanism
 //! Messages stand one after the other in a stream of bytes. A flow with a window sends while what
 //! is under way fits into it, and a packet may carry the end of one message and the beginning of
 //! the next. A flow with a rate sends a packet, and the next one when the rate allows and its
-//! host's card has sent all that it held by then; a packet carries bytes of one message, as with
+//! host's NIC has sent all that it held by then; a packet carries bytes of one message, as with
 //! RDMA. Lost packets go first.
 //!
-//! So flows of one host take turns at its card, as queue pairs do, and hold one packet each there.
+//! So flows of one host take turns at its NIC, as queue pairs do, and hold one packet each there.
 //! Were they to go by their rates alone, ten of them that may use all of the line would fill the
-//! card with ten lines' worth, and what a notification takes from their rates would be felt when
-//! all that is sent. While a card is paused, the time that it takes is unknown, and more waits
+//! NIC with ten lines' worth, and what a notification takes from their rates would be felt when
+//! all that is sent. While a NIC is paused, the time that it takes is unknown, and more waits
 //! there.
 //!
 //! Round trips are smoothed as RFC 6298 says, and the timeout follows from them; each in a row
 //! doubles it. Since an answer repeats when the packet was sent that it answers, every answer is a
 //! sample, also of what was sent twice (RFC 7323).
 //!
-//! The laws hear of marks, losses and timeouts; after a loss, of no other until everything is
+//! Congestion control sees marks, losses and timeouts; after a loss, no other until everything is
 //! acknowledged that was sent by then. A rate is no business of losses: DCQCN was made for networks
 //! that lose nothing.
 
@@ -28,10 +28,10 @@ use tidegate_algo::dctcp::Ack;
 use tidegate_algo::quality::{Objective, Transfer};
 use tidegate_model::{Span, Time};
 
-use super::law::{Control, Depth, time};
+use super::cc::{Control, Depth, time};
 use super::outbox::Outbox;
 use super::plan::Repeat;
-use super::{Ends, Event, Message, Out, What};
+use super::{Event, FlowParameters, Message, Out, What};
 use crate::net::packet::{Kind, Mark, Packet};
 use tidegate_sim::alarm::Alarm;
 use tidegate_sim::time::Picoseconds;
@@ -47,7 +47,7 @@ pub(super) struct Sender {
     outbox: Outbox,
     /// Bytes of all messages so far.
     written: u64,
-    messages: VecDeque<Asked>,
+    messages: VecDeque<PendingMessage>,
     /// Which of them is being sent.
     current: usize,
     /// Whether the window is what keeps it from sending.
@@ -67,7 +67,7 @@ pub(super) struct Sender {
 
 /// A message that is not acknowledged.
 #[derive(Clone, Copy, Debug)]
-struct Asked {
+struct PendingMessage {
     end: u64,
     at: Picoseconds,
     deadline: Option<Picoseconds>,
@@ -156,17 +156,17 @@ impl Sender {
     }
 
     /// Takes a message on. Where it ends.
-    pub(super) fn ask(
+    pub(super) fn enqueue(
         &mut self,
         now: Picoseconds,
         message: &Message,
-        ends: &Ends,
+        parameters: &FlowParameters,
         out: &mut impl Out,
     ) -> u64 {
         self.written += message.bytes;
         let (end, deadline) = (self.written, message.deadline);
-        self.messages.push_back(Asked { end, at: now, deadline });
-        self.go_on(now, ends, out);
+        self.messages.push_back(PendingMessage { end, at: now, deadline });
+        self.go_on(now, parameters, out);
         end
     }
 
@@ -175,7 +175,7 @@ impl Sender {
         &mut self,
         now: Picoseconds,
         answer: &Packet,
-        ends: &Ends,
+        parameters: &FlowParameters,
         out: &mut impl Out,
     ) {
         let trip = now.since(answer.sent);
@@ -209,14 +209,19 @@ impl Sender {
             self.trip.doublings = 0;
             self.deadline = Time::MAX;
         }
-        self.go_on(now, ends, out);
+        self.go_on(now, parameters, out);
     }
 
     /// The receiver met congestion.
-    pub(super) fn on_notification(&mut self, now: Picoseconds, ends: &Ends, out: &mut impl Out) {
+    pub(super) fn on_notification(
+        &mut self,
+        now: Picoseconds,
+        parameters: &FlowParameters,
+        out: &mut impl Out,
+    ) {
         if let Control::Rate { speed, .. } = &mut self.control {
             speed.on_notification(now.time());
-            self.set_period(now, ends, out);
+            self.set_period(now, parameters, out);
         }
     }
 
@@ -225,7 +230,7 @@ impl Sender {
         &mut self,
         now: Picoseconds,
         what: What,
-        ends: &Ends,
+        parameters: &FlowParameters,
         out: &mut impl Out,
     ) {
         match what {
@@ -240,13 +245,13 @@ impl Sender {
                 self.period.ring(now);
                 if let Control::Rate { speed, .. } = &mut self.control {
                     speed.on_timer(now.time());
-                    self.set_period(now, ends, out);
+                    self.set_period(now, parameters, out);
                 }
                 return;
             }
             What::Answer => return,
         }
-        self.go_on(now, ends, out);
+        self.go_on(now, parameters, out);
     }
 
     fn on_timeout(&mut self) {
@@ -260,30 +265,33 @@ impl Sender {
     }
 
     /// Puts the timer of the rate into the queue of events, if it is not there.
-    fn set_period(&mut self, now: Picoseconds, ends: &Ends, out: &mut impl Out) {
+    fn set_period(&mut self, now: Picoseconds, parameters: &FlowParameters, out: &mut impl Out) {
         if let Control::Rate { speed, .. } = &self.control
             && let Some(due) = speed.limiter().due()
             && let Some(at) = self.period.set(now, due)
         {
-            out.later(at, Event::new(ends.flow, What::Period));
+            out.later(at, Event::new(parameters.flow, What::Period));
         }
     }
 
-    /// Tells a law that goes by deadlines or latencies what is left of the first message.
+    /// Passes the rest of the first message to a congestion control with deadlines or latencies.
     fn set_work(&mut self, acknowledged: u64) {
         let message = self.messages.front();
-        let left = |message: &Asked| message.end - acknowledged;
+        let left = |message: &PendingMessage| message.end - acknowledged;
         if let Control::Window(window) = &mut self.control
-            && let Depth::Deadline(law) = window.law_mut()
+            && let Depth::Deadline(cc) = window.control_mut()
         {
-            law.set(message.and_then(|message| {
+            cc.set(message.and_then(|message| {
                 Some(Work { left: left(message), deadline: message.deadline?.time() })
             }));
         } else if let Some(quality) = self.control.quality_mut()
             && let Objective::Latency(_) = quality.objective()
         {
             quality.carry(
-                message.map(|message| Transfer { asked: message.at.time(), left: left(message) }),
+                message.map(|message| Transfer {
+                    requested_at: message.at.time(),
+                    left: left(message),
+                }),
             );
         }
     }
@@ -296,13 +304,13 @@ impl Sender {
     }
 
     /// Sends what may be sent, and sees to the timers.
-    fn go_on(&mut self, now: Picoseconds, ends: &Ends, out: &mut impl Out) {
+    fn go_on(&mut self, now: Picoseconds, parameters: &FlowParameters, out: &mut impl Out) {
         self.is_limited = false;
-        while let Some(bytes) = self.outbox.lost().or_else(|| self.unsent(ends)) {
-            if !self.may_send(now, bytes, ends, out) {
+        while let Some(bytes) = self.outbox.lost().or_else(|| self.unsent(parameters)) {
+            if !self.may_send(now, bytes, parameters, out) {
                 break;
             }
-            self.transmit(now, bytes, ends, out);
+            self.transmit(now, bytes, parameters, out);
         }
         if self.outbox.is_empty() {
             self.deadline = Time::MAX;
@@ -312,12 +320,12 @@ impl Sender {
             self.deadline = now.time().after(self.trip.timeout());
         }
         if let Some(at) = self.alarm.set(now, self.deadline) {
-            out.later(at, Event::new(ends.flow, What::Timeout));
+            out.later(at, Event::new(parameters.flow, What::Timeout));
         }
     }
 
     /// How many bytes the next new packet carries; none if there is nothing to send.
-    fn unsent(&mut self, ends: &Ends) -> Option<u16> {
+    fn unsent(&mut self, parameters: &FlowParameters) -> Option<u16> {
         let next = self.outbox.next();
         let end = match &self.control {
             Control::Window(_) => self.written,
@@ -328,17 +336,23 @@ impl Sender {
                 self.messages.get(self.current).map_or(next, |message| message.end)
             }
         };
-        let left = (end - next).min(u64::from(ends.sizes.payload)) as u16;
+        let left = (end - next).min(u64::from(parameters.sizes.payload)) as u16;
         (left > 0).then_some(left)
     }
 
     /// Whether a packet may go. If the rate forbids it for now, sets a timer to try again.
-    fn may_send(&mut self, now: Picoseconds, bytes: u16, ends: &Ends, out: &mut impl Out) -> bool {
+    fn may_send(
+        &mut self,
+        now: Picoseconds,
+        bytes: u16,
+        parameters: &FlowParameters,
+        out: &mut impl Out,
+    ) -> bool {
         match &self.control {
             Control::Window(window) => {
-                let flight = self.outbox.flight();
+                let in_flight = self.outbox.in_flight();
                 // A window is a segment at least: where nothing is under way, one packet may go.
-                let may = flight + u64::from(bytes) <= window.bytes();
+                let may = in_flight + u64::from(bytes) <= window.bytes();
                 self.is_limited = !may;
                 may
             }
@@ -346,7 +360,7 @@ impl Sender {
                 let may = *free_at <= now;
                 if !may && !self.is_paced {
                     self.is_paced = true;
-                    out.later(*free_at, Event::new(ends.flow, What::Pace));
+                    out.later(*free_at, Event::new(parameters.flow, What::Pace));
                 }
                 may
             }
@@ -354,14 +368,20 @@ impl Sender {
     }
 
     /// Sends one packet: what was lost, else what is new.
-    fn transmit(&mut self, now: Picoseconds, bytes: u16, ends: &Ends, out: &mut impl Out) {
+    fn transmit(
+        &mut self,
+        now: Picoseconds,
+        bytes: u16,
+        parameters: &FlowParameters,
+        out: &mut impl Out,
+    ) {
         let sequence = if self.outbox.has_lost() {
             self.counts.packets += 1;
             self.outbox.send_again(now)
         } else {
             self.outbox.send(now, bytes)
         };
-        let wire = bytes + ends.sizes.headers;
+        let wire = bytes + parameters.sizes.headers;
         if let Control::Rate { speed, free_at } = &mut self.control {
             *free_at = now.after(time(wire, speed.limiter().rate()));
             speed.on_sent(now.time(), u64::from(bytes));
@@ -369,17 +389,17 @@ impl Sender {
         out.send(Packet {
             sequence,
             sent: now,
-            flow: ends.flow,
-            route: ends.path.there,
+            flow: parameters.flow,
+            route: parameters.path.there,
             ahead: 0,
             payload: bytes,
             wire,
             kind: Kind::Data,
-            class: ends.class,
+            class: parameters.class,
             mark: Mark::Clear,
         });
         if let Control::Rate { free_at, .. } = &mut self.control {
-            *free_at = (*free_at).max(out.card_free_at(ends.path.there));
+            *free_at = (*free_at).max(out.nic_free_at(parameters.path.there));
         }
     }
 

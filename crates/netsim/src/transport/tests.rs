@@ -5,7 +5,7 @@ use tidegate_sim::rng::Stream;
 
 const LINE: Rate = Rate(12_500_000_000);
 const PATH: Path = Path { there: 0, back: 0 };
-const ROAD: Road = Road { path: PATH, class: Class::Medium, line: LINE };
+const ROUTE: FlowRoute = FlowRoute { path: PATH, class: Class::Medium, line: LINE };
 
 fn micros(number: u64) -> Picoseconds {
     Picoseconds(number * 1_000_000)
@@ -23,8 +23,8 @@ struct Harm {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Happening {
-    Ask(Message),
+enum SimEvent {
+    Send(Message),
     Packet(Packet),
     Flow(Event),
     /// No packet passed it for long.
@@ -43,7 +43,7 @@ struct Pipe<Q> {
     lost: u64,
 }
 
-impl<Q: Queue<Happening>> Out for Pipe<Q> {
+impl<Q: Queue<SimEvent>> Out for Pipe<Q> {
     fn send(&mut self, packet: Packet) {
         let mut packet = packet;
         let is_data = packet.kind == Kind::Data;
@@ -54,29 +54,29 @@ impl<Q: Queue<Happening>> Out for Pipe<Q> {
         }
         if !is_data {
             let delay = 10_000_000 + self.random.below(5_000_000);
-            return self.queue.push(self.now.after(Picoseconds(delay)), Happening::Packet(packet));
+            return self.queue.push(self.now.after(Picoseconds(delay)), SimEvent::Packet(packet));
         }
         if self.random.happens(self.harm.marked) {
             packet.mark = Mark::Congested;
         }
         if self.held.is_none() && self.random.happens(self.harm.held) {
             self.held = Some((packet, 2));
-            self.queue.push(self.now.after(micros(30)), Happening::Release);
+            self.queue.push(self.now.after(micros(30)), SimEvent::Release);
             return;
         }
-        self.queue.push(self.now.after(micros(10)), Happening::Packet(packet));
+        self.queue.push(self.now.after(micros(10)), SimEvent::Packet(packet));
         if let Some((held, left)) = &mut self.held {
             *left -= 1;
             if *left == 0 {
                 let held = *held;
                 self.held = None;
-                self.queue.push(self.now.after(micros(10)), Happening::Packet(held));
+                self.queue.push(self.now.after(micros(10)), SimEvent::Packet(held));
             }
         }
     }
 
     fn later(&mut self, at: Picoseconds, event: Event) {
-        self.queue.push(at, Happening::Flow(event));
+        self.queue.push(at, SimEvent::Flow(event));
     }
 
     fn arrived(&mut self, _flow: FlowId, message: u64) {
@@ -86,7 +86,7 @@ impl<Q: Queue<Happening>> Out for Pipe<Q> {
 
 /// Carries messages of these sizes, each asked for so many microseconds after the one before, until
 /// nothing happens any more. Returns the arrivals, the counts of repeats, and the lost packets.
-fn carry<Q: Queue<Happening> + Default>(
+fn carry<Q: Queue<SimEvent> + Default>(
     plan: &Plan,
     harm: Harm,
     messages: &[(u64, u64)],
@@ -95,24 +95,24 @@ fn carry<Q: Queue<Happening> + Default>(
     let (queue, arrived) = (Q::default(), Vec::new());
     let mut pipe = Pipe { now: micros(0), queue, harm, random, held: None, arrived, lost: 0 };
     let mut transport = Transport::default();
-    let flow = transport.open(plan, ROAD);
+    let flow = transport.open(plan, ROUTE);
     let (mut at, mut sum) = (micros(0), 0);
     for (number, (bytes, gap)) in (0..).zip(messages) {
         at = at.after(micros(*gap));
         sum += bytes;
         let deadline = Some(at.after(micros(99)));
-        pipe.queue.push(at, Happening::Ask(Message { number, bytes: *bytes, deadline }));
+        pipe.queue.push(at, SimEvent::Send(Message { number, bytes: *bytes, deadline }));
     }
     let mut events = 0;
     while let Some((now, event)) = pipe.queue.pop() {
         pipe.now = now;
         match event {
-            Happening::Ask(message) => transport.send(now, flow, message, &mut pipe),
-            Happening::Packet(packet) => transport.on_packet(now, &packet, &mut pipe),
-            Happening::Flow(event) => transport.on_event(now, event, &mut pipe),
-            Happening::Release => {
+            SimEvent::Send(message) => transport.send(now, flow, message, &mut pipe),
+            SimEvent::Packet(packet) => transport.on_packet(now, &packet, &mut pipe),
+            SimEvent::Flow(event) => transport.on_event(now, event, &mut pipe),
+            SimEvent::Release => {
                 if let Some((packet, _)) = pipe.held.take() {
-                    pipe.queue.push(now.after(micros(10)), Happening::Packet(packet));
+                    pipe.queue.push(now.after(micros(10)), SimEvent::Packet(packet));
                 }
             }
         }
@@ -126,13 +126,19 @@ fn carry<Q: Queue<Happening> + Default>(
 }
 
 fn plan() -> impl Strategy<Value = Plan> {
-    let laws = vec![Law::Dctcp, Law::D2tcp, Law::Qtcp, Law::Dcqcn, Law::Qrdma];
+    let cc_variants = vec![
+        CongestionControl::Dctcp,
+        CongestionControl::D2tcp,
+        CongestionControl::Qtcp,
+        CongestionControl::Dcqcn,
+        CongestionControl::Qrdma,
+    ];
     let answer =
         prop::option::of((1u32..5).prop_map(|every| Answers { every, within: Span(500_000) }));
-    (prop::sample::select(laws), answer, any::<bool>()).prop_map(|(law, answer, is_lost)| {
+    (prop::sample::select(cc_variants), answer, any::<bool>()).prop_map(|(cc, answer, is_lost)| {
         let repeat = if is_lost { Repeat::Lost } else { Repeat::All };
-        let rate = (!law.is_window()).then(|| Limits { repeat, ..Limits::default() });
-        Plan { answer, rate, ..Plan::of(law) }
+        let rate = (!cc.is_window()).then(|| Limits { repeat, ..Limits::default() });
+        Plan { answer, rate, ..Plan::of(cc) }
     })
 }
 
@@ -157,9 +163,9 @@ proptest! {
         marked in 0u32..500_000, held in 0u32..500_000,
     ) {
         let harm = Harm { data_lost, answers_lost, marked, held };
-        let outcome = carry::<Heap<Happening>>(&plan, harm, &messages);
+        let outcome = carry::<Heap<SimEvent>>(&plan, harm, &messages);
         prop_assert_eq!(numbers(&outcome.0), (0..messages.len() as u64).collect::<Vec<_>>());
-        prop_assert_eq!(&outcome, &carry::<Wheel<Happening>>(&plan, harm, &messages));
+        prop_assert_eq!(&outcome, &carry::<Wheel<SimEvent>>(&plan, harm, &messages));
     }
 
     /// Where nothing is lost, nothing is sent twice: a packet may be late by two others, and an
@@ -170,7 +176,7 @@ proptest! {
     ) {
         let held = if plan.repeats() == Repeat::All { 0 } else { held };
         let harm = Harm { data_lost: 0, answers_lost: 0, marked, held };
-        let (arrived, repeats, lost) = carry::<Heap<Happening>>(&plan, harm, &messages);
+        let (arrived, repeats, lost) = carry::<Heap<SimEvent>>(&plan, harm, &messages);
         prop_assert_eq!(lost, 0);
         prop_assert_eq!(arrived.len(), messages.len());
         prop_assert_eq!(repeats, Repeats::default());
@@ -183,8 +189,8 @@ const SAFE: Harm = Harm { data_lost: 0, answers_lost: 0, marked: 0, held: 0 };
 #[test]
 fn a_window_opens() {
     let packet = Some(Sizes { payload: 1_000, headers: 54 });
-    let plan = Plan { packet, ..Plan::of(Law::Dctcp) };
-    let (arrived, ..) = carry::<Heap<Happening>>(&plan, SAFE, &[(1_000_000, 0)]);
+    let plan = Plan { packet, ..Plan::of(CongestionControl::Dctcp) };
+    let (arrived, ..) = carry::<Heap<SimEvent>>(&plan, SAFE, &[(1_000_000, 0)]);
     // 10 + 20 + ... + 640 = 1,270; each after a way there and back, of 20 to 25 us.
     let trips = (arrived[0].0.0 - micros(10).0) / micros(20).0;
     assert_eq!(trips, 6, "{:?}", arrived[0].0);
@@ -193,8 +199,8 @@ fn a_window_opens() {
 /// A rate of 100 Gbit/s: 1,024 bytes of 1,086 on the wire.
 #[test]
 fn a_rate_is_kept_to_the_picosecond() {
-    let plan = Plan::of(Law::Dcqcn);
-    let (arrived, ..) = carry::<Heap<Happening>>(&plan, SAFE, &[(102_400, 0), (1, 0)]);
+    let plan = Plan::of(CongestionControl::Dcqcn);
+    let (arrived, ..) = carry::<Heap<SimEvent>>(&plan, SAFE, &[(102_400, 0), (1, 0)]);
     let last = Picoseconds(99 * 1_086 * 80);
     assert_eq!(
         arrived,
@@ -246,7 +252,7 @@ pub(super) fn answer(sequence: u64, ahead: u32, sent: Picoseconds) -> Packet {
 #[test]
 fn timeouts_double() {
     let (mut transport, mut void) = (Transport::default(), Void::NEW);
-    let flow = transport.open(&Plan::of(Law::Dctcp), ROAD);
+    let flow = transport.open(&Plan::of(CongestionControl::Dctcp), ROUTE);
     let message = Message { number: 0, bytes: 100, deadline: None };
     transport.send(micros(0), flow, message, &mut void);
     for _ in 0..3 {
@@ -259,7 +265,7 @@ fn timeouts_double() {
     let (old, event) = void.event.take().unwrap();
     assert_eq!(old, micros(150_000));
     transport.on_packet(micros(70_020), &answer(100, 0, micros(70_000)), &mut void);
-    assert_eq!(transport.sight(flow).round_trip, Span(20_000));
+    assert_eq!(transport.snapshot(flow).round_trip, Span(20_000));
     transport.send(micros(145_000), flow, message, &mut void);
     assert_eq!(void.event, None, "the old one is still in the queue");
     transport.on_event(old, event, &mut void);
@@ -271,7 +277,7 @@ fn timeouts_double() {
 #[test]
 fn a_window_is_halved_once_for_all_that_is_lost() {
     let (mut transport, mut void) = (Transport::default(), Void::NEW);
-    let flow = transport.open(&Plan::of(Law::Dctcp), ROAD);
+    let flow = transport.open(&Plan::of(CongestionControl::Dctcp), ROUTE);
     let message = Message { number: 0, bytes: 14_480, deadline: None };
     transport.send(micros(0), flow, message, &mut void);
     assert_eq!(void.sent.len(), 10);
@@ -281,14 +287,14 @@ fn a_window_is_halved_once_for_all_that_is_lost() {
         transport.on_packet(micros(20), &answer, &mut void);
     }
     assert_eq!(void.sent[10..].iter().map(|(_, start)| *start).collect::<Vec<_>>(), [0, 4_344]);
-    assert_eq!(transport.sight(flow).window, Some(5 * 1_448));
+    assert_eq!(transport.snapshot(flow).window, Some(5 * 1_448));
 }
 
 #[test]
 fn plans_that_are_refused() {
-    let refused = |text: &str, says: &str| {
+    let refused = |text: &str, message: &str| {
         let error = Plan::parse(text).unwrap_err().to_string();
-        assert!(error.contains(says), "{error}");
+        assert!(error.contains(message), "{error}");
     };
     refused("law = 'reno'", "reno");
     refused("law = 'dctcp'\nalhpa = 1", "alhpa");

@@ -1,12 +1,12 @@
 //! MQSim's results for some drives and loads, and the same drives and loads here.
 //!
 //! MQSim as of October 2022, its shipped configuration but for 256 blocks in a plane, all mappings
-//! in memory, no preconditioning, and no cache where none is said; random places over 80 % of the
+//! in memory, no preconditioning, and no cache where none is said; random offsets over 80 % of the
 //! drive, aligned to the size; the first tenth does not count. Where three seeds differ, both ends
 //! are given.
 
 use tidegate_model::{Class, Portion, Span};
-use tidegate_netsim::storage::alone::{Asks, Flow, Length, Outcome, run};
+use tidegate_netsim::storage::alone::{Arrivals, DriveReport, Flow, Length, run};
 use tidegate_netsim::storage::{Order, Parameters, Shares};
 
 /// One load, and what MQSim gives for its first flow: microseconds, commands per second.
@@ -29,7 +29,7 @@ pub(crate) struct Row {
 fn flow(class: Class, reads: bool, bytes: u32, depth: u32) -> Flow {
     Flow {
         class,
-        asks: Asks::Closed(depth),
+        arrivals: Arrivals::Closed(depth),
         reads: if reads { Portion::WHOLE } else { Portion(0) },
         sizes: vec![(bytes, 1)],
         spread: Portion(800_000),
@@ -128,13 +128,13 @@ impl Row {
     }
 
     /// Runs it `times` as long.
-    pub(crate) fn run(&self, times: u64, seed: u64) -> Outcome {
+    pub(crate) fn run(&self, times: u64, seed: u64) -> DriveReport {
         let total = Span(self.milliseconds * 1_000_000 * times);
         run(&self.drive(), &self.flows, Length { total, skip: Span(total.0 / 10) }, seed)
     }
 
     /// Deviations from MQSim beyond the tolerance.
-    pub(crate) fn wrong(&self, outcome: &Outcome) -> Vec<String> {
+    pub(crate) fn wrong(&self, outcome: &DriveReport) -> Vec<String> {
         let flow = &outcome.flows[0];
         let all: f64 = outcome.flows.iter().map(|flow| flow.per_second).sum();
         let expected: f64 = self.rates.iter().sum();

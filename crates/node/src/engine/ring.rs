@@ -146,7 +146,7 @@ impl Engine for Ring {
         let push = || {
             let mut slots = lock(&self.shared.slots);
             slots.is_ending = true;
-            // SAFETY: the entry names no memory, and `slots` is locked, so nobody else pushes.
+            // SAFETY: the entry names no memory, and `slots` is locked, so no other thread pushes.
             unsafe { self.shared.ring.submission_shared().push(&wake) }.is_ok()
         };
         while !push() {
@@ -174,10 +174,10 @@ impl Shared {
         }
         let number = slots.next();
         let entry = entry(&mut work.job.buffer, transfer).user_data(number as u64);
-        // SAFETY: `slots` is locked, so nobody else pushes. The descriptor is open as long as the
-        // medium, which `self` holds. The buffer's memory is on the heap, stays where it is while
-        // the work moves into its slot, and nobody touches it before the entry's completion takes
-        // the work out; a slot that is never taken out is leaked.
+        // SAFETY: `slots` is locked, so no other thread pushes. The descriptor is open as long as
+        // the medium, which `self` holds. The buffer's memory is on the heap, stays where it is
+        // while the work moves into its slot, and no thread touches it before the entry's
+        // completion takes the work out; a slot that is never taken out is leaked.
         match unsafe { self.ring.submission_shared().push(&entry) } {
             Ok(()) => {
                 slots.work[number] = Some(work);
@@ -204,7 +204,7 @@ impl Shared {
             thread::sleep(pause);
             pause = (pause * 2).min(PAUSE_MAX);
             // The thread that waits for completions tells the kernel as well.
-            if self.has_told() {
+            if self.has_completions() {
                 return;
             }
         }
@@ -219,9 +219,9 @@ impl Shared {
     }
 
     /// Whether the kernel has been told of everything.
-    fn has_told(&self) -> bool {
+    fn has_completions(&self) -> bool {
         let _slots = lock(&self.slots);
-        // SAFETY: `slots` is locked, so nobody else has the queue.
+        // SAFETY: `slots` is locked, so no other thread has the queue.
         unsafe { self.ring.submission_shared() }.is_empty()
     }
 

@@ -4,7 +4,7 @@ use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex};
 
 use tidegate_fabric::buffer::Buffer;
-use tidegate_fabric::service::{Command, Fault, Job, Outlet};
+use tidegate_fabric::service::{Command, CompletionSink, Fault, Job};
 use tidegate_model::{Class, ContextId, Operation, Tag, TenantId};
 use tidegate_proto::node::Slot;
 
@@ -21,13 +21,13 @@ impl Sink for Pipe {
     }
 }
 
-struct Nobody;
+struct NullSink;
 
-impl Outlet for Nobody {
+impl CompletionSink for NullSink {
     fn finished(&self, _: &mut Vec<Job>) {}
 }
 
-/// Work on the first part, of nobody in particular.
+/// Work on the first part, unattributed.
 pub(super) fn work(ticket: u64, command: Command, offset: u64, length: u32, bytes: &[u8]) -> Work {
     let tag = Tag {
         tenant: TenantId(0),
@@ -40,6 +40,6 @@ pub(super) fn work(ticket: u64, command: Command, offset: u64, length: u32, byte
     let (buffer, outcome) = (Buffer::from(bytes), Err(Fault::Io));
     let job =
         Job { ticket, tag, command, part: 0, incarnation: 0, offset, length, buffer, outcome };
-    let owner = Arc::new(Owner::new(Arc::new(Nobody)));
-    Work::new(job, owner, Slot::NOBODY, 1)
+    let owner = Arc::new(Owner::new(Arc::new(NullSink)));
+    Work::new(job, owner, Slot::UNATTRIBUTED, 1)
 }

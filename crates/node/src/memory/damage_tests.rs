@@ -17,9 +17,9 @@ use tidegate_fabric::stream::Address;
 use tidegate_model::cluster::DataNode;
 use tidegate_model::{Cluster, Span, Time};
 use tidegate_onesided::data_node::{Hello, ToClient, VERSION};
-use tidegate_onesided::haechi::place;
+use tidegate_onesided::haechi::region_layout;
 use tidegate_onesided::kv::{self, Answer, Layout, Opening};
-use tidegate_onesided::one_sided::{Fabric as _, Operation, Place};
+use tidegate_onesided::one_sided::{BufferPosition, Fabric as _, Operation};
 use tidegate_proto::codec::{Decoder, encode};
 
 use super::{Config, Running, start};
@@ -72,13 +72,13 @@ impl Bed {
 
     /// Comes, and brings memory that the node may have had in a former incarnation.
     fn bring(&self, memory: Option<&Region>) -> Client {
-        let (stream, answer, file) = self.say("", memory);
+        let (stream, answer, file) = self.connect_with("", memory);
         assert!(matches!(answer, ToClient::Welcome(_)), "{answer:?}");
         Client { stream, memory: Arc::new(Region::from_fd(file.unwrap()).unwrap()) }
     }
 
     /// Says hello for a tenant, and waits for the answer.
-    fn say(
+    fn connect_with(
         &self,
         tenant: &str,
         memory: Option<&Region>,
@@ -91,7 +91,7 @@ impl Bed {
             reservation: None,
             limit: None,
             parts: 1,
-            seat: None,
+            session_slot: None,
             is_bare: false,
         };
         let mut bytes = Vec::new();
@@ -109,15 +109,15 @@ impl Bed {
 }
 
 fn answer(stream: &UnixStream) -> (ToClient, Option<OwnedFd>) {
-    let (mut decoder, mut piece, mut file) = (Decoder::<ToClient>::new(), [0; 4096], None);
+    let (mut decoder, mut chunk, mut file) = (Decoder::<ToClient>::new(), [0; 4096], None);
     loop {
         if let Some(message) = decoder.next_message().unwrap() {
             return (message, file);
         }
-        let (count, came) = handover::receive(stream, &mut piece).unwrap();
+        let (count, came) = handover::receive(stream, &mut chunk).unwrap();
         assert!(count > 0, "the node closed the connection without an answer");
         file = file.or(came);
-        decoder.extend(&piece[..count]);
+        decoder.extend(&chunk[..count]);
     }
 }
 
@@ -126,7 +126,7 @@ impl Client {
         let mut shm = Shm::new(self.memory.clone(), 1);
         for (to, bytes) in (to..).step_by(4096).zip(bytes.chunks(4096)) {
             shm.buffer_mut(0)[..bytes.len()].copy_from_slice(bytes);
-            let (from, length) = (Place::start(0), bytes.len() as u32);
+            let (from, length) = (BufferPosition::start(0), bytes.len() as u32);
             shm.perform(&Operation::Write { from, to, length }).unwrap();
         }
     }
@@ -136,27 +136,27 @@ impl Client {
     }
 
     fn layout(&self) -> Layout {
-        Opening::at_once(Shm::new(self.memory.clone(), 1), place::DATA).unwrap()
+        Opening::at_once(Shm::new(self.memory.clone(), 1), region_layout::DATA).unwrap()
     }
 
     /// Damages the memory until the node says that it goes on with other: a word that the node
     /// writes itself now and then is damaged again. Tells how long that took.
     fn damage(&mut self, damage: impl Fn(&Self)) -> Duration {
-        let (end, elapsed) = self.damage_until_told(damage);
+        let (end, elapsed) = self.damage_until_reported(damage);
         assert_eq!(end, Some(ToClient::Moving), "the client was shut out instead");
         elapsed
     }
 
     /// The same for damage that may also be to the client's own words, for which it is shut out:
     /// then there is no message.
-    fn damage_until_told(&mut self, damage: impl Fn(&Self)) -> (Option<ToClient>, Duration) {
+    fn damage_until_reported(&mut self, damage: impl Fn(&Self)) -> (Option<ToClient>, Duration) {
         let started = Instant::now();
         self.stream.set_nonblocking(true).unwrap();
-        let (mut decoder, mut piece) = (Decoder::<ToClient>::new(), [0; 64]);
+        let (mut decoder, mut chunk) = (Decoder::<ToClient>::new(), [0; 64]);
         loop {
-            match self.stream.read(&mut piece) {
+            match self.stream.read(&mut chunk) {
                 Ok(0) => return (None, started.elapsed()),
-                Ok(count) => decoder.extend(&piece[..count]),
+                Ok(count) => decoder.extend(&chunk[..count]),
                 Err(error) if error.kind() == ErrorKind::ConnectionReset => {
                     return (None, started.elapsed());
                 }
@@ -173,8 +173,9 @@ impl Client {
     /// Whether a value can be stored.
     fn has_room(&self) -> bool {
         let rest = Span(200_000_000);
-        let settings = kv::Settings { outstanding: 1, locations: 0, extent: 1, seat: None, rest };
-        let shm = Shm::new(self.memory.clone(), 16).until_left(place::LEFT);
+        let settings =
+            kv::Settings { outstanding: 1, locations: 0, extent: 1, session_slot: None, rest };
+        let shm = Shm::new(self.memory.clone(), 16).until_left(region_layout::LEFT);
         let mut client = kv::Client::new(shm, self.layout(), settings).unwrap();
         let mut outcomes = Vec::new();
         client.put(b"other", b"value", 0).unwrap();
@@ -187,8 +188,9 @@ impl Client {
     /// A store in the memory that works, with what is under this key.
     fn get_and_put(&self, key: &[u8]) -> Option<Vec<u8>> {
         let rest = Span(200_000_000);
-        let settings = kv::Settings { outstanding: 4, locations: 0, extent: 4, seat: None, rest };
-        let shm = Shm::new(self.memory.clone(), 16).until_left(place::LEFT);
+        let settings =
+            kv::Settings { outstanding: 4, locations: 0, extent: 4, session_slot: None, rest };
+        let shm = Shm::new(self.memory.clone(), 16).until_left(region_layout::LEFT);
         let mut client = kv::Client::new(shm, self.layout(), settings).unwrap();
         let run = |client: &mut kv::Client<Shm>| {
             let mut outcomes = Vec::new();
@@ -242,22 +244,22 @@ fn damage_each(fabric: &str, cases: &[(&str, u64, u64, bool)]) {
 #[test]
 fn each_damaged_structure_is_noticed_and_clients_go_on() {
     let layout = Bed::new("shm").come().layout();
-    let (store, index) = (place::DATA, place::DATA + 64 + 64 + 256 * 8);
-    let last = place::DATA + layout.area().length - 8;
+    let (store, index) = (region_layout::DATA, region_layout::DATA + 64 + 64 + 256 * 8);
+    let last = region_layout::DATA + layout.area().length - 8;
     let block = last - u64::from(layout.blocks()) * u64::from(kv::BLOCK);
     let ring = index + layout.slots() * 8;
     assert!(ring < block);
     damage_each(
         "shm",
         &[
-            ("header", place::HEADER, 0, true),
-            ("version", place::LAYOUT, 99, true),
-            ("lease", place::LEASE, u64::MAX, true),
-            ("lease", place::LEASE, 0, true),
-            ("capacity", place::LEARNED, u64::MAX, true),
-            ("left", place::LEFT, 1, true),
-            ("grants", place::GRANTS, u64::MAX, true),
-            ("grants", place::line(place::GRANTS, 63), 1, true),
+            ("header", region_layout::HEADER, 0, true),
+            ("version", region_layout::LAYOUT, 99, true),
+            ("lease", region_layout::LEASE, u64::MAX, true),
+            ("lease", region_layout::LEASE, 0, true),
+            ("capacity", region_layout::LEARNED, u64::MAX, true),
+            ("left", region_layout::LEFT, 1, true),
+            ("grants", region_layout::GRANTS, u64::MAX, true),
+            ("grants", region_layout::line(region_layout::GRANTS, 63), 1, true),
             ("store header", store + 24, 1, false),
             ("taken", store + 64 + 8, u64::MAX, false),
             ("given", store + 64 + 16, u64::MAX, false),
@@ -271,25 +273,26 @@ fn each_damaged_structure_is_noticed_and_clients_go_on() {
 /// The word at a place.
 fn word(memory: &Arc<Region>, at: u64) -> u64 {
     let mut shm = Shm::new(memory.clone(), 1);
-    let read = Operation::Read { from: at, into: Place::start(0), length: 8 };
+    let read = Operation::Read { from: at, into: BufferPosition::start(0), length: 8 };
     shm.perform(&read).unwrap();
     u64::from_le_bytes(shm.buffer(0)[..8].try_into().unwrap())
 }
 
 #[test]
-fn pool_tokens_that_nobody_made_are_not_used() {
+fn pool_tokens_that_the_monitor_did_not_make_are_not_used() {
     let bed = Bed::new("shm");
     let mut client = bed.come();
     // As many as fit, whatever period runs when they are written.
     client.damage(|client| {
-        client.set(place::POOL, word(&client.memory, place::POOL) | ((1 << 48) - 1));
+        client
+            .set(region_layout::POOL, word(&client.memory, region_layout::POOL) | ((1 << 48) - 1));
     });
     // A pool of another period is replaced by that of the next one.
     let deadline = Instant::now() + PATIENCE;
     for garbage in [0, u64::MAX] {
         let client = bed.come();
-        client.set(place::POOL, garbage);
-        while word(&client.memory, place::POOL) == garbage {
+        client.set(region_layout::POOL, garbage);
+        while word(&client.memory, region_layout::POOL) == garbage {
             assert!(deadline > Instant::now());
         }
     }
@@ -298,10 +301,11 @@ fn pool_tokens_that_nobody_made_are_not_used() {
 
 /// Clients that put a key and die with the blocks that they have not used, until none is left.
 fn use_up_blocks(memory: &Arc<Region>) {
-    let layout = Opening::at_once(Shm::new(memory.clone(), 1), place::DATA).unwrap();
+    let layout = Opening::at_once(Shm::new(memory.clone(), 1), region_layout::DATA).unwrap();
     loop {
         let rest = Span(0);
-        let settings = kv::Settings { outstanding: 1, locations: 0, extent: 64, seat: None, rest };
+        let settings =
+            kv::Settings { outstanding: 1, locations: 0, extent: 64, session_slot: None, rest };
         let shm = Shm::new(memory.clone(), 16);
         let mut client = kv::Client::new(shm, layout, settings).unwrap();
         let mut outcomes = Vec::new();
@@ -325,7 +329,7 @@ fn a_store_that_came_back_full_of_lost_blocks_can_be_written_again() {
     bed.restart();
     let mut client = bed.bring(Some(&memory));
     // Others than this client may have the memory, so the node moves, and sweeps what is new.
-    assert_eq!(client.damage_until_told(|_| ()).0, Some(ToClient::Moving));
+    assert_eq!(client.damage_until_reported(|_| ()).0, Some(ToClient::Moving));
     drop(client);
     let (client, deadline) = (bed.come(), Instant::now() + PATIENCE);
     while !client.has_room() {
@@ -336,7 +340,7 @@ fn a_store_that_came_back_full_of_lost_blocks_can_be_written_again() {
 }
 
 #[test]
-fn memory_that_a_client_brings_late_is_taken_back_as_long_as_nobody_has_other() {
+fn memory_that_a_client_brings_late_is_adopted_while_no_client_has_new_memory() {
     let mut bed = Bed::new("shm");
     let memory = {
         let client = bed.come();
@@ -345,7 +349,7 @@ fn memory_that_a_client_brings_late_is_taken_back_as_long_as_nobody_has_other() 
     };
     bed.restart();
     // It is answered when the node no longer waits for its memory.
-    let (_, refused, _) = bed.say("unknown", None);
+    let (_, refused, _) = bed.connect_with("unknown", None);
     assert!(matches!(refused, ToClient::Refused { .. }), "{refused:?}");
     let late = bed.bring(Some(&memory));
     assert_eq!(late.get_and_put(b"key").as_deref(), Some(&b"value"[..]), "no value is lost");
@@ -360,10 +364,10 @@ fn memory_that_a_client_brings_late_is_taken_back_as_long_as_nobody_has_other() 
 }
 
 #[test]
-fn a_damaged_card_model_is_noticed() {
+fn a_damaged_nic_model_is_noticed() {
     damage_each(
         "model",
-        &[("busy", place::CARD, u64::MAX, true), ("slot", place::CARD + 64, 0, true)],
+        &[("busy", region_layout::NIC, u64::MAX, true), ("slot", region_layout::NIC + 64, 0, true)],
     );
 }
 
@@ -375,14 +379,14 @@ fn random_garbage_in_any_part_is_survived() {
         let length = client.memory.length();
         let (at, bytes) = match seed % 4 {
             0 => (0, length),
-            1 => (0, place::DATA),
-            2 => (place::DATA, length - place::DATA),
-            _ => (place::REPORTS, 64 * place::LINE),
+            1 => (0, region_layout::DATA),
+            2 => (region_layout::DATA, length - region_layout::DATA),
+            _ => (region_layout::REPORTS, 64 * region_layout::LINE),
         };
         let garbage = noise(seed + 1, bytes as usize);
         match seed % 4 {
             3 => client.write(at, &garbage),
-            _ => drop(client.damage_until_told(|client| client.write(at, &garbage))),
+            _ => drop(client.damage_until_reported(|client| client.write(at, &garbage))),
         }
         // Reports are clients' own words: who writes garbage there is shut out, at most.
         drop(client);

@@ -1,4 +1,5 @@
-//! State that the two threads share: the region, its monitor, and the clients with their seats.
+//! State that the two threads share: the region, its monitor, and the clients with their session
+//! slots.
 
 pub(super) mod remake;
 
@@ -22,18 +23,20 @@ use tidegate_model::cluster::{DataNode, Fabric};
 use tidegate_model::policy::Tenant;
 use tidegate_model::{Bytes, Policy, Span, Time};
 use tidegate_onesided::data_node::slots::{self, SlotDenied};
-use tidegate_onesided::data_node::{self, Book, Hello, Seat, Steward, VERSION, Visitor, Welcome};
+use tidegate_onesided::data_node::{
+    self, ClientIdentity, Coordinator, Hello, SessionRegistry, SessionSlot, VERSION, Welcome,
+};
 use tidegate_onesided::haechi::monitor::Settings;
-use tidegate_onesided::haechi::{Event, Monitor, Terms, place};
+use tidegate_onesided::haechi::{Event, Monitor, SessionParameters, region_layout};
 use tidegate_onesided::integrity::Structure;
 use tidegate_onesided::kv::{Area, BLOCK, HEADER, Layout, OpenError, Stock};
-use tidegate_onesided::one_sided::{Fabric as _, Lost, Operation, Place};
+use tidegate_onesided::one_sided::{BufferPosition, Fabric as _, Lost, Operation};
 use tidegate_proto::data_node::{FromDataNode, Notice, ToDataNode};
 
 use super::StartError;
-use super::card::{Card, Own};
+use super::headroom;
 use super::inspector::{Inspector, speed};
-use super::room;
+use super::rnic::{Own, Rnic};
 use super::sweeper::Sweeper;
 use crate::clock::Clock;
 use crate::mutex::lock;
@@ -42,14 +45,14 @@ use remake::Store;
 /// The mean of a profile divided by its deviation; cluster files do not state the deviation.
 const DEVIATION: u64 = 100;
 
-/// How long the monitor waits for its card before it looks whether something is done. A card takes
+/// How long the monitor waits for its RNIC before it looks whether something is done. An RNIC takes
 /// some microseconds; a thread that sleeps wakes up after 50 at the earliest.
-const LOOK: Span = Span(20 * Span::MICROSECOND.0);
+const POLL_INTERVAL: Span = Span(20 * Span::MICROSECOND.0);
 
 /// Why the monitor's thread cannot go on with the memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Halt {
-    /// The node's own card does not reach it any more.
+    /// The node's own RNIC does not reach it any more.
     Lost,
     /// This is not what it must be.
     Damaged(Structure),
@@ -81,10 +84,10 @@ pub(super) struct Host {
     /// Where it is noted which memory is the node's.
     note: PathBuf,
     clock: Clock,
-    /// The card through which clients reach the memory, where they do not map it.
-    card: Option<Card>,
+    /// The RNIC through which clients reach the memory, where they do not map it.
+    rnic: Option<Rnic>,
     inner: Mutex<Inner>,
-    /// The monitor's thread, which rests while nobody has a seat.
+    /// The monitor's thread, which rests while no client has a session slot.
     pulse: OnceLock<Thread>,
 }
 
@@ -93,13 +96,13 @@ struct Inner {
     monitor: Monitor<Own>,
     sweeper: Sweeper,
     inspector: Inspector,
-    /// The clients with their seats, and the promises to tenants.
-    steward: Steward,
-    /// The memory of this node's former life, which a client may bring back.
+    /// The clients with their session slots, and the promises to tenants.
+    coordinator: Coordinator,
+    /// The memory of this node's earlier incarnation, which a client may bring back.
     former: Option<Identity>,
-    /// Seats that the former life gave, whose clients have not come again yet.
+    /// Session slots that the earlier incarnation gave, whose clients have not come again yet.
     orphans: BTreeSet<u16>,
-    /// Whether the node's own card has lost the memory.
+    /// Whether the node's own RNIC has lost the memory.
     is_lost: bool,
     /// The damaged structure of the memory, until there is other memory.
     damaged: Option<Structure>,
@@ -110,45 +113,45 @@ impl Host {
     pub(super) fn new(node: DataNode, note: PathBuf, clock: Clock) -> Result<Self, StartError> {
         let region = region(&node)?;
         if let Some(speed) = speed(&node) {
-            model::set(&region, place::CARD, speed);
+            model::set(&region, region_layout::NIC, speed);
         }
         format(&region)?;
-        let card = match node.fabric {
-            Fabric::Verbs => Some(Card::open(node.device.as_deref(), &region)?),
+        let rnic = match node.fabric {
+            Fabric::Verbs => Some(Rnic::open(node.device.as_deref(), &region)?),
             Fabric::Shm | Fabric::Model => None,
         };
-        let monitor = monitor(&node, card.as_ref(), &region, clock.now())?;
-        let steward = Steward::new(Book::new(node.period, node.client));
-        // Nobody has memory behind a card but the node, so nobody brings it back.
-        let former = if card.is_some() { None } else { Identity::noted(&note) };
+        let monitor = monitor(&node, rnic.as_ref(), &region, clock.now())?;
+        let coordinator = Coordinator::new(SessionRegistry::new(node.period, node.client));
+        // Only the node has memory behind an RNIC, so no client brings it back.
+        let former = if rnic.is_some() { None } else { Identity::noted(&note) };
         let orphans = BTreeSet::new();
-        let sweeper = sweeper(&node, card.as_ref(), &region, true)?;
+        let sweeper = sweeper(&node, rnic.as_ref(), &region, true)?;
         let inspector = Inspector::new(&node, &region).map_err(StartError::Store)?;
         let inner = Mutex::new(Inner {
             region,
             monitor,
             sweeper,
             inspector,
-            steward,
+            coordinator,
             former,
             orphans,
             is_lost: false,
             damaged: None,
         });
-        Ok(Self { node, note, clock, card, inner, pulse: OnceLock::new() })
+        Ok(Self { node, note, clock, rnic, inner, pulse: OnceLock::new() })
     }
 
-    /// The card before the memory, if clients do not map it.
-    pub(super) fn card(&self) -> Option<&Card> {
-        self.card.as_ref()
+    /// The RNIC before the memory, if clients do not map it.
+    pub(super) fn rnic(&self) -> Option<&Rnic> {
+        self.rnic.as_ref()
     }
 
-    /// Whether a client may yet bring back the memory of this node's former life.
+    /// Whether a client may yet bring back the memory of this node's earlier incarnation.
     pub(super) fn is_incomplete(&self) -> bool {
         lock(&self.inner).former.is_some()
     }
 
-    /// Goes on with the memory that this node had in its former life, if this is it.
+    /// Goes on with the memory that this node had in its earlier incarnation, if this is it.
     ///
     /// # Errors
     /// If it is, and cannot be used.
@@ -162,7 +165,7 @@ impl Host {
         if region.length() != self.node.memory.0 {
             return problem("its size is another than in the file");
         }
-        if word(&region, place::LAYOUT) != place::VERSION {
+        if word(&region, region_layout::LAYOUT) != region_layout::VERSION {
             return problem("it is of another release");
         }
         let sweeper = sweeper(&self.node, None, &region, false)?;
@@ -175,8 +178,9 @@ impl Host {
         }
         // That life may have ended while it moved away from this.
         set_left(&region, false);
-        let seats = (0..self.node.seats as u16).filter(|seat| monitor.promise(*seat).is_some());
-        inner.orphans = seats.collect();
+        let session_slots = (0..self.node.session_slots as u16)
+            .filter(|session_slot| monitor.promise(*session_slot).is_some());
+        inner.orphans = session_slots.collect();
         (inner.region, inner.monitor, inner.sweeper) = (region, monitor, sweeper);
         (inner.inspector, inner.former) = (inspector, None);
         self.pulse.get().inspect(|thread| thread.unpark());
@@ -186,7 +190,7 @@ impl Host {
     /// Notes which memory is the node's from now on, for its next life. Where that cannot be, the
     /// memory is merely not found again.
     pub(super) fn settle(&self) {
-        if self.card.is_some() {
+        if self.rnic.is_some() {
             return;
         }
         let mut inner = lock(&self.inner);
@@ -199,25 +203,27 @@ impl Host {
         }
     }
 
-    /// Has the monitor look, and tells when this thread is to do it again; it is woken if somebody
-    /// takes a seat.
+    /// Polls the monitor, and returns when this thread is to do it again; it is woken when a
+    /// client takes a session slot.
     ///
     /// # Errors
-    /// If the node's own card does not reach the memory any more, or the memory is damaged.
+    /// If the node's own RNIC does not reach the memory any more, or the memory is damaged.
     pub(super) fn tick(&self, events: &mut Vec<Event>) -> Result<Time, Halt> {
         self.pulse.get_or_init(thread::current);
         let mut inner = lock(&self.inner);
         if let Some(structure) = inner.damaged {
             return Err(Halt::Damaged(structure));
         }
-        let Inner { monitor, sweeper, inspector, steward, orphans, is_lost, damaged, .. } =
+        let Inner { monitor, sweeper, inspector, coordinator, orphans, is_lost, damaged, .. } =
             &mut *inner;
         let now = self.clock.now();
-        let is_idle = |steward: &Steward, monitor: &Monitor<Own>| {
-            steward.book.guests() == 0 && orphans.is_empty() && monitor.slots().taken == 0
+        let is_idle = |coordinator: &Coordinator, monitor: &Monitor<Own>| {
+            coordinator.registry.session_count() == 0
+                && orphans.is_empty()
+                && monitor.slots().taken == 0
         };
-        // While nobody is there no period need begin.
-        if !is_idle(steward, monitor) || !monitor.is_resting() {
+        // Without clients no period need begin.
+        if !is_idle(coordinator, monitor) || !monitor.is_resting() {
             monitor.poll(now, events).map_err(|Lost| {
                 *is_lost = true;
                 Halt::Lost
@@ -225,29 +231,30 @@ impl Host {
         }
         for event in &*events {
             if let Event::Over(summary) = event {
-                steward.on_period(summary);
-                if steward.is_owed() {
-                    steward.settle(monitor);
+                coordinator.on_period(summary);
+                if coordinator.is_owed() {
+                    coordinator.settle(monitor);
                 }
             }
         }
-        let is_alone = steward.book.guests() == 0 && orphans.is_empty();
-        let is_idle = is_idle(steward, monitor);
+        let is_alone = coordinator.registry.session_count() == 0 && orphans.is_empty();
+        let is_idle = is_idle(coordinator, monitor);
         if let Some(structure) = inspector.poll(now, is_idle, monitor) {
             *damaged = Some(structure);
             return Err(Halt::Damaged(structure));
         }
-        let looks = match is_idle {
+        let poll_at = match is_idle {
             true => Time::MAX,
             // Slots of clients that have left are free once another period begins.
-            false if monitor.is_waiting() => now.after(LOOK),
+            false if monitor.is_waiting() => now.after(POLL_INTERVAL),
             false => monitor.next_deadline(),
         };
-        let sweeps = sweeper.poll(now, is_alone, |seat| steward.book.has(seat));
+        let sweeps =
+            sweeper.poll(now, is_alone, |session_slot| coordinator.registry.has(session_slot));
         let Stock { blocks, free } = sweeper.stock();
         let bytes = |blocks: u32| Bytes(u64::from(blocks) * u64::from(BLOCK));
-        steward.on_store(bytes(blocks), bytes(blocks - free));
-        Ok(looks.min(sweeps).min(inspector.next()))
+        coordinator.on_store(bytes(blocks), bytes(blocks - free));
+        Ok(poll_at.min(sweeps).min(inspector.next()))
     }
 
     /// Whether the node is to move, because blocks run low in memory that must not be swept.
@@ -256,7 +263,7 @@ impl Host {
         lock(&self.inner).sweeper.is_move_due(now)
     }
 
-    /// Whether the node's own card has lost the memory, and it was not begun anew since.
+    /// Whether the node's own RNIC has lost the memory, and it was not begun anew since.
     pub(super) fn is_lost(&self) -> bool {
         lock(&self.inner).is_lost
     }
@@ -271,18 +278,19 @@ impl Host {
         lock(&self.inner).damaged.get_or_insert(Structure::Unknown);
     }
 
-    /// Notes that a seat is free: the client of this node's former life has not come again.
-    pub(super) fn forget(&self, seat: u16) {
-        lock(&self.inner).orphans.remove(&seat);
+    /// Notes that a session slot is free: the client of this node's earlier incarnation has not
+    /// come again.
+    pub(super) fn forget(&self, session_slot: u16) {
+        lock(&self.inner).orphans.remove(&session_slot);
     }
 
-    /// Gives a client a seat, and the region.
+    /// Gives a client a session slot, and the region.
     ///
     /// # Errors
     /// Why not, in words for people; or that a slot is free once the period ends.
-    pub(super) fn seat(
+    pub(super) fn open_session(
         &self,
-        visitor: &Visitor,
+        identity: &ClientIdentity,
         hello: &Hello,
     ) -> Result<(Welcome, Arc<Region>), Denied> {
         if hello.version != VERSION {
@@ -293,127 +301,137 @@ impl Host {
             )));
         }
         let mut inner = lock(&self.inner);
-        let Inner { region, monitor, sweeper, inspector, steward, orphans, damaged, .. } =
+        let Inner { region, monitor, sweeper, inspector, coordinator, orphans, damaged, .. } =
             &mut *inner;
         *damaged = damaged.or_else(|| inspector.check(monitor));
         if damaged.is_some() {
             return Err(Denied::Damaged);
         }
         inspector.wake(self.clock.now());
-        let tenant = tenant(steward.policy(), visitor, hello).map_err(Denied::Refused)?;
+        let tenant = tenant(coordinator.policy(), identity, hello).map_err(Denied::Refused)?;
         let name = tenant.map_or("", |tenant| &tenant.name).to_owned();
-        let seat = match hello.is_bare {
+        let session_slot = match hello.is_bare {
             true => {
                 sweeper.admit(self.clock.now(), None);
                 None
             }
             false => {
-                // A seat that a former life of this node gave is still its client's.
-                let had = hello.seat.filter(|seat| orphans.contains(seat));
+                // A session slot that a earlier incarnation of this node gave is still its
+                // client's.
+                let had = hello.session_slot.filter(|session_slot| orphans.contains(session_slot));
                 if had.is_none() {
-                    let clients = |name: &str| steward.book.clients_of(name);
-                    slots::admit(steward.policy(), tenant, clients, monitor.slots())?;
+                    let clients = |name: &str| coordinator.registry.clients_of(name);
+                    slots::admit(coordinator.policy(), tenant, clients, monitor.slots())?;
                 }
-                let promise = steward.book.offer(tenant, hello).map_err(Denied::Refused)?;
-                had.iter().for_each(|seat| _ = orphans.remove(seat));
+                let promise = coordinator.registry.offer(tenant, hello).map_err(Denied::Refused)?;
+                had.iter().for_each(|session_slot| _ = orphans.remove(session_slot));
                 let number = match had {
-                    Some(seat) => monitor.renew(seat, promise).map(|()| seat),
-                    None => monitor.admit(promise).inspect(|seat| {
-                        let allowed = |seat| monitor.allowed(seat);
-                        let rest = steward.book.rest(&name, promise.limit, allowed);
-                        monitor.seat_early(*seat, rest);
+                    Some(session_slot) => {
+                        monitor.renew(session_slot, promise).map(|()| session_slot)
+                    }
+                    None => monitor.admit(promise).inspect(|session_slot| {
+                        let allowed = |session_slot| monitor.allowed(session_slot);
+                        let rest = coordinator.registry.rest(&name, promise.limit, allowed);
+                        monitor.start_early(*session_slot, rest);
                     }),
                 };
                 let number = number.map_err(|denied| Denied::Refused(denied.to_string()))?;
                 sweeper.admit(self.clock.now(), Some(number));
-                steward.book.seat(number, &name, hello);
+                coordinator.registry.add(number, &name, hello);
                 // Those who have equal parts have smaller ones now.
-                steward.settle(monitor);
+                coordinator.settle(monitor);
                 self.pulse.get().inspect(|thread| thread.unpark());
                 let DataNode { rules, period, client, .. } = self.node;
-                Some(Seat { number, rules, period, client, reservation: promise.reservation })
+                Some(SessionSlot {
+                    number,
+                    rules,
+                    period,
+                    client,
+                    reservation: promise.reservation,
+                })
             }
         };
         let DataNode { fabric, window, .. } = self.node;
-        let welcome = Welcome { tenant: name, seat, fabric, window, store: place::DATA };
+        let welcome =
+            Welcome { tenant: name, session_slot, fabric, window, store: region_layout::DATA };
         Ok((welcome, region.clone()))
     }
 
-    /// Takes a seat back, or nothing from who had none.
-    pub(super) fn leave(&self, seat: Option<u16>) {
-        let Inner { monitor, sweeper, steward, .. } = &mut *lock(&self.inner);
-        if let Some(seat) = seat {
-            steward.book.leave(seat);
-            monitor.dismiss(seat);
+    /// Takes a session slot back, or nothing from who had none.
+    pub(super) fn leave(&self, session_slot: Option<u16>) {
+        let Inner { monitor, sweeper, coordinator, .. } = &mut *lock(&self.inner);
+        if let Some(session_slot) = session_slot {
+            coordinator.registry.leave(session_slot);
+            monitor.dismiss(session_slot);
             // The remaining clients may have more now.
-            steward.settle(monitor);
-            if steward.book.guests() == 0 {
-                steward.on_nobody();
+            coordinator.settle(monitor);
+            if coordinator.registry.session_count() == 0 {
+                coordinator.on_no_clients();
             }
         }
-        sweeper.leave(self.clock.now(), seat);
+        sweeper.leave(self.clock.now(), session_slot);
         self.pulse.get().inspect(|thread| thread.unpark());
     }
 
-    /// The tenant of a seat; empty for nobody's.
-    pub(super) fn tenant(&self, seat: u16) -> String {
-        lock(&self.inner).steward.book.tenant(seat).into()
+    /// The tenant of a session slot; empty without a client.
+    pub(super) fn tenant(&self, session_slot: u16) -> String {
+        lock(&self.inner).coordinator.registry.tenant(session_slot).into()
     }
 
     /// The tenants that have clients, for people.
     pub(super) fn tenants(&self) -> String {
-        lock(&self.inner).steward.book.tenants().join(", ")
+        lock(&self.inner).coordinator.registry.tenants().join(", ")
     }
 
-    /// Whether a seat is taken by a client that has not left.
-    pub(super) fn has_guest(&self, seat: u16) -> bool {
-        lock(&self.inner).steward.book.has(seat)
+    /// Whether a session slot is taken by a client that has not left.
+    pub(super) fn has_client(&self, session_slot: u16) -> bool {
+        lock(&self.inner).coordinator.registry.has(session_slot)
     }
 
-    /// How many seats are taken.
-    pub(super) fn guests(&self) -> usize {
-        lock(&self.inner).steward.book.guests()
+    /// How many session slots are taken.
+    pub(super) fn client_count(&self) -> usize {
+        lock(&self.inner).coordinator.registry.session_count()
     }
 
     /// There is a connection to the controller, perhaps another one than before.
     pub(super) fn connected(&self) {
-        lock(&self.inner).steward.on_connected();
+        lock(&self.inner).coordinator.on_connected();
     }
 
     /// The controller has said something.
-    pub(super) fn hear(&self, message: ToDataNode) {
-        let Inner { monitor, steward, .. } = &mut *lock(&self.inner);
-        steward.on_message(message, monitor);
-        if steward.is_owed() {
+    pub(super) fn receive(&self, message: ToDataNode) {
+        let Inner { monitor, coordinator, .. } = &mut *lock(&self.inner);
+        coordinator.on_message(message, monitor);
+        if coordinator.is_owed() {
             tracing::warn!("more is promised here than can be kept; it is tried again");
         }
     }
 
     /// The next message to the controller.
-    pub(super) fn said(&self) -> Option<FromDataNode> {
-        lock(&self.inner).steward.poll_output()
+    pub(super) fn poll_output(&self) -> Option<FromDataNode> {
+        lock(&self.inner).coordinator.poll_output()
     }
 
     /// The memory was made anew because this was damaged, which took so long.
     pub(super) fn remade(&self, structure: Structure, store: Store, took: Span) {
         let is_store_kept = store == Store::Kept;
-        lock(&self.inner).steward.on_remade(structure, is_store_kept, took);
+        lock(&self.inner).coordinator.on_remade(structure, is_store_kept, took);
     }
 
     /// Something was noticed that the controller is to hear.
     pub(super) fn notice(&self, notice: Notice) {
-        lock(&self.inner).steward.on_notice(notice);
+        lock(&self.inner).coordinator.on_notice(notice);
     }
 
     /// The node ends.
     pub(super) fn end(&self) {
-        lock(&self.inner).steward.on_ending();
+        lock(&self.inner).coordinator.on_ending();
     }
 
     /// Goes on with the memory as it is, which these have left or have not: who is to be shut out
     /// has it, too.
-    pub(super) fn stay(&self, seats: impl Iterator<Item = Option<u16>>) {
-        seats.for_each(|seat| self.leave(seat));
+    pub(super) fn stay(&self, session_slots: impl Iterator<Item = Option<u16>>) {
+        session_slots.for_each(|session_slot| self.leave(session_slot));
         lock(&self.inner).sweeper.doubt();
     }
 }
@@ -424,27 +442,27 @@ impl Host {
 /// Why it may not come in, in words for people.
 fn tenant<'a>(
     policy: Option<&'a Policy>,
-    visitor: &Visitor,
+    identity: &ClientIdentity,
     hello: &Hello,
 ) -> Result<Option<&'a Tenant>, String> {
     let found = match policy {
         Some(policy) => {
-            data_node::tenant(policy, visitor, &hello.tenant)?.and_then(|id| policy.tenant(id))
+            data_node::tenant(policy, identity, &hello.tenant)?.and_then(|id| policy.tenant(id))
         }
         None if !hello.tenant.is_empty() => {
             return Err("there is no policy, so there are no tenants; apply one".into());
         }
-        None if visitor.is_operator => None,
+        None if identity.is_operator => None,
         None => return Err("there is no policy that would let anybody in; apply one".into()),
     };
-    match hello.is_bare && !visitor.is_operator {
+    match hello.is_bare && !identity.is_operator {
         true => Err("only root and the data node's own user go without a seat".into()),
         false => Ok(found),
     }
 }
 
 fn region(node: &DataNode) -> Result<Arc<Region>, StartError> {
-    room::ask(node.memory)?;
+    headroom::check(node.memory)?;
     let made = Region::create(node.memory.0).and_then(|region| {
         region.populate()?;
         Ok(Arc::new(region))
@@ -456,27 +474,27 @@ fn region(node: &DataNode) -> Result<Arc<Region>, StartError> {
 fn format(region: &Arc<Region>) -> Result<(), StartError> {
     let mut seed = [0; 8];
     getrandom(&mut seed, GetRandomFlags::empty()).map_err(io::Error::from)?;
-    let area = Area { at: place::DATA, length: region.length() - place::DATA };
+    let area = Area { at: region_layout::DATA, length: region.length() - region_layout::DATA };
     let layout = Layout::fill(area, u64::from_le_bytes(seed));
     let layout = layout.map_err(|error| StartError::Store(OpenError::Layout(error)))?;
     let mut fabric = Shm::new(region.clone(), 1);
     fabric.buffer_mut(0)[..HEADER].copy_from_slice(&layout.header());
-    let (from, length) = (Place::start(0), HEADER as u32);
-    let write = Operation::Write { from, to: place::DATA, length };
+    let (from, length) = (BufferPosition::start(0), HEADER as u32);
+    let write = Operation::Write { from, to: region_layout::DATA, length };
     // The cluster file has seen to the size.
     let written = fabric.perform(&write).map_err(|error| StartError::Io(io::Error::other(error)));
     written.map(|_| ())
 }
 
-/// A monitor over this memory, which has taken over the seats that it found there and begun a
-/// period.
+/// A monitor over this memory, which has taken over the session slots that it found there and begun
+/// a period.
 fn monitor(
     node: &DataNode,
-    card: Option<&Card>,
+    rnic: Option<&Rnic>,
     region: &Arc<Region>,
     now: Time,
 ) -> Result<Monitor<Own>, StartError> {
-    let DataNode { capacity, client, period, seats, window, rules, .. } = *node;
+    let DataNode { capacity, client, period, session_slots, window, rules, .. } = *node;
     let mean = node.per_period(capacity);
     let profile = Profile {
         mean,
@@ -485,21 +503,22 @@ fn monitor(
         increment: (mean / 100).max(1),
         history: 5,
     };
-    let terms = Terms { rules: data_node::rules(rules), period, local_rate: client.0 };
-    let seats = seats as u16;
-    let settings = Settings { terms, profile, seats, window };
-    // A line of reports and one of grants for each seat, and the header.
-    let buffers = 2 * u32::from(seats).div_ceil(64) + 1;
-    let fabric = Own::new(card, region, buffers)?;
+    let parameters =
+        SessionParameters { rules: data_node::rules(rules), period, local_rate: client.0 };
+    let session_slots = session_slots as u16;
+    let settings = Settings { parameters, profile, session_slots, window };
+    // A line of reports and one of grants for each session slot, and the header.
+    let buffers = 2 * u32::from(session_slots).div_ceil(64) + 1;
+    let fabric = Own::new(rnic, region, buffers)?;
     let problem = |what| StartError::Io(io::Error::other(what));
     let mut monitor = Monitor::new(fabric, settings, now)
         .map_err(|_| problem("the memory has no room for words of control"))?;
-    // Its events here are those of a former life, and are dropped.
+    // Its events here are those of a earlier incarnation, and are dropped.
     loop {
         monitor
             .poll(now, &mut Vec::new())
             .map_err(|_| problem("the card does not reach memory"))?;
-        // A card is done within microseconds, or has lost the memory within two seconds.
+        // An RNIC is done within microseconds, or has lost the memory within two seconds.
         if !monitor.is_waiting() {
             return Ok(monitor);
         }
@@ -510,11 +529,11 @@ fn monitor(
 /// The sweeper of the store in this memory. See [`Sweeper::new`].
 fn sweeper(
     node: &DataNode,
-    card: Option<&Card>,
+    rnic: Option<&Rnic>,
     region: &Arc<Region>,
     is_sure: bool,
 ) -> Result<Sweeper, StartError> {
-    let own = Own::new(card, region, 1)?;
+    let own = Own::new(rnic, region, 1)?;
     Sweeper::new(own, region, node.period, is_sure).map_err(StartError::Store)
 }
 
@@ -525,7 +544,7 @@ fn word(region: &Arc<Region>, at: u64) -> u64 {
 
 /// Says in a region whether it was left behind, before anything else that this thread does.
 fn set_left(region: &Arc<Region>, is_left: bool) {
-    let (word, to) = (u64::from(is_left), place::LEFT);
+    let (word, to) = (u64::from(is_left), region_layout::LEFT);
     let set = Shm::new(region.clone(), 0).perform(&Operation::WriteWord { word, to });
     debug_assert!(set.is_ok(), "a region has control words");
     fence(SeqCst);
@@ -581,9 +600,9 @@ mod tests {
         Cluster::parse(text).unwrap().data_nodes.remove(0)
     }
 
-    /// Waits until a seat was granted something: a period at most.
+    /// Waits until a session slot was granted something: a period at most.
     fn until_granted(host: &Host, region: &Arc<Region>) {
-        while word(region, place::GRANTS) == 0 {
+        while word(region, region_layout::GRANTS) == 0 {
             host.tick(&mut Vec::new()).unwrap();
         }
     }
@@ -606,8 +625,8 @@ mod tests {
             allowed: u64::MAX,
         };
         let shares = (0..).zip(&policy.tenants).map(whole).collect();
-        host.hear(ToDataNode::Policy { revision, policy });
-        host.hear(ToDataNode::Grant(Grant { revision, serial: revision, shares }));
+        host.receive(ToDataNode::Policy { revision, policy });
+        host.receive(ToDataNode::Grant(Grant { revision, serial: revision, shares }));
     }
 
     const POLICY: &str = r#"
@@ -620,12 +639,20 @@ mod tests {
     fn hello(tenant: &str, reservation: u64) -> Hello {
         let reservation = Some(tidegate_model::Iops(reservation));
         let (version, tenant) = (VERSION, tenant.into());
-        Hello { version, tenant, reservation, limit: None, parts: 1, seat: None, is_bare: false }
+        Hello {
+            version,
+            tenant,
+            reservation,
+            limit: None,
+            parts: 1,
+            session_slot: None,
+            is_bare: false,
+        }
     }
 
-    fn visitor(uid: u32) -> Visitor {
+    fn identity(uid: u32) -> ClientIdentity {
         let peer = Peer { uid, ..Peer::default() };
-        Visitor { peer, is_operator: uid == 0, ..Visitor::default() }
+        ClientIdentity { peer, is_operator: uid == 0, ..ClientIdentity::default() }
     }
 
     fn reason(denied: &Denied) -> String {
@@ -634,25 +661,27 @@ mod tests {
     }
 
     #[test]
-    fn seats_are_given_as_far_as_promises_can_be_kept() {
+    fn session_slots_are_given_as_far_as_promises_can_be_kept() {
         let host = host(POLICY);
-        let ask = |hello: Hello, uid| host.seat(&visitor(uid), &hello).map(|(it, _)| it.seat);
-        let ask = |hello, uid| ask(hello, uid).map_err(|denied| reason(&denied));
-        let seat = ask(hello("a", 400), 7).unwrap().unwrap();
-        assert_eq!((seat.number, seat.reservation), (0, 400));
-        let error = ask(hello("b", 501), 7).unwrap_err();
+        let try_open = |hello: Hello, uid| {
+            host.open_session(&identity(uid), &hello).map(|(it, _)| it.session_slot)
+        };
+        let try_open = |hello, uid| try_open(hello, uid).map_err(|denied| reason(&denied));
+        let session_slot = try_open(hello("a", 400), 7).unwrap().unwrap();
+        assert_eq!((session_slot.number, session_slot.reservation), (0, 400));
+        let error = try_open(hello("b", 501), 7).unwrap_err();
         assert!(error.starts_with("client 1 reserves 501 operations per period"), "{error}");
-        assert!(ask(hello("b", 500), 7).is_ok());
-        let error = ask(hello("b", 200), 7).unwrap_err();
+        assert!(try_open(hello("b", 500), 7).is_ok());
+        let error = try_open(hello("b", 200), 7).unwrap_err();
         assert!(error.contains("and the node can do 1000; lower them by 100"), "{error}");
         let old = Hello { version: VERSION + 1, ..hello("a", 0) };
-        assert!(ask(old, 7).unwrap_err().contains("from the same release"));
+        assert!(try_open(old, 7).unwrap_err().contains("from the same release"));
         let bare = || Hello { is_bare: true, ..hello("", 0) };
-        assert_eq!(ask(bare(), 0), Ok(None));
-        assert!(ask(Hello { tenant: "a".into(), ..bare() }, 7).is_err());
-        assert_eq!(host.guests(), 2);
+        assert_eq!(try_open(bare(), 0), Ok(None));
+        assert!(try_open(Hello { tenant: "a".into(), ..bare() }, 7).is_err());
+        assert_eq!(host.client_count(), 2);
         host.leave(Some(0));
-        assert_eq!((host.guests(), host.tenant(1).as_str()), (1, "b"));
+        assert_eq!((host.client_count(), host.tenant(1).as_str()), (1, "b"));
         let half = "tenant = [{ name = \"b\", reservation = \"300 iops\" }]";
         apply(&host, 2, Policy::parse(half).unwrap());
         let promise = lock(&host.inner).monitor.promise(1).unwrap();
@@ -663,17 +692,17 @@ mod tests {
     fn without_a_policy_operators_come_in_and_nothing_is_promised() {
         let host = host("[");
         let anonymous = |uid| {
-            let answer = host.seat(&visitor(uid), &hello("", 0));
+            let answer = host.open_session(&identity(uid), &hello("", 0));
             answer.map(|(it, _)| it.tenant).map_err(|denied| reason(&denied))
         };
         assert_eq!(anonymous(0), Ok(String::new()));
         assert!(anonymous(7).unwrap_err().starts_with("there is no policy that would let"));
-        assert!(host.seat(&visitor(0), &hello("a", 0)).is_err());
-        assert!(host.seat(&visitor(0), &hello("", 1)).is_err());
+        assert!(host.open_session(&identity(0), &hello("a", 0)).is_err());
+        assert!(host.open_session(&identity(0), &hello("", 1)).is_err());
     }
 
     #[test]
-    fn memory_of_a_former_life_is_taken_back_and_no_other() {
+    fn memory_of_an_earlier_incarnation_is_adopted_and_no_other() {
         let folder = tempfile::tempdir().unwrap();
         let live = || {
             let note = folder.path().join("m.region");
@@ -684,7 +713,7 @@ mod tests {
         let first = live();
         assert!(!first.is_incomplete());
         first.settle();
-        let (welcome, memory) = first.seat(&visitor(0), &hello("a", 300)).unwrap();
+        let (welcome, memory) = first.open_session(&identity(0), &hello("a", 300)).unwrap();
         until_granted(&first, &memory);
         drop(first);
         let second = live();
@@ -694,28 +723,33 @@ mod tests {
         assert!(!second.adopt(file(&other)).unwrap() && second.is_incomplete());
         set_left(&memory, true);
         assert!(second.adopt(file(&memory)).unwrap() && !second.is_incomplete());
-        assert_eq!(word(&memory, place::LEFT), 0, "it goes on with it");
+        assert_eq!(word(&memory, region_layout::LEFT), 0, "it goes on with it");
         assert!(!second.adopt(file(&memory)).unwrap(), "once");
-        let seat = welcome.seat.map(|seat| seat.number);
-        let again = Hello { seat, ..hello("a", 300) };
-        let (welcome, _) = second.seat(&visitor(0), &again).unwrap();
-        assert_eq!(welcome.seat.map(|seat| seat.number), seat);
-        let (welcome, _) = second.seat(&visitor(0), &Hello { seat, ..hello("a", 1) }).unwrap();
-        assert_ne!(welcome.seat.map(|seat| seat.number), seat, "it has its client again");
+        let session_slot = welcome.session_slot.map(|session_slot| session_slot.number);
+        let again = Hello { session_slot, ..hello("a", 300) };
+        let (welcome, _) = second.open_session(&identity(0), &again).unwrap();
+        assert_eq!(welcome.session_slot.map(|session_slot| session_slot.number), session_slot);
+        let (welcome, _) =
+            second.open_session(&identity(0), &Hello { session_slot, ..hello("a", 1) }).unwrap();
+        assert_ne!(
+            welcome.session_slot.map(|session_slot| session_slot.number),
+            session_slot,
+            "it has its client again"
+        );
     }
 
     fn client(shm: Shm) -> Client<Shm> {
-        let mut opening = Opening::new(shm, place::DATA);
+        let mut opening = Opening::new(shm, region_layout::DATA);
         while !opening.poll(Time::ZERO).unwrap() {}
         let (locations, extent, rest) = (8, 16, Span::ZERO);
-        let settings = kv::Settings { outstanding: 8, locations, extent, seat: None, rest };
+        let settings = kv::Settings { outstanding: 8, locations, extent, session_slot: None, rest };
         opening.client(settings).unwrap()
     }
 
     /// A client that hears of nothing, and puts numbers under the same keys as long as it is told
     /// that it may. The last that it was told was stored, of each.
-    fn deaf(region: Arc<Region>, told: &[AtomicU64; 8]) {
-        let mut client = client(Shm::new(region, 16).until_left(place::LEFT));
+    fn deaf(region: Arc<Region>, acknowledged: &[AtomicU64; 8]) {
+        let mut client = client(Shm::new(region, 16).until_left(region_layout::LEFT));
         let mut outcomes = Vec::new();
         for number in 1u64.. {
             for key in 0..8 {
@@ -727,7 +761,7 @@ mod tests {
                 }
                 for outcome in outcomes.drain(..) {
                     assert_eq!(outcome.answer, Answer::Stored);
-                    told[outcome.token as usize].store(number, Ordering::Release);
+                    acknowledged[outcome.token as usize].store(number, Ordering::Release);
                 }
             }
         }
@@ -747,23 +781,26 @@ mod tests {
     }
 
     #[test]
-    fn what_was_told_is_in_the_memory_that_the_node_goes_on_with() {
+    fn acknowledged_writes_are_in_the_memory_that_the_node_continues_with() {
         let host = host(POLICY);
         for _ in 0..20 {
             let old = lock(&host.inner).region.clone();
-            let told = [const { AtomicU64::new(0) }; 8];
+            let acknowledged = [const { AtomicU64::new(0) }; 8];
             thread::scope(|scope| {
-                scope.spawn(|| deaf(old.clone(), &told));
-                while told.iter().any(|told| told.load(Ordering::Acquire) < 10) {
+                scope.spawn(|| deaf(old.clone(), &acknowledged));
+                while acknowledged
+                    .iter()
+                    .any(|acknowledged| acknowledged.load(Ordering::Acquire) < 10)
+                {
                     thread::yield_now();
                 }
                 host.move_memory().unwrap();
             });
             let new = lock(&host.inner).region.clone();
-            assert_eq!([&old, &new].map(|region| word(region, place::LEFT)), [1, 0]);
-            for (key, told) in (0..).zip(told) {
-                let (found, told) = (number(&new, key), told.into_inner());
-                assert!(found >= told, "{found} is there, and {told} was told");
+            assert_eq!([&old, &new].map(|region| word(region, region_layout::LEFT)), [1, 0]);
+            for (key, acknowledged) in (0..).zip(acknowledged) {
+                let (found, acknowledged) = (number(&new, key), acknowledged.into_inner());
+                assert!(found >= acknowledged, "{found} is there, and {acknowledged} was told");
             }
         }
     }
@@ -771,28 +808,38 @@ mod tests {
     #[test]
     fn what_is_cleared_has_the_store_and_no_grants() {
         let host = host(POLICY);
-        let (_, region) = host.seat(&visitor(0), &hello("a", 1)).unwrap();
+        let (_, region) = host.open_session(&identity(0), &hello("a", 1)).unwrap();
         until_granted(&host, &region);
-        let kept = [place::HEADER, place::POOL, place::DATA, place::DATA + 56];
+        let kept = [
+            region_layout::HEADER,
+            region_layout::POOL,
+            region_layout::DATA,
+            region_layout::DATA + 56,
+        ];
         let before = kept.map(|at| word(&region, at));
-        let last = place::DATA - 8;
+        let last = region_layout::DATA - 8;
         let write = Operation::WriteWord { word: 7, to: last };
         Shm::new(region.clone(), 0).perform(&write).unwrap();
-        remake::clear(&region, place::GRANTS, place::DATA).unwrap();
-        assert_eq!((word(&region, place::GRANTS), word(&region, last)), (0, 0));
+        remake::clear(&region, region_layout::GRANTS, region_layout::DATA).unwrap();
+        assert_eq!((word(&region, region_layout::GRANTS), word(&region, last)), (0, 0));
         assert_eq!(kept.map(|at| word(&region, at)), before);
     }
 
     #[test]
     fn a_copy_has_the_store_and_no_grants() {
         let host = host(POLICY);
-        let (_, old) = host.seat(&visitor(0), &hello("a", 1)).unwrap();
+        let (_, old) = host.open_session(&identity(0), &hello("a", 1)).unwrap();
         until_granted(&host, &old);
         host.move_memory().unwrap();
-        let (_, new) = host.seat(&visitor(0), &hello("a", 1)).unwrap();
-        assert_eq!((word(&new, place::GRANTS), host.guests()), (0, 1));
-        assert_eq!(word(&new, place::LEASE), word(&old, place::LEASE) + 1);
-        for at in [place::HEADER, place::LAYOUT, place::DATA, place::DATA + 56] {
+        let (_, new) = host.open_session(&identity(0), &hello("a", 1)).unwrap();
+        assert_eq!((word(&new, region_layout::GRANTS), host.client_count()), (0, 1));
+        assert_eq!(word(&new, region_layout::LEASE), word(&old, region_layout::LEASE) + 1);
+        for at in [
+            region_layout::HEADER,
+            region_layout::LAYOUT,
+            region_layout::DATA,
+            region_layout::DATA + 56,
+        ] {
             assert_eq!(word(&new, at), word(&old, at), "{at}");
         }
     }

@@ -7,7 +7,7 @@
 //! While no client has a session slot only the words are inspected, once a second. The memory is
 //! inspected before a client is given it.
 //!
-//! The processor reads also where clients come by a card: it changes nothing.
+//! The processor reads also where clients come through an RNIC: it changes nothing.
 
 use std::sync::Arc;
 
@@ -16,38 +16,38 @@ use tidegate_fabric::memory::region::Region;
 use tidegate_fabric::memory::shm::Shm;
 use tidegate_model::cluster::{DataNode, Fabric};
 use tidegate_model::{Span, Time};
-use tidegate_onesided::haechi::{Monitor, place};
+use tidegate_onesided::haechi::{Monitor, region_layout};
 use tidegate_onesided::integrity::Structure;
 use tidegate_onesided::kv::{self, Layout, OpenError, Opening};
-use tidegate_onesided::one_sided::{BUFFER, Fabric as _, Operation, Place};
+use tidegate_onesided::one_sided::{BUFFER, BufferPosition, Fabric as _, Operation};
 
-use super::card::Own;
+use super::rnic::Own;
 use crate::clock::Clock;
 
 /// How often the words are looked at while clients are there.
 pub(super) const CHECK: Span = Span(10 * Span::MILLISECOND.0);
 
-/// How often while nobody is.
+/// How often without clients.
 pub(super) const IDLE_CHECK: Span = Span::SECOND;
 
 /// Within what time the index and the list of free blocks are looked over, while clients are there.
 pub(super) const PASS: Span = Span(5 * Span::SECOND.0);
 
-/// How far a modelled card may be ahead of the time: twice what all its clients can have under way
-/// is less, whatever the card's speed. Chosen by hand.
-const CARD_AHEAD: Span = Span(600 * Span::SECOND.0);
+/// How far a modelled NIC may be ahead of the time: twice what all its clients can have under way
+/// is less, whatever the NIC's speed. Chosen by hand.
+const NIC_AHEAD: Span = Span(600 * Span::SECOND.0);
 
 /// Inspects the memory of a data node.
 pub(super) struct Inspector {
     memory: Shm,
     region: Arc<Region>,
     store: kv::Inspector,
-    /// The speed of the modelled card, if there is one.
-    card: Option<Speed>,
+    /// The speed of the modelled NIC, if there is one.
+    rnic: Option<Speed>,
     at: Time,
 }
 
-/// The speed of this node's modelled card; none where the fabric is another one.
+/// The speed of this node's modelled NIC; none where the fabric is another one.
 pub(super) fn speed(node: &DataNode) -> Option<Speed> {
     (node.fabric == Fabric::Model).then(|| Speed::new(node.capacity, node.client))
 }
@@ -58,14 +58,14 @@ impl Inspector {
     /// # Errors
     /// If there is no store that this release can use.
     pub(super) fn new(node: &DataNode, region: &Arc<Region>) -> Result<Self, OpenError> {
-        let layout = Opening::at_once(Shm::new(region.clone(), 1), place::DATA)?;
+        let layout = Opening::at_once(Shm::new(region.clone(), 1), region_layout::DATA)?;
         Ok(Self::of(node, region, layout))
     }
 
     fn of(node: &DataNode, region: &Arc<Region>, layout: Layout) -> Self {
         let memory = Shm::new(region.clone(), 1);
-        let (store, card) = (kv::Inspector::new(layout), speed(node));
-        Self { memory, region: region.clone(), store, card, at: Time::ZERO }
+        let (store, rnic) = (kv::Inspector::new(layout), speed(node));
+        Self { memory, region: region.clone(), store, rnic, at: Time::ZERO }
     }
 
     /// Does what is due, and tells what is damaged.
@@ -83,9 +83,9 @@ impl Inspector {
         if damaged.is_some() || is_idle {
             return damaged;
         }
-        let piece = u128::from(self.store.length()) * u128::from(CHECK.0) / u128::from(PASS.0);
+        let chunk = u128::from(self.store.length()) * u128::from(CHECK.0) / u128::from(PASS.0);
         let (memory, store) = (&mut self.memory, &mut self.store);
-        store.scan(u64::try_from(piece).unwrap_or(u64::MAX) + 1, &mut |at, into| {
+        store.scan(u64::try_from(chunk).unwrap_or(u64::MAX) + 1, &mut |at, into| {
             read(memory, at, into)
         })
     }
@@ -95,7 +95,7 @@ impl Inspector {
         self.at
     }
 
-    /// Somebody comes: what is looked at rarely is to be looked at often.
+    /// A client connects: rare checks become frequent.
     pub(super) fn wake(&mut self, now: Time) {
         self.at = self.at.min(now);
     }
@@ -107,16 +107,17 @@ impl Inspector {
         let damaged = monitor.inspect(&mut read).or_else(|| self.store.check(&mut read));
         damaged.or_else(|| {
             let now = Clock::kernel_time();
-            let is_sound =
-                |speed| model::is_sound(&self.region, place::CARD, speed, now.after(CARD_AHEAD));
-            (!self.card.is_none_or(is_sound)).then_some(Structure::Card)
+            let is_sound = |speed| {
+                model::is_sound(&self.region, region_layout::NIC, speed, now.after(NIC_AHEAD))
+            };
+            (!self.rnic.is_none_or(is_sound)).then_some(Structure::Nic)
         })
     }
 
     /// Looks over the whole store, at once.
     pub(super) fn look_over_store(&mut self) -> Option<Structure> {
         let memory = &mut self.memory;
-        self.store.look_over(&mut |at, into| read(memory, at, into))
+        self.store.check_all(&mut |at, into| read(memory, at, into))
     }
 }
 
@@ -124,7 +125,8 @@ impl Inspector {
 fn read(memory: &mut Shm, at: u64, into: &mut [u8]) {
     for (from, into) in (at..).step_by(BUFFER as usize).zip(into.chunks_mut(BUFFER as usize)) {
         let length = into.len() as u32;
-        let done = memory.perform(&Operation::Read { from, into: Place::start(0), length });
+        let done =
+            memory.perform(&Operation::Read { from, into: BufferPosition::start(0), length });
         // The bytes to inspect were laid out in this region.
         debug_assert!(done.is_ok(), "{done:?}");
         into.copy_from_slice(&memory.buffer(0)[..into.len()]);

@@ -1,16 +1,16 @@
-//! The monitor's thread: it sleeps until there is something to look at, for good if nobody has a
-//! seat.
+//! The monitor's thread: it sleeps until there is something to look at, for good if no client has a
+//! session slot.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use tidegate_fabric::reactor::Mailbox;
+use tidegate_fabric::reactor::MessageQueue;
 use tidegate_model::{Span, Time};
 use tidegate_onesided::haechi::Event;
 use tidegate_proto::data_node::Notice;
 
-use super::door::Letter;
+use super::endpoint::Message;
 use super::host::{Halt, Host};
 use crate::clock::Clock;
 
@@ -18,25 +18,33 @@ use crate::clock::Clock;
 /// pool tokens wait. Chosen by hand.
 const LATE: Span = Span(20 * Span::MILLISECOND.0);
 
-/// After this time it looks again whether the memory can be used, if nobody woke it.
+/// After this time it looks again whether the memory can be used, without a wakeup.
 const HALT_MAX: Duration = Duration::from_secs(1);
 
 /// There is no more than one such word in this time.
 const PAUSE: Span = Span(10 * Span::SECOND.0);
 
-/// Runs the monitor until the node ends. The door is told who is to be shut out.
-pub(super) fn run(host: &Host, clock: Clock, door: &Mailbox<Letter>, is_ending: &AtomicBool) {
+/// Runs the monitor until the node ends. Clients to shut out are reported to the endpoint.
+pub(super) fn run(
+    host: &Host,
+    clock: Clock,
+    endpoint: &MessageQueue<Message>,
+    is_ending: &AtomicBool,
+) {
     let mut events = Vec::new();
-    let mut told = Time::ZERO;
+    let mut quiet_until = Time::ZERO;
     while !is_ending.load(Ordering::Acquire) {
         let ticked = host.tick(&mut events);
-        events.drain(..).filter_map(|event| note(host, &event)).for_each(|note| door.push(note));
+        events
+            .drain(..)
+            .filter_map(|event| note(host, &event))
+            .for_each(|note| endpoint.push(note));
         let deadline = match ticked {
             Ok(deadline) => deadline,
             Err(halt) => {
-                door.push(match halt {
-                    Halt::Lost => Letter::Lost,
-                    Halt::Damaged(_) => Letter::Damaged,
+                endpoint.push(match halt {
+                    Halt::Lost => Message::Lost,
+                    Halt::Damaged(_) => Message::Damaged,
                 });
                 // The thread that makes other memory, or has it reached again, wakes this one.
                 thread::park_timeout(HALT_MAX);
@@ -44,7 +52,7 @@ pub(super) fn run(host: &Host, clock: Clock, door: &Mailbox<Letter>, is_ending: 
             }
         };
         if host.is_move_due() {
-            door.push(Letter::BlocksLow);
+            endpoint.push(Message::BlocksLow);
         }
         match deadline {
             // The thread that admits a client, or ends the node, wakes this one.
@@ -54,54 +62,70 @@ pub(super) fn run(host: &Host, clock: Clock, door: &Mailbox<Letter>, is_ending: 
         }
         let now = clock.now();
         let late = now.since(deadline);
-        if late >= LATE && now >= told {
-            told = now.after(PAUSE);
+        if late >= LATE && now >= quiet_until {
+            quiet_until = now.after(PAUSE);
             tracing::warn!(late_ms = late.0 / Span::MILLISECOND.0, "the monitor looks late");
             host.notice(Notice::Late { by: late });
-            door.push(Letter::Period);
+            endpoint.push(Message::Period);
         }
     }
 }
 
-/// Logs what happened, and says what the door is to be told.
-fn note(host: &Host, event: &Event) -> Option<Letter> {
-    let tenant = |seat: u16| host.tenant(seat);
+/// Logs an event, and returns the message for the endpoint.
+fn note(host: &Host, event: &Event) -> Option<Message> {
+    let tenant = |session_slot: u16| host.tenant(session_slot);
     match *event {
         Event::Over(ref summary) => {
-            let done: u64 = summary.seats.iter().flatten().map(|(_, it)| it.completed).sum();
+            let done: u64 =
+                summary.session_slots.iter().flatten().map(|(_, it)| it.completed).sum();
             let (capacity, granted) = (summary.capacity, summary.granted);
             let (period, verdict) = (summary.epoch, summary.verdict);
             tracing::debug!(period, capacity, done, granted, ?verdict, "a period is over");
-            return Some(Letter::Period);
+            return Some(Message::Period);
         }
-        // One that has left says nothing more until its seat is free.
-        Event::Silent(seat) if !host.has_guest(seat) => {}
-        Event::Silent(seat) => {
-            tracing::info!(seat, tenant = tenant(seat), "a client stopped; others have its tokens");
+        // One that has left says nothing more until its session slot is free.
+        Event::Silent(session_slot) if !host.has_client(session_slot) => {}
+        Event::Silent(session_slot) => {
+            tracing::info!(
+                seat = session_slot,
+                tenant = tenant(session_slot),
+                "a client stopped; others have its tokens"
+            );
         }
-        Event::Left(seat) => {
-            host.forget(seat);
-            tracing::debug!(seat, "a seat is free");
-            return Some(Letter::SlotFree);
+        Event::Left(session_slot) => {
+            host.forget(session_slot);
+            tracing::debug!(seat = session_slot, "a seat is free");
+            return Some(Message::SlotFree);
         }
-        Event::Unused { seat, periods } => {
-            let tenant = tenant(seat);
-            tracing::info!(seat, tenant, periods, "a client does not use what is reserved for it");
-            host.notice(Notice::Unused { tenant, seat, periods });
-            return Some(Letter::Period);
+        Event::Unused { session_slot, periods } => {
+            let tenant = tenant(session_slot);
+            tracing::info!(
+                seat = session_slot,
+                tenant,
+                periods,
+                "a client does not use what is reserved for it"
+            );
+            host.notice(Notice::Unused { tenant, session_slot, periods });
+            return Some(Message::Period);
         }
-        Event::Evicted(seat) => {
-            let tenant = tenant(seat);
-            tracing::warn!(seat, tenant, "a client was silent, and lost its seat");
-            host.notice(Notice::Evicted { tenant, seat });
-            host.forget(seat);
-            return Some(Letter::Fence(seat));
+        Event::Evicted(session_slot) => {
+            let tenant = tenant(session_slot);
+            tracing::warn!(seat = session_slot, tenant, "a client was silent, and lost its seat");
+            host.notice(Notice::Evicted { tenant, session_slot });
+            host.forget(session_slot);
+            return Some(Message::Fence(session_slot));
         }
-        Event::Overstepped { seat, issued, tokens } => {
-            let tenant = tenant(seat);
-            tracing::warn!(seat, tenant, issued, tokens, "a client did more than it may");
-            host.notice(Notice::Overstepped { tenant, seat, issued, tokens });
-            return Some(Letter::Fence(seat));
+        Event::Overstepped { session_slot, issued, tokens } => {
+            let tenant = tenant(session_slot);
+            tracing::warn!(
+                seat = session_slot,
+                tenant,
+                issued,
+                tokens,
+                "a client did more than it may"
+            );
+            host.notice(Notice::Overstepped { tenant, session_slot, issued, tokens });
+            return Some(Message::Fence(session_slot));
         }
         Event::Superseded => tracing::error!("another monitor has taken over this node's memory"),
     }

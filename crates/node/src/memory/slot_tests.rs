@@ -49,7 +49,7 @@ impl Bed {
             reservation: None,
             limit: None,
             parts: 1,
-            seat: None,
+            session_slot: None,
             is_bare: false,
         };
         let mut bytes = Vec::new();
@@ -61,14 +61,14 @@ impl Bed {
 
 /// The answer to a hello.
 fn answer(mut stream: &UnixStream) -> ToClient {
-    let (mut decoder, mut piece) = (Decoder::<ToClient>::new(), [0; 4096]);
+    let (mut decoder, mut chunk) = (Decoder::<ToClient>::new(), [0; 4096]);
     loop {
         if let Some(message) = decoder.next_message().unwrap() {
             return message;
         }
-        let count = stream.read(&mut piece).unwrap();
+        let count = stream.read(&mut chunk).unwrap();
         assert!(count > 0, "the node closed the connection without an answer");
-        decoder.extend(&piece[..count]);
+        decoder.extend(&chunk[..count]);
     }
 }
 
@@ -82,7 +82,7 @@ fn once_all_clients_have_left_as_many_are_let_in_again() {
     for _ in 0..3 {
         let clients: Vec<_> = (0..64).map(|_| bed.connect()).collect();
         assert!(clients.iter().all(is_admitted));
-        assert_eq!(bed.running.guests(), 64);
+        assert_eq!(bed.running.client_count(), 64);
         match answer(&bed.connect()) {
             ToClient::Refused { reason, .. } => {
                 assert!(reason.contains("64 session slots"), "{reason}");

@@ -2,34 +2,34 @@
 //!
 //! The node's thread sweeps between two looks of the monitor, a small piece at a time, so that it
 //! takes about a fiftieth of a processor while clients are there. A sweep needs to know all clients
-//! that have the memory. So the thread sweeps nothing while a client without a seat has the memory.
-//! Nor does it sweep memory of a former incarnation of the node until the node has moved, as
-//! unknown clients may have it. There it only counts free blocks, and has the node move once they
-//! run low, as nothing else would ever bring blocks back.
+//! that have the memory. So the thread sweeps nothing while a client without a session slot has the
+//! memory. Nor does it sweep memory of a former incarnation of the node until the node has moved,
+//! as unknown clients may have it. There it only counts free blocks, and has the node move once
+//! they run low, as nothing else would ever bring blocks back.
 
 use std::sync::Arc;
 
 use tidegate_fabric::memory::region::Region;
 use tidegate_fabric::memory::shm::Shm;
 use tidegate_model::{Span, Time};
-use tidegate_onesided::haechi::place;
+use tidegate_onesided::haechi::region_layout;
 use tidegate_onesided::kv::{HOLDERS, Layout, OpenError, Opening, Pass, Stock, Sweep};
 use tidegate_onesided::one_sided::Operation;
 
-use super::card::Own;
+use super::rnic::Own;
 
-const _: () = assert!(place::SEATS <= HOLDERS, "a store knows all seats");
+const _: () = assert!(region_layout::SESSION_SLOTS <= HOLDERS, "a store knows all seats");
 
 /// Of how many blocks one is to be in the pool. Chosen by hand.
 const SHARE: u32 = 4;
 
 /// How long it waits between two pieces of a pass while clients are there. A piece takes some 50
 /// us.
-const PIECE_WAIT: Span = Span(4 * Span::MILLISECOND.0);
+const CHUNK_WAIT: Span = Span(4 * Span::MILLISECOND.0);
 
-/// How many pieces it takes at once while nobody is there. They take some milliseconds, for which
-/// whoever comes waits.
-const PIECES: u32 = 64;
+/// The number of chunks that it takes at once without clients. They take some milliseconds, for
+/// which whoever comes waits.
+const CHUNKS: u32 = 64;
 
 /// A pass that has brought back nothing is followed by the next after twice the time, up to so many
 /// periods.
@@ -38,8 +38,8 @@ const PERIODS_MAX: u64 = 64;
 /// Sweeps the store of a data node.
 pub(super) struct Sweeper {
     sweep: Sweep<Own>,
-    /// Writes words that nobody else may be writing, by the processor: that is done at once, where
-    /// a card would have to be waited for.
+    /// Writes words that no other process may be writing, by the processor: that is done at once,
+    /// where an RNIC would have to be waited for.
     processor: Shm,
     layout: Layout,
     enough: u32,
@@ -49,7 +49,7 @@ pub(super) struct Sweeper {
     pause: Span,
     /// Whether it is known who has the memory.
     is_sure: bool,
-    /// How many have it without a seat.
+    /// How many have it without a session slot.
     strangers: u32,
     /// When the node may be asked to move because blocks run low.
     move_at: Time,
@@ -57,7 +57,7 @@ pub(super) struct Sweeper {
 
 impl Sweeper {
     /// Of the store in this memory, by the node's own operations, which have a buffer. `is_sure`
-    /// says that nobody but this node has had it.
+    /// says that no process but this node has had it.
     ///
     /// # Errors
     /// If there is no store that this release can use.
@@ -67,7 +67,7 @@ impl Sweeper {
         period: Span,
         is_sure: bool,
     ) -> Result<Self, OpenError> {
-        let layout = Opening::at_once(Shm::new(region.clone(), 1), place::DATA)?;
+        let layout = Opening::at_once(Shm::new(region.clone(), 1), region_layout::DATA)?;
         let (sweep, processor) = (Sweep::new(own, layout), Shm::new(region.clone(), 0));
         let enough = layout.blocks().div_ceil(SHARE);
         let (at, pause) = (Time::ZERO, period);
@@ -86,12 +86,12 @@ impl Sweeper {
         })
     }
 
-    /// Somebody comes: at a seat, or without one.
-    pub(super) fn admit(&mut self, now: Time, seat: Option<u16>) {
-        match seat {
-            // Its client is told of the seat only then, and the layout is of this memory.
-            Some(seat) => {
-                let to = self.layout.holder(seat);
+    /// A client connects: with a session slot, or without one.
+    pub(super) fn admit(&mut self, now: Time, session_slot: Option<u16>) {
+        match session_slot {
+            // Its client is told of the session slot only then, and the layout is of this memory.
+            Some(session_slot) => {
+                let to = self.layout.holder(session_slot);
                 let written = self.processor.perform(&Operation::WriteWord { word: 0, to });
                 debug_assert!(written.is_ok(), "{written:?}");
             }
@@ -100,21 +100,21 @@ impl Sweeper {
         self.at = self.at.min(now.after(self.period));
     }
 
-    /// Somebody has gone.
-    pub(super) fn leave(&mut self, now: Time, seat: Option<u16>) {
-        if seat.is_none() {
+    /// A client has left.
+    pub(super) fn leave(&mut self, now: Time, session_slot: Option<u16>) {
+        if session_slot.is_none() {
             self.strangers = self.strangers.saturating_sub(1);
         }
         self.pause = self.period;
         self.at = self.at.min(now);
     }
 
-    /// Somebody may have the memory who is not known.
+    /// An unknown client may have the memory.
     pub(super) fn doubt(&mut self) {
         self.is_sure = false;
     }
 
-    /// Does what is due, and tells when to go on: never if all is done and nobody is there.
+    /// Does what is due, and tells when to go on: never if all is done and there are no clients.
     pub(super) fn poll(
         &mut self,
         now: Time,
@@ -130,7 +130,7 @@ impl Sweeper {
         if !self.is_sure {
             return self.count(now, is_alone);
         }
-        for _ in 0..if is_alone { PIECES } else { 1 } {
+        for _ in 0..if is_alone { CHUNKS } else { 1 } {
             match self.sweep.poll(now, self.enough, &is_living) {
                 Ok(None) => {}
                 Ok(Some(pass)) => {
@@ -140,7 +140,7 @@ impl Sweeper {
                 Err(_) => return Time::MAX,
             }
         }
-        self.at = if is_alone { now } else { now.after(PIECE_WAIT) };
+        self.at = if is_alone { now } else { now.after(CHUNK_WAIT) };
         self.at
     }
 
@@ -166,7 +166,7 @@ impl Sweeper {
         is_due
     }
 
-    /// How many blocks the store has, and how many of them nobody has, as it was when this was
+    /// How many blocks the store has, and how many of them are free, as it was when this was
     /// polled last while clients were there.
     pub(super) fn stock(&self) -> Stock {
         self.sweep.stock()
@@ -194,7 +194,7 @@ impl Sweeper {
 mod tests {
     use super::*;
     use tidegate_onesided::kv::{self, Answer, Area, Client, HEADER};
-    use tidegate_onesided::one_sided::{Fabric as _, Place};
+    use tidegate_onesided::one_sided::{BufferPosition, Fabric as _};
 
     fn own(region: &Arc<Region>) -> Own {
         Own::new(None, region, 1).unwrap()
@@ -202,14 +202,14 @@ mod tests {
 
     /// A store of 64 blocks, and who sweeps it.
     fn store(is_sure: bool) -> (Arc<Region>, Layout, Sweeper) {
-        let length = place::DATA + (300 << 10);
+        let length = region_layout::DATA + (300 << 10);
         let region = Arc::new(Region::create(length).unwrap());
-        let area = Area { at: place::DATA, length: length - place::DATA };
+        let area = Area { at: region_layout::DATA, length: length - region_layout::DATA };
         let layout = Layout::new(area, 1, 8, 64).unwrap();
         let mut fabric = Shm::new(region.clone(), 1);
         fabric.buffer_mut(0)[..HEADER].copy_from_slice(&layout.header());
-        let (from, length) = (Place::start(0), HEADER as u32);
-        fabric.perform(&Operation::Write { from, to: place::DATA, length }).unwrap();
+        let (from, length) = (BufferPosition::start(0), HEADER as u32);
+        fabric.perform(&Operation::Write { from, to: region_layout::DATA, length }).unwrap();
         let sweeper = Sweeper::new(own(&region), &region, Span(10), is_sure).unwrap();
         (region, layout, sweeper)
     }
@@ -220,7 +220,7 @@ mod tests {
             outstanding: 4,
             locations: 0,
             extent: 16,
-            seat: Some(1),
+            session_slot: Some(1),
             rest: Span(20),
         };
         let mut client = Client::new(Shm::new(region.clone(), 8), layout, settings).unwrap();
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_swept_while_it_is_not_known_who_has_the_memory() {
+    fn nothing_is_swept_while_the_holders_of_the_memory_are_unknown() {
         let (region, layout, mut sweeper) = store(true);
         sweeper.admit(Time(0), None);
         for _ in 1..1_000 {
@@ -291,8 +291,13 @@ mod tests {
     fn a_pass_that_finds_nothing_is_not_made_again_at_once() {
         let (region, layout, _) = store(true);
         let mut sweeper = Sweeper::new(own(&region), &region, Span::SECOND, true).unwrap();
-        let settings =
-            kv::Settings { outstanding: 1, locations: 0, extent: 1, seat: Some(1), rest: Span(0) };
+        let settings = kv::Settings {
+            outstanding: 1,
+            locations: 0,
+            extent: 1,
+            session_slot: Some(1),
+            rest: Span(0),
+        };
         let mut client = Client::new(Shm::new(region, 2), layout, settings).unwrap();
         for key in 0..64u8 {
             client.put(&[key], b"value", 0).unwrap();
@@ -301,12 +306,13 @@ mod tests {
             }
         }
         // All blocks are in use, so there is nothing to find in a quarter of an hour.
-        let (mut now, mut looks) = (Time(0), 0);
+        let (mut now, mut polls) = (Time(0), 0);
         while now < Time(900 * Span::SECOND.0) {
             client.poll(now, &mut Vec::new()).unwrap();
-            now = sweeper.poll(now, false, |seat| seat == 1).max(now.after(Span(1)));
-            looks += 1;
+            now =
+                sweeper.poll(now, false, |session_slot| session_slot == 1).max(now.after(Span(1)));
+            polls += 1;
         }
-        assert!(looks < 300, "{looks}");
+        assert!(polls < 300, "{polls}");
     }
 }

@@ -5,8 +5,8 @@ use std::io;
 use std::sync::Arc;
 
 use tidegate_fabric::buffer::Buffer;
-use tidegate_fabric::reactor::{Interest, Mailbox, Reactor};
-use tidegate_fabric::service::{Command, Fault, Job, Outlet, Part, Session};
+use tidegate_fabric::reactor::{Interest, MessageQueue, Reactor};
+use tidegate_fabric::service::{Command, CompletionSink, Fault, Job, Part, Session};
 use tidegate_fabric::stream::{Outgoing, Stream};
 use tidegate_fabric::wire::{Received, Receiver};
 use tidegate_proto::data::{
@@ -14,7 +14,7 @@ use tidegate_proto::data::{
     encode,
 };
 
-use super::Letter;
+use super::Message;
 use super::fence::{Denied, Entered, Fences};
 
 /// Jobs under way, of one connection. It carries the jobs of many clients, and those of one tenant
@@ -36,8 +36,8 @@ const UNREAD_MAX: usize = 16 << 20;
 /// Parts that one connection may open.
 const PARTS_MAX: usize = 1 << 16;
 
-/// Pieces that are read before other connections have their turn.
-const PIECES_MAX: usize = 8;
+/// Reads in a row before other connections are served.
+const READS_MAX: usize = 8;
 
 /// Why a connection ends.
 #[derive(Debug)]
@@ -87,18 +87,19 @@ impl From<FrameError> for Closed {
 }
 
 /// Where jobs of a connection go that are finished by other threads.
-pub(super) struct Desk {
-    pub(super) mailbox: Arc<Mailbox<Letter>>,
+pub(super) struct ConnectionSink {
+    pub(super) message_queue: Arc<MessageQueue<Message>>,
     pub(super) connection: u64,
 }
 
-impl Outlet for Desk {
+impl CompletionSink for ConnectionSink {
     fn finished(&self, jobs: &mut Vec<Job>) {
-        self.mailbox.extend(jobs.drain(..).map(|job| Letter::Finished(self.connection, job)));
+        self.message_queue
+            .extend(jobs.drain(..).map(|job| Message::Finished(self.connection, job)));
     }
 
     fn incarnation(&self, part: u32, incarnation: u64) {
-        self.mailbox.push(Letter::Incarnation(self.connection, part, incarnation));
+        self.message_queue.push(Message::Incarnation(self.connection, part, incarnation));
     }
 }
 
@@ -118,7 +119,7 @@ enum Greeting {
 /// One connection of a gateway.
 pub(super) struct Connection {
     stream: Stream,
-    desk: Arc<Desk>,
+    sink: Arc<ConnectionSink>,
     session: Box<dyn Session>,
     /// The node's.
     name: String,
@@ -144,16 +145,16 @@ pub(super) struct Connection {
 impl Connection {
     pub(super) fn new(
         stream: Stream,
-        (desk, session): (Arc<Desk>, Box<dyn Session>),
+        (sink, session): (Arc<ConnectionSink>, Box<dyn Session>),
         name: String,
         fences: Arc<Fences>,
-        reactor: &Reactor<Letter>,
+        reactor: &Reactor<Message>,
     ) -> io::Result<Self> {
         let interest = Interest::READ;
-        reactor.add(&stream, desk.connection, interest)?;
+        reactor.add(&stream, sink.connection, interest)?;
         Ok(Self {
             stream,
-            desk,
+            sink,
             session,
             tenants: Vec::new(),
             name,
@@ -179,7 +180,7 @@ impl Connection {
             self.read(jobs, done)?;
             self.outgoing.flush(&self.stream)?;
             // Frames that had no room before the last flush: no readiness will tell of them.
-            if !self.has_room() || !self.receiver.has_rest() {
+            if !self.has_headroom() || !self.receiver.has_rest() {
                 return Ok(());
             }
         }
@@ -192,7 +193,7 @@ impl Connection {
             self.session.submit(jobs, done);
             self.answer(done);
             taken?;
-            if is_dry || count == PIECES_MAX || !self.has_room() {
+            if is_dry || count == READS_MAX || !self.has_headroom() {
                 break;
             }
             is_dry = self.receiver.receive(&mut self.stream)? == Received::Dry;
@@ -201,13 +202,13 @@ impl Connection {
     }
 
     fn take_frames(&mut self, jobs: &mut Vec<Job>, done: &mut Vec<Job>) -> Result<(), Closed> {
-        while self.has_room() {
+        while self.has_headroom() {
             match self.receiver.next_frame()? {
                 None => break,
                 Some((RequestHead::Message(_), payload)) => {
                     // It may be about the jobs before it.
                     self.session.submit(jobs, done);
-                    self.hear(&payload)?;
+                    self.on_message(&payload)?;
                 }
                 Some((RequestHead::Job(head), payload)) => self.take(head, payload, jobs, done)?,
             }
@@ -215,7 +216,7 @@ impl Connection {
         Ok(())
     }
 
-    fn has_room(&self) -> bool {
+    fn has_headroom(&self) -> bool {
         let is_read = self.outgoing.len() < UNREAD_MAX;
         let is_served = self.greeting != Greeting::Fence;
         is_served && is_read && self.jobs < JOBS_MAX && self.bytes < BYTES_MAX
@@ -223,7 +224,7 @@ impl Connection {
 
     /// Its number at the worker.
     pub(super) fn number(&self) -> u64 {
-        self.desk.connection
+        self.sink.connection
     }
 
     /// Whether it is read from.
@@ -284,7 +285,7 @@ impl Connection {
         }
     }
 
-    fn hear(&mut self, payload: &[u8]) -> Result<(), Closed> {
+    fn on_message(&mut self, payload: &[u8]) -> Result<(), Closed> {
         match decode(payload)? {
             ToNode::Hello { .. } if self.greeting != Greeting::Hello => {
                 Err(Closed::Refused("a second hello".into()))
@@ -300,8 +301,9 @@ impl Connection {
                 Ok(())
             }
             ToNode::Identify(identity) if self.greeting == Greeting::Identity => {
-                let (mailbox, number) = (self.desk.mailbox.clone(), self.desk.connection);
-                let entered = self.fences.enter(identity, mailbox, number);
+                let (message_queue, number) =
+                    (self.sink.message_queue.clone(), self.sink.connection);
+                let entered = self.fences.enter(identity, message_queue, number);
                 self.entered = Some(entered.map_err(Closed::Denied)?);
                 self.greeting = Greeting::Fence;
                 self.on_fenced()
@@ -337,10 +339,10 @@ impl Connection {
                 Err(Closed::Refused(format!("more than {PARTS_MAX} parts")))
             }
             ToNode::Open { part, volume, index, length, offset, geometry } => {
-                let asked = Part { volume, index, length, offset, geometry };
-                let opened = self.session.open(&asked);
+                let opened_part = Part { volume, index, length, offset, geometry };
+                let opened = self.session.open(&opened_part);
                 self.parts.push(opened.as_ref().ok().map(|opened| opened.number));
-                self.say(&FromNode::Opened { part, opened: opened.map(|opened| opened.state) })
+                self.send(&FromNode::Opened { part, opened: opened.map(|opened| opened.state) })
             }
         }
     }
@@ -353,7 +355,7 @@ impl Connection {
         }
         self.greeting = Greeting::Over;
         let (name, release) = (self.name.clone(), env!("CARGO_PKG_VERSION").into());
-        self.say(&FromNode::Welcome { version: VERSION, name, release })
+        self.send(&FromNode::Welcome { version: VERSION, name, release })
     }
 
     fn name_tenants(&mut self) -> Result<(), Closed> {
@@ -368,12 +370,12 @@ impl Connection {
     pub(super) fn on_incarnation(&mut self, number: u32, incarnation: u64) -> Result<(), Closed> {
         let meant = self.parts.iter().position(|part| *part == Some(number));
         match meant {
-            Some(part) => self.say(&FromNode::Incarnation { part: part as u32, incarnation }),
+            Some(part) => self.send(&FromNode::Incarnation { part: part as u32, incarnation }),
             None => Ok(()),
         }
     }
 
-    fn say(&mut self, message: &FromNode) -> Result<(), Closed> {
+    fn send(&mut self, message: &FromNode) -> Result<(), Closed> {
         let mut bytes = Vec::new();
         encode::<ReplyHead, _>(message, &mut bytes)?;
         self.outgoing.push(&bytes);
@@ -385,7 +387,7 @@ impl Connection {
         if self.greeting != Greeting::Over {
             return Err(Closed::Ending);
         }
-        self.say(&FromNode::Ending)?;
+        self.send(&FromNode::Ending)?;
         self.outgoing.flush(&self.stream)?;
         Ok(())
     }
@@ -398,17 +400,17 @@ impl Connection {
     /// Tells a gateway that waits, and has heard nothing since this was last called, that we live.
     pub(super) fn reassure(&mut self) -> Result<(), Closed> {
         if std::mem::replace(&mut self.is_quiet, true) && self.owes() && self.outgoing.is_empty() {
-            self.say(&FromNode::Alive)?;
+            self.send(&FromNode::Alive)?;
             self.outgoing.flush(&self.stream)?;
         }
         Ok(())
     }
 
     /// Waits for what the connection waits for.
-    pub(super) fn watch(&mut self, reactor: &Reactor<Letter>) -> Result<(), Closed> {
-        let interest = Interest { read: self.has_room(), write: !self.outgoing.is_empty() };
+    pub(super) fn watch(&mut self, reactor: &Reactor<Message>) -> Result<(), Closed> {
+        let interest = Interest { read: self.has_headroom(), write: !self.outgoing.is_empty() };
         if interest != self.interest {
-            reactor.change(&self.stream, self.desk.connection, interest)?;
+            reactor.change(&self.stream, self.sink.connection, interest)?;
             self.interest = interest;
         }
         Ok(())
@@ -423,7 +425,7 @@ impl Connection {
     pub(super) fn part(&mut self, reason: &Closed) {
         if let Closed::Refused(reason) | Closed::Denied(Denied { reason, .. }) = reason {
             let refused = FromNode::Refused { version: VERSION, reason: reason.clone() };
-            if self.say(&refused).is_ok() {
+            if self.send(&refused).is_ok() {
                 let _ = self.outgoing.flush(&self.stream);
             }
         }

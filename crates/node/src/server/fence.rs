@@ -24,11 +24,11 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-use tidegate_fabric::reactor::Mailbox;
+use tidegate_fabric::reactor::MessageQueue;
 use tidegate_model::cluster::Uuid;
 use tidegate_proto::data::LinkIdentity;
 
-use super::Letter;
+use super::Message;
 use crate::mutex::lock;
 
 /// Replaced processes that are remembered of one gateway while it is connected. Chosen by hand:
@@ -52,9 +52,9 @@ struct Entry {
     number: u64,
     identity: LinkIdentity,
     /// Its worker, and the connection's number there.
-    mailbox: Arc<Mailbox<Letter>>,
+    message_queue: Arc<MessageQueue<Message>>,
     connection: u64,
-    /// It is to be told when the connections that it replaces have left.
+    /// Its worker is sent a message when the connections that it replaces have left.
     is_waiting: bool,
 }
 
@@ -77,25 +77,25 @@ impl Fences {
     pub(super) fn enter(
         self: &Arc<Self>,
         identity: LinkIdentity,
-        mailbox: Arc<Mailbox<Letter>>,
+        message_queue: Arc<MessageQueue<Message>>,
         connection: u64,
     ) -> Result<Entered, Denied> {
         let mut state = lock(&self.0);
         state.admit(&identity)?;
         for entry in state.entries.iter().filter(|entry| replaces(&identity, &entry.identity)) {
-            entry.mailbox.push(Letter::Replaced(entry.connection));
+            entry.message_queue.push(Message::Replaced(entry.connection));
         }
         let number = state.next;
         state.next += 1;
         let is_waiting = false;
-        state.entries.push(Entry { number, identity, mailbox, connection, is_waiting });
+        state.entries.push(Entry { number, identity, message_queue, connection, is_waiting });
         Ok(Entered { fences: self.clone(), number })
     }
 }
 
 impl Entered {
     /// Whether all connections that this one replaces have left; if not, its worker is told when
-    /// they have ([`Letter::Fenced`]).
+    /// they have ([`Message::Fenced`]).
     pub(super) fn is_alone(&self) -> bool {
         let mut state = lock(&self.fences.0);
         let is_alone = !state.is_behind(self.number);
@@ -117,7 +117,7 @@ impl Drop for Entered {
         }
         let waiting = state.entries.iter().filter(|entry| entry.is_waiting);
         for entry in waiting.filter(|entry| !state.is_behind(entry.number)) {
-            entry.mailbox.push(Letter::Fenced(entry.connection));
+            entry.message_queue.push(Message::Fenced(entry.connection));
         }
     }
 }
@@ -145,8 +145,8 @@ impl State {
                 "gateway {gateway:?} runs twice: another process of this name has connected since; \
                  stop one of them, or give each a name of its own"
             );
-            let was_told = std::mem::replace(&mut replaced[own].1, true);
-            return Err(Denied { reason, is_new: !was_told });
+            let was_reported = std::mem::replace(&mut replaced[own].1, true);
+            return Err(Denied { reason, is_new: !was_reported });
         }
         replaced.retain(|(process, _)| *process != identity.process);
         for other in others {
@@ -189,29 +189,29 @@ mod tests {
     const NO_LETTERS: [Vec<u64>; 2] = [Vec::new(), Vec::new()];
 
     /// A worker that connections enter for.
-    struct Desk {
+    struct ConnectionSink {
         fences: Arc<Fences>,
-        reactor: Reactor<Letter>,
+        reactor: Reactor<Message>,
     }
 
-    impl Desk {
+    impl ConnectionSink {
         fn new() -> Self {
             Self { fences: Arc::default(), reactor: Reactor::new().unwrap() }
         }
 
         fn enter(&self, number: u64, identity: LinkIdentity) -> Result<Entered, Denied> {
-            self.fences.enter(identity, self.reactor.mailbox(), number)
+            self.fences.enter(identity, self.reactor.message_queue(), number)
         }
 
         /// The connections that are to be closed, and those that wait no longer.
-        fn letters(&mut self) -> [Vec<u64>; 2] {
-            let mut mail = Vec::new();
-            self.reactor.wait(Some(Duration::ZERO), &mut Vec::new(), &mut mail).unwrap();
+        fn messages(&mut self) -> [Vec<u64>; 2] {
+            let mut messages = Vec::new();
+            self.reactor.wait(Some(Duration::ZERO), &mut Vec::new(), &mut messages).unwrap();
             let [mut replaced, mut fenced] = [const { Vec::new() }; 2];
-            for letter in mail {
-                match letter {
-                    Letter::Replaced(number) => replaced.push(number),
-                    Letter::Fenced(number) => fenced.push(number),
+            for message in messages {
+                match message {
+                    Message::Replaced(number) => replaced.push(number),
+                    Message::Fenced(number) => fenced.push(number),
                     _ => panic!("no such letter comes from here"),
                 }
             }
@@ -221,55 +221,55 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_waits_for_those_that_it_replaces_and_for_no_others() {
-        let mut desk = Desk::new();
-        let first = desk.enter(1, identity(1, 1, 1)).unwrap();
-        let other_link = desk.enter(2, identity(1, 2, 1)).unwrap();
+    fn a_connection_waits_for_the_connections_that_it_replaces_only() {
+        let mut sink = ConnectionSink::new();
+        let first = sink.enter(1, identity(1, 1, 1)).unwrap();
+        let other_link = sink.enter(2, identity(1, 2, 1)).unwrap();
         let stranger = LinkIdentity { gateway: "h".into(), ..identity(2, 1, 1) };
-        let stranger = desk.enter(3, stranger).unwrap();
+        let stranger = sink.enter(3, stranger).unwrap();
         assert!([&first, &other_link, &stranger].into_iter().all(Entered::is_alone));
-        let second = desk.enter(4, identity(1, 1, 2)).unwrap();
+        let second = sink.enter(4, identity(1, 1, 2)).unwrap();
         assert!(!second.is_alone());
-        assert_eq!(desk.letters(), [vec![1], vec![]]);
+        assert_eq!(sink.messages(), [vec![1], vec![]]);
         drop((other_link, stranger));
-        assert_eq!(desk.letters(), NO_LETTERS);
+        assert_eq!(sink.messages(), NO_LETTERS);
         drop(first);
-        assert_eq!(desk.letters(), [vec![], vec![4]]);
+        assert_eq!(sink.messages(), [vec![], vec![4]]);
         assert!(second.is_alone());
-        let stale = desk.enter(5, identity(1, 1, 1)).map(drop).unwrap_err();
+        let stale = sink.enter(5, identity(1, 1, 1)).map(drop).unwrap_err();
         assert!(stale.reason.contains("a later connection"), "{stale:?}");
-        assert_eq!(desk.letters(), NO_LETTERS, "it harms none");
+        assert_eq!(sink.messages(), NO_LETTERS, "it harms none");
     }
 
     #[test]
     fn every_link_of_a_new_process_waits_for_every_connection_of_the_old_one() {
-        let mut desk = Desk::new();
-        let old = [1, 2].map(|link| desk.enter(link.into(), identity(1, link, 7)).unwrap());
-        let new = [3, 4].map(|link| desk.enter(link.into(), identity(2, link, 1)).unwrap());
+        let mut sink = ConnectionSink::new();
+        let old = [1, 2].map(|link| sink.enter(link.into(), identity(1, link, 7)).unwrap());
+        let new = [3, 4].map(|link| sink.enter(link.into(), identity(2, link, 1)).unwrap());
         assert!(new.iter().all(|entered| !entered.is_alone()));
-        assert_eq!(desk.letters(), [vec![1, 2, 1, 2], vec![]]);
+        assert_eq!(sink.messages(), [vec![1, 2, 1, 2], vec![]]);
         let [first, second] = old;
         drop(first);
-        assert_eq!(desk.letters(), NO_LETTERS);
+        assert_eq!(sink.messages(), NO_LETTERS);
         drop(second);
-        assert_eq!(desk.letters(), [vec![], vec![3, 4]]);
+        assert_eq!(sink.messages(), [vec![], vec![3, 4]]);
     }
 
     #[test]
     fn of_two_processes_with_one_name_the_later_one_stays() {
-        let desk = Desk::new();
-        let first = desk.enter(1, identity(1, 1, 1)).unwrap();
-        let second = desk.enter(2, identity(2, 1, 1)).unwrap();
+        let sink = ConnectionSink::new();
+        let first = sink.enter(1, identity(1, 1, 1)).unwrap();
+        let second = sink.enter(2, identity(2, 1, 1)).unwrap();
         drop(first);
         for is_new in [true, false, false] {
-            let denied = desk.enter(3, identity(1, 1, 2)).map(drop).unwrap_err();
+            let denied = sink.enter(3, identity(1, 1, 2)).map(drop).unwrap_err();
             assert!(denied.reason.contains("runs twice"), "{denied:?}");
             assert_eq!(denied.is_new, is_new, "it is logged once");
         }
-        assert!(desk.enter(4, identity(2, 2, 1)).is_ok_and(|link| link.is_alone()));
+        assert!(sink.enter(4, identity(2, 2, 1)).is_ok_and(|link| link.is_alone()));
         // Once the later one has ended, the other one serves.
         drop(second);
-        assert!(desk.enter(5, identity(1, 1, 3)).is_ok_and(|link| link.is_alone()));
-        assert!(lock(&desk.fences.0).replaced.is_empty(), "nothing is kept of those that left");
+        assert!(sink.enter(5, identity(1, 1, 3)).is_ok_and(|link| link.is_alone()));
+        assert!(lock(&sink.fences.0).replaced.is_empty(), "nothing is kept of those that left");
     }
 }

@@ -12,9 +12,9 @@ use tidegate_fabric::stream::Stream;
 use tidegate_model::{Span, Time};
 use tidegate_proto::data::ALIVE_EVERY;
 
-use super::connection::{Closed, Connection, Desk, Remains};
+use super::connection::{Closed, Connection, ConnectionSink, Remains};
 use super::fence::Denied;
-use super::{Letter, Shared};
+use super::{Message, Shared};
 use crate::clock::Clock;
 
 /// The listening socket. Connections count from one.
@@ -25,7 +25,7 @@ const LISTEN_AGAIN: Duration = Duration::from_secs(1);
 
 /// One thread with its connections.
 pub(super) struct Worker {
-    reactor: Reactor<Letter>,
+    reactor: Reactor<Message>,
     shared: Arc<Shared>,
     connections: BTreeMap<u64, Connection>,
     /// Closed connections whose jobs are not all back.
@@ -44,7 +44,7 @@ pub(super) struct Worker {
 }
 
 impl Worker {
-    pub(super) fn new(reactor: Reactor<Letter>, shared: Arc<Shared>) -> io::Result<Self> {
+    pub(super) fn new(reactor: Reactor<Message>, shared: Arc<Shared>) -> io::Result<Self> {
         reactor.add_shared(&shared.listener, LISTENER)?;
         let connections = BTreeMap::new();
         Ok(Self {
@@ -64,19 +64,19 @@ impl Worker {
 
     /// Serves until the node ends and its gateways have their answers.
     pub(super) fn run(mut self) {
-        let (mut ready, mut mail) = (Vec::new(), Vec::new());
+        let (mut ready, mut messages) = (Vec::new(), Vec::new());
         while !self.is_over() {
-            if let Err(error) = self.reactor.wait(self.patience(), &mut ready, &mut mail) {
+            if let Err(error) = self.reactor.wait(self.patience(), &mut ready, &mut messages) {
                 // The descriptors are ours and the arguments too; there is nothing to wait for.
                 tracing::error!("a worker of the node cannot wait: {error}");
                 break;
             }
-            let is_idle = ready.is_empty() && mail.is_empty();
+            let is_idle = ready.is_empty() && messages.is_empty();
             if !self.is_listening && is_idle && self.drains_until.is_none() {
                 self.is_listening =
                     self.reactor.add_shared(&self.shared.listener, LISTENER).is_ok();
             }
-            self.sort(&mut mail);
+            self.sort(&mut messages);
             for ready in ready.drain(..) {
                 match ready.token {
                     LISTENER => self.accept(),
@@ -135,26 +135,26 @@ impl Worker {
     }
 
     /// Hands finished jobs to their connections. Those of one connection mostly come together.
-    fn sort(&mut self, mail: &mut Vec<Letter>) {
-        let mut mail = mail.drain(..).peekable();
-        while let Some(letter) = mail.next() {
-            let number = match letter {
-                Letter::Finished(number, job) => {
+    fn sort(&mut self, messages: &mut Vec<Message>) {
+        let mut messages = messages.drain(..).peekable();
+        while let Some(message) = messages.next() {
+            let number = match message {
+                Message::Finished(number, job) => {
                     self.done.push(job);
                     number
                 }
-                Letter::Incarnation(number, part, incarnation) => {
+                Message::Incarnation(number, part, incarnation) => {
                     self.with(number, |connection, worker| {
                         connection.on_incarnation(part, incarnation)?;
                         connection.serve(&mut worker.jobs, &mut worker.done)
                     });
                     continue;
                 }
-                Letter::Replaced(number) => {
+                Message::Replaced(number) => {
                     self.with(number, |_, _| Err(Closed::Replaced));
                     continue;
                 }
-                Letter::Fenced(number) => {
+                Message::Fenced(number) => {
                     self.with(number, |connection, worker| {
                         connection.on_fenced()?;
                         connection.serve(&mut worker.jobs, &mut worker.done)
@@ -162,7 +162,7 @@ impl Worker {
                     continue;
                 }
             };
-            if matches!(mail.peek(), Some(Letter::Finished(next, _)) if *next == number) {
+            if matches!(messages.peek(), Some(Message::Finished(next, _)) if *next == number) {
                 continue;
             }
             let mut done = std::mem::take(&mut self.done);
@@ -212,7 +212,7 @@ impl Worker {
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
                 tracing::warn!("{error}");
             }
-            // The listener refuses everybody.
+            // The listener refuses all connections.
             Err(_) if self.shared.is_ending.load(Ordering::Acquire) => {}
             // Connections that wait would wake this thread again at once, and for nothing.
             Err(error) => {
@@ -226,10 +226,13 @@ impl Worker {
     fn welcome(&mut self, stream: Stream) -> io::Result<()> {
         let number = self.next;
         self.next += 1;
-        let desk = Arc::new(Desk { mailbox: self.reactor.mailbox(), connection: number });
-        let session = self.shared.service.session(desk.clone());
+        let sink = Arc::new(ConnectionSink {
+            message_queue: self.reactor.message_queue(),
+            connection: number,
+        });
+        let session = self.shared.service.session(sink.clone());
         let (name, fences) = (self.shared.name.clone(), self.shared.fences.clone());
-        let connection = Connection::new(stream, (desk, session), name, fences, &self.reactor)?;
+        let connection = Connection::new(stream, (sink, session), name, fences, &self.reactor)?;
         self.shared.open.fetch_add(1, Ordering::Relaxed);
         self.connections.insert(number, connection);
         Ok(())

@@ -14,7 +14,7 @@ use super::file::{Files, Range};
 use super::label::Area;
 use super::labelled::OpenLabel;
 use super::lock::StoreLock;
-use super::parts::{Found, OpenedPart, Parts, StoresErrors, Watcher, place};
+use super::parts::{Found, OpenedPart, Parts, StoresErrors, Watcher, storage};
 use super::{Medium, OpenError, Transfer, name_of};
 use crate::volumes;
 
@@ -86,7 +86,7 @@ impl Device {
             ))
         })?;
         if end.0 > area.begin {
-            return Err(OpenError::NoRoom { what, end, room: Bytes(area.begin) });
+            return Err(OpenError::Full { what, end, capacity: Bytes(area.begin) });
         }
         let overlaps = |other: &&OpenedPart<DevicePart>| {
             let other = &other.part;
@@ -97,11 +97,11 @@ impl Device {
         }
         let labels =
             area.read(&*self.disk).map_err(|error| unfit(format!("at {path}: {error}")))?;
-        let label = labels.into_iter().find_map(|(spot, label)| {
+        let label = labels.into_iter().find_map(|(location, label)| {
             let is_meant = |label: &Label| {
                 label.identity.volume == part.volume && label.identity.index == part.index
             };
-            Some((spot, label.filter(is_meant)?))
+            Some((location, label.filter(is_meant)?))
         });
         let label = label.ok_or_else(|| {
             unfit(format!(
@@ -117,7 +117,7 @@ impl Device {
             label.store_error(error.raw_os_error().unwrap_or(libc::EIO));
         }
         let (state, has_failed) = (label.state().map_err(failed)?, label.has_failed());
-        Ok(Found { state, has_failed, place: DevicePart { base: start.0, label } })
+        Ok(Found { state, has_failed, storage: DevicePart { base: start.0, label } })
     }
 }
 
@@ -128,7 +128,7 @@ impl Medium for Device {
 
     fn perform(&self, jobs: &mut dyn Iterator<Item = &mut Job>) {
         for job in jobs {
-            let found = place(&self.parts.read(), job).map(|part| part.base);
+            let found = storage(&self.parts.read(), job).map(|part| part.base);
             let done = match found {
                 Ok(base) => self.range(base).perform(job),
                 Err(fault) => Err(fault.into()),
@@ -143,7 +143,7 @@ impl Medium for Device {
 
     fn transfer(&self, job: &Job) -> Option<Transfer> {
         let parts = self.parts.read();
-        self.range(place(&parts, job).ok()?.base).transfer(job)
+        self.range(storage(&parts, job).ok()?.base).transfer(job)
     }
 
     fn on_failure(&self, job: &Job, errno: i32) {

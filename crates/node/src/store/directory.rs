@@ -12,10 +12,10 @@ use tidegate_model::cluster::Label;
 
 use super::disk::{Disk, Host};
 use super::file::{Failure, Files, Range};
-use super::label::Spot;
+use super::label::LabelLocation;
 use super::labelled::OpenLabel;
 use super::lock::StoreLock;
-use super::parts::{Found, Parts, Presence, StoresErrors, Watcher, place};
+use super::parts::{Found, Parts, Presence, StoresErrors, Watcher, storage};
 use super::{Medium, OpenError, Transfer, name_of};
 use crate::volumes;
 
@@ -70,7 +70,7 @@ impl Directory {
     #[cfg(test)]
     pub(super) fn fail_next_sync(&self, part: u32) {
         let parts = self.parts.read();
-        let files = &parts[part as usize].place.files;
+        let files = &parts[part as usize].storage.files;
         files.fails_next_sync.store(true, std::sync::atomic::Ordering::Relaxed);
     }
 
@@ -90,8 +90,8 @@ impl Directory {
         drop(lock);
         let path = self.path.join(format!("{}.{}", part.volume, part.index));
         let fallback = self.fallback.as_deref();
-        let spot = Spot::in_directory(&self.path, &part.volume, part.index, fallback);
-        let label = spot.read(&*self.disk);
+        let location = LabelLocation::in_directory(&self.path, &part.volume, part.index, fallback);
+        let label = location.read(&*self.disk);
         let label = label.map_err(|error| unfit(format!("cannot be used: {error}")))?;
         let length = match self.disk.length(&path) {
             Ok(length) => Some(length),
@@ -108,10 +108,10 @@ impl Directory {
             return Err(unfit(format!("is not in {folder}: {what_is_left}")));
         };
         if label.is_pending {
-            return Err(unfit(volumes::pending(&spot, &*self.disk, &part.volume)));
+            return Err(unfit(volumes::pending(&location, &*self.disk, &part.volume)));
         }
         self.check(&path, &label, Bytes(length), part)?;
-        self.opened(&path, (spot, label), part)
+        self.opened(&path, (location, label), part)
     }
 
     /// Whether the data are those that the label was made for.
@@ -147,7 +147,7 @@ impl Directory {
     fn opened(
         &self,
         path: &Path,
-        label: (Spot, Label),
+        label: (LabelLocation, Label),
         part: &Part,
     ) -> Result<Found<FilePart>, OpenError> {
         let failed = |error| OpenError::Io { path: path.into(), error };
@@ -161,7 +161,7 @@ impl Directory {
             label.store_error(error.raw_os_error().unwrap_or(libc::EIO));
         }
         let (state, has_failed) = (label.state().map_err(failed)?, label.has_failed());
-        Ok(Found { state, has_failed, place: FilePart { files, label } })
+        Ok(Found { state, has_failed, storage: FilePart { files, label } })
     }
 }
 
@@ -188,7 +188,7 @@ impl Medium for Directory {
         for job in jobs {
             let done = {
                 let parts = self.parts.read();
-                let part = place(&parts, job).map_err(Failure::from);
+                let part = storage(&parts, job).map_err(Failure::from);
                 part.and_then(|part| Range { files: &part.files, base: 0 }.perform(job))
             };
             if let Some(errno) = done.err().and_then(|failure| failure.sync_error) {
@@ -200,13 +200,13 @@ impl Medium for Directory {
 
     fn transfer(&self, job: &Job) -> Option<Transfer> {
         let parts = self.parts.read();
-        let part = place(&parts, job).ok()?;
+        let part = storage(&parts, job).ok()?;
         Range { files: &part.files, base: 0 }.transfer(job)
     }
 
     fn on_failure(&self, job: &Job, errno: i32) {
         let lost = match self.parts.read().get(job.part as usize) {
-            Some(part) => part.place.files.sync_error(job.command, errno),
+            Some(part) => part.storage.files.sync_error(job.command, errno),
             None => None,
         };
         if let Some(errno) = lost {
@@ -219,8 +219,8 @@ impl Medium for Directory {
     }
 
     fn inspect(&self) {
-        self.parts.inspect(|opened| match opened.place.files.presence(opened.part.length) {
-            Presence::Present => opened.place.label.presence(),
+        self.parts.inspect(|opened| match opened.storage.files.presence(opened.part.length) {
+            Presence::Present => opened.storage.label.presence(),
             other => other,
         });
     }

@@ -12,7 +12,7 @@ use tidegate_fabric::buffer::Buffer;
 use tidegate_fabric::service::{Command, Fault, Job, OpenPart, Part, PartState};
 use tidegate_model::cluster::{Uuid, VolumeStamp};
 
-use super::parts::{Found, Parts, StoresErrors, Watcher, is_durable, place};
+use super::parts::{Found, Parts, StoresErrors, Watcher, is_durable, storage};
 use super::{Medium, OpenError};
 use crate::mutex::lock;
 
@@ -135,7 +135,7 @@ impl Faulty {
 
     fn perform_one(&self, job: &mut Job) -> Result<(), (Fault, Option<i32>)> {
         let parts = self.parts.read();
-        let part = place(&parts, job).map_err(|fault| (fault, None))?;
+        let part = storage(&parts, job).map_err(|fault| (fault, None))?;
         let mut state = lock(&self.disk.0);
         let Some(stored) = state.parts.get_mut(&part.name) else {
             return Err((Fault::Invalid, None));
@@ -168,8 +168,8 @@ impl Medium for Faulty {
             let incarnation = FaultyPart::incarnation(&state, &state.parts[&name]);
             let stamp = VolumeStamp { uuid: Uuid([1; 16]), generation: 1 };
             let state = PartState { incarnation, identity: Some(stamp) };
-            let place = FaultyPart { disk: self.disk.clone(), name };
-            Ok(Found { state, has_failed, place })
+            let storage = FaultyPart { disk: self.disk.clone(), name };
+            Ok(Found { state, has_failed, storage })
         })
     }
 

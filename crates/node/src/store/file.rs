@@ -380,25 +380,25 @@ impl Range<'_> {
     }
 
     fn map(&self, at: u64, length: u64) -> io::Result<Buffer> {
-        let (mut place, end) = (at, at + length);
+        let (mut position, end) = (at, at + length);
         let mut found = Vec::new();
-        while place < end && found.len() < EXTENTS_MAX {
-            let is_hole = match seek(&self.files.cached, SeekFrom::Data(place)) {
-                Ok(data) => data > place,
+        while position < end && found.len() < EXTENTS_MAX {
+            let is_hole = match seek(&self.files.cached, SeekFrom::Data(position)) {
+                Ok(data) => data > position,
                 Err(Errno::NXIO) => true,
                 // A device has no holes that it tells of.
                 Err(_) => {
-                    found.push((end - place, false));
+                    found.push((end - position, false));
                     break;
                 }
             };
             let next = match is_hole {
-                true => seek(&self.files.cached, SeekFrom::Data(place)),
-                false => seek(&self.files.cached, SeekFrom::Hole(place)),
+                true => seek(&self.files.cached, SeekFrom::Data(position)),
+                false => seek(&self.files.cached, SeekFrom::Hole(position)),
             };
-            let next = next.unwrap_or(end).clamp(place + 1, end);
-            found.push((next - place, is_hole));
-            place = next;
+            let next = next.unwrap_or(end).clamp(position + 1, end);
+            found.push((next - position, is_hole));
+            position = next;
         }
         Ok(extents(&found))
     }

@@ -16,7 +16,7 @@ use rustix::fs::{AtFlags, FileType, StatxFlags, statx};
 const MNT_ID_UNIQUE: StatxFlags = StatxFlags::from_bits_retain(0x4000);
 
 /// The attributes of a file that the kernel is asked for.
-const ASKED: StatxFlags =
+const STATX_MASK: StatxFlags =
     StatxFlags::BASIC_STATS.union(StatxFlags::MNT_ID).union(StatxFlags::BTIME);
 
 /// One that no other process has, nor any other part.
@@ -30,10 +30,10 @@ pub(super) fn of_memory() -> u64 {
 /// If the system does not say where the file is mounted.
 pub(super) fn of_file(file: &File, error_count: u64) -> io::Result<u64> {
     let boot = fs::read("/proc/sys/kernel/random/boot_id")?;
-    let found = match statx(file, c"", AtFlags::EMPTY_PATH, ASKED.union(MNT_ID_UNIQUE)) {
+    let found = match statx(file, c"", AtFlags::EMPTY_PATH, STATX_MASK.union(MNT_ID_UNIQUE)) {
         Ok(found) => found,
         // Systems before 6.8 ignore the flag, or refuse it.
-        Err(_) => statx(file, c"", AtFlags::EMPTY_PATH, ASKED)?,
+        Err(_) => statx(file, c"", AtFlags::EMPTY_PATH, STATX_MASK)?,
     };
     let device = device_number(found.stx_dev_major, found.stx_dev_minor);
     // The number of a file that was removed is given to another one; its time of birth is not.

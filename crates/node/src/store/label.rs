@@ -1,9 +1,9 @@
-//! Labels of parts on their media: where they stand, and how they are read and written.
+//! Labels of parts on their media: their locations, and how they are read and written.
 //!
 //! In a directory, a part's label is a file beside its data, `VOLUME.INDEX.label`. On a device, the
 //! last mebibyte of what may be used is an area of slots, one for each part. Either way a label is
-//! two blocks of 4 KiB with a copy in each, written by turns ([`Label`]). Their space is taken when
-//! the label is made, so that a full disk cannot keep an error from being stored.
+//! two blocks of 4 KiB with a copy in each, written alternately ([`Label`]). Their space is taken
+//! when the label is made, so that a full disk cannot keep an error from being stored.
 //!
 //! A file system that has met an error may take no more writes at all. A label in a directory then
 //! has one more copy in a folder elsewhere, the *fallback*, which counts while it is the latest.
@@ -31,9 +31,9 @@ pub(crate) const AREA: u64 = 1 << 20;
 /// How many parts a device can have.
 const SLOTS: u64 = AREA / SLOT;
 
-/// Where one label stands.
+/// The location of one label.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Spot {
+pub(crate) struct LabelLocation {
     pub(crate) path: PathBuf,
     offset: u64,
     /// The file that is written if this one cannot be.
@@ -42,14 +42,14 @@ pub(crate) struct Spot {
 
 /// Why a label cannot be used.
 #[derive(Debug)]
-pub(crate) enum SpotError {
+pub(crate) enum LabelAccessError {
     /// Its bytes are none.
     Label(LabelError),
     /// The system refuses.
     Io(io::Error),
 }
 
-impl fmt::Display for SpotError {
+impl fmt::Display for LabelAccessError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Label(error) => error.fmt(f),
@@ -58,13 +58,13 @@ impl fmt::Display for SpotError {
     }
 }
 
-impl From<io::Error> for SpotError {
+impl From<io::Error> for LabelAccessError {
     fn from(error: io::Error) -> Self {
         Self::Io(error)
     }
 }
 
-impl Spot {
+impl LabelLocation {
     /// The label of a part in a directory, with a folder for the copy that this one does not take.
     pub(crate) fn in_directory(
         folder: &Path,
@@ -82,7 +82,7 @@ impl Spot {
     ///
     /// # Errors
     /// If it is damaged, or cannot be read.
-    pub(crate) fn read(&self, disk: &dyn Disk) -> Result<Option<Label>, SpotError> {
+    pub(crate) fn read(&self, disk: &dyn Disk) -> Result<Option<Label>, LabelAccessError> {
         let mut bytes = vec![0; SLOT as usize];
         match disk.read(&self.path, self.offset, &mut bytes) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -174,7 +174,7 @@ impl Spot {
     }
 }
 
-fn parse(bytes: &[u8]) -> Result<Option<Label>, SpotError> {
+fn parse(bytes: &[u8]) -> Result<Option<Label>, LabelAccessError> {
     let copies = [0, BLOCK as usize].map(|at| {
         let mut copy = [0; Label::LENGTH];
         copy.copy_from_slice(&bytes[at..at + Label::LENGTH]);
@@ -189,7 +189,7 @@ fn parse(bytes: &[u8]) -> Result<Option<Label>, SpotError> {
             Ok(label) => Ok(Some(label)),
             // Data of others, where no label was ever written.
             Err(LabelError::Absent) => Ok(None),
-            Err(error) => Err(SpotError::Label(error)),
+            Err(error) => Err(LabelAccessError::Label(error)),
         },
     }
 }
@@ -210,25 +210,28 @@ impl Area {
     pub(crate) fn of(path: &Path, usable: Bytes) -> io::Result<Self> {
         let begin = (usable.0 & !(BLOCK - 1)).checked_sub(AREA).filter(|begin| *begin > 0);
         let begin = begin.ok_or_else(|| {
-            let said = format!("{usable} are too few for parts and a label area of 1 MiB");
-            io::Error::new(io::ErrorKind::InvalidInput, said)
+            let message = format!("{usable} are too few for parts and a label area of 1 MiB");
+            io::Error::new(io::ErrorKind::InvalidInput, message)
         })?;
         Ok(Self { path: path.into(), begin })
     }
 
-    fn spot(&self, slot: u64) -> Spot {
-        Spot { path: self.path.clone(), offset: self.begin + slot * SLOT, fallback: None }
+    fn location(&self, slot: u64) -> LabelLocation {
+        LabelLocation { path: self.path.clone(), offset: self.begin + slot * SLOT, fallback: None }
     }
 
     /// All labels, by slot; none where a slot is free.
     ///
     /// # Errors
     /// If one is damaged, or they cannot be read.
-    pub(crate) fn read(&self, disk: &dyn Disk) -> Result<Vec<(Spot, Option<Label>)>, SpotError> {
+    pub(crate) fn read(
+        &self,
+        disk: &dyn Disk,
+    ) -> Result<Vec<(LabelLocation, Option<Label>)>, LabelAccessError> {
         let mut bytes = vec![0; AREA as usize];
         disk.read(&self.path, self.begin, &mut bytes)?;
         let slots = (0..SLOTS).zip(bytes.chunks_exact(SLOT as usize));
-        slots.map(|(slot, bytes)| Ok((self.spot(slot), parse(bytes)?))).collect()
+        slots.map(|(slot, bytes)| Ok((self.location(slot), parse(bytes)?))).collect()
     }
 }
 

@@ -66,28 +66,28 @@ fn the_labels_of_a_device_are_its_last_whole_mebibyte() {
     let (_folder, area) = device(AREA + 65_536);
     let labels = area.read(&Host).unwrap();
     assert_eq!(labels.len(), 128);
-    for (slot, (spot, label)) in (0..).zip(&labels) {
-        assert_eq!((spot.offset, label), (65_536 + slot * 8192, &None));
+    for (slot, (location, label)) in (0..).zip(&labels) {
+        assert_eq!((location.offset, label), (65_536 + slot * 8192, &None));
     }
 }
 
 #[test]
 fn a_label_is_written_beside_its_older_copy_and_touches_no_neighbour() {
     let (folder, area) = device(AREA + 65_536);
-    let slots = [4, 5].map(|slot| area.spot(slot));
-    for (spot, index) in slots.iter().zip(0..) {
+    let slots = [4, 5].map(|slot| area.location(slot));
+    for (location, index) in slots.iter().zip(0..) {
         let mut label = label();
         label.identity.index = index;
-        spot.make(&Host, &label).unwrap();
+        location.make(&Host, &label).unwrap();
         for sequence in 2..5 {
-            spot.write(&Host, &mut label).unwrap();
+            location.write(&Host, &mut label).unwrap();
             assert_eq!(label.sequence, sequence);
-            assert_eq!(spot.read(&Host).unwrap(), Some(label.clone()));
+            assert_eq!(location.read(&Host).unwrap(), Some(label.clone()));
         }
-        // Copies take turns: an even number is in the first block, and an odd one in the second.
+        // Copies alternate: an even number is in the first block, and an odd one in the second.
         let bytes = fs::read(folder.path().join("device")).unwrap();
         let copy = |block: u64| {
-            let at = (spot.offset + block * 4096) as usize;
+            let at = (location.offset + block * 4096) as usize;
             Label::parse(bytes[at..at + Label::LENGTH].try_into().unwrap()).unwrap().sequence
         };
         assert_eq!([copy(0), copy(1)], [4, 3]);
@@ -113,8 +113,8 @@ fn what_is_no_label_is_none_and_what_was_one_is_damaged() {
         bytes[BLOCK as usize..][..Label::LENGTH].copy_from_slice(&second);
         match parse(&bytes) {
             Ok(label) => Ok(label.is_some()),
-            Err(SpotError::Label(error)) => Err(error),
-            Err(SpotError::Io(error)) => panic!("{error}"),
+            Err(LabelAccessError::Label(error)) => Err(error),
+            Err(LabelAccessError::Io(error)) => panic!("{error}"),
         }
     };
     let both = |one: [u8; Label::LENGTH], other: [u8; Label::LENGTH]| {
@@ -129,22 +129,22 @@ fn what_is_no_label_is_none_and_what_was_one_is_damaged() {
     assert_eq!(both(foreign, damaged), Err(LabelError::Damaged));
     assert_eq!(both(damaged, damaged), Err(LabelError::Damaged));
     assert_eq!(both(clear, later), Err(LabelError::Version(2)));
-    assert_eq!(SpotError::Label(LabelError::Absent).to_string(), "there is no label");
+    assert_eq!(LabelAccessError::Label(LabelError::Absent).to_string(), "there is no label");
 }
 
 #[test]
 fn a_label_in_a_directory_has_its_name_once_it_is_whole() {
     let folder = tempfile::tempdir().unwrap();
-    let spot = Spot::in_directory(folder.path(), "db", 1, None);
-    assert_eq!(spot.read(&Host).unwrap(), None);
+    let location = LabelLocation::in_directory(folder.path(), "db", 1, None);
+    assert_eq!(location.read(&Host).unwrap(), None);
     // The rest of an interrupted attempt does no harm.
     fs::write(folder.path().join(".db.1.label.new"), "half").unwrap();
-    spot.make(&Host, &label()).unwrap();
-    assert_eq!(spot.read(&Host).unwrap(), Some(label()));
+    location.make(&Host, &label()).unwrap();
+    assert_eq!(location.read(&Host).unwrap(), Some(label()));
     let names = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name());
     assert_eq!(names.collect::<Vec<_>>(), ["db.1.label"]);
     fs::write(folder.path().join("db.1.label"), "short").unwrap();
-    assert_eq!(spot.read(&Host).unwrap(), None, "what is cut off at its beginning is no label");
+    assert_eq!(location.read(&Host).unwrap(), None, "what is cut off at its beginning is no label");
 }
 
 /// A machine of which one folder takes no writes, as a file system that has met an error.
@@ -198,29 +198,29 @@ fn an_error_is_stored_though_the_file_system_takes_no_more_writes() {
     let [parts, fallback] = ["parts", "labels"].map(|name| folder.path().join(name));
     fs::create_dir(&parts).unwrap();
     let broken = ReadOnly(parts.clone());
-    let spot = Spot::in_directory(&parts, "db", 1, Some(&fallback));
-    spot.make(&Host, &label()).unwrap();
+    let location = LabelLocation::in_directory(&parts, "db", 1, Some(&fallback));
+    location.make(&Host, &label()).unwrap();
     let mut latest = label();
     let error = SyncError { errno: libc::EIO, at_seconds: 7 };
     latest.error = Some(error);
-    let nowhere = Spot::in_directory(&parts, "db", 1, None);
+    let nowhere = LabelLocation::in_directory(&parts, "db", 1, None);
     assert!(nowhere.write(&broken, &mut latest.clone()).is_err(), "there is no other place");
-    spot.write(&broken, &mut latest).unwrap();
+    location.write(&broken, &mut latest).unwrap();
     // A later process reads the error, and clears it once the part can be written again.
-    let mut found = spot.read(&Host).unwrap().unwrap();
+    let mut found = location.read(&Host).unwrap().unwrap();
     assert_eq!((&found, found.error), (&latest, Some(error)));
     found.error = None;
-    spot.write(&Host, &mut found).unwrap();
-    for spot in [&spot, &nowhere] {
-        assert_eq!(spot.read(&Host).unwrap().as_ref(), Some(&found));
+    location.write(&Host, &mut found).unwrap();
+    for location in [&location, &nowhere] {
+        assert_eq!(location.read(&Host).unwrap().as_ref(), Some(&found));
     }
     // Another volume of this name has nothing to do with it.
     let mut other = label();
     other.identity.stamp.uuid = Uuid([7; 16]);
-    spot.write(&broken, &mut latest).unwrap();
+    location.write(&broken, &mut latest).unwrap();
     fs::remove_file(parts.join("db.1.label")).unwrap();
-    spot.make(&Host, &other).unwrap();
-    assert_eq!(spot.read(&Host).unwrap(), Some(other));
+    location.make(&Host, &other).unwrap();
+    assert_eq!(location.read(&Host).unwrap(), Some(other));
 }
 
 #[test]
@@ -232,7 +232,7 @@ fn errors_name_the_part_and_what_to_do() {
         (OpenError::WrongSize { what: what(), found, wanted }, "has 4KiB and is to have 8KiB"),
         (OpenError::Moved { what: what(), found, wanted }, "begins at 4KiB"),
         (OpenError::Overlap { what: what(), other: "part 0".into() }, "would overlap part 0"),
-        (OpenError::NoRoom { what: what(), end: wanted, room: found }, "there is room for 4KiB"),
+        (OpenError::Full { what: what(), end: wanted, capacity: found }, "there is room for 4KiB"),
     ] {
         assert!(error.to_string().contains(word), "{error}");
     }
@@ -241,16 +241,22 @@ fn errors_name_the_part_and_what_to_do() {
 #[test]
 fn a_copy_lies_in_another_folder_or_nowhere() {
     let (folder, other) = (Path::new("/store"), Path::new("/state"));
-    let copy = |fallback| Spot::in_directory(folder, "db", 1, fallback).fallback;
+    let copy = |fallback| LabelLocation::in_directory(folder, "db", 1, fallback).fallback;
     assert_eq!(copy(Some(other)), Some("/state/db.1.label".into()));
     assert_eq!((copy(Some(folder)), copy(None)), (None, None), "the label is no copy of itself");
 }
 
 #[test]
-fn a_stored_error_says_when_what_and_how_to_go_on() {
+fn a_stored_error_names_its_time_its_cause_and_the_remedy() {
     let errno = rustix::io::Errno::NOSPC.raw_os_error();
     let error = SyncError { errno, at_seconds: 1_709_210_096 };
-    let told = describe(error, "/store/db.1.label");
-    assert!(told.starts_with("a sync failed at 2024-02-29T12:34:56Z: No space left"), "{told}");
-    assert!(told.contains("check /store/db.1.label") && told.contains("clear-error"), "{told}");
+    let message = describe(error, "/store/db.1.label");
+    assert!(
+        message.starts_with("a sync failed at 2024-02-29T12:34:56Z: No space left"),
+        "{message}"
+    );
+    assert!(
+        message.contains("check /store/db.1.label") && message.contains("clear-error"),
+        "{message}"
+    );
 }

@@ -9,7 +9,7 @@ use tidegate_model::cluster::{Geometry, Label, SyncError};
 
 use super::disk::Disk;
 use super::incarnation;
-use super::label::Spot;
+use super::label::LabelLocation;
 use super::parts::Presence;
 use super::{OpenError, name_of};
 use crate::clock::unix_seconds;
@@ -19,24 +19,24 @@ use crate::volumes::{self, geometry_hint};
 /// The label of a part that is open.
 pub(super) struct OpenLabel {
     disk: Arc<dyn Disk>,
-    spot: Spot,
+    location: LabelLocation,
     label: Mutex<Label>,
     /// Of which incarnations are made, with the number of errors.
     file: std::fs::File,
 }
 
 impl OpenLabel {
-    /// The label at `spot`, if it is that of `part`.
+    /// The label at `location`, if it is that of `part`.
     pub(super) fn find(
         disk: Arc<dyn Disk>,
-        (spot, label): (Spot, Label),
+        (location, label): (LabelLocation, Label),
         part: &Part,
         file: &std::fs::File,
     ) -> Result<Self, OpenError> {
         fits(&label, part)?;
-        let failed = |error| OpenError::Io { path: spot.path.clone(), error };
+        let failed = |error| OpenError::Io { path: location.path.clone(), error };
         let file = file.try_clone().map_err(failed)?;
-        Ok(Self { disk, spot, label: Mutex::new(label), file })
+        Ok(Self { disk, location, label: Mutex::new(label), file })
     }
 
     /// The state of the part, as gateways are sent it.
@@ -53,7 +53,7 @@ impl OpenLabel {
 
     /// Whether the label is where errors of the part can be stored.
     pub(super) fn presence(&self) -> Presence {
-        let path = &self.spot.path;
+        let path = &self.location.path;
         match path.symlink_metadata() {
             Ok(found) if found.is_file() => Presence::Present,
             Ok(_) => Presence::Displaced(format!(
@@ -69,7 +69,9 @@ impl OpenLabel {
 
     /// The stored error, for people.
     pub(super) fn fault(&self) -> Option<String> {
-        lock(&self.label).error.map(|error| describe(error, &self.spot.path.display().to_string()))
+        lock(&self.label)
+            .error
+            .map(|error| describe(error, &self.location.path.display().to_string()))
     }
 
     /// Stores what a sync ended with; the incarnation from here on.
@@ -84,8 +86,8 @@ impl OpenLabel {
             "part {index} of volume {volume}: a sync failed: {error}; acknowledged writes may be \
              lost, and every flush fails until `tidegate volume clear-error CLUSTER {volume}`"
         );
-        if let Err(error) = self.spot.write(&*self.disk, &mut label) {
-            let path = self.spot.path.display();
+        if let Err(error) = self.location.write(&*self.disk, &mut label) {
+            let path = self.location.path.display();
             tracing::error!(
                 "{path}: the error cannot be stored ({error}); do not restart the node"
             );
@@ -97,12 +99,12 @@ impl OpenLabel {
 }
 
 /// A stored error, for people.
-pub(crate) fn describe(error: SyncError, place: &str) -> String {
+pub(crate) fn describe(error: SyncError, location: &str) -> String {
     let SyncError { errno, at_seconds } = error;
     let error = io::Error::from_raw_os_error(errno);
     format!(
         "a sync failed at {}: {error}; acknowledged writes may be lost: check \
-         {place}, restore what is missing, and run `tidegate volume clear-error`",
+         {location}, restore what is missing, and run `tidegate volume clear-error`",
         UnixTime(at_seconds)
     )
 }

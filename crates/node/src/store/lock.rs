@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_lock_is_told_with_who_holds_it() {
+    fn a_lock_is_reported_with_its_holder() {
         let line = "12: FLOCK  ADVISORY  WRITE 4711 fe:0a:1234 0 EOF";
         assert_eq!(locker(line, (0xfe, 0x0a), 1234), Some(4711));
         assert_eq!(locker(line, (0xfe, 0x0b), 1234), None);

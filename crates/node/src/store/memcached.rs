@@ -26,12 +26,12 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use tidegate_fabric::buffer::Buffer;
-use tidegate_fabric::reactor::{Interest, Mailbox, Reactor};
+use tidegate_fabric::reactor::{Interest, MessageQueue, Reactor};
 use tidegate_fabric::service::{Command, Fault, Job, OpenPart, Part, PartState};
 use tidegate_fabric::stream::{Address, Outgoing, Stream};
 use tidegate_proto::memcached::Verb;
 use tidegate_proto::memcached::reply::{BARRIER, Boundary, Shape};
-use tidegate_proto::memcached::request::{Step, VALUE_MAX_MAX, next};
+use tidegate_proto::memcached::request::{Parsed, VALUE_MAX_MAX, next};
 
 use super::{Medium, OpenError};
 use crate::engine::{Engine, Sink, Work};
@@ -96,19 +96,19 @@ struct Shared {
     sink: Arc<dyn Sink>,
     standing: Mutex<Standing>,
     /// Wakes the thread while it is not connected: the relay ends.
-    ends: Condvar,
+    ended: Condvar,
 }
 
 #[derive(Default)]
 struct Standing {
     link: Option<Arc<Link>>,
-    reach: Reach,
+    reachability: Reachability,
     is_ending: bool,
 }
 
 /// Whether memcached answers.
 #[derive(Default)]
-enum Reach {
+enum Reachability {
     /// It has not answered yet, nor failed to.
     #[default]
     Unknown,
@@ -122,7 +122,7 @@ struct Link {
     stream: Stream,
     exchange: Mutex<Exchange>,
     /// Wakes the reader: there is more to write than the kernel took, or it is to end.
-    bell: Arc<Mailbox<()>>,
+    waker: Arc<MessageQueue<()>>,
 }
 
 /// Bytes to send, and requests that wait for a reply. One lock keeps both in the wire's order.
@@ -177,8 +177,8 @@ impl Line {
         is_bulk: bool,
         sink: Arc<dyn Sink>,
     ) -> io::Result<Self> {
-        let (standing, ends) = (Mutex::default(), Condvar::new());
-        let shared = Arc::new(Shared { node, address, is_bulk, sink, standing, ends });
+        let (standing, ended) = (Mutex::default(), Condvar::new());
+        let shared = Arc::new(Shared { node, address, is_bulk, sink, standing, ended });
         // Here and not in the thread, so that the first request finds a connection.
         let first = shared.connect();
         let keeping = shared.clone();
@@ -213,7 +213,7 @@ impl Line {
                 }
             };
             match (shape, exchange.as_deref_mut().filter(|exchange| !exchange.is_over)) {
-                (Ok(shape), Some(exchange)) => exchange.ask(work, shape),
+                (Ok(shape), Some(exchange)) => exchange.send_request(work, shape),
                 (shape, _) => {
                     work.job.outcome = Err(shape.err().unwrap_or(Fault::Io));
                     done.push(work);
@@ -224,7 +224,7 @@ impl Line {
             // The reader handles bytes that the kernel does not take, and errors.
             if !matches!(exchange.output.flush(&link.stream), Ok(true)) {
                 drop(exchange);
-                link.bell.push(());
+                link.waker.push(());
             }
         }
     }
@@ -234,10 +234,10 @@ impl Line {
         standing.is_ending = true;
         let link = standing.link.take();
         drop(standing);
-        self.shared.ends.notify_all();
+        self.shared.ended.notify_all();
         if let Some(link) = link {
             lock(&link.exchange).is_ending = true;
-            link.bell.push(());
+            link.waker.push(());
         }
         if let Some(thread) = lock(&self.thread).take() {
             let _ = thread.join();
@@ -249,11 +249,11 @@ impl Shared {
     fn connect(&self) -> io::Result<(Arc<Link>, Reactor<()>)> {
         let stream = Stream::connect(&self.address)?;
         let reactor = Reactor::new()?;
-        let bell = reactor.mailbox();
+        let waker = reactor.message_queue();
         reactor.add(&stream, 0, Interest::READ)?;
         let mut exchange = Exchange::default();
         exchange.probe();
-        let link = Arc::new(Link { stream, exchange: Mutex::new(exchange), bell });
+        let link = Arc::new(Link { stream, exchange: Mutex::new(exchange), waker });
         let mut standing = lock(&self.standing);
         if standing.is_ending {
             return Err(io::Error::other("the node ends"));
@@ -279,7 +279,7 @@ impl Shared {
             }
             let standing = lock(&self.standing);
             let goes_on = |standing: &mut Standing| !standing.is_ending;
-            let waited = self.ends.wait_timeout_while(standing, RETRY, goes_on);
+            let waited = self.ended.wait_timeout_while(standing, RETRY, goes_on);
             if waited.unwrap_or_else(PoisonError::into_inner).0.is_ending {
                 return;
             }
@@ -289,9 +289,9 @@ impl Shared {
 
     /// Memcached has answered.
     fn on_answer(&self) {
-        let before = std::mem::replace(&mut lock(&self.standing).reach, Reach::Up);
-        if let (Reach::Away(_), false) = (before, self.is_bulk) {
-            // The line that ends a warning is as loud, so that whoever sees one sees the other.
+        let before = std::mem::replace(&mut lock(&self.standing).reachability, Reachability::Up);
+        if let (Reachability::Away(_), false) = (before, self.is_bulk) {
+            // The line that ends a warning has its level, so that an operator sees both.
             tracing::warn!("memcached at {} behind node {} is back", self.address, self.node);
         }
     }
@@ -299,9 +299,10 @@ impl Shared {
     /// The connection has ended, or there is none.
     fn on_away(&self, error: &io::Error) {
         let mut standing = lock(&self.standing);
-        let before = std::mem::replace(&mut standing.reach, Reach::Away(error.to_string()));
-        let is_told = self.is_bulk || matches!(before, Reach::Away(_));
-        if !standing.is_ending && !is_told {
+        let before =
+            std::mem::replace(&mut standing.reachability, Reachability::Away(error.to_string()));
+        let is_reported = self.is_bulk || matches!(before, Reachability::Away(_));
+        if !standing.is_ending && !is_reported {
             tracing::warn!(
                 "memcached at {} behind node {} is away: {error}; requests for its keys fail until \
                  it is back",
@@ -327,11 +328,11 @@ impl Engine for Relay {
     }
 
     fn fault(&self) -> Option<String> {
-        match &lock(&self.short.shared.standing).reach {
-            Reach::Away(reason) => {
+        match &lock(&self.short.shared.standing).reachability {
+            Reachability::Away(reason) => {
                 Some(format!("memcached at {} is away: {reason}", self.short.shared.address))
             }
-            Reach::Unknown | Reach::Up => None,
+            Reachability::Unknown | Reachability::Up => None,
         }
     }
 
@@ -345,7 +346,7 @@ impl Engine for Relay {
 }
 
 impl Exchange {
-    fn ask(&mut self, mut work: Work, shape: Shape) {
+    fn send_request(&mut self, mut work: Work, shape: Shape) {
         // The buffer will be the reply's.
         self.output.push_buffer(std::mem::take(&mut work.job.buffer));
         if shape == Shape::Quiet {
@@ -369,7 +370,7 @@ impl Exchange {
 /// The shape of the reply to a request; none if `bytes` is not one request of a kind that is passed
 /// on.
 fn shape(bytes: &[u8]) -> Option<Shape> {
-    let Step::Request(request) = next(bytes, VALUE_MAX_MAX) else { return None };
+    let Parsed::Request(request) = next(bytes, VALUE_MAX_MAX) else { return None };
     let is_one = request.bytes.len() == bytes.len()
         && (request.verb.operation().is_some() || request.verb == Verb::FlushAll);
     is_one.then(|| if request.quiet { Shape::Quiet } else { request.verb.shape() })
@@ -396,11 +397,11 @@ impl Link {
     fn serve(&self, mut reactor: Reactor<()>, shared: &Shared) -> io::Result<()> {
         let (mut input, mut silences) = (Input::default(), 0);
         let (mut ready, mut mail, mut finished) = (Vec::new(), Vec::new(), Vec::new());
-        let mut is_heard = false;
+        let mut has_received = false;
         loop {
             let mut exchange = lock(&self.exchange);
             let is_written = exchange.output.flush(&self.stream)?;
-            let is_asked = !exchange.waiting.is_empty();
+            let has_requests = !exchange.waiting.is_empty();
             if exchange.is_ending && !exchange.has_work() {
                 return Ok(());
             }
@@ -408,18 +409,18 @@ impl Link {
             reactor.change(&self.stream, 0, Interest { read: true, write: !is_written })?;
             reactor.wait(Some(SILENCE), &mut ready, &mut mail)?;
             let is_silent = ready.is_empty() && mail.is_empty();
-            silences = if is_silent && is_asked { silences + 1 } else { 0 };
+            silences = if is_silent && has_requests { silences + 1 } else { 0 };
             if silences == 2 {
                 return Err(io::Error::new(io::ErrorKind::TimedOut, "it does not answer"));
             }
-            if is_silent && !is_asked {
+            if is_silent && !has_requests {
                 lock(&self.exchange).probe();
             }
             mail.clear();
             if !ready.drain(..).any(|ready| ready.read || ready.gone) {
                 continue;
             }
-            match rustix::io::read(&self.stream, input.room()) {
+            match rustix::io::read(&self.stream, input.spare_capacity()) {
                 Ok(0) => return Err(io::Error::other("it closed the connection")),
                 Ok(count) => input.length += count,
                 Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => {}
@@ -430,7 +431,7 @@ impl Link {
                 shared.sink.finished(&mut finished);
             }
             let used = used?;
-            if used > 0 && !std::mem::replace(&mut is_heard, true) {
+            if used > 0 && !std::mem::replace(&mut has_received, true) {
                 shared.on_answer();
             }
         }
@@ -487,7 +488,7 @@ impl Default for Input {
 
 impl Input {
     /// Where to read to: for a long reply no farther than it goes.
-    fn room(&mut self) -> &mut [u8] {
+    fn spare_capacity(&mut self) -> &mut [u8] {
         let end = if self.least > INPUT { self.least } else { INPUT }.max(self.length + 1);
         if end > self.bytes.len() {
             // Of a reply of which only the parts say how long they are, twice as much each time.

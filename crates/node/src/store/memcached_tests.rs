@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::mpsc::{Receiver, Sender, channel};
 
-use tidegate_fabric::service::Outlet;
+use tidegate_fabric::service::CompletionSink;
 use tidegate_model::{Class, ContextId, Operation, Tag, TenantId};
 use tidegate_proto::node::Slot;
 
@@ -15,9 +15,9 @@ use crate::engine::Owner;
 /// How long a test waits for what has to come.
 const LONG: Duration = Duration::from_secs(20);
 
-struct Nobody;
+struct NullSink;
 
-impl Outlet for Nobody {
+impl CompletionSink for NullSink {
     fn finished(&self, _: &mut Vec<Job>) {}
 }
 
@@ -32,7 +32,7 @@ impl Sink for Finished {
 
 fn work(ticket: u64, command: Command, bytes: &[u8]) -> Work {
     let tag = Tag {
-        tenant: TenantId::NOBODY,
+        tenant: TenantId::UNATTRIBUTED,
         context: ContextId::NONE,
         class: Class::default(),
         operation: Operation::Get,
@@ -43,8 +43,8 @@ fn work(ticket: u64, command: Command, bytes: &[u8]) -> Work {
     let buffer = Buffer::from(bytes);
     let job =
         Job { ticket, tag, command, part: 0, incarnation: 0, offset: 0, length, buffer, outcome };
-    let owner = Arc::new(Owner::new(Arc::new(Nobody)));
-    Work::new(job, owner, Slot::NOBODY, 1)
+    let owner = Arc::new(Owner::new(Arc::new(NullSink)));
+    Work::new(job, owner, Slot::UNATTRIBUTED, 1)
 }
 
 /// A relay to a server whose every connection is served by `serve`.
@@ -83,20 +83,20 @@ fn fault_once(relay: &Relay, is_wanted: fn(Option<&str>) -> bool) -> Option<Stri
     }
 }
 
-/// The replies to `asked`, or the faults, by ticket.
-fn replies(relay: &Relay, receiver: &Receiver<Work>, asked: Vec<Work>) -> Vec<String> {
-    let (mut asked, mut done) = (asked, Vec::new());
-    let count = asked.len();
-    relay.run(&mut asked, &mut done);
+/// The replies to `requests`, or the faults, by ticket.
+fn replies(relay: &Relay, receiver: &Receiver<Work>, requests: Vec<Work>) -> Vec<String> {
+    let (mut requests, mut done) = (requests, Vec::new());
+    let count = requests.len();
+    relay.run(&mut requests, &mut done);
     while done.len() < count {
         done.push(receiver.recv_timeout(LONG).unwrap());
     }
     done.sort_by_key(|work| work.job.ticket);
-    let said = |work: &Work| match work.job.outcome {
+    let reply_of = |work: &Work| match work.job.outcome {
         Ok(()) => String::from_utf8_lossy(&work.job.buffer).into_owned(),
         Err(fault) => format!("{fault:?}"),
     };
-    done.iter().map(said).collect()
+    done.iter().map(reply_of).collect()
 }
 
 /// Says what it is asked: a key is its own value, and a `q` is silence.
@@ -129,10 +129,11 @@ fn echo(stream: UnixStream) -> io::Result<()> {
 fn every_request_gets_its_own_reply() {
     let (_directory, relay, receiver) = relay(echo);
     let large = [b"set a 0 0 300000\r\n".to_vec(), vec![b'x'; 300_000], b"\r\n".to_vec()].concat();
-    let asked = [&b"get a\r\n"[..], b"mg b q\r\n", b"mg c\r\n", &large, b"get d\r\n"];
-    let asked = asked.iter().zip(1..).map(|(bytes, ticket)| work(ticket, Command::KeyValue, bytes));
+    let requests = [&b"get a\r\n"[..], b"mg b q\r\n", b"mg c\r\n", &large, b"get d\r\n"];
+    let requests =
+        requests.iter().zip(1..).map(|(bytes, ticket)| work(ticket, Command::KeyValue, bytes));
     assert_eq!(
-        replies(&relay, &receiver, asked.collect()),
+        replies(&relay, &receiver, requests.collect()),
         [
             "VALUE a 0 1\r\na\r\nEND\r\n",
             "",
@@ -153,13 +154,13 @@ fn a_flood_passes() {
     let key = "k".repeat(250);
     let (get, value) = (format!("get {key}\r\n"), "v".repeat(4_000));
     let set = format!("set {key} 0 0 4000\r\n{value}\r\n");
-    let asked = (0..4_000).map(|ticket| {
+    let requests = (0..4_000).map(|ticket| {
         let text = if ticket % 2 == 0 { &get } else { &set };
         work(ticket, Command::KeyValue, text.as_bytes())
     });
-    let said = replies(&relay, &receiver, asked.collect());
-    assert!(said.iter().step_by(2).all(|reply| reply.ends_with("\r\nEND\r\n")));
-    assert!(said.iter().skip(1).step_by(2).all(|reply| reply == "STORED\r\n"));
+    let reply_of = replies(&relay, &receiver, requests.collect());
+    assert!(reply_of.iter().step_by(2).all(|reply| reply.ends_with("\r\nEND\r\n")));
+    assert!(reply_of.iter().skip(1).step_by(2).all(|reply| reply == "STORED\r\n"));
     relay.stop();
 }
 
@@ -206,14 +207,14 @@ fn replies_of_every_length_are_whole() {
     });
     let lengths =
         [0, 1, INPUT - 40, INPUT - 20, INPUT, INPUT + 1, 300_000, 1_000_000, 3_000_000, 5];
-    let check = |asked: &[usize]| {
+    let check = |requests: &[usize]| {
         let get = |length: &usize| format!("get {length}\r\n");
-        let jobs = asked.iter().zip(0..);
+        let jobs = requests.iter().zip(0..);
         let mut jobs: Vec<Work> = jobs
             .map(|(length, ticket)| work(ticket, Command::KeyValue, get(length).as_bytes()))
             .collect();
         relay.run(&mut jobs, &mut Vec::new());
-        for length in asked {
+        for length in requests {
             let reply = receiver.recv_timeout(LONG).unwrap().job.buffer;
             let head = format!("VALUE {length} 0 {length}\r\n");
             let value = reply.strip_prefix(head.as_bytes()).unwrap();
@@ -234,22 +235,22 @@ fn only_whole_requests_with_keys_are_passed_on() {
     let wrong = [two, b"get a", b"version\r\n", b"set a 0 0 5\r\n1\r\n", b"nonsense\r\n", b""];
     let wrong = wrong.iter().zip(1..).map(|(bytes, ticket)| work(ticket, Command::KeyValue, bytes));
     assert_eq!(replies(&relay, &receiver, wrong.collect()), ["Invalid"; 6]);
-    let asked = vec![work(1, Command::Flush, b""), work(2, Command::KeyValue, b"get a\r\n")];
+    let requests = vec![work(1, Command::Flush, b""), work(2, Command::KeyValue, b"get a\r\n")];
     let value = "VALUE a 0 1\r\na\r\nEND\r\n";
-    assert_eq!(replies(&relay, &receiver, asked), ["Unsupported", value]);
+    assert_eq!(replies(&relay, &receiver, requests), ["Unsupported", value]);
     relay.stop();
 }
 
 #[test]
 fn what_is_not_answered_fails_and_the_next_connection_works() {
     let (_directory, relay, receiver) = relay(echo);
-    let asked = ["get a\r\n", "mg crash\r\n", "get b\r\n"];
-    let asked = asked
+    let requests = ["get a\r\n", "mg crash\r\n", "get b\r\n"];
+    let requests = requests
         .iter()
         .zip(1..)
         .map(|(text, ticket)| work(ticket, Command::KeyValue, text.as_bytes()));
     assert_eq!(
-        replies(&relay, &receiver, asked.collect()),
+        replies(&relay, &receiver, requests.collect()),
         ["VALUE a 0 1\r\na\r\nEND\r\n", "Io", "Io",]
     );
     let value = "VALUE a 0 1\r\na\r\nEND\r\n";
@@ -267,12 +268,12 @@ fn a_server_that_is_not_there_is_a_fault() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("memcached.sock");
     let (relay, receiver) = relay_to(path.clone());
-    let asked = vec![work(1, Command::KeyValue, b"get a\r\n")];
-    assert_eq!(replies(&relay, &receiver, asked), ["Io"]);
+    let requests = vec![work(1, Command::KeyValue, b"get a\r\n")];
+    assert_eq!(replies(&relay, &receiver, requests), ["Io"]);
     assert!(relay.medium.describe().starts_with("memcached at "));
-    let told = format!("memcached at unix:{} is away: No such file", path.display());
+    let wanted_fault = format!("memcached at unix:{} is away: No such file", path.display());
     let fault = fault_once(&relay, |fault| fault.is_some()).unwrap();
-    assert!(fault.starts_with(&told), "{fault}");
+    assert!(fault.starts_with(&wanted_fault), "{fault}");
     relay.stop();
 }
 

@@ -1,6 +1,6 @@
 //! Parts in memory: for tests, for experiments, and for what may be forgotten.
 //!
-//! A part is a row of chunks. A chunk that nobody has written does not exist and reads as zeros; so
+//! A part is a row of chunks. A chunk that was never written does not exist and reads as zeros; so
 //! a large volume costs little until it is used. Each chunk has a lock of its own, held for one
 //! copy: requests for different chunks never meet.
 
@@ -11,7 +11,7 @@ use tidegate_fabric::service::{Command, Fault, Job, OpenPart, Part, PartState};
 use tidegate_model::Bytes;
 
 use super::incarnation;
-use super::parts::{Found, Parts, place};
+use super::parts::{Found, Parts, storage};
 use super::{Medium, OpenError, name_of};
 
 /// Bytes per chunk: large enough that the kernel gives cleared pages only as they are touched,
@@ -21,19 +21,19 @@ const CHUNK: usize = 1 << 20;
 /// Extents that one [`Command::Map`] reports.
 const EXTENTS_MAX: usize = 256;
 
-/// A chunk that nobody has written, or its bytes.
+/// A chunk that was never written, or its bytes.
 type Chunk = RwLock<Option<Box<[u8]>>>;
 
 /// Parts in memory.
 pub(crate) struct Memory {
-    room: Bytes,
+    capacity: Bytes,
     parts: Parts<Vec<Chunk>>,
 }
 
 impl Memory {
-    /// Room for parts of together `room` bytes, none of which exist yet.
-    pub(crate) fn new(room: Bytes) -> Self {
-        Self { room, parts: Parts::default() }
+    /// Room for parts of together `capacity` bytes, none of which exist yet.
+    pub(crate) fn new(capacity: Bytes) -> Self {
+        Self { capacity, parts: Parts::default() }
     }
 }
 
@@ -43,21 +43,21 @@ impl Medium for Memory {
             let lengths = others.iter().map(|other| other.part.length);
             let others = lengths.fold(Bytes::ZERO, Bytes::saturating_add);
             let end = others.saturating_add(part.length);
-            if end > self.room {
-                return Err(OpenError::NoRoom { what: name_of(part), end, room: self.room });
+            if end > self.capacity {
+                return Err(OpenError::Full { what: name_of(part), end, capacity: self.capacity });
             }
             let chunks = part.length.0.div_ceil(CHUNK as u64);
             // It is empty now, so whatever was acknowledged before is gone.
             let state = PartState { incarnation: incarnation::of_memory(), identity: None };
-            let place = (0..chunks).map(|_| Chunk::default()).collect();
-            Ok(Found { state, has_failed: false, place })
+            let storage = (0..chunks).map(|_| Chunk::default()).collect();
+            Ok(Found { state, has_failed: false, storage })
         })
     }
 
     fn perform(&self, jobs: &mut dyn Iterator<Item = &mut Job>) {
         let parts = self.parts.read();
         for job in jobs {
-            job.outcome = place(&parts, job).and_then(|chunks| perform(chunks, job));
+            job.outcome = storage(&parts, job).and_then(|chunks| perform(chunks, job));
         }
     }
 
@@ -66,9 +66,9 @@ impl Medium for Memory {
     }
 
     fn describe(&self) -> String {
-        match self.room {
+        match self.capacity {
             Bytes::MAX => "memory".into(),
-            room => format!("memory, {room}"),
+            capacity => format!("memory, {capacity}"),
         }
     }
 }
@@ -120,8 +120,8 @@ fn pieces(
 ) -> impl Iterator<Item = (usize, usize, std::ops::Range<usize>)> {
     let mut done = 0;
     std::iter::from_fn(move || {
-        let place = offset + done as u64;
-        let (chunk, at) = ((place / CHUNK as u64) as usize, (place % CHUNK as u64) as usize);
+        let storage = offset + done as u64;
+        let (chunk, at) = ((storage / CHUNK as u64) as usize, (storage % CHUNK as u64) as usize);
         let range = done..length.min(done + CHUNK - at);
         done = range.end;
         (!range.is_empty()).then_some((chunk, at, range))

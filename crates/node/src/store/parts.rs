@@ -39,7 +39,7 @@ pub(super) struct OpenedPart<T> {
     is_absent: AtomicBool,
     /// The result of the last inspection.
     presence: Mutex<Presence>,
-    pub(super) place: T,
+    pub(super) storage: T,
 }
 
 /// Whether the files of an open part are still where it was opened.
@@ -68,7 +68,7 @@ pub(super) struct Found<T> {
     pub(super) state: PartState,
     /// An error of an earlier sync is stored with it.
     pub(super) has_failed: bool,
-    pub(super) place: T,
+    pub(super) storage: T,
 }
 
 impl<T> Default for Parts<T> {
@@ -90,7 +90,7 @@ impl<T> Parts<T> {
             list[at].admits(part)?;
             return Ok(OpenPart { number: at as u32, state: list[at].state() });
         }
-        let Found { state, has_failed, place } = find(&list)?;
+        let Found { state, has_failed, storage } = find(&list)?;
         list.push(OpenedPart {
             part: part.clone(),
             state,
@@ -98,7 +98,7 @@ impl<T> Parts<T> {
             has_failed: AtomicBool::new(has_failed),
             is_absent: AtomicBool::new(false),
             presence: Mutex::default(),
-            place,
+            storage,
         });
         Ok(OpenPart { number: list.len() as u32 - 1, state })
     }
@@ -113,7 +113,7 @@ impl<T> Parts<T> {
         let parts = self.read();
         let fault = |opened: &OpenedPart<T>| {
             let absent = lock(&opened.presence).reason().cloned();
-            let fault = absent.or_else(|| of(&opened.place))?;
+            let fault = absent.or_else(|| of(&opened.storage))?;
             Some((opened.part.volume.clone(), opened.part.index, fault))
         };
         parts.iter().filter_map(fault).collect()
@@ -129,13 +129,13 @@ impl<T> Parts<T> {
 impl<T: StoresErrors> Parts<T> {
     /// Looks whether the files of all parts are where they were. Data that are gone may have held
     /// acknowledged writes, so that is stored as a failed sync is.
-    pub(super) fn inspect(&self, look: impl Fn(&OpenedPart<T>) -> Presence) {
+    pub(super) fn inspect(&self, inspect_part: impl Fn(&OpenedPart<T>) -> Presence) {
         let mut lost = BTreeSet::new();
         for (number, opened) in (0..).zip(self.read().iter()) {
             let before = lock(&opened.presence).clone();
             let now = match before {
                 Presence::Lost(_) => continue,
-                _ => look(opened),
+                _ => inspect_part(opened),
             };
             if now == before {
                 continue;
@@ -163,7 +163,7 @@ impl<T: StoresErrors> Parts<T> {
             if !is_meant(number) || opened.has_failed.swap(true, Ordering::AcqRel) {
                 continue;
             }
-            let incarnation = opened.place.store_error(errno);
+            let incarnation = opened.storage.store_error(errno);
             opened.incarnation.store(incarnation, Ordering::Release);
             if let Some(watcher) = self.watcher.get() {
                 watcher(number, incarnation);
@@ -231,9 +231,9 @@ fn key(part: &Part) -> (&String, u32) {
 }
 
 /// The part that a job is about, if the job may be done.
-pub(super) fn place<'a, T>(parts: &'a [OpenedPart<T>], job: &Job) -> Result<&'a T, Fault> {
+pub(super) fn storage<'a, T>(parts: &'a [OpenedPart<T>], job: &Job) -> Result<&'a T, Fault> {
     let part = parts.get(job.part as usize).ok_or(Fault::Invalid)?;
-    part.check(job).map(|()| &part.place)
+    part.check(job).map(|()| &part.storage)
 }
 
 #[cfg(test)]

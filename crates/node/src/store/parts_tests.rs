@@ -29,7 +29,7 @@ fn part(volume: &str, index: u32) -> Part {
 
 fn opened(parts: &Parts<Plain>, part: &Part, has_failed: bool) -> OpenPart {
     let state = PartState { incarnation: 77, identity: None };
-    parts.open(part, |_| Ok(Found { state, has_failed, place: Plain })).unwrap()
+    parts.open(part, |_| Ok(Found { state, has_failed, storage: Plain })).unwrap()
 }
 
 fn job(part: u32, command: Command, offset: u64, length: u32) -> Job {
@@ -40,7 +40,7 @@ fn job(part: u32, command: Command, offset: u64, length: u32) -> Job {
 }
 
 fn check(parts: &Parts<Plain>, job: &Job) -> Result<(), Fault> {
-    place(&parts.read(), job).map(|_| ())
+    storage(&parts.read(), job).map(|_| ())
 }
 
 /// Every command, and whether it promises that something is durable.
@@ -92,8 +92,8 @@ fn a_range_lies_within_its_part() {
 #[test]
 fn after_a_failed_sync_nothing_durable_is_promised_to_whoever_was_there_or_comes() {
     let parts = Parts::default();
-    let told = Arc::new(Mutex::new(Vec::new()));
-    let teller = told.clone();
+    let reported = Arc::new(Mutex::new(Vec::new()));
+    let teller = reported.clone();
     parts.watch(Box::new(move |part, incarnation| {
         teller.lock().unwrap().push((part, incarnation));
     }));
@@ -104,7 +104,11 @@ fn after_a_failed_sync_nothing_durable_is_promised_to_whoever_was_there_or_comes
     assert_eq!([flush(bad, 77), flush(bad, 0), flush(bad, 78)], [Ok(()), Ok(()), Err(Fault::Io)]);
     parts.fail(28, |number| number == bad);
     parts.fail(5, |number| number == bad);
-    assert_eq!(*told.lock().unwrap(), [(bad, 28)], "the first failure counts, and is told once");
+    assert_eq!(
+        *reported.lock().unwrap(),
+        [(bad, 28)],
+        "the first failure counts, and is told once"
+    );
     assert_eq!([flush(bad, 77), flush(bad, 28), flush(bad, 0)], [Err(Fault::Io); 3]);
     assert_eq!(flush(good, 77), Ok(()), "another part is none the worse");
     assert_eq!(opened(&parts, &part("a", 0), false).state.incarnation, 28, "who comes knows it");

@@ -60,9 +60,9 @@ pub(super) fn sized(path: &Path, length: u64) {
 }
 
 /// One step: what, where, how long, and with which bytes.
-type Step = (Command, u64, u32, u8);
+type StoreStep = (Command, u64, u32, u8);
 
-fn step() -> impl Strategy<Value = Step> {
+fn step() -> impl Strategy<Value = StoreStep> {
     let command = prop::sample::select(vec![
         Command::Read,
         Command::Write { durable: false },
@@ -85,7 +85,7 @@ fn step() -> impl Strategy<Value = Step> {
     })
 }
 
-fn check(medium: &dyn Medium, number: u32, steps: &[Step]) -> Result<(), TestCaseError> {
+fn check(medium: &dyn Medium, number: u32, steps: &[StoreStep]) -> Result<(), TestCaseError> {
     let mut oracle = vec![0u8; LENGTH as usize];
     for (command, offset, length, value) in steps {
         let bytes = vec![*value; *length as usize];
@@ -239,8 +239,8 @@ fn parts_of_a_device_do_not_overlap_and_end_within() {
     let refused = |part| device.open(&part).unwrap_err();
     assert!(matches!(refused(part("b", 8 << 10, 12 << 10)), OpenError::Overlap { .. }));
     assert!(matches!(refused(part("b", 4 << 10, 28 << 10)), OpenError::Overlap { .. }));
-    assert!(matches!(refused(part("b", 40 << 10, 32 << 10)), OpenError::NoRoom { .. }));
-    assert!(matches!(refused(part("b", u64::MAX, u64::MAX)), OpenError::NoRoom { .. }));
+    assert!(matches!(refused(part("b", 40 << 10, 32 << 10)), OpenError::Full { .. }));
+    assert!(matches!(refused(part("b", u64::MAX, u64::MAX)), OpenError::Full { .. }));
     assert!(matches!(refused(part("a", 16 << 10, 32 << 10)), OpenError::Moved { .. }));
     assert!(matches!(refused(part("d", 4096, 4096)), OpenError::Unfit { .. }), "it was not made");
     device.open(&parts[1]).unwrap();
@@ -248,11 +248,11 @@ fn parts_of_a_device_do_not_overlap_and_end_within() {
 }
 
 #[test]
-fn memory_has_the_room_that_it_was_given() {
+fn memory_has_its_configured_capacity() {
     let memory = Memory::new(Bytes(1 << 20));
     memory.open(&part("a", 1 << 19, 0)).unwrap();
     let error = memory.open(&part("b", (1 << 19) + 1, 0)).unwrap_err();
-    assert!(matches!(error, OpenError::NoRoom { .. }), "{error}");
+    assert!(matches!(error, OpenError::Full { .. }), "{error}");
     memory.open(&part("b", 1 << 19, 0)).unwrap();
 }
 
@@ -280,7 +280,7 @@ impl Drop for Small {
 }
 
 #[test]
-fn a_full_store_says_so_and_keeps_what_it_has() {
+fn a_full_store_reports_it_and_keeps_its_data() {
     let Some(small) = Small::mount() else {
         eprintln!("skipped: a small file system can only be mounted by root");
         return;
@@ -354,7 +354,7 @@ fn a_failed_sync_is_stored_and_fails_every_flush_until_it_is_cleared() {
             let opened = medium.open(&wanted).unwrap();
             (medium, opened)
         };
-        let (before, told) = match &store {
+        let (before, reported) = match &store {
             PartStore::Directory(path) => {
                 let medium = Directory::new(path).unwrap();
                 let opened = medium.open(&wanted).unwrap();
@@ -370,14 +370,14 @@ fn a_failed_sync_is_stored_and_fails_every_flush_until_it_is_cleared() {
         };
         // A restart changes nothing, and who comes now is told the same.
         let (medium, again) = open();
-        assert!(again.state.incarnation == told && told != before);
-        fails_from_here(&*medium, again.number, told);
+        assert!(again.state.incarnation == reported && reported != before);
+        fails_from_here(&*medium, again.number, reported);
         drop(medium);
         assert!(volumes::show(std::slice::from_ref(&plan))[0].fault.is_some());
         assert_eq!(volumes::clear_error(std::slice::from_ref(&plan)), Ok(1));
         let (medium, cleared) = open();
-        assert_eq!(cleared.state.incarnation, told);
-        for job in durable(cleared.number, told) {
+        assert_eq!(cleared.state.incarnation, reported);
+        for job in durable(cleared.number, reported) {
             perform(&*medium, job).unwrap();
         }
         let old = durable(cleared.number, before).swap_remove(0);
@@ -387,15 +387,15 @@ fn a_failed_sync_is_stored_and_fails_every_flush_until_it_is_cleared() {
 
 /// Has a sync fail; the incarnation before, and the one that was told.
 fn watched(medium: &dyn Medium, opened: OpenPart) -> (u64, u64) {
-    let told = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
-    let teller = told.clone();
+    let reported = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+    let teller = reported.clone();
     medium.watch(Box::new(move |part, incarnation| {
         teller.lock().unwrap().push((part, incarnation));
     }));
     fails_from_here(medium, opened.number, opened.state.incarnation);
-    let told = told.lock().unwrap();
-    assert!(told.len() == 1 && told[0].0 == opened.number, "{told:?}");
-    (opened.state.incarnation, told[0].1)
+    let reported = reported.lock().unwrap();
+    assert!(reported.len() == 1 && reported[0].0 == opened.number, "{reported:?}");
+    (opened.state.incarnation, reported[0].1)
 }
 
 /// A volume in a directory or on a device, its file there, and what opens it.

@@ -8,9 +8,9 @@ use std::path::Path;
 
 use tidegate_model::cluster::{Label, PartIdentity, Uuid};
 
-use super::{Found, Outcome, PartPlan, PartStore, refuse};
+use super::{Found, PartPlan, PartStore, VolumeResult, refuse};
 use crate::store::disk::Disk;
-use crate::store::label::Spot;
+use crate::store::label::LabelLocation;
 
 /// A fault, and how to mend it.
 type Fault = (String, String);
@@ -38,20 +38,20 @@ pub(crate) fn other_data(
     if label.fits_mark(mark) {
         return None;
     }
-    let (path_told, volume) = (path.display(), &label.identity.volume);
+    let (shown_path, volume) = (path.display(), &label.identity.volume);
     let adopt = format!("`tidegate volume create CLUSTER {volume} --adopt`");
     let Some(mark) = mark else {
-        let what = format!("has data without the attribute user.tidegate.uuid: {path_told}");
+        let what = format!("has data without the attribute user.tidegate.uuid: {shown_path}");
         let help =
             format!("bring back the right file; if it is a backup that was restored, run {adopt}");
         return Some((what, help));
     };
     Some(owned(disk, path, mark).unwrap_or_else(|| {
         (
-            format!("has the data of another part: {path_told}"),
+            format!("has the data of another part: {shown_path}"),
             format!(
                 "bring back the right file; if the part is to have these data all the same, run \
-                 `setfattr -x user.tidegate.uuid {path_told}` and {adopt}"
+                 `setfattr -x user.tidegate.uuid {shown_path}` and {adopt}"
             ),
         )
     }))
@@ -74,15 +74,15 @@ fn owner(disk: &dyn Disk, folder: &Path, mark: Uuid) -> Option<PartIdentity> {
     names
         .filter_map(|name| {
             let (volume, index) = name.strip_suffix(".label")?.rsplit_once('.')?;
-            let spot = Spot::in_directory(folder, volume, index.parse().ok()?, None);
-            Some(spot.read(disk).ok()??.identity)
+            let location = LabelLocation::in_directory(folder, volume, index.parse().ok()?, None);
+            Some(location.read(disk).ok()??.identity)
         })
         .find(|identity| identity.stamp.mark(identity.index) == mark)
 }
 
 /// Refuses to take over data that are another part's: those of a label in the same folder, or with
 /// another mark than the part's label says.
-pub(super) fn refuse_foreign(disk: &dyn Disk, part: &PartPlan, found: &Found) -> Outcome<()> {
+pub(super) fn refuse_foreign(disk: &dyn Disk, part: &PartPlan, found: &Found) -> VolumeResult<()> {
     let (PartStore::Directory(_), Some(_)) = (&part.store, found.data) else { return Ok(()) };
     let path = part.data();
     let mark = disk.mark(&path).map_err(|error| super::failed(&path, &error))?;

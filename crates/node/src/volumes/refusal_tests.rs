@@ -75,7 +75,7 @@ fn a_volume_has_a_random_uuid_of_version_four_or_the_one_that_is_given() {
 fn a_label_of_another_part_is_refused_whichever_field_differs() {
     for (folder, plan) in [directory(), device()] {
         made(&plan);
-        let Found { spot, label, .. } = found(&Host, &plan).unwrap();
+        let Found { location, label, .. } = found(&Host, &plan).unwrap();
         let label = label.unwrap();
         let changes: [&dyn Fn(&mut PartIdentity); 6] = [
             &|it| it.volume = "other".into(),
@@ -90,24 +90,31 @@ fn a_label_of_another_part_is_refused_whichever_field_differs() {
         for (at, change) in changes.iter().enumerate().skip(if is_device { 2 } else { 0 }) {
             let mut other = label.clone();
             change(&mut other.identity);
-            spot.write(&Host, &mut other).unwrap();
+            location.write(&Host, &mut other).unwrap();
             let is_named_otherwise = at < 2;
-            let told = if is_named_otherwise {
+            let wanted_message = if is_named_otherwise {
                 "is not here: the label says part "
             } else {
                 "was made for"
             };
-            let told = format!("part 0 of volume db at node n1 {told}");
+            let wanted_message = format!("part 0 of volume db at node n1 {wanted_message}");
             let shown = show(std::slice::from_ref(&plan))[0].fault.clone().unwrap();
-            assert!(shown.contains(&told), "change {at}: {shown}");
+            assert!(shown.contains(&wanted_message), "change {at}: {shown}");
             for creation in [Creation::default(), ADOPT] {
                 let error = refusal(&plan, creation);
-                assert!(error.contains(&told) || error.contains("overlap"), "change {at}: {error}");
+                assert!(
+                    error.contains(&wanted_message) || error.contains("overlap"),
+                    "change {at}: {error}"
+                );
             }
             if at < 5 {
                 let error = resize(std::slice::from_ref(&plan), Bytes(4 * SIZE), None).unwrap_err();
-                let told = if is_named_otherwise { &told } else { "not there as it was created" };
-                assert!(error.what.contains(told), "{at}: {error}");
+                let wanted_message = if is_named_otherwise {
+                    &wanted_message
+                } else {
+                    "not there as it was created"
+                };
+                assert!(error.what.contains(wanted_message), "{at}: {error}");
             }
         }
         drop(folder);
@@ -141,20 +148,20 @@ fn a_volume_whose_data_are_gone_is_not_made_anew() {
 }
 
 #[test]
-fn data_that_were_cut_off_are_told_and_longer_ones_are_no_fault() {
+fn truncated_data_are_reported_and_longer_ones_are_no_fault() {
     let (folder, plan) = directory();
     made(&plan);
     let file = fs::OpenOptions::new().write(true).open(folder.path().join("a/db.0")).unwrap();
     for (length, is_fault) in [(SIZE - 1, true), (SIZE, false), (SIZE + 4096, false)] {
         file.set_len(length).unwrap();
         let fault = show(std::slice::from_ref(&plan))[0].fault.clone();
-        let is_told = fault.as_ref().is_some_and(|fault| fault.contains("lost data"));
-        assert_eq!(is_told, is_fault, "{fault:?}");
+        let is_reported = fault.as_ref().is_some_and(|fault| fault.contains("lost data"));
+        assert_eq!(is_reported, is_fault, "{fault:?}");
     }
 }
 
 #[test]
-fn what_lies_in_a_parts_place_is_not_replaced() {
+fn a_file_at_the_path_of_a_part_is_not_replaced() {
     use rustix::fs::{CWD, FileType, Mode, mknodat};
     let (folder, plan) = directory();
     let path = folder.path().join("a/db.0");
@@ -205,7 +212,7 @@ fn parts_of_one_device_are_beside_each_other() {
 }
 
 #[test]
-fn data_that_are_taken_over_bear_the_mark_and_the_label_says_so() {
+fn adopted_data_bear_the_mark_and_the_label_records_it() {
     let (folder, plan) = directory();
     made(&plan);
     let path = folder.path().join("a/db.0");
@@ -219,14 +226,14 @@ fn data_that_are_taken_over_bear_the_mark_and_the_label_says_so() {
     create(std::slice::from_ref(&plan), ADOPT).unwrap();
     assert_eq!(label(), created, "nothing was to be done");
     // As if it had been made where there are no attributes.
-    let Found { spot, .. } = found(&Host, &plan).unwrap();
-    spot.write(&Host, &mut Label { is_marked: false, ..created }).unwrap();
+    let Found { location, .. } = found(&Host, &plan).unwrap();
+    location.write(&Host, &mut Label { is_marked: false, ..created }).unwrap();
     create(std::slice::from_ref(&plan), ADOPT).unwrap();
     assert!(label().is_marked);
 }
 
 #[test]
-fn an_error_that_says_where_and_how_to_mend_it_is_not_said_twice() {
+fn an_error_with_its_place_and_remedy_is_reported_once() {
     let path = Path::new("/store/db.0");
     let plain = failed(path, &"no space left");
     assert_eq!(plain.to_string(), "/store/db.0: no space left; mend that and do it again");
@@ -286,7 +293,8 @@ fn what_cannot_be_read_is_an_error_and_not_taken_for_missing() {
     let (folder, plan) = directory();
     let stamp = made(&plan);
     let data = plan.data();
-    let label = Spot::in_directory(data.parent().unwrap(), &plan.volume, plan.index, None).path;
+    let label =
+        LabelLocation::in_directory(data.parent().unwrap(), &plan.volume, plan.index, None).path;
     let files = || fs::read_dir(data.parent().unwrap()).unwrap().count();
     let before = files();
     for path in [&data, &label] {

@@ -8,7 +8,7 @@ use tidegate_model::cluster::{Geometry, Label, SyncError};
 use super::foreign::{other_data, other_label};
 use super::{Found, PartPlan, PartReport, PartStore, found, is_same_part};
 use crate::store::disk::Disk;
-use crate::store::label::Spot;
+use crate::store::label::LabelLocation;
 
 /// Inspects a part: its label, its data, and why it cannot be served.
 pub(super) fn report(disk: &dyn Disk, part: &PartPlan) -> PartReport {
@@ -23,9 +23,9 @@ pub(super) fn report(disk: &dyn Disk, part: &PartPlan) -> PartReport {
             };
             (None, Some(format!("{}: {fault}", part.name())))
         }
-        Ok(Found { spot, label: Some(label), data }) => {
+        Ok(Found { location, label: Some(label), data }) => {
             has_data = data.is_some();
-            let fault = unfit((part, &spot), disk, &label, data);
+            let fault = unfit((part, &location), disk, &label, data);
             let fault = fault.or_else(|| exchanged(disk, part, &label));
             (Some(label), fault)
         }
@@ -117,14 +117,14 @@ pub(super) fn compare(reports: &mut [PartReport]) {
 
 /// Why a part with this label cannot be served.
 fn unfit(
-    (part, spot): (&PartPlan, &Spot),
+    (part, location): (&PartPlan, &LabelLocation),
     disk: &dyn Disk,
     label: &Label,
     data: Option<Bytes>,
 ) -> Option<String> {
     let (found, volume) = (label.identity.geometry, &part.volume);
     let fault = if label.is_pending {
-        pending(spot, disk, volume)
+        pending(location, disk, volume)
     } else if let Some((what, help)) = other_label(label, volume, part.index) {
         format!("{what}; {help}")
     } else if !is_same_part(label, part) || found != part.geometry {
@@ -132,12 +132,12 @@ fn unfit(
         format!("was made for a volume of {found}, and the cluster file says {wanted}; {hint}")
     } else if let Some(what) = lacks_data(part, label, data) {
         format!("{what}; {}", restore_hint(volume))
-    } else if label.error.is_none() && spot.has_damaged_copy(disk) {
+    } else if label.error.is_none() && location.has_damaged_copy(disk) {
         format!(
             "has a label of which one copy is damaged, at {}: an error that was stored there is \
              lost; check the data, and run `tidegate volume clear-error CLUSTER {volume}`, which \
              writes it anew",
-            spot.path.display()
+            location.path.display()
         )
     } else {
         let SyncError { errno, .. } = label.error?;
@@ -151,14 +151,14 @@ fn unfit(
 }
 
 /// Why a part cannot be served whose label says that its volume is not complete.
-pub(crate) fn pending(spot: &Spot, disk: &dyn Disk, volume: &str) -> String {
+pub(crate) fn pending(location: &LabelLocation, disk: &dyn Disk, volume: &str) -> String {
     let create = format!("`tidegate volume create CLUSTER {volume}`");
-    match spot.has_damaged_copy(disk) {
+    match location.has_damaged_copy(disk) {
         true => format!(
             "has a label of which one copy is damaged, at {}, and the other was written before \
              the volume was complete; run {create}, which writes it anew and leaves the data as \
              they are",
-            spot.path.display()
+            location.path.display()
         ),
         false => format!("was begun and not finished; run {create} again"),
     }

@@ -5,14 +5,14 @@ use tidegate_model::cluster::{Label, VolumeStamp};
 
 use super::foreign::other_label;
 use super::{
-    Found, Outcome, PartPlan, PartStore, area, failed, found, is_same_part, lacks_data, refuse,
-    restore_hint,
+    Found, PartPlan, PartStore, VolumeResult, area, failed, found, is_same_part, lacks_data,
+    refuse, restore_hint,
 };
 use crate::store::disk::Disk;
-use crate::store::label::Spot;
+use crate::store::label::LabelLocation;
 
 /// A part as it is to be, and its label as it is.
-type Grown = (PartPlan, Spot, Label);
+type Grown = (PartPlan, LabelLocation, Label);
 
 /// The most generations that parts may be behind those on other machines. A generation cannot be
 /// taken back, so one that was mistyped must not use them up. Chosen by hand.
@@ -34,12 +34,12 @@ pub(super) fn resize_on(
     parts: &[PartPlan],
     size: Bytes,
     generation: Option<u64>,
-) -> Outcome<VolumeStamp> {
+) -> VolumeResult<VolumeStamp> {
     if !size.0.is_multiple_of(4096) {
         return refuse(format!("{size} is no size of a volume"), "use a multiple of 4KiB");
     }
     let all = parts.iter().map(|part| grown(disk, part));
-    let mut all = all.collect::<Outcome<Vec<_>>>()?;
+    let mut all = all.collect::<VolumeResult<Vec<_>>>()?;
     let found = labelled(&all)?;
     let Labelled { size: largest, stamp, is_interrupted } = found;
     let volume = &parts[0].volume;
@@ -72,7 +72,7 @@ pub(super) fn resize_on(
 }
 
 /// Whether a part that grows on a device stays before the labels and beside all other parts.
-fn has_space(disk: &dyn Disk, part: &PartPlan, size: Bytes) -> Outcome<()> {
+fn has_space(disk: &dyn Disk, part: &PartPlan, size: Bytes) -> VolumeResult<()> {
     let PartStore::Device(path, usable) = &part.store else { return Ok(()) };
     let mut part = part.clone();
     part.geometry.size = size;
@@ -80,7 +80,7 @@ fn has_space(disk: &dyn Disk, part: &PartPlan, size: Bytes) -> Outcome<()> {
 }
 
 /// Gives all parts this size and stamp: first the data, then the labels.
-fn commit(disk: &dyn Disk, all: &mut [Grown], size: Bytes, stamp: VolumeStamp) -> Outcome<()> {
+fn commit(disk: &dyn Disk, all: &mut [Grown], size: Bytes, stamp: VolumeStamp) -> VolumeResult<()> {
     for (part, ..) in &mut *all {
         part.geometry.size = size;
     }
@@ -91,11 +91,11 @@ fn commit(disk: &dyn Disk, all: &mut [Grown], size: Bytes, stamp: VolumeStamp) -
             grown.map_err(|error| failed(&path, &error))?;
         }
     }
-    for (part, spot, label) in all {
+    for (part, location, label) in all {
         let identity = &mut label.identity;
         if (identity.geometry, identity.stamp) != (part.geometry, stamp) {
             (identity.geometry, identity.stamp) = (part.geometry, stamp);
-            spot.write(disk, label).map_err(|error| failed(&spot.path, &error))?;
+            location.write(disk, label).map_err(|error| failed(&location.path, &error))?;
         }
     }
     Ok(())
@@ -106,8 +106,8 @@ fn is_file(part: &PartPlan) -> bool {
 }
 
 /// The part, if it is there as it was created.
-fn grown(disk: &dyn Disk, part: &PartPlan) -> Outcome<Grown> {
-    let Found { spot, label, data } = found(disk, part)?;
+fn grown(disk: &dyn Disk, part: &PartPlan) -> VolumeResult<Grown> {
+    let Found { location, label, data } = found(disk, part)?;
     let other = label.as_ref().and_then(|label| other_label(label, &part.volume, part.index));
     if let Some((what, help)) = other {
         return refuse(format!("{} {what}", part.name()), help);
@@ -120,10 +120,10 @@ fn grown(disk: &dyn Disk, part: &PartPlan) -> Outcome<Grown> {
         let what = format!("{} {what}", part.name());
         return refuse(what, restore_hint(&part.volume));
     }
-    Ok((part.clone(), spot, label))
+    Ok((part.clone(), location, label))
 }
 
-fn labelled(all: &[Grown]) -> Outcome<Labelled> {
+fn labelled(all: &[Grown]) -> VolumeResult<Labelled> {
     let identities = || all.iter().map(|(.., label)| &label.identity);
     let Some(first) = identities().next() else {
         return refuse("no part of the volume is here", "name the nodes of this machine");

@@ -9,7 +9,7 @@ use tidegate_fabric::stream::Address;
 use tidegate_model::policy::Fallback;
 use tidegate_model::{Bytes, Class, NodeId, Span};
 use tidegate_node::{Config, Running, Standing, Store, start};
-use tidegate_proto::cluster::message::{FromNode, Grant, Plan, Share, TenantPlan, ToNode, Turn};
+use tidegate_proto::cluster::message::{FromNode, Grant, Plan, RoundId, Share, TenantPlan, ToNode};
 use tidegate_proto::codec::{Decoder, encode};
 use tidegate_proto::message::{Hello, VERSION};
 
@@ -38,13 +38,13 @@ impl Controller {
         (Self { stream, decoder: Decoder::new() }, hello)
     }
 
-    fn say(&mut self, message: &ToNode) {
+    fn send(&mut self, message: &ToNode) {
         let mut bytes = Vec::new();
         encode(message, &mut bytes).unwrap();
         self.stream.write_all(&bytes).unwrap();
     }
 
-    fn hear(&mut self) -> FromNode {
+    fn receive(&mut self) -> FromNode {
         loop {
             if let Some(message) = self.decoder.next_message().unwrap() {
                 return message;
@@ -57,7 +57,7 @@ impl Controller {
     }
 
     fn welcome(&mut self) {
-        self.say(&ToNode::Welcome { version: VERSION, node: NodeId(0) });
+        self.send(&ToNode::Welcome { version: VERSION, node: NodeId(0) });
     }
 
     /// A plan of one limited tenant, and what it may have in each period.
@@ -69,7 +69,7 @@ impl Controller {
             is_limited: true,
             minimum_ppm: 0,
         };
-        self.say(&ToNode::Plan(Plan {
+        self.send(&ToNode::Plan(Plan {
             revision: 1,
             period: Span(100 * Span::MILLISECOND.0),
             rounds: 1,
@@ -77,9 +77,9 @@ impl Controller {
             discipline: None,
             tenants: vec![tenant],
         }));
-        self.say(&ToNode::Grant(Grant {
+        self.send(&ToNode::Grant(Grant {
             revision: 1,
-            turn: Turn::default(),
+            round_id: RoundId::default(),
             serial: 1,
             into: Span(0),
             lease: 1_000,
@@ -89,7 +89,7 @@ impl Controller {
 }
 
 fn led() -> (tempfile::TempDir, UnixListener, Running) {
-    let store = Store::Memory { room: Bytes::MAX };
+    let store = Store::Memory { capacity: Bytes::MAX };
     led_with(|_| Config::new("a", store))
 }
 
@@ -112,33 +112,33 @@ fn until(what: impl Fn() -> bool) {
 }
 
 #[test]
-fn a_node_says_hello_answers_and_enforces_what_it_is_told() {
+fn a_node_sends_its_hello_answers_and_enforces_its_grants() {
     let (_folder, listener, node) = led();
     let (mut controller, hello) = Controller::accept(&listener);
     let Hello::Node { version: VERSION, info } = hello else { panic!("{hello:?}") };
     assert_eq!((&info.name[..], info.pid), ("a", std::process::id()));
     controller.welcome();
     controller.plan(10);
-    let FromNode::Granted { serial: 1, .. } = controller.hear() else { panic!() };
+    let FromNode::Granted { serial: 1, .. } = controller.receive() else { panic!() };
     until(|| node.status().standing == Standing::Joined);
 
-    // Ten in each period, and nobody but the keeper's clock sets the rest in motion.
+    // Ten in each period, and only the agent's clock starts the rest.
     let mut client = Client::new(&node, &["t"]);
     let part = client.part;
     let begun = std::time::Instant::now();
     let at_once = client.submit((0..30).map(|n| read(part, n, 0, 1)).collect()).len();
     assert!(at_once <= 10, "{at_once}");
     (at_once..30).for_each(|_| assert_eq!(client.finished().outcome, Ok(())));
-    // Thirty need three periods' worth, of which the first may have begun before: two turns.
+    // Thirty need three periods' worth, of which the first may have begun before: two periods.
     assert!(begun.elapsed().as_millis() >= 100, "{:?}", begun.elapsed());
     assert_eq!(node.status().node.tenants[1].served_total, 30);
 
-    let turn = Turn { period: 1, round: 0 };
-    controller.say(&ToNode::Collect { turn, into: Span(0), complete: true });
-    let FromNode::Report(report) = controller.hear() else { panic!() };
+    let round_id = RoundId { period: 1, round: 0 };
+    controller.send(&ToNode::Collect { round_id, into: Span(0), complete: true });
+    let FromNode::Report(report) = controller.receive() else { panic!() };
     assert_eq!(report.revision, 1);
     node.stop();
-    while controller.hear() != FromNode::Goodbye {}
+    while controller.receive() != FromNode::Disconnect {}
 }
 
 /// A node at which tenant `t` may do nothing.
@@ -147,7 +147,7 @@ fn strict() -> (tempfile::TempDir, Controller, Running) {
     let (mut controller, _) = Controller::accept(&listener);
     controller.welcome();
     controller.plan(0);
-    controller.hear();
+    controller.receive();
     (folder, controller, node)
 }
 
@@ -193,16 +193,16 @@ fn a_node_serves_without_its_controller_and_finds_it_again() {
     let (mut controller, _) = Controller::accept(&listener);
     controller.welcome();
     controller.plan(u64::MAX);
-    controller.hear();
+    controller.receive();
     drop(controller);
     let mut client = Client::new(&node, &["t"]);
     let part = client.part;
-    assert_eq!(client.ask(read(part, 1, 0, 1)).outcome, Ok(()));
+    assert_eq!(client.request(read(part, 1, 0, 1)).outcome, Ok(()));
     let (mut controller, hello) = Controller::accept(&listener);
     let Hello::Node { info, .. } = hello else { panic!() };
     assert_eq!(info.revision, 1, "it says which plan it has");
-    controller.say(&ToNode::Refused { version: 2, reason: "too old".into(), retry: false });
+    controller.send(&ToNode::Refused { version: 2, reason: "too old".into(), retry: false });
     until(|| node.status().standing == Standing::Refused);
-    assert_eq!(client.ask(read(part, 2, 0, 1)).outcome, Ok(()));
+    assert_eq!(client.request(read(part, 2, 0, 1)).outcome, Ok(()));
     assert_eq!(client.count(), 0);
 }

@@ -28,10 +28,10 @@ impl Gateway {
     fn new(node: &Running, identity: &LinkIdentity) -> Self {
         let (assembler, received) = (Assembler::new(), Vec::new());
         let mut gateway = Self { stream: connect(node), assembler, received };
-        gateway.say(&ToNode::Hello { version: VERSION, release: "test".into() });
-        gateway.say(&ToNode::Identify(identity.clone()));
+        gateway.send(&ToNode::Hello { version: VERSION, release: "test".into() });
+        gateway.send(&ToNode::Identify(identity.clone()));
         let Part { volume, index, length, offset, geometry } = part();
-        gateway.say(&ToNode::Open { part: 0, volume, index, length, offset, geometry });
+        gateway.send(&ToNode::Open { part: 0, volume, index, length, offset, geometry });
         gateway
     }
 
@@ -42,7 +42,7 @@ impl Gateway {
         gateway
     }
 
-    fn say(&mut self, message: &ToNode) {
+    fn send(&mut self, message: &ToNode) {
         let mut bytes = Vec::new();
         encode::<RequestHead, _>(message, &mut bytes).unwrap();
         self.stream.write_all(&bytes).unwrap();
@@ -58,7 +58,7 @@ impl Gateway {
     }
 
     /// The next frame that the node sends; none if it has closed the connection.
-    fn hear(&mut self) -> Option<(ReplyHead, Vec<u8>)> {
+    fn receive(&mut self) -> Option<(ReplyHead, Vec<u8>)> {
         loop {
             let mut input = &self.received[..];
             let frame = self.assembler.next(&mut input).unwrap();
@@ -77,7 +77,7 @@ impl Gateway {
     }
 
     fn message(&mut self) -> FromNode {
-        match self.hear() {
+        match self.receive() {
             Some((ReplyHead::Message(_), payload)) => decode(&payload).unwrap(),
             other => panic!("{other:?}"),
         }
@@ -91,7 +91,9 @@ impl Gateway {
 
     /// Waits until the job is done.
     fn is_answered(&mut self) {
-        assert!(matches!(self.hear(), Some((ReplyHead::Answer(head), _)) if head.outcome.is_ok()));
+        assert!(
+            matches!(self.receive(), Some((ReplyHead::Answer(head), _)) if head.outcome.is_ok())
+        );
     }
 }
 
@@ -108,7 +110,7 @@ fn connection(identity: LinkIdentity, connection: u64) -> LinkIdentity {
 fn content(node: &Running) -> Vec<u8> {
     let mut client = Client::new(node, &[]);
     let number = client.part;
-    client.ask(read(number, 1, 0, 4)).buffer.to_vec()
+    client.request(read(number, 1, 0, 4)).buffer.to_vec()
 }
 
 /// A connection of whose bytes the node reads no more for the moment, with a write behind them.
@@ -136,7 +138,7 @@ fn bytes_of_a_replaced_connection_that_were_not_read_are_never_carried_out() {
         new.write(0, b"next");
         new.is_answered();
         // The replies are read, and the node would go on with the write.
-        while old.hear().is_some() {}
+        while old.receive().is_some() {}
         assert_eq!(content(&node), b"next", "process {process}, link {number}");
     }
 }
@@ -190,12 +192,12 @@ fn a_new_connection_waits_for_what_is_at_the_device_and_for_it_alone() {
 }
 
 #[test]
-fn a_second_process_with_the_same_name_is_served_and_the_first_one_told_why_not() {
+fn a_second_process_with_the_same_name_is_served_and_the_first_one_refused_with_a_reason() {
     let folder = tempfile::tempdir().unwrap();
     let node = start(config(folder.path())).unwrap();
     let mut first = Gateway::welcomed(&node, &connection(link(1, 1), 1));
     let mut second = Gateway::welcomed(&node, &connection(link(2, 1), 1));
-    assert!(first.hear().is_none(), "its connection is closed");
+    assert!(first.receive().is_none(), "its connection is closed");
     for count in 2..5 {
         let mut again = Gateway::new(&node, &connection(link(1, 1), count));
         let FromNode::Refused { reason, .. } = again.message() else { panic!("it is served") };

@@ -55,10 +55,10 @@ fn a_read() -> Vec<u8> {
 fn last_words(node: &Running, bytes: &[u8]) -> Option<FromNode> {
     let mut stream = connect(node);
     let _ = stream.write_all(bytes);
-    let mut heard = Vec::new();
-    let _ = stream.read_to_end(&mut heard);
+    let mut received = Vec::new();
+    let _ = stream.read_to_end(&mut received);
     let (mut assembler, mut last) = (Assembler::<ReplyHead, Vec<u8>>::new(), None);
-    let mut input = &heard[..];
+    let mut input = &received[..];
     while let Some((_, payload)) = assembler.next(&mut input).unwrap() {
         last = decode(&payload).ok();
     }
@@ -66,7 +66,7 @@ fn last_words(node: &Running, bytes: &[u8]) -> Option<FromNode> {
 }
 
 #[test]
-fn whoever_makes_no_sense_is_told_why_and_left() {
+fn a_gateway_that_sends_nonsense_gets_the_reason_and_is_disconnected() {
     let folder = tempfile::tempdir().unwrap();
     let node = start(config(folder.path())).unwrap();
     let open = |part| {
@@ -99,11 +99,11 @@ fn whoever_makes_no_sense_is_told_why_and_left() {
     assert_eq!(node.status().connections.refused, 9);
     let mut client = Client::new(&node, &[]);
     let part = client.part;
-    assert_eq!(client.ask(read(part, 1, 0, 1)).outcome, Ok(()), "it serves others");
+    assert_eq!(client.request(read(part, 1, 0, 1)).outcome, Ok(()), "it serves others");
 }
 
 #[test]
-fn whoever_vanishes_with_jobs_under_way_harms_nobody() {
+fn a_gateway_that_vanishes_with_jobs_in_flight_harms_no_other() {
     let folder = tempfile::tempdir().unwrap();
     let node = start(config(folder.path())).unwrap();
     let mut client = Client::new(&node, &[]);
@@ -114,7 +114,7 @@ fn whoever_vanishes_with_jobs_under_way_harms_nobody() {
         stream.write_all(&bytes[..bytes.len().min(cut)]).unwrap();
         drop(stream);
         let part = client.part;
-        assert_eq!(client.ask(read(part, 1, 0, 1)).outcome, Ok(()));
+        assert_eq!(client.request(read(part, 1, 0, 1)).outcome, Ok(()));
     }
 }
 
@@ -132,6 +132,6 @@ proptest! {
         drop(stream);
         let mut client = Client::new(&node, &[]);
         let part = client.part;
-        prop_assert_eq!(client.ask(read(part, 1, 0, 1)).outcome, Ok(()));
+        prop_assert_eq!(client.request(read(part, 1, 0, 1)).outcome, Ok(()));
     }
 }

@@ -59,7 +59,7 @@ fn a_neighbour_waits_for_a_bounded_number_of_values() {
     // Requests fail until the node is connected with it.
     answer.send(1).unwrap();
     let deadline = Instant::now() + PATIENCE;
-    while client.ask(get(0)).outcome.is_err() {
+    while client.request(get(0)).outcome.is_err() {
         assert!(Instant::now() < deadline, "the node connects with memcached");
     }
     let at_device = || (node.status().node.in_flight, node.status().node.waiting);

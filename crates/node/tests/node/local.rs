@@ -11,7 +11,7 @@ use crate::support::{Client, create, job, read, write};
 
 #[test]
 fn memory_answers_from_the_very_call() {
-    let node = start(Config::new("a", Store::Memory { room: Bytes::MAX })).unwrap();
+    let node = start(Config::new("a", Store::Memory { capacity: Bytes::MAX })).unwrap();
     let mut client = Client::new(&node, &["t"]);
     let part = client.part;
     let jobs = (0..1_000).map(|n: u64| write(part, n, n * 8, &n.to_le_bytes())).collect();
@@ -28,8 +28,8 @@ fn memory_answers_from_the_very_call() {
     assert_eq!(status.node.tenants[0].served_total, 2_000, "no plan: everybody is nobody");
 }
 
-/// Submits jobs, and waits for those that another thread came by to do: the node's keeper has its
-/// first look around when it is started, and nobody knows when that is.
+/// Submits jobs, and waits for those that another thread came by to do: the node's agent has its
+/// first round at an unknown time after its start.
 fn all(client: &mut Client, jobs: Vec<Job>) -> Vec<Job> {
     let count = jobs.len();
     let mut done = client.submit(jobs);
@@ -41,7 +41,7 @@ fn all(client: &mut Client, jobs: Vec<Job>) -> Vec<Job> {
 
 #[test]
 fn sessions_of_many_threads_get_their_own_answers() {
-    let node = start(Config::new("a", Store::Memory { room: Bytes::MAX })).unwrap();
+    let node = start(Config::new("a", Store::Memory { capacity: Bytes::MAX })).unwrap();
     std::thread::scope(|scope| {
         for thread in 0..4u64 {
             let node = &node;
@@ -57,7 +57,7 @@ fn sessions_of_many_threads_get_their_own_answers() {
                         assert_eq!(job.offset >> 20, thread, "somebody else's answer");
                         count += 1;
                     }
-                    let answer = client.ask(read(part, 99, base, 512));
+                    let answer = client.request(read(part, 99, base, 512));
                     assert!(answer.buffer.iter().all(|byte| *byte == thread as u8));
                 }
             });
@@ -66,7 +66,7 @@ fn sessions_of_many_threads_get_their_own_answers() {
 }
 
 #[test]
-fn files_answer_through_the_outlet() {
+fn files_answer_through_the_completion_sink() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("parts");
     create(&path);
@@ -79,16 +79,16 @@ fn files_answer_through_the_outlet() {
     let later = (at_once.len()..64).map(|_| client.finished());
     assert!(at_once.into_iter().chain(later).all(|job| job.outcome == Ok(())));
     for n in 0..64 {
-        assert_eq!(client.ask(read(part, n, n << 12, 4096)).buffer[..], [n as u8; 4096]);
+        assert_eq!(client.request(read(part, n, n << 12, 4096)).buffer[..], [n as u8; 4096]);
     }
-    assert_eq!(client.ask(job(part, 7, Command::Flush, 0, 0, Buffer::empty())).outcome, Ok(()));
-    let outside = client.ask(read(part, 7, u64::MAX, 1));
+    assert_eq!(client.request(job(part, 7, Command::Flush, 0, 0, Buffer::empty())).outcome, Ok(()));
+    let outside = client.request(read(part, 7, u64::MAX, 1));
     assert_eq!(outside.outcome, Err(Fault::Invalid));
 }
 
 #[test]
-fn what_waits_when_a_node_ends_fails_and_what_is_at_the_device_does_not() {
-    let store = Store::Memory { room: Bytes::MAX };
+fn waiting_jobs_fail_when_a_node_ends_and_jobs_at_the_device_complete() {
+    let store = Store::Memory { capacity: Bytes::MAX };
     let speed = Some(Speed { rate: Iops(10), variance: 0, seed: 1 });
     let node = start(Config { depth: 2, speed, ..Config::new("a", store) }).unwrap();
     let mut client = Client::new(&node, &[]);
@@ -105,7 +105,7 @@ fn what_waits_when_a_node_ends_fails_and_what_is_at_the_device_does_not() {
 
 #[test]
 fn a_closed_session_takes_its_waiting_jobs_with_it() {
-    let store = Store::Memory { room: Bytes::MAX };
+    let store = Store::Memory { capacity: Bytes::MAX };
     let speed = Some(Speed { rate: Iops(1_000_000), variance: 0, seed: 1 });
     let node = start(Config { depth: 1, speed, ..Config::new("a", store) }).unwrap();
     let mut leaving = Client::new(&node, &[]);
@@ -113,13 +113,13 @@ fn a_closed_session_takes_its_waiting_jobs_with_it() {
     leaving.submit((0..50_000).map(|n| read(part, n, 0, 1)).collect());
     drop(leaving);
     let mut client = Client::new(&node, &[]);
-    client.ask(read(part, 1, 0, 1));
+    client.request(read(part, 1, 0, 1));
     assert!(node.status().node.waiting == 0, "{:?}", node.status().node);
 }
 
 #[test]
 fn a_modelled_device_keeps_its_rate() {
-    let store = Store::Memory { room: Bytes::MAX };
+    let store = Store::Memory { capacity: Bytes::MAX };
     let speed = Some(Speed { rate: Iops(10_000), variance: 20, seed: 5 });
     let node = start(Config { depth: 16, speed, ..Config::new("a", store) }).unwrap();
     let mut client = Client::new(&node, &[]);
@@ -135,7 +135,7 @@ fn a_modelled_device_keeps_its_rate() {
 }
 
 #[test]
-fn what_keeps_a_node_from_starting_is_said_in_a_sentence() {
+fn a_node_that_cannot_start_reports_the_reason_in_a_sentence() {
     let folder = tempfile::tempdir().unwrap();
     let refused = |config| match start(config) {
         Err(error) => error,
@@ -152,7 +152,7 @@ fn what_keeps_a_node_from_starting_is_said_in_a_sentence() {
     let error = refused(Config::new("b", store)).to_string();
     assert!(error.contains("parts") && error.contains("a store of its own"), "{error}");
 
-    let memory = Store::Memory { room: Bytes::MAX };
+    let memory = Store::Memory { capacity: Bytes::MAX };
     let error = refused(Config { depth: 0, ..Config::new("a", memory.clone()) });
     assert!(matches!(error, StartError::Depth(0)), "{error}");
 

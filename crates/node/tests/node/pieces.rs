@@ -14,7 +14,7 @@ const MIB: u64 = 1 << 20;
 
 /// A node whose device serves one unit after the other.
 fn modelled(rate: u64, depth: u32) -> Running {
-    let store = Store::Memory { room: Bytes::MAX };
+    let store = Store::Memory { capacity: Bytes::MAX };
     let speed = Some(Speed { rate: Iops(rate), variance: 0, seed: 1 });
     start(Config { depth, speed, ..Config::new("a", store) }).unwrap()
 }
@@ -29,7 +29,7 @@ fn nodes(folder: &std::path::Path) -> Vec<Running> {
     let path = folder.join("parts");
     create(&path);
     let directory = Store::Directory { path };
-    let memory = Config { workers: 2, ..Config::new("a", Store::Memory { room: Bytes::MAX }) };
+    let memory = Config { workers: 2, ..Config::new("a", Store::Memory { capacity: Bytes::MAX }) };
     let files = Config { depth: 4, ..Config::new("b", directory) };
     vec![start(memory).unwrap(), start(files).unwrap(), modelled(1_000_000, 4)]
 }
@@ -46,22 +46,22 @@ fn a_large_request_is_one_answer_with_all_of_its_bytes() {
         for durable in [false, true] {
             let mut wanted = write(part, 1, at, &bytes);
             wanted.command = Command::Write { durable };
-            let answer = client.ask(wanted);
+            let answer = client.request(wanted);
             assert_eq!((answer.ticket, answer.outcome, answer.length), (1, Ok(()), length));
         }
         // Without memory for the answer, as it comes over a socket, and with.
         for buffer in [Buffer::empty(), Buffer::with_length(bytes.len())] {
-            let answer = client.ask(job(part, 2, Command::Read, at, length, buffer));
+            let answer = client.request(job(part, 2, Command::Read, at, length, buffer));
             assert_eq!((answer.outcome, answer.offset, answer.length), (Ok(()), at, length));
             assert!(answer.buffer[..] == bytes[..], "the bytes of each piece are in their place");
         }
-        let answer = client.ask(zero(part, 3, 0, 16 * MIB));
+        let answer = client.request(zero(part, 3, 0, 16 * MIB));
         assert_eq!((answer.outcome, answer.length), (Ok(()), 16 << 20));
-        let answer = client.ask(read(part, 4, 0, 16 << 20));
+        let answer = client.request(read(part, 4, 0, 16 << 20));
         assert!(answer.buffer.len() == 16 << 20 && answer.buffer.iter().all(|byte| *byte == 0));
         let zero = Command::Zero { allocate: true, durable: true };
         for command in [zero, Command::Discard { durable: true }] {
-            let answer = client.ask(job(part, 5, command, 1, 15 << 20, Buffer::empty()));
+            let answer = client.request(job(part, 5, command, 1, 15 << 20, Buffer::empty()));
             assert_eq!((answer.outcome, answer.length), (Ok(()), 15 << 20), "{command:?}");
         }
         assert_eq!(client.count(), 0, "one answer each");
@@ -69,24 +69,24 @@ fn a_large_request_is_one_answer_with_all_of_its_bytes() {
 }
 
 #[test]
-fn a_piece_that_fails_fails_the_request() {
+fn a_chunk_that_fails_fails_the_request() {
     let folder = tempfile::tempdir().unwrap();
     for node in nodes(folder.path()) {
         let mut client = Client::new(&node, &[]);
         let part = client.part;
         // The part ends in the middle.
-        let outside = client.ask(read(part, 1, 15 * MIB, 2 << 20));
+        let outside = client.request(read(part, 1, 15 * MIB, 2 << 20));
         assert_eq!((outside.ticket, outside.outcome), (1, Err(Fault::Invalid)));
-        let outside = client.ask(zero(part, 2, 10 * MIB, 16 * MIB));
+        let outside = client.request(zero(part, 2, 10 * MIB, 16 * MIB));
         assert_eq!((outside.ticket, outside.outcome), (2, Err(Fault::Invalid)));
-        assert_eq!(client.ask(read(part, 3, 0, 4096)).outcome, Ok(()));
+        assert_eq!(client.request(read(part, 3, 0, 4096)).outcome, Ok(()));
         assert_eq!(client.count(), 0, "one answer each");
     }
 }
 
-/// One request at the device at a time: whoever comes second is there after a piece of the first.
+/// One request at the device at a time: the second request is there after a chunk of the first.
 #[test]
-fn a_neighbour_waits_for_a_piece_and_not_for_a_request() {
+fn a_neighbour_waits_for_a_chunk_and_not_for_a_request() {
     let node = modelled(200, 1);
     for (number, command) in
         [Command::Read, Command::Zero { allocate: false, durable: false }].into_iter().enumerate()
@@ -115,7 +115,7 @@ fn a_large_request_does_not_stop_its_tenant() {
 }
 
 #[test]
-fn a_large_request_is_given_up_between_its_pieces() {
+fn a_large_request_is_given_up_between_its_chunks() {
     for depth in [1, 64] {
         let node = modelled(100, depth);
         let mut client = Client::new(&node, &[]);
@@ -127,7 +127,7 @@ fn a_large_request_is_given_up_between_its_pieces() {
         let answer = client.finished();
         assert_eq!((answer.ticket, answer.outcome), (7, Err(Fault::Ending)));
         assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
-        assert_eq!(client.ask(read(part, 8, 0, 1)).outcome, Ok(()));
+        assert_eq!(client.request(read(part, 8, 0, 1)).outcome, Ok(()));
         assert_eq!(client.count(), 0, "one answer each");
         assert_eq!(node.status().node.waiting, 0);
     }
@@ -148,7 +148,7 @@ fn a_large_request_fails_when_its_node_ends() {
 
 /// A job that leaves with its session makes no more pieces.
 #[test]
-fn the_pieces_of_a_closed_session_go_with_it() {
+fn the_chunks_of_a_closed_session_are_dropped_with_it() {
     let node = modelled(100, 4);
     let mut leaving = Client::new(&node, &[]);
     let part = leaving.part;
@@ -156,29 +156,29 @@ fn the_pieces_of_a_closed_session_go_with_it() {
     drop(leaving);
     let mut client = Client::new(&node, &[]);
     let begun = Instant::now();
-    assert_eq!(client.ask(read(part, 2, 0, 1)).outcome, Ok(()));
+    assert_eq!(client.request(read(part, 2, 0, 1)).outcome, Ok(()));
     assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
 }
 
 /// The device writes zeros: 16 MiB of them take it as long as 128 reads, and count as that.
 #[test]
 fn zeros_cost_what_the_device_took_for_them() {
-    let store = Store::Memory { room: Bytes::MAX };
+    let store = Store::Memory { capacity: Bytes::MAX };
     let speed = Some(Speed { rate: Iops(2_000), variance: 0, seed: 1 });
     let capacity = Some(Iops(2_000));
     let node = start(Config { depth: 8, speed, capacity, ..Config::new("a", store) }).unwrap();
     let mut client = Client::new(&node, &[]);
     let part = client.part;
     for ticket in 0..4 {
-        assert_eq!(client.ask(zero(part, ticket, 0, 16 * MIB)).outcome, Ok(()));
+        assert_eq!(client.request(zero(part, ticket, 0, 16 * MIB)).outcome, Ok(()));
     }
     let status = node.status().node;
     let served = status.tenants[0].served_total;
     // The delay of a sleeping thread counts as device time, too; the cost is never below the time.
     assert!((460..1_500).contains(&served), "{served} of 512");
     // And memory that has nothing to do for them costs one for each piece.
-    let memory = start(Config::new("m", Store::Memory { room: Bytes::MAX })).unwrap();
+    let memory = start(Config::new("m", Store::Memory { capacity: Bytes::MAX })).unwrap();
     let mut client = Client::new(&memory, &[]);
-    assert_eq!(client.ask(zero(client.part, 1, 0, MIB)).outcome, Ok(()));
+    assert_eq!(client.request(zero(client.part, 1, 0, MIB)).outcome, Ok(()));
     assert!(memory.status().node.tenants[0].served_total < 64);
 }

@@ -49,7 +49,7 @@ impl Worker {
         self.remote.flush(&self.reactor, now, &mut self.done);
     }
 
-    fn turn(&mut self) {
+    fn run_once(&mut self) {
         let now = self.now();
         if now >= self.remote.next_deadline() {
             self.remote.on_deadline(&self.reactor, now, &mut self.done);
@@ -67,11 +67,11 @@ impl Worker {
     pub(crate) fn until(&mut self, what: impl Fn(&Self) -> bool) {
         while !what(self) {
             assert!(self.begun.elapsed() < PATIENCE, "it did not happen within twenty seconds");
-            self.turn();
+            self.run_once();
         }
     }
 
-    fn ask(&mut self, job: Job) -> Job {
+    fn request(&mut self, job: Job) -> Job {
         self.submit(vec![job]);
         self.until(|worker| !worker.done.is_empty());
         self.done.remove(0)
@@ -95,17 +95,17 @@ fn bytes_go_there_and_back_over_both_kinds_of_socket() {
         let number = worker.remote.open(part());
         // Five megabytes in one frame, and a thousand small ones.
         let large: Vec<u8> = (0..5_000_000u32).map(|n| (n % 251) as u8).collect();
-        assert_eq!(worker.ask(write(number, 1, 777, &large)).outcome, Ok(()));
-        assert!(worker.ask(read(number, 2, 777, 5_000_000)).buffer[..] == large[..]);
+        assert_eq!(worker.request(write(number, 1, 777, &large)).outcome, Ok(()));
+        assert!(worker.request(read(number, 2, 777, 5_000_000)).buffer[..] == large[..]);
         worker.submit((0..1_000).map(|n| write(number, n, n * 8, &n.to_le_bytes())).collect());
         worker.until(|worker| worker.done.len() == 1_000);
         worker.done.clear();
         worker.submit((0..1_000).map(|n| read(number, n, n * 8, 8)).collect());
         worker.until(|worker| worker.done.len() == 1_000);
         assert!(worker.done.drain(..).all(|job| job.buffer[..] == job.ticket.to_le_bytes()));
-        let map = worker.ask(job(number, 3, Command::Map, 0, 8 << 20, Buffer::empty()));
+        let map = worker.request(job(number, 3, Command::Map, 0, 8 << 20, Buffer::empty()));
         assert!(map.outcome == Ok(()) && map.buffer.len() >= 32);
-        let outside = worker.ask(read(number, 4, 16 << 20, 1));
+        let outside = worker.request(read(number, 4, 16 << 20, 1));
         assert_eq!((outside.outcome, outside.buffer.len()), (Err(Fault::Invalid), 0));
         // It counts behind the answer.
         worker.until(|_| node.status().connections.answered == 2_004);
@@ -135,10 +135,10 @@ fn a_part_of_the_wrong_size_is_refused_with_the_reason() {
     let (_node, address) = listening(config(folder.path()));
     let mut worker = Worker::new(&address);
     let number = worker.remote.open(part());
-    assert_eq!(worker.ask(read(number, 1, 0, 1)).outcome, Ok(()));
+    assert_eq!(worker.request(read(number, 1, 0, 1)).outcome, Ok(()));
     let wrong = worker.remote.open(tidegate_fabric::service::Part { length: Bytes(5), ..part() });
     // It is not even sent.
-    assert_eq!(worker.ask(read(wrong, 2, 0, 1)).outcome, Err(Fault::Io));
+    assert_eq!(worker.request(read(wrong, 2, 0, 1)).outcome, Err(Fault::Io));
     let notices: Vec<_> = std::iter::from_fn(|| worker.remote.poll_notice()).collect();
     assert!(
         matches!(&notices[2], Notice::PartRefused { part, reason }
@@ -153,10 +153,10 @@ fn a_node_that_comes_back_is_found_again() {
     let (node, address) = listening(config(folder.path()));
     let mut worker = Worker::new(&address);
     let number = worker.remote.open(part());
-    assert_eq!(worker.ask(read(number, 1, 0, 1)).outcome, Ok(()));
+    assert_eq!(worker.request(read(number, 1, 0, 1)).outcome, Ok(()));
     node.stop();
     worker.until(|worker| !worker.remote.is_up());
-    // It waits until the node is there again, and nobody hears of the restart.
+    // It waits until the node is there again, and no client notices the restart.
     worker.submit(vec![read(number, 2, 0, 1)]);
     let (_node, _) = listening(config(folder.path()));
     worker.until(|worker| !worker.done.is_empty());

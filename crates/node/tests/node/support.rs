@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tidegate_fabric::buffer::Buffer;
-use tidegate_fabric::service::{Command, Job, Outlet, Part, Session};
+use tidegate_fabric::service::{Command, CompletionSink, Job, Part, Session};
 use tidegate_fabric::stream::Address;
 use tidegate_model::cluster::Geometry;
 use tidegate_model::{Bytes, Class, ContextId, Operation, Tag, TenantId};
@@ -19,7 +19,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 /// A node in memory that listens at `node` in the folder.
 pub(crate) fn config(folder: &Path) -> Config {
     let listen = Some(Address::Unix(folder.join("node")));
-    let store = Store::Memory { room: Bytes::MAX };
+    let store = Store::Memory { capacity: Bytes::MAX };
     Config { listen, workers: 2, ..Config::new("a", store) }
 }
 
@@ -31,10 +31,10 @@ pub(crate) fn create(path: &Path) {
     volumes::create(&[plan], Creation::default()).unwrap();
 }
 
-/// An outlet that passes jobs on to whoever waits for them.
+/// A completion sink that passes jobs on to the waiting test.
 struct Pipe(Mutex<Sender<Job>>);
 
-impl Outlet for Pipe {
+impl CompletionSink for Pipe {
     fn finished(&self, jobs: &mut Vec<Job>) {
         let sender = self.0.lock().unwrap();
         // A test that has seen enough does not listen any more.
@@ -71,13 +71,13 @@ impl Client {
         self.session.cancel(tickets);
     }
 
-    /// The next job that is finished by somebody else.
+    /// The next job that another thread finishes.
     pub(crate) fn finished(&self) -> Job {
         self.finished.recv_timeout(PATIENCE).expect("an answer within twenty seconds")
     }
 
     /// The answer to one job.
-    pub(crate) fn ask(&mut self, job: Job) -> Job {
+    pub(crate) fn request(&mut self, job: Job) -> Job {
         match self.submit(vec![job]).pop() {
             Some(job) => job,
             None => self.finished(),

@@ -137,7 +137,7 @@ mod tests {
             Self { policy, slots, clients: BTreeMap::new() }
         }
 
-        fn come(&mut self, name: &'static str) -> Result<(), SlotDenied> {
+        fn connect(&mut self, name: &'static str) -> Result<(), SlotDenied> {
             let tenant = self.policy.tenant_named(name).map(|(_, tenant)| tenant);
             let clients = |name: &str| self.clients.get(name).copied().unwrap_or(0);
             admit(Some(&self.policy), tenant, clients, self.slots)?;
@@ -147,7 +147,7 @@ mod tests {
         }
 
         fn fill(&mut self, name: &'static str) -> usize {
-            (0..1_000).take_while(|_| self.come(name).is_ok()).count()
+            (0..1_000).take_while(|_| self.connect(name).is_ok()).count()
         }
 
         fn leave(&mut self, name: &'static str) {
@@ -165,15 +165,15 @@ mod tests {
         let mut node = Node::new(64);
         assert_eq!(node.fill("batch"), 62);
         assert_eq!(node.fill(""), 0, "clients without a tenant take none that is kept");
-        assert_eq!((node.come("oltp"), node.come("web")), (Ok(()), Ok(())));
-        let Err(SlotDenied::Refused(reason)) = node.come("oltp") else { panic!() };
+        assert_eq!((node.connect("oltp"), node.connect("web")), (Ok(()), Ok(())));
+        let Err(SlotDenied::Refused(reason)) = node.connect("oltp") else { panic!() };
         assert!(reason.starts_with("all 64 session slots of the data node are taken"), "{reason}");
         let mut node = Node::new(64);
         assert_eq!(node.fill("oltp"), 63, "its own one it need not leave");
-        let Err(SlotDenied::Refused(reason)) = node.come("oltp") else { panic!() };
+        let Err(SlotDenied::Refused(reason)) = node.connect("oltp") else { panic!() };
         assert!(reason.contains("kept for tenants with a reservation: web"), "{reason}");
         assert!(reason.contains("63 of them by tenant \"oltp\""), "{reason}");
-        assert_eq!(node.come("web"), Ok(()));
+        assert_eq!(node.connect("web"), Ok(()));
     }
 
     #[test]
@@ -182,31 +182,34 @@ mod tests {
         assert_eq!((node.fill("oltp"), node.fill("web")), (7, 1));
         node.leave("oltp");
         node.end_period();
-        assert!(node.come("oltp").is_err(), "it has six of eight, and web one");
-        assert_eq!((node.come("web"), node.fill("web")), (Ok(()), 0));
+        assert!(node.connect("oltp").is_err(), "it has six of eight, and web one");
+        assert_eq!((node.connect("web"), node.fill("web")), (Ok(()), 0));
         // Both have at least a fair part, which is two of eight for each of three and the rest.
         node.leave("oltp");
         node.end_period();
-        assert_eq!(node.come("oltp"), Ok(()));
+        assert_eq!(node.connect("oltp"), Ok(()));
     }
 
     #[test]
-    fn who_comes_as_others_leave_waits_for_the_period_to_end() {
+    fn a_client_that_connects_as_others_leave_waits_for_the_end_of_the_period() {
         let mut node = Node::new(4);
-        assert_eq!((node.fill("batch"), node.come("oltp"), node.come("web")), (2, Ok(()), Ok(())));
-        assert!(matches!(node.come("batch"), Err(SlotDenied::Refused(_))));
+        assert_eq!(
+            (node.fill("batch"), node.connect("oltp"), node.connect("web")),
+            (2, Ok(()), Ok(()))
+        );
+        assert!(matches!(node.connect("batch"), Err(SlotDenied::Refused(_))));
         node.leave("batch");
-        assert_eq!(node.come("batch"), Err(SlotDenied::Wait));
+        assert_eq!(node.connect("batch"), Err(SlotDenied::Wait));
         node.end_period();
-        assert_eq!(node.come("batch"), Ok(()));
+        assert_eq!(node.connect("batch"), Ok(()));
     }
 
     #[test]
     fn with_more_reservations_than_slots_the_first_have_them() {
         let mut node = Node::new(1);
-        assert!(node.come("batch").is_err());
-        assert_eq!(node.come("web"), Ok(()));
-        assert!(node.come("oltp").is_err());
+        assert!(node.connect("batch").is_err());
+        assert_eq!(node.connect("web"), Ok(()));
+        assert!(node.connect("oltp").is_err());
         let none = admit(None, None, |_| 0, Slots { total: 2, taken: 1, leaving: 0 });
         assert_eq!(none, Ok(()), "without a policy nothing is kept");
     }
@@ -237,7 +240,7 @@ mod tests {
         let policy = Policy::parse(tenants).unwrap();
         let names = ["reserved-a", "reserved-b", "batch", ""];
         for number in 0..9 * 4_usize.pow(4) * 3 {
-            let digit = |place: u32| number / 4_usize.pow(place) % 4;
+            let digit = |position: u32| number / 4_usize.pow(position) % 4;
             let clients: BTreeMap<_, _> = names.into_iter().zip((0..4).map(digit)).collect();
             let (total, leaving) = (number / 4_usize.pow(4) % 9, number / (9 * 4_usize.pow(4)));
             let taken = clients.values().sum::<usize>() + leaving;

@@ -2,7 +2,7 @@
 //!
 //! # Mechanism
 //! Once a tick it reads all reports and the pool, lets [`pool`](tidegate_algo::haechi::monitor)
-//! decide, and adds the difference to the pool by a fetch-and-add, whose answer tells what was
+//! decide, and adds the difference to the pool by a fetch-and-add, whose answer shows what was
 //! taken in between. So it never overwrites what clients take, and nothing is granted that is not
 //! in the books.
 //!
@@ -10,7 +10,7 @@
 //! period. Clients' final words of the old one are read once all are there, a [`GRACE`] later at
 //! the latest, and what is learned from them counts from then on.
 //!
-//! A client that is [seated early](Monitor::seat_early) need not wait for the next period. Its
+//! A client that is [started early](Monitor::start_early) need not wait for the next period. Its
 //! grant is written at the next tick, reserves nothing, and says that the period had begun. So the
 //! client gets one value at once if the pool has a token, and promises to other clients stay.
 //!
@@ -20,10 +20,10 @@
 //!
 //! Bounds. Two words of eight bytes per tick and a line per client, whatever clients do.
 
+mod client_table;
 mod closing;
 mod event;
 mod integrity;
-mod roster;
 
 use alloc::vec::Vec;
 
@@ -34,48 +34,48 @@ use tidegate_algo::haechi::monitor::Pool as Books;
 use tidegate_algo::haechi::{Mode, Period};
 use tidegate_model::{Span, Time};
 
+use client_table::{ClientTable, TakenSlot};
 use closing::Closing;
 pub use event::{Denied, Event, Summary};
-use roster::{Roster, Seat};
 
 use super::port::word;
 use super::words::{self, GRANT, Grant, Pool, REPORT};
-use super::{Terms, place};
+use super::{SessionParameters, region_layout};
 use crate::data_node::slots::Slots;
-use crate::one_sided::{BUFFER, Done, Fabric, Lost, Operation, Place, Post, WORD};
+use crate::one_sided::{BUFFER, BufferPosition, Done, Fabric, Lost, Operation, Post, WORD};
 
 /// How long after a period final words are read at the latest: the last to write its own may have
 /// found a line of all that was under way.
 pub const GRACE: Span = Span(20 * Span::MILLISECOND.0);
 
-/// After so many periods without a word a client loses its seat.
+/// After so many periods without a word a client loses its session slot.
 pub const EVICT: u64 = 3;
 
-/// After so many periods in a row below its reservation a client is told of.
+/// After so many periods in a row below its reservation a client is reported.
 pub const UNUSED: u32 = 10;
 
-/// Seats of a buffer.
-const PER_BUFFER: u16 = (BUFFER as u64 / place::LINE) as u16;
+/// Session slots of a buffer.
+const PER_BUFFER: u16 = (BUFFER as u64 / region_layout::LINE) as u16;
 
 /// Words of a line.
-const LINE: usize = (place::LINE / WORD) as usize;
+const LINE: usize = (region_layout::LINE / WORD) as usize;
 
 /// The settings that a monitor is made with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// Parameters that the monitor agrees on with its clients.
-    pub terms: Terms,
+    pub parameters: SessionParameters,
     /// The measured performance of the node, from profiling.
     pub profile: Profile,
     /// Session slots of the node.
-    pub seats: u16,
+    pub session_slots: u16,
     /// Operations that a client keeps under way at most.
     pub window: u32,
 }
 
 /// The step that the monitor is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Step {
+enum MonitorStep {
     /// Reading the region's control words and grants.
     Opening,
     /// Taking the lease.
@@ -83,7 +83,7 @@ enum Step {
     /// Waiting for the next tick.
     Resting,
     /// Reading reports, pool and lease.
-    Looking,
+    Reading,
     /// Changing the pool.
     Changing,
     /// Making the pool one of another period.
@@ -106,8 +106,8 @@ pub struct Monitor<F> {
     settings: Settings,
     books: Books,
     estimator: Estimator,
-    roster: Roster,
-    step: Step,
+    client_table: ClientTable,
+    step: MonitorStep,
     /// Operations of this step that are under way.
     pending: u32,
     done: Vec<Done>,
@@ -122,9 +122,9 @@ pub struct Monitor<F> {
     /// The period before, until its final words were read.
     closing: Option<Closing>,
     held: Span,
-    looked: Time,
+    last_read: Time,
     /// The learned capacity as the region states it, in operations per period.
-    told_capacity: u64,
+    published_capacity: u64,
 }
 
 impl<F: Fabric> Monitor<F> {
@@ -133,21 +133,22 @@ impl<F: Fabric> Monitor<F> {
     /// [polled](Self::poll).
     ///
     /// # Errors
-    /// The fabric, if its region has no control area or it has too few buffers for the seats.
+    /// The fabric, if its region has no control area or it has too few buffers for the session
+    /// slots.
     pub fn new(fabric: F, settings: Settings, now: Time) -> Result<Self, F> {
-        let seats = settings.seats.min(place::SEATS);
-        let needed = 2 * u32::from(seats.div_ceil(PER_BUFFER)) + 1;
-        if fabric.region() < place::DATA || fabric.buffers() < needed {
+        let session_slots = settings.session_slots.min(region_layout::SESSION_SLOTS);
+        let needed = 2 * u32::from(session_slots.div_ceil(PER_BUFFER)) + 1;
+        if fabric.region() < region_layout::DATA || fabric.buffers() < needed {
             return Err(fabric);
         }
-        let Terms { rules, period, .. } = settings.terms;
+        let SessionParameters { rules, period, .. } = settings.parameters;
         let mut monitor = Self {
             fabric,
-            settings: Settings { seats, ..settings },
+            settings: Settings { session_slots, ..settings },
             books: Books::new(rules, period),
             estimator: Estimator::new(rules.capacity, settings.profile, None),
-            roster: Roster::new(seats),
-            step: Step::Opening,
+            client_table: ClientTable::new(session_slots),
+            step: MonitorStep::Opening,
             pending: 0,
             done: Vec::new(),
             lease: 0,
@@ -158,66 +159,66 @@ impl<F: Fabric> Monitor<F> {
             tick: now,
             closing: None,
             held: Span::ZERO,
-            looked: now,
-            told_capacity: 0,
+            last_read: now,
+            published_capacity: 0,
         };
-        monitor.read(place::HEADER, 0, place::CARD as u32);
-        monitor.read_lines(place::GRANTS);
+        monitor.read(region_layout::HEADER, 0, region_layout::NIC as u32);
+        monitor.read_lines(region_layout::GRANTS);
         // A region that is lost is lost at the first poll, too.
-        while monitor.hearken(now) == Ok(true) {}
+        while monitor.take_completions(now) == Ok(true) {}
         if monitor.pending == 0 {
             monitor.open();
         }
         Ok(monitor)
     }
 
-    /// Gives a client a seat, from the next period on.
+    /// Gives a client a session slot, from the next period on.
     ///
     /// # Errors
     /// Why its reservation cannot be promised beside the others, or that they are not known yet.
     /// Nothing has changed then.
     pub fn admit(&mut self, promise: Promise) -> Result<u16, Denied> {
         self.must_know()?;
-        self.roster.admit(self.limits(), !self.is_in_bursts(), promise)
+        self.client_table.admit(self.limits(), !self.is_in_bursts(), promise)
     }
 
     /// Lets a client that was admitted just now do something in the period that runs: `limit`
-    /// operations at most, from the next look on and with pool tokens only. All other tokens of the
+    /// operations at most, from the next poll on and with pool tokens only. All other tokens of the
     /// period are promised, so what is reserved for it begins with the next. A limit of 0 changes
     /// nothing.
     ///
     /// Example: 500 of 1,000 operations of a period are reserved for others, and the pool has given
     /// out 400 when a client with a reservation of 500 comes. It finds 100 in the pool until the
     /// period is over. Had it 250 of its reservation at once, 1,150 would be promised.
-    pub fn seat_early(&mut self, seat: u16, limit: u64) {
-        self.roster.seat_early(seat, limit);
+    pub fn start_early(&mut self, session_slot: u16, limit: u64) {
+        self.client_table.start_early(session_slot, limit);
     }
 
     /// Operations that a session slot may do in the running period, also if its client has left
     /// since; 0 for a slot that is not in the period.
-    pub fn allowed(&self, seat: u16) -> u64 {
-        self.roster.allowed(seat)
+    pub fn allowed(&self, session_slot: u16) -> u64 {
+        self.client_table.allowed(session_slot)
     }
 
-    /// Promises a seat something else, from the next period on.
+    /// Promises a session slot something else, from the next period on.
     ///
     /// # Errors
-    /// As [`Self::admit`]; also if the seat is free.
-    pub fn renew(&mut self, seat: u16, promise: Promise) -> Result<(), Denied> {
+    /// As [`Self::admit`]; also if the session slot is free.
+    pub fn renew(&mut self, session_slot: u16, promise: Promise) -> Result<(), Denied> {
         self.must_know()?;
-        self.roster.renew(seat, self.limits(), !self.is_in_bursts(), promise)
+        self.client_table.renew(session_slot, self.limits(), !self.is_in_bursts(), promise)
     }
 
     /// Fails while the promises of a former monitor are not read yet: they would replace a new
     /// promise.
     const fn must_know(&self) -> Result<(), Denied> {
-        if matches!(self.step, Step::Opening) { Err(Denied::Opening) } else { Ok(()) }
+        if matches!(self.step, MonitorStep::Opening) { Err(Denied::Opening) } else { Ok(()) }
     }
 
     /// Whether what can be promised depends on all clients beginning at once. The text does not ask
     /// that: its Definition 2 has two constraints only.
     fn is_in_bursts(&self) -> bool {
-        let rules = self.settings.terms.rules;
+        let rules = self.settings.parameters.rules;
         rules.capacity == Mode::Sound && !rules.paces
     }
 
@@ -226,19 +227,19 @@ impl<F: Fabric> Monitor<F> {
         Capacity { global: self.estimator.capacity(), local: self.settings.profile.local }
     }
 
-    /// Takes a seat back at the end of this period.
-    pub fn dismiss(&mut self, seat: u16) {
-        self.roster.dismiss(seat);
+    /// Takes a session slot back at the end of this period.
+    pub fn dismiss(&mut self, session_slot: u16) {
+        self.client_table.dismiss(session_slot);
     }
 
     /// The promise to a session slot from the next period on; none for a free slot.
-    pub fn promise(&self, seat: u16) -> Option<Promise> {
-        self.roster.next(seat)
+    pub fn promise(&self, session_slot: u16) -> Option<Promise> {
+        self.client_table.next(session_slot)
     }
 
     /// How many session slots there are, and how many are not free.
     pub fn slots(&self) -> Slots {
-        self.roster.slots()
+        self.client_table.slots()
     }
 
     /// The number of the running period; 0 before the first of this monitor's.
@@ -264,16 +265,16 @@ impl<F: Fabric> Monitor<F> {
 
     /// Whether it waits for the next tick, and nothing of its own is under way.
     pub fn is_resting(&self) -> bool {
-        self.step == Step::Resting && self.pending == 0
+        self.step == MonitorStep::Resting && self.pending == 0
     }
 
     /// When to poll although none of its operations is done; never, if it waits for one.
     pub fn next_deadline(&self) -> Time {
         match self.step {
             _ if self.pending > 0 => Time::MAX,
-            Step::Resting => self.tick,
-            Step::Over => Time::MAX,
-            _ => self.looked,
+            MonitorStep::Resting => self.tick,
+            MonitorStep::Over => Time::MAX,
+            _ => self.last_read,
         }
     }
 
@@ -282,11 +283,11 @@ impl<F: Fabric> Monitor<F> {
     /// # Errors
     /// If the region is lost.
     pub fn poll(&mut self, now: Time, events: &mut Vec<Event>) -> Result<(), Lost> {
-        if self.step == Step::Resting && now >= self.tick {
-            self.look(now);
+        if self.step == MonitorStep::Resting && now >= self.tick {
+            self.start_reading(now);
         }
         loop {
-            let some = self.hearken(now)?;
+            let some = self.take_completions(now)?;
             if self.pending > 0 {
                 if some {
                     continue;
@@ -294,17 +295,17 @@ impl<F: Fabric> Monitor<F> {
                 return Ok(());
             }
             match self.step {
-                Step::Opening => self.open(),
-                Step::Taking => self.on_lease(now, events),
-                Step::Looking => self.decide(now, events),
-                Step::Changing | Step::Beginning => self.rest(now),
-                Step::Resting | Step::Over => return Ok(()),
+                MonitorStep::Opening => self.open(),
+                MonitorStep::Taking => self.on_lease(now, events),
+                MonitorStep::Reading => self.decide(now, events),
+                MonitorStep::Changing | MonitorStep::Beginning => self.rest(now),
+                MonitorStep::Resting | MonitorStep::Over => return Ok(()),
             }
         }
     }
 
     /// Takes in completed operations, if there are any.
-    fn hearken(&mut self, now: Time) -> Result<bool, Lost> {
+    fn take_completions(&mut self, now: Time) -> Result<bool, Lost> {
         self.fabric.flush(now)?;
         let mut done = core::mem::take(&mut self.done);
         self.fabric.poll(now, &mut done)?;
@@ -324,7 +325,7 @@ impl<F: Fabric> Monitor<F> {
                 self.seen = done.word.wrapping_add(self.added);
                 let [before, after] = [done.word, self.seen].map(|word| Pool::read(word).tokens);
                 match self.step {
-                    Step::Beginning => self.books.opened(after),
+                    MonitorStep::Beginning => self.books.opened(after),
                     _ => self.books.changed(before, after),
                 }
             }
@@ -340,53 +341,57 @@ impl<F: Fabric> Monitor<F> {
     }
 
     fn read(&mut self, from: u64, buffer: u32, length: u32) {
-        self.post(READ, Operation::Read { from, into: Place::start(buffer), length });
+        self.post(READ, Operation::Read { from, into: BufferPosition::start(buffer), length });
     }
 
     /// The buffers of lines: how many, after that of the header.
     fn line_buffers(&self) -> u32 {
-        self.settings.seats.div_ceil(PER_BUFFER).into()
+        self.settings.session_slots.div_ceil(PER_BUFFER).into()
     }
 
     fn read_lines(&mut self, area: u64) {
         for at in 0..self.line_buffers() {
             let first = at as u16 * PER_BUFFER;
-            let seats = (self.settings.seats - first).min(PER_BUFFER);
-            let length = u32::from(seats) * place::LINE as u32;
-            self.read(place::line(area, first), 1 + at, length);
+            let session_slots = (self.settings.session_slots - first).min(PER_BUFFER);
+            let length = u32::from(session_slots) * region_layout::LINE as u32;
+            self.read(region_layout::line(area, first), 1 + at, length);
         }
     }
 
     /// The words of a line that was read.
-    fn line(&self, seat: u16) -> [u64; LINE] {
-        let buffer = self.fabric.buffer(1 + u32::from(seat / PER_BUFFER));
-        core::array::from_fn(|at| word(buffer, usize::from(seat % PER_BUFFER) * LINE + at))
+    fn line(&self, session_slot: u16) -> [u64; LINE] {
+        let buffer = self.fabric.buffer(1 + u32::from(session_slot / PER_BUFFER));
+        core::array::from_fn(|at| word(buffer, usize::from(session_slot % PER_BUFFER) * LINE + at))
     }
 
     /// The region is known now.
     fn open(&mut self) {
         let header = self.fabric.buffer(0);
-        let at = |place: u64| word(header, (place / WORD) as usize);
-        let (magic, learned) = (at(place::HEADER), at(place::LEARNED));
-        (self.lease, self.seen) = (at(place::LEASE), at(place::POOL));
+        let at = |offset: u64| word(header, (offset / WORD) as usize);
+        let (magic, learned) = (at(region_layout::HEADER), at(region_layout::LEARNED));
+        (self.lease, self.seen) = (at(region_layout::LEASE), at(region_layout::POOL));
         self.epoch = self.seen >> 48;
-        self.told_capacity = learned;
-        if magic == place::MAGIC {
+        self.published_capacity = learned;
+        if magic == region_layout::MAGIC {
             let learned = Some(learned).filter(|learned| *learned > 0);
-            let mode = self.settings.terms.rules.capacity;
+            let mode = self.settings.parameters.rules.capacity;
             self.estimator = Estimator::new(mode, self.settings.profile, learned);
-            for seat in 0..self.settings.seats {
-                let [head, reservation, limit, ..] = self.line(seat);
-                self.roster.take_over(seat, Grant::read([head, reservation, limit], 0));
+            for session_slot in 0..self.settings.session_slots {
+                let [head, reservation, limit, ..] = self.line(session_slot);
+                self.client_table
+                    .take_over(session_slot, Grant::read([head, reservation, limit], 0));
             }
         }
-        for (place, word) in [(place::HEADER, place::MAGIC), (place::LAYOUT, place::VERSION)] {
-            self.post(WRITE, Operation::WriteWord { word, to: place });
+        for (to, word) in [
+            (region_layout::HEADER, region_layout::MAGIC),
+            (region_layout::LAYOUT, region_layout::VERSION),
+        ] {
+            self.post(WRITE, Operation::WriteWord { word, to });
         }
         // The lease word may hold any value: clients can write to it.
         let (expected, new) = (self.lease, self.lease.wrapping_add(1));
-        self.post(LEASE, Operation::CompareSwap { at: place::LEASE, expected, new });
-        self.step = Step::Taking;
+        self.post(LEASE, Operation::CompareSwap { at: region_layout::LEASE, expected, new });
+        self.step = MonitorStep::Taking;
     }
 
     fn on_lease(&mut self, now: Time, events: &mut Vec<Event>) {
@@ -394,23 +399,24 @@ impl<F: Fabric> Monitor<F> {
             return self.give_up(events);
         }
         self.lease = self.lease.wrapping_add(1);
-        self.look(now);
+        self.start_reading(now);
     }
 
     fn give_up(&mut self, events: &mut Vec<Event>) {
-        self.step = Step::Over;
+        self.step = MonitorStep::Over;
         events.push(Event::Superseded);
     }
 
-    fn look(&mut self, now: Time) {
-        self.held.0 += now.since(self.looked).0 * u64::from(self.books.held()) / u64::from(WHOLE);
-        (self.looked, self.seen_lease) = (now, None);
-        self.read_lines(place::REPORTS);
-        self.post(PEEK, Operation::FetchAdd { at: place::POOL, add: 0 });
+    fn start_reading(&mut self, now: Time) {
+        self.held.0 +=
+            now.since(self.last_read).0 * u64::from(self.books.held()) / u64::from(WHOLE);
+        (self.last_read, self.seen_lease) = (now, None);
+        self.read_lines(region_layout::REPORTS);
+        self.post(PEEK, Operation::FetchAdd { at: region_layout::POOL, add: 0 });
         if self.is_over(now) {
-            self.post(LEASE, Operation::FetchAdd { at: place::LEASE, add: 0 });
+            self.post(LEASE, Operation::FetchAdd { at: region_layout::LEASE, add: 0 });
         }
-        self.step = Step::Looking;
+        self.step = MonitorStep::Reading;
     }
 
     fn is_over(&self, now: Time) -> bool {
@@ -430,58 +436,64 @@ impl<F: Fabric> Monitor<F> {
         // again. Clients may have reported them already.
         let tokens = Pool::read(self.seen).tokens;
         self.books.changed(tokens, tokens);
-        self.hear(now, events);
-        if self.closing.as_ref().is_some_and(|closing| now >= closing.at || self.is_told(closing)) {
+        self.read_reports(now, events);
+        if self
+            .closing
+            .as_ref()
+            .is_some_and(|closing| now >= closing.at || self.has_all_finals(closing))
+        {
             self.close(events);
         }
         match self.seen_lease {
             Some(lease) if lease != self.lease => return self.give_up(events),
             Some(_) => return self.begin(now, events),
-            None if self.is_usurped() => return self.look(now),
+            None if self.is_usurped() => return self.start_reading(now),
             None => {}
         }
         let gone = self.books.suspects(now);
-        events.extend(gone.into_iter().map(|seat| Event::Silent(seat as u16)));
-        let come = self.roster.come();
-        come.iter().for_each(|(seat, limit)| self.books.join(now, usize::from(*seat), *limit));
-        if self.doubt(now) || !come.is_empty() {
+        events.extend(gone.into_iter().map(|session_slot| Event::Silent(session_slot as u16)));
+        let early_clients = self.client_table.start_early_clients();
+        early_clients.iter().for_each(|(session_slot, limit)| {
+            self.books.join(now, usize::from(*session_slot), *limit)
+        });
+        if self.doubt(now) || !early_clients.is_empty() {
             self.write_grants();
         }
         let target = self.books.target(now);
         if target == tokens {
             return self.rest(now);
         }
-        self.add((target - tokens) as u64, Step::Changing);
+        self.add((target - tokens) as u64, MonitorStep::Changing);
     }
 
     /// Adds to the pool.
-    fn add(&mut self, add: u64, step: Step) {
+    fn add(&mut self, add: u64, step: MonitorStep) {
         (self.added, self.step) = (add, step);
-        self.post(CHANGE, Operation::FetchAdd { at: place::POOL, add });
+        self.post(CHANGE, Operation::FetchAdd { at: region_layout::POOL, add });
     }
 
     fn rest(&mut self, now: Time) {
         let end = self.books.period().end();
-        let tick = self.settings.terms.rules.grain.tick;
+        let tick = self.settings.parameters.rules.grain.tick;
         self.tick = now.after(tick).min(end.max(now.after(Span(1))));
-        self.step = Step::Resting;
+        self.step = MonitorStep::Resting;
     }
 
     /// Takes in all reports.
-    fn hear(&mut self, now: Time, events: &mut Vec<Event>) {
-        for number in 0..self.settings.seats {
+    fn read_reports(&mut self, now: Time, events: &mut Vec<Event>) {
+        for number in 0..self.settings.session_slots {
             let line = self.line(number);
-            let Some(seat) = self.roster.get_mut(number) else { continue };
+            let Some(session_slot) = self.client_table.get_mut(number) else { continue };
             let words: [u64; REPORT] = core::array::from_fn(|at| line[at]);
-            if !seat.has_news(words::beat(words)) {
+            if !session_slot.has_news(words::beat(words)) {
                 continue;
             }
-            let report = words::read_report(words, self.epoch).filter(|_| seat.is_in);
+            let report = words::read_report(words, self.epoch).filter(|_| session_slot.is_in);
             let before = self.books.report(number.into()).unwrap_or_default();
-            self.books.hear(now, number.into(), report);
+            self.books.on_report(now, number.into(), report);
             let Some(report) = report else { continue };
             let (granted, window) = (self.books.granted(), self.settings.window);
-            events.extend(self.roster.judge(number, [&before, &report], granted, window));
+            events.extend(self.client_table.judge(number, [&before, &report], granted, window));
         }
     }
 
@@ -489,38 +501,38 @@ impl<F: Fabric> Monitor<F> {
     /// are still to be written.
     fn doubt(&mut self, now: Time) -> bool {
         let doubted = self.books.doubts(now);
-        for seat in &doubted {
-            if let Some(seat) = self.roster.get_mut(*seat as u16) {
-                seat.is_void = true;
+        for session_slot in &doubted {
+            if let Some(session_slot) = self.client_table.get_mut(*session_slot as u16) {
+                session_slot.is_void = true;
             }
         }
         !doubted.is_empty()
     }
 
-    fn grant(&self, seat: &Seat) -> Grant {
-        let Seat { promise, is_void, is_late, .. } = *seat;
+    fn grant(&self, session_slot: &TakenSlot) -> Grant {
+        let TakenSlot { promise, is_void, is_late, .. } = *session_slot;
         Grant { epoch: self.epoch, is_void, is_late, batch: self.batch(), promise }
     }
 
     /// B: small enough that what all have in hand is a small part of a period.
     fn batch(&self) -> u16 {
-        let seats = self.roster.count().max(1) as u64;
+        let session_slots = self.client_table.count().max(1) as u64;
         let capacity = self.estimator.capacity();
-        let Terms { rules, .. } = self.settings.terms;
+        let SessionParameters { rules, .. } = self.settings.parameters;
         let (tick, most) = (rules.grain.tick, u64::from(rules.grain.batch));
         let window = u64::from(self.settings.window).min(most);
         let batch = match (rules.pool, rules.paces) {
             (Mode::Paper, _) => most,
-            (Mode::Sound, false) => capacity / 200 / seats,
+            (Mode::Sound, false) => capacity / 200 / session_slots,
             // More would be in hand where it is not used, less would cost more than it brings.
-            (Mode::Sound, true) => self.due(capacity, Span(2 * tick.0)).div_ceil(seats),
+            (Mode::Sound, true) => self.due(capacity, Span(2 * tick.0)).div_ceil(session_slots),
         };
         batch.clamp(window, most) as u16
     }
 
     /// The number of `count` operations that is due after `part` of a period.
     fn due(&self, count: u64, part: Span) -> u64 {
-        let length = self.settings.terms.period;
+        let length = self.settings.parameters.period;
         Period { epoch: 0, begun: Time::ZERO, length }.due(count, Time::ZERO.after(part))
     }
 
@@ -531,31 +543,33 @@ impl<F: Fabric> Monitor<F> {
         }
         let ahead = Pool::read(self.seen).epoch.wrapping_sub(self.epoch as u16) as i16;
         let number = words::next(self.epoch + u64::from(ahead.max(0).unsigned_abs()));
-        self.roster.sweep(events);
+        self.client_table.sweep(events);
         self.epoch = number;
         // Late by less than a period it keeps to the beat.
-        let (end, length) = (self.books.period().end(), self.settings.terms.period);
+        let (end, length) = (self.books.period().end(), self.settings.parameters.period);
         let is_late = self.books.period().epoch == 0 || now.since(end).0 >= length.0 / 100;
         let period = Period { epoch: number, begun: if is_late { now } else { end }, length };
         let capacity = self.estimator.capacity();
-        let first = self.books.begin(period, capacity, self.roster.promises());
+        let first = self.books.begin(period, capacity, self.client_table.promises());
         self.doubt(now);
         self.write_grants();
         let word = Pool::word(number, i64::try_from(first).unwrap_or(i64::MAX));
-        self.add(word.wrapping_sub(self.seen), Step::Beginning);
+        self.add(word.wrapping_sub(self.seen), MonitorStep::Beginning);
     }
 
     fn write_grants(&mut self) {
         let buffers = self.line_buffers();
         for at in 0..buffers {
             let first = at as u16 * PER_BUFFER;
-            let seats = (self.settings.seats - first).min(PER_BUFFER);
-            for number in first..first + seats {
+            let session_slots = (self.settings.session_slots - first).min(PER_BUFFER);
+            for number in first..first + session_slots {
                 // A client that came in this period takes part from the next one on, unless it was
-                // seated early.
-                let seat = self.roster.get(number).filter(|seat| seat.is_in);
-                let words = seat.map_or([0; GRANT], |seat| self.grant(seat).words());
-                let line = usize::from(number - first) * place::LINE as usize;
+                // started early.
+                let session_slot =
+                    self.client_table.get(number).filter(|session_slot| session_slot.is_in);
+                let words = session_slot
+                    .map_or([0; GRANT], |session_slot| self.grant(session_slot).words());
+                let line = usize::from(number - first) * region_layout::LINE as usize;
                 let bytes = self.fabric.buffer_mut(1 + buffers + at);
                 for (at, word) in words.iter().enumerate() {
                     let to = line + at * WORD as usize;
@@ -565,9 +579,9 @@ impl<F: Fabric> Monitor<F> {
             self.post(
                 WRITE,
                 Operation::Write {
-                    from: Place::start(1 + buffers + at),
-                    to: place::line(place::GRANTS, first),
-                    length: u32::from(seats) * place::LINE as u32,
+                    from: BufferPosition::start(1 + buffers + at),
+                    to: region_layout::line(region_layout::GRANTS, first),
+                    length: u32::from(session_slots) * region_layout::LINE as u32,
                 },
             );
         }

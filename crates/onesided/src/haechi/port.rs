@@ -29,13 +29,13 @@
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-use tidegate_algo::haechi::engine::{LEAD, Promise, Purse};
+use tidegate_algo::haechi::engine::{LEAD, Promise, TokenBalance};
 use tidegate_algo::haechi::monitor::{SLACK, SUSPECT};
 use tidegate_algo::haechi::{Mode, Period, Rules};
 use tidegate_model::{Span, Time};
 
 use super::words::Grant;
-use super::{TICK, Terms, place};
+use super::{SessionParameters, TICK, region_layout};
 use crate::one_sided::{Done, Fabric, Lost, Post, PostError, WORD};
 
 mod own;
@@ -43,12 +43,13 @@ mod own;
 /// For how long tokens of a period that is over may be used, for clocks are not the same.
 pub const GUARD: Span = TICK;
 
-/// Time without a look at the clock after which a client checks that its tokens are still its own.
+/// Time without a reading of the clock after which a client checks that its tokens are still its
+/// own.
 pub const AWAY: Span = Span(5 * Span::MILLISECOND.0);
 
 /// Time since the last report that arrived after which it checks that, too: half of the time after
 /// which the monitor doubts the client.
-const UNHEARD: Span = Span(SUSPECT.0 / 2);
+const UNCONFIRMED: Span = Span(SUSPECT.0 / 2);
 
 /// After so many periods without a monitor a client goes on by itself.
 pub const ALONE: u64 = 2;
@@ -85,16 +86,16 @@ enum State {
 /// Operations of the engine itself that are under way.
 #[derive(Clone, Copy, Debug, Default)]
 struct Own {
-    look: bool,
+    grant_read: bool,
     report: bool,
     finish: bool,
-    /// How many pool tokens are asked for.
+    /// How many pool tokens are requested.
     take: Option<u64>,
 }
 
 /// Counts of a client's engine since it began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
+pub struct EngineCounters {
     /// Operations of callers.
     pub operations: u64,
     /// Operations of the engine itself, of all kinds.
@@ -109,33 +110,33 @@ pub struct Port<F> {
     fabric: F,
     rules: Rules,
     length: Span,
-    seat: u16,
+    session_slot: u16,
     window: u32,
-    purse: Purse,
+    balance: TokenBalance,
     waiting: VecDeque<Post>,
     in_flight: u32,
     state: State,
-    /// Since when it has been unsure, and whether it must report before it looks.
+    /// Since when it has been unsure, and whether it must report before it reads its grant.
     unsure: Time,
     owes_report: bool,
     own: Own,
     batch: u16,
     /// When it saw last that a monitor is at work.
     confirmed: Time,
-    /// When it asked for its grant, and when it did so last and there was no new one.
-    asked: Time,
+    /// When it requested its grant, and when it did so last and there was no new one.
+    requested: Time,
     unchanged: Option<Time>,
     /// It does not know when its period began for the monitor.
     is_late: bool,
-    /// When the last report that has arrived was sent, and the last of all, which told of so many
+    /// When the last report that has arrived was sent, and the last of all, which reported so many
     /// operations.
-    heard: Time,
-    spoke: Time,
-    told: u64,
+    last_arrived: Time,
+    last_sent: Time,
+    reported: u64,
     /// When the clock was looked at last, and when it is time again.
     now: Time,
     tick: Time,
-    look: Time,
+    grant_read: Time,
     report: Time,
     retry: Time,
     /// When to try again to issue, after there was no token.
@@ -151,31 +152,37 @@ pub struct Port<F> {
     /// Operations that the caller could not hand over yet, by the last `note_unmet` of this period;
     /// none if the caller did not say.
     unmet: Option<u64>,
-    counts: Counts,
+    counts: EngineCounters,
 }
 
 impl<F: Fabric> Port<F> {
-    /// The engine of a seat, for a client that keeps at most `window` operations under way. It has
-    /// no tokens before the monitor grants it some: within a tick if it is
-    /// [seated early](super::Monitor::seat_early), else when the next period begins.
+    /// The engine of a session slot, for a client that keeps at most `window` operations under way.
+    /// It has no tokens before the monitor grants it some: within a tick if it is [started
+    /// early](super::Monitor::start_early), else when the next period begins.
     ///
     /// # Errors
     /// The fabric, if it has too few buffers or its region no control area.
     ///
     /// # Panics
-    /// If the window is 0, or there is no such seat.
-    pub fn new(fabric: F, terms: Terms, seat: u16, window: u32, now: Time) -> Result<Self, F> {
-        assert!(window > 0 && seat < place::SEATS);
-        if fabric.buffers() <= OWN_BUFFERS || fabric.region() < place::DATA {
+    /// If the window is 0, or there is no such session slot.
+    pub fn new(
+        fabric: F,
+        parameters: SessionParameters,
+        session_slot: u16,
+        window: u32,
+        now: Time,
+    ) -> Result<Self, F> {
+        assert!(window > 0 && session_slot < region_layout::SESSION_SLOTS);
+        if fabric.buffers() <= OWN_BUFFERS || fabric.region() < region_layout::DATA {
             return Err(fabric);
         }
         Ok(Self {
             fabric,
-            rules: terms.rules,
-            length: terms.period,
-            seat,
+            rules: parameters.rules,
+            length: parameters.period,
+            session_slot,
             window,
-            purse: Purse::new(terms.rules, terms.local_rate),
+            balance: TokenBalance::new(parameters.rules, parameters.local_rate),
             waiting: VecDeque::with_capacity(window as usize),
             in_flight: 0,
             state: State::Unsure,
@@ -184,15 +191,15 @@ impl<F: Fabric> Port<F> {
             own: Own::default(),
             batch: 0,
             confirmed: now,
-            asked: now,
+            requested: now,
             unchanged: None,
             is_late: false,
-            heard: now,
-            spoke: now,
-            told: 0,
+            last_arrived: now,
+            last_sent: now,
+            reported: 0,
             now,
             tick: now,
-            look: now,
+            grant_read: now,
             report: now,
             retry: now,
             again: now,
@@ -203,17 +210,17 @@ impl<F: Fabric> Port<F> {
             starved: Span::ZERO,
             backlogged: Span::ZERO,
             unmet: None,
-            counts: Counts::default(),
+            counts: EngineCounters::default(),
         })
     }
 
     /// The tokens.
-    pub fn purse(&self) -> &Purse {
-        &self.purse
+    pub fn balance(&self) -> &TokenBalance {
+        &self.balance
     }
 
     /// The engine's counts since it began.
-    pub fn counts(&self) -> Counts {
+    pub fn counts(&self) -> EngineCounters {
         self.counts
     }
 
@@ -234,13 +241,13 @@ impl<F: Fabric> Port<F> {
     /// already be about the next, for a caller that has periods of its own; so nothing is noted
     /// then.
     pub fn note_unmet(&mut self, count: u64) {
-        let period = self.purse.period();
+        let period = self.balance.period();
         if self.now.since(period.begun) < period.early(self.rules.grain.margin) {
             self.unmet = Some(count);
         }
     }
 
-    /// Asks for no tokens from the next period on, so that the seat can be given away.
+    /// Asks for no tokens from the next period on, so that the session slot can be given away.
     pub fn leave(&mut self) {
         self.is_leaving = true;
         self.report = self.now;
@@ -263,11 +270,11 @@ impl<F: Fabric> Port<F> {
     /// Reads its grant before it issues anything.
     fn doubt(&mut self, now: Time) {
         self.state = State::Unsure;
-        (self.unsure, self.look, self.tick) = (now, now, now);
+        (self.unsure, self.grant_read, self.tick) = (now, now, now);
     }
 
     fn is_out_of_tokens(&self) -> bool {
-        !self.waiting.is_empty() && self.purse.ready() == 0
+        !self.waiting.is_empty() && self.balance.ready() == 0
     }
 
     fn is_busy(&self) -> bool {
@@ -275,7 +282,7 @@ impl<F: Fabric> Port<F> {
     }
 
     /// Takes in that time has passed since the last call, with what was left to do then.
-    fn look_at_clock(&mut self, now: Time) -> Result<(), Lost> {
+    fn advance_clock(&mut self, now: Time) -> Result<(), Lost> {
         let passed = now.since(self.now);
         let before = self.now;
         self.now = self.now.max(now);
@@ -283,12 +290,12 @@ impl<F: Fabric> Port<F> {
             // A client that only its limit holds back is neither backlogged nor starved.
             if self.in_flight >= self.window {
                 self.backlogged.0 += passed.0;
-            } else if self.is_out_of_tokens() && self.purse.lacks() > 0 {
+            } else if self.is_out_of_tokens() && self.balance.lacks() > 0 {
                 self.starved.0 += passed.0;
             }
-            self.purse.note(before, self.is_busy());
+            self.balance.note(before, self.is_busy());
         }
-        let is_away = passed > AWAY || now.since(self.heard) > UNHEARD;
+        let is_away = passed > AWAY || now.since(self.last_arrived) > UNCONFIRMED;
         if is_away && self.state == State::Sure {
             self.doubt(now);
             self.owes_report = true;
@@ -301,25 +308,25 @@ impl<F: Fabric> Port<F> {
     }
 
     fn on_tick(&mut self, now: Time) -> Result<(), Lost> {
-        let end = self.purse.period().end();
+        let end = self.balance.period().end();
         let is_sound = self.rules.pool == Mode::Sound && self.state != State::Alone;
         if is_sound && now >= end.after(GUARD) {
-            self.purse.void();
+            self.balance.void();
         }
-        self.purse.settle(now);
+        self.balance.settle(now);
         if now >= self.report {
             self.send_report(now)?;
         }
-        let looks = self.state != State::Sure || self.is_late || now.after(GUARD) >= end;
-        if looks && now >= self.look && !self.owes_report {
-            self.look_at_grant(now)?;
+        let reads_grant = self.state != State::Sure || self.is_late || now.after(GUARD) >= end;
+        if reads_grant && now >= self.grant_read && !self.owes_report {
+            self.read_grant(now)?;
         }
         if now.since(self.confirmed).0 >= ALONE * self.length.0 + GUARD.0 {
             self.go_alone(now);
         }
-        let until = match looks {
+        let until = match reads_grant {
             true if self.owes_report => self.report,
-            true => self.look,
+            true => self.grant_read,
             false => Time(end.0.saturating_sub(GUARD.0)),
         };
         let soon = now.after(Span(1));
@@ -329,22 +336,22 @@ impl<F: Fabric> Port<F> {
     }
 
     fn begin(&mut self, grant: Grant, now: Time) -> Result<(), Lost> {
-        if self.purse.period().epoch > 0 {
+        if self.balance.period().epoch > 0 {
             self.send_final()?;
         }
         self.is_late = grant.is_late || self.unchanged.is_none_or(|at| now.since(at) > AWAY);
         (self.batch, self.confirmed) = (grant.batch.max(1), now);
         self.begin_period(grant.epoch, grant.promise, now);
         if grant.is_void {
-            self.purse.void();
+            self.balance.void();
         }
-        self.state = if self.has_asked() { State::Sure } else { State::Unsure };
+        self.state = if self.is_answer_current() { State::Sure } else { State::Unsure };
         (self.report, self.tick) = (now, now.after(Span(1)));
         Ok(())
     }
 
     fn begin_period(&mut self, epoch: u64, promise: Promise, now: Time) {
-        self.purse.begin(Period { epoch, begun: now, length: self.length }, promise);
+        self.balance.begin(Period { epoch, begun: now, length: self.length }, promise);
         (self.starved, self.backlogged) = (Span::ZERO, Span::ZERO);
         (self.completed, self.unmet) = (0, None);
         (self.retry, self.again, self.pause) = (now, now, RETRY[0]);
@@ -353,12 +360,13 @@ impl<F: Fabric> Port<F> {
 
     /// Another period without a monitor, with the promise of the last.
     fn go_alone(&mut self, now: Time) {
-        let period = self.purse.period();
+        let period = self.balance.period();
         let is_over = self.state != State::Alone || now >= period.end();
-        let asked = self.unchanged.filter(|at| at.since(self.confirmed).0 >= ALONE * self.length.0);
-        if period.epoch > 0 && is_over && asked.is_some() {
+        let requested =
+            self.unchanged.filter(|at| at.since(self.confirmed).0 >= ALONE * self.length.0);
+        if period.epoch > 0 && is_over && requested.is_some() {
             self.state = State::Alone;
-            self.begin_period(period.epoch, self.purse.promise(), now);
+            self.begin_period(period.epoch, self.balance.promise(), now);
         }
     }
 
@@ -369,10 +377,10 @@ impl<F: Fabric> Port<F> {
         }
         while self.state != State::Unsure && self.in_flight < self.window {
             let Some(post) = self.waiting.front() else { return };
-            if !self.purse.take(now) {
+            if !self.balance.take(now) {
                 // Those that come one by one may be used ahead of their time, so they can be
                 // waited for together.
-                let due = self.purse.next_due().filter(|_| self.purse.room() > 0);
+                let due = self.balance.next_due().filter(|_| self.balance.headroom() > 0);
                 self.again = due.map_or(Time::MAX, |due| due.max(now.after(TOGETHER)));
                 return;
             }
@@ -408,14 +416,14 @@ impl<F: Fabric> Fabric for Port<F> {
     }
 
     fn flush(&mut self, now: Time) -> Result<(), Lost> {
-        self.look_at_clock(now)?;
+        self.advance_clock(now)?;
         self.issue(now);
         self.fetch(now)?;
         self.fabric.flush(now)
     }
 
     fn poll(&mut self, now: Time, done: &mut Vec<Done>) -> Result<(), Lost> {
-        self.look_at_clock(now)?;
+        self.advance_clock(now)?;
         let first = done.len();
         self.fabric.poll(now, done)?;
         let mut kept = first;

@@ -4,7 +4,7 @@
 //! which period it is, and a reader takes those of the period it is in. Counts that do not fit are
 //! as large as fits.
 
-use tidegate_algo::haechi::capacity::Outcome;
+use tidegate_algo::haechi::capacity::PeriodUsage;
 use tidegate_algo::haechi::engine::Promise;
 use tidegate_algo::haechi::monitor::Report;
 
@@ -39,7 +39,7 @@ const fn fit(value: u64, bits: u32) -> u64 {
     if value < most { value } else { most }
 }
 
-/// So many bits of a word, from a place on.
+/// So many bits of a word, from an offset on.
 const fn bits(word: u64, from: u32, count: u32) -> u64 {
     word >> from & ((1 << count) - 1)
 }
@@ -208,7 +208,7 @@ const fn count(rough: u64) -> u64 {
 }
 
 /// Encodes a client's outcome of a completed period as its final word.
-pub const fn last(epoch: u64, outcome: &Outcome) -> u64 {
+pub const fn last(epoch: u64, outcome: &PeriodUsage) -> u64 {
     let unmet = match outcome.unmet {
         None => 0,
         Some(count) => rough(count.saturating_add(1)),
@@ -221,11 +221,11 @@ pub const fn last(epoch: u64, outcome: &Outcome) -> u64 {
 }
 
 /// Decodes a final word, if it is of this period.
-pub const fn read_last(word: u64, epoch: u64) -> Option<Outcome> {
+pub const fn read_last(word: u64, epoch: u64) -> Option<PeriodUsage> {
     if !is_of(word >> (u64::BITS - EPOCH), epoch, EPOCH) {
         return None;
     }
-    Some(Outcome {
+    Some(PeriodUsage {
         completed: bits(word, 16, COUNT),
         starved: bits(word, 8, 8) as u8,
         backlogged: bits(word, 0, 8) as u8,

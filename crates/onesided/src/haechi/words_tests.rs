@@ -100,15 +100,15 @@ fn golden_words_of_a_report() {
 
 #[test]
 fn golden_words_of_a_final() {
-    let outcome = Outcome { completed: 9, starved: 3, backlogged: 255, unmet: Some(999) };
+    let outcome = PeriodUsage { completed: 9, starved: 3, backlogged: 255, unmet: Some(999) };
     let word = last(0x2005, &outcome);
     // 1,000 is 62 << 4, and stands there as 30 with a shift of 4 and one.
     assert_eq!(word, 5 << 52 | (5 << 5 | 30) << 42 | 9 << 16 | 3 << 8 | 255);
-    assert_eq!(read_last(word, 5), Some(Outcome { unmet: Some(991), ..outcome }));
+    assert_eq!(read_last(word, 5), Some(PeriodUsage { unmet: Some(991), ..outcome }));
     assert_eq!(read_last(word, 4), None);
-    let unknown = Outcome { unmet: None, ..outcome };
+    let unknown = PeriodUsage { unmet: None, ..outcome };
     assert_eq!(read_last(last(5, &unknown), 5), Some(unknown));
-    let none = Outcome { unmet: Some(0), ..outcome };
+    let none = PeriodUsage { unmet: Some(0), ..outcome };
     assert_eq!(read_last(last(5, &none), 5), Some(none));
 }
 

@@ -91,7 +91,7 @@ pub(super) fn fill(block: &mut [u8], key: &[u8], value: &[u8]) {
 }
 
 /// Writes mark and sum.
-pub(super) fn seal(block: &mut [u8], hash: u64, version: u16) {
+pub(super) fn write_mark_and_sum(block: &mut [u8], hash: u64, version: u16) {
     let (key, value) = lengths(block);
     let sum = sum(&block[12..HEAD + key + value], version);
     block[..8].copy_from_slice(&mark(hash, version).to_le_bytes());
@@ -136,11 +136,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_of_one_hash_and_contents_of_other_versions_are_told_apart() {
+    fn keys_of_one_hash_and_contents_of_other_versions_are_distinguished() {
         let mut block = [0; 2 * LINE as usize];
         fill(&mut block, b"one", &[7; 60]);
         let (hash, version) = (0xfeed_5000, 7);
-        seal(&mut block, hash, version);
+        write_mark_and_sum(&mut block, hash, version);
         let mark = mark(hash, version);
         assert!(is_marked(&block, mark, b"one"));
         assert!(!is_marked(&block, mark, b"two") && !is_marked(&block, mark, b"on"));

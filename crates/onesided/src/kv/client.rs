@@ -11,14 +11,14 @@ use core::fmt;
 
 use tidegate_model::{Span, Time};
 
-use self::pool::{Asking, TASKS_MAX};
+use self::pool::{PoolRequest, TASKS_MAX};
 use self::task::{Kind, Task};
 use super::block::{self, ENTRY_MAX, KEY_MAX, VALUE_MAX};
 use super::layout::{Layout, LayoutError};
 use super::locations::Locations;
 use super::slot::Slot;
 use super::supply::Supply;
-use crate::one_sided::{Done, Fabric, Lost, Operation, Place, Post, PostError};
+use crate::one_sided::{BufferPosition, Done, Fabric, Lost, Operation, Post, PostError};
 
 pub use pool::EXTENT_MAX;
 
@@ -26,7 +26,7 @@ mod pool;
 mod steps;
 mod task;
 
-/// In the name of an operation that belongs to a task: whatever it tells does not matter.
+/// In the name of an operation that belongs to a task: the word that it returns does not matter.
 const ASIDE: u64 = 1 << 30;
 
 /// How a client goes about its work.
@@ -44,7 +44,7 @@ pub struct Settings {
     pub extent: u32,
     /// The number that a [`Sweep`](super::Sweep) of the store knows this client by; none if the
     /// store is not swept.
-    pub seat: Option<u16>,
+    pub session_slot: Option<u16>,
     /// How long a block rests before it is used again: as long as a read can take, two periods. A
     /// client that overwrites N values in that time needs N blocks beside those with values. With
     /// less rest, readers may have to look twice.
@@ -90,7 +90,7 @@ impl core::error::Error for Refused {}
 
 /// The end of one operation.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Outcome {
+pub struct OperationOutcome {
     /// The token that the operation was begun with.
     pub token: u64,
     /// How it ended.
@@ -135,7 +135,7 @@ pub struct Value {
 pub struct Client<F> {
     fabric: F,
     layout: Layout,
-    seat: Option<u16>,
+    session_slot: Option<u16>,
     locations: Locations,
     supply: Supply,
     tasks: Vec<Task>,
@@ -147,7 +147,7 @@ pub struct Client<F> {
     done: Vec<Done>,
     /// Puts that wait for a block, and deletes for the store to know of us.
     waiting: VecDeque<u32>,
-    asking: Asking,
+    pool_request: PoolRequest,
     /// Gets that were not begun.
     fresh: Vec<u32>,
     now: Time,
@@ -162,7 +162,7 @@ impl<F: Fabric> Client<F> {
     /// # Panics
     /// If the settings allow no operation, or a billion of them, or extents that are none.
     pub fn new(fabric: F, layout: Layout, settings: Settings) -> Result<Self, LayoutError> {
-        let Settings { outstanding, locations, extent, seat, rest } = settings;
+        let Settings { outstanding, locations, extent, session_slot, rest } = settings;
         assert!((1..1 << 30).contains(&outstanding), "a client must be able to do something");
         assert!((1..=EXTENT_MAX).contains(&extent), "an extent has from 1 to 512 blocks");
         layout.check(fabric.region())?;
@@ -170,7 +170,7 @@ impl<F: Fabric> Client<F> {
         let posts = 3 * outstanding as usize + 4;
         Ok(Self {
             layout,
-            seat,
+            session_slot,
             locations: Locations::new(locations),
             supply: Supply::new(rest, extent, outstanding),
             tasks: (0..outstanding).map(|_| Task::default()).collect(),
@@ -179,7 +179,7 @@ impl<F: Fabric> Client<F> {
             unsent: VecDeque::with_capacity(posts),
             done: Vec::with_capacity(posts),
             waiting: VecDeque::with_capacity(outstanding as usize),
-            asking: Asking::new(rest),
+            pool_request: PoolRequest::new(rest),
             fresh: Vec::with_capacity(outstanding as usize),
             now: Time(0),
             fabric,
@@ -237,7 +237,7 @@ impl<F: Fabric> Client<F> {
     ///
     /// # Errors
     /// If the region is lost. Of what is under way, each operation has happened or has not.
-    pub fn poll(&mut self, now: Time, outcomes: &mut Vec<Outcome>) -> Result<(), Lost> {
+    pub fn poll(&mut self, now: Time, outcomes: &mut Vec<OperationOutcome>) -> Result<(), Lost> {
         self.now = now;
         self.send_kept();
         self.start_gets();
@@ -247,12 +247,12 @@ impl<F: Fabric> Client<F> {
         let polled = self.fabric.poll(now, &mut done);
         for Done { id, word } in done.drain(..) {
             if id > TASKS_MAX {
-                self.on_told(id, word, outcomes);
+                self.on_completed(id, word, outcomes);
                 continue;
             }
             let at = id & !ASIDE;
             let task = &mut self.tasks[at as usize];
-            // At most one of those under way tells a word that matters; others tell zero.
+            // At most one of those under way returns a word that matters; others return zero.
             if id == at {
                 task.word |= word;
             }
@@ -264,7 +264,7 @@ impl<F: Fabric> Client<F> {
         self.done = done;
         polled?;
         self.serve_waiting();
-        self.look();
+        self.read_round();
         self.fabric.flush(now)
     }
 
@@ -320,13 +320,13 @@ impl<F: Fabric> Client<F> {
         self.send(Post { id: u64::from(at), operation });
     }
 
-    /// The same, of an operation that tells a word which does not matter.
+    /// The same, of an operation that returns a word which does not matter.
     fn post_aside(&mut self, at: u32, operation: Operation) {
         self.tasks[at as usize].pending += 1;
         self.send(Post { id: u64::from(at) | ASIDE, operation });
     }
 
-    /// Posts, or keeps it until the fabric has room.
+    /// Posts, or keeps it until the fabric has headroom.
     fn send(&mut self, post: Post) {
         if !self.unsent.is_empty() || !self.is_taken(post) {
             self.unsent.push_back(post);
@@ -353,7 +353,7 @@ impl<F: Fabric> Client<F> {
 
     fn read(&mut self, at: u32, from: u64, offset: u32, length: u32) {
         let buffer = self.tasks[at as usize].read;
-        self.post(at, Operation::Read { from, into: Place { buffer, offset }, length });
+        self.post(at, Operation::Read { from, into: BufferPosition { buffer, offset }, length });
     }
 
     fn swap_word(&mut self, at: u32, slot: u64, expected: Slot, new: Slot) {

@@ -19,10 +19,10 @@ use crate::integrity::Structure;
 use crate::one_sided::WORD;
 
 /// Bytes that are read at a time.
-const PIECE: usize = 4096;
+const CHUNK: usize = 4096;
 
 /// How far the census may be ahead of the round as it was read just before: the word of a client
-/// is the round and one, and a sweep behind a card may count a round meanwhile.
+/// is the round and one, and a sweep behind an RNIC may count a round meanwhile.
 const ROUNDS_AHEAD: u64 = 2;
 
 /// Looks over one store. It is used by the thread that sweeps it.
@@ -66,7 +66,7 @@ impl Inspector {
         }
         self.seen = seen;
         let newest = round.saturating_add(ROUNDS_AHEAD);
-        let is_counted = words_at(LINE as usize).all(|told| told <= newest);
+        let is_counted = words_at(LINE as usize).all(|announced| announced <= newest);
         (!is_counted).then_some(Structure::Census)
     }
 
@@ -75,11 +75,11 @@ impl Inspector {
     pub fn scan(&mut self, bytes: u64, read: &mut impl FnMut(u64, &mut [u8])) -> Option<Structure> {
         let (start, end) = (self.layout.bucket(0), self.length());
         let until = self.at.saturating_add(bytes).min(end);
-        let mut piece = [0; PIECE];
+        let mut chunk = [0; CHUNK];
         while self.at < until {
-            let count = (end - self.at).min(PIECE as u64) as usize;
-            read(start + self.at, &mut piece[..count]);
-            let words = piece[..count].chunks_exact(WORD as usize).map(word);
+            let count = (end - self.at).min(CHUNK as u64) as usize;
+            read(start + self.at, &mut chunk[..count]);
+            let words = chunk[..count].chunks_exact(WORD as usize).map(word);
             let found = (self.at..).step_by(WORD as usize).zip(words);
             let damaged = found.into_iter().find_map(|(at, word)| self.judge(at, word));
             if damaged.is_some() {
@@ -94,7 +94,7 @@ impl Inspector {
     }
 
     /// Looks at everything, once.
-    pub fn look_over(&mut self, read: &mut impl FnMut(u64, &mut [u8])) -> Option<Structure> {
+    pub fn check_all(&mut self, read: &mut impl FnMut(u64, &mut [u8])) -> Option<Structure> {
         self.at = 0;
         self.check(read).or_else(|| self.scan(u64::MAX, read))
     }
@@ -130,7 +130,7 @@ mod tests {
         let mut read = |at: u64, into: &mut [u8]| {
             into.copy_from_slice(&region[at as usize..][..into.len()]);
         };
-        inspector.look_over(&mut read)
+        inspector.check_all(&mut read)
     }
 
     fn set(region: &mut [u8], at: u64, word: u64) {
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn every_structure_is_told_from_garbage() {
+    fn every_structure_is_distinguished_from_garbage() {
         let (layout, clean) = store();
         assert_eq!(found(&mut Inspector::new(layout), &clean), None);
         let last_slot = layout.slot(u64::from(16 * BUCKET_SLOTS) - 1);
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pass_comes_by_every_word_in_pieces() {
+    fn a_pass_reads_every_word_in_chunks() {
         let (layout, mut region) = store();
         set(&mut region, layout.ring(63), u64::MAX);
         let mut inspector = Inspector::new(layout);
@@ -190,6 +190,6 @@ mod tests {
             into.copy_from_slice(&region[at as usize..][..into.len()]);
         };
         let looks = (0..1_000).take_while(|_| inspector.scan(1, &mut read).is_none()).count();
-        assert!(looks as u64 <= inspector.length() / PIECE as u64 + 1, "{looks}");
+        assert!(looks as u64 <= inspector.length() / CHUNK as u64 + 1, "{looks}");
     }
 }

@@ -3,7 +3,7 @@
 //! ```text
 //! at +0      header, 64 bytes: magic, version of the layout, sizes, seed, checksum
 //!    +64     the pool's words: round, taken, given
-//!    +128    census: a word for each of 256 seats
+//!    +128    census: a word for each of 256 session slots
 //!    +2176   index: buckets of 64 bytes, 8 slots each
 //!    ...     ring: a word for each block
 //!    ...     blocks of 4,160 bytes
@@ -15,7 +15,7 @@
 //! census.
 //!
 //! All numbers are little-endian. An area of zeros with a header is an empty store: the ring's
-//! words say how far a block is from the place's own number, so that zeros name each block once.
+//! words say how far a block is from the entry's own index, so that zeros name each block once.
 
 use core::fmt;
 
@@ -140,10 +140,10 @@ impl Home {
     }
 
     /// The number of one of its 16 slots, from 0.
-    pub(super) const fn slot(self, place: usize) -> u64 {
+    pub(super) const fn slot(self, index: usize) -> u64 {
         let [first, second] = self.buckets;
-        let bucket = if place < BUCKET_SLOTS as usize { first } else { second };
-        bucket as u64 * BUCKET_SLOTS as u64 + place as u64 % BUCKET_SLOTS as u64
+        let bucket = if index < BUCKET_SLOTS as usize { first } else { second };
+        bucket as u64 * BUCKET_SLOTS as u64 + index as u64 % BUCKET_SLOTS as u64
     }
 }
 
@@ -157,8 +157,8 @@ impl Layout {
     pub fn fill(area: Area, seed: u64) -> Result<Self, LayoutError> {
         // 24 blocks to 5 buckets, which have 40 slots.
         let group = 24 * (u64::from(BLOCK) + WORD) + 5 * u64::from(BUCKET);
-        let room = area.length.saturating_sub(INDEX + 2 * u64::from(BUCKET) + u64::from(LINE));
-        let blocks = (u128::from(room) * 24 / u128::from(group)).clamp(1, u128::from(BLOCKS_MAX));
+        let space = area.length.saturating_sub(INDEX + 2 * u64::from(BUCKET) + u64::from(LINE));
+        let blocks = (u128::from(space) * 24 / u128::from(group)).clamp(1, u128::from(BLOCKS_MAX));
         let blocks = blocks as u32;
         Self::new(area, seed, (u64::from(blocks) * 5 / 24) as u32 + 2, blocks)
     }
@@ -166,7 +166,7 @@ impl Layout {
     /// So many buckets of 8 slots, and so many blocks.
     ///
     /// # Errors
-    /// If that is no store, or the area has no room for it.
+    /// If that is no store, or the area is too small for it.
     pub fn new(area: Area, seed: u64, buckets: u32, blocks: u32) -> Result<Self, LayoutError> {
         if !area.at.is_multiple_of(u64::from(LINE)) {
             return Err(LayoutError::Unaligned);
@@ -233,7 +233,7 @@ impl Layout {
         self.area
     }
 
-    /// How many keys the index has room for, if they were spread by hand.
+    /// How many keys the index has headroom for, if they were spread by hand.
     pub const fn slots(&self) -> u64 {
         self.buckets as u64 * BUCKET_SLOTS as u64
     }
@@ -275,15 +275,15 @@ impl Layout {
         self.pool() + 2 * WORD
     }
 
-    /// Where the word of a seat lies, in the census: since which round its client has had the
-    /// oldest block that it may be writing. 0 for a client that has none.
-    pub const fn holder(&self, seat: u16) -> u64 {
-        self.area.at + CENSUS + seat as u64 * WORD
+    /// Where the word of a session slot lies, in the census: since which round its client has had
+    /// the oldest block that it may be writing. 0 for a client that has none.
+    pub const fn holder(&self, session_slot: u16) -> u64 {
+        self.area.at + CENSUS + session_slot as u64 * WORD
     }
 
-    /// Where a place of the ring lies.
-    pub(super) const fn ring(&self, place: u32) -> u64 {
-        self.bucket(self.buckets) + place as u64 * WORD
+    /// Where an entry of the ring lies.
+    pub(super) const fn ring(&self, index: u32) -> u64 {
+        self.bucket(self.buckets) + index as u64 * WORD
     }
 
     /// Where a bucket lies.
@@ -311,15 +311,15 @@ pub(super) struct Free {
 }
 
 impl Free {
-    /// Decodes the word at index `place` of the ring, in a store of so many blocks.
-    pub(super) const fn read(word: u64, place: u32, blocks: u32) -> Self {
-        let block = (word as u32 as u64 + place as u64) % blocks as u64;
+    /// Decodes the word at `index` of the ring, in a store of so many blocks.
+    pub(super) const fn read(word: u64, index: u32, blocks: u32) -> Self {
+        let block = (word as u32 as u64 + index as u64) % blocks as u64;
         Self { block: block as u32, mark: block::swept_again((word >> 32) as u32) }
     }
 
-    /// Encodes it as the word at index `place` of the ring.
-    pub(super) const fn word(self, place: u32, blocks: u32) -> u64 {
-        let distance = (self.block as u64 + blocks as u64 - place as u64) % blocks as u64;
+    /// Encodes it as the word at `index` of the ring.
+    pub(super) const fn word(self, index: u32, blocks: u32) -> u64 {
+        let distance = (self.block as u64 + blocks as u64 - index as u64) % blocks as u64;
         (self.mark as u32 as u64) << 32 | distance
     }
 }

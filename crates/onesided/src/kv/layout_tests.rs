@@ -47,7 +47,7 @@ fn a_header_with_any_byte_changed_is_refused() {
 }
 
 #[test]
-fn a_store_has_a_shape_and_its_area_room_for_it() {
+fn a_store_has_a_shape_that_fits_its_area() {
     let new = |at, length, buckets, blocks| Layout::new(Area { at, length }, 1, buckets, blocks);
     // Header and pool, census, two buckets, one word of the ring to a whole line, one block.
     let least = 128 + 2048 + 2 * 64 + 64 + 4160;
@@ -79,7 +79,7 @@ fn everything_lies_behind_what_is_before_it() {
 }
 
 #[test]
-fn errors_say_what_there_is_and_what_it_takes() {
+fn errors_state_the_given_and_the_needed_size() {
     let error = LayoutError::TooSmall { needed_bytes: 9, bytes: 7 }.to_string();
     assert!(error.contains("takes 9 bytes, and there are 7"), "{error}");
     let error = LayoutError::Version { found: 3 }.to_string();
@@ -133,26 +133,26 @@ proptest! {
         let [first, second] = home.buckets;
         prop_assert!(first != second && first < buckets && second < buckets);
         prop_assert!(home.fingerprint() <= 0xfff);
-        for place in 0..16 {
-            let bucket = if place < 8 { first } else { second };
-            let slot = u64::from(bucket) * 8 + place as u64 % 8;
-            prop_assert_eq!(home.slot(place), slot);
-            prop_assert_eq!(layout.slot(home.slot(place)) & !63, layout.bucket(bucket));
+        for index in 0..16 {
+            let bucket = if index < 8 { first } else { second };
+            let slot = u64::from(bucket) * 8 + index as u64 % 8;
+            prop_assert_eq!(home.slot(index), slot);
+            prop_assert_eq!(layout.slot(home.slot(index)) & !63, layout.bucket(bucket));
         }
     }
 
     #[test]
-    fn a_word_of_the_ring_says_which_block_it_is(
-        block in 0_u32..24, place in 0_u32..24, version in 1_u16..=VERSION_MAX, round: u64,
+    fn a_ring_word_names_its_block(
+        block in 0_u32..24, index in 0_u32..24, version in 1_u16..=VERSION_MAX, round: u64,
     ) {
         let free = Free { block, mark: block::swept(version, round) };
-        prop_assert_eq!(Free::read(free.word(place, 24), place, 24), free);
+        prop_assert_eq!(Free::read(free.word(index, 24), index, 24), free);
         // Zeros name each block once.
-        prop_assert_eq!(Free::read(0, place, 24), Free { block: place, mark: 0 });
+        prop_assert_eq!(Free::read(0, index, 24), Free { block: index, mark: 0 });
     }
 
     #[test]
-    fn a_mark_says_what_a_block_is_and_always_which_version(
+    fn a_mark_names_the_state_and_the_version_of_a_block(
         hash: u64, version in 1_u16..=VERSION_MAX, round: u64,
     ) {
         let words = [

@@ -45,8 +45,8 @@ impl Locations {
         // Without a branch: which of them it is can't be guessed, and a processor that guesses
         // right fetches the sets of several gets at a time.
         let mut at = WAYS;
-        for (place, entry) in set.iter().enumerate() {
-            at = if entry.is(hash) { place } else { at };
+        for (index, entry) in set.iter().enumerate() {
+            at = if entry.is(hash) { index } else { at };
         }
         let Entry { slot, word, .. } = *set.get(at)?;
         set.swap(at, at.saturating_sub(1));

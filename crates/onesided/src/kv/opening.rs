@@ -11,7 +11,7 @@ use tidegate_model::Time;
 
 use super::client::{Client, Settings};
 use super::layout::{HEADER, Layout, LayoutError};
-use crate::one_sided::{Done, Fabric, Lost, Operation, Place, Post, PostError};
+use crate::one_sided::{BufferPosition, Done, Fabric, Lost, Operation, Post, PostError};
 
 /// Reads the header of a store.
 #[derive(Debug)]
@@ -72,7 +72,8 @@ impl<F: Fabric> Opening<F> {
     pub fn poll(&mut self, now: Time) -> Result<bool, OpenError> {
         let length = HEADER as u32;
         if !self.is_posted {
-            let operation = Operation::Read { from: self.at, into: Place::start(0), length };
+            let operation =
+                Operation::Read { from: self.at, into: BufferPosition::start(0), length };
             match self.fabric.post(Post { id: 0, operation }) {
                 Ok(()) => self.is_posted = true,
                 Err(PostError::Full) => {}

@@ -22,7 +22,7 @@
 //!   is in the index or has something else where its mark was.
 //! - **Rounds.** The store's round is a word that grows with each pass. Each client that writes has
 //!   a word in the *census*: since which round it has the oldest block that it may be about to
-//!   write with operations under way. It looks at the round now and then, and raises its word as
+//!   write with operations under way. It reads the round now and then, and raises its word as
 //!   soon as all puts and deletes of earlier rounds have ended. A note of one round is swept only
 //!   when each living client's word is of a later one.
 //! - **A client may lose blocks that it merely keeps:** sweeping a block is a swap of the word that
@@ -34,7 +34,7 @@
 //!
 //! Example: client 1 has died with blocks 7 and 8, and client 2 keeps 9 and is writing 10, all in
 //! round 4. The first pass notes 7, 8, 9 and 10, and the round is 5. Client 2 ends its put, which
-//! puts 10 into the index, looks at the round and tells 5. The second pass sweeps 7, 8 and 9.
+//! puts 10 into the index, reads the round and announces 5. The second pass sweeps 7, 8 and 9.
 //! Client 2 wants to use 9, finds that it was swept, and takes another.
 //!
 //! # Bound
@@ -51,7 +51,9 @@ use tidegate_model::Time;
 use super::block;
 use super::layout::{BUCKET, BUCKET_SLOTS, Free, HOLDERS, LINE, Layout, POOL_AND_CENSUS, word};
 use super::slot::Slot;
-use crate::one_sided::{BUFFER, Done, Fabric, Lost, Operation, Place, Post, PostError, WORD};
+use crate::one_sided::{
+    BUFFER, BufferPosition, Done, Fabric, Lost, Operation, Post, PostError, WORD,
+};
 
 /// Words of a buffer.
 const BATCH: usize = BUFFER as usize / WORD as usize;
@@ -89,7 +91,7 @@ enum Phase {
     /// A part of the index, from this bucket on; and claims in it that are to be emptied.
     Index(u32),
     Claims(u32),
-    /// Places of the ring, from this one on, up to another.
+    /// Entries of the ring, from this one on, up to another.
     Ring(u64),
     /// Words that the blocks of a batch have instead of marks; and swaps that sweep blocks.
     Marks,
@@ -113,7 +115,7 @@ pub struct Sweep<F> {
     /// Operations that wait for headroom in the fabric.
     unsent: VecDeque<Post>,
     done: Vec<Done>,
-    /// The round, and places of the ring that were taken and given.
+    /// The round, and entries of the ring that were taken and given.
     round: u64,
     taken: u64,
     given: u64,
@@ -174,8 +176,8 @@ impl<F: Fabric> Sweep<F> {
         self.phase == Phase::Rest
     }
 
-    /// Goes on with a pass, or begins one if the pool has fewer blocks than `enough`; tells how it
-    /// ended. It posts at most as much as one buffer holds.
+    /// Goes on with a pass, or begins one if the pool has fewer blocks than `enough`; returns how
+    /// it ended. It posts at most as much as one buffer holds.
     ///
     /// # Errors
     /// If the region is lost.
@@ -225,7 +227,7 @@ impl<F: Fabric> Sweep<F> {
             }
             Phase::Index(bucket) => self.on_index(bucket),
             Phase::Claims(bucket) => self.read_index(bucket),
-            Phase::Ring(place) => self.on_ring(place),
+            Phase::Ring(index) => self.on_ring(index),
             Phase::Marks => self.on_marks(),
             Phase::Sweeping => self.on_swept(),
             Phase::Giving => self.read_marks(),
@@ -238,13 +240,14 @@ impl<F: Fabric> Sweep<F> {
     /// was noted.
     fn is_held(&mut self, is_living: impl Fn(u16) -> bool) -> bool {
         let words = self.fabric.buffer(0);
-        let at = |place: u32| word(&words[place as usize..]);
+        let at = |index: u32| word(&words[index as usize..]);
         [self.round, self.taken, self.given] = [0, 8, 16].map(at);
-        let told = |seat: &u16| at(LINE + u32::from(*seat) * WORD as u32);
+        let announced = |session_slot: &u16| at(LINE + u32::from(*session_slot) * WORD as u32);
         let has_noted = !self.blocks.is_empty() || !self.claims.is_empty();
         // Its word is the round and 1, or nothing.
-        let may_use = |seat: u16| {
-            is_living(seat) && (1..self.noted_in.saturating_add(2)).contains(&told(&seat))
+        let may_use = |session_slot: u16| {
+            is_living(session_slot)
+                && (1..self.noted_in.saturating_add(2)).contains(&announced(&session_slot))
         };
         has_noted && (0..HOLDERS).any(may_use)
     }
@@ -259,7 +262,7 @@ impl<F: Fabric> Sweep<F> {
     fn read_index(&mut self, bucket: u32) {
         let count = (self.layout.buckets() - bucket).min(BUFFER / BUCKET);
         if count == 0 {
-            // Clients can have written anything there: there are not more places than blocks.
+            // Clients can have written anything there: there are not more entries than blocks.
             let blocks = u64::from(self.layout.blocks());
             self.given = self.given.clamp(self.taken.saturating_sub(blocks), self.taken);
             return self.read_ring(self.taken);
@@ -295,27 +298,27 @@ impl<F: Fabric> Sweep<F> {
     }
 
     /// Reads the ring of the pool, from this slot on.
-    fn read_ring(&mut self, place: u64) {
+    fn read_ring(&mut self, index: u64) {
         let blocks = u64::from(self.layout.blocks());
-        let left = self.given.saturating_add(blocks).saturating_sub(place);
-        let at = (place % blocks) as u32;
+        let left = self.given.saturating_add(blocks).saturating_sub(index);
+        let at = (index % blocks) as u32;
         let count = left.min(blocks - u64::from(at)).min(BATCH as u64) as u32;
         if count == 0 {
             return self.read_marks();
         }
-        self.phase = Phase::Ring(place);
+        self.phase = Phase::Ring(index);
         self.read(self.layout.ring(at), 0, count * WORD as u32);
         self.batch.clear();
         self.batch.resize(count as usize, (0, 0));
     }
 
-    fn on_ring(&mut self, place: u64) {
+    fn on_ring(&mut self, index: u64) {
         let (count, blocks) = (self.batch.len() as u32, self.layout.blocks());
-        let first = (place % u64::from(blocks)) as u32;
+        let first = (index % u64::from(blocks)) as u32;
         for (at, word) in (first..).zip(self.words(count)) {
             self.use_block(u64::from(Free::read(word, at, blocks).block));
         }
-        self.read_ring(place + u64::from(count));
+        self.read_ring(index + u64::from(count));
     }
 
     /// Reads what the next blocks have that are not used.
@@ -366,13 +369,13 @@ impl<F: Fabric> Sweep<F> {
         self.batch.retain(|note| note.0 != u64::MAX);
         let (blocks, count) = (self.layout.blocks(), self.batch.len());
         self.phase = Phase::Giving;
-        let place = |at: usize| (self.given.wrapping_add(at as u64) % u64::from(blocks)) as u32;
-        let first = count.min((blocks - place(0)) as usize);
+        let index = |at: usize| (self.given.wrapping_add(at as u64) % u64::from(blocks)) as u32;
+        let first = count.min((blocks - index(0)) as usize);
         let words = self.batch.iter().enumerate().map(|(at, (block, mark))| {
             let mark = block::swept(block::version(*mark), self.round);
-            Free { block: *block as u32, mark }.word(place(at), blocks)
+            Free { block: *block as u32, mark }.word(index(at), blocks)
         });
-        let (start, words) = (place(0), words.collect::<Vec<_>>());
+        let (start, words) = (index(0), words.collect::<Vec<_>>());
         let buffer = self.fabric.buffer_mut(0);
         for (bytes, word) in buffer.chunks_exact_mut(WORD as usize).zip(words) {
             bytes.copy_from_slice(&word.to_le_bytes());
@@ -380,7 +383,8 @@ impl<F: Fabric> Sweep<F> {
         for (from, count, start) in [(0, first, start), (first, count - first, 0)] {
             if count > 0 {
                 let (from, length) = (from as u32 * WORD as u32, count as u32 * WORD as u32);
-                let (from, to) = (Place { buffer: 0, offset: from }, self.layout.ring(start));
+                let (from, to) =
+                    (BufferPosition { buffer: 0, offset: from }, self.layout.ring(start));
                 self.post(0, Operation::Write { from, to, length });
             }
         }
@@ -411,7 +415,7 @@ impl<F: Fabric> Sweep<F> {
     }
 
     fn read(&mut self, from: u64, offset: u32, length: u32) {
-        let into = Place { buffer: 0, offset };
+        let into = BufferPosition { buffer: 0, offset };
         self.post(0, Operation::Read { from, into, length });
     }
 

@@ -11,8 +11,10 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 
 use tidegate_model::Time;
-use tidegate_onesided::haechi::place::DATA;
-use tidegate_onesided::one_sided::{BUFFER, Done, Fabric, Lost, Operation, Place, Post, PostError};
+use tidegate_onesided::haechi::region_layout::DATA;
+use tidegate_onesided::one_sided::{
+    BUFFER, BufferPosition, Done, Fabric, Lost, Operation, Post, PostError,
+};
 
 /// Bytes of data behind the control area.
 const BYTES: u64 = 64 * BUFFER as u64;
@@ -59,7 +61,7 @@ struct Act {
 struct Line {
     node: Node,
     /// Posted, and not happened.
-    asked: VecDeque<Act>,
+    pending: VecDeque<Act>,
     /// Happened, and not answered.
     answers: VecDeque<Act>,
     is_held: bool,
@@ -74,7 +76,7 @@ struct Line {
 impl Line {
     /// One word of the operation that was posted first; false if there is none.
     fn step(&mut self) -> bool {
-        let Some(mut act) = self.asked.pop_front() else { return false };
+        let Some(mut act) = self.pending.pop_front() else { return false };
         let (at, length) = act.post.operation.touches();
         let mut memory = self.node.0.borrow_mut();
         let first = (at / 8) as usize;
@@ -109,7 +111,7 @@ impl Line {
             self.log.push(act.post.operation);
             self.answers.push_back(act);
         } else {
-            self.asked.push_front(act);
+            self.pending.push_front(act);
         }
         true
     }
@@ -151,12 +153,12 @@ impl Lever {
     pub(crate) fn cut(&self) {
         let mut line = self.0.borrow_mut();
         line.is_cut = true;
-        line.asked.clear();
+        line.pending.clear();
     }
 
     /// Operations that are posted and have not happened.
-    pub(crate) fn asked(&self) -> Vec<Operation> {
-        self.0.borrow().asked.iter().map(|act| act.post.operation).collect()
+    pub(crate) fn pending(&self) -> Vec<Operation> {
+        self.0.borrow().pending.iter().map(|act| act.post.operation).collect()
     }
 
     /// All that has happened.
@@ -177,8 +179,8 @@ pub(crate) struct Wire {
 }
 
 impl Wire {
-    fn part(&mut self, place: Place, length: u32) -> &mut [u8] {
-        &mut self.buffers[place.buffer as usize][place.offset as usize..][..length as usize]
+    fn part(&mut self, position: BufferPosition, length: u32) -> &mut [u8] {
+        &mut self.buffers[position.buffer as usize][position.offset as usize..][..length as usize]
     }
 }
 
@@ -191,7 +193,7 @@ impl Fabric for Wire {
             words.extend(bytes.map(|bytes| u64::from_le_bytes(bytes.try_into().unwrap())));
         }
         let mut line = self.line.borrow_mut();
-        line.asked.push_back(Act { post, words, done: 0, word: 0 });
+        line.pending.push_back(Act { post, words, done: 0, word: 0 });
         Ok(())
     }
 

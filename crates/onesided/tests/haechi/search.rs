@@ -1,9 +1,9 @@
 //! All that can happen to two clients and a monitor in a few periods, in small numbers.
 //!
-//! The parties here take the steps that engine and monitor take, one at a time and in every order,
-//! with the real words, books and purses. Time passes in halves of a period, each as long as it
-//! takes to be missed, whether a party has taken its steps or not: so every client also stops for
-//! any number of halves and comes back, at every point of what the others do.
+//! The peers here take the steps that engine and monitor take, one at a time and in every order,
+//! with the real words, books and token balances. Time passes in halves of a period, each as long
+//! as it takes to be missed, whether a peer has taken its steps or not: so every client also stops
+//! for any number of halves and comes back, at every point of what the others do.
 //!
 //! In every state that can be reached:
 //! - no more pool tokens are granted than were made;
@@ -22,7 +22,7 @@ use std::collections::hash_map::DefaultHasher;
 use std::fmt::{self, Write};
 use std::hash::Hasher;
 
-use tidegate_algo::haechi::engine::{Promise, Purse};
+use tidegate_algo::haechi::engine::{Promise, TokenBalance};
 use tidegate_algo::haechi::monitor::{Pool as Books, Report, SUSPECT};
 use tidegate_algo::haechi::{Period, Rules};
 use tidegate_model::{Span, Time};
@@ -32,14 +32,14 @@ use tidegate_onesided::haechi::words::{self, GRANT, Grant, Pool, REPORT};
 const HALF: Span = SUSPECT;
 const PERIOD: Span = Span(2 * HALF.0);
 /// How often all go on once they do.
-const TURN: Span = Span::MILLISECOND;
+const STEP_LENGTH: Span = Span::MILLISECOND;
 const CAPACITY: u64 = 5;
 const RESERVED: [u64; 2] = [2, 1];
 const BATCH: u16 = 2;
 
 #[derive(Clone, Debug)]
 struct Client {
-    purse: Purse,
+    balance: TokenBalance,
     /// The time that it knows of.
     seen: Time,
     is_sure: bool,
@@ -51,7 +51,7 @@ struct Client {
 /// The monitor's next step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Next {
-    Look,
+    ReadGrant,
     /// Writes grants, then adds to the pool; whether that begins a period.
     Write(u64, bool),
     Add(u64, bool),
@@ -66,8 +66,8 @@ struct State {
     clients: [Client; 2],
     books: Books,
     next: Next,
-    looked: Option<Time>,
-    heard: [u16; 2],
+    last_read: Option<Time>,
+    seen_beats: [u16; 2],
     void: [bool; 2],
     /// When the grants of this period were written.
     written: Option<Time>,
@@ -76,46 +76,48 @@ struct State {
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Step {
+enum SearchStep {
     Pass,
     Wake(usize),
-    Look(usize),
+    ReadGrant(usize),
     Issue(usize),
-    Ask(usize),
-    Hear(usize),
+    TakePool(usize),
+    LearnPool(usize),
     Monitor,
 }
 
-impl Step {
+impl SearchStep {
     /// The client that takes this step, if any.
     const fn who(self) -> Option<usize> {
         match self {
             Self::Pass | Self::Monitor => None,
-            Self::Wake(who) | Self::Look(who) | Self::Issue(who) | Self::Ask(who) => Some(who),
-            Self::Hear(who) => Some(who),
+            Self::Wake(who) | Self::ReadGrant(who) | Self::Issue(who) | Self::TakePool(who) => {
+                Some(who)
+            }
+            Self::LearnPool(who) => Some(who),
         }
     }
 }
 
-const STEPS: [Step; 12] = [
-    Step::Wake(0),
-    Step::Wake(1),
-    Step::Look(0),
-    Step::Look(1),
-    Step::Issue(0),
-    Step::Issue(1),
-    Step::Ask(0),
-    Step::Ask(1),
-    Step::Hear(0),
-    Step::Hear(1),
-    Step::Monitor,
-    Step::Pass,
+const STEPS: [SearchStep; 12] = [
+    SearchStep::Wake(0),
+    SearchStep::Wake(1),
+    SearchStep::ReadGrant(0),
+    SearchStep::ReadGrant(1),
+    SearchStep::Issue(0),
+    SearchStep::Issue(1),
+    SearchStep::TakePool(0),
+    SearchStep::TakePool(1),
+    SearchStep::LearnPool(0),
+    SearchStep::LearnPool(1),
+    SearchStep::Monitor,
+    SearchStep::Pass,
 ];
 
 impl State {
     fn new(rules: Rules) -> Self {
         let client = Client {
-            purse: Purse::new(rules, 1_000),
+            balance: TokenBalance::new(rules, 1_000),
             seen: Time::ZERO,
             is_sure: false,
             answer: None,
@@ -128,9 +130,9 @@ impl State {
             reports: [[0; REPORT]; 2],
             clients: [client.clone(), client],
             books: Books::new(rules, PERIOD),
-            next: Next::Look,
-            looked: None,
-            heard: [0; 2],
+            next: Next::ReadGrant,
+            last_read: None,
+            seen_beats: [0; 2],
             void: [false; 2],
             written: None,
             used: [[0; 8]; 2],
@@ -138,19 +140,19 @@ impl State {
     }
 
     /// The state after a step, if it can be taken.
-    fn after(&self, step: Step) -> Option<Self> {
+    fn after(&self, step: SearchStep) -> Option<Self> {
         let mut state = self.clone();
         let is_taken = match step {
-            Step::Pass => {
+            SearchStep::Pass => {
                 state.now = state.now.after(HALF);
                 true
             }
-            Step::Monitor => state.monitor(),
-            Step::Wake(who) => state.wake(who),
-            Step::Look(who) => state.look(who),
-            Step::Issue(who) => state.issue(who),
-            Step::Ask(who) => state.ask(who),
-            Step::Hear(who) => state.hear(who),
+            SearchStep::Monitor => state.monitor(),
+            SearchStep::Wake(who) => state.wake(who),
+            SearchStep::ReadGrant(who) => state.read_grant(who),
+            SearchStep::Issue(who) => state.issue(who),
+            SearchStep::TakePool(who) => state.take_pool(who),
+            SearchStep::LearnPool(who) => state.learn_pool(who),
         };
         is_taken.then_some(state)
     }
@@ -158,47 +160,47 @@ impl State {
     /// Looks at the clock, and reports; what it may still do it does not know then.
     fn wake(&mut self, who: usize) -> bool {
         let (now, client) = (self.now, &mut self.clients[who]);
-        if client.seen == now && client.purse.is_busy() {
+        if client.seen == now && client.balance.is_busy() {
             return false;
         }
-        client.purse.note(client.seen, true);
-        if now >= client.purse.period().end().after(GUARD) {
-            client.purse.void();
+        client.balance.note(client.seen, true);
+        if now >= client.balance.period().end().after(GUARD) {
+            client.balance.void();
         }
-        client.purse.settle(now);
+        client.balance.settle(now);
         (client.seen, client.is_sure) = (now, false);
-        let ledger = client.purse.ledger();
+        let usage = client.balance.usage();
         let report = Report {
-            residual: client.purse.reserved(),
-            completed: ledger.issued(),
-            in_hand: client.purse.pool(),
-            obtained: ledger.obtained,
-            yielded: ledger.yielded,
+            residual: client.balance.reserved(),
+            completed: usage.issued(),
+            in_hand: client.balance.pool(),
+            obtained: usage.obtained,
+            yielded: usage.yielded,
             is_busy: true,
-            is_starved: client.purse.ready() == 0,
+            is_starved: client.balance.ready() == 0,
             ..Report::default()
         };
         // It reports once at a time.
-        client.beat = (now.0 / TURN.0) as u16 + 1;
-        self.reports[who] = words::report(client.purse.period().epoch, client.beat, &report);
+        client.beat = (now.0 / STEP_LENGTH.0) as u16 + 1;
+        self.reports[who] = words::report(client.balance.period().epoch, client.beat, &report);
         true
     }
 
-    fn look(&mut self, who: usize) -> bool {
+    fn read_grant(&mut self, who: usize) -> bool {
         let (now, client) = (self.now, &mut self.clients[who]);
         if client.seen != now || client.is_sure {
             return false;
         }
-        let period = client.purse.period();
+        let period = client.balance.period();
         let Some(grant) = Grant::read(self.grants[who], period.epoch) else { return false };
         if grant.epoch > period.epoch {
             let period = Period { epoch: grant.epoch, begun: now, length: PERIOD };
-            client.purse.begin(period, grant.promise);
+            client.balance.begin(period, grant.promise);
         } else if now >= period.end() {
             return false;
         }
         if grant.is_void {
-            client.purse.void();
+            client.balance.void();
         }
         client.is_sure = true;
         true
@@ -207,24 +209,24 @@ impl State {
     /// Uses all that it has.
     fn issue(&mut self, who: usize) -> bool {
         let (now, client) = (self.now, &mut self.clients[who]);
-        if client.seen != now || !client.is_sure || !client.purse.take(now) {
+        if client.seen != now || !client.is_sure || !client.balance.take(now) {
             return false;
         }
-        while client.purse.take(now) {}
-        let (epoch, issued) = (client.purse.period().epoch, client.purse.ledger().issued());
+        while client.balance.take(now) {}
+        let (epoch, issued) = (client.balance.period().epoch, client.balance.usage().issued());
         self.used[who][epoch as usize] = issued;
         let is_old = epoch < self.books.period().epoch;
         assert!(!is_old || self.written.is_none_or(|at| at == now), "{self:#?}");
         true
     }
 
-    fn ask(&mut self, who: usize) -> bool {
+    fn take_pool(&mut self, who: usize) -> bool {
         let (now, client) = (self.now, &mut self.clients[who]);
         let wants = client.seen == now
             && client.is_sure
             && client.answer.is_none()
-            && client.purse.ready() == 0
-            && now < client.purse.period().end()
+            && client.balance.ready() == 0
+            && now < client.balance.period().end()
             // After a failure it waits for a while; the word says whether it is worth it.
             && Pool::read(self.pool).tokens > 0;
         if wants {
@@ -234,15 +236,15 @@ impl State {
         wants
     }
 
-    fn hear(&mut self, who: usize) -> bool {
+    fn learn_pool(&mut self, who: usize) -> bool {
         let (now, client) = (self.now, &mut self.clients[who]);
         let Some(word) = client.answer.filter(|_| client.seen == now) else { return false };
         client.answer = None;
-        let (pool, period) = (Pool::read(word), client.purse.period());
+        let (pool, period) = (Pool::read(word), client.balance.period());
         if !pool.is_of(period.epoch) {
             client.is_sure = false;
         } else if now < period.end().after(GUARD) {
-            client.purse.put(u64::try_from(pool.tokens).unwrap_or(0).min(BATCH.into()));
+            client.balance.put(u64::try_from(pool.tokens).unwrap_or(0).min(BATCH.into()));
         }
         true
     }
@@ -250,8 +252,8 @@ impl State {
     fn monitor(&mut self) -> bool {
         match self.next {
             // Once in a half is enough, and once more to give away what is doubted.
-            Next::Look if self.looked == Some(self.now) => return false,
-            Next::Look => self.decide(),
+            Next::ReadGrant if self.last_read == Some(self.now) => return false,
+            Next::ReadGrant => self.decide(),
             Next::Write(add, begins) => {
                 self.write();
                 self.written = self.written.or(Some(self.now));
@@ -265,7 +267,7 @@ impl State {
                     true => self.books.opened(after),
                     false => self.books.changed(before, after),
                 }
-                self.next = Next::Look;
+                self.next = Next::ReadGrant;
             }
         }
         true
@@ -277,9 +279,9 @@ impl State {
         self.books.changed(tokens, tokens);
         let epoch = self.books.period().epoch;
         for (who, report) in self.reports.iter().enumerate() {
-            if self.heard[who] != words::beat(*report) {
-                self.heard[who] = words::beat(*report);
-                self.books.hear(now, who, words::read_report(*report, epoch));
+            if self.seen_beats[who] != words::beat(*report) {
+                self.seen_beats[who] = words::beat(*report);
+                self.books.on_report(now, who, words::read_report(*report, epoch));
             }
         }
         if epoch == 0 || now >= self.books.period().end() {
@@ -298,7 +300,7 @@ impl State {
         let add = (self.books.target(now) - tokens) as u64;
         self.next = if is_new { Next::Write(add, false) } else { Next::Add(add, false) };
         // Clients that are doubted are looked at again.
-        self.looked = (!is_new).then_some(now);
+        self.last_read = (!is_new).then_some(now);
     }
 
     fn doubt(&mut self) -> bool {
@@ -338,9 +340,9 @@ impl State {
                 self = next;
             }
             if self.books.period().epoch == epoch + 2 {
-                done = [0, 1].map(|who| self.clients[who].purse.ledger().issued());
+                done = [0, 1].map(|who| self.clients[who].balance.usage().issued());
             }
-            self.now = self.now.after(TURN);
+            self.now = self.now.after(STEP_LENGTH);
         }
         assert!(done[0] >= RESERVED[0] && done[1] >= RESERVED[1], "{done:?}: {self:#?}");
     }
@@ -364,15 +366,21 @@ impl State {
 /// take any steps in them.
 fn search(rules: Rules, halves: u64, clients: usize) {
     let mut first = State::new(rules);
-    while first.next != Next::Look || first.looked.is_none() {
+    while first.next != Next::ReadGrant || first.last_read.is_none() {
         assert!(first.monitor());
     }
     // All are there when it begins.
-    for step in [Step::Wake(0), Step::Look(0), Step::Wake(1), Step::Look(1), Step::Pass] {
+    for step in [
+        SearchStep::Wake(0),
+        SearchStep::ReadGrant(0),
+        SearchStep::Wake(1),
+        SearchStep::ReadGrant(1),
+        SearchStep::Pass,
+    ] {
         first = first.after(step).unwrap();
     }
     let (mut seen, mut todo, mut ends) = (HashSet::new(), vec![first], 0);
-    let is_in = |step: &Step| step.who().is_none_or(|who| who < clients);
+    let is_in = |step: &SearchStep| step.who().is_none_or(|who| who < clients);
     let steps: Vec<_> = STEPS.into_iter().filter(is_in).collect();
     while let Some(state) = todo.pop() {
         if !seen.insert(state.digest()) {

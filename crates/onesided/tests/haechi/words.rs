@@ -1,7 +1,7 @@
 //! The words that both sides write, as bytes: a change to one makes another version of them.
 
 use proptest::prelude::*;
-use tidegate_algo::haechi::capacity::Outcome;
+use tidegate_algo::haechi::capacity::PeriodUsage;
 use tidegate_algo::haechi::engine::Promise;
 use tidegate_algo::haechi::monitor::Report;
 use tidegate_onesided::haechi::words::{self, Grant, Pool};
@@ -36,10 +36,10 @@ fn words_are_these() {
         words::report(0x5AB, 0xBEEF, &REPORT),
         [0x5AB4_8D15_9F65_4321, 0x5ABA_BCDE_7775_BEEF, 0x5AB0_0000_1400_0009]
     );
-    let outcome = Outcome { completed: 0x12_3456, starved: 7, backlogged: 255, unmet: None };
+    let outcome = PeriodUsage { completed: 0x12_3456, starved: 7, backlogged: 255, unmet: None };
     assert_eq!(words::last(0x1FFF, &outcome), 0xFFF0_0012_3456_07FF);
     // 999 more and one are about 62 << 4.
-    let hungry = Outcome { unmet: Some(999), ..outcome };
+    let hungry = PeriodUsage { unmet: Some(999), ..outcome };
     assert_eq!(words::last(0x1FFF, &hungry), 0xFFF0_0012_3456_07FF | 5 << 47 | 30 << 42);
 }
 
@@ -48,24 +48,25 @@ fn counts_that_do_not_fit_are_as_large_as_fits() {
     let all = u64::MAX;
     let report = Report { residual: all, completed: all, in_hand: all, in_flight: all, ..REPORT };
     let report = Report { obtained: all, yielded: all, ..report };
-    let told = words::read_report(words::report(9, 1, &report), 9).unwrap();
+    let decoded = words::read_report(words::report(9, 1, &report), 9).unwrap();
     let most = (1 << 26) - 1;
-    assert_eq!([told.residual, told.completed, told.obtained, told.yielded], [most; 4]);
-    assert_eq!((told.in_hand, told.in_flight), ((1 << 20) - 1, (1 << 12) - 1));
-    let outcome = Outcome { completed: all, starved: 1, backlogged: 2, unmet: None };
+    assert_eq!([decoded.residual, decoded.completed, decoded.obtained, decoded.yielded], [most; 4]);
+    assert_eq!((decoded.in_hand, decoded.in_flight), ((1 << 20) - 1, (1 << 12) - 1));
+    let outcome = PeriodUsage { completed: all, starved: 1, backlogged: 2, unmet: None };
     assert_eq!(words::read_last(words::last(9, &outcome), 9).unwrap().completed, most);
 }
 
 proptest! {
     /// Unmet demand is reported to a part in 32, and never as more than it was.
     #[test]
-    fn what_was_unmet_is_told_roughly(unmet in 0u64..(1 << 26) - 1, digits in 0u32..26) {
+    fn unmet_counts_are_rounded(unmet in 0u64..(1 << 26) - 1, digits in 0u32..26) {
         let unmet = unmet >> digits;
-        let outcome = Outcome { unmet: Some(unmet), completed: 5, starved: 6, backlogged: 7 };
-        let told = words::read_last(words::last(3, &outcome), 3).unwrap();
-        prop_assert_eq!(Outcome { unmet: Some(unmet), ..told }, outcome);
-        let told = told.unmet.unwrap();
-        prop_assert!(told <= unmet && (unmet - told) * 32 <= unmet + 1, "{} of {}", told, unmet);
+        let outcome = PeriodUsage { unmet: Some(unmet), completed: 5, starved: 6, backlogged: 7 };
+        let decoded = words::read_last(words::last(3, &outcome), 3).unwrap();
+        prop_assert_eq!(PeriodUsage { unmet: Some(unmet), ..decoded }, outcome);
+        let decoded = decoded.unmet.unwrap();
+        let is_near = decoded <= unmet && (unmet - decoded) * 32 <= unmet + 1;
+        prop_assert!(is_near, "{} of {}", decoded, unmet);
     }
 
     #[test]

@@ -6,8 +6,8 @@ use tidegate_algo::haechi::engine::Promise;
 use tidegate_model::{Span, Time};
 use tidegate_onesided::haechi::monitor::{Settings, Summary};
 use tidegate_onesided::haechi::words::Pool;
-use tidegate_onesided::haechi::{Event, Monitor, Port, Terms, place};
-use tidegate_onesided::one_sided::{Done, Fabric, Operation, Place, Post};
+use tidegate_onesided::haechi::{Event, Monitor, Port, SessionParameters, region_layout};
+use tidegate_onesided::one_sided::{BufferPosition, Done, Fabric, Operation, Post};
 
 use super::memory::{Lever, Node, Wire};
 
@@ -18,30 +18,30 @@ pub(crate) const CAPACITY: u64 = 10_000;
 /// Operations that a client has under way at most.
 pub(crate) const WINDOW: u32 = 8;
 /// The time between polls of all clients: a window in each is what a client can do.
-pub(crate) const STEP: Span = Span(50_000);
+pub(crate) const POLL_INTERVAL: Span = Span(50_000);
 /// C_L, in operations per period.
-pub(crate) const LOCAL: u64 = WINDOW as u64 * PERIOD.0 / STEP.0;
+pub(crate) const LOCAL: u64 = WINDOW as u64 * PERIOD.0 / POLL_INTERVAL.0;
 
 /// The promise to a client without a limit.
 pub(crate) const fn reserve(reservation: u64) -> Promise {
     Promise { reservation, limit: u64::MAX }
 }
 
-pub(crate) const fn terms(rules: Rules) -> Terms {
-    Terms { rules, period: PERIOD, local_rate: LOCAL * (Span::SECOND.0 / PERIOD.0) }
+pub(crate) const fn parameters(rules: Rules) -> SessionParameters {
+    SessionParameters { rules, period: PERIOD, local_rate: LOCAL * (Span::SECOND.0 / PERIOD.0) }
 }
 
 /// The memory does whatever it is asked, so an estimate could only grow; here it does not.
 pub(crate) const fn settings(rules: Rules) -> Settings {
     let profile = Profile { mean: CAPACITY, deviation: 50, local: LOCAL, increment: 0, history: 5 };
-    Settings { terms: terms(rules), profile, seats: 16, window: WINDOW }
+    Settings { parameters: parameters(rules), profile, session_slots: 16, window: WINDOW }
 }
 
 /// One client: its engine, and what it wants.
 pub(crate) struct Client {
     pub(crate) port: Port<Wire>,
     pub(crate) lever: Lever,
-    pub(crate) seat: u16,
+    pub(crate) session_slot: u16,
     /// How many operations it wants yet.
     pub(crate) wants: u64,
     /// Its process stands still.
@@ -62,7 +62,7 @@ impl Client {
     }
 
     /// Posts what it wants, and looks after its engine.
-    pub(crate) fn turn(&mut self, now: Time) {
+    pub(crate) fn poll(&mut self, now: Time) {
         let now = self.time(now);
         self.polls += 1;
         // Answers first: no client reads a clock and then sleeps with answers in hand.
@@ -70,7 +70,11 @@ impl Client {
         self.completed += self.done.len() as u64;
         self.done.clear();
         while self.wants > 0 {
-            let read = Operation::Read { from: place::DATA, into: Place::start(0), length: 8 };
+            let read = Operation::Read {
+                from: region_layout::DATA,
+                into: BufferPosition::start(0),
+                length: 8,
+            };
             if self.port.post(Post { id: 7, operation: read }).is_err() {
                 break;
             }
@@ -81,7 +85,7 @@ impl Client {
 }
 
 /// All of them.
-pub(crate) struct World {
+pub(crate) struct HaechiSim {
     pub(crate) rules: Rules,
     pub(crate) now: Time,
     pub(crate) node: Node,
@@ -92,7 +96,7 @@ pub(crate) struct World {
     pub(crate) events: Vec<Event>,
 }
 
-impl World {
+impl HaechiSim {
     pub(crate) fn new(rules: Rules, promises: &[Promise]) -> Self {
         Self::on(Node::new(), rules, promises)
     }
@@ -117,17 +121,18 @@ impl World {
 
     /// Another client, with more to do than it can.
     pub(crate) fn join(&mut self, promise: Promise) {
-        let seat = self.monitor.admit(promise).unwrap();
-        self.sit(seat);
+        let session_slot = self.monitor.admit(promise).unwrap();
+        self.connect(session_slot);
     }
 
-    pub(crate) fn sit(&mut self, seat: u16) {
+    pub(crate) fn connect(&mut self, session_slot: u16) {
         let (wire, lever) = self.node.connect();
-        let port = Port::new(wire, terms(self.rules), seat, WINDOW, self.now).map_err(|_| ());
+        let port =
+            Port::new(wire, parameters(self.rules), session_slot, WINDOW, self.now).map_err(|_| ());
         self.clients.push(Client {
             port: port.unwrap(),
             lever,
-            seat,
+            session_slot,
             wants: u64::MAX,
             is_stopped: false,
             ahead: Span::ZERO,
@@ -146,15 +151,15 @@ impl World {
         (former, core::mem::replace(&mut self.lever, lever))
     }
 
-    /// The monitor and all clients that are not stopped take a turn, then it is a little later.
+    /// The monitor and all clients that are not stopped are polled, then it is a little later.
     pub(crate) fn step(&mut self) {
         if !self.is_monitor_stopped {
             self.monitor.poll(self.now, &mut self.events).unwrap();
         }
         for client in self.clients.iter_mut().filter(|client| !client.is_stopped) {
-            client.turn(self.now);
+            client.poll(self.now);
         }
-        self.now = self.now.after(STEP);
+        self.now = self.now.after(POLL_INTERVAL);
     }
 
     pub(crate) fn run(&mut self, span: Span) {
@@ -179,7 +184,7 @@ impl World {
     }
 
     pub(crate) fn pool(&self) -> Pool {
-        Pool::read(self.node.word(place::POOL))
+        Pool::read(self.node.word(region_layout::POOL))
     }
 
     /// Operations on data that have happened.

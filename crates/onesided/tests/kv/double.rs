@@ -31,7 +31,7 @@ pub struct Double {
     /// Where parts begin and in what order they come, if they do.
     shuffle: Option<u64>,
     /// How many operations it takes at a time.
-    pub room: usize,
+    pub capacity: usize,
     /// How many it was given, in all.
     pub posts: u64,
     pub is_lost: bool,
@@ -51,7 +51,7 @@ impl Double {
             changes: VecDeque::new(),
             done: Vec::new(),
             shuffle: None,
-            room: usize::MAX,
+            capacity: usize::MAX,
             posts: 0,
             is_lost: false,
             left: None,
@@ -130,10 +130,10 @@ impl Double {
                     .copy_from_slice(&memory[at as usize + from..at as usize + to]);
                 0
             }
-            Operation::Write { from: place, to: at, .. } => {
-                let start = place.offset as usize;
+            Operation::Write { from: position, to: at, .. } => {
+                let start = position.offset as usize;
                 memory[at as usize + from..at as usize + to].copy_from_slice(
-                    &self.buffers[place.buffer as usize][start + from..start + to],
+                    &self.buffers[position.buffer as usize][start + from..start + to],
                 );
                 0
             }
@@ -168,7 +168,7 @@ impl Double {
 impl Fabric for Double {
     fn post(&mut self, post: Post) -> Result<(), PostError> {
         post.operation.check(self.region(), self.buffers())?;
-        if self.posted.len() + self.reads.len() + self.changes.len() >= self.room {
+        if self.posted.len() + self.reads.len() + self.changes.len() >= self.capacity {
             return Err(PostError::Full);
         }
         self.posts += 1;
@@ -226,8 +226,9 @@ impl Double {
     fn assert_free(&self, buffer: u32) {
         let posts = self.posted.iter();
         let running = self.reads.iter().chain(&self.changes).map(|running| &running.post);
-        let is_used =
-            |post: &Post| post.operation.place().is_some_and(|(place, _)| place.buffer == buffer);
+        let is_used = |post: &Post| {
+            post.operation.buffer_range().is_some_and(|(position, _)| position.buffer == buffer)
+        };
         assert!(!posts.chain(running).any(is_used), "buffer {buffer} is in use");
     }
 }

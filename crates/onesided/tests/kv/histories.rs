@@ -68,7 +68,7 @@ enum Act {
 
 /// The answer to an operation: the value, or whether the key had one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Told {
+enum Reply {
     Value(Option<u32>),
     Stored,
     Deleted(bool),
@@ -81,7 +81,7 @@ struct Entry {
     act: Act,
     begun: usize,
     ended: usize,
-    told: Option<Told>,
+    reply: Option<Reply>,
 }
 
 /// The key of a number. Some are long.
@@ -91,7 +91,7 @@ fn key(number: u8) -> Vec<u8> {
     key
 }
 
-/// A value that tells its number in every four bytes.
+/// A value that repeats its number in every four bytes.
 fn value(number: u32) -> Vec<u8> {
     number.to_le_bytes().repeat([0, 1, 40, 300][number as usize % 4] + 1)
 }
@@ -106,7 +106,7 @@ struct Player {
     client: Client<Double>,
     plan: VecDeque<(u8, Act)>,
     depth: usize,
-    /// It was told that its memory was left behind.
+    /// It was notified that its memory was left behind.
     is_lost: bool,
 }
 
@@ -115,14 +115,14 @@ struct Player {
 struct Move {
     memory: [Memory; 2],
     layout: Layout,
-    is_said: bool,
+    is_announced: bool,
     copied: usize,
 }
 
 impl Move {
     fn new(old: &Memory, layout: Layout) -> Self {
         let new = Memory::new(RefCell::new(vec![0; old.borrow().len()]));
-        Self { memory: [old.clone(), new], layout, is_said: false, copied: LEFT + 8 }
+        Self { memory: [old.clone(), new], layout, is_announced: false, copied: LEFT + 8 }
     }
 
     fn is_over(&self) -> bool {
@@ -131,19 +131,19 @@ impl Move {
 
     fn go_on(&mut self) {
         let [old, new] = &self.memory;
-        if !self.is_said {
-            self.is_said = true;
+        if !self.is_announced {
+            self.is_announced = true;
             old.borrow_mut()[LEFT] = 1;
             return;
         }
         let index = self.layout.area().at as usize + INDEX;
         let blocks = index + self.layout.slots() as usize * 8;
-        let piece = match self.copied {
+        let chunk = match self.copied {
             at if at < index => index - at,
             at if at < blocks => 16,
             _ => 16 << 12,
         };
-        let end = (self.copied + piece).min(old.borrow().len());
+        let end = (self.copied + chunk).min(old.borrow().len());
         let part = self.copied..end;
         new.borrow_mut()[part.clone()].copy_from_slice(&old.borrow()[part]);
         self.copied = end;
@@ -174,7 +174,7 @@ impl Game {
             Act::Delete => player.client.delete(&name, token),
         }
         .unwrap();
-        self.history.push(Entry { key, act, begun: self.clock, ended: usize::MAX, told: None });
+        self.history.push(Entry { key, act, begun: self.clock, ended: usize::MAX, reply: None });
         self.clock += 1;
         self.poll(at);
     }
@@ -200,17 +200,17 @@ impl Game {
         for outcome in outcomes {
             let entry = &mut self.history[outcome.token as usize];
             entry.ended = self.clock;
-            entry.told = Some(match outcome.answer {
+            entry.reply = Some(match outcome.answer {
                 Answer::Found(found) => {
-                    let told = number(client.value(&found));
+                    let reply = number(client.value(&found));
                     client.release(found);
-                    Told::Value(Some(told))
+                    Reply::Value(Some(reply))
                 }
-                Answer::Missing if entry.act == Act::Get => Told::Value(None),
-                Answer::Missing => Told::Deleted(false),
-                Answer::Deleted => Told::Deleted(true),
-                Answer::Stored => Told::Stored,
-                Answer::Contended | Answer::Crowded => Told::Nothing,
+                Answer::Missing if entry.act == Act::Get => Reply::Value(None),
+                Answer::Missing => Reply::Deleted(false),
+                Answer::Deleted => Reply::Deleted(true),
+                Answer::Stored => Reply::Stored,
+                Answer::Contended | Answer::Crowded => Reply::Nothing,
                 other => panic!("{other:?}"),
             });
         }
@@ -274,7 +274,7 @@ impl Game {
     }
 }
 
-/// Whether a map, asked one after another, could have told that.
+/// Whether a map, queried one after another, could have answered that.
 fn is_linearizable(entries: &[Entry]) -> bool {
     fn search(
         entries: &[Entry],
@@ -283,8 +283,8 @@ fn is_linearizable(entries: &[Entry]) -> bool {
         seen: &mut HashSet<(u64, Option<u32>)>,
     ) -> bool {
         let among = |at: &usize| left >> at & 1 == 1;
-        let told = |at: &usize| entries[*at].told.is_some();
-        if !(0..entries.len()).filter(among).any(|at| told(&at)) {
+        let reply = |at: &usize| entries[*at].reply.is_some();
+        if !(0..entries.len()).filter(among).any(|at| reply(&at)) {
             return true;
         }
         if !seen.insert((left, state)) {
@@ -297,11 +297,11 @@ fn is_linearizable(entries: &[Entry]) -> bool {
                 return false;
             }
             let (after, answer) = match entry.act {
-                Act::Get => (state, Told::Value(state)),
-                Act::Put(number) => (Some(number), Told::Stored),
-                Act::Delete => (None, Told::Deleted(state.is_some())),
+                Act::Get => (state, Reply::Value(state)),
+                Act::Put(number) => (Some(number), Reply::Stored),
+                Act::Delete => (None, Reply::Deleted(state.is_some())),
             };
-            entry.told.is_none_or(|told| told == answer)
+            entry.reply.is_none_or(|reply| reply == answer)
                 && search(entries, left & !(1 << at), after, seen)
         })
     }
@@ -311,7 +311,7 @@ fn is_linearizable(entries: &[Entry]) -> bool {
 
 fn check(history: &[Entry]) {
     let mut keys: BTreeMap<u8, Vec<Entry>> = BTreeMap::new();
-    for entry in history.iter().filter(|entry| entry.told != Some(Told::Nothing)) {
+    for entry in history.iter().filter(|entry| entry.reply != Some(Reply::Nothing)) {
         keys.entry(entry.key).or_default().push(entry.clone());
     }
     for entries in keys.values() {
@@ -338,7 +338,7 @@ fn player(memory: &Memory, layout: Layout, depth: usize, shuffle: Option<u64>) -
     };
     fabric.left = Some(LEFT);
     let (outstanding, rest) = (depth as u32, Span(0));
-    let settings = Settings { outstanding, locations: 8, extent: 4, seat: None, rest };
+    let settings = Settings { outstanding, locations: 8, extent: 4, session_slot: None, rest };
     let client = Client::new(fabric, layout, settings).unwrap();
     Player { client, plan: VecDeque::new(), depth, is_lost: false }
 }
@@ -352,7 +352,7 @@ fn audit(game: &mut Game, memory: &Memory, layout: Layout, keys: u8, is_calm: bo
     game.play(&mut Random(1), 0);
     check(&game.history);
     let gets = &game.history[game.history.len() - usize::from(keys)..];
-    let found = gets.iter().filter(|entry| entry.told != Some(Told::Value(None))).count();
+    let found = gets.iter().filter(|entry| entry.reply != Some(Reply::Value(None))).count();
     let (valid, claims) = slots(memory, &layout);
     assert_eq!(valid, found, "a slot for each key");
     assert!(!is_calm || claims == 0, "{claims} claims are left");
@@ -426,7 +426,7 @@ fn what_was_acknowledged_outlives_clients_that_die_at_any_point() {
 }
 
 #[test]
-fn nothing_that_was_told_is_lost_when_the_node_moves_at_any_point() {
+fn no_acknowledged_write_is_lost_when_the_node_moves_at_any_point() {
     random_games(Kind { gets: 3, puts: 4, keys: 3, deaths: 0, moves: true });
 }
 
@@ -434,7 +434,7 @@ fn nothing_that_was_told_is_lost_when_the_node_moves_at_any_point() {
 /// buckets are read at once, except in a long run. Another key is deleted after the first has read
 /// the index, so that each sees a different slot empty and both have a claim.
 #[test]
-fn two_who_insert_the_same_key_make_one_slot_in_every_order() {
+fn two_clients_that_insert_the_same_key_make_one_slot_in_every_order() {
     let runs: usize = (1..=4).map(two_insert).sum();
     assert!(runs > 1_000, "only {runs} orders");
 }
@@ -454,7 +454,7 @@ fn two_insert(neighbour: u8) -> usize {
         game.alone(1, (0, Act::Put(2)), 0);
         game.play(&mut choices, 0);
         let is_put = |entry: &&Entry| entry.key == 0;
-        let stored = |entry: &Entry| entry.told == Some(Told::Stored);
+        let stored = |entry: &Entry| entry.reply == Some(Reply::Stored);
         assert!(game.history.iter().filter(is_put).all(stored), "{:?}", game.history);
         audit(&mut game, &memory, layout, 5, true);
         runs += 1;

@@ -16,7 +16,7 @@ use crate::double::{Double, Memory};
 use crate::{INDEX, blocks_at, fresh};
 
 const SETTINGS: Settings =
-    Settings { outstanding: 4, locations: 64, extent: 4, seat: None, rest: Span(0) };
+    Settings { outstanding: 4, locations: 64, extent: 4, session_slot: None, rest: Span(0) };
 
 fn client(memory: &Memory, layout: Layout, settings: Settings) -> Client<Double> {
     let buffers = 2 * settings.outstanding;
@@ -24,7 +24,7 @@ fn client(memory: &Memory, layout: Layout, settings: Settings) -> Client<Double>
 }
 
 /// Runs a single operation. Returns the value if it found one, else its answer.
-fn ask(
+fn run(
     client: &mut Client<Double>,
     now: u64,
     begin: impl FnOnce(&mut Client<Double>) -> Result<(), Refused>,
@@ -45,17 +45,17 @@ fn ask(
 }
 
 fn get(client: &mut Client<Double>, key: &[u8]) -> Option<Vec<u8>> {
-    let told = ask(client, 0, |client| client.get(key, 7));
-    assert!(matches!(told, Ok(_) | Err(Answer::Missing)), "{told:?}");
-    told.ok()
+    let answer = run(client, 0, |client| client.get(key, 7));
+    assert!(matches!(answer, Ok(_) | Err(Answer::Missing)), "{answer:?}");
+    answer.ok()
 }
 
 fn put(client: &mut Client<Double>, key: &[u8], value: &[u8]) -> Answer {
-    ask(client, 0, |client| client.put(key, value, 7)).unwrap_err()
+    run(client, 0, |client| client.put(key, value, 7)).unwrap_err()
 }
 
 fn delete(client: &mut Client<Double>, key: &[u8]) -> Answer {
-    ask(client, 0, |client| client.delete(key, 7)).unwrap_err()
+    run(client, 0, |client| client.delete(key, 7)).unwrap_err()
 }
 
 #[derive(Clone, Debug)]
@@ -77,12 +77,12 @@ proptest! {
 
     /// Two clients in turn, one of which remembers locations, over fabrics with little room.
     #[test]
-    fn a_store_is_a_map(acts in acts(), room in 1..4usize, seed: u64) {
+    fn a_store_is_a_map(acts in acts(), capacity in 1..4usize, seed: u64) {
         let (memory, layout) = fresh(4, 40, seed);
         let settings = [SETTINGS, Settings { locations: 0, ..SETTINGS }];
         let mut clients = settings.map(|settings| client(&memory, layout, settings));
         for client in &mut clients {
-            client.fabric_mut().room = room;
+            client.fabric_mut().capacity = capacity;
         }
         let mut map = BTreeMap::new();
         for (who, number, act) in acts {
@@ -96,8 +96,8 @@ proptest! {
                 }
                 Act::Delete => {
                     let is_there = map.remove(&key).is_some();
-                    let told = if is_there { Answer::Deleted } else { Answer::Missing };
-                    prop_assert_eq!(delete(client, &key), told);
+                    let answer = if is_there { Answer::Deleted } else { Answer::Missing };
+                    prop_assert_eq!(delete(client, &key), answer);
                 }
             }
         }
@@ -116,15 +116,15 @@ fn an_index_takes_keys_for_eight_tenths_of_its_slots() {
 }
 
 #[test]
-fn keys_of_one_fingerprint_are_told_apart() {
+fn keys_of_one_fingerprint_are_distinguished() {
     // All keys of two buckets share both. Of 600 keys about 44 pairs have one fingerprint.
     let (memory, layout) = fresh(2, 700, 11);
     let mut client = client(&memory, layout, SETTINGS);
     let mut fingerprints: BTreeMap<u64, Vec<u32>> = BTreeMap::new();
     for key in 0..600u32 {
         put(&mut client, &key.to_le_bytes(), b"");
-        let words = |place: usize| {
-            let at = 64 + INDEX + place * 8;
+        let words = |index: usize| {
+            let at = 64 + INDEX + index * 8;
             u64::from_le_bytes(memory.borrow()[at..at + 8].try_into().unwrap())
         };
         let word = (0..16).map(words).find(|word| *word != 0).unwrap();
@@ -166,7 +166,7 @@ fn a_get_takes_one_read_where_the_key_was_seen_and_three_elsewhere() {
 }
 
 #[test]
-fn a_full_store_says_so_and_takes_what_was_freed_after_its_rest() {
+fn a_full_store_is_reported_and_takes_freed_blocks_after_their_rest() {
     let (memory, layout) = fresh(8, 4, 0);
     let settings = Settings { rest: Span(100), ..SETTINGS };
     let mut client = client(&memory, layout, settings);
@@ -176,9 +176,9 @@ fn a_full_store_says_so_and_takes_what_was_freed_after_its_rest() {
     assert_eq!(put(&mut client, &[9], b"value"), Answer::Full);
     assert_eq!(put(&mut client, &[0], b"value"), Answer::Full, "an update takes a block, too");
     let at = |client: &mut Client<Double>, now, key: u8| {
-        ask(client, now, |client| client.put(&[key], b"other", 0)).unwrap_err()
+        run(client, now, |client| client.put(&[key], b"other", 0)).unwrap_err()
     };
-    let deleted = ask(&mut client, 1_000, |client| client.delete(&[0], 0));
+    let deleted = run(&mut client, 1_000, |client| client.delete(&[0], 0));
     assert_eq!(deleted, Err(Answer::Deleted));
     assert_eq!(at(&mut client, 1_099, 9), Answer::Full);
     assert_eq!(at(&mut client, 1_100, 9), Answer::Stored);
@@ -220,8 +220,8 @@ fn a_value_that_was_changed_behind_the_store_is_reported_and_not_returned() {
     put(&mut client, b"key", &[1; 1000]);
     let block = 64 + blocks_at(2, 4);
     memory.borrow_mut()[block + 500] ^= 4;
-    let told = |client: &mut Client<Double>| ask(client, 0, |client| client.get(b"key", 0));
-    assert_eq!(told(&mut client), Err(Answer::Corrupt));
+    let answer = |client: &mut Client<Double>| run(client, 0, |client| client.get(b"key", 0));
+    assert_eq!(answer(&mut client), Err(Answer::Corrupt));
     memory.borrow_mut()[block + 500] ^= 4;
     assert_eq!(get(&mut client, b"key"), Some(vec![1; 1000]));
     // A slot that points beyond the store is not followed.
@@ -232,7 +232,7 @@ fn a_value_that_was_changed_behind_the_store_is_reported_and_not_returned() {
         }
     }
     let mut other = self::client(&memory, layout, SETTINGS);
-    assert_eq!(told(&mut other), Err(Answer::Corrupt));
+    assert_eq!(answer(&mut other), Err(Answer::Corrupt));
 }
 
 #[test]
@@ -255,7 +255,7 @@ fn a_damaged_value_is_stored_anew_or_deleted() {
 }
 
 #[test]
-fn what_cannot_be_asked_is_refused_at_once() {
+fn invalid_requests_are_refused_at_once() {
     let (memory, layout) = fresh(2, 8, 0);
     let mut client = client(&memory, layout, Settings { outstanding: 2, ..SETTINGS });
     assert_eq!(client.get(b"", 0), Err(Refused::Key { bytes: 0 }));

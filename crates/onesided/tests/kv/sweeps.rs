@@ -19,12 +19,12 @@ fn value(number: u32) -> Vec<u8> {
 }
 
 struct Player {
-    seat: u16,
+    session_slot: u16,
     client: Client<Double>,
 }
 
 /// A store, its clients, and the sweep.
-struct World {
+struct SweepSim {
     memory: Memory,
     layout: Layout,
     players: Vec<Player>,
@@ -42,7 +42,7 @@ fn word(memory: &Memory, at: usize) -> u64 {
     u64::from_le_bytes(memory.borrow()[at..at + 8].try_into().unwrap())
 }
 
-impl World {
+impl SweepSim {
     fn new(blocks: u32, seed: u64) -> Self {
         let (memory, layout) = fresh(BUCKETS, blocks, seed);
         // Reads in any order, and what is longer than a word in pieces.
@@ -62,17 +62,22 @@ impl World {
         }
     }
 
-    fn come(&mut self, seat: u16, seed: u64) {
-        if self.players.iter().any(|player| player.seat == seat) {
+    fn come(&mut self, session_slot: u16, seed: u64) {
+        if self.players.iter().any(|player| player.session_slot == session_slot) {
             return;
         }
-        // As the data node does it before the client hears of its seat.
-        self.memory.borrow_mut()[64 + 128 + usize::from(seat) * 8..][..8].fill(0);
+        // As the data node does it before the client hears of its session slot.
+        self.memory.borrow_mut()[64 + 128 + usize::from(session_slot) * 8..][..8].fill(0);
         let fabric = Double::adverse(&self.memory, 4, seed);
-        let settings =
-            Settings { outstanding: 2, locations: 16, extent: 4, seat: Some(seat), rest: Span(3) };
+        let settings = Settings {
+            outstanding: 2,
+            locations: 16,
+            extent: 4,
+            session_slot: Some(session_slot),
+            rest: Span(3),
+        };
         let client = Client::new(fabric, self.layout, settings).unwrap();
-        self.players.push(Player { seat, client });
+        self.players.push(Player { session_slot, client });
     }
 
     fn begin(&mut self, at: usize, key: u8, act: u8) {
@@ -112,7 +117,7 @@ impl World {
         }
     }
 
-    /// One thing happens at a client's card, if there is one that can.
+    /// One thing happens at a client's RNIC, if there is one that can.
     fn go(&mut self, at: usize, way: usize) {
         let ways = self.players[at].client.fabric().ways();
         if ways > 0 {
@@ -128,7 +133,8 @@ impl World {
             fabric.go(way % fabric.ways());
         }
         let players = &self.players;
-        let is_living = |seat| players.iter().any(|player| player.seat == seat);
+        let is_living =
+            |session_slot| players.iter().any(|player| player.session_slot == session_slot);
         let over = self.sweep.poll(Time(self.now), self.enough, is_living).unwrap();
         if let Some(Pass::Over { swept, .. }) = over {
             self.swept += u64::from(swept);
@@ -152,10 +158,10 @@ impl World {
         let reached = slots.map(|word| word as u32 & 0x7fff_ffff).collect();
         let [taken, given] = [8, 16].map(|at| word(&self.memory, 64 + 64 + at));
         let ring = blocks_at(BUCKETS, 0);
-        let free = (taken..given + u64::from(count)).map(|place| {
-            let place = (place % u64::from(count)) as u32;
-            let distance = word(&self.memory, 64 + ring + place as usize * 8) as u32;
-            (place + distance) % count
+        let free = (taken..given + u64::from(count)).map(|index| {
+            let index = (index % u64::from(count)) as u32;
+            let distance = word(&self.memory, 64 + ring + index as usize * 8) as u32;
+            (index + distance) % count
         });
         (reached, free.collect())
     }
@@ -167,7 +173,7 @@ impl World {
         let mut read = |at: u64, into: &mut [u8]| {
             into.copy_from_slice(&memory[at as usize..][..into.len()]);
         };
-        assert_eq!(self.inspector.look_over(&mut read), None);
+        assert_eq!(self.inspector.check_all(&mut read), None);
         drop(memory);
         let (reached, free) = self.blocks();
         let mut all: Vec<u32> = reached.into_iter().chain(free).collect();
@@ -180,7 +186,7 @@ impl World {
 
 #[derive(Clone, Copy, Debug)]
 enum Move {
-    Come { seat: u16, seed: u64 },
+    Come { session_slot: u16, seed: u64 },
     Die { who: usize },
     Begin { who: usize, key: u8, act: u8 },
     Go { who: usize, way: usize },
@@ -189,7 +195,8 @@ enum Move {
 
 fn moves() -> impl Strategy<Value = Vec<Move>> {
     let one = prop_oneof![
-        2 => (0..3u16, any::<u64>()).prop_map(|(seat, seed)| Move::Come { seat, seed }),
+        2 => (0..3u16, any::<u64>())
+            .prop_map(|(session_slot, seed)| Move::Come { session_slot, seed }),
         1 => (0..3usize).prop_map(|who| Move::Die { who }),
         14 => (0..3usize, 0..6u8, 0..6u8)
             .prop_map(|(who, key, act)| Move::Begin { who, key, act }),
@@ -207,16 +214,16 @@ proptest! {
     })]
 
     #[test]
-    fn what_nobody_has_comes_back_and_nothing_else(
+    fn only_blocks_without_an_owner_come_back(
         moves in moves(),
         blocks in 4..20u32,
         seed: u64,
     ) {
-        let mut world = World::new(blocks, seed);
+        let mut world = SweepSim::new(blocks, seed);
         for one in moves {
             let count = world.players.len();
             match one {
-                Move::Come { seat, seed } => world.come(seat, seed),
+                Move::Come { session_slot, seed } => world.come(session_slot, seed),
                 Move::Die { who } if who < count => drop(world.players.remove(who)),
                 Move::Begin { who, key, act } if who < count => world.begin(who, key, act),
                 Move::Go { who, way } if who < count => world.go(who, way),
@@ -251,9 +258,9 @@ proptest! {
 /// for its version.
 #[test]
 fn what_was_used_between_two_passes_is_not_swept() {
-    let mut world = World::new(8, 5);
+    let mut world = SweepSim::new(8, 5);
     world.come(0, 1);
-    let act = |world: &mut World, key, act| {
+    let act = |world: &mut SweepSim, key, act| {
         world.begin(0, key, act);
         // It ends, and the client has looked at the round since.
         for _ in 0..40 {
@@ -272,7 +279,7 @@ fn what_was_used_between_two_passes_is_not_swept() {
 /// Puts by clients that die at once, one after another, many more than there are blocks.
 #[test]
 fn a_store_outlives_any_number_of_clients_that_die() {
-    let mut world = World::new(64, 1);
+    let mut world = SweepSim::new(64, 1);
     for round in 0..3_000u64 {
         world.come((round % 3) as u16, round);
         world.begin(0, (round % 5) as u8, 2);
@@ -292,8 +299,13 @@ fn a_client_takes_no_more_than_it_is_likely_to_use() {
     let (memory, layout) = fresh(BUCKETS, 64, 3);
     let taken = || word(&memory, 64 + 64 + 8);
     for (key, expected) in [1, 2, 3].into_iter().zip([1, 2, 3]) {
-        let settings =
-            Settings { outstanding: 1, locations: 0, extent: 8, seat: Some(0), rest: Span(5) };
+        let settings = Settings {
+            outstanding: 1,
+            locations: 0,
+            extent: 8,
+            session_slot: Some(0),
+            rest: Span(5),
+        };
         let mut client =
             Client::new(Double::new(&Rc::clone(&memory), 2), layout, settings).unwrap();
         client.put(&[key], b"value", 0).unwrap();
@@ -307,7 +319,7 @@ fn a_client_takes_no_more_than_it_is_likely_to_use() {
 /// The sweep looks for no blocks as long as there are enough.
 #[test]
 fn a_store_with_enough_blocks_is_not_swept() {
-    let mut world = World::new(8, 5);
+    let mut world = SweepSim::new(8, 5);
     world.enough = 8;
     assert_eq!(world.pass(), Pass::Enough);
     world.come(0, 1);
@@ -319,10 +331,10 @@ fn a_store_with_enough_blocks_is_not_swept() {
 /// Two clients share few blocks: what one frees and does not use, the other gets.
 #[test]
 fn what_one_client_frees_another_can_use() {
-    let mut world = World::new(8, 5);
+    let mut world = SweepSim::new(8, 5);
     world.come(0, 1);
     world.come(1, 2);
-    let finish = |world: &mut World, who: usize| {
+    let finish = |world: &mut SweepSim, who: usize| {
         while world.players[who].client.outstanding() > 0 {
             world.go(who, 0);
         }
@@ -336,7 +348,7 @@ fn what_one_client_frees_another_can_use() {
     assert_eq!(world.written.len(), 6);
     for _ in 0..4 {
         world.pass();
-        // The owner looks at the round now and then, and would keep what it used.
+        // The owner reads the round now and then, and would keep what it used.
         (0..20).for_each(|_| world.go(0, 0));
     }
     assert_eq!(world.sweep.stock().free, 8);
@@ -351,7 +363,7 @@ fn what_one_client_frees_another_can_use() {
 /// that takes.
 #[test]
 fn nothing_is_swept_from_under_a_put_that_waits() {
-    let mut world = World::new(8, 7);
+    let mut world = SweepSim::new(8, 7);
     world.come(0, 1);
     world.begin(0, 1, 2);
     // It has a block, and has posted what it will write there.

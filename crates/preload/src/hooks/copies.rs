@@ -2,7 +2,7 @@
 
 use libc::{c_int, c_uint, c_ulong, off_t, off64_t, size_t, ssize_t};
 
-use crate::ops::copies::{asks, copies};
+use crate::ops::copies::{controls_device, copies};
 
 hooks! {
     fn sendfile(target: c_int, source: c_int, offset: *mut off_t, length: size_t) -> ssize_t
@@ -20,5 +20,5 @@ hooks! {
 }
 
 variadic_hooks! {
-    fn ioctl(fd: c_int, request: c_ulong; argument: usize) -> c_int = asks[fd, request];
+    fn ioctl(fd: c_int, request: c_ulong; argument: usize) -> c_int = controls_device[fd, request];
 }

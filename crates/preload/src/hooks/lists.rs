@@ -11,7 +11,7 @@ use std::ffi::c_char;
 
 use libc::c_int;
 
-use super::life::{execv, execve, execvp};
+use super::lifecycle::{execv, execve, execvp};
 
 type Arguments = *const *const c_char;
 

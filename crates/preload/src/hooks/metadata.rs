@@ -6,7 +6,7 @@ use tidegate_model::Operation::{Attribute, Link, List, Stat};
 
 use crate::ops::directories::{closes, lists, opens};
 use crate::ops::paths::named;
-use crate::ops::{asks, opened};
+use crate::ops::{opened, queries_status};
 use crate::raw::path;
 
 type Name = *const c_char;
@@ -16,8 +16,8 @@ hooks! {
     fn stat64(name: Name, status: *mut c_void) -> c_int = named[Stat, AT_FDCWD, path(name)];
     fn lstat(name: Name, status: *mut c_void) -> c_int = named[Stat, AT_FDCWD, path(name)];
     fn lstat64(name: Name, status: *mut c_void) -> c_int = named[Stat, AT_FDCWD, path(name)];
-    fn fstat(fd: c_int, status: *mut c_void) -> c_int = asks[fd, status];
-    fn fstat64(fd: c_int, status: *mut c_void) -> c_int = asks[fd, status];
+    fn fstat(fd: c_int, status: *mut c_void) -> c_int = queries_status[fd, status];
+    fn fstat64(fd: c_int, status: *mut c_void) -> c_int = queries_status[fd, status];
     fn fstatat(directory: c_int, name: Name, status: *mut c_void, flags: c_int) -> c_int
         = named[Stat, directory, path(name)];
     fn fstatat64(directory: c_int, name: Name, status: *mut c_void, flags: c_int) -> c_int

@@ -12,7 +12,7 @@ use std::arch::naked_asm;
 use libc::{FILE, c_char, c_int, c_void};
 
 use crate::ops::stdio::{prints, prints_to};
-use crate::real::{Outcome, Real};
+use crate::real::{CallResult, Real};
 use crate::stream::Stream;
 
 unsafe extern "C" {
@@ -94,7 +94,7 @@ macro_rules! listed {
         unsafe extern "C-unwind" fn $name($($argument: $type),*) -> c_int {
             #[unsafe(link_section = "tidegate_real")]
             static REAL: Real<unsafe extern "C-unwind" fn($($type),*) -> c_int> =
-                Real::new(concat!(stringify!($real), "\0"), <c_int as Outcome>::ABSENT);
+                Real::new(concat!(stringify!($real), "\0"), <c_int as CallResult>::ABSENT);
             // SAFETY: as for `hooks!`.
             unsafe {
                 let real = REAL.get();

@@ -3,7 +3,7 @@
 use libc::{aiocb, c_int, c_long, c_uint, c_void, sigevent};
 use tidegate_model::Operation::{Read, Sync, Write};
 
-use crate::ops::rings::{ControlBlock, Ring, asks, asks_list, hands_over, submits};
+use crate::ops::rings::{ControlBlock, Ring, hands_over, starts, starts_list, submits};
 
 hooks! {
     fn io_submit(context: *mut c_void, count: c_long, blocks: *mut *mut c_void) -> c_int
@@ -24,16 +24,16 @@ hooks! {
     fn io_uring_submit_and_get_events(ring: *mut c_void) -> c_int
         = hands_over[ring.cast::<Ring>()] or no_call;
 
-    fn aio_read(block: *mut aiocb) -> c_int = asks[Read, block];
-    fn aio_read64(block: *mut aiocb) -> c_int = asks[Read, block];
-    fn aio_write(block: *mut aiocb) -> c_int = asks[Write, block];
-    fn aio_write64(block: *mut aiocb) -> c_int = asks[Write, block];
-    fn aio_fsync(operation: c_int, block: *mut aiocb) -> c_int = asks[Sync, block];
-    fn aio_fsync64(operation: c_int, block: *mut aiocb) -> c_int = asks[Sync, block];
+    fn aio_read(block: *mut aiocb) -> c_int = starts[Read, block];
+    fn aio_read64(block: *mut aiocb) -> c_int = starts[Read, block];
+    fn aio_write(block: *mut aiocb) -> c_int = starts[Write, block];
+    fn aio_write64(block: *mut aiocb) -> c_int = starts[Write, block];
+    fn aio_fsync(operation: c_int, block: *mut aiocb) -> c_int = starts[Sync, block];
+    fn aio_fsync64(operation: c_int, block: *mut aiocb) -> c_int = starts[Sync, block];
     fn lio_listio(
         mode: c_int, blocks: *const *mut aiocb, count: c_int, event: *mut sigevent,
-    ) -> c_int = asks_list[blocks.cast(), count];
+    ) -> c_int = starts_list[blocks.cast(), count];
     fn lio_listio64(
         mode: c_int, blocks: *const *mut aiocb, count: c_int, event: *mut sigevent,
-    ) -> c_int = asks_list[blocks.cast(), count];
+    ) -> c_int = starts_list[blocks.cast(), count];
 }

@@ -43,7 +43,7 @@ fn all(length: u64) -> impl Fn(&c_int) -> u64 {
 }
 
 /// How many bytes a call says that it moved.
-fn said(result: &ssize_t) -> u64 {
+fn returned_length(result: &ssize_t) -> u64 {
     u64::try_from(*result).unwrap_or(0)
 }
 
@@ -79,26 +79,26 @@ hooks! {
         buffer: *mut c_void, size: size_t, count: size_t, stream: *mut FILE,
     ) -> size_t = reads_items[Stream::of(stream), Caller, (size, count)] |size, count|;
     fn __fread_chk(
-        buffer: *mut c_void, room: size_t, size: size_t, count: size_t, stream: *mut FILE,
+        buffer: *mut c_void, capacity: size_t, size: size_t, count: size_t, stream: *mut FILE,
     ) -> size_t = reads_items[Stream::of(stream), Own, (size, count)] |size, count|;
     fn __fread_unlocked_chk(
-        buffer: *mut c_void, room: size_t, size: size_t, count: size_t, stream: *mut FILE,
+        buffer: *mut c_void, capacity: size_t, size: size_t, count: size_t, stream: *mut FILE,
     ) -> size_t = reads_items[Stream::of(stream), Caller, (size, count)] |size, count|;
     fn fgets(buffer: *mut c_char, size: c_int, stream: *mut FILE) -> *mut c_char
         = reads[Stream::of(stream), Own, until(10, most(size)), |read| line(*read)];
     fn fgets_unlocked(buffer: *mut c_char, size: c_int, stream: *mut FILE) -> *mut c_char
         = reads[Stream::of(stream), Caller, until(10, most(size)), |read| line(*read)];
-    fn __fgets_chk(buffer: *mut c_char, room: size_t, size: c_int, stream: *mut FILE)
+    fn __fgets_chk(buffer: *mut c_char, capacity: size_t, size: c_int, stream: *mut FILE)
         -> *mut c_char = reads[Stream::of(stream), Own, until(10, most(size)), |read| line(*read)];
-    fn __fgets_unlocked_chk(buffer: *mut c_char, room: size_t, size: c_int, stream: *mut FILE)
+    fn __fgets_unlocked_chk(buffer: *mut c_char, capacity: size_t, size: c_int, stream: *mut FILE)
         -> *mut c_char
         = reads[Stream::of(stream), Caller, until(10, most(size)), |read| line(*read)];
     fn getline(text: *mut *mut c_char, size: *mut size_t, stream: *mut FILE) -> ssize_t
-        = reads[Stream::of(stream), Own, until(10, u64::MAX), said];
+        = reads[Stream::of(stream), Own, until(10, u64::MAX), returned_length];
     fn getdelim(text: *mut *mut c_char, size: *mut size_t, delimiter: c_int, stream: *mut FILE)
-        -> ssize_t = reads[Stream::of(stream), Own, until(delimiter, u64::MAX), said];
+        -> ssize_t = reads[Stream::of(stream), Own, until(delimiter, u64::MAX), returned_length];
     fn __getdelim(text: *mut *mut c_char, size: *mut size_t, delimiter: c_int, stream: *mut FILE)
-        -> ssize_t = reads[Stream::of(stream), Own, until(delimiter, u64::MAX), said];
+        -> ssize_t = reads[Stream::of(stream), Own, until(delimiter, u64::MAX), returned_length];
     fn fgetc(stream: *mut FILE) -> c_int = reads[Stream::of(stream), Own, byte(), one];
     fn getc(stream: *mut FILE) -> c_int = reads[Stream::of(stream), Own, byte(), one];
     fn _IO_getc(stream: *mut FILE) -> c_int = reads[Stream::of(stream), Own, byte(), one];

@@ -3,7 +3,7 @@
 use libc::c_long;
 
 use crate::ops::syscalls::{Arguments, made};
-use crate::real::{Outcome, Real};
+use crate::real::{CallResult, Real};
 
 type Function = unsafe extern "C-unwind" fn(c_long, ...) -> c_long;
 
@@ -20,7 +20,7 @@ pub unsafe extern "C-unwind" fn syscall(
     sixth: c_long,
 ) -> c_long {
     #[unsafe(link_section = "tidegate_real")]
-    static REAL: Real<Function> = Real::new("syscall\0", <c_long as Outcome>::ABSENT);
+    static REAL: Real<Function> = Real::new("syscall\0", <c_long as CallResult>::ABSENT);
     // SAFETY: as for `hooks!`.
     unsafe {
         let real = REAL.get();

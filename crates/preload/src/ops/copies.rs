@@ -1,11 +1,11 @@
 //! Calls that move data inside the kernel, from one descriptor to another.
 //!
 //! Each side that is on storage moves the data, so each pays: a read of the source and a write of
-//! the target. A turn in a queue is held for one side only; if both sides stood in one queue, a
-//! request that holds its first turn would wait for its second for ever. So the write is admitted
+//! the target. A permit of a queue is held for one side only; if both sides waited in one queue, a
+//! request that holds its first permit would wait for its second for ever. So the write is admitted
 //! before and the read pays after, or, where the target is no storage, the read is admitted before.
 //!
-//! Copies are made in pieces. A program may ask for two gigabytes at once, and one request of that
+//! Copies are made in chunks. A program may ask for two gigabytes at once, and one request of that
 //! size would leave nothing for anyone else. All these calls may move less than they were asked to,
 //! and their callers go on from there. `read` and `write` may as well, but programs rely on their
 //! being whole; they are never cut.
@@ -16,26 +16,26 @@ use tidegate_stage::{Request, Subject};
 
 use super::{Admitted, opened, pays};
 use crate::attach::stage;
-use crate::real::Outcome;
+use crate::real::CallResult;
 
 /// The most that one call copies.
-const PIECE: usize = 1 << 20;
+const CHUNK_MAX: usize = 1 << 20;
 
 /// Copies at most `length` bytes.
-pub(crate) fn copies<T: Outcome>(
+pub(crate) fn copies<T: CallResult>(
     source: c_int,
     target: c_int,
     length: usize,
     call: impl FnOnce(usize) -> T,
 ) -> T {
     let Some(stage) = stage() else { return call(length) };
-    let length = length.min(PIECE);
-    let ask = |operation, descriptor| {
+    let length = length.min(CHUNK_MAX);
+    let admit = |operation, descriptor| {
         let request = Request::new(operation, length as u64);
         Admitted::now(stage, &request.on(Subject::Descriptor(descriptor)))
     };
-    let write = ask(Operation::Write, target);
-    let read = (!write.is_gated()).then(|| ask(Operation::Read, source));
+    let write = admit(Operation::Write, target);
+    let read = (!write.is_gated()).then(|| admit(Operation::Read, source));
     let result = call(length);
     let moved = result.moved();
     write.complete(moved);
@@ -51,7 +51,11 @@ const FICLONE: c_ulong = 0x4004_9409;
 const FICLONERANGE: c_ulong = 0x4020_940d;
 
 /// Asks a device or file system for something. A clone moves no data, but it is a write.
-pub(crate) fn asks(descriptor: c_int, request: c_ulong, call: impl FnOnce() -> c_int) -> c_int {
+pub(crate) fn controls_device(
+    descriptor: c_int,
+    request: c_ulong,
+    call: impl FnOnce() -> c_int,
+) -> c_int {
     match request {
         FICLONE | FICLONERANGE => opened(Operation::Write, descriptor, call),
         _ => call(),

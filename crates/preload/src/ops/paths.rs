@@ -37,7 +37,7 @@ pub(crate) fn named<T>(
     result
 }
 
-/// Asks the stage for such a call.
+/// Enforces the rules for such a call.
 pub(crate) fn admit(
     stage: &'static Stage,
     operation: Operation,
@@ -53,7 +53,7 @@ pub(crate) fn admit(
         // No descriptor at all is no storage.
         return Admitted::now(stage, &request.on(Subject::Descriptor(-1)));
     }
-    if !asks_for_paths(stage) {
+    if !uses_paths(stage) {
         return Admitted::now(stage, &request);
     }
     if path[0] == b'/' && is_plain(path) {
@@ -65,12 +65,12 @@ pub(crate) fn admit(
     admit_resolved(stage, &request, directory, path)
 }
 
-/// Whether any rule in force asks for paths. If not, there is no need to find out.
-fn asks_for_paths(stage: &Stage) -> bool {
+/// Whether any rule in force has a path. If not, there is no need to find out.
+fn uses_paths(stage: &Stage) -> bool {
     let layout = stage.layout();
     let generation = layout.header.generation.load(Ordering::Acquire) as usize;
     let table = &layout.tables[generation % layout.tables.len()];
-    generation != 0 && Table(&table[..]).asks_for(Classifier::Path)
+    generation != 0 && Table(&table[..]).uses(Classifier::Path)
 }
 
 /// Whether an absolute path has no detours.
@@ -91,8 +91,8 @@ impl Buffer<'_> {
         if path.first() == Some(&b'/') {
             self.length = 0;
         }
-        for step in path.split(|byte| *byte == b'/') {
-            match step {
+        for component in path.split(|byte| *byte == b'/') {
+            match component {
                 b"" | b"." => {}
                 b".." => {
                     let parent = self.bytes[..self.length].iter().rposition(|byte| *byte == b'/');
@@ -132,15 +132,15 @@ fn admit_resolved(
     })
 }
 
-/// Begins where relative paths begin. The kernel is asked each time: a process changes its
+/// Begins where relative paths begin. The kernel is queried each time: a process changes its
 /// directory in more ways than can be seen.
 fn start(buffer: &mut Buffer<'_>, directory: c_int) -> bool {
     let mut link = *b"/proc/self/fd/\0\0\0\0\0\0\0\0\0\0\0";
     let link = match u32::try_from(directory) {
         Ok(mut number) => {
             let digits = number.checked_ilog10().unwrap_or(0) as usize + 1;
-            for place in link[14..14 + digits].iter_mut().rev() {
-                *place = b'0' + (number % 10) as u8;
+            for digit in link[14..14 + digits].iter_mut().rev() {
+                *digit = b'0' + (number % 10) as u8;
                 number /= 10;
             }
             CStr::from_bytes_until_nul(&link).unwrap_or(c"")

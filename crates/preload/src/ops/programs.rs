@@ -1,6 +1,6 @@
 //! Programs that a process starts.
 //!
-//! A program that is started is looked at first. If the shim will not be in it, that is counted by
+//! A program that is started is inspected first. If the shim will not be in it, that is counted by
 //! reason and noted for the user; if it could not even start with the shim, which happens to
 //! programs for another C library, it is started without. Where the user wants limits or nothing
 //! (`--fail-closed`), it is not started: the call fails with `EACCES`.
@@ -24,7 +24,7 @@ use crate::cancel::Shielded;
 use crate::errno::{self, Errno};
 use crate::{raw, sandbox};
 
-/// Where the loader is told of the shim, and how our file is called.
+/// The loader's variable for the shim, and the name of our file.
 const PRELOAD: &[u8] = b"LD_PRELOAD";
 const SHIM: &[u8] = b"libtidegate_preload";
 
@@ -100,9 +100,9 @@ impl<'a> Program<'a> {
 /// How a program is to be started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Start {
-    /// As the process asked.
-    AsAsked,
-    /// As the process asked, and the shim is expected to be in it.
+    /// As the process requested.
+    Unchanged,
+    /// As the process requested, and the shim is expected to be in it.
     Covered,
     /// In an environment without the shim, which it could not start with.
     WithoutShim,
@@ -140,7 +140,7 @@ pub(crate) unsafe fn starts<T: From<i8>>(
 ) -> T {
     // SAFETY: as the caller promises.
     match unsafe { decides(program, environment) } {
-        Start::AsAsked => call(environment),
+        Start::Unchanged => call(environment),
         Start::Covered => {
             // A call that returns has not started another program.
             let failed = call(environment);
@@ -167,7 +167,7 @@ pub(crate) unsafe fn spawns(
 ) -> c_int {
     // SAFETY: as the caller promises.
     match unsafe { decides(program, environment) } {
-        Start::AsAsked => call(environment),
+        Start::Unchanged => call(environment),
         Start::Covered => {
             let error = call(environment);
             if error != 0 {
@@ -230,15 +230,15 @@ fn retract() {
     }
 }
 
-/// Looks at a program, and counts and notes it if the shim will not be in it.
+/// Inspects a program, and counts and notes it if the shim will not be in it.
 unsafe fn decides(program: Program<'_>, environment: Environment) -> Start {
-    let Some(stage) = stage() else { return Start::AsAsked };
+    let Some(stage) = stage() else { return Start::Unchanged };
     let is_strict = stage.layout().header.strict.load(Ordering::Relaxed) != 0;
     // SAFETY: as the caller promises.
-    let looks = || unsafe { looks(program, environment) };
+    let inspects = || unsafe { inspects(program, environment) };
     let found = match sandbox::start() {
-        sandbox::Start::Known => safely(stage, looks),
-        sandbox::Start::Unknown if !is_strict => return Start::AsAsked,
+        sandbox::Start::Known => safely(stage, inspects),
+        sandbox::Start::Unknown if !is_strict => return Start::Unchanged,
         sandbox::Start::Unknown | sandbox::Start::WithoutShim => Found::Lacks(sandbox::SANDBOXED),
     };
     let reason = match found {
@@ -247,9 +247,9 @@ unsafe fn decides(program: Program<'_>, environment: Environment) -> Start {
             return Start::Covered;
         }
         // Of a program that may not be read nothing is known; most have the shim.
-        Found::Lacks(Bypass::Unreadable) if !is_strict => return Start::AsAsked,
+        Found::Lacks(Bypass::Unreadable) if !is_strict => return Start::Unchanged,
         Found::Lacks(reason) => reason,
-        Found::Nothing => return Start::AsAsked,
+        Found::Nothing => return Start::Unchanged,
     };
     stage.layout().programs.note(program.name(), reason, is_strict);
     if is_strict {
@@ -261,7 +261,7 @@ unsafe fn decides(program: Program<'_>, environment: Environment) -> Start {
     if reason == Bypass::ForeignProgram || reason == sandbox::SANDBOXED {
         return Start::WithoutShim;
     }
-    Start::AsAsked
+    Start::Unchanged
 }
 
 /// Thinks, also where a signal handler has interrupted the shim: nothing here depends on what it
@@ -278,8 +278,8 @@ fn safely(stage: &Stage, think: impl FnOnce() -> Found) -> Found {
     })
 }
 
-/// Looks whether the shim will be in a program.
-unsafe fn looks(program: Program<'_>, environment: Environment) -> Found {
+/// Checks whether the shim will be in a program.
+unsafe fn inspects(program: Program<'_>, environment: Environment) -> Found {
     match program.inspected() {
         Ok(Verdict::Not(reason)) => Found::Lacks(reason),
         // SAFETY: as the caller promises.
@@ -323,17 +323,17 @@ unsafe fn lacks_shim(environment: Environment) -> Option<Bypass> {
     (!has_shim || !has_segment).then_some(Bypass::Unreachable)
 }
 
-/// Asks about a path; of one that is too long nothing is known, and it is taken to be there.
-fn with_path(path: &[u8], ask: impl FnOnce(&CStr) -> bool) -> bool {
+/// Checks a path; of one that is too long nothing is known, and it is taken to be there.
+fn with_path(path: &[u8], check: impl FnOnce(&CStr) -> bool) -> bool {
     scratch::with_page(|page| {
-        let Some(place) = page.get_mut(..=path.len()) else { return true };
-        place[..path.len()].copy_from_slice(path);
-        place[path.len()] = 0;
-        CStr::from_bytes_with_nul(place).is_ok_and(ask)
+        let Some(entry) = page.get_mut(..=path.len()) else { return true };
+        entry[..path.len()].copy_from_slice(path);
+        entry[path.len()] = 0;
+        CStr::from_bytes_with_nul(entry).is_ok_and(check)
     })
 }
 
-/// Calls `call` with the environment less what tells the loader of the shim.
+/// Calls `call` with the environment without the variables for the shim's loader.
 ///
 /// The copy lies on the stack, for the caller may be a child of `vfork`; and no more of the stack
 /// is used than the environment needs, for the caller may be a signal handler.
@@ -358,9 +358,9 @@ unsafe fn with_copy<const LENGTH: usize, T>(
     // SAFETY: as the caller promises.
     let variables = unsafe { raw::strings(environment) };
     let kept = variables.filter(|variable| value_of(variable, PRELOAD).is_none());
-    // The last place stays null.
-    for (place, variable) in copy[..LENGTH - 1].iter_mut().zip(kept) {
-        *place = variable.as_ptr();
+    // The last entry stays null.
+    for (entry, variable) in copy[..LENGTH - 1].iter_mut().zip(kept) {
+        *entry = variable.as_ptr();
     }
     call(copy.as_ptr())
 }

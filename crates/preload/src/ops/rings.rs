@@ -71,7 +71,7 @@ impl ControlBlock {
     }
 }
 
-/// How much the vectors ask for that a request points to.
+/// The size of the vectors that a request points to.
 fn vectors(address: u64, count: u64) -> u64 {
     let vectors = std::ptr::with_exposed_provenance::<iovec>(address as usize);
     // SAFETY: the program that made the request says that so many are there.
@@ -83,7 +83,7 @@ fn vectors(address: u64, count: u64) -> u64 {
 const BATCH: usize = 64;
 
 /// Hands over requests to the kernel's asynchronous I/O. Those that it takes pay, and they do so
-/// afterwards: a full queue takes none, and the program comes again. They are looked at before, for
+/// afterwards: a full queue takes none, and the program comes again. They are read before, for
 /// when the call returns, another thread may have seen them done and freed them.
 ///
 /// # Safety
@@ -104,7 +104,7 @@ pub(crate) unsafe fn submits<T: Copy + Into<c_long>>(
         let block = unsafe { raw::value(blocks.wrapping_add(index)).and_then(|at| raw::value(at)) };
         let Some(block) = block else { break };
         match entries.get_mut(index) {
-            Some(place) => *place = block.entry(),
+            Some(entry) => *entry = block.entry(),
             None => block.entry().into_iter().for_each(|entry| pay(stage, entry)),
         }
     }
@@ -219,17 +219,17 @@ pub(crate) unsafe fn hands_over(ring: *const Ring, call: impl FnOnce() -> c_int)
     call()
 }
 
-/// Asks POSIX asynchronous I/O for one request. The C library's threads that carry it out are not
+/// Starts one request of POSIX asynchronous I/O. The C library's threads that carry it out are not
 /// seen.
 ///
 /// # Safety
 /// `block` is null or a control block.
-pub(crate) unsafe fn asks(
+pub(crate) unsafe fn starts(
     operation: Operation,
     block: *const libc::aiocb,
     call: impl FnOnce() -> c_int,
 ) -> c_int {
-    // SAFETY: as the caller promises. Looked at before: it may be done and gone after.
+    // SAFETY: as the caller promises. Read before: it may be done and gone after.
     let entry = unsafe { block.as_ref() }.map(|block| {
         let bytes = if operation == Operation::Sync { 0 } else { block.aio_nbytes as u64 };
         Entry { operation, descriptor: block.aio_fildes, bytes }
@@ -241,11 +241,11 @@ pub(crate) unsafe fn asks(
     result
 }
 
-/// Asks POSIX asynchronous I/O for a list of requests.
+/// Starts a list of requests of POSIX asynchronous I/O.
 ///
 /// # Safety
 /// `blocks` points to `count` pointers, null or to control blocks.
-pub(crate) unsafe fn asks_list(
+pub(crate) unsafe fn starts_list(
     blocks: *const *const libc::aiocb,
     count: c_int,
     call: impl FnOnce() -> c_int,
@@ -272,7 +272,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_control_block_says_what_it_asks_for() {
+    fn a_control_block_describes_its_request() {
         let mut block: ControlBlock = ControlBlock {
             data: 0,
             key: 0,
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ring_entry_says_what_it_asks_for() {
+    fn a_ring_entry_describes_its_request() {
         let mut entry = RingEntry {
             opcode: 23,
             flags: 0,

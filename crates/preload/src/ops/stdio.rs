@@ -62,7 +62,7 @@ impl<'a> Gated<'a> {
     }
 }
 
-/// The bytes that a reading call asks for.
+/// The bytes that a reading call requests.
 pub(crate) struct Wanted<E> {
     /// The most bytes.
     pub(crate) most: u64,
@@ -84,7 +84,7 @@ pub(crate) fn bytes(most: u64) -> Wanted<impl Fn(&Stream) -> bool> {
 pub(crate) fn until(delimiter: c_int, most: u64) -> Wanted<impl Fn(&Stream) -> bool> {
     let enough =
         move |stream: &Stream| stream.available() >= most || stream.holds(delimiter as u8, most);
-    // Of a line of unknown length the first buffer is asked for; a longer one pays after.
+    // Of a line of unknown length the first buffer is charged; a longer one pays after.
     Wanted { most: if most == u64::MAX { 1 } else { most }, enough }
 }
 
@@ -237,10 +237,10 @@ pub(crate) fn seeks<T>(stream: Option<&Stream>, call: impl FnOnce() -> T) -> T {
     let (Some(stage), Some(stream)) = (stage(), stream) else { return call() };
     let (result, flushed, fetched) = {
         let _held = Lock::Own.hold(stream);
-        let (pending, place) = (stream.pending(), stream.place());
+        let (pending, position) = (stream.pending(), stream.position());
         let result = call();
-        let now = stream.place();
-        let fetched = if now == place { 0 } else { now.held() };
+        let now = stream.position();
+        let fetched = if now == position { 0 } else { now.held() };
         (result, pending.saturating_sub(stream.pending()), fetched)
     };
     if flushed > 0 {
@@ -252,7 +252,7 @@ pub(crate) fn seeks<T>(stream: Option<&Stream>, call: impl FnOnce() -> T) -> T {
     result
 }
 
-/// Ends a stream. After the call there is nothing to look at any more.
+/// Ends a stream. After the call there is nothing to inspect any more.
 pub(crate) fn closes(stream: Option<&Stream>, call: impl FnOnce() -> c_int) -> c_int {
     let Some(stream) = stream else { return call() };
     let descriptor = stream.descriptor();

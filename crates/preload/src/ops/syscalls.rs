@@ -7,7 +7,7 @@ use tidegate_stage::files::forget;
 
 use super::programs::{self, Program};
 use super::rings::{self, ControlBlock};
-use super::{copies, files, life, moves, opened};
+use super::{copies, files, lifecycle, moves, opened};
 use crate::attach::stage;
 use crate::{raw, sandbox};
 
@@ -72,10 +72,10 @@ pub(crate) unsafe fn made(
         }
         // SAFETY: as the caller promises.
         libc::SYS_prctl => unsafe {
-            life::controls(first as c_int, (second as usize, third as usize), call)
+            lifecycle::controls(first as c_int, (second as usize, third as usize), call)
         },
         // SAFETY: as the caller promises.
-        libc::SYS_seccomp => unsafe { sandbox::asks(first, third, call) },
+        libc::SYS_seccomp => unsafe { sandbox::installs_filter(first, third, call) },
         _ => call(),
     }
 }
@@ -92,29 +92,29 @@ unsafe fn started(
     let [first, second, third, fourth, fifth, _] = arguments;
     // SAFETY: as the caller promises.
     unsafe {
-        let (program, place) = if number == libc::SYS_execve {
+        let (program, index) = if number == libc::SYS_execve {
             (Program::At(raw::path(at(first))), 2)
         } else {
             (programs::beside(first as c_int, raw::path(at(second)), fifth as c_int), 3)
         };
-        let environment = if place == 2 { third } else { fourth };
+        let environment = if index == 2 { third } else { fourth };
         programs::starts(program, at(environment), |environment| {
-            arguments[place] = environment.expose_provenance() as c_long;
+            arguments[index] = environment.expose_provenance() as c_long;
             call(arguments)
         })
     }
 }
 
-/// Copies, with the length at this place of the arguments.
+/// Copies, with the length at this index of the arguments.
 fn copied(
     source: c_long,
     target: c_long,
-    place: usize,
+    index: usize,
     mut arguments: Arguments,
     call: impl FnOnce(Arguments) -> c_long,
 ) -> c_long {
-    copies::copies(source as c_int, target as c_int, arguments[place] as usize, |length| {
-        arguments[place] = length as c_long;
+    copies::copies(source as c_int, target as c_int, arguments[index] as usize, |length| {
+        arguments[index] = length as c_long;
         call(arguments)
     })
 }

@@ -52,14 +52,14 @@ fn streams_that_threads_share() {
     let length: u64 = bench.program("shared.c", &[]).trim().parse().unwrap();
     assert_eq!(bench.count(Operation::Write).1, length);
     assert_eq!(bench.count(Operation::Read).1, length);
-    // Two threads may both find the buffer full; one of them writes it, and the other's turn at the
-    // gate was for nothing.
+    // Two threads may both find the buffer full; one of them writes it, and the other's write at
+    // the gate was for nothing.
     let blocks = length.div_ceil(4096);
     assert!((blocks..blocks * 2).contains(&bench.count(Operation::Write).0));
 }
 
 #[test]
-fn streams_that_nobody_closes() {
+fn streams_that_are_never_closed() {
     let bench = Bench::new();
     bench.program("exit.c", &[]);
     assert_eq!(bench.count(Operation::Write), (2, 7 + 6));
@@ -84,7 +84,7 @@ fn copies_pay_on_both_sides() {
     assert_eq!(written, length + 3 * length + 5000);
     let (reads, read) = bench.count(Operation::Read);
     assert_eq!(read, 3 * length + 5000 + 300);
-    // In pieces of a mebibyte; the copy beyond the end asks to write and moves nothing.
+    // In chunks of a mebibyte; the copy beyond the end asks to write and moves nothing.
     assert_eq!((writes, reads), (4 + 3 * 4 + 1 + 1 + 1, 3 * 4 + 1 + 1));
 }
 

@@ -74,7 +74,7 @@ fn a_thread_that_will_be_cancelled_starts_a_program() {
 }
 
 #[test]
-fn a_thread_that_will_be_cancelled_is_asked_for_its_group() {
+fn the_group_of_a_thread_that_will_be_cancelled_is_read() {
     let directory = directory();
     let group = Conditions { cgroup: vec!["/no/such/group".into()], ..Conditions::default() };
     let bench = Bench::with(directory, &[(group, 1)], Some(0));
@@ -125,12 +125,12 @@ const STACK_MAX_DEBUG: u64 = 10_240;
 fn stacks(bench: &Bench) -> Vec<(String, u64)> {
     // Bound at its start: to look a function up takes more of the stack than anything else.
     let program = build(&bench.programs, "stacks.c", &["-Wl,-z,now"]);
-    let sizes = |said: String| {
+    let sizes = |output: String| {
         let line = |line: &str| {
             let (name, size) = line.split_once(' ')?;
             Some((name.to_owned(), size.parse::<u64>().ok()?))
         };
-        said.lines().filter_map(line).collect::<Vec<_>>()
+        output.lines().filter_map(line).collect::<Vec<_>>()
     };
     let plain = sizes(run(std::process::Command::new(&program).current_dir(&bench.directory)));
     let shimmed = sizes(run(&mut bench.command(&program)));

@@ -43,7 +43,7 @@ fn bucket(bench: &Bench, kind: GateKind) {
 /// Lets threads leave in this way, `times` at a queue and a tenth of that at other gates. Returns
 /// the longest wait of the queue's neighbour, in milliseconds.
 #[track_caller]
-fn nobody_notices(how: &str, times: u64) -> u64 {
+fn neighbour_is_unaffected(how: &str, times: u64) -> u64 {
     let long = std::env::var_os("TIDEGATE_LONG").is_some();
     let times = if long { times } else { times / 10 };
     let mut longest = 0;
@@ -68,9 +68,10 @@ fn waits(bench: &Bench, how: &str, times: u64) -> u64 {
     // A program that hangs ends in a failure.
     let mut command = bench.command("timeout");
     command.arg("250").arg(program).arg(how).arg(times.to_string()).arg(library);
-    let said = run(&mut command);
-    let numbers: Vec<u64> = said.split_whitespace().map(|it| it.parse().expect("digits")).collect();
-    let [microseconds, requests] = numbers[..] else { panic!("two numbers: {said}") };
+    let output = run(&mut command);
+    let numbers: Vec<u64> =
+        output.split_whitespace().map(|it| it.parse().expect("digits")).collect();
+    let [microseconds, requests] = numbers[..] else { panic!("two numbers: {output}") };
     eprintln!("{how}: {times} times, a neighbour waited {microseconds} us of {requests} requests");
     assert!(requests > 0, "{how}: the neighbour made none");
     microseconds / 1_000
@@ -88,27 +89,27 @@ fn is_as_before(bench: &Bench, how: &str, gate: &str) {
 
 #[test]
 fn threads_that_jump_out_of_a_call() {
-    nobody_notices("jump", 10_000);
+    neighbour_is_unaffected("jump", 10_000);
 }
 
 #[test]
 fn threads_that_jump_and_never_call_again() {
-    nobody_notices("never", 1_000);
+    neighbour_is_unaffected("never", 1_000);
 }
 
 #[test]
 fn threads_that_jump_unseen_and_call_again() {
-    nobody_notices("unseen", 1_000);
+    neighbour_is_unaffected("unseen", 1_000);
 }
 
 #[test]
 fn threads_that_are_cancelled() {
-    nobody_notices("cancel", 10_000);
+    neighbour_is_unaffected("cancel", 10_000);
 }
 
 #[test]
 fn processes_that_are_stopped() {
-    nobody_notices("stop", 1_000);
+    neighbour_is_unaffected("stop", 1_000);
     let bench = Bench::new();
     queue(&bench);
     waits(&bench, "stop", 20);
@@ -117,30 +118,30 @@ fn processes_that_are_stopped() {
 
 #[test]
 fn processes_that_are_killed() {
-    nobody_notices("kill", 1_000);
+    neighbour_is_unaffected("kill", 1_000);
 }
 
 #[test]
 fn processes_that_run_another_program() {
-    nobody_notices("exec", 1_000);
+    neighbour_is_unaffected("exec", 1_000);
 }
 
 #[test]
 fn children_of_vfork() {
-    nobody_notices("vfork", 10_000);
+    neighbour_is_unaffected("vfork", 10_000);
 }
 
 #[test]
 fn children_that_share_the_memory_of_their_parent() {
-    nobody_notices("clone", 10_000);
+    neighbour_is_unaffected("clone", 10_000);
 }
 
 #[test]
 fn threads_that_end() {
-    nobody_notices("exit", 10_000);
+    neighbour_is_unaffected("exit", 10_000);
 }
 
 #[test]
 fn libraries_that_are_unloaded() {
-    nobody_notices("dlclose", 1_000);
+    neighbour_is_unaffected("dlclose", 1_000);
 }

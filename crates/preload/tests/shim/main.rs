@@ -8,6 +8,6 @@ mod cost;
 mod coverage;
 mod hostile;
 mod leases;
-mod life;
+mod lifecycle;
 mod sandbox;
 mod support;

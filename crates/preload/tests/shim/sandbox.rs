@@ -42,7 +42,7 @@ fn filters_by_libseccomp_are_seen() {
 
 #[test]
 fn what_is_opened_behind_a_filter_passes_and_is_counted() {
-    // The relative name cannot be completed, and the descriptor not be looked at.
+    // The relative name cannot be completed, and the descriptor not be inspected.
     assert_eq!(locked_in("later"), ((0, 0), (11, 100)));
 }
 
@@ -53,7 +53,7 @@ fn filters_that_do_not_matter_change_nothing() {
 }
 
 #[test]
-fn nobody_waits_who_may_not_sleep() {
+fn threads_that_may_not_sleep_do_not_wait() {
     assert_eq!(locked_in("no-futex"), ((0, 0), (10, 100)));
 }
 
@@ -70,7 +70,7 @@ fn a_forbidden_time_stamp_counter_is_not_read() {
 }
 
 #[test]
-fn a_mapping_behind_a_filter_is_not_looked_at() {
+fn a_mapping_behind_a_filter_is_not_inspected() {
     assert_eq!(locked_in("mapping"), ((10, 100), (1, 4096)));
 }
 
@@ -79,13 +79,13 @@ fn a_program_started_behind_a_filter_starts_without_the_shim() {
     let bench = Bench::new();
     let program = build(&bench.programs, "sandbox.c", &["-ldl"]);
     let started = build(&bench.programs, "environment.c", &[]);
-    let said = run(bench.command(program).arg("exec").arg(started));
-    assert_eq!(said.trim(), "not told");
+    let output = run(bench.command(program).arg("exec").arg(started));
+    assert_eq!(output.trim(), "not told");
     assert_eq!(bench.bypassed(SANDBOXED).0, 1);
 }
 
 #[test]
-fn who_may_not_say_who_it_is_stands_in_no_queue() {
+fn threads_that_may_not_identify_themselves_skip_queues() {
     let bench = Bench::new();
     bench.segment.gates[1].kind.store(GateKind::Queue as u32, std::sync::atomic::Ordering::Relaxed);
     let program = build(&bench.programs, "sandbox.c", &["-ldl"]);
@@ -94,7 +94,7 @@ fn who_may_not_say_who_it_is_stands_in_no_queue() {
 }
 
 #[test]
-fn rules_on_who_asks_hold_behind_a_filter() {
+fn rules_on_the_caller_hold_behind_a_filter() {
     let directory = directory();
     let rule = |change: &dyn Fn(&mut Conditions)| {
         let path = vec![format!("{}/**", directory.display())];

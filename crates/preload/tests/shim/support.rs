@@ -37,8 +37,8 @@ pub(crate) fn shim() -> &'static Path {
 /// Runs a command that has to work, and gives what it says.
 pub(crate) fn run(command: &mut Command) -> String {
     let Output { status, stdout, stderr } = command.output().expect("the command is there");
-    let said = String::from_utf8_lossy(&stderr);
-    assert!(status.success(), "{command:?}: {status}\n{said}");
+    let output = String::from_utf8_lossy(&stderr);
+    assert!(status.success(), "{command:?}: {status}\n{output}");
     String::from_utf8_lossy(&stdout).into_owned()
 }
 

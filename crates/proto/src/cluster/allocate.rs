@@ -26,13 +26,13 @@
 
 use alloc::vec::Vec;
 
-use tidegate_algo::pshift::{Configuration, Outcome, Solver};
+use tidegate_algo::pshift::{Configuration, Solver, SolverReport};
 
-use super::ledger::{Counts, Entry, Tenant, When};
+use super::bounds::{Entry, GrantCounts, Tenant, When};
 
 /// A node, as an allocation needs to know it.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Place {
+pub(super) struct NodeCapacity {
     /// Its capacity in units of cost: in the rest of this period, or in the whole next one.
     pub(super) capacity: u64,
     /// Whether it can be sent counts. The other nodes keep the counts that they hold.
@@ -68,19 +68,19 @@ pub(super) struct Cell {
     pub(super) demand: u64,
     /// The part of the demand that has tokens.
     pub(super) given: u64,
-    pub(super) tokens: Counts,
+    pub(super) tokens: GrantCounts,
 }
 
 /// A level of the demand at a cell.
-pub(super) type Part = fn(&Cell) -> u64;
+pub(super) type DemandLevel = fn(&Cell) -> u64;
 
 /// Levels of demand for reservation tokens, the most certain first; each includes those before it.
-pub(super) const RESERVED: &[Part] =
+pub(super) const RESERVED: &[DemandLevel] =
     &[|cell| cell.waiting, |cell| cell.expected, |cell| cell.demand];
 
 /// Levels of demand for other tokens. A limited tenant asks for more wherever it is served, so it
 /// can grow at all nodes alike before one node has all of its tokens.
-pub(super) const ALLOWED: &[Part] = &[
+pub(super) const ALLOWED: &[DemandLevel] = &[
     |cell| cell.waiting,
     |cell| cell.expected,
     |cell| 2 * cell.expected,
@@ -89,11 +89,16 @@ pub(super) const ALLOWED: &[Part] = &[
 
 impl Solutions {
     /// Sets the target of every account of a period. Returns the shortfall of the reservations.
-    pub(super) fn aim(&mut self, tenants: &mut [Tenant], places: &[Place], when: When) -> Short {
-        let budgets: Vec<Counts> = tenants.iter().map(|t| budget(t, places, when)).collect();
-        let mut rows: Vec<Vec<Cell>> = tenants.iter().map(|t| row(t, places, when)).collect();
-        let open = |place: &Place| if place.is_open { place.capacity } else { 0 };
-        let mut capacities: Vec<u64> = places.iter().map(open).collect();
+    pub(super) fn aim(
+        &mut self,
+        tenants: &mut [Tenant],
+        nodes: &[NodeCapacity],
+        when: When,
+    ) -> Short {
+        let budgets: Vec<GrantCounts> = tenants.iter().map(|t| budget(t, nodes, when)).collect();
+        let mut rows: Vec<Vec<Cell>> = tenants.iter().map(|t| row(t, nodes, when)).collect();
+        let open = |node: &NodeCapacity| if node.is_open { node.capacity } else { 0 };
+        let mut capacities: Vec<u64> = nodes.iter().map(open).collect();
 
         let wants: Vec<u64> = budgets.iter().map(|budget| budget.reserved).collect();
         let solver = &mut self.reserved[when as usize];
@@ -114,7 +119,7 @@ impl Solutions {
             });
         }
 
-        let rest = |(tenant, budget): (&Tenant, &Counts)| match tenant.is_limited {
+        let rest = |(tenant, budget): (&Tenant, &GrantCounts)| match tenant.is_limited {
             true => budget.allowed - budget.reserved,
             false => 0,
         };
@@ -124,16 +129,16 @@ impl Solutions {
         allow(&mut rows, &wants, &found);
         for (row, tenant) in rows.iter().zip(tenants) {
             let open = row.iter().enumerate().filter(|(_, cell)| cell.is_open);
-            open.for_each(|(place, cell)| settle(tenant, place, when, cell.tokens));
+            open.for_each(|(index, cell)| settle(tenant, index, when, cell.tokens));
         }
         short
     }
 }
 
-fn row(tenant: &Tenant, places: &[Place], when: When) -> Vec<Cell> {
+fn row(tenant: &Tenant, nodes: &[NodeCapacity], when: When) -> Vec<Cell> {
     let cell = |entry: &Entry| {
         let Entry { node, is_home, served, demand, expected, waiting, .. } = *entry;
-        let is_open = places[usize::from(node)].is_open;
+        let is_open = nodes[usize::from(node)].is_open;
         // Twice that is the solver's measure; a node does not serve more in a period.
         let most = if is_open { u64::from(u32::MAX / 2) } else { 0 };
         let measured = |amount: u64| amount.min(most);
@@ -158,21 +163,21 @@ fn row(tenant: &Tenant, places: &[Place], when: When) -> Vec<Cell> {
 
 /// The tokens that may be divided: the promise, without the units served at open nodes and the
 /// counts that other nodes may hold. Zero if no node is open.
-fn budget(tenant: &Tenant, places: &[Place], when: When) -> Counts {
-    let mut used = tenant.beyond_reach(when);
+fn budget(tenant: &Tenant, nodes: &[NodeCapacity], when: When) -> GrantCounts {
+    let mut used = tenant.unaccounted(when);
     let mut is_any_open = false;
     for entry in &tenant.entries {
         let served = if when == When::Now { entry.served } else { 0 };
         let bound = entry.account(when).bound;
-        let is_open = places[usize::from(entry.node)].is_open;
+        let is_open = nodes[usize::from(entry.node)].is_open;
         is_any_open |= is_open;
         used = used.plus(if is_open {
-            Counts { reserved: served, allowed: served }
+            GrantCounts { reserved: served, allowed: served }
         } else {
-            Counts { reserved: bound.reserved.max(served), allowed: bound.allowed.max(served) }
+            GrantCounts { reserved: bound.reserved.max(served), allowed: bound.allowed.max(served) }
         });
     }
-    let mut left = if is_any_open { tenant.promise.minus(used) } else { Counts::ZERO };
+    let mut left = if is_any_open { tenant.promise.minus(used) } else { GrantCounts::ZERO };
     if tenant.is_limited {
         left.reserved = left.reserved.min(left.allowed);
     }
@@ -180,12 +185,12 @@ fn budget(tenant: &Tenant, places: &[Place], when: When) -> Counts {
 }
 
 /// Sets the target of an account from the tokens that it is to have.
-fn settle(tenant: &mut Tenant, place: usize, when: When, tokens: Counts) {
+fn settle(tenant: &mut Tenant, index: usize, when: When, tokens: GrantCounts) {
     let is_limited = tenant.is_limited;
-    let entry = &mut tenant.entries[place];
+    let entry = &mut tenant.entries[index];
     let served = if when == When::Now { entry.served } else { 0 };
     let account = entry.account_mut(when);
-    account.target = Counts {
+    account.target = GrantCounts {
         // A count up to the units served is no token. The present count needs no message.
         reserved: match tokens.reserved {
             0 => served.min(account.bound.reserved),
@@ -235,10 +240,10 @@ pub(super) fn spread(
 
 /// Divides `amount` over a row: to the first of the parts as far as it goes, the rest to the next
 /// one, and in proportion where it does not suffice.
-fn divide(amount: u64, row: &[Cell], parts: &[Part]) -> Vec<u64> {
+fn divide(amount: u64, row: &[Cell], levels: &[DemandLevel]) -> Vec<u64> {
     let mut tokens = alloc::vec![0; row.len()];
     let mut left = amount;
-    for part in parts {
+    for part in levels {
         let lacks = |cell: &Cell, has: u64| part(cell).saturating_sub(cell.given + has);
         let mut weights: u64 = row.iter().zip(&tokens).map(|(cell, has)| lacks(cell, *has)).sum();
         let mut rest = left.min(weights);
@@ -257,7 +262,7 @@ fn divide(amount: u64, row: &[Cell], parts: &[Part]) -> Vec<u64> {
 /// cell at most the demand without tokens, and as many as nodes have capacity for.
 pub(super) fn solve(
     last: &mut Option<Solver>,
-    (wants, parts): (&[u64], &[Part]),
+    (wants, levels): (&[u64], &[DemandLevel]),
     rows: &[Vec<Cell>],
     capacities: &[u64],
 ) -> (Vec<u64>, Short) {
@@ -274,21 +279,21 @@ pub(super) fn solve(
         solver.set_capacity(server, *capacity);
     }
     // Waiting requests up to `want`; all demand up to `want`; and all demand of each cell.
-    let (certain, all) = (&parts[..1], &parts[parts.len() - 1..]);
-    let stages = [(certain, false), (parts, false), (all, true)];
+    let (certain, all) = (&levels[..1], &levels[levels.len() - 1..]);
+    let stages = [(certain, false), (levels, false), (all, true)];
     let wanted: u64 = wants.iter().fold(0, |sum, want| sum.saturating_add(*want));
-    let mut outcome = Outcome::default();
-    for (parts, is_beyond) in stages {
+    let mut outcome = SolverReport::default();
+    for (levels, is_beyond) in stages {
         for (bucket, (want, row)) in wants.iter().zip(rows).enumerate() {
             let amount = if is_beyond { u64::MAX } else { *want };
-            let amounts = divide(amount, row, parts).into_iter();
+            let amounts = divide(amount, row, levels).into_iter();
             let demands = row.iter().zip(amounts).map(|(c, n)| (u32::from(c.node), n as u32));
             let set = solver.set(bucket, *want, &demands.collect::<Vec<_>>());
             assert!(set.is_ok(), "a row has as many cells as when it was pushed");
         }
         outcome = solver.shift();
         // Enough if every wanted token will be used, or if the second stage overloads no node.
-        let is_enough = parts.len() > 1 && outcome.weak_excess == 0;
+        let is_enough = levels.len() > 1 && outcome.weak_excess == 0;
         if is_enough || outcome.effective_capacity == wanted {
             break;
         }
@@ -310,14 +315,14 @@ pub(super) fn solve(
 mod tests {
     use super::*;
 
-    fn row(asked: &[[u64; 3]]) -> Vec<Cell> {
+    fn row(demands: &[[u64; 3]]) -> Vec<Cell> {
         let cell = |&[waiting, expected, demand]: &[u64; 3]| Cell {
             waiting,
             expected,
             demand,
             ..Cell::default()
         };
-        asked.iter().map(cell).collect()
+        demands.iter().map(cell).collect()
     }
 
     /// Eight requests of a striped client wait at one node of three, from each of which a hundred

@@ -42,15 +42,15 @@ use serde::{Deserialize, Serialize};
 use tidegate_model::policy::Fallback;
 use tidegate_model::{Class, Discipline, NodeId, Span};
 
-use crate::meters::message::NodeCounts;
+use crate::stats::message::NodeCounts;
 
-/// A point in the controller's day: which period, and which distribution within it. Later turns
+/// A point in the controller's day: which period, and which distribution within it. Later rounds
 /// are greater.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
-pub struct Turn {
-    /// The period. A controller counts on where its last life stopped, because it numbers
+pub struct RoundId {
+    /// The period. A controller counts on where its last run stopped, because it numbers
     /// periods by the calendar.
     pub period: u64,
     /// The distribution within it, counting from zero.
@@ -99,11 +99,11 @@ pub enum ToNode {
     /// Asks for a [`Report`].
     Collect {
         /// Comes back in the report.
-        turn: Turn,
+        round_id: RoundId,
         /// How long the period has been running, by the controller's clock.
         into: Span,
         /// Whether the report is to name every tenant whose numbers are not all zero, and not
-        /// only differences: the controller did not hear the last one.
+        /// only differences: the controller did not receive the last one.
         complete: bool,
     },
     /// The counts up to which tenants may be served.
@@ -159,9 +159,9 @@ pub struct TenantPlan {
 pub struct Grant {
     /// The revision of the plan it belongs to.
     pub revision: u64,
-    /// When it was decided. Its counts are for `turn.period`.
-    pub turn: Turn,
-    /// Grows with every grant to this node, across turns; one that is not greater than the last
+    /// When it was decided. Its counts are for `round_id.period`.
+    pub round_id: RoundId,
+    /// Grows with every grant to this node, across rounds; one that is not greater than the last
     /// that was taken is late, and has no effect.
     pub serial: u64,
     /// How long the period has been running, by the controller's clock; zero, too, if it lies
@@ -180,7 +180,7 @@ pub struct Grant {
 /// The counts up to which one tenant may be served in a period at one node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Share {
-    /// The tenant's place in the plan, counting from zero.
+    /// The tenant's index in the plan, counting from zero.
     pub tenant: u16,
     /// Up to this count it goes before those without reservation tokens.
     pub reserved: u64,
@@ -205,7 +205,7 @@ pub enum FromNode {
         shares: Vec<Share>,
     },
     /// The node ends, and serves nothing any more.
-    Goodbye,
+    Disconnect,
     /// The answer to [`ToNode::Count`]. No decision depends on it: it is for status and metrics.
     Counts(NodeCounts),
     /// Parts that are refused or not durable, all of them. Sent before [`Self::Counts`] where it
@@ -217,8 +217,8 @@ pub enum FromNode {
     Rest {
         /// The revision of the plan that it has.
         revision: u64,
-        /// The turn of the question.
-        turn: Turn,
+        /// The round of the question.
+        round_id: RoundId,
         /// The serial of the last grant that it took.
         serial: u64,
         /// The capacity that the node expects to have left, as in a report.
@@ -255,8 +255,8 @@ pub struct PartFault {
 pub struct Report {
     /// The revision of the plan that it has.
     pub revision: u64,
-    /// The turn of the question.
-    pub turn: Turn,
+    /// The round of the question.
+    pub round_id: RoundId,
     /// The serial of the last grant that it took.
     pub serial: u64,
     /// The capacity that the node expects to have from now to the end of the period, in units of
@@ -273,7 +273,7 @@ pub struct Report {
 /// One tenant at one node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TenantReport {
-    /// The tenant's place in the plan, counting from zero.
+    /// The tenant's index in the plan, counting from zero.
     pub tenant: u16,
     /// Units of cost served in the period so far, with tokens of any kind or none.
     pub served: u64,

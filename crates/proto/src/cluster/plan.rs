@@ -1,4 +1,4 @@
-//! Makes the plan of the nodes and the tenants of the ledger from a policy.
+//! Makes the nodes' plan and the tenants' accounts from a policy.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
@@ -7,14 +7,14 @@ use alloc::vec::Vec;
 use tidegate_model::{NodeId, Policy, Portion, Span, policy};
 
 use super::allocate::{Short, Solutions};
-use super::ledger::{Counts, Entry, Tenant, promise};
+use super::bounds::{Entry, GrantCounts, Tenant, promise};
 use super::message::{Plan, TenantPlan};
 use super::{Cluster, WHENS};
 
 impl Cluster {
-    /// Sets the home nodes of tenants, like [`super::Setup::reach`], from the next policy on.
-    pub fn set_reach(&mut self, reach: BTreeMap<String, BTreeSet<NodeId>>) {
-        self.setup.reach = reach;
+    /// Sets the home nodes of tenants, like [`super::Setup::home_nodes`], from the next policy on.
+    pub fn set_home_nodes(&mut self, home_nodes: BTreeMap<String, BTreeSet<NodeId>>) {
+        self.setup.home_nodes = home_nodes;
     }
 
     pub(super) fn set_plan(&mut self, revision: u64, policy: &Policy) {
@@ -45,14 +45,14 @@ impl Cluster {
         let earlier = core::mem::take(&mut self.tenants);
         let mut earlier: BTreeMap<String, Tenant> =
             earlier.into_iter().map(|tenant| (tenant.name.clone(), tenant)).collect();
-        self.places_of.iter_mut().for_each(Vec::clear);
-        for (number, asked) in policy.tenants.iter().enumerate() {
-            let is_limited = asked.limit.operations.is_some();
-            let limits = (asked.reservation.operations, asked.limit.operations);
+        self.entries_of.iter_mut().for_each(Vec::clear);
+        for (number, requested) in policy.tenants.iter().enumerate() {
+            let is_limited = requested.limit.operations.is_some();
+            let limits = (requested.reservation.operations, requested.limit.operations);
             let promise = promise(limits.0, limits.1, self.plan.period);
-            let tenant = earlier.remove(&asked.name);
+            let tenant = earlier.remove(&requested.name);
             let mut tenant =
-                tenant.unwrap_or_else(|| self.new_tenant(&asked.name, promise, is_limited));
+                tenant.unwrap_or_else(|| self.new_tenant(&requested.name, promise, is_limited));
             let was_limited = core::mem::replace(&mut tenant.is_limited, is_limited);
             tenant.promise = promise;
             self.extend(&mut tenant);
@@ -61,20 +61,20 @@ impl Cluster {
                     entry.account_mut(when).renew(was_limited, is_limited);
                 }
             }
-            for (place, entry) in tenant.entries.iter().enumerate() {
-                self.places_of[usize::from(entry.node)].push((number as u16, place as u16));
+            for (index, entry) in tenant.entries.iter().enumerate() {
+                self.entries_of[usize::from(entry.node)].push((number as u16, index as u16));
             }
             self.tenants.push(tenant);
         }
     }
 
-    fn new_tenant(&self, name: &str, promise: Counts, is_limited: bool) -> Tenant {
+    fn new_tenant(&self, name: &str, promise: GrantCounts, is_limited: bool) -> Tenant {
         let mut tenant = Tenant { name: name.into(), is_limited, ..Tenant::default() };
         self.extend(&mut tenant);
         tenant.unknown = WHENS.map(|when| {
             let mut nodes = tenant.entries.iter().map(|entry| usize::from(entry.node));
             let is_unknown = nodes.any(|node| self.nodes[node].is_unknown[when as usize]);
-            if is_unknown { promise } else { Counts::ZERO }
+            if is_unknown { promise } else { GrantCounts::ZERO }
         });
         tenant
     }
@@ -84,11 +84,17 @@ impl Cluster {
     /// which the node reports them.
     fn extend(&self, tenant: &mut Tenant) {
         let known: BTreeSet<u16> = tenant.entries.iter().map(|entry| entry.node).collect();
-        let sites = self.nodes.iter().map(|site| site.id.0).filter(|site| !known.contains(site));
-        tenant.entries.extend(sites.map(|node| Entry { node, ..Entry::default() }));
-        let reach = self.setup.reach.get(&tenant.name).filter(|reach| !reach.is_empty());
+        let node_ids = self
+            .nodes
+            .iter()
+            .map(|node_state| node_state.id.0)
+            .filter(|node_state| !known.contains(node_state));
+        tenant.entries.extend(node_ids.map(|node| Entry { node, ..Entry::default() }));
+        let home_nodes =
+            self.setup.home_nodes.get(&tenant.name).filter(|home_nodes| !home_nodes.is_empty());
         for entry in &mut tenant.entries {
-            entry.is_home = reach.is_none_or(|reach| reach.contains(&NodeId(entry.node)));
+            entry.is_home =
+                home_nodes.is_none_or(|home_nodes| home_nodes.contains(&NodeId(entry.node)));
         }
         tenant.entries.sort_by_key(|entry| entry.node);
     }

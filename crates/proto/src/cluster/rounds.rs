@@ -1,12 +1,12 @@
-//! Periods and the distributions within them: ask, wait, divide, tell, and tell again.
+//! Periods and the distributions within them: collect, wait, divide, grant, and grant again.
 
 use alloc::vec::Vec;
 
 use tidegate_model::{Event, Span, Time};
 
-use super::allocate::Place;
-use super::ledger::{Account, Entry, When, promise};
-use super::message::{Grant, Report, Share, ToNode, Turn};
+use super::allocate::NodeCapacity;
+use super::bounds::{Account, Entry, When, promise};
+use super::message::{Grant, Report, RoundId, Share, ToNode};
 use super::{Cluster, EARLIER, LAST_PART, LEASE, MISSED_MAX, Output, SETTLE, SILENT, WAIT_PART};
 
 /// A reported capacity counts as a rate while at least one part in so many of a period is left.
@@ -19,15 +19,15 @@ pub(super) enum Phase {
     #[default]
     Idle,
     /// Reports are due.
-    Asking,
+    Collecting,
     /// Confirmations are due, and then something is to be raised.
-    Telling,
+    Granting,
 }
 
 /// The distribution that is under way, or the last one.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Round {
-    pub(super) turn: Turn,
+    pub(super) round_id: RoundId,
     pub(super) phase: Phase,
     started: Time,
     /// When the phase ends at the latest.
@@ -42,12 +42,12 @@ pub(super) struct Round {
 
 impl Cluster {
     /// Ends periods that are over.
-    pub(super) fn turn_periods(&mut self, now: Time) {
+    pub(super) fn advance_periods(&mut self, now: Time) {
         while self.period_end() <= now {
-            if self.round.phase == Phase::Asking {
+            if self.round.phase == Phase::Collecting {
                 self.divide(now);
             }
-            self.turn_period();
+            self.advance_period();
             // After a pause longer than any lease, nothing depends on the periods in between.
             let behind = now.since(self.period_start).0 / self.plan.period.0;
             let skipped = behind.saturating_sub(u64::from(LEASE) + 1);
@@ -56,7 +56,7 @@ impl Cluster {
         }
     }
 
-    fn turn_period(&mut self) {
+    fn advance_period(&mut self) {
         self.period_start = self.period_end();
         self.period += 1;
         self.rounds = 0;
@@ -64,8 +64,8 @@ impl Cluster {
         self.round.phase = Phase::Idle;
         self.next_round_at = self.period_start;
         self.traffic_before = core::mem::take(&mut self.traffic);
-        self.tenants.iter_mut().for_each(|tenant| tenant.turn());
-        self.still.turn();
+        self.tenants.iter_mut().for_each(|tenant| tenant.begin_period());
+        self.still.begin_period();
         for node in 0..self.nodes.len() {
             if self.nodes[node].lease_until < self.period {
                 self.still.reset();
@@ -106,84 +106,84 @@ impl Cluster {
             self.next_round_at = if now < last { last } else { end };
             return;
         }
-        let turn = Turn { period: self.period, round: self.rounds };
+        let round_id = RoundId { period: self.period, round: self.rounds };
         self.rounds += 1;
         self.round = Round {
-            turn,
-            phase: Phase::Asking,
+            round_id,
+            phase: Phase::Collecting,
             started: now,
             until: now.after(Span(interval.0 / WAIT_PART)).min(self.next_round_at),
             is_last: is_renewing,
             ..self.round
         };
-        self.ask(now, is_for_all);
-        self.divide_if_heard(now);
+        self.request_reports(now, is_for_all);
+        self.divide_if_answered(now);
     }
 
     /// Whether all connected nodes rest, and no count is left to raise.
     fn is_resting(&self) -> bool {
         let mut connected = self.nodes.iter().filter(|node| node.connection.is_some());
-        !self.round.is_short && connected.all(super::Site::may_rest)
+        !self.round.is_short && connected.all(super::NodeState::may_rest)
     }
 
     /// Asks all nodes, or all that do not rest.
-    fn ask(&mut self, now: Time, is_for_all: bool) {
-        let (turn, period) = (self.round.turn, self.plan.period);
+    fn request_reports(&mut self, now: Time, is_for_all: bool) {
+        let (round_id, period) = (self.round.round_id, self.plan.period);
         let (into, left) = (now.since(self.period_start), self.period_end().since(now));
         for node in 0..self.nodes.len() {
-            let site = &mut self.nodes[node];
-            let Some(to) = site.connection else { continue };
-            if site.may_rest() && !is_for_all {
-                site.capacity_left = super::scaled(site.capacity, left, period);
+            let state = &mut self.nodes[node];
+            let Some(to) = state.connection else { continue };
+            if state.may_rest() && !is_for_all {
+                state.capacity_left = super::scaled(state.capacity, left, period);
                 continue;
             }
-            let is_first = site.asked_in.replace(turn.period) != Some(turn.period);
-            site.is_complete = !core::mem::replace(&mut site.is_heard, false) || is_first;
-            let complete = site.is_complete;
-            self.send(to, ToNode::Collect { turn, into, complete });
+            let is_first = state.requested_in.replace(round_id.period) != Some(round_id.period);
+            state.is_complete = !core::mem::replace(&mut state.is_answered, false) || is_first;
+            let complete = state.is_complete;
+            self.send(to, ToNode::Collect { round_id, into, complete });
         }
     }
 
     /// A node has reported, perhaps that it rests.
     pub(super) fn on_report(&mut self, now: Time, node: usize, report: &Report, is_resting: bool) {
         let revision = self.plan.revision;
-        let site = &mut self.nodes[node];
+        let state = &mut self.nodes[node];
         // A node that answers late is slow, and not silent.
-        site.missed_since = None;
-        if core::mem::take(&mut site.is_silent) {
-            let event = Event::NodeSilent { node: site.name.clone(), is_silent: false };
+        state.missed_since = None;
+        if core::mem::take(&mut state.is_silent) {
+            let event = Event::NodeSilent { node: state.name.clone(), is_silent: false };
             self.outputs.push_back(Output::Event(event));
         }
-        if report.turn != self.round.turn || site.is_heard || revision == 0 {
+        if report.round_id != self.round.round_id || state.is_answered || revision == 0 {
             return;
         }
         if report.revision == revision {
-            site.is_heard = true;
-            site.missed = 0;
-            site.reported = Some(now);
-            // An earlier life of this controller may have counted further.
-            site.serial = site.serial.max(report.serial);
-            site.is_resting = is_resting;
+            state.is_answered = true;
+            state.missed = 0;
+            state.reported = Some(now);
+            // An earlier run of this controller may have counted further.
+            state.serial = state.serial.max(report.serial);
+            state.is_resting = is_resting;
             // One that rests has nothing that a complete report would name.
-            site.is_complete |= is_resting;
-            if core::mem::take(&mut site.is_passed_over) {
-                (site.is_stale, site.leased) = (true, 0);
+            state.is_complete |= is_resting;
+            if core::mem::take(&mut state.is_passed_over) {
+                (state.is_stale, state.leased) = (true, 0);
             }
             self.take_in(node, report);
         } else {
             self.send_plan(node);
         }
-        self.divide_if_heard(now);
+        self.divide_if_answered(now);
     }
 
-    /// A node's lease is not the one in the ledger. The node is sent all counts in the next round:
-    /// there is one more before the period ends.
+    /// A node's lease is not the one that the controller has recorded. The node is sent all counts
+    /// in the next round: there is one more before the period ends.
     pub(super) fn on_unrenewed(&mut self, node: usize, serial: u64) {
         self.each_entry(node, |entry| entry.refuse(serial));
-        let site = &mut self.nodes[node];
-        site.awaited = site.awaited.filter(|awaited| *awaited > serial);
-        if site.leased == serial {
-            (site.leased, site.is_stale) = (0, true);
+        let state = &mut self.nodes[node];
+        state.awaited = state.awaited.filter(|awaited| *awaited > serial);
+        if state.leased == serial {
+            (state.leased, state.is_stale) = (0, true);
         }
     }
 
@@ -197,28 +197,30 @@ impl Cluster {
 
     fn take_in(&mut self, node: usize, report: &Report) {
         let left = self.period_end().since(self.round.started);
-        let site = &mut self.nodes[node];
+        let state = &mut self.nodes[node];
         // Near the end of a period a count is too coarse for a rate.
-        if site.measured == 0 || left.0 >= self.plan.period.0 / MEASURED_PART {
-            site.measured = super::scaled(report.capacity_left, Span::SECOND, left);
+        if state.measured == 0 || left.0 >= self.plan.period.0 / MEASURED_PART {
+            state.measured = super::scaled(report.capacity_left, Span::SECOND, left);
         }
-        let declared = site.declared.map(|iops| promise(None, Some(iops), left).allowed);
-        site.capacity_left = report.capacity_left.min(declared.unwrap_or(u64::MAX));
-        site.capacity = super::scaled(site.capacity_left, self.plan.period, left);
-        if site.is_complete {
+        let declared = state.declared.map(|iops| promise(None, Some(iops), left).allowed);
+        state.capacity_left = report.capacity_left.min(declared.unwrap_or(u64::MAX));
+        state.capacity = super::scaled(state.capacity_left, self.plan.period, left);
+        if state.is_complete {
             let nothing = |entry: &mut Entry| {
                 (entry.demand, entry.expected, entry.waiting) = (0, 0, 0);
             };
             self.each_entry(node, nothing);
         }
         let (id, capacity_left) = (self.nodes[node].id.0, self.nodes[node].capacity_left);
-        for told in &report.tenants {
-            let Some(tenant) = self.tenants.get_mut(usize::from(told.tenant)) else { continue };
+        for tenant_report in &report.tenants {
+            let Some(tenant) = self.tenants.get_mut(usize::from(tenant_report.tenant)) else {
+                continue;
+            };
             let Some(entry) = tenant.entry_mut(id) else { continue };
-            entry.served = entry.served.max(told.served);
-            let elastic = if told.is_elastic { capacity_left } else { 0 };
-            entry.demand = told.expected.max(elastic);
-            (entry.expected, entry.waiting) = (told.expected, told.waiting);
+            entry.served = entry.served.max(tenant_report.served);
+            let elastic = if tenant_report.is_elastic { capacity_left } else { 0 };
+            entry.demand = tenant_report.expected.max(elastic);
+            (entry.expected, entry.waiting) = (tenant_report.expected, tenant_report.waiting);
         }
         for &(tenant, served) in &report.before {
             let Some(tenant) = self.tenants.get_mut(usize::from(tenant)) else { continue };
@@ -228,9 +230,9 @@ impl Cluster {
     }
 
     /// Goes on if all reports are there that can come.
-    pub(super) fn divide_if_heard(&mut self, now: Time) {
-        let is_due = |node: &super::Site| node.connection.is_some() && !node.is_heard;
-        if self.round.phase == Phase::Asking && !self.nodes.iter().any(is_due) {
+    pub(super) fn divide_if_answered(&mut self, now: Time) {
+        let is_due = |node: &super::NodeState| node.connection.is_some() && !node.is_answered;
+        if self.round.phase == Phase::Collecting && !self.nodes.iter().any(is_due) {
             self.divide(now);
         }
     }
@@ -239,7 +241,7 @@ impl Cluster {
     pub(super) fn divide(&mut self, now: Time) {
         self.count_missed(now);
         self.judge();
-        self.tell(now, true);
+        self.send_grants(now, true);
     }
 
     /// Counts this round as missed at each node that has not answered.
@@ -249,15 +251,15 @@ impl Cluster {
         if now < self.round.started.after(Span(self.interval().0 / WAIT_PART)) {
             return;
         }
-        for site in &mut self.nodes {
-            if site.connection.is_some() && !site.is_heard {
-                site.is_resting = false;
-                site.missed = site.missed.saturating_add(1);
-                site.is_passed_over |= site.missed >= MISSED_MAX;
-                let since = *site.missed_since.get_or_insert(self.round.started);
-                if site.is_passed_over && now.since(since) >= SILENT && !site.is_silent {
-                    site.is_silent = true;
-                    let event = Event::NodeSilent { node: site.name.clone(), is_silent: true };
+        for state in &mut self.nodes {
+            if state.connection.is_some() && !state.is_answered {
+                state.is_resting = false;
+                state.missed = state.missed.saturating_add(1);
+                state.is_passed_over |= state.missed >= MISSED_MAX;
+                let since = *state.missed_since.get_or_insert(self.round.started);
+                if state.is_passed_over && now.since(since) >= SILENT && !state.is_silent {
+                    state.is_silent = true;
+                    let event = Event::NodeSilent { node: state.name.clone(), is_silent: true };
                     self.outputs.push_back(Output::Event(event));
                 }
             }
@@ -279,15 +281,15 @@ impl Cluster {
         }
     }
 
-    /// Sets new targets if `is_first`, and sends the counts for which there is room.
-    fn tell(&mut self, now: Time, is_first: bool) {
+    /// Sets new targets if `is_first`, and sends the counts for which there is headroom.
+    fn send_grants(&mut self, now: Time, is_first: bool) {
         self.round.is_short = false;
         let whens = if self.round.is_last { &[When::Now, When::Next][..] } else { &[When::Now] };
         for &when in whens {
             if is_first {
-                let places = self.places(when);
-                if !self.still.holds(&self.tenants, &places, when) {
-                    let short = self.solutions.aim(&mut self.tenants, &places, when);
+                let node_capacities = self.node_capacities(when);
+                if !self.still.holds(&self.tenants, &node_capacities, when) {
+                    let short = self.solutions.aim(&mut self.tenants, &node_capacities, when);
                     if when == When::Now {
                         self.short = short;
                     }
@@ -297,7 +299,7 @@ impl Cluster {
         }
         let is_awaited = self.nodes.iter().any(|node| node.awaited.is_some());
         if self.round.is_short && is_awaited && is_first {
-            self.round.phase = Phase::Telling;
+            self.round.phase = Phase::Granting;
             let wait = Span(self.interval().0 / WAIT_PART);
             self.round.until = now.after(wait).min(self.next_round_at);
         } else {
@@ -306,81 +308,81 @@ impl Cluster {
         }
     }
 
-    /// Raises the counts for which there is room, once confirmations have come or are late.
+    /// Raises the counts for which there is headroom, once confirmations have come or are late.
     pub(super) fn raise(&mut self, now: Time) {
-        if self.round.is_short && self.round.phase != Phase::Asking {
-            self.tell(now, false);
+        if self.round.is_short && self.round.phase != Phase::Collecting {
+            self.send_grants(now, false);
         }
     }
 
-    fn places(&self, when: When) -> Vec<Place> {
-        let place = |site: &super::Site| Place {
-            is_open: site.is_open(when),
+    fn node_capacities(&self, when: When) -> Vec<NodeCapacity> {
+        let node_capacity = |state: &super::NodeState| NodeCapacity {
+            is_open: state.is_open(when),
             capacity: match when {
-                When::Now => site.capacity_left,
-                When::Next => site.capacity,
+                When::Now => state.capacity_left,
+                When::Next => state.capacity,
             },
         };
-        self.nodes.iter().map(place).collect()
+        self.nodes.iter().map(node_capacity).collect()
     }
 
-    /// Sends each node the counts that differ from the last ones, as far as there is room.
+    /// Sends each node the counts that differ from the last ones, as far as there is headroom.
     fn push(&mut self, now: Time, when: When, is_first: bool) {
-        let mut rooms: Vec<_> = self.tenants.iter().map(|tenant| tenant.room(when)).collect();
+        let mut headrooms: Vec<_> =
+            self.tenants.iter().map(|tenant| tenant.headroom(when)).collect();
         for node in 0..self.nodes.len() {
-            let site = &self.nodes[node];
-            let Some(to) = site.connection.filter(|_| site.is_open(when)) else { continue };
-            let serial = site.serial.saturating_add(1);
+            let state = &self.nodes[node];
+            let Some(to) = state.connection.filter(|_| state.is_open(when)) else {
+                continue;
+            };
+            let serial = state.serial.saturating_add(1);
             // A lease that builds on one that may not have been taken would not be taken either.
-            let can_build = site.leased != 0 && site.is_lease_answered;
-            let is_whole = is_first && if when == When::Now { site.is_stale } else { !can_build };
-            let base = if is_whole { 0 } else { site.leased };
+            let can_build = state.leased != 0 && state.is_lease_answered;
+            let is_whole = is_first && if when == When::Now { state.is_stale } else { !can_build };
+            let base = if is_whole { 0 } else { state.leased };
             if when == When::Next && !is_whole && base == 0 {
                 // The node has connected since, and is sent all counts in the next round.
                 continue;
             }
             let mut shares = Vec::new();
-            for &(tenant, place) in &self.places_of[node] {
-                let room = &mut rooms[usize::from(tenant)];
+            for &(tenant, index) in &self.entries_of[node] {
+                let headroom = &mut headrooms[usize::from(tenant)];
                 let owner = &mut self.tenants[usize::from(tenant)];
                 let is_limited = owner.is_limited;
-                let account = owner.entries[usize::from(place)].account_mut(when);
-                let best = account.best(is_limited, room);
+                let account = owner.entries[usize::from(index)].account_mut(when);
+                let best = account.best(is_limited, headroom);
                 self.round.is_short |= best != account.target;
                 // A later grant makes an earlier one late, so it has all unconfirmed counts.
-                let is_new = best != account.said || account.is_due(is_first);
+                let is_new = best != account.sent || account.is_due(is_first);
                 if is_new || (is_whole && !account.is_nothing()) {
-                    account.say(best, serial);
+                    account.record_sent(best, serial);
                     let allowed = if is_limited { best.allowed } else { u64::MAX };
                     shares.push(Share { tenant, reserved: best.reserved, allowed });
                 }
             }
-            let site = &mut self.nodes[node];
+            let state = &mut self.nodes[node];
             if when == When::Now && is_first {
-                site.is_stale = false;
+                state.is_stale = false;
             }
             if shares.is_empty() && !(is_first && when == When::Next) {
                 continue;
             }
-            (site.serial, site.awaited) = (serial, Some(serial));
+            (state.serial, state.awaited) = (serial, Some(serial));
             let (period, into, lease) = match when {
                 When::Now => (self.period, now.since(self.period_start), 0),
                 When::Next => (self.period + 1, Span::ZERO, LEASE),
             };
             if when == When::Next {
-                site.lease_until = period + u64::from(LEASE);
-                (site.leased, site.is_lease_answered) = (serial, false);
+                state.lease_until = period + u64::from(LEASE);
+                (state.leased, state.is_lease_answered) = (serial, false);
             }
-            let turn = Turn { period, round: self.round.turn.round };
+            let round_id = RoundId { period, round: self.round.round_id.round };
             let revision = self.plan.revision;
-            let grant = Grant { revision, turn, serial, into, lease, shares };
+            let grant = Grant { revision, round_id, serial, into, lease, shares };
+            let is_grant = base == 0 || when == When::Now;
             self.send(
                 to,
-                if base == 0 || when == When::Now {
-                    ToNode::Grant(grant)
-                } else {
-                    ToNode::Renew { base, grant }
-                },
+                if is_grant { ToNode::Grant(grant) } else { ToNode::Renew { base, grant } },
             );
         }
     }

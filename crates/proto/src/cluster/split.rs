@@ -35,7 +35,7 @@ use alloc::vec::Vec;
 use tidegate_model::event::DISCONNECTED;
 use tidegate_model::{Event, Iops, Policy, Span, Time};
 
-use super::ledger::{Account, Counts, Entry, Tenant, When, promise};
+use super::bounds::{Account, Entry, GrantCounts, Tenant, When, promise};
 use super::message::Share;
 use crate::controller::ConnectionId;
 use crate::data_node::{FromDataNode, Grant, Report, ToDataNode};
@@ -44,7 +44,7 @@ use aim::Aim;
 
 mod aim;
 mod demand;
-mod told;
+mod status;
 
 /// How long a node that is away keeps its shares. Long enough to be started again and to be found.
 pub const AWAY: Span = Span(5 * Span::SECOND.0);
@@ -101,7 +101,7 @@ pub struct Node {
     capacity: Iops,
     client: Iops,
     /// The capacity in its last event, or that of its setup.
-    capacity_told: Iops,
+    published_capacity: Iops,
     /// When it was last connected, or when the controller started.
     seen: Time,
     /// Whether it has reported on this connection the shares that it holds.
@@ -112,7 +112,7 @@ pub struct Node {
     /// Whether it holds nothing and is about to come: everything has just been started.
     is_expected: bool,
     /// Whether the last question was answered.
-    is_heard: bool,
+    is_answered: bool,
     /// Whether the next grant is to be sent even if it is empty.
     is_due: bool,
     serial: u64,
@@ -141,13 +141,16 @@ impl Node {
 
     /// Its capacity: as reported on this connection, else that of its setup.
     fn capacity(&self) -> Iops {
-        self.report.as_ref().filter(|_| self.is_known).map_or(self.capacity, |told| told.capacity)
+        self.report
+            .as_ref()
+            .filter(|_| self.is_known)
+            .map_or(self.capacity, |tenant_report| tenant_report.capacity)
     }
 }
 
 impl Split {
-    /// For nodes that are all away, at `now`, with the policy of an earlier life and its revision.
-    /// If there is none, no earlier life can have granted anything.
+    /// For nodes that are all away, at `now`, with the policy of an earlier run and its revision.
+    /// If there is none, no earlier run can have granted anything.
     pub fn new(now: Time, nodes: Vec<NodeSetup>, policy: Option<(u64, Policy)>) -> Self {
         let node = |setup: NodeSetup| Node {
             name: setup.name,
@@ -157,13 +160,13 @@ impl Split {
             damaged: None,
             minute: demand::Minute::default(),
             capacity: setup.capacity,
-            capacity_told: setup.capacity,
+            published_capacity: setup.capacity,
             client: setup.client,
             seen: now,
             is_known: false,
             is_unknown: policy.is_some(),
             is_expected: policy.is_none(),
-            is_heard: false,
+            is_answered: false,
             is_due: false,
             serial: 0,
         };
@@ -193,20 +196,20 @@ impl Split {
     /// soon as it has reported those that it holds; or it is refused.
     pub fn on_connected(&mut self, now: Time, connection: ConnectionId, version: u16, name: &str) {
         let found = self.nodes.iter().position(|node| node.name == name);
-        let Some(place) = found.filter(|_| version == VERSION) else {
+        let Some(index) = found.filter(|_| version == VERSION) else {
             return self.refuse(connection, version, name);
         };
         // The earlier process is gone, or its connection broke without a notice.
-        if let Some(earlier) = self.nodes[place].connection {
+        if let Some(earlier) = self.nodes[index].connection {
             self.outputs.push_back(Output::Close { connection: earlier });
-            self.part(now, place, "it has connected anew");
+            self.part(now, index, "it has connected anew");
         }
-        let node = &mut self.nodes[place];
+        let node = &mut self.nodes[index];
         (node.connection, node.seen) = (Some(connection), now);
-        (node.is_known, node.is_heard, node.is_due, node.serial) = (false, false, true, 0);
+        (node.is_known, node.is_answered, node.is_due, node.serial) = (false, false, true, 0);
         // The node reports its damages anew, if it is still the same process.
         (node.damages, node.damaged) = (0, None);
-        self.connections.insert(connection, place);
+        self.connections.insert(connection, index);
         let joined = Event::NodeJoined { node: name.into(), is_known: !node.is_unknown };
         self.outputs.push_back(Output::Event(joined));
         if let Some((revision, policy)) = self.policy.clone() {
@@ -217,38 +220,41 @@ impl Split {
 
     /// A data node has sent a message.
     pub fn on_message(&mut self, now: Time, connection: ConnectionId, message: FromDataNode) {
-        let Some(place) = self.connections.get(&connection).copied() else { return };
-        self.nodes[place].seen = now;
+        let Some(index) = self.connections.get(&connection).copied() else { return };
+        self.nodes[index].seen = now;
         match message {
-            FromDataNode::Report(report) => self.on_report(now, place, report),
+            FromDataNode::Report(report) => self.on_report(now, index, report),
             FromDataNode::Granted { serial } => {
-                self.each_account(place, |account| {
+                self.each_account(index, |account| {
                     // An account that is in doubt is sent anew.
-                    if account.pending.is_some_and(|told| told > 0 && told <= serial) {
-                        (account.bound, account.pending) = (account.said, None);
+                    if account
+                        .pending
+                        .is_some_and(|tenant_report| tenant_report > 0 && tenant_report <= serial)
+                    {
+                        (account.bound, account.pending) = (account.sent, None);
                     }
                 });
                 self.push();
             }
             FromDataNode::Noticed(notice) => {
-                let event = told::event(&self.nodes[place].name, notice);
+                let event = status::event(&self.nodes[index].name, notice);
                 self.outputs.push_back(Output::Event(event));
             }
             FromDataNode::Remade { times, structure } => {
-                let node = &mut self.nodes[place];
+                let node = &mut self.nodes[index];
                 (node.damages, node.damaged) = (times, Some(structure));
             }
-            FromDataNode::Goodbye => {
+            FromDataNode::Disconnect => {
                 self.outputs.push_back(Output::Close { connection });
-                self.part(now, place, DISCONNECTED);
+                self.part(now, index, DISCONNECTED);
             }
         }
     }
 
     /// A connection is closed. `reason` is for people.
     pub fn on_closed(&mut self, now: Time, connection: ConnectionId, reason: &str) {
-        if let Some(place) = self.connections.get(&connection).copied() {
-            self.part(now, place, reason);
+        if let Some(index) = self.connections.get(&connection).copied() {
+            self.part(now, index, reason);
         }
     }
 
@@ -311,8 +317,8 @@ impl Split {
         self.outputs.push_back(Output::Event(Event::NodeRefused { node, reason }));
     }
 
-    fn part(&mut self, now: Time, place: usize, reason: &str) {
-        let node = &mut self.nodes[place];
+    fn part(&mut self, now: Time, index: usize, reason: &str) {
+        let node = &mut self.nodes[index];
         let Some(connection) = node.connection.take() else { return };
         (node.is_known, node.seen) = (false, now);
         let event = Event::NodeLeft { node: node.name.clone(), reason: reason.into() };
@@ -322,51 +328,53 @@ impl Split {
 
     /// Takes the shares of nodes that are away for too long.
     fn forget(&mut self, now: Time) {
-        for place in 0..self.nodes.len() {
-            let node = &mut self.nodes[place];
-            if node.is_known && node.is_heard || now.since(node.seen) < AWAY {
+        for index in 0..self.nodes.len() {
+            let node = &mut self.nodes[index];
+            if node.is_known && node.is_answered || now.since(node.seen) < AWAY {
                 continue;
             }
             if let Some(connection) = node.connection {
                 self.outputs.push_back(Output::Close { connection });
-                self.part(now, place, "it does not answer");
+                self.part(now, index, "it does not answer");
             }
-            let node = &mut self.nodes[place];
+            let node = &mut self.nodes[index];
             (node.is_unknown, node.is_expected) = (false, false);
-            self.each_account(place, |account| *account = Account::default());
+            self.each_account(index, |account| *account = Account::default());
         }
     }
 
-    fn on_report(&mut self, now: Time, place: usize, report: Report) {
+    fn on_report(&mut self, now: Time, index: usize, report: Report) {
         let revision = self.policy.as_ref().map_or(0, |(revision, _)| *revision);
         if report.revision != revision || report.round != self.round {
             return;
         }
-        let node = &mut self.nodes[place];
-        (node.is_heard, node.is_unknown, node.is_expected) = (true, false, false);
+        let node = &mut self.nodes[index];
+        (node.is_answered, node.is_unknown, node.is_expected) = (true, false, false);
         if !core::mem::replace(&mut node.is_known, true) {
-            self.learn(place, &report);
+            self.learn(index, &report);
         }
-        let events = self.compare(place, &report);
+        let events = self.compare(index, &report);
         self.outputs.extend(events.into_iter().map(Output::Event));
-        let node = &mut self.nodes[place];
+        let node = &mut self.nodes[index];
         node.minute.read(now, node.report.as_ref(), &report);
         node.report = Some(report);
-        let is_awaited = |node: &Node| node.connection.is_some() && !node.is_heard;
+        let is_awaited = |node: &Node| node.connection.is_some() && !node.is_answered;
         if self.until.is_some() && !self.nodes.iter().any(is_awaited) {
             self.divide();
         }
     }
 
     /// Takes in the shares that a node reports after it has connected.
-    fn learn(&mut self, place: usize, report: &Report) {
-        self.each_account(place, |account| *account = Account::default());
-        for told in &report.tenants {
-            let Some(tenant) = self.tenants.get_mut(usize::from(told.tenant)) else { continue };
-            let allowed = if tenant.is_limited { told.allowed } else { 0 };
-            let holds = Counts { reserved: told.reserved, allowed };
-            let account = tenant.entries[place].account_mut(STANDING);
-            (account.bound, account.said) = (holds, holds);
+    fn learn(&mut self, index: usize, report: &Report) {
+        self.each_account(index, |account| *account = Account::default());
+        for tenant_report in &report.tenants {
+            let Some(tenant) = self.tenants.get_mut(usize::from(tenant_report.tenant)) else {
+                continue;
+            };
+            let allowed = if tenant.is_limited { tenant_report.allowed } else { 0 };
+            let holds = GrantCounts { reserved: tenant_report.reserved, allowed };
+            let account = tenant.entries[index].account_mut(STANDING);
+            (account.bound, account.sent) = (holds, holds);
         }
     }
 }
@@ -378,11 +386,11 @@ impl Split {
         let earlier = core::mem::take(&mut self.tenants).into_iter();
         let mut earlier: BTreeMap<String, Tenant> =
             earlier.map(|tenant| (tenant.name.clone(), tenant)).collect();
-        for asked in &policy.tenants {
-            let limits = (asked.reservation.operations, asked.limit.operations);
+        for requested in &policy.tenants {
+            let limits = (requested.reservation.operations, requested.limit.operations);
             let is_limited = limits.1.is_some();
-            let mut tenant = earlier.remove(&asked.name).unwrap_or_else(|| Tenant {
-                name: asked.name.clone(),
+            let mut tenant = earlier.remove(&requested.name).unwrap_or_else(|| Tenant {
+                name: requested.name.clone(),
                 is_limited,
                 entries: (0..self.nodes.len() as u16)
                     .map(|node| Entry { node, is_home: true, ..Entry::default() })
@@ -396,27 +404,28 @@ impl Split {
             }
             self.tenants.push(tenant);
         }
-        // Tenants have other places now.
+        // Tenants have other indexes now.
         let before = self.policy.iter().flat_map(|(_, policy)| &policy.tenants);
         let after = |name| policy.tenants.iter().position(|tenant| tenant.name == name);
-        let places: Vec<_> = before.map(|tenant| after(tenant.name.as_str())).collect();
+        let indexes: Vec<_> = before.map(|tenant| after(tenant.name.as_str())).collect();
         for node in &mut self.nodes {
-            let place = |from| places.get(usize::from(from)).copied().flatten();
-            node.minute.renumber(|from| place(from).map(|place| place as u16));
+            let index = |from| indexes.get(usize::from(from)).copied().flatten();
+            node.minute.renumber(|from| index(from).map(|index| index as u16));
         }
         for report in self.nodes.iter_mut().filter_map(|node| node.report.as_mut()) {
-            report.tenants.retain_mut(|told| {
-                let place = places.get(usize::from(told.tenant)).copied().flatten();
-                told.tenant = place.unwrap_or(0) as u16;
-                place.is_some()
+            report.tenants.retain_mut(|tenant_report| {
+                let index = indexes.get(usize::from(tenant_report.tenant)).copied().flatten();
+                tenant_report.tenant = index.unwrap_or(0) as u16;
+                index.is_some()
             });
         }
     }
 
     /// The time between two rounds.
     fn interval(&self) -> Span {
-        let asked = self.policy.as_ref().map_or(Span::SECOND, |(_, policy)| policy.redistribute);
-        Span(asked.0.max(Span::MILLISECOND.0))
+        let requested =
+            self.policy.as_ref().map_or(Span::SECOND, |(_, policy)| policy.redistribute);
+        Span(requested.0.max(Span::MILLISECOND.0))
     }
 
     /// Asks every node for a report.
@@ -426,9 +435,9 @@ impl Split {
         let interval = self.interval();
         self.next_round = now.after(interval);
         self.until = Some(now.after(Span(interval.0 / WAIT_PART)));
-        for place in 0..self.nodes.len() {
-            let Some(to) = self.nodes[place].connection else { continue };
-            self.nodes[place].is_heard = false;
+        for index in 0..self.nodes.len() {
+            let Some(to) = self.nodes[index].connection else { continue };
+            self.nodes[index].is_answered = false;
             self.send(to, ToDataNode::Collect { round: self.round });
         }
     }
@@ -440,41 +449,44 @@ impl Split {
         self.push();
     }
 
-    /// Sends each node the shares that differ from the last ones, as far as there is room.
+    /// Sends each node the shares that differ from the last ones, as far as there is headroom.
     fn push(&mut self) {
         let Some(revision) = self.policy.as_ref().map(|(revision, _)| *revision) else { return };
         // Until the shares of all nodes are known, nodes keep their shares.
         if self.nodes.iter().any(|node| node.is_unknown) {
             return;
         }
-        let mut rooms: Vec<_> = self.tenants.iter().map(|tenant| tenant.room(STANDING)).collect();
-        for place in 0..self.nodes.len() {
-            let node = &mut self.nodes[place];
+        let mut headrooms: Vec<_> =
+            self.tenants.iter().map(|tenant| tenant.headroom(STANDING)).collect();
+        for index in 0..self.nodes.len() {
+            let node = &mut self.nodes[index];
             let Some(to) = node.connection.filter(|_| node.is_known) else { continue };
             let is_due = core::mem::take(&mut node.is_due);
             let serial = node.serial + 1;
             let mut shares = Vec::new();
-            for (number, (owner, room)) in (0..).zip(self.tenants.iter_mut().zip(&mut rooms)) {
+            for (number, (owner, headroom)) in
+                (0..).zip(self.tenants.iter_mut().zip(&mut headrooms))
+            {
                 let is_limited = owner.is_limited;
-                let account = owner.entries[place].account_mut(STANDING);
-                let best = account.best(is_limited, room);
-                if best != account.said || is_due {
-                    account.say(best, serial);
+                let account = owner.entries[index].account_mut(STANDING);
+                let best = account.best(is_limited, headroom);
+                if best != account.sent || is_due {
+                    account.record_sent(best, serial);
                     let allowed = if is_limited { best.allowed } else { u64::MAX };
                     shares.push(Share { tenant: number, reserved: best.reserved, allowed });
                 }
             }
             if is_due || !shares.is_empty() {
-                self.nodes[place].serial = serial;
+                self.nodes[index].serial = serial;
                 let grant = Grant { revision, serial, shares };
                 self.send(to, ToDataNode::Grant(grant));
             }
         }
     }
 
-    fn each_account(&mut self, place: usize, mut change: impl FnMut(&mut Account)) {
+    fn each_account(&mut self, index: usize, mut change: impl FnMut(&mut Account)) {
         for tenant in &mut self.tenants {
-            change(tenant.entries[place].account_mut(STANDING));
+            change(tenant.entries[index].account_mut(STANDING));
         }
     }
 

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use tidegate_model::{Time, Waits};
 
 use super::Cluster;
-use super::ledger::{Counts, Entry, Tenant};
+use super::bounds::{Entry, GrantCounts, Tenant};
 use super::message::PartFault;
 use crate::message::VolumeFault;
 
@@ -418,21 +418,21 @@ impl Cluster {
             nodes: tenant.entries.iter().filter_map(|entry| self.at_node(tenant, entry)).collect(),
             ..ClusterTenant::default()
         });
-        let nodes = self.nodes.iter().map(|site| NodeStatus {
-            id: site.id.0,
-            name: site.name.clone(),
-            host: site.info.host.clone(),
-            pid: site.info.pid,
-            assigned_scheduler: site.discipline().map(|it| it.name().into()),
-            is_scheduler_chosen: site.chosen.is_some(),
-            declared_operations_per_second: site.declared.map(|iops| iops.0),
-            capacity_operations: site.capacity,
-            measured_operations_per_second: site.reported.map(|_| site.measured),
-            is_connected: site.connection.is_some(),
-            is_silent: site.is_silent,
-            reported_ns: site.reported.map(|at| now.since(at).0),
-            faults: site.faults.iter().map(PartFaultStatus::from).collect(),
-            store_fault: site.store_fault.clone(),
+        let nodes = self.nodes.iter().map(|node_state| NodeStatus {
+            id: node_state.id.0,
+            name: node_state.name.clone(),
+            host: node_state.info.host.clone(),
+            pid: node_state.info.pid,
+            assigned_scheduler: node_state.discipline().map(|it| it.name().into()),
+            is_scheduler_chosen: node_state.chosen.is_some(),
+            declared_operations_per_second: node_state.declared.map(|iops| iops.0),
+            capacity_operations: node_state.capacity,
+            measured_operations_per_second: node_state.reported.map(|_| node_state.measured),
+            is_connected: node_state.connection.is_some(),
+            is_silent: node_state.is_silent,
+            reported_ns: node_state.reported.map(|at| now.since(at).0),
+            faults: node_state.faults.iter().map(PartFaultStatus::from).collect(),
+            store_fault: node_state.store_fault.clone(),
             ..NodeStatus::default()
         });
         ClusterStatus {
@@ -451,7 +451,7 @@ impl Cluster {
 
     /// The status of a tenant at one node; none if all its numbers are zero.
     fn at_node(&self, tenant: &Tenant, entry: &Entry) -> Option<TenantAtNode> {
-        let Counts { reserved, allowed } = entry.now.said;
+        let GrantCounts { reserved, allowed } = entry.now.sent;
         let numbers = [reserved, entry.served, entry.demand, entry.before];
         numbers.iter().any(|number| *number > 0).then(|| TenantAtNode {
             id: entry.node,
@@ -470,8 +470,8 @@ impl Cluster {
     fn shortfall(&self) -> Option<Shortfall> {
         let name = |node: &u16| self.nodes[usize::from(*node)].name.clone();
         let nodes: Vec<String> = self.short.nodes.iter().map(name).collect();
-        let short = |&(place, missing_operations): &(usize, u64)| ShortTenant {
-            name: self.tenants[place].name.clone(),
+        let short = |&(index, missing_operations): &(usize, u64)| ShortTenant {
+            name: self.tenants[index].name.clone(),
             missing_operations,
         };
         let tenants: Vec<ShortTenant> = self.short.tenants.iter().map(short).collect();

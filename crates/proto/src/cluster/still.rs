@@ -20,8 +20,8 @@
 
 use alloc::vec::Vec;
 
-use super::allocate::Place;
-use super::ledger::{Counts, Entry, Tenant, When};
+use super::allocate::NodeCapacity;
+use super::bounds::{Entry, GrantCounts, Tenant, When};
 
 /// For each node, whether it can be sent counts, and whether it has capacity.
 type Pattern = Vec<(bool, bool)>;
@@ -33,8 +33,8 @@ pub(super) struct Still {
     divided: [Option<Pattern>; 2],
 }
 
-fn pattern(places: &[Place]) -> Pattern {
-    places.iter().map(|place| (place.is_open, place.capacity > 0)).collect()
+fn pattern(nodes: &[NodeCapacity]) -> Pattern {
+    nodes.iter().map(|node| (node.is_open, node.capacity > 0)).collect()
 }
 
 /// Whether nothing was served, waits or is expected anywhere, and everything that may be in force
@@ -43,8 +43,8 @@ fn is_quiet(tenants: &[Tenant]) -> bool {
     let is_idle =
         |entry: &Entry| [entry.served, entry.demand, entry.expected, entry.waiting] == [0; 4];
     tenants.iter().all(|tenant| {
-        tenant.gone == Counts::ZERO
-            && tenant.unknown == [Counts::ZERO; 2]
+        tenant.gone == GrantCounts::ZERO
+            && tenant.unknown == [GrantCounts::ZERO; 2]
             && tenant.entries.iter().all(is_idle)
     })
 }
@@ -56,7 +56,7 @@ impl Still {
     }
 
     /// The accounts of the next period are those of the present one now.
-    pub(super) fn turn(&mut self) {
+    pub(super) fn begin_period(&mut self) {
         let [now, next] = &mut self.divided;
         if now != next {
             *now = None;
@@ -64,8 +64,8 @@ impl Still {
     }
 
     /// Whether a division of a period would come out as the last one. If not, one is made now.
-    pub(super) fn holds(&mut self, tenants: &[Tenant], places: &[Place], when: When) -> bool {
-        let pattern = is_quiet(tenants).then(|| pattern(places));
+    pub(super) fn holds(&mut self, tenants: &[Tenant], nodes: &[NodeCapacity], when: When) -> bool {
+        let pattern = is_quiet(tenants).then(|| pattern(nodes));
         let last = core::mem::replace(&mut self.divided[when as usize], pattern);
         last.is_some() && last == self.divided[when as usize]
     }
@@ -94,8 +94,8 @@ mod tests {
 
     const NAMES: [&str; 3] = ["x", "y", "z"];
 
-    /// A cluster with nodes that take every grant, and report the demand in `asks`.
-    struct World {
+    /// A cluster with nodes that take every grant, and report the demand in `node_demands`.
+    struct IdleSim {
         cluster: Cluster,
         /// Whether everything is divided in every round.
         divides_always: bool,
@@ -103,11 +103,11 @@ mod tests {
         connections: [Option<ConnectionId>; 3],
         next: u64,
         /// The demand at each node, by tenant.
-        asks: [[u64; 3]; 3],
-        said: Vec<Output>,
+        node_demands: [[u64; 3]; 3],
+        sent: Vec<Output>,
     }
 
-    impl World {
+    impl IdleSim {
         fn new(divides_always: bool, has_limits: bool) -> Self {
             let node = |name: &str| NodeSetup {
                 name: name.into(),
@@ -124,8 +124,8 @@ mod tests {
                 now: 0,
                 connections: [None; 3],
                 next: 1,
-                asks: [[0; 3]; 3],
-                said: Vec::new(),
+                node_demands: [[0; 3]; 3],
+                sent: Vec::new(),
             }
         }
 
@@ -151,7 +151,7 @@ mod tests {
                     if let Output::Send { to, message } = &output {
                         self.answer(*to, message);
                     }
-                    self.said.push(output);
+                    self.sent.push(output);
                 }
                 let next = self.cluster.next_deadline();
                 if next.0 > end {
@@ -169,18 +169,18 @@ mod tests {
         fn answer(&mut self, to: ConnectionId, message: &ToNode) {
             let Some(node) = self.connections.iter().position(|it| *it == Some(to)) else { return };
             let answer = match message {
-                ToNode::Collect { turn, .. } => {
-                    let asked = (0..).zip(self.asks[node]);
-                    let tenants = asked.map(|(tenant, asked)| TenantReport {
+                ToNode::Collect { round_id, .. } => {
+                    let demands = (0..).zip(self.node_demands[node]);
+                    let tenants = demands.map(|(tenant, demands)| TenantReport {
                         tenant,
                         served: 0,
-                        expected: asked,
-                        waiting: asked / 2,
+                        expected: demands,
+                        waiting: demands / 2,
                         is_elastic: false,
                     });
                     let report = Report {
                         revision: 1,
-                        turn: *turn,
+                        round_id: *round_id,
                         capacity_left: 500,
                         tenants: tenants.collect(),
                         ..Report::default()
@@ -204,7 +204,7 @@ mod tests {
     enum Act {
         Join(usize),
         Leave(usize),
-        Ask(usize, usize, u64),
+        Demand(usize, usize, u64),
         Pass(u64),
     }
 
@@ -212,8 +212,8 @@ mod tests {
         let act = prop_oneof![
             1 => (0..3usize).prop_map(Act::Join),
             1 => (0..3usize).prop_map(Act::Leave),
-            2 => (0..3usize, 0..3usize, 0..400u64).prop_map(|(n, t, c)| Act::Ask(n, t, c)),
-            3 => (0..3usize, 0..3usize).prop_map(|(n, t)| Act::Ask(n, t, 0)),
+            2 => (0..3usize, 0..3usize, 0..400u64).prop_map(|(n, t, c)| Act::Demand(n, t, c)),
+            3 => (0..3usize, 0..3usize).prop_map(|(n, t)| Act::Demand(n, t, 0)),
             4 => (1..3_000u64).prop_map(Act::Pass),
         ];
         prop::collection::vec(act, 0..30)
@@ -231,7 +231,7 @@ mod tests {
             acts in acts(),
             has_limits: bool,
         ) {
-            let mut worlds = [false, true].map(|always| World::new(always, has_limits));
+            let mut worlds = [false, true].map(|always| IdleSim::new(always, has_limits));
             for world in &mut worlds {
                 (0..3).for_each(|node| world.join(node));
                 for act in &acts {
@@ -241,27 +241,29 @@ mod tests {
                             world.join(node);
                         }
                         Act::Leave(node) => world.leave(node),
-                        Act::Ask(node, tenant, count) => world.asks[node][tenant] = count,
+                        Act::Demand(node, tenant, count) => {
+                            world.node_demands[node][tenant] = count;
+                        }
                         Act::Pass(time) => world.pass(time),
                     }
                 }
                 world.pass(5_000);
             }
             let [some, all] = worlds;
-            prop_assert_eq!(some.said, all.said);
+            prop_assert_eq!(some.sent, all.sent);
         }
     }
 
     #[test]
     fn an_idle_cluster_does_not_divide() {
-        let mut world = World::new(false, true);
+        let mut world = IdleSim::new(false, true);
         (0..3).for_each(|node| world.join(node));
         world.pass(3_000);
         for _ in 0..50 {
             world.pass(100);
             assert!(world.cluster.still.divided.iter().all(Option::is_some));
         }
-        world.asks[1][0] = 7;
+        world.node_demands[1][0] = 7;
         world.pass(300);
         assert_eq!(world.cluster.still.divided[0], None, "somebody asks for something");
     }

@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use tidegate_model::Policy;
 
 use super::Peer;
-use super::places::Places;
+use super::name_index::NameIndex;
 use crate::message::{StageInfo, VERSION};
 
 /// Why a stage is turned away.
@@ -22,9 +22,9 @@ pub(super) struct Refusal {
 /// The tenants of the policy that a stage serves.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Admission {
-    /// The place of the tenant it acts for.
+    /// The index of the tenant it acts for.
     pub(super) home: Option<usize>,
-    /// The places of all tenants whose requests it may send, in ascending order.
+    /// The indexes of all tenants whose requests it may send, in ascending order.
     pub(super) served: Vec<usize>,
 }
 
@@ -43,22 +43,22 @@ pub(super) fn same_version(version: u16) -> Result<(), Refusal> {
 /// Which tenants a stage serves: the one that it names, or all that its user may act for.
 pub(super) fn admit(
     policy: &Policy,
-    places: &Places,
+    name_index: &NameIndex,
     peer: &Peer,
     info: &StageInfo,
 ) -> Result<Admission, Refusal> {
     if info.tenant.is_empty() {
-        let may = |place: &usize| peer.may_act_for(&policy.tenants[*place]);
+        let may = |index: &usize| peer.may_act_for(&policy.tenants[*index]);
         let served = (0..policy.tenants.len()).filter(may).collect();
         return Ok(Admission { home: None, served });
     }
-    let Some(place) = places.tenant(&info.tenant) else {
+    let Some(index) = name_index.tenant(&info.tenant) else {
         // The name comes from elsewhere; it is shortened before it is repeated.
         let name: String = info.tenant.chars().take(64).collect();
         let reason = format!("the policy has no tenant {name:?}; apply one that has it");
         return Err(Refusal { reason, retry: true });
     };
-    let tenant = &policy.tenants[place];
+    let tenant = &policy.tenants[index];
     if !peer.may_act_for(tenant) {
         let reason = format!(
             "user {} may not act for tenant {:?}; the policy allows {}",
@@ -68,7 +68,7 @@ pub(super) fn admit(
         );
         return Err(Refusal { reason, retry: false });
     }
-    Ok(Admission { home: Some(place), served: [place].into() })
+    Ok(Admission { home: Some(index), served: [index].into() })
 }
 
 #[cfg(test)]
@@ -85,11 +85,11 @@ mod tests {
         let policy = Policy::parse(text).unwrap();
         let peer = Peer { uid, pid: 7, user: user.into() };
         let info = StageInfo { tenant: tenant.into(), ..StageInfo::default() };
-        admit(&policy, &Places::new(&policy), &peer, &info)
+        admit(&policy, &NameIndex::new(&policy), &peer, &info)
     }
 
     #[test]
-    fn who_may_act_for_whom() {
+    fn the_policy_decides_which_user_acts_for_which_tenant() {
         let served = |tenant, user, uid| outcome(tenant, user, uid).map(|a| a.served);
         assert_eq!(served("open", "", 5), Ok([0].into()));
         assert_eq!(served("named", "ann", 1000), Ok([1].into()));

@@ -113,12 +113,12 @@ impl Controller {
             let own =
                 buckets(&self.stages, unit).zip(goals).filter(|((stage, ..), _)| *stage == id);
             let own: Vec<(usize, u64)> = own.map(|((_, share, _), goal)| (share, goal)).collect();
-            let mut room = Room::new(&active.policy, unit, &self.stages);
+            let mut headroom = Headroom::new(&active.policy, unit, &self.stages);
             let safe = safe_rates(&active.policy, unit, &self.stages);
             let Some(stage) = self.stages.get_mut(&id) else { return };
             for (share, goal) in own {
                 let tenant = stage.shares[share].tenant;
-                let goal = room.take(tenant, goal);
+                let goal = headroom.take(tenant, goal);
                 let rate = bucket_rate(&active.policy, stage, unit, goal);
                 if let Some(bucket) = &mut stage.shares[share].buckets[unit as usize] {
                     (bucket.goal, bucket.rate, bucket.safe) = (goal, rate, safe[tenant]);
@@ -316,14 +316,14 @@ impl Pressure {
 }
 
 /// The rates that a stage can get before other stages give any up.
-struct Room<'a> {
+struct Headroom<'a> {
     policy: &'a Policy,
     unit: Unit,
     /// The sum of the goals of each tenant.
     used: Vec<u64>,
 }
 
-impl<'a> Room<'a> {
+impl<'a> Headroom<'a> {
     fn new(policy: &'a Policy, unit: Unit, stages: &Stages) -> Self {
         Self { policy, unit, used: in_force(policy, unit, stages) }
     }

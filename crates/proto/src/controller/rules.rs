@@ -38,8 +38,8 @@ pub(super) fn bucket_name(tenant: &str, unit: Unit) -> String {
 /// The tenant and the unit of the bucket with this name, if it is a tenant's own.
 pub(super) fn bucket_named(name: &str) -> Option<(&str, Unit)> {
     let (tenant, suffix) = name.split_once(':')?;
-    let place = BUCKETS.iter().position(|bucket| *bucket == suffix)?;
-    Some((tenant, UNITS[place]))
+    let index = BUCKETS.iter().position(|bucket| *bucket == suffix)?;
+    Some((tenant, UNITS[index]))
 }
 
 /// Whether a tenant has a bucket of its own in `unit`: if it has a reservation or a limit in that
@@ -48,9 +48,9 @@ pub(super) fn has_bucket(policy: &Policy, tenant: &Tenant, unit: Unit) -> bool {
     policy.buckets(tenant).any(|of| of == unit)
 }
 
-/// The id of the tenant at `place` in a policy.
-pub(super) fn tenant_id(place: usize) -> TenantId {
-    TenantId(u16::try_from(place + 1).unwrap_or(u16::MAX))
+/// The id of the tenant at `index` in a policy.
+pub(super) fn tenant_id(index: usize) -> TenantId {
+    TenantId(u16::try_from(index + 1).unwrap_or(u16::MAX))
 }
 
 /// Everything for a stage that serves the tenants at `served`, in ascending order, and sends
@@ -64,8 +64,8 @@ pub(super) fn rules(
 ) -> Vec<Rule> {
     let mut rules = Vec::new();
     rules.push(Rule::Housekeeping(Housekeeping::Clear));
-    for place in served {
-        push_tenant(&mut rules, policy, *place, &rates);
+    for index in served {
+        push_tenant(&mut rules, policy, *index, &rates);
     }
     let mut count = 0;
     // Rules with storage conditions are for gateways, not for stages.
@@ -82,7 +82,7 @@ pub(super) fn rules(
             continue;
         }
         rules.push(Rule::Differentiation(Differentiation::Insert {
-            place: count,
+            index: count,
             conditions: rule.conditions.clone(),
             channel: channel.clone(),
         }));
@@ -108,14 +108,14 @@ pub(super) fn push_bucket(rules: &mut Vec<Rule>, tenant: &Tenant, unit: Unit, ra
 fn push_tenant(
     rules: &mut Vec<Rule>,
     policy: &Policy,
-    place: usize,
+    index: usize,
     rates: &impl Fn(usize, Unit) -> Rates,
 ) {
-    let tenant = &policy.tenants[place];
-    let id = tenant_id(place);
+    let tenant = &policy.tenants[index];
+    let id = tenant_id(index);
     let mut buckets = Vec::new();
     for unit in UNITS.into_iter().filter(|unit| has_bucket(policy, tenant, *unit)) {
-        push_bucket(rules, tenant, unit, rates(place, unit));
+        push_bucket(rules, tenant, unit, rates(index, unit));
         buckets.push(bucket_name(&tenant.name, unit));
     }
     let channel = |name: &String, gates| {
@@ -170,8 +170,8 @@ mod tests {
     fn listing(served: &[usize], home: Option<usize>) -> String {
         let policy = Policy::parse(POLICY).unwrap();
         let mut text = String::new();
-        let rates = |place: usize, unit| {
-            let safe = 100 * (place as u64 + 1) + unit as u64;
+        let rates = |index: usize, unit| {
+            let safe = 100 * (index as u64 + 1) + unit as u64;
             Rates { safe, now: 10 * safe }
         };
         for rule in rules(&policy, served, home, rates) {
@@ -184,8 +184,8 @@ mod tests {
                 Rule::Housekeeping(Housekeeping::SetChannel(channel)) => {
                     format!("channel {} of {}: {:?}", channel.name, channel.tenant, channel.gates)
                 }
-                Rule::Differentiation(Differentiation::Insert { place, channel, .. }) => {
-                    format!("rule {place} to {channel}")
+                Rule::Differentiation(Differentiation::Insert { index, channel, .. }) => {
+                    format!("rule {index} to {channel}")
                 }
                 Rule::Differentiation(Differentiation::Default { channel }) => {
                     format!("default to {channel}")
@@ -217,7 +217,7 @@ default to oltp
     }
 
     #[test]
-    fn a_stage_of_nobody_has_everything_and_no_default() {
+    fn a_stage_without_a_tenant_has_all_channels_and_no_default() {
         let golden = r#"clear
 gate oltp:bandwidth safe at 100B/s
 oltp:bandwidth at 1kB/s

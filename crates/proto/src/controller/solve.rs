@@ -22,7 +22,7 @@
 use alloc::vec::Vec;
 use core::num::NonZeroU32;
 
-use tidegate_algo::fair_share::{Claim, allocate, divide};
+use tidegate_algo::fair_share::{TenantDemand, allocate, divide};
 use tidegate_model::Policy;
 use tidegate_model::gate::Unit;
 
@@ -34,7 +34,7 @@ pub(super) const START_PART: u64 = 100;
 /// One tenant's part of one stage, in one unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Entry {
-    /// The tenant's place in the policy.
+    /// The tenant's index in the policy.
     pub(super) tenant: usize,
     /// The stage's demand for it, per second; [`u64::MAX`] is as much as it can get.
     pub(super) demand: u64,
@@ -47,7 +47,7 @@ pub(super) struct Entry {
 /// The entries of one tenant.
 #[derive(Default)]
 struct Group {
-    /// Places of the entries that can be given something, in order.
+    /// Indexes of the entries that can be given something, in order.
     members: Vec<usize>,
     held: u64,
     /// The starting share of each member, per second.
@@ -81,14 +81,14 @@ pub(super) fn solve(policy: &Policy, unit: Unit, entries: &mut [Entry]) {
 fn groups(policy: &Policy, entries: &mut [Entry]) -> Vec<Group> {
     let mut groups = Vec::new();
     groups.resize_with(policy.tenants.len(), Group::default);
-    for (place, entry) in entries.iter_mut().enumerate() {
+    for (index, entry) in entries.iter_mut().enumerate() {
         let group = &mut groups[entry.tenant];
         match entry.held {
             Some(held) => {
                 entry.goal = held;
                 group.held = group.held.saturating_add(held);
             }
-            None => group.members.push(place),
+            None => group.members.push(index),
         }
     }
     groups
@@ -105,7 +105,7 @@ fn divide_budget(
     let mut free = budget.saturating_sub(held);
     let members = groups.iter().map(|group| group.members.len() as u64).sum::<u64>();
     let start = free / START_PART / members.max(1);
-    let mut claims = Vec::new();
+    let mut demands = Vec::new();
     for (tenant, group) in groups.iter_mut().enumerate() {
         if group.members.is_empty() {
             continue;
@@ -115,8 +115,8 @@ fn divide_budget(
         group.start = start.min(limit / group.members.len() as u64);
         free -= group.starts();
         let promised = promise.reservation.get(unit).unwrap_or(0);
-        let wanted = |place: &usize| left_of(entries[*place].demand, group.start);
-        claims.push(Claim {
+        let wanted = |index: &usize| left_of(entries[*index].demand, group.start);
+        demands.push(TenantDemand {
             reservation: promised.saturating_sub(group.held).saturating_sub(group.starts()),
             limit: left_of(limit, group.starts()),
             weight: NonZeroU32::new(promise.weight).unwrap_or(NonZeroU32::MIN),
@@ -124,21 +124,21 @@ fn divide_budget(
         });
     }
     let present = groups.iter_mut().filter(|group| !group.members.is_empty());
-    for (group, share) in present.zip(allocate(free, &claims)) {
+    for (group, share) in present.zip(allocate(free, &demands)) {
         group.goal = group.starts() + share;
     }
 }
 
 fn divide_group(group: &Group, entries: &mut [Entry]) {
     if group.goal == u64::MAX {
-        group.members.iter().for_each(|place| entries[*place].goal = u64::MAX);
+        group.members.iter().for_each(|index| entries[*index].goal = u64::MAX);
         return;
     }
-    let wanted = |place: &usize| left_of(entries[*place].demand, group.start);
+    let wanted = |index: &usize| left_of(entries[*index].demand, group.start);
     let demands: Vec<u64> = group.members.iter().map(wanted).collect();
     let shares = divide(group.goal - group.starts(), &demands);
-    for (place, share) in group.members.iter().zip(shares) {
-        entries[*place].goal = group.start + share;
+    for (index, share) in group.members.iter().zip(shares) {
+        entries[*index].goal = group.start + share;
     }
 }
 
@@ -156,8 +156,8 @@ mod tests {
 
     fn policy(budget: &str, tenants: &[&str]) -> Policy {
         let mut text = String::from(budget);
-        for (place, fields) in tenants.iter().enumerate() {
-            text += &format!("\n[[tenant]]\nname = \"t{place}\"\n{fields}\n");
+        for (index, fields) in tenants.iter().enumerate() {
+            text += &format!("\n[[tenant]]\nname = \"t{index}\"\n{fields}\n");
         }
         Policy::parse(&text).unwrap()
     }

@@ -13,9 +13,9 @@ use tidegate_model::gate::Unit;
 use tidegate_model::policy::Account;
 use tidegate_model::{Policy, Span, Time};
 
-use super::ledger::{Detail, Tally, Tenant};
-use super::places::Places;
+use super::name_index::NameIndex;
 use super::rules::{UNITS, bucket_named, has_bucket};
+use super::window_stats::{Detail, Tenant, TrafficCounters};
 use super::{ConnectionId, Peer};
 use crate::message::{ChannelReport, Coverage, GateReport, Housekeeping, Report, Rule, StageInfo};
 
@@ -45,9 +45,9 @@ pub(super) struct Stage {
     pub(super) processes: u32,
     pub(super) coverage: Coverage,
     pub(super) device_bytes: u64,
-    /// The place of the tenant that the stage acts for.
+    /// The index of the tenant that the stage acts for.
     pub(super) home: Option<usize>,
-    /// One for each tenant that the stage serves, by place in the policy.
+    /// One for each tenant that the stage serves, by index in the policy.
     pub(super) shares: Vec<Share>,
     /// Traffic on channels that belong to none of its shares.
     pub(super) unmatched: Counter,
@@ -76,7 +76,7 @@ struct Answers {
 /// One tenant's part of a stage.
 #[derive(Clone, Debug)]
 pub(super) struct Share {
-    /// The tenant's place in the policy.
+    /// The tenant's index in the policy.
     pub(super) tenant: usize,
     pub(super) buckets: [Option<Bucket>; 2],
     /// The traffic of the last interval, per second, by unit.
@@ -87,7 +87,7 @@ pub(super) struct Share {
     /// One for each channel of the tenant, in the policy's order; the first is its own.
     channels: Vec<Counter>,
     /// The growth of its counters by the report at hand.
-    fresh: Tally,
+    fresh: TrafficCounters,
 }
 
 /// One of a tenant's own buckets on a stage.
@@ -114,18 +114,18 @@ pub(super) struct Bucket {
 /// Counters of a channel as last seen.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Counter {
-    seen: Option<Tally>,
-    pub(super) total: Tally,
+    seen: Option<TrafficCounters>,
+    pub(super) total: TrafficCounters,
     detail: Detail,
 }
 
 impl Counter {
     /// Returns the growth since the last reading. A first reading adds nothing unless `is_new`:
     /// then the counters began at zero.
-    fn advance(&mut self, now: Tally, is_new: bool) -> Tally {
+    fn advance(&mut self, now: TrafficCounters, is_new: bool) -> TrafficCounters {
         let before = match self.seen {
             Some(seen) if now.is_after(seen) => seen,
-            None if is_new => Tally::default(),
+            None if is_new => TrafficCounters::default(),
             _ => now,
         };
         self.seen = Some(now);
@@ -137,24 +137,24 @@ impl Counter {
 
 impl Share {
     /// A share without traffic. `wanted` is its assumed demand until the first report.
-    fn new(policy: &Policy, place: usize, wanted: u64, is_new: bool) -> Self {
-        let tenant = &policy.tenants[place];
+    fn new(policy: &Policy, index: usize, wanted: u64, is_new: bool) -> Self {
+        let tenant = &policy.tenants[index];
         let bucket = |unit| {
             let histogram = is_new.then(Vec::new);
             let bucket = Bucket { wanted, histogram, ..Bucket::default() };
             has_bucket(policy, tenant, unit).then_some(bucket)
         };
-        let id = super::rules::tenant_id(place);
+        let id = super::rules::tenant_id(index);
         let extra = policy.channels.iter().filter(|channel| channel.tenant == id).count();
         let counter = Counter { detail: Detail::new(is_new), ..Counter::default() };
         Self {
-            tenant: place,
+            tenant: index,
             buckets: UNITS.map(bucket),
             measured: [0; 2],
             waited: Span::ZERO,
             waiting_now: 0,
             channels: alloc::vec![counter; 1 + extra],
-            fresh: Tally::default(),
+            fresh: TrafficCounters::default(),
         }
     }
 
@@ -205,7 +205,7 @@ impl Stage {
     }
 
     /// Gives the stage a share for each tenant at `served`, in ascending order, under a policy that
-    /// is new to it. `earlier` finds the place that a tenant had under the policy before.
+    /// is new to it. `earlier` finds the index that a tenant had under the policy before.
     pub(super) fn serve(
         &mut self,
         policy: &Policy,
@@ -217,10 +217,10 @@ impl Stage {
         // use it, that shows after an interval. A stage that names none may never use most of its
         // tenants.
         let wanted = if home.is_some() { u64::MAX } else { 0 };
-        let share = |place: &usize| {
-            let mut share = Share::new(policy, *place, wanted, self.is_new);
-            let before = earlier(&policy.tenants[*place].name);
-            if let Some(index) = before.and_then(|place| self.share_of(place)) {
+        let share = |index: &usize| {
+            let mut share = Share::new(policy, *index, wanted, self.is_new);
+            let before = earlier(&policy.tenants[*index].name);
+            if let Some(index) = before.and_then(|index| self.share_of(index)) {
                 share.go_on_from(&self.shares[index]);
             }
             share
@@ -294,7 +294,7 @@ impl Stage {
     /// the report `is_detailed`.
     pub(super) fn on_report(
         &mut self,
-        policy: Option<(&Policy, &Places)>,
+        policy: Option<(&Policy, &NameIndex)>,
         tenants: &mut [Tenant],
         report: Report,
         is_detailed: bool,
@@ -336,27 +336,27 @@ impl Stage {
     /// traffic of all channels.
     fn on_channels(
         &mut self,
-        policy: Option<(&Policy, &Places)>,
+        policy: Option<(&Policy, &NameIndex)>,
         mut detailed: Option<&mut [Tenant]>,
         channels: Vec<ChannelReport>,
-    ) -> Tally {
-        let (mut moved, mut unmatched) = (Tally::default(), Tally::default());
+    ) -> TrafficCounters {
+        let (mut moved, mut unmatched) = (TrafficCounters::default(), TrafficCounters::default());
         for channel in channels {
-            let now = Tally {
+            let now = TrafficCounters {
                 bytes: channel.bytes,
                 operations: channel.operations,
                 waited_ns: channel.waited_ns,
             };
-            let place = policy.and_then(|(_, places)| places.channel(&channel.name));
-            let share = place.and_then(|(tenant, slot)| Some((self.share_of(tenant)?, slot)));
+            let owner = policy.and_then(|(_, name_index)| name_index.channel(&channel.name));
+            let share = owner.and_then(|(tenant, slot)| Some((self.share_of(tenant)?, slot)));
             match share {
                 Some((index, slot)) => {
                     let share = &mut self.shares[index];
                     let counter = &mut share.channels[slot];
                     let added = counter.advance(now, self.is_new);
                     if let Some(tenants) = &mut detailed {
-                        let stretch = &mut tenants[share.tenant].open;
-                        stretch.add(&mut counter.detail, channel.operations, channel.waiting);
+                        let wait_interval = &mut tenants[share.tenant].open;
+                        wait_interval.add(&mut counter.detail, channel.operations, channel.waiting);
                     }
                     share.fresh.add(added);
                     moved.add(added);
@@ -370,13 +370,13 @@ impl Stage {
 
     fn on_gate(
         &mut self,
-        policy: Option<(&Policy, &Places)>,
+        policy: Option<(&Policy, &NameIndex)>,
         tenants: &mut [Tenant],
         gate: GateReport,
     ) {
-        let Some((_, places)) = policy else { return };
+        let Some((_, name_index)) = policy else { return };
         let Some((name, unit)) = bucket_named(&gate.name) else { return };
-        let Some((tenant, 0)) = places.channel(name) else { return };
+        let Some((tenant, 0)) = name_index.channel(name) else { return };
         let Some(index) = self.share_of(tenant) else { return };
         let Some(bucket) = &mut self.shares[index].buckets[unit as usize] else { return };
         let before = bucket.waited_seen.replace(gate.waited_ns);
@@ -389,9 +389,9 @@ impl Stage {
         }
     }
 
-    /// The index of the share of the tenant at `place`.
-    pub(super) fn share_of(&self, place: usize) -> Option<usize> {
-        self.shares.binary_search_by_key(&place, |share| share.tenant).ok()
+    /// The index of the share of the tenant at `index`.
+    pub(super) fn share_of(&self, index: usize) -> Option<usize> {
+        self.shares.binary_search_by_key(&index, |share| share.tenant).ok()
     }
 }
 

@@ -48,12 +48,12 @@ impl Controller {
         let policy = &active.policy;
         let allocated = UNITS.map(|unit| in_force(policy, unit, &self.stages));
         let mut statuses = Vec::with_capacity(policy.tenants.len());
-        for (place, (promise, tenant)) in policy.tenants.iter().zip(&self.tenants).enumerate() {
+        for (index, (promise, tenant)) in policy.tenants.iter().zip(&self.tenants).enumerate() {
             let [bytes, operations, waited] = tenant.per_second();
             let level = |levels: Levels| (levels.get(Unit::Bytes), levels.get(Unit::Operations));
             let (reservation, limit) = (level(promise.reservation), level(promise.limit));
             let allocated = UNITS.map(|unit| {
-                let rate = bounded(allocated[unit as usize][place]);
+                let rate = bounded(allocated[unit as usize][index]);
                 rate.filter(|_| has_bucket(policy, promise, unit))
             });
             statuses.push(TenantStatus {

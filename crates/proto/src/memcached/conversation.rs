@@ -5,9 +5,9 @@
 //!
 //! **Mechanism.** Every request takes the next slot in a row of replies, and a ticket puts a node's
 //! reply into its slot. A complete reply at the head of the row may leave. With it come the meta
-//! commands' quiet semantics for nothing: a quiet request's reply is empty, unless something has to
-//! be said, and the reply to `mn` leaves only when all before it have left. A request that would
-//! overtake another one about its key waits for that one's reply ([`super::order`]).
+//! commands' quiet semantics for nothing: a quiet request's reply is empty, unless there is an
+//! error to report, and the reply to `mn` leaves only when all before it have left. A request that
+//! would overtake another one about its key waits for that one's reply ([`super::order`]).
 //!
 //! **Bound.** A client that asks ahead of more than [`AHEAD_MAX`] replies is not listened to until
 //! the first of them has left, so the row is as long as that at most. A gateway with many clients
@@ -25,7 +25,7 @@ use core::ops::Deref;
 use tidegate_model::Operation;
 
 use super::order::Effect;
-use super::request::{Goodbye, Request, Step, next, words};
+use super::request::{CloseReason, Parsed, Request, next, words};
 use super::{KEY_MAX, Verb, split};
 
 /// How many requests of one client may be without a reply. Chosen by hand: enough to keep a node
@@ -51,13 +51,13 @@ const VERSION: &str = "VERSION 1.6.18-tidegate\r\n";
 
 const OK: &str = "OK\r\n";
 
-/// Something to ask of a place.
+/// A command for one node.
 #[derive(Clone, Copy, Debug)]
-pub struct Ask<'a, P> {
+pub struct NodeRequest<'a, P> {
     /// Comes back with the reply.
     pub ticket: Ticket,
     /// Its destination.
-    pub place: P,
+    pub destination: P,
     /// The command, to be sent as it is.
     pub bytes: &'a [u8],
     /// The operation; [`Operation::Delete`] for `flush_all`.
@@ -66,7 +66,7 @@ pub struct Ask<'a, P> {
     pub keys: u32,
 }
 
-/// On which seat a reply belongs, and as which part of it.
+/// In which slot a reply belongs, and as which part of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Ticket(pub u64);
 
@@ -74,11 +74,11 @@ impl Ticket {
     /// A line has at most 2^20 bytes, and so at most 2^19 keys, in as many parts.
     const PART_BITS: u32 = 20;
 
-    fn new(seat: u64, part: usize) -> Self {
-        Self(seat << Self::PART_BITS | part as u64)
+    fn new(slot: u64, part: usize) -> Self {
+        Self(slot << Self::PART_BITS | part as u64)
     }
 
-    fn seat(self) -> u64 {
+    fn slot(self) -> u64 {
         self.0 >> Self::PART_BITS
     }
 
@@ -89,7 +89,7 @@ impl Ticket {
 
 /// A piece of the client's output.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Piece<R> {
+pub enum OutputChunk<R> {
     /// Words that are always the same.
     Text(&'static str),
     /// Made here from several replies.
@@ -98,7 +98,7 @@ pub enum Piece<R> {
     Reply(R),
 }
 
-impl<R: Deref<Target = [u8]>> Deref for Piece<R> {
+impl<R: Deref<Target = [u8]>> Deref for OutputChunk<R> {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
         match self {
@@ -109,7 +109,7 @@ impl<R: Deref<Target = [u8]>> Deref for Piece<R> {
     }
 }
 
-impl<R: Deref<Target = [u8]>> Piece<R> {
+impl<R: Deref<Target = [u8]>> OutputChunk<R> {
     /// The bytes of memory that it takes up.
     fn stored(&self) -> usize {
         match self {
@@ -147,44 +147,44 @@ pub struct Conversation<P, R> {
     /// Bytes of input that are still to be skipped.
     skip: u64,
     /// Parts of the last request that are not asked for yet, and how many requests and parts are.
-    unasked: VecDeque<(Ticket, Part<P>)>,
-    asked: usize,
+    unsent: VecDeque<(Ticket, KeysPart<P>)>,
+    outstanding: usize,
     /// Requests without a reply that may change values.
     changes: usize,
-    /// The number of the seat at the head of the row.
+    /// The number of the slot at the head of the row.
     first: u64,
-    row: VecDeque<Seat<R>>,
+    row: VecDeque<ReplySlot<R>>,
     is_over: bool,
-    goodbye: Option<Goodbye>,
+    close_reason: Option<CloseReason>,
 }
 
-/// A part of a request for several keys: a sub-request to one place.
+/// A part of a request for several keys: a sub-request to one destination.
 #[derive(Debug)]
-struct Part<P> {
-    place: P,
+struct KeysPart<P> {
+    destination: P,
     operation: Operation,
     bytes: Vec<u8>,
     keys: u32,
 }
 
 #[derive(Debug)]
-enum Seat<R> {
-    Taken(Piece<R>),
-    /// The client wants no error reply if it is `hushed`.
+enum ReplySlot<R> {
+    Taken(OutputChunk<R>),
+    /// The client wants no error reply if it has `noreply`.
     Empty {
-        hushed: bool,
+        noreply: bool,
         effect: Effect,
     },
     Shared(Box<Shared<R>>),
 }
 
-/// A reply of which several places have a part.
+/// A reply of which several nodes have a part.
 #[derive(Debug)]
 struct Shared<R> {
-    parts: Vec<Option<Piece<R>>>,
+    parts: Vec<Option<OutputChunk<R>>>,
     missing: usize,
     /// The client wants no error reply.
-    hushed: bool,
+    noreply: bool,
     effect: Effect,
     /// The keys, one after the other, each with its end and its part; none for `flush_all`.
     text: Vec<u8>,
@@ -196,7 +196,7 @@ impl<P: Copy + PartialEq, R: Deref<Target = [u8]>> Conversation<P, R> {
     /// `everywhere`, and is refused if that is nowhere.
     pub fn new(value_max: u32, everywhere: Vec<P>) -> Self {
         let row = VecDeque::new();
-        let (skip, first, is_over, goodbye) = (0, 0, false, None);
+        let (skip, first, is_over, close_reason) = (0, 0, false, None);
         Self {
             value_max,
             everywhere,
@@ -205,17 +205,17 @@ impl<P: Copy + PartialEq, R: Deref<Target = [u8]>> Conversation<P, R> {
             reply_estimate: 0,
             stored: 0,
             skip,
-            unasked: VecDeque::new(),
-            asked: 0,
+            unsent: VecDeque::new(),
+            outstanding: 0,
             changes: 0,
             first,
             row,
             is_over,
-            goodbye,
+            close_reason,
         }
     }
 
-    /// Until this is said again, requests are taken while they and the replies that are expected to
+    /// Until the next call, requests are taken while they and the replies that are expected to
     /// them have less than `credit` bytes: the last request may exceed it. A reply is expected to
     /// have `reply_estimate` bytes for each key.
     pub fn set_credit(&mut self, credit: usize, reply_estimate: usize) {
@@ -233,25 +233,25 @@ impl<P: Copy + PartialEq, R: Deref<Target = [u8]>> Conversation<P, R> {
         self.ahead_max = requests.clamp(1, AHEAD_MAX);
     }
 
-    /// From now on `flush_all` goes to these places.
+    /// From now on `flush_all` goes to these destinations.
     pub fn flush_at(&mut self, everywhere: Vec<P>) {
         self.everywhere = everywhere;
     }
 
-    /// Takes in the client's input that is not consumed yet. `place` names the owner of a key, and
-    /// `ask` takes each sub-request, which ends in [`Self::on_reply`].
+    /// Takes in the client's input that is not consumed yet. `destination` names the owner of a
+    /// key, and `send` takes each sub-request, which ends in [`Self::on_reply`].
     pub fn on_input(
         &mut self,
         input: &[u8],
-        place: impl Fn(&[u8], Operation) -> P,
-        mut ask: impl FnMut(Ask<'_, P>),
+        destination: impl Fn(&[u8], Operation) -> P,
+        mut send: impl FnMut(NodeRequest<'_, P>),
     ) -> Progress {
         let mut consumed = 0;
-        self.ask_parts(&mut ask);
+        self.send_parts(&mut send);
         while !self.is_over
             && self.row.len() < self.ahead_max
             && self.credit > 0
-            && self.unasked.is_empty()
+            && self.unsent.is_empty()
         {
             // Bytes that are skipped here have come, so their number fits.
             let skipped = self.skip.min((input.len() - consumed) as u64);
@@ -261,23 +261,23 @@ impl<P: Copy + PartialEq, R: Deref<Target = [u8]>> Conversation<P, R> {
                 return Progress { consumed, needed: 1 };
             }
             match next(&input[consumed..], self.value_max) {
-                Step::Incomplete { needed } => return Progress { consumed, needed },
-                Step::Close { text, reason } => {
+                Parsed::Incomplete { needed } => return Progress { consumed, needed },
+                Parsed::Close { text, reason } => {
                     if !text.is_empty() {
-                        self.row.push_back(Seat::Taken(Piece::Text(text)));
+                        self.row.push_back(ReplySlot::Taken(OutputChunk::Text(text)));
                     }
-                    (self.is_over, self.goodbye) = (true, Some(reason));
+                    (self.is_over, self.close_reason) = (true, Some(reason));
                 }
-                Step::Refused { text, length } => {
-                    self.row.push_back(Seat::Taken(Piece::Text(text)));
+                Parsed::Refused { text, length } => {
+                    self.row.push_back(ReplySlot::Taken(OutputChunk::Text(text)));
                     self.skip = length;
                 }
-                Step::Request(request) => {
+                Parsed::Request(request) => {
                     if self.must_wait(&request) {
                         break;
                     }
                     consumed += request.bytes.len();
-                    self.request(&request, &place, &mut ask);
+                    self.request(&request, &destination, &mut send);
                 }
             }
         }
@@ -287,10 +287,10 @@ impl<P: Copy + PartialEq, R: Deref<Target = [u8]>> Conversation<P, R> {
     /// Whether the request would overtake one that has no reply yet.
     fn must_wait(&self, request: &Request<'_>) -> bool {
         let Some(effect) = Effect::of(request) else { return false };
-        let is_away = |seat: &Seat<R>| match seat {
-            Seat::Taken(_) => false,
-            Seat::Empty { effect: earlier, .. } => earlier.delays(request, effect),
-            Seat::Shared(shared) => shared.effect.delays(request, effect),
+        let is_away = |slot: &ReplySlot<R>| match slot {
+            ReplySlot::Taken(_) => false,
+            ReplySlot::Empty { effect: earlier, .. } => earlier.delays(request, effect),
+            ReplySlot::Shared(shared) => shared.effect.delays(request, effect),
         };
         (effect.is_change || self.changes > 0) && self.row.iter().any(is_away)
     }
@@ -298,23 +298,31 @@ impl<P: Copy + PartialEq, R: Deref<Target = [u8]>> Conversation<P, R> {
     fn request(
         &mut self,
         request: &Request<'_>,
-        place: impl Fn(&[u8], Operation) -> P,
-        mut ask: impl FnMut(Ask<'_, P>),
+        destination: impl Fn(&[u8], Operation) -> P,
+        mut send: impl FnMut(NodeRequest<'_, P>),
     ) {
         let (Some(operation), Some(effect)) = (request.verb.operation(), Effect::of(request))
         else {
             self.spend(request.bytes.len(), 1);
-            return self.about_no_key(request, ask);
+            return self.about_no_key(request, send);
         };
         if request.keys > 1 {
-            return self.several(request, |key| place(key, operation), (operation, effect), ask);
+            return self.several(
+                request,
+                |key| destination(key, operation),
+                (operation, effect),
+                send,
+            );
         }
         let mut space = [0; KEY_MAX];
-        let place = place(request.stored_key(&mut space), operation);
-        let ticket = Ticket::new(self.seat(Seat::Empty { hushed: request.is_hushed(), effect }), 0);
+        let destination = destination(request.stored_key(&mut space), operation);
+        let ticket = Ticket::new(
+            self.push_slot(ReplySlot::Empty { noreply: request.is_noreply(), effect }),
+            0,
+        );
         self.spend(request.bytes.len(), 1);
-        self.asked += 1;
-        ask(Ask { ticket, place, bytes: request.bytes, operation, keys: 1 });
+        self.outstanding += 1;
+        send(NodeRequest { ticket, destination, bytes: request.bytes, operation, keys: 1 });
     }
 
     /// A request of so many bytes about so many keys takes its part of the credit.
@@ -325,13 +333,13 @@ impl<P: Copy + PartialEq, R: Deref<Target = [u8]>> Conversation<P, R> {
 
     /// Asks for parts of the last request, as far as the credit goes. Where nothing else is asked
     /// for, credit does not come back by itself, and one part may exceed it.
-    fn ask_parts(&mut self, mut ask: impl FnMut(Ask<'_, P>)) {
-        while self.credit > 0 || self.asked == 0 {
-            let Some((ticket, part)) = self.unasked.pop_front() else { return };
-            let Part { place, operation, bytes, keys } = part;
+    fn send_parts(&mut self, mut send: impl FnMut(NodeRequest<'_, P>)) {
+        while self.credit > 0 || self.outstanding == 0 {
+            let Some((ticket, part)) = self.unsent.pop_front() else { return };
+            let KeysPart { destination, operation, bytes, keys } = part;
             self.spend(bytes.len(), keys);
-            self.asked += 1;
-            ask(Ask { ticket, place, bytes: &bytes, operation, keys });
+            self.outstanding += 1;
+            send(NodeRequest { ticket, destination, bytes: &bytes, operation, keys });
         }
     }
 
@@ -342,27 +350,27 @@ impl<P: Copy + PartialEq, R: Deref<Target = [u8]>> Conversation<P, R> {
         longest.min(u32::try_from(expected).unwrap_or(u32::MAX)).max(1)
     }
 
-    /// A request for several keys: one for each place that has any of them, or several if one reply
-    /// could be too long.
+    /// A request for several keys: one for each destination that has any of them, or several if one
+    /// reply could be too long.
     fn several(
         &mut self,
         request: &Request<'_>,
-        place: impl Fn(&[u8]) -> P,
+        destination: impl Fn(&[u8]) -> P,
         (operation, effect): (Operation, Effect),
-        mut ask: impl FnMut(Ask<'_, P>),
+        mut send: impl FnMut(NodeRequest<'_, P>),
     ) {
-        let (mut parts, mut text, mut keys) = (Vec::<Part<P>>::new(), Vec::new(), Vec::new());
+        let (mut parts, mut text, mut keys) = (Vec::<KeysPart<P>>::new(), Vec::new(), Vec::new());
         let keys_max = self.part_keys();
-        // The parts that are not full, at most one for each place.
+        // The parts that are not full, at most one for each destination.
         let mut open: Vec<usize> = Vec::new();
         for key in request.keys() {
-            let place = place(key);
-            let known = open.iter().position(|part| parts[*part].place == place);
+            let destination = destination(key);
+            let known = open.iter().position(|part| parts[*part].destination == destination);
             let number = known.map_or(parts.len(), |known| open[known]);
             if known.is_none() {
                 let mut bytes = Vec::new();
                 split::begin(request, &mut bytes);
-                parts.push(Part { place, operation, bytes, keys: 0 });
+                parts.push(KeysPart { destination, operation, bytes, keys: 0 });
                 open.push(number);
             }
             let part = &mut parts[number];
@@ -374,49 +382,62 @@ impl<P: Copy + PartialEq, R: Deref<Target = [u8]>> Conversation<P, R> {
             text.extend_from_slice(key);
             keys.push((text.len() as u32, number as u32));
         }
-        if let [Part { place, .. }] = parts[..] {
-            let ticket = Ticket::new(self.seat(Seat::Empty { hushed: false, effect }), 0);
+        if let [KeysPart { destination, .. }] = parts[..] {
+            let ticket =
+                Ticket::new(self.push_slot(ReplySlot::Empty { noreply: false, effect }), 0);
             self.spend(request.bytes.len(), request.keys);
-            self.asked += 1;
-            return ask(Ask { ticket, place, bytes: request.bytes, operation, keys: request.keys });
+            self.outstanding += 1;
+            return send(NodeRequest {
+                ticket,
+                destination,
+                bytes: request.bytes,
+                operation,
+                keys: request.keys,
+            });
         }
-        let seat = self.shared(parts.len(), (text, keys), false, effect);
+        let slot = self.shared(parts.len(), (text, keys), false, effect);
         for (number, mut part) in parts.into_iter().enumerate() {
             split::end(&mut part.bytes);
-            self.unasked.push_back((Ticket::new(seat, number), part));
+            self.unsent.push_back((Ticket::new(slot, number), part));
         }
-        self.ask_parts(ask);
+        self.send_parts(send);
     }
 
-    fn about_no_key(&mut self, request: &Request<'_>, mut ask: impl FnMut(Ask<'_, P>)) {
+    fn about_no_key(&mut self, request: &Request<'_>, mut send: impl FnMut(NodeRequest<'_, P>)) {
         let argument = words(request.bytes.trim_ascii_end()).nth(1);
-        let piece = match request.verb {
+        let chunk = match request.verb {
             Verb::Quit => {
                 self.is_over = true;
                 return;
             }
             Verb::FlushAll if !self.everywhere.is_empty() => {
-                let (places, keys) = (self.everywhere.clone(), (Vec::new(), Vec::new()));
+                let (destinations, keys) = (self.everywhere.clone(), (Vec::new(), Vec::new()));
                 let Some(effect) = Effect::of(request) else { return };
-                let seat = self.shared(places.len(), keys, request.quiet, effect);
-                for (part, place) in places.into_iter().enumerate() {
-                    let (ticket, operation) = (Ticket::new(seat, part), Operation::Delete);
-                    self.asked += 1;
-                    ask(Ask { ticket, place, bytes: request.bytes, operation, keys: 1 });
+                let slot = self.shared(destinations.len(), keys, request.quiet, effect);
+                for (part, destination) in destinations.into_iter().enumerate() {
+                    let (ticket, operation) = (Ticket::new(slot, part), Operation::Delete);
+                    self.outstanding += 1;
+                    send(NodeRequest {
+                        ticket,
+                        destination,
+                        bytes: request.bytes,
+                        operation,
+                        keys: 1,
+                    });
                 }
                 return;
             }
-            _ if request.quiet => Piece::Text(""),
-            Verb::FlushAll => Piece::Text("CLIENT_ERROR flush_all not allowed\r\n"),
-            Verb::MetaNoop => Piece::Text("MN\r\n"),
-            Verb::Version => Piece::Text(VERSION),
-            Verb::Stats if argument.is_none() => Piece::Made(self.stats()),
-            Verb::Stats if argument == Some(b"reset") => Piece::Text("RESET\r\n"),
-            Verb::Stats => Piece::Text("ERROR\r\n"),
-            _ => Piece::Text(OK),
+            _ if request.quiet => OutputChunk::Text(""),
+            Verb::FlushAll => OutputChunk::Text("CLIENT_ERROR flush_all not allowed\r\n"),
+            Verb::MetaNoop => OutputChunk::Text("MN\r\n"),
+            Verb::Version => OutputChunk::Text(VERSION),
+            Verb::Stats if argument.is_none() => OutputChunk::Made(self.stats()),
+            Verb::Stats if argument == Some(b"reset") => OutputChunk::Text("RESET\r\n"),
+            Verb::Stats => OutputChunk::Text("ERROR\r\n"),
+            _ => OutputChunk::Text(OK),
         };
-        self.stored += piece.stored();
-        self.row.push_back(Seat::Taken(piece));
+        self.stored += chunk.stored();
+        self.row.push_back(ReplySlot::Taken(chunk));
     }
 
     /// Statistics of this connection. Nodes and tenants have metrics of their own, and memcached
@@ -432,108 +453,117 @@ impl<P: Copy + PartialEq, R: Deref<Target = [u8]>> Conversation<P, R> {
         .into_bytes()
     }
 
-    /// Takes the next seat for a reply of several parts; its number.
+    /// Takes the next slot for a reply of several parts; its number.
     fn shared(
         &mut self,
         parts: usize,
         (text, keys): (Vec<u8>, Vec<(u32, u32)>),
-        hushed: bool,
+        noreply: bool,
         effect: Effect,
     ) -> u64 {
         let missing = parts;
         let parts = (0..parts).map(|_| None).collect();
-        self.seat(Seat::Shared(Box::new(Shared { parts, missing, hushed, effect, text, keys })))
+        self.push_slot(ReplySlot::Shared(Box::new(Shared {
+            parts,
+            missing,
+            noreply,
+            effect,
+            text,
+            keys,
+        })))
     }
 
-    fn seat(&mut self, seat: Seat<R>) -> u64 {
-        let effect = match &seat {
-            Seat::Taken(_) => None,
-            Seat::Empty { effect, .. } => Some(*effect),
-            Seat::Shared(shared) => Some(shared.effect),
+    fn push_slot(&mut self, slot: ReplySlot<R>) -> u64 {
+        let effect = match &slot {
+            ReplySlot::Taken(_) => None,
+            ReplySlot::Empty { effect, .. } => Some(*effect),
+            ReplySlot::Shared(shared) => Some(shared.effect),
         };
         self.changes += usize::from(effect.is_some_and(|effect| effect.is_change));
-        self.row.push_back(seat);
+        self.row.push_back(slot);
         self.first + self.row.len() as u64 - 1
     }
 
     /// Takes in a reply, or a line that says in memcached's way why there is none. A ticket that is
     /// unknown or used is ignored.
     pub fn on_reply(&mut self, ticket: Ticket, reply: Result<R, &'static str>) {
-        let place = ticket.seat().checked_sub(self.first).map(|place| place as usize);
-        let Some(seat) = place.and_then(|place| self.row.get_mut(place)) else { return };
+        let index = ticket.slot().checked_sub(self.first).map(|index| index as usize);
+        let Some(slot) = index.and_then(|index| self.row.get_mut(index)) else {
+            return;
+        };
         let length = reply.as_deref().map_or(0, <[u8]>::len);
-        match seat {
-            Seat::Taken(_) => return,
-            Seat::Empty { hushed, effect } => {
-                let complaint = |text| Piece::Text(if *hushed { "" } else { text });
+        match slot {
+            ReplySlot::Taken(_) => return,
+            ReplySlot::Empty { noreply, effect } => {
+                let complaint = |text| OutputChunk::Text(if *noreply { "" } else { text });
                 self.changes -= usize::from(effect.is_change);
-                *seat = Seat::Taken(reply.map_or_else(complaint, Piece::Reply));
+                *slot = ReplySlot::Taken(reply.map_or_else(complaint, OutputChunk::Reply));
                 self.stored += length;
             }
-            Seat::Shared(shared) => {
+            ReplySlot::Shared(shared) => {
                 // Those that are not asked for are the last request's, and its last ones.
-                let is_unasked = self.unasked.front().is_some_and(|(first, _)| ticket >= *first);
+                let is_unsent = self.unsent.front().is_some_and(|(first, _)| ticket >= *first);
                 let Some(part @ None) = shared.parts.get_mut(ticket.part()) else { return };
-                if is_unasked {
+                if is_unsent {
                     return;
                 }
                 shared.missing -= 1;
                 self.stored += length;
                 match reply {
-                    Ok(reply) => *part = Some(Piece::Reply(reply)),
+                    Ok(reply) => *part = Some(OutputChunk::Reply(reply)),
                     Err(text) => {
-                        *part = Some(Piece::Text(if shared.hushed { "" } else { text }));
-                        if self.unasked.front().is_some_and(|(it, _)| it.seat() == ticket.seat()) {
-                            shared.missing -= self.unasked.len();
-                            self.unasked.clear();
+                        *part = Some(OutputChunk::Text(if shared.noreply { "" } else { text }));
+                        if self.unsent.front().is_some_and(|(it, _)| it.slot() == ticket.slot()) {
+                            shared.missing -= self.unsent.len();
+                            self.unsent.clear();
                         }
                     }
                 }
                 if shared.missing == 0 {
                     self.changes -= usize::from(shared.effect.is_change);
-                    let piece = shared.joined();
-                    self.stored = self.stored + piece.stored() - shared.stored();
-                    *seat = Seat::Taken(piece);
+                    let chunk = shared.joined();
+                    self.stored = self.stored + chunk.stored() - shared.stored();
+                    *slot = ReplySlot::Taken(chunk);
                 }
             }
         }
-        self.asked -= 1;
+        self.outstanding -= 1;
     }
 
     /// The next piece of the client's output.
-    pub fn poll_output(&mut self) -> Option<Piece<R>> {
-        if !matches!(self.row.front(), Some(Seat::Taken(_))) {
+    pub fn poll_output(&mut self) -> Option<OutputChunk<R>> {
+        if !matches!(self.row.front(), Some(ReplySlot::Taken(_))) {
             return None;
         }
         self.first += 1;
         match self.row.pop_front() {
-            Some(Seat::Taken(piece)) => {
-                self.stored = self.stored.saturating_sub(piece.stored());
-                Some(piece)
+            Some(ReplySlot::Taken(chunk)) => {
+                self.stored = self.stored.saturating_sub(chunk.stored());
+                Some(chunk)
             }
             _ => None,
         }
     }
 
     /// Whether another request could be taken, as far as those before it decide.
-    pub fn has_room(&self) -> bool {
-        self.row.len() < self.ahead_max && self.unasked.is_empty()
+    pub fn has_headroom(&self) -> bool {
+        self.row.len() < self.ahead_max && self.unsent.is_empty()
     }
 
     /// How many parts of the last request are not asked for yet: [`Self::on_input`] does so as the
     /// credit comes back, with nothing as input, too.
-    pub fn unasked(&self) -> usize {
-        self.unasked.len()
+    pub fn unsent(&self) -> usize {
+        self.unsent.len()
     }
 
-    /// Everything was said, and the connection may be closed.
+    /// Every reply has left, and the connection may be closed.
     pub fn is_over(&self) -> bool {
         self.is_over && self.row.is_empty()
     }
 
     /// Why the connection is of no use, if that is not what the client wanted.
-    pub fn goodbye(&self) -> Option<Goodbye> {
-        self.goodbye
+    pub fn close_reason(&self) -> Option<CloseReason> {
+        self.close_reason
     }
 
     /// How many requests wait for their reply, or for that of one before them.
@@ -545,10 +575,10 @@ impl<P: Copy + PartialEq, R: Deref<Target = [u8]>> Conversation<P, R> {
 impl<R: Deref<Target = [u8]>> Shared<R> {
     /// The bytes of memory that its parts take up.
     fn stored(&self) -> usize {
-        self.parts.iter().flatten().map(Piece::stored).sum()
+        self.parts.iter().flatten().map(OutputChunk::stored).sum()
     }
 
-    fn joined(&mut self) -> Piece<R> {
+    fn joined(&mut self) -> OutputChunk<R> {
         let parts: Vec<&[u8]> =
             self.parts.iter().map(|part| part.as_deref().unwrap_or_default()).collect();
         let mut made = Vec::new();
@@ -556,7 +586,7 @@ impl<R: Deref<Target = [u8]>> Shared<R> {
             // The first part that failed gives the reply.
             let complaint = parts.iter().find(|part| **part != OK.as_bytes());
             made.extend_from_slice(complaint.unwrap_or(&OK.as_bytes()));
-            return Piece::Made(made);
+            return OutputChunk::Made(made);
         }
         let mut from = 0;
         let keys = self.keys.iter().map(|(end, part)| {
@@ -565,16 +595,16 @@ impl<R: Deref<Target = [u8]>> Shared<R> {
             (key, *part as usize)
         });
         match split::join(keys, &parts, &mut made) {
-            Ok(()) => Piece::Made(made),
-            Err(_) => Piece::Text("SERVER_ERROR a node's reply makes no sense\r\n"),
+            Ok(()) => OutputChunk::Made(made),
+            Err(_) => OutputChunk::Text("SERVER_ERROR a node's reply makes no sense\r\n"),
         }
     }
 }
 
 impl Request<'_> {
-    /// Whether the client gets no error reply, as with `noreply`. The flag `q` hushes good news
-    /// only.
-    fn is_hushed(&self) -> bool {
+    /// Whether the client gets no error reply, as with `noreply`. The flag `q` suppresses success
+    /// replies only.
+    fn is_noreply(&self) -> bool {
         let is_meta = self.verb.shape() == super::reply::Shape::Meta;
         self.quiet && !is_meta
     }

@@ -11,62 +11,64 @@ use super::*;
 type Client = Conversation<usize, Vec<u8>>;
 
 /// A sub-request: its ticket, destination and bytes.
-type Asked = (Ticket, usize, Vec<u8>);
+type Sent = (Ticket, usize, Vec<u8>);
 
 /// Keys live where their first byte says.
-fn place(key: &[u8], _: Operation) -> usize {
+fn destination(key: &[u8], _: Operation) -> usize {
     usize::from(key.first().copied().unwrap_or_default()) % 3
 }
 
-fn said(client: &mut Client, input: &[u8]) -> (Vec<Asked>, Progress) {
-    let mut asked = Vec::new();
-    let progress = client.on_input(input, place, |ask| {
-        asked.push((ask.ticket, ask.place, ask.bytes.to_vec()));
+fn send(client: &mut Client, input: &[u8]) -> (Vec<Sent>, Progress) {
+    let mut sent = Vec::new();
+    let progress = client.on_input(input, destination, |request| {
+        sent.push((request.ticket, request.destination, request.bytes.to_vec()));
     });
-    (asked, progress)
+    (sent, progress)
 }
 
-fn heard(client: &mut Client) -> String {
-    let pieces = core::iter::from_fn(|| client.poll_output());
-    let bytes = pieces.flat_map(|piece| piece.to_vec()).collect();
+fn receive(client: &mut Client) -> String {
+    let chunks = core::iter::from_fn(|| client.poll_output());
+    let bytes = chunks.flat_map(|chunk| chunk.to_vec()).collect();
     String::from_utf8(bytes).unwrap()
 }
 
 #[test]
 fn replies_leave_in_the_order_of_the_requests() {
     let mut client = Client::new(100, Vec::new());
-    let (asked, progress) = said(&mut client, b"get a\r\nget b\r\nmn\r\nmg c q\r\nget d");
+    let (sent, progress) = send(&mut client, b"get a\r\nget b\r\nmn\r\nmg c q\r\nget d");
     assert_eq!(progress, Progress { consumed: 26, needed: 6 });
-    let bytes: Vec<_> = asked.iter().map(|(_, place, bytes)| (*place, &bytes[..])).collect();
+    let bytes: Vec<_> =
+        sent.iter().map(|(_, destination, bytes)| (*destination, &bytes[..])).collect();
     assert_eq!(bytes, [(1, &b"get a\r\n"[..]), (2, b"get b\r\n"), (0, b"mg c q\r\n")]);
-    client.on_reply(asked[2].0, Ok(Vec::new()));
-    client.on_reply(asked[1].0, Ok(b"END\r\n".to_vec()));
-    assert_eq!(heard(&mut client), "");
-    client.on_reply(asked[0].0, Err("SERVER_ERROR node is away\r\n"));
-    assert_eq!(heard(&mut client), "SERVER_ERROR node is away\r\nEND\r\nMN\r\n");
+    client.on_reply(sent[2].0, Ok(Vec::new()));
+    client.on_reply(sent[1].0, Ok(b"END\r\n".to_vec()));
+    assert_eq!(receive(&mut client), "");
+    client.on_reply(sent[0].0, Err("SERVER_ERROR node is away\r\n"));
+    assert_eq!(receive(&mut client), "SERVER_ERROR node is away\r\nEND\r\nMN\r\n");
     assert_eq!(client.ahead(), 0);
 }
 
 #[test]
 fn noreply_hushes_failures_and_q_does_not() {
     let mut client = Client::new(100, Vec::new());
-    let (asked, _) = said(&mut client, b"delete a noreply\r\nmd c q\r\nset b 0 0 1\r\n1\r\n");
-    asked.iter().for_each(|(ticket, ..)| client.on_reply(*ticket, Err("SERVER_ERROR x\r\n")));
-    assert_eq!(heard(&mut client), "SERVER_ERROR x\r\nSERVER_ERROR x\r\n");
+    let (sent, _) = send(&mut client, b"delete a noreply\r\nmd c q\r\nset b 0 0 1\r\n1\r\n");
+    sent.iter().for_each(|(ticket, ..)| client.on_reply(*ticket, Err("SERVER_ERROR x\r\n")));
+    assert_eq!(receive(&mut client), "SERVER_ERROR x\r\nSERVER_ERROR x\r\n");
 }
 
 #[test]
 fn keys_of_several_nodes_are_one_reply() {
     let mut client = Client::new(100, Vec::new());
-    let (asked, _) = said(&mut client, b"gets a b d a\r\nget a d\r\n");
-    let bytes: Vec<_> = asked.iter().map(|(_, place, bytes)| (*place, &bytes[..])).collect();
+    let (sent, _) = send(&mut client, b"gets a b d a\r\nget a d\r\n");
+    let bytes: Vec<_> =
+        sent.iter().map(|(_, destination, bytes)| (*destination, &bytes[..])).collect();
     assert_eq!(bytes, [(1, &b"gets a d a\r\n"[..]), (2, b"gets b\r\n"), (1, b"get a d\r\n")]);
-    client.on_reply(asked[1].0, Ok(b"VALUE b 0 1 9\r\nB\r\nEND\r\n".to_vec()));
-    assert_eq!(heard(&mut client), "");
+    client.on_reply(sent[1].0, Ok(b"VALUE b 0 1 9\r\nB\r\nEND\r\n".to_vec()));
+    assert_eq!(receive(&mut client), "");
     let values = b"VALUE a 0 1 8\r\nA\r\nVALUE a 0 1 8\r\nA\r\nEND\r\n".to_vec();
-    client.on_reply(asked[0].0, Ok(values));
+    client.on_reply(sent[0].0, Ok(values));
     assert_eq!(
-        heard(&mut client),
+        receive(&mut client),
         "VALUE a 0 1 8\r\nA\r\nVALUE b 0 1 9\r\nB\r\nVALUE a 0 1 8\r\nA\r\nEND\r\n"
     );
 }
@@ -77,18 +79,18 @@ fn a_request_for_many_keys_is_cut_where_its_reply_could_be_too_long() {
     let keys = |range: core::ops::Range<u32>| -> String {
         range.map(|number| alloc::format!(" a{number}")).collect()
     };
-    let (asked, _) = said(&mut client, alloc::format!("get{}\r\n", keys(0..40)).as_bytes());
-    let bytes: Vec<_> = asked.iter().map(|(_, _, bytes)| bytes.clone()).collect();
+    let (sent, _) = send(&mut client, alloc::format!("get{}\r\n", keys(0..40)).as_bytes());
+    let bytes: Vec<_> = sent.iter().map(|(_, _, bytes)| bytes.clone()).collect();
     let expected = [0..16, 16..32, 32..40].map(|range| alloc::format!("get{}\r\n", keys(range)));
     assert_eq!(bytes, expected.map(String::into_bytes));
     let value = |key: &str| alloc::format!("VALUE {key} 0 1\r\n1\r\n");
-    for (ticket, _, bytes) in asked.iter().rev() {
+    for (ticket, _, bytes) in sent.iter().rev() {
         let is_last = bytes.ends_with(b"a39\r\n");
         let reply = if is_last { value("a33") } else { String::new() } + "END\r\n";
         client.on_reply(*ticket, Ok(reply.into_bytes()));
     }
     assert!(client.stored() > 0);
-    assert_eq!(heard(&mut client), value("a33") + "END\r\n");
+    assert_eq!(receive(&mut client), value("a33") + "END\r\n");
     assert_eq!(client.stored(), 0);
 }
 
@@ -97,54 +99,56 @@ fn no_request_is_taken_without_credit() {
     let mut client = Client::new(100, Vec::new());
     client.set_credit(1000, 500);
     let input = b"get a\r\nget b\r\nget c\r\n";
-    let (asked, progress) = said(&mut client, input);
-    assert_eq!((asked.len(), progress), (2, Progress { consumed: 14, needed: 0 }));
+    let (sent, progress) = send(&mut client, input);
+    assert_eq!((sent.len(), progress), (2, Progress { consumed: 14, needed: 0 }));
     client.set_credit(1, 500);
-    assert_eq!(said(&mut client, &input[14..]).1, Progress { consumed: 7, needed: 0 });
-    client.on_reply(asked[0].0, Ok(b"END\r\n".to_vec()));
+    assert_eq!(send(&mut client, &input[14..]).1, Progress { consumed: 7, needed: 0 });
+    client.on_reply(sent[0].0, Ok(b"END\r\n".to_vec()));
     assert_eq!(client.stored(), 5);
-    assert_eq!((heard(&mut client).as_str(), client.stored()), ("END\r\n", 0));
+    assert_eq!((receive(&mut client).as_str(), client.stored()), ("END\r\n", 0));
 }
 
 /// Ten keys of one node, 500 bytes expected for each, in parts of one key.
-fn ten_keys() -> (Client, Vec<Asked>, Progress) {
+fn ten_keys() -> (Client, Vec<Sent>, Progress) {
     let mut client = Client::new(PART_REPLY_MAX, Vec::new());
     client.set_credit(1000, 500);
-    let (asked, progress) = said(&mut client, b"get a a a a a a a a a a\r\nget b\r\n");
-    (client, asked, progress)
+    let (sent, progress) = send(&mut client, b"get a a a a a a a a a a\r\nget b\r\n");
+    (client, sent, progress)
 }
 
 #[test]
-fn parts_are_asked_for_as_the_credit_comes_back() {
-    let (mut client, asked, progress) = ten_keys();
-    assert_eq!((asked.len(), client.unasked()), (2, 8));
+fn parts_are_sent_as_the_credit_comes_back() {
+    let (mut client, sent, progress) = ten_keys();
+    assert_eq!((sent.len(), client.unsent()), (2, 8));
     assert_eq!(progress, Progress { consumed: 25, needed: 0 });
     // Later requests wait, and without credit none is sent while a reply is outstanding.
     client.set_credit(0, 500);
-    assert_eq!(said(&mut client, b"get b\r\n"), (Vec::new(), Progress { consumed: 0, needed: 0 }));
-    for (ticket, ..) in &asked {
+    assert_eq!(send(&mut client, b"get b\r\n"), (Vec::new(), Progress { consumed: 0, needed: 0 }));
+    for (ticket, ..) in &sent {
         client.on_reply(*ticket, Ok(b"VALUE a 0 1\r\nA\r\nEND\r\n".to_vec()));
     }
     // All credit is in what has come: one part goes, or the request would never end.
     client.set_credit(0, 500);
-    let (last, _) = said(&mut client, b"");
-    assert_eq!((last.len(), client.unasked()), (1, 7));
+    let (last, _) = send(&mut client, b"");
+    assert_eq!((last.len(), client.unsent()), (1, 7));
     client.set_credit(usize::MAX, 0);
-    let (rest, progress) = said(&mut client, b"get b\r\n");
+    let (rest, progress) = send(&mut client, b"get b\r\n");
     assert_eq!((rest.len(), progress.consumed), (8, 7));
     for (ticket, _, bytes) in last.iter().chain(&rest) {
         client.on_reply(*ticket, Ok(echo(bytes)));
     }
-    assert!(heard(&mut client).ends_with("VALUE a 0 1\r\na\r\nEND\r\nVALUE b 0 1\r\nb\r\nEND\r\n"));
+    assert!(
+        receive(&mut client).ends_with("VALUE a 0 1\r\na\r\nEND\r\nVALUE b 0 1\r\nb\r\nEND\r\n")
+    );
 }
 
 #[test]
-fn once_a_part_has_failed_no_other_is_asked_for() {
-    let (mut client, asked, _) = ten_keys();
-    client.on_reply(asked[1].0, Err("SERVER_ERROR x\r\n"));
-    assert_eq!((client.unasked(), heard(&mut client).as_str()), (0, ""));
-    client.on_reply(asked[0].0, Ok(b"END\r\n".to_vec()));
-    assert_eq!(heard(&mut client), "SERVER_ERROR x\r\n");
+fn once_a_part_has_failed_no_other_is_sent() {
+    let (mut client, sent, _) = ten_keys();
+    client.on_reply(sent[1].0, Err("SERVER_ERROR x\r\n"));
+    assert_eq!((client.unsent(), receive(&mut client).as_str()), (0, ""));
+    client.on_reply(sent[0].0, Ok(b"END\r\n".to_vec()));
+    assert_eq!(receive(&mut client), "SERVER_ERROR x\r\n");
     assert_eq!((client.ahead(), client.stored()), (0, 0));
 }
 
@@ -164,84 +168,84 @@ fn a_part_is_as_long_as_its_reply_may_be() {
 #[test]
 fn flush_all_goes_everywhere_or_nowhere() {
     let mut client = Client::new(100, Vec::new());
-    said(&mut client, b"flush_all\r\nflush_all noreply\r\n");
-    assert_eq!(heard(&mut client), "CLIENT_ERROR flush_all not allowed\r\n");
+    send(&mut client, b"flush_all\r\nflush_all noreply\r\n");
+    assert_eq!(receive(&mut client), "CLIENT_ERROR flush_all not allowed\r\n");
     let mut client = Client::new(100, [0, 1].into());
-    let (asked, _) = said(&mut client, b"flush_all 5\r\n");
-    assert_eq!(asked.len(), 2);
-    client.on_reply(asked[0].0, Ok(b"OK\r\n".to_vec()));
-    client.on_reply(asked[1].0, Ok(b"OK\r\n".to_vec()));
-    assert_eq!(heard(&mut client), "OK\r\n");
-    let (asked, _) = said(&mut client, b"flush_all noreply\r\n");
-    client.on_reply(asked[0].0, Err("SERVER_ERROR x\r\n"));
-    assert_eq!(heard(&mut client), "");
-    client.on_reply(asked[1].0, Ok(Vec::new()));
-    assert_eq!(heard(&mut client), "");
+    let (sent, _) = send(&mut client, b"flush_all 5\r\n");
+    assert_eq!(sent.len(), 2);
+    client.on_reply(sent[0].0, Ok(b"OK\r\n".to_vec()));
+    client.on_reply(sent[1].0, Ok(b"OK\r\n".to_vec()));
+    assert_eq!(receive(&mut client), "OK\r\n");
+    let (sent, _) = send(&mut client, b"flush_all noreply\r\n");
+    client.on_reply(sent[0].0, Err("SERVER_ERROR x\r\n"));
+    assert_eq!(receive(&mut client), "");
+    client.on_reply(sent[1].0, Ok(Vec::new()));
+    assert_eq!(receive(&mut client), "");
     assert_eq!(client.ahead(), 0);
     client.flush_at([2].into());
-    let (asked, _) = said(&mut client, b"flush_all\r\n");
-    assert_eq!(asked.iter().map(|(_, place, _)| *place).collect::<Vec<_>>(), [2]);
+    let (sent, _) = send(&mut client, b"flush_all\r\n");
+    assert_eq!(sent.iter().map(|(_, destination, _)| *destination).collect::<Vec<_>>(), [2]);
 }
 
 #[test]
 fn the_server_is_the_gateway_itself() {
     let mut client = Client::new(7, Vec::new());
     let input = b"version\r\nverbosity 1\r\nverbosity 1 noreply\r\nstats x\r\nstats reset\r\n";
-    assert_eq!(said(&mut client, input).0, []);
-    assert_eq!(heard(&mut client), [VERSION, "OK\r\nERROR\r\nRESET\r\n"].concat());
-    said(&mut client, b"stats\r\n");
+    assert_eq!(send(&mut client, input).0, []);
+    assert_eq!(receive(&mut client), [VERSION, "OK\r\nERROR\r\nRESET\r\n"].concat());
+    send(&mut client, b"stats\r\n");
     assert_eq!(
-        heard(&mut client),
+        receive(&mut client),
         "STAT version 1.6.18-tidegate\r\nSTAT pointer_size 64\r\nSTAT conn_replies 5\r\n\
          STAT conn_replies_awaited 0\r\nSTAT item_size_max 7\r\nEND\r\n"
     );
 }
 
 #[test]
-fn after_quit_nothing_is_heard_and_what_was_asked_is_answered() {
+fn after_quit_no_request_is_taken_and_earlier_ones_are_answered() {
     let mut client = Client::new(7, Vec::new());
-    let (asked, progress) = said(&mut client, b"get a\r\nquit\r\nget b\r\n");
-    assert_eq!((asked.len(), progress.needed), (1, 0));
+    let (sent, progress) = send(&mut client, b"get a\r\nquit\r\nget b\r\n");
+    assert_eq!((sent.len(), progress.needed), (1, 0));
     assert!(!client.is_over());
-    client.on_reply(asked[0].0, Ok(b"END\r\n".to_vec()));
-    assert_eq!(heard(&mut client), "END\r\n");
+    client.on_reply(sent[0].0, Ok(b"END\r\n".to_vec()));
+    assert_eq!(receive(&mut client), "END\r\n");
     assert!(client.is_over());
 }
 
 #[test]
-fn whoever_asks_too_far_ahead_waits() {
+fn a_client_that_requests_too_far_ahead_waits() {
     let mut client = Client::new(7, Vec::new());
     let input = b"get a\r\n".repeat(AHEAD_MAX + 1);
-    let (asked, progress) = said(&mut client, &input);
+    let (sent, progress) = send(&mut client, &input);
     assert_eq!(progress, Progress { consumed: 7 * AHEAD_MAX, needed: 0 });
-    client.on_reply(asked[0].0, Ok(b"END\r\n".to_vec()));
-    assert_eq!(heard(&mut client), "END\r\n");
-    assert_eq!(said(&mut client, &input[progress.consumed..]).1.consumed, 7);
+    client.on_reply(sent[0].0, Ok(b"END\r\n".to_vec()));
+    assert_eq!(receive(&mut client), "END\r\n");
+    assert_eq!(send(&mut client, &input[progress.consumed..]).1.consumed, 7);
 }
 
 #[test]
 fn a_refused_value_is_skipped_as_it_comes() {
     let mut client = Client::new(4, Vec::new());
-    let (asked, progress) = said(&mut client, b"set a 0 0 50\r\nget b\r\n");
-    assert_eq!((asked, progress), (Vec::new(), Progress { consumed: 21, needed: 1 }));
-    assert_eq!(heard(&mut client), "SERVER_ERROR object too large for cache\r\n");
-    said(&mut client, &[b'x'; 43]);
-    let (asked, _) = said(&mut client, b"\r\nget b\r\n");
-    assert_eq!(asked.len(), 1);
+    let (sent, progress) = send(&mut client, b"set a 0 0 50\r\nget b\r\n");
+    assert_eq!((sent, progress), (Vec::new(), Progress { consumed: 21, needed: 1 }));
+    assert_eq!(receive(&mut client), "SERVER_ERROR object too large for cache\r\n");
+    send(&mut client, &[b'x'; 43]);
+    let (sent, _) = send(&mut client, b"\r\nget b\r\n");
+    assert_eq!(sent.len(), 1);
 }
 
 #[test]
 fn tickets_that_mean_nothing_are_ignored() {
     let mut client = Client::new(7, Vec::new());
-    let (asked, _) = said(&mut client, b"get a b\r\nget a\r\n");
+    let (sent, _) = send(&mut client, b"get a b\r\nget a\r\n");
     let reply = || Ok(b"END\r\n".to_vec());
     for ticket in [Ticket(u64::MAX), Ticket::new(0, 9), Ticket::new(7, 0)] {
         client.on_reply(ticket, reply());
     }
-    asked.iter().chain(&asked).for_each(|(ticket, ..)| client.on_reply(*ticket, reply()));
-    assert_eq!(heard(&mut client), "END\r\nEND\r\n");
-    client.on_reply(asked[0].0, reply());
-    assert_eq!(heard(&mut client), "");
+    sent.iter().chain(&sent).for_each(|(ticket, ..)| client.on_reply(*ticket, reply()));
+    assert_eq!(receive(&mut client), "END\r\nEND\r\n");
+    client.on_reply(sent[0].0, reply());
+    assert_eq!(receive(&mut client), "");
 }
 
 proptest! {
@@ -264,23 +268,23 @@ proptest! {
         let (mut one, mut server) = (Client::new(9, everywhere()), Server::default());
         let mut from = 0;
         while from < input.len() {
-            let (asked, progress) = said(&mut one, &input[from..]);
+            let (sent, progress) = send(&mut one, &input[from..]);
             from += progress.consumed;
-            for (ticket, _, bytes) in asked {
+            for (ticket, _, bytes) in sent {
                 one.on_reply(ticket, Ok(server.serve(&bytes)));
             }
-            expected += &heard(&mut one);
+            expected += &receive(&mut one);
         }
         let (mut client, mut server) = (Client::new(9, everywhere()), Server::default());
-        let (mut pending, mut from, mut told) = (Vec::new(), 0, String::new());
+        let (mut pending, mut from, mut received) = (Vec::new(), 0, String::new());
         let (mut end, mut random, mut cuts) = (0, order | 1, cuts.iter().cycle());
-        while from < input.len() || !pending.is_empty() || client.unasked() > 0 {
+        while from < input.len() || !pending.is_empty() || client.unsent() > 0 {
             let (length, credit) = cuts.next().unwrap();
             end = input.len().min(end + length);
             client.set_credit(if end == input.len() { usize::MAX } else { *credit }, 20);
-            let (asked, progress) = said(&mut client, &input[from..end]);
+            let (sent, progress) = send(&mut client, &input[from..end]);
             from += progress.consumed;
-            pending.extend(asked);
+            pending.extend(sent);
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             let is_stuck = end == input.len();
             if !pending.is_empty() && (random >> 63 == 1 || is_stuck) {
@@ -288,10 +292,10 @@ proptest! {
                 let (ticket, _, bytes) = pending.swap_remove(chosen);
                 client.on_reply(ticket, Ok(server.serve(&bytes)));
             }
-            told += &heard(&mut client);
+            received += &receive(&mut client);
         }
-        told += &heard(&mut client);
-        prop_assert_eq!(told, expected);
+        received += &receive(&mut client);
+        prop_assert_eq!(received, expected);
     }
 }
 
@@ -301,7 +305,7 @@ struct Server(alloc::collections::BTreeMap<Vec<u8>, Vec<u8>>);
 
 impl Server {
     fn serve(&mut self, bytes: &[u8]) -> Vec<u8> {
-        let Step::Request(request) = next(bytes, 100) else { panic!("{bytes:?}") };
+        let Parsed::Request(request) = next(bytes, 100) else { panic!("{bytes:?}") };
         let key = request.keys().next().unwrap_or_default().to_vec();
         let line = bytes.split(|byte| *byte == b'\n').next().unwrap().len() + 1;
         let value = || bytes[line..].trim_ascii_end().to_vec();
@@ -334,24 +338,24 @@ impl Server {
 fn a_request_waits_for_an_earlier_one_about_its_key_and_no_other() {
     let mut client = Client::new(7, vec![0, 1, 2]);
     let input = b"get a\r\nget b\r\nset c 0 0 1\r\n1\r\nget d e\r\nset a 0 0 1\r\n2\r\nget a\r\n";
-    let (asked, progress) = said(&mut client, input);
-    assert_eq!((asked.len(), progress.needed), (4 + 1, 0), "two nodes for `get d e`");
+    let (sent, progress) = send(&mut client, input);
+    assert_eq!((sent.len(), progress.needed), (4 + 1, 0), "two nodes for `get d e`");
     let rest = &input[progress.consumed..];
     assert!(rest.starts_with(b"set a"), "it waits for `get a`");
     for index in [0, 3, 4] {
-        assert_eq!(said(&mut client, rest).1.consumed, 0, "and for a request about several keys");
-        client.on_reply(asked[index].0, Ok(b"END\r\n".to_vec()));
+        assert_eq!(send(&mut client, rest).1.consumed, 0, "and for a request about several keys");
+        client.on_reply(sent[index].0, Ok(b"END\r\n".to_vec()));
     }
-    let (asked, progress) = said(&mut client, rest);
-    assert_eq!((asked.len(), &rest[progress.consumed..]), (1, &b"get a\r\n"[..]));
-    client.on_reply(asked[0].0, Ok(b"STORED\r\n".to_vec()));
-    assert_eq!(said(&mut client, b"get a\r\n").0.len(), 1);
-    assert_eq!(said(&mut client, b"flush_all\r\n").1.consumed, 0, "it waits for all");
+    let (sent, progress) = send(&mut client, rest);
+    assert_eq!((sent.len(), &rest[progress.consumed..]), (1, &b"get a\r\n"[..]));
+    client.on_reply(sent[0].0, Ok(b"STORED\r\n".to_vec()));
+    assert_eq!(send(&mut client, b"get a\r\n").0.len(), 1);
+    assert_eq!(send(&mut client, b"flush_all\r\n").1.consumed, 0, "it waits for all");
 }
 
 /// A reply that shows what was asked: each key is its own value.
 fn echo(bytes: &[u8]) -> Vec<u8> {
-    let Step::Request(request) = next(bytes, 100) else { panic!("{bytes:?}") };
+    let Parsed::Request(request) = next(bytes, 100) else { panic!("{bytes:?}") };
     if request.verb.shape() != super::super::reply::Shape::Values {
         return bytes.to_vec();
     }

@@ -123,13 +123,13 @@ fn announced(shape: Shape, rest: &[u8]) -> Result<Option<(usize, usize)>, Broken
         return if window.len() == LINE_MAX { Err(Broken) } else { Ok(None) };
     };
     let line = rest[..end].strip_suffix(b"\r").ok_or(Broken)?;
-    // The place of the length among the words.
-    let place = match shape {
+    // The index of the length among the words.
+    let index = match shape {
         Shape::Values if line.starts_with(b"VALUE ") => 3,
         Shape::Meta | Shape::Quiet if line.starts_with(b"VA ") => 1,
         _ => return Ok(Some((end + 1, 0))),
     };
-    let word = words(line).nth(place).ok_or(Broken)?;
+    let word = words(line).nth(index).ok_or(Broken)?;
     // It fits: this is for machines with 64 bits.
     let data = number(word, DATA_MAX).ok_or(Broken)? as usize;
     Ok(Some((end + 1, data + 2)))

@@ -41,7 +41,7 @@ fn a_quiet_request_is_over_when_the_barrier_answers() {
 }
 
 #[test]
-fn what_no_memcached_says_is_noticed() {
+fn replies_that_no_memcached_sends_are_detected() {
     for (shape, reply) in [
         (Shape::Values, "STORED\r\n"),
         (Shape::Values, "VALUE a 0\r\n"),
@@ -57,7 +57,7 @@ fn what_no_memcached_says_is_noticed() {
 }
 
 #[test]
-fn a_block_is_its_line_as_many_bytes_as_that_says_and_the_end_of_a_line() {
+fn a_block_is_its_line_the_announced_bytes_and_a_line_end() {
     for length in [0, 1, 2, 3, 255] {
         let line = alloc::format!("VALUE k 0 {length}\r\n");
         // Bytes that could be taken for the end of a line.
@@ -76,7 +76,7 @@ fn a_block_is_its_line_as_many_bytes_as_that_says_and_the_end_of_a_line() {
 }
 
 #[test]
-fn a_reply_says_early_how_long_it_is_at_least() {
+fn a_reply_has_an_early_minimum_length() {
     let least = |shape, input: &[u8]| {
         let mut boundary = Boundary::new(shape);
         assert_eq!(boundary.find(input), Ok(None));

@@ -5,10 +5,10 @@
 
 use super::{KEY_MAX, LINE_MAX, LINE_OF_KEYS_MAX, Verb};
 
-/// How large a value may be, in bytes, where nothing else is said: memcached's own default, 1 MiB.
+/// How large a value may be, in bytes, where nothing else is set: memcached's own default, 1 MiB.
 pub const VALUE_MAX_DEFAULT: u32 = 1 << 20;
 
-/// How large a value may be said to be at most, in bytes: 128 MiB, as in memcached with `-I 128m`.
+/// How large a value may be set to at most, in bytes: 128 MiB, as in memcached with `-I 128m`.
 pub const VALUE_MAX_MAX: u32 = 128 << 20;
 
 /// How many flags an `ms` may have: memcached refuses more, and then reads the value as commands.
@@ -27,7 +27,7 @@ const TOO_MANY_FLAGS: &str = "CLIENT_ERROR options flags too long\r\n";
 
 /// The parsed beginning of the input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step<'a> {
+pub enum Parsed<'a> {
     /// Not a whole request. It makes no sense to look again before there are this many bytes.
     Incomplete {
         /// How long the input has to be, in bytes; more than it is.
@@ -42,25 +42,25 @@ pub enum Step<'a> {
         /// How many bytes of input belong to it. They may not have come yet.
         length: u64,
     },
-    /// The connection is of no use any more. The client is told `text` first, if that is not empty.
+    /// The connection is of no use any more. The client is sent `text` first, if that is not empty.
     Close {
         /// The reply to the client before the connection is closed; empty for none.
         text: &'static str,
         /// Why it is closed.
-        reason: Goodbye,
+        reason: CloseReason,
     },
 }
 
-impl Step<'_> {
+impl Parsed<'_> {
     /// Closes the connection without a word to the client.
-    const fn close(reason: Goodbye) -> Self {
+    const fn close(reason: CloseReason) -> Self {
         Self::Close { text: "", reason }
     }
 }
 
 /// Why a connection is of no use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Goodbye {
+pub enum CloseReason {
     /// A line is too long.
     Endless,
     /// A client speaks HTTP, as a browser does that was led here.
@@ -71,7 +71,7 @@ pub enum Goodbye {
     ValueLength,
 }
 
-impl core::fmt::Display for Goodbye {
+impl core::fmt::Display for CloseReason {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.write_str(match self {
             Self::Endless => "a line of a request does not end",
@@ -85,7 +85,7 @@ impl core::fmt::Display for Goodbye {
     }
 }
 
-impl core::error::Error for Goodbye {}
+impl core::error::Error for CloseReason {}
 
 /// A request that every memcached understands, and ends where we do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -131,24 +131,24 @@ impl<'a> Request<'a> {
 ///
 /// ```
 /// use tidegate_proto::memcached::Verb;
-/// use tidegate_proto::memcached::request::{Step, VALUE_MAX_DEFAULT, next};
+/// use tidegate_proto::memcached::request::{Parsed, VALUE_MAX_DEFAULT, next};
 /// let input = b"set planet 0 0 5\r\nearth\r\nget planet\r\n";
-/// let Step::Request(set) = next(input, VALUE_MAX_DEFAULT) else { panic!() };
+/// let Parsed::Request(set) = next(input, VALUE_MAX_DEFAULT) else { panic!() };
 /// assert_eq!((set.verb, set.bytes.len()), (Verb::Set, 25));
 /// assert_eq!(set.keys().collect::<Vec<_>>(), [b"planet"]);
 /// ```
-pub fn next(input: &[u8], value_max: u32) -> Step<'_> {
+pub fn next(input: &[u8], value_max: u32) -> Parsed<'_> {
     if input.first() == Some(&BINARY) {
-        return Step::close(Goodbye::Binary);
+        return Parsed::close(CloseReason::Binary);
     }
     let Some(end) = memchr::memchr(b'\n', &input[..input.len().min(LINE_OF_KEYS_MAX)]) else {
         return match input.len() >= longest(input) {
-            true => Step::close(Goodbye::Endless),
-            false => Step::Incomplete { needed: input.len() + 1 },
+            true => Parsed::close(CloseReason::Endless),
+            false => Parsed::Incomplete { needed: input.len() + 1 },
         };
     };
     if end >= LINE_MAX && end >= longest(input) {
-        return Step::close(Goodbye::Endless);
+        return Parsed::close(CloseReason::Endless);
     }
     let line = input[..end].strip_suffix(b"\r").unwrap_or(&input[..end]);
     let mut rest = line;
@@ -157,7 +157,7 @@ pub fn next(input: &[u8], value_max: u32) -> Step<'_> {
     let Some(verb) = Verb::named(name) else {
         let last = words(rest).last().unwrap_or_default();
         return match last.starts_with(b"HTTP/") {
-            true => Step::close(Goodbye::Http),
+            true => Parsed::close(CloseReason::Http),
             false => parser.refused(ERROR),
         };
     };
@@ -209,15 +209,15 @@ struct Parser<'a> {
 }
 
 impl<'a> Parser<'a> {
-    fn refused(&self, text: &'static str) -> Step<'a> {
-        Step::Refused { text, length: self.line as u64 }
+    fn refused(&self, text: &'static str) -> Parsed<'a> {
+        Parsed::Refused { text, length: self.line as u64 }
     }
 
-    fn request(&self, verb: Verb, length: usize, quiet: bool, key: &'a [u8]) -> Step<'a> {
+    fn request(&self, verb: Verb, length: usize, quiet: bool, key: &'a [u8]) -> Parsed<'a> {
         let keys = u32::from(!key.is_empty());
         let (bytes, text) = (&self.input[..length], key);
         match self.is_clean {
-            true => Step::Request(Request {
+            true => Parsed::Request(Request {
                 verb,
                 bytes,
                 quiet,
@@ -226,12 +226,12 @@ impl<'a> Parser<'a> {
                 text,
                 base64: false,
             }),
-            false => Step::Refused { text: BAD_LINE, length: length as u64 },
+            false => Parsed::Refused { text: BAD_LINE, length: length as u64 },
         }
     }
 
     /// `get KEY...`, `gat TIME KEY...`.
-    fn keys(&self, verb: Verb, middle: &'a [u8], text: &'a [u8]) -> Step<'a> {
+    fn keys(&self, verb: Verb, middle: &'a [u8], text: &'a [u8]) -> Parsed<'a> {
         let (mut keys, mut longest) = (0, 0);
         for key in words(text) {
             keys += 1;
@@ -242,14 +242,14 @@ impl<'a> Parser<'a> {
             _ if !self.is_clean || longest > KEY_MAX => self.refused(BAD_LINE),
             0 if middle.is_empty() => self.refused(ERROR),
             0 => self.refused("END\r\n"),
-            _ => Step::Request(Request { verb, bytes, quiet: false, keys, middle, text, base64 }),
+            _ => Parsed::Request(Request { verb, bytes, quiet: false, keys, middle, text, base64 }),
         }
     }
 
     /// Refuses a storage command whose line does not say where its value ends. To go on would read
     /// the value as commands, and the author of the value would choose the commands.
-    fn unbounded(&self, text: &'static str) -> Step<'a> {
-        Step::Close { text, reason: Goodbye::ValueLength }
+    fn unbounded(&self, text: &'static str) -> Parsed<'a> {
+        Parsed::Close { text, reason: CloseReason::ValueLength }
     }
 
     /// `set KEY FLAGS TIME LENGTH [noreply]`, `cas KEY FLAGS TIME LENGTH UNIQUE [noreply]`.
@@ -257,7 +257,7 @@ impl<'a> Parser<'a> {
     /// The length is believed only in a line with the right number of words: with a blank in the
     /// key, another word would stand in its place. Where it is believed, the value is skipped
     /// whatever else is wrong with the line.
-    fn store(&self, verb: Verb, rest: &'a [u8]) -> Step<'a> {
+    fn store(&self, verb: Verb, rest: &'a [u8]) -> Parsed<'a> {
         let mut words = words(rest);
         let [key, flags, time, length] = [(); 4].map(|()| words.next().unwrap_or_default());
         let unique = if verb == Verb::Cas { words.next().unwrap_or_default() } else { b"0" };
@@ -266,27 +266,27 @@ impl<'a> Parser<'a> {
         if length.is_empty() || unique.is_empty() || more {
             return self.unbounded(ERROR);
         }
-        let hushed = |text| if quiet { "" } else { text };
-        let Some(length) = number(length, VALUE_CLAIM_MAX).filter(|_| quiet || last.is_empty())
+        let unless_quiet = |text| if quiet { "" } else { text };
+        let Some(length) = number(length, VALUE_LENGTH_MAX).filter(|_| quiet || last.is_empty())
         else {
-            return self.unbounded(hushed(BAD_LINE));
+            return self.unbounded(unless_quiet(BAD_LINE));
         };
         let are_numbers = number(flags, u64::from(u32::MAX)).is_some()
             && is_time(time)
             && number(unique, u64::MAX).is_some();
         let is_valid = are_numbers && key.len() <= KEY_MAX;
-        self.skip_unless(is_valid, length, hushed(BAD_LINE))
-            .unwrap_or_else(|| self.value(verb, length, quiet, hushed, key))
+        self.skip_unless(is_valid, length, unless_quiet(BAD_LINE))
+            .unwrap_or_else(|| self.value(verb, length, quiet, unless_quiet, key))
     }
 
     /// `ms KEY LENGTH FLAG...`. The length is believed if what follows it are flags: letters.
-    fn meta_set(&self, rest: &'a [u8]) -> Step<'a> {
+    fn meta_set(&self, rest: &'a [u8]) -> Parsed<'a> {
         let mut words = words(rest);
         let (Some(key), length) = (words.next(), words.next()) else {
             return self.unbounded(ERROR);
         };
         let are_flags = words.clone().all(|word| word[0].is_ascii_alphabetic());
-        let length = length.and_then(|length| number(length, VALUE_CLAIM_MAX));
+        let length = length.and_then(|length| number(length, VALUE_LENGTH_MAX));
         let Some(length) = length.filter(|_| are_flags) else {
             return self.unbounded(BAD_LINE);
         };
@@ -299,8 +299,8 @@ impl<'a> Parser<'a> {
     }
 
     /// Refuses the line with the value behind it, unless it is valid.
-    fn skip_unless(&self, is_valid: bool, length: u64, text: &'static str) -> Option<Step<'a>> {
-        (!is_valid).then(|| Step::Refused { text, length: self.line as u64 + length + 2 })
+    fn skip_unless(&self, is_valid: bool, length: u64, text: &'static str) -> Option<Parsed<'a>> {
+        (!is_valid).then(|| Parsed::Refused { text, length: self.line as u64 + length + 2 })
     }
 
     /// The value that follows the line.
@@ -309,29 +309,29 @@ impl<'a> Parser<'a> {
         verb: Verb,
         length: u64,
         quiet: bool,
-        hushed: impl Fn(&'static str) -> &'static str,
+        unless_quiet: impl Fn(&'static str) -> &'static str,
         key: &'a [u8],
-    ) -> Step<'a> {
+    ) -> Parsed<'a> {
         let all = self.line as u64 + length + 2;
         if !self.is_clean {
-            return Step::Refused { text: hushed(BAD_LINE), length: all };
+            return Parsed::Refused { text: unless_quiet(BAD_LINE), length: all };
         }
         if length > u64::from(self.value_max) {
-            return Step::Refused { text: hushed(TOO_LARGE), length: all };
+            return Parsed::Refused { text: unless_quiet(TOO_LARGE), length: all };
         }
         // It fits: a value is at most 4 GiB, and this is for machines with 64 bits.
         let needed = all as usize;
         if self.input.len() < needed {
-            return Step::Incomplete { needed };
+            return Parsed::Incomplete { needed };
         }
         match self.input[..needed].ends_with(b"\r\n") {
             true => self.request(verb, needed, quiet, key),
-            false => Step::Refused { text: hushed(BAD_CHUNK), length: all },
+            false => Parsed::Refused { text: unless_quiet(BAD_CHUNK), length: all },
         }
     }
 
     /// `mg KEY FLAG...`, and the like.
-    fn meta(&self, verb: Verb, rest: &'a [u8]) -> Step<'a> {
+    fn meta(&self, verb: Verb, rest: &'a [u8]) -> Parsed<'a> {
         let mut words = words(rest);
         let Some(key) = words.next() else {
             return self.refused(if verb == Verb::MetaDebug { BAD_LINE } else { ERROR });
@@ -350,7 +350,7 @@ impl<'a> Parser<'a> {
         verb: Verb,
         rest: &'a [u8],
         allowed: core::ops::RangeInclusive<usize>,
-    ) -> Step<'a> {
+    ) -> Parsed<'a> {
         let mut all = words(rest);
         let [key, first, second] = [(); 3].map(|()| all.next().unwrap_or_default());
         let count = words(rest).count();
@@ -369,7 +369,7 @@ impl<'a> Parser<'a> {
     }
 
     /// `flush_all [TIME] [noreply]`, `verbosity LEVEL [noreply]`.
-    fn about_all(&self, verb: Verb, rest: &'a [u8]) -> Step<'a> {
+    fn about_all(&self, verb: Verb, rest: &'a [u8]) -> Parsed<'a> {
         let is_flush = verb == Verb::FlushAll;
         let count = words(rest).count();
         if count > 2 || (count == 0 && !is_flush) {
@@ -387,7 +387,7 @@ impl<'a> Parser<'a> {
 
 /// The largest length that a client may claim for a value without a syntax error: `INT_MAX - 2`, as
 /// in memcached.
-const VALUE_CLAIM_MAX: u64 = i32::MAX as u64 - 2;
+const VALUE_LENGTH_MAX: u64 = i32::MAX as u64 - 2;
 
 /// The flags of a meta command that matter here. Only their first letter counts.
 struct Flags {
@@ -411,9 +411,9 @@ impl Flags {
     }
 }
 
-fn with_base64(step: Step<'_>, base64: bool) -> Step<'_> {
+fn with_base64(step: Parsed<'_>, base64: bool) -> Parsed<'_> {
     match step {
-        Step::Request(request) => Step::Request(Request { base64, ..request }),
+        Parsed::Request(request) => Parsed::Request(Request { base64, ..request }),
         step => step,
     }
 }
@@ -466,11 +466,11 @@ fn decode_base64(text: &[u8], space: &mut [u8; KEY_MAX]) -> Option<usize> {
         return None;
     }
     let (mut bits, mut count, mut length) = (0u32, 0, 0);
-    for letter in body {
-        let value = match letter {
-            b'A'..=b'Z' => letter - b'A',
-            b'a'..=b'z' => letter - b'a' + 26,
-            b'0'..=b'9' => letter - b'0' + 52,
+    for digit in body {
+        let value = match digit {
+            b'A'..=b'Z' => digit - b'A',
+            b'a'..=b'z' => digit - b'a' + 26,
+            b'0'..=b'9' => digit - b'0' + 52,
             b'+' => 62,
             b'/' => 63,
             _ => return None,

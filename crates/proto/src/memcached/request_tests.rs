@@ -16,21 +16,21 @@ fn story(mut input: &[u8], value_max: u32) -> Vec<String> {
     let mut story = Vec::new();
     while !input.is_empty() {
         let length = match next(input, value_max) {
-            Step::Incomplete { needed } => {
+            Parsed::Incomplete { needed } => {
                 assert!(needed > input.len());
                 story.push(format!("{} more", needed - input.len()));
                 break;
             }
-            Step::Close { text, reason } => {
+            Parsed::Close { text, reason } => {
                 story.extend([text.trim_end().into(), reason.to_string()]);
-                story.retain(|told| !told.is_empty());
+                story.retain(|entry| !entry.is_empty());
                 break;
             }
-            Step::Refused { text, length } => {
+            Parsed::Refused { text, length } => {
                 story.push(text.trim_end().into());
                 length as usize
             }
-            Step::Request(request) => {
+            Parsed::Request(request) => {
                 let keys: Vec<_> = request.keys().map(String::from_utf8_lossy).collect();
                 let quiet = if request.quiet { " quietly" } else { "" };
                 story.push(format!("{:?}{quiet} {}", request.verb, keys.join("+")));
@@ -44,61 +44,67 @@ fn story(mut input: &[u8], value_max: u32) -> Vec<String> {
 }
 
 #[track_caller]
-fn tells(input: &str, expected: &[&str]) {
+fn assert_story(input: &str, expected: &[&str]) {
     assert_eq!(story(input.as_bytes(), VALUE_MAX_DEFAULT), expected, "{input:?}");
 }
 
 #[test]
 fn every_command_is_understood() {
-    tells("get a\r\nget  a  b \nget a b\n", &["Get a", "Get a+b", "Get a+b"]);
-    tells("gets a\r\ngat -1 a b\r\ngats 9 a\r\n", &["Gets a", "Gat a+b", "Gats a"]);
-    tells("set a 0 0 1\r\n1\r\nadd a 4294967295 -1 0\r\n\r\n", &["Set a", "Add a"]);
-    tells("append a 0 0 2 noreply\r\n\r\n\r\n", &["Append quietly a"]);
-    tells("prepend a 0 0 1\n1\r\nreplace a 1 2 1\r\n2\r\n", &["Prepend a", "Replace a"]);
-    tells("cas a 0 0 1 7\r\n1\r\ncas a 0 0 1 7 noreply\r\n1\r\n", &["Cas a", "Cas quietly a"]);
-    tells("delete a\r\ndelete a 0 noreply\r\n", &["Delete a", "Delete quietly a"]);
-    tells("incr a 1\r\ndecr a x noreply\r\n", &["Increment a", "Decrement quietly a"]);
-    tells("touch a 5\r\nquit\r\n", &["Touch a", "Quit "]);
-    tells("flush_all\r\nflush_all 5 noreply\r\n", &["FlushAll ", "FlushAll quietly "]);
-    tells(
+    assert_story("get a\r\nget  a  b \nget a b\n", &["Get a", "Get a+b", "Get a+b"]);
+    assert_story("gets a\r\ngat -1 a b\r\ngats 9 a\r\n", &["Gets a", "Gat a+b", "Gats a"]);
+    assert_story("set a 0 0 1\r\n1\r\nadd a 4294967295 -1 0\r\n\r\n", &["Set a", "Add a"]);
+    assert_story("append a 0 0 2 noreply\r\n\r\n\r\n", &["Append quietly a"]);
+    assert_story("prepend a 0 0 1\n1\r\nreplace a 1 2 1\r\n2\r\n", &["Prepend a", "Replace a"]);
+    assert_story(
+        "cas a 0 0 1 7\r\n1\r\ncas a 0 0 1 7 noreply\r\n1\r\n",
+        &["Cas a", "Cas quietly a"],
+    );
+    assert_story("delete a\r\ndelete a 0 noreply\r\n", &["Delete a", "Delete quietly a"]);
+    assert_story("incr a 1\r\ndecr a x noreply\r\n", &["Increment a", "Decrement quietly a"]);
+    assert_story("touch a 5\r\nquit\r\n", &["Touch a", "Quit "]);
+    assert_story("flush_all\r\nflush_all 5 noreply\r\n", &["FlushAll ", "FlushAll quietly "]);
+    assert_story(
         "version\r\nverbosity 1\r\nstats\r\nmn\r\n",
         &["Version ", "Verbosity ", "Stats ", "MetaNoop "],
     );
-    tells("mg a\r\nmg a v q Oq\r\nme a\r\n", &["MetaGet a", "MetaGet quietly a", "MetaDebug a"]);
-    tells("ms a 1 T0 q\r\n1\r\nms a 1\r\n1\r\n", &["MetaSet quietly a", "MetaSet a"]);
-    tells("md a quack\r\nma a N0 J5\r\n", &["MetaDelete quietly a", "MetaArithmetic a"]);
+    assert_story(
+        "mg a\r\nmg a v q Oq\r\nme a\r\n",
+        &["MetaGet a", "MetaGet quietly a", "MetaDebug a"],
+    );
+    assert_story("ms a 1 T0 q\r\n1\r\nms a 1\r\n1\r\n", &["MetaSet quietly a", "MetaSet a"]);
+    assert_story("md a quack\r\nma a N0 J5\r\n", &["MetaDelete quietly a", "MetaArithmetic a"]);
 }
 
 const BAD: &str = "CLIENT_ERROR bad command line format";
 
 /// Each line is what memcached 1.6.18 was seen to answer.
 #[test]
-fn what_makes_no_sense_is_told_in_the_words_of_memcached() {
+fn malformed_requests_get_the_errors_of_memcached() {
     let long = "k".repeat(251);
-    tells("get\r\nget \r\ng\r\n\r\n\nGET a\r\nmx a\r\n", &["ERROR"; 7]);
-    tells(&format!("get {long}\r\nget a {long}\r\n"), &[BAD, BAD]);
+    assert_story("get\r\nget \r\ng\r\n\r\n\nGET a\r\nmx a\r\n", &["ERROR"; 7]);
+    assert_story(&format!("get {long}\r\nget a {long}\r\n"), &[BAD, BAD]);
     let chunk = "CLIENT_ERROR bad data chunk";
-    tells("set a 0 0 5\r\nhelloXX\r\nversion\r\n", &[chunk, "ERROR", "Version "]);
-    tells("set a 0 0 5 noreply\r\nhelloXX\r\nversion\r\n", &["", "ERROR", "Version "]);
-    tells("delete\r\ndelete a b c d\r\nincr a\r\ntouch a\r\ngat\r\n", &["ERROR"; 5]);
-    tells(
+    assert_story("set a 0 0 5\r\nhelloXX\r\nversion\r\n", &[chunk, "ERROR", "Version "]);
+    assert_story("set a 0 0 5 noreply\r\nhelloXX\r\nversion\r\n", &["", "ERROR", "Version "]);
+    assert_story("delete\r\ndelete a b c d\r\nincr a\r\ntouch a\r\ngat\r\n", &["ERROR"; 5]);
+    assert_story(
         "delete a 5\r\ndelete a 0 b\r\ndelete a 5 noreply\r\n",
         &[BAD_DELETE.trim_end(), BAD_DELETE.trim_end(), ""],
     );
-    tells(&format!("delete {long} noreply\r\nincr {long} 1\r\n"), &["", BAD]);
-    tells("gat 0\r\ngat x a\r\n", &["END", "CLIENT_ERROR invalid exptime argument"]);
-    tells(
+    assert_story(&format!("delete {long} noreply\r\nincr {long} 1\r\n"), &["", BAD]);
+    assert_story("gat 0\r\ngat x a\r\n", &["END", "CLIENT_ERROR invalid exptime argument"]);
+    assert_story(
         "flush_all x\r\nflush_all a b c\r\n",
         &["CLIENT_ERROR invalid exptime argument", "ERROR"],
     );
-    tells(
+    assert_story(
         "verbosity\r\nverbosity x\r\nverbosity noreply\r\n",
         &["ERROR", BAD, "Verbosity quietly "],
     );
-    tells("mg\r\nmd \r\nma\r\nme\r\n", &["ERROR", "ERROR", "ERROR", BAD]);
-    tells("ms a 1 q\r\n1XXversion\r\n", &[chunk, "Version "]);
-    tells(&format!("mg {long} v\r\n"), &[BAD]);
-    tells("GET / HTTP/1.1\r\nHost: x\r\n", &["it speaks HTTP"]);
+    assert_story("mg\r\nmd \r\nma\r\nme\r\n", &["ERROR", "ERROR", "ERROR", BAD]);
+    assert_story("ms a 1 q\r\n1XXversion\r\n", &[chunk, "Version "]);
+    assert_story(&format!("mg {long} v\r\n"), &[BAD]);
+    assert_story("GET / HTTP/1.1\r\nHost: x\r\n", &["it speaks HTTP"]);
 }
 
 /// The value here is a command, and a server that goes on behind the line carries it out.
@@ -122,9 +128,9 @@ fn a_refused_line_does_not_run_its_value_as_commands() {
         (format!("ms {long} 9 q"), BAD),
         (format!("ms a 9{flags}"), many),
     ];
-    for (line, told) in &skipped {
-        tells(&format!("{line}\r\nflush_all\r\nversion\r\n"), &[told, "Version "]);
-        tells(&format!("{line}\nflush_all\r\nversion\r\n"), &[told, "Version "]);
+    for (line, entry) in &skipped {
+        assert_story(&format!("{line}\r\nflush_all\r\nversion\r\n"), &[entry, "Version "]);
+        assert_story(&format!("{line}\nflush_all\r\nversion\r\n"), &[entry, "Version "]);
     }
     // A client that can put a blank into a key moves every word behind it: no length is to be
     // believed.
@@ -152,10 +158,11 @@ fn a_refused_line_does_not_run_its_value_as_commands() {
         ("ms a 1 9", BAD),
         ("ms a 4294967305", BAD),
     ];
-    let end = Goodbye::ValueLength.to_string();
-    for (line, told) in closed {
-        let expected: Vec<_> = [told, &end].into_iter().filter(|told| !told.is_empty()).collect();
-        tells(&format!("{line}\r\nflush_all\r\nversion\r\n"), &expected);
+    let end = CloseReason::ValueLength.to_string();
+    for (line, entry) in closed {
+        let expected: Vec<_> =
+            [entry, &end].into_iter().filter(|entry| !entry.is_empty()).collect();
+        assert_story(&format!("{line}\r\nflush_all\r\nversion\r\n"), &expected);
     }
 }
 
@@ -167,10 +174,10 @@ fn a_value_that_is_too_large_is_skipped() {
     {
         let input = format!("{line}123456789\r\nversion\r\n");
         assert_eq!(story(input.as_bytes(), 8), [answer, "Version "]);
-        // The client hears it before the value has come.
-        let refused = Step::Refused { text: "", length: line.len() as u64 + 11 };
-        let Step::Refused { length, .. } = next(line.as_bytes(), 8) else { panic!() };
-        assert_eq!(Step::Refused { text: "", length }, refused);
+        // The client gets it before the value has come.
+        let refused = Parsed::Refused { text: "", length: line.len() as u64 + 11 };
+        let Parsed::Refused { length, .. } = next(line.as_bytes(), 8) else { panic!() };
+        assert_eq!(Parsed::Refused { text: "", length }, refused);
         assert_ne!(story(input.as_bytes(), 9), [answer, "Version "]);
     }
 }
@@ -180,34 +187,37 @@ fn a_value_that_is_too_large_is_skipped() {
 #[test]
 fn odd_blanks_are_refused_with_what_follows_them() {
     for byte in ["\0", "\t", "\x0b", "\x0c", "\r"] {
-        tells(&format!("get a{byte}b\r\n"), &[BAD]);
-        tells(&format!("set a{byte} 0 0 8\r\nquit\r\n..\r\nversion\r\n"), &[BAD, "Version "]);
-        tells(&format!("ms a 8 q{byte}\r\nquit\r\n..\r\nversion\r\n"), &[BAD, "Version "]);
-        tells(&format!("delete a{byte}\r\nversion\r\n"), &[BAD, "Version "]);
+        assert_story(&format!("get a{byte}b\r\n"), &[BAD]);
+        assert_story(
+            &format!("set a{byte} 0 0 8\r\nquit\r\n..\r\nversion\r\n"),
+            &[BAD, "Version "],
+        );
+        assert_story(&format!("ms a 8 q{byte}\r\nquit\r\n..\r\nversion\r\n"), &[BAD, "Version "]);
+        assert_story(&format!("delete a{byte}\r\nversion\r\n"), &[BAD, "Version "]);
     }
     for byte in ["ä", "\u{7fff}", "\x01", "\x08", "\x0e", "\x10", "\x1f", "\x7f"] {
-        tells(&format!("get a{byte}\r\n"), &[&format!("Get a{byte}")]);
-        tells(&format!("set {byte} 0 0 1\r\n1\r\n"), &[&format!("Set {byte}")]);
+        assert_story(&format!("get a{byte}\r\n"), &[&format!("Get a{byte}")]);
+        assert_story(&format!("set {byte} 0 0 1\r\n1\r\n"), &[&format!("Set {byte}")]);
     }
 }
 
 #[test]
 fn lines_have_an_end() {
-    fn step(text: &str) -> Step<'_> {
+    fn step(text: &str) -> Parsed<'_> {
         next(text.as_bytes(), VALUE_MAX_DEFAULT)
     }
-    assert_eq!(next(b"\x80", 9), Step::close(Goodbye::Binary), "whatever follows");
+    assert_eq!(next(b"\x80", 9), Parsed::close(CloseReason::Binary), "whatever follows");
     let long = "x".repeat(2_100);
-    assert_eq!(step(&long), Step::close(Goodbye::Endless));
-    assert_eq!(step(&format!("mg a {long}\r\n")), Step::close(Goodbye::Endless));
-    assert_eq!(step(&"x".repeat(2_047)), Step::Incomplete { needed: 2_048 });
+    assert_eq!(step(&long), Parsed::close(CloseReason::Endless));
+    assert_eq!(step(&format!("mg a {long}\r\n")), Parsed::close(CloseReason::Endless));
+    assert_eq!(step(&"x".repeat(2_047)), Parsed::Incomplete { needed: 2_048 });
     let keys = "get ".to_owned() + &"x ".repeat(1_500);
-    assert_eq!(step(&keys), Step::Incomplete { needed: 3_005 });
+    assert_eq!(step(&keys), Parsed::Incomplete { needed: 3_005 });
     let keys = keys + "\r\n";
-    let Step::Request(get) = step(&keys) else { panic!() };
+    let Parsed::Request(get) = step(&keys) else { panic!() };
     assert_eq!(get.keys, 1_500);
     let keys = format!("get {}", "x ".repeat(1 << 19));
-    assert_eq!(step(&keys), Step::close(Goodbye::Endless));
+    assert_eq!(step(&keys), Parsed::close(CloseReason::Endless));
 }
 
 #[test]
@@ -221,7 +231,7 @@ fn a_key_in_base64_is_the_key_that_it_means() {
         ("mg Zm9v? b\r\n", "Zm9v?"),
         ("ms Zm9v 1 b\r\n1\r\n", "foo"),
     ] {
-        let Step::Request(request) = next(text.as_bytes(), 9) else { panic!("{text}") };
+        let Parsed::Request(request) = next(text.as_bytes(), 9) else { panic!("{text}") };
         assert_eq!(request.stored_key(&mut space), key.as_bytes());
     }
 }
@@ -236,9 +246,9 @@ fn request() -> impl Strategy<Value = (String, Vec<u8>)> {
             (format!("Get {}", keys.join("+")), format!("get {}\r\n", keys.join(" ")).into())
         }),
         (key(), value(), any::<bool>()).prop_map(move |(key, value, quiet)| {
-            let (word, told) = if quiet { (" noreply", " quietly") } else { ("", "") };
+            let (word, entry) = if quiet { (" noreply", " quietly") } else { ("", "") };
             let text = format!("set {key} 1 2 {}{word}", value.len());
-            (format!("Set{told} {key}"), line(&text, &value))
+            (format!("Set{entry} {key}"), line(&text, &value))
         }),
         (key(), value()).prop_map(move |(key, value)| {
             let text = format!("ms {key} {} T9", value.len());
@@ -266,8 +276,8 @@ proptest! {
     fn requests_are_found_where_they_were_put(
         requests in prop::collection::vec(request(), 0..12),
     ) {
-        let (told, bytes): (Vec<_>, Vec<_>) = requests.into_iter().unzip();
-        prop_assert_eq!(story(&bytes.concat(), VALUE_MAX_DEFAULT), told);
+        let (entry, bytes): (Vec<_>, Vec<_>) = requests.into_iter().unzip();
+        prop_assert_eq!(story(&bytes.concat(), VALUE_MAX_DEFAULT), entry);
     }
 
     #[test]
@@ -285,11 +295,11 @@ proptest! {
         for length in 0..input.len() {
             let step = next(&input[..length], 20);
             match step {
-                Step::Incomplete { needed } => {
+                Parsed::Incomplete { needed } => {
                     prop_assert!(needed > length);
                     // Nothing is found before there are as many bytes as were asked for.
                     let found = needed > input.len() || length + 1 == needed
-                        || matches!(next(&input[..needed - 1], 20), Step::Incomplete { .. });
+                        || matches!(next(&input[..needed - 1], 20), Parsed::Incomplete { .. });
                     prop_assert!(found);
                 }
                 step => prop_assert_eq!(step, whole),

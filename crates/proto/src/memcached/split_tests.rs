@@ -8,12 +8,12 @@ use alloc::vec;
 
 use proptest::prelude::*;
 
-use super::super::request::{Step, next};
+use super::super::request::{Parsed, next};
 use super::*;
 
 /// The answer of a memcached with these values to `get` (or `gat`).
 fn answer(values: &BTreeMap<u8, Vec<u8>>, text: &[u8]) -> Vec<u8> {
-    let Step::Request(request) = next(text, 100) else { panic!("{text:?}") };
+    let Parsed::Request(request) = next(text, 100) else { panic!("{text:?}") };
     let mut reply = Vec::new();
     for key in request.keys() {
         if let Some(value) = values.get(&key[0]) {
@@ -26,7 +26,7 @@ fn answer(values: &BTreeMap<u8, Vec<u8>>, text: &[u8]) -> Vec<u8> {
 
 fn get(text: &str) -> Request<'_> {
     match next(text.as_bytes(), 100) {
-        Step::Request(request) => request,
+        Parsed::Request(request) => request,
         step => panic!("{step:?}"),
     }
 }
@@ -57,9 +57,9 @@ proptest! {
         for node in 0..nodes {
             let mut bytes = Vec::new();
             let owners: Vec<usize> = request.keys().map(owner).collect();
-            part(&request, |place| owners[place] == node, &mut bytes);
-            let asked = owners.contains(&node);
-            parts.push(if asked { answer(&values, &bytes) } else { b"END\r\n".to_vec() });
+            part(&request, |index| owners[index] == node, &mut bytes);
+            let is_involved = owners.contains(&node);
+            parts.push(if is_involved { answer(&values, &bytes) } else { b"END\r\n".to_vec() });
         }
         let parts: Vec<&[u8]> = parts.iter().map(Vec::as_slice).collect();
         let mut joined = Vec::new();
@@ -71,7 +71,7 @@ proptest! {
 #[test]
 fn the_words_of_a_part_are_those_of_the_whole() {
     let mut bytes = Vec::new();
-    part(&get(" gats  -1 a bb  ccc\r\n"), |place| place != 1, &mut bytes);
+    part(&get(" gats  -1 a bb  ccc\r\n"), |index| index != 1, &mut bytes);
     assert_eq!(bytes, b"gats  -1 a ccc\r\n");
 }
 
@@ -84,7 +84,7 @@ fn a_complaint_is_the_reply() {
 }
 
 #[test]
-fn a_value_that_nobody_asked_for_is_no_reply() {
+fn an_unrequested_value_is_no_reply() {
     let keys = [(&b"a"[..], 0), (b"b", 1)];
     let mut out = vec![1];
     let strange: &[u8] = b"VALUE aa 0 1\r\n1\r\nEND\r\n";

@@ -9,10 +9,10 @@ use serde::{Deserialize, Serialize};
 use tidegate_algo::scheduler::Scheduler;
 use tidegate_model::{NodeId, Time};
 
-use super::site::Site;
-use super::steward::unchanged;
-use super::{Slot, Steward};
-use crate::meters::message::NodeCounts;
+use super::coordinator::unchanged;
+use super::executor::Executor;
+use super::{Coordinator, Slot};
+use crate::stats::message::NodeCounts;
 
 /// The schema macro writes `std::` for what is in `alloc` and `core`, and this ring has no `std`.
 #[cfg(feature = "schema")]
@@ -76,15 +76,15 @@ pub struct TenantStatus {
     pub demand: u64,
 }
 
-impl Steward {
+impl Coordinator {
     /// The node's state, and the counts in force.
-    pub fn status(&self, now: Time, site: &impl Site) -> NodeStatus {
-        let ends = self.ledger.ends();
+    pub fn status(&self, now: Time, executor: &impl Executor) -> NodeStatus {
+        let ends = self.grants.ends();
         let left = ends.since(now);
-        let capacity = self.capacity.within(left.min(self.ledger.period()));
-        let mut tenants = alloc::vec![nobody(now, site)];
-        tenants.extend(self.ledger.tenants.iter().map(|tenant| {
-            let status = tenant_status(now, site, &tenant.plan.name, tenant.slot);
+        let capacity = self.capacity.within(left.min(self.grants.period()));
+        let mut tenants = alloc::vec![default_tenant(now, executor)];
+        tenants.extend(self.grants.tenants.iter().map(|tenant| {
+            let status = tenant_status(now, executor, &tenant.plan.name, tenant.slot);
             let demand = tenant.demand.within(left, status.waiting, capacity);
             TenantStatus { demand, ..status }
         }));
@@ -92,41 +92,41 @@ impl Steward {
             name: self.info.name.clone(),
             node: self.number,
             revision: self.revision(),
-            period: self.ledger.number(),
+            period: self.grants.number(),
             period_left_ns: (ends != Time::MAX).then_some(left.0),
-            serial: self.ledger.serial,
-            lease_periods: self.ledger.lease,
-            is_abandoned: self.ledger.is_abandoned,
+            serial: self.grants.serial,
+            lease_periods: self.grants.lease,
+            is_abandoned: self.grants.is_abandoned,
             capacity_per_second: self.capacity.per_second().0,
-            in_flight: site.device().in_flight(),
-            depth: site.device().depth(),
-            waiting: site.waiting(),
+            in_flight: executor.device().in_flight(),
+            depth: executor.device().depth(),
+            waiting: executor.waiting(),
             tenants,
         }
     }
 
     /// The node's total counts for its controller; of tenants only those that have changed since
     /// the last report.
-    pub(super) fn counts(&mut self, now: Time, site: &mut impl Site) -> NodeCounts {
+    pub(super) fn counts(&mut self, now: Time, executor: &mut impl Executor) -> NodeCounts {
         let mut tenants = Vec::new();
-        let done = unchanged(now, site);
+        let done = unchanged(now, executor);
         if done.is_none() || done != self.counted {
             self.counted = done;
-            for (place, tenant) in (0..).zip(&mut self.ledger.tenants) {
+            for (index, tenant) in (0..).zip(&mut self.grants.tenants) {
                 let slot = tenant.slot;
-                let waits = site.change(slot.lane(), |scheduler| scheduler.waits(now, slot));
+                let waits = executor.change(slot.shard(), |scheduler| scheduler.waits(now, slot));
                 if core::mem::replace(&mut tenant.counted, waits) != waits {
-                    tenants.push((place, waits));
+                    tenants.push((index, waits));
                 }
             }
         }
         NodeCounts {
             revision: self.revision(),
-            served: site.device().done(now).served,
-            waiting: site.waiting(),
-            in_flight: site.device().in_flight(),
-            depth: site.device().depth(),
-            discipline: site.read(0, Scheduler::discipline),
+            served: executor.device().done(now).served,
+            waiting: executor.waiting(),
+            in_flight: executor.device().in_flight(),
+            depth: executor.device().depth(),
+            discipline: executor.read(0, Scheduler::discipline),
             tenants,
         }
     }
@@ -134,30 +134,31 @@ impl Steward {
 
 /// The default tenant, which is in every lane: requests that waited for a tenant when it left stay
 /// in their lane.
-fn nobody(now: Time, site: &impl Site) -> TenantStatus {
-    let mut nobody = TenantStatus::default();
-    for lane in 0..site.lanes() {
-        let tally = site.read(lane, |scheduler| scheduler.tally(now, Slot::NOBODY));
-        nobody.served += tally.served;
-        nobody.served_before += tally.served_before;
-        nobody.served_total += tally.total;
-        nobody.waiting += tally.waiting;
-        nobody.demand += tally.waiting;
+fn default_tenant(now: Time, executor: &impl Executor) -> TenantStatus {
+    let mut default_tenant = TenantStatus::default();
+    for shard in 0..executor.shards() {
+        let counters =
+            executor.read(shard, |scheduler| scheduler.counters(now, Slot::UNATTRIBUTED));
+        default_tenant.served += counters.served;
+        default_tenant.served_before += counters.served_before;
+        default_tenant.served_total += counters.total;
+        default_tenant.waiting += counters.waiting;
+        default_tenant.demand += counters.waiting;
     }
-    nobody
+    default_tenant
 }
 
-fn tenant_status(now: Time, site: &impl Site, name: &str, slot: Slot) -> TenantStatus {
-    let (tally, counts) =
-        site.read(slot.lane(), |scheduler| (scheduler.tally(now, slot), scheduler.counts(slot)));
+fn tenant_status(now: Time, executor: &impl Executor, name: &str, slot: Slot) -> TenantStatus {
+    let (counters, counts) = executor
+        .read(slot.shard(), |scheduler| (scheduler.counters(now, slot), scheduler.counts(slot)));
     TenantStatus {
         name: name.into(),
-        served: tally.served,
-        served_before: tally.served_before,
-        served_total: tally.total,
+        served: counters.served,
+        served_before: counters.served_before,
+        served_total: counters.total,
         reserved: counts.reserved,
         allowed: (counts.allowed != u64::MAX).then_some(counts.allowed),
-        waiting: tally.waiting,
-        demand: tally.waiting,
+        waiting: counters.waiting,
+        demand: counters.waiting,
     }
 }

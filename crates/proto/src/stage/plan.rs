@@ -33,7 +33,7 @@ const UNNUMBERED: u8 = u8::MAX;
 /// transformations without a gate, else the oldest of those. So many changes of a key pass before a
 /// number stands for another one.
 const TRANSFORMATIONS_KEPT: usize = 16;
-/// The most queue gates that one request passes: it holds a turn at each.
+/// The most queue gates that one request passes: it holds a permit at each.
 const QUEUES_PER_CHANNEL: usize = limits::QUEUES_PER_CHANNEL;
 
 /// A gate by name.
@@ -140,7 +140,7 @@ impl Numbers {
 #[derive(Clone, Debug, Default)]
 struct Transformations(VecDeque<(GateSpec, u8)>);
 
-type Outcome<T> = Result<T, String>;
+type PlanResult<T> = Result<T, String>;
 
 impl Plan {
     /// A plan with nothing in it.
@@ -188,7 +188,7 @@ impl Plan {
         Ok(if change == Change::default() { None } else { Some(change) })
     }
 
-    fn apply_one(&mut self, rule: &Rule, before: &Before) -> Outcome<()> {
+    fn apply_one(&mut self, rule: &Rule, before: &Before) -> PlanResult<()> {
         match rule {
             Rule::Housekeeping(rule) => self.keep_house(rule, before),
             Rule::Differentiation(rule) => self.differentiate(rule),
@@ -196,7 +196,7 @@ impl Plan {
         }
     }
 
-    fn keep_house(&mut self, rule: &Housekeeping, before: &Before) -> Outcome<()> {
+    fn keep_house(&mut self, rule: &Housekeeping, before: &Before) -> PlanResult<()> {
         match rule {
             Housekeeping::SetGate { name, spec } => self.set_gate(name, spec, before),
             Housekeeping::RemoveGate { name } => {
@@ -229,7 +229,7 @@ impl Plan {
         }
     }
 
-    fn set_gate(&mut self, name: &str, spec: &GateSpec, before: &Before) -> Outcome<()> {
+    fn set_gate(&mut self, name: &str, spec: &GateSpec, before: &Before) -> PlanResult<()> {
         if spec.transforms() && !self.layered {
             let kind = spec.kind();
             return Err(format!("a {kind} gate needs the layered interface; this stage has none"));
@@ -248,22 +248,22 @@ impl Plan {
         Ok(())
     }
 
-    fn differentiate(&mut self, rule: &Differentiation) -> Outcome<()> {
+    fn differentiate(&mut self, rule: &Differentiation) -> PlanResult<()> {
         let known = |channel: &String| match self.channels.contains_key(channel) {
             true => Ok(()),
             false => Err(no_such("channel", channel)),
         };
         match rule {
-            Differentiation::Insert { place, conditions, channel } => {
+            Differentiation::Insert { index, conditions, channel } => {
                 known(channel)?;
-                let place = (*place as usize).min(self.rules.len());
-                self.rules.insert(place, (conditions.clone(), channel.clone()));
+                let index = (*index as usize).min(self.rules.len());
+                self.rules.insert(index, (conditions.clone(), channel.clone()));
             }
-            Differentiation::Remove { place } => {
-                if *place as usize >= self.rules.len() {
-                    return Err(format!("there is no rule {place}"));
+            Differentiation::Remove { index } => {
+                if *index as usize >= self.rules.len() {
+                    return Err(format!("there is no rule {index}"));
                 }
-                self.rules.remove(*place as usize);
+                self.rules.remove(*index as usize);
             }
             Differentiation::Default { channel } => {
                 known(channel)?;
@@ -273,7 +273,7 @@ impl Plan {
         Ok(())
     }
 
-    fn enforce(&mut self, rule: &Enforcement) -> Outcome<()> {
+    fn enforce(&mut self, rule: &Enforcement) -> PlanResult<()> {
         let (Enforcement::Rate { gate: name, .. } | Enforcement::Depth { gate: name, .. }) = rule;
         let gate = self.gates.get_mut(name).ok_or_else(|| no_such("gate", name))?;
         match (rule, &mut gate.spec) {
@@ -299,7 +299,7 @@ impl Plan {
 
     /// Takes back the numbers of gates and channels that are gone and gives numbers to new ones; in
     /// this order, so that a stage that is full can be made anew.
-    fn number(&mut self, before: &Before) -> Outcome<()> {
+    fn number(&mut self, before: &Before) -> PlanResult<()> {
         for (name, old) in &before.gates {
             let kept = self.gates.get(name);
             let moved = kept.is_none_or(|kept| kept.number != old.number);
@@ -337,7 +337,7 @@ impl Plan {
 
     /// Checks the plan as a whole: every name exists, no bound is exceeded, and no requests wait
     /// for each other for good.
-    fn check(&self) -> Outcome<()> {
+    fn check(&self) -> PlanResult<()> {
         let mut orders = Orders::default();
         for (name, channel) in &self.channels {
             let gates = &channel.spec.gates;
@@ -345,9 +345,9 @@ impl Plan {
                 return Err(format!("channel {name:?} has more than {GATES_PER_CHANNEL} gates"));
             }
             let mut queues = Vec::new();
-            for (place, gate) in gates.iter().enumerate() {
+            for (index, gate) in gates.iter().enumerate() {
                 let found = self.gates.get(gate).ok_or_else(|| no_such("gate", gate))?;
-                if gates[..place].contains(gate) {
+                if gates[..index].contains(gate) {
                     return Err(format!(
                         "channel {name:?} names gate {gate:?} twice; name it once, or make a \
                          second gate"
@@ -370,7 +370,7 @@ impl Plan {
         }
     }
 
-    fn compile(&self) -> Outcome<Vec<u64>> {
+    fn compile(&self) -> PlanResult<Vec<u64>> {
         let number = |name: &String| self.channels.get(name).map_or(u8::MAX, |c| c.number);
         let rules = self.rules.iter().map(|(conditions, name)| (conditions.clone(), number(name)));
         let rules = rules.collect::<Vec<_>>();
@@ -393,8 +393,8 @@ impl Plan {
     fn entry(&self, channel: &Channel) -> ChannelEntry {
         let mut gates = [None; GATES_PER_CHANNEL];
         let numbers = channel.spec.gates.iter().filter_map(|name| self.gates.get(name));
-        for (place, gate) in gates.iter_mut().zip(numbers) {
-            *place = Some(gate.number);
+        for (slot, gate) in gates.iter_mut().zip(numbers) {
+            *slot = Some(gate.number);
         }
         let ChannelSpec { tenant, class, .. } = channel.spec;
         ChannelEntry { channel: channel.number, tenant, class, gates }
@@ -458,7 +458,7 @@ struct Before {
 
 impl Transformations {
     /// Gives every gate that transforms content the number of its transformation.
-    fn number(&mut self, gates: &mut BTreeMap<String, Gate>, free: &mut Numbers) -> Outcome<()> {
+    fn number(&mut self, gates: &mut BTreeMap<String, Gate>, free: &mut Numbers) -> PlanResult<()> {
         let is_used = |(spec, _): &(GateSpec, u8)| gates.values().any(|gate| gate.spec == *spec);
         let known = core::mem::take(&mut self.0);
         let (mut used, mut unused): (VecDeque<_>, VecDeque<_>) =
@@ -490,16 +490,16 @@ impl Transformations {
     }
 }
 
-/// Pairs of queue gates in the order of a channel, with its name. A request holds its turn at one
+/// Pairs of queue gates in the order of a channel, with its name. A request holds its permit at one
 /// while it waits at the next, so requests in a circle of gates wait for each other for good.
 #[derive(Default)]
 struct Orders<'a>(Vec<(&'a str, &'a str, &'a str)>);
 
 impl<'a> Orders<'a> {
     /// Adds a channel's queue gates in its order, unless other channels contradict it.
-    fn add(&mut self, channel: &'a str, queues: &[&'a str]) -> Outcome<()> {
-        for (place, second) in queues.iter().enumerate() {
-            for first in &queues[..place] {
+    fn add(&mut self, channel: &'a str, queues: &[&'a str]) -> PlanResult<()> {
+        for (index, second) in queues.iter().enumerate() {
+            for first in &queues[..index] {
                 if let Some(others) = self.way(second, first, &mut Vec::new()) {
                     return Err(format!(
                         "channel {channel:?} passes queue gate {first:?} before {second:?}, and \

@@ -123,9 +123,9 @@ fn one_wrong_rule_changes_nothing() {
         gate: "kv".into(),
         rate: Throughput::Operations(Iops(5)),
     });
-    let no_rule = Rule::Differentiation(Differentiation::Remove { place: 0 });
+    let no_rule = Rule::Differentiation(Differentiation::Remove { index: 0 });
     let nowhere = Rule::Differentiation(Differentiation::Insert {
-        place: 0,
+        index: 0,
         conditions: Conditions::default(),
         channel: "x".into(),
     });
@@ -242,12 +242,12 @@ fn a_controller_that_hangs_is_left() {
 }
 
 #[test]
-fn a_refusal_is_told_once_and_kept_to() {
+fn a_refusal_is_reported_once_and_is_final() {
     let refusal = |retry| ToStage::Refused { version: VERSION, reason: "who?".into(), retry };
     let mut machine = connected(Fallback::Keep);
     machine.on_message(Time::ZERO, refusal(false));
-    let told = outputs(&mut machine);
-    assert!(matches!(&told[..], [Output::Close, Output::Notice(text)] if text.contains("who?")));
+    let shown = outputs(&mut machine);
+    assert!(matches!(&shown[..], [Output::Close, Output::Notice(text)] if text.contains("who?")));
     machine.on_deadline(Time(60_000 * MS));
     assert!(!outputs(&mut machine).contains(&Output::Connect), "refused for good");
 
@@ -260,20 +260,20 @@ fn a_refusal_is_told_once_and_kept_to() {
     let mut machine = connected(Fallback::Keep);
     let other = ToStage::Refused { version: 9, reason: "old".into(), retry: false };
     machine.on_message(Time::ZERO, other);
-    let told = outputs(&mut machine);
+    let shown = outputs(&mut machine);
     assert!(
-        matches!(&told[..], [_, Output::Notice(text)] if text.contains("version 9")),
-        "{told:?}"
+        matches!(&shown[..], [_, Output::Notice(text)] if text.contains("version 9")),
+        "{shown:?}"
     );
 }
 
 #[test]
-fn the_end_is_said() {
+fn the_end_is_announced() {
     let mut machine = connected(Fallback::Keep);
     machine.on_end();
     let report = Output::Report { round: 0, detail: true };
-    let goodbye = Output::Send(FromStage::Goodbye);
-    assert_eq!(outputs(&mut machine), [report, goodbye, Output::Close]);
+    let disconnect = Output::Send(FromStage::Disconnect);
+    assert_eq!(outputs(&mut machine), [report, disconnect, Output::Close]);
     machine.on_deadline(Time(60_000 * MS));
     assert!(!outputs(&mut machine).contains(&Output::Connect));
 }
@@ -292,9 +292,9 @@ fn a_number_that_stood_for_a_transformation_never_stands_for_anything_else() {
     let mut transformed = [false; 256];
     for round in 0..600 {
         // Kinds go round among names, and names and keys change now and then.
-        let rules = ["a", "b", "c"].iter().enumerate().map(|(place, name)| {
+        let rules = ["a", "b", "c"].iter().enumerate().map(|(index, name)| {
             let name = alloc::format!("{name}{}", round / 7 % 50);
-            match (round + place) % 3 {
+            match (round + index) % 3 {
                 0 => set_gate(&name, encrypt(&alloc::format!("k{}", round / 3))),
                 1 => set_gate(&name, bucket(round as u64 + 1)),
                 _ => set_gate(&name, GateSpec::Concurrency { depth: 1 }),
@@ -344,7 +344,7 @@ fn a_transformation_has_one_number_whatever_its_gates_are_called() {
 }
 
 #[test]
-fn a_stage_full_of_buckets_can_still_be_told_to_encrypt() {
+fn a_stage_full_of_buckets_still_accepts_encryption() {
     let mut plan = Plan::new(true);
     for round in 0..100 {
         let names = (0..5).map(|gate| set_gate(&alloc::format!("{round}:{gate}"), bucket(1)));
@@ -381,15 +381,15 @@ fn channels_that_pass_queue_gates_in_contradictory_order_are_refused() {
     let with = |channels: &[Rule]| queues.iter().chain(channels).cloned().collect::<Vec<_>>();
     let ab = set_channel("ab", &["a", "bucket", "b"]);
     let error = refuse(&mut machine, with(&[ab.clone(), set_channel("ba", &["b", "a"])]));
-    let told = r#"channel "ba" passes queue gate "b" before "a", and channel "ab" the other"#;
-    assert!(error.reason.contains(told), "{error:?}");
+    let shown = r#"channel "ba" passes queue gate "b" before "a", and channel "ab" the other"#;
+    assert!(error.reason.contains(shown), "{error:?}");
     assert!(error.reason.contains("in the same order"), "{error:?}");
     let bc = set_channel("bc", &["b", "c"]);
     let error =
         refuse(&mut machine, with(&[ab.clone(), bc.clone(), set_channel("ca", &["c", "a"])]));
-    let told = r#"channel "ca" passes queue gate "c" before "a", and channel "ab", channel "bc""#;
-    assert!(error.reason.contains(told), "a circle of three as well: {error:?}");
-    // A request that waits at a bucket holds no turn, and one order is no contradiction.
+    let shown = r#"channel "ca" passes queue gate "c" before "a", and channel "ab", channel "bc""#;
+    assert!(error.reason.contains(shown), "a circle of three as well: {error:?}");
+    // A request that waits at a bucket holds no permit, and one order is no contradiction.
     let fine = [
         ab,
         bc,

@@ -1,9 +1,9 @@
-//! Anything in any order. The world checks after each tick that no token was created; when all is
+//! Anything in any order. The testbed checks after each tick that no token was created; when all is
 //! well again, every reservation that can be met is met.
 
 use tidegate_model::Span;
 
-use crate::world::{Link, MS, World};
+use crate::world::{ClusterTestbed, Link, MS};
 
 const PERIOD: Span = Span(250 * MS);
 
@@ -16,13 +16,13 @@ const POLICY: &str = "period = \"250ms\"\nredistribute = \"50ms\"\n\
 
 const TENANTS: [&str; 4] = ["gold", "silver", "bronze", "base"];
 
-fn ask(world: &mut World) {
+fn change_demand(world: &mut ClusterTestbed) {
     let (node, tenant) = (world.dice.roll(3) as usize, world.dice.roll(4) as usize);
     let rate = world.dice.roll(4) * 1000;
-    world.asks(node, TENANTS[tenant], rate);
+    world.demand(node, TENANTS[tenant], rate);
 }
 
-fn fault(world: &mut World) {
+fn fault(world: &mut ClusterTestbed) {
     let node = world.dice.roll(3) as usize;
     match world.dice.roll(12) {
         0 if world.nodes[node].node.is_some() => world.kill_node(node),
@@ -37,12 +37,12 @@ fn fault(world: &mut World) {
             let doubled_permille = world.dice.roll(4) * 100;
             world.link = Link { delay_ms: (least, least + more), lost_permille, doubled_permille };
         }
-        _ => ask(world),
+        _ => change_demand(world),
     }
 }
 
-/// Ends all faults, and asks for what is promised, in other places than before.
-fn heal(world: &mut World) {
+/// Ends all faults, and asks for what is promised, at other nodes than before.
+fn heal(world: &mut ClusterTestbed) {
     world.link = Link { delay_ms: (0, 1), ..Link::default() };
     if world.cluster.is_none() {
         world.start_controller();
@@ -53,14 +53,14 @@ fn heal(world: &mut World) {
             world.start_node(node);
         }
         for (tenant, rate) in [("gold", 2000), ("silver", 1400), ("bronze", 3000), ("base", 700)] {
-            world.asks(node, tenant, rate);
+            world.demand(node, tenant, rate);
         }
     }
 }
 
 /// No tenant asks for anything for a while, so that nodes rest where they can.
-fn hush(world: &mut World) {
-    world.nodes.iter_mut().for_each(|node| node.asks.clear());
+fn clear_demand(world: &mut ClusterTestbed) {
+    world.nodes.iter_mut().for_each(|node| node.demand.clear());
     let pause = 500 + world.dice.roll(1_000);
     world.run(Span(pause * MS));
 }
@@ -69,15 +69,15 @@ fn hush(world: &mut World) {
 fn run(seed: u64, faults: u32, rests: bool) {
     // Shown if it fails.
     println!("seed {seed}");
-    let mut world = World::new(POLICY, &[4000; 3]);
+    let mut world = ClusterTestbed::new(POLICY, &[4000; 3]);
     world.dice.0 = seed;
-    (0..6).for_each(|_| ask(&mut world));
+    (0..6).for_each(|_| change_demand(&mut world));
     for _ in 0..faults {
         fault(&mut world);
         let pause = 1 + world.dice.roll(60);
         world.run(Span(pause * MS));
         if rests && world.dice.roll(2) == 0 {
-            hush(&mut world);
+            clear_demand(&mut world);
         }
     }
     heal(&mut world);

@@ -6,7 +6,7 @@ use tidegate_proto::cluster::{Cluster, LEASE, NodeSetup, Output, Setup};
 use tidegate_proto::controller::ConnectionId;
 use tidegate_proto::message::VERSION;
 
-use crate::world::{Link, MS, World};
+use crate::world::{ClusterTestbed, Link, MS};
 
 const PERIOD: Span = Span(Span::SECOND.0);
 
@@ -18,28 +18,29 @@ const GOLD: &str = "{ name = \"gold\", reservation = \"1k iops\" }, { name = \"b
 
 #[test]
 fn a_limit_is_used_up_and_not_exceeded_while_demand_moves() {
-    let mut world = World::new(&policy("{ name = \"t\", limit = \"900 iops\" }"), &[1000; 3]);
+    let mut world =
+        ClusterTestbed::new(&policy("{ name = \"t\", limit = \"900 iops\" }"), &[1000; 3]);
     for second in 0..6 {
         for node in 0..3 {
-            world.asks(node, "t", if node == second % 3 { 1000 } else { 100 });
+            world.demand(node, "t", if node == second % 3 { 1000 } else { 100 });
         }
         world.run(PERIOD);
     }
-    // The world has checked that it is never more.
+    // The testbed has checked that it is never more.
     let served: u64 = (4..6).map(|period| world.served(period, "t")).sum();
     assert!(served >= 1800 - 90, "served {served} of 1800");
 }
 
 #[test]
 fn a_silent_nodes_part_is_moved_when_its_lease_is_over() {
-    let mut world = World::new(&policy(GOLD), &[1500; 2]);
+    let mut world = ClusterTestbed::new(&policy(GOLD), &[1500; 2]);
     for node in 0..2 {
-        world.asks(node, "gold", 800);
-        world.asks(node, "base", 2000);
+        world.demand(node, "gold", 800);
+        world.demand(node, "base", 2000);
     }
     world.run(Span(3 * PERIOD.0));
     world.nodes[0].is_cut_off = true;
-    world.asks(1, "gold", 1200);
+    world.demand(1, "gold", 1200);
     let periods = u64::from(LEASE) + 3;
     world.run(Span(periods * PERIOD.0));
     assert!(
@@ -57,8 +58,8 @@ fn a_silent_nodes_part_is_moved_when_its_lease_is_over() {
 
 /// Tokens without demand wait at a tenant's nodes alike, also at one whose process is new.
 #[test]
-fn a_node_that_returns_has_its_part_of_what_nobody_asks_for() {
-    let mut world = World::new(&policy(GOLD), &[2_000; 2]);
+fn a_node_that_returns_gets_its_share_of_tokens_without_demand() {
+    let mut world = ClusterTestbed::new(&policy(GOLD), &[2_000; 2]);
     world.run(Span(3_000 * MS));
     world.kill_node(0);
     world.run(Span(5_000 * MS));
@@ -74,18 +75,18 @@ fn a_node_that_returns_has_its_part_of_what_nobody_asks_for() {
 fn a_new_controller_leaves_in_force_what_is_until_leases_are_over() {
     let tenants = "{ name = \"gold\", reservation = \"1k iops\", limit = \"1200 iops\" },\n\
                    { name = \"base\" }";
-    let mut world = World::new(&policy(tenants), &[1500; 2]);
+    let mut world = ClusterTestbed::new(&policy(tenants), &[1500; 2]);
     for node in 0..2 {
-        world.asks(node, "gold", 700);
-        world.asks(node, "base", 2000);
+        world.demand(node, "gold", 700);
+        world.demand(node, "base", 2000);
     }
     world.run(Span(3 * PERIOD.0 + 450 * MS));
     world.kill_controller();
     world.run(Span(300 * MS));
     world.start_controller();
     // The demand moves to one node; the new controller moves the tokens after it.
-    world.asks(0, "gold", 200);
-    world.asks(1, "gold", 1200);
+    world.demand(0, "gold", 200);
+    world.demand(1, "gold", 1200);
     world.run(Span(6 * PERIOD.0));
     let served = world.served(8, "gold");
     assert!((980..=1200).contains(&served), "served {served}");
@@ -94,9 +95,9 @@ fn a_new_controller_leaves_in_force_what_is_until_leases_are_over() {
 #[test]
 fn a_lower_limit_holds_from_the_next_interval_on() {
     let with = |limit| policy(&format!("{{ name = \"t\", limit = \"{limit} iops\" }}"));
-    let mut world = World::new(&with(1000), &[1500; 2]);
+    let mut world = ClusterTestbed::new(&with(1000), &[1500; 2]);
     world.link = Link { delay_ms: (1, 3), ..Link::default() };
-    (0..2).for_each(|node| world.asks(node, "t", 800));
+    (0..2).for_each(|node| world.demand(node, "t", 800));
     world.run(Span(2 * PERIOD.0 + 310 * MS));
     let before = world.served(2, "t");
     world.unchecked_until = 3;
@@ -116,8 +117,8 @@ fn a_period_of_another_length_begins_where_the_last_one_ends() {
              tenant = [{{ name = \"t\", limit = \"1k iops\" }}]"
         )
     };
-    let mut world = World::new(&policy(1000), &[1500; 2]);
-    (0..2).for_each(|node| world.asks(node, "t", 800));
+    let mut world = ClusterTestbed::new(&policy(1000), &[1500; 2]);
+    (0..2).for_each(|node| world.demand(node, "t", 800));
     world.run(Span(2 * PERIOD.0 + 310 * MS));
     world.unchecked_until = 4;
     world.apply(&policy(200));
@@ -131,9 +132,9 @@ fn a_period_of_another_length_begins_where_the_last_one_ends() {
 fn what_cannot_be_met_is_named() {
     let tenants = "{ name = \"gold\", reservation = \"900 iops\" },\n\
                    { name = \"silver\", reservation = \"900 iops\" }";
-    let mut world = World::new(&policy(tenants), &[1000; 3]);
-    world.asks(1, "gold", 1500);
-    world.asks(1, "silver", 1500);
+    let mut world = ClusterTestbed::new(&policy(tenants), &[1000; 3]);
+    world.demand(1, "gold", 1500);
+    world.demand(1, "silver", 1500);
     world.run(Span(3 * PERIOD.0 + 100 * MS));
     let short = world.status().shortfall.unwrap();
     assert_eq!(short.nodes, ["b"]);
@@ -152,10 +153,10 @@ fn communication_takes_less_than_a_hundredth_of_the_period() {
     let tenants: Vec<String> = (0..200)
         .map(|n| format!("{{ name = \"t{n}\", reservation = \"20 iops\", limit = \"50 iops\" }}"))
         .collect();
-    let mut world = World::new(&policy(&tenants.join(",")), &[1000; 8]);
+    let mut world = ClusterTestbed::new(&policy(&tenants.join(",")), &[1000; 8]);
     for tenant in 0..200 {
         for node in 0..4 {
-            world.asks((tenant * 3 + node) % 8, &format!("t{tenant}"), 10 + node as u64);
+            world.demand((tenant * 3 + node) % 8, &format!("t{tenant}"), 10 + node as u64);
         }
     }
     world.is_watched = false;
@@ -187,7 +188,7 @@ fn a_period_that_does_not_divide_rounds_for_the_promise() {
     let text = "period = \"333ms\"\nredistribute = \"100ms\"\n\
                 tenant = [{ name = \"t\", reservation = \"10 iops\", limit = \"20 iops\" },\n\
                           { name = \"s\", reservation = \"10 iops\", limit = \"10 iops\" }]";
-    let status = World::new(text, &[100]).status();
+    let status = ClusterTestbed::new(text, &[100]).status();
     let (t, s) = (&status.tenants[0], &status.tenants[1]);
     assert_eq!((t.reserved_operations, t.limit_operations), (4, Some(6)));
     assert_eq!((s.reserved_operations, s.limit_operations), (3, Some(3)));

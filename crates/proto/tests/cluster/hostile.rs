@@ -8,7 +8,7 @@ use tidegate_proto::cluster::{Cluster, NodeSetup, Output, Setup};
 use tidegate_proto::controller::ConnectionId;
 use tidegate_proto::message::VERSION;
 
-use crate::world::{Link, MS, World};
+use crate::world::{ClusterTestbed, Link, MS};
 
 const POLICY: &str = "period = \"1s\"\nredistribute = \"200ms\"\n\
     tenant = [{ name = \"gold\", reservation = \"1k iops\", limit = \"2k iops\" }]";
@@ -32,8 +32,8 @@ fn answer(cluster: &mut Cluster, from: Time, node: ConnectionId, serial: u64) ->
         cluster.on_deadline(now);
         for message in sent(cluster) {
             match message {
-                ToNode::Collect { turn, .. } => {
-                    let report = Report { revision: 1, turn, serial, ..Report::default() };
+                ToNode::Collect { round_id, .. } => {
+                    let report = Report { revision: 1, round_id, serial, ..Report::default() };
                     cluster.on_message(now, node, FromNode::Report(report));
                 }
                 ToNode::Grant(grant) => grants.push(grant),
@@ -45,7 +45,7 @@ fn answer(cluster: &mut Cluster, from: Time, node: ConnectionId, serial: u64) ->
 }
 
 #[test]
-fn a_serial_that_cannot_be_stops_nobody_and_ends_with_its_process() {
+fn an_impossible_serial_stops_no_node_and_ends_with_its_process() {
     let nodes = vec![NodeSetup { name: "a".into(), ..NodeSetup::default() }];
     let setup = Setup { nodes, is_first: true, ..Setup::default() };
     let policy = Policy::parse(POLICY).unwrap();
@@ -61,8 +61,8 @@ fn a_serial_that_cannot_be_stops_nobody_and_ends_with_its_process() {
 }
 
 #[test]
-fn nodes_that_come_and_go_make_nobody_else_silent() {
-    let mut world = World::new(POLICY, &[1000; 4]);
+fn nodes_that_come_and_go_silence_no_other_node() {
+    let mut world = ClusterTestbed::new(POLICY, &[1000; 4]);
     // A question and its answer take less than half of what a round waits for them.
     world.link = Link { delay_ms: (8, 8), ..Link::default() };
     for _ in 0..100 {
@@ -76,7 +76,7 @@ fn nodes_that_come_and_go_make_nobody_else_silent() {
 /// Nodes on a machine with a busy disk answer after the next round has begun.
 #[test]
 fn nodes_that_answer_late_are_not_silent() {
-    let mut world = World::new(POLICY, &[1000; 2]);
+    let mut world = ClusterTestbed::new(POLICY, &[1000; 2]);
     world.run(Span(2 * Span::SECOND.0));
     world.link = Link { delay_ms: (120, 140), ..Link::default() };
     world.run(Span(5 * Span::SECOND.0));
@@ -86,9 +86,9 @@ fn nodes_that_answer_late_are_not_silent() {
 
 #[test]
 fn a_node_is_silent_once_it_has_answered_nothing_for_a_second() {
-    let mut world = World::new(POLICY, &[1000; 2]);
+    let mut world = ClusterTestbed::new(POLICY, &[1000; 2]);
     world.run(Span(2 * Span::SECOND.0));
-    let is_silent = |world: &World| world.status().nodes[0].is_silent;
+    let is_silent = |world: &ClusterTestbed| world.status().nodes[0].is_silent;
     world.nodes[0].is_cut_off = true;
     world.run(Span(900 * MS));
     assert!(!is_silent(&world), "a machine may be busy for so long");
@@ -100,7 +100,7 @@ fn a_node_is_silent_once_it_has_answered_nothing_for_a_second() {
     assert!(!is_silent(&world));
 }
 
-/// A controller that slept through the end of a period hears of what happened since as of the
+/// A controller that slept through the end of a period learns what happened since as of the
 /// period in which it happened: what a process may have used of a limit there is used.
 #[test]
 fn a_process_that_ended_while_the_controller_slept_used_its_part() {
@@ -126,14 +126,14 @@ fn a_process_that_ended_while_the_controller_slept_used_its_part() {
         }
         while let Some(output) = cluster.poll_output() {
             let Output::Send { to, message } = output else { continue };
-            let said = match message {
-                ToNode::Collect { turn, .. } => {
-                    FromNode::Report(Report { revision: 1, turn, ..Report::default() })
+            let reply = match message {
+                ToNode::Collect { round_id, .. } => {
+                    FromNode::Report(Report { revision: 1, round_id, ..Report::default() })
                 }
                 ToNode::Grant(grant) => {
                     let node = usize::from(to == ConnectionId(2));
                     let is_new = to == ConnectionId(3);
-                    if grant.turn.period == 1 {
+                    if grant.round_id.period == 1 {
                         let used = if is_new { 1000 } else { 0 };
                         allowed[node] = grant.shares[0].allowed + used;
                     }
@@ -142,7 +142,7 @@ fn a_process_that_ended_while_the_controller_slept_used_its_part() {
                 }
                 _ => continue,
             };
-            cluster.on_message(now, to, said);
+            cluster.on_message(now, to, reply);
         }
     }
     assert!(allowed[1] > 0 && allowed.iter().sum::<u64>() <= 2000, "{allowed:?} of 2000");

@@ -4,7 +4,7 @@ use tidegate_model::{Event, Span};
 use tidegate_proto::cluster::LEASE;
 use tidegate_proto::cluster::message::ToNode;
 
-use crate::world::{Link, MS, World};
+use crate::world::{ClusterTestbed, Link, MS};
 
 const PERIOD: Span = Span(Span::SECOND.0);
 
@@ -19,8 +19,8 @@ fn policy(tenants: usize) -> String {
 }
 
 /// Two nodes, at which nothing has come for some periods.
-fn idle(tenants: usize) -> World {
-    let mut world = World::new(&policy(tenants), &[1000; 2]);
+fn idle(tenants: usize) -> ClusterTestbed {
+    let mut world = ClusterTestbed::new(&policy(tenants), &[1000; 2]);
     world.is_watched = tenants < 10;
     world.run(Span(3 * PERIOD.0 + 50 * MS));
     world.sent.clear();
@@ -28,7 +28,7 @@ fn idle(tenants: usize) -> World {
 }
 
 /// Says what a node is to say: how many of its controller's messages are of this kind.
-fn count(world: &World, is: impl Fn(&ToNode) -> bool) -> usize {
+fn count(world: &ClusterTestbed, is: impl Fn(&ToNode) -> bool) -> usize {
     world.sent.iter().filter(|(_, message)| is(message)).count()
 }
 
@@ -58,7 +58,7 @@ fn an_idle_node_costs_four_short_messages_in_a_period_whatever_the_number_of_ten
 #[test]
 fn only_what_changes_is_renewed_while_one_tenant_of_many_is_busy() {
     let mut world = idle(500);
-    world.asks(0, "t7", 100);
+    world.demand(0, "t7", 100);
     world.run(Span(3 * PERIOD.0));
     world.sent.clear();
     world.run(PERIOD);
@@ -74,12 +74,12 @@ fn a_tenant_that_wakes_has_its_tokens_within_an_interval() {
         let mut world = idle(3);
         world.run(Span(2 * PERIOD.0 + (moment + 950) * MS));
         let begun = world.status().period;
-        let reserved = |world: &World| {
+        let reserved = |world: &ClusterTestbed| {
             let node = world.nodes[1].node.as_ref().unwrap();
             node.status(world.now).tenants[1].reserved
         };
         assert_eq!(reserved(&world), 25, "half of it waits at each node");
-        world.asks(1, "t0", 200);
+        world.demand(1, "t0", 200);
         // To the next distribution, and what that takes.
         let mut waited = 0;
         while reserved(&world) < 45 && waited < 1_000 {
@@ -95,7 +95,7 @@ fn an_idle_node_that_is_cut_off_falls_back_when_its_lease_is_over_and_is_silent(
     let mut world = idle(3);
     world.nodes[0].is_cut_off = true;
     let cut_at = world.status().period;
-    let is_abandoned = |world: &World, node: usize| {
+    let is_abandoned = |world: &ClusterTestbed, node: usize| {
         world.nodes[node].node.as_ref().unwrap().status(world.now).is_abandoned
     };
     // A lease that was given in the period before holds for this one and two more.

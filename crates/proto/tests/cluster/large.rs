@@ -8,17 +8,17 @@ use serde::de::DeserializeOwned;
 use tidegate_model::policy::Fallback;
 use tidegate_model::{Bytes, Class, Iops, Policy, Span, Waits};
 use tidegate_proto::cluster::message::{
-    FromNode, Grant, PartFault, Plan, Report, Share, TenantPlan, TenantReport, ToNode, Turn,
+    FromNode, Grant, PartFault, Plan, Report, RoundId, Share, TenantPlan, TenantReport, ToNode,
 };
 use tidegate_proto::codec::{Decoder, FRAME_MAX, encode_pages};
 use tidegate_proto::data_node;
 use tidegate_proto::message::{FromGateway, ToGateway};
-use tidegate_proto::meters::message::{Flow, GatewayCounts, NodeCounts};
+use tidegate_proto::stats::message::{Flow, GatewayCounts, NodeCounts};
 
 /// The most tenants of a policy.
 const TENANTS: u16 = 60_000;
 const MOST: u64 = u64::MAX;
-const TURN: Turn = Turn { period: MOST, round: u32::MAX };
+const ROUND_ID: RoundId = RoundId { period: MOST, round: u32::MAX };
 
 /// A name of 63 bytes, which is the longest.
 fn name(at: u16) -> String {
@@ -33,14 +33,14 @@ fn each<T>(make: impl Fn(u16) -> T) -> Vec<T> {
 fn arrives<M: Serialize + DeserializeOwned + PartialEq + Debug>(message: &M) -> usize {
     let mut bytes = Vec::new();
     encode_pages(message, &mut bytes).unwrap();
-    let (mut decoder, mut heard) = (Decoder::<M>::of_pages(), None);
+    let (mut decoder, mut received) = (Decoder::<M>::of_pages(), None);
     for piece in bytes.chunks(65_536) {
         decoder.extend(piece);
         while let Some(message) = decoder.next_message().unwrap() {
-            assert!(heard.replace(message).is_none());
+            assert!(received.replace(message).is_none());
         }
     }
-    assert!(heard.as_ref() == Some(message), "something else was heard");
+    assert!(received.as_ref() == Some(message), "something else was heard");
     bytes.len()
 }
 
@@ -53,7 +53,7 @@ fn waits() -> Waits {
 }
 
 #[test]
-fn what_a_controller_and_its_nodes_say_of_the_largest_policy_arrives() {
+fn messages_of_a_controller_and_its_nodes_for_the_largest_policy_arrive() {
     let tenant = |at| TenantPlan {
         name: name(at),
         class: Class::Urgent,
@@ -71,8 +71,14 @@ fn what_a_controller_and_its_nodes_say_of_the_largest_policy_arrives() {
     };
     assert!(arrives(&ToNode::Plan(plan)) > FRAME_MAX, "it comes in pages");
     let (revision, serial) = (MOST, MOST);
-    let grant =
-        Grant { revision, turn: TURN, serial, into: Span(MOST), lease: u32::MAX, shares: shares() };
+    let grant = Grant {
+        revision,
+        round_id: ROUND_ID,
+        serial,
+        into: Span(MOST),
+        lease: u32::MAX,
+        shares: shares(),
+    };
     arrives(&ToNode::Grant(grant.clone()));
     arrives(&ToNode::Renew { base: MOST, grant });
     arrives(&FromNode::Granted { revision, serial, shares: shares() });
@@ -85,7 +91,7 @@ fn what_a_controller_and_its_nodes_say_of_the_largest_policy_arrives() {
     };
     let report = Report {
         revision,
-        turn: TURN,
+        round_id: ROUND_ID,
         serial,
         capacity_left: MOST,
         tenants: each(report),
@@ -100,7 +106,7 @@ fn what_a_controller_and_its_nodes_say_of_the_largest_policy_arrives() {
 }
 
 #[test]
-fn what_gateways_and_data_nodes_say_and_hear_of_the_largest_policy_arrives() {
+fn messages_of_gateways_and_data_nodes_for_the_largest_policy_arrive() {
     let text = "[[tenant]]\nname = \"t\"\nreservation = \"1M iops\"\nlimit = \"2M iops\"";
     let mut policy = Policy::parse(text).unwrap();
     let tenant = policy.tenants[0].clone();
@@ -137,7 +143,7 @@ fn what_gateways_and_data_nodes_say_and_hear_of_the_largest_policy_arrives() {
         capacity: Iops(MOST),
         periods: MOST,
         operations: MOST,
-        seats: u32::MAX,
+        session_slots: u32::MAX,
         tenants: each(tenant),
         pool: MOST,
         memory: Bytes(MOST),

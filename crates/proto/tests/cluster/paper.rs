@@ -2,7 +2,7 @@
 
 use tidegate_model::Span;
 
-use crate::world::World;
+use crate::world::ClusterTestbed;
 
 const SECOND: Span = Span::SECOND;
 
@@ -13,11 +13,11 @@ fn example_1_moves_25_red_tokens() {
     let policy = "period = \"1s\"\nredistribute = \"200ms\"\n\
                   tenant = [{ name = \"red\", reservation = \"1k iops\" },\n\
                             { name = \"blue\", reservation = \"1k iops\" }]";
-    let mut world = World::new(policy, &[1000, 1000]);
-    world.asks(0, "red", 1500);
-    world.asks(1, "red", 500);
-    world.asks(0, "blue", 500);
-    world.asks(1, "blue", 500);
+    let mut world = ClusterTestbed::new(policy, &[1000, 1000]);
+    world.demand(0, "red", 1500);
+    world.demand(1, "red", 500);
+    world.demand(0, "blue", 500);
+    world.demand(1, "blue", 500);
     world.run(Span(4 * SECOND.0));
     for tenant in ["red", "blue"] {
         let served = world.served(2, tenant);

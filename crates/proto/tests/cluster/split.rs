@@ -107,7 +107,7 @@ impl Fake {
         }
     }
 
-    fn hear(&mut self, now: Time, message: ToDataNode) -> Option<FromDataNode> {
+    fn receive(&mut self, now: Time, message: ToDataNode) -> Option<FromDataNode> {
         match message {
             ToDataNode::Policy { revision, .. } => self.revision = revision,
             ToDataNode::Collect { round } if self.mute <= now => {
@@ -126,7 +126,7 @@ impl Fake {
     }
 
     /// A period begins, if it is time for that.
-    fn turn(&mut self, now: Time) -> Option<FromDataNode> {
+    fn advance_period(&mut self, now: Time) -> Option<FromDataNode> {
         if now < self.ends {
             return None;
         }
@@ -140,7 +140,7 @@ impl Fake {
     }
 }
 
-struct World {
+struct ClusterTestbed {
     now: Time,
     split: Split,
     nodes: [Fake; NODES],
@@ -153,7 +153,7 @@ struct World {
     latency: Span,
 }
 
-impl World {
+impl ClusterTestbed {
     fn new() -> Self {
         let mut world = Self {
             now: Time::ZERO,
@@ -165,8 +165,8 @@ impl World {
             lenient: Time::ZERO,
             latency: STEP,
         };
-        for (place, node) in (0..).zip(&mut world.nodes) {
-            node.ends = Time(PERIOD.0 * place / NODES as u64);
+        for (index, node) in (0..).zip(&mut world.nodes) {
+            node.ends = Time(PERIOD.0 * index / NODES as u64);
         }
         world.split.apply(Time::ZERO, 1, policy(4));
         (0..NODES).for_each(|node| world.connect(node));
@@ -218,11 +218,11 @@ impl World {
     fn step(&mut self) {
         let (now, there) = (self.now, self.now.after(self.latency));
         for node in 0..NODES {
-            if let Some(message) = self.nodes[node].turn(now) {
+            if let Some(message) = self.nodes[node].advance_period(now) {
                 self.nodes[node].up.push_back((there, message));
             }
             while let Some((_, message)) = self.nodes[node].down.pop_front_if(|it| it.0 <= now) {
-                if let Some(answer) = self.nodes[node].hear(now, message) {
+                if let Some(answer) = self.nodes[node].receive(now, message) {
                     self.nodes[node].up.push_back((there, answer));
                 }
             }
@@ -306,15 +306,15 @@ const SETTLED: Span = Span(3 * PERIOD.0 + 3 * ROUND.0 + 10 * STEP.0);
 
 #[test]
 fn at_first_all_nodes_have_equal_parts() {
-    let mut world = World::new();
+    let mut world = ClusterTestbed::new();
     world.run(Span(PERIOD.0 + 10 * STEP.0));
     assert_eq!(world.reserved(0), [300; NODES]);
     assert_eq!(world.sum(2), Holds { reserved: 300, allowed: LIMIT });
 }
 
 #[test]
-fn who_wants_it_at_one_node_has_it_there_and_after_it_has_moved() {
-    let mut world = World::new();
+fn a_promise_follows_its_demand_from_node_to_node() {
+    let mut world = ClusterTestbed::new();
     for node in [2, 0, 3] {
         world.nodes.iter_mut().for_each(|node| node.wants = [0; 3]);
         world.nodes[node].wants[1] = 600;
@@ -326,9 +326,9 @@ fn who_wants_it_at_one_node_has_it_there_and_after_it_has_moved() {
 /// Where no client knows how much it wants, two nodes have equal parts at first, of which one gives
 /// some back.
 #[test]
-fn who_knows_what_it_wants_has_it_at_two_nodes_at_once() {
+fn a_tenant_with_known_demand_has_its_promise_at_two_nodes_at_once() {
     for knows in [true, false] {
-        let mut world = World::new();
+        let mut world = ClusterTestbed::new();
         world.nodes.iter_mut().for_each(|node| node.knows = knows);
         world.nodes[1].wants[1] = 600;
         world.run(SETTLED);
@@ -346,7 +346,7 @@ fn who_knows_what_it_wants_has_it_at_two_nodes_at_once() {
 /// to other nodes.
 #[test]
 fn what_one_node_cannot_keep_stands_by_at_others() {
-    let mut world = World::new();
+    let mut world = ClusterTestbed::new();
     world.nodes[1].wants = [2_000, 600, 0];
     world.run(SETTLED);
     world.run(SETTLED);
@@ -359,7 +359,7 @@ fn what_one_node_cannot_keep_stands_by_at_others() {
 /// Shares that are in use stay, and the rest goes where more is wanted.
 #[test]
 fn nodes_that_do_not_need_it_give_it_up() {
-    let mut world = World::new();
+    let mut world = ClusterTestbed::new();
     for (node, wants) in world.nodes.iter_mut().zip([100, 900, 200, 0]) {
         node.wants[0] = wants;
     }
@@ -372,7 +372,7 @@ fn nodes_that_do_not_need_it_give_it_up() {
 /// The demand of a tenant is seen at a node where the tenant may do nothing.
 #[test]
 fn a_limit_follows_its_tenant() {
-    let mut world = World::new();
+    let mut world = ClusterTestbed::new();
     for node in [0, 3, 1] {
         world.nodes.iter_mut().for_each(|node| node.wants[2] = 0);
         world.nodes[node].wants[2] = LIMIT;
@@ -384,7 +384,7 @@ fn a_limit_follows_its_tenant() {
 
 #[test]
 fn lost_reports_and_a_lost_controller_leave_the_last_division() {
-    let mut world = World::new();
+    let mut world = ClusterTestbed::new();
     world.nodes[2].wants[1] = 600;
     world.run(SETTLED);
     let settled = world.reserved(1);
@@ -409,8 +409,8 @@ fn lost_reports_and_a_lost_controller_leave_the_last_division() {
 
 /// The shares of a node that is gone for long go to other nodes.
 #[test]
-fn who_does_not_come_back_loses_its_shares() {
-    let mut world = World::new();
+fn a_node_that_does_not_return_loses_its_shares() {
+    let mut world = ClusterTestbed::new();
     world.nodes[2].wants[1] = 600;
     world.run(SETTLED);
     let id = world.nodes[2].connection.take().unwrap();
@@ -459,7 +459,7 @@ fn anything() -> impl Strategy<Value = FromDataNode> {
         },
     );
     let granted = number().prop_map(|serial| FromDataNode::Granted { serial });
-    prop_oneof![8 => report, 2 => granted, 1 => Just(FromDataNode::Goodbye)]
+    prop_oneof![8 => report, 2 => granted, 1 => Just(FromDataNode::Disconnect)]
 }
 
 /// An event of a simulated run.
@@ -497,11 +497,13 @@ proptest! {
 
     /// Nothing that a node says ends the controller, or makes it promise more than there is.
     #[test]
-    fn whatever_nodes_say(said in prop::collection::vec((0..NODES, anything(), 0..9u64), 0..80)) {
+    fn grants_stay_within_promises_whatever_nodes_report(
+        messages in prop::collection::vec((0..NODES, anything(), 0..9u64), 0..80),
+    ) {
         let mut split = Split::new(Time::ZERO, setup(), None);
         split.apply(Time::ZERO, 1, policy(4));
         let mut now = Time::ZERO;
-        for (node, message, steps) in said {
+        for (node, message, steps) in messages {
             let id = ConnectionId(node as u64);
             if split.nodes()[node].connection.is_none() {
                 split.on_connected(now, id, VERSION, &name(node));
@@ -531,7 +533,7 @@ proptest! {
         happenings in prop::collection::vec((happening(), 1..80u64), 1..40),
         last in 0..NODES,
     ) {
-        let mut world = World::new();
+        let mut world = ClusterTestbed::new();
         for (happening, steps) in happenings {
             match happening {
                 Happening::Wants { node, tenant, amount } => {

@@ -9,11 +9,11 @@ use tidegate_proto::cluster::status::ClusterStatus;
 use tidegate_proto::cluster::{Cluster, NodeSetup, Output, Setup};
 use tidegate_proto::controller::ConnectionId;
 use tidegate_proto::message::VERSION;
-use tidegate_proto::node::{self, Ask, Config, Node, Pacing, Slot};
+use tidegate_proto::node::{self, Config, Node, Pacing, RequestCost, Slot};
 
 pub(crate) const MS: u64 = 1_000_000;
 
-/// The world's clock ticks this often.
+/// The testbed's clock ticks this often.
 const TICK: Span = Span(MS);
 
 /// SplitMix64.
@@ -40,7 +40,7 @@ pub(crate) struct Link {
 }
 
 #[derive(Clone, Debug)]
-enum Letter {
+enum Delivery {
     Hello(NodeInfo),
     ToNode(ToNode),
     FromNode(FromNode),
@@ -52,7 +52,7 @@ enum Letter {
 pub(crate) struct Machine {
     pub(crate) node: Option<Node<()>>,
     /// Counts processes.
-    pub(crate) life: u64,
+    pub(crate) incarnation: u64,
     connection: Option<ConnectionId>,
     /// When it tries to connect again.
     connects_at: Time,
@@ -61,7 +61,7 @@ pub(crate) struct Machine {
     device: VecDeque<(Time, Slot)>,
     free_at: u64,
     /// Operations per second that each tenant asks, and parts of one that are due.
-    pub(crate) asks: BTreeMap<String, u64>,
+    pub(crate) demand: BTreeMap<String, u64>,
     due: BTreeMap<String, u64>,
 }
 
@@ -78,7 +78,7 @@ struct Held {
 }
 
 #[derive(Debug)]
-pub(crate) struct World {
+pub(crate) struct ClusterTestbed {
     pub(crate) now: Time,
     pub(crate) cluster: Option<Cluster>,
     pub(crate) nodes: Vec<Machine>,
@@ -88,8 +88,8 @@ pub(crate) struct World {
     pub(crate) events: Vec<Event>,
     pub(crate) sent: Vec<(ConnectionId, ToNode)>,
     setup: Setup,
-    mail: BTreeMap<(Time, u64), (ConnectionId, usize, Letter)>,
-    letters: u64,
+    in_transit: BTreeMap<(Time, u64), (ConnectionId, usize, Delivery)>,
+    deliveries: u64,
     connections: u64,
     held: BTreeMap<(u64, String, usize, u64), Held>,
     /// Tenants whose counts of this period and before are not looked at.
@@ -98,10 +98,10 @@ pub(crate) struct World {
     pub(crate) is_watched: bool,
 }
 
-impl World {
+impl ClusterTestbed {
     /// Nodes `a`, `b`, … with these capacities per second; tenants reach all.
     pub(crate) fn new(policy: &str, capacities: &[u64]) -> Self {
-        let name = |place: usize| char::from(b'a' + place as u8).to_string();
+        let name = |index: usize| char::from(b'a' + index as u8).to_string();
         let capacity = |capacity: u64| Some(Iops(capacity));
         let nodes = capacities.iter().enumerate();
         let nodes = nodes.map(|(n, c)| NodeSetup {
@@ -122,8 +122,8 @@ impl World {
             events: Vec::new(),
             sent: Vec::new(),
             setup,
-            mail: BTreeMap::new(),
-            letters: 0,
+            in_transit: BTreeMap::new(),
+            deliveries: 0,
             connections: 0,
             held: BTreeMap::new(),
             unchecked_until: 0,
@@ -137,8 +137,8 @@ impl World {
         self.cluster.as_ref().unwrap().status(self.now)
     }
 
-    pub(crate) fn asks(&mut self, node: usize, tenant: &str, per_second: u64) {
-        self.nodes[node].asks.insert(tenant.into(), per_second);
+    pub(crate) fn demand(&mut self, node: usize, tenant: &str, per_second: u64) {
+        self.nodes[node].demand.insert(tenant.into(), per_second);
     }
 
     pub(crate) fn start_node(&mut self, node: usize) {
@@ -148,7 +148,7 @@ impl World {
         let config = Config { depth: 16, capacity, pacing: Pacing::Paper, ..Config::default() };
         let machine = &mut self.nodes[node];
         machine.node = Some(Node::new(self.now, info, config));
-        machine.life += 1;
+        machine.incarnation += 1;
         machine.connects_at = self.now;
         machine.device.clear();
     }
@@ -159,7 +159,7 @@ impl World {
         self.hang_up(node);
     }
 
-    /// The node's end of its connection is gone; the controller hears of it by mail.
+    /// The node's end of its connection is gone; the controller learns of it by a delivery.
     pub(crate) fn hang_up(&mut self, node: usize) {
         let machine = &mut self.nodes[node];
         let Some(connection) = machine.connection.take() else { return };
@@ -167,13 +167,13 @@ impl World {
         if let Some(node) = &mut machine.node {
             node.on_disconnected(self.now);
         }
-        self.post(connection, node, Letter::Closed, Span(MS));
+        self.post(connection, node, Delivery::Closed, Span(MS));
     }
 
     pub(crate) fn kill_controller(&mut self) {
         self.cluster = None;
         (0..self.nodes.len()).for_each(|node| self.hang_up(node));
-        self.mail.clear();
+        self.in_transit.clear();
     }
 
     pub(crate) fn start_controller(&mut self) {
@@ -187,14 +187,14 @@ impl World {
         cluster.apply(self.now, self.policy.0, &self.policy.1);
     }
 
-    fn post(&mut self, connection: ConnectionId, node: usize, letter: Letter, delay: Span) {
-        self.letters += 1;
+    fn post(&mut self, connection: ConnectionId, node: usize, delivery: Delivery, delay: Span) {
+        self.deliveries += 1;
         let at = self.now.after(delay);
-        self.mail.insert((at, self.letters), (connection, node, letter));
+        self.in_transit.insert((at, self.deliveries), (connection, node, delivery));
     }
 
     /// Posts a message, as often and as late as the link has it.
-    fn chance(&mut self, connection: ConnectionId, node: usize, letter: Letter) {
+    fn chance(&mut self, connection: ConnectionId, node: usize, delivery: Delivery) {
         if self.dice.roll(1000) < self.link.lost_permille || self.nodes[node].is_cut_off {
             return;
         }
@@ -202,7 +202,7 @@ impl World {
         for _ in 0..copies {
             let (least, most) = self.link.delay_ms;
             let delay = Span((least + self.dice.roll(most - least + 1)) * MS);
-            self.post(connection, node, letter.clone(), delay);
+            self.post(connection, node, delivery.clone(), delay);
         }
     }
 
@@ -241,26 +241,28 @@ impl World {
                 machine.connection = Some(connection);
                 let info = node_machine.info();
                 node_machine.on_connected(self.now);
-                self.post(connection, node, Letter::Hello(info), Span(MS));
+                self.post(connection, node, Delivery::Hello(info), Span(MS));
             }
         }
     }
 
     fn deliver(&mut self) {
-        while let Some(entry) = self.mail.first_entry().filter(|entry| entry.key().0 <= self.now) {
-            let (connection, node, letter) = entry.remove();
+        while let Some(entry) =
+            self.in_transit.first_entry().filter(|entry| entry.key().0 <= self.now)
+        {
+            let (connection, node, delivery) = entry.remove();
             let is_open = self.nodes[node].connection == Some(connection);
-            match (letter, &mut self.cluster, &mut self.nodes[node].node) {
-                (Letter::Hello(info), Some(cluster), _) if is_open => {
+            match (delivery, &mut self.cluster, &mut self.nodes[node].node) {
+                (Delivery::Hello(info), Some(cluster), _) if is_open => {
                     cluster.on_connected(self.now, connection, VERSION, info);
                 }
-                (Letter::FromNode(message), Some(cluster), _) => {
+                (Delivery::FromNode(message), Some(cluster), _) => {
                     cluster.on_message(self.now, connection, message);
                 }
-                (Letter::Closed, Some(cluster), _) => {
+                (Delivery::Closed, Some(cluster), _) => {
                     cluster.on_closed(self.now, connection, "it hung up");
                 }
-                (Letter::ToNode(message), _, Some(node)) if is_open => {
+                (Delivery::ToNode(message), _, Some(node)) if is_open => {
                     node.on_message(self.now, message);
                 }
                 _ => {}
@@ -276,7 +278,7 @@ impl World {
                     self.sent.push((to, message.clone()));
                     let of = |machine: &Machine| machine.connection == Some(to);
                     if let Some(node) = self.nodes.iter().position(of) {
-                        self.chance(to, node, Letter::ToNode(message));
+                        self.chance(to, node, Delivery::ToNode(message));
                     }
                 }
                 Output::Close { connection } => {
@@ -290,33 +292,33 @@ impl World {
         }
         for node in 0..self.nodes.len() {
             let machine = &mut self.nodes[node];
-            let mut said = Vec::new();
+            let mut messages = Vec::new();
             while let Some(output) = machine.node.as_mut().and_then(Node::poll_output) {
                 if let node::Output::Send(message) = output {
-                    said.push(message);
+                    messages.push(message);
                 }
             }
             let Some(connection) = machine.connection else { continue };
-            for message in said {
-                self.chance(connection, node, Letter::FromNode(message));
+            for message in messages {
+                self.chance(connection, node, Delivery::FromNode(message));
             }
         }
     }
 
     /// Requests come, and the device works.
-    fn serve(&mut self, place: usize) {
-        let machine = &mut self.nodes[place];
+    fn serve(&mut self, index: usize) {
+        let machine = &mut self.nodes[index];
         let Some(node) = &mut machine.node else { return };
         while let Some((_, slot)) = machine.device.pop_front_if(|(at, _)| *at <= self.now) {
             node.on_completion(self.now, slot, 1);
         }
-        for (tenant, per_second) in &machine.asks {
+        for (tenant, per_second) in &machine.demand {
             let due = machine.due.entry(tenant.clone()).or_default();
             *due += per_second * TICK.0;
             while *due >= Span::SECOND.0 {
                 *due -= Span::SECOND.0;
                 let slot = node.slot(tenant);
-                node.on_request(self.now, slot, Ask::ONE, ());
+                node.on_request(self.now, slot, RequestCost::ONE, ());
             }
         }
         if node.next_deadline() <= self.now {
@@ -330,13 +332,14 @@ impl World {
 
     /// Writes down what each process has in the period that runs there.
     fn note(&mut self) {
-        for (place, machine) in self.nodes.iter().enumerate() {
+        for (index, machine) in self.nodes.iter().enumerate() {
             let Some(node) = &machine.node else { continue };
             let status = node.status(self.now);
             for tenant in status.tenants.into_iter().skip(1) {
-                let key = (status.period, tenant.name.clone(), place, machine.life);
+                let key = (status.period, tenant.name.clone(), index, machine.incarnation);
                 if status.period > 0 {
-                    let before = (status.period - 1, tenant.name.clone(), place, machine.life);
+                    let before =
+                        (status.period - 1, tenant.name.clone(), index, machine.incarnation);
                     if let Some(held) = self.held.get_mut(&before).filter(|held| !held.is_over) {
                         (held.served, held.is_over) = (tenant.served_before, true);
                     }
@@ -353,8 +356,8 @@ impl World {
     }
 
     fn end_held(&mut self, node: usize) {
-        let life = self.nodes[node].life;
-        let held = self.held.iter_mut().filter(|((_, _, n, l), _)| (*n, *l) == (node, life));
+        let incarnation = self.nodes[node].incarnation;
+        let held = self.held.iter_mut().filter(|((_, _, n, l), _)| (*n, *l) == (node, incarnation));
         held.for_each(|(_, held)| held.is_over = true);
     }
 
@@ -383,11 +386,11 @@ impl World {
                     _ => held.served,
                 };
                 let allowed: u64 = held.iter().map(in_force).sum();
-                let say = format!("{} in {period} at {}: {held:?}", tenant.name, self.now);
+                let label = format!("{} in {period} at {}: {held:?}", tenant.name, self.now);
                 let is_abandoned = held.iter().any(|held| held.is_abandoned);
                 let limit = per_period(tenant.limit.operations).filter(|_| !is_abandoned);
                 if let Some(limit) = limit {
-                    assert!(allowed <= limit, "{allowed} of {limit} allowed: {say}");
+                    assert!(allowed <= limit, "{allowed} of {limit} allowed: {label}");
                 }
                 let reserved = |held: &&Held| match held.is_over {
                     true => held.reserved.min(held.served),
@@ -396,7 +399,7 @@ impl World {
                 let reserved: u64 = held.iter().map(reserved).sum();
                 let promised = per_period(tenant.reservation.operations).unwrap_or(0);
                 let most = promised.max(served);
-                assert!(reserved <= most, "{reserved} of {promised} reserved: {say}");
+                assert!(reserved <= most, "{reserved} of {promised} reserved: {label}");
             }
         }
     }

@@ -6,7 +6,7 @@ use tidegate_model::{Policy, Span, StageId};
 use tidegate_proto::controller::ConnectionId;
 use tidegate_proto::message::{FromStage, Report, RuleError, StageInfo, VERSION};
 
-use crate::world::{MS, World};
+use crate::world::{ControllerTestbed, MS};
 
 const POLICIES: [&str; 4] = [
     "budget = \"1000MB/s\"\nredistribute = \"100ms\"\n
@@ -29,7 +29,7 @@ enum Act {
     Want(usize, u64),
     Empty(usize),
     Report(usize, u64, u64),
-    Say(usize, u8),
+    Send(usize, u8),
     Apply(usize),
     Pass(u64),
 }
@@ -45,14 +45,14 @@ fn act() -> impl Strategy<Value = Act> {
         1 => any::<usize>().prop_map(Act::Empty),
         2 => (any::<usize>(), amount.clone(), amount)
             .prop_map(|(who, value, at)| Act::Report(who, value, at)),
-        1 => (any::<usize>(), 0u8..3).prop_map(|(who, what)| Act::Say(who, what)),
+        1 => (any::<usize>(), 0u8..3).prop_map(|(who, what)| Act::Send(who, what)),
         1 => (0..POLICIES.len()).prop_map(Act::Apply),
         6 => (1u64..400).prop_map(Act::Pass),
     ]
 }
 
-fn perform(world: &mut World, act: &Act) {
-    let pick = |world: &World, who: usize| -> Option<ConnectionId> {
+fn perform(world: &mut ControllerTestbed, act: &Act) {
+    let pick = |world: &ControllerTestbed, who: usize| -> Option<ConnectionId> {
         let count = world.stages.len().max(1);
         world.stages.keys().nth(who % count).copied()
     };
@@ -78,15 +78,15 @@ fn perform(world: &mut World, act: &Act) {
             report.at_ns = at_ns;
             report.channels[0].bytes = value;
             report.gates[0].waited_ns = value;
-            world.say(connection, FromStage::Report(report));
+            world.send(connection, FromStage::Report(report));
         }
-        Act::Say(who, what) => {
+        Act::Send(who, what) => {
             let Some(connection) = pick(world, who) else { return };
             let error = Some(RuleError { rule: 0, reason: "no".into() });
-            world.say(
+            world.send(
                 connection,
                 match what {
-                    0 => FromStage::Goodbye,
+                    0 => FromStage::Disconnect,
                     1 => FromStage::Info(StageInfo::default()),
                     _ => FromStage::Applied { revision: 3, error },
                 },
@@ -101,15 +101,15 @@ fn perform(world: &mut World, act: &Act) {
 }
 
 /// Checks what the stages believe against the policy in force.
-fn check(world: &World) -> Result<(), TestCaseError> {
+fn check(world: &ControllerTestbed) -> Result<(), TestCaseError> {
     let Some((revision, policy)) = world.controller.policy() else { return Ok(()) };
     let sum = |unit: Unit, of: Option<&str>| -> u128 {
         let rates = world.stages.values().flat_map(|stage| &stage.rates);
-        let is_asked = |name: &str| {
+        let is_requested = |name: &str| {
             let tenant = name.strip_suffix(":bandwidth").or(name.strip_suffix(":operations"));
             tenant.is_some_and(|tenant| of.is_none_or(|of| of == tenant))
         };
-        let rates = rates.filter(|(name, rate)| rate.unit() == unit && is_asked(name));
+        let rates = rates.filter(|(name, rate)| rate.unit() == unit && is_requested(name));
         rates.map(|(_, rate)| u128::from(rate.per_second())).sum()
     };
     // A joining stage gets a part of a hundredth where nothing is left; every bucket at least one.
@@ -138,7 +138,7 @@ proptest! {
         first in prop::option::of(0..POLICIES.len()),
         acts in prop::collection::vec(act(), 1..120),
     ) {
-        let mut world = World::new(first.map(|policy| POLICIES[policy]));
+        let mut world = ControllerTestbed::new(first.map(|policy| POLICIES[policy]));
         for act in &acts {
             perform(&mut world, act);
             check(&world)?;

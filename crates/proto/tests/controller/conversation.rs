@@ -6,7 +6,7 @@ use tidegate_proto::message::{
     Enforcement, FromStage, Housekeeping, Report, Rule, RuleError, StageInfo, ToStage, VERSION,
 };
 
-use crate::world::{MIB, MS, World};
+use crate::world::{ControllerTestbed, MIB, MS};
 
 const POLICY: &str = r#"
     budget = "1000MiB/s"
@@ -31,7 +31,7 @@ fn is_rate(rule: &Rule) -> bool {
     matches!(rule, Rule::Enforcement(Enforcement::Rate { .. }))
 }
 
-fn reasons(world: &World) -> Vec<&str> {
+fn reasons(world: &ControllerTestbed) -> Vec<&str> {
     world
         .events
         .iter()
@@ -46,23 +46,23 @@ fn reasons(world: &World) -> Vec<&str> {
 
 #[test]
 fn a_policy_takes_effect_with_one_message() {
-    let mut world = World::new(None);
+    let mut world = ControllerTestbed::new(None);
     let oltp = world.join("oltp", 100 * MIB);
-    let nobody = world.join("", 0);
+    let unattributed = world.join("", 0);
     world.run(Span::SECOND);
     assert_eq!(world.stage(oltp).rate(), u64::MAX, "no policy, no gate");
     assert!(world.status().totals.unmatched_bytes > 0, "and still it is counted");
     world.changes(oltp);
-    world.changes(nobody);
+    world.changes(unattributed);
     world.apply(1, POLICY);
-    for connection in [oltp, nobody] {
+    for connection in [oltp, unattributed] {
         let changes = world.changes(connection);
         assert_eq!(changes.len(), 1);
         assert_eq!(changes[0][0], Rule::Housekeeping(Housekeeping::Clear));
     }
     assert_eq!(world.stage(oltp).default.as_deref(), Some("oltp"));
-    assert_eq!(world.stage(nobody).default, None);
-    assert_eq!(world.stage(nobody).channels.len(), 2);
+    assert_eq!(world.stage(unattributed).default, None);
+    assert_eq!(world.stage(unattributed).channels.len(), 2);
     // A second one: everything anew in one message, and only rates in between.
     world.run(Span::SECOND);
     let between = world.changes(oltp);
@@ -77,8 +77,8 @@ fn a_policy_takes_effect_with_one_message() {
 }
 
 #[test]
-fn who_is_refused_and_whether_it_may_come_again() {
-    let mut world = World::new(Some(POLICY));
+fn refusals_state_the_reason_and_whether_to_retry() {
+    let mut world = ControllerTestbed::new(Some(POLICY));
     let info = |tenant: &str| StageInfo { tenant: tenant.into(), ..StageInfo::default() };
     let cases = [
         (world.hello(VERSION, 1_000, info("nobody")), "the policy has no tenant \"nobody\""),
@@ -86,8 +86,8 @@ fn who_is_refused_and_whether_it_may_come_again() {
         (world.hello(VERSION + 1, 1_000, info("oltp")), "version 2 of the protocol"),
     ];
     assert_eq!(world.closed, cases.map(|(connection, _)| connection));
-    for (told, (_, wanted)) in reasons(&world).iter().zip(cases) {
-        assert!(told.starts_with(wanted) || told.contains(wanted), "{told}");
+    for (shown, (_, wanted)) in reasons(&world).iter().zip(cases) {
+        assert!(shown.starts_with(wanted) || shown.contains(wanted), "{shown}");
     }
     // Only user 1000 reaches the backup's channel, by rules too.
     let other = world.hello(VERSION, 1_001, info(""));
@@ -102,7 +102,7 @@ fn who_is_refused_and_whether_it_may_come_again() {
 
 #[test]
 fn a_stage_comes_back_under_its_number() {
-    let mut world = World::new(Some(POLICY));
+    let mut world = ControllerTestbed::new(Some(POLICY));
     let first = world.join("oltp", u64::MAX);
     let id = world.stage(first).id;
     assert_eq!(id, StageId(1));
@@ -117,7 +117,7 @@ fn a_stage_comes_back_under_its_number() {
     let thief = world.hello(VERSION, 1_000, again(pid + 1));
     assert_ne!(world.stage(thief).id, id);
     assert_eq!(world.status().stages.len(), 2);
-    // A number of an earlier controller's life is as good as any.
+    // A number of an earlier controller's run is as good as any.
     let info = StageInfo { stage: StageId(u64::MAX), ..StageInfo::default() };
     let old = world.hello(VERSION, 1_000, info);
     assert_eq!(world.stage(old).id, StageId(u64::MAX));
@@ -125,7 +125,7 @@ fn a_stage_comes_back_under_its_number() {
 
 #[test]
 fn a_silent_stage_keeps_its_share_for_a_while() {
-    let mut world = World::new(Some(POLICY));
+    let mut world = ControllerTestbed::new(Some(POLICY));
     let [oltp, backup] = ["oltp", "backup"].map(|tenant| world.join(tenant, u64::MAX));
     world.run(Span::SECOND);
     let (kept, before) = (world.stage(backup).rate(), world.stage(oltp).rate());
@@ -150,7 +150,7 @@ fn a_silent_stage_keeps_its_share_for_a_while() {
 
 #[test]
 fn one_lost_moment_is_forgiven() {
-    let mut world = World::new(Some(POLICY));
+    let mut world = ControllerTestbed::new(Some(POLICY));
     let oltp = world.join("oltp", u64::MAX);
     world.run(Span::SECOND);
     world.stage(oltp).is_deaf = true;
@@ -163,13 +163,13 @@ fn one_lost_moment_is_forgiven() {
 
 #[test]
 fn the_share_of_a_stage_without_processes_is_free() {
-    let mut world = World::new(Some(POLICY));
+    let mut world = ControllerTestbed::new(Some(POLICY));
     let [oltp, backup] = ["oltp", "backup"].map(|tenant| world.join(tenant, u64::MAX));
     world.run(Span::SECOND);
     world.stage(backup).processes = 0;
     world.run(Span(200 * MS));
     assert!(world.stage(oltp).rate() > 990 * MIB);
-    world.say(backup, FromStage::Goodbye);
+    world.send(backup, FromStage::Disconnect);
     world.run(Span(20 * MS));
     assert!(is_about(world.stage(oltp).rate(), 1_000));
     assert_eq!(reasons(&world), ["disconnected"]);
@@ -178,7 +178,7 @@ fn the_share_of_a_stage_without_processes_is_free() {
 #[test]
 fn steady_demand_costs_no_messages() {
     let policy = "budget = \"1000MiB/s\"\ntenant = [{ name = \"a\" }, { name = \"b\" }]";
-    let mut world = World::new(Some(policy));
+    let mut world = ControllerTestbed::new(Some(policy));
     let [steady, other] = ["a", "b"].map(|tenant| world.join(tenant, 100 * MIB));
     world.run(Span::SECOND);
     world.changes(steady);
@@ -195,11 +195,11 @@ fn steady_demand_costs_no_messages() {
 
 #[test]
 fn a_tenant_divides_its_rate_over_its_stages() {
-    let mut world = World::new(Some(POLICY));
+    let mut world = ControllerTestbed::new(Some(POLICY));
     let stages = [0; 3].map(|_| world.join("backup", u64::MAX));
     let oltp = world.join("oltp", u64::MAX);
     world.run(Span::SECOND);
-    let rates = |world: &mut World| stages.map(|stage| world.stage(stage).rate_mib());
+    let rates = |world: &mut ControllerTestbed| stages.map(|stage| world.stage(stage).rate_mib());
     assert!(is_about(world.stage(oltp).rate(), 800));
     assert_eq!(rates(&mut world), [67, 67, 67]);
     world.stage(stages[0]).wants = 0;
@@ -217,9 +217,11 @@ fn a_tenant_divides_its_rate_over_its_stages() {
 #[test]
 fn rates_that_are_safe_without_a_controller_follow_the_number_of_stages() {
     let policy = format!("fallback = \"reservation\"\n{POLICY}");
-    let mut world = World::new(Some(&policy));
+    let mut world = ControllerTestbed::new(Some(&policy));
     let first = world.join("oltp", 0);
-    let safe = |world: &mut World, stage| world.stage(stage).safe["oltp:bandwidth"].per_second();
+    let safe = |world: &mut ControllerTestbed, stage| {
+        world.stage(stage).safe["oltp:bandwidth"].per_second()
+    };
     assert_eq!(safe(&mut world, first), 600 * MIB);
     let second = world.join("oltp", 0);
     world.run(Span(20 * MS));
@@ -232,7 +234,7 @@ fn rates_that_are_safe_without_a_controller_follow_the_number_of_stages() {
 #[test]
 fn rates_in_operations_are_their_own() {
     let policy = "budget = \"10k iops\"\n[[tenant]]\nname = \"kv\"\nlimit = \"6k iops\"";
-    let mut world = World::new(Some(policy));
+    let mut world = ControllerTestbed::new(Some(policy));
     let stage = world.join("kv", u64::MAX);
     world.run(Span(20 * MS));
     let rates: Vec<_> = world.stage(stage).rates.clone().into_iter().collect();
@@ -241,14 +243,14 @@ fn rates_in_operations_are_their_own() {
 }
 
 #[test]
-fn what_a_stage_says_of_itself_is_told() {
-    let mut world = World::new(Some(POLICY));
+fn a_stages_own_information_is_published() {
+    let mut world = ControllerTestbed::new(Some(POLICY));
     let stage = world.join("oltp", 0);
     let info =
         StageInfo { command: "x".repeat(10_000), host: "here".into(), ..StageInfo::default() };
-    world.say(stage, FromStage::Info(info));
+    world.send(stage, FromStage::Info(info));
     let error = RuleError { rule: 3, reason: "too many gates".into() };
-    world.say(stage, FromStage::Applied { revision: 9, error: Some(error) });
+    world.send(stage, FromStage::Applied { revision: 9, error: Some(error) });
     assert_eq!(world.status().totals.rules_refused, 0, "nobody asked");
     let status = world.status().stages.remove(0);
     assert_eq!((status.command.len(), status.host.as_str()), (512, "here"));
@@ -258,17 +260,17 @@ fn what_a_stage_says_of_itself_is_told() {
 }
 
 /// Refusals of rules that were reported: stage, revision and reason.
-fn refusals(world: &mut World) -> Vec<(StageId, u64, String)> {
-    let told = |event| match event {
+fn refusals(world: &mut ControllerTestbed) -> Vec<(StageId, u64, String)> {
+    let shown = |event| match event {
         Event::RulesRefused { stage, revision, reason } => Some((stage, revision, reason)),
         _ => None,
     };
-    std::mem::take(&mut world.events).into_iter().filter_map(told).collect()
+    std::mem::take(&mut world.events).into_iter().filter_map(shown).collect()
 }
 
 #[test]
-fn rules_that_are_not_taken_are_told_once_and_known_until_others_are() {
-    let mut world = World::new(Some(POLICY));
+fn refused_rules_are_reported_once_and_shown_until_others_are_taken() {
+    let mut world = ControllerTestbed::new(Some(POLICY));
     let stage = world.join("oltp", 500 * MIB);
     world.stage(stage).refuses = Some("more than 128 channels");
     world.apply(2, POLICY);
@@ -280,25 +282,25 @@ fn rules_that_are_not_taken_are_told_once_and_known_until_others_are() {
     let other = world.join("backup", 500 * MIB);
     world.run(Span(2 * Span::SECOND.0));
     assert!(world.changes(stage).iter().flatten().any(is_rate), "it was sent rates");
-    let told = |world: &World| {
+    let shown = |world: &ControllerTestbed| {
         let status = world.status();
         let stage = &status.stages[0];
         (stage.revision, stage.error.clone().unwrap_or_default(), status.totals.rules_refused)
     };
-    assert_eq!(told(&world), (1, "more than 128 channels".into(), 1));
+    assert_eq!(shown(&world), (1, "more than 128 channels".into(), 1));
     assert_eq!(refusals(&mut world), []);
 
     world.apply(3, POLICY);
-    assert_eq!(told(&world), (1, "still more than 128 channels".into(), 2));
+    assert_eq!(shown(&world), (1, "still more than 128 channels".into(), 2));
     world.stage(stage).refuses = None;
     world.apply(4, POLICY);
-    assert_eq!(told(&world), (4, String::new(), 2));
+    assert_eq!(shown(&world), (4, String::new(), 2));
     world.leave(other);
 }
 
 #[test]
-fn a_refusal_says_what_the_stage_cannot_know() {
-    let mut world = World::new(None);
+fn a_refusal_explains_what_the_stage_cannot_know() {
+    let mut world = ControllerTestbed::new(None);
     let stage = world.join("", 0);
     world.stage(stage).refuses = Some("more than 128 channels");
     world.apply(1, &POLICY.replace("users", "# users"));
@@ -311,10 +313,10 @@ fn a_refusal_says_what_the_stage_cannot_know() {
 }
 
 #[test]
-fn the_longest_waits_are_told_of_the_last_period() {
-    let mut world = World::new(Some(POLICY));
+fn the_longest_waits_are_those_of_the_last_period() {
+    let mut world = ControllerTestbed::new(Some(POLICY));
     let stages = [world.join("oltp", 0), world.join("oltp", 0)];
-    let waits = |world: &World| world.status().tenants[0].wait_p99_ns;
+    let waits = |world: &ControllerTestbed| world.status().tenants[0].wait_p99_ns;
     world.run(Span(1_500 * MS));
     assert_eq!(waits(&world), None, "no request, no wait");
     // A hundredth waits on one stage alone, then one more on the other.
@@ -331,33 +333,34 @@ fn the_longest_waits_are_told_of_the_last_period() {
     world.stage(stages[0]).waiting = vec![(bucket, 20)];
     world.stage(stages[1]).waiting = vec![(bucket, 1)];
     world.run(Span::SECOND);
-    let told = waits(&world).unwrap();
-    assert!((3 * MS..=3 * MS + 3 * MS / 8).contains(&told), "{told}");
+    let shown = waits(&world).unwrap();
+    assert!((3 * MS..=3 * MS + 3 * MS / 8).contains(&shown), "{shown}");
     world.run(Span(1_100 * MS));
     assert_eq!(waits(&world), None, "that was before");
 }
 
 #[test]
-fn histograms_are_asked_for_once_a_second_at_most() {
+fn histograms_are_requested_once_a_second_at_most() {
     for (period, least, most) in [("1s", 9, 11), ("100ms", 9, 11), ("16s", 4, 6)] {
-        let mut world = World::new(Some(&POLICY.replace("\"1s\"", &format!("{period:?}"))));
+        let mut world =
+            ControllerTestbed::new(Some(&POLICY.replace("\"1s\"", &format!("{period:?}"))));
         let stage = world.join("oltp", 0);
         world.run(Span(10 * Span::SECOND.0));
-        let heard = &world.stage(stage).heard;
+        let received = &world.stage(stage).received;
         let is_detailed =
             |message: &&ToStage| matches!(message, ToStage::Collect { detail: true, .. });
-        let count = heard.iter().filter(is_detailed).count();
+        let count = received.iter().filter(is_detailed).count();
         assert!((least..=most).contains(&count), "{count} in 10 s with a period of {period}");
     }
 }
 
 #[test]
-fn a_welcome_says_what_the_policy_says() {
-    let mut world = World::new(Some(&format!("fallback = \"reservation\"\n{POLICY}")));
+fn a_welcome_carries_the_settings_of_the_policy() {
+    let mut world = ControllerTestbed::new(Some(&format!("fallback = \"reservation\"\n{POLICY}")));
     let stage = world.join("oltp", 0);
-    let welcome = |world: &mut World| {
-        let heard = std::mem::take(&mut world.stage(stage).heard);
-        heard.into_iter().find_map(|message| match message {
+    let welcome = |world: &mut ControllerTestbed| {
+        let received = std::mem::take(&mut world.stage(stage).received);
+        received.into_iter().find_map(|message| match message {
             ToStage::Welcome { silence_max, fallback, .. } => Some((silence_max, fallback)),
             _ => None,
         })
@@ -365,7 +368,7 @@ fn a_welcome_says_what_the_policy_says() {
     let (silence_max, fallback) = welcome(&mut world).unwrap();
     assert_eq!(silence_max, Span(2 * Span::SECOND.0));
     assert_eq!(fallback, tidegate_model::policy::Fallback::Reservation);
-    // A policy that says otherwise is told before its rules; one that does not is not.
+    // A policy that says otherwise is sent before its rules; one that does not is not.
     world.apply(2, &POLICY.replace("period = \"1s\"", "period = \"10s\""));
     assert_eq!(welcome(&mut world).unwrap().0, Span(20 * Span::SECOND.0));
     world.apply(3, &POLICY.replace("period = \"1s\"", "period = \"10s\""));
@@ -374,7 +377,7 @@ fn a_welcome_says_what_the_policy_says() {
 
 #[test]
 fn nonsense_in_reports_does_no_harm() {
-    let mut world = World::new(Some(POLICY));
+    let mut world = ControllerTestbed::new(Some(POLICY));
     let stage = world.join("oltp", 100 * MIB);
     world.run(Span::SECOND);
     let absurd = |value: u64, at_ns| {
@@ -404,7 +407,7 @@ fn nonsense_in_reports_does_no_harm() {
     ]
     .into();
     for report in reports {
-        world.say(stage, FromStage::Report(report));
+        world.send(stage, FromStage::Report(report));
         world.status();
         world.run(Span(100 * MS));
     }

@@ -7,7 +7,7 @@ use std::fmt::Write;
 use tidegate_model::Span;
 use tidegate_proto::controller::ConnectionId;
 
-use crate::world::{MIB, World};
+use crate::world::{ControllerTestbed, MIB};
 
 const PROMISES: [u64; 4] = [150, 200, 300, 350];
 const BUDGET: u64 = 1_000;
@@ -23,7 +23,7 @@ fn policy(more: &str) -> String {
 
 /// Plays `steps`, each a second and the changes at its beginning, and prints a line per second: the
 /// present tenants, the work of each, and the sum. Checks the promises as it goes.
-fn play(world: &mut World, seconds: u64, steps: &[(u64, Step)]) -> String {
+fn play(world: &mut ControllerTestbed, seconds: u64, steps: &[(u64, StageStep)]) -> String {
     let mut table = String::from("second  present     i1    i2    i3    i4    sum\n");
     let mut present: BTreeMap<usize, ConnectionId> = BTreeMap::new();
     let mut changed = 0;
@@ -31,17 +31,17 @@ fn play(world: &mut World, seconds: u64, steps: &[(u64, Step)]) -> String {
         for (_, step) in steps.iter().filter(|(at, _)| *at == second) {
             changed = second;
             match *step {
-                Step::Join(tenant) => {
+                StageStep::Join(tenant) => {
                     let connection = world.join(&format!("i{tenant}"), u64::MAX);
                     present.insert(tenant, connection);
                 }
-                Step::Leave(tenant) => world.leave(present.remove(&tenant).unwrap()),
-                Step::Wants(tenant, mib) => {
+                StageStep::Leave(tenant) => world.leave(present.remove(&tenant).unwrap()),
+                StageStep::Wants(tenant, mib) => {
                     world.stage(present[&tenant]).wants = mib.saturating_mul(MIB);
                 }
             }
         }
-        let before = |world: &mut World, tenant| match present.get(&tenant) {
+        let before = |world: &mut ControllerTestbed, tenant| match present.get(&tenant) {
             Some(connection) => world.stage(*connection).done_bytes,
             None => 0,
         };
@@ -72,7 +72,7 @@ fn play(world: &mut World, seconds: u64, steps: &[(u64, Step)]) -> String {
     table
 }
 
-enum Step {
+enum StageStep {
     Join(usize),
     Leave(usize),
     /// The program of a tenant wants so many MiB per second from now on.
@@ -91,7 +91,7 @@ fn compare(golden: &str, table: &str) {
 
 #[test]
 fn tenants_join_and_leave() {
-    use Step::{Join, Leave};
+    use StageStep::{Join, Leave};
     let steps = [
         (0, Join(1)),
         (4, Join(2)),
@@ -101,13 +101,13 @@ fn tenants_join_and_leave() {
         (22, Leave(1)),
         (26, Leave(2)),
     ];
-    let mut world = World::new(Some(&policy("")));
+    let mut world = ControllerTestbed::new(Some(&policy("")));
     compare("paper_figure_10", &play(&mut world, 30, &steps));
 }
 
 #[test]
 fn what_one_does_not_want_the_others_use_and_give_back() {
-    use Step::{Join, Wants};
+    use StageStep::{Join, Wants};
     let steps = [
         (0, Join(1)),
         (0, Join(2)),
@@ -122,23 +122,24 @@ fn what_one_does_not_want_the_others_use_and_give_back() {
         (25, Wants(3, 120)),
         (25, Wants(4, 200)),
     ];
-    let mut world = World::new(Some(&policy("")));
+    let mut world = ControllerTestbed::new(Some(&policy("")));
     compare("paper_pauses", &play(&mut world, 30, &steps));
 }
 
 #[test]
 fn a_cache_hit_costs_nothing_where_the_device_counts() {
-    let mut world = World::new(Some(&policy("account = \"device\"")));
+    let mut world = ControllerTestbed::new(Some(&policy("account = \"device\"")));
     let [cached, cold] = ["i1", "i4"].map(|tenant| world.join(tenant, u64::MAX));
     // Programs are not infinitely fast: this one reads 9,000 MiB/s from memory.
     world.stage(cached).wants = 9_000 * MIB;
     world.stage(cached).device_permille = 100;
     world.run(Span(3 * Span::SECOND.0));
-    let device = |world: &mut World| [cached, cold].map(|c| world.stage(c).device_bytes);
+    let device =
+        |world: &mut ControllerTestbed| [cached, cold].map(|c| world.stage(c).device_bytes);
     let start = device(&mut world);
     world.run(Span::SECOND);
     let end = device(&mut world);
-    let [cached_mib, cold_mib] = [0, 1].map(|place| (end[place] - start[place]) / MIB);
+    let [cached_mib, cold_mib] = [0, 1].map(|index| (end[index] - start[index]) / MIB);
     // 150 + 250 for the one and 350 + 250 for the other, counted at the device.
     assert!((388..=408).contains(&cached_mib), "{cached_mib} of 400");
     assert!((582..=612).contains(&cold_mib), "{cold_mib} of 600");

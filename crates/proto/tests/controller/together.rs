@@ -129,7 +129,7 @@ impl Pair {
 }
 
 #[test]
-fn a_stage_takes_what_a_controller_says() {
+fn a_stage_applies_the_rules_of_a_controller() {
     let mut pair = Pair::new("oltp");
     pair.run(Span(3 * Span::SECOND.0));
     assert!(pair.stage.is_connected() && pair.reports >= 25);
@@ -149,7 +149,7 @@ fn a_stage_takes_what_a_controller_says() {
 }
 
 #[test]
-fn a_stage_of_nobody_takes_everything() {
+fn a_stage_without_a_tenant_takes_all_rules() {
     let mut pair = Pair::new("");
     pair.run(Span::SECOND);
     assert_eq!(pair.stage.plan().gates().count(), 8);
@@ -165,7 +165,7 @@ fn what_a_stage_cannot_do_is_known_to_its_controller() {
     let compress = "{ kind = \"compress\", level = 3 },";
     let policy = POLICY.replace("{ kind = \"latency-probe\" },", compress);
     pair.controller.apply(pair.now, 2, Policy::parse(&policy).unwrap());
-    let told = |pair: &Pair| {
+    let shown = |pair: &Pair| {
         let mut status = pair.controller.status(pair.now);
         assert_eq!(status.totals.rules_refused, 1);
         let stage = status.stages.remove(0);
@@ -173,14 +173,14 @@ fn what_a_stage_cannot_do_is_known_to_its_controller() {
     };
     pair.settle();
     let reason = "a compress gate needs the layered interface; this stage has none";
-    assert_eq!(told(&pair), (1, Some(reason.into())));
+    assert_eq!(shown(&pair), (1, Some(reason.into())));
     assert_eq!(pair.stage.plan().gates().count(), 6, "it keeps what it had");
     // Rates for the gates that it has do not make up for the rest.
     pair.run(Span(3 * Span::SECOND.0));
-    assert_eq!(told(&pair), (1, Some(reason.into())));
+    assert_eq!(shown(&pair), (1, Some(reason.into())));
     pair.controller.apply(pair.now, 3, Policy::parse(POLICY).unwrap());
     pair.settle();
-    assert_eq!(told(&pair), (3, None));
+    assert_eq!(shown(&pair), (3, None));
 }
 
 #[test]

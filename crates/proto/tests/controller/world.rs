@@ -30,7 +30,7 @@ pub(crate) struct Fake {
     pub(crate) channels: BTreeSet<String>,
     pub(crate) default: Option<String>,
     /// Messages to it since the last look.
-    pub(crate) heard: Vec<ToStage>,
+    pub(crate) received: Vec<ToStage>,
     /// Whether it answers.
     pub(crate) is_deaf: bool,
     /// Why it does not take rules that would make it anew, if it does not. It takes rates.
@@ -143,7 +143,7 @@ impl Fake {
 }
 
 /// The controller and all connected stages.
-pub(crate) struct World {
+pub(crate) struct ControllerTestbed {
     pub(crate) now: Time,
     pub(crate) controller: Controller,
     pub(crate) stages: BTreeMap<ConnectionId, Fake>,
@@ -153,7 +153,7 @@ pub(crate) struct World {
     last: u64,
 }
 
-impl World {
+impl ControllerTestbed {
     pub(crate) fn new(policy: Option<&str>) -> Self {
         let policy = policy.map(|text| (1, Policy::parse(text).unwrap()));
         Self {
@@ -202,7 +202,7 @@ impl World {
         self.settle();
     }
 
-    pub(crate) fn say(&mut self, connection: ConnectionId, message: FromStage) {
+    pub(crate) fn send(&mut self, connection: ConnectionId, message: FromStage) {
         self.controller.on_message(self.now, connection, message);
         self.settle();
     }
@@ -228,7 +228,7 @@ impl World {
 
     fn deliver(&mut self, to: ConnectionId, message: ToStage) {
         let Some(stage) = self.stages.get_mut(&to) else { return };
-        stage.heard.push(message.clone());
+        stage.received.push(message.clone());
         let answer = match message {
             ToStage::Welcome { stage: id, .. } => {
                 stage.id = id;
@@ -270,11 +270,11 @@ impl World {
 
     /// Changes that a stage was sent since the last call.
     pub(crate) fn changes(&mut self, connection: ConnectionId) -> Vec<Vec<Rule>> {
-        let heard = std::mem::take(&mut self.stage(connection).heard);
+        let received = std::mem::take(&mut self.stage(connection).received);
         let rules = |message| match message {
             ToStage::Apply { rules, .. } => Some(rules),
             _ => None,
         };
-        heard.into_iter().filter_map(rules).collect()
+        received.into_iter().filter_map(rules).collect()
     }
 }

@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use proptest::prelude::*;
 use tidegate_model::policy::Fallback;
 use tidegate_model::{Iops, Span, Time};
-use tidegate_proto::cluster::message::{FromNode, Grant, NodeInfo, Plan, Share, ToNode, Turn};
-use tidegate_proto::node::{Ask, Config, Node, Output, Pacing};
+use tidegate_proto::cluster::message::{FromNode, Grant, NodeInfo, Plan, RoundId, Share, ToNode};
+use tidegate_proto::node::{Config, Node, Output, Pacing, RequestCost};
 
 use crate::world::{MS, at, plan};
 
@@ -84,7 +84,7 @@ impl Chaos {
             }
             Act::Push(tenant, cost) => {
                 let slot = self.node.slot(NAMES[tenant]);
-                self.node.on_request(self.now, slot, Ask::of(cost), self.pushed);
+                self.node.on_request(self.now, slot, RequestCost::of(cost), self.pushed);
                 self.pushed += 1;
             }
             Act::Decide(ahead, reserved, allowed) => self.decide(ahead, reserved, allowed),
@@ -97,8 +97,8 @@ impl Chaos {
             Act::Collect => {
                 let period = self.now.0 / Span::SECOND.0;
                 let into = Span(self.now.0 % Span::SECOND.0);
-                let turn = Turn { period, round: 0 };
-                let collect = ToNode::Collect { turn, into, complete: true };
+                let round_id = RoundId { period, round: 0 };
+                let collect = ToNode::Collect { round_id, into, complete: true };
                 self.node.on_message(self.now, collect);
             }
             Act::Reconnect => {
@@ -113,7 +113,7 @@ impl Chaos {
                 self.node.on_message(self.now, ToNode::Plan(plan));
             }
         }
-        self.hear();
+        self.take_outputs();
         self.serve();
     }
 
@@ -123,7 +123,7 @@ impl Chaos {
         let share = |tenant| Share { tenant, reserved, allowed };
         self.decided.push(Grant {
             revision: self.revision,
-            turn: Turn { period, round: 0 },
+            round_id: RoundId { period, round: 0 },
             serial: self.decided.len() as u64 + 1,
             into,
             // For so long that the test does not see its end.
@@ -133,7 +133,7 @@ impl Chaos {
     }
 
     /// Writes down what the node confirms.
-    fn hear(&mut self) {
+    fn take_outputs(&mut self) {
         while let Some(output) = self.node.poll_output() {
             if let Output::Send(FromNode::Granted { revision, shares, .. }) = output {
                 assert_eq!(revision, self.revision);
@@ -181,16 +181,17 @@ fn number() -> impl Strategy<Value = u64> {
 }
 
 fn message() -> impl Strategy<Value = ToNode> {
-    let turn = || (number(), any::<u32>()).prop_map(|(period, round)| Turn { period, round });
+    let round_id =
+        || (number(), any::<u32>()).prop_map(|(period, round)| RoundId { period, round });
     let share = (0u16..5, number(), number()).prop_map(|(tenant, reserved, allowed)| Share {
         tenant,
         reserved,
         allowed,
     });
     let shares = prop::collection::vec(share, 0..4);
-    let grant = (turn(), number(), number(), any::<u32>(), shares, 0u64..3).prop_map(
-        |(turn, serial, into, lease, shares, revision)| {
-            ToNode::Grant(Grant { revision, turn, serial, into: Span(into), lease, shares })
+    let grant = (round_id(), number(), number(), any::<u32>(), shares, 0u64..3).prop_map(
+        |(round_id, serial, into, lease, shares, revision)| {
+            ToNode::Grant(Grant { revision, round_id, serial, into: Span(into), lease, shares })
         },
     );
     let plans = (0u64..3, number(), any::<u32>(), 0usize..4).prop_map(
@@ -199,8 +200,9 @@ fn message() -> impl Strategy<Value = ToNode> {
             ToNode::Plan(Plan { period: Span(period), rounds, ..plan })
         },
     );
-    let collect = (turn(), number(), any::<bool>())
-        .prop_map(|(turn, into, complete)| ToNode::Collect { turn, into: Span(into), complete });
+    let collect = (round_id(), number(), any::<bool>()).prop_map(|(round_id, into, complete)| {
+        ToNode::Collect { round_id, into: Span(into), complete }
+    });
     prop_oneof![grant, plans, collect]
 }
 
@@ -217,8 +219,8 @@ proptest! {
             now = now.after(Span(wait * MS));
             node.on_deadline(now);
             node.on_message(now, message);
-            node.on_request(now, node.slot("limited"), Ask::ONE, 0);
-            node.on_request(now, node.slot("a"), Ask::ONE, 1);
+            node.on_request(now, node.slot("limited"), RequestCost::ONE, 0);
+            node.on_request(now, node.slot("a"), RequestCost::ONE, 1);
             let mut is_served = false;
             while let Some(next) = node.next_dispatch(now) {
                 is_served |= next.job == 1;

@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 
 use tidegate_model::policy::Fallback;
 use tidegate_model::{Iops, Span, Time};
-use tidegate_proto::cluster::message::{FromNode, NodeInfo, Report, ToNode, Turn};
-use tidegate_proto::node::{Ask, Config, Node, Output, Slot};
+use tidegate_proto::cluster::message::{FromNode, NodeInfo, Report, RoundId, ToNode};
+use tidegate_proto::node::{Config, Node, Output, RequestCost, Slot};
 
 use crate::world::{at, first_grant, plan};
 
@@ -29,7 +29,7 @@ impl Server {
         node.on_message(at(0), ToNode::Grant(first_grant(1, 0, grant)));
         for name in names {
             let slot = node.slot(name);
-            (0..OUTSTANDING).for_each(|_| node.on_request(at(0), slot, Ask::ONE, ()));
+            (0..OUTSTANDING).for_each(|_| node.on_request(at(0), slot, RequestCost::ONE, ()));
         }
         Self { node, now: at(0), device: VecDeque::new(), reports: Vec::new() }
     }
@@ -42,20 +42,20 @@ impl Server {
                 let free = self.device.back().map_or(self.now, |(done, _)| *done);
                 self.device.push_back((free.after(SERVICE), next.slot));
             }
-            let ask_at = at(question * 200 - 1);
+            let collect_at = at(question * 200 - 1);
             let done = self.device.front().map_or(Time::MAX, |(done, _)| *done);
-            self.now = done.min(self.node.next_deadline()).min(ask_at).min(until);
+            self.now = done.min(self.node.next_deadline()).min(collect_at).min(until);
             if self.now == done {
                 let (_, slot) = self.device.pop_front().unwrap();
                 self.node.on_completion(self.now, slot, 1);
-                self.node.on_request(self.now, slot, Ask::ONE, ());
+                self.node.on_request(self.now, slot, RequestCost::ONE, ());
             }
             self.node.on_deadline(self.now);
-            if self.now == ask_at {
+            if self.now == collect_at {
                 question += 1;
-                let turn = Turn { period: self.now.0 / Span::SECOND.0, round: 0 };
+                let round_id = RoundId { period: self.now.0 / Span::SECOND.0, round: 0 };
                 let into = Span(self.now.0 % Span::SECOND.0);
-                self.node.on_message(self.now, ToNode::Collect { turn, into, complete: true });
+                self.node.on_message(self.now, ToNode::Collect { round_id, into, complete: true });
             }
             while let Some(output) = self.node.poll_output() {
                 if let Output::Send(FromNode::Report(report)) = output {
@@ -74,7 +74,7 @@ impl Server {
 /// The server that all four buckets use. The first bucket uses no other and is promised 30,000; the
 /// others have their promises elsewhere, and what is left here is for all.
 #[test]
-fn reservations_first_and_then_in_turn() {
+fn reservations_are_served_first_and_then_tenants_alternate() {
     let names = ["b1", "b2", "b3", "b4"];
     let mut server = Server::new(&names, &[(0, 30_000, 0), (1, 4_000, 0)]);
     // Two have reservations: they alternate, until the second has its 4,000.
@@ -132,9 +132,10 @@ fn a_wrong_declaration_is_mended() {
     let node = Node::new(at(0), NodeInfo::default(), config);
     assert_eq!(node.status(at(0)).capacity_per_second, 150_000);
     server.node = node;
-    (0..OUTSTANDING).for_each(|_| server.node.on_request(at(0), Slot::NOBODY, Ask::ONE, ()));
+    (0..OUTSTANDING)
+        .for_each(|_| server.node.on_request(at(0), Slot::UNATTRIBUTED, RequestCost::ONE, ()));
     server.node.on_message(at(0), ToNode::Plan(plan(1, &[], Fallback::Keep)));
     server.run(at(999));
-    let told = server.reports.iter().map(|report| report.capacity_left);
-    assert_eq!(told.collect::<Vec<_>>(), [80_100, 45_075, 25_062, 11_306, 53]);
+    let capacities = server.reports.iter().map(|report| report.capacity_left);
+    assert_eq!(capacities.collect::<Vec<_>>(), [80_100, 45_075, 25_062, 11_306, 53]);
 }

@@ -3,10 +3,10 @@
 use tidegate_model::policy::Fallback;
 use tidegate_proto::cluster::message::{Grant, ToNode};
 
-use crate::world::{World, at, first_grant, now_grant, plan};
+use crate::world::{NodeTestbed, at, first_grant, now_grant, plan};
 
-fn world() -> World {
-    World::with_plan(plan(1, &["a", "limited"], Fallback::Keep))
+fn world() -> NodeTestbed {
+    NodeTestbed::with_plan(plan(1, &["a", "limited"], Fallback::Keep))
 }
 
 #[test]
@@ -98,7 +98,7 @@ fn a_lease_is_renewed_by_what_differs_from_it() {
     // Two for one period: the later one builds on the earlier.
     assert_eq!(world.renew(2_900, 3, first_grant(4, 13, &[])), Some(vec![]));
     assert_eq!(world.renew(2_910, 3, first_grant(4, 13, &[])), Some(vec![]), "it came twice");
-    let counts = |world: &World, now| {
+    let counts = |world: &NodeTestbed, now| {
         let [a, limited] = ["a", "limited"].map(|name| world.tenant(now, name));
         (a.reserved, limited.reserved, limited.allowed)
     };
@@ -119,7 +119,8 @@ fn a_lease_is_renewed_by_what_differs_from_it() {
 
 #[test]
 fn a_lease_that_was_not_taken_is_not_renewed() {
-    let taken = |world: &mut World, base, grant: Grant| world.renew(1_500, base, grant).is_some();
+    let taken =
+        |world: &mut NodeTestbed, base, grant: Grant| world.renew(1_500, base, grant).is_some();
     let mut world = world();
     assert!(!taken(&mut world, 0, first_grant(1, 12, &[])), "there is none");
     let _ = world.grant(1_500, first_grant(2, 12, &[(0, 3, 0)]));

@@ -5,10 +5,10 @@ use std::collections::VecDeque;
 
 use tidegate_model::policy::Fallback;
 use tidegate_model::{Class, Discipline, Iops, Span, Time};
-use tidegate_proto::cluster::message::{Grant, NodeInfo, Plan, Share, TenantPlan, ToNode, Turn};
+use tidegate_proto::cluster::message::{Grant, NodeInfo, Plan, RoundId, Share, TenantPlan, ToNode};
 use tidegate_proto::data::Command;
 use tidegate_proto::data::pieces::{PIECE, Pieces, RANGE_FIRST, Step, next_range};
-use tidegate_proto::node::{Ask, Config, Dispatched, Node, Slot};
+use tidegate_proto::node::{Config, Dispatched, Node, RequestCost, Slot};
 
 const MILLISECOND: u64 = Span::MILLISECOND.0;
 /// Units that the device does in a second, and of these the most for the limited tenant.
@@ -24,7 +24,7 @@ enum Job {
     Neighbours { since: Time },
 }
 
-struct World {
+struct NodeTestbed {
     node: Node<Job>,
     slots: [Slot; 2],
     now: Time,
@@ -44,7 +44,7 @@ struct World {
     waited: u64,
 }
 
-impl World {
+impl NodeTestbed {
     fn new(discipline: Discipline, command: Command, length: u32, zero: (u64, u64)) -> Self {
         let capacity = Some(Iops(RATE));
         let config = Config { depth: 2, capacity, discipline, ..Config::default() };
@@ -89,23 +89,23 @@ impl World {
     /// The controller's one message of a period: it has nothing to move.
     fn grant(&mut self, period: u64) {
         let share = Share { tenant: 0, reserved: 0, allowed: LIMIT };
-        let turn = Turn { period, round: 0 };
+        let round_id = RoundId { period, round: 0 };
         let (into, lease) = (Span::ZERO, 2);
         let shares = vec![share];
-        let grant = Grant { revision: 1, turn, serial: period + 1, into, lease, shares };
+        let grant = Grant { revision: 1, round_id, serial: period + 1, into, lease, shares };
         self.node.on_message(self.now, ToNode::Grant(grant));
         while self.node.poll_output().is_some() {}
     }
 
     /// Puts in what may wait of a request; when it is over, the next one.
-    fn ask(&mut self, request: usize) {
+    fn submit(&mut self, request: usize) {
         let size = if self.command.is_range() { self.range } else { PIECE };
         loop {
             match self.requests[request].step(size) {
                 Step::Piece(bytes) => {
                     let (begin, length) = (bytes.start, bytes.end - bytes.start);
                     let job = Job::Piece { request, begin, length, since: Time::ZERO };
-                    self.node.on_request(self.now, self.slots[0], Ask::ONE, job);
+                    self.node.on_request(self.now, self.slots[0], RequestCost::ONE, job);
                 }
                 Step::Over(outcome) => {
                     assert_eq!(outcome, Ok(()));
@@ -116,9 +116,9 @@ impl World {
         }
     }
 
-    fn ask_neighbour(&mut self) {
+    fn submit_neighbour(&mut self) {
         let job = Job::Neighbours { since: self.now };
-        self.node.on_request(self.now, self.slots[1], Ask::ONE, job);
+        self.node.on_request(self.now, self.slots[1], RequestCost::ONE, job);
     }
 
     fn dispatch(&mut self) {
@@ -149,7 +149,7 @@ impl World {
             Job::Neighbours { since } => {
                 self.node.on_completion(self.now, done.slot, done.cost);
                 self.waited = self.waited.max(self.now.since(since).0);
-                self.ask_neighbour();
+                self.submit_neighbour();
             }
             Job::Piece { request, begin, length, since } => {
                 if self.command.is_measured() {
@@ -159,7 +159,7 @@ impl World {
                     self.node.on_completion(self.now, done.slot, done.cost);
                 }
                 self.requests[request].on_finished(begin, Ok(()));
-                self.ask(request);
+                self.submit(request);
             }
         }
     }
@@ -167,8 +167,8 @@ impl World {
     /// Ten periods. Says what the limited tenant had, in units of the device's time.
     fn run(mut self) -> (u64, u64, u64) {
         self.grant(0);
-        (0..3).for_each(|request| self.ask(request));
-        (0..2).for_each(|_| self.ask_neighbour());
+        (0..3).for_each(|request| self.submit(request));
+        (0..2).for_each(|_| self.submit_neighbour());
         for period in 0..PERIODS {
             let end = Time((period + 1) * Span::SECOND.0);
             while self.now < end {
@@ -199,7 +199,8 @@ const HEEDING: [Discipline; 2] = [Discipline::Token, Discipline::Unified];
 fn a_limit_holds_over_ten_periods_for_requests_of_any_size() {
     for discipline in HEEDING {
         for length in [512, 4 << 10, 128 << 10, (128 << 10) + 512, 1 << 20, 5_000_000, 32 << 20] {
-            let (had, piece, waited) = World::new(discipline, Command::Read, length, (0, 0)).run();
+            let (had, piece, waited) =
+                NodeTestbed::new(discipline, Command::Read, length, (0, 0)).run();
             let apart = had.abs_diff(LIMIT * PERIODS);
             assert!(apart <= piece.max(LIMIT * PERIODS / 50), "{discipline} {length}: {had}");
             assert!(waited <= 5 * MILLISECOND, "{discipline} {length}: {waited}");
@@ -214,7 +215,7 @@ fn a_limit_holds_by_the_time_that_zeros_take() {
     for discipline in HEEDING {
         for zero in [(8 * MILLISECOND, 0), (0, 5 * MILLISECOND), (400_000, 100_000)] {
             for length in [4 << 10, 1 << 20, 1 << 30] {
-                let world = World::new(discipline, ZERO, length, zero);
+                let world = NodeTestbed::new(discipline, ZERO, length, zero);
                 let (had, piece, waited) = world.run();
                 let (all, slack) = (LIMIT * PERIODS, (2 * piece).max(LIMIT * PERIODS / 50));
                 let is_met = had.abs_diff(all) <= slack;

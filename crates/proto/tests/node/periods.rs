@@ -2,15 +2,15 @@
 
 use tidegate_model::policy::Fallback;
 use tidegate_model::{Discipline, Span, Time};
-use tidegate_proto::cluster::message::{FromNode, Grant, Plan, TenantReport, ToNode, Turn};
+use tidegate_proto::cluster::message::{FromNode, Grant, Plan, RoundId, TenantReport, ToNode};
 use tidegate_proto::node::Output;
 
-use crate::world::{MS, World, at, first_grant, now_grant, plan};
+use crate::world::{MS, NodeTestbed, at, first_grant, now_grant, plan};
 
 #[test]
 fn periods_begin_by_themselves() {
-    let mut world = World::with_plan(plan(1, &["a"], Fallback::Keep));
-    let period = |world: &World, now| world.node.status(at(now)).period;
+    let mut world = NodeTestbed::with_plan(plan(1, &["a"], Fallback::Keep));
+    let period = |world: &NodeTestbed, now| world.node.status(at(now)).period;
     assert_eq!(world.period_end(0), at(1_000));
     world.node.on_deadline(at(1_000));
     assert_eq!((period(&world, 1_000), world.period_end(1_000)), (11, at(2_000)));
@@ -25,7 +25,7 @@ fn periods_begin_by_themselves() {
 
 #[test]
 fn a_controller_sets_the_clock() {
-    let mut world = World::with_plan(plan(1, &["a"], Fallback::Keep));
+    let mut world = NodeTestbed::with_plan(plan(1, &["a"], Fallback::Keep));
     // The controller has begun the next one.
     assert!(world.collect(990, 11, 3).is_some());
     assert_eq!(world.period_end(990), at(1_987));
@@ -34,11 +34,11 @@ fn a_controller_sets_the_clock() {
     assert_eq!(world.period_end(1_200), at(1_987));
     assert!(world.collect(1_400, 11, 415).is_some());
     assert_eq!(world.period_end(1_400), at(1_985));
-    // The node begins the next one first: it tells of no other, and waits for the controller.
+    // The node begins the next one first: it reports no other, and waits for the controller.
     world.node.on_deadline(at(1_985));
     assert!(world.collect(1_988, 11, 990).is_none());
     assert_eq!(world.period_end(1_988), at(2_998));
-    // Grants tell the time as well.
+    // Grants carry the time as well.
     world.grant(2_010, now_grant(1, 12, 14, &[]));
     assert_eq!(world.period_end(2_010), at(2_996));
     // Another controller, another count of periods: what was served stays.
@@ -52,7 +52,7 @@ fn a_controller_sets_the_clock() {
 
 /// Limit and reservation of a limited tenant in each period after the last message.
 fn in_silence(fallback: Fallback) -> Vec<(Option<u64>, u64)> {
-    let mut world = World::with_plan(plan(1, &["limited"], fallback));
+    let mut world = NodeTestbed::with_plan(plan(1, &["limited"], fallback));
     world.grant(500, first_grant(1, 11, &[(0, 20, 30)]));
     world.grant(1_500, now_grant(2, 11, 500, &[(0, 10, 99)]));
     world.node.on_disconnected(at(1_600));
@@ -65,7 +65,7 @@ fn in_silence(fallback: Fallback) -> Vec<(Option<u64>, u64)> {
 }
 
 #[test]
-fn a_lease_ends_in_what_the_policy_says() {
+fn a_lease_ends_in_the_fallback_of_the_policy() {
     let held = (Some(30), 20);
     let then = |allowed| vec![held, held, (allowed, 0), (allowed, 0)];
     assert_eq!(in_silence(Fallback::Keep), then(Some(30)));
@@ -74,8 +74,8 @@ fn a_lease_ends_in_what_the_policy_says() {
 }
 
 #[test]
-fn a_node_that_never_had_a_grant_keeps_nobody_waiting() {
-    let mut world = World::with_plan(plan(1, &["limited"], Fallback::Keep));
+fn a_node_that_never_had_a_grant_keeps_no_tenant_waiting() {
+    let mut world = NodeTestbed::with_plan(plan(1, &["limited"], Fallback::Keep));
     world.push(0, "limited", 0..3);
     assert_eq!((world.serve(999), world.serve(1_999)), (vec![], vec![]));
     assert_eq!(world.serve(2_000), [0, 1, 2]);
@@ -89,7 +89,7 @@ fn a_node_that_never_had_a_grant_keeps_nobody_waiting() {
 
 #[test]
 fn connections_come_and_go_and_requests_do_not_notice() {
-    let mut world = World::with_plan(plan(1, &["limited"], Fallback::Keep));
+    let mut world = NodeTestbed::with_plan(plan(1, &["limited"], Fallback::Keep));
     world.grant(0, first_grant(1, 10, &[(0, 0, 1_000)]));
     world.push(0, "limited", 0..1_000);
     let mut served = Vec::new();
@@ -104,25 +104,25 @@ fn connections_come_and_go_and_requests_do_not_notice() {
     assert_eq!(served.iter().sum::<usize>(), 1_000);
     assert!(served[1..].iter().all(|served| *served == 1), "{served:?}");
     // Messages to a controller that is gone are dropped.
-    let turn = Turn { period: 10, round: 4 };
-    let collect = ToNode::Collect { turn, into: Span(999 * MS), complete: true };
+    let round_id = RoundId { period: 10, round: 4 };
+    let collect = ToNode::Collect { round_id, into: Span(999 * MS), complete: true };
     world.node.on_message(at(999), collect);
     world.node.on_disconnected(at(999));
     assert_eq!(world.node.poll_output(), None);
     world.node.on_ending();
-    assert_eq!(world.node.poll_output(), Some(Output::Send(FromNode::Goodbye)));
+    assert_eq!(world.node.poll_output(), Some(Output::Send(FromNode::Disconnect)));
 }
 
 #[test]
-fn reports_tell_what_differs_or_everything() {
-    let mut world = World::with_plan(plan(1, &["a", "b", "c"], Fallback::Keep));
-    let report = |world: &mut World, now: u64, complete| {
-        let turn = Turn { period: now / 1_000 + 10, round: 7 };
-        let collect = ToNode::Collect { turn, into: Span(now % 1_000 * MS), complete };
+fn reports_are_differential_or_complete() {
+    let mut world = NodeTestbed::with_plan(plan(1, &["a", "b", "c"], Fallback::Keep));
+    let report = |world: &mut NodeTestbed, now: u64, complete| {
+        let round_id = RoundId { period: now / 1_000 + 10, round: 7 };
+        let collect = ToNode::Collect { round_id, into: Span(now % 1_000 * MS), complete };
         world.node.on_message(at(now), collect);
         match world.node.poll_output() {
             Some(Output::Send(FromNode::Report(report))) => {
-                assert_eq!((report.turn, report.revision), (turn, 1));
+                assert_eq!((report.round_id, report.revision), (round_id, 1));
                 report
             }
             other => panic!("{other:?}"),
@@ -150,7 +150,7 @@ fn reports_tell_what_differs_or_everything() {
     world.push(500, "b", 5..6);
     world.serve(500);
     assert_eq!(report(&mut world, 600, false).tenants, [row(0, 3, 0), row(1, 6, 2)]);
-    // The next period: what was served in the last one is told in a complete report.
+    // The next period: what was served in the last one is in a complete report.
     let first = report(&mut world, 1_000, true);
     assert_eq!((first.tenants[0].served, first.before), (0, vec![(0, 3), (1, 6)]));
     // Capacity to the end of the period: never busy, so what is believed of unknown devices.
@@ -161,10 +161,10 @@ fn reports_tell_what_differs_or_everything() {
 /// A node whose plan was lost says so whenever it is asked.
 #[test]
 fn without_the_controllers_plan_there_is_an_answer() {
-    let mut world = World::with_plan(plan(0, &["a"], Fallback::Keep));
+    let mut world = NodeTestbed::with_plan(plan(0, &["a"], Fallback::Keep));
     assert_eq!((world.node.next_deadline(), world.node.revision()), (Time::MAX, 0));
     assert_eq!(world.collect(5, 7, 0).map(|report| report.revision), Some(0));
-    let mut world = World::with_plan(plan(1, &["a"], Fallback::Keep));
+    let mut world = NodeTestbed::with_plan(plan(1, &["a"], Fallback::Keep));
     world.push(10, "a", 0..1);
     world.serve(10);
     // Periods became longer, and so have smaller numbers.
@@ -174,7 +174,7 @@ fn without_the_controllers_plan_there_is_an_answer() {
 
 #[test]
 fn a_late_first_grant_revives_nothing_of_a_lease_that_is_over() {
-    let mut world = World::with_plan(plan(1, &["a", "l", "lesser"], Fallback::Keep));
+    let mut world = NodeTestbed::with_plan(plan(1, &["a", "l", "lesser"], Fallback::Keep));
     world.grant(900, first_grant(1, 11, &[(1, 0, 5), (2, 0, 7)]));
     // Two periods more, and one in which nothing holds but the fallback.
     world.node.on_deadline(at(4_010));
@@ -194,7 +194,7 @@ fn a_late_first_grant_revives_nothing_of_a_lease_that_is_over() {
 fn who_waits_for_a_limit_is_not_looked_at_meanwhile() {
     for discipline in [Discipline::Token, Discipline::Unified] {
         let plan = plan(1, &["limited"], Fallback::Keep);
-        let mut world = World::with_plan(Plan { discipline: Some(discipline), ..plan });
+        let mut world = NodeTestbed::with_plan(Plan { discipline: Some(discipline), ..plan });
         world.grant(0, Grant { lease: 100, ..first_grant(1, 10, &[(0, 0, 4)]) });
         world.push(0, "limited", 0..1_000);
         let (mut wakes, mut served) = (0, world.serve(0).len());
@@ -209,42 +209,42 @@ fn who_waits_for_a_limit_is_not_looked_at_meanwhile() {
 }
 
 /// The node's messages within so many milliseconds, each with its time.
-fn said(world: &mut World, from: u64, to: u64) -> Vec<(u64, FromNode)> {
-    let said = |ms| {
+fn sent(world: &mut NodeTestbed, from: u64, to: u64) -> Vec<(u64, FromNode)> {
+    let sent = |ms| {
         if world.node.next_deadline() <= at(ms) {
             world.node.on_deadline(at(ms));
         }
         let Output::Send(message) = world.node.poll_output()? else { return None };
         Some((ms, message))
     };
-    (from..to).filter_map(said).collect()
+    (from..to).filter_map(sent).collect()
 }
 
 #[test]
-fn a_node_that_rests_says_when_a_request_has_come_until_it_is_asked() {
-    let mut world = World::with_plan(plan(1, &["a"], Fallback::Keep));
+fn a_resting_node_reports_a_request_until_it_is_polled() {
+    let mut world = NodeTestbed::with_plan(plan(1, &["a"], Fallback::Keep));
     assert!(world.collect(0, 10, 0).unwrap().tenants.is_empty());
-    assert_eq!(said(&mut world, 1, 3_000), [], "nothing has come");
+    assert_eq!(sent(&mut world, 1, 3_000), [], "nothing has come");
     world.push(3_010, "a", 0..1);
     world.serve(3_020);
     let awake = |ms| (ms, FromNode::Awake);
-    assert_eq!(said(&mut world, 3_021, 3_500), [awake(3_200), awake(3_400)]);
-    let turn = Turn { period: 13, round: 1 };
-    let collect = ToNode::Collect { turn, into: Span(500 * MS), complete: false };
+    assert_eq!(sent(&mut world, 3_021, 3_500), [awake(3_200), awake(3_400)]);
+    let round_id = RoundId { period: 13, round: 1 };
+    let collect = ToNode::Collect { round_id, into: Span(500 * MS), complete: false };
     world.node.on_message(at(3_500), collect);
     let Some(FromNode::Report(report)) = world.answer() else { panic!("it does not rest") };
     assert_eq!((report.tenants[0].tenant, report.tenants[0].served), (0, 1));
-    assert_eq!(said(&mut world, 3_501, 5_000), [], "it has been asked");
+    assert_eq!(sent(&mut world, 3_501, 5_000), [], "it has been asked");
 }
 
 #[test]
-fn a_node_does_not_rest_while_something_is_to_be_told_of_the_period_before() {
-    let mut world = World::with_plan(plan(1, &["a"], Fallback::Keep));
+fn a_node_does_not_rest_while_the_last_period_is_unreported() {
+    let mut world = NodeTestbed::with_plan(plan(1, &["a"], Fallback::Keep));
     world.push(100, "a", 0..1);
     world.serve(100);
-    let rests = |world: &mut World, now: u64, period: u64| {
-        let (turn, into) = (Turn { period, round: 0 }, Span(now % 1_000 * MS));
-        world.node.on_message(at(now), ToNode::Collect { turn, into, complete: true });
+    let rests = |world: &mut NodeTestbed, now: u64, period: u64| {
+        let (round_id, into) = (RoundId { period, round: 0 }, Span(now % 1_000 * MS));
+        world.node.on_message(at(now), ToNode::Collect { round_id, into, complete: true });
         matches!(world.answer().unwrap(), FromNode::Rest { .. })
     };
     assert!(!rests(&mut world, 900, 10));

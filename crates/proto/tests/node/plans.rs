@@ -3,19 +3,19 @@
 use tidegate_model::policy::Fallback;
 use tidegate_model::{Discipline, Event, Iops};
 use tidegate_proto::cluster::message::{NodeInfo, Plan, ToNode};
-use tidegate_proto::node::{Ask, Config, Node, Output};
+use tidegate_proto::node::{Config, Node, Output, RequestCost};
 
-use crate::world::{NOBODY, World, at, now_grant, plan};
+use crate::world::{NodeTestbed, UNATTRIBUTED, at, now_grant, plan};
 
 #[test]
-fn before_the_first_plan_everybody_is_nobody() {
+fn before_the_first_plan_all_requests_are_unattributed() {
     let config = Config { depth: 2, capacity: Some(Iops(700)), ..Config::default() };
     let info = NodeInfo { name: "n".into(), ..NodeInfo::default() };
     let mut node = Node::new(at(0), info, config);
-    assert_eq!(node.slot("a"), NOBODY);
-    (0..3).for_each(|job| node.on_request(at(0), NOBODY, Ask::of(0), job));
+    assert_eq!(node.slot("a"), UNATTRIBUTED);
+    (0..3).for_each(|job| node.on_request(at(0), UNATTRIBUTED, RequestCost::of(0), job));
     let first = node.next_dispatch(at(0)).unwrap();
-    assert_eq!((first.job, first.cost, first.slot), (0, 1, NOBODY));
+    assert_eq!((first.job, first.cost, first.slot), (0, 1, UNATTRIBUTED));
     assert_eq!(node.next_dispatch(at(0)).unwrap().job, 1);
     assert!(node.next_dispatch(at(0)).is_none(), "two at the device");
     node.on_completion(at(1), first.slot, first.cost);
@@ -29,28 +29,28 @@ fn before_the_first_plan_everybody_is_nobody() {
 
 #[test]
 fn a_plan_keeps_what_stays() {
-    let mut world = World::with_plan(plan(1, &["a", "limited", "l2"], Fallback::Keep));
+    let mut world = NodeTestbed::with_plan(plan(1, &["a", "limited", "l2"], Fallback::Keep));
     let old = ["a", "limited", "l2"].map(|name| world.node.slot(name));
     world.grant(0, now_grant(1, 10, 0, &[(0, 7, 0), (1, 0, 4), (2, 9, 9)]));
     world.push(0, "a", 0..2);
     world.push(0, "limited", 10..20);
     world.push(0, "l2", 20..30);
     assert_eq!(world.serve(0), [0, 20, 1, 10]);
-    // One leaves, one comes, and places change.
+    // One leaves, one comes, and indexes change.
     world.node.on_message(at(500), ToNode::Plan(plan(2, &["l2", "new", "a"], Fallback::Keep)));
     assert_eq!(world.node.poll_output(), Some(Output::Event(Event::PolicyApplied { revision: 2 })));
     assert_eq!((world.node.revision(), world.node.info().revision), (2, 2));
     assert_eq!((world.node.slot("a"), world.node.slot("l2")), (old[0], old[2]));
-    assert_eq!(world.node.slot("limited"), NOBODY);
-    assert!(!old.contains(&world.node.slot("new")) && world.node.slot("new") != NOBODY);
+    assert_eq!(world.node.slot("limited"), UNATTRIBUTED);
+    assert!(!old.contains(&world.node.slot("new")) && world.node.slot("new") != UNATTRIBUTED);
     // Grants are void, service stays; waiting requests of the tenant that left are unattributed.
     assert_eq!(world.tenant(500, "a").reserved, 0);
     assert_eq!((world.tenant(500, "a").served, world.tenant(500, "l2").served), (2, 1));
-    let (nobody, l2) = (world.tenant(500, ""), world.tenant(500, "l2"));
-    assert_eq!((nobody.waiting, l2.waiting, l2.allowed), (9, 9, Some(0)));
+    let (default_tenant, l2) = (world.tenant(500, ""), world.tenant(500, "l2"));
+    assert_eq!((default_tenant.waiting, l2.waiting, l2.allowed), (9, 9, Some(0)));
     assert_eq!(world.serve(500), (11..20).collect::<Vec<_>>());
     // A request for the slot of the one that left.
-    world.node.on_request(at(501), old[1], Ask::ONE, 99);
+    world.node.on_request(at(501), old[1], RequestCost::ONE, 99);
     assert_eq!(world.serve(501), [99]);
     // The same plan again is no new one.
     world.node.on_message(at(502), ToNode::Plan(plan(2, &["l2", "new", "a"], Fallback::Keep)));
@@ -60,7 +60,7 @@ fn a_plan_keeps_what_stays() {
 #[test]
 fn another_discipline_changes_the_order_and_nothing_else() {
     let with = |discipline| Plan { discipline, ..plan(1, &["a", "limited"], Fallback::Keep) };
-    let mut world = World::with_plan(with(None));
+    let mut world = NodeTestbed::with_plan(with(None));
     assert_eq!(world.node.discipline(), Discipline::Token);
     world.grant(0, now_grant(1, 10, 0, &[(0, 1, 0), (1, 0, 4)]));
     world.push(0, "limited", 0..10);
@@ -83,12 +83,12 @@ fn another_discipline_changes_the_order_and_nothing_else() {
 /// and the tenants are others.
 #[test]
 fn another_plan_of_the_same_revision_is_taken() {
-    let mut world = World::with_plan(plan(1, &["a", "b"], Fallback::Keep));
+    let mut world = NodeTestbed::with_plan(plan(1, &["a", "b"], Fallback::Keep));
     world.grant(0, now_grant(1, 10, 0, &[(0, 7, 0), (1, 5, 0)]));
     world.node.on_message(at(500), ToNode::Plan(plan(1, &["b", "c"], Fallback::Keep)));
     assert_eq!(world.node.poll_output(), Some(Output::Event(Event::PolicyApplied { revision: 1 })));
     assert_eq!(world.node.plans(), 2);
-    assert_eq!((world.node.slot("a"), world.tenant(500, "b").reserved), (NOBODY, 0));
+    assert_eq!((world.node.slot("a"), world.tenant(500, "b").reserved), (UNATTRIBUTED, 0));
     // A grant by index is for the tenants of the present plan.
     world.grant(500, now_grant(2, 10, 500, &[(0, 4, 0), (1, 3, 0)]));
     assert_eq!(world.tenant(500, "b").reserved, 4);
@@ -99,7 +99,7 @@ fn another_plan_of_the_same_revision_is_taken() {
 
 #[test]
 fn another_period_begins_where_the_last_one_did() {
-    let mut world = World::with_plan(plan(1, &["a"], Fallback::Keep));
+    let mut world = NodeTestbed::with_plan(plan(1, &["a"], Fallback::Keep));
     let mut shorter = plan(2, &["a"], Fallback::Keep);
     shorter.period.0 /= 2;
     world.node.on_message(at(300), ToNode::Plan(shorter.clone()));
@@ -114,7 +114,7 @@ fn another_period_begins_where_the_last_one_did() {
 
 #[test]
 fn what_waits_can_be_taken_out() {
-    let mut world = World::with_plan(plan(1, &["a", "limited"], Fallback::Keep));
+    let mut world = NodeTestbed::with_plan(plan(1, &["a", "limited"], Fallback::Keep));
     world.push(0, "a", 0..6);
     world.push(0, "limited", 6..9);
     let at_device = world.node.next_dispatch(at(0)).unwrap();

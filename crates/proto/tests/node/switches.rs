@@ -6,7 +6,7 @@ use tidegate_model::discipline::DISCIPLINES;
 use tidegate_model::policy::Fallback;
 use tidegate_model::{Discipline, Span, Time};
 use tidegate_proto::cluster::message::{NodeInfo, Plan, ToNode};
-use tidegate_proto::node::{Ask, Config, Dispatched, Node};
+use tidegate_proto::node::{Config, Dispatched, Node, RequestCost};
 
 use crate::world::{MS, at, now_grant, plan};
 
@@ -70,8 +70,8 @@ impl Load {
         for (number, name) in NAMES.iter().enumerate() {
             let (job, slot) = (self.counts.len(), self.node.slot(name));
             self.counts.push(Count { client: job % CLIENTS, answers: 0 });
-            let ask = Ask { cost: number as u32, work: 1 << number, delay };
-            self.node.on_request(self.now, slot, ask, job);
+            let request = RequestCost { cost: number as u32, work: 1 << number, delay };
+            self.node.on_request(self.now, slot, request, job);
         }
         self.serve(5);
     }

@@ -3,9 +3,9 @@
 use tidegate_model::policy::Fallback;
 use tidegate_model::{Class, Span, Time};
 use tidegate_proto::cluster::message::{
-    FromNode, Grant, NodeInfo, Plan, Report, Share, TenantPlan, ToNode, Turn,
+    FromNode, Grant, NodeInfo, Plan, Report, RoundId, Share, TenantPlan, ToNode,
 };
-use tidegate_proto::node::{Ask, Config, Node, Output, Slot, TenantStatus};
+use tidegate_proto::node::{Config, Node, Output, RequestCost, Slot, TenantStatus};
 
 pub(crate) const MS: u64 = Span::MILLISECOND.0;
 
@@ -28,11 +28,11 @@ pub(crate) fn plan(revision: u64, names: &[&str], fallback: Fallback) -> Plan {
 }
 
 /// A node as the tests talk to it.
-pub(crate) struct World {
+pub(crate) struct NodeTestbed {
     pub(crate) node: Node<u32>,
 }
 
-impl World {
+impl NodeTestbed {
     /// A node with this plan, whose first period has number 10 and begins at once.
     pub(crate) fn with_plan(plan: Plan) -> Self {
         let config = Config { depth: 4, ..Config::default() };
@@ -45,12 +45,12 @@ impl World {
 
     /// Asks for a complete report.
     pub(crate) fn collect(&mut self, now: u64, period: u64, into: u64) -> Option<Report> {
-        let (turn, into) = (Turn { period, round: 0 }, Span(into * MS));
-        self.node.on_message(at(now), ToNode::Collect { turn, into, complete: true });
+        let (round_id, into) = (RoundId { period, round: 0 }, Span(into * MS));
+        self.node.on_message(at(now), ToNode::Collect { round_id, into, complete: true });
         match self.answer()? {
             FromNode::Report(report) => Some(report),
-            FromNode::Rest { revision, turn, serial, capacity_left } => {
-                Some(Report { revision, turn, serial, capacity_left, ..Report::default() })
+            FromNode::Rest { revision, round_id, serial, capacity_left } => {
+                Some(Report { revision, round_id, serial, capacity_left, ..Report::default() })
             }
             other => panic!("{other:?}"),
         }
@@ -106,7 +106,7 @@ impl World {
     /// Requests of cost one for the tenant with this name.
     pub(crate) fn push(&mut self, now: u64, name: &str, jobs: std::ops::Range<u32>) {
         let slot = self.node.slot(name);
-        jobs.for_each(|job| self.node.on_request(at(now), slot, Ask::ONE, job));
+        jobs.for_each(|job| self.node.on_request(at(now), slot, RequestCost::ONE, job));
     }
 
     /// Serves everything that may be served, at once.
@@ -137,8 +137,8 @@ pub(crate) fn now_grant(serial: u64, period: u64, into: u64, shares: &[(u16, u64
         .iter()
         .map(|&(tenant, reserved, allowed)| Share { tenant, reserved, allowed })
         .collect();
-    let turn = Turn { period, round: 1 };
-    Grant { revision: 1, turn, serial, into: Span(into * MS), lease: 0, shares }
+    let round_id = RoundId { period, round: 1 };
+    Grant { revision: 1, round_id, serial, into: Span(into * MS), lease: 0, shares }
 }
 
 /// A grant that says with what a period begins, and for two periods more.
@@ -147,4 +147,4 @@ pub(crate) fn first_grant(serial: u64, period: u64, shares: &[(u16, u64, u64)]) 
 }
 
 /// The default tenant's slot.
-pub(crate) const NOBODY: Slot = Slot::NOBODY;
+pub(crate) const UNATTRIBUTED: Slot = Slot::UNATTRIBUTED;

@@ -21,7 +21,7 @@ pub struct Cell {
 
 /// Results of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Outcome {
+pub struct DsfqReport {
     /// The seed that everything followed from.
     pub seed: u64,
     /// The time that one sample covers.
@@ -35,12 +35,12 @@ pub struct Outcome {
     /// Between the first two streams at the first brick, in the whole run.
     pub unfairness: Unfairness,
     /// Messages of coordinators to bricks that no request carried, in the whole run.
-    pub told: u64,
+    pub announced: u64,
     /// Events that the world went through.
     pub events: u64,
 }
 
-impl Outcome {
+impl DsfqReport {
     /// Of a sample, a stream at one brick, or at all of them together.
     pub fn cell(&self, sample: usize, stream: usize, brick: Option<usize>) -> Cell {
         let cells = &self.samples[sample][stream * self.bricks..(stream + 1) * self.bricks];

@@ -2,9 +2,9 @@
 
 use tidegate_model::{Policy, Portion, Span};
 
-use super::outcome::Outcome;
+use super::outcome::DsfqReport;
 use super::scenario::Scenario;
-use super::world::World;
+use super::world::DsfqSim;
 use crate::cluster::{Promise, policy};
 use crate::scenario::ScenarioError;
 use crate::time::Picoseconds;
@@ -17,9 +17,9 @@ const REDISTRIBUTE: Span = Span(200 * Span::MILLISECOND.0);
 ///
 /// # Errors
 /// The errors of [`Scenario::check`].
-pub fn run(scenario: &Scenario) -> Result<Outcome, ScenarioError> {
+pub fn run(scenario: &Scenario) -> Result<DsfqReport, ScenarioError> {
     scenario.check()?;
-    let mut world = World::new(scenario, promised(scenario));
+    let mut world = DsfqSim::new(scenario, promised(scenario));
     let from = Picoseconds::from(scenario.skip);
     world.run_until(from);
     world.take_sample();
@@ -29,14 +29,14 @@ pub fn run(scenario: &Scenario) -> Result<Outcome, ScenarioError> {
         world.take_sample()
     };
     let samples = (1..=count).map(sample).collect();
-    Ok(Outcome {
+    Ok(DsfqReport {
         seed: scenario.seed,
         sample: scenario.sample,
         streams: scenario.stream.iter().map(|stream| stream.name.clone()).collect(),
         bricks: usize::from(scenario.bricks.count),
         samples,
         unfairness: world.unfairness,
-        told: world.told,
+        announced: world.announced,
         events: world.passed,
     })
 }

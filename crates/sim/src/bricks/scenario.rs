@@ -20,7 +20,7 @@ pub struct Scenario {
     /// How many coordinators there are, at least one.
     #[serde(default = "one")]
     pub coordinators: u16,
-    /// Whether coordinators tell bricks what no request has told them within an epoch.
+    /// Whether coordinators announce to bricks what no request has carried within an epoch.
     #[serde(default)]
     pub exchange: bool,
     /// The time before anything is measured.
@@ -269,10 +269,10 @@ mod tests {
     "#;
 
     #[track_caller]
-    fn refused(from: &str, to: &str, says: &str) {
+    fn refused(from: &str, to: &str, expected: &str) {
         assert!(GOOD.contains(from));
         let error = Scenario::parse(&GOOD.replace(from, to)).unwrap_err().to_string();
-        assert!(error.contains(says), "{error}");
+        assert!(error.contains(expected), "{error}");
     }
 
     #[test]

@@ -18,15 +18,15 @@ struct Group {
     /// Its first thread; the others follow.
     first: ThreadId,
     /// Requests that it has made.
-    asked: u64,
+    submitted: u64,
 }
 
 #[derive(Clone, Debug)]
 struct Thread {
     group: u32,
     /// Parts of its request that are not answered; none while it does not ask.
-    parts: u16,
-    asked_at: Picoseconds,
+    sub_requests: u16,
+    submitted_at: Picoseconds,
     random: Random,
 }
 
@@ -35,7 +35,7 @@ struct Thread {
 pub(super) struct Request {
     pub(super) coordinator: u16,
     pub(super) stream: u16,
-    pub(super) parts: Vec<(u16, u32)>,
+    pub(super) sub_requests: Vec<(u16, u32)>,
 }
 
 /// All of them.
@@ -44,40 +44,46 @@ pub(super) struct Threads {
     groups: Vec<Group>,
     threads: Vec<Thread>,
     /// Requests of each stream, which take coordinators in turn.
-    turns: Vec<usize>,
+    rotation: Vec<usize>,
 }
 
 impl Threads {
     pub(super) fn new(scenario: &Scenario) -> Self {
         let all: Vec<u16> = (0..scenario.coordinators).collect();
         let (mut groups, mut threads) = (Vec::new(), Vec::new());
-        for (stream, asked) in (0..).zip(&scenario.stream) {
-            for plan in &asked.threads {
+        for (stream, spec) in (0..).zip(&scenario.stream) {
+            for plan in &spec.threads {
                 let first = threads.len() as ThreadId;
                 let group = groups.len() as u32;
                 let through = if plan.through.is_empty() { &all } else { &plan.through };
                 let coordinators = through.clone();
-                groups.push(Group { stream, plan: plan.clone(), coordinators, first, asked: 0 });
+                groups.push(Group {
+                    stream,
+                    plan: plan.clone(),
+                    coordinators,
+                    first,
+                    submitted: 0,
+                });
                 threads.extend((first..).take(plan.count as usize).map(|number| Thread {
                     group,
-                    parts: 0,
-                    asked_at: Picoseconds::ZERO,
+                    sub_requests: 0,
+                    submitted_at: Picoseconds::ZERO,
                     random: Random::new(scenario.seed, "threads", u64::from(number)),
                 }));
             }
         }
-        Self { groups, threads, turns: vec![0; scenario.stream.len()] }
+        Self { groups, threads, rotation: vec![0; scenario.stream.len()] }
     }
 
     /// Threads that are to ask at `now` and do not: they begin.
     pub(super) fn begin(&mut self, now: Picoseconds) -> Vec<ThreadId> {
         let mut begun = Vec::new();
         for group in &self.groups {
-            for id in group.first..group.first + group.asking(now) {
+            for id in group.first..group.first + group.active(now) {
                 let thread = &mut self.threads[id as usize];
-                if thread.parts == 0 {
+                if thread.sub_requests == 0 {
                     // Until it has made its request.
-                    thread.parts = 1;
+                    thread.sub_requests = 1;
                     begun.push(id);
                 }
             }
@@ -86,19 +92,19 @@ impl Threads {
     }
 
     /// A thread makes a request.
-    pub(super) fn ask(&mut self, id: ThreadId, now: Picoseconds) -> Request {
+    pub(super) fn submit(&mut self, id: ThreadId, now: Picoseconds) -> Request {
         let thread = &mut self.threads[id as usize];
         let group = &mut self.groups[thread.group as usize];
         let [Bytes(least), Bytes(most)] = group.plan.size;
         let size = thread.random.within(least, most) as u32;
-        let parts = group.parts(size);
-        group.asked += 1;
-        thread.parts = parts.len() as u16;
-        thread.asked_at = now;
-        let turn = &mut self.turns[usize::from(group.stream)];
-        let coordinator = group.coordinators[*turn % group.coordinators.len()];
-        *turn += 1;
-        Request { coordinator, stream: group.stream, parts }
+        let sub_requests = group.sub_requests(size);
+        group.submitted += 1;
+        thread.sub_requests = sub_requests.len() as u16;
+        thread.submitted_at = now;
+        let next = &mut self.rotation[usize::from(group.stream)];
+        let coordinator = group.coordinators[*next % group.coordinators.len()];
+        *next += 1;
+        Request { coordinator, stream: group.stream, sub_requests }
     }
 
     /// Returns the stream that a thread belongs to.
@@ -111,23 +117,23 @@ impl Threads {
     pub(super) fn answer(&mut self, id: ThreadId, now: Picoseconds) -> (Picoseconds, bool) {
         let thread = &mut self.threads[id as usize];
         let group = &self.groups[thread.group as usize];
-        thread.parts -= 1;
-        let asks = thread.parts == 0 && id < group.first + group.asking(now);
-        if asks {
-            thread.parts = 1;
+        thread.sub_requests -= 1;
+        let submits_next = thread.sub_requests == 0 && id < group.first + group.active(now);
+        if submits_next {
+            thread.sub_requests = 1;
         }
-        (thread.asked_at, asks)
+        (thread.submitted_at, submits_next)
     }
 
     /// How many threads of a stream ask one brick at `now`, or may next.
-    pub(super) fn asking(&self, stream: u16, brick: u16, now: Picoseconds) -> u32 {
+    pub(super) fn active(&self, stream: u16, brick: u16, now: Picoseconds) -> u32 {
         let groups = self.groups.iter().filter(|group| group.stream == stream);
         let here = groups.filter(|group| group.plan.on.contains(&brick));
-        here.map(|group| group.asking(now)).sum()
+        here.map(|group| group.active(now)).sum()
     }
 
     /// On how many bricks a stream has data.
-    pub(super) fn reach(&self, stream: u16) -> u64 {
+    pub(super) fn brick_count(&self, stream: u16) -> u64 {
         let groups = self.groups.iter().filter(|group| group.stream == stream);
         let mut bricks: Vec<u16> = groups.flat_map(|group| group.plan.on.clone()).collect();
         bricks.sort_unstable();
@@ -138,7 +144,7 @@ impl Threads {
 
 impl Group {
     /// How many of its threads ask.
-    fn asking(&self, now: Picoseconds) -> u32 {
+    fn active(&self, now: Picoseconds) -> u32 {
         let Plan { count, pulse, wave, .. } = &self.plan;
         if let Some(pulse) = pulse {
             let [on, off] = [pulse.on, pulse.off].map(Picoseconds::from);
@@ -151,15 +157,15 @@ impl Group {
     }
 
     /// Returns the bricks of a request, each with its bytes there.
-    fn parts(&self, size: u32) -> Vec<(u16, u32)> {
+    fn sub_requests(&self, size: u32) -> Vec<(u16, u32)> {
         let on = &self.plan.on;
         if let Some(burst) = self.plan.burst {
-            let turn = self.asked / u64::from(burst) % on.len() as u64;
-            return vec![(on[turn as usize], size)];
+            let phase = self.submitted / u64::from(burst) % on.len() as u64;
+            return vec![(on[phase as usize], size)];
         }
         let count = on.len() as u32;
-        let part = |place: u32| size / count + u32::from(place < size % count);
-        on.iter().zip(0..).map(|(brick, place)| (*brick, part(place))).collect()
+        let bytes_at = |index: u32| size / count + u32::from(index < size % count);
+        on.iter().zip(0..).map(|(brick, index)| (*brick, bytes_at(index))).collect()
     }
 }
 
@@ -170,11 +176,11 @@ impl Group {
 fn sine(most: u32, at: u64, period: u64) -> u32 {
     /// One, for x and for the sine.
     const UNIT: u64 = 1 << 20;
-    let turn = (u128::from(at) * 2 * u128::from(UNIT) / u128::from(period)) as u64;
-    let x = turn % UNIT;
+    let phase = (u128::from(at) * 2 * u128::from(UNIT) / u128::from(period)) as u64;
+    let x = phase % UNIT;
     let product = (x * (UNIT - x)) >> 20;
     let sine = 16 * product * UNIT / (5 * UNIT - 4 * product);
-    let level = if turn < UNIT { UNIT + sine } else { UNIT - sine };
+    let level = if phase < UNIT { UNIT + sine } else { UNIT - sine };
     ((u64::from(most) * level + UNIT) / (2 * UNIT)) as u32
 }
 
@@ -186,8 +192,8 @@ mod tests {
     proptest! {
         #[test]
         fn a_sine_is_one(most in 0u32..1000, at in 0u64..10_000) {
-            let turn = at as f64 / 10_000.0 * core::f64::consts::TAU;
-            let exact = f64::from(most) * (1.0 + turn.sin()) / 2.0;
+            let phase = at as f64 / 10_000.0 * core::f64::consts::TAU;
+            let exact = f64::from(most) * (1.0 + phase.sin()) / 2.0;
             let off = (f64::from(sine(most, at, 10_000)) - exact).abs();
             prop_assert!(off <= 0.51 + 0.001 * f64::from(most), "{off}");
         }
@@ -205,24 +211,25 @@ mod tests {
     const START: Picoseconds = Picoseconds::ZERO;
 
     #[test]
-    fn a_thread_asks_again_when_all_parts_are_answered() {
+    fn a_thread_submits_again_when_all_sub_requests_are_answered() {
         let mut threads = threads("on = [0, 1, 2], count = 1, size = ['10B', '10B']");
         assert_eq!(threads.begin(START), [0]);
         assert_eq!(threads.begin(START), [0; 0]);
-        let request = threads.ask(0, START);
-        assert_eq!(request.parts, [(0, 4), (1, 3), (2, 3)]);
+        let request = threads.submit(0, START);
+        assert_eq!(request.sub_requests, [(0, 4), (1, 3), (2, 3)]);
         assert_eq!(threads.answer(0, START), (START, false));
         assert_eq!(threads.answer(0, START), (START, false));
         assert_eq!(threads.answer(0, START), (START, true));
-        assert_eq!((threads.ask(0, START).coordinator, request.coordinator), (1, 0));
-        assert_eq!((threads.reach(0), threads.reach(1)), (3, 0));
+        assert_eq!((threads.submit(0, START).coordinator, request.coordinator), (1, 0));
+        assert_eq!((threads.brick_count(0), threads.brick_count(1)), (3, 0));
     }
 
     #[test]
-    fn bursts_turn_from_brick_to_brick() {
+    fn bursts_rotate_over_bricks() {
         let mut threads = threads("on = [0, 2], count = 2, burst = 2");
         threads.begin(START);
-        let bricks: Vec<u16> = (0..6).map(|n| threads.ask(n % 2, START).parts[0].0).collect();
+        let bricks: Vec<u16> =
+            (0..6).map(|n| threads.submit(n % 2, START).sub_requests[0].0).collect();
         assert_eq!(bricks, [0, 0, 2, 2, 0, 0]);
     }
 
@@ -232,10 +239,10 @@ mod tests {
         let at = |seconds| Picoseconds(Picoseconds::SECOND.0 * seconds);
         assert_eq!(threads.begin(START), [0; 0]);
         assert_eq!(threads.begin(at(1)), [0, 1, 2]);
-        assert_eq!((threads.asking(0, 1, at(2)), threads.asking(0, 0, at(2))), (3, 0));
-        threads.ask(0, at(1));
+        assert_eq!((threads.active(0, 1, at(2)), threads.active(0, 0, at(2))), (3, 0));
+        threads.submit(0, at(1));
         assert!(threads.answer(0, at(2)).1);
-        threads.ask(0, at(2));
+        threads.submit(0, at(2));
         assert!(!threads.answer(0, at(3)).1);
         assert_eq!(threads.begin(at(4)), [0]);
     }

@@ -5,7 +5,7 @@
 pub(super) struct Side {
     pub(super) weight: u64,
     /// On how many bricks it has data: N_f.
-    pub(super) reach: u64,
+    pub(super) brick_count: u64,
     /// Bytes that it was served on all bricks.
     pub(super) served: u64,
     /// The most bytes of one of its requests to the brick: cost_max.
@@ -40,7 +40,7 @@ impl Unfairness {
     }
 
     /// Updates the difference, after every change of it or of the streams that wait.
-    pub(super) fn look(&mut self, both_wait: bool) {
+    pub(super) fn update(&mut self, both_wait: bool) {
         if !both_wait {
             self.span = None;
             return;
@@ -67,17 +67,17 @@ impl Unfairness {
     /// both of ((D + D_SFQ) · N + 1) · cost_max / φ + (D_SFQ + 1) · batchcost_max / φ.
     pub fn bound(&self) -> f64 {
         let (depth, waiting) = (self.depth as f64, self.waiting_most as f64);
-        let part = |side: &Side| {
-            let requests = (depth + waiting) * side.reach as f64 + 1.0;
+        let share = |side: &Side| {
+            let requests = (depth + waiting) * side.brick_count as f64 + 1.0;
             let bytes = requests * side.cost_most as f64 + (waiting + 1.0) * side.batch_most as f64;
             bytes / side.weight as f64
         };
-        self.sides.iter().map(part).sum()
+        self.sides.iter().map(share).sum()
     }
 
     /// D, D_SFQ, and of each of the two streams N, cost_max and batchcost_max.
-    pub fn terms(&self) -> (u64, u64, [[u64; 3]; 2]) {
-        let of = |side: Side| [side.reach, side.cost_most, side.batch_most];
+    pub fn parameters(&self) -> (u64, u64, [[u64; 3]; 2]) {
+        let of = |side: Side| [side.brick_count, side.cost_most, side.batch_most];
         (self.depth, self.waiting_most, self.sides.map(of))
     }
 }
@@ -99,7 +99,7 @@ mod tests {
             let mut points = Vec::new();
             for (side, bytes, both_wait) in steps {
                 unfairness.sides[side].served += bytes;
-                unfairness.look(both_wait);
+                unfairness.update(both_wait);
                 let [f, g] = unfairness.sides.map(|side| side.served as f64);
                 let difference = f / weights.0 as f64 - g / weights.1 as f64;
                 points.push(both_wait.then_some(difference));
@@ -116,9 +116,9 @@ mod tests {
 
     #[test]
     fn the_bound_is_equation_8() {
-        let side = |weight, reach, batch_most| Side {
+        let side = |weight, brick_count, batch_most| Side {
             weight,
-            reach,
+            brick_count,
             served: 0,
             cost_most: 10,
             batch_most,

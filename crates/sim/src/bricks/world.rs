@@ -7,7 +7,7 @@ use tidegate_proto::cluster::message::{FromNode, NodeInfo, ToNode};
 use tidegate_proto::cluster::{self as controller, Cluster, NodeSetup};
 use tidegate_proto::controller::ConnectionId;
 use tidegate_proto::message::VERSION;
-use tidegate_proto::node::{self, Ask, Config, Node, Slot};
+use tidegate_proto::node::{self, Config, Node, RequestCost, Slot};
 
 use super::outcome::Cell;
 use super::scenario::Scenario;
@@ -19,10 +19,11 @@ use crate::event::{Events, Queue};
 use crate::rng::Stream as Random;
 use crate::time::Picoseconds;
 
-/// From one party to another. Small against what disks take, as the paper assumes (§2.1).
+/// From one process to another. Small against what disks take, as the paper assumes (§2.1).
 const LATENCY: Picoseconds = Picoseconds(100_000_000);
 
-/// The time between two looks at what no request has told a brick, and at how many threads ask.
+/// The time between two checks of the service that no request has announced to a brick, and at how
+/// many threads ask.
 const EPOCH: Picoseconds = Picoseconds(100_000_000_000);
 
 /// The bytes that one token stands for, as nodes count.
@@ -33,7 +34,7 @@ const COST: CostModel = CostModel::Bytes;
 
 /// A request at a brick, or its part there.
 #[derive(Clone, Copy, Debug)]
-struct Part {
+struct SubRequest {
     thread: ThreadId,
     bytes: u32,
 }
@@ -42,18 +43,18 @@ struct Part {
 #[derive(Clone, Debug)]
 enum Event {
     /// A thread's request is at its coordinator.
-    Ask { thread: ThreadId },
+    Submit { thread: ThreadId },
     /// A part of it is at its brick.
-    Arrival { brick: u16, part: Part, delay: u32 },
+    Arrival { brick: u16, sub_request: SubRequest, delay: u32 },
     /// The disks have done it.
-    Done { brick: u16, slot: Slot, cost: u32, part: Part },
+    Done { brick: u16, slot: Slot, cost: u32, sub_request: SubRequest },
     /// A brick wanted to be called again.
     Wake { brick: u16 },
     /// The controller wanted to be called again.
     Controller,
     /// A message arrives. In a box: messages are rare and large, events many and small.
-    Letter(Box<Letter>),
-    /// Coordinators look at what no request has told.
+    Message(Box<Message>),
+    /// Coordinators announce what no request has carried.
     Epoch,
     /// Threads begin whose time has come.
     Begin,
@@ -64,7 +65,7 @@ enum Event {
 const _: () = assert!(size_of::<Event>() <= 40, "events are copied often");
 
 #[derive(Clone, Debug)]
-enum Letter {
+enum Message {
     ToBrick {
         brick: u16,
         message: ToNode,
@@ -82,7 +83,7 @@ enum Letter {
 
 #[derive(Debug)]
 struct Brick {
-    node: Node<Part>,
+    node: Node<SubRequest>,
     disks: Array,
     alarm: Alarm,
     /// The slot of each stream at the node.
@@ -93,7 +94,7 @@ struct Brick {
 
 /// Streams, coordinators and bricks in virtual time.
 #[derive(Debug)]
-pub(super) struct World {
+pub(super) struct DsfqSim {
     now: Picoseconds,
     events: Events<Event>,
     threads: Threads,
@@ -107,17 +108,17 @@ pub(super) struct World {
     alarm: Alarm,
     cells: Vec<Cell>,
     pub(super) unfairness: Unfairness,
-    pub(super) told: u64,
+    pub(super) announced: u64,
     pub(super) passed: u64,
 }
 
-impl World {
+impl DsfqSim {
     pub(super) fn new(scenario: &Scenario, policy: Policy) -> Self {
         let (streams, count) = (scenario.stream.len(), scenario.bricks.count);
         let threads = Threads::new(scenario);
         let side = |stream: usize| Side {
             weight: scenario.stream[stream].weight.into(),
-            reach: threads.reach(stream as u16),
+            brick_count: threads.brick_count(stream as u16),
             ..Side::default()
         };
         let unfairness = Unfairness::between([side(0), side(1)], scenario.bricks.depth);
@@ -136,7 +137,7 @@ impl World {
             alarm: Alarm::OFF,
             cells: vec![Cell::default(); streams * usize::from(count)],
             unfairness,
-            told: 0,
+            announced: 0,
             passed: 0,
         };
         world.connect();
@@ -165,12 +166,16 @@ impl World {
             self.now = at;
             self.passed += 1;
             match event {
-                Event::Ask { thread } => self.on_ask(thread),
-                Event::Arrival { brick, part, delay } => self.on_arrival(brick, part, delay),
-                Event::Done { brick, slot, cost, part } => self.on_done(brick, (slot, cost), part),
+                Event::Submit { thread } => self.on_submit(thread),
+                Event::Arrival { brick, sub_request, delay } => {
+                    self.on_arrival(brick, sub_request, delay)
+                }
+                Event::Done { brick, slot, cost, sub_request } => {
+                    self.on_done(brick, (slot, cost), sub_request)
+                }
                 Event::Wake { brick } => self.on_wake(brick),
                 Event::Controller => self.on_controller(),
-                Event::Letter(letter) => self.on_letter(*letter),
+                Event::Message(message) => self.on_message(*message),
                 Event::Epoch => self.on_epoch(),
                 Event::Begin => self.on_begin(),
                 Event::Pause => return,
@@ -184,7 +189,7 @@ impl World {
         for (number, brick) in self.bricks.iter_mut().enumerate() {
             for (stream, (waiting, since)) in brick.waiting.iter_mut().enumerate() {
                 let cell = &mut self.cells[stream * count + number];
-                cell.threads = self.threads.asking(stream as u16, number as u16, now);
+                cell.threads = self.threads.active(stream as u16, number as u16, now);
                 if *waiting > 0 {
                     cell.waiting_ns += now.since(*since).0 / 1_000;
                     *since = now;
@@ -199,39 +204,39 @@ impl World {
 
     fn on_begin(&mut self) {
         for thread in self.threads.begin(self.now) {
-            self.events.push(self.now.after(LATENCY), Event::Ask { thread });
+            self.events.push(self.now.after(LATENCY), Event::Submit { thread });
         }
         if self.varies {
             self.events.push(self.now.after(EPOCH), Event::Begin);
         }
     }
 
-    fn on_ask(&mut self, thread: ThreadId) {
-        let request = self.threads.ask(thread, self.now);
+    fn on_submit(&mut self, thread: ThreadId) {
+        let request = self.threads.submit(thread, self.now);
         let (stream, streams) = (usize::from(request.stream), self.names.len());
         let account = &self.elsewhere[usize::from(request.coordinator) * streams + stream];
-        for (brick, bytes) in request.parts {
+        for (brick, bytes) in request.sub_requests {
             let cost = work(&COST, false, bytes, 1);
             let delay = account.sent(usize::from(brick), cost);
             if let (0, Some(side)) = (brick, self.unfairness.sides.get_mut(stream)) {
                 side.cost_most = side.cost_most.max(cost.into());
                 side.batch_most = side.batch_most.max(u64::from(cost) + u64::from(delay));
             }
-            let part = Part { thread, bytes };
-            self.events.push(self.now.after(LATENCY), Event::Arrival { brick, part, delay });
+            let sub_request = SubRequest { thread, bytes };
+            self.events.push(self.now.after(LATENCY), Event::Arrival { brick, sub_request, delay });
         }
     }
 
     fn on_epoch(&mut self) {
         for accounts in self.elsewhere.chunks(self.names.len()) {
             for brick in 0..self.bricks.len() {
-                let claims = accounts.iter().map(|account| account.claim(brick));
-                let claims = (0..).zip(claims).filter(|(_, claim)| *claim > 0);
-                let streams: Vec<(u16, u64)> = claims.collect();
+                let amounts = accounts.iter().map(|account| account.take_unreported(brick));
+                let amounts = (0..).zip(amounts).filter(|(_, amount)| *amount > 0);
+                let streams: Vec<(u16, u64)> = amounts.collect();
                 if !streams.is_empty() {
-                    self.told += 1;
-                    let letter = Letter::Elsewhere { brick: brick as u16, streams };
-                    self.events.push(self.now.after(LATENCY), Event::Letter(Box::new(letter)));
+                    self.announced += 1;
+                    let message = Message::Elsewhere { brick: brick as u16, streams };
+                    self.events.push(self.now.after(LATENCY), Event::Message(Box::new(message)));
                 }
             }
         }
@@ -240,8 +245,8 @@ impl World {
 
     // Bricks.
 
-    fn on_arrival(&mut self, number: u16, part: Part, delay: u32) {
-        let stream = self.threads.stream(part.thread);
+    fn on_arrival(&mut self, number: u16, sub_request: SubRequest, delay: u32) {
+        let stream = self.threads.stream(sub_request.thread);
         let brick = &mut self.bricks[usize::from(number)];
         let (waiting, since) = &mut brick.waiting[usize::from(stream)];
         if *waiting == 0 {
@@ -250,31 +255,36 @@ impl World {
         *waiting += 1;
         let all = brick.waiting.iter().map(|(waiting, _)| u64::from(*waiting)).sum();
         self.unfairness.waiting_most = self.unfairness.waiting_most.max(all);
-        let cost = part.bytes.div_ceil(TOKEN);
-        let ask = Ask { cost, work: work(&COST, false, part.bytes, 1), delay };
-        brick.node.on_request(self.now.time(), brick.slots[usize::from(stream)], ask, part);
+        let cost = sub_request.bytes.div_ceil(TOKEN);
+        let request = RequestCost { cost, work: work(&COST, false, sub_request.bytes, 1), delay };
+        brick.node.on_request(
+            self.now.time(),
+            brick.slots[usize::from(stream)],
+            request,
+            sub_request,
+        );
         self.pump(number);
     }
 
-    fn on_done(&mut self, number: u16, (slot, cost): (Slot, u32), part: Part) {
+    fn on_done(&mut self, number: u16, (slot, cost): (Slot, u32), sub_request: SubRequest) {
         let now = self.now;
         self.bricks[usize::from(number)].node.on_completion(now.time(), slot, cost);
-        let stream = usize::from(self.threads.stream(part.thread));
-        let (asked_at, asks) = self.threads.answer(part.thread, now);
+        let stream = usize::from(self.threads.stream(sub_request.thread));
+        let (submitted_at, submits_next) = self.threads.answer(sub_request.thread, now);
         let cell = &mut self.cells[stream * self.bricks.len() + usize::from(number)];
-        cell.bytes += u64::from(part.bytes);
+        cell.bytes += u64::from(sub_request.bytes);
         cell.requests += 1;
         // To the coordinator and from there to the thread, which had asked the coordinator.
         let back = Picoseconds(2 * LATENCY.0);
-        cell.took_ns += now.after(back).after(LATENCY).since(asked_at).0 / 1_000;
+        cell.took_ns += now.after(back).after(LATENCY).since(submitted_at).0 / 1_000;
         if let Some(side) = self.unfairness.sides.get_mut(stream) {
-            side.served += u64::from(part.bytes);
+            side.served += u64::from(sub_request.bytes);
         }
-        if asks {
-            let thread = part.thread;
-            self.events.push(now.after(back).after(LATENCY), Event::Ask { thread });
+        if submits_next {
+            let thread = sub_request.thread;
+            self.events.push(now.after(back).after(LATENCY), Event::Submit { thread });
         }
-        self.look();
+        self.update_unfairness();
         self.pump(number);
     }
 
@@ -289,9 +299,9 @@ impl World {
     }
 
     /// Looks at the unfairness.
-    fn look(&mut self) {
+    fn update_unfairness(&mut self) {
         let waiting = &self.bricks[0].waiting;
-        self.unfairness.look(waiting[0].0 > 0 && waiting[1].0 > 0);
+        self.unfairness.update(waiting[0].0 > 0 && waiting[1].0 > 0);
     }
 
     /// Does what a brick asks, and sees to it that it is called again in time.
@@ -307,30 +317,30 @@ impl World {
                 cell.waiting_ns += now.since(*since).0 / 1_000;
             }
             let done = brick.disks.take(now, job.job.bytes);
-            let (slot, cost, part) = (job.slot, job.cost, job.job);
-            self.events.push(done, Event::Done { brick: number, slot, cost, part });
+            let (slot, cost, sub_request) = (job.slot, job.cost, job.job);
+            self.events.push(done, Event::Done { brick: number, slot, cost, sub_request });
         }
         while let Some(output) = brick.node.poll_output() {
             let node::Output::Send(message) = output else { continue };
-            let letter = Letter::FromBrick { brick: number, message };
-            self.events.push(now.after(LATENCY), Event::Letter(Box::new(letter)));
+            let message = Message::FromBrick { brick: number, message };
+            self.events.push(now.after(LATENCY), Event::Message(Box::new(message)));
         }
         if let Some(next) = brick.alarm.set(now, brick.node.next_deadline()) {
             self.events.push(next, Event::Wake { brick: number });
         }
-        self.look();
+        self.update_unfairness();
     }
 
     // The controller.
 
-    fn on_letter(&mut self, letter: Letter) {
+    fn on_message(&mut self, message: Message) {
         let now = self.now.time();
-        match letter {
-            Letter::FromBrick { brick, message } => {
+        match message {
+            Message::FromBrick { brick, message } => {
                 self.controller.on_message(now, connection(brick), message);
                 self.pump_controller();
             }
-            Letter::ToBrick { brick: number, message } => {
+            Message::ToBrick { brick: number, message } => {
                 let brick = &mut self.bricks[usize::from(number)];
                 brick.node.on_message(now, message);
                 for (slot, name) in brick.slots.iter_mut().zip(&self.names) {
@@ -338,7 +348,7 @@ impl World {
                 }
                 self.pump(number);
             }
-            Letter::Elsewhere { brick: number, streams } => {
+            Message::Elsewhere { brick: number, streams } => {
                 let brick = &mut self.bricks[usize::from(number)];
                 for (stream, work) in streams {
                     brick.node.on_elsewhere(brick.slots[usize::from(stream)], work);
@@ -360,8 +370,8 @@ impl World {
     fn pump_controller(&mut self) {
         while let Some(output) = self.controller.poll_output() {
             let controller::Output::Send { to, message } = output else { continue };
-            let letter = Letter::ToBrick { brick: (to.0 - 1) as u16, message };
-            self.events.push(self.now.after(LATENCY), Event::Letter(Box::new(letter)));
+            let message = Message::ToBrick { brick: (to.0 - 1) as u16, message };
+            self.events.push(self.now.after(LATENCY), Event::Message(Box::new(message)));
         }
         if let Some(next) = self.alarm.set(self.now, self.controller.next_deadline()) {
             self.events.push(next, Event::Controller);
@@ -400,7 +410,7 @@ fn brick(scenario: &Scenario, number: u16) -> Brick {
         node: Node::new(Picoseconds::ZERO.time(), info, config),
         disks: Array::new(scenario.bricks.array(), random),
         alarm: Alarm::OFF,
-        slots: vec![Slot::NOBODY; streams],
+        slots: vec![Slot::UNATTRIBUTED; streams],
         waiting: vec![(0, Picoseconds::ZERO); streams],
     }
 }

@@ -116,27 +116,27 @@ impl Clients {
         let nodes = self.choose(tenant);
         self.active[tenant] = nodes.len();
         let first = tenant * self.width;
-        let parts = self.parts(tenant, nodes.len());
+        let demands = self.demands(tenant, nodes.len());
         let version = self.flows[first..first + self.width].iter().map(|flow| flow.version).max();
         let version = version.unwrap_or(0) + 1;
         let mut begins = Vec::with_capacity(nodes.len());
         // Places beyond the chosen nodes ask nothing, and what they asked before is forgotten.
-        for (place, flow) in self.flows[first..first + self.width].iter_mut().enumerate() {
+        for (index, flow) in self.flows[first..first + self.width].iter_mut().enumerate() {
             (flow.version, flow.gap) = (version, None);
-            flow.is_active = place < nodes.len();
-            let Some(node) = nodes.get(place) else { continue };
+            flow.is_active = index < nodes.len();
+            let Some(node) = nodes.get(index) else { continue };
             flow.node = *node;
-            let begin = match (&self.load.closed, parts[place]) {
-                (Some(closed), _) => Begin::Outstanding(part_of(closed, place, nodes.len())),
+            let begin = match (&self.load.closed, demands[index]) {
+                (Some(closed), _) => Begin::Outstanding(outstanding_of(closed, index, nodes.len())),
                 (None, 0) => continue,
-                (None, part) => {
-                    let gap = Picoseconds(Picoseconds::from(self.period).0 / part);
+                (None, rate) => {
+                    let gap = Picoseconds(Picoseconds::from(self.period).0 / rate);
                     flow.gap = Some(gap);
                     // Any phase, so that flows with equal gaps do not march in step.
                     Begin::At(now.after(Picoseconds(flow.random.below(gap.0.max(1)))))
                 }
             };
-            begins.push(((first + place) as FlowId, begin));
+            begins.push(((first + index) as FlowId, begin));
         }
         begins
     }
@@ -158,7 +158,7 @@ impl Clients {
     }
 
     /// The flow that asks when one of this version is answered, if one does.
-    pub(super) fn asks_next(&mut self, id: FlowId, version: u32) -> Option<FlowId> {
+    pub(super) fn next_flow(&mut self, id: FlowId, version: u32) -> Option<FlowId> {
         let closed = self.load.closed.as_ref()?;
         let flow = &mut self.flows[id as usize];
         if flow.version != version {
@@ -184,7 +184,7 @@ impl Clients {
     }
 
     /// Returns a tenant's demand at each of its `count` nodes.
-    fn parts(&self, tenant: usize, count: usize) -> Vec<u64> {
+    fn demands(&self, tenant: usize, count: usize) -> Vec<u64> {
         let Some(open) = &self.load.open else { return vec![0; count] };
         if count == 0 {
             return Vec::new();
@@ -197,10 +197,10 @@ impl Clients {
 
 /// How many requests a flow of a closed loop has outstanding at first, which has this place of
 /// `count`.
-fn part_of(closed: &Closed, place: usize, count: usize) -> u32 {
+fn outstanding_of(closed: &Closed, index: usize, count: usize) -> u32 {
     if closed.striped {
-        let (place, count) = (place as u32, count as u32);
-        closed.outstanding / count + u32::from(place < closed.outstanding % count)
+        let (index, count) = (index as u32, count as u32);
+        closed.outstanding / count + u32::from(index < closed.outstanding % count)
     } else {
         closed.outstanding
     }

@@ -4,7 +4,7 @@ use tidegate_proto::cluster::message::NodeInfo;
 use tidegate_proto::controller::ConnectionId;
 use tidegate_proto::node::{Config, Node, Slot};
 
-use super::tally::Ticket;
+use super::requests::Ticket;
 use crate::alarm::Alarm;
 use crate::device::Device;
 use crate::link::Link;
@@ -18,7 +18,7 @@ pub(super) struct Host {
     /// The node's process, while there is one.
     pub(super) node: Option<Node<Ticket>>,
     /// Which of the host's node processes this is; what belongs to earlier ones is void.
-    pub(super) life: u32,
+    pub(super) incarnation: u32,
     pub(super) device: Device,
     pub(super) alarm: Alarm,
     /// The slot of each tenant at the node, as of the last plan.
@@ -33,8 +33,8 @@ pub(super) struct Wire {
     pub(super) from_node: Link,
     /// The connection that the node has open.
     pub(super) at_node: Option<ConnectionId>,
-    /// When the node last heard of the controller.
-    pub(super) heard: Picoseconds,
+    /// When the node last received a message of the controller.
+    pub(super) last_received: Picoseconds,
     /// The connection that the controller has open.
     pub(super) at_controller: Option<ConnectionId>,
 }
@@ -43,16 +43,17 @@ impl Host {
     /// Starts a node process, if there is none.
     pub(super) fn start(&mut self, now: Picoseconds) {
         if self.node.is_none() {
-            self.life += 1;
+            self.incarnation += 1;
             self.alarm = Alarm::OFF;
-            let info = NodeInfo { name: self.name.clone(), pid: self.life, ..NodeInfo::default() };
+            let info =
+                NodeInfo { name: self.name.clone(), pid: self.incarnation, ..NodeInfo::default() };
             self.node = Some(Node::new(now.time(), info, self.config));
-            self.slots.fill(Slot::NOBODY);
+            self.slots.fill(Slot::UNATTRIBUTED);
         }
     }
 
     /// The tenants have changed at the node: looks up where they are.
-    pub(super) fn look_up(&mut self, tenants: &[String]) {
+    pub(super) fn find_slots(&mut self, tenants: &[String]) {
         let Some(node) = &self.node else { return };
         for (slot, name) in self.slots.iter_mut().zip(tenants) {
             *slot = node.slot(name);

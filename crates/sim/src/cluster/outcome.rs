@@ -7,7 +7,7 @@ use crate::time::Picoseconds;
 
 /// Results of a run. Counts are of requests that were answered.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Outcome {
+pub struct ClusterReport {
     /// The seed that everything followed from.
     pub seed: u64,
     /// The time over which a promise is counted.
@@ -22,7 +22,7 @@ pub struct Outcome {
     /// which counts from their beginning.
     pub moves: Vec<Move>,
     /// Requests that were made in the whole run.
-    pub asked: u64,
+    pub submitted: u64,
     /// Requests that were answered in the whole run.
     pub answered: u64,
     /// Messages from the controller to nodes, in the whole run.
@@ -42,7 +42,7 @@ pub struct Move {
     pub tenant: usize,
 }
 
-impl Outcome {
+impl ClusterReport {
     /// How many periods were measured.
     pub fn periods(&self) -> usize {
         self.samples.len() / self.samples_per_period()

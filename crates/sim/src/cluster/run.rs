@@ -5,8 +5,8 @@ use tidegate_model::policy::{Account, Fallback, Levels, Tenant};
 use tidegate_model::{Class, Iops, Policy, Span};
 
 use super::clients::Promise;
-use super::outcome::{Move, Outcome, in_period};
-use super::world::{Setup, World};
+use super::outcome::{ClusterReport, Move, in_period};
+use super::world::{ClusterSim, Setup};
 use crate::link::Conduct;
 use crate::rng::{Stream, Zipf, apportion};
 use crate::scenario::{Control, Per, Scenario, ScenarioError};
@@ -16,10 +16,10 @@ use crate::time::Picoseconds;
 ///
 /// # Errors
 /// The errors of [`Scenario::check`].
-pub fn run(scenario: &Scenario) -> Result<Outcome, ScenarioError> {
+pub fn run(scenario: &Scenario) -> Result<ClusterReport, ScenarioError> {
     scenario.check()?;
     let promises = promises(scenario);
-    let mut world = World::new(setup(scenario, &promises));
+    let mut world = ClusterSim::new(setup(scenario, &promises));
     let period = Picoseconds::from(scenario.period);
     let from = Picoseconds(period.0 * u64::from(scenario.skip));
     let start = Picoseconds::from(scenario.load.start);
@@ -42,15 +42,15 @@ pub fn run(scenario: &Scenario) -> Result<Outcome, ScenarioError> {
         samples.push(grown.collect());
         before = sums;
     }
-    Ok(Outcome {
+    Ok(ClusterReport {
         seed: scenario.seed,
         period: scenario.period,
         sample: scenario.sample,
         promises,
         samples,
         moves,
-        asked: world.tally.asked,
-        answered: world.tally.answered,
+        submitted: world.requests.submitted,
+        answered: world.requests.answered,
         to_nodes: world.messages.0,
         from_nodes: world.messages.1,
         events: world.passed,
@@ -58,7 +58,7 @@ pub fn run(scenario: &Scenario) -> Result<Outcome, ScenarioError> {
 }
 
 /// Returns the answered requests of each tenant so far.
-fn sums(world: &World, tenants: usize) -> Vec<u64> {
+fn sums(world: &ClusterSim, tenants: usize) -> Vec<u64> {
     let width = world.served.len() / tenants;
     world.served.chunks(width).map(|nodes| nodes.iter().sum()).collect()
 }

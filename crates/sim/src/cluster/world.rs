@@ -5,11 +5,11 @@ use tidegate_proto::cluster::message::{FromNode, NodeInfo, ToNode};
 use tidegate_proto::cluster::{self as controller, Cluster, NodeSetup};
 use tidegate_proto::controller::ConnectionId;
 use tidegate_proto::message::VERSION;
-use tidegate_proto::node::{self, Ask, Config, Slot};
+use tidegate_proto::node::{self, Config, RequestCost, Slot};
 
 use super::clients::{Begin, Clients, FlowId, Promise};
 use super::host::{Host, Wire};
-use super::tally::{Asked, Tally, Ticket};
+use super::requests::{PendingRequest, RequestTable, Ticket};
 use crate::alarm::Alarm;
 use crate::device::Device;
 use crate::event::{Events, Queue};
@@ -37,7 +37,7 @@ pub(crate) struct Setup {
 }
 
 impl Setup {
-    /// How long a node hears nothing before it gives up its connection.
+    /// How long a node receives nothing before it gives up its connection.
     fn silence(&self) -> Picoseconds {
         Picoseconds(2 * Picoseconds::from(self.period).0)
     }
@@ -54,7 +54,7 @@ pub(crate) enum Fault {
     ControllerDies,
     /// A new one is started; it knows the policy and nothing else.
     ControllerReturns,
-    /// A node closes its connection, as one does that has heard nothing for long.
+    /// A node closes its connection, as one does that has received nothing for long.
     Hangs(u16),
 }
 
@@ -64,19 +64,19 @@ enum Event {
     /// A flow of an open loop asks.
     Arrival { flow: FlowId, version: u32 },
     /// A device has finished a request.
-    Done { node: u16, life: u32, slot: Slot, cost: u32, ticket: Ticket },
+    Done { node: u16, incarnation: u32, slot: Slot, cost: u32, ticket: Ticket },
     /// A node wanted to be called again.
-    Wake { node: u16, life: u32 },
+    Wake { node: u16, incarnation: u32 },
     /// The controller wanted to be called again.
-    Controller { life: u32 },
+    Controller { incarnation: u32 },
     /// A tenant begins, or moves to other nodes.
     Move { tenant: u32 },
     /// A node looks for its controller.
-    Connect { node: u16, life: u32 },
-    /// A node asks itself when it last heard of its controller.
+    Connect { node: u16, incarnation: u32 },
+    /// A node checks when it last received a message of its controller.
     Watch { node: u16, connection: ConnectionId },
     /// A message arrives. In a box: messages are rare and large, events many and small.
-    Letter(Box<Letter>),
+    Message(Box<Message>),
     /// Something breaks, or is mended.
     Fault(Fault),
     /// The world stops, to be looked at.
@@ -87,7 +87,7 @@ const _: () = assert!(size_of::<Event>() <= 40, "events are copied often");
 
 /// Message between a node and the controller.
 #[derive(Clone, Debug)]
-struct Letter {
+struct Message {
     node: u16,
     connection: ConnectionId,
     content: Content,
@@ -106,7 +106,7 @@ enum Content {
 
 /// A cluster in virtual time.
 #[derive(Debug)]
-pub(crate) struct World {
+pub(crate) struct ClusterSim {
     setup: Setup,
     now: Picoseconds,
     events: Events<Event>,
@@ -114,11 +114,11 @@ pub(crate) struct World {
     names: Vec<String>,
     controller: Option<Cluster>,
     /// Which of the controller's processes this is.
-    life: u32,
+    incarnation: u32,
     alarm: Alarm,
     connections: u64,
     clients: Clients,
-    pub(crate) tally: Tally,
+    pub(crate) requests: RequestTable,
     /// Requests of each tenant to each node: tenant by tenant, in the order of the nodes.
     pub(crate) arrived: Vec<u64>,
     /// Requests of each tenant that each node has answered, in the same order.
@@ -128,7 +128,7 @@ pub(crate) struct World {
     pub(crate) passed: u64,
 }
 
-impl World {
+impl ClusterSim {
     pub(crate) fn new(setup: Setup) -> Self {
         let count = usize::from(setup.nodes.count);
         let names: Vec<String> =
@@ -140,11 +140,11 @@ impl World {
             events: Events::default(),
             hosts: hosts.collect(),
             controller: None,
-            life: 0,
+            incarnation: 0,
             alarm: Alarm::OFF,
             connections: 0,
             clients: Clients::new(setup.seed, &setup.load, shape, &setup.promises),
-            tally: Tally::default(),
+            requests: RequestTable::default(),
             arrived: vec![0; names.len() * count],
             served: vec![0; names.len() * count],
             messages: (0, 0),
@@ -186,15 +186,15 @@ impl World {
             self.passed += 1;
             match event {
                 Event::Arrival { flow, version } => self.on_arrival(flow, version),
-                Event::Done { node, life, slot, cost, ticket } => {
-                    self.on_done(node, life, (slot, cost), ticket);
+                Event::Done { node, incarnation, slot, cost, ticket } => {
+                    self.on_done(node, incarnation, (slot, cost), ticket);
                 }
-                Event::Wake { node, life } => self.on_wake(node, life),
-                Event::Controller { life } => self.on_controller(life),
+                Event::Wake { node, incarnation } => self.on_wake(node, incarnation),
+                Event::Controller { incarnation } => self.on_controller(incarnation),
                 Event::Move { tenant } => self.on_move(tenant as usize),
-                Event::Connect { node, life } => self.on_connect(node, life),
+                Event::Connect { node, incarnation } => self.on_connect(node, incarnation),
                 Event::Watch { node, connection } => self.on_watch(node, connection),
-                Event::Letter(letter) => self.on_letter(*letter),
+                Event::Message(message) => self.on_message(*message),
                 Event::Fault(fault) => self.befall(fault),
                 Event::Pause => return,
             }
@@ -207,7 +207,7 @@ impl World {
         // Only of use while the flow has not moved on.
         if let Some(next) = self.clients.next(flow, version, self.now) {
             self.events.push(next, Event::Arrival { flow, version });
-            let node = self.ask(flow);
+            let node = self.submit(flow);
             self.pump(node);
         }
     }
@@ -218,7 +218,7 @@ impl World {
             match begin {
                 Begin::At(at) => self.events.push(at, Event::Arrival { flow, version }),
                 Begin::Outstanding(count) => {
-                    (0..count).for_each(|_| _ = self.ask(flow));
+                    (0..count).for_each(|_| _ = self.submit(flow));
                     self.pump(self.clients.flow(flow).node);
                 }
             }
@@ -226,33 +226,35 @@ impl World {
     }
 
     /// A flow makes a request, which is refused where its node is away. The node.
-    fn ask(&mut self, id: FlowId) -> u16 {
+    fn submit(&mut self, id: FlowId) -> u16 {
         let flow = self.clients.flow(id);
         let (node, version) = (flow.node, flow.version);
         let tenant = self.clients.tenant(id);
-        let ticket = self.tally.ask(Asked { flow: id, version, node });
+        let ticket = self.requests.submit(PendingRequest { flow: id, version, node });
         self.arrived[tenant * self.hosts.len() + usize::from(node)] += 1;
         let host = &mut self.hosts[usize::from(node)];
         match &mut host.node {
             Some(machine) => {
-                machine.on_request(self.now.time(), host.slots[tenant], Ask::ONE, ticket)
+                machine.on_request(self.now.time(), host.slots[tenant], RequestCost::ONE, ticket)
             }
-            None => _ = self.tally.fail(ticket),
+            None => _ = self.requests.fail(ticket),
         }
         node
     }
 
-    fn on_done(&mut self, node: u16, life: u32, (slot, cost): (Slot, u32), ticket: Ticket) {
+    fn on_done(&mut self, node: u16, incarnation: u32, (slot, cost): (Slot, u32), ticket: Ticket) {
         let host = &mut self.hosts[usize::from(node)];
-        let Some(machine) = host.node.as_mut().filter(|_| host.life == life) else { return };
+        let Some(machine) = host.node.as_mut().filter(|_| host.incarnation == incarnation) else {
+            return;
+        };
         machine.on_completion(self.now.time(), slot, cost);
-        if let Some(asked) = self.tally.answer(ticket) {
-            let tenant = self.clients.tenant(asked.flow);
+        if let Some(request) = self.requests.answer(ticket) {
+            let tenant = self.clients.tenant(request.flow);
             self.served[tenant * self.hosts.len() + usize::from(node)] += 1;
-            if let Some(next) = self.clients.asks_next(asked.flow, asked.version) {
-                let asked = self.ask(next);
-                if asked != node {
-                    self.pump(asked);
+            if let Some(next) = self.clients.next_flow(request.flow, request.version) {
+                let target = self.submit(next);
+                if target != node {
+                    self.pump(target);
                 }
             }
         }
@@ -261,9 +263,11 @@ impl World {
 
     // Machines.
 
-    fn on_wake(&mut self, node: u16, life: u32) {
+    fn on_wake(&mut self, node: u16, incarnation: u32) {
         let host = &mut self.hosts[usize::from(node)];
-        let Some(machine) = host.node.as_mut().filter(|_| host.life == life) else { return };
+        let Some(machine) = host.node.as_mut().filter(|_| host.incarnation == incarnation) else {
+            return;
+        };
         host.alarm.ring(self.now);
         let now = self.now.time();
         if machine.next_deadline() <= now {
@@ -276,27 +280,27 @@ impl World {
     fn pump(&mut self, number: u16) {
         let host = &mut self.hosts[usize::from(number)];
         let Some(machine) = &mut host.node else { return };
-        let (now, life) = (self.now.time(), host.life);
+        let (now, incarnation) = (self.now.time(), host.incarnation);
         while let Some(job) = machine.next_dispatch(now) {
             let done = host.device.take(self.now, job.cost);
             let (slot, cost, ticket) = (job.slot, job.cost, job.job);
-            self.events.push(done, Event::Done { node: number, life, slot, cost, ticket });
+            self.events.push(done, Event::Done { node: number, incarnation, slot, cost, ticket });
         }
         while let Some(output) = machine.poll_output() {
             let node::Output::Send(message) = output else { continue };
             let Some(connection) = host.wire.at_node else { continue };
             self.messages.1 += 1;
             let content = Content::FromNode(message);
-            let letter = Letter { node: number, connection, content };
-            post(&mut self.events, &mut host.wire.from_node, self.now, letter);
+            let message = Message { node: number, connection, content };
+            post(&mut self.events, &mut host.wire.from_node, self.now, message);
         }
         if let Some(next) = host.alarm.set(self.now, machine.next_deadline()) {
-            self.events.push(next, Event::Wake { node: number, life });
+            self.events.push(next, Event::Wake { node: number, incarnation });
         }
     }
 
-    fn on_controller(&mut self, life: u32) {
-        if self.life != life {
+    fn on_controller(&mut self, incarnation: u32) {
+        if self.incarnation != incarnation {
             return;
         }
         self.alarm.ring(self.now);
@@ -321,47 +325,49 @@ impl World {
             let known = |host: &Host| host.wire.at_controller == Some(to);
             let Some(node) = self.hosts.iter().position(known) else { continue };
             let wire = &mut self.hosts[node].wire;
-            let letter = Letter { node: node as u16, connection: to, content };
-            if let Content::ControllerClosed = letter.content {
+            let message = Message { node: node as u16, connection: to, content };
+            if let Content::ControllerClosed = message.content {
                 wire.at_controller = None;
-                farewell(&mut self.events, &wire.to_node, self.now, letter);
+                farewell(&mut self.events, &wire.to_node, self.now, message);
             } else {
                 self.messages.0 += 1;
-                post(&mut self.events, &mut wire.to_node, self.now, letter);
+                post(&mut self.events, &mut wire.to_node, self.now, message);
             }
         }
         if let Some(next) = self.alarm.set(self.now, machine.next_deadline()) {
-            self.events.push(next, Event::Controller { life: self.life });
+            self.events.push(next, Event::Controller { incarnation: self.incarnation });
         }
     }
 
     // The link.
 
-    fn on_connect(&mut self, number: u16, life: u32) {
+    fn on_connect(&mut self, number: u16, incarnation: u32) {
         let host = &mut self.hosts[usize::from(number)];
-        let Some(machine) = host.node.as_mut().filter(|_| host.life == life) else { return };
+        let Some(machine) = host.node.as_mut().filter(|_| host.incarnation == incarnation) else {
+            return;
+        };
         if host.wire.at_node.is_some() {
             return;
         }
         if self.controller.is_none() || host.wire.from_node.conduct().is_cut(self.now) {
             let again = self.now.after(RECONNECT);
-            self.events.push(again, Event::Connect { node: number, life });
+            self.events.push(again, Event::Connect { node: number, incarnation });
             return;
         }
         self.connections += 1;
         let connection = ConnectionId(self.connections);
         host.wire.at_node = Some(connection);
-        host.wire.heard = self.now;
+        host.wire.last_received = self.now;
         let watch = self.now.after(self.setup.silence());
         self.events.push(watch, Event::Watch { node: number, connection });
-        let letter = Letter { node: number, connection, content: Content::Hello(machine.info()) };
-        farewell(&mut self.events, &host.wire.from_node, self.now, letter);
+        let message = Message { node: number, connection, content: Content::Hello(machine.info()) };
+        farewell(&mut self.events, &host.wire.from_node, self.now, message);
         machine.on_connected(self.now.time());
         self.pump(number);
     }
 
-    fn on_letter(&mut self, letter: Letter) {
-        let Letter { node, connection, content } = letter;
+    fn on_message(&mut self, message: Message) {
+        let Message { node, connection, content } = message;
         let now = self.now.time();
         let wire = &mut self.hosts[usize::from(node)].wire;
         let is_open = match content {
@@ -373,7 +379,7 @@ impl World {
             return;
         }
         match content {
-            Content::ToNode(message) => return self.tell(node, message),
+            Content::ToNode(message) => return self.deliver(node, message),
             Content::ControllerClosed => return self.hang_up(node),
             _ => {}
         }
@@ -392,13 +398,13 @@ impl World {
         self.pump_controller();
     }
 
-    /// A side that never hears of the end of its connection ends it itself.
+    /// A side that does not learn of the end of its connection ends it itself.
     fn on_watch(&mut self, node: u16, connection: ConnectionId) {
         let wire = &self.hosts[usize::from(node)].wire;
         if wire.at_node != Some(connection) {
             return;
         }
-        let until = wire.heard.after(self.setup.silence());
+        let until = wire.last_received.after(self.setup.silence());
         if until <= self.now {
             self.befall(Fault::Hangs(node));
         } else {
@@ -406,14 +412,14 @@ impl World {
         }
     }
 
-    fn tell(&mut self, number: u16, message: ToNode) {
+    fn deliver(&mut self, number: u16, message: ToNode) {
         let host = &mut self.hosts[usize::from(number)];
-        host.wire.heard = self.now;
+        host.wire.last_received = self.now;
         let Some(machine) = &mut host.node else { return };
         let is_plan = matches!(message, ToNode::Plan(_));
         machine.on_message(self.now.time(), message);
         if is_plan {
-            host.look_up(&self.names);
+            host.find_slots(&self.names);
         }
         self.pump(number);
     }
@@ -425,7 +431,7 @@ impl World {
         if let Some(machine) = &mut host.node {
             machine.on_disconnected(self.now.time());
             let again = self.now.after(RECONNECT);
-            self.events.push(again, Event::Connect { node: number, life: host.life });
+            self.events.push(again, Event::Connect { node: number, incarnation: host.incarnation });
         }
         self.pump(number);
     }
@@ -437,7 +443,7 @@ impl World {
             Fault::NodeDies(node) => {
                 self.close_at_node(node);
                 self.hosts[usize::from(node)].node = None;
-                self.tally.fail_all(node);
+                self.requests.fail_all(node);
             }
             Fault::NodeReturns(node) => self.on_return(node),
             Fault::ControllerDies => {
@@ -446,15 +452,15 @@ impl World {
                     let wire = &mut self.hosts[node].wire;
                     let Some(connection) = wire.at_controller.take() else { continue };
                     let content = Content::ControllerClosed;
-                    let letter = Letter { node: node as u16, connection, content };
-                    farewell(&mut self.events, &wire.to_node, self.now, letter);
+                    let message = Message { node: node as u16, connection, content };
+                    farewell(&mut self.events, &wire.to_node, self.now, message);
                 }
             }
             Fault::ControllerReturns => {
                 if self.controller.is_none() {
-                    self.life += 1;
+                    self.incarnation += 1;
                     self.alarm = Alarm::OFF;
-                    self.controller = Some(cluster(&self.setup, self.life, self.now));
+                    self.controller = Some(cluster(&self.setup, self.incarnation, self.now));
                     self.pump_controller();
                 }
             }
@@ -467,12 +473,12 @@ impl World {
         }
     }
 
-    /// The other side will hear of it, if the link lets it.
+    /// The other side learns of it, if the link lets it.
     fn close_at_node(&mut self, node: u16) {
         let wire = &mut self.hosts[usize::from(node)].wire;
         if let Some(connection) = wire.at_node.take() {
-            let letter = Letter { node, connection, content: Content::NodeClosed };
-            farewell(&mut self.events, &wire.from_node, self.now, letter);
+            let message = Message { node, connection, content: Content::NodeClosed };
+            farewell(&mut self.events, &wire.from_node, self.now, message);
         }
     }
 
@@ -483,37 +489,37 @@ impl World {
             return;
         }
         host.start(self.now);
-        let life = host.life;
-        self.events.push(self.now, Event::Connect { node: number, life });
+        let incarnation = host.incarnation;
+        self.events.push(self.now, Event::Connect { node: number, incarnation });
         // A flow of a striped tenant does not know which requests failed; it goes on with the
         // others.
         if let Some(closed) = self.setup.load.closed.as_ref().filter(|closed| !closed.striped) {
             let outstanding = closed.outstanding;
             for flow in self.clients.at(number) {
-                (0..outstanding).for_each(|_| _ = self.ask(flow));
+                (0..outstanding).for_each(|_| _ = self.submit(flow));
             }
         }
         self.pump(number);
     }
 }
 
-/// Puts the copies of a letter on their way, as many as the link lets through.
-fn post(events: &mut Events<Event>, link: &mut Link, now: Picoseconds, letter: Letter) {
+/// Puts the copies of a message on their way, as many as the link lets through.
+fn post(events: &mut Events<Event>, link: &mut Link, now: Picoseconds, message: Message) {
     for at in link.send(now) {
-        events.push(at, Event::Letter(Box::new(letter.clone())));
+        events.push(at, Event::Message(Box::new(message.clone())));
     }
 }
 
 /// The beginning and the end of a connection are not lost, unless the link is cut: a node tries to
 /// connect until the connection is open.
-fn farewell(events: &mut Events<Event>, link: &Link, now: Picoseconds, letter: Letter) {
+fn farewell(events: &mut Events<Event>, link: &Link, now: Picoseconds, message: Message) {
     if !link.conduct().is_cut(now) {
-        events.push(now.after(link.conduct().most), Event::Letter(Box::new(letter)));
+        events.push(now.after(link.conduct().most), Event::Message(Box::new(message)));
     }
 }
 
-/// A controller's process, which knows the policy. Only the first knows that nobody was before it.
-fn cluster(setup: &Setup, life: u32, now: Picoseconds) -> Cluster {
+/// A controller's process, which knows the policy. Only the first knows that it is the first.
+fn cluster(setup: &Setup, incarnation: u32, now: Picoseconds) -> Cluster {
     let node = |number| NodeSetup {
         name: name(number),
         capacity: Some(setup.nodes.rate),
@@ -521,7 +527,7 @@ fn cluster(setup: &Setup, life: u32, now: Picoseconds) -> Cluster {
     };
     let made_of = controller::Setup {
         nodes: (0..setup.nodes.count).map(node).collect(),
-        is_first: life == 1,
+        is_first: incarnation == 1,
         ..controller::Setup::default()
     };
     Cluster::new(now.time(), made_of, Some((1, setup.policy.clone())))
@@ -540,15 +546,15 @@ fn host(setup: &Setup, number: u16, tenants: usize) -> Host {
         name: name(number),
         config: Config { depth, capacity: Some(rate), pacing, ..Config::default() },
         node: None,
-        life: 0,
+        incarnation: 0,
         device: Device::new(rate, spread_percent, stream("device")),
         alarm: Alarm::OFF,
-        slots: vec![Slot::NOBODY; tenants],
+        slots: vec![Slot::UNATTRIBUTED; tenants],
         wire: Wire {
             to_node: Link::new(conduct.clone(), stream("link to node")),
             from_node: Link::new(conduct.clone(), stream("link from node")),
             at_node: None,
-            heard: Picoseconds::ZERO,
+            last_received: Picoseconds::ZERO,
             at_controller: None,
         },
     }

@@ -134,7 +134,7 @@ impl<E> Queue<E> for Wheel<E> {
 impl<E> Wheel<E> {
     /// The level on which a time waits, and its slot there.
     #[inline]
-    fn place(&self, at: u64) -> (usize, usize) {
+    fn slot_of(&self, at: u64) -> (usize, usize) {
         // The highest digit that differs; 0 if none does.
         let level = ((at ^ self.now) | 1).ilog2() / DIGIT_BITS;
         (level as usize, (at >> (level * DIGIT_BITS)) as usize % SLOTS)
@@ -143,7 +143,7 @@ impl<E> Wheel<E> {
     /// Puts an event at the end of the slot where its time belongs.
     #[inline]
     fn append(&mut self, at: u64, event: E) {
-        let (level, slot) = self.place(at);
+        let (level, slot) = self.slot_of(at);
         if level < NEAR {
             let node = self.node(Node { at, next: NONE, event: Some(event) });
             return self.link(level, slot, node);
@@ -241,7 +241,7 @@ impl<E> Wheel<E> {
         index = first;
         loop {
             let Node { at, next, .. } = self.nodes[index as usize];
-            let (level, slot) = self.place(at);
+            let (level, slot) = self.slot_of(at);
             self.link(level, slot, index);
             if index == last {
                 break;

@@ -1,12 +1,12 @@
 //! A client that reads: when it begins what, and how long that took.
 //!
-//! Which page it reads changes nothing here, because the model's cards know none; so each of its
+//! Which page it reads changes nothing here, because the model's NICs know none; so each of its
 //! buffers always gets the same one.
 
 use hdrhistogram::Histogram;
 use tidegate_model::Time;
-use tidegate_onesided::haechi::{Port, place};
-use tidegate_onesided::one_sided::{Done, Fabric, Operation, Place, Post};
+use tidegate_onesided::haechi::{Port, region_layout};
+use tidegate_onesided::one_sided::{BufferPosition, Done, Fabric, Operation, Post};
 
 use super::fabric::Endpoint;
 use super::scenario::Pattern;
@@ -16,7 +16,7 @@ use crate::time::Picoseconds;
 const PAGE: u32 = 4096;
 
 /// The fabric of a client, with or without an engine in front of it.
-pub(super) trait Door: Fabric {
+pub(super) trait ClientFabric: Fabric {
     /// When it wants to be called by itself.
     fn next_deadline(&self) -> Time;
 
@@ -24,13 +24,13 @@ pub(super) trait Door: Fabric {
     fn note_unmet(&mut self, _count: u64) {}
 }
 
-impl Door for Endpoint {
+impl ClientFabric for Endpoint {
     fn next_deadline(&self) -> Time {
         Time::MAX
     }
 }
 
-impl Door for Port<Endpoint> {
+impl ClientFabric for Port<Endpoint> {
     fn next_deadline(&self) -> Time {
         Self::next_deadline(self)
     }
@@ -80,7 +80,7 @@ struct Read {
 /// A client that reads.
 #[derive(Debug)]
 pub(super) struct Client<D> {
-    pub(super) door: D,
+    pub(super) fabric: D,
     plan: Plan,
     /// The period that it is in: its beginning, and the distance of two reads that are due.
     start: Picoseconds,
@@ -96,11 +96,11 @@ pub(super) struct Client<D> {
     pub(super) latency: Option<Latency>,
 }
 
-impl<D: Door> Client<D> {
+impl<D: ClientFabric> Client<D> {
     /// One that wants nothing yet.
-    pub(super) fn new(door: D, plan: Plan) -> Self {
+    pub(super) fn new(fabric: D, plan: Plan) -> Self {
         Self {
-            door,
+            fabric,
             start: Picoseconds::ZERO,
             distance: Picoseconds::MAX,
             begun: u64::MAX,
@@ -136,7 +136,7 @@ impl<D: Door> Client<D> {
 
     /// Takes what is done, and begins what is due.
     pub(super) fn run(&mut self, now: Picoseconds) {
-        self.door.poll(now.time(), &mut self.done).expect("nothing is lost here");
+        self.fabric.poll(now.time(), &mut self.done).expect("nothing is lost here");
         for done in self.done.drain(..) {
             self.completed += 1;
             self.free.push(done.id as u32);
@@ -151,29 +151,29 @@ impl<D: Door> Client<D> {
             let Some(buffer) = self.free.pop() else { break };
             self.reads[buffer as usize] = Read { begun: now, due: self.due() };
             let operation = Operation::Read {
-                from: place::DATA + u64::from(buffer) * u64::from(PAGE),
-                into: Place::start(buffer),
+                from: region_layout::DATA + u64::from(buffer) * u64::from(PAGE),
+                into: BufferPosition::start(buffer),
                 length: PAGE,
             };
             let post = Post { id: u64::from(buffer), operation };
-            self.door.post(post).expect("a window is smaller than what a fabric holds");
+            self.fabric.post(post).expect("a window is smaller than what a fabric holds");
             self.begun += 1;
             has_begun = true;
         }
         if has_begun {
-            self.door.flush(now.time()).expect("nothing is lost here");
+            self.fabric.flush(now.time()).expect("nothing is lost here");
         }
         if let Some(unmet) = self.unmet(now) {
-            self.door.note_unmet(unmet);
+            self.fabric.note_unmet(unmet);
         }
     }
 
     /// When it is to be called again, if nothing is done before.
     pub(super) fn next(&self) -> Picoseconds {
-        let door = Picoseconds::from(self.door.next_deadline());
+        let wakeup = Picoseconds::from(self.fabric.next_deadline());
         match !self.free.is_empty() && self.wants() {
-            true => door.min(self.due()),
-            false => door,
+            true => wakeup.min(self.due()),
+            false => wakeup,
         }
     }
 

@@ -6,9 +6,11 @@ use std::fmt;
 use std::rc::Rc;
 
 use tidegate_model::{Iops, Time};
-use tidegate_onesided::one_sided::{BUFFER, Done, Fabric, Lost, Operation, Place, Post, PostError};
+use tidegate_onesided::one_sided::{
+    BUFFER, BufferPosition, Done, Fabric, Lost, Operation, Post, PostError,
+};
 
-use super::card::{Cards, HEAD, Job, Line, Served};
+use super::nic::{HEAD, Job, Line, NicModel, Served};
 use crate::time::Picoseconds;
 
 /// Operations of one client that can be under way at a time.
@@ -20,7 +22,7 @@ const NOTHING: u32 = u32::MAX;
 /// The buffer of an operation that uses none.
 const NONE: u32 = u32::MAX;
 
-/// A data node and the cards of its clients.
+/// A data node and the NICs of its clients.
 ///
 /// The first bytes of its region are real, and shared by all its clients. The rest is there in
 /// name only: reading it leaves a buffer as it was, writing it does nothing, and both take their
@@ -40,7 +42,7 @@ struct Inner {
     region: u64,
     line: Line,
     memory: Vec<u8>,
-    /// Operations on memory that exists, by their marks, and marks that are free.
+    /// Operations on memory that exists, by their marks, and the free marks.
     acts: Vec<Act>,
     free: Vec<u32>,
     /// Those of them that have left the link, and have not happened, in their order.
@@ -54,12 +56,12 @@ struct Inner {
 struct Client {
     done: Vec<Job>,
     under_way: usize,
-    counts: Counts,
+    counts: OperationCounts,
 }
 
 /// Operations of one client at the data node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
+pub struct OperationCounts {
     /// Operations on the part of the region that is there in name only.
     pub data: u64,
     /// Operations on the part that is real.
@@ -79,13 +81,13 @@ impl Network {
     /// A data node with a region of so many bytes, of which the first `real` are there.
     ///
     /// # Panics
-    /// If a card does nothing, or more than 10^12 operations in a second.
-    pub fn new(cards: &Cards, region: u64, real: usize, seed: u64) -> Self {
+    /// If a NIC does nothing, or more than 10^12 operations in a second.
+    pub fn new(nics: &NicModel, region: u64, real: usize, seed: u64) -> Self {
         Self(Rc::new(RefCell::new(Inner {
             now: Picoseconds::ZERO,
-            round_trip: Picoseconds::from(cards.round_trip),
+            round_trip: Picoseconds::from(nics.round_trip),
             region,
-            line: Line::new(cards, seed),
+            line: Line::new(nics, seed),
             memory: vec![0; real],
             acts: Vec::new(),
             free: Vec::new(),
@@ -123,7 +125,7 @@ impl Network {
     /// When something happens here next.
     pub fn next(&self) -> Picoseconds {
         let inner = self.0.borrow();
-        // An operation that leaves a card later comes back later, so events at cards need no wakeup
+        // An operation that leaves a NIC later comes back later, so events at NICs need no wakeup
         // before.
         match inner.on_the_way.front() {
             Some(first) => first.at.after(inner.round_trip),
@@ -138,11 +140,11 @@ impl Network {
     }
 
     /// Returns the operations of a client that were served. In order of arrival, an operation
-    /// counts as soon as it leaves its client's card.
+    /// counts as soon as it leaves its client's NIC.
     ///
     /// # Panics
     /// If there is no such client.
-    pub fn counts(&self, client: u32) -> Counts {
+    pub fn counts(&self, client: u32) -> OperationCounts {
         self.0.borrow().clients[client as usize].counts
     }
 }
@@ -219,15 +221,15 @@ fn touch(memory: &mut [u8], operation: &Operation, bytes: &mut Vec<u8>) -> u64 {
 }
 
 /// Changes a word, and gives what it was.
-fn replace(place: &mut [u8], with: impl FnOnce(u64) -> u64) -> u64 {
-    let Ok(bytes) = <[u8; 8]>::try_from(&*place) else { return 0 };
+fn replace(word_bytes: &mut [u8], with: impl FnOnce(u64) -> u64) -> u64 {
+    let Ok(bytes) = <[u8; 8]>::try_from(&*word_bytes) else { return 0 };
     let word = u64::from_le_bytes(bytes);
-    place.copy_from_slice(&with(word).to_le_bytes());
+    word_bytes.copy_from_slice(&with(word).to_le_bytes());
     word
 }
 
 /// Returns the word that a fetch delivers; other operations deliver zero.
-const fn told(operation: &Operation, word: u64) -> u64 {
+const fn fetched(operation: &Operation, word: u64) -> u64 {
     match operation {
         Operation::FetchAdd { .. } | Operation::CompareSwap { .. } => word,
         _ => 0,
@@ -258,15 +260,15 @@ impl Buffers {
         from..from + BUFFER as usize
     }
 
-    fn part(&mut self, place: Place, length: u32) -> &mut [u8] {
-        let from = place.buffer as usize * BUFFER as usize + place.offset as usize;
+    fn slice(&mut self, position: BufferPosition, length: u32) -> &mut [u8] {
+        let from = position.buffer as usize * BUFFER as usize + position.offset as usize;
         &mut self.bytes[from..from + length as usize]
     }
 
     /// Returns the bytes that an operation writes.
     fn outgoing(&mut self, operation: &Operation) -> Vec<u8> {
         match operation {
-            Operation::Write { from, length, .. } => self.part(*from, *length).to_vec(),
+            Operation::Write { from, length, .. } => self.slice(*from, *length).to_vec(),
             _ => Vec::new(),
         }
     }
@@ -274,7 +276,7 @@ impl Buffers {
     /// Stores the bytes that an operation has read.
     fn incoming(&mut self, operation: &Operation, bytes: &[u8]) {
         if let Operation::Read { into, .. } = operation {
-            self.part(*into, bytes.len() as u32).copy_from_slice(bytes);
+            self.slice(*into, bytes.len() as u32).copy_from_slice(bytes);
         }
     }
 }
@@ -304,7 +306,7 @@ impl Fabric for Endpoint {
             return Err(PostError::Full);
         }
         inner.clients[client].under_way += 1;
-        let buffer = operation.place().map_or(NONE, |(place, _)| place.buffer);
+        let buffer = operation.buffer_range().map_or(NONE, |(position, _)| position.buffer);
         if let Some(busy) = self.buffers.busy.get_mut(buffer as usize) {
             *busy += 1;
         }
@@ -336,7 +338,7 @@ impl Fabric for Endpoint {
             if mark != NOTHING {
                 let act = &acts[mark as usize];
                 self.buffers.incoming(&act.operation, &act.bytes);
-                word = told(&act.operation, act.word);
+                word = fetched(&act.operation, act.word);
                 free.push(mark);
             }
             done.push(Done { id, word });
@@ -362,7 +364,7 @@ impl Fabric for Endpoint {
     }
 }
 
-/// The fabric of code that runs on the data node: the card's loop-back.
+/// The fabric of code that runs on the data node: the NIC's loop-back.
 pub struct Loopback {
     network: Network,
     region: u64,
@@ -385,7 +387,7 @@ impl Fabric for Loopback {
         let mut word = 0;
         if inner.is_real(&operation) {
             let mut bytes = self.buffers.outgoing(&operation);
-            word = told(&operation, touch(&mut inner.memory, &operation, &mut bytes));
+            word = fetched(&operation, touch(&mut inner.memory, &operation, &mut bytes));
             self.buffers.incoming(&operation, &bytes);
         }
         self.done.push(Done { id, word });

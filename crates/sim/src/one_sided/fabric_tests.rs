@@ -2,19 +2,19 @@
 
 use tidegate_model::Span;
 
-use super::super::card::{Order, Service};
+use super::super::nic::{Order, Service};
 use super::*;
 
 /// A page takes 10 us at a client and 1 us at the data node, and 2 us besides.
 fn network() -> Network {
-    let cards = Cards {
+    let nics = NicModel {
         client: Iops(100_000),
         node: Iops(1_000_000),
         round_trip: Span(2_000),
         order: Order::Arrival,
         service: Service::Constant,
     };
-    Network::new(&cards, 1 << 20, 4096, 1)
+    Network::new(&nics, 1 << 20, 4096, 1)
 }
 
 fn post(fabric: &mut impl Fabric, id: u64, operation: Operation) {
@@ -22,8 +22,8 @@ fn post(fabric: &mut impl Fabric, id: u64, operation: Operation) {
     fabric.flush(Time::ZERO).unwrap();
 }
 
-/// Runs to the end, and gives what one client has heard of, with when it could.
-fn heard(network: &Network, fabric: &mut Endpoint) -> Vec<(u64, Done)> {
+/// Runs to the end, and returns the completions of one client, with their times.
+fn received(network: &Network, fabric: &mut Endpoint) -> Vec<(u64, Done)> {
     let mut all = Vec::new();
     while network.next() < Picoseconds::MAX {
         let now = network.next();
@@ -36,7 +36,7 @@ fn heard(network: &Network, fabric: &mut Endpoint) -> Vec<(u64, Done)> {
 }
 
 const fn read(buffer: u32, from: u64, length: u32) -> Operation {
-    Operation::Read { from, into: Place::start(buffer), length }
+    Operation::Read { from, into: BufferPosition::start(buffer), length }
 }
 
 #[test]
@@ -46,9 +46,9 @@ fn a_page_takes_its_time() {
     post(&mut fabric, 7, read(0, 8192, 4096));
     post(&mut fabric, 8, read(1, 8192, 4096));
     let times: Vec<_> =
-        heard(&network, &mut fabric).into_iter().map(|(at, done)| (at, done.id)).collect();
+        received(&network, &mut fabric).into_iter().map(|(at, done)| (at, done.id)).collect();
     assert_eq!(times, [(13_000, 7), (23_000, 8)]);
-    assert_eq!(network.counts(0), Counts { data: 2, control: 0 });
+    assert_eq!(network.counts(0), OperationCounts { data: 2, control: 0 });
 }
 
 #[test]
@@ -57,8 +57,8 @@ fn a_word_takes_what_its_bytes_take() {
     let mut fabric = network.connect(0);
     post(&mut fabric, 1, Operation::WriteWord { word: 5, to: 8 });
     // 72 of 4,160 bytes.
-    assert_eq!(heard(&network, &mut fabric)[0].0, 2_000 + 173 + 17);
-    assert_eq!(network.counts(0), Counts { data: 0, control: 1 });
+    assert_eq!(received(&network, &mut fabric)[0].0, 2_000 + 173 + 17);
+    assert_eq!(network.counts(0), OperationCounts { data: 0, control: 1 });
 }
 
 #[test]
@@ -70,9 +70,13 @@ fn words_are_what_they_were() {
     post(&mut fabric, 3, Operation::CompareSwap { at: 8, expected: 41, new: 1 });
     post(&mut fabric, 4, Operation::CompareSwap { at: 8, expected: 42, new: 43 });
     post(&mut fabric, 5, read(0, 8, 8));
-    let told: Vec<_> = heard(&network, &mut fabric).into_iter().map(|(_, done)| done).collect();
+    let completions: Vec<_> =
+        received(&network, &mut fabric).into_iter().map(|(_, done)| done).collect();
     let words = [0, 40, 42, 42, 0];
-    assert!(told.iter().map(|done| done.word).eq(words) && told.iter().map(|d| d.id).eq(1..=5));
+    assert!(
+        completions.iter().map(|done| done.word).eq(words)
+            && completions.iter().map(|d| d.id).eq(1..=5)
+    );
     assert_eq!(fabric.buffer(0)[..8], 43u64.to_le_bytes());
 }
 
@@ -107,8 +111,8 @@ fn who_is_at_the_node_sees_what_has_happened() {
     let (mut fabric, mut node) = (network.connect(1), network.connect_node(1));
     fabric.buffer_mut(0)[..3].copy_from_slice(b"new");
     let length = 3;
-    post(&mut fabric, 1, Operation::Write { from: Place::start(0), to: 100, length });
-    let mut look = |at| {
+    post(&mut fabric, 1, Operation::Write { from: BufferPosition::start(0), to: 100, length });
+    let mut read_at = |at| {
         let _ = network.advance(Picoseconds(at));
         post(&mut node, 9, read(0, 100, 3));
         let mut done = Vec::new();
@@ -117,9 +121,9 @@ fn who_is_at_the_node_sees_what_has_happened() {
         node.buffer(0)[..3].to_vec()
     };
     // 67 of 4,160 bytes take 161 and 16 ns.
-    assert_eq!(look(176_000), [0; 3]);
-    assert_eq!(look(178_000), *b"new");
-    assert_eq!(heard(&network, &mut fabric).len(), 1);
+    assert_eq!(read_at(176_000), [0; 3]);
+    assert_eq!(read_at(178_000), *b"new");
+    assert_eq!(received(&network, &mut fabric).len(), 1);
 }
 
 #[test]
@@ -127,11 +131,11 @@ fn what_is_only_there_in_name_is_left_alone() {
     let network = network();
     let mut fabric = network.connect(1);
     fabric.buffer_mut(0).fill(7);
-    post(&mut fabric, 1, Operation::Write { from: Place::start(0), to: 8192, length: 8 });
+    post(&mut fabric, 1, Operation::Write { from: BufferPosition::start(0), to: 8192, length: 8 });
     post(&mut fabric, 2, read(0, 16384, 8));
     // Half of this is real.
     post(&mut fabric, 3, read(0, 4092, 8));
-    heard(&network, &mut fabric);
+    received(&network, &mut fabric);
     assert_eq!(fabric.buffer(0)[..9], [0, 0, 0, 0, 7, 7, 7, 7, 7]);
 }
 
@@ -150,7 +154,7 @@ fn what_cannot_be_is_refused() {
 
 #[test]
 #[should_panic(expected = "buffer 0 is under way")]
-fn a_buffer_under_way_is_nobodys() {
+fn a_buffer_under_way_is_not_accessible() {
     let mut fabric = network().connect(1);
     post(&mut fabric, 1, read(0, 0, 8));
     fabric.buffer(0);

@@ -1,12 +1,12 @@
 //! Several data nodes in virtual time: promises that hold for all of them together.
 //!
 //! ```text
-//!  tenant's client at a ──▶ data node a: monitor, steward ──┐ reports
-//!  tenant's client at b ──▶ data node b: monitor, steward ──┼──────────▶ split (pShift)
-//!  …                                                        │◀────────── shares
+//!  tenant's client at a ──▶ data node a: monitor, coordinator ──┐ reports
+//!  tenant's client at b ──▶ data node b: monitor, coordinator ──┼──────────▶ split (pShift)
+//!  …                                                            │◀────────── shares
 //! ```
 //!
-//! Each tenant has a client at each node, with a card of its own. At every node Haechi runs as it
+//! Each tenant has a client at each node, with a NIC of its own. At every node Haechi runs as it
 //! does with one, and above them the controller's machine divides promises by what nodes report
 //! ([`tidegate_proto::cluster::split`]). A message takes [`MESSAGE`].
 //!
@@ -44,7 +44,7 @@ mod world;
 use tidegate_model::Span;
 
 pub use scenario::{Control, Move, Scenario, Tenants};
-use world::World;
+use world::OneSidedClusterSim;
 
 use crate::scenario::ScenarioError;
 
@@ -62,7 +62,7 @@ pub struct Sample {
 
 /// Results of a run.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Outcome {
+pub struct OneSidedClusterReport {
     /// The seed that everything followed from.
     pub seed: u64,
     /// How long a period is.
@@ -73,7 +73,7 @@ pub struct Outcome {
     pub samples: Vec<Sample>,
 }
 
-impl Outcome {
+impl OneSidedClusterReport {
     /// Reads of a tenant in a period, at all nodes.
     fn of(sample: &Sample, tenant: usize) -> u64 {
         sample.completed[tenant].iter().sum()
@@ -129,13 +129,13 @@ impl Outcome {
 ///
 /// # Errors
 /// The errors of [`Scenario::check`].
-pub fn run(scenario: &Scenario) -> Result<Outcome, ScenarioError> {
+pub fn run(scenario: &Scenario) -> Result<OneSidedClusterReport, ScenarioError> {
     scenario.check()?;
-    let mut world = World::new(scenario)?;
+    let mut world = OneSidedClusterSim::new(scenario)?;
     for _ in 0..scenario.skip {
         world.pass();
     }
-    Ok(Outcome {
+    Ok(OneSidedClusterReport {
         seed: scenario.seed,
         period: scenario.period,
         promised: scenario.promised(),

@@ -4,7 +4,7 @@ use tidegate_model::Span;
 use tidegate_onesided::haechi::Event;
 
 use super::client::Latency;
-use super::fabric::Counts;
+use super::fabric::OperationCounts;
 
 /// One period.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -17,7 +17,7 @@ pub struct Sample {
 
 /// Results of a run.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Outcome {
+pub struct OneSidedReport {
     /// The seed that everything followed from.
     pub seed: u64,
     /// How long a period is.
@@ -29,12 +29,12 @@ pub struct Outcome {
     /// How long each client's reads took, in all of them.
     pub latency: Vec<Latency>,
     /// Operations of each client at the data node, in the whole run.
-    pub counts: Vec<Counts>,
+    pub counts: Vec<OperationCounts>,
     /// Events of the monitor, if there is one, in the whole run.
     pub events: Vec<Event>,
 }
 
-impl Outcome {
+impl OneSidedReport {
     /// Reads of a client per second, period by period.
     pub fn rates(&self, client: usize) -> impl Iterator<Item = f64> {
         self.per_second(move |sample| sample.completed[client])

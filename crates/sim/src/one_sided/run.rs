@@ -4,17 +4,17 @@ use tidegate_algo::haechi::engine::Promise;
 use tidegate_model::{Iops, Time};
 use tidegate_onesided::haechi::monitor::Settings;
 use tidegate_onesided::haechi::port::OWN_OPERATIONS;
-use tidegate_onesided::haechi::{Monitor, Port, Terms};
+use tidegate_onesided::haechi::{Monitor, Port, SessionParameters};
 
-use super::client::Door;
+use super::client::ClientFabric;
 use super::fabric::{DEPTH, Loopback, Network};
-use super::outcome::Outcome;
+use super::outcome::OneSidedReport;
 use super::scenario::Scenario;
-use super::world::{REGION, World};
+use super::world::{OneSidedSim, REGION};
 use crate::scenario::ScenarioError;
 use crate::time::Picoseconds;
 
-/// More than a monitor needs for the seats that there can be.
+/// More than a monitor needs for the largest number of session slots.
 pub(super) const BUFFERS: u32 = 16;
 
 /// Buffers of the engine in front of a client's fabric.
@@ -24,37 +24,38 @@ pub(super) const ENGINE: u32 = 2;
 ///
 /// # Errors
 /// The errors of [`Scenario::check`], and the reason why the data node cannot grant a reservation.
-pub fn run(scenario: &Scenario) -> Result<Outcome, ScenarioError> {
+pub fn run(scenario: &Scenario) -> Result<OneSidedReport, ScenarioError> {
     scenario.check()?;
-    let real = tidegate_onesided::haechi::place::DATA as usize;
-    let network = Network::new(&scenario.cards, REGION, real, scenario.seed);
+    let real = tidegate_onesided::haechi::region_layout::DATA as usize;
+    let network = Network::new(&scenario.nics, REGION, real, scenario.seed);
     let Some(rules) = scenario.control.rules() else {
-        let door = |window| network.connect(window);
-        return Ok(show(scenario, World::new(scenario, &network, door)));
+        let connect = |window| network.connect(window);
+        return Ok(show(scenario, OneSidedSim::new(scenario, &network, connect)));
     };
-    let local_rate = scenario.cards.client.0;
-    let terms = Terms { rules, period: scenario.period, local_rate };
-    let monitor = monitor(scenario, &network, terms)?;
-    let mut seats = 0..;
-    let mut world = World::new(scenario, &network, |window| {
-        let seat = seats.next().unwrap_or(u16::MAX);
+    let local_rate = scenario.nics.client.0;
+    let parameters = SessionParameters { rules, period: scenario.period, local_rate };
+    let monitor = monitor(scenario, &network, parameters)?;
+    let mut session_slots = 0..;
+    let mut world = OneSidedSim::new(scenario, &network, |window| {
+        let session_slot = session_slots.next().unwrap_or(u16::MAX);
         let fabric = network.connect(window + ENGINE);
         // It has the buffers and the region that an engine needs.
-        Port::new(fabric, terms, seat, window, Time::ZERO).expect("the fabric is large enough")
+        Port::new(fabric, parameters, session_slot, window, Time::ZERO)
+            .expect("the fabric is large enough")
     });
     world.watch(monitor);
     Ok(show(scenario, world))
 }
 
-/// The data node's monitor, with a seat for each client in their order.
+/// The data node's monitor, with a session slot for each client in their order.
 fn monitor(
     scenario: &Scenario,
     network: &Network,
-    terms: Terms,
+    parameters: SessionParameters,
 ) -> Result<Monitor<Loopback>, ScenarioError> {
     let window = scenario.client.iter().map(|clients| clients.window).max().unwrap_or(1);
-    let seats = scenario.client.iter().map(|clients| clients.count).sum();
-    let settings = Settings { terms, profile: scenario.profile(), seats, window };
+    let session_slots = scenario.client.iter().map(|clients| clients.count).sum();
+    let settings = Settings { parameters, profile: scenario.profile(), session_slots, window };
     let fabric = network.connect_node(BUFFERS);
     let mut monitor =
         Monitor::new(fabric, settings, Time::ZERO).expect("the fabric is large enough");
@@ -71,13 +72,13 @@ fn monitor(
     Ok(monitor)
 }
 
-fn show<D: Door>(scenario: &Scenario, mut world: World<D>) -> Outcome {
+fn show<D: ClientFabric>(scenario: &Scenario, mut world: OneSidedSim<D>) -> OneSidedReport {
     let length = Picoseconds::from(scenario.period);
     for _ in 0..scenario.skip {
         world.pass(length);
     }
     world.measure();
-    Outcome {
+    OneSidedReport {
         seed: scenario.seed,
         period: scenario.period,
         promised: scenario.promised(),

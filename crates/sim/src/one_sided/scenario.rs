@@ -5,7 +5,7 @@ use tidegate_algo::haechi::Rules;
 use tidegate_algo::haechi::capacity::Profile;
 use tidegate_model::{Iops, Span};
 
-use super::card::Cards;
+use super::nic::NicModel;
 use crate::scenario::{ScenarioError, must, optional, read, text};
 
 /// One simulation, but for its seed's consequences.
@@ -27,8 +27,9 @@ pub struct Scenario {
     pub skip: u32,
     /// How many periods are measured.
     pub periods: u32,
-    /// The network cards.
-    pub cards: Cards,
+    /// The NICs.
+    #[serde(rename = "cards")]
+    pub nics: NicModel,
     /// The clients that read.
     pub client: Vec<Clients>,
     /// Background jobs that read without tokens.
@@ -164,11 +165,11 @@ impl Scenario {
     /// # Errors
     /// The first thing that contradicts another, and what to write instead.
     pub fn check(&self) -> Result<(), ScenarioError> {
-        let Self { cards, client, background, change, .. } = self;
+        let Self { nics, client, background, change, .. } = self;
         must(self.period.0 > 0, "period: longer than nothing")?;
         must(self.periods > 0, "periods: measure at least 1")?;
         let known = |rate: Iops| (1..=1_000_000_000).contains(&rate.0);
-        let mut rates = vec![cards.client, cards.node];
+        let mut rates = vec![nics.client, nics.node];
         rates.extend(change.iter().map(|change| change.node));
         must(rates.into_iter().all(known), "cards: from \"1 iops\" to \"1G iops\"")?;
         let count: u32 = client.iter().map(|clients| u32::from(clients.count)).sum();
@@ -189,8 +190,8 @@ impl Scenario {
         let slow = |rate: &mut Iops| rate.0 /= u64::from(by);
         let narrow = |window: &mut u32| *window = window.div_ceil(by.min(8));
         let mut slowed = self.clone();
-        slow(&mut slowed.cards.client);
-        slow(&mut slowed.cards.node);
+        slow(&mut slowed.nics.client);
+        slow(&mut slowed.nics.node);
         slow(&mut slowed.deviation);
         slowed.change.iter_mut().for_each(|change| slow(&mut change.node));
         for clients in &mut slowed.client {
@@ -214,11 +215,11 @@ impl Scenario {
 
     /// Returns the known capacity of the data node, before any client comes.
     pub(super) fn profile(&self) -> Profile {
-        let mean = self.in_a_period(self.cards.node);
+        let mean = self.in_a_period(self.nics.node);
         Profile {
             mean,
             deviation: self.in_a_period(self.deviation),
-            local: self.in_a_period(self.cards.client),
+            local: self.in_a_period(self.nics.client),
             increment: (mean / 100).max(1),
             history: 5,
         }

@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 use tidegate_model::Iops;
 use tidegate_onesided::haechi::{Event, Monitor};
 
-use super::client::{Client, Door, Latency, Plan};
-use super::fabric::{Counts, Endpoint, Loopback, Network};
+use super::client::{Client, ClientFabric, Latency, Plan};
+use super::fabric::{Endpoint, Loopback, Network, OperationCounts};
 use super::outcome::Sample;
 use super::scenario::{Background, Pattern, Scenario};
 use crate::time::Picoseconds;
@@ -16,7 +16,7 @@ pub(super) const REGION: u64 = 8 << 30;
 
 /// Change of the data node or the background load at a given time.
 #[derive(Clone, Copy, Debug)]
-enum Turn {
+enum ScheduledChange {
     /// The data node can do so much from now on.
     Node(Iops),
     /// Jobs in the background begin, or end.
@@ -25,7 +25,7 @@ enum Turn {
 
 /// Clients and a data node in virtual time.
 #[derive(Debug)]
-pub(super) struct World<D> {
+pub(super) struct OneSidedSim<D> {
     network: Network,
     now: Picoseconds,
     clients: Vec<Client<D>>,
@@ -33,19 +33,19 @@ pub(super) struct World<D> {
     /// When each client, then each job in the background, is to be called; and the first of these.
     alarms: Vec<Picoseconds>,
     first: Picoseconds,
-    turns: VecDeque<(Picoseconds, Turn)>,
+    changes: VecDeque<(Picoseconds, ScheduledChange)>,
     monitor: Option<Monitor<Loopback>>,
     /// When it is to be called.
-    look: Picoseconds,
+    next_poll: Picoseconds,
     events: Vec<Event>,
 }
 
-impl<D: Door> World<D> {
-    /// `door` connects each client, with so many buffers, in their order.
+impl<D: ClientFabric> OneSidedSim<D> {
+    /// `connect` connects each client, with so many buffers, in their order.
     pub(super) fn new(
         scenario: &Scenario,
         network: &Network,
-        mut door: impl FnMut(u32) -> D,
+        mut connect: impl FnMut(u32) -> D,
     ) -> Self {
         let groups = scenario.client.iter();
         let plans: Vec<Plan> = groups
@@ -62,7 +62,7 @@ impl<D: Door> World<D> {
         let count = plans.len() as u64;
         let clients = plans.into_iter().zip(0u64..).map(|(plan, number)| {
             let plan = Plan { shift: 1_000 * number / count, ..plan };
-            Client::new(door(plan.window), plan)
+            Client::new(connect(plan.window), plan)
         });
         let clients: Vec<Client<D>> = clients.collect();
         let background: Vec<_> =
@@ -71,12 +71,12 @@ impl<D: Door> World<D> {
             now: Picoseconds::ZERO,
             alarms: vec![Picoseconds::MAX; clients.len() + background.len()],
             first: Picoseconds::MAX,
-            turns: turns(scenario),
+            changes: changes(scenario),
             network: network.clone(),
             clients,
             background,
             monitor: None,
-            look: Picoseconds::MAX,
+            next_poll: Picoseconds::MAX,
             events: Vec::new(),
         }
     }
@@ -84,7 +84,7 @@ impl<D: Door> World<D> {
     /// A monitor watches over all that.
     pub(super) fn watch(&mut self, monitor: Monitor<Loopback>) {
         self.monitor = Some(monitor);
-        self.look = self.now;
+        self.next_poll = self.now;
     }
 
     /// Lets a period of some length pass.
@@ -121,7 +121,7 @@ impl<D: Door> World<D> {
     }
 
     /// Returns the operations of each client at the data node.
-    pub(super) fn counts(&self) -> Vec<Counts> {
+    pub(super) fn counts(&self) -> Vec<OperationCounts> {
         (0..self.clients.len() as u32).map(|client| self.network.counts(client)).collect()
     }
 
@@ -143,8 +143,8 @@ impl<D: Door> World<D> {
     /// Lets everything happen that happens before `end`.
     pub(super) fn run_until(&mut self, end: Picoseconds) {
         loop {
-            let turn = self.turns.front().map_or(Picoseconds::MAX, |(at, _)| *at);
-            let next = self.network.next().min(self.first).min(self.look).min(turn);
+            let change = self.changes.front().map_or(Picoseconds::MAX, |(at, _)| *at);
+            let next = self.network.next().min(self.first).min(self.next_poll).min(change);
             if next >= end {
                 break;
             }
@@ -155,11 +155,11 @@ impl<D: Door> World<D> {
             if next >= self.first {
                 self.ring();
             }
-            if next >= self.look {
-                self.look();
+            if next >= self.next_poll {
+                self.poll_monitor();
             }
-            if next >= turn {
-                self.turn();
+            if next >= change {
+                self.change();
             }
         }
         self.now = end;
@@ -202,16 +202,16 @@ impl<D: Door> World<D> {
     }
 
     /// Calls the monitor.
-    fn look(&mut self) {
+    fn poll_monitor(&mut self) {
         let Some(monitor) = &mut self.monitor else { return };
         monitor.poll(self.now.time(), &mut self.events).expect("nothing is lost here");
-        self.look = Picoseconds::from(monitor.next_deadline()).max(self.now);
+        self.next_poll = Picoseconds::from(monitor.next_deadline()).max(self.now);
     }
 
-    fn turn(&mut self) {
-        match self.turns.pop_front() {
-            Some((_, Turn::Node(rate))) => self.network.set_node(rate),
-            Some((_, Turn::Background(begins))) => {
+    fn change(&mut self) {
+        match self.changes.pop_front() {
+            Some((_, ScheduledChange::Node(rate))) => self.network.set_node(rate),
+            Some((_, ScheduledChange::Background(begins))) => {
                 for job in &mut self.background {
                     match begins {
                         true => job.begin(self.now, Picoseconds::MAX),
@@ -234,14 +234,14 @@ fn besides(network: &Network, jobs: &Background) -> Vec<Client<Endpoint>> {
 }
 
 /// All that happens from outside, in its order.
-fn turns(scenario: &Scenario) -> VecDeque<(Picoseconds, Turn)> {
+fn changes(scenario: &Scenario) -> VecDeque<(Picoseconds, ScheduledChange)> {
     let changes = scenario.change.iter();
-    let mut turns: Vec<_> =
-        changes.map(|change| (change.at.into(), Turn::Node(change.node))).collect();
+    let mut changes: Vec<_> =
+        changes.map(|change| (change.at.into(), ScheduledChange::Node(change.node))).collect();
     if let Some(Background { from, until, .. }) = scenario.background {
-        turns.push((from.into(), Turn::Background(true)));
-        turns.extend(until.map(|until| (until.into(), Turn::Background(false))));
+        changes.push((from.into(), ScheduledChange::Background(true)));
+        changes.extend(until.map(|until| (until.into(), ScheduledChange::Background(false))));
     }
-    turns.sort_by_key(|(at, _)| *at);
-    turns.into()
+    changes.sort_by_key(|(at, _)| *at);
+    changes.into()
 }

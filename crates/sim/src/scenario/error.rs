@@ -17,19 +17,19 @@ pub struct ScenarioError {
     /// Empty if it is about all of it.
     key: String,
     what: String,
-    place: Option<Place>,
+    location: Option<Location>,
 }
 
 /// Where in a text something stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Place {
+struct Location {
     span: Range<usize>,
     line: usize,
     column: usize,
 }
 
 impl ScenarioError {
-    /// One that is told in a sentence, with the key before a colon if it is about one.
+    /// One from a sentence, with the key before a colon if it is about one.
     pub fn new(sentence: impl Into<String>) -> Self {
         let sentence = sentence.into();
         let is_key =
@@ -42,18 +42,18 @@ impl ScenarioError {
 
     /// One about a key.
     pub(crate) fn of_key(key: impl Into<String>, what: impl Into<String>) -> Self {
-        Self { key: key.into(), what: what.into(), place: None }
+        Self { key: key.into(), what: what.into(), location: None }
     }
 
     /// Converts an error of the TOML reader; with a text, the reader knows the place in it.
     pub(super) fn of_toml(error: &toml::de::Error, text: Option<&str>) -> Self {
         let what = error.message().trim_end().replace('\n', ", ");
         if let (Some(text), Some(span)) = (text, error.span()) {
-            return Self { key: String::new(), what, place: Some(Place::new(text, span)) };
+            return Self { key: String::new(), what, location: Some(Location::new(text, span)) };
         }
-        // Of a table, the key is only told in the last line.
-        let told = error.to_string();
-        let last = told.trim_end().rsplit('\n').next().unwrap_or_default();
+        // Of a table, the key is only in the last line.
+        let text_of_error = error.to_string();
+        let last = text_of_error.trim_end().rsplit('\n').next().unwrap_or_default();
         let key = last.strip_prefix("in `").and_then(|key| key.strip_suffix('`'));
         Self::of_key(key.unwrap_or_default(), what)
     }
@@ -69,8 +69,8 @@ impl ScenarioError {
     /// The same, with its place in this text, if that can be found and is not known yet.
     #[must_use]
     pub fn located(mut self, text: &str) -> Self {
-        if self.place.is_none() && !self.key.is_empty() {
-            self.place = find(text, &self.key).map(|span| Place::new(text, span));
+        if self.location.is_none() && !self.key.is_empty() {
+            self.location = find(text, &self.key).map(|span| Location::new(text, span));
         }
         self
     }
@@ -91,13 +91,13 @@ impl ScenarioError {
 
     /// The bytes of the text that it is about, if somebody knew the text.
     pub fn span(&self) -> Option<Range<usize>> {
-        self.place.as_ref().map(|place| place.span.clone())
+        self.location.as_ref().map(|location| location.span.clone())
     }
 }
 
 impl fmt::Display for ScenarioError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(Place { line, column, .. }) = &self.place {
+        if let Some(Location { line, column, .. }) = &self.location {
             write!(f, "line {line}, column {column}: ")?;
         }
         f.write_str(&self.message())
@@ -106,7 +106,7 @@ impl fmt::Display for ScenarioError {
 
 impl core::error::Error for ScenarioError {}
 
-impl Place {
+impl Location {
     fn new(text: &str, span: Range<usize>) -> Self {
         let before = &text.as_bytes()[..span.start.min(text.len())];
         let begin = before.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
@@ -132,8 +132,8 @@ fn find(text: &str, key: &str) -> Option<Range<usize>> {
                 inner.map(|(name, value)| (whole(name.span(), value.span()), value))
             }
             DeValue::Array(items) => {
-                let place = name.parse::<usize>().ok();
-                place.and_then(|place| items.get(place)).map(|item| (item.span(), item))
+                let location = name.parse::<usize>().ok();
+                location.and_then(|location| items.get(location)).map(|item| (item.span(), item))
             }
             _ => None,
         };
@@ -160,7 +160,7 @@ mod tests {
                         workload.load.open.rate = \"0B/s\"\n";
 
     #[track_caller]
-    fn stands(key: &str, at: &str) {
+    fn assert_located(key: &str, at: &str) {
         let error = ScenarioError::of_key(key, "wrong").located(TEXT);
         let span = error.span().unwrap();
         assert_eq!(&TEXT[span.clone()], at, "{key}");
@@ -169,19 +169,19 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_shown_where_it_stands_or_would_stand() {
-        stands("seed", "seed = 1");
-        stands("network.switch.buffer", "buffer = \"1MB\"");
-        stands("network.switch.reserve", "switch = { buffer = \"1MB\" }");
-        stands("network.topology.list.hosts.1", "\"b\"");
-        stands("application.1.from", "from = 1");
-        stands("application.0.weight", "[[application]]");
-        stands("application.1.workload.load.open.rate", "rate = \"0B/s\"");
+    fn a_key_is_located_where_it_is_or_would_be() {
+        assert_located("seed", "seed = 1");
+        assert_located("network.switch.buffer", "buffer = \"1MB\"");
+        assert_located("network.switch.reserve", "switch = { buffer = \"1MB\" }");
+        assert_located("network.topology.list.hosts.1", "\"b\"");
+        assert_located("application.1.from", "from = 1");
+        assert_located("application.0.weight", "[[application]]");
+        assert_located("application.1.workload.load.open.rate", "rate = \"0B/s\"");
         assert_eq!(ScenarioError::of_key("promises.every", "wrong").located(TEXT).span(), None);
     }
 
     #[test]
-    fn a_key_is_told_from_the_root() {
+    fn a_key_starts_at_the_root() {
         let error = ScenarioError::new("switch.buffer: at least 1 byte").within("network");
         assert_eq!(error.key(), "network.switch.buffer");
         assert_eq!(error.to_string(), "network.switch.buffer: at least 1 byte");
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_of_tables_tells_keys_and_one_of_texts_lines() {
+    fn a_reader_of_tables_reports_keys_and_a_reader_of_text_reports_lines() {
         #[derive(Debug, serde::Deserialize)]
         struct Outer {
             #[expect(dead_code, reason = "it is never read")]

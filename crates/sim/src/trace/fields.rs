@@ -28,8 +28,8 @@ pub(super) fn exactly<'a, const N: usize>(
 ) -> Result<[&'a str; N], Problem> {
     let (mut all, mut found) = ([""; N], 0);
     for field in fields {
-        if let Some(place) = all.get_mut(found) {
-            *place = field.trim();
+        if let Some(slot) = all.get_mut(found) {
+            *slot = field.trim();
         }
         found += 1;
     }

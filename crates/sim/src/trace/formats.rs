@@ -23,7 +23,7 @@ pub(super) struct Found {
     pub(super) bytes: Bytes,
 }
 
-/// Reads lines of one format, which the first line decides if nobody has.
+/// Reads lines of one format, which the first line decides if the caller has not.
 #[derive(Debug)]
 pub(super) struct Parser {
     named: Option<Format>,

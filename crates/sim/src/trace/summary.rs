@@ -8,7 +8,7 @@ use super::Record;
 use crate::time::Picoseconds;
 use crate::workload::Request;
 
-/// Devices that are told apart; of more, only that there are more.
+/// Devices that are distinguished; of more, only that there are more.
 const DEVICES: usize = 1 << 16;
 
 /// Summary of a stream of requests. Its size does not grow with them.

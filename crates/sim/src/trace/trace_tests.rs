@@ -91,11 +91,11 @@ proptest! {
     /// however small the pieces are in which the text is read. The oracle is a stable sort.
     #[test]
     fn what_is_written_is_read(
-        mut requests in requests(), place in 0usize..5, piece in 1usize..99,
+        mut requests in requests(), index in 0usize..5, chunk in 1usize..99,
     ) {
-        let (format, _) = FORMATS[place];
+        let (format, _) = FORMATS[index];
         let text = write(format, &requests);
-        let mut reader = Reader::new(BufReader::with_capacity(piece, text.as_bytes()));
+        let mut reader = Reader::new(BufReader::with_capacity(chunk, text.as_bytes()));
         let records: Result<Vec<Record>, _> = reader.by_ref().collect();
         let records = records.unwrap();
         prop_assert_eq!(reader.format().filter(|_| !requests.is_empty()).unwrap_or(format), format);
@@ -135,8 +135,8 @@ proptest! {
         }
         prop_assert!(times.is_sorted());
         prop_assert_eq!(times.len() + late.len(), requests.len());
-        let above = |place: usize| {
-            requests[..place].iter().filter(|other| other.ticks > requests[place].ticks).count()
+        let above = |index: usize| {
+            requests[..index].iter().filter(|other| other.ticks > requests[index].ticks).count()
         };
         let farthest = (0..requests.len()).map(above).max().unwrap_or(0);
         if farthest <= window {
@@ -152,14 +152,14 @@ proptest! {
             prop_assert_eq!(late.len(), before.count());
         }
         for error in late {
-            let Problem::Late { window: told, .. } = error.problem else { panic!("{error}") };
-            prop_assert_eq!(told, window);
+            let Problem::Late { window: reported, .. } = error.problem else { panic!("{error}") };
+            prop_assert_eq!(reported, window);
         }
     }
 
     #[test]
-    fn no_text_is_too_wild(text in "[0-9a-zA-Z.,\n ]{0,200}", place in 0usize..5) {
-        let reader = Reader::new(text.as_bytes()).of(FORMATS[place].0);
+    fn no_text_is_too_wild(text in "[0-9a-zA-Z.,\n ]{0,200}", index in 0usize..5) {
+        let reader = Reader::new(text.as_bytes()).of(FORMATS[index].0);
         prop_assert!(reader.count() <= text.lines().count());
     }
 }
@@ -318,7 +318,7 @@ impl Read for Endless {
 }
 
 #[test]
-fn lines_without_an_end_take_no_room() {
+fn lines_without_an_end_use_no_memory() {
     // A line of 4 MiB, then one that is right; and bytes that are no text.
     let text = io::repeat(b'x').take(1 << 22).chain("\n5 0 0 8 1\n\u{fe}\n".as_bytes());
     let mut reader = Reader::new(BufReader::new(text)).of(Format::Mqsim);
@@ -355,7 +355,7 @@ impl Read for Broken {
 }
 
 #[test]
-fn a_source_that_fails_is_told_and_ends_the_recording() {
+fn a_source_that_fails_is_reported_and_ends_the_recording() {
     let mut reader = Reader::new(BufReader::new(Broken(0)));
     let error = reader.next().unwrap().unwrap_err().to_string();
     assert_eq!(error, "line 3: cannot be read: the disk is gone");

@@ -151,7 +151,7 @@ enum Pace {
 struct Pulsing {
     pulse: Pulse,
     /// Where this time on ends, on the clock that runs while it is on. Before the first: 0.
-    ends: Picoseconds,
+    phase_end: Picoseconds,
     /// All pauses before it.
     paused: Picoseconds,
 }
@@ -172,7 +172,7 @@ impl Arriving {
         };
         let pulse = open.pulse.map(|pulse| Pulsing {
             pulse,
-            ends: Picoseconds::ZERO,
+            phase_end: Picoseconds::ZERO,
             paused: Picoseconds::ZERO,
         });
         Self { start, rate: open.rate, pace, pulse }
@@ -219,11 +219,11 @@ impl Pulsing {
                 Picoseconds(u64::try_from(pauses).unwrap_or(u64::MAX))
             }
             Phases::Random => {
-                while self.ends <= on && self.ends < Picoseconds::MAX {
-                    if self.ends > Picoseconds::ZERO {
+                while self.phase_end <= on && self.phase_end < Picoseconds::MAX {
+                    if self.phase_end > Picoseconds::ZERO {
                         self.paused = self.paused.after(random.exponential(pause));
                     }
-                    self.ends = self.ends.after(random.exponential(long));
+                    self.phase_end = self.phase_end.after(random.exponential(long));
                 }
                 self.paused
             }

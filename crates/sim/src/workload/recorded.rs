@@ -7,8 +7,8 @@
 //! **Mechanism.** Records are read one ahead, in the order of their times; those of other devices
 //! and from before `from` are passed over. A record at `t` is a request at `start + (t - from) *
 //! 100 / speed_percent`. *Example*: with `from` = 10 s, a speed of 200 % and a start of 1 ms, what
-//! was recorded at 10.5 s is asked for at 251 ms. Nobody waits for answers: an overloaded system
-//! falls behind, as with any open loop.
+//! was recorded at 10.5 s is asked for at 251 ms. The replay does not wait for answers: an
+//! overloaded system falls behind, as with any open loop.
 //!
 //! **What is left out.** Answers that made the next request: recordings do not say which did.
 
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_is_replayed() {
+    fn a_section_is_replayed() {
         let of = |keys: &str, more: &str| replayed(TEXT, keys, more).unwrap();
         let all = [(0, 4_096), (1_000, 4_096), (2_000, 8_192), (3_000, 512), (9_000, 4_096)];
         assert_eq!(of("", ""), all);
@@ -189,20 +189,20 @@ mod tests {
     #[test]
     fn what_no_drive_takes_is_an_error_and_so_is_what_is_no_record() {
         let large = format!("{TEXT}15000000 0 0 2097153 1\n");
-        let says = replayed(&large, "", "").unwrap_err().to_string();
-        assert_eq!(says, "line 6: a request of 1073742336B; at most 1GiB can be replayed");
+        let error = replayed(&large, "", "").unwrap_err().to_string();
+        assert_eq!(error, "line 6: a request of 1073742336B; at most 1GiB can be replayed");
         assert_eq!(replayed(&large.replace("2097153", "2097152"), "", "").unwrap().len(), 6);
-        let says = replayed(TEXT, ", format = 'msr'", "").unwrap_err().to_string();
-        assert!(says.starts_with("line 1: 1 fields; expected Timestamp"), "{says}");
+        let error = replayed(TEXT, ", format = 'msr'", "").unwrap_err().to_string();
+        assert!(error.starts_with("line 1: 1 fields; expected Timestamp"), "{error}");
         let late = format!("{TEXT}4000000 0 0 8 1\n");
         assert_eq!(replayed(&late, "", "").unwrap().len(), 6);
-        let says = replayed(&late, ", window = 2", "").unwrap_err().to_string();
-        assert!(says.contains("window of 2"), "{says}");
+        let error = replayed(&late, ", window = 2", "").unwrap_err().to_string();
+        assert!(error.contains("window of 2"), "{error}");
     }
 
     #[test]
     fn what_is_refused() {
-        for (keys, more, says) in [
+        for (keys, more, expected) in [
             ("", "space = '1GiB'", "leave out like"),
             ("", "reads = '10%'", "leave out like"),
             ("", "like = 'tpcc'", "leave out like"),
@@ -212,7 +212,7 @@ mod tests {
             (", speed = 2", "", "speed"),
         ] {
             let error = plan(keys, more).unwrap_err().to_string();
-            assert!(error.contains(says), "{error}");
+            assert!(error.contains(expected), "{error}");
         }
         let nameless = Plan::parse("name = 'x'\nload = { trace = { file = '' } }");
         assert!(nameless.unwrap_err().to_string().contains("the name of a file"));

@@ -85,14 +85,14 @@ impl Sizes {
 
 /// The same, ready to be drawn from.
 #[derive(Clone, Debug)]
-pub(super) enum SizeLaw {
+pub(super) enum SizeGenerator {
     Fixed(Bytes),
     Uniform(Blocks),
     /// Sizes, with the sum of the weights up to each, itself included.
     Table(Vec<(u64, Bytes)>),
 }
 
-impl SizeLaw {
+impl SizeGenerator {
     pub(super) fn new(sizes: &Sizes) -> Self {
         match sizes {
             Sizes::Fixed(size) => Self::Fixed(*size),

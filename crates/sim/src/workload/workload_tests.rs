@@ -41,7 +41,7 @@ fn expected(seen: usize, of: usize, probability: f64) {
 proptest! {
     /// The oracle adds weights up.
     #[test]
-    fn sizes_are_as_frequent_as_the_table_says(
+    fn sizes_are_as_frequent_as_in_the_table(
         weights in prop::collection::vec(0u32..50, 1..6), seed: u64,
     ) {
         let sum: u32 = weights.iter().sum();
@@ -166,7 +166,7 @@ fn phases_without_memory() {
 }
 
 #[test]
-fn popular_places_are_popular() {
+fn popular_offsets_are_popular() {
     let zipf = all(&with(Sizes::Fixed(Bytes(4096)), Offsets::Zipf(0.99)), 1, 100_000);
     let mut seen = std::collections::BTreeMap::<u64, usize>::new();
     zipf.iter().for_each(|request| *seen.entry(request.offset.0).or_default() += 1);
@@ -220,8 +220,8 @@ fn a_closed_loop_keeps_its_depth() {
     let mut served: Vec<u64> = Vec::new();
     let mut serve = |at: Picoseconds| at.0 + random.below(50_000_000);
     served.extend(first.iter().map(|request| serve(request.at)));
-    while let Some(place) = (0..served.len()).min_by_key(|place| served[*place]) {
-        let now = served.swap_remove(place);
+    while let Some(index) = (0..served.len()).min_by_key(|index| served[*index]) {
+        let now = served.swap_remove(index);
         if let Some(next) = source.on_completion(Picoseconds(now)) {
             made += 1;
             thought += next.at.0 - now;
@@ -289,10 +289,10 @@ const GOOD: &str = r#"
 "#;
 
 #[track_caller]
-fn refused(from: &str, to: &str, says: &str) {
+fn refused(from: &str, to: &str, expected: &str) {
     assert!(GOOD.contains(from));
     let error = Plan::parse(&GOOD.replace(from, to)).unwrap_err().to_string();
-    assert!(error.contains(says), "{error}");
+    assert!(error.contains(expected), "{error}");
 }
 
 #[test]

@@ -8,9 +8,9 @@
 //! - the mask is not written before the entry is taken: a release fence between the two, for a
 //!   compare-and-exchange with release ordering lets later stores pass its own store;
 //! - the mask is written before the entry is known: the second exchange releases;
-//! - the mask is read before the state is looked at again: an acquire fence between the two.
+//! - the mask is read before the state is read again: an acquire fence between the two.
 //!
-//! The two fences meet: a reader that sees a word of a mask to come also sees, at its second look,
+//! The two fences meet: a reader that sees a word of a mask to come also sees, at its second read,
 //! that the entry was taken. `tests/descriptors.rs` has a model checker try every order.
 
 use super::atomic::{AtomicU64, Ordering, fence};
@@ -42,7 +42,7 @@ pub(super) struct Known<const WORDS: usize> {
 const UNKNOWN: u64 = 0;
 const STORAGE: u64 = 1;
 const OTHER: u64 = 2;
-/// A writer is at its mask, and nobody else may be.
+/// A writer is at its mask, and no other thread may be.
 const TAKEN: u64 = 3;
 const KIND: u64 = 0b11;
 const CHANGE: u64 = 0b100;

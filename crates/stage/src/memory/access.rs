@@ -1,7 +1,7 @@
-//! The fabrics that a client may have, as one: over shared memory, the model of a card or a card,
+//! The fabrics that a client may have, as one: over shared memory, the model of an RNIC or an RNIC,
 //! with tokens or without.
 
-use tidegate_algo::haechi::engine::Purse;
+use tidegate_algo::haechi::engine::TokenBalance;
 use tidegate_fabric::memory::model::Model;
 use tidegate_fabric::memory::shm::Shm;
 #[cfg(feature = "verbs")]
@@ -12,10 +12,10 @@ use tidegate_model::Time;
 use tidegate_onesided::haechi::Port;
 use tidegate_onesided::one_sided::{Done, Fabric, Lost, Post, PostError};
 
-/// How soon to look again what a card has done: less than a nap, so whoever waits yields its
-/// processor and does not sleep. A card takes some microseconds.
+/// How soon to poll an RNIC again: less than a nap, so a thread that waits yields its
+/// processor and does not sleep. An RNIC takes some microseconds.
 #[cfg(feature = "verbs")]
-const LOOK: Span = Span(10 * Span::MICROSECOND.0);
+const POLL_INTERVAL: Span = Span(10 * Span::MICROSECOND.0);
 
 /// One of them.
 #[derive(Debug)]
@@ -25,9 +25,9 @@ pub(super) enum Access {
     BareShm(Shm),
     BareModel(Model),
     #[cfg(feature = "verbs")]
-    Card(Box<Port<Verbs>>),
+    Rnic(Box<Port<Verbs>>),
     #[cfg(feature = "verbs")]
-    BareCard(Box<Verbs>),
+    BareRnic(Box<Verbs>),
 }
 
 /// The same call of whichever it is.
@@ -39,21 +39,21 @@ macro_rules! each {
             Access::BareShm($fabric) => $call,
             Access::BareModel($fabric) => $call,
             #[cfg(feature = "verbs")]
-            Access::Card($fabric) => $call,
+            Access::Rnic($fabric) => $call,
             #[cfg(feature = "verbs")]
-            Access::BareCard($fabric) => $call,
+            Access::BareRnic($fabric) => $call,
         }
     };
 }
 
 impl Access {
     /// The tokens, if there are any.
-    pub(super) fn purse(&self) -> Option<&Purse> {
+    pub(super) fn balance(&self) -> Option<&TokenBalance> {
         match self {
-            Self::Shm(port) => Some(port.purse()),
-            Self::Model(port) => Some(port.purse()),
+            Self::Shm(port) => Some(port.balance()),
+            Self::Model(port) => Some(port.balance()),
             #[cfg(feature = "verbs")]
-            Self::Card(port) => Some(port.purse()),
+            Self::Rnic(port) => Some(port.balance()),
             _ => None,
         }
     }
@@ -64,7 +64,7 @@ impl Access {
             Self::Shm(port) => port.note_unmet(count),
             Self::Model(port) => port.note_unmet(count),
             #[cfg(feature = "verbs")]
-            Self::Card(port) => port.note_unmet(count),
+            Self::Rnic(port) => port.note_unmet(count),
             _ => {}
         }
     }
@@ -79,17 +79,17 @@ impl Access {
             Self::BareShm(shm) => of(Time::MAX, shm.next_deadline()),
             Self::BareModel(model) => of(Time::MAX, model.next_deadline()),
             #[cfg(feature = "verbs")]
-            Self::Card(port) => of(port.next_deadline(), look(port.fabric(), now)),
+            Self::Rnic(port) => of(port.next_deadline(), poll_time(port.fabric(), now)),
             #[cfg(feature = "verbs")]
-            Self::BareCard(verbs) => of(Time::MAX, look(verbs, now)),
+            Self::BareRnic(verbs) => of(Time::MAX, poll_time(verbs, now)),
         }
     }
 }
 
-/// When to look what a card has done, if it does anything.
+/// When to poll an RNIC, if operations are in flight there.
 #[cfg(feature = "verbs")]
-fn look(verbs: &Verbs, now: Time) -> Option<Time> {
-    verbs.is_busy().then(|| now.after(LOOK))
+fn poll_time(verbs: &Verbs, now: Time) -> Option<Time> {
+    verbs.is_busy().then(|| now.after(POLL_INTERVAL))
 }
 
 impl Fabric for Access {

@@ -1,7 +1,7 @@
 //! Coming in: what a data node gives a client, and what a client makes of it.
 //!
 //! The node says who carries operations out. Memory on this machine comes as a descriptor, which is
-//! mapped. To memory behind an RDMA card comes only the way: queue pairs are made here once it is
+//! mapped. To memory behind an RNIC comes only the way: queue pairs are made here once it is
 //! known how much may be under way, and the node connects its own with them. In both cases the
 //! store's header is read first, and then there is a client.
 
@@ -18,21 +18,21 @@ use tidegate_fabric::memory::shm::Shm;
 use tidegate_fabric::memory::verbs::{Device, Opening, Verbs};
 use tidegate_model::Span;
 use tidegate_model::cluster::Fabric;
-use tidegate_onesided::data_node::{self, Hello, Seat, VERSION, Welcome};
-use tidegate_onesided::haechi::{Port, Terms, place};
+use tidegate_onesided::data_node::{self, Hello, SessionSlot, VERSION, Welcome};
+use tidegate_onesided::haechi::{Port, SessionParameters, region_layout};
 #[cfg(feature = "verbs")]
 use tidegate_onesided::kv::HEADER;
 use tidegate_onesided::kv::{self, Client, Layout};
 use tidegate_onesided::one_sided;
 #[cfg(feature = "verbs")]
-use tidegate_onesided::one_sided::{Fabric as _, Operation, Place, Post};
+use tidegate_onesided::one_sided::{BufferPosition, Fabric as _, Operation, Post};
 
 use super::access::Access;
 use super::lifeline::{Entrance, Lifeline};
 use super::{EXTENT, Error, REST, Settings};
 use crate::clock::kernel_time;
 
-/// Operations that a card holds for the engine beside the window: it looks, reports and takes at
+/// Operations that an RNIC holds for the engine beside the window: it polls, reports and takes at
 /// the same time, each with a few words.
 #[cfg(feature = "verbs")]
 const ENGINE: u32 = 32;
@@ -42,7 +42,7 @@ pub(super) struct Entry {
     pub(super) lifeline: Lifeline,
     pub(super) welcome: Welcome,
     pub(super) client: Client<Access>,
-    /// The mapped memory; none behind a network card.
+    /// The mapped memory; none behind an RNIC.
     pub(super) region: Option<Arc<Region>>,
 }
 
@@ -52,10 +52,10 @@ pub(super) struct Former {
     /// Memory of a node that is gone.
     pub(super) region: Option<Arc<Region>>,
     /// Session slot that the node gave.
-    pub(super) seat: Option<u16>,
+    pub(super) session_slot: Option<u16>,
 }
 
-/// Asks for the memory, and opens the store in it.
+/// Requests the memory, and opens the store in it.
 pub(super) fn enter(
     entrance: &Entrance,
     settings: &Settings,
@@ -67,11 +67,11 @@ pub(super) fn enter(
         reservation: settings.reservation,
         limit: settings.limit,
         parts: settings.parts,
-        seat: former.seat,
+        session_slot: former.session_slot,
         is_bare: settings.is_bare,
     };
-    let said = Lifeline::say(entrance, &hello, former.region.as_deref(), settings.patience);
-    let (mut lifeline, welcome, file) = said?;
+    let opened = Lifeline::open(entrance, &hello, former.region.as_deref(), settings.patience);
+    let (mut lifeline, welcome, file) = opened?;
     // A put takes two; the engine has two of its own.
     let buffers = 2 * outstanding(settings, &welcome) + 2;
     let ((access, layout), region) = match welcome.fabric {
@@ -79,14 +79,15 @@ pub(super) fn enter(
             let region = mapped(file)?;
             (mapping(&region, &welcome, buffers)?, Some(region))
         }
-        Fabric::Verbs => (card(&mut lifeline, settings, &welcome, buffers)?, None),
+        Fabric::Verbs => (connect_rnic(&mut lifeline, settings, &welcome, buffers)?, None),
     };
-    let period = welcome.seat.as_ref().map_or(Span::SECOND, |seat| seat.period);
+    let period =
+        welcome.session_slot.as_ref().map_or(Span::SECOND, |session_slot| session_slot.period);
     let settings = kv::Settings {
         outstanding: outstanding(settings, &welcome),
         locations: settings.locations,
         extent: EXTENT,
-        seat: welcome.seat.as_ref().map(|seat| seat.number),
+        session_slot: welcome.session_slot.as_ref().map(|session_slot| session_slot.number),
         rest: Span(REST * period.0),
     };
     let client = Client::new(access, layout, settings).map_err(Error::Store)?;
@@ -113,20 +114,23 @@ fn mapping(
     buffers: u32,
 ) -> Result<(Access, Layout), Error> {
     let layout = kv::Opening::at_once(Shm::new(region.clone(), 1), welcome.store)?;
-    let shm = || Shm::new(region.clone(), buffers).until_left(place::LEFT);
-    let model = || Model::new(region.clone(), place::CARD, buffers).until_left(place::LEFT);
-    let access = match (welcome.fabric, &welcome.seat) {
+    let shm = || Shm::new(region.clone(), buffers).until_left(region_layout::LEFT);
+    let model =
+        || Model::new(region.clone(), region_layout::NIC, buffers).until_left(region_layout::LEFT);
+    let access = match (welcome.fabric, &welcome.session_slot) {
         (Fabric::Model, None) => Access::BareModel(model()),
-        (Fabric::Model, Some(seat)) => Access::Model(Box::new(port(model(), seat, welcome)?)),
+        (Fabric::Model, Some(session_slot)) => {
+            Access::Model(Box::new(port(model(), session_slot, welcome)?))
+        }
         (_, None) => Access::BareShm(shm()),
-        (_, Some(seat)) => Access::Shm(Box::new(port(shm(), seat, welcome)?)),
+        (_, Some(session_slot)) => Access::Shm(Box::new(port(shm(), session_slot, welcome)?)),
     };
     Ok((access, layout))
 }
 
-/// To memory that a card of this machine reaches.
+/// Connects to memory that an RNIC of this machine reaches.
 #[cfg(feature = "verbs")]
-fn card(
+fn connect_rnic(
     lifeline: &mut Lifeline,
     settings: &Settings,
     welcome: &Welcome,
@@ -135,46 +139,56 @@ fn card(
     let failed = |error| Error::Memory(io::Error::other(error));
     let device = Device::open(settings.device.as_deref()).map_err(failed)?;
     let opening = Opening::new(&device, buffers, welcome.window + ENGINE).map_err(failed)?;
-    let answer = lifeline.ask(&opening.request(), settings.patience)?;
+    let answer = lifeline.request_path(&opening.request(), settings.patience)?;
     let mut verbs = opening.connect(&answer).map_err(failed)?;
     let layout = layout(&mut verbs, welcome.store)?;
-    let access = match &welcome.seat {
-        None => Access::BareCard(Box::new(verbs)),
-        Some(seat) => Access::Card(Box::new(port(verbs, seat, welcome)?)),
+    let access = match &welcome.session_slot {
+        None => Access::BareRnic(Box::new(verbs)),
+        Some(session_slot) => Access::Rnic(Box::new(port(verbs, session_slot, welcome)?)),
     };
     Ok((access, layout))
 }
 
-/// The error of a build without support for network cards.
+/// The error of a build without support for RNICs.
 #[cfg(not(feature = "verbs"))]
-fn card(_: &mut Lifeline, _: &Settings, _: &Welcome, _: u32) -> Result<(Access, Layout), Error> {
+fn connect_rnic(
+    _: &mut Lifeline,
+    _: &Settings,
+    _: &Welcome,
+    _: u32,
+) -> Result<(Access, Layout), Error> {
     Err(Error::Memory(io::Error::other(
         "RDMA cards reach it, and this program was built without; use one of `tidegate`'s own",
     )))
 }
 
-fn port<F: one_sided::Fabric>(fabric: F, seat: &Seat, welcome: &Welcome) -> Result<Port<F>, Error> {
-    let terms = Terms {
-        rules: data_node::rules(seat.rules),
-        period: seat.period,
-        local_rate: seat.client.0,
+fn port<F: one_sided::Fabric>(
+    fabric: F,
+    session_slot: &SessionSlot,
+    welcome: &Welcome,
+) -> Result<Port<F>, Error> {
+    let parameters = SessionParameters {
+        rules: data_node::rules(session_slot.rules),
+        period: session_slot.period,
+        local_rate: session_slot.client.0,
     };
-    let port = Port::new(fabric, terms, seat.number, welcome.window, kernel_time());
+    let port = Port::new(fabric, parameters, session_slot.number, welcome.window, kernel_time());
     port.map_err(|_| Error::Memory(io::Error::other("it has no room for words of control")))
 }
 
-/// Where everything is in the store that begins at `at`. The card does nothing else now.
+/// Where everything is in the store that begins at `at`. The RNIC does nothing else now.
 #[cfg(feature = "verbs")]
 fn layout(fabric: &mut Verbs, at: u64) -> Result<Layout, Error> {
     let failed = |error: io::Error| Error::Memory(error);
-    let operation = Operation::Read { from: at, into: Place::start(0), length: HEADER as u32 };
+    let operation =
+        Operation::Read { from: at, into: BufferPosition::start(0), length: HEADER as u32 };
     let posted = fabric.post(Post { id: 0, operation });
     posted.map_err(|error| failed(io::Error::other(error)))?;
     let lost = |_| failed(io::Error::other("it was lost as soon as it was there"));
     fabric.flush(kernel_time()).map_err(lost)?;
     let mut done = Vec::with_capacity(1);
     while done.is_empty() {
-        // A card answers within microseconds, or has lost the memory within two seconds.
+        // An RNIC answers within microseconds, or has lost the memory within two seconds.
         fabric.poll(kernel_time(), &mut done).map_err(lost)?;
         thread::yield_now();
     }

@@ -1,4 +1,4 @@
-//! The connection to a data node: it is said hello on, brings the memory or the way to it, and is
+//! The connection to a data node: it carries the hello, brings the memory or the way to it, and is
 //! silent from then on. That it ends means something.
 
 use std::io::{self, IoSlice};
@@ -16,7 +16,7 @@ use tidegate_fabric::stream::Stream;
 use tidegate_fabric::tls::Way;
 use tidegate_model::{Span, Time};
 #[cfg(feature = "verbs")]
-use tidegate_onesided::data_node::card::{Answer, Request};
+use tidegate_onesided::data_node::rnic::{Answer, Request};
 use tidegate_onesided::data_node::{Hello, ToClient, VERSION, Welcome};
 use tidegate_proto::codec::{Decoder, encode};
 
@@ -58,10 +58,10 @@ pub(super) struct Lifeline {
     decoder: Decoder<ToClient>,
 }
 
-/// How things stand at its other end.
+/// The state of its other end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Word {
-    /// Nothing was said.
+pub(super) enum LifelineState {
+    /// Nothing was received.
     Silence,
     /// The node moves: what is begun now is not there later.
     Moving,
@@ -70,13 +70,13 @@ pub(super) enum Word {
 }
 
 impl Lifeline {
-    /// Asks the data node there for its memory, and waits for the answer, with which a descriptor
-    /// comes unless a card reaches the memory. Brings back the memory of one that is gone, if there
-    /// is some.
+    /// Requests the data node's memory, and waits for the answer, with which a descriptor
+    /// comes unless an RNIC reaches the memory. Brings back the memory of one that is gone, if
+    /// there is some.
     ///
     /// # Errors
     /// If no data node answers, or it refuses.
-    pub(super) fn say(
+    pub(super) fn open(
         entrance: &Entrance,
         hello: &Hello,
         region: Option<&Region>,
@@ -97,17 +97,21 @@ impl Lifeline {
         }
     }
 
-    /// Asks for the way of our card to the memory.
+    /// Requests the way of our RNIC to the memory.
     ///
     /// # Errors
     /// If the data node does not answer, or refuses.
     #[cfg(feature = "verbs")]
-    pub(super) fn ask(&mut self, request: &Request, patience: Span) -> Result<Answer, Error> {
+    pub(super) fn request_path(
+        &mut self,
+        request: &Request,
+        patience: Span,
+    ) -> Result<Answer, Error> {
         let mut bytes = Vec::new();
         let encoded = encode(request, &mut bytes).map_err(io::Error::other);
         encoded.and_then(|()| send(&self.stream, &bytes, None)).map_err(Error::Unreachable)?;
         match self.answer(patience)? {
-            (ToClient::Reach(answer), _) => Ok(answer),
+            (ToClient::Rnic(answer), _) => Ok(answer),
             (ToClient::Refused { reason, .. }, _) => Err(Error::Refused(reason)),
             _ => Err(Error::Unreachable(io::Error::other("it connects no card"))),
         }
@@ -116,23 +120,23 @@ impl Lifeline {
     /// The next message, and the descriptor that came before its end.
     fn answer(&mut self, patience: Span) -> Result<(ToClient, Option<OwnedFd>), Error> {
         let until = kernel_time().after(patience);
-        let (mut file, mut piece) = (None, [0; 4096]);
+        let (mut file, mut buffer) = (None, [0; 4096]);
         loop {
             let message = self.decoder.next_message().map_err(io::Error::other);
             if let Some(message) = message.map_err(Error::Unreachable)? {
                 return Ok((message, file));
             }
-            match handover::receive(&self.stream, &mut piece) {
+            match handover::receive(&self.stream, &mut buffer) {
                 Ok((count, came)) if count > 0 => {
                     file = file.or(came);
-                    self.decoder.extend(&piece[..count]);
+                    self.decoder.extend(&buffer[..count]);
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     wait(&self.stream, until).map_err(Error::Unreachable)?;
                 }
                 ended => {
                     // Where the connection goes through a lock, that knows why.
-                    let reason = self.stream.seal().and_then(|seal| seal.end());
+                    let reason = self.stream.tls_peer().and_then(|tls_peer| tls_peer.end());
                     let error = ended.err().unwrap_or_else(|| io::ErrorKind::UnexpectedEof.into());
                     return Err(Error::Unreachable(reason.unwrap_or(error)));
                 }
@@ -142,17 +146,19 @@ impl Lifeline {
 
     /// Returns the news since the last call: silence, a move of the node, or the end. Takes a
     /// system call.
-    pub(super) fn hear(&mut self) -> Word {
-        let mut piece = [0; 256];
-        match io::Read::read(&mut self.stream, &mut piece) {
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Word::Silence,
-            Ok(count) if count > 0 => self.decoder.extend(&piece[..count]),
-            _ => return Word::End,
+    pub(super) fn receive(&mut self) -> LifelineState {
+        let mut buffer = [0; 256];
+        match io::Read::read(&mut self.stream, &mut buffer) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                return LifelineState::Silence;
+            }
+            Ok(count) if count > 0 => self.decoder.extend(&buffer[..count]),
+            _ => return LifelineState::End,
         }
         match self.decoder.next_message() {
-            Ok(None) => Word::Silence,
-            Ok(Some(ToClient::Moving)) => Word::Moving,
-            _ => Word::End,
+            Ok(None) => LifelineState::Silence,
+            Ok(Some(ToClient::Moving)) => LifelineState::Moving,
+            _ => LifelineState::End,
         }
     }
 }
@@ -166,14 +172,14 @@ fn wait(stream: &Stream, until: Time) -> io::Result<()> {
     let (seconds, nanoseconds) = (left.0 / Span::SECOND.0, left.0 % Span::SECOND.0);
     let left = Timespec { tv_sec: seconds as i64, tv_nsec: nanoseconds as i64 };
     match poll(&mut [PollFd::new(stream, PollFlags::IN)], Some(&left)) {
-        // A thread that a signal woke looks again.
+        // A thread that a signal woke checks again.
         Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
         Err(error) => Err(error.into()),
     }
 }
 
 /// Sends all of it, and with its first byte the descriptor, if there is one. Nothing else waits on
-/// the connection, so there is room for it.
+/// the connection, so it fits.
 fn send(stream: &Stream, bytes: &[u8], region: Option<&Region>) -> io::Result<()> {
     let mut sent = region.map_or(Ok(0), |region| handover::send(stream, bytes, region.as_fd()))?;
     while sent < bytes.len() {

@@ -1,14 +1,15 @@
-//! A client of a data node that waits until what it is asked for is done.
+//! A client of a data node that waits until its operation is done.
 //!
 //! # Problem
 //! A [`Connection`] is to be polled every few milliseconds, or its tokens go to others and later
-//! its seat. A program that wants a value now and then does not do that; and it has threads.
+//! its session slot. A program that wants a value now and then does not do that; and it has
+//! threads.
 //!
 //! # Mechanism
-//! A thread that asks for an operation begins it, and polls until it has ended; the lock is free
+//! A thread that needs an operation begins it, and polls until it has ended; the lock is free
 //! while the thread sleeps. So operations of several threads are in flight at the same time, and a
 //! thread that polls also collects the results of the other threads. The store's own thread, the
-//! *keeper*, polls when no other thread does.
+//! *agent*, polls when no other thread does.
 //!
 //! Each operation has a number. Operations that begin together have consecutive numbers, so that
 //! each thread knows its own. A thread that times out abandons its operations: a note lists the
@@ -18,7 +19,7 @@
 //! # Bound
 //! Beside what the same costs in a [`Connection`] a get that waits for nothing takes a lock and
 //! gives it back, copies the value once, and allocates nothing (but what it gives out). Operations
-//! go in batches of [`BATCH`] at most. The keeper wakes up about 250 times a second. To find the
+//! go in batches of [`BATCH`] at most. The agent wakes up about 250 times a second. To find the
 //! node again that is gone or has moved holds up all others for at most the store's patience.
 
 use std::fmt;
@@ -32,24 +33,24 @@ use tidegate_model::{Span, Time};
 
 #[cfg(feature = "verbs")]
 use super::Way;
-use super::{Answer, Connection, Error, NAP, Outcome, Refused, Settings, forks};
+use super::{Answer, Connection, Error, NAP, OperationOutcome, Refused, Settings, forks};
 use crate::clock::kernel_time;
 
 /// Operations that are begun together: as many as a word has bits.
 const BATCH: usize = u64::BITS as usize;
 
-/// How long the keeper waits where another thread is polling, below the time that makes a client
+/// How long the agent waits where another thread is polling, below the time that makes a client
 /// one that was away.
 const KEEP: Span = Span(4 * Span::MILLISECOND.0);
 
 /// A client of one data node, for any number of threads. Their operations share what is promised to
 /// it; each waits until it has ended, [`Settings::patience`] at most.
 ///
-/// Dropping it gives its seat back.
+/// Dropping it gives its session slot back.
 pub struct Store {
     shared: Arc<Shared>,
     /// Always there until the end.
-    keeper: Option<JoinHandle<()>>,
+    agent: Option<JoinHandle<()>>,
     patience: Span,
     /// Of which process it is.
     forks: u32,
@@ -71,16 +72,16 @@ struct State {
     sleepers: u32,
     short: u32,
     /// Operations that have just ended; empty while the lock is free.
-    outcomes: Vec<Outcome>,
+    outcomes: Vec<OperationOutcome>,
     /// Operations that have ended and belong to a sleeping thread.
-    ended: Vec<Outcome>,
-    /// Numbers of which some are under way that nobody waits for, and how many.
+    ended: Vec<OperationOutcome>,
+    /// Numbers of which some are in flight without a waiter, and how many.
     left: Vec<(Range<u64>, u32)>,
     is_closing: bool,
 }
 
 impl Store {
-    /// Asks the data node that listens at `path` for its memory.
+    /// Requests the memory of the data node that listens at `path`.
     ///
     /// # Errors
     /// If it cannot be had, or there is no thread to be had.
@@ -89,14 +90,14 @@ impl Store {
         Self::keeping(|| Connection::open(path, settings), patience)
     }
 
-    /// Asks the data node at the end of this way for its memory, which cards reach.
+    /// Requests the memory, reached by RNICs, of the data node at the end of this way.
     ///
     /// # Errors
     /// As [`Self::open`].
     #[cfg(feature = "verbs")]
-    pub fn reach(way: Way, settings: Settings) -> Result<Self, Error> {
+    pub fn open_remote(way: Way, settings: Settings) -> Result<Self, Error> {
         let patience = settings.patience;
-        Self::keeping(|| Connection::reach(way, settings), patience)
+        Self::keeping(|| Connection::open_remote(way, settings), patience)
     }
 
     fn keeping(
@@ -117,9 +118,9 @@ impl Store {
         };
         let shared = Arc::new(Shared { state: Mutex::new(state), has_news: Condvar::new() });
         let kept = Arc::clone(&shared);
-        let keeper = thread::Builder::new().name("tidegate-store".into());
-        let keeper = keeper.spawn(move || kept.keep()).map_err(Error::Memory)?;
-        Ok(Self { shared, keeper: Some(keeper), patience, forks: forks::forks() })
+        let agent = thread::Builder::new().name("tidegate-store".into());
+        let agent = agent.spawn(move || kept.keep()).map_err(Error::Memory)?;
+        Ok(Self { shared, agent: Some(agent), patience, forks: forks::forks() })
     }
 
     /// The same, where operations may take so long.
@@ -137,46 +138,46 @@ impl Store {
         self.get_with(key, <[u8]>::to_vec)
     }
 
-    /// Returns the result of `look` on the value of a key, if the key has one. All other users of
-    /// the store wait meanwhile, so `look` must not use the store.
+    /// Returns the result of `read` on the value of a key, if the key has one. All other users of
+    /// the store wait meanwhile, so `read` must not use the store.
     ///
     /// # Errors
     /// See [`Error`].
     pub fn get_with<T>(
         &self,
         key: &[u8],
-        look: impl FnOnce(&[u8]) -> T,
+        read: impl FnOnce(&[u8]) -> T,
     ) -> Result<Option<T>, Error> {
-        let (mut look, mut seen) = (Some(look), Ok(None));
+        let (mut read, mut seen) = (Some(read), Ok(None));
         self.get_many(&[key], |_, value| {
-            seen = value.map(|value| value.zip(look.take()).map(|(value, look)| look(value)));
+            seen = value.map(|value| value.zip(read.take()).map(|(value, read)| read(value)));
         })?;
         seen
     }
 
-    /// Tells for each key, by its place in `keys`, its value, if it has one, or why it cannot be
-    /// told; in the order in which that is found out. Many are looked for at the same time. As for
-    /// [`Self::get_with`], `tell` must not use the store.
+    /// Reports for each key, by its index in `keys`, its value, if it has one, or why it cannot be
+    /// read; in the order of completion. Many are looked up at the same time. As for
+    /// [`Self::get_with`], `report` must not use the store.
     ///
     /// # Errors
-    /// See [`Error`]. Keys that were not told yet are dropped.
+    /// See [`Error`]. Keys that were not reported yet are dropped.
     pub fn get_many<K: AsRef<[u8]>>(
         &self,
         keys: &[K],
-        mut tell: impl FnMut(usize, Result<Option<&[u8]>, Error>),
+        mut report: impl FnMut(usize, Result<Option<&[u8]>, Error>),
     ) -> Result<(), Error> {
         for (number, keys) in keys.chunks(BATCH).enumerate() {
             self.run(
                 keys.len(),
-                |connection, place, name| connection.begin_get(keys[place].as_ref(), name),
-                |connection, place, answer| {
-                    let place = number * BATCH + place;
+                |connection, index, name| connection.begin_get(keys[index].as_ref(), name),
+                |connection, index, answer| {
+                    let index = number * BATCH + index;
                     match answer {
                         Ok(Answer::Found(value)) => {
-                            tell(place, Ok(Some(connection.value(&value))));
+                            report(index, Ok(Some(connection.value(&value))));
                             connection.release(value);
                         }
-                        answer => tell(place, answer.and_then(plain).map(|_| None)),
+                        answer => report(index, answer.and_then(plain).map(|_| None)),
                     }
                 },
             )?;
@@ -192,7 +193,7 @@ impl Store {
         self.single(|connection, name| connection.begin_put(key, value, name)).map(|_| ())
     }
 
-    /// Takes a key's value away, and tells whether it had one.
+    /// Deletes a key's value, and returns whether it had one.
     ///
     /// # Errors
     /// See [`Error`].
@@ -201,18 +202,18 @@ impl Store {
         Ok(answer == Answer::Deleted)
     }
 
-    /// Does one operation that tells no value.
+    /// Does one operation that reads no value.
     fn single(
         &self,
         begin: impl Fn(&mut Connection, u64) -> Result<(), Refused>,
     ) -> Result<Answer, Error> {
-        let mut told = None;
+        let mut result = None;
         self.run(
             1,
             |connection, _, name| begin(connection, name),
-            |_, _, answer| told = Some(answer.and_then(plain)),
+            |_, _, answer| result = Some(answer.and_then(plain)),
         )?;
-        told.expect("what has ended was told")
+        result.expect("what has ended was told")
     }
 
     /// Begins operations, [`BATCH`] at most, and waits until all of them have ended.
@@ -235,7 +236,7 @@ impl Store {
             batch.begin(&mut state, &begin, &mut end);
             let polled = state.poll();
             batch.take_out(&mut state, &mut end);
-            self.shared.tell(&mut state);
+            self.shared.notify(&mut state);
             if batch.is_over() {
                 return Ok(());
             }
@@ -258,15 +259,15 @@ impl fmt::Debug for Store {
 
 impl Drop for Store {
     fn drop(&mut self) {
-        let Some(keeper) = self.keeper.take() else { return };
+        let Some(agent) = self.agent.take() else { return };
         if forks::forks() != self.forks {
             // There is no such thread here, and the lock may be held for good.
-            return std::mem::forget(keeper);
+            return std::mem::forget(agent);
         }
         lock(&self.shared.state).is_closing = true;
-        keeper.thread().unpark();
-        // It looks after itself; had it panicked, that was said.
-        let _ = keeper.join();
+        agent.thread().unpark();
+        // It ends by itself; had it panicked, that was reported.
+        let _ = agent.join();
     }
 }
 
@@ -311,7 +312,7 @@ impl Batch {
         self.ended.count_ones() as usize == self.count()
     }
 
-    /// Begins as many as there is room for.
+    /// Begins as many as the window allows.
     fn begin(
         &mut self,
         state: &mut State,
@@ -322,24 +323,24 @@ impl Batch {
             // After a move, operations that had not ended are no longer in flight.
             (self.moves, self.begun) = (state.moves, self.ended);
         }
-        for place in 0..self.count() {
-            let bit = 1 << place;
+        for index in 0..self.count() {
+            let bit = 1 << index;
             if self.begun & bit != 0 {
                 continue;
             }
-            match begin(&mut state.connection, place, self.names.start + place as u64) {
+            match begin(&mut state.connection, index, self.names.start + index as u64) {
                 Err(Refused::Busy) => return,
                 Ok(()) => {}
                 Err(refused) => {
                     self.ended |= bit;
-                    end(&mut state.connection, place, Err(refused.into()));
+                    end(&mut state.connection, index, Err(refused.into()));
                 }
             }
             self.begun |= bit;
         }
     }
 
-    /// Whether there was no room to begin all of them.
+    /// Whether the window was too small to begin all of them.
     fn is_short(&self) -> bool {
         self.begun.count_ones() as usize != self.count()
     }
@@ -350,10 +351,10 @@ impl Batch {
         state: &mut State,
         mut end: impl FnMut(&mut Connection, usize, Result<Answer, Error>),
     ) {
-        let mut take = |connection: &mut Connection, outcome: Outcome| {
-            let place = (outcome.token - self.names.start) as usize;
-            self.ended |= 1 << place;
-            end(connection, place, Ok(outcome.answer));
+        let mut take = |connection: &mut Connection, outcome: OperationOutcome| {
+            let index = (outcome.token - self.names.start) as usize;
+            self.ended |= 1 << index;
+            end(connection, index, Ok(outcome.answer));
         };
         let State { connection, outcomes, ended, .. } = state;
         for list in [ended, outcomes] {
@@ -391,13 +392,13 @@ impl State {
     fn sort(&mut self) {
         for outcome in self.outcomes.drain(..) {
             let is_left = |(names, _): &(Range<u64>, u32)| names.contains(&outcome.token);
-            let Some(place) = self.left.iter().position(is_left) else {
+            let Some(index) = self.left.iter().position(is_left) else {
                 self.ended.push(outcome);
                 continue;
             };
-            self.left[place].1 -= 1;
-            if self.left[place].1 == 0 {
-                self.left.swap_remove(place);
+            self.left[index].1 -= 1;
+            if self.left[index].1 == 0 {
+                self.left.swap_remove(index);
             }
             if let Answer::Found(value) = outcome.answer {
                 self.connection.release(value);
@@ -416,7 +417,7 @@ impl State {
 
 impl Shared {
     /// Passes on what has ended.
-    fn tell(&self, state: &mut State) {
+    fn notify(&self, state: &mut State) {
         state.sort();
         if state.short > 0 || !state.ended.is_empty() {
             self.has_news.notify_all();
@@ -464,7 +465,7 @@ impl Shared {
                 if state.sleepers == 0 && state.connection.next_deadline() <= now {
                     // The next caller gets the error.
                     let _ = state.poll();
-                    self.tell(&mut state);
+                    self.notify(&mut state);
                 }
                 if state.sleepers == 0 {
                     next = next.min(state.connection.next_deadline());

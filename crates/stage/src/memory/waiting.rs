@@ -1,10 +1,10 @@
-//! How a connection waits: it sleeps until the model of a card, the engine or the lifeline has
+//! How a connection waits: it sleeps until the model of an RNIC, the engine or the lifeline has
 //! something to do, and knows how late it was woken up.
 
 use rustix::thread::{ClockId, clock_nanosleep_absolute};
 use rustix::time::Timespec;
 use tidegate_model::{Span, Time};
-use tidegate_onesided::kv::Outcome;
+use tidegate_onesided::kv::OperationOutcome;
 
 use super::{Connection, Error, NAP};
 use crate::clock::kernel_time;
@@ -40,7 +40,7 @@ impl Connection {
     ///
     /// # Errors
     /// As [`Self::poll`].
-    pub fn wait(&mut self, outcomes: &mut Vec<Outcome>) -> Result<(), Error> {
+    pub fn wait(&mut self, outcomes: &mut Vec<OperationOutcome>) -> Result<(), Error> {
         let before = outcomes.len();
         loop {
             self.poll(outcomes)?;
@@ -55,7 +55,11 @@ impl Connection {
     ///
     /// # Errors
     /// As [`Self::poll`].
-    pub fn wait_until(&mut self, until: Time, outcomes: &mut Vec<Outcome>) -> Result<(), Error> {
+    pub fn wait_until(
+        &mut self,
+        until: Time,
+        outcomes: &mut Vec<OperationOutcome>,
+    ) -> Result<(), Error> {
         let (before, period) = (outcomes.len(), self.period());
         loop {
             self.poll(outcomes)?;
@@ -66,7 +70,7 @@ impl Connection {
         }
     }
 
-    /// How late it was called since this was asked last.
+    /// How late it was called since the last call of this.
     pub fn lateness(&mut self) -> Lateness {
         std::mem::take(&mut self.late)
     }

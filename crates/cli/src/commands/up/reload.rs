@@ -13,7 +13,7 @@ use tidegate_console::operator::Operator;
 use tidegate_console::policy_file::PolicyFile;
 use tidegate_console::text_file::Reader;
 
-/// Where the policy is, and the controller that is told of it.
+/// Where the policy is, and the controller that receives it.
 #[derive(Debug)]
 pub(super) struct Reload {
     /// The file that was given, or the one that the cluster names.
@@ -25,7 +25,7 @@ impl Reload {
     /// Reads the file again and puts it in force if it has changed; the log says what came of it.
     pub(super) fn run(&self) {
         match self.reload() {
-            Ok(told) => tracing::info!("SIGHUP: {told}"),
+            Ok(report) => tracing::info!("SIGHUP: {report}"),
             Err(failure) => {
                 tracing::warn!("SIGHUP: the policy in force stays: {}", failure.to_line());
             }
@@ -40,9 +40,9 @@ impl Reload {
         let file = PolicyFile::read(path, Reader::Daemon)?;
         file.check_feasible()?;
         let mut operator = Operator::connect(&self.socket)?;
-        let status: Status = operator.ask_for(&Request::Status)?;
+        let status: Status = operator.call_as(&Request::Status)?;
         if status.revision > 0 {
-            let current: PolicyText = operator.ask_for(&Request::Policy)?;
+            let current: PolicyText = operator.call_as(&Request::Policy)?;
             if current.source != file.origin {
                 let source = current.source;
                 return Ok(format!("the policy in force came from {source}, and stays"));
@@ -53,7 +53,7 @@ impl Reload {
         }
         let origin = file.origin.clone();
         let (policy, source) = (file.text, file.origin);
-        operator.ask(&Request::Apply {
+        operator.call(&Request::Apply {
             policy,
             source,
             dry_run: false,

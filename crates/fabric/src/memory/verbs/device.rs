@@ -6,14 +6,14 @@ use std::fmt;
 use std::fs;
 use std::sync::Arc;
 
-use tidegate_onesided::data_node::card::{Endpoint, QueueAddress};
+use tidegate_onesided::data_node::rnic::{Endpoint, QueueAddress};
 
 use super::RdmaError;
 use super::library::{self, Library, library};
 use super::library::{access, field, state};
 
-/// How long a card waits for an acknowledgement: 4.096 us times two to this power, 67 ms. Cards may
-/// wait up to four times as long.
+/// How long an RNIC waits for an acknowledgement: 4.096 us times two to this power, 67 ms. RNICs
+/// may wait up to four times as long.
 const TIMEOUT: u8 = 14;
 
 /// How often it tries again before the connection is lost: 0.5 s to 2 s after the peer is gone.
@@ -57,7 +57,7 @@ pub(super) struct Limits {
     /// Reads and atomics that a queue pair answers at once.
     pub reads_answered: u8,
     /// Reads and atomics that a queue pair may ask for.
-    pub reads_asked: u8,
+    pub reads_outstanding: u8,
 }
 
 impl Device {
@@ -107,19 +107,19 @@ impl Device {
         let name = name.to_owned();
         let mut raw = library::DeviceLimits::default();
         // SAFETY: the context is open, the structure is ours.
-        let told = unsafe { (library.query_device)(context, &mut raw) };
+        let status = unsafe { (library.query_device)(context, &mut raw) };
         // SAFETY: the context is open.
         let domain = unsafe { (library.alloc_pd)(context) };
         let limits = Limits {
             requests: raw.requests.max(0) as u32,
             completions: raw.completions.max(0) as u32,
             reads_answered: raw.reads_answered.clamp(0, 255) as u8,
-            reads_asked: raw.reads_asked.clamp(0, 255) as u8,
+            reads_outstanding: raw.reads_outstanding.clamp(0, 255) as u8,
         };
         // From here on the device is taken down by its drop.
         let port = Port { number: 0, lid: 0, mtu: 0, gid: [0; 16], gid_index: 0 };
         let mut opened = Self { library, context, domain, name, port, limits };
-        if told != 0 || domain.is_null() {
+        if status != 0 || domain.is_null() {
             return Err(RdmaError::call("asking the device"));
         }
         if raw.atomics == library::ATOMICS_NONE {
@@ -135,8 +135,8 @@ impl Device {
     fn active_port(&self, number: u8) -> Option<Port> {
         let mut raw = library::Port::default();
         // SAFETY: the context is open, the structure is ours.
-        let told = unsafe { (self.library.query_port)(self.context, number, &mut raw) };
-        if told != 0 || raw.state != library::PORT_ACTIVE {
+        let status = unsafe { (self.library.query_port)(self.context, number, &mut raw) };
+        if status != 0 || raw.state != library::PORT_ACTIVE {
             return None;
         }
         let is_ethernet = raw.link_layer == library::LINK_ETHERNET;
@@ -144,10 +144,10 @@ impl Device {
         let gids = (0..raw.gids.clamp(0, 255) as u8).filter_map(|index| {
             let mut gid = [0; 16];
             // SAFETY: the context is open, the address is ours.
-            let told = unsafe {
+            let status = unsafe {
                 (self.library.query_gid)(self.context, number, c_int::from(index), &mut gid)
             };
-            let is_given = told == 0 && gid[8..] != [0; 8];
+            let is_given = status == 0 && gid[8..] != [0; 8];
             let kind = || fs::read_to_string(format!("{folder}/{index}")).unwrap_or_default();
             is_given.then(|| (rank(&gid, kind().trim()), index, gid))
         });
@@ -173,7 +173,7 @@ impl Device {
             lid: self.port.lid,
             mtu: self.port.mtu as u8,
             reads_answered: self.limits.reads_answered,
-            reads_asked: self.limits.reads_asked,
+            reads_outstanding: self.limits.reads_outstanding,
             queues: pairs.iter().map(QueuePair::address).collect(),
         }
     }
@@ -224,7 +224,7 @@ impl Registration {
     /// Registers memory for the device itself; for peers as well if it is a region.
     ///
     /// # Safety
-    /// The memory is mapped, and stays so until the registration is dropped. Nobody holds a
+    /// The memory is mapped, and stays so until the registration is dropped. No code holds a
     /// reference to what a device may be writing.
     pub(super) unsafe fn new(
         device: &Arc<Device>,
@@ -291,7 +291,7 @@ impl CompletionQueue {
     /// Fills in what came to an end and says how much that is; nothing if the device is broken.
     pub(super) fn poll(&mut self, into: &mut [library::Completion]) -> Option<usize> {
         // SAFETY: the queue stands, so its context does, whose driver takes as many completions as
-        // there is room for. `&mut self` is the only door to this queue.
+        // there is room for. `&mut self` is the only access to this queue.
         let count = unsafe {
             let poll = (*(*self.raw).context).poll;
             poll(self.raw, into.len() as c_int, into.as_mut_ptr())
@@ -302,7 +302,7 @@ impl CompletionQueue {
 
 impl Drop for CompletionQueue {
     fn drop(&mut self) {
-        // SAFETY: it stands, and whoever owns it has dropped its queue pairs before.
+        // SAFETY: it exists, and its owner has dropped its queue pairs before.
         unsafe { (self.device.library.destroy_cq)(self.raw) };
     }
 }
@@ -336,17 +336,11 @@ impl QueuePair {
             sent: completions.raw,
             received: completions.raw,
             shared: std::ptr::null_mut(),
-            capacity: library::Capacity {
-                requests,
-                receives: 1,
-                pieces: 1,
-                receive_pieces: 1,
-                inline,
-            },
+            capacity: library::Capacity { requests, receives: 1, sges: 1, receive_sges: 1, inline },
             kind: library::RELIABLE,
             signals_all: 0,
         };
-        // SAFETY: domain and queue stand, and the plan is ours.
+        // SAFETY: domain and queue exist, and the plan is ours.
         let mut raw = unsafe { (device.library.create_qp)(device.domain, &mut plan) };
         if raw.is_null() && inline > 0 {
             plan.capacity = library::Capacity { inline: 0, requests, ..plan.capacity };
@@ -400,7 +394,7 @@ impl QueuePair {
             mtu: port.mtu.min(peer.mtu.into()),
             peer: to.number,
             first_received: to.first,
-            reads_answered: limits.reads_answered.min(peer.reads_asked),
+            reads_answered: limits.reads_answered.min(peer.reads_outstanding),
             not_ready_timer: 1,
             way,
             ..Default::default()
@@ -408,7 +402,7 @@ impl QueuePair {
         let sends = library::QueuePairState {
             state: state::SENDS,
             first_sent: self.first,
-            reads_asked: limits.reads_asked.min(peer.reads_answered),
+            reads_outstanding: limits.reads_outstanding.min(peer.reads_answered),
             timeout: TIMEOUT,
             retries: RETRIES,
             ..Default::default()

@@ -9,7 +9,7 @@ pub enum RdmaError {
     /// The library could not be opened.
     NoLibrary {
         /// The loader's message.
-        said: String,
+        reason: String,
     },
     /// The library is older than what is needed of it.
     OldLibrary {
@@ -75,8 +75,8 @@ impl fmt::Display for RdmaError {
         let reason = |errno: &i32| io::Error::from_raw_os_error(*errno);
         f.write_str("no RDMA: ")?;
         match self {
-            Self::NoLibrary { said } => {
-                write!(f, "libibverbs.so.1 was not found; install libibverbs1 ({said})")
+            Self::NoLibrary { reason } => {
+                write!(f, "libibverbs.so.1 was not found; install libibverbs1 ({reason})")
             }
             Self::OldLibrary { call } => {
                 write!(f, "libibverbs.so.1 has no {call}; install a newer libibverbs1")
@@ -115,10 +115,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn errors_say_what_to_do() {
-        let said = "libibverbs.so.1: cannot open shared object file".to_owned();
+    fn errors_name_the_remedy() {
+        let reason = "libibverbs.so.1: cannot open shared object file".to_owned();
         assert_eq!(
-            RdmaError::NoLibrary { said }.to_string(),
+            RdmaError::NoLibrary { reason }.to_string(),
             "no RDMA: libibverbs.so.1 was not found; install libibverbs1 \
              (libibverbs.so.1: cannot open shared object file)"
         );

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use tidegate_onesided::data_node::card::{Answer, Request};
+use tidegate_onesided::data_node::rnic::{Answer, Request};
 
 use super::device::{CompletionQueue, Device, QueuePair, Registration};
 use super::{Opening, RdmaError, Verbs};
@@ -34,8 +34,8 @@ impl Host {
     /// # Errors
     /// If the device takes no more, or the process may not lock so much memory.
     pub fn new(device: &Arc<Device>, region: Arc<Region>) -> Result<Self, RdmaError> {
-        // SAFETY: the region is mapped until it is dropped, after the registration; and nobody ever
-        // has a reference to its bytes.
+        // SAFETY: the region is mapped until it is dropped, after the registration; and no code
+        // ever has a reference to its bytes.
         let registration = unsafe { Registration::new(device, region.mapped(), true)? };
         // Nothing is ever posted on this side, so nothing completes.
         let completions = CompletionQueue::new(device, 1)?;

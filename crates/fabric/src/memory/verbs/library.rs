@@ -67,7 +67,7 @@ pub(super) struct DeviceLimits {
     pub queue_pairs: c_int,
     pub requests: c_int,
     flags: u32,
-    pieces: [c_int; 2],
+    sges: [c_int; 2],
     queues: c_int,
     pub completions: c_int,
     registrations: c_int,
@@ -76,7 +76,7 @@ pub(super) struct DeviceLimits {
     pub reads_answered: c_int,
     others: [c_int; 2],
     /// Reads and atomics under way that a queue pair may ask for.
-    pub reads_asked: c_int,
+    pub reads_outstanding: c_int,
     another: c_int,
     pub atomics: u32,
     rest: [c_int; 14],
@@ -117,8 +117,8 @@ pub(super) const LINK_ETHERNET: u8 = 2;
 pub(super) struct Capacity {
     pub requests: u32,
     pub receives: u32,
-    pub pieces: u32,
-    pub receive_pieces: u32,
+    pub sges: u32,
+    pub receive_sges: u32,
     pub inline: u32,
 }
 
@@ -174,7 +174,7 @@ pub(super) struct QueuePairState {
     pub other_partition: u16,
     pub notifies: u8,
     pub draining: u8,
-    pub reads_asked: u8,
+    pub reads_outstanding: u8,
     pub reads_answered: u8,
     pub not_ready_timer: u8,
     pub port: u8,
@@ -225,7 +225,7 @@ pub(super) mod access {
 /// One piece of local memory.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Piece {
+pub(super) struct ScatterGatherEntry {
     pub address: u64,
     pub length: u32,
     pub key: u32,
@@ -263,7 +263,7 @@ pub(super) union Remote {
 pub(super) struct WorkRequest {
     pub id: u64,
     pub next: *mut WorkRequest,
-    pub pieces: *mut Piece,
+    pub sges: *mut ScatterGatherEntry,
     pub count: c_int,
     pub opcode: u32,
     pub flags: u32,
@@ -368,8 +368,8 @@ fn open() -> Result<*mut c_void, RdmaError> {
         return Ok(handle);
     }
     // SAFETY: after a failure it is a text, valid until this thread's next call of the loader.
-    let said = unsafe { CStr::from_ptr(libc::dlerror()) };
-    Err(RdmaError::NoLibrary { said: said.to_string_lossy().into_owned() })
+    let reason = unsafe { CStr::from_ptr(libc::dlerror()) };
+    Err(RdmaError::NoLibrary { reason: reason.to_string_lossy().into_owned() })
 }
 
 /// The address of a function. `name` ends with a zero.
@@ -387,7 +387,7 @@ impl Default for WorkRequest {
         Self {
             id: 0,
             next: std::ptr::null_mut(),
-            pieces: std::ptr::null_mut(),
+            sges: std::ptr::null_mut(),
             count: 0,
             opcode: 0,
             flags: 0,

@@ -1,7 +1,7 @@
 //! Private memory that a device reads and writes: a client's buffers, and a word for each operation
 //! on words that is under way.
 //!
-//! No reference to what a device may be writing exists at any time: bytes are lent out only when no
+//! No reference to what a device may be writing exists at any time: bytes are borrowed only when no
 //! operation on them is under way, for which the caller is responsible.
 //!
 //! A process that forks keeps these pages, and its child has copies: Linux does that since 5.12.

@@ -1,13 +1,13 @@
 //! One queue pair of a client, and what is under way on it.
 //!
 //! Operations have places in a ring, in the order in which they were taken. A queue pair works in
-//! order, so what is under way is always one stretch of the ring, of which the card has the
+//! order, so what is under way is always one range of the ring, of which the RNIC has the
 //! beginning (`done` to `handed`) and the next flush will hand over the rest (to `taken`).
 
-use tidegate_onesided::data_node::card::{Endpoint, QueueAddress};
+use tidegate_onesided::data_node::rnic::{Endpoint, QueueAddress};
 
 use super::device::QueuePair;
-use super::library::{Piece, WorkRequest, flag};
+use super::library::{ScatterGatherEntry, WorkRequest, flag};
 use super::{Lost, RdmaError};
 
 /// Operations in a row that need not say when they are done, at most: what was freed by them is
@@ -32,7 +32,7 @@ pub(super) struct Waiting {
     pub buffer: Option<u32>,
     /// Whether it changes the region.
     pub changes: bool,
-    /// Where the card leaves what a word was, if it does.
+    /// Where the RNIC leaves what a word was, if it does.
     pub word: Option<*const u64>,
 }
 
@@ -42,10 +42,11 @@ pub(super) struct Queue {
     /// Places, less one.
     mask: u64,
     /// The upper bits of its requests' ids.
-    mark: u64,
-    /// The requests for the card. They point to pieces and to the next request, none of which move.
+    id_prefix: u64,
+    /// The requests for the RNIC. They point to scatter-gather entries and to the next request,
+    /// none of which move.
     requests: Box<[WorkRequest]>,
-    pieces: Box<[Piece]>,
+    sges: Box<[ScatterGatherEntry]>,
     waiting: Box<[Waiting]>,
     /// How many operations were done, handed over and taken since the beginning.
     done: u64,
@@ -57,19 +58,19 @@ pub(super) struct Queue {
 unsafe impl Send for Queue {}
 
 impl Queue {
-    /// The queue of this index at its client: a ring of `places`, a power of two, before a queue
+    /// The queue of this index at its client: a ring of `slots`, a power of two, before a queue
     /// pair that holds what is under way.
-    pub(super) fn new(index: u64, pair: QueuePair, places: u32) -> Self {
-        assert!(places.is_power_of_two(), "places are found by the lowest bits of a number");
-        let places = places as usize;
-        let nobody = Waiting { id: 0, buffer: None, changes: false, word: None };
+    pub(super) fn new(index: u64, pair: QueuePair, slots: u32) -> Self {
+        assert!(slots.is_power_of_two(), "places are found by the lowest bits of a number");
+        let slots = slots as usize;
+        let unused = Waiting { id: 0, buffer: None, changes: false, word: None };
         Self {
             pair,
-            mask: places as u64 - 1,
-            mark: index << NUMBER_BITS,
-            requests: vec![WorkRequest::default(); places].into(),
-            pieces: vec![Piece::default(); places].into(),
-            waiting: vec![nobody; places].into(),
+            mask: slots as u64 - 1,
+            id_prefix: index << NUMBER_BITS,
+            requests: vec![WorkRequest::default(); slots].into(),
+            sges: vec![ScatterGatherEntry::default(); slots].into(),
+            waiting: vec![unused; slots].into(),
             done: 0,
             handed: 0,
             taken: 0,
@@ -86,21 +87,21 @@ impl Queue {
     }
 
     /// The place that the next operation will have, from 0.
-    pub(super) fn next_place(&self) -> usize {
-        self.place(self.taken)
+    pub(super) fn next_slot(&self) -> usize {
+        self.slot(self.taken)
     }
 
-    fn place(&self, number: u64) -> usize {
+    fn slot(&self, number: u64) -> usize {
         (number & self.mask) as usize
     }
 
     /// Takes an operation: its request without its pointers and its number, which are given here.
-    pub(super) fn push(&mut self, waiting: Waiting, piece: Piece, request: WorkRequest) {
+    pub(super) fn push(&mut self, waiting: Waiting, sge: ScatterGatherEntry, request: WorkRequest) {
         assert!(self.taken - self.done <= self.mask, "more than there is room for");
-        let place = self.next_place();
-        self.pieces[place] = piece;
-        self.requests[place] = WorkRequest { id: self.mark | self.taken, count: 1, ..request };
-        self.waiting[place] = waiting;
+        let slot = self.next_slot();
+        self.sges[slot] = sge;
+        self.requests[slot] = WorkRequest { id: self.id_prefix | self.taken, count: 1, ..request };
+        self.waiting[slot] = waiting;
         self.taken += 1;
     }
 
@@ -115,20 +116,20 @@ impl Queue {
         }
         let mut silent = 0;
         // From the last to the first, so that each knows where the next is.
-        let (requests, pieces) = (self.requests.as_mut_ptr(), self.pieces.as_mut_ptr());
+        let (requests, sges) = (self.requests.as_mut_ptr(), self.sges.as_mut_ptr());
         let mut next: *mut WorkRequest = std::ptr::null_mut();
         for number in (self.handed..self.taken).rev() {
-            let place = self.place(number);
+            let slot = self.slot(number);
             // SAFETY: a place is inside both boxes.
-            let request = unsafe { &mut *requests.add(place) };
+            let request = unsafe { &mut *requests.add(slot) };
             let speaks = next.is_null()
                 || silent == SILENT_MAX
-                || !self.waiting[place].changes
-                || self.waiting[place].word.is_some();
+                || !self.waiting[slot].changes
+                || self.waiting[slot].word.is_some();
             silent = if speaks { 0 } else { silent + 1 };
             request.flags |= if speaks { flag::SIGNALLED } else { 0 };
             // SAFETY: as above.
-            (request.next, request.pieces) = unsafe { (next, pieces.add(place)) };
+            (request.next, request.sges) = unsafe { (next, sges.add(slot)) };
             next = request;
         }
         self.handed = self.taken;
@@ -142,10 +143,10 @@ impl Queue {
 
     /// Tells who waits for what is done, now that the request of this id is: the queue pair works
     /// in order, so all before it are.
-    pub(super) fn settle(&mut self, id: u64, mut tell: impl FnMut(Waiting)) {
-        let number = id - self.mark;
+    pub(super) fn settle(&mut self, id: u64, mut report: impl FnMut(Waiting)) {
+        let number = id - self.id_prefix;
         while self.done <= number && self.done < self.handed {
-            tell(self.waiting[self.place(self.done)]);
+            report(self.waiting[self.slot(self.done)]);
             self.done += 1;
         }
     }

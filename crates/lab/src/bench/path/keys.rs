@@ -29,7 +29,7 @@ const ADDED_MEDIAN_US: f64 = 140.0;
 
 /// The proxy in front of a memcached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Front {
+enum Frontend {
     Nothing,
     Tidegate,
     Nutcracker,
@@ -55,7 +55,7 @@ type Added = (&'static str, fn(&Run) -> f64, f64);
 
 /// The output of `tidegate-lab load`.
 #[derive(Deserialize)]
-struct Said {
+struct LoadReport {
     achieved_per_second: f64,
     answered: f64,
     failed: u64,
@@ -73,8 +73,12 @@ struct Times {
 }
 
 impl Way {
-    fn start(front: Front, scratch: &Scratch, interrupt: &Interrupt) -> Result<Self, Failure> {
-        let directory = scratch.join(&format!("{front:?}"));
+    fn start(
+        frontend: Frontend,
+        scratch: &Scratch,
+        interrupt: &Interrupt,
+    ) -> Result<Self, Failure> {
+        let directory = scratch.join(&format!("{frontend:?}"));
         let fail =
             |error| Failure::new(Code::Failure, "cannot write the bench's files").cause(error);
         fs::create_dir(&directory).map_err(fail)?;
@@ -86,9 +90,9 @@ impl Way {
         way.add(command, &store, scratch, interrupt)?;
         way.socket = directory.join("front.sock");
         let file = directory.join("front.conf");
-        match front {
-            Front::Nothing => way.socket = store,
-            Front::Tidegate => {
+        match frontend {
+            Frontend::Nothing => way.socket = store,
+            Frontend::Tidegate => {
                 fs::write(&file, cluster(&directory)).map_err(fail)?;
                 let program = programs::tidegate()?;
                 let words = ["up", "--no-http", "--state"];
@@ -100,7 +104,7 @@ impl Way {
                 let socket = way.socket.clone();
                 way.add(command, &socket, scratch, interrupt)?;
             }
-            Front::Nutcracker => {
+            Frontend::Nutcracker => {
                 fs::write(&file, nutcracker(&directory)).map_err(fail)?;
                 let mut command = start("nutcracker", &["-c"]);
                 command.arguments.push(file.into());
@@ -126,7 +130,7 @@ impl Way {
     }
 
     /// Runs `tidegate-lab load` against it.
-    fn load(&self, options: &[&str]) -> Result<Said, Failure> {
+    fn load(&self, options: &[&str]) -> Result<LoadReport, Failure> {
         let program =
             std::env::current_exe().map_err(|error| cannot_start(&"tidegate-lab".into(), error))?;
         let target = format!("memcached+unix:///?socket={}", self.socket.display());
@@ -142,10 +146,10 @@ impl Way {
         if !output.status.success() {
             return Err(fail(String::from_utf8_lossy(&output.stderr).trim().to_owned()));
         }
-        let said: Said =
+        let load_report: LoadReport =
             serde_json::from_slice(&output.stdout).map_err(|error| fail(error.to_string()))?;
-        match said.failed {
-            0 => Ok(said),
+        match load_report.failed {
+            0 => Ok(load_report),
             failed => Err(fail(format!("{failed} requests failed"))),
         }
     }
@@ -154,13 +158,13 @@ impl Way {
         let cpu = || self.processes.iter().map(Child::cpu_us).sum::<f64>();
         let before = cpu();
         let duration = format!("{}ms", length.0 / Span::MILLISECOND.0);
-        let said = self.load(&["--duration", &duration])?;
+        let load_report = self.load(&["--duration", &duration])?;
         // The warm-up costs processor time and is not counted: the rate is the same.
-        let all = said.answered * (1.0 + 0.1 / length.as_seconds());
+        let all = load_report.answered * (1.0 + 0.1 / length.as_seconds());
         Ok(Run {
-            per_second: said.achieved_per_second,
+            per_second: load_report.achieved_per_second,
             cpu_us: (cpu() - before) / all,
-            p50_us: said.all.service.p50_ns / 1_000.0,
+            p50_us: load_report.all.service.p50_ns / 1_000.0,
         })
     }
 }
@@ -171,38 +175,38 @@ fn start(program: &str, words: &[&str]) -> Start {
 }
 
 fn cluster(directory: &Path) -> String {
-    let place = |name: &str| directory.join(name).display().to_string();
+    let path_of = |name: &str| directory.join(name).display().to_string();
     format!(
         "[[node]]\nname = \"store\"\nmemcached = \"unix:{}\"\ndepth = 64\n\
          [[gateway]]\nname = \"door\"\nmemcached = \"unix:{}\"\n\
          [[pool]]\nname = \"cache\"\nnodes = \"store\"\ntenant = \"reader\"\n",
-        place("memcached.sock"),
-        place("front.sock"),
+        path_of("memcached.sock"),
+        path_of("front.sock"),
     )
 }
 
 fn nutcracker(directory: &Path) -> String {
-    let place = |name: &str| directory.join(name).display().to_string();
+    let path_of = |name: &str| directory.join(name).display().to_string();
     format!(
         "pool:\n  listen: {}\n  hash: md5\n  distribution: ketama\n  servers:\n   - {}:1 store\n",
-        place("front.sock"),
-        place("memcached.sock"),
+        path_of("front.sock"),
+        path_of("memcached.sock"),
     )
 }
 
-/// Measures, and tells.
+/// Measures, and reports the rows.
 ///
 /// # Errors
 /// If a program does not start, or the user interrupts the run.
 pub(super) fn measure(
     plan: Plan,
     interrupt: &Interrupt,
-    tell: &mut dyn FnMut(Row),
+    report: &mut dyn FnMut(Row),
 ) -> Result<(), Failure> {
     let scratch = Scratch::new()?;
-    let direct = Way::start(Front::Nothing, &scratch, interrupt)?;
-    let tidegate = Way::start(Front::Tidegate, &scratch, interrupt)?;
-    let peer = Way::start(Front::Nutcracker, &scratch, interrupt);
+    let direct = Way::start(Frontend::Nothing, &scratch, interrupt)?;
+    let tidegate = Way::start(Frontend::Tidegate, &scratch, interrupt)?;
+    let peer = Way::start(Frontend::Nutcracker, &scratch, interrupt);
     let missing = peer.as_ref().err().map(ToString::to_string);
     let ways: Vec<&Way> = [&direct, &tidegate].into_iter().chain(peer.as_ref().ok()).collect();
     let full = plan.is_full();
@@ -220,7 +224,7 @@ pub(super) fn measure(
     let case = format!("gets of 100 B, {CONNECTIONS} connections, through gateway and node");
     let peer = median(2, |run| run.per_second).ok_or(missing.unwrap_or_default());
     let row = Row::more(BENCH, case, "iops", median(1, |run| run.per_second));
-    tell(row.beside(PEER, peer).promised_times(1.0));
+    report(row.beside(PEER, peer).promised_times(1.0));
     let added = |what: fn(&Run) -> f64, way| Some(median(way, what)? - median(0, what)?);
     let rows: [Added; 2] = [
         ("the same: added processor time per request", |run| run.cpu_us, ADDED_CPU_US),
@@ -229,7 +233,7 @@ pub(super) fn measure(
     for (case, what, bound) in rows {
         let peer = added(what, 2).ok_or_else(|| "there is no nutcracker".to_owned());
         let row = Row::less(BENCH, case, "us", added(what, 1)).beside(PEER, peer);
-        tell(row.promised(bound));
+        report(row.promised(bound));
     }
     Ok(())
 }

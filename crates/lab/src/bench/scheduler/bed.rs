@@ -1,7 +1,9 @@
 //! Our scheduler on a bed: one node in virtual time, whose device does one request after the other
 //! and each in the same time.
 
-use tidegate_algo::scheduler::{Ask, Counts, Pacing, Scheduler, Slot, Terms};
+use tidegate_algo::scheduler::{
+    Pacing, PeriodGrant, RequestCost, Scheduler, Slot, TenantParameters,
+};
 use tidegate_model::{Discipline, Span, Time};
 
 /// How many requests a stream has waiting while it asks for more than it gets.
@@ -24,9 +26,9 @@ impl Stream {
         Self { weight, reservation: 0, limit: 0 }
     }
 
-    fn counts(self) -> Counts {
+    fn counts(self) -> PeriodGrant {
         let allowed = if self.limit == 0 { u64::MAX } else { self.limit };
-        Counts { reserved: self.reservation, allowed }
+        PeriodGrant { reserved: self.reservation, allowed }
     }
 }
 
@@ -79,14 +81,14 @@ impl Bed {
         self.advance(self.now.after(step));
         if let Some(next) = self.scheduler.pop(self.now) {
             self.scheduler.complete(self.now, next.slot, next.cost);
-            self.scheduler.push(self.now, next.slot, Ask::ONE, next.job);
+            self.scheduler.push(self.now, next.slot, RequestCost::ONE, next.job);
         }
     }
 
     /// A stream joins that has a reservation, sends one request, is served and leaves.
     pub(super) fn visit(&mut self, stream: Stream) {
         let slot = join(&mut self.scheduler, self.now, stream);
-        self.scheduler.push(self.now, slot, Ask::ONE, u32::MAX);
+        self.scheduler.push(self.now, slot, RequestCost::ONE, u32::MAX);
         let next = self.scheduler.pop(self.now);
         assert!(next.is_some_and(|next| next.slot == slot), "a reservation goes first");
         self.scheduler.complete(self.now, slot, 1);
@@ -97,7 +99,7 @@ impl Bed {
     /// for which it needs a reservation.
     pub(super) fn rejoin(&mut self, stream: usize) {
         let slot = self.slots[stream];
-        self.scheduler.push(self.now, slot, Ask::ONE, stream as u32);
+        self.scheduler.push(self.now, slot, RequestCost::ONE, stream as u32);
         let next = self.scheduler.pop(self.now);
         assert!(next.is_some_and(|next| next.slot == slot), "a reservation goes first");
         self.scheduler.complete(self.now, slot, 1);
@@ -135,7 +137,7 @@ impl Bed {
     /// Sends requests of a stream until so many wait.
     fn fill(&mut self, stream: usize, depth: u32) {
         for _ in self.waiting[stream]..depth {
-            self.scheduler.push(self.now, self.slots[stream], Ask::ONE, stream as u32);
+            self.scheduler.push(self.now, self.slots[stream], RequestCost::ONE, stream as u32);
         }
         self.waiting[stream] = depth;
     }
@@ -152,18 +154,18 @@ impl Bed {
 }
 
 /// A scheduler alone, with so many streams that have so many requests waiting each.
-pub(super) fn crowd(count: u32, depth: u32) -> Scheduler<u32> {
+pub(super) fn many_streams(count: u32, depth: u32) -> Scheduler<u32> {
     let mut scheduler = Scheduler::new(Discipline::Unified, Pacing::Even);
     for number in 0..count {
         let slot = join(&mut scheduler, Time::ZERO, Stream::weighing(1));
-        (0..depth).for_each(|_| scheduler.push(Time::ZERO, slot, Ask::ONE, number));
+        (0..depth).for_each(|_| scheduler.push(Time::ZERO, slot, RequestCost::ONE, number));
     }
     scheduler
 }
 
 /// A stream joins.
 pub(super) fn join<J>(scheduler: &mut Scheduler<J>, now: Time, stream: Stream) -> Slot {
-    let slot = scheduler.add(Terms::of_weight(stream.weight));
+    let slot = scheduler.add(TenantParameters::of_weight(stream.weight));
     scheduler.grant(now, slot, stream.counts());
     slot
 }
@@ -173,7 +175,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bed_serves_by_weight_and_keeps_a_limit_without_a_look_in_vain() {
+    fn a_bed_serves_by_weight_and_keeps_a_limit_without_a_vain_poll() {
         let limited = Stream { limit: 10, ..Stream::weighing(1) };
         let mut bed = Bed::new(&[Stream::weighing(1), Stream::weighing(3), limited]);
         assert_eq!(bed.serve(Span::SECOND, 100, &[0, 1]), [25, 75, 0]);

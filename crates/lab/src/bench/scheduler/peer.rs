@@ -17,17 +17,17 @@ const GONE: &str = "dmclock gave no answer";
 
 /// Compiles it.
 pub(super) fn program() -> Result<Program, String> {
-    let place = env::var(VARIABLE).map_err(|_| {
+    let source = env::var(VARIABLE).map_err(|_| {
         format!(
             "no dmclock: set {VARIABLE} to a checkout of it, or to src/dmclock of Ceph's sources \
              (`apt-get source ceph`)"
         )
     })?;
-    let includes = [format!("-I{place}/src"), format!("-I{place}/support/src")];
+    let includes = [format!("-I{source}/src"), format!("-I{source}/support/src")];
     let mut flags = vec!["-x", "c++", "-std=c++17", "-O3", "-DNDEBUG", "-pthread"];
     flags.extend(includes.iter().map(String::as_str));
     child::compile("c++", include_str!("dmclock.cpp"), &flags, &[])
-        .map_err(|error| format!("no dmclock in {place}: {error}"))
+        .map_err(|error| format!("no dmclock in {source}: {error}"))
 }
 
 /// One that runs.
@@ -42,22 +42,22 @@ impl Peer {
     /// From now on, windows are of requests that are served and come back, one every `step`.
     pub(super) fn prepare_pairs(&mut self, streams: &[Stream], step: Span) -> Result<(), String> {
         self.open(streams)?;
-        self.ask(&format!("pairs {}", step.as_seconds())).map(|_| ())
+        self.query(&format!("pairs {}", step.as_seconds())).map(|_| ())
     }
 
     /// From now on, windows are of streams that join, each with a request, when so many are there:
     /// how many bytes each of those takes.
     pub(super) fn prepare_joins(&mut self, count: usize) -> Result<f64, String> {
-        self.ask(&format!("joins {count}"))?.parse().map_err(|_| GONE.to_owned())
+        self.query(&format!("joins {count}"))?.parse().map_err(|_| GONE.to_owned())
     }
 
-    /// How often it looks in a second for what is held back by a limit of two per second.
-    pub(super) fn looks(&mut self) -> Result<f64, String> {
-        self.ask("looks")?.parse().map_err(|_| GONE.to_owned())
+    /// How often it polls in a second for what is held back by a limit of two per second.
+    pub(super) fn polls(&mut self) -> Result<f64, String> {
+        self.query("looks")?.parse().map_err(|_| GONE.to_owned())
     }
 
-    fn ask(&mut self, line: &str) -> Result<String, String> {
-        self.0.ask(line).filter(|answer| !answer.is_empty()).ok_or_else(|| GONE.to_owned())
+    fn query(&mut self, line: &str) -> Result<String, String> {
+        self.0.query(line).filter(|answer| !answer.is_empty()).ok_or_else(|| GONE.to_owned())
     }
 }
 
@@ -67,7 +67,7 @@ impl Subject for Peer {
         for Stream { weight, reservation, limit } in streams {
             let _ = write!(line, " {reservation} {weight} {limit}");
         }
-        self.ask(&line).map(|_| ())
+        self.query(&line).map(|_| ())
     }
 
     fn serve(&mut self, length: Span, rate: u64, active: &[usize]) -> Result<Vec<u64>, String> {
@@ -75,7 +75,7 @@ impl Subject for Peer {
         for stream in active {
             let _ = write!(line, " {stream}");
         }
-        let answer = self.ask(&line)?;
+        let answer = self.query(&line)?;
         let counts = answer.split_whitespace().map(str::parse);
         counts.collect::<Result<_, _>>().map_err(|_| GONE.to_owned())
     }

@@ -60,13 +60,13 @@ type Probe<'a> = &'a dyn Fn(&mut dyn Subject) -> Result<f64, String>;
 pub(super) fn rows(
     peer: &mut Result<Peer, String>,
     interrupt: &Interrupt,
-    tell: &mut dyn FnMut(Row),
+    report: &mut dyn FnMut(Row),
 ) -> Result<(), Failure> {
     let mut probe = |case: String, unit: &'static str, bound: f64, probe: Probe<'_>| {
         interrupt.check()?;
         let ours = probe(&mut Ours(Bed::new(&[])));
         let theirs = peer.as_mut().map_err(|reason| reason.clone()).and_then(|peer| probe(peer));
-        tell(Row::less(BENCH, case, unit, ours.ok()).promised(bound).beside(PEER, theirs));
+        report(Row::less(BENCH, case, unit, ours.ok()).promised(bound).beside(PEER, theirs));
         Ok::<(), Failure>(())
     };
     for seconds in [1, 10, 60, 290] {
@@ -87,8 +87,8 @@ pub(super) fn rows(
         probe(case, "%", OFF_PERCENT, &|subject| is_off(subject, weight))?;
     }
     interrupt.check()?;
-    tell(looks(peer));
-    tell(infeasible(peer));
+    report(polls(peer));
+    report(infeasible(peer));
     Ok(())
 }
 
@@ -150,12 +150,12 @@ fn is_off(subject: &mut dyn Subject, weight: u32) -> Result<f64, String> {
     Ok(100.0 * (ratio / 3.0 - 1.0).abs())
 }
 
-/// How often a scheduler is looked at in vain, in a second in which only what a limit holds back is
+/// How often a scheduler is polled in vain, in a second in which only what a limit holds back is
 /// waiting.
-fn looks(peer: &mut Result<Peer, String>) -> Row {
+fn polls(peer: &mut Result<Peer, String>) -> Row {
     let mut bed = Bed::new(&[Stream { limit: 2, ..Stream::weighing(1) }]);
     bed.serve(Span::SECOND, RATE, &[0]);
-    let theirs = peer.as_mut().map_err(|reason| reason.clone()).and_then(|peer| peer.looks());
+    let theirs = peer.as_mut().map_err(|reason| reason.clone()).and_then(|peer| peer.polls());
     let case = "only what a limit of 2/s holds back waits: looks in vain, in a second";
     Row::less(BENCH, case, "looks", Some(bed.vain() as f64)).promised(0.0).beside(PEER, theirs)
 }

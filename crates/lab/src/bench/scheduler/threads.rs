@@ -1,17 +1,17 @@
-//! Two threads that share the scheduler of a node, in lanes, as in a live node; beside one thread,
+//! Two threads that share the scheduler of a node, in shards, as in a live node; beside one thread,
 //! beside two threads with one lock around one scheduler, and beside two that share nothing, which
 //! is what the machine itself lets two threads do.
 //!
-//! A *turn* is [`BATCH`] pairs: requests that are finished, as many of the same streams that come,
-//! and as many that are taken out. Time is looked at as a node does it, with a lane locked, and it
+//! A *round* is [`BATCH`] pairs: requests that are finished, as many of the same streams that come,
+//! and as many that are taken out. The clock is read as a node does it, with a shard locked, and it
 //! goes on so fast that about as many pairs are made in a second as elsewhere in this bench.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use tidegate_algo::scheduler::{Ask, Pacing, Scheduler, Slot};
+use tidegate_algo::scheduler::{Pacing, RequestCost, Scheduler, Slot};
 use tidegate_model::{Discipline, Span, Time};
-use tidegate_node::{Lanes, Visit};
+use tidegate_node::{Shards, Visit};
 
 use super::super::Row;
 use super::super::window::{BUSY, Contestant, Ours, Plan, contest};
@@ -31,40 +31,41 @@ const PERIOD: Span = Span::SECOND;
 const HASTE: u64 = 10_000_000 / RATE;
 
 /// Measures what a pair takes on two threads.
-pub(super) fn rows(plan: Plan, tell: &mut dyn FnMut(Row)) {
+pub(super) fn rows(plan: Plan, report: &mut dyn FnMut(Row)) {
     let counts = if plan.is_full() { &COUNTS[..] } else { &COUNTS[..COUNTS_QUICK] };
-    counts.iter().for_each(|count| measure(plan, &streams(*count, true), tell));
+    counts.iter().for_each(|count| measure(plan, &streams(*count, true), report));
 }
 
-fn measure(plan: Plan, streams: &[Stream], tell: &mut dyn FnMut(Row)) {
+fn measure(plan: Plan, streams: &[Stream], report: &mut dyn FnMut(Row)) {
     let clock = Clock::start();
-    let (alone, shared) = (Hall::new(1, streams, clock), Hall::new(2, streams, clock));
+    let (alone, shared) =
+        (SharedScheduler::new(1, streams, clock), SharedScheduler::new(2, streams, clock));
     let locked = Locked::new(streams, clock);
     let (first, second) = streams.split_at(streams.len() / 2);
-    let apart = [Hall::new(1, first, clock), Hall::new(1, second, clock)];
+    let apart = [SharedScheduler::new(1, first, clock), SharedScheduler::new(1, second, clock)];
     let mut works = [
-        (1, Ours::new(|_, turns| alone.turns(0, turns))),
-        (2, Ours::new(|thread, turns| shared.turns(thread, turns))),
-        (2, Ours::new(|thread, turns| locked.turns(thread, turns))),
-        (2, Ours::new(|thread, turns| apart[thread].turns(0, turns))),
+        (1, Ours::new(|_, rounds| alone.rounds(0, rounds))),
+        (2, Ours::new(|thread, rounds| shared.rounds(thread, rounds))),
+        (2, Ours::new(|thread, rounds| locked.rounds(thread, rounds))),
+        (2, Ours::new(|thread, rounds| apart[thread].rounds(0, rounds))),
     ];
     let mut all: Vec<(usize, &mut dyn Contestant)> = Vec::new();
     for (threads, work) in &mut works {
         all.push((*threads, work));
     }
     let values = contest(plan, &mut all);
-    let pair = |place: usize, threads: usize| {
-        values.get(place)?.map(|turn| turn / (BATCH * threads) as f64)
+    let pair = |index: usize, threads: usize| {
+        values.get(index)?.map(|round| round / (BATCH * threads) as f64)
     };
     let one = pair(0, 1).ok_or_else(|| BUSY.to_owned());
     let row = |case: &str, value| {
         let case = format!("{} streams, two threads: a pair, {case}", streams.len());
         Row::nanoseconds(BENCH, case, value).beside("one thread", one.clone())
     };
-    let lanes = row("a lane each", pair(1, 2));
-    tell(if plan.is_full() { lanes.promised_times(TIMES) } else { lanes });
-    tell(row("one lock around all", pair(2, 2)));
-    tell(row("nothing shared", pair(3, 2)));
+    let shards = row("a lane each", pair(1, 2));
+    report(if plan.is_full() { shards.promised_times(TIMES) } else { shards });
+    report(row("one lock around all", pair(2, 2)));
+    report(row("nothing shared", pair(3, 2)));
 }
 
 /// The requests that one thread has at the device.
@@ -75,47 +76,47 @@ fn hands() -> [Hand; 2] {
     [const { Hand(Mutex::new(Vec::new())) }; 2]
 }
 
-/// The lanes of a node.
-struct Hall {
-    lanes: Lanes<Slot>,
+/// The shards of a node's scheduler.
+struct SharedScheduler {
+    shards: Shards<Slot>,
     hands: [Hand; 2],
     clock: Clock,
     until: AtomicU64,
 }
 
-impl Hall {
-    /// So many lanes, for as many threads.
-    fn new(lanes: usize, streams: &[Stream], clock: Clock) -> Self {
-        let depth = (lanes * BATCH) as u32;
-        let lanes = Lanes::new(lanes, depth, Discipline::Unified, Pacing::Even);
+impl SharedScheduler {
+    /// So many shards, for as many threads.
+    fn new(shards: usize, streams: &[Stream], clock: Clock) -> Self {
+        let depth = (shards * BATCH) as u32;
+        let shards = Shards::new(shards, depth, Discipline::Unified, Pacing::Even);
         let until = Time(PERIOD.0);
-        (0..lanes.count()).for_each(|lane| lanes.visit(lane).begin(Time::ZERO, until));
-        let mut loads = vec![0; lanes.count()];
+        (0..shards.count()).for_each(|shard| shards.visit(shard).begin(Time::ZERO, until));
+        let mut loads = vec![0; shards.count()];
         for stream in streams {
             // As a node does it.
-            let lane = (0..loads.len()).min_by_key(|lane| loads[*lane]).unwrap_or(0);
-            loads[lane] += stream.weight;
-            let mut visit = lanes.visit(lane);
+            let shard = (0..loads.len()).min_by_key(|shard| loads[*shard]).unwrap_or(0);
+            loads[shard] += stream.weight;
+            let mut visit = shards.visit(shard);
             let slot = join(&mut visit, Time::ZERO, *stream);
-            (0..DEPTH).for_each(|_| visit.push(Time::ZERO, slot, Ask::ONE, slot));
+            (0..DEPTH).for_each(|_| visit.push(Time::ZERO, slot, RequestCost::ONE, slot));
         }
-        Self { lanes, hands: hands(), clock, until: AtomicU64::new(until.0) }
+        Self { shards, hands: hands(), clock, until: AtomicU64::new(until.0) }
     }
 
-    fn turns(&self, thread: usize, turns: u64) {
+    fn rounds(&self, thread: usize, rounds: u64) {
         if let Ok(mut hand) = self.hands[thread].0.lock() {
-            (0..turns).for_each(|_| self.turn(thread, &mut hand));
+            (0..rounds).for_each(|_| self.round(thread, &mut hand));
         }
     }
 
     /// One round as in a live node: see its `live.rs`.
-    fn turn(&self, home: usize, hand: &mut Vec<Slot>) {
+    fn round(&self, home: usize, hand: &mut Vec<Slot>) {
         let now = haste(self.clock);
         self.advance(now);
-        let next = self.lanes.next(now, home).unwrap_or(home);
-        for lane in (0..self.lanes.count()).filter(|lane| *lane != next) {
-            if hand.iter().any(|slot| slot.lane() == lane) {
-                self.again(lane, hand);
+        let next = self.shards.next(now, home).unwrap_or(home);
+        for shard in (0..self.shards.count()).filter(|shard| *shard != next) {
+            if hand.iter().any(|slot| slot.shard() == shard) {
+                self.again(shard, hand);
             }
         }
         let (mut visit, now) = self.again(next, hand);
@@ -123,16 +124,16 @@ impl Hall {
         hand.clear();
         visit.take(now, finished, hand);
         drop(visit);
-        let now = self.lanes.fill(home, now, &|| haste(self.clock), hand);
-        self.lanes.note(now);
+        let now = self.shards.fill(home, now, &|| haste(self.clock), hand);
+        self.shards.note(now);
     }
 
-    fn again(&self, lane: usize, hand: &[Slot]) -> (Visit<'_, Slot>, Time) {
-        let mut visit = self.lanes.visit(lane);
+    fn again(&self, shard: usize, hand: &[Slot]) -> (Visit<'_, Slot>, Time) {
+        let mut visit = self.shards.visit(shard);
         let now = haste(self.clock);
-        let ours = || hand.iter().filter(|slot| slot.lane() == lane);
+        let ours = || hand.iter().filter(|slot| slot.shard() == shard);
         again(&mut visit, now, ours());
-        self.lanes.device().finish(lane, ours().count() as u64);
+        self.shards.device().finish(shard, ours().count() as u64);
         (visit, now)
     }
 
@@ -142,8 +143,8 @@ impl Hall {
         let next = Time(until).after(PERIOD);
         let order = Ordering::Relaxed;
         if now.0 >= until && self.until.compare_exchange(until, next.0, order, order).is_ok() {
-            let lanes = 0..self.lanes.count();
-            lanes.for_each(|lane| self.lanes.visit(lane).begin(Time(until), next));
+            let shards = 0..self.shards.count();
+            shards.for_each(|shard| self.shards.visit(shard).begin(Time(until), next));
         }
     }
 }
@@ -162,14 +163,14 @@ impl Locked {
         scheduler.begin(Time::ZERO, until);
         for stream in streams {
             let slot = join(&mut scheduler, Time::ZERO, *stream);
-            (0..DEPTH).for_each(|_| scheduler.push(Time::ZERO, slot, Ask::ONE, slot));
+            (0..DEPTH).for_each(|_| scheduler.push(Time::ZERO, slot, RequestCost::ONE, slot));
         }
         Self { all: Mutex::new((scheduler, until)), hands: hands(), clock }
     }
 
-    fn turns(&self, thread: usize, turns: u64) {
+    fn rounds(&self, thread: usize, rounds: u64) {
         let Ok(mut hand) = self.hands[thread].0.lock() else { return };
-        for _ in 0..turns {
+        for _ in 0..rounds {
             let Ok(mut all) = self.all.lock() else { return };
             let (scheduler, until) = &mut *all;
             let now = haste(self.clock);
@@ -194,6 +195,6 @@ fn haste(clock: Clock) -> Time {
 fn again<'a>(scheduler: &mut Scheduler<Slot>, now: Time, slots: impl Iterator<Item = &'a Slot>) {
     for slot in slots {
         scheduler.complete(now, *slot, 1);
-        scheduler.push(now, *slot, Ask::ONE, *slot);
+        scheduler.push(now, *slot, RequestCost::ONE, *slot);
     }
 }

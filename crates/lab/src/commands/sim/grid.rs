@@ -3,7 +3,7 @@
 //! *Example*: `transport.law=dctcp,qtcp` and `application.0.workload.load.open.rate=30Gbps,60Gbps`
 //! are four points, in the order of the keys: the last one changes first. A value is TOML where it
 //! is some (`2`, `0.5`, `true`, `[3, 2, 1]`), and else text without quotation marks (`30Gbps`). A
-//! number between points is a place in a list. A key that the scenario does not have is added; if
+//! number between points is an index of a list. A key that the scenario does not have is added; if
 //! there is no such thing, the scenario's own strict reader refuses it.
 
 use toml::{Table, Value};
@@ -41,18 +41,18 @@ impl std::str::FromStr for Axis {
 /// Splits a text at the commas that are in no brackets and no quotation marks.
 fn parts(text: &str) -> Vec<&str> {
     let (mut depth, mut quote, mut is_escaped) = (0i32, None, false);
-    let is_between = move |letter: char| {
+    let is_between = move |character: char| {
         let was_escaped = core::mem::replace(&mut is_escaped, false);
-        match (letter, quote) {
+        match (character, quote) {
             _ if was_escaped => {}
             ('\\', Some('"')) => is_escaped = true,
-            ('"' | '\'', None) => quote = Some(letter),
-            (_, Some(open)) if letter == open => quote = None,
+            ('"' | '\'', None) => quote = Some(character),
+            (_, Some(open)) if character == open => quote = None,
             ('[' | '{', None) => depth += 1,
             (']' | '}', None) => depth -= 1,
             _ => {}
         }
-        letter == ',' && depth == 0 && quote.is_none()
+        character == ',' && depth == 0 && quote.is_none()
     };
     text.split(is_between).map(str::trim).collect()
 }
@@ -65,8 +65,8 @@ fn value(text: &str) -> Value {
     read.unwrap_or_else(|| Value::String(text.to_owned()))
 }
 
-/// A value as it is told.
-pub(super) fn told(value: &Value) -> String {
+/// A value as it is shown.
+pub(super) fn formatted(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
         other => json(other).to_string(),
@@ -80,8 +80,8 @@ pub(super) fn json(value: &Value) -> serde_json::Value {
 
 /// All points, each with the values of all keys, in their order.
 pub(super) fn points(axes: &[Axis]) -> Result<Vec<Vec<Value>>, String> {
-    for (place, axis) in axes.iter().enumerate() {
-        if axes[..place].iter().any(|other| other.key == axis.key) {
+    for (index, axis) in axes.iter().enumerate() {
+        if axes[..index].iter().any(|other| other.key == axis.key) {
             return Err(format!("{} is swept twice; give all its values at once", axis.key));
         }
     }
@@ -110,11 +110,11 @@ pub(super) fn set(table: &mut Table, key: &str, value: Value) -> Result<(), Stri
     let mut last = names.next_back().unwrap_or_default();
     let mut names: Vec<&str> = names.collect();
     // For an element of a list, the list is looked up in the table that holds it.
-    let mut place = None;
+    let mut index = None;
     if let Ok(number) = last.parse::<usize>()
         && let Some(list) = names.pop()
     {
-        (place, last) = (Some(number), list);
+        (index, last) = (Some(number), list);
     }
     let mut at: &mut Table = table;
     let mut names = names.into_iter().peekable();
@@ -133,12 +133,12 @@ pub(super) fn set(table: &mut Table, key: &str, value: Value) -> Result<(), Stri
             _ => return Err(format!("{key}: {name} has no keys, it is a value")),
         };
     }
-    let Some(place) = place else {
+    let Some(index) = index else {
         at.insert(last.to_owned(), value);
         return Ok(());
     };
     match at.get_mut(last) {
-        Some(Value::Array(items)) if place < items.len() => items[place] = value,
+        Some(Value::Array(items)) if index < items.len() => items[index] = value,
         Some(Value::Array(items)) => return Err(among(key, last, items.len())),
         _ => return Err(format!("{key}: {last} is no list")),
     }
@@ -178,9 +178,9 @@ mod tests {
     #[test]
     fn the_last_key_changes_first() {
         let points = points(&[axis("a=1,2"), axis("b=x,y")]).unwrap();
-        let told: Vec<String> =
-            points.iter().map(|point| point.iter().map(told).collect::<String>()).collect();
-        assert_eq!(told, ["1x", "1y", "2x", "2y"]);
+        let formatted: Vec<String> =
+            points.iter().map(|point| point.iter().map(formatted).collect::<String>()).collect();
+        assert_eq!(formatted, ["1x", "1y", "2x", "2y"]);
         assert_eq!(super::points(&[]).unwrap(), [Vec::<Value>::new()]);
         assert!(super::points(&[axis("a=1"), axis("a=2")]).unwrap_err().contains("twice"));
         let many = Axis { key: "a".into(), values: vec![Value::Boolean(true); 400] };
@@ -204,17 +204,20 @@ mod tests {
             ("list.0.y.z", r#""y":{"z":9}"#),
             ("plain.2", "[3,2,9]"),
         ] {
-            let told = with(key);
-            assert!(told.as_ref().is_ok_and(|told| told.contains(holds)), "{key}: {told:?}");
+            let formatted = with(key);
+            assert!(
+                formatted.as_ref().is_ok_and(|formatted| formatted.contains(holds)),
+                "{key}: {formatted:?}"
+            );
         }
-        for (key, says) in [
+        for (key, message) in [
             ("a.b", "it is a value"),
             ("list.2.x", "list.0 to list.1"),
             ("list.x", "list.0 to list.1"),
             ("plain.3", "plain.0 to plain.2"),
             ("b.0", "b is no list"),
         ] {
-            assert!(with(key).unwrap_err().contains(says), "{key}: {:?}", with(key));
+            assert!(with(key).unwrap_err().contains(message), "{key}: {:?}", with(key));
         }
     }
 }

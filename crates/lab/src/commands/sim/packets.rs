@@ -6,7 +6,7 @@ use hdrhistogram::Histogram;
 use serde_json::{Map, Value, json};
 use tidegate_model::Class;
 use tidegate_model::tag::CLASSES;
-use tidegate_netsim::e2e::{Amount, Egress, Hop, HopMoment, Moment, Outcome, Scenario, Service};
+use tidegate_netsim::e2e::{Amount, E2eReport, Egress, Hop, HopMoment, Moment, Scenario, Service};
 
 use super::quoted;
 use super::sweep::{Figure, Shown};
@@ -23,7 +23,7 @@ fn gbps(bits: f64) -> String {
     format!("{:.2}", bits / 1e9)
 }
 
-pub(super) fn told(scenario: &Scenario, outcome: &Outcome, paint: Paint) -> String {
+pub(super) fn formatted(scenario: &Scenario, outcome: &E2eReport, paint: Paint) -> String {
     format!(
         "{}\n\n{}\nTHERE, STORED and BACK are Gbit/s.\n\n{}\n{} simulated, {} counted; {} events; \
          seed {}\n",
@@ -37,7 +37,7 @@ pub(super) fn told(scenario: &Scenario, outcome: &Outcome, paint: Paint) -> Stri
     )
 }
 
-fn applications(outcome: &Outcome) -> Table {
+fn applications(outcome: &E2eReport) -> Table {
     let mut table = Table::new().left("APPLICATION").left("CLASS");
     for head in ["ASKED", "DONE", "THERE", "STORED", "BACK", "p50", "p99", "DEVICE p50", "p99"] {
         table = table.right(head);
@@ -47,7 +47,7 @@ fn applications(outcome: &Outcome) -> Table {
         table.row([
             one.name.as_str().into(),
             one.class.name().into(),
-            amounts::count(one.asked.requests).into(),
+            amounts::count(one.requested.requests).into(),
             amounts::count(one.done.requests).into(),
             gbps(outcome.rate(one, |moment| moment.there)).into(),
             gbps(outcome.rate(one, |moment| moment.stored)).into(),
@@ -62,7 +62,7 @@ fn applications(outcome: &Outcome) -> Table {
     table
 }
 
-fn links(outcome: &Outcome) -> Table {
+fn links(outcome: &E2eReport) -> Table {
     let mut table = Table::new().left("LINK");
     for head in ["BUSY", "QUEUE", "AT MOST", "MARKED", "DROPPED"] {
         table = table.right(head);
@@ -82,7 +82,7 @@ fn links(outcome: &Outcome) -> Table {
 }
 
 /// The links at which most waited.
-fn busiest(outcome: &Outcome) -> Vec<&Egress> {
+fn busiest(outcome: &E2eReport) -> Vec<&Egress> {
     let mut ports: Vec<&Egress> = outcome.ports.iter().collect();
     ports.sort_by(|one, other| other.queue_mean.total_cmp(&one.queue_mean));
     ports.truncate(LINKS);
@@ -98,7 +98,7 @@ const QUANTILES: [(&str, f64); 6] = [
     ("p99_99", 0.9999),
 ];
 
-pub(super) fn told_as_json(scenario: &Scenario, outcome: &Outcome) -> Value {
+pub(super) fn to_json(scenario: &Scenario, outcome: &E2eReport) -> Value {
     let quantiles = |times: &Histogram<u64>| -> Value {
         let each =
             QUANTILES.map(|(name, at)| (name.to_owned(), times.value_at_quantile(at).into()));
@@ -120,8 +120,8 @@ pub(super) fn told_as_json(scenario: &Scenario, outcome: &Outcome) -> Value {
         json!({
             "name": one.name,
             "class": one.class.name(),
-            "asked_requests": one.asked.requests,
-            "asked_bytes": one.asked.bytes,
+            "asked_requests": one.requested.requests,
+            "asked_bytes": one.requested.bytes,
             "done_requests": one.done.requests,
             "done_bytes": one.done.bytes,
             "late_requests": one.late,
@@ -168,13 +168,13 @@ struct Together {
 
 impl Together {
     /// The completed bits per second.
-    fn rate(&self, outcome: &Outcome) -> f64 {
+    fn rate(&self, outcome: &E2eReport) -> f64 {
         self.done.bytes as f64 * 8.0 / outcome.counted().as_seconds().max(f64::MIN_POSITIVE)
     }
 }
 
 /// Every class that an application has, the most urgent one first.
-fn together(outcome: &Outcome) -> Vec<Together> {
+fn together(outcome: &E2eReport) -> Vec<Together> {
     let of = |class: Class| {
         let mut all = outcome.applications.iter().filter(|one| one.class == class);
         let first = all.next()?;
@@ -190,7 +190,7 @@ fn together(outcome: &Outcome) -> Vec<Together> {
 }
 
 /// The results of a point of a sweep.
-pub(super) fn shown(scenario: &Scenario, outcome: &Outcome) -> Shown {
+pub(super) fn shown(scenario: &Scenario, outcome: &E2eReport) -> Shown {
     let mut figures = Vec::new();
     for one in together(outcome) {
         let (name, rate) = (one.class.name(), one.rate(outcome));
@@ -220,7 +220,7 @@ pub(super) fn shown(scenario: &Scenario, outcome: &Outcome) -> Shown {
     for (head, column, count) in counts {
         figures.push(Figure::new(head, amounts::count(count), column, count));
     }
-    let json = match told_as_json(scenario, outcome) {
+    let json = match to_json(scenario, outcome) {
         Value::Object(json) => json,
         _ => Map::new(),
     };
@@ -228,7 +228,7 @@ pub(super) fn shown(scenario: &Scenario, outcome: &Outcome) -> Shown {
 }
 
 /// Every moment of every application.
-pub(super) fn csv(outcome: &Outcome, to: &mut dyn Write) -> io::Result<()> {
+pub(super) fn csv(outcome: &E2eReport, to: &mut dyn Write) -> io::Result<()> {
     let heads = "ns,application,class,there_bytes,stored_bytes,back_bytes,window_bytes,alpha,\
                  quality";
     writeln!(to, "{heads}")?;
@@ -247,7 +247,7 @@ pub(super) fn csv(outcome: &Outcome, to: &mut dyn Write) -> io::Result<()> {
 }
 
 /// Every moment of each class at each port that it used.
-pub(super) fn links_csv(outcome: &Outcome, to: &mut dyn Write) -> io::Result<()> {
+pub(super) fn links_csv(outcome: &E2eReport, to: &mut dyn Write) -> io::Result<()> {
     writeln!(to, "ns,from,to,class,queue_bytes,sent_bytes,marked_packets,dropped_packets")?;
     for Hop { between, class, series } in &outcome.hops {
         let [from, far] = between.each_ref().map(|name| quoted(name));
@@ -263,7 +263,7 @@ pub(super) fn links_csv(outcome: &Outcome, to: &mut dyn Write) -> io::Result<()>
     Ok(())
 }
 
-pub(super) fn drawn(title: &str, outcome: &Outcome) -> String {
+pub(super) fn drawn(title: &str, outcome: &E2eReport) -> String {
     plot::draw(
         title,
         &[
@@ -285,11 +285,11 @@ mod tests {
     const SMALL: &str = include_str!("../../../tests/lab/sender.toml");
 
     #[test]
-    fn what_is_told() {
+    fn texts_and_json_are_as_recorded() {
         // A name that is no field as it stands.
         let scenario = Scenario::parse(&SMALL.replace("\"one\"", "\"a, b\"")).unwrap();
         let outcome = Run::new(&scenario).with_ports().go_while(|_| true).unwrap();
-        insta::assert_snapshot!(told(&scenario, &outcome, Paint::none()));
+        insta::assert_snapshot!(formatted(&scenario, &outcome, Paint::none()));
         let mut written = [Vec::new(), Vec::new()];
         csv(&outcome, &mut written[0]).unwrap();
         links_csv(&outcome, &mut written[1]).unwrap();

@@ -1,10 +1,10 @@
 //! A policy as what applications are promised in a scenario.
 //!
-//! The same file tells a controller and the simulated world who is who: an application is the
+//! The same file identifies tenants for a controller and for the simulation: an application is the
 //! tenant of its name, has that one's class, and a part of every link by that one's weight. That is
 //! what weights are in a policy: what is left goes to those who want more, by weight, whatever
 //! their classes; and a class is what requests are tagged with, by which queues of switches and
-//! drives tell them apart. So the paper's weights of classes are not looked at. *Example*: `oltp`
+//! drives distinguish them. So the paper's weights of classes are not used. *Example*: `oltp`
 //! (high, 300), `report` (high, 100) and `backup` (low, 100) make 3 : 1 : 1 while all three send,
 //! and 3 : 1 of `oltp` and `backup` while `report` does not.
 //!
@@ -122,9 +122,12 @@ mod tests {
     #[test]
     fn who_is_no_tenant_is_refused() {
         let refused = apply(&mut scenario(&["oltp", "web"]), &policy(&[("oltp", "high", 1)]));
-        let told = serde_json::to_string(&refused.unwrap_err().to_json()).unwrap();
-        assert!(told.contains("application \\\"web\\\" is no tenant of p.toml"), "{told}");
-        assert!(told.contains("one of the tenants: oltp"), "{told}");
+        let formatted = serde_json::to_string(&refused.unwrap_err().to_json()).unwrap();
+        assert!(
+            formatted.contains("application \\\"web\\\" is no tenant of p.toml"),
+            "{formatted}"
+        );
+        assert!(formatted.contains("one of the tenants: oltp"), "{formatted}");
     }
 
     /// Flows that divide a full link by QTCP, of tenants in any classes. By QTCP, who is promised

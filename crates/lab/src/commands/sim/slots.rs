@@ -5,7 +5,7 @@
 //! 33.3 and 16.8 % of it there.
 
 use serde_json::{Map, Value, json};
-use tidegate_netsim::dtm::{Flow, Outcome, Plan};
+use tidegate_netsim::dtm::{DtmReport, Flow, Plan};
 
 use super::sweep::{Figure, Shown};
 use crate::experiment::plot::{self, Panel, Series};
@@ -28,7 +28,7 @@ struct Settled {
 }
 
 impl Settled {
-    fn new(outcome: &Outcome) -> Self {
+    fn new(outcome: &DtmReport) -> Self {
         let count = outcome.slots.len();
         let half = count / 2..count;
         let means = |of: fn(&Flow) -> f64| outcome.means(half.clone(), of);
@@ -44,11 +44,11 @@ impl Settled {
 }
 
 /// When all flows had what they were promised, in nanoseconds from the first slot.
-fn settled_ns(outcome: &Outcome, slot: usize) -> u64 {
+fn settled_ns(outcome: &DtmReport, slot: usize) -> u64 {
     (outcome.slots[slot].at.0 - outcome.slots[0].at.0) / 1_000
 }
 
-pub(super) fn told(plan: &Plan, outcome: &Outcome, paint: Paint) -> String {
+pub(super) fn formatted(plan: &Plan, outcome: &DtmReport, paint: Paint) -> String {
     let mut table = Table::new().left("FLOW");
     for head in ["PROMISED", "GOT", "Q", "ALPHA", "WINDOW", "QUEUE"] {
         table = table.right(head);
@@ -84,7 +84,7 @@ pub(super) fn told(plan: &Plan, outcome: &Outcome, paint: Paint) -> String {
     )
 }
 
-pub(super) fn told_as_json(plan: &Plan, outcome: &Outcome) -> Value {
+pub(super) fn to_json(plan: &Plan, outcome: &DtmReport) -> Value {
     let settled = Settled::new(outcome);
     let flow = |(flow, name): (usize, &String)| {
         json!({
@@ -113,7 +113,7 @@ pub(super) fn told_as_json(plan: &Plan, outcome: &Outcome) -> Value {
 }
 
 /// The results of a point of a sweep.
-pub(super) fn shown(plan: &Plan, outcome: &Outcome) -> Shown {
+pub(super) fn shown(plan: &Plan, outcome: &DtmReport) -> Shown {
     let settled = Settled::new(outcome);
     let mut figures = Vec::new();
     for (flow, name) in outcome.names.iter().enumerate() {
@@ -127,14 +127,14 @@ pub(super) fn shown(plan: &Plan, outcome: &Outcome) -> Shown {
     figures.push(Figure::new("QUEUE", format!("{mean:.1}"), "queue_mean_packets", mean));
     let slot = outcome.settled().map_or_else(String::new, |slot| slot.to_string());
     figures.push(Figure::new("SETTLED", slot.clone(), "settled_slot", slot));
-    let json = match told_as_json(plan, outcome) {
+    let json = match to_json(plan, outcome) {
         Value::Object(json) => json,
         _ => Map::new(),
     };
     Shown { figures, json, fault: None }
 }
 
-pub(super) fn drawn(title: &str, outcome: &Outcome) -> String {
+pub(super) fn drawn(title: &str, outcome: &DtmReport) -> String {
     let each = outcome.slots.len().div_ceil(POINTS);
     let ranges = || {
         let starts = (0..outcome.slots.len()).step_by(each);
@@ -179,11 +179,11 @@ mod tests {
         concat!(env!("CARGO_MANIFEST_DIR"), "/../../scenarios/dtm/three-classes.toml");
 
     #[test]
-    fn what_is_told() {
+    fn texts_and_json_are_as_recorded() {
         let mut plan = Plan::parse(&std::fs::read_to_string(SCENARIO).unwrap()).unwrap();
         let outcome = dtm::run(&plan).unwrap();
-        insta::assert_snapshot!(told(&plan, &outcome, Paint::none()));
-        let json = told_as_json(&plan, &outcome);
+        insta::assert_snapshot!(formatted(&plan, &outcome, Paint::none()));
+        let json = to_json(&plan, &outcome);
         insta::assert_snapshot!(serde_json::to_string_pretty(&json).unwrap());
         plan.slots = 1_000;
         let svg = drawn("x", &dtm::run(&plan).unwrap());

@@ -60,7 +60,7 @@ impl Source {
         match (has(model), has(other)) {
             (Some(_), _) => Ok(()),
             (None, Some(key)) => {
-                let [name, remedy] = other.told();
+                let [name, remedy] = other.name_and_remedy();
                 refused(name, key, remedy)
             }
             (None, None) => match OTHERS.iter().find(|(key, _)| table.contains_key(*key)) {
@@ -72,14 +72,14 @@ impl Source {
         }
     }
 
-    /// The failure for an error in the scenario, with its place in the text.
+    /// The failure for an error in the scenario, with its location in the text.
     pub(super) fn wrong(&self, error: ScenarioError) -> Failure {
         let error = error.located(&self.text);
         text_file::wrong(&self.name, &self.text, &error.message(), error.span())
     }
 
     /// The failure for an error at a point of a sweep. An error of the scenario itself (`own`) has
-    /// a place in the text; an error of the sweep's values has none.
+    /// a location in the text; an error of the sweep's values has none.
     pub(super) fn wrong_at_point(
         &self,
         error: ScenarioError,

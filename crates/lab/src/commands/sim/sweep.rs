@@ -1,8 +1,8 @@
 //! Many runs at once: a scenario at the points of a grid, and with some seeds at each.
 //!
-//! A run is one thread; points are what runs on all processors. Each point is a world of its own
-//! with streams of random numbers of its own, so what comes out does not depend on how many run at
-//! a time, nor on which is done first: rows are in the order of the grid. All points are read
+//! A run is one thread; points are what runs on all processors. Each point is a simulation of its
+//! own with streams of random numbers of its own, so what comes out does not depend on how many run
+//! at a time, nor on which is done first: rows are in the order of the grid. All points are read
 //! before the first one runs, so a value that makes no sense is not found out after an hour.
 
 use std::io::{self, IsTerminal, Write as _};
@@ -24,7 +24,7 @@ use tidegate_console::interrupt::Interrupt;
 use tidegate_console::output::Paint;
 use tidegate_console::table::Table;
 
-/// How often people are told how far a sweep is.
+/// The interval of a sweep's progress reports.
 const NEWS: Span = Span(Span::SECOND.0 / 4);
 
 /// A figure among the results of a point.
@@ -124,7 +124,7 @@ impl Sweep {
     /// A point's values, as a user writes them on the command line.
     fn name(&self, point: &Point) -> String {
         let values = self.axes.iter().zip(&point.values);
-        let each = values.map(|(axis, value)| format!("{}={}", axis.key, grid::told(value)));
+        let each = values.map(|(axis, value)| format!("{}={}", axis.key, grid::formatted(value)));
         let seed = point.seed.map(|seed| format!("seed={seed}"));
         each.chain(seed).collect::<Vec<_>>().join(" ")
     }
@@ -150,7 +150,7 @@ impl Sweep {
             }
             let mut is_whole = true;
             let shown = run(scenario, &mut || {
-                board.look();
+                board.report();
                 is_whole = goes_on();
                 is_whole
             });
@@ -171,7 +171,7 @@ impl Sweep {
     }
 
     /// The table of all results, for people.
-    pub(super) fn told(&self, shown: &[Option<Shown>], paint: Paint) -> String {
+    pub(super) fn formatted(&self, shown: &[Option<Shown>], paint: Paint) -> String {
         let columns = Columns::of(shown, |figure| &figure.head);
         let mut table = Table::new();
         for axis in &self.axes {
@@ -184,7 +184,7 @@ impl Sweep {
             table = table.right_of(head.clone());
         }
         for (point, shown) in self.done(shown) {
-            let mut cells: Vec<String> = point.values.iter().map(grid::told).collect();
+            let mut cells: Vec<String> = point.values.iter().map(grid::formatted).collect();
             cells.extend(point.seed.map(|seed| seed.to_string()));
             cells.extend(columns.row(shown, |figure| (&figure.head, &figure.text)));
             table.row(cells.into_iter().map(Into::into).collect::<Vec<_>>());
@@ -201,7 +201,7 @@ impl Sweep {
         let mut text = heads.collect::<Vec<_>>().join(",") + "\n";
         for (point, shown) in self.done(shown) {
             let mut fields: Vec<String> =
-                point.values.iter().map(|value| quoted(&grid::told(value))).collect();
+                point.values.iter().map(|value| quoted(&grid::formatted(value))).collect();
             fields.extend(point.seed.map(|seed| seed.to_string()));
             fields.extend(columns.row(shown, |figure| (&figure.column, &figure.value)));
             text += &(fields.join(",") + "\n");
@@ -279,10 +279,10 @@ impl Board {
 
     fn on_done(&self) {
         self.done.fetch_add(1, Ordering::Relaxed);
-        self.look();
+        self.report();
     }
 
-    fn look(&self) {
+    fn report(&self) {
         let Some(next) = &self.next else { return };
         // Another thread is reporting.
         let Ok(mut next) = next.try_lock() else { return };
@@ -306,19 +306,19 @@ impl Board {
 
 /// How far it is after so much time.
 fn far(done: usize, count: usize, took: Span) -> String {
-    let told = format!("{done} of {count} points");
+    let formatted = format!("{done} of {count} points");
     if done == 0 {
-        return told;
+        return formatted;
     }
     let left = took.0 as f64 * (count - done) as f64 / done as f64;
-    format!("{told}, {} left", amounts::age(left as u64))
+    format!("{formatted}, {} left", amounts::age(left as u64))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Two laws and two seeds; the second law has a class that the first does not have.
+    /// Two values of `law` and two seeds; the second has a class that the first does not have.
     fn swept() -> (Sweep, Vec<Option<Shown>>) {
         let scenario: Scenario = toml::from_str("seed = 7\nlaw = \"x\"").unwrap();
         let axes = vec!["law=a,\"b,c\"".parse().unwrap()];
@@ -327,9 +327,9 @@ mod tests {
         let interrupt = Interrupt::default();
         let shown = sweep.run(&scenarios, &interrupt, false, |point, _| {
             let seed = point.seed().unwrap();
-            let law = point.scenario["law"].as_str().unwrap();
+            let cc = point.scenario["law"].as_str().unwrap();
             let mut figures = vec![Figure::new("RATE", format!("{seed}.0"), "rate", seed)];
-            if law != "a" {
+            if cc != "a" {
                 figures.push(Figure::new("LOST", "1".into(), "lost", 1));
             }
             let json = Map::from_iter([("seed".to_owned(), json!(seed))]);
@@ -343,7 +343,7 @@ mod tests {
         let (sweep, shown) = swept();
         let table = "law  seed  RATE  LOST\n  a     7   7.0\n  a     8   8.0\n\
                      b,c     7   7.0     1\nb,c     8   8.0     1\n";
-        assert_eq!(sweep.told(&shown, Paint::none()), table);
+        assert_eq!(sweep.formatted(&shown, Paint::none()), table);
         let csv = "law,seed,rate,lost\na,7,7,\na,8,8,\n\"b,c\",7,7,1\n\"b,c\",8,8,1\n";
         assert_eq!(sweep.csv(&shown), csv);
         let first = "{\"point\":{\"law\":\"a\"},\"seed\":7}\n";
@@ -354,7 +354,7 @@ mod tests {
     fn what_was_not_done_has_no_row() {
         let (sweep, mut shown) = swept();
         (shown[0], shown[3]) = (None, None);
-        assert_eq!(sweep.told(&shown, Paint::none()).lines().count(), 3);
+        assert_eq!(sweep.formatted(&shown, Paint::none()).lines().count(), 3);
         assert_eq!(sweep.json(&shown).lines().count(), 2);
     }
 
@@ -368,8 +368,8 @@ mod tests {
             }
             Ok(Shown { figures: Vec::new(), json: Map::new(), fault: None })
         });
-        let told = serde_json::to_string(&shown.unwrap_err().to_json()).unwrap();
-        assert!(told.contains("law=a seed=7: it broke"), "{told}");
+        let formatted = serde_json::to_string(&shown.unwrap_err().to_json()).unwrap();
+        assert!(formatted.contains("law=a seed=7: it broke"), "{formatted}");
     }
 
     #[test]

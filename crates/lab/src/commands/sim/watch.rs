@@ -27,7 +27,7 @@ impl Watch {
     }
 
     /// Writes a progress report, if one is due; `far` makes its text from the time since the start.
-    pub(super) fn look(&mut self, far: impl FnOnce(Span) -> String) {
+    pub(super) fn report(&mut self, far: impl FnOnce(Span) -> String) {
         let now = self.clock.now();
         if !self.is_wanted || now < self.next {
             return;
@@ -61,8 +61,8 @@ pub(super) fn far(progress: &Progress, took: Span) -> String {
 /// The same of a run of the discrete-time model.
 pub(super) fn far_of_slots(done: u32, count: u32, took: Span) -> String {
     let left = took.0 as f64 * f64::from(count - done) / f64::from(done.max(1));
-    let told = |slots: u32| amounts::count(slots.into());
-    format!("{} of {} slots, {} left", told(done), told(count), amounts::age(left as u64))
+    let formatted = |slots: u32| amounts::count(slots.into());
+    format!("{} of {} slots, {} left", formatted(done), formatted(count), amounts::age(left as u64))
 }
 
 #[cfg(test)]

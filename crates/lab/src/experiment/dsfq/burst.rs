@@ -6,7 +6,10 @@ use tidegate_model::Discipline;
 use tidegate_sim::bricks::Scenario;
 
 use super::plot::{Panel, Series, draw};
-use super::{A, B, BURST, Desk, EQUAL, F, G, MINIMUM, Part, Shown, UNEQUAL, all, apart, holds_if};
+use super::{
+    A, B, BURST, EQUAL, F, FigureContext, FigureResult, G, MINIMUM, Shown, UNEQUAL, all, apart,
+    holds_if,
+};
 use super::{mean, mega, run, scenario, share, source, tenths, thousandths};
 use crate::experiment::verdict::Claim;
 use tidegate_console::failure::Failure;
@@ -18,15 +21,22 @@ const RUNS: [(&str, Discipline); 3] = [
     ("what is cut is owed", Discipline::Unified),
 ];
 
-pub(super) fn repeat(desk: &Desk) -> Result<Part, Failure> {
+pub(super) fn repeat(context: &FigureContext) -> Result<FigureResult, Failure> {
     let base = scenario(BURST)?;
     let under = |(_, discipline)| Scenario { discipline, ..base.clone() };
-    let shown = run(desk, RUNS.map(under).to_vec())?;
+    let shown = run(context, RUNS.map(under).to_vec())?;
     let mut table = Table::new().left("RUN").right("f").right("g").right("g ON A");
     table = table.right("g ON B, MB/s");
     for (shown, (name, _)) in shown.iter().zip(RUNS) {
-        let told = |stream, brick| format!("{:.2}", mean(&shown.outcome, stream, brick)).into();
-        table.row([name.into(), told(F, None), told(G, None), told(G, A), told(G, B)]);
+        let formatted =
+            |stream, brick| format!("{:.2}", mean(&shown.outcome, stream, brick)).into();
+        table.row([
+            name.into(),
+            formatted(F, None),
+            formatted(G, None),
+            formatted(G, A),
+            formatted(G, B),
+        ]);
     }
     let texts = [
         (true, "TOTAL-DSFQ heeds bursts: totals are equal"),
@@ -41,7 +51,7 @@ pub(super) fn repeat(desk: &Desk) -> Result<Part, Failure> {
         ),
     ];
     let claims = shown.iter().zip(texts).map(|(shown, claimed)| judge(shown, claimed));
-    Ok(Part { claims: claims.collect(), table, picture: picture(&shown) })
+    Ok(FigureResult { claims: claims.collect(), table, picture: picture(&shown) })
 }
 
 /// Judges whether totals are equal, or are not, as claimed.

@@ -4,7 +4,9 @@ use serde_json::json;
 
 use super::plot::draw;
 use super::sweep::{Line, Sweep, sweep, table};
-use super::{A, B, Desk, EQUAL, F, FIGURE_10, G, Part, all, apart, equal, fairness, mean};
+use super::{
+    A, B, EQUAL, F, FIGURE_10, FigureContext, FigureResult, G, all, apart, equal, fairness, mean,
+};
 use super::{scenario, tenths, thousandths, with};
 use crate::experiment::verdict::{Claim, Judged, Verdict};
 use tidegate_console::failure::Failure;
@@ -23,10 +25,10 @@ const LINES: &[Line] = &[
 /// With so many threads of g totals are equal in the paper.
 const PAPER: u32 = 3;
 
-pub(super) fn repeat(desk: &Desk) -> Result<Part, Failure> {
-    let [sweep] = sweep(desk, [scenario(FIGURE_10)?], &COUNTS)?;
+pub(super) fn repeat(context: &FigureContext) -> Result<FigureResult, Failure> {
+    let [sweep] = sweep(context, [scenario(FIGURE_10)?], &COUNTS)?;
     let panel = sweep.throughputs("f on one brick, g striped over three", "threads of g", LINES);
-    Ok(Part {
+    Ok(FigureResult {
         claims: vec![balanced(&sweep), limited(&sweep)],
         table: table(&[("10", &sweep)], LINES),
         picture: draw("A striped stream beside one on a single brick", &[panel]),

@@ -8,7 +8,8 @@ use tidegate_sim::bricks::Scenario;
 use super::plot::draw;
 use super::sweep::{LINES, Sweep, sweep, table};
 use super::{
-    B, Desk, EQUAL, FIGURE_12, G, MINIMUM, Part, all, holds_if, mean, range, scenario, share,
+    B, EQUAL, FIGURE_12, FigureContext, FigureResult, G, MINIMUM, all, holds_if, mean, range,
+    scenario, share,
 };
 use super::{live, tenths, thousandths};
 use crate::experiment::verdict::Claim;
@@ -26,13 +27,13 @@ pub(super) const NEARLY: f64 = 10.0;
 /// A share is counted in whole requests.
 pub(super) const KEPT: f64 = 0.98;
 
-pub(super) fn repeat(desk: &Desk) -> Result<Part, Failure> {
+pub(super) fn repeat(context: &FigureContext) -> Result<FigureResult, Failure> {
     let one = scenario(FIGURE_12)?;
     let two = Scenario { coordinators: 2, ..one.clone() };
     let owed = Scenario { discipline: Discipline::Unified, ..one.clone() };
-    let [one, two, owed] = sweep(desk, [one, two, owed], &COUNTS)?;
-    let (hybrid, of_hybrid) = live::minimum(desk, Discipline::DsfqHybrid)?;
-    let (unified, of_unified) = live::minimum(desk, Discipline::Unified)?;
+    let [one, two, owed] = sweep(context, [one, two, owed], &COUNTS)?;
+    let (hybrid, of_hybrid) = live::minimum(context, Discipline::DsfqHybrid)?;
+    let (unified, of_unified) = live::minimum(context, Discipline::Unified)?;
     let x = "threads of g on B";
     let mut panels = [
         one.throughputs("(a) HYBRID-DSFQ, one coordinator", x, LINES),
@@ -56,7 +57,7 @@ pub(super) fn repeat(desk: &Desk) -> Result<Part, Failure> {
     claims.push(kept(ours));
     claims.extend([of_hybrid, of_unified]);
     let picture = draw("Equal totals as far as a minimum share allows", &panels);
-    Ok(Part {
+    Ok(FigureResult {
         claims,
         table: table(
             &[

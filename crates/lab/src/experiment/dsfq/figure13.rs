@@ -4,10 +4,13 @@
 //! Single seconds vary, so the switches of a run are laid on top of each other.
 
 use serde_json::json;
-use tidegate_sim::bricks::{Outcome, Scenario};
+use tidegate_sim::bricks::{DsfqReport, Scenario};
 
 use super::plot::{Panel, Series, draw};
-use super::{Desk, F, FIGURE_13, G, Part, Shown, all, apart, equal, fairness, holds_if, mega};
+use super::{
+    F, FIGURE_13, FigureContext, FigureResult, G, Shown, all, apart, equal, fairness, holds_if,
+    mega,
+};
 use super::{run, scenario, source, tenths, thousandths, with};
 use crate::experiment::verdict::{Claim, Judged, Verdict};
 use tidegate_console::failure::Failure;
@@ -25,7 +28,7 @@ const PHASE_SECONDS: f64 = 10.0;
 /// The time after a switch in which rates settle.
 const SETTLES_SECONDS: f64 = 4.0;
 
-pub(super) fn repeat(desk: &Desk) -> Result<Part, Failure> {
+pub(super) fn repeat(context: &FigureContext) -> Result<FigureResult, Failure> {
     let base = scenario(FIGURE_13)?;
     let with_threads = THREADS.map(|count| {
         let mut scenario = base.clone();
@@ -33,7 +36,7 @@ pub(super) fn repeat(desk: &Desk) -> Result<Part, Failure> {
         scenario.stream[G].threads[0].count = count;
         scenario
     });
-    let shown = run(desk, with_threads.to_vec())?;
+    let shown = run(context, with_threads.to_vec())?;
     let courses: Vec<[Course; 3]> = shown.iter().map(|shown| courses(&shown.outcome)).collect();
     let mut claims = Vec::new();
     let mut table = Table::new().right("THREADS").left("STREAM").right("h SILENT");
@@ -47,14 +50,14 @@ pub(super) fn repeat(desk: &Desk) -> Result<Part, Failure> {
                 threads.to_string().into(),
                 name.into(),
                 format!("{:.2}", course.silent).into(),
-                format!("{:.2}", course.asks).into(),
+                format!("{:.2}", course.active).into(),
                 course.half_way().map_or("-".into(), |at| format!("{at:.2}")).into(),
                 format!("{:.2}", course.lacks()).into(),
             ]);
         }
     }
     claims.push(deeper(&base, &shown, &courses));
-    Ok(Part { claims, table, picture: picture(&shown) })
+    Ok(FigureResult { claims, table, picture: picture(&shown) })
 }
 
 /// A stream's rate on all bricks while h asks and while h is silent, in MB/s: means of all rounds.
@@ -64,24 +67,24 @@ struct Course {
     /// Rates from the moment at which h begins to ask, for as long as it asks.
     after: Vec<f64>,
     /// The settled rate, while h asks.
-    asks: f64,
+    active: f64,
     /// The settled rate, while h is silent.
     silent: f64,
 }
 
-fn courses(outcome: &Outcome) -> [Course; 3] {
+fn courses(outcome: &DsfqReport) -> [Course; 3] {
     [F, G, H].map(|stream| {
         let step = outcome.sample.as_seconds();
         let phase = (PHASE_SECONDS / step) as usize;
         let settles = (SETTLES_SECONDS / step) as usize;
         let rates: Vec<f64> = outcome.rates(stream, None).into_iter().map(mega).collect();
         let rounds: Vec<&[f64]> = rates.chunks_exact(2 * phase).collect();
-        let at = |place: usize| {
-            rounds.iter().map(|round| round[place]).sum::<f64>() / rounds.len().max(1) as f64
+        let at = |index: usize| {
+            rounds.iter().map(|round| round[index]).sum::<f64>() / rounds.len().max(1) as f64
         };
         let after: Vec<f64> = (0..phase).map(at).collect();
         let silent: Vec<f64> = (phase + settles..2 * phase).map(at).collect();
-        Course { step, asks: mean(&after[settles..]), silent: mean(&silent), after }
+        Course { step, active: mean(&after[settles..]), silent: mean(&silent), after }
     })
 }
 
@@ -92,8 +95,8 @@ fn mean(values: &[f64]) -> f64 {
 impl Course {
     /// When it is half way from what it was to what it will be, in seconds after the switch.
     fn half_way(&self) -> Option<f64> {
-        let half = (self.silent + self.asks) / 2.0;
-        let falls = self.silent > self.asks;
+        let half = (self.silent + self.active) / 2.0;
+        let falls = self.silent > self.active;
         let crossed = |rate: &f64| (*rate <= half) == falls;
         let at = self.after.iter().position(crossed)?;
         // The middle of that sample.
@@ -103,7 +106,7 @@ impl Course {
     /// The stream's shortfall against its later level while rates settle, in MB.
     fn lacks(&self) -> f64 {
         let settles = (SETTLES_SECONDS / self.step) as usize;
-        let below = self.after[..settles].iter().map(|rate| (self.asks - rate).max(0.0));
+        let below = self.after[..settles].iter().map(|rate| (self.active - rate).max(0.0));
         below.sum::<f64>() * self.step
     }
 }
@@ -111,7 +114,7 @@ impl Course {
 fn follows(figure: &'static str, shown: &Shown, [f, g, h]: &[Course; 3]) -> Claim {
     let (numbers, within) = fairness(std::iter::once(&shown.outcome));
     let lag = f.half_way().zip(g.half_way()).map(|(f, g)| f - g);
-    let [asks, silent] = [apart(f.asks, g.asks), apart(f.silent, g.silent)];
+    let [active, silent] = [apart(f.active, g.active), apart(f.silent, g.silent)];
     source(figure, shown.outcome.seed, shown.seconds).claim(
         "when h begins to ask on B g loses throughput there, and f's falls to the same within \
          about a second; before and after the totals of f and g are equal",
@@ -119,23 +122,23 @@ fn follows(figure: &'static str, shown: &Shown, [f, g, h]: &[Course; 3]) -> Clai
             numbers,
             json!({
                 "f_follows_after_seconds": lag.map(thousandths),
-                "totals_apart_while_h_asks_percent": tenths(asks),
+                "totals_apart_while_h_asks_percent": tenths(active),
                 "totals_apart_while_h_is_silent_percent": tenths(silent),
                 "g_falls_from_to_megabytes_per_second":
-                    [thousandths(g.silent), thousandths(g.asks)],
-                "h_megabytes_per_second": thousandths(h.asks),
+                    [thousandths(g.silent), thousandths(g.active)],
+                "h_megabytes_per_second": thousandths(h.active),
             }),
         ),
-        all([within, equal(asks.max(silent)), after_a_second(lag)]),
+        all([within, equal(active.max(silent)), after_a_second(lag)]),
     )
 }
 
 fn after_a_second(lag: Option<f64>) -> Judged {
-    let told = |lag: f64| Some(format!("f follows after {lag:.2} s"));
+    let reason = |lag: f64| Some(format!("f follows after {lag:.2} s"));
     match lag {
         Some(lag) if (0.0..=FOLLOWS_SECONDS).contains(&lag) => (Verdict::Holds, None),
-        Some(lag) if (0.0..=FOLLOWS_SECONDS_LONG).contains(&lag) => (Verdict::Differs, told(lag)),
-        Some(lag) => (Verdict::Fails, told(lag)),
+        Some(lag) if (0.0..=FOLLOWS_SECONDS_LONG).contains(&lag) => (Verdict::Differs, reason(lag)),
+        Some(lag) => (Verdict::Fails, reason(lag)),
         None => (Verdict::Fails, Some("f does not follow".into())),
     }
 }
@@ -182,11 +185,11 @@ mod tests {
     use super::*;
 
     fn course(after: Vec<f64>) -> Course {
-        Course { step: 1.0, after, asks: 4.0, silent: 6.0 }
+        Course { step: 1.0, after, active: 4.0, silent: 6.0 }
     }
 
     #[test]
-    fn half_way_and_what_is_lacking_are_found() {
+    fn half_way_and_the_shortfall_are_found() {
         let falls = course(vec![6.0, 5.1, 3.0, 3.5, 4.0]);
         assert_eq!((falls.half_way(), falls.lacks()), (Some(2.5), 1.5));
         assert_eq!(course(vec![6.0; 5]).half_way(), None);

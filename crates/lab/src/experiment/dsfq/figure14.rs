@@ -4,10 +4,12 @@
 
 use serde_json::{Value, json};
 use tidegate_model::Discipline;
-use tidegate_sim::bricks::{Outcome, Scenario};
+use tidegate_sim::bricks::{DsfqReport, Scenario};
 
 use super::plot::{Panel, Series, draw};
-use super::{A, Desk, EQUAL, F, FIGURE_14, G, MINIMUM, Part, Shown, all, apart, fairness};
+use super::{
+    A, EQUAL, F, FIGURE_14, FigureContext, FigureResult, G, MINIMUM, Shown, all, apart, fairness,
+};
 use super::{holds_if, mega, run, scenario, source, tenths, with};
 use crate::experiment::verdict::{Claim, Judged};
 use tidegate_console::failure::Failure;
@@ -28,10 +30,10 @@ const STARVED: f64 = 0.02;
 const MOSTLY: f64 = 0.95;
 const NEARLY: f64 = 10.0;
 
-pub(super) fn repeat(desk: &Desk) -> Result<Part, Failure> {
+pub(super) fn repeat(context: &FigureContext) -> Result<FigureResult, Failure> {
     let base = scenario(FIGURE_14)?;
     let under = |(_, _, discipline)| Scenario { discipline, ..base.clone() };
-    let shown = run(desk, RUNS.map(under).to_vec())?;
+    let shown = run(context, RUNS.map(under).to_vec())?;
     let runs: Vec<Vec<Second>> = shown.iter().map(|shown| seconds(&shown.outcome)).collect();
     let judged = [unmanaged(&runs[0]), shared(&runs[1]), total(&runs[2]), hybrid(&runs)];
     let texts = [
@@ -71,7 +73,7 @@ pub(super) fn repeat(desk: &Desk) -> Result<Part, Failure> {
             both.iter().filter(|second| second.starves()).count().to_string().into(),
         ]);
     }
-    Ok(Part { claims, table, picture: picture(&shown) })
+    Ok(FigureResult { claims, table, picture: picture(&shown) })
 }
 
 /// Measurements of one second.
@@ -93,7 +95,7 @@ impl Second {
     }
 }
 
-fn seconds(outcome: &Outcome) -> Vec<Second> {
+fn seconds(outcome: &DsfqReport) -> Vec<Second> {
     let second = |sample| {
         let [f, g] = [F, G].map(|stream| outcome.cell(sample, stream, A));
         let [f_all, g_all] = [F, G].map(|stream| outcome.cell(sample, stream, None).bytes as f64);
@@ -186,7 +188,7 @@ fn hybrid(runs: &[Vec<Second>]) -> (Value, Judged) {
 }
 
 fn picture(shown: &[Shown]) -> String {
-    let by_time = |outcome: &Outcome, name: &str, of: &dyn Fn(usize) -> f64| {
+    let by_time = |outcome: &DsfqReport, name: &str, of: &dyn Fn(usize) -> f64| {
         let points = 0..outcome.samples.len();
         let second = outcome.sample.as_seconds();
         Series::line(name, points.map(|at| ((at + 1) as f64 * second, of(at))).collect())
@@ -262,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn the_hybrid_starves_nobody() {
+    fn the_hybrid_starves_no_stream() {
         let runs = |least, apart| {
             [Vec::new(), Vec::new(), all(0.3, 0.7, 3.0), but(all(0.3, 0.7, apart), least)]
         };

@@ -1,11 +1,14 @@
 //! Figure 8: two streams on one brick, weights one to two. f always has 30 threads, g none to 20.
 
 use serde_json::json;
-use tidegate_sim::bricks::Outcome;
+use tidegate_sim::bricks::DsfqReport;
 
 use super::plot::{Panel, draw};
 use super::sweep::{Sweep, sweep};
-use super::{A, Desk, EQUAL, F, FIGURE_8, G, Part, all, apart, fairness, holds_if, mean, range};
+use super::{
+    A, EQUAL, F, FIGURE_8, FigureContext, FigureResult, G, all, apart, fairness, holds_if, mean,
+    range,
+};
 use super::{LIVE, SIMULATED, live, scenario, share, tenths, thousandths, with};
 use crate::experiment::verdict::{Claim, Judged};
 use tidegate_console::failure::Failure;
@@ -20,40 +23,40 @@ pub(super) const SHARE: f64 = 2.0 / 3.0;
 /// Latencies this far apart are the same, and throughputs too, in percent.
 pub(super) const SAME: f64 = 10.0;
 
-pub(super) fn repeat(desk: &Desk) -> Result<Part, Failure> {
+pub(super) fn repeat(context: &FigureContext) -> Result<FigureResult, Failure> {
     let counts: Vec<u32> = (0..=20).collect();
-    let [sweep] = sweep(desk, [scenario(FIGURE_8)?], &counts)?;
-    let (live, of_live) = live::one_node(desk)?;
+    let [sweep] = sweep(context, [scenario(FIGURE_8)?], &counts)?;
+    let (live, of_live) = live::one_node(context)?;
     let knee = knee(&sweep);
     let mut table = Table::new().left("WORLD").right("THREADS OF g");
     table = table.right("f, MB/s").right("g, MB/s").right("f, ms").right("g, ms");
     for (world, sweep) in [(SIMULATED, &sweep), (LIVE, &live)] {
         for (count, outcome) in &sweep.points {
-            let told =
+            let formatted =
                 |stream| latency(outcome, stream).map_or("-".into(), |ms| format!("{ms:.1}"));
             table.row([
                 world.into(),
                 count.to_string().into(),
                 format!("{:.2}", mean(outcome, F, A)).into(),
                 format!("{:.2}", mean(outcome, G, A)).into(),
-                told(F).into(),
-                told(G).into(),
+                formatted(F).into(),
+                formatted(G).into(),
             ]);
         }
     }
     let mut claims = vec![throughput(&sweep, knee), latencies(&sweep, knee.unwrap_or(u32::MAX))];
     claims.extend(of_live);
-    Ok(Part { claims, table, picture: picture(&sweep, &live) })
+    Ok(FigureResult { claims, table, picture: picture(&sweep, &live) })
 }
 
 /// In milliseconds.
-pub(super) fn latency(outcome: &Outcome, stream: usize) -> Option<f64> {
+pub(super) fn latency(outcome: &DsfqReport, stream: usize) -> Option<f64> {
     outcome.latency(stream, A).map(|seconds| seconds * 1e3)
 }
 
 /// With how many threads g has its share, if it ever has.
 pub(super) fn knee(sweep: &Sweep) -> Option<u32> {
-    let has = |(_, outcome): &&(u32, Outcome)| share(outcome) >= SHARE * (1.0 - EQUAL / 100.0);
+    let has = |(_, outcome): &&(u32, DsfqReport)| share(outcome) >= SHARE * (1.0 - EQUAL / 100.0);
     sweep.points.iter().find(has).map(|(count, _)| *count)
 }
 

@@ -3,11 +3,13 @@
 
 use serde_json::json;
 use tidegate_model::Discipline;
-use tidegate_sim::bricks::{Outcome, Scenario};
+use tidegate_sim::bricks::{DsfqReport, Scenario};
 
 use super::plot::draw;
 use super::sweep::{LINES, Sweep, sweep, table};
-use super::{A, B, BURST, Desk, EQUAL, F, FIGURE_9A, FIGURE_9B, G, Part, Shown, all, equal};
+use super::{
+    A, B, BURST, EQUAL, F, FIGURE_9A, FIGURE_9B, FigureContext, FigureResult, G, Shown, all, equal,
+};
 use super::{
     fairness, holds_if, live, mean, mega, run, scenario, source, tenths, thousandths, with,
 };
@@ -22,28 +24,28 @@ const COORDINATORS: [u16; 3] = [1, 2, 4];
 
 const X: &str = "threads of g on B";
 
-pub(super) fn repeat(desk: &Desk) -> Result<Part, Failure> {
+pub(super) fn repeat(context: &FigureContext) -> Result<FigureResult, Failure> {
     let [small, large] = [scenario(FIGURE_9A)?, scenario(FIGURE_9B)?];
-    let [small, large] = sweep(desk, [small, large], &COUNTS)?;
-    let (live, of_live) = live::totals(desk, 1)?;
+    let [small, large] = sweep(context, [small, large], &COUNTS)?;
+    let (live, of_live) = live::totals(context, 1)?;
     let panels = [
         small.throughputs("(a) files of up to 16 KB, weights one to one", X, LINES),
         large.throughputs("(b) files of up to 1 MB, weights one to four", X, LINES),
         live.throughputs("(a) live, B being two nodes", X, LINES),
     ];
-    Ok(Part {
+    Ok(FigureResult {
         claims: vec![one_to_one(&small), of_live, varies(&small), one_to_four(&large)],
         table: table(&[("9a", &small), ("9a, live", &live), ("9b", &large)], LINES),
         picture: draw("Totals of two streams that share one brick of two", &panels),
     })
 }
 
-pub(super) fn coordinators(desk: &Desk) -> Result<Part, Failure> {
+pub(super) fn coordinators(context: &FigureContext) -> Result<FigureResult, Failure> {
     let many = |base: Scenario| COORDINATORS.map(|n| Scenario { coordinators: n, ..base.clone() });
-    let [one, two, four] = sweep(desk, many(scenario(FIGURE_9A)?), &COUNTS)?;
+    let [one, two, four] = sweep(context, many(scenario(FIGURE_9A)?), &COUNTS)?;
     let bursts = Scenario { discipline: Discipline::DsfqTotal, ..scenario(BURST)? };
-    let bursts = run(desk, many(bursts).to_vec())?;
-    let (live, of_live) = live::totals(desk, 2)?;
+    let bursts = run(context, many(bursts).to_vec())?;
+    let (live, of_live) = live::totals(context, 2)?;
     let panels = [
         two.throughputs("(a) two coordinators", X, LINES),
         four.throughputs("(b) four coordinators", X, LINES),
@@ -61,7 +63,7 @@ pub(super) fn coordinators(desk: &Desk) -> Result<Part, Failure> {
             all([within, equal(percent)]),
         )
     };
-    Ok(Part {
+    Ok(FigureResult {
         claims: vec![
             through("11a", &two, "two"),
             of_live,
@@ -104,20 +106,20 @@ fn ends(values: &[f64]) -> [f64; 2] {
 }
 
 /// The mean distance of the two totals in a second, in millions of bytes.
-fn distance(outcome: &Outcome) -> f64 {
+fn distance(outcome: &DsfqReport) -> f64 {
     let [f, g] = [F, G].map(|stream| outcome.rates(stream, None));
     let far: f64 = f.iter().zip(&g).map(|(f, g)| (f - g).abs()).sum();
     mega(far / f.len().max(1) as f64)
 }
 
 /// A mean over all points of a sweep.
-fn over_all(sweep: &Sweep, of: impl Fn(&Outcome) -> f64) -> f64 {
+fn over_all(sweep: &Sweep, of: impl Fn(&DsfqReport) -> f64) -> f64 {
     sweep.outcomes().map(of).sum::<f64>() / sweep.points.len() as f64
 }
 
 /// The largest batch cost of g at A, in KB.
-fn batch_most(outcome: &Outcome) -> f64 {
-    let (_, _, [_, [.., batch]]) = outcome.unfairness.terms();
+fn batch_most(outcome: &DsfqReport) -> f64 {
+    let (_, _, [_, [.., batch]]) = outcome.unfairness.parameters();
     batch as f64 / 1e3
 }
 
@@ -191,7 +193,7 @@ fn falls(values: [f64; 3]) -> bool {
 
 /// Where delays are not smooth: g turns from brick to brick in bursts.
 fn closer_in_bursts(shown: &[Shown]) -> Claim {
-    let of = |of: fn(&Outcome) -> f64| [0, 1, 2].map(|place: usize| of(&shown[place].outcome));
+    let of = |of: fn(&DsfqReport) -> f64| [0, 1, 2].map(|index: usize| of(&shown[index].outcome));
     let [distances, batches] = [of(distance), of(batch_most)];
     let bounds = of(|outcome| outcome.unfairness.bound() / 1e3);
     let (seed, took) = (shown[0].outcome.seed, shown.iter().map(|shown| shown.seconds).sum());

@@ -1,11 +1,11 @@
-//! The live world of figures 8, 9a, 11a and 12a.
+//! Live runs of figures 8, 9a, 11a and 12a.
 //!
 //! ```text
 //!  fio: threads of f and g ──NBD──▶ gateway ──▶ node A: files behind a model of 6 MB/s
 //!                                       └─────▶ nodes B and C
 //! ```
 //!
-//! It runs the scenarios of the simulated world as `tidegate up` would run them, every part a
+//! It runs the scenarios of the simulation as `tidegate up` would run them, every part a
 //! process of its own, and gives what fio saw in the same form. How fast nodes are is a model's, so
 //! that shares say something of the schedulers and little of this machine.
 //!
@@ -17,21 +17,23 @@ use std::ops::Range;
 
 use serde_json::{Map, Value, json};
 use tidegate_model::{Bytes, Discipline, Iops, Span};
-use tidegate_sim::bricks::{Cell, Outcome, Scenario, Unfairness};
+use tidegate_sim::bricks::{Cell, DsfqReport, Scenario, Unfairness};
 
 use super::figure8::{KNEE, LATENCIES, Latencies, SHARE, knee, latency};
 use super::figure12::{BALANCED, BALANCED_OWED, KEPT, NEARLY};
 use super::sweep::Sweep;
-use super::{B, Desk, EQUAL, F, FIGURE_8, FIGURE_9A, FIGURE_12, G, LIVE, MINIMUM, Source, all};
+use super::{
+    B, EQUAL, F, FIGURE_8, FIGURE_9A, FIGURE_12, FigureContext, G, LIVE, MINIMUM, Source, all,
+};
 use super::{apart, equal, holds_if, mean, range, scenario, share, tenths, thousandths, with};
 use crate::experiment::paper::{on_a_machine_that_stood_still, timed};
 use crate::experiment::verdict::{Claim, Judged, Verdict};
-use client::{Sights, Threads};
-use stand::{Stand, volume};
+use client::{Measurement, Threads};
+use testbed::{Testbed, volume};
 use tidegate_console::failure::Failure;
 
 mod client;
-mod stand;
+mod testbed;
 
 /// Nodes A, B and C.
 const NODES: usize = 3;
@@ -62,8 +64,8 @@ struct Live {
 }
 
 /// Figure 8: f and g on one node.
-pub(super) fn one_node(desk: &Desk) -> Result<(Sweep, [Claim; 2]), Failure> {
-    let live = Live::run(desk, &scenario(FIGURE_8)?, BLOCK_LARGE, &[0, 4, 8, 11, 14, 17, 20])?;
+pub(super) fn one_node(context: &FigureContext) -> Result<(Sweep, [Claim; 2]), Failure> {
+    let live = Live::run(context, &scenario(FIGURE_8)?, BLOCK_LARGE, &[0, 4, 8, 11, 14, 17, 20])?;
     let claims = [throughput(&live), latencies(&live)];
     Ok((live.sweep, claims))
 }
@@ -112,14 +114,14 @@ fn latencies(live: &Live) -> Claim {
 }
 
 /// Figure 9a, and with two gateways 11a: f on A, g on all nodes.
-pub(super) fn totals(desk: &Desk, gateways: u16) -> Result<(Sweep, Claim), Failure> {
+pub(super) fn totals(context: &FigureContext, gateways: u16) -> Result<(Sweep, Claim), Failure> {
     let mut scenario = Scenario { coordinators: gateways, ..scenario(FIGURE_9A)? };
     scenario.bricks.depth = DEPTH;
     let (figure, text, counts) = match gateways {
         1 => ("9a", "whatever g is served elsewhere", &[0, 4, 8, 12, 16, 20][..]),
         _ => ("11a", "also with the threads of both on two gateways", &[4, 12, 20][..]),
     };
-    let live = Live::run(desk, &scenario, BLOCK, counts)?;
+    let live = Live::run(context, &scenario, BLOCK, counts)?;
     let [of_f, of_g] = [F, G].map(|stream| live.each(|outcome| mean(outcome, stream, None)));
     let rises = of_f.windows(2).all(|two| two[0] < two[1]);
     let (percent, threads) = live.sweep.furthest(1.0, |_| true);
@@ -138,14 +140,17 @@ pub(super) fn totals(desk: &Desk, gateways: u16) -> Result<(Sweep, Claim), Failu
 }
 
 /// Figure 12a: as 9a, and g keeps a twelfth of A.
-pub(super) fn minimum(desk: &Desk, discipline: Discipline) -> Result<(Sweep, Claim), Failure> {
+pub(super) fn minimum(
+    context: &FigureContext,
+    discipline: Discipline,
+) -> Result<(Sweep, Claim), Failure> {
     let mut scenario = Scenario { discipline, ..scenario(FIGURE_12)? };
     scenario.bricks.depth = DEPTH;
     let (figure, counts, upto, equal) = match discipline {
         Discipline::Unified => ("12", &[18, 22, 32][..], BALANCED_OWED, EQUAL),
         _ => ("12a", &[0, 6, 12, 18, 24, 32][..], BALANCED, NEARLY),
     };
-    let live = Live::run(desk, &scenario, BLOCK, counts)?;
+    let live = Live::run(context, &scenario, BLOCK, counts)?;
     let (percent, threads) = live.sweep.furthest(1.0, |outcome| mean(outcome, G, B) < upto);
     let [least, _] = range(live.sweep.outcomes().map(share));
     let [_, most] = range(live.sweep.outcomes().map(|outcome| mean(outcome, G, B)));
@@ -175,7 +180,7 @@ pub(super) fn minimum(desk: &Desk, discipline: Discipline) -> Result<(Sweep, Cla
 impl Live {
     /// Runs a scenario with each number of threads in the last group of its second stream.
     fn run(
-        desk: &Desk,
+        context: &FigureContext,
         scenario: &Scenario,
         block: Bytes,
         counts: &[u32],
@@ -185,21 +190,22 @@ impl Live {
         if live.missing.is_some() {
             return Ok(live);
         }
-        let mut stand = Stand::start(scenario, NODES, block, &desk.interrupt)?;
+        let mut testbed = Testbed::start(scenario, NODES, block, &context.interrupt)?;
         for (done, count) in counts.iter().enumerate() {
             let (discipline, of) = (scenario.discipline, counts.len());
-            desk.note(&format!("live, {discipline}: {done} of {of} done"));
+            context.note(&format!("live, {discipline}: {done} of {of} done"));
             let threads = threads(scenario, *count);
-            let (result, seconds) = timed(|| client::run(&mut stand, &threads, &desk.interrupt));
-            let (sights, stall) = result?;
-            live.sweep.points.push((*count, outcome(scenario, block, &sights)));
+            let (result, seconds) =
+                timed(|| client::run(&mut testbed, &threads, &context.interrupt));
+            let (measurement, stall) = result?;
+            live.sweep.points.push((*count, outcome(scenario, block, &measurement)));
             live.sweep.seconds += seconds;
             live.stall = live.stall.max(stall);
         }
         Ok(live)
     }
 
-    fn each(&self, of: impl Fn(&Outcome) -> f64) -> Vec<f64> {
+    fn each(&self, of: impl Fn(&DsfqReport) -> f64) -> Vec<f64> {
         self.sweep.outcomes().map(|outcome| thousandths(of(outcome))).collect()
     }
 
@@ -225,8 +231,8 @@ impl Live {
 fn threads(scenario: &Scenario, count: u32) -> Vec<Threads> {
     let mut threads = Vec::new();
     for (number, stream) in scenario.stream.iter().enumerate() {
-        for (place, group) in stream.threads.iter().enumerate() {
-            let is_last = number == G && place + 1 == stream.threads.len();
+        for (index, group) in stream.threads.iter().enumerate() {
+            let is_last = number == G && index + 1 == stream.threads.len();
             let all = if is_last { count } else { group.count };
             let is_shared = group.on == [0];
             let nodes = if is_shared { 0..1 } else { 1..NODES };
@@ -234,8 +240,8 @@ fn threads(scenario: &Scenario, count: u32) -> Vec<Threads> {
             let ways = gateways.flat_map(|gateway| nodes.clone().map(move |node| (gateway, node)));
             let ways: Vec<(usize, usize)> = ways.collect();
             // They go these ways by turns.
-            for (turn, (gateway, node)) in (0..).zip(&ways) {
-                let count = (all + ways.len() as u32 - 1 - turn) / ways.len() as u32;
+            for (index, (gateway, node)) in (0..).zip(&ways) {
+                let count = (all + ways.len() as u32 - 1 - index) / ways.len() as u32;
                 let (stream, gateway, node) = (stream.name.clone(), *gateway, *node);
                 let pace = (!is_shared).then_some(PACE);
                 threads.push(Threads { stream, node, gateway, count, pace });
@@ -247,9 +253,9 @@ fn threads(scenario: &Scenario, count: u32) -> Vec<Threads> {
 }
 
 /// The measurements in the form of a simulated run: nodes B and C are one brick.
-fn outcome(scenario: &Scenario, block: Bytes, sights: &Sights) -> Outcome {
+fn outcome(scenario: &Scenario, block: Bytes, measurement: &Measurement) -> DsfqReport {
     let cell = |stream: &str, nodes: Range<usize>| {
-        let seen = nodes.filter_map(|node| sights.seen.get(&volume(stream, node)));
+        let seen = nodes.filter_map(|node| measurement.seen.get(&volume(stream, node)));
         seen.fold(Cell::default(), |sum, seen| Cell {
             bytes: sum.bytes + seen.requests * block.0,
             requests: sum.requests + seen.requests,
@@ -259,14 +265,14 @@ fn outcome(scenario: &Scenario, block: Bytes, sights: &Sights) -> Outcome {
     };
     let streams = scenario.stream.iter().map(|stream| stream.name.as_str());
     let cells = streams.clone().flat_map(|name| [0..1, 1..NODES].map(|nodes| cell(name, nodes)));
-    Outcome {
+    DsfqReport {
         seed: scenario.seed,
-        sample: sights.length,
+        sample: measurement.length,
         streams: streams.map(str::to_owned).collect(),
         bricks: 2,
         samples: vec![cells.collect()],
         unfairness: Unfairness::default(),
-        told: 0,
+        announced: 0,
         events: 0,
     }
 }
@@ -278,14 +284,14 @@ mod tests {
     use client::Seen;
 
     #[test]
-    fn threads_take_turns() {
+    fn threads_are_spread_round_robin() {
         let shown = |scenario: &Scenario, count| -> Vec<String> {
-            let told = |threads: Threads| {
+            let formatted = |threads: Threads| {
                 let Threads { stream, node, gateway, count, pace } = threads;
                 let paced = if pace.is_some() { " paced" } else { "" };
                 format!("{count} of {stream} on {node} by {gateway}{paced}")
             };
-            threads(scenario, count).into_iter().map(told).collect()
+            threads(scenario, count).into_iter().map(formatted).collect()
         };
         let one = scenario(FIGURE_8).unwrap();
         assert_eq!(shown(&one, 13), ["30 of f on 0 by 0", "13 of g on 0 by 0"]);
@@ -306,12 +312,12 @@ mod tests {
     }
 
     #[test]
-    fn what_was_seen_is_told_as_what_was_simulated() {
+    fn measurements_have_the_form_of_simulated_outcomes() {
         let scenario = scenario(FIGURE_9A).unwrap();
         let seen = |name: &str, requests, took_ns| (name.to_owned(), Seen { requests, took_ns });
         let all = [seen("f-0", 500, 2e9), seen("g-0", 300, 3e9), seen("g-2", 200, 1e9)];
-        let sights = Sights { length: Span(2 * Span::SECOND.0), seen: all.into() };
-        let outcome = outcome(&scenario, BLOCK, &sights);
+        let measurement = Measurement { length: Span(2 * Span::SECOND.0), seen: all.into() };
+        let outcome = outcome(&scenario, BLOCK, &measurement);
         assert_eq!(outcome.mean(F, None), 250.0 * BLOCK.0 as f64);
         assert_eq!(outcome.mean(G, None), outcome.mean(F, A));
         assert_eq!(outcome.mean(G, B), 100.0 * BLOCK.0 as f64);

@@ -3,12 +3,13 @@
 
 use serde_json::json;
 use tidegate_model::Discipline;
-use tidegate_sim::bricks::{Outcome, Scenario};
+use tidegate_sim::bricks::{DsfqReport, Scenario};
 
 use super::plot::{Panel, draw};
 use super::sweep::{self, LINES, Sweep, sweep};
 use super::{
-    B, Desk, EQUAL, F, G, PARTITION, Part, UNEQUAL, UNIFIED, all, equal, holds_if, mean, range,
+    B, EQUAL, F, FigureContext, FigureResult, G, PARTITION, UNEQUAL, UNIFIED, all, equal, holds_if,
+    mean, range,
 };
 use super::{scenario, tenths, thousandths};
 use crate::experiment::verdict::Claim;
@@ -18,19 +19,19 @@ use tidegate_console::table::Table;
 const X: &str = "threads of g on B";
 
 /// The exception of theorem 4.
-pub(super) fn partition(desk: &Desk) -> Result<Part, Failure> {
+pub(super) fn partition(context: &FigureContext) -> Result<FigureResult, Failure> {
     const COUNTS: [u32; 8] = [0, 1, 2, 4, 6, 8, 12, 16];
-    let told = scenario(PARTITION)?;
-    let silent = Scenario { exchange: false, ..told.clone() };
-    let [silent, told] = sweep(desk, [silent, told], &COUNTS)?;
+    let exchanging = scenario(PARTITION)?;
+    let silent = Scenario { exchange: false, ..exchanging.clone() };
+    let [silent, exchanging] = sweep(context, [silent, exchanging], &COUNTS)?;
     let panels = [
         silent.throughputs("coordinators tell nothing", X, LINES),
-        told.throughputs("they tell what no request carries", X, LINES),
+        exchanging.throughputs("they tell what no request carries", X, LINES),
     ];
-    let table = sweep::table(&[("silent", &silent), ("told", &told)], LINES);
+    let table = sweep::table(&[("silent", &silent), ("told", &exchanging)], LINES);
     let claim = |sweep: &Sweep, text: &str, holds: fn(f64) -> bool| {
         let (percent, threads) = sweep.furthest(1.0, |_| true);
-        let messages: u64 = sweep.outcomes().map(|outcome| outcome.told).sum();
+        let messages: u64 = sweep.outcomes().map(|outcome| outcome.announced).sum();
         sweep.source("partition").claim(
             text,
             json!({
@@ -49,21 +50,21 @@ pub(super) fn partition(desk: &Desk) -> Result<Part, Failure> {
             |percent| percent >= UNEQUAL,
         ),
         claim(
-            &told,
+            &exchanging,
             "if coordinators tell what no request carries, totals are equal (ours)",
             |percent| percent <= EQUAL,
         ),
     ];
     let picture = draw("Disjoint bricks through different coordinators", &panels);
-    Ok(Part { claims, table, picture })
+    Ok(FigureResult { claims, table, picture })
 }
 
 /// Absolute and proportional goals at a time.
-pub(super) fn unified(desk: &Desk) -> Result<Part, Failure> {
+pub(super) fn unified(context: &FigureContext) -> Result<FigureResult, Failure> {
     const COUNTS: [u32; 4] = [0, 1, 2, 3];
     let all_goals = scenario(UNIFIED)?;
     let weights = Scenario { discipline: Discipline::DsfqTotal, ..all_goals.clone() };
-    let [weights, unified] = sweep(desk, [weights, all_goals], &COUNTS)?;
+    let [weights, unified] = sweep(context, [weights, all_goals], &COUNTS)?;
     let panels = [
         rates(&weights, "TOTAL-DSFQ: weights only"),
         rates(&unified, "unified: promises, then weights"),
@@ -72,14 +73,14 @@ pub(super) fn unified(desk: &Desk) -> Result<Part, Failure> {
     table = table.right("RESERVED").right("LIMITED, PER SECOND");
     for (name, sweep) in [("weights", &weights), ("unified", &unified)] {
         for (count, outcome) in &sweep.points {
-            let told = |stream| format!("{:.0}", per_second(outcome, stream)).into();
-            let [f, g, reserved, limited] = [F, G, RESERVED, LIMITED].map(told);
+            let formatted = |stream| format!("{:.0}", per_second(outcome, stream)).into();
+            let [f, g, reserved, limited] = [F, G, RESERVED, LIMITED].map(formatted);
             table.row([name.into(), count.to_string().into(), f, g, reserved, limited]);
         }
     }
     let [_, without] = range(weights.outcomes().map(|outcome| per_second(outcome, RESERVED)));
     let claims = vec![promises(&unified, without), equals(&unified)];
-    Ok(Part { claims, table, picture: draw("Promises and weights on one brick", &panels) })
+    Ok(FigureResult { claims, table, picture: draw("Promises and weights on one brick", &panels) })
 }
 
 const RESERVED: usize = 2;
@@ -91,7 +92,7 @@ const LIMIT: f64 = 60.0;
 const CHANCE: f64 = 0.005;
 
 /// Requests per second, on all bricks.
-fn per_second(outcome: &Outcome, stream: usize) -> f64 {
+fn per_second(outcome: &DsfqReport, stream: usize) -> f64 {
     outcome.operations(stream, None)
 }
 

@@ -1,9 +1,9 @@
 //! The same scenario with more and more threads.
 
-use tidegate_sim::bricks::{Outcome, Scenario};
+use tidegate_sim::bricks::{DsfqReport, Scenario};
 
 use super::plot::{Panel, Series};
-use super::{A, B, Desk, F, G, Source, apart, mean, run, source};
+use super::{A, B, F, FigureContext, G, Source, apart, mean, run, source};
 use tidegate_console::failure::Failure;
 use tidegate_console::table::{Cell, Table};
 
@@ -18,7 +18,7 @@ pub(super) const LINES: &[Line] =
 pub(super) struct Sweep {
     pub(super) seed: u64,
     pub(super) seconds: f64,
-    pub(super) points: Vec<(u32, Outcome)>,
+    pub(super) points: Vec<(u32, DsfqReport)>,
 }
 
 /// Runs each scenario with each number of threads.
@@ -26,7 +26,7 @@ pub(super) struct Sweep {
 /// # Errors
 /// If the user ends the command.
 pub(super) fn sweep<const N: usize>(
-    desk: &Desk,
+    context: &FigureContext,
     scenarios: [Scenario; N],
     counts: &[u32],
 ) -> Result<[Sweep; N], Failure> {
@@ -39,7 +39,7 @@ pub(super) fn sweep<const N: usize>(
             scenario
         })
     });
-    let mut shown = run(desk, changed.collect())?.into_iter();
+    let mut shown = run(context, changed.collect())?.into_iter();
     // As many come out as went in.
     Ok(scenarios.map(|scenario| {
         let mut sweep = Sweep { seed: scenario.seed, seconds: 0.0, points: Vec::new() };
@@ -57,12 +57,12 @@ impl Sweep {
         source(figure, self.seed, self.seconds)
     }
 
-    pub(super) fn outcomes(&self) -> impl Iterator<Item = &Outcome> {
+    pub(super) fn outcomes(&self) -> impl Iterator<Item = &DsfqReport> {
         self.points.iter().map(|(_, outcome)| outcome)
     }
 
     /// Something by the number of threads.
-    pub(super) fn series(&self, name: &str, of: impl Fn(&Outcome) -> Option<f64>) -> Series {
+    pub(super) fn series(&self, name: &str, of: impl Fn(&DsfqReport) -> Option<f64>) -> Series {
         let points = self.points.iter();
         let points = points.filter_map(|(count, outcome)| Some((f64::from(*count), of(outcome)?)));
         Series::line(name, points.collect())
@@ -84,7 +84,7 @@ impl Sweep {
 
     /// Where totals are furthest from one to `ratio`, among the points that `which` takes: how far,
     /// in percent, and with how many threads.
-    pub(super) fn furthest(&self, ratio: f64, which: impl Fn(&Outcome) -> bool) -> (f64, u32) {
+    pub(super) fn furthest(&self, ratio: f64, which: impl Fn(&DsfqReport) -> bool) -> (f64, u32) {
         let points = self.points.iter().filter(|(_, outcome)| which(outcome));
         let far = points.map(|(count, outcome)| {
             let [f, g] = [F, G].map(|stream| mean(outcome, stream, None));

@@ -5,8 +5,8 @@ use serde_json::json;
 use super::plot::draw;
 use super::tails::{self, PERCENTILES, less, of_each};
 use super::{
-    COORDINATED, Desk, Part, Shown, UNCOORDINATED, all, each, holds_if, run, scenario, source,
-    tenths,
+    COORDINATED, FigureContext, FigureResult, Shown, UNCOORDINATED, all, each, holds_if, run,
+    scenario, source, tenths,
 };
 use crate::experiment::verdict::{Claim, Judged};
 use tidegate_console::failure::Failure;
@@ -14,15 +14,15 @@ use tidegate_console::failure::Failure;
 const APART: usize = 0;
 const TOGETHER: usize = 1;
 
-pub(super) fn repeat(desk: &Desk) -> Result<Part, Failure> {
-    let runs = run(desk, vec![scenario(UNCOORDINATED)?, scenario(COORDINATED)?])?;
+pub(super) fn repeat(context: &FigureContext) -> Result<FigureResult, Failure> {
+    let runs = run(context, vec![scenario(UNCOORDINATED)?, scenario(COORDINATED)?])?;
     let mut table = tails::table();
     let mut panels = Vec::new();
     for (shown, name) in runs.iter().zip(["(a) uncoordinated", "(b) coordinated"]) {
-        tails::rows(&mut table, name, &shown.outcome, tails::Part::Whole);
-        panels.push(tails::panel(&shown.outcome, tails::Part::Whole, name));
+        tails::rows(&mut table, name, &shown.outcome, tails::LatencyScope::Whole);
+        panels.push(tails::panel(&shown.outcome, tails::LatencyScope::Whole, name));
     }
-    Ok(Part {
+    Ok(FigureResult {
         claims: vec![undone(&runs), in_order(&runs), far_better(&runs), by_half(&runs)],
         table,
         picture: draw("Latencies where network and storage agree, and where not", &panels),
@@ -30,7 +30,7 @@ pub(super) fn repeat(desk: &Desk) -> Result<Part, Failure> {
 }
 
 fn latencies(shown: &Shown, percentile: f64) -> Vec<f64> {
-    of_each(&shown.outcome, tails::Part::Whole, percentile)
+    of_each(&shown.outcome, tails::LatencyScope::Whole, percentile)
 }
 
 /// Whether something holds for what three applications take at each percentile.

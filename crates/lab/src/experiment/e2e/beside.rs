@@ -2,37 +2,40 @@
 //! of it, and what promises change.
 
 use serde_json::json;
-use tidegate_netsim::e2e::{Outcome, Scenario};
-use tidegate_netsim::transport::Law;
+use tidegate_netsim::e2e::{E2eReport, Scenario};
+use tidegate_netsim::transport::CongestionControl;
 
 use super::moments::rates;
 use super::plot::draw;
 use super::{
-    Desk, Known, Part, RATES_PROMISED, Shown, WINDOW_BESIDE_RATE, WINDOWS_PROMISED, differs, each,
-    gbps, holds_if, near, parts, row, run, scenario, source, tenths, under,
+    FigureContext, FigureResult, Known, RATES_PROMISED, Shown, WINDOW_BESIDE_RATE,
+    WINDOWS_PROMISED, differs, each, gbps, holds_if, near, parts, row, run, scenario, source,
+    tenths, under,
 };
 use crate::experiment::verdict::Claim;
 use tidegate_console::failure::Failure;
 use tidegate_console::table::Table;
 
-pub(super) fn share(desk: &Desk) -> Result<Part, Failure> {
-    let scenarios =
-        vec![under(Law::Dctcp, WINDOW_BESIDE_RATE)?, under(Law::Qtcp, WINDOW_BESIDE_RATE)?];
-    let runs = run(desk, scenarios)?;
+pub(super) fn share(context: &FigureContext) -> Result<FigureResult, Failure> {
+    let scenarios = vec![
+        under(CongestionControl::Dctcp, WINDOW_BESIDE_RATE)?,
+        under(CongestionControl::Qtcp, WINDOW_BESIDE_RATE)?,
+    ];
+    let runs = run(context, scenarios)?;
     let titles = ["(b) DCTCP beside DCQCN", "(c) QTCP beside DCQCN"];
-    Ok(Part {
+    Ok(FigureResult {
         claims: vec![first(&runs[0]), later(&runs[0]), halves(&runs[1])],
         table: table(&runs, &["DCTCP", "QTCP"]),
         picture: picture("A window beside a rate", &runs, titles),
     })
 }
 
-pub(super) fn promised(desk: &Desk) -> Result<Part, Failure> {
+pub(super) fn promised(context: &FigureContext) -> Result<FigureResult, Failure> {
     let scenarios: Result<Vec<Scenario>, Failure> =
         [WINDOWS_PROMISED, RATES_PROMISED].into_iter().map(scenario).collect();
-    let runs = run(desk, scenarios?)?;
+    let runs = run(context, scenarios?)?;
     let titles = ["(b) QTCP beside DCQCN", "(c) QRDMA beside DCTCP"];
-    Ok(Part {
+    Ok(FigureResult {
         claims: vec![in_order(&runs[0]), others(&runs[0]), as_promised(&runs[1])],
         table: table(&runs, &["QTCP", "QRDMA"]),
         picture: picture("Four flows by promises beside four without", &runs, titles),
@@ -40,7 +43,7 @@ pub(super) fn promised(desk: &Desk) -> Result<Part, Failure> {
 }
 
 /// Rates at which the flows' bytes arrive, in Gbit/s.
-fn there(outcome: &Outcome) -> Vec<f64> {
+fn there(outcome: &E2eReport) -> Vec<f64> {
     gbps(outcome, |moment| moment.there)
 }
 
@@ -124,12 +127,12 @@ fn as_promised(shown: &Shown) -> Claim {
     )
 }
 
-fn table(runs: &[Shown], laws: &[&'static str]) -> Table {
+fn table(runs: &[Shown], cc_variants: &[&'static str]) -> Table {
     let flows = runs[0].outcome.applications.len();
     let heads = ["1", "2", "3", "4", "5", "6", "7", "8"];
     let mut table = Table::new().left("GBIT/S").each_right(heads.into_iter().take(flows));
-    for (shown, law) in runs.iter().zip(laws) {
-        table.row(row(&[law], &there(&shown.outcome), 1));
+    for (shown, cc) in runs.iter().zip(cc_variants) {
+        table.row(row(&[cc], &there(&shown.outcome), 1));
     }
     table
 }

@@ -3,13 +3,13 @@
 
 use serde_json::json;
 use tidegate_model::{Bytes, Class};
-use tidegate_netsim::e2e::{Moment, Outcome, Scenario, Service};
+use tidegate_netsim::e2e::{E2eReport, Moment, Scenario, Service};
 use tidegate_netsim::net;
 
 use super::plot::{Panel, Series, draw};
 use super::{
-    CLASSES, Desk, Known, MEMORY_BESIDE_READS, MEMORY_BESIDE_WRITES, Part, Shown, all, differs,
-    holds_if, hundredths, near, parts, run, scenario, source, tenths,
+    CLASSES, FigureContext, FigureResult, Known, MEMORY_BESIDE_READS, MEMORY_BESIDE_WRITES, Shown,
+    all, differs, holds_if, hundredths, near, parts, run, scenario, source, tenths,
 };
 use crate::experiment::verdict::{Claim, Judged};
 use tidegate_console::failure::Failure;
@@ -29,14 +29,14 @@ const PROMISED: [f64; 3] = [50.0, 100.0 / 3.0, 50.0 / 3.0];
 const NEAR: f64 = 4.0;
 
 /// Without strict provisioning: memory's packets wait among all others, and no room is theirs.
-pub(super) fn in_turn(mut scenario: Scenario) -> Scenario {
+pub(super) fn round_robin(mut scenario: Scenario) -> Scenario {
     let switch = &mut scenario.network.switch;
     (switch.service, switch.reserve) = (net::Service::Fifo, Bytes::ZERO);
     scenario
 }
 
 /// The application that uses memory.
-pub(super) fn memory(outcome: &Outcome) -> &Service {
+pub(super) fn memory(outcome: &E2eReport) -> &Service {
     let mut services = outcome.applications.iter();
     services.find(|one| one.class == Class::Urgent).expect("a scenario with memory")
 }
@@ -47,7 +47,7 @@ pub(super) fn microseconds(service: &Service, quantile: f64) -> f64 {
 }
 
 /// Payload of classes together, in Gbit/s.
-pub(super) fn storage(outcome: &Outcome, bytes: impl Fn(&Moment) -> u64 + Copy) -> [f64; 3] {
+pub(super) fn storage(outcome: &E2eReport, bytes: impl Fn(&Moment) -> u64 + Copy) -> [f64; 3] {
     STORAGE.map(|class| {
         let those = outcome.applications.iter().filter(|one| one.class == class);
         those.map(|one| outcome.rate(one, bytes) / 1e9).sum()
@@ -81,12 +81,12 @@ pub(super) fn percentiles(title: String, runs: &[(&str, &Service)]) -> Panel {
 /// Runs with strict priority and without.
 pub(super) const ORDERS: [&str; 2] = ["with priority", "without"];
 
-pub(super) fn latencies(desk: &Desk) -> Result<Part, Failure> {
+pub(super) fn latencies(context: &FigureContext) -> Result<FigureResult, Failure> {
     let mut scenarios = Vec::new();
     for (_, text) in WORKLOADS {
-        scenarios.extend([scenario(text)?, in_turn(scenario(text)?)]);
+        scenarios.extend([scenario(text)?, round_robin(scenario(text)?)]);
     }
-    let runs = run(desk, scenarios)?;
+    let runs = run(context, scenarios)?;
     let (mut claims, mut panels) = (Vec::new(), Vec::new());
     let heads = ["MEAN us", "50 %", "90 %", "99 %", "DEVICE us"];
     let mut table = Table::new().left("MEMORY").left("PORTS").each_right(heads);
@@ -104,7 +104,7 @@ pub(super) fn latencies(desk: &Desk) -> Result<Part, Failure> {
             table.row(row);
         }
     }
-    Ok(Part { claims, table, picture: draw("Memory beside drives, end to end", &panels) })
+    Ok(FigureResult { claims, table, picture: draw("Memory beside drives, end to end", &panels) })
 }
 
 /// The mean time of a request, in microseconds.
@@ -150,12 +150,12 @@ pub(super) fn alone(mut scenario: Scenario) -> Scenario {
     scenario
 }
 
-pub(super) fn throughputs(desk: &Desk) -> Result<Part, Failure> {
+pub(super) fn throughputs(context: &FigureContext) -> Result<FigureResult, Failure> {
     let mut scenarios = Vec::new();
     for (_, text) in WORKLOADS {
         scenarios.extend([alone(scenario(text)?), scenario(text)?]);
     }
-    let runs = run(desk, scenarios)?;
+    let runs = run(context, scenarios)?;
     let (mut claims, mut panels) = (Vec::new(), Vec::new());
     let mut table = Table::new().left("GBIT/S").left("MEMORY").each_right(CLASSES);
     for (((name, _), runs), figure) in WORKLOADS.iter().zip(runs.chunks(2)).zip(["21a", "21b"]) {
@@ -170,7 +170,11 @@ pub(super) fn throughputs(desk: &Desk) -> Result<Part, Failure> {
             table.row(row);
         }
     }
-    Ok(Part { claims, table, picture: draw("Drives without and with memory beside", &panels) })
+    Ok(FigureResult {
+        claims,
+        table,
+        picture: draw("Drives without and with memory beside", &panels),
+    })
 }
 
 /// Claims of figure 21 on a workload, without memory and with it.

@@ -3,15 +3,15 @@
 
 use serde_json::json;
 use tidegate_model::{Iops, Portion};
-use tidegate_netsim::e2e::{Moment, Outcome, Scenario};
+use tidegate_netsim::e2e::{E2eReport, Moment, Scenario};
 use tidegate_sim::workload::{Load, Offered};
 
 use super::memory::{as_promised, memory, named, storage};
 use super::moments::rates;
 use super::plot::draw;
 use super::{
-    CLASSES, Desk, INCAST, MEMORY_BESIDE_WRITES, Part, Shown, all, holds_if, hundredths, run,
-    scenario, source, tenths,
+    CLASSES, FigureContext, FigureResult, INCAST, MEMORY_BESIDE_WRITES, Shown, all, holds_if,
+    hundredths, run, scenario, source, tenths,
 };
 use crate::experiment::verdict::Claim;
 use tidegate_console::failure::Failure;
@@ -43,10 +43,10 @@ fn with_memory(text: &str, percent: u64) -> Result<Scenario, Failure> {
     Ok(scenario)
 }
 
-pub(super) fn repeat(desk: &Desk) -> Result<Part, Failure> {
+pub(super) fn repeat(context: &FigureContext) -> Result<FigureResult, Failure> {
     let scenarios: Result<Vec<_>, Failure> =
         RUNS.iter().map(|(_, text, percent)| with_memory(text, *percent)).collect();
-    let runs = run(desk, scenarios?)?;
+    let runs = run(context, scenarios?)?;
     let mut table = Table::new().left("FIGURE").right("MEMORY %").each_right(CLASSES);
     table = table.right("GBIT/S").right("MEMORY p99 us");
     let mut panels = Vec::new();
@@ -63,15 +63,15 @@ pub(super) fn repeat(desk: &Desk) -> Result<Part, Failure> {
         table.row(row);
     }
     let claims = vec![less(&runs[..2]), incast(&runs[2]), more(&runs[3])];
-    Ok(Part { claims, table, picture: draw("Drives beside more memory", &panels) })
+    Ok(FigureResult { claims, table, picture: draw("Drives beside more memory", &panels) })
 }
 
-fn there(outcome: &Outcome) -> [f64; 3] {
+fn there(outcome: &E2eReport) -> [f64; 3] {
     storage(outcome, |moment: &Moment| moment.there)
 }
 
 /// Which part of the link memory took, in percent.
-fn share(outcome: &Outcome) -> f64 {
+fn share(outcome: &E2eReport) -> f64 {
     let done = memory(outcome).done.requests as f64 / outcome.counted().as_seconds();
     done * BYTES / LINK * 100.0
 }

@@ -2,13 +2,13 @@
 //! with strict priority and without, and of the three in runs without the memory application.
 
 use serde_json::{Value, json};
-use tidegate_netsim::e2e::{Outcome, Service};
+use tidegate_netsim::e2e::{E2eReport, Service};
 
-use super::memory::{ORDERS, alone, in_turn, memory, microseconds, percentiles};
+use super::memory::{ORDERS, alone, memory, microseconds, percentiles, round_robin};
 use super::plot::{Panel, draw};
 use super::{
-    CLASSES, Desk, Known, MEMORY_BESIDE_LATENCIES, Part, Shown, add, all, differs, episodes,
-    holds_if, hundredths, run, scenario, source, tenths,
+    CLASSES, FigureContext, FigureResult, Known, MEMORY_BESIDE_LATENCIES, Shown, add, all, differs,
+    episodes, holds_if, hundredths, run, scenario, source, tenths,
 };
 use crate::experiment::verdict::Claim;
 use tidegate_console::failure::Failure;
@@ -20,14 +20,15 @@ const EPISODES: u64 = 5;
 /// The percentiles of the figure.
 const QUANTILES: [f64; 3] = [0.5, 0.9, 0.99];
 
-pub(super) fn repeat(desk: &Desk) -> Result<Part, Failure> {
+pub(super) fn repeat(context: &FigureContext) -> Result<FigureResult, Failure> {
     let beside = scenario(MEMORY_BESIDE_LATENCIES)?;
-    let both = episodes(&beside, EPISODES).flat_map(|episode| [episode.clone(), in_turn(episode)]);
+    let both =
+        episodes(&beside, EPISODES).flat_map(|episode| [episode.clone(), round_robin(episode)]);
     let scenarios = both.chain(episodes(&alone(beside.clone()), EPISODES)).collect();
-    let mut runs = run(desk, scenarios)?;
+    let mut runs = run(context, scenarios)?;
     let without_memory = runs.split_off(ORDERS.len() * EPISODES as usize);
     let both = [0, 1].map(|order| Tails::of(&runs, order));
-    Ok(Part {
+    Ok(FigureResult {
         claims: vec![
             consistent(&runs, &both),
             slower(&runs, &both),
@@ -77,7 +78,7 @@ impl Tails {
 }
 
 /// The service of the applications in one episode and others, added up.
-fn together<'a>(first: &Outcome, others: impl Iterator<Item = &'a Outcome>) -> Vec<Service> {
+fn together<'a>(first: &E2eReport, others: impl Iterator<Item = &'a E2eReport>) -> Vec<Service> {
     let mut sum = first.applications.clone();
     for outcome in others {
         add(&mut sum, &outcome.applications);
@@ -142,14 +143,14 @@ fn ordered(runs: &[Shown], both: &[Tails; 2]) -> Claim {
         (0..3).all(|at| high[at] * 1.15 <= medium[at] && medium[at] * 1.15 <= low[at])
     };
     let holds = both.iter().all(is_ordered);
-    let told = |tails: &Tails| {
+    let to_json = |tails: &Tails| {
         let each = CLASSES.iter().enumerate();
         let each = each.map(|(at, class)| (String::from(*class), percentile(tails.class(at))));
         Value::Object(each.collect())
     };
     source("23b", &everything(runs)).claim(
         "high is done before medium and medium before low, at each percentile, both ways",
-        json!({ "with_ms": told(&both[0]), "without_ms": told(&both[1]) }),
+        json!({ "with_ms": to_json(&both[0]), "without_ms": to_json(&both[1]) }),
         holds_if(holds, || "classes are less than 15 % apart, or in another order".into()),
     )
 }

@@ -2,14 +2,14 @@
 //! narrow; what each gets there and back, and who is done when.
 
 use serde_json::json;
-use tidegate_netsim::e2e::{Moment, Outcome};
+use tidegate_netsim::e2e::{E2eReport, Moment};
 
 use super::moments::rates;
 use super::plot::draw;
-use super::writes::{DCTCP, LAWS, QTCP, UNDER_WAY};
+use super::writes::{CC_VARIANTS, DCTCP, QTCP, UNDER_WAY};
 use super::{
-    CLASSES, Desk, MIXED, Part, Shown, all, during, each, holds_if, near, parts, row, run_under,
-    source, tenths, there,
+    CLASSES, FigureContext, FigureResult, MIXED, Shown, all, during, each, holds_if, near, parts,
+    row, run_under, source, tenths, there,
 };
 use crate::experiment::verdict::Claim;
 use tidegate_console::failure::Failure;
@@ -29,14 +29,14 @@ const NEAR: f64 = 8.0;
 /// Bytes that pass one point of the path in a moment.
 type What = fn(&Moment) -> u64;
 
-pub(super) fn repeat(desk: &Desk) -> Result<Part, Failure> {
-    let runs = run_under(desk, &LAWS, MIXED)?;
-    let panels = runs.iter().zip(LAWS).flat_map(|(shown, (_, law))| {
+pub(super) fn repeat(context: &FigureContext) -> Result<FigureResult, Failure> {
+    let runs = run_under(context, &CC_VARIANTS, MIXED)?;
+    let panels = runs.iter().zip(CC_VARIANTS).flat_map(|(shown, (_, cc))| {
         let Shown { outcome, .. } = shown;
         [
-            rates(outcome, &format!("(a) arriving at servers, {law}"), there),
-            rates(outcome, &format!("(b) done by drives, {law}"), stored),
-            rates(outcome, &format!("(c) arriving back, {law}"), back),
+            rates(outcome, &format!("(a) arriving at servers, {cc}"), there),
+            rates(outcome, &format!("(b) done by drives, {cc}"), stored),
+            rates(outcome, &format!("(c) arriving back, {cc}"), back),
         ]
     });
     let panels: Vec<_> = panels.collect();
@@ -48,7 +48,7 @@ pub(super) fn repeat(desk: &Desk) -> Result<Part, Failure> {
         ends(&runs),
     ];
     let picture = draw("Three applications read and write through one link", &panels);
-    Ok(Part { claims, table: table(&runs), picture })
+    Ok(FigureResult { claims, table: table(&runs), picture })
 }
 
 const fn stored(moment: &Moment) -> u64 {
@@ -101,19 +101,18 @@ fn drives(runs: &[Shown]) -> Claim {
 }
 
 /// When an application had its last answer, in milliseconds.
-fn end(outcome: &Outcome, application: usize) -> f64 {
+fn end(outcome: &E2eReport, application: usize) -> f64 {
     let series = &outcome.applications[application].series;
-    let moments = series.iter().rposition(|moment| moment.back > 0).map_or(0, |place| place + 1);
+    let moments = series.iter().rposition(|moment| moment.back > 0).map_or(0, |index| index + 1);
     moments as f64 * outcome.sample.as_seconds() * 1e3
 }
 
 /// By DCTCP low is done so much sooner than high, and by QTCP sooner by less than half of it.
 fn ends(runs: &[Shown]) -> Claim {
-    let ends =
-        |law: usize| -> Vec<f64> { (0..3).map(|one| end(&runs[law].outcome, one)).collect() };
+    let ends = |cc: usize| -> Vec<f64> { (0..3).map(|one| end(&runs[cc].outcome, one)).collect() };
     let [even, promised] = [DCTCP, QTCP].map(ends);
     let done = runs.iter().all(|shown| {
-        shown.outcome.applications.iter().all(|one| one.done.requests >= one.asked.requests)
+        shown.outcome.applications.iter().all(|one| one.done.requests >= one.requested.requests)
     });
     let (high, low) = (even[0] - even[2], promised[0] - promised[2]);
     source("13", &[&runs[DCTCP], &runs[QTCP]]).claim(
@@ -133,11 +132,11 @@ fn ends(runs: &[Shown]) -> Claim {
 
 fn table(runs: &[Shown]) -> Table {
     let mut table = Table::new().left("GBIT/S").left("AT").each_right(CLASSES);
-    let places: [(&str, What); 3] =
+    let locations: [(&str, What); 3] =
         [("servers", there), ("drives", stored), ("applications", back)];
-    for (shown, (_, law)) in runs.iter().zip(LAWS) {
-        for (place, what) in places {
-            table.row(row(&[law, place], &during(&shown.outcome, BUSY, what), 1));
+    for (shown, (_, cc)) in runs.iter().zip(CC_VARIANTS) {
+        for (location, what) in locations {
+            table.row(row(&[cc, location], &during(&shown.outcome, BUSY, what), 1));
         }
     }
     table

@@ -6,8 +6,8 @@ use tidegate_netsim::dtm;
 use super::paper::simulate;
 use super::plot::{Panel, Series, draw};
 use super::{
-    CLASSES, Desk, PACKETS, Part, Shown, gbps, holds_if, near, parts, row, run, scenario, source,
-    wrong,
+    CLASSES, FigureContext, FigureResult, PACKETS, Shown, gbps, holds_if, near, parts, row, run,
+    scenario, source, wrong,
 };
 use crate::experiment::verdict::Claim;
 use tidegate_console::failure::Failure;
@@ -28,16 +28,16 @@ const ALIKE: f64 = 3.0;
 const PROMISED: [f64; 3] = [50.0, 33.3, 16.7];
 const NEAR: f64 = 3.0;
 
-pub(super) fn repeat(desk: &Desk) -> Result<Part, Failure> {
+pub(super) fn repeat(context: &FigureContext) -> Result<FigureResult, Failure> {
     let plan = dtm::Plan::parse(THREE_CLASSES).map_err(wrong)?;
-    let model = simulate(desk, vec![plan], dtm::run)?;
-    let packets = run(desk, vec![scenario(PACKETS)?])?;
+    let model = simulate(context, vec![plan], dtm::run)?;
+    let packets = run(context, vec![scenario(PACKETS)?])?;
     let (model, packets) = (&model[0].outcome, &packets[0]);
     let count = model.slots.len();
     let theirs = parts(&model.shares(count / 2..count));
     let ours = parts(&gbps(&packets.outcome, |moment| moment.there));
     let panel = panel(model, packets);
-    Ok(Part {
+    Ok(FigureResult {
         claims: vec![alike(packets, &theirs, &ours), promised(packets, &theirs, &ours)],
         table: table(&theirs, &ours),
         picture: draw("Three flows share a link", &[panel]),
@@ -45,10 +45,10 @@ pub(super) fn repeat(desk: &Desk) -> Result<Part, Failure> {
 }
 
 /// Percent of what is carried, over milliseconds: of the model as it goes, of packets as well.
-fn panel(model: &dtm::Outcome, packets: &Shown) -> Panel {
-    let stretches = || (0..POINTS).map(|point| point * SLOTS..(point + 1) * SLOTS);
+fn panel(model: &dtm::DtmReport, packets: &Shown) -> Panel {
+    let phases = || (0..POINTS).map(|point| point * SLOTS..(point + 1) * SLOTS);
     let of_model = CLASSES.iter().enumerate().map(|(flow, class)| {
-        let points = stretches().map(|slots| {
+        let points = phases().map(|slots| {
             let at = model.slots[slots.end - 1].at.0 as f64 / 1e9;
             (at, parts(&model.shares(slots))[flow])
         });
@@ -57,10 +57,10 @@ fn panel(model: &dtm::Outcome, packets: &Shown) -> Panel {
     let applications = &packets.outcome.applications;
     let until = model.slots[POINTS * SLOTS - 1].at.0 as f64 / 1e9;
     let of_packets = CLASSES.iter().enumerate().map(|(flow, class)| {
-        let points = (0..applications[flow].series.len()).map(|place| {
+        let points = (0..applications[flow].series.len()).map(|index| {
             let all: Vec<f64> =
-                applications.iter().map(|one| one.series[place].there as f64).collect();
-            ((place + 1) as f64, parts(&all)[flow])
+                applications.iter().map(|one| one.series[index].there as f64).collect();
+            ((index + 1) as f64, parts(&all)[flow])
         });
         let points = points.filter(|(at, _)| *at <= until);
         Series::line(format!("{class}, packets"), points.collect())

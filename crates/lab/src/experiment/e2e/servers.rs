@@ -2,19 +2,20 @@
 //! does not.
 
 use serde_json::json;
-use tidegate_netsim::e2e::{Moment, Outcome};
+use tidegate_netsim::e2e::{E2eReport, Moment};
 
 use super::moments::rates;
 use super::plot::draw;
 use super::{
-    CLASSES, Desk, Part, THREE_SERVERS, busy, each, gbps, holds_if, row, run, scenario, source,
+    CLASSES, FigureContext, FigureResult, THREE_SERVERS, busy, each, gbps, holds_if, row, run,
+    scenario, source,
 };
 use crate::experiment::verdict::Claim;
 use tidegate_console::failure::Failure;
 use tidegate_console::table::Table;
 
-pub(super) fn repeat(desk: &Desk) -> Result<Part, Failure> {
-    let runs = run(desk, vec![scenario(THREE_SERVERS)?])?;
+pub(super) fn repeat(context: &FigureContext) -> Result<FigureResult, Failure> {
+    let runs = run(context, vec![scenario(THREE_SERVERS)?])?;
     let outcome = &runs[0].outcome;
     let panels = [
         rates(outcome, "(a) arriving at servers, DCTCP", |moment| moment.there),
@@ -25,14 +26,14 @@ pub(super) fn repeat(desk: &Desk) -> Result<Part, Failure> {
         json!({ "gbit_per_second": each(outcome, &done(outcome)) }),
         in_proportion(&done(outcome)),
     );
-    Ok(Part {
+    Ok(FigureResult {
         claims: vec![claim, not_by_the_link(&runs[0])],
         table: table(outcome),
         picture: draw("Three applications write to three servers", &panels),
     })
 }
 
-fn done(outcome: &Outcome) -> Vec<f64> {
+fn done(outcome: &E2eReport) -> Vec<f64> {
     gbps(outcome, |moment: &Moment| moment.stored)
 }
 
@@ -53,7 +54,7 @@ fn in_proportion(done: &[f64]) -> super::Judged {
     }))
 }
 
-/// A link of which less than this is used, in percent, is not the narrow place.
+/// A link of which less than this is used, in percent, is not the bottleneck.
 const IDLE: f64 = 60.0;
 
 fn not_by_the_link(shown: &super::Shown) -> Claim {
@@ -65,7 +66,7 @@ fn not_by_the_link(shown: &super::Shown) -> Claim {
     )
 }
 
-fn table(outcome: &Outcome) -> Table {
+fn table(outcome: &E2eReport) -> Table {
     let mut table = Table::new().left("GBIT/S").each_right(CLASSES);
     table.row(row(&["drives"], &done(outcome), 1));
     table

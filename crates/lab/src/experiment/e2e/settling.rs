@@ -2,14 +2,14 @@
 //! by what they get when they begin one after the other, by DCTCP and by QTCP.
 
 use serde_json::json;
-use tidegate_netsim::e2e::{Outcome, Service};
+use tidegate_netsim::e2e::{E2eReport, Service};
 
 use super::moments::{panel, rates};
 use super::plot::draw;
-use super::writes::{DCTCP, LAWS, QTCP};
+use super::writes::{CC_VARIANTS, DCTCP, QTCP};
 use super::{
-    CLASSES, Desk, ONE_AFTER_THE_OTHER, Part, SETTLING, Shown, all, each, holds_if, near, row, run,
-    run_under, scenario, source, tenths, thousandths,
+    CLASSES, FigureContext, FigureResult, ONE_AFTER_THE_OTHER, SETTLING, Shown, all, each,
+    holds_if, near, row, run, run_under, scenario, source, tenths, thousandths,
 };
 use crate::experiment::verdict::{Claim, Judged};
 use tidegate_console::failure::Failure;
@@ -44,10 +44,10 @@ const PROMISED: [f64; 3] = [48.2, 32.1, 16.1];
 /// QTCP is sooner by more than so many round trips of 98 us.
 const SOONER: f64 = 50.0 * 0.098;
 
-pub(super) fn round_trips(desk: &Desk) -> Result<Part, Failure> {
+pub(super) fn round_trips(context: &FigureContext) -> Result<FigureResult, Failure> {
     let scenarios: Result<Vec<_>, Failure> =
         SETTLING.iter().map(|(_, text)| scenario(text)).collect();
-    let runs = run(desk, scenarios?)?;
+    let runs = run(context, scenarios?)?;
     let mut claims = Vec::new();
     let mut table = Table::new().left("ROUND TRIP").left("CLASS").right("SETTLED us");
     table = table.right("ROUND TRIPS").right("Q AFTERWARDS");
@@ -72,7 +72,7 @@ pub(super) fn round_trips(desk: &Desk) -> Result<Part, Failure> {
         panel(&shown.outcome, &title, "quality factor", |moment| moment.quality.min(2.0))
     });
     let panels: Vec<_> = panels.collect();
-    Ok(Part { claims, table, picture: draw("Quality factors settle", &panels) })
+    Ok(FigureResult { claims, table, picture: draw("Quality factors settle", &panels) })
 }
 
 /// The slot from which on a class's quality factor is settled, and its mean from then on.
@@ -84,7 +84,7 @@ fn settling(one: &Service) -> (usize, f64) {
 }
 
 /// The rate of each class from one slot to another, in Gbit/s.
-fn got(outcome: &Outcome, slots: core::ops::Range<usize>) -> Vec<f64> {
+fn got(outcome: &E2eReport, slots: core::ops::Range<usize>) -> Vec<f64> {
     let seconds = outcome.sample.as_seconds() * slots.len() as f64;
     let each = outcome.applications.iter().map(|one| {
         let bytes: u64 = one.series[slots.clone()].iter().map(|moment| moment.there).sum();
@@ -108,13 +108,13 @@ fn have(rates: &[f64]) -> Judged {
 fn settled(values: &[f64], over: usize, expected: f64) -> usize {
     let mean = |window: &[f64]| window.iter().sum::<f64>() / window.len() as f64;
     let strays = |window: &[f64]| (mean(window) / expected - 1.0).abs() > SETTLED;
-    values.windows(over).rposition(strays).map_or(0, |place| match place + over {
+    values.windows(over).rposition(strays).map_or(0, |index| match index + over {
         end if end == values.len() => end,
-        _ => place + 1,
+        _ => index + 1,
     })
 }
 
-fn microseconds(outcome: &Outcome, slots: usize) -> f64 {
+fn microseconds(outcome: &E2eReport, slots: usize) -> f64 {
     outcome.sample.as_seconds() * slots as f64 * 1e6
 }
 
@@ -156,29 +156,29 @@ fn steady(figure: &'static str, shown: &Shown, means: &[(usize, f64)]) -> Claim 
     )
 }
 
-pub(super) fn one_by_one(desk: &Desk) -> Result<Part, Failure> {
-    let runs = run_under(desk, &LAWS, ONE_AFTER_THE_OTHER)?;
-    let after = [(DCTCP, EVEN), (QTCP, PROMISED)].map(|(law, expected)| {
-        let outcome = &runs[law].outcome;
+pub(super) fn one_by_one(context: &FigureContext) -> Result<FigureResult, Failure> {
+    let runs = run_under(context, &CC_VARIANTS, ONE_AFTER_THE_OTHER)?;
+    let after = [(DCTCP, EVEN), (QTCP, PROMISED)].map(|(cc, expected)| {
+        let outcome = &runs[cc].outcome;
         let each = outcome.applications.iter().zip(expected);
         each.map(|(one, expected)| begun(outcome, one, expected)).collect::<Vec<f64>>()
     });
     let mut table = Table::new().left("MS FROM WHEN THE LAST BEGAN").each_right(CLASSES);
-    for ((_, law), after) in LAWS.iter().zip(&after) {
-        table.row(row(&[law], after, 0));
+    for ((_, cc), after) in CC_VARIANTS.iter().zip(&after) {
+        table.row(row(&[cc], after, 0));
     }
-    let panels = runs.iter().zip(LAWS).zip(["a", "b"]);
-    let panels = panels.map(|((shown, (_, law)), part)| {
-        rates(&shown.outcome, &format!("({part}) {law}"), |moment| moment.there)
+    let panels = runs.iter().zip(CC_VARIANTS).zip(["a", "b"]);
+    let panels = panels.map(|((shown, (_, cc)), part)| {
+        rates(&shown.outcome, &format!("({part}) {cc}"), |moment| moment.there)
     });
     let panels: Vec<_> = panels.collect();
     let picture = draw("Three flows begin one after the other", &panels);
-    Ok(Part { claims: vec![sooner(&runs, &after)], table, picture })
+    Ok(FigureResult { claims: vec![sooner(&runs, &after)], table, picture })
 }
 
 /// How long it takes from when the last flow began until this one gets what it should, in
 /// milliseconds; at least until the first mean ends.
-fn begun(outcome: &Outcome, one: &Service, expected: f64) -> f64 {
+fn begun(outcome: &E2eReport, one: &Service, expected: f64) -> f64 {
     let seconds = outcome.sample.as_seconds();
     let rates = one.series[LAST..].iter().map(|moment| moment.there as f64 * 8.0 / seconds / 1e9);
     let rates: Vec<f64> = rates.collect();

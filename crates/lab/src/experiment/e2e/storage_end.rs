@@ -6,58 +6,58 @@ use tidegate_netsim::storage::{Order, Shares};
 
 use super::plot::{Panel, Series, draw};
 use super::{
-    CLASSES, Desk, HIGH_ASKS_MOST, LOW_ASKS_MOST, Part, Shown, each, holds_if, row, run, scenario,
-    source, wrong,
+    CLASSES, FigureContext, FigureResult, HIGH_DEMANDS_MOST, LOW_DEMANDS_MOST, Shown, each,
+    holds_if, row, run, scenario, source, wrong,
 };
 use crate::experiment::verdict::{Claim, Judged};
 use tidegate_console::failure::Failure;
 use tidegate_console::table::Table;
 
 /// Where classes are known, the three scenarios of the paper.
-const PLACES: [&str; 3] = ["nowhere", "submission queues", "and before chips"];
+const LEVELS: [&str; 3] = ["nowhere", "submission queues", "and before chips"];
 const NOWHERE: usize = 0;
 const QUEUES: usize = 1;
 const CHIPS: usize = 2;
 
-pub(super) fn repeat(desk: &Desk) -> Result<Part, Failure> {
+pub(super) fn repeat(context: &FigureContext) -> Result<FigureResult, Failure> {
     let mut scenarios = Vec::new();
-    for text in [HIGH_ASKS_MOST, LOW_ASKS_MOST] {
-        for place in 0..PLACES.len() {
-            scenarios.push(known_at(place, text)?);
+    for text in [HIGH_DEMANDS_MOST, LOW_DEMANDS_MOST] {
+        for level in 0..LEVELS.len() {
+            scenarios.push(known_at(level, text)?);
         }
     }
-    let runs = run(desk, scenarios)?;
-    let (high_asks, low_asks) = runs.split_at(PLACES.len());
+    let runs = run(context, scenarios)?;
+    let (high_runs, low_runs) = runs.split_at(LEVELS.len());
     let mut table = Table::new().left("US").left("CLASSES ARE KNOWN").each_right(CLASSES);
-    for (runs, part) in [(high_asks, "(a)"), (low_asks, "(b)")] {
-        for (shown, place) in runs.iter().zip(PLACES) {
-            table.row(row(&[part, place], &means(shown), 0));
+    for (runs, part) in [(high_runs, "(a)"), (low_runs, "(b)")] {
+        for (shown, level) in runs.iter().zip(LEVELS) {
+            table.row(row(&[part, level], &means(shown), 0));
         }
     }
-    Ok(Part {
+    Ok(FigureResult {
         claims: vec![
             at(
                 "7a",
-                high_asks,
+                high_runs,
                 NOWHERE,
                 "where nothing knows classes, high waits longest, because it asks for most, and \
                  low least",
                 |[high, medium, low]| high > medium && medium > low,
             ),
-            queues_help(high_asks),
-            but_not_enough(high_asks),
+            queues_help(high_runs),
+            but_not_enough(high_runs),
             at(
                 "7a",
-                high_asks,
+                high_runs,
                 CHIPS,
                 "with weights before the chips as well, high waits least and low longest",
                 in_order,
             ),
-            and_pay(high_asks),
-            alike(low_asks),
+            and_pay(high_runs),
+            alike(low_runs),
             at(
                 "7b",
-                low_asks,
+                low_runs,
                 QUEUES,
                 "where low asks for most, weights at submission queues are enough to tell classes \
                  apart",
@@ -65,7 +65,7 @@ pub(super) fn repeat(desk: &Desk) -> Result<Part, Failure> {
             ),
             at(
                 "7b",
-                low_asks,
+                low_runs,
                 CHIPS,
                 "and weights before the chips do not change their order",
                 in_order,
@@ -74,20 +74,20 @@ pub(super) fn repeat(desk: &Desk) -> Result<Part, Failure> {
         table,
         picture: draw(
             "A drive that knows classes nowhere (1), at its queues (2) and before chips (3)",
-            &[panel(high_asks, "(a) high asks most"), panel(low_asks, "(b) low asks most")],
+            &[panel(high_runs, "(a) high asks most"), panel(low_runs, "(b) low asks most")],
         ),
     })
 }
 
-/// A scenario where nothing knows classes, with a drive that knows them up to some place.
-fn known_at(place: usize, text: &str) -> Result<Scenario, Failure> {
+/// A scenario where nothing knows classes, with a drive that knows them up to some level.
+fn known_at(level: usize, text: &str) -> Result<Scenario, Failure> {
     let mut scenario = scenario(text)?;
     let drive = &mut scenario.storage.as_mut().expect("figure 7 is about storage").drive;
     let weighted = Order::Weighted(Shares::default());
-    if place >= QUEUES {
+    if level >= QUEUES {
         drive.host.arbitration = weighted;
     }
-    if place >= CHIPS {
+    if level >= CHIPS {
         drive.chip_queues = weighted;
     }
     scenario.check().map_err(wrong)?;
@@ -96,13 +96,13 @@ fn known_at(place: usize, text: &str) -> Result<Scenario, Failure> {
 
 /// How long a request of each class is at the drive on average, in microseconds.
 fn means(shown: &Shown) -> [f64; 3] {
-    [0, 1, 2].map(|place: usize| shown.outcome.applications[place].device.mean() / 1e3)
+    [0, 1, 2].map(|level: usize| shown.outcome.applications[level].device.mean() / 1e3)
 }
 
 /// Means of some runs by where classes are known, for programs.
-fn told(runs: &[Shown], places: &[usize]) -> Value {
-    let of = |place: &usize| (PLACES[*place], each(&runs[*place].outcome, &means(&runs[*place])));
-    json!({ "mean_us": places.iter().map(of).collect::<std::collections::BTreeMap<_, _>>() })
+fn to_json(runs: &[Shown], levels: &[usize]) -> Value {
+    let of = |level: &usize| (LEVELS[*level], each(&runs[*level].outcome, &means(&runs[*level])));
+    json!({ "mean_us": levels.iter().map(of).collect::<std::collections::BTreeMap<_, _>>() })
 }
 
 fn if_means(holds: bool, [high, medium, low]: [f64; 3]) -> Judged {
@@ -114,18 +114,18 @@ fn in_order([high, medium, low]: [f64; 3]) -> bool {
     high < medium && medium < low
 }
 
-/// Whether something holds for how long classes wait where they are known up to a place.
+/// Whether something holds for how long classes wait where they are known up to a level.
 fn at(
     figure: &'static str,
     runs: &[Shown],
-    place: usize,
+    level: usize,
     words: &'static str,
     holds: fn([f64; 3]) -> bool,
 ) -> Claim {
-    let means = means(&runs[place]);
-    source(figure, &[&runs[place]]).claim(
+    let means = means(&runs[level]);
+    source(figure, &[&runs[level]]).claim(
         words,
-        told(runs, &[place]),
+        to_json(runs, &[level]),
         if_means(holds(means), means),
     )
 }
@@ -135,7 +135,7 @@ fn queues_help(runs: &[Shown]) -> Claim {
     let holds = queues[0] < none[0] && queues[1] < none[1] && queues[2] > none[2];
     source("7a", &[&runs[NOWHERE], &runs[QUEUES]]).claim(
         "with weights at submission queues high and medium wait less than without, and low longer",
-        told(runs, &[NOWHERE, QUEUES]),
+        to_json(runs, &[NOWHERE, QUEUES]),
         if_means(holds, queues),
     )
 }
@@ -148,7 +148,7 @@ fn but_not_enough(runs: &[Shown]) -> Claim {
     let last = queues[0] > queues[1] && queues[0] > queues[2];
     source("7a", &[&runs[NOWHERE], &runs[QUEUES]]).claim(
         "which brings the classes nearer to each other, but high still waits longest",
-        told(runs, &[NOWHERE, QUEUES]),
+        to_json(runs, &[NOWHERE, QUEUES]),
         if_means(gap(queues) < gap(none) && last, queues),
     )
 }
@@ -158,7 +158,7 @@ fn and_pay(runs: &[Shown]) -> Claim {
     let holds = chips[0] < none[0] && chips[1] < none[1] && chips[2] > 1.25 * none[2];
     source("7a", &[&runs[NOWHERE], &runs[CHIPS]]).claim(
         "for which low waits much longer than where nothing knows classes, and both others less",
-        told(runs, &[NOWHERE, CHIPS]),
+        to_json(runs, &[NOWHERE, CHIPS]),
         if_means(holds, chips),
     )
 }
@@ -181,8 +181,8 @@ fn alike(runs: &[Shown]) -> Claim {
 
 /// A line for each class, over scenarios.
 fn panel(runs: &[Shown], title: &str) -> Panel {
-    let line = |(place, class): (usize, &str)| {
-        let points = runs.iter().zip(1..).map(|(shown, x)| (f64::from(x), means(shown)[place]));
+    let line = |(level, class): (usize, &str)| {
+        let points = runs.iter().zip(1..).map(|(shown, x)| (f64::from(x), means(shown)[level]));
         Series::line(class, points.collect())
     };
     let series = CLASSES.into_iter().enumerate().map(line).collect();
@@ -194,9 +194,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_drive_knows_classes_up_to_some_place() {
-        let orders = |place| {
-            let drive = known_at(place, HIGH_ASKS_MOST).unwrap().storage.unwrap().drive;
+    fn a_drive_knows_classes_up_to_some_level() {
+        let orders = |level| {
+            let drive = known_at(level, HIGH_DEMANDS_MOST).unwrap().storage.unwrap().drive;
             [drive.host.arbitration, drive.chip_queues]
                 .map(|order| matches!(order, Order::Weighted(_)))
         };

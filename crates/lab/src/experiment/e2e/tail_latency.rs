@@ -4,10 +4,10 @@ use serde_json::json;
 
 use super::plot::draw;
 use super::tails::{self, PERCENTILES, less, of_each};
-use super::writes::{DCTCP, LAWS, QTCP};
+use super::writes::{CC_VARIANTS, DCTCP, QTCP};
 use super::{
-    CLASSES, Desk, Known, Part, Shown, TAIL_LATENCY, all, differs, each, episodes, holds_if, run,
-    source, tenths, under,
+    CLASSES, FigureContext, FigureResult, Known, Shown, TAIL_LATENCY, all, differs, each, episodes,
+    holds_if, run, source, tenths, under,
 };
 use crate::experiment::verdict::Claim;
 use tidegate_console::failure::Failure;
@@ -15,24 +15,24 @@ use tidegate_console::failure::Failure;
 /// Runs by DCTCP, each with a seed of its own: by how much high does worse goes by chance in one.
 const EPISODES: u64 = 4;
 
-pub(super) fn repeat(desk: &Desk) -> Result<Part, Failure> {
+pub(super) fn repeat(context: &FigureContext) -> Result<FigureResult, Failure> {
     let mut scenarios =
-        vec![under(LAWS[DCTCP].0, TAIL_LATENCY)?, under(LAWS[QTCP].0, TAIL_LATENCY)?];
+        vec![under(CC_VARIANTS[DCTCP].0, TAIL_LATENCY)?, under(CC_VARIANTS[QTCP].0, TAIL_LATENCY)?];
     let again: Vec<_> = episodes(&scenarios[DCTCP], EPISODES).skip(1).collect();
     scenarios.extend(again);
-    let runs = run(desk, scenarios)?;
+    let runs = run(context, scenarios)?;
     let shown = [
-        (DCTCP, tails::Part::Drives, "(a) at drives, DCTCP"),
-        (DCTCP, tails::Part::Whole, "(b) end to end, DCTCP"),
-        (QTCP, tails::Part::Whole, "(c) end to end, QTCP"),
+        (DCTCP, tails::LatencyScope::Drives, "(a) at drives, DCTCP"),
+        (DCTCP, tails::LatencyScope::Whole, "(b) end to end, DCTCP"),
+        (QTCP, tails::LatencyScope::Whole, "(c) end to end, QTCP"),
     ];
     let mut table = tails::table();
-    let panels = shown.map(|(place, part, name)| {
-        let outcome = &runs[place].outcome;
+    let panels = shown.map(|(index, part, name)| {
+        let outcome = &runs[index].outcome;
         tails::rows(&mut table, name, outcome, part);
         tails::panel(outcome, part, name)
     });
-    Ok(Part {
+    Ok(FigureResult {
         claims: vec![at_drives(&runs), even(&runs), by_class(&runs), steps(&runs)],
         table,
         picture: draw("Tails where all classes write as much", &panels),
@@ -44,7 +44,7 @@ const TIMES_LONGER: f64 = 5.0;
 
 fn at_drives(runs: &[Shown]) -> Claim {
     let outcome = &runs[DCTCP].outcome;
-    let times = |percentile| of_each(outcome, tails::Part::Drives, percentile);
+    let times = |percentile| of_each(outcome, tails::LatencyScope::Drives, percentile);
     let [p50, p99] = [50.0, 99.0].map(times);
     source("17a", &[&runs[DCTCP]]).claim(
         "drives that fill up serve high and medium, and low waits many times as long",
@@ -59,9 +59,9 @@ fn at_drives(runs: &[Shown]) -> Claim {
 
 fn even(runs: &[Shown]) -> Claim {
     let outcome = &runs[DCTCP].outcome;
-    let all_runs: Vec<&Shown> = runs[..1].iter().chain(&runs[LAWS.len()..]).collect();
-    let mean = [0, 1, 2].map(|place| {
-        let each = all_runs.iter().map(|shown| shown.outcome.applications[place].latency.mean());
+    let all_runs: Vec<&Shown> = runs[..1].iter().chain(&runs[CC_VARIANTS.len()..]).collect();
+    let mean = [0, 1, 2].map(|index| {
+        let each = all_runs.iter().map(|shown| shown.outcome.applications[index].latency.mean());
         each.sum::<f64>() / all_runs.len() as f64 / 1e6
     });
     let worse = -less(mean[0], mean[1]);
@@ -89,7 +89,7 @@ fn even(runs: &[Shown]) -> Claim {
 
 fn by_class(runs: &[Shown]) -> Claim {
     let outcome = &runs[QTCP].outcome;
-    let times = |percentile| of_each(outcome, tails::Part::Whole, percentile);
+    let times = |percentile| of_each(outcome, tails::LatencyScope::Whole, percentile);
     let [p50, p99] = [50.0, 99.0].map(times);
     source("17c", &[&runs[QTCP]]).claim(
         "by QTCP high does better than medium and medium than low, across the tail",
@@ -97,16 +97,17 @@ fn by_class(runs: &[Shown]) -> Claim {
         all(PERCENTILES.map(|percentile| {
             let times = times(percentile);
             let rises = times.windows(2).all(|pair| pair[0] < pair[1]);
-            let told = CLASSES.iter().zip(&times).map(|(class, time)| format!("{class} {time:.1}"));
+            let formatted =
+                CLASSES.iter().zip(&times).map(|(class, time)| format!("{class} {time:.1}"));
             holds_if(rises, || {
-                format!("p{percentile}, in ms: {}", told.collect::<Vec<_>>().join(", "))
+                format!("p{percentile}, in ms: {}", formatted.collect::<Vec<_>>().join(", "))
             })
         })),
     )
 }
 
 fn steps(runs: &[Shown]) -> Claim {
-    let times = of_each(&runs[QTCP].outcome, tails::Part::Whole, 50.0);
+    let times = of_each(&runs[QTCP].outcome, tails::LatencyScope::Whole, 50.0);
     let known = |what, value, known| Known { what, unit: "%", value, known, within: 6.0 };
     let steps = [
         known("high is below medium by", less(times[0], times[1]), 92.0),

@@ -1,6 +1,6 @@
 //! Latencies of applications at some percentiles: as rows, and as pictures.
 
-use tidegate_netsim::e2e::{Outcome, Service};
+use tidegate_netsim::e2e::{E2eReport, Service};
 
 use super::plot::{Panel, Series};
 use tidegate_console::table::{Cell, Table};
@@ -10,7 +10,7 @@ pub(super) const PERCENTILES: [f64; 3] = [50.0, 90.0, 99.0];
 
 /// Of which part of their way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Part {
+pub(super) enum LatencyScope {
     /// All of it.
     Whole,
     /// At drives.
@@ -18,16 +18,16 @@ pub(super) enum Part {
 }
 
 /// How long so many in a hundred requests of an application took at most, in milliseconds.
-pub(super) fn milliseconds(one: &Service, part: Part, percentile: f64) -> f64 {
+pub(super) fn milliseconds(one: &Service, part: LatencyScope, percentile: f64) -> f64 {
     let times = match part {
-        Part::Whole => &one.latency,
-        Part::Drives => &one.device,
+        LatencyScope::Whole => &one.latency,
+        LatencyScope::Drives => &one.device,
     };
     times.value_at_percentile(percentile) as f64 / 1e6
 }
 
 /// The same of each application.
-pub(super) fn of_each(outcome: &Outcome, part: Part, percentile: f64) -> Vec<f64> {
+pub(super) fn of_each(outcome: &E2eReport, part: LatencyScope, percentile: f64) -> Vec<f64> {
     outcome.applications.iter().map(|one| milliseconds(one, part, percentile)).collect()
 }
 
@@ -37,7 +37,7 @@ pub(super) fn less(this: f64, other: f64) -> f64 {
 }
 
 /// A line for each application, over percentiles.
-pub(super) fn panel(outcome: &Outcome, part: Part, title: &str) -> Panel {
+pub(super) fn panel(outcome: &E2eReport, part: LatencyScope, title: &str) -> Panel {
     let line = |one: &Service| {
         let points = (50..100).map(|percent| {
             let percent = f64::from(percent);
@@ -55,7 +55,7 @@ pub(super) fn table() -> Table {
 }
 
 /// A row for each application.
-pub(super) fn rows(table: &mut Table, of: &str, outcome: &Outcome, part: Part) {
+pub(super) fn rows(table: &mut Table, of: &str, outcome: &E2eReport, part: LatencyScope) {
     for one in &outcome.applications {
         let mut row: Vec<Cell> = vec![of.into(), one.name.clone().into()];
         let each = PERCENTILES.map(|percentile| milliseconds(one, part, percentile));

@@ -2,48 +2,49 @@
 //! servers, what drives finish, and how busy the way back is.
 
 use serde_json::json;
-use tidegate_netsim::e2e::{Moment, Outcome};
-use tidegate_netsim::transport::Law;
+use tidegate_netsim::e2e::{E2eReport, Moment};
+use tidegate_netsim::transport::CongestionControl;
 
 use super::moments::rates;
 use super::plot::draw;
 use super::{
-    CLASSES, Desk, Part, Shown, WRITE_ONLY, busy, each, gbps, holds_if, near, row, run_under,
-    source, tenths,
+    CLASSES, FigureContext, FigureResult, Shown, WRITE_ONLY, busy, each, gbps, holds_if, near, row,
+    run_under, source, tenths,
 };
 use crate::experiment::verdict::Claim;
 use tidegate_console::failure::Failure;
 use tidegate_console::table::Table;
 
-pub(super) const LAWS: [(Law, &str); 2] = [(Law::Dctcp, "DCTCP"), (Law::Qtcp, "QTCP")];
+pub(super) const CC_VARIANTS: [(CongestionControl, &str); 2] =
+    [(CongestionControl::Dctcp, "DCTCP"), (CongestionControl::Qtcp, "QTCP")];
 pub(super) const DCTCP: usize = 0;
 pub(super) const QTCP: usize = 1;
 
 /// So far from what the paper prints, in Gbit/s, is as near as can be read off its figures.
 const NEAR: f64 = 2.0;
 
-pub(super) fn repeat(desk: &Desk) -> Result<Part, Failure> {
-    let runs = run_under(desk, &LAWS, WRITE_ONLY)?;
-    let panels = runs.iter().zip(LAWS).flat_map(|(shown, (_, law))| {
+pub(super) fn repeat(context: &FigureContext) -> Result<FigureResult, Failure> {
+    let runs = run_under(context, &CC_VARIANTS, WRITE_ONLY)?;
+    let panels = runs.iter().zip(CC_VARIANTS).flat_map(|(shown, (_, cc))| {
         let Shown { outcome, .. } = shown;
         [
-            rates(outcome, &format!("(a) arriving at servers, {law}"), |moment| moment.there),
-            rates(outcome, &format!("(b) done by drives, {law}"), |moment| moment.stored),
+            rates(outcome, &format!("(a) arriving at servers, {cc}"), |moment| moment.there),
+            rates(outcome, &format!("(b) done by drives, {cc}"), |moment| moment.stored),
         ]
     });
     let panels: Vec<_> = panels.collect();
-    Ok(Part {
+    Ok(FigureResult {
         claims: vec![alike(&runs), by_class(&runs), stored(&runs), way_back(&runs)],
         table: table(&runs),
         picture: draw("Three applications write through one link", &panels),
     })
 }
 
-fn there(outcome: &Outcome) -> Vec<f64> {
+fn there(outcome: &E2eReport) -> Vec<f64> {
     gbps(outcome, |moment: &Moment| moment.there)
 }
 
-fn done(outcome: &Outcome) -> Vec<f64> {
+fn done(outcome: &E2eReport) -> Vec<f64> {
     gbps(outcome, |moment: &Moment| moment.stored)
 }
 
@@ -100,10 +101,11 @@ fn way_back(runs: &[Shown]) -> Claim {
 
 fn table(runs: &[Shown]) -> Table {
     let mut table = Table::new().left("GBIT/S").left("AT").each_right(CLASSES);
-    for (shown, (_, law)) in runs.iter().zip(LAWS) {
-        for (place, rates) in [("servers", there(&shown.outcome)), ("drives", done(&shown.outcome))]
+    for (shown, (_, cc)) in runs.iter().zip(CC_VARIANTS) {
+        for (location, rates) in
+            [("servers", there(&shown.outcome)), ("drives", done(&shown.outcome))]
         {
-            table.row(row(&[law, place], &rates, 1));
+            table.row(row(&[cc, location], &rates, 1));
         }
     }
     table

@@ -5,15 +5,15 @@ use serde_json::{Value, json};
 use super::moments::rates;
 use super::plot::draw;
 use super::{
-    CLASSES, Desk, NEAR_PROMISED, PROMISED, Part, Shown, WITHOUT_A_PROMISE, all, by_stretch,
-    during, holds_if, near, run, scenario, source, tenths, there,
+    CLASSES, FigureContext, FigureResult, NEAR_PROMISED, PROMISED, Shown, WITHOUT_A_PROMISE, all,
+    by_phase, during, holds_if, near, run, scenario, source, tenths, there,
 };
 use crate::experiment::verdict::Claim;
 use tidegate_console::failure::Failure;
 
 /// In milliseconds: before the other comes at 75, while it is there and all have settled, and from
 /// ten after it has gone at 250.
-const STRETCHES: [(&str, [u64; 2]); 3] =
+const PHASES: [(&str, [u64; 2]); 3] =
     [("20-70 ms", [20, 70]), ("100-250", [100, 250]), ("260-350", [260, 350])];
 
 /// So much less of its rate is what a class has when it has backed off, in percent, at least; and
@@ -24,23 +24,23 @@ const MORE: f64 = 20.0;
 /// Four flows together carry more than this, in Gbit/s, of the 96.4 that are payload.
 const FULL: f64 = 95.0;
 
-pub(super) fn repeat(desk: &Desk) -> Result<Part, Failure> {
-    let runs = run(desk, vec![scenario(WITHOUT_A_PROMISE)?])?;
+pub(super) fn repeat(context: &FigureContext) -> Result<FigureResult, Failure> {
+    let runs = run(context, vec![scenario(WITHOUT_A_PROMISE)?])?;
     let shown = &runs[0];
-    let stretches = STRETCHES.map(|(_, stretch)| during(&shown.outcome, stretch, there));
+    let phases = PHASES.map(|(_, phase)| during(&shown.outcome, phase, there));
     let panel = rates(&shown.outcome, "arriving, QTCP and one flow of DCTCP", there);
-    Ok(Part {
+    Ok(FigureResult {
         claims: vec![
-            backs_off(shown, &stretches),
-            in_order(shown, &stretches[1]),
-            returns(shown, &stretches),
+            backs_off(shown, &phases),
+            in_order(shown, &phases[1]),
+            returns(shown, &phases),
         ],
-        table: by_stretch(&shown.outcome, &STRETCHES.map(|(name, _)| name), &stretches),
+        table: by_phase(&shown.outcome, &PHASES.map(|(name, _)| name), &phases),
         picture: draw("A flow without a promise comes and goes", &[panel]),
     })
 }
 
-fn told(rates: &[f64]) -> Value {
+fn to_json(rates: &[f64]) -> Value {
     rates.iter().copied().map(tenths).collect::<Vec<_>>().into()
 }
 
@@ -51,7 +51,10 @@ fn backs_off(shown: &Shown, [before, with, _]: &[Vec<f64>; 3]) -> Claim {
     source("14b", &[shown]).claim(
         "when a flow of DCTCP comes, all that go by promises, and have what they are promised, \
          back off, and the link stays full",
-        json!({ "gbit_per_second_before": told(before), "gbit_per_second_beside_it": told(with) }),
+        json!({
+            "gbit_per_second_before": to_json(before),
+            "gbit_per_second_beside_it": to_json(with),
+        }),
         all([
             near(&CLASSES, before, &PROMISED, NEAR_PROMISED, "Gbit/s"),
             holds_if(least >= LESS, || format!("one of them has only {least:.1} % less")),
@@ -65,7 +68,7 @@ fn in_order(shown: &Shown, with: &[f64]) -> Claim {
     let least = more.fold(f64::INFINITY, f64::min);
     source("14b", &[shown]).claim(
         "and they are told apart beside it (ours)",
-        json!({ "gbit_per_second": told(with), "more_than_the_next_percent": tenths(least) }),
+        json!({ "gbit_per_second": to_json(with), "more_than_the_next_percent": tenths(least) }),
         holds_if(least >= MORE, || format!("a class has {least:.1} % more than the next")),
     )
 }
@@ -74,7 +77,10 @@ fn returns(shown: &Shown, [before, _, after]: &[Vec<f64>; 3]) -> Claim {
     let promised = |rates: &[f64]| near(&CLASSES, rates, &PROMISED, NEAR_PROMISED, "Gbit/s");
     source("14b", &[shown]).claim(
         "when it has gone, they have what they had",
-        json!({ "gbit_per_second_before": told(before), "gbit_per_second_after": told(after) }),
+        json!({
+            "gbit_per_second_before": to_json(before),
+            "gbit_per_second_after": to_json(after),
+        }),
         all([promised(before), promised(after)]),
     )
 }

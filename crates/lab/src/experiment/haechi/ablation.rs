@@ -4,17 +4,19 @@
 use serde_json::json;
 use tidegate_algo::haechi::{Mode, Rules};
 use tidegate_model::{Iops, Span};
-use tidegate_sim::one_sided::{self, Change, Control, Outcome, Scenario};
+use tidegate_sim::one_sided::{self, Change, Control, OneSidedReport, Scenario};
 
 use super::plot::{Panel, Series, draw};
-use super::{Desk, FIGURE_9A, FIGURE_9B, FIGURE_13A, Part, SKEW, holds_if, paper, scenario};
+use super::{
+    FIGURE_9A, FIGURE_9B, FIGURE_13A, FigureContext, FigureResult, SKEW, holds_if, paper, scenario,
+};
 use super::{simulate, tenths, total};
 use crate::experiment::verdict::Claim;
 use tidegate_console::failure::Failure;
 use tidegate_console::table::{Cell, Table};
 
 /// A run's outcome; `None` if the data node refuses the reservations.
-type Shown = paper::Shown<Option<Outcome>>;
+type Shown = paper::Shown<Option<OneSidedReport>>;
 
 /// Rules, and their known result with each of [`LOADS`].
 struct Row {
@@ -92,9 +94,9 @@ const ROWS: [Row; 9] = [
 const LOADS: [&str; 6] = ["uniform", "Zipf 80 %", "Zipf 90 %", "spike", "slower", "faster"];
 
 /// Periods of most loads. Of the last two: when the node changes, how many follow, and how many of
-/// them are looked at.
+/// them are used.
 const PERIODS: u32 = 4;
-const TURN: u32 = 3;
+const CHANGE_PERIOD: u32 = 3;
 const AFTER: u32 = 9;
 const LAST: u32 = 3;
 
@@ -110,20 +112,20 @@ fn loads() -> Result<[Scenario; LOADS.len()], Failure> {
         }
     }
     let [slower, faster] = [90, 110].map(|percent| {
-        let node = Iops(zipf.cards.node.0 * percent / 100);
-        let change = vec![Change { at: Span(zipf.period.0 * u64::from(TURN)), node }];
-        Scenario { change, skip: TURN + AFTER - LAST, periods: LAST, ..fewer.clone() }
+        let node = Iops(zipf.nics.node.0 * percent / 100);
+        let change = vec![Change { at: Span(zipf.period.0 * u64::from(CHANGE_PERIOD)), node }];
+        Scenario { change, skip: CHANGE_PERIOD + AFTER - LAST, periods: LAST, ..fewer.clone() }
     });
     Ok([short(FIGURE_9A)?, fewer, zipf, short(FIGURE_13A)?, slower, faster])
 }
 
-pub(super) fn repeat(desk: &Desk) -> Result<Part, Failure> {
+pub(super) fn repeat(context: &FigureContext) -> Result<FigureResult, Failure> {
     let loads = loads()?;
     let all = ROWS.iter().flat_map(|row| {
         let under = |load: &Scenario| Scenario { control: row.control, ..load.clone() };
         loads.iter().map(under).collect::<Vec<_>>()
     });
-    let shown = simulate(desk, all.collect(), |scenario| Ok(one_sided::run(scenario).ok()))?;
+    let shown = simulate(context, all.collect(), |scenario| Ok(one_sided::run(scenario).ok()))?;
     let rows: Vec<&[Shown]> = shown.chunks(LOADS.len()).collect();
     let mut table = Table::new().left("K/s, MISSING AT MOST");
     for load in LOADS {
@@ -132,7 +134,7 @@ pub(super) fn repeat(desk: &Desk) -> Result<Part, Failure> {
     let mut series = Vec::new();
     for (row, shown) in ROWS.iter().zip(&rows) {
         let mut cells: Vec<Cell> = vec![row.name.into()];
-        cells.extend(shown.iter().map(|one| Cell::from(told(one.outcome.as_ref()))));
+        cells.extend(shown.iter().map(|one| Cell::from(formatted(one.outcome.as_ref()))));
         table.row(cells);
         let totals = shown.iter().map(|one| one.outcome.as_ref().map_or(0.0, total));
         let points = (1u32..).zip(totals).map(|(load, total)| (f64::from(load), total));
@@ -146,15 +148,15 @@ pub(super) fn repeat(desk: &Desk) -> Result<Part, Failure> {
         series,
         levels: Vec::new(),
     };
-    Ok(Part { claims, table, picture: draw("What each rule is there for", &[panel]) })
+    Ok(FigureResult { claims, table, picture: draw("What each rule is there for", &[panel]) })
 }
 
 /// The most that any client misses of its reservation in its worst period, in percent.
-fn worst(outcome: &Outcome) -> f64 {
+fn worst(outcome: &OneSidedReport) -> f64 {
     super::clients(outcome).map(|client| outcome.missing_percent(client)).fold(0.0, f64::max)
 }
 
-fn told(outcome: Option<&Outcome>) -> String {
+fn formatted(outcome: Option<&OneSidedReport>) -> String {
     match outcome {
         None => "refused".into(),
         Some(outcome) if worst(outcome) <= SKEW => format!("{:.1}  kept", total(outcome)),
@@ -178,7 +180,7 @@ fn comes_out(row: &Row, shown: &[Shown]) -> Claim {
             }),
         };
         if !known.is(outcome) {
-            strange.push(format!("{load}: {}, where {known:?} is known", told(outcome)));
+            strange.push(format!("{load}: {}, where {known:?} is known", formatted(outcome)));
         }
     }
     let with = |verb: &str, is_so: fn(Comes) -> bool| {
@@ -203,7 +205,7 @@ fn comes_out(row: &Row, shown: &[Shown]) -> Claim {
 
 impl Comes {
     /// Whether this is what came.
-    fn is(self, outcome: Option<&Outcome>) -> bool {
+    fn is(self, outcome: Option<&OneSidedReport>) -> bool {
         let Some(outcome) = outcome else { return self == Refused };
         let (rate, is_kept) = match self {
             Refused => return false,

@@ -4,8 +4,11 @@
 use tidegate_sim::one_sided::Scenario;
 
 use super::plot::{Panel, Series, draw};
-use super::{Desk, FIGURE_7, Kept, Kind, Number, Part, Shown, TWO_SIDED, all, beside, holds_if};
-use super::{scenario, source, told, total};
+use super::{
+    FIGURE_7, FigureContext, FigureResult, Kept, Kind, Number, Shown, TWO_SIDED, all, beside,
+    holds_if,
+};
+use super::{formatted, scenario, source, total};
 use tidegate_console::failure::Failure;
 use tidegate_console::table::Table;
 
@@ -31,19 +34,19 @@ struct Runs {
     two_sided: &'static [Shown],
 }
 
-fn runs(desk: &Desk) -> Result<Runs, Failure> {
-    let all = RUNS.get(desk)?;
+fn runs(context: &FigureContext) -> Result<Runs, Failure> {
+    let all = RUNS.get(context)?;
     let (one_sided, two_sided) = all.split_at(MOST.into());
     Ok(Runs { all, one_sided, two_sided })
 }
 
 /// Figure 6: a client alone.
-pub(super) fn one(desk: &Desk) -> Result<Part, Failure> {
-    let runs = runs(desk)?;
+pub(super) fn one(context: &FigureContext) -> Result<FigureResult, Failure> {
+    let runs = runs(context)?;
     let [one, two] = [runs.one_sided, runs.two_sided].map(|runs| total(&runs[0].outcome));
     let mut table = Table::new().left("READS").right("ONE CLIENT ALONE, K/s");
-    table.row(["one-sided".into(), told(one).into()]);
-    table.row(["two-sided".into(), told(two).into()]);
+    table.row(["one-sided".into(), formatted(one).into()]);
+    table.row(["two-sided".into(), formatted(two).into()]);
     let (measured, judged) = beside(&alone(&runs));
     let claim = source("6", &[runs.one_sided[0].clone(), runs.two_sided[0].clone()]).claim(
         "each client alone reads some 400,000 times a second one-sided, and a fifth less \
@@ -63,7 +66,7 @@ pub(super) fn one(desk: &Desk) -> Result<Part, Failure> {
         levels: Vec::new(),
     };
     let picture = draw("What a client reads alone", &[panel]);
-    Ok(Part { claims: vec![claim], table, picture })
+    Ok(FigureResult { claims: vec![claim], table, picture })
 }
 
 fn alone(runs: &Runs) -> [Number; 3] {
@@ -76,16 +79,16 @@ fn alone(runs: &Runs) -> [Number; 3] {
 }
 
 /// Figure 7: one client to ten.
-pub(super) fn several(desk: &Desk) -> Result<Part, Failure> {
-    let runs = runs(desk)?;
+pub(super) fn several(context: &FigureContext) -> Result<FigureResult, Failure> {
+    let runs = runs(context)?;
     let mut table = Table::new().right("CLIENTS").right("ONE-SIDED, K/s").right("TWO-SIDED, K/s");
     let rows = runs.one_sided.iter().zip(runs.two_sided).zip(1u32..);
     for ((one, two), count) in rows {
-        let [one, two] = [one, two].map(|shown| told(total(&shown.outcome)));
+        let [one, two] = [one, two].map(|shown| formatted(total(&shown.outcome)));
         table.row([count.to_string().into(), one.into(), two.into()]);
     }
     let (measured, judged) = beside(&saturated(&runs));
-    let [first, third, fourth] = [0, 2, 3].map(|place| total(&runs.one_sided[place].outcome));
+    let [first, third, fourth] = [0, 2, 3].map(|index| total(&runs.one_sided[index].outcome));
     let linear = (third / first - 3.0).abs() < 0.01;
     let claim = source("7", runs.all).claim(
         "one-sided reads grow with each of the first four clients and then stay just below 1.6 \
@@ -111,14 +114,14 @@ pub(super) fn several(desk: &Desk) -> Result<Part, Failure> {
         levels: Vec::new(),
     };
     let picture = draw("What clients read together", &[panel]);
-    Ok(Part { claims: vec![claim], table, picture })
+    Ok(FigureResult { claims: vec![claim], table, picture })
 }
 
 fn saturated(runs: &Runs) -> [Number; 4] {
     let last = usize::from(MOST) - 1;
     let one = total(&runs.one_sided[last].outcome);
     let four = total(&runs.one_sided[3].outcome);
-    let [two, most] = [1, last].map(|place| total(&runs.two_sided[place].outcome));
+    let [two, most] = [1, last].map(|index| total(&runs.two_sided[index].outcome));
     [
         Number::rate("7", "one-sided, ten clients", 1570.0, one).given(),
         Number {
@@ -131,7 +134,7 @@ fn saturated(runs: &Runs) -> [Number; 4] {
 }
 
 /// The paper's numbers of these figures, beside ours.
-pub(super) fn numbers(desk: &Desk) -> Result<Vec<Number>, Failure> {
-    let runs = runs(desk)?;
+pub(super) fn numbers(context: &FigureContext) -> Result<Vec<Number>, Failure> {
+    let runs = runs(context)?;
     Ok(alone(&runs).into_iter().chain(saturated(&runs)).collect())
 }

@@ -3,20 +3,22 @@
 
 use serde_json::json;
 use tidegate_onesided::haechi::Event;
-use tidegate_sim::one_sided::Outcome;
+use tidegate_sim::one_sided::OneSidedReport;
 
 use super::plot::{Panel, Series, draw};
 use super::promises::{DECAYS, SHARE};
 use super::{
-    BARE, Desk, FIGURE_16A, FIGURE_16B, FIGURE_18A, FIGURE_18B, Kept, Known, MODES, PAPER,
+    BARE, FIGURE_16A, FIGURE_16B, FIGURE_18A, FIGURE_18B, FigureContext, Kept, Known, MODES, PAPER,
 };
-use super::{Part, SKEW, SOUND, Shown, USED, all, at, differs, holds_if, kilo, of, tenths, told};
+use super::{
+    FigureResult, SKEW, SOUND, Shown, USED, all, at, differs, formatted, holds_if, kilo, of, tenths,
+};
 use crate::experiment::verdict::{Claim, Judged};
 use tidegate_console::failure::Failure;
 use tidegate_console::table::{Cell, Table};
 
 /// When jobs begin or end, in periods.
-const TURN: usize = 15;
+const CHANGE_PERIOD: usize = 15;
 
 const UNIFORM: usize = 0;
 const ZIPF: usize = 1;
@@ -30,21 +32,21 @@ pub(super) struct Setup {
     begins: bool,
 }
 
-pub(super) static BEGINS: Setup = Setup {
+pub(super) static CONGESTION_BEGINS: Setup = Setup {
     runs: Kept::new(|| super::under_all([FIGURE_16A, FIGURE_16B], |_| ())),
     figures: ["16", "17"],
     title: "Congestion begins after 15 s",
     begins: true,
 };
 
-pub(super) static ENDS: Setup = Setup {
+pub(super) static CONGESTION_ENDS: Setup = Setup {
     runs: Kept::new(|| super::under_all([FIGURE_18A, FIGURE_18B], |_| ())),
     figures: ["18", "19"],
     title: "Congestion ends after 15 s",
     begins: false,
 };
 
-/// Some rates before and after the turn: means, and the first and last of those after.
+/// Some rates before and after the change: means, and the first and last of those after.
 struct Course {
     before: f64,
     first: f64,
@@ -54,7 +56,7 @@ struct Course {
 impl Course {
     fn of(rates: &[f64]) -> Self {
         let mean = |rates: &[f64]| rates.iter().sum::<f64>() / rates.len().max(1) as f64;
-        let (before, after) = rates.split_at(TURN);
+        let (before, after) = rates.split_at(CHANGE_PERIOD);
         // The settled rate is the mean of the last five periods of each side.
         let last = |rates: &[f64]| mean(&rates[rates.len() - 5..]);
         Self { before: last(before), first: after[0], last: last(after) }
@@ -65,34 +67,37 @@ impl Course {
         (self.before / other.before).min(self.last / other.last) * 100.0
     }
 
-    fn told(&self) -> serde_json::Value {
+    fn to_json(&self) -> serde_json::Value {
         let Self { before, first, last } = self;
         json!({ "before": tenths(*before), "first_after": tenths(*first), "last": tenths(*last) })
     }
 }
 
-pub(super) fn totals(outcome: &Outcome) -> Vec<f64> {
+pub(super) fn totals(outcome: &OneSidedReport) -> Vec<f64> {
     outcome.totals().map(kilo).collect()
 }
 
-fn first(outcome: &Outcome) -> Vec<f64> {
+fn first(outcome: &OneSidedReport) -> Vec<f64> {
     outcome.rates(0).map(kilo).collect()
 }
 
 /// Reads of the jobs beside the clients, in thousands per second. Clients' reads are not included.
-fn besides(outcome: &Outcome) -> Vec<f64> {
+fn besides(outcome: &OneSidedReport) -> Vec<f64> {
     let seconds = outcome.period.as_seconds();
     outcome.samples.iter().map(|sample| kilo(sample.background as f64 / seconds)).collect()
 }
 
 /// Reads of clients and jobs together, in thousands per second.
-fn both(outcome: &Outcome) -> Vec<f64> {
+fn both(outcome: &OneSidedReport) -> Vec<f64> {
     totals(outcome).iter().zip(besides(outcome)).map(|(own, others)| own + others).collect()
 }
 
 /// Figures 16 and 18.
-pub(super) fn throughput(desk: &Desk, setup: &'static Setup) -> Result<Part, Failure> {
-    let runs = setup.runs.get(desk)?;
+pub(super) fn throughput(
+    context: &FigureContext,
+    setup: &'static Setup,
+) -> Result<FigureResult, Failure> {
+    let runs = setup.runs.get(context)?;
     let mut claims: Vec<Claim> = BASES
         .map(|(base, name)| match setup.begins {
             true => falls(runs, base, name),
@@ -118,7 +123,7 @@ fn falls(runs: &[Shown], base: usize, name: &str) -> Claim {
             "when congestion begins, Haechi's throughput falls by what the others take ({name})"
         ),
         json!({
-            "kilo_per_second": course.told(),
+            "kilo_per_second": course.to_json(),
             "others_kilo_per_second": tenths(jobs.last),
             "fallen_percent": tenths(part),
         }),
@@ -143,7 +148,7 @@ fn rises(runs: &[Shown], base: usize, name: &str) -> Claim {
         format!(
             "when congestion ends, Haechi's throughput rises step by step to what it was ({name})"
         ),
-        json!({ "kilo_per_second": course.told() }),
+        json!({ "kilo_per_second": course.to_json() }),
         differs(
             &known,
             "it rises at once, as the text's pool gives out again what was taken, so its estimate \
@@ -159,7 +164,7 @@ fn nothing_lost(runs: &[Shown], setup: &Setup, base: usize, name: &str) -> Claim
     of(runs, setup.figures[0], base, &[BARE, SOUND]).claim(
         format!("with sound rules nothing of the link is lost, jobs included ({name}, ours)"),
         json!({
-            "clients_and_jobs_kilo_per_second": sound.told(),
+            "clients_and_jobs_kilo_per_second": sound.to_json(),
             "percent_of_bare": tenths(used),
             "estimates_kilo": estimates(at(runs, base, SOUND)),
         }),
@@ -195,7 +200,7 @@ fn follows(runs: &[Shown], setup: &Setup, base: usize, name: &str) -> Claim {
              and without ({name}, ours)"
         ),
         json!({
-            "clients_kilo_per_second": sound.told(),
+            "clients_kilo_per_second": sound.to_json(),
             "percent_of_bare_beside_jobs": tenths(with),
             "percent_of_bare_without_jobs": tenths(without),
         }),
@@ -204,7 +209,7 @@ fn follows(runs: &[Shown], setup: &Setup, base: usize, name: &str) -> Claim {
 }
 
 /// Ω of each period, in thousands.
-pub(super) fn estimates(outcome: &Outcome) -> Vec<f64> {
+pub(super) fn estimates(outcome: &OneSidedReport) -> Vec<f64> {
     let capacity = |event: &Event| match event {
         Event::Over(summary) => Some(tenths(summary.capacity as f64 / 1e3)),
         _ => None,
@@ -216,8 +221,11 @@ pub(super) fn estimates(outcome: &Outcome) -> Vec<f64> {
 const JOBS_SHARE: f64 = SHARE * (1.0 - TAKEN / 100.0);
 
 /// Figures 17 and 19: C1, who is promised most.
-pub(super) fn first_client(desk: &Desk, setup: &'static Setup) -> Result<Part, Failure> {
-    let runs = setup.runs.get(desk)?;
+pub(super) fn first_client(
+    context: &FigureContext,
+    setup: &'static Setup,
+) -> Result<FigureResult, Failure> {
+    let runs = setup.runs.get(context)?;
     let figure = setup.figures[1];
     let mut claims = Vec::new();
     for (base, name) in BASES {
@@ -265,7 +273,7 @@ pub(super) fn first_client(desk: &Desk, setup: &'static Setup) -> Result<Part, F
         };
         claims.push(of(runs, figure, base, &[PAPER]).claim(
             format!("{text} ({name})"),
-            json!({ "promised_kilo": tenths(promised), "kilo_per_second": course.told() }),
+            json!({ "promised_kilo": tenths(promised), "kilo_per_second": course.to_json() }),
             judged,
         ));
     }
@@ -279,7 +287,7 @@ fn has(rate: f64, promised: f64) -> Judged {
     })
 }
 
-fn always(outcome: &Outcome) -> Judged {
+fn always(outcome: &OneSidedReport) -> Judged {
     let missing = outcome.missing_percent(0);
     holds_if(missing <= SKEW, || format!("it misses {missing:.1} % in the worst period"))
 }
@@ -287,28 +295,29 @@ fn always(outcome: &Outcome) -> Judged {
 /// So many periods after a change all have what they are promised again.
 pub(super) const AGAIN: usize = 8;
 
-/// The last period after a turn in which a client misses its reservation, counted from the turn.
-pub(super) fn last_miss(outcome: &Outcome, turn: usize) -> Option<usize> {
+/// The last period after a change in which a client misses its reservation, counted from the
+/// change.
+pub(super) fn last_miss(outcome: &OneSidedReport, change_period: usize) -> Option<usize> {
     let misses = |sample: &tidegate_sim::one_sided::Sample| {
         let pairs = sample.completed.iter().zip(&outcome.promised);
         pairs
             .into_iter()
             .any(|(done, promised)| (*done as f64) < *promised as f64 * (1.0 - SKEW / 100.0))
     };
-    let late = outcome.samples.iter().skip(turn).rposition(misses);
-    late.map(|place| place + 1)
+    let late = outcome.samples.iter().skip(change_period).rposition(misses);
+    late.map(|index| index + 1)
 }
 
 fn keeps_up(runs: &[Shown], setup: &Setup, base: usize, name: &str) -> Claim {
     let outcome = at(runs, base, SOUND);
-    let last = last_miss(outcome, TURN);
+    let last = last_miss(outcome, CHANGE_PERIOD);
     let course = Course::of(&first(outcome));
     of(runs, setup.figures[1], base, &[SOUND]).claim(
         format!(
             "with sound rules all have their reservations at most {AGAIN} periods after the \
              change ({name}, ours)"
         ),
-        json!({ "missed_last_after_periods": last, "c1_kilo_per_second": course.told() }),
+        json!({ "missed_last_after_periods": last, "c1_kilo_per_second": course.to_json() }),
         holds_if(last.unwrap_or(0) < AGAIN, || {
             format!("somebody misses in period {} after it", last.unwrap_or(0))
         }),
@@ -320,8 +329,8 @@ fn part(
     runs: &[Shown],
     setup: &Setup,
     claims: Vec<Claim>,
-    rates: fn(&Outcome) -> Vec<f64>,
-) -> Part {
+    rates: fn(&OneSidedReport) -> Vec<f64>,
+) -> FigureResult {
     let mut table = Table::new().left("K/s").right("BEFORE").right("FIRST AFTER").right("LAST");
     let mut panels = Vec::new();
     for (base, name) in BASES {
@@ -329,7 +338,7 @@ fn part(
         for (mode, (_, control)) in MODES.iter().enumerate() {
             let rates = rates(at(runs, base, mode));
             let Course { before, first, last } = Course::of(&rates);
-            let cells = [before, first, last].map(|rate| Cell::from(told(rate)));
+            let cells = [before, first, last].map(|rate| Cell::from(formatted(rate)));
             let mut row: Vec<Cell> = vec![format!("{name}, {control}").into()];
             row.extend(cells);
             table.row(row);
@@ -344,7 +353,7 @@ fn part(
             levels: Vec::new(),
         });
     }
-    Part { claims, table, picture: draw(setup.title, &panels) }
+    FigureResult { claims, table, picture: draw(setup.title, &panels) }
 }
 
 #[cfg(test)]

@@ -4,9 +4,11 @@ use serde_json::json;
 
 use super::Shown;
 use super::plot::draw;
-use super::{BARE, BASIC, Desk, FIGURE_10A, FIGURE_10B, Kept, MODES, PAPER, Part, SOUND};
+use super::{
+    BARE, BASIC, FIGURE_10A, FIGURE_10B, FigureContext, FigureResult, Kept, MODES, PAPER, SOUND,
+};
 use super::{USED, all, at, by_client, holds_if, kilo, mean, means, named, of, ours, part_of_bare};
-use super::{table, tenths, told, total};
+use super::{formatted, table, tenths, total};
 use crate::experiment::verdict::Claim;
 use tidegate_console::failure::Failure;
 use tidegate_console::table::{Cell, Table};
@@ -21,8 +23,8 @@ const IDLE: core::ops::Range<usize> = 0..2;
 const OTHERS: core::ops::Range<usize> = 2..10;
 
 /// Figure 10.
-pub(super) fn clients(desk: &Desk) -> Result<Part, Failure> {
-    let runs = RUNS.get(desk)?;
+pub(super) fn clients(context: &FigureContext) -> Result<FigureResult, Failure> {
+    let runs = RUNS.get(context)?;
     let lines = BASES.map(|(base, name)| named(name, |mode| means(at(runs, base, mode))));
     let panels = [by_client("uniform", &lines[0]), by_client("Zipf", &lines[1])];
     let mut claims: Vec<Claim> = BASES.iter().map(|(base, name)| more(runs, *base, name)).collect();
@@ -30,7 +32,7 @@ pub(super) fn clients(desk: &Desk) -> Result<Part, Failure> {
         "what C1 and C2 leave others get, and everybody has what it wants of its reservation";
     claims.extend(BASES.map(|(base, _)| ours(runs, base, "10", text)));
     let table = table(&lines.concat());
-    Ok(Part { claims, table, picture: draw("Two clients want less", &panels) })
+    Ok(FigureResult { claims, table, picture: draw("Two clients want less", &panels) })
 }
 
 /// The part of their reservations that C1 and C2 leave, in thousands per second: they want 60 %.
@@ -61,8 +63,8 @@ fn more(runs: &[Shown], base: usize, name: &str) -> Claim {
 }
 
 /// Figure 11.
-pub(super) fn totals(desk: &Desk) -> Result<Part, Failure> {
-    let runs = RUNS.get(desk)?;
+pub(super) fn totals(context: &FigureContext) -> Result<FigureResult, Failure> {
+    let runs = RUNS.get(context)?;
     let mut table = Table::new().left("THROUGHPUT, K/s");
     for (_, control) in MODES {
         table = table.right(control);
@@ -70,7 +72,7 @@ pub(super) fn totals(desk: &Desk) -> Result<Part, Failure> {
     let mut claims = Vec::new();
     for (base, name) in BASES {
         let mut row: Vec<Cell> = vec![name.into()];
-        row.extend((0..MODES.len()).map(|mode| Cell::from(told(total(at(runs, base, mode))))));
+        row.extend((0..MODES.len()).map(|mode| Cell::from(formatted(total(at(runs, base, mode))))));
         table.row(row);
         claims.push(wasted(runs, base, name));
         claims.push(recovered(runs, base, PAPER, name));
@@ -78,7 +80,7 @@ pub(super) fn totals(desk: &Desk) -> Result<Part, Failure> {
     }
     let lines = BASES.map(|(base, name)| named(name, |mode| means(at(runs, base, mode))));
     let panels = [by_client("uniform", &lines[0]), by_client("Zipf", &lines[1])];
-    Ok(Part { claims, table, picture: draw("Two clients want less", &panels) })
+    Ok(FigureResult { claims, table, picture: draw("Two clients want less", &panels) })
 }
 
 fn wasted(runs: &[Shown], base: usize, name: &str) -> Claim {

@@ -2,11 +2,12 @@
 //! spike, in bursts and at a constant rate.
 
 use serde_json::json;
-use tidegate_sim::one_sided::{self, Order, Outcome, Scenario, Service};
+use tidegate_sim::one_sided::{self, OneSidedReport, Order, Scenario, Service};
 
 use super::plot::draw;
 use super::{
-    Desk, FIGURE_8A, FIGURE_8B, FIGURE_8C, Kept, Number, Part, Shown, beside, by_client, clients,
+    FIGURE_8A, FIGURE_8B, FIGURE_8C, FigureContext, FigureResult, Kept, Number, Shown, beside,
+    by_client, clients,
 };
 use super::{holds_if, mean, mean_of, scenario, simulate, source, table, tenths, total};
 use crate::experiment::verdict::Claim;
@@ -27,8 +28,8 @@ static RUNS: Kept =
 const NAMES: [(&str, &str); 3] =
     [("8a", "uniform, burst"), ("8b", "spike, burst"), ("8c", "spike, constant rate")];
 
-pub(super) fn repeat(desk: &Desk) -> Result<Part, Failure> {
-    let runs = RUNS.get(desk)?;
+pub(super) fn repeat(context: &FigureContext) -> Result<FigureResult, Failure> {
+    let runs = RUNS.get(context)?;
     let rows = NAMES.iter().zip(runs).map(|((figure, what), shown)| {
         let name = format!("{figure} {what}");
         (name, clients(&shown.outcome).map(|client| mean(&shown.outcome, client)).collect())
@@ -50,19 +51,23 @@ pub(super) fn repeat(desk: &Desk) -> Result<Part, Failure> {
             source(numbers[0].figure, core::slice::from_ref(shown)).claim(text, measured, judged)
         })
         .collect();
-    claims.push(sensitivity(desk, total(&runs[1].outcome))?);
-    Ok(Part { claims, table: table(&rows), picture: draw("Demands without control", &[panel]) })
+    claims.push(sensitivity(context, total(&runs[1].outcome))?);
+    Ok(FigureResult {
+        claims,
+        table: table(&rows),
+        picture: draw("Demands without control", &[panel]),
+    })
 }
 
-fn outcomes(runs: &[Shown]) -> [&Outcome; 3] {
-    [0, 1, 2].map(|place| &runs[place].outcome)
+fn outcomes(runs: &[Shown]) -> [&OneSidedReport; 3] {
+    [0, 1, 2].map(|index| &runs[index].outcome)
 }
 
 /// The paper's numbers, beside those of 8a, 8b and 8c here.
-pub(super) fn all_numbers([a, b, c]: [&Outcome; 3]) -> [Vec<Number>; 3] {
+pub(super) fn all_numbers([a, b, c]: [&OneSidedReport; 3]) -> [Vec<Number>; 3] {
     let [most, others] = [SPIKE, OTHERS].map(|some| mean_of(b, some));
     // The others have what they want when each has had as much. From then on C1 to C3 read as fast
-    // as their own cards let them.
+    // as their own RNICs let them.
     let rest = most - others;
     let done = 1.0 - rest / ALONE;
     [
@@ -85,28 +90,28 @@ pub(super) fn all_numbers([a, b, c]: [&Outcome; 3]) -> [Vec<Number>; 3] {
 }
 
 /// The paper's numbers of this figure, beside ours.
-pub(super) fn numbers(desk: &Desk) -> Result<Vec<Number>, Failure> {
-    Ok(all_numbers(outcomes(RUNS.get(desk)?)).into_iter().flatten().collect())
+pub(super) fn numbers(context: &FigureContext) -> Result<Vec<Number>, Failure> {
+    Ok(all_numbers(outcomes(RUNS.get(context)?)).into_iter().flatten().collect())
 }
 
 /// Of what the paper does not say, nothing changes the result by more, in percent.
 const INSENSITIVE: f64 = 1.0;
 
 /// Figure 8b with what the paper says nothing of.
-fn sensitivity(desk: &Desk, plain: f64) -> Result<Claim, Failure> {
+fn sensitivity(context: &FigureContext, plain: f64) -> Result<Claim, Failure> {
     let base = Scenario { periods: 2, ..scenario(FIGURE_8B)? };
     let mut variants = vec![base; 8];
-    variants[0].cards.order = Order::Turns;
-    variants[1].cards.order = Order::Shared;
-    variants[2].cards.service = Service::Exponential;
+    variants[0].nics.order = Order::RoundRobin;
+    variants[1].nics.order = Order::Shared;
+    variants[2].nics.service = Service::Exponential;
     variants[3].client.iter_mut().for_each(|clients| clients.window = 16);
     variants[4].client.iter_mut().for_each(|clients| clients.window = 256);
     for (variant, us) in variants[5..].iter_mut().zip([1, 5, 20]) {
-        variant.cards.round_trip.0 = us * 1_000;
+        variant.nics.round_trip.0 = us * 1_000;
     }
     let names = ["turns", "shared", "exponential", "window_16", "window_256", "round_trip_1us"];
     let names = names.into_iter().chain(["round_trip_5us", "round_trip_20us"]);
-    let shown = simulate(desk, variants, one_sided::run)?;
+    let shown = simulate(context, variants, one_sided::run)?;
     let totals: Vec<f64> = shown.iter().map(|shown| total(&shown.outcome)).collect();
     let off = totals.iter().map(|total| (total / plain - 1.0).abs() * 100.0).fold(0.0, f64::max);
     let mut measured = json!({ "apart_at_most_percent": tenths(off) });

@@ -27,7 +27,7 @@ pub(super) enum Kind {
     /// By their quotient.
     Amount,
     /// By their difference: they are parts of the same whole, in percent.
-    Part,
+    Share,
     /// Ours is to be below the paper's.
     Bound,
 }
@@ -50,7 +50,7 @@ impl Number {
         paper: f64,
         model: f64,
     ) -> Self {
-        Self { unit: "%", kind: Kind::Part, ..Self::rate(figure, what, paper, model) }
+        Self { unit: "%", kind: Kind::Share, ..Self::rate(figure, what, paper, model) }
     }
 
     /// One that the model was made from.
@@ -62,7 +62,7 @@ impl Number {
     pub(super) fn off(&self) -> f64 {
         match self.kind {
             Kind::Amount => (self.model / self.paper - 1.0) * 100.0,
-            Kind::Part => self.model - self.paper,
+            Kind::Share => self.model - self.paper,
             Kind::Bound => (self.model - self.paper).max(0.0),
         }
     }
@@ -83,7 +83,7 @@ impl Number {
     }
 
     /// For programs.
-    pub(super) fn told(&self) -> Value {
+    pub(super) fn as_json(&self) -> Value {
         let Self { figure, what, unit, paper, model, is_given, .. } = self;
         json!({
             "figure": figure,
@@ -98,7 +98,7 @@ impl Number {
 
 /// Numbers of one claim: each with the paper's, and whether all are near to it.
 pub(super) fn beside(numbers: &[Number]) -> (Value, Judged) {
-    let measured = json!({ "numbers": numbers.iter().map(Number::told).collect::<Vec<_>>() });
+    let measured = json!({ "numbers": numbers.iter().map(Number::as_json).collect::<Vec<_>>() });
     (measured, all(numbers.iter().map(Number::judged)))
 }
 

@@ -1,11 +1,11 @@
-//! The live world of figures 7, 8, 9, 11, 13 and 16, and of several data nodes ([`nodes`]).
+//! Live runs of figures 7, 8, 9, 11, 13 and 16, and of several data nodes ([`nodes`]).
 //!
 //! ```text
 //!  ten clients, a process each ──one-sided──▶ memory ◀── data node: its monitor, once a tick
-//!      (tidegate-lab kv)      behind the model of a card
+//!      (tidegate-lab kv)      behind the model of an RNIC
 //! ```
 //!
-//! Scenarios are those of the simulated world, at a twentieth of the speed, so that two processors
+//! Scenarios are those of the simulation, at a twentieth of the speed, so that two processors
 //! have time to spare; what is shown is multiplied by as much. Everything is as a user would run
 //! it, and what clients read is checked. No process takes part in a read but the client's own.
 //!
@@ -17,20 +17,24 @@
 //! # Judgement
 //! Each claim has what is seen beside what is simulated at the same speed ([`AS_SIMULATED`]). A
 //! client keeps its reservation up to what is under way when a period ends ([`KEPT`]). Periods
-//! count in which the machine gave every client its turn, see [`run`]; where there are too few, a
+//! count in which the machine scheduled every client, see [`run`]; where there are too few, a
 //! claim that fails says so and differs.
 
 use serde_json::{Value, json};
 use tidegate_model::Span;
-use tidegate_sim::one_sided::{self, Control, Outcome, Scenario};
+use tidegate_sim::one_sided::{self, Control, OneSidedReport, Scenario};
 
 use super::plot::{Panel, Series, draw};
-use super::{BARE, BASIC, Desk, FIGURE_7, FIGURE_8A, FIGURE_8B, FIGURE_8C, FIGURE_9A, FIGURE_9B};
+use super::{
+    BARE, BASIC, FIGURE_7, FIGURE_8A, FIGURE_8B, FIGURE_8C, FIGURE_9A, FIGURE_9B, FigureContext,
+};
 use super::{
     FIGURE_10A, FIGURE_10B, FIGURE_13A, FIGURE_13B, FIGURE_16A, FIGURE_16B, MODES, Number,
 };
-use super::{PAPER, Part, SOUND, all, by_client, clients, control, holds_if, mean, mean_of, means};
-use super::{scenario, table, tenths, told, total};
+use super::{
+    FigureResult, PAPER, SOUND, all, by_client, clients, control, holds_if, mean, mean_of, means,
+};
+use super::{formatted, scenario, table, tenths, total};
 use crate::experiment::paper::{self, LIVE, Source, simulate};
 use crate::experiment::verdict::{Claim, Judged, Verdict};
 use run::{LATE, Plan, with_periods};
@@ -39,11 +43,11 @@ use tidegate_console::table::{Cell, Table};
 
 mod nodes;
 mod run;
-mod stand;
+mod testbed;
 #[cfg(test)]
 mod tests;
 
-/// By how much the live world is slower than the paper's.
+/// By how much live runs are slower than the paper's.
 const SLOWED: u32 = 20;
 
 /// Operations that a client keeps under way: of all ten 2 ms of the link's time, so that a client
@@ -80,7 +84,7 @@ pub(super) const FIGURES: &[(&str, paper::Run)] = &[
 
 /// Result of a live run.
 struct Live {
-    outcome: Outcome,
+    outcome: OneSidedReport,
     /// Periods that passed, and how many of them were quiet.
     periods: usize,
     quiet: usize,
@@ -96,7 +100,7 @@ struct Live {
 /// A run beside its simulation.
 struct Run {
     live: Live,
-    simulated: Outcome,
+    simulated: OneSidedReport,
 }
 
 /// A scenario as it is run live.
@@ -104,19 +108,19 @@ fn slowed(text: &str, control: Control, window: u32) -> Result<Scenario, Failure
     let mut scenario = Scenario { control, ..scenario(text)?.slowed(SLOWED) };
     scenario.client.iter_mut().for_each(|clients| clients.window = window);
     // As far as a data node of the cluster's file takes its profile to stray.
-    scenario.deviation.0 = scenario.cards.node.0 / 100;
+    scenario.deviation.0 = scenario.nics.node.0 / 100;
     Ok(scenario)
 }
 
 /// Runs plans one after the other, and simulates them.
-fn run_all(desk: &Desk, plans: Vec<Plan>) -> Result<Vec<Run>, Failure> {
+fn run_all(context: &FigureContext, plans: Vec<Plan>) -> Result<Vec<Run>, Failure> {
     let scenarios: Vec<Scenario> = plans.iter().map(simulated).collect();
     let mut runs = Vec::new();
     let of = plans.len();
-    let shown = simulate(desk, scenarios, one_sided::run)?;
+    let shown = simulate(context, scenarios, one_sided::run)?;
     for ((done, plan), shown) in plans.iter().enumerate().zip(shown) {
-        desk.note(&format!("live: {done} of {of} done"));
-        let live = run::run(plan, &desk.interrupt)?;
+        context.note(&format!("live: {done} of {of} done"));
+        let live = run::run(plan, &context.interrupt)?;
         runs.push(Run { live, simulated: faster(shown.outcome) });
     }
     Ok(runs)
@@ -129,7 +133,7 @@ fn simulated(plan: &Plan) -> Scenario {
 }
 
 /// At the paper's speed.
-fn faster(mut outcome: Outcome) -> Outcome {
+fn faster(mut outcome: OneSidedReport) -> OneSidedReport {
     let more = |count: &mut u64| *count *= u64::from(SLOWED);
     outcome.promised.iter_mut().for_each(more);
     outcome.samples.iter_mut().flat_map(|sample| &mut sample.completed).for_each(more);
@@ -137,17 +141,21 @@ fn faster(mut outcome: Outcome) -> Outcome {
 }
 
 /// The same scenarios under some controls each, in the order of [`super::MODES`].
-fn under(desk: &Desk, texts: [&str; 2], modes: &'static [usize]) -> Result<[Vec<Run>; 2], Failure> {
+fn under(
+    context: &FigureContext,
+    texts: [&str; 2],
+    modes: &'static [usize],
+) -> Result<[Vec<Run>; 2], Failure> {
     let mut plans = Vec::new();
     for text in texts {
         for mode in modes {
             let window = if *mode == BARE { WINDOW_BARE } else { WINDOW };
             let scenario = slowed(text, MODES[*mode].0, window)?;
-            let periods = desk.periods.unwrap_or(PERIODS);
+            let periods = context.periods.unwrap_or(PERIODS);
             plans.push(Plan { scenario, window, periods, job: None });
         }
     }
-    let mut runs = run_all(desk, plans)?;
+    let mut runs = run_all(context, plans)?;
     let second = runs.split_off(modes.len());
     Ok([runs, second])
 }
@@ -171,15 +179,15 @@ fn claim(
     Source { paper: "haechi", figure, world: LIVE, seed, seconds }.claim(text, numbers, judged)
 }
 
-/// A failure of a run in which clients had no processor is told with its cause.
+/// A failure of a run in which clients had no processor is reported with its cause.
 fn or_disturbed(judged: Judged, is_disturbed: bool) -> Judged {
     match judged {
         (Verdict::Fails, Some(why)) if is_disturbed => {
-            let told = format!(
+            let formatted = format!(
                 "{why}; in most periods this machine had no processor for some client for more \
                  than {LATE}"
             );
-            (Verdict::Differs, Some(told))
+            (Verdict::Differs, Some(formatted))
         }
         judged => judged,
     }
@@ -187,27 +195,27 @@ fn or_disturbed(judged: Judged, is_disturbed: bool) -> Judged {
 
 /// By how much clients miss what they want of their reservations in their worst period, in percent,
 /// and whether all have it.
-fn kept(outcome: &Outcome) -> (Value, Judged) {
+fn kept(outcome: &OneSidedReport) -> (Value, Judged) {
     let missing = clients(outcome).map(|client| (client + 1, outcome.missing_percent(client)));
     let missing: Vec<(usize, f64)> = missing.filter(|(_, percent)| *percent > KEPT).collect();
     let value = missing.iter().map(|(client, off)| (format!("C{client}"), tenths(*off).into()));
     let judged = holds_if(missing.is_empty(), || {
-        let told = missing.iter().map(|(client, off)| format!("C{client} {off:.1} %"));
-        format!("missing in the worst period: {}", told.collect::<Vec<_>>().join(", "))
+        let formatted = missing.iter().map(|(client, off)| format!("C{client} {off:.1} %"));
+        format!("missing in the worst period: {}", formatted.collect::<Vec<_>>().join(", "))
     });
     (Value::Object(value.collect()), judged)
 }
 
 /// How much of the link was used: with what the engines themselves asked for, which at this speed
 /// is many times as much of it as at the paper's. In thousands of reads per second.
-fn link(outcome: &Outcome) -> f64 {
+fn link(outcome: &OneSidedReport) -> f64 {
     total(outcome) * (1.0 + control(outcome) / (100.0 - control(outcome)) / SMALL)
 }
 
-/// So many small operations take as long as one of 4 KiB, by the model of a card.
+/// So many small operations take as long as one of 4 KiB, by the model of an RNIC.
 const SMALL: f64 = 16.0;
 
-/// That clients read what they do in the simulated world at the same speed.
+/// That clients read what they do in the simulation at the same speed.
 fn as_simulated(figure: &'static str, runs: &[&Run], text: &str) -> Claim {
     let mut apart = (0.0, String::new());
     for run in runs {
@@ -216,8 +224,9 @@ fn as_simulated(figure: &'static str, runs: &[&Run], text: &str) -> Claim {
                 [&run.live.outcome, &run.simulated].map(|one| mean(one, client));
             let percent = (live / simulated - 1.0).abs() * 100.0;
             if percent > apart.0 {
-                let told = format!("C{} reads {live:.1} instead of {simulated:.1} K/s", client + 1);
-                apart = (percent, told);
+                let formatted =
+                    format!("C{} reads {live:.1} instead of {simulated:.1} K/s", client + 1);
+                apart = (percent, formatted);
             }
         }
     }
@@ -259,11 +268,11 @@ const USED: f64 = 97.0;
 
 /// Whether numbers are near to the paper's.
 fn beside(numbers: &[Number]) -> (Value, Judged) {
-    let told = |number: &Number| {
+    let formatted = |number: &Number| {
         let Number { what, unit, paper, model, .. } = number;
         json!({ "what": what, "unit": unit, "paper": paper, "live": tenths(*model) })
     };
-    let measured = json!({ "numbers": numbers.iter().map(told).collect::<Vec<_>>() });
+    let measured = json!({ "numbers": numbers.iter().map(formatted).collect::<Vec<_>>() });
     let judged = numbers.iter().map(|number| {
         let Number { what, paper, model, unit, .. } = number;
         holds_if(number.off().abs() <= NEAR, || {
@@ -283,19 +292,19 @@ fn rows(prefix: &str, modes: &[usize], runs: &[Run]) -> Vec<(String, Vec<f64>)> 
 const COUNTS: [u16; 6] = [1, 2, 3, 4, 7, 10];
 
 /// Figure 7: more and more clients.
-fn several(desk: &Desk) -> Result<Part, Failure> {
+fn several(context: &FigureContext) -> Result<FigureResult, Failure> {
     let mut plans = Vec::new();
     for count in COUNTS {
         let mut scenario = slowed(FIGURE_7, Control::None, WINDOW_BARE)?;
         scenario.client[0].count = count;
-        let periods = desk.periods.unwrap_or(PERIODS / 2);
+        let periods = context.periods.unwrap_or(PERIODS / 2);
         plans.push(Plan { scenario, window: WINDOW_BARE, periods, job: None });
     }
-    let runs = run_all(desk, plans)?;
+    let runs = run_all(context, plans)?;
     let totals: Vec<f64> = runs.iter().map(|run| total(&run.live.outcome)).collect();
     let mut table = Table::new().right("CLIENTS").right("LIVE, K/s");
     for (count, total) in COUNTS.iter().zip(&totals) {
-        table.row([count.to_string().into(), told(*total).into()]);
+        table.row([count.to_string().into(), formatted(*total).into()]);
     }
     let numbers = [
         Number::rate("7", "a client alone", 400.0, totals[0]),
@@ -322,18 +331,18 @@ fn several(desk: &Desk) -> Result<Part, Failure> {
         series: vec![Series::line("live", points.collect())],
         levels: Vec::new(),
     };
-    Ok(Part { claims, table, picture: draw("What clients read together, live", &[panel]) })
+    Ok(FigureResult { claims, table, picture: draw("What clients read together, live", &[panel]) })
 }
 
 /// Figure 8: demands without control.
-fn demands(desk: &Desk) -> Result<Part, Failure> {
+fn demands(context: &FigureContext) -> Result<FigureResult, Failure> {
     let mut plans = Vec::new();
     for text in [FIGURE_8A, FIGURE_8B, FIGURE_8C] {
         let scenario = slowed(text, Control::None, WINDOW_BARE)?;
-        let periods = desk.periods.unwrap_or(PERIODS);
+        let periods = context.periods.unwrap_or(PERIODS);
         plans.push(Plan { scenario, window: WINDOW_BARE, periods, job: None });
     }
-    let runs = run_all(desk, plans)?;
+    let runs = run_all(context, plans)?;
     let names = ["8a uniform, burst", "8b spike, burst", "8c spike, constant rate"];
     let texts = [
         "if ten clients want the same in bursts, they read what the link does",
@@ -353,16 +362,16 @@ fn demands(desk: &Desk) -> Result<Part, Failure> {
     let rows: Vec<(String, Vec<f64>)> = rows.collect();
     let panel = by_client("What each client reads", &rows);
     let picture = draw("Demands without control, live", &[panel]);
-    Ok(Part { claims, table: table(&rows), picture })
+    Ok(FigureResult { claims, table: table(&rows), picture })
 }
 
 /// C1 and C2, who are promised most by Zipf's distribution.
 const FIRST: core::ops::Range<usize> = 0..2;
 
 /// Figure 9: nine tenths are promised.
-fn promises(desk: &Desk) -> Result<Part, Failure> {
+fn promises(context: &FigureContext) -> Result<FigureResult, Failure> {
     const RUNS: &[usize] = &[BARE, PAPER, SOUND];
-    let [uniform, zipf] = under(desk, [FIGURE_9A, FIGURE_9B], RUNS)?;
+    let [uniform, zipf] = under(context, [FIGURE_9A, FIGURE_9B], RUNS)?;
     let (missing, has_all) = kept(&uniform[1].live.outcome);
     let of_bare = zipf[0].live.outcome.promised[0] as f64 / 1e3;
     let [bare, paper] = [0, 1].map(|at: usize| mean_of(&zipf[at].live.outcome, FIRST));
@@ -395,7 +404,7 @@ fn promises(desk: &Desk) -> Result<Part, Failure> {
     let lines = [rows("9a", RUNS, &uniform), rows("9b", RUNS, &zipf)];
     let panels = [by_client("(a) uniform", &lines[0]), by_client("(b) Zipf", &lines[1])];
     let picture = draw("Nine tenths are promised, live", &panels);
-    Ok(Part { claims, table: table(&lines.concat()), picture })
+    Ok(FigureResult { claims, table: table(&lines.concat()), picture })
 }
 
 fn every<'a>(some: &[&'a Vec<Run>]) -> Vec<&'a Run> {
@@ -403,9 +412,9 @@ fn every<'a>(some: &[&'a Vec<Run>]) -> Vec<&'a Run> {
 }
 
 /// Figure 11: two clients want less than they are promised.
-fn totals(desk: &Desk) -> Result<Part, Failure> {
+fn totals(context: &FigureContext) -> Result<FigureResult, Failure> {
     const RUNS: &[usize] = &[BARE, BASIC, PAPER, SOUND];
-    let both = under(desk, [FIGURE_10A, FIGURE_10B], RUNS)?;
+    let both = under(context, [FIGURE_10A, FIGURE_10B], RUNS)?;
     let mut claims = Vec::new();
     for (runs, name) in both.iter().zip(["uniform", "Zipf"]) {
         let [bare, basic, paper] = [BARE, BASIC, PAPER].map(|at| link(&runs[at].live.outcome));
@@ -437,7 +446,7 @@ fn totals(desk: &Desk) -> Result<Part, Failure> {
     let lines = [rows("uniform", RUNS, &both[0]), rows("Zipf", RUNS, &both[1])];
     let panels = [by_client("uniform", &lines[0]), by_client("Zipf", &lines[1])];
     let picture = draw("Two clients want less, live", &panels);
-    Ok(Part { claims, table: table(&lines.concat()), picture })
+    Ok(FigureResult { claims, table: table(&lines.concat()), picture })
 }
 
 /// Those who are promised more, and what, in thousands per second.
@@ -445,9 +454,9 @@ const SPIKE: core::ops::Range<usize> = 0..3;
 const SPIKE_PROMISED: f64 = 285.0;
 
 /// Figure 13: reservations with a spike.
-fn spike(desk: &Desk) -> Result<Part, Failure> {
+fn spike(context: &FigureContext) -> Result<FigureResult, Failure> {
     const RUNS: &[usize] = &[BARE, PAPER, SOUND];
-    let [burst, constant] = under(desk, [FIGURE_13A, FIGURE_13B], RUNS)?;
+    let [burst, constant] = under(context, [FIGURE_13A, FIGURE_13B], RUNS)?;
     let [of_burst, of_constant] =
         [&burst, &constant].map(|runs| mean_of(&runs[1].live.outcome, SPIKE));
     let (missing, has_all) = kept(&constant[1].live.outcome);
@@ -476,7 +485,7 @@ fn spike(desk: &Desk) -> Result<Part, Failure> {
     let lines = [rows("burst", RUNS, &burst), rows("constant rate", RUNS, &constant)];
     let panels = [by_client("burst", &lines[0]), by_client("constant rate", &lines[1])];
     let picture = draw("Reservations with a spike, live", &panels);
-    Ok(Part { claims, table: table(&lines.concat()), picture })
+    Ok(FigureResult { claims, table: table(&lines.concat()), picture })
 }
 
 /// Figure 16: periods before and after others begin to use the link, and how many of them it takes
@@ -496,7 +505,7 @@ struct Course {
 }
 
 impl Course {
-    fn of(outcome: &Outcome, before: usize) -> Self {
+    fn of(outcome: &OneSidedReport, before: usize) -> Self {
         let totals: Vec<f64> = outcome.totals().map(super::kilo).collect();
         let (early, late) = totals.split_at(before.min(totals.len()));
         let last = |rates: &[f64]| {
@@ -507,17 +516,17 @@ impl Course {
         Self { before: last(early), first, last: last(late) }
     }
 
-    fn told(&self) -> Value {
+    fn to_json(&self) -> Value {
         let Self { before, first, last } = self;
         json!({ "before": tenths(*before), "first_after": tenths(*first), "last": tenths(*last) })
     }
 }
 
 /// Figure 16: others begin to use the link.
-fn congestion(desk: &Desk) -> Result<Part, Failure> {
+fn congestion(context: &FigureContext) -> Result<FigureResult, Failure> {
     const RUNS: [usize; 3] = [BARE, PAPER, SOUND];
     // A short run is one period before and the others after.
-    let (before, periods) = desk.periods.map_or((BEFORE, BEFORE + AFTER), |all| (1, all.max(2)));
+    let (before, periods) = context.periods.map_or((BEFORE, BEFORE + AFTER), |all| (1, all.max(2)));
     let mut plans = Vec::new();
     for text in [FIGURE_16A, FIGURE_16B] {
         for mode in RUNS {
@@ -526,7 +535,7 @@ fn congestion(desk: &Desk) -> Result<Part, Failure> {
             plans.push(Plan { scenario, window: WINDOW, periods, job: Some((before, JOB)) });
         }
     }
-    let runs = run_all(desk, plans)?;
+    let runs = run_all(context, plans)?;
     let mut table = Table::new().left("K/s").right("BEFORE").right("FIRST AFTER").right("LAST");
     let (mut claims, mut panels) = (Vec::new(), Vec::new());
     for (runs, name) in runs.chunks(RUNS.len()).zip(["uniform", "Zipf"]) {
@@ -536,7 +545,7 @@ fn congestion(desk: &Desk) -> Result<Part, Failure> {
         for ((mode, run), course) in RUNS.iter().zip(runs).zip(&courses) {
             let Course { before, first, last } = *course;
             let mut row: Vec<Cell> = vec![format!("{name}, {}", MODES[*mode].1).into()];
-            row.extend([before, first, last].map(|rate| Cell::from(told(rate))));
+            row.extend([before, first, last].map(|rate| Cell::from(formatted(rate))));
             table.row(row);
             let rates = run.live.outcome.totals().map(super::kilo);
             let points = (1u32..).zip(rates).map(|(period, rate)| (f64::from(period), rate));
@@ -548,7 +557,7 @@ fn congestion(desk: &Desk) -> Result<Part, Failure> {
         claims.push(follows(&runs[2], &courses[2], before, name));
     }
     let picture = draw("Others begin to use the link, live", &panels);
-    Ok(Part { claims, table, picture })
+    Ok(FigureResult { claims, table, picture })
 }
 
 fn falls(run: &Run, course: &Course, name: &str) -> Claim {
@@ -557,7 +566,7 @@ fn falls(run: &Run, course: &Course, name: &str) -> Claim {
         "16",
         &[run],
         format!("when congestion begins, Haechi's throughput falls by what others take ({name})"),
-        json!({ "kilo_per_second": course.told() }),
+        json!({ "kilo_per_second": course.to_json() }),
         holds_if((0.05..0.15).contains(&part), || {
             format!("it falls from {:.0} to {:.0} K/s", course.before, course.last)
         }),
@@ -582,7 +591,7 @@ fn follows(run: &Run, course: &Course, before: usize, name: &str) -> Claim {
             "with sound rules all have their reservations at most {AGAIN} periods after that \
              ({name}, ours)"
         ),
-        json!({ "kilo_per_second": course.told(), "missing_percent": missing }),
+        json!({ "kilo_per_second": course.to_json(), "missing_percent": missing }),
         has_all,
     )
 }

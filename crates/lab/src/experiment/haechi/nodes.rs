@@ -3,10 +3,12 @@
 //! promise at each node, and with pShift above Haechi.
 
 use serde_json::json;
-use tidegate_sim::one_sided::nodes::{self, Control, Outcome, Scenario};
+use tidegate_sim::one_sided::nodes::{self, Control, OneSidedClusterReport, Scenario};
 
 use super::plot::{Panel, Series, draw};
-use super::{Desk, NODES, Part, SKEW, holds_if, kilo, simulate, tenths, told, wrong};
+use super::{
+    FigureContext, FigureResult, NODES, SKEW, formatted, holds_if, kilo, simulate, tenths, wrong,
+};
 use crate::experiment::paper::{SIMULATED, Source, all};
 use crate::experiment::verdict::Judged;
 use tidegate_console::failure::Failure;
@@ -22,8 +24,8 @@ const TENANTS: core::ops::Range<usize> = 0..5;
 /// in which it shows, one until a share has fallen elsewhere, and one until another has risen.
 /// Clients know how much they want here; where none does, who wants more at two nodes at once shows
 /// at which it wants most only after that, and it takes as long again.
-pub(super) const TURN: usize = 4;
-pub(super) const FOLLOWED: usize = TURN + 3;
+pub(super) const CHANGE_PERIOD: usize = 4;
+pub(super) const FOLLOWED: usize = CHANGE_PERIOD + 3;
 
 /// In the order of runs, with what each is called.
 const RUNS: [(Control, &str); 3] =
@@ -32,10 +34,10 @@ const RUNS: [(Control, &str); 3] =
 /// Clients together read so much of what they do without control, in percent.
 const USED: f64 = 95.0;
 
-pub(super) fn repeat(desk: &Desk) -> Result<Part, Failure> {
+pub(super) fn repeat(context: &FigureContext) -> Result<FigureResult, Failure> {
     let base = Scenario::parse(NODES).map_err(wrong)?.slowed(SLOWER);
     let scenarios = RUNS.map(|(control, _)| Scenario { control, ..base.clone() });
-    let runs = simulate(desk, scenarios.into(), nodes::run)?;
+    let runs = simulate(context, scenarios.into(), nodes::run)?;
     let source = Source {
         paper: "haechi",
         figure: "nodes",
@@ -51,7 +53,8 @@ pub(super) fn repeat(desk: &Desk) -> Result<Part, Failure> {
     ];
     let mut claims = Vec::new();
     for (text, outcome) in texts.into_iter().zip([bare, equal]) {
-        let worst = worst(outcome, 0..TURN).max(worst(outcome, FOLLOWED..periods(outcome)));
+        let worst =
+            worst(outcome, 0..CHANGE_PERIOD).max(worst(outcome, FOLLOWED..periods(outcome)));
         let judged = holds_if(worst > 5.0, || format!("{worst:.1} % at most are missing"));
         let measured = json!({ "missing_percent_at_most": tenths(worst) });
         claims.push(source.claim(format!("{text} (ours)"), measured, judged));
@@ -60,8 +63,8 @@ pub(super) fn repeat(desk: &Desk) -> Result<Part, Failure> {
         "with pShift above Haechi everybody has what it is promised at all nodes together, also \
          three periods after it has begun to want it elsewhere (ours)",
         json!({
-            "missing_percent_at_most_before": tenths(worst(split, 0..TURN)),
-            "missing_percent_at_most_while_it_moves": tenths(worst(split, TURN..FOLLOWED)),
+            "missing_percent_at_most_before": tenths(worst(split, 0..CHANGE_PERIOD)),
+            "missing_percent_at_most_while_it_moves": tenths(worst(split, CHANGE_PERIOD..FOLLOWED)),
             "missing_percent_at_most_after": tenths(worst(split, FOLLOWED..periods(split))),
         }),
         keeps(split),
@@ -80,33 +83,34 @@ pub(super) fn repeat(desk: &Desk) -> Result<Part, Failure> {
     let mut rows = Vec::new();
     for ((_, name), shown) in RUNS.iter().zip(&runs) {
         let outcome = &shown.outcome;
-        for (when, periods) in [("before", 0..TURN), ("after", FOLLOWED..periods(outcome))] {
+        for (when, periods) in [("before", 0..CHANGE_PERIOD), ("after", FOLLOWED..periods(outcome))]
+        {
             rows.push((format!("{name}, {when}"), means(outcome, periods)));
         }
     }
-    Ok(Part { claims, table: table(&rows), picture })
+    Ok(FigureResult { claims, table: table(&rows), picture })
 }
 
-fn periods(outcome: &Outcome) -> usize {
+fn periods(outcome: &OneSidedClusterReport) -> usize {
     outcome.samples.len()
 }
 
 /// The most that a tenant with a large promise misses in the worst of some periods, in percent.
-pub(super) fn worst(outcome: &Outcome, periods: core::ops::Range<usize>) -> f64 {
+pub(super) fn worst(outcome: &OneSidedClusterReport, periods: core::ops::Range<usize>) -> f64 {
     let samples = &outcome.samples[periods];
     let each = TENANTS.flat_map(|it| samples.iter().map(move |one| outcome.missing(it, one)));
     each.fold(0.0, f64::max)
 }
 
-fn keeps(outcome: &Outcome) -> Judged {
-    all([0..TURN, FOLLOWED..periods(outcome)].map(|periods| {
+fn keeps(outcome: &OneSidedClusterReport) -> Judged {
+    all([0..CHANGE_PERIOD, FOLLOWED..periods(outcome)].map(|periods| {
         let worst = worst(outcome, periods);
         holds_if(worst <= SKEW, || format!("{worst:.1} % are missing in a period"))
     }))
 }
 
 /// The means of all tenants over some periods, in thousands per second.
-pub(super) fn means(outcome: &Outcome, periods: core::ops::Range<usize>) -> Vec<f64> {
+pub(super) fn means(outcome: &OneSidedClusterReport, periods: core::ops::Range<usize>) -> Vec<f64> {
     let mean = |tenant: usize| {
         let rates = outcome.rates(tenant).skip(periods.start).take(periods.len());
         kilo(rates.sum::<f64>() / periods.len().max(1) as f64)
@@ -123,15 +127,15 @@ pub(super) fn table(rows: &[(String, Vec<f64>)]) -> Table {
     table = table.right("ALL");
     for (name, means) in rows {
         let mut row: Vec<Cell> = vec![name.clone().into()];
-        row.extend(means.iter().map(|mean| Cell::from(told(*mean))));
-        row.push(told(means.iter().sum()).into());
+        row.extend(means.iter().map(|mean| Cell::from(formatted(*mean))));
+        row.push(formatted(means.iter().sum()).into());
         table.row(row);
     }
     table
 }
 
 /// Rates of the tenants with a large promise, second by second.
-pub(super) fn panel(title: &str, outcome: &Outcome) -> Panel {
+pub(super) fn panel(title: &str, outcome: &OneSidedClusterReport) -> Panel {
     let line = |tenant: usize| {
         let points = (1u32..).zip(outcome.rates(tenant));
         let points = points.map(|(second, rate)| (f64::from(second), kilo(rate)));

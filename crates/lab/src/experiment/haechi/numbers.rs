@@ -3,15 +3,18 @@
 use serde_json::json;
 
 use super::plot::{Panel, Series, draw};
-use super::{Desk, Kind, NEAR, Number, Part, bare, demand, holds_if, pattern, promises, source};
-use super::{tenths, told};
+use super::{
+    FigureContext, FigureResult, Kind, NEAR, Number, bare, demand, holds_if, pattern, promises,
+    source,
+};
+use super::{formatted, tenths};
 use tidegate_console::failure::Failure;
 use tidegate_console::table::Table;
 
-pub(super) fn repeat(desk: &Desk) -> Result<Part, Failure> {
-    let mut numbers = bare::numbers(desk)?;
+pub(super) fn repeat(context: &FigureContext) -> Result<FigureResult, Failure> {
+    let mut numbers = bare::numbers(context)?;
     for figure in [demand::numbers, promises::numbers, pattern::numbers] {
-        numbers.extend(figure(desk)?);
+        numbers.extend(figure(context)?);
     }
     let mut table = Table::new().left("FIGURE").left("WHAT").right("PAPER").right("MODEL");
     table = table.left("").right("RATIO").left("");
@@ -23,12 +26,12 @@ pub(super) fn repeat(desk: &Desk) -> Result<Part, Failure> {
             paper.to_string().into(),
             match unit {
                 "s" | "%" => format!("{model:.2}").into(),
-                _ => told(model).into(),
+                _ => formatted(model).into(),
             },
             unit.into(),
             match kind {
                 Kind::Amount => format!("{:.3}", model / paper).into(),
-                Kind::Part => format!("{:+.1} points", number.off()).into(),
+                Kind::Share => format!("{:+.1} points", number.off()).into(),
                 Kind::Bound => if number.is_near() { "below" } else { "above" }.into(),
             },
             if is_given { "given" } else { "predicted" }.into(),
@@ -45,7 +48,7 @@ pub(super) fn repeat(desk: &Desk) -> Result<Part, Failure> {
             "numbers_predicted": count,
             "of_which_within_2_percent": near,
             "off_at_most_percent": tenths(worst),
-            "numbers": numbers.iter().map(Number::told).collect::<Vec<_>>(),
+            "numbers": numbers.iter().map(Number::as_json).collect::<Vec<_>>(),
         }),
         holds_if(near == count, || {
             format!("{} of {count} are more than {NEAR} % off", count - near)
@@ -62,5 +65,5 @@ pub(super) fn repeat(desk: &Desk) -> Result<Part, Failure> {
         series: vec![line("paper", |number| number.paper), line("model", |number| number.model)],
         levels: Vec::new(),
     };
-    Ok(Part { claims: vec![claim], table, picture: draw("Paper and model", &[panel]) })
+    Ok(FigureResult { claims: vec![claim], table, picture: draw("Paper and model", &[panel]) })
 }

@@ -1,12 +1,15 @@
 //! Figures 13 to 15: reservations with a spike, in bursts and at a constant rate.
 
 use serde_json::{Value, json};
-use tidegate_sim::one_sided::Outcome;
+use tidegate_sim::one_sided::OneSidedReport;
 
 use super::plot::{Panel, Series, draw};
-use super::{BARE, Desk, FIGURE_13A, FIGURE_13B, Kept, MODES, Number, PAPER, Part, SOUND, Shown};
+use super::{
+    BARE, FIGURE_13A, FIGURE_13B, FigureContext, FigureResult, Kept, MODES, Number, PAPER, SOUND,
+    Shown,
+};
 use super::{USED, all, at, beside, by_client, holds_if, kept, mean_of, means, missing, named, of};
-use super::{ours, part_of_bare, table, tenths, told, total};
+use super::{formatted, ours, part_of_bare, table, tenths, total};
 use crate::experiment::verdict::Claim;
 use tidegate_console::failure::Failure;
 use tidegate_console::table::{Cell, Table};
@@ -23,8 +26,8 @@ const SPIKE: core::ops::Range<usize> = 0..3;
 const PROMISED: f64 = 285.0;
 
 /// Figure 13.
-pub(super) fn clients(desk: &Desk) -> Result<Part, Failure> {
-    let runs = RUNS.get(desk)?;
+pub(super) fn clients(context: &FigureContext) -> Result<FigureResult, Failure> {
+    let runs = RUNS.get(context)?;
     let lines = BASES.map(|(base, name)| named(name, |mode| means(at(runs, base, mode))));
     let panels = [by_client("burst", &lines[0]), by_client("constant rate", &lines[1])];
     let [burst, constant] = [BURST, CONSTANT].map(|base| mean_of(at(runs, base, PAPER), SPIKE));
@@ -52,7 +55,7 @@ pub(super) fn clients(desk: &Desk) -> Result<Part, Failure> {
         ours(runs, CONSTANT, "13", "at a constant rate all have their reservations"),
     ];
     let table = table(&lines.concat());
-    Ok(Part { claims, table, picture: draw("Reservations with a spike", &panels) })
+    Ok(FigureResult { claims, table, picture: draw("Reservations with a spike", &panels) })
 }
 
 /// Throughput lost of 1,570 thousand reads per second.
@@ -65,15 +68,15 @@ fn lost(runs: &[Shown]) -> [Number; 2] {
 }
 
 /// Figure 14.
-pub(super) fn totals(desk: &Desk) -> Result<Part, Failure> {
-    let runs = RUNS.get(desk)?;
+pub(super) fn totals(context: &FigureContext) -> Result<FigureResult, Failure> {
+    let runs = RUNS.get(context)?;
     let mut table = Table::new().left("THROUGHPUT, K/s");
     for (_, control) in MODES {
         table = table.right(control);
     }
     for (base, name) in BASES {
         let mut row: Vec<Cell> = vec![name.into()];
-        row.extend((0..MODES.len()).map(|mode| Cell::from(told(total(at(runs, base, mode))))));
+        row.extend((0..MODES.len()).map(|mode| Cell::from(formatted(total(at(runs, base, mode))))));
         table.row(row);
     }
     let (measured, judged) = beside(&lost(runs));
@@ -101,7 +104,7 @@ pub(super) fn totals(desk: &Desk) -> Result<Part, Failure> {
     ];
     let lines = BASES.map(|(base, name)| named(name, |mode| means(at(runs, base, mode))));
     let panels = [by_client("burst", &lines[0]), by_client("constant rate", &lines[1])];
-    Ok(Part { claims, table, picture: draw("What bursts cost", &panels) })
+    Ok(FigureResult { claims, table, picture: draw("What bursts cost", &panels) })
 }
 
 /// Latencies of all clients together, in microseconds.
@@ -112,7 +115,7 @@ struct Latencies {
 }
 
 impl Latencies {
-    fn of(outcome: &Outcome) -> Self {
+    fn of(outcome: &OneSidedReport) -> Self {
         let mut all = outcome.latency.iter().map(|latency| &latency.begun);
         let mut sum = all.next().cloned();
         if let Some(sum) = &mut sum {
@@ -124,7 +127,7 @@ impl Latencies {
         Self { mean, p99: quantile(0.99), p999: quantile(0.999) }
     }
 
-    fn told(&self) -> Value {
+    fn to_json(&self) -> Value {
         let Self { mean, p99, p999 } = self;
         json!({ "mean_us": tenths(*mean), "p99_us": tenths(*p99), "p99.9_us": tenths(*p999) })
     }
@@ -137,7 +140,7 @@ impl Latencies {
 }
 
 /// The mean of how long reads took since they were due, in microseconds.
-fn since_due(outcome: &Outcome) -> f64 {
+fn since_due(outcome: &OneSidedReport) -> f64 {
     let waited: u64 = outcome.latency.iter().map(|latency| latency.waited).sum();
     let count: u64 = outcome.latency.iter().map(|latency| latency.begun.len()).sum();
     Latencies::of(outcome).mean + waited as f64 / 1e3 / count.max(1) as f64
@@ -147,8 +150,8 @@ fn since_due(outcome: &Outcome) -> f64 {
 const LOWER: f64 = 5.0 / 6.0;
 
 /// Figure 15.
-pub(super) fn latencies(desk: &Desk) -> Result<Part, Failure> {
-    let runs = RUNS.get(desk)?;
+pub(super) fn latencies(context: &FigureContext) -> Result<FigureResult, Failure> {
+    let runs = RUNS.get(context)?;
     let begun = |base, mode| Latencies::of(at(runs, base, mode));
     let mut table = Table::new().left("RUN").right("MEAN, us").right("99 %").right("99.9 %");
     table = table.right("SINCE DUE, MEAN, us");
@@ -158,7 +161,7 @@ pub(super) fn latencies(desk: &Desk) -> Result<Part, Failure> {
         for (mode, (_, control)) in MODES.iter().enumerate() {
             let Latencies { mean, p99, p999 } = begun(base, mode);
             let since = since_due(at(runs, base, mode));
-            let cells = [mean, p99, p999, since].map(|us| Cell::from(told(us)));
+            let cells = [mean, p99, p999, since].map(|us| Cell::from(formatted(us)));
             let mut row: Vec<Cell> = vec![format!("{name}, {control}").into()];
             row.extend(cells);
             table.row(row);
@@ -177,11 +180,11 @@ pub(super) fn latencies(desk: &Desk) -> Result<Part, Failure> {
     let text = of(runs, "15", BURST, &[PAPER]).claim(
         "the mean, 99 % and 99.9 % of latencies are significantly lower at a constant rate than \
          with bursts: each by a sixth and more",
-        json!({ "burst": burst.told(), "constant_rate": constant.told() }),
+        json!({ "burst": burst.to_json(), "constant_rate": constant.to_json() }),
         holds_if(part <= LOWER, || format!("one of them is {part:.2} of that with bursts")),
     );
     let claims = vec![text, of_sound(runs)];
-    Ok(Part { claims, table, picture: draw("How long reads take", &panels) })
+    Ok(FigureResult { claims, table, picture: draw("How long reads take", &panels) })
 }
 
 fn of_sound(runs: &[Shown]) -> Claim {
@@ -190,7 +193,7 @@ fn of_sound(runs: &[Shown]) -> Claim {
     of(runs, "15", CONSTANT, &[BARE, SOUND]).claim(
         "at a constant rate reads take no longer on average with sound rules than without control, \
          and the slowest at most two thirds as long again (ours)",
-        json!({ "bare": bare.told(), "sound": sound.told() }),
+        json!({ "bare": bare.to_json(), "sound": sound.to_json() }),
         all([
             holds_if(sound.mean <= bare.mean, || {
                 format!("{:.0} us on average instead of {:.0}", sound.mean, bare.mean)
@@ -201,6 +204,6 @@ fn of_sound(runs: &[Shown]) -> Claim {
 }
 
 /// The paper's numbers of figure 14, beside ours.
-pub(super) fn numbers(desk: &Desk) -> Result<Vec<Number>, Failure> {
-    Ok(lost(RUNS.get(desk)?).to_vec())
+pub(super) fn numbers(context: &FigureContext) -> Result<Vec<Number>, Failure> {
+    Ok(lost(RUNS.get(context)?).to_vec())
 }

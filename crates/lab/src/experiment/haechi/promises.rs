@@ -6,11 +6,12 @@ use tidegate_sim::one_sided::{Control, Scenario};
 
 use super::plot::{Panel, Series, draw};
 use super::{
-    BARE, Desk, FIGURE_9A, FIGURE_9B, Kept, Kind, Known, MODES, Number, PAPER, Part, SOUND,
+    BARE, FIGURE_9A, FIGURE_9B, FigureContext, FigureResult, Kept, Kind, Known, MODES, Number,
+    PAPER, SOUND,
 };
 use super::{Shown, USED, all, at, beside, by_client, differs, holds_if, keeps, kept, mean_of};
+use super::{formatted, total, under_all};
 use super::{means, missing, named, of, ours, part_of_bare, scenario, table, tenths, thousandths};
-use super::{told, total, under_all};
 use crate::experiment::verdict::Claim;
 use tidegate_console::failure::Failure;
 use tidegate_console::table::{Cell, Table};
@@ -25,12 +26,12 @@ const ZIPF: usize = 1;
 const FIRST: core::ops::Range<usize> = 0..2;
 
 /// Figure 9.
-pub(super) fn repeat(desk: &Desk) -> Result<Part, Failure> {
-    let runs = RUNS.get(desk)?;
-    let lines = |letter: &str, base| {
+pub(super) fn repeat(context: &FigureContext) -> Result<FigureResult, Failure> {
+    let runs = RUNS.get(context)?;
+    let lines = |label: &str, base| {
         let promised = at(runs, base, PAPER).promised.iter().map(|count| *count as f64 / 1e3);
-        let mut lines = vec![(format!("{letter} promised"), promised.collect())];
-        lines.extend(named(letter, |mode| means(at(runs, base, mode))));
+        let mut lines = vec![(format!("{label} promised"), promised.collect())];
+        lines.extend(named(label, |mode| means(at(runs, base, mode))));
         lines
     };
     let [a, b] = [lines("9a", UNIFORM), lines("9b", ZIPF)];
@@ -43,7 +44,7 @@ pub(super) fn repeat(desk: &Desk) -> Result<Part, Failure> {
         ours(runs, ZIPF, "9b", "by Zipf's distribution all have their reservations in each period"),
     ];
     let table = table(&a.into_iter().chain(b).collect::<Vec<_>>());
-    Ok(Part { claims, table, picture: draw("Nine tenths are promised", &panels) })
+    Ok(FigureResult { claims, table, picture: draw("Nine tenths are promised", &panels) })
 }
 
 /// The throughput that Haechi costs, in percent.
@@ -141,8 +142,8 @@ fn promise(scenario: &mut Scenario, level: u64) {
 }
 
 /// Figure 12.
-pub(super) fn levels(desk: &Desk) -> Result<Part, Failure> {
-    let (runs, kept) = (BY_LEVEL.get(desk)?, UNPACED.get(desk)?);
+pub(super) fn levels(context: &FigureContext) -> Result<FigureResult, Failure> {
+    let (runs, kept) = (BY_LEVEL.get(context)?, UNPACED.get(context)?);
     let total_of = |level: usize, base: usize, mode| total(at(runs, 2 * level + base, mode));
     let mut table = Table::new().left("THROUGHPUT, K/s").right("50 %").right("60 %");
     table = table.right("70 %").right("80 %").right("90 %");
@@ -152,7 +153,7 @@ pub(super) fn levels(desk: &Desk) -> Result<Part, Failure> {
         for (mode, (_, control)) in MODES.iter().enumerate() {
             let rates: Vec<f64> = (0..LEVELS.len()).map(|at| total_of(at, base, mode)).collect();
             let mut row: Vec<Cell> = vec![format!("{name}, {control}").into()];
-            row.extend(rates.iter().map(|rate| Cell::from(told(*rate))));
+            row.extend(rates.iter().map(|rate| Cell::from(formatted(*rate))));
             table.row(row);
             let points = LEVELS.iter().zip(&rates).map(|(level, rate)| (*level as f64, *rate));
             series.push(Series::line(*control, points.collect()));
@@ -160,7 +161,7 @@ pub(super) fn levels(desk: &Desk) -> Result<Part, Failure> {
         if base == ZIPF {
             let rates = kept.iter().map(|shown| total(&shown.outcome));
             let mut row: Vec<Cell> = vec!["Zipf, sound without pacing".into()];
-            row.extend(rates.clone().map(|rate| Cell::from(told(rate))));
+            row.extend(rates.clone().map(|rate| Cell::from(formatted(rate))));
             table.row(row);
             let points = LEVELS.iter().zip(rates).map(|(level, rate)| (*level as f64, rate));
             series.push(Series::line("sound without pacing", points.collect()));
@@ -174,7 +175,7 @@ pub(super) fn levels(desk: &Desk) -> Result<Part, Failure> {
         });
     }
     let claims = vec![met(runs), falls(runs), sound(runs), unpaced(kept)];
-    Ok(Part { claims, table, picture: draw("By how much is promised", &panels) })
+    Ok(FigureResult { claims, table, picture: draw("By how much is promised", &panels) })
 }
 
 /// Levels and distributions at which some client misses its reservation.
@@ -239,7 +240,7 @@ fn falls(runs: &[Shown]) -> Claim {
 
 fn sound(runs: &[Shown]) -> Claim {
     let missed = missed(runs, SOUND);
-    let used = |place: usize| part_of_bare(runs, place, SOUND);
+    let used = |index: usize| part_of_bare(runs, index, SOUND);
     let least = (0..2 * LEVELS.len()).map(used).fold(f64::MAX, f64::min);
     super::source("12", runs).claim(
         "with sound rules all have them at every level, and at least 99 % of what clients read \
@@ -283,8 +284,8 @@ fn unpaced(runs: &[Shown]) -> Claim {
 }
 
 /// The paper's numbers of figure 9, beside ours.
-pub(super) fn numbers(desk: &Desk) -> Result<Vec<Number>, Failure> {
-    let runs = RUNS.get(desk)?;
+pub(super) fn numbers(context: &FigureContext) -> Result<Vec<Number>, Failure> {
+    let runs = RUNS.get(context)?;
     let cost = Number::part("9a", "throughput lost, less than", 0.1, overhead(runs));
     let numbers = first_two(runs).into_iter();
     Ok(numbers.chain([Number { kind: Kind::Bound, ..cost }]).collect())

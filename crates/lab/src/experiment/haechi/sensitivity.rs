@@ -5,10 +5,13 @@
 use serde_json::{Value, json};
 use tidegate_algo::haechi::{Grain, Rules};
 use tidegate_model::Span;
-use tidegate_sim::one_sided::{Control, Outcome, Scenario};
+use tidegate_sim::one_sided::{Control, OneSidedReport, Scenario};
 
 use super::plot::{Panel, Series, draw};
-use super::{CONTROL, Desk, FIGURE_9B, FIGURE_10B, Kept, Part, SKEW, Shown, USED, all, control};
+use super::{
+    CONTROL, FIGURE_9B, FIGURE_10B, FigureContext, FigureResult, Kept, SKEW, Shown, USED, all,
+    control,
+};
 use super::{holds_if, scenario, source, tenths, thousandths, total};
 use crate::experiment::verdict::Claim;
 use tidegate_console::failure::Failure;
@@ -64,7 +67,7 @@ const CHOICES: [Choice; 5] = [
     },
 ];
 
-/// Both loads, and how long they are looked at, in seconds.
+/// Both loads, and how long they are measured, in seconds.
 const LOADS: [&str; 2] = [FIGURE_9B, FIGURE_10B];
 const SECONDS: u32 = 4;
 
@@ -85,29 +88,32 @@ static RUNS: Kept = Kept::new(|| {
     Ok(all)
 });
 
-pub(super) fn repeat(desk: &Desk) -> Result<Part, Failure> {
-    let runs = RUNS.get(desk)?;
+pub(super) fn repeat(context: &FigureContext) -> Result<FigureResult, Failure> {
+    let runs = RUNS.get(context)?;
     let (busy, idle) = runs.split_at(runs.len() / LOADS.len());
     let mut table = Table::new().left("CHOICE").right("").right("MISSING, %").right("OF BARE, %");
     table = table.right("FOR CONTROL, %").right("WITH 2 IDLE: MISSING, %").right("OF BARE, %");
     table = table.right("FOR CONTROL, %");
     let (mut claims, mut panels) = (Vec::new(), Vec::new());
-    let mut place = 1;
+    let mut index = 1;
     for choice in &CHOICES {
-        let look = |load: &[Shown], at: usize| Look::of(&load[at].outcome, &load[0].outcome);
-        let places = place..place + choice.values.len();
-        place = places.end;
-        let looks: Vec<[Look; 2]> =
-            places.clone().map(|at| [busy, idle].map(|load| look(load, at))).collect();
-        for (value, looks) in choice.values.iter().zip(&looks) {
+        let indicators_of =
+            |load: &[Shown], at: usize| Indicators::of(&load[at].outcome, &load[0].outcome);
+        let indices = index..index + choice.values.len();
+        index = indices.end;
+        let indicators: Vec<[Indicators; 2]> =
+            indices.clone().map(|at| [busy, idle].map(|load| indicators_of(load, at))).collect();
+        for (value, indicators) in choice.values.iter().zip(&indicators) {
             let mut cells: Vec<Cell> = vec![choice.name.into(), value.to_string().into()];
-            for Look { missing, used, control } in looks {
+            for Indicators { missing, used, control } in indicators {
                 cells.extend([missing, used, control].map(|one| Cell::from(format!("{one:.2}"))));
             }
             table.row(cells);
         }
         let series = [("all busy", 0), ("two idle", 1)].map(|(name, load)| {
-            let points = (1u32..).zip(&looks).map(|(at, looks)| (f64::from(at), looks[load].used));
+            let points = (1u32..)
+                .zip(&indicators)
+                .map(|(at, indicators)| (f64::from(at), indicators[load].used));
             Series::line(name, points.collect())
         });
         panels.push(Panel {
@@ -117,21 +123,21 @@ pub(super) fn repeat(desk: &Desk) -> Result<Part, Failure> {
             series: series.into(),
             levels: Vec::new(),
         });
-        claims.push(kept(choice, &looks, &[&busy[places.clone()], &idle[places]].concat()));
+        claims.push(kept(choice, &indicators, &[&busy[indices.clone()], &idle[indices]].concat()));
     }
-    Ok(Part { claims, table, picture: draw("Numbers that were chosen", &panels) })
+    Ok(FigureResult { claims, table, picture: draw("Numbers that were chosen", &panels) })
 }
 
 /// Results of one run, in percent.
-struct Look {
+struct Indicators {
     /// The most that a client misses of its reservation in its worst period.
     missing: f64,
     used: f64,
     control: f64,
 }
 
-impl Look {
-    fn of(outcome: &Outcome, bare: &Outcome) -> Self {
+impl Indicators {
+    fn of(outcome: &OneSidedReport, bare: &OneSidedReport) -> Self {
         let clients = super::clients(outcome);
         let missing = clients.map(|client| outcome.missing_percent(client)).fold(0.0, f64::max);
         let used = total(outcome) / total(bare) * 100.0;
@@ -142,7 +148,7 @@ impl Look {
         self.missing <= SKEW && self.used >= USED && self.control < CONTROL
     }
 
-    fn told(&self) -> Value {
+    fn to_json(&self) -> Value {
         json!({
             "missing_at_most_percent": thousandths(self.missing),
             "percent_of_bare": tenths(self.used),
@@ -151,16 +157,16 @@ impl Look {
     }
 }
 
-fn kept(choice: &Choice, looks: &[[Look; 2]], runs: &[Shown]) -> Claim {
+fn kept(choice: &Choice, indicators: &[[Indicators; 2]], runs: &[Shown]) -> Claim {
     let Choice { name, values, known_to_lose, .. } = choice;
-    let pairs = || values.iter().zip(looks);
-    let judged = pairs().map(|(value, looks)| {
+    let pairs = || values.iter().zip(indicators);
+    let judged = pairs().map(|(value, indicators)| {
         let is_known_to_lose = known_to_lose.contains(value);
-        holds_if(looks.iter().all(Look::is_good) != is_known_to_lose, || {
-            let told = looks.each_ref().map(|Look { missing, used, control }| {
+        holds_if(indicators.iter().all(Indicators::is_good) != is_known_to_lose, || {
+            let formatted = indicators.each_ref().map(|Indicators { missing, used, control }| {
                 format!("{missing:.2} % missing, {used:.1} % used, {control:.2} % for control")
             });
-            format!("with {value}: {}", told.join("; "))
+            format!("with {value}: {}", formatted.join("; "))
         })
     });
     let list = |are_good: bool| {
@@ -180,8 +186,8 @@ fn kept(choice: &Choice, looks: &[[Look; 2]], runs: &[Shown]) -> Claim {
         json!({
             "values": pairs().map(|(value, [busy, idle])| json!({
                 "value": value,
-                "all_busy": busy.told(),
-                "two_idle": idle.told(),
+                "all_busy": busy.to_json(),
+                "two_idle": idle.to_json(),
             })).collect::<Vec<_>>(),
         }),
         all(judged),

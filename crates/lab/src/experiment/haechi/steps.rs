@@ -7,8 +7,10 @@ use tidegate_sim::one_sided::{Change, Scenario};
 
 use super::capacity::{AGAIN, estimates, last_miss, totals};
 use super::plot::{Panel, Series, draw};
-use super::{Desk, FIGURE_16B, Kept, Part, Shown, all, holds_if, scenario, source};
-use super::{tenths, told};
+use super::{
+    FIGURE_16B, FigureContext, FigureResult, Kept, Shown, all, holds_if, scenario, source,
+};
+use super::{formatted, tenths};
 use crate::experiment::verdict::Claim;
 use tidegate_console::failure::Failure;
 use tidegate_console::table::Table;
@@ -17,7 +19,7 @@ use tidegate_console::table::Table;
 const STEPS: [u64; 6] = [70, 80, 90, 110, 120, 130];
 
 /// After so many periods, and so many are seen then.
-const TURN: usize = 5;
+const CHANGE_PERIOD: usize = 5;
 const AFTER: usize = SETTLED + 3;
 
 /// So many periods after a change throughput is what the data node can do.
@@ -31,7 +33,7 @@ const CLOSE: f64 = 1.0;
 static RUNS: Kept = Kept::new(|| {
     let stepped = |percent: u64| {
         let base = scenario(FIGURE_16B)?;
-        let node = Iops(base.cards.node.0 * percent / 100);
+        let node = Iops(base.nics.node.0 * percent / 100);
         let mut client = base.client.clone();
         for clients in &mut client {
             if let Some(reservation) = &mut clients.reservation {
@@ -41,8 +43,8 @@ static RUNS: Kept = Kept::new(|| {
         Ok(Scenario {
             client,
             background: None,
-            change: vec![Change { at: Span(base.period.0 * TURN as u64), node }],
-            periods: (TURN + AFTER) as u32,
+            change: vec![Change { at: Span(base.period.0 * CHANGE_PERIOD as u64), node }],
+            periods: (CHANGE_PERIOD + AFTER) as u32,
             ..base
         })
     };
@@ -54,19 +56,20 @@ fn promised(percent: u64) -> u64 {
     (percent * 7 / 8).min(80)
 }
 
-pub(super) fn repeat(desk: &Desk) -> Result<Part, Failure> {
-    let runs = RUNS.get(desk)?;
+pub(super) fn repeat(context: &FigureContext) -> Result<FigureResult, Failure> {
+    let runs = RUNS.get(context)?;
     let mut table = Table::new().left("NODE, K/s").right("PROMISED").right("FIRST AFTER");
     table = table.right("AFTER 12").right("MISSED LAST IN");
     let mut series = Vec::new();
     for (percent, shown) in STEPS.iter().zip(runs) {
         let rates = totals(&shown.outcome);
-        let missed = last_miss(&shown.outcome, TURN).map_or("-".into(), |at| at.to_string());
+        let missed =
+            last_miss(&shown.outcome, CHANGE_PERIOD).map_or("-".into(), |at| at.to_string());
         table.row([
             format!("1570 to {}", 1570 * percent / 100).into(),
-            told(shown.outcome.promised.iter().sum::<u64>() as f64 / 1e3).into(),
-            told(rates[TURN]).into(),
-            told(rates[TURN + SETTLED]).into(),
+            formatted(shown.outcome.promised.iter().sum::<u64>() as f64 / 1e3).into(),
+            formatted(rates[CHANGE_PERIOD]).into(),
+            formatted(rates[CHANGE_PERIOD + SETTLED]).into(),
             missed.into(),
         ]);
         let points = (1u32..).zip(rates).map(|(at, rate)| (f64::from(at), rate));
@@ -80,7 +83,11 @@ pub(super) fn repeat(desk: &Desk) -> Result<Part, Failure> {
         levels: Vec::new(),
     };
     let claims = STEPS.iter().zip(runs).map(|(percent, shown)| settles(*percent, shown)).collect();
-    Ok(Part { claims, table, picture: draw("The data node becomes slower or faster", &[panel]) })
+    Ok(FigureResult {
+        claims,
+        table,
+        picture: draw("The data node becomes slower or faster", &[panel]),
+    })
 }
 
 fn settles(percent: u64, shown: &Shown) -> Claim {
@@ -88,8 +95,8 @@ fn settles(percent: u64, shown: &Shown) -> Claim {
     let node = 1570.0 * percent as f64 / 100.0;
     let rates = totals(outcome);
     let off = |rate: &f64| (rate / node - 1.0).abs() * 100.0;
-    let settled = rates[TURN + SETTLED..].iter().map(off).fold(0.0, f64::max);
-    let last = last_miss(outcome, TURN);
+    let settled = rates[CHANGE_PERIOD + SETTLED..].iter().map(off).fold(0.0, f64::max);
+    let last = last_miss(outcome, CHANGE_PERIOD);
     source("steps", core::slice::from_ref(shown)).claim(
         format!(
             "when the data node's capacity becomes {percent} %, of which {} are promised, with \

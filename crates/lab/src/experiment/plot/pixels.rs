@@ -47,7 +47,7 @@ mod tests {
     }
 
     #[test]
-    fn letters_are_drawn_with_the_font_that_comes_along() {
+    fn text_is_drawn_with_the_bundled_font() {
         let [none, some, other] = ["", "iii", "WWW"].map(pixels);
         assert_eq!((none.width(), none.height()), (some.width(), some.height()));
         let dark =
@@ -55,10 +55,10 @@ mod tests {
         let (few, many) = (dark(&some) - dark(&none), dark(&other) - dark(&none));
         assert!(few > 10 && many > 2 * few, "{few} and {many} pixels are letters");
         // Letters that people have in their names.
-        for letter in "äßčøλЖ".chars() {
-            let drawn = dark(&pixels(&letter.to_string())) - dark(&none);
+        for character in "äßčøλЖ".chars() {
+            let drawn = dark(&pixels(&character.to_string())) - dark(&none);
             let unknown = dark(&pixels("\u{4e00}")) - dark(&none);
-            assert!(drawn > 10 && drawn != unknown, "{letter}: {drawn}, {unknown}");
+            assert!(drawn > 10 && drawn != unknown, "{character}: {drawn}, {unknown}");
         }
     }
 

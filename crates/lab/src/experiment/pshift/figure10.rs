@@ -4,13 +4,13 @@
 
 use serde_json::json;
 use tidegate_model::Span;
-use tidegate_sim::cluster::Outcome;
+use tidegate_sim::cluster::ClusterReport;
 
-use super::judge::{self, Tally, in_period};
+use super::judge::{self, PeriodCounts, in_period};
 use super::live::{self, Back};
 use super::plot::{Panel, Series, draw};
-use super::world::{self, Shown};
-use super::{Desk, LIVE, PAPER, Part, SIMULATED, Source, tenths, thousandths};
+use super::simulated::{self, Shown};
+use super::{FigureContext, FigureResult, LIVE, PAPER, SIMULATED, Source, tenths, thousandths};
 use crate::experiment::verdict::{Claim, Judged};
 use tidegate_console::failure::Failure;
 use tidegate_console::table::Table;
@@ -20,12 +20,12 @@ const MISS_PERCENT: f64 = 0.5;
 /// So far may a limit be exceeded in the first period of all, in percent.
 const START_PERCENT: f64 = 5.0;
 
-pub(super) fn repeat(desk: &Desk) -> Result<Part, Failure> {
-    let scenario = world::scenario(world::EXPERIMENT_5)?;
+pub(super) fn repeat(context: &FigureContext) -> Result<FigureResult, Failure> {
+    let scenario = simulated::scenario(simulated::EXPERIMENT_5)?;
     let mut start = scenario.clone();
     (start.skip, start.periods, start.load.start) = (0, 1, Span::ZERO);
-    let shown = world::run_all(desk, vec![scenario.clone(), start])?;
-    let lived = live::run(desk, &scenario, shown[0].outcome.clone(), Back::File)?;
+    let shown = simulated::run_all(context, vec![scenario.clone(), start])?;
+    let lived = live::run(context, &scenario, shown[0].outcome.clone(), Back::File)?;
     let slack = u64::from(scenario.nodes.depth) * u64::from(scenario.nodes.count);
     let mut claims = claims(&shown[0], SIMULATED, (slack, Span::ZERO));
     claims.push(transient(&shown[1]));
@@ -50,23 +50,23 @@ pub(super) fn repeat(desk: &Desk) -> Result<Part, Failure> {
         }
     }
     let picture = picture(&shown[0].outcome, &lived.shown.outcome);
-    Ok(Part { claims, table, picture })
+    Ok(FigureResult { claims, table, picture })
 }
 
 fn claims(shown: &Shown, world: &'static str, (slack, stall): (u64, Span)) -> Vec<Claim> {
     let Shown { outcome, seconds } = shown;
-    let tally = Tally::of(outcome);
+    let counts = PeriodCounts::of(outcome);
     let seed = Some(outcome.seed);
     let source = Source { paper: PAPER, figure: "10", world, seed, seconds: tenths(*seconds) };
-    let missed = tally.percent(tally.count - tally.met_99);
+    let missed = counts.percent(counts.count - counts.met_99);
     let measured = json!({
         "tenants": outcome.promises.len(),
         "periods": outcome.periods(),
         "missed_by_1_percent_percent": thousandths(missed),
-        "met_percent": thousandths(tally.percent(tally.met)),
-        "above_limit": tally.above,
-        "above_limit_most_operations": tally.above_most,
-        "asked": outcome.asked,
+        "met_percent": thousandths(counts.percent(counts.met)),
+        "above_limit": counts.above,
+        "above_limit_most_operations": counts.above_most,
+        "asked": outcome.submitted,
         "answered": outcome.answered,
         "stall_ms": tenths(super::seconds(stall) * 1_000.0),
     });
@@ -80,7 +80,7 @@ fn claims(shown: &Shown, world: &'static str, (slack, stall): (u64, Span)) -> Ve
         source.claim(
             "no tenant exceeds its limit",
             measured,
-            judged(judge::none_above(&tally, slack)),
+            judged(judge::none_above(&counts, slack)),
         ),
     ]
 }
@@ -105,7 +105,7 @@ fn transient(shown: &Shown) -> Claim {
 }
 
 /// By how much the worst tenant exceeds its limit in a period, in percent of it.
-fn above_percent(outcome: &Outcome) -> f64 {
+fn above_percent(outcome: &ClusterReport) -> f64 {
     let over = |(served, limit): (u64, u64)| (served as f64 / limit as f64 - 1.0) * 100.0;
     let limits = outcome
         .promises
@@ -117,8 +117,8 @@ fn above_percent(outcome: &Outcome) -> f64 {
     pairs.map(over).fold(0.0, f64::max)
 }
 
-fn picture(simulated: &Outcome, lived: &Outcome) -> String {
-    let panel = |outcome: &Outcome, world: &str, period: usize| {
+fn picture(simulated: &ClusterReport, lived: &ClusterReport) -> String {
+    let panel = |outcome: &ClusterReport, world: &str, period: usize| {
         let count = outcome.samples.len() / outcome.periods().max(1);
         let samples = &outcome.samples[period * count..(period + 1) * count];
         let stack = |(number, sample): (usize, &Vec<u32>)| {
@@ -157,10 +157,10 @@ mod tests {
 
     #[test]
     fn misses_and_excesses_are_seen() {
-        let mut scenario = world::scenario(world::EXPERIMENT_5).unwrap();
+        let mut scenario = simulated::scenario(simulated::EXPERIMENT_5).unwrap();
         scenario.tenants.count = 20;
         let outcome = tidegate_sim::cluster::run(&scenario).unwrap();
-        let verdicts = |change: &dyn Fn(&mut Outcome)| {
+        let verdicts = |change: &dyn Fn(&mut ClusterReport)| {
             let mut outcome = outcome.clone();
             for (tenant, promise) in outcome.promises.iter().enumerate() {
                 // Exactly what is promised, in one sample of each period.
@@ -176,12 +176,13 @@ mod tests {
         let (holds, differs, fails) = (Verdict::Holds, Verdict::Differs, Verdict::Fails);
         assert_eq!(verdicts(&|_| {}), [holds, holds]);
         assert_eq!(verdicts(&|outcome| outcome.samples[0][0] = 0), [fails, holds]);
-        let limit = |outcome: &Outcome| {
+        let limit = |outcome: &ClusterReport| {
             let limit = outcome.promises[0].limit.map_or(0, |limit| limit.0);
             in_period(limit, outcome.period) as u32
         };
-        let above =
-            |by: u32| move |outcome: &mut Outcome| outcome.samples[0][0] = limit(outcome) + by;
+        let above = |by: u32| {
+            move |outcome: &mut ClusterReport| outcome.samples[0][0] = limit(outcome) + by
+        };
         assert_eq!(verdicts(&above(3)), [holds, differs]);
         assert_eq!(verdicts(&above(4)), [holds, fails]);
         let mut first = outcome.clone();

@@ -2,21 +2,21 @@
 
 use serde_json::json;
 
-use super::judge::{self, Tally};
+use super::judge::{self, PeriodCounts};
 use super::plot::{Panel, Series, draw};
-use super::world::{self, Shown};
-use super::{Desk, PAPER, Part, SIMULATED, Source, seconds, tenths, thousandths};
+use super::simulated::{self, Shown};
+use super::{FigureContext, FigureResult, PAPER, SIMULATED, Source, seconds, tenths, thousandths};
 use tidegate_console::failure::Failure;
 use tidegate_console::table::Table;
 
 /// The picture shows every so many tenants, as the paper's.
 const EVERY: usize = 50;
 
-pub(super) fn repeat(desk: &Desk) -> Result<Part, Failure> {
-    let shown = world::run(desk, world::scenario(world::EXPERIMENT_1)?)?;
+pub(super) fn repeat(context: &FigureContext) -> Result<FigureResult, Failure> {
+    let shown = simulated::run(context, simulated::scenario(simulated::EXPERIMENT_1)?)?;
     let Shown { outcome, seconds: took } = &shown;
-    let tally = Tally::of(outcome);
-    let near = tally.percent(tally.met_95);
+    let counts = PeriodCounts::of(outcome);
+    let near = counts.percent(counts.met_95);
     let source = Source {
         paper: PAPER,
         figure: "3",
@@ -28,26 +28,26 @@ pub(super) fn repeat(desk: &Desk) -> Result<Part, Failure> {
         "with every operation reserved and up to two moves in a period, at least 99.5 % of 10,000 \
          tenants get 95 % of their reservation",
         json!({
-            "tenants": tally.count,
-            "met_percent": thousandths(tally.percent(tally.met)),
+            "tenants": counts.count,
+            "met_percent": thousandths(counts.percent(counts.met)),
             "met_95_percent": thousandths(near),
-            "missing_percent": thousandths(judge::percent(tally.missing, tally.reserved)),
+            "missing_percent": thousandths(judge::percent(counts.missing, counts.reserved)),
             "moves": outcome.moves.len(),
-            "requests": outcome.asked,
+            "requests": outcome.submitted,
             "events": outcome.events,
         }),
         judge::at_least(near, 99.5, "of the tenants get 95 % of their reservation"),
     );
     let mut table =
         Table::new().right("TENANTS").right("GOT ALL").right("GOT 95 %").right("MISSING");
-    let missing = judge::percent(tally.missing, tally.reserved);
+    let missing = judge::percent(counts.missing, counts.reserved);
     table.row([
-        tally.count.to_string().into(),
-        format!("{:.2} %", tally.percent(tally.met)).into(),
+        counts.count.to_string().into(),
+        format!("{:.2} %", counts.percent(counts.met)).into(),
         format!("{near:.2} %").into(),
         format!("{missing:.2} %").into(),
     ]);
-    Ok(Part { claims: vec![claim], table, picture: picture(&shown) })
+    Ok(FigureResult { claims: vec![claim], table, picture: picture(&shown) })
 }
 
 fn picture(Shown { outcome, .. }: &Shown) -> String {

@@ -10,14 +10,14 @@
 //! as there; slower nodes would not do, for reservations would be a few requests at each node.
 
 use tidegate_algo::pshift::{Configuration, Solver};
-use tidegate_sim::cluster::Outcome;
+use tidegate_sim::cluster::ClusterReport;
 use tidegate_sim::rng::{Stream, Zipf, apportion};
 use tidegate_sim::scenario::Scenario;
 
-use super::judge::{self, Tally, in_period};
+use super::judge::{self, PeriodCounts, in_period};
 use super::plot::{Panel, Series, draw};
-use super::world;
-use super::{Desk, PAPER, Part, SIMULATED, Source, tenths, thousandths};
+use super::simulated;
+use super::{FigureContext, FigureResult, PAPER, SIMULATED, Source, tenths, thousandths};
 use crate::experiment::verdict::{Claim, Verdict};
 use tidegate_console::failure::{Code, Failure};
 use tidegate_console::table::Table;
@@ -27,8 +27,8 @@ const MOVES: [u32; 5] = [0, 1, 2, 5, 10];
 /// The paper has so many times the nodes and tenants.
 const SCALE: u16 = 4;
 
-pub(super) fn repeat(desk: &Desk) -> Result<Part, Failure> {
-    let first = world::scenario(world::EXPERIMENT_2)?;
+pub(super) fn repeat(context: &FigureContext) -> Result<FigureResult, Failure> {
+    let first = simulated::scenario(simulated::EXPERIMENT_2)?;
     let mut scenarios = Vec::new();
     for active in ACTIVE {
         for moves in MOVES {
@@ -40,25 +40,26 @@ pub(super) fn repeat(desk: &Desk) -> Result<Part, Failure> {
             scenarios.push(scenario);
         }
     }
-    let shown = world::run_all(desk, scenarios.clone())?;
+    let shown = simulated::run_all(context, scenarios.clone())?;
     let mut intrinsic = Vec::new();
     for number in (0..shown.len()).step_by(MOVES.len()) {
         intrinsic.push(Intrinsic::of(&scenarios[number], &shown[number].outcome)?);
     }
-    let tallies: Vec<Tally> = shown.iter().map(|shown| Tally::of(&shown.outcome)).collect();
+    let all_counts: Vec<PeriodCounts> =
+        shown.iter().map(|shown| PeriodCounts::of(&shown.outcome)).collect();
     let errors: Vec<Vec<f64>> =
-        tallies.chunks(MOVES.len()).map(|row| row.iter().map(error).collect()).collect();
+        all_counts.chunks(MOVES.len()).map(|row| row.iter().map(error).collect()).collect();
     let took = shown.iter().map(|shown| shown.seconds).sum::<f64>();
-    Ok(Part {
-        claims: claims(&errors, &tallies, &intrinsic, (shown[0].outcome.seed, took)),
-        table: table(&errors, &tallies, &intrinsic),
+    Ok(FigureResult {
+        claims: claims(&errors, &all_counts, &intrinsic, (shown[0].outcome.seed, took)),
+        table: table(&errors, &all_counts, &intrinsic),
         picture: picture(&errors),
     })
 }
 
 /// The part of the tenants that miss 5 % or more of their reservation, in percent.
-fn error(tally: &Tally) -> f64 {
-    tally.percent(tally.count - tally.met_95)
+fn error(counts: &PeriodCounts) -> f64 {
+    counts.percent(counts.count - counts.met_95)
 }
 
 /// Reservations that no division of tokens can meet.
@@ -72,7 +73,7 @@ struct Intrinsic {
 
 impl Intrinsic {
     /// Of a scenario without moves.
-    fn of(scenario: &Scenario, outcome: &Outcome) -> Result<Self, Failure> {
+    fn of(scenario: &Scenario, outcome: &ClusterReport) -> Result<Self, Failure> {
         let fail = |why: String| {
             Failure::new(Code::Failure, "the solver's result cannot be proven").cause(why)
         };
@@ -95,11 +96,11 @@ impl Intrinsic {
     }
 }
 
-/// The capacity of nodes, and the tenants' demands at them, drawn as the simulated world draws
+/// The capacity of nodes, and the tenants' demands at them, drawn as the simulation draws
 /// them.
 fn configuration(
     scenario: &Scenario,
-    outcome: &Outcome,
+    outcome: &ClusterReport,
 ) -> Result<Configuration, tidegate_algo::pshift::Refused> {
     let nodes = usize::from(scenario.nodes.count);
     let capacity = in_period(scenario.nodes.rate.0, scenario.period);
@@ -126,7 +127,7 @@ fn demands(scenario: &Scenario, tenant: usize, demand: u64) -> Vec<(u32, u32)> {
 
 fn claims(
     errors: &[Vec<f64>],
-    tallies: &[Tally],
+    all_counts: &[PeriodCounts],
     intrinsic: &[Intrinsic],
     (seed, took): (u64, f64),
 ) -> Vec<Claim> {
@@ -145,17 +146,17 @@ fn claims(
             measured.insert(name, thousandths(*error).into());
         }
     }
-    let still: Vec<&Tally> = tallies.iter().step_by(MOVES.len()).collect();
+    let still: Vec<&PeriodCounts> = all_counts.iter().step_by(MOVES.len()).collect();
     let mut judged = (Verdict::Holds, None);
     let mut numbers = serde_json::Map::new();
-    for ((active, tally), intrinsic) in ACTIVE.iter().zip(&still).zip(intrinsic) {
-        let missing = judge::percent(tally.missing, tally.reserved);
+    for ((active, counts), intrinsic) in ACTIVE.iter().zip(&still).zip(intrinsic) {
+        let missing = judge::percent(counts.missing, counts.reserved);
         let mut put = |name: &str, value: f64| {
             numbers.insert(format!("{name}_{active}_active_percent"), thousandths(value).into());
         };
         put("missing", missing);
         put("unavoidable", intrinsic.missing);
-        put("error", error(tally));
+        put("error", error(counts));
         put("unavoidable_error", intrinsic.error);
         let next = judge::is_intrinsic(missing, intrinsic.missing);
         if next.1.is_some() {
@@ -182,7 +183,7 @@ fn claims(
     ]
 }
 
-fn table(errors: &[Vec<f64>], tallies: &[Tally], intrinsic: &[Intrinsic]) -> Table {
+fn table(errors: &[Vec<f64>], all_counts: &[PeriodCounts], intrinsic: &[Intrinsic]) -> Table {
     let mut table = Table::new()
         .right("ACTIVE ON")
         .right("0 MOVES")
@@ -194,10 +195,11 @@ fn table(errors: &[Vec<f64>], tallies: &[Tally], intrinsic: &[Intrinsic]) -> Tab
         .right("MISSING WITHOUT MOVES")
         .right("UNAVOIDABLE");
     let percent = |value: f64| format!("{value:.2} %").into();
-    let still = tallies.iter().step_by(MOVES.len());
-    for (((active, row), intrinsic), tally) in ACTIVE.iter().zip(errors).zip(intrinsic).zip(still) {
+    let still = all_counts.iter().step_by(MOVES.len());
+    for (((active, row), intrinsic), counts) in ACTIVE.iter().zip(errors).zip(intrinsic).zip(still)
+    {
         let &[a, b, c, d, e] = &row[..] else { continue };
-        let missing = judge::percent(tally.missing, tally.reserved);
+        let missing = judge::percent(counts.missing, counts.reserved);
         table.row([
             active.to_string().into(),
             percent(a),
@@ -234,17 +236,17 @@ mod tests {
     use tidegate_model::{Iops, Span};
 
     fn judged(missing: u64) -> Vec<Verdict> {
-        let tally = |missing| Tally {
+        let counts = |missing| PeriodCounts {
             count: 100,
             met_95: 99,
             missing,
             reserved: 1_000,
-            ..Tally::default()
+            ..PeriodCounts::default()
         };
-        let tallies: Vec<Tally> = (0..15).map(|_| tally(missing)).collect();
+        let all_counts: Vec<PeriodCounts> = (0..15).map(|_| counts(missing)).collect();
         let errors = vec![vec![5.0, 6.0, 7.0, 7.0, 7.0], vec![2.0; 5], vec![0.0; 5]];
         let intrinsic = [Intrinsic { missing: 1.0, error: 1.0 }; 3];
-        let claims = claims(&errors, &tallies, &intrinsic, (1, 2.0));
+        let claims = claims(&errors, &all_counts, &intrinsic, (1, 2.0));
         claims.iter().map(|claim| claim.verdict).collect()
     }
 
@@ -255,16 +257,16 @@ mod tests {
     }
 
     #[test]
-    fn demands_are_those_of_the_simulated_world() {
-        let mut scenario = world::scenario(world::EXPERIMENT_2).unwrap();
+    fn demands_are_those_of_the_simulation() {
+        let mut scenario = simulated::scenario(simulated::EXPERIMENT_2).unwrap();
         scenario.nodes.count = 8;
         scenario.nodes.rate = Iops(400);
         scenario.tenants.count = 10;
         scenario.sample = Span::SECOND;
         let outcome = tidegate_sim::cluster::run(&scenario).unwrap();
         let intrinsic = Intrinsic::of(&scenario, &outcome).unwrap();
-        let tally = Tally::of(&outcome);
-        let missing = judge::percent(tally.missing, tally.reserved);
+        let counts = PeriodCounts::of(&outcome);
+        let missing = judge::percent(counts.missing, counts.reserved);
         // With ten tenants on two of eight nodes each, a good part cannot be met; were it other
         // demands, the simulation would meet more or much less.
         assert!(intrinsic.missing > 2.0, "{intrinsic:?}");

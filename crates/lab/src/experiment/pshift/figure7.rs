@@ -9,7 +9,7 @@ use tidegate_algo::pshift::instance::Family;
 use super::judge::{self, holds_if};
 use super::plot::{Panel, Series, draw};
 use super::solver::{ROUNDS, SERVERS, median, median_ms, source};
-use super::{Desk, Part, thousandths, timed};
+use super::{FigureContext, FigureResult, thousandths, timed};
 use crate::bench::pshift::{PEER, Peer, changes, follow};
 use crate::experiment::verdict::{Judged, Verdict};
 use tidegate_console::failure::{Code, Failure};
@@ -24,11 +24,12 @@ const MANY: [u32; 5] = [20_000, 40_000, 60_000, 80_000, 100_000];
 const ROUNDS_MANY: usize = 5;
 
 /// Runs both panels.
-pub(super) fn run(desk: &Desk) -> Result<Part, Failure> {
+pub(super) fn run(context: &FigureContext) -> Result<FigureResult, Failure> {
     let mut peer = Peer::found();
     let ((few, many), took) = timed(|| {
         let mut rows = |servers, rounds, counts: &[u32]| {
-            let point = |buckets: &u32| Point::measure(desk, servers, *buckets, rounds, &mut peer);
+            let point =
+                |buckets: &u32| Point::measure(context, servers, *buckets, rounds, &mut peer);
             counts.iter().map(point).collect::<Result<Vec<_>, _>>()
         };
         (rows(SERVERS, ROUNDS, &FEW), rows(SERVERS_MANY, ROUNDS_MANY, &MANY))
@@ -42,13 +43,13 @@ pub(super) fn run(desk: &Desk) -> Result<Part, Failure> {
         .right("1 % MOVED, MS")
         .right("OR-TOOLS, MS");
     for point in few.iter().chain(&many) {
-        let told = |ms: Option<f64>| ms.map_or("-".into(), |ms| format!("{ms:.3}").into());
+        let formatted = |ms: Option<f64>| ms.map_or("-".into(), |ms| format!("{ms:.3}").into());
         table.row([
             point.servers.to_string().into(),
             point.buckets.to_string().into(),
-            told(Some(point.ms)),
-            told(point.moved_ms),
-            told(point.peer_ms),
+            formatted(Some(point.ms)),
+            formatted(point.moved_ms),
+            formatted(point.peer_ms),
         ]);
     }
     let claims = vec![
@@ -69,7 +70,7 @@ pub(super) fn run(desk: &Desk) -> Result<Part, Failure> {
         ),
     ];
     let panels = [panel("64 servers, r = 1.0, m = 1.1", &few), panel("256 servers", &many)];
-    Ok(Part { claims, table, picture: draw("Time by the number of buckets", &panels) })
+    Ok(FigureResult { claims, table, picture: draw("Time by the number of buckets", &panels) })
 }
 
 /// One point of the figure. Times are in milliseconds.
@@ -85,17 +86,17 @@ struct Point {
 
 impl Point {
     fn measure(
-        desk: &Desk,
+        context: &FigureContext,
         servers: u32,
         buckets: u32,
         rounds: usize,
         peer: &mut Result<Peer, String>,
     ) -> Result<Self, Failure> {
-        desk.note(&format!("figure 7: {servers} servers, {buckets} buckets"));
+        context.note(&format!("figure 7: {servers} servers, {buckets} buckets"));
         let family = Family { servers, buckets, reserved_tenths: 10, demand_tenths: 11 };
         let mut solver = Solver::new(family.configuration());
         let worth = solver.solve().effective_capacity;
-        let ms = median_ms(desk, rounds, || _ = solver.solve())?;
+        let ms = median_ms(context, rounds, || _ = solver.solve())?;
         let solved = match peer {
             Ok(peer) => Some(peer.solve(solver.configuration(), rounds)),
             Err(_) => None,

@@ -4,14 +4,14 @@
 
 use serde_json::{Map, Value, json};
 use tidegate_model::{Iops, Span};
-use tidegate_sim::cluster::Outcome;
+use tidegate_sim::cluster::ClusterReport;
 use tidegate_sim::scenario::Scenario;
 
-use super::judge::{self, Tally};
+use super::judge::{self, PeriodCounts};
 use super::live::{self, Back};
 use super::plot::{Panel, Series, draw};
-use super::world::{self, Shown};
-use super::{Desk, LIVE, PAPER, Part, SIMULATED, Source, seconds, tenths};
+use super::simulated::{self, Shown};
+use super::{FigureContext, FigureResult, LIVE, PAPER, SIMULATED, Source, seconds, tenths};
 use crate::experiment::verdict::{Claim, Judged, Verdict};
 use tidegate_console::failure::Failure;
 use tidegate_console::table::Table;
@@ -22,11 +22,11 @@ const SCALE: u64 = 50;
 const PERIODS: u32 = 3;
 
 /// Each tenant's rate in turn, as a multiple of a node's rate: 1/4, and 1/3, 1/2 and 1 more.
-const IN_TURN: [f64; 4] = [1.0 / 4.0, 7.0 / 12.0, 13.0 / 12.0, 25.0 / 12.0];
+const ROUND_ROBIN: [f64; 4] = [1.0 / 4.0, 7.0 / 12.0, 13.0 / 12.0, 25.0 / 12.0];
 
 /// The outcome of one of the three runs, and its scale.
 struct Run<'a> {
-    outcome: &'a Outcome,
+    outcome: &'a ClusterReport,
     source: Source,
     rate: Iops,
     /// How far a tenant may be off, in percent: simulated nodes vary, live ones share processors.
@@ -38,18 +38,21 @@ struct Run<'a> {
     stall: Span,
 }
 
-pub(super) fn repeat(desk: &Desk) -> Result<Part, Failure> {
-    let texts =
-        [world::EXPERIMENT_3_IN_TURN, world::EXPERIMENT_3_RESERVATIONS, world::EXPERIMENT_3_LIMITS];
-    let scenarios = texts.into_iter().map(world::scenario).collect::<Result<Vec<_>, _>>()?;
-    let simulated = world::run_all(desk, scenarios.clone())?;
+pub(super) fn repeat(context: &FigureContext) -> Result<FigureResult, Failure> {
+    let texts = [
+        simulated::EXPERIMENT_3_ROUND_ROBIN,
+        simulated::EXPERIMENT_3_RESERVATIONS,
+        simulated::EXPERIMENT_3_LIMITS,
+    ];
+    let scenarios = texts.into_iter().map(simulated::scenario).collect::<Result<Vec<_>, _>>()?;
+    let simulated = simulated::run_all(context, scenarios.clone())?;
     let back = Back::memcached();
     let mut lived = Vec::new();
     let scaled: Vec<Scenario> = scenarios.iter().map(|one| live::scaled(one, SCALE)).collect();
     for scenario in &scaled {
         let scenario = Scenario { periods: PERIODS, ..scenario.clone() };
-        let plan = world::run(desk, scenario.clone())?.outcome;
-        lived.push(live::run(desk, &scenario, plan, back)?);
+        let plan = simulated::run(context, scenario.clone())?.outcome;
+        lived.push(live::run(context, &scenario, plan, back)?);
     }
     let mut claims = Vec::new();
     let mut table = Table::new()
@@ -72,7 +75,7 @@ pub(super) fn repeat(desk: &Desk) -> Result<Part, Failure> {
         row(&mut table, number, &run);
     }
     let picture = picture(&simulated, &lived);
-    Ok(Part { claims, table, picture })
+    Ok(FigureResult { claims, table, picture })
 }
 
 fn run<'a>(
@@ -110,15 +113,15 @@ impl Run<'_> {
         }
         measured.insert("node_per_second".into(), self.rate.0.into());
         measured.insert("back_end".into(), self.back.into());
-        let tally = Tally::of(self.outcome);
-        measured.insert("met_percent".into(), tally.percent(tally.met).into());
+        let counts = PeriodCounts::of(self.outcome);
+        measured.insert("met_percent".into(), counts.percent(counts.met).into());
         let rate = self.rate.0 as f64;
         let (text, judged) = match number {
             0 => {
-                let expected = IN_TURN.map(|part| part * rate);
-                let told = expected.map(|expected| format!("{expected:.0}")).join(", ");
+                let expected = ROUND_ROBIN.map(|part| part * rate);
+                let formatted = expected.map(|expected| format!("{expected:.0}")).join(", ");
                 (
-                    format!("in turn they get {told}"),
+                    format!("in turn they get {formatted}"),
                     judge::near(&served, &expected, self.tolerance),
                 )
             }
@@ -128,15 +131,15 @@ impl Run<'_> {
                     "with reservations of {reserved} all are met, and the tenant on all nodes has \
                      its own first"
                 );
-                (text, self.met(&tally, &mut measured))
+                (text, self.met(&counts, &mut measured))
             }
             _ => {
                 let limit = self.outcome.promises[0].limit.map_or(0, |limit| limit.0);
-                measured.insert("above_limit".into(), tally.above.into());
-                measured.insert("above_limit_most_operations".into(), tally.above_most.into());
+                measured.insert("above_limit".into(), counts.above.into());
+                measured.insert("above_limit_most_operations".into(), counts.above_most.into());
                 let text = format!("with limits of {limit} besides, all are kept as well");
-                let judged = match self.all(&tally) {
-                    (Verdict::Holds, _) => judge::none_above(&tally, self.slack),
+                let judged = match self.all(&counts) {
+                    (Verdict::Holds, _) => judge::none_above(&counts, self.slack),
                     judged => judged,
                 };
                 (text, judged)
@@ -149,12 +152,12 @@ impl Run<'_> {
 
     /// All reservations are met, live to a hundredth: a request that was begun in a period may be
     /// answered in the next.
-    fn all(&self, tally: &Tally) -> Judged {
-        let met = if self.slack > 0 { tally.met_99 } else { tally.met };
-        judge::at_least(tally.percent(met), 100.0, "of the reservations are met")
+    fn all(&self, counts: &PeriodCounts) -> Judged {
+        let met = if self.slack > 0 { counts.met_99 } else { counts.met };
+        judge::at_least(counts.percent(met), 100.0, "of the reservations are met")
     }
 
-    fn met(&self, tally: &Tally, measured: &mut Map<String, Value>) -> Judged {
+    fn met(&self, counts: &PeriodCounts, measured: &mut Map<String, Value>) -> Judged {
         let reached: Vec<_> = (0..self.outcome.periods())
             .map(|period| judge::reached(self.outcome, period))
             .collect();
@@ -167,7 +170,7 @@ impl Run<'_> {
         }
         let others = reached.iter().map(|reached| judge::last_is_first(reached));
         let first_failing = others.into_iter().find(|judged| judged.0 != Verdict::Holds);
-        match self.all(tally) {
+        match self.all(counts) {
             (Verdict::Holds, _) => first_failing.unwrap_or((Verdict::Holds, None)),
             judged => judged,
         }
@@ -177,15 +180,22 @@ impl Run<'_> {
 fn row(table: &mut Table, number: usize, run: &Run<'_>) {
     let served = run.served();
     let &[a, b, c, d] = &served[..] else { return };
-    let told = |served: f64| format!("{served:.0}").into();
+    let formatted = |served: f64| format!("{served:.0}").into();
     let title = TITLES[number];
-    table.row([title.into(), run.source.world.into(), told(a), told(b), told(c), told(d)]);
+    table.row([
+        title.into(),
+        run.source.world.into(),
+        formatted(a),
+        formatted(b),
+        formatted(c),
+        formatted(d),
+    ]);
 }
 
 fn picture(simulated: &[Shown], lived: &[live::Lived]) -> String {
     let simulated = simulated.iter().map(|shown| (&shown.outcome, SIMULATED));
     let runs = simulated.chain(lived.iter().map(|lived| (&lived.shown.outcome, LIVE)));
-    let panel = |(number, (outcome, world)): (usize, (&Outcome, &str))| {
+    let panel = |(number, (outcome, world)): (usize, (&ClusterReport, &str))| {
         let line = |tenant: usize| {
             let mut sum = 0.0;
             let count = outcome.samples.len() / outcome.periods().max(1);
@@ -217,7 +227,7 @@ mod tests {
 
     /// A scenario's outcome, if each tenant is served evenly.
     fn even(text: &str, served: [u32; 4]) -> (Scenario, Shown) {
-        let scenario = world::scenario(text).unwrap();
+        let scenario = simulated::scenario(text).unwrap();
         let mut outcome = tidegate_sim::cluster::run(&scenario).unwrap();
         for sample in &mut outcome.samples {
             *sample = served.map(|served| served / 50).to_vec();
@@ -231,11 +241,11 @@ mod tests {
     }
 
     #[test]
-    fn each_run_is_judged_by_what_the_paper_says_of_it() {
+    fn each_run_is_judged_by_the_papers_claim() {
         let (a, b, c) = (
-            world::EXPERIMENT_3_IN_TURN,
-            world::EXPERIMENT_3_RESERVATIONS,
-            world::EXPERIMENT_3_LIMITS,
+            simulated::EXPERIMENT_3_ROUND_ROBIN,
+            simulated::EXPERIMENT_3_RESERVATIONS,
+            simulated::EXPERIMENT_3_LIMITS,
         );
         assert_eq!(verdict(0, a, [12_500, 29_150, 54_150, 104_150]), Verdict::Holds);
         assert_eq!(verdict(0, a, [13_500, 29_150, 54_150, 104_150]), Verdict::Fails);

@@ -3,13 +3,13 @@
 //! its nodes say to each other is measured live.
 
 use serde_json::json;
-use tidegate_sim::cluster::Outcome;
+use tidegate_sim::cluster::ClusterReport;
 
-use super::judge::{self, Tally, in_period};
+use super::judge::{self, PeriodCounts, in_period};
 use super::live::{self, Back, Lived};
 use super::plot::{Panel, Series, draw};
-use super::world::{self, Shown};
-use super::{Desk, LIVE, PAPER, Part, SIMULATED, Source, tenths, thousandths};
+use super::simulated::{self, Shown};
+use super::{FigureContext, FigureResult, LIVE, PAPER, SIMULATED, Source, tenths, thousandths};
 use crate::experiment::verdict::{Claim, Judged, Verdict};
 use tidegate_console::failure::Failure;
 use tidegate_console::table::Table;
@@ -19,21 +19,22 @@ const SCALE: u64 = 50;
 /// The paper's communication took 0.9 % of a period; ours is to take less than this.
 const COMMUNICATION_PERCENT: f64 = 1.0;
 
-pub(super) fn repeat(desk: &Desk) -> Result<Part, Failure> {
+pub(super) fn repeat(context: &FigureContext) -> Result<FigureResult, Failure> {
     let texts = [
-        world::EXPERIMENT_4_IN_TURN,
-        world::EXPERIMENT_4,
-        world::EXPERIMENT_4_200_IN_TURN,
-        world::EXPERIMENT_4_200,
+        simulated::EXPERIMENT_4_ROUND_ROBIN,
+        simulated::EXPERIMENT_4,
+        simulated::EXPERIMENT_4_200_ROUND_ROBIN,
+        simulated::EXPERIMENT_4_200,
     ];
-    let scenarios = texts.into_iter().map(world::scenario).collect::<Result<Vec<_>, _>>()?;
-    let shown = world::run_all(desk, scenarios.clone())?;
+    let scenarios = texts.into_iter().map(simulated::scenario).collect::<Result<Vec<_>, _>>()?;
+    let shown = simulated::run_all(context, scenarios.clone())?;
     let scaled = live::scaled(&scenarios[3], SCALE);
-    let plan = world::run(desk, scaled.clone())?.outcome;
-    let lived = live::run(desk, &scaled, plan, Back::Memory)?;
-    let tallies: Vec<Tally> = shown.iter().map(|shown| Tally::of(&shown.outcome)).collect();
+    let plan = simulated::run(context, scaled.clone())?.outcome;
+    let lived = live::run(context, &scaled, plan, Back::Memory)?;
+    let all_counts: Vec<PeriodCounts> =
+        shown.iter().map(|shown| PeriodCounts::of(&shown.outcome)).collect();
     let mut claims: Vec<Claim> =
-        (0..4).map(|number| claim(number, &shown[number], &tallies)).collect();
+        (0..4).map(|number| claim(number, &shown[number], &all_counts)).collect();
     claims.push(communication(&lived));
     let mut table = Table::new()
         .left("RUN")
@@ -44,37 +45,37 @@ pub(super) fn repeat(desk: &Desk) -> Result<Part, Failure> {
         .right("SAID, BYTES")
         .right("TAKES");
     let titles = ["in turn", "pShift", "in turn", "pShift"];
-    for (number, tally) in tallies.iter().enumerate() {
+    for (number, counts) in all_counts.iter().enumerate() {
         let tenants = shown[number].outcome.promises.len();
-        row(&mut table, (titles[number], SIMULATED, tenants), tally, None);
+        row(&mut table, (titles[number], SIMULATED, tenants), counts, None);
     }
     let tenants = lived.shown.outcome.promises.len();
-    let tally = Tally::of(&lived.shown.outcome);
-    row(&mut table, ("pShift", LIVE, tenants), &tally, Some(&lived));
-    Ok(Part { claims, table, picture: picture(&shown[0].outcome, &shown[1].outcome) })
+    let counts = PeriodCounts::of(&lived.shown.outcome);
+    row(&mut table, ("pShift", LIVE, tenants), &counts, Some(&lived));
+    Ok(FigureResult { claims, table, picture: picture(&shown[0].outcome, &shown[1].outcome) })
 }
 
 fn row(
     table: &mut Table,
     (title, world, tenants): (&str, &str, usize),
-    tally: &Tally,
+    counts: &PeriodCounts,
     lived: Option<&Lived>,
 ) {
-    let said = lived.map_or("-".into(), |lived| format!("{:.0}", lived.bytes));
+    let bytes = lived.map_or("-".into(), |lived| format!("{:.0}", lived.bytes));
     let took = lived.map_or("-".into(), |lived| format!("{:.1} ms", lived.communication_ms()));
     table.row([
         title.into(),
         world.into(),
         tenants.to_string().into(),
-        format!("{:.1} %", tally.percent(tally.met)).into(),
-        format!("{:.1} %", tally.percent(tally.count - tally.above)).into(),
-        said.into(),
+        format!("{:.1} %", counts.percent(counts.met)).into(),
+        format!("{:.1} %", counts.percent(counts.count - counts.above)).into(),
+        bytes.into(),
         took.into(),
     ]);
 }
 
-fn claim(number: usize, shown: &Shown, tallies: &[Tally]) -> Claim {
-    let tally = &tallies[number];
+fn claim(number: usize, shown: &Shown, all_counts: &[PeriodCounts]) -> Claim {
+    let counts = &all_counts[number];
     let (seed, seconds) = (Some(shown.outcome.seed), tenths(shown.seconds));
     let source = Source { paper: PAPER, figure: "9", world: SIMULATED, seed, seconds };
     let text = match number {
@@ -94,17 +95,17 @@ fn claim(number: usize, shown: &Shown, tallies: &[Tally]) -> Claim {
         }
     };
     let judged = match number {
-        0 => in_turn(tally, 100.0),
-        1 => promised(tally, 100.0),
-        2 => in_turn(tally, 90.0),
-        _ => promised(tally, 99.6),
+        0 => round_robin(counts, 100.0),
+        1 => promised(counts, 100.0),
+        2 => round_robin(counts, 90.0),
+        _ => promised(counts, 99.6),
     };
     let measured = json!({
         "tenants": shown.outcome.promises.len(),
         "periods": shown.outcome.periods(),
-        "met_percent": thousandths(tally.percent(tally.met)),
-        "met_99_percent": thousandths(tally.percent(tally.met_99)),
-        "above_limit_percent": thousandths(tally.percent(tally.above)),
+        "met_percent": thousandths(counts.percent(counts.met)),
+        "met_99_percent": thousandths(counts.percent(counts.met_99)),
+        "above_limit_percent": thousandths(counts.percent(counts.above)),
         "messages_to_nodes": shown.outcome.to_nodes,
         "messages_from_nodes": shown.outcome.from_nodes,
     });
@@ -112,17 +113,17 @@ fn claim(number: usize, shown: &Shown, tallies: &[Tally]) -> Claim {
 }
 
 /// Without control promises are not kept.
-fn in_turn(tally: &Tally, most_percent: f64) -> Judged {
-    let met = tally.percent(tally.met);
-    judge::holds_if(met < most_percent && tally.above > 0, || {
-        format!("{met:.1} % have their reservation, and {} exceed their limit", tally.above)
+fn round_robin(counts: &PeriodCounts, most_percent: f64) -> Judged {
+    let met = counts.percent(counts.met);
+    judge::holds_if(met < most_percent && counts.above > 0, || {
+        format!("{met:.1} % have their reservation, and {} exceed their limit", counts.above)
     })
 }
 
-fn promised(tally: &Tally, percent: f64) -> Judged {
-    match judge::none_above(tally, 0) {
+fn promised(counts: &PeriodCounts, percent: f64) -> Judged {
+    match judge::none_above(counts, 0) {
         (Verdict::Holds, _) => {
-            judge::at_least(tally.percent(tally.met), percent, "have their reservation")
+            judge::at_least(counts.percent(counts.met), percent, "have their reservation")
         }
         judged => judged,
     }
@@ -133,7 +134,7 @@ fn communication(lived: &Lived) -> Claim {
     let (seed, seconds) = (Some(outcome.seed), tenths(lived.shown.seconds));
     let source = Source { paper: PAPER, figure: "9", world: LIVE, seed, seconds };
     let percent = lived.communication_percent();
-    let tally = Tally::of(outcome);
+    let counts = PeriodCounts::of(outcome);
     let measured = json!({
         "tenants": outcome.promises.len(),
         "messages_per_period": tenths(lived.messages),
@@ -142,7 +143,7 @@ fn communication(lived: &Lived) -> Claim {
         "communication_ms_per_period": thousandths(lived.communication_ms()),
         "communication_percent": thousandths(percent),
         "distribution_ms": thousandths(lived.distribution_ms),
-        "met_percent": thousandths(tally.percent(tally.met)),
+        "met_percent": thousandths(counts.percent(counts.met)),
         "stall_ms": tenths(lived.stall.as_seconds() * 1_000.0),
     });
     source.claim(
@@ -167,12 +168,12 @@ fn brief(lived: &Lived) -> Judged {
     judge::on_a_machine_that_stood_still(judged, lived.stall)
 }
 
-fn picture(in_turn: &Outcome, shifted: &Outcome) -> String {
-    let panel = |outcome: &Outcome, title: &str| {
+fn picture(round_robin: &ClusterReport, shifted: &ClusterReport) -> String {
+    let panel = |outcome: &ClusterReport, title: &str| {
         let bars = |period: usize| {
-            let place = |tenant: usize| (tenant + 1) as f64 + period as f64 * 0.15;
+            let x_of = |tenant: usize| (tenant + 1) as f64 + period as f64 * 0.15;
             let served = outcome.served(period).into_iter().enumerate();
-            let points = served.map(|(tenant, served)| (place(tenant), served as f64)).collect();
+            let points = served.map(|(tenant, served)| (x_of(tenant), served as f64)).collect();
             // Side by side and not on each other: one line for each tenant and period.
             Series::line(format!("period {}", period + 1), points)
         };
@@ -188,7 +189,7 @@ fn picture(in_turn: &Outcome, shifted: &Outcome) -> String {
             levels: limit.into_iter().chain([level("reserved", promise.reservation.0)]).collect(),
         }
     };
-    let panels = [panel(in_turn, "(a) in turn"), panel(shifted, "(b) pShift")];
+    let panels = [panel(round_robin, "(a) in turn"), panel(shifted, "(b) pShift")];
     draw("Operations of ten moving tenants in four periods", &panels)
 }
 
@@ -198,12 +199,16 @@ mod tests {
 
     #[test]
     fn promises_are_kept_or_not() {
-        let tally = |met, above| Tally { count: 1_000, met, above, ..Tally::default() };
-        assert_eq!(promised(&tally(996, 0), 99.6).0, Verdict::Holds);
-        assert_eq!(promised(&tally(995, 0), 99.6).0, Verdict::Fails);
-        assert_eq!(promised(&Tally { above_most: 1, ..tally(1_000, 1) }, 99.6).0, Verdict::Fails);
-        assert_eq!(in_turn(&tally(700, 9), 90.0).0, Verdict::Holds);
-        assert_eq!(in_turn(&tally(700, 0), 90.0).0, Verdict::Fails);
-        assert_eq!(in_turn(&tally(950, 9), 90.0).0, Verdict::Fails);
+        let counts =
+            |met, above| PeriodCounts { count: 1_000, met, above, ..PeriodCounts::default() };
+        assert_eq!(promised(&counts(996, 0), 99.6).0, Verdict::Holds);
+        assert_eq!(promised(&counts(995, 0), 99.6).0, Verdict::Fails);
+        assert_eq!(
+            promised(&PeriodCounts { above_most: 1, ..counts(1_000, 1) }, 99.6).0,
+            Verdict::Fails
+        );
+        assert_eq!(round_robin(&counts(700, 9), 90.0).0, Verdict::Holds);
+        assert_eq!(round_robin(&counts(700, 0), 90.0).0, Verdict::Fails);
+        assert_eq!(round_robin(&counts(950, 9), 90.0).0, Verdict::Fails);
     }
 }

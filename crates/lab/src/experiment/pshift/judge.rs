@@ -1,7 +1,7 @@
 //! Judgements of the counts against the paper's claims.
 
 use tidegate_model::Span;
-use tidegate_sim::cluster::Outcome;
+use tidegate_sim::cluster::ClusterReport;
 
 use crate::experiment::verdict::{Judged, Verdict};
 
@@ -38,8 +38,8 @@ pub(super) fn is_intrinsic(missing: f64, unavoidable: f64) -> Judged {
 /// Where there are no errors to speak of, there is no trend in them either.
 fn none_to_speak_of(rows: &[Vec<f64>]) -> Option<Judged> {
     let most = rows.iter().flatten().copied().fold(0.0, f64::max);
-    let told = || format!("no error is above {most:.2} %, too little for a trend");
-    (most <= SMALL_POINTS).then(|| (Verdict::Differs, Some(told())))
+    let reason = || format!("no error is above {most:.2} %, too little for a trend");
+    (most <= SMALL_POINTS).then(|| (Verdict::Differs, Some(reason())))
 }
 
 /// Errors in percent, a row for each number of active nodes: rows lie one below the other.
@@ -51,8 +51,9 @@ pub(super) fn falls(rows: &[Vec<f64>]) -> Judged {
     match pairs.find(|(fewer, more)| **more > **fewer + EQUAL_POINTS) {
         None => (Verdict::Holds, None),
         Some((fewer, more)) => {
-            let told = format!("with more active nodes it grows from {fewer:.2} % to {more:.2} %");
-            (Verdict::Fails, Some(told))
+            let reason =
+                format!("with more active nodes it grows from {fewer:.2} % to {more:.2} %");
+            (Verdict::Fails, Some(reason))
         }
     }
 }
@@ -65,8 +66,8 @@ pub(super) fn levels_off(rows: &[Vec<f64>]) -> Judged {
     for row in rows {
         let [none, .., some, many] = row[..] else { continue };
         if many - some > (some - none).max(0.0) + EQUAL_POINTS {
-            let told = format!("it grows from {none:.2} % to {some:.2} % and on to {many:.2} %");
-            return (Verdict::Fails, Some(told));
+            let reason = format!("it grows from {none:.2} % to {some:.2} % and on to {many:.2} %");
+            return (Verdict::Fails, Some(reason));
         }
     }
     (Verdict::Holds, None)
@@ -98,15 +99,15 @@ pub(super) fn power(points: &[(f64, f64)]) -> f64 {
 
 /// Holds if no tenant got more answers than its limit in a period. Up to `slack` more differ: a
 /// request that a node began in one period may be answered in the next.
-pub(super) fn none_above(tally: &Tally, slack: u64) -> Judged {
-    match (tally.above, tally.above_most) {
+pub(super) fn none_above(counts: &PeriodCounts, slack: u64) -> Judged {
+    match (counts.above, counts.above_most) {
         (0, _) => (Verdict::Holds, None),
         (above, most) if most <= slack => {
-            let told = format!(
+            let reason = format!(
                 "{above} times a tenant's answers exceed its limit, by {most} at most: requests \
                  that were begun in the period before"
             );
-            (Verdict::Differs, Some(told))
+            (Verdict::Differs, Some(reason))
         }
         (above, most) => {
             (Verdict::Fails, Some(format!("{above} times a limit is exceeded, by {most} at most")))
@@ -116,7 +117,7 @@ pub(super) fn none_above(tally: &Tally, slack: u64) -> Judged {
 
 /// All tenants in all periods of a run together.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Tally {
+pub(super) struct PeriodCounts {
     /// Tenants times periods.
     pub(super) count: u64,
     /// How many got their reservation.
@@ -133,25 +134,25 @@ pub(super) struct Tally {
     pub(super) reserved: u64,
 }
 
-impl Tally {
-    pub(super) fn of(outcome: &Outcome) -> Self {
-        let mut tally = Self::default();
+impl PeriodCounts {
+    pub(super) fn of(outcome: &ClusterReport) -> Self {
+        let mut counts = Self::default();
         for period in 0..outcome.periods() {
             for (served, promise) in outcome.served(period).into_iter().zip(&outcome.promises) {
                 let reserved = in_period(promise.reservation.0, outcome.period);
                 let limit = promise.limit.map_or(u64::MAX, |l| in_period(l.0, outcome.period));
                 let has = |percent: u64| u64::from(served * 100 >= reserved * percent);
-                tally.count += 1;
-                tally.met += has(100);
-                tally.met_99 += has(99);
-                tally.met_95 += has(95);
-                tally.above += u64::from(served > limit);
-                tally.above_most = tally.above_most.max(served.saturating_sub(limit));
-                tally.missing += reserved.saturating_sub(served);
-                tally.reserved += reserved;
+                counts.count += 1;
+                counts.met += has(100);
+                counts.met_99 += has(99);
+                counts.met_95 += has(95);
+                counts.above += u64::from(served > limit);
+                counts.above_most = counts.above_most.max(served.saturating_sub(limit));
+                counts.missing += reserved.saturating_sub(served);
+                counts.reserved += reserved;
             }
         }
-        tally
+        counts
     }
 
     /// So many of all, in percent.
@@ -173,7 +174,7 @@ pub(super) fn in_period(per_second: u64, period: Span) -> u64 {
 
 /// When each tenant had its reservation, in samples from the beginning of a period; none if it
 /// never had.
-pub(super) fn reached(outcome: &Outcome, period: usize) -> Vec<Option<usize>> {
+pub(super) fn reached(outcome: &ClusterReport, period: usize) -> Vec<Option<usize>> {
     let count = outcome.samples.len() / outcome.periods().max(1);
     let samples = &outcome.samples[period * count..(period + 1) * count];
     let when = |(tenant, reserved): (usize, u64)| {
@@ -202,25 +203,25 @@ mod tests {
     use tidegate_model::Iops;
     use tidegate_sim::cluster::Promise;
 
-    fn outcome(samples: &[[u32; 2]]) -> Outcome {
+    fn outcome(samples: &[[u32; 2]]) -> ClusterReport {
         let promise = |reservation| Promise {
             reservation: Iops(reservation),
             limit: Some(Iops(reservation * 2)),
             demand: 0,
         };
-        Outcome {
+        ClusterReport {
             period: Span::SECOND,
             sample: Span(Span::SECOND.0 / 2),
             promises: vec![promise(100), promise(200)],
             samples: samples.iter().map(|sample| sample.to_vec()).collect(),
-            ..Outcome::default()
+            ..ClusterReport::default()
         }
     }
 
     #[test]
-    fn a_tally_counts_every_tenant_in_every_period() {
-        let tally = Tally::of(&outcome(&[[50, 100], [50, 96], [150, 300], [51, 102]]));
-        let expected = Tally {
+    fn every_tenant_is_counted_in_every_period() {
+        let counts = PeriodCounts::of(&outcome(&[[50, 100], [50, 96], [150, 300], [51, 102]]));
+        let expected = PeriodCounts {
             count: 4,
             met: 3,
             met_99: 3,
@@ -230,11 +231,11 @@ mod tests {
             missing: 4,
             reserved: 600,
         };
-        assert_eq!(tally, expected);
-        assert_eq!(tally.percent(tally.met), 75.0);
-        assert_eq!(none_above(&tally, 2).0, Verdict::Differs);
-        assert_eq!(none_above(&tally, 0).0, Verdict::Fails);
-        assert_eq!(none_above(&Tally::default(), 0).0, Verdict::Holds);
+        assert_eq!(counts, expected);
+        assert_eq!(counts.percent(counts.met), 75.0);
+        assert_eq!(none_above(&counts, 2).0, Verdict::Differs);
+        assert_eq!(none_above(&counts, 0).0, Verdict::Fails);
+        assert_eq!(none_above(&PeriodCounts::default(), 0).0, Verdict::Holds);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The live world: a scenario's nodes in this process, each before a back end that is slowed to the
+//! Live runs: a scenario's nodes in this process, each before a back end that is slowed to the
 //! rate of the scenario, and `tidegate up` beside them as their controller.
 //!
 //! Nothing is taken from the simulated run but what both worlds are to have in common: what tenants
@@ -17,12 +17,12 @@ use tidegate_node::{Config, Running, Speed, Store};
 use tidegate_proto::controller::status::Status;
 use tidegate_proto::message::Request;
 use tidegate_proto::node::Pacing;
-use tidegate_sim::cluster::{Outcome, Promise};
+use tidegate_sim::cluster::{ClusterReport, Promise};
 use tidegate_sim::scenario::{self, Control, Scenario};
 
 use super::load::{Load, PART, Way, geometry};
-use super::world::Shown;
-use super::{Desk, seconds};
+use super::simulated::Shown;
+use super::{FigureContext, seconds};
 use crate::experiment::child::{Child, Start};
 use crate::experiment::controller::Controller;
 use crate::experiment::scratch::Scratch;
@@ -33,7 +33,7 @@ use tidegate_console::operator::Operator;
 
 /// How long a cluster may take until all of it is there.
 const PATIENCE: Span = Span(10 * Span::SECOND.0);
-const LOOK: Span = Span(10 * Span::MILLISECOND.0);
+const POLL_INTERVAL: Span = Span(10 * Span::MILLISECOND.0);
 
 /// The first period begins at least so long after the load was made ready.
 const HEADROOM: Span = Span(50 * Span::MILLISECOND.0);
@@ -80,7 +80,7 @@ pub(super) struct Lived {
     /// includes waits for a processor.
     pub(super) distribution_ms: f64,
     /// Processor time of the controller in a period, on average: to ask, to read what nodes answer,
-    /// to solve and to tell, and to be asked how it fares.
+    /// to solve, to send its shares, and to answer requests for its status.
     pub(super) processor_ms: f64,
 }
 
@@ -110,41 +110,42 @@ pub(super) fn scaled(scenario: &Scenario, by: u64) -> Scenario {
     scaled
 }
 
-/// Runs a scenario. `plan` is what the simulated world made of it.
+/// Runs a scenario. `plan` is what the simulation made of it.
 ///
 /// # Errors
 /// If something cannot be started, a request fails, or the user ends the command. All that was
 /// started has ended then.
 pub(super) fn run(
-    desk: &Desk,
+    context: &FigureContext,
     scenario: &Scenario,
-    plan: Outcome,
+    plan: ClusterReport,
     back: Back,
 ) -> Result<Lived, Failure> {
     let clock = Clock::start();
-    desk.note(&format!("live: {}", scenario.name));
+    context.note(&format!("live: {}", scenario.name));
     let scratch = Scratch::new()?;
-    let controller = controller(scenario, &plan, &scratch, &desk.interrupt)?;
+    let controller = controller(scenario, &plan, &scratch, &context.interrupt)?;
     // Fields are dropped, and so ended, before the controller and what it lies on.
-    let stand = Stand::start(scenario, &scratch, back, controller.socket(), &desk.interrupt)?;
+    let testbed =
+        Testbed::start(scenario, &scratch, back, controller.socket(), &context.interrupt)?;
     let way = if back == Back::Memcached { Way::KeyValue } else { Way::Read };
-    let services: Vec<_> = stand.nodes.iter().map(Running::service).collect();
+    let services: Vec<_> = testbed.nodes.iter().map(Running::service).collect();
     let mut load = Load::new(scenario, &plan, clock, way, &services)?;
-    let begin = first_period(scenario, controller.socket(), clock, &desk.interrupt)?;
+    let begin = first_period(scenario, controller.socket(), clock, &context.interrupt)?;
     let from = begin.after(Span(scenario.period.0 * u64::from(scenario.skip)));
     let to = from.after(Span(scenario.period.0 * u64::from(scenario.periods)));
     let watching = Watching { controller: &controller, clock, from, to };
-    let interrupt = desk.interrupt.clone();
+    let interrupt = context.interrupt.clone();
     let (result, watched) = thread::scope(|scope| {
         let watcher = scope.spawn(move || watching.run(&interrupt, scenario));
-        let result = load.run(&desk.interrupt, begin, from, to);
+        let result = load.run(&context.interrupt, begin, from, to);
         (result, watcher.join())
     });
     let counted = result?;
     let watched = watched.map_err(|_| Failure::new(Code::Failure, "the watcher broke down"))??;
-    let outcome = Outcome {
+    let outcome = ClusterReport {
         samples: counted.samples,
-        asked: counted.asked,
+        submitted: counted.requested,
         answered: counted.answered,
         to_nodes: 0,
         from_nodes: 0,
@@ -156,12 +157,12 @@ pub(super) fn run(
 }
 
 /// Nodes, and what stands behind them.
-struct Stand {
+struct Testbed {
     nodes: Vec<Running>,
     _servers: Vec<Child>,
 }
 
-impl Stand {
+impl Testbed {
     fn start(
         scenario: &Scenario,
         scratch: &Scratch,
@@ -171,16 +172,16 @@ impl Stand {
     ) -> Result<Self, Failure> {
         let (mut nodes, mut servers) = (Vec::new(), Vec::new());
         for number in 0..scenario.nodes.count {
-            let place = scratch.join(&format!("n{number}.store"));
+            let path = scratch.join(&format!("n{number}.store"));
             let store = match back {
-                Back::Memory => Store::Memory { room: room(scenario) },
+                Back::Memory => Store::Memory { capacity: capacity(scenario) },
                 Back::File => {
-                    device(scenario, number, &place)?;
-                    Store::Device { path: place, size: None }
+                    device(scenario, number, &path)?;
+                    Store::Device { path, size: None }
                 }
                 Back::Memcached => {
-                    servers.push(memcached(number, &place, scratch, interrupt)?);
-                    Store::Memcached { address: Address::Unix(place) }
+                    servers.push(memcached(number, &path, scratch, interrupt)?);
+                    Store::Memcached { address: Address::Unix(path) }
                 }
             };
             let running = tidegate_node::start(config(scenario, number, store, controller));
@@ -193,18 +194,18 @@ impl Stand {
 }
 
 /// A file that a node takes for a device, with a part of each tenant.
-fn device(scenario: &Scenario, number: u16, place: &Path) -> Result<(), Failure> {
+fn device(scenario: &Scenario, number: u16, path: &Path) -> Result<(), Failure> {
     /// Bytes for labels behind the parts.
     const LABELS: u64 = 1 << 20;
-    let made = File::create(place).and_then(|file| file.set_len(room(scenario).0 + LABELS));
+    let made = File::create(path).and_then(|file| file.set_len(capacity(scenario).0 + LABELS));
     made.map_err(|error| {
-        let what = format!("cannot make {}", place.display());
+        let what = format!("cannot make {}", path.display());
         Failure::new(Code::Failure, what).cause(error)
     })?;
     for tenant in 0..u64::from(scenario.tenants.count) {
         let plan = PartPlan {
             node: format!("n{number}"),
-            store: PartStore::Device(place.into(), None),
+            store: PartStore::Device(path.into(), None),
             volume: format!("t{tenant}"),
             index: number.into(),
             offset: Bytes(PART.0 * tenant),
@@ -218,7 +219,7 @@ fn device(scenario: &Scenario, number: u16, place: &Path) -> Result<(), Failure>
 }
 
 /// Room for a part of each tenant.
-fn room(scenario: &Scenario) -> Bytes {
+fn capacity(scenario: &Scenario) -> Bytes {
     Bytes(PART.0 * u64::from(scenario.tenants.count))
 }
 
@@ -258,7 +259,7 @@ fn memcached(
 /// A controller that leads the nodes of the scenario, with its policy in force.
 fn controller(
     scenario: &Scenario,
-    plan: &Outcome,
+    plan: &ClusterReport,
     scratch: &Scratch,
     interrupt: &Interrupt,
 ) -> Result<Controller, Failure> {
@@ -326,7 +327,7 @@ fn first_period(
     let since = clock.now();
     loop {
         let before = clock.now();
-        let status: Status = operator.ask_for(&Request::Status)?;
+        let status: Status = operator.call_as(&Request::Status)?;
         let Some(cluster) = status.cluster else {
             return Err(Failure::new(Code::Failure, "the controller knows of no cluster"));
         };
@@ -339,7 +340,7 @@ fn first_period(
             let what = format!("{here} of {} nodes found their controller", cluster.nodes.len());
             return Err(Failure::new(Code::Failure, what));
         }
-        interrupt.sleep_until(clock, before.after(LOOK))?;
+        interrupt.sleep_until(clock, before.after(POLL_INTERVAL))?;
     }
 }
 
@@ -373,7 +374,7 @@ impl Watching<'_> {
         while next < self.to {
             interrupt.sleep_until(self.clock, next)?;
             next = next.after(scenario.period);
-            let status: Status = operator.ask_for(&Request::Status)?;
+            let status: Status = operator.call_as(&Request::Status)?;
             let Some(cluster) = status.cluster else { continue };
             watched.traffic.push((cluster.traffic.messages, cluster.traffic.bytes));
             watched.distributions.push(cluster.round_ns);
@@ -404,13 +405,13 @@ impl Watched {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiment::pshift::world;
+    use crate::experiment::pshift::simulated;
     use tidegate_model::{Cluster, Policy};
 
     #[test]
     fn texts_are_read_by_those_they_are_for() {
-        for text in [world::EXPERIMENT_3_LIMITS, world::EXPERIMENT_5] {
-            let scenario = world::scenario(text).unwrap();
+        for text in [simulated::EXPERIMENT_3_LIMITS, simulated::EXPERIMENT_5] {
+            let scenario = simulated::scenario(text).unwrap();
             let count = usize::from(scenario.tenants.count);
             let promise = Promise { reservation: Iops(3), limit: Some(Iops(6)), demand: 9 };
             let policy = Policy::parse(&policy(&scenario, &vec![promise; count])).unwrap();
@@ -420,26 +421,29 @@ mod tests {
             for volume in &cluster.volumes {
                 assert_eq!(volume.layout().part_length(0), PART);
             }
-            let reach = tidegate_algo::admission::reach(&policy, &cluster);
-            assert_eq!(reach[0].len(), scenario.load.on.as_ref().map_or(8, |on| on[0].len()));
+            let reachable_nodes = tidegate_algo::admission::reachable_nodes(&policy, &cluster);
+            assert_eq!(
+                reachable_nodes[0].len(),
+                scenario.load.on.as_ref().map_or(8, |on| on[0].len())
+            );
         }
     }
 
     #[test]
     fn a_scaled_scenario_promises_the_same_part() {
-        let whole = world::scenario(world::EXPERIMENT_3_LIMITS).unwrap();
+        let whole = simulated::scenario(simulated::EXPERIMENT_3_LIMITS).unwrap();
         let part = scaled(&whole, 50);
         assert_eq!((part.nodes.rate, part.tenants.reservation), (Iops(1_000), Some(Iops(600))));
         assert_eq!((part.tenants.limit, part.tenants.count), (Some(Iops(1_200)), 4));
     }
 
     #[test]
-    fn what_the_controller_says_is_averaged() {
+    fn the_controllers_reports_are_averaged() {
         let traffic = vec![(10, 100_000), (20, 300_000)];
         let distributions = vec![4_000_000];
         let watched = Watched { traffic, distributions, processor_us: 20_000.0 };
-        let scenario = world::scenario(world::EXPERIMENT_4_200).unwrap();
-        let outcome = Outcome { period: Span::SECOND, ..Outcome::default() };
+        let scenario = simulated::scenario(simulated::EXPERIMENT_4_200).unwrap();
+        let outcome = ClusterReport { period: Span::SECOND, ..ClusterReport::default() };
         let lived = watched.lived(Shown { outcome, seconds: 1.0 }, &scenario, Span::ZERO);
         assert_eq!((lived.messages, lived.bytes), (15.0, 200_000.0));
         assert_eq!((lived.distribution_ms, lived.processor_ms), (4.0, 5.0));

@@ -1,5 +1,5 @@
 //! Those who ask live nodes: for each tenant some flows, one for each node on which it is active,
-//! as in the simulated world, and all of them on one thread.
+//! as in the simulation, and all of them on one thread.
 //!
 //! Jobs go to nodes by the batch, and answers come back through a channel with the time at which
 //! the node gave them; so a thread that is late counts nothing in a wrong sample.
@@ -12,10 +12,10 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
 use tidegate_fabric::buffer::Buffer;
-use tidegate_fabric::service::{Command, Job, Outlet, Part, Service, Session};
+use tidegate_fabric::service::{Command, CompletionSink, Job, Part, Service, Session};
 use tidegate_model::cluster::{Geometry, Volume};
 use tidegate_model::{Bytes, Class, ContextId, Operation, Span, Tag, TenantId, Time};
-use tidegate_sim::cluster::Outcome;
+use tidegate_sim::cluster::ClusterReport;
 use tidegate_sim::rng::{Stream, Zipf, apportion};
 use tidegate_sim::scenario::Scenario;
 
@@ -30,7 +30,7 @@ pub(super) const PART: Bytes = Bytes(64 << 10);
 const BLOCK: u32 = 4 << 10;
 
 /// How soon a user who ends the command is noticed.
-const LOOK: Span = Span(25 * Span::MILLISECOND.0);
+const POLL_INTERVAL: Span = Span(25 * Span::MILLISECOND.0);
 
 /// How nodes are asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,10 +46,10 @@ pub(super) enum Way {
 pub(super) struct Counted {
     /// Answers to each tenant, for each sample.
     pub(super) samples: Vec<Vec<u32>>,
-    pub(super) asked: u64,
+    pub(super) requested: u64,
     pub(super) answered: u64,
-    /// The greatest lateness of the load while it counted: it comes round every [`LOOK`], unless it
-    /// waits for a processor.
+    /// The greatest lateness of the load while it counted: it comes round every [`POLL_INTERVAL`],
+    /// unless it waits for a processor.
     pub(super) stall: Span,
 }
 
@@ -60,7 +60,7 @@ struct Flow {
     /// Between two requests of an open loop; none for a flow that asks nothing by itself.
     gap: Option<Span>,
     /// Requests so far: keys and blocks go round.
-    asked: u64,
+    requested: u64,
 }
 
 /// One tenant.
@@ -79,7 +79,7 @@ struct Tenant {
 /// The load: all tenants, with their sessions at the nodes.
 pub(super) struct Load<'a> {
     scenario: &'a Scenario,
-    plan: &'a Outcome,
+    plan: &'a ClusterReport,
     clock: Clock,
     way: Way,
     sessions: Vec<Box<dyn Session>>,
@@ -100,7 +100,7 @@ struct Inbox {
     sender: Sender<Answers>,
 }
 
-impl Outlet for Inbox {
+impl CompletionSink for Inbox {
     fn finished(&self, jobs: &mut Vec<Job>) {
         // The receiver is gone once the run has ended.
         let _ = self.sender.send((self.clock.now(), mem::take(jobs)));
@@ -120,7 +120,7 @@ impl<'a> Load<'a> {
     /// If a node has no room for them.
     pub(super) fn new(
         scenario: &'a Scenario,
-        plan: &'a Outcome,
+        plan: &'a ClusterReport,
         clock: Clock,
         way: Way,
         services: &[Arc<dyn Service>],
@@ -185,7 +185,7 @@ impl<'a> Load<'a> {
             interrupt.check()?;
             let now = self.clock.now();
             if now > last {
-                let late = Span(now.since(last).0.saturating_sub(LOOK.0));
+                let late = Span(now.since(last).0.saturating_sub(POLL_INTERVAL.0));
                 (self.counted.stall, last) = (self.counted.stall.max(late), now);
             }
             if now >= to {
@@ -203,7 +203,7 @@ impl<'a> Load<'a> {
             self.send(from)?;
             let next = self.due.peek().map_or(Time::MAX, |Reverse(due)| due.0);
             let next = moves.peek().map_or(next, |(at, _)| next.min(*at));
-            let until = next.min(to).min(now.after(LOOK));
+            let until = next.min(to).min(now.after(POLL_INTERVAL));
             match self.answers.recv_timeout(Duration::from_nanos(self.clock.until(until).0)) {
                 Ok((at, jobs)) => self.take(at, jobs, from)?,
                 Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {}
@@ -231,22 +231,22 @@ impl<'a> Load<'a> {
         let one = &mut self.tenants[tenant];
         one.version += 1;
         one.flows.clear();
-        for (place, (node, part)) in nodes.into_iter().zip(parts).enumerate() {
+        for (flow_index, (node, part)) in nodes.into_iter().zip(parts).enumerate() {
             let gap = (part > 0).then(|| Span(period.0 / part));
             if let Some(gap) = gap {
                 let first = now.after(Span(one.arrivals.below(gap.0.max(1))));
-                self.due.push(Reverse((first, tenant, place, one.version)));
+                self.due.push(Reverse((first, tenant, flow_index, one.version)));
             }
-            one.flows.push(Flow { node, gap, asked: 0 });
+            one.flows.push(Flow { node, gap, requested: 0 });
         }
         if let Some(closed) = &self.scenario.load.closed {
-            for place in 0..self.tenants[tenant].flows.len() {
-                (0..closed.outstanding).for_each(|_| self.ask(tenant, place));
+            for flow_index in 0..self.tenants[tenant].flows.len() {
+                (0..closed.outstanding).for_each(|_| self.send_request(tenant, flow_index));
             }
         }
     }
 
-    /// The nodes that a tenant goes to, drawn as in the simulated world.
+    /// The nodes that a tenant goes to, drawn as in the simulation.
     fn choose(&mut self, tenant: usize) -> Vec<u16> {
         if let Some(on) = &self.scenario.load.on {
             return on[tenant].clone();
@@ -259,23 +259,23 @@ impl<'a> Load<'a> {
     }
 
     /// A request of an open loop comes, and the next one is known.
-    fn arrive(&mut self, tenant: usize, place: usize, version: u32, at: Time) {
+    fn arrive(&mut self, tenant: usize, flow_index: usize, version: u32, at: Time) {
         let one = &self.tenants[tenant];
         if one.version != version {
             return;
         }
-        if let Some(gap) = one.flows[place].gap {
-            self.due.push(Reverse((at.after(gap), tenant, place, version)));
-            self.ask(tenant, place);
+        if let Some(gap) = one.flows[flow_index].gap {
+            self.due.push(Reverse((at.after(gap), tenant, flow_index, version)));
+            self.send_request(tenant, flow_index);
         }
     }
 
-    fn ask(&mut self, tenant: usize, place: usize) {
+    fn send_request(&mut self, tenant: usize, flow_index: usize) {
         let one = &mut self.tenants[tenant];
-        let flow = &mut one.flows[place];
-        let number = flow.asked;
-        flow.asked += 1;
-        let ticket = (tenant as u64) << 48 | (place as u64) << 32 | u64::from(one.version);
+        let flow = &mut one.flows[flow_index];
+        let number = flow.requested;
+        flow.requested += 1;
+        let ticket = (tenant as u64) << 48 | (flow_index as u64) << 32 | u64::from(one.version);
         let (command, buffer) = match self.way {
             Way::Read => (Command::Read, Buffer::empty()),
             Way::KeyValue => (Command::KeyValue, key_value(tenant, number)),
@@ -299,7 +299,7 @@ impl<'a> Load<'a> {
         let job =
             Job { ticket, tag, command, part, incarnation: 0, offset, length, buffer, outcome };
         self.outbox[node].push(job);
-        self.counted.asked += 1;
+        self.counted.requested += 1;
     }
 
     /// Says to all nodes what is to be said, and takes what they answer on the spot.
@@ -319,7 +319,7 @@ impl<'a> Load<'a> {
     /// Counts answers, and asks again for those who wait for them.
     fn take(&mut self, at: Time, jobs: Vec<Job>, from: Time) -> Result<(), Failure> {
         for job in jobs {
-            let (tenant, place) = ((job.ticket >> 48) as usize, (job.ticket >> 32) as u16);
+            let (tenant, flow_index) = ((job.ticket >> 48) as usize, (job.ticket >> 32) as u16);
             if let Err(fault) = job.outcome {
                 let what = format!("a request of t{tenant} failed: {fault:?}");
                 return Err(Failure::new(Code::Failure, what));
@@ -333,7 +333,7 @@ impl<'a> Load<'a> {
             }
             let is_present = job.ticket as u32 == self.tenants[tenant].version;
             if is_present && self.scenario.load.closed.is_some() {
-                self.ask(tenant, usize::from(place));
+                self.send_request(tenant, usize::from(flow_index));
             }
         }
         Ok(())
@@ -359,11 +359,11 @@ fn key_value(tenant: usize, number: u64) -> Buffer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiment::pshift::world;
+    use crate::experiment::pshift::simulated;
     use tidegate_node::{Config, Speed, Store};
 
     #[test]
-    fn a_set_is_as_long_as_it_says() {
+    fn a_set_has_the_length_of_its_head() {
         let set = key_value(3, 34);
         assert!(set.starts_with(b"set t3-1 0 0 4096\r\n..") && set.ends_with(b".\r\n"));
         assert_eq!(set.len(), b"set t3-1 0 0 4096\r\n".len() + 4096 + 2);
@@ -371,13 +371,13 @@ mod tests {
     }
 
     #[test]
-    fn whoever_waits_for_answers_asks_again() {
-        let mut scenario = world::scenario(world::EXPERIMENT_3_IN_TURN).unwrap();
+    fn a_closed_flow_sends_after_each_answer() {
+        let mut scenario = simulated::scenario(simulated::EXPERIMENT_3_ROUND_ROBIN).unwrap();
         scenario.period = Span(Span::SECOND.0 / 5);
         let plan = tidegate_sim::cluster::run(&scenario).unwrap();
         let node = || {
             let speed = Speed { rate: scenario.nodes.rate, variance: 0, seed: 1 };
-            let store = Store::Memory { room: Bytes(1 << 20) };
+            let store = Store::Memory { capacity: Bytes(1 << 20) };
             tidegate_node::start(Config { speed: Some(speed), ..Config::new("n", store) }).unwrap()
         };
         let nodes = [node(), node(), node(), node()];
@@ -390,6 +390,6 @@ mod tests {
         assert_eq!(counted.samples.len(), 10);
         // Ten flows with five requests each, and more each time that one was answered.
         assert!(counted.answered > 100, "{counted:?}");
-        assert_eq!(counted.asked, counted.answered + 50);
+        assert_eq!(counted.requested, counted.answered + 50);
     }
 }

@@ -10,7 +10,7 @@ use tidegate_sim::rng::{Stream, apportion};
 
 use super::judge::{self, holds_if};
 use super::plot::{Panel, Series, draw};
-use super::{Desk, LIVE, PAPER, Part, Source, tenths, thousandths, timed};
+use super::{FigureContext, FigureResult, LIVE, PAPER, Source, tenths, thousandths, timed};
 use crate::experiment::verdict::{Judged, Verdict};
 use tidegate_console::failure::{Code, Failure};
 use tidegate_console::table::Table;
@@ -55,14 +55,14 @@ fn configuration(
 
 /// The median of so many runs of `work`, in milliseconds, after one that is not counted.
 pub(super) fn median_ms(
-    desk: &Desk,
+    context: &FigureContext,
     rounds: usize,
     mut work: impl FnMut(),
 ) -> Result<f64, Failure> {
     work();
     let mut times = Vec::with_capacity(rounds);
     for _ in 0..rounds {
-        desk.interrupt.check()?;
+        context.interrupt.check()?;
         times.push(timed(&mut work).1 * 1_000.0);
     }
     Ok(median(times))
@@ -79,8 +79,8 @@ pub(super) fn source(figure: &'static str, seconds: f64) -> Source {
 }
 
 /// Figure 5: the time all anew, by what is reserved and asked, and by the number of threads.
-pub(super) fn threads(desk: &Desk) -> Result<Part, Failure> {
-    let (points, took) = timed(|| measured_threads(desk));
+pub(super) fn threads(context: &FigureContext) -> Result<FigureResult, Failure> {
+    let (points, took) = timed(|| measured_threads(context));
     let points = points?;
     let counts = thread_counts();
     let at = |tenths: u32, hundredths: u64, threads: usize| {
@@ -126,7 +126,7 @@ pub(super) fn threads(desk: &Desk) -> Result<Part, Failure> {
         ),
     ];
     let picture = picture_of_threads(&counts, &at);
-    Ok(Part { claims, table, picture })
+    Ok(FigureResult { claims, table, picture })
 }
 
 fn picture_of_threads(counts: &[usize], at: &dyn Fn(u32, u64, usize) -> f64) -> String {
@@ -155,16 +155,16 @@ struct Anew {
     ms: f64,
 }
 
-fn measured_threads(desk: &Desk) -> Result<Vec<Anew>, Failure> {
+fn measured_threads(context: &FigureContext) -> Result<Vec<Anew>, Failure> {
     let mut points = Vec::new();
     for reserved in RESERVED {
         let family = family(BUCKETS, reserved);
         let reservations = family.configuration().reservations().to_vec();
         for demanded in DEMANDED {
-            desk.note(&format!("figure 5: r = {reserved}/10, m = {demanded}/100"));
+            context.note(&format!("figure 5: r = {reserved}/10, m = {demanded}/100"));
             let mut solver = Solver::new(configuration(family, &reservations, demanded)?);
             for threads in thread_counts() {
-                let ms = solved_on(desk, &mut solver, threads)?;
+                let ms = solved_on(context, &mut solver, threads)?;
                 points.push(Anew { reserved, demanded, threads, ms });
             }
         }
@@ -179,19 +179,23 @@ fn thread_counts() -> Vec<usize> {
 }
 
 #[cfg(feature = "parallel")]
-fn solved_on(desk: &Desk, solver: &mut Solver, threads: usize) -> Result<f64, Failure> {
+fn solved_on(context: &FigureContext, solver: &mut Solver, threads: usize) -> Result<f64, Failure> {
     if threads == 1 {
-        return median_ms(desk, ROUNDS, || _ = solver.solve());
+        return median_ms(context, ROUNDS, || _ = solver.solve());
     }
     let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
     let pool =
         pool.map_err(|error| Failure::new(Code::Failure, "no threads to be had").cause(error))?;
-    pool.install(|| median_ms(desk, ROUNDS, || _ = solver.solve_parallel()))
+    pool.install(|| median_ms(context, ROUNDS, || _ = solver.solve_parallel()))
 }
 
 #[cfg(not(feature = "parallel"))]
-fn solved_on(desk: &Desk, solver: &mut Solver, _threads: usize) -> Result<f64, Failure> {
-    median_ms(desk, ROUNDS, || _ = solver.solve())
+fn solved_on(
+    context: &FigureContext,
+    solver: &mut Solver,
+    _threads: usize,
+) -> Result<f64, Failure> {
+    median_ms(context, ROUNDS, || _ = solver.solve())
 }
 
 /// All of the capacity reserved takes longer than 0.9 of it, and little demand to spare longer than
@@ -221,8 +225,8 @@ fn faster(counts: &[usize], speedup: f64) -> Judged {
 }
 
 /// Figure 6: what is left of the excess if only the largest shares of each server may move.
-pub(super) fn among(desk: &Desk) -> Result<Part, Failure> {
-    let (rows, took) = timed(|| EXPONENTS.map(|exponent| Removed::measure(desk, exponent)));
+pub(super) fn among(context: &FigureContext) -> Result<FigureResult, Failure> {
+    let (rows, took) = timed(|| EXPONENTS.map(|exponent| Removed::measure(context, exponent)));
     let rows = rows.into_iter().collect::<Result<Vec<Removed>, _>>()?;
     let mut measured = Map::new();
     for (exponent, row) in EXPONENTS.iter().zip(&rows) {
@@ -251,7 +255,11 @@ pub(super) fn among(desk: &Desk) -> Result<Part, Failure> {
             quicker(some, all),
         ),
     ];
-    Ok(Part { claims, table: table_of_removed(&rows), picture: picture_of_removed(&rows, all) })
+    Ok(FigureResult {
+        claims,
+        table: table_of_removed(&rows),
+        picture: picture_of_removed(&rows, all),
+    })
 }
 
 fn table_of_removed(rows: &[Removed]) -> Table {
@@ -266,18 +274,18 @@ fn table_of_removed(rows: &[Removed]) -> Table {
         .right("500, MS")
         .right("ALL, MS");
     for (exponent, row) in EXPONENTS.iter().zip(rows) {
-        let told = |value: f64| format!("{value:.1} %").into();
+        let formatted = |value: f64| format!("{value:.1} %").into();
         let [a, b, c, d, e, f] = row.percent;
         let (some, all) = (format!("{:.2}", row.ms[2]), format!("{:.2}", row.all_ms));
         let exponent = exponent.to_string();
         table.row([
             exponent.into(),
-            told(a),
-            told(b),
-            told(c),
-            told(d),
-            told(e),
-            told(f),
+            formatted(a),
+            formatted(b),
+            formatted(c),
+            formatted(d),
+            formatted(e),
+            formatted(f),
             some.into(),
             all.into(),
         ]);
@@ -323,8 +331,8 @@ struct Removed {
 }
 
 impl Removed {
-    fn measure(desk: &Desk, exponent: f64) -> Result<Self, Failure> {
-        desk.note(&format!("figure 6: s = {exponent}"));
+    fn measure(context: &FigureContext, exponent: f64) -> Result<Self, Failure> {
+        context.note(&format!("figure 6: s = {exponent}"));
         let family = family(BUCKETS, 10);
         let reservations = reservations(BUCKETS, exponent, family.reserved());
         let mut solver = Solver::new(configuration(family, &reservations, 110)?);
@@ -332,15 +340,15 @@ impl Removed {
         let before = solver.configuration().effective_capacity();
         let best = solver.solve().effective_capacity;
         let mut removed = Self::default();
-        for (place, most) in AMONG.into_iter().enumerate() {
+        for (index, most) in AMONG.into_iter().enumerate() {
             let worth = solver.solve_among(most).effective_capacity;
-            removed.percent[place] = match best - before {
+            removed.percent[index] = match best - before {
                 0 => 100.0,
                 all => judge::percent(worth.saturating_sub(before), all),
             };
-            removed.ms[place] = median_ms(desk, ROUNDS, || _ = solver.solve_among(most))?;
+            removed.ms[index] = median_ms(context, ROUNDS, || _ = solver.solve_among(most))?;
         }
-        removed.all_ms = median_ms(desk, ROUNDS, || _ = solver.solve())?;
+        removed.all_ms = median_ms(context, ROUNDS, || _ = solver.solve())?;
         Ok(removed)
     }
 }
@@ -369,8 +377,9 @@ fn enough(rows: &[Removed]) -> Judged {
     for (exponent, row) in EXPONENTS.iter().zip(rows) {
         let (some, many) = (row.percent[2], row.percent[4]);
         if many < 99.9 || some <= 70.0 {
-            let told = format!("with s = {exponent}, 500 remove {some:.1} %, 2,000 {many:.1} %");
-            return (Verdict::Fails, Some(told));
+            let formatted =
+                format!("with s = {exponent}, 500 remove {some:.1} %, 2,000 {many:.1} %");
+            return (Verdict::Fails, Some(formatted));
         }
     }
     (Verdict::Holds, None)
@@ -379,14 +388,14 @@ fn enough(rows: &[Removed]) -> Judged {
 /// From each exponent to the next, no number of buckets removes less; at the least, none does with
 /// the most skewed reservations than with even ones.
 fn skewed(rows: &[Removed]) -> Judged {
-    let told = |most: usize, (from, even): (f64, f64), (to, skewed): (f64, f64)| {
+    let formatted = |most: usize, (from, even): (f64, f64), (to, skewed): (f64, f64)| {
         format!("{most} remove {even:.1} % with s = {from} and {skewed:.1} % with s = {to}")
     };
     let fall = |from: usize, to: usize| {
         let pair = rows.get(from).zip(rows.get(to))?;
-        let place = (0..AMONG.len()).find(|n| pair.1.percent[*n] + 1.0 < pair.0.percent[*n])?;
-        let of = |at: usize, row: &Removed| (EXPONENTS[at], row.percent[place]);
-        Some(told(AMONG[place], of(from, pair.0), of(to, pair.1)))
+        let index = (0..AMONG.len()).find(|n| pair.1.percent[*n] + 1.0 < pair.0.percent[*n])?;
+        let of = |at: usize, row: &Removed| (EXPONENTS[at], row.percent[index]);
+        Some(formatted(AMONG[index], of(from, pair.0), of(to, pair.1)))
     };
     if let Some(why) = fall(0, rows.len().saturating_sub(1)) {
         return (Verdict::Fails, Some(why));
@@ -401,11 +410,11 @@ fn quicker(some: f64, all: f64) -> Judged {
     if some < all * 0.8 {
         return (Verdict::Holds, None);
     }
-    let told = format!(
+    let formatted = format!(
         "{some:.2} ms and not {all:.2}: what is left out was cheap to look at, for no map of token \
          movements is made"
     );
-    (Verdict::Differs, Some(told))
+    (Verdict::Differs, Some(formatted))
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use toml::Spanned;
 
 use crate::cost::{Combine, CostModel, DeviceCost, LineCost};
 use crate::discipline::{DISCIPLINES, Discipline};
-use crate::text::{Outcome, Text, choice, quantity, wrong};
+use crate::text::{ReadResult, Text, choice, quantity, wrong};
 use crate::units::Span;
 
 /// No request costs more than 32 bits of nanoseconds.
@@ -57,11 +57,11 @@ struct RawLine {
     per_mib: Text,
 }
 
-pub(super) fn scheduler(text: &Text) -> Outcome<Discipline> {
+pub(super) fn scheduler(text: &Text) -> ReadResult<Discipline> {
     choice("scheduler", Some(text), &DISCIPLINES.map(|(discipline, name)| (name, discipline)))
 }
 
-pub(super) fn cost(raw: &Spanned<RawCost>) -> Outcome<CostModel> {
+pub(super) fn cost(raw: &Spanned<RawCost>) -> ReadResult<CostModel> {
     match raw.get_ref() {
         RawCost::Word(word) => {
             let text = Spanned::new(raw.span(), word.clone());
@@ -78,7 +78,7 @@ pub(super) fn cost(raw: &Spanned<RawCost>) -> Outcome<CostModel> {
     }
 }
 
-fn line(raw: &RawLine) -> Outcome<LineCost> {
+fn line(raw: &RawLine) -> ReadResult<LineCost> {
     let span = |field: &str, text: &Text| {
         let span = quantity(field, Some(text))?.unwrap_or(Span::ZERO);
         if span > COST_MAX {

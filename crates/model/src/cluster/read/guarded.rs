@@ -4,7 +4,7 @@
 use alloc::format;
 
 use super::{Address, Cluster, RawGateway};
-use crate::text::{Outcome, Text, nearest, wrong};
+use crate::text::{ReadResult, Text, nearest, wrong};
 
 /// Whether a certificate can bear this name: a DNS name that is no IP address.
 pub fn is_certificate_name(name: &str) -> bool {
@@ -20,8 +20,8 @@ pub fn is_certificate_name(name: &str) -> bool {
 }
 
 /// Refuses a name that a certificate cannot bear, or that another certificate bears: with TLS, a
-/// certificate's name identifies a party, whatever its role.
-pub(super) fn borne(cluster: &Cluster, text: &Text) -> Outcome<()> {
+/// certificate's name identifies a component, whatever its role.
+pub(super) fn borne(cluster: &Cluster, text: &Text) -> ReadResult<()> {
     if cluster.tls.is_none() {
         return Ok(());
     }
@@ -31,11 +31,11 @@ pub(super) fn borne(cluster: &Cluster, text: &Text) -> Outcome<()> {
         let fix = "use letters, digits, and '-' or '.' in between, and no number at the end";
         return wrong(text.span(), message, fix);
     }
-    let parties = cluster.nodes.iter().map(|node| node.name.as_str());
-    let parties = parties.chain(cluster.gateways.iter().map(|gateway| gateway.name.as_str()));
-    let parties = parties.chain(cluster.data_nodes.iter().map(|node| node.name.as_str()));
+    let peer_names = cluster.nodes.iter().map(|node| node.name.as_str());
+    let peer_names = peer_names.chain(cluster.gateways.iter().map(|gateway| gateway.name.as_str()));
+    let peer_names = peer_names.chain(cluster.data_nodes.iter().map(|node| node.name.as_str()));
     let others = [Cluster::CONTROLLER, Cluster::CLIENT, Cluster::AUTHORITY];
-    match parties.chain(others).any(|other| other.eq_ignore_ascii_case(name)) {
+    match peer_names.chain(others).any(|other| other.eq_ignore_ascii_case(name)) {
         false => Ok(()),
         true => {
             let message = format!("name: {name:?} is the name of another certificate");
@@ -50,7 +50,7 @@ pub(super) fn guarded(
     address: Option<&Address>,
     text: Option<&Text>,
     tls: bool,
-) -> Outcome<()> {
+) -> ReadResult<()> {
     let far = address.filter(|address| !address.is_local() && !tls);
     let Some((far, text)) = far.zip(text) else { return Ok(()) };
     let message = format!("{field}: {far} can be reached from other machines");
@@ -63,7 +63,11 @@ pub(super) fn guarded(
 
 /// Whether NBD clients must use TLS: where other machines reach the address, or where the file
 /// requires it.
-pub(super) fn is_tls_required(raw: &RawGateway, nbd: Option<&Address>, tls: bool) -> Outcome<bool> {
+pub(super) fn is_tls_required(
+    raw: &RawGateway,
+    nbd: Option<&Address>,
+    tls: bool,
+) -> ReadResult<bool> {
     let is_far = nbd.is_some_and(|address| !address.is_local());
     let Some(text) = &raw.tls else { return Ok(is_far) };
     if !tls || nbd.is_none() {

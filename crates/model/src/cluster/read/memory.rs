@@ -8,7 +8,7 @@ use toml::Spanned;
 
 use super::{Address, BLOCK, Cluster, Taken, borne, iops};
 use crate::cluster::{DataNode, Fabric, TokenRules};
-use crate::text::{Outcome, Text, choice, count, name, quantity, wrong};
+use crate::text::{ReadResult, Text, choice, count, name, quantity, wrong};
 use crate::units::{Bytes, Iops, Span};
 
 #[derive(Deserialize)]
@@ -20,7 +20,8 @@ pub(super) struct RawDataNode {
     capacity: Text,
     client: Text,
     period: Option<Text>,
-    seats: Option<Spanned<i64>>,
+    #[serde(rename = "seats")]
+    session_slots: Option<Spanned<i64>>,
     window: Option<Spanned<i64>>,
     mode: Option<Text>,
     paced: Option<Spanned<bool>>,
@@ -32,7 +33,7 @@ pub(super) fn data_node(
     raw: &RawDataNode,
     cluster: &Cluster,
     taken: &mut Taken,
-) -> Outcome<DataNode> {
+) -> ReadResult<DataNode> {
     let nodes = cluster.nodes.iter().map(|node| &node.name);
     let mut others = nodes.chain(cluster.data_nodes.iter().map(|node| &node.name));
     let name = name("data node", &raw.name, others.any(|other| other == raw.name.get_ref()))?;
@@ -46,8 +47,12 @@ pub(super) fn data_node(
         capacity: iops("capacity", &raw.capacity)?,
         client: iops("client", &raw.client)?,
         period: raw.period.as_ref().map_or(Ok(DataNode::PERIOD), period)?,
-        seats: count("seats", raw.seats.as_ref(), DataNode::SEATS_MAX.into())?
-            .unwrap_or(DataNode::SEATS),
+        session_slots: count(
+            "seats",
+            raw.session_slots.as_ref(),
+            DataNode::SESSION_SLOTS_MAX.into(),
+        )?
+        .unwrap_or(DataNode::SESSION_SLOTS),
         window: count("window", raw.window.as_ref(), DataNode::WINDOW_MAX.into())?
             .unwrap_or(DataNode::WINDOW),
         rules: rules(raw)?,
@@ -59,7 +64,7 @@ pub(super) fn data_node(
 }
 
 /// Checks the fields of a data node against each other.
-fn check(node: &DataNode, raw: &RawDataNode) -> Outcome<()> {
+fn check(node: &DataNode, raw: &RawDataNode) -> ReadResult<()> {
     let DataNode { capacity, client, .. } = *node;
     let most = Iops(DataNode::COUNT_MAX * Span::MILLISECOND.0 / node.period.0 * 1000);
     if node.per_period(capacity) > DataNode::COUNT_MAX {
@@ -78,15 +83,15 @@ fn check(node: &DataNode, raw: &RawDataNode) -> Outcome<()> {
     Ok(())
 }
 
-/// Reads an address that no other party has. A TCP port does not identify its clients, and takes no
-/// descriptor, so it is for RDMA cards and certificates only.
+/// Reads an address that no other component has. A TCP port does not identify its clients, and
+/// takes no descriptor, so it is for RNICs and certificates only.
 fn listen(
     text: &Text,
     name: &str,
     fabric: Fabric,
     cluster: &Cluster,
     taken: &mut Taken,
-) -> Outcome<Address> {
+) -> ReadResult<Address> {
     let who = format!("data node {name}");
     let address = taken.take("listen", text.get_ref(), &text.span(), &who)?;
     match (&address, fabric) {
@@ -105,7 +110,7 @@ fn listen(
 }
 
 /// The name of an RDMA device.
-fn device(raw: &RawDataNode, fabric: Fabric) -> Outcome<Option<String>> {
+fn device(raw: &RawDataNode, fabric: Fabric) -> ReadResult<Option<String>> {
     match &raw.device {
         Some(text) if fabric != Fabric::Verbs => {
             let message = "device: only an RDMA card is one";
@@ -118,7 +123,7 @@ fn device(raw: &RawDataNode, fabric: Fabric) -> Outcome<Option<String>> {
     }
 }
 
-fn memory(text: &Text) -> Outcome<Bytes> {
+fn memory(text: &Text) -> ReadResult<Bytes> {
     let memory = quantity("memory", Some(text))?.unwrap_or(Bytes::ZERO);
     let (least, most) = (DataNode::MEMORY_MIN, DataNode::MEMORY_MAX);
     if memory < least || memory > most || !memory.0.is_multiple_of(BLOCK.0) {
@@ -129,7 +134,7 @@ fn memory(text: &Text) -> Outcome<Bytes> {
     Ok(memory)
 }
 
-fn period(text: &Text) -> Outcome<Span> {
+fn period(text: &Text) -> ReadResult<Span> {
     let period = quantity("period", Some(text))?.unwrap_or(DataNode::PERIOD);
     let (least, most) = (DataNode::PERIOD_MIN, DataNode::PERIOD_MAX);
     if !(least..=most).contains(&period) {
@@ -139,7 +144,7 @@ fn period(text: &Text) -> Outcome<Span> {
     Ok(period)
 }
 
-fn rules(raw: &RawDataNode) -> Outcome<TokenRules> {
+fn rules(raw: &RawDataNode) -> ReadResult<TokenRules> {
     let known =
         [("sound", TokenRules::Sound), ("paper", TokenRules::Paper), ("basic", TokenRules::Basic)];
     let rules = choice("mode", raw.mode.as_ref(), &known)?;
@@ -187,10 +192,13 @@ mod tests {
         let cluster = Cluster::parse(FULL).unwrap();
         let [fast, plain] = &cluster.data_nodes[..] else { panic!("{cluster:?}") };
         assert_eq!((fast.rules, fast.fabric), (TokenRules::Unpaced, Fabric::Model));
-        assert_eq!((fast.seats, fast.window, fast.per_period(fast.client)), (10, 32, 40_000));
+        assert_eq!(
+            (fast.session_slots, fast.window, fast.per_period(fast.client)),
+            (10, 32, 40_000)
+        );
         assert_eq!((plain.rules, plain.fabric), (TokenRules::Sound, Fabric::Shm));
-        let of = (plain.seats, plain.window, plain.period);
-        assert_eq!(of, (DataNode::SEATS, DataNode::WINDOW, Span::SECOND));
+        let of = (plain.session_slots, plain.window, plain.period);
+        assert_eq!(of, (DataNode::SESSION_SLOTS, DataNode::WINDOW, Span::SECOND));
         assert_eq!(plain.listen, Address::Unix("plain.sock".into()));
         assert_eq!(plain.device, None);
     }

@@ -23,7 +23,7 @@ use tidegate_sim::time::Picoseconds;
 pub enum Fault {
     /// A count does not add up: a bug of the simulator.
     Count {
-        /// The counted quantity, and its place.
+        /// The counted quantity, and its location.
         what: String,
         /// The expected count.
         expected: u64,
@@ -72,7 +72,7 @@ fn must_be(counted: u64, expected: u64, what: impl Fn() -> String) -> Result<(),
 }
 
 impl Network {
-    /// Looks at everything.
+    /// Checks everything.
     ///
     /// # Errors
     /// The first thing that does not hold.
@@ -115,7 +115,7 @@ impl Network {
         }
         for number in 0..QUEUES {
             let what = |what: &str| format!("port {index}, {what} {number}");
-            let (held, class) = (port.queues[number], port.tallies[number].held);
+            let (held, class) = (port.queues[number], port.queue_stats[number].held);
             must_be(held.bytes, bytes[0][number], || what("bytes of queue"))?;
             must_be(held.packets.into(), packets[number], || what("packets of queue"))?;
             must_be(class, bytes[1][number], || what("bytes of class"))?;
@@ -180,9 +180,10 @@ impl Network {
     /// The queues that wait for good.
     fn stuck(&self) -> Vec<Stuck> {
         let Some(pause) = self.rules.pause else { return Vec::new() };
-        let told = |port: usize, queue: usize| self.ingress[port ^ 1].queues[queue].is_paused;
+        let peer_has_paused =
+            |port: usize, queue: usize| self.ingress[port ^ 1].queues[queue].is_paused;
         let paused = |&(port, queue): &(usize, usize)| {
-            self.ports[port].is_paused(queue) && told(port, queue)
+            self.ports[port].is_paused(queue) && peer_has_paused(port, queue)
         };
         let mut stuck: Vec<_> = self.queues().filter(paused).collect();
         loop {

@@ -117,7 +117,7 @@ fn stopping_waits_for_what_the_kernel_has() {
 /// A kernel that is out of memory for a moment is asked again, and meanwhile what it has done is
 /// taken in: the thread that hands over neither holds the lock nor the processor.
 #[test]
-fn a_submission_that_is_refused_holds_nobody_up() {
+fn a_refused_submission_blocks_no_other() {
     use std::sync::atomic::Ordering::Relaxed;
     let Some((_folder, ring, finished)) = ring(8) else { return };
     let read = |n: u64| work(n, Command::Read, n * 4096, 4096, b"");

@@ -3,9 +3,9 @@
 //! # Mechanism
 //! New memory gets its words of control from the monitor, never from the old memory, which clients
 //! write to. The store is copied after the old memory says that it was left, and the copy, which
-//! nobody else has, is looked over. A store that is damaged is not handed on: the new memory has an
-//! empty one then. Where there is no room for a second one, and behind a card, where clients can be
-//! shut out, the memory stays and is made anew in place.
+//! no other process has, is checked. A store that is damaged is not handed on: the new memory has
+//! an empty one then. Where there is no room for a second one, and behind an RNIC, where clients
+//! can be shut out, the memory stays and is made anew in place.
 
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom};
@@ -16,9 +16,9 @@ use rustix::fs::sendfile;
 use tidegate_fabric::memory::model;
 use tidegate_fabric::memory::region::Region;
 use tidegate_fabric::memory::shm::Shm;
-use tidegate_onesided::haechi::place;
+use tidegate_onesided::haechi::region_layout;
 use tidegate_onesided::integrity::Structure;
-use tidegate_onesided::one_sided::{BUFFER, Operation, Place};
+use tidegate_onesided::one_sided::{BUFFER, BufferPosition, Operation};
 
 use super::super::StartError;
 use super::super::inspector::{Inspector, speed};
@@ -26,7 +26,7 @@ use super::{Host, format, monitor, region, set_left, sweeper};
 use crate::mutex::lock;
 
 /// The largest piece that is copied at once.
-const PIECE: u64 = 1 << 30;
+const CHUNK: u64 = 1 << 30;
 
 /// The state of the store after its memory was replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,18 +38,18 @@ pub(in super::super) enum Store {
 }
 
 impl Host {
-    /// Goes on with a copy of the memory, in which nobody has a seat. Nobody may use the old one
-    /// any more. Behind a card it is the same memory, and nobody may reach it.
+    /// Goes on with a copy of the memory, in which no client has a session slot. No process may use
+    /// the old one any more. Behind an RNIC it is the same memory, and no client may reach it.
     ///
     /// A client that is stopped in the middle of an operation cannot be asked. So the old memory
     /// says that it was left before the first byte of the store is copied, and clients look at that
     /// after what they have done (`fabric::memory::shm` says why that is enough).
     ///
     /// # Errors
-    /// If there is not so much memory, or the card cannot be used. The old one is still there then.
+    /// If there is not so much memory, or the RNIC cannot be used. The old one is still there then.
     pub(in super::super) fn move_memory(&self) -> Result<Store, StartError> {
         let old = lock(&self.inner).region.clone();
-        if self.card.is_some() {
+        if self.rnic.is_some() {
             return self.make_anew_in_place(&old);
         }
         let new = region(&self.node)?;
@@ -63,7 +63,7 @@ impl Host {
     /// room for a copy, it is made anew in place, without what was stored.
     ///
     /// # Errors
-    /// If the card cannot be used.
+    /// If the RNIC cannot be used.
     pub(in super::super) fn remake(&self, damaged: Structure) -> Result<Store, StartError> {
         match self.move_memory() {
             Err(error @ StartError::Memory { .. }) => {
@@ -88,7 +88,7 @@ impl Host {
     /// Copies the store to new memory, and goes on there.
     fn go_on_with(&self, old: &Region, mut new: Arc<Region>) -> Result<Store, StartError> {
         let control = self.control_words();
-        copy(old, &new, place::DATA, old.length())?;
+        copy(old, &new, region_layout::DATA, old.length())?;
         let store = self.look_over(&new);
         if store != Store::Kept {
             drop(new);
@@ -106,7 +106,7 @@ impl Host {
         let (control, store) = (self.control_words(), self.look_over(memory));
         match store {
             Store::Kept => {
-                clear(memory, 0, place::DATA)?;
+                clear(memory, 0, region_layout::DATA)?;
                 self.write_control(memory, &control);
             }
             Store::Emptied(_) => {
@@ -118,7 +118,7 @@ impl Host {
         Ok(store)
     }
 
-    /// Whether the store in memory that nobody else has or reaches can be gone on with.
+    /// Whether the store can be kept. No other process has or reaches its memory.
     fn look_over(&self, memory: &Arc<Region>) -> Store {
         match Inspector::new(&self.node, memory).map(|mut inspector| inspector.look_over_store()) {
             Ok(None) => Store::Kept,
@@ -136,7 +136,7 @@ impl Host {
 
     fn write_control(&self, memory: &Arc<Region>, control: &[(u64, u64)]) {
         if let Some(speed) = speed(&self.node) {
-            model::set(memory, place::CARD, speed);
+            model::set(memory, region_layout::NIC, speed);
         }
         for (to, word) in control.iter().copied() {
             let written = Shm::new(memory.clone(), 0).perform(&Operation::WriteWord { word, to });
@@ -144,17 +144,17 @@ impl Host {
         }
     }
 
-    /// Goes on with this memory, in which nobody has a seat.
+    /// Goes on with this memory, in which no client has a session slot.
     fn begin_anew(&self, region: Arc<Region>) -> Result<(), StartError> {
-        let card = self.card.as_ref();
-        let monitor = monitor(&self.node, card, &region, self.clock.now())?;
-        let sweeper = sweeper(&self.node, card, &region, true)?;
+        let rnic = self.rnic.as_ref();
+        let monitor = monitor(&self.node, rnic, &region, self.clock.now())?;
+        let sweeper = sweeper(&self.node, rnic, &region, true)?;
         let inspector = Inspector::new(&self.node, &region).map_err(StartError::Store)?;
         let mut inner = lock(&self.inner);
         (inner.region, inner.monitor, inner.sweeper) = (region, monitor, sweeper);
         inner.inspector = inspector;
-        inner.steward.book.clear();
-        inner.steward.on_nobody();
+        inner.coordinator.registry.clear();
+        inner.coordinator.on_no_clients();
         inner.orphans.clear();
         (inner.is_lost, inner.damaged) = (false, None);
         drop(inner);
@@ -163,12 +163,12 @@ impl Host {
     }
 }
 
-/// Makes a part of memory that nobody reaches zero.
+/// Zeroes a part of memory that no client reaches.
 pub(super) fn clear(memory: &Arc<Region>, start: u64, end: u64) -> io::Result<()> {
     let mut fabric = Shm::new(memory.clone(), 1);
     for to in (start..end).step_by(BUFFER as usize) {
         let length = u64::from(BUFFER).min(end - to) as u32;
-        let write = Operation::Write { from: Place::start(0), to, length };
+        let write = Operation::Write { from: BufferPosition::start(0), to, length };
         fabric.perform(&write).map_err(io::Error::other)?;
     }
     Ok(())
@@ -185,8 +185,8 @@ fn copy(from: &Region, to: &Region, start: u64, end: u64) -> io::Result<()> {
     target.seek(SeekFrom::Start(start))?;
     let mut at = start;
     while at < end {
-        let piece = (end - at).min(PIECE) as usize;
-        if sendfile(&target, from.as_fd(), Some(&mut at), piece)? == 0 {
+        let chunk = (end - at).min(CHUNK) as usize;
+        if sendfile(&target, from.as_fd(), Some(&mut at), chunk)? == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
     }

@@ -3,12 +3,12 @@
 
 use alloc::vec::Vec;
 
-use tidegate_algo::haechi::capacity::{Lesson, Outcome, WHOLE};
+use tidegate_algo::haechi::capacity::{Lesson, PeriodUsage, WHOLE};
 use tidegate_algo::haechi::engine::Promise;
 use tidegate_model::{Span, Time};
 
 use super::{Event, GRACE, Monitor, Summary, WRITE};
-use crate::haechi::place;
+use crate::haechi::region_layout;
 use crate::haechi::words::{self, FINALS};
 use crate::one_sided::{Fabric, Operation};
 
@@ -24,7 +24,7 @@ pub(super) struct Closing {
     /// Reservation tokens that were yielded too late to be used; then tokens that no client took.
     late: u64,
     spare: u64,
-    seats: Vec<Option<(Promise, Outcome)>>,
+    session_slots: Vec<Option<(Promise, PeriodUsage)>>,
     busy: Vec<bool>,
 }
 
@@ -34,13 +34,14 @@ impl<F: Fabric> Monitor<F> {
         if self.closing.is_some() {
             self.close(events);
         }
-        let length = self.settings.terms.period.0.max(1);
+        let length = self.settings.parameters.period.0.max(1);
         let held = core::mem::take(&mut self.held).0.min(length);
-        let told = |number: u16| {
-            let seat = self.roster.get(number).filter(|seat| seat.is_in)?;
+        let result = |number: u16| {
+            let session_slot =
+                self.client_table.get(number).filter(|session_slot| session_slot.is_in)?;
             let report = self.books.report(number.into()).unwrap_or_default();
-            let outcome = Outcome { completed: report.completed, ..Outcome::default() };
-            Some((seat.promise, outcome))
+            let outcome = PeriodUsage { completed: report.completed, ..PeriodUsage::default() };
+            Some((session_slot.promise, outcome))
         };
         let is_busy = |number: u16| self.books.report(number.into()).is_some_and(|it| it.is_busy);
         self.closing = Some(Closing {
@@ -52,15 +53,16 @@ impl<F: Fabric> Monitor<F> {
             late: self.books.late(),
             spare: self.books.spare(),
             held: (u128::from(held) * u128::from(WHOLE) / u128::from(length)) as u8,
-            seats: (0..self.settings.seats).map(told).collect(),
-            busy: (0..self.settings.seats).map(is_busy).collect(),
+            session_slots: (0..self.settings.session_slots).map(result).collect(),
+            busy: (0..self.settings.session_slots).map(is_busy).collect(),
         });
     }
 
     /// Whether all have written their final words of a period.
-    pub(super) fn is_told(&self, closing: &Closing) -> bool {
-        let mut seats = (0..).zip(&closing.seats).filter(|(_, seat)| seat.is_some());
-        seats.all(|(number, _)| {
+    pub(super) fn has_all_finals(&self, closing: &Closing) -> bool {
+        let mut session_slots =
+            (0..).zip(&closing.session_slots).filter(|(_, session_slot)| session_slot.is_some());
+        session_slots.all(|(number, _)| {
             words::read_last(self.line(number)[final_at(closing.epoch)], closing.epoch).is_some()
         })
     }
@@ -69,17 +71,18 @@ impl<F: Fabric> Monitor<F> {
     pub(super) fn close(&mut self, events: &mut Vec<Event>) {
         let Some(mut closing) = self.closing.take() else { return };
         let final_at = final_at(closing.epoch);
-        for (number, seat) in closing.seats.iter_mut().enumerate() {
-            let Some((_, outcome)) = seat else { continue };
+        for (number, session_slot) in closing.session_slots.iter_mut().enumerate() {
+            let Some((_, outcome)) = session_slot else { continue };
             let word = self.line(number as u16)[final_at];
             *outcome = words::read_last(word, closing.epoch).unwrap_or(*outcome);
         }
-        let outcomes: Vec<_> = closing.seats.iter().flatten().map(|(_, o)| *o).collect();
+        let outcomes: Vec<_> = closing.session_slots.iter().flatten().map(|(_, o)| *o).collect();
         let windows = u64::from(self.settings.window) * outcomes.len() as u64;
         let Closing { capacity, late, spare, held, .. } = closing;
         let lesson = Lesson {
             tokens: capacity.saturating_sub(late),
-            slack: windows + self.due(capacity, Span(2 * self.settings.terms.rules.grain.tick.0)),
+            slack: windows
+                + self.due(capacity, Span(2 * self.settings.parameters.rules.grain.tick.0)),
             spare,
             held,
             outcomes: &outcomes,
@@ -87,13 +90,16 @@ impl<F: Fabric> Monitor<F> {
         let verdict = self.estimator.learn(&lesson);
         let learned = self.estimator.capacity();
         self.books.revise(learned);
-        self.told_capacity = learned;
-        self.post(WRITE, Operation::WriteWord { word: learned, to: place::LEARNED });
-        for (number, told) in closing.seats.iter().enumerate() {
-            events.extend(told.and_then(|told| self.roster.count_unused(number as u16, told)));
+        self.published_capacity = learned;
+        self.post(WRITE, Operation::WriteWord { word: learned, to: region_layout::LEARNED });
+        for (number, result) in closing.session_slots.iter().enumerate() {
+            events.extend(
+                result.and_then(|result| self.client_table.count_unused(number as u16, result)),
+            );
         }
-        let Closing { epoch, minted, granted, seats, busy, .. } = closing;
-        let summary = Summary { epoch, capacity, minted, granted, held, verdict, seats, busy };
+        let Closing { epoch, minted, granted, session_slots, busy, .. } = closing;
+        let summary =
+            Summary { epoch, capacity, minted, granted, held, verdict, session_slots, busy };
         events.push(Event::Over(summary));
     }
 }

@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 
 use tidegate_algo::haechi::admission::Refusal;
-use tidegate_algo::haechi::capacity::{Outcome, Verdict};
+use tidegate_algo::haechi::capacity::{PeriodUsage, Verdict};
 use tidegate_algo::haechi::engine::Promise;
 
 /// An event of a monitor, for the data node that runs it.
@@ -16,12 +16,12 @@ pub enum Event {
     /// A silent client has not come back, so its session slot is free. It is to be fenced off
     /// before the slot is given away.
     Evicted(u16),
-    /// A client has given its seat back.
+    /// A client has given its session slot back.
     Left(u16),
     /// A client did more than it had tokens for. It is to be fenced off.
     Overstepped {
         /// Which.
-        seat: u16,
+        session_slot: u16,
         /// Operations done and under way in the period.
         issued: u64,
         /// Tokens that it had.
@@ -30,7 +30,7 @@ pub enum Event {
     /// A client has not used its reservation in this many periods, and may have asked for too much.
     Unused {
         /// Which.
-        seat: u16,
+        session_slot: u16,
         /// Periods.
         periods: u32,
     },
@@ -54,17 +54,17 @@ pub struct Summary {
     /// The verdict of the capacity estimator.
     pub verdict: Verdict,
     /// Promise and outcome of each client, by session slot; none for free slots.
-    pub seats: Vec<Option<(Promise, Outcome)>>,
+    pub session_slots: Vec<Option<(Promise, PeriodUsage)>>,
     /// Whether each client had work when the period ended, by its last report.
     pub busy: Vec<bool>,
 }
 
-/// Why a client gets no seat.
+/// Why a client gets no session slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Denied {
     /// The requested promise cannot be kept.
     Infeasible(Refusal),
-    /// There is no seat left, or no such seat.
+    /// There is no session slot left, or no such session slot.
     Full,
     /// The monitor has not yet read which client has which session slot.
     Opening,

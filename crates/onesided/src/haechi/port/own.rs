@@ -2,19 +2,19 @@
 //! reports and the pool.
 
 use tidegate_algo::haechi::Mode;
-use tidegate_algo::haechi::capacity::{Outcome, WHOLE};
+use tidegate_algo::haechi::capacity::{PeriodUsage, WHOLE};
 use tidegate_algo::haechi::monitor::Report;
 use tidegate_model::{Span, Time};
 
 use super::{GUARD, OWN, Port, RETRY, State, word};
 use crate::haechi::words::{self, FINALS, GRANT, Grant, Pool};
-use crate::haechi::{TICK, place};
-use crate::one_sided::{Done, Fabric, Lost, Operation, Place, Post, WORD};
+use crate::haechi::{TICK, region_layout};
+use crate::one_sided::{BufferPosition, Done, Fabric, Lost, Operation, Post, WORD};
 
-/// How often a client looks for the next grant, at first and later.
-const LOOK: [Span; 2] = [Span(50_000), TICK];
+/// How often a client reads its grant, at first and later.
+const READ_PAUSE: [Span; 2] = [Span(50_000), TICK];
 
-/// For how long it looks often.
+/// For how long it reads the grant often.
 const EAGER: Span = Span(3 * Span::MILLISECOND.0);
 
 /// How long a client waits between reports, at least and at most, in ticks. In between it reports
@@ -27,7 +27,7 @@ const PER_REPORT: u64 = 512;
 /// Pool tokens for which it is worth asking for them. A client that gets fewer waits longer.
 const PER_TAKE: u64 = 256;
 
-const LOOKED: u64 = OWN | 1;
+const GRANT_READ: u64 = OWN | 1;
 const REPORTED: u64 = OWN | 2;
 const FINISHED: u64 = OWN | 3;
 const TOOK: u64 = OWN | 4;
@@ -36,24 +36,24 @@ impl<F: Fabric> Port<F> {
     /// Posts one operation of the engine itself.
     fn post_own(&mut self, id: u64, operation: Operation) -> Result<(), Lost> {
         self.counts.own += 1;
-        // Its window has room for these, and they are inside the control area.
+        // Its window has headroom for these, and they are inside the control area.
         self.fabric.post(Post { id, operation }).map_err(|_| Lost)
     }
 
-    pub(super) fn look_at_grant(&mut self, now: Time) -> Result<(), Lost> {
-        let end = self.purse.period().end();
+    pub(super) fn read_grant(&mut self, now: Time) -> Result<(), Lost> {
+        let end = self.balance.period().end();
         let is_due = now.after(GUARD) >= end && now.since(end) < EAGER;
         let is_eager = is_due || now.since(self.unsure) < EAGER;
-        self.look = now.after(LOOK[usize::from(!is_eager)]);
-        if core::mem::replace(&mut self.own.look, true) {
+        self.grant_read = now.after(READ_PAUSE[usize::from(!is_eager)]);
+        if core::mem::replace(&mut self.own.grant_read, true) {
             return Ok(());
         }
-        self.asked = now;
+        self.requested = now;
         self.post_own(
-            LOOKED,
+            GRANT_READ,
             Operation::Read {
-                from: place::line(place::GRANTS, self.seat),
-                into: Place::start(self.fabric.buffers() - 1),
+                from: region_layout::line(region_layout::GRANTS, self.session_slot),
+                into: BufferPosition::start(self.fabric.buffers() - 1),
                 length: (GRANT as u64 * WORD) as u32,
             },
         )
@@ -62,33 +62,33 @@ impl<F: Fabric> Port<F> {
     fn on_grant(&mut self, now: Time) -> Result<(), Lost> {
         let buffer = self.fabric.buffer(self.fabric.buffers() - 1);
         let words = core::array::from_fn(|at| word(buffer, at));
-        let period = self.purse.period();
+        let period = self.balance.period();
         match Grant::read(words, period.epoch) {
             Some(grant) if grant.epoch > period.epoch => return self.begin(grant, now),
             // Alone it stays until there is a new period.
             Some(_) if self.state == State::Alone => {}
             Some(grant) => {
                 if grant.is_void {
-                    self.purse.void();
+                    self.balance.void();
                 }
-                if self.has_asked() && now < period.end() {
+                if self.is_answer_current() && now < period.end() {
                     self.state = State::Sure;
                 }
             }
-            // The seat is another's, or will be.
+            // The session slot is another's, or will be.
             None if words == [0; GRANT] => {
-                self.purse.void();
+                self.balance.void();
                 (self.state, self.confirmed) = (State::Unsure, now);
             }
             None => {}
         }
-        self.unchanged = Some(self.asked);
+        self.unchanged = Some(self.requested);
         Ok(())
     }
 
-    /// Whether the answer is to what it asked since it is unsure, after its report.
-    pub(super) fn has_asked(&self) -> bool {
-        !self.owes_report && self.asked >= self.unsure
+    /// Whether the answer is to what it requested since it is unsure, after its report.
+    pub(super) fn is_answer_current(&self) -> bool {
+        !self.owes_report && self.requested >= self.unsure
     }
 
     /// A part of the period so far, in 255ths.
@@ -98,8 +98,8 @@ impl<F: Fabric> Port<F> {
     }
 
     pub(super) fn send_final(&mut self) -> Result<(), Lost> {
-        let epoch = self.purse.period().epoch;
-        let outcome = Outcome {
+        let epoch = self.balance.period().epoch;
+        let outcome = PeriodUsage {
             completed: self.completed,
             starved: self.part(self.starved),
             backlogged: self.part(self.backlogged),
@@ -108,7 +108,7 @@ impl<F: Fabric> Port<F> {
         if core::mem::replace(&mut self.own.finish, true) {
             return Ok(());
         }
-        let line = place::line(place::REPORTS, self.seat);
+        let line = region_layout::line(region_layout::REPORTS, self.session_slot);
         let to = line + (FINALS as u64 + (epoch & 1)) * WORD;
         let word = words::last(epoch, &outcome);
         self.post_own(FINISHED, Operation::WriteWord { word, to })
@@ -121,7 +121,7 @@ impl<F: Fabric> Port<F> {
 
     /// For how long not to report, if there is as much to do as since the last report.
     fn report_pause(&self, now: Time) -> Span {
-        let (passed, done) = (now.since(self.spoke), self.counts.operations - self.told);
+        let (passed, done) = (now.since(self.last_sent), self.counts.operations - self.reported);
         let pause = passed.0.saturating_mul(PER_REPORT) / done.max(1);
         let [least, most] = self.report_pauses();
         Span(pause).clamp(least, most)
@@ -136,7 +136,7 @@ impl<F: Fabric> Port<F> {
             (Mode::Sound, false) => longest,
         };
         if self.own.report {
-            self.report = now.after(LOOK[0]);
+            self.report = now.after(READ_PAUSE[0]);
             return Ok(());
         }
         if self.state == State::Alone && !self.owes_report {
@@ -146,23 +146,23 @@ impl<F: Fabric> Port<F> {
         }
         self.report = now.after(pause);
         self.own.report = true;
-        (self.spoke, self.told, self.owes_report) = (now, self.counts.operations, false);
-        let ledger = self.purse.ledger();
+        (self.last_sent, self.reported, self.owes_report) = (now, self.counts.operations, false);
+        let counts = self.balance.usage();
         let is_starved = self.is_out_of_tokens();
         let report = Report {
-            residual: self.purse.reserved(),
+            residual: self.balance.reserved(),
             completed: self.completed,
-            in_hand: self.purse.pool(),
+            in_hand: self.balance.pool(),
             in_flight: self.in_flight.into(),
-            obtained: ledger.obtained,
-            yielded: ledger.yielded,
+            obtained: counts.obtained,
+            yielded: counts.yielded,
             is_busy,
-            is_starved: is_starved && self.purse.lacks() > 0,
-            is_limited: is_starved && self.purse.lacks() == 0,
+            is_starved: is_starved && self.balance.lacks() > 0,
+            is_limited: is_starved && self.balance.lacks() == 0,
             is_leaving: self.is_leaving,
         };
         self.beat = self.beat.wrapping_add(1);
-        let words = words::report(self.purse.period().epoch, self.beat, &report);
+        let words = words::report(self.balance.period().epoch, self.beat, &report);
         let buffer = self.fabric.buffers() - 2;
         let bytes = self.fabric.buffer_mut(buffer);
         for (at, word) in words.iter().enumerate() {
@@ -171,8 +171,8 @@ impl<F: Fabric> Port<F> {
         self.post_own(
             REPORTED,
             Operation::Write {
-                from: Place::start(buffer),
-                to: place::line(place::REPORTS, self.seat),
+                from: BufferPosition::start(buffer),
+                to: region_layout::line(region_layout::REPORTS, self.session_slot),
                 length: (words::REPORT as u64 * WORD) as u32,
             },
         )
@@ -184,25 +184,28 @@ impl<F: Fabric> Port<F> {
             Mode::Paper => 0,
             Mode::Sound => u64::from(self.window / 2),
         };
-        let hand = self.purse.ready();
+        let hand = self.balance.ready();
         let wants = self.state == State::Sure
             && self.own.take.is_none()
             && hand <= mark
-            && self.purse.lacks() > 0
+            && self.balance.lacks() > 0
             && (hand < self.waiting.len() as u64 || self.in_flight >= self.window)
             && now >= self.retry
-            && now < self.purse.period().end();
+            && now < self.balance.period().end();
         if !wants {
             return Ok(());
         }
-        let batch = u64::from(self.batch).min(self.purse.lacks());
+        let batch = u64::from(self.batch).min(self.balance.lacks());
         self.own.take = Some(batch);
-        self.post_own(TOOK, Operation::FetchAdd { at: place::POOL, add: batch.wrapping_neg() })
+        self.post_own(
+            TOOK,
+            Operation::FetchAdd { at: region_layout::POOL, add: batch.wrapping_neg() },
+        )
     }
 
     fn on_pool(&mut self, now: Time, word: u64, batch: u64) {
         let pool = Pool::read(word);
-        let period = self.purse.period();
+        let period = self.balance.period();
         if !pool.is_of(period.epoch) {
             // A period has begun that this client does not know of yet, or the answer is of the
             // one before. Either way these are not tokens of this one.
@@ -216,7 +219,7 @@ impl<F: Fabric> Port<F> {
             return;
         }
         let tokens = u64::try_from(pool.tokens).unwrap_or(0).min(batch);
-        self.purse.put(tokens);
+        self.balance.put(tokens);
         self.again = if tokens > 0 { now } else { self.again };
         if tokens == batch {
             (self.retry, self.pause) = (now, RETRY[0]);
@@ -224,7 +227,7 @@ impl<F: Fabric> Port<F> {
         }
         // Clients that found nothing together should not come back together. Nothing is to be left
         // when the period is over.
-        let spread = (u64::from(self.seat) * 0x9E37 + u64::from(self.beat) * 0x79B9) % 16;
+        let spread = (u64::from(self.session_slot) * 0x9E37 + u64::from(self.beat) * 0x79B9) % 16;
         let rest = period.end().since(now).0 / 2;
         let pause = (self.pause.0 + self.pause.0 * spread / 64).min(rest.max(RETRY[0].0));
         self.retry = now.after(Span(pause));
@@ -240,11 +243,11 @@ impl<F: Fabric> Port<F> {
 
     pub(super) fn on_own(&mut self, now: Time, done: Done) -> Result<(), Lost> {
         match done.id {
-            LOOKED => {
-                self.own.look = false;
+            GRANT_READ => {
+                self.own.grant_read = false;
                 self.on_grant(now)?;
             }
-            REPORTED => (self.own.report, self.heard) = (false, self.spoke),
+            REPORTED => (self.own.report, self.last_arrived) = (false, self.last_sent),
             FINISHED => self.own.finish = false,
             _ => {
                 if let Some(batch) = self.own.take.take() {

@@ -5,7 +5,7 @@
 //! word that counts the blocks taken. The slots are read before the swap, and stay as they were
 //! until a client takes them. So they were read right if the swap succeeds.
 //!
-//! A client that writes looks at the round once per rest, which costs one operation. Nothing that
+//! A client that writes reads the round once per rest, which costs one operation. Nothing that
 //! it wrote before is seen after a word of it that it writes later, so it need not wait for that.
 
 use alloc::vec::Vec;
@@ -14,8 +14,8 @@ use tidegate_model::{Span, Time};
 
 use super::super::layout::{Free, POOL_WORDS, word};
 use super::task::Kind;
-use super::{Answer, Client, Outcome};
-use crate::one_sided::{BUFFER, Fabric, Operation, Place, Post, WORD};
+use super::{Answer, Client, OperationOutcome};
+use crate::one_sided::{BUFFER, BufferPosition, Fabric, Operation, Post, WORD};
 
 /// The most blocks that a client takes at a time.
 pub const EXTENT_MAX: u32 = 512;
@@ -23,20 +23,20 @@ pub const EXTENT_MAX: u32 = 512;
 const _: () = assert!(EXTENT_MAX * WORD as u32 <= BUFFER);
 
 /// Names of operations that belong to no task, which have smaller ones: part of what is asked of
-/// the pool, a look at the round, and what is told to the census.
+/// the pool, a read of the round, and a write to the census.
 const POOL: u64 = u32::MAX as u64;
-const LOOK: u64 = POOL - 1;
-const TOLD: u64 = POOL - 2;
+const ROUND_READ: u64 = POOL - 1;
+const CENSUS_WRITE: u64 = POOL - 2;
 pub(super) const TASKS_MAX: u64 = POOL - 3;
 
 /// The step of the client's request to the pool, which uses the buffer of the first waiting task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Step {
+enum PoolStep {
     Nothing,
     /// The pool's words.
     Words,
-    /// So many places of the ring, from this one on; in two parts if it ends between.
-    Places {
+    /// So many entries of the ring, from this one on; in two parts if it ends between.
+    Entries {
         taken: u64,
         count: u32,
         parts: u8,
@@ -50,32 +50,32 @@ enum Step {
 
 /// A client's request to the pool, and its word in the census.
 #[derive(Debug)]
-pub(super) struct Asking {
-    step: Step,
+pub(super) struct PoolRequest {
+    step: PoolStep,
     /// The round since which it has its blocks, as the census says; none if it has no block.
-    told: Option<u64>,
-    /// How often it looks, when it did last, and whether it is about to.
+    announced: Option<u64>,
+    /// How often it reads the round, when it did last, and whether it is about to.
     interval: Span,
-    looked: Time,
-    is_looking: bool,
+    last_read: Time,
+    is_reading: bool,
 }
 
-impl Asking {
+impl PoolRequest {
     pub(super) const fn new(interval: Span) -> Self {
-        let (step, told) = (Step::Nothing, None);
-        Self { step, told, interval, looked: Time::ZERO, is_looking: false }
+        let (step, announced) = (PoolStep::Nothing, None);
+        Self { step, announced, interval, last_read: Time::ZERO, is_reading: false }
     }
 }
 
 impl<F: Fabric> Client<F> {
     /// Whether it may write: the census knows of it, or the store is not swept.
     pub(super) fn is_known(&self) -> bool {
-        self.seat.is_none() || self.asking.told.is_some()
+        self.session_slot.is_none() || self.pool_request.announced.is_some()
     }
 
     /// Begins waiting tasks, as far as there are blocks for them; asks the store for more.
     pub(super) fn serve_waiting(&mut self) {
-        if self.asking.step != Step::Nothing {
+        if self.pool_request.step != PoolStep::Nothing {
             return;
         }
         while let Some(at) = self.waiting.front().copied().filter(|_| self.is_known()) {
@@ -89,75 +89,82 @@ impl<F: Fabric> Client<F> {
             self.waiting.pop_front();
         }
         if !self.waiting.is_empty() {
-            self.asking.step = Step::Words;
+            self.pool_request.step = PoolStep::Words;
             self.read_pool(self.layout.pool(), 0, POOL_WORDS);
         }
     }
 
-    /// Looks at the round if that is due, and tells the census the round that it has learned.
-    pub(super) fn look(&mut self) {
-        let Some(seat) = self.seat else { return };
-        let Some(told) = self.asking.told else { return };
+    /// Reads the round if that is due, and writes to the census the round that it has learned.
+    pub(super) fn read_round(&mut self) {
+        let Some(session_slot) = self.session_slot else { return };
+        let Some(announced) = self.pool_request.announced else { return };
         let round = self.supply.round();
         let is_over = |began: &u64| *began == round;
-        if told != round && self.tasks.iter().filter_map(|it| it.round.as_ref()).all(is_over) {
-            self.tell(seat, round);
+        if announced != round && self.tasks.iter().filter_map(|it| it.round.as_ref()).all(is_over) {
+            self.write_census(session_slot, round);
         }
-        if !self.asking.is_looking && self.asking.looked.after(self.asking.interval) < self.now {
-            self.asking.is_looking = true;
+        if !self.pool_request.is_reading
+            && self.pool_request.last_read.after(self.pool_request.interval) < self.now
+        {
+            self.pool_request.is_reading = true;
             let operation = Operation::FetchAdd { at: self.layout.round(), add: 0 };
-            self.send(Post { id: LOOK, operation });
+            self.send(Post { id: ROUND_READ, operation });
         }
     }
 
-    fn tell(&mut self, seat: u16, round: u64) {
-        self.asking.told = Some(round);
-        let (word, to) = (round.wrapping_add(1), self.layout.holder(seat));
-        self.send(Post { id: TOLD, operation: Operation::WriteWord { word, to } });
+    fn write_census(&mut self, session_slot: u16, round: u64) {
+        self.pool_request.announced = Some(round);
+        let (word, to) = (round.wrapping_add(1), self.layout.holder(session_slot));
+        self.send(Post { id: CENSUS_WRITE, operation: Operation::WriteWord { word, to } });
     }
 
     fn learn(&mut self, round: u64) {
-        self.asking.looked = self.now;
-        let Some(seat) = self.seat else { return };
+        self.pool_request.last_read = self.now;
+        let Some(session_slot) = self.session_slot else { return };
         self.supply.learn(round);
-        if self.asking.told.is_none() {
-            self.tell(seat, round);
+        if self.pool_request.announced.is_none() {
+            self.write_census(session_slot, round);
         }
     }
 
     /// Something that belongs to no task is done.
-    pub(super) fn on_told(&mut self, id: u64, told: u64, outcomes: &mut Vec<Outcome>) {
-        match (id, self.asking.step) {
-            (LOOK, _) => {
-                self.asking.is_looking = false;
-                self.learn(told);
+    pub(super) fn on_completed(
+        &mut self,
+        id: u64,
+        announced: u64,
+        outcomes: &mut Vec<OperationOutcome>,
+    ) {
+        match (id, self.pool_request.step) {
+            (ROUND_READ, _) => {
+                self.pool_request.is_reading = false;
+                self.learn(announced);
             }
-            (POOL, Step::Words) => self.on_words(outcomes),
-            (POOL, Step::Places { taken, count, parts: 1 }) => {
-                self.asking.step = Step::Take { taken, count };
+            (POOL, PoolStep::Words) => self.on_words(outcomes),
+            (POOL, PoolStep::Entries { taken, count, parts: 1 }) => {
+                self.pool_request.step = PoolStep::Take { taken, count };
                 let (at, new) = (self.layout.taken(), taken.wrapping_add(u64::from(count)));
                 let operation = Operation::CompareSwap { at, expected: taken, new };
                 self.send(Post { id: POOL, operation });
             }
-            (POOL, Step::Places { taken, count, parts }) => {
-                self.asking.step = Step::Places { taken, count, parts: parts - 1 };
+            (POOL, PoolStep::Entries { taken, count, parts }) => {
+                self.pool_request.step = PoolStep::Entries { taken, count, parts: parts - 1 };
             }
-            (POOL, Step::Take { taken, count }) => {
-                self.asking.step = Step::Nothing;
-                if told == taken {
-                    self.take_places(taken, count);
+            (POOL, PoolStep::Take { taken, count }) => {
+                self.pool_request.step = PoolStep::Nothing;
+                if announced == taken {
+                    self.take_entries(taken, count);
                 }
             }
             _ => {}
         }
     }
 
-    fn on_words(&mut self, outcomes: &mut Vec<Outcome>) {
+    fn on_words(&mut self, outcomes: &mut Vec<OperationOutcome>) {
         let Some(at) = self.waiting.front().copied() else { return };
         let words = self.seen(at, POOL_WORDS);
         let [round, taken, given] = [0, 1, 2].map(|at| word(&words[at * WORD as usize..]));
         self.learn(round);
-        self.asking.step = Step::Nothing;
+        self.pool_request.step = PoolStep::Nothing;
         let puts = self.waiting.iter().filter(|at| self.tasks[**at as usize].kind == Kind::Put);
         let wanted = u64::from(self.supply.extent(puts.count()));
         let blocks = u64::from(self.layout.blocks());
@@ -174,26 +181,26 @@ impl<F: Fabric> Client<F> {
             }
             return;
         }
-        let place = (taken % blocks) as u32;
-        let first = count.min(self.layout.blocks() - place);
+        let index = (taken % blocks) as u32;
+        let first = count.min(self.layout.blocks() - index);
         let parts = if first < count { 2 } else { 1 };
-        self.asking.step = Step::Places { taken, count, parts };
+        self.pool_request.step = PoolStep::Entries { taken, count, parts };
         let length = |count: u32| count * WORD as u32;
-        self.read_pool(self.layout.ring(place), 0, length(first));
+        self.read_pool(self.layout.ring(index), 0, length(first));
         if first < count {
             self.read_pool(self.layout.ring(0), length(first), length(count - first));
         }
     }
 
     /// Takes the blocks in the ring slots that it has swapped for.
-    fn take_places(&mut self, taken: u64, count: u32) {
+    fn take_entries(&mut self, taken: u64, count: u32) {
         let Some(at) = self.waiting.front() else { return };
         let buffer = self.tasks[*at as usize].read;
         let blocks = self.layout.blocks();
         let words = &self.fabric.buffer(buffer)[..(count * WORD as u32) as usize];
         let words = words.chunks_exact(WORD as usize).enumerate().map(|(at, bytes)| {
-            let place = (taken.wrapping_add(at as u64) % u64::from(blocks)) as u32;
-            Free::read(word(bytes), place, blocks)
+            let index = (taken.wrapping_add(at as u64) % u64::from(blocks)) as u32;
+            Free::read(word(bytes), index, blocks)
         });
         self.supply.extend(words);
     }
@@ -201,7 +208,7 @@ impl<F: Fabric> Client<F> {
     /// Reads into the buffer of the first operation that waits.
     fn read_pool(&mut self, from: u64, offset: u32, length: u32) {
         let Some(at) = self.waiting.front() else { return };
-        let into = Place { buffer: self.tasks[*at as usize].read, offset };
+        let into = BufferPosition { buffer: self.tasks[*at as usize].read, offset };
         self.send(Post { id: POOL, operation: Operation::Read { from, into, length } });
     }
 }

@@ -1,4 +1,4 @@
-//! The steps of gets, puts and deletes. Why they are right is said in [`super::super`].
+//! The steps of gets, puts and deletes. Why they are right is explained in [`super::super`].
 
 use alloc::vec::Vec;
 
@@ -6,9 +6,9 @@ use super::super::block::{self, Content, HEAD};
 use super::super::layout::{BLOCK, BUCKET, LINE, word};
 use super::super::slot::Slot;
 use super::super::supply::Spare;
-use super::task::{BUCKETS, Failure, Kind, Sight, Step};
-use super::{Answer, Client, Outcome, Value};
-use crate::one_sided::{Fabric, Operation, Place};
+use super::task::{BUCKETS, Failure, Kind, SlotSnapshot, TaskStep};
+use super::{Answer, Client, OperationOutcome, Value};
+use crate::one_sided::{BufferPosition, Fabric, Operation};
 
 /// How often an operation reads the index before it says that it came to nothing. Each time others
 /// have come to something. Chosen by hand.
@@ -16,23 +16,23 @@ const TRIES_MAX: u32 = 32;
 
 impl<F: Fabric> Client<F> {
     /// Begins all gets. Where their keys were is looked up for all of them before anything is
-    /// posted: each place costs a cache miss, and a processor waits for those of a short loop
+    /// posted: each line costs a cache miss, and a processor waits for those of a short loop
     /// together.
     pub(super) fn start_gets(&mut self) {
         for at in &self.fresh {
             let task = &mut self.tasks[*at as usize];
             let (slot, word) = self.locations.find(task.home.hash).unwrap_or((0, Slot::EMPTY));
-            task.sight = Sight { slot, word };
+            task.snapshot = SlotSnapshot { slot, word };
         }
         let mut fresh = core::mem::take(&mut self.fresh);
         for at in fresh.drain(..) {
             let task = &mut self.tasks[at as usize];
-            let word = task.sight.word;
+            let word = task.snapshot.word;
             if word == Slot::EMPTY {
                 self.read_index(at);
                 continue;
             }
-            task.step = Step::Hot;
+            task.step = TaskStep::Hot;
             self.read(at, self.layout.block(word.block()), 0, word.length());
         }
         self.fresh = fresh;
@@ -48,18 +48,18 @@ impl<F: Fabric> Client<F> {
             return self.go_on_put(at, spare);
         }
         let task = &mut self.tasks[at as usize];
-        task.step = Step::Keep;
+        task.step = TaskStep::Keep;
         task.spare = Some(spare);
         let kept = block::kept(block::version(spare.mark), round);
         let (at_block, expected) = (self.layout.block(spare.block), spare.mark);
         self.post(at, Operation::CompareSwap { at: at_block, expected, new: kept });
     }
 
-    fn on_kept(&mut self, at: u32, told: u64) {
+    fn on_kept(&mut self, at: u32, found: u64) {
         let task = &mut self.tasks[at as usize];
         let round = task.round.unwrap_or_default();
         match task.spare.take() {
-            Some(spare) if told == spare.mark => {
+            Some(spare) if found == spare.mark => {
                 // A sweep may have noted the block's old word, which must not come back; so it
                 // skips a version.
                 self.go_on_put(at, Spare { round, ..spare.next() });
@@ -85,8 +85,8 @@ impl<F: Fabric> Client<F> {
         let Some((slot, word)) = self.locations.find(task.home.hash) else {
             return self.read_index(at);
         };
-        task.sight = Sight { slot, word };
-        task.step = Step::Hot;
+        task.snapshot = SlotSnapshot { slot, word };
+        task.step = TaskStep::Hot;
         let length = (HEAD + task.key().len()) as u32;
         self.read(at, self.layout.block(word.block()), 0, length);
     }
@@ -98,39 +98,39 @@ impl<F: Fabric> Client<F> {
         task.spare = Some(Spare { mark, ..spare });
         task.mine = Slot::new(task.home.fingerprint(), version, task.lines, block);
         let (from, length) = (task.written, task.lines * LINE);
-        block::seal(self.fabric.buffer_mut(from), task.home.hash, version);
+        block::write_mark_and_sum(self.fabric.buffer_mut(from), task.home.hash, version);
         let to = self.layout.block(block);
-        self.post(at, Operation::Write { from: Place::start(from), to, length });
+        self.post(at, Operation::Write { from: BufferPosition::start(from), to, length });
     }
 
     pub(super) fn read_index(&mut self, at: u32) {
         let task = &mut self.tasks[at as usize];
-        task.step = Step::Index;
+        task.step = TaskStep::Index;
         let [first, second] = task.home.buckets;
         self.read(at, self.layout.bucket(first), 0, BUCKET);
         self.read(at, self.layout.bucket(second), BUCKET, BUCKET);
     }
 
     /// All that a task has posted is done.
-    pub(super) fn step(&mut self, at: u32, outcomes: &mut Vec<Outcome>) {
+    pub(super) fn step(&mut self, at: u32, outcomes: &mut Vec<OperationOutcome>) {
         let task = &mut self.tasks[at as usize];
-        let told = Slot(core::mem::take(&mut task.word));
+        let found = Slot(core::mem::take(&mut task.word));
         match task.step {
-            Step::Keep => self.on_kept(at, told.0),
-            Step::Hot => self.on_hot(at, outcomes),
-            Step::Index => self.on_index(at, outcomes),
-            Step::Compare => self.on_compare(at, outcomes),
-            Step::Replace => self.on_replace(at, told, outcomes),
-            Step::Claim => self.on_claim(at, told, outcomes),
-            Step::Commit => self.on_commit(at, told, outcomes),
-            Step::Expel => self.again(at, outcomes),
-            Step::Withdraw(end) => self.on_withdrawn(at, told, end, outcomes),
+            TaskStep::Keep => self.on_kept(at, found.0),
+            TaskStep::Hot => self.on_hot(at, outcomes),
+            TaskStep::Index => self.on_index(at, outcomes),
+            TaskStep::Compare => self.on_compare(at, outcomes),
+            TaskStep::Replace => self.on_replace(at, found, outcomes),
+            TaskStep::Claim => self.on_claim(at, found, outcomes),
+            TaskStep::Commit => self.on_commit(at, found, outcomes),
+            TaskStep::Expel => self.again(at, outcomes),
+            TaskStep::Withdraw(end) => self.on_withdrawn(at, found, end, outcomes),
         }
     }
 
-    fn on_hot(&mut self, at: u32, outcomes: &mut Vec<Outcome>) {
+    fn on_hot(&mut self, at: u32, outcomes: &mut Vec<OperationOutcome>) {
         let task = &self.tasks[at as usize];
-        let Sight { word: slot, .. } = task.sight;
+        let SlotSnapshot { word: slot, .. } = task.snapshot;
         let mark = block::mark(task.home.hash, slot.version());
         let key = task.key();
         if task.kind == Kind::Put {
@@ -151,13 +151,13 @@ impl<F: Fabric> Client<F> {
         self.read_index(at);
     }
 
-    fn on_index(&mut self, at: u32, outcomes: &mut Vec<Outcome>) {
+    fn on_index(&mut self, at: u32, outcomes: &mut Vec<OperationOutcome>) {
         let buckets = &self.fabric.buffer(self.tasks[at as usize].read)[..BUCKETS as usize];
         let task = &mut self.tasks[at as usize];
         task.see(buckets);
         // While a slot stays, so does its block.
         if let Some(torn) = task.torn.take()
-            && task.sights().any(|sight| sight == torn)
+            && task.snapshots().any(|snapshot| snapshot == torn)
         {
             return self.on_damaged(at, torn, outcomes);
         }
@@ -175,7 +175,7 @@ impl<F: Fabric> Client<F> {
     /// any more, so a put replaces it and a delete removes it; else its key would be lost for good.
     /// In one of 4,096 cases that is another key of the same bucket, which has no value from then
     /// on.
-    fn on_damaged(&mut self, at: u32, torn: Sight, outcomes: &mut Vec<Outcome>) {
+    fn on_damaged(&mut self, at: u32, torn: SlotSnapshot, outcomes: &mut Vec<OperationOutcome>) {
         let task = &mut self.tasks[at as usize];
         if task.kind == Kind::Get || torn.word.is_claim() {
             return self.fail(at, Failure::Corrupt, outcomes);
@@ -185,20 +185,20 @@ impl<F: Fabric> Client<F> {
             return self.withdraw(at, None);
         }
         task.is_verified = false;
-        task.sight = torn;
+        task.snapshot = torn;
         self.replace(at);
     }
 
     /// Reads the next block that may have the key, or does what is to be done if none has.
-    fn compare_next(&mut self, at: u32, outcomes: &mut Vec<Outcome>) {
+    fn compare_next(&mut self, at: u32, outcomes: &mut Vec<OperationOutcome>) {
         let task = &mut self.tasks[at as usize];
-        if let Some(sight) = task.next_sight() {
-            let Sight { word, .. } = sight;
+        if let Some(snapshot) = task.next_snapshot() {
+            let SlotSnapshot { word, .. } = snapshot;
             if word.block() >= self.layout.blocks() || !(1..=BLOCK).contains(&word.length()) {
                 return self.fail(at, Failure::Corrupt, outcomes);
             }
-            task.sight = sight;
-            task.step = Step::Compare;
+            task.snapshot = snapshot;
+            task.step = TaskStep::Compare;
             return self.read(at, self.layout.block(word.block()), 0, word.length());
         }
         match task.kind {
@@ -209,7 +209,7 @@ impl<F: Fabric> Client<F> {
 
     /// Brings a key that has no value nearer to one: claims a slot, expels all claims but the
     /// first, or gives the only one its value.
-    fn insert(&mut self, at: u32, outcomes: &mut Vec<Outcome>) {
+    fn insert(&mut self, at: u32, outcomes: &mut Vec<OperationOutcome>) {
         let task = &mut self.tasks[at as usize];
         let Some(first) = task.first else {
             return self.claim(at, outcomes);
@@ -219,25 +219,25 @@ impl<F: Fabric> Client<F> {
             if Some(other.slot) == task.claim {
                 return self.withdraw(at, None);
             }
-            task.step = Step::Expel;
+            task.step = TaskStep::Expel;
             return self.swap_word(at, other.slot, other.word, other.word.expelled());
         }
         if Some(first.slot) == task.claim || Some(first) == awaited {
-            task.sight = first;
-            task.step = Step::Commit;
+            task.snapshot = first;
+            task.step = TaskStep::Commit;
             return self.swap_word(at, first.slot, first.word, first.word.valid());
         }
         task.awaited = Some(first);
         self.again(at, outcomes);
     }
 
-    fn claim(&mut self, at: u32, outcomes: &mut Vec<Outcome>) {
+    fn claim(&mut self, at: u32, outcomes: &mut Vec<OperationOutcome>) {
         let task = &mut self.tasks[at as usize];
         let Some(slot) = task.empty_slot() else {
             return self.finish(at, Answer::Crowded, outcomes);
         };
-        task.step = Step::Claim;
-        task.sight = Sight { slot, word: Slot::EMPTY };
+        task.step = TaskStep::Claim;
+        task.snapshot = SlotSnapshot { slot, word: Slot::EMPTY };
         if let Some(spare) = task.spare.filter(|_| task.is_published) {
             // No claim is made twice: a client that has seen the last one would take this for the
             // same.
@@ -247,31 +247,31 @@ impl<F: Fabric> Client<F> {
         self.swap_word(at, slot, Slot::EMPTY, mine.claim());
     }
 
-    fn on_compare(&mut self, at: u32, outcomes: &mut Vec<Outcome>) {
+    fn on_compare(&mut self, at: u32, outcomes: &mut Vec<OperationOutcome>) {
         let task = &self.tasks[at as usize];
-        let sight = task.sight;
-        let block = self.seen(at, sight.word.length());
-        let is_marked = word(block) == block::mark(task.home.hash, sight.word.version());
-        let content = block::inspect(block, sight.word.version(), task.key());
+        let snapshot = task.snapshot;
+        let block = self.seen(at, snapshot.word.length());
+        let is_marked = word(block) == block::mark(task.home.hash, snapshot.word.version());
+        let content = block::inspect(block, snapshot.word.version(), task.key());
         match content {
             Content::Other => return self.compare_next(at, outcomes),
             Content::Torn => {
-                self.tasks[at as usize].torn = Some(sight);
+                self.tasks[at as usize].torn = Some(snapshot);
                 return self.again(at, outcomes);
             }
             Content::Value { from, length } if task.kind == Kind::Get => {
                 let (hash, value) = (task.home.hash, Value { buffer: task.read, from, length });
-                // Without the mark each look at the location would be in vain.
+                // Without the mark each read of the location would be in vain.
                 if is_marked {
-                    self.locations.learn(hash, sight.slot, sight.word);
+                    self.locations.learn(hash, snapshot.slot, snapshot.word);
                 }
                 return self.finish(at, Answer::Found(value), outcomes);
             }
             Content::Value { .. } => {}
         }
         let task = &mut self.tasks[at as usize];
-        if sight.word.is_claim() {
-            task.see_claim(sight);
+        if snapshot.word.is_claim() {
+            task.see_claim(snapshot);
             return self.compare_next(at, outcomes);
         }
         if task.claim.is_some() {
@@ -285,8 +285,8 @@ impl<F: Fabric> Client<F> {
     /// Takes the mark off the block that a slot points to, then changes the slot.
     fn replace(&mut self, at: u32) {
         let task = &mut self.tasks[at as usize];
-        task.step = Step::Replace;
-        let Sight { slot, word } = task.sight;
+        task.step = TaskStep::Replace;
+        let SlotSnapshot { slot, word } = task.snapshot;
         let new = if task.kind == Kind::Put { task.mine } else { Slot::EMPTY };
         // A client that comes late must not change the block's next use, so the swap expects the
         // mark.
@@ -298,14 +298,15 @@ impl<F: Fabric> Client<F> {
         self.swap_word(at, slot, word, new);
     }
 
-    fn on_replace(&mut self, at: u32, told: Slot, outcomes: &mut Vec<Outcome>) {
+    fn on_replace(&mut self, at: u32, found: Slot, outcomes: &mut Vec<OperationOutcome>) {
         let task = &mut self.tasks[at as usize];
-        let (sight, hash) = (task.sight, task.home.hash);
-        if told == sight.word {
-            self.supply.rest(self.now, Spare::removed(sight.word, task.round.unwrap_or_default()));
+        let (snapshot, hash) = (task.snapshot, task.home.hash);
+        if found == snapshot.word {
+            self.supply
+                .rest(self.now, Spare::removed(snapshot.word, task.round.unwrap_or_default()));
             if task.kind == Kind::Put {
                 task.spare = None;
-                self.locations.learn(hash, sight.slot, task.mine);
+                self.locations.learn(hash, snapshot.slot, task.mine);
                 return self.finish(at, Answer::Stored, outcomes);
             }
             self.locations.forget(hash);
@@ -319,50 +320,51 @@ impl<F: Fabric> Client<F> {
         self.again(at, outcomes);
     }
 
-    fn on_claim(&mut self, at: u32, told: Slot, outcomes: &mut Vec<Outcome>) {
+    fn on_claim(&mut self, at: u32, found: Slot, outcomes: &mut Vec<OperationOutcome>) {
         let task = &mut self.tasks[at as usize];
-        if told != Slot::EMPTY {
+        if found != Slot::EMPTY {
             return self.again(at, outcomes);
         }
-        task.claim = Some(task.sight.slot);
+        task.claim = Some(task.snapshot.slot);
         task.is_published = true;
         self.read_index(at);
     }
 
-    fn on_commit(&mut self, at: u32, told: Slot, outcomes: &mut Vec<Outcome>) {
+    fn on_commit(&mut self, at: u32, found: Slot, outcomes: &mut Vec<OperationOutcome>) {
         let task = &self.tasks[at as usize];
-        if Some(task.sight.slot) != task.claim {
+        if Some(task.snapshot.slot) != task.claim {
             return self.again(at, outcomes);
         }
         // If it was still the claim, it has the value now.
-        let word = if told == task.mine.claim() { task.mine } else { told };
+        let word = if found == task.mine.claim() { task.mine } else { found };
         self.on_claim_gone(at, word, None, outcomes);
     }
 
     /// Takes the task's own claim back, to end with a failure or to go on.
     fn withdraw(&mut self, at: u32, end: Option<Failure>) {
         let task = &self.tasks[at as usize];
-        let sight = Sight { slot: task.claim.unwrap_or_default(), word: task.mine.claim() };
-        self.empty(at, sight, end);
+        let snapshot =
+            SlotSnapshot { slot: task.claim.unwrap_or_default(), word: task.mine.claim() };
+        self.empty(at, snapshot, end);
     }
 
-    fn empty(&mut self, at: u32, sight: Sight, end: Option<Failure>) {
+    fn empty(&mut self, at: u32, snapshot: SlotSnapshot, end: Option<Failure>) {
         let task = &mut self.tasks[at as usize];
-        task.sight = sight;
-        task.step = Step::Withdraw(end);
-        self.swap_word(at, sight.slot, sight.word, Slot::EMPTY);
+        task.snapshot = snapshot;
+        task.step = TaskStep::Withdraw(end);
+        self.swap_word(at, snapshot.slot, snapshot.word, Slot::EMPTY);
     }
 
     fn on_withdrawn(
         &mut self,
         at: u32,
-        told: Slot,
+        found: Slot,
         end: Option<Failure>,
-        outcomes: &mut Vec<Outcome>,
+        outcomes: &mut Vec<OperationOutcome>,
     ) {
         let task = &mut self.tasks[at as usize];
-        if told != task.sight.word {
-            return self.on_claim_gone(at, told, end, outcomes);
+        if found != task.snapshot.word {
+            return self.on_claim_gone(at, found, end, outcomes);
         }
         task.claim = None;
         match end {
@@ -378,12 +380,12 @@ impl<F: Fabric> Client<F> {
         at: u32,
         word: Slot,
         end: Option<Failure>,
-        outcomes: &mut Vec<Outcome>,
+        outcomes: &mut Vec<OperationOutcome>,
     ) {
         let task = &mut self.tasks[at as usize];
         let slot = task.claim.unwrap_or_default();
         if word == task.mine.expelled() {
-            return self.empty(at, Sight { slot, word }, end);
+            return self.empty(at, SlotSnapshot { slot, word }, end);
         }
         task.spare = None;
         if word == task.mine {
@@ -393,7 +395,7 @@ impl<F: Fabric> Client<F> {
     }
 
     /// Reads the index once more, unless that has been done often enough.
-    fn again(&mut self, at: u32, outcomes: &mut Vec<Outcome>) {
+    fn again(&mut self, at: u32, outcomes: &mut Vec<OperationOutcome>) {
         let task = &mut self.tasks[at as usize];
         task.tries += 1;
         if task.tries > TRIES_MAX {
@@ -402,7 +404,7 @@ impl<F: Fabric> Client<F> {
         self.read_index(at);
     }
 
-    fn fail(&mut self, at: u32, failure: Failure, outcomes: &mut Vec<Outcome>) {
+    fn fail(&mut self, at: u32, failure: Failure, outcomes: &mut Vec<OperationOutcome>) {
         if self.tasks[at as usize].claim.is_some() {
             return self.withdraw(at, Some(failure));
         }
@@ -413,7 +415,7 @@ impl<F: Fabric> Client<F> {
         self.finish(at, answer, outcomes);
     }
 
-    pub(super) fn finish(&mut self, at: u32, answer: Answer, outcomes: &mut Vec<Outcome>) {
+    pub(super) fn finish(&mut self, at: u32, answer: Answer, outcomes: &mut Vec<OperationOutcome>) {
         let task = &mut self.tasks[at as usize];
         if !matches!(answer, Answer::Found(_)) {
             self.buffers.push(task.read);
@@ -430,6 +432,6 @@ impl<F: Fabric> Client<F> {
             }
         }
         self.idle.push(at);
-        outcomes.push(Outcome { token: task.token, answer });
+        outcomes.push(OperationOutcome { token: task.token, answer });
     }
 }

@@ -7,7 +7,7 @@ use super::super::supply::Spare;
 use crate::one_sided::WORD;
 
 /// Slots of a key's two buckets.
-pub(super) const PLACES: usize = 2 * BUCKET_SLOTS as usize;
+pub(super) const SLOTS: usize = 2 * BUCKET_SLOTS as usize;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Kind {
@@ -19,7 +19,7 @@ pub(super) enum Kind {
 
 /// The operation that was posted, and is waited for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Step {
+pub(super) enum TaskStep {
     /// The swap that keeps a put's block: of the word that it has instead of a mark.
     Keep,
     /// The block that a location points to, before anything else is known.
@@ -49,12 +49,12 @@ pub(super) enum Failure {
 
 /// A slot, and its word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Sight {
+pub(super) struct SlotSnapshot {
     pub(super) slot: u64,
     pub(super) word: Slot,
 }
 
-impl Default for Sight {
+impl Default for SlotSnapshot {
     fn default() -> Self {
         Self { slot: 0, word: Slot::EMPTY }
     }
@@ -64,8 +64,8 @@ impl Default for Sight {
 #[derive(Clone, Debug)]
 pub(super) struct Task {
     pub(super) kind: Kind,
-    pub(super) step: Step,
-    /// How many posts are not done, and the word that one of them told.
+    pub(super) step: TaskStep,
+    /// How many posts are not done, and the word that one of them returned.
     pub(super) pending: u32,
     pub(super) word: u64,
     pub(super) token: u64,
@@ -86,17 +86,17 @@ pub(super) struct Task {
     /// The slot with a put's claim.
     pub(super) claim: Option<u64>,
     /// Of the claims for the key: the one in the first slot, and another.
-    pub(super) first: Option<Sight>,
-    pub(super) other: Option<Sight>,
+    pub(super) first: Option<SlotSnapshot>,
+    pub(super) other: Option<SlotSnapshot>,
     /// The only claim for the key, when the index was read the last time.
-    pub(super) awaited: Option<Sight>,
+    pub(super) awaited: Option<SlotSnapshot>,
     /// The slot that is looked at, or that is to be changed.
-    pub(super) sight: Sight,
+    pub(super) snapshot: SlotSnapshot,
     /// That it was the key's was read and verified since the operation began.
     pub(super) is_verified: bool,
     /// The slot whose block was not what it should have been.
-    pub(super) torn: Option<Sight>,
-    slots: [Slot; PLACES],
+    pub(super) torn: Option<SlotSnapshot>,
+    slots: [Slot; SLOTS],
     /// The first of them that was not looked at.
     next: usize,
     /// How many times it has read the index.
@@ -107,7 +107,7 @@ impl Default for Task {
     fn default() -> Self {
         Self {
             kind: Kind::default(),
-            step: Step::default(),
+            step: TaskStep::default(),
             pending: 0,
             word: 0,
             token: 0,
@@ -125,10 +125,10 @@ impl Default for Task {
             first: None,
             other: None,
             awaited: None,
-            sight: Sight::default(),
+            snapshot: SlotSnapshot::default(),
             is_verified: false,
             torn: None,
-            slots: [Slot::EMPTY; PLACES],
+            slots: [Slot::EMPTY; SLOTS],
             next: 0,
             tries: 0,
         }
@@ -168,49 +168,57 @@ impl Task {
     }
 
     /// The slots, with their numbers.
-    pub(super) fn sights(&self) -> impl Iterator<Item = Sight> + '_ {
-        let sight =
-            |(place, word): (usize, &Slot)| Sight { slot: self.home.slot(place), word: *word };
-        self.slots.iter().enumerate().map(sight)
+    pub(super) fn snapshots(&self) -> impl Iterator<Item = SlotSnapshot> + '_ {
+        let snapshot = |(index, word): (usize, &Slot)| SlotSnapshot {
+            slot: self.home.slot(index),
+            word: *word,
+        };
+        self.slots.iter().enumerate().map(snapshot)
     }
 
     /// The next slot that may have the key, or be a claim for it if there are to be claims.
-    pub(super) fn next_sight(&mut self) -> Option<Sight> {
+    pub(super) fn next_snapshot(&mut self) -> Option<SlotSnapshot> {
         let fingerprint = self.home.fingerprint();
         let (claim, is_put) = (self.claim, self.kind == Kind::Put);
-        let is_meant = |sight: &Sight| {
-            (sight.word.has_value() || is_put && sight.word.is_claim())
-                && sight.word.fingerprint() == fingerprint
-                && claim != Some(sight.slot)
+        let is_meant = |snapshot: &SlotSnapshot| {
+            (snapshot.word.has_value() || is_put && snapshot.word.is_claim())
+                && snapshot.word.fingerprint() == fingerprint
+                && claim != Some(snapshot.slot)
         };
-        let (place, sight) =
-            self.sights().enumerate().skip(self.next).find(|(_, sight)| is_meant(sight))?;
-        self.next = place + 1;
-        Some(sight)
+        let (index, snapshot) = self
+            .snapshots()
+            .enumerate()
+            .skip(self.next)
+            .find(|(_, snapshot)| is_meant(snapshot))?;
+        self.next = index + 1;
+        Some(snapshot)
     }
 
     /// Takes notice of a claim for the key.
-    pub(super) fn see_claim(&mut self, sight: Sight) {
+    pub(super) fn see_claim(&mut self, snapshot: SlotSnapshot) {
         match self.first {
-            Some(first) if first.slot < sight.slot => self.other = Some(sight),
+            Some(first) if first.slot < snapshot.slot => self.other = Some(snapshot),
             first => {
                 self.other = first.or(self.other);
-                self.first = Some(sight);
+                self.first = Some(snapshot);
             }
         }
     }
 
     /// An empty slot in the bucket that has more of them.
     pub(super) fn empty_slot(&self) -> Option<u64> {
-        let (first, second) = self.slots.split_at(PLACES / 2);
+        let (first, second) = self.slots.split_at(SLOTS / 2);
         let empty = |bucket: &[Slot]| bucket.iter().filter(|slot| **slot == Slot::EMPTY).count();
-        let from = if empty(second) > empty(first) { PLACES / 2 } else { 0 };
-        self.sights().skip(from).find(|sight| sight.word == Slot::EMPTY).map(|sight| sight.slot)
+        let from = if empty(second) > empty(first) { SLOTS / 2 } else { 0 };
+        self.snapshots()
+            .skip(from)
+            .find(|snapshot| snapshot.word == Slot::EMPTY)
+            .map(|snapshot| snapshot.slot)
     }
 
     /// The slot that the task has claimed, with its word as it was read.
-    pub(super) fn claimed(&self) -> Option<Sight> {
-        self.sights().find(|sight| Some(sight.slot) == self.claim)
+    pub(super) fn claimed(&self) -> Option<SlotSnapshot> {
+        self.snapshots().find(|snapshot| Some(snapshot.slot) == self.claim)
     }
 }
 

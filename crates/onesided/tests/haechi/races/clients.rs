@@ -5,10 +5,12 @@ use tidegate_algo::haechi::engine::Promise;
 use tidegate_algo::haechi::monitor::SUSPECT;
 use tidegate_model::{Span, Time};
 use tidegate_onesided::haechi::monitor::EVICT;
-use tidegate_onesided::haechi::{Event, TICK, place, words};
-use tidegate_onesided::one_sided::{BUFFER, Fabric, Operation, Place, Post, PostError};
+use tidegate_onesided::haechi::{Event, TICK, region_layout, words};
+use tidegate_onesided::one_sided::{BUFFER, BufferPosition, Fabric, Operation, Post, PostError};
 
-use crate::world::{CAPACITY, LOCAL, PERIOD, STEP, WINDOW, World, percent, reserve, slack};
+use crate::world::{
+    CAPACITY, HaechiSim, LOCAL, PERIOD, POLL_INTERVAL, WINDOW, percent, reserve, slack,
+};
 
 const RULES: [Rules; 2] = [Rules::SOUND, Rules::UNPACED];
 
@@ -17,7 +19,7 @@ const RULES: [Rules; 2] = [Rules::SOUND, Rules::UNPACED];
 #[test]
 fn r06_a_late_grant_begins_one_period_once() {
     for late in [70, 140] {
-        let mut world = World::new(Rules::UNPACED, &[reserve(2_000), reserve(2_000)]);
+        let mut world = HaechiSim::new(Rules::UNPACED, &[reserve(2_000), reserve(2_000)]);
         world.run_into_next(percent(90));
         let lever = world.clients[0].lever.clone();
         lever.deafen();
@@ -27,9 +29,9 @@ fn r06_a_late_grant_begins_one_period_once() {
         world.run(Span(4 * TICK.0));
         assert_eq!(world.clients[0].port.counts().periods, periods + 1);
         // Once begun, it stays the same period, however often its grant is read.
-        let ledger = world.clients[0].port.purse().ledger();
-        assert!(ledger.reserved <= 2_000);
-        let own = ledger.reserved + world.clients[0].port.purse().reserved() + ledger.yielded;
+        let usage = world.clients[0].port.balance().usage();
+        assert!(usage.reserved <= 2_000);
+        let own = usage.reserved + world.clients[0].port.balance().reserved() + usage.yielded;
         assert_eq!(own, 2_000);
         let epoch = world.epoch();
         while world.epoch() == epoch {
@@ -38,22 +40,22 @@ fn r06_a_late_grant_begins_one_period_once() {
         assert!(lever.issued() - issued <= 2_000 + CAPACITY);
         // Now it knows when periods begin.
         world.run(Span(2 * TICK.0));
-        assert_eq!(world.clients[0].port.purse().period().epoch, world.epoch());
+        assert_eq!(world.clients[0].port.balance().period().epoch, world.epoch());
     }
 }
 
 /// A report of one period takes effect in the next: it says nothing of that.
 #[test]
 fn r07_a_report_of_another_period_counts_for_nothing() {
-    let mut world = World::new(Rules::SOUND, &[reserve(2_000), reserve(2_000)]);
+    let mut world = HaechiSim::new(Rules::SOUND, &[reserve(2_000), reserve(2_000)]);
     world.run_into_next(percent(60));
-    let told = world.monitor.books().report(0).unwrap();
-    assert!(told.completed > 1_000);
+    let reported = world.monitor.books().report(0).unwrap();
+    assert!(reported.completed > 1_000);
     let lever = world.clients[0].lever.clone();
-    while !lever.asked().iter().any(|one| matches!(one, Operation::Write { .. })) {
+    while !lever.pending().iter().any(|one| matches!(one, Operation::Write { .. })) {
         lever.go();
         lever.hold();
-        world.clients[0].turn(world.now);
+        world.clients[0].poll(world.now);
         world.step();
     }
     world.clients[0].is_stopped = true;
@@ -68,21 +70,21 @@ fn r07_a_report_of_another_period_counts_for_nothing() {
 /// The words of a report are seen one after the other, in either order, with any delay: no client
 /// is accused, words of two periods are no report, and nothing is made of it.
 #[test]
-fn r08_a_torn_report_accuses_nobody() {
+fn r08_a_torn_report_accuses_no_client() {
     for rules in RULES {
-        let mut world = World::new(rules, &[reserve(500), reserve(500)]);
+        let mut world = HaechiSim::new(rules, &[reserve(500), reserve(500)]);
         let lever = world.clients[0].lever.clone();
         let mut torn = 0;
-        for turn in 0..8_000u32 {
+        for poll in 0..8_000u32 {
             lever.hold();
             world.step();
             // Between reports it does a lot, so that two of them differ by much.
             let is_report = |one: &Operation| matches!(one, Operation::Write { .. });
-            if lever.asked().iter().any(is_report) {
-                while !is_report(&lever.asked()[0]) {
+            if lever.pending().iter().any(is_report) {
+                while !is_report(&lever.pending()[0]) {
                     lever.step();
                 }
-                for _ in 0..turn % 3 {
+                for _ in 0..poll % 3 {
                     lever.step();
                 }
                 world.now = world.now.after(TICK);
@@ -102,8 +104,8 @@ fn r08_a_torn_report_accuses_nobody() {
 /// The monitor reports a client that does more than it has tokens for. (So that the test before
 /// this one means something.)
 #[test]
-fn who_oversteps_is_told_of() {
-    let mut world = World::new(Rules::SOUND, &[reserve(500), reserve(500)]);
+fn a_client_that_oversteps_is_reported() {
+    let mut world = HaechiSim::new(Rules::SOUND, &[reserve(500), reserve(500)]);
     world.run_into_next(percent(20));
     // An engine that is not ours: it reports the truth, and issues what it likes.
     world.clients[0].is_stopped = true;
@@ -116,20 +118,20 @@ fn who_oversteps_is_told_of() {
         };
         let words = words::report(world.epoch(), 1_000 + beat, &report);
         for (at, word) in words.iter().enumerate() {
-            world.node.set(place::line(place::REPORTS, 0) + 8 * at as u64, *word);
+            world.node.set(region_layout::line(region_layout::REPORTS, 0) + 8 * at as u64, *word);
         }
         world.run(Span(2 * TICK.0));
     }
-    let told = |event: &&Event| matches!(event, Event::Overstepped { seat: 0, .. });
-    assert_eq!(world.events.iter().filter(told).count(), 1);
+    let reported = |event: &&Event| matches!(event, Event::Overstepped { session_slot: 0, .. });
+    assert_eq!(world.events.iter().filter(reported).count(), 1);
 }
 
-/// A client dies with all its tokens in hand: others use them soon, and its seat is free after
-/// three periods.
+/// A client dies with all its tokens in hand: others use them soon, and its session slot is free
+/// after three periods.
 #[test]
 fn r09_what_a_dead_client_had_goes_to_others() {
     for rules in RULES {
-        let mut world = World::new(rules, &[reserve(5_000), reserve(2_000), reserve(2_000)]);
+        let mut world = HaechiSim::new(rules, &[reserve(5_000), reserve(2_000), reserve(2_000)]);
         world.run_into_next(percent(2));
         world.clients[0].lever.cut();
         world.clients[0].is_stopped = true;
@@ -158,15 +160,16 @@ fn r09_what_a_dead_client_had_goes_to_others() {
 /// A client stands still for about as long as it takes to be given up, comes back at every moment
 /// of that, and also across the end of a period: what it had is used once, by it or by others.
 #[test]
-fn r10_who_was_given_up_wrongly_spends_nothing_twice() {
-    let around = (SUSPECT.0 / STEP.0 - 60)..(SUSPECT.0 / STEP.0 + 60);
+fn r10_a_client_that_was_given_up_wrongly_spends_no_token_twice() {
+    let around = (SUSPECT.0 / POLL_INTERVAL.0 - 60)..(SUSPECT.0 / POLL_INTERVAL.0 + 60);
     for rules in RULES {
         for (begin, steps) in around.clone().step_by(3).map(|steps| (20, steps)).chain([
             (80, 1_000),
             (10, 3_800),
             (95, 4_400),
         ]) {
-            let mut world = World::new(rules, &[reserve(6_000), reserve(1_000), reserve(1_000)]);
+            let mut world =
+                HaechiSim::new(rules, &[reserve(6_000), reserve(1_000), reserve(1_000)]);
             world.run_into_next(Span::ZERO);
             let before = world.issued();
             let epoch = world.epoch();
@@ -178,9 +181,9 @@ fn r10_who_was_given_up_wrongly_spends_nothing_twice() {
             }
             world.clients[0].is_stopped = false;
             // Its first read of the grant is answered at once, and takes a while to be heard of.
-            world.clients[0].turn(world.now);
+            world.clients[0].poll(world.now);
             lever.deafen();
-            world.run(Span(steps % 7 * STEP.0));
+            world.run(Span(steps % 7 * POLL_INTERVAL.0));
             lever.go();
             world.run_into_next(Span::ZERO);
             let periods = world.epoch() - epoch;
@@ -201,27 +204,27 @@ fn r10_who_was_given_up_wrongly_spends_nothing_twice() {
 /// A client that comes back reads its grant before it is void, and the monitor makes it void
 /// without knowing: it gives nothing away before it has looked for reports again, and finds one.
 #[test]
-fn r10_the_monitor_hears_who_comes_back_between_its_look_and_its_word() {
+fn r10_the_monitor_notices_a_client_that_returns_between_its_read_and_its_write() {
     for rules in RULES {
-        let mut world = World::new(rules, &[reserve(6_000), reserve(1_000), reserve(1_000)]);
+        let mut world = HaechiSim::new(rules, &[reserve(6_000), reserve(1_000), reserve(1_000)]);
         world.run_into_next(percent(20));
         let before = world.issued();
         world.clients[0].is_stopped = true;
         // Until the monitor is about to say that it doubts.
-        let silent = |world: &World| world.events.contains(&Event::Silent(0));
-        let grants = place::GRANTS;
+        let silent = |world: &HaechiSim| world.events.contains(&Event::Silent(0));
+        let grants = region_layout::GRANTS;
         let writes = |one: &Operation| matches!(one, Operation::Write { to, .. } if *to == grants);
-        while !world.lever.asked().iter().any(writes) {
+        while !world.lever.pending().iter().any(writes) {
             world.lever.go();
             world.lever.hold();
             for _ in 0..2 {
                 world.monitor.poll(world.now, &mut world.events).unwrap();
-                if world.lever.asked().iter().any(writes) {
+                if world.lever.pending().iter().any(writes) {
                     break;
                 }
                 while world.lever.step() {}
             }
-            if !world.lever.asked().iter().any(writes) {
+            if !world.lever.pending().iter().any(writes) {
                 world.step();
             }
         }
@@ -229,7 +232,7 @@ fn r10_the_monitor_hears_who_comes_back_between_its_look_and_its_word() {
         // Now the client comes back, finds its grant in order, and goes on.
         world.clients[0].is_stopped = false;
         for _ in 0..3 {
-            world.clients[0].turn(world.now);
+            world.clients[0].poll(world.now);
         }
         world.lever.go();
         let epoch = world.epoch();
@@ -244,7 +247,8 @@ fn r10_the_monitor_hears_who_comes_back_between_its_look_and_its_word() {
 /// sides begin periods together, also after a thousand of them and after one was missed by much.
 #[test]
 fn r11_clocks_that_drift_meet_once_a_period() {
-    let mut world = World::new(Rules::UNPACED, &[reserve(3_000), reserve(3_000), reserve(3_000)]);
+    let mut world =
+        HaechiSim::new(Rules::UNPACED, &[reserve(3_000), reserve(3_000), reserve(3_000)]);
     world.clients[0].ahead = Span(5 * Span::SECOND.0);
     world.clients[1].drift = 300;
     world.clients[2].drift = -300;
@@ -265,7 +269,7 @@ fn r11_clocks_that_drift_meet_once_a_period() {
         }
         let begun = world.monitor.books().period().begun;
         for client in &world.clients {
-            let period = client.port.purse().period();
+            let period = client.port.balance().period();
             assert_eq!(period.epoch, world.epoch());
             apart = apart.max(period.begun.since(client.time(begun)));
         }
@@ -278,15 +282,15 @@ fn r11_clocks_that_drift_meet_once_a_period() {
 #[test]
 fn r16_the_last_millisecond_counts() {
     for rules in RULES {
-        let mut world = World::new(rules, &[reserve(5_000), reserve(2_000)]);
+        let mut world = HaechiSim::new(rules, &[reserve(5_000), reserve(2_000)]);
         // The client's own count at the moment at which a period ends for it.
         let mut counted = Vec::new();
         let mut epochs = [0; 2];
         let mut before = [0; 2];
-        for _ in 0..6 * PERIOD.0 / STEP.0 {
+        for _ in 0..6 * PERIOD.0 / POLL_INTERVAL.0 {
             world.step();
             for (at, client) in world.clients.iter().enumerate() {
-                let epoch = client.port.purse().period().epoch;
+                let epoch = client.port.balance().period().epoch;
                 if epoch != epochs[at] {
                     counted.push((epochs[at], at, client.completed - before[at]));
                     (epochs[at], before[at]) = (epoch, client.completed);
@@ -299,8 +303,8 @@ fn r16_the_last_millisecond_counts() {
                 continue;
             };
             // Those that came with the grant are of one period or the other.
-            let told = summary.seats[at].unwrap().1.completed;
-            assert!(told.abs_diff(completed) <= 16, "{rules:?}: {told}, {completed}");
+            let reported = summary.session_slots[at].unwrap().1.completed;
+            assert!(reported.abs_diff(completed) <= 16, "{rules:?}: {reported}, {completed}");
             compared += 1;
         }
         assert!(compared >= 6);
@@ -313,13 +317,13 @@ fn r16_the_last_millisecond_counts() {
 fn r17_limits_are_not_a_lack_of_capacity() {
     for rules in RULES {
         let promise = Promise { reservation: 1_000, limit: 2_000 };
-        let mut world = World::new(rules, &[promise, promise]);
+        let mut world = HaechiSim::new(rules, &[promise, promise]);
         for _ in 0..8 {
             world.run_into_next(percent(5));
             assert_eq!(world.monitor.capacity(), CAPACITY, "{rules:?}");
         }
         for summary in world.summaries().skip(1) {
-            let done = summary.seats.iter().flatten().map(|(_, outcome)| outcome.completed);
+            let done = summary.session_slots.iter().flatten().map(|(_, outcome)| outcome.completed);
             done.for_each(|done| assert!((1_992..=2_008).contains(&done), "{rules:?}: {done}"));
         }
     }
@@ -329,9 +333,9 @@ fn r17_limits_are_not_a_lack_of_capacity() {
 /// until then. Its session slot is given to another client only afterwards, and its last words do
 /// not count as the other client's.
 #[test]
-fn r18_who_joins_or_leaves_does_so_between_periods() {
+fn r18_clients_join_and_leave_between_periods() {
     for rules in RULES {
-        let mut world = World::new(rules, &[reserve(4_000), reserve(4_000)]);
+        let mut world = HaechiSim::new(rules, &[reserve(4_000), reserve(4_000)]);
         world.run_into_next(percent(30));
         world.join(reserve(2_000));
         let lever = world.clients[2].lever.clone();
@@ -346,7 +350,7 @@ fn r18_who_joins_or_leaves_does_so_between_periods() {
         world.run(Span(5 * TICK.0));
         let before = world.clients[1].lever.issued();
         world.join(reserve(4_000));
-        assert_ne!(world.clients[3].seat, 1);
+        assert_ne!(world.clients[3].session_slot, 1);
         world.run(percent(50));
         assert!(world.clients[1].lever.issued() > before + 1_000, "it has its tokens yet");
         assert_eq!(world.clients[3].lever.issued(), 0);
@@ -362,7 +366,7 @@ fn r18_who_joins_or_leaves_does_so_between_periods() {
         world.clients[3].port.leave();
         world.run_into_next(percent(10));
         world.join(reserve(3_000));
-        assert_eq!(world.clients[4].seat, 1, "{rules:?}");
+        assert_eq!(world.clients[4].session_slot, 1, "{rules:?}");
         let left = world.clients[1].lever.clone();
         let (before, lever) = (left.issued(), world.clients[4].lever.clone());
         // A client that has left is fenced off before its session slot is another's.
@@ -373,21 +377,22 @@ fn r18_who_joins_or_leaves_does_so_between_periods() {
     }
 }
 
-/// A client that is seated early gets spare tokens within a few ticks, as far as it is allowed. No
+/// A client that is started early gets spare tokens within a few ticks, as far as it is allowed. No
 /// client loses its reservation, no more is issued than the node can do, and the next period is one
 /// for all.
 #[test]
-fn r20_who_comes_early_takes_nothing_that_is_promised() {
+fn r20_an_early_client_takes_no_promised_token() {
     for rules in RULES {
         for limit in [u64::MAX, 50] {
-            let mut world = World::new(rules, &[reserve(6_000)]);
+            let mut world = HaechiSim::new(rules, &[reserve(6_000)]);
             world.run_into_next(percent(1));
             let before = world.issued();
             world.run(percent(29));
             world.join(reserve(3_000));
-            let (seat, lever) = (world.clients[1].seat, world.clients[1].lever.clone());
-            world.monitor.seat_early(seat, limit);
-            assert_eq!(world.monitor.allowed(seat), limit);
+            let (session_slot, lever) =
+                (world.clients[1].session_slot, world.clients[1].lever.clone());
+            world.monitor.start_early(session_slot, limit);
+            assert_eq!(world.monitor.allowed(session_slot), limit);
             world.run(percent(10));
             assert!(lever.issued() > 10, "{rules:?}: {}", lever.issued());
             world.run_into_next(Span::ZERO);
@@ -396,9 +401,9 @@ fn r20_who_comes_early_takes_nothing_that_is_promised() {
             let early = lever.issued();
             assert!(early <= limit.saturating_add(u64::from(WINDOW)), "{rules:?}: {early}");
             world.run(Span(2 * TICK.0));
-            let epochs = world.clients.iter().map(|it| it.port.purse().period().epoch);
+            let epochs = world.clients.iter().map(|it| it.port.balance().period().epoch);
             assert!(epochs.eq([world.epoch(); 2]), "{rules:?}");
-            assert_eq!(world.clients[1].port.purse().promise(), reserve(3_000));
+            assert_eq!(world.clients[1].port.balance().promise(), reserve(3_000));
             world.run(percent(94));
             assert!(lever.issued() - early >= 2_700, "{rules:?}: {}", lever.issued() - early);
             assert!(!world.events.iter().any(|it| matches!(it, Event::Overstepped { .. })));
@@ -412,7 +417,7 @@ fn r20_who_comes_early_takes_nothing_that_is_promised() {
 #[test]
 fn r18_a_promise_changes_between_periods() {
     for rules in RULES {
-        let mut world = World::new(rules, &[reserve(8_000), reserve(1_000)]);
+        let mut world = HaechiSim::new(rules, &[reserve(8_000), reserve(1_000)]);
         world.run_into_next(percent(60));
         let epoch = world.epoch();
         world.monitor.renew(0, reserve(500)).unwrap();
@@ -425,7 +430,7 @@ fn r18_a_promise_changes_between_periods() {
         let promised: Vec<u64> = world
             .summaries()
             .filter(|summary| summary.epoch >= epoch)
-            .map(|summary| summary.seats[0].map_or(0, |(promise, _)| promise.reservation))
+            .map(|summary| summary.session_slots[0].map_or(0, |(promise, _)| promise.reservation))
             .collect();
         assert_eq!(promised, [8_000, 500], "{rules:?}");
         assert!(!world.events.iter().any(|it| matches!(it, Event::Overstepped { .. })));
@@ -439,8 +444,8 @@ fn r18_a_promise_changes_between_periods() {
 /// change of a word. None is larger than a buffer, so none needs more.
 #[test]
 fn r19_an_operation_is_one_token_whatever_it_is() {
-    let from = place::DATA;
-    let into = Place::start(0);
+    let from = region_layout::DATA;
+    let into = BufferPosition::start(0);
     let operations = [
         Operation::Read { from, into, length: 1 },
         Operation::Read { from, into, length: BUFFER },
@@ -449,16 +454,16 @@ fn r19_an_operation_is_one_token_whatever_it_is() {
         Operation::FetchAdd { at: from, add: 1 },
         Operation::CompareSwap { at: from, expected: 0, new: 1 },
     ];
-    let mut world = World::new(Rules::UNPACED, &[reserve(100)]);
+    let mut world = HaechiSim::new(Rules::UNPACED, &[reserve(100)]);
     world.clients[0].wants = 0;
     world.run_into_next(percent(1));
     let now = world.now;
     let client = &mut world.clients[0];
     for operation in operations {
-        let before = client.port.purse().ledger().issued();
+        let before = client.port.balance().usage().issued();
         client.port.post(Post { id: 1, operation }).unwrap();
-        client.turn(now);
-        assert_eq!(client.port.purse().ledger().issued(), before + 1, "{operation:?}");
+        client.poll(now);
+        assert_eq!(client.port.balance().usage().issued(), before + 1, "{operation:?}");
     }
     let operation = Operation::Read { from, into, length: BUFFER + 1 };
     assert_eq!(client.port.post(Post { id: 1, operation }), Err(PostError::Outside));
@@ -467,7 +472,7 @@ fn r19_an_operation_is_one_token_whatever_it_is() {
 /// The slowest of tests here takes a client that can do less than it could.
 #[test]
 fn a_client_that_is_looked_after_seldom_has_what_is_its_own() {
-    let mut world = World::new(Rules::SOUND, &[reserve(1_000), reserve(1_000)]);
+    let mut world = HaechiSim::new(Rules::SOUND, &[reserve(1_000), reserve(1_000)]);
     world.run_into_next(Span::ZERO);
     let lever = world.clients[0].lever.clone();
     let before = lever.issued();
@@ -476,7 +481,7 @@ fn a_client_that_is_looked_after_seldom_has_what_is_its_own() {
         world.clients[0].is_stopped = true;
         world.run(Span(7 * Span::MILLISECOND.0));
         world.clients[0].is_stopped = false;
-        world.run(Span(4 * STEP.0));
+        world.run(Span(4 * POLL_INTERVAL.0));
     }
     assert!(lever.issued() > before);
     assert!(!world.events.contains(&Event::Silent(0)));

@@ -5,35 +5,35 @@ use tidegate_algo::haechi::engine::Promise;
 use tidegate_model::{Span, Time};
 use tidegate_onesided::haechi::monitor::Denied;
 use tidegate_onesided::haechi::words::{self, Pool};
-use tidegate_onesided::haechi::{Event, Monitor, TICK, place};
+use tidegate_onesided::haechi::{Event, Monitor, TICK, region_layout};
 use tidegate_onesided::one_sided::Operation;
 
 use crate::memory::Node;
-use crate::world::{CAPACITY, PERIOD, WINDOW, World, percent, reserve, settings, slack};
+use crate::world::{CAPACITY, HaechiSim, PERIOD, WINDOW, percent, reserve, settings, slack};
 
 const RULES: [Rules; 2] = [Rules::SOUND, Rules::UNPACED];
 
 /// A monitor takes over, and the one before it goes on: it finds out by its next tick, makes
 /// nothing, and what was promised and learned goes on.
 #[test]
-fn r12_a_second_monitor_ends_the_first() {
+fn r12_a_second_monitor_stops_the_first() {
     for rules in RULES {
         for at in [10, 35, 60, 85] {
             let limited = Promise { reservation: 3_000, limit: 4_000 };
-            let mut world = World::new(rules, &[reserve(3_000), limited]);
-            world.node.set(place::LEARNED, 0);
+            let mut world = HaechiSim::new(rules, &[reserve(3_000), limited]);
+            world.node.set(region_layout::LEARNED, 0);
             world.run_into_next(Span::ZERO);
             world.run_into_next(percent(at));
             let (before, epoch) = (world.issued(), world.epoch());
             let (mut former, _) = world.take_over();
-            let (mut told, mut turns) = (Vec::new(), 0);
+            let (mut events, mut rounds) = (Vec::new(), 0);
             world.step();
             assert_eq!(world.epoch(), words::next(epoch), "its period begins at once");
-            while !told.contains(&Event::Superseded) {
+            while !events.contains(&Event::Superseded) {
                 world.step();
-                former.poll(world.now, &mut told).unwrap();
-                turns += 1;
-                assert!(turns < 50, "{rules:?}: it does not notice");
+                former.poll(world.now, &mut events).unwrap();
+                rounds += 1;
+                assert!(rounds < 50, "{rules:?}: it does not notice");
             }
             assert_eq!(former.next_deadline(), Time::MAX);
             world.run_into_next(Span::ZERO);
@@ -57,78 +57,79 @@ fn r12_a_second_monitor_ends_the_first() {
 /// no client, and are taken away again.
 #[test]
 fn r12_what_a_former_monitor_still_adds_is_taken_away() {
-    let mut world = World::new(Rules::SOUND, &[reserve(1_000), reserve(1_000)]);
+    let mut world = HaechiSim::new(Rules::SOUND, &[reserve(1_000), reserve(1_000)]);
     world.run_into_next(percent(40));
     world.lever.hold();
     let is_change = |one: &Operation| matches!(one, Operation::FetchAdd { add, .. } if *add != 0);
-    while !world.lever.asked().iter().any(is_change) {
+    while !world.lever.pending().iter().any(is_change) {
         world.now = world.now.after(TICK);
         world.monitor.poll(world.now, &mut world.events).unwrap();
-        while !world.lever.asked().iter().any(is_change) && world.lever.step() {}
+        while !world.lever.pending().iter().any(is_change) && world.lever.step() {}
         world.monitor.poll(world.now, &mut world.events).unwrap();
     }
     let (mut former, lever) = world.take_over();
     // No client takes anything while this goes on.
     world.clients.iter_mut().for_each(|client| client.is_stopped = true);
     world.run(Span(3 * TICK.0));
-    world.node.set(place::POOL, world.node.word(place::POOL) + 3_000);
+    world.node.set(region_layout::POOL, world.node.word(region_layout::POOL) + 3_000);
     lever.go();
     let foreign = world.pool().tokens;
     assert!(foreign > 3_000);
     world.run(Span(2 * TICK.0));
     assert!(world.pool().tokens < 1_000, "{}", world.pool().tokens);
-    let mut told = Vec::new();
-    former.poll(world.now.after(TICK), &mut told).unwrap();
-    former.poll(world.now.after(Span(2 * TICK.0)), &mut told).unwrap();
-    assert_eq!(told, [Event::Superseded]);
+    let mut events = Vec::new();
+    former.poll(world.now.after(TICK), &mut events).unwrap();
+    former.poll(world.now.after(Span(2 * TICK.0)), &mut events).unwrap();
+    assert_eq!(events, [Event::Superseded]);
 }
 
 /// Both begin a period at the same time, and the pool is of neither: the one that has the lease
 /// begins another.
 #[test]
 fn r12_two_monitors_that_begin_together_leave_one_pool() {
-    let mut world = World::new(Rules::SOUND, &[reserve(1_000), reserve(1_000)]);
+    let mut world = HaechiSim::new(Rules::SOUND, &[reserve(1_000), reserve(1_000)]);
     world.run_into_next(Span::ZERO);
     // The former has read the lease, found that its period is over, and is about to begin.
     let is_write = |one: &Operation| matches!(one, Operation::Write { .. });
     world.lever.hold();
-    while !world.lever.asked().iter().any(is_write) {
-        while !world.lever.asked().iter().any(is_write) && world.lever.step() {}
+    while !world.lever.pending().iter().any(is_write) {
+        while !world.lever.pending().iter().any(is_write) && world.lever.step() {}
         world.now = world.now.after(Span(TICK.0 / 4));
         world.monitor.poll(world.now, &mut world.events).unwrap();
     }
     let (mut former, lever) = world.take_over();
     world.run(Span(3 * TICK.0));
     lever.go();
-    let mut told = Vec::new();
+    let mut events = Vec::new();
     for _ in 0..8 {
         world.run(TICK);
-        former.poll(world.now, &mut told).unwrap();
+        former.poll(world.now, &mut events).unwrap();
     }
-    assert!(told.contains(&Event::Superseded));
+    assert!(events.contains(&Event::Superseded));
     assert!(world.pool().is_of(world.epoch()));
     let issued = world.issued_in(3);
     assert!(issued.iter().all(|issued| *issued <= CAPACITY + slack(2)), "{issued:?}");
     assert!(issued.iter().all(|issued| *issued + slack(2) >= CAPACITY), "{issued:?}");
 }
 
-/// A client comes when another monitor has begun, and has not polled yet: it has a seat of its own,
-/// beside those that the former gave. If the region has not answered yet, it is told to ask again.
+/// A client comes when another monitor has begun, and has not polled yet: it has a session slot of
+/// its own, beside those that the former gave. If the region has not answered yet, it is told to
+/// ask again.
 #[test]
-fn r12_who_comes_while_a_monitor_takes_over_has_a_seat() {
+fn r12_a_client_that_connects_during_a_takeover_has_a_session_slot() {
     for rules in RULES {
-        let mut world = World::new(rules, &[reserve(2_000), reserve(2_000)]);
+        let mut world = HaechiSim::new(rules, &[reserve(2_000), reserve(2_000)]);
         world.run_into_next(percent(40));
         let _former = world.take_over();
         world.join(reserve(1_000));
-        assert_eq!(world.clients[2].seat, 2);
+        assert_eq!(world.clients[2].session_slot, 2);
         world.issued_in(2);
-        let promises = [0, 1, 2].map(|seat| world.monitor.promise(seat));
+        let promises = [0, 1, 2].map(|session_slot| world.monitor.promise(session_slot));
         assert_eq!(promises, [2_000, 2_000, 1_000].map(|all| Some(reserve(all))));
         for (client, promised) in world.clients.iter().zip([2_000, 2_000, 1_000]) {
-            assert!(client.port.purse().promise() == reserve(promised), "{rules:?}");
+            assert!(client.port.balance().promise() == reserve(promised), "{rules:?}");
         }
-        let mut late = World::new(rules, &[reserve(2_000)]);
+        let mut late = HaechiSim::new(rules, &[reserve(2_000)]);
         late.run_into_next(percent(40));
         let (wire, lever) = late.node.connect();
         lever.hold();
@@ -147,12 +148,12 @@ fn r12_who_comes_while_a_monitor_takes_over_has_a_seat() {
 #[test]
 fn r13_without_a_monitor_a_client_goes_on_with_its_reservation() {
     for rules in RULES {
-        let mut world = World::new(rules, &[reserve(3_000), reserve(2_000)]);
+        let mut world = HaechiSim::new(rules, &[reserve(3_000), reserve(2_000)]);
         world.run_into_next(percent(50));
         world.is_monitor_stopped = true;
         world.run(Span(3 * PERIOD.0));
         assert!(world.clients.iter().all(|client| client.port.is_alone()));
-        let takes = |world: &World| {
+        let takes = |world: &HaechiSim| {
             let is_take = |one: &&Operation| matches!(one, Operation::FetchAdd { .. });
             world.clients[0].lever.log().iter().filter(is_take).count()
         };
@@ -164,14 +165,14 @@ fn r13_without_a_monitor_a_client_goes_on_with_its_reservation() {
         // A client that waits for its deadlines only is not woken all the time.
         let client = &mut world.clients[1];
         client.wants = 0;
-        let (end, mut turns) = (world.now.after(PERIOD), 0);
+        let (end, mut rounds) = (world.now.after(PERIOD), 0);
         let mut now = world.now;
         while now < end {
             now = client.port.next_deadline().max(now.after(Span(1)));
-            client.turn(now);
-            turns += 1;
+            client.poll(now);
+            rounds += 1;
         }
-        assert!(turns < 1_000, "{rules:?}: {turns} turns");
+        assert!(rounds < 1_000, "{rules:?}: {rounds} turns");
         world.now = end;
         world.is_monitor_stopped = false;
         world.run(Span(2 * TICK.0));
@@ -185,8 +186,8 @@ fn r13_without_a_monitor_a_client_goes_on_with_its_reservation() {
 
 /// A client that slept for periods is not alone when it wakes: it looks first.
 #[test]
-fn r13_who_slept_is_not_alone() {
-    let mut world = World::new(Rules::UNPACED, &[reserve(3_000), reserve(2_000)]);
+fn r13_a_client_that_slept_is_not_alone() {
+    let mut world = HaechiSim::new(Rules::UNPACED, &[reserve(3_000), reserve(2_000)]);
     world.run_into_next(percent(10));
     world.clients[0].is_stopped = true;
     world.run(Span(3 * PERIOD.0 - PERIOD.0 / 5));
@@ -204,10 +205,10 @@ fn r14_numbers_of_periods_come_round() {
     for (rules, first) in RULES.into_iter().flat_map(|rules| [(rules, 4_092), (rules, 65_532)]) {
         let node = Node::new();
         // As a monitor would have left it.
-        node.set(place::HEADER, place::MAGIC);
-        node.set(place::LAYOUT, place::VERSION);
-        node.set(place::POOL, Pool::word(first, 0));
-        let mut world = World::on(node, rules, &[]);
+        node.set(region_layout::HEADER, region_layout::MAGIC);
+        node.set(region_layout::LAYOUT, region_layout::VERSION);
+        node.set(region_layout::POOL, Pool::word(first, 0));
+        let mut world = HaechiSim::on(node, rules, &[]);
         world.step();
         world.join(reserve(3_000));
         world.join(reserve(2_000));
@@ -221,8 +222,8 @@ fn r14_numbers_of_periods_come_round() {
                 assert!((CAPACITY - slack(2)..=CAPACITY + slack(2)).contains(&issued), "{issued}");
                 assert_eq!(world.epoch(), words::next(last));
                 last = world.epoch();
-                for seat in 0..2 {
-                    let line = place::line(place::GRANTS, seat);
+                for session_slot in 0..2 {
+                    let line = region_layout::line(region_layout::GRANTS, session_slot);
                     assert_ne!(world.node.word(line) >> 48 & 0xFFF, 0);
                 }
                 last
@@ -231,7 +232,7 @@ fn r14_numbers_of_periods_come_round() {
         // One was left out.
         assert_eq!(numbers[5] - numbers[0], 6, "{numbers:?}");
         for summary in world.summaries().skip(2) {
-            let done = summary.seats.iter().flatten().map(|(_, outcome)| outcome.completed);
+            let done = summary.session_slots.iter().flatten().map(|(_, outcome)| outcome.completed);
             assert!(done.sum::<u64>() + slack(2) >= CAPACITY, "{summary:?}");
         }
         world.check_books();

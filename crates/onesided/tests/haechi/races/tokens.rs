@@ -3,10 +3,10 @@
 use tidegate_algo::haechi::Rules;
 use tidegate_model::Span;
 use tidegate_onesided::haechi::words::Pool;
-use tidegate_onesided::haechi::{TICK, place};
+use tidegate_onesided::haechi::{TICK, region_layout};
 use tidegate_onesided::one_sided::Operation;
 
-use crate::world::{CAPACITY, PERIOD, STEP, WINDOW, World, percent, reserve, slack};
+use crate::world::{CAPACITY, HaechiSim, PERIOD, POLL_INTERVAL, WINDOW, percent, reserve, slack};
 
 /// Both ways to give out pool tokens, and the text.
 const RULES: [Rules; 4] = [Rules::SOUND, Rules::UNPACED, Rules::PAPER, Rules::BASIC];
@@ -16,7 +16,7 @@ const RULES: [Rules; 4] = [Rules::SOUND, Rules::UNPACED, Rules::PAPER, Rules::BA
 #[test]
 fn r01_the_monitor_overwrites_nothing_that_is_taken() {
     for rules in [Rules::SOUND, Rules::UNPACED] {
-        let mut world = World::new(rules, &[reserve(1_000), reserve(1_000)]);
+        let mut world = HaechiSim::new(rules, &[reserve(1_000), reserve(1_000)]);
         // The last of a period is not looked at, as what is taken while the next begins is lost.
         for _ in 0..5 {
             world.run_into_next(Span::ZERO);
@@ -24,11 +24,11 @@ fn r01_the_monitor_overwrites_nothing_that_is_taken() {
             while world.now.after(Span(3 * TICK.0)) < world.monitor.books().period().end() {
                 world.lever.hold();
                 _ = world.monitor.poll(world.now, &mut world.events);
-                world.clients.iter_mut().for_each(|client| client.turn(world.now));
+                world.clients.iter_mut().for_each(|client| client.poll(world.now));
                 while world.lever.step() {}
                 // Now the monitor knows what the pool was, and has posted what it adds.
                 _ = world.monitor.poll(world.now, &mut world.events);
-                world.clients.iter_mut().for_each(|client| client.turn(world.now));
+                world.clients.iter_mut().for_each(|client| client.poll(world.now));
                 world.lever.go();
                 world.step();
             }
@@ -37,8 +37,8 @@ fn r01_the_monitor_overwrites_nothing_that_is_taken() {
             world.clients.iter().for_each(|client| client.lever.hold());
             world.now = world.now.after(TICK);
             world.monitor.poll(world.now, &mut world.events).unwrap();
-            let ledgers = world.clients.iter().map(|client| client.port.purse().ledger());
-            let obtained: u64 = ledgers.map(|ledger| ledger.obtained).sum();
+            let ledgers = world.clients.iter().map(|client| client.port.balance().usage());
+            let obtained: u64 = ledgers.map(|usage| usage.obtained).sum();
             assert_eq!(obtained, world.monitor.books().granted(), "{rules:?}");
             world.check_books();
             world.clients.iter().for_each(|client| client.lever.go());
@@ -46,13 +46,13 @@ fn r01_the_monitor_overwrites_nothing_that_is_taken() {
     }
 }
 
-/// A word is atomic among operations of one card only. So no party writes the pool or reads it by
+/// A word is atomic among operations of one RNIC only. So no peer writes the pool or reads it by
 /// copying; all fetch and add, the monitor, too, through a fabric of its own. (That a monitor's
-/// fabric is a queue pair of the same card is the business of the fabric that is made for it.)
+/// fabric is a queue pair of the same RNIC is the business of the fabric that is made for it.)
 #[test]
 fn r02_the_pool_is_changed_by_fetch_and_add_only() {
     for rules in RULES {
-        let mut world = World::new(rules, &[reserve(1_000), reserve(1_000)]);
+        let mut world = HaechiSim::new(rules, &[reserve(1_000), reserve(1_000)]);
         world.run(Span(3 * PERIOD.0));
         let clients = world.clients.iter().map(|client| &client.lever);
         let mut adds = 0;
@@ -60,7 +60,7 @@ fn r02_the_pool_is_changed_by_fetch_and_add_only() {
             // The monitor's first look at the region is before any client is there.
             for operation in &lever.log()[usize::from(lever.log().len() > 1)..] {
                 let (at, length) = operation.touches();
-                if at < place::POOL + 8 && at + length > place::POOL {
+                if at < region_layout::POOL + 8 && at + length > region_layout::POOL {
                     assert!(matches!(operation, Operation::FetchAdd { .. }), "{operation:?}");
                     adds += 1;
                 }
@@ -70,20 +70,20 @@ fn r02_the_pool_is_changed_by_fetch_and_add_only() {
     }
 }
 
-/// Many take from an empty pool: it is overdrawn by a batch for each and look, not for each turn of
-/// theirs, the monitor makes up for it at once, and the next tokens can be had.
+/// Many take from an empty pool: it is overdrawn by a batch for each and poll, not for each round
+/// of theirs, the monitor makes up for it at once, and the next tokens can be had.
 #[test]
 fn r03_an_overdrawn_pool_recovers() {
     let promises = [reserve(1_200); 8];
-    let mut world = World::new(Rules::SOUND, &promises);
+    let mut world = HaechiSim::new(Rules::SOUND, &promises);
     world.run_into_next(Span::ZERO);
     let (mut least, mut empty) = (0, 0);
-    let looks = |world: &World| -> usize {
+    let looks = |world: &HaechiSim| -> usize {
         let is_take = |one: &&Operation| matches!(one, Operation::FetchAdd { .. });
         world.clients.iter().map(|client| client.lever.log().iter().filter(is_take).count()).sum()
     };
     let before = looks(&world);
-    for _ in 0..PERIOD.0 / STEP.0 {
+    for _ in 0..PERIOD.0 / POLL_INTERVAL.0 {
         world.step();
         least = least.min(world.pool().tokens);
         empty += u64::from(world.pool().tokens <= 0);
@@ -108,16 +108,16 @@ fn r03_an_overdrawn_pool_recovers() {
 #[test]
 fn r04_tokens_in_hand_are_not_made_again() {
     for rules in [Rules::SOUND, Rules::UNPACED] {
-        let mut world = World::new(rules, &[reserve(0), reserve(0), reserve(0)]);
+        let mut world = HaechiSim::new(rules, &[reserve(0), reserve(0), reserve(0)]);
         world.run_into_next(percent(5));
-        for turn in 0..200 {
+        for poll in 0..200 {
             // They take when they have something to do, and then have not.
             for client in &mut world.clients {
-                client.wants = if turn % 10 < 2 { 20 } else { 0 };
+                client.wants = if poll % 10 < 2 { 20 } else { 0 };
             }
-            world.run(Span(4 * STEP.0));
-            let ledgers = world.clients.iter().map(|client| client.port.purse().ledger());
-            let obtained: u64 = ledgers.map(|ledger| ledger.obtained).sum();
+            world.run(Span(4 * POLL_INTERVAL.0));
+            let ledgers = world.clients.iter().map(|client| client.port.balance().usage());
+            let obtained: u64 = ledgers.map(|usage| usage.obtained).sum();
             let left = world.pool().tokens.max(0).unsigned_abs();
             assert!(obtained + left <= CAPACITY, "{rules:?}: {obtained} and {left}");
             world.check_books();
@@ -130,12 +130,12 @@ fn r04_tokens_in_hand_are_not_made_again() {
 #[test]
 fn r05_tokens_of_an_old_period_die() {
     for rules in [Rules::SOUND, Rules::UNPACED] {
-        let mut world = World::new(rules, &[reserve(100), reserve(100)]);
+        let mut world = HaechiSim::new(rules, &[reserve(100), reserve(100)]);
         world.run_into_next(percent(30));
         // Until it asks for a batch. It is answered much later, like all that it asks from then on.
         let lever = world.clients[0].lever.clone();
         let takes = |one: &Operation| matches!(one, Operation::FetchAdd { .. });
-        while !lever.asked().iter().any(takes) {
+        while !lever.pending().iter().any(takes) {
             lever.go();
             lever.hold();
             world.step();
@@ -144,15 +144,19 @@ fn r05_tokens_of_an_old_period_die() {
         lever.deafen();
         // Whatever it has in hand, it has when the period is over, and a guard later.
         world.run_into_next(Span(2 * TICK.0));
-        let purse = world.clients[0].port.purse();
-        assert_eq!((purse.pool(), purse.reserved()), (0, 0), "{rules:?}: void, although unheard");
+        let balance = world.clients[0].port.balance();
+        assert_eq!(
+            (balance.pool(), balance.reserved()),
+            (0, 0),
+            "{rules:?}: void, although unheard"
+        );
         let issued = lever.issued();
         world.run(Span(5 * TICK.0));
         assert_eq!(lever.issued(), issued);
         // The answer is of the old period.
         lever.go();
-        world.clients[0].turn(world.now);
-        assert_eq!(world.clients[0].port.purse().pool(), 0, "{rules:?}: the old batch");
+        world.clients[0].poll(world.now);
+        assert_eq!(world.clients[0].port.balance().pool(), 0, "{rules:?}: the old batch");
         // And afterwards all is as ever.
         world.run_into_next(percent(50));
         assert!(lever.issued() > issued);
@@ -163,21 +167,21 @@ fn r05_tokens_of_an_old_period_die() {
 /// next period. It is of the old one all the same.
 #[test]
 fn r05_an_old_answer_is_not_of_the_new_period() {
-    let mut world = World::new(Rules::UNPACED, &[reserve(100)]);
+    let mut world = HaechiSim::new(Rules::UNPACED, &[reserve(100)]);
     world.run_into_next(Span::ZERO);
     let lever = world.clients[0].lever.clone();
     lever.keep_words();
     world.run(percent(50));
-    let before = world.clients[0].port.purse().ledger().obtained;
+    let before = world.clients[0].port.balance().usage().obtained;
     assert!(world.pool().tokens < CAPACITY as i64 - 100, "it has asked");
     world.run_into_next(Span(3 * TICK.0));
-    assert_eq!(world.clients[0].port.purse().period().epoch, world.epoch());
+    assert_eq!(world.clients[0].port.balance().period().epoch, world.epoch());
     lever.hold();
-    world.clients[0].turn(world.now);
-    assert_eq!((before, world.clients[0].port.purse().ledger().obtained), (0, 0));
+    world.clients[0].poll(world.now);
+    assert_eq!((before, world.clients[0].port.balance().usage().obtained), (0, 0));
     lever.go();
-    world.clients[0].turn(world.now);
-    let obtained = world.clients[0].port.purse().ledger().obtained;
+    world.clients[0].poll(world.now);
+    let obtained = world.clients[0].port.balance().usage().obtained;
     assert_eq!(obtained, 0, "what was asked before the period began");
 }
 
@@ -186,7 +190,7 @@ fn r05_an_old_answer_is_not_of_the_new_period() {
 #[test]
 fn r15_reports_come_though_the_pool_never_shrinks() {
     for rules in [Rules::SOUND, Rules::UNPACED] {
-        let mut world = World::new(rules, &[reserve(4_000), reserve(6_000)]);
+        let mut world = HaechiSim::new(rules, &[reserve(4_000), reserve(6_000)]);
         world.clients[1].wants = 0;
         let issued = world.issued_in(4);
         assert!(issued.iter().all(|issued| *issued > 9_000), "{rules:?}: {issued:?}");

@@ -13,7 +13,7 @@ fn is<M: Serialize + DeserializeOwned + PartialEq + Debug>(message: &M, golden: 
     assert_eq!(&postcard::from_bytes::<M>(golden).unwrap(), message);
 }
 
-const TURN: Turn = Turn { period: 300, round: 4 };
+const ROUND_ID: RoundId = RoundId { period: 300, round: 4 };
 
 fn shares() -> Vec<Share> {
     vec![
@@ -63,18 +63,30 @@ fn golden_bytes_from_a_controller() {
     let golden =
         b"\x02\x07\xac\x02\x05\x01\x01\x06\x02\x02kv\x01\x64\x01\x64\x01b\x03\xc0\x84\x3d\x00\x64";
     is(&ToNode::Plan(plan), golden);
-    let collect = ToNode::Collect { turn: TURN, into: Span(1_000), complete: true };
+    let collect = ToNode::Collect { round_id: ROUND_ID, into: Span(1_000), complete: true };
     is(&collect, &[3, 0xac, 2, 4, 0xe8, 7, 1]);
-    let grant =
-        Grant { revision: 7, turn: TURN, serial: 9, into: Span(1), lease: 2, shares: shares() };
+    let grant = Grant {
+        revision: 7,
+        round_id: ROUND_ID,
+        serial: 9,
+        into: Span(1),
+        lease: 2,
+        shares: shares(),
+    };
     #[rustfmt::skip]
     let golden = [
         4, 7, 0xac, 2, 4, 9, 1, 2,
         2, 0, 1, 255, 255, 255, 255, 255, 255, 255, 255, 255, 1, 0xc8, 1, 0, 0x80, 1,
     ];
     is(&ToNode::Grant(grant), &golden);
-    let grant =
-        Grant { revision: 7, turn: TURN, serial: 9, into: Span(0), lease: 2, shares: vec![] };
+    let grant = Grant {
+        revision: 7,
+        round_id: ROUND_ID,
+        serial: 9,
+        into: Span(0),
+        lease: 2,
+        shares: vec![],
+    };
     is(&ToNode::Renew { base: 300, grant }, &[6, 0xac, 2, 7, 0xac, 2, 4, 9, 0, 2, 0]);
 }
 
@@ -83,7 +95,7 @@ fn golden_bytes_from_a_node() {
     assert_eq!(VERSION, 1, "a new version needs new golden bytes beside these");
     let report = Report {
         revision: 7,
-        turn: TURN,
+        round_id: ROUND_ID,
         serial: 9,
         capacity_left: 128,
         tenants: vec![TenantReport {
@@ -109,8 +121,8 @@ fn golden_bytes_from_a_node() {
         2, 0, 1, 255, 255, 255, 255, 255, 255, 255, 255, 255, 1, 0xc8, 1, 0, 0x80, 1,
     ];
     is(&granted, &golden);
-    is(&FromNode::Goodbye, &[2]);
-    let rest = FromNode::Rest { revision: 7, turn: TURN, serial: 9, capacity_left: 128 };
+    is(&FromNode::Disconnect, &[2]);
+    let rest = FromNode::Rest { revision: 7, round_id: ROUND_ID, serial: 9, capacity_left: 128 };
     is(&rest, &[5, 7, 0xac, 2, 4, 9, 0x80, 1]);
     is(&FromNode::Awake, &[6]);
     is(&FromNode::Unrenewed { revision: 7, serial: 300 }, &[7, 7, 0xac, 2]);

@@ -23,7 +23,7 @@ use alloc::vec::Vec;
 use tidegate_algo::pshift::Solver;
 
 use super::super::allocate::{ALLOWED, Cell, RESERVED, allow, solve, spread};
-use super::super::ledger::{Counts, Tenant};
+use super::super::bounds::{GrantCounts, Tenant};
 use super::{Node, STANDING};
 use crate::data_node::TenantReport;
 
@@ -45,7 +45,8 @@ impl Aim {
     pub(super) fn divide(&mut self, tenants: &mut [Tenant], nodes: &[Node]) {
         let can = |node: &Node| if node.is_open() { node.capacity().0.min(MOST) } else { 0 };
         let mut capacities: Vec<u64> = nodes.iter().map(can).collect();
-        let budgets: Vec<Counts> = tenants.iter().map(|tenant| budget(tenant, nodes)).collect();
+        let budgets: Vec<GrantCounts> =
+            tenants.iter().map(|tenant| budget(tenant, nodes)).collect();
         let mut rows: Vec<Vec<Cell>> =
             (0..).zip(&*tenants).map(|(number, tenant)| row(number, tenant, nodes)).collect();
 
@@ -57,20 +58,21 @@ impl Aim {
         }
         for ((number, row), want) in (0..).zip(&mut rows).zip(&wants) {
             let spare = want - row.iter().map(|cell| cell.tokens.reserved).sum::<u64>();
-            let most = |node: &Node| match told(number, node) {
+            let most = |node: &Node| match tenant_report(number, node) {
                 TenantReport { clients: 0, .. } => node.client.0,
                 TenantReport { most, .. } => most,
             };
             let most: Vec<u64> = nodes.iter().map(most).collect();
-            stand_by(spare, row, &mut capacities, &most);
+            give_standby(spare, row, &mut capacities, &most);
         }
         for ((number, tenant), row) in (0..).zip(&*tenants).zip(&mut rows) {
             for (cell, node) in row.iter_mut().zip(nodes) {
-                let told = told(number, node);
-                let kept = if told.clients > 0 { tenant.promise.allowed / KEPT_PART } else { 0 };
+                let tenant_report = tenant_report(number, node);
+                let kept =
+                    if tenant_report.clients > 0 { tenant.promise.allowed / KEPT_PART } else { 0 };
                 cell.given = cell.tokens.reserved;
-                cell.expected = told.done.max(kept).min(MOST);
-                let wanted = if told.wants_more { wanted(&told) } else { 0 };
+                cell.expected = tenant_report.done.max(kept).min(MOST);
+                let wanted = if tenant_report.wants_more { wanted(&tenant_report) } else { 0 };
                 cell.demand = wanted.max(cell.expected);
             }
         }
@@ -85,11 +87,11 @@ impl Aim {
     fn allow(
         &mut self,
         tenants: &[Tenant],
-        budgets: &[Counts],
+        budgets: &[GrantCounts],
         rows: &mut [Vec<Cell>],
         nodes: &[Node],
     ) {
-        let rest = |((tenant, budget), row): ((&Tenant, &Counts), &Vec<Cell>)| {
+        let rest = |((tenant, budget), row): ((&Tenant, &GrantCounts), &Vec<Cell>)| {
             let reserved: u64 = row.iter().map(|cell| cell.tokens.reserved).sum();
             if tenant.is_limited { budget.allowed.saturating_sub(reserved) } else { 0 }
         };
@@ -104,10 +106,10 @@ impl Aim {
 }
 
 /// The counts that may be divided: the promise, without the bounds of nodes that are not open.
-fn budget(tenant: &Tenant, nodes: &[Node]) -> Counts {
+fn budget(tenant: &Tenant, nodes: &[Node]) -> GrantCounts {
     let closed = tenant.entries.iter().zip(nodes).filter(|(_, node)| !node.is_open());
     let held =
-        closed.fold(Counts::ZERO, |held, (entry, _)| held.plus(entry.account(STANDING).bound));
+        closed.fold(GrantCounts::ZERO, |held, (entry, _)| held.plus(entry.account(STANDING).bound));
     let mut left = tenant.promise.minus(held);
     if tenant.is_limited {
         left.reserved = left.reserved.min(left.allowed);
@@ -116,36 +118,40 @@ fn budget(tenant: &Tenant, nodes: &[Node]) -> Counts {
 }
 
 /// The last report of a node on a tenant; zeros without one on this connection.
-fn told(number: u16, node: &Node) -> TenantReport {
+fn tenant_report(number: u16, node: &Node) -> TenantReport {
     let tenants = node.report.iter().filter(|_| node.is_known).flat_map(|it| &it.tenants);
-    let mut told = tenants.filter(|told| told.tenant == number);
-    told.next().copied().unwrap_or_default()
+    let mut tenant_report = tenants.filter(|tenant_report| tenant_report.tenant == number);
+    tenant_report.next().copied().unwrap_or_default()
 }
 
 /// The demand of a tenant at a node, per second; [`MOST`] if it wanted more and its clients do not
 /// know how much.
-fn wanted(told: &TenantReport) -> u64 {
-    match (told.wants_more, told.unmet) {
-        (false, _) => told.done,
+fn wanted(tenant_report: &TenantReport) -> u64 {
+    match (tenant_report.wants_more, tenant_report.unmet) {
+        (false, _) => tenant_report.done,
         (true, None) => MOST,
-        (true, Some(unmet)) => told.done.saturating_add(unmet).min(MOST),
+        (true, Some(unmet)) => tenant_report.done.saturating_add(unmet).min(MOST),
     }
 }
 
 /// The demand of a tenant for its reservation, by node.
 fn row(number: u16, tenant: &Tenant, nodes: &[Node]) -> Vec<Cell> {
     let cell = |(entry, node): (&super::Entry, &Node)| {
-        let told = told(number, node);
-        let share = entry.account(STANDING).said.reserved;
-        let most = told.most.min(MOST);
-        let used = share.min(wanted(&told));
+        let tenant_report = tenant_report(number, node);
+        let share = entry.account(STANDING).sent.reserved;
+        let most = tenant_report.most.min(MOST);
+        let used = share.min(wanted(&tenant_report));
         let expected = used.min(most);
         Cell {
             node: entry.node,
             is_open: node.is_open(),
             is_home: true,
             expected,
-            demand: if told.wants_more { wanted(&told).min(most) } else { expected },
+            demand: if tenant_report.wants_more {
+                wanted(&tenant_report).min(most)
+            } else {
+                expected
+            },
             ..Cell::default()
         }
     };
@@ -154,25 +160,25 @@ fn row(number: u16, tenant: &Tenant, nodes: &[Node]) -> Vec<Cell> {
 
 /// Gives out the reservation without demand, as far as nodes have capacity left and no more than
 /// the most that the tenant can be promised at each.
-fn stand_by(mut spare: u64, row: &mut [Cell], capacities: &mut [u64], most: &[u64]) {
+fn give_standby(mut spare: u64, row: &mut [Cell], capacities: &mut [u64], most: &[u64]) {
     // Each pass gives out all, or fills at least one more node.
     for _ in 0..=row.len() {
-        let room = |cell: &Cell| {
-            let place = usize::from(cell.node);
-            let alone = most[place].saturating_sub(cell.tokens.reserved);
-            if cell.is_open { capacities[place].min(alone) } else { 0 }
+        let headroom = |cell: &Cell| {
+            let index = usize::from(cell.node);
+            let alone = most[index].saturating_sub(cell.tokens.reserved);
+            if cell.is_open { capacities[index].min(alone) } else { 0 }
         };
-        let rooms: Vec<u64> = row.iter().map(room).collect();
+        let headrooms: Vec<u64> = row.iter().map(headroom).collect();
         let mut given = 0;
         spread(
             spare,
             row,
-            |cell| rooms[usize::from(cell.node)] > 0,
+            |cell| headrooms[usize::from(cell.node)] > 0,
             |cell, part| {
-                let place = usize::from(cell.node);
-                let part = part.min(rooms[place]);
+                let index = usize::from(cell.node);
+                let part = part.min(headrooms[index]);
                 cell.tokens.reserved += part;
-                capacities[place] -= part;
+                capacities[index] -= part;
                 given += part;
             },
         );

@@ -18,11 +18,11 @@ use tidegate_model::{Iops, Span, Time};
 
 use super::{Node, Split};
 use crate::data_node::{Report, TenantReport};
-use crate::meters::delays::DelaysAtDataNode;
+use crate::stats::delays::DelaysAtDataNode;
 
 /// How far back it reaches, and how long a part is, at least.
 const MINUTE: Span = Span(60 * Span::SECOND.0);
-const PART: Span = Span(5 * Span::SECOND.0);
+const SEGMENT: Span = Span(5 * Span::SECOND.0);
 
 /// A report that follows another after more than this does not count for the time in between.
 const STALE: Span = Span(15 * Span::SECOND.0);
@@ -60,17 +60,17 @@ impl Demand {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Part {
+struct MinuteSegment {
     began: Time,
     span: Span,
-    /// By place in the policy.
+    /// By index in the policy.
     tenants: BTreeMap<u16, Demand>,
 }
 
 /// The last minute of a data node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Minute {
-    parts: VecDeque<Part>,
+    parts: VecDeque<MinuteSegment>,
     /// When the last period was reported.
     at: Option<Time>,
 }
@@ -87,46 +87,53 @@ impl Minute {
         while self.parts.front().is_some_and(|part| now.since(part.began) > MINUTE) {
             self.parts.pop_front();
         }
-        if self.parts.back().is_none_or(|part| now.since(part.began) > PART) {
+        if self.parts.back().is_none_or(|part| now.since(part.began) > SEGMENT) {
             let (span, tenants) = (Span::ZERO, BTreeMap::new());
-            self.parts.push_back(Part { began: since, span, tenants });
+            self.parts.push_back(MinuteSegment { began: since, span, tenants });
         }
         let Some(part) = self.parts.back_mut() else { return };
         part.span = Span(part.span.0.saturating_add(span.0));
-        let missed = |told: &TenantReport| {
-            let told_before =
-                before.and_then(|it| it.tenants.iter().find(|before| before.tenant == told.tenant));
-            told.missed.saturating_sub(told_before.map_or(told.missed, |before| before.missed))
+        let missed = |tenant_report: &TenantReport| {
+            let reported_before = before.and_then(|it| {
+                it.tenants.iter().find(|before| before.tenant == tenant_report.tenant)
+            });
+            tenant_report.missed.saturating_sub(
+                reported_before.map_or(tenant_report.missed, |before| before.missed),
+            )
         };
-        for told in report.tenants.iter().filter(|told| told.done > 0 || told.wants_more) {
+        for tenant_report in report
+            .tenants
+            .iter()
+            .filter(|tenant_report| tenant_report.done > 0 || tenant_report.wants_more)
+        {
             let when = |is_so: bool| if is_so { span } else { Span::ZERO };
-            let used = u128::from(told.done) * 1000;
-            let is_limited =
-                told.allowed < u64::MAX && used >= u128::from(told.allowed) * USED_UP_PERMILLE;
-            part.tenants.entry(told.tenant).or_default().add(&Demand {
+            let used = u128::from(tenant_report.done) * 1000;
+            let is_limited = tenant_report.allowed < u64::MAX
+                && used >= u128::from(tenant_report.allowed) * USED_UP_PERMILLE;
+            part.tenants.entry(tenant_report.tenant).or_default().add(&Demand {
                 wanted: span,
-                starved: when(told.wants_more),
-                limited: when(told.wants_more && is_limited),
-                done: u128::from(told.done) * u128::from(span.0),
-                missed: missed(told),
+                starved: when(tenant_report.wants_more),
+                limited: when(tenant_report.wants_more && is_limited),
+                done: u128::from(tenant_report.done) * u128::from(span.0),
+                missed: missed(tenant_report),
             });
         }
     }
 
-    /// Tenants have other places now; those without one are forgotten.
-    pub(super) fn renumber(&mut self, place: impl Fn(u16) -> Option<u16>) {
+    /// Tenants have other indexes now; those without one are forgotten.
+    pub(super) fn renumber(&mut self, index: impl Fn(u16) -> Option<u16>) {
         for part in &mut self.parts {
             let tenants = core::mem::take(&mut part.tenants).into_iter();
-            part.tenants = tenants.filter_map(|(from, it)| Some((place(from)?, it))).collect();
+            part.tenants = tenants.filter_map(|(from, it)| Some((index(from)?, it))).collect();
         }
     }
 
     /// The time for which there are reports, and the demand of the tenant with this index.
-    fn of(&self, now: Time, place: u16) -> (Span, Demand) {
+    fn of(&self, now: Time, index: u16) -> (Span, Demand) {
         let (mut span, mut sum) = (Span::ZERO, Demand::default());
         for part in self.parts.iter().filter(|part| now.since(part.began) <= MINUTE) {
             span = Span(span.0.saturating_add(part.span.0));
-            part.tenants.get(&place).into_iter().for_each(|demand| sum.add(demand));
+            part.tenants.get(&index).into_iter().for_each(|demand| sum.add(demand));
         }
         (span, sum)
     }
@@ -136,23 +143,25 @@ impl Split {
     /// How a tenant fared in the last minute at each data node where it has something, and why.
     pub fn demand(&self, now: Time, tenant: &str) -> Vec<DelaysAtDataNode> {
         let tenants = self.policy.iter().flat_map(|(_, policy)| &policy.tenants);
-        let place = (0..).zip(tenants).find(|(_, it)| it.name == tenant).map(|(place, _)| place);
-        let Some(place) = place else { return Vec::new() };
-        self.nodes.iter().filter_map(|node| node.demand(now, place)).collect()
+        let index = (0..).zip(tenants).find(|(_, it)| it.name == tenant).map(|(index, _)| index);
+        let Some(index) = index else { return Vec::new() };
+        self.nodes.iter().filter_map(|node| node.demand(now, index)).collect()
     }
 }
 
 impl Node {
-    fn demand(&self, now: Time, place: u16) -> Option<DelaysAtDataNode> {
+    fn demand(&self, now: Time, index: u16) -> Option<DelaysAtDataNode> {
         let report = self.report.as_ref()?;
-        let told = report.tenants.iter().find(|told| told.tenant == place)?;
-        let (span, demand) = self.minute.of(now, place);
-        let (why, help) = self.reason(report, told, &demand);
+        let tenant_report =
+            report.tenants.iter().find(|tenant_report| tenant_report.tenant == index)?;
+        let (span, demand) = self.minute.of(now, index);
+        let (why, help) = self.reason(report, tenant_report, &demand);
         Some(DelaysAtDataNode {
             node: self.name.clone(),
-            clients: told.clients,
-            reserved_operations_per_second: told.reserved,
-            limit_operations_per_second: (told.allowed < u64::MAX).then_some(told.allowed),
+            clients: tenant_report.clients,
+            reserved_operations_per_second: tenant_report.reserved,
+            limit_operations_per_second: (tenant_report.allowed < u64::MAX)
+                .then_some(tenant_report.allowed),
             operations_per_second: demand.rate(),
             span_ns: span.0,
             demand_ns: demand.wanted.0,
@@ -164,8 +173,13 @@ impl Node {
     }
 
     /// Why the tenant did not get more, and what would change it.
-    fn reason(&self, report: &Report, told: &TenantReport, demand: &Demand) -> (String, String) {
-        let (got, reserved) = (Iops(demand.rate()), Iops(told.reserved));
+    fn reason(
+        &self,
+        report: &Report,
+        tenant_report: &TenantReport,
+        demand: &Demand,
+    ) -> (String, String) {
+        let (got, reserved) = (Iops(demand.rate()), Iops(tenant_report.reserved));
         if demand.wanted == Span::ZERO {
             return ("it asked for nothing".into(), "nothing has to change".into());
         }
@@ -183,7 +197,7 @@ impl Node {
         if demand.limited.0 >= demand.starved.0.div_ceil(2) {
             let why = format!(
                 "its limit here, {}, is used up: it got {got}, and wanted more in {when}",
-                Iops(told.allowed)
+                Iops(tenant_report.allowed)
             );
             return (why, "raise its limit; it asks for more than that".into());
         }
@@ -222,7 +236,7 @@ const fn seconds(span: Span) -> u64 {
 mod tests {
     use super::*;
 
-    fn told(done: u64, wants_more: bool, missed: u64) -> TenantReport {
+    fn tenant_report(done: u64, wants_more: bool, missed: u64) -> TenantReport {
         TenantReport {
             tenant: 1,
             reserved: 100,
@@ -238,8 +252,8 @@ mod tests {
     /// The delays at a node that reports these numbers of its tenant, one a second.
     fn of(seconds: &[TenantReport]) -> DelaysAtDataNode {
         let (mut minute, mut before) = (Minute::default(), None::<Report>);
-        for (at, told) in (0u64..).zip(seconds) {
-            let tenants = [*told].into();
+        for (at, tenant_report) in (0u64..).zip(seconds) {
+            let tenants = [*tenant_report].into();
             let report = Report { periods: at, tenants, ..Report::default() };
             let now = Time(at * Span::SECOND.0);
             // Five rounds in a period get the same report.
@@ -255,9 +269,9 @@ mod tests {
 
     #[test]
     fn a_rate_is_of_the_time_in_which_there_was_demand() {
-        let idle = told(0, false, 0);
+        let idle = tenant_report(0, false, 0);
         let mut seconds = [idle; 40];
-        seconds[10..20].fill(told(300, false, 0));
+        seconds[10..20].fill(tenant_report(300, false, 0));
         let there = of(&seconds);
         assert_eq!((there.operations_per_second, there.demand_ns), (300, 10 * Span::SECOND.0));
         assert_eq!(there.span_ns, 39 * Span::SECOND.0);
@@ -266,20 +280,20 @@ mod tests {
     }
 
     #[test]
-    fn why_a_tenant_got_no_more_is_told() {
-        let limit = of(&[told(398, true, 0); 11]);
+    fn the_reason_for_a_tenants_throughput_is_reported() {
+        let limit = of(&[tenant_report(398, true, 0); 11]);
         assert_eq!(
             limit.why,
             "its limit here, 400 iops, is used up: it got 398 iops, and wanted more in 10 of the \
              10 s in which it asked"
         );
-        let pool = of(&[told(250, true, 0); 11]);
+        let pool = of(&[tenant_report(250, true, 0); 11]);
         assert!(
             pool.why.starts_with("it got 250 iops, of which 100 iops are reserved"),
             "{pool:?}"
         );
         assert!(pool.help.contains("900 iops of what m can do are not promised"), "{pool:?}");
-        let missing: Vec<_> = (0..11).map(|at| told(60, true, 40 * at)).collect();
+        let missing: Vec<_> = (0..11).map(|at| tenant_report(60, true, 40 * at)).collect();
         let missed = of(&missing);
         assert_eq!(missed.missed_operations, 400);
         assert!(missed.why.starts_with("it missed 400 operations of its share"), "{missed:?}");
@@ -287,8 +301,8 @@ mod tests {
 
     #[test]
     fn a_minute_forgets_what_is_older() {
-        let mut seconds = [told(0, false, 0); 100];
-        seconds[..30].fill(told(300, true, 0));
+        let mut seconds = [tenant_report(0, false, 0); 100];
+        seconds[..30].fill(tenant_report(300, true, 0));
         assert_eq!(of(&seconds).demand_ns, 0);
     }
 }

@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use tidegate_model::{Iops, Span};
 
-use super::super::card::Cards;
+use super::super::nic::NicModel;
 use crate::scenario::{ScenarioError, must, optional, read, text};
 
 /// One simulation, but for its seed's consequences.
@@ -29,8 +29,9 @@ pub struct Scenario {
     pub periods: u32,
     /// How many data nodes there are.
     pub nodes: u16,
-    /// The network cards: a client's at each node, and each node's.
-    pub cards: Cards,
+    /// The NICs: a client's at each node, and each node's.
+    #[serde(rename = "cards")]
+    pub nics: NicModel,
     /// The tenants that read.
     pub tenant: Vec<Tenants>,
     /// How many reads each client keeps under way at most, at each node.
@@ -38,7 +39,7 @@ pub struct Scenario {
     pub window: u32,
     /// When hot nodes move.
     #[serde(default, rename = "move")]
-    pub turn: Option<Move>,
+    pub relocation: Option<Move>,
 }
 
 const fn redistribute() -> Span {
@@ -106,14 +107,14 @@ impl Scenario {
     /// # Errors
     /// The first thing that contradicts another, and what to write instead.
     pub fn check(&self) -> Result<(), ScenarioError> {
-        let Self { period, redistribute, nodes, cards, tenant, .. } = self;
+        let Self { period, redistribute, nodes, nics, tenant, .. } = self;
         let is_long = |span: &Span| *span >= Span(10 * Span::MILLISECOND.0);
         must(is_long(period) && is_long(redistribute), "period, redistribute: from \"10ms\" on")?;
         must(self.periods > 0, "periods: measure at least 1")?;
         must((1..=1024).contains(&self.window), "window: from 1 to 1024")?;
         must((1..=16).contains(nodes), "nodes: from 1 to 16")?;
         let known = |rate: Iops| (1..=1_000_000_000).contains(&rate.0);
-        must([cards.client, cards.node].into_iter().all(known), "cards: from \"1 iops\" on")?;
+        must([nics.client, nics.node].into_iter().all(known), "cards: from \"1 iops\" on")?;
         let count: u32 = tenant.iter().map(|tenants| u32::from(tenants.count)).sum();
         must((1..=64).contains(&count), "tenant: from 1 to 64")?;
         let known = |tenants: &Tenants| (0.0..=4.0).contains(&tenants.exponent);
@@ -126,8 +127,8 @@ impl Scenario {
         let slow = |rate: &mut Iops| rate.0 /= u64::from(by);
         let mut slowed = self.clone();
         slowed.window = slowed.window.div_ceil(by.min(8));
-        slow(&mut slowed.cards.client);
-        slow(&mut slowed.cards.node);
+        slow(&mut slowed.nics.client);
+        slow(&mut slowed.nics.node);
         for tenants in &mut slowed.tenant {
             let rates = [&mut tenants.reservation, &mut tenants.demand];
             rates.into_iter().flatten().for_each(slow);
@@ -184,6 +185,6 @@ impl Scenario {
 
     /// Returns the known capacity of a node and of a client there, in operations per period.
     pub(super) fn capacities(&self) -> (u64, u64) {
-        (self.in_a_period(self.cards.node), self.in_a_period(self.cards.client))
+        (self.in_a_period(self.nics.node), self.in_a_period(self.nics.client))
     }
 }

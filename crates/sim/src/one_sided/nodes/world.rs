@@ -6,9 +6,9 @@ use tidegate_algo::haechi::Rules;
 use tidegate_algo::haechi::capacity::Profile;
 use tidegate_algo::haechi::engine::Promise;
 use tidegate_model::{Policy, Time};
-use tidegate_onesided::data_node::{self, Book, Hello, Steward};
+use tidegate_onesided::data_node::{self, Coordinator, Hello, SessionRegistry};
 use tidegate_onesided::haechi::monitor::Settings;
-use tidegate_onesided::haechi::{Event, Monitor, Port, Terms, place};
+use tidegate_onesided::haechi::{Event, Monitor, Port, SessionParameters, region_layout};
 use tidegate_proto::cluster::message::Share;
 use tidegate_proto::cluster::split::{NodeSetup, Output, Split};
 use tidegate_proto::controller::ConnectionId;
@@ -18,7 +18,7 @@ use tidegate_proto::message::VERSION;
 use super::super::fabric::{Endpoint, Network};
 use super::super::run::{BUFFERS, ENGINE};
 use super::super::scenario::{self as single, Clients};
-use super::super::world::{REGION, World as Single};
+use super::super::world::{OneSidedSim as SingleSim, REGION};
 use super::scenario::{Control, Scenario, Tenants};
 use super::{MESSAGE, Sample};
 use crate::scenario::ScenarioError;
@@ -26,37 +26,37 @@ use crate::time::Picoseconds;
 
 /// A data node.
 #[derive(Debug)]
-enum Place {
+enum DataNode {
     /// Its clients read as they like.
-    Bare(Box<Single<Endpoint>>),
+    Bare(Box<SingleSim<Endpoint>>),
     /// They have tokens.
     Guarded(Box<Guarded>),
 }
 
 #[derive(Debug)]
 struct Guarded {
-    world: Single<Port<Endpoint>>,
-    steward: Steward,
+    world: SingleSim<Port<Endpoint>>,
+    coordinator: Coordinator,
 }
 
 /// All nodes and their controller.
 #[derive(Debug)]
-pub(super) struct World<'a> {
+pub(super) struct OneSidedClusterSim<'a> {
     scenario: &'a Scenario,
     now: Picoseconds,
-    places: Vec<Place>,
+    data_nodes: Vec<DataNode>,
     split: Option<Split>,
     /// On their way for one step: to and from nodes.
     down: VecDeque<(usize, ToDataNode)>,
     up: VecDeque<(usize, FromDataNode)>,
 }
 
-impl<'a> World<'a> {
+impl<'a> OneSidedClusterSim<'a> {
     pub(super) fn new(scenario: &'a Scenario) -> Result<Self, ScenarioError> {
-        let places = (0..scenario.nodes).map(|node| place(scenario, node)).collect();
+        let data_nodes = (0..scenario.nodes).map(|node| data_node(scenario, node)).collect();
         let (down, up) = (VecDeque::new(), VecDeque::new());
         let now = Picoseconds::ZERO;
-        let mut world = Self { scenario, now, places, split: None, down, up };
+        let mut world = Self { scenario, now, data_nodes, split: None, down, up };
         let policy = Policy::parse(&scenario.policy());
         let policy = policy.map_err(|error| ScenarioError::new(error.to_string()))?;
         match scenario.control {
@@ -68,19 +68,19 @@ impl<'a> World<'a> {
                     allowed: u64::MAX,
                 };
                 let shares: Vec<Share> = (0..).zip(scenario.each()).map(share).collect();
-                for node in 0..world.places.len() {
+                for node in 0..world.data_nodes.len() {
                     let policy = ToDataNode::Policy { revision: 1, policy: policy.clone() };
                     let grant = Grant { revision: 1, serial: 1, shares: shares.clone() };
                     world.down.extend([(node, policy), (node, ToDataNode::Grant(grant))]);
                 }
             }
             Control::Split => {
-                let (capacity, client) = (scenario.cards.node, scenario.cards.client);
+                let (capacity, client) = (scenario.nics.node, scenario.nics.client);
                 let setup = |node| NodeSetup { name: format!("m{node}"), capacity, client };
-                let nodes = (0..world.places.len()).map(setup).collect();
+                let nodes = (0..world.data_nodes.len()).map(setup).collect();
                 let mut split = Split::new(Time::ZERO, nodes, None);
                 split.apply(Time::ZERO, 1, policy);
-                for node in 0..world.places.len() {
+                for node in 0..world.data_nodes.len() {
                     let id = ConnectionId(node as u64);
                     split.on_connected(Time::ZERO, id, VERSION, &format!("m{node}"));
                 }
@@ -93,29 +93,32 @@ impl<'a> World<'a> {
     /// Lets a period pass.
     pub(super) fn pass(&mut self) -> Sample {
         let length = Picoseconds::from(self.scenario.period);
-        let turn = self.scenario.turn.filter(|turn| self.now >= Picoseconds::from(turn.at));
-        let moved = turn.map_or(0, |turn| turn.by);
+        let relocation = self
+            .scenario
+            .relocation
+            .filter(|relocation| self.now >= Picoseconds::from(relocation.at));
+        let moved = relocation.map_or(0, |relocation| relocation.by);
         for (number, (among, tenants)) in self.scenario.each().enumerate() {
             let wanted = self.scenario.wanted(among, tenants, moved);
-            for (place, demand) in self.places.iter_mut().zip(wanted) {
-                place.want(number, demand);
+            for (data_node, demand) in self.data_nodes.iter_mut().zip(wanted) {
+                data_node.want(number, demand);
             }
         }
-        self.places.iter_mut().for_each(|place| place.begin(length));
+        self.data_nodes.iter_mut().for_each(|data_node| data_node.begin(length));
         let end = self.now.after(length);
         while self.now < end {
             self.now = self.now.after(Picoseconds::from(MESSAGE)).min(end);
             self.step();
         }
-        let completed: Vec<Vec<u64>> = self.places.iter_mut().map(Place::take).collect();
+        let completed: Vec<Vec<u64>> = self.data_nodes.iter_mut().map(DataNode::take).collect();
         let tenants = self.scenario.promised().len();
         let by_tenant = |of: &dyn Fn(usize, usize) -> u64| -> Vec<Vec<u64>> {
-            let row = |tenant| (0..self.places.len()).map(|node| of(node, tenant)).collect();
+            let row = |tenant| (0..self.data_nodes.len()).map(|node| of(node, tenant)).collect();
             (0..tenants).map(row).collect()
         };
         Sample {
             completed: by_tenant(&|node, tenant| completed[node][tenant]),
-            reserved: by_tenant(&|node, tenant| self.places[node].reserved(tenant)),
+            reserved: by_tenant(&|node, tenant| self.data_nodes[node].reserved(tenant)),
         }
     }
 
@@ -123,12 +126,12 @@ impl<'a> World<'a> {
     fn step(&mut self) {
         let (now, time) = (self.now, self.now.time());
         let (down, up) = (core::mem::take(&mut self.down), core::mem::take(&mut self.up));
-        self.places.iter_mut().for_each(|place| place.run_until(now));
+        self.data_nodes.iter_mut().for_each(|data_node| data_node.run_until(now));
         for (node, message) in down {
-            self.places[node].hear(message);
+            self.data_nodes[node].on_message(message);
         }
-        for (node, place) in self.places.iter_mut().enumerate() {
-            while let Some(message) = place.said() {
+        for (node, data_node) in self.data_nodes.iter_mut().enumerate() {
+            while let Some(message) = data_node.poll_output() {
                 self.up.push_back((node, message));
             }
         }
@@ -147,7 +150,7 @@ impl<'a> World<'a> {
     }
 }
 
-impl Place {
+impl DataNode {
     fn want(&mut self, client: usize, demand: Option<u64>) {
         match self {
             Self::Bare(world) => world.want(client, demand),
@@ -176,25 +179,25 @@ impl Place {
         }
     }
 
-    fn hear(&mut self, message: ToDataNode) {
+    fn on_message(&mut self, message: ToDataNode) {
         if let Self::Guarded(it) = self
             && let Some(monitor) = it.world.monitor()
         {
-            it.steward.on_message(message, monitor);
+            it.coordinator.on_message(message, monitor);
         }
     }
 
-    fn said(&mut self) -> Option<FromDataNode> {
+    fn poll_output(&mut self) -> Option<FromDataNode> {
         match self {
             Self::Bare(_) => None,
-            Self::Guarded(it) => it.steward.poll_output(),
+            Self::Guarded(it) => it.coordinator.poll_output(),
         }
     }
 
     fn reserved(&self, tenant: usize) -> u64 {
         match self {
             Self::Bare(_) => 0,
-            Self::Guarded(it) => it.steward.book.share(&format!("t{tenant}")).reserved,
+            Self::Guarded(it) => it.coordinator.registry.share(&format!("t{tenant}")).reserved,
         }
     }
 }
@@ -204,46 +207,46 @@ impl Guarded {
         self.world.run_until(now);
         for event in self.world.events() {
             let Event::Over(summary) = event else { continue };
-            self.steward.on_period(&summary);
-            if self.steward.is_owed()
+            self.coordinator.on_period(&summary);
+            if self.coordinator.is_owed()
                 && let Some(monitor) = self.world.monitor()
             {
-                self.steward.settle(monitor);
+                self.coordinator.settle(monitor);
             }
         }
     }
 }
 
 /// A data node with a client of each tenant.
-fn place(scenario: &Scenario, node: u16) -> Place {
+fn data_node(scenario: &Scenario, node: u16) -> DataNode {
     let seed = scenario.seed + u64::from(node);
-    let real = place::DATA as usize;
-    let network = Network::new(&scenario.cards, REGION, real, seed);
+    let real = region_layout::DATA as usize;
+    let network = Network::new(&scenario.nics, REGION, real, seed);
     let plan = load(scenario, seed);
     match scenario.control {
         Control::None => {
-            let world = Single::new(&plan, &network, |window| network.connect(window));
-            Place::Bare(Box::new(world))
+            let world = SingleSim::new(&plan, &network, |window| network.connect(window));
+            DataNode::Bare(Box::new(world))
         }
-        Control::Equal | Control::Split => Place::Guarded(guarded(scenario, &plan, &network)),
+        Control::Equal | Control::Split => DataNode::Guarded(guarded(scenario, &plan, &network)),
     }
 }
 
 fn guarded(scenario: &Scenario, plan: &single::Scenario, network: &Network) -> Box<Guarded> {
-    let local_rate = scenario.cards.client.0;
-    let terms = Terms { rules: Rules::SOUND, period: scenario.period, local_rate };
+    let local_rate = scenario.nics.client.0;
+    let parameters = SessionParameters { rules: Rules::SOUND, period: scenario.period, local_rate };
     let (mean, local) = scenario.capacities();
     let increment = (mean / 100).max(1);
     let profile = Profile { mean, deviation: mean / 100, local, increment, history: 5 };
-    let seats = plan.client.len() as u16;
-    let settings = Settings { terms, profile, seats, window: scenario.window };
+    let session_slots = plan.client.len() as u16;
+    let settings = Settings { parameters, profile, session_slots, window: scenario.window };
     // It has the region and the buffers that a monitor and engines need.
     let mut monitor = Monitor::new(network.connect_node(BUFFERS), settings, Time::ZERO)
         .expect("the fabric is large enough");
-    let mut book = Book::new(scenario.period, scenario.cards.client);
-    for tenant in 0..seats {
+    let mut registry = SessionRegistry::new(scenario.period, scenario.nics.client);
+    for tenant in 0..session_slots {
         let nothing = Promise { reservation: 0, limit: u64::MAX };
-        let seat = monitor.admit(nothing).expect("there are as many seats");
+        let session_slot = monitor.admit(nothing).expect("there are as many seats");
         let name = format!("t{tenant}");
         let hello = Hello {
             version: data_node::VERSION,
@@ -251,19 +254,20 @@ fn guarded(scenario: &Scenario, plan: &single::Scenario, network: &Network) -> B
             reservation: None,
             limit: None,
             parts: 1,
-            seat: None,
+            session_slot: None,
             is_bare: false,
         };
-        book.seat(seat, &name, &hello);
+        registry.add(session_slot, &name, &hello);
     }
-    let mut seats = 0..;
-    let mut world = Single::new(plan, network, |window| {
-        let seat = seats.next().unwrap_or(u16::MAX);
+    let mut session_slots = 0..;
+    let mut world = SingleSim::new(plan, network, |window| {
+        let session_slot = session_slots.next().unwrap_or(u16::MAX);
         let fabric = network.connect(window + ENGINE);
-        Port::new(fabric, terms, seat, window, Time::ZERO).expect("the fabric is large enough")
+        Port::new(fabric, parameters, session_slot, window, Time::ZERO)
+            .expect("the fabric is large enough")
     });
     world.watch(monitor);
-    Box::new(Guarded { world, steward: Steward::new(book) })
+    Box::new(Guarded { world, coordinator: Coordinator::new(registry) })
 }
 
 /// Returns the scenario of the reads at one node. How many there are is set anew with each period.
@@ -286,7 +290,7 @@ fn load(scenario: &Scenario, seed: u64) -> single::Scenario {
         period: scenario.period,
         skip: 0,
         periods: 1,
-        cards: scenario.cards.clone(),
+        nics: scenario.nics.clone(),
         client: scenario.each().map(client).collect(),
         background: None,
         change: Vec::new(),

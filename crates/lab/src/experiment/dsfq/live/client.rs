@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use serde::Deserialize;
 use tidegate_model::{Bytes, Iops, Span};
 
-use super::stand::{Stand, VOLUME_MIB, volume};
+use super::testbed::{Testbed, VOLUME_MIB, volume};
 use crate::experiment::child::{Child, Start};
 use crate::experiment::fio;
 use tidegate_console::clock::Clock;
@@ -20,10 +20,10 @@ use tidegate_console::interrupt::Interrupt;
 /// Nothing counts for so long, while queues fill and totals become level, and then everything for
 /// as long. fio can leave out a beginning by itself, but counts wrongly then where it keeps a pace.
 const HALF: Span = Span(1_400 * Span::MILLISECOND.0);
-/// It goes on for so long after it has told the end.
+/// It goes on for so long after its last report.
 const MORE: Span = Span(100 * Span::MILLISECOND.0);
 /// The time between two checks whether fio has ended.
-const LOOK: Span = Span(5 * Span::MILLISECOND.0);
+const POLL_INTERVAL: Span = Span(5 * Span::MILLISECOND.0);
 
 /// Threads of one stream that ask one node through one gateway.
 #[derive(Clone, Debug)]
@@ -46,7 +46,7 @@ pub(super) struct Seen {
 }
 
 /// Measurements of the interval that counts.
-pub(super) struct Sights {
+pub(super) struct Measurement {
     /// Length of the interval.
     pub(super) length: Span,
     /// By volume.
@@ -70,29 +70,29 @@ pub(super) fn missing() -> Option<String> {
 /// # Errors
 /// If fio or a part of the cluster ends badly, or the user ends the command.
 pub(super) fn run(
-    stand: &mut Stand,
+    testbed: &mut Testbed,
     threads: &[Threads],
     interrupt: &Interrupt,
-) -> Result<(Sights, Span), Failure> {
-    let said = stand.scratch.join("fio.json");
-    let arguments = arguments((&stand.doors, stand.block), threads, &said);
+) -> Result<(Measurement, Span), Failure> {
+    let report_path = testbed.scratch.join("fio.json");
+    let arguments = arguments((&testbed.nbd_sockets, testbed.block), threads, &report_path);
     let start = Start { name: "fio".into(), program: "fio".into(), arguments, ..Start::default() };
-    let mut child = Child::start(&start, stand.scratch.path())?;
+    let mut child = Child::start(&start, testbed.scratch.path())?;
     let (clock, mut stall) = (Clock::start(), Span::ZERO);
     while !child.has_ended()? {
-        stand.check()?;
-        let due = clock.now().after(LOOK);
+        testbed.check()?;
+        let due = clock.now().after(POLL_INTERVAL);
         interrupt.sleep_until(clock, due)?;
         stall = stall.max(clock.now().since(due));
     }
-    let text = fs::read_to_string(&said).unwrap_or_default();
+    let text = fs::read_to_string(&report_path).unwrap_or_default();
     Ok((parse(&text).ok_or_else(fio::senseless)?, stall))
 }
 
 fn arguments(
-    (doors, block): (&[impl AsRef<Path>], Bytes),
+    (nbd_sockets, block): (&[impl AsRef<Path>], Bytes),
     threads: &[Threads],
-    said: &Path,
+    report_path: &Path,
 ) -> Vec<OsString> {
     let milliseconds = |span: Span| span.0 / Span::MILLISECOND.0;
     let options = format!(
@@ -108,13 +108,13 @@ fn arguments(
         word.push(path);
         word
     };
-    words.push(with("--output=", said));
+    words.push(with("--output=", report_path));
     for Threads { stream, node, gateway, count, pace } in threads {
         let volume = volume(stream, *node);
         // fio accepts an engine's options only after the engine.
         words.extend([format!("--name={volume}").into(), "--ioengine=nbd".into()]);
-        let door = doors[*gateway].as_ref();
-        words.push(with(&format!("--uri=nbd+unix:///{volume}?socket="), door));
+        let nbd_socket = nbd_sockets[*gateway].as_ref();
+        words.push(with(&format!("--uri=nbd+unix:///{volume}?socket="), nbd_socket));
         match pace {
             None => words.push(format!("--iodepth={count}").into()),
             // Not all of them at the same moments.
@@ -129,7 +129,7 @@ fn arguments(
 }
 
 /// Answers to all jobs between fio's first report and its second; `None` if a report is unusable.
-fn parse(text: &str) -> Option<Sights> {
+fn parse(text: &str) -> Option<Measurement> {
     // Notes of fio's may come before the reports.
     let text = &text[text.find('{')?..];
     let reports = serde_json::Deserializer::from_str(text).into_iter::<Report>();
@@ -142,7 +142,7 @@ fn parse(text: &str) -> Option<Sights> {
         seen.requests -= from.requests;
         seen.took_ns -= from.took_ns;
     }
-    Some(Sights { length, seen })
+    Some(Measurement { length, seen })
 }
 
 /// A report of fio's: what happened since it began.
@@ -201,10 +201,10 @@ mod tests {
         };
         let first = report(1_500, 0, &[("f-0", 10, 2.0), ("g-1", 4, 1.0), ("g-1", 2, 1.0)]);
         let second = report(3_000, 0, &[("f-0", 30, 4.0), ("g-1", 8, 1.0), ("g-1", 7, 2.0)]);
-        let sights = parse(&format!("a note\n{first}{second}{first}")).unwrap();
-        assert_eq!(sights.length, Span(1_500 * Span::MILLISECOND.0));
-        assert_eq!(sights.seen["f-0"], Seen { requests: 20, took_ns: 100.0 });
-        assert_eq!(sights.seen["g-1"], Seen { requests: 9, took_ns: 16.0 });
+        let measurement = parse(&format!("a note\n{first}{second}{first}")).unwrap();
+        assert_eq!(measurement.length, Span(1_500 * Span::MILLISECOND.0));
+        assert_eq!(measurement.seen["f-0"], Seen { requests: 20, took_ns: 100.0 });
+        assert_eq!(measurement.seen["g-1"], Seen { requests: 9, took_ns: 16.0 });
         assert!(parse(&first).is_none());
         assert!(parse(&(first + &report(3_000, 5, &[("f-0", 30, 4.0)]))).is_none());
         assert!(parse("").is_none());

@@ -12,11 +12,11 @@
 //!
 //! # Periods of four nodes
 //! Each data node begins its periods by itself, and its clients follow it. What a tenant wants
-//! moves at every node with a period whose number its clients are told two periods before, so that
+//! moves at every node with a period whose number its clients receive two periods before, so that
 //! all clients of a node move together, and all nodes within a period. Periods are counted from
 //! there: what a tenant read in the k-th period after the move is what it read in the k-th at each
 //! node. While shares stand that is what it read in any period; while they move it is not, so what
-//! it misses then is told and not judged.
+//! it misses then is reported and not judged.
 //!
 //! Periods before the move and after shares have followed count if they were quiet (see
 //! [`super::run`]) at all four nodes; if fewer than half were, all of them do, and a claim that
@@ -26,29 +26,31 @@ use core::ops::Range;
 
 use serde_json::{Value, json};
 use tidegate_model::Span;
-use tidegate_sim::one_sided::nodes::{self as sim, Control, Outcome, Sample, Scenario};
+use tidegate_sim::one_sided::nodes::{
+    self as sim, Control, OneSidedClusterReport, Sample, Scenario,
+};
 
-use super::super::nodes::{FOLLOWED, TURN, means, panel, table, worst};
-use super::super::{NODES, told};
-use super::run::{Diary, First, expect_right, start, with_periods};
-use super::stand::{Kind, SOUND, Stand};
+use super::super::nodes::{CHANGE_PERIOD, FOLLOWED, means, panel, table, worst};
+use super::super::{NODES, formatted};
+use super::run::{PeriodLog, PriorityBoost, expect_right, start, with_periods};
+use super::testbed::{Kind, SOUND, Testbed};
 use super::{AS_SIMULATED, KEPT, SMALL, USED, or_disturbed};
 use crate::experiment::haechi::plot::draw;
-use crate::experiment::haechi::{Desk, Part, kilo};
+use crate::experiment::haechi::{FigureContext, FigureResult, kilo};
 use crate::experiment::paper::{LIVE, Source, all, holds_if, simulate, tenths, timed, wrong};
 use crate::experiment::verdict::{Claim, Judged};
 use crate::kv::Row;
 use tidegate_console::failure::{Code, Failure};
 use tidegate_console::interrupt::Interrupt;
 
-/// By how much the live world is slower than the scenario.
+/// By how much live runs are slower than the scenario.
 const SLOWED: u32 = 100;
 
-/// Periods that pass before any count, beside those of which clients tell a part. Shares have
+/// Periods that pass before any count, beside those that clients report in part. Shares have
 /// followed what is wanted by then.
-const SKIP: usize = FOLLOWED - TURN;
+const SKIP: usize = FOLLOWED - CHANGE_PERIOD;
 
-/// So many periods ahead clients are told when they want something else: what they tell of one
+/// So many periods ahead clients learn when their demand changes: what they report of one
 /// comes when the next has begun.
 const AHEAD: u64 = 2;
 
@@ -59,9 +61,9 @@ const LIGHT: f64 = 5.0;
 #[derive(Debug)]
 struct Live {
     /// Before the move, while shares follow, and after that.
-    before: Outcome,
-    moving: Outcome,
-    after: Outcome,
+    before: OneSidedClusterReport,
+    moving: OneSidedClusterReport,
+    after: OneSidedClusterReport,
     /// Periods that passed before the move and after shares had followed, and those of them that
     /// were quiet.
     periods: usize,
@@ -79,27 +81,28 @@ struct Live {
 /// A run beside its simulation.
 struct Run {
     live: Live,
-    simulated: Outcome,
+    simulated: OneSidedClusterReport,
 }
 
 /// In their order: who controls, and what it is called.
 const RUNS: [(Control, &str); 2] = [(Control::None, "bare"), (Control::Split, "split by demand")];
 
-pub(super) fn repeat(desk: &Desk) -> Result<Part, Failure> {
+pub(super) fn repeat(context: &FigureContext) -> Result<FigureResult, Failure> {
     let base = Scenario::parse(NODES).map_err(wrong)?.slowed(SLOWED);
     let scenarios = RUNS.map(|(control, _)| Scenario { control, ..base.clone() });
-    let shown = simulate(desk, scenarios.to_vec(), sim::run)?;
+    let shown = simulate(context, scenarios.to_vec(), sim::run)?;
     let mut runs = Vec::new();
     for ((scenario, shown), done) in scenarios.iter().zip(shown).zip(0..) {
-        desk.note(&format!("live: {done} of {} done", RUNS.len()));
-        let live = run(scenario, desk)?;
+        context.note(&format!("live: {done} of {} done", RUNS.len()));
+        let live = run(scenario, context)?;
         runs.push(Run { live, simulated: faster(shown.outcome) });
     }
     let claims = claims(&runs[0], &runs[1]);
     let mut rows = Vec::new();
     for (run, (_, name)) in runs.iter().zip(RUNS) {
         let Run { live: Live { before, after, .. }, simulated } = run;
-        let spans = [("before", before, 0..TURN), ("after", after, FOLLOWED..periods(simulated))];
+        let spans =
+            [("before", before, 0..CHANGE_PERIOD), ("after", after, FOLLOWED..periods(simulated))];
         for (when, live, range) in spans {
             rows.push((format!("{name}, {when}"), means(live, 0..periods(live))));
             rows.push((format!("{name}, {when}, simulated"), means(simulated, range)));
@@ -107,22 +110,22 @@ pub(super) fn repeat(desk: &Desk) -> Result<Part, Failure> {
     }
     let panels = [0, 1].map(|run| panel(RUNS[run].1, &whole(&runs[run].live)));
     let picture = draw("Ten tenants on four data nodes, live", &panels);
-    Ok(Part { claims, table: table(&rows), picture })
+    Ok(FigureResult { claims, table: table(&rows), picture })
 }
 
-fn periods(outcome: &Outcome) -> usize {
+fn periods(outcome: &OneSidedClusterReport) -> usize {
     outcome.samples.len()
 }
 
 /// All periods of a run, one after the other.
-fn whole(live: &Live) -> Outcome {
+fn whole(live: &Live) -> OneSidedClusterReport {
     let Live { before, moving, after, .. } = live;
     let samples = [&before.samples[..], &moving.samples, &after.samples].concat();
-    Outcome { samples, ..before.clone() }
+    OneSidedClusterReport { samples, ..before.clone() }
 }
 
 /// At the scenario's speed.
-fn faster(mut outcome: Outcome) -> Outcome {
+fn faster(mut outcome: OneSidedClusterReport) -> OneSidedClusterReport {
     let more = |count: &mut u64| *count *= u64::from(SLOWED);
     outcome.promised.iter_mut().for_each(more);
     for Sample { completed, reserved } in &mut outcome.samples {
@@ -136,9 +139,9 @@ fn faster(mut outcome: Outcome) -> Outcome {
 /// # Errors
 /// If a process ends badly, a value came back that was not stored, or the user ends the command.
 /// No process is left.
-fn run(scenario: &Scenario, desk: &Desk) -> Result<Live, Failure> {
-    let _first = First::ask();
-    let (live, seconds) = timed(|| count(scenario, desk.periods, &desk.interrupt));
+fn run(scenario: &Scenario, context: &FigureContext) -> Result<Live, Failure> {
+    let _priority_boost = PriorityBoost::raise();
+    let (live, seconds) = timed(|| count(scenario, context.periods, &context.interrupt));
     Ok(Live { seconds, ..live? })
 }
 
@@ -147,32 +150,33 @@ fn count(
     periods: Option<usize>,
     interrupt: &Interrupt,
 ) -> Result<Live, Failure> {
-    let Scenario { cards, period, window, nodes, .. } = scenario;
-    let kind = Kind { cards, period: *period, window: *window, rules: SOUND };
-    let mut stand = Stand::of(*nodes, &kind, &scenario.policy(), interrupt)?;
+    let Scenario { nics, period, window, nodes, .. } = scenario;
+    let kind = Kind { nics, period: *period, window: *window, rules: SOUND };
+    let mut testbed = Testbed::of(*nodes, &kind, &scenario.policy(), interrupt)?;
     let (words, nodes) = (words(scenario), usize::from(*nodes));
-    let mut crew =
-        start(words.len(), |client| (&stand.sockets()[client % nodes], words[client].clone()))?;
-    crew.wait_until_ready(interrupt)?;
-    let busy = |stand: &Stand| [stand.controller_us(), stand.cpu_us()];
-    let before = busy(&stand);
-    crew.go();
+    let mut processes =
+        start(words.len(), |client| (&testbed.sockets()[client % nodes], words[client].clone()))?;
+    processes.wait_until_ready(interrupt)?;
+    let busy = |testbed: &Testbed| [testbed.controller_us(), testbed.cpu_us()];
+    let before = busy(&testbed);
+    processes.go();
     let mut log = Log::of(words.len() / nodes, nodes, periods);
     let (result, seconds) = timed(|| {
         while !log.is_over() {
-            let Some((client, row)) = crew.next(interrupt)? else {
+            let Some((client, row)) = processes.next(interrupt)? else {
                 return Err(Failure::new(Code::Failure, "clients ended before their time"));
             };
             log.take(client, expect_right(row)?);
-            stand.check()?;
-            if log.turns() {
-                (0..words.len()).for_each(|it| crew.turn(it, log.turn[it % nodes]));
+            testbed.check()?;
+            if log.starts_move() {
+                (0..words.len())
+                    .for_each(|it| processes.switch_demand(it, log.moved_from[it % nodes]));
             }
         }
         Ok(())
     });
     result?;
-    let [controller, node] = [0, 1].map(|at| (busy(&stand)[at] - before[at]) / seconds / 1e4);
+    let [controller, node] = [0, 1].map(|at| (busy(&testbed)[at] - before[at]) / seconds / 1e4);
     Ok(Live {
         controller_percent: controller,
         node_percent: node / nodes as f64,
@@ -183,7 +187,7 @@ fn count(
 /// Arguments of the clients: one client for each tenant at each node.
 fn words(scenario: &Scenario) -> Vec<Vec<String>> {
     let count = scenario.each().count();
-    let moved = scenario.turn.map_or(0, |turn| turn.by);
+    let moved = scenario.relocation.map_or(0, |relocation| relocation.by);
     let mut all = Vec::new();
     for (tenant, (number, tenants)) in scenario.each().enumerate() {
         let [first, later] = [0, moved].map(|moved| scenario.wanted(number, tenants, moved));
@@ -209,21 +213,21 @@ struct Log {
     /// Periods to be seen before the move and after shares have followed.
     before: usize,
     after: usize,
-    nodes: Vec<Diary>,
+    nodes: Vec<PeriodLog>,
     /// The newest period of each node.
     newest: Vec<u64>,
     /// The first period of each node after the move; none of them before that is known.
-    turn: Vec<u64>,
+    moved_from: Vec<u64>,
 }
 
 impl Log {
     fn of(tenants: usize, nodes: usize, periods: Option<usize>) -> Self {
         Self {
-            before: periods.unwrap_or(TURN),
-            after: periods.unwrap_or(TURN),
-            nodes: (0..nodes).map(|_| Diary::of(tenants)).collect(),
+            before: periods.unwrap_or(CHANGE_PERIOD),
+            after: periods.unwrap_or(CHANGE_PERIOD),
+            nodes: (0..nodes).map(|_| PeriodLog::of(tenants)).collect(),
             newest: vec![0; nodes],
-            turn: Vec::new(),
+            moved_from: Vec::new(),
         }
     }
 
@@ -233,32 +237,32 @@ impl Log {
         self.nodes[node].take(tenant, row);
     }
 
-    /// Whether it is time to tell clients when they move. That is so once.
-    fn turns(&mut self) -> bool {
-        let has_seen = |node: &Diary| node.whole().len() >= SKIP + self.before;
-        let turns = self.turn.is_empty() && self.nodes.iter().all(has_seen);
-        if turns {
-            self.turn = self.newest.iter().map(|period| period + AHEAD).collect();
+    /// Whether to announce the move to clients now. That is so once.
+    fn starts_move(&mut self) -> bool {
+        let has_seen = |node: &PeriodLog| node.whole().len() >= SKIP + self.before;
+        let starts_move = self.moved_from.is_empty() && self.nodes.iter().all(has_seen);
+        if starts_move {
+            self.moved_from = self.newest.iter().map(|period| period + AHEAD).collect();
         }
-        turns
+        starts_move
     }
 
     fn is_over(&self) -> bool {
-        let last = |node: &Diary| node.whole().last().map_or(0, |rows| rows[0].period);
+        let last = |node: &PeriodLog| node.whole().last().map_or(0, |rows| rows[0].period);
         let all = (SKIP + self.after) as u64;
-        let is_over = |(node, turn)| last(node) + 1 >= turn + all;
-        !self.turn.is_empty() && self.nodes.iter().zip(&self.turn).all(is_over)
+        let is_over = |(node, moved_from)| last(node) + 1 >= moved_from + all;
+        !self.moved_from.is_empty() && self.nodes.iter().zip(&self.moved_from).all(is_over)
     }
 
     /// The rows of all nodes in a period, counted from the move, by node and tenant, and whether it
     /// was quiet; `None` if a client slept through its end.
     fn at(&self, quiet: &[Vec<bool>], period: i64) -> Option<(Vec<&[Row]>, bool)> {
         let (mut all, mut is_quiet) = (Vec::new(), true);
-        for ((node, quiet), turn) in self.nodes.iter().zip(quiet).zip(&self.turn) {
-            let number = turn.checked_add_signed(period)?;
-            let place = node.whole().iter().position(|rows| rows[0].period == number)?;
-            all.push(&node.whole()[place][..]);
-            is_quiet &= quiet[place];
+        for ((node, quiet), moved_from) in self.nodes.iter().zip(quiet).zip(&self.moved_from) {
+            let number = moved_from.checked_add_signed(period)?;
+            let index = node.whole().iter().position(|rows| rows[0].period == number)?;
+            all.push(&node.whole()[index][..]);
+            is_quiet &= quiet[index];
         }
         Some((all, is_quiet))
     }
@@ -282,7 +286,7 @@ impl Log {
         let (data, control) = (sum(|row| row.data), sum(|row| row.control));
         let late = Span(rows().map(|row| row.late_in_sum).max().unwrap_or(0));
         let outcome = |periods: &[(Vec<&[Row]>, bool)]| {
-            faster(Outcome {
+            faster(OneSidedClusterReport {
                 seed: scenario.seed,
                 period: scenario.period,
                 promised: scenario.promised(),
@@ -322,7 +326,7 @@ fn link(live: &Live) -> f64 {
 }
 
 /// The most that a tenant with a large promise misses, in percent, period by period.
-fn missing(outcome: &Outcome) -> Vec<f64> {
+fn missing(outcome: &OneSidedClusterReport) -> Vec<f64> {
     (0..periods(outcome)).map(|period| tenths(worst(outcome, period..period + 1))).collect()
 }
 
@@ -338,7 +342,7 @@ fn claims(bare: &Run, split: &Run) -> Vec<Claim> {
     let (apart, why) = apart(&split.live, &split.simulated);
     let keeps = |when: &str, missing: &[f64]| {
         let percent = most(missing);
-        let number = missing.iter().position(|it| *it == percent).map_or(0, |place| place + 1);
+        let number = missing.iter().position(|it| *it == percent).map_or(0, |index| index + 1);
         holds_if(percent <= KEPT, || format!("{percent} % are missing in period {number} {when}"))
     };
     let [used, light] = costs(bare, split);
@@ -417,9 +421,9 @@ const MUCH: usize = 5;
 
 /// By how much what each of the first tenants reads, or all together, is apart from what is
 /// simulated, at most, and who that is.
-fn apart(live: &Live, simulated: &Outcome) -> (f64, String) {
+fn apart(live: &Live, simulated: &OneSidedClusterReport) -> (f64, String) {
     let mut apart = (0.0, String::new());
-    let sides = [(&live.before, 0..TURN), (&live.after, FOLLOWED..periods(simulated))];
+    let sides = [(&live.before, 0..CHANGE_PERIOD), (&live.after, FOLLOWED..periods(simulated))];
     let grouped = |mut each: Vec<f64>| {
         let all = each.iter().sum();
         each.truncate(MUCH);
@@ -433,7 +437,7 @@ fn apart(live: &Live, simulated: &Outcome) -> (f64, String) {
             let percent = (seen / simulated - 1.0).abs() * 100.0;
             if percent > apart.0 {
                 let who = if number > MUCH { "all".into() } else { format!("T{number}") };
-                let (seen, simulated) = (told(seen), told(simulated));
+                let (seen, simulated) = (formatted(seen), formatted(simulated));
                 apart = (percent, format!("{who}: {seen} K/s instead of {simulated}"));
             }
         }
@@ -468,7 +472,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_of_each_tenant_at_each_node_is_told_what_it_wants() {
+    fn a_client_of_each_tenant_at_each_node_gets_its_demand() {
         let all = words(&scenario());
         assert_eq!(all.len(), 40);
         let has = |client: usize, word: &str| all[client].iter().any(|one| one == word);
@@ -496,12 +500,13 @@ mod tests {
         while !log.is_over() {
             for client in 0..4 {
                 let number = period + if client % 2 == 1 { 3 } else { 0 };
-                let has_moved = log.turn.get(client % 2).is_some_and(|turn| number >= *turn);
+                let has_moved =
+                    log.moved_from.get(client % 2).is_some_and(|first| number >= *first);
                 let count = 10 * (client as u64 + 1) + if has_moved { 5 } else { 0 };
                 log.take(client, row(number, count, 1_000, late_ms));
             }
-            if log.turns() {
-                assert_eq!(log.turn, [period + AHEAD, period + 3 + AHEAD]);
+            if log.starts_move() {
+                assert_eq!(log.moved_from, [period + AHEAD, period + 3 + AHEAD]);
             }
             assert!(period < 40, "it never ends");
             period += 1;
@@ -512,7 +517,7 @@ mod tests {
     #[test]
     fn periods_are_counted_from_the_move_of_each_node() {
         let live = log(0).live(&scenario());
-        let counts = |outcome: &Outcome| -> Vec<Vec<Vec<u64>>> {
+        let counts = |outcome: &OneSidedClusterReport| -> Vec<Vec<Vec<u64>>> {
             let of = |sample: &Sample| {
                 sample.completed.iter().map(|it| it.iter().map(|it| it / 100).collect()).collect()
             };
@@ -528,17 +533,17 @@ mod tests {
     }
 
     /// A run that is as simulated, but that the first tenant has so much less at its hot node.
-    fn seen(simulated: &Outcome, less: u64, quiet: usize) -> Run {
+    fn seen(simulated: &OneSidedClusterReport, less: u64, quiet: usize) -> Run {
         let mut outcome = simulated.clone();
         let samples = outcome.samples.iter_mut();
         samples.for_each(|sample| sample.completed[0][0] -= less);
-        let part = |range: Range<usize>| Outcome {
+        let part = |range: Range<usize>| OneSidedClusterReport {
             samples: outcome.samples[range].to_vec(),
             ..outcome.clone()
         };
         let live = Live {
-            before: part(0..TURN),
-            moving: part(TURN..FOLLOWED),
+            before: part(0..CHANGE_PERIOD),
+            moving: part(CHANGE_PERIOD..FOLLOWED),
             after: part(FOLLOWED..periods(&outcome)),
             periods: 8,
             quiet,
@@ -555,7 +560,7 @@ mod tests {
     fn what_a_tenant_misses_fails_on_a_machine_that_was_quiet() {
         let completed = vec![vec![7_100; 4]; 10];
         let sample = Sample { completed, reserved: vec![vec![0; 4]; 10] };
-        let simulated = Outcome {
+        let simulated = OneSidedClusterReport {
             seed: 1,
             period: Span::SECOND,
             promised: vec![28_000; 10],

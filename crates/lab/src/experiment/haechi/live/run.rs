@@ -20,14 +20,16 @@ use rustix::process::{getpriority_process, setpriority_process};
 use serde_json::{Map, Value};
 use tidegate_algo::haechi::Grain;
 use tidegate_model::{Iops, Span};
-use tidegate_sim::one_sided::{Control, Counts, Latency, Outcome, Pattern, Sample, Scenario};
+use tidegate_sim::one_sided::{
+    Control, Latency, OneSidedReport, OperationCounts, Pattern, Sample, Scenario,
+};
 
 use super::super::tenths;
-use super::stand::{NOBODY, Stand, tenant};
+use super::testbed::{BACKGROUND_TENANT, Testbed, tenant};
 use super::{Live, SLOWED};
 use crate::experiment::child::cannot_start;
 use crate::experiment::paper::timed;
-use crate::kv::{Crew, Row};
+use crate::kv::{ClientProcesses, Row};
 use tidegate_console::failure::{Code, Failure};
 use tidegate_console::interrupt::Interrupt;
 
@@ -45,7 +47,7 @@ const KEYS: u32 = 100;
 /// A live run to make.
 #[derive(Clone, Debug)]
 pub(super) struct Plan {
-    /// At the speed of the live world.
+    /// At the speed of live runs.
     pub(super) scenario: Scenario,
     /// Operations that a client keeps under way.
     pub(super) window: u32,
@@ -56,33 +58,34 @@ pub(super) struct Plan {
 }
 
 /// Rows of one period, one per client; `None` for a client that has not reported yet.
-type Told = Vec<Option<Row>>;
+type PeriodRows = Vec<Option<Row>>;
 
 /// Periods, as clients report them.
 #[derive(Debug, Default)]
-pub(super) struct Diary {
-    has_told: Vec<bool>,
-    open: BTreeMap<u64, Told>,
-    /// Those that all have told of, in their order, without the first.
+pub(super) struct PeriodLog {
+    has_reported: Vec<bool>,
+    open: BTreeMap<u64, PeriodRows>,
+    /// The periods that all clients reported, in their order, without the first.
     whole: Vec<Vec<Row>>,
     is_warm: bool,
 }
 
-impl Diary {
+impl PeriodLog {
     pub(super) fn of(clients: usize) -> Self {
-        Self { has_told: vec![false; clients], ..Self::default() }
+        Self { has_reported: vec![false; clients], ..Self::default() }
     }
 
-    /// Takes in what a client tells. Its first row is of a part of a period.
+    /// Takes in a client's report. Its first row is of a part of a period.
     pub(super) fn take(&mut self, client: usize, row: Row) {
-        if !std::mem::replace(&mut self.has_told[client], true) {
+        if !std::mem::replace(&mut self.has_reported[client], true) {
             return;
         }
-        let clients = self.has_told.len();
+        let clients = self.has_reported.len();
         let number = row.period;
-        let told = self.open.entry(number).or_insert_with(|| (0..clients).map(|_| None).collect());
-        told[client] = Some(row);
-        if told.iter().all(Option::is_some) {
+        let reported =
+            self.open.entry(number).or_insert_with(|| (0..clients).map(|_| None).collect());
+        reported[client] = Some(row);
+        if reported.iter().all(Option::is_some) {
             // Periods before this one stay incomplete: a client slept through the end of one.
             self.open = self.open.split_off(&number);
             let whole: Vec<Row> =
@@ -98,7 +101,7 @@ impl Diary {
         &self.whole
     }
 
-    /// Whether each whole period was quiet: the machine gave every client its turn.
+    /// Whether each whole period was quiet: the machine scheduled every client.
     pub(super) fn quiet(&self, length: Span) -> Vec<bool> {
         let calm = |rows: &Vec<Row>| {
             let off = |row: &Row| row.nanoseconds.abs_diff(length.0);
@@ -115,22 +118,22 @@ impl Diary {
 /// If a process ends badly, a value came back that was not stored, or the user ends the command.
 /// No process is left.
 pub(super) fn run(plan: &Plan, interrupt: &Interrupt) -> Result<Live, Failure> {
-    let _first = First::ask();
+    let _priority_boost = PriorityBoost::raise();
     let (live, seconds) = timed(|| count(plan, interrupt));
     Ok(Live { seconds, ..live? })
 }
 
 /// This process, and what it starts, goes first until this is dropped, if it may.
-pub(super) struct First(Option<i32>);
+pub(super) struct PriorityBoost(Option<i32>);
 
-impl First {
-    pub(super) fn ask() -> Self {
+impl PriorityBoost {
+    pub(super) fn raise() -> Self {
         let before = getpriority_process(None).ok();
         Self(before.filter(|_| setpriority_process(None, FIRST).is_ok()))
     }
 }
 
-impl Drop for First {
+impl Drop for PriorityBoost {
     fn drop(&mut self) {
         // Every process may lower its own priority.
         let _ = self.0.map(|before| setpriority_process(None, before));
@@ -139,42 +142,44 @@ impl Drop for First {
 
 fn count(plan: &Plan, interrupt: &Interrupt) -> Result<Live, Failure> {
     let Plan { scenario, window, periods, job } = plan;
-    let mut stand = Stand::start(scenario, *window, interrupt)?;
+    let mut testbed = Testbed::start(scenario, *window, interrupt)?;
     let words = words(plan);
-    let mut crew = start(words.len(), |client| (&stand.sockets()[0], words[client].clone()))?;
-    crew.wait_until_ready(interrupt)?;
+    let mut processes =
+        start(words.len(), |client| (&testbed.sockets()[0], words[client].clone()))?;
+    processes.wait_until_ready(interrupt)?;
     let mut besides = match job {
-        Some((_, depth)) => Some(start(1, |_| (&stand.sockets()[0], job_words(*depth)))?),
+        Some((_, depth)) => Some(start(1, |_| (&testbed.sockets()[0], job_words(*depth)))?),
         None => None,
     };
     if let Some(job) = &mut besides {
         job.wait_until_ready(interrupt)?;
     }
-    let (before, mut diary) = (stand.cpu_us(), Diary::of(words.len()));
-    crew.go();
+    let (before, mut period_log) = (testbed.cpu_us(), PeriodLog::of(words.len()));
+    processes.go();
     let most = periods + if job.is_none() { periods.div_ceil(3) } else { 0 };
     let (result, seconds) = timed(|| {
         loop {
-            let told = crew.next(interrupt)?;
-            let Some((client, row)) = told else {
+            let reported = processes.next(interrupt)?;
+            let Some((client, row)) = reported else {
                 return Err(Failure::new(Code::Failure, "clients ended before their time"));
             };
-            diary.take(client, expect_right(row)?);
-            stand.check()?;
-            let turn = job.is_some_and(|(turn, _)| diary.whole().len() == turn);
-            if let Some(job) = besides.as_mut().filter(|_| turn) {
+            period_log.take(client, expect_right(row)?);
+            testbed.check()?;
+            let starts = job.is_some_and(|(period, _)| period_log.whole().len() == period);
+            if let Some(job) = besides.as_mut().filter(|_| starts) {
                 job.go();
             }
-            let quiet = diary.quiet(scenario.period).into_iter().filter(|quiet| *quiet).count();
-            let enough = if job.is_none() { quiet } else { diary.whole().len() };
-            if enough >= *periods || diary.whole().len() >= most {
+            let quiet =
+                period_log.quiet(scenario.period).into_iter().filter(|quiet| *quiet).count();
+            let enough = if job.is_none() { quiet } else { period_log.whole().len() };
+            if enough >= *periods || period_log.whole().len() >= most {
                 return Ok(());
             }
         }
     });
     result?;
-    let node = (stand.cpu_us() - before) / seconds / 1e4;
-    Ok(live(plan, &diary, node))
+    let node = (testbed.cpu_us() - before) / seconds / 1e4;
+    Ok(live(plan, &period_log, node))
 }
 
 /// A row of a client that got back what was stored.
@@ -193,10 +198,10 @@ pub(super) fn expect_right(row: Row) -> Result<Row, Failure> {
 pub(super) fn start<'a>(
     clients: usize,
     each: impl Fn(usize) -> (&'a PathBuf, Vec<String>),
-) -> Result<Crew, Failure> {
+) -> Result<ClientProcesses, Failure> {
     let program =
         std::env::current_exe().map_err(|error| cannot_start(&"tidegate-lab".into(), error))?;
-    Crew::start(clients as u64, |client| {
+    ClientProcesses::start(clients as u64, |client| {
         let mut command = Command::new(&program);
         // The user set these variables for the command that they typed, not for its children.
         for (name, _) in std::env::vars_os() {
@@ -233,34 +238,34 @@ pub(super) fn words(plan: &Plan) -> Vec<Vec<String>> {
 
 /// Arguments of a job beside the clients.
 fn job_words(depth: u32) -> Vec<String> {
-    let tenant = format!("--tenant={NOBODY}");
+    let tenant = format!("--tenant={BACKGROUND_TENANT}");
     let job = ["--client=0".into(), format!("--depth={depth}"), tenant];
     [&job[..], &["--bare".into(), "--no-fill".into()]].concat()
 }
 
 /// The clients' rows in the form of a simulated run, at the paper's speed.
-fn live(plan: &Plan, diary: &Diary, node: f64) -> Live {
+fn live(plan: &Plan, period_log: &PeriodLog, node: f64) -> Live {
     let Plan { scenario, periods, job, .. } = plan;
-    let quiet = diary.quiet(scenario.period);
+    let quiet = period_log.quiet(scenario.period);
     let count = quiet.iter().filter(|quiet| **quiet).count();
     // Where time is an axis, no period is left out.
     let chooses = job.is_none() && 2 * count >= *periods;
-    let rows = || diary.whole().iter().zip(&quiet).filter(|(_, quiet)| !chooses || **quiet);
+    let rows = || period_log.whole().iter().zip(&quiet).filter(|(_, quiet)| !chooses || **quiet);
     let sample = |rows: &Vec<Row>| Sample {
         completed: rows.iter().map(|row| row.operations * u64::from(SLOWED)).collect(),
         background: 0,
     };
-    let clients = diary.has_told.len();
+    let clients = period_log.has_reported.len();
     let counts = |client: usize| {
         let rows = || rows().map(|(rows, _)| &rows[client]);
-        Counts {
+        OperationCounts {
             data: rows().map(|row| row.data).sum(),
             control: rows().map(|row| row.control).sum(),
         }
     };
     let all = || rows().flat_map(|(rows, _)| rows);
     Live {
-        outcome: Outcome {
+        outcome: OneSidedReport {
             seed: scenario.seed,
             period: scenario.period,
             promised: promised(scenario),

@@ -1,6 +1,6 @@
-//! Tests of the live world that need no processes.
+//! Tests of live runs that need no processes.
 
-use super::run::{Diary, words};
+use super::run::{PeriodLog, words};
 use super::*;
 use crate::kv::Row;
 
@@ -14,30 +14,31 @@ pub(super) fn row(period: u64, operations: u64, ms: u64, late_ms: u64) -> Row {
 }
 
 #[test]
-fn periods_count_when_all_have_told_of_them_but_for_the_first() {
-    let mut diary = Diary::of(2);
+fn periods_count_when_all_clients_have_reported_them_except_the_first() {
+    let mut period_log = PeriodLog::of(2);
     // Parts of periods, then the one in which clients learn where values are.
     for client in [0, 1] {
-        diary.take(client, row(4, 1, 300, 0));
-        diary.take(client, row(5, 2, 1_000, 0));
+        period_log.take(client, row(4, 1, 300, 0));
+        period_log.take(client, row(5, 2, 1_000, 0));
     }
-    diary.take(0, row(6, 30, 1_000, 0));
+    period_log.take(0, row(6, 30, 1_000, 0));
     // The second slept through the end of the sixth.
-    diary.take(1, row(7, 70, 2_000, 900));
-    diary.take(0, row(7, 40, 1_000, 0));
+    period_log.take(1, row(7, 70, 2_000, 900));
+    period_log.take(0, row(7, 40, 1_000, 0));
     for number in 8..12 {
-        diary.take(1, row(number, 60, 1_000, 19));
-        diary.take(0, row(number, 50, if number == 11 { 1_021 } else { 1_000 }, 0));
+        period_log.take(1, row(number, 60, 1_000, 19));
+        period_log.take(0, row(number, 50, if number == 11 { 1_021 } else { 1_000 }, 0));
     }
-    let counts = diary.whole().iter().map(|rows| rows.iter().map(|row| row.operations).collect());
+    let counts =
+        period_log.whole().iter().map(|rows| rows.iter().map(|row| row.operations).collect());
     let counts: Vec<Vec<u64>> = counts.collect();
     assert_eq!(counts, [[40, 70], [50, 60], [50, 60], [50, 60], [50, 60]]);
     // A client was late in the first, which disturbs the next, too, and the last was too long.
-    assert_eq!(diary.quiet(Span::SECOND), [false, false, true, true, false]);
+    assert_eq!(period_log.quiet(Span::SECOND), [false, false, true, true, false]);
 }
 
 #[test]
-fn clients_ask_for_what_the_scenario_says() {
+fn clients_have_the_demands_of_the_scenario() {
     let plan = |text, control| Plan {
         scenario: slowed(text, control, WINDOW).unwrap(),
         window: WINDOW,

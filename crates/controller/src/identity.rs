@@ -1,0 +1,102 @@
+//! The peer of a connection, and the identities that it may claim.
+//!
+//! On the Unix socket the kernel names the peer's process. Over TCP a certificate names the peer. A
+//! pair of our own sockets carries its bytes inside, for which the kernel would name our own
+//! process.
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+
+use tidegate_fabric::stream::TlsPeer;
+use tidegate_proto::message::Hello;
+use tokio::net::UnixStream;
+
+use crate::operator::may_operate;
+use crate::permits::PeerKind;
+
+/// The peer of a connection.
+#[derive(Clone, Debug)]
+pub(crate) enum PeerIdentity {
+    /// A process of this machine.
+    Local {
+        /// Its user.
+        uid: u32,
+        /// Its number, or zero if the kernel does not say.
+        pid: u32,
+    },
+    /// A peer on another machine, known once it has shown its certificate.
+    Remote(Arc<TlsPeer>),
+}
+
+impl PeerIdentity {
+    /// Reads the peer's user and process from a connection to the controller's socket.
+    pub(crate) fn local(stream: &UnixStream) -> io::Result<Self> {
+        let peer = stream.peer_cred()?;
+        let pid = peer.pid().and_then(|pid| u32::try_from(pid).ok()).unwrap_or(0);
+        Ok(Self::Local { uid: peer.uid(), pid })
+    }
+
+    /// The kind of peer for which it takes a permit.
+    pub(crate) fn kind(&self) -> PeerKind {
+        match self {
+            Self::Local { uid, .. } if may_operate(*uid) => PeerKind::Operator,
+            Self::Local { uid, .. } => PeerKind::User(*uid),
+            Self::Remote(_) => PeerKind::Remote,
+        }
+    }
+
+    /// Whether it may ask and instruct.
+    pub(crate) fn may_operate(&self) -> bool {
+        self.kind() == PeerKind::Operator
+    }
+
+    /// Why its connection ended before it had said hello, if that is known.
+    pub(crate) fn end(&self) -> Option<io::Error> {
+        match self {
+            Self::Local { .. } => None,
+            Self::Remote(tls_peer) => tls_peer.end(),
+        }
+    }
+
+    /// Whether the peer may claim the identity in `hello`, in a cluster with these gateways. This
+    /// does not check whether the cluster has such a node.
+    ///
+    /// # Errors
+    /// Why not, in words for both sides.
+    pub(crate) fn may_be(&self, hello: &Hello, gateways: &[String]) -> Result<(), String> {
+        let name = match (self, hello) {
+            (Self::Local { .. }, Hello::Stage { .. } | Hello::Operator { .. }) => return Ok(()),
+            (Self::Local { .. }, _) if self.may_operate() => return Ok(()),
+            (Self::Local { .. }, _) => {
+                return Err("only root and our own user run nodes and gateways".into());
+            }
+            (Self::Remote(_), Hello::Node { info, .. }) => &info.name,
+            (Self::Remote(_), Hello::DataNode { name, .. }) => name,
+            (Self::Remote(_), Hello::Gateway { name, .. }) if gateways.contains(name) => name,
+            (Self::Remote(_), Hello::Gateway { name, .. }) => {
+                return Err(format!("the cluster has no gateway {name:?}"));
+            }
+            (Self::Remote(_), Hello::Stage { .. } | Hello::Operator { .. }) => {
+                return Err("programs and operators use the controller's Unix socket".into());
+            }
+        };
+        match self {
+            Self::Remote(tls_peer) if !tls_peer.bears(name) => {
+                let borne = tls_peer.names().join(", ");
+                Err(format!("your certificate is for {borne} and not for {name:?}"))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl fmt::Display for PeerIdentity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Local { uid, pid } => write!(f, "process {pid} of user {uid}"),
+            Self::Remote(tls_peer) if tls_peer.names().is_empty() => f.write_str("somebody far"),
+            Self::Remote(tls_peer) => f.write_str(&tls_peer.names().join(", ")),
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! Limits on the number of connections, for all and per user.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tidegate_model::{Span, Time};
+
+/// Permits that are kept for operators: if all others are taken, operators must still be able to
+/// connect.
+const RESERVED: usize = 16;
+
+/// The least time between two log lines about refused connections.
+const COMPLAINT: Span = Span::SECOND;
+
+/// Permits for connections. A permit is free again when it is dropped.
+#[derive(Debug)]
+pub(crate) struct ConnectionPermits {
+    all: usize,
+    per_user: usize,
+    taken: Mutex<Taken>,
+}
+
+#[derive(Debug, Default)]
+struct Taken {
+    all: usize,
+    /// By the number of the user, as far as one has any.
+    users: BTreeMap<u32, usize>,
+    refusals: Refusals,
+}
+
+/// The number of refused connections that the log does not report yet.
+#[derive(Debug, Default)]
+pub(crate) struct Refusals {
+    unlogged: u64,
+    logged: Option<Time>,
+}
+
+/// The kind of peer that asks for a permit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PeerKind {
+    /// A user who may operate the controller.
+    Operator,
+    /// Another user.
+    User(u32),
+    /// A peer on another machine.
+    Remote,
+}
+
+/// A connection's permit.
+#[derive(Debug)]
+pub(crate) struct ConnectionPermit {
+    permits: Arc<ConnectionPermits>,
+    peer: PeerKind,
+}
+
+impl ConnectionPermits {
+    pub(crate) fn new(all: usize, per_user: usize) -> Arc<Self> {
+        Arc::new(Self { all, per_user, taken: Mutex::default() })
+    }
+
+    /// A permit, or nothing if there is none for this peer. A refusal is logged once a second at
+    /// most.
+    pub(crate) fn take(self: &Arc<Self>, peer: PeerKind, now: Time) -> Option<ConnectionPermit> {
+        let mut taken = self.taken();
+        let reserved = match peer {
+            PeerKind::Operator => 0,
+            PeerKind::User(_) | PeerKind::Remote => RESERVED.min(self.all / 2),
+        };
+        let of_user = match peer {
+            PeerKind::Operator | PeerKind::Remote => 0,
+            PeerKind::User(uid) => taken.users.get(&uid).copied().unwrap_or(0),
+        };
+        if taken.all + reserved >= self.all || of_user >= self.per_user {
+            if let Some(count) = taken.refusals.count(now) {
+                let (all, open) = (self.all, taken.all);
+                let what = "too many connections: some refused";
+                tracing::warn!(count, open, all, "guest" = ?peer, "{what}");
+            }
+            return None;
+        }
+        taken.all += 1;
+        if let PeerKind::User(uid) = peer {
+            *taken.users.entry(uid).or_default() += 1;
+        }
+        Some(ConnectionPermit { permits: self.clone(), peer })
+    }
+
+    fn taken(&self) -> MutexGuard<'_, Taken> {
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Refusals {
+    /// Counts one who is turned away. Returns how many were since the last line, if it is time for
+    /// another.
+    pub(crate) fn count(&mut self, now: Time) -> Option<u64> {
+        self.unlogged += 1;
+        if self.logged.is_some_and(|at| now.since(at) < COMPLAINT) {
+            return None;
+        }
+        self.logged = Some(now);
+        Some(std::mem::take(&mut self.unlogged))
+    }
+}
+
+impl Drop for ConnectionPermit {
+    fn drop(&mut self) {
+        let mut taken = self.permits.taken();
+        taken.all -= 1;
+        if let PeerKind::User(uid) = self.peer
+            && let Some(count) = taken.users.get_mut(&uid)
+        {
+            *count -= 1;
+            if *count == 0 {
+                taken.users.remove(&uid);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_user_has_all_and_operators_find_a_permit() {
+        let permits = ConnectionPermits::new(8, 3);
+        let take = |peer| permits.take(peer, Time::ZERO);
+        let mut first = Vec::from_iter((0..3).map(|_| take(PeerKind::User(1)).unwrap()));
+        assert!(take(PeerKind::User(1)).is_none());
+        let second = take(PeerKind::User(2)).unwrap();
+        assert!(take(PeerKind::User(3)).is_none(), "the rest is kept");
+        let operators = Vec::from_iter((0..4).map(|_| take(PeerKind::Operator).unwrap()));
+        assert!(take(PeerKind::Operator).is_none());
+        drop((first.pop(), operators));
+        assert!(take(PeerKind::User(1)).is_some());
+        drop((first, second));
+        let taken = permits.taken();
+        assert_eq!((taken.all, taken.users.len()), (0, 0));
+    }
+
+    #[test]
+    fn refusals_are_logged_rarely_and_counted() {
+        let mut refusals = Refusals::default();
+        assert_eq!(refusals.count(Time::ZERO), Some(1));
+        assert_eq!(refusals.count(Time(5)), None);
+        assert_eq!(refusals.count(Time(6)), None);
+        assert_eq!(refusals.count(Time::ZERO.after(COMPLAINT)), Some(3));
+    }
+}

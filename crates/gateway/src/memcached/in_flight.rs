@@ -1,0 +1,89 @@
+//! Jobs in flight at nodes, and the connections that their replies are for.
+
+use tidegate_fabric::buffer::Buffer;
+use tidegate_fabric::service::{Command, Job};
+use tidegate_model::{Class, ContextId, Tag, TenantId};
+use tidegate_proto::memcached::conversation::{NodeRequest, Ticket};
+
+/// The node of a request, and its tenant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct RequestOwner {
+    /// The place in the pool's list of nodes.
+    pub(super) node: u32,
+    pub(super) tenant: TenantId,
+}
+
+/// A job that is out at a node.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct InFlightRequest {
+    /// The connection that it came on.
+    pub(super) token: u64,
+    pub(super) ticket: Ticket,
+    /// The bytes of the request, and those expected of its reply.
+    pub(super) bytes: usize,
+    /// How many keys it is about.
+    pub(super) keys: u32,
+}
+
+/// Jobs in flight at nodes: a ticket is the index of its slot.
+#[derive(Debug, Default)]
+pub(super) struct InFlight {
+    slots: Vec<Option<InFlightRequest>>,
+    free: Vec<u32>,
+}
+
+impl InFlight {
+    /// A job for what is asked on the connection `token`, which is charged with `bytes`.
+    pub(super) fn submit(
+        &mut self,
+        token: u64,
+        ask: &NodeRequest<'_, RequestOwner>,
+        bytes: usize,
+    ) -> Job {
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(None);
+            self.slots.len() as u32 - 1
+        });
+        let request = InFlightRequest { token, ticket: ask.ticket, bytes, keys: ask.keys };
+        self.slots[slot as usize] = Some(request);
+        let tag = Tag {
+            tenant: ask.destination.tenant,
+            context: ContextId::NONE,
+            class: Class::default(),
+            operation: ask.operation,
+            cost: ask.keys,
+            delay: 0,
+        };
+        Job {
+            ticket: u64::from(slot),
+            tag,
+            command: Command::KeyValue,
+            part: 0,
+            incarnation: 0,
+            offset: 0,
+            // A request is at most a value of 128 MiB and a line.
+            length: ask.bytes.len() as u32,
+            buffer: Buffer::from(ask.bytes),
+            outcome: Ok(()),
+        }
+    }
+
+    /// Takes the record of a finished job out of its slot.
+    pub(super) fn complete(&mut self, job: &Job) -> Option<InFlightRequest> {
+        let request = self.slots.get_mut(usize::try_from(job.ticket).ok()?)?.take()?;
+        self.free.push(job.ticket as u32);
+        Some(request)
+    }
+
+    /// The jobs of one connection.
+    pub(super) fn of(&self, token: u64) -> Vec<u64> {
+        let slots = self.slots.iter().zip(0..);
+        let own = slots.filter(|(slot, _)| slot.is_some_and(|request| request.token == token));
+        own.map(|(_, number)| number).collect()
+    }
+
+    /// Ends all jobs in flight; replies that come later are dropped.
+    pub(super) fn abandon(&mut self) -> Vec<InFlightRequest> {
+        std::mem::take(self).slots.into_iter().flatten().collect()
+    }
+}

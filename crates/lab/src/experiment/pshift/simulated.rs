@@ -1,0 +1,54 @@
+//! The simulation: the scenarios, and running them several at a time.
+
+use tidegate_sim::cluster::{self, ClusterReport};
+use tidegate_sim::scenario::Scenario;
+
+use super::FigureContext;
+use super::paper::{self, scenarios, simulate, wrong};
+use tidegate_console::failure::Failure;
+
+scenarios! {
+    "pshift":
+    EXPERIMENT_1 = "experiment-1";
+    EXPERIMENT_2 = "experiment-2";
+    EXPERIMENT_3_ROUND_ROBIN = "experiment-3-in-turn";
+    EXPERIMENT_3_RESERVATIONS = "experiment-3-reservations";
+    EXPERIMENT_3_LIMITS = "experiment-3-limits";
+    EXPERIMENT_4_ROUND_ROBIN = "experiment-4-in-turn";
+    EXPERIMENT_4 = "experiment-4";
+    EXPERIMENT_4_200_ROUND_ROBIN = "experiment-4-200-in-turn";
+    EXPERIMENT_4_200 = "experiment-4-200";
+    EXPERIMENT_5 = "experiment-5";
+}
+
+/// Reads one of them.
+///
+/// # Errors
+/// None: a test reads them all.
+pub(super) fn scenario(text: &str) -> Result<Scenario, Failure> {
+    Scenario::parse(text).map_err(wrong)
+}
+
+/// A scenario's outcome, with the time that the run took.
+pub(super) type Shown = paper::Shown<ClusterReport>;
+
+/// Runs one.
+///
+/// # Errors
+/// If the user ends the command.
+pub(super) fn run(context: &FigureContext, scenario: Scenario) -> Result<Shown, Failure> {
+    let mut shown = run_all(context, vec![scenario])?;
+    // As many come out as went in.
+    Ok(shown.remove(0))
+}
+
+/// Runs all of them, and gives what they show in their order.
+///
+/// # Errors
+/// If the user ends the command. What runs then ends with the process.
+pub(super) fn run_all(
+    context: &FigureContext,
+    scenarios: Vec<Scenario>,
+) -> Result<Vec<Shown>, Failure> {
+    simulate(context, scenarios, cluster::run)
+}

@@ -1,0 +1,555 @@
+//! The endpoint's thread: it identifies clients, hands out the region, receives the policy from the
+//! controller, and moves the memory away from clients that may not have it.
+
+mod moving;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use rustix::event::PollFlags;
+use rustix::process::geteuid;
+use std::os::fd::{AsFd, OwnedFd};
+use tidegate_fabric::memory::handover;
+use tidegate_fabric::memory::region::Region;
+use tidegate_fabric::memory::verbs::Client;
+use tidegate_fabric::reactor::{Interest, Reactor, Ready};
+use tidegate_fabric::retry::Retry;
+use tidegate_fabric::stream::{Listener, ListenerAccess, Stream};
+use tidegate_fabric::tls::Way;
+use tidegate_fabric::unix::Link;
+use tidegate_model::{Span, Time};
+use tidegate_onesided::data_node::rnic::Request;
+use tidegate_onesided::data_node::{ClientIdentity, Hello, ToClient, VERSION, Welcome};
+use tidegate_proto::codec::{Decoder, encode};
+use tidegate_proto::data_node::ToDataNode;
+use tidegate_proto::message;
+
+use super::host::{Denied, Host};
+use super::identity;
+use crate::clock::Clock;
+
+const LISTENER: u64 = 0;
+const CONTROLLER: u64 = 1;
+/// Tokens from here on are those of connections.
+const FIRST_CONNECTION: u64 = 2;
+
+/// The first and the longest wait between two attempts to connect to the controller, and the wait
+/// after it refused us.
+const RETRY: [Span; 2] = [Span(50 * Span::MILLISECOND.0), Span(2 * Span::SECOND.0)];
+const REFUSED_WAIT: Span = Span(60 * Span::SECOND.0);
+
+/// Connections at a time: all session slots, and pending connections.
+const CONNECTIONS_MAX: usize = 512;
+
+/// How long clients that come first wait for the policy. A controller that is there has told it
+/// within milliseconds.
+const BEGINNING_MAX: Span = Span::SECOND;
+
+/// How long those who come wait for a client that brings the memory of this node's earlier
+/// incarnation. Clients look for a node that is gone every two seconds. One that is late is still
+/// in time as long as no client has been given other memory.
+const RETURN_MAX: Span = Span(2_500 * Span::MILLISECOND.0);
+
+/// How long clients have to leave the memory that the node moves away from.
+const MOVE_MAX: Span = Span::SECOND;
+
+/// How long it waits before it tries to use its RNIC again.
+const RNIC_WAIT: Span = Span::SECOND;
+
+/// Messages from the pulse to the endpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Message {
+    /// The client of this session slot is to be shut out.
+    Fence(u16),
+    /// The node's own RNIC does not reach the memory any more.
+    Lost,
+    /// The memory is damaged.
+    Damaged,
+    /// Blocks run low in memory that must not be swept.
+    BlocksLow,
+    /// A period is over: there may be a message for the controller.
+    Period,
+    /// The slot of a client that has left is free.
+    SlotFree,
+}
+
+/// Users who may connect: all if root runs the node, for the policy names the tenant of each.
+pub(super) fn admits() -> ListenerAccess {
+    match geteuid().is_root() {
+        true => ListenerAccess { mode: 0o666, own_user_only: false, is_public: false },
+        false => ListenerAccess::PRIVATE,
+    }
+}
+
+/// A connection to the endpoint, identified or pending.
+struct ClientConnection {
+    stream: Stream,
+    /// The default before a certificate is verified.
+    identity: ClientIdentity,
+    expected: Expected,
+    /// Its hello until that is answered, and the memory that it brought.
+    hello: Option<Hello>,
+    file: Option<OwnedFd>,
+    /// Whether it has the region.
+    is_in: bool,
+    session_slot: Option<u16>,
+    /// Its queue pairs, if its RNIC reaches the memory.
+    client: Option<Client>,
+}
+
+/// The message that the endpoint expects on a connection.
+enum Expected {
+    Hello(Decoder<Hello>),
+    /// It has a session slot, and requests a connection of the node's RNIC.
+    Request(Decoder<Request>),
+    /// None: it only leaves.
+    Silence,
+}
+
+/// The message that a client has sent.
+enum Received {
+    /// No complete message.
+    Nothing,
+    Hello,
+    Request(Request),
+}
+
+/// The endpoint's thread.
+pub(super) struct Endpoint {
+    reactor: Reactor<Message>,
+    listener: Listener,
+    host: Arc<Host>,
+    clock: Clock,
+    name: String,
+    connections: BTreeMap<u64, ClientConnection>,
+    next: u64,
+    /// Until when clients may leave the memory, if the node is about to move.
+    moving: Option<Time>,
+    /// Until when the controller may say which policy holds, at the beginning.
+    beginning: Option<Time>,
+    /// Until when a client may bring the memory of this node's earlier incarnation.
+    waiting: Option<Time>,
+    controller: Option<Way>,
+    link: Option<Link<ToDataNode>>,
+    retry: Retry,
+}
+
+impl Endpoint {
+    pub(super) fn new(
+        reactor: Reactor<Message>,
+        listener: Listener,
+        host: Arc<Host>,
+        clock: Clock,
+        name: String,
+        controller: Option<Way>,
+    ) -> io::Result<Self> {
+        reactor.add(&listener, LISTENER, Interest::READ)?;
+        let beginning = controller.is_some().then(|| clock.now().after(BEGINNING_MAX));
+        let waiting = host.is_incomplete().then(|| clock.now().after(RETURN_MAX));
+        if waiting.is_none() {
+            host.settle();
+        }
+        Ok(Self {
+            reactor,
+            listener,
+            host,
+            clock,
+            name,
+            connections: BTreeMap::new(),
+            next: FIRST_CONNECTION,
+            moving: None,
+            beginning,
+            waiting,
+            controller,
+            link: None,
+            retry: Retry::new(RETRY[0], RETRY[1]),
+        })
+    }
+
+    /// Serves clients until the node ends.
+    pub(super) fn run(mut self, is_ending: &AtomicBool) {
+        let (mut ready, mut messages) = (Vec::new(), Vec::new());
+        let mut is_slot_free = false;
+        while !is_ending.load(Ordering::Acquire) {
+            self.connect_if_due();
+            self.move_if_due();
+            self.begin_if_due();
+            if let Err(error) = self.reactor.wait(self.patience(), &mut ready, &mut messages) {
+                // The descriptors are ours and the arguments too; there is nothing to wait for.
+                return tracing::error!("the data node's door cannot wait: {error}");
+            }
+            for message in messages.drain(..) {
+                match message {
+                    Message::Fence(session_slot) => self.fence(session_slot),
+                    Message::Lost => self.lose(),
+                    Message::Damaged => self.remake(),
+                    Message::BlocksLow => self.bring_back_blocks(),
+                    Message::Period => {}
+                    Message::SlotFree => is_slot_free = true,
+                }
+            }
+            if std::mem::take(&mut is_slot_free) {
+                self.answer_all();
+            }
+            for Ready { token, .. } in ready.drain(..) {
+                match token {
+                    LISTENER => self.accept(),
+                    CONTROLLER => self.receive_from_controller(),
+                    connection => self.receive(connection),
+                }
+            }
+            self.send();
+        }
+        self.host.end();
+        self.send();
+    }
+
+    /// How long there is nothing to do unless a message arrives.
+    fn patience(&self) -> Option<Duration> {
+        let attempt = match (&self.controller, &self.link) {
+            (Some(_), None) => Some(self.retry.at()),
+            _ => None,
+        };
+        let begin = self.beginning.into_iter().chain(self.waiting);
+        let next = attempt.into_iter().chain(self.moving).chain(begin).min();
+        next.map(|next| self.clock.until(next))
+    }
+
+    fn accept(&mut self) {
+        let stream = match self.listener.accept() {
+            Ok(Some(stream)) => stream,
+            Ok(None) => return,
+            Err(error) => return tracing::warn!("a client was not let in: {error}"),
+        };
+        if self.connections.len() >= CONNECTIONS_MAX {
+            tracing::warn!("too many are connected; those who have said nothing are sent away");
+            self.connections.retain(|_, connection| connection.is_in || connection.hello.is_some());
+            if self.connections.len() >= CONNECTIONS_MAX {
+                return;
+            }
+        }
+        let token = self.next;
+        self.next += 1;
+        let identity = match stream.tls_peer() {
+            Some(_) => Ok(ClientIdentity::default()),
+            None => identity::of(&stream),
+        };
+        let identity = identity.and_then(|identity| {
+            self.reactor.add(&stream, token, Interest::READ)?;
+            Ok(identity)
+        });
+        match identity {
+            Ok(identity) => {
+                self.connections.insert(token, ClientConnection::new(stream, identity));
+            }
+            Err(error) => tracing::warn!("a client was not let in: {error}"),
+        }
+    }
+
+    /// Receives a client's messages: its hello, its RNIC's request, and then nothing until it
+    /// leaves.
+    fn receive(&mut self, token: u64) {
+        let Some(connection) = self.connections.get_mut(&token) else { return };
+        match connection.receive() {
+            Ok(Received::Nothing) => {}
+            Ok(Received::Hello) => {
+                self.take_back(token);
+                self.answer(token);
+            }
+            Ok(Received::Request(request)) => self.connect_rnic(token, &request),
+            Err(error) => {
+                let client = connection.identity.name();
+                if error.kind() != io::ErrorKind::UnexpectedEof {
+                    tracing::warn!(client, "a client is sent away: {error}");
+                }
+                self.leave(token);
+            }
+        }
+    }
+
+    /// Goes on with the memory that a client has brought, if it is this node's.
+    fn take_back(&mut self, token: u64) {
+        let Some(file) =
+            self.connections.get_mut(&token).and_then(|connection| connection.file.take())
+        else {
+            return;
+        };
+        match self.host.adopt(file) {
+            Ok(false) => {}
+            Ok(true) => {
+                tracing::info!("a client has brought back this node's memory");
+                self.waiting = None;
+                self.answer_all();
+            }
+            Err(error) => tracing::warn!("this node's memory came back, and is of no use: {error}"),
+        }
+    }
+
+    fn leave(&mut self, token: u64) {
+        let Some(connection) = self.connections.remove(&token) else { return };
+        // Its RNIC first: the slot's next client is not to be disturbed.
+        if let Some((rnic, client)) = self.host.rnic().zip(connection.client) {
+            rnic.fence(client);
+        }
+        if connection.is_in {
+            self.host.leave(connection.session_slot);
+        }
+    }
+
+    /// Answers a client's hello, unless the memory is about to move or the policy to come.
+    fn answer(&mut self, token: u64) {
+        let is_held = self.moving.or(self.beginning).or(self.waiting).is_some();
+        let Some(connection) = self.connections.get_mut(&token).filter(|_| !is_held) else {
+            return;
+        };
+        let Some(hello) = connection.hello.take() else { return };
+        let client = connection.identity.name();
+        let answered = match self.host.open_session(&connection.identity, &hello) {
+            Ok((welcome, region)) => {
+                if self.host.is_incomplete() {
+                    // From here on clients have the new memory, and no client brings the former
+                    // back.
+                    self.host.settle();
+                }
+                connection.is_in = true;
+                connection.session_slot =
+                    welcome.session_slot.as_ref().map(|session_slot| session_slot.number);
+                tracing::info!(
+                    client,
+                    tenant = welcome.tenant,
+                    seat = connection.session_slot,
+                    "a client came"
+                );
+                let region = self.host.rnic().is_none().then_some(region);
+                connection.welcome(welcome, region.as_deref())
+            }
+            Err(Denied::Wait) => {
+                connection.hello = Some(hello);
+                return;
+            }
+            Err(Denied::Damaged) => {
+                connection.hello = Some(hello);
+                return self.remake();
+            }
+            Err(Denied::Refused(reason)) => {
+                tracing::info!(client, "a client is refused: {reason}");
+                let _ = connection.send(&ToClient::Refused { version: VERSION, reason });
+                Err(io::ErrorKind::UnexpectedEof.into())
+            }
+        };
+        if let Err(error) = answered {
+            if error.kind() != io::ErrorKind::UnexpectedEof {
+                tracing::warn!(client, "a client could not be answered: {error}");
+            }
+            self.leave(token);
+        }
+    }
+
+    /// Has a client's RNIC reach the memory.
+    fn connect_rnic(&mut self, token: u64, request: &Request) {
+        let connection = self.connections.get_mut(&token);
+        let Some((rnic, connection)) = self.host.rnic().zip(connection) else { return };
+        let connected = rnic.connect(request).map_err(io::Error::other);
+        let answered = connected.and_then(|(client, answer)| {
+            connection.client = Some(client);
+            connection.send(&ToClient::Rnic(answer))
+        });
+        if let Err(error) = answered {
+            let client = connection.identity.name();
+            tracing::warn!(client, "a client's card could not be connected: {error}");
+            let reason = error.to_string();
+            // It may have left by itself.
+            let _ = connection.send(&ToClient::Refused { version: VERSION, reason });
+            self.leave(token);
+        }
+    }
+
+    /// Opens to those who came before there was a policy, if none is to be expected any more.
+    fn begin_if_due(&mut self) {
+        let now = self.clock.now();
+        let is_over = |until: &mut Option<Time>| until.take_if(|until| now >= *until).is_some();
+        let is_alone = is_over(&mut self.waiting);
+        if is_over(&mut self.beginning) || is_alone {
+            self.answer_all();
+        }
+    }
+
+    /// Answers those who could not be answered before: first those who had a session slot in the
+    /// memory that was left, then those who are new, each in the order in which they came.
+    fn answer_all(&mut self) {
+        let had_slot = |connection: &ClientConnection| {
+            connection.hello.as_ref().is_some_and(|it| it.session_slot.is_some())
+        };
+        let connections = self.connections.iter();
+        let mut waiting: Vec<_> = connections.map(|(token, it)| (!had_slot(it), *token)).collect();
+        waiting.sort_unstable();
+        waiting.into_iter().for_each(|(_, token)| self.answer(token));
+    }
+
+    fn connect_if_due(&mut self) {
+        let Some(way) = &self.controller else { return };
+        if self.link.is_some() || !self.retry.is_due(self.clock.now()) {
+            return;
+        }
+        let connected = way.connect().map(Link::from).and_then(|mut link| {
+            let (version, name) = (message::VERSION, self.name.clone());
+            link.send(&message::Hello::DataNode { version, name })?;
+            self.reactor.add(&link, CONTROLLER, Interest::READ)?;
+            Ok(link)
+        });
+        match connected {
+            Ok(link) => {
+                self.link = Some(link);
+                self.host.connected();
+            }
+            Err(error) => {
+                tracing::debug!("no controller at {}: {error}", way.address);
+                self.retry.later(self.clock.now());
+            }
+        }
+    }
+
+    fn receive_from_controller(&mut self) {
+        loop {
+            let Some(link) = &mut self.link else { return };
+            let received = link.flush().and_then(|()| link.receive());
+            match received {
+                Ok(None) => return self.watch_link(),
+                Ok(Some(ToDataNode::Refused { reason, .. })) => {
+                    tracing::warn!("the controller refuses this data node: {reason}");
+                    self.retry.hold(REFUSED_WAIT);
+                    return self.disconnect();
+                }
+                Ok(Some(message)) => {
+                    if let ToDataNode::Policy { revision, .. } = &message {
+                        tracing::info!(revision, "policy");
+                        self.retry.succeed();
+                    }
+                    // Without shares a policy promises nothing yet.
+                    if matches!(message, ToDataNode::Grant(_)) {
+                        self.beginning = self.beginning.map(|_| Time::ZERO);
+                    }
+                    self.host.receive(message);
+                }
+                Err(error) => {
+                    tracing::warn!("the link to the controller ended: {error}");
+                    return self.disconnect();
+                }
+            }
+        }
+    }
+
+    /// Sends the messages for the controller.
+    fn send(&mut self) {
+        while let Some(message) = self.host.poll_output() {
+            let Some(link) = &mut self.link else { continue };
+            match link.send(&message) {
+                Ok(()) => self.watch_link(),
+                Err(error) => {
+                    tracing::warn!("the link to the controller ended: {error}");
+                    self.disconnect();
+                }
+            }
+        }
+    }
+
+    /// Waits for what the link waits for.
+    fn watch_link(&self) {
+        let Some(link) = &self.link else { return };
+        let write = link.interest().contains(PollFlags::OUT);
+        // The descriptor is there; where it cannot be watched, the next period says it again.
+        let _ = self.reactor.change(link, CONTROLLER, Interest { read: true, write });
+    }
+
+    /// There is no controller any more: what it said last goes on to hold.
+    fn disconnect(&mut self) {
+        if let Some(link) = self.link.take() {
+            let _ = self.reactor.remove(&link);
+            self.retry.later(self.clock.now());
+        }
+    }
+}
+
+impl ClientConnection {
+    fn new(stream: Stream, identity: ClientIdentity) -> Self {
+        let expected = Expected::Hello(Decoder::new());
+        Self {
+            stream,
+            identity,
+            expected,
+            hello: None,
+            file: None,
+            is_in: false,
+            session_slot: None,
+            client: None,
+        }
+    }
+
+    /// Receives once, and returns the message if one is complete.
+    fn receive(&mut self) -> io::Result<Received> {
+        let mut chunk = [0; 4096];
+        let count = match handover::receive(&self.stream, &mut chunk) {
+            Ok((count, file)) if count > 0 => {
+                self.file = self.file.take().or(file);
+                count
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                return Ok(Received::Nothing);
+            }
+            ended => {
+                // Where it came through a lock, that knows why it goes.
+                let reason = self.stream.tls_peer().and_then(|tls_peer| tls_peer.end());
+                let error = ended.err().unwrap_or_else(|| io::ErrorKind::UnexpectedEof.into());
+                return Err(reason.unwrap_or(error));
+            }
+        };
+        match &mut self.expected {
+            Expected::Hello(decoder) => {
+                decoder.extend(&chunk[..count]);
+                let Some(hello) = decoder.next_message().map_err(io::Error::other)? else {
+                    return Ok(Received::Nothing);
+                };
+                if let Some(tls_peer) = self.stream.tls_peer() {
+                    self.identity =
+                        ClientIdentity::far(tls_peer.names().first().map_or("", String::as_str));
+                }
+                (self.hello, self.expected) = (Some(hello), Expected::Silence);
+                Ok(Received::Hello)
+            }
+            Expected::Request(decoder) => {
+                decoder.extend(&chunk[..count]);
+                let Some(request) = decoder.next_message().map_err(io::Error::other)? else {
+                    return Ok(Received::Nothing);
+                };
+                self.expected = Expected::Silence;
+                Ok(Received::Request(request))
+            }
+            Expected::Silence => Err(io::Error::other("it says what nobody has asked for")),
+        }
+    }
+
+    /// Sends the welcome: with a descriptor, or by its RNIC, which is to ask for the way.
+    fn welcome(&mut self, welcome: Welcome, region: Option<&Region>) -> io::Result<()> {
+        let message = ToClient::Welcome(welcome);
+        let Some(region) = region else {
+            self.expected = Expected::Request(Decoder::new());
+            return self.send(&message);
+        };
+        let mut bytes = Vec::new();
+        encode(&message, &mut bytes).map_err(io::Error::other)?;
+        match handover::send(&self.stream, &bytes, region.as_fd())? {
+            count if count == bytes.len() => Ok(()),
+            // Nothing else was sent on this connection, so there was room for it.
+            _ => Err(io::ErrorKind::WriteZero.into()),
+        }
+    }
+
+    fn send(&mut self, message: &ToClient) -> io::Result<()> {
+        let mut bytes = Vec::new();
+        encode(message, &mut bytes).map_err(io::Error::other)?;
+        self.stream.send(&[io::IoSlice::new(&bytes)]).map(|_| ())
+    }
+}

@@ -1,0 +1,150 @@
+//! How clients are brought to other memory: all of them, because one is to be shut out, because the
+//! memory is damaged, because blocks run low and must not be swept, or because the node's own RNIC
+//! has lost it.
+
+use tidegate_model::Span;
+use tidegate_onesided::data_node::ToClient;
+use tidegate_proto::data_node::Notice;
+
+use super::super::host::remake::Store;
+use super::{ClientConnection, Endpoint, MOVE_MAX, RNIC_WAIT};
+
+impl Endpoint {
+    /// The node's own RNIC does not reach the memory any more, and so nor does any client's for
+    /// long: all have to come again, once it does.
+    pub(super) fn lose(&mut self) {
+        if self.moving.is_some() || !self.host.is_lost() {
+            return;
+        }
+        tracing::error!("the node's own card has lost the memory; clients have to come again");
+        let connections: Vec<u64> = self
+            .connections
+            .iter()
+            .filter(|(_, connection)| connection.is_in)
+            .map(|(token, _)| *token)
+            .collect();
+        connections.into_iter().for_each(|token| self.leave(token));
+        self.moving = Some(self.clock.now());
+    }
+
+    /// Shuts out the client of a session slot: by its RNIC, or else by moving away from it.
+    pub(super) fn fence(&mut self, session_slot: u16) {
+        let client = self
+            .connections
+            .iter()
+            .find(|(_, connection)| connection.session_slot == Some(session_slot));
+        // A client that has left by itself has no memory any more.
+        let Some((&token, _)) = client else { return };
+        self.leave(token);
+        if self.host.rnic().is_some() {
+            return;
+        }
+        self.begin_to_move();
+    }
+
+    /// Moves to memory of which it is known who has it, so that blocks of clients that died can be
+    /// swept again.
+    pub(super) fn bring_back_blocks(&mut self) {
+        if self.moving.is_none() {
+            tracing::info!("blocks run low in memory that clients may have unknown; it is moved");
+            self.begin_to_move();
+        }
+    }
+
+    /// Asks all clients to come again.
+    fn begin_to_move(&mut self) {
+        self.moving.get_or_insert(self.clock.now().after(MOVE_MAX));
+        for connection in self.connections.values_mut().filter(|connection| connection.is_in) {
+            // A client that does not receive this is closed later.
+            let _ = connection.send(&ToClient::Moving);
+        }
+    }
+
+    /// Moves, once no client uses the memory any more or time is up, and answers waiting clients.
+    pub(super) fn move_if_due(&mut self) {
+        let Some(deadline) = self.moving else { return };
+        let is_used = || self.connections.values().any(|connection| connection.is_in);
+        // Behind an RNIC no client is waited for, but the RNIC itself is.
+        if self.clock.now() < deadline && (self.host.rnic().is_some() || is_used()) {
+            return;
+        }
+        let gone: Vec<ClientConnection> = self
+            .connections
+            .extract_if(.., |_, connection| connection.is_in)
+            .map(|it| it.1)
+            .collect();
+        let started = self.clock.now();
+        match self.host.move_memory() {
+            Ok(_) if self.host.rnic().is_some() => {
+                tracing::warn!("the node's own card reaches the memory again; clients come again");
+            }
+            Ok(store) => {
+                if let Store::Emptied(structure) = store {
+                    tracing::error!("{structure} was damaged, so the store is empty");
+                    let took = self.clock.now().since(started);
+                    self.host.remade(structure, store, took);
+                }
+                let took_ms = self.clock.now().since(started).0 / Span::MILLISECOND.0;
+                tracing::warn!(took_ms, "the memory was moved; clients come again");
+                self.host.notice(Notice::Moved { took: self.clock.now().since(started) });
+            }
+            Err(error) if self.host.rnic().is_some() => {
+                tracing::error!("the node's own card does not reach the memory: {error}");
+                self.moving = Some(self.clock.now().after(RNIC_WAIT));
+                return;
+            }
+            Err(error) => {
+                tracing::error!(
+                    "the memory cannot be moved, so nobody is shut out, and lost blocks stay lost: \
+                     {error}"
+                );
+                self.host.stay(gone.iter().map(|connection| connection.session_slot));
+            }
+        }
+        self.moving = None;
+        self.answer_all();
+    }
+
+    /// Goes on with other memory, because a structure of this one is damaged. Clients have nothing
+    /// to finish there, so they are not waited for: they hear of it and come again.
+    pub(super) fn remake(&mut self) {
+        // It may have been reported twice, and done already.
+        let Some(structure) = self.host.damaged() else { return };
+        let started = self.clock.now();
+        let clients: Vec<u64> = self
+            .connections
+            .iter()
+            .filter(|(_, connection)| connection.is_in)
+            .map(|(token, _)| *token)
+            .collect();
+        let whose = self.host.tenants();
+        for token in clients {
+            if let Some(connection) = self.connections.get_mut(&token) {
+                let _ = connection.send(&ToClient::Moving);
+            }
+            self.leave(token);
+        }
+        match self.host.remake(structure) {
+            Ok(store) => {
+                let took = self.clock.now().since(started);
+                let took_ms = took.0 / Span::MILLISECOND.0;
+                let is_store_kept = store == Store::Kept;
+                tracing::error!(
+                    took_ms,
+                    is_store_kept,
+                    tenants = whose,
+                    "{structure} was damaged by a client that has the memory, so the node goes on \
+                     with other memory; clients come again"
+                );
+                self.host.remade(structure, store, took);
+            }
+            Err(error) => {
+                tracing::error!("{structure} is damaged, and no other memory can be made: {error}");
+                self.moving = Some(self.clock.now().after(RNIC_WAIT));
+                return;
+            }
+        }
+        self.moving = None;
+        self.answer_all();
+    }
+}

@@ -1,0 +1,132 @@
+//! The RNIC before the memory, and what the node's own operations go through.
+//!
+//! # Problem
+//! The monitor and the sweep change words that clients change, too. An RNIC's atomic operations
+//! agree with each other and not with the processor's: of two additions to one word, one by each,
+//! either can be lost.
+//!
+//! # Mechanism
+//! Where an RNIC carries clients' operations out, it does the node's own as well, by connections
+//! from the RNIC to itself: one for the monitor, one for the sweep. A client that is shut out, or
+//! just leaves, loses its queue pairs, so the memory need not move as it does where clients have
+//! mapped it.
+//!
+//! Example: tenant web has a client at session slot 3, with five queue pairs. It stops for three
+//! periods. The monitor gives its session slot up, the endpoint destroys the five, and session slot
+//! 3 is free in the next period. When the client goes on, the RNIC does not answer its operations,
+//! and they fail at the client.
+//!
+//! # Bound
+//! A client takes five queue pairs at the node and nothing of its processor. The memory is pinned:
+//! all of it is in the machine's memory for as long as the node runs.
+
+use std::sync::{Arc, Mutex};
+
+use tidegate_fabric::memory::region::Region;
+use tidegate_fabric::memory::shm::Shm;
+use tidegate_fabric::memory::verbs::{self, Client, Device, RdmaError, Verbs};
+use tidegate_model::Time;
+use tidegate_onesided::data_node::rnic::{Answer, Request};
+use tidegate_onesided::one_sided::{Done, Fabric, Lost, Post, PostError};
+
+use crate::mutex::lock;
+
+/// Operations of the node's own under way, for the monitor and for the sweep each: more than the
+/// monitor posts in a step. Operations of the sweep beyond this number wait for those before.
+const WINDOW: u32 = 64;
+
+/// An RNIC, and the memory that clients reach through it.
+pub(super) struct Rnic {
+    // Letting a client in takes milliseconds on some RNICs, and the monitor has no time for that.
+    host: Mutex<verbs::Host>,
+}
+
+impl Rnic {
+    /// Has the RNIC of this name reach the memory, or the first that carries packets.
+    ///
+    /// # Errors
+    /// If there is none, or the process may not lock so much memory.
+    pub(super) fn open(name: Option<&str>, region: &Arc<Region>) -> Result<Self, RdmaError> {
+        let device = Device::open(name)?;
+        tracing::info!(device = device.name(), "clients reach the memory by RDMA");
+        Ok(Self { host: Mutex::new(verbs::Host::new(&device, region.clone())?) })
+    }
+
+    /// Connects a client's RNIC.
+    ///
+    /// # Errors
+    /// If the request is invalid, or the RNIC has no more queue pairs.
+    pub(super) fn connect(&self, request: &Request) -> Result<(Client, Answer), RdmaError> {
+        lock(&self.host).admit(request)
+    }
+
+    /// Takes a client's queue pairs away. Nothing of it is carried out once this returns.
+    pub(super) fn fence(&self, client: Client) {
+        lock(&self.host).fence(client);
+    }
+}
+
+/// The path of the node's own operations on its memory.
+pub(super) enum Own {
+    /// The processor, as for clients' operations.
+    Here(Shm),
+    /// The RNIC, as for clients' operations.
+    Rnic(Box<Verbs>),
+}
+
+impl Own {
+    /// To this memory, with so many buffers.
+    ///
+    /// # Errors
+    /// If the RNIC has no more of what that takes.
+    pub(super) fn new(
+        rnic: Option<&Rnic>,
+        region: &Arc<Region>,
+        buffers: u32,
+    ) -> Result<Self, RdmaError> {
+        Ok(match rnic {
+            None => Self::Here(Shm::new(region.clone(), buffers)),
+            Some(rnic) => Self::Rnic(Box::new(lock(&rnic.host).loop_back(buffers, WINDOW)?)),
+        })
+    }
+}
+
+/// The same call of whichever it is.
+macro_rules! each {
+    ($own:expr, $fabric:ident => $call:expr) => {
+        match $own {
+            Own::Here($fabric) => $call,
+            Own::Rnic($fabric) => $call,
+        }
+    };
+}
+
+impl Fabric for Own {
+    fn post(&mut self, post: Post) -> Result<(), PostError> {
+        each!(self, fabric => fabric.post(post))
+    }
+
+    fn flush(&mut self, now: Time) -> Result<(), Lost> {
+        each!(self, fabric => fabric.flush(now))
+    }
+
+    fn poll(&mut self, now: Time, done: &mut Vec<Done>) -> Result<(), Lost> {
+        each!(self, fabric => fabric.poll(now, done))
+    }
+
+    fn buffers(&self) -> u32 {
+        each!(self, fabric => fabric.buffers())
+    }
+
+    fn buffer(&self, buffer: u32) -> &[u8] {
+        each!(self, fabric => fabric.buffer(buffer))
+    }
+
+    fn buffer_mut(&mut self, buffer: u32) -> &mut [u8] {
+        each!(self, fabric => fabric.buffer_mut(buffer))
+    }
+
+    fn region(&self) -> u64 {
+        each!(self, fabric => fabric.region())
+    }
+}

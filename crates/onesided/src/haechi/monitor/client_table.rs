@@ -1,0 +1,262 @@
+//! The clients in a data node's session slots, and the behaviour of each.
+
+use alloc::vec::Vec;
+
+use tidegate_algo::haechi::admission::{Capacity, admit};
+use tidegate_algo::haechi::capacity::PeriodUsage;
+use tidegate_algo::haechi::engine::Promise;
+use tidegate_algo::haechi::monitor::Report;
+
+use super::{Denied, EVICT, Event, UNUSED};
+use crate::data_node::slots::Slots;
+use crate::haechi::words::Grant;
+
+/// A client in its session slot.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct TakenSlot {
+    /// Of this period.
+    pub(super) promise: Promise,
+    /// From the next one on.
+    next: Promise,
+    /// Of this period; a client that comes has a part only in the next, unless it is early.
+    pub(super) is_in: bool,
+    /// It is to have a part of this period at the next poll.
+    is_early: bool,
+    /// It came within this period.
+    pub(super) is_late: bool,
+    /// Its grant of this period is void.
+    pub(super) is_void: bool,
+    /// The number of its last report.
+    beat: Option<u16>,
+    /// Periods without a report.
+    silent: u64,
+    /// Periods in a row in which it did not use its reservation, of its own will.
+    unused: u32,
+    has_overstepped: bool,
+    is_leaving: bool,
+}
+
+impl TakenSlot {
+    fn new(promise: Promise) -> Self {
+        Self {
+            promise,
+            next: promise,
+            is_in: false,
+            is_early: false,
+            is_late: false,
+            is_void: false,
+            beat: None,
+            silent: 0,
+            unused: 0,
+            has_overstepped: false,
+            is_leaving: false,
+        }
+    }
+
+    /// Whether there is a report that was not seen yet.
+    pub(super) fn has_news(&mut self, beat: u16) -> bool {
+        if self.beat == Some(beat) {
+            return false;
+        }
+        (self.beat, self.silent) = (Some(beat), 0);
+        true
+    }
+}
+
+/// The session slots of a data node, and their clients.
+#[derive(Debug)]
+pub(super) struct ClientTable {
+    session_slots: Vec<Option<TakenSlot>>,
+}
+
+impl ClientTable {
+    pub(super) fn new(session_slots: u16) -> Self {
+        Self { session_slots: (0..session_slots).map(|_| None).collect() }
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.session_slots.iter().flatten().count()
+    }
+
+    pub(super) fn slots(&self) -> Slots {
+        let leaving = self
+            .session_slots
+            .iter()
+            .flatten()
+            .filter(|session_slot| session_slot.is_leaving)
+            .count();
+        Slots { total: self.session_slots.len(), taken: self.count(), leaving }
+    }
+
+    pub(super) fn get(&self, session_slot: u16) -> Option<&TakenSlot> {
+        self.session_slots.get(usize::from(session_slot))?.as_ref()
+    }
+
+    pub(super) fn get_mut(&mut self, session_slot: u16) -> Option<&mut TakenSlot> {
+        self.session_slots.get_mut(usize::from(session_slot))?.as_mut()
+    }
+
+    /// The promise to a session slot from the next period on; none for a free slot.
+    pub(super) fn next(&self, session_slot: u16) -> Option<Promise> {
+        self.get(session_slot).map(|session_slot| session_slot.next)
+    }
+
+    /// The present promise of each session slot; none for a free slot.
+    pub(super) fn promises(&self) -> impl Iterator<Item = Option<Promise>> {
+        self.session_slots
+            .iter()
+            .map(|session_slot| session_slot.as_ref().map(|session_slot| session_slot.promise))
+    }
+
+    /// Takes over a session slot from the grant of a former monitor.
+    pub(super) fn take_over(&mut self, session_slot: u16, grant: Option<Grant>) {
+        self.session_slots[usize::from(session_slot)] =
+            grant.map(|grant| TakenSlot::new(grant.promise));
+    }
+
+    pub(super) fn admit(
+        &mut self,
+        capacity: Capacity,
+        is_paced: bool,
+        promise: Promise,
+    ) -> Result<u16, Denied> {
+        self.check(None, capacity, is_paced, promise)?;
+        let free = self.session_slots.iter().position(Option::is_none).ok_or(Denied::Full)?;
+        self.session_slots[free] = Some(TakenSlot::new(promise));
+        Ok(free as u16)
+    }
+
+    /// Has a client that came in this period do so much in it.
+    pub(super) fn start_early(&mut self, session_slot: u16, limit: u64) {
+        if let Some(session_slot) =
+            self.get_mut(session_slot).filter(|session_slot| !session_slot.is_in && limit > 0)
+        {
+            session_slot.promise =
+                Promise { reservation: 0, limit: limit.min(session_slot.next.limit) };
+            session_slot.is_early = true;
+        }
+    }
+
+    /// Operations that a session slot may do in this period; 0 if it is not in the period.
+    pub(super) fn allowed(&self, session_slot: u16) -> u64 {
+        let session_slot = self
+            .get(session_slot)
+            .filter(|session_slot| session_slot.is_in || session_slot.is_early);
+        session_slot.map_or(0, |session_slot| session_slot.promise.limit)
+    }
+
+    /// Clients that come early are in this period from now on, with these limits.
+    pub(super) fn start_early_clients(&mut self) -> Vec<(u16, u64)> {
+        let mut early_clients = Vec::new();
+        for (number, session_slot) in (0..).zip(&mut self.session_slots) {
+            if let Some(session_slot) =
+                session_slot.as_mut().filter(|session_slot| session_slot.is_early)
+            {
+                (session_slot.is_early, session_slot.is_in, session_slot.is_late) =
+                    (false, true, true);
+                early_clients.push((number, session_slot.promise.limit));
+            }
+        }
+        early_clients
+    }
+
+    pub(super) fn renew(
+        &mut self,
+        session_slot: u16,
+        capacity: Capacity,
+        is_paced: bool,
+        promise: Promise,
+    ) -> Result<(), Denied> {
+        let before = self.next(session_slot).ok_or(Denied::Full)?;
+        // Less can always be kept, also by a node that turned out to be able to do less than all.
+        if promise.reservation > before.reservation {
+            self.check(Some(session_slot), capacity, is_paced, promise)?;
+        }
+        self.get_mut(session_slot).ok_or(Denied::Full)?.next = promise;
+        Ok(())
+    }
+
+    /// Whether something can be promised beside all others.
+    fn check(
+        &self,
+        session_slot: Option<u16>,
+        capacity: Capacity,
+        is_paced: bool,
+        promise: Promise,
+    ) -> Result<(), Denied> {
+        let others = self.session_slots.iter().enumerate();
+        let others = others.filter(|(number, _)| Some(*number) != session_slot.map(usize::from));
+        let others = others.filter_map(|(_, other)| other.as_ref());
+        let others = others.filter(|other| !other.is_leaving);
+        let mut reservations: Vec<u64> = others.map(|other| other.next.reservation).collect();
+        reservations.push(promise.reservation);
+        admit(capacity, &reservations, is_paced).map_err(Denied::Infeasible)
+    }
+
+    pub(super) fn dismiss(&mut self, session_slot: u16) {
+        if let Some(session_slot) = self.get_mut(session_slot) {
+            session_slot.is_leaving = true;
+        }
+    }
+
+    /// Whether a client had issued more by the report before than it has had tokens for by this
+    /// one, of which all together took `granted` from the pool, with at most `window` operations
+    /// under way. It is reported once. Words of one report may come one after the other, so no more
+    /// counts as in hand than by both.
+    pub(super) fn judge(
+        &mut self,
+        number: u16,
+        [before, report]: [&Report; 2],
+        granted: u64,
+        window: u32,
+    ) -> Option<Event> {
+        let session_slot = self.get_mut(number)?;
+        session_slot.is_leaving |= report.is_leaving;
+        let own = session_slot.promise.reservation.saturating_sub(report.residual + report.yielded);
+        let in_hand = before.in_hand.min(report.in_hand);
+        let pooled = report.obtained.min(granted).saturating_sub(in_hand);
+        let issued = before.completed + before.in_flight;
+        let tokens = own + pooled;
+        // Operations that were under way when the period began count in it.
+        let slack = 2 * u64::from(window);
+        if issued <= tokens + slack || session_slot.has_overstepped {
+            return None;
+        }
+        session_slot.has_overstepped = true;
+        Some(Event::Overstepped { session_slot: number, issued, tokens })
+    }
+
+    /// Frees the session slots of clients that left, and of clients that were silent for too long.
+    /// The others are in the next period.
+    pub(super) fn sweep(&mut self, events: &mut Vec<Event>) {
+        for (number, entry) in self.session_slots.iter_mut().enumerate() {
+            let Some(session_slot) = entry else { continue };
+            session_slot.silent += 1;
+            events.push(match session_slot {
+                TakenSlot { is_leaving: true, .. } => Event::Left(number as u16),
+                TakenSlot { silent, .. } if *silent > EVICT => Event::Evicted(number as u16),
+                _ => {
+                    (session_slot.promise, session_slot.is_in, session_slot.is_void) =
+                        (session_slot.next, true, false);
+                    (session_slot.is_early, session_slot.is_late) = (false, false);
+                    continue;
+                }
+            });
+            *entry = None;
+        }
+    }
+
+    /// Takes in what a client did of its own will in a period that is over, and reports one that
+    /// does not use what it reserved.
+    pub(super) fn count_unused(
+        &mut self,
+        number: u16,
+        (promise, outcome): (Promise, PeriodUsage),
+    ) -> Option<Event> {
+        let session_slot = self.get_mut(number)?;
+        let is_unused = outcome.completed < promise.reservation && outcome.backlogged == 0;
+        session_slot.unused = if is_unused { session_slot.unused + 1 } else { 0 };
+        let is_reported = session_slot.unused > 0 && session_slot.unused.is_multiple_of(UNUSED);
+        is_reported.then_some(Event::Unused { session_slot: number, periods: session_slot.unused })
+    }
+}

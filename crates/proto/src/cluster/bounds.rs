@@ -1,0 +1,318 @@
+//! Bounds on the counts in force: for each tenant, at each node, in this period and in the next.
+//!
+//! A count that was sent may or may not have arrived, so an [`Account`] keeps a *bound*: the
+//! highest counts that the node may hold. It rises with every count that is sent, and falls only
+//! when the node confirms the last one, because from then on all that went before it are late. A
+//! tenant's headroom is its promise minus the bounds of all its nodes, and the controller raises no
+//! count beyond the headroom. So the counts in force add up to the promise or less, even if
+//! messages are lost, late or doubled.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use tidegate_model::{Iops, Span};
+
+/// The serial of no grant.
+const NO_GRANT: u64 = 0;
+
+/// A pair of counts. A tenant without a limit has `allowed` zero here; its shares say `u64::MAX`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct GrantCounts {
+    pub(super) reserved: u64,
+    pub(super) allowed: u64,
+}
+
+impl GrantCounts {
+    pub(super) const ZERO: Self = Self { reserved: 0, allowed: 0 };
+
+    fn max(self, other: Self) -> Self {
+        Self {
+            reserved: self.reserved.max(other.reserved),
+            allowed: self.allowed.max(other.allowed),
+        }
+    }
+
+    fn min(self, other: Self) -> Self {
+        Self {
+            reserved: self.reserved.min(other.reserved),
+            allowed: self.allowed.min(other.allowed),
+        }
+    }
+
+    pub(super) fn plus(self, other: Self) -> Self {
+        Self {
+            reserved: self.reserved.saturating_add(other.reserved),
+            allowed: self.allowed.saturating_add(other.allowed),
+        }
+    }
+
+    pub(super) fn minus(self, other: Self) -> Self {
+        Self {
+            reserved: self.reserved.saturating_sub(other.reserved),
+            allowed: self.allowed.saturating_sub(other.allowed),
+        }
+    }
+}
+
+/// Which period an account is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum When {
+    /// The present one.
+    Now,
+    /// The next, and those after it while the controller sends no other counts.
+    Next,
+}
+
+/// The controller's record of one tenant's counts at one node in one period.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Account {
+    /// The highest counts that may be in force.
+    pub(super) bound: GrantCounts,
+    /// The counts that were sent last.
+    pub(super) sent: GrantCounts,
+    /// The serial of the grant that sent them, until it is confirmed. [`NO_GRANT`]: no node will
+    /// confirm it.
+    pub(super) pending: Option<u64>,
+    /// The counts to send once there is headroom.
+    pub(super) target: GrantCounts,
+}
+
+impl Account {
+    pub(super) fn record_sent(&mut self, counts: GrantCounts, serial: u64) {
+        self.sent = counts;
+        self.bound = self.bound.max(counts);
+        self.pending = Some(serial);
+    }
+
+    /// Takes in the counts that a node reports in force after the grant with this serial. They may
+    /// exceed the counts sent: the node served more, or another grant overtook this one. Either way
+    /// they are the new bound, and the counts are sent again.
+    fn confirm(&mut self, serial: u64, in_force: GrantCounts) {
+        if self.pending == Some(serial) && serial != NO_GRANT {
+            let bound = self.bound;
+            self.bound = self.sent.max(in_force).min(bound.max(self.sent));
+            self.pending = (self.bound != self.sent).then_some(NO_GRANT);
+        }
+    }
+
+    /// Whether the counts are to be sent again. Counts that were answered, but not confirmed, wait
+    /// for the next round.
+    pub(super) fn is_due(&self, is_first: bool) -> bool {
+        self.pending.is_some_and(|serial| is_first || serial != NO_GRANT)
+    }
+
+    /// Takes in a new plan: the counts sent are void at the node once it has that plan.
+    pub(super) fn renew(&mut self, was_limited: bool, is_limited: bool) {
+        if is_limited && !was_limited {
+            self.bound.allowed = u64::MAX;
+        }
+        if !is_limited {
+            (self.bound.allowed, self.sent.allowed) = (0, 0);
+        }
+        self.doubt();
+    }
+
+    /// Whether it neither holds nor is to hold anything.
+    pub(super) fn is_nothing(&self) -> bool {
+        self.target == GrantCounts::ZERO && self.bound == GrantCounts::ZERO
+    }
+
+    /// Takes in an empty answer to the grant with this serial: the counts sent are in doubt.
+    fn refuse(&mut self, serial: u64) {
+        if self.pending == Some(serial) {
+            self.doubt();
+        }
+    }
+
+    /// Marks the counts sent as in doubt: no node will confirm them, and they may be in force.
+    pub(super) fn doubt(&mut self) {
+        self.pending = Some(NO_GRANT);
+    }
+
+    /// Returns as much of the target as there is headroom for, and takes it from the headroom.
+    pub(super) fn best(&self, is_limited: bool, headroom: &mut GrantCounts) -> GrantCounts {
+        let rise = self.target.minus(self.bound);
+        let rise = GrantCounts {
+            reserved: rise.reserved.min(headroom.reserved),
+            allowed: rise.allowed.min(headroom.allowed),
+        };
+        let mut best = GrantCounts {
+            reserved: self.target.reserved.min(self.bound.reserved + rise.reserved),
+            allowed: self.target.allowed.min(self.bound.allowed + rise.allowed),
+        };
+        if is_limited {
+            best.reserved = best.reserved.min(best.allowed);
+        }
+        // Headroom that the reserved count does not use stays for other nodes.
+        headroom.reserved -= best.reserved.saturating_sub(self.bound.reserved);
+        headroom.allowed -= rise.allowed;
+        best
+    }
+}
+
+/// One tenant at one node.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Entry {
+    /// The node's index.
+    pub(super) node: u16,
+    /// Whether the tenant's volumes and pools lie there.
+    pub(super) is_home: bool,
+    pub(super) now: Account,
+    pub(super) next: Account,
+    /// Units of cost served in this period, as last reported by the node.
+    pub(super) served: u64,
+    /// Demand until the end of the period, in units of cost: `expected`, or the node's capacity
+    /// left if that is more and the tenant is elastic.
+    pub(super) demand: u64,
+    /// The demand that is expected however much is served.
+    pub(super) expected: u64,
+    /// The part of `expected` that waits already.
+    pub(super) waiting: u64,
+    /// Units of cost served in the period before.
+    pub(super) before: u64,
+}
+
+impl Entry {
+    pub(super) fn account(&self, when: When) -> &Account {
+        match when {
+            When::Now => &self.now,
+            When::Next => &self.next,
+        }
+    }
+
+    pub(super) fn account_mut(&mut self, when: When) -> &mut Account {
+        match when {
+            When::Now => &mut self.now,
+            When::Next => &mut self.next,
+        }
+    }
+
+    /// The node has answered a grant.
+    pub(super) fn confirm(&mut self, serial: u64, in_force: GrantCounts) {
+        self.now.confirm(serial, in_force);
+        self.next.confirm(serial, in_force);
+    }
+
+    /// The node has answered a grant that it could not take.
+    pub(super) fn refuse(&mut self, serial: u64) {
+        self.now.refuse(serial);
+        self.next.refuse(serial);
+    }
+}
+
+/// One tenant of the policy.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Tenant {
+    pub(super) name: String,
+    pub(super) is_limited: bool,
+    /// The promised counts per period.
+    pub(super) promise: GrantCounts,
+    /// By node, ascending.
+    pub(super) entries: Vec<Entry>,
+    /// Counts used in this period by node processes that have ended: the units that they had
+    /// served, and the most that they may have served.
+    pub(super) gone: GrantCounts,
+    /// The same of the period before.
+    pub(super) gone_before: u64,
+    /// The most that nodes may hold by grants of an earlier run of the controller, unknown to this
+    /// one: in this period, and in later ones.
+    pub(super) unknown: [GrantCounts; 2],
+    /// Served and expected to be asked for in the period before, by the last report.
+    pub(super) expected_before: u64,
+}
+
+impl Tenant {
+    pub(super) fn entry_mut(&mut self, node: u16) -> Option<&mut Entry> {
+        let index = self.entries.binary_search_by_key(&node, |entry| entry.node).ok()?;
+        self.entries.get_mut(index)
+    }
+
+    /// The sum of the counts that may be in force at all nodes.
+    pub(super) fn in_force(&self, when: When) -> GrantCounts {
+        let bounds = self.entries.iter().map(|entry| entry.account(when).bound);
+        bounds.fold(self.unaccounted(when), GrantCounts::plus)
+    }
+
+    /// Counts that may be in force, or were used, at node processes that have ended or are unknown.
+    pub(super) fn unaccounted(&self, when: When) -> GrantCounts {
+        match when {
+            When::Now => self.unknown[0].plus(self.gone),
+            When::Next => self.unknown[1],
+        }
+    }
+
+    /// The headroom of the tenant: the most by which the counts of its nodes may rise.
+    pub(super) fn headroom(&self, when: When) -> GrantCounts {
+        self.promise.minus(self.in_force(when))
+    }
+
+    /// Units of cost served in this period, as last reported by nodes.
+    pub(super) fn served(&self) -> u64 {
+        let sum = |sum: u64, entry: &Entry| sum.saturating_add(entry.served);
+        self.entries.iter().fold(self.gone.reserved, sum)
+    }
+
+    /// Served and expected to be asked for in this period.
+    pub(super) fn expected(&self) -> u64 {
+        let sum = |sum: u64, entry: &Entry| sum.saturating_add(entry.demand);
+        self.entries.iter().fold(self.served(), sum)
+    }
+
+    /// Units of cost that wait at all nodes.
+    pub(super) fn waiting(&self) -> u64 {
+        self.entries.iter().fold(0, |sum, entry| sum.saturating_add(entry.waiting))
+    }
+
+    /// Units of cost served in the period before.
+    pub(super) fn served_before(&self) -> u64 {
+        let sum = |sum: u64, entry: &Entry| sum.saturating_add(entry.before);
+        self.entries.iter().fold(self.gone_before, sum)
+    }
+
+    /// Whether the tenant was served its reservation in the last period or, within a hundredth of
+    /// it, its demand. The hundredth allows for the error of the estimated demand.
+    pub(super) fn is_met(&self) -> bool {
+        let slack = self.promise.reserved / 100;
+        let requested = self.expected_before.saturating_sub(slack);
+        self.served_before() >= self.promise.reserved.min(requested)
+    }
+
+    /// The next period begins.
+    pub(super) fn begin_period(&mut self) {
+        self.expected_before = self.expected();
+        self.gone_before = self.gone.reserved;
+        self.gone = GrantCounts::ZERO;
+        self.unknown[0] = self.unknown[1];
+        for entry in &mut self.entries {
+            entry.now = entry.next;
+            entry.before = core::mem::take(&mut entry.served);
+        }
+    }
+
+    /// Takes in that a node runs a new process, which holds no counts. The old one may have used
+    /// its counts.
+    pub(super) fn end_process(&mut self, node: u16) {
+        let Some(entry) = self.entry_mut(node) else { return };
+        let gone = GrantCounts { reserved: entry.served, allowed: entry.now.bound.allowed };
+        let Entry { is_home, before, .. } = *entry;
+        *entry = Entry { node, is_home, before, ..Entry::default() };
+        self.gone = self.gone.plus(gone);
+    }
+}
+
+/// Operations in a period at a rate per second, rounded down, and whether that was exact.
+fn per_period(rate: Iops, period: Span) -> (u64, bool) {
+    let product = u128::from(rate.0) * u128::from(period.0);
+    let second = u128::from(Span::SECOND.0);
+    let whole = u64::try_from(product / second).unwrap_or(u64::MAX);
+    (whole, product.is_multiple_of(second))
+}
+
+/// The promised counts per period. Where a period does not divide: a limit is rounded down, to one
+/// at least, and a reservation up, to the limit at most.
+pub(super) fn promise(reservation: Option<Iops>, limit: Option<Iops>, period: Span) -> GrantCounts {
+    let allowed = limit.map(|limit| per_period(limit, period).0.max(1));
+    let (whole, is_exact) = reservation.map_or((0, true), |rate| per_period(rate, period));
+    let reserved = whole.saturating_add(u64::from(!is_exact)).min(allowed.unwrap_or(u64::MAX));
+    GrantCounts { reserved, allowed: allowed.unwrap_or(0) }
+}

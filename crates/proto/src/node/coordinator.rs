@@ -1,0 +1,256 @@
+//! Decisions of a node for all its shards together: the plan and the counts in force, the periods,
+//! its capacity, and its reports to the controller.
+//!
+//! None of this is done for each request, so a live node has the coordinator behind a lock that is
+//! rarely taken. A thread that holds it may lock shards, one at a time. No thread that holds a
+//! shard takes that lock.
+
+use alloc::collections::VecDeque;
+
+use tidegate_algo::device::Done;
+use tidegate_algo::estimate::{Capacity, Work};
+use tidegate_algo::scheduler::{Slot, TenantParameters};
+use tidegate_model::{Discipline, Event, Iops, NodeId, Policy, Span, Time};
+
+use super::executor::Executor;
+use super::grants::PeriodGrants;
+use super::{Config, INTERVAL_MIN, Output};
+use crate::cluster::message::{FromNode, NodeInfo, RoundId, ToNode};
+
+/// The part of a node that is not about single requests. It is given the [`Executor`] whenever it
+/// may have to change something there; always the same one.
+#[derive(Debug)]
+pub struct Coordinator {
+    pub(super) info: NodeInfo,
+    /// The number that the controller gave, while it is connected.
+    pub(super) number: Option<NodeId>,
+    /// The discipline while the plan names none.
+    discipline: Discipline,
+    pub(super) grants: PeriodGrants,
+    pub(super) capacity: Capacity,
+    /// The time of the last estimate of the capacity, and the device's work by then.
+    observed: Time,
+    done: Done,
+    /// The device's count when the controller asked last, if the device was idle then.
+    seen: Option<u64>,
+    /// The same when a report said that the node rests.
+    rested: Option<u64>,
+    /// When to look whether a request has come, while the controller does not ask.
+    next_poll: Time,
+    /// The device's count when counts were reported last, if the device was idle then.
+    pub(super) counted: Option<u64>,
+    outputs: VecDeque<Output>,
+}
+
+impl Coordinator {
+    /// A coordinator of a node that serves all tenants alike, and waits for a controller.
+    pub fn new(now: Time, info: NodeInfo, config: Config, executor: &mut impl Executor) -> Self {
+        // Requests from before the plan are to be served after it, too, and not to starve.
+        let parameters = TenantParameters::of_weight(Policy::WEIGHT);
+        executor
+            .change_all(|scheduler| scheduler.set_parameters(now, Slot::UNATTRIBUTED, parameters));
+        Self {
+            info,
+            number: None,
+            discipline: config.discipline,
+            grants: PeriodGrants::default(),
+            capacity: Capacity::new(config.capacity),
+            observed: now,
+            done: Done::default(),
+            seen: None,
+            rested: None,
+            next_poll: Time::MAX,
+            counted: None,
+            outputs: VecDeque::new(),
+        }
+    }
+
+    /// The node's identity, for its next hello.
+    pub fn info(&self) -> NodeInfo {
+        NodeInfo { revision: self.revision(), ..self.info.clone() }
+    }
+
+    /// The revision of the plan that it has, or zero.
+    pub fn revision(&self) -> u64 {
+        self.grants.revision()
+    }
+
+    /// How many plans it has taken. When that changes, names may have other slots.
+    pub fn plans(&self) -> u64 {
+        self.grants.plans
+    }
+
+    /// The slot of the tenant with this name; the default tenant's if the plan does not have it. It
+    /// stays the same as long as the name stays in the plan.
+    pub fn slot(&self, tenant: &str) -> Slot {
+        self.grants.slot(tenant)
+    }
+
+    /// When [`Self::advance`] is to be called: at the end of the period, or when it is time to look
+    /// whether a request has come; [`Time::MAX`] for never.
+    pub fn ends(&self) -> Time {
+        self.grants.ends().min(self.next_poll)
+    }
+
+    /// The device's capacity, in units of cost per second, if it was declared or ever seen.
+    pub fn capacity(&self) -> Option<Iops> {
+        self.capacity.known()
+    }
+
+    /// There is a connection to a controller, perhaps another one than before. The caller has sent
+    /// hello with [`Self::info`].
+    pub fn on_connected(&mut self, now: Time, executor: &mut impl Executor) {
+        self.advance(now, executor);
+        self.outputs.retain(|output| !matches!(output, Output::Send(_)));
+        (self.rested, self.next_poll, self.counted) = (None, Time::MAX, None);
+        self.grants.on_connected();
+    }
+
+    /// The controller has sent a message.
+    pub fn on_message(&mut self, now: Time, message: ToNode, executor: &mut impl Executor) {
+        self.advance(now, executor);
+        match message {
+            ToNode::Welcome { node, .. } => self.number = Some(node),
+            // The connection ends, and the caller reports it.
+            ToNode::Refused { .. } => {}
+            ToNode::Plan(plan) => {
+                let (revision, discipline) = (plan.revision, plan.discipline);
+                if self.grants.on_plan(now, plan, executor) {
+                    (self.rested, self.next_poll, self.counted) = (None, Time::MAX, None);
+                    self.outputs.push_back(Output::Event(Event::PolicyApplied { revision }));
+                }
+                let discipline = discipline.unwrap_or(self.discipline);
+                executor.change_all(|scheduler| scheduler.set_discipline(now, discipline));
+            }
+            ToNode::Collect { round_id, into, complete } => {
+                self.grants.align(now, round_id.period, into, executor);
+                if let Some(answer) = self.report(now, (round_id, complete), executor) {
+                    self.outputs.push_back(Output::Send(answer));
+                }
+            }
+            ToNode::Grant(grant) => {
+                let granted = self.grants.on_grant(now, &grant, executor);
+                self.outputs.push_back(Output::Send(granted));
+            }
+            ToNode::Renew { base, grant } => {
+                let answer = self.grants.on_renewal(now, (base, &grant), executor);
+                self.outputs.push_back(Output::Send(answer));
+            }
+            ToNode::Count => {
+                let counts = FromNode::Counts(self.counts(now, executor));
+                self.outputs.push_back(Output::Send(counts));
+            }
+        }
+        executor.note(now);
+    }
+
+    /// There is no connection any more. Everything that was granted stays in force as it would.
+    pub fn on_disconnected(&mut self, now: Time, executor: &mut impl Executor) {
+        self.advance(now, executor);
+        (self.number, self.next_poll) = (None, Time::MAX);
+        self.outputs.retain(|output| !matches!(output, Output::Send(_)));
+    }
+
+    /// The node ends, and the caller will dispatch nothing more.
+    pub fn on_ending(&mut self) {
+        self.outputs.push_back(Output::Send(FromNode::Disconnect));
+    }
+
+    /// The next action for the caller.
+    pub fn poll_output(&mut self) -> Option<Output> {
+        self.outputs.pop_front()
+    }
+
+    /// Begins the periods that have begun, and looks whether a request has come if it is time to.
+    #[inline]
+    pub fn advance(&mut self, now: Time, executor: &mut impl Executor) {
+        if now >= self.grants.ends() {
+            self.begin_period(now, executor);
+        }
+        if now >= self.next_poll {
+            self.poll_arrivals(now, executor);
+        }
+    }
+
+    /// Says that the node does not rest any more if it does not, again each time until it is asked.
+    fn poll_arrivals(&mut self, now: Time, executor: &impl Executor) {
+        self.next_poll = self.grants.next_round(now);
+        if self.is_resting(now, executor) {
+            self.observe(now, executor);
+        } else {
+            self.outputs.push_back(Output::Send(FromNode::Awake));
+        }
+    }
+
+    /// Whether no request has come since a report said that the node rests.
+    fn is_resting(&self, now: Time, executor: &impl Executor) -> bool {
+        self.rested.is_some_and(|done| unchanged(now, executor) == Some(done))
+    }
+
+    fn begin_period(&mut self, now: Time, executor: &mut impl Executor) {
+        self.grants.advance(now, executor);
+        // Without questions from a controller, a period is the interval.
+        if now.since(self.observed) >= self.grants.period() {
+            self.observe(now, executor);
+        }
+    }
+
+    /// Estimates anew the device's capacity and the tenants' demand.
+    fn observe(&mut self, now: Time, executor: &impl Executor) {
+        executor.note(now);
+        let interval = now.since(self.observed);
+        let done = executor.device().done(now);
+        let before = core::mem::replace(&mut self.done, done);
+        self.capacity.observe(Work {
+            interval,
+            busy: done.busy.saturating_sub(before.busy),
+            completed: done.served - before.served,
+            completed_busy: done.served_busy - before.served_busy,
+        });
+        // Where nothing came, no tenant's estimate would change.
+        if !self.is_resting(now, executor) {
+            self.grants.observe(now, interval, executor);
+        }
+        self.observed = now;
+    }
+
+    /// The answer to the question of `round_id`, if there is one.
+    fn report(
+        &mut self,
+        now: Time,
+        (round_id, is_complete): (RoundId, bool),
+        executor: &impl Executor,
+    ) -> Option<FromNode> {
+        // A question that came twice, or at the end of a period, is no interval of its own.
+        let interval_min = Span(self.grants.interval().0 / 4).max(INTERVAL_MIN);
+        if now.since(self.observed) >= interval_min {
+            self.observe(now, executor);
+        }
+        let left = self.grants.ends().since(now).min(self.grants.period());
+        let capacity_left = self.capacity.within(left);
+        if self.is_resting(now, executor)
+            && let Some(rest) = self.grants.rest(round_id, capacity_left)
+        {
+            self.next_poll = self.grants.next_round(now);
+            return Some(rest);
+        }
+        // Before the counters are read, so that the next poll sees requests that come meanwhile.
+        // Unattributed requests are not reported, but while they come the node would never rest.
+        let done = unchanged(now, executor);
+        let may_rest = done.is_some() && core::mem::replace(&mut self.seen, done) == done;
+        let question = (round_id, is_complete, may_rest);
+        let answer = self.grants.report(now, question, capacity_left, executor);
+        let is_resting = matches!(answer, Some(FromNode::Rest { .. }));
+        self.rested = done.filter(|_| is_resting);
+        self.next_poll = if is_resting { self.grants.next_round(now) } else { Time::MAX };
+        answer
+    }
+}
+
+/// The device's count, if no request waits or is at the device: while it stays the same, nothing
+/// has changed for any tenant.
+pub(super) fn unchanged(now: Time, executor: &impl Executor) -> Option<u64> {
+    // In the order in which requests pass by: one that is missed in the queue is found later.
+    let is_empty = executor.waiting() == 0 && executor.device().in_flight() == 0;
+    is_empty.then(|| executor.device().done(now).served)
+}

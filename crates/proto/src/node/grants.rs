@@ -1,0 +1,576 @@
+//! Which counts hold at a node, and from when to when: the plan, the periods, and the grants.
+
+use alloc::collections::BTreeMap;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use tidegate_algo::dsfq::Bound;
+use tidegate_algo::estimate::{Demand, DemandSample};
+use tidegate_algo::scheduler::{PeriodGrant, Slot, SlotCounters, TenantParameters};
+use tidegate_model::policy::Fallback;
+use tidegate_model::{Class, Span, Time, Waits};
+
+use super::executor::Executor;
+use crate::cluster::message::{
+    FromNode, Grant, Plan, Report, RoundId, Share, TenantPlan, TenantReport,
+};
+
+/// The periods after a plan in which limited tenants wait for a first grant. Longer than it takes
+/// to ask and to answer, even if a period ends in between.
+const PLAN_LEASE: u32 = 1;
+
+/// One tenant of the plan.
+#[derive(Debug)]
+pub(super) struct Tenant {
+    pub(super) plan: TenantPlan,
+    pub(super) slot: Slot,
+    /// The counts with which a period begins without a grant; none if no grant has set them.
+    first: Option<PeriodGrant>,
+    /// The counts of the next period, if a grant for it has come.
+    coming: PeriodGrant,
+    pub(super) demand: Demand,
+    /// The counts up to which its scheduler serves it.
+    holds: PeriodGrant,
+    /// The counters when the demand was estimated last.
+    seen: SlotCounters,
+    /// The last report.
+    last_report: Option<TenantReport>,
+    /// The counts that were last reported on this connection.
+    pub(super) counted: Waits,
+}
+
+impl Tenant {
+    fn new(plan: TenantPlan, slot: Slot) -> Self {
+        let (demand, seen, coming) =
+            (Demand::default(), SlotCounters::default(), PeriodGrant::NOTHING);
+        let (holds, counted) = (PeriodGrant::UNLIMITED, Waits::ZERO);
+        Self { plan, slot, first: None, coming, holds, demand, seen, last_report: None, counted }
+    }
+
+    /// The counts in force in a period in which no grant has named it.
+    fn unnamed(&self) -> PeriodGrant {
+        if self.plan.is_limited { PeriodGrant::NOTHING } else { PeriodGrant::UNLIMITED }
+    }
+
+    /// The counts with which it begins the next period.
+    fn upcoming(&self, coming: Option<u32>, lease: u32, fallback: Fallback) -> PeriodGrant {
+        match (coming, lease) {
+            (Some(_), _) => self.coming,
+            (None, 0) => self.abandoned(fallback),
+            (None, _) => self.first.unwrap_or(self.unnamed()),
+        }
+    }
+
+    /// The counts in force when the lease is over.
+    fn abandoned(&self, fallback: Fallback) -> PeriodGrant {
+        let allowed = match (self.first, fallback) {
+            (Some(first), Fallback::Keep) => first.allowed,
+            (Some(first), Fallback::Reservation) if self.plan.is_limited => first.reserved,
+            _ => u64::MAX,
+        };
+        PeriodGrant { reserved: 0, allowed }
+    }
+
+    /// The counts that a share gives it.
+    fn counts(&self, share: &Share) -> PeriodGrant {
+        let Share { reserved, allowed, .. } = *share;
+        let allowed = if self.plan.is_limited { allowed.max(reserved) } else { u64::MAX };
+        PeriodGrant { reserved, allowed }
+    }
+}
+
+/// The plan, the period and the grants.
+#[derive(Debug)]
+pub(super) struct PeriodGrants {
+    revision: u64,
+    /// Plans that were taken.
+    pub(super) plans: u64,
+    period: Span,
+    rounds: u32,
+    fallback: Fallback,
+    pub(super) tenants: Vec<Tenant>,
+    indexes: BTreeMap<String, usize>,
+    /// The number of the period that is running.
+    number: u64,
+    ends: Time,
+    /// Whether a message has reported in this period how long it has been running.
+    is_aligned: bool,
+    /// Whether no message has come since the connection was made, so that the controller
+    /// may be another one, with another count of periods.
+    is_fresh: bool,
+    /// The serial of the last grant that was taken.
+    pub(super) serial: u64,
+    /// That of the last lease, if the counts with which periods begin are what it said: those that
+    /// may be renewed. Zero if not.
+    leased: u64,
+    /// The periods for which the first counts still hold anew.
+    pub(super) lease: u32,
+    /// The lease of the grant with which the next period begins, if one has come.
+    coming: Option<u32>,
+    /// Whether the lease is over, and no grant has come since.
+    pub(super) is_abandoned: bool,
+}
+
+impl Default for PeriodGrants {
+    /// No tenants, and a period that does not end.
+    fn default() -> Self {
+        Self {
+            revision: 0,
+            plans: 0,
+            period: Span::MAX,
+            rounds: 1,
+            fallback: Fallback::default(),
+            tenants: Vec::new(),
+            indexes: BTreeMap::new(),
+            number: 0,
+            ends: Time::MAX,
+            is_aligned: false,
+            is_fresh: true,
+            serial: 0,
+            leased: 0,
+            lease: 0,
+            coming: None,
+            is_abandoned: false,
+        }
+    }
+}
+
+impl PeriodGrants {
+    pub(super) const fn revision(&self) -> u64 {
+        self.revision
+    }
+
+    pub(super) const fn number(&self) -> u64 {
+        self.number
+    }
+
+    pub(super) const fn ends(&self) -> Time {
+        self.ends
+    }
+
+    /// The length of a period.
+    pub(super) const fn period(&self) -> Span {
+        self.period
+    }
+
+    /// The time between two distributions.
+    pub(super) fn interval(&self) -> Span {
+        Span(self.period.0 / u64::from(self.rounds))
+    }
+
+    pub(super) fn slot(&self, name: &str) -> Slot {
+        self.indexes.get(name).map_or(Slot::UNATTRIBUTED, |index| self.tenants[*index].slot)
+    }
+
+    /// A controller has been reached, which may count periods in another way.
+    pub(super) fn on_connected(&mut self) {
+        self.is_fresh = true;
+        self.tenants.iter_mut().for_each(|tenant| tenant.counted = Waits::ZERO);
+    }
+
+    /// Takes a plan, and says whether it is another one than before.
+    pub(super) fn on_plan(&mut self, now: Time, plan: Plan, executor: &mut impl Executor) -> bool {
+        let period = plan.period.max(super::INTERVAL_MIN);
+        if plan.revision == 0 || self.is_in_force(&plan, period) {
+            return false;
+        }
+        self.plans += 1;
+        if period != self.period {
+            // A period that has not begun, or that is too long by now, begins here.
+            let begun = match self.revision {
+                0 => now,
+                _ => Time(self.ends.0.saturating_sub(self.period.0)),
+            };
+            self.ends = begun.after(period).max(now);
+            self.is_fresh = true;
+        }
+        if self.revision == 0 {
+            executor.change_all(|scheduler| scheduler.begin(now, self.ends));
+        }
+        self.revision = plan.revision;
+        self.period = period;
+        self.rounds = plan.rounds.max(1);
+        self.fallback = plan.fallback;
+        (self.lease, self.leased) = (PLAN_LEASE, 0);
+        (self.coming, self.is_abandoned) = (None, false);
+        self.take_tenants(now, plan.tenants, executor);
+        true
+    }
+
+    /// Whether it is this plan that is in force. A controller that lost its state begins again to
+    /// count revisions, so the same number may be that of another plan.
+    fn is_in_force(&self, plan: &Plan, period: Span) -> bool {
+        let shape = (plan.revision, period, plan.rounds.max(1), plan.fallback);
+        shape == (self.revision, self.period, self.rounds, self.fallback)
+            && plan.tenants.iter().eq(self.tenants.iter().map(|tenant| &tenant.plan))
+    }
+
+    fn take_tenants(&mut self, now: Time, plans: Vec<TenantPlan>, executor: &mut impl Executor) {
+        let name = |tenant: &Tenant| tenant.plan.name.clone();
+        let old = core::mem::take(&mut self.tenants).into_iter();
+        let mut old: BTreeMap<String, Tenant> = old.map(|tenant| (name(&tenant), tenant)).collect();
+        let weights = plans.iter().map(|plan| u64::from(plan.weight)).sum();
+        // New tenants go to the shard with the least weight.
+        let mut loads = alloc::vec![0; executor.shards()];
+        for plan in &plans {
+            if let Some(tenant) = old.get(&plan.name) {
+                loads[tenant.slot.shard()] += u64::from(plan.weight);
+            }
+        }
+        for plan in plans {
+            let parameters = parameters(&plan, weights);
+            let tenant = match old.remove(&plan.name) {
+                Some(tenant) => {
+                    Tenant { plan, first: None, last_report: None, counted: Waits::ZERO, ..tenant }
+                }
+                None => {
+                    let shard = (0..loads.len()).min_by_key(|shard| loads[*shard]).unwrap_or(0);
+                    loads[shard] += u64::from(plan.weight);
+                    let slot = executor.change(shard, |scheduler| scheduler.add(parameters));
+                    Tenant::new(plan, slot)
+                }
+            };
+            let slot = tenant.slot;
+            executor
+                .change(slot.shard(), |scheduler| scheduler.set_parameters(now, slot, parameters));
+            let holds = tenant.unnamed();
+            executor.grant(now, slot, holds);
+            self.tenants.push(Tenant { holds, ..tenant });
+        }
+        for tenant in old.into_values() {
+            let slot = tenant.slot;
+            executor.change(slot.shard(), |scheduler| scheduler.remove(now, slot));
+        }
+        self.indexes = self.tenants.iter().map(name).zip(0..).collect();
+    }
+
+    /// The controller says that `period` has been running for `into`.
+    ///
+    /// A message took some time on its way, so the earliest reported beginning of a period is
+    /// nearest to the truth.
+    pub(super) fn align(
+        &mut self,
+        now: Time,
+        period: u64,
+        into: Span,
+        executor: &mut impl Executor,
+    ) {
+        if self.revision == 0 {
+            return;
+        }
+        if core::mem::take(&mut self.is_fresh) && period.wrapping_sub(self.number) > 1 {
+            self.number = period;
+            self.forget_coming();
+            self.is_aligned = false;
+        }
+        let begun = Time(now.0.saturating_sub(into.0.min(self.period.0)));
+        if period > self.number {
+            self.skip(period - self.number - 1);
+            self.begin_period(begun, executor);
+        }
+        // The node may have begun the next period a moment before its controller.
+        let ahead = match self.number - period {
+            0 => Span::ZERO,
+            1 => self.period,
+            _ => return,
+        };
+        let ends = begun.after(ahead).after(self.period).max(now);
+        self.ends = if self.is_aligned { self.ends.min(ends) } else { ends };
+        self.is_aligned = true;
+    }
+
+    /// Begins the periods that have begun by `now`, which is not before the end of this one.
+    pub(super) fn advance(&mut self, now: Time, executor: &mut impl Executor) {
+        // A machine that slept for a day has missed many.
+        let missed = now.since(self.ends).0 / self.period.0;
+        self.begin_period(self.ends, executor);
+        if missed > 0 {
+            self.skip(missed - 1);
+            let missed = Span(self.period.0.saturating_mul(missed - 1));
+            self.begin_period(self.ends.after(missed), executor);
+        }
+    }
+
+    /// Leaves out periods in which nothing happened.
+    fn skip(&mut self, periods: u64) {
+        if periods > 0 {
+            self.number = self.number.saturating_add(periods);
+            self.lease = self.lease.saturating_sub(u32::try_from(periods).unwrap_or(u32::MAX));
+            self.forget_coming();
+        }
+    }
+
+    /// The period that was to begin with what came does not begin.
+    fn forget_coming(&mut self) {
+        if self.coming.take().is_some() {
+            self.leased = 0;
+        }
+    }
+
+    /// Begins the next period, at `begins`.
+    fn begin_period(&mut self, begins: Time, executor: &mut impl Executor) {
+        self.number = self.number.saturating_add(1);
+        self.ends = begins.after(self.period);
+        self.is_aligned = false;
+        executor.change_all(|scheduler| scheduler.begin(begins, self.ends));
+        let mut grants = Vec::new();
+        for tenant in &mut self.tenants {
+            let counts = tenant.upcoming(self.coming, self.lease, self.fallback);
+            if self.coming.is_some() {
+                tenant.first = Some(counts);
+            }
+            // A grant that is in force already is not sent again.
+            if core::mem::replace(&mut tenant.holds, counts) != counts {
+                grants.push((tenant.slot, counts));
+            }
+        }
+        executor.grant_all(begins, &grants);
+        self.is_abandoned = self.coming.is_none() && self.lease == 0;
+        if self.is_abandoned {
+            self.leased = 0;
+        }
+        self.lease = self.coming.take().unwrap_or(self.lease.saturating_sub(1));
+    }
+
+    /// Takes a grant if it is newer than the last, and answers it.
+    ///
+    /// A lease that is not taken is answered with that alone: what is in force in its period says
+    /// nothing of what holds anew after it.
+    pub(super) fn on_grant(
+        &mut self,
+        now: Time,
+        grant: &Grant,
+        executor: &mut impl Executor,
+    ) -> FromNode {
+        let is_newer = self.revision == grant.revision && grant.serial > self.serial;
+        if is_newer && grant.lease == 0 {
+            self.align(now, grant.round_id.period, grant.into, executor);
+        }
+        if is_newer && self.is_present(grant) {
+            // A new lease does not revive what held under one that is over.
+            if self.lease == 0 && grant.lease > 0 {
+                for tenant in &mut self.tenants {
+                    tenant.first = Some(tenant.unnamed());
+                }
+            }
+            self.take_present(now, grant, executor);
+            if grant.lease > 0 {
+                // It says nothing about tenants that it does not name, so none can build on it.
+                self.leased = 0;
+            }
+        } else if is_newer && self.is_next(grant) {
+            self.take_next(grant);
+        } else if grant.lease > 0 {
+            return self.not_taken(grant, executor);
+        }
+        self.granted(grant, executor)
+    }
+
+    /// Takes a lease that builds on that with the serial `base`, if that is the one that holds
+    /// here, and answers it.
+    pub(super) fn on_renewal(
+        &mut self,
+        now: Time,
+        (base, grant): (u64, &Grant),
+        executor: &mut impl Executor,
+    ) -> FromNode {
+        let is_newer = self.revision == grant.revision && grant.serial > self.serial;
+        let is_held = base != 0 && base == self.leased && grant.lease > 0;
+        if is_newer && is_held && self.is_present(grant) {
+            self.take_present(now, grant, executor);
+        } else if is_newer && is_held && self.is_next(grant) {
+            if self.coming.is_none() {
+                for tenant in &mut self.tenants {
+                    tenant.coming = tenant.first.unwrap_or(tenant.unnamed());
+                }
+                self.coming = Some(grant.lease);
+            }
+            self.take_next(grant);
+        } else {
+            return self.not_taken(grant, executor);
+        }
+        self.granted(grant, executor)
+    }
+
+    /// The answer to a lease that is not taken now. It may have been before, and that answer lost.
+    fn not_taken(&self, grant: &Grant, executor: &impl Executor) -> FromNode {
+        if grant.revision == self.revision && grant.serial == self.leased {
+            return self.granted(grant, executor);
+        }
+        FromNode::Unrenewed { revision: self.revision, serial: grant.serial }
+    }
+
+    /// The answer to a grant.
+    fn granted(&self, grant: &Grant, executor: &impl Executor) -> FromNode {
+        let shares = grant.shares.iter().filter_map(|share| self.in_force(grant, share, executor));
+        FromNode::Granted {
+            revision: self.revision,
+            serial: grant.serial,
+            shares: shares.collect(),
+        }
+    }
+
+    fn is_present(&self, grant: &Grant) -> bool {
+        grant.revision == self.revision && grant.round_id.period == self.number
+    }
+
+    fn is_next(&self, grant: &Grant) -> bool {
+        grant.revision == self.revision && self.number.checked_add(1) == Some(grant.round_id.period)
+    }
+
+    fn take_present(&mut self, now: Time, grant: &Grant, executor: &mut impl Executor) {
+        self.serial = grant.serial;
+        if core::mem::take(&mut self.is_abandoned) {
+            for tenant in &mut self.tenants {
+                tenant.holds = tenant.unnamed();
+                executor.grant(now, tenant.slot, tenant.holds);
+            }
+        }
+        for share in &grant.shares {
+            let Some(tenant) = self.tenants.get_mut(usize::from(share.tenant)) else { continue };
+            let counts = tenant.counts(share);
+            executor.grant(now, tenant.slot, counts);
+            tenant.holds = counts;
+            // The period had begun before the grant came that says with what it begins.
+            if grant.lease > 0 {
+                tenant.first = Some(counts);
+            }
+        }
+        if grant.lease > 0 {
+            (self.lease, self.leased) = (self.lease.max(grant.lease), grant.serial);
+        }
+    }
+
+    fn take_next(&mut self, grant: &Grant) {
+        (self.serial, self.leased) = (grant.serial, grant.serial);
+        if self.coming.is_none() {
+            for tenant in &mut self.tenants {
+                tenant.coming = tenant.unnamed();
+            }
+        }
+        self.coming = Some(grant.lease);
+        for share in &grant.shares {
+            let Some(tenant) = self.tenants.get_mut(usize::from(share.tenant)) else { continue };
+            tenant.coming = tenant.counts(share);
+        }
+    }
+
+    /// The share in force for a tenant that a grant names, in the grant's period.
+    fn in_force(&self, grant: &Grant, share: &Share, executor: &impl Executor) -> Option<Share> {
+        let tenant = self.tenants.get(usize::from(share.tenant))?;
+        let (counts, served) = if self.is_present(grant) {
+            let slot = tenant.slot;
+            executor
+                .read(slot.shard(), |scheduler| (scheduler.counts(slot), scheduler.served(slot)))
+        } else if self.is_next(grant) {
+            (tenant.upcoming(self.coming, self.lease, self.fallback), 0)
+        } else {
+            return None;
+        };
+        let PeriodGrant { reserved, allowed } = counts;
+        let share = Share { tenant: share.tenant, reserved, allowed };
+        Some(Share { reserved: reserved.max(served), allowed: allowed.max(served), ..share })
+    }
+
+    fn slots(&self) -> Vec<Slot> {
+        self.tenants.iter().map(|tenant| tenant.slot).collect()
+    }
+
+    /// Estimates demands from what happened in the last `interval`.
+    pub(super) fn observe(&mut self, now: Time, interval: Span, executor: &impl Executor) {
+        let since = Time(now.0.saturating_sub(interval.0));
+        let counters = executor.counters(now, &self.slots());
+        for (tenant, counters) in self.tenants.iter_mut().zip(counters) {
+            let seen = core::mem::replace(&mut tenant.seen, counters);
+            let arrived = counters.arrived - seen.arrived;
+            tenant.demand.observe(DemandSample {
+                interval,
+                backlogged: counters.backlogged.saturating_sub(seen.backlogged),
+                arrived,
+                came: difference(
+                    counters.came,
+                    seen.came.wrapping_add(since.0.wrapping_mul(arrived)),
+                ),
+                present: counters.present(),
+                stayed: difference(counters.stayed(now), seen.stayed(since)),
+            });
+        }
+    }
+
+    /// The answer to the question of `round_id`, from a node that can do `capacity_left` in what is
+    /// left of the period; none if the question is about the period before. It says that the node
+    /// rests if it may and no tenant did or wants anything.
+    pub(super) fn report(
+        &mut self,
+        now: Time,
+        (round_id, is_complete, may_rest): (RoundId, bool, bool),
+        capacity_left: u64,
+        executor: &impl Executor,
+    ) -> Option<FromNode> {
+        let (revision, serial) = (self.revision, self.serial);
+        match self.number.checked_sub(round_id.period) {
+            Some(1) => return None,
+            Some(0) => {}
+            // The plan was lost, or the controller has another that counts otherwise: it will see.
+            _ => {
+                let report = Report { revision, round_id, serial, ..Report::default() };
+                return Some(FromNode::Report(report));
+            }
+        }
+        let left = self.ends.since(now);
+        let (mut tenants, mut before) = (Vec::new(), Vec::new());
+        let mut is_idle = may_rest;
+        let counters = executor.counters(now, &self.slots());
+        for (index, (tenant, counters)) in (0..).zip(self.tenants.iter_mut().zip(counters)) {
+            let SlotCounters { served, waiting, .. } = counters;
+            let expected = tenant.demand.expected(left, waiting);
+            let is_elastic = waiting > 0 && tenant.demand.is_elastic();
+            let numbers = TenantReport { tenant: index, served, expected, waiting, is_elastic };
+            let last_report = tenant.last_report.replace(numbers);
+            if if is_complete { served > 0 || expected > 0 } else { last_report != Some(numbers) } {
+                tenants.push(numbers);
+            }
+            if is_complete && counters.served_before > 0 {
+                before.push((index, counters.served_before));
+            }
+            is_idle &= served == 0 && counters.served_before == 0;
+            // Also not in a whole period.
+            is_idle &= tenant.demand.expected(self.period, waiting) == 0;
+        }
+        Some(if is_idle {
+            FromNode::Rest { revision, round_id, serial, capacity_left }
+        } else {
+            let report = Report { revision, round_id, serial, capacity_left, tenants, before };
+            FromNode::Report(report)
+        })
+    }
+
+    /// The same where a report has said that the node rests, and nothing has come since.
+    pub(super) fn rest(&self, round_id: RoundId, capacity_left: u64) -> Option<FromNode> {
+        let (revision, serial) = (self.revision, self.serial);
+        let is_now = self.number == round_id.period;
+        is_now.then_some(FromNode::Rest { revision, round_id, serial, capacity_left })
+    }
+
+    /// When the next distribution of this period begins, or the next period, after `now`.
+    pub(super) fn next_round(&self, now: Time) -> Time {
+        let begun = Time(self.ends.0.saturating_sub(self.period.0));
+        let interval = self.interval().0.max(1);
+        let rounds = now.since(begun).0 / interval + 1;
+        begun.after(Span(rounds.saturating_mul(interval))).min(self.ends)
+    }
+}
+
+/// The scheduler's parameters of a tenant whose plan has so much weight in all.
+fn parameters(plan: &TenantPlan, weights: u64) -> TenantParameters {
+    TenantParameters {
+        weight: plan.weight,
+        is_urgent: plan.class == Class::Urgent,
+        bound: Bound::leaving(plan.minimum_ppm, plan.weight, weights),
+    }
+}
+
+/// How much greater a sum of times is than another, both modulo 2^64; zero if it is smaller.
+fn difference(sum: u64, other: u64) -> u128 {
+    i64::try_from(sum.wrapping_sub(other)).map_or(0, |more| more.unsigned_abs().into())
+}

@@ -1,0 +1,559 @@
+//! Totals of nodes and gateways, read from them once a second, as a machine without I/O.
+//!
+//! # Problem
+//! Operators who watch a cluster want sums: how much each node served, and each gateway was asked.
+//! Each process counts from zero on, and processes end and begin anew. Sums must not go back then,
+//! and a lost answer must neither lose counts nor double them.
+//!
+//! # Mechanism
+//! It works like the meters of a house. The reader of a meter writes down its position, and not the
+//! use since the last reading; so a reading that is left out costs nothing. Where a meter was
+//! replaced, the last reading of the old one is added to all of the new one. How a new one is
+//! known:
+//!
+//! - A gateway says when its process began, and no other incarnation of it says the same.
+//! - A node that says hello with no plan is another process than one that had reported counts of a
+//!   plan.
+//! - A meter that stands lower than before is another one: a tenant was taken out of the policy and
+//!   came back between two readings.
+//!
+//! Example: a gateway is read at 100 and 250, dies, and its next incarnation is read at 40. In all
+//! there were 290 requests. Those of the first incarnation after 250 are unknown.
+//!
+//! Nothing is decided by these numbers, and no request waits for them.
+//!
+//! # Bound
+//! One question and answer per peer and [`INTERVAL`]. An answer is as long as the tenants that had
+//! requests there; the machine keeps a meter for each tenant of the policy at each node and
+//! gateway, for each volume and pool of the last answer, and for a minute what tenants did at nodes
+//! ([`delays`]). A controller that begins anew begins with what each process has counted so far.
+//!
+//! ```
+//! use tidegate_model::Time;
+//! use tidegate_proto::controller::ConnectionId;
+//! use tidegate_proto::message::{FromGateway, VERSION};
+//! use tidegate_proto::stats::message::{Flow, GatewayCounts};
+//! use tidegate_proto::stats::{ClusterStats, Output};
+//!
+//! let mut stats = ClusterStats::new(&[], &["front".into()]);
+//! assert!(stats.on_gateway(Time(0), ConnectionId(1), VERSION, "front"));
+//! let volumes = vec![Flow { name: "db".into(), requests: 7, ..Flow::default() }];
+//! let counts = GatewayCounts { started_ms: 1, volumes, ..GatewayCounts::default() };
+//! stats.on_gateway_message(Time(9), ConnectionId(1), FromGateway::Counts(counts));
+//! let mut status = Default::default();
+//! stats.fill_status(Time(10), &mut status);
+//! assert_eq!(status.gateways[0].requests, 7);
+//! ```
+
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use tidegate_model::event::DISCONNECTED;
+use tidegate_model::policy::Tenant;
+use tidegate_model::{Event, Policy, Span, Time, Waits};
+
+use crate::cluster::message::ToNode;
+use crate::cluster::status::{
+    ClusterStatus, FaultStatus, GatewayStatus, OfferStatus, TenantAtNode, TurnedAwayStatus,
+    VolumeFaultStatus,
+};
+use crate::controller::ConnectionId;
+use crate::message::{FromGateway, ToGateway, VERSION, VolumeFault};
+use message::{Flow, GatewayCounts, GatewayPressure, NodeCounts};
+use node::NodeStats;
+use reading::{FlowMeter, Meter};
+
+pub mod delays;
+pub mod message;
+mod minute;
+mod node;
+mod reading;
+#[cfg(test)]
+mod tests;
+
+/// The time between two readings: often enough for a screen, and seldom against everything else
+/// that is sent.
+pub const INTERVAL: Span = Span::SECOND;
+
+/// Time without readings after which no rate is reported any more, and the peer is silent.
+const STALE: Span = Span(3 * INTERVAL.0);
+
+/// Kinds of faults, and reasons to turn a client away, that are distinguished; there are six kinds
+/// and seven reasons.
+const KINDS_MAX: usize = 16;
+
+/// An action for the caller.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Output {
+    /// Say something to a node.
+    ToNode {
+        /// Where.
+        to: ConnectionId,
+        /// The message.
+        message: ToNode,
+    },
+    /// Say something to a gateway.
+    ToGateway {
+        /// Where.
+        to: ConnectionId,
+        /// The message.
+        message: ToGateway,
+    },
+    /// Close a connection, after the messages on it.
+    Close {
+        /// Which.
+        connection: ConnectionId,
+    },
+    /// Report an event to observers.
+    Event(Event),
+}
+
+#[derive(Clone, Copy, Debug)]
+enum PeerIndex {
+    Node(usize),
+    Gateway(usize),
+}
+
+/// A peer's connection, and when it was read last.
+#[derive(Clone, Copy, Debug, Default)]
+struct Line {
+    connection: Option<ConnectionId>,
+    /// When the connection was made.
+    since: Time,
+    read: Option<Time>,
+}
+
+impl Line {
+    /// A reading is taken; how long after the last one that is, if there was one.
+    fn on_read(&mut self, now: Time) -> Option<Span> {
+        self.read.replace(now).map(|before| now.since(before))
+    }
+
+    /// Whether the connection is open, and its last reading at most `STALE` old.
+    fn is_fresh(&self, now: Time) -> bool {
+        self.connection.is_some() && self.read.is_some_and(|at| now.since(at) <= STALE)
+    }
+
+    /// Whether it does not answer.
+    fn is_silent(&self, now: Time) -> bool {
+        let answered = self.read.map_or(self.since, |at| at.max(self.since));
+        self.connection.is_some() && now.since(answered) > STALE
+    }
+
+    fn age(&self, now: Time) -> Option<u64> {
+        self.read.map(|at| now.since(at).0)
+    }
+}
+
+#[derive(Debug, Default)]
+struct GatewayStats {
+    name: String,
+    line: Line,
+    volumes: Vec<FlowMeter>,
+    pools: Vec<FlowMeter>,
+    /// By index in the policy.
+    tenants: Vec<FlowMeter>,
+    admitted: Meter,
+    turned_away: Meter,
+    refused: Meter,
+    faults: BTreeMap<String, Meter>,
+    /// The volumes that it does not serve, as reported on this connection.
+    volume_faults: Vec<VolumeFault>,
+    /// By reason.
+    turned_away_for: BTreeMap<String, Meter>,
+    /// Bytes that are in use, and those that may be.
+    memory: (u64, u64),
+    /// Without the flows, which are above.
+    last: GatewayCounts,
+}
+
+/// A tenant's parameters at nodes, in units of cost per second.
+#[derive(Clone, Debug)]
+struct TenantParameters {
+    name: String,
+    weight: u32,
+    reservation: Option<u64>,
+    limit: Option<u64>,
+}
+
+impl TenantParameters {
+    fn of(tenant: &Tenant) -> Self {
+        Self {
+            name: tenant.name.clone(),
+            weight: tenant.weight,
+            reservation: tenant.reservation.operations.map(|iops| iops.0),
+            limit: tenant.limit.operations.map(|iops| iops.0),
+        }
+    }
+}
+
+/// The machine. See the head of this file.
+#[derive(Debug)]
+pub struct ClusterStats {
+    nodes: Vec<NodeStats>,
+    gateways: Vec<GatewayStats>,
+    connections: BTreeMap<ConnectionId, PeerIndex>,
+    revision: u64,
+    /// Where each tenant stands in the policy.
+    indexes: BTreeMap<String, usize>,
+    /// The policy's parameters of each tenant, in its order.
+    parameters: Vec<TenantParameters>,
+    next_at: Time,
+    outputs: VecDeque<Output>,
+}
+
+impl ClusterStats {
+    /// Counters of the nodes and gateways with these names, in their order; all are away.
+    pub fn new(nodes: &[String], gateways: &[String]) -> Self {
+        let gateway =
+            |name: &String| GatewayStats { name: name.clone(), ..GatewayStats::default() };
+        Self {
+            nodes: nodes.iter().map(|name| NodeStats::new(name)).collect(),
+            gateways: gateways.iter().map(gateway).collect(),
+            connections: BTreeMap::new(),
+            revision: 0,
+            indexes: BTreeMap::new(),
+            parameters: Vec::new(),
+            next_at: Time::MAX,
+            outputs: VecDeque::new(),
+        }
+    }
+
+    /// The tenants are those of this policy from now on. Counts of tenants that stay are kept.
+    pub fn apply(&mut self, revision: u64, policy: &Policy) {
+        let names = policy.tenants.iter().map(|tenant| tenant.name.clone());
+        let indexes = names.zip(0..).collect::<BTreeMap<_, _>>();
+        let earlier = core::mem::replace(&mut self.indexes, indexes);
+        for node in &mut self.nodes {
+            node.renumber(&earlier, &self.indexes);
+        }
+        for gateway in &mut self.gateways {
+            gateway.tenants = moved(&earlier, &self.indexes, &mut gateway.tenants);
+        }
+        self.parameters = policy.tenants.iter().map(TenantParameters::of).collect();
+        self.revision = revision;
+    }
+
+    /// A node was accepted on a new connection; `is_blank` says that it has no plan. One with an
+    /// unknown name is not read.
+    pub fn on_node(&mut self, now: Time, connection: ConnectionId, name: &str, is_blank: bool) {
+        let Some(index) = self.nodes.iter().position(|node| node.name == name) else { return };
+        let node = &mut self.nodes[index];
+        node.begin(is_blank);
+        if let Some(earlier) = node.line.connection.replace(connection) {
+            self.connections.remove(&earlier);
+        }
+        self.begin(now, connection, PeerIndex::Node(index));
+    }
+
+    /// A gateway has said hello on a new connection. Returns whether it is accepted; if not, it is
+    /// sent the reason.
+    pub fn on_gateway(
+        &mut self,
+        now: Time,
+        connection: ConnectionId,
+        version: u16,
+        name: &str,
+    ) -> bool {
+        let found = self.gateways.iter().position(|gateway| gateway.name == name);
+        let index = match found {
+            _ if version != VERSION => {
+                let reason = alloc::format!(
+                    "the gateway speaks version {version} of the protocol and this controller \
+                     version {VERSION}; run both from the same release of Tidegate"
+                );
+                self.refuse(connection, name, reason);
+                return false;
+            }
+            Some(index) => index,
+            None => {
+                let reason = alloc::format!(
+                    "the cluster has no gateway named {name:?}; add it to the cluster file that \
+                     the controller was started with"
+                );
+                self.refuse(connection, name, reason);
+                return false;
+            }
+        };
+        // The process that was here before is gone, or its connection is gone unnoticed.
+        if let Some(earlier) = self.gateways[index].line.connection {
+            self.outputs.push_back(Output::Close { connection: earlier });
+            self.on_closed(earlier, "it has connected anew");
+        }
+        let line = &mut self.gateways[index].line;
+        (line.connection, line.since) = (Some(connection), now);
+        let event = Event::GatewayJoined { gateway: name.into() };
+        self.outputs.push_back(Output::Event(event));
+        self.begin(now, connection, PeerIndex::Gateway(index));
+        true
+    }
+
+    /// A node has reported its counts.
+    pub fn on_node_counts(&mut self, now: Time, connection: ConnectionId, counts: NodeCounts) {
+        let Some(PeerIndex::Node(index)) = self.connections.get(&connection) else { return };
+        let is_current = counts.revision == self.revision;
+        self.nodes[*index].read(now, counts, is_current);
+    }
+
+    /// A gateway has sent a message.
+    pub fn on_gateway_message(
+        &mut self,
+        now: Time,
+        connection: ConnectionId,
+        message: FromGateway,
+    ) {
+        let Some(PeerIndex::Gateway(index)) = self.connections.get(&connection) else { return };
+        match message {
+            FromGateway::Counts(counts) => {
+                self.gateways[*index].read(now, counts, &self.indexes);
+            }
+            FromGateway::Faults(faults) => self.gateways[*index].volume_faults = faults,
+            FromGateway::Pressure(pressure) => self.gateways[*index].on_pressure(pressure),
+            FromGateway::Disconnect => {
+                self.outputs.push_back(Output::Close { connection });
+                self.on_closed(connection, DISCONNECTED);
+            }
+        }
+    }
+
+    /// A connection is closed. `reason` is for people.
+    pub fn on_closed(&mut self, connection: ConnectionId, reason: &str) {
+        match self.connections.remove(&connection) {
+            None => {}
+            Some(PeerIndex::Node(index)) => self.nodes[index].line.connection = None,
+            Some(PeerIndex::Gateway(index)) => {
+                let gateway = &mut self.gateways[index];
+                (gateway.line.connection, gateway.last.clients) = (None, 0);
+                gateway.volume_faults.clear();
+                gateway.memory = (0, 0);
+                let (gateway, reason) = (gateway.name.clone(), reason.into());
+                self.outputs.push_back(Output::Event(Event::GatewayLeft { gateway, reason }));
+            }
+        }
+    }
+
+    /// The gateways that are connected.
+    pub fn gateways(&self) -> impl Iterator<Item = ConnectionId> + '_ {
+        self.gateways.iter().filter_map(|gateway| gateway.line.connection)
+    }
+
+    /// When to call [`Self::on_deadline`] next; [`Time::MAX`] while no peer is connected.
+    pub const fn next_deadline(&self) -> Time {
+        self.next_at
+    }
+
+    /// The time that [`Self::next_deadline`] named has come.
+    pub fn on_deadline(&mut self, now: Time) {
+        let peers: Vec<_> = self.connections.iter().map(|(to, peer)| (*to, *peer)).collect();
+        self.next_at = if peers.is_empty() { Time::MAX } else { now.after(INTERVAL) };
+        for (to, peer) in peers {
+            self.request_counts(to, peer);
+        }
+    }
+
+    /// The next action for the caller, if any.
+    pub fn poll_output(&mut self) -> Option<Output> {
+        self.outputs.pop_front()
+    }
+
+    /// Adds the readings to the cluster's status.
+    pub fn fill_status(&self, now: Time, status: &mut ClusterStatus) {
+        for (stats, node) in self.nodes.iter().zip(&mut status.nodes) {
+            stats.fill_status(now, node);
+        }
+        status.gateways = self.gateways.iter().map(|gateway| gateway.status(now)).collect();
+        let names = status.nodes.iter().map(|node| (node.id, node.name.clone()));
+        let names: Vec<(u16, String)> = names.collect();
+        for tenant in &mut status.tenants {
+            let Some(&index) = self.indexes.get(&tenant.name) else { continue };
+            for (node, (id, name)) in self.nodes.iter().zip(&names) {
+                let waits = node.waits(index);
+                if waits != Waits::ZERO {
+                    let there = at(&mut tenant.nodes, *id, name);
+                    (there.total_served_operations, there.waits) = (waits.operations, waits);
+                    let sum = &mut tenant.total_served_operations;
+                    *sum = sum.saturating_add(waits.operations);
+                }
+            }
+            for gateway in &self.gateways {
+                let Some(flow) = gateway.tenants.get(index) else { continue };
+                let is_fresh = gateway.line.is_fresh(now);
+                for (sum, part) in [
+                    (&mut tenant.gateway_requests, flow.requests.total()),
+                    (&mut tenant.gateway_bytes, flow.bytes.total()),
+                    (&mut tenant.gateway_errors, flow.errors.total()),
+                    (&mut tenant.gateway_bytes_per_second, flow.bytes.per_second(is_fresh)),
+                ] {
+                    *sum = sum.saturating_add(part);
+                }
+            }
+        }
+    }
+
+    /// Reads a peer on this connection from now on.
+    fn begin(&mut self, now: Time, connection: ConnectionId, peer: PeerIndex) {
+        self.connections.insert(connection, peer);
+        self.request_counts(connection, peer);
+        self.next_at = self.next_at.min(now.after(INTERVAL));
+    }
+
+    fn request_counts(&mut self, to: ConnectionId, peer: PeerIndex) {
+        self.outputs.push_back(match peer {
+            PeerIndex::Node(_) => Output::ToNode { to, message: ToNode::Count },
+            PeerIndex::Gateway(_) => Output::ToGateway { to, message: ToGateway::Count },
+        });
+    }
+
+    fn refuse(&mut self, connection: ConnectionId, name: &str, reason: String) {
+        // The name comes from elsewhere; it is shortened before it is repeated.
+        let gateway = name.chars().take(64).collect();
+        let event = Event::GatewayRefused { gateway, reason: reason.clone() };
+        let message = ToGateway::Refused { version: VERSION, reason };
+        self.outputs.push_back(Output::ToGateway { to: connection, message });
+        self.outputs.push_back(Output::Close { connection });
+        self.outputs.push_back(Output::Event(event));
+    }
+}
+
+impl GatewayStats {
+    /// The process is another one.
+    fn replace(&mut self) {
+        let flows = self.volumes.iter_mut().chain(&mut self.pools).chain(&mut self.tenants);
+        flows.for_each(FlowMeter::replace);
+        let counts = [&mut self.admitted, &mut self.turned_away, &mut self.refused];
+        let kinds = self.faults.values_mut().chain(self.turned_away_for.values_mut());
+        counts.into_iter().chain(kinds).for_each(Meter::replace);
+    }
+
+    fn on_pressure(&mut self, pressure: GatewayPressure) {
+        for (reason, count) in pressure.turned_away {
+            if self.turned_away_for.len() < KINDS_MAX || self.turned_away_for.contains_key(&reason)
+            {
+                self.turned_away_for.entry(reason).or_default().read(count, None);
+            }
+        }
+        self.memory = (pressure.memory_used_bytes, pressure.memory_limit_bytes);
+    }
+
+    fn read(&mut self, now: Time, mut counts: GatewayCounts, indexes: &BTreeMap<String, usize>) {
+        let apart = self.line.on_read(now);
+        if counts.started_ms != self.last.started_ms {
+            self.replace();
+        }
+        read_all(&mut self.volumes, core::mem::take(&mut counts.volumes), apart);
+        read_all(&mut self.pools, core::mem::take(&mut counts.pools), apart);
+        for flow in core::mem::take(&mut counts.tenants) {
+            let index = indexes.get(&flow.name);
+            if let Some(meter) = index.and_then(|index| self.tenants.get_mut(*index)) {
+                meter.read(&flow, apart);
+            }
+        }
+        self.admitted.read(counts.admitted, apart);
+        self.turned_away.read(counts.turned_away, apart);
+        self.refused.read(counts.refused, apart);
+        for (kind, count) in core::mem::take(&mut counts.faults) {
+            if self.faults.len() < KINDS_MAX || self.faults.contains_key(&kind) {
+                self.faults.entry(kind).or_default().read(count, apart);
+            }
+        }
+        self.last = counts;
+    }
+
+    fn status(&self, now: Time) -> GatewayStatus {
+        let is_fresh = self.line.is_fresh(now);
+        let offer = |kind: &'static str| {
+            move |flow: &FlowMeter| OfferStatus {
+                name: flow.name.clone(),
+                kind: kind.into(),
+                requests: flow.requests.total(),
+                bytes: flow.bytes.total(),
+                errors: flow.errors.total(),
+                requests_per_second: flow.requests.per_second(is_fresh),
+                bytes_per_second: flow.bytes.per_second(is_fresh),
+            }
+        };
+        let (volumes, pools) = (self.volumes.iter(), self.pools.iter());
+        let offers = volumes.map(offer("volume")).chain(pools.map(offer("pool")));
+        let offers: Vec<_> = offers.collect();
+        let sum = |of: fn(&OfferStatus) -> u64| {
+            offers.iter().fold(0, |sum: u64, offer| sum.saturating_add(of(offer)))
+        };
+        let fault = |(kind, count): (&String, &Meter)| FaultStatus {
+            kind: kind.clone(),
+            requests: count.total(),
+        };
+        let faults = self.faults.iter().map(fault).collect();
+        let turned_away_for = |(reason, count): (&String, &Meter)| TurnedAwayStatus {
+            reason: reason.clone(),
+            clients: count.total(),
+        };
+        let (memory_used_bytes, memory_limit_bytes) = self.memory;
+        let last = &self.last;
+        GatewayStatus {
+            name: self.name.clone(),
+            host: last.host.clone(),
+            pid: last.pid,
+            release: last.release.clone(),
+            started_ms: last.started_ms,
+            is_connected: self.line.connection.is_some(),
+            is_silent: self.line.is_silent(now),
+            counted_ns: self.line.age(now),
+            nbd: last.nbd.clone(),
+            memcached: last.memcached.clone(),
+            clients: last.clients,
+            admitted: self.admitted.total(),
+            turned_away: self.turned_away.total(),
+            turned_away_for: self.turned_away_for.iter().map(turned_away_for).collect(),
+            memory_used_bytes,
+            memory_limit_bytes,
+            refused_requests: self.refused.total(),
+            requests: sum(|offer| offer.requests),
+            bytes: sum(|offer| offer.bytes),
+            errors: sum(|offer| offer.errors),
+            requests_per_second: sum(|offer| offer.requests_per_second),
+            bytes_per_second: sum(|offer| offer.bytes_per_second),
+            faults,
+            volume_faults: self.volume_faults.iter().map(VolumeFaultStatus::from).collect(),
+            offers,
+        }
+    }
+}
+
+/// The meters of another policy's tenants, with what those have counted that were there before.
+fn moved<M: Default>(
+    earlier: &BTreeMap<String, usize>,
+    indexes: &BTreeMap<String, usize>,
+    former: &mut [M],
+) -> Vec<M> {
+    let mut moved: Vec<M> = indexes.iter().map(|_| M::default()).collect();
+    for (name, index) in indexes {
+        if let Some(meter) = earlier.get(name).and_then(|earlier| former.get_mut(*earlier)) {
+            moved[*index] = core::mem::take(meter);
+        }
+    }
+    moved
+}
+
+/// Reads all flows of one kind. Those that are not reported any more are forgotten.
+fn read_all(flow_counters: &mut Vec<FlowMeter>, flows: Vec<Flow>, apart: Option<Span>) {
+    let earlier = core::mem::take(flow_counters);
+    let mut earlier: BTreeMap<String, FlowMeter> =
+        earlier.into_iter().map(|meter| (meter.name.clone(), meter)).collect();
+    flow_counters.extend(flows.into_iter().map(|flow| {
+        let mut meter = earlier.remove(&flow.name).unwrap_or_default();
+        meter.read(&flow, apart);
+        meter.name = flow.name;
+        meter
+    }));
+}
+
+/// A tenant's entry for the node with this number, which is added if it is missing.
+fn at<'a>(nodes: &'a mut Vec<TenantAtNode>, id: u16, name: &str) -> &'a mut TenantAtNode {
+    let index = nodes.binary_search_by_key(&id, |node| node.id).unwrap_or_else(|index| {
+        let new = TenantAtNode { id, node: name.into(), ..TenantAtNode::default() };
+        nodes.insert(index, new);
+        index
+    });
+    &mut nodes[index]
+}

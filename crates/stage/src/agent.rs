@@ -1,0 +1,516 @@
+//! The agent that writes a segment. It talks to the controller, writes rules and rates into the
+//! segment, reads its counters, and clears up after processes that died.
+//!
+//! [`Driver`] is the loop, without a thread of its own: a supervisor runs it as its main loop, and
+//! [`StageAgent`] runs it on a thread for a program that uses the library.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, poll};
+use tidegate_algo::channel::WORDS_MAX;
+use tidegate_algo::published::{VERSIONS, about_to_write};
+use tidegate_algo::queue::State;
+use tidegate_algo::token_bucket::RATE_UNLIMITED;
+use tidegate_fabric::place::default_socket;
+use tidegate_fabric::unix::Link;
+use tidegate_model::gate::Unit;
+use tidegate_model::{Span, Time};
+use tidegate_proto::message::{Rule, RuleError, StageInfo, ToStage};
+use tidegate_proto::stage::plan::{Change, SetChannel, SetGate, Setup};
+use tidegate_proto::stage::{Machine, Output};
+
+use crate::census::Census;
+use crate::clock::{self, kernel_time};
+use crate::gate;
+use crate::layout::{GateKind, Header, SLOT_WORDS, TOKENS_PER_OPERATION};
+use crate::lease;
+use crate::segment::Segment;
+use crate::stage::Stage;
+#[cfg(feature = "transform")]
+use crate::transform::{Keys, Layered, Transforms};
+use crate::{report, users};
+
+/// How often the agent looks for processes that came without being noticed. Those that it knows
+/// wake it when they end.
+const CHECK_INTERVAL: Span = Span(250 * Span::MILLISECOND.0);
+/// How often ticks and nanoseconds are brought together again.
+const SET_CLOCK: Span = Span::SECOND;
+/// How many notices are kept at most. A supervisor reads them in every round of its loop; the agent
+/// of a library has no reader.
+const NOTICES_MAX: usize = 16;
+
+/// Identity of a stage, and the socket of its controller.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The tenant it acts for; empty to go by the policy's rules alone.
+    pub tenant: String,
+    /// The controller's socket.
+    pub socket: PathBuf,
+    /// The command that the stage runs, for display.
+    pub command: String,
+    /// Whether it carries content, so that gates may transform it.
+    pub layered: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        let name = std::env::args_os().next().unwrap_or_default();
+        Self {
+            tenant: String::new(),
+            socket: default_socket(),
+            command: name.to_string_lossy().into_owned(),
+            layered: true,
+        }
+    }
+}
+
+/// The loop of an agent.
+#[derive(Debug)]
+pub(crate) struct Driver {
+    segment: Arc<Segment>,
+    machine: Machine,
+    socket: PathBuf,
+    link: Option<Link<ToStage>>,
+    census: Census,
+    last_check: Time,
+    clock_set: Time,
+    /// Notices of the machine for the user, oldest first; at most the last `NOTICES_MAX`.
+    pub(crate) notices: Vec<String>,
+    #[cfg(feature = "transform")]
+    transforms: Transforms,
+}
+
+impl Driver {
+    pub(crate) fn new(segment: Arc<Segment>, settings: &Settings) -> Self {
+        let info = StageInfo {
+            tenant: settings.tenant.clone(),
+            pid: std::process::id(),
+            command: settings.command.chars().take(200).collect(),
+            host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
+            release: env!("CARGO_PKG_VERSION").into(),
+            ..StageInfo::default()
+        };
+        let now = kernel_time();
+        Self {
+            machine: Machine::new(now, info, settings.layered),
+            segment,
+            socket: settings.socket.clone(),
+            link: None,
+            census: Census::default(),
+            last_check: Time::ZERO,
+            clock_set: now,
+            notices: Vec::new(),
+            #[cfg(feature = "transform")]
+            transforms: Transforms::default(),
+        }
+    }
+
+    pub(crate) fn segment(&self) -> &Arc<Segment> {
+        &self.segment
+    }
+
+    pub(crate) fn census(&self) -> &Census {
+        &self.census
+    }
+
+    /// Whether a controller has sent rules, or has reported that it will send none.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.machine.is_connected() && self.machine.info().revision > 0
+    }
+
+    pub(crate) fn is_connected(&self) -> bool {
+        self.machine.is_connected()
+    }
+
+    /// Does what is due, then waits until something happens: on the link, to a process, on one of
+    /// the descriptors of `others`, or until the next thing is due, at the latest after `patience`.
+    pub(crate) fn run_once(&mut self, others: &[BorrowedFd<'_>], patience: Span) -> io::Result<()> {
+        let now = kernel_time();
+        self.machine.on_deadline(now);
+        self.act();
+        if now.since(self.last_check) >= CHECK_INTERVAL {
+            self.last_check = now;
+            self.check_processes();
+        }
+        if now.since(self.clock_set) >= SET_CLOCK {
+            self.clock_set = now;
+            clock::set(&self.segment.header.clock);
+        }
+        let deadline = self.machine.next_deadline().unwrap_or(Time::MAX);
+        let deadline = deadline.min(self.last_check.after(CHECK_INTERVAL)).min(now.after(patience));
+        if self.wait(others, deadline)? {
+            // A process has ended. Check at once: until it is buried its descriptor stays readable,
+            // and waiting would not wait.
+            self.last_check = kernel_time();
+            self.check_processes();
+        }
+        self.listen();
+        self.act();
+        Ok(())
+    }
+
+    /// Waits until `deadline` or until something happens, and says whether a process ended.
+    fn wait(&self, others: &[BorrowedFd<'_>], deadline: Time) -> io::Result<bool> {
+        let mut polled = Vec::from_iter(self.census.watched().map(watch));
+        let processes = polled.len();
+        polled.extend(others.iter().map(watch));
+        if let Some(link) = &self.link {
+            polled.push(PollFd::from_borrowed_fd(link.as_fd(), link.interest()));
+        }
+        let left = deadline.since(kernel_time());
+        let timeout = Timespec {
+            tv_sec: (left.0 / 1_000_000_000) as i64,
+            tv_nsec: (left.0 % 1_000_000_000) as i64,
+        };
+        match poll(&mut polled, Some(&timeout)) {
+            Ok(_) => Ok(polled[..processes].iter().any(|process| !process.revents().is_empty())),
+            Err(rustix::io::Errno::INTR) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Takes in the controller's messages.
+    fn listen(&mut self) {
+        while let Some(link) = &mut self.link {
+            let received = link.flush().and_then(|()| link.receive());
+            match received {
+                Ok(Some(message)) => {
+                    self.machine.on_message(kernel_time(), users::resolved(message));
+                    self.act();
+                }
+                Ok(None) => return,
+                Err(error) => self.lose(&error),
+            }
+        }
+    }
+
+    fn lose(&mut self, error: &io::Error) {
+        self.link = None;
+        let reason = match error.kind() {
+            io::ErrorKind::UnexpectedEof => "it closed the connection".into(),
+            io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
+                format!("nobody listens at {}", self.socket.display())
+            }
+            _ => error.to_string(),
+        };
+        self.machine.on_closed(kernel_time(), &reason);
+    }
+
+    /// Does what the machine says.
+    fn act(&mut self) {
+        while let Some(output) = self.machine.poll_output() {
+            let sent = match output {
+                Output::Connect => match Link::connect(&self.socket) {
+                    Ok(link) => {
+                        self.link = Some(link);
+                        self.machine.on_connected(kernel_time());
+                        Ok(())
+                    }
+                    Err(error) => Err(error),
+                },
+                Output::Close => {
+                    self.link = None;
+                    Ok(())
+                }
+                Output::Hello(hello) => self.link.as_mut().map_or(Ok(()), |link| link.send(&hello)),
+                Output::Send(message) => {
+                    self.link.as_mut().map_or(Ok(()), |link| link.send(&message))
+                }
+                Output::Report { round, detail } => {
+                    self.check_processes();
+                    let (plan, census) = (self.machine.plan(), &self.census);
+                    let report = report::read(&self.segment, plan, census, round, detail);
+                    self.link.as_mut().map_or(Ok(()), |link| link.send(&report))
+                }
+                Output::Install(change) => {
+                    #[cfg(feature = "transform")]
+                    self.note_transforms(&change);
+                    install(&self.segment, &change);
+                    Ok(())
+                }
+                Output::Notice(text) => {
+                    let excess = (self.notices.len() + 1).saturating_sub(NOTICES_MAX);
+                    self.notices.drain(..excess);
+                    self.notices.push(text);
+                    Ok(())
+                }
+            };
+            if let Err(error) = sent {
+                self.lose(&error);
+            }
+        }
+    }
+
+    /// Notifies the layered interface what the gates of a new table do to content, before requests
+    /// reach them.
+    #[cfg(feature = "transform")]
+    fn note_transforms(&self, change: &Change) {
+        // Without a table the gates are those of the last one.
+        if change.words.is_some() {
+            let gates = self.machine.plan().gates().map(|(_, gate)| (gate.number, &gate.spec));
+            self.transforms.note(next_generation(&self.segment.header), gates);
+        }
+    }
+
+    /// Checks the processes a last time, when everything has ended.
+    pub(crate) fn final_check(&mut self) {
+        self.check_processes();
+    }
+
+    /// Notices processes that came and went, and frees what the dead held.
+    fn check_processes(&mut self) {
+        self.census.take(&self.segment, kernel_time());
+        for (_, gate) in self.machine.plan().gates() {
+            gate::forget_the_dead(&self.segment, gate.number);
+        }
+    }
+
+    /// Says good-bye.
+    pub(crate) fn end(&mut self) {
+        self.machine.on_end();
+        self.act();
+    }
+}
+
+fn watch<Fd: AsFd>(descriptor: &Fd) -> PollFd<'_> {
+    PollFd::new(descriptor, PollFlags::IN)
+}
+
+/// The generation of the table that is published next. Only the agent publishes.
+fn next_generation(header: &Header) -> u32 {
+    let next = match header.generation.load(Ordering::Relaxed) {
+        0 => header.first.load(Ordering::Relaxed),
+        last => last.wrapping_add(1),
+    };
+    next.max(1)
+}
+
+/// Puts a change into the segment: first the gates, then the table that names them, last what no
+/// table names any more.
+fn install(segment: &Segment, change: &Change) {
+    change.gates.iter().for_each(|gate| set_gate(segment, gate));
+    change.channels.iter().for_each(|channel| set_channel(segment, *channel));
+    if let Some(words) = &change.words {
+        let header = &segment.header;
+        let next = next_generation(header);
+        let table = &segment.tables[next as usize % VERSIONS];
+        about_to_write();
+        for (cell, word) in table.iter().zip(words.iter().take(WORDS_MAX)) {
+            cell.store(*word, Ordering::Relaxed);
+        }
+        header.generation.store(next, Ordering::Release);
+        gate::wake(&header.generation, u32::MAX);
+    }
+    for number in &change.retired {
+        if let Some(cell) = segment.gates.get(usize::from(*number)) {
+            // Requests that an older table has sorted may still have content to transform.
+            if cell.kind.load(Ordering::Relaxed) != GateKind::Transform as u32 {
+                cell.kind.store(GateKind::Open as u32, Ordering::Release);
+            }
+            cell.changed();
+        }
+    }
+}
+
+fn set_gate(segment: &Segment, set: &SetGate) {
+    let Some(cell) = segment.gates.get(usize::from(set.number)) else { return };
+    let now = clock::now(&segment.header.clock);
+    if set.fresh {
+        cell.delayed.store(0, Ordering::Relaxed);
+        cell.waited.store(0, Ordering::Relaxed);
+        cell.waiting.clear();
+        // Without a limit first: a limit set after that begins with a full bucket and no debt.
+        cell.bucket.configure(RATE_UNLIMITED, 1, now);
+    }
+    let kind = match &set.setup {
+        Setup::Open => GateKind::Open,
+        Setup::Transform => GateKind::Transform,
+        Setup::Bucket { unit, rate, burst } => {
+            let (kind, tokens) = match unit {
+                Unit::Bytes => (GateKind::Bytes, 1),
+                Unit::Operations => (GateKind::Operations, TOKENS_PER_OPERATION),
+            };
+            cell.bucket.configure(rate.saturating_mul(tokens), burst.saturating_mul(tokens), now);
+            kind
+        }
+        Setup::Queue { queue, order, depth, weights } => {
+            cell.queue.store(u32::from(*queue), Ordering::Relaxed);
+            let configure = |queue: &mut State<SLOT_WORDS>| {
+                queue.configure(*order, *depth, weights);
+            };
+            lease::configure(segment, usize::from(*queue), configure);
+            GateKind::Queue
+        }
+    };
+    cell.kind.store(kind as u32, Ordering::Release);
+    cell.changed();
+}
+
+fn set_channel(segment: &Segment, set: SetChannel) {
+    let Some(cell) = segment.channels.get(usize::from(set.number)) else { return };
+    segment.header.channels.fetch_max(u32::from(set.number) + 1, Ordering::Relaxed);
+    if set.fresh {
+        cell.passed.clear();
+        cell.waited.store(0, Ordering::Relaxed);
+        cell.waiting.clear();
+        cell.service.clear();
+    }
+    cell.probed.store(u32::from(set.probed), Ordering::Relaxed);
+}
+
+/// The agent of a stage inside a program: a segment of its own and a thread. Dropping it says
+/// good-bye to the controller; what its stage enforced last stays in force for clones of the stage.
+///
+/// In a child of `fork` the stage is the parent's and its gates hold, but the thread is not there:
+/// rules cannot be applied there, and dropping the handle leaves the parent's agent as it is.
+#[derive(Debug)]
+pub struct StageAgent {
+    stage: Stage,
+    waker: Arc<OwnedFd>,
+    /// Always there until the end.
+    worker: Option<Worker>,
+    /// The process that has the thread.
+    pid: u32,
+    #[cfg(feature = "transform")]
+    transforms: Transforms,
+}
+
+/// The agent's thread, and the way to it.
+#[derive(Debug)]
+struct Worker {
+    commands: std::sync::mpsc::Sender<Command>,
+    thread: JoinHandle<()>,
+}
+
+/// Request of the program to its agent.
+enum Command {
+    Apply(Vec<Rule>, std::sync::mpsc::Sender<Result<(), RuleError>>),
+    End,
+}
+
+impl StageAgent {
+    /// Makes a stage and connects it; returns at once, whether or not a controller is there (PAIO's
+    /// `paio_init`).
+    ///
+    /// # Errors
+    /// If there is no memory for the segment or no thread to be had.
+    pub fn start(settings: Settings) -> io::Result<Self> {
+        let segment = Arc::new(Segment::private()?);
+        let stage = Stage::new(Arc::clone(&segment));
+        stage.join();
+        let waker = Arc::new(rustix::event::eventfd(0, EventfdFlags::CLOEXEC | NONBLOCK)?);
+        let (commands, inbox) = std::sync::mpsc::channel();
+        let wakeup = Arc::clone(&waker);
+        let mut driver = Driver::new(segment, &settings);
+        #[cfg(feature = "transform")]
+        let transforms = driver.transforms.clone();
+        let thread = std::thread::Builder::new().name("tidegate".into()).spawn(move || {
+            while driver.run_once(&[wakeup.as_fd()], Span::SECOND).is_ok() {
+                let mut count = [0; 8];
+                let _ = rustix::io::read(&*wakeup, &mut count);
+                while let Ok(command) = inbox.try_recv() {
+                    match command {
+                        Command::Apply(rules, answer) => {
+                            let result = driver.machine.apply_own(&rules);
+                            driver.act();
+                            let _ = answer.send(result);
+                        }
+                        Command::End => return driver.end(),
+                    }
+                }
+            }
+        })?;
+        Ok(Self {
+            stage,
+            waker,
+            worker: Some(Worker { commands, thread }),
+            pid: std::process::id(),
+            #[cfg(feature = "transform")]
+            transforms,
+        })
+    }
+
+    /// The stage for requests that carry content, with the keys that the policy's gates name.
+    #[cfg(feature = "transform")]
+    pub fn layered(&self, keys: Keys) -> Layered {
+        Layered::new(self.stage.clone(), self.transforms.clone(), keys)
+    }
+
+    /// The stage that this agent keeps.
+    pub fn stage(&self) -> &Stage {
+        &self.stage
+    }
+
+    /// Applies rules of the program's own: all of them or none. A controller that connects later
+    /// replaces them.
+    ///
+    /// # Errors
+    /// Which rule is wrong and why; or that this process was forked from the one with the agent.
+    pub fn apply(&self, rules: Vec<Rule>) -> Result<(), RuleError> {
+        let error = |reason| RuleError { rule: 0, reason };
+        if self.is_elsewhere() {
+            let reason = format!(
+                "this process was forked from process {}, which keeps the stage; rules can be \
+                 changed only there, or in a stage that this process opens itself",
+                self.pid
+            );
+            return Err(error(reason));
+        }
+        let (answer, answered) = std::sync::mpsc::channel();
+        self.send(Command::Apply(rules, answer));
+        answered.recv().map_err(|_| error("the keeper's thread has ended".into()))?
+    }
+
+    /// Whether the thread is another process's.
+    fn is_elsewhere(&self) -> bool {
+        std::process::id() != self.pid
+    }
+
+    fn send(&self, command: Command) {
+        // If the thread has ended there is no receiver.
+        if let Some(worker) = &self.worker {
+            let _ = worker.commands.send(command);
+        }
+        let _ = rustix::io::write(&*self.waker, &1u64.to_ne_bytes());
+    }
+}
+
+const NONBLOCK: EventfdFlags = EventfdFlags::NONBLOCK;
+
+impl Drop for StageAgent {
+    fn drop(&mut self) {
+        if self.is_elsewhere() {
+            // There is no thread to join, and the channel to it may be locked for good. The waker
+            // is the parent's as well: ringing it would wake the parent's thread.
+            std::mem::forget(self.worker.take());
+            return;
+        }
+        self.send(Command::End);
+        if let Some(worker) = self.worker.take() {
+            let _ = worker.thread.join();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unread_notices_are_bounded() {
+        let segment = Arc::new(Segment::private().unwrap());
+        let mut driver = Driver::new(segment, &Settings::default());
+        for round in 0..1_000 {
+            // As a controller does that goes and comes back: each time is news.
+            driver.machine.on_closed(Time::ZERO, &format!("gone {round}"));
+            driver.act();
+        }
+        assert_eq!(driver.notices.len(), NOTICES_MAX);
+        assert!(driver.notices.last().is_some_and(|last| last.contains("gone 999")));
+    }
+}

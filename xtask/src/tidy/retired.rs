@@ -1,0 +1,113 @@
+//! Words that identifiers may not have: names that only this project used, each with the field's
+//! term for it.
+//!
+//! A word counts wherever it is a word of an identifier (`seat_of`, `Seat`, `SEATS`) or of a file's
+//! name. Where a paper or a library names the thing so, the exception stands in [`KEPT`].
+
+use crate::Finding;
+use crate::files::TextFile;
+use crate::source::Line;
+
+/// A retired word, and the terms to use for it.
+const RETIRED: &[(&str, &str)] = &[
+    ("bell", "waker"),
+    ("brick", "node"),
+    ("desk", "connection context"),
+    ("door", "listener, endpoint"),
+    ("errand", "sub-request"),
+    ("fare", "health"),
+    ("goodbye", "close reason"),
+    ("guest", "pending connection, peer"),
+    ("hall", "server context"),
+    ("heed", "observe"),
+    ("hush", "noreply"),
+    ("keeper", "agent"),
+    ("lane", "shard"),
+    ("ledger", "window statistics, period grants, outstanding bounds"),
+    ("lent", "cached tokens"),
+    ("letter", "message"),
+    ("loan", "token cache"),
+    ("nobody", "default tenant, unattributed"),
+    ("purse", "token balance"),
+    ("roster", "client table"),
+    ("seat", "permit, session slot"),
+    ("shop", "frontend"),
+    ("sight", "snapshot"),
+    ("steward", "coordinator"),
+    ("tally", "counters"),
+    ("valve", "throttle"),
+    ("visitor", "peer"),
+];
+
+/// Where a retired word stays, and why: the word, the beginning of the path, the reason.
+const KEPT: &[(&str, &str, &str)] = &[];
+
+/// The retired identifiers of one file.
+pub(super) fn check(file: &TextFile, lines: &[Line]) -> Vec<Finding> {
+    let name = (0, &*file.path);
+    let code = lines.iter().enumerate().map(|(at, line)| (at, &*line.code));
+    let mut findings = Vec::new();
+    for (at, text) in [name].into_iter().chain(code) {
+        for identifier in text.split(|c: char| !(c.is_alphanumeric() || c == '_')) {
+            if let Some((word, term)) = retired(identifier).filter(|(word, _)| !kept(word, file)) {
+                let what = format!("`{identifier}` says {word}");
+                findings.push(Finding::new(&file.path, at + 1, what, &format!("say {term}")));
+            }
+        }
+    }
+    findings
+}
+
+fn kept(word: &str, file: &TextFile) -> bool {
+    KEPT.iter().any(|(kept, path, _)| *kept == word && file.path.starts_with(path))
+}
+
+/// The retired word in an identifier, if there is one, and the terms to use.
+fn retired(identifier: &str) -> Option<(&'static str, &'static str)> {
+    words(identifier).find_map(|word| {
+        let is_meant = |retired: &str| word == retired || word.strip_suffix('s') == Some(retired);
+        RETIRED.iter().copied().find(|(retired, _)| is_meant(retired))
+    })
+}
+
+/// `SeatOf_all` as `seat`, `of`, `all`.
+fn words(identifier: &str) -> impl Iterator<Item = String> {
+    let mut separated = String::new();
+    let mut was_lower = false;
+    for c in identifier.chars() {
+        if c.is_uppercase() && was_lower {
+            separated.push('_');
+        }
+        was_lower = c.is_lowercase();
+        separated.extend(c.to_lowercase());
+    }
+    let words: Vec<_> = separated.split('_').map(String::from).collect();
+    words.into_iter()
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::tidy::check_text;
+
+    #[track_caller]
+    fn fires(text: &str, what: &str) {
+        let found = check_text("crates/cli/src/a.rs", text);
+        assert_eq!(found.len(), 1, "{found:#?}");
+        assert!(found[0].contains(what), "{found:#?}");
+    }
+
+    #[test]
+    fn retired_words() {
+        fires("struct SeatTable;\n", "`SeatTable` says seat; say permit, session slot");
+        fires("let a = b.seat_of(c);\n", "`seat_of` says seat");
+        fires("const ALL_LANES: u8 = 1;\n", "`ALL_LANES` says lane; say shard");
+        let silent = "// A seat.\nlet silently = \"seat\";\nlet seated: Shopping = 1;\n";
+        assert_eq!(check_text("crates/cli/src/a.rs", silent), [""; 0]);
+    }
+
+    #[test]
+    fn retired_names_of_files() {
+        let found = check_text("crates/cli/src/fare.rs", "const A: u8 = 1;\n");
+        assert!(found[0].contains("`fare` says fare; say health"), "{found:#?}");
+    }
+}
