@@ -2,8 +2,8 @@
 //! takes no part in it, in the simulation and, six of the figures, [`live`].
 //!
 //! ```text
-//!  scenarios/haechi/*.toml ──▶ tidegate_sim::one_sided ──▶ OneSidedReport ──▶ claims, table, picture
-//!        (embedded)      └─────▶ live: a data node, and ten clients ──┘
+//!  scenarios/haechi/*.toml ─▶ tidegate_sim::one_sided ─▶ OneSidedReport ─▶ claims, table, picture
+//!        (embedded)      └────▶ live: a data node, and ten clients ──┘
 //! ```
 //!
 //! The model of the RNICs has two numbers, which are read off figures 6 and 7; figure 8 is

@@ -15,6 +15,7 @@ use std::thread::{self, Thread};
 
 use rustix::rand::{GetRandomFlags, getrandom};
 use tidegate_algo::haechi::capacity::Profile;
+use tidegate_algo::haechi::engine::Promise;
 use tidegate_fabric::memory::model;
 use tidegate_fabric::memory::region::Region;
 use tidegate_fabric::memory::shm::Shm;
@@ -106,6 +107,42 @@ struct Inner {
     is_lost: bool,
     /// The damaged structure of the memory, until there is other memory.
     damaged: Option<Structure>,
+}
+
+impl Inner {
+    /// The tenant of a client.
+    fn tenant(&self, identity: &ClientIdentity, hello: &Hello) -> Result<Option<&Tenant>, Denied> {
+        tenant(self.coordinator.policy(), identity, hello).map_err(Denied::Refused)
+    }
+
+    /// A session slot for a client, and its promise: the slot that an earlier incarnation of this
+    /// node gave it, or a free one.
+    fn take_session_slot(
+        &mut self,
+        identity: &ClientIdentity,
+        hello: &Hello,
+    ) -> Result<(u16, Promise), Denied> {
+        let Self { monitor, coordinator, orphans, .. } = self;
+        let tenant = tenant(coordinator.policy(), identity, hello).map_err(Denied::Refused)?;
+        let earlier = hello.session_slot.filter(|number| orphans.contains(number));
+        if earlier.is_none() {
+            let clients = |name: &str| coordinator.registry.clients_of(name);
+            slots::admit(coordinator.policy(), tenant, clients, monitor.slots())?;
+        }
+        let promise = coordinator.registry.offer(tenant, hello).map_err(Denied::Refused)?;
+        earlier.iter().for_each(|number| _ = orphans.remove(number));
+        let number = match earlier {
+            Some(number) => monitor.renew(number, promise).map(|()| number),
+            None => monitor.admit(promise).inspect(|number| {
+                let name = tenant.map_or("", |tenant| &tenant.name);
+                let allowed = |number| monitor.allowed(number);
+                let rest = coordinator.registry.rest(name, promise.limit, allowed);
+                monitor.start_early(*number, rest);
+            }),
+        };
+        let number = number.map_err(|denied| Denied::Refused(denied.to_string()))?;
+        Ok((number, promise))
+    }
 }
 
 impl Host {
@@ -300,61 +337,32 @@ impl Host {
                 hello.version
             )));
         }
-        let mut inner = lock(&self.inner);
-        let Inner { region, monitor, sweeper, inspector, coordinator, orphans, damaged, .. } =
-            &mut *inner;
-        *damaged = damaged.or_else(|| inspector.check(monitor));
-        if damaged.is_some() {
+        let inner = &mut *lock(&self.inner);
+        inner.damaged = inner.damaged.or_else(|| inner.inspector.check(&mut inner.monitor));
+        if inner.damaged.is_some() {
             return Err(Denied::Damaged);
         }
-        inspector.wake(self.clock.now());
-        let tenant = tenant(coordinator.policy(), identity, hello).map_err(Denied::Refused)?;
-        let name = tenant.map_or("", |tenant| &tenant.name).to_owned();
+        let now = self.clock.now();
+        inner.inspector.wake(now);
+        let name = inner.tenant(identity, hello)?.map_or("", |tenant| &tenant.name).to_owned();
         let session_slot = match hello.is_bare {
-            true => {
-                sweeper.admit(self.clock.now(), None);
-                None
-            }
+            true => None,
             false => {
-                // A session slot that a earlier incarnation of this node gave is still its
-                // client's.
-                let had = hello.session_slot.filter(|session_slot| orphans.contains(session_slot));
-                if had.is_none() {
-                    let clients = |name: &str| coordinator.registry.clients_of(name);
-                    slots::admit(coordinator.policy(), tenant, clients, monitor.slots())?;
-                }
-                let promise = coordinator.registry.offer(tenant, hello).map_err(Denied::Refused)?;
-                had.iter().for_each(|session_slot| _ = orphans.remove(session_slot));
-                let number = match had {
-                    Some(session_slot) => {
-                        monitor.renew(session_slot, promise).map(|()| session_slot)
-                    }
-                    None => monitor.admit(promise).inspect(|session_slot| {
-                        let allowed = |session_slot| monitor.allowed(session_slot);
-                        let rest = coordinator.registry.rest(&name, promise.limit, allowed);
-                        monitor.start_early(*session_slot, rest);
-                    }),
-                };
-                let number = number.map_err(|denied| Denied::Refused(denied.to_string()))?;
-                sweeper.admit(self.clock.now(), Some(number));
-                coordinator.registry.add(number, &name, hello);
+                let (number, promise) = inner.take_session_slot(identity, hello)?;
+                inner.coordinator.registry.add(number, &name, hello);
                 // Those who have equal parts have smaller ones now.
-                coordinator.settle(monitor);
+                inner.coordinator.settle(&mut inner.monitor);
                 self.pulse.get().inspect(|thread| thread.unpark());
                 let DataNode { rules, period, client, .. } = self.node;
-                Some(SessionSlot {
-                    number,
-                    rules,
-                    period,
-                    client,
-                    reservation: promise.reservation,
-                })
+                let reservation = promise.reservation;
+                Some(SessionSlot { number, rules, period, client, reservation })
             }
         };
+        inner.sweeper.admit(now, session_slot.as_ref().map(|session_slot| session_slot.number));
         let DataNode { fabric, window, .. } = self.node;
         let welcome =
             Welcome { tenant: name, session_slot, fabric, window, store: region_layout::DATA };
-        Ok((welcome, region.clone()))
+        Ok((welcome, inner.region.clone()))
     }
 
     /// Takes a session slot back, or nothing from who had none.

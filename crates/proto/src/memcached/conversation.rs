@@ -16,6 +16,8 @@
 //! for as far as the credit goes. Once one of them has failed, so has the request, and the others
 //! are not asked for.
 
+mod shared;
+
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::format;
@@ -24,6 +26,7 @@ use core::ops::Deref;
 
 use tidegate_model::Operation;
 
+use self::shared::Shared;
 use super::order::Effect;
 use super::request::{CloseReason, Parsed, Request, next, words};
 use super::{KEY_MAX, Verb, split};
@@ -176,19 +179,6 @@ enum ReplySlot<R> {
         effect: Effect,
     },
     Shared(Box<Shared<R>>),
-}
-
-/// A reply of which several nodes have a part.
-#[derive(Debug)]
-struct Shared<R> {
-    parts: Vec<Option<OutputChunk<R>>>,
-    missing: usize,
-    /// The client wants no error reply.
-    noreply: bool,
-    effect: Effect,
-    /// The keys, one after the other, each with its end and its part; none for `flush_all`.
-    text: Vec<u8>,
-    keys: Vec<(u32, u32)>,
 }
 
 impl<P: Copy + PartialEq, R: Deref<Target = [u8]>> Conversation<P, R> {
@@ -569,35 +559,6 @@ impl<P: Copy + PartialEq, R: Deref<Target = [u8]>> Conversation<P, R> {
     /// How many requests wait for their reply, or for that of one before them.
     pub fn ahead(&self) -> usize {
         self.row.len()
-    }
-}
-
-impl<R: Deref<Target = [u8]>> Shared<R> {
-    /// The bytes of memory that its parts take up.
-    fn stored(&self) -> usize {
-        self.parts.iter().flatten().map(OutputChunk::stored).sum()
-    }
-
-    fn joined(&mut self) -> OutputChunk<R> {
-        let parts: Vec<&[u8]> =
-            self.parts.iter().map(|part| part.as_deref().unwrap_or_default()).collect();
-        let mut made = Vec::new();
-        if self.keys.is_empty() {
-            // The first part that failed gives the reply.
-            let complaint = parts.iter().find(|part| **part != OK.as_bytes());
-            made.extend_from_slice(complaint.unwrap_or(&OK.as_bytes()));
-            return OutputChunk::Made(made);
-        }
-        let mut from = 0;
-        let keys = self.keys.iter().map(|(end, part)| {
-            let key = &self.text[from..*end as usize];
-            from = *end as usize;
-            (key, *part as usize)
-        });
-        match split::join(keys, &parts, &mut made) {
-            Ok(()) => OutputChunk::Made(made),
-            Err(_) => OutputChunk::Text("SERVER_ERROR a node's reply makes no sense\r\n"),
-        }
     }
 }
 
