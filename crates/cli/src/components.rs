@@ -334,14 +334,14 @@ fn gateway_config(
     let StartContext { cluster, base, .. } = *context;
     let is_required = gateway.is_tls_required;
     let permissions = ListenerAccess { is_public: is_required && guard.is_some(), ..clients() };
-    let doors = gateway.nbd.iter().map(|address| Ok((resolved(address, base)?, permissions)));
+    let binds = gateway.nbd.iter().map(|address| Ok((resolved(address, base)?, permissions)));
     let pools = gateway.memcached.iter().map(|endpoint| pool(cluster, endpoint, base));
     Ok(gateway::Config {
         name: gateway.name.clone(),
         controller: context.controller(guard.as_ref()),
         lock: guard.map(|guard| gateway::ListenerTls { guard, is_required }),
         parties: all_peer_names(cluster),
-        binds: doors.collect::<Result<_, Failure>>()?,
+        binds: binds.collect::<Result<_, Failure>>()?,
         volumes: cluster.volumes.clone(),
         pools: pools.collect::<Result<_, Failure>>()?,
         workers: WORKERS,

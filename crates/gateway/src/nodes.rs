@@ -1,16 +1,19 @@
 //! One worker's conversations with the nodes, and which part of which volume lies at which.
 
+mod there;
+
 use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
 
 use tidegate_fabric::reactor::{MessageQueue, Reactor, Ready};
-use tidegate_fabric::remote::{Notice, Remote, Settings};
+use tidegate_fabric::remote::{Remote, Settings};
 use tidegate_fabric::service::{Command, CompletionSink, Fault, Job, Part, Service, Session};
 use tidegate_fabric::tls::Way;
 use tidegate_model::{NodeId, Span, Time};
 
-use crate::barriers::{Barriers, Cause, Membership};
+use self::there::There;
+use crate::barriers::{Barriers, Membership};
 use crate::clock;
 use crate::links::{Common, Identities};
 use crate::owners::Table;
@@ -127,22 +130,6 @@ impl NodeSlot {
 enum Line {
     Here(Box<dyn Session>),
     There(Box<There>),
-}
-
-struct There {
-    remote: Remote,
-    /// The index of the node's slot.
-    slot: usize,
-    /// It carries long requests. Whether the node is reachable is reported by the other link; the
-    /// state of parts by both, because each may be the first to reach a new process of the node.
-    is_bulk: bool,
-    reporter: Reporter,
-    /// By number there: the place in the list of volumes, and the part.
-    parts: Vec<(usize, Part)>,
-    /// Volumes and parts that jobs which failed with the link may still change.
-    unsettled: Vec<(usize, u32)>,
-    /// Parts that are open over this link, by number there.
-    open: HashSet<u32>,
 }
 
 #[derive(Clone, Copy)]
@@ -508,62 +495,6 @@ impl Line {
 /// The token of a link.
 fn token(slot: usize, is_bulk: bool) -> u64 {
     LINK + 2 * slot as u64 + u64::from(is_bulk)
-}
-
-impl There {
-    /// Takes the notices of the link, and reports them.
-    fn on_notices(&mut self, known: &mut [VolumeParts], barriers: &Barriers) {
-        while let Some(notice) = self.remote.poll_notice() {
-            if matches!(notice, Notice::Up { .. }) {
-                for (volume, part) in self.unsettled.drain(..) {
-                    barriers.lower(volume, part, Cause::Link);
-                }
-            }
-            if matches!(notice, Notice::Down { .. }) {
-                for part in self.open.drain() {
-                    let (volume, part) = &self.parts[part as usize];
-                    known[*volume].on_link_lost(part.index);
-                }
-            }
-            match notice {
-                Notice::Unsettled { part } => {
-                    let (volume, part) = &self.parts[part as usize];
-                    barriers.raise(*volume, part.index, Cause::Link);
-                    self.unsettled.push((*volume, part.index));
-                }
-                Notice::Up { .. } | Notice::Down { .. } if self.is_bulk => {}
-                Notice::Up { .. } => self.reporter.on_up(self.slot),
-                Notice::Down { reason } => self.reporter.on_away(self.slot, reason),
-                Notice::PartRefused { part, reason } => {
-                    self.note(known, part, |known, index| known.on_refused(index, reason));
-                }
-                Notice::PartReady { part, state } => {
-                    let is_new = self.open.insert(part);
-                    self.note(known, part, |known, index| {
-                        known.on_open(index, state);
-                        if is_new {
-                            known.on_link(index);
-                        }
-                    });
-                }
-                Notice::Incarnation { part, incarnation } => {
-                    self.note(known, part, |known, index| known.on_incarnation(index, incarnation));
-                }
-            }
-        }
-    }
-
-    /// Notes something about a part, and says so if its volume is served no longer, or again.
-    fn note(&self, known: &mut [VolumeParts], part: u32, note: impl FnOnce(&mut VolumeParts, u32)) {
-        let (volume, part) = &self.parts[part as usize];
-        let known = &mut known[*volume];
-        let before = [known.fault(), known.mismatch()].map(|it| it.map(String::from));
-        note(known, part.index);
-        let now = [known.fault(), known.mismatch()];
-        if before.each_ref().map(Option::as_deref) != now {
-            self.reporter.on_volume(&part.volume, now[0], now[1]);
-        }
-    }
 }
 
 /// The number of a part that a node of this process refuses: no job goes there.

@@ -78,9 +78,8 @@ pub fn start(config: Config, nodes: &[Node]) -> Result<Running, StartError> {
     }
     pools.iter().try_for_each(with_nodes)?;
     for pool in pools {
-        let binds = [(pool.address.clone(), pool.access)];
-        let context =
-            Arc::new(ServerContext::open(&binds, [&*pool.name].into_iter(), (limits, threads))?);
+        let (binds, names) = ([(pool.address.clone(), pool.access)], [&*pool.name].into_iter());
+        let context = Arc::new(ServerContext::open(&binds, names, (limits, threads))?);
         let common = common.of_pool(pool.nodes.len());
         let pool = Arc::new(pool);
         for number in 0..threads {

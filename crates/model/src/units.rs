@@ -122,10 +122,10 @@ fn parse(input: &str, families: &[Units], example: &'static str) -> Result<u64, 
     if unit.trim().is_empty() {
         return Err(fail(UnitProblem::NoUnit));
     }
-    let letters = |s: &str| s.chars().filter(|c| *c != ' ').collect::<String>();
-    let unit = letters(unit);
+    let without_spaces = |s: &str| s.chars().filter(|c| *c != ' ').collect::<String>();
+    let unit = without_spaces(unit);
     let mut units = families.iter().copied().flatten();
-    let Some((_, scale)) = units.find(|(name, _)| letters(name) == unit) else {
+    let Some((_, scale)) = units.find(|(name, _)| without_spaces(name) == unit) else {
         return Err(fail(UnitProblem::UnknownUnit));
     };
     scaled(number, *scale).map_err(fail)

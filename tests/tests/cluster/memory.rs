@@ -190,7 +190,9 @@ fn a_stopped_client_loses_its_session_slot_and_no_value_is_lost() {
     row("work", &bench, |row| row["operations"].as_u64() > Some(0));
     let client = children(&stopped)[0];
     process::send(client, Signal::STOP);
-    eventually("an eviction", || cluster.component("m").stderr().contains("and lost its seat"));
+    eventually("an eviction", || {
+        cluster.component("m").stderr().contains("and lost its session slot")
+    });
     eventually("a move", || cluster.component("m").stderr().contains("the memory was moved"));
     row("other memory", &bench, |row| row["operations"].as_u64() > Some(0));
     process::send(client, Signal::CONT);

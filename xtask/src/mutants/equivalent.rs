@@ -402,7 +402,7 @@ pub(super) const EQUIVALENT: &[Equivalent] = &[
     Equivalent {
         file: "crates/stage/src/lease.rs",
         mutation: "replace | with ^ in claim_word",
-        code: "u64::from(claims) << 32 | u64::from(owner)",
+        code: "u64::from(generation) << 32 | u64::from(owner)",
         reason: "the fields have no bit in common, so or and exclusive or are the same",
     },
     Equivalent {
@@ -414,7 +414,7 @@ pub(super) const EQUIVALENT: &[Equivalent] = &[
     Equivalent {
         file: "crates/stage/src/record.rs",
         mutation: "replace | with ^ in owner",
-        code: "turn << NUMBER_BITS | number as u32",
+        code: "generation << NUMBER_BITS | number as u32",
         reason: "the fields have no bit in common, so or and exclusive or are the same",
     },
     Equivalent {

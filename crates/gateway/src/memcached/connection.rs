@@ -336,8 +336,8 @@ impl worker::Client for Connection {
         let before = self.output.len();
         self.output.flush(&self.stream)?;
         self.moved += (before - self.output.len()) as u64;
-        if let (true, Some(goodbye)) = (self.is_over(false), self.conversation.close_reason()) {
-            return Err(io::Error::other(goodbye));
+        if let (true, Some(reason)) = (self.is_over(false), self.conversation.close_reason()) {
+            return Err(io::Error::other(reason));
         }
         let is_more = self.needed == 0 && self.output.len() < OUTPUT_MAX && self.go_on(frontend);
         self.reserve_input(&mut frontend.budget);
@@ -364,8 +364,8 @@ impl worker::Client for Connection {
     }
 
     /// A client that says nothing more need not wait for replies.
-    fn has_left(&self, goodbye: &io::Error) -> bool {
-        (self.is_silent || self.conversation.is_over()) && worker::is_departure(goodbye)
+    fn has_left(&self, reason: &io::Error) -> bool {
+        (self.is_silent || self.conversation.is_over()) && worker::is_departure(reason)
     }
 
     fn is_over(&self, is_ending: bool) -> bool {

@@ -320,7 +320,7 @@ impl Endpoint {
                 tracing::info!(
                     client,
                     tenant = welcome.tenant,
-                    seat = connection.session_slot,
+                    session_slot = connection.session_slot,
                     "a client came"
                 );
                 let region = self.host.rnic().is_none().then_some(region);

@@ -464,7 +464,7 @@ fn tenant<'a>(
         None => return Err("there is no policy that would let anybody in; apply one".into()),
     };
     match hello.is_bare && !identity.is_operator {
-        true => Err("only root and the data node's own user go without a seat".into()),
+        true => Err("only root and the data node's own user go without a session slot".into()),
         false => Ok(found),
     }
 }

@@ -87,20 +87,20 @@ fn note(host: &Host, event: &Event) -> Option<Message> {
         Event::Silent(session_slot) if !host.has_client(session_slot) => {}
         Event::Silent(session_slot) => {
             tracing::info!(
-                seat = session_slot,
+                session_slot,
                 tenant = tenant(session_slot),
                 "a client stopped; others have its tokens"
             );
         }
         Event::Left(session_slot) => {
             host.forget(session_slot);
-            tracing::debug!(seat = session_slot, "a seat is free");
+            tracing::debug!(session_slot, "a session slot is free");
             return Some(Message::SlotFree);
         }
         Event::Unused { session_slot, periods } => {
             let tenant = tenant(session_slot);
             tracing::info!(
-                seat = session_slot,
+                session_slot,
                 tenant,
                 periods,
                 "a client does not use what is reserved for it"
@@ -110,20 +110,14 @@ fn note(host: &Host, event: &Event) -> Option<Message> {
         }
         Event::Evicted(session_slot) => {
             let tenant = tenant(session_slot);
-            tracing::warn!(seat = session_slot, tenant, "a client was silent, and lost its seat");
+            tracing::warn!(session_slot, tenant, "a client was silent, and lost its session slot");
             host.notice(Notice::Evicted { tenant, session_slot });
             host.forget(session_slot);
             return Some(Message::Fence(session_slot));
         }
         Event::Overstepped { session_slot, issued, tokens } => {
             let tenant = tenant(session_slot);
-            tracing::warn!(
-                seat = session_slot,
-                tenant,
-                issued,
-                tokens,
-                "a client did more than it may"
-            );
+            tracing::warn!(session_slot, tenant, issued, tokens, "a client did more than it may");
             host.notice(Notice::Overstepped { tenant, session_slot, issued, tokens });
             return Some(Message::Fence(session_slot));
         }

@@ -301,9 +301,8 @@ impl Connection {
                 Ok(())
             }
             ToNode::Identify(identity) if self.greeting == Greeting::Identity => {
-                let (message_queue, number) =
-                    (self.sink.message_queue.clone(), self.sink.connection);
-                let entered = self.fences.enter(identity, message_queue, number);
+                let (queue, number) = (self.sink.message_queue.clone(), self.sink.connection);
+                let entered = self.fences.enter(identity, queue, number);
                 self.entered = Some(entered.map_err(Closed::Denied)?);
                 self.greeting = Greeting::Fence;
                 self.on_fenced()
@@ -423,11 +422,15 @@ impl Connection {
 
     /// Says why, if the gateway can still hear it.
     pub(super) fn part(&mut self, reason: &Closed) {
-        if let Closed::Refused(reason) | Closed::Denied(Denied { reason, .. }) = reason {
-            let refused = FromNode::Refused { version: VERSION, reason: reason.clone() };
-            if self.send(&refused).is_ok() {
-                let _ = self.outgoing.flush(&self.stream);
-            }
+        let reason = match reason {
+            Closed::Refused(reason) | Closed::Denied(Denied { reason, .. }) => reason.clone(),
+            // Only a process that should not run any more is still there to read it.
+            Closed::Replaced => "another process of this gateway's name has connected".into(),
+            Closed::Left | Closed::Ending | Closed::Io(_) => return,
+        };
+        let refused = FromNode::Refused { version: VERSION, reason };
+        if self.send(&refused).is_ok() {
+            let _ = self.outgoing.flush(&self.stream);
         }
     }
 }

@@ -186,7 +186,7 @@ mod tests {
         LinkIdentity { gateway: "g".into(), process: Uuid([process; 16]), link, connection }
     }
 
-    const NO_LETTERS: [Vec<u64>; 2] = [Vec::new(), Vec::new()];
+    const NO_MESSAGES: [Vec<u64>; 2] = [Vec::new(), Vec::new()];
 
     /// A worker that connections enter for.
     struct ConnectionSink {
@@ -232,13 +232,13 @@ mod tests {
         assert!(!second.is_alone());
         assert_eq!(sink.messages(), [vec![1], vec![]]);
         drop((other_link, stranger));
-        assert_eq!(sink.messages(), NO_LETTERS);
+        assert_eq!(sink.messages(), NO_MESSAGES);
         drop(first);
         assert_eq!(sink.messages(), [vec![], vec![4]]);
         assert!(second.is_alone());
         let stale = sink.enter(5, identity(1, 1, 1)).map(drop).unwrap_err();
         assert!(stale.reason.contains("a later connection"), "{stale:?}");
-        assert_eq!(sink.messages(), NO_LETTERS, "it harms none");
+        assert_eq!(sink.messages(), NO_MESSAGES, "it harms none");
     }
 
     #[test]
@@ -250,7 +250,7 @@ mod tests {
         assert_eq!(sink.messages(), [vec![1, 2, 1, 2], vec![]]);
         let [first, second] = old;
         drop(first);
-        assert_eq!(sink.messages(), NO_LETTERS);
+        assert_eq!(sink.messages(), NO_MESSAGES);
         drop(second);
         assert_eq!(sink.messages(), [vec![], vec![3, 4]]);
     }

@@ -197,6 +197,8 @@ fn a_second_process_with_the_same_name_is_served_and_the_first_one_refused_with_
     let node = start(config(folder.path())).unwrap();
     let mut first = Gateway::welcomed(&node, &connection(link(1, 1), 1));
     let mut second = Gateway::welcomed(&node, &connection(link(2, 1), 1));
+    let FromNode::Refused { reason, .. } = first.message() else { panic!("it is not told") };
+    assert!(reason.contains("another process of this gateway's name"), "{reason}");
     assert!(first.receive().is_none(), "its connection is closed");
     for count in 2..5 {
         let mut again = Gateway::new(&node, &connection(link(1, 1), count));

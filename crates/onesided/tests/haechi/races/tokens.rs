@@ -37,8 +37,8 @@ fn r01_the_monitor_overwrites_nothing_that_is_taken() {
             world.clients.iter().for_each(|client| client.lever.hold());
             world.now = world.now.after(TICK);
             world.monitor.poll(world.now, &mut world.events).unwrap();
-            let ledgers = world.clients.iter().map(|client| client.port.balance().usage());
-            let obtained: u64 = ledgers.map(|usage| usage.obtained).sum();
+            let usages = world.clients.iter().map(|client| client.port.balance().usage());
+            let obtained: u64 = usages.map(|usage| usage.obtained).sum();
             assert_eq!(obtained, world.monitor.books().granted(), "{rules:?}");
             world.check_books();
             world.clients.iter().for_each(|client| client.lever.go());
@@ -116,8 +116,8 @@ fn r04_tokens_in_hand_are_not_made_again() {
                 client.wants = if poll % 10 < 2 { 20 } else { 0 };
             }
             world.run(Span(4 * POLL_INTERVAL.0));
-            let ledgers = world.clients.iter().map(|client| client.port.balance().usage());
-            let obtained: u64 = ledgers.map(|usage| usage.obtained).sum();
+            let usages = world.clients.iter().map(|client| client.port.balance().usage());
+            let obtained: u64 = usages.map(|usage| usage.obtained).sum();
             let left = world.pool().tokens.max(0).unsigned_abs();
             assert!(obtained + left <= CAPACITY, "{rules:?}: {obtained} and {left}");
             world.check_books();

@@ -1,0 +1,83 @@
+//! One link to a node behind a socket, and what its notices say of parts.
+
+use std::collections::HashSet;
+
+use tidegate_fabric::remote::{Notice, Remote};
+use tidegate_fabric::service::Part;
+
+use crate::barriers::{Barriers, Cause};
+use crate::parts::VolumeParts;
+use crate::reachability::Reporter;
+
+/// A link to a node behind a socket, and what is known of the parts there.
+pub(super) struct There {
+    pub(super) remote: Remote,
+    /// The index of the node's slot.
+    pub(super) slot: usize,
+    /// It carries long requests. Whether the node is reachable is reported by the other link; the
+    /// state of parts by both, because each may be the first to reach a new process of the node.
+    pub(super) is_bulk: bool,
+    pub(super) reporter: Reporter,
+    /// By number there: the place in the list of volumes, and the part.
+    pub(super) parts: Vec<(usize, Part)>,
+    /// Volumes and parts that jobs which failed with the link may still change.
+    pub(super) unsettled: Vec<(usize, u32)>,
+    /// Parts that are open over this link, by number there.
+    pub(super) open: HashSet<u32>,
+}
+
+impl There {
+    /// Takes the notices of the link, and reports them.
+    pub(super) fn on_notices(&mut self, known: &mut [VolumeParts], barriers: &Barriers) {
+        while let Some(notice) = self.remote.poll_notice() {
+            if matches!(notice, Notice::Up { .. }) {
+                for (volume, part) in self.unsettled.drain(..) {
+                    barriers.lower(volume, part, Cause::Link);
+                }
+            }
+            if matches!(notice, Notice::Down { .. }) {
+                for part in self.open.drain() {
+                    let (volume, part) = &self.parts[part as usize];
+                    known[*volume].on_link_lost(part.index);
+                }
+            }
+            match notice {
+                Notice::Unsettled { part } => {
+                    let (volume, part) = &self.parts[part as usize];
+                    barriers.raise(*volume, part.index, Cause::Link);
+                    self.unsettled.push((*volume, part.index));
+                }
+                Notice::Up { .. } | Notice::Down { .. } if self.is_bulk => {}
+                Notice::Up { .. } => self.reporter.on_up(self.slot),
+                Notice::Down { reason } => self.reporter.on_away(self.slot, reason),
+                Notice::PartRefused { part, reason } => {
+                    self.note(known, part, |known, index| known.on_refused(index, reason));
+                }
+                Notice::PartReady { part, state } => {
+                    let is_new = self.open.insert(part);
+                    self.note(known, part, |known, index| {
+                        known.on_open(index, state);
+                        if is_new {
+                            known.on_link(index);
+                        }
+                    });
+                }
+                Notice::Incarnation { part, incarnation } => {
+                    self.note(known, part, |known, index| known.on_incarnation(index, incarnation));
+                }
+            }
+        }
+    }
+
+    /// Notes something about a part, and says so if its volume is served no longer, or again.
+    fn note(&self, known: &mut [VolumeParts], part: u32, note: impl FnOnce(&mut VolumeParts, u32)) {
+        let (volume, part) = &self.parts[part as usize];
+        let known = &mut known[*volume];
+        let before = [known.fault(), known.mismatch()].map(|it| it.map(String::from));
+        note(known, part.index);
+        let now = [known.fault(), known.mismatch()];
+        if before.each_ref().map(Option::as_deref) != now {
+            self.reporter.on_volume(&part.volume, now[0], now[1]);
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! Sessions of gateways in the same process.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use tidegate_fabric::service::{CompletionSink, Job, OpenPart, Part, Service, Session};
+use tidegate_model::TenantId;
+use tidegate_proto::node::Slot;
+
+use super::{Live, give_up};
+use crate::engine::{Owner, Work};
+use crate::mutex::lock;
+
+/// A node in the same process.
+pub(crate) struct Local(pub(crate) Arc<Live>);
+
+impl Service for Local {
+    fn session(&self, sink: Arc<dyn CompletionSink>) -> Box<dyn Session> {
+        let owner = Arc::new(Owner::new(sink));
+        let mut sessions = lock(&self.0.sessions);
+        sessions.retain(|session| session.strong_count() > 0);
+        sessions.push(Arc::downgrade(&owner));
+        drop(sessions);
+        Box::new(LocalSession {
+            live: self.0.clone(),
+            owner,
+            names: Vec::new(),
+            slots: Vec::new(),
+            resolved_plans: None,
+            batch: Vec::new(),
+            finished: Vec::new(),
+        })
+    }
+}
+
+/// One session of a gateway.
+pub(super) struct LocalSession {
+    live: Arc<Live>,
+    pub(super) owner: Arc<Owner>,
+    names: Vec<String>,
+    /// Of the names, as they are since so many plans as `resolved_plans` says.
+    pub(super) slots: Vec<Slot>,
+    resolved_plans: Option<u64>,
+    pub(super) batch: Vec<Work>,
+    pub(super) finished: Vec<Work>,
+}
+
+impl LocalSession {
+    pub(super) fn resolve_slots(&mut self, live: &Live) {
+        if self.resolved_plans == Some(live.plans.load(Ordering::Acquire)) {
+            return;
+        }
+        live.coordinate(|coordinator, _, _| {
+            self.slots.clear();
+            self.slots.extend(self.names.iter().map(|name| coordinator.slot(name)));
+            self.resolved_plans = Some(coordinator.plans());
+        });
+    }
+
+    /// Takes jobs out of their queues, and of those at the device what is not yet begun.
+    fn withdraw(&self, is_meant: impl Fn(u64) -> bool) {
+        let splits = lock(&self.owner.splits);
+        let meant = splits.iter().filter(|(ticket, _)| is_meant(**ticket));
+        meant.for_each(|(_, split)| split.stop());
+        drop(splits);
+        let is_ours = |work: &Work| Arc::ptr_eq(&work.owner, &self.owner);
+        give_up(self.live.withdraw(|work| is_ours(work) && is_meant(work.job.ticket)));
+    }
+}
+
+/// The slot of a tenant, given those of the tenants of a session, which count from one.
+pub(super) fn slot(slots: &[Slot], tenant: TenantId) -> Slot {
+    let index = usize::from(tenant.0).checked_sub(1);
+    index.and_then(|index| slots.get(index)).copied().unwrap_or(Slot::UNATTRIBUTED)
+}
+
+impl Session for LocalSession {
+    fn tenants(&mut self, names: &[String]) {
+        self.names = names.to_vec();
+        self.resolved_plans = None;
+    }
+
+    fn open(&mut self, part: &Part) -> Result<OpenPart, String> {
+        let opened = self.live.medium.open(part).map_err(|error| error.to_string());
+        let name = (part.volume.clone(), part.index);
+        let mut refused = lock(&self.live.refused);
+        match &opened {
+            Ok(_) => drop(refused.remove(&name)),
+            Err(reason) => {
+                tracing::error!("part {} of volume {} is refused: {reason}", name.1, name.0);
+                refused.insert(name, reason.clone());
+            }
+        }
+        opened
+    }
+
+    fn submit(&mut self, jobs: &mut Vec<Job>, done: &mut Vec<Job>) {
+        if !jobs.is_empty() {
+            let live = self.live.clone();
+            live.submit(self, jobs, done);
+        }
+    }
+
+    fn carry_bulk(&mut self) {
+        self.owner.is_bulk.store(true, Ordering::Relaxed);
+    }
+
+    fn elsewhere(&mut self, costs: &[(TenantId, u64)]) {
+        let live = self.live.clone();
+        self.resolve_slots(&live);
+        for (tenant, work) in costs {
+            let slot = slot(&self.slots, *tenant);
+            live.shards.visit(slot.shard()).delay(slot, *work);
+        }
+    }
+
+    fn cancel(&mut self, tickets: &[u64]) {
+        let tickets: HashSet<u64> = tickets.iter().copied().collect();
+        self.withdraw(|ticket| tickets.contains(&ticket));
+    }
+
+    fn cancel_all(&mut self) {
+        self.withdraw(|_| true);
+    }
+}
+
+impl Drop for LocalSession {
+    fn drop(&mut self) {
+        self.owner.is_gone.store(true, Ordering::Relaxed);
+        self.live.withdraw(|work| Arc::ptr_eq(&work.owner, &self.owner));
+    }
+}
