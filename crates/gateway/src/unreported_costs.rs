@@ -2,15 +2,15 @@
 //!
 //! The accounts are those of the whole gateway ([`tidegate_algo::dsfq`]). A request carries the
 //! cost of its tenant that its node was not sent yet. The rest is sent at the end of the *epoch*,
-//! [`TOLD_WITHIN`] after the first request that may have left a rest. Then no epoch runs until the
-//! next request: a worker without requests does not wake up.
+//! [`REPORTED_WITHIN`] after the first request that may have left a rest. Then no epoch runs until
+//! the next request: a worker without requests does not wake up.
 
 use std::sync::Arc;
 
 use tidegate_algo::dsfq::Elsewhere;
 use tidegate_fabric::service::Job;
 use tidegate_model::{CostModel, TenantId, Time};
-use tidegate_proto::data::TOLD_WITHIN;
+use tidegate_proto::data::REPORTED_WITHIN;
 
 use crate::clock;
 
@@ -63,7 +63,7 @@ impl UnreportedCosts {
     /// Begins an epoch if there is none and something was sent.
     pub(crate) fn begin(&mut self) {
         if self.ends == Time::MAX && !self.senders.is_empty() {
-            self.ends = clock::now().after(TOLD_WITHIN);
+            self.ends = clock::now().after(REPORTED_WITHIN);
         }
     }
 

@@ -55,7 +55,7 @@ pub const ALIVE_EVERY: Span = Span::SECOND;
 
 /// How long what a tenant was sent elsewhere may wait for a request to tell it with before a
 /// gateway says it alone: [`ToNode::Elsewhere`].
-pub const TOLD_WITHIN: Span = Span(100 * Span::MILLISECOND.0);
+pub const REPORTED_WITHIN: Span = Span(100 * Span::MILLISECOND.0);
 
 /// How long a node that owes answers may be silent before it counts as away: it hangs, or its
 /// machine is gone without a word.

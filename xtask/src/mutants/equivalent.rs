@@ -407,7 +407,7 @@ pub(super) const EQUIVALENT: &[Equivalent] = &[
     },
     Equivalent {
         file: "crates/stage/src/lease.rs",
-        mutation: "replace > with >= in Line<'a>::tell_of_room",
+        mutation: "replace > with >= in Line<'a>::wake_slot_waiters",
         code: "self.cell.outside.load(Ordering::SeqCst) > 0",
         reason: "a wake-up that no thread waits for changes nothing",
     },
@@ -455,7 +455,7 @@ pub(super) const EQUIVALENT: &[Equivalent] = &[
     },
     Equivalent {
         file: "crates/stage/src/layout.rs",
-        mutation: "replace > with >= in Lane::moved",
+        mutation: "replace > with >= in CounterShard::moved",
         code: "if bytes > 0",
         reason: "to add no bytes changes nothing",
     },

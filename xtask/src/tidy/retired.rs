@@ -12,29 +12,49 @@ use crate::source::Line;
 const RETIRED: &[(&str, &str)] = &[
     ("bell", "waker"),
     ("brick", "node"),
+    ("card", "RNIC, NIC"),
+    ("crew", "processes, workers"),
+    ("crowd", "peers, quota"),
     ("desk", "connection context"),
     ("door", "listener, endpoint"),
     ("errand", "sub-request"),
     ("fare", "health"),
+    ("folk", "users"),
+    ("fronts", "shard heads"),
     ("goodbye", "close reason"),
     ("guest", "pending connection, peer"),
     ("hall", "server context"),
+    ("hear", "receive"),
+    ("heard", "received"),
     ("heed", "observe"),
     ("hush", "noreply"),
     ("keeper", "agent"),
+    ("landed", "completed"),
     ("lane", "shard"),
     ("ledger", "window statistics, period grants, outstanding bounds"),
     ("lent", "cached tokens"),
     ("letter", "message"),
+    ("life", "incarnation"),
     ("loan", "token cache"),
+    ("mailbox", "message queue"),
+    ("meters", "stats"),
     ("nobody", "default tenant, unattributed"),
+    ("outlet", "completion sink"),
+    ("passage", "TLS connection"),
     ("purse", "token balance"),
     ("roster", "client table"),
+    ("said", "sent, reported"),
     ("seat", "permit, session slot"),
     ("shop", "frontend"),
     ("sight", "snapshot"),
+    ("site", "executor, node state"),
+    ("spot", "location"),
     ("steward", "coordinator"),
+    ("stretch", "window, interval"),
     ("tally", "counters"),
+    ("tell", "report, send"),
+    ("terms", "parameters"),
+    ("told", "reported, shown"),
     ("valve", "throttle"),
     ("visitor", "peer"),
 ];
@@ -58,7 +78,7 @@ pub(super) fn check(file: &TextFile, lines: &[Line]) -> Vec<Finding> {
         for identifier in text.split(|c: char| !(c.is_alphanumeric() || c == '_')) {
             if let Some((word, term)) = retired(identifier).filter(|(word, _)| !kept(word, file)) {
                 let what = format!("`{identifier}` says {word}");
-                findings.push(Finding::new(&file.path, at + 1, what, &format!("say {term}")));
+                findings.push(Finding::new(&file.path, at + 1, what, format!("say {term}")));
             }
         }
     }

@@ -338,7 +338,7 @@ impl Host {
             )));
         }
         let inner = &mut *lock(&self.inner);
-        inner.damaged = inner.damaged.or_else(|| inner.inspector.check(&mut inner.monitor));
+        inner.damaged = inner.damaged.or_else(|| inner.inspector.check(&inner.monitor));
         if inner.damaged.is_some() {
             return Err(Denied::Damaged);
         }

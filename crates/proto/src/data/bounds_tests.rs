@@ -33,9 +33,9 @@ fn answer(length: u32) -> [u8; 16] {
 }
 
 #[test]
-fn bounds_are_what_both_sides_were_told() {
+fn both_sides_know_the_same_bounds() {
     assert_eq!((PAYLOAD_MAX, MESSAGE_MAX), (33_554_432, 1_048_576));
-    assert_eq!((ALIVE_EVERY, TOLD_WITHIN), (Span(1_000_000_000), Span(100_000_000)));
+    assert_eq!((ALIVE_EVERY, REPORTED_WITHIN), (Span(1_000_000_000), Span(100_000_000)));
     assert_eq!(SILENCE_MAX, Span(5_000_000_000));
 }
 

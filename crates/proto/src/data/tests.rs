@@ -246,17 +246,17 @@ fn what_a_job_weighs() {
 fn all_tenants_of_the_largest_policy_are_named_in_as_many_messages_as_it_takes() {
     // A policy has at most 60,000 of them, with names of at most 63 bytes.
     let names: Vec<String> = (0..60_000).map(|at| alloc::format!("{at:063}")).collect();
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     for (at, page) in ToNode::tenants(&names).into_iter().enumerate() {
         let mut bytes = Vec::new();
         encode::<RequestHead, _>(&page, &mut bytes).unwrap();
         match decode(&bytes[RequestHead::LENGTH..]).unwrap() {
-            ToNode::Tenants(first) if at == 0 => told = first,
-            ToNode::MoreTenants(more) if at > 0 => told.extend(more),
+            ToNode::Tenants(first) if at == 0 => reported = first,
+            ToNode::MoreTenants(more) if at > 0 => reported.extend(more),
             other => panic!("{other:?}"),
         }
     }
-    assert_eq!(told, names);
+    assert_eq!(reported, names);
     assert_eq!(ToNode::tenants(&[]), [ToNode::Tenants(vec![])]);
     assert_eq!(ToNode::tenants(&names[..2]), [ToNode::Tenants(names[..2].to_vec())]);
     let more = postcard::to_allocvec(&ToNode::MoreTenants(vec!["a".into()])).unwrap();
