@@ -61,11 +61,12 @@ fn a_part_that_other_users_could_change_is_refused_with_the_command_that_mends_i
 
 #[test]
 fn a_part_that_is_a_link_is_reported_with_the_remedy() {
-    for name in ["a/db.0", "a/db.0.label"] {
+    for (name, is_relative) in [("a/db.0", false), ("a/db.0.label", true)] {
         let folder = written(false);
         let (path, target) = (folder.path().join(name), folder.path().join("target"));
         fs::rename(&path, &target).unwrap();
-        std::os::unix::fs::symlink(&target, &path).unwrap();
+        let target = if is_relative { Path::new("../target") } else { &target };
+        std::os::unix::fs::symlink(target, &path).unwrap();
         let plans = plans(folder.path(), SIZE, false);
         let created = create(&plans, Creation::default()).unwrap_err().to_string();
         let shown = show(&plans)[0].fault.clone().unwrap();

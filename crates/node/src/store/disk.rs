@@ -146,6 +146,8 @@ pub(crate) fn opened(path: &Path, is_written: bool) -> io::Result<File> {
 /// A symbolic link where a part is to be. It could be led elsewhere while the node runs.
 fn link(path: &Path) -> io::Error {
     let target = std::fs::read_link(path).unwrap_or_default();
+    // A relative target counts from the folder of the link.
+    let target = path.parent().unwrap_or(Path::new("/")).join(target);
     let (path, target) = (path.display(), target.display());
     io::Error::other(format!(
         "{path} is a symbolic link to {target}, and nodes follow no links to their data; move the \

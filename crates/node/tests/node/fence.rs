@@ -45,7 +45,8 @@ impl Gateway {
     fn send(&mut self, message: &ToNode) {
         let mut bytes = Vec::new();
         encode::<RequestHead, _>(message, &mut bytes).unwrap();
-        self.stream.write_all(&bytes).unwrap();
+        // The node may have closed the connection already; its last message says why.
+        let _ = self.stream.write_all(&bytes);
     }
 
     fn write(&mut self, offset: u64, bytes: &[u8]) {
@@ -113,14 +114,17 @@ fn content(node: &Running) -> Vec<u8> {
     client.request(read(number, 1, 0, 4)).buffer.to_vec()
 }
 
+/// Replies of 1 MiB after which the node reads no more: 16 MiB, and what a socket holds.
+const UNREAD_REPLIES: u64 = 17;
+
 /// A connection of whose bytes the node reads no more for the moment, with a write behind them.
 fn stuck(node: &Running, identity: &LinkIdentity) -> Gateway {
     let mut gateway = Gateway::welcomed(node, identity);
-    // More replies than may be unread.
+    // More replies than may be unread: after some of them, the node serves no more.
     for _ in 0..40 {
         gateway.job(&JobHead { length: 1 << 20, ..job_head(&mut read(0, 1, 4096, 1 << 20)) }, &[]);
     }
-    while node.status().connections.answered < 40 {
+    while node.status().connections.answered < UNREAD_REPLIES {
         std::thread::yield_now();
     }
     gateway.write(0, b"late");
@@ -163,13 +167,13 @@ fn other_links_and_other_gateways_are_left_alone() {
 #[test]
 fn a_new_connection_waits_for_what_is_at_the_device_and_for_it_alone() {
     let folder = tempfile::tempdir().unwrap();
-    let speed = Speed { rate: Iops(2), variance: 0, seed: 1 };
+    let speed = Speed { rate: Iops(1), variance: 0, seed: 1 };
     let config = Config { speed: Some(speed), depth: 1, ..config(folder.path()) };
     for is_closed in [true, false] {
         let node = start(config.clone()).unwrap();
         let mut old = Gateway::welcomed(&node, &connection(link(1, 1), 1));
         let begun = Instant::now();
-        // One is at the device, and the others would take their turn there, half a second each.
+        // One is at the device, and the others would follow there, a second each.
         for _ in 0..40 {
             old.job(&job_head(&mut read(0, 1, 0, 4)), &[]);
         }
@@ -183,11 +187,11 @@ fn a_new_connection_waits_for_what_is_at_the_device_and_for_it_alone() {
         // Gateways that replace nothing are not kept waiting.
         let stranger = LinkIdentity { gateway: "h".into(), ..connection(link(3, 1), 1) };
         Gateway::welcomed(&node, &stranger);
-        assert!(begun.elapsed() < Duration::from_millis(500), "the others wait for the device");
+        assert!(begun.elapsed() < Duration::from_secs(1), "the others wait for the device");
         new.is_welcome();
         let waited = begun.elapsed();
-        assert!(waited >= Duration::from_millis(500), "it is welcome while a job is at the device");
-        assert!(waited < Duration::from_secs(5), "what waits is withdrawn");
+        assert!(waited >= Duration::from_secs(1), "it is welcome while a job is at the device");
+        assert!(waited < Duration::from_secs(20), "what waits is withdrawn");
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use proptest::prelude::*;
 use tidegate_fabric::stream::Address;
@@ -28,14 +29,19 @@ fn frame(message: &ToNode) -> Vec<u8> {
     bytes
 }
 
+/// The hello of a gateway of its own: one of the same would replace the connection before it, which
+/// the node may not have ended yet.
 fn hello() -> Vec<u8> {
-    [frame(&ToNode::Hello { version: VERSION, release: "test".into() }), identify(1)].concat()
+    static GATEWAYS: AtomicU32 = AtomicU32::new(0);
+    let gateway = format!("g{}", GATEWAYS.fetch_add(1, Ordering::Relaxed));
+    let hello = ToNode::Hello { version: VERSION, release: "test".into() };
+    [frame(&hello), identify(&gateway)].concat()
 }
 
-/// Says that it is a connection of the gateway `g`, with this number.
-fn identify(connection: u64) -> Vec<u8> {
-    let process = Uuid([1; 16]);
-    frame(&ToNode::Identify(LinkIdentity { gateway: "g".into(), process, link: 1, connection }))
+/// Says that it is a connection of this gateway.
+fn identify(gateway: &str) -> Vec<u8> {
+    let (gateway, process) = (gateway.into(), Uuid([1; 16]));
+    frame(&ToNode::Identify(LinkIdentity { gateway, process, link: 1, connection: 1 }))
 }
 
 fn a_read() -> Vec<u8> {
@@ -80,8 +86,8 @@ fn a_gateway_that_sends_nonsense_gets_the_reason_and_is_disconnected() {
         (frame(&ToNode::Tenants(vec![])), "something came before the hello"),
         (frame(&ToNode::Hello { version: 99, release: "9".into() }), "speaks version 99"),
         ([hello(), hello()].concat(), "a second hello"),
-        ([hello(), identify(2)].concat(), "a second identity"),
-        (identify(1), "something came before the hello"),
+        ([hello(), identify("other")].concat(), "a second identity"),
+        (identify("g"), "something came before the hello"),
         ([hello(), open(1)].concat(), "out of order"),
         (
             [hello(), frame(&ToNode::Tenants(vec![]))[..48].to_vec(), vec![9; 48]].concat(),
