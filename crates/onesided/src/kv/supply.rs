@@ -79,9 +79,11 @@ impl Supply {
         self.round
     }
 
-    /// Takes notice of the store's round.
+    /// Takes notice of the store's round, as one read has shown it. A slow read may show an earlier
+    /// round than is known, which changes nothing: the client may have announced the later round,
+    /// and a sweep may have its blocks of the earlier one.
     pub(super) fn learn(&mut self, round: u64) {
-        self.round = round;
+        self.round = self.round.max(round);
     }
 
     /// A block to write to, which is to be kept first if it is of another round.

@@ -74,6 +74,11 @@ impl Double {
         self.reads.len() + usize::from(!self.changes.is_empty())
     }
 
+    /// How many of them are reads, which have the smaller numbers.
+    pub fn reads(&self) -> usize {
+        self.reads.len()
+    }
+
     /// One of them happens.
     pub fn go(&mut self, way: usize) {
         if way < self.reads.len() {

@@ -386,3 +386,61 @@ fn nothing_is_swept_from_under_a_put_that_waits() {
         world.go(0, 0);
     }
 }
+
+/// A client reads the round while its read of the pool's words is under way, and the latter shows
+/// the round before. By then the client has announced the later round, so its blocks of the earlier
+/// one are swept.
+#[test]
+fn a_client_does_not_return_to_an_earlier_round() {
+    // How a read is split depends on the seed.
+    for seed in 1..200 {
+        let mut world = SweepSim::new(8, seed);
+        world.come(0, seed);
+        let reads = |world: &SweepSim| world.players[0].client.fabric().reads();
+        let finish_reads = |world: &mut SweepSim| {
+            while reads(world) > 0 {
+                world.go(0, 0);
+            }
+        };
+        let finish = |world: &mut SweepSim| {
+            while world.players[0].client.outstanding() > 0 {
+                world.go(0, 0);
+                world.check();
+            }
+        };
+        // All but a read happens, if there is one.
+        let change = |world: &mut SweepSim| match reads(world) {
+            reads if reads < world.players[0].client.fabric().ways() => world.go(0, reads),
+            _ => world.poll(0),
+        };
+        world.begin(0, 1, 2);
+        finish(&mut world);
+        world.begin(0, 1, 1);
+        finish_reads(&mut world);
+        // The only block is in the index still, so this put asks the pool for one.
+        world.begin(0, 2, 2);
+        world.go(0, 0);
+        while world.players[0].client.outstanding() > 1 {
+            change(&mut world);
+        }
+        assert_eq!(world.pass(), Pass::Over { swept: 0, noted: 1 });
+        // The client announces the next round.
+        while word(&world.memory, 64 + 128) < 2 {
+            change(&mut world);
+        }
+        finish_reads(&mut world);
+        assert_eq!(world.pass(), Pass::Over { swept: 1, noted: 0 });
+        finish(&mut world);
+        // The value is where no other client writes.
+        world.come(1, seed);
+        for key in 3..10 {
+            world.begin(1, key, 2);
+            while world.players[1].client.outstanding() > 0 {
+                world.go(1, 0);
+                world.check();
+            }
+        }
+        world.begin(0, 2, 0);
+        finish(&mut world);
+    }
+}

@@ -7,6 +7,9 @@
 //!
 //! A client that writes reads the round once per rest, which costs one operation. Nothing that
 //! it wrote before is seen after a word of it that it writes later, so it need not wait for that.
+//! The pool's words include the round, and a read of these words may show an earlier round than a
+//! read that ended before it. The client keeps the later round, so its word in the census only
+//! grows.
 
 use alloc::vec::Vec;
 
