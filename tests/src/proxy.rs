@@ -74,13 +74,15 @@ impl Proxy {
     }
 
     /// Ends the held connections for their gateways. The node learns nothing of that. How many
-    /// [`Self::connections`] there will be when each of these is replaced.
+    /// [`Self::connections`] there will be when each of these that has bytes is replaced: its
+    /// gateway may have ended one without bytes a moment before.
     pub fn cut(&self) -> usize {
         let mut state = self.shared.state();
         let mut count = state.connections.len();
         for connection in state.connections.iter_mut().filter(|it| it.is_held && !it.is_cut) {
             connection.is_cut = true;
-            count += usize::from(connection.gateway.shutdown(Shutdown::Both).is_ok());
+            let is_cut = connection.gateway.shutdown(Shutdown::Both).is_ok();
+            count += usize::from(is_cut && connection.has_bytes);
         }
         count
     }
@@ -112,8 +114,12 @@ impl Drop for Proxy {
 impl Shared {
     fn pass_on(self: Arc<Self>, gateway: UnixStream) -> io::Result<()> {
         let node = UnixStream::connect(&self.target)?;
-        let (is_cut, is_held, has_bytes) = (false, false, false);
-        let connection = Connection { gateway: gateway.try_clone()?, is_cut, is_held, has_bytes };
+        let connection = Connection {
+            gateway: gateway.try_clone()?,
+            is_cut: false,
+            is_held: false,
+            has_bytes: false,
+        };
         let number = {
             let mut state = self.state();
             state.connections.push(connection);
