@@ -9,8 +9,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-use tidegate_algo::fair_share::{TenantDemand, allocate};
-use tidegate_algo::token_bucket::{Take, TokenBucket};
+use tidegate_algo::shaping::fair_share::{TenantDemand, allocate};
+use tidegate_algo::shaping::token_bucket::{Take, TokenBucket};
 use tidegate_model::policy::Fallback;
 use tidegate_model::{Span, StageId, Time};
 use tidegate_proto::codec::encode;

@@ -4,7 +4,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use tidegate_algo::token_bucket::{Take, TokenBucket};
+use tidegate_algo::shaping::token_bucket::{Take, TokenBucket};
 use tidegate_model::Time;
 use tidegate_model::gate::Burst;
 

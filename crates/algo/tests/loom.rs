@@ -9,11 +9,11 @@
 use loom::model::Builder;
 use loom::sync::{Arc, Mutex};
 use loom::thread;
-use tidegate_algo::device::Device;
-use tidegate_algo::published::Published;
-use tidegate_algo::scheduler::{Pacing, RequestCost, Scheduler, Slot};
-use tidegate_algo::shards::ShardHeads;
-use tidegate_algo::token_bucket::{Take, TokenBucket};
+use tidegate_algo::concurrent::published::Published;
+use tidegate_algo::scheduling::device::Device;
+use tidegate_algo::scheduling::scheduler::{Pacing, RequestCost, Scheduler, Slot};
+use tidegate_algo::scheduling::shards::ShardHeads;
+use tidegate_algo::shaping::token_bucket::{Take, TokenBucket};
 use tidegate_model::{Discipline, Span, Time};
 
 const NOW: Time = Time::ZERO;

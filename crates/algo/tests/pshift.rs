@@ -4,8 +4,10 @@
 use std::collections::VecDeque;
 
 use proptest::prelude::*;
-use tidegate_algo::pshift::instance::Family;
-use tidegate_algo::pshift::{Certificate, Configuration, Flaw, Refused, Solver, SolverReport};
+use tidegate_algo::allocation::pshift::instance::Family;
+use tidegate_algo::allocation::pshift::{
+    Certificate, Configuration, Flaw, Refused, Solver, SolverReport,
+};
 
 type Row = (u64, Vec<(u32, u32)>);
 

@@ -1,8 +1,8 @@
 //! On all cores as on one.
 #![cfg(feature = "parallel")]
 
-use tidegate_algo::pshift::Solver;
-use tidegate_algo::pshift::instance::Family;
+use tidegate_algo::allocation::pshift::Solver;
+use tidegate_algo::allocation::pshift::instance::Family;
 
 #[test]
 fn the_same_bit_for_bit() {

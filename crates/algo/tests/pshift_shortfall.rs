@@ -4,7 +4,7 @@
 use std::cmp::Ordering;
 
 use proptest::prelude::*;
-use tidegate_algo::pshift::{Configuration, Solver};
+use tidegate_algo::allocation::pshift::{Configuration, Solver};
 
 type Row = (u64, Vec<(u32, u32)>);
 

@@ -9,7 +9,7 @@
 mod sync {
     pub(crate) use loom::sync::atomic::{AtomicU64, Ordering, fence};
 }
-#[path = "../src/versioned.rs"]
+#[path = "../src/concurrent/versioned.rs"]
 mod versioned;
 
 extern crate alloc;

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use miette::LabeledSpan;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
-use tidegate_algo::admission::Shortage;
+use tidegate_algo::allocation::admission::Shortage;
 use tidegate_model::Cluster;
 use tidegate_model::cluster::Node;
 use toml::Spanned;

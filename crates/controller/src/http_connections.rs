@@ -1,18 +1,20 @@
 //! Which connections to HTTP are kept when there are too many.
 //!
-//! The rules are those of a gateway's clients ([`tidegate_algo::connection_quota`]). A connection
-//! is pending until the head of its first request is whole. There is a bound on those, and at the
-//! bound the oldest one of the origin with the most is evicted: a flood of half requests closes its
-//! own.
-//! From then on it counts among the open ones: of these one origin may have three quarters, and the
-//! last eighth is kept for those who may operate. An origin is a user of this machine, for HTTP is
-//! served on loopback and the kernel says whose the other end is; or, if it does not, an address.
+//! The rules are those of a gateway's clients ([`tidegate_algo::allocation::connection_quota`]). A
+//! connection is pending until the head of its first request is whole. There is a bound on those,
+//! and at the bound the oldest one of the origin with the most is evicted: a flood of half requests
+//! closes its own. From then on it counts among the open ones: of these one origin may have three
+//! quarters, and the last eighth is kept for those who may operate. An origin is a user of this
+//! machine, for HTTP is served on loopback and the kernel says whose the other end is; or, if it
+//! does not, an address.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tidegate_algo::connection_quota::{OpenConnections, PendingConnections, QuotaExceeded};
+use tidegate_algo::allocation::connection_quota::{
+    OpenConnections, PendingConnections, QuotaExceeded,
+};
 use tidegate_fabric::stream::user_of_peer;
 use tidegate_model::{Origin, Time};
 use tokio::sync::oneshot;

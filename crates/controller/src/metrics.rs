@@ -13,7 +13,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit as MetricUnit};
-use tidegate_algo::histogram::upper_bound;
+use tidegate_algo::concurrent::histogram::upper_bound;
 use tidegate_model::Rule;
 use tidegate_model::gate::Unit;
 use tidegate_proto::cluster::status::{

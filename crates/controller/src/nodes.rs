@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use tidegate_algo::admission;
+use tidegate_algo::allocation::admission;
 use tidegate_model::{Cluster, Discipline, NodeId, Policy, Span};
 use tidegate_proto::cluster::split::{self, Split};
 use tidegate_proto::cluster::{self, NodeSetup, Setup};

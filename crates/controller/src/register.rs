@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tidegate_algo::admission::{self, Shortage};
+use tidegate_algo::allocation::admission::{self, Shortage};
 use tidegate_model::policy::Infeasible;
 use tidegate_model::{Cluster, Discipline, NodeId, Policy, PolicyError};
 use tidegate_proto::cluster::status::NodeStatus;

@@ -28,9 +28,9 @@
 //! # Bound
 //! A handshake takes at most ten seconds, and 256 of those who come in are in theirs at a time; one
 //! more takes the place of the oldest one from the address with the most
-//! ([`tidegate_algo::connection_quota`]), so that no address keeps out all others. Of each
-//! connection at most one piece of 64 KiB waits in each direction, beside what rustls holds of an
-//! unfinished record; a side that does not read makes the other wait.
+//! ([`tidegate_algo::allocation::connection_quota`]), so that no address keeps out all others. Of
+//! each connection at most one piece of 64 KiB waits in each direction, beside what rustls holds of
+//! an unfinished record; a side that does not read makes the other wait.
 //!
 //! TLS 1.3 only: GnuTLS, OpenSSL and rustls have had it since 2018. No session is resumed: links
 //! live long, and each new one is verified in full.

@@ -19,9 +19,9 @@ use conformance::{Backend, Threads};
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use tidegate_algo::haechi::Rules;
-use tidegate_algo::haechi::capacity::Profile;
-use tidegate_algo::haechi::engine::Promise;
+use tidegate_algo::onesided::Rules;
+use tidegate_algo::onesided::capacity::Profile;
+use tidegate_algo::onesided::engine::Promise;
 use tidegate_fabric::memory::region::Region;
 use tidegate_fabric::memory::shm::Shm;
 use tidegate_fabric::memory::verbs::{

@@ -1,7 +1,7 @@
 //! Identity of a client, as far as its connection proves it, and restrictions by the policy.
 
 use rustix::process::geteuid;
-use tidegate_algo::access::{Client, may_enter, may_open, may_use};
+use tidegate_algo::classify::access::{Client, may_enter, may_open, may_use};
 use tidegate_fabric::stream::Stream;
 use tidegate_model::cluster::Volume;
 use tidegate_model::policy::Principal;

@@ -3,7 +3,7 @@
 use std::io;
 use std::time::Duration;
 
-use tidegate_algo::memory_budget::{FLOOR, MemoryBudget};
+use tidegate_algo::allocation::memory_budget::{FLOOR, MemoryBudget};
 use tidegate_fabric::stream::{Address, BindError, ListenerAccess};
 use tidegate_fabric::tls::{Guard, Way};
 use tidegate_model::CostModel;

@@ -4,16 +4,16 @@
 //! A connection that has as much under way as it may is not read from; its client's socket fills
 //! up, and the client waits. Bytes that were read before are held until there is room. A request is
 //! under way from when its head has arrived until the kernel has taken the reply
-//! ([`tidegate_algo::memory_budget`]). So a client that does not read its replies reaches its
-//! share, and is not read from either.
+//! ([`tidegate_algo::allocation::memory_budget`]). So a client that does not read its replies
+//! reaches its share, and is not read from either.
 
 use std::cell::RefCell;
 use std::io::{self, IoSliceMut};
 use std::sync::Arc;
 
-use tidegate_algo::access;
-use tidegate_algo::memory_budget::MemoryBudget;
-use tidegate_algo::owner::OwnerQuery;
+use tidegate_algo::allocation::memory_budget::MemoryBudget;
+use tidegate_algo::classify::access;
+use tidegate_algo::classify::owner::OwnerQuery;
 use tidegate_fabric::reactor::Interest;
 use tidegate_fabric::service::{Command, Fault, Job};
 use tidegate_fabric::stream::{Outgoing, Stream};

@@ -13,7 +13,7 @@
 //! are more, and ask the table for a new [`Owner`] for each client. An owner knows the rules about
 //! its volume only; most volumes have none, and a request's tenant is then one comparison away. The
 //! counters of a name go with it from table to table. So does its account of the costs sent to each
-//! node ([`tidegate_algo::dsfq`]), which all workers share.
+//! node ([`tidegate_algo::scheduling::dsfq`]), which all workers share.
 //!
 //! # Bound
 //! 65 535 names in the life of a gateway; requests of tenants beyond that are unattributed.
@@ -21,9 +21,9 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tidegate_algo::access::Knowledge;
-use tidegate_algo::dsfq::Elsewhere;
-use tidegate_algo::owner::{OwnerQuery, Owners};
+use tidegate_algo::classify::access::Knowledge;
+use tidegate_algo::classify::owner::{OwnerQuery, Owners};
+use tidegate_algo::scheduling::dsfq::Elsewhere;
 use tidegate_model::policy::Levels;
 use tidegate_model::{Policy, TenantId};
 

@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 
-use tidegate_algo::connection_quota::OpenConnections;
+use tidegate_algo::allocation::connection_quota::OpenConnections;
 use tidegate_fabric::reactor::{MessageQueue, Reactor};
 use tidegate_fabric::stream::{Address, Listener, ListenerAccess};
 use tidegate_fabric::tls::Way;

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use tidegate_algo::connection_quota::QuotaExceeded;
+use tidegate_algo::allocation::connection_quota::QuotaExceeded;
 use tidegate_fabric::service::Fault;
 use tidegate_proto::message::VolumeFault;
 use tidegate_proto::stats::message::{Flow, GatewayCounts, GatewayPressure};

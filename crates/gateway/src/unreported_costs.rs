@@ -1,13 +1,13 @@
 //! Costs of service at other nodes that this worker has to report to nodes.
 //!
-//! The accounts are those of the whole gateway ([`tidegate_algo::dsfq`]). A request carries the
-//! cost of its tenant that its node was not sent yet. The rest is sent at the end of the *epoch*,
-//! [`REPORTED_WITHIN`] after the first request that may have left a rest. Then no epoch runs until
-//! the next request: a worker without requests does not wake up.
+//! The accounts are those of the whole gateway ([`tidegate_algo::scheduling::dsfq`]). A request
+//! carries the cost of its tenant that its node was not sent yet. The rest is sent at the end of
+//! the *epoch*, [`REPORTED_WITHIN`] after the first request that may have left a rest. Then no
+//! epoch runs until the next request: a worker without requests does not wake up.
 
 use std::sync::Arc;
 
-use tidegate_algo::dsfq::Elsewhere;
+use tidegate_algo::scheduling::dsfq::Elsewhere;
 use tidegate_fabric::service::Job;
 use tidegate_model::{CostModel, TenantId, Time};
 use tidegate_proto::data::REPORTED_WITHIN;

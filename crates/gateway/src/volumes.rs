@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::fmt::Write;
 
-use tidegate_algo::access::{Client, Knowledge, may_open};
+use tidegate_algo::classify::access::{Client, Knowledge, may_open};
 use tidegate_fabric::service::Part;
 use tidegate_model::NodeId;
 use tidegate_model::cluster::{Geometry, Layout, Volume};

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tidegate_algo::connection_quota::{OpenConnections, PendingConnections};
+use tidegate_algo::allocation::connection_quota::{OpenConnections, PendingConnections};
 use tidegate_fabric::reactor::{Interest, Reactor, Ready};
 use tidegate_fabric::service::Job;
 use tidegate_fabric::stream::{Listener, Stream};

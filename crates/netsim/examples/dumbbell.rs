@@ -11,7 +11,7 @@
 use std::process::ExitCode;
 use std::{env, fs};
 
-use tidegate_algo::quality::Objective;
+use tidegate_algo::congestion::quality::Objective;
 use tidegate_model::{Class, Rate};
 use tidegate_netsim::net::packet::{FlowId, Packet};
 use tidegate_netsim::net::{self, Host, Network, PortId};

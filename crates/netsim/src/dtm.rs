@@ -23,8 +23,8 @@
 //! | sent | 17 | `W' = min(W, U)` |
 //! | queue | 14 | `q += W' - ` what is served |
 //!
-//! The cut and the quality are [`tidegate_algo::qtcp`]'s own: what the model shows is shown of the
-//! law that simulated and real transports run.
+//! The cut and the quality are [`tidegate_algo::congestion::qtcp`]'s own: what the model shows is
+//! shown of the law that simulated and real transports run.
 //!
 //! # What was changed, and why
 //! - *Service.* Eq. 14 serves flow `i` at its own promise `C_i` even while others leave the link
@@ -76,7 +76,7 @@ mod link;
 mod outcome;
 
 use serde::Deserialize;
-use tidegate_algo::quality::Objective;
+use tidegate_algo::congestion::quality::Objective;
 use tidegate_model::{Bytes, Rate, Span};
 
 pub use outcome::{DtmReport, Flow, Slot};

@@ -70,12 +70,12 @@ mod outbox;
 mod plan;
 mod sender;
 
-use tidegate_algo::d2tcp::D2tcp;
-use tidegate_algo::dcqcn::{Limiter, Notifier};
-use tidegate_algo::dctcp::{Dctcp, Start, Window};
-use tidegate_algo::qrdma::Qrdma;
-use tidegate_algo::qtcp::{Interference, Qtcp};
-use tidegate_algo::quality::{Objective, Quality};
+use tidegate_algo::congestion::d2tcp::D2tcp;
+use tidegate_algo::congestion::dcqcn::{Limiter, Notifier};
+use tidegate_algo::congestion::dctcp::{Dctcp, Start, Window};
+use tidegate_algo::congestion::qrdma::Qrdma;
+use tidegate_algo::congestion::qtcp::{Interference, Qtcp};
+use tidegate_algo::congestion::quality::{Objective, Quality};
 use tidegate_model::{Class, Rate, Span};
 
 pub use plan::{Aim, Answers, Beginning, CongestionControl, Limits, Plan, Repeat, Sizes};

@@ -24,7 +24,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
-use tidegate_algo::device::ReplySize;
+use tidegate_algo::scheduling::device::ReplySize;
 use tidegate_fabric::reactor::MessageQueue;
 use tidegate_fabric::service::{Command, Fault, Job};
 use tidegate_model::{CostModel, Time};

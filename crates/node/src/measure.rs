@@ -1,15 +1,15 @@
 //! Device time of requests whose cost is the time that they took.
 //!
-//! [`tidegate_algo::device_time`] keeps the account; this module reports to it. Most work is
-//! reported as done and no more, for a look at the clock costs a good part of the time of a request
-//! in memory. Measured work is rare. Where requests go to a drive, the first of each batch is timed
-//! too, to know how long a quick unit takes there.
+//! [`tidegate_algo::capacity::device_time`] keeps the account; this module reports to it. Most work
+//! is reported as done and no more, for a look at the clock costs a good part of the time of a
+//! request in memory. Measured work is rare. Where requests go to a drive, the first of each batch
+//! is timed too, to know how long a quick unit takes there.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use tidegate_algo::device::Device;
-use tidegate_algo::device_time::{DeviceTime, Moment};
+use tidegate_algo::capacity::device_time::{DeviceTime, Moment};
+use tidegate_algo::scheduling::device::Device;
 use tidegate_model::{Iops, Span, Time};
 use tidegate_proto::data::pieces::{RANGE_FIRST, next_range};
 

@@ -1,4 +1,5 @@
-//! The shards of a node, each behind a lock of its own ([`tidegate_algo::shards`]), and its device.
+//! The shards of a node, each behind a lock of its own ([`tidegate_algo::scheduling::shards`]), and
+//! its device.
 //!
 //! A thread visits one shard at a time, for a batch. It reads the other shards' state before it has
 //! the lock, and writes the shard's state for them before it lets go.
@@ -7,9 +8,9 @@ use std::hint;
 use std::ops::{Deref, DerefMut};
 use std::sync::{Mutex, MutexGuard};
 
-use tidegate_algo::device::Device;
-use tidegate_algo::scheduler::{Dispatched, Pacing, Scheduler};
-use tidegate_algo::shards::{OtherShards, SHARDS_MAX, ShardHeads};
+use tidegate_algo::scheduling::device::Device;
+use tidegate_algo::scheduling::scheduler::{Dispatched, Pacing, Scheduler};
+use tidegate_algo::scheduling::shards::{OtherShards, SHARDS_MAX, ShardHeads};
 use tidegate_model::{Discipline, Time};
 use tidegate_proto::node::Executor;
 
@@ -119,7 +120,7 @@ impl<J> Shards<J> {
         batch: &mut Vec<J>,
         mut accept: impl FnMut(Dispatched<J>) -> (J, u32),
     ) -> Time {
-        // Headroom is checked last: see the words on sleeping in `algo::shards`.
+        // Headroom is checked last: see the words on sleeping in `algo::scheduling::shards`.
         while batch.len() < self.share
             && let Some(shard) = self.shard_heads.next(now, home)
             && self.device.has_headroom()
@@ -252,7 +253,7 @@ impl<J> Executor for &Shards<J> {
 
 #[cfg(test)]
 mod tests {
-    use tidegate_algo::scheduler::{PeriodGrant, RequestCost, Slot, TenantParameters};
+    use tidegate_algo::scheduling::scheduler::{PeriodGrant, RequestCost, Slot, TenantParameters};
 
     use super::*;
 

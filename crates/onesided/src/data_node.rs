@@ -27,8 +27,8 @@ use alloc::format;
 use alloc::string::String;
 
 use serde::{Deserialize, Serialize};
-use tidegate_algo::channel::glob;
-use tidegate_algo::haechi::Rules;
+use tidegate_algo::classify::channel::glob;
+use tidegate_algo::onesided::Rules;
 use tidegate_model::cluster::{Fabric, TokenRules};
 use tidegate_model::policy::{Match, Principal, Target, Tenant};
 use tidegate_model::{Conditions, Iops, Policy, Span, TenantId};

@@ -30,7 +30,7 @@ pub mod words;
 pub use monitor::{Event, Monitor};
 pub use port::Port;
 
-use tidegate_algo::haechi::{Grain, Rules};
+use tidegate_algo::onesided::{Grain, Rules};
 use tidegate_model::Span;
 
 /// How often both sides look at what time has changed, as it ships.

@@ -37,7 +37,7 @@ use alloc::vec::Vec;
 use core::fmt;
 
 use serde::{Deserialize, Serialize};
-use tidegate_algo::cost;
+use tidegate_algo::scheduling::cost;
 use tidegate_model::cluster::{Geometry, VolumeStamp};
 use tidegate_model::{Bytes, CostModel, Operation, Span, Tag, TenantId};
 

@@ -311,7 +311,8 @@ pub struct ChannelReport {
     /// Time they spent waiting at gates.
     pub waited_ns: u64,
     /// Waiting times, if asked for: pairs of bucket index and count, as
-    /// `tidegate_algo::histogram` numbers buckets. Requests that did not wait are not in it.
+    /// `tidegate_algo::concurrent::histogram` numbers buckets. Requests that did not wait are not
+    /// in it.
     pub waiting: Vec<(u16, u64)>,
     /// Service times of the timed requests, if asked for, in the same form.
     pub service: Vec<(u16, u64)>,

@@ -1,11 +1,11 @@
 //! A storage node's part: the order of service, its limits, and the reports to the controller.
 //!
 //! The node keeps requests in queues per tenant and gives them to the device, at most `depth` at a
-//! time, in the order of its [discipline](tidegate_algo::scheduler). A controller sends the
-//! tenants, the count up to which each is served in a period, and, if it likes, the discipline;
+//! time, in the order of its [discipline](tidegate_algo::scheduling::scheduler). A controller sends
+//! the tenants, the count up to which each is served in a period, and, if it likes, the discipline;
 //! gateways send the service of tenants at other nodes. The node answers the controller's questions
-//! with the service so far and the demand that it expects ([`tidegate_algo::estimate`]). Nothing
-//! that the controller does or fails to do keeps the node from serving:
+//! with the service so far and the demand that it expects ([`tidegate_algo::capacity::estimate`]).
+//! Nothing that the controller does or fails to do keeps the node from serving:
 //!
 //! - **Before the first plan** no request has a tenant: all are served alike, without limits.
 //! - **Periods** begin by themselves. The counts of the next one come ahead and are kept aside
@@ -21,7 +21,7 @@
 //! The [`Coordinator`] makes the few decisions of a period; schedulers make those for each
 //! request, each with a part of the tenants. A [`Node`] is a coordinator with one scheduler, for a
 //! caller with one thread. A caller with many threads has a scheduler for each, with locks
-//! ([`Executor`], [`tidegate_algo::shards`]), and the coordinator behind another.
+//! ([`Executor`], [`tidegate_algo::scheduling::shards`]), and the coordinator behind another.
 //!
 //! After each of the other calls, the caller repeats [`Node::next_dispatch`] until it gives nothing
 //! and [`Node::poll_output`] until it is empty. It calls [`Node::on_deadline`] at
@@ -44,10 +44,10 @@
 
 use alloc::vec::Vec;
 
-use tidegate_algo::device::Device;
-use tidegate_algo::device_time::{DeviceTime, Moment};
-use tidegate_algo::scheduler::Scheduler;
-pub use tidegate_algo::scheduler::{Dispatched, Pacing, RequestCost, Slot};
+use tidegate_algo::capacity::device_time::{DeviceTime, Moment};
+use tidegate_algo::scheduling::device::Device;
+use tidegate_algo::scheduling::scheduler::Scheduler;
+pub use tidegate_algo::scheduling::scheduler::{Dispatched, Pacing, RequestCost, Slot};
 use tidegate_model::{Discipline, Event, Iops, Span, Time};
 
 use crate::cluster::message::{FromNode, NodeInfo, ToNode};
@@ -141,7 +141,7 @@ impl<J> Node<J> {
     }
 
     /// How many requests the device serves at the same time, if that is known, for the account of
-    /// what it takes for measured ones ([`tidegate_algo::device_time`]).
+    /// what it takes for measured ones ([`tidegate_algo::capacity::device_time`]).
     pub fn set_servers(&mut self, servers: Option<u32>) {
         self.measured = DeviceTime::new(servers);
     }
@@ -180,7 +180,7 @@ impl<J> Node<J> {
     }
 
     /// A tenant was served so much work at other nodes, which no request has reported: the next one
-    /// that comes here does ([`tidegate_algo::dsfq`]).
+    /// that comes here does ([`tidegate_algo::scheduling::dsfq`]).
     pub fn on_elsewhere(&mut self, slot: Slot, work: u64) {
         self.executor.scheduler.delay(slot, work);
     }

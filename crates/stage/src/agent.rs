@@ -12,10 +12,10 @@ use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, poll};
-use tidegate_algo::channel::WORDS_MAX;
-use tidegate_algo::published::{VERSIONS, about_to_write};
-use tidegate_algo::queue::State;
-use tidegate_algo::token_bucket::RATE_UNLIMITED;
+use tidegate_algo::classify::channel::WORDS_MAX;
+use tidegate_algo::concurrent::published::{VERSIONS, about_to_write};
+use tidegate_algo::scheduling::queue::State;
+use tidegate_algo::shaping::token_bucket::RATE_UNLIMITED;
 use tidegate_fabric::place::default_socket;
 use tidegate_fabric::unix::Link;
 use tidegate_model::gate::Unit;

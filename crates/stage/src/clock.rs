@@ -10,7 +10,7 @@
 use std::sync::{LazyLock, Mutex, PoisonError};
 
 use rustix::time::{ClockId, clock_gettime};
-use tidegate_algo::published::Published;
+use tidegate_algo::concurrent::published::Published;
 use tidegate_model::Time;
 
 /// Fraction bits of nanoseconds per tick. At 5 GHz a tick is 0.2 ns: 30 significant bits are left.

@@ -12,7 +12,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use rustix::fs::{CWD, FileType};
-use tidegate_algo::channel::{Classifier, Mask, Table, Words};
+use tidegate_algo::classify::channel::{Classifier, Mask, Table, Words};
 
 use crate::{identity, scratch};
 

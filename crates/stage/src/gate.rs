@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicU32, Ordering, fence};
 
 use rustix::io::Errno;
 use rustix::thread::futex;
-use tidegate_algo::channel::{Flows, Gates};
-use tidegate_algo::token_bucket::{Due, Take};
+use tidegate_algo::classify::channel::{Flows, Gates};
+use tidegate_algo::shaping::token_bucket::{Due, Take};
 use tidegate_model::{Span, Time};
 
 use crate::clock;

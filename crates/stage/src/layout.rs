@@ -7,12 +7,12 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use tidegate_algo::channel::{CHANNELS_MAX, QUEUES_MAX, WORDS_MAX};
-use tidegate_algo::histogram::Histogram;
-use tidegate_algo::published::{Published, VERSIONS};
-use tidegate_algo::queue::state_words;
-use tidegate_algo::token_bucket::{SHARDS, TokenBucket};
-use tidegate_algo::versioned::{Buffer, Head, Operations, Versioned, WRITERS_MAX};
+use tidegate_algo::classify::channel::{CHANNELS_MAX, QUEUES_MAX, WORDS_MAX};
+use tidegate_algo::concurrent::histogram::Histogram;
+use tidegate_algo::concurrent::published::{Published, VERSIONS};
+use tidegate_algo::concurrent::versioned::{Buffer, Head, Operations, Versioned, WRITERS_MAX};
+use tidegate_algo::scheduling::queue::state_words;
+use tidegate_algo::shaping::token_bucket::{SHARDS, TokenBucket};
 use tidegate_model::policy::limits;
 
 use crate::bypass::BYPASSES;

@@ -3,7 +3,8 @@
 //! A request takes a *slot* of the queue, arrives there, and waits until it is dispatched. From
 //! then on it has a *permit*: a lease on one of the `depth` slots in service. It gives the permit
 //! back when it is done. Which requests wait, which are in service, and who is next is the queue's
-//! state (`algo::queue`), which is changed as a whole and without a lock (`algo::versioned`).
+//! state (`algo::scheduling::queue`), which is changed as a whole and without a lock
+//! (`algo::concurrent::versioned`).
 //!
 //! ```text
 //!            claim            arrive           dispatch            finish
@@ -32,9 +33,9 @@
 use std::num::NonZeroU8;
 use std::sync::atomic::Ordering;
 
-use tidegate_algo::channel::Flows;
-use tidegate_algo::queue::{FLOWS, Request, State};
-use tidegate_algo::versioned::Change;
+use tidegate_algo::classify::channel::Flows;
+use tidegate_algo::concurrent::versioned::Change;
+use tidegate_algo::scheduling::queue::{FLOWS, Request, State};
 use tidegate_model::{Span, Time};
 
 use crate::bypass::Bypass;

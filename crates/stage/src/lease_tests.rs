@@ -5,7 +5,7 @@
 
 use std::time::Instant;
 
-use tidegate_algo::queue::Order;
+use tidegate_algo::scheduling::queue::Order;
 
 use super::*;
 use crate::record::tests::eventually;

@@ -6,8 +6,8 @@
 use std::cell::Cell;
 use std::sync::atomic::Ordering;
 
-use tidegate_algo::channel::{Classifier, Flows, Mask, Table, Words};
-use tidegate_algo::token_bucket::SHARDS;
+use tidegate_algo::classify::channel::{Classifier, Flows, Mask, Table, Words};
+use tidegate_algo::shaping::token_bucket::SHARDS;
 use tidegate_model::ContextId;
 
 use crate::identity;

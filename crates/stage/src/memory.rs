@@ -53,7 +53,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use tidegate_algo::haechi::engine::TokenBalance;
+use tidegate_algo::onesided::engine::TokenBalance;
 use tidegate_fabric::memory::region::Region;
 use tidegate_fabric::retry::Retry;
 use tidegate_model::{Iops, Span, Time};
@@ -68,7 +68,7 @@ use entry::{Entry, Former, enter, outstanding};
 use lifeline::{Entrance, Lifeline, LifelineState};
 
 pub use store::Store;
-pub use tidegate_algo::haechi::Period;
+pub use tidegate_algo::onesided::Period;
 #[cfg(feature = "verbs")]
 pub use tidegate_fabric::tls::Way;
 pub use tidegate_onesided::haechi::port::EngineCounters;

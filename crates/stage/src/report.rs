@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use tidegate_algo::histogram::Histogram;
+use tidegate_algo::concurrent::histogram::Histogram;
 use tidegate_proto::message::{Bypassed, ChannelReport, Coverage, FromStage, GateReport, Report};
 use tidegate_proto::stage::plan::Plan;
 

@@ -6,8 +6,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use tidegate_algo::channel::{Classifier, Destination, Flows, Gates, Mask, Table, WORDS_MAX};
-use tidegate_algo::published::{VERSIONS, is_intact};
+use tidegate_algo::classify::channel::{
+    Classifier, Destination, Flows, Gates, Mask, Table, WORDS_MAX,
+};
+use tidegate_algo::concurrent::published::{VERSIONS, is_intact};
 use tidegate_model::{Class, Operation, Span, Tag, TenantId, Time};
 
 use crate::bypass::Bypass;

@@ -1,7 +1,7 @@
 //! The pShift solver: whatever is asked and however it changes, the allocation is prudent and its
 //! certificate proves it the best; one that goes on from the last is worth what a new one is.
 
-use tidegate_algo::pshift::{Configuration, Solver};
+use tidegate_algo::allocation::pshift::{Configuration, Solver};
 
 use super::tape::Tape;
 

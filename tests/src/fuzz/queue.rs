@@ -1,7 +1,7 @@
 //! The queue in shared memory: whatever is in it, no method panics, and a queue that is intact
 //! keeps its promises.
 
-use tidegate_algo::queue::{FLOWS, Order, Request, State, state_words};
+use tidegate_algo::scheduling::queue::{FLOWS, Order, Request, State, state_words};
 
 use super::tape::Tape;
 

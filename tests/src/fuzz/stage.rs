@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use tidegate_algo::channel::{CHANNELS_MAX, QUEUES_MAX, WORDS_MAX};
+use tidegate_algo::classify::channel::{CHANNELS_MAX, QUEUES_MAX, WORDS_MAX};
 use tidegate_model::gate::{Burst, Throughput, Unit};
 use tidegate_model::policy::Fallback;
 use tidegate_model::{

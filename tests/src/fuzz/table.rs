@@ -1,6 +1,6 @@
 //! Compiled rules: any words are read without a panic, and in a bounded time.
 
-use tidegate_algo::channel::{
+use tidegate_algo::classify::channel::{
     ChannelEntry, Classifier, Mask, Source, Table, WORDS_MAX, compile, glob,
 };
 use tidegate_model::operation::OPERATIONS;

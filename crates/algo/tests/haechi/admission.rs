@@ -1,7 +1,7 @@
 //! Filling, against a node that does one operation after the other.
 
 use proptest::prelude::*;
-use tidegate_algo::haechi::admission::{Capacity, Refusal, admit, fill};
+use tidegate_algo::onesided::admission::{Capacity, Refusal, admit, fill};
 
 /// Serves all in rotation, in fractions of operations as small as both rates together need.
 fn served(capacity: Capacity, demands: &[u64]) -> Vec<f64> {

@@ -1,8 +1,8 @@
 //! A client's tokens, against Definition 1 as it stands, an operation and a moment at a time.
 
 use proptest::prelude::*;
-use tidegate_algo::haechi::engine::{LEAD, Promise, TokenBalance};
-use tidegate_algo::haechi::{Period, Rules};
+use tidegate_algo::onesided::engine::{LEAD, Promise, TokenBalance};
+use tidegate_algo::onesided::{Period, Rules};
 use tidegate_model::{Span, Time};
 
 const RULES: [Rules; 4] = [Rules::PAPER, Rules::BASIC, Rules::SOUND, Rules::UNPACED];

@@ -1,8 +1,8 @@
 //! The estimate of a node's capacity: the text's, and the sound one's steps.
 
 use proptest::prelude::*;
-use tidegate_algo::haechi::Mode;
-use tidegate_algo::haechi::capacity::{Estimator, Lesson, PeriodUsage, Profile, Verdict, WHOLE};
+use tidegate_algo::onesided::Mode;
+use tidegate_algo::onesided::capacity::{Estimator, Lesson, PeriodUsage, Profile, Verdict, WHOLE};
 
 const PROFILE: Profile =
     Profile { mean: 1_570_000, deviation: 10_000, local: 400_000, increment: 15_700, history: 3 };

@@ -1,9 +1,9 @@
 //! The data node's account of tokens, against clients that take what is there and report anything.
 
 use proptest::prelude::*;
-use tidegate_algo::haechi::engine::Promise;
-use tidegate_algo::haechi::monitor::{Pool, Report};
-use tidegate_algo::haechi::{Period, Rules};
+use tidegate_algo::onesided::engine::Promise;
+use tidegate_algo::onesided::monitor::{Pool, Report};
+use tidegate_algo::onesided::{Period, Rules};
 use tidegate_model::{Span, Time};
 
 fn new_pool(rules: Rules, capacity: u64, reservations: &[u64]) -> (Pool, i64) {

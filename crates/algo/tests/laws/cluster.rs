@@ -5,8 +5,10 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
-use tidegate_algo::dsfq::Elsewhere;
-use tidegate_algo::scheduler::{Pacing, RequestCost, Scheduler, Slot, TenantParameters};
+use tidegate_algo::scheduling::dsfq::Elsewhere;
+use tidegate_algo::scheduling::scheduler::{
+    Pacing, RequestCost, Scheduler, Slot, TenantParameters,
+};
 use tidegate_model::{Discipline, Time};
 
 use super::Random;

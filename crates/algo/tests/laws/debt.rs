@@ -1,7 +1,7 @@
 //! Limits and reservations with requests of any cost: what went beyond them is paid back.
 
 use proptest::prelude::*;
-use tidegate_algo::scheduler::{
+use tidegate_algo::scheduling::scheduler::{
     Pacing, PeriodGrant, RequestCost, Scheduler, Slot, TenantParameters,
 };
 use tidegate_model::{Discipline, Span, Time};

@@ -3,7 +3,7 @@
 
 use std::sync::Barrier;
 
-use tidegate_algo::dsfq::Elsewhere;
+use tidegate_algo::scheduling::dsfq::Elsewhere;
 
 /// Two workers send to two nodes and report to both, as fast as they can; what each reported, and
 /// what it sent.

@@ -4,8 +4,8 @@
 use std::collections::VecDeque;
 
 use proptest::prelude::*;
-use tidegate_algo::dsfq::Bound;
-use tidegate_algo::scheduler::{
+use tidegate_algo::scheduling::dsfq::Bound;
+use tidegate_algo::scheduling::scheduler::{
     Pacing, PeriodGrant, RequestCost, Scheduler, Slot, TenantParameters, WINDOW,
 };
 use tidegate_model::discipline::DISCIPLINES;

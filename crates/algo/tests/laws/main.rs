@@ -18,7 +18,7 @@ mod theorems;
 mod tokens;
 mod waits;
 
-use tidegate_algo::dsfq::Bound;
+use tidegate_algo::scheduling::dsfq::Bound;
 use tidegate_model::Discipline;
 
 /// Weights that divide the scheduler's unit, so that its order is that of exact fractions.

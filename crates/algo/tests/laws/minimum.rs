@@ -12,8 +12,10 @@
 use std::collections::VecDeque;
 
 use proptest::prelude::*;
-use tidegate_algo::dsfq::{Bound, Elsewhere};
-use tidegate_algo::scheduler::{Pacing, RequestCost, Scheduler, Slot, TenantParameters};
+use tidegate_algo::scheduling::dsfq::{Bound, Elsewhere};
+use tidegate_algo::scheduling::scheduler::{
+    Pacing, RequestCost, Scheduler, Slot, TenantParameters,
+};
 use tidegate_model::{Discipline, Time};
 
 use super::Random;

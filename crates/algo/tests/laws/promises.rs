@@ -2,7 +2,7 @@
 //! tenant is better off later for requests that it did not send, or was not allowed, before.
 
 use proptest::prelude::*;
-use tidegate_algo::scheduler::{
+use tidegate_algo::scheduling::scheduler::{
     Pacing, PeriodGrant, RequestCost, Scheduler, Slot, TenantParameters,
 };
 use tidegate_model::{Discipline, Span, Time};

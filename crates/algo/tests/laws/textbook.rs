@@ -3,8 +3,10 @@
 //! is found by looking at all that wait. Tags are exact fractions.
 
 use proptest::prelude::*;
-use tidegate_algo::dsfq::Bound;
-use tidegate_algo::scheduler::{Pacing, RequestCost, Scheduler, Slot, TenantParameters};
+use tidegate_algo::scheduling::dsfq::Bound;
+use tidegate_algo::scheduling::scheduler::{
+    Pacing, RequestCost, Scheduler, Slot, TenantParameters,
+};
 use tidegate_model::{Discipline, Time};
 
 use super::{PART, SCALES, WEIGHTS, applied_delay, bounds};

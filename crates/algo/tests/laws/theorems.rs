@@ -3,8 +3,8 @@
 //! A difference of work per weight is given times both weights, so that everything is whole.
 
 use proptest::prelude::*;
-use tidegate_algo::dsfq::Bound;
-use tidegate_algo::scheduler::TenantParameters;
+use tidegate_algo::scheduling::dsfq::Bound;
+use tidegate_algo::scheduling::scheduler::TenantParameters;
 use tidegate_model::Discipline;
 
 use super::cluster::{Cluster, Counted, Gap, Pace, Source, Speed, Via};

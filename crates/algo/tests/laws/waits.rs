@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
-use tidegate_algo::dsfq::Bound;
-use tidegate_algo::scheduler::{
+use tidegate_algo::scheduling::dsfq::Bound;
+use tidegate_algo::scheduling::scheduler::{
     Pacing, PeriodGrant, RequestCost, Scheduler, Slot, TenantParameters,
 };
 use tidegate_model::discipline::DISCIPLINES;

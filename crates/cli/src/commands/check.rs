@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use serde::Serialize;
-use tidegate_algo::access;
-use tidegate_algo::admission::{self, Shortage, Unkept};
+use tidegate_algo::allocation::admission::{self, Shortage, Unkept};
+use tidegate_algo::classify::access;
 use tidegate_fabric::place::default_state;
 use tidegate_model::gate::Unit;
 use tidegate_model::{Iops, Policy};

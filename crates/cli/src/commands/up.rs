@@ -9,7 +9,7 @@ use clap::builder::FalseyValueParser;
 use serde_json::json;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use tidegate_algo::admission;
+use tidegate_algo::allocation::admission;
 use tidegate_controller::{
     Config, LogFormat, Logging, Probe, Reasons, ServeError, raise_descriptor_limit, serve_with,
 };

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use tidegate_algo::connection_quota::PendingConnections;
+use tidegate_algo::allocation::connection_quota::PendingConnections;
 use tidegate_model::Origin;
 
 use super::connection::{Over, Scratch, TlsConnection};

@@ -3,9 +3,9 @@
 use std::io::{self, Read};
 use std::sync::Arc;
 
-use tidegate_algo::access::Client;
-use tidegate_algo::memory_budget::{FLOOR, MemoryBudget};
-use tidegate_algo::owner::OwnerQuery;
+use tidegate_algo::allocation::memory_budget::{FLOOR, MemoryBudget};
+use tidegate_algo::classify::access::Client;
+use tidegate_algo::classify::owner::OwnerQuery;
 use tidegate_fabric::buffer::Buffer;
 use tidegate_fabric::reactor::Interest;
 use tidegate_fabric::service::{Fault, Job};

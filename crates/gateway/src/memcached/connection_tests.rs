@@ -8,7 +8,7 @@ use std::io::IoSlice;
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Mutex, PoisonError};
 
-use tidegate_algo::connection_quota::OpenConnections;
+use tidegate_algo::allocation::connection_quota::OpenConnections;
 use tidegate_fabric::reactor::Reactor;
 use tidegate_fabric::service::{
     Command, CompletionSink, OpenPart, Part, PartState, Service, Session,

@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
-use tidegate_algo::memory_budget::MemoryBudget;
+use tidegate_algo::allocation::memory_budget::MemoryBudget;
 use tidegate_fabric::reactor::Interest;
 use tidegate_fabric::service::{Fault, Job};
 use tidegate_fabric::stream::Stream;

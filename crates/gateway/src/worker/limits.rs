@@ -2,8 +2,8 @@
 
 use std::sync::atomic::Ordering;
 
-use tidegate_algo::connection_quota::QuotaExceeded;
-use tidegate_algo::memory_budget::FLOOR;
+use tidegate_algo::allocation::connection_quota::QuotaExceeded;
+use tidegate_algo::allocation::memory_budget::FLOOR;
 use tidegate_model::{Origin, Span};
 
 use super::{Charge, Client, Frontend, Worker, client_entry};

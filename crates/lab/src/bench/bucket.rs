@@ -2,7 +2,7 @@
 
 use std::hint::black_box;
 
-use tidegate_algo::token_bucket::{Take, TokenBucket};
+use tidegate_algo::shaping::token_bucket::{Take, TokenBucket};
 use tidegate_model::Time;
 
 use super::stage::{PAGE, agent};

@@ -9,9 +9,9 @@
 
 use std::sync::{Arc, Mutex};
 
-use tidegate_algo::haechi::capacity::Profile;
-use tidegate_algo::haechi::engine::Promise;
-use tidegate_algo::haechi::{COUNT_MAX, Rules};
+use tidegate_algo::onesided::capacity::Profile;
+use tidegate_algo::onesided::engine::Promise;
+use tidegate_algo::onesided::{COUNT_MAX, Rules};
 use tidegate_fabric::memory::region::Region;
 use tidegate_fabric::memory::shm::Shm;
 use tidegate_model::{Span, Time};

@@ -1,19 +1,19 @@
 //! How long it takes to divide tokens over servers: all anew from raw demands, and after one bucket
 //! in a hundred has moved to other servers; beside a stock solver of maximum flows.
 //!
-//! Configurations are those of [`instance`](tidegate_algo::pshift::instance): reservations are 0.9
-//! or all of the capacities (r), demands 1.1 or 1.5 times the reservations (m). Each solution is
-//! checked: its certificate must prove it, and its worth must be the peer's maximum flow. A time
-//! is the median of many on one thread, the first allocation and all indices included; of the
-//! peer, solving alone, without what it takes to build its graph.
+//! Configurations are those of [`instance`](tidegate_algo::allocation::pshift::instance):
+//! reservations are 0.9 or all of the capacities (r), demands 1.1 or 1.5 times the reservations
+//! (m). Each solution is checked: its certificate must prove it, and its worth must be the peer's
+//! maximum flow. A time is the median of many on one thread, the first allocation and all indices
+//! included; of the peer, solving alone, without what it takes to build its graph.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-use tidegate_algo::pshift::instance::Family;
-use tidegate_algo::pshift::{Configuration, Solver};
+use tidegate_algo::allocation::pshift::instance::Family;
+use tidegate_algo::allocation::pshift::{Configuration, Solver};
 use tidegate_model::Time;
 
 use super::Row;

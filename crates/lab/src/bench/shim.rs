@@ -10,8 +10,8 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
-use tidegate_algo::channel::{self, ChannelEntry, GATES_PER_CHANNEL, Source};
-use tidegate_algo::published::VERSIONS;
+use tidegate_algo::classify::channel::{self, ChannelEntry, GATES_PER_CHANNEL, Source};
+use tidegate_algo::concurrent::published::VERSIONS;
 use tidegate_model::{Class, TenantId, Time};
 use tidegate_stage::Segment;
 use tidegate_stage::layout::GateKind;

@@ -1,8 +1,8 @@
 //! The link and its flows, slot by slot.
 
-use tidegate_algo::dctcp::{CongestionControl as _, Dctcp, WindowState};
-use tidegate_algo::qtcp::Qtcp;
-use tidegate_algo::quality::{Objective, Quality};
+use tidegate_algo::congestion::dctcp::{CongestionControl as _, Dctcp, WindowState};
+use tidegate_algo::congestion::qtcp::Qtcp;
+use tidegate_algo::congestion::quality::{Objective, Quality};
 use tidegate_model::{Bytes, Span, Time};
 
 use super::outcome::{DtmReport, Flow, Slot};

@@ -23,8 +23,8 @@
 
 use std::collections::BTreeMap;
 
-use tidegate_algo::qtcp::{Interference, SIGMA};
-use tidegate_algo::shares::{FlowHandle, Group, Shares};
+use tidegate_algo::allocation::shares::{FlowHandle, Group, Shares};
+use tidegate_algo::congestion::qtcp::{Interference, SIGMA};
 use tidegate_model::tag::CLASSES;
 use tidegate_model::{Class, Rate};
 

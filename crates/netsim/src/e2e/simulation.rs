@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use hdrhistogram::Histogram;
-use tidegate_algo::quality::Objective;
+use tidegate_algo::congestion::quality::Objective;
 use tidegate_model::tag::CLASSES;
 use tidegate_model::{Class, Rate, Span};
 

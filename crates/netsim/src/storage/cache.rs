@@ -21,7 +21,7 @@
 //! # What is left out
 //! Read caching. Losing power.
 
-use tidegate_algo::wrr::{Arbiter, Level};
+use tidegate_algo::scheduling::wrr::{Arbiter, Level};
 use tidegate_model::Class;
 use tidegate_model::tag::CLASSES;
 

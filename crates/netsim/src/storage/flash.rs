@@ -21,7 +21,7 @@
 
 use std::collections::VecDeque;
 
-use tidegate_algo::wrr::{Arbiter, Level};
+use tidegate_algo::scheduling::wrr::{Arbiter, Level};
 use tidegate_model::Class;
 use tidegate_model::tag::CLASSES;
 

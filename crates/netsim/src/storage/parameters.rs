@@ -22,7 +22,7 @@
 //! ```
 
 use serde::Deserialize;
-use tidegate_algo::wrr::{Arbitration, WEIGHT_MAX, Weights};
+use tidegate_algo::scheduling::wrr::{Arbitration, WEIGHT_MAX, Weights};
 use tidegate_model::{Bytes, Portion, Rate, Span};
 
 use tidegate_sim::scenario::{ScenarioError, must, read, text};

@@ -32,7 +32,7 @@
 
 use core::hint::black_box;
 
-use tidegate_algo::wrr::{Arbiter, Level};
+use tidegate_algo::scheduling::wrr::{Arbiter, Level};
 use tidegate_model::{Bytes, Class};
 
 use super::cache::{Cache, Leaving, Taken, Write};

@@ -1,11 +1,11 @@
 //! The congestion control of a flow, whichever it has.
 
-use tidegate_algo::d2tcp::D2tcp;
-use tidegate_algo::dcqcn::Limiter;
-use tidegate_algo::dctcp::{CongestionControl, Dctcp, Window, WindowState};
-use tidegate_algo::qrdma::Qrdma;
-use tidegate_algo::qtcp::Qtcp;
-use tidegate_algo::quality::{Objective, Quality};
+use tidegate_algo::congestion::d2tcp::D2tcp;
+use tidegate_algo::congestion::dcqcn::Limiter;
+use tidegate_algo::congestion::dctcp::{CongestionControl, Dctcp, Window, WindowState};
+use tidegate_algo::congestion::qrdma::Qrdma;
+use tidegate_algo::congestion::qtcp::Qtcp;
+use tidegate_algo::congestion::quality::{Objective, Quality};
 use tidegate_model::{Rate, Span, Time};
 
 use tidegate_sim::time::Picoseconds;

@@ -19,7 +19,7 @@
 use core::str::FromStr;
 
 use serde::Deserialize;
-use tidegate_algo::{dcqcn, dctcp, qrdma, quality};
+use tidegate_algo::congestion::{dcqcn, dctcp, qrdma, quality};
 use tidegate_model::{Bytes, Rate, Span};
 
 use super::inbox::AnswerPolicy;
@@ -142,7 +142,7 @@ impl Answers {
     }
 }
 
-/// The start of a window, and the memory of alpha: as in `tidegate_algo::dctcp::Start`.
+/// The start of a window, and the memory of alpha: as in `tidegate_algo::congestion::dctcp::Start`.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Beginning {
@@ -161,7 +161,8 @@ impl Default for Beginning {
     }
 }
 
-/// Parameters of a rate; defaults are those of `tidegate_algo::dcqcn::DcqcnParameters::for_line`.
+/// Parameters of a rate; defaults are those of
+/// `tidegate_algo::congestion::dcqcn::DcqcnParameters::for_line`.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Limits {

@@ -23,9 +23,9 @@
 
 use std::collections::VecDeque;
 
-use tidegate_algo::d2tcp::Work;
-use tidegate_algo::dctcp::Ack;
-use tidegate_algo::quality::{Objective, Transfer};
+use tidegate_algo::congestion::d2tcp::Work;
+use tidegate_algo::congestion::dctcp::Ack;
+use tidegate_algo::congestion::quality::{Objective, Transfer};
 use tidegate_model::{Span, Time};
 
 use super::cc::{Control, Depth, time};

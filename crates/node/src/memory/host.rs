@@ -14,8 +14,8 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::{self, Thread};
 
 use rustix::rand::{GetRandomFlags, getrandom};
-use tidegate_algo::haechi::capacity::Profile;
-use tidegate_algo::haechi::engine::Promise;
+use tidegate_algo::onesided::capacity::Profile;
+use tidegate_algo::onesided::engine::Promise;
 use tidegate_fabric::memory::model;
 use tidegate_fabric::memory::region::Region;
 use tidegate_fabric::memory::shm::Shm;

@@ -23,8 +23,8 @@ use alloc::collections::{BTreeMap, VecDeque};
 use alloc::string::{String, ToString as _};
 use alloc::vec::Vec;
 
-use tidegate_algo::haechi::capacity::{PeriodUsage, WHOLE};
-use tidegate_algo::haechi::engine::Promise;
+use tidegate_algo::onesided::capacity::{PeriodUsage, WHOLE};
+use tidegate_algo::onesided::engine::Promise;
 use tidegate_model::policy::Tenant;
 use tidegate_model::{Bytes, Iops, Policy, Span};
 

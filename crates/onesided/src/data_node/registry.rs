@@ -20,7 +20,7 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use tidegate_algo::haechi::engine::Promise;
+use tidegate_algo::onesided::engine::Promise;
 use tidegate_model::policy::Tenant;
 use tidegate_model::{Iops, Policy, Span};
 

@@ -1,7 +1,7 @@
 //! The data node's monitor: it opens periods, keeps the pool, and learns the node's capacity.
 //!
 //! # Mechanism
-//! Once a tick it reads all reports and the pool, lets [`pool`](tidegate_algo::haechi::monitor)
+//! Once a tick it reads all reports and the pool, lets [`pool`](tidegate_algo::onesided::monitor)
 //! decide, and adds the difference to the pool by a fetch-and-add, whose answer shows what was
 //! taken in between. So it never overwrites what clients take, and nothing is granted that is not
 //! in the books.
@@ -27,11 +27,11 @@ mod integrity;
 
 use alloc::vec::Vec;
 
-use tidegate_algo::haechi::admission::Capacity;
-use tidegate_algo::haechi::capacity::{Estimator, Profile, WHOLE};
-use tidegate_algo::haechi::engine::Promise;
-use tidegate_algo::haechi::monitor::Pool as Books;
-use tidegate_algo::haechi::{Mode, Period};
+use tidegate_algo::onesided::admission::Capacity;
+use tidegate_algo::onesided::capacity::{Estimator, Profile, WHOLE};
+use tidegate_algo::onesided::engine::Promise;
+use tidegate_algo::onesided::monitor::Pool as Books;
+use tidegate_algo::onesided::{Mode, Period};
 use tidegate_model::{Span, Time};
 
 use client_table::{ClientTable, TakenSlot};

@@ -29,9 +29,9 @@
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-use tidegate_algo::haechi::engine::{LEAD, Promise, TokenBalance};
-use tidegate_algo::haechi::monitor::{SLACK, SUSPECT};
-use tidegate_algo::haechi::{Mode, Period, Rules};
+use tidegate_algo::onesided::engine::{LEAD, Promise, TokenBalance};
+use tidegate_algo::onesided::monitor::{SLACK, SUSPECT};
+use tidegate_algo::onesided::{Mode, Period, Rules};
 use tidegate_model::{Span, Time};
 
 use super::words::Grant;
@@ -237,7 +237,7 @@ impl<F: Fabric> Port<F> {
     /// Notes how many operations its caller has to do in this period and cannot give it yet, as all
     /// that may be are with it. The monitor gets the last number with the period's outcome, so that
     /// it can move promises to clients that want them. A caller that does not know how many there
-    /// are notes nothing. In a period's last [margin](tidegate_algo::haechi::Grain)th it may
+    /// are notes nothing. In a period's last [margin](tidegate_algo::onesided::Grain)th it may
     /// already be about the next, for a caller that has periods of its own; so nothing is noted
     /// then.
     pub fn note_unmet(&mut self, count: u64) {

@@ -4,9 +4,9 @@
 //! which period it is, and a reader takes those of the period it is in. Counts that do not fit are
 //! as large as fits.
 
-use tidegate_algo::haechi::capacity::PeriodUsage;
-use tidegate_algo::haechi::engine::Promise;
-use tidegate_algo::haechi::monitor::Report;
+use tidegate_algo::onesided::capacity::PeriodUsage;
+use tidegate_algo::onesided::engine::Promise;
+use tidegate_algo::onesided::monitor::Report;
 
 /// The next period's number. A word of zero is of none, so its last bits are never all zero.
 pub const fn next(epoch: u64) -> u64 {

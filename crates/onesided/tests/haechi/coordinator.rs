@@ -1,6 +1,6 @@
 //! The coordinator between a controller, which says what is kept at a data node, and its monitor.
 
-use tidegate_algo::haechi::Rules;
+use tidegate_algo::onesided::Rules;
 use tidegate_model::{Iops, Policy, Span};
 use tidegate_onesided::data_node::{Coordinator, Hello, SessionRegistry, VERSION};
 use tidegate_onesided::haechi::Event;

@@ -22,9 +22,9 @@ use std::collections::hash_map::DefaultHasher;
 use std::fmt::{self, Write};
 use std::hash::Hasher;
 
-use tidegate_algo::haechi::engine::{Promise, TokenBalance};
-use tidegate_algo::haechi::monitor::{Pool as Books, Report, SUSPECT};
-use tidegate_algo::haechi::{Period, Rules};
+use tidegate_algo::onesided::engine::{Promise, TokenBalance};
+use tidegate_algo::onesided::monitor::{Pool as Books, Report, SUSPECT};
+use tidegate_algo::onesided::{Period, Rules};
 use tidegate_model::{Span, Time};
 use tidegate_onesided::haechi::port::GUARD;
 use tidegate_onesided::haechi::words::{self, GRANT, Grant, Pool, REPORT};

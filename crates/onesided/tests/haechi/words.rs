@@ -1,9 +1,9 @@
 //! The words that both sides write, as bytes: a change to one makes another version of them.
 
 use proptest::prelude::*;
-use tidegate_algo::haechi::capacity::PeriodUsage;
-use tidegate_algo::haechi::engine::Promise;
-use tidegate_algo::haechi::monitor::Report;
+use tidegate_algo::onesided::capacity::PeriodUsage;
+use tidegate_algo::onesided::engine::Promise;
+use tidegate_algo::onesided::monitor::Report;
 use tidegate_onesided::haechi::words::{self, Grant, Pool};
 
 /// A report of all that can be told apart.

@@ -1,8 +1,8 @@
 //! A data node, its monitor and some clients, driven by a test a step at a time.
 
-use tidegate_algo::haechi::Rules;
-use tidegate_algo::haechi::capacity::Profile;
-use tidegate_algo::haechi::engine::Promise;
+use tidegate_algo::onesided::Rules;
+use tidegate_algo::onesided::capacity::Profile;
+use tidegate_algo::onesided::engine::Promise;
 use tidegate_model::{Span, Time};
 use tidegate_onesided::haechi::monitor::{Settings, Summary};
 use tidegate_onesided::haechi::words::Pool;

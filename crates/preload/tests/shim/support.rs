@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering;
 
-use tidegate_algo::channel::{self, ChannelEntry, Source};
+use tidegate_algo::classify::channel::{self, ChannelEntry, Source};
 use tidegate_model::operation::OPERATIONS;
 use tidegate_model::{Class, Conditions, Operation, OperationSet, TenantId, Time};
 use tidegate_stage::layout::GateKind;

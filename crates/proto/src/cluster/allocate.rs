@@ -1,9 +1,9 @@
 //! Division of tokens over the nodes: reservations, limits, and tokens without demand.
 //!
-//! pShift ([`tidegate_algo::pshift`]) puts tokens where requests are expected and there is capacity
-//! for them: first the rest of the reservations, then the rest of the limits, on the capacity and
-//! the demand that remain (§III-D). Both go on from the last solution. Where not all can be met,
-//! the shortfall is divided fairly.
+//! pShift ([`tidegate_algo::allocation::pshift`]) puts tokens where requests are expected and there
+//! is capacity for them: first the rest of the reservations, then the rest of the limits, on the
+//! capacity and the demand that remain (§III-D). Both go on from the last solution. Where not all
+//! can be met, the shortfall is divided fairly.
 //!
 //! Waiting requests are certain. Expected ones may go to another node, and their tokens are lost if
 //! they do so after the last distribution. So tokens go to waiting requests first, and a second
@@ -26,7 +26,7 @@
 
 use alloc::vec::Vec;
 
-use tidegate_algo::pshift::{Configuration, Solver, SolverReport};
+use tidegate_algo::allocation::pshift::{Configuration, Solver, SolverReport};
 
 use super::bounds::{Entry, GrantCounts, Tenant, When};
 

@@ -22,7 +22,7 @@
 use alloc::vec::Vec;
 use core::num::NonZeroU32;
 
-use tidegate_algo::fair_share::{TenantDemand, allocate, divide};
+use tidegate_algo::shaping::fair_share::{TenantDemand, allocate, divide};
 use tidegate_model::Policy;
 use tidegate_model::gate::Unit;
 

@@ -8,7 +8,7 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use tidegate_algo::demand::{Calibration, Demand, Usage};
+use tidegate_algo::shaping::demand::{Calibration, Demand, Usage};
 use tidegate_model::gate::Unit;
 use tidegate_model::policy::Account;
 use tidegate_model::{Policy, Span, Time};

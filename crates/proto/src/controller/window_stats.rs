@@ -9,7 +9,7 @@
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-use tidegate_algo::histogram::{BUCKETS, upper_bound};
+use tidegate_algo::concurrent::histogram::{BUCKETS, upper_bound};
 use tidegate_model::{Span, Time};
 
 use super::stage::per_second;
@@ -175,7 +175,7 @@ impl Detail {
 /// How long requests waited at a tenant's bucket, on all its stages.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Waits {
-    /// Requests by histogram bucket, as `tidegate_algo::histogram` numbers buckets.
+    /// Requests by histogram bucket, as `tidegate_algo::concurrent::histogram` numbers buckets.
     pub counts: Vec<u64>,
     /// Time waited by all requests.
     pub waited_ns: u64,
@@ -212,7 +212,7 @@ mod tests {
     use alloc::collections::BTreeMap;
 
     use proptest::prelude::*;
-    use tidegate_algo::histogram::bucket_of;
+    use tidegate_algo::concurrent::histogram::bucket_of;
 
     use super::*;
 

@@ -7,9 +7,9 @@
 
 use alloc::collections::VecDeque;
 
-use tidegate_algo::device::Done;
-use tidegate_algo::estimate::{Capacity, Work};
-use tidegate_algo::scheduler::{Slot, TenantParameters};
+use tidegate_algo::capacity::estimate::{Capacity, Work};
+use tidegate_algo::scheduling::device::Done;
+use tidegate_algo::scheduling::scheduler::{Slot, TenantParameters};
 use tidegate_model::{Discipline, Event, Iops, NodeId, Policy, Span, Time};
 
 use super::executor::Executor;

@@ -3,16 +3,16 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
-use tidegate_algo::device::Device;
-use tidegate_algo::scheduler::{PeriodGrant, Scheduler, Slot, SlotCounters};
+use tidegate_algo::scheduling::device::Device;
+use tidegate_algo::scheduling::scheduler::{PeriodGrant, Scheduler, Slot, SlotCounters};
 use tidegate_model::Time;
 
 /// Slots that are looked at or changed under one lock of their shard: so many take some
 /// microseconds, for which requests of the shard wait.
 const BATCH: usize = 64;
 
-/// The shards ([`tidegate_algo::shards`]) and the device of a node. A caller with one thread has a
-/// single shard; one with many has a lock for each, which these calls take.
+/// The shards ([`tidegate_algo::scheduling::shards`]) and the device of a node. A caller with one
+/// thread has a single shard; one with many has a lock for each, which these calls take.
 pub trait Executor {
     /// The data that the caller needs to serve a request.
     type Job;

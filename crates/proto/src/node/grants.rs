@@ -4,9 +4,9 @@ use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use tidegate_algo::dsfq::Bound;
-use tidegate_algo::estimate::{Demand, DemandSample};
-use tidegate_algo::scheduler::{PeriodGrant, Slot, SlotCounters, TenantParameters};
+use tidegate_algo::capacity::estimate::{Demand, DemandSample};
+use tidegate_algo::scheduling::dsfq::Bound;
+use tidegate_algo::scheduling::scheduler::{PeriodGrant, Slot, SlotCounters, TenantParameters};
 use tidegate_model::policy::Fallback;
 use tidegate_model::{Class, Span, Time, Waits};
 

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use alloc::{format, vec};
 
 use serde::{Deserialize, Serialize};
-use tidegate_algo::scheduler::Scheduler;
+use tidegate_algo::scheduling::scheduler::Scheduler;
 use tidegate_model::{NodeId, Time};
 
 use super::coordinator::unchanged;

@@ -11,7 +11,7 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
-use tidegate_algo::channel::{
+use tidegate_algo::classify::channel::{
     self, CHANNELS_MAX, ChannelEntry, FLOWS_MAX, GATES_PER_CHANNEL, QUEUES_MAX, Source,
 };
 use tidegate_model::gate::Throughput;

@@ -30,8 +30,8 @@ use core::cmp::Reverse;
 use core::fmt;
 
 use serde::{Deserialize, Serialize};
-use tidegate_algo::admission::listed;
-use tidegate_algo::scheduler::WEIGHT_MAX;
+use tidegate_algo::allocation::admission::listed;
+use tidegate_algo::scheduling::scheduler::WEIGHT_MAX;
 use tidegate_model::{Discipline, Iops, Policy, Rule, Span, Time, Waits};
 
 use super::minute::{Doing, Work};

@@ -320,7 +320,7 @@ fn the_longest_waits_are_those_of_the_last_period() {
     world.run(Span(1_500 * MS));
     assert_eq!(waits(&world), None, "no request, no wait");
     // A hundredth waits on one stage alone, then one more on the other.
-    let bucket = tidegate_algo::histogram::bucket_of(Span(3 * MS)) as u16;
+    let bucket = tidegate_algo::concurrent::histogram::bucket_of(Span(3 * MS)) as u16;
     for stage in stages {
         world.stage(stage).operations = 500;
     }

@@ -1,7 +1,7 @@
 //! The loop: the earliest event, and what follows from it.
 
-use tidegate_algo::cost::work;
-use tidegate_algo::dsfq::Elsewhere;
+use tidegate_algo::scheduling::cost::work;
+use tidegate_algo::scheduling::dsfq::Elsewhere;
 use tidegate_model::{CostModel, Policy};
 use tidegate_proto::cluster::message::{FromNode, NodeInfo, ToNode};
 use tidegate_proto::cluster::{self as controller, Cluster, NodeSetup};

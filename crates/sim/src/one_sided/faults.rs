@@ -36,8 +36,8 @@ mod world;
 
 use core::fmt;
 
-use tidegate_algo::haechi::Rules;
-use tidegate_algo::haechi::engine::Promise;
+use tidegate_algo::onesided::Rules;
+use tidegate_algo::onesided::engine::Promise;
 use tidegate_model::{Iops, Span, Time};
 use tidegate_onesided::haechi::TICK;
 

@@ -1,6 +1,6 @@
 //! From a scenario to what it shows.
 
-use tidegate_algo::haechi::engine::Promise;
+use tidegate_algo::onesided::engine::Promise;
 use tidegate_model::{Iops, Time};
 use tidegate_onesided::haechi::monitor::Settings;
 use tidegate_onesided::haechi::port::OWN_OPERATIONS;

@@ -1,8 +1,8 @@
 //! Scenario of a simulation: a TOML file with strict keys.
 
 use serde::Deserialize;
-use tidegate_algo::haechi::Rules;
-use tidegate_algo::haechi::capacity::Profile;
+use tidegate_algo::onesided::Rules;
+use tidegate_algo::onesided::capacity::Profile;
 use tidegate_model::{Iops, Span};
 
 use super::nic::NicModel;

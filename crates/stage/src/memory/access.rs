@@ -1,7 +1,7 @@
 //! The fabrics that a client may have, as one: over shared memory, the model of an RNIC or an RNIC,
 //! with tokens or without.
 
-use tidegate_algo::haechi::engine::TokenBalance;
+use tidegate_algo::onesided::engine::TokenBalance;
 use tidegate_fabric::memory::model::Model;
 use tidegate_fabric::memory::shm::Shm;
 #[cfg(feature = "verbs")]

@@ -1,7 +1,7 @@
 //! Our scheduler on a bed: one node in virtual time, whose device does one request after the other
 //! and each in the same time.
 
-use tidegate_algo::scheduler::{
+use tidegate_algo::scheduling::scheduler::{
     Pacing, PeriodGrant, RequestCost, Scheduler, Slot, TenantParameters,
 };
 use tidegate_model::{Discipline, Span, Time};

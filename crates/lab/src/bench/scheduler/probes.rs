@@ -4,7 +4,7 @@
 //! A stream that asks for more than it gets *starves* while it is served less than four fifths of
 //! its fair share, looked at window by window.
 
-use tidegate_algo::admission;
+use tidegate_algo::allocation::admission;
 use tidegate_model::{Cluster, Policy, Span};
 
 use super::bed::{Bed, Stream};

@@ -9,7 +9,7 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use tidegate_algo::scheduler::{Pacing, RequestCost, Scheduler, Slot};
+use tidegate_algo::scheduling::scheduler::{Pacing, RequestCost, Scheduler, Slot};
 use tidegate_model::{Discipline, Span, Time};
 use tidegate_node::{Shards, Visit};
 

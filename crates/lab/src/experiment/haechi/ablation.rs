@@ -2,7 +2,7 @@
 //! rules without each of them.
 
 use serde_json::json;
-use tidegate_algo::haechi::{Mode, Rules};
+use tidegate_algo::onesided::{Mode, Rules};
 use tidegate_model::{Iops, Span};
 use tidegate_sim::one_sided::{self, Change, Control, OneSidedReport, Scenario};
 

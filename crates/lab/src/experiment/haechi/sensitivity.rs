@@ -3,7 +3,7 @@
 //! all clients want all they can get, once two want less than their promises.
 
 use serde_json::{Value, json};
-use tidegate_algo::haechi::{Grain, Rules};
+use tidegate_algo::onesided::{Grain, Rules};
 use tidegate_model::Span;
 use tidegate_sim::one_sided::{Control, OneSidedReport, Scenario};
 

@@ -9,7 +9,7 @@
 //! tenants. Each node is as fast, is asked by as many tenants, and each tenant is promised as much
 //! as there; slower nodes would not do, for reservations would be a few requests at each node.
 
-use tidegate_algo::pshift::{Configuration, Solver};
+use tidegate_algo::allocation::pshift::{Configuration, Solver};
 use tidegate_sim::cluster::ClusterReport;
 use tidegate_sim::rng::{Stream, Zipf, apportion};
 use tidegate_sim::scenario::Scenario;
@@ -101,7 +101,7 @@ impl Intrinsic {
 fn configuration(
     scenario: &Scenario,
     outcome: &ClusterReport,
-) -> Result<Configuration, tidegate_algo::pshift::Refused> {
+) -> Result<Configuration, tidegate_algo::allocation::pshift::Refused> {
     let nodes = usize::from(scenario.nodes.count);
     let capacity = in_period(scenario.nodes.rate.0, scenario.period);
     let mut configuration = Configuration::new(&vec![capacity; nodes]);

@@ -3,8 +3,8 @@
 //! many buckets, and shows what is left to do if one bucket in a hundred has moved.
 
 use serde_json::{Map, Value, json};
-use tidegate_algo::pshift::Solver;
-use tidegate_algo::pshift::instance::Family;
+use tidegate_algo::allocation::pshift::Solver;
+use tidegate_algo::allocation::pshift::instance::Family;
 
 use super::judge::{self, holds_if};
 use super::plot::{Panel, Series, draw};

@@ -421,7 +421,8 @@ mod tests {
             for volume in &cluster.volumes {
                 assert_eq!(volume.layout().part_length(0), PART);
             }
-            let reachable_nodes = tidegate_algo::admission::reachable_nodes(&policy, &cluster);
+            let reachable_nodes =
+                tidegate_algo::allocation::admission::reachable_nodes(&policy, &cluster);
             assert_eq!(
                 reachable_nodes[0].len(),
                 scenario.load.on.as_ref().map_or(8, |on| on[0].len())

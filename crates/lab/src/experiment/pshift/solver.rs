@@ -4,8 +4,8 @@
 use std::thread;
 
 use serde_json::{Map, json};
-use tidegate_algo::pshift::instance::Family;
-use tidegate_algo::pshift::{Configuration, Solver};
+use tidegate_algo::allocation::pshift::instance::Family;
+use tidegate_algo::allocation::pshift::{Configuration, Solver};
 use tidegate_sim::rng::{Stream, apportion};
 
 use super::judge::{self, holds_if};

@@ -2,10 +2,10 @@
 
 use alloc::vec::Vec;
 
-use tidegate_algo::haechi::admission::{Capacity, admit};
-use tidegate_algo::haechi::capacity::PeriodUsage;
-use tidegate_algo::haechi::engine::Promise;
-use tidegate_algo::haechi::monitor::Report;
+use tidegate_algo::onesided::admission::{Capacity, admit};
+use tidegate_algo::onesided::capacity::PeriodUsage;
+use tidegate_algo::onesided::engine::Promise;
+use tidegate_algo::onesided::monitor::Report;
 
 use super::{Denied, EVICT, Event, UNUSED};
 use crate::data_node::slots::Slots;

@@ -3,8 +3,8 @@
 
 use alloc::vec::Vec;
 
-use tidegate_algo::haechi::capacity::{Lesson, PeriodUsage, WHOLE};
-use tidegate_algo::haechi::engine::Promise;
+use tidegate_algo::onesided::capacity::{Lesson, PeriodUsage, WHOLE};
+use tidegate_algo::onesided::engine::Promise;
 use tidegate_model::{Span, Time};
 
 use super::{Event, GRACE, Monitor, Summary, WRITE};

@@ -2,9 +2,9 @@
 
 use alloc::vec::Vec;
 
-use tidegate_algo::haechi::admission::Refusal;
-use tidegate_algo::haechi::capacity::{PeriodUsage, Verdict};
-use tidegate_algo::haechi::engine::Promise;
+use tidegate_algo::onesided::admission::Refusal;
+use tidegate_algo::onesided::capacity::{PeriodUsage, Verdict};
+use tidegate_algo::onesided::engine::Promise;
 
 /// An event of a monitor, for the data node that runs it.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,9 +1,9 @@
 //! Operations that the engine itself posts to the fabric, and the use of their answers: grants,
 //! reports and the pool.
 
-use tidegate_algo::haechi::Mode;
-use tidegate_algo::haechi::capacity::{PeriodUsage, WHOLE};
-use tidegate_algo::haechi::monitor::Report;
+use tidegate_algo::onesided::Mode;
+use tidegate_algo::onesided::capacity::{PeriodUsage, WHOLE};
+use tidegate_algo::onesided::monitor::Report;
 use tidegate_model::{Span, Time};
 
 use super::{GUARD, OWN, Port, RETRY, State, word};

@@ -1,8 +1,8 @@
 //! Races of clients that are late, stand still, die or come: R6 to R11, and R16 to R20.
 
-use tidegate_algo::haechi::Rules;
-use tidegate_algo::haechi::engine::Promise;
-use tidegate_algo::haechi::monitor::SUSPECT;
+use tidegate_algo::onesided::Rules;
+use tidegate_algo::onesided::engine::Promise;
+use tidegate_algo::onesided::monitor::SUSPECT;
 use tidegate_model::{Span, Time};
 use tidegate_onesided::haechi::monitor::EVICT;
 use tidegate_onesided::haechi::{Event, TICK, region_layout, words};
@@ -110,7 +110,7 @@ fn a_client_that_oversteps_is_reported() {
     // An engine that is not ours: it reports the truth, and issues what it likes.
     world.clients[0].is_stopped = true;
     for beat in 1..9u16 {
-        let report = tidegate_algo::haechi::monitor::Report {
+        let report = tidegate_algo::onesided::monitor::Report {
             residual: 300,
             completed: 300 * u64::from(beat),
             is_busy: true,

@@ -1,7 +1,7 @@
 //! Races of monitors that start again, stand still or are two: R12 to R14.
 
-use tidegate_algo::haechi::Rules;
-use tidegate_algo::haechi::engine::Promise;
+use tidegate_algo::onesided::Rules;
+use tidegate_algo::onesided::engine::Promise;
 use tidegate_model::{Span, Time};
 use tidegate_onesided::haechi::monitor::Denied;
 use tidegate_onesided::haechi::words::{self, Pool};

@@ -1,6 +1,6 @@
 //! Races about the pool: R1 to R5, and R15.
 
-use tidegate_algo::haechi::Rules;
+use tidegate_algo::onesided::Rules;
 use tidegate_model::Span;
 use tidegate_onesided::haechi::words::Pool;
 use tidegate_onesided::haechi::{TICK, region_layout};

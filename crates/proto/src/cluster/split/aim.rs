@@ -3,9 +3,9 @@
 //! Reservations go where they are used. At each node a tenant keeps the part of its share that it
 //! used, or all of the share where it wanted more. The rest goes to nodes where it wanted more: the
 //! wanted amount where its clients know it, so that two nodes get theirs at once; else as much as
-//! is left. pShift ([`tidegate_algo::pshift`]) does both at once for all tenants. It gives no node
-//! more than its capacity, and moves the excess to other nodes. No share exceeds the most that the
-//! clients at a node can be promised.
+//! is left. pShift ([`tidegate_algo::allocation::pshift`]) does both at once for all tenants. It
+//! gives no node more than its capacity, and moves the excess to other nodes. No share exceeds the
+//! most that the clients at a node can be promised.
 //!
 //! Operations beyond a share do not count: the tenant used tokens that other tenants left, and may
 //! lose them. Counted, they would draw the promise to where it is needed least.
@@ -20,7 +20,7 @@
 
 use alloc::vec::Vec;
 
-use tidegate_algo::pshift::Solver;
+use tidegate_algo::allocation::pshift::Solver;
 
 use super::super::allocate::{ALLOWED, Cell, RESERVED, allow, solve, spread};
 use super::super::bounds::{GrantCounts, Tenant};

@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use tidegate_algo::queue::Order;
+use tidegate_algo::scheduling::queue::Order;
 use tidegate_model::GateSpec;
 use tidegate_model::gate::Unit;
 

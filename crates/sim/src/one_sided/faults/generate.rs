@@ -1,8 +1,8 @@
 //! Generation of a data node, clients and faults from a seed.
 
-use tidegate_algo::haechi::Rules;
-use tidegate_algo::haechi::admission::{Capacity, admit};
-use tidegate_algo::haechi::engine::Promise;
+use tidegate_algo::onesided::Rules;
+use tidegate_algo::onesided::admission::{Capacity, admit};
+use tidegate_algo::onesided::engine::Promise;
 use tidegate_model::{Iops, Span, Time};
 
 use super::{ClientSpec, Fault, FaultScenario, Load, WILD};

@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-use tidegate_algo::haechi::capacity::Profile;
+use tidegate_algo::onesided::capacity::Profile;
 use tidegate_model::{Span, Time};
 use tidegate_onesided::haechi::monitor::{Settings, Summary};
 use tidegate_onesided::haechi::{Event, Monitor, Port, SessionParameters, region_layout};

@@ -2,9 +2,9 @@
 
 use std::collections::VecDeque;
 
-use tidegate_algo::haechi::Rules;
-use tidegate_algo::haechi::capacity::Profile;
-use tidegate_algo::haechi::engine::Promise;
+use tidegate_algo::onesided::Rules;
+use tidegate_algo::onesided::capacity::Profile;
+use tidegate_algo::onesided::engine::Promise;
 use tidegate_model::{Policy, Time};
 use tidegate_onesided::data_node::{self, Coordinator, Hello, SessionRegistry};
 use tidegate_onesided::haechi::monitor::Settings;

@@ -18,7 +18,7 @@ use std::process::Command;
 
 use rustix::process::{getpriority_process, setpriority_process};
 use serde_json::{Map, Value};
-use tidegate_algo::haechi::Grain;
+use tidegate_algo::onesided::Grain;
 use tidegate_model::{Iops, Span};
 use tidegate_sim::one_sided::{
     Control, Latency, OneSidedReport, OperationCounts, Pattern, Sample, Scenario,

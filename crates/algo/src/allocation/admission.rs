@@ -1,0 +1,538 @@
+//! Whether a cluster's nodes can keep what a policy promises.
+//!
+//! # Problem
+//! A tenant is promised operations per second, and sends its requests to the nodes on which its
+//! volumes lie. It is unknown yet how it will spread them; but if a promise cannot be kept however
+//! they are spread, it must not be made (pShift §2: the promises are feasible if the network of
+//! tenants and nodes carries them all).
+//!
+//! # Model
+//! A flow: from each tenant what it is promised, over the nodes that it reaches, of which each
+//! passes on what it can do. If the largest flow is less than what is promised, there is a *cut*:
+//! some tenants reach only nodes that together can do less than those tenants are promised. The cut
+//! is the proof, and it shows where to mend: elsewhere nothing helps.
+//!
+//! # Mechanism
+//! The largest flow is the best allocation of [`pshift`](crate::allocation::pshift) when every
+//! tenant asks all that it is promised of every node that it reaches, and the cut is that
+//! allocation's certificate. Where the certificate's nodes fall apart into groups that no tenant of
+//! it connects, each group is a cut, and the one with the largest shortage is reported.
+//!
+//! Example: a and b can do 100 each; x reaches a and is promised 80, y reaches a and b and is
+//! promised 150. Whatever y gets at a beside x, it is 30 short: a and b can do 200, and x and y are
+//! promised 230 there.
+//!
+//! Left out: a striped volume spreads its requests evenly, and so may overload a node that is much
+//! slower than its neighbours. The controller sees at run time which promises are kept.
+
+use alloc::format;
+use alloc::string::String;
+use alloc::vec;
+use alloc::vec::Vec;
+use core::fmt;
+
+use tidegate_model::discipline::DISCIPLINES;
+use tidegate_model::policy::Tenant;
+use tidegate_model::{Bytes, Cluster, Discipline, Iops, NodeId, Policy};
+
+use crate::allocation::pshift::{Configuration, Solver};
+use crate::classify::owner::Owners;
+
+mod data_nodes;
+
+pub use data_nodes::{Unkept, unkept};
+
+/// More names than this are counted.
+const NAMES_MAX: usize = 12;
+
+/// The proof that promises cannot be kept: these tenants reach no nodes but these.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shortage {
+    /// The nodes, in the order of the cluster.
+    pub nodes: Vec<String>,
+    /// The capacity of these nodes together.
+    pub capacity: Iops,
+    /// The tenants, in the order of the policy.
+    pub tenants: Vec<String>,
+    /// The reservations of these tenants together; more than `capacity`.
+    pub promised: Iops,
+}
+
+impl fmt::Display for Shortage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { capacity, promised, .. } = self;
+        let missing = promised.saturating_sub(*capacity);
+        let node = if self.nodes.len() == 1 { "node" } else { "nodes" };
+        let is = if self.tenants.len() == 1 { "is" } else { "are" };
+        let (nodes, tenants) = (listed(&self.nodes), listed(&self.tenants));
+        write!(
+            f,
+            "{node} {nodes} can do {capacity}; {tenants} {is} promised {promised} there; lower \
+             reservations there by {missing}, or lay volumes over other nodes"
+        )
+    }
+}
+
+impl core::error::Error for Shortage {}
+
+/// Names as in a sentence: `a, b and c`, or the first of them and how many more.
+pub fn listed(names: &[String]) -> String {
+    match names {
+        [] => String::new(),
+        [name] => name.clone(),
+        [names @ .., last] if names.len() < NAMES_MAX => format!("{} and {last}", names.join(", ")),
+        names => {
+            let (named, others) = names.split_at(NAMES_MAX);
+            format!("{} and {} more", named.join(", "), others.len())
+        }
+    }
+}
+
+/// Which nodes each tenant's requests can come to, in the order of the policy and of the cluster:
+/// those of its volumes and pools, and those that rules give it a part of.
+pub fn reachable_nodes(policy: &Policy, cluster: &Cluster) -> Vec<Vec<NodeId>> {
+    let mut reachable_nodes = vec![Vec::new(); policy.tenants.len()];
+    let volumes = cluster.volumes.iter().map(|volume| {
+        let owners = Owners::new(policy, &volume.name, &volume.tenant);
+        (owners, false, &volume.nodes)
+    });
+    let pools = cluster.pools.iter().map(|pool| {
+        let owners = Owners::new(policy, &pool.name, &pool.tenant);
+        (owners, true, &pool.nodes)
+    });
+    for (owners, has_keys, nodes) in volumes.chain(pools) {
+        for owner in owners.all(has_keys) {
+            // Unattributed requests have no tenant.
+            let Some(index) = usize::from(owner.0).checked_sub(1) else { continue };
+            reachable_nodes[index].extend(nodes);
+        }
+    }
+    for nodes in &mut reachable_nodes {
+        nodes.sort_unstable();
+        nodes.dedup();
+    }
+    reachable_nodes
+}
+
+/// Whether the nodes can keep all reservations in operations. A node without a declared capacity
+/// can do anything, and what a tenant without a volume or a pool is promised is left out.
+///
+/// # Errors
+/// The cut that proves that they cannot.
+pub fn admit(policy: &Policy, cluster: &Cluster) -> Result<(), Shortage> {
+    let capacity = |id: &NodeId| cluster.node(*id).and_then(|node| node.capacity);
+    let demand = |(tenant, nodes): (&Tenant, Vec<NodeId>)| {
+        let known = nodes.iter().all(|id| capacity(id).is_some());
+        let promised = if known { tenant.reservation.operations } else { None };
+        let nodes = nodes.into_iter().map(|id| usize::from(id.0)).collect();
+        Demand { promised: promised.unwrap_or(Iops::ZERO).0, nodes }
+    };
+    let demands: Vec<_> =
+        policy.tenants.iter().zip(reachable_nodes(policy, cluster)).map(demand).collect();
+    let capacities: Vec<u64> =
+        cluster.nodes.iter().map(|node| node.capacity.map_or(0, |capacity| capacity.0)).collect();
+    let Some(cut) = worst(&capacities, &demands) else { return Ok(()) };
+    let iops = |sum: u128| Iops(u64::try_from(sum).unwrap_or(u64::MAX));
+    Err(Shortage {
+        capacity: iops(cut.capacity),
+        promised: iops(cut.promised),
+        nodes: cut.nodes.iter().map(|node| cluster.nodes[*node].name.clone()).collect(),
+        tenants: cut.tenants.iter().map(|index| policy.tenants[*index].name.clone()).collect(),
+    })
+}
+
+/// Returns warnings about settings that are allowed but hardly meant: levels that nodes ignore,
+/// promises that cannot be checked, and owners that the policy lacks.
+pub fn warnings(policy: &Policy, cluster: &Cluster) -> Vec<String> {
+    let mut warnings = Vec::new();
+    let reachable_nodes = reachable_nodes(policy, cluster);
+    let mut unknown = Vec::new();
+    for (tenant, nodes) in policy.tenants.iter().zip(&reachable_nodes) {
+        let name = &tenant.name;
+        warnings.extend(unenforced(tenant, nodes, cluster));
+        let in_bytes = [tenant.reservation, tenant.limit].iter().any(|l| l.bandwidth.is_some());
+        if in_bytes && !nodes.is_empty() {
+            warnings.push(format!(
+                "{name} has a level in bytes; nodes count operations and do not see it, so add \
+                 one in iops"
+            ));
+        }
+        if !cluster.data_nodes.is_empty() {
+            warnings.extend(uncounted(tenant));
+        }
+        let Some(promised) = tenant.reservation.operations else { continue };
+        if nodes.is_empty() && cluster.data_nodes.is_empty() {
+            warnings.push(format!(
+                "{name} is promised {promised}, but no volume or pool is its own; what it does \
+                 elsewhere is not checked"
+            ));
+        }
+        unknown.extend(nodes.iter().copied());
+    }
+    unknown.sort_unstable();
+    unknown.dedup();
+    let undeclared = unknown.iter().filter_map(|id| cluster.node(*id));
+    let undeclared =
+        undeclared.filter(|node| node.capacity.is_none()).map(|node| node.name.clone());
+    let undeclared: Vec<String> = undeclared.collect();
+    if !undeclared.is_empty() {
+        let (does, it) = if undeclared.len() == 1 { ("does", "it") } else { ("do", "them") };
+        warnings.push(format!(
+            "{} {does} not say what {it} can do, so promises there are not checked; add capacity = \
+             \"20k iops\", for example",
+            listed(&undeclared)
+        ));
+    }
+    let owned = cluster.volumes.iter().map(|volume| (&volume.name, &volume.tenant));
+    for (name, tenant) in owned.chain(cluster.pools.iter().map(|pool| (&pool.name, &pool.tenant))) {
+        if policy.tenant_named(tenant).is_none() {
+            warnings.push(format!(
+                "{name} belongs to {tenant}, which is no tenant of the policy; its requests are \
+                 nobody's"
+            ));
+        }
+    }
+    warnings
+}
+
+/// Returns warnings about a tenant's levels in bytes alone, which data nodes ignore: a client there
+/// counts its own operations, each of a block at most, and no side sees how many bytes of a block
+/// are a value. A warning names the operations that move as much, rounded up, so that a client with
+/// values of a block loses nothing.
+///
+/// Example: a limit of 200 MiB/s is one of 51,200 operations of 4 KiB.
+fn uncounted(tenant: &Tenant) -> impl Iterator<Item = String> {
+    let levels = [("reservation", tenant.reservation), ("limit", tenant.limit)];
+    levels.into_iter().filter_map(|(what, level)| {
+        let bytes = level.bandwidth.filter(|_| level.operations.is_none())?;
+        let operations = Iops(bytes.0.div_ceil(DATA_NODE_BLOCK.0));
+        let name = &tenant.name;
+        Some(format!(
+            "the {what} of {name} in bytes decides nothing at data nodes, which count operations \
+             of {DATA_NODE_BLOCK} at most; {operations} would be as much there"
+        ))
+    })
+}
+
+/// The largest data size of an operation on a data node's memory, without its header.
+const DATA_NODE_BLOCK: Bytes = Bytes(4096);
+
+/// Returns warnings about a tenant's settings that the schedulers of its nodes ignore.
+fn unenforced(tenant: &Tenant, nodes: &[NodeId], cluster: &Cluster) -> Vec<String> {
+    type Enforces = fn(Discipline) -> bool;
+    let kinds: [(bool, &str, Enforces); 4] = [
+        (tenant.reservation.operations.is_some(), "reservation", Discipline::observes_promises),
+        (tenant.limit.operations.is_some(), "limit", Discipline::observes_promises),
+        (tenant.weight != Policy::WEIGHT, "weight", Discipline::observes_weights),
+        (tenant.minimum_share.is_some(), "minimum share", Discipline::observes_minimum),
+    ];
+    let warning = |(_, what, enforces): (bool, &str, Enforces)| {
+        let nodes = nodes.iter().filter_map(|id| cluster.node(*id));
+        let ignoring = nodes.filter(|node| !enforces(node.scheduler));
+        let ignoring: Vec<_> =
+            ignoring.map(|node| format!("{} ({})", node.name, node.scheduler)).collect();
+        let able = DISCIPLINES.iter().filter(|(discipline, _)| enforces(*discipline));
+        let able: Vec<_> = able.map(|(_, name)| String::from(*name)).collect();
+        let (name, ignoring, able) = (&tenant.name, listed(&ignoring), listed(&able));
+        (!ignoring.is_empty())
+            .then(|| format!("the {what} of {name} decides nothing at {ignoring}; {able} heed it"))
+    };
+    kinds.into_iter().filter(|(has, ..)| *has).filter_map(warning).collect()
+}
+
+/// One tenant's reservation, and the nodes that may serve it.
+#[derive(Clone, Debug)]
+struct Demand {
+    promised: u64,
+    nodes: Vec<usize>,
+}
+
+/// Nodes, and the tenants that reach no others.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Cut {
+    nodes: Vec<usize>,
+    capacity: u128,
+    tenants: Vec<usize>,
+    promised: u128,
+}
+
+/// The cut with the largest shortage; of equal ones, that with the first node. None if all promises
+/// fit. Tenants without nodes count for nothing.
+fn worst(capacities: &[u64], demands: &[Demand]) -> Option<Cut> {
+    let mut configuration = Configuration::new(capacities);
+    for demand in demands {
+        // No node can do as much as does not fit here, so what is cut off is never served anyway.
+        let wanted = u32::try_from(demand.promised).unwrap_or(u32::MAX);
+        let wanted: Vec<_> = demand.nodes.iter().map(|node| (*node as u32, wanted)).collect();
+        // Tenants have 16 bits and nodes 10: far fewer shares than fit.
+        assert!(configuration.push(demand.promised, &wanted).is_ok(), "the nodes are known");
+    }
+    let mut solver = Solver::new(configuration);
+    solver.solve();
+    let certificate = solver.certificate();
+    let is_short = |node: &usize| certificate.servers().binary_search(&(*node as u32)).is_ok();
+    let is_within = |index: &usize| {
+        let Demand { promised, nodes } = &demands[*index];
+        *promised > 0 && !nodes.is_empty() && nodes.iter().all(is_short)
+    };
+    let within: Vec<_> = (0..demands.len()).filter(is_within).collect();
+    let groups = groups(capacities.len(), within.iter().map(|index| &demands[*index].nodes[..]));
+    let mut cuts = vec![Cut::default(); capacities.len()];
+    for node in (0..capacities.len()).filter(is_short) {
+        let cut = &mut cuts[groups[node]];
+        cut.nodes.push(node);
+        cut.capacity += u128::from(capacities[node]);
+    }
+    for index in within {
+        let cut = &mut cuts[groups[demands[index].nodes[0]]];
+        cut.tenants.push(index);
+        cut.promised += u128::from(demands[index].promised);
+    }
+    cuts.retain(|cut| cut.promised > cut.capacity);
+    let shortage = |cut: &Cut| cut.promised - cut.capacity;
+    cuts.into_iter().reduce(|best, cut| if shortage(&cut) > shortage(&best) { cut } else { best })
+}
+
+/// For each of `count` nodes the first one of its group; each of `links` connects some.
+fn groups<'a>(count: usize, links: impl Iterator<Item = &'a [usize]>) -> Vec<usize> {
+    let mut groups: Vec<usize> = (0..count).collect();
+    for nodes in links {
+        let joined: Vec<_> = nodes.iter().map(|node| groups[*node]).collect();
+        let first = joined.iter().copied().min().unwrap_or_default();
+        groups.iter_mut().filter(|group| joined.contains(group)).for_each(|group| *group = first);
+    }
+    groups
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::string::ToString;
+    use proptest::prelude::*;
+
+    const CLUSTER: &str = r#"
+        node = [
+            { name = "a", memory = true, capacity = "100k iops" },
+            { name = "b", memory = true, capacity = "80k iops" },
+            { name = "c", memory = true, capacity = "500k iops" },
+            { name = "d", memory = true },
+            { name = "kv", memcached = "127.0.0.1:11211", capacity = "10k iops" },
+        ]
+        volume = [
+            { name = "db", size = "1GiB", tenant = "oltp", nodes = ["a", "b"] },
+            { name = "www", size = "1GiB", tenant = "web", nodes = ["a", "b"] },
+            { name = "raw", size = "1GiB", tenant = "etl", nodes = "a" },
+            { name = "cold", size = "1GiB", tenant = "etl", nodes = "c" },
+            { name = "any", size = "1GiB", tenant = "free", nodes = ["a", "d"] },
+        ]
+        pool = [{ name = "cache", tenant = "web", nodes = "kv" }]
+    "#;
+
+    fn message(policy: &str) -> String {
+        let cluster = Cluster::parse(CLUSTER).unwrap();
+        let policy = Policy::parse(policy).unwrap();
+        admit(&policy, &cluster).map_or_else(|shortage| shortage.to_string(), |()| "fits".into())
+    }
+
+    #[test]
+    fn what_is_promised_in_bytes_is_not_at_data_nodes() {
+        let memory = r#"
+            [[data-node]]
+            name = "m"
+            listen = "unix:m.sock"
+            memory = "8MiB"
+            capacity = "1000 iops"
+            client = "500 iops"
+        "#;
+        let policy = r#"tenant = [
+            { name = "backup", limit = "200MiB/s" },
+            { name = "scan", reservation = "1KiB/s", limit = "9 iops" },
+            { name = "web", reservation = "5 iops" },
+        ]"#;
+        let policy = Policy::parse(policy).unwrap();
+        let message = warnings(&policy, &Cluster::parse(memory).unwrap()).join("\n");
+        assert!(
+            message.contains("the limit of backup in bytes decides nothing at data nodes"),
+            "{message}"
+        );
+        let rates = [Iops(51_200), Iops(1)].map(|rate| alloc::format!("; {rate} would be as much"));
+        assert!(rates.iter().all(|rate| message.contains(rate)), "{message}");
+        assert_eq!(message.matches("in bytes decides nothing").count(), 2, "{message}");
+        let without = warnings(&policy, &Cluster::parse(CLUSTER).unwrap()).join("\n");
+        assert!(!without.contains("data nodes"), "{without}");
+    }
+
+    #[test]
+    fn a_shortage_is_reported_where_it_is() {
+        let tenants = |oltp: &str, web: &str, etl: &str| {
+            message(&format!(
+                r#"tenant = [
+                    {{ name = "oltp", reservation = "{oltp} iops" }},
+                    {{ name = "web", reservation = "{web} iops" }},
+                    {{ name = "etl", reservation = "{etl} iops" }},
+                ]"#
+            ))
+        };
+        assert_eq!(tenants("100k", "90k", "500k"), "fits");
+        assert_eq!(
+            tenants("180k", "11k", "500k"),
+            "nodes a, b and kv can do 190k iops; oltp and web are promised 191k iops there; lower \
+             reservations there by 1k iops, or lay volumes over other nodes"
+        );
+        assert_eq!(
+            tenants("200k", "0.001k", "1k"),
+            "nodes a and b can do 180k iops; oltp is promised 200k iops there; lower reservations \
+             there by 20k iops, or lay volumes over other nodes"
+        );
+        assert!(
+            tenants("180k", "10k", "501k").starts_with("nodes a, b and c can do 680k iops; oltp")
+        );
+    }
+
+    #[test]
+    fn nodes_without_a_declared_capacity_can_do_anything() {
+        let message = |tenant: &str| {
+            message(&format!("[[tenant]]\nname = \"{tenant}\"\nreservation = \"9M iops\""))
+        };
+        assert_eq!(message("free"), "fits");
+        assert_eq!(message("elsewhere"), "fits");
+        assert!(message("oltp").starts_with("nodes a and b can do 180k iops; oltp is promised 9M"));
+    }
+
+    #[test]
+    fn promises_beyond_counting_are_refused() {
+        let reserved = |tenant: &str| {
+            format!("[[tenant]]\nname = \"{tenant}\"\nreservation = \"18000000000G iops\"\n")
+        };
+        let message = message(&(reserved("oltp") + &reserved("web") + &reserved("etl")));
+        let wanted =
+            "nodes a, b, c and kv can do 690k iops; oltp, web and etl are promised 1844674";
+        assert!(message.starts_with(wanted), "{message}");
+    }
+
+    #[test]
+    fn rules_extend_the_nodes_of_a_tenant() {
+        let policy = Policy::parse(
+            r#"
+            tenant = [{ name = "oltp" }, { name = "log" }, { name = "web" }, { name = "keys" }]
+            match = [
+                { tenant = "log", volume = "c*", operation = "write" },
+                { tenant = "log", process = "logger" },
+                { tenant = "keys", key = "k:" },
+            ]
+            "#,
+        )
+        .unwrap();
+        let reachable_nodes = reachable_nodes(&policy, &Cluster::parse(CLUSTER).unwrap());
+        let numbers =
+            |index: usize| reachable_nodes[index].iter().map(|id| id.0).collect::<Vec<_>>();
+        assert_eq!(numbers(0), [0, 1]);
+        assert_eq!(numbers(1), [2, 4], "volume cold and pool cache");
+        assert_eq!(numbers(2), [0, 1, 4]);
+        assert_eq!(numbers(3), [4]);
+    }
+
+    #[test]
+    fn suspicious_settings_are_reported() {
+        let policy = Policy::parse(
+            r#"
+            tenant = [
+                { name = "oltp", reservation = "1k iops" },
+                { name = "etl", limit = "100MiB/s" },
+                { name = "free", reservation = "1k iops" },
+                { name = "ci", reservation = "5k iops", limit = "1GiB/s" },
+            ]
+            "#,
+        )
+        .unwrap();
+        let golden = [
+            "etl has a level in bytes; nodes count operations and do not see it, so add one in \
+             iops",
+            "ci is promised 5k iops, but no volume or pool is its own; what it does elsewhere is \
+             not checked",
+            "d does not say what it can do, so promises there are not checked; add capacity = \
+             \"20k iops\", for example",
+            "www belongs to web, which is no tenant of the policy; its requests are nobody's",
+            "cache belongs to web, which is no tenant of the policy; its requests are nobody's",
+        ];
+        assert_eq!(warnings(&policy, &Cluster::parse(CLUSTER).unwrap()), golden);
+    }
+
+    #[test]
+    fn settings_that_a_scheduler_ignores_are_reported() {
+        let cluster =
+            CLUSTER.replace("capacity = \"100k", "scheduler = \"sfq\", capacity = \"100k");
+        let cluster = cluster.replace("capacity = \"80k", "scheduler = \"fifo\", capacity = \"80k");
+        let policy = Policy::parse(
+            r#"
+            tenant = [
+                { name = "oltp", limit = "1k iops", weight = 200 },
+                { name = "etl", minimum_share = "1%" },
+                { name = "free", reservation = "1k iops" },
+            ]
+            "#,
+        )
+        .unwrap();
+        let message = warnings(&policy, &Cluster::parse(&cluster).unwrap());
+        let golden = [
+            "the limit of oltp decides nothing at a (sfq) and b (fifo); token and unified heed it",
+            "the weight of oltp decides nothing at b (fifo); token, sfq, dsfq-total, dsfq-hybrid \
+             and unified heed it",
+            "the minimum share of etl decides nothing at a (sfq) and c (token); dsfq-hybrid and \
+             unified heed it",
+            "the reservation of free decides nothing at a (sfq); token and unified heed it",
+        ];
+        assert_eq!(message[..4], golden);
+    }
+
+    #[test]
+    fn many_names_are_counted() {
+        let names: Vec<String> = (0..14).map(|name| name.to_string()).collect();
+        assert_eq!(listed(&names[..1]), "0");
+        assert_eq!(listed(&names[..12]), "0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10 and 11");
+        assert!(listed(&names).ends_with("10, 11 and 2 more"));
+    }
+
+    fn network() -> impl Strategy<Value = (Vec<u64>, Vec<Demand>)> {
+        (1usize..6).prop_flat_map(|nodes| {
+            let sets = 0..1u32 << nodes;
+            let demand = (0u64..60, sets).prop_map(move |(promised, set)| Demand {
+                promised,
+                nodes: (0..nodes).filter(|node| set >> node & 1 == 1).collect(),
+            });
+            (proptest::collection::vec(1u64..60, nodes), proptest::collection::vec(demand, 0..7))
+        })
+    }
+
+    proptest! {
+        /// Hall's condition, by trying: the promises fit if no set of nodes can do less than those
+        /// who reach nothing else are promised.
+        #[test]
+        fn admission_agrees_with_trying_every_set_of_nodes((capacities, demands) in network()) {
+            let mut most = 0;
+            for set in 0..1u32 << capacities.len() {
+                let is_in = |node: &usize| set >> *node & 1 == 1;
+                let inside = |demand: &&Demand| {
+                    !demand.nodes.is_empty() && demand.nodes.iter().all(is_in)
+                };
+                let promised: u64 = demands.iter().filter(inside).map(|d| d.promised).sum();
+                let nodes = (0..capacities.len()).filter(is_in);
+                most = most.max(promised.saturating_sub(nodes.map(|n| capacities[n]).sum()));
+            }
+            let Some(cut) = worst(&capacities, &demands) else {
+                prop_assert_eq!(most, 0);
+                return Ok(());
+            };
+            let shortage = cut.promised - cut.capacity;
+            prop_assert!(0 < shortage && shortage <= u128::from(most));
+            let capacity: u64 = cut.nodes.iter().map(|node| capacities[*node]).sum();
+            prop_assert_eq!(cut.capacity, u128::from(capacity));
+            let promised: u64 = cut.tenants.iter().map(|index| demands[*index].promised).sum();
+            prop_assert_eq!(cut.promised, u128::from(promised));
+            for index in &cut.tenants {
+                let nodes = &demands[*index].nodes;
+                prop_assert!(!nodes.is_empty() && nodes.iter().all(|n| cut.nodes.contains(n)));
+            }
+        }
+    }
+}

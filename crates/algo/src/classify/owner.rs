@@ -1,0 +1,169 @@
+//! Attribution of a gateway's requests to tenants.
+//!
+//! # Problem
+//! A gateway knows the volume or pool that a request is about, its operation, its size and its key,
+//! and nothing of the program behind it. It has to name the tenant for each request.
+//!
+//! # Mechanism
+//! The first rule of the policy with a condition on a volume or a key, and whose conditions all
+//! hold, names the tenant; if there is none, it is the tenant of the volume. Other rules are about
+//! programs and do not matter here. A rule's conditions on the volume are decided once, when the
+//! volume is opened; the other conditions are compared for each request, and most volumes have
+//! none.
+//!
+//! Example: `key = "session:"` for web, `volume = "logs*", operation = "write"` for etl. In pool
+//! `cache` of tenant kv the key `session:7` is web's and `user:7` is kv's; a write to volume
+//! `logs-eu` is etl's.
+
+use alloc::vec::Vec;
+
+use tidegate_model::policy::Target;
+use tidegate_model::{Bytes, Operation, OperationSet, Policy, SizeRange, TenantId};
+
+use crate::classify::channel::glob;
+
+/// The properties of a request that decide its tenant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OwnerQuery<'a> {
+    /// The operation of the request.
+    pub operation: Operation,
+    /// How much data it moves.
+    pub size: Bytes,
+    /// Its key; none for requests to a volume.
+    pub key: Option<&'a [u8]>,
+}
+
+/// The rules that name the tenant of each request to one volume or pool.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Owners {
+    rules: Vec<Rule>,
+    others: TenantId,
+}
+
+/// The conditions of a rule that remain once the volume is known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Rule {
+    owner: TenantId,
+    operations: OperationSet,
+    sizes: SizeRange,
+    /// Empty if any request will do, with or without a key.
+    keys: Vec<Vec<u8>>,
+}
+
+impl Owners {
+    /// Returns the rules of `policy` for the volume or pool called `volume`. Requests that match
+    /// none of them belong to the tenant with the name `tenant`, or to no tenant if the policy has
+    /// none of that name.
+    pub fn new(policy: &Policy, volume: &str, tenant: &str) -> Self {
+        let mut rules = Vec::new();
+        for rule in policy.matches.iter().filter(|rule| !rule.storage.is_empty()) {
+            let names = &rule.storage.volume;
+            let holds = |name: &str| glob(name.as_bytes(), volume.as_bytes());
+            let (Target::Tenant(owner), true) =
+                (rule.target, names.is_empty() || names.iter().any(|name| holds(name)))
+            else {
+                continue;
+            };
+            rules.push(Rule {
+                owner,
+                operations: rule.conditions.operation,
+                sizes: rule.conditions.size,
+                keys: rule.storage.key.iter().map(|key| key.as_bytes().to_vec()).collect(),
+            });
+        }
+        let others = policy.tenant_named(tenant).map_or(TenantId::UNATTRIBUTED, |(id, _)| id);
+        Self { rules, others }
+    }
+
+    /// Returns the tenant that owns this request.
+    #[inline]
+    pub fn owner(&self, query: OwnerQuery<'_>) -> TenantId {
+        self.rules.iter().find(|rule| rule.holds(query)).map_or(self.others, |rule| rule.owner)
+    }
+
+    /// Returns all tenants that may own a request to a pool (`has_keys`) or to a volume.
+    pub fn all(&self, has_keys: bool) -> impl Iterator<Item = TenantId> {
+        let rules = self.rules.iter().filter(move |rule| has_keys || rule.keys.is_empty());
+        rules.map(|rule| rule.owner).chain([self.others])
+    }
+}
+
+impl Rule {
+    fn holds(&self, query: OwnerQuery<'_>) -> bool {
+        let begins = |key: &[u8]| self.keys.iter().any(|begin| key.starts_with(begin));
+        self.operations.contains(query.operation)
+            && self.sizes.contains(query.size)
+            && (self.keys.is_empty() || query.key.is_some_and(begins))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::format;
+    use alloc::string::String;
+    use proptest::prelude::*;
+
+    #[test]
+    fn the_first_rule_of_gateways_decides() {
+        let policy = Policy::parse(
+            r#"
+            tenant = [{ name = "kv" }, { name = "web" }, { name = "etl" }]
+            match = [
+                { tenant = "kv", process = "memtier" },
+                { tenant = "web", key = ["session:", "cart:"] },
+                { tenant = "etl", volume = "logs*", operation = "write", size = ">4KiB" },
+                { tenant = "kv" },
+            ]
+            "#,
+        )
+        .unwrap();
+        let owner = |volume: &str, tenant: &str, operation, size, key: Option<&str>| {
+            let key = key.map(str::as_bytes);
+            let query = OwnerQuery { operation, size: Bytes(size), key };
+            Owners::new(&policy, volume, tenant).owner(query).0
+        };
+        assert_eq!(owner("cache", "kv", Operation::Get, 0, Some("cart:1")), 2);
+        assert_eq!(owner("cache", "kv", Operation::Get, 0, Some("user:1")), 1);
+        assert_eq!(owner("logs-eu", "web", Operation::Write, 8192, None), 3);
+        assert_eq!(owner("logs-eu", "web", Operation::Read, 8192, None), 2);
+        assert_eq!(owner("logs-eu", "web", Operation::Write, 4096, None), 2);
+        assert_eq!(owner("db", "nobody", Operation::Write, 8192, None), 0);
+    }
+
+    proptest! {
+        #[test]
+        fn owners_are_those_of_a_reading_of_the_policy(
+            rules in proptest::collection::vec((1u16..4, 0u8..4, 0u8..4, any::<bool>()), 0..8),
+            volume in "[abc]{1,2}", key in proptest::option::of("[abc]{0,3}"), write: bool,
+        ) {
+            let lists = ["", "a*", "b", "ab"];
+            let mut text = String::from("tenant = [{name=\"1\"}, {name=\"2\"}, {name=\"3\"}]\n");
+            for (tenant, pattern, begin, writes) in &rules {
+                text += &format!("[[match]]\ntenant = \"{tenant}\"\n");
+                let names = [("volume", lists[*pattern as usize])];
+                let begins = [("key", lists[*begin as usize].trim_end_matches('*'))];
+                for (field, value) in names.iter().chain(&begins).filter(|(_, v)| !v.is_empty()) {
+                    text += &format!("{field} = \"{value}\"\n");
+                }
+                // A rule without any condition would make the next one unreachable.
+                text += if *writes { "operation = \"write\"\n" } else { "size = \"<1MiB\"\n" };
+            }
+            let policy = Policy::parse(&text).unwrap();
+            let holds = |(_, pattern, begin, writes): &&(u16, u8, u8, bool)| {
+                let names = [true, volume.starts_with('a'), volume == "b", volume == "ab"];
+                let key = |begin| key.as_ref().is_some_and(|key| key.starts_with(begin));
+                let begins = [true, key("a"), key("b"), key("ab")];
+                let is_ours = *pattern > 0 || *begin > 0;
+                is_ours && names[*pattern as usize] && begins[*begin as usize] && (!writes || write)
+            };
+            let wanted = rules.iter().find(holds).map_or(2, |rule| rule.0);
+            let operation = if write { Operation::Write } else { Operation::Read };
+            let key = key.as_ref().map(|key| key.as_bytes());
+            let query = OwnerQuery { operation, size: Bytes(1), key };
+            let owners = Owners::new(&policy, &volume, "2");
+            prop_assert_eq!(owners.owner(query).0, wanted);
+            prop_assert!(owners.all(key.is_some()).any(|owner| owner.0 == wanted));
+        }
+    }
+}

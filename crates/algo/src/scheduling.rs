@@ -1,0 +1,10 @@
+//! Which request is next: the queue of a stage, the scheduler of a node with its shards, and fair
+//! shares over many nodes.
+
+pub mod cost;
+pub mod device;
+pub mod dsfq;
+pub mod queue;
+pub mod scheduler;
+pub mod shards;
+pub mod wrr;

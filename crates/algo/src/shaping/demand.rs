@@ -1,0 +1,371 @@
+//! A tenant's demand, and the ratio of device traffic to the traffic that it requests.
+//!
+//! # Demand
+//! A controller divides a device by demand ([`crate::shaping::fair_share`]), but no one reports the
+//! demand: a stage can only report the tokens that it let through and the time that requests had to
+//! wait. [`Demand`] turns one such report per control cycle into a number.
+//!
+//! - A stage that *held requests back* would have served more, by an unknown amount. Its demand is
+//!   unbounded, and max-min sharing gives it the largest share that is fair.
+//! - Any other stage served all requests. Its demand is the amount that it served, plus headroom,
+//!   so that growth meets a little headroom instead of a wall and the next report can show it.
+//! - The larger of the last two cycles counts. One quiet cycle does not cost a bursty tenant its
+//!   share; two do, and a tenant that has stopped has given everything back after its second
+//!   silent report.
+//!
+//! With cycles of one second, a tenant that uses 64 MB/s of its 100 demands 66. It grows to
+//! 100 MB/s, which is all it may use: unbounded. Then it stops: 103 after the first silent second
+//! (a 32nd more than it last used), 0 after the next.
+//!
+//! # Calibration
+//! A stage counts what is requested; a promise about a device is about what the device does. The
+//! two differ: reads that hit the page cache cost the device nothing, read-ahead costs more than
+//! was requested. PAIO (§7) compares the stage's count with the kernel's count of bytes that went
+//! to the block layer, and sets the bucket so that the *device* rate meets the goal.
+//! [`Calibration`] keeps that ratio, smoothed and bounded. With nine of ten reads hitting the
+//! cache, a goal of 100 MB/s makes a bucket of 1,000 MB/s.
+//!
+//! Left out: which request hits. The ratio is one per stage, so a tenant whose stages share one
+//! process is calibrated as a whole.
+
+use tidegate_model::Span;
+
+/// A stage's report about one control cycle, for one tenant. Tokens are the bucket's: bytes or
+/// operations, before any cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Usage {
+    /// The length of the cycle.
+    pub interval: Span,
+    /// Tokens of the requests that were let through.
+    pub served: u64,
+    /// Waiting for tokens that fell into this cycle, summed over requests, including those that
+    /// still wait.
+    pub waited: Span,
+    /// The bucket's rate during the cycle, in tokens per second; [`u64::MAX`] if there was none.
+    pub rate: u64,
+}
+
+/// Waiting is noticed from one part in this many of the interval. Two sleeping requests that each
+/// overshoot by a millisecond are 1 % of a cycle of 200 ms, and must not look like a backlog.
+/// Chosen by hand, not measured.
+const WAIT_PART: u64 = 20;
+
+/// A stage that used this much of its rate, in 64ths, was held back even if it reports no waiting:
+/// one that has all its headroom left uses 62.06 of them.
+const RATE_USED_64THS: u128 = 63;
+
+/// Headroom on top of the used tokens: one part in this many. It only has to be more than the
+/// fluctuation of a steady tenant's measurements: a tenant that grows beyond it waits, and gets its
+/// full share by the next cycle. The headroom is lost to tenants that can use it: with a quarter,
+/// three steady tenants left 7 % of a disk idle; with this, less than 2 %.
+const HEADROOM_PART: u64 = 32;
+
+/// Cycles of which the busiest counts. Two is the least that forgives one quiet cycle, and the
+/// most that frees a share after two.
+const CYCLES: usize = 2;
+
+const SECOND: u128 = Span::SECOND.0 as u128;
+
+impl Usage {
+    /// Whether the stage kept requests waiting, or would have at the slightest increase.
+    pub fn is_held_back(&self) -> bool {
+        let waited = self.waited.0 >= (self.interval.0 / WAIT_PART).max(1);
+        let allowed = u128::from(self.rate) * u128::from(self.interval.0) / SECOND;
+        let used_up = u128::from(self.served) * 64 >= allowed * RATE_USED_64THS;
+        waited || (used_up && self.served > 0)
+    }
+
+    /// Tokens per second that were let through.
+    fn per_second(&self) -> u64 {
+        let rate = u128::from(self.served) * SECOND / u128::from(self.interval.0.max(1));
+        u64::try_from(rate).unwrap_or(u64::MAX)
+    }
+}
+
+/// An estimate of what one tenant wants from one stage.
+///
+/// ```
+/// use tidegate_algo::shaping::demand::{Demand, Usage};
+/// use tidegate_model::Span;
+/// let usage = |served| Usage { interval: Span::SECOND, served, waited: Span(0), rate: 1_000 };
+/// let mut demand = Demand::default();
+/// assert_eq!(demand.observe(usage(640)), 660); // a 32nd more than it used
+/// assert_eq!(demand.observe(usage(1_000)), u64::MAX); // all it may use: perhaps it wants more
+/// assert_eq!(demand.observe(usage(0)), 1_032); // quiet for one cycle
+/// assert_eq!(demand.observe(usage(0)), 0); // gone
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct Demand {
+    /// Tokens per second that were let through in the last cycles, newest first.
+    recent: [u64; CYCLES],
+    estimate: u64,
+}
+
+impl Demand {
+    /// Takes in one cycle and returns the demand in tokens per second, [`u64::MAX`] if it has no
+    /// known bound. A report about no time changes nothing.
+    pub fn observe(&mut self, usage: Usage) -> u64 {
+        if usage.interval == Span::ZERO {
+            return self.estimate;
+        }
+        self.recent.rotate_right(1);
+        self.recent[0] = usage.per_second();
+        let busiest = self.recent.iter().copied().max().unwrap_or(0);
+        // Rounded up, so that even a tenant with one operation per second has headroom to grow.
+        let with_headroom = busiest.saturating_add(busiest.div_ceil(HEADROOM_PART));
+        self.estimate = if usage.is_held_back() { u64::MAX } else { with_headroom };
+        self.estimate
+    }
+
+    /// The demand after the last cycle, in tokens per second.
+    pub const fn per_second(&self) -> u64 {
+        self.estimate
+    }
+}
+
+/// One, in the fixed point of a calibration's ratio.
+const ONE: u64 = 1 << 32;
+
+/// A bucket is at most this many times faster or slower than its goal. A stage that only hits the
+/// cache would otherwise get an infinite rate, and flood the device with its first miss. The worst
+/// read-ahead in use (128 KiB for a read of 4 KiB) is a factor of 32.
+const FACTOR_MAX: u64 = 64;
+
+/// Bytes that must have been requested before their ratio is believed: eight read-ahead windows of
+/// 128 KiB, for a single window would look like 32 times the traffic.
+const SAMPLE_MIN: u64 = 1 << 20;
+
+/// How much faster the device may turn out than estimated before it is no longer noise.
+const JUMP: u64 = 2;
+
+/// How many bytes a device moves for each byte that a stage lets through.
+///
+/// ```
+/// use tidegate_algo::shaping::demand::Calibration;
+/// let mut calibration = Calibration::default();
+/// assert_eq!(calibration.bucket_rate(100), 100);
+/// for _ in 0..5 {
+///     calibration.observe(10 << 20, 1 << 20); // nine of ten bytes come from a cache
+/// }
+/// assert_eq!(calibration.bucket_rate(100), 991);
+/// assert_eq!(calibration.device_rate(991), 100);
+/// ```
+#[derive(Clone, Debug)]
+pub struct Calibration {
+    /// Device bytes per requested byte, in 1/2^32; between 2^26 (1/64) and 2^38 (64).
+    ratio: u64,
+    /// Bytes counted since the last sample.
+    requested: u64,
+    device: u64,
+}
+
+impl Default for Calibration {
+    /// Every requested byte is a device byte until something else is seen.
+    fn default() -> Self {
+        Self { ratio: ONE, requested: 0, device: 0 }
+    }
+}
+
+impl Calibration {
+    /// Takes in what the stage let through and what the device moved in one cycle. Cycles with few
+    /// requests are added up until they are worth a sample.
+    ///
+    /// Three quarters of the estimate are the newest sample, so an error shrinks fourfold per
+    /// cycle. A rise to more than twice the estimate is taken at once: a cache that stops hitting
+    /// sends a whole bucket to the device, and every cycle of hesitation hurts the other tenants.
+    /// A fall only leaves the device idle for a moment, so it may take its time.
+    pub fn observe(&mut self, requested_bytes: u64, device_bytes: u64) {
+        self.requested = self.requested.saturating_add(requested_bytes);
+        self.device = self.device.saturating_add(device_bytes);
+        if self.requested < SAMPLE_MIN {
+            return;
+        }
+        let sample = u128::from(self.device) * u128::from(ONE) / u128::from(self.requested);
+        let bounds = (u128::from(ONE / FACTOR_MAX), u128::from(ONE * FACTOR_MAX));
+        // Between 2^26 and 2^38, so it fits, and so do four of it.
+        let sample = sample.clamp(bounds.0, bounds.1) as u64;
+        let is_jump = sample > self.ratio * JUMP;
+        self.ratio = if is_jump { sample } else { (self.ratio + 3 * sample + 2) / 4 };
+        (self.requested, self.device) = (0, 0);
+    }
+
+    /// The bucket's rate at which the device does `goal`.
+    pub fn bucket_rate(&self, goal: u64) -> u64 {
+        narrow(u128::from(goal) * u128::from(ONE) / u128::from(self.ratio))
+    }
+
+    /// Returns the device's rate for a bucket's `rate`. It turns a demand in a stage's tokens into
+    /// a demand for the device, in which budgets are counted. An unbounded one stays unbounded.
+    pub fn device_rate(&self, rate: u64) -> u64 {
+        if rate == u64::MAX {
+            return rate;
+        }
+        narrow((u128::from(rate) * u128::from(self.ratio) + u128::from(ONE / 2)) / u128::from(ONE))
+    }
+}
+
+/// `rate`, or "no bound" where it does not fit.
+fn narrow(rate: u128) -> u64 {
+    u64::try_from(rate).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::format;
+    use alloc::string::String;
+    use proptest::prelude::*;
+
+    const MB: u64 = 1_000_000;
+
+    /// One cycle of a tenant that wants `wish` and may have `rate`, both per second.
+    fn cycle(wish: u64, rate: u64) -> Usage {
+        let interval = Span(200 * Span::MILLISECOND.0);
+        let served = wish.min(rate) / 5;
+        // Everything that was not served waits for half the cycle, in one request per megabyte.
+        let late = wish.saturating_sub(rate) / 5 / MB;
+        Usage { interval, served, waited: Span(late * interval.0 / 2), rate }
+    }
+
+    #[test]
+    fn a_demand_over_time() {
+        // Steady, growing past its rate, bursty, gone, and back while its rate is nothing.
+        let wishes = [40, 40, 60, 150, 150, 10, 10, 90, 0, 90, 0, 0, 0, 30];
+        let rates = [100, 100, 100, 100, 160, 160, 100, 100, 100, 100, 100, 100, 0, 0];
+        let mut table = String::from("wish rate demand\n");
+        let mut demand = Demand::default();
+        for (wish, rate) in wishes.into_iter().zip(rates) {
+            let estimate = match demand.observe(cycle(wish * MB, rate * MB)) {
+                u64::MAX => String::from("any"),
+                estimate => format!("{}", estimate / MB),
+            };
+            table += &format!("{wish:4} {rate:4} {estimate:>6}\n");
+        }
+        let golden = "\
+wish rate demand
+  40  100     41
+  40  100     41
+  60  100     61
+ 150  100    any
+ 150  160    154
+  10  160    154
+  10  100     10
+  90  100     92
+   0  100     92
+  90  100     92
+   0  100     92
+   0  100      0
+   0    0      0
+  30    0    any
+";
+        assert_eq!(table, golden);
+    }
+
+    #[test]
+    fn a_little_waiting_is_not_a_backlog() {
+        let interval = Span(200 * Span::MILLISECOND.0);
+        let usage = |waited| Usage { interval, served: 100, waited, rate: 1_000 };
+        assert!(!usage(Span(9 * Span::MILLISECOND.0)).is_held_back());
+        assert!(usage(Span(10 * Span::MILLISECOND.0)).is_held_back());
+        assert!(!Usage { rate: u64::MAX, ..usage(Span::ZERO) }.is_held_back());
+    }
+
+    proptest! {
+        #[test]
+        fn a_demand_is_never_less_than_what_was_used(
+            served: u64, interval: u64, waited: u64, rate: u64
+        ) {
+            let usage = Usage { interval: Span(interval), served, waited: Span(waited), rate };
+            let mut demand = Demand::default();
+            let estimate = demand.observe(usage);
+            prop_assert!(interval == 0 || estimate >= usage.per_second());
+            prop_assert_eq!(estimate, demand.per_second());
+            let silent = Usage { interval: Span::SECOND, served: 0, waited: Span::ZERO, rate };
+            demand.observe(silent);
+            prop_assert_eq!(demand.observe(silent), 0);
+        }
+
+        #[test]
+        fn a_bucket_stays_within_bounds(
+            cycles in prop::collection::vec((any::<u64>(), any::<u64>()), 0..20),
+            goal in 0u64..1 << 50,
+        ) {
+            let mut calibration = Calibration::default();
+            for (requested, device) in cycles {
+                calibration.observe(requested, device);
+                let rate = calibration.bucket_rate(goal);
+                prop_assert!(rate <= goal * FACTOR_MAX && rate >= goal / FACTOR_MAX);
+                let back = calibration.device_rate(rate);
+                prop_assert!(back <= goal && back + FACTOR_MAX >= goal);
+            }
+        }
+
+        /// Whatever the ratio and wherever the estimate stood, within the bounds of both, seven
+        /// cycles bring the device to within two per cent of its goal.
+        #[test]
+        fn a_device_meets_its_goal_in_a_few_cycles(
+            first in 20u64..4_000, then in 20u64..4_000, goal in 10 * MB..10_000 * MB
+        ) {
+            let mut calibration = Calibration::default();
+            for permille in [first, then] {
+                let device = |rate: u64| (u128::from(rate) * u128::from(permille) / 1_000) as u64;
+                let mut done = 0;
+                for _ in 0..8 {
+                    let rate = calibration.bucket_rate(goal);
+                    done = device(rate);
+                    calibration.observe(rate, done);
+                }
+                prop_assert!(done.abs_diff(goal) <= goal / 50, "{done} of {goal}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_closed_loop() {
+        // A goal of 100 MB/s. Per cent of the requested bytes that reach the device: a cold cache,
+        // a warm one, one that holds everything, cold again, and read-ahead.
+        let phases = [(100, 2), (10, 5), (0, 4), (100, 3), (150, 3)];
+        let mut calibration = Calibration::default();
+        let mut table = String::from("ratio bucket device\n");
+        for (percent, cycles) in phases {
+            for _ in 0..cycles {
+                let rate = calibration.bucket_rate(100 * MB);
+                let device = rate / 100 * percent;
+                calibration.observe(rate, device);
+                table += &format!("{percent:4}% {:6} {:6}\n", rate / MB, device / MB);
+            }
+        }
+        let golden = "\
+ratio bucket device
+ 100%    100    100
+ 100%    100    100
+  10%    100     10
+  10%    307     30
+  10%    640     64
+  10%    876     87
+  10%    966     96
+   0%    991      0
+   0%   2707      0
+   0%   4772      0
+   0%   5897      0
+ 100%   6266   6266
+ 100%    100    100
+ 100%    100    100
+ 150%    100    150
+ 150%     72    109
+ 150%     68    102
+";
+        assert_eq!(table, golden);
+    }
+
+    #[test]
+    fn a_few_bytes_prove_nothing() {
+        let mut calibration = Calibration::default();
+        // One read of 4 KiB pulls a window of 128 KiB; it is one of many, not the rule.
+        calibration.observe(4 << 10, 128 << 10);
+        assert_eq!(calibration.bucket_rate(1_000), 1_000);
+        calibration.observe(0, 0);
+        calibration.observe((1 << 20) - (4 << 10), (1 << 20) - (128 << 10));
+        assert_eq!(calibration.bucket_rate(1_000), 1_000);
+    }
+}

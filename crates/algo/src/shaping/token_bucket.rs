@@ -1,0 +1,699 @@
+//! A token bucket that many threads, and many processes, take from without a lock.
+//!
+//! # Problem
+//! A rate must hold exactly over every window, for requests from one byte to many times the burst,
+//! whatever the number of takers; a new rate must reach takers that already wait; and a taker that
+//! need not wait must not notice that the bucket is there.
+//!
+//! # Model
+//! Tokens are positions on one line that only grows. `earned(t)` is how far the line is paid for:
+//! `base + rate × (t − since)`, plus what was given back. `spent` is how far it is handed out. The
+//! bucket holds `earned − spent` tokens, at most `burst`; below zero it is in debt.
+//!
+//! # Mechanism
+//! To take `cost` tokens, move `spent` on by `cost`, in one atomic addition; where it stood is the
+//! taker's `start`. The taker may go once the line is paid up to its *due* position,
+//! `start + min(cost, burst)`: a request larger than the burst goes when the bucket is full and
+//! leaves a debt that later requests wait out. (For the burst read: what a full bucket holds. The
+//! little that it lacks is explained below.) A waiter holds a position, not a time, so that a new
+//! rate changes when it goes and not whether: the change re-anchors `base` and `since` such that
+//! `earned` has no step, and no token is made or lost by it.
+//!
+//! Example at 100 tokens a second with a burst of 50, full at t = 0: a request for 30 goes (20
+//! left); one for 40 has its due position at 70, where `earned` is 50 + 100 t, so it goes at 0.2 s;
+//! one for 200 right behind starts at 70 with its due position at 70 + 50 = 120 and goes at 0.7 s;
+//! the next starts at 270 and waits out the debt.
+//!
+//! To read the clock takes longer than everything else, and threads that write one word wait for
+//! each other. So a taker that reads the clock and finds enough also fills the *token cache* of its
+//! shard: a 512th of the burst, from which the takers of the same shard are served. Shards are
+//! cells far apart in memory; threads should have different ones, and nothing but speed depends on
+//! it. Tokens in caches count as handed out.
+//!
+//! Tokens that flow over the rim are *forgotten*: taken off the earned ones. A taker that reads
+//! the clock makes sure that no more than the bucket holds lies in front of the position where the
+//! last taker ended that `checked` before. A bucket *holds* the burst but for what all shards may
+//! have: no taker knows when those are taken, and it may be just now.
+//!
+//! Bounds. In any window of length `T` the bytes of granted requests are at most
+//! `burst + rate × T`, plus the part beyond the burst of the last request. `rate` is kept in 2^-48
+//! tokens per nanosecond, rounded down: at one token a second it is 3.5 parts in a million too
+//! slow, and less above. Positions are 64 bits: at 1 GiB/s they last 544 years, at the largest
+//! rate, 1 TiB/s, 194 days, after which the bucket lets everything pass. An overflow is forgotten
+//! to a whole token, so count in tokens that are small against a request: bytes, or thousandths of
+//! an operation.
+//!
+//! Left out: order between waiters is the order in which they took, whatever they cost, and takers
+//! whose cache is not empty pass them. Fairness between contexts is
+//! [`queue`](crate::scheduling::queue)'s business.
+
+use tidegate_model::Time;
+
+use crate::concurrent::published::Published;
+use crate::concurrent::sync::{AtomicU32, AtomicU64, Ordering, fence};
+
+/// Rates from here on count as no limit: no device in one machine moves a tebibyte per second.
+pub const RATE_UNLIMITED: u64 = 1 << 40;
+
+/// Fraction bits of a rate, in tokens per nanosecond.
+const RATE_BITS: u32 = 48;
+const NANOSECONDS: u128 = 1_000_000_000;
+/// How many shards a bucket has.
+pub const SHARDS: usize = 8;
+/// The part of a burst that may be in caches: what a full bucket has too little when no shard has
+/// any of it.
+const CACHED_PART: u64 = 64;
+/// A cache is filled if it pays for so many requests like the one that fills it. With the
+/// usual burst of ten milliseconds it is at one gigabyte per second for requests of 4 KiB, at a
+/// hundred megabytes for none: there, requests are so rare that each may read the clock.
+const CACHE_REQUESTS: u64 = 4;
+/// More than this counts as this: positions are added without a check of the sum, and a few
+/// senseless requests must not bring them round to zero.
+const COST_MAX: u64 = 1 << 48;
+
+/// The answer of [`TokenBucket::take`].
+#[must_use]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Take {
+    /// The request may go.
+    Granted,
+    /// The request may go once the line is paid up to this position; ask
+    /// [`TokenBucket::ready_at`].
+    Wait(Due),
+}
+
+/// A position up to which the line must be paid.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Due(u64);
+
+/// The bucket. Valid when all its bytes are zero: it then lets everything pass.
+///
+/// One thread changes the settings at a time; any number of threads take.
+#[derive(Debug, Default)]
+#[repr(C, align(128))]
+pub struct TokenBucket {
+    /// 1 if there is a limit.
+    limited: AtomicU32,
+    /// [`BucketParameters`]. With the word above on lines that takers only read.
+    parameters: Published<4>,
+    /// Positions that takers write when they read the clock.
+    cursors: Apart<Cursors>,
+    /// Tokens that takers may have without reading the clock.
+    caches: [Apart<AtomicU64>; SHARDS],
+}
+
+/// A value so far from others that no processor fetches it with them.
+#[derive(Debug, Default)]
+#[repr(C, align(128))]
+struct Apart<T>(T);
+
+/// Positions on the line.
+#[derive(Debug, Default)]
+#[repr(C)]
+struct Cursors {
+    /// How far the line is handed out.
+    spent: AtomicU64,
+    /// Where the last taker ended that has read the clock.
+    checked: AtomicU64,
+    /// Tokens that were earned and flowed over the rim, in all.
+    forgotten: AtomicU64,
+    /// Tokens that were given back, in all.
+    credit: AtomicU64,
+}
+
+/// The parameters by which the line is paid.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct BucketParameters {
+    base: u64,
+    since: u64,
+    /// Tokens per nanosecond in 2^-48; zero for no limit.
+    rate: u64,
+    burst: u64,
+}
+
+impl BucketParameters {
+    fn unlimited(self) -> bool {
+        self.rate == 0
+    }
+
+    /// Tokens that one shard may cache.
+    fn cache_size(self) -> u64 {
+        self.burst / (CACHED_PART * SHARDS as u64)
+    }
+
+    /// Tokens that are in the bucket when it is full.
+    fn holds(self) -> u64 {
+        self.burst - self.cache_size() * SHARDS as u64
+    }
+
+    /// How far the line is paid at `now`. Rounded down: a token is earned when all of it is.
+    fn earned(self, now: Time) -> u64 {
+        let elapsed = now.0.saturating_sub(self.since);
+        let tokens = (u128::from(elapsed) * u128::from(self.rate)) >> RATE_BITS;
+        self.base.saturating_add(u64::try_from(tokens).unwrap_or(u64::MAX))
+    }
+
+    /// The part of a token beyond [`Self::earned`], in 2^-48.
+    fn fraction(self, now: Time) -> u64 {
+        let elapsed = now.0.saturating_sub(self.since);
+        (u128::from(elapsed) * u128::from(self.rate)) as u64 & ((1 << RATE_BITS) - 1)
+    }
+
+    /// The first moment at which the line is paid up to `position`. Rounded up: the inverse of
+    /// [`Self::earned`].
+    fn ready_at(self, position: u64) -> Time {
+        let missing = position.saturating_sub(self.base);
+        if missing == 0 || self.unlimited() {
+            return Time(self.since);
+        }
+        let elapsed = (u128::from(missing) << RATE_BITS).div_ceil(u128::from(self.rate));
+        Time(self.since.saturating_add(u64::try_from(elapsed).unwrap_or(u64::MAX)))
+    }
+}
+
+impl TokenBucket {
+    /// A full bucket that earns `rate` tokens per second and holds `burst`.
+    ///
+    /// ```
+    /// use tidegate_algo::shaping::token_bucket::{Take, TokenBucket};
+    /// use tidegate_model::Time;
+    /// let bucket = TokenBucket::new(100, 50, Time::ZERO);
+    /// assert_eq!(bucket.take(30, Time::ZERO), Take::Granted);
+    /// let Take::Wait(due) = bucket.take(40, Time::ZERO) else { panic!("20 tokens are left") };
+    /// assert_eq!(bucket.ready_at(due).0 / 1_000_000, 200); // milliseconds
+    /// ```
+    pub fn new(rate: u64, burst: u64, now: Time) -> Self {
+        let bucket = Self::default();
+        bucket.configure(rate, burst, now);
+        bucket
+    }
+
+    /// Changes rate and burst from `now` on, in tokens per second and tokens. Tokens in the bucket
+    /// stay, up to the new burst; debts stay. From no limit to a limit it begins full.
+    ///
+    /// To be called by one thread at a time.
+    pub fn configure(&self, rate: u64, burst: u64, now: Time) {
+        // Never zero, which means no limit; not even for a rate of zero.
+        let unlimited = rate >= RATE_UNLIMITED;
+        let scaled = ((u128::from(rate) << RATE_BITS) / NANOSECONDS).max(1);
+        let rate = if unlimited { 0 } else { scaled as u64 };
+        let (cursors, old) = (&self.cursors.0, self.parameters());
+        let mut new = BucketParameters { base: 0, since: now.0, rate, burst: burst.max(1) };
+        let spent = cursors.spent.load(Ordering::Relaxed);
+        if old.unlimited() {
+            // Takers did not keep `spent` meanwhile, so begin where it stands, with a full bucket.
+            let forgotten = cursors.forgotten.load(Ordering::Relaxed);
+            let paid = spent.saturating_add(forgotten).saturating_add(new.holds());
+            new.base = paid.saturating_sub(cursors.credit.load(Ordering::Relaxed));
+        } else {
+            self.forget(old, old.earned(now));
+            new.base = old.earned(now);
+            // The part of a token that is already earned counts as time: a bucket of operations
+            // that is set ten times a second must not lose ten of them.
+            new.since -= old.fraction(now).checked_div(rate).unwrap_or(0).min(now.0);
+        }
+        cursors.checked.fetch_max(spent, Ordering::Relaxed);
+        self.parameters.write([new.base, new.since, new.rate, new.burst]);
+        // Either a taker that fills a cache sees the new parameters, or its tokens are seen here.
+        fence(Ordering::SeqCst);
+        self.caches.iter().for_each(|cache| self.reclaim(&cache.0));
+        self.limited.store(u32::from(!unlimited), Ordering::Release);
+    }
+
+    /// Forgets what lies more than a full bucket in front of the last taker that read the clock, if
+    /// the parameters pay the line up to `earned`. Gives how far it is paid then.
+    fn forget(&self, parameters: BucketParameters, earned: u64) -> u64 {
+        let cursors = &self.cursors.0;
+        let earned = earned.saturating_add(cursors.credit.load(Ordering::Relaxed));
+        let rim = cursors.checked.load(Ordering::Relaxed).saturating_add(parameters.holds());
+        let over = earned.saturating_sub(rim);
+        let mut forgotten = cursors.forgotten.load(Ordering::Relaxed);
+        if over > forgotten {
+            forgotten = cursors.forgotten.fetch_max(over, Ordering::Relaxed).max(over);
+        }
+        earned.saturating_sub(forgotten)
+    }
+
+    #[inline]
+    fn parameters(&self) -> BucketParameters {
+        let [base, since, rate, burst] = self.parameters.read();
+        BucketParameters { base, since, rate, burst }
+    }
+
+    /// Takes `cost` tokens: the request goes now, or at [`Self::ready_at`] of its due position.
+    /// Either way the tokens are gone; what is not used is given back with [`Self::give_back`].
+    #[inline]
+    pub fn take(&self, cost: u64, now: Time) -> Take {
+        self.take_in(0, cost, || now)
+    }
+
+    /// [`Self::take`] in a shard (any number will do), reading the clock only if necessary.
+    #[inline]
+    pub fn take_in(&self, shard: usize, cost: u64, now: impl FnOnce() -> Time) -> Take {
+        if self.limited.load(Ordering::Acquire) == 0 {
+            return Take::Granted;
+        }
+        // Relaxed throughout: tokens are all that takers exchange.
+        let cache = &self.caches[shard % SHARDS].0;
+        let left = cache.load(Ordering::Relaxed);
+        let swap = |rest| cache.compare_exchange(left, rest, Ordering::Relaxed, Ordering::Relaxed);
+        if left.checked_sub(cost).is_some_and(|rest| swap(rest).is_ok()) {
+            return Take::Granted;
+        }
+        self.take_slow(cache, cost, now)
+    }
+
+    /// Serves a taker whose cache is empty. It is a call of its own, so that the code that most
+    /// takers need is small enough to be inlined.
+    #[inline(never)]
+    fn take_slow(&self, cache: &AtomicU64, cost: u64, now: impl FnOnce() -> Time) -> Take {
+        let (cursors, parameters) = (&self.cursors.0, self.parameters());
+        if parameters.unlimited() {
+            return Take::Granted;
+        }
+        let cost = cost.min(COST_MAX);
+        let start = cursors.spent.fetch_add(cost, Ordering::Relaxed);
+        let end = start.saturating_add(cost);
+        // The clock first: a taker that ends between this read of it and the read of `checked` has
+        // read the clock later, and nothing is forgotten on its account.
+        let paid = self.forget(parameters, parameters.earned(now()));
+        cursors.checked.fetch_max(end, Ordering::Relaxed);
+        let is_worth_it = cost <= parameters.cache_size() / CACHE_REQUESTS;
+        if is_worth_it && end.saturating_add(parameters.cache_size()) <= paid {
+            self.fill_cache(cache, parameters, paid);
+        }
+        let due = start.saturating_add(cost.min(parameters.holds()));
+        if due <= paid { Take::Granted } else { Take::Wait(Due(due)) }
+    }
+
+    /// Fills up a shard's cache, if the line, paid up to `paid`, has enough for it.
+    fn fill_cache(&self, cache: &AtomicU64, parameters: BucketParameters, paid: u64) {
+        let cursors = &self.cursors.0;
+        let left = cache.load(Ordering::Relaxed);
+        let more = parameters.cache_size().saturating_sub(left);
+        let end = cursors.spent.fetch_add(more, Ordering::Relaxed).saturating_add(more);
+        let swap = || {
+            let full = left + more;
+            cache.compare_exchange(left, full, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+        };
+        let is_cached = end <= paid && swap();
+        cursors.checked.fetch_max(end, Ordering::Relaxed);
+        if !is_cached {
+            cursors.credit.fetch_add(more, Ordering::Relaxed);
+            return;
+        }
+        fence(Ordering::SeqCst);
+        if self.parameters() != parameters {
+            self.reclaim(cache);
+        }
+    }
+
+    /// Puts a shard's cached tokens back into the bucket.
+    fn reclaim(&self, cache: &AtomicU64) {
+        let left = cache.swap(0, Ordering::Relaxed);
+        self.cursors.0.credit.fetch_add(left, Ordering::Relaxed);
+    }
+
+    /// Returns when a taker that waits for `due` may go, as things stand: sooner after
+    /// [`Self::give_back`], and sooner or later after [`Self::configure`]. At or before the present
+    /// means now.
+    pub fn ready_at(&self, due: Due) -> Time {
+        let forgotten = self.cursors.0.forgotten.load(Ordering::Relaxed);
+        let credit = self.cursors.0.credit.load(Ordering::Relaxed);
+        self.parameters().ready_at(due.0.saturating_add(forgotten).saturating_sub(credit))
+    }
+
+    /// Gives back `tokens` of a request that used fewer than it took. Waiting takers go earlier.
+    #[inline]
+    pub fn give_back(&self, tokens: u64) {
+        // Without a limit nothing was kept, so there is nothing to give back to.
+        if tokens == 0 || self.parameters().unlimited() {
+            return;
+        }
+        self.cursors.0.credit.fetch_add(tokens, Ordering::Relaxed);
+    }
+
+    /// Tokens in the bucket at `now`; negative in debt. For reports.
+    pub fn level(&self, now: Time) -> i64 {
+        let (cursors, parameters) = (&self.cursors.0, self.parameters());
+        let value = |counter: &AtomicU64| i128::from(counter.load(Ordering::Relaxed));
+        let paid =
+            i128::from(parameters.earned(now)) + value(&cursors.credit) - value(&cursors.forgotten);
+        let cached = self.caches.iter().map(|cache| value(&cache.0)).sum::<i128>();
+        let level = (paid - value(&cursors.spent)).min(parameters.holds().into()) + cached;
+        level.clamp(i64::MIN.into(), parameters.burst.min(i64::MAX as u64).into()) as i64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec::Vec;
+    use proptest::prelude::*;
+
+    const SECOND: u64 = 1_000_000_000;
+    /// Tokens are whole, so a test of exact times takes them by the thousand.
+    const K: u64 = 1_000;
+
+    /// Whether two times are the same but for the rounding of a rate.
+    fn near(left: u64, right: u64) -> bool {
+        left.abs_diff(right) <= right / 100_000 + 1
+    }
+
+    /// When a request taken at `now` goes.
+    fn goes(bucket: &TokenBucket, cost: u64, now: u64) -> u64 {
+        goes_in(bucket, 0, cost, now)
+    }
+
+    fn goes_in(bucket: &TokenBucket, shard: usize, cost: u64, now: u64) -> u64 {
+        match bucket.take_in(shard, cost, || Time(now)) {
+            Take::Granted => now,
+            Take::Wait(due) => bucket.ready_at(due).0.max(now),
+        }
+    }
+
+    #[test]
+    fn the_worked_example() {
+        let bucket = TokenBucket::new(100, 50, Time::ZERO);
+        let at: Vec<u64> = [30, 40, 200, 10].iter().map(|cost| goes(&bucket, *cost, 0)).collect();
+        let wanted = [0, SECOND / 5, SECOND * 7 / 10, SECOND * 23 / 10];
+        assert!(at.iter().zip(wanted).all(|(at, wanted)| near(*at, wanted)), "{at:?}");
+    }
+
+    #[test]
+    fn left_over_tokens_are_carried_up_to_the_burst() {
+        let bucket = TokenBucket::new(100 * K, 512 * K, Time::ZERO);
+        let full = 504 * K;
+        assert_eq!(bucket.level(Time::ZERO), full as i64, "all but what lanes may have");
+        assert_eq!(goes(&bucket, full, 0), 0);
+        assert!(bucket.level(Time(SECOND / 4)).abs_diff(25 * K as i64) <= 1, "rounded down");
+        assert_eq!(bucket.level(Time(SECOND * 9)), full as i64);
+        assert_eq!(goes(&bucket, 512 * K, SECOND * 9), SECOND * 9);
+        // The last one left a debt.
+        assert!(near(goes(&bucket, 2 * K, SECOND * 9), SECOND * 9 + SECOND / 10));
+    }
+
+    #[test]
+    fn a_small_bucket_caches_nothing() {
+        let bucket = TokenBucket::new(100 * K, 511, Time::ZERO);
+        assert_eq!(bucket.level(Time::ZERO), 511);
+        assert_eq!(goes(&bucket, 1, 0), 0);
+        assert_eq!(bucket.level(Time::ZERO), 510);
+        assert_eq!(bucket.level(Time(SECOND)), 511);
+    }
+
+    #[test]
+    fn takers_that_do_not_read_the_clock_take_no_more_than_the_burst() {
+        let bucket = TokenBucket::new(100 * K, 512 * K, Time::ZERO);
+        for shard in 0..SHARDS {
+            assert_eq!(bucket.take_in(shard, 1, || Time::ZERO), Take::Granted, "it takes a loan");
+        }
+        // The bucket is full again, and the first takers do not know it yet.
+        let now = Time(SECOND * 9);
+        assert_eq!(bucket.level(now), 512 * K as i64);
+        let clock_reads = core::cell::Cell::new(0);
+        let take = |number| {
+            bucket.take_in(number, 10, || {
+                clock_reads.set(clock_reads.get() + 1);
+                now
+            })
+        };
+        let granted = (0..).map(take).take_while(|take| *take == Take::Granted).count() as u64;
+        // One taker finds the bucket empty while others have cached tokens left.
+        assert!((504 * K..=512 * K).contains(&(granted * 10)), "{granted}");
+        assert!(clock_reads.get() < granted / 50, "{} of {granted} looked", clock_reads.get());
+    }
+
+    #[test]
+    fn threads_together_take_no_more_than_the_burst() {
+        extern crate std;
+        for round in 1..=200 {
+            let bucket = &TokenBucket::new(100 * K, 512 * K, Time::ZERO);
+            assert_eq!(goes(bucket, 1, 0), 0, "this one takes a loan");
+            let now = Time(SECOND * round * 9);
+            let granted = std::thread::scope(|scope| {
+                // Two use one shard.
+                let threads = [0, 1, 2, 2].map(|shard| {
+                    let take = move || bucket.take_in(shard, 10, || now) == Take::Granted;
+                    scope.spawn(move || (0..).take_while(|_| take()).count())
+                });
+                threads.map(|thread| thread.join().unwrap() as u64 * 10).iter().sum::<u64>()
+            });
+            // Five shards are not used; and tokens for a cache that two want to fill may stay in
+            // the bucket.
+            assert!((503 * K..=507 * K).contains(&granted), "{granted}");
+        }
+    }
+
+    #[test]
+    fn new_parameters_hold_at_once() {
+        let bucket = TokenBucket::new(100 * K, 512 * K, Time::ZERO);
+        assert_eq!(goes(&bucket, 1, 0), 0, "this one takes a loan");
+        assert_eq!(bucket.take_in(0, 9, || panic!("this one does not look")), Take::Granted);
+        bucket.configure(100 * K, 512 * K, Time::ZERO);
+        assert_eq!(bucket.level(Time::ZERO), 504 * K as i64 - 10, "it was called in");
+        bucket.configure(100 * K, 64, Time(SECOND));
+        assert_eq!(goes(&bucket, 64, SECOND), SECOND);
+        assert!(goes(&bucket, 1, SECOND) > SECOND, "the new burst is spent");
+    }
+
+    #[test]
+    fn parameters_that_change_all_the_time_make_no_tokens() {
+        extern crate std;
+        let bucket = &TokenBucket::new(1, 512 * K, Time::ZERO);
+        let granted = std::thread::scope(|scope| {
+            let threads = [0, 1].map(|shard| {
+                let take = move || bucket.take_in(shard, 10, || Time::ZERO) == Take::Granted;
+                scope.spawn(move || (0..).take_while(|_| take()).count())
+            });
+            while threads.iter().any(|thread| !thread.is_finished()) {
+                bucket.configure(1, 256 * K, Time::ZERO);
+                bucket.configure(1, 512 * K, Time::ZERO);
+            }
+            threads.map(|thread| thread.join().unwrap() as u64 * 10).iter().sum::<u64>()
+        });
+        assert!(granted <= 512 * K, "{granted}");
+    }
+
+    #[test]
+    fn a_new_rate_moves_waiters_and_makes_no_tokens() {
+        let bucket = TokenBucket::new(100 * K, 10 * K, Time::ZERO);
+        assert_eq!(goes(&bucket, 10 * K, 0), 0);
+        let Take::Wait(due) = bucket.take(10 * K, Time::ZERO) else {
+            panic!("the bucket is empty")
+        };
+        assert!(near(bucket.ready_at(due).0, SECOND / 10));
+        // After half of the wait the rate falls to a tenth: the other half takes ten times longer.
+        bucket.configure(10 * K, 10 * K, Time(SECOND / 20));
+        assert!(near(bucket.ready_at(due).0, SECOND / 20 + SECOND / 2));
+        bucket.configure(RATE_UNLIMITED, 10, Time(SECOND / 10));
+        assert!(bucket.ready_at(due) <= Time(SECOND / 10));
+    }
+
+    #[test]
+    fn a_bucket_that_is_set_again_and_again_loses_nothing() {
+        let bucket = TokenBucket::new(100, 10, Time::ZERO);
+        assert_eq!(goes(&bucket, 1_010, 0), 0, "the bucket is full");
+        for tick in 1..=1_000 {
+            bucket.configure(100, 10, Time(tick * SECOND / 100 + 1_234_567));
+        }
+        // A thousand tokens are paid off in ten seconds, within one token.
+        assert!((-1..=1).contains(&bucket.level(Time(SECOND * 10 + SECOND / 200))));
+    }
+
+    #[test]
+    fn what_is_given_back_moves_waiters() {
+        let bucket = TokenBucket::new(100, 10, Time::ZERO);
+        let _ = bucket.take(110, Time::ZERO);
+        let Take::Wait(due) = bucket.take(10, Time::ZERO) else { panic!("in debt") };
+        assert!(near(bucket.ready_at(due).0, SECOND * 11 / 10));
+        bucket.give_back(100);
+        assert!(near(bucket.ready_at(due).0, SECOND / 10));
+        assert!(near(goes(&bucket, 10, 0), SECOND / 5));
+    }
+
+    #[test]
+    fn all_zero_bytes_are_no_limit() {
+        let bucket = TokenBucket::default();
+        assert_eq!(bucket.take(u64::MAX, Time::ZERO), Take::Granted);
+        bucket.give_back(7);
+        // A limit set later begins with a full bucket and no debt.
+        bucket.configure(100, 10, Time(5));
+        assert_eq!(goes(&bucket, 10, 5), 5);
+        assert!(near(goes(&bucket, 10, 5), 5 + SECOND / 10));
+    }
+
+    /// Threads that write one word wait for each other, so where there is no limit none is written.
+    #[test]
+    fn a_bucket_without_a_limit_is_only_read() {
+        let bucket = TokenBucket::new(RATE_UNLIMITED, 512 * K, Time::ZERO);
+        assert_eq!(bucket.take(7, Time(1)), Take::Granted);
+        bucket.give_back(7);
+        let Cursors { spent, checked, forgotten, credit } = &bucket.cursors.0;
+        let caches = bucket.caches.iter().map(|cache| &cache.0);
+        let written = [spent, checked, forgotten, credit].into_iter().chain(caches);
+        assert!(written.map(|word| word.load(Ordering::Relaxed)).all(|word| word == 0));
+    }
+
+    /// A cache of 1,000 tokens is filled by requests that it would pay for four times, and only
+    /// where the bucket has all of it besides.
+    #[test]
+    fn tokens_are_cached_for_small_requests_and_from_full_buckets() {
+        let cached = |cost: u64, left: u64| {
+            let bucket = TokenBucket::new(1, 512 * K, Time::ZERO);
+            let _ = bucket.take_in(1, 504 * K - cost - left, || Time::ZERO);
+            assert_eq!(bucket.take_in(0, cost, || Time::ZERO), Take::Granted);
+            let clock_reads = core::cell::Cell::new(false);
+            let _ = bucket.take_in(0, 1, || {
+                clock_reads.set(true);
+                Time::ZERO
+            });
+            !clock_reads.get()
+        };
+        assert!(cached(250, 1_000) && cached(1, 1_000));
+        assert!(!cached(251, 100_000), "it would pay for three");
+        assert!(!cached(250, 999), "it is not all there");
+    }
+
+    #[test]
+    fn extreme_settings_do_not_overflow() {
+        let bucket = TokenBucket::new(RATE_UNLIMITED - 1, u64::MAX, Time::ZERO);
+        assert_eq!(bucket.take(u64::MAX, Time(u64::MAX)), Take::Granted);
+        let slow = TokenBucket::new(1, 1, Time::ZERO);
+        let _ = slow.take(u64::MAX, Time::ZERO);
+        let Take::Wait(due) = slow.take(1, Time::ZERO) else { panic!("in debt for aeons") };
+        assert_eq!(slow.ready_at(due), Time::MAX);
+    }
+
+    #[derive(Clone, Debug)]
+    enum BucketAction {
+        Take { shard: usize, cost: u64, after: u64 },
+        Configure { rate: u64, after: u64 },
+    }
+
+    fn actions() -> impl Strategy<Value = Vec<BucketAction>> {
+        let action = prop_oneof![
+            8 => (0..SHARDS, 1u64..5_000, 0u64..SECOND / 10)
+                .prop_map(|(shard, cost, after)| BucketAction::Take { shard, cost, after }),
+            4 => (0..SHARDS, 1u64..300, 0u64..SECOND)
+                .prop_map(|(shard, cost, after)| BucketAction::Take { shard, cost, after }),
+            8 => (0..3usize, 1u64..100, 0u64..SECOND / 1_000)
+                .prop_map(|(shard, cost, after)| BucketAction::Take { shard, cost, after }),
+            1 => (1u64..100_000, 0u64..SECOND / 10)
+                .prop_map(|(rate, after)| BucketAction::Configure { rate, after }),
+        ];
+        proptest::collection::vec(action, 1..80)
+    }
+
+    proptest! {
+        /// The oracle: in every window between two grants, what was granted is at most the burst,
+        /// plus what the rate in force yielded, plus what one request is larger than the burst.
+        #[test]
+        fn no_window_holds_more_than_it_may(
+            rate in 1u64..100_000, burst in 1u64..400_000, actions in actions(),
+        ) {
+            let bucket = TokenBucket::new(rate, burst, Time::ZERO);
+            let (mut now, mut grants, mut rates) = (0, Vec::new(), alloc::vec![(0u64, rate)]);
+            for action in actions {
+                match action {
+                    BucketAction::Take { shard, cost, after } => {
+                        // A closed loop: the next request comes after the last one went.
+                        now = goes_in(&bucket, shard, cost, now + after);
+                        grants.push((now, cost));
+                    }
+                    BucketAction::Configure { rate, after } => {
+                        now += after;
+                        bucket.configure(rate, burst, Time(now));
+                        rates.push((now, rate));
+                    }
+                }
+            }
+            let earned_until = |t: u64| -> f64 {
+                let end_times = rates[1..].iter().map(|r| r.0).chain([u64::MAX]);
+                rates.iter().zip(end_times)
+                    .map(|((from, rate), end)| {
+                        let span = t.min(end).saturating_sub(*from);
+                        span as f64 * *rate as f64 / 1e9
+                    })
+                    .sum()
+            };
+            for (first, (from, _)) in grants.iter().enumerate() {
+                let mut sum = 0;
+                for (to, cost) in &grants[first..] {
+                    sum += cost;
+                    let beyond = grants[first..].iter().map(|g| g.1.saturating_sub(burst)).max();
+                    let most = burst as f64 + earned_until(*to) - earned_until(*from)
+                        + beyond.unwrap_or(0) as f64;
+                    prop_assert!(sum as f64 <= most * 1.000_01 + 2.0, "{sum} > {most}");
+                }
+            }
+        }
+
+        /// Whatever is taken, in whatever shard, and given back: as long as the bucket does not
+        /// flow over, its level falls by just that. No token is made or lost by caching.
+        #[test]
+        fn the_level_is_what_was_there_less_what_was_taken(
+            burst in 1u64..400_000,
+            takes in proptest::collection::vec((0..SHARDS, 0u64..700, 0u64..9), 1..200),
+        ) {
+            let bucket = TokenBucket::new(1, burst, Time::ZERO);
+            let mut level = bucket.level(Time::ZERO);
+            prop_assert_eq!(level, (burst - burst / 512 * 8) as i64);
+            for (shard, cost, back) in takes {
+                let _ = bucket.take_in(shard, cost, || Time::ZERO);
+                bucket.give_back(back.min(cost));
+                level -= (cost - back.min(cost)) as i64;
+                prop_assert_eq!(bucket.level(Time::ZERO), level);
+            }
+        }
+
+        /// A waiter goes when the rates, each from when it was set, have yielded what is missing:
+        /// not a nanosecond earlier, and later by less than each setting earns in a nanosecond.
+        #[test]
+        fn a_waiter_goes_when_all_rates_together_have_paid_for_it(
+            rates in proptest::collection::vec((1u64..2_000, 1u64..SECOND / 100), 1..20),
+            burst in 1u64..2_000,
+        ) {
+            let scaled = |rate: u64| (u128::from(rate) << RATE_BITS) / NANOSECONDS;
+            // Later than any part of a token takes to be earned.
+            let mut now = 10 * SECOND;
+            let bucket = TokenBucket::new(rates[0].0, burst, Time(now));
+            let full = bucket.level(Time(now)) as u64;
+            prop_assert_eq!(bucket.take(full, Time(now)), Take::Granted);
+            let Take::Wait(due) = bucket.take(full, Time(now)) else { panic!("it is empty") };
+            let (mut missing, mut rounded) = (u128::from(full) << RATE_BITS, 0);
+            for (index, (next, after)) in rates.into_iter().enumerate() {
+                if index > 0 {
+                    bucket.configure(next, burst, Time(now));
+                }
+                let rate = scaled(next);
+                rounded += rate;
+                let goes = now + missing.div_ceil(rate) as u64;
+                let late = (rounded / rate) as u64 + 1;
+                let found = bucket.ready_at(due).0;
+                prop_assert!((goes..=goes + late).contains(&found), "{goes} {found} {late}");
+                now += after;
+                missing = missing.saturating_sub(rate * u128::from(after));
+                if missing == 0 {
+                    break;
+                }
+            }
+        }
+
+        /// A taker that never pauses gets the whole rate, whatever the size of its requests.
+        #[test]
+        fn a_backlogged_taker_gets_all_of_it(
+            rate in 1_000u64..1 << 34, burst in 1u64..1 << 24, cost in 1u64..1 << 26,
+        ) {
+            let bucket = TokenBucket::new(rate, burst, Time::ZERO);
+            let (mut now, mut taken) = (0, 0u128);
+            for _ in 0..200 {
+                now = goes(&bucket, cost, now);
+                taken += u128::from(cost);
+            }
+            let earned = u128::from(rate) * u128::from(now) / NANOSECONDS + u128::from(burst);
+            let behind = u128::from(cost) + u128::from(burst) + earned / 100_000;
+            prop_assert!(taken + behind >= earned, "{taken} of {earned}");
+        }
+    }
+}
