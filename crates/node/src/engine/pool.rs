@@ -64,7 +64,7 @@ impl Engine for Pool {
         let mut queue = lock(&self.shared.queue);
         if queue.is_ending {
             done.extend(work.drain(..).map(|mut work| {
-                work.job.outcome = Err(Fault::Ending);
+                work.body.job.outcome = Err(Fault::Ending);
                 work
             }));
             return;
@@ -89,7 +89,7 @@ impl Shared {
     fn serve(&self) {
         let mut finished = Vec::new();
         while let Some(mut work) = self.next() {
-            self.medium.perform(&mut std::iter::once(&mut work.job));
+            self.medium.perform(&mut std::iter::once(&mut work.body.job));
             finished.push(work);
             self.sink.finished(&mut finished);
         }
