@@ -13,7 +13,7 @@ use tidegate_fabric::stream::{Address, BindError, Listener, ListenerAccess};
 use tidegate_model::Span;
 use tidegate_proto::cluster::message::NodeInfo;
 use tidegate_proto::data::DRAIN_MAX;
-use tidegate_proto::node::{self, Node, NodeStatus};
+use tidegate_proto::node::{self, NodeStatus};
 
 use crate::agent::{Agent, Standing, Watch};
 use crate::clock::Clock;
@@ -22,7 +22,7 @@ use crate::engine::model::Modelled;
 use crate::engine::pool::Pool;
 use crate::engine::ring::Ring;
 use crate::engine::{Engine, Inline, Sink, Work};
-use crate::live::{Live, Local};
+use crate::live::{Live, LiveNode, Local};
 use crate::monitor::Monitor;
 use crate::server::{Server, ServerCounts};
 use crate::store::lock::Busy;
@@ -91,7 +91,7 @@ impl From<io::Error> for StartError {
 
 /// A node that runs. Dropping it ends it.
 pub struct Running {
-    live: Arc<Live>,
+    pub(crate) live: Arc<Live>,
     watch: Arc<Watch>,
     waker: Arc<MessageQueue<()>>,
     agent: Option<JoinHandle<()>>,
@@ -137,7 +137,7 @@ pub fn start(config: Config) -> Result<Running, StartError> {
     let clock = Clock::start();
     let reactor = Reactor::new()?;
     let waker = reactor.message_queue();
-    let node = Node::new(clock.now(), info(&config), node_config(&config));
+    let node = LiveNode::new(clock.now(), info(&config), node_config(&config));
     let live = Arc::new(Live::new(node, medium, clock, waker.clone()));
     let weak_live = Arc::downgrade(&live);
     live.medium.watch(Box::new(move |part, incarnation| {

@@ -12,6 +12,10 @@
 //! eligible. It is woken for a deadline before the one that it sleeps for.
 
 mod local;
+#[cfg(test)]
+mod parity_tests;
+#[cfg(test)]
+mod recorded;
 
 pub(crate) use self::local::Local;
 use self::local::{LocalSession, slot};
@@ -23,11 +27,11 @@ use tidegate_fabric::reactor::MessageQueue;
 use tidegate_fabric::service::{Command, Fault, Job};
 use tidegate_model::Time;
 use tidegate_proto::data::pieces::{MAP_MAX, PIECE};
-use tidegate_proto::node::{Node, NodeStatus, Output, Slot};
+use tidegate_proto::node::{NodeStatus, Output, Slot};
 
 use crate::clock::Clock;
 use crate::engine::{Body, Engine, Owner, Sink, Work};
-use crate::mutex::{MultiThreaded, lock};
+use crate::mutex::lock;
 use crate::pieces::{self, Split, Step};
 use crate::store::Medium;
 
@@ -36,9 +40,15 @@ use crate::store::Medium;
 /// thousand, or two milliseconds.
 const BATCHES_MAX: usize = 128;
 
+/// The node, as this process's threads share it.
+#[cfg(not(test))]
+pub(crate) type LiveNode = tidegate_proto::node::Node<Body, crate::mutex::MultiThreaded>;
+#[cfg(test)]
+pub(crate) use self::recorded::RecordedNode as LiveNode;
+
 /// The node, its engine, its sessions, and what wakes the agent.
 pub(crate) struct Live {
-    pub(crate) node: Node<Body, MultiThreaded>,
+    pub(crate) node: LiveNode,
     /// The deadline that the agent sleeps for, or an earlier one.
     armed: AtomicU64,
     /// A thread left with requests that may be dispatched.
@@ -55,7 +65,7 @@ pub(crate) struct Live {
 
 impl Live {
     pub(crate) fn new(
-        node: Node<Body, MultiThreaded>,
+        node: LiveNode,
         medium: Arc<dyn Medium>,
         clock: Clock,
         waker: Arc<MessageQueue<()>>,
