@@ -5,7 +5,7 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
-use std::thread::{self, JoinHandle};
+use std::thread::JoinHandle;
 
 use tidegate_fabric::reactor::{MessageQueue, Reactor};
 use tidegate_fabric::service::Service;
@@ -28,6 +28,7 @@ use crate::server::{Server, ServerCounts};
 use crate::store::lock::Busy;
 use crate::store::sync::sync_all;
 use crate::store::{Device, Directory, Medium, Memcached, Memory, Relay};
+use crate::threads;
 
 /// The most requests at the device at a time: more threads than this help no device.
 const DEPTH_MAX: u32 = 4096;
@@ -124,6 +125,7 @@ pub struct Status {
 /// # Errors
 /// See [`StartError`].
 pub fn start(config: Config) -> Result<Running, StartError> {
+    let _span = tracing::error_span!("node", name = config.name).entered();
     if !(1..=DEPTH_MAX).contains(&config.depth) {
         return Err(StartError::Depth(config.depth));
     }
@@ -148,9 +150,8 @@ pub fn start(config: Config) -> Result<Running, StartError> {
     let watch = Arc::new(Watch::new());
     let agent = Agent::new(live.clone(), watch.clone(), reactor, config.controller.clone())?;
     live.set_engine(engine(&config, &live)?);
-    let thread = thread::Builder::new().name("keeper".into());
     // The engine has threads by now.
-    let agent = Some(thread.spawn(move || agent.run()).inspect_err(|_| live.end())?);
+    let agent = Some(threads::spawn("keeper", move || agent.run()).inspect_err(|_| live.end())?);
     let mut running =
         Running { live, watch, waker, agent, server: None, monitor: None, is_aborted: false };
     if matches!(config.store, Store::Directory { .. } | Store::Device { .. }) {

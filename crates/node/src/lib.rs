@@ -30,6 +30,7 @@ mod mutex;
 mod pieces;
 mod server;
 mod store;
+mod threads;
 pub mod volumes;
 
 pub use agent::Standing;

@@ -20,7 +20,7 @@ use std::io;
 use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
-use std::thread::{self, JoinHandle};
+use std::thread::JoinHandle;
 
 use tidegate_fabric::service::Command;
 use tidegate_model::{Iops, Span, Time};
@@ -29,6 +29,7 @@ use tidegate_proto::data::pieces::PIECE;
 use super::{Engine, Sink, Work};
 use crate::clock::Clock;
 use crate::mutex::lock;
+use crate::threads;
 
 thread_local! {
     /// This thread hands over what is due, and whatever it runs meanwhile follows from that.
@@ -163,7 +164,7 @@ impl Modelled {
         });
         let inner = OnceLock::from(make(late.clone())?);
         let timer = late.clone();
-        let thread = thread::Builder::new().name("model".into()).spawn(move || timer.serve())?;
+        let thread = threads::spawn("model", move || timer.serve())?;
         let schedule = Mutex::new(Schedule::new(speed));
         Ok(Self { inner, clock, schedule, late, thread: Mutex::new(Some(thread)) })
     }

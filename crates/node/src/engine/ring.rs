@@ -19,6 +19,7 @@ use super::pool::Pool;
 use super::{Engine, Sink, Work};
 use crate::mutex::lock;
 use crate::store::{Medium, Transfer};
+use crate::threads;
 
 /// Threads beside the ring: flushes, discards, broken blocks.
 const THREADS_MAX: usize = 16;
@@ -106,7 +107,7 @@ impl Ring {
             is_refused: false.into(),
         });
         let reaper = shared.clone();
-        let thread = thread::Builder::new().name("ring".into()).spawn(move || reaper.reap());
+        let thread = threads::spawn("ring", move || reaper.reap());
         match thread {
             Ok(thread) => Ok(Self { shared, thread: Mutex::new(Some(thread)) }),
             Err(error) => {

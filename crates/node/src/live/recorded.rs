@@ -280,9 +280,8 @@ pub(crate) fn replay(made: &(Time, NodeInfo, Config), calls: &[Call]) -> Result<
         let returned = replay.call(&call.input, &call.returned.keys, Repeated(&times));
         let unread = times.into_inner();
         if returned != call.returned || !unread.is_empty() {
-            let Call { input, returned: live, .. } = call;
             return Err(format!(
-                "call {number}: {input:?}\nlive: {live:?}\nreplayed: {returned:?}, {unread:?} unread"
+                "call {number}: {call:?}\nreplayed: {returned:?}, {unread:?} unread"
             ));
         }
     }

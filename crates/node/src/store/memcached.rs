@@ -22,7 +22,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::thread::{self, JoinHandle};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use tidegate_fabric::buffer::Buffer;
@@ -36,6 +36,7 @@ use tidegate_proto::memcached::request::{Parsed, VALUE_MAX_MAX, next};
 use super::{Medium, OpenError};
 use crate::engine::{Engine, Sink, Work};
 use crate::mutex::lock;
+use crate::threads;
 
 /// The time between two tries to connect.
 const RETRY: Duration = Duration::from_millis(100);
@@ -182,8 +183,7 @@ impl Line {
         // Here and not in the thread, so that the first request finds a connection.
         let first = shared.connect();
         let keeping = shared.clone();
-        let thread = thread::Builder::new().name("memcached".into());
-        let thread = thread.spawn(move || {
+        let thread = threads::spawn("memcached", move || {
             if is_bulk {
                 // With no process named, Linux means the calling thread alone. If it cannot be,
                 // short requests have to share the processors evenly.

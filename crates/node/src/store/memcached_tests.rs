@@ -4,6 +4,7 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread;
 
 use tidegate_fabric::service::CompletionSink;
 use tidegate_model::{Class, ContextId, CostModel, Operation, Tag, TenantId};
