@@ -8,8 +8,8 @@ use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
-use tidegate_gateway::nbd::wire::{
-    OPTION_MAGIC, REQUEST_MAGIC, SIMPLE_REPLY_MAGIC, command, flag, option,
+use tidegate_wire::nbd::constants::{
+    OPTION_MAGIC, REQUEST_MAGIC, SIMPLE_REPLY_MAGIC, command, command_flag, option,
 };
 
 use crate::PATIENCE;
@@ -164,7 +164,7 @@ impl Client {
     /// # Errors
     /// The server's error, or the loss of the connection.
     pub fn write_durably(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        self.submit(command::WRITE, flag::FUA, offset, bytes.len(), bytes)?;
+        self.submit(command::WRITE, command_flag::FUA, offset, bytes.len(), bytes)?;
         self.receive()?.1.map(drop)
     }
 
@@ -173,7 +173,7 @@ impl Client {
     /// # Errors
     /// The server's error, or the loss of the connection.
     pub fn trim(&mut self, offset: u64, length: usize, is_durable: bool) -> io::Result<()> {
-        let flags = if is_durable { flag::FUA } else { 0 };
+        let flags = if is_durable { command_flag::FUA } else { 0 };
         self.submit(command::TRIM, flags, offset, length, &[])?;
         self.receive()?.1.map(drop)
     }

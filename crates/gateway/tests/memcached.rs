@@ -17,9 +17,9 @@ use tidegate_fabric::stream::{Address, ListenerAccess};
 use tidegate_gateway::Node;
 use tidegate_gateway::ketama::Server;
 use tidegate_model::{CostModel, NodeId};
-use tidegate_proto::memcached::conversation::Conversation;
-use tidegate_proto::memcached::reply::{BARRIER, Boundary, Shape};
-use tidegate_proto::memcached::request::{Parsed, VALUE_MAX_DEFAULT, next};
+use tidegate_wire::memcached::conversation::Conversation;
+use tidegate_wire::memcached::reply::{BARRIER, Boundary, Shape};
+use tidegate_wire::memcached::request::{Parsed, VALUE_MAX_DEFAULT, next};
 
 /// A memcached of this test's own.
 struct Memcached {

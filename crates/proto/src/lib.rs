@@ -15,7 +15,6 @@ pub mod controller;
 pub mod data;
 pub mod data_node;
 pub mod gateway;
-pub mod memcached;
 pub mod message;
 pub mod node;
 pub mod pages;

@@ -3,9 +3,9 @@
 //! refused.
 
 use tidegate_model::Operation;
-use tidegate_proto::memcached::conversation::{AHEAD_MAX, Conversation};
-use tidegate_proto::memcached::reply::{Boundary, Shape};
-use tidegate_proto::memcached::request::{Parsed, next};
+use tidegate_wire::memcached::conversation::{AHEAD_MAX, Conversation};
+use tidegate_wire::memcached::reply::{Boundary, Shape};
+use tidegate_wire::memcached::request::{Parsed, next};
 
 use super::tape::Tape;
 

@@ -22,11 +22,11 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use rustix::process::setpriority_process;
-use tidegate_gateway::nbd::wire::{REQUEST_MAGIC, command};
 use tidegate_tests::cluster::{Cluster, GATEWAY, volume};
 use tidegate_tests::nbd::{Client, connect};
 use tidegate_tests::process::Running;
 use tidegate_tests::{PATIENCE, eventually};
+use tidegate_wire::nbd::constants::{REQUEST_MAGIC, command};
 
 use super::keys::server;
 

@@ -9,11 +9,11 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use rustix::process::Signal;
-use tidegate_gateway::nbd::wire::{OPTION_MAGIC, option};
 use tidegate_tests::cluster::{Cluster, GATEWAY, directories, volume};
 use tidegate_tests::nbd::{Client, EIO, ENOSPC, connect};
 use tidegate_tests::process::{self, ProgramOutcome};
 use tidegate_tests::{eventually, tools};
+use tidegate_wire::nbd::constants::{OPTION_MAGIC, option};
 
 use super::OPEN;
 

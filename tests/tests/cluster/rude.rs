@@ -5,11 +5,11 @@ use std::io::Write;
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 
-use tidegate_gateway::nbd::wire::{OPTION_MAGIC, REQUEST_MAGIC, command, option};
 use tidegate_tests::cluster::{Cluster, GATEWAY, directories, volume};
 use tidegate_tests::nbd::{Client, connect, expect_closed};
 use tidegate_tests::process::Running;
 use tidegate_tests::{PATIENCE, eventually};
+use tidegate_wire::nbd::constants::{OPTION_MAGIC, REQUEST_MAGIC, command, option};
 
 use super::OPEN;
 

@@ -11,7 +11,7 @@ use tidegate_fabric::reactor::Interest;
 use tidegate_fabric::service::{Fault, Job};
 use tidegate_fabric::stream::{Outgoing, Stream};
 use tidegate_model::{Bytes, Operation, Time};
-use tidegate_proto::memcached::conversation::{Conversation, NodeRequest, OutputChunk};
+use tidegate_wire::memcached::conversation::{Conversation, NodeRequest, OutputChunk};
 
 use super::Pool;
 use super::in_flight::{InFlight, InFlightRequest, RequestOwner};

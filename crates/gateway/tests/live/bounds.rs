@@ -9,8 +9,8 @@ use tidegate_fabric::stream::{Address, ListenerAccess};
 use tidegate_gateway::Limits;
 use tidegate_gateway::ketama::Server;
 use tidegate_gateway::memcached::{Pool, VALUE_MAX_DEFAULT};
-use tidegate_gateway::nbd::wire::{OPTION_MAGIC, REQUEST_MAX, command};
 use tidegate_model::NodeId;
+use tidegate_wire::nbd::constants::{OPTION_MAGIC, PAYLOAD_MAX, command};
 
 use crate::client::{self, Client};
 use crate::{PATIENCE, Testbed, eventually, volume};
@@ -73,13 +73,13 @@ fn a_client_that_holds_memory_and_does_not_read_is_closed_once_others_wait() {
 fn the_largest_requests_of_many_clients_are_all_served() {
     let testbed = Testbed::adapted(|config| {
         config.workers = WORKERS;
-        config.volumes.push(volume("big", REQUEST_MAX.into(), &[0, 1]));
+        config.volumes.push(volume("big", PAYLOAD_MAX.into(), &[0, 1]));
     });
     let client = |number: usize| {
         let mut client = Client::enter(&testbed, "big", true);
-        let bytes = vec![number as u8; REQUEST_MAX as usize];
+        let bytes = vec![number as u8; PAYLOAD_MAX as usize];
         assert_eq!(client.write(0, &bytes), 0);
-        assert_eq!(client.read(0, REQUEST_MAX).map(|data| data.len()), Ok(bytes.len()));
+        assert_eq!(client.read(0, PAYLOAD_MAX).map(|data| data.len()), Ok(bytes.len()));
     };
     std::thread::scope(|scope| {
         let clients: Vec<_> = (0..8).map(|number| scope.spawn(move || client(number))).collect();

@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 
-use tidegate_gateway::nbd::wire::{self, command, option};
+use tidegate_wire::nbd::constants::{self, command, option};
 
 use crate::{PATIENCE, Testbed};
 
@@ -49,7 +49,7 @@ impl Client {
         let _greeting: [u8; 18] = array(&mut stream);
         let mut output = 3_u32.to_be_bytes().to_vec();
         let mut send = |option: u32, data: &[u8]| {
-            output.extend(wire::OPTION_MAGIC.to_be_bytes());
+            output.extend(constants::OPTION_MAGIC.to_be_bytes());
             output.extend(option.to_be_bytes());
             output.extend((data.len() as u32).to_be_bytes());
             output.extend(data);
@@ -57,7 +57,7 @@ impl Client {
         if structured {
             send(option::STRUCTURED_REPLY, &[]);
             let length = (export.len() as u32).to_be_bytes();
-            let (one, name) = (1_u32.to_be_bytes(), wire::ALLOCATION.as_bytes());
+            let (one, name) = (1_u32.to_be_bytes(), constants::BASE_ALLOCATION.as_bytes());
             let query = (name.len() as u32).to_be_bytes();
             let parts = [&length[..], export.as_bytes(), &one, &query, name];
             send(option::SET_META_CONTEXT, &parts.concat());
@@ -65,7 +65,7 @@ impl Client {
         send(option::EXPORT_NAME, export.as_bytes());
         stream.write_all(&output).unwrap();
         if structured {
-            let answers = [0, wire::ALLOCATION.len() + 4, 0];
+            let answers = [0, constants::BASE_ALLOCATION.len() + 4, 0];
             let length: usize = answers.iter().map(|data| 20 + data).sum();
             stream.read_exact(&mut vec![0; length]).unwrap();
         }
@@ -102,7 +102,7 @@ impl Client {
     fn head(&mut self, command: u16, flags: u16, offset: u64, length: u32) -> Vec<u8> {
         self.cookie += 1;
         let head = [
-            &wire::REQUEST_MAGIC.to_be_bytes()[..],
+            &constants::REQUEST_MAGIC.to_be_bytes()[..],
             &flags.to_be_bytes(),
             &command.to_be_bytes(),
             &self.cookie.to_be_bytes(),
@@ -115,7 +115,7 @@ impl Client {
     /// The next answer. `length` is how much a read was to bring.
     pub(crate) fn receive(&mut self, length: u32) -> Answer {
         let magic = word(&mut self.stream);
-        if magic == wire::SIMPLE_REPLY_MAGIC {
+        if magic == constants::SIMPLE_REPLY_MAGIC {
             let errno = word(&mut self.stream);
             let cookie = u64::from_be_bytes(array(&mut self.stream));
             let mut data =
@@ -123,17 +123,17 @@ impl Client {
             self.stream.read_exact(&mut data).unwrap();
             return Answer { cookie, errno, data };
         }
-        assert_eq!(magic, wire::STRUCTURED_REPLY_MAGIC);
+        assert_eq!(magic, constants::STRUCTURED_REPLY_MAGIC);
         let [flag0, flag1, kind0, kind1] = array(&mut self.stream);
-        assert_eq!(u16::from_be_bytes([flag0, flag1]), wire::chunk::DONE);
+        assert_eq!(u16::from_be_bytes([flag0, flag1]), constants::chunk::DONE);
         let cookie = u64::from_be_bytes(array(&mut self.stream));
         let mut payload = vec![0; word(&mut self.stream) as usize];
         self.stream.read_exact(&mut payload).unwrap();
         let (errno, data) = match u16::from_be_bytes([kind0, kind1]) {
-            wire::chunk::OFFSET_DATA => (0, payload[8..].to_vec()),
-            wire::chunk::BLOCK_STATUS => (0, payload[4..].to_vec()),
-            wire::chunk::NONE => (0, Vec::new()),
-            wire::chunk::ERROR => {
+            constants::chunk::OFFSET_DATA => (0, payload[8..].to_vec()),
+            constants::chunk::BLOCK_STATUS => (0, payload[4..].to_vec()),
+            constants::chunk::NONE => (0, Vec::new()),
+            constants::chunk::ERROR => {
                 let errno = u32::from_be_bytes(*payload.first_chunk().unwrap());
                 (errno, payload[6..].to_vec())
             }

@@ -29,9 +29,9 @@ use tidegate_fabric::buffer::Buffer;
 use tidegate_fabric::reactor::{Interest, MessageQueue, Reactor};
 use tidegate_fabric::service::{Command, Fault, Job, OpenPart, Part, PartState};
 use tidegate_fabric::stream::{Address, Outgoing, Stream};
-use tidegate_proto::memcached::Verb;
-use tidegate_proto::memcached::reply::{BARRIER, Boundary, Shape};
-use tidegate_proto::memcached::request::{Parsed, VALUE_MAX_MAX, next};
+use tidegate_wire::memcached::Verb;
+use tidegate_wire::memcached::reply::{BARRIER, Boundary, Shape};
+use tidegate_wire::memcached::request::{Parsed, VALUE_MAX_MAX, next};
 
 use super::{Medium, OpenError};
 use crate::engine::{Engine, Sink, Work};

@@ -130,8 +130,8 @@ impl<'a> Request<'a> {
 /// Looks at the beginning of `input`. Values may have up to `value_max` bytes.
 ///
 /// ```
-/// use tidegate_proto::memcached::Verb;
-/// use tidegate_proto::memcached::request::{Parsed, VALUE_MAX_DEFAULT, next};
+/// use tidegate_wire::memcached::Verb;
+/// use tidegate_wire::memcached::request::{Parsed, VALUE_MAX_DEFAULT, next};
 /// let input = b"set planet 0 0 5\r\nearth\r\nget planet\r\n";
 /// let Parsed::Request(set) = next(input, VALUE_MAX_DEFAULT) else { panic!() };
 /// assert_eq!((set.verb, set.bytes.len()), (Verb::Set, 25));
