@@ -263,11 +263,12 @@ impl<P: Copy + PartialEq, R: Deref<Target = [u8]>> Conversation<P, R> {
                     self.skip = length;
                 }
                 Parsed::Request(request) => {
-                    if self.must_wait(&request) {
+                    let effect = Effect::of(&request);
+                    if effect.is_some_and(|effect| self.must_wait(&request, effect)) {
                         break;
                     }
                     consumed += request.bytes.len();
-                    self.request(&request, &destination, &mut send);
+                    self.request(&request, effect, &destination, &mut send);
                 }
             }
         }
@@ -275,8 +276,7 @@ impl<P: Copy + PartialEq, R: Deref<Target = [u8]>> Conversation<P, R> {
     }
 
     /// Whether the request would overtake one that has no reply yet.
-    fn must_wait(&self, request: &Request<'_>) -> bool {
-        let Some(effect) = Effect::of(request) else { return false };
+    fn must_wait(&self, request: &Request<'_>, effect: Effect) -> bool {
         let is_away = |slot: &ReplySlot<R>| match slot {
             ReplySlot::Taken(_) => false,
             ReplySlot::Empty { effect: earlier, .. } => earlier.delays(request, effect),
@@ -288,13 +288,13 @@ impl<P: Copy + PartialEq, R: Deref<Target = [u8]>> Conversation<P, R> {
     fn request(
         &mut self,
         request: &Request<'_>,
+        effect: Option<Effect>,
         destination: impl Fn(&[u8], Operation) -> P,
         mut send: impl FnMut(NodeRequest<'_, P>),
     ) {
-        let (Some(operation), Some(effect)) = (request.verb.operation(), Effect::of(request))
-        else {
+        let Some((operation, effect)) = request.verb.operation().zip(effect) else {
             self.spend(request.bytes.len(), 1);
-            return self.about_no_key(request, send);
+            return self.about_no_key(request, effect, send);
         };
         if request.keys > 1 {
             return self.several(
@@ -393,16 +393,20 @@ impl<P: Copy + PartialEq, R: Deref<Target = [u8]>> Conversation<P, R> {
         self.send_parts(send);
     }
 
-    fn about_no_key(&mut self, request: &Request<'_>, mut send: impl FnMut(NodeRequest<'_, P>)) {
+    fn about_no_key(
+        &mut self,
+        request: &Request<'_>,
+        effect: Option<Effect>,
+        mut send: impl FnMut(NodeRequest<'_, P>),
+    ) {
         let argument = words(request.bytes.trim_ascii_end()).nth(1);
-        let chunk = match request.verb {
-            Verb::Quit => {
+        let chunk = match (request.verb, effect) {
+            (Verb::Quit, _) => {
                 self.is_over = true;
                 return;
             }
-            Verb::FlushAll if !self.everywhere.is_empty() => {
+            (Verb::FlushAll, Some(effect)) if !self.everywhere.is_empty() => {
                 let (destinations, keys) = (self.everywhere.clone(), (Vec::new(), Vec::new()));
-                let Some(effect) = Effect::of(request) else { return };
                 let slot = self.shared(destinations.len(), keys, request.quiet, effect);
                 for (part, destination) in destinations.into_iter().enumerate() {
                     let (ticket, operation) = (Ticket::new(slot, part), Operation::Delete);
@@ -418,12 +422,12 @@ impl<P: Copy + PartialEq, R: Deref<Target = [u8]>> Conversation<P, R> {
                 return;
             }
             _ if request.quiet => OutputChunk::Text(""),
-            Verb::FlushAll => OutputChunk::Text("CLIENT_ERROR flush_all not allowed\r\n"),
-            Verb::MetaNoop => OutputChunk::Text("MN\r\n"),
-            Verb::Version => OutputChunk::Text(VERSION),
-            Verb::Stats if argument.is_none() => OutputChunk::Made(self.stats()),
-            Verb::Stats if argument == Some(b"reset") => OutputChunk::Text("RESET\r\n"),
-            Verb::Stats => OutputChunk::Text("ERROR\r\n"),
+            (Verb::FlushAll, _) => OutputChunk::Text("CLIENT_ERROR flush_all not allowed\r\n"),
+            (Verb::MetaNoop, _) => OutputChunk::Text("MN\r\n"),
+            (Verb::Version, _) => OutputChunk::Text(VERSION),
+            (Verb::Stats, _) if argument.is_none() => OutputChunk::Made(self.stats()),
+            (Verb::Stats, _) if argument == Some(b"reset") => OutputChunk::Text("RESET\r\n"),
+            (Verb::Stats, _) => OutputChunk::Text("ERROR\r\n"),
             _ => OutputChunk::Text(OK),
         };
         self.stored += chunk.stored();
