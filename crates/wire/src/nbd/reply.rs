@@ -1,4 +1,4 @@
-//! Headers of replies ("Simple reply message", "Structured reply message"): the bytes before a
+//! Headers of replies ("Simple reply message", "Structured reply chunk message"): the bytes before a
 //! reply's payload.
 //!
 //! A structured reply has one chunk, which holds all of its payload.
