@@ -26,6 +26,7 @@
 //! in this folder are its headings.
 
 pub mod admit;
+pub mod client;
 pub mod constants;
 pub mod handshake;
 pub mod reply;

@@ -1,7 +1,8 @@
 //! A client of a network block device: any bytes, cut anywhere, are the same handshake and the same
 //! requests, and nothing is admitted that is not in the export.
 
-use tidegate_wire::nbd::constants::{self, PAYLOAD_MAX, option};
+use tidegate_wire::nbd::client::{self, context_data, export_data, options};
+use tidegate_wire::nbd::constants::{BASE_ALLOCATION, PAYLOAD_MAX, command, option};
 use tidegate_wire::nbd::{
     Action, Export, ExportError, Exports, Handshake, HandshakeError, HandshakeStep, Negotiated,
     Request, RequestError, RequestParser, Tls,
@@ -97,8 +98,7 @@ fn submitted<T>(
     if let Ok(Action::Submit(submitted)) = negotiated.admit(&request) {
         let end = offset.checked_add(length.into()).expect("the range has an end");
         assert!(end <= SIZE, "{submitted:?} beyond the end");
-        let writes =
-            [constants::command::WRITE, constants::command::TRIM, constants::command::WRITE_ZEROES];
+        let writes = [command::WRITE, command::TRIM, command::WRITE_ZEROES];
         assert!(
             !negotiated.export.read_only || !writes.contains(&command),
             "{submitted:?} is a write"
@@ -110,41 +110,29 @@ fn submitted<T>(
 
 /// Whole conversations: each option, and each command behind an export's choice.
 pub fn seeds() -> Vec<Vec<u8>> {
-    let go = b"\0\0\0\x04disk\0\x03\0\x01\0\x02\0\x03";
-    let context = b"\0\0\0\x04disk\0\0\0\x01\0\0\0\x0fbase:allocation";
-    let way_in = [
-        vec![7, 0, 0, 0, 3],
-        replies(option::STRUCTURED_REPLY, &[]),
-        replies(option::SET_META_CONTEXT, context),
-        replies(option::GO, go),
-    ];
-    let way_in = way_in.concat();
-    let old = [vec![7, 0, 0, 0, 1], replies(option::EXPORT_NAME, b"rom@a")].concat();
-    let about = [
-        vec![7, 0, 0, 0, 3],
-        replies(option::LIST, &[]),
-        replies(option::INFO, go),
-        replies(option::LIST_META_CONTEXT, context),
-        replies(option::STARTTLS, &[]),
-        replies(option::ABORT, &[]),
-    ];
-    let mut seeds = vec![about.concat(), [&old[..], &request(0, 0, 512)].concat()];
+    let (go, context) = (export_data("disk", &[1, 2, 3]), context_data("disk", &[BASE_ALLOCATION]));
+    let seed = |flags, sent: &[(u32, &[u8])]| [&[7], &options(flags, sent)[..]].concat();
+    let request = |command, offset, length| client::request(command, 0, 7, offset, length);
+    let enter = seed(
+        3,
+        &[(option::STRUCTURED_REPLY, &[]), (option::SET_META_CONTEXT, &context), (option::GO, &go)],
+    );
+    let enter_old = seed(1, &[(option::EXPORT_NAME, b"rom@a")]);
+    let about = seed(
+        3,
+        &[
+            (option::LIST, &[]),
+            (option::INFO, &go),
+            (option::LIST_META_CONTEXT, &context),
+            (option::STARTTLS, &[]),
+            (option::ABORT, &[]),
+        ],
+    );
+    let mut seeds = vec![about, [&enter_old[..], &request(0, 0, 512)].concat()];
     for command in 0..9 {
-        let data = if command == constants::command::WRITE { 512 } else { 0 };
-        let submitted = [request(command, 4096, 512), vec![command as u8; data]].concat();
-        seeds.push([&way_in[..], &submitted, &request(constants::command::DISC, 0, 0)].concat());
+        let data = vec![command as u8; if command == command::WRITE { 512 } else { 0 }];
+        let requests = [&request(command, 4096, 512)[..], &data, &request(command::DISC, 0, 0)];
+        seeds.push([&enter[..], &requests.concat()].concat());
     }
     seeds
-}
-
-fn replies(option: u32, data: &[u8]) -> Vec<u8> {
-    let length = (data.len() as u32).to_be_bytes();
-    [&constants::OPTION_MAGIC.to_be_bytes()[..], &option.to_be_bytes(), &length, data].concat()
-}
-
-fn request(command: u16, offset: u64, length: u32) -> Vec<u8> {
-    let magic = constants::REQUEST_MAGIC.to_be_bytes();
-    let (command, cookie) = (command.to_be_bytes(), 7_u64.to_be_bytes());
-    let (offset, length) = (offset.to_be_bytes(), length.to_be_bytes());
-    [&magic[..], &[0, 0], &command, &cookie, &offset, &length].concat()
 }

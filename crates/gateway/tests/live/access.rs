@@ -8,7 +8,8 @@ use tidegate_fabric::stream::{Address, ListenerAccess};
 use tidegate_gateway::ketama::Server;
 use tidegate_gateway::memcached::{Pool, VALUE_MAX_DEFAULT};
 use tidegate_model::NodeId;
-use tidegate_wire::nbd::constants::{self, option, option_reply};
+use tidegate_wire::nbd::client::{export_data, options};
+use tidegate_wire::nbd::constants::{option, option_reply};
 
 use crate::client::Client;
 use crate::owners::{Controller, testbed};
@@ -26,15 +27,7 @@ fn export_answer(testbed: &Testbed, export: &str) -> (u32, String) {
     let Address::Tcp(address) = testbed.gateway.addresses()[1] else { panic!("the second is TCP") };
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    let name = [&(export.len() as u32).to_be_bytes()[..], export.as_bytes(), &[0, 0]].concat();
-    let output = [
-        &3_u32.to_be_bytes()[..],
-        &constants::OPTION_MAGIC.to_be_bytes(),
-        &option::GO.to_be_bytes(),
-        &(name.len() as u32).to_be_bytes(),
-        &name,
-    ];
-    stream.write_all(&output.concat()).unwrap();
+    stream.write_all(&options(3, &[(option::GO, &export_data(export, &[]))])).unwrap();
     let mut head = [0; 18 + 20];
     stream.read_exact(&mut head).unwrap();
     let [.., k0, k1, k2, k3, l0, l1, l2, l3] = head;

@@ -10,7 +10,8 @@ use tidegate_gateway::Limits;
 use tidegate_gateway::ketama::Server;
 use tidegate_gateway::memcached::{Pool, VALUE_MAX_DEFAULT};
 use tidegate_model::NodeId;
-use tidegate_wire::nbd::constants::{OPTION_MAGIC, PAYLOAD_MAX, command};
+use tidegate_wire::nbd::client::options;
+use tidegate_wire::nbd::constants::{OPTION_MAGIC, PAYLOAD_MAX, command, option};
 
 use crate::client::{self, Client};
 use crate::{PATIENCE, Testbed, eventually, volume};
@@ -254,15 +255,15 @@ fn one_user_or_address_does_not_have_all_connections() {
     let testbed = Testbed::with(Limits { connections: 16, ..Limits::default() }, 1);
     let user: Vec<_> = (0..12).map(|_| Client::enter(&testbed, "plain", true)).collect();
     let mut thirteenth = client::connect(&testbed);
-    let enter = [&[0, 0, 0, 3][..], &OPTION_MAGIC.to_be_bytes(), &[0, 0, 0, 1, 0, 0, 0, 3]];
-    thirteenth.write_all(&[&enter.concat()[..], b"rom"].concat()).unwrap();
+    let enter = options(3, &[(option::EXPORT_NAME, b"rom")]);
+    thirteenth.write_all(&enter).unwrap();
     assert!(client::is_closed(&mut thirteenth));
     assert_eq!(turned_away(&testbed), [("address_quota".into(), 1)]);
     // From elsewhere, and for another tenant, there is room.
     let Address::Tcp(address) = testbed.gateway.addresses()[1] else { panic!("the second is TCP") };
     let mut far = TcpStream::connect(address).unwrap();
     far.set_read_timeout(Some(PATIENCE)).unwrap();
-    far.write_all(&[&enter.concat()[..], b"rom"].concat()).unwrap();
+    far.write_all(&enter).unwrap();
     far.read_exact(&mut [0; 18 + 10]).unwrap();
     assert_eq!(testbed.gateway.clients(), 13);
     drop((user, far));

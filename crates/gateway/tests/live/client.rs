@@ -3,6 +3,7 @@
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 
+use tidegate_wire::nbd::client;
 use tidegate_wire::nbd::constants::{self, command, option};
 
 use crate::{PATIENCE, Testbed};
@@ -47,23 +48,14 @@ impl Client {
     pub(crate) fn enter(testbed: &Testbed, export: &str, structured: bool) -> Self {
         let mut stream = connect(testbed);
         let _greeting: [u8; 18] = array(&mut stream);
-        let mut output = 3_u32.to_be_bytes().to_vec();
-        let mut send = |option: u32, data: &[u8]| {
-            output.extend(constants::OPTION_MAGIC.to_be_bytes());
-            output.extend(option.to_be_bytes());
-            output.extend((data.len() as u32).to_be_bytes());
-            output.extend(data);
-        };
-        if structured {
-            send(option::STRUCTURED_REPLY, &[]);
-            let length = (export.len() as u32).to_be_bytes();
-            let (one, name) = (1_u32.to_be_bytes(), constants::BASE_ALLOCATION.as_bytes());
-            let query = (name.len() as u32).to_be_bytes();
-            let parts = [&length[..], export.as_bytes(), &one, &query, name];
-            send(option::SET_META_CONTEXT, &parts.concat());
-        }
-        send(option::EXPORT_NAME, export.as_bytes());
-        stream.write_all(&output).unwrap();
+        let context = client::context_data(export, &[constants::BASE_ALLOCATION]);
+        let options: [(u32, &[u8]); 3] = [
+            (option::STRUCTURED_REPLY, &[]),
+            (option::SET_META_CONTEXT, &context),
+            (option::EXPORT_NAME, export.as_bytes()),
+        ];
+        let options = if structured { &options[..] } else { &options[2..] };
+        stream.write_all(&client::options(3, options)).unwrap();
         if structured {
             let answers = [0, constants::BASE_ALLOCATION.len() + 4, 0];
             let length: usize = answers.iter().map(|data| 20 + data).sum();
@@ -99,17 +91,9 @@ impl Client {
         self.send(&heads.concat());
     }
 
-    fn head(&mut self, command: u16, flags: u16, offset: u64, length: u32) -> Vec<u8> {
+    fn head(&mut self, command: u16, flags: u16, offset: u64, length: u32) -> [u8; 28] {
         self.cookie += 1;
-        let head = [
-            &constants::REQUEST_MAGIC.to_be_bytes()[..],
-            &flags.to_be_bytes(),
-            &command.to_be_bytes(),
-            &self.cookie.to_be_bytes(),
-            &offset.to_be_bytes(),
-            &length.to_be_bytes(),
-        ];
-        head.concat()
+        client::request(command, flags, self.cookie, offset, length)
     }
 
     /// The next answer. `length` is how much a read was to bring.

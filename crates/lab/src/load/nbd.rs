@@ -9,9 +9,10 @@ use super::schedule::Dice;
 use super::wire::{Decoded, Dialect, Stream};
 use tidegate_console::failure::{Code, Failure};
 use tidegate_console::output::on_one_line;
+use tidegate_wire::nbd::client;
 use tidegate_wire::nbd::constants::{
-    MAGIC, OPTION_MAGIC, OPTION_REPLY_MAGIC, REQUEST_MAGIC, SIMPLE_REPLY_MAGIC, command,
-    handshake_flag, info, option, option_reply, transmission_flag,
+    MAGIC, OPTION_MAGIC, OPTION_REPLY_MAGIC, SIMPLE_REPLY_MAGIC, command, handshake_flag, info,
+    option, option_reply, transmission_flag,
 };
 
 /// Handshake flags that are used if the server offers them.
@@ -82,17 +83,8 @@ fn negotiate(stream: &mut (impl Read + Write), name: &str) -> Result<Export, Han
         return Err(strange("it knows no fixed newstyle negotiation"));
     }
     let agreed = u16::from_be_bytes([greeting[16], greeting[17]]) & FLAGS;
-    // The name's length and the name, and no further questions.
-    let length = u32::try_from(name.len()).map_err(|_| strange("the name is too long"))?;
-    let mut go = Vec::new();
-    go.extend_from_slice(&u32::from(agreed).to_be_bytes());
-    go.extend_from_slice(&OPTION_MAGIC.to_be_bytes());
-    go.extend_from_slice(&option::GO.to_be_bytes());
-    go.extend_from_slice(&(length + 6).to_be_bytes());
-    go.extend_from_slice(&length.to_be_bytes());
-    go.extend_from_slice(name.as_bytes());
-    go.extend_from_slice(&[0, 0]);
-    stream.write_all(&go)?;
+    let go = client::export_data(name, &[]);
+    stream.write_all(&client::options(agreed.into(), &[(option::GO, &go)]))?;
     let mut export = None;
     loop {
         let mut head = [0; 20];
@@ -148,13 +140,7 @@ impl Dialect for Nbd {
         let offset = dice.below(self.block_count) * u64::from(self.size);
         // The cookie says what the answer to it looks like.
         let cookie = u64::from(request_type) << 32 | u64::from(slot);
-        let mut head = [0; 28];
-        head[0..4].copy_from_slice(&REQUEST_MAGIC.to_be_bytes());
-        head[6..8].copy_from_slice(&request_type.to_be_bytes());
-        head[8..16].copy_from_slice(&cookie.to_be_bytes());
-        head[16..24].copy_from_slice(&offset.to_be_bytes());
-        head[24..28].copy_from_slice(&self.size.to_be_bytes());
-        out.extend_from_slice(&head);
+        out.extend_from_slice(&client::request(request_type, 0, cookie, offset, self.size));
         if kind == Kind::Write {
             out.extend_from_slice(&self.payload);
         }

@@ -7,6 +7,7 @@ use alloc::string::{String, ToString};
 use alloc::vec;
 use alloc::vec::Vec;
 
+use super::client::{context_data, export_data, options};
 use super::constants::{command, command_flag, option};
 use super::*;
 
@@ -46,39 +47,6 @@ impl Exports for Two {
 
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-/// A client's flags and options.
-pub(super) fn options(flags: u32, options: &[(u32, &[u8])]) -> Vec<u8> {
-    let mut bytes = flags.to_be_bytes().to_vec();
-    for (option, data) in options {
-        bytes.extend(*b"IHAVEOPT");
-        bytes.extend(option.to_be_bytes());
-        bytes.extend((data.len() as u32).to_be_bytes());
-        bytes.extend(*data);
-    }
-    bytes
-}
-
-/// The data of `INFO` and `GO`.
-pub(super) fn go(name: &str, facts: &[u16]) -> Vec<u8> {
-    let mut bytes = (name.len() as u32).to_be_bytes().to_vec();
-    bytes.extend(name.bytes());
-    bytes.extend((facts.len() as u16).to_be_bytes());
-    facts.iter().for_each(|fact| bytes.extend(fact.to_be_bytes()));
-    bytes
-}
-
-/// The data of the two options about metadata contexts.
-pub(super) fn context(name: &str, queries: &[&str]) -> Vec<u8> {
-    let mut bytes = (name.len() as u32).to_be_bytes().to_vec();
-    bytes.extend(name.bytes());
-    bytes.extend((queries.len() as u32).to_be_bytes());
-    for query in queries {
-        bytes.extend((query.len() as u32).to_be_bytes());
-        bytes.extend(query.bytes());
-    }
-    bytes
 }
 
 /// Returns the bytes that the server sends after the greeting, and the handshake's last step.
@@ -129,8 +97,8 @@ fn the_new_way_in_with_everything() {
         &[
             (option::STARTTLS, b""),
             (option::STRUCTURED_REPLY, b""),
-            (option::SET_META_CONTEXT, &context("disk", &["qemu:dirty", "base:allocation"])),
-            (option::GO, &go("disk", &[3, 1, 2])),
+            (option::SET_META_CONTEXT, &context_data("disk", &["qemu:dirty", "base:allocation"])),
+            (option::GO, &export_data("disk", &[3, 1, 2])),
         ],
     ));
     let golden = [
@@ -158,7 +126,7 @@ fn encryption_begins_the_haggling_anew() {
         &[
             (option::STARTTLS, b"x"),
             (option::STRUCTURED_REPLY, b""),
-            (option::SET_META_CONTEXT, &context("disk", &["base:allocation"])),
+            (option::SET_META_CONTEXT, &context_data("disk", &["base:allocation"])),
             (option::STARTTLS, b""),
         ],
     );
@@ -173,7 +141,8 @@ fn encryption_begins_the_haggling_anew() {
     assert_eq!((hex(&output), step), (golden.concat(), Ok(HandshakeStep::StartTls)));
     // Inside, neither flags nor greeting come again, and nothing holds that was agreed outside.
     output.clear();
-    let inside = &options(0, &[(option::STARTTLS, b""), (option::GO, &go("disk", &[]))])[4..];
+    let inside =
+        &options(0, &[(option::STARTTLS, b""), (option::GO, &export_data("disk", &[]))])[4..];
     let step = handshake.on_bytes(&mut &inside[..], &Two, &mut output);
     let golden = [
         text(3, 5, "the connection is encrypted"),
@@ -190,8 +159,8 @@ fn where_encryption_is_required_nothing_else_is_answered() {
     let (output, step) = required(&[
         (option::LIST, b""),
         (option::STRUCTURED_REPLY, b""),
-        (option::GO, &go("disk", &[])),
-        (option::SET_META_CONTEXT, &context("disk", &["base:allocation"])),
+        (option::GO, &export_data("disk", &[])),
+        (option::SET_META_CONTEXT, &context_data("disk", &["base:allocation"])),
         (99, b"what"),
         (option::STARTTLS, b""),
     ]);
@@ -213,11 +182,11 @@ fn asking_is_not_entering_and_leaving_is_answered() {
         &[
             (option::LIST, b""),
             (option::LIST, b"x"),
-            (option::INFO, &go("none", &[])),
-            (option::INFO, &go("secret", &[])),
-            (option::INFO, &go("", &[])),
+            (option::INFO, &export_data("none", &[])),
+            (option::INFO, &export_data("secret", &[])),
+            (option::INFO, &export_data("", &[])),
             (option::INFO, b"\0\0\0\x09disk\0\0"),
-            (option::LIST_META_CONTEXT, &context("disk", &[])),
+            (option::LIST_META_CONTEXT, &context_data("disk", &[])),
             (99, b"what"),
             (option::ABORT, b""),
         ],
@@ -244,11 +213,11 @@ fn asking_is_not_entering_and_leaving_is_answered() {
 fn contexts_are_chosen_by_their_whole_name_for_one_export() {
     let mut requested = vec![(option::STRUCTURED_REPLY, Vec::new())];
     for queries in [&["base:"][..], &[], &["base"]] {
-        requested.push((option::LIST_META_CONTEXT, context("disk", queries)));
-        requested.push((option::SET_META_CONTEXT, context("disk", queries)));
+        requested.push((option::LIST_META_CONTEXT, context_data("disk", queries)));
+        requested.push((option::SET_META_CONTEXT, context_data("disk", queries)));
     }
-    requested.push((option::SET_META_CONTEXT, context("rom", &["base:allocation"])));
-    requested.push((option::GO, go("disk", &[])));
+    requested.push((option::SET_META_CONTEXT, context_data("rom", &["base:allocation"])));
+    requested.push((option::GO, export_data("disk", &[])));
     let requested: Vec<(u32, &[u8])> =
         requested.iter().map(|(o, data)| (*o, data.as_slice())).collect();
     let (output, step) = shake(&options(3, &requested));
@@ -274,7 +243,7 @@ fn a_context_that_is_only_listed_or_that_is_not_known_is_not_chosen() {
         (option::LIST_META_CONTEXT, "base:allocation", false),
         (option::SET_META_CONTEXT, "base:unknown", false),
     ] {
-        let (requested, go) = (context("disk", &[query]), go("disk", &[]));
+        let (requested, go) = (context_data("disk", &[query]), export_data("disk", &[]));
         let bytes = options(3, &[(8, b""), (option, &requested), (option::GO, &go)]);
         assert_eq!(shake(&bytes).1, Ok(negotiated("disk", true, is_chosen)), "{option} {query}");
     }
@@ -296,18 +265,13 @@ fn a_client_that_breaks_the_handshake_is_refused_with_a_reason() {
     let longest = options(3, &[(99, &[0; 64 << 10])]);
     assert_eq!(shake(&longest), (unknown(1), Ok(HandshakeStep::More)));
     // A name that is too long is only refused where that can be said.
-    let (output, step) = shake(&options(3, &[(option::INFO, &go(&"n".repeat(4097), &[]))]));
+    let (output, step) =
+        shake(&options(3, &[(option::INFO, &export_data(&"n".repeat(4097), &[]))]));
     assert_eq!((output, step), (text(9, 6, "the name is too long"), Ok(HandshakeStep::More)));
 }
 
 pub(super) fn request(command: u16, flags: u16, offset: u64, length: u32) -> Vec<u8> {
-    let mut bytes = 0x2560_9513_u32.to_be_bytes().to_vec();
-    bytes.extend(flags.to_be_bytes());
-    bytes.extend(command.to_be_bytes());
-    bytes.extend(0x0102_0304_0506_0708_u64.to_be_bytes());
-    bytes.extend(offset.to_be_bytes());
-    bytes.extend(length.to_be_bytes());
-    bytes
+    client::request(command, flags, 0x0102_0304_0506_0708, offset, length).to_vec()
 }
 
 #[test]

@@ -4,7 +4,8 @@ use alloc::vec::Vec;
 
 use proptest::prelude::*;
 
-use super::golden_tests::{Two, context, go, options, parser, request};
+use super::client::{context_data, export_data, options};
+use super::golden_tests::{Two, parser, request};
 use super::*;
 
 /// Something that a client may send in its handshake: sensible options, and others.
@@ -14,8 +15,8 @@ fn option() -> impl Strategy<Value = (u32, Vec<u8>)> {
     let query = prop_oneof![Just("base:allocation"), Just("base:"), Just("x:y"), Just("bad")];
     let queries = prop::collection::vec(query, 0..3);
     prop_oneof![
-        (6..8_u32, name.clone(), facts).prop_map(|(o, name, facts)| (o, go(name, &facts))),
-        (9..11_u32, name.clone(), queries).prop_map(|(o, name, q)| (o, context(name, &q))),
+        (6..8_u32, name.clone(), facts).prop_map(|(o, name, facts)| (o, export_data(name, &facts))),
+        (9..11_u32, name.clone(), queries).prop_map(|(o, name, q)| (o, context_data(name, &q))),
         (1..2_u32, name).prop_map(|(option, name)| (option, name.as_bytes().to_vec())),
         (0..14_u32, Just(Vec::new())),
         (0..14_u32, prop::collection::vec(any::<u8>(), 0..40)),

@@ -1,5 +1,5 @@
-//! Headers of replies ("Simple reply message", "Structured reply chunk message"): the bytes before a
-//! reply's payload.
+//! Headers of replies ("Simple reply message", "Structured reply chunk message"): the bytes before
+//! a reply's payload.
 //!
 //! A structured reply has one chunk, which holds all of its payload.
 
