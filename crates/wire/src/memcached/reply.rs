@@ -51,16 +51,9 @@ pub struct Whole {
 }
 
 /// The bytes are not memcached's protocol, or not a reply to the request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("not a reply of memcached")]
 pub struct MalformedReply;
-
-impl core::fmt::Display for MalformedReply {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.write_str("not a reply of memcached")
-    }
-}
-
-impl core::error::Error for MalformedReply {}
 
 impl Boundary {
     /// The boundary of a reply of this shape.

@@ -59,33 +59,24 @@ impl Parsed<'_> {
 }
 
 /// Why a connection has to be closed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CloseReason {
-    /// A line is too long.
-    Endless,
+    /// A line is longer than [`LINE_MAX`], or [`LINE_OF_KEYS_MAX`].
+    #[error("malformed request: the line is too long")]
+    LineTooLong,
     /// The request is HTTP, as a browser sends it that was led here.
+    #[error("a request of HTTP")]
     Http,
     /// A request is in memcached's binary protocol.
+    #[error("a request of memcached's binary protocol; only the text protocol is supported")]
     Binary,
     /// The line of a storage command does not say how many bytes of value follow it.
+    #[error(
+        "malformed storage command: the length of its value is unknown, and the value must not be \
+         read as commands"
+    )]
     ValueLength,
 }
-
-impl core::fmt::Display for CloseReason {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.write_str(match self {
-            Self::Endless => "a line of a request does not end",
-            Self::Http => "it speaks HTTP",
-            Self::Binary => "it speaks memcached's binary protocol; only text is understood",
-            Self::ValueLength => {
-                "malformed storage command: the length of its value is unknown, and the value must \
-                 not be read as commands"
-            }
-        })
-    }
-}
-
-impl core::error::Error for CloseReason {}
 
 /// A request that every memcached accepts, and ends at the same byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -143,12 +134,12 @@ pub fn parse(input: &[u8], value_max: u32) -> Parsed<'_> {
     }
     let Some(end) = memchr::memchr(b'\n', &input[..input.len().min(LINE_OF_KEYS_MAX)]) else {
         return match input.len() >= longest(input) {
-            true => Parsed::close(CloseReason::Endless),
+            true => Parsed::close(CloseReason::LineTooLong),
             false => Parsed::Incomplete { needed: input.len() + 1 },
         };
     };
     if end >= LINE_MAX && end >= longest(input) {
-        return Parsed::close(CloseReason::Endless);
+        return Parsed::close(CloseReason::LineTooLong);
     }
     let line = input[..end].strip_suffix(b"\r").unwrap_or(&input[..end]);
     let mut rest = line;

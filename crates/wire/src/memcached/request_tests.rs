@@ -104,7 +104,7 @@ fn malformed_requests_get_the_errors_of_memcached() {
     assert_story("mg\r\nmd \r\nma\r\nme\r\n", &["ERROR", "ERROR", "ERROR", BAD]);
     assert_story("ms a 1 q\r\n1XXversion\r\n", &[chunk, "Version "]);
     assert_story(&format!("mg {long} v\r\n"), &[BAD]);
-    assert_story("GET / HTTP/1.1\r\nHost: x\r\n", &["it speaks HTTP"]);
+    assert_story("GET / HTTP/1.1\r\nHost: x\r\n", &["a request of HTTP"]);
 }
 
 /// The value here is a command, and a server that goes on behind the line carries it out.
@@ -208,8 +208,8 @@ fn lines_have_an_end() {
     }
     assert_eq!(parse(b"\x80", 9), Parsed::close(CloseReason::Binary), "whatever follows");
     let long = "x".repeat(2_100);
-    assert_eq!(step(&long), Parsed::close(CloseReason::Endless));
-    assert_eq!(step(&format!("mg a {long}\r\n")), Parsed::close(CloseReason::Endless));
+    assert_eq!(step(&long), Parsed::close(CloseReason::LineTooLong));
+    assert_eq!(step(&format!("mg a {long}\r\n")), Parsed::close(CloseReason::LineTooLong));
     assert_eq!(step(&"x".repeat(2_047)), Parsed::Incomplete { needed: 2_048 });
     let keys = "get ".to_owned() + &"x ".repeat(1_500);
     assert_eq!(step(&keys), Parsed::Incomplete { needed: 3_005 });
@@ -217,7 +217,7 @@ fn lines_have_an_end() {
     let Parsed::Request(get) = step(&keys) else { panic!() };
     assert_eq!(get.keys, 1_500);
     let keys = format!("get {}", "x ".repeat(1 << 19));
-    assert_eq!(step(&keys), Parsed::close(CloseReason::Endless));
+    assert_eq!(step(&keys), Parsed::close(CloseReason::LineTooLong));
 }
 
 #[test]

@@ -252,11 +252,14 @@ fn a_context_that_is_only_listed_or_that_is_not_known_is_not_chosen() {
 #[test]
 fn a_client_that_breaks_the_handshake_is_refused_with_a_reason() {
     let end = |bytes: &[u8]| shake(bytes).1.unwrap_err().to_string();
-    assert!(end(&options(4, &[])).starts_with("it sets handshake flags 0x4,"));
-    assert!(end(b"\0\0\0\x03GET / HTTP/1.1\r\n").starts_with("what it sends is no option"));
-    assert!(end(&options(2, &[(option::LIST, b"")])).contains("without speaking the fixed"));
-    assert!(end(&options(3, &[(1, b"none")])).contains("the export \"none\", which there is not"));
-    assert!(end(&options(3, &[(3, &[0; (64 << 10) + 1])])).contains("at most 65536 are read"));
+    assert!(end(&options(4, &[])).starts_with("handshake flags 0x4,"));
+    assert!(
+        end(b"\0\0\0\x03GET / HTTP/1.1\r\n")
+            .starts_with("malformed option: it begins with 0x47455420")
+    );
+    assert!(end(&options(2, &[(option::LIST, b"")])).contains("without fixed newstyle"));
+    assert!(end(&options(3, &[(1, b"none")])).contains("there is no export \"none\""));
+    assert!(end(&options(3, &[(3, &[0; (64 << 10) + 1])])).contains("the limit is 65536"));
     assert!(end(&options(3, &[(99, &b"x"[..]); 1025])).contains("1024 options"));
     // As many options as may be, and as long a one as may be.
     let unknown = |count: usize| text(1, 99, "this option is not known").repeat(count);

@@ -117,13 +117,13 @@ pub enum HandshakeStep<T> {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HandshakeError {
     /// The client sets flags that were not offered.
-    #[error("it sets handshake flags {0:#x}, of which only 1 and 2 were offered")]
+    #[error("handshake flags {0:#x}, of which only 1 and 2 were offered")]
     Flags(u32),
     /// An option does not begin with the magic number.
-    #[error("what it sends is no option: {0:#018x}")]
+    #[error("malformed option: it begins with {0:#018x}")]
     Magic(u64),
     /// An option's data is longer than [`OPTION_MAX`].
-    #[error("its option {option} has {length} bytes; at most {OPTION_MAX} are read")]
+    #[error("option {option} has {length} bytes; the limit is {OPTION_MAX}")]
     TooLong {
         /// The option.
         option: u32,
@@ -131,19 +131,19 @@ pub enum HandshakeError {
         length: u32,
     },
     /// The client has sent the maximum number of options without an end of the negotiation.
-    #[error("it has sent {OPTIONS_MAX} options and chosen no export")]
+    #[error("{OPTIONS_MAX} options, and no export is selected")]
     TooMany,
     /// The client does not support fixed newstyle, in which options have replies.
-    #[error("it sends option {0} without speaking the fixed newstyle")]
+    #[error("option {0} without fixed newstyle negotiation")]
     NotFixed(u32),
     /// The client sends bytes without TLS behind `STARTTLS`; an attacker may have injected them.
-    #[error("it sends {0} bytes in the clear behind its request for encryption")]
+    #[error("{0} bytes without TLS behind STARTTLS")]
     Clear(usize),
     /// `EXPORT_NAME`, which has no error reply, without the TLS that the server requires.
-    #[error("it wants an export in the clear, and has to ask for encryption first")]
+    #[error("EXPORT_NAME without TLS, which this port requires")]
     NotEncrypted,
     /// `EXPORT_NAME`, which has no error reply, for an export that the client may not open.
-    #[error("it wants the export {name:?}, and {reason}")]
+    #[error("export {name:?}: {reason}")]
     Denied {
         /// The export.
         name: String,
@@ -151,7 +151,7 @@ pub enum HandshakeError {
         reason: String,
     },
     /// `EXPORT_NAME`, which has no error reply, for an export that does not exist.
-    #[error("it wants the export {0:?}, which there is not")]
+    #[error("there is no export {0:?}")]
     NoSuchExport(String),
 }
 

@@ -43,10 +43,10 @@ impl<B> Request<B> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RequestError {
     /// A request does not begin with the magic number.
-    #[error("what it sends is no request: {0:#010x}")]
+    #[error("malformed request: it begins with {0:#010x}")]
     Magic(u32),
     /// A write is longer than [`PAYLOAD_MAX`].
-    #[error("it writes {0} bytes at once; at most {PAYLOAD_MAX} are accepted, as it was told")]
+    #[error("a write of {0} bytes; the limit is {PAYLOAD_MAX}")]
     TooLong(u32),
 }
 
