@@ -74,7 +74,7 @@ fn converse(stream: &[u8], chunk: usize) -> Conversation {
             conversation.end = handshake.on_bytes(&mut bytes, &Disks, &mut replies);
         }
         // Whether something came behind it at once is the one thing that a cut may change.
-        if let Err(HandshakeError::Clear(_)) = conversation.end {
+        if let Err(HandshakeError::Plaintext(_)) = conversation.end {
             conversation.end = Ok(HandshakeStep::StartTls);
         }
         let Ok(HandshakeStep::Negotiated(negotiated)) = &conversation.end else { continue };

@@ -168,11 +168,11 @@ fn where_encryption_is_required_nothing_else_is_answered() {
     assert_eq!((output, step), (golden, Ok(HandshakeStep::StartTls)));
     assert_eq!(required(&[(option::ABORT, b"")]), (answer(2, 1, ""), Ok(HandshakeStep::Aborted)));
     let (output, step) = required(&[(option::EXPORT_NAME, b"disk")]);
-    assert_eq!((output.as_str(), step), ("", Err(HandshakeError::NotEncrypted)));
+    assert_eq!((output.as_str(), step), ("", Err(HandshakeError::TlsRequired)));
     // Plain bytes behind `STARTTLS`, as an attacker may add them, are not taken for bytes inside
     // TLS.
     let (_, step) = required(&[(option::STARTTLS, b""), (option::STRUCTURED_REPLY, b"")]);
-    assert_eq!(step, Err(HandshakeError::Clear(16)));
+    assert_eq!(step, Err(HandshakeError::Plaintext(16)));
 }
 
 #[test]

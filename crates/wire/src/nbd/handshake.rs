@@ -135,13 +135,13 @@ pub enum HandshakeError {
     TooMany,
     /// The client does not support fixed newstyle, in which options have replies.
     #[error("option {0} without fixed newstyle negotiation")]
-    NotFixed(u32),
+    NotFixedNewstyle(u32),
     /// The client sends bytes without TLS behind `STARTTLS`; an attacker may have injected them.
     #[error("{0} bytes without TLS behind STARTTLS")]
-    Clear(usize),
+    Plaintext(usize),
     /// `EXPORT_NAME`, which has no error reply, without the TLS that the server requires.
     #[error("EXPORT_NAME without TLS, which this port requires")]
-    NotEncrypted,
+    TlsRequired,
     /// `EXPORT_NAME`, which has no error reply, for an export that the client may not open.
     #[error("export {name:?}: {reason}")]
     Denied {
@@ -251,7 +251,7 @@ impl Handshake {
                     match step {
                         HandshakeStep::More => {}
                         HandshakeStep::StartTls if !bytes.is_empty() => {
-                            return Err(HandshakeError::Clear(bytes.len()));
+                            return Err(HandshakeError::Plaintext(bytes.len()));
                         }
                         step => return Ok(step),
                     }
@@ -283,7 +283,7 @@ impl Handshake {
             return Err(HandshakeError::TooLong { option, length });
         }
         if !self.fixed_newstyle && option != option::EXPORT_NAME {
-            return Err(HandshakeError::NotFixed(option));
+            return Err(HandshakeError::NotFixedNewstyle(option));
         }
         self.options += 1;
         if self.options > OPTIONS_MAX {
@@ -307,7 +307,7 @@ impl Handshake {
             }
             option::STARTTLS => return Ok(self.on_start_tls(data, output)),
             option::EXPORT_NAME if self.tls == Tls::Forced => {
-                return Err(HandshakeError::NotEncrypted);
+                return Err(HandshakeError::TlsRequired);
             }
             _ if self.tls == Tls::Forced => {
                 reply(output, option, option_reply::TLS_REQUIRED, &[b"ask for encryption first"]);
