@@ -287,29 +287,33 @@ impl<P: Copy + PartialEq, R: Deref<Target = [u8]>> Pipeline<P, R> {
         request: &Request<'_>,
         effect: Option<Effect>,
         destination: impl Fn(&[u8], Operation) -> P,
-        mut send: impl FnMut(NodeRequest<'_, P>),
+        send: impl FnMut(NodeRequest<'_, P>),
     ) {
         let Some((operation, effect)) = request.command.operation().zip(effect) else {
             self.spend(request.bytes.len(), 1);
             return self.about_no_key(request, effect, send);
         };
         if request.keys > 1 {
-            return self.several(
-                request,
-                |key| destination(key, operation),
-                (operation, effect),
-                send,
-            );
+            return self.several(request, destination, (operation, effect), send);
         }
         let mut space = [0; KEY_MAX];
         let destination = destination(request.stored_key(&mut space), operation);
-        let ticket = Ticket::new(
-            self.push_slot(ReplySlot::Empty { noreply: request.is_noreply(), effect }),
-            0,
-        );
-        self.spend(request.bytes.len(), 1);
+        self.send_whole(request, destination, (operation, effect), send);
+    }
+
+    /// Sends a request to one node as it is.
+    fn send_whole(
+        &mut self,
+        request: &Request<'_>,
+        destination: P,
+        (operation, effect): (Operation, Effect),
+        mut send: impl FnMut(NodeRequest<'_, P>),
+    ) {
+        let (bytes, keys, noreply) = (request.bytes, request.keys, request.is_noreply());
+        let ticket = Ticket::new(self.push_slot(ReplySlot::Empty { noreply, effect }), 0);
+        self.spend(bytes.len(), keys);
         self.outstanding += 1;
-        send(NodeRequest { ticket, destination, bytes: request.bytes, operation, keys: 1 });
+        send(NodeRequest { ticket, destination, bytes, operation, keys });
     }
 
     /// Charges the credit with a request of so many bytes and keys, and with its expected reply.
@@ -342,16 +346,16 @@ impl<P: Copy + PartialEq, R: Deref<Target = [u8]>> Pipeline<P, R> {
     fn several(
         &mut self,
         request: &Request<'_>,
-        destination: impl Fn(&[u8]) -> P,
+        destination: impl Fn(&[u8], Operation) -> P,
         (operation, effect): (Operation, Effect),
-        mut send: impl FnMut(NodeRequest<'_, P>),
+        send: impl FnMut(NodeRequest<'_, P>),
     ) {
         let (mut parts, mut text, mut keys) = (Vec::<KeysPart<P>>::new(), Vec::new(), Vec::new());
         let keys_max = self.part_keys();
         // The parts that are not full, at most one for each destination.
         let mut open: Vec<usize> = Vec::new();
         for key in request.keys() {
-            let destination = destination(key);
+            let destination = destination(key, operation);
             let known = open.iter().position(|part| parts[*part].destination == destination);
             let number = known.map_or(parts.len(), |known| open[known]);
             if known.is_none() {
@@ -370,17 +374,7 @@ impl<P: Copy + PartialEq, R: Deref<Target = [u8]>> Pipeline<P, R> {
             keys.push((text.len() as u32, number as u32));
         }
         if let [KeysPart { destination, .. }] = parts[..] {
-            let ticket =
-                Ticket::new(self.push_slot(ReplySlot::Empty { noreply: false, effect }), 0);
-            self.spend(request.bytes.len(), request.keys);
-            self.outstanding += 1;
-            return send(NodeRequest {
-                ticket,
-                destination,
-                bytes: request.bytes,
-                operation,
-                keys: request.keys,
-            });
+            return self.send_whole(request, destination, (operation, effect), send);
         }
         let slot = self.shared(parts.len(), (text, keys), false, effect);
         for (number, mut part) in parts.into_iter().enumerate() {
@@ -403,19 +397,13 @@ impl<P: Copy + PartialEq, R: Deref<Target = [u8]>> Pipeline<P, R> {
                 return;
             }
             (Command::FlushAll, Some(effect)) if !self.flush_destinations.is_empty() => {
-                let (destinations, keys) =
-                    (self.flush_destinations.clone(), (Vec::new(), Vec::new()));
-                let slot = self.shared(destinations.len(), keys, request.quiet, effect);
-                for (part, destination) in destinations.into_iter().enumerate() {
-                    let (ticket, operation) = (Ticket::new(slot, part), Operation::Delete);
-                    self.outstanding += 1;
-                    send(NodeRequest {
-                        ticket,
-                        destination,
-                        bytes: request.bytes,
-                        operation,
-                        keys: 1,
-                    });
+                let (parts, keys) = (self.flush_destinations.len(), (Vec::new(), Vec::new()));
+                let slot = self.shared(parts, keys, request.quiet, effect);
+                self.outstanding += parts;
+                let (bytes, operation, keys) = (request.bytes, Operation::Delete, 1);
+                for (part, destination) in self.flush_destinations.iter().copied().enumerate() {
+                    let ticket = Ticket::new(slot, part);
+                    send(NodeRequest { ticket, destination, bytes, operation, keys });
                 }
                 return;
             }
@@ -453,16 +441,9 @@ impl<P: Copy + PartialEq, R: Deref<Target = [u8]>> Pipeline<P, R> {
         noreply: bool,
         effect: Effect,
     ) -> u64 {
-        let missing = parts;
-        let parts = (0..parts).map(|_| None).collect();
-        self.push_slot(ReplySlot::Shared(Box::new(Shared {
-            parts,
-            missing,
-            noreply,
-            effect,
-            text,
-            keys,
-        })))
+        let (missing, parts) = (parts, (0..parts).map(|_| None).collect());
+        let shared = Shared { parts, missing, noreply, effect, text, keys };
+        self.push_slot(ReplySlot::Shared(Box::new(shared)))
     }
 
     fn push_slot(&mut self, slot: ReplySlot<R>) -> u64 {

@@ -210,18 +210,12 @@ impl<'a> Parser<'a> {
     }
 
     fn request(&self, command: Command, length: usize, quiet: bool, key: &'a [u8]) -> Parsed<'a> {
-        let keys = u32::from(!key.is_empty());
-        let bytes = &self.input[..length];
+        let (keys, key_list) = (u32::from(!key.is_empty()), key);
+        let (bytes, exptime, base64) = (&self.input[..length], &[][..], false);
         match self.is_clean {
-            true => Parsed::Request(Request {
-                command,
-                bytes,
-                quiet,
-                keys,
-                exptime: &[],
-                key_list: key,
-                base64: false,
-            }),
+            true => {
+                Parsed::Request(Request { command, bytes, quiet, keys, exptime, key_list, base64 })
+            }
             false => Parsed::Refused { text: BAD_LINE, length: length as u64 },
         }
     }
@@ -233,20 +227,14 @@ impl<'a> Parser<'a> {
             keys += 1;
             longest = longest.max(key.len());
         }
-        let (bytes, base64) = (&self.input[..self.line], false);
+        let (bytes, quiet, base64) = (&self.input[..self.line], false, false);
         match keys {
             _ if !self.is_clean || longest > KEY_MAX => self.refused(BAD_LINE),
             0 if exptime.is_empty() => self.refused(ERROR),
             0 => self.refused("END\r\n"),
-            _ => Parsed::Request(Request {
-                command,
-                bytes,
-                quiet: false,
-                keys,
-                exptime,
-                key_list,
-                base64,
-            }),
+            _ => {
+                Parsed::Request(Request { command, bytes, quiet, keys, exptime, key_list, base64 })
+            }
         }
     }
 

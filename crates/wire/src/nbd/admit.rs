@@ -27,13 +27,13 @@ pub enum Command {
     Trim {
         fua: bool,
     },
+    /// With `no_hole`, the zeros stay allocated.
     WriteZeroes {
-        /// The zeros stay allocated.
         no_hole: bool,
         fua: bool,
     },
+    /// With `one`, the reply has one extent.
     BlockStatus {
-        /// The reply has one extent.
         one: bool,
     },
 }

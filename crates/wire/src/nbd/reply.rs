@@ -19,8 +19,10 @@ pub struct ReplyHeader {
 }
 
 impl ReplyHeader {
+    const EMPTY: Self = Self { bytes: [0; HEADER_MAX], length: 0 };
+
     fn simple(errno: u32, cookie: u64) -> Self {
-        Self { bytes: [0; HEADER_MAX], length: 0 }
+        Self::EMPTY
             .with(SIMPLE_REPLY_MAGIC.to_be_bytes())
             .with(errno.to_be_bytes())
             .with(cookie.to_be_bytes())
@@ -28,7 +30,7 @@ impl ReplyHeader {
 
     /// `length` counts the bytes behind the chunk's own header.
     fn chunk(kind: u16, cookie: u64, length: usize) -> Self {
-        Self { bytes: [0; HEADER_MAX], length: 0 }
+        Self::EMPTY
             .with(STRUCTURED_REPLY_MAGIC.to_be_bytes())
             .with(chunk::DONE.to_be_bytes())
             .with(kind.to_be_bytes())
