@@ -1,10 +1,15 @@
 //! The protocols of stock clients, as parsers and state machines without I/O.
 //!
-//! [`nbd`] is the server's side of the network block device protocol, [`memcached`] the text and
-//! meta commands of memcached. A parser takes bytes and returns requests as plain values; a reply
-//! is described by its header bytes and the length of the payload behind them. The crate knows
-//! nothing of nodes, sockets or buffers: gateways, nodes, load generators and fuzz targets use the
-//! same code.
+//! - [`nbd`]: the network block device protocol: [`nbd::handshake`], [`nbd::request`] and
+//!   [`nbd::admit`] (which requests an export accepts), [`nbd::reply`], [`nbd::client`] for a
+//!   client's bytes, [`nbd::constants`]
+//! - [`memcached`]: the text and meta commands of memcached: [`memcached::request`],
+//!   [`memcached::reply`] (where a reply ends), [`memcached::split`] (a request for the keys of
+//!   several nodes), [`memcached::pipeline`] (the pending requests of one client)
+//!
+//! A parser takes bytes and returns plain values; a reply is a header and the payload that the
+//! caller sends behind it. The crate knows no node, socket or buffer: gateways, nodes, load
+//! generators and fuzz targets use the same code.
 #![no_std]
 #![forbid(unsafe_code)]
 

@@ -7,7 +7,7 @@
 //! into its slot. A complete reply at the head of the queue may be sent. The quiet mode of meta
 //! commands needs nothing else: a quiet request's reply is empty unless there is an error, and the
 //! reply to `mn` is sent only after all earlier ones. A request that would overtake another one
-//! about its key waits for that one's reply ([`super::order`]).
+//! about its key waits for that one's reply (`order`).
 //!
 //! **Bound.** No request is taken while [`PENDING_MAX`] requests are pending, so the queue has at
 //! most so many slots. A proxy with many clients may allow each fewer, and fewer bytes

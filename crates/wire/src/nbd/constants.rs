@@ -83,15 +83,15 @@ pub mod option_reply {
     pub const TOO_BIG: u32 = 1 << 31 | 9;
 }
 
-/// Information types (`NBD_INFO_`).
+/// Information types (`NBD_INFO_`): facts about an export.
 pub mod info {
-    /// Its size and flags.
+    /// The export's size and transmission flags.
     pub const EXPORT: u16 = 0;
-    /// Its canonical name.
+    /// The export's canonical name.
     pub const NAME: u16 = 1;
-    /// A description for people.
+    /// The export's description, for people.
     pub const DESCRIPTION: u16 = 2;
-    /// Its minimum, preferred and maximum block sizes.
+    /// The export's minimum, preferred and maximum block sizes.
     pub const BLOCK_SIZE: u16 = 3;
 }
 
