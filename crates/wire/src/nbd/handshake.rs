@@ -1,7 +1,7 @@
 //! The handshake ("Handshake", "Fixed newstyle negotiation"): from the server's greeting to the
 //! export that the client selects.
 
-use alloc::borrow::ToOwned;
+use alloc::borrow::{Cow, ToOwned};
 use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::String;
@@ -241,9 +241,9 @@ impl Handshake {
             match self.awaited {
                 Awaited::Flags => self.on_flags(fields.u32().unwrap_or(0))?,
                 Awaited::OptionHeader => {
-                    let magic = fields.u64().unwrap_or(0);
-                    let option = fields.u32().unwrap_or(0);
-                    self.on_option_header(magic, option, fields.u32().unwrap_or(0))?;
+                    let magic = fields.array().map_or(0, u64::from_be_bytes);
+                    let [option, length] = [(); 2].map(|()| fields.u32().unwrap_or(0));
+                    self.on_option_header(magic, option, length)?;
                 }
                 Awaited::OptionData { option, .. } => {
                     self.awaited = Awaited::OptionHeader;
@@ -293,6 +293,8 @@ impl Handshake {
         Ok(())
     }
 
+    /// Takes an option. Every option but `EXPORT_NAME` has an acknowledgement or an error as its
+    /// last reply.
     fn on_option<E: Exports>(
         &mut self,
         option: u32,
@@ -300,58 +302,58 @@ impl Handshake {
         exports: &E,
         output: &mut Vec<u8>,
     ) -> Result<HandshakeStep<E::Target>, HandshakeError> {
-        match option {
-            option::ABORT => {
-                reply(output, option, option_reply::ACK, &[]);
-                return Ok(HandshakeStep::Aborted);
-            }
-            option::STARTTLS => return Ok(self.on_start_tls(data, output)),
-            option::EXPORT_NAME if self.tls == Tls::Forced => {
-                return Err(HandshakeError::TlsRequired);
-            }
-            _ if self.tls == Tls::Forced => {
-                reply(output, option, option_reply::TLS_REQUIRED, &[b"ask for encryption first"]);
-            }
+        let is_forced = self.tls == Tls::Forced;
+        let result = match option {
+            option::EXPORT_NAME if is_forced => return Err(HandshakeError::TlsRequired),
             option::EXPORT_NAME => return self.on_export_name(data, exports, output),
-            option::INFO | option::GO => return Ok(self.on_go(option, data, exports, output)),
-            option::LIST if data.is_empty() => {
+            option::ABORT => Ok(HandshakeStep::Aborted),
+            option::STARTTLS => self.on_start_tls(data),
+            _ if is_forced => refuse(option_reply::TLS_REQUIRED, "ask for encryption first"),
+            option::INFO | option::GO => self.on_go(option, data, exports, output),
+            option::LIST | option::STRUCTURED_REPLY if !data.is_empty() => {
+                refuse(option_reply::INVALID, "this option has no data")
+            }
+            option::LIST => {
                 exports.list(&mut |name, description| {
                     let length = (name.len() as u32).to_be_bytes();
                     let parts = [&length[..], name.as_bytes(), description.as_bytes()];
                     reply(output, option, option_reply::SERVER, &parts);
                 });
-                reply(output, option, option_reply::ACK, &[]);
+                Ok(HandshakeStep::More)
             }
-            option::STRUCTURED_REPLY if data.is_empty() => {
+            option::STRUCTURED_REPLY => {
                 self.structured = true;
-                reply(output, option, option_reply::ACK, &[]);
-            }
-            option::LIST | option::STRUCTURED_REPLY => {
-                reply(output, option, option_reply::INVALID, &[b"this option has no data"]);
+                Ok(HandshakeStep::More)
             }
             option::LIST_META_CONTEXT | option::SET_META_CONTEXT => {
-                self.on_context(option, data, exports, output);
+                self.on_context(option, data, exports, output)
             }
-            _ => reply(output, option, option_reply::UNSUPPORTED, &[b"this option is not known"]),
+            _ => refuse(option_reply::UNSUPPORTED, "this option is not known"),
+        };
+        match result {
+            Ok(step) => {
+                reply(output, option, option_reply::ACK, &[]);
+                Ok(step)
+            }
+            Err(OptionError(kind, message)) => {
+                reply(output, option, kind, &[message.as_bytes()]);
+                Ok(HandshakeStep::More)
+            }
         }
-        Ok(HandshakeStep::More)
     }
 
     /// `STARTTLS`. Options negotiated without TLS are forgotten: an attacker may have sent them.
-    fn on_start_tls<T>(&mut self, data: &[u8], output: &mut Vec<u8>) -> HandshakeStep<T> {
-        let (kind, message) = match self.tls {
-            Tls::Off => (option_reply::UNSUPPORTED, "this port is not encrypted"),
-            Tls::Begun => (option_reply::INVALID, "the connection is encrypted"),
-            _ if !data.is_empty() => (option_reply::INVALID, "this option has no data"),
+    fn on_start_tls<T>(&mut self, data: &[u8]) -> Result<HandshakeStep<T>, OptionError> {
+        match self.tls {
+            Tls::Off => refuse(option_reply::UNSUPPORTED, "this port is not encrypted"),
+            Tls::Begun => refuse(option_reply::INVALID, "the connection is encrypted"),
+            _ if !data.is_empty() => refuse(option_reply::INVALID, "this option has no data"),
             Tls::Selective | Tls::Forced => {
                 self.tls = Tls::Begun;
                 (self.structured, self.context) = (false, None);
-                reply(output, option::STARTTLS, option_reply::ACK, &[]);
-                return HandshakeStep::StartTls;
+                Ok(HandshakeStep::StartTls)
             }
-        };
-        reply(output, option::STARTTLS, kind, &[message.as_bytes()]);
-        HandshakeStep::More
+        }
     }
 
     /// `EXPORT_NAME`: the reply cannot be an error.
@@ -393,35 +395,18 @@ impl Handshake {
         data: &[u8],
         exports: &E,
         output: &mut Vec<u8>,
-    ) -> HandshakeStep<E::Target> {
+    ) -> Result<HandshakeStep<E::Target>, OptionError> {
         let mut fields = Fields(data);
-        let name_field = fields.text().and_then(|name| {
-            let count = usize::from(fields.u16()?);
+        let parsed = fields.text().and_then(|name| {
+            let count = usize::from(fields.array().map(u16::from_be_bytes)?);
             (fields.0.len() == count * 2).then_some((name, fields.0))
         });
-        let (name, wanted) = match name_field.ok_or(Malformed) {
-            Ok((Name::Text(name), wanted)) => (name, wanted),
-            Ok((Name::TooLong, _)) => {
-                reply(output, option, option_reply::TOO_BIG, &[b"the name is too long"]);
-                return HandshakeStep::More;
-            }
-            Err(Malformed) => {
-                reply(
-                    output,
-                    option,
-                    option_reply::INVALID,
-                    &[b"this is no name and list of numbers"],
-                );
-                return HandshakeStep::More;
-            }
+        let (name, wanted) = match parsed {
+            Some((Name::Text(name), wanted)) => (name, wanted),
+            Some((Name::TooLong, _)) => refuse(option_reply::TOO_BIG, "the name is too long")?,
+            None => refuse(option_reply::INVALID, "this is no name and list of numbers")?,
         };
-        let export = match exports.find(name) {
-            Ok(export) => export,
-            Err(error) => {
-                reply_error(output, option, name, &error);
-                return HandshakeStep::More;
-            }
-        };
+        let export = exports.find(name).map_err(|error| OptionError::of(error, name))?;
         let wants = |kind: u16| wanted.chunks_exact(2).any(|two| two == kind.to_be_bytes());
         if wants(info::NAME) {
             let parts = [&info::NAME.to_be_bytes()[..], export.name.as_bytes()];
@@ -439,54 +424,44 @@ impl Handshake {
         let kind = info::EXPORT.to_be_bytes();
         let (size, flags) = (export.size.to_be_bytes(), export.flags(self.structured));
         reply(output, option, option_reply::INFO, &[&kind, &size, &flags.to_be_bytes()]);
-        reply(output, option, option_reply::ACK, &[]);
-        match option {
+        Ok(match option {
             option::GO => self.negotiated(name, export),
             _ => HandshakeStep::More,
-        }
+        })
     }
 
     /// `LIST_META_CONTEXT` and `SET_META_CONTEXT`.
-    fn on_context(
+    fn on_context<E: Exports>(
         &mut self,
         option: u32,
         data: &[u8],
-        exports: &impl Exports,
+        exports: &E,
         output: &mut Vec<u8>,
-    ) {
-        let choose = option == option::SET_META_CONTEXT;
-        if choose {
+    ) -> Result<HandshakeStep<E::Target>, OptionError> {
+        let is_set = option == option::SET_META_CONTEXT;
+        if is_set {
             self.context = None;
         }
         if !self.structured {
-            reply(output, option, option_reply::INVALID, &[b"this needs structured replies"]);
-            return;
+            return refuse(option_reply::INVALID, "this needs structured replies");
         }
         let Some((name, queries)) = contexts(data) else {
-            reply(
-                output,
-                option,
-                option_reply::INVALID,
-                &[b"this is no name and list of contexts"],
-            );
-            return;
+            return refuse(option_reply::INVALID, "this is no name and list of contexts");
         };
-        if let Err(error) = exports.find(name) {
-            return reply_error(output, option, name, &error);
-        }
-        let chosen = queries.iter().any(|query| match choose {
+        exports.find(name).map_err(|error| OptionError::of(error, name))?;
+        let is_found = queries.iter().any(|query| match is_set {
             true => *query == BASE_ALLOCATION,
             false => BASE_ALLOCATION == *query || *query == "base:",
         });
-        if chosen || (!choose && queries.is_empty()) {
-            let number = if choose { BASE_ALLOCATION_ID } else { 0 };
+        if is_found || (!is_set && queries.is_empty()) {
+            let number = if is_set { BASE_ALLOCATION_ID } else { 0 };
             let parts = [&number.to_be_bytes()[..], BASE_ALLOCATION.as_bytes()];
             reply(output, option, option_reply::META_CONTEXT, &parts);
         }
-        if chosen && choose {
+        if is_found && is_set {
             self.context = Some(name.to_owned());
         }
-        reply(output, option, option_reply::ACK, &[]);
+        Ok(HandshakeStep::More)
     }
 }
 
@@ -508,30 +483,34 @@ fn contexts(data: &[u8]) -> Option<(&str, Vec<&str>)> {
 /// How much of an export's name is repeated, in characters: it may be as long as a client likes.
 const SHOWN: usize = 64;
 
-fn reply_error(output: &mut Vec<u8>, option: u32, name: &str, error: &ExportError) {
-    match error {
-        ExportError::Unknown => {
-            let shown: String = name.chars().take(SHOWN).collect();
-            let message = format!("there is no export {shown:?}");
-            reply(output, option, option_reply::UNKNOWN, &[message.as_bytes()]);
-        }
-        ExportError::Denied(reason) => {
-            reply(output, option, option_reply::POLICY, &[reason.as_bytes()])
+/// The error reply to an option: its type and text.
+struct OptionError(u32, Cow<'static, str>);
+
+impl OptionError {
+    fn of(error: ExportError, name: &str) -> Self {
+        match error {
+            ExportError::Unknown => {
+                let shown: String = name.chars().take(SHOWN).collect();
+                Self(option_reply::UNKNOWN, format!("there is no export {shown:?}").into())
+            }
+            ExportError::Denied(reason) => Self(option_reply::POLICY, reason.into()),
         }
     }
 }
 
-/// Appends an answer to an option.
-fn reply(output: &mut Vec<u8>, option: u32, answer: u32, parts: &[&[u8]]) {
+fn refuse<T>(kind: u32, message: &'static str) -> Result<T, OptionError> {
+    Err(OptionError(kind, message.into()))
+}
+
+/// Appends a reply to an option.
+fn reply(output: &mut Vec<u8>, option: u32, kind: u32, parts: &[&[u8]]) {
     let length: usize = parts.iter().map(|part| part.len()).sum();
     output.extend(OPTION_REPLY_MAGIC.to_be_bytes());
     output.extend(option.to_be_bytes());
-    output.extend(answer.to_be_bytes());
+    output.extend(kind.to_be_bytes());
     output.extend((length as u32).to_be_bytes());
     parts.iter().for_each(|part| output.extend_from_slice(part));
 }
-
-struct Malformed;
 
 enum Name<'a> {
     Text(&'a str),
@@ -548,16 +527,8 @@ impl<'a> Fields<'a> {
         Some(*array)
     }
 
-    fn u16(&mut self) -> Option<u16> {
-        self.array().map(u16::from_be_bytes)
-    }
-
     fn u32(&mut self) -> Option<u32> {
         self.array().map(u32::from_be_bytes)
-    }
-
-    fn u64(&mut self) -> Option<u64> {
-        self.array().map(u64::from_be_bytes)
     }
 
     /// A name behind its length.
