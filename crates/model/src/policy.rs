@@ -28,12 +28,11 @@
 
 use alloc::string::String;
 use alloc::vec::Vec;
-use core::fmt;
 
 use serde::{Deserialize, Serialize};
 
 use crate::conditions::{Conditions, StorageConditions};
-use crate::gate::{Burst, GateSpec, Unit};
+use crate::gate::{Burst, GateSpec, Throughput, Unit};
 use crate::id::TenantId;
 use crate::tag::Class;
 use crate::text::TextError;
@@ -242,7 +241,12 @@ pub(crate) fn tenant_id(index: usize) -> TenantId {
 }
 
 /// Reservations that exceed the budget.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "reservations of {} do not fit the budget of {}; lower a reservation or raise the budget",
+    Throughput::new(*.unit, *.reserved),
+    Throughput::new(*.unit, *.budget)
+)]
 pub struct Infeasible {
     /// The unit of both sums.
     pub unit: Unit,
@@ -251,21 +255,6 @@ pub struct Infeasible {
     /// The sum of all reservations, in units per second.
     pub reserved: u64,
 }
-
-impl fmt::Display for Infeasible {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let level = |value| crate::gate::Throughput::new(self.unit, value);
-        write!(
-            f,
-            "reservations of {} do not fit the budget of {}; lower a reservation or raise the \
-             budget",
-            level(self.reserved),
-            level(self.budget)
-        )
-    }
-}
-
-impl core::error::Error for Infeasible {}
 
 /// An error in a policy's text, with its place and the way to mend it.
 pub type PolicyError = TextError;

@@ -41,7 +41,6 @@ mod rnic;
 mod slot_tests;
 mod sweeper;
 
-use std::fmt;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
@@ -76,11 +75,15 @@ pub struct Config {
 }
 
 /// Why a data node cannot start. Nothing of it is left then.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// The socket cannot be listened on.
+    #[error("{0}")]
     Bind(BindError),
     /// There is not so much memory.
+    #[error(
+        "{size} of memory cannot be had: {error}; write less in the cluster's file, or free some"
+    )]
     Memory {
         /// How much was wanted.
         size: Bytes,
@@ -88,37 +91,20 @@ pub enum StartError {
         error: io::Error,
     },
     /// Clients that come over TCP would not say who they are.
+    #[error(
+        "{0} does not say who comes; add [tls] to the cluster's file, or listen on a Unix socket"
+    )]
     Unguarded(Address),
     /// The memory cannot be reached by RDMA.
+    #[error("{0}")]
     Rdma(RdmaError),
     /// There is no room for a store, or none that this release can use.
+    #[error("{0}")]
     Store(OpenError),
     /// The system has no more threads or descriptors.
+    #[error("cannot start the data node: {0}")]
     Io(io::Error),
 }
-
-impl fmt::Display for StartError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Bind(error) => error.fmt(f),
-            Self::Memory { size, error } => write!(
-                f,
-                "{size} of memory cannot be had: {error}; write less in the cluster's file, or \
-                 free some"
-            ),
-            Self::Unguarded(address) => write!(
-                f,
-                "{address} does not say who comes; add [tls] to the cluster's file, or listen on a \
-                 Unix socket"
-            ),
-            Self::Rdma(error) => error.fmt(f),
-            Self::Store(error) => error.fmt(f),
-            Self::Io(error) => write!(f, "cannot start the data node: {error}"),
-        }
-    }
-}
-
-impl std::error::Error for StartError {}
 
 impl From<io::Error> for StartError {
     fn from(error: io::Error) -> Self {

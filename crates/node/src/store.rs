@@ -23,7 +23,6 @@ mod tests;
 #[cfg(test)]
 mod transfer_tests;
 
-use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
@@ -90,11 +89,19 @@ pub(crate) trait Medium: Send + Sync {
 }
 
 /// Why a part cannot be made ready.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub(crate) enum OpenError {
     /// The name can be no file's.
+    #[error(
+        "{0:?} can be no volume's name here; use up to 200 letters, digits, `-`, `_` and `.`, not \
+         beginning with a dot"
+    )]
     Name(String),
     /// It is there, with another size.
+    #[error(
+        "{what} is a store of the wrong size: it has {found} and is to have {wanted}; correct the \
+         volume's size, or move the old store away"
+    )]
     WrongSize {
         /// The part, in words for people.
         what: String,
@@ -104,6 +111,10 @@ pub(crate) enum OpenError {
         wanted: Bytes,
     },
     /// It belongs to a volume of another geometry.
+    #[error(
+        "{what} was made for a volume of {found}, and the cluster file says {wanted}; correct the \
+         cluster file"
+    )]
     Geometry {
         /// The part, in words for people.
         what: String,
@@ -113,6 +124,10 @@ pub(crate) enum OpenError {
         wanted: Geometry,
     },
     /// It is open at another place of the device.
+    #[error(
+        "{what} begins at {found} of the device and is to begin at {wanted}; restart the node to \
+         move it"
+    )]
     Moved {
         /// The part, in words for people.
         what: String,
@@ -122,6 +137,7 @@ pub(crate) enum OpenError {
         wanted: Bytes,
     },
     /// It would share bytes of a device with another part.
+    #[error("{what} would overlap {other}; give it another offset")]
     Overlap {
         /// The part, in words for people.
         what: String,
@@ -129,6 +145,7 @@ pub(crate) enum OpenError {
         other: String,
     },
     /// It is missing, or not the one that is wanted.
+    #[error("{what} {found}")]
     Unfit {
         /// The part, in words for people.
         what: String,
@@ -136,6 +153,10 @@ pub(crate) enum OpenError {
         found: String,
     },
     /// There is not so much room.
+    #[error(
+        "{what} would end at {end}, and there is room for {capacity}; make the volume smaller or \
+         the store larger"
+    )]
     Full {
         /// The part, in words for people.
         what: String,
@@ -145,6 +166,7 @@ pub(crate) enum OpenError {
         capacity: Bytes,
     },
     /// The system refuses.
+    #[error("{path}: {error}")]
     Io {
         /// The file.
         path: PathBuf,
@@ -152,45 +174,6 @@ pub(crate) enum OpenError {
         error: io::Error,
     },
 }
-
-impl fmt::Display for OpenError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Name(name) => write!(
-                f,
-                "{name:?} can be no volume's name here; use up to 200 letters, digits, `-`, `_` \
-                 and `.`, not beginning with a dot"
-            ),
-            Self::Unfit { what, found } => write!(f, "{what} {found}"),
-            Self::WrongSize { what, found, wanted } => write!(
-                f,
-                "{what} is a store of the wrong size: it has {found} and is to have {wanted}; \
-                 correct the volume's size, or move the old store away"
-            ),
-            Self::Geometry { what, found, wanted } => write!(
-                f,
-                "{what} was made for a volume of {found}, and the cluster file says {wanted}; \
-                 correct the cluster file"
-            ),
-            Self::Moved { what, found, wanted } => write!(
-                f,
-                "{what} begins at {found} of the device and is to begin at {wanted}; restart the \
-                 node to move it"
-            ),
-            Self::Overlap { what, other } => {
-                write!(f, "{what} would overlap {other}; give it another offset")
-            }
-            Self::Full { what, end, capacity } => write!(
-                f,
-                "{what} would end at {end}, and there is room for {capacity}; make the volume \
-                 smaller or the store larger"
-            ),
-            Self::Io { path, error } => write!(f, "{}: {error}", path.display()),
-        }
-    }
-}
-
-impl std::error::Error for OpenError {}
 
 /// How people are told about a part.
 fn name_of(part: &Part) -> String {

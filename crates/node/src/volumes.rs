@@ -92,21 +92,14 @@ pub struct PartReport {
 }
 
 /// Why something cannot be done with a volume; it can be done again once that is mended.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{what}; {help}")]
 pub struct VolumeError {
     /// The fault, and its place.
     pub what: String,
     /// How to mend it.
     pub help: String,
 }
-
-impl fmt::Display for VolumeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}; {}", self.what, self.help)
-    }
-}
-
-impl std::error::Error for VolumeError {}
 
 type VolumeResult<T> = Result<T, VolumeError>;
 

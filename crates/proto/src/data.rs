@@ -34,7 +34,6 @@ pub mod pieces;
 
 use alloc::string::String;
 use alloc::vec::Vec;
-use core::fmt;
 
 use serde::{Deserialize, Serialize};
 use tidegate_algo::scheduling::cost;
@@ -531,9 +530,10 @@ pub fn decode<M: serde::de::DeserializeOwned>(payload: &[u8]) -> Result<M, Frame
 }
 
 /// Why bytes are no frame.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
     /// It is longer than its kind may be.
+    #[error("a frame of {length} bytes is over the maximum of {maximum}")]
     TooLong {
         /// The length that it claims, in bytes.
         length: u32,
@@ -541,30 +541,18 @@ pub enum FrameError {
         maximum: usize,
     },
     /// No frame is of this kind.
+    #[error("no frame is of kind {0}")]
     Kind(u8),
     /// A flag or byte that is to be zero is not.
+    #[error("a reserved byte or flag of a frame is not zero")]
     Reserved,
     /// The tag is none.
+    #[error("a job's tag is no tag")]
     Tag,
     /// The payload is no message of this protocol.
+    #[error("a payload is no message of this protocol")]
     Message,
 }
-
-impl fmt::Display for FrameError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::TooLong { length, maximum } => {
-                write!(f, "a frame of {length} bytes is over the maximum of {maximum}")
-            }
-            Self::Kind(kind) => write!(f, "no frame is of kind {kind}"),
-            Self::Reserved => f.write_str("a reserved byte or flag of a frame is not zero"),
-            Self::Tag => f.write_str("a job's tag is no tag"),
-            Self::Message => f.write_str("a payload is no message of this protocol"),
-        }
-    }
-}
-
-impl core::error::Error for FrameError {}
 
 #[cfg(test)]
 mod bounds_tests;

@@ -19,7 +19,6 @@
 //! **Exceptions**, as the decision about counts has them: a node that has lost its lease, or has
 //! not received the policy yet, is not bound by limits.
 
-use core::fmt;
 use std::collections::BTreeSet;
 
 use tidegate_model::{Iops, Span};
@@ -45,7 +44,8 @@ const SETTLED: Span = Span(5 * Span::MILLISECOND.0);
 const CALM: u64 = 3;
 
 /// A broken invariant, and the seed that shows it again.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("seed {seed}, at {at}: {what}\nreplay: cargo xtask seeds --seed {seed}")]
 pub struct Violation {
     /// The seed of the run.
     pub seed: u64,
@@ -54,15 +54,6 @@ pub struct Violation {
     /// The broken invariant.
     pub what: String,
 }
-
-impl fmt::Display for Violation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { seed, at, what } = self;
-        write!(f, "seed {seed}, at {at}: {what}\nreplay: cargo xtask seeds --seed {seed}")
-    }
-}
-
-impl core::error::Error for Violation {}
 
 /// The cluster, load and faults of one seed.
 #[derive(Clone, Debug)]

@@ -126,17 +126,14 @@ impl fmt::Display for Format {
 }
 
 /// A name that is none of a format.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("not a format of traces; known are {}", known())]
 pub struct UnknownFormat;
 
-impl fmt::Display for UnknownFormat {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("not a format of traces; known are")?;
-        FORMATS.iter().try_for_each(|(_, name)| write!(f, " {name}"))
-    }
+/// The names of all formats.
+fn known() -> String {
+    FORMATS.map(|(_, name)| name).join(" ")
 }
-
-impl core::error::Error for UnknownFormat {}
 
 impl FromStr for Format {
     type Err = UnknownFormat;
@@ -147,7 +144,8 @@ impl FromStr for Format {
 }
 
 /// Error of a line of a recording, with the line's number.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("line {line}: {problem}")]
 pub struct TraceError {
     /// Its number, from 1.
     pub line: u64,
@@ -156,18 +154,26 @@ pub struct TraceError {
 }
 
 /// Error of a line of a recording.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Problem {
     /// It could not be read; nothing follows.
+    #[error("cannot be read: {0}")]
     Unreadable(String),
     /// It is the first and looks like no format, or not like that which was named; nothing follows.
+    #[error(
+        "{found:?} does not begin a trace of a format that is known: {}; if it is of one of them, \
+         say which",
+        known()
+    )]
     Unknown {
         /// Its beginning.
         found: String,
     },
     /// It has more than 4,096 bytes.
+    #[error("more than {} bytes; expected lines of text", lines::LONGEST)]
     Long,
     /// It has another number of fields.
+    #[error("{found} fields; expected {expected}")]
     Fields {
         /// How many.
         found: usize,
@@ -175,6 +181,7 @@ pub enum Problem {
         expected: &'static str,
     },
     /// A field is not what it should be.
+    #[error("{name} is {found:?}; expected {expected}")]
     Field {
         /// Which one.
         name: &'static str,
@@ -184,6 +191,7 @@ pub enum Problem {
         expected: &'static str,
     },
     /// A request larger than the reader allows.
+    #[error("a request of {bytes}; at most {most} can be replayed")]
     Large {
         /// Its size.
         bytes: Bytes,
@@ -191,6 +199,10 @@ pub enum Problem {
         most: Bytes,
     },
     /// It lies before a record that has left the window already.
+    #[error(
+        "it is {by} before a record that the window of {window} let go; sort the trace, or read it \
+         with a wider window"
+    )]
     Late {
         /// By how much.
         by: Picoseconds,
@@ -198,38 +210,6 @@ pub enum Problem {
         window: usize,
     },
 }
-
-impl fmt::Display for TraceError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "line {}: ", self.line)?;
-        match &self.problem {
-            Problem::Unreadable(why) => write!(f, "cannot be read: {why}"),
-            Problem::Unknown { found } => {
-                write!(f, "{found:?} does not begin a trace of a format that is known:")?;
-                FORMATS.iter().try_for_each(|(_, name)| write!(f, " {name}"))?;
-                f.write_str("; if it is of one of them, say which")
-            }
-            Problem::Long => {
-                write!(f, "more than {} bytes; expected lines of text", lines::LONGEST)
-            }
-            Problem::Fields { found, expected } => {
-                write!(f, "{found} fields; expected {expected}")
-            }
-            Problem::Field { name, found, expected } => {
-                write!(f, "{name} is {found:?}; expected {expected}")
-            }
-            Problem::Large { bytes, most } => {
-                write!(f, "a request of {bytes}; at most {most} can be replayed")
-            }
-            Problem::Late { by, window } => {
-                write!(f, "it is {by} before a record that the window of {window} let go;")?;
-                f.write_str(" sort the trace, or read it with a wider window")
-            }
-        }
-    }
-}
-
-impl core::error::Error for TraceError {}
 
 #[cfg(test)]
 #[path = "trace/trace_tests.rs"]

@@ -8,7 +8,6 @@
 
 use std::collections::BTreeMap;
 use std::ffi::{CString, OsStr, OsString};
-use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -101,51 +100,33 @@ pub enum Exit {
 }
 
 /// Why the program was not started.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum RunError {
     /// The shim is not at the given path.
+    #[error(
+        "there is no shim at {0}; build it with `cargo build -p tidegate-preload` or say where it \
+         is with TIDEGATE_SHIM"
+    )]
     NoShim(PathBuf),
     /// No segment could be made.
+    #[error("cannot make a segment in /dev/shm: {0}")]
     Segment(io::Error),
     /// The program could not be started.
+    #[error("cannot start {}: {}", .0.display(), .1)]
     Start(OsString, io::Error),
     /// No rules arrived, and the program was not to start without.
+    #[error(
+        "not started, because there are no rules for it yet ({0}); start the controller with \
+         `tidegate up` and apply a policy, or leave out --fail-closed"
+    )]
     NoRules(String),
     /// The program cannot be covered, and was not to start then.
+    #[error("not started, because the shim cannot be loaded into {}; {}", .0.display(), .1)]
     NotCovered(OsString, &'static str),
     /// The supervisor itself failed.
+    #[error("the supervisor failed: {0}")]
     Supervise(io::Error),
 }
-
-impl fmt::Display for RunError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoShim(path) => write!(
-                f,
-                "there is no shim at {}; build it with `cargo build -p tidegate-preload` or say \
-                 where it is with TIDEGATE_SHIM",
-                path.display()
-            ),
-            Self::Segment(error) => write!(f, "cannot make a segment in /dev/shm: {error}"),
-            Self::Start(program, error) => {
-                write!(f, "cannot start {}: {error}", program.display())
-            }
-            Self::NoRules(reason) => write!(
-                f,
-                "not started, because there are no rules for it yet ({reason}); start the \
-                 controller with `tidegate up` and apply a policy, or leave out --fail-closed"
-            ),
-            Self::NotCovered(program, advice) => write!(
-                f,
-                "not started, because the shim cannot be loaded into {}; {advice}",
-                program.display()
-            ),
-            Self::Supervise(error) => write!(f, "the supervisor failed: {error}"),
-        }
-    }
-}
-
-impl std::error::Error for RunError {}
 
 impl RunError {
     /// The exit code that it deserves, as shells have it: 127 for a program that is not there, 126

@@ -129,54 +129,40 @@ impl Keys {
 }
 
 /// Why content could not be transformed. The request is not to be made.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TransformError {
     /// An `encrypt` gate names a key that the program did not give.
+    #[error("the policy encrypts with key {0:?}, which the program did not give")]
     NoKey(String),
     /// The content read does not match the output of an `encrypt` gate with this key and this
     /// associated data.
+    #[error("the content was changed, or was written with another key or for another place")]
     NotAuthentic,
     /// The content read is not the output of a `compress` gate.
+    #[error("the content was not written by a compress gate")]
     NotCompressed,
     /// The content read would be larger than the caller allows, or the content to be written is too
     /// large for its gates.
+    #[error("the content is larger than its reader allows")]
     TooLarge,
     /// The system has no random numbers.
+    #[error("the system has no random numbers")]
     NoRandomness,
     /// The rules changed while the request was under way, and what its gates were to do to its
     /// content are unknown now. It may be made again.
+    #[error(
+        "the rules changed while the request was under way, and whether its content is to be \
+         encrypted or compressed cannot be told any more; make the request again"
+    )]
     RulesChanged,
     /// The rules changed after this process was forked from the one with the agent, and what they
     /// ask for now is known only there.
+    #[error(
+        "the rules changed after this process was forked, and whether they have content encrypted \
+         or compressed is known only to the process that opened the stage; open one in this process"
+    )]
     Forked,
 }
-
-impl fmt::Display for TransformError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoKey(name) => {
-                write!(f, "the policy encrypts with key {name:?}, which the program did not give")
-            }
-            Self::NotAuthentic => f.write_str(
-                "the content was changed, or was written with another key or for another place",
-            ),
-            Self::NotCompressed => f.write_str("the content was not written by a compress gate"),
-            Self::TooLarge => f.write_str("the content is larger than its reader allows"),
-            Self::NoRandomness => f.write_str("the system has no random numbers"),
-            Self::RulesChanged => f.write_str(
-                "the rules changed while the request was under way, and whether its content is to \
-                 be encrypted or compressed cannot be told any more; make the request again",
-            ),
-            Self::Forked => f.write_str(
-                "the rules changed after this process was forked, and whether they have content \
-                 encrypted or compressed is known only to the process that opened the stage; open \
-                 one in this process",
-            ),
-        }
-    }
-}
-
-impl std::error::Error for TransformError {}
 
 /// A stage for requests with content.
 #[derive(Clone, Debug)]

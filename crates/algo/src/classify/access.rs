@@ -53,17 +53,32 @@ pub struct Knowledge<'a> {
 }
 
 /// Why a client may not do what it requests.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Denied {
     /// Its certificate bears no name.
+    #[error("the client's certificate bears no name; make one with `tidegate certify --user`")]
     Nameless,
     /// Its certificate is that of a member of the cluster.
+    #[error(
+        "the certificate of {0} is for a party of the cluster and not for clients; use one that \
+         `tidegate certify --user` has made"
+    )]
     ClusterMember(String),
     /// The gateway has not received the policy.
+    #[error(
+        "the gateway has not heard yet which policy holds; try again once its controller is \
+         reachable"
+    )]
     PolicyUnknown,
     /// The policy has no such tenant.
+    #[error("the policy has no tenant {:?}", shortened(.0))]
     NoTenant(String),
     /// The file does not let the volume be opened for this tenant.
+    #[error(
+        "volume {volume} may not be opened for tenant {:?}; list it in the volume's `tenants`, or \
+         say with its `users` who may",
+        shortened(.tenant)
+    )]
     NotOffered {
         /// The volume.
         volume: String,
@@ -71,6 +86,7 @@ pub enum Denied {
         tenant: String,
     },
     /// The policy does not let this client act for this tenant.
+    #[error("{client} may not act for tenant {tenant:?}")]
     NotAdmitted {
         /// The client's identity, as text.
         client: String,
@@ -78,39 +94,6 @@ pub enum Denied {
         tenant: String,
     },
 }
-
-impl fmt::Display for Denied {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Nameless => f.write_str(
-                "the client's certificate bears no name; make one with `tidegate certify --user`",
-            ),
-            Self::ClusterMember(name) => write!(
-                f,
-                "the certificate of {name} is for a party of the cluster and not for clients; use \
-                 one that `tidegate certify --user` has made"
-            ),
-            Self::PolicyUnknown => f.write_str(
-                "the gateway has not heard yet which policy holds; try again once its controller \
-                 is reachable",
-            ),
-            Self::NoTenant(tenant) => {
-                write!(f, "the policy has no tenant {:?}", shortened(tenant))
-            }
-            Self::NotOffered { volume, tenant } => write!(
-                f,
-                "volume {volume} may not be opened for tenant {:?}; list it in the volume's \
-                 `tenants`, or say with its `users` who may",
-                shortened(tenant)
-            ),
-            Self::NotAdmitted { client, tenant } => {
-                write!(f, "{client} may not act for tenant {tenant:?}")
-            }
-        }
-    }
-}
-
-impl core::error::Error for Denied {}
 
 /// The beginning of a name that comes from elsewhere.
 fn shortened(name: &str) -> String {

@@ -213,33 +213,24 @@ pub struct Source<'a> {
 }
 
 /// Why rules cannot be compiled.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CompileError {
     /// There are more rules than a mask has bits.
+    #[error("more than {RULES_MAX} match rules for one stage")]
     TooManyRules,
     /// There are more channels than a stage has counters for.
+    #[error("more than {CHANNELS_MAX} channels in one stage")]
     TooManyChannels,
     /// There are more queue gates than a stage has queues.
+    #[error("more than {QUEUES_MAX} queue gates in one stage")]
     TooManyQueues,
     /// A pattern is longer than [`PATTERN_MAX`].
+    #[error("a pattern of more than {PATTERN_MAX} bytes")]
     PatternTooLong,
     /// The patterns together are longer than a table.
+    #[error("patterns of more than 64 KiB in one stage")]
     TableTooLong,
 }
-
-impl core::fmt::Display for CompileError {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        match self {
-            Self::TooManyRules => write!(f, "more than {RULES_MAX} match rules for one stage"),
-            Self::TooManyChannels => write!(f, "more than {CHANNELS_MAX} channels in one stage"),
-            Self::TooManyQueues => write!(f, "more than {QUEUES_MAX} queue gates in one stage"),
-            Self::PatternTooLong => write!(f, "a pattern of more than {PATTERN_MAX} bytes"),
-            Self::TableTooLong => write!(f, "patterns of more than 64 KiB in one stage"),
-        }
-    }
-}
-
-impl core::error::Error for CompileError {}
 
 // The words of a table, in order.
 const HEAD: usize = 0; // rules, channels, sizes, queues: 16 bits each

@@ -110,13 +110,16 @@ pub struct Label {
 }
 
 /// Why bytes are no label.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LabelError {
     /// They do not begin as one.
+    #[error("there is no label")]
     Absent,
     /// A later release wrote them, in this version.
+    #[error("the label has version {0}, written by a later release")]
     Version(u16),
     /// The checksum is wrong, or a field cannot be.
+    #[error("both copies of the label are damaged")]
     Damaged,
 }
 
@@ -167,16 +170,9 @@ impl fmt::Display for Uuid {
 }
 
 /// The text is no UUID.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a UUID has 32 hexadecimal digits, like 0f9c3b52-7d1e-4c1a-9a54-2f6e0d8b7c11")]
 pub struct NoUuid;
-
-impl fmt::Display for NoUuid {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a UUID has 32 hexadecimal digits, like 0f9c3b52-7d1e-4c1a-9a54-2f6e0d8b7c11")
-    }
-}
-
-impl core::error::Error for NoUuid {}
 
 impl FromStr for Uuid {
     type Err = NoUuid;
@@ -310,20 +306,6 @@ impl Label {
         }
     }
 }
-
-impl fmt::Display for LabelError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Absent => f.write_str("there is no label"),
-            Self::Version(version) => {
-                write!(f, "the label has version {version}, written by a later release")
-            }
-            Self::Damaged => f.write_str("both copies of the label are damaged"),
-        }
-    }
-}
-
-impl core::error::Error for LabelError {}
 
 /// CRC-32C, bit by bit: labels are read and written rarely.
 fn checksum(bytes: &[u8]) -> u32 {

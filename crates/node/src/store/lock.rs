@@ -1,6 +1,5 @@
 //! The lock of a store: one node uses it at a time, or one command that changes its volumes.
 
-use std::fmt;
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -36,20 +35,25 @@ impl Drop for StoreLock {
 }
 
 /// The process that has locked a store, as far as the system says.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 enum Holder {
     /// A node of this process.
+    #[error("a node of this process uses it")]
     Own,
     /// A node of this process number.
+    #[error("a node uses it (process {0}: {1})")]
     Node(u32, String),
     /// A command that changes volumes.
+    #[error("another tidegate command is at work on it (process {0}: {1})")]
     Command(u32, String),
     /// Another process, or one that cannot be seen from here.
+    #[error("a node or another tidegate command uses it")]
     Unknown,
 }
 
 /// A store is in use.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
 pub(crate) struct Busy(Holder);
 
 impl Busy {
@@ -67,21 +71,6 @@ impl Busy {
         matches!(self.0, Holder::Own | Holder::Node(..))
     }
 }
-
-impl fmt::Display for Busy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.0 {
-            Holder::Own => f.write_str("a node of this process uses it"),
-            Holder::Node(pid, line) => write!(f, "a node uses it (process {pid}: {line})"),
-            Holder::Command(pid, line) => {
-                write!(f, "another tidegate command is at work on it (process {pid}: {line})")
-            }
-            Holder::Unknown => f.write_str("a node or another tidegate command uses it"),
-        }
-    }
-}
-
-impl std::error::Error for Busy {}
 
 /// The process that has locked the file.
 fn holder(file: &File) -> Holder {

@@ -7,7 +7,6 @@
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
-use core::fmt;
 
 use tidegate_model::{Span, Time};
 
@@ -52,14 +51,16 @@ pub struct Settings {
 }
 
 /// Why an operation was not begun.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
     /// The key is empty, or longer than [`KEY_MAX`].
+    #[error("a key has from 1 to {KEY_MAX} bytes, this one has {bytes}")]
     Key {
         /// How long it is.
         bytes: usize,
     },
     /// The value is longer than [`VALUE_MAX`], or than its key leaves of [`ENTRY_MAX`].
+    #[error("the value has {bytes} bytes, and with this key it may have at most {max_bytes}")]
     Value {
         /// How long it is.
         bytes: usize,
@@ -68,25 +69,9 @@ pub enum Refused {
     },
     /// As many operations are under way as there may be, or all buffers are in use: poll, or
     /// release values.
+    #[error("too many operations are under way")]
     Busy,
 }
-
-impl fmt::Display for Refused {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Key { bytes } => {
-                write!(f, "a key has from 1 to {KEY_MAX} bytes, this one has {bytes}")
-            }
-            Self::Value { bytes, max_bytes } => write!(
-                f,
-                "the value has {bytes} bytes, and with this key it may have at most {max_bytes}"
-            ),
-            Self::Busy => f.write_str("too many operations are under way"),
-        }
-    }
-}
-
-impl core::error::Error for Refused {}
 
 /// The end of one operation.
 #[derive(Debug, PartialEq, Eq)]

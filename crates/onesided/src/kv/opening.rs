@@ -5,7 +5,6 @@
 //! node's sweep needs no client, and an engine lets nothing through before its first grant.
 
 use alloc::vec::Vec;
-use core::fmt;
 
 use tidegate_model::Time;
 
@@ -24,24 +23,15 @@ pub struct Opening<F> {
 }
 
 /// Why a store cannot be opened.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OpenError {
     /// The region is lost.
+    #[error("{0}")]
     Lost(Lost),
     /// There is no store that this program can use.
+    #[error("{0}")]
     Layout(LayoutError),
 }
-
-impl fmt::Display for OpenError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Lost(lost) => lost.fmt(f),
-            Self::Layout(error) => error.fmt(f),
-        }
-    }
-}
-
-impl core::error::Error for OpenError {}
 
 impl<F: Fabric> Opening<F> {
     /// Opens the store that begins at `at`, through a fabric with at least one buffer that is not

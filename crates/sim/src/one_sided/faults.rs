@@ -34,8 +34,6 @@ mod generate;
 mod station;
 mod world;
 
-use core::fmt;
-
 use tidegate_algo::onesided::Rules;
 use tidegate_algo::onesided::engine::Promise;
 use tidegate_model::{Iops, Span, Time};
@@ -52,7 +50,11 @@ const SETTLE: u64 = 12;
 const CALM: u64 = 3;
 
 /// A broken invariant, and the seed that shows it again.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "one-sided seed {seed}, at {} ms: {what}\nreplay: cargo xtask seeds --one-sided --seed {seed}",
+    .at.0 / 1_000_000
+)]
 pub struct Violation {
     /// The seed of the run.
     pub seed: u64,
@@ -61,17 +63,6 @@ pub struct Violation {
     /// The broken invariant.
     pub what: String,
 }
-
-impl fmt::Display for Violation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { seed, at, what } = self;
-        let at = at.0 / 1_000_000;
-        writeln!(f, "one-sided seed {seed}, at {at} ms: {what}")?;
-        write!(f, "replay: cargo xtask seeds --one-sided --seed {seed}")
-    }
-}
-
-impl core::error::Error for Violation {}
 
 /// Load of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
