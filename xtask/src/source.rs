@@ -67,6 +67,34 @@ pub fn has_word(code: &str, word: &str) -> bool {
     })
 }
 
+/// The words of an identifier: `SeatOf_ALL` as `Seat`, `Of`, `ALL`.
+pub fn words(identifier: &str) -> impl Iterator<Item = &str> {
+    let mut rest = identifier;
+    std::iter::from_fn(move || {
+        rest = rest.trim_start_matches('_');
+        let ends = |pair: &[u8]| {
+            pair[1] == b'_' || pair[0].is_ascii_lowercase() && pair[1].is_ascii_uppercase()
+        };
+        let end = rest.as_bytes().windows(2).position(ends).map_or(rest.len(), |last| last + 1);
+        let (word, next) = rest.split_at(end);
+        rest = next;
+        (!word.is_empty()).then_some(word)
+    })
+}
+
+/// Whether `word` is this noun, or its plural, in upper or lower case.
+pub fn is_noun(word: &str, noun: &str) -> bool {
+    let (word, noun) = (word.as_bytes(), noun.as_bytes());
+    match word.len().checked_sub(noun.len()) {
+        Some(0) => word.eq_ignore_ascii_case(noun),
+        Some(1) => {
+            word[..noun.len()].eq_ignore_ascii_case(noun)
+                && matches!(word.last(), Some(b's' | b'S'))
+        }
+        _ => false,
+    }
+}
+
 enum State {
     Code,
     LineComment,
@@ -270,5 +298,14 @@ mod tests {
         assert!(!has_word("unsafe_code", "unsafe"));
         assert!(has_word("x = std::mem", "std"));
         assert!(!has_word("my_std::mem", "std"));
+    }
+
+    #[test]
+    fn identifiers_have_words() {
+        let split = |identifier| words(identifier).collect::<Vec<_>>();
+        assert_eq!(split("SeatOf__ALL"), ["Seat", "Of", "ALL"]);
+        assert_eq!(split("_"), [""; 0]);
+        assert!(is_noun("Utils", "util") && is_noun("SEAT", "seat"));
+        assert!(!is_noun("utility", "util") && !is_noun("se", "seat"));
     }
 }

@@ -4,7 +4,7 @@ use super::exceptions::{Rule, excepted};
 use super::retired;
 use crate::Finding;
 use crate::files::TextFile;
-use crate::source::{self, Line, has_word};
+use crate::source::{self, Line, has_word, is_noun, words};
 
 const FUNCTION_LINES_MAX: usize = 60;
 const FILE_LINES_MAX: usize = 600;
@@ -18,7 +18,7 @@ const PURE_RINGS: &[&str] =
     &["crates/model/src/", "crates/algo/src/", "crates/proto/src/", "crates/onesided/src/"];
 
 /// Nouns that name nothing.
-const EMPTY_NOUNS: &[&str] = &["Manager", "Helper", "Util", "Managers", "Helpers", "Utils"];
+const EMPTY_NOUNS: &[&str] = &["manager", "helper", "util"];
 
 pub(super) fn check(file: &TextFile) -> Vec<Finding> {
     let lines = source::lines(&file.text);
@@ -128,8 +128,8 @@ impl FileCheck<'_> {
     fn names(&mut self, at: usize) {
         let code = &self.lines[at].code;
         let Some(name) = type_name(code) else { return };
-        let words = camel_words(name);
-        if let Some(word) = words.iter().find(|word| EMPTY_NOUNS.contains(word)) {
+        let is_empty = |word: &&str| EMPTY_NOUNS.iter().any(|noun| is_noun(word, noun));
+        if let Some(word) = words(name).find(is_empty) {
             let what = format!("`{name}` says {word}");
             self.find(at, what, "name what it is or does, in a noun one could say aloud");
         }
@@ -184,14 +184,6 @@ fn type_name(code: &str) -> Option<&str> {
     let rest = tokens.next()?;
     let end = rest.find(|c: char| !(c.is_alphanumeric() || c == '_')).unwrap_or(rest.len());
     Some(&rest[..end])
-}
-
-/// `IoHelperTable` as `Io`, `Helper`, `Table`.
-fn camel_words(name: &str) -> Vec<&str> {
-    let mut starts: Vec<usize> =
-        name.char_indices().filter(|(_, c)| c.is_uppercase()).map(|(at, _)| at).collect();
-    starts.push(name.len());
-    starts.windows(2).map(|pair| &name[pair[0]..pair[1]]).collect()
 }
 
 #[cfg(test)]
