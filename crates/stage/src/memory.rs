@@ -151,8 +151,8 @@ pub enum Error {
     Refused(String),
     /// It is of another release.
     #[error(
-        "the data node speaks version {theirs} and this client version {VERSION}; run both from the same \
-         release of Tidegate"
+        "the data node speaks version {theirs} and this client version {VERSION}; run both from \
+         the same release of Tidegate"
     )]
     Version {
         /// The version that it speaks.

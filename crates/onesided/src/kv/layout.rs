@@ -96,8 +96,8 @@ pub enum LayoutError {
     NoStore,
     /// There is one, of a layout that this program does not know.
     #[error(
-        "the store has layout {found}, and this program knows layout {LAYOUT_VERSION}: use the same release at \
-         the data node and at its clients"
+        "the store has layout {found}, and this program knows layout {LAYOUT_VERSION}: use the \
+         same release at the data node and at its clients"
     )]
     Version {
         /// The version that it has.
