@@ -48,14 +48,12 @@ fn misplaced(cluster: &Cluster, base: &Path, part: &PartPlan) -> Option<String> 
     let PartPlan { node, volume, index, store: PartStore::Directory(own), .. } = part else {
         return None;
     };
-    let label = format!("{volume}.{index}.label");
-    let is_in = |folder: &Path| folder.join(&label).symlink_metadata().is_ok();
-    if is_in(own) {
+    if part.has_label_in(own) {
         return None;
     }
     let place = cluster.nodes.iter().find_map(|other| match &other.store {
         Store::Directory(path) if other.name != *node => Some(base.join(path))
-            .filter(|path| path != own && is_in(path))
+            .filter(|path| path != own && part.has_label_in(path))
             .map(|path| (other, path)),
         _ => None,
     });

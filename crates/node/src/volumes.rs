@@ -26,7 +26,7 @@ use tidegate_model::cluster::{Geometry, Label, PartIdentity, Uuid, VolumeStamp};
 
 use crate::store::disk::{Disk, Host};
 use crate::store::is_plain;
-use crate::store::label::{Area, LabelLocation};
+use crate::store::label::{Area, LabelLocation, parse_name};
 use crate::store::lock::{Busy, StoreLock};
 
 mod foreign;
@@ -206,6 +206,12 @@ impl PartPlan {
         format!("part {index} of volume {volume} at node {node}")
     }
 
+    /// Whether the label of this part is in `folder`.
+    pub fn has_label_in(&self, folder: &Path) -> bool {
+        let location = LabelLocation::in_directory(folder, &self.volume, self.index, None);
+        location.path.symlink_metadata().is_ok()
+    }
+
     fn data(&self) -> PathBuf {
         match &self.store {
             PartStore::Directory(path) => path.join(format!("{}.{}", self.volume, self.index)),
@@ -331,11 +337,8 @@ fn is_alone(part: &PartPlan) -> VolumeResult<()> {
     let entries = std::fs::read_dir(folder).map_err(|error| failed(folder, &error))?;
     for entry in entries {
         let name = entry.map_err(|error| failed(folder, &error))?.file_name();
-        let Some(name) = name.to_str() else { continue };
-        let index = name.strip_prefix(&part.volume).and_then(|rest| rest.strip_prefix('.'));
-        let index = index.map(|index| index.strip_suffix(".label").unwrap_or(index));
-        let Some(other) = index.and_then(|index| index.parse::<u32>().ok()) else { continue };
-        if other != part.index {
+        let Some((volume, other)) = name.to_str().and_then(parse_name) else { continue };
+        if volume == part.volume && other != part.index {
             return refuse(
                 format!("{} would lie beside part {other} of it", part.name()),
                 format!(

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use clap::builder::FalseyValueParser;
+use clap::builder::{FalseyValueParser, PossibleValuesParser, TypedValueParser};
 use serde_json::json;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -126,23 +126,20 @@ pub(crate) struct Args {
     /// How to write each line of the log: for people, or as a JSON object
     #[arg(long, value_name = "FORMAT", default_value = "text")]
     #[arg(env = "TIDEGATE_LOG_FORMAT", hide_env_values = true)]
-    log_format: Format,
+    #[arg(value_parser = PossibleValuesParser::new(["text", "json"]).map(log_format))]
+    log_format: LogFormat,
 }
 
-/// How lines of the log are written.
-#[derive(Clone, Copy, Debug, clap::ValueEnum)]
-enum Format {
-    Text,
-    Json,
+fn log_format(name: String) -> LogFormat {
+    match &*name {
+        "json" => LogFormat::Json,
+        _ => LogFormat::Text,
+    }
 }
 
 impl Args {
     fn logging(&self) -> Logging {
-        let format = match self.log_format {
-            Format::Text => LogFormat::Text,
-            Format::Json => LogFormat::Json,
-        };
-        Logging { filter: self.log.clone(), format }
+        Logging { filter: self.log.clone(), format: self.log_format }
     }
 }
 

@@ -109,40 +109,32 @@ struct Inner {
     damaged: Option<Structure>,
 }
 
-impl Inner {
-    /// The tenant of a client.
-    fn tenant(&self, identity: &ClientIdentity, hello: &Hello) -> Result<Option<&Tenant>, Denied> {
-        tenant(self.coordinator.policy(), identity, hello).map_err(Denied::Refused)
+/// A session slot for a client of `tenant`, and its promise: the slot that an earlier incarnation of
+/// this node gave it, or a free one.
+fn take_session_slot(
+    monitor: &mut Monitor<Own>,
+    coordinator: &Coordinator,
+    orphans: &mut BTreeSet<u16>,
+    (tenant, hello): (Option<&Tenant>, &Hello),
+) -> Result<(u16, Promise), Denied> {
+    let earlier = hello.session_slot.filter(|number| orphans.contains(number));
+    if earlier.is_none() {
+        let clients = |name: &str| coordinator.registry.clients_of(name);
+        slots::admit(coordinator.policy(), tenant, clients, monitor.slots())?;
     }
-
-    /// A session slot for a client, and its promise: the slot that an earlier incarnation of this
-    /// node gave it, or a free one.
-    fn take_session_slot(
-        &mut self,
-        identity: &ClientIdentity,
-        hello: &Hello,
-    ) -> Result<(u16, Promise), Denied> {
-        let Self { monitor, coordinator, orphans, .. } = self;
-        let tenant = tenant(coordinator.policy(), identity, hello).map_err(Denied::Refused)?;
-        let earlier = hello.session_slot.filter(|number| orphans.contains(number));
-        if earlier.is_none() {
-            let clients = |name: &str| coordinator.registry.clients_of(name);
-            slots::admit(coordinator.policy(), tenant, clients, monitor.slots())?;
-        }
-        let promise = coordinator.registry.offer(tenant, hello).map_err(Denied::Refused)?;
-        earlier.iter().for_each(|number| _ = orphans.remove(number));
-        let number = match earlier {
-            Some(number) => monitor.renew(number, promise).map(|()| number),
-            None => monitor.admit(promise).inspect(|number| {
-                let name = tenant.map_or("", |tenant| &tenant.name);
-                let allowed = |number| monitor.allowed(number);
-                let rest = coordinator.registry.rest(name, promise.limit, allowed);
-                monitor.start_early(*number, rest);
-            }),
-        };
-        let number = number.map_err(|denied| Denied::Refused(denied.to_string()))?;
-        Ok((number, promise))
-    }
+    let promise = coordinator.registry.offer(tenant, hello).map_err(Denied::Refused)?;
+    earlier.iter().for_each(|number| _ = orphans.remove(number));
+    let number = match earlier {
+        Some(number) => monitor.renew(number, promise).map(|()| number),
+        None => monitor.admit(promise).inspect(|number| {
+            let name = tenant.map_or("", |tenant| &tenant.name);
+            let allowed = |number| monitor.allowed(number);
+            let rest = coordinator.registry.rest(name, promise.limit, allowed);
+            monitor.start_early(*number, rest);
+        }),
+    };
+    let number = number.map_err(|denied| Denied::Refused(denied.to_string()))?;
+    Ok((number, promise))
 }
 
 impl Host {
@@ -344,14 +336,17 @@ impl Host {
         }
         let now = self.clock.now();
         inner.inspector.wake(now);
-        let name = inner.tenant(identity, hello)?.map_or("", |tenant| &tenant.name).to_owned();
+        let Inner { monitor, coordinator, orphans, .. } = inner;
+        let tenant = tenant(coordinator.policy(), identity, hello).map_err(Denied::Refused)?;
+        let name = tenant.map_or("", |tenant| &tenant.name).to_owned();
         let session_slot = match hello.is_bare {
             true => None,
             false => {
-                let (number, promise) = inner.take_session_slot(identity, hello)?;
-                inner.coordinator.registry.add(number, &name, hello);
-                // Those who have equal parts have smaller ones now.
-                inner.coordinator.settle(&mut inner.monitor);
+                let (number, promise) =
+                    take_session_slot(monitor, coordinator, orphans, (tenant, hello))?;
+                coordinator.registry.add(number, &name, hello);
+                // Tenants with equal shares have smaller ones now.
+                coordinator.settle(monitor);
                 self.pulse.get().inspect(|thread| thread.unpark());
                 let DataNode { rules, period, client, .. } = self.node;
                 let reservation = promise.reservation;

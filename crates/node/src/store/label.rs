@@ -56,6 +56,12 @@ impl From<io::Error> for LabelAccessError {
     }
 }
 
+/// The volume and the index in the name of a part's data or label.
+pub(crate) fn parse_name(name: &str) -> Option<(&str, u32)> {
+    let (volume, index) = name.strip_suffix(".label").unwrap_or(name).rsplit_once('.')?;
+    Some((volume, index.parse().ok()?))
+}
+
 impl LabelLocation {
     /// The label of a part in a directory, with a folder for the copy that this one does not take.
     pub(crate) fn in_directory(

@@ -10,7 +10,7 @@ use tidegate_model::cluster::{Label, PartIdentity, Uuid};
 
 use super::{Found, PartPlan, PartStore, VolumeResult, refuse};
 use crate::store::disk::Disk;
-use crate::store::label::LabelLocation;
+use crate::store::label::{LabelLocation, parse_name};
 
 /// A fault, and how to mend it.
 type Fault = (String, String);
@@ -72,9 +72,10 @@ fn owner(disk: &dyn Disk, folder: &Path, mark: Uuid) -> Option<PartIdentity> {
         .ok()?
         .filter_map(|entry| entry.ok()?.file_name().into_string().ok());
     names
+        .filter(|name| name.ends_with(".label"))
         .filter_map(|name| {
-            let (volume, index) = name.strip_suffix(".label")?.rsplit_once('.')?;
-            let location = LabelLocation::in_directory(folder, volume, index.parse().ok()?, None);
+            let (volume, index) = parse_name(&name)?;
+            let location = LabelLocation::in_directory(folder, volume, index, None);
             Some(location.read(disk).ok()??.identity)
         })
         .find(|identity| identity.stamp.mark(identity.index) == mark)
