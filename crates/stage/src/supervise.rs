@@ -9,13 +9,15 @@
 use std::collections::BTreeMap;
 use std::ffi::{CString, OsStr, OsString};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use nix::sys::signal::{self, SigSet, SigmaskHow};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 use tidegate_model::Span;
 use tidegate_proto::message::Coverage;
@@ -36,14 +38,14 @@ const RULES_WAIT: Span = Span(2 * Span::SECOND.0);
 /// welcome, or there is no policy yet.
 const FIRST_RULES_WAIT: Span = Span(100 * Span::MILLISECOND.0);
 /// Signals that are passed on to the program.
-const FORWARDED: [libc::c_int; 7] = [
-    libc::SIGHUP,
-    libc::SIGINT,
-    libc::SIGQUIT,
-    libc::SIGTERM,
-    libc::SIGUSR1,
-    libc::SIGUSR2,
-    libc::SIGALRM,
+const FORWARDED: [signal::Signal; 7] = [
+    signal::SIGHUP,
+    signal::SIGINT,
+    signal::SIGQUIT,
+    signal::SIGTERM,
+    signal::SIGUSR1,
+    signal::SIGUSR2,
+    signal::SIGALRM,
 ];
 /// Tells the shim in each program below that it is to end rather than run without its stage.
 const FAIL_CLOSED: &str = "TIDEGATE_FAIL_CLOSED";
@@ -293,12 +295,9 @@ fn start(
         command.env("LD_PRELOAD", preload);
     }
     let mask = signals.before;
-    // SAFETY: between fork and exec only sigprocmask is called, which is async-signal-safe.
+    // SAFETY: between fork and exec only pthread_sigmask is called, which is async-signal-safe.
     unsafe {
-        command.pre_exec(move || {
-            libc::sigprocmask(libc::SIG_SETMASK, &raw const mask, std::ptr::null_mut());
-            Ok(())
-        });
+        command.pre_exec(move || Ok(mask.thread_set_mask()?));
     }
     command.spawn().map_err(|error| RunError::Start(options.program.clone(), error))
 }
@@ -388,8 +387,8 @@ fn stay_behind(mut driver: Driver, file: Removed) {
 /// Signals that arrive as data. Those that stop the process are left alone: they come to the whole
 /// group, and a supervisor that did not stop would keep the shell waiting.
 struct Signals {
-    file: OwnedFd,
-    before: libc::sigset_t,
+    file: SignalFd,
+    before: SigSet,
 }
 
 impl AsFd for Signals {
@@ -400,45 +399,21 @@ impl AsFd for Signals {
 
 impl Signals {
     fn take() -> io::Result<Self> {
-        // SAFETY: the sets are initialised by sigemptyset and sigprocmask before they are read, and
-        // the descriptor is new and ours.
-        unsafe {
-            let mut set: libc::sigset_t = std::mem::zeroed();
-            let mut before: libc::sigset_t = std::mem::zeroed();
-            libc::sigemptyset(&raw mut set);
-            for signal in FORWARDED {
-                libc::sigaddset(&raw mut set, signal);
-            }
-            if libc::sigprocmask(libc::SIG_BLOCK, &raw const set, &raw mut before) != 0 {
-                return Err(io::Error::last_os_error());
-            }
-            let flags = libc::SFD_CLOEXEC | libc::SFD_NONBLOCK;
-            let file = libc::signalfd(-1, &raw const set, flags);
-            if file < 0 {
-                return Err(io::Error::last_os_error());
-            }
-            Ok(Self { file: OwnedFd::from_raw_fd(file), before })
-        }
+        let set = SigSet::from_iter(FORWARDED);
+        let before = set.thread_swap_mask(SigmaskHow::SIG_BLOCK)?;
+        let file = SignalFd::with_flags(&set, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
+        Ok(Self { file, before })
     }
 
     fn give_back(&self) {
-        // SAFETY: the set is one that sigprocmask gave.
-        unsafe {
-            libc::sigprocmask(libc::SIG_SETMASK, &raw const self.before, std::ptr::null_mut());
-        }
+        let _ = self.before.thread_set_mask();
     }
 
     /// Returns the signals to pass on. Signals from the terminal have reached the program already.
     fn received(&self) -> impl Iterator<Item = Signal> + '_ {
-        std::iter::from_fn(|| {
-            let mut bytes = [0; size_of::<libc::signalfd_siginfo>()];
-            let length = rustix::io::read(&self.file, &mut bytes).ok()?;
-            // SAFETY: the kernel writes whole structures of integers.
-            let info: libc::signalfd_siginfo = unsafe { std::mem::transmute(bytes) };
-            (length == bytes.len()).then_some(info)
-        })
-        .filter(|info| info.ssi_code <= libc::SI_USER)
-        .filter_map(|info| Signal::from_named_raw(info.ssi_signo as i32))
+        std::iter::from_fn(|| self.file.read_signal().ok()?)
+            .filter(|info| info.ssi_code <= libc::SI_USER)
+            .filter_map(|info| Signal::from_named_raw(info.ssi_signo as i32))
     }
 }
 
