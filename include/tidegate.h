@@ -148,7 +148,7 @@
 // The usual share.
 #define TIDEGATE_MEDIUM 2
 
-// What is left.
+// The rest.
 #define TIDEGATE_LOW 3
 
 // Bytes of the longest key; the shortest has one.
@@ -181,7 +181,7 @@ typedef struct {
     const uint8_t *bytes;
 } tidegate_key;
 
-// Who a stage is and whom it listens to. What is zero has its default.
+// Identity of a stage, and its controller. A field that is zero has its default.
 typedef struct {
     // sizeof(tidegate_settings).
     size_t size;
@@ -189,7 +189,7 @@ typedef struct {
     const char *tenant;
     // The controller's socket. By default $TIDEGATE_SOCKET, else where `tidegate up` listens.
     const char *socket;
-    // What the program is, for people. By default its command.
+    // Name of the program, for people. By default its command.
     const char *command;
     // 1 if content passes through tidegate_write() and tidegate_restore(), so that the policy may
     // have it compressed and encrypted; 0 if not.
@@ -200,7 +200,7 @@ typedef struct {
     const tidegate_key *keys;
 } tidegate_settings;
 
-// What a stage says of itself.
+// State of a stage.
 typedef struct {
     // sizeof(tidegate_info), set by the caller.
     size_t size;
@@ -214,7 +214,7 @@ typedef struct {
     uint64_t queue_full;
 } tidegate_info;
 
-// What flowed through a channel. Counters only grow.
+// Traffic of a channel. Counters only grow.
 typedef struct {
     // The channel's number, as in tidegate_tag. Channels are numbered from zero in the order in
     // which they are made; the number of one that was removed is given again, last of all.
@@ -238,17 +238,17 @@ typedef struct {
 
 // The tag that a request carries from here on: 16 bytes, and the channel beside them.
 typedef struct {
-    // Whose the request is, as the controller numbers tenants; zero is nobody's.
+    // The tenant, as the controller numbers tenants; zero is no tenant.
     uint16_t tenant;
     // Why it is made; see tidegate_intern().
     uint16_t context;
     // How urgent it is: one of TIDEGATE_URGENT to TIDEGATE_LOW.
     uint8_t urgency;
-    // What it does: one of TIDEGATE_READ to TIDEGATE_SCAN.
+    // The operation: one of TIDEGATE_READ to TIDEGATE_SCAN.
     uint8_t operation;
     // Zero.
     uint16_t reserved;
-    // What it costs: bytes, or 1 if it moves none.
+    // The cost: bytes, or 1 if it moves none.
     uint32_t cost;
     // Cost that its tenant was served elsewhere; zero before a gateway has set it.
     uint32_t delay;
@@ -275,7 +275,7 @@ typedef struct {
     const char *key;
 } tidegate_gate;
 
-// What a rule asks of a request. What is zero is not asked for.
+// Conditions of a rule. A field that is zero is no condition.
 //
 // Patterns are globs: `?` is one character, `*` any run without `/`, `**` any run, `[a-z]` a
 // class, `{a,b}` a choice; everything else stands for itself.
@@ -324,7 +324,7 @@ typedef struct {
     size_t capacity;
 } tidegate_buffer;
 
-// Who a store acts for and how long it waits. What is zero has its default.
+// Tenant and time-out of a store. A field that is zero has its default.
 typedef struct {
     // sizeof(tidegate_store_settings).
     size_t size;
@@ -364,10 +364,10 @@ typedef struct {
 extern "C" {
 #endif // __cplusplus
 
-// What a status means, in a few words. Never null; the text lives as long as the program.
+// The meaning of a status, in a few words. Never null; the text lives as long as the program.
 const char *tidegate_strerror(int status);
 
-// What exactly went wrong when a function last failed on this thread, in words for people. Never
+// The exact error of the function that failed last on this thread, in words for people. Never
 // null, empty if none has failed; the text lives until the next function fails on this thread.
 const char *tidegate_error_detail(void);
 

@@ -67,17 +67,17 @@ const _: () = assert!(align_of::<Slot>() <= align_of::<Admission>(), "and is ali
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct Tag {
-    /// Whose the request is, as the controller numbers tenants; zero is nobody's.
+    /// The tenant, as the controller numbers tenants; zero is no tenant.
     pub tenant: u16,
     /// Why it is made; see tidegate_intern().
     pub context: u16,
     /// How urgent it is: one of TIDEGATE_URGENT to TIDEGATE_LOW.
     pub urgency: u8,
-    /// What it does: one of TIDEGATE_READ to TIDEGATE_SCAN.
+    /// The operation: one of TIDEGATE_READ to TIDEGATE_SCAN.
     pub operation: u8,
     /// Zero.
     pub reserved: u16,
-    /// What it costs: bytes, or 1 if it moves none.
+    /// The cost: bytes, or 1 if it moves none.
     pub cost: u32,
     /// Cost that its tenant was served elsewhere; zero before a gateway has set it.
     pub delay: u32,

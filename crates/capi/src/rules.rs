@@ -32,7 +32,7 @@ pub const TIDEGATE_URGENT: u32 = 0;
 pub const TIDEGATE_HIGH: u32 = 1;
 /// The usual share.
 pub const TIDEGATE_MEDIUM: u32 = 2;
-/// What is left.
+/// The rest.
 pub const TIDEGATE_LOW: u32 = 3;
 
 const _: () = assert!(TIDEGATE_LOW == Class::Low as u32, "the header's numbers are the model's");
@@ -63,7 +63,7 @@ unsafe impl Versioned for Gate {
     const NAME: &'static str = "tidegate_gate";
 }
 
-/// What a rule asks of a request. What is zero is not asked for.
+/// Conditions of a rule. A field that is zero is no condition.
 ///
 /// Patterns are globs: `?` is one character, `*` any run without `/`, `**` any run, `[a-z]` a
 /// class, `{a,b}` a choice; everything else stands for itself.

@@ -29,7 +29,7 @@ pub struct Key {
     pub bytes: *const u8,
 }
 
-/// Who a stage is and whom it listens to. What is zero has its default.
+/// Identity of a stage, and its controller. A field that is zero has its default.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct Settings {
@@ -39,7 +39,7 @@ pub struct Settings {
     pub tenant: *const c_char,
     /// The controller's socket. By default $TIDEGATE_SOCKET, else where `tidegate up` listens.
     pub socket: *const c_char,
-    /// What the program is, for people. By default its command.
+    /// Name of the program, for people. By default its command.
     pub command: *const c_char,
     /// 1 if content passes through tidegate_write() and tidegate_restore(), so that the policy may
     /// have it compressed and encrypted; 0 if not.
@@ -55,7 +55,7 @@ unsafe impl Versioned for Settings {
     const NAME: &'static str = "tidegate_settings";
 }
 
-/// What a stage says of itself.
+/// State of a stage.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct Info {
@@ -71,7 +71,7 @@ pub struct Info {
     pub queue_full: u64,
 }
 
-/// What flowed through a channel. Counters only grow.
+/// Traffic of a channel. Counters only grow.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct Counters {

@@ -111,14 +111,14 @@ fn note(Problem(status, detail): Problem) -> c_int {
     status
 }
 
-/// What a status means, in a few words. Never null; the text lives as long as the program.
+/// The meaning of a status, in a few words. Never null; the text lives as long as the program.
 #[unsafe(no_mangle)]
 pub extern "C" fn tidegate_strerror(status: c_int) -> *const c_char {
     let name = usize::try_from(status).ok().and_then(|status| NAMES.get(status));
     name.copied().unwrap_or(c"unknown status").as_ptr()
 }
 
-/// What exactly went wrong when a function last failed on this thread, in words for people. Never
+/// The exact error of the function that failed last on this thread, in words for people. Never
 /// null, empty if none has failed; the text lives until the next function fails on this thread.
 #[unsafe(no_mangle)]
 pub extern "C" fn tidegate_error_detail() -> *const c_char {

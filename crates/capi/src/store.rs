@@ -36,7 +36,7 @@ pub struct StoreHandle {
     at: String,
 }
 
-/// Who a store acts for and how long it waits. What is zero has its default.
+/// Tenant and time-out of a store. A field that is zero has its default.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct StoreSettings {

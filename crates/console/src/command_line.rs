@@ -44,7 +44,7 @@ impl Common {
 pub trait Program: Subcommand {
     /// The name that is typed.
     const NAME: &'static str;
-    /// What the program is for, in a line.
+    /// The purpose of the program, in a line.
     const ABOUT: &'static str;
     /// The end of its help: exit codes, and first steps.
     const AFTER_HELP: &'static str;
