@@ -47,9 +47,9 @@
 //! without do not help it. With the throttle shut for such clients too, a client in a line of 32 ms
 //! missed 164 of 1,600 reserved operations where the line takes 64, and four nodes together did up
 //! to 2 % less. A client with tokens is never excused, even if its window is not full: a throttle
-//! that waited only for full windows cost a quarter of a reservation in the same line. A client that
-//! comes back is not behind by the tokens that became due early while it had nothing to do: it has
-//! all of the margin for that.
+//! that waited only for full windows cost a quarter of a reservation in the same line. A client
+//! that comes back is not behind by the tokens that became due early while it had nothing to do: it
+//! has all of the margin for that.
 //!
 //! A client that has not reported for [`SUSPECT`] is *doubted*: its grant is made void, so that it
 //! cannot use its tokens if it comes back. If it does not report even then, it has stopped, and

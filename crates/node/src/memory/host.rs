@@ -109,8 +109,8 @@ struct Inner {
     damaged: Option<Structure>,
 }
 
-/// A session slot for a client of `tenant`, and its promise: the slot that an earlier incarnation of
-/// this node gave it, or a free one.
+/// A session slot for a client of `tenant`, and its promise: the slot that an earlier incarnation
+/// of this node gave it, or a free one.
 fn take_session_slot(
     monitor: &mut Monitor<Own>,
     coordinator: &Coordinator,
