@@ -1,5 +1,5 @@
-//! Rust text seen line by line: what of a line is code, what is comment, and what is only for
-//! tests.
+//! Rust text, line by line: the code of each line without comments, and whether it is for tests
+//! only.
 //!
 //! This is a scanner, not a parser. It knows strings (with their raw and byte forms), characters,
 //! lifetimes and nested comments, and it counts brackets. That is enough for rules about words and
@@ -10,8 +10,6 @@
 pub struct Line {
     /// The line without comments, and with the inside of every literal blanked.
     pub code: String,
-    /// The text of the comments on this line, without the opening `//` or `/*`.
-    pub comment: String,
     /// Whether the line belongs to an item under `#[cfg(test)]`.
     pub test: bool,
 }
@@ -131,7 +129,7 @@ fn step(rest: &[char], state: &mut State, line: &mut Line) -> usize {
     let next = rest.get(1).copied();
     match state {
         State::Code => return step_code(rest, state, line),
-        State::LineComment => line.comment.push(rest[0]),
+        State::LineComment => {}
         State::BlockComment { depth } => match (rest[0], next) {
             ('/', Some('*')) => {
                 *depth += 1;
@@ -144,7 +142,7 @@ fn step(rest: &[char], state: &mut State, line: &mut Line) -> usize {
                 }
                 return 2;
             }
-            (other, _) => line.comment.push(other),
+            _ => {}
         },
         State::Text => match (rest[0], next) {
             ('\\', Some(escaped)) if escaped != '\n' => return 2,
@@ -267,11 +265,6 @@ mod tests {
         assert_eq!(code("c /* one /* two */ still */ d"), ["c  d"]);
         assert_eq!(code("fn e<'a>(x: &'a str) {}"), ["fn e<'a>(x: &'a str) {}"]);
         assert_eq!(code("let s = \"one\ntwo }\";"), ["let s = \"", "\";"]);
-    }
-
-    #[test]
-    fn comments_are_kept_beside_the_code() {
-        assert_eq!(lines("x(); // why")[0].comment, " why");
     }
 
     #[test]
