@@ -90,7 +90,7 @@ impl Levels {
 /// The bytes that the budget counts: as programs request them, or as the device moves them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Account {
-    /// Every byte that a program asks for, whether or not a cache answers.
+    /// Every byte that a program requests, whether or not a cache answers.
     #[default]
     Requests,
     /// The bytes that the device moves for it, as the kernel counts them: a cache hit is free.
@@ -116,14 +116,14 @@ pub struct Tenant {
     pub name: String,
     /// How urgent its requests are.
     pub class: Class,
-    /// The throughput that the tenant gets whenever it asks.
+    /// The throughput that the tenant gets whenever it has demand.
     pub reservation: Levels,
     /// The most throughput that the tenant gets.
     pub limit: Levels,
     /// Its share of what is left once reservations are met, 1 to 1,000,000.
     pub weight: u32,
-    /// The part of every single node that it gets when it asks there, whatever it has elsewhere; at
-    /// most its share by weight. None for a tenth of that.
+    /// The part of every single node that it gets when it has demand there, whatever it has
+    /// elsewhere; at most its share by weight. None for a tenth of that.
     pub minimum_share: Option<Portion>,
     /// How much it may send at once after a pause.
     pub burst: Burst,
@@ -150,8 +150,8 @@ pub struct Match {
     pub target: Target,
     /// Which ones.
     pub conditions: Conditions,
-    /// Which ones, at gateways. Where nothing is asked here, the rule is one of stages; else it is
-    /// one of gateways, names a tenant, and asks nothing about a program.
+    /// Conditions that gateways check. A rule without any of them is one of stages; a rule with one
+    /// is one of gateways, names a tenant, and has no condition on a program.
     pub storage: StorageConditions,
 }
 

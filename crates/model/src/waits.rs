@@ -43,7 +43,7 @@ pub enum Rule {
 }
 
 impl Rule {
-    /// All of them, in the order in which they are told.
+    /// All of them, in the order in which they are reported.
     pub const ALL: [Self; 4] = [Self::Limit, Self::Reservation, Self::Turn, Self::Device];
 
     /// Its name, for programs.

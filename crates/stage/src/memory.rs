@@ -7,9 +7,10 @@
 //! processes may be stopped meanwhile.
 //!
 //! There are two ways to use it. A [`Store`] has gets, puts and deletes that wait until they are
-//! done, for any number of threads, and looks after itself. A [`Connection`] belongs to one thread,
-//! which has many operations under way ([`Connection::begin_get`] and its like), is told by
-//! [`Connection::poll`] or [`Connection::wait`] which have ended, and has to ask all the time.
+//! done, for any number of threads, and needs no care. A [`Connection`] belongs to one thread,
+//! which has many operations under way ([`Connection::begin_get`] and its like), learns from
+//! [`Connection::poll`] or [`Connection::wait`] which have ended, and has to call one of these all
+//! the time.
 //!
 //! ```no_run
 //! use tidegate_stage::memory::{Settings, Store};
@@ -106,8 +107,8 @@ pub struct Settings {
     pub reservation: Option<Iops>,
     /// The most that it wants to do; none for its part of its tenant's limit.
     pub limit: Option<Iops>,
-    /// Of how many equal parts of what its tenant is promised it wants to have one, where it does
-    /// not say how much: of 1 for all that is left.
+    /// Without a requested reservation: it requests one of so many equal parts of its tenant's
+    /// reservation; 1 for all that is left.
     pub parts: u32,
     /// Operations that may be under way, from 1 to 1000; 0 for as many as the node allows.
     pub outstanding: u32,
@@ -346,12 +347,12 @@ impl Connection {
         }
     }
 
-    /// Whether the data node is gone, as far as we know.
+    /// Whether the connection has noticed that the data node is gone.
     pub fn is_gone(&self) -> bool {
         self.lifeline.is_none()
     }
 
-    /// Begins to look for a key's value. `token` comes back with the outcome.
+    /// Begins a lookup of a key's value. `token` comes back with the outcome.
     ///
     /// # Errors
     /// If it is not begun.
@@ -381,7 +382,7 @@ impl Connection {
     /// Notes how many operations are to be done in this period and cannot be begun, as the limit of
     /// operations in flight is reached. The call costs nothing; the data node learns of it when the
     /// period is over. If a tenant wants more at several data nodes, its reservation then goes to
-    /// each as it is wanted there. A client that does not know the number need not call this.
+    /// each as it is wanted there. A client that does not count them need not call this.
     pub fn note_unmet(&mut self, count: u64) {
         self.client.fabric_mut().note_unmet(count);
     }

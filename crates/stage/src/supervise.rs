@@ -3,8 +3,8 @@
 //!
 //! The supervisor is the program's parent and nothing else: it passes signals on, ends as the
 //! program ends, and owns no thread. When the program has ended and processes that it started still
-//! use the stage (a daemon, a background job), the supervisor goes on in the background, so that
-//! whoever waits for the program does not wait for them.
+//! use the stage (a daemon, a background job), the supervisor goes on in the background, so that a
+//! shell that waits for the program does not wait for them.
 
 use std::collections::BTreeMap;
 use std::ffi::{CString, OsStr, OsString};
@@ -220,7 +220,7 @@ fn command_line(options: &Options) -> String {
     words.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
 }
 
-/// Some programs cannot be covered, and the user is to know before one is started.
+/// Warns the user of a program that cannot be covered, before it is started.
 fn warn_uncovered(
     options: &Options,
     reason: Bypass,
@@ -433,8 +433,8 @@ impl Programs {
         Self { report: options.report, read: 0, names: BTreeMap::new() }
     }
 
-    /// Takes in what processes have noted, and says at once what was refused: the program that
-    /// asked for it only sees that it was not permitted.
+    /// Reads the processes' notes, and reports refused programs at once: their callers only see
+    /// that the call was not permitted.
     fn read(&mut self, segment: &Segment) {
         for program in segment.programs.since(&mut self.read) {
             let (_, reason, advice) = BYPASSES[program.reason as usize];
@@ -511,7 +511,7 @@ fn report_coverage(report: Report, coverage: &Coverage, is_first_unseen: bool) {
 }
 
 /// Why the shim will not see this program, if it will not. A program that cannot be inspected is
-/// left to its start, which says why better than a guess could.
+/// started all the same, and the error of its start is better than a guess.
 fn uncovered(program: &OsStr, fail_closed: bool) -> Option<Bypass> {
     let name = CString::new(program.as_encoded_bytes()).ok()?;
     let search = std::env::var_os("PATH");

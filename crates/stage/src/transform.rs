@@ -29,10 +29,10 @@ use crate::stage::{Admission, Request, Stage};
 /// More than once takes a change of the rules in each of them.
 const ATTEMPTS: usize = 3;
 
-/// Transformations of gates, by number, as the agent knows them.
+/// Transformations of gates, by number, as the agent has them.
 ///
 /// Two copies, written one after the other and neither while a table names what the other does not
-/// know yet: a fork takes its copy of this memory at any moment, and at any moment at least one of
+/// have yet: a fork takes its copy of this memory at any moment, and at any moment at least one of
 /// the two is under no writer's lock.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Transforms(Arc<[RwLock<Arc<Known>>; 2]>);
@@ -155,8 +155,8 @@ pub enum TransformError {
          encrypted or compressed cannot be told any more; make the request again"
     )]
     RulesChanged,
-    /// The rules changed after this process was forked from the one with the agent, and what they
-    /// ask for now is known only there.
+    /// The rules changed after this process was forked from the one with the agent, and only the
+    /// agent has the new ones.
     #[error(
         "the rules changed after this process was forked, and whether they have content encrypted \
          or compressed is known only to the process that opened the stage; open one in this process"
@@ -282,10 +282,10 @@ impl Layered {
             let kind = cells.get(usize::from(*gate)).map(|cell| cell.kind.load(Ordering::Acquire));
             kind.is_none_or(|kind| kind == GateKind::Transform as u32)
         };
-        // The segment says it: to every thread without a lock, and in a forked process as well,
-        // whose requests are not to fail for want of what does not concern them. A number that has
-        // stood for a transformation never stands for anything else (the plan's rule), and it says
-        // so before a table names it.
+        // The segment has the answer, for every thread without a lock, and in a forked process as
+        // well, whose requests without transformations must not fail. A number that has stood for a
+        // transformation never stands for anything else (the plan's rule), and the segment has it
+        // before a table names it.
         let mut gates = admission.gates().filter(transforms).peekable();
         if gates.peek().is_none() {
             return Ok(Vec::new());
@@ -341,7 +341,7 @@ impl Layered {
 }
 
 fn decompress(content: &[u8], largest: usize) -> Result<Vec<u8>, TransformError> {
-    // The frame says how large the content is; it is not believed beyond what the caller allows.
+    // The frame declares the content's size; a size beyond the caller's limit is refused.
     let size = zstd::zstd_safe::get_frame_content_size(content);
     let size = size.ok().flatten().ok_or(TransformError::NotCompressed)?;
     let size = usize::try_from(size).unwrap_or(usize::MAX);

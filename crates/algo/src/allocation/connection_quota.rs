@@ -2,7 +2,7 @@
 //!
 //! # Problem
 //! A connection costs memory and a descriptor, so there is a most. 520 clients that connected and
-//! said nothing used it up, and no other client was let in for half a minute. One address, one user
+//! sent nothing used it up, and no other client was let in for half a minute. One address, one user
 //! or one tenant must not shut out all others.
 //!
 //! # Model
@@ -20,8 +20,8 @@
 //! Example with 512: 384 from one address; 448 of tenants without a reservation.
 //!
 //! # What is left out
-//! A client that can connect from many addresses counts as many origins. Certificates do not tell
-//! origins apart.
+//! A client that can connect from many addresses counts as many origins. Certificates do not
+//! distinguish origins.
 
 use alloc::collections::BTreeMap;
 use alloc::string::String;

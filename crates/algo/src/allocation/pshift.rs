@@ -64,8 +64,8 @@
 //! effective capacity. [`Certificate::verify`] checks it in one pass, knowing nothing of how it
 //! was found, and T names the servers that are the bottleneck.
 //!
-//! The optimum says how many tokens are not consumed, not whose. [`Solver::share_shortfall`]
-//! divides them fairly.
+//! The optimum fixes how many tokens are not consumed, but not which tenants lose them.
+//! [`Solver::share_shortfall`] divides them fairly.
 //!
 //! # Bounds
 //! A demand is a `u32`, capacities and reservations are any `u64`; there are fewer than 2^31
@@ -389,7 +389,7 @@ impl Solver {
 mod tests {
     use super::*;
 
-    /// More than there is memory for in a test, so the test asks without them.
+    /// More than there is memory for in a test, so the test calls only the check.
     #[test]
     fn shares_have_numbers_of_31_bits() {
         assert!(fits(0, 0) && fits((1 << 31) - 2, 1));

@@ -8,15 +8,16 @@
 //!
 //! # Mechanism
 //! [`may_open`] decides when an export is opened, [`may_use`] for each tenant that requests of a
-//! session may be attributed to, again with each new policy. Both ask [`Tenant::admits`], as every
+//! session may be attributed to, again with each new policy. Both call [`Tenant::admits`], as every
 //! gate does, and these rules, of which each holds for itself:
 //!
 //! - A certificate is a client's: it bears a name, and not that of a member of the cluster.
 //! - Before the gateway has received the policy, it admits only root and its own user, over a Unix
-//!   socket: it does not know yet which clients have access.
+//!   socket: the policy lists the other clients that have access.
 //! - The volume's own tenant may always be chosen; another one (`volume@tenant`) only if the file
-//!   lists it among the volume's `tenants`, or if it lists none and the tenant's `users` say who
-//!   may choose it. A tenant that is chosen has to be one of the policy, if one is in force.
+//!   lists it among the volume's `tenants`, or if it lists none and the tenant's `users` list the
+//!   clients that may choose it. A tenant that is chosen has to be one of the policy, if one is in
+//!   force.
 //! - A tenant with `users` is for those, root and the gateway's own user included.
 //! - A tenant without `users` is for clients over TCP or TLS, root and the gateway's own user;
 //!   other users of the machine have to be named.
@@ -46,7 +47,7 @@ pub struct Client<'a> {
 pub struct Knowledge<'a> {
     /// The policy; none if no policy is in force, or if the gateway has not received one.
     pub policy: Option<&'a Policy>,
-    /// Whether the gateway knows the policy in force, or knows that there is none.
+    /// Whether the gateway has received the policy in force, or the message that there is none.
     pub is_known: bool,
     /// The names of the cluster's members, which their certificates bear.
     pub parties: &'a [String],

@@ -127,7 +127,7 @@ fn patterns(conditions: &Conditions, classifier: Classifier) -> &[String] {
     }
 }
 
-/// A channel as a table knows it.
+/// A channel as a table has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChannelEntry {
     /// Its number in the stage.
@@ -150,7 +150,7 @@ impl ChannelEntry {
 }
 
 /// Where a request goes: a [`ChannelEntry`] as it stands in a table, unpacked only as far as
-/// somebody asks. Most requests ask for the channel and its first gate.
+/// needed. Most requests need the channel and its first gate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Destination {
     head: u64,
@@ -406,8 +406,8 @@ impl<W: Words + ?Sized> Table<'_, W> {
         Mask(core::array::from_fn(|word| self.0.word(offset + word)))
     }
 
-    /// The channel of a request: `known` are the masks of who makes it (process, thread, context)
-    /// and of what it is about. None if it matches no rule and there is no default.
+    /// The channel of a request: `known` are the masks of its origin (process, thread, context) and
+    /// of its object. None if it matches no rule and there is no default.
     #[inline]
     pub fn classify(
         &self,

@@ -6,7 +6,7 @@
 //!
 //! That is enough if tokens are paced. If not, it is not (the paper's second example): clients with
 //! small reservations use theirs at once and take an equal part of the node from those with large
-//! ones, who cannot make up for it afterwards, as each can do no more than C_L alone. Whether all
+//! ones, which cannot make up for it afterwards, as each can do no more than C_L alone. Whether all
 //! are done in time if all begin at once is found by *filling*: all that are left go on at the same
 //! rate, C_L or an equal part of C_G, until the one with the least left is done, and so on.
 //!
