@@ -1,8 +1,8 @@
 //! Where parts of volumes are: in memory, in a directory, on a device.
 //!
-//! A [`Medium`] knows what the parts are made of and does one thing after the other. Which thread
-//! does it, and when its answer counts as given, is an engine's business
-//! ([`crate::engine`]); so a medium is plain blocking code and is tested as such.
+//! A [`Medium`] is made for one kind of parts and does one thing after the other. Which thread does
+//! it, and when its answer counts as given, is an engine's business ([`crate::engine`]); so a
+//! medium is plain blocking code and is tested as such.
 
 mod device;
 mod directory;
@@ -46,7 +46,7 @@ pub(crate) trait Medium: Send + Sync {
     /// See [`OpenError`]; nothing was made then.
     fn open(&self, part: &Part) -> Result<OpenPart, OpenError>;
 
-    /// Does what the jobs ask, in their order, and writes down how each ended.
+    /// Carries out the jobs in their order, and stores the result of each.
     fn perform(&self, jobs: &mut dyn Iterator<Item = &mut Job>);
 
     /// The plain transfer between file and memory that a job is, if it is one that a kernel can do
@@ -61,7 +61,7 @@ pub(crate) trait Medium: Send + Sync {
         let _ = (job, errno);
     }
 
-    /// From here on `watcher` is told of new incarnations of open parts.
+    /// From here on `watcher` receives new incarnations of open parts.
     fn watch(&self, watcher: Watcher) {
         drop(watcher);
     }
@@ -175,7 +175,7 @@ pub(crate) enum OpenError {
     },
 }
 
-/// How people are told about a part.
+/// The name of a part in messages for people.
 fn name_of(part: &Part) -> String {
     format!("part {} of volume {:?}", part.index, part.volume)
 }

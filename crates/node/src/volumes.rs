@@ -85,7 +85,7 @@ pub struct PartReport {
     pub label: Option<Label>,
     /// It was never made, or before there were labels.
     pub is_unmade: bool,
-    /// There are data in its place, with or without a label. Not told of devices.
+    /// There are data in its place, with or without a label. Always false for devices.
     pub has_data: bool,
     /// Why the part cannot be served, in words for people.
     pub fault: Option<String>,
@@ -200,7 +200,7 @@ impl PartStore {
 }
 
 impl PartPlan {
-    /// How people are told about it.
+    /// Its name in messages for people.
     fn name(&self) -> String {
         let Self { node, volume, index, .. } = self;
         format!("part {index} of volume {volume} at node {node}")
@@ -235,7 +235,7 @@ struct Found {
     data: Option<Bytes>,
 }
 
-/// An error of the system, or one that says by itself where it is and how to mend it.
+/// An error of the system, or one that contains its location and remedy.
 fn failed(path: &Path, error: &dyn fmt::Display) -> VolumeError {
     let (text, path) = (error.to_string(), path.display().to_string());
     match text.split_once("; ").filter(|(what, _)| what.contains(&path)) {

@@ -46,8 +46,8 @@ use remake::Store;
 /// The mean of a profile divided by its deviation; cluster files do not state the deviation.
 const DEVIATION: u64 = 100;
 
-/// How long the monitor waits for its RNIC before it looks whether something is done. An RNIC takes
-/// some microseconds; a thread that sleeps wakes up after 50 at the earliest.
+/// How long the monitor waits for its RNIC before it polls it. An RNIC takes some microseconds; a
+/// thread that sleeps wakes up after 50 at the earliest.
 const POLL_INTERVAL: Span = Span(20 * Span::MICROSECOND.0);
 
 /// Why the monitor's thread cannot go on with the memory.
@@ -62,7 +62,7 @@ pub(super) enum Halt {
 /// Why a client does not get the memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Denied {
-    /// A session slot is free when the period ends: it is to be asked for again then.
+    /// A session slot is free when the period ends: the client is to request it again then.
     Wait,
     /// In words for people.
     Refused(String),
@@ -401,7 +401,7 @@ impl Host {
         lock(&self.inner).coordinator.on_connected();
     }
 
-    /// The controller has said something.
+    /// Handles a message of the controller.
     pub(super) fn receive(&self, message: ToDataNode) {
         let Inner { monitor, coordinator, .. } = &mut *lock(&self.inner);
         coordinator.on_message(message, monitor);
@@ -421,7 +421,7 @@ impl Host {
         lock(&self.inner).coordinator.on_remade(structure, is_store_kept, took);
     }
 
-    /// Something was noticed that the controller is to hear.
+    /// Queues a notice for the controller.
     pub(super) fn notice(&self, notice: Notice) {
         lock(&self.inner).coordinator.on_notice(notice);
     }
@@ -749,8 +749,8 @@ mod tests {
         opening.client(settings).unwrap()
     }
 
-    /// A client that hears of nothing, and puts numbers under the same keys as long as it is told
-    /// that it may. The last that it was told was stored, of each.
+    /// A client that ignores notices, and puts numbers under the same keys as long as each put
+    /// succeeds. `acknowledged` has the last number stored under each.
     fn deaf(region: Arc<Region>, acknowledged: &[AtomicU64; 8]) {
         let mut client = client(Shm::new(region, 16).until_left(region_layout::LEFT));
         let mut outcomes = Vec::new();

@@ -34,7 +34,7 @@ impl Drop for StoreLock {
     }
 }
 
-/// The process that has locked a store, as far as the system says.
+/// The process that has locked a store, as far as the system reports it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 enum Holder {
     /// A node of this process.
@@ -105,7 +105,7 @@ fn locker(line: &str, (major, minor): (u32, u32), inode: u64) -> Option<u32> {
 
 /// Classifies a process by its command line.
 fn classified(pid: u32, line: &[u8]) -> Holder {
-    /// Enough to know it again, on one line.
+    /// Enough to recognise it, on one line.
     const SHOWN_MAX: usize = 80;
     let words: Vec<_> = line.split(|byte| *byte == 0).map(String::from_utf8_lossy).collect();
     let text = words.join(" ");

@@ -1,8 +1,8 @@
 //! Labels and data of another part in a part's place, each with the way back.
 //!
-//! Data in a directory bear a mark, the attribute `user.tidegate.uuid`, which tells the volume and
-//! the part that they were made for. A label names them as well. Files that were exchanged are told
-//! by both, and are never taken over as if they were the part's own.
+//! Data in a directory bear a mark, the attribute `user.tidegate.uuid`, which names the volume and
+//! the part that they were made for. A label names them as well. Exchanged files are recognised by
+//! both, and are never taken over as if they were the part's own.
 
 use std::path::Path;
 
@@ -82,7 +82,7 @@ fn owner(disk: &dyn Disk, folder: &Path, mark: Uuid) -> Option<PartIdentity> {
 }
 
 /// Refuses to take over data that are another part's: those of a label in the same folder, or with
-/// another mark than the part's label says.
+/// another mark than the part's label has.
 pub(super) fn refuse_foreign(disk: &dyn Disk, part: &PartPlan, found: &Found) -> VolumeResult<()> {
     let (PartStore::Directory(_), Some(_)) = (&part.store, found.data) else { return Ok(()) };
     let path = part.data();

@@ -41,12 +41,12 @@ pub struct Settings {
     /// How many blocks to take from the store at a time at most, from 1 to 512. More save round
     /// trips.
     pub extent: u32,
-    /// The number that a [`Sweep`](super::Sweep) of the store knows this client by; none if the
-    /// store is not swept.
+    /// The number of this client in a [`Sweep`](super::Sweep) of the store; none if the store is
+    /// not swept.
     pub session_slot: Option<u16>,
     /// How long a block rests before it is used again: as long as a read can take, two periods. A
     /// client that overwrites N values in that time needs N blocks beside those with values. With
-    /// less rest, readers may have to look twice.
+    /// less rest, readers may have to read twice.
     pub rest: Span,
 }
 
@@ -130,7 +130,7 @@ pub struct Client<F> {
     /// Operations that wait for headroom in the fabric.
     unsent: VecDeque<Post>,
     done: Vec<Done>,
-    /// Puts that wait for a block, and deletes for the store to know of us.
+    /// Puts that wait for a block, and deletes that wait until the store has this client.
     waiting: VecDeque<u32>,
     pool_request: PoolRequest,
     /// Gets that were not begun.
@@ -171,7 +171,7 @@ impl<F: Fabric> Client<F> {
         })
     }
 
-    /// Begins to look for the value of a key.
+    /// Begins a lookup of the value of a key.
     ///
     /// # Errors
     /// If it is not begun.
@@ -216,7 +216,8 @@ impl<F: Fabric> Client<F> {
         Ok(())
     }
 
-    /// Begins what was asked for, and appends what has ended by now. Call it again while
+    /// Begins the requested operations, and appends those that have ended by now. Call it again
+    /// while
     /// [`Self::outstanding`] is not zero; as it takes one step of each operation, several calls may
     /// have something to do at the same time.
     ///
@@ -331,7 +332,7 @@ impl<F: Fabric> Client<F> {
         match self.fabric.post(post) {
             Ok(()) => true,
             Err(PostError::Full) => false,
-            // The store is in the region, and what a slot says is checked before it is followed.
+            // The store is in the region, and a slot's value is checked before it is followed.
             Err(error) => panic!("{error}: {post:?}"),
         }
     }

@@ -15,7 +15,8 @@
 //! census.
 //!
 //! All numbers are little-endian. An area of zeros with a header is an empty store: the ring's
-//! words say how far a block is from the entry's own index, so that zeros name each block once.
+//! words are the distance of a block from the entry's own index, so that zeros name each block
+//! once.
 
 use twox_hash::XxHash3_64;
 
@@ -44,7 +45,7 @@ pub(super) const BUCKET: u32 = BUCKET_SLOTS * WORD as u32;
 /// Bytes of a block: the size of a buffer.
 pub const BLOCK: u32 = BUFFER;
 
-/// Session slots that a store knows: clients that write to it while it is swept.
+/// Session slots of a store: clients that write to it while it is swept.
 pub const HOLDERS: u16 = 256;
 
 /// Bytes from the beginning of an area to the pool's words, the census and the index.
@@ -94,7 +95,7 @@ pub enum LayoutError {
     /// There is no store: the area begins with something else.
     #[error("there is no key-value store in this area")]
     NoStore,
-    /// There is one, of a layout that this program does not know.
+    /// There is one, of a layout of another release.
     #[error(
         "the store has layout {found}, and this program knows layout {LAYOUT_VERSION}: use the \
          same release at the data node and at its clients"
@@ -117,8 +118,8 @@ pub(super) struct Home {
 }
 
 impl Home {
-    /// Which keys in a bucket may be meant. Neither half of the hash has a say of its own, as each
-    /// chooses a bucket.
+    /// Which keys in a bucket may be meant. Neither half of the hash decides alone, as each chooses
+    /// a bucket.
     pub(super) const fn fingerprint(self) -> u16 {
         ((self.hash ^ self.hash >> 32) & 0xfff) as u16
     }

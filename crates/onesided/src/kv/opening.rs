@@ -1,8 +1,8 @@
 //! The way from a region to the store in it: the one place where its header is read.
 //!
 //! An [`Opening`] works over any fabric and goes on to a client of the store. Over shared memory,
-//! where what is posted is done at once, [`Opening::at_once`] tells where everything is: the data
-//! node's sweep needs no client, and an engine lets nothing through before its first grant.
+//! where what is posted is done at once, [`Opening::at_once`] returns the layout: the data node's
+//! sweep needs no client, and an engine lets nothing through before its first grant.
 
 use alloc::vec::Vec;
 
@@ -93,7 +93,7 @@ impl<F: Fabric> Opening<F> {
     /// As [`Client::new`].
     ///
     /// # Panics
-    /// If [`Self::poll`] has not said that the header has been read; and as [`Client::new`].
+    /// If [`Self::poll`] has not returned that the header has been read; and as [`Client::new`].
     pub fn client(self, settings: Settings) -> Result<Client<F>, LayoutError> {
         let layout = self.layout.expect("a header that has been read");
         Client::new(self.fabric, layout, settings)

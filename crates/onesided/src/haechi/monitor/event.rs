@@ -27,7 +27,7 @@ pub enum Event {
         /// Tokens that it had.
         tokens: u64,
     },
-    /// A client has not used its reservation in this many periods, and may have asked for too much.
+    /// A client has not used its reservation in this many periods: it may be too large.
     Unused {
         /// Which.
         session_slot: u16,
