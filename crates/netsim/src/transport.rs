@@ -8,18 +8,18 @@
 //!
 //! # Model
 //! A flow carries messages in one direction, in order, over any carrier of packets. Its two ends
-//! never look at each other: all that passes between them are packets, but for the numbers and
-//! bounds of messages, which a real application would write into its bytes. Two kinds:
+//! share nothing: all that passes between them are packets, but for the numbers and bounds of
+//! messages, which a real application would write into its bytes. Two kinds:
 //!
 //! - **with a window** (DCTCP, D2TCP, QTCP): so much may be under way; selective acknowledgements;
-//!   each answer says whether the packet that it answers was marked.
+//!   each answer has the mark of the packet that it answers.
 //! - **with a rate** (DCQCN, QRDMA): a packet when the rate allows; notifications of marks; after a
 //!   loss, everything from there again, or what is lost.
 //!
 //! # Mechanism
 //! [`Transport`] holds all flows of a simulation. It takes messages, packets and its own events,
-//! and says through [`Out`] what is to be sent and when it wants to be called again. It keeps no
-//! queue of events and does not know what is between its ends:
+//! and returns through [`Out`] the packets to send and the time of its next call. It keeps no queue
+//! of events and needs nothing about the network between its ends:
 //!
 //! ```
 //! use tidegate_model::{Class, Rate};

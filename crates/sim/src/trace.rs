@@ -1,4 +1,4 @@
-//! Recordings of what real systems asked of storage.
+//! Recordings of the storage requests of real systems.
 //!
 //! **Problem.** Real requests come in bursts, go back to where they were, and mix sizes as no
 //! distribution does. Such recordings are published in a handful of text formats, up to hundreds of
@@ -26,13 +26,13 @@
 //! the window comes out sorted, and memory does not grow with the recording. *Example*, with a
 //! window of 1: of lines at 5, 7, 6 and 4, the first leaves when the second is read, and 6 when it
 //! is read itself, before 7; they become 0, 1 and 2. But 4 is 2 before what has left last, and is
-//! refused: the past cannot change, and a wider window or a sorted recording is asked for. A line
-//! that is not a record is an error with its number, what was found and what was expected; whoever
-//! reads may stop there or go on with the next.
+//! refused: the past cannot change, and the error suggests a wider window or a sorted recording. A
+//! line that is not a record is an error with its number, what was found and what was expected; the
+//! reader may stop there or go on with the next.
 //!
 //! **What is left out.** Requests that move no data (flushes, discards, metadata) are counted and
-//! not given. Response times are not read: they say how fast another system was. Which class a
-//! request has is for the replay to say.
+//! not given. Response times are not read: they are of another system. The replay chooses the class
+//! of requests.
 //!
 //! ```
 //! use tidegate_model::{Bytes, Operation};
@@ -45,8 +45,8 @@
 //! ";
 //! let mut reader = Reader::new(text.as_bytes());
 //! let error = reader.next().expect("the second line is wrong").unwrap_err();
-//! let says = "line 2: size is \"4k\"; expected a whole number from 1 to 2^64 - 1";
-//! assert_eq!(error.to_string(), says);
+//! let expected = "line 2: size is \"4k\"; expected a whole number from 1 to 2^64 - 1";
+//! assert_eq!(error.to_string(), expected);
 //! let [first, second] = [(); 2].map(|()| reader.next().expect("two are right"));
 //! assert_eq!(first?.at, Picoseconds::ZERO);
 //! let second = second?;
