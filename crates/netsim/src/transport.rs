@@ -97,8 +97,8 @@ pub trait Out {
     fn send(&mut self, packet: Packet);
     /// Calls [`Transport::on_event`] with this at that point.
     fn later(&mut self, at: Picoseconds, event: Event);
-    /// When the NIC that a route begins at has sent all that it holds now, as far as one knows.
-    /// Without a NIC, at once.
+    /// When the NIC that a route begins at has sent all that it holds now, by the latest
+    /// information. Without a NIC, at once.
     fn nic_free_at(&self, _route: u32) -> Picoseconds {
         Picoseconds::ZERO
     }
@@ -154,7 +154,7 @@ pub struct FlowRoute {
     pub line: Rate,
 }
 
-/// Properties of a flow that both its ends know.
+/// Properties of a flow that both its ends have.
 #[derive(Clone, Copy, Debug)]
 struct FlowParameters {
     flow: FlowId,
@@ -245,7 +245,7 @@ impl Transport {
         }
     }
 
-    /// The point has come that it asked for.
+    /// Handles an event at a time that it requested.
     #[inline]
     pub fn on_event(&mut self, now: Picoseconds, event: Event, out: &mut impl Out) {
         let Flow { parameters, sender, inbox, .. } = &mut self.flows[event.flow.0 as usize];
@@ -296,7 +296,7 @@ impl Transport {
         FlowSnapshot { window, rate, alpha, quality, round_trip: sender.round_trip() }
     }
 
-    /// How many messages were asked for and have not arrived.
+    /// How many messages were requested and have not arrived.
     pub(crate) fn under_way(&self) -> usize {
         self.flows.iter().map(|flow| flow.inbox.expected()).sum()
     }

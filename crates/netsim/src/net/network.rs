@@ -214,7 +214,7 @@ impl Network {
 
     /// Has what an event will touch brought near, some time before it happens; of no meaning
     /// otherwise. A processor waits for one thing after another that it needs, and for many at a
-    /// time that it is told of.
+    /// time that are announced to it.
     #[inline]
     pub fn prefetch(&self, event: &Event) -> u64 {
         let Event::Arrive(packet) = event else { return 0 };
