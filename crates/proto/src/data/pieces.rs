@@ -38,7 +38,7 @@ pub const RANGE_TIME: Span = Span(2 * Span::MILLISECOND.0);
 pub const RANGE_FIRST: u32 = 1 << 20;
 const RANGE_MAX: u32 = 256 << 20;
 
-/// The longest range whose holes are reported in one answer: a client requests more of them again.
+/// The longest range whose holes are reported in one answer: a client requests the rest by itself.
 pub const MAP_MAX: u32 = 1 << 30;
 
 impl Command {
