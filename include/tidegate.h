@@ -29,7 +29,7 @@
 // The operating system refused something: memory, a thread, random numbers.
 #define TIDEGATE_SYSTEM 3
 
-// A rule was refused; tidegate_error_detail() says why. Nothing was changed.
+// A rule was refused; tidegate_error_detail() has the reason. Nothing was changed.
 #define TIDEGATE_REFUSED 4
 
 // The caller's buffer is too small, or content is larger than the caller allows.
@@ -47,7 +47,7 @@
 #define TIDEGATE_RULES_CHANGED 8
 
 // No data node listens there, or it does not answer; or it is gone, and without it there are no
-// tokens for what was asked.
+// tokens for the operation.
 #define TIDEGATE_UNREACHABLE 9
 
 // The data node does not let this client in: its policy has no such tenant, or the user may not
@@ -148,7 +148,7 @@
 // The usual share.
 #define TIDEGATE_MEDIUM 2
 
-// What is left.
+// The rest.
 #define TIDEGATE_LOW 3
 
 // Bytes of the longest key; the shortest has one.
@@ -181,7 +181,7 @@ typedef struct {
     const uint8_t *bytes;
 } tidegate_key;
 
-// Who a stage is and whom it listens to. What is zero has its default.
+// Identity of a stage, and its controller. A field that is zero has its default.
 typedef struct {
     // sizeof(tidegate_settings).
     size_t size;
@@ -189,7 +189,7 @@ typedef struct {
     const char *tenant;
     // The controller's socket. By default $TIDEGATE_SOCKET, else where `tidegate up` listens.
     const char *socket;
-    // What the program is, for people. By default its command.
+    // Name of the program, for people. By default its command.
     const char *command;
     // 1 if content passes through tidegate_write() and tidegate_restore(), so that the policy may
     // have it compressed and encrypted; 0 if not.
@@ -200,7 +200,7 @@ typedef struct {
     const tidegate_key *keys;
 } tidegate_settings;
 
-// What a stage says of itself.
+// State of a stage.
 typedef struct {
     // sizeof(tidegate_info), set by the caller.
     size_t size;
@@ -214,7 +214,7 @@ typedef struct {
     uint64_t queue_full;
 } tidegate_info;
 
-// What flowed through a channel. Counters only grow.
+// Traffic of a channel. Counters only grow.
 typedef struct {
     // The channel's number, as in tidegate_tag. Channels are numbered from zero in the order in
     // which they are made; the number of one that was removed is given again, last of all.
@@ -238,17 +238,17 @@ typedef struct {
 
 // The tag that a request carries from here on: 16 bytes, and the channel beside them.
 typedef struct {
-    // Whose the request is, as the controller numbers tenants; zero is nobody's.
+    // The tenant, as the controller numbers tenants; zero is no tenant.
     uint16_t tenant;
     // Why it is made; see tidegate_intern().
     uint16_t context;
     // How urgent it is: one of TIDEGATE_URGENT to TIDEGATE_LOW.
     uint8_t urgency;
-    // What it does: one of TIDEGATE_READ to TIDEGATE_SCAN.
+    // The operation: one of TIDEGATE_READ to TIDEGATE_SCAN.
     uint8_t operation;
     // Zero.
     uint16_t reserved;
-    // What it costs: bytes, or 1 if it moves none.
+    // The cost: bytes, or 1 if it moves none.
     uint32_t cost;
     // Cost that its tenant was served elsewhere; zero before a gateway has set it.
     uint32_t delay;
@@ -275,7 +275,7 @@ typedef struct {
     const char *key;
 } tidegate_gate;
 
-// What a rule asks of a request. What is zero is not asked for.
+// Conditions of a rule. A field that is zero is no condition.
 //
 // Patterns are globs: `?` is one character, `*` any run without `/`, `**` any run, `[a-z]` a
 // class, `{a,b}` a choice; everything else stands for itself.
@@ -304,7 +304,7 @@ typedef struct {
     uint32_t operation;
     // Zero.
     uint32_t reserved;
-    // The absolute path of the file it is about, for rules that ask for it, or null.
+    // The absolute path of the file it is about, for rules with a path, or null.
     const char *path;
 } tidegate_request;
 
@@ -324,7 +324,7 @@ typedef struct {
     size_t capacity;
 } tidegate_buffer;
 
-// Who a store acts for and how long it waits. What is zero has its default.
+// Tenant and time-out of a store. A field that is zero has its default.
 typedef struct {
     // sizeof(tidegate_store_settings).
     size_t size;
@@ -346,7 +346,7 @@ typedef struct {
     uint32_t reserved;
 } tidegate_store_settings;
 
-// A key to look for, and what was found.
+// A key to look up, and the result.
 typedef struct {
     // The key, set by the caller.
     tidegate_bytes key;
@@ -364,10 +364,10 @@ typedef struct {
 extern "C" {
 #endif // __cplusplus
 
-// What a status means, in a few words. Never null; the text lives as long as the program.
+// The meaning of a status, in a few words. Never null; the text lives as long as the program.
 const char *tidegate_strerror(int status);
 
-// What exactly went wrong when a function last failed on this thread, in words for people. Never
+// The exact error of the function that failed last on this thread, in words for people. Never
 // null, empty if none has failed; the text lives until the next function fails on this thread.
 const char *tidegate_error_detail(void);
 
@@ -389,7 +389,7 @@ uint32_t tidegate_version(void);
 // TIDEGATE_SYSTEM: no memory for the segment, or no thread.
 int tidegate_stage_open(const tidegate_settings *settings, tidegate_stage **stage);
 
-// Closes a stage: says good-bye to the controller and ends the thread, which takes some
+// Closes a stage: disconnects from the controller and ends the thread, which takes some
 // milliseconds. Requests that still wait at its gates keep waiting, so there must be none. Does
 // nothing with a null pointer. In a child of fork() it frees what the child has of the stage, and
 // leaves the parent's as it is.
@@ -403,8 +403,8 @@ int tidegate_stage_close(tidegate_stage *stage);
 int tidegate_stage_info(const tidegate_stage *stage, tidegate_info *info);
 
 // Reads the counters of every channel that anything has flowed through, in order of their numbers,
-// without stopping anybody. Stores as many as there are in `count`, and the first `capacity` of
-// them at `counters`, which may be null if `capacity` is zero. There are never more than 128.
+// without stopping any request. Stores as many as there are in `count`, and the first `capacity`
+// of them at `counters`, which may be null if `capacity` is zero. There are never more than 128.
 //
 // TIDEGATE_INVALID: a null or misaligned pointer.
 // TIDEGATE_TOO_SMALL: there are more than `capacity`.
@@ -418,9 +418,9 @@ int tidegate_collect(const tidegate_stage *stage,
 // is to be completed with tidegate_complete() when it is done. Takes some 20 ns if there is
 // nothing to wait for, allocates nothing and makes no system call then.
 //
-// operation: one of TIDEGATE_READ to TIDEGATE_SCAN.
-// bytes: how much data it moves at most; zero for operations that move none.
-// path: the absolute path of the file it is about, for rules that ask for it, or null.
+// operation: one of TIDEGATE_READ to TIDEGATE_SCAN. bytes: how much data it moves at most; zero
+// for operations that move none. path: the absolute path of the file it is about, for rules with a
+// path, or null.
 //
 // A thread that has an admission under way must not make another request through the same queue
 // (concurrency, fair, priority) before it is completed: it might wait for its own turn, for good.
@@ -546,10 +546,10 @@ size_t tidegate_bound(size_t length);
 // There is nothing to complete after an error, and what the request took is given back:
 // TIDEGATE_INVALID: a null or misaligned pointer, an unknown operation, a path that is not UTF-8.
 // TIDEGATE_NO_KEY: a gate names a key that was not given when the stage was opened.
-// TIDEGATE_TOO_SMALL: the result does not fit the buffer; `result->length` says how long it is, or
-// use tidegate_bound(). The request has passed its gates, and will do so again.
+// TIDEGATE_TOO_SMALL: the result does not fit the buffer; `result->length` is its length, or use
+// tidegate_bound(). The request has passed its gates, and will do so again.
 // TIDEGATE_RULES_CHANGED: the rules changed meanwhile; make the request again. In a child of
-// fork() it stays so, for only the parent knows the new rules; the child may open its own stage.
+// fork() it stays so, for only the parent has the new rules; the child may open its own stage.
 // TIDEGATE_SYSTEM: there are no random numbers.
 int tidegate_write(const tidegate_stage *stage,
                    const tidegate_request *request,
@@ -599,20 +599,17 @@ int tidegate_store_open(const char *at,
 // TIDEGATE_INVALID: a misaligned pointer.
 int tidegate_store_close(tidegate_store *store);
 
-// Copies the value of a key into `buffer`. `*value` says where it is there and how long it is; its
+// Copies the value of a key into `buffer`. `*value` is its location there and its length; its
 // pointer is null if the key has no value, which is no error, and not null if the value has no
 // bytes.
 //
-// TIDEGATE_INVALID: a null or misaligned pointer.
-// TIDEGATE_TOO_SMALL: the value does not fit; `value->length` says how long it is. A buffer of
-// TIDEGATE_VALUE_MAX bytes is never too small.
-// TIDEGATE_KEY_LENGTH: the key has no bytes, or more than TIDEGATE_KEY_MAX.
-// TIDEGATE_DAMAGED: the store does not hold what was written to it.
-// TIDEGATE_CONTENDED: others changed the key again and again; try again.
-// TIDEGATE_LATE: it was not done within the store's timeout, as there were no tokens for it.
-// TIDEGATE_UNREACHABLE: the same, and the data node is gone; or it does not let this client in any
-// more.
-// TIDEGATE_FORKED: another process has opened the store.
+// TIDEGATE_INVALID: a null or misaligned pointer. TIDEGATE_TOO_SMALL: the value does not fit;
+// `value->length` is its length. A buffer of TIDEGATE_VALUE_MAX bytes is never too small.
+// TIDEGATE_KEY_LENGTH: the key has no bytes, or more than TIDEGATE_KEY_MAX. TIDEGATE_DAMAGED: the
+// store does not hold what was written to it. TIDEGATE_CONTENDED: others changed the key again and
+// again; try again. TIDEGATE_LATE: it was not done within the store's timeout, as there were no
+// tokens for it. TIDEGATE_UNREACHABLE: the same, and the data node is gone; or it does not let
+// this client in any more. TIDEGATE_FORKED: another process has opened the store.
 int tidegate_store_get(const tidegate_store *store,
                        tidegate_bytes key,
                        tidegate_buffer buffer,
@@ -622,7 +619,7 @@ int tidegate_store_get(const tidegate_store *store,
 // once, and none waits for another (as far as the data node's window allows, and 64 at a time).
 // Keys and buffers are the caller's; buffers must not overlap.
 //
-// Each lookup says how it went. What is returned is TIDEGATE_OK if all went well, else the status
+// Each lookup has its status. The function returns TIDEGATE_OK if all went well, else the status
 // of one that did not, for which tidegate_error_detail() has words.
 //
 // TIDEGATE_INVALID: a null or misaligned pointer; nothing was looked for then.
@@ -638,8 +635,8 @@ int tidegate_store_get_many(const tidegate_store *store, tidegate_lookup *lookup
 // Others as for tidegate_store_get().
 int tidegate_store_put(const tidegate_store *store, tidegate_bytes key, tidegate_bytes value);
 
-// Takes a key's value away. `*had` says whether there was one, 1 or 0, which is no error either
-// way; `had` may be null.
+// Takes a key's value away. `*had` is 1 if there was one, else 0, which is no error either way;
+// `had` may be null.
 //
 // TIDEGATE_LATE, TIDEGATE_UNREACHABLE: as for tidegate_store_get(); it may happen yet.
 // Others as for tidegate_store_get().

@@ -127,7 +127,7 @@ impl Shared {
         };
         let (mut from_node, mut to_gateway) = (node.try_clone()?, gateway.try_clone()?);
         thread::spawn(move || {
-            // What a gateway that is cut off does not take is lost.
+            // Bytes that a gateway does not take while it is cut off are lost.
             let mut bytes = vec![0; 64 << 10];
             while let Ok(count @ 1..) = from_node.read(&mut bytes) {
                 let _ = to_gateway.write_all(&bytes[..count]);

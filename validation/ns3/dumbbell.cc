@@ -138,7 +138,7 @@ namespace {
 const Time PART = MilliSeconds(10);
 std::vector<uint64_t> received(3, 0);
 std::vector<uint32_t> queue;
-/// What of both was there at the end of each part.
+/// Both counts at the end of each part.
 std::vector<std::pair<std::vector<uint64_t>, size_t>> parts;
 uint64_t drops = 0;
 bool counting = false;

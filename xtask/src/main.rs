@@ -20,7 +20,7 @@ Checks the repository.
 
 Usage: cargo xtask COMMAND
 
-  tidy     how the source is written: lengths, banned words, SAFETY sentences
+  tidy     how the source is written: lengths, clocks, retired words
   arrows   which crate depends on which, and that the pure rings are pure
   links    relative links of the Markdown pages, and the book's table of contents
   check    all of these

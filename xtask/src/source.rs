@@ -1,5 +1,5 @@
-//! Rust text seen line by line: what of a line is code, what is comment, and what is only for
-//! tests.
+//! Rust text, line by line: the code of each line without comments, and whether it is for tests
+//! only.
 //!
 //! This is a scanner, not a parser. It knows strings (with their raw and byte forms), characters,
 //! lifetimes and nested comments, and it counts brackets. That is enough for rules about words and
@@ -10,8 +10,6 @@
 pub struct Line {
     /// The line without comments, and with the inside of every literal blanked.
     pub code: String,
-    /// The text of the comments on this line, without the opening `//` or `/*`.
-    pub comment: String,
     /// Whether the line belongs to an item under `#[cfg(test)]`.
     pub test: bool,
 }
@@ -67,6 +65,34 @@ pub fn has_word(code: &str, word: &str) -> bool {
     })
 }
 
+/// The words of an identifier: `SeatOf_ALL` as `Seat`, `Of`, `ALL`.
+pub fn words(identifier: &str) -> impl Iterator<Item = &str> {
+    let mut rest = identifier;
+    std::iter::from_fn(move || {
+        rest = rest.trim_start_matches('_');
+        let ends = |pair: &[u8]| {
+            pair[1] == b'_' || pair[0].is_ascii_lowercase() && pair[1].is_ascii_uppercase()
+        };
+        let end = rest.as_bytes().windows(2).position(ends).map_or(rest.len(), |last| last + 1);
+        let (word, next) = rest.split_at(end);
+        rest = next;
+        (!word.is_empty()).then_some(word)
+    })
+}
+
+/// Whether `word` is this noun, or its plural, in upper or lower case.
+pub fn is_noun(word: &str, noun: &str) -> bool {
+    let (word, noun) = (word.as_bytes(), noun.as_bytes());
+    match word.len().checked_sub(noun.len()) {
+        Some(0) => word.eq_ignore_ascii_case(noun),
+        Some(1) => {
+            word[..noun.len()].eq_ignore_ascii_case(noun)
+                && matches!(word.last(), Some(b's' | b'S'))
+        }
+        _ => false,
+    }
+}
+
 enum State {
     Code,
     LineComment,
@@ -103,7 +129,7 @@ fn step(rest: &[char], state: &mut State, line: &mut Line) -> usize {
     let next = rest.get(1).copied();
     match state {
         State::Code => return step_code(rest, state, line),
-        State::LineComment => line.comment.push(rest[0]),
+        State::LineComment => {}
         State::BlockComment { depth } => match (rest[0], next) {
             ('/', Some('*')) => {
                 *depth += 1;
@@ -116,7 +142,7 @@ fn step(rest: &[char], state: &mut State, line: &mut Line) -> usize {
                 }
                 return 2;
             }
-            (other, _) => line.comment.push(other),
+            _ => {}
         },
         State::Text => match (rest[0], next) {
             ('\\', Some(escaped)) if escaped != '\n' => return 2,
@@ -242,11 +268,6 @@ mod tests {
     }
 
     #[test]
-    fn comments_are_kept_beside_the_code() {
-        assert_eq!(lines("x(); // why")[0].comment, " why");
-    }
-
-    #[test]
     fn an_item_under_cfg_test_is_for_tests_to_its_end() {
         let text = "fn a() {}\n#[cfg(test)]\nmod tests {\n    fn b() {}\n}\nfn c() {}\n";
         let test_marks: Vec<bool> = lines(text).iter().map(|line| line.test).collect();
@@ -270,5 +291,14 @@ mod tests {
         assert!(!has_word("unsafe_code", "unsafe"));
         assert!(has_word("x = std::mem", "std"));
         assert!(!has_word("my_std::mem", "std"));
+    }
+
+    #[test]
+    fn identifiers_have_words() {
+        let split = |identifier| words(identifier).collect::<Vec<_>>();
+        assert_eq!(split("SeatOf__ALL"), ["Seat", "Of", "ALL"]);
+        assert_eq!(split("_"), [""; 0]);
+        assert!(is_noun("Utils", "util") && is_noun("SEAT", "seat"));
+        assert!(!is_noun("utility", "util") && !is_noun("se", "seat"));
     }
 }

@@ -1,5 +1,5 @@
-//! Who gets how much of what many want: tokens over nodes (pShift), a link over classes and flows,
-//! a gateway's memory and connections over clients; and whether promises can be kept at all.
+//! Division of shared capacity: tokens over nodes (pShift), a link over classes and flows, a
+//! gateway's memory and connections over clients; and whether promises can be kept at all.
 
 pub mod admission;
 pub mod connection_quota;

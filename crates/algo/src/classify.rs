@@ -1,4 +1,4 @@
-//! Whose a request is, which rules are for it, and what its client may do.
+//! The tenant of a request, the rules that match it, and the rights of its client.
 
 pub mod access;
 pub mod channel;

@@ -1,4 +1,4 @@
-//! How much may pass now: rates, and how a budget is divided over those who want some of it.
+//! How much may pass now: rates, and how a budget is divided over the tenants with demand.
 
 pub mod demand;
 pub mod fair_share;

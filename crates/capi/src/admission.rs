@@ -67,17 +67,17 @@ const _: () = assert!(align_of::<Slot>() <= align_of::<Admission>(), "and is ali
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct Tag {
-    /// Whose the request is, as the controller numbers tenants; zero is nobody's.
+    /// The tenant, as the controller numbers tenants; zero is no tenant.
     pub tenant: u16,
     /// Why it is made; see tidegate_intern().
     pub context: u16,
     /// How urgent it is: one of TIDEGATE_URGENT to TIDEGATE_LOW.
     pub urgency: u8,
-    /// What it does: one of TIDEGATE_READ to TIDEGATE_SCAN.
+    /// The operation: one of TIDEGATE_READ to TIDEGATE_SCAN.
     pub operation: u8,
     /// Zero.
     pub reserved: u16,
-    /// What it costs: bytes, or 1 if it moves none.
+    /// The cost: bytes, or 1 if it moves none.
     pub cost: u32,
     /// Cost that its tenant was served elsewhere; zero before a gateway has set it.
     pub delay: u32,
@@ -122,7 +122,7 @@ pub(crate) unsafe fn get<'a>(
     if unsafe { (*slot).state } != LIVE {
         return Err(Problem::invalid("the admission is not under way"));
     }
-    // SAFETY: the state says that `put` wrote it and that nobody has completed it.
+    // SAFETY: by its state `put` wrote it and no call has completed it.
     Ok(unsafe { (*slot).admission.assume_init_ref() })
 }
 
@@ -131,9 +131,9 @@ pub(crate) unsafe fn get<'a>(
 /// is to be completed with tidegate_complete() when it is done. Takes some 20 ns if there is
 /// nothing to wait for, allocates nothing and makes no system call then.
 ///
-/// operation: one of TIDEGATE_READ to TIDEGATE_SCAN.
-/// bytes: how much data it moves at most; zero for operations that move none.
-/// path: the absolute path of the file it is about, for rules that ask for it, or null.
+/// operation: one of TIDEGATE_READ to TIDEGATE_SCAN. bytes: how much data it moves at most; zero
+/// for operations that move none. path: the absolute path of the file it is about, for rules with a
+/// path, or null.
 ///
 /// A thread that has an admission under way must not make another request through the same queue
 /// (concurrency, fair, priority) before it is completed: it might wait for its own turn, for good.
@@ -206,7 +206,7 @@ pub unsafe extern "C" fn tidegate_complete(admission: *mut Admission, bytes: u64
         if unsafe { (*slot).state } != LIVE {
             return Err(Problem::invalid("the admission is not under way"));
         }
-        // SAFETY: the state says that `put` wrote it; from here on it says that it is used up.
+        // SAFETY: by its state `put` wrote it; from here on the state marks it as completed.
         let admission = unsafe {
             (*slot).state = 0;
             (*slot).admission.assume_init_read()

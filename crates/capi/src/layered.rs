@@ -24,7 +24,7 @@ pub struct Request {
     pub operation: u32,
     /// Zero.
     pub reserved: u32,
-    /// The absolute path of the file it is about, for rules that ask for it, or null.
+    /// The absolute path of the file it is about, for rules with a path, or null.
     pub path: *const c_char,
 }
 
@@ -95,10 +95,10 @@ pub extern "C" fn tidegate_bound(length: usize) -> usize {
 /// There is nothing to complete after an error, and what the request took is given back:
 /// TIDEGATE_INVALID: a null or misaligned pointer, an unknown operation, a path that is not UTF-8.
 /// TIDEGATE_NO_KEY: a gate names a key that was not given when the stage was opened.
-/// TIDEGATE_TOO_SMALL: the result does not fit the buffer; `result->length` says how long it is, or
-/// use tidegate_bound(). The request has passed its gates, and will do so again.
+/// TIDEGATE_TOO_SMALL: the result does not fit the buffer; `result->length` is its length, or use
+/// tidegate_bound(). The request has passed its gates, and will do so again.
 /// TIDEGATE_RULES_CHANGED: the rules changed meanwhile; make the request again. In a child of
-/// fork() it stays so, for only the parent knows the new rules; the child may open its own stage.
+/// fork() it stays so, for only the parent has the new rules; the child may open its own stage.
 /// TIDEGATE_SYSTEM: there are no random numbers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tidegate_write(
@@ -111,7 +111,7 @@ pub unsafe extern "C" fn tidegate_write(
     admission: *mut Admission,
 ) -> c_int {
     guarded(|| {
-        // SAFETY: null, or what the header says; all of it outlives the call.
+        // SAFETY: null, or as the header requires; all of it outlives the call.
         let (stage, request, given, associated, path) = unsafe {
             let request = sized(request)?;
             let path = optional(request.path, "path")?;
@@ -155,7 +155,7 @@ pub unsafe extern "C" fn tidegate_restore(
     result: *mut Bytes,
 ) -> c_int {
     guarded(|| {
-        // SAFETY: null, or what the header says; all of it outlives the call.
+        // SAFETY: null, or as the header requires; all of it outlives the call.
         let (stage, admission, given, associated) = unsafe {
             let (given, associated) = (content.slice("content")?, associated.slice("associated")?);
             (handle(stage)?, admission::get(admission)?, given, associated)
@@ -172,7 +172,7 @@ pub unsafe extern "C" fn tidegate_restore(
 /// Gives the caller a result: where it gave the content, or in its buffer.
 ///
 /// # Safety
-/// The buffer has the capacity that it says, and the result is a place for one.
+/// The buffer has its stated capacity, and the result is a place for one.
 unsafe fn give(
     made: Cow<'_, [u8]>,
     content: Bytes,

@@ -2,7 +2,7 @@
 //! `include/tidegate.h`.
 //!
 //! The header is generated from the public items of this crate, their documentation included, so
-//! what stands here is written for whoever reads the header. A test compares the two.
+//! they are written for readers of the header. A test compares the two.
 //!
 //! Three rules hold for every function. No panic crosses: it becomes `TIDEGATE_FAILURE`. Nothing is
 //! allocated for a request: an admission lives in memory of the caller. What the caller passes is

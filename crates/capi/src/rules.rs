@@ -32,7 +32,7 @@ pub const TIDEGATE_URGENT: u32 = 0;
 pub const TIDEGATE_HIGH: u32 = 1;
 /// The usual share.
 pub const TIDEGATE_MEDIUM: u32 = 2;
-/// What is left.
+/// The rest.
 pub const TIDEGATE_LOW: u32 = 3;
 
 const _: () = assert!(TIDEGATE_LOW == Class::Low as u32, "the header's numbers are the model's");
@@ -63,7 +63,7 @@ unsafe impl Versioned for Gate {
     const NAME: &'static str = "tidegate_gate";
 }
 
-/// What a rule asks of a request. What is zero is not asked for.
+/// Conditions of a rule. A field that is zero is no condition.
 ///
 /// Patterns are globs: `?` is one character, `*` any run without `/`, `**` any run, `[a-z]` a
 /// class, `{a,b}` a choice; everything else stands for itself.
@@ -107,7 +107,7 @@ pub unsafe extern "C" fn tidegate_set_gate(
     gate: *const Gate,
 ) -> c_int {
     guarded(|| {
-        // SAFETY: null, or what the header says.
+        // SAFETY: null, or as the header requires.
         let (stage, name, gate) = unsafe { (handle(stage)?, text(name, "name")?, sized(gate)?) };
         // SAFETY: the key's name is null or text.
         let spec = unsafe { gate_spec(&gate) }?;
@@ -161,7 +161,7 @@ pub unsafe extern "C" fn tidegate_set_channel(
     gate_count: usize,
 ) -> c_int {
     guarded(|| {
-        // SAFETY: null, or what the header says.
+        // SAFETY: null, or as the header requires.
         let (stage, name, gates) =
             unsafe { (handle(stage)?, text(name, "name")?, slice(gates, gate_count, "gates")?) };
         if urgency > TIDEGATE_LOW {
@@ -189,7 +189,7 @@ pub unsafe extern "C" fn tidegate_set_default(
     channel: *const c_char,
 ) -> c_int {
     guarded(|| {
-        // SAFETY: null, or what the header says.
+        // SAFETY: null, or as the header requires.
         let (stage, channel) = unsafe { (handle(stage)?, text(channel, "channel")?) };
         apply(stage, Change::Differentiation(Differentiation::Default { channel: channel.into() }))
     })
@@ -208,7 +208,7 @@ pub unsafe extern "C" fn tidegate_add_rule(
     channel: *const c_char,
 ) -> c_int {
     guarded(|| {
-        // SAFETY: null, or what the header says.
+        // SAFETY: null, or as the header requires.
         let (stage, rule, channel) =
             unsafe { (handle(stage)?, sized(rule)?, text(channel, "channel")?) };
         // SAFETY: patterns are null or text with a zero at their end.
@@ -259,7 +259,7 @@ pub unsafe extern "C" fn tidegate_set_rate(
     rate: u64,
 ) -> c_int {
     guarded(|| {
-        // SAFETY: null, or what the header says.
+        // SAFETY: null, or as the header requires.
         let (stage, gate) = unsafe { (handle(stage)?, text(gate, "gate")?) };
         let kinds = [Unit::Bytes, Unit::Operations].map(|unit| Throughput::new(unit, rate));
         let change = |rate| Change::Enforcement(Enforcement::Rate { gate: gate.into(), rate });

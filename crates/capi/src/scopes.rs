@@ -25,7 +25,7 @@ pub unsafe extern "C" fn tidegate_scope_enter(name: *const c_char) -> u16 {
 /// `previous`.
 #[unsafe(no_mangle)]
 pub extern "C" fn tidegate_scope_leave(previous: u16) {
-    // The context cannot fail to change, and if it did there would be nobody to tell.
+    // The context cannot fail to change, and if it did no caller could be informed.
     let _ = catch_unwind(|| scope::enter(ContextId(previous)));
 }
 

@@ -29,7 +29,7 @@ pub struct Key {
     pub bytes: *const u8,
 }
 
-/// Who a stage is and whom it listens to. What is zero has its default.
+/// Identity of a stage, and its controller. A field that is zero has its default.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct Settings {
@@ -39,7 +39,7 @@ pub struct Settings {
     pub tenant: *const c_char,
     /// The controller's socket. By default $TIDEGATE_SOCKET, else where `tidegate up` listens.
     pub socket: *const c_char,
-    /// What the program is, for people. By default its command.
+    /// Name of the program, for people. By default its command.
     pub command: *const c_char,
     /// 1 if content passes through tidegate_write() and tidegate_restore(), so that the policy may
     /// have it compressed and encrypted; 0 if not.
@@ -55,7 +55,7 @@ unsafe impl Versioned for Settings {
     const NAME: &'static str = "tidegate_settings";
 }
 
-/// What a stage says of itself.
+/// State of a stage.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct Info {
@@ -71,7 +71,7 @@ pub struct Info {
     pub queue_full: u64,
 }
 
-/// What flowed through a channel. Counters only grow.
+/// Traffic of a channel. Counters only grow.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct Counters {
@@ -141,7 +141,7 @@ unsafe fn read_settings(
     if settings.is_null() {
         return Ok((result, keys));
     }
-    // SAFETY: the caller's pointers are null or to what the header says.
+    // SAFETY: the caller's pointers are null or as the header requires.
     unsafe {
         let settings = sized(settings)?;
         if let Some(tenant) = optional(settings.tenant, "tenant")? {
@@ -163,7 +163,7 @@ unsafe fn read_settings(
     Ok((result, keys))
 }
 
-/// Closes a stage: says good-bye to the controller and ends the thread, which takes some
+/// Closes a stage: disconnects from the controller and ends the thread, which takes some
 /// milliseconds. Requests that still wait at its gates keep waiting, so there must be none. Does
 /// nothing with a null pointer. In a child of fork() it frees what the child has of the stage, and
 /// leaves the parent's as it is.
@@ -207,7 +207,7 @@ pub unsafe extern "C" fn tidegate_stage_info(stage: *const StageHandle, info: *m
             return Err(Problem::invalid(format!("the size of tidegate_info is {size}")));
         }
         let bypassed = |reason: Bypass| layout.bypasses[reason as usize].operations();
-        // Tables are numbered on from a random number, to be told from those of other stages.
+        // Tables are numbered on from a random number, which distinguishes them from other stages'.
         let header = &layout.header;
         let (first, last) = (header.first.load(RELAXED).max(1), header.generation.load(RELAXED));
         let published = last.wrapping_sub(first).wrapping_add(1);
@@ -218,15 +218,15 @@ pub unsafe extern "C" fn tidegate_stage_info(stage: *const StageHandle, info: *m
             not_storage: bypassed(Bypass::NotStorage),
             queue_full: bypassed(Bypass::QueueFull),
         };
-        // SAFETY: as above, and it is as large as its size says.
+        // SAFETY: as above, and it has the size in its first field.
         unsafe { info.write(value) };
         Ok(())
     })
 }
 
 /// Reads the counters of every channel that anything has flowed through, in order of their numbers,
-/// without stopping anybody. Stores as many as there are in `count`, and the first `capacity` of
-/// them at `counters`, which may be null if `capacity` is zero. There are never more than 128.
+/// without stopping any request. Stores as many as there are in `count`, and the first `capacity`
+/// of them at `counters`, which may be null if `capacity` is zero. There are never more than 128.
 ///
 /// TIDEGATE_INVALID: a null or misaligned pointer.
 /// TIDEGATE_TOO_SMALL: there are more than `capacity`.

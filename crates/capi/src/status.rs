@@ -13,7 +13,7 @@ pub const TIDEGATE_INVALID: c_int = 1;
 pub const TIDEGATE_FAILURE: c_int = 2;
 /// The operating system refused something: memory, a thread, random numbers.
 pub const TIDEGATE_SYSTEM: c_int = 3;
-/// A rule was refused; tidegate_error_detail() says why. Nothing was changed.
+/// A rule was refused; tidegate_error_detail() has the reason. Nothing was changed.
 pub const TIDEGATE_REFUSED: c_int = 4;
 /// The caller's buffer is too small, or content is larger than the caller allows.
 pub const TIDEGATE_TOO_SMALL: c_int = 5;
@@ -26,7 +26,7 @@ pub const TIDEGATE_NOT_AUTHENTIC: c_int = 7;
 /// so that it is not known any more whether its content is to be encrypted or compressed.
 pub const TIDEGATE_RULES_CHANGED: c_int = 8;
 /// No data node listens there, or it does not answer; or it is gone, and without it there are no
-/// tokens for what was asked.
+/// tokens for the operation.
 pub const TIDEGATE_UNREACHABLE: c_int = 9;
 /// The data node does not let this client in: its policy has no such tenant, or the user may not
 /// act for it, or not so much is left to promise.
@@ -95,7 +95,7 @@ thread_local! {
 /// Runs the body of a function of the interface.
 #[inline]
 pub(crate) fn guarded(body: impl FnOnce() -> Result<(), Problem>) -> c_int {
-    // Unwind safety: what a body leaves half done is one request's, and the caller is told.
+    // Unwind safety: what a body leaves half done is one request's, and the caller gets the status.
     match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(())) => TIDEGATE_OK,
         Ok(Err(problem)) => note(problem),
@@ -111,14 +111,14 @@ fn note(Problem(status, detail): Problem) -> c_int {
     status
 }
 
-/// What a status means, in a few words. Never null; the text lives as long as the program.
+/// The meaning of a status, in a few words. Never null; the text lives as long as the program.
 #[unsafe(no_mangle)]
 pub extern "C" fn tidegate_strerror(status: c_int) -> *const c_char {
     let name = usize::try_from(status).ok().and_then(|status| NAMES.get(status));
     name.copied().unwrap_or(c"unknown status").as_ptr()
 }
 
-/// What exactly went wrong when a function last failed on this thread, in words for people. Never
+/// The exact error of the function that failed last on this thread, in words for people. Never
 /// null, empty if none has failed; the text lives until the next function fails on this thread.
 #[unsafe(no_mangle)]
 pub extern "C" fn tidegate_error_detail() -> *const c_char {

@@ -36,7 +36,7 @@ pub struct StoreHandle {
     at: String,
 }
 
-/// Who a store acts for and how long it waits. What is zero has its default.
+/// Tenant and time-out of a store. A field that is zero has its default.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct StoreSettings {
@@ -65,7 +65,7 @@ unsafe impl Versioned for StoreSettings {
     const NAME: &'static str = "tidegate_store_settings";
 }
 
-/// A key to look for, and what was found.
+/// A key to look up, and the result.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct Lookup {
@@ -147,7 +147,7 @@ unsafe fn read_settings(settings: *const StoreSettings) -> Result<Settings, Prob
     if settings.is_null() {
         return Ok(result);
     }
-    // SAFETY: the caller's pointers are null or to what the header says.
+    // SAFETY: the caller's pointers are null or as the header requires.
     let (settings, tenant) = unsafe {
         let settings = sized(settings)?;
         (settings, optional(settings.tenant, "tenant")?)
@@ -195,16 +195,16 @@ unsafe fn handle<'a>(store: *const StoreHandle) -> Result<&'a StoreHandle, Probl
 const NOTHING: Bytes = Bytes { data: null(), length: 0 };
 
 impl Buffer {
-    /// Copies a value here, and says where it is. In one that is too small there is nothing, and
-    /// only the length is told.
+    /// Copies a value here, and returns its location. A buffer that is too small gets nothing, and
+    /// only the length is returned.
     ///
     /// # Safety
-    /// The buffer is the caller's, and nobody else uses it.
+    /// The buffer is the caller's, and no other thread uses it.
     unsafe fn take(self, value: &[u8]) -> Bytes {
         if value.len() > self.capacity {
             return Bytes { data: null(), length: value.len() };
         }
-        // A value of no bytes is not to look like none.
+        // A value of no bytes must differ from none.
         let data = NonNull::new(self.data).unwrap_or(NonNull::dangling());
         // SAFETY: it is the caller's, has room for it, and is none of ours.
         unsafe { data.as_ptr().copy_from_nonoverlapping(value.as_ptr(), value.len()) };
@@ -226,20 +226,17 @@ impl Buffer {
     }
 }
 
-/// Copies the value of a key into `buffer`. `*value` says where it is there and how long it is; its
+/// Copies the value of a key into `buffer`. `*value` is its location there and its length; its
 /// pointer is null if the key has no value, which is no error, and not null if the value has no
 /// bytes.
 ///
-/// TIDEGATE_INVALID: a null or misaligned pointer.
-/// TIDEGATE_TOO_SMALL: the value does not fit; `value->length` says how long it is. A buffer of
-/// TIDEGATE_VALUE_MAX bytes is never too small.
-/// TIDEGATE_KEY_LENGTH: the key has no bytes, or more than TIDEGATE_KEY_MAX.
-/// TIDEGATE_DAMAGED: the store does not hold what was written to it.
-/// TIDEGATE_CONTENDED: others changed the key again and again; try again.
-/// TIDEGATE_LATE: it was not done within the store's timeout, as there were no tokens for it.
-/// TIDEGATE_UNREACHABLE: the same, and the data node is gone; or it does not let this client in any
-/// more.
-/// TIDEGATE_FORKED: another process has opened the store.
+/// TIDEGATE_INVALID: a null or misaligned pointer. TIDEGATE_TOO_SMALL: the value does not fit;
+/// `value->length` is its length. A buffer of TIDEGATE_VALUE_MAX bytes is never too small.
+/// TIDEGATE_KEY_LENGTH: the key has no bytes, or more than TIDEGATE_KEY_MAX. TIDEGATE_DAMAGED: the
+/// store does not hold what was written to it. TIDEGATE_CONTENDED: others changed the key again and
+/// again; try again. TIDEGATE_LATE: it was not done within the store's timeout, as there were no
+/// tokens for it. TIDEGATE_UNREACHABLE: the same, and the data node is gone; or it does not let
+/// this client in any more. TIDEGATE_FORKED: another process has opened the store.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tidegate_store_get(
     store: *const StoreHandle,
@@ -269,7 +266,7 @@ pub unsafe extern "C" fn tidegate_store_get(
 /// once, and none waits for another (as far as the data node's window allows, and 64 at a time).
 /// Keys and buffers are the caller's; buffers must not overlap.
 ///
-/// Each lookup says how it went. What is returned is TIDEGATE_OK if all went well, else the status
+/// Each lookup has its status. The function returns TIDEGATE_OK if all went well, else the status
 /// of one that did not, for which tidegate_error_detail() has words.
 ///
 /// TIDEGATE_INVALID: a null or misaligned pointer; nothing was looked for then.
@@ -282,7 +279,7 @@ pub unsafe extern "C" fn tidegate_store_get_many(
     guarded(|| {
         // SAFETY: null, or open.
         let handle = unsafe { handle(store) }?;
-        // SAFETY: the caller's lookups, which nobody else uses during the call.
+        // SAFETY: the caller's lookups, which no other thread uses during the call.
         let lookups = unsafe { crate::text::slice_mut(lookups, count, "lookups") }?;
         for lookup in lookups.iter_mut() {
             (lookup.value, lookup.status) = (NOTHING, UNREPORTED);
@@ -357,8 +354,8 @@ pub unsafe extern "C" fn tidegate_store_put(
     })
 }
 
-/// Takes a key's value away. `*had` says whether there was one, 1 or 0, which is no error either
-/// way; `had` may be null.
+/// Takes a key's value away. `*had` is 1 if there was one, else 0, which is no error either way;
+/// `had` may be null.
 ///
 /// TIDEGATE_LATE, TIDEGATE_UNREACHABLE: as for tidegate_store_get(); it may happen yet.
 /// Others as for tidegate_store_get().

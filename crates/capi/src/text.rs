@@ -52,7 +52,7 @@ pub(crate) unsafe fn slice<'a, T>(
 /// The same, to change them.
 ///
 /// # Safety
-/// If not null, it points to so many values that live for `'a` and that nobody else uses.
+/// If not null, it points to so many values that live for `'a` and that no other thread uses.
 pub(crate) unsafe fn slice_mut<'a, T>(
     pointer: *mut T,
     count: usize,
@@ -90,7 +90,7 @@ pub(crate) unsafe trait Versioned: Copy {
 /// The structure at `pointer`.
 ///
 /// # Safety
-/// If not null, it points to a size and as many bytes as that says.
+/// If not null, it points to a size and as many bytes as that states.
 pub(crate) unsafe fn sized<T: Versioned>(pointer: *const T) -> Result<T, Problem> {
     let name = T::NAME;
     if pointer.is_null() || !pointer.is_aligned() {
@@ -102,7 +102,7 @@ pub(crate) unsafe fn sized<T: Versioned>(pointer: *const T) -> Result<T, Problem
         let known = size_of::<T>();
         return Err(Problem::invalid(format!("the size of {name} is {size}, not {known}")));
     }
-    // SAFETY: the caller vouches for as many bytes as the size says.
+    // SAFETY: the caller vouches for as many bytes as the size states.
     let bytes = unsafe { std::slice::from_raw_parts(pointer.cast::<u8>(), size) };
     if bytes.iter().skip(size_of::<T>()).any(|byte| *byte != 0) {
         return Err(Problem::invalid(format!("{name} asks for more than this library knows")));

@@ -204,7 +204,7 @@ impl Drop for Components {
     }
 }
 
-/// Every name that is asked for is somebody's.
+/// Refuses names that no component has.
 fn known(cluster: &Cluster, choice: &Choice) -> Result<(), Failure> {
     let nodes = cluster.nodes.iter().map(|node| &node.name).filter(|_| choice.nodes);
     let gateways = cluster.gateways.iter().map(|gateway| &gateway.name);

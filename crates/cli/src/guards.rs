@@ -11,7 +11,7 @@ use tidegate_model::Cluster;
 use tidegate_console::certificate::identity;
 use tidegate_console::failure::{Code, Failure};
 
-/// How long before the end of a certificate that is said.
+/// How long before the end of a certificate the log warns.
 const NOTICE: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
 /// The folder of a cluster's certificates, and the thread that all connections through them share.

@@ -213,7 +213,7 @@ pub(crate) fn text(tenant: Tenant<'_>, of: impl Fn(Levels) -> Option<u64>, none:
 /// Whether a tenant has what it was promised. Of two places, the greater one is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Met {
-    /// It asks for nothing.
+    /// It has no demand.
     Idle,
     /// Nothing was promised to it.
     Nothing,
@@ -278,9 +278,9 @@ fn met_at_stages(tenant: &TenantStatus) -> Met {
     }
 }
 
-/// A reservation is missed at stages where less flows although more is asked for. More is asked for
-/// where requests wait at the tenant's gates; where none waits, the program or its device is the
-/// slow one, and no gate can mend that.
+/// A reservation is missed at stages with less traffic although the demand is larger. The demand is
+/// larger where requests wait at the tenant's gates; where none waits, the program or its device is
+/// the slow one, and no gate can mend that.
 fn is_missed(tenant: &TenantStatus, unit: Unit) -> bool {
     let Levels { reservation, demand, measured, .. } = at_stages(tenant, unit);
     let Some(reserved) = reservation else { return false };
@@ -326,7 +326,7 @@ impl Covered {
         u64::try_from(share).ok()
     }
 
-    /// Whether so much was not seen that somebody should know.
+    /// Whether the unseen traffic is worth a warning.
     pub(crate) fn is_much_unseen(self) -> bool {
         let all = self.seen.saturating_add(self.passed).saturating_add(self.unseen);
         self.unseen > UNSEEN_BYTES && self.unseen > all / 1000 * UNSEEN_PERMILLE
@@ -343,7 +343,7 @@ fn is_harmless(reason: &str) -> bool {
     advice(reason).starts_with("nothing")
 }
 
-/// Something that somebody should look at.
+/// A fault that an operator should check.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub(crate) struct Warning {
     /// The fault, and its place.
@@ -352,7 +352,7 @@ pub(crate) struct Warning {
     pub(crate) help: String,
 }
 
-/// Everything that somebody should look at, the worst first.
+/// All faults that an operator should check, the worst first.
 pub(crate) fn warnings(status: &Status) -> Vec<Warning> {
     let mut warnings = Vec::new();
     let cluster = status.cluster.as_ref();
@@ -389,8 +389,8 @@ pub(crate) fn warnings(status: &Status) -> Vec<Warning> {
     warnings
 }
 
-/// The same with its commands as they can be pasted: who advises one often does not know where the
-/// cluster's file is, and writes `CLUSTER`.
+/// The same with its commands as they can be pasted: the component that advises one often does not
+/// know where the cluster's file is, and writes `CLUSTER`.
 fn pasteable(text: &str, cluster: Option<&ClusterStatus>) -> String {
     let Some(ClusterStatus { file, state, .. }) = cluster.filter(|it| !it.file.is_empty()) else {
         return text.into();

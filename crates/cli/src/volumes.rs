@@ -15,7 +15,7 @@ use tidegate_console::failure::{Code, Failure};
 pub(crate) const FALLBACK: &str = "labels";
 
 /// The parts of a volume at the nodes for which `is_meant` is true. Those in memory are left out:
-/// nobody creates them.
+/// they need no creation.
 pub(crate) fn parts(
     cluster: &Cluster,
     volume: &cluster::Volume,
@@ -48,14 +48,12 @@ fn misplaced(cluster: &Cluster, base: &Path, part: &PartPlan) -> Option<String> 
     let PartPlan { node, volume, index, store: PartStore::Directory(own), .. } = part else {
         return None;
     };
-    let label = format!("{volume}.{index}.label");
-    let is_in = |folder: &Path| folder.join(&label).symlink_metadata().is_ok();
-    if is_in(own) {
+    if part.has_label_in(own) {
         return None;
     }
     let place = cluster.nodes.iter().find_map(|other| match &other.store {
         Store::Directory(path) if other.name != *node => Some(base.join(path))
-            .filter(|path| path != own && is_in(path))
+            .filter(|path| path != own && part.has_label_in(path))
             .map(|path| (other, path)),
         _ => None,
     });
@@ -111,8 +109,8 @@ pub(crate) fn create_all(
     Ok(())
 }
 
-/// Refuses to start a cluster of which no part was ever created: whoever starts it for the first
-/// time has to say so, and an operator who forgot to mount its folders gets an error.
+/// Refuses to start a cluster of which no part was ever created: its first start needs an option,
+/// and an operator who forgot to mount its folders gets an error.
 ///
 /// # Errors
 /// If there are parts in files and none of them is there.
@@ -137,11 +135,11 @@ pub(crate) fn expect_some(cluster: &Cluster, base: &Path) -> Result<(), Failure>
 pub(crate) struct Found {
     /// Parts that could not be served.
     pub(crate) faults: Vec<String>,
-    /// Volumes that were not created yet, and stores that this user cannot look at.
+    /// Volumes that were not created yet, and stores that this user cannot read.
     pub(crate) unseen: Vec<String>,
 }
 
-/// Looks at the labels of all parts on this machine. Nothing is locked, so nodes may run meanwhile.
+/// Reads the labels of all parts on this machine. Nothing is locked, so nodes may run meanwhile.
 /// Where no volume of the cluster was ever created there is nothing to find.
 pub(crate) fn inspect(cluster: &Cluster, base: &Path) -> Found {
     let mut found = Found::default();

@@ -91,7 +91,7 @@ struct Named {
     policy: Option<String>,
 }
 
-/// Where the text says what nodes can do.
+/// Positions in the text of the nodes' capacities.
 #[derive(Default, Deserialize)]
 struct ClusterSpans {
     #[serde(default)]

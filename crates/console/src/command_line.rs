@@ -29,7 +29,7 @@ pub struct Common {
 }
 
 impl Common {
-    /// Where the controller listens, if the user says so.
+    /// The controller's socket, if the user names it.
     pub fn chosen_socket(&self) -> Option<&Path> {
         self.socket.as_deref()
     }
@@ -44,7 +44,7 @@ impl Common {
 pub trait Program: Subcommand {
     /// The name that is typed.
     const NAME: &'static str;
-    /// What the program is for, in a line.
+    /// The purpose of the program, in a line.
     const ABOUT: &'static str;
     /// The end of its help: exit codes, and first steps.
     const AFTER_HELP: &'static str;
@@ -52,11 +52,11 @@ pub trait Program: Subcommand {
     /// Runs the command that was chosen.
     ///
     /// # Errors
-    /// If the command fails; the failure says with which exit code.
+    /// If the command fails; the failure has the exit code.
     fn run(self, common: &Common) -> Result<ExitCode, Failure>;
 
-    /// The failure for arguments that the parser refuses, where there is more to say than the
-    /// parser's own words.
+    /// The failure for arguments that the parser refuses, where a better message exists than the
+    /// parser's.
     fn refused(_: &clap::Error) -> Option<Failure> {
         None
     }
@@ -100,7 +100,7 @@ pub fn main<P: Program>() -> ExitCode {
     command.run(&common).unwrap_or_else(|failure| failure.print(common.json))
 }
 
-/// Whether arguments that the parser refuses ask for JSON.
+/// Whether arguments that the parser refuses contain `--json`.
 fn wants_json() -> bool {
     let is_set =
         |value: OsString| !["", "0", "false", "no", "off"].map(OsString::from).contains(&value);

@@ -29,7 +29,7 @@ pub enum Code {
     Unreachable,
     /// 99: a promised level was missed.
     Missed,
-    /// Whatever a program that we ran, or a controller that we asked, says.
+    /// The exit code of a program that we ran, or of a controller's reply.
     Other(u8),
 }
 
@@ -91,8 +91,8 @@ impl Failure {
         Self { code, problem, more: Vec::new() }
     }
 
-    /// A failure in the words of somebody else: what is wrong, and after a semicolon how to mend
-    /// it, as all messages of this project are written.
+    /// A failure with a ready message: the fault, and after a semicolon the remedy, as all messages
+    /// of this project are written.
     pub fn quoted(code: Code, sentence: &str) -> Self {
         match sentence.rsplit_once("; ") {
             Some((message, help)) => Self::new(code, message).help(help),
@@ -100,7 +100,7 @@ impl Failure {
         }
     }
 
-    /// A failure about which there is nothing to say.
+    /// A failure without a message.
     pub fn silent(code: Code) -> Self {
         Self { code, problem: None, more: Vec::new() }
     }
@@ -172,7 +172,7 @@ impl Failure {
                 Ok(text) if json => text + "\n",
                 _ => problem.render() + &self.render_more(),
             };
-            // Where standard error is gone too, the exit code has to say it all.
+            // Where standard error is gone too, only the exit code is left.
             let _ = io::stderr().write_all(report.as_bytes());
         }
         ExitCode::from(self.code.number())
@@ -210,7 +210,7 @@ impl Failure {
         self.code.number()
     }
 
-    /// In one word: what a verdict says.
+    /// The failure in one word, as verdicts have it.
     pub fn word(&self) -> &'static str {
         self.code.word()
     }
@@ -268,8 +268,8 @@ impl fmt::Display for Failure {
     }
 }
 
-/// Writing to standard output failed. A reader that has seen enough (`| head`) is no failure that
-/// anybody wants to hear about, and not one that a script should trip over.
+/// Writing to standard output failed. A reader that has seen enough (`| head`) is no failure to
+/// report, and not one that a script should trip over.
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Self {
         match error.kind() {

@@ -1,5 +1,5 @@
-//! Ctrl-C, as something to look at wherever the experiment waits, so that all that was started and
-//! written is cleared away before the command ends.
+//! Ctrl-C, as a flag that is checked wherever the experiment waits, so that all that was started
+//! and written is cleared away before the command ends.
 
 use std::io;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::failure::{Code, Failure};
 /// The longest time from Ctrl-C until it is noticed.
 const POLL_INTERVAL: Span = Span(25 * Span::MILLISECOND.0);
 
-/// The signal that asked the command to end; zero if none has.
+/// The signal that ended the command; zero if none has.
 #[derive(Clone, Debug, Default)]
 pub struct Interrupt(Arc<AtomicUsize>);
 
@@ -40,7 +40,7 @@ impl Interrupt {
     /// Whether to go on.
     ///
     /// # Errors
-    /// If a signal asked the command to end.
+    /// If a signal has arrived.
     pub fn check(&self) -> Result<(), Failure> {
         match self.0.load(Ordering::Relaxed) {
             0 => Ok(()),
@@ -54,7 +54,7 @@ impl Interrupt {
     /// Sleeps until `due`.
     ///
     /// # Errors
-    /// If a signal asks the command to end meanwhile.
+    /// If a signal arrives meanwhile.
     pub fn sleep_until(&self, clock: Clock, due: Time) -> Result<(), Failure> {
         loop {
             self.check()?;

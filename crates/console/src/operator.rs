@@ -13,7 +13,7 @@ use tidegate_proto::pages::Pages;
 use crate::failure::{Code, Failure};
 
 /// How long a controller may take to answer. It answers within milliseconds unless its machine is
-/// in trouble; ten seconds are as long as people wait before they look for themselves.
+/// in trouble; ten seconds are as long as people wait before they investigate.
 pub const PATIENCE: Span = Span(10 * Span::SECOND.0);
 
 /// A connection to a controller.
@@ -33,7 +33,7 @@ impl Operator {
         Self::connect_for(socket, PATIENCE)
     }
 
-    /// Connects for somebody who does not wait longer than `patience` for an answer.
+    /// Connects, with a time-out of `patience` for each answer.
     ///
     /// # Errors
     /// As [`Self::connect`].
@@ -73,7 +73,7 @@ impl Operator {
     /// Asks, and reads the answer.
     ///
     /// # Errors
-    /// As [`Self::call`], or if the answer is not what was asked for.
+    /// As [`Self::call`], or if the answer is of another kind.
     pub fn call_as<T: DeserializeOwned>(&mut self, request: &Request) -> Result<T, Failure> {
         read(&self.call(request)?)
     }

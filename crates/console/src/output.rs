@@ -69,7 +69,7 @@ pub fn shell_word(word: &str) -> String {
 }
 
 /// `text` on one line and without control characters. Command lines and messages come from
-/// programs, and must not be able to paint on somebody's terminal.
+/// programs, and must not be able to control the terminal.
 pub fn on_one_line(text: &str) -> String {
     let visible =
         text.chars().map(|character| if character.is_control() { ' ' } else { character });
@@ -88,13 +88,13 @@ pub enum Tone {
     Faint,
     /// All is well.
     Good,
-    /// Somebody should look.
+    /// An operator should check this.
     Warn,
     /// A promise is broken, or something does not work.
     Bad,
 }
 
-/// Whether text is painted. Colour never says anything that the words do not.
+/// Whether text is painted. Colour never adds information to the words.
 #[derive(Clone, Copy, Debug)]
 pub struct Paint(bool);
 

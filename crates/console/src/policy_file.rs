@@ -100,7 +100,7 @@ impl PolicyFile {
     }
 }
 
-/// Where the text says what there is and what is promised.
+/// Positions in the text of capacities and promises.
 #[derive(Default, Deserialize)]
 struct PolicySpans {
     budget: Option<Spanned<IgnoredAny>>,

@@ -9,7 +9,7 @@ use crate::failure::{Code, Failure};
 /// The shim's file.
 const SHIM: &str = "libtidegate_preload.so";
 
-/// The shim: where TIDEGATE_SHIM says, else where it lies beside this program, installed or just
+/// The shim: the path in TIDEGATE_SHIM, else where it lies beside this program, installed or just
 /// built.
 ///
 /// # Errors

@@ -31,9 +31,9 @@ const QUANTITY: &str = "a quantity is a string with a unit, like \"150MiB/s\"";
 /// The reader for which a file is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reader {
-    /// For the user who names it, to look at or to hand on.
+    /// For the user who names it, to show or to pass on.
     User,
-    /// For a daemon that does what it says. One of root takes it only from files that other users
+    /// For a daemon that obeys it. A daemon of root takes it only from files that other users
     /// cannot change.
     Daemon,
 }
@@ -96,13 +96,13 @@ pub fn invalid(name: &str, text: &str, error: &TextError) -> Failure {
     }
 }
 
-/// The same for a message that says how to mend it within itself, where the place may not be known.
+/// The same for a message that contains the remedy, where the place may not be known.
 pub fn wrong(name: &str, text: &str, message: &str, span: Option<Range<usize>>) -> Failure {
     shown(mended(message), name, text, span)
 }
 
 /// A failure with its place in the text; with the file's name alone, if that is not known; and
-/// without the text, if its line or one beside it is longer than anybody reads.
+/// without the text, if its line or one beside it is longer than a screen is wide.
 fn shown(failure: Failure, name: &str, text: &str, span: Option<Range<usize>>) -> Failure {
     let Some(span) = span else { return failure.at(name) };
     let (before, after) = (&text.as_bytes()[..span.start], &text.as_bytes()[span.start..]);
@@ -119,7 +119,7 @@ fn shown(failure: Failure, name: &str, text: &str, span: Option<Range<usize>>) -
     failure.source(name, text, vec![LabeledSpan::new_primary_with_span(None, span)])
 }
 
-/// A message that says how to mend it within itself, or not at all: that of the TOML reader.
+/// A message that contains the remedy, or has none: that of the TOML reader.
 fn mended(message: &str) -> Failure {
     let fail = |message: &str| Failure::new(Code::Invalid, message);
     if let Some((unknown, known)) = message.split_once(", expected one of ") {

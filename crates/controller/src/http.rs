@@ -232,7 +232,7 @@ struct HistoryQuery {
     count: Option<usize>,
 }
 
-/// What there is and how it fares
+/// The state of the controller, its tenants, its stages and its cluster
 #[utoipa::path(get, path = "/v1/status", responses(
     (status = 200, description = "The state as of the last cycle", body = Status)
 ))]
@@ -421,7 +421,7 @@ async fn history(
     }
 }
 
-/// What happens, as it happens
+/// Events, as they happen
 #[utoipa::path(get, path = "/v1/events", responses(
     (status = 200, description = "Server-sent events; the data of each is a JSON object with \
      `number`, `at_ms` and `event`, the name of what happened", body = String,

@@ -35,7 +35,7 @@ impl Identities {
     }
 }
 
-/// What the workers' conversations with nodes have in common.
+/// State that all connections of the workers to nodes share.
 #[derive(Clone, Debug)]
 pub(crate) struct Common {
     pub(crate) cost: CostModel,

@@ -1,6 +1,6 @@
-//! The cluster: one text that says which nodes there are, what stands behind each, which volumes
-//! and pools lie on them, where gateways open them to clients, and whose memory clients read and
-//! write themselves.
+//! The cluster: one text that lists the nodes, what stands behind each, which volumes and pools lie
+//! on them, where gateways open them to clients, and whose memory clients read and write
+//! themselves.
 //!
 //! Reading a cluster is all or nothing, like reading a policy. The reader refuses errors that the
 //! text alone shows: two components at one address, two volumes in one place, a device that is too
@@ -89,14 +89,14 @@ pub struct Cluster {
 pub struct Node {
     /// Its name.
     pub name: String,
-    /// Where it listens for gateways and they look for it; none where all run in one process.
+    /// The address at which it listens for gateways; none where all run in one process.
     pub address: Option<Address>,
     /// The requests per second that the node can sustain. Reservations are admitted against this
     /// number; none for a node whose capacity is not configured.
     pub capacity: Option<Iops>,
     /// How many requests are at its store at a time, 1 to 1024.
     pub depth: u32,
-    /// By which rule it decides who is next, unless its controller says otherwise.
+    /// Its scheduler, unless its controller assigns another one.
     pub scheduler: Discipline,
     /// The store that the node serves.
     pub store: Store,
@@ -129,7 +129,7 @@ impl Store {
     }
 }
 
-/// A device to imitate: slower than the one that is there, and as steady as it is said to be.
+/// A device to imitate: slower than the real one, and as steady as declared here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeviceModel {
     /// Requests of unit cost that it serves per second.
@@ -184,7 +184,7 @@ pub struct Volume {
 }
 
 impl Volume {
-    /// The stripe of a volume that does not say.
+    /// The default stripe of a volume.
     pub const STRIPE: Bytes = Bytes(64 << 10);
 
     /// Which byte lies where.
@@ -207,7 +207,7 @@ pub struct Pool {
 }
 
 impl Node {
-    /// The depth of a node that does not say.
+    /// The default depth of a node.
     pub const DEPTH: u32 = 32;
 }
 

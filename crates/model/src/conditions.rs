@@ -19,7 +19,7 @@ use crate::units::{Bytes, UnitError};
 pub struct Conditions {
     /// Names of workflows: the thread's name, or what the program set.
     pub workflow: Vec<String>,
-    /// Why the request is made, as scopes in the program say.
+    /// The contexts of the request, as scopes in the program set them.
     pub context: Vec<String>,
     /// Names of processes: the executable's file name.
     pub process: Vec<String>,

@@ -82,21 +82,9 @@ impl fmt::Display for Discipline {
 }
 
 /// A name that is no discipline.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("not a scheduler; known are {}", DISCIPLINES.map(|(_, name)| name).join(", "))]
 pub struct UnknownDiscipline;
-
-impl fmt::Display for UnknownDiscipline {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("not a scheduler; known are ")?;
-        for (index, (_, name)) in DISCIPLINES.iter().enumerate() {
-            f.write_str(if index == 0 { "" } else { ", " })?;
-            f.write_str(name)?;
-        }
-        Ok(())
-    }
-}
-
-impl core::error::Error for UnknownDiscipline {}
 
 impl FromStr for Discipline {
     type Err = UnknownDiscipline;

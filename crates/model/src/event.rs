@@ -21,7 +21,7 @@ pub enum Event {
         /// Its revision, counting from one.
         revision: u64,
     },
-    /// A stage said hello and was accepted.
+    /// A stage connected and was accepted.
     StageJoined {
         /// Its number.
         stage: StageId,
@@ -38,12 +38,12 @@ pub enum Event {
         tenant: String,
         /// The process that spoke for it.
         pid: u32,
-        /// Why, in words for people; [`DISCONNECTED`] if it said so itself.
+        /// The reason, for people; [`DISCONNECTED`] if it closed the connection itself.
         reason: String,
     },
     /// A stage was turned away.
     StageRefused {
-        /// The process that asked.
+        /// The process that connected.
         pid: u32,
         /// Why, in words for people.
         reason: String,
@@ -64,7 +64,7 @@ pub enum Event {
         /// The rate that the tenant may use from now on.
         rate: Throughput,
     },
-    /// A storage node said hello and was accepted.
+    /// A storage node connected and was accepted.
     NodeJoined {
         /// Its name.
         node: String,
@@ -76,7 +76,7 @@ pub enum Event {
     NodeLeft {
         /// Its name.
         node: String,
-        /// Why, in words for people; [`DISCONNECTED`] if it said so itself.
+        /// The reason, for people; [`DISCONNECTED`] if it closed the connection itself.
         reason: String,
     },
     /// A storage node was turned away.
@@ -100,8 +100,8 @@ pub enum Event {
         /// The discipline that the node schedules by from now on.
         scheduler: Discipline,
     },
-    /// A period ended in which a tenant got less at all nodes together than it was promised, though
-    /// it asked for more.
+    /// A period ended in which a tenant got less at all nodes together than its reservation, though
+    /// its demand was larger.
     ReservationMissed {
         /// The tenant.
         tenant: String,
@@ -112,8 +112,8 @@ pub enum Event {
         /// Operations that it was promised.
         reserved_operations: u64,
     },
-    /// A period ended at a data node in which a tenant got less there than its share, though it
-    /// asked for more.
+    /// A period ended at a data node in which a tenant got less there than its share, though its
+    /// demand was larger.
     ShareMissed {
         /// The data node.
         node: String,
@@ -148,8 +148,7 @@ pub enum Event {
         #[serde(rename = "seat")]
         session_slot: u16,
     },
-    /// A client of a data node has not used what is reserved for it, and may have asked for too
-    /// much.
+    /// A client of a data node has not used its reservation, which may be too large.
     ReservationUnused {
         /// The data node.
         node: String,
@@ -196,7 +195,7 @@ pub enum Event {
         /// The capacity measured now.
         operations_per_second: u64,
     },
-    /// A gateway said hello and was accepted.
+    /// A gateway connected and was accepted.
     GatewayJoined {
         /// Its name.
         gateway: String,
@@ -205,7 +204,7 @@ pub enum Event {
     GatewayLeft {
         /// Its name.
         gateway: String,
-        /// Why, in words for people; [`DISCONNECTED`] if it said so itself.
+        /// The reason, for people; [`DISCONNECTED`] if it closed the connection itself.
         reason: String,
     },
     /// A gateway was turned away.

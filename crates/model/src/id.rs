@@ -30,8 +30,8 @@ id!(
     TenantId(u16)
 );
 id!(
-    /// Why a request is made: `foreground`, `flush`, … as interned by one process. Zero is "not
-    /// said".
+    /// The context of a request: `foreground`, `flush`, … as interned by one process. Zero is
+    /// "unknown".
     ContextId(u16)
 );
 id!(

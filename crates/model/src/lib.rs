@@ -1,5 +1,5 @@
 //! Words of Tidegate: quantities with units, identities, the tag that travels with every request,
-//! the policy that says who is promised what, and the cluster that has to keep it.
+//! the policy with the tenants' promises, and the cluster that has to keep them.
 //!
 //! This is the innermost ring. It names things and checks that what it names is possible; it
 //! decides nothing, and it has no clock, no thread, no socket and no randomness.

@@ -125,17 +125,9 @@ impl OperationSet {
 }
 
 /// A name that is neither an operation nor a group of them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("not an operation; known are metadata, {}", OPERATIONS.map(|(_, name)| name).join(", "))]
 pub struct UnknownOperation;
-
-impl fmt::Display for UnknownOperation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("not an operation; known are metadata")?;
-        OPERATIONS.iter().try_for_each(|(_, name)| write!(f, ", {name}"))
-    }
-}
-
-impl core::error::Error for UnknownOperation {}
 
 impl FromStr for OperationSet {
     type Err = UnknownOperation;

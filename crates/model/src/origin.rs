@@ -14,7 +14,7 @@ use core::net::IpAddr;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Origin {
-    /// A user of this machine, by number: a Unix socket tells.
+    /// A user of this machine, by number, as a Unix socket reports it.
     User(u32),
     /// An IPv4 address, or the first 64 bits of an IPv6 address.
     Address(IpAddr),

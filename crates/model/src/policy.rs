@@ -28,12 +28,11 @@
 
 use alloc::string::String;
 use alloc::vec::Vec;
-use core::fmt;
 
 use serde::{Deserialize, Serialize};
 
 use crate::conditions::{Conditions, StorageConditions};
-use crate::gate::{Burst, GateSpec, Unit};
+use crate::gate::{Burst, GateSpec, Throughput, Unit};
 use crate::id::TenantId;
 use crate::tag::Class;
 use crate::text::TextError;
@@ -91,7 +90,7 @@ impl Levels {
 /// The bytes that the budget counts: as programs request them, or as the device moves them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Account {
-    /// Every byte that a program asks for, whether or not a cache answers.
+    /// Every byte that a program requests, whether or not a cache answers.
     #[default]
     Requests,
     /// The bytes that the device moves for it, as the kernel counts them: a cache hit is free.
@@ -117,14 +116,14 @@ pub struct Tenant {
     pub name: String,
     /// How urgent its requests are.
     pub class: Class,
-    /// The throughput that the tenant gets whenever it asks.
+    /// The throughput that the tenant gets whenever it has demand.
     pub reservation: Levels,
     /// The most throughput that the tenant gets.
     pub limit: Levels,
     /// Its share of what is left once reservations are met, 1 to 1,000,000.
     pub weight: u32,
-    /// The part of every single node that it gets when it asks there, whatever it has elsewhere; at
-    /// most its share by weight. None for a tenth of that.
+    /// The part of every single node that it gets when it has demand there, whatever it has
+    /// elsewhere; at most its share by weight. None for a tenth of that.
     pub minimum_share: Option<Portion>,
     /// How much it may send at once after a pause.
     pub burst: Burst,
@@ -151,8 +150,8 @@ pub struct Match {
     pub target: Target,
     /// Which ones.
     pub conditions: Conditions,
-    /// Which ones, at gateways. Where nothing is asked here, the rule is one of stages; else it is
-    /// one of gateways, names a tenant, and asks nothing about a program.
+    /// Conditions that gateways check. A rule without any of them is one of stages; a rule with one
+    /// is one of gateways, names a tenant, and has no condition on a program.
     pub storage: StorageConditions,
 }
 
@@ -242,7 +241,12 @@ pub(crate) fn tenant_id(index: usize) -> TenantId {
 }
 
 /// Reservations that exceed the budget.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "reservations of {} do not fit the budget of {}; lower a reservation or raise the budget",
+    Throughput::new(*.unit, *.reserved),
+    Throughput::new(*.unit, *.budget)
+)]
 pub struct Infeasible {
     /// The unit of both sums.
     pub unit: Unit,
@@ -251,21 +255,6 @@ pub struct Infeasible {
     /// The sum of all reservations, in units per second.
     pub reserved: u64,
 }
-
-impl fmt::Display for Infeasible {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let level = |value| crate::gate::Throughput::new(self.unit, value);
-        write!(
-            f,
-            "reservations of {} do not fit the budget of {}; lower a reservation or raise the \
-             budget",
-            level(self.reserved),
-            level(self.budget)
-        )
-    }
-}
-
-impl core::error::Error for Infeasible {}
 
 /// An error in a policy's text, with its place and the way to mend it.
 pub type PolicyError = TextError;

@@ -63,16 +63,9 @@ impl fmt::Display for Class {
 }
 
 /// A name that is no class.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("not a class; known are urgent, high, medium, low")]
 pub struct UnknownClass;
-
-impl fmt::Display for UnknownClass {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("not a class; known are urgent, high, medium, low")
-    }
-}
-
-impl core::error::Error for UnknownClass {}
 
 impl FromStr for Class {
     type Err = UnknownClass;

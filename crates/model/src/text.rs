@@ -21,7 +21,8 @@ mod all;
 pub(crate) use all::read_all;
 
 /// An error in a text, with its place and the way to mend it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("line {line}, column {column}: {message}{}{fix}", if fix.is_empty() { "" } else { "; " })]
 pub struct TextError {
     /// The error in words, beginning with the field.
     pub message: String,
@@ -34,18 +35,6 @@ pub struct TextError {
     /// The column of the span's start in characters, counting from one.
     pub column: usize,
 }
-
-impl fmt::Display for TextError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "line {}, column {}: {}", self.line, self.column, self.message)?;
-        if !self.fix.is_empty() {
-            write!(f, "; {}", self.fix)?;
-        }
-        Ok(())
-    }
-}
-
-impl core::error::Error for TextError {}
 
 /// The longest name of anything, in bytes; it must fit a fixed field of a segment.
 const NAME_MAX: usize = 63;

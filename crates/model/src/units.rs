@@ -20,7 +20,8 @@ use core::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 /// A quantity of one unit that could not be parsed.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{input:?} {problem}; write it like {example:?}")]
 pub struct UnitError {
     /// The text that was given.
     pub input: String,
@@ -31,35 +32,24 @@ pub struct UnitError {
 }
 
 /// A defect of a quantity.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UnitProblem {
     /// There is no number at the front.
+    #[error("does not start with a number")]
     NoNumber,
     /// There is a number and no unit.
+    #[error("has no unit")]
     NoUnit,
     /// The unit is not one of this type's.
+    #[error("has a unit that is not known here")]
     UnknownUnit,
     /// The value is not a whole number of base units.
+    #[error("is not a whole number of base units")]
     NotWhole,
     /// The value does not fit 64 bits.
+    #[error("is too large")]
     TooLarge,
 }
-
-impl fmt::Display for UnitError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (input, example) = (&self.input, self.example);
-        match self.problem {
-            UnitProblem::NoNumber => write!(f, "{input:?} does not start with a number")?,
-            UnitProblem::NoUnit => write!(f, "{input:?} has no unit")?,
-            UnitProblem::UnknownUnit => write!(f, "{input:?} has a unit that is not known here")?,
-            UnitProblem::NotWhole => write!(f, "{input:?} is not a whole number of base units")?,
-            UnitProblem::TooLarge => write!(f, "{input:?} is too large")?,
-        }
-        write!(f, "; write it like {example:?}")
-    }
-}
-
-impl core::error::Error for UnitError {}
 
 /// Units of one quantity, largest first within each family, with their size in base units.
 type Units = &'static [(&'static str, u64)];

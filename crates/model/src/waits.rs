@@ -27,7 +27,7 @@ mod std {
     pub(super) use alloc::borrow;
 }
 
-/// What holds a request at a node.
+/// The rule that holds a request at a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
@@ -36,14 +36,14 @@ pub enum Rule {
     Limit,
     /// Requests of other tenants, which went first by reservation.
     Reservation,
-    /// Requests of other tenants, whose turn it was.
+    /// Requests of other tenants, which were next in the scheduler's order.
     Turn,
-    /// Nobody else: its tenant's earlier requests, or a device that was full, or it is there.
+    /// No other tenant: earlier requests of its tenant, or a full device, or it is at the device.
     Device,
 }
 
 impl Rule {
-    /// All of them, in the order in which they are told.
+    /// All of them, in the order in which they are reported.
     pub const ALL: [Self; 4] = [Self::Limit, Self::Reservation, Self::Turn, Self::Device];
 
     /// Its name, for programs.

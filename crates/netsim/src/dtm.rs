@@ -7,8 +7,8 @@
 //!
 //! **Model.** Flows share a link of capacity `C` packets a second. Time goes in slots of one round
 //! trip each. In a slot flow `i` sends a window of `W` packets into the link's queue, the link
-//! serves some, and at the end of the slot every flow knows which part of its packets was marked.
-//! In the order of a slot, of what is known from the slot before:
+//! serves some, and at the end of the slot every flow has the marked part of its packets. In the
+//! order of a slot, of what is known from the slot before:
 //!
 //! | | Eq. | |
 //! |---|---|---|
@@ -43,7 +43,7 @@
 //! are 49.9, 33.3 and 16.8 and the queue stays between 137 and 143 packets.
 //!
 //! **What is left out.** Delays of their own: with slots of different lengths the equations do not
-//! say what one slot of the link is. Losses: the buffer has no end.
+//! define one slot of the link. Losses: the buffer has no end.
 //!
 //! ```
 //! use tidegate_netsim::dtm::{self, Plan};
@@ -182,11 +182,11 @@ pub struct Sender {
     /// The latency that it is promised, one way with its queue; otherwise its share is.
     #[serde(default, deserialize_with = "optional")]
     pub latency: Option<Span>,
-    /// Which packets it is given to send; if that is not said, there are always enough.
+    /// The packets that it is given to send; by default there are always enough.
     #[serde(default)]
     pub offered: Option<Open>,
-    /// Its first window, in packets; if it is not said, what it is offered in a bare round trip,
-    /// or, if that is not said either, what the link carries in one.
+    /// Its first window, in packets; by default its offered load in a bare round trip, or, without
+    /// one, the packets that the link carries in one.
     #[serde(default)]
     pub window: Option<f64>,
 }
@@ -228,7 +228,7 @@ impl Plan {
         read_table(table, Self::check)
     }
 
-    /// Whether it can be run. Code that builds or changes a plan asks here, too.
+    /// Whether it can be run. Code that builds or changes a plan calls this, too.
     ///
     /// # Errors
     /// The first thing that contradicts another, and what to write instead.
@@ -282,8 +282,8 @@ pub fn run(plan: &Plan) -> Result<DtmReport, ScenarioError> {
     run_while(plan, |_| true)
 }
 
-/// The same, until `goes_on` says no: it is asked after each slot, with how many there were. The
-/// outcome is of these.
+/// The same, until `goes_on` returns false: it is called after each slot, with the number of slots
+/// so far. The outcome is of these.
 ///
 /// # Errors
 /// As [`run`].

@@ -8,8 +8,8 @@
 //! over servers. Each has a connection to each of its servers: a flow there and one back
 //! ([`crate::transport`]), through hosts' NICs and switches ([`crate::net`]). Commands go as NVMe
 //! over Fabrics ([`command`]) into a submission queue of their own, and are fetched and done by
-//! class, or not, as the drive is told ([`crate::storage`]). The class of the application is the
-//! tag that all of them see. Without storage, an application's requests are messages that are
+//! class, or not, as the drive is configured ([`crate::storage`]). The class of the application is
+//! the tag that all of them see. Without storage, an application's requests are messages that are
 //! taken in, which is what papers on transports simulate.
 //!
 //! **Mechanism.** One queue of events for everything; one loop ([`run`]). Promises of classes are

@@ -8,18 +8,18 @@
 //!
 //! # Model
 //! A flow carries messages in one direction, in order, over any carrier of packets. Its two ends
-//! never look at each other: all that passes between them are packets, but for the numbers and
-//! bounds of messages, which a real application would write into its bytes. Two kinds:
+//! share nothing: all that passes between them are packets, but for the numbers and bounds of
+//! messages, which a real application would write into its bytes. Two kinds:
 //!
 //! - **with a window** (DCTCP, D2TCP, QTCP): so much may be under way; selective acknowledgements;
-//!   each answer says whether the packet that it answers was marked.
+//!   each answer has the mark of the packet that it answers.
 //! - **with a rate** (DCQCN, QRDMA): a packet when the rate allows; notifications of marks; after a
 //!   loss, everything from there again, or what is lost.
 //!
 //! # Mechanism
 //! [`Transport`] holds all flows of a simulation. It takes messages, packets and its own events,
-//! and says through [`Out`] what is to be sent and when it wants to be called again. It keeps no
-//! queue of events and does not know what is between its ends:
+//! and returns through [`Out`] the packets to send and the time of its next call. It keeps no queue
+//! of events and needs nothing about the network between its ends:
 //!
 //! ```
 //! use tidegate_model::{Class, Rate};
@@ -97,8 +97,8 @@ pub trait Out {
     fn send(&mut self, packet: Packet);
     /// Calls [`Transport::on_event`] with this at that point.
     fn later(&mut self, at: Picoseconds, event: Event);
-    /// When the NIC that a route begins at has sent all that it holds now, as far as one knows.
-    /// Without a NIC, at once.
+    /// When the NIC that a route begins at has sent all that it holds now, by the latest
+    /// information. Without a NIC, at once.
     fn nic_free_at(&self, _route: u32) -> Picoseconds {
         Picoseconds::ZERO
     }
@@ -154,7 +154,7 @@ pub struct FlowRoute {
     pub line: Rate,
 }
 
-/// Properties of a flow that both its ends know.
+/// Properties of a flow that both its ends have.
 #[derive(Clone, Copy, Debug)]
 struct FlowParameters {
     flow: FlowId,
@@ -245,7 +245,7 @@ impl Transport {
         }
     }
 
-    /// The point has come that it asked for.
+    /// Handles an event at a time that it requested.
     #[inline]
     pub fn on_event(&mut self, now: Picoseconds, event: Event, out: &mut impl Out) {
         let Flow { parameters, sender, inbox, .. } = &mut self.flows[event.flow.0 as usize];
@@ -296,7 +296,7 @@ impl Transport {
         FlowSnapshot { window, rate, alpha, quality, round_trip: sender.round_trip() }
     }
 
-    /// How many messages were asked for and have not arrived.
+    /// How many messages were requested and have not arrived.
     pub(crate) fn under_way(&self) -> usize {
         self.flows.iter().map(|flow| flow.inbox.expected()).sum()
     }

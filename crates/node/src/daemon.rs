@@ -1,6 +1,5 @@
 //! Starting a node, and ending it.
 
-use std::fmt;
 use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
@@ -34,9 +33,10 @@ use crate::threads;
 const DEPTH_MAX: u32 = 4096;
 
 /// Why a node cannot start. Nothing of it is left then.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// The store cannot be used.
+    #[error("cannot use {path} as the node's store: {error}{}", advice(.error))]
     Store {
         /// Where it is.
         path: PathBuf,
@@ -44,45 +44,33 @@ pub enum StartError {
         error: io::Error,
     },
     /// The address cannot be listened on.
+    #[error("{0}")]
     Bind(BindError),
     /// The depth is out of range.
+    #[error("a depth of {0} cannot be; choose one from 1 to {DEPTH_MAX}")]
     Depth(u32),
     /// The system has no more threads or descriptors.
+    #[error("cannot start the node: {0}")]
     Io(io::Error),
 }
 
-impl fmt::Display for StartError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Store { path, error } => {
-                let path = path.display();
-                write!(f, "cannot use {path} as the node's store: {error}")?;
-                match error.kind() {
-                    io::ErrorKind::ResourceBusy => {
-                        let busy = error.get_ref().and_then(|busy| busy.downcast_ref::<Busy>());
-                        let help = busy.filter(|busy| !busy.is_node()).map(Busy::help);
-                        write!(f, "; {}", help.unwrap_or("give each node a store of its own"))
-                    }
-                    io::ErrorKind::NotFound => {
-                        f.write_str("; make it with `truncate -s SIZE`, or use a directory instead")
-                    }
-                    // Without a number it says by itself how to mend it.
-                    io::ErrorKind::PermissionDenied if error.raw_os_error().is_some() => {
-                        f.write_str("; choose another place, or let the node's user write there")
-                    }
-                    _ => Ok(()),
-                }
-            }
-            Self::Bind(error) => error.fmt(f),
-            Self::Depth(depth) => {
-                write!(f, "a depth of {depth} cannot be; choose one from 1 to {DEPTH_MAX}")
-            }
-            Self::Io(error) => write!(f, "cannot start the node: {error}"),
+/// The way to make a store usable, after a semicolon.
+fn advice(error: &io::Error) -> String {
+    let advice = match error.kind() {
+        io::ErrorKind::ResourceBusy => {
+            let busy = error.get_ref().and_then(|busy| busy.downcast_ref::<Busy>());
+            let help = busy.filter(|busy| !busy.is_node()).map(Busy::help);
+            help.unwrap_or("give each node a store of its own")
         }
-    }
+        io::ErrorKind::NotFound => "make it with `truncate -s SIZE`, or use a directory instead",
+        // An error without a number contains its own advice.
+        io::ErrorKind::PermissionDenied if error.raw_os_error().is_some() => {
+            "choose another place, or let the node's user write there"
+        }
+        _ => return String::new(),
+    };
+    format!("; {advice}")
 }
-
-impl std::error::Error for StartError {}
 
 impl From<io::Error> for StartError {
     fn from(error: io::Error) -> Self {

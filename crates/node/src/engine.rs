@@ -26,7 +26,7 @@ use crate::store::Medium;
 /// A job on its way through the node.
 pub(crate) type Work = Request<Body>;
 
-/// What is needed to do the work and to answer it.
+/// The data needed to do the work and to answer it.
 pub(crate) struct Body {
     pub(crate) job: Job,
     pub(crate) owner: Arc<Owner>,

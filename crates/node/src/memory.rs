@@ -10,15 +10,15 @@
 //!
 //! # Mechanism
 //! The node makes a region and formats it, and has two threads. The *pulse* sleeps until the
-//! monitor has something to look at, about once a millisecond, and sweeps the store now and then.
-//! The *endpoint* waits on the socket and on the controller: it identifies clients and hands out
-//! the region. No request of a client comes past either, so clients go on while both are stopped.
+//! monitor has something to do, about once a millisecond, and sweeps the store now and then. The
+//! *endpoint* waits on the socket and on the controller: it identifies clients and hands out the
+//! region. No request of a client comes past either, so clients go on while both are stopped.
 //!
 //! A client that was given the region keeps it. The node *moves* to shut out a client that does
-//! more than it may, or that has stopped and lost its session slot. A move asks all other clients
-//! to come again, waits until none of them uses the region, copies the store to a new region and
-//! hands that out. Where an RNIC carries operations out, no client has the region. The node takes
-//! away the queue pairs of the client to shut out (`rnic`), and stays where it is.
+//! more than it may, or that has stopped and lost its session slot. A move makes all other clients
+//! reconnect, waits until none of them uses the region, copies the store to a new region and hands
+//! that out. Where an RNIC carries operations out, no client has the region. The node takes away
+//! the queue pairs of the client to shut out (`rnic`), and stays where it is.
 //!
 //! # Bound
 //! A move takes as long as clients need to notice it (10 ms if they do something), and to copy what
@@ -41,7 +41,6 @@ mod rnic;
 mod slot_tests;
 mod sweeper;
 
-use std::fmt;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
@@ -71,55 +70,42 @@ pub struct Config {
     pub listen: Address,
     /// The TLS guard that admits clients over TCP.
     pub guard: Option<Guard>,
-    /// The way to the controller, which says which policy holds and what of it is kept here; none
-    /// for a node that promises nothing.
+    /// The way to the controller, which sends the policy and this node's shares; none for a node
+    /// that promises nothing.
     pub controller: Option<Way>,
 }
 
 /// Why a data node cannot start. Nothing of it is left then.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// The socket cannot be listened on.
+    #[error("{0}")]
     Bind(BindError),
     /// There is not so much memory.
+    #[error(
+        "{size} of memory cannot be had: {error}; write less in the cluster's file, or free some"
+    )]
     Memory {
         /// How much was wanted.
         size: Bytes,
         /// The error of the kernel, or the amount of memory that is left.
         error: io::Error,
     },
-    /// Clients that come over TCP would not say who they are.
+    /// Clients over TCP could not be identified.
+    #[error(
+        "{0} does not say who comes; add [tls] to the cluster's file, or listen on a Unix socket"
+    )]
     Unguarded(Address),
     /// The memory cannot be reached by RDMA.
+    #[error("{0}")]
     Rdma(RdmaError),
     /// There is no room for a store, or none that this release can use.
+    #[error("{0}")]
     Store(OpenError),
     /// The system has no more threads or descriptors.
+    #[error("cannot start the data node: {0}")]
     Io(io::Error),
 }
-
-impl fmt::Display for StartError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Bind(error) => error.fmt(f),
-            Self::Memory { size, error } => write!(
-                f,
-                "{size} of memory cannot be had: {error}; write less in the cluster's file, or \
-                 free some"
-            ),
-            Self::Unguarded(address) => write!(
-                f,
-                "{address} does not say who comes; add [tls] to the cluster's file, or listen on a \
-                 Unix socket"
-            ),
-            Self::Rdma(error) => error.fmt(f),
-            Self::Store(error) => error.fmt(f),
-            Self::Io(error) => write!(f, "cannot start the data node: {error}"),
-        }
-    }
-}
-
-impl std::error::Error for StartError {}
 
 impl From<io::Error> for StartError {
     fn from(error: io::Error) -> Self {

@@ -1,8 +1,8 @@
 //! Where parts of volumes are: in memory, in a directory, on a device.
 //!
-//! A [`Medium`] knows what the parts are made of and does one thing after the other. Which thread
-//! does it, and when its answer counts as given, is an engine's business
-//! ([`crate::engine`]); so a medium is plain blocking code and is tested as such.
+//! A [`Medium`] is made for one kind of parts and does one thing after the other. Which thread does
+//! it, and when its answer counts as given, is an engine's business ([`crate::engine`]); so a
+//! medium is plain blocking code and is tested as such.
 
 mod device;
 mod directory;
@@ -23,7 +23,6 @@ mod tests;
 #[cfg(test)]
 mod transfer_tests;
 
-use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
@@ -47,7 +46,7 @@ pub(crate) trait Medium: Send + Sync {
     /// See [`OpenError`]; nothing was made then.
     fn open(&self, part: &Part) -> Result<OpenPart, OpenError>;
 
-    /// Does what the jobs ask, in their order, and writes down how each ended.
+    /// Carries out the jobs in their order, and stores the result of each.
     fn perform(&self, jobs: &mut dyn Iterator<Item = &mut Job>);
 
     /// The plain transfer between file and memory that a job is, if it is one that a kernel can do
@@ -62,7 +61,7 @@ pub(crate) trait Medium: Send + Sync {
         let _ = (job, errno);
     }
 
-    /// From here on `watcher` is told of new incarnations of open parts.
+    /// From here on `watcher` receives new incarnations of open parts.
     fn watch(&self, watcher: Watcher) {
         drop(watcher);
     }
@@ -90,11 +89,19 @@ pub(crate) trait Medium: Send + Sync {
 }
 
 /// Why a part cannot be made ready.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub(crate) enum OpenError {
     /// The name can be no file's.
+    #[error(
+        "{0:?} can be no volume's name here; use up to 200 letters, digits, `-`, `_` and `.`, not \
+         beginning with a dot"
+    )]
     Name(String),
     /// It is there, with another size.
+    #[error(
+        "{what} is a store of the wrong size: it has {found} and is to have {wanted}; correct the \
+         volume's size, or move the old store away"
+    )]
     WrongSize {
         /// The part, in words for people.
         what: String,
@@ -104,6 +111,10 @@ pub(crate) enum OpenError {
         wanted: Bytes,
     },
     /// It belongs to a volume of another geometry.
+    #[error(
+        "{what} was made for a volume of {found}, and the cluster file says {wanted}; correct the \
+         cluster file"
+    )]
     Geometry {
         /// The part, in words for people.
         what: String,
@@ -113,6 +124,10 @@ pub(crate) enum OpenError {
         wanted: Geometry,
     },
     /// It is open at another place of the device.
+    #[error(
+        "{what} begins at {found} of the device and is to begin at {wanted}; restart the node to \
+         move it"
+    )]
     Moved {
         /// The part, in words for people.
         what: String,
@@ -122,6 +137,7 @@ pub(crate) enum OpenError {
         wanted: Bytes,
     },
     /// It would share bytes of a device with another part.
+    #[error("{what} would overlap {other}; give it another offset")]
     Overlap {
         /// The part, in words for people.
         what: String,
@@ -129,6 +145,7 @@ pub(crate) enum OpenError {
         other: String,
     },
     /// It is missing, or not the one that is wanted.
+    #[error("{what} {found}")]
     Unfit {
         /// The part, in words for people.
         what: String,
@@ -136,6 +153,10 @@ pub(crate) enum OpenError {
         found: String,
     },
     /// There is not so much room.
+    #[error(
+        "{what} would end at {end}, and there is room for {capacity}; make the volume smaller or \
+         the store larger"
+    )]
     Full {
         /// The part, in words for people.
         what: String,
@@ -145,6 +166,7 @@ pub(crate) enum OpenError {
         capacity: Bytes,
     },
     /// The system refuses.
+    #[error("{path}: {error}")]
     Io {
         /// The file.
         path: PathBuf,
@@ -153,46 +175,7 @@ pub(crate) enum OpenError {
     },
 }
 
-impl fmt::Display for OpenError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Name(name) => write!(
-                f,
-                "{name:?} can be no volume's name here; use up to 200 letters, digits, `-`, `_` \
-                 and `.`, not beginning with a dot"
-            ),
-            Self::Unfit { what, found } => write!(f, "{what} {found}"),
-            Self::WrongSize { what, found, wanted } => write!(
-                f,
-                "{what} is a store of the wrong size: it has {found} and is to have {wanted}; \
-                 correct the volume's size, or move the old store away"
-            ),
-            Self::Geometry { what, found, wanted } => write!(
-                f,
-                "{what} was made for a volume of {found}, and the cluster file says {wanted}; \
-                 correct the cluster file"
-            ),
-            Self::Moved { what, found, wanted } => write!(
-                f,
-                "{what} begins at {found} of the device and is to begin at {wanted}; restart the \
-                 node to move it"
-            ),
-            Self::Overlap { what, other } => {
-                write!(f, "{what} would overlap {other}; give it another offset")
-            }
-            Self::Full { what, end, capacity } => write!(
-                f,
-                "{what} would end at {end}, and there is room for {capacity}; make the volume \
-                 smaller or the store larger"
-            ),
-            Self::Io { path, error } => write!(f, "{}: {error}", path.display()),
-        }
-    }
-}
-
-impl std::error::Error for OpenError {}
-
-/// How people are told about a part.
+/// The name of a part in messages for people.
 fn name_of(part: &Part) -> String {
     format!("part {} of volume {:?}", part.index, part.volume)
 }

@@ -26,7 +26,7 @@ use tidegate_model::cluster::{Geometry, Label, PartIdentity, Uuid, VolumeStamp};
 
 use crate::store::disk::{Disk, Host};
 use crate::store::is_plain;
-use crate::store::label::{Area, LabelLocation};
+use crate::store::label::{Area, LabelLocation, parse_name};
 use crate::store::lock::{Busy, StoreLock};
 
 mod foreign;
@@ -85,28 +85,21 @@ pub struct PartReport {
     pub label: Option<Label>,
     /// It was never made, or before there were labels.
     pub is_unmade: bool,
-    /// There are data in its place, with or without a label. Not told of devices.
+    /// There are data in its place, with or without a label. Always false for devices.
     pub has_data: bool,
     /// Why the part cannot be served, in words for people.
     pub fault: Option<String>,
 }
 
 /// Why something cannot be done with a volume; it can be done again once that is mended.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{what}; {help}")]
 pub struct VolumeError {
     /// The fault, and its place.
     pub what: String,
     /// How to mend it.
     pub help: String,
 }
-
-impl fmt::Display for VolumeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}; {}", self.what, self.help)
-    }
-}
-
-impl std::error::Error for VolumeError {}
 
 type VolumeResult<T> = Result<T, VolumeError>;
 
@@ -207,10 +200,16 @@ impl PartStore {
 }
 
 impl PartPlan {
-    /// How people are told about it.
+    /// Its name in messages for people.
     fn name(&self) -> String {
         let Self { node, volume, index, .. } = self;
         format!("part {index} of volume {volume} at node {node}")
+    }
+
+    /// Whether the label of this part is in `folder`.
+    pub fn has_label_in(&self, folder: &Path) -> bool {
+        let location = LabelLocation::in_directory(folder, &self.volume, self.index, None);
+        location.path.symlink_metadata().is_ok()
     }
 
     fn data(&self) -> PathBuf {
@@ -236,7 +235,7 @@ struct Found {
     data: Option<Bytes>,
 }
 
-/// An error of the system, or one that says by itself where it is and how to mend it.
+/// An error of the system, or one that contains its location and remedy.
 fn failed(path: &Path, error: &dyn fmt::Display) -> VolumeError {
     let (text, path) = (error.to_string(), path.display().to_string());
     match text.split_once("; ").filter(|(what, _)| what.contains(&path)) {
@@ -338,11 +337,8 @@ fn is_alone(part: &PartPlan) -> VolumeResult<()> {
     let entries = std::fs::read_dir(folder).map_err(|error| failed(folder, &error))?;
     for entry in entries {
         let name = entry.map_err(|error| failed(folder, &error))?.file_name();
-        let Some(name) = name.to_str() else { continue };
-        let index = name.strip_prefix(&part.volume).and_then(|rest| rest.strip_prefix('.'));
-        let index = index.map(|index| index.strip_suffix(".label").unwrap_or(index));
-        let Some(other) = index.and_then(|index| index.parse::<u32>().ok()) else { continue };
-        if other != part.index {
+        let Some((volume, other)) = name.to_str().and_then(parse_name) else { continue };
+        if volume == part.volume && other != part.index {
             return refuse(
                 format!("{} would lie beside part {other} of it", part.name()),
                 format!(

@@ -3,15 +3,15 @@
 //! # Mechanism
 //! A client sends [`Hello`] where the data node listens, and receives [`ToClient`]: either it has a
 //! session slot, and the descriptor of the memory comes with that message; or it has none, and the
-//! reason. Where RNICs reach the memory no descriptor comes, and the client asks for the way there
-//! ([`rnic`]). After that the connection is a lifeline only. When it ends, so does the session
-//! slot; when the data node moves to other memory, the client receives [`ToClient::Moving`] and
-//! comes again.
+//! reason. Where RNICs reach the memory no descriptor comes, and the client requests the route
+//! there ([`rnic`]). After that the connection is a lifeline only. When it ends, so does the
+//! session slot; when the data node moves to other memory, the client receives [`ToClient::Moving`]
+//! and comes again.
 //!
 //! A client names its tenant, if the policy lets its user act for that tenant. Otherwise the
-//! policy's first matching rule names the tenant, of the rules that ask only for facts that the
-//! kernel reports of a process: user, executable and control group. A client on another machine has
-//! a certificate that names its user, and the rest is unknown.
+//! policy's first matching rule names the tenant, of the rules with only conditions on facts that
+//! the kernel reports of a process: user, executable and control group. A client on another machine
+//! has a certificate that names its user, and the rest is unknown.
 //!
 //! A tenant's promise holds for all data nodes together. The controller sets the part of it that is
 //! kept here, its *share* ([`tidegate_proto::data_node`]), and changes that as clients want more
@@ -37,8 +37,8 @@ pub use coordinator::Coordinator;
 pub use registry::SessionRegistry;
 use tidegate_proto::controller::Peer;
 
-/// The version of these messages and of the words in a region. Both sides say theirs first and part
-/// if they differ.
+/// The version of these messages and of the words in a region. Both sides send theirs first and
+/// disconnect if they differ.
 pub const VERSION: u16 = 1;
 
 /// The first message of a connection, from a client.
@@ -48,12 +48,12 @@ pub struct Hello {
     pub version: u16,
     /// The tenant it acts for; empty to go by the policy's rules.
     pub tenant: String,
-    /// The reservation that it asks for, out of its tenant's; none for its part of that.
+    /// The reservation that it requests, out of its tenant's; none for its part of that.
     pub reservation: Option<Iops>,
     /// The most that it wants to do; none for its part of its tenant's limit.
     pub limit: Option<Iops>,
-    /// The number of equal parts of its tenant's promise of which it asks for one, where it does
-    /// not say how much: 1 for all that is left.
+    /// The number of equal parts of its tenant's promise of which it requests one, where it names
+    /// no amount: 1 for all that is left.
     pub parts: u32,
     /// The session slot that it had, if the data node is gone that gave it the memory. The
     /// descriptor of that comes with this message, so that another node can go on with it.

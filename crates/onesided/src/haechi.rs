@@ -8,16 +8,16 @@
 //! # Mechanism
 //! They communicate through *words* at fixed offsets of the region ([`words`] and
 //! [`region_layout`]). The monitor writes each client's *grant* once a period and adds to the
-//! *pool*; clients read their grants, take from the pool and write *reports*. Each word says of
-//! which period it is, and counts for nothing in another, so nothing that is late can do harm.
+//! *pool*; clients read their grants, take from the pool and write *reports*. Each word names its
+//! period, and counts for nothing in another, so nothing that is late can do harm.
 //!
 //! [`Port`] is a client's engine. It is a [`Fabric`](crate::one_sided::Fabric) in front of one, and
 //! lets through what has a token. [`Monitor`] is the data node's, and needs a fabric, too: the pool
 //! is changed by fabrics only.
 //!
 //! The paper's monitor sends each client a message when a period begins, and another when it is to
-//! report. Here clients read their grants when their own clocks say that a period is over, and
-//! report as long as they have something to do: nothing is sent that could be lost.
+//! report. Here clients read their grants when a period is over by their own clocks, and report as
+//! long as they have something to do: nothing is sent that could be lost.
 //!
 //! Bounds. Counts are below 2^26 per client and period. The period's number in a word comes round
 //! after 2^12 periods, and a client that was silent for three has been evicted.
@@ -33,7 +33,7 @@ pub use port::Port;
 use tidegate_algo::onesided::{Grain, Rules};
 use tidegate_model::Span;
 
-/// How often both sides look at what time has changed, as it ships.
+/// How often both sides evaluate the passage of time, by default.
 pub const TICK: Span = Grain::CHOSEN.tick;
 
 /// Parameters that client and data node agree on when they meet.

@@ -1,4 +1,4 @@
-//! Which structures a data node's memory has, to say which of them is damaged.
+//! The structures of a data node's memory, to name a damaged one.
 //!
 //! # Problem
 //! Every client of a data node can write to all of its memory. A wild or hostile write to the words
@@ -19,7 +19,7 @@ use core::fmt;
 /// A structure in a data node's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Structure {
-    /// The word that tells the memory from other memory, and its version.
+    /// The word that identifies the memory, and its version.
     Header,
     /// The word of pool tokens.
     TokenPool,
@@ -27,7 +27,7 @@ pub enum Structure {
     Lease,
     /// The learned capacity of the node.
     Capacity,
-    /// The word that says that the node goes on with other memory.
+    /// The word that marks the memory as left for other memory.
     Left,
     /// The words of the modelled NIC.
     Nic,

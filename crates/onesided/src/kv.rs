@@ -50,9 +50,9 @@
 //! is the same slot, and a get reads every slot where it can be. So one reading of the index is
 //! enough, though not all words are read at once.
 //!
-//! *Why the owner of a claim knows what has become of it.* An expelled claim stays in its slot, as
-//! such, until its owner empties that. If the slot has anything else than the claim, expelled or
-//! not, then the claim was made valid, and the put is done.
+//! *Why the owner of a claim can tell its fate.* An expelled claim stays in its slot, as such,
+//! until its owner empties that. If the slot has anything else than the claim, expelled or not,
+//! then the claim was made valid, and the put is done.
 //!
 //! **Versions.** A block's version grows with each use; it is in the slot and changes the sum. A
 //! word comes back to a slot only after 4,095 uses of one block, with a rest before each. With a
@@ -60,7 +60,7 @@
 //! for what it was. A client that stops is to be fenced off long before that.
 //!
 //! **Torn blocks.** The sum (CRC-32C) of each block that is returned or that decides anything is
-//! compared. If it is wrong and the slot has changed meanwhile, the operation looks again; if the
+//! compared. If it is wrong and the slot has changed meanwhile, the operation reads again; if the
 //! slot has not, the block is *corrupt*, as no client writes to a block that a slot points to. Of
 //! 2^32 torn blocks one would pass.
 //!
@@ -69,11 +69,11 @@
 //! takes 1 write, 1 short read and 2 swaps in 2 round trips; elsewhere 3 reads, in 3. A new key
 //! takes 1 write, 4 reads and 2 swaps in 4. Blocks come from the store's pool in 3 round trips, as
 //! many as a client is likely to use. Deletes, and puts of a key that is being inserted or deleted,
-//! may have to look again: 32 times, then they say that it was in vain.
+//! may have to read again: 32 times, then they fail as contended.
 //!
 //! A client that dies leaves each key as it was or with what it was putting. The blocks that it
 //! had, and a slot with a claim of it, are brought back by a [`Sweep`], if there is one: a client
-//! says then by a word of the store what it may be writing, for an operation per rest. A value
+//! then announces in a word of the store what it may be writing, for an operation per rest. A value
 //! whose mark it took off is read the cold way until it is put anew.
 //!
 //! # Example

@@ -23,7 +23,6 @@
 //!   Operations that were reported as done before were done while the region was the node's, and
 //!   are in the memory that the node goes on with. Others may or may not have happened.
 use alloc::vec::Vec;
-use core::fmt;
 
 use tidegate_model::Time;
 
@@ -161,40 +160,24 @@ pub struct Done {
 }
 
 /// Why an operation was not taken. Nothing has happened.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PostError {
     /// As many are under way as the fabric can hold: poll, then try again.
+    #[error("too many operations are under way")]
     Full,
     /// It reaches beyond the region or the buffer.
+    #[error("the operation reaches beyond the region or the buffer")]
     Outside,
     /// A word that is not at a multiple of eight.
+    #[error("the word is not at a multiple of eight bytes")]
     Unaligned,
 }
 
-impl fmt::Display for PostError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Full => "too many operations are under way",
-            Self::Outside => "the operation reaches beyond the region or the buffer",
-            Self::Unaligned => "the word is not at a multiple of eight bytes",
-        })
-    }
-}
-
-impl core::error::Error for PostError {}
-
 /// The region cannot be reached any more: the client was fenced off, or the connection broke.
 /// Operations that were under way may or may not have happened.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the data node's memory cannot be reached any more")]
 pub struct Lost;
-
-impl fmt::Display for Lost {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the data node's memory cannot be reached any more")
-    }
-}
-
-impl core::error::Error for Lost {}
 
 /// One-sided access to one region.
 ///

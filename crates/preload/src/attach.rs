@@ -15,10 +15,10 @@ use crate::ops::programs::NOT_STARTED;
 use crate::real::find_all;
 use crate::{probe, raw, sandbox};
 
-/// Set to anything, it makes the shim say on standard error why it lets everything pass.
+/// Set to anything, it makes the shim print on standard error why it lets everything pass.
 const DEBUG: &[u8] = b"TIDEGATE_DEBUG";
 
-/// Set to anything but a word for no, it says that this program is not to run without its stage.
+/// Set to anything but a word for no: this program must not run without its stage.
 const FAIL_CLOSED: &[u8] = b"TIDEGATE_FAIL_CLOSED";
 
 /// Set by the constructor and never removed: a thread may be in a gate when the program ends.
@@ -133,7 +133,7 @@ fn debug_print(parts: &[&[u8]]) {
         length += 1;
     }
     line[length] = b'\n';
-    // SAFETY: if the descriptor is not open, the kernel says so.
+    // SAFETY: if the descriptor is not open, the kernel reports it.
     let standard_error = unsafe { rustix::fd::BorrowedFd::borrow_raw(2) };
     let _ = rustix::io::write(standard_error, &line[..=length]);
 }

@@ -2,11 +2,11 @@
 //!
 //! The C library cancels a thread by unwinding its stack. The shim keeps its own panics from the
 //! program by `catch_unwind`, and an unwinding that is not a panic must not meet that: it would end
-//! the process. So the shim makes no call in which a thread is cancelled
-//! (`files::closes_one`), and a thread that has asked to be cancelled anywhere
-//! (`PTHREAD_CANCEL_ASYNCHRONOUS`) has to wait until it is through.
+//! the process. So the shim makes no call in which a thread is cancelled (`files::closes_one`), and
+//! a thread that lets itself be cancelled anywhere (`PTHREAD_CANCEL_ASYNCHRONOUS`) has to wait
+//! until it is through.
 //!
-//! Few programs have such threads, and most requests need not know: a bit marks such programs
+//! Few programs have such threads, and most requests need not check: a bit marks such programs
 //! ([`lifecycle::news`]). For the few instructions before and after, the standard's word holds that
 //! such a thread may not call what it calls.
 

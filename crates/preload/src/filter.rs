@@ -32,7 +32,7 @@ impl Program {
     /// Its instructions; none if the kernel will refuse it.
     ///
     /// # Safety
-    /// The pointer points to as many instructions as it says, for as long as its use, or to where
+    /// The pointer points to the stated number of instructions, for as long as its use, or to where
     /// not all of them can be read.
     pub(crate) unsafe fn instructions(&self) -> &[Instruction] {
         // SAFETY: as the caller promises.
@@ -47,7 +47,7 @@ pub(crate) struct Call {
     pub(crate) arguments: [Option<u32>; 2],
 }
 
-/// How the kernel calls this machine: `AUDIT_ARCH_X86_64` and so on. None where we do not know.
+/// How the kernel calls this machine: `AUDIT_ARCH_X86_64` and so on. None where it is unknown.
 const MACHINE: Option<u32> = if cfg!(target_arch = "x86_64") {
     Some(0xc000_003e)
 } else if cfg!(target_arch = "aarch64") {

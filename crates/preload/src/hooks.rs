@@ -26,11 +26,11 @@ macro_rules! absent {
 ///
 /// ```text
 /// fn name(argument: type, …) -> result
-///     = thought[what it needs to know] |what it may change| or what_if_it_is_missing;
+///     = thought[its inputs] |what it may change| or what_if_it_is_missing;
 /// ```
 ///
-/// and the thought is called with what it needs to know and a closure that makes the real call,
-/// which takes as arguments what the thought may change. The last two parts may be left out.
+/// and the thought is called with its inputs and a closure that makes the real call, which takes as
+/// arguments what the thought may change. The last two parts may be left out.
 macro_rules! hooks {
     ($(
         fn $name:ident($($argument:ident: $type:ty),* $(,)?) -> $result:ty

@@ -1,9 +1,9 @@
 //! The shim: a library that `LD_PRELOAD` puts in front of the C library of an unmodified program,
 //! so that its I/O passes the gates of a stage.
 //!
-//! `hooks/` holds one function per call of the C library and nothing that thinks: each says what
-//! the call is and hands it to `ops/`, which calls the stage before the call and after it. The
-//! call itself is made as it came, and its result goes back as it is.
+//! `hooks/` holds one function per call of the C library and no decision: each describes the call
+//! and hands it to `ops/`, which calls the stage before the call and after it. The call itself is
+//! made as it came, and its result goes back as it is.
 //!
 //! The shim runs in a foreign process and keeps to a few rules:
 //! - Before the constructor has run, without a segment, inside itself, or when something in it

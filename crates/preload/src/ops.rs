@@ -169,8 +169,8 @@ pub(crate) fn opened<T>(operation: Operation, descriptor: c_int, call: impl FnOn
     result
 }
 
-/// Makes a call that asks for the status of an open file. First the call, then the gates: what it
-/// finds is what the stage would have to ask for itself before it knows which gates those are.
+/// Makes a call that reads the status of an open file. First the call, then the gates: without its
+/// result the stage would have to make the same call to find the gates.
 pub(crate) fn queries_status(
     descriptor: c_int,
     status: *mut c_void,

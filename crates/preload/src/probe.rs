@@ -1,14 +1,14 @@
 //! Whether memory of the program can be read, before it is.
 //!
 //! The kernel answers a pointer into nowhere with `EFAULT`; the shim would end the program by it.
-//! So what the kernel would read is asked about first, page by page, by a call that reads eight
+//! So memory that the kernel would read is probed first, page by page, by a call that reads eight
 //! bytes and then refuses: `rt_sigprocmask` with no such operation. It changes nothing, takes no
 //! lock and no memory, and works in signal handlers and in children of `vfork`.
 //!
-//! The question takes a tenth of a microsecond, so it is not put where the answer is known: for the
-//! frame that asks, the stack of the first thread above it, the program's own image, and the heap
-//! that grows by `brk`. That leaves what lies in other mappings: heaps and stacks of other threads,
-//! and large buffers.
+//! A probe takes a tenth of a microsecond, so none is made where the answer is known: for the frame
+//! that probes, the stack of the first thread above it, the program's own image, and the heap that
+//! grows by `brk`. That leaves what lies in other mappings: heaps and stacks of other threads, and
+//! large buffers.
 //!
 //! Another thread may take memory away between the check and the access. A program that does so
 //! with what it has just handed over has a race without the shim as well; and one that takes away
@@ -85,7 +85,7 @@ fn learn_image(table: usize, count: usize) {
     if table.is_null() {
         return;
     }
-    // SAFETY: where and how many they are, the kernel has said to the program.
+    // SAFETY: their location and number are from the kernel.
     let segments = unsafe { std::slice::from_raw_parts(table, count) };
     let own = segments.iter().find(|segment| segment.p_type == libc::PT_PHDR);
     let Some(own) = own else { return };

@@ -40,7 +40,7 @@ unsafe fn string<'a>(probe: &mut Probe, string: *const c_char, most: usize) -> O
         if chunk == 0 {
             return None;
         }
-        // SAFETY: so many bytes can be read, as the kernel has said.
+        // SAFETY: so many bytes can be read, by the kernel's answer.
         let found = unsafe { libc::strnlen(string.add(length), chunk) };
         length += found;
         if found < chunk {

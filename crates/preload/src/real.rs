@@ -78,7 +78,7 @@ impl<F: Copy> Real<F> {
 /// Finding one takes a lock of the loader, which a thread holds for as long as `dlopen` runs the
 /// constructors of a library; if those wait for another thread, that one must not wait for the lock
 /// at its first `read`. It also makes the loader forget the error that the program's next `dlerror`
-/// asks for. So everything is found when the program begins. It takes some 60 microseconds.
+/// would return. So everything is found when the program begins. It takes some 60 microseconds.
 #[cfg(not(test))]
 pub(crate) fn find_all() {
     unsafe extern "C" {
@@ -123,7 +123,7 @@ fn private(name: &CStr) -> *mut c_void {
         return found;
     }
     for library in PRIVATE {
-        // SAFETY: dlsym reads the name, and the libraries are only asked whether they are loaded.
+        // SAFETY: dlsym reads the name, and the call only checks whether the libraries are loaded.
         unsafe {
             let handle = libc::dlopen(library.as_ptr(), libc::RTLD_NOW | libc::RTLD_NOLOAD);
             if !handle.is_null() {
@@ -142,8 +142,8 @@ fn private(name: &CStr) -> *mut c_void {
 
 /// A type that C functions return, and what a function that is missing returns.
 pub(crate) trait CallResult {
-    /// A function that takes no notice of its arguments and says that there is no such function. On
-    /// the C ABIs of our targets it is the caller that knows about arguments.
+    /// A function that ignores its arguments and fails with ENOSYS. On the C ABIs of our targets
+    /// the caller owns the arguments.
     const ABSENT: *const ();
 
     /// How many bytes a data call with this result moved.

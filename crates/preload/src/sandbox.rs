@@ -126,7 +126,7 @@ static IDENTITY: AtomicU32 = AtomicU32::new(0);
 thread_local! {
     /// Whether the thread is in strict mode.
     static STRICT: Cell<bool> = const { Cell::new(false) };
-    /// The table and the context under which the stage knows this thread.
+    /// The table and the context under which the stage has this thread.
     static WARM: Cell<(u32, ContextId)> = const { Cell::new((0, ContextId::NONE)) };
 }
 
@@ -185,7 +185,7 @@ pub(crate) fn forgets_thread() {
 }
 
 /// Whether a request must pass without a gate, because the gate would need a call that may end the
-/// program. To be asked in a process that has forbidden itself any.
+/// program. To be checked in a process that has forbidden itself any.
 #[cold]
 #[inline(never)]
 pub(crate) fn bars(stage: &Stage, request: &Request<'_>) -> bool {
@@ -231,7 +231,7 @@ fn knows_thread(allowed: Needs, generation: u32, uses: impl Fn(Classifier) -> bo
     !barred
 }
 
-/// Whether any gate is a queue, which wants to know who stands in it.
+/// Whether any gate is a queue, which identifies its waiting threads.
 fn has_queue(layout: &Layout) -> bool {
     layout.gates.iter().any(|gate| gate.kind.load(Ordering::Relaxed) == GateKind::Queue as u32)
 }
@@ -309,16 +309,16 @@ fn reads_clock_without_calls(stage: &Stage) -> bool {
     }) == Some(true)
 }
 
-/// Finds out what may not be found out later. A program says that it will gain no rights before it
-/// installs a filter, so that this is also done when it says so: the filter itself may be installed
-/// in a way that cannot be seen.
+/// Finds out what may not be found out later. A program gives up gaining rights before it installs
+/// a filter, so this is done then, too: the filter itself may be installed in a way that cannot be
+/// seen.
 pub(crate) fn prepares() {
     let Some(stage) = stage() else { return };
     if forbids(DESCRIPTOR | OPEN | CLOSE) || !files::is_own() {
         return;
     }
     safely(|| {
-        // The first look at the kernel's clock finds out where it is.
+        // The first reading of the kernel's clock finds its location.
         stage.now();
         knows(stage);
         each_open(|descriptor| {
@@ -355,7 +355,7 @@ fn each_open(mut see: impl FnMut(i32)) {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let Ok(list) = rustix::fs::open(c"/proc/self/fd", flags, Mode::empty()) else {
         for descriptor in 0..TRIED {
-            // SAFETY: if the descriptor is not open, the kernel says so.
+            // SAFETY: if the descriptor is not open, the kernel reports it.
             let tried = unsafe { BorrowedFd::borrow_raw(descriptor) };
             if rustix::io::fcntl_getfd(tried).is_ok() {
                 see(descriptor);

@@ -35,7 +35,7 @@ pub(crate) struct Stream {
     vtable_offset: i8,
     short_buffer: c_char,
     lock: *mut c_void,
-    /// Where the kernel's offset is, if the stream knows.
+    /// The kernel's offset, if the stream has it.
     offset: AtomicI64,
 }
 
@@ -128,7 +128,7 @@ impl Stream {
         }
     }
 
-    /// Whether what is available holds `delimiter` within `most` bytes. To be asked while the
+    /// Whether what is available holds `delimiter` within `most` bytes. To be called while the
     /// stream is held, or when there is one thread.
     pub(crate) fn holds(&self, delimiter: u8, most: u64) -> bool {
         let length = self.available().min(most) as usize;
@@ -182,10 +182,10 @@ impl Drop for Held<'_> {
     }
 }
 
-/// Stands for a C library that does not say whether there is one thread.
+/// Stands for a C library without a flag for a single thread.
 static UNKNOWN: c_char = 0;
 
-/// Whether the process has one thread, as the C library knows since 2.32.
+/// Whether the process has one thread, as the C library reports since 2.32.
 #[inline]
 pub(crate) fn is_single_threaded() -> bool {
     #[unsafe(link_section = "tidegate_real")]

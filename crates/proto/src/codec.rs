@@ -14,7 +14,6 @@
 //! connection can be trusted.
 
 use alloc::vec::Vec;
-use core::fmt;
 use core::marker::PhantomData;
 
 use serde::Serialize;
@@ -34,57 +33,37 @@ const MORE: u32 = 1 << 31;
 const LENGTH: usize = 4;
 
 /// Why bytes are no message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
     /// The length in the frame's header exceeds [`FRAME_MAX`].
+    #[error("a frame of {length} bytes is over the maximum of {FRAME_MAX}")]
     TooLong {
         /// The length in its header, in bytes.
         length: usize,
     },
     /// The pages of a message are longer together than any message may be.
+    #[error("a message in pages is over the maximum of {MESSAGE_MAX} bytes")]
     TooManyPages,
     /// The frame's bytes are not the message that was expected.
+    #[error("the frame is not a message of this protocol")]
     Malformed,
     /// The frame goes on after the message.
+    #[error("{bytes} bytes follow the message in its frame")]
     Trailing {
         /// By how many bytes.
         bytes: usize,
     },
 }
 
-impl fmt::Display for DecodeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::TooLong { length } => {
-                write!(f, "a frame of {length} bytes is over the maximum of {FRAME_MAX}")
-            }
-            Self::TooManyPages => {
-                write!(f, "a message in pages is over the maximum of {MESSAGE_MAX} bytes")
-            }
-            Self::Malformed => f.write_str("the frame is not a message of this protocol"),
-            Self::Trailing { bytes } => write!(f, "{bytes} bytes follow the message in its frame"),
-        }
-    }
-}
-
-impl core::error::Error for DecodeError {}
-
 /// A message too large to send.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a message of {length} bytes is over the maximum of {maximum}")]
 pub struct TooLarge {
     /// Its length in bytes.
     pub length: usize,
     /// The largest length that is accepted, in bytes.
     pub maximum: usize,
 }
-
-impl fmt::Display for TooLarge {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "a message of {} bytes is over the maximum of {}", self.length, self.maximum)
-    }
-}
-
-impl core::error::Error for TooLarge {}
 
 /// Appends `message` as one frame to `out`.
 ///

@@ -2,9 +2,9 @@
 //!
 //! # Model
 //! A connection carries frames: a head of fixed length, then as many bytes of payload as the head
-//! says. A gateway says [`ToNode`] and jobs, a node says [`FromNode`] and answers. Everything but
-//! jobs and answers is rare and is a postcard message in the payload of a frame of kind 0. Jobs are
-//! answered in any order; a ticket says which.
+//! states. A gateway sends [`ToNode`] and jobs, a node sends [`FromNode`] and answers. Everything
+//! but jobs and answers is rare and is a postcard message in the payload of a frame of kind 0. Jobs
+//! are answered in any order; a ticket identifies each.
 //!
 //! | gateway → node, 48 bytes | | node → gateway, 16 bytes | |
 //! |---|---|---|---|
@@ -20,8 +20,8 @@
 //!
 //! Numbers are little-endian. Writes and key-value jobs have a payload as long as `length`; answers
 //! carry what was read. A gateway opens with [`ToNode::Hello`] and [`ToNode::Identify`] and may go
-//! on at once, but sends no job before it is welcome; a node that does not speak its version says
-//! so and closes.
+//! on at once, but sends no job before it is welcome; a node of another version reports that and
+//! closes.
 //!
 //! # Bounds
 //! No payload is longer than 32 MiB. Anything in a head that no version of it has (a kind, a flag,
@@ -34,7 +34,6 @@ pub mod pieces;
 
 use alloc::string::String;
 use alloc::vec::Vec;
-use core::fmt;
 
 use serde::{Deserialize, Serialize};
 use tidegate_algo::scheduling::cost;
@@ -50,11 +49,11 @@ pub const VERSION: u16 = 3;
 /// The longest payload, in bytes. NBD's clients send no more than this in one request.
 pub const PAYLOAD_MAX: usize = 32 << 20;
 
-/// How often a node that owes answers says something: [`FromNode::Alive`] if there is nothing else.
+/// How often a node that owes answers sends a message: [`FromNode::Alive`] if there is no other.
 pub const ALIVE_EVERY: Span = Span::SECOND;
 
-/// How long what a tenant was sent elsewhere may wait for a request to tell it with before a
-/// gateway says it alone: [`ToNode::Elsewhere`].
+/// How long a tenant's cost at other nodes may wait for a request that carries it before a gateway
+/// reports it alone: [`ToNode::Elsewhere`].
 pub const REPORTED_WITHIN: Span = Span(100 * Span::MILLISECOND.0);
 
 /// How long a node that owes answers may be silent before it counts as away: it hangs, or its
@@ -64,7 +63,7 @@ pub const SILENCE_MAX: Span = Span(5 * Span::SECOND.0);
 /// Time for which a node that ends still serves jobs that it was sent, after [`FromNode::Ending`].
 pub const DRAIN_MAX: Span = Span(5 * Span::SECOND.0);
 
-/// The longest message of kind 0, in bytes: some thousand names of tenants. More are told in
+/// The longest message of kind 0, in bytes: some thousand names of tenants. More are sent in
 /// several.
 pub const MESSAGE_MAX: usize = 1 << 20;
 
@@ -140,8 +139,8 @@ impl Command {
     /// The weight of a job over so many bytes in the fair order of a node. Gateways and nodes have
     /// to agree on it, for work at one node counts at the others. A job that is served in
     /// [`pieces`] weighs as much as these. A [measured](Self::is_measured) job weighs as much as
-    /// one that moves nothing, until a node knows better. A request for several keys has their
-    /// number as the cost in its tag; each takes at least a byte, whatever the tag says.
+    /// one that moves nothing, until a node has measured it. A request for several keys has their
+    /// number as the cost in its tag; each takes at least a byte, whatever the tag has.
     pub fn work(self, model: &CostModel, length: u32, tag: &Tag) -> u32 {
         let rest = length % pieces::PIECE;
         if length > pieces::PIECE && matches!(self, Self::Read | Self::Write { .. }) {
@@ -229,11 +228,11 @@ pub enum ToNode {
         /// The geometry of the whole volume; a part that has another one is refused.
         geometry: Geometry,
     },
-    /// The clients that asked for the jobs with these tickets have gone. Jobs that still wait need
-    /// not be done; each is answered nevertheless, with [`Fault::Ending`].
+    /// The clients of the jobs with these tickets have gone. Jobs that still wait need not be done;
+    /// each is answered nevertheless, with [`Fault::Ending`].
     Cancel(Vec<u64>),
-    /// Work of tenants at other nodes, by the cluster's cost, that no job has told and none will
-    /// tell any more: it delays the tenant's next request, from any gateway.
+    /// Work of tenants at other nodes, by the cluster's cost, that no job has reported and none
+    /// will report any more: it delays the tenant's next request, from any gateway.
     Elsewhere(Vec<(TenantId, u64)>),
     /// More tenants, behind those that [`Self::Tenants`] and others of these have named.
     MoreTenants(Vec<String>),
@@ -281,7 +280,7 @@ pub enum FromNode {
         /// The release of Tidegate that it runs.
         release: String,
     },
-    /// The gateway is not accepted, or has said something that cannot be; the connection ends.
+    /// The gateway is not accepted, or has sent a malformed message; the connection ends.
     Refused {
         /// The version that the node speaks.
         version: u16,
@@ -296,7 +295,7 @@ pub enum FromNode {
         opened: Result<PartState, String>,
     },
     /// The node is there, and the answers that it owes are under way: sent every [`ALIVE_EVERY`]
-    /// while nothing else is. The gateway does not ask for it, because a node at its bounds does
+    /// while nothing else is. The gateway does not request it, because a node at its bounds does
     /// not read.
     Alive,
     /// Acknowledged writes to an open part may have been lost since it was opened.
@@ -306,9 +305,9 @@ pub enum FromNode {
         /// Its new incarnation.
         incarnation: u64,
     },
-    /// The node was told to end. It still serves the jobs that it was sent, for [`DRAIN_MAX`]; the
-    /// gateway sends no more, and closes the connection once all are answered. A gateway that does
-    /// not know this message closes the connection at once.
+    /// The node is ending. It still serves the jobs that it was sent, for [`DRAIN_MAX`]; the
+    /// gateway sends no more, and closes the connection once all are answered. A gateway of a
+    /// release without this message closes the connection at once.
     Ending,
 }
 
@@ -531,9 +530,10 @@ pub fn decode<M: serde::de::DeserializeOwned>(payload: &[u8]) -> Result<M, Frame
 }
 
 /// Why bytes are no frame.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
     /// It is longer than its kind may be.
+    #[error("a frame of {length} bytes is over the maximum of {maximum}")]
     TooLong {
         /// The length that it claims, in bytes.
         length: u32,
@@ -541,30 +541,18 @@ pub enum FrameError {
         maximum: usize,
     },
     /// No frame is of this kind.
+    #[error("no frame is of kind {0}")]
     Kind(u8),
     /// A flag or byte that is to be zero is not.
+    #[error("a reserved byte or flag of a frame is not zero")]
     Reserved,
     /// The tag is none.
+    #[error("a job's tag is no tag")]
     Tag,
     /// The payload is no message of this protocol.
+    #[error("a payload is no message of this protocol")]
     Message,
 }
-
-impl fmt::Display for FrameError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::TooLong { length, maximum } => {
-                write!(f, "a frame of {length} bytes is over the maximum of {maximum}")
-            }
-            Self::Kind(kind) => write!(f, "no frame is of kind {kind}"),
-            Self::Reserved => f.write_str("a reserved byte or flag of a frame is not zero"),
-            Self::Tag => f.write_str("a job's tag is no tag"),
-            Self::Message => f.write_str("a payload is no message of this protocol"),
-        }
-    }
-}
-
-impl core::error::Error for FrameError {}
 
 #[cfg(test)]
 mod bounds_tests;

@@ -20,9 +20,9 @@ use crate::cluster::message::Share;
 /// From a controller to a data node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ToDataNode {
-    /// The policy in force, from now on: it says whose clients are whose. A [`Grant`] of its
-    /// revision follows; until then shares of tenants that it names stay what they are, and others
-    /// have none.
+    /// The policy in force, from now on: it assigns clients to tenants. A [`Grant`] of its revision
+    /// follows; until then shares of tenants that it names stay what they are, and others have
+    /// none.
     Policy {
         /// Its revision.
         revision: u64,
@@ -48,8 +48,8 @@ pub enum ToDataNode {
 /// Promises to tenants at one data node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Grant {
-    /// The revision of the policy in which tenants have their indexes. One of another revision says
-    /// nothing.
+    /// The revision of the policy in which tenants have their indexes. One of another revision is
+    /// ignored.
     pub revision: u64,
     /// Grows with every grant to this node.
     pub serial: u64,
@@ -69,7 +69,7 @@ pub enum FromDataNode {
     },
     /// The node ends. Clients that it has left go on by what they were promised last.
     Disconnect,
-    /// An event that the controller should know.
+    /// An event for the controller.
     Noticed(Notice),
     /// The memory was damaged since the node's process began. It follows each [`Notice::Damaged`],
     /// and the beginning of a connection.
@@ -169,17 +169,17 @@ pub struct TenantReport {
     pub allowed: u64,
     /// Its clients that have a session slot.
     pub clients: u32,
-    /// The most, per second, that these can be promised: what they ask for and what one can do.
+    /// The most, per second, that these can be promised: what they request and what one can do.
     pub most: u64,
     /// Operations per second that it did in the last period.
     pub done: u64,
     /// Whether it wanted to do more in it, and still did when it ended.
     pub wants_more: bool,
-    /// How many more that was per second, if all of its clients that did know it.
+    /// How many more that was per second, if all of its clients that did count it.
     pub unmet: Option<u64>,
     /// Operations since the node's process began.
     pub operations: u64,
-    /// Those of its share that it asked for and was not done, since then.
+    /// Operations of its share that it requested and that were not done, since then.
     pub missed: u64,
 }
 

@@ -1,15 +1,15 @@
 //! A gateway's requests: apart into sub-requests for nodes, and together again into one answer.
 //!
 //! # Problem
-//! A client asks for a range of a volume; its bytes lie on several nodes, which answer in any
+//! A client requests a range of a volume; its bytes lie on several nodes, which answer in any
 //! order, late, or, once the request is given up, too late. The client gets exactly one answer, and
 //! the same one whatever the order.
 //!
 //! # Mechanism
 //! Most requests lie in one stripe. Such a request becomes one sub-request with the client's own
-//! ticket, and its answer is the request's: no table knows of it. Every other request has a slot
-//! that counts the sub-requests which are still out, and a bit for each of them. A sub-request's
-//! ticket names its request:
+//! ticket, and its answer is the request's: it is in no table. Every other request has a slot that
+//! counts the sub-requests which are still out, and a bit for each of them. A sub-request's ticket
+//! names its request:
 //!
 //! ```text
 //!  63  62                          30 29            14 13          0

@@ -34,7 +34,7 @@ pub enum Hello {
         /// Its description.
         info: StageInfo,
     },
-    /// An operator who asks and instructs: the command line.
+    /// An operator, who queries and instructs: the command line.
     Operator {
         /// The version it speaks.
         version: u16,
@@ -280,7 +280,7 @@ pub struct RuleError {
 /// The counters of a stage. They only grow while the stage lives, so a lost report loses nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
-    /// The round of the [`ToStage::Collect`] that asked.
+    /// The round of the [`ToStage::Collect`] that requested it.
     pub round: u64,
     /// When the counters were read, in nanoseconds of the stage's own clock.
     pub at_ns: u64,
@@ -310,11 +310,11 @@ pub struct ChannelReport {
     pub bytes: u64,
     /// Time they spent waiting at gates.
     pub waited_ns: u64,
-    /// Waiting times, if asked for: pairs of bucket index and count, as
+    /// Waiting times, if requested: pairs of bucket index and count, as
     /// `tidegate_algo::concurrent::histogram` numbers buckets. Requests that did not wait are not
     /// in it.
     pub waiting: Vec<(u16, u64)>,
-    /// Service times of the timed requests, if asked for, in the same form.
+    /// Service times of the timed requests, if requested, in the same form.
     pub service: Vec<(u16, u64)>,
 }
 
@@ -329,13 +329,13 @@ pub struct GateReport {
     pub waited_ns: u64,
     /// Requests that wait there now.
     pub waiting_now: u32,
-    /// Waiting times, if asked for.
+    /// Waiting times, if requested.
     pub waiting: Vec<(u16, u64)>,
     /// The rate in force, for a bucket.
     pub rate: Option<Throughput>,
 }
 
-/// The I/O that a stage saw, and the I/O that it knows it did not see.
+/// The I/O that passed a stage, and the I/O that did not.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Coverage {
     /// Bytes of storage requests that passed the gates.
@@ -403,7 +403,7 @@ pub enum Reply {
         /// Why, in words for people.
         message: String,
     },
-    /// The connection ends: the versions differ, or the peer may not ask.
+    /// The connection ends: the versions differ, or the peer has no access.
     Refused {
         /// The version that the controller speaks.
         version: u16,

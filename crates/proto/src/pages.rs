@@ -24,7 +24,7 @@ pub const PAGE_MAX: usize = 1 << 20;
 /// Bytes of the longest answer: 100,000 tenants at eight nodes. Chosen by hand.
 pub const ANSWER_MAX: usize = 512 << 20;
 
-/// The messages that say this answer, in their order.
+/// The messages of this answer, in their order.
 pub fn split(mut text: String) -> Vec<Reply> {
     let mut replies = Vec::new();
     while text.len() > PAGE_MAX {

@@ -62,8 +62,8 @@ impl Stream {
 
     /// A number below `bound`, each equally likely; zero if `bound` is zero.
     pub fn below(&mut self, bound: u64) -> u64 {
-        // Lemire's multiplication: the high half is the answer; the low half tells the few draws
-        // apart that would make small answers a little likelier.
+        // Lemire's multiplication: the high half is the answer; the low half identifies the few
+        // draws that would make small answers a little likelier.
         let threshold = bound.wrapping_neg().checked_rem(bound).unwrap_or(0);
         loop {
             let product = u128::from(self.draw()) * u128::from(bound);

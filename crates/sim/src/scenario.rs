@@ -1,7 +1,7 @@
 //! Scenario of a simulation: a TOML file with strict keys, so that a run is a file and a seed.
 //!
 //! Quantities are strings with units, as in a policy; unknown keys and impossible combinations are
-//! refused with one sentence that says what to write instead.
+//! refused with one sentence that names the remedy.
 //!
 //! ```
 //! use tidegate_sim::scenario::Scenario;
@@ -126,7 +126,7 @@ pub enum Pacing {
     /// At each moment, the part that has passed of the rest of the period.
     #[default]
     Even,
-    /// As fast as they ask, until it is gone.
+    /// As fast as they are requested, until all are gone.
     Paper,
 }
 
@@ -158,7 +158,7 @@ pub struct Tenants {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Load {
-    /// When tenants begin to ask.
+    /// When tenants begin to send requests.
     #[serde(default, deserialize_with = "text")]
     pub start: Span,
     /// On how many nodes a tenant is active at a time: at least, at most. Which ones is drawn.

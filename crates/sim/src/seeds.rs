@@ -19,7 +19,6 @@
 //! **Exceptions**, as the decision about counts has them: a node that has lost its lease, or has
 //! not received the policy yet, is not bound by limits.
 
-use core::fmt;
 use std::collections::BTreeSet;
 
 use tidegate_model::{Iops, Span};
@@ -45,7 +44,8 @@ const SETTLED: Span = Span(5 * Span::MILLISECOND.0);
 const CALM: u64 = 3;
 
 /// A broken invariant, and the seed that shows it again.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("seed {seed}, at {at}: {what}\nreplay: cargo xtask seeds --seed {seed}")]
 pub struct Violation {
     /// The seed of the run.
     pub seed: u64,
@@ -54,15 +54,6 @@ pub struct Violation {
     /// The broken invariant.
     pub what: String,
 }
-
-impl fmt::Display for Violation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { seed, at, what } = self;
-        write!(f, "seed {seed}, at {at}: {what}\nreplay: cargo xtask seeds --seed {seed}")
-    }
-}
-
-impl core::error::Error for Violation {}
 
 /// The cluster, load and faults of one seed.
 #[derive(Clone, Debug)]
@@ -190,7 +181,7 @@ fn faults(random: &mut Stream, setup: &mut Setup) -> Vec<(Picoseconds, Fault)> {
     faults
 }
 
-/// Runs a seed to its end, and looks.
+/// Runs a seed to its end, and checks the invariants.
 ///
 /// # Errors
 /// The first thing that does not hold.
@@ -253,7 +244,7 @@ impl<'a> Watch<'a> {
         Ok(())
     }
 
-    /// Whether no distribution is under way at this look of a calm period. While one is, tokens
+    /// Whether no distribution is under way at this check of a calm period. While one is, tokens
     /// that were taken from one node have not reached the next.
     fn is_settled(&self, inspection: u64) -> bool {
         let Setup { period, redistribute, .. } = &self.scenario.setup;
@@ -283,7 +274,7 @@ impl<'a> Watch<'a> {
             for (tenant, promise) in self.scenario.setup.promises.iter().enumerate() {
                 let here = nodes.iter().filter(|node| node.period == period);
                 let shares: Vec<_> = here.map(|node| &node.tenants[tenant + 1]).collect();
-                // Counts up to what was served are no tokens, whatever they say.
+                // Counts up to the served ones are no tokens.
                 let held = shares.iter().filter(|share| share.reserved > share.served);
                 let held: u64 = held.map(|share| share.reserved).sum();
                 let promised = self.reserved(promise);
@@ -353,7 +344,7 @@ impl<'a> Watch<'a> {
                 self.reserved(promise).min(demand.iter().sum()).min(limit)
             })
             .collect();
-        // A tenth is left to what no estimate can know: when within the period requests come.
+        // A tenth is left for the unknown arrival of requests within the period.
         let capacity = per_period(setup.nodes.rate.0 * 9 / 10, setup.period);
         let capacities = vec![capacity; usize::from(setup.nodes.count)];
         if smallest_cut(&wants, &demands, &capacities) < wants.iter().sum() {
@@ -444,8 +435,8 @@ mod tests {
     fn the_cut_of_the_papers_third_example() {
         let demands = [vec![150, 50, 0], vec![0, 150, 50], vec![50, 0, 50]];
         assert_eq!(smallest_cut(&[100; 3], &demands, &[100; 3]), 300);
-        // Red asks nothing of the second node, which then is no broker: of what the first node is
-        // asked for, it can do 100.
+        // Red has no demand at the second node, which then is no broker: of the demand at the first
+        // node it can do 100.
         let demands = [vec![150, 0, 0], vec![0, 150, 50], vec![50, 0, 50]];
         assert_eq!(smallest_cut(&[100; 3], &demands, &[100; 3]), 250);
     }

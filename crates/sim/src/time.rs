@@ -2,7 +2,7 @@
 //!
 //! A tick is a picosecond: at 100 Gbit/s a 54-byte acknowledgement is on the wire for 4.3 ns, so a
 //! nanosecond would round it by a quarter. A `u64` of them lasts for 213 days. The machines that
-//! the world drives know [`Time`] in nanoseconds; the two functions at the end are the only place
+//! the world drives use [`Time`] in nanoseconds; the two functions at the end are the only place
 //! where one becomes the other.
 
 use core::fmt;

@@ -1,4 +1,4 @@
-//! Recordings of what real systems asked of storage.
+//! Recordings of the storage requests of real systems.
 //!
 //! **Problem.** Real requests come in bursts, go back to where they were, and mix sizes as no
 //! distribution does. Such recordings are published in a handful of text formats, up to hundreds of
@@ -26,13 +26,13 @@
 //! the window comes out sorted, and memory does not grow with the recording. *Example*, with a
 //! window of 1: of lines at 5, 7, 6 and 4, the first leaves when the second is read, and 6 when it
 //! is read itself, before 7; they become 0, 1 and 2. But 4 is 2 before what has left last, and is
-//! refused: the past cannot change, and a wider window or a sorted recording is asked for. A line
-//! that is not a record is an error with its number, what was found and what was expected; whoever
-//! reads may stop there or go on with the next.
+//! refused: the past cannot change, and the error suggests a wider window or a sorted recording. A
+//! line that is not a record is an error with its number, what was found and what was expected; the
+//! reader may stop there or go on with the next.
 //!
 //! **What is left out.** Requests that move no data (flushes, discards, metadata) are counted and
-//! not given. Response times are not read: they say how fast another system was. Which class a
-//! request has is for the replay to say.
+//! not given. Response times are not read: they are of another system. The replay chooses the class
+//! of requests.
 //!
 //! ```
 //! use tidegate_model::{Bytes, Operation};
@@ -45,8 +45,8 @@
 //! ";
 //! let mut reader = Reader::new(text.as_bytes());
 //! let error = reader.next().expect("the second line is wrong").unwrap_err();
-//! let says = "line 2: size is \"4k\"; expected a whole number from 1 to 2^64 - 1";
-//! assert_eq!(error.to_string(), says);
+//! let expected = "line 2: size is \"4k\"; expected a whole number from 1 to 2^64 - 1";
+//! assert_eq!(error.to_string(), expected);
 //! let [first, second] = [(); 2].map(|()| reader.next().expect("two are right"));
 //! assert_eq!(first?.at, Picoseconds::ZERO);
 //! let second = second?;
@@ -126,17 +126,14 @@ impl fmt::Display for Format {
 }
 
 /// A name that is none of a format.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("not a format of traces; known are {}", known())]
 pub struct UnknownFormat;
 
-impl fmt::Display for UnknownFormat {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("not a format of traces; known are")?;
-        FORMATS.iter().try_for_each(|(_, name)| write!(f, " {name}"))
-    }
+/// The names of all formats.
+fn known() -> String {
+    FORMATS.map(|(_, name)| name).join(" ")
 }
-
-impl core::error::Error for UnknownFormat {}
 
 impl FromStr for Format {
     type Err = UnknownFormat;
@@ -147,7 +144,8 @@ impl FromStr for Format {
 }
 
 /// Error of a line of a recording, with the line's number.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("line {line}: {problem}")]
 pub struct TraceError {
     /// Its number, from 1.
     pub line: u64,
@@ -156,18 +154,26 @@ pub struct TraceError {
 }
 
 /// Error of a line of a recording.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Problem {
     /// It could not be read; nothing follows.
+    #[error("cannot be read: {0}")]
     Unreadable(String),
     /// It is the first and looks like no format, or not like that which was named; nothing follows.
+    #[error(
+        "{found:?} does not begin a trace of a format that is known: {}; if it is of one of them, \
+         say which",
+        known()
+    )]
     Unknown {
         /// Its beginning.
         found: String,
     },
     /// It has more than 4,096 bytes.
+    #[error("more than {} bytes; expected lines of text", lines::LONGEST)]
     Long,
     /// It has another number of fields.
+    #[error("{found} fields; expected {expected}")]
     Fields {
         /// How many.
         found: usize,
@@ -175,6 +181,7 @@ pub enum Problem {
         expected: &'static str,
     },
     /// A field is not what it should be.
+    #[error("{name} is {found:?}; expected {expected}")]
     Field {
         /// Which one.
         name: &'static str,
@@ -184,6 +191,7 @@ pub enum Problem {
         expected: &'static str,
     },
     /// A request larger than the reader allows.
+    #[error("a request of {bytes}; at most {most} can be replayed")]
     Large {
         /// Its size.
         bytes: Bytes,
@@ -191,6 +199,10 @@ pub enum Problem {
         most: Bytes,
     },
     /// It lies before a record that has left the window already.
+    #[error(
+        "it is {by} before a record that the window of {window} let go; sort the trace, or read it \
+         with a wider window"
+    )]
     Late {
         /// By how much.
         by: Picoseconds,
@@ -198,38 +210,6 @@ pub enum Problem {
         window: usize,
     },
 }
-
-impl fmt::Display for TraceError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "line {}: ", self.line)?;
-        match &self.problem {
-            Problem::Unreadable(why) => write!(f, "cannot be read: {why}"),
-            Problem::Unknown { found } => {
-                write!(f, "{found:?} does not begin a trace of a format that is known:")?;
-                FORMATS.iter().try_for_each(|(_, name)| write!(f, " {name}"))?;
-                f.write_str("; if it is of one of them, say which")
-            }
-            Problem::Long => {
-                write!(f, "more than {} bytes; expected lines of text", lines::LONGEST)
-            }
-            Problem::Fields { found, expected } => {
-                write!(f, "{found} fields; expected {expected}")
-            }
-            Problem::Field { name, found, expected } => {
-                write!(f, "{name} is {found:?}; expected {expected}")
-            }
-            Problem::Large { bytes, most } => {
-                write!(f, "a request of {bytes}; at most {most} can be replayed")
-            }
-            Problem::Late { by, window } => {
-                write!(f, "it is {by} before a record that the window of {window} let go;")?;
-                f.write_str(" sort the trace, or read it with a wider window")
-            }
-        }
-    }
-}
-
-impl core::error::Error for TraceError {}
 
 #[cfg(test)]
 #[path = "trace/trace_tests.rs"]

@@ -13,7 +13,7 @@
 //!
 //! **Mechanism.** A [`Plan`] is read from TOML; a [`Source`] made of it gives the requests. It
 //! draws from four streams, one for each of the independent things, all named after the workload.
-//! So a plan with another rate asks for the same bytes at the same places, only faster.
+//! So a plan with another rate requests the same bytes at the same offsets, only faster.
 //!
 //! *Example.* 90 Gbit/s are 11.25 GB/s. With requests of 17 to 98 blocks of 4 KiB, 57.5 blocks on
 //! average, a request comes every 235,520 / 11.25e9 s = 20.935 us: without memory, that is the mean
@@ -22,7 +22,7 @@
 //!
 //! **What is left out.** Sizes, places and operations do not depend on each other or on the past,
 //! which real programs' do; where that matters, the load is a [recording](crate::trace)
-//! ([`Recording`]), which then says all of it but the class.
+//! ([`Recording`]), which then determines all of it but the class.
 //!
 //! ```
 //! use tidegate_model::{Bytes, Class, Operation};
@@ -92,7 +92,7 @@ pub struct Plan {
     /// The class of its requests.
     #[serde(default, deserialize_with = "text")]
     pub class: Class,
-    /// A published workload, whose operations, sizes and offsets it has unless it says its own.
+    /// A published workload, whose operations, sizes and offsets it has unless it has its own.
     #[serde(default)]
     pub like: Option<Published>,
     /// Which part of the requests read; the others write.
@@ -104,7 +104,7 @@ pub struct Plan {
     /// Where requests go.
     #[serde(default)]
     pub offsets: Option<Offsets>,
-    /// How much storage it uses; not said where a recording says where requests go.
+    /// How much storage it uses; absent where a recording has the offsets of requests.
     #[serde(default, deserialize_with = "text")]
     pub space: Bytes,
     /// Unit of random offsets, in bytes.
@@ -115,7 +115,7 @@ pub struct Plan {
     /// When it begins.
     #[serde(default, deserialize_with = "text")]
     pub start: Span,
-    /// For how long it asks; if it is not said, to the end of the run.
+    /// For how long it sends requests; by default to the end of the run.
     #[serde(default, deserialize_with = "optional")]
     pub length: Option<Span>,
     /// How many requests it makes at most.
@@ -131,7 +131,7 @@ pub enum Load {
     Open(Open),
     /// When one was answered.
     Closed(Closed),
-    /// When they came in a recording, which also says what they were.
+    /// At the times of a recording, which also has the requests.
     Trace(Recording),
 }
 
@@ -163,7 +163,7 @@ impl Plan {
     }
 
     /// Operations, sizes and offsets: its own, or else those of the workload that it is like. None
-    /// if something is said by neither.
+    /// if one is in neither.
     pub fn shape(&self) -> Option<Shape> {
         let like = self.like.map(Published::shape);
         let like = like.as_ref();
@@ -260,8 +260,8 @@ impl Plan {
 
 /// The requests of one client.
 ///
-/// A world asks for [`arrival`](Self::arrival) at the start and each time that the last arrival
-/// has come, until there is none; and reports every answer to
+/// A world calls [`arrival`](Self::arrival) at the start and each time that the last arrival has
+/// come, until there is none; and reports every answer to
 /// [`on_completion`](Self::on_completion), which may be followed by a request. In an open loop only
 /// the first gives requests, in the order of their times; in a closed one it gives those with
 /// which the loop begins.

@@ -35,8 +35,8 @@ use crate::stage::Stage;
 use crate::transform::{Keys, Layered, Transforms};
 use crate::{report, users};
 
-/// How often the agent looks for processes that came without being noticed. Those that it knows
-/// wake it when they end.
+/// How often the agent scans for processes that it has not noticed. Noticed processes wake it when
+/// they end.
 const CHECK_INTERVAL: Span = Span(250 * Span::MILLISECOND.0);
 /// How often ticks and nanoseconds are brought together again.
 const SET_CLOCK: Span = Span::SECOND;
@@ -154,7 +154,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Waits until `deadline` or until something happens, and says whether a process ended.
+    /// Waits until `deadline` or an event, and returns whether a process ended.
     fn wait(&self, others: &[BorrowedFd<'_>], deadline: Time) -> io::Result<bool> {
         let mut polled = Vec::from_iter(self.census.watched().map(watch));
         let processes = polled.len();
@@ -201,7 +201,7 @@ impl Driver {
         self.machine.on_closed(kernel_time(), &reason);
     }
 
-    /// Does what the machine says.
+    /// Carries out the outputs of the state machine.
     fn act(&mut self) {
         while let Some(output) = self.machine.poll_output() {
             let sent = match output {
@@ -363,8 +363,9 @@ fn set_channel(segment: &Segment, set: SetChannel) {
     cell.probed.store(u32::from(set.probed), Ordering::Relaxed);
 }
 
-/// The agent of a stage inside a program: a segment of its own and a thread. Dropping it says
-/// good-bye to the controller; what its stage enforced last stays in force for clones of the stage.
+/// The agent of a stage inside a program: a segment of its own and a thread. Dropping it
+/// disconnects from the controller; what its stage enforced last stays in force for clones of the
+/// stage.
 ///
 /// In a child of `fork` the stage is the parent's and its gates hold, but the thread is not there:
 /// rules cannot be applied there, and dropping the handle leaves the parent's agent as it is.

@@ -30,8 +30,8 @@ pub enum Bypass {
     Unloaded = 10,
     /// Something in the shim went wrong and the call was made without it.
     Failure = 11,
-    /// A filter on system calls that the program has installed forbids what the shim would have to
-    /// ask the kernel.
+    /// A filter on system calls that the program has installed forbids calls that the shim would
+    /// have to make.
     Sandboxed = 12,
     /// A program was started that cannot open the shim or the segment: as another user, or in
     /// another root directory.

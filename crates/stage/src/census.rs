@@ -1,4 +1,4 @@
-//! Which processes use a segment, and what the kernel says that they read and wrote.
+//! The processes that use a segment, and the kernel's counts of their reads and writes.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -219,8 +219,8 @@ pub(crate) fn has_heirs(segment: &Path) -> bool {
 const READS_MAX: usize = 8;
 
 /// Whether the process of this folder of `/proc` has `wanted` in its environment, or may have it in
-/// a moment: `execve` gives a process its new memory first and its environment afterwards, and who
-/// looks in between, or began to look before, sees none.
+/// a moment: `execve` gives a process its new memory first and its environment afterwards, and a
+/// reader in between, or one that began before, sees none.
 fn is_heir(folder: &Path, wanted: &OsStr) -> bool {
     for _ in 0..READS_MAX {
         // Those of other users cannot be read, and cannot map the segment either.

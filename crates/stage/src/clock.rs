@@ -24,7 +24,7 @@ pub(crate) fn kernel_time() -> Time {
     Time(now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64)
 }
 
-/// The time: from the counter if `words` say how, else from the kernel.
+/// The time: from the counter if `words` calibrate it, else from the kernel.
 #[inline]
 pub(crate) fn now(words: &Published<3>) -> Time {
     let [ticks, nanoseconds, scale] = words.read();

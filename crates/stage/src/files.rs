@@ -76,9 +76,9 @@ pub fn allow_queries(may: bool) {
 /// Set once two threads mean different files by one number.
 static PARTED: AtomicBool = AtomicBool::new(false);
 
-/// Says that a thread goes on with a copy of the descriptors, so that from now on a number says
-/// nothing without the thread. There is one table, so nothing is remembered any more: each request
-/// asks. Threads that do this are too few for a table each.
+/// Notes that a thread goes on with a copy of the descriptors, so that from now on a number means
+/// nothing without the thread. There is one table, so it is not used any more: each request queries
+/// the kernel. Threads that do this are too few for a table each.
 pub fn part() {
     PARTED.store(true, Ordering::SeqCst);
     forget_range(0, u32::MAX);
@@ -94,7 +94,7 @@ struct CachedStatus {
     status: Status,
 }
 
-/// Of a file's status, what says where its bytes are.
+/// The fields of a file's status that locate its bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Status {
     /// `st_mode`.
@@ -204,9 +204,9 @@ fn remember<W: Words + ?Sized>(
     file
 }
 
-/// Queries the kernel. A call of its own, as what asks for the path is: a request whose descriptor
-/// is known must not pay for their frames, and the handler of a crash, which may be the first to
-/// use its descriptor, has a small stack.
+/// Queries the kernel. A function of its own, like the query for the path: a request whose
+/// descriptor is known must not pay for their frames, and the handler of a crash, which may be the
+/// first to use its descriptor, has a small stack.
 #[cold]
 #[inline(never)]
 fn find_out<W: Words + ?Sized>(descriptor: i32, seen: Option<u64>, table: &Table<'_, W>) -> File {
@@ -214,7 +214,7 @@ fn find_out<W: Words + ?Sized>(descriptor: i32, seen: Option<u64>, table: &Table
         return File::Other;
     }
     // SAFETY: the descriptor is the caller's and stays open during the call that it is making; if
-    // not, the kernel says so.
+    // not, the kernel reports it.
     let file = unsafe { BorrowedFd::borrow_raw(descriptor) };
     let cached = CACHED_STATUS.get();
     let status = match cached.descriptor == descriptor && Some(cached.state) == seen {

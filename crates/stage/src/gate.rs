@@ -221,7 +221,7 @@ pub(crate) fn sleep(word: &AtomicU32, seen: u32, span: Span) -> bool {
         tv_nsec: (span.0 % 1_000_000_000) as _,
     };
     // Whatever it returns (woken, changed before, timed out, interrupted by a signal), the caller
-    // looks again.
+    // checks again.
     let woken = futex::wait(word, futex::Flags::empty(), seen, Some(&timeout));
     woken != Err(Errno::TIMEDOUT)
 }

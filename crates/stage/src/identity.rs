@@ -76,8 +76,7 @@ pub(crate) fn with_process<R>(see: impl FnOnce(&[u8]) -> R) -> R {
     )
 }
 
-/// The path of the control group: the unified one where it says something, else the first that
-/// does.
+/// The path of the control group: the unified one where it has a path, else the first that has.
 pub(crate) fn with_cgroup<R>(see: impl FnOnce(&[u8]) -> R) -> R {
     CGROUP.with(
         |found| {

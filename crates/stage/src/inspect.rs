@@ -102,7 +102,7 @@ pub fn open_program(descriptor: i32) -> Result<Verdict, Errno> {
     if descriptor < 0 {
         return Err(Errno::BADF);
     }
-    // SAFETY: the caller is about to run it; if it is not open, the kernel says so.
+    // SAFETY: the caller is about to run it; if it is not open, the kernel reports it.
     inspect(unsafe { BorrowedFd::borrow_raw(descriptor) }, SCRIPTS_MAX)
 }
 
@@ -164,7 +164,7 @@ fn inspect(file: BorrowedFd<'_>, scripts: u32) -> Result<Verdict, Errno> {
         return if scripts > 0 { script(head, scripts - 1) } else { Err(Errno::LOOP) };
     }
     if !head.starts_with(b"\x7fELF") {
-        // A shell reads a format that the kernel does not know as a script of its own.
+        // A shell runs a file in a format unknown to the kernel as a script of its own.
         return Ok(Verdict::Script);
     }
     if gains_rights(file, &status) {

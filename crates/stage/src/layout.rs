@@ -230,8 +230,7 @@ pub struct GateCell {
     pub queue: AtomicU32,
     /// Changes when the threads that wait for tokens should check again. A futex.
     pub changes: AtomicU32,
-    /// How many threads wait here for tokens, and killed ones until [`Self::asleep`] says that all
-    /// of them are.
+    /// How many threads wait here for tokens; killed ones count until [`Self::asleep`] has passed.
     pub sleepers: AtomicU32,
     /// Until when, on the stage's clock, those that wait here will have checked again.
     pub asleep: AtomicU64,

@@ -17,14 +17,15 @@
 //! Whatever happens to a thread, the others go on:
 //!
 //! - *It ends.* Its record shows it, and any thread that checks drops its requests.
-//! - *It leaves by a jump, or is cancelled.* Its record says what it held; its next call, the jump
+//! - *It leaves by a jump, or is cancelled.* Its record has what it held; its next call, the jump
 //!   itself where the shim sees it, or the end of the thread gives that back.
 //! - *It is stopped*, by a signal, a debugger or a freezer. Its permit is passed on once it has had
 //!   it for [`LEASE`], and its requests that wait are withdrawn, so that no thread waits for them
 //!   one by one. More than `depth` may be in service then, which is counted. When it runs again,
 //!   it goes on with what it was doing, or arrives anew.
 //! - *It takes long.* A call that takes five seconds keeps its permit for five seconds. The state
-//!   of the thread in the kernel tells it from a stopped one, after [`LEASE`] and then again.
+//!   of the thread in the kernel distinguishes it from a stopped one, after [`LEASE`] and then
+//!   again.
 //! - *It cannot be inspected*, because it is in another namespace. Its permit is passed on after
 //!   [`UNSEEN`].
 //!
@@ -139,8 +140,8 @@ impl<'a> Line<'a> {
         Queue::from_words(&words)
     }
 
-    /// Makes a change, then puts into service whoever may go, and wakes them. `change` says whether
-    /// it has changed anything, and may be called more than once.
+    /// Makes a change, then puts into service the requests that may go, and wakes their threads.
+    /// `change` returns whether it has changed anything, and may be called more than once.
     fn advance(self, writer: usize, mut change: impl FnMut(&mut Queue) -> bool) {
         let mut is_first = true;
         loop {
@@ -498,8 +499,9 @@ pub(crate) fn release(layout: &Layout, permit: Permit, moved: Option<u64>) {
     }
 }
 
-/// As whom this thread gives a permit back. Where all records are taken, those that are borrowed
-/// come free in a moment; if none does, the permit comes back with the thread that has it.
+/// The record under which this thread gives a permit back. Where all records are taken, those that
+/// are borrowed come free in a moment; if none does, the permit comes back with the thread that has
+/// it.
 fn own_at_last(line: Line<'_>) -> Option<Owner> {
     for _ in 0..1_000 {
         if let Some(owner) = record::own(line.layout) {
@@ -563,7 +565,7 @@ pub(crate) fn tidy(layout: &Layout, index: usize) {
     }
 }
 
-/// Changes a queue's parameters, keeping who waits there. To be called by the agent.
+/// Changes a queue's parameters, keeping the waiting requests. To be called by the agent.
 #[cfg(feature = "keeper")]
 pub(crate) fn configure(layout: &Layout, index: usize, change: impl Fn(&mut Queue)) {
     if let Some(line) = Line::of(layout, index) {

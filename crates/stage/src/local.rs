@@ -233,7 +233,7 @@ impl Inside {
         LOCAL.with(|local| local.holds.get())
     }
 
-    /// Leaves, whoever entered: a thread that jumps is outside.
+    /// Leaves, whichever call entered: a thread that jumps is outside.
     pub fn reset() {
         LOCAL.with(leave);
     }

@@ -4,7 +4,7 @@ use std::cell::UnsafeCell;
 use std::fmt;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// A lock in shared memory. To be initialised once by whoever makes the segment.
+/// A lock in shared memory. To be initialised once by the creator of the segment.
 #[repr(C)]
 pub struct SharedLock(UnsafeCell<libc::pthread_mutex_t>);
 
@@ -26,7 +26,7 @@ impl SharedLock {
         // SAFETY: the mutex was initialised when the segment was made.
         let tried = unsafe { libc::pthread_mutex_trylock(self.0.get()) };
         if tried == libc::EOWNERDEAD {
-            // SAFETY: this thread holds the mutex, as EOWNERDEAD says.
+            // SAFETY: this thread holds the mutex, as EOWNERDEAD means.
             unsafe { libc::pthread_mutex_consistent(self.0.get()) };
         }
         matches!(tried, 0 | libc::EOWNERDEAD)
@@ -34,7 +34,7 @@ impl SharedLock {
 
     /// Gives up a lock that this thread has taken.
     pub(crate) fn release(&self) {
-        // SAFETY: this thread holds it, as the caller says; otherwise the call fails.
+        // SAFETY: this thread holds it, as the caller promises; otherwise the call fails.
         unsafe { libc::pthread_mutex_unlock(self.0.get()) };
     }
 

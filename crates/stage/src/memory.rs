@@ -7,9 +7,10 @@
 //! processes may be stopped meanwhile.
 //!
 //! There are two ways to use it. A [`Store`] has gets, puts and deletes that wait until they are
-//! done, for any number of threads, and looks after itself. A [`Connection`] belongs to one thread,
-//! which has many operations under way ([`Connection::begin_get`] and its like), is told by
-//! [`Connection::poll`] or [`Connection::wait`] which have ended, and has to ask all the time.
+//! done, for any number of threads, and needs no care. A [`Connection`] belongs to one thread,
+//! which has many operations under way ([`Connection::begin_get`] and its like), learns from
+//! [`Connection::poll`] or [`Connection::wait`] which have ended, and has to call one of these all
+//! the time.
 //!
 //! ```no_run
 //! use tidegate_stage::memory::{Settings, Store};
@@ -48,7 +49,6 @@ mod lifeline;
 mod store;
 mod waiting;
 
-use std::fmt;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -107,8 +107,8 @@ pub struct Settings {
     pub reservation: Option<Iops>,
     /// The most that it wants to do; none for its part of its tenant's limit.
     pub limit: Option<Iops>,
-    /// Of how many equal parts of what its tenant is promised it wants to have one, where it does
-    /// not say how much: of 1 for all that is left.
+    /// Without a requested reservation: it requests one of so many equal parts of its tenant's
+    /// reservation; 1 for all that is left.
     pub parts: u32,
     /// Operations that may be under way, from 1 to 1000; 0 for as many as the node allows.
     pub outstanding: u32,
@@ -142,110 +142,91 @@ impl Default for Settings {
 }
 
 /// Error of a connection to a data node.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// No data node answers there.
+    #[error("{}", unreachable(.0))]
     Unreachable(io::Error),
     /// It gives us no memory. Its reason, and after a semicolon what helps.
+    #[error("{0}")]
     Refused(String),
     /// It is of another release.
+    #[error(
+        "the data node speaks version {theirs} and this client version {VERSION}; run both from \
+         the same release of Tidegate"
+    )]
     Version {
         /// The version that it speaks.
         theirs: u16,
     },
     /// The data node sent memory that cannot be used, or the memory cannot be reached.
+    #[error("the data node's memory cannot be used: {0}")]
     Memory(io::Error),
     /// There is no store in it that this release can use.
+    #[error("{0}")]
     Store(LayoutError),
     /// The key or the value cannot be, or too much is under way.
+    #[error("{0}")]
     Operation(Refused),
     /// Of a put: no block is free.
+    #[error("the store is full; delete something, or give it more memory")]
     Full,
     /// Of a put: there is no slot for this key, though there may be for others.
+    #[error("the store has no place for this key; give it more memory")]
     Crowded,
     /// Others were faster, each of many times. Nothing has changed.
+    #[error("others changed the same key at the same time; try again")]
     Contended,
     /// The store does not hold what was written to it. Nothing has changed.
+    #[error("the value is damaged, and so is not given out; store it anew")]
     Corrupt,
     /// The data node has gone on with other memory, or has given its own anew, which the connection
     /// has now. Operations that were in flight have ended, and may or may not have happened.
+    #[error("the data node has given out its memory anew; try again")]
     Moved,
     /// The data node has gone on with other memory, or our RNIC does not reach it any more, and why
     /// it does not let us in again. Operations that were in flight may or may not have happened.
+    #[error("the data node's memory is not to be had any more: {0}")]
     Outside(String),
     /// Of an operation of a [`Store`]: it has not ended in time, as the data node is gone and too
     /// little is reserved for us. A put or delete may happen yet.
+    #[error(
+        "not done in time: the data node is gone, and too little is reserved for this client; \
+         start the node again with `tidegate up CLUSTER`"
+    )]
     Gone,
     /// The same, but the data node is there.
+    #[error("not done in time: {}", match is_alone {
+        true => "the data node begins no periods, and too little is reserved for this client; see \
+                 whether its process is stopped",
+        false => "others use what is not reserved for this client; reserve more, raise its limit, \
+                  or wait longer",
+    })]
     Late {
         /// It opens no periods: it is stopped, or its machine has no time for it.
         is_alone: bool,
     },
     /// Of a [`Store`]: this process was forked from the one that has opened it.
+    #[error("the store was opened by the process that this one was forked from; open one here")]
     Forked,
 }
 
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unreachable(error) => match error.kind() {
-                io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
-                    f.write_str("no data node listens there; start one with `tidegate up CLUSTER`")
-                }
-                io::ErrorKind::TimedOut => f.write_str("the data node does not answer"),
-                io::ErrorKind::PermissionDenied => f.write_str(
-                    "this user may not reach the data node's socket; have it listen in a folder \
-                     that this user may enter, outside of the state folder, which is its owner's \
-                     alone",
-                ),
-                io::ErrorKind::UnexpectedEof => f.write_str("the data node has closed the door"),
-                _ => write!(f, "the data node cannot be talked to: {error}"),
-            },
-            Self::Refused(reason) => f.write_str(reason),
-            Self::Version { theirs } => write!(
-                f,
-                "the data node speaks version {theirs} and this client version {VERSION}; run both \
-                 from the same release of Tidegate"
-            ),
-            Self::Memory(error) => write!(f, "the data node's memory cannot be used: {error}"),
-            Self::Store(error) => error.fmt(f),
-            Self::Operation(refused) => refused.fmt(f),
-            Self::Full => {
-                f.write_str("the store is full; delete something, or give it more memory")
-            }
-            Self::Crowded => {
-                f.write_str("the store has no place for this key; give it more memory")
-            }
-            Self::Contended => {
-                f.write_str("others changed the same key at the same time; try again")
-            }
-            Self::Corrupt => {
-                f.write_str("the value is damaged, and so is not given out; store it anew")
-            }
-            Self::Moved => f.write_str("the data node has given out its memory anew; try again"),
-            Self::Outside(reason) => {
-                write!(f, "the data node's memory is not to be had any more: {reason}")
-            }
-            Self::Gone => f.write_str(
-                "not done in time: the data node is gone, and too little is reserved for this \
-                 client; start the node again with `tidegate up CLUSTER`",
-            ),
-            Self::Late { is_alone: true } => f.write_str(
-                "not done in time: the data node begins no periods, and too little is reserved for \
-                 this client; see whether its process is stopped",
-            ),
-            Self::Late { is_alone: false } => f.write_str(
-                "not done in time: others use what is not reserved for this client; reserve more, \
-                 raise its limit, or wait longer",
-            ),
-            Self::Forked => f.write_str(
-                "the store was opened by the process that this one was forked from; open one here",
-            ),
+/// Describes a connection that fails, with the remedy.
+fn unreachable(error: &io::Error) -> String {
+    let text = match error.kind() {
+        io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
+            "no data node listens there; start one with `tidegate up CLUSTER`"
         }
-    }
+        io::ErrorKind::TimedOut => "the data node does not answer",
+        io::ErrorKind::PermissionDenied => {
+            "this user may not reach the data node's socket; have it listen in a folder that this \
+             user may enter, outside of the state folder, which is its owner's alone"
+        }
+        io::ErrorKind::UnexpectedEof => "the data node has closed the door",
+        _ => return format!("the data node cannot be talked to: {error}"),
+    };
+    text.to_owned()
 }
-
-impl std::error::Error for Error {}
 
 impl From<Refused> for Error {
     fn from(refused: Refused) -> Self {
@@ -366,12 +347,12 @@ impl Connection {
         }
     }
 
-    /// Whether the data node is gone, as far as we know.
+    /// Whether the connection has noticed that the data node is gone.
     pub fn is_gone(&self) -> bool {
         self.lifeline.is_none()
     }
 
-    /// Begins to look for a key's value. `token` comes back with the outcome.
+    /// Begins a lookup of a key's value. `token` comes back with the outcome.
     ///
     /// # Errors
     /// If it is not begun.
@@ -401,7 +382,7 @@ impl Connection {
     /// Notes how many operations are to be done in this period and cannot be begun, as the limit of
     /// operations in flight is reached. The call costs nothing; the data node learns of it when the
     /// period is over. If a tenant wants more at several data nodes, its reservation then goes to
-    /// each as it is wanted there. A client that does not know the number need not call this.
+    /// each as it is wanted there. A client that does not count them need not call this.
     pub fn note_unmet(&mut self, count: u64) {
         self.client.fabric_mut().note_unmet(count);
     }

@@ -1,5 +1,5 @@
 //! Programs that were started, or refused, because the shim will not be in them: the processes of a
-//! stage note them in the segment, and the supervisor says so to the user.
+//! stage note them in the segment, and the supervisor reports them to the user.
 //!
 //! A ring: what the supervisor has not read when [`RECORDS`] more have come is lost. The counters
 //! of bypasses lose nothing.

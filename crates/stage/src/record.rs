@@ -1,13 +1,12 @@
 //! The records of threads that wait at queues.
 //!
 //! A thread takes a *record* in the segment at its first queue gate and keeps it until it ends. The
-//! record says
+//! record holds
 //!
 //! - whether the thread is alive: it holds a robust lock, which the kernel marks when the thread
 //!   ends, however it ends (it returns, its process is killed or runs another program). A reader of
-//!   the lock's word knows for sure, without process numbers, which mean nothing in another
-//!   namespace, outlive their process as long as its parent does not wait for it, and are given
-//!   again;
+//!   the lock's word can be sure, without process numbers, which mean nothing in another namespace,
+//!   outlive their process as long as its parent does not wait for it, and are given again;
 //! - where to look whether the thread is stopped: its numbers, as `/proc` has them, and which
 //!   `/proc` that is;
 //! - which permits the thread holds, and at which depth of its stack it requested each. A thread
@@ -304,7 +303,7 @@ struct ThreadId {
 }
 
 impl ThreadId {
-    /// As `/proc/thread-self` says: `<process>/task/<thread>`.
+    /// As `/proc/thread-self` has it: `<process>/task/<thread>`.
     fn of_this_thread() -> Option<Self> {
         if !MAY_INSPECT.load(Ordering::Relaxed) {
             return None;
@@ -356,7 +355,7 @@ pub(crate) enum ThreadState {
 /// Returns the state of an owner's thread, as the kernel shows it.
 pub(crate) fn thread_state(layout: &Layout, who: Owner) -> ThreadState {
     match record(layout, who) {
-        // That one has ended its lock says.
+        // The lock of an ended thread shows its end.
         Some(record) if number(who) < THREADS_MAX => match state_of_record(record) {
             ThreadState::Gone => ThreadState::Unknown,
             thread_state => thread_state,

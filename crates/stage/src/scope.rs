@@ -1,4 +1,4 @@
-//! Context propagation: what a program says about why it does I/O (PAIO §4).
+//! Context propagation: the purpose of I/O, as the program declares it (PAIO §4).
 //!
 //! A context is a name, `flush` for example. A thread is in one context at a time, and everything
 //! it requests is tagged with it. Names are interned once per process; entering a scope stores an
@@ -21,7 +21,7 @@ pub const CONTEXTS_MAX: usize = 256;
 /// The longest name, in bytes; longer ones are cut.
 pub const NAME_MAX: usize = 63;
 
-/// Bytes of a name in one word; the eighth says that the word is set.
+/// Bytes of a name in one word; the eighth marks the word as set.
 const CHUNK: usize = 7;
 const WORDS: usize = NAME_MAX / CHUNK;
 const SET: u8 = 1;
@@ -59,8 +59,8 @@ fn padded(name: &[u8]) -> [u64; WORDS] {
 
 impl Name {
     /// Whether this is the slot of the name with these words, which it may become by this call.
-    // A word is all that is published with it, and who passes an id on to another thread orders
-    // that himself.
+    // A word is all that is published with it, and a thread that passes an id on to another one
+    // orders that itself.
     fn becomes(&self, words: &[u64; WORDS]) -> bool {
         self.0.iter().zip(words).all(|(cell, word)| {
             let found = match cell.load(Ordering::Relaxed) {

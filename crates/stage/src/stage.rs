@@ -23,7 +23,7 @@ use crate::record;
 use crate::segment::Segment;
 
 /// Of this many requests of a channel one is timed, unless a latency probe wants every one: two
-/// looks at the clock cost more than all the rest.
+/// readings of the clock cost more than all the rest.
 const TIMED_ONE_IN: u64 = 64;
 /// How long a request sleeps at most, while it waits for the first rules, before it checks again.
 const FIRST_RULES: Span = Span(50 * Span::MILLISECOND.0);
@@ -136,8 +136,8 @@ impl Stage {
     /// Repermits when it may go; what is returned is to be completed when it is done.
     ///
     /// A request that belongs to no channel passes at once, and is counted as unmatched.
-    // Always part of its caller, with `sort` and `admit`: what the caller knows of the request then
-    // drops out, and to hand over an admission through memory takes a quarter of the time that all
+    // Always part of its caller, with `sort` and `admit`: constants of the caller's request then
+    // drop out, and to hand over an admission through memory takes a quarter of the time that all
     // of this takes.
     #[inline(always)]
     pub fn enforce(&self, request: &Request<'_>) -> Admission<'_> {
@@ -170,7 +170,7 @@ impl Stage {
     }
 
     /// Gives back what this thread holds at queues of calls that it has left. To be called where
-    /// [`Inside::is_holding`](crate::Inside::is_holding) says so, before the next call.
+    /// [`Inside::is_holding`](crate::Inside::is_holding) is true, before the next call.
     #[cold]
     #[inline(never)]
     pub fn reclaim(&self) {

@@ -3,20 +3,21 @@
 //!
 //! The supervisor is the program's parent and nothing else: it passes signals on, ends as the
 //! program ends, and owns no thread. When the program has ended and processes that it started still
-//! use the stage (a daemon, a background job), the supervisor goes on in the background, so that
-//! whoever waits for the program does not wait for them.
+//! use the stage (a daemon, a background job), the supervisor goes on in the background, so that a
+//! shell that waits for the program does not wait for them.
 
 use std::collections::BTreeMap;
 use std::ffi::{CString, OsStr, OsString};
-use std::fmt;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use nix::sys::signal::{self, SigSet, SigmaskHow};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 use tidegate_model::Span;
 use tidegate_proto::message::Coverage;
@@ -37,14 +38,14 @@ const RULES_WAIT: Span = Span(2 * Span::SECOND.0);
 /// welcome, or there is no policy yet.
 const FIRST_RULES_WAIT: Span = Span(100 * Span::MILLISECOND.0);
 /// Signals that are passed on to the program.
-const FORWARDED: [libc::c_int; 7] = [
-    libc::SIGHUP,
-    libc::SIGINT,
-    libc::SIGQUIT,
-    libc::SIGTERM,
-    libc::SIGUSR1,
-    libc::SIGUSR2,
-    libc::SIGALRM,
+const FORWARDED: [signal::Signal; 7] = [
+    signal::SIGHUP,
+    signal::SIGINT,
+    signal::SIGQUIT,
+    signal::SIGTERM,
+    signal::SIGUSR1,
+    signal::SIGUSR2,
+    signal::SIGALRM,
 ];
 /// Tells the shim in each program below that it is to end rather than run without its stage.
 const FAIL_CLOSED: &str = "TIDEGATE_FAIL_CLOSED";
@@ -101,51 +102,33 @@ pub enum Exit {
 }
 
 /// Why the program was not started.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum RunError {
     /// The shim is not at the given path.
+    #[error(
+        "there is no shim at {0}; build it with `cargo build -p tidegate-preload` or say where it \
+         is with TIDEGATE_SHIM"
+    )]
     NoShim(PathBuf),
     /// No segment could be made.
+    #[error("cannot make a segment in /dev/shm: {0}")]
     Segment(io::Error),
     /// The program could not be started.
+    #[error("cannot start {}: {}", .0.display(), .1)]
     Start(OsString, io::Error),
     /// No rules arrived, and the program was not to start without.
+    #[error(
+        "not started, because there are no rules for it yet ({0}); start the controller with \
+         `tidegate up` and apply a policy, or leave out --fail-closed"
+    )]
     NoRules(String),
     /// The program cannot be covered, and was not to start then.
+    #[error("not started, because the shim cannot be loaded into {}; {}", .0.display(), .1)]
     NotCovered(OsString, &'static str),
     /// The supervisor itself failed.
+    #[error("the supervisor failed: {0}")]
     Supervise(io::Error),
 }
-
-impl fmt::Display for RunError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoShim(path) => write!(
-                f,
-                "there is no shim at {}; build it with `cargo build -p tidegate-preload` or say \
-                 where it is with TIDEGATE_SHIM",
-                path.display()
-            ),
-            Self::Segment(error) => write!(f, "cannot make a segment in /dev/shm: {error}"),
-            Self::Start(program, error) => {
-                write!(f, "cannot start {}: {error}", program.display())
-            }
-            Self::NoRules(reason) => write!(
-                f,
-                "not started, because there are no rules for it yet ({reason}); start the \
-                 controller with `tidegate up` and apply a policy, or leave out --fail-closed"
-            ),
-            Self::NotCovered(program, advice) => write!(
-                f,
-                "not started, because the shim cannot be loaded into {}; {advice}",
-                program.display()
-            ),
-            Self::Supervise(error) => write!(f, "the supervisor failed: {error}"),
-        }
-    }
-}
-
-impl std::error::Error for RunError {}
 
 impl RunError {
     /// The exit code that it deserves, as shells have it: 127 for a program that is not there, 126
@@ -237,7 +220,7 @@ fn command_line(options: &Options) -> String {
     words.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
 }
 
-/// Some programs cannot be covered, and the user is to know before one is started.
+/// Warns the user of a program that cannot be covered, before it is started.
 fn warn_uncovered(
     options: &Options,
     reason: Bypass,
@@ -312,12 +295,9 @@ fn start(
         command.env("LD_PRELOAD", preload);
     }
     let mask = signals.before;
-    // SAFETY: between fork and exec only sigprocmask is called, which is async-signal-safe.
+    // SAFETY: between fork and exec only pthread_sigmask is called, which is async-signal-safe.
     unsafe {
-        command.pre_exec(move || {
-            libc::sigprocmask(libc::SIG_SETMASK, &raw const mask, std::ptr::null_mut());
-            Ok(())
-        });
+        command.pre_exec(move || Ok(mask.thread_set_mask()?));
     }
     command.spawn().map_err(|error| RunError::Start(options.program.clone(), error))
 }
@@ -407,8 +387,8 @@ fn stay_behind(mut driver: Driver, file: Removed) {
 /// Signals that arrive as data. Those that stop the process are left alone: they come to the whole
 /// group, and a supervisor that did not stop would keep the shell waiting.
 struct Signals {
-    file: OwnedFd,
-    before: libc::sigset_t,
+    file: SignalFd,
+    before: SigSet,
 }
 
 impl AsFd for Signals {
@@ -419,45 +399,21 @@ impl AsFd for Signals {
 
 impl Signals {
     fn take() -> io::Result<Self> {
-        // SAFETY: the sets are initialised by sigemptyset and sigprocmask before they are read, and
-        // the descriptor is new and ours.
-        unsafe {
-            let mut set: libc::sigset_t = std::mem::zeroed();
-            let mut before: libc::sigset_t = std::mem::zeroed();
-            libc::sigemptyset(&raw mut set);
-            for signal in FORWARDED {
-                libc::sigaddset(&raw mut set, signal);
-            }
-            if libc::sigprocmask(libc::SIG_BLOCK, &raw const set, &raw mut before) != 0 {
-                return Err(io::Error::last_os_error());
-            }
-            let flags = libc::SFD_CLOEXEC | libc::SFD_NONBLOCK;
-            let file = libc::signalfd(-1, &raw const set, flags);
-            if file < 0 {
-                return Err(io::Error::last_os_error());
-            }
-            Ok(Self { file: OwnedFd::from_raw_fd(file), before })
-        }
+        let set = SigSet::from_iter(FORWARDED);
+        let before = set.thread_swap_mask(SigmaskHow::SIG_BLOCK)?;
+        let file = SignalFd::with_flags(&set, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
+        Ok(Self { file, before })
     }
 
     fn give_back(&self) {
-        // SAFETY: the set is one that sigprocmask gave.
-        unsafe {
-            libc::sigprocmask(libc::SIG_SETMASK, &raw const self.before, std::ptr::null_mut());
-        }
+        let _ = self.before.thread_set_mask();
     }
 
     /// Returns the signals to pass on. Signals from the terminal have reached the program already.
     fn received(&self) -> impl Iterator<Item = Signal> + '_ {
-        std::iter::from_fn(|| {
-            let mut bytes = [0; size_of::<libc::signalfd_siginfo>()];
-            let length = rustix::io::read(&self.file, &mut bytes).ok()?;
-            // SAFETY: the kernel writes whole structures of integers.
-            let info: libc::signalfd_siginfo = unsafe { std::mem::transmute(bytes) };
-            (length == bytes.len()).then_some(info)
-        })
-        .filter(|info| info.ssi_code <= libc::SI_USER)
-        .filter_map(|info| Signal::from_named_raw(info.ssi_signo as i32))
+        std::iter::from_fn(|| self.file.read_signal().ok()?)
+            .filter(|info| info.ssi_code <= libc::SI_USER)
+            .filter_map(|info| Signal::from_named_raw(info.ssi_signo as i32))
     }
 }
 
@@ -477,8 +433,8 @@ impl Programs {
         Self { report: options.report, read: 0, names: BTreeMap::new() }
     }
 
-    /// Takes in what processes have noted, and says at once what was refused: the program that
-    /// asked for it only sees that it was not permitted.
+    /// Reads the processes' notes, and reports refused programs at once: their callers only see
+    /// that the call was not permitted.
     fn read(&mut self, segment: &Segment) {
         for program in segment.programs.since(&mut self.read) {
             let (_, reason, advice) = BYPASSES[program.reason as usize];
@@ -555,7 +511,7 @@ fn report_coverage(report: Report, coverage: &Coverage, is_first_unseen: bool) {
 }
 
 /// Why the shim will not see this program, if it will not. A program that cannot be inspected is
-/// left to its start, which says why better than a guess could.
+/// started all the same, and the error of its start is better than a guess.
 fn uncovered(program: &OsStr, fail_closed: bool) -> Option<Bypass> {
     let name = CString::new(program.as_encoded_bytes()).ok()?;
     let search = std::env::var_os("PATH");

@@ -29,10 +29,10 @@ use crate::stage::{Admission, Request, Stage};
 /// More than once takes a change of the rules in each of them.
 const ATTEMPTS: usize = 3;
 
-/// Transformations of gates, by number, as the agent knows them.
+/// Transformations of gates, by number, as the agent has them.
 ///
 /// Two copies, written one after the other and neither while a table names what the other does not
-/// know yet: a fork takes its copy of this memory at any moment, and at any moment at least one of
+/// have yet: a fork takes its copy of this memory at any moment, and at any moment at least one of
 /// the two is under no writer's lock.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Transforms(Arc<[RwLock<Arc<Known>>; 2]>);
@@ -129,54 +129,40 @@ impl Keys {
 }
 
 /// Why content could not be transformed. The request is not to be made.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TransformError {
     /// An `encrypt` gate names a key that the program did not give.
+    #[error("the policy encrypts with key {0:?}, which the program did not give")]
     NoKey(String),
     /// The content read does not match the output of an `encrypt` gate with this key and this
     /// associated data.
+    #[error("the content was changed, or was written with another key or for another place")]
     NotAuthentic,
     /// The content read is not the output of a `compress` gate.
+    #[error("the content was not written by a compress gate")]
     NotCompressed,
     /// The content read would be larger than the caller allows, or the content to be written is too
     /// large for its gates.
+    #[error("the content is larger than its reader allows")]
     TooLarge,
     /// The system has no random numbers.
+    #[error("the system has no random numbers")]
     NoRandomness,
     /// The rules changed while the request was under way, and what its gates were to do to its
     /// content are unknown now. It may be made again.
+    #[error(
+        "the rules changed while the request was under way, and whether its content is to be \
+         encrypted or compressed cannot be told any more; make the request again"
+    )]
     RulesChanged,
-    /// The rules changed after this process was forked from the one with the agent, and what they
-    /// ask for now is known only there.
+    /// The rules changed after this process was forked from the one with the agent, and only the
+    /// agent has the new ones.
+    #[error(
+        "the rules changed after this process was forked, and whether they have content encrypted \
+         or compressed is known only to the process that opened the stage; open one in this process"
+    )]
     Forked,
 }
-
-impl fmt::Display for TransformError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoKey(name) => {
-                write!(f, "the policy encrypts with key {name:?}, which the program did not give")
-            }
-            Self::NotAuthentic => f.write_str(
-                "the content was changed, or was written with another key or for another place",
-            ),
-            Self::NotCompressed => f.write_str("the content was not written by a compress gate"),
-            Self::TooLarge => f.write_str("the content is larger than its reader allows"),
-            Self::NoRandomness => f.write_str("the system has no random numbers"),
-            Self::RulesChanged => f.write_str(
-                "the rules changed while the request was under way, and whether its content is to \
-                 be encrypted or compressed cannot be told any more; make the request again",
-            ),
-            Self::Forked => f.write_str(
-                "the rules changed after this process was forked, and whether they have content \
-                 encrypted or compressed is known only to the process that opened the stage; open \
-                 one in this process",
-            ),
-        }
-    }
-}
-
-impl std::error::Error for TransformError {}
 
 /// A stage for requests with content.
 #[derive(Clone, Debug)]
@@ -296,10 +282,10 @@ impl Layered {
             let kind = cells.get(usize::from(*gate)).map(|cell| cell.kind.load(Ordering::Acquire));
             kind.is_none_or(|kind| kind == GateKind::Transform as u32)
         };
-        // The segment says it: to every thread without a lock, and in a forked process as well,
-        // whose requests are not to fail for want of what does not concern them. A number that has
-        // stood for a transformation never stands for anything else (the plan's rule), and it says
-        // so before a table names it.
+        // The segment has the answer, for every thread without a lock, and in a forked process as
+        // well, whose requests without transformations must not fail. A number that has stood for a
+        // transformation never stands for anything else (the plan's rule), and the segment has it
+        // before a table names it.
         let mut gates = admission.gates().filter(transforms).peekable();
         if gates.peek().is_none() {
             return Ok(Vec::new());
@@ -355,7 +341,7 @@ impl Layered {
 }
 
 fn decompress(content: &[u8], largest: usize) -> Result<Vec<u8>, TransformError> {
-    // The frame says how large the content is; it is not believed beyond what the caller allows.
+    // The frame declares the content's size; a size beyond the caller's limit is refused.
     let size = zstd::zstd_safe::get_frame_content_size(content);
     let size = size.ok().flatten().ok_or(TransformError::NotCompressed)?;
     let size = usize::try_from(size).unwrap_or(usize::MAX);

@@ -1,9 +1,9 @@
 //! Whether any process maps a segment, whichever namespace, session or user it belongs to.
 //!
 //! Numbers of processes do not help: a process in another PID namespace registers under a number
-//! that means another process here, or none. The kernel knows: it grants a write lease on a file
+//! that means another process here, or none. The kernel can tell: it grants a write lease on a file
 //! only if no other open file of the same inode may write to it, and a mapping keeps the file that
-//! was mapped open. So the supervisor asks for a lease on its own open file and gives it back at
+//! was mapped open. So the supervisor requests a lease on its own open file and gives it back at
 //! once.
 
 use std::os::fd::{AsFd, AsRawFd};
@@ -67,7 +67,7 @@ impl Identity {
         Ok(Self { major, minor, inode: status.st_ino })
     }
 
-    /// Whether a process maps the file; none if this user may not know.
+    /// Whether a process maps the file; none if this user may not find out.
     pub(crate) fn is_mapped_by(self, pid: u32) -> Option<bool> {
         let maps = std::fs::read(Path::new("/proc").join(pid.to_string()).join("maps"));
         match maps {

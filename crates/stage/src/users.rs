@@ -1,8 +1,7 @@
 //! User names in rules become numbers here, beside the application and not in it: asking for a name
 //! may load libraries and open sockets.
 
-use std::ffi::CString;
-
+use nix::unistd::User;
 use tidegate_proto::message::{Differentiation, Rule, ToStage};
 
 /// The message with every user name that has a number replaced by the number. Names that have none
@@ -26,22 +25,7 @@ fn number_of(name: &str) -> Option<u32> {
     if name.bytes().all(|byte| byte.is_ascii_digit()) {
         return None;
     }
-    let name = CString::new(name).ok()?;
-    let mut buffer = vec![0; 16_384];
-    // SAFETY: all-zero is a valid value of this C structure of integers and pointers.
-    let mut entry: libc::passwd = unsafe { std::mem::zeroed() };
-    let mut found = std::ptr::null_mut();
-    // SAFETY: name, entry, buffer with its length, and found all outlive the call.
-    let result = unsafe {
-        libc::getpwnam_r(
-            name.as_ptr(),
-            &raw mut entry,
-            buffer.as_mut_ptr(),
-            buffer.len(),
-            &raw mut found,
-        )
-    };
-    (result == 0 && !found.is_null()).then_some(entry.pw_uid)
+    User::from_name(name).ok()?.map(|user| user.uid.as_raw())
 }
 
 #[cfg(test)]

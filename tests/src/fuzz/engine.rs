@@ -1,6 +1,5 @@
 //! The driver that needs nothing but a stable compiler: mutations of known inputs, from a seed.
 
-use std::fmt;
 use std::fs;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -34,7 +33,8 @@ pub struct Done {
 }
 
 /// An input that is not handled as it should be.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{target} with seed {seed}: {message}\nreplay: cargo xtask fuzz replay {input}")]
 pub struct Found {
     /// The target's name.
     pub target: &'static str,
@@ -45,16 +45,6 @@ pub struct Found {
     /// The message of the panic.
     pub message: String,
 }
-
-impl fmt::Display for Found {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { target, seed, input, message } = self;
-        let input = input.display();
-        write!(f, "{target} with seed {seed}: {message}\nreplay: cargo xtask fuzz replay {input}")
-    }
-}
-
-impl std::error::Error for Found {}
 
 /// Tries the target's seeds and then mutations of them, drawn from `seed`. An input that is not
 /// handled is stored in the folder `artifacts`.

@@ -6,7 +6,7 @@
 
 use crate::Finding;
 use crate::files::TextFile;
-use crate::source::Line;
+use crate::source::{Line, is_noun, words};
 
 /// A retired word, and the terms to use for it.
 const RETIRED: &[(&str, &str)] = &[
@@ -91,25 +91,8 @@ fn kept(word: &str, file: &TextFile) -> bool {
 
 /// The retired word in an identifier, if there is one, and the terms to use.
 fn retired(identifier: &str) -> Option<(&'static str, &'static str)> {
-    words(identifier).find_map(|word| {
-        let is_meant = |retired: &str| word == retired || word.strip_suffix('s') == Some(retired);
-        RETIRED.iter().copied().find(|(retired, _)| is_meant(retired))
-    })
-}
-
-/// `SeatOf_all` as `seat`, `of`, `all`.
-fn words(identifier: &str) -> impl Iterator<Item = String> {
-    let mut separated = String::new();
-    let mut was_lower = false;
-    for c in identifier.chars() {
-        if c.is_uppercase() && was_lower {
-            separated.push('_');
-        }
-        was_lower = c.is_lowercase();
-        separated.extend(c.to_lowercase());
-    }
-    let words: Vec<_> = separated.split('_').map(String::from).collect();
-    words.into_iter()
+    words(identifier)
+        .find_map(|word| RETIRED.iter().copied().find(|(retired, _)| is_noun(word, retired)))
 }
 
 #[cfg(test)]

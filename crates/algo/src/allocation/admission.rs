@@ -14,9 +14,9 @@
 //!
 //! # Mechanism
 //! The largest flow is the best allocation of [`pshift`](crate::allocation::pshift) when every
-//! tenant asks all that it is promised of every node that it reaches, and the cut is that
-//! allocation's certificate. Where the certificate's nodes fall apart into groups that no tenant of
-//! it connects, each group is a cut, and the one with the largest shortage is reported.
+//! tenant demands its whole promise of every node that it reaches, and the cut is that allocation's
+//! certificate. Where the certificate's nodes fall apart into groups that no tenant of it connects,
+//! each group is a cut, and the one with the largest shortage is reported.
 //!
 //! Example: a and b can do 100 each; x reaches a and is promised 80, y reaches a and b and is
 //! promised 150. Whatever y gets at a beside x, it is 30 short: a and b can do 200, and x and y are
@@ -505,8 +505,8 @@ mod tests {
     }
 
     proptest! {
-        /// Hall's condition, by trying: the promises fit if no set of nodes can do less than those
-        /// who reach nothing else are promised.
+        /// Hall's condition, by trying: the promises fit if no set of nodes can do less than the
+        /// promises of the tenants that reach no other node.
         #[test]
         fn admission_agrees_with_trying_every_set_of_nodes((capacities, demands) in network()) {
             let mut most = 0;

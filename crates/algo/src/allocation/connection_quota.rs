@@ -2,7 +2,7 @@
 //!
 //! # Problem
 //! A connection costs memory and a descriptor, so there is a most. 520 clients that connected and
-//! said nothing used it up, and no other client was let in for half a minute. One address, one user
+//! sent nothing used it up, and no other client was let in for half a minute. One address, one user
 //! or one tenant must not shut out all others.
 //!
 //! # Model
@@ -20,12 +20,11 @@
 //! Example with 512: 384 from one address; 448 of tenants without a reservation.
 //!
 //! # What is left out
-//! A client that can connect from many addresses counts as many origins. Certificates do not tell
-//! origins apart.
+//! A client that can connect from many addresses counts as many origins. Certificates do not
+//! distinguish origins.
 
 use alloc::collections::BTreeMap;
 use alloc::string::String;
-use core::fmt;
 
 use tidegate_model::Origin;
 
@@ -99,37 +98,21 @@ pub struct OpenConnections {
 }
 
 /// Why a connection is not kept.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum QuotaExceeded {
     /// There are as many as there may be.
+    #[error("{0} clients are connected, which is the limit")]
     All(usize),
     /// There are as many from its origin.
+    #[error("{1} clients of {0} are connected, which is its quota")]
     Origin(Origin, usize),
     /// There are as many of its tenant.
+    #[error("{1} clients of tenant {0:?} are connected, which is its quota")]
     Tenant(String, usize),
     /// The remaining connections are kept for tenants with a reservation.
+    #[error("{0} clients are connected; further ones are those of tenants with a reservation")]
     Reserve(usize),
 }
-
-impl fmt::Display for QuotaExceeded {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::All(most) => write!(f, "{most} clients are connected, which is the limit"),
-            Self::Origin(origin, most) => {
-                write!(f, "{most} clients of {origin} are connected, which is its quota")
-            }
-            Self::Tenant(tenant, most) => {
-                write!(f, "{most} clients of tenant {tenant:?} are connected, which is its quota")
-            }
-            Self::Reserve(most) => write!(
-                f,
-                "{most} clients are connected; further ones are those of tenants with a reservation"
-            ),
-        }
-    }
-}
-
-impl core::error::Error for QuotaExceeded {}
 
 impl OpenConnections {
     /// At most so many.

@@ -64,8 +64,8 @@
 //! effective capacity. [`Certificate::verify`] checks it in one pass, knowing nothing of how it
 //! was found, and T names the servers that are the bottleneck.
 //!
-//! The optimum says how many tokens are not consumed, not whose. [`Solver::share_shortfall`]
-//! divides them fairly.
+//! The optimum fixes how many tokens are not consumed, but not which tenants lose them.
+//! [`Solver::share_shortfall`] divides them fairly.
 //!
 //! # Bounds
 //! A demand is a `u32`, capacities and reservations are any `u64`; there are fewer than 2^31
@@ -74,7 +74,6 @@
 //! made anew. After the first solution nothing else is allocated unless a configuration grows.
 
 use alloc::vec::Vec;
-use core::fmt;
 use core::mem;
 use core::ops::Range;
 
@@ -122,35 +121,24 @@ pub struct Configuration {
 }
 
 /// Why a bucket's demands are not taken; nothing was changed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
     /// There is no server of this number.
+    #[error("there is no server {server}")]
     NoSuchServer {
         /// The number.
         server: u32,
     },
     /// A configuration has fewer than 2^31 shares.
+    #[error("more than 2^31 shares")]
     TooMany,
     /// The bucket can hold fewer demands than this.
+    #[error("the bucket has room for {capacity} demands")]
     Full {
         /// How many it can hold.
         capacity: usize,
     },
 }
-
-impl fmt::Display for Refused {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoSuchServer { server } => write!(formatter, "there is no server {server}"),
-            Self::TooMany => formatter.write_str("more than 2^31 shares"),
-            Self::Full { capacity } => {
-                write!(formatter, "the bucket has room for {capacity} demands")
-            }
-        }
-    }
-}
-
-impl core::error::Error for Refused {}
 
 /// Whether so many more shares fit beside so many: there are fewer than 2^31.
 const fn fits(shares: usize, more: usize) -> bool {
@@ -401,7 +389,7 @@ impl Solver {
 mod tests {
     use super::*;
 
-    /// More than there is memory for in a test, so the test asks without them.
+    /// More than there is memory for in a test, so the test calls only the check.
     #[test]
     fn shares_have_numbers_of_31_bits() {
         assert!(fits(0, 0) && fits((1 << 31) - 2, 1));

@@ -2,7 +2,7 @@
 //!
 //! # Problem
 //! A class is to have a part of a link: High 3, Medium 2 and Low 1 of every 6. But congestion
-//! control knows one flow. If each flow of a class went by the share of the class, the class would
+//! control sees one flow. If each flow of a class went by the share of the class, the class would
 //! have as many shares as flows (two flows of Low, each promised all of it, took 33 Gbit/s instead
 //! of 17); if shares of flows that send nothing were kept for them, no flow would be promised
 //! these.

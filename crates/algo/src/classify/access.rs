@@ -8,15 +8,16 @@
 //!
 //! # Mechanism
 //! [`may_open`] decides when an export is opened, [`may_use`] for each tenant that requests of a
-//! session may be attributed to, again with each new policy. Both ask [`Tenant::admits`], as every
+//! session may be attributed to, again with each new policy. Both call [`Tenant::admits`], as every
 //! gate does, and these rules, of which each holds for itself:
 //!
 //! - A certificate is a client's: it bears a name, and not that of a member of the cluster.
 //! - Before the gateway has received the policy, it admits only root and its own user, over a Unix
-//!   socket: it does not know yet which clients have access.
+//!   socket: the policy lists the other clients that have access.
 //! - The volume's own tenant may always be chosen; another one (`volume@tenant`) only if the file
-//!   lists it among the volume's `tenants`, or if it lists none and the tenant's `users` say who
-//!   may choose it. A tenant that is chosen has to be one of the policy, if one is in force.
+//!   lists it among the volume's `tenants`, or if it lists none and the tenant's `users` list the
+//!   clients that may choose it. A tenant that is chosen has to be one of the policy, if one is in
+//!   force.
 //! - A tenant with `users` is for those, root and the gateway's own user included.
 //! - A tenant without `users` is for clients over TCP or TLS, root and the gateway's own user;
 //!   other users of the machine have to be named.
@@ -46,24 +47,39 @@ pub struct Client<'a> {
 pub struct Knowledge<'a> {
     /// The policy; none if no policy is in force, or if the gateway has not received one.
     pub policy: Option<&'a Policy>,
-    /// Whether the gateway knows the policy in force, or knows that there is none.
+    /// Whether the gateway has received the policy in force, or the message that there is none.
     pub is_known: bool,
     /// The names of the cluster's members, which their certificates bear.
     pub parties: &'a [String],
 }
 
 /// Why a client may not do what it requests.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Denied {
     /// Its certificate bears no name.
+    #[error("the client's certificate bears no name; make one with `tidegate certify --user`")]
     Nameless,
     /// Its certificate is that of a member of the cluster.
+    #[error(
+        "the certificate of {0} is for a party of the cluster and not for clients; use one that \
+         `tidegate certify --user` has made"
+    )]
     ClusterMember(String),
     /// The gateway has not received the policy.
+    #[error(
+        "the gateway has not heard yet which policy holds; try again once its controller is \
+         reachable"
+    )]
     PolicyUnknown,
     /// The policy has no such tenant.
+    #[error("the policy has no tenant {:?}", shortened(.0))]
     NoTenant(String),
     /// The file does not let the volume be opened for this tenant.
+    #[error(
+        "volume {volume} may not be opened for tenant {:?}; list it in the volume's `tenants`, or \
+         say with its `users` who may",
+        shortened(.tenant)
+    )]
     NotOffered {
         /// The volume.
         volume: String,
@@ -71,6 +87,7 @@ pub enum Denied {
         tenant: String,
     },
     /// The policy does not let this client act for this tenant.
+    #[error("{client} may not act for tenant {tenant:?}")]
     NotAdmitted {
         /// The client's identity, as text.
         client: String,
@@ -78,39 +95,6 @@ pub enum Denied {
         tenant: String,
     },
 }
-
-impl fmt::Display for Denied {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Nameless => f.write_str(
-                "the client's certificate bears no name; make one with `tidegate certify --user`",
-            ),
-            Self::ClusterMember(name) => write!(
-                f,
-                "the certificate of {name} is for a party of the cluster and not for clients; use \
-                 one that `tidegate certify --user` has made"
-            ),
-            Self::PolicyUnknown => f.write_str(
-                "the gateway has not heard yet which policy holds; try again once its controller \
-                 is reachable",
-            ),
-            Self::NoTenant(tenant) => {
-                write!(f, "the policy has no tenant {:?}", shortened(tenant))
-            }
-            Self::NotOffered { volume, tenant } => write!(
-                f,
-                "volume {volume} may not be opened for tenant {:?}; list it in the volume's \
-                 `tenants`, or say with its `users` who may",
-                shortened(tenant)
-            ),
-            Self::NotAdmitted { client, tenant } => {
-                write!(f, "{client} may not act for tenant {tenant:?}")
-            }
-        }
-    }
-}
-
-impl core::error::Error for Denied {}
 
 /// The beginning of a name that comes from elsewhere.
 fn shortened(name: &str) -> String {

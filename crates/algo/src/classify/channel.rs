@@ -127,7 +127,7 @@ fn patterns(conditions: &Conditions, classifier: Classifier) -> &[String] {
     }
 }
 
-/// A channel as a table knows it.
+/// A channel as a table has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChannelEntry {
     /// Its number in the stage.
@@ -150,7 +150,7 @@ impl ChannelEntry {
 }
 
 /// Where a request goes: a [`ChannelEntry`] as it stands in a table, unpacked only as far as
-/// somebody asks. Most requests ask for the channel and its first gate.
+/// needed. Most requests need the channel and its first gate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Destination {
     head: u64,
@@ -213,33 +213,24 @@ pub struct Source<'a> {
 }
 
 /// Why rules cannot be compiled.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CompileError {
     /// There are more rules than a mask has bits.
+    #[error("more than {RULES_MAX} match rules for one stage")]
     TooManyRules,
     /// There are more channels than a stage has counters for.
+    #[error("more than {CHANNELS_MAX} channels in one stage")]
     TooManyChannels,
     /// There are more queue gates than a stage has queues.
+    #[error("more than {QUEUES_MAX} queue gates in one stage")]
     TooManyQueues,
     /// A pattern is longer than [`PATTERN_MAX`].
+    #[error("a pattern of more than {PATTERN_MAX} bytes")]
     PatternTooLong,
     /// The patterns together are longer than a table.
+    #[error("patterns of more than 64 KiB in one stage")]
     TableTooLong,
 }
-
-impl core::fmt::Display for CompileError {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        match self {
-            Self::TooManyRules => write!(f, "more than {RULES_MAX} match rules for one stage"),
-            Self::TooManyChannels => write!(f, "more than {CHANNELS_MAX} channels in one stage"),
-            Self::TooManyQueues => write!(f, "more than {QUEUES_MAX} queue gates in one stage"),
-            Self::PatternTooLong => write!(f, "a pattern of more than {PATTERN_MAX} bytes"),
-            Self::TableTooLong => write!(f, "patterns of more than 64 KiB in one stage"),
-        }
-    }
-}
-
-impl core::error::Error for CompileError {}
 
 // The words of a table, in order.
 const HEAD: usize = 0; // rules, channels, sizes, queues: 16 bits each
@@ -415,8 +406,8 @@ impl<W: Words + ?Sized> Table<'_, W> {
         Mask(core::array::from_fn(|word| self.0.word(offset + word)))
     }
 
-    /// The channel of a request: `known` are the masks of who makes it (process, thread, context)
-    /// and of what it is about. None if it matches no rule and there is no default.
+    /// The channel of a request: `known` are the masks of its origin (process, thread, context) and
+    /// of its object. None if it matches no rule and there is no default.
     #[inline]
     pub fn classify(
         &self,

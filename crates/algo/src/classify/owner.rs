@@ -1,8 +1,8 @@
 //! Attribution of a gateway's requests to tenants.
 //!
 //! # Problem
-//! A gateway knows the volume or pool that a request is about, its operation, its size and its key,
-//! and nothing of the program behind it. It has to name the tenant for each request.
+//! A gateway sees the volume or pool of a request, its operation, its size and its key, and nothing
+//! of the program behind it. It has to name the tenant for each request.
 //!
 //! # Mechanism
 //! The first rule of the policy with a condition on a volume or a key, and whose conditions all

@@ -56,7 +56,7 @@ const PASSES: usize = 1_000;
 #[repr(C, align(128))]
 pub struct Head(pub(crate) AtomicU64);
 
-/// One copy of the words, and who may write it. Zero was never claimed.
+/// One copy of the words, and the thread that may write it. Zero was never claimed.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct Buffer<const W: usize> {

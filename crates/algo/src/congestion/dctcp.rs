@@ -3,8 +3,8 @@
 //! # Problem
 //! A switch that marks packets as soon as its queue is a little long signals congestion early and
 //! often. A sender that halved its window at each mark, as TCP does at a loss, would leave the link
-//! idle; one that did nothing would fill the buffer. And whoever wants to treat flows differently
-//! wants to change how *deep* a window is cut, and nothing else.
+//! idle; one that did nothing would fill the buffer. To treat flows differently, a control changes
+//! how *deep* a window is cut, and nothing else.
 //!
 //! # Mechanism
 //! RFC 8257 (Alizadeh and others, SIGCOMM 2010), as one value without a clock or a socket that is

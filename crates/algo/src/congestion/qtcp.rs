@@ -53,8 +53,8 @@
 //! what is promised on top only goes from those two to medium and low. Of 96 Gbit/s, with Q at one,
 //! all have 32, 21 and 11 and the other flow 32; at 1.2 they would have 27, 27 and 15, the other
 //! one 27. So the less sigma is, the more of the proportion is kept; at a twentieth it is 30, 24
-//! and 12 beside 30, whoever comes first. In words: a flow without a promise gets what the best
-//! promise gets, since no flow with a promise is bolder than DCTCP.
+//! and 12 beside 30, in whatever order they begin. In words: a flow without a promise gets what the
+//! best promise gets, since no flow with a promise is bolder than DCTCP.
 //!
 //! This departs from the paper's Fig. 15a, by which the link's rate is lowered by sigma when Q is
 //! above one by more than that, and raised when it is below by more. As printed, the new rate would

@@ -1,9 +1,9 @@
 //! How well a flow fares, as one number: its quality factor.
 //!
 //! # Problem
-//! Congestion control that gives way to congestion treats all flows alike. To treat them by what
-//! they were promised it has to know, at each step, who has more than that and who has less; and a
-//! flow is promised either a rate or a latency, of which one is good when large and one when small.
+//! Congestion control that gives way to congestion treats all flows alike. To treat them by their
+//! promises it has to compare, at each step, each flow with its promise; and a flow is promised
+//! either a rate or a latency, of which one is good when large and one when small.
 //!
 //! # Mechanism
 //! The quality factor Q of Gupta, Kant, Pal and Biswas, "Configuring and Coordinating End-to-End

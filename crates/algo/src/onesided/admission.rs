@@ -6,14 +6,13 @@
 //!
 //! That is enough if tokens are paced. If not, it is not (the paper's second example): clients with
 //! small reservations use theirs at once and take an equal part of the node from those with large
-//! ones, who cannot make up for it afterwards, as each can do no more than C_L alone. Whether all
+//! ones, which cannot make up for it afterwards, as each can do no more than C_L alone. Whether all
 //! are done in time if all begin at once is found by *filling*: all that are left go on at the same
 //! rate, C_L or an equal part of C_G, until the one with the least left is done, and so on.
 //!
 //! Bounds. Exact, in integers.
 
 use alloc::vec::Vec;
-use core::fmt;
 
 /// The capacities of a data node and of a client, in operations per period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,9 +24,14 @@ pub struct Capacity {
 }
 
 /// Why a reservation is refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// All reservations together are more than the node can do.
+    #[error(
+        "all reservations together are {reserved} operations per period, and the node can do \
+         {global}; lower them by {}",
+        .reserved - .global
+    )]
     Aggregate {
         /// The sum of the reservations, in operations per period.
         reserved: u64,
@@ -35,6 +39,10 @@ pub enum Refusal {
         global: u64,
     },
     /// One is more than a client can do.
+    #[error(
+        "client {client} reserves {reservation} operations per period, and a client can do \
+         {local}; lower it, or reserve as several clients"
+    )]
     Local {
         /// Which, in the order given.
         client: usize,
@@ -44,6 +52,10 @@ pub enum Refusal {
         local: u64,
     },
     /// If all begin at once, this one is not done in time.
+    #[error(
+        "client {client} reserves {reservation} operations per period, and would get {done} if all \
+         clients began at once; pace the tokens, or lower it"
+    )]
     Burst {
         /// Which, in the order given.
         client: usize,
@@ -53,31 +65,6 @@ pub enum Refusal {
         done: u64,
     },
 }
-
-impl fmt::Display for Refusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Aggregate { reserved, global } => write!(
-                f,
-                "all reservations together are {reserved} operations per period, and the node can \
-                 do {global}; lower them by {}",
-                reserved - global
-            ),
-            Self::Local { client, reservation, local } => write!(
-                f,
-                "client {client} reserves {reservation} operations per period, and a client can \
-                 do {local}; lower it, or reserve as several clients"
-            ),
-            Self::Burst { client, reservation, done } => write!(
-                f,
-                "client {client} reserves {reservation} operations per period, and would get \
-                 {done} if all clients began at once; pace the tokens, or lower it"
-            ),
-        }
-    }
-}
-
-impl core::error::Error for Refusal {}
 
 /// Whether these reservations, in operations per period, can be promised.
 ///

@@ -11,8 +11,8 @@
 //! in hand and under way U equals Ω about never, so Ω does not come back after the node was slow;
 //! and what takes more than 3 σ of it is never seen.
 //!
-//! *Sound*: who wanted more decides. Tokens were *short* if a client had work and no token, and
-//! none were left over.
+//! *Sound*: unmet demand decides. Tokens were *short* if a client had work and no token, and none
+//! were left over.
 //! - Tokens were short, and all used or no client was *backlogged*, with as many operations under
 //!   way as it may: Ω is too small. It grows by a step, which doubles each time in a row, from
 //!   η ÷ 4 to 16 η, as nothing is known of how far it is; after a step that was too much it is a
@@ -95,7 +95,7 @@ pub struct PeriodUsage {
     pub starved: u8,
     /// For which part of it as many operations were under way as may be.
     pub backlogged: u8,
-    /// Operations that it still had to begin when it ended, if it knows.
+    /// Operations that it still had to begin when the period ended, if it counts them.
     pub unmet: Option<u64>,
 }
 

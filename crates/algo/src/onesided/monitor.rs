@@ -23,7 +23,7 @@
 //!   yielded tokens are added. A token that no client takes for [`SLACK`] is gone, for the time in
 //!   which the node could have done it has passed.
 //!
-//! And in both there is a *throttle* before the pool. It is open while no client that wants tokens
+//! And in both there is a *throttle* before the pool. It is open while no client with tokens to use
 //! is behind its reservation by more than [`CAUGHT_UP`], shut if one is by more than [`LATE`], and
 //! in between open by as much as is left of the way: the node is slower than Ω says, or others are
 //! in the way, and pool tokens would only add to it. This is what keeps promises within a period;
@@ -39,14 +39,17 @@
 //! one has caught up; alone it can do 5 in a millisecond, so half of the node would have nothing to
 //! do.
 //!
-//! Behind is who has *issued* less than is due, whatever the tokens. A report stands in the same
-//! line at the node as what was issued before it, so that is done about when the report is read;
-//! but what is due is counted by then. So a client that uses each token in time is behind by the
-//! length of the line, and the throttle keeps the line short, for all. This is also why no client
-//! is excused that waits for tokens with fewer operations under way than it may: in a line of 32 ms
-//! it was waited for when its window was full, and then a quarter of its reservation was lost. But
-//! who comes back is not behind by what was due early while it had nothing to do: it has all of the
-//! margin for that.
+//! A client is behind if it has *issued* less than is due, whatever the tokens. A report stands in
+//! the same line at the node as the operations issued before it, so it is read about when these are
+//! done; the tokens due, however, are counted when it is read. So a client that uses each token in
+//! time is behind by the length of the line. The throttle stays open for a client that is out of
+//! tokens: it has issued all that was due when it reported, and pool tokens that other clients go
+//! without do not help it. With the throttle shut for such clients too, a client in a line of 32 ms
+//! missed 164 of 1,600 reserved operations where the line takes 64, and four nodes together did up
+//! to 2 % less. A client with tokens is never excused, even if its window is not full: a throttle
+//! that waited only for full windows cost a quarter of a reservation in the same line. A client
+//! that comes back is not behind by the tokens that became due early while it had nothing to do: it
+//! has all of the margin for that.
 //!
 //! A client that has not reported for [`SUSPECT`] is *doubted*: its grant is made void, so that it
 //! cannot use its tokens if it comes back. If it does not report even then, it has stopped, and
@@ -106,7 +109,7 @@ pub struct Report {
     pub yielded: u64,
     /// It has something to do.
     pub is_busy: bool,
-    /// It waits for tokens: fewer operations are under way than may be, and there is more to do.
+    /// It waits for tokens: it has more to do, its limit allows that, and no token is usable.
     pub is_starved: bool,
     /// Its limit forbids operations that it could do.
     pub is_limited: bool,
@@ -177,11 +180,11 @@ impl ClientState {
         behind.saturating_sub(self.forgiven)
     }
 
-    /// How far the throttle is open for its sake: all the way, unless it wants tokens, is behind,
-    /// and it helps to wait for it.
+    /// How far the throttle is open for its sake: all the way, unless it has tokens to use, is
+    /// behind, and it helps to wait for it.
     fn opening(&mut self, now: Time, period: Period, rules: Rules) -> u64 {
-        let wants_tokens = |report: &Report| report.is_busy && !report.is_starved;
-        let Some(report) = self.report.filter(wants_tokens) else {
+        let has_tokens = |report: &Report| report.is_busy && !report.is_starved;
+        let Some(report) = self.report.filter(has_tokens) else {
             self.wait = None;
             return OPEN;
         };
@@ -468,7 +471,7 @@ impl Pool {
         most * self.opening(now) / OPEN
     }
 
-    /// How far the throttle is open: the least of all clients that want tokens.
+    /// How far the throttle is open: the least of all clients.
     fn opening(&mut self, now: Time) -> u64 {
         let (period, rules) = (self.period, self.rules);
         let clients = self.clients.iter_mut().flatten();

@@ -15,8 +15,8 @@
 //! needed for that.
 //!
 //! A gateway reports past service and nothing else; the node decides what to make of it
-//! ([`Bound`]). Gateways need to know no weights, and a node may change its discipline while
-//! requests are on their way.
+//! ([`Bound`]). Gateways need no weights, and a node may change its discipline while requests are
+//! on their way.
 //!
 //! # Many gateways, and many workers of one
 //! [`Elsewhere`] keeps, for each node, what was sent to it, what was sent in all, and how much of

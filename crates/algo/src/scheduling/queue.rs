@@ -49,8 +49,8 @@
 //! # Overdue requests
 //! A permit whose holder cannot give it back (it is stopped) is passed on: the request leaves the
 //! `depth` that may be in service and is *overdue*, until its holder finishes it or is found dead.
-//! While requests are overdue, more than `depth` may be in service, which [`State::exceeds_depth`]
-//! tells.
+//! While requests are overdue, more than `depth` may be in service, as [`State::exceeds_depth`]
+//! reports.
 
 /// Flows of a queue; in priority order, also the number of levels.
 pub const FLOWS: usize = 16;

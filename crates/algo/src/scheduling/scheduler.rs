@@ -167,7 +167,7 @@ impl FairQueue {
 /// assert_eq!(scheduler.next_eligible(), Some(Time(500)));
 /// assert_eq!(scheduler.pop(Time(500)).map(|next| next.job), Some("a2"));
 /// assert_eq!(scheduler.next_eligible(), None); // a3 waits for the next period
-/// scheduler.set_discipline(Time(500), Discipline::Sfq); // which knows no limits
+/// scheduler.set_discipline(Time(500), Discipline::Sfq); // which has no limits
 /// assert_eq!(scheduler.pop(Time(500)).map(|next| next.job), Some("a3"));
 /// ```
 #[derive(Debug)]

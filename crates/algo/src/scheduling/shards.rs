@@ -78,7 +78,7 @@ pub struct ShardHead {
     pub(crate) virtual_times: [u128; Phase::ALL.len()],
     /// How far it may be ahead, as a power of two.
     pub(crate) lead: u32,
-    /// When the first of those who are ahead of their pace no longer is.
+    /// When the first of the tenants that are ahead of their pace no longer is.
     pub(crate) next_eligible: Time,
     /// Units of cost that it has let through.
     pub(crate) passed: Passed,

@@ -9,12 +9,11 @@
 //!
 //! # Model
 //! The NVMe base specification 1.4, section 4.13. A queue has a [`Level`]. *Admin* goes before
-//! everything, *urgent* before all data of other classes. High, medium and low share by weights:
-//! in one cycle each of them may send as many commands as its weight, and one in which no
-//! command waits passes. Within a level the queues are served in rotation, each for at most a
-//! *burst* of commands (the specification's arbitration burst). Plain round robin treats all queues
-//! as one level; [`Arbitration::Arrival`] is one line for all, what a device does that knows no
-//! classes.
+//! everything, *urgent* before all data of other classes. High, medium and low share by weights: in
+//! one cycle each of them may send as many commands as its weight, and one in which no command
+//! waits passes. Within a level the queues are served in rotation, each for at most a *burst* of
+//! commands (the specification's arbitration burst). Plain round robin treats all queues as one
+//! level; [`Arbitration::Arrival`] is one line for all, as in a device without classes.
 //!
 //! # Mechanism
 //! A cycle is a list of *slots*, one for each unit of weight. The specification leaves their order
@@ -133,7 +132,7 @@ struct Queue<T> {
     taken: u16,
 }
 
-/// Queues, and who is next.
+/// Queues, and the next one to serve.
 ///
 /// ```
 /// use tidegate_algo::scheduling::wrr::{Arbiter, Arbitration, Level, Weights};

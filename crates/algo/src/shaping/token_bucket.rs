@@ -30,10 +30,10 @@
 //! cells far apart in memory; threads should have different ones, and nothing but speed depends on
 //! it. Tokens in caches count as handed out.
 //!
-//! Tokens that flow over the rim are *forgotten*: taken off the earned ones. A taker that reads
-//! the clock makes sure that no more than the bucket holds lies in front of the position where the
-//! last taker ended that `checked` before. A bucket *holds* the burst but for what all shards may
-//! have: no taker knows when those are taken, and it may be just now.
+//! Tokens that flow over the rim are *forgotten*: taken off the earned ones. A taker that reads the
+//! clock makes sure that no more than the bucket holds lies in front of the position where the last
+//! taker ended that `checked` before. A bucket *holds* the burst but for what all shards may have:
+//! these may be taken at any moment, even just now.
 //!
 //! Bounds. In any window of length `T` the bytes of granted requests are at most
 //! `burst + rate × T`, plus the part beyond the burst of the last request. `rate` is kept in 2^-48
@@ -77,7 +77,7 @@ const COST_MAX: u64 = 1 << 48;
 pub enum Take {
     /// The request may go.
     Granted,
-    /// The request may go once the line is paid up to this position; ask
+    /// The request may go once the line is paid up to this position; see
     /// [`TokenBucket::ready_at`].
     Wait(Due),
 }
@@ -408,7 +408,7 @@ mod tests {
         for shard in 0..SHARDS {
             assert_eq!(bucket.take_in(shard, 1, || Time::ZERO), Take::Granted, "it takes a loan");
         }
-        // The bucket is full again, and the first takers do not know it yet.
+        // The bucket is full again, and the first takers have not noticed yet.
         let now = Time(SECOND * 9);
         assert_eq!(bucket.level(now), 512 * K as i64);
         let clock_reads = core::cell::Cell::new(0);

@@ -200,8 +200,8 @@ impl CertificateAuthority {
         Ok(Line { certificate, key, holder, names, made })
     }
 
-    /// The certificate of somebody; made if it is not there, with its key if that is not there
-    /// either.
+    /// The certificate of a party or user; made if it is not there, with its key if that is not
+    /// there either.
     fn certify(&self, name: &str, holder: String, names: Vec<String>) -> Result<Line, Failure> {
         let certificate = self.directory.join(certificate_file(name));
         let key = self.directory.join(key_file(name));

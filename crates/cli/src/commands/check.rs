@@ -159,7 +159,7 @@ impl From<Failure> for Refusal {
 pub(crate) fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
     let (file, cluster) = match examine(&args) {
         Ok(examined) => examined,
-        // A program that asks for a verdict gets one on standard output, whatever it is.
+        // A program that requests a verdict gets one on standard output, whatever it is.
         Err(Refusal { failure, shortage }) if common.json => {
             let (verdict, report) = (failure.word(), failure.to_json());
             let shortage = shortage.as_ref().map(cut);

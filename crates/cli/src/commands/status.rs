@@ -265,7 +265,7 @@ fn pid(pid: u32) -> String {
 /// A column of tenants: its head, its side, and what stands in it.
 type Column = (&'static str, Align, fn(Tenant<'_>) -> Cell);
 
-/// The columns that have something to say there.
+/// The columns that are not empty there.
 fn columns(data_planes: DataPlanes) -> Vec<Column> {
     use Align::{Left, Right};
     let DataPlanes { stages, nodes } = data_planes;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use clap::builder::FalseyValueParser;
+use clap::builder::{FalseyValueParser, PossibleValuesParser, TypedValueParser};
 use serde_json::json;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -126,23 +126,20 @@ pub(crate) struct Args {
     /// How to write each line of the log: for people, or as a JSON object
     #[arg(long, value_name = "FORMAT", default_value = "text")]
     #[arg(env = "TIDEGATE_LOG_FORMAT", hide_env_values = true)]
-    log_format: Format,
+    #[arg(value_parser = PossibleValuesParser::new(["text", "json"]).map(log_format))]
+    log_format: LogFormat,
 }
 
-/// How lines of the log are written.
-#[derive(Clone, Copy, Debug, clap::ValueEnum)]
-enum Format {
-    Text,
-    Json,
+fn log_format(name: String) -> LogFormat {
+    match &*name {
+        "json" => LogFormat::Json,
+        _ => LogFormat::Text,
+    }
 }
 
 impl Args {
     fn logging(&self) -> Logging {
-        let format = match self.log_format {
-            Format::Text => LogFormat::Text,
-            Format::Json => LogFormat::Json,
-        };
-        Logging { filter: self.log.clone(), format }
+        Logging { filter: self.log.clone(), format: self.log_format }
     }
 }
 
@@ -219,8 +216,7 @@ pub(crate) fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Where the controller listens on this machine: what the user says, or the cluster, or the usual
-/// place.
+/// The controller's address on this machine: the user's, or the cluster's, or the default.
 fn socket(common: &Common, cluster: Option<&Cluster>, base: &Path) -> PathBuf {
     let addresses = cluster.map(|cluster| cluster.controller.as_slice()).unwrap_or_default();
     let named = addresses.iter().find_map(|address| match address {
@@ -270,7 +266,7 @@ fn lead(
     };
     let named = plan.cluster.as_ref().and_then(ClusterFile::policy);
     let reload = Reload { policy: args.policy.or(named), socket: plan.socket.clone() };
-    // The daemon is asked as any operator would ask it.
+    // The daemon is queried as by any operator.
     let begin = move |http| {
         let led = first_questions(&plan.socket, policy, first)?;
         let components = plan.start()?;
@@ -382,8 +378,8 @@ struct Led {
 }
 
 /// Applies the policy that was given, or the one that the cluster names if none is in force, and
-/// asks how things are then. A policy that was applied before stays in force: what an operator
-/// applied last outlives a restart, whatever the cluster's file says.
+/// queries the status then. A policy that was applied before stays in force: what an operator
+/// applied last outlives a restart, whatever the cluster's file names.
 fn first_questions(
     socket: &Path,
     policy: Option<PolicyFile>,

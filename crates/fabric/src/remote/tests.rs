@@ -313,7 +313,7 @@ fn parts_that_failed_jobs_may_still_change_are_named_until_the_next_connection_i
     let mut peer = world.connected();
     assert_eq!(world.remote.settings.identity.connection, 2, "the node can tell them apart");
     assert!(matches!(notices(&mut world)[..], [Notice::Up { .. }, Notice::PartReady { .. }]));
-    // What changes nothing, and what was answered, leaves nothing behind.
+    // Commands that change nothing, and answered commands, leave nothing behind.
     world.submit(4, Command::Write { durable: false });
     peer.accept();
     world.until(|world| world.done.len() == 5);

@@ -5,7 +5,6 @@
 //! too. Faults of the files are found when a process starts, and not when the first peer turns
 //! away.
 
-use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -44,9 +43,13 @@ pub fn key_file(name: &str) -> String {
 }
 
 /// Why a process has no identity. Each says what is wrong, where, and how to mend it.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum IdentityError {
     /// A file cannot be read.
+    #[error(
+        "cannot read {path}: {error}; make it with `tidegate certify`, or copy it from where it \
+         was made"
+    )]
     Unreadable {
         /// The file.
         path: PathBuf,
@@ -54,6 +57,7 @@ pub enum IdentityError {
         error: io::Error,
     },
     /// Another user could have changed a file, or read a key.
+    #[error("cannot trust {path}: {error}")]
     Untrusted {
         /// The file.
         path: PathBuf,
@@ -61,6 +65,9 @@ pub enum IdentityError {
         error: TrustError,
     },
     /// A file is not what its name says.
+    #[error(
+        "{path} holds no {what}; put one there in PEM, or remove it and run `tidegate certify`"
+    )]
     Empty {
         /// The file.
         path: PathBuf,
@@ -68,6 +75,7 @@ pub enum IdentityError {
         what: &'static str,
     },
     /// A certificate and a key that do not belong together.
+    #[error("{key} is not the key of {certificate}; copy both from where they were made")]
     Mismatch {
         /// The file of the certificate.
         certificate: PathBuf,
@@ -75,6 +83,10 @@ pub enum IdentityError {
         key: PathBuf,
     },
     /// A certificate that no peer would believe.
+    #[error(
+        "the certificate {path} {flaw}; remove it with its key and run `tidegate certify`, or put \
+         another one there"
+    )]
     Flaw {
         /// Its file.
         path: PathBuf,
@@ -82,41 +94,6 @@ pub enum IdentityError {
         flaw: String,
     },
 }
-
-impl fmt::Display for IdentityError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unreadable { path, error } => write!(
-                f,
-                "cannot read {}: {error}; make it with `tidegate certify`, or copy it from where \
-                 it was made",
-                path.display()
-            ),
-            Self::Untrusted { path, error } => {
-                write!(f, "cannot trust {}: {error}", path.display())
-            }
-            Self::Empty { path, what } => write!(
-                f,
-                "{} holds no {what}; put one there in PEM, or remove it and run `tidegate certify`",
-                path.display()
-            ),
-            Self::Mismatch { certificate, key } => write!(
-                f,
-                "{} is not the key of {}; copy both from where they were made",
-                key.display(),
-                certificate.display()
-            ),
-            Self::Flaw { path, flaw } => write!(
-                f,
-                "the certificate {} {flaw}; remove it with its key and run `tidegate certify`, or \
-                 put another one there",
-                path.display()
-            ),
-        }
-    }
-}
-
-impl std::error::Error for IdentityError {}
 
 /// A process's certificate with its key, and the authority whose certificates it believes.
 #[derive(Clone, Debug)]

@@ -160,7 +160,7 @@ pub(crate) fn run(options: &Options) -> Result<DemoOutcome, Failure> {
     let disk = Disk::below(&options.directory);
     let machine = Machine::inspect(&options.directory, &disk)?;
     live.print(&machine.description())?;
-    // What a build has just written would be on its way to the disk while the demo measures it.
+    // The kernel would write a build's output to the disk while the demo measures it.
     rustix::fs::sync();
 
     let Bench { testbed, probe, notes } = Bench::prepare(options, disk, &machine, interrupt)?;

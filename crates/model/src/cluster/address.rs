@@ -55,16 +55,9 @@ impl Address {
 }
 
 /// A text that is no address.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(r#"not an address; write it like "unix:PATH" or "HOST:PORT""#)]
 pub struct NoAddress;
-
-impl fmt::Display for NoAddress {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(r#"not an address; write it like "unix:PATH" or "HOST:PORT""#)
-    }
-}
-
-impl core::error::Error for NoAddress {}
 
 impl FromStr for Address {
     type Err = NoAddress;

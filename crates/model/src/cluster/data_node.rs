@@ -13,7 +13,7 @@ use crate::units::{Bytes, Iops, Span};
 pub struct DataNode {
     /// Its name.
     pub name: String,
-    /// Where clients ask for a session slot: a Unix socket, or with [`Fabric::Verbs`] a TCP port
+    /// Where clients request a session slot: a Unix socket, or with [`Fabric::Verbs`] a TCP port
     /// where they have to show a certificate.
     pub listen: Address,
     /// How much memory it has, a multiple of 4 KiB, [`Self::MEMORY_MIN`] at least.
@@ -41,9 +41,9 @@ impl DataNode {
     pub const MEMORY_MIN: Bytes = Bytes(4 << 20);
     /// The most memory.
     pub const MEMORY_MAX: Bytes = Bytes(8 << 40);
-    /// The period of a node that does not say.
+    /// The default period of a data node.
     pub const PERIOD: Span = Span::SECOND;
-    /// The shortest period: ten looks of the monitor.
+    /// The shortest period: ten polls of the monitor.
     pub const PERIOD_MIN: Span = Span(10 * Span::MILLISECOND.0);
     /// The longest period.
     pub const PERIOD_MAX: Span = Span(10 * Span::SECOND.0);
@@ -51,7 +51,7 @@ impl DataNode {
     pub const SESSION_SLOTS: u32 = 64;
     /// The most session slots.
     pub const SESSION_SLOTS_MAX: u32 = 256;
-    /// The window of a node that does not say.
+    /// The default window of a data node.
     pub const WINDOW: u32 = 64;
     /// The largest window.
     pub const WINDOW_MAX: u32 = 1000;

@@ -1,16 +1,16 @@
 //! The identity of a part: which volume it was made for, and where in that volume it belongs.
 //!
 //! # Problem
-//! A file or a range of a device does not say what its bytes are. After a restart with a folder
-//! that is not mounted, with nodes in another order or with another stripe, the same names lead to
-//! other bytes, and a client would read them without a word.
+//! A file or a range of a device does not identify its bytes. After a restart with a folder that is
+//! not mounted, with nodes in another order or with another stripe, the same names lead to other
+//! bytes, and a client would read them without a word.
 //!
 //! # Mechanism
 //! A part carries a *label*, written once when its volume is created: the volume's name and UUID,
 //! the part's index, and the geometry of the volume. A node opens a part only if the label agrees
-//! with what the gateway's cluster file says. A gateway serves a volume only if the labels of all
-//! its parts bear one UUID and one generation. The label also holds the error that a sync of the
-//! part ended with, until an operator clears it.
+//! with the gateway's cluster file. A gateway serves a volume only if the labels of all its parts
+//! bear one UUID and one generation. The label also holds the error that a sync of the part ended
+//! with, until an operator clears it.
 //!
 //! A label has two copies, which are written alternately. Each has a sequence number and a
 //! checksum, so an interrupted write leaves the copy before:
@@ -44,7 +44,7 @@ pub struct Geometry {
     pub size: Bytes,
 }
 
-/// Sixteen bytes that tell one volume from every other.
+/// Sixteen bytes that identify a volume.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Uuid(pub [u8; 16]);
 
@@ -110,13 +110,16 @@ pub struct Label {
 }
 
 /// Why bytes are no label.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LabelError {
     /// They do not begin as one.
+    #[error("there is no label")]
     Absent,
     /// A later release wrote them, in this version.
+    #[error("the label has version {0}, written by a later release")]
     Version(u16),
     /// The checksum is wrong, or a field cannot be.
+    #[error("both copies of the label are damaged")]
     Damaged,
 }
 
@@ -167,16 +170,9 @@ impl fmt::Display for Uuid {
 }
 
 /// The text is no UUID.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a UUID has 32 hexadecimal digits, like 0f9c3b52-7d1e-4c1a-9a54-2f6e0d8b7c11")]
 pub struct NoUuid;
-
-impl fmt::Display for NoUuid {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a UUID has 32 hexadecimal digits, like 0f9c3b52-7d1e-4c1a-9a54-2f6e0d8b7c11")
-    }
-}
-
-impl core::error::Error for NoUuid {}
 
 impl FromStr for Uuid {
     type Err = NoUuid;
@@ -300,7 +296,7 @@ impl Label {
     /// Which of two copies counts: the later one that is whole.
     ///
     /// # Errors
-    /// If neither is whole: that of the copy that says more.
+    /// If neither is whole: the more specific error of the two.
     pub fn latest(copies: [Result<Self, LabelError>; 2]) -> Result<Self, LabelError> {
         match copies {
             [Ok(one), Ok(other)] if one.sequence >= other.sequence => Ok(one),
@@ -310,20 +306,6 @@ impl Label {
         }
     }
 }
-
-impl fmt::Display for LabelError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Absent => f.write_str("there is no label"),
-            Self::Version(version) => {
-                write!(f, "the label has version {version}, written by a later release")
-            }
-            Self::Damaged => f.write_str("both copies of the label are damaged"),
-        }
-    }
-}
-
-impl core::error::Error for LabelError {}
 
 /// CRC-32C, bit by bit: labels are read and written rarely.
 fn checksum(bytes: &[u8]) -> u32 {

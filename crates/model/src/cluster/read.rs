@@ -176,7 +176,7 @@ fn meaning(raw: RawCluster) -> ReadResult<Cluster> {
 struct Taken(Vec<(Address, String)>);
 
 impl Taken {
-    /// Reads the address of `who`, and refuses an address that another component has.
+    /// Reads the address of component `who`, and refuses an address that another component has.
     fn take(
         &mut self,
         field: &str,
@@ -440,8 +440,8 @@ fn stripe(text: Option<&Text>) -> ReadResult<Bytes> {
     Ok(stripe)
 }
 
-/// Where each part begins. Devices have to be told: what lies on them must not move when the text
-/// changes elsewhere.
+/// Where each part begins. The file names the offsets on devices: data on them must not move when
+/// the text changes elsewhere.
 fn offsets(raw: &RawVolume, volume: &Volume, cluster: &Cluster) -> ReadResult<Vec<Bytes>> {
     let is_device =
         |id: &NodeId| matches!(cluster.nodes[usize::from(id.0)].store, Store::Device { .. });

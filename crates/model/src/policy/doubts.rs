@@ -1,7 +1,7 @@
 //! Entries of a valid policy that have no effect, because no request can ever match.
 //!
 //! These are warnings and no errors: a policy that was accepted once stays one, and a user or a
-//! folder may be missing on the machine that looks and be there on the one that runs.
+//! folder may be missing on the machine that checks and exist on the one that runs.
 
 use alloc::format;
 use alloc::vec::Vec;
@@ -173,7 +173,7 @@ impl Doubts {
         }
     }
 
-    /// A rule that asks what one before it asks.
+    /// A rule with the conditions of an earlier one.
     fn repeated(&mut self, rules: &[Match], spanned_rules: &[Spanned<DoubtedMatch>]) {
         for (number, (rule, spanned)) in rules.iter().zip(spanned_rules).enumerate() {
             let same = |other: &&Match| {

@@ -1,8 +1,8 @@
 //! Whether a stage can hold what belongs to a tenant.
 //!
 //! A stage that names its tenant gets what belongs to it. One that names none gets what belongs to
-//! every tenant that its user may act for; how much that is only its own machine knows, so such a
-//! stage refuses by itself what it cannot hold, and its controller reports it.
+//! every tenant that its user may act for. Only its own machine can resolve its user, so such a
+//! stage itself refuses what it cannot hold, and its controller reports the refusal.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;

@@ -1,4 +1,4 @@
-//! How much a stage can hold, and so how much a policy may ask of one.
+//! How much a stage can hold, and so how much a policy may require of one.
 //!
 //! A stage is one segment of memory with a fixed layout, so it holds a fixed number of everything.
 //! The numbers stand here, in the innermost ring, because a policy that no stage can hold is to be
@@ -8,7 +8,8 @@
 pub const RULES: usize = 256;
 /// The most channels, the tenants' own included: each has counters of some kilobytes.
 pub const CHANNELS: usize = 128;
-/// The most gates, the tenants' own buckets included: numbers are bytes, and one says "none".
+/// The most gates, the tenants' own buckets included: numbers are bytes, and one of them means
+/// "none".
 pub const GATES: usize = 255;
 /// The most gates that a request passes: their numbers fill a word.
 pub const GATES_PER_CHANNEL: usize = 8;
@@ -28,7 +29,7 @@ pub const SIZES: usize = 64;
 /// The longest pattern in bytes: it is compared in a buffer on the stack.
 pub const PATTERN: usize = 255;
 
-// One number of a byte says "none", of gates as of channels.
+// One number of a byte means "none", of gates as of channels.
 const _: () = assert!(GATES <= 255 && CHANNELS <= 255);
 // Masks are made of whole words.
 const _: () = assert!(RULES.is_multiple_of(64));

@@ -1,7 +1,7 @@
 //! The principals that may act for a tenant.
 //!
 //! `users` of a tenant names Unix users, by name or number, and holders of certificates, as
-//! `cert:NAME`. Every gate asks the same function, [`Tenant::admits`], whatever kind of connection
+//! `cert:NAME`. Every gate calls the same function, [`Tenant::admits`], whatever kind of connection
 //! a client comes on.
 
 use alloc::string::String;
@@ -30,7 +30,7 @@ pub enum Principal<'a> {
 
 impl Tenant {
     /// Whether the policy lets `principal` act for this tenant. Without `users` any principal may,
-    /// as far as the gate does not ask for more.
+    /// unless the gate has further conditions.
     ///
     /// ```
     /// use tidegate_model::Policy;

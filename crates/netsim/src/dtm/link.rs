@@ -156,8 +156,8 @@ impl<'a> Link<'a> {
         Self { plan, capacity, bare, ends: plan.flow.iter().map(end).collect() }
     }
 
-    /// Runs until its end, or until `goes_on`, asked after each slot with how many there were, says
-    /// no.
+    /// Runs until its end, or until `goes_on`, called after each slot with the number of slots so
+    /// far, returns false.
     pub(super) fn run(mut self, mut goes_on: impl FnMut(u32) -> bool) -> DtmReport {
         let mut outcome = DtmReport::new(self.plan);
         // Packets of one bare round trip are there when the first slot begins.

@@ -5,7 +5,7 @@
 //! wait for each other for good are a fault of the scenario, and its outcome reports them.
 //!
 //! **Bytes.** Of each flow, acknowledged are at most those that have arrived, these at most those
-//! that were sent, and these at most those that were asked for.
+//! that were sent, and these at most those that were requested.
 //!
 //! **Requests.** Each that was made waits at its host, or is at exactly one place: one message on
 //! its way, or one device. So if 8 are outstanding, and 3 commands and 1 response are on their way,

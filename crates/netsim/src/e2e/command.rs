@@ -55,7 +55,7 @@ impl MessageKind {
         }
     }
 
-    /// Whether a server asks for a command's data: the data of a write do not fit the capsule.
+    /// Whether a server requests a command's data: the data of a write do not fit the capsule.
     pub(super) fn is_solicited(request: &Request, in_capsule: Bytes) -> bool {
         request.operation == Operation::Write && request.bytes > in_capsule
     }

@@ -22,7 +22,7 @@ pub struct E2eReport {
     pub applications: Vec<Service>,
     /// Counters of ports, of switches and of hosts' NICs, that sent packets in the counted time.
     pub ports: Vec<Egress>,
-    /// Series of each class at each port; empty unless the run asks for them.
+    /// Series of each class at each port; empty unless the run requests them.
     pub hops: Vec<Hop>,
     /// How far the moments of series are apart.
     pub sample: Span,

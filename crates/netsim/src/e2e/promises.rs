@@ -12,8 +12,7 @@
 //! that a link carries goes by the packets of the first flow that comes to it; where flows with
 //! windows and with rates are promised parts of one link, that is off by 2 %.
 //!
-//! The simulation looks up the flows of each link at intervals, as agents on hosts and servers
-//! would.
+//! The simulation lists the flows of each link at intervals, as agents on hosts and servers would.
 //!
 //! Flows without a promise take of a link, too. Where that is watched (figure 15a of the paper), a
 //! port that has marked packets since the last update compares the service of its flows since it

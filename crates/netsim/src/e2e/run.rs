@@ -94,9 +94,9 @@ impl<'a> Run<'a> {
     /// series. The outcome covers the simulated time so far.
     ///
     /// # Errors
-    /// Those of [`Scenario::check`]; buffers of switches that are too small for what is set
-    /// aside in them; a recording that cannot be opened, has a line that is wrong, or nothing that
-    /// was asked for.
+    /// Those of [`Scenario::check`]; buffers of switches that are too small for what is set aside
+    /// in them; a recording that cannot be opened, has a line that is wrong, or no matching
+    /// request.
     pub fn go_while(
         self,
         goes_on: impl FnMut(&Progress) -> bool,
@@ -152,7 +152,7 @@ pub fn run(scenario: &Scenario) -> Result<E2eReport, ScenarioError> {
     run_while(scenario, |_| true)
 }
 
-/// The same, until `goes_on` says no, as [`Run::go_while`].
+/// The same, until `goes_on` returns false, as [`Run::go_while`].
 ///
 /// # Errors
 /// As [`Run::go_while`].

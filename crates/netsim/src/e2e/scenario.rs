@@ -42,7 +42,7 @@ pub struct Scenario {
     pub sample: Span,
     /// Hosts, links and switches.
     pub network: net::Plan,
-    /// How flows are controlled, unless an application says otherwise.
+    /// How flows are controlled, unless an application has its own control.
     pub transport: transport::Plan,
     /// Promises to classes, on each link that they share.
     #[serde(default)]
@@ -65,11 +65,11 @@ pub struct Promises {
     /// The parts of high, medium and low; 3, 2 and 1 in the paper. A class without one is promised
     /// nothing.
     pub weights: [u32; 3],
-    /// How often the simulation looks up the flows of each link, and updates promises; 100 us,
-    /// chosen by hand: some round trips, and a thousandth of what such an episode lasts.
+    /// How often the simulation lists the flows of each link, and updates promises; 100 us, chosen
+    /// by hand: some round trips, and a thousandth of what such an episode lasts.
     #[serde(deserialize_with = "text")]
     pub every: Span,
-    /// Which part of a link's payload is divided, all of it if not said. A promise that is too low
+    /// Which part of a link's payload is divided, by default all of it. A promise that is too low
     /// squeezes all flows alike; the flows that one too high favours never reach it, and the shares
     /// are lost.
     #[serde(deserialize_with = "text")]
@@ -124,8 +124,8 @@ pub struct Fabrics {
     /// How many commands of a connection may be under way, 1 to 65,535; 128, as Linux has it.
     /// Others wait at their host.
     pub depth: u32,
-    /// Up to this size what is written goes with its command; above it, the server asks for it.
-    /// 8 KiB: what the TCP transport has for commands of administration; controllers choose it for
+    /// Up to this size what is written goes with its command; above it, the server requests it. 8
+    /// KiB: what the TCP transport has for commands of administration; controllers choose it for
     /// others.
     #[serde(deserialize_with = "text")]
     pub in_capsule: Bytes,
@@ -152,7 +152,7 @@ pub struct Application {
     /// Its workload, with its name and class.
     pub workload: workload::Plan,
     /// The class that servers and drives take its requests for, where they go by a tag of their
-    /// own; its workload's if not said.
+    /// own; by default its workload's.
     #[serde(default, deserialize_with = "optional")]
     pub storage_class: Option<Class>,
     /// How its flows are controlled.
@@ -211,7 +211,7 @@ impl Scenario {
         read_table(table, Self::check)
     }
 
-    /// Whether it can be run. Code that builds or changes a scenario asks here, too.
+    /// Whether it can be run. Code that builds or changes a scenario calls this, too.
     ///
     /// # Errors
     /// The first thing that contradicts another, and what to write instead.

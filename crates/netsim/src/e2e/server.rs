@@ -46,7 +46,7 @@ impl Server {
         queues.max().unwrap_or(0)
     }
 
-    /// A client asks for something that lies at `location`.
+    /// Handles a client's request for the data at `location`.
     pub(super) fn submit(
         &mut self,
         now: Picoseconds,
@@ -145,7 +145,7 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Whatever is asked for lies on the drive, in whole sectors, and covers no less.
+        /// Every request lies on the drive, in whole sectors, and covers no less.
         #[test]
         fn everything_fits(
             at in 0u64..1 << 50, bytes in 1u64..1 << 24, sectors in 1u64 << 16..1 << 31,

@@ -2,7 +2,7 @@
 //!
 //! # Problem
 //! All ports of a switch share one memory. A queue that takes all of it makes packets of others be
-//! lost, urgent ones too (section 3.1.3 of the end-to-end paper asks for a reservation for them).
+//! lost, urgent ones too (section 3.1.3 of the end-to-end paper demands a reservation for them).
 //! And where nothing may be lost, neighbours must stop sending before memory ends.
 //!
 //! # Mechanism

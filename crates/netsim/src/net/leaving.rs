@@ -1,8 +1,8 @@
 //! Packets whose departure is certain, in the order of each port.
 //!
-//! **Problem.** A port of a large network is used after thousands of others, so what it has to
-//! be asked for comes from far memory each time. A list of its own would be a third line of cache
-//! and a fourth, behind a slot that has to be fetched first.
+//! **Problem.** A port of a large network is used after thousands of others, so its fields come
+//! from far memory each time. A list of its own would be a third line of cache and a fourth, behind
+//! a slot that has to be fetched first.
 //!
 //! **Mechanism.** The first packet of a port lies in the port. Those behind it are links of one
 //! list in a memory for all ports, in which the slot that became free last is taken next: it is

@@ -4,7 +4,7 @@
 //! arrives a propagation delay after that. Both directions of a link are lines of their own. Nodes
 //! store a packet before they forward it, as most switches do at speeds that change between ports.
 //!
-//! **Mechanism.** Times are whole picoseconds, rounded up, so that no line is faster than it says.
+//! **Mechanism.** Times are whole picoseconds, rounded up, so that no line is faster than its rate.
 //! At 100 Gbit/s (12.5 GB/s) a byte takes 80 ps and nothing is rounded: a data packet of 1,502
 //! bytes takes 120,160 ps and its acknowledgement of 54 bytes 4,320 ps. Where a byte does not take
 //! whole picoseconds the error is below one in each packet, 10^-5 of the smallest.

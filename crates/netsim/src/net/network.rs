@@ -12,7 +12,7 @@
 //!
 //! # Mechanism
 //! The owner of the queue of events sends packets ([`Network::send`]) and hands back the events
-//! that the network asked for ([`Network::on_event`]); a packet that has reached its host is
+//! that the network requested ([`Network::on_event`]); a packet that has reached its host is
 //! returned. Per hop there is one event, the arrival of a packet, or two ([`super::port`]).
 //!
 //! A packet of 1,502 bytes that crosses a dumbbell with lines of 100 Gbit/s and delays of 1.25, 10
@@ -181,7 +181,7 @@ impl Network {
         self.arrive(now, self.paths.port(packet.route), packet, later);
     }
 
-    /// Lets happen what the network asked for. A packet that has reached its host, if one has.
+    /// Handles an event that the network requested. A packet that has reached its host, if one has.
     #[inline]
     pub fn on_event(
         &mut self,
@@ -214,7 +214,7 @@ impl Network {
 
     /// Has what an event will touch brought near, some time before it happens; of no meaning
     /// otherwise. A processor waits for one thing after another that it needs, and for many at a
-    /// time that it is told of.
+    /// time that are announced to it.
     #[inline]
     pub fn prefetch(&self, event: &Event) -> u64 {
         let Event::Arrive(packet) = event else { return 0 };
@@ -337,7 +337,7 @@ impl Network {
         let rules = self.rules;
         let port = &mut self.ports[index as usize];
         let held = port.queues[rules.service.queue(packet.class)];
-        // The mark of an answer is what its receiver says (RFC 3168, section 6.1.4).
+        // The mark of an answer is its receiver's echo (RFC 3168, section 6.1.4).
         let is_long = packet.kind == Kind::Data
             && match rules.marking {
                 Marking::None => false,

@@ -57,7 +57,7 @@ impl Plan {
         read(text, Self::check)
     }
 
-    /// Whether there can be such a network. Code that builds or changes a plan asks here, too.
+    /// Whether there can be such a network. Code that builds or changes a plan calls this, too.
     ///
     /// # Errors
     /// The first thing that cannot be, and what to write instead.

@@ -1,6 +1,6 @@
 //! A drive under synthetic load, without a network: what one sees of the storage end by itself.
 //!
-//! Each flow has a submission queue of its class. It asks again as soon as it is answered (closed),
+//! Each flow has a submission queue of its class. It sends the next request at each reply (closed),
 //! or in bursts without memory of the last one, whatever becomes of them (open). Offsets are
 //! uniform over a part of the drive and aligned to the size; sizes and directions are drawn.
 
@@ -18,7 +18,7 @@ use tidegate_sim::time::Picoseconds;
 pub struct Flow {
     /// The class of its queue and commands.
     pub class: Class,
-    /// When it asks.
+    /// When it sends requests.
     pub arrivals: Arrivals,
     /// How many of its commands read.
     pub reads: Portion,
@@ -28,7 +28,7 @@ pub struct Flow {
     pub spread: Portion,
 }
 
-/// When a flow asks.
+/// When a flow sends requests.
 #[derive(Clone, Copy, Debug)]
 pub enum Arrivals {
     /// So many commands are outstanding all the time.
@@ -45,7 +45,7 @@ pub enum Arrivals {
 /// How long a run is, and what of it counts.
 #[derive(Clone, Copy, Debug)]
 pub struct Length {
-    /// How long flows ask.
+    /// How long flows send requests.
     pub total: Span,
     /// From when on commands that complete are counted.
     pub skip: Span,
@@ -106,7 +106,7 @@ struct DriveSim<'a> {
     skip: Picoseconds,
 }
 
-/// Lets flows ask a drive, and the drive finish what it was asked.
+/// Lets flows send requests to a drive, and the drive finish them.
 ///
 /// # Panics
 /// If a flow has no sizes, or one that is not of whole sectors or larger than its part of the

@@ -16,8 +16,8 @@
 //! # Mechanism
 //! Two kinds of events. A chip's: its cells are done, that is, its command's time and the cells'
 //! together. A bus's: it is free, while something waits for it. So a read that meets no other
-//! operation costs two events: cells done, data out. A bit for each chip of a channel says whether
-//! it is idle and has something to do, so to find the next is to rotate a word and count zeros.
+//! operation costs two events: cells done, data out. A bit for each chip of a channel is set if it
+//! is idle and has something to do, so to find the next is to rotate a word and count zeros.
 
 use std::collections::VecDeque;
 
@@ -87,7 +87,7 @@ struct Chip {
     programs: Arbiter<u32>,
     /// Moves out, moves in, erasures: what cleaning does, in the order of preference.
     cleaning: [VecDeque<u32>; 3],
-    /// Whether cleaning goes first, whatever the parameters say.
+    /// Whether cleaning goes first, whatever the parameters are.
     hurries: bool,
     working: Option<u32>,
     waiting: u32,
@@ -145,7 +145,7 @@ struct Channel {
     /// A bit for each chip that is idle and has something to do; and which chip is next.
     startable: u64,
     next_chip: u32,
-    /// Whether the event is under way that says that the bus is free.
+    /// Whether the event of the bus becoming free is under way.
     is_awaited: bool,
 }
 
@@ -191,7 +191,7 @@ impl Flash {
         plane as usize % self.chips.len()
     }
 
-    /// Says whether cleaning goes first at the chip of a plane, whatever the parameters say.
+    /// Sets whether cleaning goes first at the chip of a plane, whatever the parameters are.
     pub(super) fn hurry(&mut self, plane: u32, hurries: bool) {
         let chip = self.chip(plane);
         self.chips[chip].hurries = hurries;
@@ -256,7 +256,7 @@ impl Flash {
         self.channels[chip % count].startable |= 1 << (chip / count);
     }
 
-    /// Uses a bus if it is free, and asks for an event at its next free time if it is needed then.
+    /// Uses a bus if it is free, and requests an event at its next free time if it is needed then.
     fn advance(
         &mut self,
         now: Picoseconds,

@@ -66,12 +66,12 @@ impl Link {
         now.after(self.word)
     }
 
-    /// When the controller has an entry that it asks for now.
+    /// When the controller has an entry that it requests now.
     pub(super) fn fetch(&mut self, now: Picoseconds) -> Picoseconds {
         self.up.take(now, self.word).after(self.submission)
     }
 
-    /// When it has the data that it asks for now.
+    /// When it has the data that it requests now.
     pub(super) fn pull(&mut self, now: Picoseconds, bytes: u32) -> Picoseconds {
         let requested_at = self.up.take(now, self.word);
         self.down.take(requested_at, packets(bytes, &self.parameters))

@@ -50,7 +50,7 @@ pub(super) struct Media {
 }
 
 impl Media {
-    /// Erased planes and idle chips; or old ones, as the parameters say.
+    /// Erased planes and idle chips; or old ones, by the parameters.
     pub(super) fn new(parameters: &Parameters, seed: u64, drive: u64) -> Self {
         let planes = parameters.geometry.planes();
         let plane_state = |index: u32| {

@@ -137,13 +137,13 @@ pub struct Channel {
     /// Its bandwidth, 1 MB/s to 100 GB/s; default 333.3 MB/s (ONFI NV-DDR2, one byte in 3 ns).
     #[serde(deserialize_with = "text")]
     pub rate: Rate,
-    /// To tell a chip to read, up to 1 ms; default 290 ns.
+    /// To command a chip to read, up to 1 ms; default 290 ns.
     #[serde(deserialize_with = "text")]
     pub read_command: Span,
-    /// To tell it to program, without the data, up to 1 ms; default 361 ns.
+    /// To command it to program, without the data, up to 1 ms; default 361 ns.
     #[serde(deserialize_with = "text")]
     pub program_command: Span,
-    /// To tell it to erase, up to 1 ms; default 220 ns.
+    /// To command it to erase, up to 1 ms; default 220 ns.
     #[serde(deserialize_with = "text")]
     pub erase_command: Span,
 }
@@ -367,7 +367,7 @@ impl Parameters {
         read(text, Self::check)
     }
 
-    /// Whether it can be built. Code that makes or changes parameters asks here, too.
+    /// Whether it can be built. Code that makes or changes parameters calls this, too.
     ///
     /// # Errors
     /// The first thing that is out of its range or contradicts another, and what to write instead.

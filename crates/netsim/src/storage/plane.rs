@@ -16,7 +16,7 @@
 //! Two tables: where a logical page lies, and which logical page a physical one holds; a block
 //! counts its valid pages. [`Plane::allocate`] takes the next page of an open block, points the
 //! logical page at it, and makes the old page garbage, all in one step, so that the tables are
-//! right at every moment. When the chip has done it, [`Plane::programmed`] says so; a block with
+//! right at every moment. When the chip has done it, [`Plane::programmed`] notes it; a block with
 //! pages that are still on their way is no victim.
 //!
 //! The victim is the full block with the fewest valid pages: of all (greedy), of log2(blocks)

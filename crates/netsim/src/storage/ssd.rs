@@ -14,7 +14,7 @@
 //! | ns | |
 //! |---|---|
 //! | 8 | the host rings the doorbell |
-//! | 8 + 23 | the controller asks for the entry, and has it |
+//! | 8 + 23 | the controller requests the entry, and has it |
 //! | 290 | a command on the channel |
 //! | 75,000 | the cells |
 //! | 12,288 | the data on the channel |

@@ -2,16 +2,16 @@
 //!
 //! # Problem
 //! A receiver has to hand on every byte once and in order, whatever the network does to packets,
-//! and to say enough about them that the sender guesses little, in as few packets as will do.
+//! and to report enough about them that the sender guesses little, in as few packets as will do.
 //!
 //! # Mechanism
 //! It keeps the bounds of what has arrived out of order, or drops it, as NICs without memory for
-//! that do (go-back-N). Every so many packets it answers, and at once when that says something new:
-//! what arrives is out of order, fills a gap, or was there before. An answer repeats when the
-//! packet was sent that it answers, so the sender sees a round trip without keeping a list, also of
-//! packets that were sent twice; and whether that packet was marked, which is why an answer for
-//! several packets is not put off across a change of marks (RFC 8257, section 3.2). An answer that
-//! was put off goes out after a while without more packets.
+//! that do (go-back-N). Every so many packets it answers, and at once when that is news: what
+//! arrives is out of order, fills a gap, or was there before. An answer repeats when the packet was
+//! sent that it answers, so the sender sees a round trip without keeping a list, also of packets
+//! that were sent twice; and whether that packet was marked, which is why an answer for several
+//! packets is not put off across a change of marks (RFC 8257, section 3.2). An answer that was put
+//! off goes out after a while without more packets.
 //!
 //! A receiver that drops what is out of order reports it once for each gap: one that reported it
 //! for each packet would have everything sent again as often.
@@ -307,7 +307,7 @@ mod tests {
         assert_eq!(inbox.on_alarm(at(503_000)).map(|answer| answer.sequence), Some(30));
     }
 
-    /// A receiver without memory says once for each gap what is missing.
+    /// A receiver without memory reports each gap once.
     #[test]
     fn it_complains_once() {
         let answer_policy = AnswerPolicy { every: 16, at_ends: true, keeps: false, ..EVERY_SECOND };

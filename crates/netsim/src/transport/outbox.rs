@@ -1,13 +1,13 @@
-//! The sender's list of packets that it does not yet know to have arrived.
+//! The sender's list of packets that are not known to have arrived.
 //!
 //! # Problem
-//! A sender has to know how much is under way, and what of it is lost, from answers that may be
+//! A sender has to find out how much is under way, and what of it is lost, from answers that may be
 //! lost, late or out of order themselves; and to send the same byte again only if it has to.
 //!
 //! # Mechanism
 //! Every packet is an entry in a list, in the order of its bytes, and keeps its bounds for ever. An
-//! answer says up to where everything has arrived, and which packet it answers: when that was sent
-//! and, if something before it is missing, where it begins (a selective acknowledgement of one
+//! answer reports up to where everything has arrived, and which packet it answers: when that was
+//! sent and, if something before it is missing, where it begins (a selective acknowledgement of one
 //! packet, RFC 2018).
 //!
 //! A packet is *lost* if three packets that were sent after it are known to have arrived: the rule
@@ -101,7 +101,7 @@ impl Outbox {
         self.next
     }
 
-    /// Payload under way, as far as one knows.
+    /// Payload under way, by the answers so far.
     pub(super) const fn in_flight(&self) -> u64 {
         self.in_flight
     }
@@ -307,7 +307,7 @@ mod tests {
         outbox.check();
     }
 
-    /// The same answer again says nothing new, and does not count as another packet.
+    /// The same answer again is no news, and does not count as another packet.
     #[test]
     fn an_answer_that_comes_again_is_no_evidence() {
         let mut outbox = Outbox::NEW;
@@ -319,7 +319,7 @@ mod tests {
         assert_eq!(outbox.in_flight(), 40);
     }
 
-    /// A receiver that keeps nothing complains once; when the complaint is late, it says nothing.
+    /// A receiver that keeps nothing complains once; a late complaint is ignored.
     #[test]
     fn an_old_complaint_is_none() {
         let mut outbox = Outbox::NEW;

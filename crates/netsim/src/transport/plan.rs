@@ -254,7 +254,7 @@ impl Plan {
         quality::GAMMA
     }
 
-    /// Whether a flow can be run by it. Code that builds or changes a plan asks here, too.
+    /// Whether a flow can be run by it. Code that builds or changes a plan calls this, too.
     ///
     /// # Errors
     /// The first thing that is out of range or for another congestion control, and what to write
@@ -290,8 +290,8 @@ impl Plan {
         self.packet.unwrap_or(if self.cc.is_window() { window } else { rate })
     }
 
-    /// When its flow is answered: without more said, each packet of a window, and every 16th of a
-    /// rate beside the ends of messages (by hand; NICs differ).
+    /// When its flow is answered: by default each packet of a window, and every 16th of a rate
+    /// beside the ends of messages (by hand; NICs differ).
     pub fn answer(&self) -> Answers {
         let every = if self.cc.is_window() { 1 } else { 16 };
         self.answer.unwrap_or(Answers { every, within: Answers::within() })

@@ -13,9 +13,9 @@
 //! all that is sent. While a NIC is paused, the time that it takes is unknown, and more waits
 //! there.
 //!
-//! Round trips are smoothed as RFC 6298 says, and the timeout follows from them; each in a row
-//! doubles it. Since an answer repeats when the packet was sent that it answers, every answer is a
-//! sample, also of what was sent twice (RFC 7323).
+//! Round trips are smoothed by RFC 6298, and the timeout follows from them; each in a row doubles
+//! it. Since an answer repeats when the packet was sent that it answers, every answer is a sample,
+//! also of what was sent twice (RFC 7323).
 //!
 //! Congestion control sees marks, losses and timeouts; after a loss, no other until everything is
 //! acknowledged that was sent by then. A rate is no business of losses: DCQCN was made for networks
@@ -404,7 +404,7 @@ impl Sender {
     }
 
     /// Checks its counts. Returns the first byte that is not acknowledged, that was never sent, and
-    /// that was never asked for.
+    /// that was never requested.
     pub(super) fn check(&self) -> [u64; 3] {
         self.outbox.check();
         [self.outbox.acknowledged(), self.outbox.next(), self.written]

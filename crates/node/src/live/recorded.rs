@@ -22,7 +22,7 @@ thread_local! {
     pub(crate) static RECORDS: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whose a request is, by the address of its owner, its ticket, and where in the part it begins.
+/// The identity of a request: the address of its owner, its ticket, and its offset in the part.
 pub(crate) type Key = (usize, u64, u64);
 
 /// A request as it was made.
@@ -35,7 +35,7 @@ pub(crate) struct Made {
     pub(crate) tag: Tag,
 }
 
-/// What the node was given. Batches are as they were before the call.
+/// The input of a call. Batches are as they were before the call.
 #[derive(Clone, Debug)]
 pub(crate) enum Input {
     Submit(Vec<Made>, Vec<Key>),
@@ -55,7 +55,7 @@ pub(crate) enum Input {
     Status,
 }
 
-/// What it returned.
+/// The result of a call.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Returned {
     pub(crate) keys: Vec<Key>,
@@ -262,7 +262,7 @@ impl RecordedNode {
     }
 }
 
-/// What is not recorded: it changes nothing, and follows from what is.
+/// Calls that are not recorded: they change nothing, and follow from the others.
 impl Deref for RecordedNode {
     type Target = Node<Body, MultiThreaded>;
 

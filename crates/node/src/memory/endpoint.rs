@@ -44,13 +44,13 @@ const REFUSED_WAIT: Span = Span(60 * Span::SECOND.0);
 /// Connections at a time: all session slots, and pending connections.
 const CONNECTIONS_MAX: usize = 512;
 
-/// How long clients that come first wait for the policy. A controller that is there has told it
-/// within milliseconds.
+/// How long clients that come first wait for the policy. A controller that is there sends it within
+/// milliseconds.
 const BEGINNING_MAX: Span = Span::SECOND;
 
-/// How long those who come wait for a client that brings the memory of this node's earlier
-/// incarnation. Clients look for a node that is gone every two seconds. One that is late is still
-/// in time as long as no client has been given other memory.
+/// How long new clients wait for a client that brings the memory of this node's earlier
+/// incarnation. Clients try to reach a node that is gone every two seconds. One that is late is
+/// still in time as long as no client has been given other memory.
 const RETURN_MAX: Span = Span(2_500 * Span::MILLISECOND.0);
 
 /// How long clients have to leave the memory that the node moves away from.
@@ -128,7 +128,7 @@ pub(super) struct Endpoint {
     next: u64,
     /// Until when clients may leave the memory, if the node is about to move.
     moving: Option<Time>,
-    /// Until when the controller may say which policy holds, at the beginning.
+    /// Until when the node waits for the policy, at the beginning.
     beginning: Option<Time>,
     /// Until when a client may bring the memory of this node's earlier incarnation.
     waiting: Option<Time>,
@@ -460,11 +460,11 @@ impl Endpoint {
     fn watch_link(&self) {
         let Some(link) = &self.link else { return };
         let write = link.interest().contains(PollFlags::OUT);
-        // The descriptor is there; where it cannot be watched, the next period says it again.
+        // The descriptor is there; where it cannot be watched, the next period tries again.
         let _ = self.reactor.change(link, CONTROLLER, Interest { read: true, write });
     }
 
-    /// There is no controller any more: what it said last goes on to hold.
+    /// There is no controller any more: its last messages stay in force.
     fn disconnect(&mut self) {
         if let Some(link) = self.link.take() {
             let _ = self.reactor.remove(&link);
@@ -500,7 +500,7 @@ impl ClientConnection {
                 return Ok(Received::Nothing);
             }
             ended => {
-                // Where it came through a lock, that knows why it goes.
+                // Where it is encrypted, the TLS layer has the reason.
                 let reason = self.stream.tls_peer().and_then(|tls_peer| tls_peer.end());
                 let error = ended.err().unwrap_or_else(|| io::ErrorKind::UnexpectedEof.into());
                 return Err(reason.unwrap_or(error));
@@ -531,7 +531,7 @@ impl ClientConnection {
         }
     }
 
-    /// Sends the welcome: with a descriptor, or by its RNIC, which is to ask for the way.
+    /// Sends the welcome: with a descriptor, or by its RNIC, which is to request the route.
     fn welcome(&mut self, welcome: Welcome, region: Option<&Region>) -> io::Result<()> {
         let message = ToClient::Welcome(welcome);
         let Some(region) = region else {

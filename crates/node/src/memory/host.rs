@@ -46,8 +46,8 @@ use remake::Store;
 /// The mean of a profile divided by its deviation; cluster files do not state the deviation.
 const DEVIATION: u64 = 100;
 
-/// How long the monitor waits for its RNIC before it looks whether something is done. An RNIC takes
-/// some microseconds; a thread that sleeps wakes up after 50 at the earliest.
+/// How long the monitor waits for its RNIC before it polls it. An RNIC takes some microseconds; a
+/// thread that sleeps wakes up after 50 at the earliest.
 const POLL_INTERVAL: Span = Span(20 * Span::MICROSECOND.0);
 
 /// Why the monitor's thread cannot go on with the memory.
@@ -62,7 +62,7 @@ pub(super) enum Halt {
 /// Why a client does not get the memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Denied {
-    /// A session slot is free when the period ends: it is to be asked for again then.
+    /// A session slot is free when the period ends: the client is to request it again then.
     Wait,
     /// In words for people.
     Refused(String),
@@ -109,40 +109,32 @@ struct Inner {
     damaged: Option<Structure>,
 }
 
-impl Inner {
-    /// The tenant of a client.
-    fn tenant(&self, identity: &ClientIdentity, hello: &Hello) -> Result<Option<&Tenant>, Denied> {
-        tenant(self.coordinator.policy(), identity, hello).map_err(Denied::Refused)
+/// A session slot for a client of `tenant`, and its promise: the slot that an earlier incarnation
+/// of this node gave it, or a free one.
+fn take_session_slot(
+    monitor: &mut Monitor<Own>,
+    coordinator: &Coordinator,
+    orphans: &mut BTreeSet<u16>,
+    (tenant, hello): (Option<&Tenant>, &Hello),
+) -> Result<(u16, Promise), Denied> {
+    let earlier = hello.session_slot.filter(|number| orphans.contains(number));
+    if earlier.is_none() {
+        let clients = |name: &str| coordinator.registry.clients_of(name);
+        slots::admit(coordinator.policy(), tenant, clients, monitor.slots())?;
     }
-
-    /// A session slot for a client, and its promise: the slot that an earlier incarnation of this
-    /// node gave it, or a free one.
-    fn take_session_slot(
-        &mut self,
-        identity: &ClientIdentity,
-        hello: &Hello,
-    ) -> Result<(u16, Promise), Denied> {
-        let Self { monitor, coordinator, orphans, .. } = self;
-        let tenant = tenant(coordinator.policy(), identity, hello).map_err(Denied::Refused)?;
-        let earlier = hello.session_slot.filter(|number| orphans.contains(number));
-        if earlier.is_none() {
-            let clients = |name: &str| coordinator.registry.clients_of(name);
-            slots::admit(coordinator.policy(), tenant, clients, monitor.slots())?;
-        }
-        let promise = coordinator.registry.offer(tenant, hello).map_err(Denied::Refused)?;
-        earlier.iter().for_each(|number| _ = orphans.remove(number));
-        let number = match earlier {
-            Some(number) => monitor.renew(number, promise).map(|()| number),
-            None => monitor.admit(promise).inspect(|number| {
-                let name = tenant.map_or("", |tenant| &tenant.name);
-                let allowed = |number| monitor.allowed(number);
-                let rest = coordinator.registry.rest(name, promise.limit, allowed);
-                monitor.start_early(*number, rest);
-            }),
-        };
-        let number = number.map_err(|denied| Denied::Refused(denied.to_string()))?;
-        Ok((number, promise))
-    }
+    let promise = coordinator.registry.offer(tenant, hello).map_err(Denied::Refused)?;
+    earlier.iter().for_each(|number| _ = orphans.remove(number));
+    let number = match earlier {
+        Some(number) => monitor.renew(number, promise).map(|()| number),
+        None => monitor.admit(promise).inspect(|number| {
+            let name = tenant.map_or("", |tenant| &tenant.name);
+            let allowed = |number| monitor.allowed(number);
+            let rest = coordinator.registry.rest(name, promise.limit, allowed);
+            monitor.start_early(*number, rest);
+        }),
+    };
+    let number = number.map_err(|denied| Denied::Refused(denied.to_string()))?;
+    Ok((number, promise))
 }
 
 impl Host {
@@ -344,14 +336,17 @@ impl Host {
         }
         let now = self.clock.now();
         inner.inspector.wake(now);
-        let name = inner.tenant(identity, hello)?.map_or("", |tenant| &tenant.name).to_owned();
+        let Inner { monitor, coordinator, orphans, .. } = inner;
+        let tenant = tenant(coordinator.policy(), identity, hello).map_err(Denied::Refused)?;
+        let name = tenant.map_or("", |tenant| &tenant.name).to_owned();
         let session_slot = match hello.is_bare {
             true => None,
             false => {
-                let (number, promise) = inner.take_session_slot(identity, hello)?;
-                inner.coordinator.registry.add(number, &name, hello);
-                // Those who have equal parts have smaller ones now.
-                inner.coordinator.settle(&mut inner.monitor);
+                let (number, promise) =
+                    take_session_slot(monitor, coordinator, orphans, (tenant, hello))?;
+                coordinator.registry.add(number, &name, hello);
+                // Tenants with equal shares have smaller ones now.
+                coordinator.settle(monitor);
                 self.pulse.get().inspect(|thread| thread.unpark());
                 let DataNode { rules, period, client, .. } = self.node;
                 let reservation = promise.reservation;
@@ -406,7 +401,7 @@ impl Host {
         lock(&self.inner).coordinator.on_connected();
     }
 
-    /// The controller has said something.
+    /// Handles a message of the controller.
     pub(super) fn receive(&self, message: ToDataNode) {
         let Inner { monitor, coordinator, .. } = &mut *lock(&self.inner);
         coordinator.on_message(message, monitor);
@@ -426,7 +421,7 @@ impl Host {
         lock(&self.inner).coordinator.on_remade(structure, is_store_kept, took);
     }
 
-    /// Something was noticed that the controller is to hear.
+    /// Queues a notice for the controller.
     pub(super) fn notice(&self, notice: Notice) {
         lock(&self.inner).coordinator.on_notice(notice);
     }
@@ -754,8 +749,8 @@ mod tests {
         opening.client(settings).unwrap()
     }
 
-    /// A client that hears of nothing, and puts numbers under the same keys as long as it is told
-    /// that it may. The last that it was told was stored, of each.
+    /// A client that ignores notices, and puts numbers under the same keys as long as each put
+    /// succeeds. `acknowledged` has the last number stored under each.
     fn deaf(region: Arc<Region>, acknowledged: &[AtomicU64; 8]) {
         let mut client = client(Shm::new(region, 16).until_left(region_layout::LEFT));
         let mut outcomes = Vec::new();

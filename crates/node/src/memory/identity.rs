@@ -34,8 +34,7 @@ pub(super) fn of(socket: impl AsFd) -> io::Result<ClientIdentity> {
     })
 }
 
-/// Of lines like `4:blkio:/batch` and `0::/user.slice` the path that tells most, as stages choose
-/// it.
+/// Of lines like `4:blkio:/batch` and `0::/user.slice` the most specific path, as stages choose it.
 fn informative_path(lines: &str) -> &str {
     let paths = || lines.lines().filter_map(|line| Some((line, line.splitn(3, ':').nth(2)?)));
     let is_informative = |(_, path): &(&str, &str)| *path != "/";

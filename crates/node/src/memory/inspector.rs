@@ -68,7 +68,7 @@ impl Inspector {
         Self { memory, region: region.clone(), store, rnic, at: Time::ZERO }
     }
 
-    /// Does what is due, and tells what is damaged.
+    /// Runs the checks that are due, and returns the damaged structure.
     pub(super) fn poll(
         &mut self,
         now: Time,

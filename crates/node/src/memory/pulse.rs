@@ -1,4 +1,4 @@
-//! The monitor's thread: it sleeps until there is something to look at, for good if no client has a
+//! The monitor's thread: it sleeps until there is something to do, for good if no client has a
 //! session slot.
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,11 +14,11 @@ use super::endpoint::Message;
 use super::host::{Halt, Host};
 use crate::clock::Clock;
 
-/// A look that is so much late is worth a word: reports are older then than clients count on, and
-/// pool tokens wait. Chosen by hand.
+/// A poll that is so much late is logged: reports are older then than clients count on, and pool
+/// tokens wait. Chosen by hand.
 const LATE: Span = Span(20 * Span::MILLISECOND.0);
 
-/// After this time it looks again whether the memory can be used, without a wakeup.
+/// After this time it checks again whether the memory can be used, without a wakeup.
 const HALT_MAX: Duration = Duration::from_secs(1);
 
 /// There is no more than one such word in this time.
@@ -83,7 +83,7 @@ fn note(host: &Host, event: &Event) -> Option<Message> {
             tracing::debug!(period, capacity, done, granted, ?verdict, "a period is over");
             return Some(Message::Period);
         }
-        // One that has left says nothing more until its session slot is free.
+        // One that has left reports nothing more until its session slot is free.
         Event::Silent(session_slot) if !host.has_client(session_slot) => {}
         Event::Silent(session_slot) => {
             tracing::info!(

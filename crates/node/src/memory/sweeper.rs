@@ -1,6 +1,6 @@
 //! When the store is swept: blocks of clients that died are brought back while the pool runs low.
 //!
-//! The node's thread sweeps between two looks of the monitor, a small piece at a time, so that it
+//! The node's thread sweeps between two polls of the monitor, a small piece at a time, so that it
 //! takes about a fiftieth of a processor while clients are there. A sweep needs to know all clients
 //! that have the memory. So the thread sweeps nothing while a client without a session slot has the
 //! memory. Nor does it sweep memory of a former incarnation of the node until the node has moved,
@@ -28,7 +28,7 @@ const SHARE: u32 = 4;
 const CHUNK_WAIT: Span = Span(4 * Span::MILLISECOND.0);
 
 /// The number of chunks that it takes at once without clients. They take some milliseconds, for
-/// which whoever comes waits.
+/// which a new client waits.
 const CHUNKS: u32 = 64;
 
 /// A pass that has brought back nothing is followed by the next after twice the time, up to so many
@@ -51,13 +51,13 @@ pub(super) struct Sweeper {
     is_sure: bool,
     /// How many have it without a session slot.
     strangers: u32,
-    /// When the node may be asked to move because blocks run low.
+    /// When the node may move because blocks run low.
     move_at: Time,
 }
 
 impl Sweeper {
     /// Of the store in this memory, by the node's own operations, which have a buffer. `is_sure`
-    /// says that no process but this node has had it.
+    /// means that no process but this node has had it.
     ///
     /// # Errors
     /// If there is no store that this release can use.
@@ -89,7 +89,7 @@ impl Sweeper {
     /// A client connects: with a session slot, or without one.
     pub(super) fn admit(&mut self, now: Time, session_slot: Option<u16>) {
         match session_slot {
-            // Its client is told of the session slot only then, and the layout is of this memory.
+            // Its client gets the session slot only then, and the layout is of this memory.
             Some(session_slot) => {
                 let to = self.layout.holder(session_slot);
                 let written = self.processor.perform(&Operation::WriteWord { word: 0, to });
@@ -114,7 +114,7 @@ impl Sweeper {
         self.is_sure = false;
     }
 
-    /// Does what is due, and tells when to go on: never if all is done and there are no clients.
+    /// Does what is due, and returns when to go on: never if all is done and there are no clients.
     pub(super) fn poll(
         &mut self,
         now: Time,
@@ -155,7 +155,7 @@ impl Sweeper {
         self.at
     }
 
-    /// Whether the node is to move, because blocks run low where none may be swept. It is said
+    /// Whether the node is to move, because blocks run low where none may be swept. It is true
     /// again after [`PERIODS_MAX`] periods, if there was no memory to move to.
     pub(super) fn is_move_due(&mut self, now: Time) -> bool {
         let is_low = !self.is_sure && self.stock().free < self.enough;

@@ -447,7 +447,7 @@ impl Connection {
     }
 }
 
-/// What is left of a closed connection while some of its jobs are at the device.
+/// The remains of a closed connection while some of its jobs are at the device.
 pub(super) struct Remains {
     /// The number of these jobs.
     jobs: usize,

@@ -44,7 +44,7 @@ impl StoresErrors for DevicePart {
 
 impl Device {
     /// The file or device at `path`, which is there and keeps its length; no more of it is used
-    /// than `size` says.
+    /// than `size`.
     ///
     /// # Errors
     /// If it cannot be opened, or is in use (`ResourceBusy`).
@@ -133,7 +133,7 @@ impl Medium for Device {
                 Ok(base) => self.range(base).perform(job),
                 Err(fault) => Err(fault.into()),
             };
-            // Whatever is lost there may be anybody's.
+            // The lost data may be of any part.
             if let Some(errno) = done.err().and_then(|failure| failure.sync_error) {
                 self.parts.fail(errno, |_| true);
             }

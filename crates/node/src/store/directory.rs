@@ -123,7 +123,7 @@ impl Directory {
         part: &Part,
     ) -> Result<(), OpenError> {
         super::labelled::fits(label, part)?;
-        // Longer than the label says is what an interrupted resize leaves.
+        // An interrupted resize leaves more than the label's length.
         if found < part.length {
             let found = format!(
                 "lost data: {} has {found} of the {} that it had; {}",
@@ -243,7 +243,7 @@ fn locked(path: &Path) -> io::Result<StoreLock> {
     // It may have been mounted since the node's folders were examined.
     Folder::open(path, Purpose::Private)?;
     let lock = StoreLock::take(File::open(path)?)?;
-    // A directory that cannot be written is told now and not when the first write comes.
+    // A directory that cannot be written is an error now and not at the first write.
     rustix::fs::access(path, rustix::fs::Access::WRITE_OK)?;
     Ok(lock)
 }

@@ -1,6 +1,6 @@
 //! The operations on files that labels and volumes are made by.
 //!
-//! They are few and behind a trait, so that a test can record them and look at what a crash between
+//! They are few and behind a trait, so that a test can record them and check what a crash between
 //! any two of them leaves. Data does not go this way.
 
 use std::fs::{File, OpenOptions};

@@ -1,8 +1,8 @@
 //! One file or device, and what jobs do to a range of it.
 //!
 //! Whole, aligned blocks go past the page cache (`O_DIRECT`), where the file system can do that:
-//! the node would only double what its clients cache, and a write's cost would show up in somebody
-//! else's flush. Everything else goes through the cache, on a second descriptor. Both descriptors
+//! the node would only double what its clients cache, and a write's cost would show up in another
+//! client's flush. Everything else goes through the cache, on a second descriptor. Both descriptors
 //! name one inode, and the kernel keeps them coherent page by page: a direct read first writes back
 //! the pages it covers, a direct write drops them. That is why a transfer counts as aligned only if
 //! it consists of whole pages: then no page is half in the cache and half not.
@@ -37,8 +37,8 @@ pub(super) struct Files {
     cached: File,
     /// None if the file system cannot do without its cache.
     direct: Option<File>,
-    /// Only synced. The kernel tells an error of write-back once to each open descriptor, and what
-    /// it tells a durable write must not be kept from a flush.
+    /// Only synced. The kernel reports an error of write-back once to each open descriptor, and a
+    /// report to a durable write must not be kept from a flush.
     synced: File,
     syncs: Mutex<Syncs>,
     is_synced: Condvar,
@@ -156,9 +156,9 @@ impl Files {
         }
     }
 
-    /// Makes everything durable that was answered before. One sync at a time: those who come while
-    /// it runs share the next one, and none of them is told that all is well while the error is
-    /// with another. Once one has failed, all do.
+    /// Makes everything durable that was answered before. One sync at a time: calls that come while
+    /// it runs share the next one, and none of them succeeds while the error is with another. Once
+    /// one has failed, all do.
     pub(super) fn sync(&self) -> io::Result<()> {
         let lock = || self.syncs.lock().unwrap_or_else(PoisonError::into_inner);
         let mut syncs = lock();
@@ -238,7 +238,7 @@ pub(super) enum Found {
 /// Compares the file at `path` with the open one. A block device may have many names.
 ///
 /// # Errors
-/// If the system does not say.
+/// If the system does not report it.
 pub(super) fn found_at(path: &Path, open: &File) -> io::Result<Found> {
     let open = open.metadata()?;
     let found = match path.symlink_metadata() {
@@ -259,7 +259,7 @@ fn reads_direct(file: &File) -> bool {
 }
 
 impl Range<'_> {
-    /// Does what the job asks, whose range lies within the part.
+    /// Carries out the job, whose range lies within the part.
     pub(super) fn perform(&self, job: &mut Job) -> Result<(), Failure> {
         // That of a flush is no place.
         let at = self.base.wrapping_add(job.offset);
@@ -386,7 +386,7 @@ impl Range<'_> {
             let is_hole = match seek(&self.files.cached, SeekFrom::Data(position)) {
                 Ok(data) => data > position,
                 Err(Errno::NXIO) => true,
-                // A device has no holes that it tells of.
+                // A device reports no holes.
                 Err(_) => {
                     found.push((end - position, false));
                     break;

@@ -15,7 +15,7 @@ use rustix::fs::{AtFlags, FileType, StatxFlags, statx};
 /// The unique number of a mount, which no later mount gets (since Linux 6.8).
 const MNT_ID_UNIQUE: StatxFlags = StatxFlags::from_bits_retain(0x4000);
 
-/// The attributes of a file that the kernel is asked for.
+/// The attributes of a file that are requested from the kernel.
 const STATX_MASK: StatxFlags =
     StatxFlags::BASIC_STATS.union(StatxFlags::MNT_ID).union(StatxFlags::BTIME);
 
@@ -27,7 +27,7 @@ pub(super) fn of_memory() -> u64 {
 /// That of a file or device after so many failed syncs.
 ///
 /// # Errors
-/// If the system does not say where the file is mounted.
+/// If the system does not report where the file is mounted.
 pub(super) fn of_file(file: &File, error_count: u64) -> io::Result<u64> {
     let boot = fs::read("/proc/sys/kernel/random/boot_id")?;
     let found = match statx(file, c"", AtFlags::EMPTY_PATH, STATX_MASK.union(MNT_ID_UNIQUE)) {

@@ -8,7 +8,6 @@
 //! A file system that has met an error may take no more writes at all. A label in a directory then
 //! has one more copy in a folder elsewhere, the *fallback*, which counts while it is the latest.
 
-use std::fmt;
 use std::fs::DirBuilder;
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
@@ -41,27 +40,26 @@ pub(crate) struct LabelLocation {
 }
 
 /// Why a label cannot be used.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub(crate) enum LabelAccessError {
     /// Its bytes are none.
+    #[error("{0}")]
     Label(LabelError),
     /// The system refuses.
+    #[error("{0}")]
     Io(io::Error),
-}
-
-impl fmt::Display for LabelAccessError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Label(error) => error.fmt(f),
-            Self::Io(error) => error.fmt(f),
-        }
-    }
 }
 
 impl From<io::Error> for LabelAccessError {
     fn from(error: io::Error) -> Self {
         Self::Io(error)
     }
+}
+
+/// The volume and the index in the name of a part's data or label.
+pub(crate) fn parse_name(name: &str) -> Option<(&str, u32)> {
+    let (volume, index) = name.strip_suffix(".label").unwrap_or(name).rsplit_once('.')?;
+    Some((volume, index.parse().ok()?))
 }
 
 impl LabelLocation {

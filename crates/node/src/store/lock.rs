@@ -1,6 +1,5 @@
 //! The lock of a store: one node uses it at a time, or one command that changes its volumes.
 
-use std::fmt;
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -35,21 +34,26 @@ impl Drop for StoreLock {
     }
 }
 
-/// The process that has locked a store, as far as the system says.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// The process that has locked a store, as far as the system reports it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 enum Holder {
     /// A node of this process.
+    #[error("a node of this process uses it")]
     Own,
     /// A node of this process number.
+    #[error("a node uses it (process {0}: {1})")]
     Node(u32, String),
     /// A command that changes volumes.
+    #[error("another tidegate command is at work on it (process {0}: {1})")]
     Command(u32, String),
     /// Another process, or one that cannot be seen from here.
+    #[error("a node or another tidegate command uses it")]
     Unknown,
 }
 
 /// A store is in use.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
 pub(crate) struct Busy(Holder);
 
 impl Busy {
@@ -67,21 +71,6 @@ impl Busy {
         matches!(self.0, Holder::Own | Holder::Node(..))
     }
 }
-
-impl fmt::Display for Busy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.0 {
-            Holder::Own => f.write_str("a node of this process uses it"),
-            Holder::Node(pid, line) => write!(f, "a node uses it (process {pid}: {line})"),
-            Holder::Command(pid, line) => {
-                write!(f, "another tidegate command is at work on it (process {pid}: {line})")
-            }
-            Holder::Unknown => f.write_str("a node or another tidegate command uses it"),
-        }
-    }
-}
-
-impl std::error::Error for Busy {}
 
 /// The process that has locked the file.
 fn holder(file: &File) -> Holder {
@@ -116,7 +105,7 @@ fn locker(line: &str, (major, minor): (u32, u32), inode: u64) -> Option<u32> {
 
 /// Classifies a process by its command line.
 fn classified(pid: u32, line: &[u8]) -> Holder {
-    /// Enough to know it again, on one line.
+    /// Enough to recognise it, on one line.
     const SHOWN_MAX: usize = 80;
     let words: Vec<_> = line.split(|byte| *byte == 0).map(String::from_utf8_lossy).collect();
     let text = words.join(" ");

@@ -13,9 +13,9 @@
 //!
 //! # When it goes away
 //! The same thread connects, at the start and again whenever the connection has ended, one try
-//! every [`RETRY`]; whether there is work does not matter. Each connection begins with a question
-//! ([`BARRIER`]), and so does each time that nothing was asked for [`SILENCE`]: memcached counts as
-//! there once it has answered. While it is away, requests fail at once, and the node says so
+//! every [`RETRY`]; whether there is work does not matter. Each connection begins with a probe
+//! ([`BARRIER`]), and so does each silence of [`SILENCE`] without requests: memcached counts as
+//! there once it has answered. While it is away, requests fail at once, and the node reports it
 //! ([`Engine::fault`]). The log gets one line when it goes away and one when it is back.
 
 use std::collections::VecDeque;
@@ -41,7 +41,7 @@ use crate::threads;
 /// The time between two tries to connect.
 const RETRY: Duration = Duration::from_millis(100);
 
-/// How long memcached may say nothing while something is asked, twice in a row, before the
+/// How long memcached may send nothing while a request is open, twice in a row, before the
 /// connection is given up. Chosen by hand: a memcached that works answers within a millisecond.
 const SILENCE: Duration = Duration::from_secs(2);
 
@@ -92,7 +92,7 @@ struct Shared {
     /// The node's name, for people.
     node: String,
     address: Address,
-    /// It is the line for bulk, of which the log says nothing: the other one's says it all.
+    /// It is the line for bulk, which the log leaves out: the other line stands for both.
     is_bulk: bool,
     sink: Arc<dyn Sink>,
     standing: Mutex<Standing>,
@@ -438,7 +438,7 @@ impl Link {
         }
     }
 
-    /// Finishes the work whose replies are there, and says how many bytes they were.
+    /// Finishes the work whose replies are there, and returns their length in bytes.
     fn replies(&self, input: &mut Input, finished: &mut Vec<Work>) -> io::Result<usize> {
         let strange = |what: String| io::Error::new(io::ErrorKind::InvalidData, what);
         let mut exchange = lock(&self.exchange);
@@ -492,7 +492,7 @@ impl Input {
     fn spare_capacity(&mut self) -> &mut [u8] {
         let end = if self.least > INPUT { self.least } else { INPUT }.max(self.length + 1);
         if end > self.bytes.len() {
-            // Of a reply of which only the parts say how long they are, twice as much each time.
+            // Of a reply of which only the parts have a length, twice as much each time.
             let wanted = if end > self.least { 2 * self.bytes.len() } else { end };
             let mut bytes = Buffer::with_length(wanted);
             bytes[..self.length].copy_from_slice(&self.bytes[..self.length]);

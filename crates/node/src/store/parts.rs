@@ -119,7 +119,7 @@ impl<T> Parts<T> {
         parts.iter().filter_map(fault).collect()
     }
 
-    /// From here on this is told of new incarnations.
+    /// From here on this receives new incarnations.
     pub(super) fn watch(&self, watcher: Watcher) {
         let is_first = self.watcher.set(watcher).is_ok();
         assert!(is_first, "a store has one watcher");
@@ -156,8 +156,8 @@ impl<T: StoresErrors> Parts<T> {
         }
     }
 
-    /// A sync of the parts for which `is_meant` is true has failed. The error is stored before
-    /// anybody is told of it.
+    /// A sync of the parts for which `is_meant` is true has failed. The error is stored before it
+    /// is reported to any client.
     pub(super) fn fail(&self, errno: i32, is_meant: impl Fn(u32) -> bool) {
         for (number, opened) in (0..).zip(self.read().iter()) {
             if !is_meant(number) || opened.has_failed.swap(true, Ordering::AcqRel) {

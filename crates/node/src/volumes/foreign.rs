@@ -1,8 +1,8 @@
 //! Labels and data of another part in a part's place, each with the way back.
 //!
-//! Data in a directory bear a mark, the attribute `user.tidegate.uuid`, which tells the volume and
-//! the part that they were made for. A label names them as well. Files that were exchanged are told
-//! by both, and are never taken over as if they were the part's own.
+//! Data in a directory bear a mark, the attribute `user.tidegate.uuid`, which names the volume and
+//! the part that they were made for. A label names them as well. Exchanged files are recognised by
+//! both, and are never taken over as if they were the part's own.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use tidegate_model::cluster::{Label, PartIdentity, Uuid};
 
 use super::{Found, PartPlan, PartStore, VolumeResult, refuse};
 use crate::store::disk::Disk;
-use crate::store::label::LabelLocation;
+use crate::store::label::{LabelLocation, parse_name};
 
 /// A fault, and how to mend it.
 type Fault = (String, String);
@@ -72,16 +72,17 @@ fn owner(disk: &dyn Disk, folder: &Path, mark: Uuid) -> Option<PartIdentity> {
         .ok()?
         .filter_map(|entry| entry.ok()?.file_name().into_string().ok());
     names
+        .filter(|name| name.ends_with(".label"))
         .filter_map(|name| {
-            let (volume, index) = name.strip_suffix(".label")?.rsplit_once('.')?;
-            let location = LabelLocation::in_directory(folder, volume, index.parse().ok()?, None);
+            let (volume, index) = parse_name(&name)?;
+            let location = LabelLocation::in_directory(folder, volume, index, None);
             Some(location.read(disk).ok()??.identity)
         })
         .find(|identity| identity.stamp.mark(identity.index) == mark)
 }
 
 /// Refuses to take over data that are another part's: those of a label in the same folder, or with
-/// another mark than the part's label says.
+/// another mark than the part's label has.
 pub(super) fn refuse_foreign(disk: &dyn Disk, part: &PartPlan, found: &Found) -> VolumeResult<()> {
     let (PartStore::Directory(_), Some(_)) = (&part.store, found.data) else { return Ok(()) };
     let path = part.data();

@@ -41,7 +41,7 @@ fn exchanged(disk: &dyn Disk, part: &PartPlan, label: &Label) -> Option<String> 
     Some(format!("{} {what}; {help}", part.name()))
 }
 
-/// How the data in a directory are less than their label says.
+/// How the data in a directory are less than in their label.
 pub(super) fn lacks_data(part: &PartPlan, label: &Label, data: Option<Bytes>) -> Option<String> {
     let PartStore::Directory(_) = part.store else { return None };
     let length = label.identity.length();
@@ -150,7 +150,7 @@ fn unfit(
     Some(format!("{} {fault}", part.name()))
 }
 
-/// Why a part cannot be served whose label says that its volume is not complete.
+/// Why a part cannot be served whose label marks its volume as incomplete.
 pub(crate) fn pending(location: &LabelLocation, disk: &dyn Disk, volume: &str) -> String {
     let create = format!("`tidegate volume create CLUSTER {volume}`");
     match location.has_damaged_copy(disk) {

@@ -107,7 +107,7 @@ fn connection(identity: LinkIdentity, connection: u64) -> LinkIdentity {
     LinkIdentity { connection, ..identity }
 }
 
-/// What is in the first bytes of the part.
+/// The first bytes of the part.
 fn content(node: &Running) -> Vec<u8> {
     let mut client = Client::new(node, &[]);
     let number = client.part;

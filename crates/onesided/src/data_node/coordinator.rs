@@ -7,8 +7,8 @@
 //! under way as may be. A client that was in one of these two states for half of the period, and
 //! still had something to do at its end, wants more than it had. Any other client wanted as much as
 //! it did. One that is done before the end, which is the aim of token pacing, does not want more,
-//! however long it took. Only a client with a queue of its own knows how much more it wants. Where
-//! one of a tenant's clients does not know, that amount is not reported.
+//! however long it took. Only a client with a queue of its own can count its unmet demand. Where
+//! one of a tenant's clients does not count it, that amount is not reported.
 //!
 //! A share that the controller sends goes to the monitor at once and takes effect when the next
 //! period begins. Falls go before rises, so that the monitor has headroom for these. When that
@@ -45,7 +45,7 @@ struct TenantCounters {
     /// In the last period.
     done: u64,
     wants_more: bool,
-    /// How many more; none if a client that wants more does not know.
+    /// How many more; none if a client that wants more does not count them.
     unmet: Option<u64>,
     /// Since the process began.
     operations: u64,
@@ -84,7 +84,7 @@ pub struct Coordinator {
 }
 
 impl Coordinator {
-    /// One that knows no policy.
+    /// One without a policy.
     pub const fn new(registry: SessionRegistry) -> Self {
         Self {
             registry,
@@ -239,7 +239,7 @@ impl Coordinator {
         self.store = [memory, used];
     }
 
-    /// The node has noticed something that the controller is to know.
+    /// The node has a notice for the controller.
     pub fn on_notice(&mut self, notice: Notice) {
         self.outputs.push_back(FromDataNode::Noticed(notice));
     }

@@ -2,18 +2,17 @@
 //!
 //! # Mechanism
 //! A share is divided over the tenant's clients in the order in which they came. Each gets the
-//! amount that it asks for, of all that the tenant is promised, or an equal part of that, or the
+//! amount that it requests, of all that the tenant is promised, or an equal part of that, or the
 //! rest, as far as the share goes. Where the share does not suffice for all equal parts they are
-//! smaller. Shares change, so a client is refused only if it asks for more than any share could
+//! smaller. Shares change, so a client is refused only if it requests more than any share could
 //! give: the tenant's promise at all nodes together, without the amounts that its clients here
-//! asked for. A client that had a session slot in memory that the node has left, or that a former
+//! requested. A client that had a session slot in memory that the node has left, or that a former
 //! process of it had, is not refused even then: a client that came to the new memory before does
 //! not keep it away. It gets the rest.
 //!
-//! Example: a tenant is promised 100 operations per period, all of it here. One client asks for 30
-//! and another for nothing in particular: they get 30 and 70. A third that asks for some is
-//! refused; one that asks for none lives on the pool. When the share falls to 50, they have 30 and
-//! 20.
+//! Example: a tenant is promised 100 operations per period, all of it here. One client requests 30
+//! and another names no amount: they get 30 and 70. A third that requests some is refused; one that
+//! requests none lives on the pool. When the share falls to 50, they have 30 and 20.
 
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -40,7 +39,7 @@ impl TenantShare {
     pub const NOTHING: Self = Self { reserved: 0, allowed: u64::MAX };
 }
 
-/// A client with a session slot, and the promise that it asked for.
+/// A client with a session slot, and the promise that it requested.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Session {
     session_slot: u16,
@@ -48,7 +47,7 @@ struct Session {
     request: PromiseRequest,
 }
 
-/// The part of its tenant's promise that a client asks for.
+/// The part of its tenant's promise that a client requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct PromiseRequest {
     reservation: Option<Iops>,
@@ -104,7 +103,7 @@ impl SessionRegistry {
     /// without a tenant has no reservation.
     ///
     /// # Errors
-    /// If it asks for more than any share could give it, in words for people.
+    /// If it requests more than any share could give it, in words for people.
     pub fn offer(&self, tenant: Option<&Tenant>, hello: &Hello) -> Result<Promise, String> {
         let Some(tenant) = tenant else {
             return match hello.reservation {
@@ -274,7 +273,7 @@ impl SessionRegistry {
         Promise { reservation: self.count(Iops(reserved)), limit }
     }
 
-    /// A client's part of `left`, if its tenant is promised `all`. A client that asks for an equal
+    /// A client's part of `left`, if its tenant is promised `all`. A client that requests an equal
     /// part gets no more of limit and reservation than one of so many equal parts.
     fn part(
         &self,

@@ -2,13 +2,12 @@
 //!
 //! # Problem
 //! A client on another machine cannot be handed memory. It can be handed the right to have an RNIC
-//! reach it: a key, an address, and queue pairs at both ends that know each other's numbers.
+//! reach it: a key, an address, and queue pairs at both ends, each with the other's number.
 //!
 //! # Mechanism
-//! Hello and welcome come first, as for every client, so the node knows the client and has given it
-//! a session slot. Then the client, which knows by the welcome how much it may have under way,
-//! makes its queue pairs and sends a [`Request`]. The node makes as many, connects them, and sends
-//! an [`Answer`].
+//! Hello and welcome come first, as for every client, so the node has identified the client and
+//! given it a session slot. Then the client, which has its window from the welcome, makes its queue
+//! pairs and sends a [`Request`]. The node makes as many, connects them, and sends an [`Answer`].
 //!
 //! ```text
 //!  client ── Hello ──▶ node        who, for whom
@@ -36,13 +35,13 @@ pub struct Endpoint {
     pub mtu: u8,
     /// Reads and atomic operations that a queue pair answers at once.
     pub reads_answered: u8,
-    /// Those that it may have asked for at once.
+    /// Those that it may have outstanding at once.
     pub reads_outstanding: u8,
     /// Queue pairs, in the order in which those of both sides belong together.
     pub queues: Vec<QueueAddress>,
 }
 
-/// One queue pair, as its peer must know it. Both are numbers of 24 bits.
+/// One queue pair, as its peer needs it. Both are numbers of 24 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QueueAddress {
     /// Its number.

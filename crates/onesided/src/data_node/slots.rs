@@ -1,9 +1,8 @@
 //! Session slots: which tenant may take another one of a data node.
 //!
 //! # Problem
-//! A data node has a fixed number of session slots, 64 unless its cluster file says otherwise.
-//! First come, first served, one tenant's clients could take all of them, and a tenant with a
-//! reservation could not use it.
+//! A data node has a fixed number of session slots, 64 by default. First come, first served, one
+//! tenant's clients could take all of them, and a tenant with a reservation could not use it.
 //!
 //! # Mechanism
 //! Slots are *kept*: one for each other tenant that has a reservation in operations and no client
@@ -42,7 +41,7 @@ pub struct Slots {
 /// Why a client gets no slot now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SlotDenied {
-    /// There will be one when the period ends: ask again then.
+    /// There will be one when the period ends: request it again then.
     Wait,
     /// There is none for this tenant, in words for people.
     Refused(String),
@@ -90,7 +89,7 @@ fn refusal(name: &str, own: usize, kept: &[&str], slots: Slots) -> String {
         "" => String::from("clients without a tenant"),
         name => format!("tenant {name:?}"),
     };
-    // A policy may have thousands of tenants; three tell which kind is meant.
+    // A policy may have thousands of tenants; three are enough as examples.
     let names = match kept {
         [] => String::new(),
         names if names.len() <= 3 => names.join(", "),
@@ -123,7 +122,7 @@ mod tests {
         ]
     "#;
 
-    /// A node with slots, whose clients only ever come, and leave when told.
+    /// A node with slots, whose clients only ever come, and leave on request.
     struct Node {
         policy: Policy,
         slots: Slots,

@@ -11,8 +11,8 @@
 //! the latest, and what is learned from them counts from then on.
 //!
 //! A client that is [started early](Monitor::start_early) need not wait for the next period. Its
-//! grant is written at the next tick, reserves nothing, and says that the period had begun. So the
-//! client gets one value at once if the pool has a token, and promises to other clients stay.
+//! grant is written at the next tick, reserves nothing, and is marked as late. So the client gets
+//! one value at once if the pool has a token, and promises to other clients stay.
 //!
 //! All that another monitor needs stands in the region: the lease, the grants with what was
 //! promised, and the capacity that was learned. One that starts takes the lease, which ends the
@@ -112,7 +112,7 @@ pub struct Monitor<F> {
     pending: u32,
     done: Vec<Done>,
     lease: u64,
-    /// The lease as it was read in this step, if it was asked for.
+    /// The lease as it was read in this step, if it was requested.
     seen_lease: Option<u64>,
     /// The pool as it was seen last, and the tokens that are being added to it.
     seen: u64,
@@ -129,7 +129,7 @@ pub struct Monitor<F> {
 
 impl<F: Fabric> Monitor<F> {
     /// A monitor that takes over a region, or makes a fresh one if it is all zero. If the fabric
-    /// answers at once, the monitor then knows the client of each session slot, else when it was
+    /// answers at once, the monitor then has the client of each session slot, else once it was
     /// [polled](Self::poll).
     ///
     /// # Errors
@@ -215,8 +215,8 @@ impl<F: Fabric> Monitor<F> {
         if matches!(self.step, MonitorStep::Opening) { Err(Denied::Opening) } else { Ok(()) }
     }
 
-    /// Whether what can be promised depends on all clients beginning at once. The text does not ask
-    /// that: its Definition 2 has two constraints only.
+    /// Whether what can be promised depends on all clients beginning at once. The text does not
+    /// require that: its Definition 2 has two constraints only.
     fn is_in_bursts(&self) -> bool {
         let rules = self.settings.parameters.rules;
         rules.capacity == Mode::Sound && !rules.paces

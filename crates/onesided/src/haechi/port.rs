@@ -2,8 +2,8 @@
 //!
 //! # Mechanism
 //! Operations wait in the order in which they were posted until there is a token for each, which is
-//! one whatever the operation: none moves more than a block. On the way there is a comparison and
-//! a decrement; all else happens when the clock says that it is time.
+//! one whatever the operation: none moves more than a block. On the way there is a comparison and a
+//! decrement; all else happens by the clock.
 //!
 //! A [`GUARD`] before a period ends by its own clock, a client begins to read its grant until that
 //! is a new one, often at first. Its next period begins when the new grant is there, so the clocks
@@ -54,8 +54,8 @@ const UNCONFIRMED: Span = Span(SUSPECT.0 / 2);
 /// After so many periods without a monitor a client goes on by itself.
 pub const ALONE: u64 = 2;
 
-/// When to ask the pool again after it had less than was asked for, at first and at most: before
-/// what comes meanwhile is forgone.
+/// When to read the pool again after it had less than requested, at first and at most: before what
+/// comes meanwhile is forgone.
 const RETRY: [Span; 2] = [TICK, Span(SLACK.0 / 2)];
 
 /// For how long tokens that are due soon are waited for together: less than how long before its
@@ -126,7 +126,7 @@ pub struct Port<F> {
     /// When it requested its grant, and when it did so last and there was no new one.
     requested: Time,
     unchanged: Option<Time>,
-    /// It does not know when its period began for the monitor.
+    /// It has not learnt when its period began for the monitor.
     is_late: bool,
     /// When the last report that has arrived was sent, and the last of all, which reported so many
     /// operations.
@@ -150,7 +150,7 @@ pub struct Port<F> {
     starved: Span,
     backlogged: Span,
     /// Operations that the caller could not hand over yet, by the last `note_unmet` of this period;
-    /// none if the caller did not say.
+    /// none if the caller did not call it.
     unmet: Option<u64>,
     counts: EngineCounters,
 }
@@ -236,10 +236,9 @@ impl<F: Fabric> Port<F> {
 
     /// Notes how many operations its caller has to do in this period and cannot give it yet, as all
     /// that may be are with it. The monitor gets the last number with the period's outcome, so that
-    /// it can move promises to clients that want them. A caller that does not know how many there
-    /// are notes nothing. In a period's last [margin](tidegate_algo::onesided::Grain)th it may
-    /// already be about the next, for a caller that has periods of its own; so nothing is noted
-    /// then.
+    /// it can move promises to clients that want them. A caller that does not count them notes
+    /// nothing. In a period's last [margin](tidegate_algo::onesided::Grain)th it may already be
+    /// about the next, for a caller that has periods of its own; so nothing is noted then.
     pub fn note_unmet(&mut self, count: u64) {
         let period = self.balance.period();
         if self.now.since(period.begun) < period.early(self.rules.grain.margin) {

@@ -1,8 +1,8 @@
 //! The words that both sides write: how counts and the period's number share eight bytes.
 //!
-//! A word is never seen half-written, but two words can be of different times. So each says of
-//! which period it is, and a reader takes those of the period it is in. Counts that do not fit are
-//! as large as fits.
+//! A word is never seen half-written, but two words can be of different times. So each names its
+//! period, and a reader takes those of the period it is in. Counts that do not fit are as large as
+//! fits.
 
 use tidegate_algo::onesided::capacity::PeriodUsage;
 use tidegate_algo::onesided::engine::Promise;
@@ -83,8 +83,8 @@ pub struct Grant {
     pub epoch: u64,
     /// The grant is void: the client has not reported for too long.
     pub is_void: bool,
-    /// The period had begun before the client came, so its end cannot be told from when this was
-    /// read.
+    /// The period had begun before the client came, so the time of this reading does not determine
+    /// its end.
     pub is_late: bool,
     /// How many pool tokens to take at a time.
     pub batch: u16,

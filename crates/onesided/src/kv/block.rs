@@ -9,7 +9,7 @@
 //!
 //! All but the mark stays as it was written until the block is used anew. The mark is there while
 //! the block's slot points to it; before that ends, only the version is left of it. See [`super`]
-//! for why. A block that no slot points to says in the same word whether it was swept, or kept
+//! for why. A block that no slot points to has in the same word whether it was swept, or kept
 //! since: see the sweep.
 
 use super::layout::{BLOCK, LINE, word};
@@ -114,7 +114,7 @@ pub(super) fn inspect(block: &[u8], version: u16, wanted: &[u8]) -> Content {
     Content::Value { from: (HEAD + key) as u32, length: value as u32 }
 }
 
-/// Whether the mark is as it should be, and the key is this one; whatever the sum says.
+/// Whether the mark is as it should be, and the key is this one; whatever the sum is.
 pub(super) fn is_marked(block: &[u8], mark: u64, wanted: &[u8]) -> bool {
     let (key, _) = lengths(block);
     word(block) == mark && key == wanted.len() && block[HEAD..HEAD + key] == *wanted

@@ -7,7 +7,6 @@
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
-use core::fmt;
 
 use tidegate_model::{Span, Time};
 
@@ -42,24 +41,26 @@ pub struct Settings {
     /// How many blocks to take from the store at a time at most, from 1 to 512. More save round
     /// trips.
     pub extent: u32,
-    /// The number that a [`Sweep`](super::Sweep) of the store knows this client by; none if the
-    /// store is not swept.
+    /// The number of this client in a [`Sweep`](super::Sweep) of the store; none if the store is
+    /// not swept.
     pub session_slot: Option<u16>,
     /// How long a block rests before it is used again: as long as a read can take, two periods. A
     /// client that overwrites N values in that time needs N blocks beside those with values. With
-    /// less rest, readers may have to look twice.
+    /// less rest, readers may have to read twice.
     pub rest: Span,
 }
 
 /// Why an operation was not begun.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
     /// The key is empty, or longer than [`KEY_MAX`].
+    #[error("a key has from 1 to {KEY_MAX} bytes, this one has {bytes}")]
     Key {
         /// How long it is.
         bytes: usize,
     },
     /// The value is longer than [`VALUE_MAX`], or than its key leaves of [`ENTRY_MAX`].
+    #[error("the value has {bytes} bytes, and with this key it may have at most {max_bytes}")]
     Value {
         /// How long it is.
         bytes: usize,
@@ -68,25 +69,9 @@ pub enum Refused {
     },
     /// As many operations are under way as there may be, or all buffers are in use: poll, or
     /// release values.
+    #[error("too many operations are under way")]
     Busy,
 }
-
-impl fmt::Display for Refused {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Key { bytes } => {
-                write!(f, "a key has from 1 to {KEY_MAX} bytes, this one has {bytes}")
-            }
-            Self::Value { bytes, max_bytes } => write!(
-                f,
-                "the value has {bytes} bytes, and with this key it may have at most {max_bytes}"
-            ),
-            Self::Busy => f.write_str("too many operations are under way"),
-        }
-    }
-}
-
-impl core::error::Error for Refused {}
 
 /// The end of one operation.
 #[derive(Debug, PartialEq, Eq)]
@@ -145,7 +130,7 @@ pub struct Client<F> {
     /// Operations that wait for headroom in the fabric.
     unsent: VecDeque<Post>,
     done: Vec<Done>,
-    /// Puts that wait for a block, and deletes for the store to know of us.
+    /// Puts that wait for a block, and deletes that wait until the store has this client.
     waiting: VecDeque<u32>,
     pool_request: PoolRequest,
     /// Gets that were not begun.
@@ -186,7 +171,7 @@ impl<F: Fabric> Client<F> {
         })
     }
 
-    /// Begins to look for the value of a key.
+    /// Begins a lookup of the value of a key.
     ///
     /// # Errors
     /// If it is not begun.
@@ -231,7 +216,8 @@ impl<F: Fabric> Client<F> {
         Ok(())
     }
 
-    /// Begins what was asked for, and appends what has ended by now. Call it again while
+    /// Begins the requested operations, and appends those that have ended by now. Call it again
+    /// while
     /// [`Self::outstanding`] is not zero; as it takes one step of each operation, several calls may
     /// have something to do at the same time.
     ///
@@ -346,7 +332,7 @@ impl<F: Fabric> Client<F> {
         match self.fabric.post(post) {
             Ok(()) => true,
             Err(PostError::Full) => false,
-            // The store is in the region, and what a slot says is checked before it is followed.
+            // The store is in the region, and a slot's value is checked before it is followed.
             Err(error) => panic!("{error}: {post:?}"),
         }
     }

@@ -15,9 +15,8 @@
 //! census.
 //!
 //! All numbers are little-endian. An area of zeros with a header is an empty store: the ring's
-//! words say how far a block is from the entry's own index, so that zeros name each block once.
-
-use core::fmt;
+//! words are the distance of a block from the entry's own index, so that zeros name each block
+//! once.
 
 use twox_hash::XxHash3_64;
 
@@ -46,7 +45,7 @@ pub(super) const BUCKET: u32 = BUCKET_SLOTS * WORD as u32;
 /// Bytes of a block: the size of a buffer.
 pub const BLOCK: u32 = BUFFER;
 
-/// Session slots that a store knows: clients that write to it while it is swept.
+/// Session slots of a store: clients that write to it while it is swept.
 pub const HOLDERS: u16 = 256;
 
 /// Bytes from the beginning of an area to the pool's words, the census and the index.
@@ -77,11 +76,13 @@ pub struct Layout {
 }
 
 /// Why there is no store in an area, or cannot be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LayoutError {
     /// It does not begin at a multiple of 64.
+    #[error("a store must begin at a multiple of 64 bytes")]
     Unaligned,
     /// The area, or the region, is too small for what it is to hold.
+    #[error("the store takes {needed_bytes} bytes, and there are {bytes}")]
     TooSmall {
         /// How many bytes it would take.
         needed_bytes: u64,
@@ -89,40 +90,24 @@ pub enum LayoutError {
         bytes: u64,
     },
     /// Fewer than two buckets, no block, or more than 2^31 - 1 of them.
+    #[error("a store has at least two buckets, and from 1 to {BLOCKS_MAX} blocks")]
     Shape,
     /// There is no store: the area begins with something else.
+    #[error("there is no key-value store in this area")]
     NoStore,
-    /// There is one, of a layout that this program does not know.
+    /// There is one, of a layout of another release.
+    #[error(
+        "the store has layout {found}, and this program knows layout {LAYOUT_VERSION}: use the \
+         same release at the data node and at its clients"
+    )]
     Version {
         /// The version that it has.
         found: u32,
     },
     /// The header has been damaged.
+    #[error("the header of the store is damaged: make it anew")]
     Damaged,
 }
-
-impl fmt::Display for LayoutError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unaligned => f.write_str("a store must begin at a multiple of 64 bytes"),
-            Self::TooSmall { needed_bytes, bytes } => {
-                write!(f, "the store takes {needed_bytes} bytes, and there are {bytes}")
-            }
-            Self::Shape => {
-                write!(f, "a store has at least two buckets, and from 1 to {BLOCKS_MAX} blocks")
-            }
-            Self::NoStore => f.write_str("there is no key-value store in this area"),
-            Self::Version { found } => write!(
-                f,
-                "the store has layout {found}, and this program knows layout {LAYOUT_VERSION}: \
-                 use the same release at the data node and at its clients"
-            ),
-            Self::Damaged => f.write_str("the header of the store is damaged: make it anew"),
-        }
-    }
-}
-
-impl core::error::Error for LayoutError {}
 
 /// Where a key belongs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -133,8 +118,8 @@ pub(super) struct Home {
 }
 
 impl Home {
-    /// Which keys in a bucket may be meant. Neither half of the hash has a say of its own, as each
-    /// chooses a bucket.
+    /// Which keys in a bucket may be meant. Neither half of the hash decides alone, as each chooses
+    /// a bucket.
     pub(super) const fn fingerprint(self) -> u16 {
         ((self.hash ^ self.hash >> 32) & 0xfff) as u16
     }

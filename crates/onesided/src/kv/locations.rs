@@ -1,8 +1,8 @@
 //! Where a client last saw keys: a bounded table that may be wrong, and costs one cache line.
 //!
-//! Sets of four entries of 16 bytes, each set one cache line. A key's hash chooses its set and is
-//! told apart there by 32 more of its bits. An entry that is found moves one slot up and a new
-//! entry takes the last slot but one, so that popular keys stay under a skewed load. An entry that
+//! Sets of four entries of 16 bytes, each set one cache line. A key's hash chooses its set, and 32
+//! more of its bits distinguish it there. An entry that is found moves one slot up and a new entry
+//! takes the last slot but one, so that popular keys stay under a skewed load. An entry that
 //! belongs to another key, or that is old, costs the round trip that it was to save and nothing
 //! else, as a location is checked against the block.
 

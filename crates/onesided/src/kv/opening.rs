@@ -1,11 +1,10 @@
 //! The way from a region to the store in it: the one place where its header is read.
 //!
 //! An [`Opening`] works over any fabric and goes on to a client of the store. Over shared memory,
-//! where what is posted is done at once, [`Opening::at_once`] tells where everything is: the data
-//! node's sweep needs no client, and an engine lets nothing through before its first grant.
+//! where what is posted is done at once, [`Opening::at_once`] returns the layout: the data node's
+//! sweep needs no client, and an engine lets nothing through before its first grant.
 
 use alloc::vec::Vec;
-use core::fmt;
 
 use tidegate_model::Time;
 
@@ -24,24 +23,15 @@ pub struct Opening<F> {
 }
 
 /// Why a store cannot be opened.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OpenError {
     /// The region is lost.
+    #[error("{0}")]
     Lost(Lost),
     /// There is no store that this program can use.
+    #[error("{0}")]
     Layout(LayoutError),
 }
-
-impl fmt::Display for OpenError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Lost(lost) => lost.fmt(f),
-            Self::Layout(error) => error.fmt(f),
-        }
-    }
-}
-
-impl core::error::Error for OpenError {}
 
 impl<F: Fabric> Opening<F> {
     /// Opens the store that begins at `at`, through a fabric with at least one buffer that is not
@@ -103,7 +93,7 @@ impl<F: Fabric> Opening<F> {
     /// As [`Client::new`].
     ///
     /// # Panics
-    /// If [`Self::poll`] has not said that the header has been read; and as [`Client::new`].
+    /// If [`Self::poll`] has not returned that the header has been read; and as [`Client::new`].
     pub fn client(self, settings: Settings) -> Result<Client<F>, LayoutError> {
         let layout = self.layout.expect("a header that has been read");
         Client::new(self.fabric, layout, settings)

@@ -3,7 +3,7 @@
 //! A client takes some from the store's pool at a time: one at first, then twice as many as the
 //! last time, so that one that puts once takes no more. Blocks that it removes from the index are
 //! its own from then on, and rest until no client can still be reading them by an old location.
-//! Readers would notice if they did: resting saves them the second look, and keeps versions from
+//! Readers would notice if they did: resting saves them the second read, and keeps versions from
 //! coming around.
 //!
 //! Blocks that a client has and does not use are swept in time, as those of a client that died. So
@@ -74,7 +74,7 @@ impl Supply {
         }
     }
 
-    /// The round of the store, as far as this client knows.
+    /// The round of the store, as last read by this client.
     pub(super) const fn round(&self) -> u64 {
         self.round
     }

@@ -2,12 +2,12 @@
 //!
 //! # Problem
 //! A client has blocks that no slot points to: those that it took out of the pool, those that it
-//! removed from the index, and those that it is writing. When it dies no other client knows which
-//! they were, and a put has no operation to spare for writing it down.
+//! removed from the index, and those that it is writing. When it dies no other client can find
+//! them, and a put has no operation to spare for writing it down.
 //!
 //! # Model
-//! The sweeper knows which clients live, by number (*session slots*). A client that lives may be
-//! late with anything, for as long as it likes; an operation of a dead one has happened or never
+//! The sweeper has the list of live clients, by number (*session slots*). A client that lives may
+//! be late with anything, for as long as it likes; an operation of a dead one has happened or never
 //! will.
 //!
 //! # Mechanism
@@ -79,7 +79,7 @@ pub enum Pass {
 pub struct Stock {
     /// In the store.
     pub blocks: u32,
-    /// In the pool, for the next client that asks.
+    /// In the pool, for the next client that takes one.
     pub free: u32,
 }
 
@@ -96,7 +96,7 @@ enum Phase {
     /// Words that the blocks of a batch have instead of marks; and swaps that sweep blocks.
     Marks,
     Sweeping,
-    /// Words of the ring and of the pool, which say so.
+    /// Words of the ring and of the pool, which name them.
     Giving,
     /// The round is over.
     Round,

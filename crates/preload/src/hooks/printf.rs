@@ -2,7 +2,7 @@
 //!
 //! Rust cannot define such functions yet. Each one here does by hand what a C compiler does at the
 //! head of a function with `...`: it stores the registers in which arguments may have come, builds
-//! the list that says where they are, and calls the function that takes a list. Nothing is guessed:
+//! the list of their locations, and calls the function that takes a list. Nothing is guessed:
 //! registers, offsets and the list are those of the System V ABI for x86-64 (3.5.7). On other
 //! machines `fprintf` is not seen; what it leaves in the buffer is, when another call or the end of
 //! the stream writes it out.
@@ -43,7 +43,7 @@ macro_rules! printing {
                 "mov [rsp + 56], rcx",
                 "mov [rsp + 64], r8",
                 "mov [rsp + 72], r9",
-                // al says whether there are floating-point arguments.
+                // al is not zero if there are floating-point arguments.
                 "test al, al",
                 "je 2f",
                 "movaps [rsp + 80], xmm0",

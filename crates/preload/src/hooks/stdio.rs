@@ -42,7 +42,7 @@ fn all(length: u64) -> impl Fn(&c_int) -> u64 {
     move |result| if *result == libc::EOF { 0 } else { length }
 }
 
-/// How many bytes a call says that it moved.
+/// How many bytes a call reports to have moved.
 fn returned_length(result: &ssize_t) -> u64 {
     u64::try_from(*result).unwrap_or(0)
 }

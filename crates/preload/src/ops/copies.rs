@@ -5,10 +5,10 @@
 //! request that holds its first permit would wait for its second for ever. So the write is admitted
 //! before and the read pays after, or, where the target is no storage, the read is admitted before.
 //!
-//! Copies are made in chunks. A program may ask for two gigabytes at once, and one request of that
-//! size would leave nothing for anyone else. All these calls may move less than they were asked to,
-//! and their callers go on from there. `read` and `write` may as well, but programs rely on their
-//! being whole; they are never cut.
+//! Copies are made in chunks. A program may request two gigabytes at once, and one request of that
+//! size would leave nothing for other requests. All these calls may move less than requested, and
+//! their callers go on from there. `read` and `write` may as well, but programs rely on their being
+//! whole; they are never cut.
 
 use libc::{c_int, c_ulong};
 use tidegate_model::Operation;

@@ -36,7 +36,7 @@ pub(crate) fn closes(directory: *mut DIR, call: impl FnOnce() -> c_int) -> c_int
     files::closes(descriptor(directory), call)
 }
 
-/// Reads the next entry. The C library asks the kernel for many at once; the call that did so
+/// Reads the next entry. The C library reads many from the kernel at once; the call that did so
 /// returns the first of its buffer, and pays for them all, afterwards.
 pub(crate) fn lists(directory: *mut DIR, call: impl FnOnce() -> *mut c_void) -> *mut c_void {
     let entry = call();

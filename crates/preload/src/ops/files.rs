@@ -61,7 +61,7 @@ pub(crate) fn replaces(target: c_int, call: impl FnOnce() -> c_int) -> c_int {
 pub(crate) fn closes_one(descriptor: c_int, call: impl FnOnce() -> c_int) -> c_int {
     closes(descriptor, || {
         if Inside::enter().is_none() {
-            // SAFETY: the call that is asked for, in a way in which no thread is cancelled.
+            // SAFETY: the caller's own call, in a way in which no thread is cancelled.
             return unsafe { libc::syscall(libc::SYS_close, descriptor) } as c_int;
         }
         call()
@@ -97,7 +97,7 @@ pub(crate) fn closes_own<T>(
 const F_SET_RW_HINT: c_int = 1036;
 const F_SET_FILE_RW_HINT: c_int = 1038;
 
-/// Controls a descriptor: some commands make a new one, some say for how long data will live.
+/// Controls a descriptor: some commands make a new one, some declare the lifetime of data.
 pub(crate) fn controls(
     command: c_int,
     hint: impl FnOnce() -> u64,
@@ -123,7 +123,7 @@ const HINTS: [&[u8]; 4] = [b"hint-short", b"hint-medium", b"hint-long", b"hint-e
 /// Their ids, once known.
 static CONTEXTS: [AtomicU16; HINTS.len()] = [const { AtomicU16::new(0) }; HINTS.len()];
 
-/// A thread that says for how long the data of a file will live, says what it works on: a store
+/// A thread that declares the lifetime of a file's data declares the purpose of its work: a store
 /// that compacts level 3 calls its output "long", and what it reads from there on is read for that.
 /// So the hint becomes the thread's context, unless the program has set one itself.
 fn hinted(hint: u64) {

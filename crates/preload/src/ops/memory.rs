@@ -37,7 +37,7 @@ pub(crate) fn maps(
 
 /// Whether a file that can be mapped is on storage.
 fn is_on_storage(descriptor: c_int) -> bool {
-    // SAFETY: the program has just used it; if it is closed by now, the kernel says so.
+    // SAFETY: the program has just used it; if it is closed by now, the kernel reports it.
     let file = unsafe { BorrowedFd::borrow_raw(descriptor) };
     let regular = rustix::fs::fstat(file)
         .is_ok_and(|status| FileType::from_raw_mode(status.st_mode) == FileType::RegularFile);

@@ -83,7 +83,7 @@ impl<'a> Program<'a> {
                 if directory < 0 {
                     return Err(rustix::io::Errno::BADF);
                 }
-                // SAFETY: the program's directory; if it is not open, the kernel says so.
+                // SAFETY: the program's directory; if it is not open, the kernel reports it.
                 inspect::program_at(unsafe { BorrowedFd::borrow_raw(directory) }, path)
             }
             Self::Named(name) => {
@@ -121,7 +121,7 @@ enum Found {
     Nothing,
 }
 
-/// The exit code of a program that ends before it begins: what shells say of one that they find and
+/// The exit code of a program that ends before it begins: as shells report one that they find and
 /// cannot start.
 pub(crate) const NOT_STARTED: c_int = 126;
 
@@ -287,7 +287,7 @@ unsafe fn inspects(program: Program<'_>, environment: Environment) -> Found {
             Some(reason) => Found::Lacks(reason),
             None => Found::Covered,
         },
-        // It will not start, and the kernel says why.
+        // It will not start, and the kernel reports why.
         Err(_) => Found::Nothing,
     }
 }

@@ -17,8 +17,8 @@ use crate::raw;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Entry {
     operation: Operation,
-    /// Negative for a number that only the ring knows. Such a number stands for a file, or the
-    /// program would not have registered it.
+    /// Negative for a number of the ring's own. Such a number stands for a file, or the program
+    /// would not have registered it.
     descriptor: c_int,
     bytes: u64,
 }
@@ -74,7 +74,7 @@ impl ControlBlock {
 /// The size of the vectors that a request points to.
 fn vectors(address: u64, count: u64) -> u64 {
     let vectors = std::ptr::with_exposed_provenance::<iovec>(address as usize);
-    // SAFETY: the program that made the request says that so many are there.
+    // SAFETY: the program that made the request promises that so many are there.
     unsafe { raw::total(vectors, c_int::try_from(count).unwrap_or(-1)) }
 }
 
@@ -161,7 +161,7 @@ const _: () = assert!(size_of::<RingEntry>() == 64);
 const WIDE: u32 = 1 << 10;
 /// `IOSQE_FIXED_FILE`: the descriptor is the number of a registered file.
 const FIXED: u8 = 1;
-/// `IORING_OP_SPLICE`, and the flag that says the same of its source.
+/// `IORING_OP_SPLICE`, and the same flag for its source.
 const SPLICE: u8 = 30;
 const SOURCE_FIXED: u32 = 1 << 31;
 

@@ -88,7 +88,7 @@ pub(crate) fn until(delimiter: c_int, most: u64) -> Wanted<impl Fn(&Stream) -> b
     Wanted { most: if most == u64::MAX { 1 } else { most }, enough }
 }
 
-/// Reads from a stream; `taken` says how many bytes the result stands for.
+/// Reads from a stream; `taken` converts the result into bytes.
 #[inline]
 pub(crate) fn reads<T, E: Fn(&Stream) -> bool>(
     stream: Option<&Stream>,
@@ -117,7 +117,7 @@ pub(crate) fn reads<T, E: Fn(&Stream) -> bool>(
     result
 }
 
-/// Writes `length` bytes to a stream; `taken` says how many of them the result stands for.
+/// Writes `length` bytes to a stream; `taken` converts the result into bytes.
 #[inline]
 pub(crate) fn writes<T>(
     stream: Option<&Stream>,
@@ -154,8 +154,8 @@ pub(crate) fn writes<T>(
     result
 }
 
-/// Reads items. The C library does so byte by byte in any case; asked for bytes, it also says how
-/// many there were of an item that the file ended in.
+/// Reads items. The C library does so byte by byte in any case; called for single bytes, it also
+/// returns how many there were of an item that the file ended in.
 pub(crate) fn reads_items(
     stream: Option<&Stream>,
     lock: Lock,

@@ -25,7 +25,7 @@ mod std {
     pub(super) use core::iter;
 }
 
-/// What there is and how it fares.
+/// The state of the cluster, its nodes and its tenants.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct ClusterStatus {
@@ -37,7 +37,7 @@ pub struct ClusterStatus {
     pub period_ns: u64,
     /// For how long it has run.
     pub into_ns: u64,
-    /// How long the last distribution took, from its first question to its last confirmation.
+    /// How long the last distribution took, from its first request to its last confirmation.
     pub round_ns: u64,
     /// The policy's tenants, in its order.
     pub tenants: Vec<ClusterTenant>,
@@ -48,7 +48,7 @@ pub struct ClusterStatus {
     /// The data nodes, likewise.
     #[serde(default)]
     pub data_nodes: Vec<DataNodeStatus>,
-    /// What was said and heard in the last period.
+    /// Messages sent and received in the last period.
     pub traffic: Traffic,
     /// Why reservations cannot be met, as the last distribution proved; none if they can.
     pub shortfall: Option<Shortfall>,
@@ -66,32 +66,32 @@ pub struct ClusterStatus {
 pub struct ClusterTenant {
     /// Its name.
     pub name: String,
-    /// What it was promised in a period.
+    /// Its reservation in a period.
     pub reserved_operations: u64,
-    /// What it gets at most in a period; none for no limit.
+    /// Its limit in a period; none for no limit.
     pub limit_operations: Option<u64>,
-    /// What it was served in this period, as far as nodes have said.
+    /// Operations served in this period, as far as nodes have reported.
     pub served_operations: u64,
-    /// What it is expected to ask for in the rest of this period.
+    /// Its expected demand in the rest of this period.
     pub demand_operations: u64,
-    /// What it was served in the last period.
+    /// Operations served in the last period.
     pub last_served_operations: u64,
-    /// Whether it got in the last period what it was promised, or else, within a hundredth of the
-    /// promise, what it asked for.
+    /// Whether its reservation was met in the last period, or else its demand, within a hundredth
+    /// of the reservation.
     pub is_met: bool,
-    /// What waits at nodes.
+    /// Operations that wait at nodes.
     pub waiting_operations: u64,
-    /// What it was served in all.
+    /// Operations served in all.
     pub total_served_operations: u64,
-    /// What gateways were asked for it, and nodes answered, in all.
+    /// Its requests to gateways that nodes answered, in all.
     pub gateway_requests: u64,
     /// Bytes that those requests have read or written, in all.
     pub gateway_bytes: u64,
     /// Those that failed, in all.
     pub gateway_errors: u64,
-    /// Bytes that gateways moved for it, of late.
+    /// Bytes that gateways moved for it, recently.
     pub gateway_bytes_per_second: u64,
-    /// How it fares at each node where there is something to say, in the order of their numbers.
+    /// Its counts at each node where one is not zero, in the order of the nodes' numbers.
     pub nodes: Vec<TenantAtNode>,
 }
 
@@ -103,19 +103,19 @@ pub struct TenantAtNode {
     pub id: u16,
     /// The node's name.
     pub node: String,
-    /// How much of the tenant's reservation is kept here in this period, as last told.
+    /// The part of the tenant's reservation at this node in this period, as last sent.
     pub reserved_operations: u64,
-    /// Up to what count it is served here in this period, as last told; none for no limit.
+    /// The count up to which it is served here in this period, as last sent; none for no limit.
     pub limit_operations: Option<u64>,
-    /// What it was served in this period, as far as the node has said.
+    /// Operations served in this period, as far as the node has reported.
     pub served_operations: u64,
-    /// What the node expects it to ask for in the rest of this period.
+    /// The demand that the node expects in the rest of this period.
     pub demand_operations: u64,
     /// How much of that waits already.
     pub waiting_operations: u64,
-    /// What it was served in the last period.
+    /// Operations served in the last period.
     pub last_served_operations: u64,
-    /// What it was served in all.
+    /// Operations served in all.
     pub total_served_operations: u64,
     /// How long its requests waited there in all, and for which rule.
     pub waits: Waits,
@@ -133,17 +133,17 @@ pub struct NodeStatus {
     pub host: String,
     /// The process that holds the connection, or the last one that did.
     pub pid: u32,
-    /// In what order it is to serve; none if its controller leaves that to it.
+    /// The assigned scheduler; none if its controller leaves the choice to it.
     pub assigned_scheduler: Option<String>,
-    /// Whether that was chosen while the cluster runs, instead of what its file says.
+    /// Whether an operator chose that scheduler instead of the cluster file's.
     pub is_scheduler_chosen: bool,
-    /// What it is declared to do per second.
+    /// Its declared capacity per second.
     pub declared_operations_per_second: Option<u64>,
-    /// What it can do in a whole period, as estimated from its last report: no more than it is
-    /// declared to do, as reservations are divided by this.
+    /// Its capacity in a whole period, as estimated from its last report: no more than the declared
+    /// capacity, as reservations are divided by this.
     pub capacity_operations: u64,
-    /// What it can do per second, as it measured of late, whatever it is declared to do: its own
-    /// estimate, or what it serves now if that is more. None if it never reported.
+    /// Its recently measured capacity per second, whatever is declared: its own estimate, or the
+    /// rate that it serves now if that is more. None if it never reported.
     #[serde(default)]
     pub measured_operations_per_second: Option<u64>,
     /// Whether there is a connection.
@@ -158,19 +158,19 @@ pub struct NodeStatus {
     pub store_fault: Option<String>,
     /// How long ago it reported; none if it never did.
     pub reported_ns: Option<u64>,
-    /// What its store has finished in all, failed requests included.
+    /// Operations that its store has finished in all, failed requests included.
     pub total_served_operations: u64,
-    /// What its store finished of late.
+    /// Operations that its store finished recently.
     pub served_operations_per_second: u64,
-    /// What waits there.
+    /// Operations that wait there.
     pub waiting_operations: u64,
     /// Requests at its store.
     pub in_flight_requests: u32,
-    /// The most requests at its store at a time; zero if it never said.
+    /// The most requests at its store at a time; zero if it never reported.
     pub depth_requests: u32,
-    /// In what order it serves: `token`, `unified`, …; none if it never said.
+    /// Its scheduler: `token`, `unified`, …; none if it never reported.
     pub scheduler: Option<String>,
-    /// How long ago it told these counts; none if it never did.
+    /// How long ago it reported these counts; none if it never did.
     pub counted_ns: Option<u64>,
 }
 
@@ -182,7 +182,7 @@ pub struct PartFaultStatus {
     pub volume: String,
     /// Which of its parts, counting from zero.
     pub part: u32,
-    /// What is wrong and how to mend it, for people.
+    /// The fault and its remedy, for people.
     pub reason: String,
 }
 
@@ -192,7 +192,7 @@ pub struct PartFaultStatus {
 pub struct VolumeFaultStatus {
     /// The volume's name.
     pub volume: String,
-    /// How its parts differ and how to mend it.
+    /// How its parts differ, and the remedy.
     pub reason: String,
 }
 
@@ -228,7 +228,7 @@ pub struct GatewayStatus {
     pub is_connected: bool,
     /// Whether it has stopped answering.
     pub is_silent: bool,
-    /// How long ago it told what follows; none if it never did.
+    /// How long ago it reported the following counts; none if it never did.
     pub counted_ns: Option<u64>,
     /// Where it offers volumes.
     pub nbd: Vec<String>,
@@ -238,15 +238,15 @@ pub struct GatewayStatus {
     pub clients: u64,
     /// Clients that were let in, in all.
     pub admitted: u64,
-    /// Clients that were turned away, in all: too many, not allowed, or silent for too long.
+    /// Clients that were refused, in all: too many, not allowed, or silent for too long.
     pub turned_away: u64,
     /// The same by reason.
     pub turned_away_for: Vec<TurnedAwayStatus>,
     /// Bytes of memory that requests and replies of its clients take up now.
     pub memory_used_bytes: u64,
-    /// Bytes of memory that they may take up; zero if it did not say.
+    /// Bytes of memory that they may take up; zero if it did not report.
     pub memory_limit_bytes: u64,
-    /// Requests to volumes that went to no node, in all: they made no sense, or came too late.
+    /// Requests to volumes that went to no node, in all: they were malformed, or came too late.
     pub refused_requests: u64,
     /// Requests that nodes answered, in all.
     pub requests: u64,
@@ -259,11 +259,11 @@ pub struct GatewayStatus {
     /// Volumes that it does not serve because their parts do not belong together.
     #[serde(default)]
     pub volume_faults: Vec<VolumeFaultStatus>,
-    /// Requests that nodes answered, of late.
+    /// Requests that nodes answered, recently.
     pub requests_per_second: u64,
-    /// Bytes that were read or written, of late.
+    /// Bytes that were read or written, recently.
     pub bytes_per_second: u64,
-    /// What each volume and pool was asked.
+    /// The requests to each volume and pool.
     pub offers: Vec<OfferStatus>,
 }
 
@@ -277,17 +277,17 @@ pub struct DataNodeStatus {
     pub is_connected: bool,
     /// Whether it has stopped answering. Its clients go on.
     pub is_silent: bool,
-    /// How long ago it told what follows; none if it never did.
+    /// How long ago it reported the following counts; none if it never did.
     pub reported_ns: Option<u64>,
-    /// What it can do, as far as it has learned.
+    /// Its estimated capacity.
     pub capacity_operations_per_second: u64,
-    /// What is promised there to tenants.
+    /// The sum of its tenants' reservations.
     pub promised_operations_per_second: u64,
-    /// What its clients did in the last period.
+    /// Operations of its clients in the last period.
     pub operations_per_second: u64,
-    /// What they took of it out of the pool, beyond what is promised.
+    /// Those of them that took pool tokens, beyond the reservations.
     pub pool_operations_per_second: u64,
-    /// Clients that have a seat.
+    /// Clients that have a session slot.
     pub clients: u32,
     /// Bytes of its store that values can have.
     pub memory_bytes: u64,
@@ -314,19 +314,19 @@ pub struct DataNodeStatus {
 pub struct TenantAtDataNode {
     /// Its name.
     pub name: String,
-    /// Its clients that have a seat.
+    /// Its clients that have a session slot.
     pub clients: u32,
-    /// Its share of what it is promised at all data nodes together.
+    /// Its share of the reservation at all data nodes together.
     pub reserved_operations_per_second: u64,
     /// The most that it may do there; none for no limit.
     pub limit_operations_per_second: Option<u64>,
-    /// What it did in the last period.
+    /// Its operations in the last period.
     pub operations_per_second: u64,
-    /// Whether it got in that period its share, or else what it asked for.
+    /// Whether its share was met in that period, or else its demand.
     pub is_met: bool,
     /// Operations since the node's process began.
     pub total_operations: u64,
-    /// Those of its share that it asked for and was not done, since then.
+    /// Operations of its share that it requested and that were not done, since then.
     pub total_missed_operations: u64,
 }
 
@@ -340,7 +340,7 @@ pub struct FaultStatus {
     pub requests: u64,
 }
 
-/// Clients that a gateway turned away for the same reason.
+/// Clients that a gateway refused for the same reason.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct TurnedAwayStatus {
@@ -357,7 +357,7 @@ pub struct TurnedAwayStatus {
 pub struct OfferStatus {
     /// Its name.
     pub name: String,
-    /// What it is: `volume` or `pool`.
+    /// The kind: `volume` or `pool`.
     pub kind: String,
     /// Requests that nodes answered, in all.
     pub requests: u64,
@@ -365,9 +365,9 @@ pub struct OfferStatus {
     pub bytes: u64,
     /// Those that failed, in all.
     pub errors: u64,
-    /// Requests that nodes answered, of late.
+    /// Requests that nodes answered, recently.
     pub requests_per_second: u64,
-    /// Bytes that were read or written, of late.
+    /// Bytes that were read or written, recently.
     pub bytes_per_second: u64,
 }
 
@@ -385,21 +385,21 @@ pub struct Traffic {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Shortfall {
-    /// The names of nodes that are asked for more reserved operations than they can do.
+    /// The names of nodes whose reservations exceed their capacity.
     pub nodes: Vec<String>,
-    /// Who misses something.
+    /// The tenants whose reservations are not met.
     pub tenants: Vec<ShortTenant>,
     /// The same in one line for people.
     pub line: String,
 }
 
-/// Somebody who is promised more than can be kept.
+/// A tenant whose reservation cannot be met.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct ShortTenant {
     /// The tenant's name.
     pub name: String,
-    /// What is missing in this period.
+    /// Operations missing in this period.
     pub missing_operations: u64,
 }
 

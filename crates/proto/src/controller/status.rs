@@ -18,7 +18,7 @@ mod std {
     pub(super) use core::iter;
 }
 
-/// What there is and how it fares.
+/// The state of the controller, its tenants and its stages.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Status {
@@ -32,11 +32,11 @@ pub struct Status {
     pub period_ns: u64,
     /// The time between two cycles.
     pub redistribute_ns: u64,
-    /// What all tenants together may use, where the policy says it.
+    /// The budget of all tenants together, where the policy has one.
     pub budget_bytes_per_second: Option<u64>,
-    /// What all tenants together may use, where the policy says it.
+    /// The budget of all tenants together, where the policy has one.
     pub budget_operations_per_second: Option<u64>,
-    /// What counts against the budget: `requests` or `device`.
+    /// The traffic that counts against the budget: `requests` or `device`.
     pub account: String,
     /// Sums over everything.
     pub totals: Totals,
@@ -56,33 +56,33 @@ pub struct Totals {
     pub stages: u64,
     /// Processes that use them.
     pub processes: u64,
-    /// What all tenants may use together; none where one of them has no bound.
+    /// The sum of all tenants' allocations; none where one of them has no bound.
     pub allocated_bytes_per_second: Option<u64>,
-    /// What all tenants may use together; none where one of them has no bound.
+    /// The sum of all tenants' allocations; none where one of them has no bound.
     pub allocated_operations_per_second: Option<u64>,
-    /// What flowed for all tenants in the last interval.
+    /// The traffic of all tenants in the last interval.
     pub interval_bytes_per_second: u64,
-    /// What flowed for all tenants in the last interval.
+    /// The traffic of all tenants in the last interval.
     pub interval_operations_per_second: u64,
-    /// What flowed for all tenants in the last period.
+    /// The traffic of all tenants in the last period.
     pub period_bytes_per_second: u64,
-    /// What flowed for all tenants in the last period.
+    /// The traffic of all tenants in the last period.
     pub period_operations_per_second: u64,
-    /// What matched no rule on the stages that are connected now.
+    /// Requests that matched no rule on the stages that are connected now.
     pub unmatched_bytes: u64,
-    /// What matched no rule on the stages that are connected now.
+    /// Requests that matched no rule on the stages that are connected now.
     pub unmatched_operations: u64,
     /// Cycles that have ended.
     pub cycles: u64,
-    /// How long the last one took, from its first question to its last report.
+    /// How long the last one took, from its first request to its last report.
     pub cycle_ns: u64,
     /// Rates that were changed.
     pub rate_updates: u64,
     /// Changes of rates that were too small to be sent.
     pub rate_updates_suppressed: u64,
-    /// Stages that were turned away.
+    /// Stages that were refused.
     pub stages_refused: u64,
-    /// How often a stage did not take the rules that it was sent.
+    /// How often a stage refused rules.
     pub rules_refused: u64,
 }
 
@@ -96,33 +96,33 @@ pub struct TenantStatus {
     pub class: String,
     /// Its share of the surplus, relative to the other weights.
     pub weight: u32,
-    /// What it gets whenever it asks.
+    /// Its reservation.
     pub reservation_bytes_per_second: Option<u64>,
-    /// What it gets whenever it asks.
+    /// Its reservation.
     pub reservation_operations_per_second: Option<u64>,
-    /// What it never gets more of.
+    /// Its limit.
     pub limit_bytes_per_second: Option<u64>,
-    /// What it never gets more of.
+    /// Its limit.
     pub limit_operations_per_second: Option<u64>,
-    /// What it may use now; none where it has no bound.
+    /// Its allocation now; none where it has no bound.
     pub allocated_bytes_per_second: Option<u64>,
-    /// What it may use now; none where it has no bound.
+    /// Its allocation now; none where it has no bound.
     pub allocated_operations_per_second: Option<u64>,
-    /// What it is taken to want; none where that is not known, or as much as it can get.
+    /// Its estimated demand; none where that is unknown or without bound.
     pub demand_bytes_per_second: Option<u64>,
-    /// What it is taken to want; none where that is not known, or as much as it can get.
+    /// Its estimated demand; none where that is unknown or without bound.
     pub demand_operations_per_second: Option<u64>,
-    /// What flowed in the last interval.
+    /// Its traffic in the last interval.
     pub interval_bytes_per_second: u64,
-    /// What flowed in the last interval.
+    /// Its traffic in the last interval.
     pub interval_operations_per_second: u64,
-    /// What flowed in the last period.
+    /// Its traffic in the last period.
     pub period_bytes_per_second: u64,
-    /// What flowed in the last period.
+    /// Its traffic in the last period.
     pub period_operations_per_second: u64,
-    /// What flowed since the tenant has been in the policy.
+    /// Its traffic since the tenant has been in the policy.
     pub bytes: u64,
-    /// What flowed since the tenant has been in the policy.
+    /// Its traffic since the tenant has been in the policy.
     pub operations: u64,
     /// The time that its requests waited, all together.
     pub waited_ns: u64,
@@ -145,7 +145,7 @@ pub struct TenantStatus {
 pub struct StageStatus {
     /// Its number.
     pub id: u64,
-    /// The process that speaks for it.
+    /// The process that holds its connection.
     pub pid: u32,
     /// The user that the process runs as.
     pub uid: u32,
@@ -153,7 +153,7 @@ pub struct StageStatus {
     pub user: String,
     /// The machine's name.
     pub host: String,
-    /// What it runs, shortened.
+    /// Its command, shortened.
     pub command: String,
     /// The release of Tidegate that it runs.
     pub release: String,
@@ -169,19 +169,19 @@ pub struct StageStatus {
     pub error: Option<String>,
     /// Whether it has stopped answering.
     pub is_silent: bool,
-    /// What it may use now, for all tenants; none where it has no bound.
+    /// Its allocation now, for all tenants; none where it has no bound.
     pub allocated_bytes_per_second: Option<u64>,
-    /// What it may use now, for all tenants; none where it has no bound.
+    /// Its allocation now, for all tenants; none where it has no bound.
     pub allocated_operations_per_second: Option<u64>,
-    /// What flowed in the last interval, for all tenants.
+    /// Its traffic in the last interval, for all tenants.
     pub interval_bytes_per_second: u64,
-    /// What flowed in the last interval, for all tenants.
+    /// Its traffic in the last interval, for all tenants.
     pub interval_operations_per_second: u64,
-    /// What it saw, and what it knows that it did not see.
+    /// The traffic that passed its gates, and the traffic that did not.
     pub coverage: CoverageStatus,
 }
 
-/// What a stage saw, and what it knows that it did not see.
+/// The traffic that passed a stage's gates, and the traffic that did not.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct CoverageStatus {
@@ -199,7 +199,7 @@ pub struct CoverageStatus {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct BypassStatus {
-    /// Why.
+    /// The reason.
     pub reason: String,
     /// How often.
     pub calls: u64,
@@ -207,7 +207,7 @@ pub struct BypassStatus {
     pub bytes: u64,
 }
 
-/// The policy in force, as asked for by `Request::Policy`.
+/// The policy in force, as requested by `Request::Policy`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct PolicyText {
@@ -221,19 +221,19 @@ pub struct PolicyText {
     pub applied_at_ms: u64,
 }
 
-/// What `Request::Apply` did, or would do.
+/// The effect of `Request::Apply`, or of its dry run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Applied {
     /// The revision in force afterwards; of a dry run, the one in force now.
     pub revision: u64,
-    /// Whether this was only a question.
+    /// Whether this was a dry run.
     pub dry_run: bool,
     /// Whether the text differs from the one in force. If not, the revision stays as it is.
     pub is_changed: bool,
-    /// What differs.
+    /// The differences.
     pub changes: Vec<PolicyChange>,
-    /// What of it the controller's cluster does not heed, and what helps, in words for people.
+    /// Parts of the policy that the controller's cluster does not observe, with the remedy.
     #[serde(default)]
     pub warnings: Vec<String>,
 }
@@ -242,13 +242,13 @@ pub struct Applied {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct PolicyChange {
-    /// What kind of thing: `policy`, `tenant`, `channel` or `match`.
+    /// The kind of entry: `policy`, `tenant`, `channel` or `match`.
     pub what: String,
-    /// Which one: a name, or the place of a rule.
+    /// Which entry: a name, or the position of a rule.
     pub name: String,
     /// `added`, `removed` or `changed`.
     pub change: String,
-    /// What about it, for one that changed.
+    /// The fields that differ, of an entry that changed.
     pub fields: Vec<FieldChange>,
     /// The change in one line for people.
     pub line: String,

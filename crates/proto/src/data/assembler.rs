@@ -111,7 +111,7 @@ impl<H: Head, P: Payload> Assembler<H, P> {
     }
 
     /// The space for the rest of a payload that has begun; empty if none has. A reader that puts
-    /// the next bytes of the connection there says how many with [`Self::filled`].
+    /// the next bytes of the connection there reports their number with [`Self::filled`].
     pub fn room(&mut self) -> &mut [u8] {
         match &mut self.begun {
             Some((_, payload, filled)) => &mut payload.as_mut()[*filled..],
@@ -119,7 +119,7 @@ impl<H: Head, P: Payload> Assembler<H, P> {
         }
     }
 
-    /// So many bytes were put where [`Self::room`] said. [`Self::next`] tells whether the frame is
+    /// So many bytes were put into [`Self::room`]. [`Self::next`] returns whether the frame is
     /// whole.
     ///
     /// # Panics

@@ -6,7 +6,7 @@
 //! write that is carried out after it has failed would replace a later one that was acknowledged.
 //!
 //! # Mechanism
-//! Each connection says which link of which gateway it is, in which process, and which connection
+//! Each connection names its gateway, its link, its process, and its number among the connections
 //! of that link. Before a node welcomes a connection it *fences* those that it replaces: reads
 //! nothing more from them, withdraws their requests that wait, and waits for the others.
 
@@ -29,8 +29,8 @@ pub struct LinkIdentity {
 }
 
 impl LinkIdentity {
-    /// Whether the two belong to different processes of one gateway. Which of them is the later one
-    /// they do not say.
+    /// Whether the two belong to different processes of one gateway. They do not tell which is the
+    /// later one.
     pub fn is_of_other_process(&self, other: &Self) -> bool {
         self.gateway == other.gateway && self.process != other.process
     }

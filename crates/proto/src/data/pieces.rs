@@ -38,7 +38,7 @@ pub const RANGE_TIME: Span = Span(2 * Span::MILLISECOND.0);
 pub const RANGE_FIRST: u32 = 1 << 20;
 const RANGE_MAX: u32 = 256 << 20;
 
-/// The longest range of which holes are told in one answer: a client asks again for more.
+/// The longest range whose holes are reported in one answer: a client requests the rest by itself.
 pub const MAP_MAX: u32 = 1 << 30;
 
 impl Command {
@@ -52,7 +52,7 @@ impl Command {
         matches!(self, Self::Discard { durable: true } | Self::Zero { durable: true, .. })
     }
 
-    /// Whether pieces of it follow one after the other, as long as [`next_range`] says.
+    /// Whether pieces of it follow one after the other, each as long as [`next_range`].
     pub const fn is_range(self) -> bool {
         matches!(self, Self::Discard { .. } | Self::Zero { .. })
     }
@@ -244,7 +244,7 @@ mod tests {
         assert_eq!(next_range(size, size, Span(2 * slow)), size / 2);
         assert_eq!(next_range(size, size, Span(2 * slow + 1)), size / 4);
         assert_eq!(next_range(size, size, Span(1_000 * slow)), size / 4);
-        // A short one that was slow says what fits, too; a longer one than asked for is no reason
+        // A short one that was slow shows what fits, too; a longer one than requested is no reason
         // to grow.
         assert_eq!(next_range(size, size / 2, Span(slow + 1)), size / 4);
         assert_eq!(next_range(size, 4 * size, Span(2 * slow)), size);

@@ -80,7 +80,7 @@ fn a_ticket_has_63_bits() {
     let _ = Gateway::<u8>::new().on_request(1 << 63, &layout(1), RequestExtent::All);
 }
 
-/// What happens next, as numbers to choose by.
+/// The next event, as numbers to choose by.
 #[derive(Clone, Debug)]
 enum GatewayStep {
     Send {

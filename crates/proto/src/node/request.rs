@@ -10,7 +10,7 @@ use crate::data::pieces::PIECE;
 /// needs to serve it.
 #[derive(Clone, Debug)]
 pub struct Request<B> {
-    /// What the caller needs to serve it.
+    /// The data that the caller needs to serve it.
     pub body: B,
     pub(super) slot: Slot,
     pub(super) command: Command,

@@ -22,7 +22,7 @@ mod std {
     pub(super) use core::iter;
 }
 
-/// What a node does. All amounts are in units of cost, unless their names say otherwise.
+/// The state of a node. All amounts are in units of cost, unless their names say otherwise.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct NodeStatus {
@@ -39,11 +39,11 @@ pub struct NodeStatus {
     pub period_left_ns: Option<u64>,
     /// The serial of the last grant that was taken.
     pub serial: u64,
-    /// For how many periods more the node would go on with what it was granted.
+    /// For how many periods more the node would go on with its last grant.
     pub lease_periods: u32,
     /// Whether the lease is over, so that nothing is reserved and the policy's fallback holds.
     pub is_abandoned: bool,
-    /// What the device is taken to be able to do.
+    /// The estimated capacity of the device.
     pub capacity_per_second: u64,
     /// Requests at the device.
     pub in_flight: u32,
@@ -51,7 +51,7 @@ pub struct NodeStatus {
     pub depth: u32,
     /// Everything that waits.
     pub waiting: u64,
-    /// Nobody, and then the policy's tenants, in its order.
+    /// The default tenant, and then the policy's tenants, in its order.
     pub tenants: Vec<TenantStatus>,
 }
 
@@ -59,21 +59,21 @@ pub struct NodeStatus {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct TenantStatus {
-    /// Its name; empty for nobody.
+    /// Its name; empty for the default tenant.
     pub name: String,
-    /// What was served in the period so far.
+    /// Units served in the period so far.
     pub served: u64,
-    /// What was served in the period before.
+    /// Units served in the period before.
     pub served_before: u64,
-    /// What was served since the tenant has been in the plan.
+    /// Units served since the tenant has been in the plan.
     pub served_total: u64,
-    /// Up to what count it goes first in this period.
+    /// The count up to which it goes first in this period.
     pub reserved: u64,
-    /// Up to what count it is served at all in this period; none if there is no limit.
+    /// The count up to which it is served at all in this period; none if there is no limit.
     pub allowed: Option<u64>,
-    /// What waits.
+    /// Units that wait.
     pub waiting: u64,
-    /// What it is expected to ask for in the rest of the period; for nobody, what waits.
+    /// Its expected demand in the rest of the period; for the default tenant, the units that wait.
     pub demand: u64,
 }
 

@@ -24,7 +24,7 @@ mod setup;
 
 pub use setup::Setup;
 
-/// The most gates of a stage: numbers are bytes, and one of them says "none".
+/// The most gates of a stage: numbers are bytes, and one of them means "none".
 const GATES_MAX: usize = limits::GATES;
 /// The number of a new gate or channel, before the whole message is known and numbers are given
 /// out. No gate has it: there are 255, from zero; and no channel.

@@ -58,30 +58,30 @@ const BUSY: u32 = 10;
 /// A tenant with at least this part of what a store does, in thousandths, waits for itself.
 const OWN_PERMILLE: u64 = 500;
 
-/// How requests of a tenant fared in the last minute.
+/// Delays of a tenant's requests in the last minute.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Delays {
     /// Its name.
     pub tenant: String,
-    /// How far back was looked: a minute at most, less while the controller has not run so long.
+    /// The window: a minute at most, less while the controller has not run so long.
     pub span_ns: u64,
-    /// What was served, and how long it was at nodes, at all of them together.
+    /// Served requests, and how long they were at nodes, at all of them together.
     pub waits: Waits,
     /// How long it was there on average, the time at the store included; none if nothing went to a
     /// store.
     pub mean_ns: Option<u64>,
-    /// The same at each node where it asked for something, in the order of the cluster file.
+    /// The same at each node where it had requests, in the order of the cluster file.
     pub nodes: Vec<DelaysAtNode>,
-    /// The rules that held at least a tenth of the waiting, what held most first.
+    /// The rules that caused at least a tenth of the waiting, the largest first.
     pub causes: Vec<Cause>,
-    /// How it fared at each data node where it has something, in the order of the cluster file.
+    /// Its counts at each data node where one is not zero, in the order of the cluster file.
     #[serde(default)]
     pub data_nodes: Vec<DelaysAtDataNode>,
 }
 
-/// How a tenant fared at one data node, where clients do their operations themselves: what it got
-/// and whether it wanted more is known, how long single requests waited is not.
+/// Counts of a tenant at one data node. Clients do their operations there themselves, so throughput
+/// and demand are known, and the waiting time of single requests is not.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct DelaysAtDataNode {
@@ -93,52 +93,52 @@ pub struct DelaysAtDataNode {
     pub reserved_operations_per_second: u64,
     /// The most that it may do there; none for no limit.
     pub limit_operations_per_second: Option<u64>,
-    /// What it did, of the time in which it did or wanted something.
+    /// Operations per second of the time in which it had demand.
     pub operations_per_second: u64,
-    /// How far back was looked, a minute at most.
+    /// The window, a minute at most.
     pub span_ns: u64,
-    /// For how much of that it did or wanted something.
+    /// For how much of that it had demand.
     pub demand_ns: u64,
-    /// For how much of that it wanted more than it got.
+    /// For how much of that its demand exceeded its throughput.
     pub starved_ns: u64,
-    /// Operations of its share that it asked for and missed.
+    /// Operations of its share that it requested and missed.
     pub missed_operations: u64,
-    /// Why it got no more, in one line for people.
+    /// The reason why it got no more, in one line for people.
     pub why: String,
-    /// What would change it, likewise.
+    /// The remedy, likewise.
     pub help: String,
 }
 
-/// How requests of a tenant fared at one node.
+/// Delays of a tenant's requests at one node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct DelaysAtNode {
     /// Its name.
     pub node: String,
-    /// What was served, and how long it was there.
+    /// Served requests, and how long they were there.
     pub waits: Waits,
     /// How long it was there on average; none if nothing went to the store.
     pub mean_ns: Option<u64>,
-    /// What it was served there, of the time in which it had requests there.
+    /// Operations served per second of the time in which it had requests there.
     pub operations_per_second: u64,
     /// For how long it had requests there, served or waiting.
     #[serde(default)]
     pub demand_ns: u64,
 }
 
-/// Why requests waited, and what would change it.
+/// A cause of waiting, and its remedy.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Cause {
     /// The rule.
     pub rule: Rule,
-    /// How much of all waiting it was, in thousandths.
+    /// Its part of all waiting, in thousandths.
     pub permille: u64,
-    /// The node where that was most.
+    /// The node where it was largest.
     pub node: String,
-    /// What was counted, in one line for people.
+    /// The evidence, in one line for people.
     pub why: String,
-    /// What would change it, likewise.
+    /// The remedy, likewise.
     pub help: String,
 }
 

@@ -1,6 +1,6 @@
 //! A client that reads: when it begins what, and how long that took.
 //!
-//! Which page it reads changes nothing here, because the model's NICs know none; so each of its
+//! Which page it reads changes nothing here, because the model's NICs have none; so each of its
 //! buffers always gets the same one.
 
 use hdrhistogram::Histogram;

@@ -13,7 +13,7 @@
 //!   operations issued than Ω (or what is reserved, if that is more), but for
 //!   [`FaultScenario::slack`].
 //! - *Every feasible reservation is met*, in each period of the calm: of each client that always
-//!   has something to do, or asks evenly for more than it reserved.
+//!   has something to do, or requests evenly more than it reserved.
 //! - *All of the node is used*, if those who always have something to do could use it although one
 //!   of them waits for tokens: 99 % of what it can do, but for what the ends of a period hide
 //!   ([`FaultScenario::usable`]) and what clients with nothing to do yield when it is too late
@@ -34,8 +34,6 @@ mod generate;
 mod station;
 mod world;
 
-use core::fmt;
-
 use tidegate_algo::onesided::Rules;
 use tidegate_algo::onesided::engine::Promise;
 use tidegate_model::{Iops, Span, Time};
@@ -52,7 +50,11 @@ const SETTLE: u64 = 12;
 const CALM: u64 = 3;
 
 /// A broken invariant, and the seed that shows it again.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "one-sided seed {seed}, at {} ms: {what}\nreplay: cargo xtask seeds --one-sided --seed {seed}",
+    .at.0 / 1_000_000
+)]
 pub struct Violation {
     /// The seed of the run.
     pub seed: u64,
@@ -61,17 +63,6 @@ pub struct Violation {
     /// The broken invariant.
     pub what: String,
 }
-
-impl fmt::Display for Violation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { seed, at, what } = self;
-        let at = at.0 / 1_000_000;
-        writeln!(f, "one-sided seed {seed}, at {at} ms: {what}")?;
-        write!(f, "replay: cargo xtask seeds --one-sided --seed {seed}")
-    }
-}
-
-impl core::error::Error for Violation {}
 
 /// Load of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,7 +86,7 @@ enum Fault {
     Die(usize),
     /// Another client comes, in place of one that died.
     Join(ClientSpec),
-    /// A client's reports and looks are late by so much, from now on.
+    /// A client's reports and polls are late by so much, from now on.
     Late(usize, Span),
     /// The monitor stands still for so long.
     Stall(Span),
@@ -142,7 +133,7 @@ impl FaultScenario {
     /// Returns the operations, out of `node`, that so many clients with endless demand use at
     /// least, whatever a period's ends hide. The estimate of the node's capacity stays while no
     /// more than this is unused. Three amounts are unused: the operations in line at the node when
-    /// a period ends, which it serves before clients know of the next period; the tokens of two
+    /// a period ends, which it serves before clients notice the next period; the tokens of two
     /// ticks, the time until a client takes new tokens; and a hundredth, up to which left-over pool
     /// tokens count as none.
     ///
@@ -154,10 +145,10 @@ impl FaultScenario {
     }
 
     /// Returns the reservation that a client yields in a period too late for other clients to use,
-    /// in operations. An idle client reports each fifth tick, and the monitor looks each tick. So
+    /// in operations. An idle client reports each fifth tick, and the monitor polls each tick. So
     /// the monitor learns of the yield up to six ticks late: at the period's end, and each time
-    /// that the client ceases to ask. The client ceases once in two of its phases, and the delay
-    /// counts for a phase at most.
+    /// that the client ceases to send requests. The client ceases once in two of its phases, and
+    /// the delay counts for a phase at most.
     ///
     /// For instance, 352 in 250 ms: 8 at the end, and with phases of 20 ms 52 more.
     fn late(&self, spec: &ClientSpec) -> u64 {
@@ -172,7 +163,7 @@ impl FaultScenario {
     }
 
     /// Returns the operations that a period may issue beyond Ω. Clients use old tokens before they
-    /// know of the new period, for two milliseconds. Two windows of each client are added: a client
+    /// notice the new period, for two milliseconds. Two windows of each client are added: a client
     /// may have taken tokens before it noticed that it had been away.
     fn slack(&self) -> u64 {
         let node = self.node.0.max(self.last.0);
@@ -185,7 +176,7 @@ impl FaultScenario {
     }
 }
 
-/// Runs a seed, and says what does not hold.
+/// Runs a seed, and returns the first violation.
 ///
 /// # Errors
 /// The first thing that does not.

@@ -39,12 +39,12 @@ pub struct Scenario {
     #[serde(default)]
     pub change: Vec<Change>,
     /// How far what the data node does in a second strays, by its profile. Only the paper's rules
-    /// look at it.
+    /// use it.
     #[serde(default = "deviation", deserialize_with = "text")]
     pub deviation: Iops,
 }
 
-/// Chosen by hand: the paper does not say what its profile gave.
+/// Chosen by hand: the paper does not report its profile.
 const fn deviation() -> Iops {
     Iops(20_000)
 }
@@ -56,15 +56,15 @@ pub enum Control {
     /// No control.
     #[default]
     None,
-    /// Haechi as the paper says, without conversion.
+    /// Haechi as in the paper, without conversion.
     Basic,
-    /// Haechi as the paper says.
+    /// Haechi as in the paper.
     Paper,
     /// Haechi with sound rules, and all tokens at the beginning of a period.
     Unpaced,
     /// Haechi with sound rules, as it ships.
     Sound,
-    /// Haechi with any rules, to see what each does. No file says so.
+    /// Haechi with any rules, to see what each does. Not for files.
     #[serde(skip)]
     By(Rules),
 }
@@ -98,7 +98,7 @@ pub struct Clients {
     /// can get.
     #[serde(default, deserialize_with = "optional")]
     pub demand: Option<Iops>,
-    /// When it asks for that.
+    /// When it requests that.
     #[serde(default)]
     pub pattern: Pattern,
     /// How many of its reads are under way at most.
@@ -110,7 +110,7 @@ const fn window() -> u32 {
     64
 }
 
-/// When a client asks for what it wants of a period.
+/// When a client requests the operations of a period.
 ///
 /// A client drops the reads that it has not begun when the period ends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -123,7 +123,7 @@ pub enum Pattern {
     Constant,
 }
 
-/// A job beside each client that takes part of the link and knows of no tokens.
+/// A job beside each client that takes part of the link without tokens.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Background {

@@ -1,6 +1,6 @@
 //! Errors of a scenario: the key, its line and column, and a valid value.
 //!
-//! Checks know keys, not lines: a scenario may come from a file, from a point of a sweep or from
+//! Checks have keys, not lines: a scenario may come from a file, from a point of a sweep or from
 //! code. So an error has the key, with points and list indexes as `--sweep` takes it, and the
 //! holder of the text finds its line. An error on a key that is not in the text (its default is
 //! wrong, or it is missing) points to the innermost key around it.
@@ -45,7 +45,7 @@ impl ScenarioError {
         Self { key: key.into(), what: what.into(), location: None }
     }
 
-    /// Converts an error of the TOML reader; with a text, the reader knows the place in it.
+    /// Converts an error of the TOML reader; with a text, the reader has the position in it.
     pub(super) fn of_toml(error: &toml::de::Error, text: Option<&str>) -> Self {
         let what = error.message().trim_end().replace('\n', ", ");
         if let (Some(text), Some(span)) = (text, error.span()) {
@@ -76,7 +76,7 @@ impl ScenarioError {
     }
 
     /// The key that it is about, with points; empty if it is about all of it, or the reader of TOML
-    /// did not say.
+    /// named none.
     pub fn key(&self) -> &str {
         &self.key
     }
@@ -89,7 +89,7 @@ impl ScenarioError {
         }
     }
 
-    /// The bytes of the text that it is about, if somebody knew the text.
+    /// The bytes of the text that it is about, if the text was available.
     pub fn span(&self) -> Option<Range<usize>> {
         self.location.as_ref().map(|location| location.span.clone())
     }

@@ -12,7 +12,7 @@ const SECTOR: u64 = 512;
 /// How many files a log of fio may name: all that is kept of a recording grows with nothing else.
 const FILES: usize = 1 << 16;
 
-/// A request as a line says it.
+/// A request as a line has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Found {
     /// In the format's own unit, from its own beginning.

@@ -11,8 +11,8 @@ use super::lines::Lines;
 use super::{Format, Problem, Record, TraceError, fields};
 use crate::time::Picoseconds;
 
-/// Records that a reader holds back, if nothing else is said. One is 48 bytes, so these are 50 kB;
-/// the disorder that several processors bring into one log is some dozen lines. Chosen by hand.
+/// Records that a reader holds back by default. One is 48 bytes, so these are 50 kB; the disorder
+/// that several processors bring into one log is some dozen lines. Chosen by hand.
 const WINDOW: usize = 1_024;
 
 /// Reads a recording, record by record, in the order of their times.

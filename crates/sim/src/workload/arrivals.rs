@@ -25,7 +25,7 @@ pub(super) const INTERVAL_MAX: Picoseconds = Picoseconds(3_600 * Picoseconds::SE
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Open {
-    /// How much is asked for while it is on.
+    /// The demand while it is on.
     #[serde(deserialize_with = "text")]
     pub rate: Offered,
     /// Whether requests come evenly (`constant`) or without memory (`poisson`).
@@ -36,7 +36,7 @@ pub struct Open {
     pub pulse: Option<Pulse>,
 }
 
-/// How much is asked for in a second.
+/// The demand in a second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Offered {
     /// So many bytes: `"90Gbps"`, `"100MiB/s"`.
@@ -140,7 +140,7 @@ pub struct Arriving {
 
 #[derive(Clone, Debug)]
 enum Pace {
-    /// How much was asked for so far.
+    /// The demand so far.
     Even { passed: u128 },
     /// The last one's time on the clock that runs while it is on.
     Poisson { mean: Picoseconds, at: Picoseconds },

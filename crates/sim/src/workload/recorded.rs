@@ -7,10 +7,10 @@
 //! **Mechanism.** Records are read one ahead, in the order of their times; those of other devices
 //! and from before `from` are passed over. A record at `t` is a request at `start + (t - from) *
 //! 100 / speed_percent`. *Example*: with `from` = 10 s, a speed of 200 % and a start of 1 ms, what
-//! was recorded at 10.5 s is asked for at 251 ms. The replay does not wait for answers: an
+//! was recorded at 10.5 s is requested at 251 ms. The replay does not wait for answers: an
 //! overloaded system falls behind, as with any open loop.
 //!
-//! **What is left out.** Answers that made the next request: recordings do not say which did.
+//! **What is left out.** Answers that made the next request: recordings do not mark them.
 
 use std::io::BufRead;
 
@@ -29,10 +29,10 @@ use crate::trace::{Format, Reader, TraceError};
 pub struct Recording {
     /// Its file. The caller that runs the scenario opens it.
     pub file: String,
-    /// How it is written; if it is not said, its first line says it.
+    /// Its format; by default the first line determines it.
     #[serde(default, deserialize_with = "optional")]
     pub format: Option<Format>,
-    /// Only requests to this device, volume or file; if it is not said, to all as if they were one.
+    /// Only requests to this device, volume or file; by default to all as if they were one.
     #[serde(default)]
     pub device: Option<u32>,
     /// From when on, counted from the earliest request of the recording, whatever its device.
@@ -41,7 +41,7 @@ pub struct Recording {
     /// How fast, in percent of how fast it was recorded, from 1 to 1,000,000.
     #[serde(default = "Recording::speed")]
     pub speed_percent: u32,
-    /// How many records are held back to be sorted, 1,024 if it is not said.
+    /// How many records are held back to be sorted, 1,024 by default.
     #[serde(default)]
     pub window: Option<u32>,
 }
@@ -108,7 +108,7 @@ impl<R: BufRead> Replay<R> {
     ///
     /// # Errors
     /// If a line is wrong. The line is the first such one within the window, so it may stand behind
-    /// requests that were not asked for yet.
+    /// requests that have not arrived yet.
     pub fn arrival(&mut self) -> Result<Option<Request>, TraceError> {
         if self.left == 0 {
             return Ok(None);

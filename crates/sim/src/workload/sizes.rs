@@ -1,4 +1,4 @@
-//! How much a request moves: always the same, so many blocks, or as a table says.
+//! How much a request moves: always the same, so many blocks, or by a table.
 
 use serde::Deserialize;
 use tidegate_model::Bytes;

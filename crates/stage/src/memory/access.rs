@@ -58,7 +58,7 @@ impl Access {
         }
     }
 
-    /// Has the engine, if there is one, know what its caller could not begin yet.
+    /// Passes to the engine, if there is one, the count of operations that could not begin yet.
     pub(super) fn note_unmet(&mut self, count: u64) {
         match self {
             Self::Shm(port) => port.note_unmet(count),

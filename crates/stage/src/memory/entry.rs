@@ -1,9 +1,9 @@
 //! Coming in: what a data node gives a client, and what a client makes of it.
 //!
-//! The node says who carries operations out. Memory on this machine comes as a descriptor, which is
-//! mapped. To memory behind an RNIC comes only the way: queue pairs are made here once it is
-//! known how much may be under way, and the node connects its own with them. In both cases the
-//! store's header is read first, and then there is a client.
+//! The node decides how operations are carried out. It sends memory on this machine as a
+//! descriptor, which is mapped. Of memory behind an RNIC it sends the route only: queue pairs are
+//! made here once it is known how much may be under way, and the node connects its own with them.
+//! In both cases the store's header is read first, and then there is a client.
 
 use std::io;
 use std::os::fd::OwnedFd;

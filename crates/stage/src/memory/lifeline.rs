@@ -135,7 +135,7 @@ impl Lifeline {
                     wait(&self.stream, until).map_err(Error::Unreachable)?;
                 }
                 ended => {
-                    // Where the connection goes through a lock, that knows why.
+                    // Where the connection is encrypted, the TLS layer has the reason.
                     let reason = self.stream.tls_peer().and_then(|tls_peer| tls_peer.end());
                     let error = ended.err().unwrap_or_else(|| io::ErrorKind::UnexpectedEof.into());
                     return Err(Error::Unreachable(reason.unwrap_or(error)));

@@ -12,8 +12,8 @@
 //! *agent*, polls when no other thread does.
 //!
 //! Each operation has a number. Operations that begin together have consecutive numbers, so that
-//! each thread knows its own. A thread that times out abandons its operations: a note lists the
-//! numbers that no thread waits for any more. If the node moves to other memory, all operations
+//! each thread can compute its own. A thread that times out abandons its operations: a note lists
+//! the numbers that no thread waits for any more. If the node moves to other memory, all operations
 //! begin anew.
 //!
 //! # Bound

@@ -14,7 +14,6 @@
 //! than what they can have elsewhere.
 
 use alloc::vec::Vec;
-use core::fmt;
 
 use super::Configuration;
 
@@ -26,29 +25,34 @@ pub struct Certificate {
 }
 
 /// Why a certificate proves nothing about a configuration's tokens.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Flaw {
     /// The set names a server that is not there, or one twice.
+    #[error("server {server} is no server of a set")]
     Server {
         /// Its number.
         server: u32,
     },
     /// A bucket has more tokens on a server than demand.
+    #[error("bucket {bucket} has tokens that it has no demand for")]
     Imprudent {
         /// The bucket.
         bucket: usize,
     },
     /// A bucket has not all tokens that it can use, or more.
+    #[error("bucket {bucket} has not as many tokens as it can use")]
     Tokens {
         /// The bucket.
         bucket: usize,
     },
     /// The bound is not that of this set of servers.
+    #[error("the bound of these servers is {bound}")]
     Bound {
         /// The bound of the set.
         bound: u64,
     },
     /// There may be a better allocation, but none better than the bound.
+    #[error("{effective_capacity} tokens are consumed; {bound} might be")]
     Loose {
         /// How many tokens will be consumed.
         effective_capacity: u64,
@@ -56,26 +60,6 @@ pub enum Flaw {
         bound: u64,
     },
 }
-
-impl fmt::Display for Flaw {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Server { server } => write!(formatter, "server {server} is no server of a set"),
-            Self::Imprudent { bucket } => {
-                write!(formatter, "bucket {bucket} has tokens that it has no demand for")
-            }
-            Self::Tokens { bucket } => {
-                write!(formatter, "bucket {bucket} has not as many tokens as it can use")
-            }
-            Self::Bound { bound } => write!(formatter, "the bound of these servers is {bound}"),
-            Self::Loose { effective_capacity, bound } => {
-                write!(formatter, "{effective_capacity} tokens are consumed; {bound} might be")
-            }
-        }
-    }
-}
-
-impl core::error::Error for Flaw {}
 
 impl Certificate {
     pub(super) fn new(servers: Vec<u32>, configuration: &Configuration) -> Self {

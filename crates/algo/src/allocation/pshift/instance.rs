@@ -1,5 +1,5 @@
-//! A family of configurations to measure with: as in the paper's evaluation (§IV-B), but said so
-//! exactly that any program can make the same ones.
+//! A family of configurations to measure with: as in the paper's evaluation (§IV-B), but specified
+//! so exactly that any program can make the same ones.
 //!
 //! - Random numbers are counted, not drawn: number `k` of a stream is SplitMix64's finaliser of
 //!   `seed * D1342543DE82EF95 + stream * A0761D6478BD642F + (k + 1) * 9E3779B97F4A7C15`.
@@ -12,8 +12,8 @@
 //!   order drawn.
 //! - Every server can do 100,000 operations.
 //!
-//! Where something is divided, it is rounded by largest remainder, ties to who comes first. Square
-//! roots are integers, scaled by 2^63 for the ranks' weights.
+//! Where something is divided, it is rounded by largest remainder, ties to the first. Square roots
+//! are integers, scaled by 2^63 for the ranks' weights.
 
 use alloc::vec::Vec;
 

@@ -1,7 +1,7 @@
 //! Division of a shortfall among buckets: max-min fair over the met parts of their reservations.
 //!
 //! # Problem
-//! The optimum says how many tokens are consumed; the paper leaves their division among buckets to
+//! The optimum fixes how many tokens are consumed; the paper leaves their division among buckets to
 //! chance. Let `met` be how many tokens of a bucket are consumed. Of all allocations that are
 //! optimal, we want the one whose smallest `met / R` is largest, of those the one whose second
 //! smallest is, and so on: no bucket could have more unless one that has no larger part would have
@@ -253,7 +253,7 @@ struct BucketBounds {
 }
 
 /// Divides `total` over the buckets: one after the other gets a token, always the one with the
-/// smallest part of its reservation, of equals the one for whom it is a larger part, but each its
+/// smallest part of its reservation, of equals the one of which it is a larger part, but each its
 /// least in any case and its most at most. `total` lies between the sums of both.
 ///
 /// Token `n` of a bucket is one of those with a part below `level` if `n / R < level`; so a bucket

@@ -69,7 +69,7 @@ pub fn warnings(policy: &Policy, cluster: &Cluster) -> Vec<String> {
 }
 
 /// A warning where clients of other tenants than the volume's own can open it as `volume@tenant`,
-/// because the file lists none and the policy says who may act for them.
+/// because the file lists none and the policy lists the users that may act for them.
 fn unlisted(policy: &Policy, cluster: &Cluster, volume: &Volume) -> Option<String> {
     let is_offered = cluster.gateways.iter().any(|gateway| gateway.nbd.is_some());
     if !volume.tenants.is_empty() || !is_offered {

@@ -170,7 +170,7 @@ mod tests {
             prop_assert_eq!(pair.heap.first(), None);
         }
 
-        /// It stays a heap by keys; among those that became equal, whoever was first is first.
+        /// It stays a heap by keys; among those that became equal, the first stays first.
         #[test]
         fn keys_that_are_raised_keep_their_order(
             steps in prop::collection::vec((0u32..20, 0u8..9, any::<bool>()), 0..100),

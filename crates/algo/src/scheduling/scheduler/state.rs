@@ -570,8 +570,8 @@ const fn narrow(units: u64) -> u32 {
     if units > u32::MAX as u64 { u32::MAX } else { units as u32 }
 }
 
-/// A difference modulo 2^64 that is not negative; zero if it is. A period may be said to have begun
-/// before the last thing that happened in the one before.
+/// A difference modulo 2^64 that is not negative; zero if it is. A period may be dated before the
+/// last event of the one before.
 const fn forward(difference: u64) -> u64 {
     if difference > i64::MAX as u64 { 0 } else { difference }
 }

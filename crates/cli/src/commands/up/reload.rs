@@ -22,7 +22,7 @@ pub(super) struct Reload {
 }
 
 impl Reload {
-    /// Reads the file again and puts it in force if it has changed; the log says what came of it.
+    /// Reads the file again and puts it in force if it has changed; the log has the result.
     pub(super) fn run(&self) {
         match self.reload() {
             Ok(report) => tracing::info!("SIGHUP: {report}"),

@@ -1,42 +1,51 @@
 //! Why there is no RDMA, and what to do about it.
 
-use std::fmt;
 use std::io;
 
 /// Why a device, a region on it or a connection between two could not be made.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RdmaError {
     /// The library could not be opened.
+    #[error("no RDMA: libibverbs.so.1 was not found; install libibverbs1 ({reason})")]
     NoLibrary {
         /// The loader's message.
         reason: String,
     },
     /// The library is older than what is needed of it.
+    #[error("no RDMA: libibverbs.so.1 has no {call}; install a newer libibverbs1")]
     OldLibrary {
         /// The missing call.
         call: &'static str,
     },
     /// There is no such device, or none at all.
+    #[error("no RDMA: {}", missing(.name.as_deref()))]
     NoDevice {
         /// The requested name, if any.
         name: Option<String>,
     },
     /// No port of the device carries packets.
+    #[error("no RDMA: no port of device {device} is active and has an address; see `rdma link`")]
     NoPort {
         /// The device.
         device: String,
     },
     /// The device knows no atomic operations.
+    #[error("no RDMA: device {device} has no atomic operations; use another")]
     NoAtomics {
         /// The device.
         device: String,
     },
     /// The device holds fewer operations than asked for.
+    #[error("no RDMA: the device holds from 1 to {maximum} operations; ask for as many")]
     Window {
         /// How many at most, from 1.
         maximum: u32,
     },
     /// Memory could not be registered.
+    #[error(
+        "no RDMA: registering {bytes} bytes with the device: {}; `ulimit -l` has to allow as many",
+        io::Error::from_raw_os_error(*.errno)
+    )]
     Memory {
         /// How much, in bytes.
         bytes: usize,
@@ -44,6 +53,7 @@ pub enum RdmaError {
         errno: i32,
     },
     /// A call failed.
+    #[error("no RDMA: {what}: {}", io::Error::from_raw_os_error(*.errno))]
     Call {
         /// The failed step.
         what: &'static str,
@@ -51,6 +61,7 @@ pub enum RdmaError {
         errno: i32,
     },
     /// The other side's message makes no sense.
+    #[error("no RDMA: the other side's answer makes no sense; is it ours?")]
     Peer,
 }
 
@@ -70,45 +81,14 @@ fn last() -> i32 {
     io::Error::last_os_error().raw_os_error().unwrap_or_default()
 }
 
-impl fmt::Display for RdmaError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let reason = |errno: &i32| io::Error::from_raw_os_error(*errno);
-        f.write_str("no RDMA: ")?;
-        match self {
-            Self::NoLibrary { reason } => {
-                write!(f, "libibverbs.so.1 was not found; install libibverbs1 ({reason})")
-            }
-            Self::OldLibrary { call } => {
-                write!(f, "libibverbs.so.1 has no {call}; install a newer libibverbs1")
-            }
-            Self::NoDevice { name: Some(name) } => {
-                write!(f, "there is no device {name}; `rdma link` lists those that there are")
-            }
-            Self::NoDevice { name: None } => f.write_str(
-                "this machine has no device; install ibverbs-providers and load its card's driver",
-            ),
-            Self::NoPort { device } => write!(
-                f,
-                "no port of device {device} is active and has an address; see `rdma link`"
-            ),
-            Self::NoAtomics { device } => {
-                write!(f, "device {device} has no atomic operations; use another")
-            }
-            Self::Window { maximum } => {
-                write!(f, "the device holds from 1 to {maximum} operations; ask for as many")
-            }
-            Self::Memory { bytes, errno } => write!(
-                f,
-                "registering {bytes} bytes with the device: {}; `ulimit -l` has to allow as many",
-                reason(errno)
-            ),
-            Self::Call { what, errno } => write!(f, "{what}: {}", reason(errno)),
-            Self::Peer => f.write_str("the other side's answer makes no sense; is it ours?"),
-        }
+/// The device that is missing, with the remedy.
+fn missing(name: Option<&str>) -> String {
+    match name {
+        Some(name) => format!("there is no device {name}; `rdma link` lists those that there are"),
+        None => "this machine has no device; install ibverbs-providers and load its card's driver"
+            .to_owned(),
     }
 }
-
-impl std::error::Error for RdmaError {}
 
 #[cfg(test)]
 mod tests {

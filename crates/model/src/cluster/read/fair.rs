@@ -1,4 +1,4 @@
-//! By which rule nodes decide who is next, and what shares are shares of.
+//! The scheduler of nodes, and the unit of its shares.
 
 use alloc::format;
 use alloc::string::String;

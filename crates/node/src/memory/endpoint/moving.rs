@@ -106,7 +106,7 @@ impl Endpoint {
     }
 
     /// Goes on with other memory, because a structure of this one is damaged. Clients have nothing
-    /// to finish there, so they are not waited for: they hear of it and come again.
+    /// to finish there, so they are not waited for: they notice it and reconnect.
     pub(super) fn remake(&mut self) {
         // It may have been reported twice, and done already.
         let Some(structure) = self.host.damaged() else { return };

@@ -2,10 +2,10 @@
 //!
 //! # Mechanism
 //! New memory gets its words of control from the monitor, never from the old memory, which clients
-//! write to. The store is copied after the old memory says that it was left, and the copy, which
-//! no other process has, is checked. A store that is damaged is not handed on: the new memory has
-//! an empty one then. Where there is no room for a second one, and behind an RNIC, where clients
-//! can be shut out, the memory stays and is made anew in place.
+//! write to. The store is copied after the old memory is marked as left, and the copy, which no
+//! other process has, is checked. A store that is damaged is not handed on: the new memory has an
+//! empty one then. Where there is no room for a second one, and behind an RNIC, where clients can
+//! be shut out, the memory stays and is made anew in place.
 
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom};
@@ -41,9 +41,9 @@ impl Host {
     /// Goes on with a copy of the memory, in which no client has a session slot. No process may use
     /// the old one any more. Behind an RNIC it is the same memory, and no client may reach it.
     ///
-    /// A client that is stopped in the middle of an operation cannot be asked. So the old memory
-    /// says that it was left before the first byte of the store is copied, and clients look at that
-    /// after what they have done (`fabric::memory::shm` says why that is enough).
+    /// A client that is stopped in the middle of an operation cannot answer. So the old memory is
+    /// marked as left before the first byte of the store is copied, and clients check that mark
+    /// after each operation (`fabric::memory::shm` explains why that is enough).
     ///
     /// # Errors
     /// If there is not so much memory, or the RNIC cannot be used. The old one is still there then.

@@ -27,7 +27,7 @@ pub enum Event {
         /// Tokens that it had.
         tokens: u64,
     },
-    /// A client has not used its reservation in this many periods, and may have asked for too much.
+    /// A client has not used its reservation in this many periods: it may be too large.
     Unused {
         /// Which.
         session_slot: u16,
@@ -60,26 +60,15 @@ pub struct Summary {
 }
 
 /// Why a client gets no session slot.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Denied {
     /// The requested promise cannot be kept.
+    #[error("{0}")]
     Infeasible(Refusal),
     /// There is no session slot left, or no such session slot.
+    #[error("all seats of the data node are taken")]
     Full,
     /// The monitor has not yet read which client has which session slot.
+    #[error("the data node has just begun, and reads who is there; ask again")]
     Opening,
 }
-
-impl core::fmt::Display for Denied {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        match self {
-            Self::Infeasible(refusal) => refusal.fmt(f),
-            Self::Full => f.write_str("all seats of the data node are taken"),
-            Self::Opening => {
-                f.write_str("the data node has just begun, and reads who is there; ask again")
-            }
-        }
-    }
-}
-
-impl core::error::Error for Denied {}

@@ -207,8 +207,8 @@ impl<F: Fabric> Port<F> {
         let pool = Pool::read(word);
         let period = self.balance.period();
         if !pool.is_of(period.epoch) {
-            // A period has begun that this client does not know of yet, or the answer is of the
-            // one before. Either way these are not tokens of this one.
+            // A period has begun that this client has not noticed yet, or the answer is of the one
+            // before. Either way these are not tokens of this one.
             self.retry = now.after(TICK);
             if pool.epoch.wrapping_sub(period.epoch as u16) as i16 > 0 {
                 self.doubt(now);

@@ -1,5 +1,5 @@
 //! A client's use of the store's pool: it takes blocks, and announces since which round it has had
-//! its blocks. [`sweep`](super::super::sweep) says why.
+//! its blocks. [`sweep`](super::super::sweep) explains why.
 //!
 //! Taking blocks is three steps: the pool's words, the next slots of the ring, and a swap of the
 //! word that counts the blocks taken. The slots are read before the swap, and stay as they were
@@ -25,8 +25,8 @@ pub const EXTENT_MAX: u32 = 512;
 
 const _: () = assert!(EXTENT_MAX * WORD as u32 <= BUFFER);
 
-/// Names of operations that belong to no task, which have smaller ones: part of what is asked of
-/// the pool, a read of the round, and a write to the census.
+/// Names of operations that belong to no task, which have smaller ones: part of a request to the
+/// pool, a read of the round, and a write to the census.
 const POOL: u64 = u32::MAX as u64;
 const ROUND_READ: u64 = POOL - 1;
 const CENSUS_WRITE: u64 = POOL - 2;
@@ -55,7 +55,7 @@ enum PoolStep {
 #[derive(Debug)]
 pub(super) struct PoolRequest {
     step: PoolStep,
-    /// The round since which it has its blocks, as the census says; none if it has no block.
+    /// The round since which it has its blocks, as in the census; none if it has no block.
     announced: Option<u64>,
     /// How often it reads the round, when it did last, and whether it is about to.
     interval: Span,
@@ -71,12 +71,12 @@ impl PoolRequest {
 }
 
 impl<F: Fabric> Client<F> {
-    /// Whether it may write: the census knows of it, or the store is not swept.
+    /// Whether it may write: it is in the census, or the store is not swept.
     pub(super) fn is_known(&self) -> bool {
         self.session_slot.is_none() || self.pool_request.announced.is_some()
     }
 
-    /// Begins waiting tasks, as far as there are blocks for them; asks the store for more.
+    /// Begins waiting tasks, as far as there are blocks for them; requests more from the store.
     pub(super) fn serve_waiting(&mut self) {
         if self.pool_request.step != PoolStep::Nothing {
             return;

@@ -10,8 +10,8 @@ use super::task::{BUCKETS, Failure, Kind, SlotSnapshot, TaskStep};
 use super::{Answer, Client, OperationOutcome, Value};
 use crate::one_sided::{BufferPosition, Fabric, Operation};
 
-/// How often an operation reads the index before it says that it came to nothing. Each time others
-/// have come to something. Chosen by hand.
+/// How often an operation reads the index before it fails as contended. Each time others have come
+/// to something. Chosen by hand.
 const TRIES_MAX: u32 = 32;
 
 impl<F: Fabric> Client<F> {
@@ -39,8 +39,8 @@ impl<F: Fabric> Client<F> {
     }
 
     /// Begins a put that has a block. One that it has had for longer than the round it may have
-    /// been swept: then others have it, unless a swap of what it has instead of a mark says that
-    /// they have not and keeps it.
+    /// been swept: then others have it, unless a swap of its word instead of a mark shows that they
+    /// have not and keeps it.
     pub(super) fn start_put(&mut self, at: u32, spare: Spare) {
         let round = self.supply.round();
         self.tasks[at as usize].round = Some(round);
@@ -78,7 +78,7 @@ impl<F: Fabric> Client<F> {
         self.read_index(at);
     }
 
-    /// Writes the block of a put, and looks where it belongs meanwhile.
+    /// Writes the block of a put, and finds its slot meanwhile.
     fn go_on_put(&mut self, at: u32, spare: Spare) {
         self.write_block(at, spare);
         let task = &mut self.tasks[at as usize];

@@ -165,7 +165,7 @@ impl Scenario {
         (0..self.nodes).map(wanted).collect()
     }
 
-    /// The policy that says what tenants are promised, as a file. They are t0, t1 and so on.
+    /// The policy with the tenants' promises, as a file. They are t0, t1 and so on.
     pub fn policy(&self) -> String {
         let interval = self.redistribute;
         let mut text = format!("period = \"{interval}\"\nredistribute = \"{interval}\"\n");
