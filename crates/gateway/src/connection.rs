@@ -404,8 +404,10 @@ impl worker::Client for Connection {
 
     fn encrypt(&mut self, frontend: &Frontend) -> Result<(), CloseReason> {
         self.is_encrypting = false;
-        let lock = frontend.lock.as_ref();
-        Ok(lock.map_or(Ok(()), |lock| lock.guard.encrypt(&mut self.stream))?)
+        if let Some(lock) = &frontend.lock {
+            self.stream = lock.guard.accept(self.stream.try_clone()?)?;
+        }
+        Ok(())
     }
 
     fn answer(&mut self, completed: Completed, _: &mut Frontend) {

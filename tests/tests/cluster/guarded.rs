@@ -10,7 +10,7 @@ use std::process::Command;
 
 use serde::de::DeserializeOwned;
 use tidegate_fabric::stream::Address;
-use tidegate_fabric::tls::{Guard, Identity, Pump, Way};
+use tidegate_fabric::tls::{Guard, Identity, Way};
 use tidegate_fabric::unix::Link;
 use tidegate_proto::cluster::message::{NodeInfo, ToNode};
 use tidegate_proto::message::{Hello, Reply, StageInfo, ToGateway, ToStage, VERSION};
@@ -97,7 +97,7 @@ impl Guarded {
     /// The TLS identity with the certificate of `name`.
     fn guard(&self, name: &str) -> Guard {
         let identity = Identity::read(&self.tls(), name).unwrap();
-        Guard::new(&Pump::start().unwrap(), &identity)
+        Guard::new(&identity)
     }
 
     /// Returns the controller's answer to `hello` from a peer with this certificate.
