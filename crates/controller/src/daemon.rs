@@ -352,11 +352,13 @@ impl PeerListener {
                     Err(error) => tracing::warn!("a connection without credentials: {error}"),
                 }
             },
-            Self::Remote(listener, guard) => {
+            Self::Remote(listener, guard) => loop {
                 let stream = listener.accept().await?.0.into_std()?;
-                let stream = guard.accept(stream.try_into()?)?;
-                Ok((stream, PeerIdentity::Remote(Vec::new())))
-            }
+                match stream.try_into().and_then(|stream| guard.accept(stream)) {
+                    Ok(stream) => return Ok((stream, PeerIdentity::Remote(Vec::new()))),
+                    Err(error) => tracing::debug!("a peer left before it was accepted: {error}"),
+                }
+            },
         }
     }
 

@@ -167,6 +167,22 @@ fn a_peer_that_does_not_read_is_waited_for() {
 }
 
 #[test]
+fn bytes_that_count_as_sent_arrive_though_the_stream_is_closed() {
+    let mut testbed = Testbed::new();
+    testbed.settle(1 << 20).unwrap();
+    testbed.send(0, 4 << 20);
+    let sent = testbed.due[0].len() - testbed.outgoing[0].len();
+    testbed.streams[0] = Stream::pair().unwrap().0;
+    let mut received = 0;
+    while testbed.transmit(0, 1 << 20) > 0 {
+        while let Ok(Some(count @ 1..)) = testbed.receive(1, 1 << 20) {
+            received += count;
+        }
+    }
+    assert!(sent > 0 && received >= sent, "{received} of {sent}");
+}
+
+#[test]
 fn a_connection_that_is_cut_is_an_error_behind_its_last_bytes() {
     let mut testbed = Testbed::new();
     testbed.send(0, 100_000);
