@@ -52,8 +52,10 @@ impl Agent {
         let retry = Retry::new(RETRY_MIN, RETRY_MAX);
         let watch = Watch { way, hello, stats, link: None, faults: Vec::new(), retry };
         let ending = is_ending.clone();
-        let thread = thread::Builder::new().name("gateway-keeper".into());
-        let thread = thread.spawn(move || watch.run(reactor, &ending))?;
+        let (thread, span) =
+            (thread::Builder::new().name("gateway-keeper".into()), tracing::Span::current());
+        let run = move || span.in_scope(|| watch.run(reactor, &ending));
+        let thread = thread.spawn(run)?;
         Ok(Self { is_ending, waker, thread: Some(thread) })
     }
 }

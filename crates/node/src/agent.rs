@@ -240,7 +240,7 @@ impl Agent {
 
     fn connect(&mut self) {
         let Some(way) = &self.controller else { return };
-        let info = self.live.coordinate(|coordinator, _, _| coordinator.info());
+        let info = self.live.node.info();
         let hello = Hello::Node { version: VERSION, info };
         let connected = way.connect().map(Link::from).and_then(|mut link| {
             link.send(&hello)?;
@@ -252,9 +252,7 @@ impl Agent {
                 self.link = Some(link);
                 self.faults.clear();
                 self.store_fault = None;
-                self.live.coordinate(|coordinator, now, mut shards| {
-                    coordinator.on_connected(now, &mut shards)
-                });
+                self.live.node.on_connected(self.live.clock);
                 self.set_standing(Standing::Greeting);
             }
             Err(error) => {
@@ -287,9 +285,7 @@ impl Agent {
                 }
                 _ => {}
             }
-            self.live.coordinate(|coordinator, now, mut shards| {
-                coordinator.on_message(now, message, &mut shards)
-            });
+            self.live.node.on_message(self.live.clock, message);
         }
     }
 
@@ -301,9 +297,7 @@ impl Agent {
                 io::ErrorKind::ConnectionRefused => tracing::debug!("no controller: {reason}"),
                 _ => tracing::warn!("the link to the controller ended: {reason}"),
             }
-            self.live.coordinate(|coordinator, now, mut shards| {
-                coordinator.on_disconnected(now, &mut shards)
-            });
+            self.live.node.on_disconnected(self.live.clock);
             self.set_standing(Standing::Seeking);
             self.retry.later(self.live.clock.now());
         }
