@@ -47,9 +47,9 @@ pub(crate) fn directory(cluster: &Cluster, base: &Path) -> Option<PathBuf> {
 
 /// The way to the component of this name: over TCP, through the guard of the caller.
 pub(crate) fn way(address: Address, guard: Option<&Guard>, name: &str) -> Way {
-    let lock = match address {
+    let tls = match address {
         Address::Tcp(_) => guard.map(|guard| (guard.clone(), name.to_owned())),
         Address::Unix(_) => None,
     };
-    Way { address, lock }
+    Way { address, tls }
 }

@@ -93,11 +93,11 @@ impl DataNodeAddress {
             return Err(failure.help(help));
         };
         let identity = identity(directory, &self.user)?;
-        let lock = match &address {
+        let tls = match &address {
             Address::Tcp { host, .. } => Some((Guard::new(&identity), host.clone())),
             Address::Unix(_) => None,
         };
-        Ok(Route::Far(Way { address: resolved(&address, Path::new(""))?, lock }))
+        Ok(Route::Far(Way { address: resolved(&address, Path::new(""))?, tls }))
     }
 }
 

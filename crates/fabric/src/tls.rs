@@ -130,7 +130,7 @@ pub struct Way {
     pub address: Address,
     /// The TLS context of the connection, and the name that the process's certificate has to bear;
     /// none for a connection in the clear.
-    pub lock: Option<(Guard, String)>,
+    pub tls: Option<(Guard, String)>,
 }
 
 impl Way {
@@ -140,7 +140,7 @@ impl Way {
     /// If no process listens there, or for other reasons that are known at once.
     pub fn connect(&self) -> io::Result<Stream> {
         let stream = Stream::connect(&self.address)?;
-        match &self.lock {
+        match &self.tls {
             None => Ok(stream),
             Some((guard, name)) => guard.connect(stream, name),
         }
@@ -150,6 +150,6 @@ impl Way {
 impl From<Address> for Way {
     /// In the clear.
     fn from(address: Address) -> Self {
-        Self { address, lock: None }
+        Self { address, tls: None }
     }
 }

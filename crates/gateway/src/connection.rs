@@ -45,7 +45,7 @@ pub(crate) struct Frontend {
     pub(crate) in_flight: InFlight,
     pub(crate) context: Arc<ServerContext>,
     pub(crate) budget: MemoryBudget,
-    pub(crate) lock: Option<ListenerTls>,
+    pub(crate) tls: Option<ListenerTls>,
     /// The owners of requests.
     pub(crate) table: Arc<Table>,
     /// The names of the cluster's daemons: their certificates are no client's.
@@ -110,8 +110,8 @@ struct Client {
 
 impl Connection {
     /// A client that has just come, and is greeted.
-    fn new(token: u64, stream: Stream, lock: Option<&ListenerTls>) -> Self {
-        let encryption = match lock {
+    fn new(token: u64, stream: Stream, tls: Option<&ListenerTls>) -> Self {
+        let encryption = match tls {
             None => Encryption::Absent,
             Some(ListenerTls { is_required: false, .. }) => Encryption::Offered,
             Some(ListenerTls { is_required: true, .. }) => Encryption::Required,
@@ -404,8 +404,8 @@ impl worker::Client for Connection {
 
     fn encrypt(&mut self, frontend: &Frontend) -> Result<(), CloseReason> {
         self.is_encrypting = false;
-        if let Some(lock) = &frontend.lock {
-            self.stream = lock.guard.accept(self.stream.try_clone()?)?;
+        if let Some(tls) = &frontend.tls {
+            self.stream = tls.guard.accept(self.stream.try_clone()?)?;
         }
         Ok(())
     }
@@ -477,7 +477,7 @@ impl worker::Frontend for Frontend {
     type Answer = Completed;
 
     fn welcome(&mut self, token: u64, stream: Stream) -> Connection {
-        Connection::new(token, stream, self.lock.as_ref())
+        Connection::new(token, stream, self.tls.as_ref())
     }
 
     fn nodes(&mut self) -> &mut Nodes {

@@ -1,4 +1,4 @@
-//! Certificates: stock clients and parts of several machines go through the lock, and no other
+//! Certificates: stock clients and components of several machines use TLS, and no other
 //! client does. A refused client, or the log, gets the reason.
 
 use std::fs;
@@ -114,7 +114,7 @@ impl Guarded {
         hello: &Hello,
     ) -> io::Result<In> {
         let address: Address = address.parse().unwrap();
-        let way = Way { address, lock: Some((self.guard(certificate), name.to_owned())) };
+        let way = Way { address, tls: Some((self.guard(certificate), name.to_owned())) };
         let mut link = Link::from(way.connect()?);
         link.send(hello)?;
         link.wait(PATIENCE)

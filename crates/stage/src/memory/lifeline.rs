@@ -42,7 +42,7 @@ impl Entrance {
                 Ok(stream.into())
             }
             #[cfg(feature = "verbs")]
-            Self::Way(Way { address: Address::Tcp(_), lock: None }) => {
+            Self::Way(Way { address: Address::Tcp(_), tls: None }) => {
                 Err(io::Error::other("who comes by TCP has to show a certificate"))
             }
             #[cfg(feature = "verbs")]
