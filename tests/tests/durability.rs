@@ -117,7 +117,7 @@ impl Cluster {
                 Address::Unix(self.socket(&format!("g{number}"))),
                 ListenerAccess::PRIVATE,
             )],
-            lock: None,
+            tls: None,
             parties: std::sync::Arc::default(),
             volumes: vec![volume],
             pools: Vec::new(),

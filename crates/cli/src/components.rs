@@ -339,7 +339,7 @@ fn gateway_config(
     Ok(gateway::Config {
         name: gateway.name.clone(),
         controller: context.controller(guard.as_ref()),
-        lock: guard.map(|guard| gateway::ListenerTls { guard, is_required }),
+        tls: guard.map(|guard| gateway::ListenerTls { guard, is_required }),
         parties: all_peer_names(cluster).into(),
         binds: binds.collect::<Result<_, Failure>>()?,
         volumes: cluster.volumes.clone(),

@@ -5,33 +5,25 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use tidegate_fabric::stream::Address;
-use tidegate_fabric::tls::{Guard, Pump, Way};
+use tidegate_fabric::tls::{Guard, Way};
 use tidegate_model::Cluster;
 
 use tidegate_console::certificate::identity;
-use tidegate_console::failure::{Code, Failure};
+use tidegate_console::failure::Failure;
 
 /// How long before the end of a certificate the log warns.
 const NOTICE: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
-/// The folder of a cluster's certificates, and the thread that all connections through them share.
+/// The folder of a cluster's certificates.
 #[derive(Debug)]
 pub(crate) struct Guards {
     directory: PathBuf,
-    pump: Pump,
 }
 
 impl Guards {
     /// Those of a cluster whose relative paths are below `base`; none if it has no certificates.
-    ///
-    /// # Errors
-    /// If there is no thread left.
-    pub(crate) fn open(cluster: &Cluster, base: &Path) -> Result<Option<Self>, Failure> {
-        let Some(directory) = directory(cluster, base) else { return Ok(None) };
-        let pump = Pump::start().map_err(|error| {
-            Failure::new(Code::Failure, "cannot start a thread for TLS").cause(error)
-        })?;
-        Ok(Some(Self { directory, pump }))
+    pub(crate) fn of_cluster(cluster: &Cluster, base: &Path) -> Option<Self> {
+        directory(cluster, base).map(|directory| Self { directory })
     }
 
     /// The guard of a component.
@@ -44,7 +36,7 @@ impl Guards {
             let path = identity.path().display();
             tracing::warn!("{path} expires within 30 days; remove it and run `tidegate certify`");
         }
-        Ok(Guard::new(&self.pump, &identity))
+        Ok(Guard::new(&identity))
     }
 }
 
@@ -55,9 +47,9 @@ pub(crate) fn directory(cluster: &Cluster, base: &Path) -> Option<PathBuf> {
 
 /// The way to the component of this name: over TCP, through the guard of the caller.
 pub(crate) fn way(address: Address, guard: Option<&Guard>, name: &str) -> Way {
-    let lock = match address {
+    let tls = match address {
         Address::Tcp(_) => guard.map(|guard| (guard.clone(), name.to_owned())),
         Address::Unix(_) => None,
     };
-    Way { address, lock }
+    Way { address, tls }
 }

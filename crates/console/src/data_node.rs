@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use tidegate_fabric::tls::{Guard, Pump, Way};
+use tidegate_fabric::tls::{Guard, Way};
 use tidegate_model::Cluster;
 use tidegate_model::cluster::Address;
 use tidegate_stage::memory::{Connection, Error, Settings, Store};
@@ -93,14 +93,11 @@ impl DataNodeAddress {
             return Err(failure.help(help));
         };
         let identity = identity(directory, &self.user)?;
-        let pump = Pump::start().map_err(|error| {
-            Failure::new(Code::Failure, "cannot start a thread for TLS").cause(error)
-        })?;
-        let lock = match &address {
-            Address::Tcp { host, .. } => Some((Guard::new(&pump, &identity), host.clone())),
+        let tls = match &address {
+            Address::Tcp { host, .. } => Some((Guard::new(&identity), host.clone())),
             Address::Unix(_) => None,
         };
-        Ok(Route::Far(Way { address: resolved(&address, Path::new(""))?, lock }))
+        Ok(Route::Far(Way { address: resolved(&address, Path::new(""))?, tls }))
     }
 }
 

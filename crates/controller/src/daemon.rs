@@ -8,11 +8,12 @@ use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use tidegate_fabric::stream::Stream;
 use tidegate_fabric::tls::Guard;
 use tidegate_fabric::trusted::TrustError;
 use tidegate_model::Policy;
 use tidegate_proto::controller::Controller;
-use tokio::net::{TcpListener, TcpStream, UnixStream};
+use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{Semaphore, broadcast, mpsc, watch};
 use tokio::task::JoinSet;
@@ -338,22 +339,28 @@ fn whole(path: &Path) -> String {
 enum PeerListener {
     /// On this machine.
     Socket(Socket),
-    /// Over TCP, through a lock.
+    /// Over TCP, encrypted.
     Remote(TcpListener, Guard),
 }
 
 impl PeerListener {
     /// The next connection, and who is behind it.
-    async fn next(&self) -> io::Result<(UnixStream, PeerIdentity)> {
+    async fn next(&self) -> io::Result<(Stream, PeerIdentity)> {
         match self {
             Self::Socket(socket) => loop {
                 let (stream, _) = socket.listener.accept().await?;
                 match PeerIdentity::local(&stream) {
-                    Ok(identity) => return Ok((stream, identity)),
+                    Ok(identity) => return Ok((stream.into_std()?.into(), identity)),
                     Err(error) => tracing::warn!("a connection without credentials: {error}"),
                 }
             },
-            Self::Remote(listener, guard) => let_in(listener.accept().await?.0, guard),
+            Self::Remote(listener, guard) => loop {
+                let stream = listener.accept().await?.0.into_std()?;
+                match stream.try_into().and_then(|stream| guard.accept(stream)) {
+                    Ok(stream) => return Ok((stream, PeerIdentity::Remote(Vec::new()))),
+                    Err(error) => tracing::debug!("a peer left before it was accepted: {error}"),
+                }
+            },
         }
     }
 
@@ -392,13 +399,6 @@ async fn accept(
     }
     // Before the connections.
     drop(listener);
-}
-
-/// The inner side of a connection over TCP, and who is behind it, once that is known.
-fn let_in(stream: TcpStream, guard: &Guard) -> io::Result<(UnixStream, PeerIdentity)> {
-    let inside = guard.accept(stream.into_std()?.try_into()?)?;
-    let tls_peer = inside.tls_peer().cloned().unwrap_or_default();
-    Ok((UnixStream::from_std(inside.into_unix()?)?, PeerIdentity::Remote(tls_peer)))
 }
 
 pub(crate) async fn bind(address: SocketAddr) -> Result<TcpListener, ServeError> {

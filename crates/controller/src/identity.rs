@@ -1,14 +1,11 @@
 //! The peer of a connection, and the identities that it may claim.
 //!
-//! On the Unix socket the kernel names the peer's process. Over TCP a certificate names the peer. A
-//! pair of our own sockets carries its bytes inside, for which the kernel would name our own
-//! process.
+//! On the Unix socket the kernel names the peer's process. Over TCP a certificate names the peer.
 
 use std::fmt;
 use std::io;
-use std::sync::Arc;
 
-use tidegate_fabric::stream::TlsPeer;
+use tidegate_fabric::tls::bears;
 use tidegate_proto::message::Hello;
 use tokio::net::UnixStream;
 
@@ -25,8 +22,8 @@ pub(crate) enum PeerIdentity {
         /// Its number, or zero if the kernel does not say.
         pid: u32,
     },
-    /// A peer on another machine, known once it has shown its certificate.
-    Remote(Arc<TlsPeer>),
+    /// A peer on another machine, by the names in its certificate; none before it has shown it.
+    Remote(Vec<String>),
 }
 
 impl PeerIdentity {
@@ -49,14 +46,6 @@ impl PeerIdentity {
     /// Whether it may ask and instruct.
     pub(crate) fn may_operate(&self) -> bool {
         self.kind() == PeerKind::Operator
-    }
-
-    /// Why its connection ended before it had said hello, if that is known.
-    pub(crate) fn end(&self) -> Option<io::Error> {
-        match self {
-            Self::Local { .. } => None,
-            Self::Remote(tls_peer) => tls_peer.end(),
-        }
     }
 
     /// Whether the peer may claim the identity in `hello`, in a cluster with these gateways. This
@@ -82,8 +71,8 @@ impl PeerIdentity {
             }
         };
         match self {
-            Self::Remote(tls_peer) if !tls_peer.bears(name) => {
-                let borne = tls_peer.names().join(", ");
+            Self::Remote(names) if !bears(names, name) => {
+                let borne = names.join(", ");
                 Err(format!("your certificate is for {borne} and not for {name:?}"))
             }
             _ => Ok(()),
@@ -95,8 +84,8 @@ impl fmt::Display for PeerIdentity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Local { uid, pid } => write!(f, "process {pid} of user {uid}"),
-            Self::Remote(tls_peer) if tls_peer.names().is_empty() => f.write_str("somebody far"),
-            Self::Remote(tls_peer) => f.write_str(&tls_peer.names().join(", ")),
+            Self::Remote(names) if names.is_empty() => f.write_str("somebody far"),
+            Self::Remote(names) => f.write_str(&names.join(", ")),
         }
     }
 }

@@ -6,20 +6,22 @@
 //! bounded: a peer that stops reading is dropped, and other peers do not notice. The switchboard
 //! reads a peer's messages, for the same reason; so a link's task sleeps while all is well.
 
-use std::io::{self, Write};
-use std::os::unix::net::UnixStream as Socket;
+use std::io::{self, IoSlice, IoSliceMut};
+use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tidegate_fabric::stream::Stream;
 use tidegate_proto::cluster::message::ToNode;
 use tidegate_proto::codec::{Decoder, TooLarge, encode, encode_pages};
 use tidegate_proto::controller::{ConnectionId, Peer};
 use tidegate_proto::data_node::ToDataNode;
 use tidegate_proto::message::{Hello, Reply, ToGateway, ToStage, VERSION};
 use tokio::io::Interest;
-use tokio::net::UnixStream;
+use tokio::io::unix::AsyncFd;
 use tokio::sync::{Notify, mpsc};
 use tokio::time::timeout;
 
@@ -63,7 +65,7 @@ pub(crate) struct Link {
     pub(crate) id: ConnectionId,
     pub(crate) role: Role,
     /// Not the runtime's: it would wake us whenever the peer has read something.
-    pub(crate) stream: Socket,
+    pub(crate) stream: Stream,
     queue: Mutex<Queue>,
     /// Wakes the link's task when the queue needs it.
     wake: Notify,
@@ -111,9 +113,8 @@ impl Link {
     pub(crate) fn flush(&self) -> Result<(), SendError> {
         let mut queue = self.queue();
         while queue.sent < queue.bytes.len() {
-            match (&self.stream).write(&queue.bytes[queue.sent..]) {
+            match self.stream.send(&[IoSlice::new(&queue.bytes[queue.sent..])]) {
                 Ok(count) => queue.sent += count,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     self.wake.notify_one();
                     return Ok(());
@@ -169,8 +170,8 @@ pub(crate) struct ConnectionContext {
 
 /// Everything about one connection, from hello to its end.
 pub(crate) async fn attend(
-    stream: UnixStream,
-    identity: PeerIdentity,
+    stream: Stream,
+    mut identity: PeerIdentity,
     context: Arc<ConnectionContext>,
 ) {
     // A peer without a permit gets no reason: only its hello would say which protocol it speaks.
@@ -178,8 +179,7 @@ pub(crate) async fn attend(
     let (hello, rest) = match timeout(context.hello_max, read_hello(&stream)).await {
         Ok(Ok(hello)) => hello,
         Ok(Err(error)) => {
-            let reason = identity.end().map_or(error.to_string(), |end| end.to_string());
-            return tracing::warn!("{identity} is refused before its hello: {reason}");
+            return tracing::warn!("{identity} is refused before its hello: {error}");
         }
         Err(_) => {
             return tracing::warn!(
@@ -188,6 +188,9 @@ pub(crate) async fn attend(
             );
         }
     };
+    if let PeerIdentity::Remote(names) = &mut identity {
+        names.extend_from_slice(stream.names().unwrap_or_default());
+    }
     if let Err(reason) = identity.may_be(&hello, &context.gateways) {
         refuse(&stream, &hello, &reason);
         return tracing::warn!("{identity} is refused: {reason}");
@@ -224,7 +227,7 @@ pub(crate) async fn attend(
 
 /// Sends the reason of a refusal in the protocol of the hello. The reason has a few bytes: a peer
 /// that does not take them at once will not read them either.
-fn refuse(stream: &UnixStream, hello: &Hello, reason: &str) {
+fn refuse(stream: &Stream, hello: &Hello, reason: &str) {
     let (version, reason, retry) = (VERSION, reason.to_owned(), false);
     let mut bytes = Vec::new();
     let encoded = match hello {
@@ -235,22 +238,18 @@ fn refuse(stream: &UnixStream, hello: &Hello, reason: &str) {
         Hello::Operator { .. } => encode(&Reply::Refused { version, reason }, &mut bytes),
     };
     if encoded.is_ok() {
-        let _ = stream.try_write(&bytes);
+        let _ = stream.send(&[IoSlice::new(&bytes)]);
     }
 }
 
 /// Everything about a connection that is not an operator's, from behind its hello to its end.
 async fn serve(
-    stream: UnixStream,
+    stream: Stream,
     context: &ConnectionContext,
     role: Role,
     rest: &[u8],
     joined: impl FnOnce(Arc<Link>) -> Input,
 ) {
-    let stream = match stream.into_std() {
-        Ok(stream) => stream,
-        Err(error) => return tracing::warn!("a connection failed: {error}"),
-    };
     let id = ConnectionId(context.next_connection.fetch_add(1, Ordering::Relaxed));
     let (queue, wake) = (Mutex::default(), Notify::new());
     let link = Arc::new(Link { id, role, stream, queue, wake });
@@ -261,29 +260,47 @@ async fn serve(
     }
 }
 
-async fn read_hello(stream: &UnixStream) -> Result<(Hello, Vec<u8>), ReadError> {
+async fn read_hello(stream: &Stream) -> Result<(Hello, Vec<u8>), ReadError> {
     let mut decoder = Decoder::<Hello>::new();
     loop {
         if let Some(hello) = decoder.next_message()? {
             return Ok((hello, decoder.into_rest()));
         }
-        stream.readable().await?;
-        read_chunk(stream, &mut decoder)?;
+        match read(stream, &mut [0; READ_CHUNK], &mut decoder).await? {
+            0 => return Err(ReadError::Closed),
+            _ => continue,
+        }
     }
 }
 
-/// Takes in what has arrived, at most [`READ_CHUNK`] bytes of it.
-fn read_chunk(stream: &UnixStream, decoder: &mut Decoder<Hello>) -> Result<(), ReadError> {
-    let mut chunk = [0; READ_CHUNK];
-    match stream.try_read(&mut chunk) {
-        Ok(0) => Err(ReadError::Closed),
-        Ok(count) => {
-            decoder.extend(&chunk[..count]);
-            Ok(())
+/// Reads once, when there is something to read.
+pub(crate) async fn read<T: DeserializeOwned>(
+    stream: &Stream,
+    chunk: &mut [u8],
+    decoder: &mut Decoder<T>,
+) -> io::Result<usize> {
+    loop {
+        match stream.receive(&mut [IoSliceMut::new(chunk)]) {
+            Ok(count) => {
+                decoder.extend(&chunk[..count]);
+                return Ok(count);
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                let write = stream.wants_write().then_some(Interest::WRITABLE);
+                let interest = Interest::READABLE;
+                ready(stream, write.map_or(interest, |write| interest | write)).await?;
+            }
+            Err(error) => return Err(error),
         }
-        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
-        Err(error) => Err(error.into()),
     }
+}
+
+/// Waits for an event of the socket. It is registered with the runtime only for that long.
+pub(crate) async fn ready(stream: &Stream, interest: Interest) -> io::Result<()> {
+    #[allow(deprecated, reason = "what is borrowed stays open, and its successor is unsafe")]
+    let socket = AsyncFd::with_interest(stream.as_fd(), interest)?;
+    drop(socket.ready(interest).await?);
+    Ok(())
 }
 
 /// Writes what the machine could not, until the link is to be closed. A failure to do so is
@@ -316,20 +333,10 @@ async fn relay(link: &Link) -> io::Result<()> {
 
 /// Waits until everything that is queued is handed over.
 async fn drain(link: &Link) -> io::Result<()> {
-    if !link.state().0 {
-        return Ok(());
-    }
-    let socket = UnixStream::from_std(link.stream.try_clone()?)?;
     while link.state().0 {
-        socket.writable().await?;
-        let written = socket.try_io(Interest::WRITABLE, || match link.flush() {
-            Err(SendError::Io(error)) => Err(error),
-            _ if link.state().0 => Err(io::ErrorKind::WouldBlock.into()),
-            _ => Ok(()),
-        });
-        match written {
-            Err(error) if error.kind() != io::ErrorKind::WouldBlock => return Err(error),
-            _ => {}
+        ready(&link.stream, Interest::WRITABLE).await?;
+        if let Err(SendError::Io(error)) = link.flush() {
+            return Err(error);
         }
     }
     Ok(())
@@ -339,7 +346,8 @@ async fn drain(link: &Link) -> io::Result<()> {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a failed test may panic")]
 
-    use std::io::Read;
+    use std::io::Write;
+    use std::os::unix::net::UnixStream as Socket;
 
     use super::*;
 
@@ -348,12 +356,13 @@ mod tests {
         let (stream, peer) = Socket::pair().unwrap();
         stream.set_nonblocking(true).unwrap();
         let (queue, wake) = (Mutex::default(), Notify::new());
+        let stream = stream.into();
         (Link { id: ConnectionId(1), role: Role::Stage, stream, queue, wake }, peer)
     }
 
     fn last_words(link: &Link) -> Vec<u8> {
         let mut words = vec![0; 100];
-        let count = (&link.stream).read(&mut words).unwrap();
+        let count = link.stream.receive(&mut [IoSliceMut::new(&mut words)]).unwrap();
         words.truncate(count);
         words
     }

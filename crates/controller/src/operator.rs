@@ -1,13 +1,15 @@
 //! A connection of the command line: one request, one reply, until it has no more.
 
-use std::io;
+use std::io::{self, IoSlice};
 
 use serde::Serialize;
+use tidegate_fabric::stream::Stream;
 use tidegate_proto::codec::{DecodeError, Decoder, encode};
 use tidegate_proto::message::{Reply, Request, VERSION};
 use tidegate_proto::pages;
-use tokio::net::UnixStream;
+use tokio::io::Interest;
 
+use crate::link::{read, ready};
 use crate::register::{ApplyError, Order, Register};
 
 /// Exit codes that replies carry, as the command line documents them.
@@ -29,7 +31,7 @@ pub(crate) fn may_operate(uid: u32) -> bool {
 
 /// Answers requests until the peer closes the connection.
 pub(crate) async fn attend(
-    stream: &UnixStream,
+    stream: &Stream,
     version: u16,
     is_allowed: bool,
     rest: Vec<u8>,
@@ -51,13 +53,8 @@ pub(crate) async fn attend(
                 reply => write(stream, &reply).await?,
             }
         }
-        stream.readable().await?;
-        let mut chunk = [0; 4096];
-        match stream.try_read(&mut chunk) {
-            Ok(0) => return Ok(()),
-            Ok(count) => decoder.extend(&chunk[..count]),
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            Err(error) => return Err(error.into()),
+        if read(stream, &mut [0; 4096], &mut decoder).await? == 0 {
+            return Ok(());
         }
     }
 }
@@ -111,15 +108,16 @@ fn json(value: &impl Serialize) -> Reply {
     }
 }
 
-async fn write(stream: &UnixStream, reply: &Reply) -> Result<(), OperatorError> {
+async fn write(stream: &Stream, reply: &Reply) -> Result<(), OperatorError> {
     let mut bytes = Vec::new();
     encode(reply, &mut bytes).map_err(io::Error::other)?;
     let mut sent = 0;
     while sent < bytes.len() {
-        stream.writable().await?;
-        match stream.try_write(&bytes[sent..]) {
+        match stream.send(&[IoSlice::new(&bytes[sent..])]) {
             Ok(count) => sent += count,
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                ready(stream, Interest::WRITABLE).await?;
+            }
             Err(error) => return Err(error.into()),
         }
     }

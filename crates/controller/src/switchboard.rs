@@ -8,7 +8,7 @@
 //! a pause is read immediately.
 
 use std::collections::HashMap;
-use std::io::{self, Read};
+use std::io::{self, IoSliceMut};
 use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -134,7 +134,9 @@ impl Switchboard {
         let mut line = Line { link: link.clone(), decoder: PeerDecoder::new(link.role) };
         line.decoder.extend(rest);
         let mut received = Vec::new();
-        let is_open = line.take(&mut received);
+        let is_open = line.take(&mut received)
+            && (!link.stream.holds_input()
+                || line.receive(&mut vec![0; READ_CHUNK], &mut received));
         // Before anything that it says later.
         self.forward(&mut received).await;
         if !is_open {
@@ -229,16 +231,22 @@ impl Switchboard {
 }
 
 impl Line {
-    /// Takes in what has arrived, as far as it fits `chunk`. Returns whether there may be more.
+    /// Takes in what has arrived, as far as it fits `chunk` and the poller reports the rest.
+    /// Returns whether there may be more.
     fn receive(&mut self, chunk: &mut [u8], received: &mut Vec<Input>) -> bool {
-        match (&self.link.stream).read(chunk) {
-            Ok(0) => self.end(ReadError::Closed, received),
-            Ok(count) => {
-                self.decoder.extend(&chunk[..count]);
-                self.take(received)
+        loop {
+            match self.link.stream.receive(&mut [IoSliceMut::new(chunk)]) {
+                Ok(0) => return self.end(ReadError::Closed, received),
+                Ok(count) => self.decoder.extend(&chunk[..count]),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return true,
+                Err(error) => return self.end(error.into(), received),
             }
-            Err(error) if is_passing(&error) => true,
-            Err(error) => self.end(error.into(), received),
+            if !self.take(received) {
+                return false;
+            }
+            if !self.link.stream.holds_input() {
+                return true;
+            }
         }
     }
 
@@ -261,9 +269,4 @@ impl Line {
         self.link.abort();
         false
     }
-}
-
-/// Whether reading again later may go better.
-fn is_passing(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
 }

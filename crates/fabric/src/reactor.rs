@@ -19,17 +19,39 @@
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::event::{EventfdFlags, Timespec, eventfd};
 
+use crate::stream::{Listener, Stream};
+use crate::tls::events::Events;
+
 /// Sockets that one wait may name. The next wait names the others.
 const WAIT_MAX: usize = 64;
 
 /// The token of the message queue's `eventfd`. No socket may use it.
 const WAKE_TOKEN: u64 = u64::MAX;
+
+/// A descriptor that a reactor waits for.
+pub trait Source: AsFd {
+    /// The stream that it is, if it is one. An encrypted one has events of its own.
+    fn stream(&self) -> Option<&Stream> {
+        None
+    }
+}
+
+impl Source for Stream {
+    fn stream(&self) -> Option<&Stream> {
+        Some(self)
+    }
+}
+
+impl Source for Listener {}
+impl Source for OwnedFd {}
+impl Source for UnixStream {}
 
 /// Events to wait for on a descriptor. Its end is reported in any case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,7 +68,7 @@ impl Interest {
     /// Nothing but its end: for one that has to wait for us.
     pub const NONE: Self = Self { read: false, write: false };
 
-    fn flags(self) -> EventFlags {
+    pub(crate) fn flags(self) -> EventFlags {
         let mut flags = EventFlags::empty();
         flags.set(EventFlags::IN | EventFlags::RDHUP, self.read);
         flags.set(EventFlags::OUT, self.write);
@@ -71,7 +93,7 @@ pub struct Ready {
 /// Waits for one worker's sockets and messages. Messages are of type `T`.
 #[derive(Debug)]
 pub struct Reactor<T> {
-    epoll: OwnedFd,
+    events: Arc<Events>,
     message_queue: Arc<MessageQueue<T>>,
 }
 
@@ -86,7 +108,8 @@ impl<T> Reactor<T> {
         epoll::add(&epoll, &wake_fd, EventData::new_u64(WAKE_TOKEN), EventFlags::IN)?;
         let inner = Inner { messages: Vec::new(), is_wake_requested: false, is_asleep: false };
         let inner = Mutex::new(inner);
-        Ok(Self { epoll, message_queue: Arc::new(MessageQueue { inner, wake_fd }) })
+        let message_queue = Arc::new(MessageQueue { inner, wake_fd });
+        Ok(Self { events: Arc::new(Events::new(epoll)), message_queue })
     }
 
     /// The queue of messages from other threads to this one.
@@ -101,9 +124,15 @@ impl<T> Reactor<T> {
     ///
     /// # Panics
     /// If `token` is `u64::MAX`.
-    pub fn add(&self, descriptor: impl AsFd, token: u64, interest: Interest) -> io::Result<()> {
+    pub fn add(&self, source: &impl Source, token: u64, interest: Interest) -> io::Result<()> {
         assert_ne!(token, WAKE_TOKEN, "the greatest token is taken");
-        Ok(epoll::add(&self.epoll, descriptor, EventData::new_u64(token), interest.flags())?)
+        match source.stream().and_then(Stream::tls) {
+            Some(stream) => stream.register(&self.events, token, interest),
+            None => {
+                let data = EventData::new_u64(token);
+                Ok(epoll::add(&*self.events, source, data, interest.flags())?)
+            }
+        }
     }
 
     /// Adds a descriptor that several workers wait to read from: one of them is woken.
@@ -116,23 +145,33 @@ impl<T> Reactor<T> {
     pub fn add_shared(&self, descriptor: impl AsFd, token: u64) -> io::Result<()> {
         assert_ne!(token, WAKE_TOKEN, "the greatest token is taken");
         let flags = EventFlags::IN | EventFlags::EXCLUSIVE;
-        Ok(epoll::add(&self.epoll, descriptor, EventData::new_u64(token), flags)?)
+        Ok(epoll::add(&*self.events, descriptor, EventData::new_u64(token), flags)?)
     }
 
     /// Changes what to wait for on a descriptor that is here.
     ///
     /// # Errors
     /// If it is not.
-    pub fn change(&self, descriptor: impl AsFd, token: u64, interest: Interest) -> io::Result<()> {
-        Ok(epoll::modify(&self.epoll, descriptor, EventData::new_u64(token), interest.flags())?)
+    pub fn change(&self, source: &impl Source, token: u64, interest: Interest) -> io::Result<()> {
+        match source.stream().and_then(Stream::tls) {
+            Some(stream) => stream.change(interest),
+            None => {
+                let data = EventData::new_u64(token);
+                epoll::modify(&*self.events, source, data, interest.flags())?;
+            }
+        }
+        Ok(())
     }
 
     /// Removes a descriptor.
     ///
     /// # Errors
     /// If it is not here.
-    pub fn remove(&self, descriptor: impl AsFd) -> io::Result<()> {
-        Ok(epoll::delete(&self.epoll, descriptor)?)
+    pub fn remove(&self, source: &impl Source) -> io::Result<()> {
+        if let Some(stream) = source.stream().and_then(Stream::tls) {
+            stream.deregister();
+        }
+        Ok(epoll::delete(&*self.events, source)?)
     }
 
     /// Waits until there is something to do, at most for `patience`, for good if that is none.
@@ -150,10 +189,11 @@ impl<T> Reactor<T> {
             true => patience,
             false => Some(Duration::ZERO),
         };
+        let patience = self.events.patience(patience);
         let timeout = patience.map(Timespec::try_from).transpose().map_err(io::Error::other)?;
         let nothing = Event { flags: EventFlags::empty(), data: EventData::new_u64(0) };
         let mut events = [nothing; WAIT_MAX];
-        let count = match epoll::wait(&self.epoll, &mut events, timeout.as_ref()) {
+        let count = match epoll::wait(&*self.events, &mut events, timeout.as_ref()) {
             Ok(count) => count,
             Err(rustix::io::Errno::INTR) => 0,
             Err(error) => return Err(error.into()),
@@ -171,6 +211,7 @@ impl<T> Reactor<T> {
                 }),
             }
         }
+        self.events.report(ready);
         self.message_queue.take(messages);
         Ok(())
     }
@@ -264,7 +305,6 @@ impl<T> MessageQueue<T> {
 mod tests {
     use super::*;
     use std::io::{Read, Write};
-    use std::os::unix::net::UnixStream;
     use std::thread;
 
     const PATIENCE: Option<Duration> = Some(Duration::from_secs(20));

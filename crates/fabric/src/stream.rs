@@ -1,8 +1,7 @@
 //! Connections: Unix sockets and TCP, one way to listen, connect, read and write.
 //!
-//! Nothing here blocks, and nothing here is shared between threads. [`Stream`] is one end of a
-//! connection; [`Outgoing`] is what waits to be written on it, sent with one system call however
-//! many pieces it has.
+//! Nothing here blocks. [`Stream`] is one end of a connection, encrypted or not; [`Outgoing`] is
+//! what waits to be written on it, sent with one system call however many pieces it has.
 
 mod address;
 #[cfg(feature = "cluster")]
@@ -11,12 +10,12 @@ mod listener;
 mod outgoing;
 #[cfg(feature = "cluster")]
 mod peer_user;
-mod tls_peer;
 
 use std::io::{self, IoSlice, IoSliceMut, Read};
 use std::net::{Shutdown, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
+#[cfg(feature = "cluster")]
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -34,7 +33,9 @@ pub use outgoing::Outgoing;
 #[cfg(feature = "cluster")]
 pub use peer_user::user_of_peer;
 use tidegate_model::Origin;
-pub use tls_peer::TlsPeer;
+
+#[cfg(feature = "cluster")]
+use crate::tls::stream::TlsStream;
 
 /// How long a TCP peer may be silent before it is asked whether it is there, and between questions.
 const PROBE: Duration = Duration::from_secs(3);
@@ -51,8 +52,8 @@ pub struct Stream(Socket);
 enum Socket {
     Unix(UnixStream),
     Tcp(TcpStream),
-    /// The inner side of a TLS connection (`tls`).
-    Tls(UnixStream, Arc<TlsPeer>),
+    #[cfg(feature = "cluster")]
+    Tls(Arc<TlsStream>),
 }
 
 impl Stream {
@@ -107,47 +108,79 @@ impl Stream {
         Ok((Self(Socket::Unix(one)), Self(Socket::Unix(other))))
     }
 
-    /// The same connection, with `tls_peer` for its peer's names and the reason of its end. One
-    /// over TCP is never the inner side of TLS, and stays as it is.
-    #[must_use]
-    pub fn with_tls_peer(self, tls_peer: Arc<TlsPeer>) -> Self {
-        match self.0 {
-            Socket::Unix(stream) => Self(Socket::Tls(stream, tls_peer)),
-            _ => self,
-        }
-    }
-
-    /// The origin of the connection, if it does not go through TLS.
+    /// The origin of the connection.
     ///
     /// # Errors
-    /// If it is gone; kind `Unsupported` for one that goes through TLS, whose inner side does not
-    /// see the other end.
+    /// If it is gone.
     pub fn origin(&self) -> io::Result<Origin> {
         match &self.0 {
             Socket::Unix(stream) => {
                 Ok(Origin::User(sockopt::socket_peercred(stream)?.uid.as_raw()))
             }
             Socket::Tcp(stream) => Ok(Origin::of_address(stream.peer_addr()?.ip())),
-            Socket::Tls(..) => Err(io::ErrorKind::Unsupported.into()),
+            #[cfg(feature = "cluster")]
+            Socket::Tls(stream) => stream.socket().origin(),
         }
     }
 
-    /// The identity of the peer and the end of the connection, if it goes through TLS.
-    pub fn tls_peer(&self) -> Option<&Arc<TlsPeer>> {
+    /// The TLS connection that it is, if it is one.
+    #[cfg(feature = "cluster")]
+    pub(crate) fn tls(&self) -> Option<&Arc<TlsStream>> {
         match &self.0 {
-            Socket::Tls(_, tls_peer) => Some(tls_peer),
+            Socket::Tls(stream) => Some(stream),
             Socket::Unix(_) | Socket::Tcp(_) => None,
         }
     }
 
-    /// The Unix socket that it is, for callers with other means to read it.
+    /// The names that the peer's certificate bears, none before it was verified; nothing at all if
+    /// the connection is not encrypted.
+    pub fn names(&self) -> Option<&[String]> {
+        match &self.0 {
+            Socket::Unix(_) | Socket::Tcp(_) => None,
+            #[cfg(feature = "cluster")]
+            Socket::Tls(stream) => Some(stream.names()),
+        }
+    }
+
+    /// Whether a read gives bytes, or the end, that the kernel does not report. A reactor reports
+    /// them itself.
+    pub fn holds_input(&self) -> bool {
+        match &self.0 {
+            Socket::Unix(_) | Socket::Tcp(_) => false,
+            #[cfg(feature = "cluster")]
+            Socket::Tls(stream) => stream.holds_input(),
+        }
+    }
+
+    /// Whether the stream itself has something to write, so that a caller who reads has to wait
+    /// until it can. A reactor waits for that itself.
+    pub fn wants_write(&self) -> bool {
+        match &self.0 {
+            Socket::Unix(_) | Socket::Tcp(_) => false,
+            #[cfg(feature = "cluster")]
+            Socket::Tls(stream) => stream.wants_write(),
+        }
+    }
+
+    /// Writes what the stream itself has to write. Reading and sending do, too; an error is theirs
+    /// to report.
+    pub fn flush(&self) {
+        #[cfg(feature = "cluster")]
+        if let Socket::Tls(stream) = &self.0 {
+            stream.flush();
+        }
+    }
+
+    /// Another handle of the socket.
     ///
     /// # Errors
-    /// Kind `Unsupported` if it is a TCP connection, which is closed.
-    pub fn into_unix(self) -> io::Result<UnixStream> {
-        match self.0 {
-            Socket::Unix(stream) | Socket::Tls(stream, _) => Ok(stream),
-            Socket::Tcp(_) => Err(io::ErrorKind::Unsupported.into()),
+    /// If there is no descriptor left; kind `Unsupported` for an encrypted stream.
+    pub fn try_clone(&self) -> io::Result<Self> {
+        match &self.0 {
+            Socket::Unix(stream) => Ok(Self(Socket::Unix(stream.try_clone()?))),
+            Socket::Tcp(stream) => Ok(Self(Socket::Tcp(stream.try_clone()?))),
+            #[cfg(feature = "cluster")]
+            Socket::Tls(_) => Err(io::ErrorKind::Unsupported.into()),
         }
     }
 
@@ -156,12 +189,15 @@ impl Stream {
     /// # Errors
     /// That error.
     pub fn error(&self) -> io::Result<()> {
-        sockopt::socket_error(self)?.map_err(|error| self.tls_error(error.into()))
+        sockopt::socket_error(self)?.map_err(|error| match &self.0 {
+            Socket::Unix(_) | Socket::Tcp(_) => error.into(),
+            #[cfg(feature = "cluster")]
+            Socket::Tls(stream) => stream.explain(error.into()),
+        })
     }
 
     /// Whether the peer has ended the connection, as far as the kernel knows: nothing arrives any
-    /// more besides what can be read now. A peer that is reached through a lock has ended it when
-    /// the lock has.
+    /// more besides what can be read now.
     pub fn has_ended(&self) -> bool {
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
         let mut socket = [PollFd::new(self, PollFlags::RDHUP)];
@@ -174,20 +210,26 @@ impl Stream {
     /// If the connection is gone.
     pub fn finish(&self) -> io::Result<()> {
         match &self.0 {
-            Socket::Unix(stream) | Socket::Tls(stream, _) => stream.shutdown(Shutdown::Write),
+            Socket::Unix(stream) => stream.shutdown(Shutdown::Write),
             Socket::Tcp(stream) => stream.shutdown(Shutdown::Write),
+            #[cfg(feature = "cluster")]
+            Socket::Tls(stream) => stream.finish(),
         }
     }
 
     /// Writes the pieces, one behind the other, as far as the kernel takes them now. A peer that
-    /// left is an error and not a signal.
+    /// left is an error and not a signal. After `WouldBlock` the same bytes are to be in front.
     ///
     /// # Errors
     /// `WouldBlock` if the kernel takes nothing now; else the connection is gone.
     pub fn send(&self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        #[cfg(feature = "cluster")]
+        if let Socket::Tls(stream) = &self.0 {
+            return stream.send(slices);
+        }
         let mut nothing = SendAncillaryBuffer::default();
         let send = || sendmsg(self, slices, &mut nothing, SendFlags::NOSIGNAL);
-        rustix::io::retry_on_intr(send).map_err(|error| self.tls_error(error.into()))
+        Ok(rustix::io::retry_on_intr(send)?)
     }
 
     /// Reads into the pieces, one behind the other, what is there. Zero means that the peer has
@@ -196,21 +238,11 @@ impl Stream {
     /// # Errors
     /// `WouldBlock` if nothing is there now; else the connection is gone.
     pub fn receive(&self, slices: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
-        match rustix::io::retry_on_intr(|| rustix::io::readv(self, slices)) {
-            Ok(0) => self.tls_peer().and_then(|tls_peer| tls_peer.end()).map_or(Ok(0), Err),
-            Ok(count) => Ok(count),
-            Err(error) => Err(self.tls_error(error.into())),
+        #[cfg(feature = "cluster")]
+        if let Socket::Tls(stream) = &self.0 {
+            return stream.receive(slices);
         }
-    }
-
-    /// The error, or the reason for it that is known of a connection through a lock.
-    fn tls_error(&self, error: io::Error) -> io::Error {
-        match error.kind() {
-            io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => {
-                self.tls_peer().and_then(|tls_peer| tls_peer.end()).unwrap_or(error)
-            }
-            _ => error,
-        }
+        Ok(rustix::io::retry_on_intr(|| rustix::io::readv(self, slices))?)
     }
 }
 
@@ -219,7 +251,8 @@ impl Read for Stream {
         match &mut self.0 {
             Socket::Unix(stream) => stream.read(bytes),
             Socket::Tcp(stream) => stream.read(bytes),
-            Socket::Tls(..) => self.receive(&mut [IoSliceMut::new(bytes)]),
+            #[cfg(feature = "cluster")]
+            Socket::Tls(stream) => stream.receive(&mut [IoSliceMut::new(bytes)]),
         }
     }
 }
@@ -227,9 +260,18 @@ impl Read for Stream {
 impl AsFd for Stream {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match &self.0 {
-            Socket::Unix(stream) | Socket::Tls(stream, _) => stream.as_fd(),
+            Socket::Unix(stream) => stream.as_fd(),
             Socket::Tcp(stream) => stream.as_fd(),
+            #[cfg(feature = "cluster")]
+            Socket::Tls(stream) => stream.socket().as_fd(),
         }
+    }
+}
+
+#[cfg(feature = "cluster")]
+impl From<Arc<TlsStream>> for Stream {
+    fn from(stream: Arc<TlsStream>) -> Self {
+        Self(Socket::Tls(stream))
     }
 }
 

@@ -1,76 +1,80 @@
-//! TLS for connections that leave the machine, in a proxy thread beside the workers.
+//! TLS for connections that leave the machine, inside their [`Stream`].
 //!
 //! # Problem
-//! Workers own their sockets, read whole pieces, write whole batches and never wait (ADR 7). TLS in
-//! each of them would be a second kind of socket everywhere: one that may want to write before it
-//! can read, that is readable when the kernel says it is not, and whose end has two meanings. And
-//! connections without TLS, which are the fast ones, would carry that along.
+//! A worker's socket has TLS or has not, and the code above is to be the same for both: read into
+//! its own memory, write whole batches, never wait. TLS may want to write before it can read, may
+//! hold bytes that the kernel knows nothing of, and its end has two meanings.
 //!
 //! # Model
-//! A TLS connection has an outer side, the socket to the peer, and an inner side, one end of a pair
-//! of Unix sockets. The code at the inner side reads and writes plain bytes on an ordinary
-//! socket. Both sides show certificates of one authority. A side is known by its *name*: a DNS name
-//! in the certificate that is the process's name in the cluster file.
+//! Both sides show certificates of one authority. A side is known by its *name*: a DNS name in the
+//! certificate that is the process's name in the cluster file. A [`Guard`] has the certificate and
+//! the rules of admission: [`Guard::accept`] takes an accepted connection, [`Guard::connect`] one
+//! that was begun, and both give the encrypted stream at once. The stream is silent until the
+//! handshake is done; from then on it has the peer's names ([`Stream::names`]).
 //!
 //! # Mechanism
-//! A [`Pump`] is one thread that moves the bytes of all TLS connections of a process, with the
-//! reactor that workers use. A [`Guard`] has the certificate and the rules of admission:
-//! [`Guard::accept`] takes a connection that came, [`Guard::connect`] one that was begun, and both
-//! give the inner side at once. It stays silent until the handshake is done, so that code that
-//! waits on it waits for nothing new; from then on its [`crate::stream::TlsPeer`] has the peer's
-//! names.
+//! Each call on a stream advances its protocol ([`stream`]). A reactor waits for the events that
+//! the protocol needs, and reports a stream that holds bytes ([`events`]); so its users do not know
+//! of TLS. A caller without a reactor asks [`Stream::holds_input`] after it has read, or reads
+//! until nothing is there.
 //!
 //! An orderly end (`close_notify`) becomes an end of file, in each direction for itself. Everything
-//! else that ends a connection is an error with a reason when the inner side is read or written: no
-//! TLS, no certificate, one of another authority or for another name, an end without
-//! `close_notify`, which may be an attacker's cut.
+//! else that ends a connection is an error with a reason when it is read or written: no TLS, no
+//! certificate, one of another authority or for another name, an end without `close_notify`, which
+//! may be an attacker's cut.
 //!
 //! # Bound
-//! A handshake takes at most ten seconds, and 256 of those who come in are in theirs at a time; one
-//! more takes the place of the oldest one from the address with the most
+//! A handshake takes at most ten seconds, and 256 accepted connections of a guard are in theirs at
+//! a time; one more takes the place of the oldest one from the address with the most
 //! ([`tidegate_algo::allocation::connection_quota`]), so that no address keeps out all others. Of
-//! each connection at most one piece of 64 KiB waits in each direction, beside what rustls holds of
-//! an unfinished record; a side that does not read makes the other wait.
+//! each connection at most one piece of 64 KiB waits in each direction, beside the part of a record
+//! that rustls holds.
 //!
 //! TLS 1.3 only: GnuTLS, OpenSSL and rustls have had it since 2018. No session is resumed: links
 //! live long, and each new one is verified in full.
 
-mod connection;
+pub(crate) mod events;
+mod handshakes;
 mod identity;
-mod pump;
+pub(crate) mod stream;
 #[cfg(test)]
 mod tests;
 mod words;
 
 use std::io;
-use std::mem;
 use std::sync::Arc;
 
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, Connection, ServerConfig, ServerConnection};
 
+use handshakes::{Bounds, Handshakes};
 use identity::Admitted;
 pub use identity::{AUTHORITY, Identity, IdentityError, certificate_file, key_file};
-pub use pump::Pump;
 
-use crate::stream::{Address, Stream, TlsPeer};
-use connection::TlsConnection;
+use crate::clock;
+use crate::stream::{Address, Stream};
+use stream::TlsStream;
 
-/// The certificate of TLS connections, and the peers that are admitted. It keeps its pump, and
-/// so its connections, alive; who has some keeps a guard.
+/// The certificate of TLS connections, and the peers that are admitted.
 #[derive(Clone, Debug)]
 pub struct Guard {
-    pump: Pump,
     identity: Identity,
     server: Arc<ServerConfig>,
     client: Arc<ClientConfig>,
+    /// Of the guards that were made from one, all together.
+    handshakes: Arc<Handshakes>,
 }
 
 impl Guard {
     /// A guard that admits every process with a certificate of the identity's authority.
-    pub fn new(pump: &Pump, identity: &Identity) -> Self {
+    pub fn new(identity: &Identity) -> Self {
+        Self::within(identity, Bounds::default())
+    }
+
+    fn within(identity: &Identity, bounds: Bounds) -> Self {
         let (server, client) = (identity.server(Admitted::All), identity.client());
-        Self { pump: pump.clone(), identity: identity.clone(), server, client }
+        let handshakes = Arc::new(Handshakes::new(bounds));
+        Self { identity: identity.clone(), server, client, handshakes }
     }
 
     /// The same, but of those who come only processes with one of these names are let in.
@@ -86,43 +90,37 @@ impl Guard {
         Self { server: self.identity.server(Admitted::AllBut(names)), ..self.clone() }
     }
 
-    /// Lets in a connection that came, and gives its inner side.
+    /// Encrypts an accepted connection.
     ///
     /// # Errors
-    /// If there is no descriptor left; kind `PermissionDenied` if too many are in their handshake.
-    pub fn accept(&self, mut outer: Stream) -> io::Result<Stream> {
-        self.encrypt(&mut outer)?;
-        Ok(outer)
-    }
-
-    /// Has a connection that came go on with TLS: from here on it is the inner side.
-    ///
-    /// # Errors
-    /// As [`Self::accept`]; the connection may be gone then.
-    pub fn encrypt(&self, stream: &mut Stream) -> io::Result<()> {
+    /// If the connection is gone.
+    pub fn accept(&self, socket: Stream) -> io::Result<Stream> {
+        let origin = socket.origin()?;
         let conn = ServerConnection::new(self.server.clone()).map_err(io::Error::other)?;
-        self.enter(conn.into(), stream)
+        let stream = self.encrypted(conn.into(), socket);
+        self.handshakes.insert(&stream, origin);
+        Ok(stream.into())
     }
 
-    /// Takes a connection that was begun to a process of this name, and gives its inner side.
+    /// Encrypts a connection that was begun to a process of this name.
     ///
     /// # Errors
-    /// If there is no descriptor left, or the name cannot be that of a certificate.
-    pub fn connect(&self, mut outer: Stream, name: &str) -> io::Result<Stream> {
+    /// If the name cannot be that of a certificate.
+    pub fn connect(&self, socket: Stream, name: &str) -> io::Result<Stream> {
         let name = ServerName::try_from(name.to_owned()).map_err(io::Error::other)?;
         let conn = ClientConnection::new(self.client.clone(), name).map_err(io::Error::other)?;
-        self.enter(conn.into(), &mut outer)?;
-        Ok(outer)
+        Ok(self.encrypted(conn.into(), socket).into())
     }
 
-    fn enter(&self, conn: Connection, stream: &mut Stream) -> io::Result<()> {
-        let tls_peer = Arc::new(TlsPeer::default());
-        // Of those who are called, none is counted.
-        let origin = matches!(conn, Connection::Server(_)).then(|| stream.origin()).transpose()?;
-        let (inside, inner) = Stream::pair()?;
-        let outer = mem::replace(stream, inside.with_tls_peer(tls_peer.clone()));
-        self.pump.enter(TlsConnection::new(conn, outer, inner, tls_peer), origin)
+    fn encrypted(&self, conn: Connection, socket: Stream) -> Arc<TlsStream> {
+        TlsStream::new(conn, socket, clock::now() + self.handshakes.bounds.patience)
     }
+}
+
+/// Whether one of these names of a certificate is `name`. Upper and lower case are the same, as in
+/// names of hosts.
+pub fn bears(names: &[String], name: &str) -> bool {
+    names.iter().any(|it| it.eq_ignore_ascii_case(name))
 }
 
 /// The way to a process.
@@ -132,7 +130,7 @@ pub struct Way {
     pub address: Address,
     /// The TLS context of the connection, and the name that the process's certificate has to bear;
     /// none for a connection in the clear.
-    pub lock: Option<(Guard, String)>,
+    pub tls: Option<(Guard, String)>,
 }
 
 impl Way {
@@ -142,7 +140,7 @@ impl Way {
     /// If no process listens there, or for other reasons that are known at once.
     pub fn connect(&self) -> io::Result<Stream> {
         let stream = Stream::connect(&self.address)?;
-        match &self.lock {
+        match &self.tls {
             None => Ok(stream),
             Some((guard, name)) => guard.connect(stream, name),
         }
@@ -152,6 +150,6 @@ impl Way {
 impl From<Address> for Way {
     /// In the clear.
     fn from(address: Address) -> Self {
-        Self { address, lock: None }
+        Self { address, tls: None }
     }
 }

@@ -12,6 +12,8 @@ use serde::de::DeserializeOwned;
 use tidegate_proto::codec::{self, Decoder};
 
 use crate::clock;
+#[cfg(feature = "cluster")]
+use crate::reactor::Source;
 use crate::stream::Stream;
 
 /// Bytes that may wait for a peer that does not read, besides its longest message twice. A stage's
@@ -61,6 +63,7 @@ impl<In: DeserializeOwned> Link<In> {
     /// # Errors
     /// If the connection is gone.
     pub fn flush(&mut self) -> io::Result<()> {
+        self.stream.flush();
         while !self.backlog.is_empty() {
             match self.stream.send(&[IoSlice::new(&self.backlog)]) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
@@ -117,7 +120,7 @@ impl<In: DeserializeOwned> Link<In> {
 
     /// The events to poll the link for: always for reading, and for writing while something waits.
     pub fn interest(&self) -> PollFlags {
-        match self.backlog.is_empty() {
+        match self.backlog.is_empty() && !self.stream.wants_write() {
             true => PollFlags::IN,
             false => PollFlags::IN | PollFlags::OUT,
         }
@@ -127,6 +130,13 @@ impl<In: DeserializeOwned> Link<In> {
 impl<In: DeserializeOwned> From<Stream> for Link<In> {
     fn from(stream: Stream) -> Self {
         Self { stream, decoder: Decoder::of_pages(), backlog: Vec::new(), longest: 0 }
+    }
+}
+
+#[cfg(feature = "cluster")]
+impl<In> Source for Link<In> {
+    fn stream(&self) -> Option<&Stream> {
+        Some(&self.stream)
     }
 }
 

@@ -38,7 +38,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         controller: None,
         pools: Vec::new(),
         binds: vec![(Address::Unix(path.into()), ListenerAccess::PRIVATE)],
-        lock: None,
+        tls: None,
         parties: std::sync::Arc::default(),
         volumes: vec![volume("disk", &[0]), volume("striped", &[0, 1])],
         workers: 1,

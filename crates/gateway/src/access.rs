@@ -30,9 +30,9 @@ impl Identity {
     /// The client, with its certificate if `stream` has become one with TLS. Users are known by
     /// number: the names of a policy were looked up when it came, and others stay unknown.
     pub(crate) fn client<'a>(self, stream: &'a Stream, table: &'a Table) -> Client<'a> {
-        match (stream.tls_peer(), self) {
-            (Some(tls_peer), _) => {
-                Client { principal: Principal::Certificate(tls_peer.names()), is_operator: false }
+        match (stream.names(), self) {
+            (Some(names), _) => {
+                Client { principal: Principal::Certificate(names), is_operator: false }
             }
             (None, Self::User(uid)) => {
                 let is_operator = uid == 0 || uid == geteuid().as_raw();

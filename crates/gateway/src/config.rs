@@ -26,7 +26,7 @@ pub struct Config {
     pub binds: Vec<(Address, ListenerAccess)>,
     /// TLS for these listeners, for clients that have shown a certificate; none where the gateway
     /// does not offer TLS.
-    pub lock: Option<ListenerTls>,
+    pub tls: Option<ListenerTls>,
     /// The names of the cluster's daemons. Their certificates are not a client's.
     pub parties: Arc<[String]>,
     /// The volumes. A volume's nodes are places in the list of services that the gateway is given.

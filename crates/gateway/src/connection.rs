@@ -46,7 +46,7 @@ pub(crate) struct Frontend {
     pub(crate) in_flight: InFlight,
     pub(crate) context: Arc<ServerContext>,
     pub(crate) budget: MemoryBudget,
-    pub(crate) lock: Option<ListenerTls>,
+    pub(crate) tls: Option<ListenerTls>,
     /// The owners of requests.
     pub(crate) table: Arc<Table>,
     /// The names of the cluster's daemons: their certificates are no client's.
@@ -111,8 +111,8 @@ struct Client {
 
 impl Connection {
     /// A client that has just come, and is greeted.
-    fn new(token: u64, stream: Stream, lock: Option<&ListenerTls>) -> Self {
-        let tls = match lock {
+    fn new(token: u64, stream: Stream, tls: Option<&ListenerTls>) -> Self {
+        let tls = match tls {
             None => Tls::Off,
             Some(ListenerTls { is_required: false, .. }) => Tls::Selective,
             Some(ListenerTls { is_required: true, .. }) => Tls::Forced,
@@ -409,8 +409,10 @@ impl worker::Client for Connection {
 
     fn encrypt(&mut self, frontend: &Frontend) -> Result<(), CloseReason> {
         self.is_encrypting = false;
-        let lock = frontend.lock.as_ref();
-        Ok(lock.map_or(Ok(()), |lock| lock.guard.encrypt(&mut self.stream))?)
+        if let Some(tls) = &frontend.tls {
+            self.stream = tls.guard.accept(self.stream.try_clone()?)?;
+        }
+        Ok(())
     }
 
     fn answer(&mut self, completed: Completed, _: &mut Frontend) {
@@ -479,7 +481,7 @@ impl worker::Frontend for Frontend {
     type Answer = Completed;
 
     fn welcome(&mut self, token: u64, stream: Stream) -> Connection {
-        Connection::new(token, stream, self.lock.as_ref())
+        Connection::new(token, stream, self.tls.as_ref())
     }
 
     fn nodes(&mut self) -> &mut Nodes {

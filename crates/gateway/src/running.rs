@@ -47,7 +47,7 @@ pub struct Running {
 /// lacks something. No socket is left then. A node behind a socket may come later, and where only
 /// some volumes are refused the others are served.
 pub fn start(config: Config, nodes: &[Node]) -> Result<Running, StartError> {
-    let Config { name, controller, binds, lock, parties, volumes, pools, workers, limits, cost } =
+    let Config { name, controller, binds, tls, parties, volumes, pools, workers, limits, cost } =
         config;
     let _span = tracing::error_span!("gateway", gateway = name).entered();
     let register = register(nodes.len(), &volumes, &pools, controller.is_none());
@@ -69,7 +69,7 @@ pub fn start(config: Config, nodes: &[Node]) -> Result<Running, StartError> {
                 in_flight: InFlight::default(),
                 context: volumes_context.clone(),
                 budget: limits.budget(threads),
-                lock: lock.clone(),
+                tls: tls.clone(),
                 table: register.table(),
                 parties: parties.clone(),
                 is_ending: false,

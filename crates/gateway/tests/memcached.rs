@@ -263,7 +263,7 @@ fn gateway_before(nodes: &[tidegate_node::Running]) -> tidegate_gateway::Running
         name: "front".into(),
         controller: None,
         binds: Vec::new(),
-        lock: None,
+        tls: None,
         parties: Default::default(),
         volumes: Vec::new(),
         pools: vec![pool],

@@ -1,4 +1,4 @@
-//! Certificates: stock clients and parts of several machines go through the lock, and no other
+//! Certificates: stock clients and components of several machines use TLS, and no other
 //! client does. A refused client, or the log, gets the reason.
 
 use std::fs;
@@ -10,7 +10,7 @@ use std::process::Command;
 
 use serde::de::DeserializeOwned;
 use tidegate_fabric::stream::Address;
-use tidegate_fabric::tls::{Guard, Identity, Pump, Way};
+use tidegate_fabric::tls::{Guard, Identity, Way};
 use tidegate_fabric::unix::Link;
 use tidegate_proto::cluster::message::{NodeInfo, ToNode};
 use tidegate_proto::message::{Hello, Reply, StageInfo, ToGateway, ToStage, VERSION};
@@ -97,7 +97,7 @@ impl Guarded {
     /// The TLS identity with the certificate of `name`.
     fn guard(&self, name: &str) -> Guard {
         let identity = Identity::read(&self.tls(), name).unwrap();
-        Guard::new(&Pump::start().unwrap(), &identity)
+        Guard::new(&identity)
     }
 
     /// Returns the controller's answer to `hello` from a peer with this certificate.
@@ -114,7 +114,7 @@ impl Guarded {
         hello: &Hello,
     ) -> io::Result<In> {
         let address: Address = address.parse().unwrap();
-        let way = Way { address, lock: Some((self.guard(certificate), name.to_owned())) };
+        let way = Way { address, tls: Some((self.guard(certificate), name.to_owned())) };
         let mut link = Link::from(way.connect()?);
         link.send(hello)?;
         link.wait(PATIENCE)

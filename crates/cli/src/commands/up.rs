@@ -194,7 +194,7 @@ pub(crate) fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
         }
         _ => stream::Address::Unix(socket.clone()),
     };
-    let guards = file.map(|file| Guards::open(file, &base)).transpose()?.flatten();
+    let guards = file.and_then(|file| Guards::of_cluster(file, &base));
     let choice = Choice {
         nodes: matches!(args.role, None | Some(Role::Node)),
         gateways: matches!(args.role, None | Some(Role::Gateway)),

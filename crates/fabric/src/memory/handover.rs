@@ -13,6 +13,8 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
 };
 
+use crate::stream::Stream;
+
 /// Sends `message`, at least one byte, and with its first byte `file`. Tells how many bytes the
 /// kernel took; the rest, if any, is to be sent without the descriptor.
 ///
@@ -55,6 +57,28 @@ pub fn receive(socket: impl AsFd, message: &mut [u8]) -> io::Result<(usize, Opti
         return Err(io::Error::new(io::ErrorKind::InvalidData, "more than one descriptor came"));
     }
     Ok((received.bytes, file))
+}
+
+/// As [`send`].
+///
+/// # Errors
+/// As [`send`]; kind `Unsupported` for an encrypted stream, which leads to another machine.
+pub fn send_on(stream: &Stream, message: &[u8], file: BorrowedFd<'_>) -> io::Result<usize> {
+    match stream.names() {
+        Some(_) => Err(io::ErrorKind::Unsupported.into()),
+        None => send(stream, message, file),
+    }
+}
+
+/// As [`receive`]; on an encrypted stream no descriptor comes.
+///
+/// # Errors
+/// As [`receive`].
+pub fn receive_on(stream: &Stream, message: &mut [u8]) -> io::Result<(usize, Option<OwnedFd>)> {
+    match stream.names() {
+        Some(_) => stream.receive(&mut [IoSliceMut::new(message)]).map(|count| (count, None)),
+        None => receive(stream, message),
+    }
 }
 
 #[cfg(test)]

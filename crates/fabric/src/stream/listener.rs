@@ -150,7 +150,7 @@ impl Listener {
         }
     }
 
-    /// From now on, connections over TCP go through the TLS of `guard`.
+    /// From now on, connections over TCP are encrypted by `guard`.
     #[must_use]
     pub fn behind(mut self, guard: Option<Guard>) -> Self {
         self.guard = guard;
@@ -185,11 +185,13 @@ impl Listener {
                 Stream::from_tcp(stream)
             }),
         };
-        match stream {
-            Ok(stream) => self.admit(stream).map(Some),
+        use io::ErrorKind::{ConnectionAborted, NotConnected, WouldBlock};
+        match stream.and_then(|stream| self.admit(stream)) {
+            Ok(stream) => Ok(Some(stream)),
             // A client that left before it was accepted is no error.
-            Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => Ok(None),
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+            Err(error) if matches!(error.kind(), ConnectionAborted | NotConnected | WouldBlock) => {
+                Ok(None)
+            }
             Err(error) => Err(error),
         }
     }

@@ -96,6 +96,9 @@ impl Outgoing {
     /// If the connection is gone.
     pub fn flush(&mut self, stream: &Stream) -> io::Result<bool> {
         let mut written = 0;
+        if self.is_empty() {
+            stream.flush();
+        }
         while !self.is_empty() {
             if written >= FLUSH_MAX {
                 return Ok(false);

@@ -264,7 +264,7 @@ pub(super) enum Admitted {
 
 impl Admitted {
     fn admits(&self, borne: &[String]) -> bool {
-        let bears = |name: &String| borne.iter().any(|it| it.eq_ignore_ascii_case(name));
+        let bears = |name: &String| super::bears(borne, name);
         match self {
             Self::All => true,
             Self::Only(names) => names.iter().any(bears),

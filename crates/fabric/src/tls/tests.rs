@@ -1,18 +1,19 @@
 #![allow(clippy::unwrap_used, reason = "a test that fails says where")]
 
-use std::collections::VecDeque;
+mod network;
+
+use std::cell::RefCell;
 use std::fs;
 use std::io::{ErrorKind, IoSlice, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
-use std::time::Duration;
+use std::sync::Weak;
+use std::time::{Duration, Instant};
 
-use proptest::prelude::*;
 use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer};
 use rcgen::{KeyPair, date_time_ymd};
 use tempfile::TempDir;
 
-use super::pump::{Bounds, Engine};
 use super::*;
 use crate::reactor::{Interest, Reactor};
 use crate::trusted::{FILE_MODE, Folder, Purpose};
@@ -71,21 +72,44 @@ fn nonblocking(stream: TcpStream) -> Stream {
     Stream::try_from(stream).unwrap()
 }
 
-/// Waits until the stream can be read from.
-fn wait(stream: &Stream) {
+thread_local! {
+    /// The streams of a test. One thread has both ends, so whoever waits for one advances all.
+    static STREAMS: RefCell<Vec<Weak<TlsStream>>> = const { RefCell::new(Vec::new()) };
+}
+
+fn tracked(stream: Stream) -> Stream {
+    STREAMS.with_borrow_mut(|streams| streams.extend(stream.tls().map(Arc::downgrade)));
+    stream
+}
+
+fn accept(guard: &Guard, socket: Stream) -> Stream {
+    tracked(guard.accept(socket).unwrap())
+}
+
+fn connect(guard: &Guard, socket: Stream, name: &str) -> Stream {
+    tracked(guard.connect(socket, name).unwrap())
+}
+
+/// Advances all handshakes, and waits a moment until the stream can be read from.
+fn wait(stream: &Stream, until: Instant) {
+    assert!(Instant::now() < until, "nothing came within twenty seconds");
+    let streams = STREAMS.with_borrow(|streams| streams.clone());
+    for stream in streams.iter().filter_map(Weak::upgrade) {
+        let _ = stream.receive(&mut []);
+    }
     let mut reactor = Reactor::<()>::new().unwrap();
     reactor.add(stream, 0, Interest::READ).unwrap();
-    let (mut ready, mut mail) = (Vec::new(), Vec::new());
-    reactor.wait(Some(Duration::from_secs(20)), &mut ready, &mut mail).unwrap();
-    assert!(!ready.is_empty(), "nothing came within twenty seconds");
+    let moment = Some(Duration::from_millis(1));
+    reactor.wait(moment, &mut Vec::new(), &mut Vec::new()).unwrap();
 }
 
 /// The next bytes; none at the end.
 fn receive(stream: &mut Stream) -> io::Result<Vec<u8>> {
+    let until = Instant::now() + Duration::from_secs(20);
     let mut bytes = [0; 4096];
     loop {
         match stream.read(&mut bytes) {
-            Err(error) if error.kind() == ErrorKind::WouldBlock => wait(stream),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => wait(stream, until),
             read => return read.map(|count| bytes[..count].to_vec()),
         }
     }
@@ -95,11 +119,11 @@ fn send(stream: &Stream, bytes: &[u8]) {
     assert_eq!(stream.send(&[IoSlice::new(bytes)]).unwrap(), bytes.len());
 }
 
-/// Both inner sides of a connection of `client` to `host` by the name of `name`.
+/// Both sides of a connection of `client` to `host` by the name of `name`.
 fn joined(client: &Guard, host: &Guard, name: &str) -> (Stream, Stream) {
     let (ours, theirs) = tcp();
-    let theirs = host.accept(nonblocking(theirs)).unwrap();
-    (client.connect(nonblocking(ours), name).unwrap(), theirs)
+    let theirs = accept(host, nonblocking(theirs));
+    (connect(client, nonblocking(ours), name), theirs)
 }
 
 /// The errors of both sides, the host's first, of a connection that is refused.
@@ -116,18 +140,18 @@ fn refused(client: &Guard, host: &Guard, name: &str) -> [String; 2] {
 
 #[test]
 fn plain_bytes_inside_and_names_before_the_first() {
-    let (authority, pump) = (Authority::new(), Pump::start().unwrap());
-    let node = Guard::new(&pump, &authority.identity("a")).admitting(vec!["Front".into()]);
-    let gateway = Guard::new(&pump, &authority.identity("front"));
+    let authority = Authority::new();
+    let node = Guard::new(&authority.identity("a")).admitting(vec!["Front".into()]);
+    let gateway = Guard::new(&authority.identity("front"));
     let (ours, theirs) = tcp();
-    let mut theirs = node.accept(nonblocking(theirs)).unwrap();
-    assert_eq!(theirs.tls_peer().unwrap().names(), [""; 0], "nobody is known before the handshake");
-    let mut ours = gateway.connect(nonblocking(ours), "a").unwrap();
+    let mut theirs = accept(&node, nonblocking(theirs));
+    assert_eq!(theirs.names().unwrap(), [""; 0], "nobody is known before the handshake");
+    let mut ours = connect(&gateway, nonblocking(ours), "a");
     // Data that is sent before the handshake is over is kept.
     send(&ours, b"hello");
     assert_eq!(receive(&mut theirs).unwrap(), b"hello");
-    let tls_peer = theirs.tls_peer().unwrap();
-    assert!(tls_peer.bears("front") && tls_peer.bears("FRONT") && !tls_peer.bears("a"));
+    let names = theirs.names().unwrap();
+    assert!(bears(names, "front") && bears(names, "FRONT") && !bears(names, "a"));
     send(&theirs, b"welcome");
     assert_eq!(receive(&mut ours).unwrap(), b"welcome");
     // An end is one of its direction only.
@@ -136,21 +160,18 @@ fn plain_bytes_inside_and_names_before_the_first() {
     send(&theirs, b"bye");
     assert_eq!(receive(&mut ours).unwrap(), b"bye");
     drop(theirs);
-    assert_eq!(receive(&mut ours).unwrap(), b"");
-    assert!(ours.tls_peer().unwrap().end().is_none(), "all is in good order");
+    assert_eq!(receive(&mut ours).unwrap(), b"", "all is in good order");
 }
 
 #[test]
-fn the_last_bytes_arrive_though_the_pump_ends() {
-    let (authority, pump) = (Authority::new(), Pump::start().unwrap());
-    let a = Guard::new(&pump, &authority.identity("a"));
-    let elsewhere = Pump::start().unwrap();
-    let b = Guard::new(&elsewhere, &authority.identity("b"));
+fn the_last_bytes_arrive_though_the_stream_is_closed() {
+    let authority = Authority::new();
+    let [a, b] = ["a", "b"].map(|name| Guard::new(&authority.identity(name)));
     let (mut ours, theirs) = joined(&a, &b, "b");
     send(&theirs, b"x");
     assert_eq!(receive(&mut ours).unwrap(), b"x");
     send(&theirs, &[7; 50_000]);
-    drop((theirs, b, elsewhere));
+    drop((theirs, b));
     let mut received = 0;
     while let Ok(bytes) = receive(&mut ours)
         && !bytes.is_empty()
@@ -162,8 +183,8 @@ fn the_last_bytes_arrive_though_the_pump_ends() {
 
 #[test]
 fn foreign_certificates_are_refused_on_both_sides() {
-    let (authority, other, pump) = (Authority::new(), Authority::new(), Pump::start().unwrap());
-    let guard = |authority: &Authority, name| Guard::new(&pump, &authority.identity(name));
+    let (authority, other) = (Authority::new(), Authority::new());
+    let guard = |authority: &Authority, name| Guard::new(&authority.identity(name));
     let (a, front) = (guard(&authority, "a"), guard(&authority, "front"));
     let closed = a.admitting(vec!["back".into()]);
     assert_eq!(
@@ -196,7 +217,7 @@ fn foreign_certificates_are_refused_on_both_sides() {
     let own = fs::read_to_string(other.path().join(AUTHORITY)).unwrap();
     let both = own + &fs::read_to_string(authority.path().join(AUTHORITY)).unwrap();
     fs::write(other.path().join(AUTHORITY), both).unwrap();
-    let mole = Guard::new(&pump, &Identity::read(other.path(), "mole").unwrap());
+    let mole = Guard::new(&Identity::read(other.path(), "mole").unwrap());
     assert_eq!(
         refused(&mole, &a, "a"),
         [
@@ -208,12 +229,12 @@ fn foreign_certificates_are_refused_on_both_sides() {
 
 #[test]
 fn a_certificate_that_expires_while_its_process_runs() {
-    let (authority, pump) = (Authority::new(), Pump::start().unwrap());
-    let a = Guard::new(&pump, &authority.identity("a"));
+    let authority = Authority::new();
+    let a = Guard::new(&authority.identity("a"));
     authority.issue("old", &["old"], 2001);
     let error = Identity::read(authority.path(), "old").unwrap_err().to_string();
     assert!(error.contains("old-cert.pem has expired; remove it with its key"), "{error}");
-    let old = Guard::new(&pump, &Identity::load(authority.path(), "old").unwrap());
+    let old = Guard::new(&Identity::load(authority.path(), "old").unwrap());
     let refusals = refused(&old, &a, "a");
     assert_eq!(refusals[0], "the peer's certificate has expired");
     assert_eq!(refused(&a, &old, "old")[1], "the peer's certificate has expired");
@@ -252,9 +273,8 @@ fn files_that_do_not_fit_are_named_with_the_remedy() {
 fn connections_without_tls_and_stalled_handshakes_are_closed() {
     let authority = Authority::new();
     let bounds = Bounds { patience: Duration::from_secs(60), inbound: 2 };
-    let patient = Pump::within(bounds).unwrap();
-    let hasty = Pump::within(Bounds { patience: Duration::from_millis(20), ..bounds }).unwrap();
-    let [guard, strict] = [&patient, &hasty].map(|it| Guard::new(it, &authority.identity("a")));
+    let hasty = Bounds { patience: Duration::from_millis(20), ..bounds };
+    let [guard, strict] = [bounds, hasty].map(|it| Guard::within(&authority.identity("a"), it));
     let come_to = |guard: &Guard| {
         let (ours, theirs) = tcp();
         (ours, guard.accept(nonblocking(theirs)))
@@ -271,66 +291,54 @@ fn connections_without_tls_and_stalled_handshakes_are_closed() {
     let error = receive(&mut theirs.unwrap()).unwrap_err();
     assert_eq!(error.to_string(), "the peer has not finished its TLS handshake in time");
     assert_eq!(ours.read(&mut [0; 16]).unwrap(), 0, "and the door is closed");
-    // None of those is counted any more, and strangers have two slots, with as many more as
-    // there are to be ended.
-    let (mut outside, mut inside) = (Vec::new(), Vec::new());
-    for _ in 0..8 {
-        let (ours, theirs) = tcp();
-        outside.push(ours);
-        match guard.accept(nonblocking(theirs)) {
-            Ok(stream) => inside.push(stream),
-            // Those before it are not ended yet.
-            Err(error) => assert_eq!(error.kind(), ErrorKind::PermissionDenied, "{error}"),
-        }
+    // None of those is counted any more, and strangers have two slots.
+    let mut all: Vec<_> = (0..8).map(|_| come_to(&guard)).collect();
+    let evicted = all.drain(..6).collect::<Vec<_>>();
+    for (_ours, theirs) in evicted {
+        let error = receive(&mut theirs.unwrap()).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::PermissionDenied, "{error}");
     }
-    drop(outside);
-    for mut stream in inside {
-        receive(&mut stream).unwrap_err();
+    for (ours, theirs) in all {
+        drop(ours);
+        let error = receive(&mut theirs.unwrap()).unwrap_err();
+        assert_eq!(error.to_string(), "the peer left before the end of its TLS handshake");
     }
-    while guard.accept(nonblocking(tcp().1)).is_err() {
-        std::thread::yield_now();
-    }
+    guard.accept(nonblocking(tcp().1)).unwrap();
 }
 
 #[test]
 fn one_address_does_not_keep_other_addresses_from_their_handshake() {
     let authority = Authority::new();
     let bounds = Bounds { patience: Duration::from_secs(60), inbound: 2 };
-    let (host, client) = (Pump::within(bounds).unwrap(), Pump::start().unwrap());
-    let host = Guard::new(&host, &authority.identity("a"));
-    let client = Guard::new(&client, &authority.identity("b"));
+    let host = Guard::within(&authority.identity("a"), bounds);
+    let client = Guard::new(&authority.identity("b"));
     let mut silent = Vec::new();
     let mut flood = || {
         let (ours, theirs) = tcp();
-        // Where those before it are not ended yet it has to wait.
-        while let Err(error) = host.accept(theirs.try_clone().map(nonblocking).unwrap()) {
-            assert_eq!(error.kind(), ErrorKind::PermissionDenied, "{error}");
-            std::thread::yield_now();
-        }
-        silent.push(ours);
+        silent.push((ours, host.accept(nonblocking(theirs)).unwrap()));
     };
     (0..2).for_each(|_| flood());
     // A user of this machine is another origin than the address.
     let (ours, theirs) = Stream::pair().unwrap();
-    let mut theirs = host.accept(theirs).unwrap();
+    let mut theirs = accept(&host, theirs);
     (0..6).for_each(|_| flood());
-    let ours = client.connect(ours, "a").unwrap();
+    let ours = connect(&client, ours, "a");
     send(&ours, b"served");
     assert_eq!(receive(&mut theirs).unwrap(), b"served");
 }
 
 #[test]
 fn certificates_of_parties_and_without_a_name_are_no_clients() {
-    let (authority, pump) = (Authority::new(), Pump::start().unwrap());
-    let node = Guard::new(&pump, &authority.identity("node"));
+    let authority = Authority::new();
+    let node = Guard::new(&authority.identity("node"));
     let node = node.refusing(vec!["Front".into(), "node".into()]);
-    let [front, user] = ["front", "ann"].map(|name| Guard::new(&pump, &authority.identity(name)));
+    let [front, user] = ["front", "ann"].map(|name| Guard::new(&authority.identity(name)));
     let [inside, outside] = refused(&front, &node, "node");
     assert!(inside.contains("bears no name that is let in here"), "{inside}");
     assert!(outside.contains("bears no name that is let in there"), "{outside}");
     authority.issue("nameless", &[], 4000);
     let nameless = Identity::load(authority.path(), "nameless").unwrap();
-    let [inside, _] = refused(&Guard::new(&pump, &nameless), &node, "node");
+    let [inside, _] = refused(&Guard::new(&nameless), &node, "node");
     assert!(inside.contains("bears no name that is let in here"), "{inside}");
     let (ours, mut theirs) = joined(&user, &node, "node");
     send(&ours, b"served");
@@ -344,158 +352,4 @@ fn clients_learn_which_authority_their_certificate_has_to_be_of() {
     let hints = rustls::server::danger::ClientCertVerifier::root_hint_subjects(&named);
     assert_eq!(format!("{hints:?}"), format!("{:?}", inner.root_hint_subjects()));
     assert_eq!(hints.len(), 1);
-}
-
-/// An engine without its thread, and two connections in it whose outer sides are connected.
-struct PumpTestbed {
-    engine: Engine,
-    /// The sides within.
-    sides: Vec<Stream>,
-    connections: u64,
-    client: Arc<ClientConfig>,
-    server: Arc<ServerConfig>,
-}
-
-impl PumpTestbed {
-    fn new() -> Self {
-        let authority = Authority::new();
-        let [a, b] = ["a", "b"].map(|name| authority.identity(name));
-        let engine = Engine::new(Bounds::default()).unwrap();
-        let (client, server) = (a.client(), b.server(Admitted::All));
-        let mut world = Self { engine, sides: Vec::new(), connections: 0, client, server };
-        let name = ServerName::try_from("b").unwrap();
-        let (one, other) = Stream::pair().unwrap();
-        let client = ClientConnection::new(world.client.clone(), name).unwrap();
-        let server = ServerConnection::new(world.server.clone()).unwrap();
-        world.sides = vec![world.pass(client.into(), one), world.pass(server.into(), other)];
-        world
-    }
-
-    /// A connection for this outside; gives the side within.
-    fn pass(&mut self, conn: Connection, outer: Stream) -> Stream {
-        let (inside, inner) = Stream::pair().unwrap();
-        let tls_peer = Arc::new(TlsPeer::default());
-        let connection = Box::new(TlsConnection::new(conn, outer, inner, tls_peer.clone()));
-        self.connections += 1;
-        self.engine.enter(self.connections, connection);
-        inside.with_tls_peer(tls_peer)
-    }
-
-    /// Lets the engine do what there is to do now. Says whether there was anything.
-    fn round(&mut self) -> bool {
-        let patience = Some(Duration::ZERO);
-        self.engine.round(patience, &mut Vec::new(), &mut Vec::new()).unwrap() > 0
-    }
-
-    /// Lets it go on until it says that there is nothing to do.
-    fn settle(&mut self) {
-        for _ in 0..100_000 {
-            if !self.round() {
-                return;
-            }
-        }
-        panic!("it is busy with nothing");
-    }
-}
-
-#[derive(Clone, Debug)]
-enum Act {
-    Send(usize, usize),
-    Receive(usize, usize),
-    Round,
-}
-
-fn act() -> impl Strategy<Value = Act> {
-    let length = || prop_oneof![1usize..40, 10_000usize..20_000, 100_000usize..400_000];
-    prop_oneof![
-        (0usize..2, length()).prop_map(|(side, length)| Act::Send(side, length)),
-        (0usize..2, length()).prop_map(|(side, length)| Act::Receive(side, length)),
-        Just(Act::Round),
-    ]
-}
-
-/// Bytes that differ from their neighbours, by how many were said before.
-fn bytes(from: u64, length: usize) -> VecDeque<u8> {
-    (from..from + length as u64).map(|at| (at ^ at >> 8 ^ at >> 16) as u8).collect()
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(32))]
-    #[test]
-    fn all_bytes_arrive_once_in_order_and_nothing_spins(
-        acts in prop::collection::vec(act(), 1..60),
-        closes_first in 0usize..2,
-    ) {
-        let mut world = PumpTestbed::new();
-        // By speaker: how much was said, and what was not heard yet.
-        let mut sent = [0, 0];
-        let mut due = [VecDeque::new(), VecDeque::new()];
-        let mut chunk = vec![0; 400_000];
-        let mut receive = |world: &mut PumpTestbed,
-                           due: &mut [VecDeque<u8>; 2],
-                           side: usize,
-                           most: usize| {
-            let read = world.sides[side].read(&mut chunk[..most]);
-            let count = match read {
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return None,
-                read => read.unwrap(),
-            };
-            let wanted: Vec<u8> = due[1 - side].drain(..count).collect();
-            assert!(chunk[..count] == wanted, "other bytes than were said");
-            Some(count)
-        };
-        for act in acts {
-            match act {
-                Act::Send(side, length) => {
-                    let bytes: Vec<u8> = bytes(sent[side], length).into();
-                    let taken = world.sides[side].send(&[IoSlice::new(&bytes)]).unwrap_or(0);
-                    sent[side] += taken as u64;
-                    due[side].extend(&bytes[..taken]);
-                }
-                Act::Receive(side, most) => drop(receive(&mut world, &mut due, side, most)),
-                Act::Round => drop(world.round()),
-            }
-        }
-        // One side ends, and then the other, each when all has been said.
-        for side in [closes_first, 1 - closes_first] {
-            world.sides[side].finish().unwrap();
-            loop {
-                world.settle();
-                match receive(&mut world, &mut due, 1 - side, 400_000) {
-                    Some(0) => break,
-                    Some(_) => {}
-                    None => panic!("{} bytes do not arrive, and nobody says so", due[side].len()),
-                }
-            }
-            prop_assert!(due[side].is_empty());
-        }
-        prop_assert!(world.sides.iter().all(|end| end.tls_peer().unwrap().end().is_none()));
-        prop_assert!(world.engine.is_empty(), "what is over is gone");
-    }
-
-    #[test]
-    fn whatever_comes_from_outside_is_an_error_inside_and_no_more(
-        garbage in prop::collection::vec(any::<u8>(), 0..300),
-        keep in 0usize..2_000,
-        is_flipped: bool,
-    ) {
-        // A true beginning, of which one byte may be another, and then anything.
-        let mut world = PumpTestbed::new();
-        let name = ServerName::try_from("b").unwrap();
-        let mut client = ClientConnection::new(world.client.clone(), name).unwrap();
-        let mut sent = Vec::new();
-        client.write_tls(&mut sent).unwrap();
-        sent.truncate(keep);
-        if let (true, Some(byte)) = (is_flipped, sent.last_mut()) {
-            *byte ^= 1;
-        }
-        sent.extend(garbage);
-        let (outside, outer) = Stream::pair().unwrap();
-        let server = ServerConnection::new(world.server.clone()).unwrap();
-        let mut inside = world.pass(server.into(), outer);
-        outside.send(&[IoSlice::new(&sent)]).unwrap();
-        drop(outside);
-        world.settle();
-        prop_assert!(inside.read(&mut [0; 8]).is_err(), "it is let in");
-    }
 }

@@ -1,33 +1,42 @@
-//! Why a connection does not go through a lock, in words for people on either side of it.
+//! Why a TLS connection fails, in words for people on either side of it.
 
 use std::fmt::Debug;
 use std::io;
 
 use rustls::{AlertDescription, CertificateError, Error};
 
-use super::connection::Over;
+/// Why a connection has ended other than in good order.
+#[derive(Clone, Debug)]
+pub(super) struct Break(pub(super) io::ErrorKind, pub(super) String);
 
-/// The connection is gone, as the kernel says.
-pub(super) fn gone(error: &io::Error) -> Over {
-    Over::Broken(error.kind(), error.to_string())
+impl From<io::Error> for Break {
+    fn from(error: io::Error) -> Self {
+        Self(error.kind(), error.to_string())
+    }
+}
+
+impl From<&Break> for io::Error {
+    fn from(Break(kind, reason): &Break) -> Self {
+        Self::new(*kind, reason.clone())
+    }
 }
 
 /// The end of a connection in which rustls itself fails.
-pub(super) fn broken(error: &io::Error) -> Over {
-    Over::Broken(io::ErrorKind::InvalidData, format!("the TLS connection is broken: {error}"))
+pub(super) fn broken(error: &io::Error) -> Break {
+    Break(io::ErrorKind::InvalidData, format!("the TLS connection is broken: {error}"))
 }
 
 /// The peer left without a word.
-pub(super) fn cut(is_shaking: bool) -> Over {
+pub(super) fn cut(is_shaking: bool) -> Break {
     let reason = match is_shaking {
         true => "the peer left before the end of its TLS handshake",
         false => "the connection was cut off: its end was not announced",
     };
-    Over::Broken(io::ErrorKind::UnexpectedEof, reason.into())
+    Break(io::ErrorKind::UnexpectedEof, reason.into())
 }
 
 /// The end of a connection after an error of TLS, with the reason in words.
-pub(super) fn of(error: &Error) -> Over {
+pub(super) fn of(error: &Error) -> Break {
     let reason = match error {
         Error::InvalidCertificate(error) => format!("the peer's certificate {}", flaw(error)),
         Error::NoCertificatesPresented => "the peer shows no certificate".into(),
@@ -41,7 +50,7 @@ pub(super) fn of(error: &Error) -> Over {
         Error::InconsistentKeys(why) => format!("certificate and key do not fit: {}", plain(why)),
         error => format!("no TLS with this peer: {error}"),
     };
-    Over::Broken(io::ErrorKind::InvalidData, reason)
+    Break(io::ErrorKind::InvalidData, reason)
 }
 
 /// The fault of a certificate, as a sentence goes on behind "the certificate".
@@ -120,10 +129,7 @@ mod tests {
     use super::*;
 
     fn text(error: &Error) -> String {
-        match of(error) {
-            Over::Broken(_, reason) => reason,
-            over => panic!("{over:?}"),
-        }
+        of(error).1
     }
 
     #[test]

@@ -94,7 +94,7 @@ fn config(folder: &TempDir, limits: Limits, workers: usize) -> Config {
         name: "front".into(),
         controller: None,
         binds: binds.into(),
-        lock: None,
+        tls: None,
         parties: Arc::default(),
         volumes,
         pools: Vec::new(),

@@ -10,6 +10,7 @@ use super::pace::{Ending, Kind};
 use super::schedule::Dice;
 use super::target::Address;
 use tidegate_console::failure::{Code, Failure};
+use tidegate_fabric::reactor::Source;
 
 /// How long a server may take for anything that is not under load yet.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -91,6 +92,8 @@ impl Write for Stream {
         Ok(())
     }
 }
+
+impl Source for Stream {}
 
 impl AsFd for Stream {
     fn as_fd(&self) -> BorrowedFd<'_> {

@@ -233,7 +233,7 @@ impl Endpoint {
         }
         let token = self.next;
         self.next += 1;
-        let identity = match stream.tls_peer() {
+        let identity = match stream.names() {
             Some(_) => Ok(ClientIdentity::default()),
             None => identity::of(&stream),
         };
@@ -491,7 +491,7 @@ impl ClientConnection {
     /// Receives once, and returns the message if one is complete.
     fn receive(&mut self) -> io::Result<Received> {
         let mut chunk = [0; 4096];
-        let count = match handover::receive(&self.stream, &mut chunk) {
+        let count = match handover::receive_on(&self.stream, &mut chunk) {
             Ok((count, file)) if count > 0 => {
                 self.file = self.file.take().or(file);
                 count
@@ -499,12 +499,8 @@ impl ClientConnection {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 return Ok(Received::Nothing);
             }
-            ended => {
-                // Where it is encrypted, the TLS layer has the reason.
-                let reason = self.stream.tls_peer().and_then(|tls_peer| tls_peer.end());
-                let error = ended.err().unwrap_or_else(|| io::ErrorKind::UnexpectedEof.into());
-                return Err(reason.unwrap_or(error));
-            }
+            Ok(_) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Err(error) => return Err(error),
         };
         match &mut self.expected {
             Expected::Hello(decoder) => {
@@ -512,9 +508,8 @@ impl ClientConnection {
                 let Some(hello) = decoder.next_message().map_err(io::Error::other)? else {
                     return Ok(Received::Nothing);
                 };
-                if let Some(tls_peer) = self.stream.tls_peer() {
-                    self.identity =
-                        ClientIdentity::far(tls_peer.names().first().map_or("", String::as_str));
+                if let Some(names) = self.stream.names() {
+                    self.identity = ClientIdentity::far(names.first().map_or("", String::as_str));
                 }
                 (self.hello, self.expected) = (Some(hello), Expected::Silence);
                 Ok(Received::Hello)
@@ -540,7 +535,7 @@ impl ClientConnection {
         };
         let mut bytes = Vec::new();
         encode(&message, &mut bytes).map_err(io::Error::other)?;
-        match handover::send(&self.stream, &bytes, region.as_fd())? {
+        match handover::send_on(&self.stream, &bytes, region.as_fd())? {
             count if count == bytes.len() => Ok(()),
             // Nothing else was sent on this connection, so there was room for it.
             _ => Err(io::ErrorKind::WriteZero.into()),

@@ -42,7 +42,7 @@ impl Entrance {
                 Ok(stream.into())
             }
             #[cfg(feature = "verbs")]
-            Self::Way(Way { address: Address::Tcp(_), lock: None }) => {
+            Self::Way(Way { address: Address::Tcp(_), tls: None }) => {
                 Err(io::Error::other("who comes by TCP has to show a certificate"))
             }
             #[cfg(feature = "verbs")]
@@ -126,7 +126,7 @@ impl Lifeline {
             if let Some(message) = message.map_err(Error::Unreachable)? {
                 return Ok((message, file));
             }
-            match handover::receive(&self.stream, &mut buffer) {
+            match handover::receive_on(&self.stream, &mut buffer) {
                 Ok((count, came)) if count > 0 => {
                     file = file.or(came);
                     self.decoder.extend(&buffer[..count]);
@@ -134,12 +134,8 @@ impl Lifeline {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     wait(&self.stream, until).map_err(Error::Unreachable)?;
                 }
-                ended => {
-                    // Where the connection is encrypted, the TLS layer has the reason.
-                    let reason = self.stream.tls_peer().and_then(|tls_peer| tls_peer.end());
-                    let error = ended.err().unwrap_or_else(|| io::ErrorKind::UnexpectedEof.into());
-                    return Err(Error::Unreachable(reason.unwrap_or(error)));
-                }
+                Ok(_) => return Err(Error::Unreachable(io::ErrorKind::UnexpectedEof.into())),
+                Err(error) => return Err(Error::Unreachable(error)),
             }
         }
     }
@@ -171,7 +167,9 @@ fn wait(stream: &Stream, until: Time) -> io::Result<()> {
     }
     let (seconds, nanoseconds) = (left.0 / Span::SECOND.0, left.0 % Span::SECOND.0);
     let left = Timespec { tv_sec: seconds as i64, tv_nsec: nanoseconds as i64 };
-    match poll(&mut [PollFd::new(stream, PollFlags::IN)], Some(&left)) {
+    let mut events = PollFlags::IN;
+    events.set(PollFlags::OUT, stream.wants_write());
+    match poll(&mut [PollFd::new(stream, events)], Some(&left)) {
         // A thread that a signal woke checks again.
         Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
         Err(error) => Err(error.into()),
@@ -181,7 +179,8 @@ fn wait(stream: &Stream, until: Time) -> io::Result<()> {
 /// Sends all of it, and with its first byte the descriptor, if there is one. Nothing else waits on
 /// the connection, so it fits.
 fn send(stream: &Stream, bytes: &[u8], region: Option<&Region>) -> io::Result<()> {
-    let mut sent = region.map_or(Ok(0), |region| handover::send(stream, bytes, region.as_fd()))?;
+    let mut sent =
+        region.map_or(Ok(0), |region| handover::send_on(stream, bytes, region.as_fd()))?;
     while sent < bytes.len() {
         sent += stream.send(&[IoSlice::new(&bytes[sent..])])?;
     }
