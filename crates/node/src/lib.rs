@@ -35,10 +35,10 @@ mod shards;
 mod store;
 pub mod volumes;
 
-pub use agent::Standing;
 pub use config::{Config, Speed, Store};
 pub use daemon::{Running, StartError, Status, start};
 pub use server::ServerCounts;
 pub use shards::{Shards, Visit};
 #[cfg(feature = "faults")]
 pub use store::faulty::FaultyDisk;
+pub use tidegate_proto::session::Standing;

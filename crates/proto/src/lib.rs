@@ -19,5 +19,7 @@ pub mod memcached;
 pub mod message;
 pub mod node;
 pub mod pages;
+pub mod retry;
+pub mod session;
 pub mod stage;
 pub mod stats;

@@ -194,7 +194,8 @@ fn without_a_controller_it_tries_again_with_growing_pauses() {
         assert!(outputs(&mut machine).contains(&Output::Connect));
         machine.on_closed(now, "nobody listens");
         outputs(&mut machine);
-        let Connection::Down { retry } = machine.connection else { panic!() };
+        assert_eq!(machine.connection, Connection::Down);
+        let retry = machine.retry.at();
         pauses.push(retry.since(now).0 / MS);
         now = retry;
     }
