@@ -9,6 +9,7 @@
 
 extern crate alloc;
 
+mod budgets;
 pub mod cluster;
 pub mod codec;
 pub mod controller;
