@@ -278,13 +278,13 @@ impl Cluster {
 
     /// A node has said hello on a new connection. It is welcomed and sent the plan, and soon its
     /// counts; or refused.
-    pub(crate) fn on_hello(&mut self, now: Time, info: NodeInfo) -> Result<PeerId, Refusal> {
+    pub(crate) fn on_hello(&mut self, now: Time, info: NodeInfo) -> Result<NodeId, Refusal> {
         self.catch_up(now);
         let found = self.nodes.iter().position(|node_state| node_state.name == info.name);
         let node = found.ok_or_else(|| Refusal::unknown("node", &info.name))?;
         self.part(node, REPLACED);
         self.join(now, node, info);
-        Ok(PeerId::Node(self.nodes[node].id))
+        Ok(self.nodes[node].id)
     }
 
     /// A node has sent a message.

@@ -57,7 +57,7 @@ use tidegate_model::{Discipline, Event, NodeId, Policy, Time};
 
 use crate::budgets::Budgets;
 pub use crate::budgets::Waits;
-use crate::cluster::message::FromNode;
+use crate::cluster::message::{FromNode, NodeInfo};
 use crate::cluster::split::{self, Split};
 use crate::cluster::status::ClusterStatus;
 use crate::cluster::{self, Cluster};
@@ -144,53 +144,47 @@ impl Controller {
     /// A peer has said hello on a new connection: it is accepted, or refused and disconnected.
     /// `peer` is the process of a stage. Operators are the caller's.
     pub fn on_hello(&mut self, now: Time, connection: ConnectionId, peer: Peer, hello: Hello) {
-        let pid = peer.pid;
-        let accepted = same_version(&hello).and_then(|()| self.accept(now, peer, &hello));
-        match accepted {
-            Ok(None) => {}
-            Ok(Some(id)) => {
-                if let Some(connection) = self.sessions.open(connection, id) {
-                    self.outputs.push_back(Output::Close { connection });
-                }
-                if let PeerId::Gateway(_) = id {
-                    self.send_policy(connection);
-                }
-                self.collect();
-            }
-            Err(refusal) => self.refuse(connection, pid, &hello, refusal),
+        if let (Hello::Node { .. }, Some(cluster)) = (&hello, &mut self.cluster) {
+            // Messages that are due go out on the earlier connection, if there is one.
+            cluster.catch_up(now);
+            self.collect();
         }
+        let pid = peer.pid;
+        let id = match same_version(&hello).and_then(|()| self.accept(now, peer, &hello)) {
+            Ok(id) => id,
+            Err(refusal) => return self.refuse(connection, pid, &hello, refusal),
+        };
+        if let Some(connection) = self.sessions.open(connection, id) {
+            self.outputs.push_back(Output::Close { connection });
+        }
+        if let PeerId::Gateway(_) = id {
+            self.send_policy(connection);
+        }
+        self.collect();
     }
 
     /// Lets the part that leads a peer accept it.
-    fn accept(&mut self, now: Time, peer: Peer, hello: &Hello) -> Result<Option<PeerId>, Refusal> {
-        let accepted = match hello {
-            Hello::Stage { info, .. } => self.budgets.on_hello(now, peer, info.clone()),
-            Hello::Node { info, .. } => {
-                let Some(cluster) = &mut self.cluster else {
-                    let reason =
-                        "this controller has no cluster; start it with `tidegate up CLUSTER`";
-                    return Err(Refusal { reason: reason.into(), retry: true });
-                };
-                cluster.catch_up(now);
-                // On the earlier connection, if there is one.
-                self.collect();
-                let Some(cluster) = &mut self.cluster else { return Ok(None) };
-                let accepted = cluster.on_hello(now, info.clone());
-                if let Ok(PeerId::Node(node)) = accepted {
-                    self.stats.on_node(now, node, info.revision == 0);
-                }
-                accepted
+    fn accept(&mut self, now: Time, peer: Peer, hello: &Hello) -> Result<PeerId, Refusal> {
+        let refusal = |reason: &str, retry| Refusal { reason: reason.into(), retry };
+        match (hello, &mut self.cluster) {
+            (Hello::Stage { info, .. }, _) => self.budgets.on_hello(now, peer, info.clone()),
+            (Hello::Node { info, .. }, Some(cluster)) => {
+                let id = cluster.on_hello(now, info.clone())?;
+                self.stats.on_node(now, id, info.revision == 0);
+                Ok(PeerId::Node(id))
             }
-            Hello::Gateway { name, .. } => self.stats.on_hello(now, name),
-            Hello::DataNode { name, .. } => self.split.on_hello(now, name),
-            Hello::Operator { .. } => return Ok(None),
-        };
-        accepted.map(Some)
+            (Hello::Node { .. }, None) => {
+                let reason = "this controller has no cluster; start it with `tidegate up CLUSTER`";
+                Err(refusal(reason, true))
+            }
+            (Hello::Gateway { name, .. }, _) => self.stats.on_hello(now, name),
+            (Hello::DataNode { name, .. }, _) => self.split.on_hello(now, name),
+            (Hello::Operator { .. }, _) => Err(refusal("an operator has no session", false)),
+        }
     }
 
     fn refuse(&mut self, to: ConnectionId, pid: u32, hello: &Hello, refusal: Refusal) {
-        let reason = refusal.reason.clone();
-        let is_lasting = !refusal.retry;
+        let Refusal { reason, retry } = refusal.clone();
         if let Some(message) = ToPeer::refusal(hello, refusal) {
             self.outputs.push_back(Output::Send { to, message });
         }
@@ -200,11 +194,11 @@ impl Controller {
             Hello::Gateway { name, .. } => {
                 Event::GatewayRefused { gateway: shortened(name), reason }
             }
-            Hello::DataNode { name, .. } => Event::NodeRefused { node: shortened(name), reason },
             // A node that tries again every two seconds is not an event each time.
-            Hello::Node { info, .. } if is_lasting => {
-                Event::NodeRefused { node: shortened(&info.name), reason }
+            Hello::Node { info: NodeInfo { name, .. }, .. } if !retry => {
+                Event::NodeRefused { node: shortened(name), reason }
             }
+            Hello::DataNode { name, .. } => Event::NodeRefused { node: shortened(name), reason },
             Hello::Node { .. } | Hello::Operator { .. } => return,
         };
         self.outputs.push_back(Output::Event(event));
