@@ -169,11 +169,7 @@ impl Budgets {
     pub(crate) fn on_message(&mut self, now: Time, id: StageId, message: FromStage) {
         let Some(stage) = self.stages.get_mut(&id) else { return };
         match message {
-            FromStage::Info(info) => {
-                // Its number and its tenant were settled when it said hello.
-                let (stage_id, tenant) = (id, stage.info.tenant.clone());
-                stage.set_info(StageInfo { stage: stage_id, tenant, ..info });
-            }
+            FromStage::Unused => {}
             FromStage::Applied { error, .. } => {
                 if stage.on_applied(error.map(|error| error.reason)) {
                     self.note_refusal(id);

@@ -202,9 +202,7 @@ impl Machine {
             ToStage::Refused { version, reason, retry } => {
                 self.refused(now, version, reason, retry);
             }
-            ToStage::Inform => {
-                self.outputs.push_back(Output::Send(FromStage::Info(self.info.clone())));
-            }
+            ToStage::Unused => {}
             ToStage::Apply { revision, rules } => self.apply(revision, &rules),
             ToStage::Collect { round, detail } => {
                 self.outputs.push_back(Output::Report { round, detail });

@@ -181,10 +181,7 @@ impl ControllerWorld {
         let Some(id) = self.some_peer(tape) else { return };
         let message = match tape.below(8) {
             0 => FromStage::Disconnect,
-            1 => {
-                let (tenant, command) = ("b".into(), "x".repeat(tape.below(256) * 64));
-                FromStage::Info(StageInfo { tenant, command, ..StageInfo::default() })
-            }
+            1 => FromStage::Unused,
             2 => {
                 let reason = "é".repeat(tape.below(256));
                 let error = tape.flag().then_some(RuleError { rule: 0, reason });
