@@ -118,7 +118,7 @@ impl Cluster {
                 ListenerAccess::PRIVATE,
             )],
             lock: None,
-            parties: Vec::new(),
+            parties: std::sync::Arc::default(),
             volumes: vec![volume],
             pools: Vec::new(),
             workers: 2,

@@ -340,7 +340,7 @@ fn gateway_config(
         name: gateway.name.clone(),
         controller: context.controller(guard.as_ref()),
         lock: guard.map(|guard| gateway::ListenerTls { guard, is_required }),
-        parties: all_peer_names(cluster),
+        parties: all_peer_names(cluster).into(),
         binds: binds.collect::<Result<_, Failure>>()?,
         volumes: cluster.volumes.clone(),
         pools: pools.collect::<Result<_, Failure>>()?,

@@ -128,6 +128,8 @@ where
     E: From<ServeError> + Send + 'static,
 {
     config.log.to_stderr()?;
+    // An error's, so that no filter of levels hides whose a line is.
+    let _span = tracing::error_span!("controller").entered();
     // One thread: the machine is one task, and the other core belongs to the programs that it
     // serves.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();

@@ -39,7 +39,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         pools: Vec::new(),
         binds: vec![(Address::Unix(path.into()), ListenerAccess::PRIVATE)],
         lock: None,
-        parties: Vec::new(),
+        parties: std::sync::Arc::default(),
         volumes: vec![volume("disk", &[0]), volume("striped", &[0, 1])],
         workers: 1,
         limits: Limits::default(),

@@ -41,8 +41,10 @@ impl Agent {
         let controller = ControllerLink::new(way, CONTROLLER, "gateway");
         let watch = Watch { controller, hello, stats, faults: Vec::new(), reactor };
         let ending = is_ending.clone();
-        let thread = thread::Builder::new().name("gateway-keeper".into());
-        let thread = thread.spawn(move || watch.run(&ending))?;
+        let (thread, span) =
+            (thread::Builder::new().name("gateway-keeper".into()), tracing::Span::current());
+        let run = move || span.in_scope(|| watch.run(&ending));
+        let thread = thread.spawn(run)?;
         Ok(Self { is_ending, waker, thread: Some(thread) })
     }
 }

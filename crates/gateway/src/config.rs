@@ -1,6 +1,7 @@
 //! Configuration of a gateway, and the errors that keep it from starting.
 
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_algo::allocation::memory_budget::{FLOOR, MemoryBudget};
@@ -27,7 +28,7 @@ pub struct Config {
     /// does not offer TLS.
     pub lock: Option<ListenerTls>,
     /// The names of the cluster's daemons. Their certificates are not a client's.
-    pub parties: Vec<String>,
+    pub parties: Arc<[String]>,
     /// The volumes. A volume's nodes are places in the list of services that the gateway is given.
     pub volumes: Vec<Volume>,
     /// Pools, and where clients of memcached find each.

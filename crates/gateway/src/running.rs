@@ -49,7 +49,7 @@ pub struct Running {
 pub fn start(config: Config, nodes: &[Node]) -> Result<Running, StartError> {
     let Config { name, controller, binds, lock, parties, volumes, pools, workers, limits, cost } =
         config;
-    let parties: Arc<[String]> = parties.into();
+    let _span = tracing::error_span!("gateway", name).entered();
     let register = register(nodes.len(), &volumes, &pools, controller.is_none());
     let common = Common::new((cost, limits.patience), &name, &volumes)?;
     let threads = workers.max(1);
@@ -220,7 +220,9 @@ impl Running {
         controller: Option<(Way, String)>,
     ) -> Result<(), StartError> {
         for Prepared { name, message_queue, run } in ready {
-            self.workers.push((message_queue, thread::Builder::new().name(name).spawn(run)?));
+            let span = tracing::Span::current();
+            let thread = thread::Builder::new().name(name).spawn(move || span.in_scope(run))?;
+            self.workers.push((message_queue, thread));
         }
         if let Some((way, name)) = controller {
             self.agent = Some(Agent::start(way, name, self.stats.clone())?);

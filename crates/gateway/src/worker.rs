@@ -465,7 +465,10 @@ impl<S: Frontend> Worker<S> {
     }
 
     fn close_because(&mut self, token: u64, why: &dyn std::error::Error) {
-        tracing::warn!("a client's connection is closed: {why}");
+        if let Some(ClientEntry { origin, open, .. }) = client_entry(&mut self.slots, token) {
+            let tenant = open.as_deref();
+            tracing::warn!(client = %origin, tenant, "a client's connection is closed: {why}");
+        }
         self.close(token);
     }
 

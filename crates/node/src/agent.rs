@@ -198,15 +198,13 @@ impl Agent {
 
     fn connect(&mut self) {
         let Some(controller) = &mut self.controller else { return };
-        let info = self.live.coordinate(|coordinator, _, _| coordinator.info());
+        let info = self.live.node.info();
         let hello = Hello::Node { version: VERSION, info };
         if controller.connect(&self.reactor, self.live.clock.now(), &hello) {
             self.is_connected = true;
             self.faults.clear();
             self.store_fault = None;
-            self.live.coordinate(|coordinator, now, mut shards| {
-                coordinator.on_connected(now, &mut shards);
-            });
+            self.live.node.on_connected(self.live.clock);
         }
         self.follow_link();
     }
@@ -215,9 +213,7 @@ impl Agent {
     fn receive(&mut self) {
         let Some(controller) = &mut self.controller else { return };
         while let Some(message) = controller.receive(&self.reactor, self.live.clock.now()) {
-            self.live.coordinate(|coordinator, now, mut shards| {
-                coordinator.on_message(now, message, &mut shards);
-            });
+            self.live.node.on_message(self.live.clock, message);
         }
         self.follow_link();
     }
@@ -227,9 +223,7 @@ impl Agent {
         let Some(controller) = &self.controller else { return };
         self.watch.standing.store(controller.standing() as u8, Ordering::Relaxed);
         if !controller.is_open() && std::mem::take(&mut self.is_connected) {
-            self.live.coordinate(|coordinator, now, mut shards| {
-                coordinator.on_disconnected(now, &mut shards);
-            });
+            self.live.node.on_disconnected(self.live.clock);
         }
     }
 }

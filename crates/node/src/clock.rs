@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use tidegate_model::{Span, Time};
+use tidegate_proto::node::threads;
 
 /// Nanoseconds since the node started.
 #[derive(Clone, Copy, Debug)]
@@ -37,5 +38,12 @@ impl Clock {
     /// How long it is until `time`; zero if it has passed.
     pub(crate) fn until(&self, time: Time) -> Duration {
         Duration::from_nanos(time.since(self.now()).0)
+    }
+}
+
+impl threads::Clock for Clock {
+    #[inline]
+    fn now(self) -> Time {
+        Self::now(&self)
     }
 }

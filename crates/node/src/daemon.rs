@@ -5,7 +5,7 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
-use std::thread::{self, JoinHandle};
+use std::thread::JoinHandle;
 
 use tidegate_fabric::reactor::{MessageQueue, Reactor};
 use tidegate_fabric::service::Service;
@@ -13,7 +13,7 @@ use tidegate_fabric::stream::{Address, BindError, Listener, ListenerAccess};
 use tidegate_model::Span;
 use tidegate_proto::cluster::message::NodeInfo;
 use tidegate_proto::data::DRAIN_MAX;
-use tidegate_proto::node::{self, Coordinator, NodeStatus};
+use tidegate_proto::node::{self, NodeStatus};
 use tidegate_proto::session::Standing;
 
 use crate::agent::{Agent, Watch};
@@ -23,14 +23,13 @@ use crate::engine::model::Modelled;
 use crate::engine::pool::Pool;
 use crate::engine::ring::Ring;
 use crate::engine::{Engine, Inline, Sink, Work};
-use crate::live::{Live, Local};
-use crate::measure::Measure;
+use crate::live::{Live, LiveNode, Local};
 use crate::monitor::Monitor;
 use crate::server::{Server, ServerCounts};
-use crate::shards::Shards;
 use crate::store::lock::Busy;
 use crate::store::sync::sync_all;
 use crate::store::{Device, Directory, Medium, Memcached, Memory, Relay};
+use crate::threads;
 
 /// The most requests at the device at a time: more threads than this help no device.
 const DEPTH_MAX: u32 = 4096;
@@ -94,7 +93,7 @@ impl From<io::Error> for StartError {
 
 /// A node that runs. Dropping it ends it.
 pub struct Running {
-    live: Arc<Live>,
+    pub(crate) live: Arc<Live>,
     watch: Arc<Watch>,
     waker: Arc<MessageQueue<()>>,
     agent: Option<JoinHandle<()>>,
@@ -127,6 +126,7 @@ pub struct Status {
 /// # Errors
 /// See [`StartError`].
 pub fn start(config: Config) -> Result<Running, StartError> {
+    let _span = tracing::error_span!("node", name = config.name).entered();
     if !(1..=DEPTH_MAX).contains(&config.depth) {
         return Err(StartError::Depth(config.depth));
     }
@@ -140,12 +140,8 @@ pub fn start(config: Config) -> Result<Running, StartError> {
     let clock = Clock::start();
     let reactor = Reactor::new()?;
     let waker = reactor.message_queue();
-    let node::Config { depth, discipline, pacing, .. } = machine_config(&config);
-    let shards = Shards::new(shards(&config), depth, discipline, pacing);
-    let coordinator =
-        Coordinator::new(clock.now(), info(&config), machine_config(&config), &mut &shards);
-    let decide = (config.cost, measure(&config));
-    let live = Arc::new(Live::new((shards, coordinator), medium, clock, waker.clone(), decide));
+    let node = LiveNode::new(clock.now(), info(&config), node_config(&config));
+    let live = Arc::new(Live::new(node, medium, clock, waker.clone()));
     let weak_live = Arc::downgrade(&live);
     live.medium.watch(Box::new(move |part, incarnation| {
         if let Some(live) = weak_live.upgrade() {
@@ -155,9 +151,8 @@ pub fn start(config: Config) -> Result<Running, StartError> {
     let watch = Arc::new(Watch::new());
     let agent = Agent::new(live.clone(), watch.clone(), reactor, config.controller.clone())?;
     live.set_engine(engine(&config, &live)?);
-    let thread = thread::Builder::new().name("keeper".into());
     // The engine has threads by now.
-    let agent = Some(thread.spawn(move || agent.run()).inspect_err(|_| live.end())?);
+    let agent = Some(threads::spawn("keeper", move || agent.run()).inspect_err(|_| live.end())?);
     let mut running =
         Running { live, watch, waker, agent, server: None, monitor: None, is_aborted: false };
     if matches!(config.store, Store::Directory { .. } | Store::Device { .. }) {
@@ -199,31 +194,19 @@ fn info(config: &Config) -> NodeInfo {
     }
 }
 
-fn machine_config(config: &Config) -> node::Config {
-    let Config { depth, capacity, pacing, discipline, .. } = *config;
-    node::Config { depth, capacity, pacing, discipline }
-}
-
-/// How many shards the scheduler has: one for each worker where requests are answered as fast as a
-/// processor is, else one. Whatever takes longer than a lock is held for gains nothing by more, and
-/// one keeps the order exactly.
-fn shards(config: &Config) -> usize {
-    match config.store {
-        Store::Memory { .. } if config.speed.is_none() => config.workers,
-        _ => 1,
-    }
-}
-
-/// The measure of the store. The number of requests that a model or a memory serves at the same
-/// time is known, and memory is quicker than a clock.
-fn measure(config: &Config) -> Measure {
-    match config.store {
-        _ if config.speed.is_some() => Measure::new(Some(1), true),
-        Store::Memory { .. } => {
-            Measure::new(Some(u32::try_from(config.workers).unwrap_or(u32::MAX)), false)
-        }
-        _ => Measure::new(None, true),
-    }
+fn node_config(config: &Config) -> node::Config {
+    let Config { depth, capacity, pacing, discipline, cost, workers, .. } = *config;
+    let is_modelled = config.speed.is_some();
+    let is_memory = matches!(config.store, Store::Memory { .. }) && !is_modelled;
+    // How many requests a model or a memory serves at the same time is known.
+    let servers = match is_memory {
+        true => u32::try_from(workers).ok(),
+        false => is_modelled.then_some(1),
+    };
+    // Memory is quicker than a clock, and than a lock that threads share: a shard for each worker.
+    // A slower store gains nothing by more than one, which keeps the order exactly.
+    let (shards, is_sampled) = if is_memory { (workers, false) } else { (1, true) };
+    node::Config { depth, shards, capacity, servers, is_sampled, pacing, discipline, cost }
 }
 
 fn engine(config: &Config, live: &Arc<Live>) -> Result<Box<dyn Engine>, StartError> {

@@ -15,57 +15,36 @@ use std::collections::HashMap;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
-use tidegate_fabric::service::{Command, CompletionSink, Job};
+use tidegate_fabric::service::{CompletionSink, Job};
 use tidegate_model::Time;
-use tidegate_proto::node::{Dispatched, Slot};
+use tidegate_proto::node::Request;
 
 use crate::mutex::lock;
 use crate::pieces::Split;
 use crate::store::Medium;
 
 /// A job on its way through the node.
-pub(crate) struct Work {
+pub(crate) type Work = Request<Body>;
+
+/// What is needed to do the work and to answer it.
+pub(crate) struct Body {
     pub(crate) job: Job,
     pub(crate) owner: Arc<Owner>,
-    pub(crate) slot: Slot,
-    /// In units of cost, as the scheduler counts.
-    pub(crate) cost: u32,
     /// Before when it does not count as done.
     pub(crate) due: Time,
-    /// When it went to the device, of what is timed; else zero.
-    pub(crate) since: Time,
-    /// The measured cost beyond [`Self::cost`], in units.
-    pub(crate) more: u32,
-    /// It went by right.
-    pub(crate) is_reserved: bool,
-    /// The job that it is a chunk of. Its own answer goes to no client.
+    /// The job that it is a piece of. Its own answer goes to no client.
     pub(crate) split: Option<Arc<Split>>,
 }
 
-impl Work {
-    /// Work for a slot, at this cost.
-    pub(crate) fn new(job: Job, owner: Arc<Owner>, slot: Slot, cost: u32) -> Self {
-        let (due, since) = (Time::ZERO, Time::ZERO);
-        Self { job, owner, slot, cost, due, since, more: 0, is_reserved: false, split: None }
+impl Body {
+    pub(crate) fn new(job: Job, owner: Arc<Owner>, split: Option<Arc<Split>>) -> Self {
+        Self { job, owner, due: Time::ZERO, split }
     }
 
     /// It was the last piece, and answers its job.
     pub(crate) fn answer(&mut self, job: Job) {
         lock(&self.owner.splits).remove(&job.ticket);
         (self.job, self.split) = (job, None);
-    }
-
-    /// The scheduler has let it through. Also says as how many requests it counts at the device.
-    pub(crate) fn dispatched(next: Dispatched<Self>) -> (Self, u32) {
-        let work = Self { is_reserved: next.is_reserved, ..next.job };
-        let count = work.count();
-        (work, count)
-    }
-
-    /// As how many requests it counts at the device: a request for several keys as one for each.
-    #[inline]
-    pub(crate) fn count(&self) -> u32 {
-        if self.job.command == Command::KeyValue { self.cost } else { 1 }
     }
 }
 
@@ -115,7 +94,7 @@ pub(crate) struct Inline {
 
 impl Engine for Inline {
     fn run(&self, work: &mut Vec<Work>, done: &mut Vec<Work>) {
-        self.medium.perform(&mut work.iter_mut().map(|work| &mut work.job));
+        self.medium.perform(&mut work.iter_mut().map(|work| &mut work.body.job));
         done.append(work);
     }
 

@@ -21,24 +21,22 @@
 mod agent;
 mod clock;
 mod config;
-mod cost;
 mod daemon;
 mod engine;
 mod live;
-mod measure;
 pub mod memory;
 mod monitor;
 mod mutex;
 mod pieces;
 mod server;
-mod shards;
 mod store;
+mod threads;
 pub mod volumes;
 
 pub use config::{Config, Speed, Store};
 pub use daemon::{Running, StartError, Status, start};
+pub use mutex::MultiThreaded;
 pub use server::ServerCounts;
-pub use shards::{Shards, Visit};
 #[cfg(feature = "faults")]
 pub use store::faulty::FaultyDisk;
 pub use tidegate_proto::session::Standing;

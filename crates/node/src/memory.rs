@@ -47,7 +47,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::{self, JoinHandle};
+use std::thread::JoinHandle;
 
 use tidegate_fabric::memory::verbs::RdmaError;
 use tidegate_fabric::reactor::{MessageQueue, Reactor};
@@ -58,6 +58,7 @@ use tidegate_model::cluster::DataNode;
 use tidegate_onesided::kv::OpenError;
 
 use crate::clock::Clock;
+use crate::threads;
 use endpoint::{Endpoint, Message};
 use host::Host;
 
@@ -147,6 +148,7 @@ pub struct Running {
 /// See [`StartError`].
 pub fn start(config: Config) -> Result<Running, StartError> {
     let Config { node, listen, guard, controller } = config;
+    let _span = tracing::error_span!("data_node", name = node.name).entered();
     let (note, access) = match (&listen, &guard) {
         (Address::Unix(path), _) => (path.with_extension("region"), endpoint::admits()),
         // Nothing is noted there: TCP carries no descriptors.
@@ -166,12 +168,11 @@ pub fn start(config: Config) -> Result<Running, StartError> {
     let endpoint = Endpoint::new(reactor, listener, host.clone(), clock, name, controller)?;
     let (threads, ending) = (Vec::new(), is_ending.clone());
     let mut running = Running { host, address, is_ending, waker, threads };
-    let thread = thread::Builder::new().name("memory-door".into());
-    running.threads.push(thread.spawn(move || endpoint.run(&ending))?);
+    running.threads.push(threads::spawn("memory-listener", move || endpoint.run(&ending))?);
     let (host, waker) = (running.host.clone(), running.waker.clone());
     let ending = running.is_ending.clone();
-    let thread = thread::Builder::new().name("memory-pulse".into());
-    running.threads.push(thread.spawn(move || watch(&host, clock, &waker, &ending))?);
+    let run = move || watch(&host, clock, &waker, &ending);
+    running.threads.push(threads::spawn("memory-pulse", run)?);
     Ok(running)
 }
 

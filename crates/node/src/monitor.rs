@@ -9,10 +9,11 @@
 use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
-use std::thread::{self, JoinHandle};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crate::store::Medium;
+use crate::threads;
 
 /// The time between two looks. Writes acknowledged in between may be lost with the file, so it is
 /// short; a look at 128 parts takes less than a millisecond. Chosen by hand.
@@ -36,7 +37,7 @@ impl Monitor {
                 medium.inspect();
             }
         };
-        let thread = thread::Builder::new().name("monitor".into()).spawn(run)?;
+        let thread = threads::spawn("monitor", run)?;
         Ok(Self { stop: Some(stop), thread: Some(thread) })
     }
 }

@@ -23,7 +23,7 @@ mod worker;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::thread::{self, JoinHandle};
+use std::thread::JoinHandle;
 
 use tidegate_fabric::reactor::{MessageQueue, Reactor};
 use tidegate_fabric::service::{Job, Service};
@@ -32,6 +32,8 @@ use tidegate_model::Span;
 
 use fence::Fences;
 use worker::Worker;
+
+use crate::threads;
 
 /// Messages from other threads to a connection, by its number.
 enum Message {
@@ -102,8 +104,8 @@ impl Server {
             let reactor = Reactor::new()?;
             let message_queue = reactor.message_queue();
             let worker = Worker::new(reactor, server.shared.clone())?;
-            let thread = thread::Builder::new().name(format!("node-{number}"));
-            server.workers.push((message_queue, thread.spawn(move || worker.run())?));
+            let thread = threads::spawn(format!("node-{number}"), move || worker.run())?;
+            server.workers.push((message_queue, thread));
         }
         Ok(server)
     }

@@ -18,47 +18,73 @@
 //!   service of tenants that stay; their counts are void. Waiting requests of a tenant that leaves
 //!   are served as unattributed. Another discipline alone changes the order of waiting requests.
 //!
-//! The [`Coordinator`] makes the few decisions of a period; schedulers make those for each
-//! request, each with a part of the tenants. A [`Node`] is a coordinator with one scheduler, for a
-//! caller with one thread. A caller with many threads has a scheduler for each, with locks
-//! ([`Executor`], [`tidegate_algo::scheduling::shards`]), and the coordinator behind another.
+//! # Flow of a request
+//! The requests wait in [shards](tidegate_algo::scheduling::shards), each with a part of the
+//! tenants and behind a lock of its own. A caller
 //!
-//! After each of the other calls, the caller repeats [`Node::next_dispatch`] until it gives nothing
-//! and [`Node::poll_output`] until it is empty. It calls [`Node::on_deadline`] at
-//! [`Node::next_deadline`].
+//! 1. makes a [`Request`] of each, which tells its cost ([`Node::request`]);
+//! 2. puts it into its tenant's queue, and takes out what may go to the device
+//!    ([`Node::submit`], [`Node::fill`]);
+//! 3. reports what goes there ([`Node::on_dispatch`]) and what comes back ([`Node::finish`]), which
+//!    takes out what may go instead.
+//!
+//! What concerns all shards (the plan, periods, capacity, reports to the controller) is decided by
+//! one coordinator behind one more lock. It is rarely taken: with messages, and by the first call
+//! after the end of a period. A thread that holds it may lock shards, one at a time; a thread that
+//! holds a shard never locks it.
+//!
+//! A live node and a simulated one are the same code. They differ in what [`threads`] names: the
+//! time, and whether locks lock.
 //!
 //! ```
-//! use tidegate_model::Time;
+//! use tidegate_model::{Class, ContextId, Operation, Tag, TenantId, Time};
 //! use tidegate_proto::cluster::message::NodeInfo;
-//! use tidegate_proto::node::{RequestCost, Config, Node, Slot};
+//! use tidegate_proto::data::Command;
+//! use tidegate_proto::node::{Config, Node, Slot};
+//! let tag = Tag {
+//!     tenant: TenantId(1),
+//!     context: ContextId::NONE,
+//!     class: Class::Medium,
+//!     operation: Operation::Read,
+//!     cost: 4096,
+//!     delay: 0,
+//! };
 //! let config = Config { depth: 1, ..Config::default() };
-//! let mut node = Node::new(Time::ZERO, NodeInfo::default(), config);
-//! node.on_request(Time(1), Slot::UNATTRIBUTED, RequestCost::ONE, "first");
-//! node.on_request(Time(1), Slot::UNATTRIBUTED, RequestCost::ONE, "second");
-//! let first = node.next_dispatch(Time(1)).unwrap();
-//! assert_eq!(first.job, "first");
-//! assert!(node.next_dispatch(Time(2)).is_none()); // one at the device
-//! node.on_completion(Time(3), first.slot, first.cost);
-//! assert_eq!(node.next_dispatch(Time(3)).unwrap().job, "second");
+//! let node: Node<&str> = Node::new(Time::ZERO, NodeInfo::default(), config);
+//! let request = |body| node.request(Slot::UNATTRIBUTED, (Command::Read, 4096), &tag, body);
+//! let mut batch = Vec::new();
+//! let home = node.submit(Time(1), &mut vec![request("first"), request("second")], &mut batch);
+//! assert_eq!(batch.iter().map(|request| request.body).collect::<Vec<_>>(), ["first"]);
+//! let mut finished = std::mem::take(&mut batch); // one at the device
+//! node.finish(home, Time(3), &mut finished, Some(&mut batch), |_, _| {});
+//! assert_eq!(batch[0].body, "second");
 //! ```
 
 use alloc::vec::Vec;
+use core::fmt;
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use tidegate_algo::capacity::device_time::{DeviceTime, Moment};
-use tidegate_algo::scheduling::device::Device;
+use tidegate_algo::scheduling::device::ReplySize;
 use tidegate_algo::scheduling::scheduler::Scheduler;
 pub use tidegate_algo::scheduling::scheduler::{Dispatched, Pacing, RequestCost, Slot};
-use tidegate_model::{Discipline, Event, Iops, Span, Time};
+use tidegate_model::{CostModel, Discipline, Event, Iops, Span, Tag, Time};
 
 use crate::cluster::message::{FromNode, NodeInfo, ToNode};
-pub use coordinator::Coordinator;
-pub use executor::Executor;
+use crate::data::Command;
+use coordinator::Coordinator;
+use measure::Measure;
+pub use request::Request;
+pub use shards::{Shards, Visit};
 pub use status::{NodeStatus, TenantStatus};
+use threads::{Clock, Mutex, SingleThreaded, Threading};
 
 mod coordinator;
-mod executor;
 mod grants;
+mod measure;
+mod request;
+mod shards;
 mod status;
+pub mod threads;
 
 /// The least time over which anything is estimated.
 const INTERVAL_MIN: Span = Span::MILLISECOND;
@@ -70,18 +96,38 @@ pub struct Config {
     /// with a reservation is served; the larger, the more a device can do at once. Capacity is
     /// measured while there are as many, so clients are to be able to have more outstanding.
     pub depth: u32,
+    /// Over how many shards the tenants are spread: as many as there are threads where a request is
+    /// served as fast as a lock is taken, else one, which keeps the order exactly.
+    pub shards: usize,
     /// The device's capacity, in units of cost per second, if that is known.
     pub capacity: Option<Iops>,
+    /// How many requests the device serves at the same time, if that is known, for the account of
+    /// what it takes for measured ones ([`tidegate_algo::capacity::device_time`]).
+    pub servers: Option<u32>,
+    /// Whether requests take long enough to time some of them.
+    pub is_sampled: bool,
     /// Whether a limited tenant's allowance is spread over the period.
     pub pacing: Pacing,
     /// The rule by which it decides which request is next, until a plan names another.
     pub discipline: Discipline,
+    /// The cost of which tenants have shares, the same as at the node's gateways.
+    pub cost: CostModel,
 }
 
 impl Default for Config {
-    /// 32 requests at the device, an unknown capacity, even pacing, pShift's token scheduler.
+    /// 32 requests at the device, one shard, an unknown capacity, even pacing, pShift's token
+    /// scheduler, requests as cost.
     fn default() -> Self {
-        Self { depth: 32, capacity: None, pacing: Pacing::Even, discipline: Discipline::default() }
+        Self {
+            depth: 32,
+            shards: 1,
+            capacity: None,
+            servers: None,
+            is_sampled: false,
+            pacing: Pacing::Even,
+            discipline: Discipline::default(),
+            cost: CostModel::default(),
+        }
     }
 }
 
@@ -94,208 +140,357 @@ pub enum Output {
     Event(Event),
 }
 
-/// A storage node with one shard. `J` is the data that the caller needs to serve a request.
-#[derive(Debug)]
-pub struct Node<J> {
-    coordinator: Coordinator,
-    executor: SingleShard<J>,
-    measured: DeviceTime,
+/// A storage node. `B` is the data that the caller needs to serve a request, and `T` how its
+/// threads share it.
+pub struct Node<B, T: Threading = SingleThreaded> {
+    shards: Shards<Request<B>, T>,
+    coordinator: T::Mutex<Coordinator>,
+    /// When the coordinator is to be called, and how many plans it has taken.
+    ends: AtomicU64,
+    plans: AtomicU64,
+    is_ending: AtomicBool,
+    cost: CostModel,
+    measure: Measure<T>,
+    /// Of requests with keys: what comes after a long reply waits for it.
+    replies: ReplySize,
 }
 
-/// Its shard, and its device.
-#[derive(Debug)]
-struct SingleShard<J> {
-    scheduler: Scheduler<J>,
-    device: Device,
-}
-
-impl<J> Executor for SingleShard<J> {
-    type Job = J;
-
-    fn shards(&self) -> usize {
-        1
-    }
-
-    fn read<R>(&self, _: usize, what: impl FnOnce(&Scheduler<J>) -> R) -> R {
-        what(&self.scheduler)
-    }
-
-    fn change<R>(&mut self, _: usize, what: impl FnOnce(&mut Scheduler<J>) -> R) -> R {
-        what(&mut self.scheduler)
-    }
-
-    fn device(&self) -> &Device {
-        &self.device
+impl<B, T: Threading> fmt::Debug for Node<B, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Node").field("shards", &self.shards).finish_non_exhaustive()
     }
 }
 
-impl<J> Node<J> {
+impl<B, T: Threading> Node<B, T> {
     /// A node that serves all tenants alike, and waits for a controller.
     pub fn new(now: Time, info: NodeInfo, config: Config) -> Self {
-        let mut executor = SingleShard {
-            scheduler: Scheduler::new(config.discipline, config.pacing),
-            device: Device::new(config.depth, 1),
-        };
-        let coordinator = Coordinator::new(now, info, config, &mut executor);
-        Self { coordinator, executor, measured: DeviceTime::new(None) }
-    }
-
-    /// How many requests the device serves at the same time, if that is known, for the account of
-    /// what it takes for measured ones ([`tidegate_algo::capacity::device_time`]).
-    pub fn set_servers(&mut self, servers: Option<u32>) {
-        self.measured = DeviceTime::new(servers);
+        let shards = Shards::new(config.shards, config.depth, config.discipline, config.pacing);
+        let coordinator = Coordinator::new(now, info, config, &shards);
+        let measure = Measure::new(&config);
+        measure.set_capacity(coordinator.capacity());
+        Self {
+            ends: AtomicU64::new(coordinator.ends().0),
+            plans: AtomicU64::new(coordinator.plans()),
+            coordinator: T::Mutex::new(coordinator),
+            is_ending: AtomicBool::new(false),
+            cost: config.cost,
+            measure,
+            replies: ReplySize::default(),
+            shards,
+        }
     }
 
     /// The node's identity, for its next hello.
     pub fn info(&self) -> NodeInfo {
-        self.coordinator.info()
+        self.coordinator.lock().info()
     }
 
-    /// The revision of the plan that it has, or zero.
-    pub fn revision(&self) -> u64 {
-        self.coordinator.revision()
+    /// The rule by which it decides which request is next.
+    pub fn discipline(&self) -> Discipline {
+        self.shards.read(0, Scheduler::discipline)
     }
 
     /// How many plans it has taken. When that changes, names may have other slots.
     pub fn plans(&self) -> u64 {
-        self.coordinator.plans()
+        self.plans.load(Ordering::Acquire)
     }
 
     /// The slot of the tenant with this name; the default tenant's if the plan does not have it. It
     /// stays the same as long as the name stays in the plan.
     pub fn slot(&self, tenant: &str) -> Slot {
-        self.coordinator.slot(tenant)
+        self.coordinator.lock().slot(tenant)
     }
 
-    /// The rule by which it decides which request is next.
-    pub fn discipline(&self) -> Discipline {
-        self.executor.scheduler.discipline()
+    /// The slots of tenants, into `slots` in their order. Returns how many plans the node has taken
+    /// by then.
+    pub fn resolve<'n>(
+        &self,
+        tenants: impl Iterator<Item = &'n str>,
+        slots: &mut Vec<Slot>,
+    ) -> u64 {
+        let coordinator = self.coordinator.lock();
+        slots.clear();
+        slots.extend(tenants.map(|tenant| coordinator.slot(tenant)));
+        coordinator.plans()
     }
 
-    /// A request has come.
-    pub fn on_request(&mut self, now: Time, slot: Slot, request: RequestCost, job: J) {
-        self.coordinator.advance(now, &mut self.executor);
-        self.executor.scheduler.push(now, slot, request, job);
-        self.executor.note(now);
+    /// How many bytes a piece of a range is to have ([`Command::is_range`]).
+    pub fn range(&self) -> u32 {
+        self.measure.range()
+    }
+
+    /// A request of a tenant, about so many bytes of a part.
+    #[inline]
+    pub fn request(
+        &self,
+        slot: Slot,
+        (command, length): (Command, u32),
+        tag: &Tag,
+        body: B,
+    ) -> Request<B> {
+        Request::new(slot, (command, length), tag, &self.cost, body)
+    }
+
+    /// Puts requests into their tenants' queues.
+    pub fn put(&self, clock: impl Clock, requests: &mut Vec<Request<B>>) {
+        self.put_and(clock, requests, |_, _| {});
+        self.shards.note(clock.now());
+    }
+
+    /// Puts requests into their tenants' queues, and takes out what may go to the device. Returns
+    /// the shard of the last request. Requests are left in `requests` only if the node is ending.
+    pub fn submit(
+        &self,
+        clock: impl Clock,
+        requests: &mut Vec<Request<B>>,
+        batch: &mut Vec<Request<B>>,
+    ) -> usize {
+        let most = self.shards.share();
+        self.put_and(clock, requests, |visit, now| visit.take_with(now, (0, most), batch, accept))
+    }
+
+    /// Puts requests into their queues, and calls `last` with the shard of the last of them.
+    fn put_and(
+        &self,
+        clock: impl Clock,
+        requests: &mut Vec<Request<B>>,
+        last: impl FnOnce(&mut Visit<'_, Request<B>, T>, Time),
+    ) -> usize {
+        self.advance(clock);
+        if self.shards.count() > 1 {
+            // Those of a tenant keep their order.
+            requests.sort_by_key(|request| request.slot.shard());
+        }
+        let mut home = 0;
+        let mut coming = requests.drain(..).peekable();
+        while let Some(shard) = coming.peek().map(|request| request.slot.shard()) {
+            let mut visit = self.shards.visit(shard);
+            if self.is_ending() {
+                drop(visit);
+                let left: Vec<_> = coming.collect();
+                requests.extend(left);
+                break;
+            }
+            home = shard;
+            let now = clock.now();
+            while let Some(request) = coming.next_if(|request| request.slot.shard() == shard) {
+                push(&mut visit, now, request);
+            }
+            if coming.peek().is_none() {
+                last(&mut visit, now);
+                break;
+            }
+        }
+        home
+    }
+
+    /// Takes out what may go to the device, at most one thread's part of its depth, from whichever
+    /// shard it is the turn of; `home` is the shard that the caller stays with as long as it may.
+    /// Returns when a request will be admitted that may not go yet.
+    pub fn fill(&self, home: usize, clock: impl Clock, batch: &mut Vec<Request<B>>) -> Time {
+        self.fill_to(home, self.shards.share(), clock, batch)
+    }
+
+    /// As [`Self::fill`], until `batch` has `most` requests.
+    pub fn fill_to(
+        &self,
+        home: usize,
+        most: usize,
+        clock: impl Clock,
+        batch: &mut Vec<Request<B>>,
+    ) -> Time {
+        let now = self.shards.fill_with((home, most), clock.now(), clock, batch, accept);
+        self.shards.note(now)
+    }
+
+    /// Requests go to the device. Measured ones are to go alone, so that nothing else is taken for
+    /// their time.
+    pub fn on_dispatch(&self, clock: impl Clock, batch: &mut [Request<B>]) {
+        self.measure.on_dispatch(clock, batch, self.shards.device());
+    }
+
+    /// Measured requests are finished, and their times end here; without this call when they are
+    /// reported by [`Self::finish`].
+    pub fn on_completion(&self, clock: impl Clock, finished: &mut [Request<B>]) {
+        for request in finished {
+            self.measure.on_completion(clock, request, self.shards.device());
+        }
+    }
+
+    /// A request for keys was answered with so many bytes. While replies are long, fewer such
+    /// requests are at the device.
+    pub fn on_reply(&self, request: &Request<B>, bytes: u64) {
+        let keys = self.replies.on_reply(bytes, request.count());
+        self.shards.device().set_limit(keys);
+    }
+
+    /// Requests that were dispatched have been served, or have failed. Takes out what may go
+    /// instead from the shard whose turn it is; without `batch`, their headroom is given back.
+    /// `follow` is called with each, under the lock of its shard, and appends requests of the same
+    /// tenant that are to be queued behind it.
+    pub fn finish(
+        &self,
+        home: usize,
+        clock: impl Clock,
+        finished: &mut [Request<B>],
+        batch: Option<&mut Vec<Request<B>>>,
+        mut follow: impl FnMut(&mut Request<B>, &mut Vec<Request<B>>),
+    ) {
+        let now = self.advance(clock);
+        if finished.is_empty() {
+            return;
+        }
+        let (mut headroom, mut shards) = (0, 0u32);
+        for request in finished.iter_mut() {
+            headroom += request.count();
+            shards |= 1 << request.slot.shard();
+            self.measure.on_completion(now, request, self.shards.device());
+        }
+        let next = self.shards.next(now, home).unwrap_or(shards.trailing_zeros() as usize);
+        for shard in (0..self.shards.count()).filter(|shard| *shard != next) {
+            if shards >> shard & 1 == 1 {
+                self.complete(shard, clock, finished, &mut follow);
+            }
+        }
+        let (mut visit, now) = self.complete(next, clock, finished, &mut follow);
+        match batch {
+            Some(batch) => {
+                visit.take_with(now, (headroom, self.shards.share()), batch, accept);
+            }
+            None => {
+                self.shards.device().release(headroom);
+                drop(visit);
+                self.shards.note(now);
+            }
+        }
+    }
+
+    /// Reports a shard's own finished requests to it.
+    fn complete(
+        &self,
+        shard: usize,
+        clock: impl Clock,
+        finished: &mut [Request<B>],
+        follow: &mut impl FnMut(&mut Request<B>, &mut Vec<Request<B>>),
+    ) -> (Visit<'_, Request<B>, T>, Time) {
+        let mut visit = self.shards.visit(shard);
+        let now = clock.now();
+        let mut cost = 0;
+        let mut behind = Vec::new();
+        for request in finished.iter_mut().filter(|request| request.slot.shard() == shard) {
+            visit.complete(now, request.slot, request.units());
+            cost += u64::from(request.units()) + u64::from(request.more);
+            if request.more > 0 {
+                visit.charge(now, request.slot, request.surcharge(), request.is_reserved);
+            }
+            follow(request, &mut behind);
+            behind.drain(..).for_each(|request| push(&mut visit, now, request));
+        }
+        self.shards.device().finish(shard, cost);
+        (visit, now)
     }
 
     /// A tenant was served so much work at other nodes, which no request has reported: the next one
     /// that comes here does ([`tidegate_algo::scheduling::dsfq`]).
-    pub fn on_elsewhere(&mut self, slot: Slot, work: u64) {
-        self.executor.scheduler.delay(slot, work);
-    }
-
-    /// The next request for the device, if there is headroom and one may be served.
-    pub fn next_dispatch(&mut self, now: Time) -> Option<Dispatched<J>> {
-        self.coordinator.advance(now, &mut self.executor);
-        let SingleShard { scheduler, device } = &mut self.executor;
-        if !device.has_headroom() {
-            return None;
-        }
-        let dispatched = scheduler.pop(now)?;
-        device.reserve(1);
-        device.note(now, scheduler.is_backlogged());
-        Some(dispatched)
-    }
-
-    /// A request that was dispatched has been served, or has failed.
-    pub fn on_completion(&mut self, now: Time, slot: Slot, cost: u32) {
-        self.coordinator.advance(now, &mut self.executor);
-        self.executor.scheduler.complete(now, slot, cost);
-        self.executor.device.finish(0, u64::from(cost));
-        self.executor.device.release(1);
-        self.executor.note(now);
-    }
-
-    /// A request that was dispatched just now costs the time that the device takes for it.
-    pub fn on_measured(&mut self, now: Time) {
-        let moment = self.moment(now);
-        self.measured.on_dispatch(moment);
-    }
-
-    /// Such a request has been served, or has failed. Its time beyond its cost is charged, at
-    /// `unit_work` in the fair order for a unit. Returns how many units it took in all.
-    pub fn on_measured_completion<I>(
-        &mut self,
-        now: Time,
-        request: &Dispatched<I>,
-        unit_work: u32,
-    ) -> u32 {
-        self.coordinator.advance(now, &mut self.executor);
-        let moment = self.moment(now);
-        let units = self.measured.on_completion(moment);
-        let cost = units.saturating_sub(request.cost);
-        if cost > 0 {
-            let more = RequestCost { cost, work: unit_work.saturating_mul(cost), delay: 0 };
-            self.executor.scheduler.charge(now, request.slot, more, request.is_reserved);
-            self.executor.device.finish(0, u64::from(cost));
-        }
-        self.on_completion(now, request.slot, request.cost);
-        units
-    }
-
-    fn moment(&self, now: Time) -> Moment {
-        let device = &self.executor.device;
-        Moment {
-            now,
-            capacity: self.coordinator.capacity(),
-            depth: device.depth(),
-            in_flight: device.in_flight(),
-            done: device.done(now).served,
-        }
+    pub fn on_elsewhere(&self, slot: Slot, work: u64) {
+        self.shards.visit(slot.shard()).delay(slot, work);
     }
 
     /// Takes out the waiting requests that `which` picks. Those at the device are left there.
-    pub fn cancel(&mut self, now: Time, which: impl FnMut(&J) -> bool) -> Vec<J> {
-        self.coordinator.advance(now, &mut self.executor);
-        let cancelled = self.executor.scheduler.cancel(now, which);
-        self.executor.note(now);
+    pub fn cancel(&self, clock: impl Clock, which: impl Fn(&B) -> bool) -> Vec<Request<B>> {
+        let mut cancelled = Vec::new();
+        for shard in 0..self.shards.count() {
+            let mut visit = self.shards.visit(shard);
+            cancelled.append(&mut visit.cancel(clock.now(), |request| which(&request.body)));
+        }
+        self.shards.note(clock.now());
         cancelled
+    }
+
+    /// The node ends: it takes no more requests, and returns those that wait.
+    pub fn end(&self, clock: impl Clock) -> Vec<Request<B>> {
+        // Seen by each thread that locks a shard after what waits there was taken out.
+        self.is_ending.store(true, Ordering::Relaxed);
+        let waiting = self.cancel(clock, |_| true);
+        self.coordinator.lock().on_ending();
+        waiting
+    }
+
+    /// Whether the node ends.
+    pub fn is_ending(&self) -> bool {
+        self.is_ending.load(Ordering::Relaxed)
     }
 
     /// There is a connection to a controller, perhaps another one than before. The caller has sent
     /// hello with [`Self::info`].
-    pub fn on_connected(&mut self, now: Time) {
-        self.coordinator.on_connected(now, &mut self.executor);
+    pub fn on_connected(&self, clock: impl Clock) {
+        self.coordinate(clock, |coordinator, now| coordinator.on_connected(now, &self.shards));
     }
 
     /// The controller has sent a message.
-    pub fn on_message(&mut self, now: Time, message: ToNode) {
-        self.coordinator.on_message(now, message, &mut self.executor);
+    pub fn on_message(&self, clock: impl Clock, message: ToNode) {
+        self.coordinate(clock, |coordinator, now| {
+            coordinator.on_message(now, message, &self.shards);
+        });
     }
 
     /// There is no connection any more. Everything that was granted stays in force as it would.
-    pub fn on_disconnected(&mut self, now: Time) {
-        self.coordinator.on_disconnected(now, &mut self.executor);
+    pub fn on_disconnected(&self, clock: impl Clock) {
+        self.coordinate(clock, |coordinator, now| coordinator.on_disconnected(now, &self.shards));
     }
 
-    /// The node ends, and the caller will dispatch nothing more.
-    pub fn on_ending(&mut self) {
-        self.coordinator.on_ending();
+    /// Begins the periods that have begun. Returns the time.
+    #[inline]
+    pub fn advance(&self, clock: impl Clock) -> Time {
+        let now = clock.now();
+        if now >= self.ends() {
+            self.coordinate(clock, |coordinator, now| coordinator.advance(now, &self.shards));
+        }
+        now
     }
 
-    /// When [`Self::on_deadline`] is to be called: the end of the period, or the moment at which
-    /// the next request may go to the device though nothing else happens. [`Time::MAX`] for never.
+    /// When [`Self::advance`] is to be called though nothing else happens; [`Time::MAX`] for never.
+    pub fn ends(&self) -> Time {
+        Time(self.ends.load(Ordering::Relaxed))
+    }
+
+    /// When [`Self::advance`] and [`Self::fill`] are to be called though nothing else happens: the
+    /// end of the period, or the moment at which the next request may go to the device.
     pub fn next_deadline(&self) -> Time {
-        let SingleShard { scheduler, device } = &self.executor;
-        let eligible = scheduler.next_eligible().filter(|_| device.has_headroom());
-        self.coordinator.ends().min(eligible.unwrap_or(Time::MAX))
+        self.ends().min(self.shards.next_eligible())
     }
 
-    /// A deadline has passed.
-    pub fn on_deadline(&mut self, now: Time) {
-        self.coordinator.advance(now, &mut self.executor);
-        self.executor.scheduler.promote(now);
-        self.executor.note(now);
+    /// Changes the coordinator, and publishes its state.
+    fn coordinate(&self, clock: impl Clock, change: impl FnOnce(&mut Coordinator, Time)) {
+        let mut coordinator = self.coordinator.lock();
+        change(&mut coordinator, clock.now());
+        self.ends.store(coordinator.ends().0, Ordering::Relaxed);
+        self.plans.store(coordinator.plans(), Ordering::Release);
+        self.measure.set_capacity(coordinator.capacity());
     }
 
     /// The next action for the caller.
-    pub fn poll_output(&mut self) -> Option<Output> {
-        self.coordinator.poll_output()
+    pub fn poll_output(&self) -> Option<Output> {
+        self.coordinator.lock().poll_output()
     }
 
     /// The node's state, and the counts in force.
-    pub fn status(&self, now: Time) -> NodeStatus {
-        self.coordinator.status(now, &self.executor)
+    pub fn status(&self, clock: impl Clock) -> NodeStatus {
+        let coordinator = self.coordinator.lock();
+        coordinator.status(clock.now(), &self.shards)
     }
+}
+
+/// Puts a request into its tenant's queue.
+#[inline]
+fn push<B, T: Threading>(visit: &mut Visit<'_, Request<B>, T>, now: Time, request: Request<B>) {
+    visit.push(now, request.slot, request.cost, request);
+}
+
+/// The scheduler has let a request through. Also returns as how many it counts at the device.
+#[inline]
+fn accept<B>(next: Dispatched<Request<B>>) -> (Request<B>, u32) {
+    let request = Request { is_reserved: next.is_reserved, ..next.job };
+    let count = request.count();
+    (request, count)
 }

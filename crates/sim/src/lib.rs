@@ -74,6 +74,7 @@ pub mod device;
 pub mod event;
 pub mod keys;
 pub mod link;
+mod node;
 pub mod one_sided;
 pub mod rng;
 pub mod scenario;

@@ -35,6 +35,7 @@ use core::str::FromStr;
 
 use serde::de::{self, DeserializeOwned};
 use serde::{Deserialize, Deserializer};
+use tidegate_algo::scheduling::shards::SHARDS_MAX;
 use tidegate_model::{Iops, Span};
 
 pub use error::ScenarioError;
@@ -99,6 +100,9 @@ pub struct Nodes {
     /// How many requests a node keeps at its device.
     #[serde(default = "Nodes::depth")]
     pub depth: u32,
+    /// Over how many shards of its scheduler a node spreads the tenants: 1 to 16.
+    #[serde(default = "one_shard")]
+    pub shards: usize,
     /// How limited tenants use up their counts.
     #[serde(default)]
     pub pacing: Pacing,
@@ -108,6 +112,11 @@ impl Nodes {
     const fn depth() -> u32 {
         8
     }
+}
+
+/// Where nothing is said of shards.
+pub(crate) const fn one_shard() -> usize {
+    1
 }
 
 /// How limited tenants use up their counts.
@@ -333,6 +342,7 @@ impl Scenario {
         must(rates.contains(&nodes.rate.0), "nodes.rate: from \"1 iops\" to \"1G iops\"")?;
         must(nodes.spread_percent <= 100, "nodes.spread_percent: at most 100")?;
         must(nodes.depth > 0, "nodes.depth: at least 1")?;
+        must((1..=SHARDS_MAX).contains(&nodes.shards), "nodes.shards: 1 to 16")?;
         let promise = (tenants.reservation, tenants.reserved_percent);
         let two = promise.0.is_some() && promise.1.is_some();
         must(!two, "tenants: either reservation or reserved_percent")?;

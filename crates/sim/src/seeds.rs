@@ -83,6 +83,7 @@ impl FaultScenario {
             rate: Iops(random.within(500, 2_000)),
             spread_percent: random.within(0, 30) as u32,
             depth: random.within(1, 4) as u32,
+            shards: Stream::new(seed, "shards", 0).within(1, 4) as usize,
             pacing: if random.below(4) == 0 { Pacing::Paper } else { Pacing::Even },
         };
         let promises = promises(&mut random, &nodes, period);

@@ -87,6 +87,28 @@ fn bursts_are_a_loophole_of_the_hybrid_and_none_with_a_debt() {
     near(ratio(&bricks::run(&owed).unwrap(), None), 1.0);
 }
 
+/// Streams spread over several shards, of whose schedulers each sees a part of them: they have the
+/// same shares, within the lead of a shard.
+#[test]
+fn with_several_shards_shares_are_the_same() {
+    let with = |name: &str, shards| {
+        let mut scenario = read(name);
+        scenario.bricks.shards = shards;
+        bricks::run(&scenario).unwrap()
+    };
+    for shards in [2, 4] {
+        near(ratio(&with("figure-8", shards), None), 2.0);
+        near(ratio(&with("figure-9a", shards), None), 1.0);
+        near(ratio(&with("figure-9b", shards), None), 4.0);
+        near(ratio(&with("figure-10", shards), None), 1.0);
+        let [reserved, limited] =
+            [2, 3].map(|stream| with("unified", shards).operations(stream, None));
+        near(reserved, 130.0);
+        near(limited, 60.0);
+    }
+    assert_ne!(with("figure-9a", 1).table(), with("figure-9a", 2).table());
+}
+
 #[test]
 fn what_no_request_carries_is_announced() {
     let outcome = golden("partition");

@@ -64,6 +64,25 @@ fn four_tenants_with_reservations_and_limits() {
     assert_eq!((outcome.met(0, 1_000), outcome.above_limit(0)), (4, 0));
 }
 
+/// Tenants spread over several shards, of whose schedulers each sees a part of them.
+#[test]
+fn with_several_shards_the_same_holds() {
+    let with = |name: &str, shards| {
+        let mut scenario = read(name);
+        scenario.nodes.shards = shards;
+        cluster::run(&scenario).unwrap()
+    };
+    for shards in [2, 4] {
+        let in_turn = with("experiment-3-in-turn", shards);
+        assert!(near(&in_turn.served(0), &[12_500, 29_166, 54_166, 104_166]), "{shards}");
+        let limits = with("experiment-3-limits", shards);
+        assert_eq!((limits.met(0, 1_000), limits.above_limit(0)), (4, 0), "{shards}");
+    }
+    // Another order, so that it is known that there were several.
+    let [one, four] = [1, 4].map(|shards| with("experiment-3-in-turn", shards));
+    assert_ne!(one.table(), four.table());
+}
+
 #[test]
 fn limits_of_striped_volumes_at_low_depth() {
     for (name, limit) in [("striped-500", 500), ("striped-2000", 2_000)] {

@@ -4,14 +4,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
 
-use tidegate_model::{Iops, Policy, Span, Time};
+use tidegate_model::{Class, ContextId, Iops, Operation, Policy, Span, Tag, TenantId, Time};
 use tidegate_proto::cluster::message::{
     FromNode, NodeInfo, Report, RoundId, Share, TenantReport, ToNode,
 };
 use tidegate_proto::cluster::{NodeSetup, Setup};
 use tidegate_proto::controller::{self, ConnectionId, Controller, FromPeer, Output, Peer, ToPeer};
+use tidegate_proto::data::Command;
 use tidegate_proto::message::{Hello, VERSION};
-use tidegate_proto::node::{self, Config, Node, Pacing, RequestCost};
+use tidegate_proto::node::{self, Config, Node, Pacing};
 
 use super::tape::Tape;
 
@@ -23,6 +24,15 @@ const HONEST: usize = 2;
 
 /// Messages on their way at a time; a link that holds more loses them.
 const MAIL_MAX: usize = 64;
+
+const TAG: Tag = Tag {
+    tenant: TenantId(1),
+    context: ContextId::NONE,
+    class: Class::Medium,
+    operation: Operation::Read,
+    cost: 4 << 10,
+    delay: 0,
+};
 
 const PERIOD: u64 = 100 * MS;
 const POLICY: &str = "period = \"100ms\"\nredistribute = \"20ms\"\n\
@@ -164,11 +174,8 @@ impl ClusterWorld {
         let is_due = tape.flag() && due < Time::MAX;
         self.now = if is_due { self.now.max(due) } else { self.now }.after(late);
         for process in self.processes.iter_mut().flatten() {
-            process.node.on_deadline(self.now);
+            serve(&process.node, self.now);
             assert!(process.node.next_deadline() > self.now, "a node would spin");
-            while let Some(next) = process.node.next_dispatch(self.now) {
-                process.node.on_completion(self.now, next.slot, next.cost);
-            }
         }
         if let Some(cluster) = &mut self.cluster {
             cluster.on_deadline(self.now);
@@ -242,12 +249,10 @@ impl ClusterWorld {
         let index = tape.below(HONEST);
         let Some(process) = &mut self.processes[index] else { return };
         let slot = process.node.slot(TENANTS[tape.below(TENANTS.len())]);
-        for _ in 0..tape.byte() / 2 {
-            process.node.on_request(self.now, slot, RequestCost::ONE, ());
-        }
-        while let Some(next) = process.node.next_dispatch(self.now) {
-            process.node.on_completion(self.now, next.slot, next.cost);
-        }
+        let request = || process.node.request(slot, (Command::Read, 4 << 10), &TAG, ());
+        let mut requests: Vec<_> = (0..tape.byte() / 2).map(|_| request()).collect();
+        process.node.put(self.now, &mut requests);
+        serve(&process.node, self.now);
     }
 
     fn take_mail(&mut self, tape: &mut Tape<'_>) -> Option<(ConnectionId, usize, Message)> {
@@ -502,4 +507,18 @@ pub fn seeds() -> Vec<Vec<u8>> {
         round.repeat(6),
     ];
     vec![quiet, [vec![0], faults.concat()].concat()]
+}
+
+/// Everything that may be served is, at once.
+fn serve(node: &Node<()>, now: Time) {
+    node.advance(now);
+    let mut batch = Vec::new();
+    loop {
+        node.fill(0, now, &mut batch);
+        if batch.is_empty() {
+            return;
+        }
+        node.finish(0, now, &mut batch, None, |_, _| {});
+        batch.clear();
+    }
 }

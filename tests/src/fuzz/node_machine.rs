@@ -4,29 +4,42 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use tidegate_model::cost::{Combine, DeviceCost, LineCost};
 use tidegate_model::discipline::DISCIPLINES;
 use tidegate_model::policy::Fallback;
-use tidegate_model::{Class, Iops, NodeId, Span, Time};
+use tidegate_model::{
+    Class, ContextId, CostModel, Iops, NodeId, Operation, Span, Tag, TenantId, Time,
+};
 use tidegate_proto::cluster::message::{
     FromNode, Grant, NodeInfo, Plan, RoundId, Share, TenantPlan, ToNode,
 };
+use tidegate_proto::data::Command;
 use tidegate_proto::message::VERSION;
-use tidegate_proto::node::{
-    Config, Dispatched, Node, Output, Pacing, RequestCost, Slot, TenantStatus,
-};
+use tidegate_proto::node::{Config, Node, Output, Pacing, Request, TenantStatus};
 
 use super::tape::Tape;
 
 const NAMES: [&str; 4] = ["a", "b", "l", "m"];
 const MS: u64 = Span::MILLISECOND.0;
 
+/// Bytes that one unit of cost pays for.
+const UNIT: u32 = 128 << 10;
+
+/// Weights from next to nothing to the most that there is.
+const COST: CostModel = {
+    let line = LineCost { base: Span(1), per_mib: Span(1 << 24) };
+    CostModel::Device(DeviceCost { read: line, write: line, combine: Combine::Sum })
+};
+
 /// The first bytes are a configuration; the rest is what happens.
 pub fn run(bytes: &[u8]) {
     let mut tape = Tape::new(bytes);
     let config = Config {
         depth: u32::from(tape.byte() % 5),
+        shards: tape.below(4),
         capacity: tape.flag().then(|| Iops(tape.number())),
         pacing: if tape.flag() { Pacing::Even } else { Pacing::Paper },
+        cost: COST,
         ..Config::default()
     };
     let info = NodeInfo { name: "n".into(), ..NodeInfo::default() };
@@ -56,7 +69,7 @@ struct NodeWorld {
     pushed: u32,
     /// Requests that were dispatched or cancelled.
     out: BTreeSet<u32>,
-    at_device: Vec<(Slot, u32)>,
+    at_device: Vec<Request<u32>>,
     /// The most that the node has said to allow each tenant, since the plan.
     confirmed: BTreeMap<String, u64>,
 }
@@ -67,22 +80,23 @@ impl NodeWorld {
             0 | 1 => {
                 let slot = self.node.slot(NAMES.get(tape.below(5)).unwrap_or(&"nobody"));
                 for _ in 0..=tape.below(8) {
-                    let cost = if tape.flag() { 1 } else { tape.word() };
-                    let request = RequestCost { cost, work: cost, delay: self.pushed % 5 * 1_000 };
-                    self.node.on_request(self.now, slot, request, self.pushed);
+                    let length = if tape.flag() { UNIT } else { tape.word() };
+                    let (command, tag) = ((Command::Read, length), tag(self.pushed % 5 * 1_000));
+                    let request = self.node.request(slot, command, &tag, self.pushed);
+                    self.node.put(self.now, &mut vec![request]);
                     self.pushed += 1;
                 }
             }
             2 | 3 => while self.dispatch() {},
             4 => drop(self.dispatch()),
             5 if !self.at_device.is_empty() => {
-                let (slot, cost) = self.at_device.swap_remove(tape.below(self.at_device.len()));
-                self.node.on_completion(self.now, slot, cost);
+                let done = self.at_device.swap_remove(tape.below(self.at_device.len()));
+                self.node.finish(tape.below(4), self.now, &mut [done], None, |_, _| {});
             }
             6 => {
                 let (divisor, rest) = (u32::from(tape.byte() % 4) + 1, tape.word());
                 let cancelled = self.node.cancel(self.now, |job| job % divisor == rest % divisor);
-                self.came_out(cancelled);
+                self.came_out(&cancelled);
             }
             7 if tape.flag() => {
                 self.node.on_connected(self.now);
@@ -92,9 +106,9 @@ impl NodeWorld {
             8 => self.wait(tape),
             _ => {
                 let message = self.message(tape);
-                let revision = self.node.revision();
+                let revision = self.node.info().revision;
                 self.node.on_message(self.now, message);
-                if self.node.revision() != revision {
+                if self.node.info().revision != revision {
                     // The allowed counts are void, and waiting requests are to be confirmed anew.
                     self.take_confirmations();
                     self.confirmed.clear();
@@ -112,17 +126,20 @@ impl NodeWorld {
         let due = self.node.next_deadline();
         let is_due = tape.flag() && due < Time(1 << 62);
         self.now = if is_due { self.now.max(due) } else { self.now }.after(span);
-        self.node.on_deadline(self.now);
+        self.node.advance(self.now);
+        while self.dispatch() {}
         assert!(self.node.next_deadline() > self.now, "it would spin");
     }
 
     /// Gives one request to the device, if there is one and room.
     fn dispatch(&mut self) -> bool {
         let before = self.node.status(self.now);
-        let Some(next) = self.node.next_dispatch(self.now) else { return false };
-        let Dispatched { slot, cost, job, .. } = next;
-        self.came_out(vec![job]);
-        self.at_device.push((slot, cost));
+        let mut batch = Vec::new();
+        self.node.fill_to(0, 1, self.now, &mut batch);
+        self.came_out(&batch);
+        let Some(next) = batch.pop() else { return false };
+        let (slot, cost) = (next.slot(), next.units());
+        self.at_device.push(next);
         assert!(self.at_device.len() <= self.depth, "more at the device than it takes");
         let status = self.node.status(self.now);
         assert_eq!(status.in_flight as usize, self.at_device.len());
@@ -141,15 +158,15 @@ impl NodeWorld {
         true
     }
 
-    fn came_out(&mut self, jobs: Vec<u32>) {
-        for job in jobs {
+    fn came_out(&mut self, requests: &[Request<u32>]) {
+        for job in requests.iter().map(|request| request.body) {
             assert!(job < self.pushed && self.out.insert(job), "{job} came out twice");
         }
     }
 
     /// Reads what the node says, and writes down what it confirms.
     fn read_confirmations(&mut self) {
-        let revision = self.node.revision();
+        let revision = self.node.info().revision;
         for (confirmed_revision, shares) in self.take_confirmations() {
             let status = self.node.status(self.now);
             for share in shares.iter().filter(|_| confirmed_revision == revision) {
@@ -186,9 +203,8 @@ impl NodeWorld {
     /// Serves all requests that may go, and checks that all others are still there.
     fn end(&mut self) {
         loop {
-            while let Some((slot, cost)) = self.at_device.pop() {
-                self.node.on_completion(self.now, slot, cost);
-            }
+            self.node.finish(0, self.now, &mut self.at_device, None, |_, _| {});
+            self.at_device.clear();
             if !self.dispatch() {
                 break;
             }
@@ -201,7 +217,7 @@ impl NodeWorld {
             assert!(tenant.waiting == 0 || !may || is_paced, "{tenant:?} waits for nothing");
         }
         let left = self.node.cancel(self.now, |_| true);
-        self.came_out(left);
+        self.came_out(&left);
         assert_eq!(self.out.len(), self.pushed as usize, "requests are lost");
     }
 
@@ -241,6 +257,17 @@ impl NodeWorld {
     }
 }
 
+fn tag(delay: u32) -> Tag {
+    Tag {
+        tenant: TenantId(1),
+        context: ContextId::NONE,
+        class: Class::Medium,
+        operation: Operation::Read,
+        cost: 1,
+        delay,
+    }
+}
+
 fn plan(tape: &mut Tape<'_>, revision: u64) -> Plan {
     let tenant = |name: &str, weight| TenantPlan {
         name: name.into(),
@@ -273,7 +300,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
         [&head[..], &share(2), &[lease & 1, lease, 0]].concat()
     };
     let inputs = [
-        vec![2, 0, 1],
+        vec![2, 2, 0, 1],
         vec![7, 1],
         plan.to_vec(),
         vec![11, 2, 0, 0, 1, 3, 1],

@@ -94,7 +94,10 @@ impl<S: Frontend> Worker<S> {
             let is_stalled = is_contended && is_slow && all - at_nodes > FLOOR;
             if is_stalled && entry.is_stalled {
                 self.context.counts.turn_away(TurnedAway::MemoryBudget);
+                let (client, tenant) = (&entry.origin, entry.open.as_deref());
                 tracing::warn!(
+                    %client,
+                    tenant,
                     "a client is closed: it holds {} bytes of replies or of a request and moves \
                      less than {STALL_BYTES} bytes in {:?}, and others wait for memory",
                     all - at_nodes,

@@ -95,7 +95,7 @@ fn config(folder: &TempDir, limits: Limits, workers: usize) -> Config {
         controller: None,
         binds: binds.into(),
         lock: None,
-        parties: Vec::new(),
+        parties: Arc::default(),
         volumes,
         pools: Vec::new(),
         workers,

@@ -20,7 +20,7 @@ use std::io;
 use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
-use std::thread::{self, JoinHandle};
+use std::thread::JoinHandle;
 
 use tidegate_fabric::service::Command;
 use tidegate_model::{Iops, Span, Time};
@@ -29,6 +29,7 @@ use tidegate_proto::data::pieces::PIECE;
 use super::{Engine, Sink, Work};
 use crate::clock::Clock;
 use crate::mutex::lock;
+use crate::threads;
 
 thread_local! {
     /// This thread hands over what is due, and whatever it runs meanwhile follows from that.
@@ -96,9 +97,9 @@ impl Schedule {
 
 /// The units that a modelled device spends on the work: zeros are written.
 fn units(work: &Work) -> u32 {
-    match work.job.command {
-        Command::Zero { .. } => work.job.length.div_ceil(PIECE).max(1),
-        _ => work.cost,
+    match work.body.job.command {
+        Command::Zero { .. } => work.body.job.length.div_ceil(PIECE).max(1),
+        _ => work.units(),
     }
 }
 
@@ -125,7 +126,7 @@ struct Due(Work);
 impl Ord for Due {
     /// The greatest of a heap comes first, and that is to be the soonest.
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        other.0.due.cmp(&self.0.due)
+        other.0.body.due.cmp(&self.0.body.due)
     }
 }
 
@@ -137,7 +138,7 @@ impl PartialOrd for Due {
 
 impl PartialEq for Due {
     fn eq(&self, other: &Self) -> bool {
-        self.0.due == other.0.due
+        self.0.body.due == other.0.body.due
     }
 }
 
@@ -163,7 +164,7 @@ impl Modelled {
         });
         let inner = OnceLock::from(make(late.clone())?);
         let timer = late.clone();
-        let thread = thread::Builder::new().name("model".into()).spawn(move || timer.serve())?;
+        let thread = threads::spawn("model", move || timer.serve())?;
         let schedule = Mutex::new(Schedule::new(speed));
         Ok(Self { inner, clock, schedule, late, thread: Mutex::new(Some(thread)) })
     }
@@ -173,7 +174,7 @@ impl Engine for Modelled {
     fn run(&self, work: &mut Vec<Work>, _done: &mut Vec<Work>) {
         let now = (!FOLLOWS.get()).then(|| self.clock.now());
         let mut schedule = lock(&self.schedule);
-        work.iter_mut().for_each(|work| work.due = schedule.due(now, units(work)));
+        work.iter_mut().for_each(|work| work.body.due = schedule.due(now, units(work)));
         drop(schedule);
         let mut at_once = Vec::with_capacity(work.len());
         if let Some(inner) = self.inner.get() {
@@ -207,9 +208,9 @@ impl Sink for Late {
             drop(heap);
             return self.sink.finished(work);
         }
-        let soonest = heap.peek().map_or(Time::MAX, |due| due.0.due);
+        let soonest = heap.peek().map_or(Time::MAX, |due| due.0.body.due);
         heap.extend(work.drain(..).map(Due));
-        let is_sooner = heap.peek().is_some_and(|due| due.0.due < soonest);
+        let is_sooner = heap.peek().is_some_and(|due| due.0.body.due < soonest);
         drop(heap);
         if is_sooner {
             self.is_sooner.notify_one();
@@ -227,7 +228,7 @@ impl Late {
         loop {
             let is_ending = self.is_ending.load(Ordering::Acquire);
             let now = if is_ending { Time::MAX } else { self.clock.now() };
-            while heap.peek().is_some_and(|soonest| soonest.0.due <= now) {
+            while heap.peek().is_some_and(|soonest| soonest.0.body.due <= now) {
                 due.extend(heap.pop().map(|due| due.0));
             }
             if !due.is_empty() {
@@ -241,7 +242,7 @@ impl Late {
             if is_ending {
                 return;
             }
-            heap = match heap.peek().map(|soonest| soonest.0.due) {
+            heap = match heap.peek().map(|soonest| soonest.0.body.due) {
                 None => self.is_sooner.wait(heap).unwrap_or_else(PoisonError::into_inner),
                 Some(time) => {
                     let patience = self.clock.until(time);
@@ -309,7 +310,7 @@ mod tests {
         engine.stop();
         let work = work(7, Command::Flush, 0, 0, b"");
         engine.run(&mut vec![work], &mut Vec::new());
-        assert_eq!(finished.try_recv().map(|work| work.job.ticket), Ok(7));
+        assert_eq!(finished.try_recv().map(|work| work.body.job.ticket), Ok(7));
     }
 
     #[test]

@@ -3,13 +3,14 @@
 use std::collections::VecDeque;
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::thread::{self, JoinHandle};
+use std::thread::JoinHandle;
 
 use tidegate_fabric::service::Fault;
 
 use super::{Engine, Sink, Work};
 use crate::mutex::lock;
 use crate::store::Medium;
+use crate::threads;
 
 /// Threads that do blocking work. As many as there may be requests at the device: fewer would be a
 /// second queue behind the scheduler's back.
@@ -46,8 +47,7 @@ impl Pool {
         let pool = Self { shared, threads: Mutex::default() };
         for number in 0..count {
             let shared = pool.shared.clone();
-            let thread = thread::Builder::new().name(format!("store-{number}"));
-            match thread.spawn(move || shared.serve()) {
+            match threads::spawn(format!("store-{number}"), move || shared.serve()) {
                 Ok(thread) => lock(&pool.threads).push(thread),
                 Err(error) => {
                     pool.stop();
@@ -64,7 +64,7 @@ impl Engine for Pool {
         let mut queue = lock(&self.shared.queue);
         if queue.is_ending {
             done.extend(work.drain(..).map(|mut work| {
-                work.job.outcome = Err(Fault::Ending);
+                work.body.job.outcome = Err(Fault::Ending);
                 work
             }));
             return;
@@ -89,7 +89,7 @@ impl Shared {
     fn serve(&self) {
         let mut finished = Vec::new();
         while let Some(mut work) = self.next() {
-            self.medium.perform(&mut std::iter::once(&mut work.job));
+            self.medium.perform(&mut std::iter::once(&mut work.body.job));
             finished.push(work);
             self.sink.finished(&mut finished);
         }

@@ -19,6 +19,7 @@ use super::pool::Pool;
 use super::{Engine, Sink, Work};
 use crate::mutex::lock;
 use crate::store::{Medium, Transfer};
+use crate::threads;
 
 /// Threads beside the ring: flushes, discards, broken blocks.
 const THREADS_MAX: usize = 16;
@@ -106,7 +107,7 @@ impl Ring {
             is_refused: false.into(),
         });
         let reaper = shared.clone();
-        let thread = thread::Builder::new().name("ring".into()).spawn(move || reaper.reap());
+        let thread = threads::spawn("ring", move || reaper.reap());
         match thread {
             Ok(thread) => Ok(Self { shared, thread: Mutex::new(Some(thread)) }),
             Err(error) => {
@@ -124,7 +125,7 @@ impl Engine for Ring {
         let mut slots = lock(&shared.slots);
         let mut count = 0;
         for work in work.drain(..) {
-            match shared.medium.transfer(&work.job).filter(|_| !slots.is_ending) {
+            match shared.medium.transfer(&work.body.job).filter(|_| !slots.is_ending) {
                 Some(transfer) => match shared.push(&mut slots, work, transfer) {
                     Ok(()) => count += 1,
                     Err(work) => others.push(work),
@@ -165,15 +166,15 @@ impl Shared {
     /// Puts one transfer into the ring; gives the work back if there is no room.
     #[allow(clippy::result_large_err, reason = "the work is moved on, not reported")]
     fn push(&self, slots: &mut Slots, mut work: Work, transfer: Transfer) -> Result<(), Work> {
-        let length = work.job.length as usize;
-        if transfer.is_write && work.job.buffer.len() != length {
+        let length = work.body.job.length as usize;
+        if transfer.is_write && work.body.job.buffer.len() != length {
             return Err(work);
         }
-        if work.job.buffer.len() != length {
-            work.job.buffer = Buffer::with_length(length);
+        if work.body.job.buffer.len() != length {
+            work.body.job.buffer = Buffer::with_length(length);
         }
         let number = slots.next();
-        let entry = entry(&mut work.job.buffer, transfer).user_data(number as u64);
+        let entry = entry(&mut work.body.job.buffer, transfer).user_data(number as u64);
         // SAFETY: `slots` is locked, so no other thread pushes. The descriptor is open as long as
         // the medium, which `self` holds. The buffer's memory is on the heap, stays where it is
         // while the work moves into its slot, and no thread touches it before the entry's
@@ -245,8 +246,8 @@ impl Shared {
                 let Some(mut work) = slots.work[number].take() else { continue };
                 slots.free.push(number);
                 match usize::try_from(completion.result()) {
-                    Ok(count) if count == work.job.length as usize => {
-                        work.job.outcome = Ok(());
+                    Ok(count) if count == work.body.job.length as usize => {
+                        work.body.job.outcome = Ok(());
                         finished.push(work);
                     }
                     _ => {
@@ -259,7 +260,7 @@ impl Shared {
             drop(slots);
             for (work, errno) in again.iter().zip(failed.drain(..)).filter(|(_, errno)| *errno > 0)
             {
-                self.medium.on_failure(&work.job, errno);
+                self.medium.on_failure(&work.body.job, errno);
             }
             if !again.is_empty() {
                 self.pool.run(&mut again, &mut finished);

@@ -5,10 +5,10 @@ use std::sync::{Arc, Mutex};
 
 use tidegate_fabric::buffer::Buffer;
 use tidegate_fabric::service::{Command, CompletionSink, Fault, Job};
-use tidegate_model::{Class, ContextId, Operation, Tag, TenantId};
+use tidegate_model::{Class, ContextId, CostModel, Operation, Tag, TenantId};
 use tidegate_proto::node::Slot;
 
-use super::{Owner, Sink, Work};
+use super::{Body, Owner, Sink, Work};
 use crate::mutex::lock;
 
 /// Passes on what is finished.
@@ -41,5 +41,7 @@ pub(super) fn work(ticket: u64, command: Command, offset: u64, length: u32, byte
     let job =
         Job { ticket, tag, command, part: 0, incarnation: 0, offset, length, buffer, outcome };
     let owner = Arc::new(Owner::new(Arc::new(NullSink)));
-    Work::new(job, owner, Slot::UNATTRIBUTED, 1)
+    let model = CostModel::default();
+    let body = Body::new(job, owner, None);
+    Work::new(Slot::UNATTRIBUTED, (command, length), &tag, &model, body)
 }

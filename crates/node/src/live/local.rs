@@ -8,8 +8,8 @@ use tidegate_fabric::service::{CompletionSink, Job, OpenPart, Part, Service, Ses
 use tidegate_model::TenantId;
 use tidegate_proto::node::Slot;
 
-use super::{Live, give_up};
-use crate::engine::{Owner, Work};
+use super::Live;
+use crate::engine::{Body, Owner, Work};
 use crate::mutex::lock;
 
 /// A node in the same process.
@@ -28,6 +28,7 @@ impl Service for Local {
             names: Vec::new(),
             slots: Vec::new(),
             resolved_plans: None,
+            requests: Vec::new(),
             batch: Vec::new(),
             finished: Vec::new(),
         })
@@ -42,20 +43,17 @@ pub(super) struct LocalSession {
     /// Of the names, as they are since so many plans as `resolved_plans` says.
     pub(super) slots: Vec<Slot>,
     resolved_plans: Option<u64>,
+    pub(super) requests: Vec<Work>,
     pub(super) batch: Vec<Work>,
     pub(super) finished: Vec<Work>,
 }
 
 impl LocalSession {
     pub(super) fn resolve_slots(&mut self, live: &Live) {
-        if self.resolved_plans == Some(live.plans.load(Ordering::Acquire)) {
-            return;
+        if self.resolved_plans != Some(live.node.plans()) {
+            let names = self.names.iter().map(String::as_str);
+            self.resolved_plans = Some(live.node.resolve(names, &mut self.slots));
         }
-        live.coordinate(|coordinator, _, _| {
-            self.slots.clear();
-            self.slots.extend(self.names.iter().map(|name| coordinator.slot(name)));
-            self.resolved_plans = Some(coordinator.plans());
-        });
     }
 
     /// Takes jobs out of their queues, and of those at the device what is not yet begun.
@@ -64,8 +62,8 @@ impl LocalSession {
         let meant = splits.iter().filter(|(ticket, _)| is_meant(**ticket));
         meant.for_each(|(_, split)| split.stop());
         drop(splits);
-        let is_ours = |work: &Work| Arc::ptr_eq(&work.owner, &self.owner);
-        give_up(self.live.withdraw(|work| is_ours(work) && is_meant(work.job.ticket)));
+        let is_ours = |body: &Body| Arc::ptr_eq(&body.owner, &self.owner);
+        self.live.cancel(|body| is_ours(body) && is_meant(body.job.ticket));
     }
 }
 
@@ -111,7 +109,7 @@ impl Session for LocalSession {
         self.resolve_slots(&live);
         for (tenant, work) in costs {
             let slot = slot(&self.slots, *tenant);
-            live.shards.visit(slot.shard()).delay(slot, *work);
+            live.node.on_elsewhere(slot, *work);
         }
     }
 
@@ -128,6 +126,7 @@ impl Session for LocalSession {
 impl Drop for LocalSession {
     fn drop(&mut self) {
         self.owner.is_gone.store(true, Ordering::Relaxed);
-        self.live.withdraw(|work| Arc::ptr_eq(&work.owner, &self.owner));
+        // Nobody waits for the answers.
+        drop(self.live.node.cancel(self.live.clock, |body| Arc::ptr_eq(&body.owner, &self.owner)));
     }
 }

@@ -123,6 +123,8 @@ pub(super) struct Connection {
     session: Box<dyn Session>,
     /// The node's.
     name: String,
+    /// The gateway's, once it has said it.
+    gateway: String,
     greeting: Greeting,
     fences: Arc<Fences>,
     /// Its entry there, once it has said which link it is.
@@ -158,6 +160,7 @@ impl Connection {
             session,
             tenants: Vec::new(),
             name,
+            gateway: String::new(),
             greeting: Greeting::Hello,
             fences,
             entered: None,
@@ -220,6 +223,11 @@ impl Connection {
         let is_read = self.outgoing.len() < UNREAD_MAX;
         let is_served = self.greeting != Greeting::Fence;
         is_served && is_read && self.jobs < JOBS_MAX && self.bytes < BYTES_MAX
+    }
+
+    /// The gateway's name; empty before it has said it.
+    pub(super) fn gateway(&self) -> &str {
+        &self.gateway
     }
 
     /// Its number at the worker.
@@ -301,10 +309,11 @@ impl Connection {
                 Ok(())
             }
             ToNode::Identify(identity) if self.greeting == Greeting::Identity => {
-                let (queue, number) = (self.sink.message_queue.clone(), self.sink.connection);
-                let entered = self.fences.enter(identity, queue, number);
-                self.entered = Some(entered.map_err(Closed::Denied)?);
-                self.greeting = Greeting::Fence;
+                self.gateway.clone_from(&identity.gateway);
+                let queue = self.sink.message_queue.clone();
+                let entered = self.fences.enter(identity, queue, self.sink.connection);
+                (self.entered, self.greeting) =
+                    (Some(entered.map_err(Closed::Denied)?), Greeting::Fence);
                 self.on_fenced()
             }
             _ if self.greeting != Greeting::Over => {
@@ -338,12 +347,15 @@ impl Connection {
                 Err(Closed::Refused(format!("more than {PARTS_MAX} parts")))
             }
             ToNode::Open { part, volume, index, length, offset, geometry } => {
-                let opened_part = Part { volume, index, length, offset, geometry };
-                let opened = self.session.open(&opened_part);
-                self.parts.push(opened.as_ref().ok().map(|opened| opened.number));
-                self.send(&FromNode::Opened { part, opened: opened.map(|opened| opened.state) })
+                self.open(part, &Part { volume, index, length, offset, geometry })
             }
         }
+    }
+
+    fn open(&mut self, number: u32, part: &Part) -> Result<(), Closed> {
+        let opened = self.session.open(part);
+        self.parts.push(opened.as_ref().ok().map(|opened| opened.number));
+        self.send(&FromNode::Opened { part: number, opened: opened.map(|opened| opened.state) })
     }
 
     /// Welcomes the gateway if the connections that this one replaces have ended.

@@ -239,17 +239,18 @@ impl Worker {
     }
 
     fn close(&mut self, mut connection: Connection, reason: &Closed) {
+        let gateway = connection.gateway();
         match reason {
             Closed::Left | Closed::Ending | Closed::Denied(Denied { is_new: false, .. }) => {
-                tracing::debug!("a gateway's connection: {reason}");
+                tracing::debug!(gateway, "a gateway's connection: {reason}");
             }
-            Closed::Replaced => tracing::info!("a gateway's connection: {reason}"),
+            Closed::Replaced => tracing::info!(gateway, "a gateway's connection: {reason}"),
             Closed::Refused(_) => {
                 self.shared.refused.fetch_add(1, Ordering::Relaxed);
-                tracing::warn!("a gateway's connection: {reason}");
+                tracing::warn!(gateway, "a gateway's connection: {reason}");
             }
             Closed::Io(_) | Closed::Denied(_) => {
-                tracing::warn!("a gateway's connection: {reason}");
+                tracing::warn!(gateway, "a gateway's connection: {reason}");
             }
         }
         connection.part(reason);

@@ -22,7 +22,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::thread::{self, JoinHandle};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use tidegate_fabric::buffer::Buffer;
@@ -36,6 +36,7 @@ use tidegate_proto::memcached::request::{Parsed, VALUE_MAX_MAX, next};
 use super::{Medium, OpenError};
 use crate::engine::{Engine, Sink, Work};
 use crate::mutex::lock;
+use crate::threads;
 
 /// The time between two tries to connect.
 const RETRY: Duration = Duration::from_millis(100);
@@ -182,8 +183,7 @@ impl Line {
         // Here and not in the thread, so that the first request finds a connection.
         let first = shared.connect();
         let keeping = shared.clone();
-        let thread = thread::Builder::new().name("memcached".into());
-        let thread = thread.spawn(move || {
+        let thread = threads::spawn("memcached", move || {
             if is_bulk {
                 // With no process named, Linux means the calling thread alone. If it cannot be,
                 // short requests have to share the processors evenly.
@@ -204,10 +204,10 @@ impl Line {
         let link = self.link();
         let mut exchange = link.as_ref().map(|link| lock(&link.exchange));
         for mut work in work {
-            let shape = match work.job.command {
-                Command::KeyValue => shape(&work.job.buffer).ok_or(Fault::Invalid),
+            let shape = match work.body.job.command {
+                Command::KeyValue => shape(&work.body.job.buffer).ok_or(Fault::Invalid),
                 _ => {
-                    medium.perform(&mut std::iter::once(&mut work.job));
+                    medium.perform(&mut std::iter::once(&mut work.body.job));
                     done.push(work);
                     continue;
                 }
@@ -215,7 +215,7 @@ impl Line {
             match (shape, exchange.as_deref_mut().filter(|exchange| !exchange.is_over)) {
                 (Ok(shape), Some(exchange)) => exchange.send_request(work, shape),
                 (shape, _) => {
-                    work.job.outcome = Err(shape.err().unwrap_or(Fault::Io));
+                    work.body.job.outcome = Err(shape.err().unwrap_or(Fault::Io));
                     done.push(work);
                 }
             }
@@ -315,7 +315,7 @@ impl Shared {
 
 impl Engine for Relay {
     fn run(&self, work: &mut Vec<Work>, done: &mut Vec<Work>) {
-        let is_bulk = |work: &mut Work| work.owner.is_bulk.load(Ordering::Relaxed);
+        let is_bulk = |work: &mut Work| work.body.owner.is_bulk.load(Ordering::Relaxed);
         let bulk: Vec<Work> = work.extract_if(.., is_bulk).collect();
         if !work.is_empty() {
             self.short.pass_on(&*self.medium, work.drain(..), done);
@@ -348,7 +348,7 @@ impl Engine for Relay {
 impl Exchange {
     fn send_request(&mut self, mut work: Work, shape: Shape) {
         // The buffer will be the reply's.
-        self.output.push_buffer(std::mem::take(&mut work.job.buffer));
+        self.output.push_buffer(std::mem::take(&mut work.body.job.buffer));
         if shape == Shape::Quiet {
             self.output.push(BARRIER);
         }
@@ -384,7 +384,7 @@ impl Link {
         let given_up = std::mem::take(&mut exchange.waiting);
         drop(exchange);
         let failed = given_up.into_iter().filter_map(|awaited| awaited.work).map(|mut work| {
-            work.job.outcome = Err(Fault::Io);
+            work.body.job.outcome = Err(Fault::Io);
             work
         });
         let mut failed: Vec<Work> = failed.collect();
@@ -455,11 +455,11 @@ impl Link {
                 return Ok(used);
             };
             if let Some(mut work) = exchange.waiting.pop_front().and_then(|first| first.work) {
-                work.job.buffer = match used == 0 && whole.with_barrier == input.length {
+                work.body.job.buffer = match used == 0 && whole.with_barrier == input.length {
                     true => input.take(whole.length),
                     false => Buffer::from(&rest[..whole.length]),
                 };
-                work.job.outcome = Ok(());
+                work.body.job.outcome = Ok(());
                 finished.push(work);
             }
             used += whole.with_barrier;

@@ -4,13 +4,14 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread;
 
 use tidegate_fabric::service::CompletionSink;
-use tidegate_model::{Class, ContextId, Operation, Tag, TenantId};
+use tidegate_model::{Class, ContextId, CostModel, Operation, Tag, TenantId};
 use tidegate_proto::node::Slot;
 
 use super::*;
-use crate::engine::Owner;
+use crate::engine::{Body, Owner};
 
 /// How long a test waits for what has to come.
 const LONG: Duration = Duration::from_secs(20);
@@ -44,7 +45,8 @@ fn work(ticket: u64, command: Command, bytes: &[u8]) -> Work {
     let job =
         Job { ticket, tag, command, part: 0, incarnation: 0, offset: 0, length, buffer, outcome };
     let owner = Arc::new(Owner::new(Arc::new(NullSink)));
-    Work::new(job, owner, Slot::UNATTRIBUTED, 1)
+    let body = Body::new(job, owner, None);
+    Work::new(Slot::UNATTRIBUTED, (command, length), &tag, &CostModel::default(), body)
 }
 
 /// A relay to a server whose every connection is served by `serve`.
@@ -91,9 +93,9 @@ fn replies(relay: &Relay, receiver: &Receiver<Work>, requests: Vec<Work>) -> Vec
     while done.len() < count {
         done.push(receiver.recv_timeout(LONG).unwrap());
     }
-    done.sort_by_key(|work| work.job.ticket);
-    let reply_of = |work: &Work| match work.job.outcome {
-        Ok(()) => String::from_utf8_lossy(&work.job.buffer).into_owned(),
+    done.sort_by_key(|work| work.body.job.ticket);
+    let reply_of = |work: &Work| match work.body.job.outcome {
+        Ok(()) => String::from_utf8_lossy(&work.body.job.buffer).into_owned(),
         Err(fault) => format!("{fault:?}"),
     };
     done.iter().map(reply_of).collect()
@@ -179,12 +181,12 @@ fn a_short_reply_does_not_wait_for_a_long_one() {
         Ok(())
     });
     let long = work(1, Command::KeyValue, b"get long\r\n");
-    long.owner.is_bulk.store(true, Ordering::Relaxed);
+    long.body.owner.is_bulk.store(true, Ordering::Relaxed);
     let mut done = Vec::new();
     relay.run(&mut vec![long, work(2, Command::KeyValue, b"get short\r\n")], &mut done);
     assert!(done.is_empty());
     let first = receiver.recv_timeout(LONG).unwrap();
-    assert_eq!((first.job.ticket, &first.job.buffer[..]), (2, &b"END\r\n"[..]));
+    assert_eq!((first.body.job.ticket, &first.body.job.buffer[..]), (2, &b"END\r\n"[..]));
 }
 
 /// Replies of all lengths about those that are read to where they stay, one by one and at once.
@@ -215,7 +217,7 @@ fn replies_of_every_length_are_whole() {
             .collect();
         relay.run(&mut jobs, &mut Vec::new());
         for length in requests {
-            let reply = receiver.recv_timeout(LONG).unwrap().job.buffer;
+            let reply = receiver.recv_timeout(LONG).unwrap().body.job.buffer;
             let head = format!("VALUE {length} 0 {length}\r\n");
             let value = reply.strip_prefix(head.as_bytes()).unwrap();
             let value = value.strip_suffix(b"\r\nEND\r\n").unwrap();

@@ -12,15 +12,16 @@ use tidegate_algo::scheduling::device::Done;
 use tidegate_algo::scheduling::scheduler::{Slot, TenantParameters};
 use tidegate_model::{Discipline, Event, Iops, NodeId, Policy, Span, Time};
 
-use super::executor::Executor;
 use super::grants::PeriodGrants;
+use super::shards::Shards;
+use super::threads::Threading;
 use super::{Config, INTERVAL_MIN, Output};
 use crate::cluster::message::{FromNode, NodeInfo, RoundId, ToNode};
 
-/// The part of a node that is not about single requests. It is given the [`Executor`] whenever it
-/// may have to change something there; always the same one.
+/// The part of a node that is not about single requests. It is given the shards whenever it may
+/// have to change something there; always the same ones.
 #[derive(Debug)]
-pub struct Coordinator {
+pub(super) struct Coordinator {
     pub(super) info: NodeInfo,
     /// The number that the controller gave, while it is connected.
     pub(super) number: Option<NodeId>,
@@ -44,10 +45,15 @@ pub struct Coordinator {
 
 impl Coordinator {
     /// A coordinator of a node that serves all tenants alike, and waits for a controller.
-    pub fn new(now: Time, info: NodeInfo, config: Config, executor: &mut impl Executor) -> Self {
+    pub(super) fn new<J, T: Threading>(
+        now: Time,
+        info: NodeInfo,
+        config: Config,
+        shards: &Shards<J, T>,
+    ) -> Self {
         // Requests from before the plan are to be served after it, too, and not to starve.
         let parameters = TenantParameters::of_weight(Policy::WEIGHT);
-        executor
+        shards
             .change_all(|scheduler| scheduler.set_parameters(now, Slot::UNATTRIBUTED, parameters));
         Self {
             info,
@@ -66,140 +72,145 @@ impl Coordinator {
     }
 
     /// The node's identity, for its next hello.
-    pub fn info(&self) -> NodeInfo {
+    pub(super) fn info(&self) -> NodeInfo {
         NodeInfo { revision: self.revision(), ..self.info.clone() }
     }
 
     /// The revision of the plan that it has, or zero.
-    pub fn revision(&self) -> u64 {
+    pub(super) fn revision(&self) -> u64 {
         self.grants.revision()
     }
 
     /// How many plans it has taken. When that changes, names may have other slots.
-    pub fn plans(&self) -> u64 {
+    pub(super) fn plans(&self) -> u64 {
         self.grants.plans
     }
 
     /// The slot of the tenant with this name; the default tenant's if the plan does not have it. It
     /// stays the same as long as the name stays in the plan.
-    pub fn slot(&self, tenant: &str) -> Slot {
+    pub(super) fn slot(&self, tenant: &str) -> Slot {
         self.grants.slot(tenant)
     }
 
     /// When [`Self::advance`] is to be called: at the end of the period, or when it is time to look
     /// whether a request has come; [`Time::MAX`] for never.
-    pub fn ends(&self) -> Time {
+    pub(super) fn ends(&self) -> Time {
         self.grants.ends().min(self.next_poll)
     }
 
     /// The device's capacity, in units of cost per second, if it was declared or ever seen.
-    pub fn capacity(&self) -> Option<Iops> {
+    pub(super) fn capacity(&self) -> Option<Iops> {
         self.capacity.known()
     }
 
     /// There is a connection to a controller, perhaps another one than before. The caller has sent
     /// hello with [`Self::info`].
-    pub fn on_connected(&mut self, now: Time, executor: &mut impl Executor) {
-        self.advance(now, executor);
+    pub(super) fn on_connected<J, T: Threading>(&mut self, now: Time, shards: &Shards<J, T>) {
+        self.advance(now, shards);
         self.outputs.retain(|output| !matches!(output, Output::Send(_)));
         (self.rested, self.next_poll, self.counted) = (None, Time::MAX, None);
         self.grants.on_connected();
     }
 
     /// The controller has sent a message.
-    pub fn on_message(&mut self, now: Time, message: ToNode, executor: &mut impl Executor) {
-        self.advance(now, executor);
+    pub(super) fn on_message<J, T: Threading>(
+        &mut self,
+        now: Time,
+        message: ToNode,
+        shards: &Shards<J, T>,
+    ) {
+        self.advance(now, shards);
         match message {
             ToNode::Welcome { node, .. } => self.number = Some(node),
             // The connection ends, and the caller reports it.
             ToNode::Refused { .. } => {}
             ToNode::Plan(plan) => {
                 let (revision, discipline) = (plan.revision, plan.discipline);
-                if self.grants.on_plan(now, plan, executor) {
+                if self.grants.on_plan(now, plan, shards) {
                     (self.rested, self.next_poll, self.counted) = (None, Time::MAX, None);
                     self.outputs.push_back(Output::Event(Event::PolicyApplied { revision }));
                 }
                 let discipline = discipline.unwrap_or(self.discipline);
-                executor.change_all(|scheduler| scheduler.set_discipline(now, discipline));
+                shards.change_all(|scheduler| scheduler.set_discipline(now, discipline));
             }
             ToNode::Collect { round_id, into, complete } => {
-                self.grants.align(now, round_id.period, into, executor);
-                if let Some(answer) = self.report(now, (round_id, complete), executor) {
+                self.grants.align(now, round_id.period, into, shards);
+                if let Some(answer) = self.report(now, (round_id, complete), shards) {
                     self.outputs.push_back(Output::Send(answer));
                 }
             }
             ToNode::Grant(grant) => {
-                let granted = self.grants.on_grant(now, &grant, executor);
+                let granted = self.grants.on_grant(now, &grant, shards);
                 self.outputs.push_back(Output::Send(granted));
             }
             ToNode::Renew { base, grant } => {
-                let answer = self.grants.on_renewal(now, (base, &grant), executor);
+                let answer = self.grants.on_renewal(now, (base, &grant), shards);
                 self.outputs.push_back(Output::Send(answer));
             }
             ToNode::Count => {
-                let counts = FromNode::Counts(self.counts(now, executor));
+                let counts = FromNode::Counts(self.counts(now, shards));
                 self.outputs.push_back(Output::Send(counts));
             }
         }
-        executor.note(now);
+        shards.note(now);
     }
 
     /// There is no connection any more. Everything that was granted stays in force as it would.
-    pub fn on_disconnected(&mut self, now: Time, executor: &mut impl Executor) {
-        self.advance(now, executor);
+    pub(super) fn on_disconnected<J, T: Threading>(&mut self, now: Time, shards: &Shards<J, T>) {
+        self.advance(now, shards);
         (self.number, self.next_poll) = (None, Time::MAX);
         self.outputs.retain(|output| !matches!(output, Output::Send(_)));
     }
 
     /// The node ends, and the caller will dispatch nothing more.
-    pub fn on_ending(&mut self) {
+    pub(super) fn on_ending(&mut self) {
         self.outputs.push_back(Output::Send(FromNode::Disconnect));
     }
 
     /// The next action for the caller.
-    pub fn poll_output(&mut self) -> Option<Output> {
+    pub(super) fn poll_output(&mut self) -> Option<Output> {
         self.outputs.pop_front()
     }
 
     /// Begins the periods that have begun, and looks whether a request has come if it is time to.
     #[inline]
-    pub fn advance(&mut self, now: Time, executor: &mut impl Executor) {
+    pub(super) fn advance<J, T: Threading>(&mut self, now: Time, shards: &Shards<J, T>) {
         if now >= self.grants.ends() {
-            self.begin_period(now, executor);
+            self.begin_period(now, shards);
         }
         if now >= self.next_poll {
-            self.poll_arrivals(now, executor);
+            self.poll_arrivals(now, shards);
         }
     }
 
     /// Says that the node does not rest any more if it does not, again each time until it is asked.
-    fn poll_arrivals(&mut self, now: Time, executor: &impl Executor) {
+    fn poll_arrivals<J, T: Threading>(&mut self, now: Time, shards: &Shards<J, T>) {
         self.next_poll = self.grants.next_round(now);
-        if self.is_resting(now, executor) {
-            self.observe(now, executor);
+        if self.is_resting(now, shards) {
+            self.observe(now, shards);
         } else {
             self.outputs.push_back(Output::Send(FromNode::Awake));
         }
     }
 
     /// Whether no request has come since a report said that the node rests.
-    fn is_resting(&self, now: Time, executor: &impl Executor) -> bool {
-        self.rested.is_some_and(|done| unchanged(now, executor) == Some(done))
+    fn is_resting<J, T: Threading>(&self, now: Time, shards: &Shards<J, T>) -> bool {
+        self.rested.is_some_and(|done| unchanged(now, shards) == Some(done))
     }
 
-    fn begin_period(&mut self, now: Time, executor: &mut impl Executor) {
-        self.grants.advance(now, executor);
+    fn begin_period<J, T: Threading>(&mut self, now: Time, shards: &Shards<J, T>) {
+        self.grants.advance(now, shards);
         // Without questions from a controller, a period is the interval.
         if now.since(self.observed) >= self.grants.period() {
-            self.observe(now, executor);
+            self.observe(now, shards);
         }
     }
 
     /// Estimates anew the device's capacity and the tenants' demand.
-    fn observe(&mut self, now: Time, executor: &impl Executor) {
-        executor.note(now);
+    fn observe<J, T: Threading>(&mut self, now: Time, shards: &Shards<J, T>) {
+        shards.note(now);
         let interval = now.since(self.observed);
-        let done = executor.device().done(now);
+        let done = shards.device().done(now);
         let before = core::mem::replace(&mut self.done, done);
         self.capacity.observe(Work {
             interval,
@@ -208,27 +219,27 @@ impl Coordinator {
             completed_busy: done.served_busy - before.served_busy,
         });
         // Where nothing came, no tenant's estimate would change.
-        if !self.is_resting(now, executor) {
-            self.grants.observe(now, interval, executor);
+        if !self.is_resting(now, shards) {
+            self.grants.observe(now, interval, shards);
         }
         self.observed = now;
     }
 
     /// The answer to the question of `round_id`, if there is one.
-    fn report(
+    fn report<J, T: Threading>(
         &mut self,
         now: Time,
         (round_id, is_complete): (RoundId, bool),
-        executor: &impl Executor,
+        shards: &Shards<J, T>,
     ) -> Option<FromNode> {
         // A question that came twice, or at the end of a period, is no interval of its own.
         let interval_min = Span(self.grants.interval().0 / 4).max(INTERVAL_MIN);
         if now.since(self.observed) >= interval_min {
-            self.observe(now, executor);
+            self.observe(now, shards);
         }
         let left = self.grants.ends().since(now).min(self.grants.period());
         let capacity_left = self.capacity.within(left);
-        if self.is_resting(now, executor)
+        if self.is_resting(now, shards)
             && let Some(rest) = self.grants.rest(round_id, capacity_left)
         {
             self.next_poll = self.grants.next_round(now);
@@ -236,10 +247,10 @@ impl Coordinator {
         }
         // Before the counters are read, so that the next poll sees requests that come meanwhile.
         // Unattributed requests are not reported, but while they come the node would never rest.
-        let done = unchanged(now, executor);
+        let done = unchanged(now, shards);
         let may_rest = done.is_some() && core::mem::replace(&mut self.seen, done) == done;
         let question = (round_id, is_complete, may_rest);
-        let answer = self.grants.report(now, question, capacity_left, executor);
+        let answer = self.grants.report(now, question, capacity_left, shards);
         let is_resting = matches!(answer, Some(FromNode::Rest { .. }));
         self.rested = done.filter(|_| is_resting);
         self.next_poll = if is_resting { self.grants.next_round(now) } else { Time::MAX };
@@ -249,8 +260,8 @@ impl Coordinator {
 
 /// The device's count, if no request waits or is at the device: while it stays the same, nothing
 /// has changed for any tenant.
-pub(super) fn unchanged(now: Time, executor: &impl Executor) -> Option<u64> {
+pub(super) fn unchanged<J, T: Threading>(now: Time, shards: &Shards<J, T>) -> Option<u64> {
     // In the order in which requests pass by: one that is missed in the queue is found later.
-    let is_empty = executor.waiting() == 0 && executor.device().in_flight() == 0;
-    is_empty.then(|| executor.device().done(now).served)
+    let is_empty = shards.waiting() == 0 && shards.device().in_flight() == 0;
+    is_empty.then(|| shards.device().done(now).served)
 }

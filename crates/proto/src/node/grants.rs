@@ -10,7 +10,8 @@ use tidegate_algo::scheduling::scheduler::{PeriodGrant, Slot, SlotCounters, Tena
 use tidegate_model::policy::Fallback;
 use tidegate_model::{Class, Span, Time, Waits};
 
-use super::executor::Executor;
+use super::shards::Shards;
+use super::threads::Threading;
 use crate::cluster::message::{
     FromNode, Grant, Plan, Report, RoundId, Share, TenantPlan, TenantReport,
 };
@@ -169,7 +170,12 @@ impl PeriodGrants {
     }
 
     /// Takes a plan, and says whether it is another one than before.
-    pub(super) fn on_plan(&mut self, now: Time, plan: Plan, executor: &mut impl Executor) -> bool {
+    pub(super) fn on_plan<J, T: Threading>(
+        &mut self,
+        now: Time,
+        plan: Plan,
+        shards: &Shards<J, T>,
+    ) -> bool {
         let period = plan.period.max(super::INTERVAL_MIN);
         if plan.revision == 0 || self.is_in_force(&plan, period) {
             return false;
@@ -185,7 +191,7 @@ impl PeriodGrants {
             self.is_fresh = true;
         }
         if self.revision == 0 {
-            executor.change_all(|scheduler| scheduler.begin(now, self.ends));
+            shards.change_all(|scheduler| scheduler.begin(now, self.ends));
         }
         self.revision = plan.revision;
         self.period = period;
@@ -193,7 +199,7 @@ impl PeriodGrants {
         self.fallback = plan.fallback;
         (self.lease, self.leased) = (PLAN_LEASE, 0);
         (self.coming, self.is_abandoned) = (None, false);
-        self.take_tenants(now, plan.tenants, executor);
+        self.take_tenants(now, plan.tenants, shards);
         true
     }
 
@@ -205,13 +211,18 @@ impl PeriodGrants {
             && plan.tenants.iter().eq(self.tenants.iter().map(|tenant| &tenant.plan))
     }
 
-    fn take_tenants(&mut self, now: Time, plans: Vec<TenantPlan>, executor: &mut impl Executor) {
+    fn take_tenants<J, T: Threading>(
+        &mut self,
+        now: Time,
+        plans: Vec<TenantPlan>,
+        shards: &Shards<J, T>,
+    ) {
         let name = |tenant: &Tenant| tenant.plan.name.clone();
         let old = core::mem::take(&mut self.tenants).into_iter();
         let mut old: BTreeMap<String, Tenant> = old.map(|tenant| (name(&tenant), tenant)).collect();
         let weights = plans.iter().map(|plan| u64::from(plan.weight)).sum();
         // New tenants go to the shard with the least weight.
-        let mut loads = alloc::vec![0; executor.shards()];
+        let mut loads = alloc::vec![0; shards.count()];
         for plan in &plans {
             if let Some(tenant) = old.get(&plan.name) {
                 loads[tenant.slot.shard()] += u64::from(plan.weight);
@@ -226,20 +237,20 @@ impl PeriodGrants {
                 None => {
                     let shard = (0..loads.len()).min_by_key(|shard| loads[*shard]).unwrap_or(0);
                     loads[shard] += u64::from(plan.weight);
-                    let slot = executor.change(shard, |scheduler| scheduler.add(parameters));
+                    let slot = shards.change(shard, |scheduler| scheduler.add(parameters));
                     Tenant::new(plan, slot)
                 }
             };
             let slot = tenant.slot;
-            executor
+            shards
                 .change(slot.shard(), |scheduler| scheduler.set_parameters(now, slot, parameters));
             let holds = tenant.unnamed();
-            executor.grant(now, slot, holds);
+            shards.grant(now, slot, holds);
             self.tenants.push(Tenant { holds, ..tenant });
         }
         for tenant in old.into_values() {
             let slot = tenant.slot;
-            executor.change(slot.shard(), |scheduler| scheduler.remove(now, slot));
+            shards.change(slot.shard(), |scheduler| scheduler.remove(now, slot));
         }
         self.indexes = self.tenants.iter().map(name).zip(0..).collect();
     }
@@ -248,12 +259,12 @@ impl PeriodGrants {
     ///
     /// A message took some time on its way, so the earliest reported beginning of a period is
     /// nearest to the truth.
-    pub(super) fn align(
+    pub(super) fn align<J, T: Threading>(
         &mut self,
         now: Time,
         period: u64,
         into: Span,
-        executor: &mut impl Executor,
+        shards: &Shards<J, T>,
     ) {
         if self.revision == 0 {
             return;
@@ -266,7 +277,7 @@ impl PeriodGrants {
         let begun = Time(now.0.saturating_sub(into.0.min(self.period.0)));
         if period > self.number {
             self.skip(period - self.number - 1);
-            self.begin_period(begun, executor);
+            self.begin_period(begun, shards);
         }
         // The node may have begun the next period a moment before its controller.
         let ahead = match self.number - period {
@@ -280,14 +291,14 @@ impl PeriodGrants {
     }
 
     /// Begins the periods that have begun by `now`, which is not before the end of this one.
-    pub(super) fn advance(&mut self, now: Time, executor: &mut impl Executor) {
+    pub(super) fn advance<J, T: Threading>(&mut self, now: Time, shards: &Shards<J, T>) {
         // A machine that slept for a day has missed many.
         let missed = now.since(self.ends).0 / self.period.0;
-        self.begin_period(self.ends, executor);
+        self.begin_period(self.ends, shards);
         if missed > 0 {
             self.skip(missed - 1);
             let missed = Span(self.period.0.saturating_mul(missed - 1));
-            self.begin_period(self.ends.after(missed), executor);
+            self.begin_period(self.ends.after(missed), shards);
         }
     }
 
@@ -308,11 +319,11 @@ impl PeriodGrants {
     }
 
     /// Begins the next period, at `begins`.
-    fn begin_period(&mut self, begins: Time, executor: &mut impl Executor) {
+    fn begin_period<J, T: Threading>(&mut self, begins: Time, shards: &Shards<J, T>) {
         self.number = self.number.saturating_add(1);
         self.ends = begins.after(self.period);
         self.is_aligned = false;
-        executor.change_all(|scheduler| scheduler.begin(begins, self.ends));
+        shards.change_all(|scheduler| scheduler.begin(begins, self.ends));
         let mut grants = Vec::new();
         for tenant in &mut self.tenants {
             let counts = tenant.upcoming(self.coming, self.lease, self.fallback);
@@ -324,7 +335,7 @@ impl PeriodGrants {
                 grants.push((tenant.slot, counts));
             }
         }
-        executor.grant_all(begins, &grants);
+        shards.grant_all(begins, &grants);
         self.is_abandoned = self.coming.is_none() && self.lease == 0;
         if self.is_abandoned {
             self.leased = 0;
@@ -336,15 +347,15 @@ impl PeriodGrants {
     ///
     /// A lease that is not taken is answered with that alone: what is in force in its period says
     /// nothing of what holds anew after it.
-    pub(super) fn on_grant(
+    pub(super) fn on_grant<J, T: Threading>(
         &mut self,
         now: Time,
         grant: &Grant,
-        executor: &mut impl Executor,
+        shards: &Shards<J, T>,
     ) -> FromNode {
         let is_newer = self.revision == grant.revision && grant.serial > self.serial;
         if is_newer && grant.lease == 0 {
-            self.align(now, grant.round_id.period, grant.into, executor);
+            self.align(now, grant.round_id.period, grant.into, shards);
         }
         if is_newer && self.is_present(grant) {
             // A new lease does not revive what held under one that is over.
@@ -353,7 +364,7 @@ impl PeriodGrants {
                     tenant.first = Some(tenant.unnamed());
                 }
             }
-            self.take_present(now, grant, executor);
+            self.take_present(now, grant, shards);
             if grant.lease > 0 {
                 // It says nothing about tenants that it does not name, so none can build on it.
                 self.leased = 0;
@@ -361,23 +372,23 @@ impl PeriodGrants {
         } else if is_newer && self.is_next(grant) {
             self.take_next(grant);
         } else if grant.lease > 0 {
-            return self.not_taken(grant, executor);
+            return self.not_taken(grant, shards);
         }
-        self.granted(grant, executor)
+        self.granted(grant, shards)
     }
 
     /// Takes a lease that builds on that with the serial `base`, if that is the one that holds
     /// here, and answers it.
-    pub(super) fn on_renewal(
+    pub(super) fn on_renewal<J, T: Threading>(
         &mut self,
         now: Time,
         (base, grant): (u64, &Grant),
-        executor: &mut impl Executor,
+        shards: &Shards<J, T>,
     ) -> FromNode {
         let is_newer = self.revision == grant.revision && grant.serial > self.serial;
         let is_held = base != 0 && base == self.leased && grant.lease > 0;
         if is_newer && is_held && self.is_present(grant) {
-            self.take_present(now, grant, executor);
+            self.take_present(now, grant, shards);
         } else if is_newer && is_held && self.is_next(grant) {
             if self.coming.is_none() {
                 for tenant in &mut self.tenants {
@@ -387,22 +398,22 @@ impl PeriodGrants {
             }
             self.take_next(grant);
         } else {
-            return self.not_taken(grant, executor);
+            return self.not_taken(grant, shards);
         }
-        self.granted(grant, executor)
+        self.granted(grant, shards)
     }
 
     /// The answer to a lease that is not taken now. It may have been before, and that answer lost.
-    fn not_taken(&self, grant: &Grant, executor: &impl Executor) -> FromNode {
+    fn not_taken<J, T: Threading>(&self, grant: &Grant, shards: &Shards<J, T>) -> FromNode {
         if grant.revision == self.revision && grant.serial == self.leased {
-            return self.granted(grant, executor);
+            return self.granted(grant, shards);
         }
         FromNode::Unrenewed { revision: self.revision, serial: grant.serial }
     }
 
     /// The answer to a grant.
-    fn granted(&self, grant: &Grant, executor: &impl Executor) -> FromNode {
-        let shares = grant.shares.iter().filter_map(|share| self.in_force(grant, share, executor));
+    fn granted<J, T: Threading>(&self, grant: &Grant, shards: &Shards<J, T>) -> FromNode {
+        let shares = grant.shares.iter().filter_map(|share| self.in_force(grant, share, shards));
         FromNode::Granted {
             revision: self.revision,
             serial: grant.serial,
@@ -418,18 +429,18 @@ impl PeriodGrants {
         grant.revision == self.revision && self.number.checked_add(1) == Some(grant.round_id.period)
     }
 
-    fn take_present(&mut self, now: Time, grant: &Grant, executor: &mut impl Executor) {
+    fn take_present<J, T: Threading>(&mut self, now: Time, grant: &Grant, shards: &Shards<J, T>) {
         self.serial = grant.serial;
         if core::mem::take(&mut self.is_abandoned) {
             for tenant in &mut self.tenants {
                 tenant.holds = tenant.unnamed();
-                executor.grant(now, tenant.slot, tenant.holds);
+                shards.grant(now, tenant.slot, tenant.holds);
             }
         }
         for share in &grant.shares {
             let Some(tenant) = self.tenants.get_mut(usize::from(share.tenant)) else { continue };
             let counts = tenant.counts(share);
-            executor.grant(now, tenant.slot, counts);
+            shards.grant(now, tenant.slot, counts);
             tenant.holds = counts;
             // The period had begun before the grant came that says with what it begins.
             if grant.lease > 0 {
@@ -456,12 +467,16 @@ impl PeriodGrants {
     }
 
     /// The share in force for a tenant that a grant names, in the grant's period.
-    fn in_force(&self, grant: &Grant, share: &Share, executor: &impl Executor) -> Option<Share> {
+    fn in_force<J, T: Threading>(
+        &self,
+        grant: &Grant,
+        share: &Share,
+        shards: &Shards<J, T>,
+    ) -> Option<Share> {
         let tenant = self.tenants.get(usize::from(share.tenant))?;
         let (counts, served) = if self.is_present(grant) {
             let slot = tenant.slot;
-            executor
-                .read(slot.shard(), |scheduler| (scheduler.counts(slot), scheduler.served(slot)))
+            shards.read(slot.shard(), |scheduler| (scheduler.counts(slot), scheduler.served(slot)))
         } else if self.is_next(grant) {
             (tenant.upcoming(self.coming, self.lease, self.fallback), 0)
         } else {
@@ -477,9 +492,14 @@ impl PeriodGrants {
     }
 
     /// Estimates demands from what happened in the last `interval`.
-    pub(super) fn observe(&mut self, now: Time, interval: Span, executor: &impl Executor) {
+    pub(super) fn observe<J, T: Threading>(
+        &mut self,
+        now: Time,
+        interval: Span,
+        shards: &Shards<J, T>,
+    ) {
         let since = Time(now.0.saturating_sub(interval.0));
-        let counters = executor.counters(now, &self.slots());
+        let counters = shards.counters(now, &self.slots());
         for (tenant, counters) in self.tenants.iter_mut().zip(counters) {
             let seen = core::mem::replace(&mut tenant.seen, counters);
             let arrived = counters.arrived - seen.arrived;
@@ -500,12 +520,12 @@ impl PeriodGrants {
     /// The answer to the question of `round_id`, from a node that can do `capacity_left` in what is
     /// left of the period; none if the question is about the period before. It says that the node
     /// rests if it may and no tenant did or wants anything.
-    pub(super) fn report(
+    pub(super) fn report<J, T: Threading>(
         &mut self,
         now: Time,
         (round_id, is_complete, may_rest): (RoundId, bool, bool),
         capacity_left: u64,
-        executor: &impl Executor,
+        shards: &Shards<J, T>,
     ) -> Option<FromNode> {
         let (revision, serial) = (self.revision, self.serial);
         match self.number.checked_sub(round_id.period) {
@@ -520,7 +540,7 @@ impl PeriodGrants {
         let left = self.ends.since(now);
         let (mut tenants, mut before) = (Vec::new(), Vec::new());
         let mut is_idle = may_rest;
-        let counters = executor.counters(now, &self.slots());
+        let counters = shards.counters(now, &self.slots());
         for (index, (tenant, counters)) in (0..).zip(self.tenants.iter_mut().zip(counters)) {
             let SlotCounters { served, waiting, .. } = counters;
             let expected = tenant.demand.expected(left, waiting);

@@ -10,7 +10,8 @@ use tidegate_algo::scheduling::scheduler::Scheduler;
 use tidegate_model::{NodeId, Time};
 
 use super::coordinator::unchanged;
-use super::executor::Executor;
+use super::shards::Shards;
+use super::threads::Threading;
 use super::{Coordinator, Slot};
 use crate::stats::message::NodeCounts;
 
@@ -78,13 +79,13 @@ pub struct TenantStatus {
 
 impl Coordinator {
     /// The node's state, and the counts in force.
-    pub fn status(&self, now: Time, executor: &impl Executor) -> NodeStatus {
+    pub(super) fn status<J, T: Threading>(&self, now: Time, shards: &Shards<J, T>) -> NodeStatus {
         let ends = self.grants.ends();
         let left = ends.since(now);
         let capacity = self.capacity.within(left.min(self.grants.period()));
-        let mut tenants = alloc::vec![default_tenant(now, executor)];
+        let mut tenants = alloc::vec![default_tenant(now, shards)];
         tenants.extend(self.grants.tenants.iter().map(|tenant| {
-            let status = tenant_status(now, executor, &tenant.plan.name, tenant.slot);
+            let status = tenant_status(now, shards, &tenant.plan.name, tenant.slot);
             let demand = tenant.demand.within(left, status.waiting, capacity);
             TenantStatus { demand, ..status }
         }));
@@ -98,23 +99,27 @@ impl Coordinator {
             lease_periods: self.grants.lease,
             is_abandoned: self.grants.is_abandoned,
             capacity_per_second: self.capacity.per_second().0,
-            in_flight: executor.device().in_flight(),
-            depth: executor.device().depth(),
-            waiting: executor.waiting(),
+            in_flight: shards.device().in_flight(),
+            depth: shards.device().depth(),
+            waiting: shards.waiting(),
             tenants,
         }
     }
 
     /// The node's total counts for its controller; of tenants only those that have changed since
     /// the last report.
-    pub(super) fn counts(&mut self, now: Time, executor: &mut impl Executor) -> NodeCounts {
+    pub(super) fn counts<J, T: Threading>(
+        &mut self,
+        now: Time,
+        shards: &Shards<J, T>,
+    ) -> NodeCounts {
         let mut tenants = Vec::new();
-        let done = unchanged(now, executor);
+        let done = unchanged(now, shards);
         if done.is_none() || done != self.counted {
             self.counted = done;
             for (index, tenant) in (0..).zip(&mut self.grants.tenants) {
                 let slot = tenant.slot;
-                let waits = executor.change(slot.shard(), |scheduler| scheduler.waits(now, slot));
+                let waits = shards.change(slot.shard(), |scheduler| scheduler.waits(now, slot));
                 if core::mem::replace(&mut tenant.counted, waits) != waits {
                     tenants.push((index, waits));
                 }
@@ -122,11 +127,11 @@ impl Coordinator {
         }
         NodeCounts {
             revision: self.revision(),
-            served: executor.device().done(now).served,
-            waiting: executor.waiting(),
-            in_flight: executor.device().in_flight(),
-            depth: executor.device().depth(),
-            discipline: executor.read(0, Scheduler::discipline),
+            served: shards.device().done(now).served,
+            waiting: shards.waiting(),
+            in_flight: shards.device().in_flight(),
+            depth: shards.device().depth(),
+            discipline: shards.read(0, Scheduler::discipline),
             tenants,
         }
     }
@@ -134,11 +139,10 @@ impl Coordinator {
 
 /// The default tenant, which is in every lane: requests that waited for a tenant when it left stay
 /// in their lane.
-fn default_tenant(now: Time, executor: &impl Executor) -> TenantStatus {
+fn default_tenant<J, T: Threading>(now: Time, shards: &Shards<J, T>) -> TenantStatus {
     let mut default_tenant = TenantStatus::default();
-    for shard in 0..executor.shards() {
-        let counters =
-            executor.read(shard, |scheduler| scheduler.counters(now, Slot::UNATTRIBUTED));
+    for shard in 0..shards.count() {
+        let counters = shards.read(shard, |scheduler| scheduler.counters(now, Slot::UNATTRIBUTED));
         default_tenant.served += counters.served;
         default_tenant.served_before += counters.served_before;
         default_tenant.served_total += counters.total;
@@ -148,8 +152,13 @@ fn default_tenant(now: Time, executor: &impl Executor) -> TenantStatus {
     default_tenant
 }
 
-fn tenant_status(now: Time, executor: &impl Executor, name: &str, slot: Slot) -> TenantStatus {
-    let (counters, counts) = executor
+fn tenant_status<J, T: Threading>(
+    now: Time,
+    shards: &Shards<J, T>,
+    name: &str,
+    slot: Slot,
+) -> TenantStatus {
+    let (counters, counts) = shards
         .read(slot.shard(), |scheduler| (scheduler.counters(now, slot), scheduler.counts(slot)));
     TenantStatus {
         name: name.into(),

@@ -7,6 +7,8 @@ mod conversation;
 mod hostile;
 mod idle;
 mod large;
+#[path = "../node/one_by_one.rs"]
+mod one_by_one;
 mod paper;
 mod split;
 mod world;

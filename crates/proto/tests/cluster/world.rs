@@ -3,13 +3,14 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use crate::one_by_one::OneByOne;
 use tidegate_model::{Event, Iops, Policy, Span, Time};
 use tidegate_proto::cluster::message::{FromNode, NodeInfo, ToNode};
 use tidegate_proto::cluster::status::ClusterStatus;
 use tidegate_proto::cluster::{NodeSetup, Setup};
 use tidegate_proto::controller::{self, ConnectionId, Controller, FromPeer, Output, Peer, ToPeer};
 use tidegate_proto::message::{Hello, VERSION};
-use tidegate_proto::node::{self, Config, Node, Pacing, RequestCost, Slot};
+use tidegate_proto::node::{self, Config, Node, Pacing, Request};
 
 pub(crate) const MS: u64 = 1_000_000;
 
@@ -58,7 +59,7 @@ pub(crate) struct Machine {
     connects_at: Time,
     pub(crate) is_cut_off: bool,
     pub(crate) capacity: u64,
-    device: VecDeque<(Time, Slot)>,
+    device: VecDeque<(Time, Request<()>)>,
     free_at: u64,
     /// Operations per second that each tenant asks, and parts of one that are due.
     pub(crate) demand: BTreeMap<String, u64>,
@@ -309,7 +310,7 @@ impl ClusterTestbed {
         for node in 0..self.nodes.len() {
             let machine = &mut self.nodes[node];
             let mut messages = Vec::new();
-            while let Some(output) = machine.node.as_mut().and_then(Node::poll_output) {
+            while let Some(output) = machine.node.as_ref().and_then(Node::poll_output) {
                 if let node::Output::Send(message) = output {
                     messages.push(message);
                 }
@@ -325,8 +326,8 @@ impl ClusterTestbed {
     fn serve(&mut self, index: usize) {
         let machine = &mut self.nodes[index];
         let Some(node) = &mut machine.node else { return };
-        while let Some((_, slot)) = machine.device.pop_front_if(|(at, _)| *at <= self.now) {
-            node.on_completion(self.now, slot, 1);
+        while let Some((_, done)) = machine.device.pop_front_if(|(at, _)| *at <= self.now) {
+            node.on_done(self.now, done);
         }
         for (tenant, per_second) in &machine.demand {
             let due = machine.due.entry(tenant.clone()).or_default();
@@ -334,15 +335,12 @@ impl ClusterTestbed {
             while *due >= Span::SECOND.0 {
                 *due -= Span::SECOND.0;
                 let slot = node.slot(tenant);
-                node.on_request(self.now, slot, RequestCost::ONE, ());
+                node.on_request(self.now, slot, 1, ());
             }
         }
-        if node.next_deadline() <= self.now {
-            node.on_deadline(self.now);
-        }
-        while let Some(job) = node.next_dispatch(self.now) {
+        while let Some(request) = node.next_dispatch(self.now) {
             machine.free_at = machine.free_at.max(self.now.0) + Span::SECOND.0 / machine.capacity;
-            machine.device.push_back((Time(machine.free_at), job.slot));
+            machine.device.push_back((Time(machine.free_at), request));
         }
     }
 

@@ -8,8 +8,9 @@ use proptest::prelude::*;
 use tidegate_model::policy::Fallback;
 use tidegate_model::{Iops, Span, Time};
 use tidegate_proto::cluster::message::{FromNode, Grant, NodeInfo, Plan, RoundId, Share, ToNode};
-use tidegate_proto::node::{Config, Node, Output, Pacing, RequestCost};
+use tidegate_proto::node::{Config, Node, Output, Pacing};
 
+use crate::one_by_one::OneByOne;
 use crate::world::{MS, at, plan};
 
 const NAMES: [&str; 3] = ["a", "limited", "lesser"];
@@ -57,7 +58,7 @@ struct Chaos {
 impl Chaos {
     fn new(pacing: Pacing) -> Self {
         let config = Config { depth: 2, pacing, ..Config::default() };
-        let mut node = Node::new(at(0), NodeInfo::default(), config);
+        let node = Node::new(at(0), NodeInfo::default(), config);
         node.on_connected(at(0));
         node.on_message(at(0), ToNode::Plan(plan(1, &NAMES, Fallback::Keep)));
         Self {
@@ -78,13 +79,13 @@ impl Chaos {
                 let until = self.now.after(Span(ms * MS));
                 while self.now < until {
                     self.now = self.node.next_deadline().clamp(self.now, until);
-                    self.node.on_deadline(self.now);
+                    self.node.advance(self.now);
                     self.serve();
                 }
             }
             Act::Push(tenant, cost) => {
                 let slot = self.node.slot(NAMES[tenant]);
-                self.node.on_request(self.now, slot, RequestCost::of(cost), self.pushed);
+                self.node.on_request(self.now, slot, cost, self.pushed);
                 self.pushed += 1;
             }
             Act::Decide(ahead, reserved, allowed) => self.decide(ahead, reserved, allowed),
@@ -150,8 +151,8 @@ impl Chaos {
     fn serve(&mut self) {
         let before = self.node.status(self.now);
         while let Some(next) = self.node.next_dispatch(self.now) {
-            assert!(self.served.insert(next.job), "served twice");
-            self.node.on_completion(self.now, next.slot, next.cost);
+            assert!(self.served.insert(next.body), "served twice");
+            self.node.on_done(self.now, next);
         }
         let status = self.node.status(self.now);
         if status.is_abandoned {
@@ -213,18 +214,18 @@ proptest! {
         messages in prop::collection::vec((message(), 0u64..3_000), 0..40)
     ) {
         let config = Config { capacity: Some(Iops(u64::MAX)), ..Config::default() };
-        let mut node = Node::new(at(0), NodeInfo::default(), config);
+        let node = Node::new(at(0), NodeInfo::default(), config);
         let mut now = at(0);
         for (message, wait) in messages {
             now = now.after(Span(wait * MS));
-            node.on_deadline(now);
+            node.advance(now);
             node.on_message(now, message);
-            node.on_request(now, node.slot("limited"), RequestCost::ONE, 0);
-            node.on_request(now, node.slot("a"), RequestCost::ONE, 1);
+            node.on_request(now, node.slot("limited"), 1, 0);
+            node.on_request(now, node.slot("a"), 1, 1);
             let mut is_served = false;
             while let Some(next) = node.next_dispatch(now) {
-                is_served |= next.job == 1;
-                node.on_completion(now, next.slot, next.cost);
+                is_served |= next.body == 1;
+                node.on_done(now, next);
             }
             prop_assert!(is_served);
             node.status(now);
@@ -238,7 +239,8 @@ proptest! {
         let pacing = if is_even { Pacing::Even } else { Pacing::Paper };
         let mut chaos = Chaos::new(pacing);
         acts.iter().for_each(|act| chaos.act(act));
-        let mut left = chaos.node.cancel(chaos.now, |_| true);
+        let left = chaos.node.cancel(chaos.now, |_| true).into_iter();
+        let mut left: Vec<u32> = left.map(|request| request.body).collect();
         left.sort_unstable();
         let is_left = |job: &u32| !chaos.served.contains(job);
         prop_assert_eq!(left, (0..chaos.pushed).filter(is_left).collect::<Vec<_>>());

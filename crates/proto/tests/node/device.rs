@@ -6,8 +6,9 @@ use std::collections::VecDeque;
 use tidegate_model::policy::Fallback;
 use tidegate_model::{Iops, Span, Time};
 use tidegate_proto::cluster::message::{FromNode, NodeInfo, Report, RoundId, ToNode};
-use tidegate_proto::node::{Config, Node, Output, RequestCost, Slot};
+use tidegate_proto::node::{Config, Node, Output, Request, Slot};
 
+use crate::one_by_one::OneByOne;
 use crate::world::{at, first_grant, plan};
 
 const SERVICE: Span = Span(20 * Span::MICROSECOND.0);
@@ -17,19 +18,19 @@ const OUTSTANDING: u32 = 5;
 struct Server {
     node: Node<()>,
     now: Time,
-    device: VecDeque<(Time, Slot)>,
+    device: VecDeque<(Time, Request<()>)>,
     reports: Vec<Report>,
 }
 
 impl Server {
     fn new(names: &[&str], grant: &[(u16, u64, u64)]) -> Self {
         let config = Config { depth: 4, capacity: None, ..Config::default() };
-        let mut node = Node::new(at(0), NodeInfo::default(), config);
+        let node = Node::new(at(0), NodeInfo::default(), config);
         node.on_message(at(0), ToNode::Plan(plan(1, names, Fallback::Keep)));
         node.on_message(at(0), ToNode::Grant(first_grant(1, 0, grant)));
         for name in names {
             let slot = node.slot(name);
-            (0..OUTSTANDING).for_each(|_| node.on_request(at(0), slot, RequestCost::ONE, ()));
+            (0..OUTSTANDING).for_each(|_| node.on_request(at(0), slot, 1, ()));
         }
         Self { node, now: at(0), device: VecDeque::new(), reports: Vec::new() }
     }
@@ -40,17 +41,18 @@ impl Server {
         while self.now < until {
             while let Some(next) = self.node.next_dispatch(self.now) {
                 let free = self.device.back().map_or(self.now, |(done, _)| *done);
-                self.device.push_back((free.after(SERVICE), next.slot));
+                self.device.push_back((free.after(SERVICE), next));
             }
             let collect_at = at(question * 200 - 1);
             let done = self.device.front().map_or(Time::MAX, |(done, _)| *done);
             self.now = done.min(self.node.next_deadline()).min(collect_at).min(until);
             if self.now == done {
-                let (_, slot) = self.device.pop_front().unwrap();
-                self.node.on_completion(self.now, slot, 1);
-                self.node.on_request(self.now, slot, RequestCost::ONE, ());
+                let (_, done) = self.device.pop_front().unwrap();
+                let slot = done.slot();
+                self.node.on_done(self.now, done);
+                self.node.on_request(self.now, slot, 1, ());
             }
-            self.node.on_deadline(self.now);
+            self.node.advance(self.now);
             if self.now == collect_at {
                 question += 1;
                 let round_id = RoundId { period: self.now.0 / Span::SECOND.0, round: 0 };
@@ -132,8 +134,7 @@ fn a_wrong_declaration_is_mended() {
     let node = Node::new(at(0), NodeInfo::default(), config);
     assert_eq!(node.status(at(0)).capacity_per_second, 150_000);
     server.node = node;
-    (0..OUTSTANDING)
-        .for_each(|_| server.node.on_request(at(0), Slot::UNATTRIBUTED, RequestCost::ONE, ()));
+    (0..OUTSTANDING).for_each(|_| server.node.on_request(at(0), Slot::UNATTRIBUTED, 1, ()));
     server.node.on_message(at(0), ToNode::Plan(plan(1, &[], Fallback::Keep)));
     server.run(at(999));
     let capacities = server.reports.iter().map(|report| report.capacity_left);

@@ -106,10 +106,10 @@ fn a_lease_is_renewed_by_what_differs_from_it() {
         let mut world = self::world();
         let _ = world.grant(800, first_grant(1, 11, &[(0, 3, 0), (1, 2, 4)]));
         let _ = world.renew(1_400, 1, first_grant(2, 12, &[]));
-        world.node.on_deadline(at(now));
+        world.node.advance(at(now));
         assert_eq!(counts(&world, now), expected);
     }
-    world.node.on_deadline(at(3_100));
+    world.node.advance(at(3_100));
     assert_eq!(counts(&world, 3_100), (3, 1, Some(3)));
     assert_eq!(world.node.status(at(3_100)).lease_periods, 2);
     // One that comes when its period has begun, and what it names.
@@ -133,7 +133,7 @@ fn a_lease_that_was_not_taken_is_not_renewed() {
     let reserved: Vec<u64> = (12..16)
         .map(|period| {
             let now = (period - 10) * 1_000;
-            world.node.on_deadline(at(now));
+            world.node.advance(at(now));
             world.tenant(now, "a").reserved
         })
         .collect();

@@ -7,8 +7,10 @@ use tidegate_model::policy::Fallback;
 use tidegate_model::{Class, Discipline, Iops, Span, Time};
 use tidegate_proto::cluster::message::{Grant, NodeInfo, Plan, RoundId, Share, TenantPlan, ToNode};
 use tidegate_proto::data::Command;
-use tidegate_proto::data::pieces::{PIECE, Pieces, RANGE_FIRST, Step, next_range};
-use tidegate_proto::node::{Config, Dispatched, Node, RequestCost, Slot};
+use tidegate_proto::data::pieces::{PIECE, Pieces, Step};
+use tidegate_proto::node::{Config, Node, Request, Slot};
+
+use crate::one_by_one::{OneByOne, tag};
 
 const MILLISECOND: u64 = Span::MILLISECOND.0;
 /// Units that the device does in a second, and of these the most for the limited tenant.
@@ -20,7 +22,7 @@ const ZERO: Command = Command::Zero { allocate: false, durable: false };
 /// The tenant of a job, with its request and the piece of it.
 #[derive(Clone, Copy, Debug)]
 enum Job {
-    Piece { request: usize, begin: u32, length: u32, since: Time },
+    Piece { request: usize, begin: u32, length: u32 },
     Neighbours { since: Time },
 }
 
@@ -29,12 +31,11 @@ struct NodeTestbed {
     slots: [Slot; 2],
     now: Time,
     /// The device's line: when each is done.
-    line: VecDeque<(Time, Dispatched<Job>)>,
+    line: VecDeque<(Time, Request<Job>)>,
     command: Command,
     length: u32,
     /// How long the device takes for a zeroed MiB, and for any zeroed range besides.
     zero: (u64, u64),
-    range: u32,
     /// The limited tenant's requests that are under way, over and over.
     requests: Vec<Pieces<()>>,
     /// The device's time that the limited tenant had, and its longest piece.
@@ -47,9 +48,9 @@ struct NodeTestbed {
 impl NodeTestbed {
     fn new(discipline: Discipline, command: Command, length: u32, zero: (u64, u64)) -> Self {
         let capacity = Some(Iops(RATE));
-        let config = Config { depth: 2, capacity, discipline, ..Config::default() };
-        let mut node = Node::new(Time::ZERO, NodeInfo::default(), config);
-        node.set_servers(Some(1));
+        let config =
+            Config { depth: 2, capacity, servers: Some(1), discipline, ..Config::default() };
+        let node = Node::new(Time::ZERO, NodeInfo::default(), config);
         let tenant = |name: &str, is_limited| TenantPlan {
             name: name.into(),
             class: Class::Medium,
@@ -68,22 +69,9 @@ impl NodeTestbed {
         node.on_message(Time::ZERO, ToNode::Plan(plan));
         let slots = ["limited", "neighbour"].map(|name| node.slot(name));
         let requests = (0..3).map(|_| Pieces::new(command, 0, length)).collect();
-        let (line, range) = (VecDeque::new(), RANGE_FIRST);
+        let line = VecDeque::new();
         let (now, had, longest, waited) = (Time::ZERO, 0, 0, 0);
-        Self {
-            node,
-            slots,
-            now,
-            line,
-            command,
-            length,
-            zero,
-            range,
-            requests,
-            had,
-            longest,
-            waited,
-        }
+        Self { node, slots, now, line, command, length, zero, requests, had, longest, waited }
     }
 
     /// The controller's one message of a period: it has nothing to move.
@@ -99,13 +87,15 @@ impl NodeTestbed {
 
     /// Puts in what may wait of a request; when it is over, the next one.
     fn submit(&mut self, request: usize) {
-        let size = if self.command.is_range() { self.range } else { PIECE };
         loop {
+            let size = if self.command.is_range() { self.node.range() } else { PIECE };
             match self.requests[request].step(size) {
                 Step::Piece(bytes) => {
                     let (begin, length) = (bytes.start, bytes.end - bytes.start);
-                    let job = Job::Piece { request, begin, length, since: Time::ZERO };
-                    self.node.on_request(self.now, self.slots[0], RequestCost::ONE, job);
+                    let job = Job::Piece { request, begin, length };
+                    let command = (self.command, length);
+                    let piece = self.node.request(self.slots[0], command, &tag(0), job);
+                    self.node.put(self.now, &mut vec![piece]);
                 }
                 Step::Over(outcome) => {
                     assert_eq!(outcome, Ok(()));
@@ -118,46 +108,37 @@ impl NodeTestbed {
 
     fn submit_neighbour(&mut self) {
         let job = Job::Neighbours { since: self.now };
-        self.node.on_request(self.now, self.slots[1], RequestCost::ONE, job);
+        self.node.on_request(self.now, self.slots[1], 1, job);
     }
 
     fn dispatch(&mut self) {
-        while let Some(mut next) = self.node.next_dispatch(self.now) {
-            let takes = match &mut next.job {
-                Job::Piece { length, since, .. } if self.command.is_measured() => {
-                    *since = self.now;
+        while let Some(next) = self.node.next_dispatch(self.now) {
+            let takes = match next.body {
+                Job::Piece { length, .. } if self.command.is_measured() => {
                     let (per_mib, base) = self.zero;
-                    base + ((per_mib * u64::from(*length)) >> 20)
+                    base + ((per_mib * u64::from(length)) >> 20)
                 }
                 Job::Piece { .. } | Job::Neighbours { .. } => Span::SECOND.0 / RATE,
             };
-            if let Job::Piece { .. } = next.job {
+            if let Job::Piece { .. } = next.body {
                 // Nothing costs less than a unit.
                 self.had += takes.max(Span::SECOND.0 / RATE);
                 self.longest = self.longest.max(takes);
-                if self.command.is_measured() {
-                    self.node.on_measured(self.now);
-                }
             }
             let free = self.line.back().map_or(self.now, |(end, _)| *end);
             self.line.push_back((free.max(self.now).after(Span(takes)), next));
         }
     }
 
-    fn finish(&mut self, done: &Dispatched<Job>) {
-        match done.job {
+    fn finish(&mut self, done: Request<Job>) {
+        let job = done.body;
+        self.node.on_done(self.now, done);
+        match job {
             Job::Neighbours { since } => {
-                self.node.on_completion(self.now, done.slot, done.cost);
                 self.waited = self.waited.max(self.now.since(since).0);
                 self.submit_neighbour();
             }
-            Job::Piece { request, begin, length, since } => {
-                if self.command.is_measured() {
-                    self.node.on_measured_completion(self.now, done, 1);
-                    self.range = next_range(self.range, length, self.now.since(since));
-                } else {
-                    self.node.on_completion(self.now, done.slot, done.cost);
-                }
+            Job::Piece { request, begin, .. } => {
                 self.requests[request].on_finished(begin, Ok(()));
                 self.submit(request);
             }
@@ -179,9 +160,9 @@ impl NodeTestbed {
                 if done <= self.now
                     && let Some((_, next)) = self.line.pop_front()
                 {
-                    self.finish(&next);
+                    self.finish(next);
                 } else if deadline <= self.now {
-                    self.node.on_deadline(self.now);
+                    self.node.advance(self.now);
                 }
             }
             self.grant(period + 1);

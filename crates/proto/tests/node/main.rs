@@ -6,6 +6,7 @@ mod chaos;
 mod device;
 mod grants;
 mod limits;
+mod one_by_one;
 mod periods;
 mod plans;
 mod switches;

@@ -9,16 +9,16 @@ use crate::world::{MS, NodeTestbed, at, first_grant, now_grant, plan};
 
 #[test]
 fn periods_begin_by_themselves() {
-    let mut world = NodeTestbed::with_plan(plan(1, &["a"], Fallback::Keep));
+    let world = NodeTestbed::with_plan(plan(1, &["a"], Fallback::Keep));
     let period = |world: &NodeTestbed, now| world.node.status(at(now)).period;
     assert_eq!(world.period_end(0), at(1_000));
-    world.node.on_deadline(at(1_000));
+    world.node.advance(at(1_000));
     assert_eq!((period(&world, 1_000), world.period_end(1_000)), (11, at(2_000)));
     // A deadline that comes late does not move the periods.
-    world.node.on_deadline(at(2_030));
+    world.node.advance(at(2_030));
     assert_eq!((period(&world, 2_030), world.period_end(2_030)), (12, at(3_000)));
     // A machine that slept.
-    world.node.on_deadline(at(86_400_500));
+    world.node.advance(at(86_400_500));
     assert_eq!(period(&world, 86_400_500), 10 + 86_400);
     assert_eq!(world.period_end(86_400_500), at(86_401_000));
 }
@@ -35,7 +35,7 @@ fn a_controller_sets_the_clock() {
     assert!(world.collect(1_400, 11, 415).is_some());
     assert_eq!(world.period_end(1_400), at(1_985));
     // The node begins the next one first: it reports no other, and waits for the controller.
-    world.node.on_deadline(at(1_985));
+    world.node.advance(at(1_985));
     assert!(world.collect(1_988, 11, 990).is_none());
     assert_eq!(world.period_end(1_988), at(2_998));
     // Grants carry the time as well.
@@ -57,7 +57,7 @@ fn in_silence(fallback: Fallback) -> Vec<(Option<u64>, u64)> {
     world.grant(1_500, now_grant(2, 11, 500, &[(0, 10, 99)]));
     world.node.on_disconnected(at(1_600));
     let counts = |period: u64| {
-        world.node.on_deadline(at(period * 1_000));
+        world.node.advance(at(period * 1_000));
         let tenant = world.tenant(period * 1_000, "limited");
         (tenant.allowed, tenant.reserved)
     };
@@ -109,7 +109,7 @@ fn connections_come_and_go_and_requests_do_not_notice() {
     world.node.on_message(at(999), collect);
     world.node.on_disconnected(at(999));
     assert_eq!(world.node.poll_output(), None);
-    world.node.on_ending();
+    assert!(world.node.end(at(999)).is_empty());
     assert_eq!(world.node.poll_output(), Some(Output::Send(FromNode::Disconnect)));
 }
 
@@ -162,7 +162,7 @@ fn reports_are_differential_or_complete() {
 #[test]
 fn without_the_controllers_plan_there_is_an_answer() {
     let mut world = NodeTestbed::with_plan(plan(0, &["a"], Fallback::Keep));
-    assert_eq!((world.node.next_deadline(), world.node.revision()), (Time::MAX, 0));
+    assert_eq!((world.node.next_deadline(), world.node.info().revision), (Time::MAX, 0));
     assert_eq!(world.collect(5, 7, 0).map(|report| report.revision), Some(0));
     let mut world = NodeTestbed::with_plan(plan(1, &["a"], Fallback::Keep));
     world.push(10, "a", 0..1);
@@ -177,12 +177,12 @@ fn a_late_first_grant_revives_nothing_of_a_lease_that_is_over() {
     let mut world = NodeTestbed::with_plan(plan(1, &["a", "l", "lesser"], Fallback::Keep));
     world.grant(900, first_grant(1, 11, &[(1, 0, 5), (2, 0, 7)]));
     // Two periods more, and one in which nothing holds but the fallback.
-    world.node.on_deadline(at(4_010));
+    world.node.advance(at(4_010));
     assert!(world.node.status(at(4_010)).is_abandoned);
     // With what period 14 begins; for this node it has.
     world.grant(4_020, first_grant(2, 14, &[(1, 0, 3)]));
     for now in [4_030, 5_010] {
-        world.node.on_deadline(at(now));
+        world.node.advance(at(now));
         let allowed = |name| world.tenant(now, name).allowed;
         assert_eq!((allowed("l"), allowed("lesser")), (Some(3), Some(0)), "at {now}");
     }
@@ -200,7 +200,7 @@ fn who_waits_for_a_limit_is_not_looked_at_meanwhile() {
         let (mut wakes, mut served) = (0, world.serve(0).len());
         while world.node.next_deadline() < at(60_000) {
             let now = world.node.next_deadline();
-            world.node.on_deadline(now);
+            world.node.advance(now);
             wakes += 1;
             served += world.serve(now.0 / MS).len();
         }
@@ -212,7 +212,7 @@ fn who_waits_for_a_limit_is_not_looked_at_meanwhile() {
 fn sent(world: &mut NodeTestbed, from: u64, to: u64) -> Vec<(u64, FromNode)> {
     let sent = |ms| {
         if world.node.next_deadline() <= at(ms) {
-            world.node.on_deadline(at(ms));
+            world.node.advance(at(ms));
         }
         let Output::Send(message) = world.node.poll_output()? else { return None };
         Some((ms, message))

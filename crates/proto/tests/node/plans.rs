@@ -3,23 +3,24 @@
 use tidegate_model::policy::Fallback;
 use tidegate_model::{Discipline, Event, Iops};
 use tidegate_proto::cluster::message::{NodeInfo, Plan, ToNode};
-use tidegate_proto::node::{Config, Node, Output, RequestCost};
+use tidegate_proto::node::{Config, Node, Output};
 
+use crate::one_by_one::OneByOne;
 use crate::world::{NodeTestbed, UNATTRIBUTED, at, now_grant, plan};
 
 #[test]
 fn before_the_first_plan_all_requests_are_unattributed() {
     let config = Config { depth: 2, capacity: Some(Iops(700)), ..Config::default() };
     let info = NodeInfo { name: "n".into(), ..NodeInfo::default() };
-    let mut node = Node::new(at(0), info, config);
+    let node = Node::new(at(0), info, config);
     assert_eq!(node.slot("a"), UNATTRIBUTED);
-    (0..3).for_each(|job| node.on_request(at(0), UNATTRIBUTED, RequestCost::of(0), job));
+    (0..3).for_each(|job| node.on_request(at(0), UNATTRIBUTED, 0, job));
     let first = node.next_dispatch(at(0)).unwrap();
-    assert_eq!((first.job, first.cost, first.slot), (0, 1, UNATTRIBUTED));
-    assert_eq!(node.next_dispatch(at(0)).unwrap().job, 1);
+    assert_eq!((first.body, first.units(), first.slot()), (0, 1, UNATTRIBUTED));
+    assert_eq!(node.next_dispatch(at(0)).unwrap().body, 1);
     assert!(node.next_dispatch(at(0)).is_none(), "two at the device");
-    node.on_completion(at(1), first.slot, first.cost);
-    assert_eq!(node.next_dispatch(at(1)).unwrap().job, 2);
+    node.on_done(at(1), first);
+    assert_eq!(node.next_dispatch(at(1)).unwrap().body, 2);
     let status = node.status(at(1));
     assert_eq!((status.name.as_str(), status.period_left_ns), ("n", None));
     assert_eq!((status.in_flight, status.capacity_per_second), (2, 700));
@@ -39,7 +40,7 @@ fn a_plan_keeps_what_stays() {
     // One leaves, one comes, and indexes change.
     world.node.on_message(at(500), ToNode::Plan(plan(2, &["l2", "new", "a"], Fallback::Keep)));
     assert_eq!(world.node.poll_output(), Some(Output::Event(Event::PolicyApplied { revision: 2 })));
-    assert_eq!((world.node.revision(), world.node.info().revision), (2, 2));
+    assert_eq!((world.node.info().revision, world.node.info().revision), (2, 2));
     assert_eq!((world.node.slot("a"), world.node.slot("l2")), (old[0], old[2]));
     assert_eq!(world.node.slot("limited"), UNATTRIBUTED);
     assert!(!old.contains(&world.node.slot("new")) && world.node.slot("new") != UNATTRIBUTED);
@@ -50,7 +51,7 @@ fn a_plan_keeps_what_stays() {
     assert_eq!((default_tenant.waiting, l2.waiting, l2.allowed), (9, 9, Some(0)));
     assert_eq!(world.serve(500), (11..20).collect::<Vec<_>>());
     // A request for the slot of the one that left.
-    world.node.on_request(at(501), old[1], RequestCost::ONE, 99);
+    world.node.on_request(at(501), old[1], 1, 99);
     assert_eq!(world.serve(501), [99]);
     // The same plan again is no new one.
     world.node.on_message(at(502), ToNode::Plan(plan(2, &["l2", "new", "a"], Fallback::Keep)));
@@ -71,8 +72,8 @@ fn another_discipline_changes_the_order_and_nothing_else() {
     // This discipline limits no tenant; but counts are there for the one that comes next.
     assert_eq!((world.tenant(0, "a").reserved, world.tenant(0, "limited").allowed), (1, Some(4)));
     let first = world.node.next_dispatch(at(0)).unwrap();
-    assert_eq!(first.job, 0);
-    world.node.on_completion(at(0), first.slot, first.cost);
+    assert_eq!(first.body, 0);
+    world.node.on_done(at(0), first);
     world.node.on_message(at(0), ToNode::Plan(with(Some(Discipline::Unified))));
     assert_eq!(world.serve(0), [10, 11, 12], "limited has had what it may have by now");
     world.node.on_message(at(0), ToNode::Plan(with(None)));
@@ -99,7 +100,7 @@ fn another_plan_of_the_same_revision_is_taken() {
 
 #[test]
 fn another_period_begins_where_the_last_one_did() {
-    let mut world = NodeTestbed::with_plan(plan(1, &["a"], Fallback::Keep));
+    let world = NodeTestbed::with_plan(plan(1, &["a"], Fallback::Keep));
     let mut shorter = plan(2, &["a"], Fallback::Keep);
     shorter.period.0 /= 2;
     world.node.on_message(at(300), ToNode::Plan(shorter.clone()));
@@ -108,7 +109,7 @@ fn another_period_begins_where_the_last_one_did() {
     shorter.period.0 /= 5;
     world.node.on_message(at(320), ToNode::Plan(shorter));
     assert_eq!(world.node.next_deadline(), at(320), "it is over already");
-    world.node.on_deadline(at(320));
+    world.node.advance(at(320));
     assert_eq!(world.node.next_deadline(), at(420));
 }
 
@@ -118,8 +119,9 @@ fn what_waits_can_be_taken_out() {
     world.push(0, "a", 0..6);
     world.push(0, "limited", 6..9);
     let at_device = world.node.next_dispatch(at(0)).unwrap();
-    assert_eq!(world.node.cancel(at(1), |job| job % 2 == 0), [2, 4, 6, 8]);
-    world.node.on_completion(at(1), at_device.slot, at_device.cost);
+    let cancelled = world.node.cancel(at(1), |job| job % 2 == 0).into_iter();
+    assert_eq!(cancelled.map(|request| request.body).collect::<Vec<_>>(), [2, 4, 6, 8]);
+    world.node.on_done(at(1), at_device);
     assert_eq!(world.serve(1), [1, 3, 5]);
     assert_eq!(world.tenant(1, "limited").waiting, 1);
 }

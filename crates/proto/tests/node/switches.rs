@@ -6,8 +6,11 @@ use tidegate_model::discipline::DISCIPLINES;
 use tidegate_model::policy::Fallback;
 use tidegate_model::{Discipline, Span, Time};
 use tidegate_proto::cluster::message::{NodeInfo, Plan, ToNode};
-use tidegate_proto::node::{Config, Dispatched, Node, RequestCost};
+use tidegate_proto::data::Command;
+use tidegate_proto::data::pieces::PIECE;
+use tidegate_proto::node::{Config, Node, Request};
 
+use crate::one_by_one::{OneByOne, tag};
 use crate::world::{MS, at, now_grant, plan};
 
 const NAMES: [&str; 4] = ["a", "b", "limited", "lesser"];
@@ -51,13 +54,13 @@ struct Load {
     plan: Plan,
     grants: u64,
     counts: Vec<Count>,
-    at_device: Vec<Dispatched<usize>>,
+    at_device: Vec<Request<usize>>,
 }
 
 impl Load {
     fn new() -> Self {
         let config = Config { depth: 3, ..Config::default() };
-        let mut node = Node::new(at(0), NodeInfo::default(), config);
+        let node = Node::new(at(0), NodeInfo::default(), config);
         let plan = plan(1, &NAMES, Fallback::Keep);
         node.on_connected(at(0));
         node.on_message(at(0), ToNode::Plan(plan.clone()));
@@ -70,8 +73,9 @@ impl Load {
         for (number, name) in NAMES.iter().enumerate() {
             let (job, slot) = (self.counts.len(), self.node.slot(name));
             self.counts.push(Count { client: job % CLIENTS, answers: 0 });
-            let request = RequestCost { cost: number as u32, work: 1 << number, delay };
-            self.node.on_request(self.now, slot, request, job);
+            let length = PIECE * number as u32;
+            let request = self.node.request(slot, (Command::Read, length), &tag(delay), job);
+            self.node.put(self.now, &mut vec![request]);
         }
         self.serve(5);
     }
@@ -83,8 +87,8 @@ impl Load {
             }
             let Some(last) = self.at_device.len().checked_sub(1) else { return };
             let done = self.at_device.swap_remove(last / 2);
-            self.node.on_completion(self.now, done.slot, done.cost);
-            self.counts[done.job].answers += 1;
+            self.counts[done.body].answers += 1;
+            self.node.on_done(self.now, done);
         }
     }
 
@@ -119,11 +123,11 @@ impl Load {
             Change::Leave(client) => {
                 let counts = &self.counts;
                 let gone = self.node.cancel(self.now, |job| counts[*job].client == client);
-                gone.into_iter().for_each(|job| self.counts[job].answers += 1);
+                gone.into_iter().for_each(|gone| self.counts[gone.body].answers += 1);
             }
             Change::Wait(ms) => {
                 self.now = self.now.after(Span(ms * MS));
-                self.node.on_deadline(self.now);
+                self.node.advance(self.now);
             }
         }
         while self.node.poll_output().is_some() {}

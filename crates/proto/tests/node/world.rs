@@ -1,11 +1,12 @@
 //! Helpers of the tests: messages with little to say, and a node that answers them.
 
+use crate::one_by_one::OneByOne;
 use tidegate_model::policy::Fallback;
 use tidegate_model::{Class, Span, Time};
 use tidegate_proto::cluster::message::{
     FromNode, Grant, NodeInfo, Plan, Report, RoundId, Share, TenantPlan, ToNode,
 };
-use tidegate_proto::node::{Config, Node, Output, RequestCost, Slot, TenantStatus};
+use tidegate_proto::node::{Config, Node, Output, Slot, TenantStatus};
 
 pub(crate) const MS: u64 = Span::MILLISECOND.0;
 
@@ -106,15 +107,15 @@ impl NodeTestbed {
     /// Requests of cost one for the tenant with this name.
     pub(crate) fn push(&mut self, now: u64, name: &str, jobs: std::ops::Range<u32>) {
         let slot = self.node.slot(name);
-        jobs.for_each(|job| self.node.on_request(at(now), slot, RequestCost::ONE, job));
+        jobs.for_each(|job| self.node.on_request(at(now), slot, 1, job));
     }
 
     /// Serves everything that may be served, at once.
     pub(crate) fn serve(&mut self, now: u64) -> Vec<u32> {
         let mut served = Vec::new();
         while let Some(next) = self.node.next_dispatch(at(now)) {
-            served.push(next.job);
-            self.node.on_completion(at(now), next.slot, next.cost);
+            served.push(next.body);
+            self.node.on_done(at(now), next);
         }
         served
     }

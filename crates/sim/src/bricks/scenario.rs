@@ -1,10 +1,11 @@
 //! Scenario of a simulation: a TOML file with strict keys.
 
 use serde::Deserialize;
+use tidegate_algo::scheduling::shards::SHARDS_MAX;
 use tidegate_model::{Bytes, Discipline, Iops, Span};
 
 use crate::device::Disks;
-use crate::scenario::{ScenarioError, must, optional, read, text, texts};
+use crate::scenario::{ScenarioError, must, one_shard, optional, read, text, texts};
 
 /// One simulation, but for its seed's consequences.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -53,6 +54,9 @@ pub struct Bricks {
     /// How many requests a brick keeps at its disks.
     #[serde(default = "Bricks::depth")]
     pub depth: u32,
+    /// Over how many shards of its scheduler a brick spreads the streams: 1 to 16.
+    #[serde(default = "one_shard")]
+    pub shards: usize,
     /// How many disks each has.
     #[serde(default = "Bricks::disks")]
     pub disks: u16,
@@ -217,6 +221,7 @@ impl Scenario {
         must(self.coordinators > 0, "coordinators: at least 1")?;
         must(bricks.count > 0 && bricks.disks > 0, "bricks: at least 1, with at least 1 disk")?;
         must(bricks.depth > 0, "bricks.depth: at least 1")?;
+        must((1..=SHARDS_MAX).contains(&bricks.shards), "bricks.shards: 1 to 16")?;
         must(bricks.spread_percent <= 100, "bricks.spread_percent: at most 100")?;
         must(self.stream.len() >= 2, "stream: at least 2")?;
         for stream in &self.stream {

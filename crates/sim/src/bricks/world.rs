@@ -7,7 +7,7 @@ use tidegate_proto::cluster::message::{FromNode, NodeInfo, ToNode};
 use tidegate_proto::cluster::{self, NodeSetup};
 use tidegate_proto::controller::{self, ConnectionId, Controller, FromPeer, Output, Peer, ToPeer};
 use tidegate_proto::message::{Hello, VERSION};
-use tidegate_proto::node::{self, Config, Node, RequestCost, Slot};
+use tidegate_proto::node::{self, Config, Slot};
 
 use super::outcome::Cell;
 use super::scenario::Scenario;
@@ -16,6 +16,7 @@ use super::unfairness::{Side, Unfairness};
 use crate::alarm::Alarm;
 use crate::device::Array;
 use crate::event::{Events, Queue};
+use crate::node::{Number, SimulatedNode};
 use crate::rng::Stream as Random;
 use crate::time::Picoseconds;
 
@@ -25,9 +26,6 @@ const LATENCY: Picoseconds = Picoseconds(100_000_000);
 /// The time between two checks of the service that no request has announced to a brick, and at how
 /// many threads ask.
 const EPOCH: Picoseconds = Picoseconds(100_000_000_000);
-
-/// The bytes that one token stands for, as nodes count.
-const TOKEN: u32 = 128 << 10;
 
 /// Cost of a request in the fair order: the paper's experiments share bytes.
 const COST: CostModel = CostModel::Bytes;
@@ -47,7 +45,7 @@ enum Event {
     /// A part of it is at its brick.
     Arrival { brick: u16, sub_request: SubRequest, delay: u32 },
     /// The disks have done it.
-    Done { brick: u16, slot: Slot, cost: u32, sub_request: SubRequest },
+    Done { brick: u16, number: Number },
     /// A brick wanted to be called again.
     Wake { brick: u16 },
     /// The controller wanted to be called again.
@@ -83,7 +81,7 @@ enum Message {
 
 #[derive(Debug)]
 struct Brick {
-    node: Node<SubRequest>,
+    node: SimulatedNode<SubRequest>,
     disks: Array,
     alarm: Alarm,
     /// The slot of each stream at the node.
@@ -152,9 +150,9 @@ impl DsfqSim {
     fn connect(&mut self) {
         let now = self.now.time();
         for (number, brick) in (0..).zip(&mut self.bricks) {
-            let hello = Hello::Node { version: VERSION, info: brick.node.info() };
+            let hello = Hello::Node { version: VERSION, info: brick.node.node.info() };
             self.controller.on_hello(now, connection(number), Peer::default(), hello);
-            brick.node.on_connected(now);
+            brick.node.node.on_connected(now);
         }
         (0..self.bricks.len()).for_each(|brick| self.pump(brick as u16));
         self.pump_controller();
@@ -171,9 +169,7 @@ impl DsfqSim {
                 Event::Arrival { brick, sub_request, delay } => {
                     self.on_arrival(brick, sub_request, delay)
                 }
-                Event::Done { brick, slot, cost, sub_request } => {
-                    self.on_done(brick, (slot, cost), sub_request)
-                }
+                Event::Done { brick, number } => self.on_done(brick, number),
                 Event::Wake { brick } => self.on_wake(brick),
                 Event::Controller => self.on_controller(),
                 Event::Message(message) => self.on_message(*message),
@@ -256,20 +252,14 @@ impl DsfqSim {
         *waiting += 1;
         let all = brick.waiting.iter().map(|(waiting, _)| u64::from(*waiting)).sum();
         self.unfairness.waiting_most = self.unfairness.waiting_most.max(all);
-        let cost = sub_request.bytes.div_ceil(TOKEN);
-        let request = RequestCost { cost, work: work(&COST, false, sub_request.bytes, 1), delay };
-        brick.node.on_request(
-            self.now.time(),
-            brick.slots[usize::from(stream)],
-            request,
-            sub_request,
-        );
+        let slot = brick.slots[usize::from(stream)];
+        brick.node.read(self.now.time(), slot, sub_request.bytes, delay, sub_request);
         self.pump(number);
     }
 
-    fn on_done(&mut self, number: u16, (slot, cost): (Slot, u32), sub_request: SubRequest) {
+    fn on_done(&mut self, number: u16, at_device: Number) {
         let now = self.now;
-        self.bricks[usize::from(number)].node.on_completion(now.time(), slot, cost);
+        let sub_request = self.bricks[usize::from(number)].node.finish(now.time(), at_device);
         let stream = usize::from(self.threads.stream(sub_request.thread));
         let (submitted_at, submits_next) = self.threads.answer(sub_request.thread, now);
         let cell = &mut self.cells[stream * self.bricks.len() + usize::from(number)];
@@ -292,10 +282,6 @@ impl DsfqSim {
     fn on_wake(&mut self, number: u16) {
         let brick = &mut self.bricks[usize::from(number)];
         brick.alarm.ring(self.now);
-        let now = self.now.time();
-        if brick.node.next_deadline() <= now {
-            brick.node.on_deadline(now);
-        }
         self.pump(number);
     }
 
@@ -309,24 +295,25 @@ impl DsfqSim {
     fn pump(&mut self, number: u16) {
         let (now, count) = (self.now, self.bricks.len());
         let brick = &mut self.bricks[usize::from(number)];
-        while let Some(job) = brick.node.next_dispatch(now.time()) {
-            let stream = usize::from(self.threads.stream(job.job.thread));
-            let (waiting, since) = &mut brick.waiting[stream];
+        let Brick { node, disks, waiting, .. } = brick;
+        node.dispatch(now.time(), |at_device, request| {
+            let SubRequest { thread, bytes } = request.body;
+            let stream = usize::from(self.threads.stream(thread));
+            let (waiting, since) = &mut waiting[stream];
             *waiting -= 1;
             if *waiting == 0 {
                 let cell = &mut self.cells[stream * count + usize::from(number)];
                 cell.waiting_ns += now.since(*since).0 / 1_000;
             }
-            let done = brick.disks.take(now, job.job.bytes);
-            let (slot, cost, sub_request) = (job.slot, job.cost, job.job);
-            self.events.push(done, Event::Done { brick: number, slot, cost, sub_request });
-        }
-        while let Some(output) = brick.node.poll_output() {
+            let done = disks.take(now, bytes);
+            self.events.push(done, Event::Done { brick: number, number: at_device });
+        });
+        while let Some(output) = brick.node.node.poll_output() {
             let node::Output::Send(message) = output else { continue };
             let message = Message::FromBrick { brick: number, message };
             self.events.push(now.after(LATENCY), Event::Message(Box::new(message)));
         }
-        if let Some(next) = brick.alarm.set(now, brick.node.next_deadline()) {
+        if let Some(next) = brick.alarm.set(now, brick.node.node.next_deadline()) {
             self.events.push(next, Event::Wake { brick: number });
         }
         self.update_unfairness();
@@ -343,16 +330,16 @@ impl DsfqSim {
             }
             Message::ToBrick { brick: number, message } => {
                 let brick = &mut self.bricks[usize::from(number)];
-                brick.node.on_message(now, message);
+                brick.node.node.on_message(now, message);
                 for (slot, name) in brick.slots.iter_mut().zip(&self.names) {
-                    *slot = brick.node.slot(name);
+                    *slot = brick.node.node.slot(name);
                 }
                 self.pump(number);
             }
             Message::Elsewhere { brick: number, streams } => {
                 let brick = &mut self.bricks[usize::from(number)];
                 for (stream, work) in streams {
-                    brick.node.on_elsewhere(brick.slots[usize::from(stream)], work);
+                    brick.node.node.on_elsewhere(brick.slots[usize::from(stream)], work);
                 }
                 self.pump(number);
             }
@@ -407,13 +394,16 @@ fn brick(scenario: &Scenario, number: u16) -> Brick {
     let info = NodeInfo { name: name(number), ..NodeInfo::default() };
     let config = Config {
         depth: scenario.bricks.depth,
+        shards: scenario.bricks.shards,
         discipline: scenario.discipline,
+        cost: COST,
         ..Config::default()
     };
     let random = Random::new(scenario.seed, "device", u64::from(number));
+    let threads = Random::new(scenario.seed, "node threads", u64::from(number));
     let streams = scenario.stream.len();
     Brick {
-        node: Node::new(Picoseconds::ZERO.time(), info, config),
+        node: SimulatedNode::new(Picoseconds::ZERO.time(), info, config, threads),
         disks: Array::new(scenario.bricks.array(), random),
         alarm: Alarm::OFF,
         slots: vec![Slot::UNATTRIBUTED; streams],

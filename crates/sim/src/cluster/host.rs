@@ -2,12 +2,14 @@
 
 use tidegate_proto::cluster::message::NodeInfo;
 use tidegate_proto::controller::ConnectionId;
-use tidegate_proto::node::{Config, Node, Slot};
+use tidegate_proto::node::{Config, Slot};
 
 use super::requests::Ticket;
 use crate::alarm::Alarm;
 use crate::device::Device;
 use crate::link::Link;
+use crate::node::SimulatedNode;
+use crate::rng::Stream;
 use crate::time::Picoseconds;
 
 /// The host of one storage node.
@@ -16,7 +18,9 @@ pub(super) struct Host {
     pub(super) name: String,
     pub(super) config: Config,
     /// The node's process, while there is one.
-    pub(super) node: Option<Node<Ticket>>,
+    pub(super) node: Option<SimulatedNode<Ticket>>,
+    /// Which thread of the node does what.
+    pub(super) threads: Stream,
     /// Which of the host's node processes this is; what belongs to earlier ones is void.
     pub(super) incarnation: u32,
     pub(super) device: Device,
@@ -47,7 +51,8 @@ impl Host {
             self.alarm = Alarm::OFF;
             let info =
                 NodeInfo { name: self.name.clone(), pid: self.incarnation, ..NodeInfo::default() };
-            self.node = Some(Node::new(now.time(), info, self.config));
+            let threads = self.threads.clone();
+            self.node = Some(SimulatedNode::new(now.time(), info, self.config, threads));
             self.slots.fill(Slot::UNATTRIBUTED);
         }
     }
@@ -56,7 +61,7 @@ impl Host {
     pub(super) fn find_slots(&mut self, tenants: &[String]) {
         let Some(node) = &self.node else { return };
         for (slot, name) in self.slots.iter_mut().zip(tenants) {
-            *slot = node.slot(name);
+            *slot = node.node.slot(name);
         }
     }
 }

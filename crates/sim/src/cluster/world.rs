@@ -5,18 +5,22 @@ use tidegate_proto::cluster::message::{FromNode, NodeInfo, ToNode};
 use tidegate_proto::cluster::{self, NodeSetup};
 use tidegate_proto::controller::{self, ConnectionId, Controller, FromPeer, Output, Peer, ToPeer};
 use tidegate_proto::message::{Hello, VERSION};
-use tidegate_proto::node::{self, Config, RequestCost, Slot};
+use tidegate_proto::node::{self, Config, Slot};
 
 use super::clients::{Begin, Clients, FlowId, Promise};
 use super::host::{Host, Wire};
-use super::requests::{PendingRequest, RequestTable, Ticket};
+use super::requests::{PendingRequest, RequestTable};
 use crate::alarm::Alarm;
 use crate::device::Device;
 use crate::event::{Events, Queue};
 use crate::link::{Conduct, Link};
+use crate::node::Number;
 use crate::rng::Stream;
 use crate::scenario::{Load, Nodes, Pacing};
 use crate::time::Picoseconds;
+
+/// Bytes of a request: any that cost one unit.
+const LENGTH: u32 = 4 << 10;
 
 /// How long a node waits before it looks for its controller again.
 const RECONNECT: Picoseconds = Picoseconds(20_000_000_000);
@@ -64,7 +68,7 @@ enum Event {
     /// A flow of an open loop asks.
     Arrival { flow: FlowId, version: u32 },
     /// A device has finished a request.
-    Done { node: u16, incarnation: u32, slot: Slot, cost: u32, ticket: Ticket },
+    Done { node: u16, incarnation: u32, number: Number },
     /// A node wanted to be called again.
     Wake { node: u16, incarnation: u32 },
     /// The controller wanted to be called again.
@@ -174,7 +178,7 @@ impl ClusterSim {
     /// Returns a node's own status, while its process runs.
     pub(crate) fn status(&self, node: u16) -> Option<node::NodeStatus> {
         let machine = self.hosts[usize::from(node)].node.as_ref()?;
-        Some(machine.status(self.now.time()))
+        Some(machine.node.status(self.now.time()))
     }
 
     /// Lets everything happen that happens before `end`, and what was planned for that moment
@@ -186,8 +190,8 @@ impl ClusterSim {
             self.passed += 1;
             match event {
                 Event::Arrival { flow, version } => self.on_arrival(flow, version),
-                Event::Done { node, incarnation, slot, cost, ticket } => {
-                    self.on_done(node, incarnation, (slot, cost), ticket);
+                Event::Done { node, incarnation, number } => {
+                    self.on_done(node, incarnation, number)
                 }
                 Event::Wake { node, incarnation } => self.on_wake(node, incarnation),
                 Event::Controller { incarnation } => self.on_controller(incarnation),
@@ -235,19 +239,19 @@ impl ClusterSim {
         let host = &mut self.hosts[usize::from(node)];
         match &mut host.node {
             Some(machine) => {
-                machine.on_request(self.now.time(), host.slots[tenant], RequestCost::ONE, ticket)
+                machine.read(self.now.time(), host.slots[tenant], LENGTH, 0, ticket);
             }
             None => _ = self.requests.fail(ticket),
         }
         node
     }
 
-    fn on_done(&mut self, node: u16, incarnation: u32, (slot, cost): (Slot, u32), ticket: Ticket) {
+    fn on_done(&mut self, node: u16, incarnation: u32, number: Number) {
         let host = &mut self.hosts[usize::from(node)];
         let Some(machine) = host.node.as_mut().filter(|_| host.incarnation == incarnation) else {
             return;
         };
-        machine.on_completion(self.now.time(), slot, cost);
+        let ticket = machine.finish(self.now.time(), number);
         if let Some(request) = self.requests.answer(ticket) {
             let tenant = self.clients.tenant(request.flow);
             self.served[tenant * self.hosts.len() + usize::from(node)] += 1;
@@ -265,15 +269,10 @@ impl ClusterSim {
 
     fn on_wake(&mut self, node: u16, incarnation: u32) {
         let host = &mut self.hosts[usize::from(node)];
-        let Some(machine) = host.node.as_mut().filter(|_| host.incarnation == incarnation) else {
-            return;
-        };
-        host.alarm.ring(self.now);
-        let now = self.now.time();
-        if machine.next_deadline() <= now {
-            machine.on_deadline(now);
+        if host.node.is_some() && host.incarnation == incarnation {
+            host.alarm.ring(self.now);
+            self.pump(node);
         }
-        self.pump(node);
     }
 
     /// Does what a node asks, and sees to it that it is called again in time.
@@ -281,12 +280,12 @@ impl ClusterSim {
         let host = &mut self.hosts[usize::from(number)];
         let Some(machine) = &mut host.node else { return };
         let (now, incarnation) = (self.now.time(), host.incarnation);
-        while let Some(job) = machine.next_dispatch(now) {
-            let done = host.device.take(self.now, job.cost);
-            let (slot, cost, ticket) = (job.slot, job.cost, job.job);
-            self.events.push(done, Event::Done { node: number, incarnation, slot, cost, ticket });
-        }
-        while let Some(output) = machine.poll_output() {
+        let (device, events) = (&mut host.device, &mut self.events);
+        machine.dispatch(now, |at_device, request| {
+            let done = device.take(self.now, request.units());
+            events.push(done, Event::Done { node: number, incarnation, number: at_device });
+        });
+        while let Some(output) = machine.node.poll_output() {
             let node::Output::Send(message) = output else { continue };
             let Some(connection) = host.wire.at_node else { continue };
             self.messages.1 += 1;
@@ -294,7 +293,7 @@ impl ClusterSim {
             let message = Message { node: number, connection, content };
             post(&mut self.events, &mut host.wire.from_node, self.now, message);
         }
-        if let Some(next) = host.alarm.set(self.now, machine.next_deadline()) {
+        if let Some(next) = host.alarm.set(self.now, machine.node.next_deadline()) {
             self.events.push(next, Event::Wake { node: number, incarnation });
         }
     }
@@ -362,9 +361,10 @@ impl ClusterSim {
         host.wire.last_received = self.now;
         let watch = self.now.after(self.setup.silence());
         self.events.push(watch, Event::Watch { node: number, connection });
-        let message = Message { node: number, connection, content: Content::Hello(machine.info()) };
+        let message =
+            Message { node: number, connection, content: Content::Hello(machine.node.info()) };
         farewell(&mut self.events, &host.wire.from_node, self.now, message);
-        machine.on_connected(self.now.time());
+        machine.node.on_connected(self.now.time());
         self.pump(number);
     }
 
@@ -422,7 +422,7 @@ impl ClusterSim {
         host.wire.last_received = self.now;
         let Some(machine) = &mut host.node else { return };
         let is_plan = matches!(message, ToNode::Plan(_));
-        machine.on_message(self.now.time(), message);
+        machine.node.on_message(self.now.time(), message);
         if is_plan {
             host.find_slots(&self.names);
         }
@@ -434,7 +434,7 @@ impl ClusterSim {
         let host = &mut self.hosts[usize::from(number)];
         host.wire.at_node = None;
         if let Some(machine) = &mut host.node {
-            machine.on_disconnected(self.now.time());
+            machine.node.on_disconnected(self.now.time());
             let again = self.now.after(RECONNECT);
             self.events.push(again, Event::Connect { node: number, incarnation: host.incarnation });
         }
@@ -546,7 +546,7 @@ fn controller(setup: &Setup, incarnation: u32, now: Picoseconds) -> Controller {
 /// A host without a process.
 fn host(setup: &Setup, number: u16, tenants: usize) -> Host {
     let stream = |name| Stream::new(setup.seed, name, u64::from(number));
-    let Nodes { rate, spread_percent, depth, pacing, .. } = setup.nodes;
+    let Nodes { rate, spread_percent, depth, shards, pacing, .. } = setup.nodes;
     let pacing = match pacing {
         Pacing::Even => node::Pacing::Even,
         Pacing::Paper => node::Pacing::Paper,
@@ -554,8 +554,9 @@ fn host(setup: &Setup, number: u16, tenants: usize) -> Host {
     let conduct = &setup.links[usize::from(number)];
     Host {
         name: name(number),
-        config: Config { depth, capacity: Some(rate), pacing, ..Config::default() },
+        config: Config { depth, shards, capacity: Some(rate), pacing, ..Config::default() },
         node: None,
+        threads: stream("threads"),
         incarnation: 0,
         device: Device::new(rate, spread_percent, stream("device")),
         alarm: Alarm::OFF,

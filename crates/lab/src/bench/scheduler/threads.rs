@@ -11,7 +11,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tidegate_algo::scheduling::scheduler::{Pacing, RequestCost, Scheduler, Slot};
 use tidegate_model::{Discipline, Span, Time};
-use tidegate_node::{Shards, Visit};
+use tidegate_node::MultiThreaded;
+use tidegate_proto::node::{Shards, Visit, threads};
 
 use super::super::Row;
 use super::super::window::{BUSY, Contestant, Ours, Plan, contest};
@@ -78,7 +79,7 @@ fn hands() -> [Hand; 2] {
 
 /// The shards of a node's scheduler.
 struct SharedScheduler {
-    shards: Shards<Slot>,
+    shards: Shards<Slot, MultiThreaded>,
     hands: [Hand; 2],
     clock: Clock,
     until: AtomicU64,
@@ -124,11 +125,11 @@ impl SharedScheduler {
         hand.clear();
         visit.take(now, finished, hand);
         drop(visit);
-        let now = self.shards.fill(home, now, &|| haste(self.clock), hand);
+        let now = self.shards.fill(home, Hasty(self.clock), hand);
         self.shards.note(now);
     }
 
-    fn again(&self, shard: usize, hand: &[Slot]) -> (Visit<'_, Slot>, Time) {
+    fn again(&self, shard: usize, hand: &[Slot]) -> (Visit<'_, Slot, MultiThreaded>, Time) {
         let mut visit = self.shards.visit(shard);
         let now = haste(self.clock);
         let ours = || hand.iter().filter(|slot| slot.shard() == shard);
@@ -184,6 +185,16 @@ impl Locked {
             let next = || scheduler.pop(now).map(|next| next.job);
             hand.extend(std::iter::from_fn(next).take(BATCH));
         }
+    }
+}
+
+/// A clock that goes on so fast.
+#[derive(Clone, Copy)]
+struct Hasty(Clock);
+
+impl threads::Clock for Hasty {
+    fn now(self) -> Time {
+        haste(self.0)
     }
 }
 

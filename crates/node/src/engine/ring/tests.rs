@@ -31,7 +31,7 @@ fn directory(folder: &Path) -> (Directory, PartPlan) {
 /// A ring; none where the kernel or the file system has no such thing.
 fn start(depth: u32, medium: Arc<dyn Medium>) -> Option<(Ring, Receiver<Work>)> {
     let probe = work(0, Command::Read, 0, 4096, b"");
-    if medium.transfer(&probe.job).is_none() {
+    if medium.transfer(&probe.body.job).is_none() {
         eprintln!("skipped: no O_DIRECT here");
         return None;
     }
@@ -59,8 +59,8 @@ fn run(ring: &Ring, finished: &Receiver<Work>, mut work: Vec<Work>) -> Vec<Job> 
     while done.len() < count {
         done.push(finished.recv_timeout(Duration::from_secs(20)).unwrap());
     }
-    done.sort_by_key(|work| work.job.ticket);
-    done.into_iter().map(|work| work.job).collect()
+    done.sort_by_key(|work| work.body.job.ticket);
+    done.into_iter().map(|work| work.body.job).collect()
 }
 
 #[test]
@@ -135,7 +135,7 @@ fn a_refused_submission_blocks_no_other() {
         ring.shared.is_refused.store(false, Relaxed);
         assert!(is_free, "who hands over holds the lock");
     });
-    assert_eq!(finished.recv_timeout(Duration::from_secs(20)).unwrap().job.outcome, Ok(()));
+    assert_eq!(finished.recv_timeout(Duration::from_secs(20)).unwrap().body.job.outcome, Ok(()));
     ring.stop();
 }
 

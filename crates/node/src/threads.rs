@@ -1,0 +1,17 @@
+//! Threads of a node.
+
+use std::io;
+use std::thread::{Builder, JoinHandle};
+
+/// Starts a thread with a name, whose lines in the log say whose it is as those of the thread that
+/// starts it.
+///
+/// # Errors
+/// If the system has no more threads.
+pub(crate) fn spawn<T: Send + 'static>(
+    name: impl Into<String>,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> io::Result<JoinHandle<T>> {
+    let span = tracing::Span::current();
+    Builder::new().name(name.into()).spawn(move || span.in_scope(work))
+}

@@ -1,0 +1,100 @@
+//! Device time of requests whose cost is the time that they took.
+//!
+//! [`tidegate_algo::capacity::device_time`] keeps the account; this module reports to it. Most
+//! requests are reported as done and no more, for reading the clock costs a good part of the time
+//! of a request in memory. Measured requests are rare. Where requests go to a drive, the first of
+//! each batch is timed too, to know how long a quick unit takes there.
+
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use tidegate_algo::capacity::device_time::{DeviceTime, Moment};
+use tidegate_algo::scheduling::device::Device;
+use tidegate_model::{Iops, Span, Time};
+
+use super::Config;
+use super::request::Request;
+use super::threads::{Clock, Mutex, Threading};
+use crate::data::pieces::{RANGE_FIRST, next_range};
+
+/// The times of measured requests, and the length of ranges' pieces that follows from them.
+pub(super) struct Measure<T: Threading> {
+    account: T::Mutex<DeviceTime>,
+    /// Whether the first of each batch is timed.
+    is_sampled: bool,
+    /// The capacity that the node assumes of the device, in units per second; zero if unknown.
+    capacity: AtomicU64,
+    range: AtomicU32,
+}
+
+impl<T: Threading> Measure<T> {
+    pub(super) fn new(config: &Config) -> Self {
+        Self {
+            account: T::Mutex::new(DeviceTime::new(config.servers)),
+            is_sampled: config.is_sampled,
+            capacity: AtomicU64::new(0),
+            range: AtomicU32::new(RANGE_FIRST),
+        }
+    }
+
+    pub(super) fn set_capacity(&self, capacity: Option<Iops>) {
+        let capacity = capacity.map_or(0, |capacity| capacity.0);
+        self.capacity.store(capacity, Ordering::Relaxed);
+    }
+
+    /// How many bytes a piece of a range is to have.
+    pub(super) fn range(&self) -> u32 {
+        self.range.load(Ordering::Relaxed)
+    }
+
+    /// Requests go to the device: those that are measured, or else the first, are timed.
+    pub(super) fn on_dispatch<B>(
+        &self,
+        clock: impl Clock,
+        batch: &mut [Request<B>],
+        device: &Device,
+    ) {
+        if let Some(first) = batch.first_mut().filter(|_| self.is_sampled) {
+            first.since = Some(clock.now());
+        }
+        for request in batch.iter_mut().filter(|request| request.is_measured()) {
+            let now = clock.now();
+            request.since = Some(now);
+            self.account.lock().on_dispatch(self.moment(now, device));
+        }
+    }
+
+    /// A request is finished, which may have been timed.
+    #[inline]
+    pub(super) fn on_completion<B>(
+        &self,
+        clock: impl Clock,
+        request: &mut Request<B>,
+        device: &Device,
+    ) {
+        let Some(since) = request.since.take() else { return };
+        let now = clock.now();
+        let took = now.since(since);
+        if !request.is_measured() {
+            let unit = Span(took.0 / u64::from(request.units().max(1)));
+            return self.account.lock().sample(unit);
+        }
+        let units = self.account.lock().on_completion(self.moment(now, device));
+        request.more = units.saturating_sub(request.units());
+        if request.command.is_range() {
+            // Two at once may both change it; the next one sees to it again.
+            let range = next_range(self.range(), request.length, took);
+            self.range.store(range, Ordering::Relaxed);
+        }
+    }
+
+    fn moment(&self, now: Time, device: &Device) -> Moment {
+        let capacity = self.capacity.load(Ordering::Relaxed);
+        Moment {
+            now,
+            capacity: (capacity > 0).then_some(Iops(capacity)),
+            depth: device.depth(),
+            in_flight: device.in_flight(),
+            done: device.done(now).served,
+        }
+    }
+}

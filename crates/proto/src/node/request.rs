@@ -1,0 +1,129 @@
+//! A request on its way through a node.
+
+use tidegate_algo::scheduling::scheduler::{RequestCost, Slot};
+use tidegate_model::{CostModel, Tag, Time};
+
+use crate::data::Command;
+use crate::data::pieces::PIECE;
+
+/// A request at a node, from its arrival until it is finished. `B` is the data that the caller
+/// needs to serve it.
+#[derive(Clone, Debug)]
+pub struct Request<B> {
+    /// What the caller needs to serve it.
+    pub body: B,
+    pub(super) slot: Slot,
+    pub(super) command: Command,
+    /// How many bytes of the part it is about.
+    pub(super) length: u32,
+    /// At dispatch.
+    pub(super) cost: RequestCost,
+    /// The weight in the fair order of a unit of cost beyond that.
+    pub(super) unit_work: u32,
+    /// The measured cost beyond that of its dispatch, in units.
+    pub(super) more: u32,
+    /// It used a reservation token.
+    pub(super) is_reserved: bool,
+    /// When it went to the device, if it is timed.
+    pub(super) since: Option<Time>,
+}
+
+impl<B> Request<B> {
+    /// A request of a tenant, about so many bytes of a part, whose weight in the fair order follows
+    /// from `model`.
+    pub fn new(
+        slot: Slot,
+        (command, length): (Command, u32),
+        tag: &Tag,
+        model: &CostModel,
+        body: B,
+    ) -> Self {
+        let write = Command::Write { durable: false };
+        let is_measured = command.is_measured();
+        Self {
+            body,
+            slot,
+            command,
+            length,
+            cost: RequestCost {
+                cost: units(command, length, tag),
+                work: command.work(model, length, tag),
+                delay: tag.delay,
+            },
+            unit_work: if is_measured { write.work(model, PIECE, tag) } else { 0 },
+            more: 0,
+            is_reserved: false,
+            since: None,
+        }
+    }
+
+    /// The slot of its tenant.
+    pub fn slot(&self) -> Slot {
+        self.slot
+    }
+
+    /// The cost at its dispatch, in units.
+    pub fn units(&self) -> u32 {
+        self.cost.cost
+    }
+
+    /// As how many requests it counts at the device: a request for several keys as one for each.
+    #[inline]
+    pub fn count(&self) -> u32 {
+        if self.command == Command::KeyValue { self.cost.cost } else { 1 }
+    }
+
+    /// Whether its cost is the time that it takes, which is known afterwards.
+    pub fn is_measured(&self) -> bool {
+        self.command.is_measured()
+    }
+
+    /// The measured cost beyond that of its dispatch. A unit weighs as much as a written piece of
+    /// [`PIECE`] bytes.
+    pub(super) fn surcharge(&self) -> RequestCost {
+        let work = self.unit_work.saturating_mul(self.more);
+        RequestCost { cost: self.more, work, delay: 0 }
+    }
+}
+
+/// The cost of a request or a piece of one at dispatch, in units. A transfer costs one for each
+/// 128 KiB, which is the most that a piece has; a measured request costs one. A request for several
+/// keys costs one for each key, as many requests for one key would, but at most one for each byte,
+/// whatever the tag says. It is not cut, and costs at least one for each 128 KiB.
+fn units(command: Command, length: u32, tag: &Tag) -> u32 {
+    let pieces = length.div_ceil(PIECE).max(1);
+    match command {
+        Command::KeyValue => pieces.max(tag.cost.min(length)),
+        Command::Read | Command::Write { .. } => pieces,
+        _ => 1,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_model::{Class, ContextId, Operation, TenantId};
+
+    use super::*;
+
+    #[test]
+    fn a_request_costs_what_it_moves_and_each_of_its_keys() {
+        let units = |command, length, cost| {
+            let tag = Tag {
+                tenant: TenantId(1),
+                context: ContextId::NONE,
+                class: Class::Medium,
+                operation: Operation::Read,
+                cost,
+                delay: 0,
+            };
+            super::units(command, length, &tag)
+        };
+        assert_eq!(units(Command::Read, 4 << 10, 4 << 10), 1);
+        assert_eq!(units(Command::Read, (128 << 10) + 1, 0), 2);
+        assert_eq!(units(Command::Flush, 0, 1), 1);
+        assert_eq!(units(Command::KeyValue, 600, 100), 100, "a get of a hundred keys");
+        assert_eq!(units(Command::KeyValue, 600, 1), 1);
+        assert_eq!(units(Command::KeyValue, 300 << 10, 1), 3, "a large value");
+        assert_eq!(units(Command::KeyValue, 6, u32::MAX), 6, "a tag that cannot be");
+    }
+}

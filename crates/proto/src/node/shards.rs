@@ -1,0 +1,332 @@
+//! The shards of a node, each behind a lock of its own ([`tidegate_algo::scheduling::shards`]), and
+//! its device.
+//!
+//! A thread visits one shard at a time, for a batch. It reads the other shards' heads before it has
+//! the lock, and publishes the shard's head before it unlocks it.
+
+use alloc::boxed::Box;
+use alloc::vec;
+use alloc::vec::Vec;
+use core::fmt;
+use core::ops::{Deref, DerefMut};
+
+use tidegate_algo::scheduling::device::Device;
+use tidegate_algo::scheduling::scheduler::{
+    Dispatched, Pacing, PeriodGrant, Scheduler, Slot, SlotCounters,
+};
+use tidegate_algo::scheduling::shards::{OtherShards, SHARDS_MAX, ShardHeads};
+use tidegate_model::{Discipline, Time};
+
+use super::threads::{Clock, Mutex, SingleThreaded, Threading};
+
+/// Slots that are read or changed under one lock of their shard: so many take some microseconds,
+/// for which requests of the shard wait.
+const BATCH: usize = 64;
+
+/// Schedulers that threads share, for requests `J`.
+///
+/// ```
+/// use tidegate_model::{Discipline, Time};
+/// use tidegate_proto::node::{Pacing, RequestCost, Shards, Slot};
+/// let shards: Shards<&str> = Shards::new(2, 32, Discipline::Sfq, Pacing::Even);
+/// shards.visit(0).push(Time::ZERO, Slot::UNATTRIBUTED, RequestCost::ONE, "request");
+/// let mut batch = Vec::new();
+/// shards.fill(1, Time::ZERO, &mut batch);
+/// assert_eq!(batch, ["request"]);
+/// let mut visit = shards.visit(0);
+/// visit.complete(Time::ZERO, Slot::UNATTRIBUTED, 1);
+/// visit.take(Time::ZERO, 1, &mut batch); // there is nothing instead
+/// assert_eq!(shards.device().in_flight(), 0);
+/// ```
+pub struct Shards<J, T: Threading = SingleThreaded> {
+    shard_heads: ShardHeads,
+    shards: Box<[Shard<J, T>]>,
+    device: Device,
+    /// The most that one thread takes out before it works: its even part of the depth.
+    share: usize,
+}
+
+/// One shard, in cache lines of its own: processors fetch them in pairs.
+#[repr(align(128))]
+struct Shard<J, T: Threading>(T::Mutex<Scheduler<J>>);
+
+type Guard<'a, J, T> = <<T as Threading>::Mutex<Scheduler<J>> as Mutex<Scheduler<J>>>::Guard<'a>;
+
+/// A shard that this thread has locked.
+pub struct Visit<'a, J, T: Threading + 'a = SingleThreaded>
+where
+    T::Mutex<Scheduler<J>>: 'a,
+{
+    shards: &'a Shards<J, T>,
+    shard: usize,
+    others: OtherShards,
+    scheduler: Guard<'a, J, T>,
+}
+
+impl<J, T: Threading> Shards<J, T> {
+    /// So many shards, from one to [`SHARDS_MAX`], in front of a device for `depth` requests at a
+    /// time.
+    pub fn new(count: usize, depth: u32, discipline: Discipline, pacing: Pacing) -> Self {
+        let count = count.clamp(1, SHARDS_MAX);
+        let scheduler = |shard| Scheduler::in_shard(shard, discipline, pacing);
+        let device = Device::new(depth, count);
+        Self {
+            shard_heads: ShardHeads::new(count),
+            shards: (0..count as u16).map(|shard| Shard(T::Mutex::new(scheduler(shard)))).collect(),
+            share: (device.depth() as usize).div_ceil(count),
+            device,
+        }
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.shards.len()
+    }
+
+    /// The device.
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// Locks a shard.
+    #[inline]
+    pub fn visit(&self, shard: usize) -> Visit<'_, J, T> {
+        let others = self.shard_heads.others(shard);
+        let mut scheduler = self.shards[shard].0.lock();
+        scheduler.observe(&others);
+        Visit { shards: self, shard, others, scheduler }
+    }
+
+    /// Which shard to take requests from, for a thread that is at home in one; none if no request
+    /// waits that may go.
+    #[inline]
+    pub fn next(&self, now: Time, home: usize) -> Option<usize> {
+        self.shard_heads.next(now, home)
+    }
+
+    /// Takes out what may go to the device, from whichever shard it is the turn of, until `batch`
+    /// has one thread's part of the device, there is no more headroom, or no request that may go
+    /// waits. Returns the time that was read last.
+    pub fn fill(&self, home: usize, clock: impl Clock, batch: &mut Vec<J>) -> Time {
+        self.fill_with((home, self.share), clock.now(), clock, batch, |next| (next.job, 1))
+    }
+
+    /// As [`Self::fill`], until `batch` has `most`, with what `accept` makes of each, and how many
+    /// requests it counts as.
+    pub(super) fn fill_with<R>(
+        &self,
+        (home, most): (usize, usize),
+        mut now: Time,
+        clock: impl Clock,
+        batch: &mut Vec<R>,
+        mut accept: impl FnMut(Dispatched<J>) -> (R, u32),
+    ) -> Time {
+        // Headroom is checked last: see the paragraph on sleeping in `scheduling::shards`.
+        while batch.len() < most
+            && let Some(shard) = self.shard_heads.next(now, home)
+            && self.device.has_headroom()
+        {
+            let mut visit = self.visit(shard);
+            now = clock.now();
+            visit.take_with(now, (0, most), batch, &mut accept);
+        }
+        now
+    }
+
+    /// The most that one thread takes out at a time.
+    pub(super) fn share(&self) -> usize {
+        self.share
+    }
+
+    /// Notes whether the device is busy from now on, and returns when a request will be admitted
+    /// for which it has room; [`Time::MAX`] for never.
+    pub fn note(&self, now: Time) -> Time {
+        let (is_backlogged, next_eligible) = match self.device.has_headroom() {
+            true => self.shard_heads.outlook(),
+            false => (true, Time::MAX),
+        };
+        self.device.note(now, is_backlogged);
+        next_eligible
+    }
+
+    /// When a request will be admitted that may not go yet and for which the device has room;
+    /// [`Time::MAX`] for never.
+    pub(super) fn next_eligible(&self) -> Time {
+        if self.device.has_headroom() { self.shard_heads.outlook().1 } else { Time::MAX }
+    }
+
+    /// Reads a shard's scheduler.
+    pub(super) fn read<R>(&self, shard: usize, read: impl FnOnce(&Scheduler<J>) -> R) -> R {
+        read(&self.shards[shard].0.lock())
+    }
+
+    /// Changes a shard's scheduler.
+    pub(super) fn change<R>(&self, shard: usize, change: impl FnOnce(&mut Scheduler<J>) -> R) -> R {
+        change(&mut self.visit(shard))
+    }
+
+    /// Changes the schedulers of all shards.
+    pub(super) fn change_all(&self, mut change: impl FnMut(&mut Scheduler<J>)) {
+        (0..self.count()).for_each(|shard| self.change(shard, &mut change));
+    }
+
+    /// Sets the counts up to which a slot is served in this period.
+    pub(super) fn grant(&self, now: Time, slot: Slot, counts: PeriodGrant) {
+        self.change(slot.shard(), |scheduler| scheduler.grant(now, slot, counts));
+    }
+
+    /// As [`Self::grant`], for many slots: a shard's lock is taken once for [`BATCH`] of them.
+    pub(super) fn grant_all(&self, now: Time, grants: &[(Slot, PeriodGrant)]) {
+        for shard in 0..self.count() {
+            let mut here = grants.iter().filter(|(slot, _)| slot.shard() == shard).peekable();
+            while here.peek().is_some() {
+                self.change(shard, |scheduler| {
+                    for (slot, counts) in here.by_ref().take(BATCH) {
+                        scheduler.grant(now, *slot, *counts);
+                    }
+                });
+            }
+        }
+    }
+
+    /// The counters of these slots so far, in their order. It takes a shard's lock once for
+    /// [`BATCH`] of them.
+    pub(super) fn counters(&self, now: Time, slots: &[Slot]) -> Vec<SlotCounters> {
+        let mut counters = vec![SlotCounters::default(); slots.len()];
+        for shard in 0..self.count() {
+            let all = slots.iter().zip(&mut counters);
+            let mut here = all.filter(|(slot, _)| slot.shard() == shard).peekable();
+            while here.peek().is_some() {
+                self.read(shard, |scheduler| {
+                    for (slot, counters) in here.by_ref().take(BATCH) {
+                        *counters = scheduler.counters(now, *slot);
+                    }
+                });
+            }
+        }
+        counters
+    }
+
+    /// Units of cost that wait in all shards.
+    pub(super) fn waiting(&self) -> u64 {
+        (0..self.count()).map(|shard| self.read(shard, Scheduler::waiting)).sum()
+    }
+}
+
+impl<J, T: Threading> fmt::Debug for Shards<J, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shards").field("device", &self.device).finish_non_exhaustive()
+    }
+}
+
+impl<J, T: Threading> Visit<'_, J, T> {
+    /// Takes out requests that may go to the device, as far as it is this shard's turn, `batch` has
+    /// less than one thread's part, and there is headroom: that of `finished` requests, and more.
+    /// Unused headroom is given back.
+    #[inline]
+    pub fn take(&mut self, now: Time, finished: u32, batch: &mut Vec<J>) {
+        let most = self.shards.share;
+        self.take_with(now, (finished, most), batch, |next| (next.job, 1));
+    }
+
+    /// As [`Self::take`], until `batch` has `most`; `accept` converts each request, and counts it
+    /// as so many requests. The last one that is taken out may count as more than the headroom.
+    #[inline]
+    pub(super) fn take_with<R>(
+        &mut self,
+        now: Time,
+        (finished, most): (u32, usize),
+        batch: &mut Vec<R>,
+        mut accept: impl FnMut(Dispatched<J>) -> (R, u32),
+    ) {
+        let Self { shards, others, scheduler, .. } = self;
+        let device = &shards.device;
+        let finished = if finished > 0 { device.keep(finished) } else { 0 };
+        let wanted = most.saturating_sub(batch.len()) as u32;
+        let more = wanted.saturating_sub(finished);
+        let mut room = finished + if more > 0 { device.reserve(more) } else { 0 };
+        for _ in 0..wanted {
+            if room == 0 {
+                break;
+            }
+            let Some(next) = scheduler.pop_beside(now, others) else { break };
+            let (job, count) = accept(next);
+            batch.push(job);
+            if count > room {
+                device.overdraw(count - room);
+            }
+            room = room.saturating_sub(count);
+        }
+        if room > 0 {
+            return device.release(room);
+        }
+        // Reserved requests do not wait for long replies of other tenants.
+        while batch.len() < most && device.has_spare() {
+            let Some(next) = scheduler.pop_reserved_beside(now, others) else { return };
+            let (job, count) = accept(next);
+            batch.push(job);
+            device.overdraw(count);
+        }
+    }
+}
+
+impl<J, T: Threading> Deref for Visit<'_, J, T> {
+    type Target = Scheduler<J>;
+
+    fn deref(&self) -> &Scheduler<J> {
+        &self.scheduler
+    }
+}
+
+impl<J, T: Threading> DerefMut for Visit<'_, J, T> {
+    fn deref_mut(&mut self) -> &mut Scheduler<J> {
+        &mut self.scheduler
+    }
+}
+
+impl<'a, J, T: Threading + 'a> Drop for Visit<'a, J, T>
+where
+    T::Mutex<Scheduler<J>>: 'a,
+{
+    fn drop(&mut self) {
+        self.shards.shard_heads.show(self.shard, &self.scheduler.shard_head());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_algo::scheduling::scheduler::{PeriodGrant, RequestCost, Slot, TenantParameters};
+
+    use super::*;
+
+    #[test]
+    fn what_goes_by_right_does_not_wait_until_long_replies_have_come() {
+        let now = Time::ZERO;
+        let shards: Shards<bool> = Shards::new(1, 32, Discipline::Token, Pacing::Even);
+        shards.device().set_limit(2);
+        let reserved = {
+            let mut visit = shards.visit(0);
+            let slot = visit.add(TenantParameters::of_weight(1));
+            visit.grant(now, slot, PeriodGrant { reserved: 100, allowed: u64::MAX });
+            slot
+        };
+        let ask = |slot: Slot, count: usize| {
+            let mut batch = Vec::new();
+            let mut visit = shards.visit(0);
+            (0..count).for_each(|_| visit.push(now, slot, RequestCost::ONE, slot == reserved));
+            visit.take(now, 0, &mut batch);
+            batch
+        };
+        assert_eq!(ask(Slot::UNATTRIBUTED, 3), [false; 2], "there is room for two long replies");
+        assert_eq!(ask(reserved, 3), [true; 2], "and for two that go by right");
+        assert_eq!(ask(Slot::UNATTRIBUTED, 1), [false; 0], "which makes no room for others");
+        assert_eq!(shards.device().in_flight(), 4);
+        // A finished request makes room for reserved ones first, and for no others while there are
+        // more than the limit.
+        let mut batch = Vec::new();
+        let mut visit = shards.visit(0);
+        visit.complete(now, reserved, 1);
+        visit.take(now, 1, &mut batch);
+        assert_eq!((batch, shards.device().in_flight()), (vec![true], 4));
+    }
+}

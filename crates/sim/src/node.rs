@@ -1,0 +1,93 @@
+//! A storage node as a simulation runs it: the machine that ships, and its requests at the device.
+//!
+//! Of a node with several shards, each call is made by a thread that is at home in one of them,
+//! drawn from the seed: that decides between shards of which either may go first.
+
+use tidegate_model::{Class, ContextId, Operation, Tag, TenantId, Time};
+use tidegate_proto::cluster::message::NodeInfo;
+use tidegate_proto::data::Command;
+use tidegate_proto::node::{Config, Node, Request, Slot};
+
+use crate::rng::Stream;
+
+/// Number of a request at the device, which an event can carry.
+pub(crate) type Number = u32;
+
+/// A storage node whose requests carry a `B`.
+#[derive(Debug)]
+pub(crate) struct SimulatedNode<B> {
+    pub(crate) node: Node<B>,
+    shards: usize,
+    threads: Stream,
+    at_device: Vec<Option<Request<B>>>,
+    free: Vec<Number>,
+    /// Kept for its memory.
+    batch: Vec<Request<B>>,
+}
+
+impl<B> SimulatedNode<B> {
+    /// A node; `threads` decides which thread does what.
+    pub(crate) fn new(now: Time, info: NodeInfo, config: Config, threads: Stream) -> Self {
+        Self {
+            node: Node::new(now, info, config),
+            shards: config.shards,
+            threads,
+            at_device: Vec::new(),
+            free: Vec::new(),
+            batch: Vec::new(),
+        }
+    }
+
+    /// A read of so many bytes comes, with a report of its tenant's service at other nodes.
+    pub(crate) fn read(&mut self, now: Time, slot: Slot, length: u32, delay: u32, body: B) {
+        let tag = Tag {
+            tenant: TenantId::UNATTRIBUTED,
+            context: ContextId::NONE,
+            class: Class::Medium,
+            operation: Operation::Read,
+            cost: length,
+            delay,
+        };
+        self.batch.push(self.node.request(slot, (Command::Read, length), &tag, body));
+        self.node.put(now, &mut self.batch);
+    }
+
+    /// Sends to the device whatever may go there: its number and the request.
+    pub(crate) fn dispatch(&mut self, now: Time, mut send: impl FnMut(Number, &Request<B>)) {
+        self.node.advance(now);
+        loop {
+            let home = self.home();
+            self.node.fill(home, now, &mut self.batch);
+            if self.batch.is_empty() {
+                return;
+            }
+            self.node.on_dispatch(now, &mut self.batch);
+            for request in self.batch.drain(..) {
+                let number = self.free.pop().unwrap_or(self.at_device.len() as Number);
+                send(number, &request);
+                match self.at_device.get_mut(number as usize) {
+                    Some(entry) => *entry = Some(request),
+                    None => self.at_device.push(Some(request)),
+                }
+            }
+        }
+    }
+
+    /// The device has served a request.
+    ///
+    /// # Panics
+    /// If none with this number is there.
+    pub(crate) fn finish(&mut self, now: Time, number: Number) -> B {
+        let Some(mut request) = self.at_device[number as usize].take() else {
+            panic!("request {number} is not at the device");
+        };
+        self.free.push(number);
+        let home = self.home();
+        self.node.finish(home, now, core::slice::from_mut(&mut request), None, |_, _| {});
+        request.body
+    }
+
+    fn home(&mut self) -> usize {
+        if self.shards > 1 { self.threads.below(self.shards as u64) as usize } else { 0 }
+    }
+}
