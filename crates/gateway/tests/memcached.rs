@@ -264,7 +264,7 @@ fn gateway_before(nodes: &[tidegate_node::Running]) -> tidegate_gateway::Running
         controller: None,
         binds: Vec::new(),
         lock: None,
-        parties: Vec::new(),
+        parties: Default::default(),
         volumes: Vec::new(),
         pools: vec![pool],
         workers: 1,
