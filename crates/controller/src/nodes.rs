@@ -50,7 +50,6 @@ pub(crate) fn controller(
         cluster: Some(cluster),
         data_nodes: data_nodes.collect(),
         gateways: file.gateways.iter().map(|gateway| gateway.name.clone()).collect(),
-        tokens_only: false,
     };
     let mut controller = Controller::new(now, setup, policy);
     for (id, node) in (0..).map(NodeId).zip(&file.nodes) {

@@ -30,8 +30,8 @@ pub struct ControllerLink<In> {
 
 impl<In: DeserializeOwned + FromController> ControllerLink<In> {
     /// A link on this way, of a peer of this kind. It connects at the first [`Self::connect`].
-    pub const fn new(way: Way, token: u64, kind: &'static str) -> Self {
-        Self { way, token, kind, link: None, session: PeerSession::new() }
+    pub fn new(way: Way, token: u64, kind: &'static str) -> Self {
+        Self { way, token, kind, link: None, session: PeerSession::default() }
     }
 
     /// Whether the peer is connected with its controller.

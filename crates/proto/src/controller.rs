@@ -81,9 +81,6 @@ pub struct Setup {
     pub data_nodes: Vec<split::NodeSetup>,
     /// The names of the gateways.
     pub gateways: Vec<String>,
-    /// Whether no stage will connect and the counters of storage nodes are not read, as in
-    /// simulations: all messages and deadlines are about tokens then.
-    pub tokens_only: bool,
 }
 
 /// An I/O action for the caller of [`Controller`] to perform.
@@ -121,15 +118,15 @@ impl Controller {
     /// A controller whose peers are all away, at `now`, with the policy of an earlier run and its
     /// revision.
     pub fn new(now: Time, setup: Setup, policy: Option<(u64, Policy)>) -> Self {
-        let Setup { cluster, data_nodes, gateways, tokens_only } = setup;
-        let nodes = cluster.iter().filter(|_| !tokens_only).flat_map(|setup| &setup.nodes);
+        let Setup { cluster, data_nodes, gateways } = setup;
+        let nodes = cluster.iter().flat_map(|setup| &setup.nodes);
         let nodes: Vec<String> = nodes.map(|node| node.name.clone()).collect();
         let mut stats = ClusterStats::new(&nodes, &gateways);
         if let Some((revision, policy)) = &policy {
             stats.apply(*revision, policy);
         }
         let mut controller = Self {
-            tokens_only,
+            tokens_only: false,
             sessions: Sessions::default(),
             cluster: cluster.map(|setup| Cluster::new(now, setup, policy.clone())),
             split: Split::new(now, data_nodes, policy.clone()),
@@ -138,6 +135,15 @@ impl Controller {
             outputs: VecDeque::new(),
         };
         controller.collect();
+        controller
+    }
+
+    /// A controller of storage nodes alone, for simulations: as no stage connects and no operator
+    /// watches, all of its messages and deadlines are about tokens.
+    pub fn of_nodes(now: Time, setup: cluster::Setup, policy: Option<(u64, Policy)>) -> Self {
+        let mut controller = Self::new(now, Setup::default(), policy.clone());
+        controller.cluster = Some(Cluster::new(now, setup, policy));
+        controller.tokens_only = true;
         controller
     }
 

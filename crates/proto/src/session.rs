@@ -14,7 +14,7 @@ use alloc::collections::{BTreeMap, VecDeque};
 use alloc::format;
 use alloc::string::String;
 
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 use tidegate_model::policy::{Principal, Tenant};
 use tidegate_model::{Event, NodeId, Span, StageId, Time};
 
@@ -88,7 +88,7 @@ impl FromController for ToDataNode {
 /// use tidegate_proto::message::{ToGateway, VERSION};
 /// use tidegate_proto::session::{PeerSession, Standing};
 ///
-/// let mut session = PeerSession::new();
+/// let mut session = PeerSession::default();
 /// assert_eq!((session.standing(), session.next_attempt()), (Standing::Seeking, Time::ZERO));
 /// session.on_connected();
 /// assert_eq!((session.standing(), session.next_attempt()), (Standing::Greeting, Time::MAX));
@@ -109,11 +109,6 @@ pub struct PeerSession {
 }
 
 impl PeerSession {
-    /// A session with a controller that the peer has not yet tried to reach.
-    pub const fn new() -> Self {
-        Self { standing: Standing::Seeking, retry: Retry::new(RETRY_MIN, RETRY_MAX) }
-    }
-
     /// Whether the peer is connected.
     pub const fn standing(&self) -> Standing {
         self.standing
@@ -159,7 +154,7 @@ impl PeerSession {
 
 impl Default for PeerSession {
     fn default() -> Self {
-        Self::new()
+        Self { standing: Standing::Seeking, retry: Retry::new(RETRY_MIN, RETRY_MAX) }
     }
 }
 
@@ -196,7 +191,8 @@ impl Peer {
 
 /// A message to one of the controller's peers. On the wire it is the message alone: a peer knows
 /// its own kind.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(untagged)]
 pub enum ToPeer {
     /// To a stage.
     Stage(ToStage),
@@ -206,17 +202,6 @@ pub enum ToPeer {
     Gateway(ToGateway),
     /// To a data node.
     DataNode(ToDataNode),
-}
-
-impl Serialize for ToPeer {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match self {
-            Self::Stage(message) => message.serialize(serializer),
-            Self::Node(message) => message.serialize(serializer),
-            Self::Gateway(message) => message.serialize(serializer),
-            Self::DataNode(message) => message.serialize(serializer),
-        }
-    }
 }
 
 impl ToPeer {

@@ -9,7 +9,7 @@ use tidegate_proto::cluster::message::{
     FromNode, NodeInfo, Report, RoundId, Share, TenantReport, ToNode,
 };
 use tidegate_proto::cluster::{NodeSetup, Setup};
-use tidegate_proto::controller::{self, ConnectionId, Controller, FromPeer, Output, Peer, ToPeer};
+use tidegate_proto::controller::{ConnectionId, Controller, FromPeer, Output, Peer, ToPeer};
 use tidegate_proto::data::Command;
 use tidegate_proto::message::{Hello, VERSION};
 use tidegate_proto::node::{self, Config, Node, Pacing};
@@ -85,16 +85,6 @@ struct Held {
     is_abandoned: bool,
 }
 
-/// A controller of storage nodes alone.
-fn controller(now: Time, cluster: Setup, policy: Option<(u64, Policy)>) -> Controller {
-    let setup = controller::Setup {
-        cluster: Some(cluster),
-        tokens_only: true,
-        ..controller::Setup::default()
-    };
-    Controller::new(now, setup, policy)
-}
-
 struct ClusterWorld {
     cluster: Option<Controller>,
     setup: Setup,
@@ -119,7 +109,7 @@ impl ClusterWorld {
             |name: &&str| NodeSetup { name: (*name).into(), capacity, ..NodeSetup::default() };
         let nodes = NODES.iter().map(node).collect();
         let setup = Setup { nodes, is_first: true, ..Setup::default() };
-        let cluster = controller(Time::ZERO, setup.clone(), Some((1, PARSED.clone())));
+        let cluster = Controller::of_nodes(Time::ZERO, setup.clone(), Some((1, PARSED.clone())));
         let mut world = Self {
             cluster: Some(cluster),
             setup: Setup { is_first: false, ..setup },
@@ -234,7 +224,7 @@ impl ClusterWorld {
         self.liar = None;
         self.began_in.insert(self.now.0 / PERIOD);
         let policy = Some((self.revision, PARSED.clone()));
-        self.cluster = is_back.then(|| controller(self.now, self.setup.clone(), policy));
+        self.cluster = is_back.then(|| Controller::of_nodes(self.now, self.setup.clone(), policy));
     }
 
     /// The same promises under another revision.

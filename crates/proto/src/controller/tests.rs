@@ -14,8 +14,7 @@ const LINK: ConnectionId = ConnectionId(1);
 fn controller() -> Controller {
     let cluster = Some(cluster::Setup::default());
     let gateways = vec!["front".into()];
-    let setup = Setup { cluster, gateways, tokens_only: true, ..Setup::default() };
-    Controller::new(Time::ZERO, setup, None)
+    Controller::new(Time::ZERO, Setup { cluster, gateways, ..Setup::default() }, None)
 }
 
 fn hello(version: u16, name: &str) -> Hello {
@@ -48,7 +47,7 @@ fn a_gateway_that_the_cluster_does_not_have_is_refused() {
         assert_eq!(event, Output::Event(Event::GatewayRefused { gateway: name.into(), reason }));
     }
     let gateways = controller.sessions.gateways().count();
-    assert_eq!((gateways, controller.next_deadline()), (0, Time::MAX));
+    assert_eq!((gateways, controller.stats.next_deadline()), (0, Time::MAX));
 }
 
 #[test]

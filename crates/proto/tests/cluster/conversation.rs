@@ -3,10 +3,10 @@
 use tidegate_model::{Event, Span, Time};
 use tidegate_proto::cluster::message::{NodeInfo, ToNode};
 use tidegate_proto::cluster::{LEASE, NodeSetup, Setup};
-use tidegate_proto::controller::{ConnectionId, Output, Peer, ToPeer};
+use tidegate_proto::controller::{ConnectionId, Controller, Output, Peer, ToPeer};
 use tidegate_proto::message::{Hello, VERSION};
 
-use crate::world::{ClusterTestbed, Link, MS, controller};
+use crate::world::{ClusterTestbed, Link, MS};
 
 const PERIOD: Span = Span(Span::SECOND.0);
 
@@ -170,7 +170,7 @@ fn communication_takes_less_than_a_hundredth_of_the_period() {
 #[test]
 fn strangers_and_other_versions_are_refused() {
     let nodes = vec![NodeSetup { name: "a".into(), ..NodeSetup::default() }];
-    let mut cluster = controller(Time::ZERO, Setup { nodes, ..Setup::default() }, None);
+    let mut cluster = Controller::of_nodes(Time::ZERO, Setup { nodes, ..Setup::default() }, None);
     let info = |name: &str| NodeInfo { name: name.into(), ..NodeInfo::default() };
     for (version, name) in [(VERSION, "b"), (VERSION + 1, "a")] {
         let hello = Hello::Node { version, info: info(name) };

@@ -7,7 +7,7 @@ use tidegate_proto::cluster::message::{FromNode, Grant, NodeInfo, Report, ToNode
 use tidegate_proto::cluster::{NodeSetup, Setup};
 use tidegate_proto::controller::{ConnectionId, Controller, FromPeer, Output, Peer, ToPeer};
 
-use crate::world::{ClusterTestbed, Link, MS, controller, hello};
+use crate::world::{ClusterTestbed, Link, MS, hello};
 
 const POLICY: &str = "period = \"1s\"\nredistribute = \"200ms\"\n\
     tenant = [{ name = \"gold\", reservation = \"1k iops\", limit = \"2k iops\" }]";
@@ -48,7 +48,7 @@ fn an_impossible_serial_stops_no_node_and_ends_with_its_process() {
     let nodes = vec![NodeSetup { name: "a".into(), ..NodeSetup::default() }];
     let setup = Setup { nodes, is_first: true, ..Setup::default() };
     let policy = Policy::parse(POLICY).unwrap();
-    let mut cluster = controller(Time::ZERO, setup, Some((1, policy)));
+    let mut cluster = Controller::of_nodes(Time::ZERO, setup, Some((1, policy)));
     let info = NodeInfo { name: "a".into(), ..NodeInfo::default() };
     cluster.on_hello(Time::ZERO, ConnectionId(1), Peer::default(), hello(info.clone()));
     answer(&mut cluster, Time::ZERO, ConnectionId(1), u64::MAX);
@@ -106,7 +106,7 @@ fn a_process_that_ended_while_the_controller_slept_used_its_part() {
     let node = |name: &str| NodeSetup { name: name.into(), ..NodeSetup::default() };
     let setup = Setup { nodes: vec![node("a"), node("b")], is_first: true, ..Setup::default() };
     let policy = Policy::parse(POLICY).unwrap();
-    let mut cluster = controller(Time::ZERO, setup, Some((1, policy)));
+    let mut cluster = Controller::of_nodes(Time::ZERO, setup, Some((1, policy)));
     let info = |name: &str| NodeInfo { name: name.into(), ..NodeInfo::default() };
     for (number, name) in [(1, "a"), (2, "b")] {
         cluster.on_hello(Time::ZERO, ConnectionId(number), Peer::default(), hello(info(name)));

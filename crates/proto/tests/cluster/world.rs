@@ -8,7 +8,7 @@ use tidegate_model::{Event, Iops, Policy, Span, Time};
 use tidegate_proto::cluster::message::{FromNode, NodeInfo, ToNode};
 use tidegate_proto::cluster::status::ClusterStatus;
 use tidegate_proto::cluster::{NodeSetup, Setup};
-use tidegate_proto::controller::{self, ConnectionId, Controller, FromPeer, Output, Peer, ToPeer};
+use tidegate_proto::controller::{ConnectionId, Controller, FromPeer, Output, Peer, ToPeer};
 use tidegate_proto::message::{Hello, VERSION};
 use tidegate_proto::node::{self, Config, Node, Pacing, Request};
 
@@ -78,16 +78,6 @@ struct Held {
     is_abandoned: bool,
 }
 
-/// A controller of storage nodes alone.
-pub(crate) fn controller(now: Time, setup: Setup, policy: Option<(u64, Policy)>) -> Controller {
-    let setup = controller::Setup {
-        cluster: Some(setup),
-        tokens_only: true,
-        ..controller::Setup::default()
-    };
-    Controller::new(now, setup, policy)
-}
-
 /// The hello of a node.
 pub(crate) fn hello(info: NodeInfo) -> Hello {
     Hello::Node { version: VERSION, info }
@@ -130,7 +120,11 @@ impl ClusterTestbed {
         let machine = |capacity: &u64| Machine { capacity: *capacity, ..Machine::default() };
         let mut world = Self {
             now: Time::ZERO,
-            cluster: Some(controller(Time::ZERO, setup.clone(), Some((1, policy.clone())))),
+            cluster: Some(Controller::of_nodes(
+                Time::ZERO,
+                setup.clone(),
+                Some((1, policy.clone())),
+            )),
             nodes: capacities.iter().map(machine).collect(),
             policy: (1, policy),
             link: Link::default(),
@@ -194,7 +188,7 @@ impl ClusterTestbed {
 
     pub(crate) fn start_controller(&mut self) {
         let setup = Setup { is_first: false, ..self.setup.clone() };
-        self.cluster = Some(controller(self.now, setup, Some(self.policy.clone())));
+        self.cluster = Some(Controller::of_nodes(self.now, setup, Some(self.policy.clone())));
     }
 
     pub(crate) fn apply(&mut self, policy: &str) {

@@ -5,7 +5,7 @@ use tidegate_algo::scheduling::dsfq::Elsewhere;
 use tidegate_model::{CostModel, Policy};
 use tidegate_proto::cluster::message::{FromNode, NodeInfo, ToNode};
 use tidegate_proto::cluster::{self, NodeSetup};
-use tidegate_proto::controller::{self, ConnectionId, Controller, FromPeer, Output, Peer, ToPeer};
+use tidegate_proto::controller::{ConnectionId, Controller, FromPeer, Output, Peer, ToPeer};
 use tidegate_proto::message::{Hello, VERSION};
 use tidegate_proto::node::{self, Config, Slot};
 
@@ -382,12 +382,7 @@ fn controller(scenario: &Scenario, policy: Policy) -> Controller {
         is_first: true,
         ..cluster::Setup::default()
     };
-    let setup = controller::Setup {
-        cluster: Some(cluster),
-        tokens_only: true,
-        ..controller::Setup::default()
-    };
-    Controller::new(Picoseconds::ZERO.time(), setup, Some((1, policy)))
+    Controller::of_nodes(Picoseconds::ZERO.time(), cluster, Some((1, policy)))
 }
 
 fn brick(scenario: &Scenario, number: u16) -> Brick {

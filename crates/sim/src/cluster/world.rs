@@ -3,7 +3,7 @@
 use tidegate_model::{Policy, Span};
 use tidegate_proto::cluster::message::{FromNode, NodeInfo, ToNode};
 use tidegate_proto::cluster::{self, NodeSetup};
-use tidegate_proto::controller::{self, ConnectionId, Controller, FromPeer, Output, Peer, ToPeer};
+use tidegate_proto::controller::{ConnectionId, Controller, FromPeer, Output, Peer, ToPeer};
 use tidegate_proto::message::{Hello, VERSION};
 use tidegate_proto::node::{self, Config, Slot};
 
@@ -535,12 +535,7 @@ fn controller(setup: &Setup, incarnation: u32, now: Picoseconds) -> Controller {
         is_first: incarnation == 1,
         ..cluster::Setup::default()
     };
-    let made_of = controller::Setup {
-        cluster: Some(cluster),
-        tokens_only: true,
-        ..controller::Setup::default()
-    };
-    Controller::new(now.time(), made_of, Some((1, setup.policy.clone())))
+    Controller::of_nodes(now.time(), cluster, Some((1, setup.policy.clone())))
 }
 
 /// A host without a process.
