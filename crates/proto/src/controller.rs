@@ -105,6 +105,7 @@ pub enum Output {
 /// The machine. See the head of this file.
 #[derive(Debug)]
 pub struct Controller {
+    /// Whether neither stages nor counters are asked: see [`Self::of_nodes`].
     tokens_only: bool,
     sessions: Sessions,
     budgets: Budgets,

@@ -6,9 +6,10 @@
 //! its last policy meanwhile. [`PeerSession`] is that side, for storage nodes, gateways and data
 //! nodes; a stage also bounds the silence of its controller ([`crate::stage`]).
 //!
-//! On the controller's side the table of [`Controller`](crate::controller::Controller) is the only
-//! one that maps connections to peers, and [`same_version`] the only comparison of versions. The
-//! parts of the controller know peers by [`PeerId`] and hand their messages to an [`Outbox`].
+//! On the controller's side `Sessions` is the only table of connections and peers, and
+//! `same_version` the only comparison of versions. The parts of the
+//! [`Controller`](crate::controller::Controller) know peers by `PeerId` and hand their messages to
+//! an `Outbox`.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::format;
