@@ -124,7 +124,7 @@ pub(super) struct Connection {
     /// The node's.
     name: String,
     /// The gateway's, once it has said it.
-    gateway: String,
+    gateway: Option<String>,
     greeting: Greeting,
     fences: Arc<Fences>,
     /// Its entry there, once it has said which link it is.
@@ -160,7 +160,7 @@ impl Connection {
             session,
             tenants: Vec::new(),
             name,
-            gateway: String::new(),
+            gateway: None,
             greeting: Greeting::Hello,
             fences,
             entered: None,
@@ -225,9 +225,9 @@ impl Connection {
         is_served && is_read && self.jobs < JOBS_MAX && self.bytes < BYTES_MAX
     }
 
-    /// The gateway's name; empty before it has said it.
-    pub(super) fn gateway(&self) -> &str {
-        &self.gateway
+    /// The gateway's name, once it has said it.
+    pub(super) fn gateway(&self) -> Option<&str> {
+        self.gateway.as_deref()
     }
 
     /// Its number at the worker.
@@ -309,7 +309,7 @@ impl Connection {
                 Ok(())
             }
             ToNode::Identify(identity) if self.greeting == Greeting::Identity => {
-                self.gateway.clone_from(&identity.gateway);
+                self.gateway = Some(identity.gateway.clone());
                 let queue = self.sink.message_queue.clone();
                 let entered = self.fences.enter(identity, queue, self.sink.connection);
                 (self.entered, self.greeting) =
