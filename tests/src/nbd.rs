@@ -8,9 +8,8 @@ use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
-use tidegate_gateway::nbd::wire::{
-    OPTION_MAGIC, REQUEST_MAGIC, SIMPLE_REPLY_MAGIC, command, flag, option,
-};
+use tidegate_wire::nbd::client;
+use tidegate_wire::nbd::constants::{SIMPLE_REPLY_MAGIC, command, command_flag, option};
 
 use crate::PATIENCE;
 
@@ -49,14 +48,7 @@ impl Client {
     pub fn enter(socket: &Path, export: &str) -> io::Result<Self> {
         let mut stream = connect(socket)?;
         let _greeting: [u8; 18] = array(&mut stream)?;
-        let bytes = [
-            &3_u32.to_be_bytes()[..],
-            &OPTION_MAGIC.to_be_bytes(),
-            &option::EXPORT_NAME.to_be_bytes(),
-            &(export.len() as u32).to_be_bytes(),
-            export.as_bytes(),
-        ];
-        stream.write_all(&bytes.concat())?;
+        stream.write_all(&client::options(3, &[(option::EXPORT_NAME, export.as_bytes())]))?;
         let _size_and_flags: [u8; 10] = array(&mut stream)?;
         Ok(Self { stream, cookie: 0, expected: HashMap::new() })
     }
@@ -102,22 +94,14 @@ impl Client {
         bytes: &[u8],
     ) -> io::Result<u64> {
         let head = self.head(command, flags, offset, length);
-        self.stream.write_all(&[&head, bytes].concat())?;
+        self.stream.write_all(&[&head[..], bytes].concat())?;
         Ok(self.cookie)
     }
 
     /// The next request's head.
-    fn head(&mut self, command: u16, flags: u16, offset: u64, length: usize) -> Vec<u8> {
+    fn head(&mut self, command: u16, flags: u16, offset: u64, length: usize) -> [u8; 28] {
         self.cookie += 1;
-        let head = [
-            &REQUEST_MAGIC.to_be_bytes()[..],
-            &flags.to_be_bytes(),
-            &command.to_be_bytes(),
-            &self.cookie.to_be_bytes(),
-            &offset.to_be_bytes(),
-            &(length as u32).to_be_bytes(),
-        ];
-        head.concat()
+        client::request(command, flags, self.cookie, offset, length as u32)
     }
 
     /// The next answer.
@@ -164,7 +148,7 @@ impl Client {
     /// # Errors
     /// The server's error, or the loss of the connection.
     pub fn write_durably(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        self.submit(command::WRITE, flag::FUA, offset, bytes.len(), bytes)?;
+        self.submit(command::WRITE, command_flag::FUA, offset, bytes.len(), bytes)?;
         self.receive()?.1.map(drop)
     }
 
@@ -173,7 +157,7 @@ impl Client {
     /// # Errors
     /// The server's error, or the loss of the connection.
     pub fn trim(&mut self, offset: u64, length: usize, is_durable: bool) -> io::Result<()> {
-        let flags = if is_durable { flag::FUA } else { 0 };
+        let flags = if is_durable { command_flag::FUA } else { 0 };
         self.submit(command::TRIM, flags, offset, length, &[])?;
         self.receive()?.1.map(drop)
     }

@@ -17,14 +17,15 @@ use crate::Finding;
 const ARROWS: &[(&str, &[&str])] = &[
     ("tidegate-model", &[]),
     ("tidegate-algo", &["tidegate-model"]),
+    ("tidegate-wire", &["tidegate-model"]),
     ("tidegate-proto", &["tidegate-algo", "tidegate-model"]),
     ("tidegate-onesided", &["tidegate-proto", "tidegate-algo", "tidegate-model"]),
     ("tidegate-sim", RINGS),
     ("tidegate-netsim", &["tidegate-sim", "tidegate-algo", "tidegate-model"]),
     ("tidegate-fabric", RINGS),
     ("tidegate-stage", LIVE),
-    ("tidegate-node", LIVE),
-    ("tidegate-gateway", LIVE),
+    ("tidegate-node", STORAGE),
+    ("tidegate-gateway", STORAGE),
     ("tidegate-controller", LIVE),
     ("tidegate-preload", &["tidegate-stage", "tidegate-model"]),
     ("tidegate-capi", &["tidegate-model", "tidegate-onesided", "tidegate-proto", "tidegate-stage"]),
@@ -34,6 +35,15 @@ const ARROWS: &[(&str, &[&str])] = &[
 const RINGS: &[&str] = &["tidegate-onesided", "tidegate-proto", "tidegate-algo", "tidegate-model"];
 const LIVE: &[&str] =
     &["tidegate-fabric", "tidegate-onesided", "tidegate-proto", "tidegate-algo", "tidegate-model"];
+/// The live crates that speak the protocols of stock clients.
+const STORAGE: &[&str] = &[
+    "tidegate-fabric",
+    "tidegate-onesided",
+    "tidegate-proto",
+    "tidegate-wire",
+    "tidegate-algo",
+    "tidegate-model",
+];
 const CONSOLE: &[&str] =
     &["tidegate-stage", "tidegate-fabric", "tidegate-proto", "tidegate-algo", "tidegate-model"];
 
@@ -41,7 +51,7 @@ const CONSOLE: &[&str] =
 const OUTERMOST: &[&str] = &["tidegate", "tidegate-lab", "tidegate-tests", "xtask"];
 
 /// The folders of the pure rings, below `crates/`.
-const PURE_RINGS: &[&str] = &["model", "algo", "proto", "onesided"];
+const PURE_RINGS: &[&str] = &["model", "algo", "wire", "proto", "onesided"];
 
 /// Everything to mend in the checkout at `root`.
 pub fn check(root: &Path) -> io::Result<Vec<Finding>> {

@@ -99,6 +99,13 @@ impl Barriers {
         self.lower_locked(volume, part, cause, &self.workers());
     }
 
+    /// Lowers the barrier of a volume's clients before each of its parts.
+    fn lower_all(&self, volume: usize, workers: &[Worker]) {
+        for part in 0..self.count(volume) {
+            self.lower_locked(volume, part, Cause::Client, workers);
+        }
+    }
+
     fn lower_locked(&self, volume: usize, part: u32, cause: Cause, workers: &[Worker]) {
         let before = self.parts[volume][part as usize].fetch_sub(cause.one(), Ordering::AcqRel);
         assert!(before >= cause.one(), "a barrier was lowered that was not raised");
@@ -142,17 +149,16 @@ impl Membership {
     /// The worker has looked for clients of this volume that have gone.
     pub(crate) fn on_clients_checked(&self, volume: usize) {
         let mut workers = self.barriers.workers();
-        let own =
-            workers.iter_mut().find(|other| Arc::ptr_eq(&other.message_queue, &self.message_queue));
-        let Some(own) = own else { return };
-        let Some(at) = own.unchecked.iter().position(|check_clients| *check_clients == volume)
-        else {
-            return;
-        };
-        own.unchecked.swap_remove(at);
-        for part in 0..self.barriers.count(volume) {
-            self.barriers.lower_locked(volume, part, Cause::Client, &workers);
-        }
+        let Some(own) = self.own(&workers) else { return };
+        let unchecked = &mut workers[own].unchecked;
+        let Some(at) = unchecked.iter().position(|unchecked| *unchecked == volume) else { return };
+        unchecked.swap_remove(at);
+        self.barriers.lower_all(volume, &workers);
+    }
+
+    /// The index of the worker itself.
+    fn own(&self, workers: &[Worker]) -> Option<usize> {
+        workers.iter().position(|other| Arc::ptr_eq(&other.message_queue, &self.message_queue))
     }
 }
 
@@ -160,12 +166,9 @@ impl Drop for Membership {
     /// A worker that has ended looks for no clients any more, for it has none.
     fn drop(&mut self) {
         let mut workers = self.barriers.workers();
-        let is_own = |other: &Worker| Arc::ptr_eq(&other.message_queue, &self.message_queue);
-        let Some(at) = workers.iter().position(is_own) else { return };
-        for volume in workers.swap_remove(at).unchecked {
-            for part in 0..self.barriers.count(volume) {
-                self.barriers.lower_locked(volume, part, Cause::Client, &workers);
-            }
+        let Some(own) = self.own(&workers) else { return };
+        for volume in workers.swap_remove(own).unchecked {
+            self.barriers.lower_all(volume, &workers);
         }
     }
 }

@@ -9,9 +9,9 @@ use tidegate_fabric::stream::{Address, BindError, ListenerAccess};
 use tidegate_fabric::tls::{Guard, Way};
 use tidegate_model::CostModel;
 use tidegate_model::cluster::Volume;
+use tidegate_wire::nbd::constants::PAYLOAD_MAX;
 
 use crate::memcached::Pool;
-use crate::nbd::wire::REQUEST_MAX;
 use crate::nodes::PartError;
 
 /// The volumes and pools that a gateway serves, its listeners, and its limits.
@@ -115,7 +115,7 @@ impl Limits {
     pub(crate) fn budget(&self, workers: usize) -> MemoryBudget {
         let part = self.all_bytes / workers.max(1);
         // The largest request has to fit, with its reply's head.
-        let large_request = REQUEST_MAX as usize + FLOOR;
+        let large_request = PAYLOAD_MAX as usize + FLOOR;
         MemoryBudget::new(part.saturating_sub(large_request), large_request)
     }
 }

@@ -14,24 +14,25 @@ use std::sync::Arc;
 use tidegate_algo::allocation::memory_budget::MemoryBudget;
 use tidegate_algo::classify::access;
 use tidegate_algo::classify::owner::OwnerQuery;
+use tidegate_fabric::buffer::Buffer;
 use tidegate_fabric::reactor::Interest;
 use tidegate_fabric::service::{Command, Fault, Job};
 use tidegate_fabric::stream::{Outgoing, Stream};
 use tidegate_model::{Bytes, Time};
+use tidegate_wire::nbd::{
+    self, Action, Errno, Handshake, HandshakeError, HandshakeStep, Negotiated, Refusal, Request,
+    RequestError, RequestParser, Tls, constants, reply,
+};
 
 use crate::access::{Identity, Restrictions};
 use crate::barriers::Cause;
 use crate::config::ListenerTls;
 use crate::in_flight::{Completed, InFlight, InFlightRequest, operation};
-use crate::nbd::wire::{self, Errno, command, flag};
-use crate::nbd::{
-    Action, Encryption, Entered, Handshake, HandshakeError, HandshakeStep, Receiver, Refusal,
-    Request, RequestError, reply,
-};
+use crate::nbd::{node_command, refusal, refuse};
 use crate::nodes::{Nodes, Target};
 use crate::owners::{Owner, Table};
 use crate::parts::Recorded;
-use crate::volumes::{Visible, Volumes};
+use crate::volumes::{Opened, Visible, Volumes};
 use crate::worker::{self, Charge, ServerContext};
 
 /// The charge of a reply besides its data, in bytes; an error message fits in. A client that asks
@@ -100,10 +101,10 @@ enum Phase {
 
 #[derive(Debug)]
 struct Client {
-    entered: Entered,
+    negotiated: Negotiated<Opened>,
     owner: Owner,
     restrictions: Restrictions,
-    receiver: Receiver,
+    parser: RequestParser<Buffer>,
     /// The incarnations of parts that its flushes rely on.
     recorded: Recorded,
 }
@@ -111,13 +112,13 @@ struct Client {
 impl Connection {
     /// A client that has just come, and is greeted.
     fn new(token: u64, stream: Stream, lock: Option<&ListenerTls>) -> Self {
-        let encryption = match lock {
-            None => Encryption::Absent,
-            Some(ListenerTls { is_required: false, .. }) => Encryption::Offered,
-            Some(ListenerTls { is_required: true, .. }) => Encryption::Required,
+        let tls = match lock {
+            None => Tls::Off,
+            Some(ListenerTls { is_required: false, .. }) => Tls::Selective,
+            Some(ListenerTls { is_required: true, .. }) => Tls::Forced,
         };
         let mut output = Vec::new();
-        let phase = Phase::Shaking(Handshake::begin(encryption, &mut output));
+        let phase = Phase::Shaking(Handshake::begin(tls, &mut output));
         let mut out = Outgoing::new();
         out.push(&output);
         Self {
@@ -146,14 +147,14 @@ impl Connection {
 
     /// Whether a request has arrived that was not admitted.
     fn is_pending(&self) -> bool {
-        matches!(&self.phase, Phase::Serving(client) if client.receiver.is_pending())
+        matches!(&self.phase, Phase::Serving(client) if client.parser.is_pending())
     }
 
     /// The bytes of its requests, from when they were admitted until the kernel has the replies.
     fn load(&self) -> usize {
         let arriving = match &self.phase {
             Phase::Shaking(_) => 0,
-            Phase::Serving(client) => client.receiver.reserved(),
+            Phase::Serving(client) => client.parser.reserved(),
         };
         self.bytes + self.out.len() + arriving
     }
@@ -192,18 +193,19 @@ impl Connection {
                     self.out.push(&output);
                     match step? {
                         HandshakeStep::More => return Ok(()),
-                        HandshakeStep::Left => self.is_leaving = true,
+                        HandshakeStep::Aborted => self.is_leaving = true,
                         // The answer is sent before anything else is.
-                        HandshakeStep::Encrypt => self.is_encrypting = true,
-                        HandshakeStep::Entered(entered) => {
+                        HandshakeStep::StartTls => self.is_encrypting = true,
+                        HandshakeStep::Negotiated(negotiated) => {
                             let client = self.identity.client(&self.stream, &frontend.table);
-                            let (owner, restrictions) = frontend.owner(&entered, client);
-                            let receiver = Receiver::default();
-                            let recorded = frontend.nodes.record(entered.export.volume);
-                            frontend.nodes.barriers().open(entered.export.volume);
-                            let entered = *entered;
+                            let opened = &negotiated.export.target;
+                            let (owner, restrictions) = frontend.owner(opened, client);
+                            let parser = RequestParser::new(Buffer::with_length);
+                            let recorded = frontend.nodes.record(opened.volume);
+                            frontend.nodes.barriers().open(opened.volume);
+                            let negotiated = *negotiated;
                             let client =
-                                Client { entered, owner, restrictions, receiver, recorded };
+                                Client { negotiated, owner, restrictions, parser, recorded };
                             self.phase = Phase::Serving(Box::new(client));
                         }
                     }
@@ -216,7 +218,7 @@ impl Connection {
                     let load = self.load();
                     let Phase::Serving(client) = &mut self.phase else { return Ok(()) };
                     let admits = |size| frontend.budget.admits(self.token, load, size + ANSWER);
-                    match client.receiver.next_admitted(&mut bytes, admits)? {
+                    match client.parser.next_admitted(&mut bytes, admits)? {
                         None => {
                             // The bytes behind a request that waits; none are left if no request
                             // waits.
@@ -232,51 +234,51 @@ impl Connection {
         Ok(())
     }
 
-    fn on_request(&mut self, request: Request, frontend: &mut Frontend) {
+    fn on_request(&mut self, request: Request<Buffer>, frontend: &mut Frontend) {
         let Phase::Serving(client) = &self.phase else { return };
-        let Request { cookie, offset, length, flags, .. } = request;
-        let structured = client.entered.structured;
-        let action = match client.entered.admit(&request) {
+        let Request { cookie, offset, length, .. } = request;
+        let structured = client.negotiated.structured;
+        let action = match client.negotiated.admit(&request) {
             Ok(action) => action,
             Err(refusal) => {
                 frontend.context.counts.refuse();
-                return reply::fail(&mut self.out, structured, cookie, refusal);
+                return refuse(&mut self.out, structured, cookie, refusal);
             }
         };
-        let command = match action {
-            Action::Leave => {
+        let submitted = match action {
+            Action::Disconnect => {
                 self.is_leaving = true;
                 return;
             }
-            Action::Acknowledge if request.command == command::READ => {
-                let nothing = std::iter::empty();
-                return reply::data(&mut self.out, structured, cookie, (offset, 0), nothing);
+            Action::Acknowledge if request.command == constants::command::READ => {
+                return self.out.push(&reply::data(structured, cookie, offset, 0));
             }
-            Action::Acknowledge => return reply::done(&mut self.out, cookie),
+            Action::Acknowledge => return self.out.push(&reply::success(cookie)),
             Action::Submit(_) if frontend.is_ending => {
                 frontend.context.counts.refuse();
                 let refusal = Refusal { errno: Errno::Shutdown, message: "the gateway is ending" };
-                return reply::fail(&mut self.out, structured, cookie, refusal);
+                return refuse(&mut self.out, structured, cookie, refusal);
             }
             Action::Submit(command) => command,
         };
+        let command = node_command(submitted);
         let size = Bytes(u64::from(length));
         let tenant = client.owner.of(OwnerQuery { operation: operation(command), size, key: None });
         if client.restrictions.deny(tenant) {
             frontend.context.counts.refuse();
             let message = "the policy does not let this client act for the request's tenant";
             let refusal = Refusal { errno: Errno::Perm, message };
-            return reply::fail(&mut self.out, structured, cookie, refusal);
+            return refuse(&mut self.out, structured, cookie, refusal);
         }
         let request = InFlightRequest {
             connection: self.token,
             cookie,
             command,
             tenant,
-            volume: client.entered.export.volume,
+            volume: client.negotiated.export.target.volume,
             offset,
             length,
-            one: flags & flag::REQ_ONE != 0,
+            one: submitted == nbd::Command::BlockStatus { one: true },
             buffer: request.payload,
         };
         self.requests += 1;
@@ -298,19 +300,21 @@ impl Connection {
         let Phase::Serving(client) = &self.phase else { return };
         self.requests -= 1;
         self.bytes -= weight(&completed.request);
-        let structured = client.entered.structured;
+        let structured = client.negotiated.structured;
         let InFlightRequest { cookie, command, offset, length, .. } = completed.request;
         match (completed.outcome, command) {
-            (Err(fault), _) => {
-                let refusal = Refusal { errno: Errno::of(fault), message: wire::message(fault) };
-                reply::fail(&mut self.out, structured, cookie, refusal);
-            }
+            (Err(fault), _) => refuse(&mut self.out, structured, cookie, refusal(fault)),
             (Ok(()), Command::Read) => {
-                let range = (offset, length as usize);
-                reply::data(&mut self.out, structured, cookie, range, completed.data());
+                self.out.push(&reply::data(structured, cookie, offset, length as usize));
+                completed.data().for_each(|buffer| self.out.push_buffer(buffer));
             }
-            (Ok(()), Command::Map) => reply::extents(&mut self.out, cookie, &completed.extents),
-            (Ok(()), _) => reply::done(&mut self.out, cookie),
+            (Ok(()), Command::Map) => {
+                self.out.push(&reply::block_status(cookie, completed.extents.len()));
+                for (length, flags) in completed.extents {
+                    self.out.push(&reply::extent(length, flags));
+                }
+            }
+            (Ok(()), _) => self.out.push(&reply::success(cookie)),
         }
     }
 }
@@ -330,14 +334,14 @@ impl worker::Client for Connection {
     fn tenant<'a>(&'a self, _: &'a Frontend) -> &'a str {
         match &self.phase {
             Phase::Shaking(_) => "",
-            Phase::Serving(client) => &client.entered.export.tenant,
+            Phase::Serving(client) => &client.negotiated.export.target.tenant,
         }
     }
 
     fn volume(&self) -> Option<usize> {
         match &self.phase {
             Phase::Shaking(_) => None,
-            Phase::Serving(client) => Some(client.entered.export.volume),
+            Phase::Serving(client) => Some(client.negotiated.export.target.volume),
         }
     }
 
@@ -358,7 +362,8 @@ impl worker::Client for Connection {
     fn on_table(&mut self, frontend: &Frontend) {
         let identity = self.identity.client(&self.stream, &frontend.table);
         if let Phase::Serving(client) = &mut self.phase {
-            (client.owner, client.restrictions) = frontend.owner(&client.entered, identity);
+            (client.owner, client.restrictions) =
+                frontend.owner(&client.negotiated.export.target, identity);
         }
     }
 
@@ -367,14 +372,14 @@ impl worker::Client for Connection {
         scratch: &mut [u8],
         frontend: &mut Frontend,
     ) -> Result<bool, CloseReason> {
-        let vacancy = match &mut self.phase {
+        let unfilled = match &mut self.phase {
             Phase::Shaking(_) => &mut [],
-            Phase::Serving(client) => client.receiver.vacancy(),
+            Phase::Serving(client) => client.parser.unfilled(),
         };
-        let direct = vacancy.len();
+        let direct = unfilled.len();
         let count = {
             // The rest of a large write goes to its place, and whatever is behind it to scratch.
-            let mut slices = [IoSliceMut::new(vacancy), IoSliceMut::new(scratch)];
+            let mut slices = [IoSliceMut::new(unfilled), IoSliceMut::new(scratch)];
             let slices = if direct == 0 { &mut slices[1..] } else { &mut slices[..] };
             match self.stream.receive(slices) {
                 Ok(0) => return Ok(false),
@@ -385,7 +390,7 @@ impl worker::Client for Connection {
         };
         self.moved += count as u64;
         if let Phase::Serving(client) = &mut self.phase {
-            client.receiver.on_filled(count.min(direct));
+            client.parser.advance(count.min(direct));
         }
         self.take(&scratch[..count.saturating_sub(direct)], frontend)?;
         self.settle(&mut frontend.budget);
@@ -459,11 +464,10 @@ impl worker::Client for Connection {
 
 impl Frontend {
     /// The owner of requests through an export, and the restrictions of its client.
-    fn owner(&self, entered: &Entered, client: access::Client<'_>) -> (Owner, Restrictions) {
-        let export = &entered.export;
-        let volume = self.volumes.volume(export.volume);
-        let owner = self.table.owner(&volume.name, &export.tenant);
-        let opened = (volume, &*export.tenant);
+    fn owner(&self, opened: &Opened, client: access::Client<'_>) -> (Owner, Restrictions) {
+        let volume = self.volumes.volume(opened.volume);
+        let owner = self.table.owner(&volume.name, &opened.tenant);
+        let opened = (volume, &*opened.tenant);
         let restrictions =
             Restrictions::of_export(&self.table, &self.parties, client, opened, &owner);
         (owner, restrictions)

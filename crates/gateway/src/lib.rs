@@ -1,6 +1,6 @@
 //! The gateway daemon: where stock clients find volumes, and behind which nodes keep promises.
 //!
-//! A client opens a volume over [`nbd`], or a pool as one [`memcached`]; its requests are cut along
+//! A client opens a volume over NBD, or a pool as one [`memcached`]; its requests are cut along
 //! the volume's stripes or find their node by their key, are tagged with the tenant that the policy
 //! or the export says, and handed to nodes ([`tidegate_fabric::service`]), in the same process or
 //! behind sockets. Gateways order nothing and keep nothing: who is served when
@@ -18,7 +18,7 @@ mod in_flight;
 pub mod ketama;
 mod links;
 pub mod memcached;
-pub mod nbd;
+mod nbd;
 mod nodes;
 mod owners;
 mod parts;

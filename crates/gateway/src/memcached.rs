@@ -1,6 +1,6 @@
 //! The key-value front end: a pool of memcached nodes, as one memcached.
 //!
-//! A client speaks to the gateway as to any memcached. [`tidegate_proto::memcached`] interprets the
+//! A client speaks to the gateway as to any memcached. [`tidegate_wire::memcached`] interprets the
 //! protocol. Here a key finds its node ([`crate::ketama`]) and its tenant, requests go to nodes as
 //! jobs, and replies go back. A gateway keeps no state, so gateways of the same pool are all alike,
 //! and a client may use any of them.
@@ -9,7 +9,7 @@ mod connection;
 mod in_flight;
 
 pub(crate) use connection::Frontend;
-pub use tidegate_proto::memcached::request::VALUE_MAX_DEFAULT;
+pub use tidegate_wire::memcached::request::VALUE_MAX_DEFAULT;
 
 use tidegate_fabric::service::Part;
 use tidegate_fabric::stream::{Address, ListenerAccess};

@@ -159,15 +159,8 @@ impl Nodes {
                 let settings = Settings::new(way.clone(), identities.next());
                 let settings = Settings { patience, ..settings };
                 reporter.add_link(slot);
-                Line::There(Box::new(There {
-                    remote: Remote::new(settings, token(slot, false)),
-                    slot,
-                    is_bulk: false,
-                    reporter: reporter.clone(),
-                    parts: Vec::new(),
-                    unsettled: Vec::new(),
-                    open: HashSet::new(),
-                }))
+                let remote = Remote::new(settings, token(slot, false));
+                Line::There(Box::new(There::new(remote, slot, false, reporter.clone(), Vec::new())))
             }
         };
         let lines = (0..).zip(nodes).map(line);
@@ -292,26 +285,13 @@ impl Nodes {
                 Node::There { way, .. } => {
                     let settings = Settings::new(way.clone(), self.identities.next());
                     let settings = Settings { patience: self.patience, is_bulk: true, ..settings };
-                    let mut remote = Remote::new(settings, token(number, true));
+                    let remote = Remote::new(settings, token(number, true));
                     let Line::There(there) = &slot.line else {
                         unreachable!("a node elsewhere has a link")
                     };
-                    let (parts, reporter) = (there.parts.clone(), there.reporter.clone());
                     // Numbered as by the other link, which opened them in this order.
-                    for (_, part) in &parts {
-                        remote.open(part.clone());
-                    }
-                    let (slot, unsettled) = (number, Vec::new());
-                    let is_bulk = true;
-                    Line::There(Box::new(There {
-                        remote,
-                        slot,
-                        is_bulk,
-                        reporter,
-                        parts,
-                        unsettled,
-                        open: HashSet::new(),
-                    }))
+                    let (parts, reporter) = (there.parts.clone(), there.reporter.clone());
+                    Line::There(Box::new(There::new(remote, number, true, reporter, parts)))
                 }
             };
             line.tenants(&self.names);

@@ -91,12 +91,14 @@ impl VolumeParts {
 
     /// A part is open over one link more, after [`Self::on_open`].
     pub(crate) fn on_link(&mut self, part: u32) {
-        self.parts.iter_mut().skip(part as usize).take(1).for_each(|known| known.links += 1);
+        let Some(known) = self.parts.get_mut(part as usize) else { return };
+        known.links += 1;
     }
 
     /// A part is open over one link less.
     pub(crate) fn on_link_lost(&mut self, part: u32) {
-        self.parts.iter_mut().skip(part as usize).take(1).for_each(|known| known.links -= 1);
+        let Some(known) = self.parts.get_mut(part as usize) else { return };
+        known.links -= 1;
     }
 
     /// A part is open.

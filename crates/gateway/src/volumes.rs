@@ -7,8 +7,7 @@ use tidegate_algo::classify::access::{Client, Knowledge, may_open};
 use tidegate_fabric::service::Part;
 use tidegate_model::NodeId;
 use tidegate_model::cluster::{Geometry, Layout, Volume};
-
-use crate::nbd::{Export, Exports, NotOpened};
+use tidegate_wire::nbd::{Export, ExportError, Exports};
 
 /// All volumes.
 #[derive(Debug)]
@@ -50,6 +49,15 @@ impl Volumes {
     }
 }
 
+/// An export that a client has opened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Opened {
+    /// The index of the volume.
+    pub(crate) volume: usize,
+    /// The tenant that owns requests through the export; empty if they are unattributed.
+    pub(crate) tenant: String,
+}
+
 /// The volumes as one client sees them.
 pub(crate) struct Visible<'a> {
     pub(crate) volumes: &'a Volumes,
@@ -60,21 +68,23 @@ pub(crate) struct Visible<'a> {
 }
 
 impl Exports for Visible<'_> {
+    type Target = Opened;
+
     /// A volume's name, perhaps with `@` and the tenant whose requests these are; no name at all if
     /// there is only one volume.
-    fn find(&self, name: &str) -> Result<Export, NotOpened> {
+    fn find(&self, name: &str) -> Result<Export<Opened>, ExportError> {
         // Names of volumes contain no @.
         let (volume_name, tenant) = match name.split_once('@') {
             Some((volume, tenant)) => (volume, Some(tenant)),
             None => (name, None),
         };
-        let index = self.volumes.index(volume_name).ok_or(NotOpened::Unknown)?;
+        let index = self.volumes.index(volume_name).ok_or(ExportError::Unknown)?;
         let volume = self.volumes.volume(index);
         may_open(self.knowledge, self.client, volume, tenant).map_err(|denied| {
             let reason = denied.to_string();
             let mut denial = self.denial.borrow_mut();
             denial.get_or_insert_with(|| format!("export {}: {reason}", volume.name));
-            NotOpened::Denied(reason)
+            ExportError::Denied(reason)
         })?;
         Ok(Export {
             name: match tenant {
@@ -82,10 +92,9 @@ impl Exports for Visible<'_> {
                 None => volume.name.clone(),
             },
             description: description(volume),
-            volume: index,
-            tenant: tenant.unwrap_or(&volume.tenant).to_owned(),
             size: volume.size.0,
             read_only: volume.read_only,
+            target: Opened { volume: index, tenant: tenant.unwrap_or(&volume.tenant).to_owned() },
         })
     }
 

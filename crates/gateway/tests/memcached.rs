@@ -17,9 +17,9 @@ use tidegate_fabric::stream::{Address, ListenerAccess};
 use tidegate_gateway::Node;
 use tidegate_gateway::ketama::Server;
 use tidegate_model::{CostModel, NodeId};
-use tidegate_proto::memcached::conversation::Conversation;
-use tidegate_proto::memcached::reply::{BARRIER, Boundary, Shape};
-use tidegate_proto::memcached::request::{Parsed, VALUE_MAX_DEFAULT, next};
+use tidegate_wire::memcached::pipeline::Pipeline;
+use tidegate_wire::memcached::reply::{BARRIER, Boundary, Shape};
+use tidegate_wire::memcached::request::{Parsed, VALUE_MAX_DEFAULT, parse};
 
 /// A memcached of this test's own.
 struct Memcached {
@@ -84,11 +84,11 @@ fn answer_of_one(mut stream: &UnixStream, input: &[u8]) -> Vec<u8> {
 
 /// The reply of a node's memcached to one request.
 fn reply_of(mut stream: &UnixStream, bytes: &[u8]) -> Vec<u8> {
-    let Parsed::Request(request) = next(bytes, u32::MAX) else { panic!("{bytes:?}") };
+    let Parsed::Request(request) = parse(bytes, u32::MAX) else { panic!("{bytes:?}") };
     assert_eq!(request.bytes, bytes, "node and gateway cut at the same place");
     let (shape, barrier) = match request.quiet {
         true => (Shape::Quiet, BARRIER),
-        false => (request.verb.shape(), &b""[..]),
+        false => (request.command.shape(), &b""[..]),
     };
     stream.write_all(&[bytes, barrier].concat()).unwrap();
     let (mut boundary, mut reply) = (Boundary::new(shape), Vec::new());
@@ -109,7 +109,7 @@ fn reply_of(mut stream: &UnixStream, bytes: &[u8]) -> Vec<u8> {
 fn answer_of_gateway(nodes: &[UnixStream], input: &[u8], chunk: usize) -> Vec<u8> {
     let count = nodes.len();
     let place = |key: &[u8], _| key.iter().map(|byte| usize::from(*byte)).sum::<usize>() % count;
-    let mut client = Conversation::new(VALUE_MAX_DEFAULT, (0..count).collect());
+    let mut client = Pipeline::new(VALUE_MAX_DEFAULT, (0..count).collect());
     let (mut from, mut answer) = (0, Vec::new());
     let mut arrived = 0;
     while arrived < input.len() {

@@ -1,9 +1,17 @@
-//! Tidegate's protocols: the messages between its peers, and the reactions of each one.
+//! Tidegate's own protocols: the messages between its daemons, and the reactions of each one.
 //!
-//! [`message`] has the messages, [`codec`] their bytes. Every other module is one peer as a state
-//! machine without I/O: `on_…` takes in an event, `poll_output` returns the next action, and
-//! `next_deadline` returns when to call again. The live daemons and the simulator run the same
-//! machines.
+//! - [`message`]: what a controller exchanges with its peers and operators; [`codec`]: its frames;
+//!   [`pages`]: long replies to operators
+//! - [`session`]: how a peer and its controller connect; [`retry`]: when to try again
+//! - [`controller`]: the controller, whose parts lead stages (`budgets`), storage and data nodes
+//!   ([`cluster`]), and read counters ([`stats`])
+//! - [`stage`]: one stage; [`node`]: one storage node; [`data_node`]: the messages of data nodes
+//! - [`gateway`]: splits requests over the nodes of a volume; [`data`]: the frames between gateway
+//!   and node
+//!
+//! A daemon is a state machine without I/O: `on_…` takes an event, `poll_output` returns the next
+//! action, and `next_deadline` returns when to call again. The live daemons and the simulator run
+//! the same machines. Protocols of stock clients are in the crate `tidegate-wire`.
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -16,7 +24,6 @@ pub mod controller;
 pub mod data;
 pub mod data_node;
 pub mod gateway;
-pub mod memcached;
 pub mod message;
 pub mod node;
 pub mod pages;

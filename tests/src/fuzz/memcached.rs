@@ -3,9 +3,9 @@
 //! refused.
 
 use tidegate_model::Operation;
-use tidegate_proto::memcached::conversation::{AHEAD_MAX, Conversation};
-use tidegate_proto::memcached::reply::{Boundary, Shape};
-use tidegate_proto::memcached::request::{Parsed, next};
+use tidegate_wire::memcached::pipeline::{PENDING_MAX, Pipeline};
+use tidegate_wire::memcached::reply::{Boundary, Shape};
+use tidegate_wire::memcached::request::{Parsed, parse};
 
 use super::tape::Tape;
 
@@ -62,7 +62,7 @@ pub fn run(bytes: &[u8]) {
 /// Returns the requests to two nodes that answer each with an empty reply, and the bytes that the
 /// client receives.
 fn converse(stream: &[u8], chunk: usize) -> (Vec<Vec<u8>>, Vec<u8>) {
-    let mut client: Conversation<usize, Vec<u8>> = Conversation::new(VALUE_MAX, vec![0, 1]);
+    let mut client: Pipeline<usize, Vec<u8>> = Pipeline::new(VALUE_MAX, vec![0, 1]);
     let node_of = |key: &[u8], _: Operation| key.len() % 2;
     let (mut submitted_bytes, mut replies) = (Vec::new(), Vec::new());
     let (mut from, mut arrived) = (0, 0);
@@ -71,16 +71,16 @@ fn converse(stream: &[u8], chunk: usize) -> (Vec<Vec<u8>>, Vec<u8>) {
         loop {
             let mut tickets = Vec::new();
             let progress = client.on_input(&stream[from..arrived], node_of, |submitted| {
-                let again = next(submitted.bytes, VALUE_MAX);
+                let again = parse(submitted.bytes, VALUE_MAX);
                 let Parsed::Request(request) = again else { panic!("{again:?} was passed on") };
                 assert_eq!(request.bytes, submitted.bytes, "more than one request was passed on");
                 assert!(submitted.keys >= 1);
-                tickets.push((submitted.ticket, reply(request.verb.shape())));
+                tickets.push((submitted.ticket, reply(request.command.shape())));
                 submitted_bytes.push(submitted.bytes.to_vec());
             });
             from += progress.consumed;
             tickets.into_iter().for_each(|(ticket, reply)| client.on_reply(ticket, Ok(reply)));
-            assert!(client.ahead() <= AHEAD_MAX);
+            assert!(client.pending() <= PENDING_MAX);
             while let Some(chunk) = client.poll_output() {
                 // How far a connection is shows in its statistics, and that depends on the cut.
                 if !chunk.starts_with(b"STAT ") {
@@ -92,7 +92,7 @@ fn converse(stream: &[u8], chunk: usize) -> (Vec<Vec<u8>>, Vec<u8>) {
             }
         }
     }
-    assert_eq!(client.ahead(), 0, "every request was answered");
+    assert_eq!(client.pending(), 0, "every request was answered");
     (submitted_bytes, replies)
 }
 

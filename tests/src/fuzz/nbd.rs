@@ -1,10 +1,11 @@
 //! A client of a network block device: any bytes, cut anywhere, are the same handshake and the same
 //! requests, and nothing is admitted that is not in the export.
 
-use tidegate_gateway::nbd::wire::{self, REQUEST_MAX, option};
-use tidegate_gateway::nbd::{
-    Action, Encryption, Entered, Export, Exports, Handshake, HandshakeError, HandshakeStep,
-    NotOpened, Receiver, Request, RequestError,
+use tidegate_wire::nbd::client::{self, context_data, export_data, options};
+use tidegate_wire::nbd::constants::{BASE_ALLOCATION, PAYLOAD_MAX, command, option};
+use tidegate_wire::nbd::{
+    Action, Export, ExportError, Exports, Handshake, HandshakeError, HandshakeStep, Negotiated,
+    Request, RequestError, RequestParser, Tls,
 };
 
 use super::tape::Tape;
@@ -14,19 +15,21 @@ const SIZE: u64 = 1 << 20;
 struct Disks;
 
 impl Exports for Disks {
-    fn find(&self, name: &str) -> Result<Export, NotOpened> {
+    /// The index of the disk, and the tenant.
+    type Target = (usize, String);
+
+    fn find(&self, name: &str) -> Result<Export<Self::Target>, ExportError> {
         let (volume, tenant) = name.split_once('@').unwrap_or((name, ""));
         if tenant == "b" {
-            return Err(NotOpened::Denied("it is not for you".into()));
+            return Err(ExportError::Denied("it is not for you".into()));
         }
         let known = ["disk", "rom"].iter().position(|known| *known == volume);
-        known.ok_or(NotOpened::Unknown).map(|index| Export {
+        known.ok_or(ExportError::Unknown).map(|index| Export {
             name: name.into(),
             description: "a disk".into(),
-            volume: index,
-            tenant: tenant.into(),
             size: SIZE,
             read_only: index == 1,
+            target: (index, tenant.into()),
         })
     }
 
@@ -40,7 +43,7 @@ impl Exports for Disks {
 #[derive(Debug, PartialEq)]
 struct Conversation {
     replies: Vec<u8>,
-    end: Result<HandshakeStep, HandshakeError>,
+    end: Result<HandshakeStep<(usize, String)>, HandshakeError>,
     submitted: Vec<(u64, u16, u16, u64, u32, Vec<u8>)>,
     broken: Option<RequestError>,
 }
@@ -58,26 +61,26 @@ pub fn run(bytes: &[u8]) {
 
 fn converse(stream: &[u8], chunk: usize) -> Conversation {
     let mut replies = Vec::new();
-    let mut handshake = Handshake::begin(Encryption::Offered, &mut replies);
+    let mut handshake = Handshake::begin(Tls::Selective, &mut replies);
     let mut conversation = Conversation {
         replies: Vec::new(),
         end: Ok(HandshakeStep::More),
         submitted: Vec::new(),
         broken: None,
     };
-    let mut receiver = Receiver::default();
+    let mut parser = RequestParser::new(|length| vec![0; length]);
     for mut bytes in stream.chunks(chunk) {
         if conversation.end == Ok(HandshakeStep::More) {
             conversation.end = handshake.on_bytes(&mut bytes, &Disks, &mut replies);
         }
         // Whether something came behind it at once is the one thing that a cut may change.
-        if let Err(HandshakeError::Clear(_)) = conversation.end {
-            conversation.end = Ok(HandshakeStep::Encrypt);
+        if let Err(HandshakeError::Plaintext(_)) = conversation.end {
+            conversation.end = Ok(HandshakeStep::StartTls);
         }
-        let Ok(HandshakeStep::Entered(entered)) = &conversation.end else { continue };
+        let Ok(HandshakeStep::Negotiated(negotiated)) = &conversation.end else { continue };
         while conversation.broken.is_none() {
-            match receiver.next_request(&mut bytes) {
-                Ok(Some(request)) => conversation.submitted.push(submitted(entered, request)),
+            match parser.next_request(&mut bytes) {
+                Ok(Some(request)) => conversation.submitted.push(submitted(negotiated, request)),
                 Ok(None) => break,
                 Err(error) => conversation.broken = Some(error),
             }
@@ -87,58 +90,49 @@ fn converse(stream: &[u8], chunk: usize) -> Conversation {
     conversation
 }
 
-fn submitted(entered: &Entered, request: Request) -> (u64, u16, u16, u64, u32, Vec<u8>) {
+fn submitted<T>(
+    negotiated: &Negotiated<T>,
+    request: Request<Vec<u8>>,
+) -> (u64, u16, u16, u64, u32, Vec<u8>) {
     let Request { cookie, command, flags, offset, length, .. } = request;
-    if let Ok(Action::Submit(submitted)) = entered.admit(&request) {
+    if let Ok(Action::Submit(submitted)) = negotiated.admit(&request) {
         let end = offset.checked_add(length.into()).expect("the range has an end");
         assert!(end <= SIZE, "{submitted:?} beyond the end");
-        let writes = [wire::command::WRITE, wire::command::TRIM, wire::command::WRITE_ZEROES];
+        let writes = [command::WRITE, command::TRIM, command::WRITE_ZEROES];
         assert!(
-            !entered.export.read_only || !writes.contains(&command),
+            !negotiated.export.read_only || !writes.contains(&command),
             "{submitted:?} is a write"
         );
     }
-    assert!(request.payload.len() <= REQUEST_MAX as usize);
-    (cookie, command, flags, offset, length, request.payload.to_vec())
+    assert!(request.payload.len() <= PAYLOAD_MAX as usize);
+    (cookie, command, flags, offset, length, request.payload)
 }
 
 /// Whole conversations: each option, and each command behind an export's choice.
 pub fn seeds() -> Vec<Vec<u8>> {
-    let go = b"\0\0\0\x04disk\0\x03\0\x01\0\x02\0\x03";
-    let context = b"\0\0\0\x04disk\0\0\0\x01\0\0\0\x0fbase:allocation";
-    let way_in = [
-        vec![7, 0, 0, 0, 3],
-        replies(option::STRUCTURED_REPLY, &[]),
-        replies(option::SET_META_CONTEXT, context),
-        replies(option::GO, go),
-    ];
-    let way_in = way_in.concat();
-    let old = [vec![7, 0, 0, 0, 1], replies(option::EXPORT_NAME, b"rom@a")].concat();
-    let about = [
-        vec![7, 0, 0, 0, 3],
-        replies(option::LIST, &[]),
-        replies(option::INFO, go),
-        replies(option::LIST_META_CONTEXT, context),
-        replies(option::STARTTLS, &[]),
-        replies(option::ABORT, &[]),
-    ];
-    let mut seeds = vec![about.concat(), [&old[..], &request(0, 0, 512)].concat()];
+    let (go, context) = (export_data("disk", &[1, 2, 3]), context_data("disk", &[BASE_ALLOCATION]));
+    let seed = |flags, sent: &[(u32, &[u8])]| [&[7], &options(flags, sent)[..]].concat();
+    let request = |command, offset, length| client::request(command, 0, 7, offset, length);
+    let enter = seed(
+        3,
+        &[(option::STRUCTURED_REPLY, &[]), (option::SET_META_CONTEXT, &context), (option::GO, &go)],
+    );
+    let enter_old = seed(1, &[(option::EXPORT_NAME, b"rom@a")]);
+    let about = seed(
+        3,
+        &[
+            (option::LIST, &[]),
+            (option::INFO, &go),
+            (option::LIST_META_CONTEXT, &context),
+            (option::STARTTLS, &[]),
+            (option::ABORT, &[]),
+        ],
+    );
+    let mut seeds = vec![about, [&enter_old[..], &request(0, 0, 512)].concat()];
     for command in 0..9 {
-        let data = if command == wire::command::WRITE { 512 } else { 0 };
-        let submitted = [request(command, 4096, 512), vec![command as u8; data]].concat();
-        seeds.push([&way_in[..], &submitted, &request(wire::command::DISC, 0, 0)].concat());
+        let data = vec![command as u8; if command == command::WRITE { 512 } else { 0 }];
+        let requests = [&request(command, 4096, 512)[..], &data, &request(command::DISC, 0, 0)];
+        seeds.push([&enter[..], &requests.concat()].concat());
     }
     seeds
-}
-
-fn replies(option: u32, data: &[u8]) -> Vec<u8> {
-    let length = (data.len() as u32).to_be_bytes();
-    [&wire::OPTION_MAGIC.to_be_bytes()[..], &option.to_be_bytes(), &length, data].concat()
-}
-
-fn request(command: u16, offset: u64, length: u32) -> Vec<u8> {
-    let magic = wire::REQUEST_MAGIC.to_be_bytes();
-    let (command, cookie) = (command.to_be_bytes(), 7_u64.to_be_bytes());
-    let (offset, length) = (offset.to_be_bytes(), length.to_be_bytes());
-    [&magic[..], &[0, 0], &command, &cookie, &offset, &length].concat()
 }

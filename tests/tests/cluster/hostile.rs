@@ -22,11 +22,12 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use rustix::process::setpriority_process;
-use tidegate_gateway::nbd::wire::{REQUEST_MAGIC, command};
 use tidegate_tests::cluster::{Cluster, GATEWAY, volume};
 use tidegate_tests::nbd::{Client, connect};
 use tidegate_tests::process::Running;
 use tidegate_tests::{PATIENCE, eventually};
+use tidegate_wire::nbd::client::request;
+use tidegate_wire::nbd::constants::command;
 
 use super::keys::server;
 
@@ -102,15 +103,7 @@ impl Attack {
             }
             1 => {
                 let mut stream = Client::enter(&self.nbd, "theirs")?.into_stream();
-                let head = [
-                    &REQUEST_MAGIC.to_be_bytes()[..],
-                    &0_u16.to_be_bytes(),
-                    &command::WRITE.to_be_bytes(),
-                    &[7; 8],
-                    &0_u64.to_be_bytes(),
-                    &(16_u32 << 20).to_be_bytes(),
-                ];
-                stream.write_all(&head.concat())?;
+                stream.write_all(&request(command::WRITE, 0, 7, 0, 16 << 20))?;
                 self.drip(&mut stream)
             }
             2 => {

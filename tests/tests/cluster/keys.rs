@@ -100,8 +100,8 @@ fn memcapable_finds_nothing_amiss() {
     let report = pool.memcapable("-b").failure(1);
     assert!(report.stderr.contains("26 of 27 tests failed"), "{report:?}");
     assert!(!report.stderr.contains("timed out"), "{report:?}");
-    let reason = "a client's connection is closed: it speaks memcached's binary protocol; only \
-                  text is understood";
+    let reason = "a client's connection is closed: a request of memcached's binary protocol; only \
+                  the text protocol is supported";
     let log = pool.cluster.bed().controller().stderr();
     assert!(log.contains(reason), "{log}");
     pool.memcapable("-a").success();
@@ -164,9 +164,12 @@ fn strangers_are_sent_away_with_a_reason() {
     let client = stranger(&pool.address);
     output(&client, b"set planet 0 0 5\r\nearth\r\n");
     for (words, reason) in [
-        (vec![0x80; 24], "it speaks memcached's binary protocol; only text is understood"),
-        (b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n".to_vec(), "it speaks HTTP"),
-        (vec![b'x'; 2_100], "a line of a request does not end"),
+        (
+            vec![0x80; 24],
+            "a request of memcached's binary protocol; only the text protocol is supported",
+        ),
+        (b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n".to_vec(), "a request of HTTP"),
+        (vec![b'x'; 2_100], "malformed request: the line is too long"),
     ] {
         let mut stream = stranger(&pool.address);
         output(&stream, &words);

@@ -9,11 +9,12 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use rustix::process::Signal;
-use tidegate_gateway::nbd::wire::{OPTION_MAGIC, option};
 use tidegate_tests::cluster::{Cluster, GATEWAY, directories, volume};
 use tidegate_tests::nbd::{Client, EIO, ENOSPC, connect};
 use tidegate_tests::process::{self, ProgramOutcome};
 use tidegate_tests::{eventually, tools};
+use tidegate_wire::nbd::client::{export_data, options};
+use tidegate_wire::nbd::constants::option;
 
 use super::OPEN;
 
@@ -69,20 +70,8 @@ fn a_client_that_leaves_after_a_refusal_is_no_warning() {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
         stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T'))
     });
-    let name = b"nothing";
-    let output = [
-        &3_u32.to_be_bytes()[..],
-        &OPTION_MAGIC.to_be_bytes(),
-        &option::GO.to_be_bytes(),
-        &(name.len() as u32 + 6).to_be_bytes(),
-        &(name.len() as u32).to_be_bytes(),
-        name,
-        &0_u16.to_be_bytes(),
-        &OPTION_MAGIC.to_be_bytes(),
-        &option::ABORT.to_be_bytes(),
-        &0_u32.to_be_bytes(),
-    ];
-    stream.write_all(&output.concat()).unwrap();
+    let sent = options(3, &[(option::GO, &export_data("nothing", &[])), (option::ABORT, b"")]);
+    stream.write_all(&sent).unwrap();
     drop(stream);
     process::send(pid, Signal::CONT);
     eventually("its end", || clients(&mut cluster) == 0);

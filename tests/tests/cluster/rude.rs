@@ -5,11 +5,12 @@ use std::io::Write;
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 
-use tidegate_gateway::nbd::wire::{OPTION_MAGIC, REQUEST_MAGIC, command, option};
 use tidegate_tests::cluster::{Cluster, GATEWAY, directories, volume};
 use tidegate_tests::nbd::{Client, connect, expect_closed};
 use tidegate_tests::process::Running;
 use tidegate_tests::{PATIENCE, eventually};
+use tidegate_wire::nbd::client;
+use tidegate_wire::nbd::constants::{OPTION_MAGIC, command, option};
 
 use super::OPEN;
 
@@ -42,17 +43,7 @@ fn logged(component: &Running, what: &str, before: usize) {
 fn malformed_nbd_bytes_harm_no_other_client() {
     let mut cluster = cluster();
     let mut client = cluster.enter("db");
-    let request = |command: u16, flags: u16, length: u32| {
-        let head = [
-            &REQUEST_MAGIC.to_be_bytes()[..],
-            &flags.to_be_bytes(),
-            &command.to_be_bytes(),
-            &[7; 8],
-            &0_u64.to_be_bytes(),
-            &length.to_be_bytes(),
-        ];
-        head.concat()
-    };
+    let request = |command, length| client::request(command, 0, 7, 0, length);
     let option = |option: u32, length: u32| {
         let head = [&OPTION_MAGIC.to_be_bytes()[..], &option.to_be_bytes(), &length.to_be_bytes()];
         [&3_u32.to_be_bytes()[..], &head.concat()].concat()
@@ -64,7 +55,7 @@ fn malformed_nbd_bytes_harm_no_other_client() {
         option(option::EXPORT_NAME, u32::MAX),
         option(option::GO, u32::MAX),
     ];
-    let inside = [vec![0; 64], request(command::WRITE, 0, u32::MAX)];
+    let inside = [vec![0; 64], request(command::WRITE, u32::MAX).to_vec()];
     let words = "a client's connection is closed: ";
     for (rudeness, is_inside) in before_an_export
         .iter()
@@ -82,8 +73,7 @@ fn malformed_nbd_bytes_harm_no_other_client() {
         logged(cluster.component(GATEWAY), words, before);
     }
     // A client that disconnects in the middle of a request has no effect.
-    for output in [&b""[..], &[0, 0], &request(command::WRITE, 0, 1 << 20), &request(99, 0, 0)[..9]]
-    {
+    for output in [&b""[..], &[0, 0], &request(command::WRITE, 1 << 20), &request(99, 0)[..9]] {
         cluster.enter("db").into_stream().write_all(output).unwrap();
     }
     all_is_well(&mut cluster, &mut client);

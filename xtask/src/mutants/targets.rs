@@ -21,14 +21,22 @@ pub(super) const TARGETS: &[Target] = &[
         tests: &["--lib"],
     },
     Target {
+        package: "wire",
+        files: &[
+            "crates/wire/src/memcached.rs",
+            "crates/wire/src/memcached/*.rs",
+            "crates/wire/src/nbd/*.rs",
+        ],
+        features: &[],
+        tests: &["--lib"],
+    },
+    Target {
         package: "proto",
         files: &[
             "crates/proto/src/codec.rs",
             "crates/proto/src/data.rs",
             "crates/proto/src/data/*.rs",
             "crates/proto/src/data_node.rs",
-            "crates/proto/src/memcached.rs",
-            "crates/proto/src/memcached/*.rs",
             "crates/proto/src/pages.rs",
         ],
         features: &[],
@@ -71,7 +79,6 @@ pub(super) const TARGETS: &[Target] = &[
             "crates/gateway/src/memcached.rs",
             "crates/gateway/src/memcached/*.rs",
             "crates/gateway/src/nbd.rs",
-            "crates/gateway/src/nbd/*.rs",
         ],
         features: &[],
         // The tests of whole gateways take ten times as long, and notice no more of these files.

@@ -14,8 +14,13 @@ const FILE_LINES_MAX: usize = 600;
 const COMMENT_DISTANCE_MAX: usize = 3;
 
 /// The rings that know no clock, no thread, no socket and no global.
-const PURE_RINGS: &[&str] =
-    &["crates/model/src/", "crates/algo/src/", "crates/proto/src/", "crates/onesided/src/"];
+const PURE_RINGS: &[&str] = &[
+    "crates/model/src/",
+    "crates/algo/src/",
+    "crates/wire/src/",
+    "crates/proto/src/",
+    "crates/onesided/src/",
+];
 
 /// Nouns that name nothing.
 const EMPTY_NOUNS: &[&str] = &["Manager", "Helper", "Util", "Managers", "Helpers", "Utils"];

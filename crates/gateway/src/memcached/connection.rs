@@ -1,4 +1,4 @@
-//! One client: bytes in, its conversation, bytes out.
+//! One client: bytes in, its pipeline of requests, bytes out.
 
 use std::io::{self, Read};
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use tidegate_fabric::reactor::Interest;
 use tidegate_fabric::service::{Fault, Job};
 use tidegate_fabric::stream::{Outgoing, Stream};
 use tidegate_model::{Bytes, Operation, Time};
-use tidegate_proto::memcached::conversation::{Conversation, NodeRequest, OutputChunk};
+use tidegate_wire::memcached::pipeline::{NodeRequest, OutputChunk, Pipeline};
 
 use super::Pool;
 use super::in_flight::{InFlight, InFlightRequest, RequestOwner};
@@ -84,7 +84,7 @@ pub(crate) struct Connection {
     stream: Stream,
     identity: Identity,
     restrictions: Restrictions,
-    conversation: Conversation<RequestOwner, Buffer>,
+    pipeline: Pipeline<RequestOwner, Buffer>,
     /// Received bytes that are not consumed.
     held: Vec<u8>,
     /// The length of `held` at which it is parsed again; zero until a reply has left.
@@ -123,7 +123,7 @@ impl Connection {
             identity,
             restrictions,
             stream,
-            conversation: Conversation::new(frontend.pool.value_max, frontend.everywhere()),
+            pipeline: Pipeline::new(frontend.pool.value_max, frontend.everywhere()),
             held: Vec::new(),
             needed: 1,
             bytes: 0,
@@ -145,7 +145,7 @@ impl Connection {
     /// The bytes of its requests and replies, from when a request is taken until the kernel has the
     /// reply.
     fn load(&self) -> usize {
-        self.bytes + self.conversation.stored() + self.output.len()
+        self.bytes + self.pipeline.stored() + self.output.len()
     }
 
     /// Has the budget know what it takes up now.
@@ -174,10 +174,10 @@ impl Connection {
     /// Looks at what is held, if that makes sense now, and asks for the rest of a request that was
     /// taken. Says whether anything came of it.
     fn go_on(&mut self, frontend: &mut Frontend) -> bool {
-        let unsent = self.conversation.unsent();
+        let unsent = self.pipeline.unsent();
         if self.held.is_empty() && unsent == 0 {
             // All was taken that had come, and what is behind it may come again.
-            if self.conversation.has_headroom() && frontend.budget.headroom(self.load()) > 0 {
+            if self.pipeline.has_headroom() && frontend.budget.headroom(self.load()) > 0 {
                 self.needed = 1;
             }
             return false;
@@ -189,7 +189,7 @@ impl Connection {
         let consumed = self.on_bytes(&held, frontend);
         self.held = held;
         self.held.drain(..consumed);
-        consumed > 0 || self.conversation.unsent() < unsent
+        consumed > 0 || self.pipeline.unsent() < unsent
     }
 
     /// Whether it may send requests now. If its requests are to go another way from here on, those
@@ -216,11 +216,11 @@ impl Connection {
             tenant: owner.of(OwnerQuery { operation, size: Bytes::ZERO, key: Some(key) }),
         };
         let (token, bytes, estimate) = (self.token, &mut self.bytes, self.estimate);
-        self.conversation.set_ahead_max(context.limits.all_requests / clients);
-        self.conversation.set_credit(budget.headroom(load), estimate);
+        self.pipeline.set_pending_max(context.limits.all_requests / clients);
+        self.pipeline.set_credit(budget.headroom(load), estimate);
         let (restrictions, mut denied) = (&self.restrictions, Vec::new());
         let progress =
-            self.conversation.on_input(input, owner_of, |ask: NodeRequest<'_, RequestOwner>| {
+            self.pipeline.on_input(input, owner_of, |ask: NodeRequest<'_, RequestOwner>| {
                 if restrictions.deny(ask.destination.tenant) {
                     return denied.push(ask.ticket);
                 }
@@ -236,7 +236,7 @@ impl Connection {
                 self.denial = Some(NOT_ALLOWED.trim_end());
             }
             context.counts.refuse();
-            self.conversation.on_reply(ticket, Err(NOT_ALLOWED));
+            self.pipeline.on_reply(ticket, Err(NOT_ALLOWED));
         }
         // Zero where it depends on a reply, or on what the kernel takes.
         self.needed = progress.needed;
@@ -259,7 +259,7 @@ impl Connection {
         self.estimate = by_key.max(self.estimate - self.estimate / 8);
         let is_too_much = length > 0 && budget.overflows(self.load(), length);
         let reply = if is_too_much { Err(OUT_OF_MEMORY) } else { reply.map_err(complaint) };
-        self.conversation.on_reply(ticket, reply);
+        self.pipeline.on_reply(ticket, reply);
     }
 }
 
@@ -282,17 +282,17 @@ impl worker::Client for Connection {
     }
 
     fn has_requests(&self) -> bool {
-        self.conversation.ahead() > 0
+        self.pipeline.pending() > 0
     }
 
     fn is_waiting(&self) -> bool {
-        self.conversation.ahead() > 0
+        self.pipeline.pending() > 0
     }
 
     fn on_table(&mut self, frontend: &Frontend) {
         self.restrictions =
             frontend.restrictions(self.identity.client(&self.stream, &frontend.table));
-        self.conversation.flush_at(frontend.everywhere());
+        self.pipeline.set_flush_destinations(frontend.everywhere());
     }
 
     fn receive(&mut self, scratch: &mut [u8], frontend: &mut Frontend) -> io::Result<bool> {
@@ -327,7 +327,7 @@ impl worker::Client for Connection {
     }
 
     fn make_progress(&mut self, frontend: &mut Frontend) -> io::Result<bool> {
-        while let Some(piece) = self.conversation.poll_output() {
+        while let Some(piece) = self.pipeline.poll_output() {
             match piece {
                 OutputChunk::Reply(buffer) => self.output.push_buffer(buffer),
                 piece => self.output.push(&piece),
@@ -336,7 +336,7 @@ impl worker::Client for Connection {
         let before = self.output.len();
         self.output.flush(&self.stream)?;
         self.moved += (before - self.output.len()) as u64;
-        if let (true, Some(reason)) = (self.is_over(false), self.conversation.close_reason()) {
+        if let (true, Some(reason)) = (self.is_over(false), self.pipeline.close_reason()) {
             return Err(io::Error::other(reason));
         }
         let is_more = self.needed == 0 && self.output.len() < OUTPUT_MAX && self.go_on(frontend);
@@ -346,7 +346,7 @@ impl worker::Client for Connection {
     }
 
     fn unsent(&self) -> usize {
-        self.conversation.stored() + self.output.len()
+        self.pipeline.stored() + self.output.len()
     }
 
     fn is_waiting_for_memory(&self) -> bool {
@@ -365,12 +365,12 @@ impl worker::Client for Connection {
 
     /// A client that says nothing more need not wait for replies.
     fn has_left(&self, reason: &io::Error) -> bool {
-        (self.is_silent || self.conversation.is_over()) && worker::is_departure(reason)
+        (self.is_silent || self.pipeline.is_over()) && worker::is_departure(reason)
     }
 
     fn is_over(&self, is_ending: bool) -> bool {
-        let is_done = self.conversation.ahead() == 0 && self.output.is_empty();
-        is_done && (self.conversation.is_over() || self.is_silent || is_ending)
+        let is_done = self.pipeline.pending() == 0 && self.output.is_empty();
+        is_done && (self.pipeline.is_over() || self.is_silent || is_ending)
     }
 }
 

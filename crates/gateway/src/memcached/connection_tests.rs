@@ -282,7 +282,7 @@ fn a_client_has_its_share_of_all_requests_and_then_waits_for_replies() {
     for left in [2, 1] {
         assert!(scene.answers(jobs.remove(0), Ok(b"END\r\n")), "there was something to take");
         jobs.append(&mut scene.jobs());
-        assert_eq!((jobs.len(), scene.client.conversation.ahead()), (2, 2), "{left} were behind");
+        assert_eq!((jobs.len(), scene.client.pipeline.pending()), (2, 2), "{left} were behind");
     }
     // All was taken that had come; more is read once there is room.
     assert!(!scene.client.make_progress(&mut scene.frontend).unwrap());
@@ -308,16 +308,16 @@ fn a_client_whose_replies_may_take_up_all_memory_waits_for_them() {
     }
     let mut jobs = scene.send(format!("get{keys}\r\n").as_bytes());
     let mut asked = jobs.len();
-    assert!(asked > 0 && scene.client.conversation.unsent() > 0 && !scene.reads());
+    assert!(asked > 0 && scene.client.pipeline.unsent() > 0 && !scene.reads());
     assert!(!scene.client.make_progress(&mut scene.frontend).unwrap(), "there is no credit");
     while !jobs.is_empty() {
-        let has_more = scene.client.conversation.unsent() > 0;
+        let has_more = scene.client.pipeline.unsent() > 0;
         let is_more = scene.answers(jobs.remove(0), Ok(b"END\r\n"));
         jobs.append(&mut scene.jobs());
         assert!(is_more || !has_more || !jobs.is_empty(), "the rest is asked for");
         asked += usize::from(is_more);
     }
-    assert!(asked > 1 && scene.client.conversation.unsent() == 0);
+    assert!(asked > 1 && scene.client.pipeline.unsent() == 0);
     assert_eq!(scene.replies().matches("END").count(), 5);
 }
 

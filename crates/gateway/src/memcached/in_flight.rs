@@ -3,7 +3,7 @@
 use tidegate_fabric::buffer::Buffer;
 use tidegate_fabric::service::{Command, Job};
 use tidegate_model::{Class, ContextId, Tag, TenantId};
-use tidegate_proto::memcached::conversation::{NodeRequest, Ticket};
+use tidegate_wire::memcached::pipeline::{NodeRequest, Ticket};
 
 /// The node of a request, and its tenant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -13,20 +13,35 @@ use crate::reachability::Reporter;
 pub(super) struct There {
     pub(super) remote: Remote,
     /// The index of the node's slot.
-    pub(super) slot: usize,
+    slot: usize,
     /// It carries long requests. Whether the node is reachable is reported by the other link; the
     /// state of parts by both, because each may be the first to reach a new process of the node.
-    pub(super) is_bulk: bool,
+    is_bulk: bool,
     pub(super) reporter: Reporter,
     /// By number there: the place in the list of volumes, and the part.
     pub(super) parts: Vec<(usize, Part)>,
     /// Volumes and parts that jobs which failed with the link may still change.
-    pub(super) unsettled: Vec<(usize, u32)>,
+    unsettled: Vec<(usize, u32)>,
     /// Parts that are open over this link, by number there.
-    pub(super) open: HashSet<u32>,
+    open: HashSet<u32>,
 }
 
 impl There {
+    /// A link that has the `parts` opened, so that their numbers are those of the list.
+    pub(super) fn new(
+        mut remote: Remote,
+        slot: usize,
+        is_bulk: bool,
+        reporter: Reporter,
+        parts: Vec<(usize, Part)>,
+    ) -> Self {
+        for (_, part) in &parts {
+            remote.open(part.clone());
+        }
+        let (unsettled, open) = (Vec::new(), HashSet::new());
+        Self { remote, slot, is_bulk, reporter, parts, unsettled, open }
+    }
+
     /// Takes the notices of the link, and reports them.
     pub(super) fn on_notices(&mut self, known: &mut [VolumeParts], barriers: &Barriers) {
         while let Some(notice) = self.remote.poll_notice() {

@@ -7,8 +7,9 @@ use std::os::unix::net::UnixStream;
 use tidegate_fabric::stream::{Address, ListenerAccess};
 use tidegate_gateway::ketama::Server;
 use tidegate_gateway::memcached::{Pool, VALUE_MAX_DEFAULT};
-use tidegate_gateway::nbd::wire::{self, answer, option};
 use tidegate_model::NodeId;
+use tidegate_wire::nbd::client::{export_data, options};
+use tidegate_wire::nbd::constants::{option, option_reply};
 
 use crate::client::Client;
 use crate::owners::{Controller, testbed};
@@ -26,15 +27,7 @@ fn export_answer(testbed: &Testbed, export: &str) -> (u32, String) {
     let Address::Tcp(address) = testbed.gateway.addresses()[1] else { panic!("the second is TCP") };
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    let name = [&(export.len() as u32).to_be_bytes()[..], export.as_bytes(), &[0, 0]].concat();
-    let output = [
-        &3_u32.to_be_bytes()[..],
-        &wire::OPTION_MAGIC.to_be_bytes(),
-        &option::GO.to_be_bytes(),
-        &(name.len() as u32).to_be_bytes(),
-        &name,
-    ];
-    stream.write_all(&output.concat()).unwrap();
+    stream.write_all(&options(3, &[(option::GO, &export_data(export, &[]))])).unwrap();
     let mut head = [0; 18 + 20];
     stream.read_exact(&mut head).unwrap();
     let [.., k0, k1, k2, k3, l0, l1, l2, l3] = head;
@@ -52,26 +45,29 @@ fn users_of_a_tenant_hold_in_the_clear_and_a_tenant_that_is_not_offered_is_refus
     let testbed = testbed(|_, config| config.volumes[0].tenant = "oltp".into());
     let mut controller = Controller::start(testbed.folder.path());
     controller.apply_text(1, &policy("users = [\"cert:alice\"]\n"));
-    eventually("the policy", || export_answer(&testbed, "plain").0 == answer::POLICY);
+    eventually("the policy", || export_answer(&testbed, "plain").0 == option_reply::POLICY);
     let (kind, text) = export_answer(&testbed, "plain@oltp");
     let denied = "a client over TCP in the clear may not act for tenant \"oltp\"";
-    assert_eq!((kind, text.as_str()), (answer::POLICY, denied));
-    assert_eq!(export_answer(&testbed, "plain@report").0, answer::INFO, "the file offers it");
+    assert_eq!((kind, text.as_str()), (option_reply::POLICY, denied));
+    assert_eq!(export_answer(&testbed, "plain@report").0, option_reply::INFO, "the file offers it");
     let (kind, text) = export_answer(&testbed, "plain@nosuch");
-    assert_eq!((kind, text.as_str()), (answer::POLICY, "the policy has no tenant \"nosuch\""));
-    assert_eq!(export_answer(&testbed, "none").0, answer::UNKNOWN);
+    assert_eq!(
+        (kind, text.as_str()),
+        (option_reply::POLICY, "the policy has no tenant \"nosuch\"")
+    );
+    assert_eq!(export_answer(&testbed, "none").0, option_reply::UNKNOWN);
     let denied = || {
         let reasons = testbed.gateway.pressure().turned_away.into_iter();
         reasons.filter(|(name, _)| name == "access_denied").map(|(_, count)| count).sum::<u64>()
     };
     let before = denied();
     assert!(before > 0, "they are counted");
-    assert_eq!(export_answer(&testbed, "plain@nosuch").0, answer::POLICY);
+    assert_eq!(export_answer(&testbed, "plain@nosuch").0, option_reply::POLICY);
     assert_eq!(denied(), before + 1);
     controller.apply_text(2, &format!("{}[[tenant]]\nname = \"other\"\n", policy("")));
-    eventually("the next policy", || export_answer(&testbed, "plain").0 == answer::INFO);
+    eventually("the next policy", || export_answer(&testbed, "plain").0 == option_reply::INFO);
     let (kind, text) = export_answer(&testbed, "plain@other");
-    assert_eq!(kind, answer::POLICY);
+    assert_eq!(kind, option_reply::POLICY);
     assert!(text.starts_with("volume plain may not be opened for tenant \"other\""), "{text}");
 }
 
@@ -82,7 +78,7 @@ fn a_session_that_a_new_policy_does_not_allow_is_refused_with_eperm() {
     controller.apply_text(1, &policy(""));
     let mut client = Client::enter(&testbed, "plain", true);
     let mut report = Client::enter(&testbed, "plain@report", true);
-    eventually("the policy", || export_answer(&testbed, "plain@nosuch").0 == answer::POLICY);
+    eventually("the policy", || export_answer(&testbed, "plain@nosuch").0 == option_reply::POLICY);
     assert!(client.read(0, 512).is_ok());
     controller.apply_text(2, &policy("users = [\"nobody\"]\n"));
     eventually("it is refused", || client.read(0, 512) == Err(EPERM));
@@ -102,12 +98,12 @@ fn a_session_that_a_new_policy_does_not_allow_is_refused_with_eperm() {
 fn before_the_policy_is_known_no_client_is_admitted_over_tcp() {
     let testbed = testbed(|_, _| {});
     let (kind, text) = export_answer(&testbed, "plain");
-    assert_eq!(kind, answer::POLICY, "{text}");
+    assert_eq!(kind, option_reply::POLICY, "{text}");
     assert!(text.starts_with("the gateway has not heard yet which policy holds"), "{text}");
     assert!(Client::enter(&testbed, "plain", true).read(0, 512).is_ok(), "an operator");
     let _controller = Controller::without_policy(testbed.folder.path());
     eventually("it is known that there is none", || {
-        export_answer(&testbed, "plain").0 == answer::INFO
+        export_answer(&testbed, "plain").0 == option_reply::INFO
     });
 }
 

@@ -9,8 +9,8 @@ use std::time::Duration;
 use tempfile::TempDir;
 use tidegate_fabric::service::Command;
 use tidegate_fabric::stream::Address;
-use tidegate_gateway::nbd::wire::command;
 use tidegate_gateway::{Limits, Node, start};
+use tidegate_wire::nbd::constants::command;
 
 use crate::client::Client;
 use crate::memory::{Behaviour, Memory};

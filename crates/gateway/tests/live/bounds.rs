@@ -9,8 +9,9 @@ use tidegate_fabric::stream::{Address, ListenerAccess};
 use tidegate_gateway::Limits;
 use tidegate_gateway::ketama::Server;
 use tidegate_gateway::memcached::{Pool, VALUE_MAX_DEFAULT};
-use tidegate_gateway::nbd::wire::{OPTION_MAGIC, REQUEST_MAX, command};
 use tidegate_model::NodeId;
+use tidegate_wire::nbd::client::options;
+use tidegate_wire::nbd::constants::{OPTION_MAGIC, PAYLOAD_MAX, command, option};
 
 use crate::client::{self, Client};
 use crate::{PATIENCE, Testbed, eventually, volume};
@@ -73,13 +74,13 @@ fn a_client_that_holds_memory_and_does_not_read_is_closed_once_others_wait() {
 fn the_largest_requests_of_many_clients_are_all_served() {
     let testbed = Testbed::adapted(|config| {
         config.workers = WORKERS;
-        config.volumes.push(volume("big", REQUEST_MAX.into(), &[0, 1]));
+        config.volumes.push(volume("big", PAYLOAD_MAX.into(), &[0, 1]));
     });
     let client = |number: usize| {
         let mut client = Client::enter(&testbed, "big", true);
-        let bytes = vec![number as u8; REQUEST_MAX as usize];
+        let bytes = vec![number as u8; PAYLOAD_MAX as usize];
         assert_eq!(client.write(0, &bytes), 0);
-        assert_eq!(client.read(0, REQUEST_MAX).map(|data| data.len()), Ok(bytes.len()));
+        assert_eq!(client.read(0, PAYLOAD_MAX).map(|data| data.len()), Ok(bytes.len()));
     };
     std::thread::scope(|scope| {
         let clients: Vec<_> = (0..8).map(|number| scope.spawn(move || client(number))).collect();
@@ -254,15 +255,15 @@ fn one_user_or_address_does_not_have_all_connections() {
     let testbed = Testbed::with(Limits { connections: 16, ..Limits::default() }, 1);
     let user: Vec<_> = (0..12).map(|_| Client::enter(&testbed, "plain", true)).collect();
     let mut thirteenth = client::connect(&testbed);
-    let enter = [&[0, 0, 0, 3][..], &OPTION_MAGIC.to_be_bytes(), &[0, 0, 0, 1, 0, 0, 0, 3]];
-    thirteenth.write_all(&[&enter.concat()[..], b"rom"].concat()).unwrap();
+    let enter = options(3, &[(option::EXPORT_NAME, b"rom")]);
+    thirteenth.write_all(&enter).unwrap();
     assert!(client::is_closed(&mut thirteenth));
     assert_eq!(turned_away(&testbed), [("address_quota".into(), 1)]);
     // From elsewhere, and for another tenant, there is room.
     let Address::Tcp(address) = testbed.gateway.addresses()[1] else { panic!("the second is TCP") };
     let mut far = TcpStream::connect(address).unwrap();
     far.set_read_timeout(Some(PATIENCE)).unwrap();
-    far.write_all(&[&enter.concat()[..], b"rom"].concat()).unwrap();
+    far.write_all(&enter).unwrap();
     far.read_exact(&mut [0; 18 + 10]).unwrap();
     assert_eq!(testbed.gateway.clients(), 13);
     drop((user, far));

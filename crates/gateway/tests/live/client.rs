@@ -3,7 +3,8 @@
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 
-use tidegate_gateway::nbd::wire::{self, command, option};
+use tidegate_wire::nbd::client;
+use tidegate_wire::nbd::constants::{self, command, option};
 
 use crate::{PATIENCE, Testbed};
 
@@ -47,25 +48,16 @@ impl Client {
     pub(crate) fn enter(testbed: &Testbed, export: &str, structured: bool) -> Self {
         let mut stream = connect(testbed);
         let _greeting: [u8; 18] = array(&mut stream);
-        let mut output = 3_u32.to_be_bytes().to_vec();
-        let mut send = |option: u32, data: &[u8]| {
-            output.extend(wire::OPTION_MAGIC.to_be_bytes());
-            output.extend(option.to_be_bytes());
-            output.extend((data.len() as u32).to_be_bytes());
-            output.extend(data);
-        };
+        let context = client::context_data(export, &[constants::BASE_ALLOCATION]);
+        let options: [(u32, &[u8]); 3] = [
+            (option::STRUCTURED_REPLY, &[]),
+            (option::SET_META_CONTEXT, &context),
+            (option::EXPORT_NAME, export.as_bytes()),
+        ];
+        let options = if structured { &options[..] } else { &options[2..] };
+        stream.write_all(&client::options(3, options)).unwrap();
         if structured {
-            send(option::STRUCTURED_REPLY, &[]);
-            let length = (export.len() as u32).to_be_bytes();
-            let (one, name) = (1_u32.to_be_bytes(), wire::ALLOCATION.as_bytes());
-            let query = (name.len() as u32).to_be_bytes();
-            let parts = [&length[..], export.as_bytes(), &one, &query, name];
-            send(option::SET_META_CONTEXT, &parts.concat());
-        }
-        send(option::EXPORT_NAME, export.as_bytes());
-        stream.write_all(&output).unwrap();
-        if structured {
-            let answers = [0, wire::ALLOCATION.len() + 4, 0];
+            let answers = [0, constants::BASE_ALLOCATION.len() + 4, 0];
             let length: usize = answers.iter().map(|data| 20 + data).sum();
             stream.read_exact(&mut vec![0; length]).unwrap();
         }
@@ -99,23 +91,15 @@ impl Client {
         self.send(&heads.concat());
     }
 
-    fn head(&mut self, command: u16, flags: u16, offset: u64, length: u32) -> Vec<u8> {
+    fn head(&mut self, command: u16, flags: u16, offset: u64, length: u32) -> [u8; 28] {
         self.cookie += 1;
-        let head = [
-            &wire::REQUEST_MAGIC.to_be_bytes()[..],
-            &flags.to_be_bytes(),
-            &command.to_be_bytes(),
-            &self.cookie.to_be_bytes(),
-            &offset.to_be_bytes(),
-            &length.to_be_bytes(),
-        ];
-        head.concat()
+        client::request(command, flags, self.cookie, offset, length)
     }
 
     /// The next answer. `length` is how much a read was to bring.
     pub(crate) fn receive(&mut self, length: u32) -> Answer {
         let magic = word(&mut self.stream);
-        if magic == wire::SIMPLE_REPLY_MAGIC {
+        if magic == constants::SIMPLE_REPLY_MAGIC {
             let errno = word(&mut self.stream);
             let cookie = u64::from_be_bytes(array(&mut self.stream));
             let mut data =
@@ -123,17 +107,17 @@ impl Client {
             self.stream.read_exact(&mut data).unwrap();
             return Answer { cookie, errno, data };
         }
-        assert_eq!(magic, wire::STRUCTURED_REPLY_MAGIC);
+        assert_eq!(magic, constants::STRUCTURED_REPLY_MAGIC);
         let [flag0, flag1, kind0, kind1] = array(&mut self.stream);
-        assert_eq!(u16::from_be_bytes([flag0, flag1]), wire::chunk::DONE);
+        assert_eq!(u16::from_be_bytes([flag0, flag1]), constants::chunk::DONE);
         let cookie = u64::from_be_bytes(array(&mut self.stream));
         let mut payload = vec![0; word(&mut self.stream) as usize];
         self.stream.read_exact(&mut payload).unwrap();
         let (errno, data) = match u16::from_be_bytes([kind0, kind1]) {
-            wire::chunk::OFFSET_DATA => (0, payload[8..].to_vec()),
-            wire::chunk::BLOCK_STATUS => (0, payload[4..].to_vec()),
-            wire::chunk::NONE => (0, Vec::new()),
-            wire::chunk::ERROR => {
+            constants::chunk::OFFSET_DATA => (0, payload[8..].to_vec()),
+            constants::chunk::BLOCK_STATUS => (0, payload[4..].to_vec()),
+            constants::chunk::NONE => (0, Vec::new()),
+            constants::chunk::ERROR => {
                 let errno = u32::from_be_bytes(*payload.first_chunk().unwrap());
                 (errno, payload[6..].to_vec())
             }

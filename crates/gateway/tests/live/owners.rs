@@ -8,11 +8,11 @@ use tempfile::TempDir;
 use tidegate_fabric::stream::{Address, ListenerAccess};
 use tidegate_gateway::ketama::Server;
 use tidegate_gateway::memcached::{Pool, VALUE_MAX_DEFAULT};
-use tidegate_gateway::nbd::wire::command;
 use tidegate_gateway::{Config, GatewayCounts, Limits, start};
 use tidegate_model::{NodeId, Policy};
 use tidegate_proto::codec::{self, Decoder};
 use tidegate_proto::message::{FromGateway, Hello, ToGateway, VERSION};
+use tidegate_wire::nbd::constants::command;
 
 use crate::client::Client;
 use crate::memory::Memory;

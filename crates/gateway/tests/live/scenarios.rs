@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use tidegate_fabric::service::{Command, Fault};
 use tidegate_fabric::stream::Address;
-use tidegate_gateway::nbd::wire::{command, flag};
 use tidegate_gateway::{Flow, Limits, Node, StartError, start};
 use tidegate_model::Bytes;
+use tidegate_wire::nbd::constants::{command, command_flag};
 
 use crate::client::{Client, connect, is_closed};
 use crate::memory::{Behaviour, Memory};
@@ -44,7 +44,7 @@ fn what_is_written_is_read_whatever_the_replies_and_the_layout() {
             assert_eq!(other.read(100, 4), Ok(pattern(100, 4)));
             assert_eq!(client.command(command::TRIM, 0, 0, 4096), 0);
             assert_eq!(other.read(100, 4), Ok(vec![0; 4]));
-            assert_eq!(client.command(command::WRITE_ZEROES, flag::NO_HOLE, 0, 8 << 20), 0);
+            assert_eq!(client.command(command::WRITE_ZEROES, command_flag::NO_HOLE, 0, 8 << 20), 0);
             assert_eq!(client.command(command::WRITE, 0, 8 << 20, 0), 0);
             assert_eq!(client.read((8 << 20) - 1, 2), Err(EINVAL));
             assert_eq!(client.write((8 << 20) - 1, b"xx"), ENOSPC);
@@ -59,7 +59,7 @@ fn a_flush_is_sent_to_every_node_and_writes_carry_their_durability() {
     let mut client = Client::enter(&testbed, "striped", true);
     assert_eq!(client.command(command::FLUSH, 0, 0, 0), 0);
     assert!(testbed.nodes.iter().all(|node| node.seen(Command::Flush) == 1));
-    assert_eq!(client.command(command::WRITE_ZEROES, flag::FUA, 0, 20 << 10), 0);
+    assert_eq!(client.command(command::WRITE_ZEROES, command_flag::FUA, 0, 20 << 10), 0);
     let durable = Command::Zero { allocate: false, durable: true };
     assert!(testbed.nodes.iter().all(|node| node.seen(durable) == 1));
     testbed.nodes[1].set(Behaviour::Failing(Fault::Io));

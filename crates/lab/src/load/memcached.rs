@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::io::{self, Read, Write};
 use std::sync::Arc;
 
-use tidegate_proto::memcached::reply::{Boundary, Shape};
+use tidegate_wire::memcached::reply::{Boundary, Shape};
 
 use super::pace::{Ending, Kind};
 use super::schedule::{Choice, Dice};

@@ -9,28 +9,19 @@ use super::schedule::Dice;
 use super::wire::{Decoded, Dialect, Stream};
 use tidegate_console::failure::{Code, Failure};
 use tidegate_console::output::on_one_line;
+use tidegate_wire::nbd::client;
+use tidegate_wire::nbd::constants::{
+    MAGIC, OPTION_MAGIC, OPTION_REPLY_MAGIC, SIMPLE_REPLY_MAGIC, command, handshake_flag, info,
+    option, option_reply, transmission_flag,
+};
 
-const MAGIC: &[u8; 8] = b"NBDMAGIC";
-const HAVE_OPTION: &[u8; 8] = b"IHAVEOPT";
-const OPTION_REPLY: u64 = 0x0003_e889_0455_65a9;
-const REQUEST: u32 = 0x2560_9513;
-const SIMPLE_REPLY: u32 = 0x6744_6698;
-
-/// Handshake flags: fixed newstyle, no zeroes.
-const FLAGS: u16 = 0b11;
-const OPTION_GO: u32 = 7;
-const REPLY_ACK: u32 = 1;
-const REPLY_INFO: u32 = 3;
-/// Replies to options with this bit are refusals.
+/// Handshake flags that are used if the server offers them.
+const FLAGS: u16 = handshake_flag::FIXED_NEWSTYLE | handshake_flag::NO_ZEROES;
+/// Option replies with this bit are errors.
 const REFUSED: u32 = 1 << 31;
-const INFO_EXPORT: u16 = 0;
-const READ_ONLY: u16 = 1 << 1;
 
 /// No reply to an option is longer than this, in bytes.
 const OPTION_REPLY_MAX: u32 = 16 << 10;
-
-const COMMAND_READ: u16 = 0;
-const COMMAND_WRITE: u16 = 1;
 
 /// The properties of an export, as its server reports them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,24 +76,15 @@ fn negotiate(stream: &mut (impl Read + Write), name: &str) -> Result<Export, Han
     let strange = |what| HandshakeError::Io(io::Error::new(io::ErrorKind::InvalidData, what));
     let mut greeting = [0; 18];
     stream.read_exact(&mut greeting)?;
-    if greeting[..8] != *MAGIC || greeting[8..16] != *HAVE_OPTION {
+    if greeting[..8] != MAGIC.to_be_bytes() || greeting[8..16] != OPTION_MAGIC.to_be_bytes() {
         return Err(strange("its greeting is not that of a server with options"));
     }
     if greeting[17] & 1 == 0 {
         return Err(strange("it knows no fixed newstyle negotiation"));
     }
     let agreed = u16::from_be_bytes([greeting[16], greeting[17]]) & FLAGS;
-    // The name's length and the name, and no further questions.
-    let length = u32::try_from(name.len()).map_err(|_| strange("the name is too long"))?;
-    let mut go = Vec::new();
-    go.extend_from_slice(&u32::from(agreed).to_be_bytes());
-    go.extend_from_slice(HAVE_OPTION);
-    go.extend_from_slice(&OPTION_GO.to_be_bytes());
-    go.extend_from_slice(&(length + 6).to_be_bytes());
-    go.extend_from_slice(&length.to_be_bytes());
-    go.extend_from_slice(name.as_bytes());
-    go.extend_from_slice(&[0, 0]);
-    stream.write_all(&go)?;
+    let go = client::export_data(name, &[]);
+    stream.write_all(&client::options(agreed.into(), &[(option::GO, &go)]))?;
     let mut export = None;
     loop {
         let mut head = [0; 20];
@@ -110,14 +92,16 @@ fn negotiate(stream: &mut (impl Read + Write), name: &str) -> Result<Export, Han
         let word =
             |at: usize| u32::from_be_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
         let (kind, length) = (word(12), word(16));
-        if head[..8] != OPTION_REPLY.to_be_bytes() || length > OPTION_REPLY_MAX {
+        if head[..8] != OPTION_REPLY_MAGIC.to_be_bytes() || length > OPTION_REPLY_MAX {
             return Err(strange("its reply to an option is none"));
         }
         let mut data = vec![0; length as usize];
         stream.read_exact(&mut data)?;
         match kind {
-            REPLY_ACK => return export.ok_or(strange("it does not say how large the export is")),
-            REPLY_INFO => export = described(&data).or(export),
+            option_reply::ACK => {
+                return export.ok_or(strange("it does not say how large the export is"));
+            }
+            option_reply::INFO => export = described(&data).or(export),
             kind if kind & REFUSED != 0 => {
                 return Err(HandshakeError::Refused { number: kind & !REFUSED, reason: data });
             }
@@ -130,9 +114,9 @@ fn described(info: &[u8]) -> Option<Export> {
     let (kind, rest) = info.split_first_chunk()?;
     let (length, flags) = rest.split_first_chunk()?;
     let flags = u16::from_be_bytes(flags.try_into().ok()?);
-    (u16::from_be_bytes(*kind) == INFO_EXPORT).then_some(Export {
+    (u16::from_be_bytes(*kind) == info::EXPORT).then_some(Export {
         length: u64::from_be_bytes(*length),
-        is_read_only: flags & READ_ONLY != 0,
+        is_read_only: flags & transmission_flag::READ_ONLY != 0,
     })
 }
 
@@ -149,20 +133,14 @@ impl Nbd {
 
 impl Dialect for Nbd {
     fn encode(&mut self, slot: u32, kind: Kind, dice: &mut Dice, out: &mut Vec<u8>) {
-        let command = match kind {
-            Kind::Read => COMMAND_READ,
-            Kind::Write => COMMAND_WRITE,
+        let request_type = match kind {
+            Kind::Read => command::READ,
+            Kind::Write => command::WRITE,
         };
         let offset = dice.below(self.block_count) * u64::from(self.size);
         // The cookie says what the answer to it looks like.
-        let cookie = u64::from(command) << 32 | u64::from(slot);
-        let mut head = [0; 28];
-        head[0..4].copy_from_slice(&REQUEST.to_be_bytes());
-        head[6..8].copy_from_slice(&command.to_be_bytes());
-        head[8..16].copy_from_slice(&cookie.to_be_bytes());
-        head[16..24].copy_from_slice(&offset.to_be_bytes());
-        head[24..28].copy_from_slice(&self.size.to_be_bytes());
-        out.extend_from_slice(&head);
+        let cookie = u64::from(request_type) << 32 | u64::from(slot);
+        out.extend_from_slice(&client::request(request_type, 0, cookie, offset, self.size));
         if kind == Kind::Write {
             out.extend_from_slice(&self.payload);
         }
@@ -181,12 +159,12 @@ impl Dialect for Nbd {
         let Some((head, _)) = input.split_first_chunk::<16>() else { return Ok(Decoded::Nothing) };
         let word =
             |at: usize| u32::from_be_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
-        if word(0) != SIMPLE_REPLY {
+        if word(0) != SIMPLE_REPLY_MAGIC {
             return Err("the server's reply is not one of NBD".into());
         }
-        let (error, command, slot) = (word(4), word(8), word(12));
+        let (error, request_type, slot) = (word(4), word(8), word(12));
         let ending = if error == 0 { Ending::Done } else { Ending::Failed };
-        if error == 0 && command == u32::from(COMMAND_READ) {
+        if error == 0 && request_type == u32::from(command::READ) {
             self.begun = Some((slot, ending));
             self.rest = self.size as usize;
             return Ok(Decoded::Some(16));

@@ -29,9 +29,9 @@ use tidegate_fabric::buffer::Buffer;
 use tidegate_fabric::reactor::{Interest, MessageQueue, Reactor};
 use tidegate_fabric::service::{Command, Fault, Job, OpenPart, Part, PartState};
 use tidegate_fabric::stream::{Address, Outgoing, Stream};
-use tidegate_proto::memcached::Verb;
-use tidegate_proto::memcached::reply::{BARRIER, Boundary, Shape};
-use tidegate_proto::memcached::request::{Parsed, VALUE_MAX_MAX, next};
+use tidegate_wire::memcached;
+use tidegate_wire::memcached::reply::{BARRIER, Boundary, Shape};
+use tidegate_wire::memcached::request::{Parsed, VALUE_MAX_MAX, parse};
 
 use super::{Medium, OpenError};
 use crate::engine::{Engine, Sink, Work};
@@ -370,10 +370,11 @@ impl Exchange {
 /// The shape of the reply to a request; none if `bytes` is not one request of a kind that is passed
 /// on.
 fn shape(bytes: &[u8]) -> Option<Shape> {
-    let Parsed::Request(request) = next(bytes, VALUE_MAX_MAX) else { return None };
+    let Parsed::Request(request) = parse(bytes, VALUE_MAX_MAX) else { return None };
     let is_one = request.bytes.len() == bytes.len()
-        && (request.verb.operation().is_some() || request.verb == Verb::FlushAll);
-    is_one.then(|| if request.quiet { Shape::Quiet } else { request.verb.shape() })
+        && (request.command.operation().is_some()
+            || request.command == memcached::Command::FlushAll);
+    is_one.then(|| if request.quiet { Shape::Quiet } else { request.command.shape() })
 }
 
 impl Link {
@@ -449,7 +450,7 @@ impl Link {
             };
             let found = first.boundary.find(rest).map_err(|error| strange(error.to_string()))?;
             let Some(whole) = found else {
-                let least = first.boundary.least(rest);
+                let least = first.boundary.min_length(rest);
                 drop(exchange);
                 input.consume(used, least);
                 return Ok(used);

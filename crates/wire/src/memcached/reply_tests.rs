@@ -8,7 +8,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn length(shape: Shape, input: &[u8]) -> Result<Option<usize>, Broken> {
+fn length(shape: Shape, input: &[u8]) -> Result<Option<usize>, MalformedReply> {
     Boundary::new(shape).find(input).map(|whole| whole.map(|whole| whole.length))
 }
 
@@ -51,9 +51,9 @@ fn replies_that_no_memcached_sends_are_detected() {
         (Shape::Meta, "VA -1\r\n"),
         (Shape::Line, "STORED\n"),
     ] {
-        assert_eq!(length(shape, reply.as_bytes()), Err(Broken), "{reply}");
+        assert_eq!(length(shape, reply.as_bytes()), Err(MalformedReply), "{reply}");
     }
-    assert_eq!(length(Shape::Line, &[b'x'; LINE_MAX]), Err(Broken));
+    assert_eq!(length(Shape::Line, &[b'x'; LINE_MAX]), Err(MalformedReply));
 }
 
 #[test]
@@ -70,7 +70,7 @@ fn a_block_is_its_line_the_announced_bytes_and_a_line_end() {
         for last in [1, 2] {
             let mut other = whole.clone();
             other[whole.len() - last] = b'x';
-            assert_eq!(block(Shape::Values, &other), Err(Broken), "{length}");
+            assert_eq!(block(Shape::Values, &other), Err(MalformedReply), "{length}");
         }
     }
 }
@@ -80,7 +80,7 @@ fn a_reply_has_an_early_minimum_length() {
     let least = |shape, input: &[u8]| {
         let mut boundary = Boundary::new(shape);
         assert_eq!(boundary.find(input), Ok(None));
-        boundary.least(input)
+        boundary.min_length(input)
     };
     assert_eq!(least(Shape::Values, b"VALUE a 0 1000"), b"END\r\n".len(), "no line is whole");
     let whole = b"VALUE a 0 1000\r\n".len() + 1000 + b"\r\nEND\r\n".len();

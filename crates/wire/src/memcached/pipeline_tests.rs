@@ -8,7 +8,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-type Client = Conversation<usize, Vec<u8>>;
+type Client = Pipeline<usize, Vec<u8>>;
 
 /// A sub-request: its ticket, destination and bytes.
 type Sent = (Ticket, usize, Vec<u8>);
@@ -45,7 +45,7 @@ fn replies_leave_in_the_order_of_the_requests() {
     assert_eq!(receive(&mut client), "");
     client.on_reply(sent[0].0, Err("SERVER_ERROR node is away\r\n"));
     assert_eq!(receive(&mut client), "SERVER_ERROR node is away\r\nEND\r\nMN\r\n");
-    assert_eq!(client.ahead(), 0);
+    assert_eq!(client.pending(), 0);
 }
 
 #[test]
@@ -149,7 +149,7 @@ fn once_a_part_has_failed_no_other_is_sent() {
     assert_eq!((client.unsent(), receive(&mut client).as_str()), (0, ""));
     client.on_reply(sent[0].0, Ok(b"END\r\n".to_vec()));
     assert_eq!(receive(&mut client), "SERVER_ERROR x\r\n");
-    assert_eq!((client.ahead(), client.stored()), (0, 0));
+    assert_eq!((client.pending(), client.stored()), (0, 0));
 }
 
 #[test]
@@ -181,8 +181,8 @@ fn flush_all_goes_everywhere_or_nowhere() {
     assert_eq!(receive(&mut client), "");
     client.on_reply(sent[1].0, Ok(Vec::new()));
     assert_eq!(receive(&mut client), "");
-    assert_eq!(client.ahead(), 0);
-    client.flush_at([2].into());
+    assert_eq!(client.pending(), 0);
+    client.set_flush_destinations([2].into());
     let (sent, _) = send(&mut client, b"flush_all\r\n");
     assert_eq!(sent.iter().map(|(_, destination, _)| *destination).collect::<Vec<_>>(), [2]);
 }
@@ -215,9 +215,9 @@ fn after_quit_no_request_is_taken_and_earlier_ones_are_answered() {
 #[test]
 fn a_client_that_requests_too_far_ahead_waits() {
     let mut client = Client::new(7, Vec::new());
-    let input = b"get a\r\n".repeat(AHEAD_MAX + 1);
+    let input = b"get a\r\n".repeat(PENDING_MAX + 1);
     let (sent, progress) = send(&mut client, &input);
-    assert_eq!(progress, Progress { consumed: 7 * AHEAD_MAX, needed: 0 });
+    assert_eq!(progress, Progress { consumed: 7 * PENDING_MAX, needed: 0 });
     client.on_reply(sent[0].0, Ok(b"END\r\n".to_vec()));
     assert_eq!(receive(&mut client), "END\r\n");
     assert_eq!(send(&mut client, &input[progress.consumed..]).1.consumed, 7);
@@ -263,9 +263,9 @@ proptest! {
         order in any::<u64>(),
     ) {
         let input = commands.concat().into_bytes();
-        let everywhere = || vec![0, 1, 2];
+        let flush_destinations = || vec![0, 1, 2];
         let mut expected = String::new();
-        let (mut one, mut server) = (Client::new(9, everywhere()), Server::default());
+        let (mut one, mut server) = (Client::new(9, flush_destinations()), Server::default());
         let mut from = 0;
         while from < input.len() {
             let (sent, progress) = send(&mut one, &input[from..]);
@@ -275,7 +275,7 @@ proptest! {
             }
             expected += &receive(&mut one);
         }
-        let (mut client, mut server) = (Client::new(9, everywhere()), Server::default());
+        let (mut client, mut server) = (Client::new(9, flush_destinations()), Server::default());
         let (mut pending, mut from, mut received) = (Vec::new(), 0, String::new());
         let (mut end, mut random, mut cuts) = (0, order | 1, cuts.iter().cycle());
         while from < input.len() || !pending.is_empty() || client.unsent() > 0 {
@@ -305,19 +305,19 @@ struct Server(alloc::collections::BTreeMap<Vec<u8>, Vec<u8>>);
 
 impl Server {
     fn serve(&mut self, bytes: &[u8]) -> Vec<u8> {
-        let Parsed::Request(request) = next(bytes, 100) else { panic!("{bytes:?}") };
+        let Parsed::Request(request) = parse(bytes, 100) else { panic!("{bytes:?}") };
         let key = request.keys().next().unwrap_or_default().to_vec();
         let line = bytes.split(|byte| *byte == b'\n').next().unwrap().len() + 1;
         let value = || bytes[line..].trim_ascii_end().to_vec();
-        match request.verb {
-            Verb::Set => _ = self.0.insert(key, value()),
-            Verb::Append => self.0.entry(key).or_default().extend(value()),
-            Verb::Delete => _ = self.0.remove(&key),
-            Verb::FlushAll => {
+        match request.command {
+            Command::Set => _ = self.0.insert(key, value()),
+            Command::Append => self.0.entry(key).or_default().extend(value()),
+            Command::Delete => _ = self.0.remove(&key),
+            Command::FlushAll => {
                 self.0.clear();
                 return b"OK\r\n".to_vec();
             }
-            Verb::Get | Verb::Gets => {
+            Command::Get | Command::Gets => {
                 let mut reply = Vec::new();
                 for (key, value) in request.keys().filter_map(|key| self.0.get_key_value(key)) {
                     let (key, value) =
@@ -355,8 +355,8 @@ fn a_request_waits_for_an_earlier_one_about_its_key_and_no_other() {
 
 /// A reply that shows what was asked: each key is its own value.
 fn echo(bytes: &[u8]) -> Vec<u8> {
-    let Parsed::Request(request) = next(bytes, 100) else { panic!("{bytes:?}") };
-    if request.verb.shape() != super::super::reply::Shape::Values {
+    let Parsed::Request(request) = parse(bytes, 100) else { panic!("{bytes:?}") };
+    if request.command.shape() != super::super::reply::Shape::Values {
         return bytes.to_vec();
     }
     let mut reply = String::new();

@@ -1,31 +1,30 @@
 //! Order of one client's requests about the same key.
 //!
-//! **Problem.** Nodes serve requests in any order. A client that asks ahead expects what memcached
-//! does, which serves its requests one after the other.
+//! **Problem.** Nodes serve requests in any order. A client that pipelines expects the replies of
+//! memcached, which serves its requests one after the other.
 //!
 //! **Mechanism.** A request waits while an earlier one about one of its keys has no reply, if one
 //! of the two changes the value. Requests about other keys and two reads do not wait.
 //! Keys are compared by a hash: two keys of equal hash wait for each other without need.
 
 use super::request::Request;
-use super::{KEY_MAX, Verb};
+use super::{Command, KEY_MAX};
 use tidegate_model::Operation;
 
-/// The keys of a request, as far as its order matters.
+/// What decides the order of a request: its key, and whether it may change the value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Effect {
     /// The key's hash; none for several keys, or all.
     key: Option<u64>,
-    /// It may change the value.
     pub(super) is_change: bool,
 }
 
 impl Effect {
-    /// That of a request; none if it is about no key.
+    /// The effect of a request; none if it has no key.
     pub(super) fn of(request: &Request<'_>) -> Option<Self> {
-        let is_change = match request.verb.operation() {
+        let is_change = match request.command.operation() {
             Some(operation) => operation != Operation::Get,
-            None if request.verb == Verb::FlushAll => true,
+            None if request.command == Command::FlushAll => true,
             None => return None,
         };
         let mut space = [0; KEY_MAX];

@@ -1,14 +1,14 @@
-//! The next request in a client's input.
+//! Parser of requests ("Commands", "Storage commands", "Retrieval command", "Meta Commands").
 //!
 //! Nothing is copied: a [`Request`] is a view of the bytes. A small `get` takes two passes over its
 //! line, one for its end and one for its words, and no more.
 
-use super::{KEY_MAX, LINE_MAX, LINE_OF_KEYS_MAX, Verb};
+use super::{Command, KEY_MAX, LINE_MAX, LINE_OF_KEYS_MAX};
 
-/// How large a value may be, in bytes, where nothing else is set: memcached's own default, 1 MiB.
+/// The default maximum of a value's length, in bytes: 1 MiB, as in memcached.
 pub const VALUE_MAX_DEFAULT: u32 = 1 << 20;
 
-/// How large a value may be set to at most, in bytes: 128 MiB, as in memcached with `-I 128m`.
+/// The largest maximum of a value's length, in bytes: 128 MiB, as in memcached with `-I 128m`.
 pub const VALUE_MAX_MAX: u32 = 128 << 20;
 
 /// How many flags an `ms` may have: memcached refuses more, and then reads the value as commands.
@@ -21,28 +21,28 @@ const ERROR: &str = "ERROR\r\n";
 const BAD_LINE: &str = "CLIENT_ERROR bad command line format\r\n";
 const BAD_DELETE: &str = "CLIENT_ERROR bad command line format.  Usage: delete <key> [noreply]\r\n";
 const BAD_CHUNK: &str = "CLIENT_ERROR bad data chunk\r\n";
-const BAD_TIME: &str = "CLIENT_ERROR invalid exptime argument\r\n";
+const BAD_EXPTIME: &str = "CLIENT_ERROR invalid exptime argument\r\n";
 const TOO_LARGE: &str = "SERVER_ERROR object too large for cache\r\n";
 const TOO_MANY_FLAGS: &str = "CLIENT_ERROR options flags too long\r\n";
 
 /// The parsed beginning of the input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Parsed<'a> {
-    /// Not a whole request. It makes no sense to look again before there are this many bytes.
+    /// The request is incomplete.
     Incomplete {
-        /// How long the input has to be, in bytes; more than it is.
+        /// The least length of input, in bytes, with which to parse again; more than there is.
         needed: usize,
     },
     /// A request.
     Request(Request<'a>),
-    /// An invalid request, or one that is refused.
+    /// A request that is invalid or refused.
     Refused {
         /// The reply to the client; empty if it wants none.
         text: &'static str,
-        /// How many bytes of input belong to it. They may not have come yet.
+        /// The length of the request, in bytes. Not all of it may have arrived.
         length: u64,
     },
-    /// The connection is of no use any more. The client is sent `text` first, if that is not empty.
+    /// The connection has to be closed.
     Close {
         /// The reply to the client before the connection is closed; empty for none.
         text: &'static str,
@@ -52,56 +52,47 @@ pub enum Parsed<'a> {
 }
 
 impl Parsed<'_> {
-    /// Closes the connection without a word to the client.
+    /// Closes the connection without a reply.
     const fn close(reason: CloseReason) -> Self {
         Self::Close { text: "", reason }
     }
 }
 
-/// Why a connection is of no use.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Why a connection has to be closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CloseReason {
-    /// A line is too long.
-    Endless,
-    /// A client speaks HTTP, as a browser does that was led here.
+    /// A line is longer than [`LINE_MAX`], or [`LINE_OF_KEYS_MAX`].
+    #[error("malformed request: the line is too long")]
+    LineTooLong,
+    /// The request is HTTP, as a browser sends it that was led here.
+    #[error("a request of HTTP")]
     Http,
     /// A request is in memcached's binary protocol.
+    #[error("a request of memcached's binary protocol; only the text protocol is supported")]
     Binary,
     /// The line of a storage command does not say how many bytes of value follow it.
+    #[error(
+        "malformed storage command: the length of its value is unknown, and the value must not be \
+         read as commands"
+    )]
     ValueLength,
 }
 
-impl core::fmt::Display for CloseReason {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.write_str(match self {
-            Self::Endless => "a line of a request does not end",
-            Self::Http => "it speaks HTTP",
-            Self::Binary => "it speaks memcached's binary protocol; only text is understood",
-            Self::ValueLength => {
-                "malformed storage command: the length of its value is unknown, and the value must \
-                 not be read as commands"
-            }
-        })
-    }
-}
-
-impl core::error::Error for CloseReason {}
-
-/// A request that every memcached understands, and ends where we do.
+/// A request that every memcached accepts, and ends at the same byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request<'a> {
     /// Its command.
-    pub verb: Verb,
-    /// All of it: the line, and the value with its end.
+    pub command: Command,
+    /// The whole request: the line, and the data block with its end.
     pub bytes: &'a [u8],
-    /// No reply is wanted, at least if nothing special happens: `noreply`, or the flag `q`.
+    /// Success has no reply: `noreply`, or the flag `q`.
     pub quiet: bool,
-    /// How many keys it has.
+    /// The number of its keys.
     pub keys: u32,
-    /// The words between the verb and the keys, if there are several keys: the time of `gat`.
-    pub(super) middle: &'a [u8],
+    /// The exptime of `gat` and `gats`, with the blanks before it.
+    pub(super) exptime: &'a [u8],
     /// The keys, with blanks between them.
-    pub(super) text: &'a [u8],
+    pub(super) key_list: &'a [u8],
     /// The key is in base64.
     pub(super) base64: bool,
 }
@@ -109,17 +100,17 @@ pub struct Request<'a> {
 impl<'a> Request<'a> {
     /// Its keys, as they are written.
     pub fn keys(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
-        words(self.text)
+        words(self.key_list)
     }
 
-    /// Its first key as it is stored, which decides its owner: the key as written, or decoded from
-    /// base64. `space` takes the decoded key.
+    /// Its first key as memcached stores it: the key as written, or decoded from base64. `space`
+    /// takes the decoded key.
     pub fn stored_key<'s>(&self, space: &'s mut [u8; KEY_MAX]) -> &'s [u8]
     where
         'a: 's,
     {
         if self.base64
-            && let Some(length) = decode_base64(self.text, space)
+            && let Some(length) = decode_base64(self.key_list, space)
         {
             return &space[..length];
         }
@@ -127,68 +118,73 @@ impl<'a> Request<'a> {
     }
 }
 
-/// Looks at the beginning of `input`. Values may have up to `value_max` bytes.
+/// Parses the first request of `input`. Values may have up to `value_max` bytes.
 ///
 /// ```
-/// use tidegate_proto::memcached::Verb;
-/// use tidegate_proto::memcached::request::{Parsed, VALUE_MAX_DEFAULT, next};
+/// use tidegate_wire::memcached::Command;
+/// use tidegate_wire::memcached::request::{Parsed, VALUE_MAX_DEFAULT, parse};
 /// let input = b"set planet 0 0 5\r\nearth\r\nget planet\r\n";
-/// let Parsed::Request(set) = next(input, VALUE_MAX_DEFAULT) else { panic!() };
-/// assert_eq!((set.verb, set.bytes.len()), (Verb::Set, 25));
+/// let Parsed::Request(set) = parse(input, VALUE_MAX_DEFAULT) else { panic!() };
+/// assert_eq!((set.command, set.bytes.len()), (Command::Set, 25));
 /// assert_eq!(set.keys().collect::<Vec<_>>(), [b"planet"]);
 /// ```
-pub fn next(input: &[u8], value_max: u32) -> Parsed<'_> {
+pub fn parse(input: &[u8], value_max: u32) -> Parsed<'_> {
     if input.first() == Some(&BINARY) {
         return Parsed::close(CloseReason::Binary);
     }
     let Some(end) = memchr::memchr(b'\n', &input[..input.len().min(LINE_OF_KEYS_MAX)]) else {
         return match input.len() >= longest(input) {
-            true => Parsed::close(CloseReason::Endless),
+            true => Parsed::close(CloseReason::LineTooLong),
             false => Parsed::Incomplete { needed: input.len() + 1 },
         };
     };
     if end >= LINE_MAX && end >= longest(input) {
-        return Parsed::close(CloseReason::Endless);
+        return Parsed::close(CloseReason::LineTooLong);
     }
     let line = input[..end].strip_suffix(b"\r").unwrap_or(&input[..end]);
     let mut rest = line;
     let name = word(&mut rest);
     let parser = Parser { input, value_max, line: end + 1, is_clean: is_clean(line) };
-    let Some(verb) = Verb::named(name) else {
+    let Some(command) = Command::from_name(name) else {
         let last = words(rest).last().unwrap_or_default();
         return match last.starts_with(b"HTTP/") {
             true => Parsed::close(CloseReason::Http),
             false => parser.refused(ERROR),
         };
     };
-    match verb {
-        Verb::Get | Verb::Gets => parser.keys(verb, &[], rest),
-        Verb::Gat | Verb::Gats => {
+    match command {
+        Command::Get | Command::Gets => parser.keys(command, &[], rest),
+        Command::Gat | Command::Gats => {
             let before = rest;
-            let time = word(&mut rest);
-            match is_time(time) {
-                true => parser.keys(verb, &before[..before.len() - rest.len()], rest),
-                false if time.is_empty() => parser.refused(ERROR),
-                false => parser.refused(BAD_TIME),
+            let exptime = word(&mut rest);
+            match is_exptime(exptime) {
+                true => parser.keys(command, &before[..before.len() - rest.len()], rest),
+                false if exptime.is_empty() => parser.refused(ERROR),
+                false => parser.refused(BAD_EXPTIME),
             }
         }
-        Verb::Set | Verb::Add | Verb::Replace | Verb::Append | Verb::Prepend | Verb::Cas => {
-            parser.store(verb, rest)
+        Command::Set
+        | Command::Add
+        | Command::Replace
+        | Command::Append
+        | Command::Prepend
+        | Command::Cas => parser.store(command, rest),
+        Command::MetaSet => parser.meta_set(rest),
+        Command::MetaGet | Command::MetaDelete | Command::MetaArithmetic | Command::MetaDebug => {
+            parser.meta(command, rest)
         }
-        Verb::MetaSet => parser.meta_set(rest),
-        Verb::MetaGet | Verb::MetaDelete | Verb::MetaArithmetic | Verb::MetaDebug => {
-            parser.meta(verb, rest)
+        Command::Delete => parser.one_line(command, rest, 1..=3),
+        Command::Increment | Command::Decrement | Command::Touch => {
+            parser.one_line(command, rest, 2..=3)
         }
-        Verb::Delete => parser.short(verb, rest, 1..=3),
-        Verb::Increment | Verb::Decrement | Verb::Touch => parser.short(verb, rest, 2..=3),
-        Verb::FlushAll | Verb::Verbosity => parser.about_all(verb, rest),
-        Verb::MetaNoop | Verb::Version | Verb::Stats | Verb::Quit => {
-            parser.request(verb, end + 1, false, &[])
+        Command::FlushAll | Command::Verbosity => parser.without_keys(command, rest),
+        Command::MetaNoop | Command::Version | Command::Stats | Command::Quit => {
+            parser.request(command, end + 1, false, &[])
         }
     }
 }
 
-/// How long a line may be that begins like this.
+/// The maximum length of a line that begins like this.
 fn longest(input: &[u8]) -> usize {
     let mut rest = &input[..input.len().min(LINE_MAX)];
     match word(&mut rest) {
@@ -204,7 +200,7 @@ struct Parser<'a> {
     value_max: u32,
     /// The length of the line, with its end.
     line: usize,
-    /// No byte in it means one thing here and another elsewhere.
+    /// Every memcached parses its bytes in the same way ([`is_clean`]).
     is_clean: bool,
 }
 
@@ -213,36 +209,32 @@ impl<'a> Parser<'a> {
         Parsed::Refused { text, length: self.line as u64 }
     }
 
-    fn request(&self, verb: Verb, length: usize, quiet: bool, key: &'a [u8]) -> Parsed<'a> {
-        let keys = u32::from(!key.is_empty());
-        let (bytes, text) = (&self.input[..length], key);
+    fn request(&self, command: Command, length: usize, quiet: bool, key: &'a [u8]) -> Parsed<'a> {
+        let (keys, key_list) = (u32::from(!key.is_empty()), key);
+        let (bytes, exptime, base64) = (&self.input[..length], &[][..], false);
         match self.is_clean {
-            true => Parsed::Request(Request {
-                verb,
-                bytes,
-                quiet,
-                keys,
-                middle: &[],
-                text,
-                base64: false,
-            }),
+            true => {
+                Parsed::Request(Request { command, bytes, quiet, keys, exptime, key_list, base64 })
+            }
             false => Parsed::Refused { text: BAD_LINE, length: length as u64 },
         }
     }
 
-    /// `get KEY...`, `gat TIME KEY...`.
-    fn keys(&self, verb: Verb, middle: &'a [u8], text: &'a [u8]) -> Parsed<'a> {
+    /// `get KEY...`, `gat EXPTIME KEY...`.
+    fn keys(&self, command: Command, exptime: &'a [u8], key_list: &'a [u8]) -> Parsed<'a> {
         let (mut keys, mut longest) = (0, 0);
-        for key in words(text) {
+        for key in words(key_list) {
             keys += 1;
             longest = longest.max(key.len());
         }
-        let (bytes, base64) = (&self.input[..self.line], false);
+        let (bytes, quiet, base64) = (&self.input[..self.line], false, false);
         match keys {
             _ if !self.is_clean || longest > KEY_MAX => self.refused(BAD_LINE),
-            0 if middle.is_empty() => self.refused(ERROR),
+            0 if exptime.is_empty() => self.refused(ERROR),
             0 => self.refused("END\r\n"),
-            _ => Parsed::Request(Request { verb, bytes, quiet: false, keys, middle, text, base64 }),
+            _ => {
+                Parsed::Request(Request { command, bytes, quiet, keys, exptime, key_list, base64 })
+            }
         }
     }
 
@@ -252,15 +244,15 @@ impl<'a> Parser<'a> {
         Parsed::Close { text, reason: CloseReason::ValueLength }
     }
 
-    /// `set KEY FLAGS TIME LENGTH [noreply]`, `cas KEY FLAGS TIME LENGTH UNIQUE [noreply]`.
+    /// `set KEY FLAGS EXPTIME LENGTH [noreply]`, `cas KEY FLAGS EXPTIME LENGTH UNIQUE [noreply]`.
     ///
     /// The length is believed only in a line with the right number of words: with a blank in the
     /// key, another word would stand in its place. Where it is believed, the value is skipped
     /// whatever else is wrong with the line.
-    fn store(&self, verb: Verb, rest: &'a [u8]) -> Parsed<'a> {
+    fn store(&self, command: Command, rest: &'a [u8]) -> Parsed<'a> {
         let mut words = words(rest);
-        let [key, flags, time, length] = [(); 4].map(|()| words.next().unwrap_or_default());
-        let unique = if verb == Verb::Cas { words.next().unwrap_or_default() } else { b"0" };
+        let [key, flags, exptime, length] = [(); 4].map(|()| words.next().unwrap_or_default());
+        let unique = if command == Command::Cas { words.next().unwrap_or_default() } else { b"0" };
         let (last, more) = (words.next().unwrap_or_default(), words.next().is_some());
         let quiet = last == b"noreply";
         if length.is_empty() || unique.is_empty() || more {
@@ -272,11 +264,11 @@ impl<'a> Parser<'a> {
             return self.unbounded(unless_quiet(BAD_LINE));
         };
         let are_numbers = number(flags, u64::from(u32::MAX)).is_some()
-            && is_time(time)
+            && is_exptime(exptime)
             && number(unique, u64::MAX).is_some();
         let is_valid = are_numbers && key.len() <= KEY_MAX;
         self.skip_unless(is_valid, length, unless_quiet(BAD_LINE))
-            .unwrap_or_else(|| self.value(verb, length, quiet, unless_quiet, key))
+            .unwrap_or_else(|| self.data_block(command, length, quiet, unless_quiet, key))
     }
 
     /// `ms KEY LENGTH FLAG...`. The length is believed if what follows it are flags: letters.
@@ -294,7 +286,10 @@ impl<'a> Parser<'a> {
         self.skip_unless(key.len() <= KEY_MAX, length, BAD_LINE)
             .or_else(|| self.skip_unless(count <= META_SET_FLAGS_MAX, length, TOO_MANY_FLAGS))
             .unwrap_or_else(|| {
-                with_base64(self.value(Verb::MetaSet, length, quiet, |text| text, key), base64)
+                with_base64(
+                    self.data_block(Command::MetaSet, length, quiet, |text| text, key),
+                    base64,
+                )
             })
     }
 
@@ -303,10 +298,10 @@ impl<'a> Parser<'a> {
         (!is_valid).then(|| Parsed::Refused { text, length: self.line as u64 + length + 2 })
     }
 
-    /// The value that follows the line.
-    fn value(
+    /// The data block that follows the line.
+    fn data_block(
         &self,
-        verb: Verb,
+        command: Command,
         length: u64,
         quiet: bool,
         unless_quiet: impl Fn(&'static str) -> &'static str,
@@ -325,29 +320,29 @@ impl<'a> Parser<'a> {
             return Parsed::Incomplete { needed };
         }
         match self.input[..needed].ends_with(b"\r\n") {
-            true => self.request(verb, needed, quiet, key),
+            true => self.request(command, needed, quiet, key),
             false => Parsed::Refused { text: unless_quiet(BAD_CHUNK), length: all },
         }
     }
 
     /// `mg KEY FLAG...`, and the like.
-    fn meta(&self, verb: Verb, rest: &'a [u8]) -> Parsed<'a> {
+    fn meta(&self, command: Command, rest: &'a [u8]) -> Parsed<'a> {
         let mut words = words(rest);
         let Some(key) = words.next() else {
-            return self.refused(if verb == Verb::MetaDebug { BAD_LINE } else { ERROR });
+            return self.refused(if command == Command::MetaDebug { BAD_LINE } else { ERROR });
         };
         if key.len() > KEY_MAX {
             return self.refused(BAD_LINE);
         }
         let Flags { quiet, base64, .. } = Flags::of(words);
-        with_base64(self.request(verb, self.line, quiet, key), base64)
+        with_base64(self.request(command, self.line, quiet, key), base64)
     }
 
-    /// `delete KEY [0] [noreply]`, `incr KEY NUMBER [noreply]`, `touch KEY TIME [noreply]`: one
+    /// `delete KEY [0] [noreply]`, `incr KEY NUMBER [noreply]`, `touch KEY EXPTIME [noreply]`: one
     /// line, to which one line is the answer, whatever the words mean.
-    fn short(
+    fn one_line(
         &self,
-        verb: Verb,
+        command: Command,
         rest: &'a [u8],
         allowed: core::ops::RangeInclusive<usize>,
     ) -> Parsed<'a> {
@@ -360,27 +355,27 @@ impl<'a> Parser<'a> {
         }
         let is_odd =
             !matches!((first, second), (b"" | b"0" | b"noreply", b"") | (b"0", b"noreply"));
-        let complaint = match verb {
-            Verb::Delete if is_odd => BAD_DELETE,
+        let complaint = match command {
+            Command::Delete if is_odd => BAD_DELETE,
             _ if key.len() > KEY_MAX || !self.is_clean => BAD_LINE,
-            _ => return self.request(verb, self.line, quiet, key),
+            _ => return self.request(command, self.line, quiet, key),
         };
         self.refused(if quiet { "" } else { complaint })
     }
 
     /// `flush_all [TIME] [noreply]`, `verbosity LEVEL [noreply]`.
-    fn about_all(&self, verb: Verb, rest: &'a [u8]) -> Parsed<'a> {
-        let is_flush = verb == Verb::FlushAll;
+    fn without_keys(&self, command: Command, rest: &'a [u8]) -> Parsed<'a> {
+        let is_flush = command == Command::FlushAll;
         let count = words(rest).count();
         if count > 2 || (count == 0 && !is_flush) {
             return self.refused(ERROR);
         }
         let quiet = words(rest).last() == Some(b"noreply");
         let argument = words(rest).next().filter(|word| *word != b"noreply");
-        match argument.is_none_or(is_time) {
-            true => self.request(verb, self.line, quiet, &[]),
+        match argument.is_none_or(is_exptime) {
+            true => self.request(command, self.line, quiet, &[]),
             false if quiet => self.refused(""),
-            false => self.refused(if is_flush { BAD_TIME } else { BAD_LINE }),
+            false => self.refused(if is_flush { BAD_EXPTIME } else { BAD_LINE }),
         }
     }
 }
@@ -453,8 +448,8 @@ pub(super) fn number(word: &[u8], max: u64) -> Option<u64> {
     (number <= max).then_some(number)
 }
 
-/// Seconds from now, or since 1970, or something before now: a number of 32 bits with its sign.
-fn is_time(word: &[u8]) -> bool {
+/// Whether the word is an exptime ("Expiration times"): a number of 32 bits with its sign.
+fn is_exptime(word: &[u8]) -> bool {
     number(word.strip_prefix(b"-").unwrap_or(word), i32::MAX as u64).is_some()
 }
 

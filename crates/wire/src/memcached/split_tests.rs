@@ -8,12 +8,12 @@ use alloc::vec;
 
 use proptest::prelude::*;
 
-use super::super::request::{Parsed, next};
+use super::super::request::{Parsed, parse};
 use super::*;
 
 /// The answer of a memcached with these values to `get` (or `gat`).
 fn answer(values: &BTreeMap<u8, Vec<u8>>, text: &[u8]) -> Vec<u8> {
-    let Parsed::Request(request) = next(text, 100) else { panic!("{text:?}") };
+    let Parsed::Request(request) = parse(text, 100) else { panic!("{text:?}") };
     let mut reply = Vec::new();
     for key in request.keys() {
         if let Some(value) = values.get(&key[0]) {
@@ -25,7 +25,7 @@ fn answer(values: &BTreeMap<u8, Vec<u8>>, text: &[u8]) -> Vec<u8> {
 }
 
 fn get(text: &str) -> Request<'_> {
-    match next(text.as_bytes(), 100) {
+    match parse(text.as_bytes(), 100) {
         Parsed::Request(request) => request,
         step => panic!("{step:?}"),
     }
@@ -47,10 +47,10 @@ proptest! {
             b'a'..=b'h', prop::collection::vec(any::<u8>(), 0..8), 0..8,
         ),
         nodes in 1usize..4,
-        verb in prop_oneof!["get", "  gat 5"],
+        command in prop_oneof!["get", "  gat 5"],
     ) {
         let text: String = keys.iter().map(|key| format!(" {}", *key as char)).collect();
-        let text = format!("{verb}{text}\r\n");
+        let text = format!("{command}{text}\r\n");
         let owner = |key: &[u8]| usize::from(key[0]) % nodes;
         let request = get(&text);
         let mut parts = Vec::new();
@@ -88,6 +88,6 @@ fn an_unrequested_value_is_no_reply() {
     let keys = [(&b"a"[..], 0), (b"b", 1)];
     let mut out = vec![1];
     let strange: &[u8] = b"VALUE aa 0 1\r\n1\r\nEND\r\n";
-    assert_eq!(join(keys.into_iter(), &[strange, b"END\r\n"], &mut out), Err(Broken));
+    assert_eq!(join(keys.into_iter(), &[strange, b"END\r\n"], &mut out), Err(MalformedReply));
     assert_eq!(out, [1]);
 }

@@ -1,21 +1,23 @@
-//! The memcached protocol, as a gate has to understand it: where a request ends, whose keys it is
-//! about, and where its reply ends.
+//! memcached's text protocol, as a proxy parses it: the boundaries of requests and replies, and the
+//! keys of requests.
 //!
-//! **Problem.** Clients speak memcached's text and meta commands over one connection, many requests
-//! ahead of the replies. Each key lives at one of several nodes, a node answers when its tenant's
-//! turn has come, and yet the client must see exactly what one memcached would have sent, in the
-//! order in which it asked.
+//! **Problem.** Clients pipeline text and meta commands over one connection. Each key is stored at
+//! one of several nodes, and nodes reply in any order. The client must receive exactly the bytes
+//! that one memcached would send, in the order of its requests.
 //!
-//! **Model.** Most of a command is none of a gate's business: flags, times and values go to the
-//! node as they came. The gate needs the *boundary*. Bytes after a request that gate and node cut
-//! at different offsets would be data to one and a command to the other, so a request is passed on
-//! only if every memcached cuts it where we do. All other input is answered here, with the words
-//! that memcached has for it, and never reaches a node.
+//! **Model.** Most of a command does not matter to a proxy: flags, exptimes and data blocks are
+//! forwarded as they came. The *boundary* matters. If proxy and node disagree about the end of a
+//! request, the next bytes are data to one and a command to the other. So a request is forwarded
+//! only if every memcached ends it at the same byte. All other requests get memcached's own error
+//! lines here, and never reach a node.
 //!
-//! **Mechanism.** [`request::next`] finds the next request in what a client sent; [`conversation`]
-//! is the client's side of a gateway as a machine: requests in, parts of them to the nodes that own
-//! the keys, replies in any order, and out again in the client's. [`reply::Boundary`] is the node's
-//! side: where memcached's answer to a request ends.
+//! **Mechanism.** [`request::parse`] parses the first request of a client's input.
+//! [`pipeline::Pipeline`] is the state of one client's connection: it forwards requests, or parts
+//! of them, to the nodes that own the keys, takes their replies in any order, and returns them in
+//! the client's. [`reply::Boundary`] finds the end of memcached's reply to a request.
+//!
+//! The specification is `doc/protocol.txt` of <https://github.com/memcached/memcached>. Section
+//! names in this folder are its headings.
 //!
 //! **What differs from memcached 1.6**, on purpose:
 //!
@@ -34,8 +36,8 @@
 
 use tidegate_model::Operation;
 
-pub mod conversation;
 mod order;
+pub mod pipeline;
 pub mod reply;
 pub mod request;
 pub mod split;
@@ -52,7 +54,7 @@ pub const LINE_OF_KEYS_MAX: usize = 1 << 20;
 /// A command of the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "each is the command of that name")]
-pub enum Verb {
+pub enum Command {
     Get,
     Gets,
     Gat,
@@ -86,9 +88,9 @@ pub enum Verb {
     Quit,
 }
 
-impl Verb {
-    /// The verb of this name; none if it is unknown or of no use behind a gate.
-    pub fn named(name: &[u8]) -> Option<Self> {
+impl Command {
+    /// The command of this name; none if it is unknown or is not for clients of a proxy.
+    pub fn from_name(name: &[u8]) -> Option<Self> {
         Some(match name {
             b"get" => Self::Get,
             b"set" => Self::Set,
@@ -161,18 +163,18 @@ mod tests {
             ("md", Some(Operation::Delete), Meta),
             ("mn flush_all version verbosity stats quit", None, Line),
         ];
-        let mut verbs = alloc::vec::Vec::new();
+        let mut commands = alloc::vec::Vec::new();
         for (names, operation, shape) in table {
             for name in names.split(' ') {
-                let verb = Verb::named(name.as_bytes());
-                let found = verb.map(|verb| (verb.operation(), verb.shape()));
+                let command = Command::from_name(name.as_bytes());
+                let found = command.map(|command| (command.operation(), command.shape()));
                 assert_eq!(found, Some((operation, shape)), "{name}");
-                verbs.extend(verb);
+                commands.extend(command);
             }
         }
-        assert!(verbs.iter().enumerate().all(|(at, verb)| !verbs[..at].contains(verb)));
+        assert!(commands.iter().enumerate().all(|(at, command)| !commands[..at].contains(command)));
         for name in ["", "GET", "ge", "gett", "slabs", "watch"] {
-            assert_eq!(Verb::named(name.as_bytes()), None, "{name}");
+            assert_eq!(Command::from_name(name.as_bytes()), None, "{name}");
         }
     }
 }

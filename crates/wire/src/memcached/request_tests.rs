@@ -15,7 +15,7 @@ use super::*;
 fn story(mut input: &[u8], value_max: u32) -> Vec<String> {
     let mut story = Vec::new();
     while !input.is_empty() {
-        let length = match next(input, value_max) {
+        let length = match parse(input, value_max) {
             Parsed::Incomplete { needed } => {
                 assert!(needed > input.len());
                 story.push(format!("{} more", needed - input.len()));
@@ -33,7 +33,7 @@ fn story(mut input: &[u8], value_max: u32) -> Vec<String> {
             Parsed::Request(request) => {
                 let keys: Vec<_> = request.keys().map(String::from_utf8_lossy).collect();
                 let quiet = if request.quiet { " quietly" } else { "" };
-                story.push(format!("{:?}{quiet} {}", request.verb, keys.join("+")));
+                story.push(format!("{:?}{quiet} {}", request.command, keys.join("+")));
                 assert_eq!(request.keys as usize, keys.len());
                 request.bytes.len()
             }
@@ -104,7 +104,7 @@ fn malformed_requests_get_the_errors_of_memcached() {
     assert_story("mg\r\nmd \r\nma\r\nme\r\n", &["ERROR", "ERROR", "ERROR", BAD]);
     assert_story("ms a 1 q\r\n1XXversion\r\n", &[chunk, "Version "]);
     assert_story(&format!("mg {long} v\r\n"), &[BAD]);
-    assert_story("GET / HTTP/1.1\r\nHost: x\r\n", &["it speaks HTTP"]);
+    assert_story("GET / HTTP/1.1\r\nHost: x\r\n", &["a request of HTTP"]);
 }
 
 /// The value here is a command, and a server that goes on behind the line carries it out.
@@ -176,7 +176,7 @@ fn a_value_that_is_too_large_is_skipped() {
         assert_eq!(story(input.as_bytes(), 8), [answer, "Version "]);
         // The client gets it before the value has come.
         let refused = Parsed::Refused { text: "", length: line.len() as u64 + 11 };
-        let Parsed::Refused { length, .. } = next(line.as_bytes(), 8) else { panic!() };
+        let Parsed::Refused { length, .. } = parse(line.as_bytes(), 8) else { panic!() };
         assert_eq!(Parsed::Refused { text: "", length }, refused);
         assert_ne!(story(input.as_bytes(), 9), [answer, "Version "]);
     }
@@ -204,12 +204,12 @@ fn odd_blanks_are_refused_with_what_follows_them() {
 #[test]
 fn lines_have_an_end() {
     fn step(text: &str) -> Parsed<'_> {
-        next(text.as_bytes(), VALUE_MAX_DEFAULT)
+        parse(text.as_bytes(), VALUE_MAX_DEFAULT)
     }
-    assert_eq!(next(b"\x80", 9), Parsed::close(CloseReason::Binary), "whatever follows");
+    assert_eq!(parse(b"\x80", 9), Parsed::close(CloseReason::Binary), "whatever follows");
     let long = "x".repeat(2_100);
-    assert_eq!(step(&long), Parsed::close(CloseReason::Endless));
-    assert_eq!(step(&format!("mg a {long}\r\n")), Parsed::close(CloseReason::Endless));
+    assert_eq!(step(&long), Parsed::close(CloseReason::LineTooLong));
+    assert_eq!(step(&format!("mg a {long}\r\n")), Parsed::close(CloseReason::LineTooLong));
     assert_eq!(step(&"x".repeat(2_047)), Parsed::Incomplete { needed: 2_048 });
     let keys = "get ".to_owned() + &"x ".repeat(1_500);
     assert_eq!(step(&keys), Parsed::Incomplete { needed: 3_005 });
@@ -217,7 +217,7 @@ fn lines_have_an_end() {
     let Parsed::Request(get) = step(&keys) else { panic!() };
     assert_eq!(get.keys, 1_500);
     let keys = format!("get {}", "x ".repeat(1 << 19));
-    assert_eq!(step(&keys), Parsed::close(CloseReason::Endless));
+    assert_eq!(step(&keys), Parsed::close(CloseReason::LineTooLong));
 }
 
 #[test]
@@ -231,7 +231,7 @@ fn a_key_in_base64_is_the_key_that_it_means() {
         ("mg Zm9v? b\r\n", "Zm9v?"),
         ("ms Zm9v 1 b\r\n1\r\n", "foo"),
     ] {
-        let Parsed::Request(request) = next(text.as_bytes(), 9) else { panic!("{text}") };
+        let Parsed::Request(request) = parse(text.as_bytes(), 9) else { panic!("{text}") };
         assert_eq!(request.stored_key(&mut space), key.as_bytes());
     }
 }
@@ -291,15 +291,15 @@ proptest! {
             prop::collection::vec(any::<u8>(), 0..60),
         ],
     ) {
-        let whole = next(&input, 20);
+        let whole = parse(&input, 20);
         for length in 0..input.len() {
-            let step = next(&input[..length], 20);
+            let step = parse(&input[..length], 20);
             match step {
                 Parsed::Incomplete { needed } => {
                     prop_assert!(needed > length);
                     // Nothing is found before there are as many bytes as were asked for.
                     let found = needed > input.len() || length + 1 == needed
-                        || matches!(next(&input[..needed - 1], 20), Parsed::Incomplete { .. });
+                        || matches!(parse(&input[..needed - 1], 20), Parsed::Incomplete { .. });
                     prop_assert!(found);
                 }
                 step => prop_assert_eq!(step, whole),
@@ -319,6 +319,6 @@ proptest! {
 fn a_number_is_as_large_as_its_type() {
     assert_eq!(number(b"18446744073709551615", u64::MAX), Some(u64::MAX));
     assert_eq!(number(b"18446744073709551616", u64::MAX), None);
-    assert_eq!([&b"-5"[..], b"2147483648", b"-", b""].map(is_time), [true, false, false, false]);
+    assert_eq!([&b"-5"[..], b"2147483648", b"-", b""].map(is_exptime), [true, false, false, false]);
     assert_eq!(vec![number(b"10", 9), number(b"9", 9)], [None, Some(9)]);
 }

@@ -1,20 +1,19 @@
-//! A client's connection to a gateway, as a machine.
+//! The pipelined requests of one client of a proxy, as a state machine without I/O.
 //!
-//! **Problem.** A client asks ahead and expects the replies in its order. Nodes answer when they
-//! can, and a request for several keys is several requests to several nodes.
+//! **Problem.** A client pipelines requests and expects the replies in their order. Nodes reply in
+//! any order, and a request for several keys becomes several requests to several nodes.
 //!
-//! **Mechanism.** Every request takes the next slot in a row of replies, and a ticket puts a node's
-//! reply into its slot. A complete reply at the head of the row may leave. With it come the meta
-//! commands' quiet semantics for nothing: a quiet request's reply is empty, unless there is an
-//! error to report, and the reply to `mn` leaves only when all before it have left. A request that
-//! would overtake another one about its key waits for that one's reply ([`super::order`]).
+//! **Mechanism.** Every request takes the next slot of a queue, and a ticket puts a node's reply
+//! into its slot. A complete reply at the head of the queue may be sent. The quiet mode of meta
+//! commands needs nothing else: a quiet request's reply is empty unless there is an error, and the
+//! reply to `mn` is sent only after all earlier ones. A request that would overtake another one
+//! about its key waits for that one's reply (`order`).
 //!
-//! **Bound.** A client that asks ahead of more than [`AHEAD_MAX`] replies is not listened to until
-//! the first of them has left, so the row is as long as that at most. A gateway with many clients
-//! may allow each fewer, and fewer bytes ([`Conversation::set_credit`]). A request for many keys is
-//! cut so that the reply to one part is expected to have [`PART_REPLY`] bytes, and parts are asked
-//! for as far as the credit goes. Once one of them has failed, so has the request, and the others
-//! are not asked for.
+//! **Bound.** No request is taken while [`PENDING_MAX`] requests are pending, so the queue has at
+//! most so many slots. A proxy with many clients may allow each fewer, and fewer bytes
+//! ([`Pipeline::set_credit`]). A request for many keys is split so that the reply to one part is
+//! expected to have [`PART_REPLY`] bytes, and parts are sent as far as the credit goes. If one part
+//! fails, the request fails, and its other parts are not sent.
 
 mod shared;
 
@@ -28,48 +27,47 @@ use tidegate_model::Operation;
 
 use self::shared::Shared;
 use super::order::Effect;
-use super::request::{CloseReason, Parsed, Request, next, words};
-use super::{KEY_MAX, Verb, split};
+use super::request::{CloseReason, Parsed, Request, parse, words};
+use super::{Command, KEY_MAX, split};
 
-/// How many requests of one client may be without a reply. Chosen by hand: enough to keep a node
-/// busy from one connection.
-pub const AHEAD_MAX: usize = 1_024;
+/// The maximum number of pending requests of one client: those whose reply has not been sent.
+/// Chosen by hand: enough to keep a node busy from one connection.
+pub const PENDING_MAX: usize = 1_024;
 
-/// The bytes of reply that one part of a request for several keys is expected to bring: what others
-/// wait for behind it, as long as a piece of a volume.
+/// The expected length of the reply to one part of a request for several keys, in bytes: as long as
+/// a chunk of a volume, so that other requests wait no longer behind it.
 pub const PART_REPLY: usize = 128 << 10;
 
-/// The most that it can bring, in bytes, if it is longer than expected and values are at most 1 MiB
-/// long: a node holds at most so much of a reply that is not whole. With longer values a part has
-/// one key.
+/// The maximum length of this reply, in bytes, if values have at most 1 MiB: a node holds at most
+/// so much of an incomplete reply. With longer values a part has one key.
 pub const PART_REPLY_MAX: u32 = 16 << 20;
 
-/// How many keys one part has at most: as many as make the cost of a part small against that of its
-/// keys.
+/// The maximum number of keys of one part: enough that the cost of a part is small against that of
+/// its keys.
 const PART_KEYS_MAX: u32 = 256;
 
-/// The version of memcached that this protocol follows, for clients that look before they use a
-/// command.
+/// The reply to `version`: the memcached whose protocol is supported, for clients that ask before
+/// they use a command.
 const VERSION: &str = "VERSION 1.6.18-tidegate\r\n";
 
 const OK: &str = "OK\r\n";
 
-/// A command for one node.
+/// A request to one node.
 #[derive(Clone, Copy, Debug)]
 pub struct NodeRequest<'a, P> {
-    /// Comes back with the reply.
+    /// Identifies the request in [`Pipeline::on_reply`].
     pub ticket: Ticket,
     /// Its destination.
     pub destination: P,
-    /// The command, to be sent as it is.
+    /// The request, to be sent as it is.
     pub bytes: &'a [u8],
     /// The operation; [`Operation::Delete`] for `flush_all`.
     pub operation: Operation,
-    /// How many keys it is about; at least one.
+    /// The number of its keys; at least one.
     pub keys: u32,
 }
 
-/// In which slot a reply belongs, and as which part of it.
+/// The slot that a reply belongs to, and the part of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Ticket(pub u64);
 
@@ -93,9 +91,9 @@ impl Ticket {
 /// A piece of the client's output.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OutputChunk<R> {
-    /// Words that are always the same.
+    /// A constant line.
     Text(&'static str),
-    /// Made here from several replies.
+    /// Made from several replies, or of statistics.
     Made(Vec<u8>),
     /// A node's reply as it came.
     Reply(R),
@@ -123,40 +121,41 @@ impl<R: Deref<Target = [u8]>> OutputChunk<R> {
     }
 }
 
-/// How far a conversation came with its input.
+/// The progress of [`Pipeline::on_input`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
-    /// How many bytes at the beginning of the input are done with.
+    /// The bytes at the beginning of the input that are not needed any more.
     pub consumed: usize,
-    /// How many bytes there have to be after those before it makes sense to go on; zero if that
-    /// depends on replies, or the conversation is over.
+    /// The bytes behind those that the next call needs at least; zero if it has to wait for replies
+    /// instead, or the connection is over.
     pub needed: usize,
 }
 
-/// One client's conversation. `P` is where something is asked: a node, and on whose behalf.
+/// The pending requests of one client. `P` is a request's destination, for example a node and a
+/// tenant; `R` is a node's reply.
 #[derive(Debug)]
-pub struct Conversation<P, R> {
+pub struct Pipeline<P, R> {
     value_max: u32,
-    /// The destinations of `flush_all`.
-    everywhere: Vec<P>,
-    /// How many requests may be without a reply.
-    ahead_max: usize,
-    /// How many bytes of requests and replies may still be asked for, and the bytes of reply that
-    /// are expected for each key.
+    /// The destinations of `flush_all`; none if it is refused.
+    flush_destinations: Vec<P>,
+    pending_max: usize,
+    /// The bytes of requests and expected replies that may still be sent, and the expected bytes of
+    /// reply for each key.
     credit: usize,
     reply_estimate: usize,
-    /// The bytes of replies that are here and have not left.
+    /// The bytes of replies in `slots`.
     stored: usize,
-    /// Bytes of input that are still to be skipped.
+    /// Bytes of input that belong to a refused request.
     skip: u64,
-    /// Parts of the last request that are not asked for yet, and how many requests and parts are.
+    /// Parts of the last request that are not sent yet.
     unsent: VecDeque<(Ticket, KeysPart<P>)>,
+    /// Requests and parts that were sent and have no reply.
     outstanding: usize,
-    /// Requests without a reply that may change values.
+    /// Those requests that may change values.
     changes: usize,
-    /// The number of the slot at the head of the row.
-    first: u64,
-    row: VecDeque<ReplySlot<R>>,
+    /// The number of the first slot.
+    first_slot: u64,
+    slots: VecDeque<ReplySlot<R>>,
     is_over: bool,
     close_reason: Option<CloseReason>,
 }
@@ -181,55 +180,53 @@ enum ReplySlot<R> {
     Shared(Box<Shared<R>>),
 }
 
-impl<P: Copy + PartialEq, R: Deref<Target = [u8]>> Conversation<P, R> {
-    /// A conversation in which values have up to `value_max` bytes. `flush_all` goes to
-    /// `everywhere`, and is refused if that is nowhere.
-    pub fn new(value_max: u32, everywhere: Vec<P>) -> Self {
-        let row = VecDeque::new();
-        let (skip, first, is_over, close_reason) = (0, 0, false, None);
+impl<P: Copy + PartialEq, R: Deref<Target = [u8]>> Pipeline<P, R> {
+    /// A pipeline without requests. Values have up to `value_max` bytes. `flush_all` is sent to all
+    /// `flush_destinations`, and is refused if there are none.
+    pub fn new(value_max: u32, flush_destinations: Vec<P>) -> Self {
         Self {
             value_max,
-            everywhere,
-            ahead_max: AHEAD_MAX,
+            flush_destinations,
+            pending_max: PENDING_MAX,
             credit: usize::MAX,
             reply_estimate: 0,
             stored: 0,
-            skip,
+            skip: 0,
             unsent: VecDeque::new(),
             outstanding: 0,
             changes: 0,
-            first,
-            row,
-            is_over,
-            close_reason,
+            first_slot: 0,
+            slots: VecDeque::new(),
+            is_over: false,
+            close_reason: None,
         }
     }
 
-    /// Until the next call, requests are taken while they and the replies that are expected to
-    /// them have less than `credit` bytes: the last request may exceed it. A reply is expected to
-    /// have `reply_estimate` bytes for each key.
+    /// Until the next call, requests are taken while they and their expected replies have less than
+    /// `credit` bytes; the last request may exceed it. A reply is expected to have `reply_estimate`
+    /// bytes for each key.
     pub fn set_credit(&mut self, credit: usize, reply_estimate: usize) {
         (self.credit, self.reply_estimate) = (credit, reply_estimate);
     }
 
-    /// The bytes of replies that have come from nodes and not left with [`Self::poll_output`].
+    /// The bytes of replies that [`Self::poll_output`] has not returned yet.
     pub fn stored(&self) -> usize {
         self.stored
     }
 
-    /// From now on no more requests are taken while so many are without a reply: at least one, and
-    /// at most [`AHEAD_MAX`].
-    pub fn set_ahead_max(&mut self, requests: usize) {
-        self.ahead_max = requests.clamp(1, AHEAD_MAX);
+    /// Limits the number of pending requests: at least one, and at most [`PENDING_MAX`].
+    pub fn set_pending_max(&mut self, requests: usize) {
+        self.pending_max = requests.clamp(1, PENDING_MAX);
     }
 
-    /// From now on `flush_all` goes to these destinations.
-    pub fn flush_at(&mut self, everywhere: Vec<P>) {
-        self.everywhere = everywhere;
+    /// Replaces the destinations of `flush_all`.
+    pub fn set_flush_destinations(&mut self, flush_destinations: Vec<P>) {
+        self.flush_destinations = flush_destinations;
     }
 
-    /// Takes in the client's input that is not consumed yet. `destination` names the owner of a
-    /// key, and `send` takes each sub-request, which ends in [`Self::on_reply`].
+    /// Takes requests from the client's input that was not consumed before. `destination` returns
+    /// the owner of a key. `send` takes each request to a node, to which [`Self::on_reply`] brings
+    /// the reply.
     pub fn on_input(
         &mut self,
         input: &[u8],
@@ -239,7 +236,7 @@ impl<P: Copy + PartialEq, R: Deref<Target = [u8]>> Conversation<P, R> {
         let mut consumed = 0;
         self.send_parts(&mut send);
         while !self.is_over
-            && self.row.len() < self.ahead_max
+            && self.slots.len() < self.pending_max
             && self.credit > 0
             && self.unsent.is_empty()
         {
@@ -250,24 +247,25 @@ impl<P: Copy + PartialEq, R: Deref<Target = [u8]>> Conversation<P, R> {
             if consumed == input.len() {
                 return Progress { consumed, needed: 1 };
             }
-            match next(&input[consumed..], self.value_max) {
+            match parse(&input[consumed..], self.value_max) {
                 Parsed::Incomplete { needed } => return Progress { consumed, needed },
                 Parsed::Close { text, reason } => {
                     if !text.is_empty() {
-                        self.row.push_back(ReplySlot::Taken(OutputChunk::Text(text)));
+                        self.slots.push_back(ReplySlot::Taken(OutputChunk::Text(text)));
                     }
                     (self.is_over, self.close_reason) = (true, Some(reason));
                 }
                 Parsed::Refused { text, length } => {
-                    self.row.push_back(ReplySlot::Taken(OutputChunk::Text(text)));
+                    self.slots.push_back(ReplySlot::Taken(OutputChunk::Text(text)));
                     self.skip = length;
                 }
                 Parsed::Request(request) => {
-                    if self.must_wait(&request) {
+                    let effect = Effect::of(&request);
+                    if effect.is_some_and(|effect| self.must_wait(&request, effect)) {
                         break;
                     }
                     consumed += request.bytes.len();
-                    self.request(&request, &destination, &mut send);
+                    self.request(&request, effect, &destination, &mut send);
                 }
             }
         }
@@ -275,54 +273,57 @@ impl<P: Copy + PartialEq, R: Deref<Target = [u8]>> Conversation<P, R> {
     }
 
     /// Whether the request would overtake one that has no reply yet.
-    fn must_wait(&self, request: &Request<'_>) -> bool {
-        let Some(effect) = Effect::of(request) else { return false };
+    fn must_wait(&self, request: &Request<'_>, effect: Effect) -> bool {
         let is_away = |slot: &ReplySlot<R>| match slot {
             ReplySlot::Taken(_) => false,
             ReplySlot::Empty { effect: earlier, .. } => earlier.delays(request, effect),
             ReplySlot::Shared(shared) => shared.effect.delays(request, effect),
         };
-        (effect.is_change || self.changes > 0) && self.row.iter().any(is_away)
+        (effect.is_change || self.changes > 0) && self.slots.iter().any(is_away)
     }
 
     fn request(
         &mut self,
         request: &Request<'_>,
+        effect: Option<Effect>,
         destination: impl Fn(&[u8], Operation) -> P,
-        mut send: impl FnMut(NodeRequest<'_, P>),
+        send: impl FnMut(NodeRequest<'_, P>),
     ) {
-        let (Some(operation), Some(effect)) = (request.verb.operation(), Effect::of(request))
-        else {
+        let Some((operation, effect)) = request.command.operation().zip(effect) else {
             self.spend(request.bytes.len(), 1);
-            return self.about_no_key(request, send);
+            return self.about_no_key(request, effect, send);
         };
         if request.keys > 1 {
-            return self.several(
-                request,
-                |key| destination(key, operation),
-                (operation, effect),
-                send,
-            );
+            return self.several(request, destination, (operation, effect), send);
         }
         let mut space = [0; KEY_MAX];
         let destination = destination(request.stored_key(&mut space), operation);
-        let ticket = Ticket::new(
-            self.push_slot(ReplySlot::Empty { noreply: request.is_noreply(), effect }),
-            0,
-        );
-        self.spend(request.bytes.len(), 1);
-        self.outstanding += 1;
-        send(NodeRequest { ticket, destination, bytes: request.bytes, operation, keys: 1 });
+        self.send_whole(request, destination, (operation, effect), send);
     }
 
-    /// A request of so many bytes about so many keys takes its part of the credit.
+    /// Sends a request to one node as it is.
+    fn send_whole(
+        &mut self,
+        request: &Request<'_>,
+        destination: P,
+        (operation, effect): (Operation, Effect),
+        mut send: impl FnMut(NodeRequest<'_, P>),
+    ) {
+        let (bytes, keys, noreply) = (request.bytes, request.keys, request.is_noreply());
+        let ticket = Ticket::new(self.push_slot(ReplySlot::Empty { noreply, effect }), 0);
+        self.spend(bytes.len(), keys);
+        self.outstanding += 1;
+        send(NodeRequest { ticket, destination, bytes, operation, keys });
+    }
+
+    /// Charges the credit with a request of so many bytes and keys, and with its expected reply.
     fn spend(&mut self, bytes: usize, keys: u32) {
         let reply = self.reply_estimate.saturating_mul(keys as usize);
         self.credit = self.credit.saturating_sub(bytes.saturating_add(reply));
     }
 
-    /// Asks for parts of the last request, as far as the credit goes. Where nothing else is asked
-    /// for, credit does not come back by itself, and one part may exceed it.
+    /// Sends parts of the last request, as far as the credit goes. If nothing is outstanding, no
+    /// reply will bring credit back, so one part may exceed it.
     fn send_parts(&mut self, mut send: impl FnMut(NodeRequest<'_, P>)) {
         while self.credit > 0 || self.outstanding == 0 {
             let Some((ticket, part)) = self.unsent.pop_front() else { return };
@@ -333,28 +334,28 @@ impl<P: Copy + PartialEq, R: Deref<Target = [u8]>> Conversation<P, R> {
         }
     }
 
-    /// How many keys a part has at most.
+    /// The maximum number of keys of a part.
     fn part_keys(&self) -> u32 {
         let longest = (PART_REPLY_MAX / self.value_max.max(1)).clamp(1, PART_KEYS_MAX);
         let expected = PART_REPLY / self.reply_estimate.max(1);
         longest.min(u32::try_from(expected).unwrap_or(u32::MAX)).max(1)
     }
 
-    /// A request for several keys: one for each destination that has any of them, or several if one
-    /// reply could be too long.
+    /// Splits a request for several keys: one part for each destination that owns any of them, or
+    /// several if one reply could be too long.
     fn several(
         &mut self,
         request: &Request<'_>,
-        destination: impl Fn(&[u8]) -> P,
+        destination: impl Fn(&[u8], Operation) -> P,
         (operation, effect): (Operation, Effect),
-        mut send: impl FnMut(NodeRequest<'_, P>),
+        send: impl FnMut(NodeRequest<'_, P>),
     ) {
         let (mut parts, mut text, mut keys) = (Vec::<KeysPart<P>>::new(), Vec::new(), Vec::new());
         let keys_max = self.part_keys();
         // The parts that are not full, at most one for each destination.
         let mut open: Vec<usize> = Vec::new();
         for key in request.keys() {
-            let destination = destination(key);
+            let destination = destination(key, operation);
             let known = open.iter().position(|part| parts[*part].destination == destination);
             let number = known.map_or(parts.len(), |known| open[known]);
             if known.is_none() {
@@ -373,17 +374,7 @@ impl<P: Copy + PartialEq, R: Deref<Target = [u8]>> Conversation<P, R> {
             keys.push((text.len() as u32, number as u32));
         }
         if let [KeysPart { destination, .. }] = parts[..] {
-            let ticket =
-                Ticket::new(self.push_slot(ReplySlot::Empty { noreply: false, effect }), 0);
-            self.spend(request.bytes.len(), request.keys);
-            self.outstanding += 1;
-            return send(NodeRequest {
-                ticket,
-                destination,
-                bytes: request.bytes,
-                operation,
-                keys: request.keys,
-            });
+            return self.send_whole(request, destination, (operation, effect), send);
         }
         let slot = self.shared(parts.len(), (text, keys), false, effect);
         for (number, mut part) in parts.into_iter().enumerate() {
@@ -393,57 +384,56 @@ impl<P: Copy + PartialEq, R: Deref<Target = [u8]>> Conversation<P, R> {
         self.send_parts(send);
     }
 
-    fn about_no_key(&mut self, request: &Request<'_>, mut send: impl FnMut(NodeRequest<'_, P>)) {
+    fn about_no_key(
+        &mut self,
+        request: &Request<'_>,
+        effect: Option<Effect>,
+        mut send: impl FnMut(NodeRequest<'_, P>),
+    ) {
         let argument = words(request.bytes.trim_ascii_end()).nth(1);
-        let chunk = match request.verb {
-            Verb::Quit => {
+        let chunk = match (request.command, effect) {
+            (Command::Quit, _) => {
                 self.is_over = true;
                 return;
             }
-            Verb::FlushAll if !self.everywhere.is_empty() => {
-                let (destinations, keys) = (self.everywhere.clone(), (Vec::new(), Vec::new()));
-                let Some(effect) = Effect::of(request) else { return };
-                let slot = self.shared(destinations.len(), keys, request.quiet, effect);
-                for (part, destination) in destinations.into_iter().enumerate() {
-                    let (ticket, operation) = (Ticket::new(slot, part), Operation::Delete);
-                    self.outstanding += 1;
-                    send(NodeRequest {
-                        ticket,
-                        destination,
-                        bytes: request.bytes,
-                        operation,
-                        keys: 1,
-                    });
+            (Command::FlushAll, Some(effect)) if !self.flush_destinations.is_empty() => {
+                let (parts, keys) = (self.flush_destinations.len(), (Vec::new(), Vec::new()));
+                let slot = self.shared(parts, keys, request.quiet, effect);
+                self.outstanding += parts;
+                let (bytes, operation, keys) = (request.bytes, Operation::Delete, 1);
+                for (part, destination) in self.flush_destinations.iter().copied().enumerate() {
+                    let ticket = Ticket::new(slot, part);
+                    send(NodeRequest { ticket, destination, bytes, operation, keys });
                 }
                 return;
             }
             _ if request.quiet => OutputChunk::Text(""),
-            Verb::FlushAll => OutputChunk::Text("CLIENT_ERROR flush_all not allowed\r\n"),
-            Verb::MetaNoop => OutputChunk::Text("MN\r\n"),
-            Verb::Version => OutputChunk::Text(VERSION),
-            Verb::Stats if argument.is_none() => OutputChunk::Made(self.stats()),
-            Verb::Stats if argument == Some(b"reset") => OutputChunk::Text("RESET\r\n"),
-            Verb::Stats => OutputChunk::Text("ERROR\r\n"),
+            (Command::FlushAll, _) => OutputChunk::Text("CLIENT_ERROR flush_all not allowed\r\n"),
+            (Command::MetaNoop, _) => OutputChunk::Text("MN\r\n"),
+            (Command::Version, _) => OutputChunk::Text(VERSION),
+            (Command::Stats, _) if argument.is_none() => OutputChunk::Made(self.stats()),
+            (Command::Stats, _) if argument == Some(b"reset") => OutputChunk::Text("RESET\r\n"),
+            (Command::Stats, _) => OutputChunk::Text("ERROR\r\n"),
             _ => OutputChunk::Text(OK),
         };
         self.stored += chunk.stored();
-        self.row.push_back(ReplySlot::Taken(chunk));
+        self.slots.push_back(ReplySlot::Taken(chunk));
     }
 
     /// Statistics of this connection. Nodes and tenants have metrics of their own, and memcached
     /// has its own `stats`.
     fn stats(&self) -> Vec<u8> {
         let version = VERSION.trim_end().trim_start_matches("VERSION ");
-        let ahead = self.row.len();
+        let ahead = self.slots.len();
         format!(
             "STAT version {version}\r\nSTAT pointer_size 64\r\nSTAT conn_replies {}\r\n\
              STAT conn_replies_awaited {ahead}\r\nSTAT item_size_max {}\r\nEND\r\n",
-            self.first, self.value_max,
+            self.first_slot, self.value_max,
         )
         .into_bytes()
     }
 
-    /// Takes the next slot for a reply of several parts; its number.
+    /// Adds a slot for a reply of several parts; returns its number.
     fn shared(
         &mut self,
         parts: usize,
@@ -451,16 +441,9 @@ impl<P: Copy + PartialEq, R: Deref<Target = [u8]>> Conversation<P, R> {
         noreply: bool,
         effect: Effect,
     ) -> u64 {
-        let missing = parts;
-        let parts = (0..parts).map(|_| None).collect();
-        self.push_slot(ReplySlot::Shared(Box::new(Shared {
-            parts,
-            missing,
-            noreply,
-            effect,
-            text,
-            keys,
-        })))
+        let (missing, parts) = (parts, (0..parts).map(|_| None).collect());
+        let shared = Shared { parts, missing, noreply, effect, text, keys };
+        self.push_slot(ReplySlot::Shared(Box::new(shared)))
     }
 
     fn push_slot(&mut self, slot: ReplySlot<R>) -> u64 {
@@ -470,15 +453,15 @@ impl<P: Copy + PartialEq, R: Deref<Target = [u8]>> Conversation<P, R> {
             ReplySlot::Shared(shared) => Some(shared.effect),
         };
         self.changes += usize::from(effect.is_some_and(|effect| effect.is_change));
-        self.row.push_back(slot);
-        self.first + self.row.len() as u64 - 1
+        self.slots.push_back(slot);
+        self.first_slot + self.slots.len() as u64 - 1
     }
 
-    /// Takes in a reply, or a line that says in memcached's way why there is none. A ticket that is
-    /// unknown or used is ignored.
+    /// Takes a node's reply, or the error line to send instead. A ticket that is unknown or used is
+    /// ignored.
     pub fn on_reply(&mut self, ticket: Ticket, reply: Result<R, &'static str>) {
-        let index = ticket.slot().checked_sub(self.first).map(|index| index as usize);
-        let Some(slot) = index.and_then(|index| self.row.get_mut(index)) else {
+        let index = ticket.slot().checked_sub(self.first_slot).map(|index| index as usize);
+        let Some(slot) = index.and_then(|index| self.slots.get_mut(index)) else {
             return;
         };
         let length = reply.as_deref().map_or(0, <[u8]>::len);
@@ -491,7 +474,7 @@ impl<P: Copy + PartialEq, R: Deref<Target = [u8]>> Conversation<P, R> {
                 self.stored += length;
             }
             ReplySlot::Shared(shared) => {
-                // Those that are not asked for are the last request's, and its last ones.
+                // Unsent parts are the last ones of the last request.
                 let is_unsent = self.unsent.front().is_some_and(|(first, _)| ticket >= *first);
                 let Some(part @ None) = shared.parts.get_mut(ticket.part()) else { return };
                 if is_unsent {
@@ -520,13 +503,13 @@ impl<P: Copy + PartialEq, R: Deref<Target = [u8]>> Conversation<P, R> {
         self.outstanding -= 1;
     }
 
-    /// The next piece of the client's output.
+    /// The next chunk of the client's output.
     pub fn poll_output(&mut self) -> Option<OutputChunk<R>> {
-        if !matches!(self.row.front(), Some(ReplySlot::Taken(_))) {
+        if !matches!(self.slots.front(), Some(ReplySlot::Taken(_))) {
             return None;
         }
-        self.first += 1;
-        match self.row.pop_front() {
+        self.first_slot += 1;
+        match self.slots.pop_front() {
             Some(ReplySlot::Taken(chunk)) => {
                 self.stored = self.stored.saturating_sub(chunk.stored());
                 Some(chunk)
@@ -535,30 +518,30 @@ impl<P: Copy + PartialEq, R: Deref<Target = [u8]>> Conversation<P, R> {
         }
     }
 
-    /// Whether another request could be taken, as far as those before it decide.
+    /// Whether the pending requests leave headroom for another one.
     pub fn has_headroom(&self) -> bool {
-        self.row.len() < self.ahead_max && self.unsent.is_empty()
+        self.slots.len() < self.pending_max && self.unsent.is_empty()
     }
 
-    /// How many parts of the last request are not asked for yet: [`Self::on_input`] does so as the
-    /// credit comes back, with nothing as input, too.
+    /// The parts of the last request that are not sent yet. [`Self::on_input`] sends them when
+    /// credit is back, also if its input is empty.
     pub fn unsent(&self) -> usize {
         self.unsent.len()
     }
 
-    /// Every reply has left, and the connection may be closed.
+    /// Whether the connection may be closed: the client has ended it, and every reply is sent.
     pub fn is_over(&self) -> bool {
-        self.is_over && self.row.is_empty()
+        self.is_over && self.slots.is_empty()
     }
 
-    /// Why the connection is of no use, if that is not what the client wanted.
+    /// Why the connection has to be closed, unless the client has ended it.
     pub fn close_reason(&self) -> Option<CloseReason> {
         self.close_reason
     }
 
-    /// How many requests wait for their reply, or for that of one before them.
-    pub fn ahead(&self) -> usize {
-        self.row.len()
+    /// The number of requests whose reply is not sent.
+    pub fn pending(&self) -> usize {
+        self.slots.len()
     }
 }
 
@@ -566,11 +549,11 @@ impl Request<'_> {
     /// Whether the client gets no error reply, as with `noreply`. The flag `q` suppresses success
     /// replies only.
     fn is_noreply(&self) -> bool {
-        let is_meta = self.verb.shape() == super::reply::Shape::Meta;
+        let is_meta = self.command.shape() == super::reply::Shape::Meta;
         self.quiet && !is_meta
     }
 }
 
 #[cfg(test)]
-#[path = "conversation_tests.rs"]
+#[path = "pipeline_tests.rs"]
 mod tests;

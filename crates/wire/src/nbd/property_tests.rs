@@ -1,8 +1,11 @@
 //! Laws: where a stream is cut, and how much of it is taken at once, changes nothing.
 
+use alloc::vec::Vec;
+
 use proptest::prelude::*;
 
-use super::golden_tests::{Two, context, go, options, request};
+use super::client::{context_data, export_data, options};
+use super::golden_tests::{Two, parser, request};
 use super::*;
 
 /// Something that a client may send in its handshake: sensible options, and others.
@@ -12,8 +15,8 @@ fn option() -> impl Strategy<Value = (u32, Vec<u8>)> {
     let query = prop_oneof![Just("base:allocation"), Just("base:"), Just("x:y"), Just("bad")];
     let queries = prop::collection::vec(query, 0..3);
     prop_oneof![
-        (6..8_u32, name.clone(), facts).prop_map(|(o, name, facts)| (o, go(name, &facts))),
-        (9..11_u32, name.clone(), queries).prop_map(|(o, name, q)| (o, context(name, &q))),
+        (6..8_u32, name.clone(), facts).prop_map(|(o, name, facts)| (o, export_data(name, &facts))),
+        (9..11_u32, name.clone(), queries).prop_map(|(o, name, q)| (o, context_data(name, &q))),
         (1..2_u32, name).prop_map(|(option, name)| (option, name.as_bytes().to_vec())),
         (0..14_u32, Just(Vec::new())),
         (0..14_u32, prop::collection::vec(any::<u8>(), 0..40)),
@@ -34,13 +37,13 @@ fn chunks<'a>(mut stream: &'a [u8], cuts: &[usize]) -> Vec<&'a [u8]> {
     chunks
 }
 
-type Shaken = (Vec<u8>, Result<HandshakeStep, HandshakeError>, usize);
+type Shaken = (Vec<u8>, Result<HandshakeStep<u32>, HandshakeError>, usize);
 
 /// The bytes that a handshake sends for these pieces, its result, and the number of bytes it
 /// leaves.
 fn shake(chunks: &[&[u8]]) -> Shaken {
     let mut output = Vec::new();
-    let mut handshake = Handshake::begin(Encryption::Absent, &mut output);
+    let mut handshake = Handshake::begin(Tls::Off, &mut output);
     for (index, chunk) in chunks.iter().enumerate() {
         let mut bytes = *chunk;
         let step = handshake.on_bytes(&mut bytes, &Two, &mut output);
@@ -57,19 +60,19 @@ type Received = (Vec<(u64, u16, u16, u64, u32, Vec<u8>)>, Option<RequestError>);
 
 /// The requests in these pieces; what belongs to a write is read to its place if `direct`.
 fn receive(chunks: &[&[u8]], direct: bool) -> Received {
-    let mut receiver = Receiver::default();
+    let mut parser = parser();
     let mut requests = Vec::new();
     for chunk in chunks {
         let mut bytes = *chunk;
         if direct {
-            let vacancy = receiver.vacancy();
-            let count = vacancy.len().min(bytes.len());
-            vacancy[..count].copy_from_slice(&bytes[..count]);
-            receiver.on_filled(count);
+            let unfilled = parser.unfilled();
+            let count = unfilled.len().min(bytes.len());
+            unfilled[..count].copy_from_slice(&bytes[..count]);
+            parser.advance(count);
             bytes = &bytes[count..];
         }
         loop {
-            match receiver.next_request(&mut bytes) {
+            match parser.next_request(&mut bytes) {
                 Ok(Some(Request { cookie, command, flags, offset, length, payload })) => {
                     requests.push((cookie, command, flags, offset, length, payload.to_vec()));
                 }
@@ -86,7 +89,7 @@ fn sent() -> impl Strategy<Value = Vec<u8>> {
     let fields = (0..9_u16, any::<u16>(), any::<u64>(), 0..300_u32, any::<bool>());
     fields.prop_map(|(command, flags, offset, length, sound)| {
         let mut bytes = request(command, flags, offset, length);
-        if command == wire::command::WRITE {
+        if command == constants::command::WRITE {
             bytes.extend((0..length).map(|at| at as u8));
         }
         // One in many streams goes wrong somewhere.

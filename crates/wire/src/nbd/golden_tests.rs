@@ -1,34 +1,41 @@
-//! Golden bytes: what is said, byte for byte, to what a client of the field says.
+//! Golden bytes: the replies, byte for byte, to the bytes of stock clients.
 
-use std::io::Read;
+use alloc::borrow::ToOwned;
+use alloc::boxed::Box;
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec;
+use alloc::vec::Vec;
 
-use tidegate_fabric::buffer::Buffer;
-use tidegate_fabric::service::{Command, Fault};
-use tidegate_fabric::stream::{Outgoing, Stream};
-
-use super::wire::{command, flag, option};
+use super::client::{context_data, export_data, options};
+use super::constants::{command, command_flag, option};
 use super::*;
+
+pub(super) fn parser() -> RequestParser<Vec<u8>> {
+    RequestParser::new(|length| vec![0; length])
+}
 
 pub(super) struct Two;
 
-pub(super) fn export(name: &str, read_only: bool) -> Export {
+pub(super) fn export(name: &str, read_only: bool) -> Export<u32> {
     Export {
         name: name.into(),
         description: "a volume".into(),
-        volume: 0,
-        tenant: String::new(),
         size: 0x0010_0000,
         read_only,
+        target: 7,
     }
 }
 
 impl Exports for Two {
-    fn find(&self, name: &str) -> Result<Export, NotOpened> {
+    type Target = u32;
+
+    fn find(&self, name: &str) -> Result<Export<u32>, ExportError> {
         match name {
             "disk" | "" => Ok(export("disk", false)),
             "rom" => Ok(export("rom", true)),
-            "secret" => Err(NotOpened::Denied("no".into())),
-            _ => Err(NotOpened::Unknown),
+            "secret" => Err(ExportError::Denied("no".into())),
+            _ => Err(ExportError::Unknown),
         }
     }
 
@@ -42,59 +49,23 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// A client's flags and options.
-pub(super) fn options(flags: u32, options: &[(u32, &[u8])]) -> Vec<u8> {
-    let mut bytes = flags.to_be_bytes().to_vec();
-    for (option, data) in options {
-        bytes.extend(*b"IHAVEOPT");
-        bytes.extend(option.to_be_bytes());
-        bytes.extend((data.len() as u32).to_be_bytes());
-        bytes.extend(*data);
-    }
-    bytes
-}
-
-/// The data of `INFO` and `GO`.
-pub(super) fn go(name: &str, facts: &[u16]) -> Vec<u8> {
-    let mut bytes = (name.len() as u32).to_be_bytes().to_vec();
-    bytes.extend(name.bytes());
-    bytes.extend((facts.len() as u16).to_be_bytes());
-    facts.iter().for_each(|fact| bytes.extend(fact.to_be_bytes()));
-    bytes
-}
-
-/// The data of the two options about metadata contexts.
-pub(super) fn context(name: &str, queries: &[&str]) -> Vec<u8> {
-    let mut bytes = (name.len() as u32).to_be_bytes().to_vec();
-    bytes.extend(name.bytes());
-    bytes.extend((queries.len() as u32).to_be_bytes());
-    for query in queries {
-        bytes.extend((query.len() as u32).to_be_bytes());
-        bytes.extend(query.bytes());
-    }
-    bytes
-}
-
 /// Returns the bytes that the server sends after the greeting, and the handshake's last step.
-fn shake(bytes: &[u8]) -> (String, Result<HandshakeStep, HandshakeError>) {
-    shake_with(Encryption::Absent, bytes)
+fn shake(bytes: &[u8]) -> (String, Result<HandshakeStep<u32>, HandshakeError>) {
+    shake_with(Tls::Off, bytes)
 }
 
-fn shake_with(
-    encryption: Encryption,
-    bytes: &[u8],
-) -> (String, Result<HandshakeStep, HandshakeError>) {
+fn shake_with(tls: Tls, bytes: &[u8]) -> (String, Result<HandshakeStep<u32>, HandshakeError>) {
     let mut output = Vec::new();
-    let mut handshake = Handshake::begin(encryption, &mut output);
+    let mut handshake = Handshake::begin(tls, &mut output);
     assert_eq!(hex(&output), "4e42444d4147494349484156454f50540003");
     output.clear();
     let step = handshake.on_bytes(&mut &bytes[..], &Two, &mut output);
     (hex(&output), step)
 }
 
-fn entered(name: &str, structured: bool, allocation: bool) -> HandshakeStep {
+fn negotiated(name: &str, structured: bool, base_allocation: bool) -> HandshakeStep<u32> {
     let export = export(name, name == "rom");
-    HandshakeStep::Entered(Box::new(Entered { export, structured, allocation }))
+    HandshakeStep::Negotiated(Box::new(Negotiated { export, structured, base_allocation }))
 }
 
 /// An answer: its magic number, option, kind and data.
@@ -112,11 +83,11 @@ fn the_old_way_in_with_and_without_zeros() {
     let (output, step) = shake(&options(3, &[(option::EXPORT_NAME, b"disk")]));
     assert_eq!(
         (output.as_str(), step),
-        ("0000000000100000056d", Ok(entered("disk", false, false)))
+        ("0000000000100000056d", Ok(negotiated("disk", false, false)))
     );
     let (output, step) = shake(&options(0, &[(option::EXPORT_NAME, b"rom")]));
     assert_eq!(output, format!("0000000000100000050f{}", "00".repeat(124)));
-    assert_eq!(step, Ok(entered("rom", false, false)));
+    assert_eq!(step, Ok(negotiated("rom", false, false)));
 }
 
 #[test]
@@ -126,8 +97,8 @@ fn the_new_way_in_with_everything() {
         &[
             (option::STARTTLS, b""),
             (option::STRUCTURED_REPLY, b""),
-            (option::SET_META_CONTEXT, &context("disk", &["qemu:dirty", "base:allocation"])),
-            (option::GO, &go("disk", &[3, 1, 2])),
+            (option::SET_META_CONTEXT, &context_data("disk", &["qemu:dirty", "base:allocation"])),
+            (option::GO, &export_data("disk", &[3, 1, 2])),
         ],
     ));
     let golden = [
@@ -142,20 +113,20 @@ fn the_new_way_in_with_everything() {
         answer(7, 1, ""),
     ];
     assert_eq!(output, golden.concat());
-    assert_eq!(step, Ok(entered("disk", true, true)));
+    assert_eq!(step, Ok(negotiated("disk", true, true)));
 }
 
 #[test]
 fn encryption_begins_the_haggling_anew() {
     let mut output = Vec::new();
-    let mut handshake = Handshake::begin(Encryption::Offered, &mut output);
+    let mut handshake = Handshake::begin(Tls::Selective, &mut output);
     output.clear();
     let clear = options(
         3,
         &[
             (option::STARTTLS, b"x"),
             (option::STRUCTURED_REPLY, b""),
-            (option::SET_META_CONTEXT, &context("disk", &["base:allocation"])),
+            (option::SET_META_CONTEXT, &context_data("disk", &["base:allocation"])),
             (option::STARTTLS, b""),
         ],
     );
@@ -167,41 +138,41 @@ fn encryption_begins_the_haggling_anew() {
         answer(10, 1, ""),
         answer(5, 1, ""),
     ];
-    assert_eq!((hex(&output), step), (golden.concat(), Ok(HandshakeStep::Encrypt)));
+    assert_eq!((hex(&output), step), (golden.concat(), Ok(HandshakeStep::StartTls)));
     // Inside, neither flags nor greeting come again, and nothing holds that was agreed outside.
     output.clear();
-    let inside = &options(0, &[(option::STARTTLS, b""), (option::GO, &go("disk", &[]))])[4..];
+    let inside =
+        &options(0, &[(option::STARTTLS, b""), (option::GO, &export_data("disk", &[]))])[4..];
     let step = handshake.on_bytes(&mut &inside[..], &Two, &mut output);
     let golden = [
         text(3, 5, "the connection is encrypted"),
         answer(7, 3, "00000000000000100000056d"),
         answer(7, 1, ""),
     ];
-    assert_eq!((hex(&output), step), (golden.concat(), Ok(entered("disk", false, false))));
+    assert_eq!((hex(&output), step), (golden.concat(), Ok(negotiated("disk", false, false))));
 }
 
 #[test]
 fn where_encryption_is_required_nothing_else_is_answered() {
-    let required =
-        |requested: &[(u32, &[u8])]| shake_with(Encryption::Required, &options(3, requested));
+    let required = |requested: &[(u32, &[u8])]| shake_with(Tls::Forced, &options(3, requested));
     let refused = |option| text(5, option, "ask for encryption first");
     let (output, step) = required(&[
         (option::LIST, b""),
         (option::STRUCTURED_REPLY, b""),
-        (option::GO, &go("disk", &[])),
-        (option::SET_META_CONTEXT, &context("disk", &["base:allocation"])),
+        (option::GO, &export_data("disk", &[])),
+        (option::SET_META_CONTEXT, &context_data("disk", &["base:allocation"])),
         (99, b"what"),
         (option::STARTTLS, b""),
     ]);
     let golden = [3, 8, 7, 10, 99].map(refused).concat() + &answer(5, 1, "");
-    assert_eq!((output, step), (golden, Ok(HandshakeStep::Encrypt)));
-    assert_eq!(required(&[(option::ABORT, b"")]), (answer(2, 1, ""), Ok(HandshakeStep::Left)));
+    assert_eq!((output, step), (golden, Ok(HandshakeStep::StartTls)));
+    assert_eq!(required(&[(option::ABORT, b"")]), (answer(2, 1, ""), Ok(HandshakeStep::Aborted)));
     let (output, step) = required(&[(option::EXPORT_NAME, b"disk")]);
-    assert_eq!((output.as_str(), step), ("", Err(HandshakeError::NotEncrypted)));
+    assert_eq!((output.as_str(), step), ("", Err(HandshakeError::TlsRequired)));
     // Plain bytes behind `STARTTLS`, as an attacker may add them, are not taken for bytes inside
     // TLS.
     let (_, step) = required(&[(option::STARTTLS, b""), (option::STRUCTURED_REPLY, b"")]);
-    assert_eq!(step, Err(HandshakeError::Clear(16)));
+    assert_eq!(step, Err(HandshakeError::Plaintext(16)));
 }
 
 #[test]
@@ -211,11 +182,11 @@ fn asking_is_not_entering_and_leaving_is_answered() {
         &[
             (option::LIST, b""),
             (option::LIST, b"x"),
-            (option::INFO, &go("none", &[])),
-            (option::INFO, &go("secret", &[])),
-            (option::INFO, &go("", &[])),
+            (option::INFO, &export_data("none", &[])),
+            (option::INFO, &export_data("secret", &[])),
+            (option::INFO, &export_data("", &[])),
             (option::INFO, b"\0\0\0\x09disk\0\0"),
-            (option::LIST_META_CONTEXT, &context("disk", &[])),
+            (option::LIST_META_CONTEXT, &context_data("disk", &[])),
             (99, b"what"),
             (option::ABORT, b""),
         ],
@@ -235,18 +206,18 @@ fn asking_is_not_entering_and_leaving_is_answered() {
         answer(2, 1, ""),
     ];
     assert_eq!(output, golden.concat());
-    assert_eq!(step, Ok(HandshakeStep::Left));
+    assert_eq!(step, Ok(HandshakeStep::Aborted));
 }
 
 #[test]
 fn contexts_are_chosen_by_their_whole_name_for_one_export() {
     let mut requested = vec![(option::STRUCTURED_REPLY, Vec::new())];
     for queries in [&["base:"][..], &[], &["base"]] {
-        requested.push((option::LIST_META_CONTEXT, context("disk", queries)));
-        requested.push((option::SET_META_CONTEXT, context("disk", queries)));
+        requested.push((option::LIST_META_CONTEXT, context_data("disk", queries)));
+        requested.push((option::SET_META_CONTEXT, context_data("disk", queries)));
     }
-    requested.push((option::SET_META_CONTEXT, context("rom", &["base:allocation"])));
-    requested.push((option::GO, go("disk", &[])));
+    requested.push((option::SET_META_CONTEXT, context_data("rom", &["base:allocation"])));
+    requested.push((option::GO, export_data("disk", &[])));
     let requested: Vec<(u32, &[u8])> =
         requested.iter().map(|(o, data)| (*o, data.as_slice())).collect();
     let (output, step) = shake(&options(3, &requested));
@@ -262,7 +233,7 @@ fn contexts_are_chosen_by_their_whole_name_for_one_export() {
         answer(7, 3, "0000000000000010000005ed") + &answer(7, 1, ""),
     ];
     assert_eq!(output, golden.concat());
-    assert_eq!(step, Ok(entered("disk", true, false)), "chosen for one, entered another");
+    assert_eq!(step, Ok(negotiated("disk", true, false)), "chosen for one, entered another");
 }
 
 #[test]
@@ -272,20 +243,23 @@ fn a_context_that_is_only_listed_or_that_is_not_known_is_not_chosen() {
         (option::LIST_META_CONTEXT, "base:allocation", false),
         (option::SET_META_CONTEXT, "base:unknown", false),
     ] {
-        let (requested, go) = (context("disk", &[query]), go("disk", &[]));
+        let (requested, go) = (context_data("disk", &[query]), export_data("disk", &[]));
         let bytes = options(3, &[(8, b""), (option, &requested), (option::GO, &go)]);
-        assert_eq!(shake(&bytes).1, Ok(entered("disk", true, is_chosen)), "{option} {query}");
+        assert_eq!(shake(&bytes).1, Ok(negotiated("disk", true, is_chosen)), "{option} {query}");
     }
 }
 
 #[test]
 fn a_client_that_breaks_the_handshake_is_refused_with_a_reason() {
     let end = |bytes: &[u8]| shake(bytes).1.unwrap_err().to_string();
-    assert!(end(&options(4, &[])).starts_with("it sets handshake flags 0x4,"));
-    assert!(end(b"\0\0\0\x03GET / HTTP/1.1\r\n").starts_with("what it sends is no option"));
-    assert!(end(&options(2, &[(option::LIST, b"")])).contains("without speaking the fixed"));
-    assert!(end(&options(3, &[(1, b"none")])).contains("the export \"none\", which there is not"));
-    assert!(end(&options(3, &[(3, &[0; (64 << 10) + 1])])).contains("at most 65536 are read"));
+    assert!(end(&options(4, &[])).starts_with("handshake flags 0x4,"));
+    assert!(
+        end(b"\0\0\0\x03GET / HTTP/1.1\r\n")
+            .starts_with("malformed option: it begins with 0x47455420")
+    );
+    assert!(end(&options(2, &[(option::LIST, b"")])).contains("without fixed newstyle"));
+    assert!(end(&options(3, &[(1, b"none")])).contains("there is no export \"none\""));
+    assert!(end(&options(3, &[(3, &[0; (64 << 10) + 1])])).contains("the limit is 65536"));
     assert!(end(&options(3, &[(99, &b"x"[..]); 1025])).contains("1024 options"));
     // As many options as may be, and as long a one as may be.
     let unknown = |count: usize| text(1, 99, "this option is not known").repeat(count);
@@ -294,18 +268,13 @@ fn a_client_that_breaks_the_handshake_is_refused_with_a_reason() {
     let longest = options(3, &[(99, &[0; 64 << 10])]);
     assert_eq!(shake(&longest), (unknown(1), Ok(HandshakeStep::More)));
     // A name that is too long is only refused where that can be said.
-    let (output, step) = shake(&options(3, &[(option::INFO, &go(&"n".repeat(4097), &[]))]));
+    let (output, step) =
+        shake(&options(3, &[(option::INFO, &export_data(&"n".repeat(4097), &[]))]));
     assert_eq!((output, step), (text(9, 6, "the name is too long"), Ok(HandshakeStep::More)));
 }
 
 pub(super) fn request(command: u16, flags: u16, offset: u64, length: u32) -> Vec<u8> {
-    let mut bytes = 0x2560_9513_u32.to_be_bytes().to_vec();
-    bytes.extend(flags.to_be_bytes());
-    bytes.extend(command.to_be_bytes());
-    bytes.extend(0x0102_0304_0506_0708_u64.to_be_bytes());
-    bytes.extend(offset.to_be_bytes());
-    bytes.extend(length.to_be_bytes());
-    bytes
+    client::request(command, flags, 0x0102_0304_0506_0708, offset, length).to_vec()
 }
 
 #[test]
@@ -313,20 +282,20 @@ fn a_request_is_read_field_by_field() {
     let mut bytes = request(1, 1, 0x1122_3344_5566_7788, 5);
     bytes.extend(b"helloREST");
     let mut rest = &bytes[..];
-    let read = Receiver::default().next_request(&mut rest).unwrap().unwrap();
+    let read = parser().next_request(&mut rest).unwrap().unwrap();
     let Request { cookie, command, flags, offset, length, payload } = read;
     assert_eq!((cookie, command, flags), (0x0102_0304_0506_0708, 1, 1));
     assert_eq!((offset, length), (0x1122_3344_5566_7788, 5));
     assert_eq!((&payload[..], rest), (&b"hello"[..], &b"REST"[..]));
-    let end = |bytes: &[u8]| Receiver::default().next_request(&mut &bytes[..]).unwrap_err();
+    let end = |bytes: &[u8]| parser().next_request(&mut &bytes[..]).unwrap_err();
     assert_eq!(end(&[0x20; 28]), RequestError::Magic(0x2020_2020));
     assert_eq!(end(&request(1, 0, 0, (32 << 20) + 1)), RequestError::TooLong((32 << 20) + 1));
     let longest = request(1, 0, 0, 32 << 20);
-    assert!(Receiver::default().next_request(&mut &longest[..]).unwrap().is_none(), "no data yet");
+    assert!(parser().next_request(&mut &longest[..]).unwrap().is_none(), "no data yet");
 }
 
 #[test]
-fn a_request_weighs_what_it_reads_or_writes() {
+fn the_data_of_a_request_is_what_it_reads_or_writes() {
     let most = 32 << 20;
     for (command, length, weight) in [
         (command::WRITE, 5, 5),
@@ -337,32 +306,32 @@ fn a_request_weighs_what_it_reads_or_writes() {
         (command::TRIM, 5, 0),
         (command::FLUSH, 0, 0),
     ] {
-        let (cookie, flags, offset, payload) = (1, 0, 0, Buffer::from(&b""[..]));
+        let (cookie, flags, offset, payload) = (1, 0, 0, Vec::<u8>::new());
         let request = Request { cookie, command, flags, offset, length, payload };
-        assert_eq!(request.weight(), weight as usize, "{command} {length}");
+        assert_eq!(request.data_length(), weight as usize, "{command} {length}");
     }
 }
 
 #[test]
 fn a_large_write_takes_up_memory_as_it_arrives() {
     let length = (32 << 20) - 5;
-    let mut receiver = Receiver::default();
-    assert!(receiver.next_request(&mut &request(1, 0, 0, length)[..]).unwrap().is_none());
-    assert_eq!(receiver.reserved(), length as usize, "all of it was admitted");
+    let mut parser = parser();
+    assert!(parser.next_request(&mut &request(1, 0, 0, length)[..]).unwrap().is_none());
+    assert_eq!(parser.reserved(), length as usize, "all of it was admitted");
     let mut lengths = Vec::new();
     let mut sent = 0_u8;
     let whole = loop {
-        lengths.push(receiver.vacancy().len());
+        lengths.push(parser.unfilled().len());
         let chunk = vec![sent; 3 << 18];
         sent += 1;
         // Bytes behind the write are left.
         let mut bytes = &chunk[..];
-        if let Some(whole) = receiver.next_request(&mut bytes).unwrap() {
+        if let Some(whole) = parser.next_request(&mut bytes).unwrap() {
             assert_eq!(bytes.len(), 43 * chunk.len() - length as usize);
             break whole;
         }
     };
-    assert_eq!(receiver.reserved(), 0);
+    assert_eq!(parser.reserved(), 0);
     assert_eq!(lengths[..3], [1 << 20, 1 << 18, (4 << 20) - (6 << 18)]);
     let right = |(at, byte): (usize, &u8)| usize::from(*byte) == at / (3 << 18);
     assert!(whole.payload.len() == length as usize && whole.payload.iter().enumerate().all(right));
@@ -370,75 +339,82 @@ fn a_large_write_takes_up_memory_as_it_arrives() {
 
 #[test]
 fn the_numbers_are_those_of_the_protocol() {
-    use wire::{Errno, export, flag, message};
+    use constants::{Errno, command_flag, transmission_flag};
     let exports = [
-        export::HAS_FLAGS,
-        export::READ_ONLY,
-        export::FLUSH,
-        export::FUA,
-        export::TRIM,
-        export::WRITE_ZEROES,
-        export::DF,
-        export::MULTI_CONN,
-        export::CACHE,
+        transmission_flag::HAS_FLAGS,
+        transmission_flag::READ_ONLY,
+        transmission_flag::FLUSH,
+        transmission_flag::FUA,
+        transmission_flag::TRIM,
+        transmission_flag::WRITE_ZEROES,
+        transmission_flag::DF,
+        transmission_flag::MULTI_CONN,
+        transmission_flag::CACHE,
     ];
     assert_eq!(exports, [1, 2, 4, 8, 32, 64, 128, 256, 1024]);
-    let flags = [flag::FUA, flag::NO_HOLE, flag::DF, flag::REQ_ONE, flag::FAST_ZERO];
+    let flags = [
+        command_flag::FUA,
+        command_flag::NO_HOLE,
+        command_flag::DF,
+        command_flag::REQ_ONE,
+        command_flag::FAST_ZERO,
+    ];
     assert_eq!(flags, [1, 2, 4, 8, 16]);
-    for (fault, number, word) in [
-        (Fault::ReadOnly, 1, "may not be written"),
-        (Fault::Io, 5, "is away, or its store is broken"),
-        (Fault::Invalid, 22, "makes no sense"),
-        (Fault::NoSpace, 28, "is full"),
-        (Fault::Unsupported, 95, "cannot do this"),
-        (Fault::Ending, 108, "is ending"),
-    ] {
-        assert_eq!(Errno::of(fault) as u32, number);
-        assert!(message(fault).contains(word), "{fault:?}");
-    }
+    let errors = [
+        Errno::Perm,
+        Errno::Io,
+        Errno::Invalid,
+        Errno::NoSpace,
+        Errno::Overflow,
+        Errno::Unsupported,
+        Errno::Shutdown,
+    ];
+    assert_eq!(errors.map(|errno| errno as u32), [1, 5, 22, 28, 75, 95, 108]);
 }
 
 #[test]
 fn every_command_is_admitted_or_refused() {
-    let HandshakeStep::Entered(disk) = entered("disk", true, true) else { unreachable!() };
-    let rom = Entered { export: export("rom", true), ..(*disk).clone() };
-    let plain = Entered { structured: false, allocation: false, ..(*disk).clone() };
-    let at = |entered: &Entered, command, flags, offset, length| {
+    let HandshakeStep::Negotiated(disk) = negotiated("disk", true, true) else { unreachable!() };
+    let rom = Negotiated { export: export("rom", true), ..(*disk).clone() };
+    let plain = Negotiated { structured: false, base_allocation: false, ..(*disk).clone() };
+    let at = |negotiated: &Negotiated<u32>, command, flags, offset, length| {
         let bytes = request(command, flags, offset, length);
-        let payload = Buffer::zeroed(if command == 1 { length as usize } else { 0 });
+        let payload = vec![0; if command == 1 { length as usize } else { 0 }];
         let head = request(if command == 1 { 0 } else { command }, flags, offset, length);
-        let read = Receiver::default().next_request(&mut &head[..]).unwrap().unwrap();
+        let read = parser().next_request(&mut &head[..]).unwrap().unwrap();
         assert_eq!(bytes.len(), head.len());
-        entered.admit(&Request { command, payload, ..read }).map_err(|refusal| refusal.errno)
+        negotiated.admit(&Request { command, payload, ..read }).map_err(|refusal| refusal.errno)
     };
     let submit = |command| Ok(Action::Submit(command));
-    let zero = |allocate, durable| submit(Command::Zero { allocate, durable });
+    let zero = |no_hole, fua| submit(Command::WriteZeroes { no_hole, fua });
     let size = 0x0010_0000;
     let big = (32 << 20) + 1;
     assert_eq!(at(&disk, 0, 0, size - 512, 512), submit(Command::Read));
-    assert_eq!(at(&disk, 0, flag::DF, 0, 512), submit(Command::Read));
-    assert_eq!(at(&plain, 0, flag::DF, 0, 512), Err(Errno::Invalid));
+    assert_eq!(at(&disk, 0, command_flag::DF, 0, 512), submit(Command::Read));
+    assert_eq!(at(&plain, 0, command_flag::DF, 0, 512), Err(Errno::Invalid));
     assert_eq!(at(&disk, 0, 0, size, 1), Err(Errno::Invalid));
     assert_eq!(at(&disk, 0, 0, u64::MAX, 1), Err(Errno::Invalid));
     assert_eq!(at(&disk, 0, 0, size, 0), Ok(Action::Acknowledge));
     let mut huge = (*disk).clone();
     huge.export.size = 1 << 40;
     assert_eq!(at(&huge, 0, 0, 0, big), Err(Errno::Invalid));
-    assert_eq!(at(&huge, 0, flag::DF, 0, big), Err(Errno::Overflow));
-    assert_eq!(at(&huge, 4, 0, 0, u32::MAX), submit(Command::Discard { durable: false }));
-    assert_eq!(at(&disk, 1, 0, 0, 512), submit(Command::Write { durable: false }));
-    assert_eq!(at(&disk, 1, flag::FUA, 0, 512), submit(Command::Write { durable: true }));
+    assert_eq!(at(&huge, 0, command_flag::DF, 0, big), Err(Errno::Overflow));
+    assert_eq!(at(&huge, 4, 0, 0, u32::MAX), submit(Command::Trim { fua: false }));
+    assert_eq!(at(&disk, 1, 0, 0, 512), submit(Command::Write { fua: false }));
+    assert_eq!(at(&disk, 1, command_flag::FUA, 0, 512), submit(Command::Write { fua: true }));
     assert_eq!(at(&disk, 1, 0, size - 1, 2), Err(Errno::NoSpace));
-    assert_eq!(at(&disk, 2, 0, 0, 0), Ok(Action::Leave));
-    assert_eq!(at(&disk, 3, flag::FUA, 0, 0), submit(Command::Flush));
+    assert_eq!(at(&disk, 2, 0, 0, 0), Ok(Action::Disconnect));
+    assert_eq!(at(&disk, 3, command_flag::FUA, 0, 0), submit(Command::Flush));
     assert_eq!(at(&disk, 3, 0, 0, 1), Err(Errno::Invalid));
     assert_eq!(at(&disk, 5, 0, 0, 512), Ok(Action::Acknowledge));
     assert_eq!(at(&disk, 5, 0, size, 512), Err(Errno::Invalid));
     assert_eq!(at(&disk, 6, 0, 0, 512), zero(false, false));
-    assert_eq!(at(&disk, 6, flag::NO_HOLE | flag::FUA, 0, 512), zero(true, true));
-    assert_eq!(at(&disk, 6, flag::FAST_ZERO, 0, 512), Err(Errno::Invalid));
+    assert_eq!(at(&disk, 6, command_flag::NO_HOLE | command_flag::FUA, 0, 512), zero(true, true));
+    assert_eq!(at(&disk, 6, command_flag::FAST_ZERO, 0, 512), Err(Errno::Invalid));
     assert_eq!(at(&disk, 6, 0, size, 512), Err(Errno::NoSpace));
-    assert_eq!(at(&disk, 7, flag::REQ_ONE, 0, 512), submit(Command::Map));
+    let extents = |one| submit(Command::BlockStatus { one });
+    assert_eq!(at(&disk, 7, command_flag::REQ_ONE, 0, 512), extents(true));
+    assert_eq!(at(&disk, 7, 0, 0, 512), extents(false));
     assert_eq!(at(&disk, 7, 0, 0, 0), Err(Errno::Invalid));
     assert_eq!(at(&plain, 7, 0, 0, 512), Err(Errno::Invalid));
     assert_eq!(at(&disk, 8, 0, 0, 0), Err(Errno::Invalid));
@@ -448,41 +424,27 @@ fn every_command_is_admitted_or_refused() {
     assert_eq!(at(&rom, 0, 0, 0, 512), submit(Command::Read));
 }
 
-/// Everything that waits to be written.
-fn written(mut out: Outgoing) -> Vec<u8> {
-    let (ours, mut theirs) = Stream::pair().unwrap();
-    assert!(out.flush(&ours).unwrap());
-    drop(ours);
-    let mut bytes = Vec::new();
-    theirs.read_to_end(&mut bytes).unwrap();
-    bytes
-}
-
 #[test]
 fn replies_byte_for_byte() {
     let refusal = Refusal { errno: Errno::NoSpace, message: "full" };
-    let output = |write: &dyn Fn(&mut Outgoing)| {
-        let mut out = Outgoing::new();
-        write(&mut out);
-        hex(&written(out))
-    };
     let (simple, chunked) = ("67446698", "668e33ef0001");
     let cookie = "00000000000000aa";
-    assert_eq!(output(&|o| reply::done(o, 0xaa)), format!("{simple}00000000{cookie}"));
-    let failed = |structured| output(&move |o| reply::fail(o, structured, 0xaa, refusal));
+    assert_eq!(hex(&reply::success(0xaa)), format!("{simple}00000000{cookie}"));
+    let failed = |structured| {
+        let (header, message) = reply::error(structured, 0xaa, refusal);
+        hex(&[&header, message.as_bytes()].concat())
+    };
     assert_eq!(failed(false), format!("{simple}0000001c{cookie}"));
     assert_eq!(failed(true), format!("{chunked}8001{cookie}0000000a0000001c000466756c6c"));
-    let data = |structured, bytes: &'static [u8]| {
-        output(&move |o| {
-            let body = [Buffer::from(bytes)].into_iter();
-            reply::data(o, structured, 0xaa, (0x1000, bytes.len()), body);
-        })
+    let data = |structured, bytes: &[u8]| {
+        hex(&[&reply::data(structured, 0xaa, 0x1000, bytes.len()), bytes].concat())
     };
     assert_eq!(data(false, &[1, 2, 3]), format!("{simple}00000000{cookie}010203"));
     let golden = format!("{chunked}0001{cookie}0000000b0000000000001000010203");
     assert_eq!(data(true, &[1, 2, 3]), golden);
     assert_eq!(data(true, &[]), format!("{chunked}0000{cookie}00000000"));
-    let extents = output(&|o| reply::extents(o, 0xaa, &[(4096, 0), (512, 3)]));
+    let extents = [(4096, 0), (512, 3)].map(|(length, flags)| reply::extent(length, flags));
+    let extents = hex(&[&reply::block_status(0xaa, 2), extents.as_flattened()].concat());
     let golden = "00000014000000010000100000000000".to_owned() + "0000020000000003";
     assert_eq!(extents, format!("{chunked}0005{cookie}{golden}"));
 }
