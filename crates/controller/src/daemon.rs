@@ -12,7 +12,6 @@ use tidegate_fabric::stream::Stream;
 use tidegate_fabric::tls::Guard;
 use tidegate_fabric::trusted::TrustError;
 use tidegate_model::Policy;
-use tidegate_proto::controller::Controller;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{Semaphore, broadcast, mpsc, watch};
@@ -26,8 +25,8 @@ use crate::http_stream::HttpListener;
 use crate::identity::PeerIdentity;
 use crate::limits::Limits;
 use crate::link::{ConnectionContext, attend};
-use crate::machine::{INPUTS_MAX, Machine, Machines};
-use crate::nodes::{self, Chosen};
+use crate::machine::{INPUTS_MAX, Machine};
+use crate::nodes;
 use crate::permits::ConnectionPermits;
 use crate::register::{Current, Register};
 use crate::socket::{Socket, SocketError};
@@ -229,9 +228,10 @@ impl Daemon {
         let (events, _) = broadcast::channel(EVENTS_MAX);
         let (stop, stop_rx) = watch::channel(false);
         let cycle_seconds = Histogram::new(exponential_buckets(1e-4, 2.0, 16));
-        let machines = machines(&config, clock, current.as_ref(), &chosen);
+        let controller = nodes::controller(&config, clock, current.as_ref(), &chosen);
+        let paths = [&config.cluster_file, &config.state].map(|path| whole(path));
         let (publisher, cycles) = (events.clone(), cycle_seconds.clone());
-        let machine = Machine::new(clock, machines, inputs_rx, publisher, cycles);
+        let machine = Machine::new(clock, (controller, paths), inputs_rx, publisher, cycles);
         let gateways = config.cluster.iter().flat_map(|cluster| &cluster.gateways);
         let gateways = gateways.map(|gateway| gateway.name.clone()).collect();
         let register = Arc::new(Register::new(inputs.clone(), store, current, config.cluster));
@@ -315,18 +315,6 @@ impl Listeners {
         };
         Ok(Self { http, remote, socket: Socket::listen(&config.socket).await? })
     }
-}
-
-/// The machines that lead stages, nodes and gateways, with the policy of the last run and the
-/// chosen schedulers.
-fn machines(config: &Config, clock: Clock, current: Option<&Current>, chosen: &Chosen) -> Machines {
-    let policy = current.map(|current| (current.stored.revision, current.policy.clone()));
-    let file = config.cluster.as_ref();
-    let cluster = file.map(|file| nodes::machine(file, clock, current, chosen));
-    let (split, stats) = (nodes::split(file, clock, current), nodes::stats(file, current));
-    let controller = Controller::new(clock.now(), policy);
-    let paths = [&config.cluster_file, &config.state].map(|path| whole(path));
-    Machines { controller, cluster, split, stats, paths }
 }
 
 /// A path as it can be used from any directory; nothing if there is none.

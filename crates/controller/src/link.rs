@@ -15,11 +15,9 @@ use std::time::Duration;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tidegate_fabric::stream::Stream;
-use tidegate_proto::cluster::message::ToNode;
 use tidegate_proto::codec::{Decoder, TooLarge, encode, encode_pages};
-use tidegate_proto::controller::{ConnectionId, Peer};
-use tidegate_proto::data_node::ToDataNode;
-use tidegate_proto::message::{Hello, Reply, ToGateway, ToStage, VERSION};
+use tidegate_proto::controller::{ConnectionId, Peer, Refusal, ToPeer};
+use tidegate_proto::message::{Hello, Reply, VERSION};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::{Notify, mpsc};
@@ -31,7 +29,7 @@ use crate::machine::Input;
 use crate::operator;
 use crate::permits::ConnectionPermits;
 use crate::register::Register;
-use crate::switchboard::{ReadError, Switchboard};
+use crate::switchboard::{PeerDecoder, ReadError, Switchboard};
 use crate::users::Users;
 
 /// Bytes that may wait for a peer before more is added, besides its longest message twice: a node
@@ -46,24 +44,10 @@ const LINGER: Duration = Duration::from_secs(1);
 /// Bytes read at a time of a hello, which is a few hundred.
 const READ_CHUNK: usize = 4 << 10;
 
-/// The kind of peer at the other end of a link.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Role {
-    /// A data plane stage.
-    Stage,
-    /// A storage node.
-    Node,
-    /// A gateway.
-    Gateway,
-    /// A data node.
-    DataNode,
-}
-
 /// A connection of a stage, a node, a gateway or a data node.
 #[derive(Debug)]
 pub(crate) struct Link {
     pub(crate) id: ConnectionId,
-    pub(crate) role: Role,
     /// Not the runtime's: it would wake us whenever the peer has read something.
     pub(crate) stream: Stream,
     queue: Mutex<Queue>,
@@ -196,23 +180,6 @@ pub(crate) async fn attend(
         return tracing::warn!("{identity} is refused: {reason}");
     }
     match (hello, &identity) {
-        (Hello::Stage { version, info }, PeerIdentity::Local { uid, pid }) => {
-            let peer = Peer { uid: *uid, pid: *pid, user: context.users.name(*uid).await };
-            let joined = |link| Input::Joined { link, peer, version, info };
-            serve(stream, &context, Role::Stage, &rest, joined).await;
-        }
-        (Hello::Gateway { version, name }, _) => {
-            let joined = |link| Input::GatewayJoined { link, version, name };
-            serve(stream, &context, Role::Gateway, &rest, joined).await;
-        }
-        (Hello::DataNode { version, name }, _) => {
-            let joined = |link| Input::DataNodeJoined { link, version, name };
-            serve(stream, &context, Role::DataNode, &rest, joined).await;
-        }
-        (Hello::Node { version, info }, _) => {
-            let joined = |link| Input::NodeJoined { link, version, info };
-            serve(stream, &context, Role::Node, &rest, joined).await;
-        }
         (Hello::Operator { version }, _) => {
             let is_allowed = identity.may_operate();
             let ended =
@@ -222,20 +189,23 @@ pub(crate) async fn attend(
             }
         }
         (Hello::Stage { .. }, PeerIdentity::Remote(_)) => {}
+        (hello @ Hello::Stage { .. }, PeerIdentity::Local { uid, pid }) => {
+            let peer = Peer { uid: *uid, pid: *pid, user: context.users.name(*uid).await };
+            serve(stream, &context, (peer, hello), &rest).await;
+        }
+        (hello, _) => serve(stream, &context, (Peer::default(), hello), &rest).await,
     }
 }
 
 /// Sends the reason of a refusal in the protocol of the hello. The reason has a few bytes: a peer
 /// that does not take them at once will not read them either.
 fn refuse(stream: &Stream, hello: &Hello, reason: &str) {
-    let (version, reason, retry) = (VERSION, reason.to_owned(), false);
+    let reason = reason.to_owned();
     let mut bytes = Vec::new();
-    let encoded = match hello {
-        Hello::Stage { .. } => encode(&ToStage::Refused { version, reason, retry }, &mut bytes),
-        Hello::Node { .. } => encode(&ToNode::Refused { version, reason, retry }, &mut bytes),
-        Hello::Gateway { .. } => encode(&ToGateway::Refused { version, reason }, &mut bytes),
-        Hello::DataNode { .. } => encode(&ToDataNode::Refused { version, reason }, &mut bytes),
-        Hello::Operator { .. } => encode(&Reply::Refused { version, reason }, &mut bytes),
+    let refusal = Refusal { reason: reason.clone(), retry: false };
+    let encoded = match ToPeer::refusal(hello, refusal) {
+        Some(message) => encode(&message, &mut bytes),
+        None => encode(&Reply::Refused { version: VERSION, reason }, &mut bytes),
     };
     if encoded.is_ok() {
         let _ = stream.send(&[IoSlice::new(&bytes)]);
@@ -246,15 +216,16 @@ fn refuse(stream: &Stream, hello: &Hello, reason: &str) {
 async fn serve(
     stream: Stream,
     context: &ConnectionContext,
-    role: Role,
+    (peer, hello): (Peer, Hello),
     rest: &[u8],
-    joined: impl FnOnce(Arc<Link>) -> Input,
 ) {
     let id = ConnectionId(context.next_connection.fetch_add(1, Ordering::Relaxed));
     let (queue, wake) = (Mutex::default(), Notify::new());
-    let link = Arc::new(Link { id, role, stream, queue, wake });
-    if context.inputs.send(joined(link.clone())).await.is_ok() {
-        context.switchboard.connect(&link, rest).await;
+    let link = Arc::new(Link { id, stream, queue, wake });
+    let Some(decoder) = PeerDecoder::of(&hello) else { return };
+    let joined = Input::Joined { link: link.clone(), peer, hello };
+    if context.inputs.send(joined).await.is_ok() {
+        context.switchboard.connect(&link, decoder, rest).await;
         attend_link(&link, &context.inputs).await;
         context.switchboard.disconnect(&link);
     }
@@ -357,7 +328,7 @@ mod tests {
         stream.set_nonblocking(true).unwrap();
         let (queue, wake) = (Mutex::default(), Notify::new());
         let stream = stream.into();
-        (Link { id: ConnectionId(1), role: Role::Stage, stream, queue, wake }, peer)
+        (Link { id: ConnectionId(1), stream, queue, wake }, peer)
     }
 
     fn last_words(link: &Link) -> Vec<u8> {

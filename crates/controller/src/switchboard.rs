@@ -16,14 +16,15 @@ use std::time::Duration;
 use tidegate_fabric::poller::Poller;
 use tidegate_proto::cluster::message::FromNode;
 use tidegate_proto::codec::{DecodeError, Decoder};
+use tidegate_proto::controller::FromPeer;
 use tidegate_proto::data_node::FromDataNode;
-use tidegate_proto::message::{FromGateway, FromStage};
+use tidegate_proto::message::{FromGateway, FromStage, Hello};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::{mpsc, watch};
 use tokio::time::sleep;
 
-use crate::link::{Link, Role};
+use crate::link::Link;
 use crate::machine::Input;
 
 /// The pause of the switchboard after it has read messages: the runtime's shortest wait. It
@@ -50,19 +51,6 @@ pub(crate) enum ReadError {
     Io(#[from] io::Error),
 }
 
-/// A message of a peer.
-#[derive(Debug)]
-pub(crate) enum PeerMessage {
-    /// From a stage.
-    Stage(FromStage),
-    /// From a storage node.
-    Node(FromNode),
-    /// From a gateway.
-    Gateway(FromGateway),
-    /// From a data node.
-    DataNode(FromDataNode),
-}
-
 /// All links that the daemon reads from, and the channel to the machine.
 #[derive(Debug)]
 pub(crate) struct Switchboard {
@@ -79,7 +67,7 @@ struct Line {
 
 /// The decoder of a peer's messages.
 #[derive(Debug)]
-enum PeerDecoder {
+pub(crate) enum PeerDecoder {
     Stage(Decoder<FromStage>),
     Node(Decoder<FromNode>),
     Gateway(Decoder<FromGateway>),
@@ -87,13 +75,15 @@ enum PeerDecoder {
 }
 
 impl PeerDecoder {
-    fn new(role: Role) -> Self {
-        match role {
-            Role::Stage => Self::Stage(Decoder::new()),
-            Role::Node => Self::Node(Decoder::of_pages()),
-            Role::Gateway => Self::Gateway(Decoder::of_pages()),
-            Role::DataNode => Self::DataNode(Decoder::of_pages()),
-        }
+    /// The decoder of the messages that follow a hello; none for an operator's.
+    pub(crate) fn of(hello: &Hello) -> Option<Self> {
+        Some(match hello {
+            Hello::Stage { .. } => Self::Stage(Decoder::new()),
+            Hello::Node { .. } => Self::Node(Decoder::of_pages()),
+            Hello::Gateway { .. } => Self::Gateway(Decoder::of_pages()),
+            Hello::DataNode { .. } => Self::DataNode(Decoder::of_pages()),
+            Hello::Operator { .. } => return None,
+        })
     }
 
     fn extend(&mut self, bytes: &[u8]) {
@@ -105,21 +95,13 @@ impl PeerDecoder {
         }
     }
 
-    fn next_message(&mut self) -> Result<Option<PeerMessage>, DecodeError> {
-        match self {
-            Self::Stage(decoder) => {
-                decoder.next_message().map(|message| message.map(PeerMessage::Stage))
-            }
-            Self::Node(decoder) => {
-                decoder.next_message().map(|message| message.map(PeerMessage::Node))
-            }
-            Self::Gateway(decoder) => {
-                decoder.next_message().map(|message| message.map(PeerMessage::Gateway))
-            }
-            Self::DataNode(decoder) => {
-                decoder.next_message().map(|message| message.map(PeerMessage::DataNode))
-            }
-        }
+    fn next_message(&mut self) -> Result<Option<FromPeer>, DecodeError> {
+        Ok(match self {
+            Self::Stage(decoder) => decoder.next_message()?.map(FromPeer::Stage),
+            Self::Node(decoder) => decoder.next_message()?.map(FromPeer::Node),
+            Self::Gateway(decoder) => decoder.next_message()?.map(FromPeer::Gateway),
+            Self::DataNode(decoder) => decoder.next_message()?.map(FromPeer::DataNode),
+        })
     }
 }
 
@@ -130,8 +112,8 @@ impl Switchboard {
 
     /// Reads the messages of a peer from now on; `rest` is what followed its hello. An end of the
     /// connection is reported to the machine and aborts the link.
-    pub(crate) async fn connect(&self, link: &Arc<Link>, rest: &[u8]) {
-        let mut line = Line { link: link.clone(), decoder: PeerDecoder::new(link.role) };
+    pub(crate) async fn connect(&self, link: &Arc<Link>, decoder: PeerDecoder, rest: &[u8]) {
+        let mut line = Line { link: link.clone(), decoder };
         line.decoder.extend(rest);
         let mut received = Vec::new();
         let is_open = line.take(&mut received)

@@ -8,6 +8,8 @@
 #[allow(unsafe_code, reason = "pages are seen as bytes")]
 pub mod buffer;
 mod clock;
+#[cfg(feature = "cluster")]
+pub mod controller;
 #[cfg(feature = "memory")]
 pub mod memory;
 pub mod place;
@@ -17,8 +19,6 @@ pub mod poller;
 pub mod reactor;
 #[cfg(feature = "cluster")]
 pub mod remote;
-#[cfg(any(feature = "cluster", feature = "memory"))]
-pub mod retry;
 #[cfg(feature = "cluster")]
 pub mod service;
 pub mod stream;

@@ -42,9 +42,9 @@ use std::io;
 
 use tidegate_model::{Span, TenantId, Time};
 use tidegate_proto::data::LinkIdentity;
+use tidegate_proto::retry::Retry;
 
 use crate::reactor::{Reactor, Ready};
-use crate::retry::Retry;
 use crate::service::{Fault, Job, Part, PartState};
 use crate::tls::Way;
 use link::{Link, changes_nothing};

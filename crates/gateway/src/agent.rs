@@ -8,11 +8,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 
-use tidegate_fabric::reactor::{Interest, MessageQueue, Reactor};
-use tidegate_fabric::retry::Retry;
+use tidegate_fabric::controller::ControllerLink;
+use tidegate_fabric::reactor::{MessageQueue, Reactor};
 use tidegate_fabric::tls::Way;
-use tidegate_fabric::unix::Link;
-use tidegate_model::Span;
 use tidegate_proto::message::{FromGateway, Hello, ToGateway, VERSION, VolumeFault};
 
 use crate::clock;
@@ -21,15 +19,6 @@ use crate::users;
 
 /// The link's token.
 const CONTROLLER: u64 = 0;
-
-/// The first and the longest wait between two attempts to connect. The first is short, because a
-/// controller that restarts is back within a second.
-const RETRY_MIN: Span = Span(50 * Span::MILLISECOND.0);
-const RETRY_MAX: Span = Span(2 * Span::SECOND.0);
-
-/// The wait after a controller refused us: another attempt helps only once
-/// the controller was replaced.
-const REFUSED_WAIT: Span = Span(60 * Span::SECOND.0);
 
 /// The agent's thread. Dropping it ends the thread.
 #[derive(Debug)]
@@ -49,12 +38,12 @@ impl Agent {
         let reactor = Reactor::new()?;
         let (is_ending, waker) = (Arc::new(AtomicBool::new(false)), reactor.message_queue());
         let hello = Hello::Gateway { version: VERSION, name };
-        let retry = Retry::new(RETRY_MIN, RETRY_MAX);
-        let watch = Watch { way, hello, stats, link: None, faults: Vec::new(), retry };
+        let controller = ControllerLink::new(way, CONTROLLER, "gateway");
+        let watch = Watch { controller, hello, stats, faults: Vec::new(), reactor };
         let ending = is_ending.clone();
         let (thread, span) =
             (thread::Builder::new().name("gateway-keeper".into()), tracing::Span::current());
-        let run = move || span.in_scope(|| watch.run(reactor, &ending));
+        let run = move || span.in_scope(|| watch.run(&ending));
         let thread = thread.spawn(run)?;
         Ok(Self { is_ending, waker, thread: Some(thread) })
     }
@@ -72,110 +61,70 @@ impl Drop for Agent {
 
 /// The state of the thread.
 struct Watch {
-    way: Way,
+    controller: ControllerLink<ToGateway>,
     hello: Hello,
     stats: Arc<Stats>,
-    link: Option<Link<ToGateway>>,
     /// The faults of volumes that the controller has been sent on this link.
     faults: Vec<VolumeFault>,
-    /// When to try to connect again, if there is no link.
-    retry: Retry,
+    reactor: Reactor<()>,
 }
 
 impl Watch {
-    fn run(mut self, mut reactor: Reactor<()>, is_ending: &AtomicBool) {
+    fn run(mut self, is_ending: &AtomicBool) {
         let mut ready = Vec::new();
         while !is_ending.load(Ordering::Acquire) {
-            if self.link.is_none() && self.retry.is_due(clock::now()) {
-                self.connect(&reactor);
+            let now = clock::now();
+            if self.controller.next_attempt() <= now
+                && self.controller.connect(&self.reactor, now, &self.hello)
+            {
+                self.faults.clear();
             }
-            let patience = if self.link.is_none() { clock::until(self.retry.at()) } else { None };
-            if let Err(error) = reactor.wait(patience, &mut ready, &mut Vec::new()) {
+            let patience = clock::until(self.controller.next_attempt());
+            if let Err(error) = self.reactor.wait(patience, &mut ready, &mut Vec::new()) {
                 // The descriptors are ours and the arguments too; there is nothing to wait for.
                 tracing::error!("the gateway's keeper cannot wait: {error}");
                 return;
             }
-            for _ in ready.drain(..) {
-                if let Err(error) = self.receive() {
-                    match error.kind() {
-                        // Through TLS, only now is it known that no process listens.
-                        io::ErrorKind::ConnectionRefused => {
-                            tracing::debug!("no controller at {}: {error}", self.way.address);
-                        }
-                        _ => tracing::warn!("the link to the controller ended: {error}"),
-                    }
-                    self.leave();
-                }
+            if !ready.is_empty() {
+                ready.clear();
+                self.receive();
             }
         }
-        self.send_last_counts();
-    }
-
-    fn connect(&mut self, reactor: &Reactor<()>) {
-        let connected = self.way.connect().map(Link::from).and_then(|mut link| {
-            link.send(&self.hello)?;
-            reactor.add(&link, CONTROLLER, Interest::READ)?;
-            Ok(link)
-        });
-        match connected {
-            Ok(link) => {
-                self.link = Some(link);
-                self.faults.clear();
-            }
-            Err(error) => {
-                tracing::debug!("no controller at {}: {error}", self.way.address);
-                self.leave();
-            }
-        }
+        // The gateway has ended.
+        self.send_counts();
+        self.controller.send(&self.reactor, clock::now(), &FromGateway::Disconnect);
     }
 
     /// Takes the controller's messages.
-    fn receive(&mut self) -> io::Result<()> {
-        while let Some(link) = &mut self.link {
-            match link.receive()? {
-                None => break,
-                Some(ToGateway::Policy { revision, policy }) => {
+    fn receive(&mut self) {
+        while let Some(message) = self.controller.receive(&self.reactor, clock::now()) {
+            match message {
+                ToGateway::Policy { revision, policy } => {
                     tracing::info!(revision, "policy");
                     let (policy, user_names) = users::numbered(policy);
                     self.stats.register.apply(policy, user_names);
-                    self.retry.succeed();
                 }
-                Some(ToGateway::Count) => {
+                ToGateway::Count => {
                     self.stats.register.know();
                     let faults = self.stats.volume_faults();
                     if faults != self.faults {
                         self.faults.clone_from(&faults);
-                        link.send(&FromGateway::Faults(faults))?;
+                        let faults = FromGateway::Faults(faults);
+                        self.controller.send(&self.reactor, clock::now(), &faults);
                     }
-                    link.send(&FromGateway::Counts(self.stats.counts()))?;
-                    link.send(&FromGateway::Pressure(self.stats.pressure()))?;
+                    self.send_counts();
                 }
-                Some(ToGateway::Refused { reason, .. }) => {
-                    tracing::warn!("the controller refuses this gateway: {reason}");
-                    self.retry.hold(REFUSED_WAIT);
-                    self.leave();
-                }
+                // The link has ended.
+                ToGateway::Refused { .. } => {}
             }
         }
-        Ok(())
     }
 
-    /// The gateway has ended.
-    fn send_last_counts(&mut self) {
-        let Some(link) = &mut self.link else { return };
+    fn send_counts(&mut self) {
         let counts = FromGateway::Counts(self.stats.counts());
         let pressure = FromGateway::Pressure(self.stats.pressure());
-        let sent = link.send(&counts).and_then(|()| link.send(&pressure));
-        let sent = sent.and_then(|()| link.send(&FromGateway::Disconnect));
-        if let Err(error) = sent {
-            tracing::debug!("the controller does not hear of the end: {error}");
+        for message in [counts, pressure] {
+            self.controller.send(&self.reactor, clock::now(), &message);
         }
-    }
-
-    /// There is no link, and there will be another attempt. A link that is closed leaves the
-    /// reactor by itself.
-    fn leave(&mut self) {
-        self.link = None;
-        self.retry.later(clock::now());
     }
 }

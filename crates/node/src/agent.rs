@@ -11,48 +11,23 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::time::Duration;
 
-use rustix::event::PollFlags;
 use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
     timerfd_settime,
 };
+use tidegate_fabric::controller::ControllerLink;
 use tidegate_fabric::reactor::{Interest, Reactor, Ready};
-use tidegate_fabric::retry::Retry;
 use tidegate_fabric::tls::Way;
-use tidegate_fabric::unix::Link;
-use tidegate_model::{Span, Time};
+use tidegate_model::Time;
 use tidegate_proto::cluster::message::{FromNode, PartFault, ToNode};
 use tidegate_proto::message::{Hello, VERSION};
 use tidegate_proto::node::Output;
+use tidegate_proto::session::Standing;
 
 use crate::live::Live;
 
 const TIMER: u64 = 0;
 const CONTROLLER: u64 = 1;
-
-/// The first and the longest wait between two attempts to connect. The first is short, because a
-/// controller that restarts is back within a second.
-const RETRY_MIN: Span = Span(50 * Span::MILLISECOND.0);
-const RETRY_MAX: Span = Span(2 * Span::SECOND.0);
-
-/// The wait after a controller said that another attempt cannot help: it may be replaced.
-const REFUSED_WAIT: Span = Span(60 * Span::SECOND.0);
-
-/// How the node stands with its controller.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Standing {
-    /// It has none.
-    Alone = 0,
-    /// It tries to connect.
-    Seeking = 1,
-    /// It said hello and was not answered yet.
-    Greeting = 2,
-    /// It is accepted.
-    Joined = 3,
-    /// It was turned away, and asks again once in a minute.
-    Refused = 4,
-}
 
 const STANDINGS: [Standing; 5] =
     [Standing::Alone, Standing::Seeking, Standing::Greeting, Standing::Joined, Standing::Refused];
@@ -80,10 +55,9 @@ pub(crate) struct Agent {
     reactor: Reactor<()>,
     timer: OwnedFd,
     armed: Time,
-    controller: Option<Way>,
-    link: Option<Link<ToNode>>,
-    /// When to try to connect again, if there is a controller and no link to it.
-    retry: Retry,
+    controller: Option<ControllerLink<ToNode>>,
+    /// Whether the coordinator has been told of a connection.
+    is_connected: bool,
     /// The faults of parts that the controller of this link was sent.
     faults: Vec<PartFault>,
     /// The fault of the store as a whole that was reported last.
@@ -104,17 +78,15 @@ impl Agent {
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
         let timer = timerfd_create(TimerfdClockId::Monotonic, flags)?;
         reactor.add(&timer, TIMER, Interest::READ)?;
-        let (retry, faults) = (Retry::new(RETRY_MIN, RETRY_MAX), Vec::new());
         Ok(Self {
             live,
             watch,
             reactor,
             timer,
             armed: Time::MAX,
-            controller,
-            link: None,
-            retry,
-            faults,
+            controller: controller.map(|way| ControllerLink::new(way, CONTROLLER, "node")),
+            is_connected: false,
+            faults: Vec::new(),
             store_fault: None,
         })
     }
@@ -148,10 +120,7 @@ impl Agent {
 
     /// When to connect; never while there is a link, or without a controller.
     fn attempt(&self) -> Time {
-        match (&self.controller, &self.link) {
-            (Some(_), None) => self.retry.at(),
-            _ => Time::MAX,
-        }
+        self.controller.as_ref().map_or(Time::MAX, ControllerLink::next_attempt)
     }
 
     /// Sets the timer, if it is not set to this already.
@@ -177,11 +146,7 @@ impl Agent {
                 let _ = rustix::io::read(&self.timer, &mut [0u8; 8]);
                 self.armed = Time::MAX;
             }
-            _ => {
-                if let Err(error) = self.receive() {
-                    self.disconnect(&error);
-                }
-            }
+            _ => self.receive(),
         }
     }
 
@@ -192,12 +157,12 @@ impl Agent {
                 Output::Event(event) => tracing::info!(?event),
                 Output::Send(message) => {
                     let faults = self.new_faults(&message);
-                    let Some(link) = &mut self.link else { continue };
-                    let mut messages = faults.iter().flatten().chain([&message]);
-                    let sent = messages.try_for_each(|message| link.send(message));
-                    if let Err(error) = sent.and_then(|()| self.watch_link()) {
-                        self.disconnect(&error);
+                    let Some(controller) = &mut self.controller else { continue };
+                    let now = self.live.clock.now();
+                    for message in faults.iter().flatten().chain([&message]) {
+                        controller.send(&self.reactor, now, message);
                     }
+                    self.follow_link();
                 }
             }
         }
@@ -231,79 +196,34 @@ impl Agent {
         Some(FromNode::StoreFault(fault))
     }
 
-    /// Waits for what the link waits for.
-    fn watch_link(&self) -> io::Result<()> {
-        let Some(link) = &self.link else { return Ok(()) };
-        let write = link.interest().contains(PollFlags::OUT);
-        self.reactor.change(link, CONTROLLER, Interest { read: true, write })
-    }
-
     fn connect(&mut self) {
-        let Some(way) = &self.controller else { return };
+        let Some(controller) = &mut self.controller else { return };
         let info = self.live.node.info();
         let hello = Hello::Node { version: VERSION, info };
-        let connected = way.connect().map(Link::from).and_then(|mut link| {
-            link.send(&hello)?;
-            self.reactor.add(&link, CONTROLLER, Interest::READ)?;
-            Ok(link)
-        });
-        match connected {
-            Ok(link) => {
-                self.link = Some(link);
-                self.faults.clear();
-                self.store_fault = None;
-                self.live.node.on_connected(self.live.clock);
-                self.set_standing(Standing::Greeting);
-            }
-            Err(error) => {
-                tracing::debug!("no controller at {}: {error}", way.address);
-                self.set_standing(Standing::Seeking);
-                self.retry.later(self.live.clock.now());
-            }
+        if controller.connect(&self.reactor, self.live.clock.now(), &hello) {
+            self.is_connected = true;
+            self.faults.clear();
+            self.store_fault = None;
+            self.live.node.on_connected(self.live.clock);
         }
+        self.follow_link();
     }
 
-    /// Takes in what the controller has said.
-    fn receive(&mut self) -> io::Result<()> {
-        loop {
-            let Some(link) = &mut self.link else { return Ok(()) };
-            link.flush()?;
-            let Some(message) = link.receive()? else { return self.watch_link() };
-            match &message {
-                ToNode::Welcome { .. } => {
-                    self.retry.succeed();
-                    self.set_standing(Standing::Joined);
-                }
-                ToNode::Refused { reason, retry, .. } => {
-                    tracing::warn!("the controller refuses this node: {reason}");
-                    if !retry {
-                        self.retry.hold(REFUSED_WAIT);
-                    }
-                    self.disconnect(&io::Error::other("refused"));
-                    self.set_standing(Standing::Refused);
-                    return Ok(());
-                }
-                _ => {}
-            }
+    /// Takes in what the controller has sent.
+    fn receive(&mut self) {
+        let Some(controller) = &mut self.controller else { return };
+        while let Some(message) = controller.receive(&self.reactor, self.live.clock.now()) {
             self.live.node.on_message(self.live.clock, message);
         }
+        self.follow_link();
     }
 
-    fn disconnect(&mut self, reason: &io::Error) {
-        if let Some(link) = self.link.take() {
-            let _ = self.reactor.remove(&link);
-            match reason.kind() {
-                // Through TLS, only now is it known that no process listens.
-                io::ErrorKind::ConnectionRefused => tracing::debug!("no controller: {reason}"),
-                _ => tracing::warn!("the link to the controller ended: {reason}"),
-            }
+    /// Publishes the state of the link, and reports its end to the coordinator.
+    fn follow_link(&mut self) {
+        let Some(controller) = &self.controller else { return };
+        self.watch.standing.store(controller.standing() as u8, Ordering::Relaxed);
+        if !controller.is_open() && std::mem::take(&mut self.is_connected) {
             self.live.node.on_disconnected(self.live.clock);
-            self.set_standing(Standing::Seeking);
-            self.retry.later(self.live.clock.now());
         }
-    }
-
-    fn set_standing(&self, standing: Standing) {
-        self.watch.standing.store(standing as u8, Ordering::Relaxed);
     }
 }

@@ -13,8 +13,9 @@ use tidegate_model::Span;
 use tidegate_proto::cluster::message::NodeInfo;
 use tidegate_proto::data::DRAIN_MAX;
 use tidegate_proto::node::{self, NodeStatus};
+use tidegate_proto::session::Standing;
 
-use crate::agent::{Agent, Standing, Watch};
+use crate::agent::{Agent, Watch};
 use crate::clock::Clock;
 use crate::config::{Config, Store};
 use crate::engine::model::Modelled;

@@ -33,10 +33,10 @@ mod store;
 mod threads;
 pub mod volumes;
 
-pub use agent::Standing;
 pub use config::{Config, Speed, Store};
 pub use daemon::{Running, StartError, Status, start};
 pub use mutex::MultiThreaded;
 pub use server::ServerCounts;
 #[cfg(feature = "faults")]
 pub use store::faulty::FaultyDisk;
+pub use tidegate_proto::session::Standing;

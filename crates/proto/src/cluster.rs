@@ -43,30 +43,8 @@
 //! Counts are per period; a promise that does not divide is rounded: limits down, reservations up.
 //! All sums saturate; no message of a node makes the cluster panic or hand out more than the policy
 //! has. Time and memory of a round are those of the pairs of tenant and node that can meet.
-//!
-//! ```
-//! use tidegate_model::{Policy, Time};
-//! use tidegate_proto::cluster::message::{NodeInfo, ToNode};
-//! use tidegate_proto::cluster::{Cluster, NodeSetup, Output, Setup};
-//! use tidegate_proto::controller::ConnectionId;
-//! use tidegate_proto::message::VERSION;
-//!
-//! let policy = Policy::parse("[[tenant]]\nname = \"kv\"\nreservation = \"5k iops\"")?;
-//! let nodes = vec![NodeSetup { name: "a".into(), ..NodeSetup::default() }];
-//! let setup = Setup { nodes, is_first: true, ..Setup::default() };
-//! let mut cluster = Cluster::new(Time::ZERO, setup, Some((1, policy)));
-//! let info = NodeInfo { name: "a".into(), ..NodeInfo::default() };
-//! cluster.on_connected(Time::ZERO, ConnectionId(1), VERSION, info);
-//! let mut outputs = std::iter::from_fn(|| cluster.poll_output());
-//! let is_welcome = |message| matches!(message, ToNode::Welcome { .. });
-//! assert!(outputs.any(|output| match output {
-//!     Output::Send { message, .. } => is_welcome(message),
-//!     _ => false,
-//! }));
-//! # Ok::<(), tidegate_model::PolicyError>(())
-//! ```
 
-use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
 use alloc::vec::Vec;
 
@@ -75,8 +53,8 @@ use serde::Serialize;
 use tidegate_model::event::DISCONNECTED;
 use tidegate_model::{Discipline, Event, Iops, NodeId, Policy, Span, Time};
 
-use crate::controller::ConnectionId;
 use crate::message::VERSION;
+use crate::session::{Outbox, PeerId, REPLACED, Refusal, ToPeer};
 use allocate::{Short, Solutions};
 use bounds::{Entry, GrantCounts, Tenant, When};
 use message::{FromNode, NodeInfo, PartFault, Plan, Report, Share, ToNode};
@@ -137,12 +115,12 @@ pub struct NodeSetup {
     /// Its declared capacity, in operations per second. It bounds the capacity that the node
     /// reports.
     pub capacity: Option<Iops>,
-    /// The scheduler that it is to use, unless another is [chosen](Cluster::choose); none for the
-    /// one that it was started with.
+    /// The scheduler that it is to use, unless an operator chooses another; none for the one with
+    /// which it was started.
     pub discipline: Option<Discipline>,
 }
 
-/// The parameters of a [`Cluster`].
+/// The parameters of the part that leads storage nodes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Setup {
     /// The nodes; a [`NodeId`] is an index of this list.
@@ -150,7 +128,7 @@ pub struct Setup {
     /// The home nodes of a tenant, by its name: its volumes and pools lie on them. At least half of
     /// its tokens without demand goes to those that can take it. It may use other nodes, too. For a
     /// tenant that is not named, or has no node, every node is a home node. It can change with the
-    /// policy: see [`Cluster::set_home_nodes`].
+    /// policy.
     pub home_nodes: BTreeMap<String, BTreeSet<NodeId>>,
     /// The time from the moment from which periods are counted to [`Time::ZERO`] of this run. That
     /// moment is the same for all runs of a controller: 1970 where there is a calendar.
@@ -159,25 +137,6 @@ pub struct Setup {
     /// may have, no count rises until every node has connected as a new process or every lease is
     /// over.
     pub is_first: bool,
-}
-
-/// An I/O action for the caller of [`Cluster`] to perform.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Output {
-    /// Send a message.
-    Send {
-        /// On this connection.
-        to: ConnectionId,
-        /// This one.
-        message: ToNode,
-    },
-    /// Close a connection, once its messages are on their way. The caller does not report it back.
-    Close {
-        /// This one.
-        connection: ConnectionId,
-    },
-    /// Publish an event.
-    Event(Event),
 }
 
 /// A node, as far as the cluster knows it.
@@ -190,7 +149,7 @@ struct NodeState {
     discipline: Option<Discipline>,
     chosen: Option<Discipline>,
     info: NodeInfo,
-    connection: Option<ConnectionId>,
+    is_connected: bool,
     /// Whether the last question was answered.
     is_answered: bool,
     /// Whether the last question was for everything and not only for differences.
@@ -246,20 +205,19 @@ impl NodeState {
 
     /// Whether it can be sent counts of a period.
     fn is_open(&self, when: When) -> bool {
-        self.connection.is_some() && !self.is_passed_over && !self.is_unknown[when as usize]
+        self.is_connected && !self.is_passed_over && !self.is_unknown[when as usize]
     }
 }
 
 /// The machine. See the head of this file.
 #[derive(Debug)]
-pub struct Cluster {
+pub(crate) struct Cluster {
     setup: Setup,
     plan: Plan,
     tenants: Vec<Tenant>,
     nodes: Vec<NodeState>,
     /// For each node, the tenants that can meet there, and its index among their entries.
     entries_of: Vec<Vec<(u16, u16)>>,
-    connections: BTreeMap<ConnectionId, usize>,
     period: u64,
     period_start: Time,
     /// Rounds begun in this period.
@@ -276,13 +234,13 @@ pub struct Cluster {
     short: Short,
     traffic: Traffic,
     traffic_before: Traffic,
-    outputs: VecDeque<Output>,
+    pub(crate) outbox: Outbox,
 }
 
 impl Cluster {
     /// A cluster whose nodes are all away, at `now`, with the policy of an earlier run and its
     /// revision.
-    pub fn new(now: Time, setup: Setup, policy: Option<(u64, Policy)>) -> Self {
+    pub(crate) fn new(now: Time, setup: Setup, policy: Option<(u64, Policy)>) -> Self {
         let node_state = |(index, node): (usize, &NodeSetup)| NodeState {
             id: NodeId(index as u16),
             name: node.name.clone(),
@@ -297,7 +255,6 @@ impl Cluster {
             tenants: Vec::new(),
             entries_of: alloc::vec![Vec::new(); nodes.len()],
             nodes,
-            connections: BTreeMap::new(),
             period: 0,
             period_start: now,
             rounds: 0,
@@ -310,7 +267,7 @@ impl Cluster {
             short: Short::default(),
             traffic: Traffic::default(),
             traffic_before: Traffic::default(),
-            outputs: VecDeque::new(),
+            outbox: Outbox::default(),
             setup,
         };
         if let Some((revision, policy)) = policy {
@@ -321,44 +278,19 @@ impl Cluster {
 
     /// A node has said hello on a new connection. It is welcomed and sent the plan, and soon its
     /// counts; or refused.
-    pub fn on_connected(
-        &mut self,
-        now: Time,
-        connection: ConnectionId,
-        version: u16,
-        info: NodeInfo,
-    ) {
+    pub(crate) fn on_hello(&mut self, now: Time, info: NodeInfo) -> Result<NodeId, Refusal> {
         self.catch_up(now);
         let found = self.nodes.iter().position(|node_state| node_state.name == info.name);
-        let node = match found {
-            _ if version != VERSION => {
-                let reason = alloc::format!(
-                    "the node speaks version {version} and the controller version {VERSION}; run \
-                     the same release on both"
-                );
-                return self.refuse(connection, &info, reason);
-            }
-            Some(node) => node,
-            None => {
-                let reason = alloc::format!(
-                    "the cluster has no node named {:?}; add it to the cluster file",
-                    info.name
-                );
-                return self.refuse(connection, &info, reason);
-            }
-        };
-        // The earlier process is gone, or its connection broke without a notice.
-        if let Some(earlier) = self.nodes[node].connection {
-            self.outputs.push_back(Output::Close { connection: earlier });
-            self.part(node, "it has connected anew");
-        }
-        self.join(now, node, connection, info);
+        let node = found.ok_or_else(|| Refusal::unknown("node", &info.name))?;
+        self.part(node, REPLACED);
+        self.join(now, node, info);
+        Ok(self.nodes[node].id)
     }
 
     /// A node has sent a message.
-    pub fn on_message(&mut self, now: Time, connection: ConnectionId, message: FromNode) {
+    pub(crate) fn on_message(&mut self, now: Time, node: NodeId, message: FromNode) {
         self.catch_up(now);
-        let Some(node) = self.connections.get(&connection).copied() else { return };
+        let node = usize::from(node.0);
         self.count(&message);
         match message {
             FromNode::Report(report) => self.on_report(now, node, &report, false),
@@ -379,7 +311,7 @@ impl Cluster {
                 }
             }
             FromNode::Disconnect => {
-                self.outputs.push_back(Output::Close { connection });
+                self.outbox.close(PeerId::Node(self.nodes[node].id));
                 self.part(node, DISCONNECTED);
                 self.end_process(node);
                 self.divide_if_answered(now);
@@ -391,17 +323,14 @@ impl Cluster {
         }
     }
 
-    /// A connection is closed: by the peer, or by the caller because the peer does not read or
-    /// sends malformed frames. `reason` is for people.
-    pub fn on_closed(&mut self, now: Time, connection: ConnectionId, reason: &str) {
-        if let Some(node) = self.connections.get(&connection).copied() {
-            self.part(node, reason);
-            self.divide_if_answered(now);
-        }
+    /// A node's connection is closed. `reason` is for people.
+    pub(crate) fn on_closed(&mut self, now: Time, node: NodeId, reason: &str) {
+        self.part(usize::from(node.0), reason);
+        self.divide_if_answered(now);
     }
 
     /// Brings a policy into force, in the middle of the period; earlier service in it counts.
-    pub fn apply(&mut self, now: Time, revision: u64, policy: &Policy) {
+    pub(crate) fn apply(&mut self, now: Time, revision: u64, policy: &Policy) {
         let is_first = self.plan.revision == 0;
         self.set_plan(revision, policy);
         self.rebuild(policy);
@@ -424,19 +353,19 @@ impl Cluster {
     }
 
     /// Chooses the scheduler of a node; none takes an earlier choice back.
-    pub fn choose(&mut self, node: NodeId, chosen: Option<Discipline>) {
+    pub(crate) fn choose(&mut self, node: NodeId, chosen: Option<Discipline>) {
         let Some(node_state) = self.nodes.get_mut(usize::from(node.0)) else { return };
         let before = node_state.discipline();
         node_state.chosen = chosen;
         if let Some(scheduler) = node_state.discipline().filter(|after| Some(*after) != before) {
             let event = Event::SchedulerChosen { node: node_state.name.clone(), scheduler };
-            self.outputs.push_back(Output::Event(event));
+            self.outbox.publish(event);
         }
         self.send_plan(usize::from(node.0));
     }
 
     /// The time that [`Self::next_deadline`] named has come.
-    pub fn on_deadline(&mut self, now: Time) {
+    pub(crate) fn on_deadline(&mut self, now: Time) {
         self.advance_periods(now);
         if self.next_round_at <= now {
             if self.round.phase == Phase::Collecting {
@@ -453,34 +382,29 @@ impl Cluster {
 
     /// Ends periods that are over before [`Self::on_deadline`] is called: nodes have ended them
     /// already, and their messages are about the next one.
-    fn catch_up(&mut self, now: Time) {
+    pub(crate) fn catch_up(&mut self, now: Time) {
         if self.period_end() <= now {
             self.on_deadline(now);
         }
     }
 
     /// When to call [`Self::on_deadline`] next; changes with every call.
-    pub fn next_deadline(&self) -> Time {
+    pub(crate) fn next_deadline(&self) -> Time {
         let phase = if self.round.phase == Phase::Idle { Time::MAX } else { self.round.until };
         phase.min(self.next_round_at).min(self.period_end())
-    }
-
-    /// Returns the next action to perform; none once all have been returned.
-    pub fn poll_output(&mut self) -> Option<Output> {
-        self.outputs.pop_front()
     }
 }
 
 /// Nodes coming and going.
 impl Cluster {
-    fn join(&mut self, now: Time, node: usize, connection: ConnectionId, info: NodeInfo) {
+    fn join(&mut self, now: Time, node: usize, info: NodeInfo) {
         let is_new = info.revision == 0;
         if is_new {
             self.end_process(node);
         }
         let revision = self.plan.revision;
         let node_state = &mut self.nodes[node];
-        node_state.connection = Some(connection);
+        node_state.is_connected = true;
         node_state.faults.clear();
         node_state.store_fault = None;
         (node_state.is_answered, node_state.missed, node_state.missed_since) = (false, 0, None);
@@ -493,10 +417,9 @@ impl Cluster {
         let is_known = !is_new && node_state.is_unknown == [false; 2];
         node_state.info = info;
         let (id, name) = (node_state.id, node_state.name.clone());
-        self.connections.insert(connection, node);
         self.forget_unknown();
-        self.send(connection, ToNode::Welcome { version: VERSION, node: id });
-        self.outputs.push_back(Output::Event(Event::NodeJoined { node: name, is_known }));
+        self.send(node, ToNode::Welcome { version: VERSION, node: id });
+        self.outbox.publish(Event::NodeJoined { node: name, is_known });
         self.send_plan(node);
         if revision != 0 {
             self.next_round_at = self.next_round_at.min(now.after(SETTLE));
@@ -505,21 +428,12 @@ impl Cluster {
 
     fn part(&mut self, node: usize, reason: &str) {
         let node_state = &mut self.nodes[node];
-        let Some(connection) = node_state.connection.take() else { return };
+        if !core::mem::take(&mut node_state.is_connected) {
+            return;
+        }
         node_state.awaited = None;
-        let event = Event::NodeLeft { node: node_state.name.clone(), reason: reason.into() };
-        self.connections.remove(&connection);
-        self.outputs.push_back(Output::Event(event));
-    }
-
-    fn refuse(&mut self, connection: ConnectionId, info: &NodeInfo, reason: String) {
-        // The name comes from elsewhere; it is shortened before it is repeated.
-        let (node, retry) = (info.name.chars().take(64).collect(), false);
-        let event = Event::NodeRefused { node, reason: reason.clone() };
-        let message = ToNode::Refused { version: VERSION, reason, retry };
-        self.send(connection, message);
-        self.outputs.push_back(Output::Close { connection });
-        self.outputs.push_back(Output::Event(event));
+        let (node, reason) = (node_state.name.clone(), reason.into());
+        self.outbox.publish(Event::NodeLeft { node, reason });
     }
 
     /// The process at a node holds nothing any more.
@@ -568,15 +482,15 @@ impl Cluster {
 /// Messages to nodes, and counters of all messages.
 impl Cluster {
     fn send_plan(&mut self, node: usize) {
-        if let Some(to) = self.nodes[node].connection.filter(|_| self.plan.revision != 0) {
+        if self.nodes[node].is_connected && self.plan.revision != 0 {
             let discipline = self.nodes[node].discipline();
-            self.send(to, ToNode::Plan(Plan { discipline, ..self.plan.clone() }));
+            self.send(node, ToNode::Plan(Plan { discipline, ..self.plan.clone() }));
         }
     }
 
-    fn send(&mut self, to: ConnectionId, message: ToNode) {
+    fn send(&mut self, node: usize, message: ToNode) {
         self.count(&message);
-        self.outputs.push_back(Output::Send { to, message });
+        self.outbox.send(PeerId::Node(self.nodes[node].id), ToPeer::Node(message));
     }
 
     /// Counts a message and its bytes.

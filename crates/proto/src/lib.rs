@@ -2,12 +2,12 @@
 //!
 //! - [`message`]: what a controller exchanges with its peers and operators; [`codec`]: its frames;
 //!   [`pages`]: long replies to operators
-//! - [`controller`]: the controller of stages; [`stage`]: one stage
-//! - [`cluster`]: the controller of storage nodes; [`node`]: one storage node; [`data_node`]: the
-//!   messages of data nodes
+//! - [`session`]: how a peer and its controller connect; [`retry`]: when to try again
+//! - [`controller`]: the controller, whose parts lead stages (`budgets`), storage and data nodes
+//!   ([`cluster`]), and read counters ([`stats`])
+//! - [`stage`]: one stage; [`node`]: one storage node; [`data_node`]: the messages of data nodes
 //! - [`gateway`]: splits requests over the nodes of a volume; [`data`]: the frames between gateway
 //!   and node
-//! - [`stats`]: the totals that nodes and gateways report, for observers
 //!
 //! A daemon is a state machine without I/O: `on_…` takes an event, `poll_output` returns the next
 //! action, and `next_deadline` returns when to call again. The live daemons and the simulator run
@@ -17,6 +17,7 @@
 
 extern crate alloc;
 
+mod budgets;
 pub mod cluster;
 pub mod codec;
 pub mod controller;
@@ -26,5 +27,7 @@ pub mod gateway;
 pub mod message;
 pub mod node;
 pub mod pages;
+pub mod retry;
+pub mod session;
 pub mod stage;
 pub mod stats;

@@ -6,9 +6,11 @@
 //! operator sends [`Request`] and receives one [`Reply`] to each. Adding a variant at the end of an
 //! enum, or a whole enum, keeps the version; everything else raises it.
 //!
-//! The five calls of PAIO's control interface (Table 2) are here as: `stage_info`,
-//! [`ToStage::Inform`]; `hsk_rule`, `dif_rule`, `enf_rule`, [`ToStage::Apply`] with one [`Rule`] of
-//! the kind or any number, all or none of which take effect; `collect`, [`ToStage::Collect`].
+//! The five calls of PAIO's control interface (Table 2) are here as: `stage_info`, the
+//! [`StageInfo`] of a hello; `hsk_rule`, `dif_rule`, `enf_rule`, [`ToStage::Apply`] with one
+//! [`Rule`] of the kind or any number, all or none of which take effect; `collect`,
+//! [`ToStage::Collect`]. A variant named `Unused` keeps the number of a message that is gone;
+//! receivers ignore or refuse it.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -149,8 +151,8 @@ pub enum ToStage {
         /// Whether asking again later can help.
         retry: bool,
     },
-    /// Asks for [`FromStage::Info`].
-    Inform,
+    /// Has no meaning.
+    Unused,
     /// Changes the stage: all of the rules take effect together, or none.
     Apply {
         /// The policy revision that the rules bring the stage to.
@@ -170,8 +172,8 @@ pub enum ToStage {
 /// From a stage to its controller.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FromStage {
-    /// The description of the stage.
-    Info(StageInfo),
+    /// Has no meaning.
+    Unused,
     /// The rules of an [`ToStage::Apply`] took effect, or did not.
     Applied {
         /// The revision they were for.
@@ -207,18 +209,12 @@ pub enum Housekeeping {
         /// Its kind and parameters.
         spec: GateSpec,
     },
-    /// Removes a gate that no channel names any more. Requests that wait there pass.
-    RemoveGate {
-        /// Its name.
-        name: String,
-    },
+    /// Has no meaning.
+    UnusedGate,
     /// Makes a channel, or changes the one of that name, keeping its counters.
     SetChannel(ChannelSpec),
-    /// Removes a channel that no rule names any more.
-    RemoveChannel {
-        /// Its name.
-        name: String,
-    },
+    /// Has no meaning.
+    UnusedChannel,
     /// Removes every channel, gate and rule; the rules that follow in the same message build anew,
     /// and a channel or gate with the name of an earlier one keeps its counters and tokens.
     Clear,
@@ -258,13 +254,6 @@ pub enum Enforcement {
         gate: String,
         /// Its new rate, in the unit it has.
         rate: Throughput,
-    },
-    /// How many requests a queue or concurrency gate lets into service at a time.
-    Depth {
-        /// The gate's name.
-        gate: String,
-        /// The new depth.
-        depth: u32,
     },
 }
 

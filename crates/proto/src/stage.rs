@@ -14,6 +14,7 @@ use tidegate_model::policy::Fallback;
 use tidegate_model::{Span, Time};
 
 use crate::message::{FromStage, Hello, Housekeeping, Rule, StageInfo, ToStage, VERSION};
+use crate::retry::Retry;
 
 pub mod plan;
 
@@ -53,8 +54,8 @@ pub enum Output {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Connection {
-    /// Trying again at this time.
-    Down { retry: Time },
+    /// Waiting for the next attempt.
+    Down,
     /// Asked the caller to connect.
     Connecting,
     /// Said hello.
@@ -71,7 +72,7 @@ pub struct Machine {
     info: StageInfo,
     plan: Plan,
     connection: Connection,
-    pause: Span,
+    retry: Retry,
     /// When the last message from the controller came.
     last_received: Time,
     silence_max: Span,
@@ -90,8 +91,8 @@ impl Machine {
         Self {
             info,
             plan: Plan::new(layered),
-            connection: Connection::Down { retry: now },
-            pause: RETRY_FIRST,
+            connection: Connection::Down,
+            retry: Retry::new(RETRY_FIRST, RETRY_LAST),
             last_received: now,
             silence_max: SILENCE_FIRST,
             fallback: Fallback::Keep,
@@ -109,10 +110,7 @@ impl Machine {
 
     /// When to call [`Self::on_deadline`], if nothing happens before.
     pub fn next_deadline(&self) -> Option<Time> {
-        let retry = match self.connection {
-            Connection::Down { retry } => Some(retry),
-            _ => None,
-        };
+        let retry = (self.connection == Connection::Down).then(|| self.retry.at());
         // The silence counts on a live connection, to notice a controller that hangs, and without
         // one until the fallback is in force.
         let live = matches!(self.connection, Connection::Greeted | Connection::Up);
@@ -137,9 +135,7 @@ impl Machine {
 
     /// Time has come.
     pub fn on_deadline(&mut self, now: Time) {
-        if let Connection::Down { retry } = self.connection
-            && retry <= now
-        {
+        if self.connection == Connection::Down && self.retry.is_due(now) {
             self.connection = Connection::Connecting;
             self.outputs.push_back(Output::Connect);
         }
@@ -174,8 +170,8 @@ impl Machine {
     }
 
     fn lose(&mut self, now: Time, reason: String) {
-        self.connection = Connection::Down { retry: now.after(self.pause) };
-        self.pause = Span((self.pause.0 * 2).min(RETRY_LAST.0));
+        self.connection = Connection::Down;
+        self.retry.later(now);
         self.notice(reason);
     }
 
@@ -197,7 +193,7 @@ impl Machine {
                 }
                 self.connection = Connection::Up;
                 self.info.stage = stage;
-                self.pause = RETRY_FIRST;
+                self.retry.succeed();
                 // Less than ten of the shortest cycles would mistake a busy machine for a dead one.
                 self.silence_max = silence_max.max(RETRY_FIRST);
                 self.fallback = fallback;
@@ -206,9 +202,7 @@ impl Machine {
             ToStage::Refused { version, reason, retry } => {
                 self.refused(now, version, reason, retry);
             }
-            ToStage::Inform => {
-                self.outputs.push_back(Output::Send(FromStage::Info(self.info.clone())));
-            }
+            ToStage::Unused => {}
             ToStage::Apply { revision, rules } => self.apply(revision, &rules),
             ToStage::Collect { round, detail } => {
                 self.outputs.push_back(Output::Report { round, detail });

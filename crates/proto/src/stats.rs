@@ -27,39 +27,22 @@
 //! requests there; the machine keeps a meter for each tenant of the policy at each node and
 //! gateway, for each volume and pool of the last answer, and for a minute what tenants did at nodes
 //! ([`delays`]). A controller that begins anew begins with what each process has counted so far.
-//!
-//! ```
-//! use tidegate_model::Time;
-//! use tidegate_proto::controller::ConnectionId;
-//! use tidegate_proto::message::{FromGateway, VERSION};
-//! use tidegate_proto::stats::message::{Flow, GatewayCounts};
-//! use tidegate_proto::stats::{ClusterStats, Output};
-//!
-//! let mut stats = ClusterStats::new(&[], &["front".into()]);
-//! assert!(stats.on_gateway(Time(0), ConnectionId(1), VERSION, "front"));
-//! let volumes = vec![Flow { name: "db".into(), requests: 7, ..Flow::default() }];
-//! let counts = GatewayCounts { started_ms: 1, volumes, ..GatewayCounts::default() };
-//! stats.on_gateway_message(Time(9), ConnectionId(1), FromGateway::Counts(counts));
-//! let mut status = Default::default();
-//! stats.fill_status(Time(10), &mut status);
-//! assert_eq!(status.gateways[0].requests, 7);
-//! ```
 
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
 use alloc::vec::Vec;
 
 use tidegate_model::event::DISCONNECTED;
 use tidegate_model::policy::Tenant;
-use tidegate_model::{Event, Policy, Span, Time, Waits};
+use tidegate_model::{Event, NodeId, Policy, Span, Time, Waits};
 
 use crate::cluster::message::ToNode;
 use crate::cluster::status::{
     ClusterStatus, FaultStatus, GatewayStatus, OfferStatus, TenantAtNode, TurnedAwayStatus,
     VolumeFaultStatus,
 };
-use crate::controller::ConnectionId;
-use crate::message::{FromGateway, ToGateway, VERSION, VolumeFault};
+use crate::message::{FromGateway, ToGateway, VolumeFault};
+use crate::session::{Outbox, PeerId, REPLACED, Refusal, ToPeer};
 use message::{Flow, GatewayCounts, GatewayPressure, NodeCounts};
 use node::NodeStats;
 use reading::{FlowMeter, Meter};
@@ -83,42 +66,10 @@ const STALE: Span = Span(3 * INTERVAL.0);
 /// and seven reasons.
 const KINDS_MAX: usize = 16;
 
-/// An action for the caller.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Output {
-    /// Say something to a node.
-    ToNode {
-        /// Where.
-        to: ConnectionId,
-        /// The message.
-        message: ToNode,
-    },
-    /// Say something to a gateway.
-    ToGateway {
-        /// Where.
-        to: ConnectionId,
-        /// The message.
-        message: ToGateway,
-    },
-    /// Close a connection, after the messages on it.
-    Close {
-        /// Which.
-        connection: ConnectionId,
-    },
-    /// Report an event to observers.
-    Event(Event),
-}
-
-#[derive(Clone, Copy, Debug)]
-enum PeerIndex {
-    Node(usize),
-    Gateway(usize),
-}
-
-/// A peer's connection, and when it was read last.
+/// Whether a peer is connected, and when it was read last.
 #[derive(Clone, Copy, Debug, Default)]
 struct Line {
-    connection: Option<ConnectionId>,
+    is_connected: bool,
     /// When the connection was made.
     since: Time,
     read: Option<Time>,
@@ -132,13 +83,13 @@ impl Line {
 
     /// Whether the connection is open, and its last reading at most `STALE` old.
     fn is_fresh(&self, now: Time) -> bool {
-        self.connection.is_some() && self.read.is_some_and(|at| now.since(at) <= STALE)
+        self.is_connected && self.read.is_some_and(|at| now.since(at) <= STALE)
     }
 
     /// Whether it does not answer.
     fn is_silent(&self, now: Time) -> bool {
         let answered = self.read.map_or(self.since, |at| at.max(self.since));
-        self.connection.is_some() && now.since(answered) > STALE
+        self.is_connected && now.since(answered) > STALE
     }
 
     fn age(&self, now: Time) -> Option<u64> {
@@ -190,38 +141,39 @@ impl TenantParameters {
 
 /// The machine. See the head of this file.
 #[derive(Debug)]
-pub struct ClusterStats {
+pub(crate) struct ClusterStats {
     nodes: Vec<NodeStats>,
     gateways: Vec<GatewayStats>,
-    connections: BTreeMap<ConnectionId, PeerIndex>,
+    /// The peers that are read.
+    connected: BTreeSet<PeerId>,
     revision: u64,
     /// Where each tenant stands in the policy.
     indexes: BTreeMap<String, usize>,
     /// The policy's parameters of each tenant, in its order.
     parameters: Vec<TenantParameters>,
     next_at: Time,
-    outputs: VecDeque<Output>,
+    pub(crate) outbox: Outbox,
 }
 
 impl ClusterStats {
     /// Counters of the nodes and gateways with these names, in their order; all are away.
-    pub fn new(nodes: &[String], gateways: &[String]) -> Self {
+    pub(crate) fn new(nodes: &[String], gateways: &[String]) -> Self {
         let gateway =
             |name: &String| GatewayStats { name: name.clone(), ..GatewayStats::default() };
         Self {
             nodes: nodes.iter().map(|name| NodeStats::new(name)).collect(),
             gateways: gateways.iter().map(gateway).collect(),
-            connections: BTreeMap::new(),
+            connected: BTreeSet::new(),
             revision: 0,
             indexes: BTreeMap::new(),
             parameters: Vec::new(),
             next_at: Time::MAX,
-            outputs: VecDeque::new(),
+            outbox: Outbox::default(),
         }
     }
 
     /// The tenants are those of this policy from now on. Counts of tenants that stay are kept.
-    pub fn apply(&mut self, revision: u64, policy: &Policy) {
+    pub(crate) fn apply(&mut self, revision: u64, policy: &Policy) {
         let names = policy.tenants.iter().map(|tenant| tenant.name.clone());
         let indexes = names.zip(0..).collect::<BTreeMap<_, _>>();
         let earlier = core::mem::replace(&mut self.indexes, indexes);
@@ -235,130 +187,84 @@ impl ClusterStats {
         self.revision = revision;
     }
 
-    /// A node was accepted on a new connection; `is_blank` says that it has no plan. One with an
-    /// unknown name is not read.
-    pub fn on_node(&mut self, now: Time, connection: ConnectionId, name: &str, is_blank: bool) {
-        let Some(index) = self.nodes.iter().position(|node| node.name == name) else { return };
-        let node = &mut self.nodes[index];
+    /// A node was accepted on a new connection; `is_blank` says that it has no plan. One whose
+    /// counters are not read is ignored.
+    pub(crate) fn on_node(&mut self, now: Time, id: NodeId, is_blank: bool) {
+        let Some(node) = self.nodes.get_mut(usize::from(id.0)) else { return };
         node.begin(is_blank);
-        if let Some(earlier) = node.line.connection.replace(connection) {
-            self.connections.remove(&earlier);
-        }
-        self.begin(now, connection, PeerIndex::Node(index));
+        node.line.is_connected = true;
+        self.begin(now, PeerId::Node(id));
     }
 
-    /// A gateway has said hello on a new connection. Returns whether it is accepted; if not, it is
-    /// sent the reason.
-    pub fn on_gateway(
-        &mut self,
-        now: Time,
-        connection: ConnectionId,
-        version: u16,
-        name: &str,
-    ) -> bool {
-        let found = self.gateways.iter().position(|gateway| gateway.name == name);
-        let index = match found {
-            _ if version != VERSION => {
-                let reason = alloc::format!(
-                    "the gateway speaks version {version} of the protocol and this controller \
-                     version {VERSION}; run both from the same release of Tidegate"
-                );
-                self.refuse(connection, name, reason);
-                return false;
-            }
-            Some(index) => index,
-            None => {
-                let reason = alloc::format!(
-                    "the cluster has no gateway named {name:?}; add it to the cluster file that \
-                     the controller was started with"
-                );
-                self.refuse(connection, name, reason);
-                return false;
-            }
-        };
-        // The process that was here before is gone, or its connection is gone unnoticed.
-        if let Some(earlier) = self.gateways[index].line.connection {
-            self.outputs.push_back(Output::Close { connection: earlier });
-            self.on_closed(earlier, "it has connected anew");
-        }
+    /// A gateway has said hello on a new connection.
+    pub(crate) fn on_hello(&mut self, now: Time, name: &str) -> Result<PeerId, Refusal> {
+        let index = self.gateways.iter().position(|gateway| gateway.name == name);
+        let index = index.ok_or_else(|| Refusal::unknown("gateway", name))?;
+        let peer = PeerId::Gateway(index as u16);
+        self.on_closed(peer, REPLACED);
         let line = &mut self.gateways[index].line;
-        (line.connection, line.since) = (Some(connection), now);
-        let event = Event::GatewayJoined { gateway: name.into() };
-        self.outputs.push_back(Output::Event(event));
-        self.begin(now, connection, PeerIndex::Gateway(index));
-        true
+        (line.is_connected, line.since) = (true, now);
+        self.outbox.publish(Event::GatewayJoined { gateway: name.into() });
+        self.begin(now, peer);
+        Ok(peer)
     }
 
     /// A node has reported its counts.
-    pub fn on_node_counts(&mut self, now: Time, connection: ConnectionId, counts: NodeCounts) {
-        let Some(PeerIndex::Node(index)) = self.connections.get(&connection) else { return };
+    pub(crate) fn on_node_counts(&mut self, now: Time, node: NodeId, counts: NodeCounts) {
         let is_current = counts.revision == self.revision;
-        self.nodes[*index].read(now, counts, is_current);
+        if let Some(node) = self.nodes.get_mut(usize::from(node.0)) {
+            node.read(now, counts, is_current);
+        }
     }
 
     /// A gateway has sent a message.
-    pub fn on_gateway_message(
-        &mut self,
-        now: Time,
-        connection: ConnectionId,
-        message: FromGateway,
-    ) {
-        let Some(PeerIndex::Gateway(index)) = self.connections.get(&connection) else { return };
+    pub(crate) fn on_message(&mut self, now: Time, index: u16, message: FromGateway) {
+        let gateway = &mut self.gateways[usize::from(index)];
         match message {
-            FromGateway::Counts(counts) => {
-                self.gateways[*index].read(now, counts, &self.indexes);
-            }
-            FromGateway::Faults(faults) => self.gateways[*index].volume_faults = faults,
-            FromGateway::Pressure(pressure) => self.gateways[*index].on_pressure(pressure),
+            FromGateway::Counts(counts) => gateway.read(now, counts, &self.indexes),
+            FromGateway::Faults(faults) => gateway.volume_faults = faults,
+            FromGateway::Pressure(pressure) => gateway.on_pressure(pressure),
             FromGateway::Disconnect => {
-                self.outputs.push_back(Output::Close { connection });
-                self.on_closed(connection, DISCONNECTED);
+                self.outbox.close(PeerId::Gateway(index));
+                self.on_closed(PeerId::Gateway(index), DISCONNECTED);
             }
         }
     }
 
-    /// A connection is closed. `reason` is for people.
-    pub fn on_closed(&mut self, connection: ConnectionId, reason: &str) {
-        match self.connections.remove(&connection) {
-            None => {}
-            Some(PeerIndex::Node(index)) => self.nodes[index].line.connection = None,
-            Some(PeerIndex::Gateway(index)) => {
-                let gateway = &mut self.gateways[index];
-                (gateway.line.connection, gateway.last.clients) = (None, 0);
+    /// The connection of a node or a gateway is closed. `reason` is for people.
+    pub(crate) fn on_closed(&mut self, peer: PeerId, reason: &str) {
+        if !self.connected.remove(&peer) {
+            return;
+        }
+        match peer {
+            PeerId::Node(node) => self.nodes[usize::from(node.0)].line.is_connected = false,
+            PeerId::Gateway(index) => {
+                let gateway = &mut self.gateways[usize::from(index)];
+                (gateway.line.is_connected, gateway.last.clients) = (false, 0);
                 gateway.volume_faults.clear();
                 gateway.memory = (0, 0);
                 let (gateway, reason) = (gateway.name.clone(), reason.into());
-                self.outputs.push_back(Output::Event(Event::GatewayLeft { gateway, reason }));
+                self.outbox.publish(Event::GatewayLeft { gateway, reason });
             }
+            PeerId::Stage(_) | PeerId::DataNode(_) => {}
         }
     }
 
-    /// The gateways that are connected.
-    pub fn gateways(&self) -> impl Iterator<Item = ConnectionId> + '_ {
-        self.gateways.iter().filter_map(|gateway| gateway.line.connection)
-    }
-
     /// When to call [`Self::on_deadline`] next; [`Time::MAX`] while no peer is connected.
-    pub const fn next_deadline(&self) -> Time {
+    pub(crate) const fn next_deadline(&self) -> Time {
         self.next_at
     }
 
     /// The time that [`Self::next_deadline`] named has come.
-    pub fn on_deadline(&mut self, now: Time) {
-        let peers: Vec<_> = self.connections.iter().map(|(to, peer)| (*to, *peer)).collect();
-        self.next_at = if peers.is_empty() { Time::MAX } else { now.after(INTERVAL) };
-        for (to, peer) in peers {
-            self.request_counts(to, peer);
+    pub(crate) fn on_deadline(&mut self, now: Time) {
+        self.next_at = if self.connected.is_empty() { Time::MAX } else { now.after(INTERVAL) };
+        for &peer in &self.connected {
+            request_counts(&mut self.outbox, peer);
         }
     }
 
-    /// The next action for the caller, if any.
-    pub fn poll_output(&mut self) -> Option<Output> {
-        self.outputs.pop_front()
-    }
-
     /// Adds the readings to the cluster's status.
-    pub fn fill_status(&self, now: Time, status: &mut ClusterStatus) {
+    pub(crate) fn fill_status(&self, now: Time, status: &mut ClusterStatus) {
         for (stats, node) in self.nodes.iter().zip(&mut status.nodes) {
             stats.fill_status(now, node);
         }
@@ -391,29 +297,20 @@ impl ClusterStats {
         }
     }
 
-    /// Reads a peer on this connection from now on.
-    fn begin(&mut self, now: Time, connection: ConnectionId, peer: PeerIndex) {
-        self.connections.insert(connection, peer);
-        self.request_counts(connection, peer);
+    /// Reads a peer from now on.
+    fn begin(&mut self, now: Time, peer: PeerId) {
+        self.connected.insert(peer);
+        request_counts(&mut self.outbox, peer);
         self.next_at = self.next_at.min(now.after(INTERVAL));
     }
+}
 
-    fn request_counts(&mut self, to: ConnectionId, peer: PeerIndex) {
-        self.outputs.push_back(match peer {
-            PeerIndex::Node(_) => Output::ToNode { to, message: ToNode::Count },
-            PeerIndex::Gateway(_) => Output::ToGateway { to, message: ToGateway::Count },
-        });
-    }
-
-    fn refuse(&mut self, connection: ConnectionId, name: &str, reason: String) {
-        // The name comes from elsewhere; it is shortened before it is repeated.
-        let gateway = name.chars().take(64).collect();
-        let event = Event::GatewayRefused { gateway, reason: reason.clone() };
-        let message = ToGateway::Refused { version: VERSION, reason };
-        self.outputs.push_back(Output::ToGateway { to: connection, message });
-        self.outputs.push_back(Output::Close { connection });
-        self.outputs.push_back(Output::Event(event));
-    }
+fn request_counts(outbox: &mut Outbox, peer: PeerId) {
+    let message = match peer {
+        PeerId::Gateway(_) => ToPeer::Gateway(ToGateway::Count),
+        _ => ToPeer::Node(ToNode::Count),
+    };
+    outbox.send(peer, message);
 }
 
 impl GatewayStats {
@@ -496,7 +393,7 @@ impl GatewayStats {
             pid: last.pid,
             release: last.release.clone(),
             started_ms: last.started_ms,
-            is_connected: self.line.connection.is_some(),
+            is_connected: self.line.is_connected,
             is_silent: self.line.is_silent(now),
             counted_ns: self.line.age(now),
             nbd: last.nbd.clone(),

@@ -55,12 +55,12 @@ use std::sync::Arc;
 
 use tidegate_algo::onesided::engine::TokenBalance;
 use tidegate_fabric::memory::region::Region;
-use tidegate_fabric::retry::Retry;
 use tidegate_model::{Iops, Span, Time};
 use tidegate_onesided::data_node::{SessionSlot, VERSION, Welcome};
 use tidegate_onesided::haechi::{port, region_layout};
 use tidegate_onesided::kv::{self, Client, LayoutError, OpenError};
 use tidegate_onesided::one_sided::Lost;
+use tidegate_proto::retry::Retry;
 
 use crate::clock::kernel_time;
 use access::Access;

@@ -8,10 +8,10 @@ use tidegate_model::{Class, ContextId, Iops, Operation, Policy, Span, Tag, Tenan
 use tidegate_proto::cluster::message::{
     FromNode, NodeInfo, Report, RoundId, Share, TenantReport, ToNode,
 };
-use tidegate_proto::cluster::{Cluster, NodeSetup, Output, Setup};
-use tidegate_proto::controller::ConnectionId;
+use tidegate_proto::cluster::{NodeSetup, Setup};
+use tidegate_proto::controller::{ConnectionId, Controller, FromPeer, Output, Peer, ToPeer};
 use tidegate_proto::data::Command;
-use tidegate_proto::message::VERSION;
+use tidegate_proto::message::{Hello, VERSION};
 use tidegate_proto::node::{self, Config, Node, Pacing};
 
 use super::tape::Tape;
@@ -86,7 +86,7 @@ struct Held {
 }
 
 struct ClusterWorld {
-    cluster: Option<Cluster>,
+    cluster: Option<Controller>,
     setup: Setup,
     revision: u64,
     now: Time,
@@ -109,7 +109,7 @@ impl ClusterWorld {
             |name: &&str| NodeSetup { name: (*name).into(), capacity, ..NodeSetup::default() };
         let nodes = NODES.iter().map(node).collect();
         let setup = Setup { nodes, is_first: true, ..Setup::default() };
-        let cluster = Cluster::new(Time::ZERO, setup.clone(), Some((1, PARSED.clone())));
+        let cluster = Controller::of_nodes(Time::ZERO, setup.clone(), Some((1, PARSED.clone())));
         let mut world = Self {
             cluster: Some(cluster),
             setup: Setup { is_first: false, ..setup },
@@ -158,7 +158,7 @@ impl ClusterWorld {
 
     fn wait(&mut self, tape: &mut Tape<'_>) {
         let due = self.processes.iter().flatten().map(|process| process.node.next_deadline());
-        let of_cluster = self.cluster.as_ref().map(Cluster::next_deadline);
+        let of_cluster = self.cluster.as_ref().map(Controller::next_deadline);
         let due = due.chain(of_cluster).min().unwrap_or(Time::MAX);
         let late = Span(u64::from(tape.byte()).pow(2) / 16 * MS / 4);
         let is_due = tape.flag() && due < Time::MAX;
@@ -224,14 +224,14 @@ impl ClusterWorld {
         self.liar = None;
         self.began_in.insert(self.now.0 / PERIOD);
         let policy = Some((self.revision, PARSED.clone()));
-        self.cluster = is_back.then(|| Cluster::new(self.now, self.setup.clone(), policy));
+        self.cluster = is_back.then(|| Controller::of_nodes(self.now, self.setup.clone(), policy));
     }
 
     /// The same promises under another revision.
     fn apply(&mut self) {
         self.revision += 1;
         if let Some(cluster) = &mut self.cluster {
-            cluster.apply(self.now, self.revision, &PARSED);
+            cluster.apply(self.now, self.revision, PARSED.clone());
         }
     }
 
@@ -270,10 +270,11 @@ impl ClusterWorld {
         match (message, &mut self.cluster, process) {
             (Message::Hello(info), Some(cluster), Some(_)) => {
                 self.open.insert(connection);
-                cluster.on_connected(self.now, connection, VERSION, info);
+                let hello = Hello::Node { version: VERSION, info };
+                cluster.on_hello(self.now, connection, Peer::default(), hello);
             }
             (Message::Up(message), Some(cluster), _) => {
-                cluster.on_message(self.now, connection, message);
+                cluster.on_message(self.now, connection, FromPeer::Node(message));
             }
             (Message::Closed, Some(cluster), _) => {
                 self.open.remove(&connection);
@@ -297,7 +298,7 @@ impl ClusterWorld {
             let info = NodeInfo { name: name.into(), revision, ..NodeInfo::default() };
             self.open.insert(id);
             self.liar = Some(id);
-            return cluster.on_connected(self.now, id, version, info);
+            return cluster.on_hello(self.now, id, Peer::default(), Hello::Node { version, info });
         };
         match tape.below(12) {
             0 if tape.flag() => {
@@ -305,16 +306,18 @@ impl ClusterWorld {
                 self.open.remove(&liar);
                 cluster.on_closed(self.now, liar, "it is gone");
             }
-            1 if tape.flag() => cluster.on_message(self.now, liar, FromNode::Disconnect),
+            1 if tape.flag() => {
+                cluster.on_message(self.now, liar, FromPeer::Node(FromNode::Disconnect));
+            }
             2..5 => {
                 let shares = (0..tape.below(5)).map(|_| share(tape)).collect();
                 let revision = if tape.byte() > 240 { tape.number() } else { self.revision };
                 let serial = tape.number();
                 let granted = FromNode::Granted { revision, serial, shares };
-                cluster.on_message(self.now, liar, granted);
+                cluster.on_message(self.now, liar, FromPeer::Node(granted));
             }
             _ => {
-                let period = cluster.status(self.now).period;
+                let period = cluster.status(self.now).cluster.map_or(0, |it| it.period);
                 let period = if tape.byte() > 240 { tape.number() } else { period };
                 let report = Report {
                     revision: if tape.byte() > 240 { tape.number() } else { self.revision },
@@ -326,7 +329,7 @@ impl ClusterWorld {
                         .map(|_| (u16::from(tape.byte() % 5), tape.number()))
                         .collect(),
                 };
-                cluster.on_message(self.now, liar, FromNode::Report(report));
+                cluster.on_message(self.now, liar, FromPeer::Node(FromNode::Report(report)));
             }
         }
     }
@@ -340,10 +343,10 @@ impl ClusterWorld {
     /// Does what the machines want done.
     fn act(&mut self) {
         let mut outputs = 0;
-        while let Some(output) = self.cluster.as_mut().and_then(Cluster::poll_output) {
+        while let Some(output) = self.cluster.as_mut().and_then(Controller::poll_output) {
             outputs += 1;
             match output {
-                Output::Send { to, message } => {
+                Output::Send { to, message: ToPeer::Node(message) } => {
                     assert!(self.open.contains(&to), "{message:?} to who is gone");
                     let index = self.index_of(to);
                     if let Some(index) = index.filter(|_| self.mail.len() < MAIL_MAX) {
@@ -362,6 +365,7 @@ impl ClusterWorld {
                         process.node.on_disconnected(self.now);
                     }
                 }
+                Output::Send { .. } => panic!("{output:?} to a node"),
                 Output::Event(_) => {}
             }
         }

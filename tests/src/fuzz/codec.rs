@@ -79,9 +79,9 @@ pub fn seeds() -> Vec<Vec<u8>> {
         command: "fio job".into(),
         ..StageInfo::default()
     };
-    add(0, frame(&Hello::Stage { version: VERSION, info: info.clone() }));
+    add(0, frame(&Hello::Stage { version: VERSION, info }));
     to_stage().iter().for_each(|message| add(1, frame(message)));
-    add(2, frame(&FromStage::Info(info)));
+    add(2, frame(&FromStage::Unused));
     add(2, frame(&FromStage::Report(report())));
     add(
         2,
@@ -137,8 +137,6 @@ pub(super) fn to_stage() -> Vec<ToStage> {
         }),
         Rule::Differentiation(Differentiation::Default { channel: "c".into() }),
         Rule::Enforcement(Enforcement::Rate { gate: "b".into(), rate }),
-        Rule::Enforcement(Enforcement::Depth { gate: "q".into(), depth: 9 }),
-        Rule::Housekeeping(Housekeeping::RemoveGate { name: "f".into() }),
     ];
     let silence_max = tidegate_model::Span::SECOND;
     let (version, stage, fallback) = (VERSION, StageId(1), Fallback::Reservation);
@@ -146,7 +144,7 @@ pub(super) fn to_stage() -> Vec<ToStage> {
         ToStage::Welcome { version, stage, silence_max, fallback },
         ToStage::Apply { revision: 1, rules },
         ToStage::Collect { round: 5, detail: true },
-        ToStage::Inform,
+        ToStage::Unused,
         ToStage::Refused { version, reason: "full".into(), retry: true },
     ]
 }

@@ -7,10 +7,10 @@ use std::sync::LazyLock;
 
 use tidegate_model::policy::Account;
 use tidegate_model::{Policy, Span, StageId, Time};
-use tidegate_proto::controller::{ConnectionId, Controller, Output, Peer};
+use tidegate_proto::controller::{ConnectionId, Controller, FromPeer, Output, Peer, Setup, ToPeer};
 use tidegate_proto::message::{
-    Bypassed, ChannelReport, Coverage, Enforcement, FromStage, GateReport, Report, Rule, RuleError,
-    StageInfo, ToStage, VERSION,
+    Bypassed, ChannelReport, Coverage, Enforcement, FromStage, GateReport, Hello, Report, Rule,
+    RuleError, StageInfo, ToStage, VERSION,
 };
 use tidegate_proto::stage::{self, Machine};
 
@@ -51,7 +51,7 @@ pub fn run(bytes: &[u8]) {
     let first = tape.below(POLICIES.len() + 1);
     let earlier = policies.get(first).map(|policy| (1, policy.clone()));
     let mut world = ControllerWorld {
-        controller: Controller::new(Time::ZERO, earlier),
+        controller: Controller::new(Time::ZERO, Setup::default(), earlier),
         policies,
         revision: 1,
         now: Time::ZERO,
@@ -137,7 +137,7 @@ impl ControllerWorld {
         });
         let (inbox, rates) = (Vec::new(), BTreeMap::new());
         self.peers.insert(id, HonestPeer { machine, inbox, bytes: 0, rates });
-        self.controller.on_connected(self.now, id, peer, version, info);
+        self.controller.on_hello(self.now, id, peer, Hello::Stage { version, info });
     }
 
     fn some_peer(&self, tape: &mut Tape<'_>) -> Option<ConnectionId> {
@@ -172,7 +172,7 @@ impl ControllerWorld {
                 }
                 _ => continue,
             };
-            self.controller.on_message(self.now, id, answer);
+            self.controller.on_message(self.now, id, FromPeer::Stage(answer));
         }
     }
 
@@ -181,10 +181,7 @@ impl ControllerWorld {
         let Some(id) = self.some_peer(tape) else { return };
         let message = match tape.below(8) {
             0 => FromStage::Disconnect,
-            1 => {
-                let (tenant, command) = ("b".into(), "x".repeat(tape.below(256) * 64));
-                FromStage::Info(StageInfo { tenant, command, ..StageInfo::default() })
-            }
+            1 => FromStage::Unused,
             2 => {
                 let reason = "é".repeat(tape.below(256));
                 let error = tape.flag().then_some(RuleError { rule: 0, reason });
@@ -192,7 +189,7 @@ impl ControllerWorld {
             }
             _ => FromStage::Report(lies(tape)),
         };
-        self.controller.on_message(self.now, id, message);
+        self.controller.on_message(self.now, id, FromPeer::Stage(message));
     }
 
     /// Performs what the machine says.
@@ -202,7 +199,7 @@ impl ControllerWorld {
             count += 1;
             assert!(count < 10_000, "it does not stop talking");
             match output {
-                Output::Send { to, message } => {
+                Output::Send { to, message: ToPeer::Stage(message) } => {
                     let peer = self.peers.get_mut(&to);
                     let peer = peer.unwrap_or_else(|| panic!("{to:?} is gone, but: {message:?}"));
                     if let ToStage::Apply { rules, .. } = &message {
@@ -214,6 +211,7 @@ impl ControllerWorld {
                     let closed = self.peers.remove(&connection);
                     assert!(closed.is_some(), "it closes what is closed");
                 }
+                Output::Send { .. } => panic!("{output:?} to a stage"),
                 Output::Event(event) => {
                     serde_json::to_string(&event).expect("an event is data");
                 }

@@ -4,8 +4,8 @@
 use std::path::Path;
 
 use tidegate_model::{Policy, PolicyError, Time};
-use tidegate_proto::controller::{ConnectionId, Controller, Output, Peer};
-use tidegate_proto::message::{FromStage, StageInfo, ToStage, VERSION};
+use tidegate_proto::controller::{ConnectionId, Controller, Output, Peer, Setup, ToPeer};
+use tidegate_proto::message::{FromStage, Hello, StageInfo, ToStage, VERSION};
 use tidegate_proto::stage::{self, Machine};
 
 /// Why a stage may refuse a policy that is one: it was promised so much and no more.
@@ -46,7 +46,7 @@ pub(super) fn has_a_location(text: &str, error: &PolicyError) {
 
 /// Whatever can be read and is feasible reaches every stage that it admits, as a whole.
 fn put_in_force(policy: &Policy) {
-    let mut controller = Controller::new(Time::ZERO, Some((1, policy.clone())));
+    let mut controller = Controller::new(Time::ZERO, Setup::default(), Some((1, policy.clone())));
     let mut names: Vec<String> = policy.tenants.iter().map(|t| t.name.clone()).take(3).collect();
     names.push(String::new());
     for (number, tenant) in names.into_iter().enumerate() {
@@ -54,9 +54,9 @@ fn put_in_force(policy: &Policy) {
         let mut machine = Machine::new(Time::ZERO, info.clone(), true);
         machine.on_connected(Time::ZERO);
         let (to, peer) = (ConnectionId(number as u64), Peer::default());
-        controller.on_connected(Time::ZERO, to, peer, VERSION, info);
+        controller.on_hello(Time::ZERO, to, peer, Hello::Stage { version: VERSION, info });
         while let Some(output) = controller.poll_output() {
-            let Output::Send { message, .. } = output else { continue };
+            let Output::Send { message: ToPeer::Stage(message), .. } = output else { continue };
             let applies = matches!(message, ToStage::Apply { .. });
             machine.on_message(Time::ZERO, message);
             let answers = std::iter::from_fn(|| machine.poll_output());

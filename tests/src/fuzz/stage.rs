@@ -218,7 +218,7 @@ fn check_change(change: &Change) {
 
 fn message(tape: &mut Tape<'_>) -> ToStage {
     match tape.below(16) {
-        0 => ToStage::Inform,
+        0 => ToStage::Unused,
         1 => ToStage::Collect { round: tape.number(), detail: tape.flag() },
         2 if tape.byte() > 200 => ToStage::Refused {
             version: tape.word() as u16,
@@ -254,13 +254,10 @@ fn set_channel(name: &str, gates: Vec<String>) -> Rule {
 
 fn rule(tape: &mut Tape<'_>) -> Rule {
     match tape.below(12) {
-        0 => Rule::Housekeeping(Housekeeping::RemoveGate { name: name(tape) }),
-        1 => Rule::Housekeeping(Housekeeping::RemoveChannel { name: name(tape) }),
         2 => Rule::Housekeeping(Housekeeping::Clear),
         3 => Rule::Differentiation(Differentiation::Remove { index: tape.word() }),
         4 => Rule::Differentiation(Differentiation::Default { channel: name(tape) }),
-        5 => Rule::Enforcement(Enforcement::Rate { gate: name(tape), rate: throughput(tape) }),
-        6 => Rule::Enforcement(Enforcement::Depth { gate: name(tape), depth: tape.word() }),
+        5 | 6 => Rule::Enforcement(Enforcement::Rate { gate: name(tape), rate: throughput(tape) }),
         7 => Rule::Differentiation(Differentiation::Insert {
             index: tape.word(),
             conditions: conditions(tape),

@@ -9,17 +9,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use rustix::event::PollFlags;
 use rustix::process::geteuid;
 use std::os::fd::{AsFd, OwnedFd};
+use tidegate_fabric::controller::ControllerLink;
 use tidegate_fabric::memory::handover;
 use tidegate_fabric::memory::region::Region;
 use tidegate_fabric::memory::verbs::Client;
 use tidegate_fabric::reactor::{Interest, Reactor, Ready};
-use tidegate_fabric::retry::Retry;
 use tidegate_fabric::stream::{Listener, ListenerAccess, Stream};
 use tidegate_fabric::tls::Way;
-use tidegate_fabric::unix::Link;
 use tidegate_model::{Span, Time};
 use tidegate_onesided::data_node::rnic::Request;
 use tidegate_onesided::data_node::{ClientIdentity, Hello, ToClient, VERSION, Welcome};
@@ -35,11 +33,6 @@ const LISTENER: u64 = 0;
 const CONTROLLER: u64 = 1;
 /// Tokens from here on are those of connections.
 const FIRST_CONNECTION: u64 = 2;
-
-/// The first and the longest wait between two attempts to connect to the controller, and the wait
-/// after it refused us.
-const RETRY: [Span; 2] = [Span(50 * Span::MILLISECOND.0), Span(2 * Span::SECOND.0)];
-const REFUSED_WAIT: Span = Span(60 * Span::SECOND.0);
 
 /// Connections at a time: all session slots, and pending connections.
 const CONNECTIONS_MAX: usize = 512;
@@ -132,9 +125,7 @@ pub(super) struct Endpoint {
     beginning: Option<Time>,
     /// Until when a client may bring the memory of this node's earlier incarnation.
     waiting: Option<Time>,
-    controller: Option<Way>,
-    link: Option<Link<ToDataNode>>,
-    retry: Retry,
+    controller: Option<ControllerLink<ToDataNode>>,
 }
 
 impl Endpoint {
@@ -163,9 +154,7 @@ impl Endpoint {
             moving: None,
             beginning,
             waiting,
-            controller,
-            link: None,
-            retry: Retry::new(RETRY[0], RETRY[1]),
+            controller: controller.map(|way| ControllerLink::new(way, CONTROLLER, "data node")),
         })
     }
 
@@ -209,10 +198,8 @@ impl Endpoint {
 
     /// How long there is nothing to do unless a message arrives.
     fn patience(&self) -> Option<Duration> {
-        let attempt = match (&self.controller, &self.link) {
-            (Some(_), None) => Some(self.retry.at()),
-            _ => None,
-        };
+        let attempt = self.controller.as_ref().map(ControllerLink::next_attempt);
+        let attempt = attempt.filter(|attempt| *attempt != Time::MAX);
         let begin = self.beginning.into_iter().chain(self.waiting);
         let next = attempt.into_iter().chain(self.moving).chain(begin).min();
         next.map(|next| self.clock.until(next))
@@ -390,85 +377,38 @@ impl Endpoint {
     }
 
     fn connect_if_due(&mut self) {
-        let Some(way) = &self.controller else { return };
-        if self.link.is_some() || !self.retry.is_due(self.clock.now()) {
+        let Some(controller) = &mut self.controller else { return };
+        let now = self.clock.now();
+        if controller.next_attempt() > now {
             return;
         }
-        let connected = way.connect().map(Link::from).and_then(|mut link| {
-            let (version, name) = (message::VERSION, self.name.clone());
-            link.send(&message::Hello::DataNode { version, name })?;
-            self.reactor.add(&link, CONTROLLER, Interest::READ)?;
-            Ok(link)
-        });
-        match connected {
-            Ok(link) => {
-                self.link = Some(link);
-                self.host.connected();
-            }
-            Err(error) => {
-                tracing::debug!("no controller at {}: {error}", way.address);
-                self.retry.later(self.clock.now());
-            }
+        let hello = message::Hello::DataNode { version: message::VERSION, name: self.name.clone() };
+        if controller.connect(&self.reactor, now, &hello) {
+            self.host.connected();
         }
     }
 
+    /// Takes in what the controller has sent. Without a controller its last messages hold.
     fn receive_from_controller(&mut self) {
-        loop {
-            let Some(link) = &mut self.link else { return };
-            let received = link.flush().and_then(|()| link.receive());
-            match received {
-                Ok(None) => return self.watch_link(),
-                Ok(Some(ToDataNode::Refused { reason, .. })) => {
-                    tracing::warn!("the controller refuses this data node: {reason}");
-                    self.retry.hold(REFUSED_WAIT);
-                    return self.disconnect();
-                }
-                Ok(Some(message)) => {
-                    if let ToDataNode::Policy { revision, .. } = &message {
-                        tracing::info!(revision, "policy");
-                        self.retry.succeed();
-                    }
-                    // Without shares a policy promises nothing yet.
-                    if matches!(message, ToDataNode::Grant(_)) {
-                        self.beginning = self.beginning.map(|_| Time::ZERO);
-                    }
-                    self.host.receive(message);
-                }
-                Err(error) => {
-                    tracing::warn!("the link to the controller ended: {error}");
-                    return self.disconnect();
-                }
+        let Some(controller) = &mut self.controller else { return };
+        while let Some(message) = controller.receive(&self.reactor, self.clock.now()) {
+            if let ToDataNode::Policy { revision, .. } = &message {
+                tracing::info!(revision, "policy");
             }
+            // Without shares a policy promises nothing yet.
+            if matches!(message, ToDataNode::Grant(_)) {
+                self.beginning = self.beginning.map(|_| Time::ZERO);
+            }
+            self.host.receive(message);
         }
     }
 
     /// Sends the messages for the controller.
     fn send(&mut self) {
         while let Some(message) = self.host.poll_output() {
-            let Some(link) = &mut self.link else { continue };
-            match link.send(&message) {
-                Ok(()) => self.watch_link(),
-                Err(error) => {
-                    tracing::warn!("the link to the controller ended: {error}");
-                    self.disconnect();
-                }
+            if let Some(controller) = &mut self.controller {
+                controller.send(&self.reactor, self.clock.now(), &message);
             }
-        }
-    }
-
-    /// Waits for what the link waits for.
-    fn watch_link(&self) {
-        let Some(link) = &self.link else { return };
-        let write = link.interest().contains(PollFlags::OUT);
-        // The descriptor is there; where it cannot be watched, the next period tries again.
-        let _ = self.reactor.change(link, CONTROLLER, Interest { read: true, write });
-    }
-
-    /// There is no controller any more: its last messages stay in force.
-    fn disconnect(&mut self) {
-        if let Some(link) = self.link.take() {
-            let _ = self.reactor.remove(&link);
-            self.retry.later(self.clock.now());
         }
     }
 }

@@ -13,7 +13,7 @@ use super::{Cluster, WHENS};
 
 impl Cluster {
     /// Sets the home nodes of tenants, like [`super::Setup::home_nodes`], from the next policy on.
-    pub fn set_home_nodes(&mut self, home_nodes: BTreeMap<String, BTreeSet<NodeId>>) {
+    pub(crate) fn set_home_nodes(&mut self, home_nodes: BTreeMap<String, BTreeSet<NodeId>>) {
         self.setup.home_nodes = home_nodes;
     }
 

@@ -7,7 +7,7 @@ use tidegate_model::{Event, Span, Time};
 use super::allocate::NodeCapacity;
 use super::bounds::{Account, Entry, When, promise};
 use super::message::{Grant, Report, RoundId, Share, ToNode};
-use super::{Cluster, EARLIER, LAST_PART, LEASE, MISSED_MAX, Output, SETTLE, SILENT, WAIT_PART};
+use super::{Cluster, EARLIER, LAST_PART, LEASE, MISSED_MAX, SETTLE, SILENT, WAIT_PART};
 
 /// A reported capacity counts as a rate while at least one part in so many of a period is left.
 const MEASURED_PART: u64 = 8;
@@ -122,7 +122,7 @@ impl Cluster {
 
     /// Whether all connected nodes rest, and no count is left to raise.
     fn is_resting(&self) -> bool {
-        let mut connected = self.nodes.iter().filter(|node| node.connection.is_some());
+        let mut connected = self.nodes.iter().filter(|node| node.is_connected);
         !self.round.is_short && connected.all(super::NodeState::may_rest)
     }
 
@@ -132,7 +132,9 @@ impl Cluster {
         let (into, left) = (now.since(self.period_start), self.period_end().since(now));
         for node in 0..self.nodes.len() {
             let state = &mut self.nodes[node];
-            let Some(to) = state.connection else { continue };
+            if !state.is_connected {
+                continue;
+            }
             if state.may_rest() && !is_for_all {
                 state.capacity_left = super::scaled(state.capacity, left, period);
                 continue;
@@ -140,7 +142,7 @@ impl Cluster {
             let is_first = state.requested_in.replace(round_id.period) != Some(round_id.period);
             state.is_complete = !core::mem::replace(&mut state.is_answered, false) || is_first;
             let complete = state.is_complete;
-            self.send(to, ToNode::Collect { round_id, into, complete });
+            self.send(node, ToNode::Collect { round_id, into, complete });
         }
     }
 
@@ -152,7 +154,7 @@ impl Cluster {
         state.missed_since = None;
         if core::mem::take(&mut state.is_silent) {
             let event = Event::NodeSilent { node: state.name.clone(), is_silent: false };
-            self.outputs.push_back(Output::Event(event));
+            self.outbox.publish(event);
         }
         if report.round_id != self.round.round_id || state.is_answered || revision == 0 {
             return;
@@ -231,7 +233,7 @@ impl Cluster {
 
     /// Goes on if all reports are there that can come.
     pub(super) fn divide_if_answered(&mut self, now: Time) {
-        let is_due = |node: &super::NodeState| node.connection.is_some() && !node.is_answered;
+        let is_due = |node: &super::NodeState| node.is_connected && !node.is_answered;
         if self.round.phase == Phase::Collecting && !self.nodes.iter().any(is_due) {
             self.divide(now);
         }
@@ -252,7 +254,7 @@ impl Cluster {
             return;
         }
         for state in &mut self.nodes {
-            if state.connection.is_some() && !state.is_answered {
+            if state.is_connected && !state.is_answered {
                 state.is_resting = false;
                 state.missed = state.missed.saturating_add(1);
                 state.is_passed_over |= state.missed >= MISSED_MAX;
@@ -260,7 +262,7 @@ impl Cluster {
                 if state.is_passed_over && now.since(since) >= SILENT && !state.is_silent {
                     state.is_silent = true;
                     let event = Event::NodeSilent { node: state.name.clone(), is_silent: true };
-                    self.outputs.push_back(Output::Event(event));
+                    self.outbox.publish(event);
                 }
             }
         }
@@ -272,12 +274,12 @@ impl Cluster {
             return;
         }
         for tenant in self.tenants.iter().filter(|tenant| !tenant.is_met()) {
-            self.outputs.push_back(Output::Event(Event::ReservationMissed {
+            self.outbox.publish(Event::ReservationMissed {
                 tenant: tenant.name.clone(),
                 period: self.period.saturating_sub(1),
                 served_operations: tenant.served_before(),
                 reserved_operations: tenant.promise.reserved,
-            }));
+            });
         }
     }
 
@@ -332,9 +334,9 @@ impl Cluster {
             self.tenants.iter().map(|tenant| tenant.headroom(when)).collect();
         for node in 0..self.nodes.len() {
             let state = &self.nodes[node];
-            let Some(to) = state.connection.filter(|_| state.is_open(when)) else {
+            if !state.is_open(when) {
                 continue;
-            };
+            }
             let serial = state.serial.saturating_add(1);
             // A lease that builds on one that may not have been taken would not be taken either.
             let can_build = state.leased != 0 && state.is_lease_answered;
@@ -381,7 +383,7 @@ impl Cluster {
             let grant = Grant { revision, round_id, serial, into, lease, shares };
             let is_grant = base == 0 || when == When::Now;
             self.send(
-                to,
+                node,
                 if is_grant { ToNode::Grant(grant) } else { ToNode::Renew { base, grant } },
             );
         }

@@ -28,7 +28,7 @@
 //! [`AWAY`] and whose clients live, and for less promised by a new policy until nodes have begun
 //! their next period. Time and memory of a round are those of the pairs of tenant and node.
 
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
 
@@ -37,9 +37,8 @@ use tidegate_model::{Event, Iops, Policy, Span, Time};
 
 use super::bounds::{Account, Entry, GrantCounts, Tenant, When, promise};
 use super::message::Share;
-use crate::controller::ConnectionId;
 use crate::data_node::{FromDataNode, Grant, Report, ToDataNode};
-use crate::message::VERSION;
+use crate::session::{Outbox, PeerId, REPLACED, Refusal, ToPeer};
 use aim::Aim;
 
 mod aim;
@@ -66,34 +65,13 @@ pub struct NodeSetup {
     pub client: Iops,
 }
 
-/// An I/O action for the caller of [`Split`] to perform.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Output {
-    /// Send a message.
-    Send {
-        /// On this connection.
-        to: ConnectionId,
-        /// This one.
-        message: ToDataNode,
-    },
-    /// Close a connection, once its messages are on their way. The caller does not report it back.
-    Close {
-        /// This one.
-        connection: ConnectionId,
-    },
-    /// Publish an event.
-    Event(Event),
-}
-
 /// A data node, as far as it is known.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Node {
-    /// Its name.
-    pub name: String,
-    /// The connection, while there is one.
-    pub connection: Option<ConnectionId>,
+#[derive(Debug, Default)]
+struct Node {
+    name: String,
+    is_connected: bool,
     /// Its last report.
-    pub report: Option<Report>,
+    report: Option<Report>,
     /// How often its memory was damaged since its process began, and which structure was last.
     damages: u64,
     damaged: Option<String>,
@@ -120,17 +98,16 @@ pub struct Node {
 
 /// The machine. See the head of this file.
 #[derive(Debug)]
-pub struct Split {
+pub(crate) struct Split {
     nodes: Vec<Node>,
     policy: Option<(u64, Policy)>,
     tenants: Vec<Tenant>,
     aim: Aim,
-    connections: BTreeMap<ConnectionId, usize>,
     round: u64,
     next_round: Time,
     /// When this round goes on without missing reports; none if it has.
     until: Option<Time>,
-    outputs: VecDeque<Output>,
+    pub(crate) outbox: Outbox,
 }
 
 impl Node {
@@ -151,35 +128,26 @@ impl Node {
 impl Split {
     /// For nodes that are all away, at `now`, with the policy of an earlier run and its revision.
     /// If there is none, no earlier run can have granted anything.
-    pub fn new(now: Time, nodes: Vec<NodeSetup>, policy: Option<(u64, Policy)>) -> Self {
+    pub(crate) fn new(now: Time, nodes: Vec<NodeSetup>, policy: Option<(u64, Policy)>) -> Self {
         let node = |setup: NodeSetup| Node {
             name: setup.name,
-            connection: None,
-            report: None,
-            damages: 0,
-            damaged: None,
-            minute: demand::Minute::default(),
             capacity: setup.capacity,
             published_capacity: setup.capacity,
             client: setup.client,
             seen: now,
-            is_known: false,
             is_unknown: policy.is_some(),
             is_expected: policy.is_none(),
-            is_answered: false,
-            is_due: false,
-            serial: 0,
+            ..Node::default()
         };
         let mut split = Self {
             nodes: nodes.into_iter().map(node).collect(),
             policy: None,
             tenants: Vec::new(),
             aim: Aim::default(),
-            connections: BTreeMap::new(),
             round: 0,
             next_round: Time::MAX,
             until: None,
-            outputs: VecDeque::new(),
+            outbox: Outbox::default(),
         };
         if let Some((revision, policy)) = policy {
             split.apply(now, revision, policy);
@@ -187,40 +155,29 @@ impl Split {
         split
     }
 
-    /// The data nodes, in the order of the cluster's file.
-    pub fn nodes(&self) -> &[Node] {
-        &self.nodes
-    }
-
     /// A data node has said hello on a new connection. It is sent the policy, and its shares as
     /// soon as it has reported those that it holds; or it is refused.
-    pub fn on_connected(&mut self, now: Time, connection: ConnectionId, version: u16, name: &str) {
-        let found = self.nodes.iter().position(|node| node.name == name);
-        let Some(index) = found.filter(|_| version == VERSION) else {
-            return self.refuse(connection, version, name);
-        };
-        // The earlier process is gone, or its connection broke without a notice.
-        if let Some(earlier) = self.nodes[index].connection {
-            self.outputs.push_back(Output::Close { connection: earlier });
-            self.part(now, index, "it has connected anew");
-        }
+    pub(crate) fn on_hello(&mut self, now: Time, name: &str) -> Result<PeerId, Refusal> {
+        let index = self.nodes.iter().position(|node| node.name == name);
+        let index = index.ok_or_else(|| Refusal::unknown("data node", name))?;
+        self.part(now, index, REPLACED);
         let node = &mut self.nodes[index];
-        (node.connection, node.seen) = (Some(connection), now);
+        (node.is_connected, node.seen) = (true, now);
         (node.is_known, node.is_answered, node.is_due, node.serial) = (false, false, true, 0);
         // The node reports its damages anew, if it is still the same process.
         (node.damages, node.damaged) = (0, None);
-        self.connections.insert(connection, index);
         let joined = Event::NodeJoined { node: name.into(), is_known: !node.is_unknown };
-        self.outputs.push_back(Output::Event(joined));
+        self.outbox.publish(joined);
         if let Some((revision, policy)) = self.policy.clone() {
-            self.send(connection, ToDataNode::Policy { revision, policy });
+            self.send(index, ToDataNode::Policy { revision, policy });
             self.open_round(now);
         }
+        Ok(peer(index))
     }
 
     /// A data node has sent a message.
-    pub fn on_message(&mut self, now: Time, connection: ConnectionId, message: FromDataNode) {
-        let Some(index) = self.connections.get(&connection).copied() else { return };
+    pub(crate) fn on_message(&mut self, now: Time, index: u16, message: FromDataNode) {
+        let index = usize::from(index);
         self.nodes[index].seen = now;
         match message {
             FromDataNode::Report(report) => self.on_report(now, index, report),
@@ -238,35 +195,34 @@ impl Split {
             }
             FromDataNode::Noticed(notice) => {
                 let event = status::event(&self.nodes[index].name, notice);
-                self.outputs.push_back(Output::Event(event));
+                self.outbox.publish(event);
             }
             FromDataNode::Remade { times, structure } => {
                 let node = &mut self.nodes[index];
                 (node.damages, node.damaged) = (times, Some(structure));
             }
             FromDataNode::Disconnect => {
-                self.outputs.push_back(Output::Close { connection });
+                self.outbox.close(peer(index));
                 self.part(now, index, DISCONNECTED);
             }
         }
     }
 
-    /// A connection is closed. `reason` is for people.
-    pub fn on_closed(&mut self, now: Time, connection: ConnectionId, reason: &str) {
-        if let Some(index) = self.connections.get(&connection).copied() {
-            self.part(now, index, reason);
-        }
+    /// A data node's connection is closed. `reason` is for people.
+    pub(crate) fn on_closed(&mut self, now: Time, index: u16, reason: &str) {
+        self.part(now, usize::from(index), reason);
     }
 
     /// Brings a policy into force. Connected nodes are sent the policy and their shares.
-    pub fn apply(&mut self, now: Time, revision: u64, policy: Policy) {
+    pub(crate) fn apply(&mut self, now: Time, revision: u64, policy: Policy) {
         self.rebuild(&policy);
         for node in &mut self.nodes {
             node.is_due = true;
         }
-        let here = self.nodes.iter().filter_map(|node| node.connection).collect::<Vec<_>>();
-        for to in here {
-            self.send(to, ToDataNode::Policy { revision, policy: policy.clone() });
+        for index in 0..self.nodes.len() {
+            if self.nodes[index].is_connected {
+                self.send(index, ToDataNode::Policy { revision, policy: policy.clone() });
+            }
         }
         self.policy = Some((revision, policy));
         if self.nodes.is_empty() {
@@ -277,7 +233,7 @@ impl Split {
     }
 
     /// The time that [`Self::next_deadline`] named has come.
-    pub fn on_deadline(&mut self, now: Time) {
+    pub(crate) fn on_deadline(&mut self, now: Time) {
         if self.until.is_some_and(|until| until <= now) {
             self.divide();
         }
@@ -287,43 +243,20 @@ impl Split {
     }
 
     /// When to call [`Self::on_deadline`] next; changes with every call.
-    pub fn next_deadline(&self) -> Time {
+    pub(crate) fn next_deadline(&self) -> Time {
         self.until.unwrap_or(Time::MAX).min(self.next_round)
-    }
-
-    /// Returns the next action to perform; none once all have been returned.
-    pub fn poll_output(&mut self) -> Option<Output> {
-        self.outputs.pop_front()
     }
 }
 
 /// Nodes coming and going.
 impl Split {
-    fn refuse(&mut self, connection: ConnectionId, version: u16, name: &str) {
-        // The name comes from elsewhere; it is shortened before it is repeated.
-        let node: String = name.chars().take(64).collect();
-        let reason = match version == VERSION {
-            true => alloc::format!(
-                "the cluster has no data node named {node:?}; add it to the cluster file"
-            ),
-            false => alloc::format!(
-                "data node {node} speaks version {version} and the controller version {VERSION}; \
-                 run the same release on both"
-            ),
-        };
-        let refused = ToDataNode::Refused { version: VERSION, reason: reason.clone() };
-        self.send(connection, refused);
-        self.outputs.push_back(Output::Close { connection });
-        self.outputs.push_back(Output::Event(Event::NodeRefused { node, reason }));
-    }
-
     fn part(&mut self, now: Time, index: usize, reason: &str) {
         let node = &mut self.nodes[index];
-        let Some(connection) = node.connection.take() else { return };
-        (node.is_known, node.seen) = (false, now);
-        let event = Event::NodeLeft { node: node.name.clone(), reason: reason.into() };
-        self.connections.remove(&connection);
-        self.outputs.push_back(Output::Event(event));
+        if core::mem::take(&mut node.is_connected) {
+            (node.is_known, node.seen) = (false, now);
+            let (node, reason) = (node.name.clone(), reason.into());
+            self.outbox.publish(Event::NodeLeft { node, reason });
+        }
     }
 
     /// Takes the shares of nodes that are away for too long.
@@ -333,8 +266,8 @@ impl Split {
             if node.is_known && node.is_answered || now.since(node.seen) < AWAY {
                 continue;
             }
-            if let Some(connection) = node.connection {
-                self.outputs.push_back(Output::Close { connection });
+            if node.is_connected {
+                self.outbox.close(peer(index));
                 self.part(now, index, "it does not answer");
             }
             let node = &mut self.nodes[index];
@@ -354,11 +287,11 @@ impl Split {
             self.learn(index, &report);
         }
         let events = self.compare(index, &report);
-        self.outputs.extend(events.into_iter().map(Output::Event));
+        events.into_iter().for_each(|event| self.outbox.publish(event));
         let node = &mut self.nodes[index];
         node.minute.read(now, node.report.as_ref(), &report);
         node.report = Some(report);
-        let is_awaited = |node: &Node| node.connection.is_some() && !node.is_answered;
+        let is_awaited = |node: &Node| node.is_connected && !node.is_answered;
         if self.until.is_some() && !self.nodes.iter().any(is_awaited) {
             self.divide();
         }
@@ -436,9 +369,10 @@ impl Split {
         self.next_round = now.after(interval);
         self.until = Some(now.after(Span(interval.0 / WAIT_PART)));
         for index in 0..self.nodes.len() {
-            let Some(to) = self.nodes[index].connection else { continue };
-            self.nodes[index].is_answered = false;
-            self.send(to, ToDataNode::Collect { round: self.round });
+            if self.nodes[index].is_connected {
+                self.nodes[index].is_answered = false;
+                self.send(index, ToDataNode::Collect { round: self.round });
+            }
         }
     }
 
@@ -460,7 +394,9 @@ impl Split {
             self.tenants.iter().map(|tenant| tenant.headroom(STANDING)).collect();
         for index in 0..self.nodes.len() {
             let node = &mut self.nodes[index];
-            let Some(to) = node.connection.filter(|_| node.is_known) else { continue };
+            if !node.is_connected || !node.is_known {
+                continue;
+            }
             let is_due = core::mem::take(&mut node.is_due);
             let serial = node.serial + 1;
             let mut shares = Vec::new();
@@ -479,7 +415,7 @@ impl Split {
             if is_due || !shares.is_empty() {
                 self.nodes[index].serial = serial;
                 let grant = Grant { revision, serial, shares };
-                self.send(to, ToDataNode::Grant(grant));
+                self.send(index, ToDataNode::Grant(grant));
             }
         }
     }
@@ -490,7 +426,11 @@ impl Split {
         }
     }
 
-    fn send(&mut self, to: ConnectionId, message: ToDataNode) {
-        self.outputs.push_back(Output::Send { to, message });
+    fn send(&mut self, index: usize, message: ToDataNode) {
+        self.outbox.send(peer(index), ToPeer::DataNode(message));
     }
+}
+
+fn peer(index: usize) -> PeerId {
+    PeerId::DataNode(index as u16)
 }

@@ -405,7 +405,7 @@ pub struct ShortTenant {
 
 impl Cluster {
     /// The status of the cluster.
-    pub fn status(&self, now: Time) -> ClusterStatus {
+    pub(crate) fn status(&self, now: Time) -> ClusterStatus {
         let tenants = self.tenants.iter().map(|tenant| ClusterTenant {
             name: tenant.name.clone(),
             reserved_operations: tenant.promise.reserved,
@@ -428,7 +428,7 @@ impl Cluster {
             declared_operations_per_second: node_state.declared.map(|iops| iops.0),
             capacity_operations: node_state.capacity,
             measured_operations_per_second: node_state.reported.map(|_| node_state.measured),
-            is_connected: node_state.connection.is_some(),
+            is_connected: node_state.is_connected,
             is_silent: node_state.is_silent,
             reported_ns: node_state.reported.map(|at| now.since(at).0),
             faults: node_state.faults.iter().map(PartFaultStatus::from).collect(),

@@ -74,13 +74,12 @@ impl Still {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use tidegate_model::{Iops, Policy, Time};
+    use tidegate_model::{Iops, NodeId, Policy, Time};
 
     use super::*;
     use crate::cluster::message::{FromNode, NodeInfo, Report, TenantReport, ToNode};
-    use crate::cluster::{Cluster, NodeSetup, Output, Setup};
-    use crate::controller::ConnectionId;
-    use crate::message::VERSION;
+    use crate::cluster::{Cluster, NodeSetup, Setup};
+    use crate::session::{Action, PeerId, ToPeer};
 
     const POLICY: &str = r#"
         period = "1s"
@@ -100,11 +99,10 @@ mod tests {
         /// Whether everything is divided in every round.
         divides_always: bool,
         now: u64,
-        connections: [Option<ConnectionId>; 3],
-        next: u64,
+        is_connected: [bool; 3],
         /// The demand at each node, by tenant.
         node_demands: [[u64; 3]; 3],
-        sent: Vec<Output>,
+        sent: Vec<Action>,
     }
 
     impl IdleSim {
@@ -122,24 +120,21 @@ mod tests {
                 cluster: Cluster::new(Time(0), setup, Some((1, policy))),
                 divides_always,
                 now: 0,
-                connections: [None; 3],
-                next: 1,
+                is_connected: [false; 3],
                 node_demands: [[0; 3]; 3],
                 sent: Vec::new(),
             }
         }
 
         fn join(&mut self, node: usize) {
-            let connection = ConnectionId(self.next);
-            self.next += 1;
-            self.connections[node] = Some(connection);
+            self.is_connected[node] = true;
             let info = NodeInfo { name: NAMES[node].into(), ..NodeInfo::default() };
-            self.cluster.on_connected(Time(self.now), connection, VERSION, info);
+            self.cluster.on_hello(Time(self.now), info).unwrap();
         }
 
         fn leave(&mut self, node: usize) {
-            if let Some(connection) = self.connections[node].take() {
-                self.cluster.on_closed(Time(self.now), connection, "gone");
+            if core::mem::take(&mut self.is_connected[node]) {
+                self.cluster.on_closed(Time(self.now), NodeId(node as u16), "gone");
             }
         }
 
@@ -147,11 +142,13 @@ mod tests {
         fn pass(&mut self, milliseconds: u64) {
             let end = self.now + milliseconds * 1_000_000;
             loop {
-                while let Some(output) = self.cluster.poll_output() {
-                    if let Output::Send { to, message } = &output {
-                        self.answer(*to, message);
+                while let Some(action) = self.cluster.outbox.pop() {
+                    if let Action::Send { to: PeerId::Node(node), message } = &action
+                        && let ToPeer::Node(message) = message
+                    {
+                        self.answer(*node, message);
                     }
-                    self.sent.push(output);
+                    self.sent.push(action);
                 }
                 let next = self.cluster.next_deadline();
                 if next.0 > end {
@@ -166,8 +163,11 @@ mod tests {
             self.now = end;
         }
 
-        fn answer(&mut self, to: ConnectionId, message: &ToNode) {
-            let Some(node) = self.connections.iter().position(|it| *it == Some(to)) else { return };
+        fn answer(&mut self, id: NodeId, message: &ToNode) {
+            let node = usize::from(id.0);
+            if !self.is_connected[node] {
+                return;
+            }
             let answer = match message {
                 ToNode::Collect { round_id, .. } => {
                     let demands = (0..).zip(self.node_demands[node]);
@@ -196,7 +196,7 @@ mod tests {
             if self.divides_always {
                 self.cluster.still.reset();
             }
-            self.cluster.on_message(Time(self.now), to, answer);
+            self.cluster.on_message(Time(self.now), id, answer);
         }
     }
 

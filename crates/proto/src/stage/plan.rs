@@ -199,25 +199,14 @@ impl Plan {
     fn keep_house(&mut self, rule: &Housekeeping, before: &Before) -> PlanResult<()> {
         match rule {
             Housekeeping::SetGate { name, spec } => self.set_gate(name, spec, before),
-            Housekeeping::RemoveGate { name } => {
-                let user = |channel: &&Channel| channel.spec.gates.contains(name);
-                if let Some(channel) = self.channels.values().find(user) {
-                    return Err(format!("gate {name:?} is used by {:?}", channel.spec.name));
-                }
-                self.gates.remove(name).map(drop).ok_or_else(|| no_such("gate", name))
-            }
             Housekeeping::SetChannel(spec) => {
                 let known = self.channels.get(&spec.name).or(before.channels.get(&spec.name));
                 let number = known.map_or(UNNUMBERED, |channel| channel.number);
                 self.channels.insert(spec.name.clone(), Channel { number, spec: spec.clone() });
                 Ok(())
             }
-            Housekeeping::RemoveChannel { name } => {
-                let used = self.rules.iter().any(|(_, channel)| channel == name);
-                if used || self.default.as_ref() == Some(name) {
-                    return Err(format!("channel {name:?} is named by a rule"));
-                }
-                self.channels.remove(name).map(drop).ok_or_else(|| no_such("channel", name))
+            Housekeeping::UnusedGate | Housekeeping::UnusedChannel => {
+                Err(String::from("this release has no such rule"))
             }
             Housekeeping::Clear => {
                 self.gates.clear();
@@ -274,27 +263,16 @@ impl Plan {
     }
 
     fn enforce(&mut self, rule: &Enforcement) -> PlanResult<()> {
-        let (Enforcement::Rate { gate: name, .. } | Enforcement::Depth { gate: name, .. }) = rule;
+        let Enforcement::Rate { gate: name, rate: new } = rule;
         let gate = self.gates.get_mut(name).ok_or_else(|| no_such("gate", name))?;
-        match (rule, &mut gate.spec) {
-            (Enforcement::Rate { rate: new, .. }, GateSpec::TokenBucket { rate, .. }) => {
-                if rate.unit() != new.unit() {
-                    return Err(format!("gate {name:?} counts in another unit than {new}"));
-                }
-                gate.rate = Some(*new);
-                Ok(())
-            }
-            (
-                Enforcement::Depth { depth: new, .. },
-                GateSpec::FairQueue { depth, .. }
-                | GateSpec::Priority { depth, .. }
-                | GateSpec::Concurrency { depth },
-            ) => {
-                *depth = (*new).max(1);
-                Ok(())
-            }
-            (_, spec) => Err(format!("a {} gate has no such state", spec.kind())),
+        let GateSpec::TokenBucket { rate, .. } = &gate.spec else {
+            return Err(format!("a {} gate has no such state", gate.spec.kind()));
+        };
+        if rate.unit() != new.unit() {
+            return Err(format!("gate {name:?} counts in another unit than {new}"));
         }
+        gate.rate = Some(*new);
+        Ok(())
     }
 
     /// Takes back the numbers of gates and channels that are gone and gives numbers to new ones; in

@@ -117,7 +117,8 @@ fn a_rate_alone_compiles_nothing() {
 #[test]
 fn one_wrong_rule_changes_nothing() {
     let mut machine = connected(Fallback::Keep);
-    let rules = vec![set_gate("kv", bucket(100)), set_channel("kv", &["kv"]), default("kv")];
+    let mut rules = vec![set_gate("kv", bucket(100)), set_channel("kv", &["kv"]), default("kv")];
+    rules.push(set_gate("q", GateSpec::Concurrency { depth: 1 }));
     install(&mut machine, rules.clone());
     let in_operations = Rule::Enforcement(Enforcement::Rate {
         gate: "kv".into(),
@@ -129,17 +130,15 @@ fn one_wrong_rule_changes_nothing() {
         conditions: Conditions::default(),
         channel: "x".into(),
     });
-    let remove_gate = Rule::Housekeeping(Housekeeping::RemoveGate { name: "kv".into() });
-    let remove_channel = Rule::Housekeeping(Housekeeping::RemoveChannel { name: "kv".into() });
-    let depth = Rule::Enforcement(Enforcement::Depth { gate: "kv".into(), depth: 2 });
+    let (unused_gate, unused_channel) = (Housekeeping::UnusedGate, Housekeeping::UnusedChannel);
     let cases = [
         (rate("x", 1), "there is no gate \"x\""),
         (in_operations, "counts in another unit"),
         (no_rule, "there is no rule 0"),
         (nowhere, "there is no channel \"x\""),
-        (remove_gate, "is used by \"kv\""),
-        (remove_channel, "is named by a rule"),
-        (depth, "a token-bucket gate has no such state"),
+        (Rule::Housekeeping(unused_gate), "no such rule"),
+        (Rule::Housekeeping(unused_channel), "no such rule"),
+        (rate("q", 1), "a concurrency gate has no such state"),
         (set_gate("z", GateSpec::Compress { level: 3 }), "needs the layered interface"),
         (set_channel("kv", &["missing"]), "there is no gate \"missing\""),
         (set_channel("kv", &["kv"; 9]), "has more than 8 gates"),
@@ -158,8 +157,8 @@ fn what_goes_is_retired_and_its_number_used_last() {
     let mut machine = connected(Fallback::Keep);
     let queue = |depth| GateSpec::Concurrency { depth };
     install(&mut machine, vec![set_gate("a", queue(1)), set_gate("b", queue(2))]);
-    let remove = Rule::Housekeeping(Housekeeping::RemoveGate { name: "a".into() });
-    assert_eq!(install(&mut machine, vec![remove]).retired, [0]);
+    let clear = Rule::Housekeeping(Housekeeping::Clear);
+    assert_eq!(install(&mut machine, vec![clear, set_gate("b", queue(2))]).retired, [0]);
     let change = install(&mut machine, vec![set_gate("c", queue(3))]);
     assert_eq!(change.gates[0].number, 2);
     assert!(matches!(change.gates[0].setup, Setup::Queue { queue: 2, depth: 3, .. }));
@@ -194,7 +193,8 @@ fn without_a_controller_it_tries_again_with_growing_pauses() {
         assert!(outputs(&mut machine).contains(&Output::Connect));
         machine.on_closed(now, "nobody listens");
         outputs(&mut machine);
-        let Connection::Down { retry } = machine.connection else { panic!() };
+        assert_eq!(machine.connection, Connection::Down);
+        let retry = machine.retry.at();
         pauses.push(retry.since(now).0 / MS);
         now = retry;
     }

@@ -170,7 +170,7 @@ impl ClusterStats {
     ///
     /// # Errors
     /// If the policy does not have the tenant.
-    pub fn delays(
+    pub(crate) fn delays(
         &self,
         now: Time,
         tenant: &str,

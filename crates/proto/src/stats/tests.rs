@@ -11,8 +11,10 @@ use tidegate_model::Discipline;
 use super::*;
 use crate::cluster::message::FromNode;
 use crate::cluster::status::{ClusterTenant, NodeStatus};
+use crate::message::VERSION;
+use crate::session::Action;
 
-const LINK: ConnectionId = ConnectionId(1);
+const FRONT: PeerId = PeerId::Gateway(0);
 
 fn policy(tenants: &[&str]) -> Policy {
     let tenants = tenants.iter().map(|name| alloc::format!("[[tenant]]\nname = {name:?}\n"));
@@ -61,8 +63,8 @@ fn status_at(stats: &ClusterStats, now: Time) -> ClusterStatus {
     status
 }
 
-fn outputs(stats: &mut ClusterStats) -> Vec<Output> {
-    core::iter::from_fn(|| stats.poll_output()).collect()
+fn actions(stats: &mut ClusterStats) -> Vec<Action> {
+    core::iter::from_fn(|| stats.outbox.pop()).collect()
 }
 
 #[derive(Clone, Debug)]
@@ -95,10 +97,10 @@ proptest! {
     #[test]
     fn a_sum_adds_the_last_count_of_each_incarnation(steps in steps()) {
         let mut stats = stats();
-        let (mut link, mut now, mut revision) = (1, 0, 1);
+        let (mut now, mut revision) = (0, 1);
         let (mut incarnation, mut done, mut last_count, mut ended) = (1, 0, 0, 0);
-        stats.on_gateway(second(0), ConnectionId(link), VERSION, "front");
-        stats.on_node(second(0), ConnectionId(link + 1), "a", true);
+        stats.on_hello(second(0), "front").unwrap();
+        stats.on_node(second(0), NodeId(0), true);
         for step in steps {
             now += 1;
             match step {
@@ -106,9 +108,9 @@ proptest! {
                 StatsStep::Answers => {
                     last_count = done;
                     let counts = gateway_counts(incarnation, done);
-                    stats.on_gateway_message(second(now), ConnectionId(link), counts);
+                    stats.on_message(second(now), 0, counts);
                     let counts = node_counts(revision, done);
-                    stats.on_node_counts(second(now), ConnectionId(link + 1), counts);
+                    stats.on_node_counts(second(now), NodeId(0), counts);
                 }
                 StatsStep::Reconnects | StatsStep::Dies => {
                     let is_dead = matches!(step, StatsStep::Dies);
@@ -116,11 +118,10 @@ proptest! {
                         ended += last_count;
                         (incarnation, done, last_count) = (incarnation + 1, 0, 0);
                     }
-                    stats.on_closed(ConnectionId(link), "it is gone");
-                    stats.on_closed(ConnectionId(link + 1), "it is gone");
-                    link += 2;
-                    stats.on_gateway(second(now), ConnectionId(link), VERSION, "front");
-                    stats.on_node(second(now), ConnectionId(link + 1), "a", is_dead);
+                    stats.on_closed(FRONT, "it is gone");
+                    stats.on_closed(PeerId::Node(NodeId(0)), "it is gone");
+                    stats.on_hello(second(now), "front").unwrap();
+                    stats.on_node(second(now), NodeId(0), is_dead);
                 }
                 StatsStep::Applies => {
                     // Two in a row, so that the node's first index is oltp's again.
@@ -145,66 +146,35 @@ proptest! {
 fn every_node_and_gateway_is_polled_once_a_second() {
     let mut stats = stats();
     assert_eq!(stats.next_deadline(), Time::MAX);
-    stats.on_node(second(1), LINK, "a", false);
-    assert!(stats.on_gateway(second(1), ConnectionId(2), VERSION, "front"));
-    let to_node = Output::ToNode { to: LINK, message: ToNode::Count };
-    let to_gateway = Output::ToGateway { to: ConnectionId(2), message: ToGateway::Count };
-    let joined = Output::Event(Event::GatewayJoined { gateway: "front".into() });
-    assert_eq!(outputs(&mut stats), [to_node.clone(), joined, to_gateway.clone()]);
+    stats.on_node(second(1), NodeId(0), false);
+    stats.on_hello(second(1), "front").unwrap();
+    let to_node =
+        Action::Send { to: PeerId::Node(NodeId(0)), message: ToPeer::Node(ToNode::Count) };
+    let to_gateway = Action::Send { to: FRONT, message: ToPeer::Gateway(ToGateway::Count) };
+    let joined = Action::Publish(Event::GatewayJoined { gateway: "front".into() });
+    assert_eq!(actions(&mut stats), [to_node.clone(), joined, to_gateway.clone()]);
     assert_eq!(stats.next_deadline(), second(2));
     stats.on_deadline(second(2));
-    assert_eq!(outputs(&mut stats), [to_node, to_gateway]);
+    assert_eq!(actions(&mut stats), [to_node, to_gateway]);
     assert_eq!(stats.next_deadline(), second(3));
-    stats.on_closed(LINK, "it closed the connection");
-    stats.on_gateway_message(second(2), ConnectionId(2), FromGateway::Disconnect);
+    stats.on_closed(PeerId::Node(NodeId(0)), "it closed the connection");
+    stats.on_message(second(2), 0, FromGateway::Disconnect);
     let left = Event::GatewayLeft { gateway: "front".into(), reason: DISCONNECTED.into() };
-    let close = Output::Close { connection: ConnectionId(2) };
-    assert_eq!(outputs(&mut stats), [close, Output::Event(left)]);
+    let close = Action::Close(FRONT);
+    assert_eq!(actions(&mut stats), [close, Action::Publish(left)]);
     stats.on_deadline(second(3));
-    assert_eq!((outputs(&mut stats), stats.next_deadline()), (vec![], Time::MAX));
-}
-
-#[test]
-fn a_gateway_that_the_cluster_does_not_have_is_refused() {
-    let mut stats = stats();
-    for (version, name, why) in [(VERSION + 1, "front", "same release"), (VERSION, "x", "\"x\"")] {
-        assert!(!stats.on_gateway(Time::ZERO, LINK, version, name));
-        let [refused, close, event] = outputs(&mut stats).try_into().unwrap();
-        let Output::ToGateway { message: ToGateway::Refused { reason, .. }, .. } = refused else {
-            panic!("{refused:?}")
-        };
-        assert!(reason.contains(why), "{reason}");
-        assert_eq!(close, Output::Close { connection: LINK });
-        assert_eq!(event, Output::Event(Event::GatewayRefused { gateway: name.into(), reason }));
-    }
-    assert_eq!((stats.gateways().count(), stats.next_deadline()), (0, Time::MAX));
-}
-
-#[test]
-fn a_new_connection_replaces_the_old_one() {
-    let mut stats = stats();
-    stats.on_gateway(Time::ZERO, LINK, VERSION, "front");
-    outputs(&mut stats);
-    stats.on_gateway(second(1), ConnectionId(2), VERSION, "front");
-    let outputs = outputs(&mut stats);
-    assert_eq!(outputs[0], Output::Close { connection: LINK });
-    assert!(matches!(&outputs[1], Output::Event(Event::GatewayLeft { .. })), "{outputs:?}");
-    assert!(stats.gateways().eq([ConnectionId(2)]));
-    stats.on_closed(LINK, "the old one");
-    stats.on_gateway_message(second(1), LINK, gateway_counts(1, 9));
-    assert!(stats.gateways().eq([ConnectionId(2)]));
-    assert_eq!(status_at(&stats, second(1)).gateways[0].requests, 0);
+    assert_eq!((actions(&mut stats), stats.next_deadline()), (vec![], Time::MAX));
 }
 
 #[test]
 fn rates_are_those_of_the_last_reading_and_grow_old() {
     let mut stats = stats();
-    stats.on_gateway(second(0), LINK, VERSION, "front");
-    stats.on_node(second(0), ConnectionId(2), "b", false);
+    stats.on_hello(second(0), "front").unwrap();
+    stats.on_node(second(0), NodeId(1), false);
     for (at, requests) in [(1, 500), (3, 900)] {
-        stats.on_gateway_message(second(at), LINK, gateway_counts(1, requests));
+        stats.on_message(second(at), 0, gateway_counts(1, requests));
         let counts = NodeCounts { waiting: 5, in_flight: 3, ..node_counts(1, requests) };
-        stats.on_node_counts(second(at), ConnectionId(2), counts);
+        stats.on_node_counts(second(at), NodeId(1), counts);
     }
     let status = status_at(&stats, second(4));
     let (gateway, node, tenant) = (&status.gateways[0], &status.nodes[1], &status.tenants[0]);
@@ -225,15 +195,15 @@ fn rates_are_those_of_the_last_reading_and_grow_old() {
 #[test]
 fn removed_tenants_are_forgotten_and_others_are_kept() {
     let mut stats = stats();
-    stats.on_gateway(second(0), LINK, VERSION, "front");
-    stats.on_node(second(0), ConnectionId(2), "a", false);
-    stats.on_gateway_message(second(1), LINK, gateway_counts(1, 7));
-    stats.on_node_counts(second(1), ConnectionId(2), node_counts(1, 7));
+    stats.on_hello(second(0), "front").unwrap();
+    stats.on_node(second(0), NodeId(0), false);
+    stats.on_message(second(1), 0, gateway_counts(1, 7));
+    stats.on_node_counts(second(1), NodeId(0), node_counts(1, 7));
     stats.apply(2, &policy(&["kv", "oltp"]));
     let status = status_at(&stats, second(1));
     assert_eq!((status.tenants[0].name.as_str(), status.tenants[0].gateway_requests), ("oltp", 7));
     // The node does not know of it yet, so the first index is still oltp's.
-    stats.on_node_counts(second(2), ConnectionId(2), node_counts(1, 9));
+    stats.on_node_counts(second(2), NodeId(0), node_counts(1, 9));
     let status = status_at(&stats, second(2));
     assert_eq!(status.nodes[0].total_served_operations, 9);
     let totals = [0, 1].map(|index| status.tenants[index].total_served_operations);
@@ -257,13 +227,13 @@ fn is<M: Serialize + DeserializeOwned + PartialEq + Debug>(message: &M, golden: 
 #[test]
 fn rejected_clients_are_counted_by_reason() {
     let mut stats = stats();
-    assert!(stats.on_gateway(Time::ZERO, LINK, VERSION, "front"));
+    stats.on_hello(Time::ZERO, "front").unwrap();
     let mut report = |incarnation: u64, turned_away: u64, used: u64| {
-        stats.on_gateway_message(second(incarnation), LINK, gateway_counts(incarnation, 1));
+        stats.on_message(second(incarnation), 0, gateway_counts(incarnation, 1));
         let turned_away = vec![("address_quota".into(), turned_away), ("memory_budget".into(), 0)];
         let (memory_used_bytes, memory_limit_bytes) = (used, 100);
         let pressure = GatewayPressure { turned_away, memory_used_bytes, memory_limit_bytes };
-        stats.on_gateway_message(second(incarnation), LINK, FromGateway::Pressure(pressure));
+        stats.on_message(second(incarnation), 0, FromGateway::Pressure(pressure));
         let status = status_at(&stats, second(incarnation)).gateways.remove(0);
         let reasons = status.turned_away_for.into_iter().map(|it| (it.reason, it.clients));
         let reasons: Vec<_> = reasons.collect();
@@ -273,7 +243,7 @@ fn rejected_clients_are_counted_by_reason() {
     assert_eq!(report(1, 3, 7), (reasons(3), 7, 100));
     assert_eq!(report(1, 5, 8), (reasons(5), 8, 100));
     assert_eq!(report(2, 4, 0), (reasons(9), 0, 100), "another life has counted from zero");
-    stats.on_closed(LINK, "it is gone");
+    stats.on_closed(FRONT, "it is gone");
     let status = status_at(&stats, second(3)).gateways.remove(0);
     assert_eq!((status.memory_used_bytes, status.memory_limit_bytes), (0, 0));
 }

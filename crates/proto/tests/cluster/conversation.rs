@@ -2,9 +2,9 @@
 
 use tidegate_model::{Event, Span, Time};
 use tidegate_proto::cluster::message::{NodeInfo, ToNode};
-use tidegate_proto::cluster::{Cluster, LEASE, NodeSetup, Output, Setup};
-use tidegate_proto::controller::ConnectionId;
-use tidegate_proto::message::VERSION;
+use tidegate_proto::cluster::{LEASE, NodeSetup, Setup};
+use tidegate_proto::controller::{ConnectionId, Controller, Output, Peer, ToPeer};
+use tidegate_proto::message::{Hello, VERSION};
 
 use crate::world::{ClusterTestbed, Link, MS};
 
@@ -170,12 +170,13 @@ fn communication_takes_less_than_a_hundredth_of_the_period() {
 #[test]
 fn strangers_and_other_versions_are_refused() {
     let nodes = vec![NodeSetup { name: "a".into(), ..NodeSetup::default() }];
-    let mut cluster = Cluster::new(Time::ZERO, Setup { nodes, ..Setup::default() }, None);
+    let mut cluster = Controller::of_nodes(Time::ZERO, Setup { nodes, ..Setup::default() }, None);
     let info = |name: &str| NodeInfo { name: name.into(), ..NodeInfo::default() };
     for (version, name) in [(VERSION, "b"), (VERSION + 1, "a")] {
-        cluster.on_connected(Time::ZERO, ConnectionId(1), version, info(name));
+        let hello = Hello::Node { version, info: info(name) };
+        cluster.on_hello(Time::ZERO, ConnectionId(1), Peer::default(), hello);
         let sent = cluster.poll_output();
-        let Some(Output::Send { message: ToNode::Refused { .. }, .. }) = sent else {
+        let Some(Output::Send { message: ToPeer::Node(ToNode::Refused { .. }), .. }) = sent else {
             panic!("{sent:?}")
         };
         assert_eq!(cluster.poll_output(), Some(Output::Close { connection: ConnectionId(1) }));

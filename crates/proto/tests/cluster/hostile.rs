@@ -4,20 +4,19 @@ use std::collections::VecDeque;
 
 use tidegate_model::{Event, Policy, Span, Time};
 use tidegate_proto::cluster::message::{FromNode, Grant, NodeInfo, Report, ToNode};
-use tidegate_proto::cluster::{Cluster, NodeSetup, Output, Setup};
-use tidegate_proto::controller::ConnectionId;
-use tidegate_proto::message::VERSION;
+use tidegate_proto::cluster::{NodeSetup, Setup};
+use tidegate_proto::controller::{ConnectionId, Controller, FromPeer, Output, Peer, ToPeer};
 
-use crate::world::{ClusterTestbed, Link, MS};
+use crate::world::{ClusterTestbed, Link, MS, hello};
 
 const POLICY: &str = "period = \"1s\"\nredistribute = \"200ms\"\n\
     tenant = [{ name = \"gold\", reservation = \"1k iops\", limit = \"2k iops\" }]";
 
 /// The messages to all nodes.
-fn sent(cluster: &mut Cluster) -> VecDeque<ToNode> {
+fn sent(cluster: &mut Controller) -> VecDeque<ToNode> {
     let mut sent = VecDeque::new();
     while let Some(output) = cluster.poll_output() {
-        if let Output::Send { message, .. } = output {
+        if let Output::Send { message: ToPeer::Node(message), .. } = output {
             sent.push_back(message);
         }
     }
@@ -25,7 +24,7 @@ fn sent(cluster: &mut Cluster) -> VecDeque<ToNode> {
 }
 
 /// Lets a second pass in which a node answers every question, as of this serial. The grants.
-fn answer(cluster: &mut Cluster, from: Time, node: ConnectionId, serial: u64) -> Vec<Grant> {
+fn answer(cluster: &mut Controller, from: Time, node: ConnectionId, serial: u64) -> Vec<Grant> {
     let mut grants = Vec::new();
     for tick in 0..200 {
         let now = from.after(Span(tick * 5 * MS));
@@ -34,7 +33,7 @@ fn answer(cluster: &mut Cluster, from: Time, node: ConnectionId, serial: u64) ->
             match message {
                 ToNode::Collect { round_id, .. } => {
                     let report = Report { revision: 1, round_id, serial, ..Report::default() };
-                    cluster.on_message(now, node, FromNode::Report(report));
+                    cluster.on_message(now, node, FromPeer::Node(FromNode::Report(report)));
                 }
                 ToNode::Grant(grant) => grants.push(grant),
                 _ => {}
@@ -49,12 +48,12 @@ fn an_impossible_serial_stops_no_node_and_ends_with_its_process() {
     let nodes = vec![NodeSetup { name: "a".into(), ..NodeSetup::default() }];
     let setup = Setup { nodes, is_first: true, ..Setup::default() };
     let policy = Policy::parse(POLICY).unwrap();
-    let mut cluster = Cluster::new(Time::ZERO, setup, Some((1, policy)));
+    let mut cluster = Controller::of_nodes(Time::ZERO, setup, Some((1, policy)));
     let info = NodeInfo { name: "a".into(), ..NodeInfo::default() };
-    cluster.on_connected(Time::ZERO, ConnectionId(1), VERSION, info.clone());
+    cluster.on_hello(Time::ZERO, ConnectionId(1), Peer::default(), hello(info.clone()));
     answer(&mut cluster, Time::ZERO, ConnectionId(1), u64::MAX);
     let later = Time(Span::SECOND.0);
-    cluster.on_connected(later, ConnectionId(2), VERSION, info);
+    cluster.on_hello(later, ConnectionId(2), Peer::default(), hello(info));
     let grants = answer(&mut cluster, later, ConnectionId(2), 0);
     assert_eq!(grants[0].serial, 1, "a new process has taken nothing yet");
     assert!(grants.iter().is_sorted_by(|a, b| a.serial < b.serial));
@@ -107,10 +106,10 @@ fn a_process_that_ended_while_the_controller_slept_used_its_part() {
     let node = |name: &str| NodeSetup { name: name.into(), ..NodeSetup::default() };
     let setup = Setup { nodes: vec![node("a"), node("b")], is_first: true, ..Setup::default() };
     let policy = Policy::parse(POLICY).unwrap();
-    let mut cluster = Cluster::new(Time::ZERO, setup, Some((1, policy)));
+    let mut cluster = Controller::of_nodes(Time::ZERO, setup, Some((1, policy)));
     let info = |name: &str| NodeInfo { name: name.into(), ..NodeInfo::default() };
     for (number, name) in [(1, "a"), (2, "b")] {
-        cluster.on_connected(Time::ZERO, ConnectionId(number), VERSION, info(name));
+        cluster.on_hello(Time::ZERO, ConnectionId(number), Peer::default(), hello(info(name)));
     }
     let second = Time(Span::SECOND.0);
     let mut allowed = [0; 2];
@@ -120,12 +119,12 @@ fn a_process_that_ended_while_the_controller_slept_used_its_part() {
         let is_asleep = (995..1100).contains(&(now.0 / MS));
         if now == second.after(Span(100 * MS)) {
             // Meanwhile it began the period, used what it had, and was started again.
-            cluster.on_connected(now, ConnectionId(3), VERSION, info("a"));
+            cluster.on_hello(now, ConnectionId(3), Peer::default(), hello(info("a")));
         } else if !is_asleep {
             cluster.on_deadline(now);
         }
         while let Some(output) = cluster.poll_output() {
-            let Output::Send { to, message } = output else { continue };
+            let Output::Send { to, message: ToPeer::Node(message) } = output else { continue };
             let reply = match message {
                 ToNode::Collect { round_id, .. } => {
                     FromNode::Report(Report { revision: 1, round_id, ..Report::default() })
@@ -142,7 +141,7 @@ fn a_process_that_ended_while_the_controller_slept_used_its_part() {
                 }
                 _ => continue,
             };
-            cluster.on_message(now, to, reply);
+            cluster.on_message(now, to, FromPeer::Node(reply));
         }
     }
     assert!(allowed[1] > 0 && allowed.iter().sum::<u64>() <= 2000, "{allowed:?} of 2000");

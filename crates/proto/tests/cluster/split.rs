@@ -8,10 +8,10 @@ use std::collections::VecDeque;
 
 use proptest::prelude::*;
 use tidegate_model::{Iops, Policy, Span, Time};
-use tidegate_proto::cluster::split::{AWAY, NodeSetup, Output, Split};
-use tidegate_proto::controller::ConnectionId;
+use tidegate_proto::cluster::split::{AWAY, NodeSetup};
+use tidegate_proto::controller::{ConnectionId, Controller, FromPeer, Output, Peer, Setup, ToPeer};
 use tidegate_proto::data_node::{FromDataNode, Report, TenantReport, ToDataNode};
-use tidegate_proto::message::VERSION;
+use tidegate_proto::message::{Hello, VERSION};
 
 const MS: u64 = Span::MILLISECOND.0;
 /// How often anything happens.
@@ -142,7 +142,7 @@ impl Fake {
 
 struct ClusterTestbed {
     now: Time,
-    split: Split,
+    split: Controller,
     nodes: [Fake; NODES],
     connections: u64,
     policy: u64,
@@ -157,7 +157,7 @@ impl ClusterTestbed {
     fn new() -> Self {
         let mut world = Self {
             now: Time::ZERO,
-            split: Split::new(Time::ZERO, setup(), None),
+            split: Controller::new(Time::ZERO, setup(), None),
             nodes: Default::default(),
             connections: 0,
             policy: 4,
@@ -182,7 +182,7 @@ impl ClusterTestbed {
         let fake = &mut self.nodes[node];
         (fake.connection, fake.serial, fake.is_due) = (Some(id), 0, false);
         (fake.up, fake.down) = Default::default();
-        self.split.on_connected(self.now, id, VERSION, &name(node));
+        self.split.on_hello(self.now, id, Peer::default(), hello(VERSION, &name(node)));
     }
 
     /// The connection of a node ends, and there is another.
@@ -203,7 +203,7 @@ impl ClusterTestbed {
 
     /// Another controller, with the policy of the last.
     fn restart(&mut self) {
-        self.split = Split::new(self.now, setup(), Some((self.revision, policy(self.policy))));
+        self.split = Controller::new(self.now, setup(), Some((self.revision, policy(self.policy))));
         self.nodes.iter_mut().for_each(|node| node.connection = None);
         (0..NODES).for_each(|node| self.connect(node));
     }
@@ -228,7 +228,7 @@ impl ClusterTestbed {
             }
             let Some(id) = self.nodes[node].connection else { continue };
             while let Some((_, message)) = self.nodes[node].up.pop_front_if(|it| it.0 <= now) {
-                self.split.on_message(now, id, message);
+                self.split.on_message(now, id, FromPeer::DataNode(message));
             }
         }
         if self.split.next_deadline() <= now {
@@ -236,7 +236,7 @@ impl ClusterTestbed {
         }
         while let Some(output) = self.split.poll_output() {
             match output {
-                Output::Send { to, message } => {
+                Output::Send { to, message: ToPeer::DataNode(message) } => {
                     let node = self.nodes.iter_mut().find(|node| node.connection == Some(to));
                     node.into_iter().for_each(|it| it.down.push_back((there, message.clone())));
                 }
@@ -247,6 +247,7 @@ impl ClusterTestbed {
                         self.connect(node);
                     }
                 }
+                Output::Send { .. } => panic!("{output:?} to a data node"),
                 Output::Event(_) => {}
             }
         }
@@ -290,10 +291,14 @@ impl ClusterTestbed {
     }
 }
 
-fn setup() -> Vec<NodeSetup> {
+fn setup() -> Setup {
     let node =
         |node| NodeSetup { name: name(node), capacity: Iops(CAPACITY), client: Iops(CLIENT) };
-    (0..NODES).map(node).collect()
+    Setup { data_nodes: (0..NODES).map(node).collect(), ..Setup::default() }
+}
+
+fn hello(version: u16, name: &str) -> Hello {
+    Hello::DataNode { version, name: name.into() }
 }
 
 fn name(node: usize) -> String {
@@ -426,12 +431,14 @@ fn a_node_that_does_not_return_loses_its_shares() {
 
 #[test]
 fn strangers_are_refused() {
-    let mut split = Split::new(Time::ZERO, setup(), None);
-    split.on_connected(Time::ZERO, ConnectionId(1), VERSION, "m9");
-    split.on_connected(Time::ZERO, ConnectionId(2), VERSION + 1, "m0");
+    let mut split = Controller::new(Time::ZERO, setup(), None);
+    split.on_hello(Time::ZERO, ConnectionId(1), Peer::default(), hello(VERSION, "m9"));
+    split.on_hello(Time::ZERO, ConnectionId(2), Peer::default(), hello(VERSION + 1, "m0"));
     let outputs: Vec<_> = std::iter::from_fn(|| split.poll_output()).collect();
     let reasons = outputs.iter().filter_map(|output| match output {
-        Output::Send { message: ToDataNode::Refused { reason, .. }, .. } => Some(reason.as_str()),
+        Output::Send { message: ToPeer::DataNode(ToDataNode::Refused { reason, .. }), .. } => {
+            Some(reason.as_str())
+        }
         _ => None,
     });
     let reasons: Vec<_> = reasons.collect();
@@ -500,22 +507,30 @@ proptest! {
     fn grants_stay_within_promises_whatever_nodes_report(
         messages in prop::collection::vec((0..NODES, anything(), 0..9u64), 0..80),
     ) {
-        let mut split = Split::new(Time::ZERO, setup(), None);
+        let mut split = Controller::new(Time::ZERO, setup(), None);
         split.apply(Time::ZERO, 1, policy(4));
+        let mut is_open = [false; NODES];
         let mut now = Time::ZERO;
         for (node, message, steps) in messages {
             let id = ConnectionId(node as u64);
-            if split.nodes()[node].connection.is_none() {
-                split.on_connected(now, id, VERSION, &name(node));
+            if !std::mem::replace(&mut is_open[node], true) {
+                split.on_hello(now, id, Peer::default(), hello(VERSION, &name(node)));
             }
-            split.on_message(now, id, message);
+            split.on_message(now, id, FromPeer::DataNode(message));
             now = now.after(Span(steps * STEP.0));
             if split.next_deadline() <= now {
                 split.on_deadline(now);
             }
             while let Some(output) = split.poll_output() {
-                let Output::Send { message: ToDataNode::Grant(grant), .. } = output else {
-                    continue;
+                let grant = match output {
+                    Output::Send { message: ToPeer::DataNode(ToDataNode::Grant(grant)), .. } => {
+                        grant
+                    }
+                    Output::Close { connection } => {
+                        is_open[connection.0 as usize] = false;
+                        continue;
+                    }
+                    _ => continue,
                 };
                 for share in grant.shares {
                     let promised = PROMISED[usize::from(share.tenant)];

@@ -7,9 +7,9 @@ use crate::one_by_one::OneByOne;
 use tidegate_model::{Event, Iops, Policy, Span, Time};
 use tidegate_proto::cluster::message::{FromNode, NodeInfo, ToNode};
 use tidegate_proto::cluster::status::ClusterStatus;
-use tidegate_proto::cluster::{Cluster, NodeSetup, Output, Setup};
-use tidegate_proto::controller::ConnectionId;
-use tidegate_proto::message::VERSION;
+use tidegate_proto::cluster::{NodeSetup, Setup};
+use tidegate_proto::controller::{ConnectionId, Controller, FromPeer, Output, Peer, ToPeer};
+use tidegate_proto::message::{Hello, VERSION};
 use tidegate_proto::node::{self, Config, Node, Pacing, Request};
 
 pub(crate) const MS: u64 = 1_000_000;
@@ -78,10 +78,15 @@ struct Held {
     is_abandoned: bool,
 }
 
+/// The hello of a node.
+pub(crate) fn hello(info: NodeInfo) -> Hello {
+    Hello::Node { version: VERSION, info }
+}
+
 #[derive(Debug)]
 pub(crate) struct ClusterTestbed {
     pub(crate) now: Time,
-    pub(crate) cluster: Option<Cluster>,
+    pub(crate) cluster: Option<Controller>,
     pub(crate) nodes: Vec<Machine>,
     pub(crate) policy: (u64, Policy),
     pub(crate) link: Link,
@@ -115,7 +120,11 @@ impl ClusterTestbed {
         let machine = |capacity: &u64| Machine { capacity: *capacity, ..Machine::default() };
         let mut world = Self {
             now: Time::ZERO,
-            cluster: Some(Cluster::new(Time::ZERO, setup.clone(), Some((1, policy.clone())))),
+            cluster: Some(Controller::of_nodes(
+                Time::ZERO,
+                setup.clone(),
+                Some((1, policy.clone())),
+            )),
             nodes: capacities.iter().map(machine).collect(),
             policy: (1, policy),
             link: Link::default(),
@@ -135,7 +144,7 @@ impl ClusterTestbed {
     }
 
     pub(crate) fn status(&self) -> ClusterStatus {
-        self.cluster.as_ref().unwrap().status(self.now)
+        self.cluster.as_ref().unwrap().status(self.now).cluster.unwrap()
     }
 
     pub(crate) fn demand(&mut self, node: usize, tenant: &str, per_second: u64) {
@@ -179,13 +188,13 @@ impl ClusterTestbed {
 
     pub(crate) fn start_controller(&mut self) {
         let setup = Setup { is_first: false, ..self.setup.clone() };
-        self.cluster = Some(Cluster::new(self.now, setup, Some(self.policy.clone())));
+        self.cluster = Some(Controller::of_nodes(self.now, setup, Some(self.policy.clone())));
     }
 
     pub(crate) fn apply(&mut self, policy: &str) {
         self.policy = (self.policy.0 + 1, Policy::parse(policy).unwrap());
         let cluster = self.cluster.as_mut().unwrap();
-        cluster.apply(self.now, self.policy.0, &self.policy.1);
+        cluster.apply(self.now, self.policy.0, self.policy.1.clone());
     }
 
     fn post(&mut self, connection: ConnectionId, node: usize, delivery: Delivery, delay: Span) {
@@ -255,10 +264,10 @@ impl ClusterTestbed {
             let is_open = self.nodes[node].connection == Some(connection);
             match (delivery, &mut self.cluster, &mut self.nodes[node].node) {
                 (Delivery::Hello(info), Some(cluster), _) if is_open => {
-                    cluster.on_connected(self.now, connection, VERSION, info);
+                    cluster.on_hello(self.now, connection, Peer::default(), hello(info));
                 }
                 (Delivery::FromNode(message), Some(cluster), _) => {
-                    cluster.on_message(self.now, connection, message);
+                    cluster.on_message(self.now, connection, FromPeer::Node(message));
                 }
                 (Delivery::Closed, Some(cluster), _) => {
                     cluster.on_closed(self.now, connection, "it hung up");
@@ -273,9 +282,9 @@ impl ClusterTestbed {
     }
 
     fn collect_outputs(&mut self) {
-        while let Some(output) = self.cluster.as_mut().and_then(Cluster::poll_output) {
+        while let Some(output) = self.cluster.as_mut().and_then(Controller::poll_output) {
             match output {
-                Output::Send { to, message } => {
+                Output::Send { to, message: ToPeer::Node(message) } => {
                     self.sent.push((to, message.clone()));
                     let of = |machine: &Machine| machine.connection == Some(to);
                     if let Some(node) = self.nodes.iter().position(of) {
@@ -288,6 +297,7 @@ impl ClusterTestbed {
                         self.hang_up(node);
                     }
                 }
+                Output::Send { .. } => panic!("{output:?} to a node"),
                 Output::Event(event) => self.events.push(event),
             }
         }

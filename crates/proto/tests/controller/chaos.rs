@@ -87,7 +87,7 @@ fn perform(world: &mut ControllerTestbed, act: &Act) {
                 connection,
                 match what {
                     0 => FromStage::Disconnect,
-                    1 => FromStage::Info(StageInfo::default()),
+                    1 => FromStage::Unused,
                     _ => FromStage::Applied { revision: 3, error },
                 },
             );

@@ -245,16 +245,16 @@ fn rates_in_operations_are_their_own() {
 #[test]
 fn a_stages_own_information_is_published() {
     let mut world = ControllerTestbed::new(Some(POLICY));
-    let stage = world.join("oltp", 0);
-    let info =
-        StageInfo { command: "x".repeat(10_000), host: "here".into(), ..StageInfo::default() };
-    world.send(stage, FromStage::Info(info));
+    let command = "x".repeat(10_000);
+    let (tenant, host) = ("oltp".into(), "here".into());
+    let info = StageInfo { command, tenant, host, ..StageInfo::default() };
+    let stage = world.hello(VERSION, 1_000, info);
     let error = RuleError { rule: 3, reason: "too many gates".into() };
     world.send(stage, FromStage::Applied { revision: 9, error: Some(error) });
     assert_eq!(world.status().totals.rules_refused, 0, "nobody asked");
     let status = world.status().stages.remove(0);
     assert_eq!((status.command.len(), status.host.as_str()), (512, "here"));
-    assert_eq!(status.tenant, "oltp", "which was settled before");
+    assert_eq!(status.tenant, "oltp");
     assert_eq!((status.revision, status.error.as_deref()), (1, None));
     assert_eq!(status.pid, world.stage(stage).pid);
 }

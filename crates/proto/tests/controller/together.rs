@@ -2,8 +2,8 @@
 
 use tidegate_model::gate::Throughput;
 use tidegate_model::{Policy, Span, Time};
-use tidegate_proto::controller::{ConnectionId, Controller, Output, Peer};
-use tidegate_proto::message::{FromStage, Hello, Report, StageInfo};
+use tidegate_proto::controller::{ConnectionId, Controller, FromPeer, Output, Peer, Setup, ToPeer};
+use tidegate_proto::message::{FromStage, Report, StageInfo};
 use tidegate_proto::stage::{self, Machine};
 
 use crate::world::MS;
@@ -54,7 +54,7 @@ impl Pair {
         let policy = Some((1, Policy::parse(POLICY).unwrap()));
         let mut pair = Self {
             now,
-            controller: Controller::new(now, policy),
+            controller: Controller::new(now, Setup::default(), policy),
             stage: Machine::new(now, info, false),
             is_connected: false,
             may_refuse: false,
@@ -72,7 +72,10 @@ impl Pair {
                 self.perform(output);
             } else if let Some(output) = self.controller.poll_output() {
                 match output {
-                    Output::Send { message, .. } => self.stage.on_message(self.now, message),
+                    Output::Send { message: ToPeer::Stage(message), .. } => {
+                        self.stage.on_message(self.now, message);
+                    }
+                    Output::Send { .. } => panic!("{output:?} to a stage"),
                     Output::Close { .. } => panic!("closed"),
                     Output::Event(_) => {}
                 }
@@ -86,10 +89,10 @@ impl Pair {
         let now = self.now;
         let message = match output {
             stage::Output::Connect => return self.stage.on_connected(now),
-            stage::Output::Hello(Hello::Stage { version, info }) => {
+            stage::Output::Hello(hello) => {
                 self.is_connected = true;
                 let peer = Peer { pid: 7, ..Peer::default() };
-                return self.controller.on_connected(now, CONNECTION, peer, version, info);
+                return self.controller.on_hello(now, CONNECTION, peer, hello);
             }
             stage::Output::Send(message) => message,
             stage::Output::Report { round, .. } => {
@@ -104,7 +107,7 @@ impl Pair {
             assert!(self.may_refuse, "{error:?}");
         }
         if self.is_connected {
-            self.controller.on_message(now, CONNECTION, message);
+            self.controller.on_message(now, CONNECTION, FromPeer::Stage(message));
         }
     }
 

@@ -6,10 +6,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use tidegate_model::gate::Throughput;
 use tidegate_model::{Event, GateSpec, Policy, Span, StageId, Time};
 use tidegate_proto::controller::status::Status;
-use tidegate_proto::controller::{ConnectionId, Controller, Output, Peer};
+use tidegate_proto::controller::{ConnectionId, Controller, FromPeer, Output, Peer, Setup, ToPeer};
 use tidegate_proto::message::{
-    ChannelReport, Differentiation, Enforcement, FromStage, GateReport, Housekeeping, Report, Rule,
-    RuleError, StageInfo, ToStage, VERSION,
+    ChannelReport, Differentiation, Enforcement, FromStage, GateReport, Hello, Housekeeping,
+    Report, Rule, RuleError, StageInfo, ToStage, VERSION,
 };
 
 pub(crate) const MS: u64 = 1_000_000;
@@ -158,7 +158,7 @@ impl ControllerTestbed {
         let policy = policy.map(|text| (1, Policy::parse(text).unwrap()));
         Self {
             now: Time::ZERO,
-            controller: Controller::new(Time::ZERO, policy),
+            controller: Controller::new(Time::ZERO, Setup::default(), policy),
             stages: BTreeMap::new(),
             events: Vec::new(),
             closed: Vec::new(),
@@ -190,7 +190,7 @@ impl ControllerTestbed {
         };
         self.stages.insert(connection, fake);
         let peer = Peer { uid, pid, user: String::new() };
-        self.controller.on_connected(self.now, connection, peer, version, info);
+        self.controller.on_hello(self.now, connection, peer, Hello::Stage { version, info });
         self.settle();
         connection
     }
@@ -203,7 +203,7 @@ impl ControllerTestbed {
     }
 
     pub(crate) fn send(&mut self, connection: ConnectionId, message: FromStage) {
-        self.controller.on_message(self.now, connection, message);
+        self.controller.on_message(self.now, connection, FromPeer::Stage(message));
         self.settle();
     }
 
@@ -216,7 +216,8 @@ impl ControllerTestbed {
     pub(crate) fn settle(&mut self) {
         while let Some(output) = self.controller.poll_output() {
             match output {
-                Output::Send { to, message } => self.deliver(to, message),
+                Output::Send { to, message: ToPeer::Stage(message) } => self.deliver(to, message),
+                Output::Send { .. } => panic!("{output:?} to a stage"),
                 Output::Close { connection } => {
                     self.stages.remove(&connection);
                     self.closed.push(connection);
@@ -244,7 +245,7 @@ impl ControllerTestbed {
             }
             _ => return,
         };
-        self.controller.on_message(self.now, to, answer);
+        self.controller.on_message(self.now, to, FromPeer::Stage(answer));
     }
 
     /// Lets time pass, in steps of a millisecond.

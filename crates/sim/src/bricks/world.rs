@@ -4,9 +4,9 @@ use tidegate_algo::scheduling::cost::work;
 use tidegate_algo::scheduling::dsfq::Elsewhere;
 use tidegate_model::{CostModel, Policy};
 use tidegate_proto::cluster::message::{FromNode, NodeInfo, ToNode};
-use tidegate_proto::cluster::{self as controller, Cluster, NodeSetup};
-use tidegate_proto::controller::ConnectionId;
-use tidegate_proto::message::VERSION;
+use tidegate_proto::cluster::{self, NodeSetup};
+use tidegate_proto::controller::{ConnectionId, Controller, FromPeer, Output, Peer, ToPeer};
+use tidegate_proto::message::{Hello, VERSION};
 use tidegate_proto::node::{self, Config, Slot};
 
 use super::outcome::Cell;
@@ -102,7 +102,7 @@ pub(super) struct DsfqSim {
     /// Coordinator by coordinator, in the order of the streams.
     elsewhere: Vec<Elsewhere>,
     bricks: Vec<Brick>,
-    controller: Cluster,
+    controller: Controller,
     alarm: Alarm,
     cells: Vec<Cell>,
     pub(super) unfairness: Unfairness,
@@ -131,7 +131,7 @@ impl DsfqSim {
             names: scenario.stream.iter().map(|stream| stream.name.clone()).collect(),
             elsewhere: (0..coordinators * streams).map(account).collect(),
             bricks: (0..count).map(|number| brick(scenario, number)).collect(),
-            controller: cluster(scenario, policy),
+            controller: controller(scenario, policy),
             alarm: Alarm::OFF,
             cells: vec![Cell::default(); streams * usize::from(count)],
             unfairness,
@@ -150,7 +150,8 @@ impl DsfqSim {
     fn connect(&mut self) {
         let now = self.now.time();
         for (number, brick) in (0..).zip(&mut self.bricks) {
-            self.controller.on_connected(now, connection(number), VERSION, brick.node.node.info());
+            let hello = Hello::Node { version: VERSION, info: brick.node.node.info() };
+            self.controller.on_hello(now, connection(number), Peer::default(), hello);
             brick.node.node.on_connected(now);
         }
         (0..self.bricks.len()).for_each(|brick| self.pump(brick as u16));
@@ -324,7 +325,7 @@ impl DsfqSim {
         let now = self.now.time();
         match message {
             Message::FromBrick { brick, message } => {
-                self.controller.on_message(now, connection(brick), message);
+                self.controller.on_message(now, connection(brick), FromPeer::Node(message));
                 self.pump_controller();
             }
             Message::ToBrick { brick: number, message } => {
@@ -356,7 +357,7 @@ impl DsfqSim {
 
     fn pump_controller(&mut self) {
         while let Some(output) = self.controller.poll_output() {
-            let controller::Output::Send { to, message } = output else { continue };
+            let Output::Send { to, message: ToPeer::Node(message) } = output else { continue };
             let message = Message::ToBrick { brick: (to.0 - 1) as u16, message };
             self.events.push(self.now.after(LATENCY), Event::Message(Box::new(message)));
         }
@@ -374,14 +375,14 @@ fn name(brick: u16) -> String {
     format!("b{brick}")
 }
 
-fn cluster(scenario: &Scenario, policy: Policy) -> Cluster {
+fn controller(scenario: &Scenario, policy: Policy) -> Controller {
     let node = |number| NodeSetup { name: name(number), ..NodeSetup::default() };
-    let setup = controller::Setup {
+    let cluster = cluster::Setup {
         nodes: (0..scenario.bricks.count).map(node).collect(),
         is_first: true,
-        ..controller::Setup::default()
+        ..cluster::Setup::default()
     };
-    Cluster::new(Picoseconds::ZERO.time(), setup, Some((1, policy)))
+    Controller::of_nodes(Picoseconds::ZERO.time(), cluster, Some((1, policy)))
 }
 
 fn brick(scenario: &Scenario, number: u16) -> Brick {

@@ -2,9 +2,9 @@
 
 use tidegate_model::{Policy, Span};
 use tidegate_proto::cluster::message::{FromNode, NodeInfo, ToNode};
-use tidegate_proto::cluster::{self as controller, Cluster, NodeSetup};
-use tidegate_proto::controller::ConnectionId;
-use tidegate_proto::message::VERSION;
+use tidegate_proto::cluster::{self, NodeSetup};
+use tidegate_proto::controller::{ConnectionId, Controller, FromPeer, Output, Peer, ToPeer};
+use tidegate_proto::message::{Hello, VERSION};
 use tidegate_proto::node::{self, Config, Slot};
 
 use super::clients::{Begin, Clients, FlowId, Promise};
@@ -116,7 +116,7 @@ pub(crate) struct ClusterSim {
     events: Events<Event>,
     hosts: Vec<Host>,
     names: Vec<String>,
-    controller: Option<Cluster>,
+    controller: Option<Controller>,
     /// Which of the controller's processes this is.
     incarnation: u32,
     alarm: Alarm,
@@ -317,9 +317,11 @@ impl ClusterSim {
         let Some(machine) = &mut self.controller else { return };
         while let Some(output) = machine.poll_output() {
             let (to, content) = match output {
-                controller::Output::Send { to, message } => (to, Content::ToNode(message)),
-                controller::Output::Close { connection } => (connection, Content::ControllerClosed),
-                controller::Output::Event(_) => continue,
+                Output::Send { to, message: ToPeer::Node(message) } => {
+                    (to, Content::ToNode(message))
+                }
+                Output::Close { connection } => (connection, Content::ControllerClosed),
+                Output::Send { .. } | Output::Event(_) => continue,
             };
             let known = |host: &Host| host.wire.at_controller == Some(to);
             let Some(node) = self.hosts.iter().position(known) else { continue };
@@ -387,9 +389,12 @@ impl ClusterSim {
         match content {
             Content::Hello(info) => {
                 wire.at_controller = Some(connection);
-                machine.on_connected(now, connection, VERSION, info);
+                let hello = Hello::Node { version: VERSION, info };
+                machine.on_hello(now, connection, Peer::default(), hello);
             }
-            Content::FromNode(message) => machine.on_message(now, connection, message),
+            Content::FromNode(message) => {
+                machine.on_message(now, connection, FromPeer::Node(message));
+            }
             _ => {
                 wire.at_controller = None;
                 machine.on_closed(now, connection, "the node has closed it");
@@ -460,7 +465,7 @@ impl ClusterSim {
                 if self.controller.is_none() {
                     self.incarnation += 1;
                     self.alarm = Alarm::OFF;
-                    self.controller = Some(cluster(&self.setup, self.incarnation, self.now));
+                    self.controller = Some(controller(&self.setup, self.incarnation, self.now));
                     self.pump_controller();
                 }
             }
@@ -519,18 +524,18 @@ fn farewell(events: &mut Events<Event>, link: &Link, now: Picoseconds, message: 
 }
 
 /// A controller's process, which knows the policy. Only the first knows that it is the first.
-fn cluster(setup: &Setup, incarnation: u32, now: Picoseconds) -> Cluster {
+fn controller(setup: &Setup, incarnation: u32, now: Picoseconds) -> Controller {
     let node = |number| NodeSetup {
         name: name(number),
         capacity: Some(setup.nodes.rate),
         ..NodeSetup::default()
     };
-    let made_of = controller::Setup {
+    let cluster = cluster::Setup {
         nodes: (0..setup.nodes.count).map(node).collect(),
         is_first: incarnation == 1,
-        ..controller::Setup::default()
+        ..cluster::Setup::default()
     };
-    Cluster::new(now.time(), made_of, Some((1, setup.policy.clone())))
+    Controller::of_nodes(now.time(), cluster, Some((1, setup.policy.clone())))
 }
 
 /// A host without a process.

@@ -141,7 +141,7 @@ impl Minute {
 
 impl Split {
     /// How a tenant fared in the last minute at each data node where it has something, and why.
-    pub fn demand(&self, now: Time, tenant: &str) -> Vec<DelaysAtDataNode> {
+    pub(crate) fn demand(&self, now: Time, tenant: &str) -> Vec<DelaysAtDataNode> {
         let tenants = self.policy.iter().flat_map(|(_, policy)| &policy.tenants);
         let index = (0..).zip(tenants).find(|(_, it)| it.name == tenant).map(|(index, _)| index);
         let Some(index) = index else { return Vec::new() };

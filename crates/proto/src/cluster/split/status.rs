@@ -22,7 +22,7 @@ const CHANGE_PART: u64 = 20;
 
 impl Split {
     /// The status of all data nodes.
-    pub fn status(&self, now: Time) -> Vec<DataNodeStatus> {
+    pub(crate) fn status(&self, now: Time) -> Vec<DataNodeStatus> {
         let names = self.policy.iter().flat_map(|(_, policy)| &policy.tenants);
         let names: Vec<&str> = names.map(|tenant| tenant.name.as_str()).collect();
         let patience = SILENT.0.max(SILENT_ROUNDS * self.interval().0);
@@ -75,7 +75,7 @@ impl Node {
             used,
             ..
         } = self.report.clone().unwrap_or_default();
-        let is_connected = self.connection.is_some();
+        let is_connected = self.is_connected;
         let away = now.since(self.seen);
         let capacity = if self.report.is_some() { capacity } else { self.capacity };
         let tenant_report = |tenant_report: &TenantReport| {
@@ -153,13 +153,10 @@ pub(super) fn event(node: &str, notice: Notice) -> Event {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cluster::split::{NodeSetup, Output};
-    use crate::controller::ConnectionId;
+    use crate::cluster::split::NodeSetup;
     use crate::data_node::FromDataNode;
-    use crate::message::VERSION;
+    use crate::session::Action;
     use tidegate_model::{Bytes, Iops, Policy};
-
-    const LINK: ConnectionId = ConnectionId(1);
 
     fn split() -> Split {
         let policy = "[[tenant]]\nname = \"a\"\nreservation = \"100 iops\"";
@@ -168,7 +165,7 @@ mod tests {
         let policy = Policy::parse(policy).unwrap();
         let nodes = ["m", "n"].map(node).into();
         let mut split = Split::new(Time(0), nodes, Some((1, policy)));
-        split.on_connected(Time(0), LINK, VERSION, "m");
+        split.on_hello(Time(0), "m").unwrap();
         split
     }
 
@@ -199,13 +196,13 @@ mod tests {
     /// Answers the last question with a report, and returns the events that result.
     fn report(split: &mut Split, now: u64, report: Report) -> Vec<Event> {
         let report = Report { round: split.round, ..report };
-        split.on_message(Time(now), LINK, FromDataNode::Report(report));
-        let outputs = core::iter::from_fn(|| split.poll_output());
-        let event = |output| match output {
-            Output::Event(event) => Some(event),
+        split.on_message(Time(now), 0, FromDataNode::Report(report));
+        let actions = core::iter::from_fn(|| split.outbox.pop());
+        let event = |action| match action {
+            Action::Publish(event) => Some(event),
             _ => None,
         };
-        outputs.filter_map(event).collect()
+        actions.filter_map(event).collect()
     }
 
     #[test]
@@ -253,8 +250,8 @@ mod tests {
         let notice =
             Notice::Overstepped { tenant: "a".into(), session_slot: 3, issued: 120, tokens: 100 };
         let mut split = split();
-        while split.poll_output().is_some() {}
-        split.on_message(Time(1), LINK, FromDataNode::Noticed(notice));
+        while split.outbox.pop().is_some() {}
+        split.on_message(Time(1), 0, FromDataNode::Noticed(notice));
         let expected_event = Event::ClientOverstepped {
             node: "m".into(),
             tenant: "a".into(),
@@ -262,6 +259,6 @@ mod tests {
             issued_operations: 120,
             token_operations: 100,
         };
-        assert_eq!(split.poll_output(), Some(Output::Event(expected_event)));
+        assert_eq!(split.outbox.pop(), Some(Action::Publish(expected_event)));
     }
 }

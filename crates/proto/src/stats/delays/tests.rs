@@ -3,14 +3,12 @@
 use alloc::string::ToString;
 
 use proptest::prelude::*;
-use tidegate_model::Policy;
+use tidegate_model::{NodeId, Policy};
 
 use super::*;
 use crate::cluster::status::{ClusterTenant, NodeStatus, TenantAtNode};
-use crate::controller::ConnectionId;
+use crate::session::PeerId;
 use crate::stats::message::NodeCounts;
-
-const LINK: ConnectionId = ConnectionId(1);
 
 const POLICY: &str = r#"
     [[tenant]]
@@ -39,8 +37,8 @@ fn second(count: u64) -> Time {
 fn stats() -> ClusterStats {
     let mut stats = ClusterStats::new(&["a".into(), "b".into()], &[]);
     stats.apply(1, &Policy::parse(POLICY).unwrap());
-    stats.on_node(second(0), LINK, "a", true);
-    stats.on_node_counts(second(0), LINK, NodeCounts { revision: 1, ..NodeCounts::default() });
+    stats.on_node(second(0), NodeId(0), true);
+    stats.on_node_counts(second(0), NodeId(0), NodeCounts { revision: 1, ..NodeCounts::default() });
     stats
 }
 
@@ -80,7 +78,7 @@ fn ten_seconds(discipline: Discipline, in_flight: u32, paces: &[Pace]) -> Cluste
             tenants: waits.collect(),
             ..NodeCounts::default()
         };
-        stats.on_node_counts(second(at), LINK, counts);
+        stats.on_node_counts(second(at), NodeId(0), counts);
     }
     stats
 }
@@ -148,7 +146,7 @@ fn delays_cover_the_time_in_which_there_was_demand() {
         };
         counts.served = 19_900 + 1_990 * at;
         counts.tenants = [(BACKUP, was), (BATCH, waits)].into();
-        stats.on_node_counts(second(at), LINK, counts.clone());
+        stats.on_node_counts(second(at), NodeId(0), counts.clone());
     }
     let delays = stats.delays(second(40), "backup", &status()).unwrap();
     let there = &delays.nodes[0];
@@ -226,8 +224,8 @@ fn service_at_other_nodes_counts_where_the_scheduler_observes_it() {
     let web = Pace { tenant: WEB, served: 3_000, ..IDLE };
     let batch = Pace { tenant: BATCH, served: 1_000, behind: 20, ..IDLE };
     let mut stats = ten_seconds(Discipline::DsfqTotal, 32, &[web, batch]);
-    let there = ConnectionId(u64::MAX);
-    stats.on_node(second(0), there, "b", true);
+    let there = NodeId(1);
+    stats.on_node(second(0), there, true);
     for at in 0..=10 {
         let batch = Waits { operations: 3_000 * at, ..Waits::ZERO };
         let tenants = vec![(BATCH, batch)];
@@ -295,7 +293,7 @@ proptest! {
     #[test]
     fn a_minute_is_the_last_one(steps in steps()) {
         let mut stats = stats();
-        let (mut now, mut link, mut revision, mut count) = (0, 1, 1, 0);
+        let (mut now, mut revision, mut count) = (0, 1, 0);
         // When each reading's time began, and what was added in it.
         let mut added: Vec<(u64, u64)> = Vec::new();
         for step in steps {
@@ -313,12 +311,12 @@ proptest! {
                         tenants: vec![(OLTP, waits)],
                         ..NodeCounts::default()
                     };
-                    stats.on_node_counts(second(now), ConnectionId(link), counts);
+                    stats.on_node_counts(second(now), NodeId(0), counts);
                 }
                 StatsStep::Dies => {
-                    stats.on_closed(ConnectionId(link), "it is gone");
-                    (link, count) = (link + 1, 0);
-                    stats.on_node(second(now), ConnectionId(link), "a", true);
+                    stats.on_closed(PeerId::Node(NodeId(0)), "it is gone");
+                    count = 0;
+                    stats.on_node(second(now), NodeId(0), true);
                 }
                 StatsStep::Applies => {
                     let other = "tenant = [{ name = \"z\" }, { name = \"oltp\" }]";

@@ -10,10 +10,10 @@ use tidegate_onesided::data_node::{self, Coordinator, Hello, SessionRegistry};
 use tidegate_onesided::haechi::monitor::Settings;
 use tidegate_onesided::haechi::{Event, Monitor, Port, SessionParameters, region_layout};
 use tidegate_proto::cluster::message::Share;
-use tidegate_proto::cluster::split::{NodeSetup, Output, Split};
-use tidegate_proto::controller::ConnectionId;
+use tidegate_proto::cluster::split::NodeSetup;
+use tidegate_proto::controller::{ConnectionId, Controller, FromPeer, Output, Peer, Setup, ToPeer};
 use tidegate_proto::data_node::{FromDataNode, Grant, ToDataNode};
-use tidegate_proto::message::VERSION;
+use tidegate_proto::message::{self, VERSION};
 
 use super::super::fabric::{Endpoint, Network};
 use super::super::run::{BUFFERS, ENGINE};
@@ -45,7 +45,7 @@ pub(super) struct OneSidedClusterSim<'a> {
     scenario: &'a Scenario,
     now: Picoseconds,
     data_nodes: Vec<DataNode>,
-    split: Option<Split>,
+    controller: Option<Controller>,
     /// On their way for one step: to and from nodes.
     down: VecDeque<(usize, ToDataNode)>,
     up: VecDeque<(usize, FromDataNode)>,
@@ -56,7 +56,7 @@ impl<'a> OneSidedClusterSim<'a> {
         let data_nodes = (0..scenario.nodes).map(|node| data_node(scenario, node)).collect();
         let (down, up) = (VecDeque::new(), VecDeque::new());
         let now = Picoseconds::ZERO;
-        let mut world = Self { scenario, now, data_nodes, split: None, down, up };
+        let mut world = Self { scenario, now, data_nodes, controller: None, down, up };
         let policy = Policy::parse(&scenario.policy());
         let policy = policy.map_err(|error| ScenarioError::new(error.to_string()))?;
         match scenario.control {
@@ -77,14 +77,17 @@ impl<'a> OneSidedClusterSim<'a> {
             Control::Split => {
                 let (capacity, client) = (scenario.nics.node, scenario.nics.client);
                 let setup = |node| NodeSetup { name: format!("m{node}"), capacity, client };
-                let nodes = (0..world.data_nodes.len()).map(setup).collect();
-                let mut split = Split::new(Time::ZERO, nodes, None);
-                split.apply(Time::ZERO, 1, policy);
+                let data_nodes = (0..world.data_nodes.len()).map(setup).collect();
+                let setup = Setup { data_nodes, ..Setup::default() };
+                let mut controller = Controller::new(Time::ZERO, setup, None);
+                controller.apply(Time::ZERO, 1, policy);
                 for node in 0..world.data_nodes.len() {
                     let id = ConnectionId(node as u64);
-                    split.on_connected(Time::ZERO, id, VERSION, &format!("m{node}"));
+                    let hello =
+                        message::Hello::DataNode { version: VERSION, name: format!("m{node}") };
+                    controller.on_hello(Time::ZERO, id, Peer::default(), hello);
                 }
-                world.split = Some(split);
+                world.controller = Some(controller);
             }
         }
         Ok(world)
@@ -135,15 +138,16 @@ impl<'a> OneSidedClusterSim<'a> {
                 self.up.push_back((node, message));
             }
         }
-        let Some(split) = &mut self.split else { return };
+        let Some(controller) = &mut self.controller else { return };
         for (node, message) in up {
-            split.on_message(time, ConnectionId(node as u64), message);
+            let message = FromPeer::DataNode(message);
+            controller.on_message(time, ConnectionId(node as u64), message);
         }
-        if split.next_deadline() <= time {
-            split.on_deadline(time);
+        if controller.next_deadline() <= time {
+            controller.on_deadline(time);
         }
-        while let Some(output) = split.poll_output() {
-            if let Output::Send { to, message } = output {
+        while let Some(output) = controller.poll_output() {
+            if let Output::Send { to, message: ToPeer::DataNode(message) } = output {
                 self.down.push_back((to.0 as usize, message));
             }
         }

@@ -16,11 +16,12 @@ use tidegate_model::gate::{Throughput, Unit};
 use tidegate_model::policy::{Account, Fallback, Tenant};
 use tidegate_model::{Event, Policy, StageId};
 
+use super::Budgets;
 use super::rules::{Rates, UNITS, bucket_name, push_bucket, rules};
 use super::solve::{Entry, START_PART, solve};
 use super::stage::{Bucket, Stage};
-use super::{Controller, Output};
 use crate::message::{Enforcement, Rule, ToStage};
+use crate::session::{PeerId, ToPeer};
 
 /// A change of a rate by less than one part in this many is not sent. A limit has to hold within
 /// two per cent, of which this takes half; demands that are measured fluctuate by more than it.
@@ -39,7 +40,7 @@ struct Change {
     safe: u64,
 }
 
-impl Controller {
+impl Budgets {
     /// Decides the rates of every stage anew, and sends those that change.
     pub(super) fn distribute(&mut self) {
         self.settle_at = None;
@@ -99,7 +100,7 @@ impl Controller {
             if !rules.is_empty() {
                 self.totals.updates = self.totals.updates.saturating_add(rules.len() as u64);
                 let message = ToStage::Apply { revision: active.revision, rules };
-                self.outputs.push_back(Output::Send { to: stage.connection, message });
+                self.outbox.send(PeerId::Stage(changes[0].stage), ToPeer::Stage(message));
             }
         }
     }
@@ -171,7 +172,7 @@ impl Controller {
         };
         let rules = rules(&active.policy, &served, stage.home, rates);
         let message = ToStage::Apply { revision: active.revision, rules };
-        self.outputs.push_back(Output::Send { to: stage.connection, message });
+        self.send(id, message);
     }
 
     /// Publishes the rates of tenants that changed by more than the threshold.
@@ -189,7 +190,7 @@ impl Controller {
                 } else if has_news {
                     *announced = Some(sum);
                     let (tenant, rate) = (promise.name.clone(), Throughput::new(unit, sum));
-                    self.outputs.push_back(Output::Event(Event::RateChanged { tenant, rate }));
+                    self.outbox.publish(Event::RateChanged { tenant, rate });
                 }
             }
         }

@@ -16,8 +16,8 @@ use tidegate_model::{Policy, Span, Time};
 use super::name_index::NameIndex;
 use super::rules::{UNITS, bucket_named, has_bucket};
 use super::window_stats::{Detail, Tenant, TrafficCounters};
-use super::{ConnectionId, Peer};
 use crate::message::{ChannelReport, Coverage, GateReport, Housekeeping, Report, Rule, StageInfo};
+use crate::session::Peer;
 
 /// The longest command line that is kept, in bytes; enough to tell programs apart.
 const COMMAND_MAX: usize = 512;
@@ -29,7 +29,6 @@ const REASONS_MAX: usize = 64;
 /// One connected stage.
 #[derive(Debug)]
 pub(super) struct Stage {
-    pub(super) connection: ConnectionId,
     pub(super) peer: Peer,
     pub(super) info: StageInfo,
     pub(super) joined: Time,
@@ -176,10 +175,9 @@ impl Share {
 }
 
 impl Stage {
-    pub(super) fn new(connection: ConnectionId, peer: Peer, info: StageInfo, now: Time) -> Self {
+    pub(super) fn new(peer: Peer, info: StageInfo, now: Time) -> Self {
         let is_new = info.stage.0 == 0 && info.revision == 0;
         let mut stage = Self {
-            connection,
             peer,
             revision: info.revision,
             info: StageInfo::default(),

@@ -1,23 +1,13 @@
 //! Admission of stages, and the tenants that each may act for.
 
 use alloc::format;
-use alloc::string::String;
 use alloc::vec::Vec;
 
 use tidegate_model::Policy;
 
-use super::Peer;
 use super::name_index::NameIndex;
-use crate::message::{StageInfo, VERSION};
-
-/// Why a stage is turned away.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Refusal {
-    /// In words for people.
-    pub(super) reason: String,
-    /// Whether asking again later can help.
-    pub(super) retry: bool,
-}
+use crate::message::StageInfo;
+use crate::session::{Peer, Refusal, shortened};
 
 /// The tenants of the policy that a stage serves.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -26,18 +16,6 @@ pub(super) struct Admission {
     pub(super) home: Option<usize>,
     /// The indexes of all tenants whose requests it may send, in ascending order.
     pub(super) served: Vec<usize>,
-}
-
-/// Checks that a stage speaks this controller's version.
-pub(super) fn same_version(version: u16) -> Result<(), Refusal> {
-    if version == VERSION {
-        return Ok(());
-    }
-    let reason = format!(
-        "the stage speaks version {version} of the protocol and this controller version \
-         {VERSION}; run both from the same release of Tidegate"
-    );
-    Err(Refusal { reason, retry: false })
 }
 
 /// Which tenants a stage serves: the one that it names, or all that its user may act for.
@@ -53,8 +31,7 @@ pub(super) fn admit(
         return Ok(Admission { home: None, served });
     }
     let Some(index) = name_index.tenant(&info.tenant) else {
-        // The name comes from elsewhere; it is shortened before it is repeated.
-        let name: String = info.tenant.chars().take(64).collect();
+        let name = shortened(&info.tenant);
         let reason = format!("the policy has no tenant {name:?}; apply one that has it");
         return Err(Refusal { reason, retry: true });
     };

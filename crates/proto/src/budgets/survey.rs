@@ -7,11 +7,13 @@ use tidegate_model::Time;
 use tidegate_model::gate::Unit;
 use tidegate_model::policy::{Account, Levels};
 
-use super::Controller;
+use super::Budgets;
 use super::distribute::in_force;
 use super::rules::{UNITS, has_bucket};
 use super::stage::{Share, Stage};
-use super::status::{BypassStatus, CoverageStatus, StageStatus, Status, TenantStatus, Totals};
+use crate::controller::status::{
+    BypassStatus, CoverageStatus, StageStatus, Status, TenantStatus, Totals,
+};
 
 /// The part of a period that is called a thousandth, in nanoseconds per second.
 const PERMILLE_NS: u64 = 1_000_000;
@@ -19,9 +21,9 @@ const PERMILLE_NS: u64 = 1_000_000;
 /// Bytes and operations of one thing.
 type Pair = [u64; 2];
 
-impl Controller {
+impl Budgets {
     /// The status of tenants and stages, as of the last cycle.
-    pub fn status(&self, now: Time) -> Status {
+    pub(crate) fn status(&self, now: Time) -> Status {
         let policy = self.active.as_ref().map(|active| &active.policy);
         let budget = policy.map_or(Levels::default(), |policy| policy.budget);
         let device = policy.is_some_and(|policy| policy.account == Account::Device);

@@ -5,7 +5,7 @@ use tidegate_model::{Span, Time};
 /// When to try something again that failed. The first attempt is due at once.
 ///
 /// ```
-/// use tidegate_fabric::retry::Retry;
+/// use tidegate_proto::retry::Retry;
 /// use tidegate_model::{Span, Time};
 /// let mut retry = Retry::new(Span(10), Span(30));
 /// assert!(retry.is_due(Time::ZERO));

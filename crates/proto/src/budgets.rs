@@ -1,0 +1,490 @@
+//! The controller's part for stages: divides the budgets of a policy, rates out, without I/O.
+//!
+//! A stage connects, describes itself, and is sent all of its rules. From then on the controller
+//! works in cycles: it *collects* the counters of every stage, *solves* for the rate that each may
+//! use, and *pushes* the rates that changed (PAIO §8.2, Algorithm 2). A cycle ends with the last
+//! report; one that does not come in time does not delay the others beyond the next cycle.
+//!
+//! - **Silent stages.** A stage that misses two rounds keeps its rates and its share for two
+//!   periods, because it may go on enforcing them. Then it is disconnected and its share is free;
+//!   if it lives, it connects anew and is sent all of its rules again.
+//! - **Departures.** A closed connection or a disconnect message frees the share at once, a stage
+//!   without processes at the next cycle.
+//! - **Untrusted reports.** No message of a stage makes the controller panic, overflow or keep more
+//!   than the policy asks for.
+//!
+//! Actions are performed in their order: sends before a close reach the peer, and decreases go out
+//! before increases.
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+use tidegate_model::event::DISCONNECTED;
+use tidegate_model::gate::Unit;
+use tidegate_model::policy::Fallback;
+use tidegate_model::{Event, Policy, Span, StageId, Time};
+
+use crate::message::{FromStage, Report, StageInfo, ToStage, VERSION};
+use crate::session::{Action, Outbox, Peer, PeerId, REPLACED, Refusal, ToPeer};
+use admission::Admission;
+use name_index::NameIndex;
+use stage::Stage;
+pub use window_stats::Waits;
+
+mod admission;
+mod distribute;
+mod name_index;
+mod rules;
+mod solve;
+mod stage;
+mod survey;
+mod window_stats;
+
+/// The time between two rounds while there is no policy that sets it.
+const ROUND_WITHOUT_POLICY: Span = Span(100 * Span::MILLISECOND.0);
+
+/// Joins and departures within this time are answered together: a hundred programs that start at
+/// once cause one decision. Short against the 50 ms that people grant a change.
+const SETTLE: Span = Span(10 * Span::MILLISECOND.0);
+
+/// Rounds that a stage may miss before it counts as silent: one lost moment is forgiven.
+const MISSED_MAX: u32 = 2;
+
+/// Periods for which a silent stage keeps its share.
+const SILENT_PERIODS: u64 = 2;
+
+/// The parts of a period in which its waiting times are asked for, so that the status of a long
+/// period is not as old as the period.
+const DETAILS: u64 = 8;
+
+/// The least time between two questions for histograms, and the least over which waiting is
+/// reported. A histogram can be as large as everything else in a report; one round in ten bears it.
+const DETAIL_MIN: Span = Span::SECOND;
+
+/// The least time without a message after which a stage may count its controller as lost. A
+/// controller on a busy machine can be late by some hundred milliseconds.
+const SILENCE_MIN: Span = Span::SECOND;
+
+/// The policy in force.
+#[derive(Debug)]
+struct Active {
+    revision: u64,
+    policy: Policy,
+    name_index: NameIndex,
+}
+
+/// The cycle that is under way, or the last one.
+#[derive(Debug, Default)]
+struct Round {
+    number: u64,
+    started: Time,
+    is_open: bool,
+    /// Stages whose report is still due.
+    awaited: usize,
+    /// Whether histograms are asked for.
+    is_detailed: bool,
+    /// When they were last asked for.
+    detailed: Option<Time>,
+}
+
+/// Counters since the controller started.
+#[derive(Clone, Copy, Debug, Default)]
+struct Totals {
+    updates: u64,
+    suppressed: u64,
+    refused: u64,
+    rules_refused: u64,
+    cycles: u64,
+    /// How long the last cycle took, from its first question to its last report.
+    cycle: Span,
+}
+
+/// The machine. See the head of this file.
+#[derive(Debug)]
+pub(crate) struct Budgets {
+    started: Time,
+    active: Option<Active>,
+    /// By index in the policy.
+    tenants: Vec<window_stats::Tenant>,
+    stages: BTreeMap<StageId, Stage>,
+    round: Round,
+    next_round_at: Time,
+    /// When to decide without a round, because a stage joined or left.
+    settle_at: Option<Time>,
+    next_stage: u64,
+    outbox: Outbox,
+    totals: Totals,
+}
+
+impl Budgets {
+    /// A controller without stages, at `now`, with the policy of an earlier run and its revision.
+    pub(crate) fn new(now: Time, policy: Option<(u64, Policy)>) -> Self {
+        let mut controller = Self {
+            started: now,
+            active: None,
+            tenants: Vec::new(),
+            stages: BTreeMap::new(),
+            round: Round::default(),
+            next_round_at: now.after(ROUND_WITHOUT_POLICY),
+            settle_at: None,
+            next_stage: 1,
+            outbox: Outbox::default(),
+            totals: Totals::default(),
+        };
+        if let Some((revision, policy)) = policy {
+            controller.set_policy(revision, policy);
+        }
+        controller
+    }
+
+    /// A stage has said hello on a new connection. It is welcomed and sent all of its rules, or
+    /// refused.
+    pub(crate) fn on_hello(
+        &mut self,
+        now: Time,
+        peer: Peer,
+        info: StageInfo,
+    ) -> Result<PeerId, Refusal> {
+        let admission = match &self.active {
+            Some(active) => admission::admit(&active.policy, &active.name_index, &peer, &info)?,
+            None => Admission::default(),
+        };
+        let id = self.stage_id(now, &peer, &info);
+        let mut stage = Stage::new(peer, info, now);
+        stage.info.stage = id;
+        if let Some(active) = &self.active {
+            stage.serve(&active.policy, admission.home, &admission.served, |_| None);
+        }
+        let (tenant, pid) = (stage.info.tenant.clone(), stage.peer.pid);
+        self.stages.insert(id, stage);
+        self.send(id, self.welcome(id));
+        self.outbox.publish(Event::StageJoined { stage: id, tenant, pid });
+        self.start(id);
+        self.settle_soon(now);
+        self.next_round_at = self.next_round_at.min(now.after(self.cycle()));
+        Ok(PeerId::Stage(id))
+    }
+
+    /// A stage has sent a message.
+    pub(crate) fn on_message(&mut self, now: Time, id: StageId, message: FromStage) {
+        let Some(stage) = self.stages.get_mut(&id) else { return };
+        match message {
+            FromStage::Unused => {}
+            FromStage::Applied { error, .. } => {
+                if stage.on_applied(error.map(|error| error.reason)) {
+                    self.note_refusal(id);
+                }
+            }
+            FromStage::Report(report) => self.on_report(now, id, report),
+            FromStage::Disconnect => {
+                self.outbox.close(PeerId::Stage(id));
+                self.remove(now, id, DISCONNECTED);
+            }
+        }
+    }
+
+    /// A stage's connection is closed. `reason` is for people.
+    pub(crate) fn on_closed(&mut self, now: Time, id: StageId, reason: &str) {
+        self.remove(now, id, reason);
+    }
+
+    /// The time that [`Self::next_deadline`] named has come.
+    pub(crate) fn on_deadline(&mut self, now: Time) {
+        if self.next_round_at <= now {
+            if self.round.is_open {
+                self.close_round(now);
+            }
+            self.drop_silent(now);
+            self.open_round(now);
+        }
+        if self.settle_at.is_some_and(|at| at <= now) {
+            self.distribute();
+        }
+    }
+
+    /// When to call [`Self::on_deadline`] next; changes with every call.
+    pub(crate) fn next_deadline(&self) -> Time {
+        self.settle_at.map_or(self.next_round_at, |at| at.min(self.next_round_at))
+    }
+
+    /// Returns the next action to perform; none once all have been returned.
+    pub(crate) fn poll_action(&mut self) -> Option<Action> {
+        let action = self.outbox.pop();
+        // Here every message passes in the order in which the stage answers.
+        if let Some(Action::Send { to: PeerId::Stage(id), message: ToPeer::Stage(message) }) =
+            &action
+            && let ToStage::Apply { revision, rules } = message
+            && let Some(stage) = self.stages.get_mut(id)
+        {
+            stage.on_sent(*revision, rules);
+        }
+        action
+    }
+
+    /// Brings a policy into force. Every stage is sent all of its rules in one message, except
+    /// stages that the policy does not admit; they are refused.
+    pub(crate) fn apply(&mut self, now: Time, revision: u64, policy: Policy) {
+        let before = distribute::bytes_in_force(&self.stages);
+        let silence = (self.silence_max(), self.fallback());
+        // The round under way ends without a decision: it would mix rates of both policies.
+        self.round.is_open = false;
+        let earlier = self.set_policy(revision, policy);
+        let Some(active) = &self.active else { return };
+        let mut refused = Vec::new();
+        for (id, stage) in &mut self.stages {
+            match admission::admit(&active.policy, &active.name_index, &stage.peer, &stage.info) {
+                Ok(Admission { home, served }) => {
+                    let index = |name: &str| earlier.as_ref()?.name_index.tenant(name);
+                    stage.serve(&active.policy, home, &served, index);
+                }
+                Err(refusal) => refused.push((*id, refusal)),
+            }
+        }
+        for (id, refusal) in refused {
+            let Some(stage) = self.stages.get(&id) else { continue };
+            let pid = stage.peer.pid;
+            let Refusal { reason, retry } = refusal;
+            let refused = ToStage::Refused { version: VERSION, reason: reason.clone(), retry };
+            self.send(id, refused);
+            self.outbox.close(PeerId::Stage(id));
+            let event = self.note_refused(pid, &reason);
+            self.outbox.publish(event);
+            self.remove(now, id, &reason);
+        }
+        self.outbox.publish(Event::PolicyApplied { revision });
+        if silence != (self.silence_max(), self.fallback()) {
+            let ids: Vec<_> = self.stages.keys().copied().collect();
+            ids.into_iter().for_each(|id| self.send(id, self.welcome(id)));
+        }
+        self.restart(&before);
+        self.next_round_at = self.next_round_at.min(now.after(self.cycle()));
+    }
+
+    /// The policy in force and its revision.
+    pub(crate) fn policy(&self) -> Option<(u64, &Policy)> {
+        self.active.as_ref().map(|active| (active.revision, &active.policy))
+    }
+
+    /// How many cycles have ended.
+    pub(crate) fn cycles(&self) -> u64 {
+        self.totals.cycles
+    }
+
+    /// When the cycle that ended last, or is under way, began.
+    pub(crate) fn cycle_started(&self) -> Time {
+        self.round.started
+    }
+
+    /// How long requests waited at tenants' own buckets, with the tenant's name and the unit.
+    pub(crate) fn waits(&self) -> impl Iterator<Item = (&str, Unit, &Waits)> {
+        let policy = self.active.iter().flat_map(|active| &active.policy.tenants);
+        policy.zip(&self.tenants).flat_map(|(promise, tenant)| {
+            let waits = rules::UNITS.into_iter().zip(&tenant.waits);
+            waits.map(|(unit, waits)| (promise.name.as_str(), unit, waits))
+        })
+    }
+}
+
+/// Stages coming and going.
+impl Budgets {
+    /// Makes a policy the one in force, keeps the counters of tenants that both have, and returns
+    /// the one before.
+    fn set_policy(&mut self, revision: u64, policy: Policy) -> Option<Active> {
+        let name_index = NameIndex::new(&policy);
+        let mut tenants = Vec::new();
+        tenants.resize_with(policy.tenants.len(), window_stats::Tenant::default);
+        let earlier = self.active.replace(Active { revision, policy, name_index });
+        if let (Some(earlier), Some(active)) = (&earlier, &self.active) {
+            for (tenant, before) in earlier.policy.tenants.iter().zip(&mut self.tenants) {
+                if let Some(index) = active.name_index.tenant(&tenant.name) {
+                    tenants[index] = core::mem::take(before);
+                }
+            }
+        }
+        self.tenants = tenants;
+        earlier
+    }
+
+    /// The number of a stage that says hello: the one it had, unless another stage has it now.
+    fn stage_id(&mut self, now: Time, peer: &Peer, info: &StageInfo) -> StageId {
+        if info.stage != StageId::default() {
+            match self.stages.get(&info.stage).map(|stage| &stage.peer) {
+                None => return info.stage,
+                Some(holder) if (holder.uid, holder.pid) == (peer.uid, peer.pid) => {
+                    self.remove(now, info.stage, REPLACED);
+                    return info.stage;
+                }
+                Some(_) => {}
+            }
+        }
+        while self.stages.contains_key(&StageId(self.next_stage)) {
+            self.next_stage += 1;
+        }
+        self.next_stage += 1;
+        StageId(self.next_stage - 1)
+    }
+
+    /// Counts a stage that was refused.
+    pub(crate) fn note_refused(&mut self, pid: u32, reason: &str) -> Event {
+        self.totals.refused = self.totals.refused.saturating_add(1);
+        Event::StageRefused { pid, reason: reason.into() }
+    }
+
+    /// Publishes why a stage did not take its rules.
+    fn note_refusal(&mut self, id: StageId) {
+        let (Some(active), Some(stage)) = (&self.active, self.stages.get(&id)) else { return };
+        let Some(reason) = stage.error.clone() else { return };
+        self.totals.rules_refused = self.totals.rules_refused.saturating_add(1);
+        let event = Event::RulesRefused { stage: id, revision: active.revision, reason };
+        self.outbox.publish(event);
+    }
+
+    fn remove(&mut self, now: Time, id: StageId, reason: &str) {
+        let Some(stage) = self.stages.remove(&id) else { return };
+        let (tenant, pid) = (stage.info.tenant.clone(), stage.peer.pid);
+        let event = Event::StageLeft { stage: id, tenant, pid, reason: reason.into() };
+        self.outbox.publish(event);
+        self.settle_soon(now);
+        if stage.owes {
+            self.await_less(now);
+        }
+    }
+
+    fn settle_soon(&mut self, now: Time) {
+        if self.active.is_some() {
+            self.settle_at.get_or_insert(now.after(SETTLE));
+        }
+    }
+
+    fn welcome(&self, stage: StageId) -> ToStage {
+        let (silence_max, fallback) = (self.silence_max(), self.fallback());
+        ToStage::Welcome { version: VERSION, stage, silence_max, fallback }
+    }
+
+    fn send(&mut self, id: StageId, message: ToStage) {
+        self.outbox.send(PeerId::Stage(id), ToPeer::Stage(message));
+    }
+}
+
+/// Rounds.
+impl Budgets {
+    fn open_round(&mut self, now: Time) {
+        // A caller that was late does not make up for the rounds that it missed.
+        let next = self.next_round_at.after(self.cycle());
+        self.next_round_at = if next > now { next } else { now.after(self.cycle()) };
+        // Rounds are late by a moment now and then, which must not cost a whole one.
+        let pause = Span(self.detail_pause().0.saturating_sub(self.redistribute().0 / 2));
+        let detail = self.round.detailed.is_none_or(|at| now.since(at) >= pause);
+        if detail {
+            self.round.detailed = Some(now);
+        }
+        self.round.is_detailed = detail;
+        let number = self.round.number + 1;
+        let mut awaited = 0;
+        for (id, stage) in &mut self.stages {
+            // Silent stages are asked as well, but the round does not wait for them.
+            stage.owes = stage.silent_since.is_none();
+            awaited += usize::from(stage.owes);
+            let message = ToStage::Collect { round: number, detail };
+            self.outbox.send(PeerId::Stage(*id), ToPeer::Stage(message));
+        }
+        self.round.number = number;
+        self.round.started = now;
+        self.round.is_open = awaited > 0;
+        self.round.awaited = awaited;
+        if awaited == 0 {
+            self.sample(now);
+        }
+    }
+
+    fn on_report(&mut self, now: Time, id: StageId, report: Report) {
+        let Some(stage) = self.stages.get_mut(&id) else { return };
+        let is_due = stage.owes && report.round == self.round.number;
+        stage.owes &= !is_due;
+        stage.missed = 0;
+        stage.silent_since = None;
+        let policy = self.active.as_ref().map(|active| (&active.policy, &active.name_index));
+        // A detailed report that comes too late is left to the next one, which has it all.
+        let is_detailed = self.round.is_detailed && report.round == self.round.number;
+        stage.on_report(policy, &mut self.tenants, report, is_detailed);
+        if is_due {
+            self.await_less(now);
+        }
+    }
+
+    /// One stage less to wait for.
+    fn await_less(&mut self, now: Time) {
+        self.round.awaited = self.round.awaited.saturating_sub(1);
+        if self.round.awaited == 0 && self.round.is_open {
+            self.close_round(now);
+        }
+    }
+
+    /// Ends the cycle with the reports that have come.
+    fn close_round(&mut self, now: Time) {
+        self.round.is_open = false;
+        for stage in self.stages.values_mut().filter(|stage| stage.owes) {
+            stage.owes = false;
+            stage.missed = stage.missed.saturating_add(1);
+            if stage.missed >= MISSED_MAX && stage.silent_since.is_none() {
+                stage.silent_since = Some(now);
+                stage.shares.iter_mut().for_each(|share| share.measured = [0; 2]);
+            }
+        }
+        self.totals.cycles = self.totals.cycles.saturating_add(1);
+        self.totals.cycle = now.since(self.round.started);
+        self.sample(now);
+        self.distribute();
+    }
+
+    fn sample(&mut self, now: Time) {
+        let period = self.period();
+        self.tenants.iter_mut().for_each(|tenant| tenant.sample(now, period));
+        if self.round.is_detailed {
+            let (at, pause) = (self.round.started, self.detail_pause());
+            let window = period.max(DETAIL_MIN);
+            self.tenants
+                .iter_mut()
+                .for_each(|tenant| tenant.close_wait_interval(at, pause, window));
+        }
+    }
+
+    /// Frees the shares of stages that have been silent for too long.
+    fn drop_silent(&mut self, now: Time) {
+        let grace = Span(self.period().0.saturating_mul(SILENT_PERIODS));
+        let is_over = |stage: &Stage| stage.silent_since.is_some_and(|at| now.since(at) >= grace);
+        let gone = self.stages.iter().filter(|(_, stage)| is_over(stage));
+        let gone: Vec<_> = gone.map(|(id, _)| *id).collect();
+        for id in gone {
+            self.outbox.close(PeerId::Stage(id));
+            self.remove(now, id, "it did not answer");
+        }
+    }
+
+    /// The time between two rounds. Without stages the period suffices: earlier traffic still has
+    /// to leave the window of the last period.
+    fn cycle(&self) -> Span {
+        if self.stages.is_empty() { self.period() } else { self.redistribute() }
+    }
+
+    fn redistribute(&self) -> Span {
+        self.active.as_ref().map_or(ROUND_WITHOUT_POLICY, |active| active.policy.redistribute)
+    }
+
+    fn period(&self) -> Span {
+        self.active.as_ref().map_or(Span::SECOND, |active| active.policy.period)
+    }
+
+    /// The time between two questions for histograms.
+    fn detail_pause(&self) -> Span {
+        Span(self.period().0 / DETAILS).max(DETAIL_MIN)
+    }
+
+    fn silence_max(&self) -> Span {
+        Span(self.period().0.saturating_mul(SILENT_PERIODS)).max(SILENCE_MIN)
+    }
+
+    fn fallback(&self) -> Fallback {
+        self.active.as_ref().map_or(Fallback::Keep, |active| active.policy.fallback)
+    }
+}

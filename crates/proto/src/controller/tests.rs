@@ -1,0 +1,82 @@
+#![allow(clippy::unwrap_used, reason = "a test that fails says where")]
+
+use alloc::vec;
+
+use tidegate_model::Span;
+
+use super::*;
+use crate::message::{FromGateway, VERSION};
+use crate::stats::message::{Flow, GatewayCounts};
+
+const LINK: ConnectionId = ConnectionId(1);
+
+/// With a gateway.
+fn controller() -> Controller {
+    let cluster = Some(cluster::Setup::default());
+    let gateways = vec!["front".into()];
+    Controller::new(Time::ZERO, Setup { cluster, gateways, ..Setup::default() }, None)
+}
+
+fn hello(version: u16, name: &str) -> Hello {
+    Hello::Gateway { version, name: name.into() }
+}
+
+fn outputs(controller: &mut Controller) -> Vec<Output> {
+    core::iter::from_fn(|| controller.poll_output()).collect()
+}
+
+fn counts(requests: u64) -> FromPeer {
+    let flow = Flow { name: "db".into(), requests, ..Flow::default() };
+    let counts = GatewayCounts { started_ms: 1, volumes: vec![flow], ..GatewayCounts::default() };
+    FromPeer::Gateway(FromGateway::Counts(counts))
+}
+
+#[test]
+fn a_gateway_that_the_cluster_does_not_have_is_refused() {
+    let mut controller = controller();
+    for (version, name, why) in [(VERSION + 1, "front", "same release"), (VERSION, "x", "\"x\"")] {
+        controller.on_hello(Time::ZERO, LINK, Peer::default(), hello(version, name));
+        let [refused, close, event] = outputs(&mut controller).try_into().unwrap();
+        let Output::Send { message: ToPeer::Gateway(ToGateway::Refused { reason, .. }), .. } =
+            refused
+        else {
+            panic!("{refused:?}")
+        };
+        assert!(reason.contains(why), "{reason}");
+        assert_eq!(close, Output::Close { connection: LINK });
+        assert_eq!(event, Output::Event(Event::GatewayRefused { gateway: name.into(), reason }));
+    }
+    let gateways = controller.sessions.gateways().count();
+    assert_eq!((gateways, controller.stats.next_deadline()), (0, Time::MAX));
+}
+
+#[test]
+fn a_new_connection_replaces_the_old_one() {
+    let (mut controller, second) = (controller(), Time(Span::SECOND.0));
+    controller.on_hello(Time::ZERO, LINK, Peer::default(), hello(VERSION, "front"));
+    outputs(&mut controller);
+    controller.on_hello(second, ConnectionId(2), Peer::default(), hello(VERSION, "front"));
+    let outputs = outputs(&mut controller);
+    assert_eq!(outputs[0], Output::Close { connection: LINK });
+    assert!(matches!(&outputs[1], Output::Event(Event::GatewayLeft { .. })), "{outputs:?}");
+    assert!(controller.sessions.gateways().eq([ConnectionId(2)]));
+    controller.on_closed(second, LINK, "the old one");
+    controller.on_message(second, LINK, counts(9));
+    assert!(controller.sessions.gateways().eq([ConnectionId(2)]));
+    let requests =
+        |controller: &Controller| controller.status(second).cluster.unwrap().gateways[0].requests;
+    assert_eq!(requests(&controller), 0);
+    controller.on_message(second, ConnectionId(2), counts(9));
+    assert_eq!(requests(&controller), 9);
+}
+
+#[test]
+fn a_message_of_another_kind_than_the_hello_is_ignored() {
+    let mut controller = controller();
+    controller.on_hello(Time::ZERO, LINK, Peer::default(), hello(VERSION, "front"));
+    outputs(&mut controller);
+    controller.on_message(Time::ZERO, LINK, FromPeer::Node(FromNode::Disconnect));
+    assert_eq!(outputs(&mut controller), []);
+    controller.on_message(Time::ZERO, LINK, FromPeer::Gateway(FromGateway::Disconnect));
+    assert_eq!(outputs(&mut controller)[0], Output::Close { connection: LINK });
+}
