@@ -43,6 +43,11 @@ impl<T> Slots<T> {
         item
     }
 
+    /// All of them.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
+        self.items.iter().flatten()
+    }
+
     /// How many there are.
     pub(crate) fn len(&self) -> usize {
         self.items.len() - self.free.len()

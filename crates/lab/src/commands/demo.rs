@@ -82,9 +82,12 @@ pub(crate) fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
     if common.json {
         output::print_json(&outcome.to_json())?;
     }
-    match outcome.is_kept() {
-        true => Ok(ExitCode::SUCCESS),
+    match (outcome.is_kept(), outcome.excuse()) {
+        (true, _) => Ok(ExitCode::SUCCESS),
+        (false, Some(why)) => Err(Failure::new(Code::Failure, "this run says nothing")
+            .cause(why)
+            .help("run it again when the machine and its disk are quiet")),
         // The summary has said it.
-        false => Err(Failure::silent(Code::Missed)),
+        (false, None) => Err(Failure::silent(Code::Missed)),
     }
 }

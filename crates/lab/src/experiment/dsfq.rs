@@ -18,11 +18,8 @@ use tidegate_sim::bricks::{self, DsfqReport, Scenario};
 
 use super::paper::{self, Paper, simulate, wrong};
 use super::plot;
-use super::verdict::Judged;
-use paper::{
-    FigureContext, FigureResult, LIVE, SIMULATED, Source, all, holds_if, scenarios, tenths,
-    thousandths,
-};
+use super::verdict::{Check, Measured, at_most};
+use paper::{FigureContext, FigureResult, LIVE, SIMULATED, Source, scenarios, tenths, thousandths};
 use tidegate_console::failure::Failure;
 
 mod burst;
@@ -130,9 +127,9 @@ fn range(values: impl Iterator<Item = f64>) -> [f64; 2] {
     values.fold([f64::MAX, 0.0], |[least, most], value| [least.min(value), most.max(value)])
 }
 
-/// Totals so far apart are equal.
-fn equal(percent: f64) -> Judged {
-    holds_if(percent <= EQUAL, || format!("they are {percent:.1} % apart"))
+/// Totals so far apart, in percent, are equal.
+fn equal(percent: impl Into<Measured>) -> Check {
+    at_most("totals apart", "%", EQUAL, percent)
 }
 
 /// How far `one` is from `other`, in percent of the mean of both.
@@ -141,11 +138,13 @@ fn apart(one: f64, other: f64) -> f64 {
 }
 
 /// The largest unfairness of some runs next to its bound, where they come nearest to each other,
-/// and whether it is within the bound.
-fn fairness<'a>(outcomes: impl Iterator<Item = &'a DsfqReport>) -> (Map<String, Value>, Judged) {
+/// and the check that it is within the bound.
+fn fairness<'a>(outcomes: impl Iterator<Item = &'a DsfqReport>) -> (Map<String, Value>, Check) {
     let used = |outcome: &DsfqReport| outcome.unfairness.measured() / outcome.unfairness.bound();
     let nearest = outcomes.max_by(|one, other| used(one).total_cmp(&used(other)));
-    let Some(outcome) = nearest else { return (Map::new(), all([])) };
+    let Some(outcome) = nearest else {
+        return (Map::new(), at_most("unfairness", "KB", 0.0, None));
+    };
     let [measured, bound] = [outcome.unfairness.measured(), outcome.unfairness.bound()];
     let (depth, waiting, [f, g]) = outcome.unfairness.parameters();
     let numbers = json!({
@@ -156,11 +155,9 @@ fn fairness<'a>(outcomes: impl Iterator<Item = &'a DsfqReport>) -> (Map<String, 
         "batchcost_of_f_at_most_kilobytes": tenths(f[2] as f64 / 1e3),
         "batchcost_of_g_at_most_kilobytes": tenths(g[2] as f64 / 1e3),
     });
-    let Value::Object(numbers) = numbers else { return (Map::new(), all([])) };
-    let judged = holds_if(measured <= bound, || {
-        format!("the unfairness is {:.0} KB, the bound {:.0} KB", measured / 1e3, bound / 1e3)
-    });
-    (numbers, judged)
+    let check = at_most("unfairness", "KB", tenths(bound / 1e3), measured / 1e3);
+    let Value::Object(numbers) = numbers else { return (Map::new(), check) };
+    (numbers, check)
 }
 
 /// `{"name": number}`, added to others.
@@ -174,7 +171,7 @@ fn with(mut numbers: Map<String, Value>, more: Value) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiment::verdict::Verdict;
+    use crate::experiment::verdict::{Verdict, judge};
 
     #[test]
     fn apart_is_relative_to_both() {
@@ -185,7 +182,8 @@ mod tests {
 
     #[test]
     fn equal_is_within_five_percent() {
-        assert_eq!(equal(5.0).0, Verdict::Holds);
-        assert_eq!(equal(5.1).0, Verdict::Fails);
+        assert_eq!(judge(&[equal(5.0)]).verdict, Verdict::Reproduced);
+        assert_eq!(judge(&[equal(5.1)]).verdict, Verdict::Differs);
+        assert_eq!(judge(&[equal(None)]).verdict, Verdict::Skipped);
     }
 }

@@ -19,7 +19,8 @@ use tidegate_stage::transform::Keys;
 use tidegate_stage::{Request, Settings, Stage, StageAgent};
 
 use super::pace::{Pace, thread_name};
-use super::verdict::{Claim, Verdict};
+use super::paper::{LIVE, Source};
+use super::verdict::{Check, Claim, at_least, at_most};
 use tidegate_console::amounts;
 use tidegate_console::clock::Clock;
 use tidegate_console::failure::{Code, Failure};
@@ -48,10 +49,9 @@ const PAPER_GATE: f64 = 20.0;
 /// A request of 128 KiB may cost this much more than one of 0 B before they are not the same.
 const SAME_PERCENT: f64 = 115.0;
 
-/// With as many channels as processors, from this share of perfect scaling on decisions scale; from
-/// the next on they scale as in the paper (31 times on 80 processors, 30 on 72).
-const SCALES_PERCENT: f64 = 75.0;
-const SCALES_PERCENT_PAPER: f64 = 38.0;
+/// With as many channels as processors, decisions scale as in the paper from this share of perfect
+/// scaling on: 31 times on 80 processors, 30 on 72.
+const SCALES_PERCENT: f64 = 38.0;
 
 /// How a request is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -322,42 +322,32 @@ fn find(cells: &[Cell], way: Way, bytes: u64, channels: usize) -> f64 {
 
 /// The paper's claims, with the measurements.
 fn claims(cells: &[Cell], counts: &[usize], profile: Profile, seconds: f64) -> Vec<Claim> {
-    let claim = |text: &str, measured: Value, (verdict, reason): (Verdict, Option<String>)| Claim {
-        paper: "paio",
-        figure: "4",
-        world: "live",
-        claim: text.into(),
-        measured: match measured {
-            Value::Object(measured) => measured,
-            _ => Map::new(),
-        },
-        verdict,
-        reason,
-        seed: None,
-        seconds,
-    };
+    let source = Source { paper: "paio", figure: "4", world: LIVE, seed: None, seconds };
     let single = find(cells, Way::Metadata, 0, 1);
+    let one_processor = (processors(counts) == 1).then_some("this machine has one processor");
     vec![
-        claim(
-            "one channel decides at least 3.05 million requests a second (the paper's slower \
-             machine)",
+        source.claim(
+            "one channel decides as many requests a second as the paper's slower machine",
             json!({ "operations_per_second_1_channel": single.round() }),
-            at_least(single / PAPER_SINGLE, "of the paper's rate"),
+            [at_least("", "million", PAPER_SINGLE / 1e6, single / 1e6)],
         ),
-        claim(
-            "decisions scale with the number of channels, as long as there are processors",
-            throughputs(cells, counts),
-            scales(cells, counts),
-        ),
-        claim(
-            "a request that is decided on its metadata costs the same at any size; only \
-             transformations touch content",
-            sizes(cells),
-            same_cost(cells),
-        ),
-        claim(
-            "making a request takes 17 ns, choosing its channel and gate 170 ns, a no-op 20 ns, or \
-             less",
+        source
+            .claim(
+                "decisions scale with the number of channels, as long as there are processors",
+                throughputs(cells, counts),
+                [scales(cells, counts)],
+            )
+            .skipped(one_processor),
+        source
+            .claim(
+                "a request that is decided on its metadata costs the same at any size; only \
+                 transformations touch content",
+                sizes(cells),
+                same_cost(cells),
+            )
+            .because("of a request without content no bytes are counted"),
+        source.claim(
+            "making a request, choosing its channel and gate, and a no-op take little time",
             json!({
                 "request_ns": profile.tag,
                 "choice_ns": profile.choice,
@@ -365,16 +355,13 @@ fn claims(cells: &[Cell], counts: &[usize], profile: Profile, seconds: f64) -> V
                 "bucket_ns": profile.bucket,
                 "whole_ns": profile.whole,
             }),
-            steps(profile),
+            [
+                at_most("request", "ns", PAPER_TAG, profile.tag),
+                at_most("choice", "ns", PAPER_CHOICE, profile.choice),
+                at_most("no-op", "ns", PAPER_GATE, profile.noop),
+            ],
         ),
     ]
-}
-
-fn at_least(ratio: f64, of: &str) -> (Verdict, Option<String>) {
-    match ratio >= 1.0 {
-        true => (Verdict::Holds, None),
-        false => (Verdict::Fails, Some(format!("only {:.0} % {of}", ratio * 100.0))),
-    }
 }
 
 /// Throughput with each number of channels, for requests without content.
@@ -394,22 +381,11 @@ fn processors(counts: &[usize]) -> usize {
     counts.iter().copied().filter(|count| *count <= processors).max().unwrap_or(1)
 }
 
-fn scales(cells: &[Cell], counts: &[usize]) -> (Verdict, Option<String>) {
+fn scales(cells: &[Cell], counts: &[usize]) -> Check {
     let channels = processors(counts);
-    if channels == 1 {
-        return (Verdict::Differs, Some("this machine has one processor".into()));
-    }
-    let single = find(cells, Way::Metadata, 0, 1);
-    let times = find(cells, Way::Metadata, 0, channels) / single;
+    let times = find(cells, Way::Metadata, 0, channels) / find(cells, Way::Metadata, 0, 1);
     let percent = times * 100.0 / channels as f64;
-    let formatted = format!("{channels} channels decide {times:.2} times as much as one");
-    if percent >= SCALES_PERCENT {
-        (Verdict::Holds, None)
-    } else if percent >= SCALES_PERCENT_PAPER {
-        (Verdict::Differs, Some(formatted))
-    } else {
-        (Verdict::Fails, Some(formatted))
-    }
+    at_least(format!("{channels} channels beside as many times one"), "%", SCALES_PERCENT, percent)
 }
 
 /// The cost of a request by way and size, on one channel, in nanoseconds.
@@ -422,48 +398,22 @@ fn sizes(cells: &[Cell]) -> Value {
     on_one.map(named).collect::<Map<String, Value>>().into()
 }
 
-fn same_cost(cells: &[Cell]) -> (Verdict, Option<String>) {
+fn same_cost(cells: &[Cell]) -> Vec<Check> {
     let largest = SIZES[SIZES.len() - 1];
     let percent = |way, bytes| 100.0 * find(cells, way, bytes, 1) / find(cells, way, largest, 1);
-    let mut differs = None;
-    for way in [Way::Metadata, Way::Content] {
-        let (of_none, of_some) = (percent(way, 0), percent(way, SIZES[1]));
-        let formatted = |percent: f64, of: &str| {
-            format!("a request of 128 KiB ({}) costs {percent:.0} % of one of {of}", way.title())
-        };
-        if of_some > SAME_PERCENT {
-            return (Verdict::Fails, Some(formatted(of_some, "1 KiB")));
-        }
-        if of_none > SAME_PERCENT {
-            differs = Some(formatted(of_none, "0 B, of which no bytes are counted"));
-        }
-    }
-    match differs {
-        None => (Verdict::Holds, None),
-        Some(_) => (Verdict::Differs, differs),
-    }
-}
-
-fn steps(profile: Profile) -> (Verdict, Option<String>) {
-    let steps = [
-        ("making a request", profile.tag, PAPER_TAG),
-        ("choosing channel and gates", profile.choice, PAPER_CHOICE),
-        ("a no-op", profile.noop, PAPER_GATE),
-    ];
-    let slower: Vec<String> = steps
-        .iter()
-        .filter(|(_, ns, paper)| ns > paper)
-        .map(|(name, ns, paper)| format!("{name} takes {ns:.0} ns and not {paper:.0}"))
-        .collect();
-    match slower.is_empty() {
-        true => (Verdict::Holds, None),
-        false => (Verdict::Fails, Some(slower.join(", "))),
-    }
+    let check = |way: Way| {
+        [(0, "0 B"), (SIZES[1], "1 KiB")].map(|(bytes, name)| {
+            let what = format!("128 KiB beside {name}, {}", way.title());
+            at_most(what, "%", SAME_PERCENT, percent(way, bytes))
+        })
+    };
+    [Way::Metadata, Way::Content].map(check).concat()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::experiment::verdict::{Verdict, judge};
 
     fn cells(at: impl Fn(Way, u64, usize) -> f64) -> Vec<Cell> {
         let all = Way::ALL.into_iter().flat_map(|way| SIZES.map(|bytes| (way, bytes)));
@@ -483,11 +433,14 @@ mod tests {
             Way::Transformed => 1e6 / (1 + bytes) as f64,
             Way::Metadata | Way::Content => 4e7,
         });
-        assert_eq!(same_cost(&constant), (Verdict::Holds, None));
+        let verdict = |cells: &[Cell]| judge(&same_cost(cells)).verdict;
+        assert_eq!(verdict(&constant), Verdict::Reproduced);
         let growing = cells(|_, bytes, _| if bytes > 4096 { 3e7 } else { 4e7 });
-        assert_eq!(same_cost(&growing).0, Verdict::Fails);
+        assert_eq!(verdict(&growing), Verdict::Differs);
         let counting = cells(|_, bytes, _| if bytes > 0 { 3e7 } else { 4e7 });
-        assert_eq!(same_cost(&counting).0, Verdict::Differs);
+        assert_eq!(verdict(&counting), Verdict::Differs);
+        let twice = cells(|_, bytes, _| if bytes > 4096 { 1e7 } else { 4e7 });
+        assert_eq!(verdict(&twice), Verdict::NotReproduced);
     }
 
     #[test]

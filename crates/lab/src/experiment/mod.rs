@@ -34,11 +34,11 @@ pub(crate) mod controller;
 mod disk;
 pub(crate) mod dsfq;
 pub(crate) mod e2e;
+pub(crate) mod figure10;
 pub(crate) mod figure4;
 mod files;
 pub(crate) mod fio;
 pub(crate) mod haechi;
-mod known;
 mod live;
 mod machine;
 pub(crate) mod moments;
@@ -49,6 +49,8 @@ pub(crate) mod plot;
 mod policies;
 pub(crate) mod pshift;
 mod pulse;
+pub(crate) mod quiet;
+pub(crate) mod recorded;
 mod recording;
 mod report;
 mod score;
@@ -118,6 +120,21 @@ impl DemoOutcome {
         self.score(Control::Tidegate).is_some_and(Score::are_promises_kept)
     }
 
+    /// Why promises were missed through no fault of Tidegate's, if that is so.
+    pub(crate) fn excuse(&self) -> Option<String> {
+        let disturbance = self.score(Control::Tidegate)?.disturbance();
+        disturbance.or_else(|| {
+            let bare = self.score(Control::None)?.budget_used;
+            let (share, low) = (summary::share(bare), summary::lowest(bare));
+            (!bare.is_kept()).then(|| {
+                format!(
+                    "the disk itself gave less than the budget: without control it was used in \
+                     {share} of the time, and down to {low}"
+                )
+            })
+        })
+    }
+
     fn score(&self, control: Control) -> Option<&Score> {
         self.results.iter().find(|(recording, _)| recording.control == control).map(|(_, s)| s)
     }
@@ -134,6 +151,7 @@ impl DemoOutcome {
         });
         json!({
             "kept": self.is_kept(),
+            "excuse": self.excuse(),
             "scale_percent": self.plan.scale_percent,
             "budget_bytes_per_second": self.plan.budget.0,
             "disk_bytes_per_second": self.plan.disk.0,

@@ -16,7 +16,7 @@ use tidegate_sim::scenario::ScenarioError;
 use tidegate_sim::{bricks, one_sided, scenario as cluster};
 
 use super::unwritable;
-use super::verdict::{Claim, Judged, Verdict};
+use super::verdict::{Check, Claim, Judgement, judge};
 use tidegate_console::clock::Clock;
 use tidegate_console::failure::{Code, Failure};
 use tidegate_console::interrupt::Interrupt;
@@ -132,11 +132,11 @@ impl Paper {
     /// output unless it is for programs, pictures to where they are wanted.
     ///
     /// # Errors
-    /// If something breaks, or the user ends it. Claims that do not hold are no error here.
+    /// If something breaks, or the user ends it. No verdict is an error here.
     pub(crate) fn run(
         &self,
         order: &Order<'_>,
-        report: &mut dyn FnMut(&[Claim]) -> Result<(), Failure>,
+        report: &mut dyn FnMut(Vec<Claim>) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
         let Order { figures, out, is_json, world, periods, seed } = *order;
         let is_watched = !is_json && io::stderr().is_terminal();
@@ -149,7 +149,7 @@ impl Paper {
                 let table = part.table.render(Paint::stdout(), usize::MAX);
                 output::print(&format!("Figure {name}: {}\n{table}\n", path.display()))?;
             }
-            report(&part.claims)?;
+            report(part.claims)?;
             if !is_json {
                 output::print("\n")?;
             }
@@ -185,53 +185,41 @@ pub(super) struct Source {
 }
 
 impl Source {
-    /// A claim, the numbers that it was judged by, and the judgement.
+    /// A claim with the numbers that it reports, judged by its checks. Its text is the sentence and
+    /// what the checks expect.
     pub(super) fn claim(
         self,
         text: impl Into<String>,
         measured: Value,
-        (verdict, reason): Judged,
+        checks: impl IntoIterator<Item = Check>,
     ) -> Claim {
         let measured = match measured {
             Value::Object(measured) => measured,
             _ => Map::new(),
         };
         let Self { paper, figure, world, seed, seconds } = self;
-        let claim = text.into();
-        Claim { paper, figure, world, claim, measured, verdict, reason, seed, seconds }
-    }
-}
-
-/// It holds, or fails for this reason.
-pub(super) fn holds_if(holds: bool, otherwise: impl FnOnce() -> String) -> Judged {
-    match holds {
-        true => (Verdict::Holds, None),
-        false => (Verdict::Fails, Some(otherwise())),
-    }
-}
-
-/// All of it holds, or what is worst does not.
-pub(super) fn all(judged: impl IntoIterator<Item = Judged>) -> Judged {
-    let rank = |judged: &Judged| match judged.0 {
-        Verdict::Fails => 0,
-        Verdict::Differs => 1,
-        Verdict::Holds => 2,
-    };
-    judged.into_iter().min_by_key(rank).unwrap_or((Verdict::Holds, None))
-}
-
-/// A live machine that stands still for longer than this serves no tenant meanwhile, under any
-/// control: a tenth of a second is a tenth of the paper's shorter period.
-const STALL_MAX: Span = Span(100 * Span::MILLISECOND.0);
-
-/// A failure of a live run in which the machine stood still is reported with its cause.
-pub(super) fn on_a_machine_that_stood_still(judged: Judged, stall: Span) -> Judged {
-    match judged {
-        (Verdict::Fails, Some(why)) if stall > STALL_MAX => {
-            let formatted = format!("{why}; this machine stood still for {stall} meanwhile");
-            (Verdict::Differs, Some(formatted))
+        let checks: Vec<Check> = checks.into_iter().collect();
+        let Judgement { verdict, distance, reason } = judge(&checks);
+        let mut claim: String = text.into();
+        let expected: Vec<String> = checks.iter().map(ToString::to_string).collect();
+        if !expected.is_empty() {
+            claim.push_str(&format!(" ({})", expected.join(", ")));
         }
-        judged => judged,
+        Claim {
+            paper,
+            figure,
+            world,
+            claim,
+            ours: false,
+            measured,
+            verdict,
+            reason,
+            distance,
+            regression: None,
+            seed,
+            seconds,
+            is_explained: false,
+        }
     }
 }
 
@@ -359,6 +347,7 @@ pub(super) fn thousandths(number: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::experiment::verdict::{Verdict, at_most};
 
     /// The seed, and nothing else.
     impl Seeded for u64 {
@@ -372,32 +361,13 @@ mod tests {
         let source =
             Source { paper: "p", figure: "3", world: SIMULATED, seed: Some(7), seconds: 1.5 };
         let measured = serde_json::json!({ "tenants": 3 });
-        let claim = source.claim("it is so", measured, (Verdict::Holds, None));
+        let claim = source.claim("tenants", measured, [at_most("", "", 3.0, 3.0)]);
         assert_eq!((claim.paper, claim.figure, claim.seed), ("p", "3", Some(7)));
         assert_eq!(claim.measured["tenants"], 3);
-    }
-
-    #[test]
-    fn all_is_as_good_as_the_worst() {
-        let judged = |verdict, why: &str| (verdict, Some(why.to_owned()));
-        let holds = || (Verdict::Holds, None);
-        let differs = judged(Verdict::Differs, "a little");
-        let fails = judged(Verdict::Fails, "much");
-        assert_eq!(all([holds(), holds()]), holds());
-        assert_eq!(all([holds(), differs.clone(), holds()]), differs);
-        assert_eq!(all([differs, fails.clone(), judged(Verdict::Fails, "too")]), fails);
-    }
-
-    #[test]
-    fn a_stall_is_a_cause_and_no_excuse_for_what_holds() {
-        let fails = || (Verdict::Fails, Some("10 % miss".to_owned()));
-        let (short, long) = (STALL_MAX, Span(2 * STALL_MAX.0));
-        assert_eq!(on_a_machine_that_stood_still(fails(), short), fails());
-        let (verdict, why) = on_a_machine_that_stood_still(fails(), long);
-        assert_eq!(verdict, Verdict::Differs);
-        assert_eq!(why.unwrap(), "10 % miss; this machine stood still for 200ms meanwhile");
-        let holds = (Verdict::Holds, None);
-        assert_eq!(on_a_machine_that_stood_still(holds.clone(), long), holds);
+        assert_eq!(
+            (claim.claim.as_str(), claim.verdict),
+            ("tenants (at most 3)", Verdict::Reproduced)
+        );
     }
 
     #[test]

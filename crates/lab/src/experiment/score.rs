@@ -5,6 +5,7 @@ use serde::Serialize;
 use tidegate_model::{Rate, Span};
 
 use super::plan::{KEPT_PERMILLE, Plan};
+use super::quiet::{WAIT_MAX, disturbance};
 use super::recording::{Recording, SAMPLE_INTERVAL, Window, per_second, seconds};
 
 /// Windows that counted, and those in which a level was reached.
@@ -85,13 +86,34 @@ pub(crate) struct Score {
     pub(crate) used_permille: u64,
     /// From the first start to the last end.
     pub(crate) took: Span,
+    /// Windows in which rates were settled, and how many of them were left out as disturbed.
+    pub(crate) windows: usize,
+    pub(crate) disturbed: usize,
+}
+
+/// A disk that took longer for a small read that nobody limits stood still. This takes as much from
+/// a promise as [`KEPT_PERMILLE`] allows.
+const PULSE_MAX: Span = Span(30 * Span::MILLISECOND.0);
+
+/// Whether the kernel kept a tenant from a processor in a window, or its disk stood still.
+fn is_disturbed(recording: &Recording, window: Window) -> bool {
+    let mut tenants = 0..recording.courses.len();
+    let waits = tenants.any(|tenant| recording.starved(tenant, window) > WAIT_MAX);
+    waits || recording.pulse(window) > PULSE_MAX
 }
 
 impl Score {
     /// Judges a recording.
     pub(crate) fn new(plan: &Plan, recording: &Recording) -> Self {
-        let settled: Vec<Window> =
-            recording.windows().filter(|window| recording.is_settled(*window)).collect();
+        let settled = || recording.windows().filter(|window| recording.is_settled(*window));
+        let windows = settled().count();
+        let quiet = settled().filter(|window| !is_disturbed(recording, *window));
+        let mut settled: Vec<Window> = quiet.collect();
+        let disturbed = windows - settled.len();
+        if disturbance(disturbed, windows).is_some() {
+            // Too few are left to say anything: all of them are shown.
+            settled = recording.windows().filter(|one| recording.is_settled(*one)).collect();
+        }
         let tenants = 0..recording.courses.len();
         let tenant_scores =
             tenants.clone().map(|tenant| tenant_score(recording, tenant, &settled)).collect();
@@ -105,7 +127,13 @@ impl Score {
         let took = recording.took();
         let read: u64 = recording.courses.iter().map(|course| course.reported_bytes).sum();
         let used_permille = per_second(read, took).0.saturating_mul(1000) / plan.budget.0.max(1);
-        Self { tenant_scores, budget_used, used_permille, took }
+        Self { tenant_scores, budget_used, used_permille, took, windows, disturbed }
+    }
+
+    /// Why the set-up says nothing, if too much of it was disturbed.
+    pub(crate) fn disturbance(&self) -> Option<String> {
+        // A window begins every quarter of a second.
+        disturbance(self.disturbed.div_ceil(4), self.windows.div_ceil(4))
     }
 
     /// Whether every tenant had its promise whenever it counted, and for each it did at some time.
@@ -156,6 +184,7 @@ pub(crate) struct Numbers {
     budget_used_percent_of_seconds: Option<f64>,
     budget_used_lowest_percent: Option<f64>,
     promises_kept: bool,
+    disturbed_percent: f64,
     tenants: Vec<TenantNumbers>,
 }
 
@@ -198,6 +227,7 @@ impl From<&Score> for Numbers {
             budget_used_percent_of_seconds: score.budget_used.kept_permille().map(percent),
             budget_used_lowest_percent: score.budget_used.lowest_permille.map(percent),
             promises_kept: score.are_promises_kept(),
+            disturbed_percent: score.disturbed as f64 * 100.0 / score.windows.max(1) as f64,
             tenants: tenants.collect(),
         }
     }

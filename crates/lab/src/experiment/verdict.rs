@@ -1,31 +1,400 @@
-//! Claims of a paper, and whether they hold here.
+//! The claims of the papers and our own, and the one function that judges them.
+//!
+//! A claim is data: a sentence, and for each measured value a [`Check`] with the range, order or
+//! trend that the paper states. The claim's text prints every check, and [`judge`] decides by the
+//! same numbers. So no claim prints one range and accepts another.
+//!
+//! ```text
+//!  near("high", "Gbit/s", 48.0, 2.0, 51.2) ─▶ text:   "… (high 48 ±2 Gbit/s)"
+//!                                          └▶ judge:  differs, 1.07 times off,
+//!                                                     "high: 51.2 instead of 48 ±2 Gbit/s"
+//! ```
+//!
+//! | measured | verdict |
+//! |---|---|
+//! | nothing | `skipped` |
+//! | within the range, in the order, or with the trend | `reproduced` |
+//! | in another order, or more than a factor of two from the range | `not-reproduced` |
+//! | otherwise | `differs` |
+
+use core::fmt;
 
 use serde::Serialize;
-use serde_json::{Map, Value, json};
-use tidegate_model::Span;
-
-use super::DemoOutcome;
-use super::live::format_seconds;
-use super::plan::KEPT_PERMILLE;
-use super::recording::{Control, seconds};
-use super::score::{Score, TenantScore, WindowCounts, percent};
-use super::summary::sentence;
+use serde_json::{Map, Value};
 use tidegate_console::output::{Paint, Tone};
 
-/// A tenant that has its promise in no more than this share of the time misses it, in thousandths.
-const MISSES_PERMILLE: u64 = 100;
+/// A measured number farther than this factor from the paper's does not reproduce it.
+const FACTOR_MAX: f64 = 2.0;
 
-/// In this share of the time a level is still reached but for moments, in thousandths.
-const NEARLY_PERMILLE: u64 = 970;
+/// The verdict on a claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Verdict {
+    /// A paper's number or order, within the printed range.
+    Reproduced,
+    /// Outside of the range by at most [`FACTOR_MAX`].
+    Differs,
+    /// Farther away than that, or in another order.
+    NotReproduced,
+    /// Our own claim, within its range.
+    Holds,
+    /// Our own claim, outside of its range.
+    Fails,
+    /// Nothing was measured; the reason says what is missing.
+    Skipped,
+    /// A live run on a machine that was too busy to tell.
+    Disturbed,
+}
 
-/// Whether a claim holds.
+impl Verdict {
+    const fn word(self) -> (&'static str, Tone) {
+        match self {
+            Self::Reproduced => ("reproduced", Tone::Good),
+            Self::Differs => ("differs", Tone::Warn),
+            Self::NotReproduced => ("not-reproduced", Tone::Bad),
+            Self::Holds => ("holds", Tone::Good),
+            Self::Fails => ("fails", Tone::Bad),
+            Self::Skipped => ("skipped", Tone::Warn),
+            Self::Disturbed => ("disturbed", Tone::Warn),
+        }
+    }
+}
+
+/// Measured values of a check: one, or several that all have to be in its range.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Measured(Vec<f64>);
+
+impl From<f64> for Measured {
+    fn from(value: f64) -> Self {
+        Self(vec![value])
+    }
+}
+
+/// A missing value: nothing was measured.
+impl From<Option<f64>> for Measured {
+    fn from(value: Option<f64>) -> Self {
+        Self(value.into_iter().collect())
+    }
+}
+
+impl From<Vec<f64>> for Measured {
+    fn from(values: Vec<f64>) -> Self {
+        Self(values)
+    }
+}
+
+impl From<&[f64]> for Measured {
+    fn from(values: &[f64]) -> Self {
+        Self(values.to_vec())
+    }
+}
+
+impl<const N: usize> From<[f64; N]> for Measured {
+    fn from(values: [f64; N]) -> Self {
+        Self(values.to_vec())
+    }
+}
+
+/// What a paper, or a claim of our own, states of measured values.
+#[derive(Clone, Debug, PartialEq)]
+enum Expected {
+    /// A number, and how far from it the paper's precision and ours allow.
+    Near { paper: f64, within: f64 },
+    /// From a least to a most; either may be infinite.
+    Between { least: f64, most: f64 },
+    /// Values of these names ascend, each at least `factor` times the one before.
+    Order { names: Vec<String>, factor: f64 },
+    /// Each value of a series is at least `factor` times the one before.
+    Rises { factor: f64 },
+    /// Each value is at most the one before divided by `factor`.
+    Falls { factor: f64 },
+}
+
+/// One expectation of a claim, and the values measured for it.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Check {
+    what: String,
+    unit: &'static str,
+    expected: Expected,
+    measured: Measured,
+}
+
+fn check(
+    what: impl Into<String>,
+    unit: &'static str,
+    expected: Expected,
+    measured: impl Into<Measured>,
+) -> Check {
+    Check { what: what.into(), unit, expected, measured: measured.into() }
+}
+
+/// A number that a paper prints, or that is read off its figure.
+pub(crate) fn near(
+    what: impl Into<String>,
+    unit: &'static str,
+    paper: f64,
+    within: f64,
+    measured: impl Into<Measured>,
+) -> Check {
+    check(what, unit, Expected::Near { paper, within }, measured)
+}
+
+/// [`near`] for each name, with its own number and the same tolerance.
+pub(crate) fn each_near(
+    names: &[&str],
+    unit: &'static str,
+    papers: &[f64],
+    within: f64,
+    measured: &[f64],
+) -> Vec<Check> {
+    let pairs = names.iter().zip(papers).enumerate();
+    let of = |(index, (name, paper)): (usize, (&&str, &f64))| {
+        near(*name, unit, *paper, within, measured.get(index).copied())
+    };
+    pairs.map(of).collect()
+}
+
+/// A range that a paper prints.
+pub(crate) fn between(
+    what: impl Into<String>,
+    unit: &'static str,
+    [least, most]: [f64; 2],
+    measured: impl Into<Measured>,
+) -> Check {
+    check(what, unit, Expected::Between { least, most }, measured)
+}
+
+pub(crate) fn at_least(
+    what: impl Into<String>,
+    unit: &'static str,
+    least: f64,
+    measured: impl Into<Measured>,
+) -> Check {
+    between(what, unit, [least, f64::INFINITY], measured)
+}
+
+pub(crate) fn at_most(
+    what: impl Into<String>,
+    unit: &'static str,
+    most: f64,
+    measured: impl Into<Measured>,
+) -> Check {
+    between(what, unit, [f64::NEG_INFINITY, most], measured)
+}
+
+/// Values that ascend in the order of their names.
+pub(crate) fn order(what: impl Into<String>, unit: &'static str, values: &[(&str, f64)]) -> Check {
+    order_by(1.0, what, unit, values)
+}
+
+/// The same, each at least `factor` times the one before.
+pub(crate) fn order_by(
+    factor: f64,
+    what: impl Into<String>,
+    unit: &'static str,
+    values: &[(&str, f64)],
+) -> Check {
+    let names = values.iter().map(|(name, _)| (*name).to_owned()).collect();
+    let measured: Vec<f64> = values.iter().map(|(_, value)| *value).collect();
+    check(what, unit, Expected::Order { names, factor }, measured)
+}
+
+/// A series in which each value is at least `factor` times the one before; with a factor of one it
+/// is greater.
+pub(crate) fn rises(
+    factor: f64,
+    what: impl Into<String>,
+    unit: &'static str,
+    measured: impl Into<Measured>,
+) -> Check {
+    check(what, unit, Expected::Rises { factor }, measured)
+}
+
+/// A series in which each value is at most the one before divided by `factor`; with a factor of one
+/// it is less.
+pub(crate) fn falls(
+    factor: f64,
+    what: impl Into<String>,
+    unit: &'static str,
+    measured: impl Into<Measured>,
+) -> Check {
+    check(what, unit, Expected::Falls { factor }, measured)
+}
+
+impl fmt::Display for Check {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { what, expected, .. } = self;
+        let unit = if self.unit.is_empty() { String::new() } else { format!(" {}", self.unit) };
+        if !what.is_empty() {
+            write!(f, "{what} ")?;
+        }
+        let by = |factor: f64, direction| match factor {
+            1.0 => String::new(),
+            _ => format!(" {factor} times {direction}"),
+        };
+        match expected {
+            Expected::Near { paper, within } => write!(f, "{paper} ±{within}{unit}"),
+            Expected::Between { least, most } if most.is_infinite() => {
+                write!(f, "at least {least}{unit}")
+            }
+            Expected::Between { least, most } if least.is_infinite() => {
+                write!(f, "at most {most}{unit}")
+            }
+            Expected::Between { least, most } => write!(f, "{least} to {most}{unit}"),
+            Expected::Order { names, factor } => {
+                let each = by(*factor, "the one before, or more");
+                write!(f, "{}{}", names.join(" < "), each.replacen(' ', ", each ", 1))
+            }
+            Expected::Rises { factor } => write!(f, "rises{}", by(*factor, "or more in each step")),
+            Expected::Falls { factor } => write!(f, "falls{}", by(*factor, "or more in each step")),
+        }
+    }
+}
+
+/// The judgement of one check or of a claim.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Judgement {
+    pub(crate) verdict: Verdict,
+    /// How far from the expected value, as a factor; none if no factor says it.
+    pub(crate) distance: Option<f64>,
+    pub(crate) reason: Option<String>,
+}
+
+impl Judgement {
+    const REPRODUCED: Self = Self { verdict: Verdict::Reproduced, distance: None, reason: None };
+
+    fn skipped(reason: String) -> Self {
+        Self { verdict: Verdict::Skipped, distance: None, reason: Some(reason) }
+    }
+
+    /// The worst comes first.
+    const fn rank(&self) -> u8 {
+        match self.verdict {
+            Verdict::NotReproduced | Verdict::Fails => 0,
+            Verdict::Skipped | Verdict::Disturbed => 1,
+            Verdict::Differs => 2,
+            Verdict::Reproduced | Verdict::Holds => 3,
+        }
+    }
+}
+
+/// How far a value is from a number, as a factor of at least one; infinite across zero.
+fn factor(value: f64, from: f64) -> f64 {
+    let quotient = value / from;
+    match quotient > 0.0 {
+        true => quotient.max(1.0 / quotient),
+        false => f64::INFINITY,
+    }
+}
+
+/// The worst step of a series that is to rise by `step`: how many times it falls short.
+fn shortfall(values: &[f64], step: f64) -> Option<f64> {
+    let short = |two: &[f64]| {
+        let rises = if step == 1.0 { two[1] > two[0] } else { two[1] >= two[0] * step };
+        (!rises).then(|| factor(two[0] * step, two[1]))
+    };
+    values.windows(2).filter_map(short).max_by(f64::total_cmp)
+}
+
+impl Check {
+    /// The judgement of this check alone.
+    fn judge(&self) -> Judgement {
+        let values = &self.measured.0;
+        let least_count = match &self.expected {
+            Expected::Near { .. } | Expected::Between { .. } => 1,
+            Expected::Order { names, .. } => names.len().max(2),
+            Expected::Rises { .. } | Expected::Falls { .. } => 2,
+        };
+        if values.len() < least_count || values.iter().any(|value| value.is_nan()) {
+            return Judgement::skipped(format!("nothing was measured: {self}"));
+        }
+        let (distance, is_opposite) = match &self.expected {
+            Expected::Near { paper, within } => (
+                self.farthest([paper - within, paper + within], |value| factor(value, *paper)),
+                false,
+            ),
+            Expected::Between { least, most } => {
+                let nearest = |value: f64| if value < *least { *least } else { *most };
+                (self.farthest([*least, *most], |value| factor(value, nearest(value))), false)
+            }
+            Expected::Order { factor, .. } => {
+                (shortfall(values, *factor), values.windows(2).any(|two| two[1] < two[0]))
+            }
+            Expected::Rises { factor } => {
+                (shortfall(values, *factor), values[values.len() - 1] < values[0])
+            }
+            Expected::Falls { factor } => {
+                let reversed: Vec<f64> = values.iter().rev().copied().collect();
+                (shortfall(&reversed, *factor), values[values.len() - 1] > values[0])
+            }
+        };
+        let distance = distance.or(is_opposite.then_some(f64::INFINITY));
+        let Some(distance) = distance else { return Judgement::REPRODUCED };
+        let verdict = match is_opposite || distance > FACTOR_MAX {
+            true => Verdict::NotReproduced,
+            false => Verdict::Differs,
+        };
+        let distance = distance.is_finite().then(|| (distance * 100.0).round() / 100.0);
+        Judgement { verdict, distance, reason: Some(self.reason()) }
+    }
+
+    /// The greatest distance of a value outside of a range; none if all are inside.
+    fn farthest(&self, [least, most]: [f64; 2], of: impl Fn(f64) -> f64) -> Option<f64> {
+        let outside = |value: &&f64| !value.is_finite() || **value < least || **value > most;
+        self.measured.0.iter().filter(outside).map(|value| of(*value)).max_by(f64::total_cmp)
+    }
+
+    fn reason(&self) -> String {
+        let values: Vec<String> = self.measured.0.iter().map(|value| rounded(*value)).collect();
+        let unit = if self.unit.is_empty() { String::new() } else { format!(" {}", self.unit) };
+        match &self.expected {
+            Expected::Order { names, .. } => {
+                let pairs = names.iter().zip(&values);
+                let pairs: Vec<String> =
+                    pairs.map(|(name, value)| format!("{name} {value}{unit}")).collect();
+                format!("{}{}", self.title(), pairs.join(", "))
+            }
+            _ => {
+                let expected = Self { what: String::new(), ..self.clone() };
+                let values = values.join(", ");
+                format!("{}{values}{unit} instead of {expected}", self.title())
+            }
+        }
+    }
+
+    fn title(&self) -> String {
+        if self.what.is_empty() { String::new() } else { format!("{}: ", self.what) }
+    }
+}
+
+/// With three digits, for people.
+fn rounded(value: f64) -> String {
+    let digits = match value.abs() {
+        size if size >= 100.0 || size == 0.0 => 0,
+        size if size >= 10.0 => 1,
+        size if size >= 1.0 => 2,
+        _ => 3,
+    };
+    format!("{value:.digits$}")
+}
+
+/// The judgement of a claim: that of its worst check. Without checks nothing was measured.
+pub(crate) fn judge(checks: &[Check]) -> Judgement {
+    let worst = |one: &Judgement, other: &Judgement| {
+        let distance = |one: &Judgement| one.distance.unwrap_or(f64::INFINITY);
+        let farther = distance(other).total_cmp(&distance(one));
+        one.rank().cmp(&other.rank()).then(farther)
+    };
+    let judged = checks.iter().map(Check::judge);
+    judged.min_by(worst).unwrap_or_else(|| Judgement::skipped("nothing was measured".into()))
+}
+
+/// Whether our own number is what it was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Verdict {
-    Holds,
-    /// Something is otherwise than the paper says; the reason says what.
-    Differs,
-    Fails,
+pub(crate) enum Regression {
+    Ok,
+    Drifted,
 }
 
 /// One claim, judged. Its fields are read by programs and stay as they are.
@@ -35,298 +404,236 @@ pub(crate) struct Claim {
     pub(crate) figure: &'static str,
     /// `live`: measured on this machine; `simulated`: in virtual time.
     pub(crate) world: &'static str,
-    /// The paper's claim, in our words.
+    /// The claim in our words, and what is expected of each measured value.
     pub(crate) claim: String,
+    /// Whether it is ours and no paper's.
+    pub(crate) ours: bool,
     /// Numbers, each with its unit in its name.
     pub(crate) measured: Map<String, Value>,
     pub(crate) verdict: Verdict,
     pub(crate) reason: Option<String>,
+    /// How far from the paper, as a factor.
+    pub(crate) distance: Option<f64>,
+    /// None where no number is recorded: of live runs, and of other seeds.
+    pub(crate) regression: Option<Regression>,
     /// None: nothing here is random.
     pub(crate) seed: Option<u64>,
     pub(crate) seconds: f64,
+    /// Whether the reason of a known difference is recorded beside the claim.
+    #[serde(skip)]
+    pub(crate) is_explained: bool,
 }
 
 impl Claim {
+    /// Makes the claim ours: it holds or fails.
+    pub(crate) fn ours(mut self) -> Self {
+        self.ours = true;
+        self.distance = None;
+        self.verdict = match self.verdict {
+            Verdict::Reproduced => Verdict::Holds,
+            Verdict::Differs | Verdict::NotReproduced => Verdict::Fails,
+            other => other,
+        };
+        self
+    }
+
+    /// Records why the claim is known not to be reproduced.
+    pub(crate) fn because(mut self, why: &str) -> Self {
+        if matches!(self.verdict, Verdict::Differs | Verdict::NotReproduced) {
+            let measured = self.reason.take().unwrap_or_default();
+            self.reason = Some(format!("{measured}: {why}"));
+            self.is_explained = true;
+        }
+        self
+    }
+
+    /// If there is a reason, the claim was not tested.
+    pub(crate) fn skipped(self, missing: Option<&str>) -> Self {
+        self.untested(Verdict::Skipped, missing)
+    }
+
+    /// If there is a reason, the machine was too busy to tell.
+    pub(crate) fn disturbed(self, by: Option<&str>) -> Self {
+        match self.verdict {
+            Verdict::Skipped => self,
+            _ => self.untested(Verdict::Disturbed, by),
+        }
+    }
+
+    fn untested(self, verdict: Verdict, reason: Option<&str>) -> Self {
+        match reason {
+            None => self,
+            Some(reason) => Self { verdict, reason: Some(reason.into()), distance: None, ..self },
+        }
+    }
+
+    /// Whether the claim makes the command fail.
+    pub(crate) fn is_bad(&self) -> bool {
+        let is_bad = match self.verdict {
+            Verdict::Fails => true,
+            Verdict::NotReproduced => !self.is_explained,
+            _ => false,
+        };
+        is_bad || self.regression == Some(Regression::Drifted)
+    }
+
     /// For people: the verdict, the claim, and the reason if there is one.
     pub(crate) fn formatted(&self, paint: Paint) -> String {
-        let (word, tone) = match self.verdict {
-            Verdict::Holds => ("holds", Tone::Good),
-            Verdict::Differs => ("differs", Tone::Warn),
-            Verdict::Fails => ("fails", Tone::Bad),
-        };
-        let word = paint.tone(tone, &format!("{word:<8}"));
-        let reason = self.reason.as_ref().map_or(String::new(), |why| format!("\n        {why}"));
-        format!("{word}{}{reason}\n", self.claim)
-    }
-}
-
-/// A verdict, and why it is not better.
-pub(crate) type Judged = (Verdict, Option<String>);
-
-/// The claims of figure 10.
-pub(crate) fn figure10(outcome: &DemoOutcome) -> Vec<Claim> {
-    let scores = Control::ALL.map(|control| outcome.score(control));
-    let [Some(none), Some(fixed), Some(tidegate)] = scores else { return Vec::new() };
-    let claim = |text: &str, score: &Score, measured: Value, (verdict, reason): Judged| {
-        let mut numbers = Map::new();
-        if let Value::Object(measured) = measured {
-            numbers.extend(measured);
+        let (word, tone) = self.verdict.word();
+        let word = paint.tone(tone, &format!("{word:<15}"));
+        let ours = if self.ours { " [ours]" } else { "" };
+        let mut text = format!("{word}{}{ours}\n", self.claim);
+        let distance = self.distance.map(|distance| format!("{distance} times off"));
+        let drifted = (self.regression == Some(Regression::Drifted))
+            .then(|| "our numbers are not those that are recorded".to_owned());
+        for line in [self.reason.clone(), distance, drifted].into_iter().flatten() {
+            text.push_str(&format!("{:15}{line}\n", ""));
         }
-        numbers.insert("scale_percent".into(), outcome.plan.scale_percent.into());
-        Claim {
-            paper: "paio",
-            figure: "10",
-            world: "live",
-            claim: text.into(),
-            measured: numbers,
-            verdict,
-            reason,
-            seed: None,
-            seconds: seconds(score.took.0),
-        }
-    };
-    vec![
-        claim(
-            "without control all four get the same while all run, so I3 and I4, who are promised \
-             most, miss their promises",
-            none,
-            with_all(none),
-            misses(none),
-        ),
-        claim(
-            "with static limits everybody has its promise, and nobody uses what is left over: it \
-             takes longest",
-            fixed,
-            took_all(none, fixed, tidegate),
-            static_takes_longest(none, fixed, tidegate),
-        ),
-        claim(
-            "with Tidegate everybody has its promise at all times",
-            tidegate,
-            promises(tidegate),
-            all_promises(tidegate),
-        ),
-        claim(
-            "with Tidegate all that is left over is used: together they have at least 97 % of the \
-             budget whenever anybody wants it",
-            tidegate,
-            budget(tidegate),
-            all_used(tidegate.budget_used),
-        ),
-        claim(
-            "with Tidegate I1, I2 and I3 are done earlier than with static limits",
-            tidegate,
-            ends(fixed, tidegate),
-            earlier(fixed, tidegate),
-        ),
-    ]
-}
-
-/// `i1_…` and so on: a number for each tenant.
-fn each(score: &Score, name: &str, number: impl Fn(&TenantScore) -> Value) -> Map<String, Value> {
-    let named = |tenant: &TenantScore| {
-        (format!("{}_{name}", tenant.name.to_ascii_lowercase()), number(tenant))
-    };
-    score.tenant_scores.iter().map(named).collect()
-}
-
-fn kept_percent(windows: WindowCounts) -> Value {
-    json!(windows.kept_permille().map(percent))
-}
-
-fn with_all(score: &Score) -> Value {
-    let mut measured =
-        each(score, "promise_kept_percent_with_all_four", |tenant| kept_percent(tenant.with_all));
-    measured.extend(each(score, "mean_bytes_per_second_with_all_four", |tenant| {
-        json!(tenant.rate_with_all.map(|rate| rate.0))
-    }));
-    measured.into()
-}
-
-fn misses(score: &Score) -> Judged {
-    let larger = &score.tenant_scores[2..];
-    let shares: Option<Vec<u64>> =
-        larger.iter().map(|tenant| tenant.with_all.kept_permille()).collect();
-    match shares {
-        None => (Verdict::Fails, Some("all four never ran together for long enough".into())),
-        Some(shares) if shares.iter().all(|share| *share <= MISSES_PERMILLE) => {
-            (Verdict::Holds, None)
-        }
-        Some(shares) if shares.iter().any(|share| *share < 1000) => {
-            let why = "I3 and I4 had their promises for a part of the time in which all four ran";
-            (Verdict::Differs, Some(why.into()))
-        }
-        Some(_) => (Verdict::Fails, Some("I3 and I4 had their promises all the time".into())),
-    }
-}
-
-fn took_all(none: &Score, fixed: &Score, tidegate: &Score) -> Value {
-    let mut measured =
-        each(fixed, "promise_kept_percent", |tenant| kept_percent(tenant.promise_kept));
-    for (name, score) in [("no_control", none), ("static", fixed), ("tidegate", tidegate)] {
-        measured.insert(format!("{name}_seconds"), seconds(score.took.0).into());
-        let used = percent(score.used_permille);
-        measured.insert(format!("{name}_budget_used_percent"), used.into());
-    }
-    measured.into()
-}
-
-fn static_takes_longest(none: &Score, fixed: &Score, tidegate: &Score) -> Judged {
-    if fixed.took <= none.took.max(tidegate.took) {
-        let formatted = |score: &Score| format_seconds(score.took);
-        let why = format!(
-            "static limits took {}, no control {}, Tidegate {}",
-            formatted(fixed),
-            formatted(none),
-            formatted(tidegate)
-        );
-        return (Verdict::Fails, Some(why));
-    }
-    // A kernel hands out its limits in slices of a tenth of a second, so that a window may hold one
-    // less than its share. Over many windows nothing is missing.
-    let is_enough = |tenant: &TenantScore| {
-        tenant.rate_with_all.is_none_or(|rate| rate.0 * 1000 >= tenant.promise.0 * KEPT_PERMILLE)
-    };
-    match (fixed.are_promises_kept(), fixed.tenant_scores.iter().all(is_enough)) {
-        (true, _) => (Verdict::Holds, None),
-        (false, true) => {
-            let why = "over the time in which all four ran, everybody had its promise";
-            (Verdict::Differs, Some(format!("{}; {why}", sentence(fixed))))
-        }
-        (false, false) => (Verdict::Fails, Some(sentence(fixed))),
-    }
-}
-
-fn promises(score: &Score) -> Value {
-    let mut measured =
-        each(score, "promise_kept_percent", |tenant| kept_percent(tenant.promise_kept));
-    measured.extend(each(score, "lowest_percent_of_promise", |tenant| {
-        json!(tenant.promise_kept.lowest_permille.map(percent))
-    }));
-    measured.extend(each(score, "counted_seconds", |tenant| {
-        json!(seconds(tenant.promise_kept.counted * Span::SECOND.0 / 4))
-    }));
-    measured.into()
-}
-
-fn all_promises(score: &Score) -> Judged {
-    if score.are_promises_kept() {
-        return (Verdict::Holds, None);
-    }
-    let shares =
-        score.tenant_scores.iter().filter_map(|tenant| tenant.promise_kept.kept_permille());
-    let worst = shares.min().unwrap_or(0);
-    let verdict = if worst >= NEARLY_PERMILLE { Verdict::Differs } else { Verdict::Fails };
-    (verdict, Some(sentence(score)))
-}
-
-fn budget(score: &Score) -> Value {
-    json!({
-        "budget_used_percent": percent(score.used_permille),
-        "budget_used_percent_of_seconds": kept_percent(score.budget_used),
-        "budget_used_lowest_percent": score.budget_used.lowest_permille.map(percent),
-    })
-}
-
-fn all_used(used: WindowCounts) -> Judged {
-    let share = used.kept_permille().unwrap_or(0);
-    if used.counted > 0 && used.is_kept() {
-        return (Verdict::Holds, None);
-    }
-    let verdict = if share >= NEARLY_PERMILLE { Verdict::Differs } else { Verdict::Fails };
-    let missed = format_seconds(used.missed());
-    let lowest = super::summary::lowest(used);
-    let why = format!("for {missed} less than 97 % of the budget was used, down to {lowest}");
-    (verdict, Some(why))
-}
-
-fn ends(fixed: &Score, tidegate: &Score) -> Value {
-    let mut measured = each(fixed, "seconds_static", |tenant| seconds(tenant.took.0).into());
-    measured.extend(each(tidegate, "seconds_tidegate", |tenant| seconds(tenant.took.0).into()));
-    measured.into()
-}
-
-fn earlier(fixed: &Score, tidegate: &Score) -> Judged {
-    let later: Vec<&str> = fixed
-        .tenant_scores
-        .iter()
-        .zip(&tidegate.tenant_scores)
-        .take(3)
-        .filter(|(fixed, tidegate)| tidegate.took >= fixed.took)
-        .map(|(tenant, _)| tenant.name)
-        .collect();
-    match later.is_empty() {
-        true => (Verdict::Holds, None),
-        false => (Verdict::Fails, Some(format!("{} took as long or longer", later.join(", ")))),
+        text
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+    use serde_json::json;
+
     use super::*;
-    use crate::experiment::machine::Machine;
-    use crate::experiment::recording::{Recording, fluid};
+    use crate::experiment::paper::{LIVE, Source};
 
-    fn outcome(change: impl Fn(&mut Recording)) -> DemoOutcome {
-        let plan = fluid::plan();
-        let results = Control::ALL.map(|control| {
-            let mut recording = fluid::recording(&plan, control);
-            change(&mut recording);
-            let score = Score::new(&plan, &recording);
-            (recording, score)
-        });
-        let machine = Machine {
-            processor: String::new(),
-            cores: 2,
-            memory_bytes: 0,
-            kernel: String::new(),
-            disk: String::new(),
-            file_system: String::new(),
-            fio: String::new(),
-            release: "",
-        };
-        let (report, samples) = Default::default();
-        let (notes, results) = (Vec::new(), results.into());
-        DemoOutcome { plan, machine, notes, results, report, samples }
+    fn verdict(check: &Check) -> Verdict {
+        judge(std::slice::from_ref(check)).verdict
     }
 
-    fn verdicts(outcome: &DemoOutcome) -> Vec<Verdict> {
-        figure10(outcome).iter().map(|claim| claim.verdict).collect()
-    }
-
-    #[test]
-    fn the_papers_numbers_hold_all_claims() {
-        let outcome = outcome(|_| ());
-        assert_eq!(verdicts(&outcome), [Verdict::Holds; 5]);
-        assert!(outcome.is_kept());
-        let line = serde_json::to_value(&figure10(&outcome)[0]).unwrap();
-        let fields = ["claim", "figure", "measured", "paper", "reason", "seconds", "seed"];
-        for field in fields.iter().chain(&["verdict", "world"]) {
-            assert!(line.get(field).is_some(), "{field}");
+    /// The bounds that the text of a check prints.
+    fn printed(check: &Check) -> [f64; 2] {
+        let text = check.to_string();
+        let number = |word: &str| word.parse::<f64>().unwrap();
+        let words: Vec<&str> = text.split_whitespace().collect();
+        match words[..] {
+            ["it", "at", "least", least, _] => [number(least), f64::INFINITY],
+            ["it", "at", "most", most, _] => [f64::NEG_INFINITY, number(most)],
+            ["it", least, "to", most, _] => [number(least), number(most)],
+            ["it", paper, within, _] => {
+                let (paper, within) = (number(paper), number(within.trim_start_matches('±')));
+                [paper - within, paper + within]
+            }
+            _ => panic!("{text}"),
         }
-        assert_eq!(line["verdict"], "holds");
-        assert_eq!(line["measured"]["i4_promise_kept_percent_with_all_four"], 0.0);
+    }
+
+    proptest! {
+        #[test]
+        fn exactly_values_of_the_printed_range_are_reproduced(
+            kind in 0..4, one in -1e3..1e3, other in 0.0..1e3, value in -3e3..3e3,
+        ) {
+            let check = match kind {
+                0 => near("it", "ms", one, other, value),
+                1 => between("it", "ms", [one, one + other], value),
+                2 => at_least("it", "ms", one, value),
+                _ => at_most("it", "ms", one, value),
+            };
+            let [least, most] = printed(&check);
+            let is_inside = least <= value && value <= most;
+            prop_assert_eq!(verdict(&check) == Verdict::Reproduced, is_inside);
+        }
+
+        #[test]
+        fn an_opposite_order_is_never_near(values in prop::collection::vec(0.1..9.0, 2..5)) {
+            let names = ["a", "b", "c", "d"];
+            let pairs: Vec<_> = names.into_iter().zip(values.iter().copied()).collect();
+            let falls = values.windows(2).any(|two| two[1] < two[0]);
+            let expected = if falls { Verdict::NotReproduced } else { Verdict::Reproduced };
+            if values.windows(2).all(|two| two[0] != two[1]) {
+                prop_assert_eq!(verdict(&order("", "", &pairs)), expected);
+            }
+            let ends = values[values.len() - 1] - values[0];
+            let opposite = |check: Check, ends: f64| {
+                ends >= 0.0 || verdict(&check) == Verdict::NotReproduced
+            };
+            prop_assert!(opposite(rises(1.0, "", "", values.clone()), ends));
+            prop_assert!(opposite(self::falls(1.0, "", "", values.clone()), -ends));
+        }
+
+        #[test]
+        fn differences_are_less_than_a_factor_of_two(paper in 1.0..1e3, times in 0.01..9.0) {
+            let check = near("it", "", paper, 0.0, paper * times);
+            let distance = factor(paper * times, paper);
+            let expected = match distance {
+                1.0 => Verdict::Reproduced,
+                distance if distance <= FACTOR_MAX => Verdict::Differs,
+                _ => Verdict::NotReproduced,
+            };
+            prop_assert_eq!(verdict(&check), expected);
+        }
     }
 
     #[test]
-    fn a_moment_differs_and_a_while_fails() {
-        let slow = |from: usize, until: usize| {
-            outcome(move |recording| {
-                if recording.control == Control::Tidegate {
-                    // The last tenant loses a tenth of its promise for so many samples.
-                    let lost = recording.courses[3].promise.0 / 40;
-                    for (index, sample) in recording.samples.iter_mut().enumerate() {
-                        let lost_samples = index.clamp(from, until) - from;
-                        let bytes = &mut sample.seen[3].bytes;
-                        *bytes -= (lost * lost_samples as u64).min(*bytes);
-                    }
-                }
-            })
-        };
-        let moment = verdicts(&slow(70, 71));
-        assert_eq!(moment[2], Verdict::Holds, "a single look is less than three per cent");
-        assert_eq!(verdicts(&slow(60, 80))[2], Verdict::Fails);
-        let reason = figure10(&slow(60, 80))[2].reason.clone().unwrap();
-        assert!(reason.starts_with("promises were missed: I4 for "), "{reason}");
+    fn nothing_measured_is_never_reproduced() {
+        let none = Vec::<f64>::new;
+        let checks = [
+            near("it", "", 1.0, 9.0, none()),
+            between("it", "", [0.0, 9.0], None),
+            at_least("it", "", 0.0, f64::NAN),
+            at_most("it", "", 0.0, none()),
+            order("it", "", &[("a", 1.0)]),
+            rises(1.0, "it", "", none()),
+            falls(1.0, "it", "", 1.0),
+        ];
+        for check in &checks {
+            assert_eq!(verdict(check), Verdict::Skipped, "{check}");
+        }
+        assert_eq!(judge(&[]).verdict, Verdict::Skipped);
+        let good = near("it", "", 1.0, 0.0, 1.0);
+        assert_eq!(judge(&[good, near("it", "", 1.0, 9.0, none())]).verdict, Verdict::Skipped);
+        assert_eq!(verdict(&at_least("it", "", 0.0, f64::INFINITY)), Verdict::NotReproduced);
+    }
+
+    #[test]
+    fn a_claim_is_as_good_as_its_worst_check() {
+        let of = |value: f64| near("high", "Gbit/s", 48.0, 2.0, value);
+        assert_eq!(judge(&[of(48.0), of(50.0)]), Judgement::REPRODUCED);
+        let judged = judge(&[of(48.0), of(60.0), of(51.0)]);
+        assert_eq!((judged.verdict, judged.distance), (Verdict::Differs, Some(1.25)));
+        assert_eq!(judged.reason.unwrap(), "high: 60.0 Gbit/s instead of 48 ±2 Gbit/s");
+        assert_eq!(judge(&[of(60.0), of(10.0), of(51.0)]).distance, Some(4.8));
+        assert_eq!(verdict(&at_most("lost", "", 0.0, 1.0)), Verdict::NotReproduced);
+    }
+
+    #[test]
+    fn only_what_is_known_or_skipped_is_no_failure() {
+        let source = Source { paper: "p", figure: "1", world: LIVE, seed: None, seconds: 0.0 };
+        let claim = |value: f64| source.claim("it", json!({}), [near("", "", 1.0, 0.1, value)]);
+        let seen = |claim: Claim| (claim.verdict, claim.distance, claim.is_bad());
+        assert_eq!(seen(claim(1.0)), (Verdict::Reproduced, None, false));
+        assert_eq!(seen(claim(1.5)), (Verdict::Differs, Some(1.5), false));
+        assert_eq!(seen(claim(3.0)), (Verdict::NotReproduced, Some(3.0), true));
+        let known = claim(3.0).because("the paper does not say");
+        assert_eq!(known.reason.as_deref(), Some("3.00 instead of 1 ±0.1: the paper does not say"));
+        assert_eq!(seen(known.clone()), (Verdict::NotReproduced, Some(3.0), false));
+        let drifted = Claim { regression: Some(Regression::Drifted), ..known };
+        assert_eq!(seen(drifted), (Verdict::NotReproduced, Some(3.0), true));
+        assert_eq!(seen(claim(1.0).ours()), (Verdict::Holds, None, false));
+        assert_eq!(seen(claim(1.5).ours()), (Verdict::Fails, None, true));
+        let disturbed = claim(3.0).disturbed(Some("busy"));
+        assert_eq!(seen(disturbed), (Verdict::Disturbed, None, false));
+        let skipped = claim(3.0).skipped(Some("no fio")).disturbed(Some("busy")).ours();
+        assert_eq!(skipped.reason.as_deref(), Some("no fio"));
+        assert_eq!(seen(skipped), (Verdict::Skipped, None, false));
+    }
+
+    #[test]
+    fn checks_are_printed_and_so_are_their_reasons() {
+        let texts = |check: Check| (check.to_string(), judge(&[check]).reason);
+        let (text, reason) = texts(order_by(1.5, "p50", "ms", &[("high", 2.0), ("low", 2.5)]));
+        assert_eq!(text, "p50 high < low, each 1.5 times the one before, or more");
+        assert_eq!(reason.unwrap(), "p50: high 2.00 ms, low 2.50 ms");
+        assert_eq!(texts(order("", "", &[("a", 1.0), ("b", 2.0)])), ("a < b".into(), None));
+        let (text, reason) = texts(falls(1.05, "it", "MB", [3.0, 4.0]));
+        assert_eq!(text, "it falls 1.05 times or more in each step");
+        assert_eq!(
+            reason.unwrap(),
+            "it: 3.00, 4.00 MB instead of falls 1.05 times or more in each step"
+        );
     }
 }

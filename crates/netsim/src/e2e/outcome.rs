@@ -43,6 +43,8 @@ pub struct Service {
     pub done: Amount,
     /// How many of these took longer than its deadline; 0 without one.
     pub late: u64,
+    /// How many requests were not answered at the end though their deadline had passed.
+    pub overdue: u64,
     /// How long requests took, from when they were made, in nanoseconds.
     pub latency: Histogram<u64>,
     /// How long they were at a device.
@@ -118,6 +120,7 @@ impl Service {
             requested: Amount::default(),
             done: Amount::default(),
             late: 0,
+            overdue: 0,
             latency: times.clone(),
             device: times,
             series: Vec::new(),

@@ -517,6 +517,11 @@ impl<'a, Q: Queue<Event> + Default> E2eSim<'a, Q> {
     pub(super) fn outcome(mut self) -> E2eReport {
         let Self { scenario, count, .. } = self;
         let now = self.context.now;
+        for Exchange { application, request, .. } in self.exchanges.iter() {
+            let running = &mut self.applications[*application as usize];
+            let is_overdue = |most| request.at < now && now.since(request.at) > most;
+            running.service.overdue += u64::from(running.deadline.is_some_and(is_overdue));
+        }
         let (length, skip) = (now.span(), scenario.skip.min(now.span()));
         let ports = self.count_ports();
         let before = core::mem::take(&mut self.before);

@@ -8,11 +8,11 @@ use tidegate_sim::bricks::Scenario;
 use super::plot::draw;
 use super::sweep::{LINES, Sweep, sweep, table};
 use super::{
-    B, EQUAL, FIGURE_12, FigureContext, FigureResult, G, MINIMUM, all, holds_if, mean, range,
-    scenario, share,
+    B, Check, EQUAL, FIGURE_12, FigureContext, FigureResult, G, MINIMUM, mean, range, scenario,
+    share,
 };
 use super::{live, tenths, thousandths};
-use crate::experiment::verdict::Claim;
+use crate::experiment::verdict::{Claim, at_least, at_most};
 use tidegate_console::failure::Failure;
 
 const COUNTS: [u32; 12] = [0, 1, 2, 3, 4, 5, 6, 8, 10, 13, 16, 20];
@@ -52,9 +52,9 @@ pub(super) fn repeat(context: &FigureContext) -> Result<FigureResult, Failure> {
         claims.push(balanced((figure, sweep), text, (BALANCED, NEARLY)));
         claims.push(kept((figure, sweep)));
     }
-    let text = "if what is cut from a delay is owed, totals are equal up to 5 MB/s on B (ours)";
-    claims.push(balanced(ours, text, (BALANCED_OWED, EQUAL)));
-    claims.push(kept(ours));
+    let text = "if what is cut from a delay is owed, totals are equal up to 5 MB/s on B";
+    claims.push(balanced(ours, text, (BALANCED_OWED, EQUAL)).ours());
+    claims.push(kept(ours).ours());
     claims.extend([of_hybrid, of_unified]);
     let picture = draw("Equal totals as far as a minimum share allows", &panels);
     Ok(FigureResult {
@@ -83,11 +83,11 @@ fn balanced(
     sweep.source(figure).claim(
         text,
         json!({
-            "totals_apart_at_most_percent": tenths(percent),
+            "totals_apart_at_most_percent": percent.map(tenths),
             "with_threads": threads,
-            "totals_apart_above_that_percent": tenths(above),
+            "totals_apart_above_that_percent": above.map(tenths),
         }),
-        holds_if(percent <= equal, || format!("they are {percent:.1} % apart")),
+        [at_most("apart", "%", equal, percent)],
     )
 }
 
@@ -100,9 +100,12 @@ fn kept((figure, sweep): (&'static str, &Sweep)) -> Claim {
             "share_of_g_on_a_least_percent": thousandths(least * 100.0),
             "g_on_b_at_most_megabytes_per_second": thousandths(last),
         }),
-        all([
-            holds_if(least >= MINIMUM * KEPT, || format!("it has {:.2} %", least * 100.0)),
-            holds_if(last > BALANCED, || format!("it is served only {last:.1} MB/s on B")),
-        ]),
+        [has_minimum(sweep), at_least("on B at last", "MB/s", BALANCED, last)],
     )
+}
+
+/// g keeps a twelfth of brick A.
+pub(super) fn has_minimum(sweep: &Sweep) -> Check {
+    let shares: Vec<f64> = sweep.outcomes().map(|outcome| share(outcome) * 100.0).collect();
+    at_least("of A", "%", thousandths(MINIMUM * KEPT * 100.0), shares)
 }

@@ -8,20 +8,18 @@ use tidegate_sim::bricks::{DsfqReport, Scenario};
 
 use super::plot::{Panel, Series, draw};
 use super::{
-    F, FIGURE_13, FigureContext, FigureResult, G, Shown, all, apart, equal, fairness, holds_if,
-    mega,
+    Check, F, FIGURE_13, FigureContext, FigureResult, G, Shown, apart, equal, fairness, mega, run,
 };
-use super::{run, scenario, source, tenths, thousandths, with};
-use crate::experiment::verdict::{Claim, Judged, Verdict};
+use super::{scenario, source, tenths, thousandths, with};
+use crate::experiment::verdict::{Claim, between, rises};
 use tidegate_console::failure::Failure;
 use tidegate_console::table::Table;
 
 const THREADS: [u32; 2] = [20, 30];
 const H: usize = 2;
 
-/// "Closely after a second", and what is still as long as a queue takes.
-const FOLLOWS_SECONDS: f64 = 1.5;
-const FOLLOWS_SECONDS_LONG: f64 = 3.0;
+/// "Closely after a second".
+const FOLLOWS_SECONDS: [f64; 2] = [0.0, 1.5];
 
 /// How long h asks, and is silent; the run begins with the first.
 const PHASE_SECONDS: f64 = 10.0;
@@ -129,30 +127,21 @@ fn follows(figure: &'static str, shown: &Shown, [f, g, h]: &[Course; 3]) -> Clai
                 "h_megabytes_per_second": thousandths(h.active),
             }),
         ),
-        all([within, equal(active.max(silent)), after_a_second(lag)]),
+        [within, equal([active, silent]), after_a_second(lag)],
     )
 }
 
-fn after_a_second(lag: Option<f64>) -> Judged {
-    let reason = |lag: f64| Some(format!("f follows after {lag:.2} s"));
-    match lag {
-        Some(lag) if (0.0..=FOLLOWS_SECONDS).contains(&lag) => (Verdict::Holds, None),
-        Some(lag) if (0.0..=FOLLOWS_SECONDS_LONG).contains(&lag) => (Verdict::Differs, reason(lag)),
-        Some(lag) => (Verdict::Fails, reason(lag)),
-        None => (Verdict::Fails, Some("f does not follow".into())),
-    }
+fn after_a_second(lag: Option<f64>) -> Check {
+    between("f follows after", "s", FOLLOWS_SECONDS, lag.unwrap_or(f64::INFINITY))
 }
 
 fn deeper(base: &Scenario, shown: &[Shown], courses: &[[Course; 3]]) -> Claim {
     let lacks: Vec<f64> = courses.iter().map(|[_, g, _]| thousandths(g.lacks())).collect();
-    let judged = holds_if(lacks.is_sorted_by(|one, other| one < other), || {
-        "it lacks no more with more threads".into()
-    });
     let took = shown.iter().map(|shown| shown.seconds).sum();
     source("13", base.seed, took).claim(
         "with more threads, and so a longer queue on A, g lacks more before f makes up for it",
         json!({ "threads": THREADS, "g_lacks_of_its_later_level_megabytes": lacks }),
-        judged,
+        [rises(1.0, "it", "MB", lacks.clone())],
     )
 }
 
@@ -183,6 +172,7 @@ fn picture(shown: &[Shown]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::experiment::verdict::{Verdict, judge};
 
     fn course(after: Vec<f64>) -> Course {
         Course { step: 1.0, after, active: 4.0, silent: 6.0 }
@@ -198,8 +188,9 @@ mod tests {
 
     #[test]
     fn a_second_is_about_a_second() {
-        let verdict = |lag| after_a_second(lag).0;
-        assert_eq!((verdict(Some(1.5)), verdict(Some(1.75))), (Verdict::Holds, Verdict::Differs));
-        assert_eq!((verdict(Some(3.5)), verdict(None)), (Verdict::Fails, Verdict::Fails));
+        let verdict = |lag| judge(&[after_a_second(lag)]).verdict;
+        let expected = (Verdict::Reproduced, Verdict::Differs);
+        assert_eq!((verdict(Some(1.5)), verdict(Some(1.75))), expected);
+        assert_eq!([verdict(Some(3.5)), verdict(None)], [Verdict::NotReproduced; 2]);
     }
 }

@@ -8,10 +8,10 @@ use tidegate_sim::bricks::{DsfqReport, Scenario};
 
 use super::plot::{Panel, Series, draw};
 use super::{
-    A, EQUAL, F, FIGURE_14, FigureContext, FigureResult, G, MINIMUM, Shown, all, apart, fairness,
+    A, Check, EQUAL, F, FIGURE_14, FigureContext, FigureResult, G, MINIMUM, Shown, apart, fairness,
 };
-use super::{holds_if, mega, run, scenario, source, tenths, with};
-use crate::experiment::verdict::{Claim, Judged};
+use super::{mega, run, scenario, source, tenths, with};
+use crate::experiment::verdict::{Claim, at_least, at_most, order};
 use tidegate_console::failure::Failure;
 use tidegate_console::table::Table;
 
@@ -26,8 +26,10 @@ const RUNS: [(&str, &str, Discipline); 4] = [
 const KEPT: f64 = 0.9;
 /// Less than this part of A in a second is next to nothing.
 const STARVED: f64 = 0.02;
-/// In how many of the seconds something must be so, and how far apart totals may be on average.
-const MOSTLY: f64 = 0.95;
+/// In how many percent of the seconds something must be so, and how far apart totals may be on
+/// average.
+const MOSTLY: f64 = 95.0;
+
 const NEARLY: f64 = 10.0;
 
 pub(super) fn repeat(context: &FigureContext) -> Result<FigureResult, Failure> {
@@ -35,7 +37,8 @@ pub(super) fn repeat(context: &FigureContext) -> Result<FigureResult, Failure> {
     let under = |(_, _, discipline)| Scenario { discipline, ..base.clone() };
     let shown = run(context, RUNS.map(under).to_vec())?;
     let runs: Vec<Vec<Second>> = shown.iter().map(|shown| seconds(&shown.outcome)).collect();
-    let judged = [unmanaged(&runs[0]), shared(&runs[1]), total(&runs[2]), hybrid(&runs)];
+    let checked =
+        [unmanaged(&runs[0]), shared(&runs[1]), total(&runs[2]), hybrid(&runs[2], &runs[3])];
     let texts = [
         "without a scheduler A is divided as the threads are that ask there",
         "with single-brick sharing A is divided equally as long as both wait there, and totals \
@@ -45,16 +48,17 @@ pub(super) fn repeat(context: &FigureContext) -> Result<FigureResult, Failure> {
         "the hybrid keeps a twelfth of A for whoever waits there, and totals match a little less",
     ];
     let mut claims: Vec<Claim> = Vec::new();
-    for (((shown, (figure, ..)), text), (measured, judged)) in
-        shown.iter().zip(RUNS).zip(texts).zip(judged)
+    for (((shown, (figure, ..)), text), (measured, checks)) in
+        shown.iter().zip(RUNS).zip(texts).zip(checked)
     {
         let source = source(figure, base.seed, shown.seconds);
         claims.push(match figure {
             "14d" => {
                 let (numbers, within) = fairness(std::iter::once(&shown.outcome));
-                source.claim(text, with(numbers, measured), all([within, judged]))
+                let checks = checks.into_iter().chain([within]);
+                source.claim(text, with(numbers, measured), checks)
             }
-            _ => source.claim(text, measured, judged),
+            _ => source.claim(text, measured, checks),
         });
     }
     let mut table =
@@ -115,24 +119,25 @@ fn mean(values: impl Iterator<Item = f64>) -> f64 {
     sum / f64::from(count.max(1))
 }
 
-fn unmanaged(seconds: &[Second]) -> (Value, Judged) {
+fn unmanaged(seconds: &[Second]) -> (Value, [Check; 2]) {
     let off = mean(seconds.iter().map(|second| (second.share - second.threads).abs())) * 100.0;
     let half = mean(seconds.iter().map(|second| (second.share - 0.5).abs())) * 100.0;
     let measured = json!({
         "share_of_a_from_share_of_threads_points": tenths(off),
         "share_of_a_from_half_points": tenths(half),
     });
-    let judged = holds_if(off <= EQUAL && half > off, || {
-        format!("shares are {off:.1} points from those of threads and {half:.1} from a half")
-    });
-    (measured, judged)
+    let checks = [
+        at_most("shares are from those of threads", "points", EQUAL, off),
+        order("they are from", "points", &[("those of threads", off), ("a half", half)]),
+    ];
+    (measured, checks)
 }
 
 fn both_wait(seconds: &[Second]) -> impl Iterator<Item = &Second> + Clone {
     seconds.iter().filter(|second| second.both_wait)
 }
 
-fn shared(seconds: &[Second]) -> (Value, Judged) {
+fn shared(seconds: &[Second]) -> (Value, [Check; 2]) {
     let both = both_wait(seconds);
     let is_half = |second: &&Second| (second.share - 0.5).abs() * 100.0 <= EQUAL;
     let (count, half) = (both.clone().count(), both.clone().filter(is_half).count());
@@ -142,16 +147,14 @@ fn shared(seconds: &[Second]) -> (Value, Judged) {
         "of_these_a_is_halved_in": half,
         "totals_apart_on_average_percent": tenths(far),
     });
-    let judged = all([
-        holds_if(count > 0 && half as f64 >= count as f64 * MOSTLY, || {
-            format!("A is halved in {half} of {count} seconds")
-        }),
-        holds_if(far > NEARLY, || format!("totals are only {far:.1} % apart")),
-    ]);
-    (measured, judged)
+    let checks = [
+        at_least("A is halved in", "% of the seconds", MOSTLY, half as f64 * 100.0 / count as f64),
+        at_least("totals apart", "%", NEARLY, far),
+    ];
+    (measured, checks)
 }
 
-fn total(seconds: &[Second]) -> (Value, Judged) {
+fn total(seconds: &[Second]) -> (Value, [Check; 2]) {
     let both = both_wait(seconds);
     let starved = both.clone().filter(|second| second.starves()).count();
     let fed = both.filter(|second| !second.starves());
@@ -162,29 +165,28 @@ fn total(seconds: &[Second]) -> (Value, Judged) {
         "totals_apart_then_on_average_percent": tenths(far),
         "seconds_in_which_one_has_nothing_of_a": starved,
     });
-    let judged = all([
-        holds_if(count > 0 && far <= NEARLY, || format!("totals are {far:.1} % apart")),
-        holds_if(starved > 0, || "nobody ever has nothing of A".into()),
-    ]);
-    (measured, judged)
+    let checks = [
+        at_most("totals apart", "%", NEARLY, (count > 0).then_some(far)),
+        at_least("one has nothing of A in", "s", 1.0, starved as f64),
+    ];
+    (measured, checks)
 }
 
-fn hybrid(runs: &[Vec<Second>]) -> (Value, Judged) {
-    let [.., total, hybrid] = runs else { return (Value::Null, all([])) };
-    let least = both_wait(hybrid).map(|second| second.share.min(1.0 - second.share));
-    let least = least.fold(1.0, f64::min);
+fn hybrid(total: &[Second], hybrid: &[Second]) -> (Value, [Check; 2]) {
+    let shares = both_wait(hybrid).map(|second| second.share.min(1.0 - second.share) * 100.0);
+    let shares: Vec<f64> = shares.collect();
     let [with_total, with_hybrid] =
         [total, hybrid].map(|seconds| mean(both_wait(seconds).map(|second| second.apart)));
     let measured = json!({
-        "share_of_a_least_percent": tenths(least * 100.0),
+        "share_of_a_least_percent": tenths(shares.iter().copied().fold(100.0, f64::min)),
         "totals_apart_on_average_percent": tenths(with_hybrid),
         "with_total_sharing_percent": tenths(with_total),
     });
-    let judged = all([
-        holds_if(least >= MINIMUM * KEPT, || format!("one has {:.1} % of A", least * 100.0)),
-        holds_if(with_hybrid >= with_total, || "totals match more than without".into()),
-    ]);
-    (measured, judged)
+    let checks = [
+        at_least("of A", "%", tenths(MINIMUM * KEPT * 100.0), shares),
+        order("totals apart", "%", &[("total", with_total), ("hybrid", with_hybrid)]),
+    ];
+    (measured, checks)
 }
 
 fn picture(shown: &[Shown]) -> String {
@@ -228,7 +230,7 @@ fn picture(shown: &[Shown]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiment::verdict::Verdict;
+    use crate::experiment::verdict::{Verdict, judge};
 
     /// A hundred seconds in which both wait, in each of which g has these parts of A and of the
     /// threads there, and totals are so far apart.
@@ -242,34 +244,37 @@ mod tests {
         seconds
     }
 
+    fn verdict((_, checks): (Value, [Check; 2])) -> Verdict {
+        judge(&checks).verdict
+    }
+
     #[test]
     fn unmanaged_is_as_the_threads_are() {
-        assert_eq!(unmanaged(&all(0.7, 0.68, 0.0)).1.0, Verdict::Holds);
-        assert_eq!(unmanaged(&all(0.5, 0.68, 0.0)).1.0, Verdict::Fails);
+        assert_eq!(verdict(unmanaged(&all(0.7, 0.68, 0.0))), Verdict::Reproduced);
+        assert_eq!(verdict(unmanaged(&all(0.5, 0.68, 0.0))), Verdict::NotReproduced);
     }
 
     #[test]
     fn shared_is_halved_and_totals_differ() {
-        assert_eq!(shared(&but(all(0.51, 0.7, 30.0), 0.6)).1.0, Verdict::Holds);
-        assert_eq!(shared(&all(0.6, 0.7, 30.0)).1.0, Verdict::Fails);
-        assert_eq!(shared(&all(0.51, 0.7, 3.0)).1.0, Verdict::Fails);
-        assert_eq!(shared(&[]).1.0, Verdict::Fails);
+        assert_eq!(verdict(shared(&but(all(0.51, 0.7, 30.0), 0.6))), Verdict::Reproduced);
+        assert_eq!(verdict(shared(&all(0.6, 0.7, 30.0))), Verdict::NotReproduced);
+        assert_eq!(verdict(shared(&all(0.51, 0.7, 3.0))), Verdict::NotReproduced);
+        assert_ne!(verdict(shared(&[])), Verdict::Reproduced);
     }
 
     #[test]
     fn totals_match_but_for_spans_where_one_is_starved() {
-        assert_eq!(total(&but(all(0.3, 0.7, 3.0), 0.01)).1.0, Verdict::Holds);
-        assert_eq!(total(&all(0.3, 0.7, 3.0)).1.0, Verdict::Fails);
-        assert_eq!(total(&but(all(0.3, 0.7, 30.0), 0.99)).1.0, Verdict::Fails);
+        assert_eq!(verdict(total(&but(all(0.3, 0.7, 3.0), 0.01))), Verdict::Reproduced);
+        assert_eq!(verdict(total(&all(0.3, 0.7, 3.0))), Verdict::NotReproduced);
+        assert_eq!(verdict(total(&but(all(0.3, 0.7, 30.0), 0.99))), Verdict::NotReproduced);
     }
 
     #[test]
     fn the_hybrid_starves_no_stream() {
-        let runs = |least, apart| {
-            [Vec::new(), Vec::new(), all(0.3, 0.7, 3.0), but(all(0.3, 0.7, apart), least)]
-        };
-        assert_eq!(hybrid(&runs(0.09, 4.0)).1.0, Verdict::Holds);
-        assert_eq!(hybrid(&runs(0.93, 4.0)).1.0, Verdict::Fails);
-        assert_eq!(hybrid(&runs(0.09, 2.0)).1.0, Verdict::Fails);
+        let runs =
+            |least, apart| verdict(hybrid(&all(0.3, 0.7, 3.0), &but(all(0.3, 0.7, apart), least)));
+        assert_eq!(runs(0.09, 4.0), Verdict::Reproduced);
+        assert_eq!(runs(0.93, 4.0), Verdict::Differs);
+        assert_eq!(runs(0.09, 2.0), Verdict::NotReproduced);
     }
 }

@@ -16,18 +16,19 @@
 use std::ops::Range;
 
 use serde_json::{Map, Value, json};
-use tidegate_model::{Bytes, Discipline, Iops, Span};
+use tidegate_model::{Bytes, Discipline, Iops};
 use tidegate_sim::bricks::{Cell, DsfqReport, Scenario, Unfairness};
 
-use super::figure8::{KNEE, LATENCIES, Latencies, SHARE, knee, latency};
-use super::figure12::{BALANCED, BALANCED_OWED, KEPT, NEARLY};
+use super::figure8::{LATENCIES, Latencies, grows_to_its_share, knee, latency};
+use super::figure12::{BALANCED, BALANCED_OWED, NEARLY, has_minimum};
 use super::sweep::Sweep;
 use super::{
-    B, EQUAL, F, FIGURE_8, FIGURE_9A, FIGURE_12, FigureContext, G, LIVE, MINIMUM, Source, all,
+    B, Check, EQUAL, F, FIGURE_8, FIGURE_9A, FIGURE_12, FigureContext, G, LIVE, Source, equal, mean,
 };
-use super::{apart, equal, holds_if, mean, range, scenario, share, tenths, thousandths, with};
-use crate::experiment::paper::{on_a_machine_that_stood_still, timed};
-use crate::experiment::verdict::{Claim, Judged, Verdict};
+use super::{scenario, share, tenths, thousandths, with};
+use crate::experiment::paper::timed;
+use crate::experiment::quiet::Quiet;
+use crate::experiment::verdict::{Claim, at_least, at_most, rises};
 use client::{Measurement, Threads};
 use testbed::{Testbed, volume};
 use tidegate_console::failure::Failure;
@@ -57,8 +58,8 @@ const DEPTH: u32 = 4;
 /// A scenario with more and more threads.
 struct Live {
     sweep: Sweep,
-    /// For how long at most this machine stood still.
-    stall: Span,
+    /// How quiet this machine was.
+    quiet: Quiet,
     /// Why it was not run, if it was not.
     missing: Option<String>,
 }
@@ -72,31 +73,16 @@ pub(super) fn one_node(context: &FigureContext) -> Result<(Sweep, [Claim; 2]), F
 
 fn throughput(live: &Live) -> Claim {
     let knee = knee(&live.sweep);
-    let is_before = |count: u32| knee.is_none_or(|knee| count < knee);
-    let shares = || live.sweep.points.iter().map(|(count, outcome)| (*count, share(outcome)));
-    let mut steps = shares().zip(shares().skip(1));
-    let grows = steps.all(|((count, share), (_, next))| share < next || !is_before(count));
-    let mut after = shares().filter(|(count, _)| !is_before(*count));
-    let stays = after.all(|(_, share)| apart(share, SHARE) <= EQUAL);
-    let [from, to] = KNEE;
+    let shares: Vec<f64> = live.sweep.outcomes().map(share).collect();
     live.claim(
         "8a",
-        "g's throughput grows until it has two thirds of the node, with around 13 threads, and no \
-         more threads give it more",
+        "g's throughput grows until it has two thirds of the node, and no more threads give it \
+         more",
         json!({
             "threads_of_g_for_its_share": knee,
             "share_of_g_percent": live.each(|outcome| share(outcome) * 100.0),
         }),
-        all([
-            holds_if(grows, || "its share does not grow with its threads".into()),
-            holds_if(stays, || "its share does not stay at two thirds".into()),
-            match knee {
-                None => holds_if(false, || "it never has two thirds".into()),
-                Some(knee) => holds_if((from..=to).contains(&knee), || {
-                    format!("it has its share with {knee} threads")
-                }),
-            },
-        ]),
+        grows_to_its_share(&live.threads(), &shares, knee),
     )
 }
 
@@ -109,7 +95,7 @@ fn latencies(live: &Live) -> Claim {
             "latency_of_f_ms": live.each(|outcome| latency(outcome, F).unwrap_or(0.0)),
             "latency_of_g_ms": live.each(|outcome| latency(outcome, G).unwrap_or(0.0)),
         }),
-        Latencies::of(&live.sweep, knee).judged(),
+        Latencies::of(&live.sweep, knee).checks(),
     )
 }
 
@@ -123,7 +109,6 @@ pub(super) fn totals(context: &FigureContext, gateways: u16) -> Result<(Sweep, C
     };
     let live = Live::run(context, &scenario, BLOCK, counts)?;
     let [of_f, of_g] = [F, G].map(|stream| live.each(|outcome| mean(outcome, stream, None)));
-    let rises = of_f.windows(2).all(|two| two[0] < two[1]);
     let (percent, threads) = live.sweep.furthest(1.0, |_| true);
     let claim = live.claim(
         figure,
@@ -131,10 +116,10 @@ pub(super) fn totals(context: &FigureContext, gateways: u16) -> Result<(Sweep, C
         json!({
             "f_megabytes_per_second": of_f,
             "g_megabytes_per_second": of_g,
-            "totals_apart_at_most_percent": tenths(percent),
+            "totals_apart_at_most_percent": percent.map(tenths),
             "with_threads": threads,
         }),
-        all([equal(percent), holds_if(rises, || "f on A does not grow with g elsewhere".into())]),
+        [equal(percent), rises(1.0, "f on A", "MB/s", of_f.clone())],
     );
     Ok((live.sweep, claim))
 }
@@ -152,8 +137,7 @@ pub(super) fn minimum(
     };
     let live = Live::run(context, &scenario, BLOCK, counts)?;
     let (percent, threads) = live.sweep.furthest(1.0, |outcome| mean(outcome, G, B) < upto);
-    let [least, _] = range(live.sweep.outcomes().map(share));
-    let [_, most] = range(live.sweep.outcomes().map(|outcome| mean(outcome, G, B)));
+    let most = live.sweep.outcomes().map(|outcome| mean(outcome, G, B)).reduce(f64::max);
     let text = format!(
         "under {discipline} totals are equal as long as g is served less than {upto} MB/s \
          elsewhere; however much that is, it keeps a twelfth of A"
@@ -164,17 +148,17 @@ pub(super) fn minimum(
         json!({
             "f_megabytes_per_second": live.each(|outcome| mean(outcome, F, None)),
             "g_megabytes_per_second": live.each(|outcome| mean(outcome, G, None)),
-            "totals_apart_at_most_percent": tenths(percent),
+            "totals_apart_at_most_percent": percent.map(tenths),
             "with_threads": threads,
             "share_of_g_on_a_percent": live.each(|outcome| share(outcome) * 100.0),
         }),
-        all([
-            holds_if(percent <= equal, || format!("totals are {percent:.1} % apart")),
-            holds_if(least >= MINIMUM * KEPT, || format!("it has {:.2} %", least * 100.0)),
-            holds_if(most > upto, || format!("it is served only {most:.1} MB/s elsewhere")),
-        ]),
+        [
+            at_most("totals apart", "%", equal, percent),
+            has_minimum(&live.sweep),
+            at_least("elsewhere at last", "MB/s", upto, most),
+        ],
     );
-    Ok((live.sweep, claim))
+    Ok((live.sweep, if discipline == Discipline::Unified { claim.ours() } else { claim }))
 }
 
 impl Live {
@@ -186,7 +170,7 @@ impl Live {
         counts: &[u32],
     ) -> Result<Self, Failure> {
         let sweep = Sweep { seed: scenario.seed, seconds: 0.0, points: Vec::new() };
-        let mut live = Self { sweep, stall: Span::ZERO, missing: client::missing() };
+        let mut live = Self { sweep, quiet: Quiet::default(), missing: client::missing() };
         if live.missing.is_some() {
             return Ok(live);
         }
@@ -197,10 +181,10 @@ impl Live {
             let threads = threads(scenario, *count);
             let (result, seconds) =
                 timed(|| client::run(&mut testbed, &threads, &context.interrupt));
-            let (measurement, stall) = result?;
+            let (measurement, quiet) = result?;
             live.sweep.points.push((*count, outcome(scenario, block, &measurement)));
             live.sweep.seconds += seconds;
-            live.stall = live.stall.max(stall);
+            live.quiet = live.quiet.and(quiet);
         }
         Ok(live)
     }
@@ -210,20 +194,24 @@ impl Live {
     }
 
     /// A claim with numbers for each number of threads.
-    fn claim(&self, figure: &'static str, text: &str, more: Value, judged: Judged) -> Claim {
-        let threads: Vec<u32> = self.sweep.points.iter().map(|(count, _)| *count).collect();
-        // Whole milliseconds are fine enough.
-        let stall_ms = self.stall.0 / Span::MILLISECOND.0;
+    fn claim(
+        &self,
+        figure: &'static str,
+        text: &str,
+        more: Value,
+        checks: impl IntoIterator<Item = Check>,
+    ) -> Claim {
         let mut numbers = Map::new();
-        numbers.insert("threads".into(), json!(threads));
-        numbers.insert("machine_stood_still_at_most_ms".into(), json!(stall_ms));
+        numbers.insert("threads".into(), json!(self.threads()));
+        numbers.extend(self.quiet.numbers());
         let seconds = tenths(self.sweep.seconds);
         let source = Source { paper: "dsfq", figure, world: LIVE, seed: None, seconds };
-        let judged = match &self.missing {
-            Some(why) => (Verdict::Differs, Some(why.clone())),
-            None => on_a_machine_that_stood_still(judged, Span(stall_ms * Span::MILLISECOND.0)),
-        };
-        source.claim(text, with(numbers, more), judged)
+        let claim = source.claim(text, with(numbers, more), checks);
+        claim.skipped(self.missing.as_deref()).disturbed(self.quiet.disturbance().as_deref())
+    }
+
+    fn threads(&self) -> Vec<u32> {
+        self.sweep.points.iter().map(|(count, _)| *count).collect()
     }
 }
 
@@ -281,7 +269,9 @@ fn outcome(scenario: &Scenario, block: Bytes, measurement: &Measurement) -> Dsfq
 mod tests {
     use super::super::A;
     use super::*;
+    use crate::experiment::verdict::Verdict;
     use client::Seen;
+    use tidegate_model::Span;
 
     #[test]
     fn threads_are_spread_round_robin() {
@@ -329,9 +319,9 @@ mod tests {
     fn what_was_not_run_is_not_judged() {
         let sweep = Sweep { seed: 0, seconds: 0.0, points: Vec::new() };
         let missing = Some("there is no client".into());
-        let live = Live { sweep, stall: Span::ZERO, missing };
+        let live = Live { sweep, quiet: Quiet::default(), missing };
         for claim in [throughput(&live), latencies(&live)] {
-            assert_eq!(claim.verdict, Verdict::Differs);
+            assert_eq!(claim.verdict, Verdict::Skipped);
             assert_eq!(claim.reason.as_deref(), Some("there is no client"));
         }
     }

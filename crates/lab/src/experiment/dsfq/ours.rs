@@ -8,11 +8,10 @@ use tidegate_sim::bricks::{DsfqReport, Scenario};
 use super::plot::{Panel, draw};
 use super::sweep::{self, LINES, Sweep, sweep};
 use super::{
-    B, EQUAL, F, FigureContext, FigureResult, G, PARTITION, UNEQUAL, UNIFIED, all, equal, holds_if,
-    mean, range,
+    B, Check, F, FigureContext, FigureResult, G, PARTITION, UNEQUAL, UNIFIED, equal, mean, range,
 };
 use super::{scenario, tenths, thousandths};
-use crate::experiment::verdict::Claim;
+use crate::experiment::verdict::{Claim, at_least, at_most, between};
 use tidegate_console::failure::Failure;
 use tidegate_console::table::Table;
 
@@ -29,17 +28,17 @@ pub(super) fn partition(context: &FigureContext) -> Result<FigureResult, Failure
         exchanging.throughputs("they tell what no request carries", X, LINES),
     ];
     let table = sweep::table(&[("silent", &silent), ("told", &exchanging)], LINES);
-    let claim = |sweep: &Sweep, text: &str, holds: fn(f64) -> bool| {
+    let claim = |sweep: &Sweep, text: &str, check: fn(Option<f64>) -> Check| {
         let (percent, threads) = sweep.furthest(1.0, |_| true);
         let messages: u64 = sweep.outcomes().map(|outcome| outcome.announced).sum();
         sweep.source("partition").claim(
             text,
             json!({
-                "totals_apart_at_most_percent": tenths(percent),
+                "totals_apart_at_most_percent": percent.map(tenths),
                 "with_threads": threads,
                 "messages": messages,
             }),
-            holds_if(holds(percent), || format!("they are {percent:.1} % apart")),
+            [check(percent)],
         )
     };
     let claims = vec![
@@ -47,13 +46,14 @@ pub(super) fn partition(context: &FigureContext) -> Result<FigureResult, Failure
             &silent,
             "if g reaches A and B through different coordinators its total grows beyond f's, as \
              the paper says",
-            |percent| percent >= UNEQUAL,
+            |percent| at_least("totals apart", "%", UNEQUAL, percent),
         ),
         claim(
             &exchanging,
-            "if coordinators tell what no request carries, totals are equal (ours)",
-            |percent| percent <= EQUAL,
-        ),
+            "if coordinators tell what no request carries, totals are equal",
+            |percent| equal(percent),
+        )
+        .ours(),
     ];
     let picture = draw("Disjoint bricks through different coordinators", &panels);
     Ok(FigureResult { claims, table, picture })
@@ -113,36 +113,37 @@ fn rates(sweep: &Sweep, title: &str) -> Panel {
 fn promises(sweep: &Sweep, without: f64) -> Claim {
     let of = |stream| range(sweep.outcomes().map(|outcome| per_second(outcome, stream)));
     let ([reserved, _], [least, most]) = (of(RESERVED), of(LIMITED));
-    sweep.source("unified").claim(
-        "a reservation above its share by weight is met, and a limit below it is kept (ours)",
-        json!({
-            "reserved_per_second_at_least": tenths(reserved),
-            "by_its_weight_alone_per_second_at_most": tenths(without),
-            "limited_per_second": [tenths(least), tenths(most)],
-        }),
-        all([
-            holds_if(reserved >= RESERVATION * (1.0 - CHANCE), || {
-                format!("only {reserved:.1} are reserved")
+    sweep
+        .source("unified")
+        .claim(
+            "a reservation above its share by weight is met, and a limit below it is kept",
+            json!({
+                "reserved_per_second_at_least": tenths(reserved),
+                "by_its_weight_alone_per_second_at_most": tenths(without),
+                "limited_per_second": [tenths(least), tenths(most)],
             }),
-            holds_if(most <= LIMIT * (1.0 + CHANCE), || {
-                format!("the limited stream has {most:.1}")
-            }),
-            holds_if(least >= LIMIT * 0.98, || format!("the limited stream has only {least:.1}")),
-            holds_if(without < RESERVATION, || "its weight alone would do".into()),
-        ]),
-    )
+            [
+                at_least("reserved", "/s", tenths(RESERVATION * (1.0 - CHANCE)), reserved),
+                between("limited", "/s", [58.8, tenths(LIMIT * (1.0 + CHANCE))], [least, most]),
+                at_most("by its weight alone", "/s", RESERVATION, without),
+            ],
+        )
+        .ours()
 }
 
 fn equals(sweep: &Sweep) -> Claim {
     let (percent, threads) = sweep.furthest(1.0, |_| true);
     let on_b: Vec<f64> = sweep.outcomes().map(|one| thousandths(mean(one, G, B))).collect();
-    sweep.source("unified").claim(
-        "what is left is divided so that the totals of f and g are equal (ours)",
-        json!({
-            "totals_apart_at_most_percent": tenths(percent),
-            "with_threads": threads,
-            "g_on_b_megabytes_per_second": on_b,
-        }),
-        equal(percent),
-    )
+    sweep
+        .source("unified")
+        .claim(
+            "what is left is divided so that the totals of f and g are equal",
+            json!({
+                "totals_apart_at_most_percent": percent.map(tenths),
+                "with_threads": threads,
+                "g_on_b_megabytes_per_second": on_b,
+            }),
+            [equal(percent)],
+        )
+        .ours()
 }

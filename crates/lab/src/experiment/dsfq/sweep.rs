@@ -83,14 +83,18 @@ impl Sweep {
     }
 
     /// Where totals are furthest from one to `ratio`, among the points that `which` takes: how far,
-    /// in percent, and with how many threads.
-    pub(super) fn furthest(&self, ratio: f64, which: impl Fn(&DsfqReport) -> bool) -> (f64, u32) {
+    /// in percent, and with how many threads; none if it takes no point.
+    pub(super) fn furthest(
+        &self,
+        ratio: f64,
+        which: impl Fn(&DsfqReport) -> bool,
+    ) -> (Option<f64>, Option<u32>) {
         let points = self.points.iter().filter(|(_, outcome)| which(outcome));
         let far = points.map(|(count, outcome)| {
             let [f, g] = [F, G].map(|stream| mean(outcome, stream, None));
             (apart(f * ratio, g), *count)
         });
-        far.max_by(|one, other| one.0.total_cmp(&other.0)).unwrap_or((0.0, 0))
+        far.max_by(|one, other| one.0.total_cmp(&other.0)).unzip()
     }
 }
 

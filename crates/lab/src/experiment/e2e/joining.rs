@@ -5,10 +5,10 @@ use serde_json::{Value, json};
 use super::moments::rates;
 use super::plot::draw;
 use super::{
-    CLASSES, COME_AND_GO, FigureContext, FigureResult, NEAR_PROMISED, PROMISED, Shown, all,
-    by_phase, during, holds_if, near, run, scenario, source, tenths, there,
+    CLASSES, COME_AND_GO, Claim, FigureContext, FigureResult, NEAR_PROMISED, PROMISED, Shown,
+    by_phase, during, run, scenario, source, tenths, there,
 };
-use crate::experiment::verdict::{Claim, Judged};
+use crate::experiment::verdict::{at_most, near};
 use tidegate_console::failure::Failure;
 
 /// Times between two changes, in milliseconds; the first ten after a change are not counted.
@@ -47,13 +47,14 @@ fn of_classes(flows: &[f64]) -> [f64; 3] {
 
 fn classes(shown: &Shown, phases: &[Vec<f64>]) -> Claim {
     let of = |flows: &Vec<f64>| -> Value { of_classes(flows).map(tenths).to_vec().into() };
-    let judged = phases
-        .iter()
-        .map(|flows| near(&CLASSES, &of_classes(flows), &PROMISED, NEAR_PROMISED, "Gbit/s"));
+    let checks = (0..CLASSES.len()).map(|class| {
+        let rates: Vec<f64> = phases.iter().map(|flows| of_classes(flows)[class]).collect();
+        near(CLASSES[class], "Gbit/s", PROMISED[class], NEAR_PROMISED, rates)
+    });
     source("14a", &[shown]).claim(
         "a class has its share, however many flows it has; others of it take what one leaves",
         json!({ "gbit_per_second": phases.iter().map(of).collect::<Vec<_>>() }),
-        all(judged),
+        checks,
     )
 }
 
@@ -65,25 +66,28 @@ fn halves(shown: &Shown, phases: &[Vec<f64>]) -> Claim {
     let each = phases.iter().flat_map(|flows| FLOWS.map(|two| apart(flows, two)));
     let both: Vec<f64> = each.flatten().collect();
     let most = both.iter().copied().fold(0.0, f64::max);
-    let halves = phases.iter().flat_map(|flows| {
-        FLOWS.iter().enumerate().filter(|(_, [_, second])| flows[*second] > SENDS).map(
-            |(class, two)| {
-                let (each, half) = (two.map(|flow| flows[flow]), [PROMISED[class] / 2.0; 2]);
-                near(&[CLASSES[class]; 2], &each, &half, NEAR_HALF, "Gbit/s")
-            },
+    let halves = FLOWS.iter().enumerate().map(|(class, two)| {
+        let together = phases.iter().filter(|flows| flows[two[1]] > SENDS);
+        let rates: Vec<f64> = together.flat_map(|flows| two.map(|flow| flows[flow])).collect();
+        near(
+            format!("each of {}", CLASSES[class]),
+            "Gbit/s",
+            PROMISED[class] / 2.0,
+            NEAR_HALF,
+            rates,
         )
     });
     source("14a", &[shown]).claim(
         "two flows of a class have half of its share each",
         json!({ "times_together": both.len(), "apart_at_most_percent": tenths(most) }),
-        all([two_each(both.len(), most), all(halves)]),
+        [
+            near("stretches with two flows of a class", "", PAIRS, 0.0, both.len() as f64),
+            at_most("apart", "%", APART, both),
+        ]
+        .into_iter()
+        .chain(halves),
     )
 }
 
 /// Each class has two flows in two of the phases.
-fn two_each(times: usize, most: f64) -> Judged {
-    all([
-        holds_if(times == 6, || format!("two flows of a class sent in {times} stretches")),
-        holds_if(most <= APART, || format!("{most:.1} % apart")),
-    ])
-}
+const PAIRS: f64 = 6.0;

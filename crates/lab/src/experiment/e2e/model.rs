@@ -6,10 +6,10 @@ use tidegate_netsim::dtm;
 use super::paper::simulate;
 use super::plot::{Panel, Series, draw};
 use super::{
-    CLASSES, FigureContext, FigureResult, PACKETS, Shown, gbps, holds_if, near, parts, row, run,
-    scenario, source, wrong,
+    CLASSES, Claim, FigureContext, FigureResult, NEAR_SHARE, PACKET, PACKETS, SHARES, Shown,
+    each_near, gbps, parts, row, run, scenario, source, wrong,
 };
-use crate::experiment::verdict::Claim;
+use crate::experiment::verdict::near;
 use tidegate_console::failure::Failure;
 use tidegate_console::table::Table;
 
@@ -23,10 +23,6 @@ const POINTS: usize = 10;
 
 /// "Almost identical": so many percent of the link apart.
 const ALIKE: f64 = 3.0;
-
-/// The promises, in percent of the bytes carried, and the tolerance in points.
-const PROMISED: [f64; 3] = [50.0, 33.3, 16.7];
-const NEAR: f64 = 3.0;
 
 pub(super) fn repeat(context: &FigureContext) -> Result<FigureResult, Failure> {
     let plan = dtm::Plan::parse(THREE_CLASSES).map_err(wrong)?;
@@ -71,22 +67,28 @@ fn panel(model: &dtm::DtmReport, packets: &Shown) -> Panel {
 }
 
 fn alike(packets: &Shown, theirs: &[f64], ours: &[f64]) -> Claim {
-    let apart = theirs.iter().zip(ours).map(|(theirs, ours)| (theirs - ours).abs());
-    let most = apart.fold(0.0, f64::max);
+    let theirs_rounded: Vec<f64> = theirs.iter().copied().map(super::tenths).collect();
     source("8", &[packets]).claim(
         "the model and the simulated packets carry almost the same for each class",
         json!({ "model_percent": theirs, "packets_percent": ours }),
-        holds_if(most <= ALIKE, || format!("{most:.1} % of the link apart")),
+        each_near(&CLASSES, "%", &theirs_rounded, ALIKE, ours),
     )
 }
 
 fn promised(packets: &Shown, theirs: &[f64], ours: &[f64]) -> Claim {
-    let both = [theirs, ours].map(|parts| near(&CLASSES, parts, &PROMISED, NEAR, "%"));
-    source("8", &[packets]).claim(
-        "in both, classes have 3 : 2 : 1",
-        json!({ "model_percent": theirs, "packets_percent": ours }),
-        super::all(both),
-    )
+    let checks = [("model", theirs), ("packets", ours)].into_iter().flat_map(|(what, parts)| {
+        let each = CLASSES.iter().zip(SHARES).zip(parts);
+        each.map(move |((class, share), part)| {
+            near(format!("{what}: {class}"), "%", share, NEAR_SHARE, *part)
+        })
+    });
+    source("8", &[packets])
+        .claim(
+            "in both, classes have 3 : 2 : 1",
+            json!({ "model_percent": theirs, "packets_percent": ours }),
+            checks,
+        )
+        .because(PACKET)
 }
 
 fn table(theirs: &[f64], ours: &[f64]) -> Table {

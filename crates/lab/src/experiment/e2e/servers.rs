@@ -7,10 +7,10 @@ use tidegate_netsim::e2e::{E2eReport, Moment};
 use super::moments::rates;
 use super::plot::draw;
 use super::{
-    CLASSES, FigureContext, FigureResult, THREE_SERVERS, busy, each, gbps, holds_if, row, run,
-    scenario, source,
+    CLASSES, Check, Claim, FigureContext, FigureResult, SHARES, THREE_SERVERS, busy, each, gbps,
+    parts, row, run, scenario, source,
 };
-use crate::experiment::verdict::Claim;
+use crate::experiment::verdict::{between, near};
 use tidegate_console::failure::Failure;
 use tidegate_console::table::Table;
 
@@ -38,20 +38,14 @@ fn done(outcome: &E2eReport) -> Vec<f64> {
 }
 
 /// Weights count commands and pages, and a request does not end at a page: so far from the
-/// proportion, in parts of it, may one be. Not farther, because drives that serve in order of
-/// arrival come near to it as well: each application has as many commands under way, and those of
-/// high are the largest. They finish 19.0, 15.2 and 6.5 Gbit/s.
-const NEAR: f64 = 0.08;
+/// proportion, in percent of all, may each class be. Not farther, because drives that serve in
+/// order of arrival come near to it as well: each application has as many commands under way, and
+/// those of high are the largest. They finish 19.0, 15.2 and 6.5 Gbit/s.
+const NEAR: [f64; 3] = [4.0, 2.7, 1.3];
 
-fn in_proportion(done: &[f64]) -> super::Judged {
-    let whole: f64 = done.iter().sum();
-    let parts = [3.0, 2.0, 1.0].map(|weight| weight / 6.0);
-    super::all(CLASSES.iter().zip(done.iter().zip(parts)).map(|(class, (done, part))| {
-        let part_done = done / whole;
-        holds_if((part_done / part - 1.0).abs() <= NEAR, || {
-            format!("{class} has {part_done:.2} of what drives finish instead of {part:.2}")
-        })
-    }))
+fn in_proportion(done: &[f64]) -> Vec<Check> {
+    let each = CLASSES.iter().zip(parts(done)).zip(SHARES.iter().zip(NEAR));
+    each.map(|((class, part), (share, within))| near(*class, "%", *share, within, part)).collect()
 }
 
 /// A link of which less than this is used, in percent, is not the bottleneck.
@@ -62,7 +56,7 @@ fn not_by_the_link(shown: &super::Shown) -> Claim {
     source("11b", &[shown]).claim(
         "the bottleneck is at the storage end, not in the network",
         json!({ "link_busy_percent": super::tenths(busy) }),
-        holds_if(busy > 0.0 && busy <= IDLE, || format!("{busy:.1} % of the link are used")),
+        [between("of the link are used", "%", [1.0, IDLE], busy)],
     )
 }
 
@@ -75,14 +69,15 @@ fn table(outcome: &E2eReport) -> Table {
 #[cfg(test)]
 mod tests {
     use super::in_proportion;
-    use crate::experiment::verdict::Verdict;
+    use crate::experiment::verdict::{Verdict, judge};
 
     #[test]
     fn even_shares_are_no_proportion_and_neither_are_sizes_of_requests() {
-        assert_eq!(in_proportion(&[20.0, 13.3, 6.5]).0, Verdict::Holds);
-        let (verdict, why) = in_proportion(&[13.0, 13.0, 13.0]);
-        assert_eq!(verdict, Verdict::Fails);
-        assert_eq!(why.unwrap(), "high has 0.33 of what drives finish instead of 0.50");
-        assert_eq!(in_proportion(&[19.0, 15.2, 6.5]).0, Verdict::Fails);
+        let judged = |done: [f64; 3]| judge(&in_proportion(&done));
+        assert_eq!(judged([20.0, 13.3, 6.5]).verdict, Verdict::Reproduced);
+        let even = judged([13.0, 13.0, 13.0]);
+        assert_eq!((even.verdict, even.distance), (Verdict::Differs, Some(2.0)));
+        assert_eq!(even.reason.unwrap(), "low: 33.3 % instead of 16.7 ±1.3 %");
+        assert_eq!(judged([19.0, 15.2, 6.5]).verdict, Verdict::Differs);
     }
 }

@@ -6,10 +6,10 @@ use tidegate_netsim::storage::{Order, Shares};
 
 use super::plot::{Panel, Series, draw};
 use super::{
-    CLASSES, FigureContext, FigureResult, HIGH_DEMANDS_MOST, LOW_DEMANDS_MOST, Shown, each,
-    holds_if, row, run, scenario, source, wrong,
+    CLASSES, Check, Claim, FigureContext, FigureResult, HIGH_DEMANDS_MOST, LOW_DEMANDS_MOST, Shown,
+    each, row, run, scenario, source, wrong,
 };
-use crate::experiment::verdict::{Claim, Judged};
+use crate::experiment::verdict::{falls, near, order, order_by};
 use tidegate_console::failure::Failure;
 use tidegate_console::table::Table;
 
@@ -42,7 +42,7 @@ pub(super) fn repeat(context: &FigureContext) -> Result<FigureResult, Failure> {
                 NOWHERE,
                 "where nothing knows classes, high waits longest, because it asks for most, and \
                  low least",
-                |[high, medium, low]| high > medium && medium > low,
+                reversed,
             ),
             queues_help(high_runs),
             but_not_enough(high_runs),
@@ -105,38 +105,43 @@ fn to_json(runs: &[Shown], levels: &[usize]) -> Value {
     json!({ "mean_us": levels.iter().map(of).collect::<std::collections::BTreeMap<_, _>>() })
 }
 
-fn if_means(holds: bool, [high, medium, low]: [f64; 3]) -> Judged {
-    holds_if(holds, || format!("{high:.0}, {medium:.0} and {low:.0} us"))
+/// Low waits less than medium, and medium less than high.
+fn reversed([high, medium, low]: [f64; 3]) -> Vec<Check> {
+    vec![order("", "us", &[("low", low), ("medium", medium), ("high", high)])]
 }
 
 /// High waits less than medium, and medium less than low.
-fn in_order([high, medium, low]: [f64; 3]) -> bool {
-    high < medium && medium < low
+fn in_order([high, medium, low]: [f64; 3]) -> Vec<Check> {
+    vec![order("", "us", &[("high", high), ("medium", medium), ("low", low)])]
 }
 
-/// Whether something holds for how long classes wait where they are known up to a level.
+/// A claim about how long classes wait where they are known up to a level.
 fn at(
     figure: &'static str,
     runs: &[Shown],
     level: usize,
     words: &'static str,
-    holds: fn([f64; 3]) -> bool,
+    checks: fn([f64; 3]) -> Vec<Check>,
 ) -> Claim {
-    let means = means(&runs[level]);
     source(figure, &[&runs[level]]).claim(
         words,
         to_json(runs, &[level]),
-        if_means(holds(means), means),
+        checks(means(&runs[level])),
     )
+}
+
+/// A class waits less, or longer, with classes at some level than where nothing knows them.
+fn less([none, with]: [&[f64; 3]; 2], class: usize) -> Check {
+    order(CLASSES[class], "us", &[("with", with[class]), ("without", none[class])])
 }
 
 fn queues_help(runs: &[Shown]) -> Claim {
     let (none, queues) = (means(&runs[NOWHERE]), means(&runs[QUEUES]));
-    let holds = queues[0] < none[0] && queues[1] < none[1] && queues[2] > none[2];
+    let low = order("low", "us", &[("without", none[2]), ("with", queues[2])]);
     source("7a", &[&runs[NOWHERE], &runs[QUEUES]]).claim(
         "with weights at submission queues high and medium wait less than without, and low longer",
         to_json(runs, &[NOWHERE, QUEUES]),
-        if_means(holds, queues),
+        [less([&none, &queues], 0), less([&none, &queues], 1), low],
     )
 }
 
@@ -145,27 +150,32 @@ fn but_not_enough(runs: &[Shown]) -> Claim {
         means.into_iter().fold(0.0, f64::max) - means.into_iter().fold(f64::INFINITY, f64::min)
     };
     let (none, queues) = (means(&runs[NOWHERE]), means(&runs[QUEUES]));
-    let last = queues[0] > queues[1] && queues[0] > queues[2];
     source("7a", &[&runs[NOWHERE], &runs[QUEUES]]).claim(
         "which brings the classes nearer to each other, but high still waits longest",
         to_json(runs, &[NOWHERE, QUEUES]),
-        if_means(gap(queues) < gap(none) && last, queues),
+        [
+            falls(1.0, "the distance between classes", "us", [gap(none), gap(queues)]),
+            order("", "us", &[("medium", queues[1]), ("high", queues[0])]),
+            order("", "us", &[("low", queues[2]), ("high", queues[0])]),
+        ],
     )
 }
 
 fn and_pay(runs: &[Shown]) -> Claim {
     let (none, chips) = (means(&runs[NOWHERE]), means(&runs[CHIPS]));
-    let holds = chips[0] < none[0] && chips[1] < none[1] && chips[2] > 1.25 * none[2];
     source("7a", &[&runs[NOWHERE], &runs[CHIPS]]).claim(
         "for which low waits much longer than where nothing knows classes, and both others less",
         to_json(runs, &[NOWHERE, CHIPS]),
-        if_means(holds, chips),
+        [
+            less([&none, &chips], 0),
+            less([&none, &chips], 1),
+            order_by(1.25, "low", "us", &[("without", none[2]), ("with", chips[2])]),
+        ],
     )
 }
 
-/// Applications that ask alike wait as long as each other where nothing knows classes, within so
-/// many percent.
-const ALIKE: f64 = 5.0;
+/// Applications that ask alike wait as long as each other within so much.
+const ALIKE: f64 = 0.05;
 
 fn alike(runs: &[Shown]) -> Claim {
     at(
@@ -174,7 +184,11 @@ fn alike(runs: &[Shown]) -> Claim {
         NOWHERE,
         "where nothing knows classes, high and medium, who ask alike, wait as long as each other",
         |[high, medium, low]| {
-            (high / medium - 1.0).abs() * 100.0 <= ALIKE && low > high.max(medium)
+            vec![
+                near("high beside medium", "times", 1.0, ALIKE, high / medium),
+                order("", "us", &[("high", high), ("low", low)]),
+                order("", "us", &[("medium", medium), ("low", low)]),
+            ]
         },
     )
 }

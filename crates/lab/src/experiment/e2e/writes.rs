@@ -8,10 +8,10 @@ use tidegate_netsim::transport::CongestionControl;
 use super::moments::rates;
 use super::plot::draw;
 use super::{
-    CLASSES, FigureContext, FigureResult, Shown, WRITE_ONLY, busy, each, gbps, holds_if, near, row,
-    run_under, source, tenths,
+    CLASSES, Claim, FigureContext, FigureResult, Shown, WRITE_ONLY, busy, each, each_near, gbps,
+    row, run_under, source, tenths,
 };
-use crate::experiment::verdict::Claim;
+use crate::experiment::verdict::{at_most, between};
 use tidegate_console::failure::Failure;
 use tidegate_console::table::Table;
 
@@ -52,9 +52,9 @@ fn alike(runs: &[Shown]) -> Claim {
     let outcome = &runs[DCTCP].outcome;
     let there = there(outcome);
     source("12a", &[&runs[DCTCP]]).claim(
-        "by DCTCP all classes are treated alike: 33, 33, and the 30 Gbit/s that low asks for",
+        "by DCTCP all classes are treated alike, up to what low asks for",
         json!({ "gbit_per_second": each(outcome, &there) }),
-        near(&CLASSES, &there, &[33.0, 33.0, 30.0], NEAR, "Gbit/s"),
+        each_near(&CLASSES, "Gbit/s", &[33.0, 33.0, 30.0], NEAR, &there),
     )
 }
 
@@ -62,9 +62,9 @@ fn by_class(runs: &[Shown]) -> Claim {
     let outcome = &runs[QTCP].outcome;
     let there = there(outcome);
     source("12a", &[&runs[QTCP]]).claim(
-        "by QTCP they are treated as promised: 48, 31 and 17 Gbit/s",
+        "by QTCP they are treated as promised",
         json!({ "gbit_per_second": each(outcome, &there) }),
-        near(&CLASSES, &there, &[48.0, 31.0, 17.0], NEAR, "Gbit/s"),
+        each_near(&CLASSES, "Gbit/s", &[48.0, 31.0, 17.0], NEAR, &there),
     )
 }
 
@@ -82,7 +82,7 @@ fn stored(runs: &[Shown]) -> Claim {
     source("12b", &[&runs[DCTCP], &runs[QTCP]]).claim(
         "drives have no queue of their own here, and finish what arrives, class by class",
         json!({ "apart_at_most_percent": tenths(most) }),
-        holds_if(most <= UNDER_WAY, || format!("{most:.1} % apart")),
+        [at_most("apart", "%", UNDER_WAY, most)],
     )
 }
 
@@ -95,7 +95,7 @@ fn way_back(runs: &[Shown]) -> Claim {
     source("12c", &[&runs[DCTCP], &runs[QTCP]]).claim(
         "the way back carries answers only, and is no bottleneck",
         json!({ "busy_at_most_percent": tenths(most) }),
-        holds_if(most > 0.0 && most <= IDLE, || format!("{most:.1} % of it are used")),
+        [between("of it are used", "%", [0.01, IDLE], most)],
     )
 }
 

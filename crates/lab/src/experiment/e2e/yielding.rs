@@ -5,10 +5,10 @@ use serde_json::{Value, json};
 use super::moments::rates;
 use super::plot::draw;
 use super::{
-    CLASSES, FigureContext, FigureResult, NEAR_PROMISED, PROMISED, Shown, WITHOUT_A_PROMISE, all,
-    by_phase, during, holds_if, near, run, scenario, source, tenths, there,
+    CLASSES, Check, Claim, FigureContext, FigureResult, NEAR_PROMISED, PROMISED, Shown,
+    WITHOUT_A_PROMISE, by_phase, during, each_near, run, scenario, source, tenths, there,
 };
-use crate::experiment::verdict::Claim;
+use crate::experiment::verdict::{at_least, order_by};
 use tidegate_console::failure::Failure;
 
 /// In milliseconds: before the other comes at 75, while it is there and all have settled, and from
@@ -17,9 +17,10 @@ const PHASES: [(&str, [u64; 2]); 3] =
     [("20-70 ms", [20, 70]), ("100-250", [100, 250]), ("260-350", [260, 350])];
 
 /// So much less of its rate is what a class has when it has backed off, in percent, at least; and
-/// so much more than the class below it has, at least.
+/// so many times what the class below it has, at least.
 const LESS: f64 = 20.0;
-const MORE: f64 = 20.0;
+
+const MORE: f64 = 1.2;
 
 /// Four flows together carry more than this, in Gbit/s, of the 96.4 that are payload.
 const FULL: f64 = 95.0;
@@ -44,10 +45,13 @@ fn to_json(rates: &[f64]) -> Value {
     rates.iter().copied().map(tenths).collect::<Vec<_>>().into()
 }
 
+fn has_promise(rates: &[f64]) -> Vec<Check> {
+    each_near(&CLASSES, "Gbit/s", &PROMISED, NEAR_PROMISED, rates)
+}
+
 fn backs_off(shown: &Shown, [before, with, _]: &[Vec<f64>; 3]) -> Claim {
     let less = (0..CLASSES.len()).map(|class| (1.0 - with[class] / before[class]) * 100.0);
-    let least = less.fold(100.0, f64::min);
-    let sum: f64 = with.iter().sum();
+    let less: Vec<f64> = less.collect();
     source("14b", &[shown]).claim(
         "when a flow of DCTCP comes, all that go by promises, and have what they are promised, \
          back off, and the link stays full",
@@ -55,10 +59,9 @@ fn backs_off(shown: &Shown, [before, with, _]: &[Vec<f64>; 3]) -> Claim {
             "gbit_per_second_before": to_json(before),
             "gbit_per_second_beside_it": to_json(with),
         }),
-        all([
-            near(&CLASSES, before, &PROMISED, NEAR_PROMISED, "Gbit/s"),
-            holds_if(least >= LESS, || format!("one of them has only {least:.1} % less")),
-            holds_if(sum >= FULL, || format!("{sum:.1} Gbit/s are carried")),
+        has_promise(before).into_iter().chain([
+            at_least("each has less by", "%", LESS, less),
+            at_least("carried", "Gbit/s", FULL, with.iter().sum::<f64>()),
         ]),
     )
 }
@@ -66,21 +69,25 @@ fn backs_off(shown: &Shown, [before, with, _]: &[Vec<f64>; 3]) -> Claim {
 fn in_order(shown: &Shown, with: &[f64]) -> Claim {
     let more = with[..CLASSES.len()].windows(2).map(|two| (two[0] / two[1] - 1.0) * 100.0);
     let least = more.fold(f64::INFINITY, f64::min);
-    source("14b", &[shown]).claim(
-        "and they are told apart beside it (ours)",
-        json!({ "gbit_per_second": to_json(with), "more_than_the_next_percent": tenths(least) }),
-        holds_if(least >= MORE, || format!("a class has {least:.1} % more than the next")),
-    )
+    let [high, medium, low] = [0, 1, 2].map(|class: usize| (CLASSES[class], with[class]));
+    source("14b", &[shown])
+        .claim(
+            "and they are told apart beside it",
+            json!({
+                "gbit_per_second": to_json(with), "more_than_the_next_percent": tenths(least),
+            }),
+            [order_by(MORE, "", "Gbit/s", &[low, medium, high])],
+        )
+        .ours()
 }
 
 fn returns(shown: &Shown, [before, _, after]: &[Vec<f64>; 3]) -> Claim {
-    let promised = |rates: &[f64]| near(&CLASSES, rates, &PROMISED, NEAR_PROMISED, "Gbit/s");
     source("14b", &[shown]).claim(
         "when it has gone, they have what they had",
         json!({
             "gbit_per_second_before": to_json(before),
             "gbit_per_second_after": to_json(after),
         }),
-        all([promised(before), promised(after)]),
+        has_promise(after),
     )
 }

@@ -5,10 +5,10 @@ use tidegate_sim::one_sided::Scenario;
 
 use super::plot::{Panel, Series, draw};
 use super::{
-    FIGURE_7, FigureContext, FigureResult, Kept, Kind, Number, Shown, TWO_SIDED, all, beside,
-    holds_if,
+    FIGURE_7, FigureContext, FigureResult, Kept, Kind, NEAR, Number, Shown, TWO_SIDED, beside,
 };
 use super::{formatted, scenario, source, total};
+use crate::experiment::verdict::{at_least, near};
 use tidegate_console::failure::Failure;
 use tidegate_console::table::Table;
 
@@ -47,12 +47,12 @@ pub(super) fn one(context: &FigureContext) -> Result<FigureResult, Failure> {
     let mut table = Table::new().left("READS").right("ONE CLIENT ALONE, K/s");
     table.row(["one-sided".into(), formatted(one).into()]);
     table.row(["two-sided".into(), formatted(two).into()]);
-    let (measured, judged) = beside(&alone(&runs));
+    let (measured, checks) = beside(&alone(&runs), NEAR);
     let claim = source("6", &[runs.one_sided[0].clone(), runs.two_sided[0].clone()]).claim(
         "each client alone reads some 400,000 times a second one-sided, and a fifth less \
          two-sided (the model is made from this)",
         measured,
-        judged,
+        checks,
     );
     // All clients are the same here, as they nearly are in the paper.
     let line = |name, rate| {
@@ -87,18 +87,16 @@ pub(super) fn several(context: &FigureContext) -> Result<FigureResult, Failure> 
         let [one, two] = [one, two].map(|shown| formatted(total(&shown.outcome)));
         table.row([count.to_string().into(), one.into(), two.into()]);
     }
-    let (measured, judged) = beside(&saturated(&runs));
+    let (measured, checks) = beside(&saturated(&runs), NEAR);
     let [first, third, fourth] = [0, 2, 3].map(|index| total(&runs.one_sided[index].outcome));
-    let linear = (third / first - 3.0).abs() < 0.01;
     let claim = source("7", runs.all).claim(
         "one-sided reads grow with each of the first four clients and then stay just below 1.6 \
          million a second; two-sided ones are at their 427,000 with two (the model is made from \
          this)",
         measured,
-        all([
-            judged,
-            holds_if(linear, || "three clients do not read three times as much".into()),
-            holds_if(fourth > 1500.0, || format!("four clients read {fourth:.0} K/s")),
+        checks.into_iter().chain([
+            near("three clients beside one", "times", 3.0, 0.01, third / first),
+            at_least("four clients", "K/s", 1500.0, fourth),
         ]),
     );
     let line = |name, runs: &[Shown]| {

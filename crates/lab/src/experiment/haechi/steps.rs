@@ -7,11 +7,9 @@ use tidegate_sim::one_sided::{Change, Scenario};
 
 use super::capacity::{AGAIN, estimates, last_miss, totals};
 use super::plot::{Panel, Series, draw};
-use super::{
-    FIGURE_16B, FigureContext, FigureResult, Kept, Shown, all, holds_if, scenario, source,
-};
+use super::{FIGURE_16B, FigureContext, FigureResult, Kept, Shown, scenario, source};
 use super::{formatted, tenths};
-use crate::experiment::verdict::Claim;
+use crate::experiment::verdict::{Claim, at_most};
 use tidegate_console::failure::Failure;
 use tidegate_console::table::Table;
 
@@ -97,11 +95,11 @@ fn settles(percent: u64, shown: &Shown) -> Claim {
     let off = |rate: &f64| (rate / node - 1.0).abs() * 100.0;
     let settled = rates[CHANGE_PERIOD + SETTLED..].iter().map(off).fold(0.0, f64::max);
     let last = last_miss(outcome, CHANGE_PERIOD);
-    source("steps", core::slice::from_ref(shown)).claim(
+    let claim = source("steps", core::slice::from_ref(shown)).claim(
         format!(
             "when the data node's capacity becomes {percent} %, of which {} are promised, with \
-             sound rules all promises are kept again within {AGAIN} periods, and all of it is \
-             used within {SETTLED}, to 1 % (ours)",
+             sound rules all promises are soon kept again, and all of it is used within {SETTLED} \
+             periods",
             promised(percent)
         ),
         json!({
@@ -109,11 +107,10 @@ fn settles(percent: u64, shown: &Shown) -> Claim {
             "off_capacity_then_percent": tenths(settled),
             "estimates_kilo": estimates(outcome),
         }),
-        all([
-            holds_if(last.unwrap_or(0) < AGAIN, || {
-                format!("somebody misses in period {} after it", last.unwrap_or(0))
-            }),
-            holds_if(settled <= CLOSE, || format!("throughput is {settled:.1} % off")),
-        ]),
-    )
+        [
+            at_most("missed last in period", "", AGAIN, last.unwrap_or(0) as f64),
+            at_most("throughput off", "%", CLOSE, settled),
+        ],
+    );
+    claim.ours()
 }

@@ -11,7 +11,8 @@ use super::live::{self, Back};
 use super::plot::{Panel, Series, draw};
 use super::simulated::{self, Shown};
 use super::{FigureContext, FigureResult, LIVE, PAPER, SIMULATED, Source, tenths, thousandths};
-use crate::experiment::verdict::{Claim, Judged};
+use crate::experiment::quiet::Quiet;
+use crate::experiment::verdict::{Claim, at_most};
 use tidegate_console::failure::Failure;
 use tidegate_console::table::Table;
 
@@ -27,9 +28,10 @@ pub(super) fn repeat(context: &FigureContext) -> Result<FigureResult, Failure> {
     let shown = simulated::run_all(context, vec![scenario.clone(), start])?;
     let lived = live::run(context, &scenario, shown[0].outcome.clone(), Back::File)?;
     let slack = u64::from(scenario.nodes.depth) * u64::from(scenario.nodes.count);
-    let mut claims = claims(&shown[0], SIMULATED, (slack, Span::ZERO));
+    let mut claims = claims(&shown[0], SIMULATED, (slack, Quiet::default()));
     claims.push(transient(&shown[1]));
-    claims.extend(self::claims(&lived.shown, LIVE, (slack, lived.stall)));
+    let of_live = self::claims(&lived.shown, LIVE, (slack, lived.quiet.clone()));
+    claims.extend(of_live.into_iter().map(|one| one.skipped(lived.missing.as_deref())));
     let mut table = Table::new()
         .left("WORLD")
         .right("PERIOD")
@@ -53,7 +55,7 @@ pub(super) fn repeat(context: &FigureContext) -> Result<FigureResult, Failure> {
     Ok(FigureResult { claims, table, picture })
 }
 
-fn claims(shown: &Shown, world: &'static str, (slack, stall): (u64, Span)) -> Vec<Claim> {
+fn claims(shown: &Shown, world: &'static str, (slack, quiet): (u64, Quiet)) -> Vec<Claim> {
     let Shown { outcome, seconds } = shown;
     let counts = PeriodCounts::of(outcome);
     let seed = Some(outcome.seed);
@@ -68,25 +70,20 @@ fn claims(shown: &Shown, world: &'static str, (slack, stall): (u64, Span)) -> Ve
         "above_limit_most_operations": counts.above_most,
         "asked": outcome.submitted,
         "answered": outcome.answered,
-        "stall_ms": tenths(super::seconds(stall) * 1_000.0),
+        "quiet": quiet.numbers(),
     });
-    let judged = |judged| judge::on_a_machine_that_stood_still(judged, stall);
-    vec![
-        source.claim(
-            "at most 0.5 % of 200 tenants miss their reservation by more than 1 %",
-            measured.clone(),
-            judged(few_miss(missed)),
-        ),
-        source.claim(
-            "no tenant exceeds its limit",
-            measured,
-            judged(judge::none_above(&counts, slack)),
-        ),
-    ]
-}
-
-fn few_miss(percent: f64) -> Judged {
-    judge::holds_if(percent <= MISS_PERCENT, || format!("{percent:.2} % do"))
+    let few = source.claim(
+        "few of 200 tenants miss their reservation by more than 1 %",
+        measured.clone(),
+        [at_most("", "%", MISS_PERCENT, (counts.count > 0).then_some(missed))],
+    );
+    let none = source.claim("no tenant exceeds its limit", measured, [judge::none_above(&counts)]);
+    let none = match judge::slack_reason(&counts, slack) {
+        Some(why) => none.because(why),
+        None => none,
+    };
+    let disturbance = quiet.disturbance();
+    [few, none].map(|claim| claim.disturbed(disturbance.as_deref())).into()
 }
 
 /// A cluster that has just begun, and knows nothing.
@@ -97,11 +94,13 @@ fn transient(shown: &Shown) -> Claim {
     let source =
         Source { paper: PAPER, figure: "10", world: SIMULATED, seed, seconds: tenths(*seconds) };
     let measured = json!({ "above_limit_most_percent": thousandths(over) });
-    source.claim(
-        "in the first period of a new cluster no limit is exceeded by 5 %",
-        measured,
-        judge::holds_if(over < START_PERCENT, || format!("one is, by {over:.1} %")),
-    )
+    source
+        .claim(
+            "in the first period of a new cluster no limit is exceeded by much",
+            measured,
+            [at_most("above it", "%", START_PERCENT, over)],
+        )
+        .ours()
 }
 
 /// By how much the worst tenant exceeds its limit in a period, in percent of it.
@@ -170,12 +169,12 @@ mod tests {
                 }
             }
             change(&mut outcome);
-            let claims = claims(&Shown { outcome, seconds: 1.0 }, LIVE, (3, Span::ZERO));
+            let claims = claims(&Shown { outcome, seconds: 1.0 }, LIVE, (3, Quiet::default()));
             claims.iter().map(|claim| claim.verdict).collect::<Vec<_>>()
         };
-        let (holds, differs, fails) = (Verdict::Holds, Verdict::Differs, Verdict::Fails);
-        assert_eq!(verdicts(&|_| {}), [holds, holds]);
-        assert_eq!(verdicts(&|outcome| outcome.samples[0][0] = 0), [fails, holds]);
+        let (good, bad) = (Verdict::Reproduced, Verdict::NotReproduced);
+        assert_eq!(verdicts(&|_| {}), [good, good]);
+        assert_eq!(verdicts(&|outcome| outcome.samples[0][0] = 0), [bad, good]);
         let limit = |outcome: &ClusterReport| {
             let limit = outcome.promises[0].limit.map_or(0, |limit| limit.0);
             in_period(limit, outcome.period) as u32
@@ -183,8 +182,8 @@ mod tests {
         let above = |by: u32| {
             move |outcome: &mut ClusterReport| outcome.samples[0][0] = limit(outcome) + by
         };
-        assert_eq!(verdicts(&above(3)), [holds, differs]);
-        assert_eq!(verdicts(&above(4)), [holds, fails]);
+        assert_eq!(verdicts(&above(3)), [good, bad]);
+        assert_eq!(verdicts(&above(4)), [good, bad]);
         let mut first = outcome.clone();
         first.samples[0][0] = limit(&first) * 2;
         assert_eq!(transient(&Shown { outcome: first, seconds: 1.0 }).verdict, Verdict::Fails);

@@ -18,7 +18,7 @@ use super::judge::{self, PeriodCounts, in_period};
 use super::plot::{Panel, Series, draw};
 use super::simulated;
 use super::{FigureContext, FigureResult, PAPER, SIMULATED, Source, tenths, thousandths};
-use crate::experiment::verdict::{Claim, Verdict};
+use crate::experiment::verdict::{Check, Claim, falls, near, order, rises};
 use tidegate_console::failure::{Code, Failure};
 use tidegate_console::table::Table;
 
@@ -147,7 +147,7 @@ fn claims(
         }
     }
     let still: Vec<&PeriodCounts> = all_counts.iter().step_by(MOVES.len()).collect();
-    let mut judged = (Verdict::Holds, None);
+    let mut checks = Vec::new();
     let mut numbers = serde_json::Map::new();
     for ((active, counts), intrinsic) in ACTIVE.iter().zip(&still).zip(intrinsic) {
         let missing = judge::percent(counts.missing, counts.reserved);
@@ -158,29 +158,58 @@ fn claims(
         put("unavoidable", intrinsic.missing);
         put("error", error(counts));
         put("unavoidable_error", intrinsic.error);
-        let next = judge::is_intrinsic(missing, intrinsic.missing);
-        if next.1.is_some() {
-            judged = (next.0, next.1.map(|why| format!("on {active} nodes {why}")));
-        }
+        let unavoidable = thousandths(intrinsic.missing);
+        checks.push(near(format!("on {active}"), "%", unavoidable, INTRINSIC_POINTS, missing));
     }
     let measured = serde_json::Value::Object(measured);
     vec![
         source.claim(
             "without moves only that is missing which the solver proves cannot be met",
             numbers.into(),
-            judged,
+            checks,
         ),
-        source.claim(
-            "the error falls with the number of nodes on which a tenant is active",
-            measured.clone(),
-            judge::falls(errors),
-        ),
-        source.claim(
-            "the error grows with the number of moves at first, and then levels off",
-            measured,
-            judge::levels_off(errors),
-        ),
+        source
+            .claim(
+                "the error falls with the number of nodes on which a tenant is active",
+                measured.clone(),
+                fall(errors),
+            )
+            .because(SMALL),
+        source
+            .claim(
+                "the error grows with the number of moves at first, and then levels off",
+                measured,
+                level_off(errors),
+            )
+            .because(SMALL),
     ]
+}
+
+/// So far, in points of a percent, may an error without moves lie from what the solver says cannot
+/// be avoided: what a node serves in a period varies a little, and the solver knows only the mean.
+const INTRINSIC_POINTS: f64 = 0.5;
+
+/// Why errors have another trend here.
+const SMALL: &str = "our errors are far below the paper's: demands that the solver is not given \
+                     cost little, and what is left goes by chance";
+
+/// Errors of each number of moves fall from row to row, which have more and more active nodes.
+fn fall(errors: &[Vec<f64>]) -> Vec<Check> {
+    let column = |at: usize| errors.iter().map(|row| row[at]).collect::<Vec<f64>>();
+    let check =
+        |(at, moves): (usize, &u32)| falls(1.0, format!("with {moves} moves"), "%", column(at));
+    MOVES.iter().enumerate().map(check).collect()
+}
+
+/// In each row errors rise from none to two moves; from five to ten they add less than before.
+fn level_off(errors: &[Vec<f64>]) -> Vec<Check> {
+    let check = |(active, row): (&u16, &Vec<f64>)| {
+        let [none, _, two, five, ten] = row[..] else { return Vec::new() };
+        let steps = [("the last step", ten - five), ("those before", five - none)];
+        let on = format!("on {active}");
+        vec![rises(1.0, on.clone(), "%", [none, two]), order(on, "points", &steps)]
+    };
+    ACTIVE.iter().zip(errors).flat_map(check).collect()
 }
 
 fn table(errors: &[Vec<f64>], all_counts: &[PeriodCounts], intrinsic: &[Intrinsic]) -> Table {
@@ -233,6 +262,7 @@ fn picture(errors: &[Vec<f64>]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::experiment::verdict::{Verdict, judge};
     use tidegate_model::{Iops, Span};
 
     fn judged(missing: u64) -> Vec<Verdict> {
@@ -244,7 +274,8 @@ mod tests {
             ..PeriodCounts::default()
         };
         let all_counts: Vec<PeriodCounts> = (0..15).map(|_| counts(missing)).collect();
-        let errors = vec![vec![5.0, 6.0, 7.0, 7.0, 7.0], vec![2.0; 5], vec![0.0; 5]];
+        let row = |part: f64| [5.0, 6.0, 7.0, 7.0, 7.0].map(|error| error * part).to_vec();
+        let errors = [row(1.0), row(0.5), row(0.1)];
         let intrinsic = [Intrinsic { missing: 1.0, error: 1.0 }; 3];
         let claims = claims(&errors, &all_counts, &intrinsic, (1, 2.0));
         claims.iter().map(|claim| claim.verdict).collect()
@@ -252,8 +283,24 @@ mod tests {
 
     #[test]
     fn what_is_missing_is_compared_with_what_must_be() {
-        assert_eq!(judged(10), [Verdict::Holds; 3]);
-        assert_eq!(judged(20), [Verdict::Fails, Verdict::Holds, Verdict::Holds]);
+        let (good, bad) = (Verdict::Reproduced, Verdict::Differs);
+        assert_eq!(judged(10), [good; 3]);
+        assert_eq!(judged(20), [bad, good, good]);
+    }
+
+    #[test]
+    fn bars_fall_and_level_off() {
+        let verdicts = |rows: [[f64; 5]; 3]| {
+            let rows = rows.map(|row| row.to_vec());
+            [judge(&fall(&rows)).verdict, judge(&level_off(&rows)).verdict]
+        };
+        let rows =
+            [[3.0, 6.0, 8.0, 9.0, 9.1], [1.0, 2.0, 3.0, 4.0, 4.0], [0.5, 0.6, 0.7, 0.8, 0.8]];
+        assert_eq!(verdicts(rows), [Verdict::Reproduced; 2]);
+        let rising = [[0.5; 5], [0.7; 5], [0.9; 5]];
+        assert_eq!(verdicts(rising)[0], Verdict::NotReproduced, "the opposite trend");
+        let late = [[1.0, 1.0, 1.1, 2.0, 9.0]; 3];
+        assert_eq!(verdicts(late)[1], Verdict::NotReproduced);
     }
 
     #[test]

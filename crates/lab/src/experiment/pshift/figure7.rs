@@ -6,12 +6,12 @@ use serde_json::{Map, Value, json};
 use tidegate_algo::allocation::pshift::Solver;
 use tidegate_algo::allocation::pshift::instance::Family;
 
-use super::judge::{self, holds_if};
+use super::judge;
 use super::plot::{Panel, Series, draw};
 use super::solver::{ROUNDS, SERVERS, median, median_ms, source};
 use super::{FigureContext, FigureResult, thousandths, timed};
 use crate::bench::pshift::{PEER, Peer, changes, follow};
-use crate::experiment::verdict::{Judged, Verdict};
+use crate::experiment::verdict::{Check, order};
 use tidegate_console::failure::{Code, Failure};
 use tidegate_console::table::Table;
 
@@ -56,18 +56,19 @@ pub(super) fn run(context: &FigureContext) -> Result<FigureResult, Failure> {
         source("7", took).claim(
             "with 64 servers, the time grows linearly with the number of buckets",
             measured(&few),
-            judge::linear(&line(&few, |point| Some(point.ms))),
+            [judge::linear(&line(&few, |point| Some(point.ms)))],
         ),
-        source("7", took).claim(
-            "it is faster than a maximum flow",
-            beside(&few, &why),
-            beats(&few, &why),
-        ),
-        source("7", took).claim(
-            "both are so with 256 servers and up to 100,000 buckets (beyond the paper)",
-            beside(&many, &why),
-            grows_and_beats(&many, &why),
-        ),
+        source("7", took)
+            .claim("it is faster than a maximum flow", beside(&few, &why), [beats(&few)])
+            .skipped(missing(&few, &why)),
+        source("7", took)
+            .claim(
+                "both are so with 256 servers and up to 100,000 buckets, beyond the paper",
+                beside(&many, &why),
+                [judge::linear(&line(&many, |point| Some(point.ms))), beats(&many)],
+            )
+            .skipped(missing(&many, &why))
+            .ours(),
     ];
     let panels = [panel("64 servers, r = 1.0, m = 1.1", &few), panel("256 servers", &many)];
     Ok(FigureResult { claims, table, picture: draw("Time by the number of buckets", &panels) })
@@ -157,20 +158,16 @@ fn beside(points: &[Point], why: &Value) -> Value {
 }
 
 /// The last point is below the peer's.
-fn beats(points: &[Point], why: &Value) -> Judged {
-    match points.last() {
-        Some(Point { buckets, ms, peer_ms: Some(peer), .. }) => holds_if(ms < peer, || {
-            format!("{ms:.3} ms for {buckets} buckets, and {peer:.3} for OR-tools")
-        }),
-        _ => (Verdict::Differs, Some(why.as_str().unwrap_or("it was not measured").to_owned())),
-    }
+fn beats(points: &[Point]) -> Check {
+    let last = points.last().and_then(|point| Some((point.ms, point.peer_ms?)));
+    let (ms, peer) = last.unwrap_or((f64::NAN, f64::NAN));
+    order("at last", "ms", &[("ours", ms), ("OR-tools", peer)])
 }
 
-fn grows_and_beats(points: &[Point], why: &Value) -> Judged {
-    match judge::linear(&line(points, |point| Some(point.ms))) {
-        (Verdict::Holds, None) => beats(points, why),
-        other => other,
-    }
+/// Why there is nothing to compare with, if there is not.
+fn missing<'a>(points: &[Point], why: &'a Value) -> Option<&'a str> {
+    let has_peer = points.last().is_some_and(|point| point.peer_ms.is_some());
+    (!has_peer).then(|| why.as_str().unwrap_or("OR-tools was not measured"))
 }
 
 fn panel(title: &str, points: &[Point]) -> Panel {
@@ -191,6 +188,7 @@ fn panel(title: &str, points: &[Point]) -> Panel {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::experiment::verdict::{Verdict, judge};
 
     fn points(ms: [f64; 3], peer_ms: Option<f64>) -> Vec<Point> {
         let point = |(buckets, ms)| Point { servers: 64, buckets, ms, moved_ms: None, peer_ms };
@@ -200,15 +198,23 @@ mod tests {
     #[test]
     fn growth_and_the_peer_are_judged() {
         let why = json!("no OR-tools");
-        let linear = points([1.0, 2.0, 3.0], None);
-        assert_eq!(beats(&linear, &why), (Verdict::Differs, Some("no OR-tools".into())));
-        for (peer_ms, verdict) in [(4.0, Verdict::Holds), (2.0, Verdict::Fails)] {
-            let linear = points([1.0, 2.0, 3.0], Some(peer_ms));
-            assert_eq!(beats(&linear, &Value::Null).0, verdict);
-            assert_eq!(grows_and_beats(&linear, &Value::Null).0, verdict);
+        let without = points([1.0, 2.0, 3.0], None);
+        assert_eq!(missing(&without, &why), Some("no OR-tools"));
+        assert_eq!(judge(&[beats(&without)]).verdict, Verdict::Skipped);
+        for (peer_ms, verdict) in [(4.0, Verdict::Reproduced), (2.0, Verdict::NotReproduced)] {
+            let points = points([1.0, 2.0, 3.0], Some(peer_ms));
+            assert_eq!(judge(&[beats(&points)]).verdict, verdict);
+            assert_eq!(missing(&points, &why), None);
         }
-        let cubic = points([1.0, 8.0, 27.0], Some(100.0));
-        assert_ne!(grows_and_beats(&cubic, &Value::Null).0, Verdict::Holds);
+        let grows = |ms| line(&points(ms, None), |point| Some(point.ms));
+        assert_eq!(
+            judge(&[super::judge::linear(&grows([1.0, 2.0, 3.0]))]).verdict,
+            Verdict::Reproduced
+        );
+        assert_ne!(
+            judge(&[super::judge::linear(&grows([1.0, 8.0, 27.0]))]).verdict,
+            Verdict::Reproduced
+        );
     }
 
     #[test]

@@ -10,7 +10,7 @@ use super::live::{self, Back, Lived};
 use super::plot::{Panel, Series, draw};
 use super::simulated::{self, Shown};
 use super::{FigureContext, FigureResult, LIVE, PAPER, SIMULATED, Source, tenths, thousandths};
-use crate::experiment::verdict::{Claim, Judged, Verdict};
+use crate::experiment::verdict::{Check, Claim, at_least, at_most, near};
 use tidegate_console::failure::Failure;
 use tidegate_console::table::Table;
 
@@ -85,19 +85,13 @@ fn claim(number: usize, shown: &Shown, all_counts: &[PeriodCounts]) -> Claim {
         1 => {
             "with pShift, all ten have their reservation in every period, and none exceeds a limit"
         }
-        2 => {
-            "in turn, far fewer of 200 moving tenants than 99.6 % have their reservation (the \
-             paper's: 68.5 %), and some exceed their limit (16.5 %)"
-        }
-        _ => {
-            "with pShift, 99.6 % of 200 moving tenants have their reservation, and none exceeds a \
-             limit"
-        }
+        2 => "in turn, many of 200 moving tenants miss their reservation or exceed their limit",
+        _ => "with pShift, nearly all of 200 have their reservation, and none exceeds a limit",
     };
-    let judged = match number {
-        0 => round_robin(counts, 100.0),
+    let checks = match number {
+        0 => some_miss(counts),
         1 => promised(counts, 100.0),
-        2 => round_robin(counts, 90.0),
+        2 => in_turn(counts),
         _ => promised(counts, 99.6),
     };
     let measured = json!({
@@ -109,24 +103,32 @@ fn claim(number: usize, shown: &Shown, all_counts: &[PeriodCounts]) -> Claim {
         "messages_to_nodes": shown.outcome.to_nodes,
         "messages_from_nodes": shown.outcome.from_nodes,
     });
-    source.claim(text, measured, judged)
+    let claim = source.claim(text, measured, checks);
+    if number == 2 { claim.because(MOVES) } else { claim }
 }
+
+/// Why tenants fare otherwise than in the paper where nothing controls them.
+const MOVES: &str = "the paper does not say when tenants move, nor how many requests they keep \
+                     under way, which decides who is ahead";
 
 /// Without control promises are not kept.
-fn round_robin(counts: &PeriodCounts, most_percent: f64) -> Judged {
-    let met = counts.percent(counts.met);
-    judge::holds_if(met < most_percent && counts.above > 0, || {
-        format!("{met:.1} % have their reservation, and {} exceed their limit", counts.above)
-    })
+fn some_miss(counts: &PeriodCounts) -> [Check; 2] {
+    let missed = (counts.count > 0).then(|| (counts.count - counts.met) as f64);
+    [at_least("miss", "times", 1.0, missed), at_least("exceed", "times", 1.0, counts.above as f64)]
 }
 
-fn promised(counts: &PeriodCounts, percent: f64) -> Judged {
-    match judge::none_above(counts, 0) {
-        (Verdict::Holds, _) => {
-            judge::at_least(counts.percent(counts.met), percent, "have their reservation")
-        }
-        judged => judged,
-    }
+/// The paper's parts of 200 tenants without control.
+fn in_turn(counts: &PeriodCounts) -> [Check; 2] {
+    let percent = |count| (counts.count > 0).then(|| counts.percent(count));
+    [
+        near("have their reservation", "%", 68.5, 5.0, percent(counts.met)),
+        near("exceed their limit", "%", 16.5, 5.0, percent(counts.above)),
+    ]
+}
+
+fn promised(counts: &PeriodCounts, percent: f64) -> [Check; 2] {
+    let met = (counts.count > 0).then(|| counts.percent(counts.met));
+    [at_least("have their reservation", "%", percent, met), judge::none_above(counts)]
 }
 
 fn communication(lived: &Lived) -> Claim {
@@ -144,28 +146,18 @@ fn communication(lived: &Lived) -> Claim {
         "communication_percent": thousandths(percent),
         "distribution_ms": thousandths(lived.distribution_ms),
         "met_percent": thousandths(counts.percent(counts.met)),
-        "stall_ms": tenths(lived.stall.as_seconds() * 1_000.0),
+        "quiet": lived.quiet.numbers(),
     });
-    source.claim(
-        "what is said between the controller and eight nodes about 200 tenants takes under 1 % \
-         of a period of one second (the paper's: 9 ms)",
+    // The paper gave the controller and every server a machine of its own. Here they and those who
+    // ask share two processors, so by the clock a distribution is mostly the wait for one of them;
+    // what is judged is what the controller does, and what a link would carry.
+    let claim = source.claim(
+        "messages between the controller and eight nodes about 200 tenants take little of a period \
+         of one second; the paper's take 9 ms",
         measured,
-        brief(lived),
-    )
-}
-
-/// The paper gave the controller and every server a machine of its own. Here they and those who ask
-/// share two processors, so by the clock a distribution is mostly the wait for one of them; what is
-/// judged is what the controller does, and what a link would carry.
-fn brief(lived: &Lived) -> Judged {
-    let percent = lived.communication_percent();
-    let judged = judge::holds_if(percent < COMMUNICATION_PERCENT, || {
-        format!(
-            "{:.1} ms of a processor and {:.0} bytes are {percent:.1} % of a period",
-            lived.processor_ms, lived.bytes
-        )
-    });
-    judge::on_a_machine_that_stood_still(judged, lived.stall)
+        [at_most("", "% of it", COMMUNICATION_PERCENT, percent)],
+    );
+    claim.skipped(lived.missing.as_deref()).disturbed(lived.quiet.disturbance().as_deref())
 }
 
 fn picture(round_robin: &ClusterReport, shifted: &ClusterReport) -> String {
@@ -196,19 +188,23 @@ fn picture(round_robin: &ClusterReport, shifted: &ClusterReport) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::experiment::verdict::{Verdict, judge};
 
     #[test]
     fn promises_are_kept_or_not() {
         let counts =
             |met, above| PeriodCounts { count: 1_000, met, above, ..PeriodCounts::default() };
-        assert_eq!(promised(&counts(996, 0), 99.6).0, Verdict::Holds);
-        assert_eq!(promised(&counts(995, 0), 99.6).0, Verdict::Fails);
-        assert_eq!(
-            promised(&PeriodCounts { above_most: 1, ..counts(1_000, 1) }, 99.6).0,
-            Verdict::Fails
-        );
-        assert_eq!(round_robin(&counts(700, 9), 90.0).0, Verdict::Holds);
-        assert_eq!(round_robin(&counts(700, 0), 90.0).0, Verdict::Fails);
-        assert_eq!(round_robin(&counts(950, 9), 90.0).0, Verdict::Fails);
+        let of = |checks: &[Check]| judge(checks).verdict;
+        let (good, differs) = (Verdict::Reproduced, Verdict::Differs);
+        assert_eq!(of(&promised(&counts(996, 0), 99.6)), good);
+        assert_eq!(of(&promised(&counts(995, 0), 99.6)), differs);
+        let above = PeriodCounts { above_most: 1, ..counts(1_000, 1) };
+        assert_eq!(of(&promised(&above, 99.6)), Verdict::NotReproduced);
+        assert_eq!(of(&some_miss(&counts(700, 9))), good);
+        assert_eq!(of(&some_miss(&counts(700, 0))), Verdict::NotReproduced);
+        assert_eq!(of(&some_miss(&counts(1_000, 9))), Verdict::NotReproduced);
+        assert_eq!(of(&in_turn(&counts(700, 160))), good);
+        assert_eq!(of(&in_turn(&counts(950, 160))), differs);
+        assert_eq!(of(&promised(&PeriodCounts::default(), 99.6)), Verdict::Skipped);
     }
 }

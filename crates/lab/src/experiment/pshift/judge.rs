@@ -1,89 +1,17 @@
-//! Judgements of the counts against the paper's claims.
+//! Counts of a run, and the checks that several figures share.
 
 use tidegate_model::Span;
 use tidegate_sim::cluster::ClusterReport;
 
-use crate::experiment::verdict::{Judged, Verdict};
-
-pub(super) use crate::experiment::paper::{holds_if, on_a_machine_that_stood_still};
-
-/// So far, in points of a percent, may an error without moves lie from what the solver says cannot
-/// be avoided: what a node serves in a period varies a little, and the solver knows only the mean.
-const INTRINSIC_POINTS: f64 = 0.5;
-
-/// Points of a percent in which bars may differ and count as equal. One tenant of 10,000 is 0.01.
-const EQUAL_POINTS: f64 = 0.1;
-
-/// Errors up to this are none to speak of, and have no trend: it is what the paper reports for its
-/// first experiment as a success.
-const SMALL_POINTS: f64 = 0.5;
+use crate::experiment::verdict::{Check, at_most};
 
 /// A time that grows like the size to the power of this, or less, grows linearly: caches and levels
 /// of the shift add a little to what is strictly in proportion.
 const LINEAR_POWER: f64 = 1.3;
 
-/// At least so many percent.
-pub(super) fn at_least(percent: f64, wanted: f64, of: &str) -> Judged {
-    holds_if(percent >= wanted, || format!("only {percent:.2} % {of}"))
-}
-
-/// Holds if the operations missing without moves are those that cannot be met. Both are in percent
-/// of all reserved operations.
-pub(super) fn is_intrinsic(missing: f64, unavoidable: f64) -> Judged {
-    holds_if((missing - unavoidable).abs() <= INTRINSIC_POINTS, || {
-        format!("{missing:.2} % are missing and {unavoidable:.2} % cannot be met")
-    })
-}
-
-/// Where there are no errors to speak of, there is no trend in them either.
-fn none_to_speak_of(rows: &[Vec<f64>]) -> Option<Judged> {
-    let most = rows.iter().flatten().copied().fold(0.0, f64::max);
-    let reason = || format!("no error is above {most:.2} %, too little for a trend");
-    (most <= SMALL_POINTS).then(|| (Verdict::Differs, Some(reason())))
-}
-
-/// Errors in percent, a row for each number of active nodes: rows lie one below the other.
-pub(super) fn falls(rows: &[Vec<f64>]) -> Judged {
-    if let Some(judged) = none_to_speak_of(rows) {
-        return judged;
-    }
-    let mut pairs = rows.windows(2).flat_map(|two| two[0].iter().zip(&two[1]));
-    match pairs.find(|(fewer, more)| **more > **fewer + EQUAL_POINTS) {
-        None => (Verdict::Holds, None),
-        Some((fewer, more)) => {
-            let reason =
-                format!("with more active nodes it grows from {fewer:.2} % to {more:.2} %");
-            (Verdict::Fails, Some(reason))
-        }
-    }
-}
-
-/// Errors by the number of moves 0, 1, 2, 5, 10: the last step adds less than those before.
-pub(super) fn levels_off(rows: &[Vec<f64>]) -> Judged {
-    if let Some(judged) = none_to_speak_of(rows) {
-        return judged;
-    }
-    for row in rows {
-        let [none, .., some, many] = row[..] else { continue };
-        if many - some > (some - none).max(0.0) + EQUAL_POINTS {
-            let reason = format!("it grows from {none:.2} % to {some:.2} % and on to {many:.2} %");
-            return (Verdict::Fails, Some(reason));
-        }
-    }
-    (Verdict::Holds, None)
-}
-
-/// Each got what it was to get, within so many percent.
-pub(super) fn near(served: &[f64], expected: &[f64], percent: f64) -> Judged {
-    let off = |(served, expected): (&f64, &f64)| (served / expected - 1.0).abs() * 100.0;
-    let worst = served.iter().zip(expected).map(off).fold(0.0, f64::max);
-    holds_if(worst <= percent, || format!("one of them is {worst:.1} % off"))
-}
-
 /// The time grows no faster than the size, from the sizes and times of a family.
-pub(super) fn linear(points: &[(f64, f64)]) -> Judged {
-    let power = power(points);
-    holds_if(power <= LINEAR_POWER, || format!("it grows like their number to the {power:.2}"))
+pub(super) fn linear(points: &[(f64, f64)]) -> Check {
+    at_most("it grows like their number to the power of", "", LINEAR_POWER, power(points))
 }
 
 /// With which power of the size a time grows: the slope of a line through the logarithms.
@@ -97,22 +25,16 @@ pub(super) fn power(points: &[(f64, f64)]) -> f64 {
     both / alone
 }
 
-/// Holds if no tenant got more answers than its limit in a period. Up to `slack` more differ: a
-/// request that a node began in one period may be answered in the next.
-pub(super) fn none_above(counts: &PeriodCounts, slack: u64) -> Judged {
-    match (counts.above, counts.above_most) {
-        (0, _) => (Verdict::Holds, None),
-        (above, most) if most <= slack => {
-            let reason = format!(
-                "{above} times a tenant's answers exceed its limit, by {most} at most: requests \
-                 that were begun in the period before"
-            );
-            (Verdict::Differs, Some(reason))
-        }
-        (above, most) => {
-            (Verdict::Fails, Some(format!("{above} times a limit is exceeded, by {most} at most")))
-        }
-    }
+/// No tenant got more answers than its limit in a period.
+pub(super) fn none_above(counts: &PeriodCounts) -> Check {
+    let above = (counts.count > 0).then_some(counts.above_most as f64);
+    at_most("above a limit", "operations", 0.0, above)
+}
+
+/// Why a live run exceeds limits by some operations, if it does not by more than `slack`.
+pub(super) fn slack_reason(counts: &PeriodCounts, slack: u64) -> Option<&'static str> {
+    (counts.above_most <= slack)
+        .then_some("requests that a node began in the period before are answered in this one")
 }
 
 /// All tenants in all periods of a run together.
@@ -188,13 +110,16 @@ pub(super) fn reached(outcome: &ClusterReport, period: usize) -> Vec<Option<usiz
     reserved.enumerate().map(when).collect()
 }
 
-/// The last tenant has its reservation before all others.
-pub(super) fn last_is_first(reached: &[Option<usize>]) -> Judged {
-    let Some((Some(last), others)) = reached.split_last() else {
-        return (Verdict::Fails, Some("it never has its reservation".into()));
+/// In each period the last tenant has its reservation before all others: how many samples before
+/// the first of these, where it has it at all.
+pub(super) fn last_is_first(all_reached: &[Vec<Option<usize>>]) -> Vec<f64> {
+    let ahead = |reached: &Vec<Option<usize>>| {
+        let (last, others) = reached.split_last()?;
+        let sample = |at: &Option<usize>| at.map_or(f64::INFINITY, |at| at as f64);
+        let first = others.iter().map(sample).fold(f64::MAX, f64::min);
+        Some(first - sample(last))
     };
-    let is_first = others.iter().all(|other| other.is_none_or(|other| other > *last));
-    holds_if(is_first, || "another one is there before it".into())
+    all_reached.iter().filter_map(ahead).collect()
 }
 
 #[cfg(test)]
@@ -202,6 +127,8 @@ mod tests {
     use super::*;
     use tidegate_model::Iops;
     use tidegate_sim::cluster::Promise;
+
+    use crate::experiment::verdict::{Verdict, judge};
 
     fn outcome(samples: &[[u32; 2]]) -> ClusterReport {
         let promise = |reservation| Promise {
@@ -233,48 +160,30 @@ mod tests {
         };
         assert_eq!(counts, expected);
         assert_eq!(counts.percent(counts.met), 75.0);
-        assert_eq!(none_above(&counts, 2).0, Verdict::Differs);
-        assert_eq!(none_above(&counts, 0).0, Verdict::Fails);
-        assert_eq!(none_above(&PeriodCounts::default(), 0).0, Verdict::Holds);
+        let above = |counts: &PeriodCounts| judge(&[none_above(counts)]).verdict;
+        assert_eq!(above(&counts), Verdict::NotReproduced);
+        assert!(slack_reason(&counts, 2).is_some() && slack_reason(&counts, 1).is_none());
+        let kept = PeriodCounts { count: 4, ..PeriodCounts::default() };
+        assert_eq!(above(&kept), Verdict::Reproduced);
+        assert_eq!(above(&PeriodCounts::default()), Verdict::Skipped, "nothing was measured");
     }
 
     #[test]
     fn who_is_first_is_seen() {
         let reached_in = |samples: &[[u32; 2]]| reached(&outcome(samples), 0);
         assert_eq!(reached_in(&[[90, 210], [20, 0]]), [Some(1), Some(0)]);
-        assert_eq!(last_is_first(&[Some(1), Some(0)]).0, Verdict::Holds);
-        assert_eq!(last_is_first(&[None, Some(0)]).0, Verdict::Holds);
-        assert_eq!(last_is_first(&[Some(0), Some(0)]).0, Verdict::Fails);
-        assert_eq!(last_is_first(&[Some(0), None]).0, Verdict::Fails);
-    }
-
-    #[test]
-    fn thresholds_are_kept_on_both_sides() {
-        assert_eq!(at_least(99.5, 99.5, "").0, Verdict::Holds);
-        assert_eq!(at_least(99.49, 99.5, "").0, Verdict::Fails);
-        assert_eq!(is_intrinsic(2.4, 2.0).0, Verdict::Holds);
-        assert_eq!(is_intrinsic(2.6, 2.0).0, Verdict::Fails);
-        assert_eq!(near(&[99.0, 202.0], &[100.0, 200.0], 1.5).0, Verdict::Holds);
-        assert_eq!(near(&[98.0, 202.0], &[100.0, 200.0], 1.5).0, Verdict::Fails);
-    }
-
-    #[test]
-    fn bars_fall_and_level_off() {
-        let rows = vec![vec![3.0, 6.0, 8.0, 9.0, 9.1], vec![1.0, 2.0, 3.0, 4.0, 4.0]];
-        assert_eq!((falls(&rows).0, levels_off(&rows).0), (Verdict::Holds, Verdict::Holds));
-        let rows = vec![vec![1.0, 2.0], vec![1.0, 2.2]];
-        assert_eq!(falls(&rows).0, Verdict::Fails);
-        let rows = vec![vec![1.0, 1.0, 1.0, 2.0, 9.0]];
-        assert_eq!(levels_off(&rows).0, Verdict::Fails);
-        let rows = vec![vec![0.0; 5], vec![0.0, 0.0, 0.0, 0.1, 0.5]];
-        assert_eq!((falls(&rows).0, levels_off(&rows).0), (Verdict::Differs, Verdict::Differs));
+        let first = |reached: &[Option<usize>]| last_is_first(&[reached.to_vec()])[0];
+        assert_eq!(first(&[Some(1), Some(0)]), 1.0);
+        assert!(first(&[None, Some(0)]) > 0.0);
+        assert_eq!(first(&[Some(0), Some(0)]), 0.0);
+        assert!(first(&[Some(0), None]) < 0.0);
     }
 
     #[test]
     fn growth_is_the_slope_of_the_logarithms() {
         let points = |grow: fn(f64) -> f64| [1.0, 2.0, 5.0, 9.0].map(|x| (x, grow(x)));
         assert!((power(&points(|x| 3.0 * x * x)) - 2.0).abs() < 1e-9);
-        assert_eq!(linear(&points(|x| 0.1 * x)).0, Verdict::Holds);
-        assert_eq!(linear(&points(|x| x * x)).0, Verdict::Fails);
+        assert_eq!(judge(&[linear(&points(|x| 0.1 * x))]).verdict, Verdict::Reproduced);
+        assert_ne!(judge(&[linear(&points(|x| x * x))]).verdict, Verdict::Reproduced);
     }
 }

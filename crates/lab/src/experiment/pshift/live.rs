@@ -25,11 +25,13 @@ use super::simulated::Shown;
 use super::{FigureContext, seconds};
 use crate::experiment::child::{Child, Start};
 use crate::experiment::controller::Controller;
+use crate::experiment::quiet::Quiet;
 use crate::experiment::scratch::Scratch;
 use tidegate_console::clock::Clock;
 use tidegate_console::failure::{Code, Failure};
 use tidegate_console::interrupt::Interrupt;
 use tidegate_console::operator::Operator;
+use tidegate_console::programs;
 
 /// How long a cluster may take until all of it is there.
 const PATIENCE: Span = Span(10 * Span::SECOND.0);
@@ -71,8 +73,10 @@ impl Back {
 /// Result of a live run.
 pub(super) struct Lived {
     pub(super) shown: Shown,
-    /// The longest time for which this machine stood still.
-    pub(super) stall: Span,
+    /// How quiet this machine was. Disturbed periods are left out, unless they are too many.
+    pub(super) quiet: Quiet,
+    /// The program that is missing, if one is: then nothing was run.
+    pub(super) missing: Option<String>,
     /// Messages and bytes between controller and nodes in a period, on average.
     pub(super) messages: f64,
     pub(super) bytes: f64,
@@ -88,6 +92,20 @@ pub(super) struct Lived {
 const GIGABIT: f64 = 125_000.0;
 
 impl Lived {
+    /// Nothing was run, for want of a program.
+    fn missing(plan: ClusterReport, why: String) -> Self {
+        let outcome = ClusterReport { samples: Vec::new(), ..plan };
+        Self {
+            shown: Shown { outcome, seconds: 0.0 },
+            quiet: Quiet::default(),
+            missing: Some(why),
+            messages: 0.0,
+            bytes: 0.0,
+            distribution_ms: 0.0,
+            processor_ms: 0.0,
+        }
+    }
+
     /// For how long the controller works on what it says and hears in a period, and a link of one
     /// gigabit per second carries it.
     pub(super) fn communication_ms(&self) -> f64 {
@@ -121,6 +139,9 @@ pub(super) fn run(
     plan: ClusterReport,
     back: Back,
 ) -> Result<Lived, Failure> {
+    if let Err(failure) = programs::tidegate() {
+        return Ok(Lived::missing(plan, format!("not seen live: {failure}")));
+    }
     let clock = Clock::start();
     context.note(&format!("live: {}", scenario.name));
     let scratch = Scratch::new()?;
@@ -143,8 +164,9 @@ pub(super) fn run(
     });
     let counted = result?;
     let watched = watched.map_err(|_| Failure::new(Code::Failure, "the watcher broke down"))??;
+    let quiet = counted.quiet;
     let outcome = ClusterReport {
-        samples: counted.samples,
+        samples: quiet_samples(counted.samples, &quiet),
         submitted: counted.requested,
         answered: counted.answered,
         to_nodes: 0,
@@ -153,7 +175,18 @@ pub(super) fn run(
         ..plan
     };
     let took = seconds(clock.now().since(Time::ZERO));
-    Ok(watched.lived(Shown { outcome, seconds: took }, scenario, counted.stall))
+    Ok(watched.lived(Shown { outcome, seconds: took }, scenario, quiet))
+}
+
+/// Samples of quiet periods; all of them if too many are disturbed.
+fn quiet_samples(samples: Vec<Vec<u32>>, quiet: &Quiet) -> Vec<Vec<u32>> {
+    let periods: Vec<bool> = quiet.seconds().collect();
+    if quiet.disturbance().is_some() || periods.is_empty() {
+        return samples;
+    }
+    let count = samples.len() / periods.len();
+    let chunks = samples.chunks(count.max(1)).zip(periods);
+    chunks.filter(|(_, is_quiet)| *is_quiet).flat_map(|(chunk, _)| chunk.to_vec()).collect()
 }
 
 /// Nodes, and what stands behind them.
@@ -386,14 +419,15 @@ impl Watching<'_> {
 }
 
 impl Watched {
-    fn lived(mut self, shown: Shown, scenario: &Scenario, stall: Span) -> Lived {
+    fn lived(mut self, shown: Shown, scenario: &Scenario, quiet: Quiet) -> Lived {
         let periods = self.traffic.len().max(1) as f64;
         let sum = |of: fn(&(u64, u64)) -> u64| self.traffic.iter().map(of).sum::<u64>() as f64;
         self.distributions.sort_unstable();
         let median = self.distributions.get(self.distributions.len() / 2).copied();
         Lived {
             shown,
-            stall,
+            quiet,
+            missing: None,
             messages: sum(|traffic| traffic.0) / periods,
             bytes: sum(|traffic| traffic.1) / periods,
             distribution_ms: median.unwrap_or(0) as f64 / 1e6,
@@ -445,7 +479,7 @@ mod tests {
         let watched = Watched { traffic, distributions, processor_us: 20_000.0 };
         let scenario = simulated::scenario(simulated::EXPERIMENT_4_200).unwrap();
         let outcome = ClusterReport { period: Span::SECOND, ..ClusterReport::default() };
-        let lived = watched.lived(Shown { outcome, seconds: 1.0 }, &scenario, Span::ZERO);
+        let lived = watched.lived(Shown { outcome, seconds: 1.0 }, &scenario, Quiet::default());
         assert_eq!((lived.messages, lived.bytes), (15.0, 200_000.0));
         assert_eq!((lived.distribution_ms, lived.processor_ms), (4.0, 5.0));
         // 5 ms of the controller, and 1.6 ms of the link, of a second.

@@ -19,6 +19,7 @@ use tidegate_sim::cluster::ClusterReport;
 use tidegate_sim::rng::{Stream, Zipf, apportion};
 use tidegate_sim::scenario::Scenario;
 
+use crate::experiment::quiet::{Quiet, waited};
 use tidegate_console::clock::Clock;
 use tidegate_console::failure::{Code, Failure};
 use tidegate_console::interrupt::Interrupt;
@@ -48,9 +49,8 @@ pub(super) struct Counted {
     pub(super) samples: Vec<Vec<u32>>,
     pub(super) requested: u64,
     pub(super) answered: u64,
-    /// The greatest lateness of the load while it counted: it comes round every [`POLL_INTERVAL`],
-    /// unless it waits for a processor.
-    pub(super) stall: Span,
+    /// How quiet each period was that counted.
+    pub(super) quiet: Quiet,
 }
 
 /// One tenant at one of its nodes.
@@ -180,13 +180,16 @@ impl<'a> Load<'a> {
         }
         let mut moves =
             plan.moves.iter().map(|m| (from.after(Span(m.at.time().0)), m.tenant)).peekable();
-        let mut last = from;
+        let (mut next_period, mut before) = (from, waited());
         loop {
             interrupt.check()?;
             let now = self.clock.now();
-            if now > last {
-                let late = Span(now.since(last).0.saturating_sub(POLL_INTERVAL.0));
-                (self.counted.stall, last) = (self.counted.stall.max(late), now);
+            if now >= next_period {
+                let after = waited();
+                if next_period > from {
+                    self.counted.quiet.push(Span(after.0.saturating_sub(before.0)));
+                }
+                (before, next_period) = (after, next_period.after(self.scenario.period));
             }
             if now >= to {
                 break;

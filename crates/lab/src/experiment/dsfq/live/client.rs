@@ -13,9 +13,11 @@ use tidegate_model::{Bytes, Iops, Span};
 use super::testbed::{Testbed, VOLUME_MIB, volume};
 use crate::experiment::child::{Child, Start};
 use crate::experiment::fio;
+use crate::experiment::quiet::{Quiet, Watch};
 use tidegate_console::clock::Clock;
 use tidegate_console::failure::Failure;
 use tidegate_console::interrupt::Interrupt;
+use tidegate_console::programs;
 
 /// Nothing counts for so long, while queues fill and totals become level, and then everything for
 /// as long. fio can leave out a beginning by itself, but counts wrongly then where it keeps a pace.
@@ -53,8 +55,11 @@ pub(super) struct Measurement {
     pub(super) seen: BTreeMap<String, Seen>,
 }
 
-/// Why there is no client, if there is none.
+/// The program that is missing, if one is.
 pub(super) fn missing() -> Option<String> {
+    if let Err(failure) = programs::tidegate() {
+        return Some(format!("not seen live: {failure}"));
+    }
     let mut command = Command::new("fio");
     command.arg("--enghelp=nbd").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     match command.status() {
@@ -64,8 +69,8 @@ pub(super) fn missing() -> Option<String> {
     }
 }
 
-/// Runs threads against a cluster. What they saw, and for how long at most this machine stood
-/// still.
+/// Runs threads against a cluster. What they saw, and how quiet this machine was. fio counts all
+/// seconds together, so that none can be left out.
 ///
 /// # Errors
 /// If fio or a part of the cluster ends badly, or the user ends the command.
@@ -73,20 +78,18 @@ pub(super) fn run(
     testbed: &mut Testbed,
     threads: &[Threads],
     interrupt: &Interrupt,
-) -> Result<(Measurement, Span), Failure> {
+) -> Result<(Measurement, Quiet), Failure> {
     let report_path = testbed.scratch.join("fio.json");
     let arguments = arguments((&testbed.nbd_sockets, testbed.block), threads, &report_path);
     let start = Start { name: "fio".into(), program: "fio".into(), arguments, ..Start::default() };
     let mut child = Child::start(&start, testbed.scratch.path())?;
-    let (clock, mut stall) = (Clock::start(), Span::ZERO);
+    let (clock, watch) = (Clock::start(), Watch::start());
     while !child.has_ended()? {
         testbed.check()?;
-        let due = clock.now().after(POLL_INTERVAL);
-        interrupt.sleep_until(clock, due)?;
-        stall = stall.max(clock.now().since(due));
+        interrupt.sleep_until(clock, clock.now().after(POLL_INTERVAL))?;
     }
     let text = fs::read_to_string(&report_path).unwrap_or_default();
-    Ok((parse(&text).ok_or_else(fio::senseless)?, stall))
+    Ok((parse(&text).ok_or_else(fio::senseless)?, watch.finish()))
 }
 
 fn arguments(

@@ -276,7 +276,6 @@ fn live(plan: &Plan, period_log: &PeriodLog, node: f64) -> Live {
         },
         periods: quiet.len(),
         quiet: count,
-        is_disturbed: 2 * count < *periods,
         late: Span(all().map(|row| row.late_in_sum).max().unwrap_or(0)),
         node_percent: node,
         seconds: 0.0,

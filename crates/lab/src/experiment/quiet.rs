@@ -1,0 +1,153 @@
+//! How quiet the machine was in each second of a live run.
+//!
+//! A second is *disturbed* if the kernel kept a thread of this program from a processor for more
+//! than [`WAIT_MAX`] of it, by the kernel's own count (`schedstat`). The thread's own lateness says
+//! nothing: it may sleep too long for other reasons. Where seconds are measured one by one,
+//! disturbed ones are left out. If they are more than a fifth, the run says nothing.
+
+use std::fs;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+
+use serde_json::{Map, Value, json};
+use tidegate_console::clock::Clock;
+use tidegate_model::{Span, Time};
+
+/// Longer waits for a processor disturb a second.
+pub(crate) const WAIT_MAX: Span = Span(20 * Span::MILLISECOND.0);
+
+/// A run with a greater part of disturbed seconds says nothing: one in so many.
+const ONE_IN: usize = 5;
+
+/// The watching thread wants a processor this often.
+const BEAT: Span = Span(2 * Span::MILLISECOND.0);
+
+/// Waits for a processor, second by second.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Quiet {
+    waits: Vec<Span>,
+}
+
+impl Quiet {
+    /// Adds a second, with the time that a thread waited for a processor in it.
+    pub(crate) fn push(&mut self, waited: Span) {
+        self.waits.push(waited);
+    }
+
+    /// Both runs together.
+    pub(crate) fn and(mut self, other: Self) -> Self {
+        self.waits.extend(other.waits);
+        self
+    }
+
+    /// Whether each second was quiet.
+    pub(crate) fn seconds(&self) -> impl Iterator<Item = bool> {
+        self.waits.iter().map(|waited| *waited <= WAIT_MAX)
+    }
+
+    /// Why the run says nothing, if it says nothing.
+    pub(crate) fn disturbance(&self) -> Option<String> {
+        let disturbed = self.seconds().filter(|is_quiet| !is_quiet).count();
+        disturbance(disturbed, self.waits.len())
+    }
+
+    /// For programs.
+    pub(crate) fn numbers(&self) -> Map<String, Value> {
+        let longest = self.waits.iter().copied().max().unwrap_or(Span::ZERO);
+        let disturbed = self.seconds().filter(|is_quiet| !is_quiet).count();
+        let numbers = json!({
+            "watched_seconds": self.waits.len(),
+            "disturbed_seconds": disturbed,
+            "waited_for_a_processor_at_most_ms": longest.0 / Span::MILLISECOND.0,
+        });
+        if let Value::Object(numbers) = numbers { numbers } else { Map::new() }
+    }
+}
+
+/// Why a run says nothing in which so many of all seconds were disturbed, if it says nothing.
+pub(crate) fn disturbance(disturbed: usize, all: usize) -> Option<String> {
+    (disturbed * ONE_IN > all).then(|| {
+        format!(
+            "{disturbed} of {all} seconds were disturbed, in which this machine had no processor \
+             for more than {WAIT_MAX}, or its disk stood still: run it again"
+        )
+    })
+}
+
+/// How long this thread has waited for a processor so far, by the kernel's count; none if the
+/// kernel does not count.
+pub(crate) fn waited() -> Span {
+    let text = fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    Span(text.split_whitespace().nth(1).and_then(|waited| waited.parse().ok()).unwrap_or(0))
+}
+
+/// A thread that wants a processor all the time for a moment, and counts its waits.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    is_over: Arc<AtomicBool>,
+    thread: Option<JoinHandle<Quiet>>,
+}
+
+impl Watch {
+    pub(crate) fn start() -> Self {
+        let is_over = Arc::new(AtomicBool::new(false));
+        let until = Arc::clone(&is_over);
+        let builder = thread::Builder::new().name("quiet".into());
+        Self { is_over, thread: builder.spawn(move || watch(&until)).ok() }
+    }
+
+    /// Ends the thread, and returns what it counted.
+    pub(crate) fn finish(mut self) -> Quiet {
+        self.is_over.store(true, Ordering::Relaxed);
+        self.thread.take().and_then(|thread| thread.join().ok()).unwrap_or_default()
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.is_over.store(true, Ordering::Relaxed);
+    }
+}
+
+fn watch(is_over: &AtomicBool) -> Quiet {
+    let (clock, mut quiet, mut before) = (Clock::start(), Quiet::default(), waited());
+    let mut next = Time(Span::SECOND.0);
+    while !is_over.load(Ordering::Relaxed) {
+        clock.sleep_until(clock.now().after(BEAT));
+        if clock.now() >= next {
+            let now = waited();
+            quiet.push(Span(now.0.saturating_sub(before.0)));
+            (before, next) = (now, next.after(Span::SECOND));
+        }
+    }
+    quiet
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn more_than_a_fifth_of_disturbed_seconds_says_nothing() {
+        let quiet = |disturbed: usize| {
+            let mut quiet = Quiet::default();
+            (0..10).for_each(|at| quiet.push(Span(WAIT_MAX.0 + u64::from(at < disturbed))));
+            quiet
+        };
+        assert_eq!(quiet(2).disturbance(), None);
+        assert_eq!(quiet(2).seconds().filter(|is_quiet| *is_quiet).count(), 8);
+        assert!(quiet(3).disturbance().unwrap().starts_with("3 of 10 seconds were disturbed"));
+        assert_eq!(quiet(2).and(quiet(1)).numbers()["disturbed_seconds"], 3);
+        assert_eq!(Quiet::default().disturbance(), None, "nothing was run");
+    }
+
+    #[test]
+    fn waits_for_a_processor_only_grow() {
+        let before = waited();
+        let watch = Watch::start();
+        thread::yield_now();
+        assert!(waited() >= before);
+        assert_eq!(watch.finish(), Quiet::default(), "less than a second");
+    }
+}
