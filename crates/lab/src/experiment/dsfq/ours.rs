@@ -48,12 +48,8 @@ pub(super) fn partition(context: &FigureContext) -> Result<FigureResult, Failure
              the paper says",
             |percent| at_least("totals apart", "%", UNEQUAL, percent),
         ),
-        claim(
-            &exchanging,
-            "if coordinators tell what no request carries, totals are equal",
-            |percent| equal(percent),
-        )
-        .ours(),
+        claim(&exchanging, "if coordinators tell what no request carries, totals are equal", equal)
+            .ours(),
     ];
     let picture = draw("Disjoint bricks through different coordinators", &panels);
     Ok(FigureResult { claims, table, picture })

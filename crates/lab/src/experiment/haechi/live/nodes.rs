@@ -382,7 +382,7 @@ fn costs(bare: &Run, split: &Run) -> [Claim; 2] {
     [
         claim(
             &[bare, split],
-            format!("and what is read and asked for control is nearly what bare clients read"),
+            "and what is read and asked for control is nearly what bare clients read".to_owned(),
             json!({
                 "kilo_per_second": tenths(kilo(split.live.after.total())),
                 "link_percent_of_bare": tenths(used),
