@@ -42,8 +42,8 @@
 //! of 25 us, with `K` = 140, `g` = 0.5 and `epsilon` = 0.01: after some hundred slots their shares
 //! are 49.9, 33.3 and 16.8 and the queue stays between 137 and 143 packets.
 //!
-//! **What is left out.** Delays of their own: with slots of different lengths the equations do not
-//! define one slot of the link. Losses: the buffer has no end.
+//! **Left out.** A delay for each flow: with slots of different lengths the equations do not define
+//! one slot of the link. Losses: the buffer has no end.
 //!
 //! ```
 //! use tidegate_netsim::dtm::{self, Plan};

@@ -1,10 +1,10 @@
 //! One-sided access to the memory of a data node: its operations, and their guarantees.
 //!
 //! # Problem
-//! The processor of a data node takes no part in reads and writes of its memory, so clients must
-//! get along with four operations and the order in which they take effect. The machines on top (the
-//! key-value client, the engine, the monitor) are to be the same over shared memory, over a
-//! modelled NIC, in simulated time and over RDMA.
+//! The processor of a data node takes no part in reads and writes of its memory, so clients must do
+//! with reads, writes, fetch-and-add, compare-and-swap, and the order in which these take effect.
+//! The machines on top (the key-value client, the engine, the monitor) are to be the same over
+//! shared memory, over a modelled NIC, in simulated time and over RDMA.
 //!
 //! # Model
 //! A data node has one *region*, named by offsets from its beginning; a client has *buffers* of

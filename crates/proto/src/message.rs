@@ -23,7 +23,8 @@ use tidegate_model::{ChannelSpec, Conditions, Discipline, GateSpec, Policy, Span
 use crate::cluster::message::NodeInfo;
 use crate::stats::message::{GatewayCounts, GatewayPressure};
 
-/// The version of these messages. Both sides send theirs first and disconnect if they differ.
+/// The version of these messages. A peer sends its version in its hello, and the controller refuses
+/// another one.
 pub const VERSION: u16 = 1;
 
 /// The first message of a connection, from the side that connected.

@@ -7,9 +7,9 @@
 //! nodes; a stage also bounds the silence of its controller ([`crate::stage`]).
 //!
 //! On the controller's side `Sessions` is the only table of connections and peers, and
-//! `same_version` the only comparison of versions. The parts of the
-//! [`Controller`](crate::controller::Controller) know peers by `PeerId` and hand their messages to
-//! an `Outbox`.
+//! `same_version` the only comparison of versions; operators, who have no session, are answered by
+//! the live controller. The parts of the [`Controller`](crate::controller::Controller) know peers
+//! by `PeerId` and hand their messages to an `Outbox`.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::format;

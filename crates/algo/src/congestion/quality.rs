@@ -36,7 +36,8 @@
 //! its deadlines, too ([`crate::congestion::d2tcp`]).
 //!
 //! Example: promised 5 ms. After 1 ms, 1.5 MB are left, and the window is 75 kB in 100 us: 2.67 ms
-//! more, 3.67 together, and Q is 0.73. After 4 ms with as much left it would be 1.33.
+//! more, 3.67 together, and Q is 0.73. After 4 ms with as much left it would be 1.33 by itself, and
+//! 1.03 as the mean with the former.
 //!
 //! Left out: the two kinds are not mixed in one flow, and latencies of different percentiles are
 //! not made comparable.

@@ -11,20 +11,27 @@
 //! in hand and under way U equals Ω about never, so Ω does not come back after the node was slow;
 //! and what takes more than 3 σ of it is never seen.
 //!
-//! *Sound*: unmet demand decides. Tokens were *short* if a client had work and no token, and none
-//! were left over.
-//! - Tokens were short, and all used or no client was *backlogged*, with as many operations under
-//!   way as it may: Ω is too small. It grows by a step, which doubles each time in a row, from
-//!   η ÷ 4 to 16 η, as nothing is known of how far it is; after a step that was too much it is a
-//!   quarter of that.
-//! - They were not short, not all used, and a client was backlogged: the node did all it could, and
-//!   that was U. Ω goes three quarters of the way there. A client that did as much as it can do
-//!   alone (C_L) is no witness.
-//! - As before, but others were *held* back for a client that was behind. If that one was far from
-//!   C_L the node was busy all the same, and U stands. If it was not, the node may have had nothing
-//!   to do meanwhile: it could do U in the rest of the period, at least. Ω goes towards that, and
-//!   by a step at least, but not below U.
-//! - Else nothing is learned.
+//! *Sound*: four facts of a period decide.
+//! - *Full*: all tokens were used.
+//! - *Short*: a client had work and no token, and no tokens were left over.
+//! - *Busy*: a client was backlogged, with as many operations under way as it may, and did less
+//!   than it could have done alone in that time (by its own bound C_L): so the node was its limit.
+//! - *Held*: the monitor held back pool tokens, for a client that was behind with its reservation.
+//!
+//! | full | short | busy | held | Ω |
+//! |---|---|---|---|---|
+//! | yes | yes | any | any | grows by a step |
+//! | no | yes | no | any | grows by a step |
+//! | no | no | yes | no | goes three quarters of the way to U |
+//! | no | any | yes | yes | the same if the client did far less than alone; else see below |
+//! | else | | | | stays |
+//!
+//! In the fourth row the node may have had nothing to do while tokens were held. It could have done
+//! at least U in the rest of the period alone: Ω goes towards that, by a step at least, but not
+//! below U.
+//!
+//! A step doubles each time in a row, from η ÷ 4 to 16 η, as nothing is known of how far it is.
+//! After a step that was too much it is a quarter of that.
 //!
 //! Tokens that clients yield in the last moments of a period come too late for other clients, and
 //! do not count as unused.

@@ -1,5 +1,5 @@
-//! How a flow is run: its congestion control, its packets, its answers; read from TOML with strict
-//! keys.
+//! How a flow is run: its congestion control, its packets, its acknowledgements; read from TOML
+//! with strict keys.
 //!
 //! ```
 //! use tidegate_netsim::transport::{CongestionControl, Plan};

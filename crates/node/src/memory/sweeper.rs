@@ -18,7 +18,7 @@ use tidegate_onesided::one_sided::Operation;
 
 use super::rnic::Own;
 
-const _: () = assert!(region_layout::SESSION_SLOTS <= HOLDERS, "a store knows all seats");
+const _: () = assert!(region_layout::SESSION_SLOTS <= HOLDERS, "a store knows all session slots");
 
 /// Of how many blocks one is to be in the pool. Chosen by hand.
 const SHARE: u32 = 4;

@@ -11,8 +11,8 @@
 //! the latest, and what is learned from them counts from then on.
 //!
 //! A client that is [started early](Monitor::start_early) need not wait for the next period. Its
-//! grant is written at the next tick, reserves nothing, and is marked as late. So the client gets
-//! one value at once if the pool has a token, and promises to other clients stay.
+//! grant is written at the next tick, reserves nothing, and is marked as late. So the client may
+//! begin at once with pool tokens only, and promises to other clients stay.
 //!
 //! All that another monitor needs stands in the region: the lease, the grants with what was
 //! promised, and the capacity that was learned. One that starts takes the lease, which ends the

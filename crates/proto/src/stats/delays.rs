@@ -20,7 +20,8 @@
 //!   store that was never full held no requests up: that is how long it takes.
 //!
 //! # Bound
-//! An answer looks at one tenant at all nodes, and at all tenants of at most four.
+//! An answer reads one tenant's counts at all nodes, and all tenants' counts at no more than four
+//! nodes, one for each rule.
 
 use alloc::collections::BTreeMap;
 use alloc::string::String;

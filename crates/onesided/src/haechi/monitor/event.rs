@@ -66,7 +66,7 @@ pub enum Denied {
     #[error("{0}")]
     Infeasible(Refusal),
     /// There is no session slot left, or no such session slot.
-    #[error("all seats of the data node are taken")]
+    #[error("all session slots of the data node are taken")]
     Full,
     /// The monitor has not yet read which client has which session slot.
     #[error("the data node has just begun, and reads who is there; ask again")]

@@ -250,7 +250,7 @@ fn guarded(scenario: &Scenario, plan: &single::Scenario, network: &Network) -> B
     let mut registry = SessionRegistry::new(scenario.period, scenario.nics.client);
     for tenant in 0..session_slots {
         let nothing = Promise { reservation: 0, limit: u64::MAX };
-        let session_slot = monitor.admit(nothing).expect("there are as many seats");
+        let session_slot = monitor.admit(nothing).expect("there are as many session slots");
         let name = format!("t{tenant}");
         let hello = Hello {
             version: data_node::VERSION,
