@@ -25,8 +25,10 @@
 //! # Bound
 //! One question and answer per peer and [`INTERVAL`]. An answer is as long as the tenants that had
 //! requests there; the machine keeps a meter for each tenant of the policy at each node and
-//! gateway, for each volume and pool of the last answer, and for a minute what tenants did at nodes
-//! ([`delays`]). A controller that begins anew begins with what each process has counted so far.
+//! gateway, a histogram for each operation that a tenant has requested at a gateway
+//! ([`latency`]), a meter for each volume and pool of the last answer, and for a minute what
+//! tenants did at nodes ([`delays`]). A controller that begins anew begins with what each process
+//! has counted so far.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
