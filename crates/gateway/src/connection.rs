@@ -11,7 +11,7 @@ use std::cell::RefCell;
 use std::io::{self, IoSliceMut};
 use std::sync::Arc;
 
-use tidegate_algo::allocation::memory_budget::MemoryBudget;
+use tidegate_algo::allocation::memory_budget::{FLOOR, MemoryBudget};
 use tidegate_algo::classify::access;
 use tidegate_algo::classify::owner::OwnerQuery;
 use tidegate_fabric::buffer::Buffer;
@@ -180,34 +180,16 @@ impl Connection {
     fn take(&mut self, mut bytes: &[u8], frontend: &mut Frontend) -> Result<(), CloseReason> {
         while !self.is_leaving {
             let is_full = self.is_full(&frontend.context);
+            let is_unread = self.out.len() > FLOOR;
             match &mut self.phase {
-                Phase::Shaking(handshake) => {
-                    let mut output = Vec::new();
-                    let visible = Visible {
-                        volumes: &frontend.volumes,
-                        knowledge: frontend.table.knowledge(&frontend.parties),
-                        client: self.identity.client(&self.stream, &frontend.table),
-                        denial: &self.denial,
-                    };
-                    let step = handshake.on_bytes(&mut bytes, &visible, &mut output);
-                    self.out.push(&output);
-                    match step? {
-                        HandshakeStep::More => return Ok(()),
-                        HandshakeStep::Aborted => self.is_leaving = true,
-                        // The answer is sent before anything else is.
-                        HandshakeStep::StartTls => self.is_encrypting = true,
-                        HandshakeStep::Negotiated(negotiated) => {
-                            let client = self.identity.client(&self.stream, &frontend.table);
-                            let opened = &negotiated.export.target;
-                            let (owner, restrictions) = frontend.owner(opened, client);
-                            let parser = RequestParser::new(Buffer::with_length);
-                            let recorded = frontend.nodes.record(opened.volume);
-                            frontend.nodes.barriers().open(opened.volume);
-                            let negotiated = *negotiated;
-                            let client =
-                                Client { negotiated, owner, restrictions, parser, recorded };
-                            self.phase = Phase::Serving(Box::new(client));
-                        }
+                // A client that asks for lists and does not read them is not answered further.
+                Phase::Shaking(_) if is_unread => {
+                    self.held.extend_from_slice(bytes);
+                    return Ok(());
+                }
+                Phase::Shaking(_) => {
+                    if !self.negotiate(&mut bytes, frontend)? {
+                        return Ok(());
                     }
                 }
                 Phase::Serving(_) if is_full => {
@@ -232,6 +214,42 @@ impl Connection {
             }
         }
         Ok(())
+    }
+
+    /// Takes options. Returns whether there may be more to take.
+    fn negotiate(
+        &mut self,
+        bytes: &mut &[u8],
+        frontend: &mut Frontend,
+    ) -> Result<bool, CloseReason> {
+        let Phase::Shaking(handshake) = &mut self.phase else { return Ok(true) };
+        let mut output = Vec::new();
+        let visible = Visible {
+            volumes: &frontend.volumes,
+            knowledge: frontend.table.knowledge(&frontend.parties),
+            client: self.identity.client(&self.stream, &frontend.table),
+            denial: &self.denial,
+        };
+        let step = handshake.on_bytes(bytes, &visible, &mut output);
+        self.out.push(&output);
+        match step? {
+            HandshakeStep::More => return Ok(!bytes.is_empty()),
+            HandshakeStep::Aborted => self.is_leaving = true,
+            // The answer is sent before anything else is.
+            HandshakeStep::StartTls => self.is_encrypting = true,
+            HandshakeStep::Negotiated(negotiated) => {
+                let client = self.identity.client(&self.stream, &frontend.table);
+                let opened = &negotiated.export.target;
+                let (owner, restrictions) = frontend.owner(opened, client);
+                let parser = RequestParser::new(Buffer::with_length);
+                let recorded = frontend.nodes.record(opened.volume);
+                frontend.nodes.barriers().open(opened.volume);
+                let negotiated = *negotiated;
+                let client = Client { negotiated, owner, restrictions, parser, recorded };
+                self.phase = Phase::Serving(Box::new(client));
+            }
+        }
+        Ok(true)
     }
 
     fn on_request(&mut self, request: Request<Buffer>, frontend: &mut Frontend) {

@@ -278,8 +278,9 @@ impl<S: Frontend> Worker<S> {
         let received = match ready {
             // Bytes that the client sent before it closed the connection are still to be read.
             Ready { gone: true, .. } if !entry.interest.read => Ok(false),
-            // One that leaves may have been heard out just now.
-            Ready { read: true, .. } if !entry.client.is_leaving() => {
+            // The event may be older than the client's state: one with a long reply waits for its
+            // turn before its interest follows. Bytes read now would be taken before held ones.
+            Ready { read: true, .. } if entry.client.wanted(&self.frontend).read => {
                 entry.client.receive(&mut self.scratch, &mut self.frontend)
             }
             _ => Ok(true),

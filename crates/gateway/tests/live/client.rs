@@ -71,6 +71,11 @@ impl Client {
         self.stream.write_all(bytes).unwrap();
     }
 
+    /// Another handle of its socket, to send while it receives.
+    pub(crate) fn writer(&self) -> UnixStream {
+        self.stream.try_clone().unwrap()
+    }
+
     /// Sends nothing more.
     pub(crate) fn finish(&self) {
         self.stream.shutdown(std::net::Shutdown::Write).unwrap();
@@ -98,12 +103,17 @@ impl Client {
 
     /// The next answer. `length` is how much a read was to bring.
     pub(crate) fn receive(&mut self, length: u32) -> Answer {
+        self.receive_by(|_| length)
+    }
+
+    /// The next answer, if the length of its data follows from its cookie.
+    pub(crate) fn receive_by(&mut self, length: impl FnOnce(u64) -> u32) -> Answer {
         let magic = word(&mut self.stream);
         if magic == constants::SIMPLE_REPLY_MAGIC {
             let errno = word(&mut self.stream);
             let cookie = u64::from_be_bytes(array(&mut self.stream));
-            let mut data =
-                vec![0; if errno == 0 && !self.structured { length } else { 0 } as usize];
+            let has_data = errno == 0 && !self.structured;
+            let mut data = vec![0; if has_data { length(cookie) } else { 0 } as usize];
             self.stream.read_exact(&mut data).unwrap();
             return Answer { cookie, errno, data };
         }

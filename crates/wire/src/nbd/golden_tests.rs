@@ -236,6 +236,33 @@ fn contexts_are_chosen_by_their_whole_name_for_one_export() {
     assert_eq!(step, Ok(negotiated("disk", true, false)), "chosen for one, entered another");
 }
 
+/// A client that asks for lists and does not read them makes the server keep a bounded amount.
+#[test]
+fn options_wait_until_long_replies_are_sent() {
+    let (mut output, one) = (Vec::new(), options(0, &[(option::LIST, &[])]).split_off(4));
+    let mut handshake = Handshake::begin(Tls::Off, &mut output);
+    let bytes = [options(1, &[]), one.repeat(1_000)].concat();
+    let mut rest = &bytes[..];
+    let mut sent = 0;
+    while !rest.is_empty() {
+        output.clear();
+        assert!(matches!(
+            handshake.on_bytes(&mut rest, &Two, &mut output),
+            Ok(HandshakeStep::More)
+        ));
+        assert!(output.len() < (64 << 10) + 200, "{} bytes", output.len());
+        sent += output.len();
+    }
+    let all: usize = {
+        output.clear();
+        let mut handshake = Handshake::begin(Tls::Off, &mut Vec::new());
+        let mut bytes = &bytes[..4 + one.len()];
+        assert!(handshake.on_bytes(&mut bytes, &Two, &mut output).is_ok());
+        1_000 * output.len()
+    };
+    assert_eq!(sent, all, "every option is answered");
+}
+
 #[test]
 fn a_context_that_is_only_listed_or_that_is_not_known_is_not_chosen() {
     for (option, query, is_chosen) in [

@@ -17,6 +17,9 @@ use super::constants::{
 /// information on each stays below.
 const OPTIONS_MAX: u32 = 1024;
 
+/// Bytes of replies after which the next option is not read: the caller sends them first.
+const OUTPUT_MAX: usize = 64 << 10;
+
 /// The preferred block size of every export, in bytes: whole pages need no copy anywhere.
 const BLOCK_SIZE_PREFERRED: u32 = 4096;
 
@@ -214,7 +217,8 @@ impl Handshake {
 
     /// Takes the handshake's bytes from the front of `bytes`, and appends replies to `output`. The
     /// rest of `bytes` after [`HandshakeStep::Negotiated`] belongs to requests; after
-    /// [`HandshakeStep::StartTls`] there is no rest.
+    /// [`HandshakeStep::StartTls`] there is no rest. After [`HandshakeStep::More`] there is one if
+    /// the replies are long: it is to be passed again once they are sent.
     ///
     /// # Errors
     /// If the client violates the protocol: close the connection.
@@ -225,6 +229,9 @@ impl Handshake {
         output: &mut Vec<u8>,
     ) -> Result<HandshakeStep<E::Target>, HandshakeError> {
         loop {
+            if output.len() > OUTPUT_MAX {
+                return Ok(HandshakeStep::More);
+            }
             let needed = match self.awaited {
                 Awaited::Flags => 4,
                 Awaited::OptionHeader => 16,
