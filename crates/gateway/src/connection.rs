@@ -179,22 +179,20 @@ impl Connection {
 
     fn take(&mut self, mut bytes: &[u8], frontend: &mut Frontend) -> Result<(), CloseReason> {
         while !self.is_leaving {
-            let is_full = self.is_full(&frontend.context);
-            let is_unread = self.out.len() > FLOOR;
+            let must_wait = match &self.phase {
+                // A client that requests lists and does not read them is not answered further.
+                Phase::Shaking(_) => self.out.len() > FLOOR,
+                Phase::Serving(_) => self.is_full(&frontend.context),
+            };
+            if must_wait {
+                self.held.extend_from_slice(bytes);
+                return Ok(());
+            }
             match &mut self.phase {
-                // A client that asks for lists and does not read them is not answered further.
-                Phase::Shaking(_) if is_unread => {
-                    self.held.extend_from_slice(bytes);
-                    return Ok(());
-                }
                 Phase::Shaking(_) => {
                     if !self.negotiate(&mut bytes, frontend)? {
                         return Ok(());
                     }
-                }
-                Phase::Serving(_) if is_full => {
-                    self.held.extend_from_slice(bytes);
-                    return Ok(());
                 }
                 Phase::Serving(_) => {
                     let load = self.load();

@@ -361,7 +361,7 @@ impl Controller {
     }
 }
 
-/// What observers see.
+/// The state for observers.
 impl Controller {
     /// The policy in force and its revision.
     pub fn policy(&self) -> Option<(u64, &Policy)> {

@@ -29,7 +29,7 @@ use crate::stream::Stream;
 /// on bytes that wait.
 const CHUNK: usize = 64 << 10;
 
-/// What records may add to their content: of one with a head and a tag, 22 bytes.
+/// The bytes that records may add to their content: one with a head and a tag adds 22.
 const OVERHEAD: usize = 1 << 10;
 
 /// Pieces read in a row: a peer may send records without content for ever.

@@ -19,6 +19,7 @@ use std::thread;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use tidegate_model::{Span, Time};
 
+use crate::experiment::witness::waited;
 use tidegate_console::clock::Clock;
 
 /// Work to measure; see [`Ours`].
@@ -146,13 +147,11 @@ struct Standing {
 
 impl Standing {
     fn read() -> Self {
-        let text = fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
-        let delayed = text.split_whitespace().nth(1).and_then(|word| word.parse().ok());
         let status = fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
         let name = "nonvoluntary_ctxt_switches:";
         let switched = status.lines().find_map(|line| line.strip_prefix(name));
         let switched = switched.and_then(|count| count.trim().parse().ok());
-        Self { delayed: delayed.unwrap_or(0), switched: switched.unwrap_or(0) }
+        Self { delayed: waited().0, switched: switched.unwrap_or(0) }
     }
 }
 

@@ -58,7 +58,7 @@ pub(crate) mod scratch;
 mod setup;
 mod summary;
 pub(crate) mod verdict;
-mod witness;
+pub(crate) mod witness;
 
 use cgroup::Throttle;
 use child::{Child, Start};

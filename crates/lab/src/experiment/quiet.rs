@@ -5,7 +5,6 @@
 //! nothing: it may sleep too long for other reasons. Where seconds are measured one by one,
 //! disturbed ones are left out. If they are more than a fifth, the run says nothing.
 
-use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
@@ -13,6 +12,8 @@ use std::thread::{self, JoinHandle};
 use serde_json::{Map, Value, json};
 use tidegate_console::clock::Clock;
 use tidegate_model::{Span, Time};
+
+use super::witness::waited;
 
 /// Longer waits for a processor disturb a second.
 pub(crate) const WAIT_MAX: Span = Span(20 * Span::MILLISECOND.0);
@@ -48,17 +49,19 @@ impl Quiet {
 
     /// Why the run says nothing, if it says nothing.
     pub(crate) fn disturbance(&self) -> Option<String> {
-        let disturbed = self.seconds().filter(|is_quiet| !is_quiet).count();
-        disturbance(disturbed, self.waits.len())
+        disturbance(self.disturbed(), self.waits.len())
+    }
+
+    fn disturbed(&self) -> usize {
+        self.seconds().filter(|is_quiet| !is_quiet).count()
     }
 
     /// For programs.
     pub(crate) fn numbers(&self) -> Map<String, Value> {
         let longest = self.waits.iter().copied().max().unwrap_or(Span::ZERO);
-        let disturbed = self.seconds().filter(|is_quiet| !is_quiet).count();
         let numbers = json!({
             "watched_seconds": self.waits.len(),
-            "disturbed_seconds": disturbed,
+            "disturbed_seconds": self.disturbed(),
             "waited_for_a_processor_at_most_ms": longest.0 / Span::MILLISECOND.0,
         });
         if let Value::Object(numbers) = numbers { numbers } else { Map::new() }
@@ -73,13 +76,6 @@ pub(crate) fn disturbance(disturbed: usize, all: usize) -> Option<String> {
              for more than {WAIT_MAX}, or its disk stood still: run it again"
         )
     })
-}
-
-/// How long this thread has waited for a processor so far, by the kernel's count; none if the
-/// kernel does not count.
-pub(crate) fn waited() -> Span {
-    let text = fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
-    Span(text.split_whitespace().nth(1).and_then(|waited| waited.parse().ok()).unwrap_or(0))
 }
 
 /// A thread that wants a processor all the time for a moment, and counts its waits.

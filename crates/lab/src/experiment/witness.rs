@@ -9,6 +9,8 @@
 
 use std::fs;
 
+use tidegate_model::Span;
+
 use super::child::tree;
 
 /// Counts for one tenant.
@@ -59,6 +61,13 @@ fn bytes(io: &str) -> Option<u64> {
 /// Of the process's first thread, which is the one that reads.
 fn starved_ns(pid: u32) -> Option<u64> {
     starved(&fs::read_to_string(format!("/proc/{pid}/schedstat")).ok()?)
+}
+
+/// How long this thread has waited for a processor so far, by the kernel's count; zero if the
+/// kernel does not count.
+pub(crate) fn waited() -> Span {
+    let schedstat = fs::read_to_string("/proc/thread-self/schedstat");
+    Span(schedstat.ok().and_then(|schedstat| starved(&schedstat)).unwrap_or(0))
 }
 
 fn starved(schedstat: &str) -> Option<u64> {

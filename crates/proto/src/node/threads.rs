@@ -1,4 +1,4 @@
-//! What a node is given by the world that it runs in: the time, and locks if it has many threads.
+//! The clock and the locks of a node, as its process or its simulation provides them.
 
 use core::cell::{RefCell, RefMut};
 use core::ops::DerefMut;

@@ -19,7 +19,8 @@ use tidegate_sim::cluster::ClusterReport;
 use tidegate_sim::rng::{Stream, Zipf, apportion};
 use tidegate_sim::scenario::Scenario;
 
-use crate::experiment::quiet::{Quiet, waited};
+use crate::experiment::quiet::Quiet;
+use crate::experiment::witness::waited;
 use tidegate_console::clock::Clock;
 use tidegate_console::failure::{Code, Failure};
 use tidegate_console::interrupt::Interrupt;
