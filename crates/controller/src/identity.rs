@@ -19,10 +19,11 @@ pub(crate) enum PeerIdentity {
     Local {
         /// Its user.
         uid: u32,
-        /// Its number, or zero if the kernel does not say.
+        /// Its number, or zero if the kernel does not report it.
         pid: u32,
     },
-    /// A peer on another machine, by the names in its certificate; none before it has shown it.
+    /// A peer on another machine, by the names in its certificate; none before the certificate is
+    /// verified.
     Remote(Vec<String>),
 }
 
@@ -43,7 +44,7 @@ impl PeerIdentity {
         }
     }
 
-    /// Whether it may ask and instruct.
+    /// Whether it may operate the controller.
     pub(crate) fn may_operate(&self) -> bool {
         self.kind() == PeerKind::Operator
     }
@@ -52,7 +53,7 @@ impl PeerIdentity {
     /// does not check whether the cluster has such a node.
     ///
     /// # Errors
-    /// Why not, in words for both sides.
+    /// The reason, for both sides.
     pub(crate) fn may_be(&self, hello: &Hello, gateways: &[String]) -> Result<(), String> {
         let name = match (self, hello) {
             (Self::Local { .. }, Hello::Stage { .. } | Hello::Operator { .. }) => return Ok(()),

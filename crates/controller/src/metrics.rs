@@ -25,11 +25,11 @@ use tidegate_proto::controller::status::{Status, TenantStatus};
 
 use crate::machine::Survey;
 
-/// The type that [`text`] is of.
+/// The content type of [`text`].
 pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// Upper bounds of the buckets of waiting times, in nanoseconds: from what a sleeping thread can
-/// tell apart to what a person calls hung.
+/// Upper bounds of the buckets of waiting times, in nanoseconds: from the resolution of a sleeping
+/// thread to a wait that a person calls hung.
 const WAIT_BOUNDS_NS: [u64; 10] = [
     100_000,
     1_000_000,
@@ -56,7 +56,7 @@ struct GateLabel {
     gate: &'static str,
 }
 
-/// Everything that is measured, in the OpenMetrics text format.
+/// All metrics, in the OpenMetrics text format.
 pub(crate) fn text(survey: &Survey, cycle_seconds: &Histogram) -> Result<String, fmt::Error> {
     let mut registry = Registry::with_prefix("tidegate");
     register_totals(&mut registry, &survey.status);
@@ -431,7 +431,7 @@ fn register_cluster(registry: &mut Registry, cluster: &ClusterStatus) {
     gauge("nodes_traffic_bytes", help, cluster.traffic.bytes as f64);
 }
 
-/// How long requests were at each node, each as often as it costs, by what held them there.
+/// How long requests were at each node, each counted by its cost, by the cause of the delay.
 fn register_waits(registry: &mut Registry, tenants: &[ClusterTenant]) {
     let seconds = Family::<WaitLabel, Counter<f64, AtomicU64>>::default();
     let pairs = tenants.iter().flat_map(|it| it.nodes.iter().map(move |there| (it, there)));
@@ -565,7 +565,7 @@ fn buckets(counts: &[u64]) -> Vec<(f64, u64)> {
             *sum += count;
         }
     }
-    // Without a last bucket that says `+Inf`, `histogram_quantile` is not a number.
+    // Without a last bucket `+Inf`, `histogram_quantile` is not a number.
     let seconds = |bound: u64| match bound {
         u64::MAX => f64::INFINITY,
         bound => bound as f64 / 1e9,

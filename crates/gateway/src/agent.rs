@@ -1,7 +1,7 @@
 //! The agent: one thread that receives the policy from the controller, and sends it the counters.
 //!
-//! The gateway never waits for its controller. Until there is one, requests belong to whom the
-//! cluster says; while it is away, the last policy goes on to say whose they are.
+//! The gateway never waits for its controller. Until it connects, the cluster file names the owners
+//! of requests; while the controller is unreachable, the last policy does.
 
 use std::io;
 use std::sync::Arc;
@@ -29,8 +29,8 @@ pub(crate) struct Agent {
 }
 
 impl Agent {
-    /// Keeps the register up to date with the controller on this way, to whom the gateway is
-    /// `name`, and sends it the counters.
+    /// Connects to the controller as `name`, keeps the register up to date with its policy, and
+    /// sends it the counters.
     ///
     /// # Errors
     /// If there is no descriptor or thread left.
@@ -54,7 +54,7 @@ impl Drop for Agent {
         self.is_ending.store(true, Ordering::Release);
         self.waker.wake();
         if self.thread.take().is_some_and(|thread| thread.join().is_err()) {
-            tracing::error!("the gateway's keeper has panicked");
+            tracing::error!("the gateway's agent has panicked");
         }
     }
 }
@@ -64,7 +64,7 @@ struct Watch {
     controller: ControllerLink<ToGateway>,
     hello: Hello,
     stats: Arc<Stats>,
-    /// The faults of volumes that the controller has been sent on this link.
+    /// The faults of volumes that were sent to the controller on this link.
     faults: Vec<VolumeFault>,
     reactor: Reactor<()>,
 }
@@ -82,7 +82,7 @@ impl Watch {
             let patience = clock::until(self.controller.next_attempt());
             if let Err(error) = self.reactor.wait(patience, &mut ready, &mut Vec::new()) {
                 // The descriptors are ours and the arguments too; there is nothing to wait for.
-                tracing::error!("the gateway's keeper cannot wait: {error}");
+                tracing::error!("the gateway's agent cannot wait for events: {error}");
                 return;
             }
             if !ready.is_empty() {

@@ -1,4 +1,4 @@
-//! Shared memory behind a NIC that does not exist.
+//! Shared memory behind a modelled NIC.
 //!
 //! # Problem
 //! Shared memory is limited by the processors of those who copy. Guarantees for one-sided access
@@ -17,8 +17,8 @@
 //! # Mechanism
 //! The shared stage is one word in the region: when it will have finished what it has. The client
 //! whose operation leaves its own stage moves that word, in one compare-and-swap, from `busy` to
-//! `max(busy, arrival) + slot`, and knows when the operation is done. That is the whole NIC; it
-//! runs while any client polls, whatever the data node does. With 1,000 operations per second a
+//! `max(busy, arrival) + slot`, and so computes when the operation is done. That is the whole NIC;
+//! it runs while any client polls, whatever the data node does. With 1,000 operations per second a
 //! slot is 1 ms: one that arrives at 5 ms while the NIC is busy until 7 ms is through at 8 ms.
 //!
 //! A place is reserved when an operation leaves its own stage, not when it is posted: reserved
@@ -65,7 +65,7 @@ const LEAST: u64 = 88;
 /// Parts of a nanosecond in which times are counted.
 const PARTS: u64 = 64;
 
-/// The performance of a NIC.
+/// The speed of a NIC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Speed {
     /// Slots per second of all clients together.
@@ -165,7 +165,8 @@ pub struct Model {
 #[derive(Clone, Copy)]
 struct Entry {
     post: Post,
-    /// When it leaves its own stage; once it has a place, when it is done.
+    /// The time when it leaves its own stage; once it has a slot in the shared stage, when it is
+    /// done.
     at: u64,
 }
 
@@ -199,7 +200,7 @@ impl Model {
         Self { left: Some(left), ..self }
     }
 
-    /// When [`Fabric::poll`] has something to do next, if anything was flushed.
+    /// The next time to call [`Fabric::poll`], if anything was flushed.
     pub fn next_deadline(&self) -> Option<Time> {
         let first = |at: usize, end| (at < end).then(|| self.queue[at].at);
         let (done, placed) = (first(0, self.placed), first(self.placed, self.flushed));

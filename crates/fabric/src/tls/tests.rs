@@ -133,7 +133,7 @@ fn refused(client: &Guard, host: &Guard, name: &str) -> [String; 2] {
     let _ = ours.send(&[IoSlice::new(b"hello")]);
     let refusals = |stream: &mut Stream| match receive(stream) {
         Err(error) => error.to_string(),
-        Ok(bytes) => panic!("it is let in, and says {bytes:?}"),
+        Ok(bytes) => panic!("it is accepted, and sends {bytes:?}"),
     };
     [refusals(&mut theirs), refusals(&mut ours)]
 }
@@ -145,7 +145,7 @@ fn plain_bytes_inside_and_names_before_the_first() {
     let gateway = Guard::new(&authority.identity("front"));
     let (ours, theirs) = tcp();
     let mut theirs = accept(&node, nonblocking(theirs));
-    assert_eq!(theirs.names().unwrap(), [""; 0], "nobody is known before the handshake");
+    assert_eq!(theirs.names().unwrap(), [""; 0], "no peer is identified before the handshake");
     let mut ours = connect(&gateway, nonblocking(ours), "a");
     // Data that is sent before the handshake is over is kept.
     send(&ours, b"hello");
@@ -290,7 +290,7 @@ fn connections_without_tls_and_stalled_handshakes_are_closed() {
     let (mut ours, theirs) = come_to(&strict);
     let error = receive(&mut theirs.unwrap()).unwrap_err();
     assert_eq!(error.to_string(), "the peer has not finished its TLS handshake in time");
-    assert_eq!(ours.read(&mut [0; 16]).unwrap(), 0, "and the door is closed");
+    assert_eq!(ours.read(&mut [0; 16]).unwrap(), 0, "and the connection is closed");
     // None of those is counted any more, and strangers have two slots.
     let mut all: Vec<_> = (0..8).map(|_| come_to(&guard)).collect();
     let evicted = all.drain(..6).collect::<Vec<_>>();

@@ -1,4 +1,4 @@
-//! Why a TLS connection fails, in words for people on either side of it.
+//! Reasons of failed TLS connections, for people on either side.
 
 use std::fmt::Debug;
 use std::io;
@@ -26,9 +26,9 @@ pub(super) fn broken(error: &io::Error) -> Break {
     Break(io::ErrorKind::InvalidData, format!("the TLS connection is broken: {error}"))
 }
 
-/// The peer left without a word.
-pub(super) fn cut(is_shaking: bool) -> Break {
-    let reason = match is_shaking {
+/// The peer has closed the connection without `close_notify`.
+pub(super) fn cut(is_handshaking: bool) -> Break {
+    let reason = match is_handshaking {
         true => "the peer left before the end of its TLS handshake",
         false => "the connection was cut off: its end was not announced",
     };

@@ -11,7 +11,7 @@ use super::request::Request;
 use super::{Command, KEY_MAX};
 use tidegate_model::Operation;
 
-/// What decides the order of a request: its key, and whether it may change the value.
+/// The effect of a request on the order: its key, and whether it may change the value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Effect {
     /// The key's hash; none for several keys, or all.
