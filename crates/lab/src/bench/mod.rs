@@ -165,7 +165,7 @@ impl Row {
 pub(crate) enum Bench {
     /// The library: deciding, buckets, content
     Stage,
-    /// What the shim adds to system calls
+    /// The time that the shim adds to system calls
     Shim,
     /// How exactly limits hold, second by second
     Limits,

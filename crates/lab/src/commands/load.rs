@@ -41,7 +41,7 @@ Examples:
   tidegate-lab load memcached://127.0.0.1 --depth 16 --zipf --fill
   tidegate-lab load nbd://127.0.0.1/vol --rate \"5k iops\" --json | jq .all.response.p99_ns")]
 pub(crate) struct Args {
-    /// What to put under load
+    /// The target of the load
     #[arg(value_name = "TARGET", value_parser = target)]
     target: Target,
 
@@ -95,7 +95,7 @@ pub(crate) struct Args {
     #[arg(default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1..))]
     keys: u64,
 
-    /// What keys begin with, for memcached
+    /// The prefix of keys, for memcached
     #[arg(long, value_name = "TEXT", env = "TIDEGATE_PREFIX", hide_env_values = true)]
     #[arg(default_value = "load:", value_parser = prefix)]
     prefix: String,

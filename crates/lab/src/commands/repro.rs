@@ -82,8 +82,8 @@ pub(crate) struct Args {
     #[arg(value_parser = clap::value_parser!(u16).range(1..=600))]
     periods: Option<u16>,
 
-    /// What simulated runs follow from, in place of the seeds in their scenarios; where a figure
-    /// takes several, of the first
+    /// The seed of simulated runs, in place of those in their scenarios; where a figure takes
+    /// several, of the first
     #[arg(long, value_name = "NUMBER", env = "TIDEGATE_SEED", hide_env_values = true)]
     seed: Option<u64>,
 

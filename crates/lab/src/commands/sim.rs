@@ -50,7 +50,7 @@ Examples:
   tidegate-lab sim scenarios/e2e/12-write-only.toml --sweep transport.law=dctcp,qtcp --seeds 5
   tidegate-lab sim --model dtm scenarios/dtm/three-classes.toml")]
 pub(crate) struct Args {
-    /// What is simulated, as TOML
+    /// The scenario, as TOML
     #[arg(value_name = "SCENARIO")]
     scenario: PathBuf,
 
