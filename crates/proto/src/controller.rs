@@ -360,7 +360,7 @@ impl Controller {
     }
 }
 
-/// What observers see.
+/// The view of observers.
 impl Controller {
     /// The policy in force and its revision.
     pub fn policy(&self) -> Option<(u64, &Policy)> {

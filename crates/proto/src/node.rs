@@ -28,10 +28,10 @@
 //! 3. reports what goes there ([`Node::on_dispatch`]) and what comes back ([`Node::finish`]), which
 //!    takes out what may go instead.
 //!
-//! What concerns all shards (the plan, periods, capacity, reports to the controller) is decided by
-//! one coordinator behind one more lock. It is rarely taken: with messages, and by the first call
-//! after the end of a period. A thread that holds it may lock shards, one at a time; a thread that
-//! holds a shard never locks it.
+//! State of all shards (the plan, periods, capacity, reports to the controller) is decided by one
+//! coordinator behind one more lock. It is rarely taken: with messages, and by the first call after
+//! the end of a period. A thread that holds it may lock shards, one at a time; a thread that holds
+//! a shard never locks it.
 //!
 //! A live node and a simulated one are the same code. They differ in what [`threads`] names: the
 //! time, and whether locks lock.

@@ -322,7 +322,7 @@ impl Sessions {
     }
 }
 
-/// What a part of the controller wants done, for peers that it leads.
+/// An action that a part of the controller requests, for peers that it leads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
     Send { to: PeerId, message: ToPeer },

@@ -95,7 +95,7 @@ impl<const N: usize> From<[f64; N]> for Measured {
     }
 }
 
-/// What a paper, or a claim of our own, states of measured values.
+/// A statement of a paper, or of our own, about measured values.
 #[derive(Clone, Debug, PartialEq)]
 enum Expected {
     /// A number, and how far from it the paper's precision and ours allow.

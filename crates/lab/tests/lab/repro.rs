@@ -63,7 +63,7 @@ fn a_figure_that_is_simulated_is_the_same_again() {
         let shown = |claim: Value| {
             let wanted_seed = seed.last().map(|seed| seed.parse::<u64>().unwrap());
             assert!(wanted_seed.is_none_or(|wanted_seed| claim["seed"] == wanted_seed), "{claim}");
-            // What is recorded is of the scenario's own seed.
+            // The recorded values are of the scenario's own seed.
             assert_eq!(
                 claim["regression"],
                 if seed.is_empty() { "ok".into() } else { Value::Null }

@@ -1,4 +1,4 @@
-//! What a node is given by the world that it runs in: the time, and locks if it has many threads.
+//! The environment of a node: the time, and locks if it has many threads.
 
 use core::cell::{RefCell, RefMut};
 use core::ops::DerefMut;

@@ -184,7 +184,7 @@ fn closer(sweeps: [&Sweep; 3]) -> Claim {
         )
 }
 
-/// What falls by less does so by chance.
+/// A smaller fall is chance.
 const LESS: f64 = 1.05;
 
 /// Where delays are not smooth: g turns from brick to brick in bursts.

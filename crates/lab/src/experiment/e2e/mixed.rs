@@ -19,7 +19,7 @@ use tidegate_console::table::Table;
 /// milliseconds.
 const BUSY: [u64; 2] = [10, 40];
 
-/// What the classes ask for each way, in Gbit/s.
+/// The demand of the classes in each direction, in Gbit/s.
 const ASKED: [f64; 3] = [90.0, 60.0, 30.0];
 
 /// "Slightly longer" than high, as a factor.

@@ -29,7 +29,7 @@ pub(super) const FOLLOWED: usize = CHANGE_PERIOD + 3;
 const RUNS: [(Control, &str); 3] =
     [(Control::None, "bare"), (Control::Equal, "equal parts"), (Control::Split, "split by demand")];
 
-/// Who misses so much, in percent, has lost its promise.
+/// A client that misses so much, in percent, has lost its promise.
 pub(super) const LOST: f64 = 5.0;
 
 /// Clients together read so much of what they do without control, in percent.
