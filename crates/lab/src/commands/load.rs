@@ -1,4 +1,4 @@
-//! `tidegate-lab load`: a load that shows what users would have felt.
+//! `tidegate-lab load`: a load that measures the response times of users.
 
 use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
@@ -22,7 +22,7 @@ use tidegate_console::failure::{Code, Failure};
 use tidegate_console::output::{self, Paint, Tone};
 use tidegate_console::table::{Cell, Table};
 
-/// The largest request: what NBD servers take.
+/// The largest request: the limit of NBD servers.
 const SIZE_MAX: u64 = 32 << 20;
 
 /// Put a block device server or a memcached under load and tell how long answers took
@@ -114,7 +114,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "BOUND", value_parser = expectation)]
     expect: Vec<Expectation>,
 
-    /// Whatever looks random is the same for the same seed
+    /// The seed of all random choices
     #[arg(long, value_name = "NUMBER", env = "TIDEGATE_SEED", hide_env_values = true)]
     #[arg(default_value_t = 1)]
     seed: u64,

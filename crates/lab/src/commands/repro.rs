@@ -148,7 +148,7 @@ impl Paper {
     }
 }
 
-/// Long enough that what counts is more than what settles.
+/// Long enough that the measured time exceeds the settling time.
 const SECONDS: u64 = 60;
 
 pub(crate) fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
@@ -182,7 +182,7 @@ pub(crate) fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
             })?;
         }
     }
-    // The lines have said it.
+    // The lines have the reason.
     match (is_bad, is_disturbed) {
         (true, _) => Err(Failure::silent(Code::Missed)),
         (false, true) => Err(Failure::silent(Code::Failure)),

@@ -117,7 +117,7 @@ pub(crate) struct Args {
     #[arg(action = clap::ArgAction::SetTrue, hide_env_values = true)]
     no_fill: bool,
 
-    /// Whatever looks random is the same for the same seed
+    /// The seed of all random choices
     #[arg(long, value_name = "NUMBER", env = "TIDEGATE_SEED", hide_env_values = true)]
     #[arg(default_value_t = 1)]
     seed: u64,
