@@ -346,7 +346,9 @@ impl PeerListener {
                 let stream = listener.accept().await?.0.into_std()?;
                 match stream.try_into().and_then(|stream| guard.accept(stream)) {
                     Ok(stream) => return Ok((stream, PeerIdentity::Remote(Vec::new()))),
-                    Err(error) => tracing::debug!("a peer left before it was accepted: {error}"),
+                    Err(error) => {
+                        tracing::debug!("a peer disconnected before it was accepted: {error}")
+                    }
                 }
             },
         }

@@ -94,7 +94,7 @@ impl State {
     /// Logs that a connection is refused, at most once a second.
     fn log(&mut self, now: Time, why: impl std::fmt::Display) {
         if let Some(count) = self.refusals.count(now) {
-            tracing::warn!(count, "HTTP connections are turned away: {why}");
+            tracing::warn!(count, "HTTP connections refused: {why}");
         }
     }
 }

@@ -85,7 +85,7 @@ impl fmt::Display for PeerIdentity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Local { uid, pid } => write!(f, "process {pid} of user {uid}"),
-            Self::Remote(names) if names.is_empty() => f.write_str("somebody far"),
+            Self::Remote(names) if names.is_empty() => f.write_str("an unidentified remote peer"),
             Self::Remote(names) => f.write_str(&names.join(", ")),
         }
     }

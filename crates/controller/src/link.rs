@@ -68,7 +68,7 @@ struct Queue {
 /// Why nothing can be sent on a link.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SendError {
-    #[error("it does not read what it is sent")]
+    #[error("it does not read its messages")]
     Backlog,
     #[error(transparent)]
     TooLarge(#[from] TooLarge),

@@ -18,7 +18,7 @@ const FAILURE: u8 = 1;
 /// Why an operator's connection ended early.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum OperatorError {
-    #[error("it talks nonsense: {0}")]
+    #[error("malformed message: {0}")]
     Malformed(#[from] DecodeError),
     #[error("{0}")]
     Io(#[from] io::Error),

@@ -73,7 +73,7 @@ impl ConnectionPermits {
             if let Some(count) = taken.refusals.count(now) {
                 let (all, open) = (self.all, taken.all);
                 let what = "too many connections: some refused";
-                tracing::warn!(count, open, all, "guest" = ?peer, "{what}");
+                tracing::warn!(count, open, all, ?peer, "{what}");
             }
             return None;
         }

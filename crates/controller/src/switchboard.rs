@@ -45,7 +45,7 @@ const READ_CHUNK: usize = 64 << 10;
 pub(crate) enum ReadError {
     #[error("it closed the connection")]
     Closed,
-    #[error("it talks nonsense: {0}")]
+    #[error("malformed message: {0}")]
     Malformed(#[from] DecodeError),
     #[error("the connection failed: {0}")]
     Io(#[from] io::Error),
@@ -150,7 +150,7 @@ impl Switchboard {
             _ = stop.wait_for(|stop| *stop) => {}
             ended = self.listen() => {
                 if let Err(error) = ended {
-                    tracing::error!("nobody is heard any more: {error}");
+                    tracing::error!("cannot poll connections any more: {error}");
                 }
             }
         }

@@ -42,7 +42,7 @@ impl Agent {
         let watch = Watch { controller, hello, stats, faults: Vec::new(), reactor };
         let ending = is_ending.clone();
         let (thread, span) =
-            (thread::Builder::new().name("gateway-keeper".into()), tracing::Span::current());
+            (thread::Builder::new().name("gateway-agent".into()), tracing::Span::current());
         let run = move || span.in_scope(|| watch.run(&ending));
         let thread = thread.spawn(run)?;
         Ok(Self { is_ending, waker, thread: Some(thread) })
@@ -100,7 +100,7 @@ impl Watch {
         while let Some(message) = self.controller.receive(&self.reactor, clock::now()) {
             match message {
                 ToGateway::Policy { revision, policy } => {
-                    tracing::info!(revision, "policy");
+                    tracing::info!(revision, "policy applied");
                     let (policy, user_names) = users::numbered(policy);
                     self.stats.register.apply(policy, user_names);
                 }

@@ -18,7 +18,7 @@ use rustix::time::{
 use tidegate_fabric::controller::ControllerLink;
 use tidegate_fabric::reactor::{Interest, Reactor, Ready};
 use tidegate_fabric::tls::Way;
-use tidegate_model::Time;
+use tidegate_model::{Event, Time};
 use tidegate_proto::cluster::message::{FromNode, PartFault, ToNode};
 use tidegate_proto::message::{Hello, VERSION};
 use tidegate_proto::node::Output;
@@ -154,7 +154,10 @@ impl Agent {
     fn act(&mut self, outputs: &mut Vec<Output>) {
         for output in outputs.drain(..) {
             match output {
-                Output::Event(event) => tracing::info!(?event),
+                Output::Event(Event::PolicyApplied { revision }) => {
+                    tracing::info!(revision, "policy applied");
+                }
+                Output::Event(event) => tracing::info!(?event, "event"),
                 Output::Send(message) => {
                     let faults = self.new_faults(&message);
                     let Some(controller) = &mut self.controller else { continue };

@@ -140,7 +140,7 @@ pub fn start(config: Config) -> Result<Running, StartError> {
     let agent = Agent::new(live.clone(), watch.clone(), reactor, config.controller.clone())?;
     live.set_engine(engine(&config, &live)?);
     // The engine has threads by now.
-    let agent = Some(threads::spawn("keeper", move || agent.run()).inspect_err(|_| live.end())?);
+    let agent = Some(threads::spawn("agent", move || agent.run()).inspect_err(|_| live.end())?);
     let mut running =
         Running { live, watch, waker, agent, server: None, monitor: None, is_aborted: false };
     if matches!(config.store, Store::Directory { .. } | Store::Device { .. }) {

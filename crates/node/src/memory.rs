@@ -93,7 +93,8 @@ pub enum StartError {
     },
     /// Clients over TCP could not be identified.
     #[error(
-        "{0} does not say who comes; add [tls] to the cluster's file, or listen on a Unix socket"
+        "{0} does not authenticate clients; add [tls] to the cluster's file, or listen on a Unix \
+         socket"
     )]
     Unguarded(Address),
     /// The memory cannot be reached by RDMA.
@@ -217,7 +218,10 @@ mod tests {
         let far: Address = "127.0.0.1:0".parse().unwrap();
         let verbs = "fabric = \"verbs\"\nlisten = \"127.0.0.1:0\"";
         let refused = start(config(verbs, far)).err().unwrap().to_string();
-        assert!(refused.contains("127.0.0.1:0 does not say who comes; add [tls]"), "{refused}");
+        assert!(
+            refused.contains("127.0.0.1:0 does not authenticate clients; add [tls]"),
+            "{refused}"
+        );
         let folder = tempfile::tempdir().unwrap();
         let socket = Address::Unix(folder.path().join("m.sock"));
         let verbs = "fabric = \"verbs\"\ndevice = \"none_0\"\nlisten = \"unix:m.sock\"";

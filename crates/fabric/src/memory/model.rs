@@ -119,7 +119,7 @@ pub fn is_sound(region: &Region, at: u64, speed: Speed, latest: Time) -> bool {
 
 fn check(region: &Region, at: u64) {
     let is_inside = at.checked_add(NIC_BYTES).is_some_and(|end| end <= region.length());
-    assert!(at.is_multiple_of(64) && is_inside, "a card does not fit there");
+    assert!(at.is_multiple_of(64) && is_inside, "a NIC does not fit there");
 }
 
 /// A client of a region behind a NIC.
@@ -301,7 +301,7 @@ impl Fabric for Model {
 impl fmt::Debug for Model {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { region, nic, queue, .. } = self;
-        write!(f, "Model({region:?}, card at {nic}, {} under way)", queue.len())
+        write!(f, "Model({region:?}, NIC at {nic}, {} under way)", queue.len())
     }
 }
 

@@ -190,14 +190,14 @@ fn foreign_certificates_are_refused_on_both_sides() {
     assert_eq!(
         refused(&front, &closed, "a"),
         [
-            "the peer's certificate bears no name that is let in here",
-            "the peer refuses our certificate: it bears no name that is let in there",
+            "the peer's certificate has no name that is admitted here",
+            "the peer refuses our certificate: it has no name that is admitted there",
         ]
     );
     assert_eq!(
         refused(&front, &a, "b"),
         [
-            "the peer refuses our certificate: it says no more",
+            "the peer refuses our certificate: it gives no other reason",
             "the peer's certificate is for a and not for b",
         ]
     );
@@ -334,12 +334,12 @@ fn certificates_of_parties_and_without_a_name_are_no_clients() {
     let node = node.refusing(vec!["Front".into(), "node".into()]);
     let [front, user] = ["front", "ann"].map(|name| Guard::new(&authority.identity(name)));
     let [inside, outside] = refused(&front, &node, "node");
-    assert!(inside.contains("bears no name that is let in here"), "{inside}");
-    assert!(outside.contains("bears no name that is let in there"), "{outside}");
+    assert!(inside.contains("has no name that is admitted here"), "{inside}");
+    assert!(outside.contains("has no name that is admitted there"), "{outside}");
     authority.issue("nameless", &[], 4000);
     let nameless = Identity::load(authority.path(), "nameless").unwrap();
     let [inside, _] = refused(&Guard::new(&nameless), &node, "node");
-    assert!(inside.contains("bears no name that is let in here"), "{inside}");
+    assert!(inside.contains("has no name that is admitted here"), "{inside}");
     let (ours, mut theirs) = joined(&user, &node, "node");
     send(&ours, b"served");
     assert_eq!(receive(&mut theirs).unwrap(), b"served");

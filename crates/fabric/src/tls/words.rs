@@ -68,7 +68,7 @@ pub(super) fn flaw(error: &CertificateError) -> String {
             format!("is for {borne} and not for {}", expected.to_str())
         }
         CertificateError::ApplicationVerificationFailure => {
-            "bears no name that is let in here".into()
+            "has no name that is admitted here".into()
         }
         CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. } => {
             "is made for another purpose".into()
@@ -108,12 +108,12 @@ fn alert_text(alert: AlertDescription) -> String {
             "it is not of its authority"
         }
         AlertDescription::CertificateExpired => "it has expired there",
-        AlertDescription::AccessDenied => "it bears no name that is let in there",
+        AlertDescription::AccessDenied => "it has no name that is admitted there",
         AlertDescription::CertificateRequired => "none was shown",
         AlertDescription::BadCertificate
         | AlertDescription::UnsupportedCertificate
         | AlertDescription::CertificateRevoked
-        | AlertDescription::CertificateUnknown => "it says no more",
+        | AlertDescription::CertificateUnknown => "it gives no other reason",
         AlertDescription::Unknown(number) => {
             return format!("the peer ends the TLS connection with alert {number}");
         }

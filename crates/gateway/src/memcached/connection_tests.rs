@@ -482,7 +482,7 @@ fn a_client_that_leaves_is_over_once_it_has_its_replies() {
     scene.send(b"quit\r\n");
     assert!(scene.client.is_over(false) && scene.client.has_left(&broken));
     scene.client.make_progress(&mut scene.frontend).unwrap();
-    // One that talks nonsense is told why.
+    // A client that violates the protocol gets the reason.
     let mut scene = Scene::new(GIVEN);
     scene.send(b"set a 0 0 many\r\n");
     let ended = scene.client.make_progress(&mut scene.frontend);

@@ -42,7 +42,7 @@ impl<S: Frontend> Worker<S> {
         }
         self.complain_at = now.after(COMPLAINT);
         let others = std::mem::take(&mut self.unlogged);
-        tracing::warn!(others, "a client is turned away: {why}");
+        tracing::warn!(others, "client refused: {why}");
     }
 
     /// Checks the quotas of a client whose handshake is done, and closes it if they are exceeded.

@@ -209,10 +209,10 @@ impl Endpoint {
         let stream = match self.listener.accept() {
             Ok(Some(stream)) => stream,
             Ok(None) => return,
-            Err(error) => return tracing::warn!("a client was not let in: {error}"),
+            Err(error) => return tracing::warn!("client not accepted: {error}"),
         };
         if self.connections.len() >= CONNECTIONS_MAX {
-            tracing::warn!("too many are connected; those who have said nothing are sent away");
+            tracing::warn!("too many connections: those without a hello are closed");
             self.connections.retain(|_, connection| connection.is_in || connection.hello.is_some());
             if self.connections.len() >= CONNECTIONS_MAX {
                 return;
@@ -232,7 +232,7 @@ impl Endpoint {
             Ok(identity) => {
                 self.connections.insert(token, ClientConnection::new(stream, identity));
             }
-            Err(error) => tracing::warn!("a client was not let in: {error}"),
+            Err(error) => tracing::warn!("client not accepted: {error}"),
         }
     }
 
@@ -250,7 +250,7 @@ impl Endpoint {
             Err(error) => {
                 let client = connection.identity.name();
                 if error.kind() != io::ErrorKind::UnexpectedEof {
-                    tracing::warn!(client, "a client is sent away: {error}");
+                    tracing::warn!(client, "connection closed: {error}");
                 }
                 self.leave(token);
             }
@@ -267,11 +267,11 @@ impl Endpoint {
         match self.host.adopt(file) {
             Ok(false) => {}
             Ok(true) => {
-                tracing::info!("a client has brought back this node's memory");
+                tracing::info!("a client has returned this node's memory");
                 self.waiting = None;
                 self.answer_all();
             }
-            Err(error) => tracing::warn!("this node's memory came back, and is of no use: {error}"),
+            Err(error) => tracing::warn!("this node's returned memory cannot be used: {error}"),
         }
     }
 
@@ -308,7 +308,7 @@ impl Endpoint {
                     client,
                     tenant = welcome.tenant,
                     session_slot = connection.session_slot,
-                    "a client came"
+                    "client connected"
                 );
                 let region = self.host.rnic().is_none().then_some(region);
                 connection.welcome(welcome, region.as_deref())
@@ -322,14 +322,14 @@ impl Endpoint {
                 return self.remake();
             }
             Err(Denied::Refused(reason)) => {
-                tracing::info!(client, "a client is refused: {reason}");
+                tracing::info!(client, "client refused: {reason}");
                 let _ = connection.send(&ToClient::Refused { version: VERSION, reason });
                 Err(io::ErrorKind::UnexpectedEof.into())
             }
         };
         if let Err(error) = answered {
             if error.kind() != io::ErrorKind::UnexpectedEof {
-                tracing::warn!(client, "a client could not be answered: {error}");
+                tracing::warn!(client, "no answer sent to the client: {error}");
             }
             self.leave(token);
         }
@@ -346,7 +346,7 @@ impl Endpoint {
         });
         if let Err(error) = answered {
             let client = connection.identity.name();
-            tracing::warn!(client, "a client's card could not be connected: {error}");
+            tracing::warn!(client, "the client's RNIC cannot be connected: {error}");
             let reason = error.to_string();
             // It may have disconnected by itself.
             let _ = connection.send(&ToClient::Refused { version: VERSION, reason });
@@ -393,7 +393,7 @@ impl Endpoint {
         let Some(controller) = &mut self.controller else { return };
         while let Some(message) = controller.receive(&self.reactor, self.clock.now()) {
             if let ToDataNode::Policy { revision, .. } = &message {
-                tracing::info!(revision, "policy");
+                tracing::info!(revision, "policy applied");
             }
             // Without shares a policy has no promises yet.
             if matches!(message, ToDataNode::Grant(_)) {
@@ -462,7 +462,7 @@ impl ClientConnection {
                 self.expected = Expected::Silence;
                 Ok(Received::Request(request))
             }
-            Expected::Silence => Err(io::Error::other("it says what nobody has asked for")),
+            Expected::Silence => Err(io::Error::other("a message after the last expected one")),
         }
     }
 

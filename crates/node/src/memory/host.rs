@@ -406,7 +406,7 @@ impl Host {
         let Inner { monitor, coordinator, .. } = &mut *lock(&self.inner);
         coordinator.on_message(message, monitor);
         if coordinator.is_owed() {
-            tracing::warn!("more is promised here than can be kept; it is tried again");
+            tracing::warn!("promises exceed this node's capacity; the node tries again");
         }
     }
 
@@ -456,7 +456,7 @@ fn tenant<'a>(
             return Err("there is no policy, so there are no tenants; apply one".into());
         }
         None if identity.is_operator => None,
-        None => return Err("there is no policy that would let anybody in; apply one".into()),
+        None => return Err("there is no policy that admits clients; apply one".into()),
     };
     match hello.is_bare && !identity.is_operator {
         true => Err("only root and the data node's own user go without a session slot".into()),
@@ -519,7 +519,7 @@ fn monitor(
     loop {
         monitor
             .poll(now, &mut Vec::new())
-            .map_err(|_| problem("the card does not reach memory"))?;
+            .map_err(|_| problem("the RNIC does not reach the memory"))?;
         // An RNIC is done within microseconds, or has lost the memory within two seconds.
         if !monitor.is_waiting() {
             return Ok(monitor);
@@ -698,7 +698,7 @@ mod tests {
             answer.map(|(it, _)| it.tenant).map_err(|denied| reason(&denied))
         };
         assert_eq!(anonymous(0), Ok(String::new()));
-        assert!(anonymous(7).unwrap_err().starts_with("there is no policy that would let"));
+        assert!(anonymous(7).unwrap_err().starts_with("there is no policy that admits"));
         assert!(host.open_session(&identity(0), &hello("a", 0)).is_err());
         assert!(host.open_session(&identity(0), &hello("", 1)).is_err());
     }

@@ -64,7 +64,7 @@ pub(super) fn run(
         let late = now.since(deadline);
         if late >= LATE && now >= quiet_until {
             quiet_until = now.after(PAUSE);
-            tracing::warn!(late_ms = late.0 / Span::MILLISECOND.0, "the monitor looks late");
+            tracing::warn!(late_ms = late.0 / Span::MILLISECOND.0, "monitor late");
             host.notice(Notice::Late { by: late });
             endpoint.push(Message::Period);
         }
@@ -80,7 +80,7 @@ fn note(host: &Host, event: &Event) -> Option<Message> {
                 summary.session_slots.iter().flatten().map(|(_, it)| it.completed).sum();
             let (capacity, granted) = (summary.capacity, summary.granted);
             let (period, verdict) = (summary.epoch, summary.verdict);
-            tracing::debug!(period, capacity, done, granted, ?verdict, "a period is over");
+            tracing::debug!(period, capacity, done, granted, ?verdict, "period ended");
             return Some(Message::Period);
         }
         // A disconnected client reports nothing more until its session slot is free.
@@ -117,7 +117,7 @@ fn note(host: &Host, event: &Event) -> Option<Message> {
         }
         Event::Overstepped { session_slot, issued, tokens } => {
             let tenant = tenant(session_slot);
-            tracing::warn!(session_slot, tenant, issued, tokens, "a client did more than it may");
+            tracing::warn!(session_slot, tenant, issued, tokens, "a client exceeded its tokens");
             host.notice(Notice::Overstepped { tenant, session_slot, issued, tokens });
             return Some(Message::Fence(session_slot));
         }

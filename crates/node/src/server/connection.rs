@@ -59,7 +59,7 @@ pub(super) enum Closed {
 impl fmt::Display for Closed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Left => f.write_str("the gateway left"),
+            Self::Left => f.write_str("the gateway disconnected"),
             Self::Ending => f.write_str("the node ends"),
             Self::Refused(reason) | Self::Denied(Denied { reason, .. }) => {
                 write!(f, "refused: {reason}")
@@ -249,7 +249,7 @@ impl Connection {
         done: &mut Vec<Job>,
     ) -> Result<(), Closed> {
         if self.greeting != Greeting::Over {
-            return Err(Closed::Refused("a job came before the hello".into()));
+            return Err(Closed::Refused("a job before the hello".into()));
         }
         let JobHead { ticket, tag, command, part, offset, length } = head;
         self.is_quiet = false;
@@ -318,7 +318,7 @@ impl Connection {
                 self.on_fenced()
             }
             _ if self.greeting != Greeting::Over => {
-                Err(Closed::Refused("something came before the hello".into()))
+                Err(Closed::Refused("a message before the hello".into()))
             }
             ToNode::Identify(_) => Err(Closed::Refused("a second identity".into())),
             ToNode::Tenants(names) => {

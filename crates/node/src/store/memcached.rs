@@ -446,7 +446,7 @@ impl Link {
         while used < input.length {
             let rest = &input.bytes[used..input.length];
             let Some(first) = exchange.waiting.front_mut() else {
-                return Err(strange("it says what nobody has asked".into()));
+                return Err(strange("it sent a reply without a request".into()));
             };
             let found = first.boundary.find(rest).map_err(|error| strange(error.to_string()))?;
             let Some(whole) = found else {

@@ -15,7 +15,7 @@ impl Endpoint {
         if self.moving.is_some() || !self.host.is_lost() {
             return;
         }
-        tracing::error!("the node's own card has lost the memory; clients have to come again");
+        tracing::error!("the node's own RNIC has lost the memory; clients have to reconnect");
         let connections: Vec<u64> = self
             .connections
             .iter()
@@ -45,7 +45,9 @@ impl Endpoint {
     /// again.
     pub(super) fn bring_back_blocks(&mut self) {
         if self.moving.is_none() {
-            tracing::info!("blocks run low in memory that clients may have unknown; it is moved");
+            tracing::info!(
+                "free blocks run low in memory that unknown clients may have; it is moved"
+            );
             self.begin_to_move();
         }
     }
@@ -75,7 +77,7 @@ impl Endpoint {
         let started = self.clock.now();
         match self.host.move_memory() {
             Ok(_) if self.host.rnic().is_some() => {
-                tracing::warn!("the node's own card reaches the memory again; clients come again");
+                tracing::warn!("the node's own RNIC reaches the memory again; clients reconnect");
             }
             Ok(store) => {
                 if let Store::Emptied(structure) = store {
@@ -84,18 +86,18 @@ impl Endpoint {
                     self.host.remade(structure, store, took);
                 }
                 let took_ms = self.clock.now().since(started).0 / Span::MILLISECOND.0;
-                tracing::warn!(took_ms, "the memory was moved; clients come again");
+                tracing::warn!(took_ms, "the memory was moved; clients reconnect");
                 self.host.notice(Notice::Moved { took: self.clock.now().since(started) });
             }
             Err(error) if self.host.rnic().is_some() => {
-                tracing::error!("the node's own card does not reach the memory: {error}");
+                tracing::error!("the node's own RNIC does not reach the memory: {error}");
                 self.moving = Some(self.clock.now().after(RNIC_WAIT));
                 return;
             }
             Err(error) => {
                 tracing::error!(
-                    "the memory cannot be moved, so nobody is shut out, and lost blocks stay lost: \
-                     {error}"
+                    "the memory cannot be moved, so no client is shut out, and lost blocks stay \
+                     lost: {error}"
                 );
                 self.host.stay(gone.iter().map(|connection| connection.session_slot));
             }
@@ -132,13 +134,13 @@ impl Endpoint {
                     took_ms,
                     is_store_kept,
                     tenants = whose,
-                    "{structure} was damaged by a client that has the memory, so the node goes on \
-                     with other memory; clients come again"
+                    "{structure} was damaged by a client that has the memory, so the node \
+                     continues with other memory; clients reconnect"
                 );
                 self.host.remade(structure, store, took);
             }
             Err(error) => {
-                tracing::error!("{structure} is damaged, and no other memory can be made: {error}");
+                tracing::error!("{structure} is damaged, and no new memory can be made: {error}");
                 self.moving = Some(self.clock.now().after(RNIC_WAIT));
                 return;
             }
