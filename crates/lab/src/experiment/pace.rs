@@ -207,8 +207,11 @@ mod tests {
             while clock.now().since(begin).0 < 10_000 {}
         };
         let mut pace = Pace::default();
-        pace.run(1, &slow).unwrap();
+        // On a machine that never gives it a processor for a whole note, it has no pace yet.
+        while pace.per_second(1) == 0.0 {
+            pace.run(1, &slow).unwrap();
+        }
         let per_second = pace.per_second(1);
-        assert!(per_second > 0.0 && per_second < 101_000.0, "{per_second}");
+        assert!(per_second < 101_000.0, "{per_second}");
     }
 }

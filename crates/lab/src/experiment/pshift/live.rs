@@ -5,7 +5,7 @@
 //! are promised, and when they move. What is counted is answers, by who asked.
 
 use std::fmt::Write;
-use std::fs::{self, File};
+use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::thread;
@@ -209,8 +209,8 @@ impl Testbed {
             let store = match back {
                 Back::Memory => Store::Memory { capacity: capacity(scenario) },
                 Back::File => {
-                    device(scenario, number, &path)?;
-                    Store::Device { path, size: None }
+                    folder(scenario, number, &path)?;
+                    Store::Directory { path }
                 }
                 Back::Memcached => {
                     servers.push(memcached(number, &path, scratch, interrupt)?);
@@ -226,29 +226,25 @@ impl Testbed {
     }
 }
 
-/// A file that a node takes for a device, with a part of each tenant.
-fn device(scenario: &Scenario, number: u16, path: &Path) -> Result<(), Failure> {
-    /// Bytes for labels behind the parts.
-    const LABELS: u64 = 1 << 20;
-    let made = File::create(path).and_then(|file| file.set_len(capacity(scenario).0 + LABELS));
-    made.map_err(|error| {
+/// A folder with a file for each tenant's part: a device has labels for no more than 128.
+fn folder(scenario: &Scenario, number: u16, path: &Path) -> Result<(), Failure> {
+    fs::create_dir(path).map_err(|error| {
         let what = format!("cannot make {}", path.display());
         Failure::new(Code::Failure, what).cause(error)
     })?;
-    for tenant in 0..u64::from(scenario.tenants.count) {
-        let plan = PartPlan {
-            node: format!("n{number}"),
-            store: PartStore::Device(path.into(), None),
-            volume: format!("t{tenant}"),
-            index: number.into(),
-            offset: Bytes(PART.0 * tenant),
-            geometry: geometry(scenario.nodes.count as usize),
-            fallback: None,
-        };
-        create(&[plan], Creation::default())
-            .map_err(|error| Failure::new(Code::Failure, error.what).help(error.help))?;
-    }
-    Ok(())
+    let plan = |tenant| PartPlan {
+        node: format!("n{number}"),
+        store: PartStore::Directory(path.into()),
+        volume: format!("t{tenant}"),
+        index: number.into(),
+        offset: Bytes(0),
+        geometry: geometry(scenario.nodes.count as usize),
+        fallback: None,
+    };
+    (0..scenario.tenants.count).try_for_each(|tenant| {
+        let created = create(&[plan(tenant)], Creation::default()).map(drop);
+        created.map_err(|error| Failure::new(Code::Failure, error.what).help(error.help))
+    })
 }
 
 /// Room for a part of each tenant.
