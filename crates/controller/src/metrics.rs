@@ -4,56 +4,33 @@ use std::fmt::{self, Debug};
 use std::hash::Hash;
 use std::sync::atomic::AtomicU64;
 
-use prometheus_client::collector::Collector;
+use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, NoLabelSet};
-use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit as MetricUnit};
-use tidegate_algo::concurrent::histogram::upper_bound;
 use tidegate_model::Rule;
-use tidegate_model::gate::Unit;
 use tidegate_proto::cluster::status::{
     ClusterStatus, ClusterTenant, DataNodeStatus, GatewayStatus, NodeStatus, OfferStatus,
     TenantAtDataNode, TenantAtNode, TurnedAwayStatus,
 };
-use tidegate_proto::controller::Waits;
 use tidegate_proto::controller::status::{Status, TenantStatus};
 
 use crate::machine::Survey;
+use histograms::{GatewayLatency, WaitTimes};
+
+mod histograms;
 
 /// The content type of [`text`].
 pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-
-/// Upper bounds of the buckets of waiting times, in nanoseconds: from the resolution of a sleeping
-/// thread to a wait that a person calls hung.
-const WAIT_BOUNDS_NS: [u64; 10] = [
-    100_000,
-    1_000_000,
-    5_000_000,
-    10_000_000,
-    50_000_000,
-    100_000_000,
-    500_000_000,
-    1_000_000_000,
-    5_000_000_000,
-    10_000_000_000,
-];
 
 type Value = Gauge<f64, AtomicU64>;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct TenantLabel {
     tenant: String,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct GateLabel {
-    tenant: String,
-    gate: &'static str,
 }
 
 /// All metrics, in the OpenMetrics text format.
@@ -68,6 +45,7 @@ pub(crate) fn text(survey: &Survey, cycle_seconds: &Histogram) -> Result<String,
     let cycles = cycle_seconds.clone();
     registry.register_with_unit("controller_cycle", help, MetricUnit::Seconds, cycles);
     registry.register_collector(Box::new(WaitTimes(survey.waits.clone())));
+    registry.register_collector(Box::new(GatewayLatency(survey.latency.clone())));
     let mut text = String::new();
     encode(&mut text, &registry)?;
     Ok(text)
@@ -528,53 +506,6 @@ fn register_counters<'a, L, T: 'a, I: Iterator<Item = (L, &'a T)>>(
     }
 }
 
-/// Waiting times at tenants' own buckets.
-#[derive(Debug)]
-struct WaitTimes(Vec<(String, Unit, Waits)>);
-
-impl Collector for WaitTimes {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        let help = "How long delayed requests waited at the tenant's own bucket";
-        let unit = MetricUnit::Seconds;
-        let kind = MetricType::Histogram;
-        let mut metric = encoder.encode_descriptor("gate_wait", help, Some(&unit), kind)?;
-        for (tenant, unit, waits) in &self.0 {
-            if waits.counts.is_empty() {
-                continue;
-            }
-            let gate = match unit {
-                Unit::Bytes => "bandwidth",
-                Unit::Operations => "operations",
-            };
-            let label = GateLabel { tenant: tenant.clone(), gate };
-            let mut series = metric.encode_family(&label)?;
-            let count = waits.counts.iter().sum();
-            let sum = waits.waited_ns as f64 / 1e9;
-            series.encode_histogram::<NoLabelSet>(sum, count, &buckets(&waits.counts), None)?;
-        }
-        Ok(())
-    }
-}
-
-/// The stages' fine buckets put into [`WAIT_BOUNDS_NS`]: each into the first whose bound is not
-/// below its own, so that no wait looks shorter than it was.
-fn buckets(counts: &[u64]) -> Vec<(f64, u64)> {
-    let bounds = WAIT_BOUNDS_NS.iter().copied().chain([u64::MAX]);
-    let mut buckets: Vec<(u64, u64)> = bounds.map(|bound| (bound, 0)).collect();
-    for (index, count) in counts.iter().enumerate() {
-        let bound = upper_bound(index).0;
-        if let Some((_, sum)) = buckets.iter_mut().find(|(upper, _)| bound <= *upper) {
-            *sum += count;
-        }
-    }
-    // Without a last bucket `+Inf`, `histogram_quantile` is not a number.
-    let seconds = |bound: u64| match bound {
-        u64::MAX => f64::INFINITY,
-        bound => bound as f64 / 1e9,
-    };
-    buckets.into_iter().map(|(bound, count)| (seconds(bound), count)).collect()
-}
-
 #[cfg(test)]
 mod lint_tests;
 #[cfg(test)]
@@ -591,7 +522,7 @@ mod tests {
         let tenants = vec![tenant("oltp", Some(1_310_720)), tenant("idle", None)];
         let mut status = Status { tenants, ..Status::default() };
         status.totals.rules_refused = 3;
-        let survey = Survey { status, waits: Vec::new(), cycles: Vec::new() };
+        let survey = Survey { status, waits: Vec::new(), latency: Vec::new(), cycles: Vec::new() };
         let text = text(&survey, &Histogram::new([1.0])).unwrap();
         assert!(text.contains("\ntidegate_tenant_wait_p99_seconds{tenant=\"oltp\"} 0.00131072\n"));
         assert!(!text.contains("wait_p99_seconds{tenant=\"idle\"}"), "it has no requests");
@@ -614,7 +545,7 @@ mod tests {
         };
         let cluster = ClusterStatus { data_nodes: vec![node], ..ClusterStatus::default() };
         let status = Status { cluster: Some(cluster), ..Status::default() };
-        let survey = Survey { status, waits: Vec::new(), cycles: Vec::new() };
+        let survey = Survey { status, waits: Vec::new(), latency: Vec::new(), cycles: Vec::new() };
         let text = text(&survey, &Histogram::new([1.0])).unwrap();
         assert!(text.contains("\ntidegate_data_node_used_bytes{node=\"m\"} 4160"), "{text}");
         let pair = "{node=\"m\",tenant=\"oltp\"}";
@@ -622,15 +553,5 @@ mod tests {
             let line = format!("\ntidegate_data_node_tenant_{name}{pair} {value}\n");
             assert!(text.contains(&line), "{text}");
         }
-    }
-
-    #[test]
-    fn no_wait_is_reported_shorter_than_it_was() {
-        let mut counts = vec![0; 256];
-        counts[0] = 1;
-        counts[255] = 2;
-        let buckets = buckets(&counts);
-        assert_eq!(buckets[0], (0.0001, 1));
-        assert_eq!(buckets[10], (f64::INFINITY, 2));
     }
 }

@@ -14,6 +14,7 @@ use tidegate_fabric::tls::Way;
 use tidegate_proto::message::{FromGateway, Hello, ToGateway, VERSION, VolumeFault};
 
 use crate::clock;
+use crate::latency::Reported;
 use crate::status::Stats;
 use crate::users;
 
@@ -39,7 +40,8 @@ impl Agent {
         let (is_ending, waker) = (Arc::new(AtomicBool::new(false)), reactor.message_queue());
         let hello = Hello::Gateway { version: VERSION, name };
         let controller = ControllerLink::new(way, CONTROLLER, "gateway");
-        let watch = Watch { controller, hello, stats, faults: Vec::new(), reactor };
+        let (faults, latency) = (Vec::new(), Reported::default());
+        let watch = Watch { controller, hello, stats, faults, latency, reactor };
         let ending = is_ending.clone();
         let (thread, span) =
             (thread::Builder::new().name("gateway-agent".into()), tracing::Span::current());
@@ -66,6 +68,8 @@ struct Watch {
     stats: Arc<Stats>,
     /// The faults of volumes that were sent to the controller on this link.
     faults: Vec<VolumeFault>,
+    /// The latencies of requests, likewise.
+    latency: Reported,
     reactor: Reactor<()>,
 }
 
@@ -78,6 +82,7 @@ impl Watch {
                 && self.controller.connect(&self.reactor, now, &self.hello)
             {
                 self.faults.clear();
+                self.latency.clear();
             }
             let patience = clock::until(self.controller.next_attempt());
             if let Err(error) = self.reactor.wait(patience, &mut ready, &mut Vec::new()) {
@@ -101,6 +106,8 @@ impl Watch {
             match message {
                 ToGateway::Policy { revision, policy } => {
                     tracing::info!(revision, "policy applied");
+                    // The controller has kept nothing of tenants that the last policy did not have.
+                    self.latency.clear();
                     let (policy, user_names) = users::numbered(policy);
                     self.stats.register.apply(policy, user_names);
                 }
@@ -123,7 +130,9 @@ impl Watch {
     fn send_counts(&mut self) {
         let counts = FromGateway::Counts(self.stats.counts());
         let pressure = FromGateway::Pressure(self.stats.pressure());
-        for message in [counts, pressure] {
+        let latency = self.latency.changed(self.stats.latency());
+        let latency = (!latency.is_empty()).then_some(FromGateway::Latency(latency));
+        for message in [counts, pressure].into_iter().chain(latency) {
             self.controller.send(&self.reactor, clock::now(), &message);
         }
     }

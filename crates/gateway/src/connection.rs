@@ -272,6 +272,7 @@ impl Connection {
         }
         let request = InFlightRequest {
             connection: self.token,
+            received_at: frontend.nodes.now,
             cookie,
             command,
             tenant,
@@ -283,11 +284,10 @@ impl Connection {
         };
         self.requests += 1;
         self.bytes += weight(&request);
-        let recorded = &client.recorded;
         let Frontend { volumes, nodes, in_flight, .. } = frontend;
         let layout = volumes.layout(request.volume);
         let submitted = in_flight.submit(request, layout, |volume, part, job| {
-            nodes.queue(Target { volume, part, is_long: false }, job, recorded);
+            nodes.queue(Target { volume, part, is_long: false }, job, &client.recorded);
         });
         if let Err((request, fault)) = submitted {
             frontend.context.counts.refuse();
@@ -515,6 +515,10 @@ impl worker::Frontend for Frontend {
     fn weigh(completed: &Completed) -> (usize, Result<u64, Fault>) {
         let Completed { request, outcome, .. } = completed;
         (request.volume, outcome.map(|()| weight(request) as u64))
+    }
+
+    fn received_at(completed: &Completed) -> Time {
+        completed.request.received_at
     }
 
     fn abandon(&mut self, token: u64) {

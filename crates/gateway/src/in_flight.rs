@@ -9,7 +9,7 @@ use std::collections::{HashMap, HashSet};
 use tidegate_fabric::buffer::Buffer;
 use tidegate_fabric::service::{Command, Fault, Job};
 use tidegate_model::cluster::{Layout, PartRange};
-use tidegate_model::{Class, ContextId, Operation, Tag, TenantId};
+use tidegate_model::{Class, ContextId, Operation, Tag, TenantId, Time};
 use tidegate_proto::gateway::{Gateway, Refusal, RequestExtent, SubRequest};
 
 /// The most extents in one answer to a client.
@@ -24,6 +24,8 @@ const MAP_STRIPES: u32 = 1_024;
 pub(crate) struct InFlightRequest {
     /// The connection that it came on.
     pub(crate) connection: u64,
+    /// When it was read.
+    pub(crate) received_at: Time,
     /// The client's number for it.
     pub(crate) cookie: u64,
     /// The operation.

@@ -13,6 +13,7 @@ fn request(command: Command, offset: u64, length: u32) -> InFlightRequest {
     let (connection, cookie, tenant) = (5, 6, TenantId(7));
     InFlightRequest {
         connection,
+        received_at: Time::ZERO,
         cookie,
         command,
         tenant,

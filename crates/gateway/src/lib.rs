@@ -17,6 +17,7 @@ mod config;
 mod connection;
 mod in_flight;
 pub mod ketama;
+mod latency;
 mod links;
 pub mod memcached;
 mod nbd;

@@ -91,6 +91,8 @@ struct Held {
 
 /// A worker's nodes.
 pub(crate) struct Nodes {
+    /// When the worker woke up, or took completed jobs, last: the arrival of requests.
+    pub(crate) now: Time,
     nodes: Vec<Node>,
     patience: Span,
     identities: Arc<Identities>,
@@ -178,6 +180,7 @@ impl Nodes {
         }
         let message_queue = reactor.message_queue();
         Ok(Self {
+            now: clock::now(),
             nodes: nodes.to_vec(),
             patience,
             identities,

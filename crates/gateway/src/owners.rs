@@ -27,6 +27,7 @@ use tidegate_algo::scheduling::dsfq::Elsewhere;
 use tidegate_model::policy::Levels;
 use tidegate_model::{Policy, TenantId};
 
+use crate::latency::TenantLatency;
 use crate::status::Count;
 use crate::users::UserNames;
 
@@ -47,12 +48,19 @@ pub(crate) struct Table {
     /// The name of each number, beginning with 1.
     names: Vec<String>,
     /// Counters of requests for each number, beginning with 0 for unattributed requests.
-    counts: Vec<Arc<Count>>,
+    counts: Vec<Arc<TenantCounters>>,
     /// Costs sent to each node, for each number likewise.
     elsewhere: Vec<Arc<Elsewhere>>,
     policy: Option<Rules>,
     /// Whether the policy in force is known, or that there is none.
     is_known: bool,
+}
+
+/// Counters of a tenant's requests.
+#[derive(Debug, Default)]
+struct TenantCounters {
+    count: Count,
+    latency: TenantLatency,
 }
 
 /// A policy, and the register's numbers of its tenants, in its order.
@@ -157,13 +165,31 @@ impl Table {
     /// Counters of the requests of the tenant with this number. A number that only a later table
     /// has counts as unattributed here.
     pub(crate) fn count(&self, tenant: TenantId) -> &Count {
+        &self.counters(tenant).count
+    }
+
+    /// The latencies of its requests, likewise.
+    pub(crate) fn latency(&self, tenant: TenantId) -> &TenantLatency {
+        &self.counters(tenant).latency
+    }
+
+    fn counters(&self, tenant: TenantId) -> &TenantCounters {
         self.counts.get(usize::from(tenant.0)).unwrap_or(&self.counts[0])
     }
 
     /// Counters of the requests of all tenants, by name; unattributed requests have the empty name.
     pub(crate) fn counts(&self) -> impl Iterator<Item = (&str, &Count)> {
+        self.all_counters().map(|(name, counters)| (name, &counters.count))
+    }
+
+    /// The latencies of the requests of all tenants, likewise.
+    pub(crate) fn latencies(&self) -> impl Iterator<Item = (&str, &TenantLatency)> {
+        self.all_counters().map(|(name, counters)| (name, &counters.latency))
+    }
+
+    fn all_counters(&self) -> impl Iterator<Item = (&str, &TenantCounters)> {
         let names = [""].into_iter().chain(self.names.iter().map(String::as_str));
-        names.zip(self.counts.iter().map(|count| &**count))
+        names.zip(self.counts.iter().map(|counters| &**counters))
     }
 
     /// The same, of one that no policy has changed yet.

@@ -10,6 +10,7 @@ use tidegate_fabric::reactor::{MessageQueue, Reactor};
 use tidegate_fabric::stream::{Address, Listener, ListenerAccess};
 use tidegate_fabric::tls::Way;
 use tidegate_model::cluster::Volume;
+use tidegate_proto::stats::latency::RequestLatency;
 use tidegate_proto::stats::message::{GatewayCounts, GatewayPressure};
 
 use crate::agent::Agent;
@@ -211,6 +212,11 @@ impl Running {
     /// The use of its limits, and the clients that these have refused.
     pub fn pressure(&self) -> GatewayPressure {
         self.stats.pressure()
+    }
+
+    /// The latencies of requests since the gateway started, by tenant and operation.
+    pub fn latency(&self) -> Vec<RequestLatency> {
+        self.stats.latency()
     }
 
     /// Starts the workers, and the agent if there is a controller.

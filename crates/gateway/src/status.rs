@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tidegate_algo::allocation::connection_quota::QuotaExceeded;
 use tidegate_fabric::service::Fault;
 use tidegate_proto::message::VolumeFault;
+use tidegate_proto::stats::latency::RequestLatency;
 use tidegate_proto::stats::message::{Flow, GatewayCounts, GatewayPressure};
 
 use crate::clock;
@@ -206,7 +207,13 @@ impl Stats {
         }
     }
 
-    /// Everything.
+    /// The latencies of requests, by tenant and operation.
+    pub(crate) fn latency(&self) -> Vec<RequestLatency> {
+        let table = self.register.table();
+        table.latencies().flat_map(|(name, latency)| latency.counts(name)).collect()
+    }
+
+    /// Everything else.
     pub(crate) fn counts(&self) -> GatewayCounts {
         let sum = |of: fn(&ServerCounters) -> &AtomicU64| {
             self.contexts().map(|context| of(&context.counts).load(Ordering::Relaxed)).sum()

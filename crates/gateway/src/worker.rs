@@ -16,6 +16,7 @@ use tidegate_fabric::service::Job;
 use tidegate_fabric::stream::{Listener, Stream};
 use tidegate_model::{Origin, Span, Time};
 
+mod completions;
 mod frontend;
 mod limits;
 
@@ -211,6 +212,8 @@ impl<S: Frontend> Worker<S> {
                 tracing::error!("a worker of the gateway cannot wait any more: {error}");
                 return;
             }
+            let now = clock::now();
+            self.frontend.nodes().now = now;
             for message in messages.drain(..) {
                 match message {
                     Message::Finished(job) => self.done.push(job),
@@ -228,7 +231,7 @@ impl<S: Frontend> Worker<S> {
             for ready in ready.drain(..) {
                 self.on_ready(ready);
             }
-            self.frontend.nodes().on_deadline(clock::now(), &self.reactor, &mut self.done);
+            self.frontend.nodes().on_deadline(now, &self.reactor, &mut self.done);
             self.settle();
             self.on_deadline(clock::now());
             if self.frontend.budget().used() != self.memory_reported {
@@ -389,26 +392,6 @@ impl<S: Frontend> Worker<S> {
                 }
             }
         }
-    }
-
-    /// Passes finished jobs on to their clients.
-    fn complete(&mut self) {
-        let mut done = std::mem::take(&mut self.done);
-        for job in done.drain(..) {
-            let tenant = job.tag.tenant;
-            let Some((token, answer)) = self.frontend.complete(job) else { continue };
-            let (volume, outcome) = S::weigh(&answer);
-            self.context.counts.add(volume, outcome);
-            self.table.count(tenant).add(outcome);
-            match client_entry(&mut self.slots, token) {
-                Some(entry) => {
-                    entry.client.answer(answer, &mut self.frontend);
-                    self.list(token);
-                }
-                None => self.frontend.budget().release(S::charge_of(&answer)),
-            }
-        }
-        self.done = done;
     }
 
     /// Writes a client's pending output, consumes its held input, and closes a finished connection.

@@ -9,7 +9,7 @@ use tidegate_proto::node::Pacing;
 
 pub use crate::engine::model::Speed;
 
-/// How a node is set up.
+/// Configuration of a node.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Its name in the cluster file.

@@ -66,6 +66,7 @@ use crate::session::{Action, PeerId, Sessions, same_version, shortened};
 pub use crate::session::{ConnectionId, FromPeer, Peer, Refusal, ToPeer};
 use crate::stats::ClusterStats;
 use crate::stats::delays::{Delays, UnknownTenant};
+use crate::stats::latency::LatencyCounts;
 use status::Status;
 
 pub mod status;
@@ -395,6 +396,11 @@ impl Controller {
     /// When the cycle over stages that ended last, or is under way, began.
     pub fn cycle_started(&self) -> Time {
         self.budgets.cycle_started()
+    }
+
+    /// The latencies of requests at gateways, with the names of gateway, tenant and operation.
+    pub fn gateway_latency(&self) -> impl Iterator<Item = ([&str; 3], LatencyCounts)> {
+        self.stats.latency()
     }
 
     /// How long requests waited at tenants' own buckets, with the tenant's name and the unit.

@@ -21,6 +21,7 @@ use tidegate_model::policy::Fallback;
 use tidegate_model::{ChannelSpec, Conditions, Discipline, GateSpec, Policy, Span, StageId};
 
 use crate::cluster::message::NodeInfo;
+use crate::stats::latency::RequestLatency;
 use crate::stats::message::{GatewayCounts, GatewayPressure};
 
 /// The version of these messages. A peer sends its version in its hello, and the controller refuses
@@ -99,6 +100,9 @@ pub enum FromGateway {
     Faults(Vec<VolumeFault>),
     /// The use of its bounds: follows all [`Self::Counts`].
     Pressure(GatewayPressure),
+    /// Latencies of requests: follows [`Self::Pressure`] with those that have changed since the
+    /// last policy or report on this connection, if there are any.
+    Latency(Vec<RequestLatency>),
 }
 
 /// A volume whose parts do not belong together.

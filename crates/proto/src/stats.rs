@@ -25,8 +25,10 @@
 //! # Bound
 //! One question and answer per peer and [`INTERVAL`]. An answer is as long as the tenants that had
 //! requests there; the machine keeps a meter for each tenant of the policy at each node and
-//! gateway, for each volume and pool of the last answer, and for a minute what tenants did at nodes
-//! ([`delays`]). A controller that begins anew begins with what each process has counted so far.
+//! gateway, a histogram for each operation that a tenant has requested at a gateway
+//! ([`latency`]), a meter for each volume and pool of the last answer, and for a minute what
+//! tenants did at nodes ([`delays`]). A controller that begins anew begins with what each process
+//! has counted so far.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
@@ -43,11 +45,13 @@ use crate::cluster::status::{
 };
 use crate::message::{FromGateway, ToGateway, VolumeFault};
 use crate::session::{Outbox, PeerId, REPLACED, Refusal, ToPeer};
+use latency::{LatencyCounts, LatencyMeter, RequestLatency};
 use message::{Flow, GatewayCounts, GatewayPressure, NodeCounts};
 use node::NodeStats;
 use reading::{FlowMeter, Meter};
 
 pub mod delays;
+pub mod latency;
 pub mod message;
 mod minute;
 mod node;
@@ -62,8 +66,8 @@ pub const INTERVAL: Span = Span::SECOND;
 /// Time without readings after which no rate is reported any more, and the peer is silent.
 const STALE: Span = Span(3 * INTERVAL.0);
 
-/// Kinds of faults, and reasons to turn a client away, that are distinguished; there are six kinds
-/// and seven reasons.
+/// Kinds of faults, reasons to turn a client away, and operations of a tenant's requests that are
+/// distinguished; there are six kinds, seven reasons and six operations.
 const KINDS_MAX: usize = 16;
 
 /// Whether a peer is connected, and when it was read last.
@@ -113,6 +117,8 @@ struct GatewayStats {
     volume_faults: Vec<VolumeFault>,
     /// By reason.
     turned_away_for: BTreeMap<String, Meter>,
+    /// By tenant and operation; the empty name is of requests without a tenant.
+    latency: BTreeMap<(String, String), LatencyMeter>,
     /// Bytes that are in use, and those that may be.
     memory: (u64, u64),
     /// Without the flows, which are above.
@@ -182,6 +188,8 @@ impl ClusterStats {
         }
         for gateway in &mut self.gateways {
             gateway.tenants = moved(&earlier, &self.indexes, &mut gateway.tenants);
+            let indexes = &self.indexes;
+            gateway.latency.retain(|(tenant, _), _| is_known(tenant, indexes));
         }
         self.parameters = policy.tenants.iter().map(TenantParameters::of).collect();
         self.revision = revision;
@@ -224,6 +232,7 @@ impl ClusterStats {
             FromGateway::Counts(counts) => gateway.read(now, counts, &self.indexes),
             FromGateway::Faults(faults) => gateway.volume_faults = faults,
             FromGateway::Pressure(pressure) => gateway.on_pressure(pressure),
+            FromGateway::Latency(latency) => gateway.on_latency(latency, &self.indexes),
             FromGateway::Disconnect => {
                 self.outbox.close(PeerId::Gateway(index));
                 self.on_closed(PeerId::Gateway(index), DISCONNECTED);
@@ -297,6 +306,15 @@ impl ClusterStats {
         }
     }
 
+    /// The latencies of requests at gateways, with the names of gateway, tenant and operation.
+    pub(crate) fn latency(&self) -> impl Iterator<Item = ([&str; 3], LatencyCounts)> {
+        self.gateways.iter().flat_map(|gateway| {
+            gateway.latency.iter().map(|((tenant, operation), meter)| {
+                ([&*gateway.name, &**tenant, &**operation], meter.total())
+            })
+        })
+    }
+
     /// Reads a peer from now on.
     fn begin(&mut self, now: Time, peer: PeerId) {
         self.connected.insert(peer);
@@ -321,6 +339,7 @@ impl GatewayStats {
         let counts = [&mut self.admitted, &mut self.turned_away, &mut self.refused];
         let kinds = self.faults.values_mut().chain(self.turned_away_for.values_mut());
         counts.into_iter().chain(kinds).for_each(Meter::replace);
+        self.latency.values_mut().for_each(LatencyMeter::replace);
     }
 
     fn on_pressure(&mut self, pressure: GatewayPressure) {
@@ -331,6 +350,16 @@ impl GatewayStats {
             }
         }
         self.memory = (pressure.memory_used_bytes, pressure.memory_limit_bytes);
+    }
+
+    fn on_latency(&mut self, latency: Vec<RequestLatency>, indexes: &BTreeMap<String, usize>) {
+        let most = (indexes.len() + 1) * KINDS_MAX;
+        for RequestLatency { tenant, operation, counts } in latency {
+            let (is_known, key) = (is_known(&tenant, indexes), (tenant, operation));
+            if is_known && (self.latency.len() < most || self.latency.contains_key(&key)) {
+                self.latency.entry(key).or_default().read(counts);
+            }
+        }
     }
 
     fn read(&mut self, now: Time, mut counts: GatewayCounts, indexes: &BTreeMap<String, usize>) {
@@ -415,6 +444,11 @@ impl GatewayStats {
             offers,
         }
     }
+}
+
+/// Whether the policy has this tenant, or the name is that of requests without a tenant.
+fn is_known(tenant: &str, indexes: &BTreeMap<String, usize>) -> bool {
+    tenant.is_empty() || indexes.contains_key(tenant)
 }
 
 /// The meters of another policy's tenants, with what those have counted that were there before.

@@ -57,12 +57,34 @@ fn expect(cluster: &mut Cluster, requests: u64) {
     assert_eq!(there, requests, "{tenant:#}");
 }
 
+/// Waits until `/metrics` has the latencies of exactly so many reads and writes.
+#[track_caller]
+fn expect_latencies(address: &str, reads_and_writes: [u64; 2]) {
+    let mut metrics = String::new();
+    eventually("a latency for each request that the client counted", || {
+        metrics = answer(address, "/metrics");
+        ["read", "write"].iter().zip(reads_and_writes).all(|(operation, count)| {
+            let labels = format!("gateway=\"front\",tenant=\"oltp\",operation=\"{operation}\"");
+            let name = "\ntidegate_gateway_request_seconds";
+            metrics.contains(&format!("{name}_count{{{labels}}} {count}\n"))
+                && metrics.contains(&format!("{name}_bucket{{le=\"+Inf\",{labels}}} {count}\n"))
+        })
+    });
+    assert!(metrics.contains("\n# TYPE tidegate_gateway_request_seconds histogram\n"), "{metrics}");
+}
+
 #[test]
 fn the_status_agrees_with_the_counts_of_clients() {
     let db = volume("db", "oltp", "6MiB", &NODES);
     let mut cluster = Cluster::new(&format!("{}{db}", directories(&NODES)), OPEN);
-    let mut command = cluster.command(&["--role", "controller"]);
+    let (file, state) = (cluster.file(), cluster.state());
+    let mut command = cluster.bed().tidegate(&["up", "--http", "127.0.0.1:0", "--log", "info"]);
+    command.env_remove("TIDEGATE_SOCKET").stdin(Stdio::null());
+    command.arg(file).args(["--role", "controller", "--state"]).arg(state);
     cluster.bed().up_with(&mut command);
+    let output = cluster.bed().controller().stdout();
+    let address = output.split("http://").nth(1).and_then(|rest| rest.split(';').next());
+    let address = address.expect("an address");
     NODES.iter().for_each(|name| cluster.start("node", name));
     cluster.start("gateway", GATEWAY);
     // From the first request on: service before the first plan has no tenant.
@@ -75,6 +97,7 @@ fn the_status_agrees_with_the_counts_of_clients() {
     let [reads, writes] = load(&cluster);
     assert_eq!(reads + writes, REQUESTS);
     expect(&mut cluster, REQUESTS);
+    expect_latencies(address, [reads, writes]);
     let first = gateway(&mut cluster);
 
     cluster.kill(GATEWAY);
@@ -88,6 +111,7 @@ fn the_status_agrees_with_the_counts_of_clients() {
     cluster.start("gateway", GATEWAY);
     load(&cluster);
     expect(&mut cluster, 2 * REQUESTS);
+    expect_latencies(address, [2 * reads, 2 * writes]);
     let second = gateway(&mut cluster);
     assert_ne!(first["started_ms"], second["started_ms"]);
     // A node too: what was counted by the process before goes on counting.

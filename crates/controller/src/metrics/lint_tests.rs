@@ -3,7 +3,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use tidegate_algo::concurrent::histogram::upper_bound;
+use tidegate_model::Span;
+use tidegate_model::gate::Unit;
 use tidegate_proto::cluster::status::{FaultStatus, TurnedAwayStatus};
+use tidegate_proto::controller::Waits;
+use tidegate_proto::stats::latency::{self, LatencyCounts};
 
 use super::*;
 
@@ -135,7 +140,13 @@ fn everything() -> Survey {
     counts[255] = 1;
     let waits = Waits { counts, waited_ns: 1 };
     let waits = vec![("oltp".into(), Unit::Bytes, waits)];
-    Survey { status, waits, cycles: Vec::new() }
+    // 90 requests of at most 16 us, 9 of at most 2.048 ms, and one that is longer than all bounds.
+    let mut counts = LatencyCounts { total_ns: 1, ..LatencyCounts::default() };
+    counts.buckets[0] = 90;
+    counts.buckets[latency::bucket_of(Span(2_048_000))] = 9;
+    counts.buckets[latency::BUCKETS - 1] = 1;
+    let latency = vec![(["g", "oltp", "read"].map(String::from), counts)];
+    Survey { status, waits, latency, cycles: Vec::new() }
 }
 
 fn metrics() -> BTreeMap<String, Metric> {
@@ -157,6 +168,16 @@ fn quantiles_of_our_histograms_are_numbers() {
         // 39 of 100 are in the bucket from 1 ms to 5 ms.
         assert!((quantile(0.795) - 0.003).abs() < 1e-9, "{}", quantile(0.795));
         assert_eq!(quantile(0.999), 10.0, "the highest bound that is finite");
+    }
+    let name = "tidegate_gateway_request_seconds";
+    for (labels, buckets) in &series(name, &metrics[name]) {
+        let [gateway, tenant, operation] = ["gateway", "tenant", "operation"].map(|it| &labels[it]);
+        assert_eq!([&**gateway, &**tenant, &**operation], ["g", "oltp", "read"]);
+        let quantile = |quantile| histogram_quantile(quantile, buckets);
+        assert!((quantile(0.45) - 0.000_008).abs() < 1e-9, "{}", quantile(0.45));
+        // Half of the bucket from 1.024 ms to 2.048 ms.
+        assert!((quantile(0.945) - 0.001_536).abs() < 1e-9, "{}", quantile(0.945));
+        assert_eq!(quantile(0.999), 0.000_016 * f64::from(1 << 18), "the highest finite bound");
     }
     let name = "tidegate_controller_cycle_seconds";
     let cycles = series(name, &metrics[name]);

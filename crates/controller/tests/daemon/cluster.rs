@@ -7,7 +7,8 @@ use tidegate_proto::message::{
     FromGateway, Hello, Reply, Request, ToGateway, VERSION, VolumeFault,
 };
 use tidegate_proto::stats::delays::Delays;
-use tidegate_proto::stats::message::{Flow, GatewayCounts, NodeCounts};
+use tidegate_proto::stats::latency::{LatencyCounts, RequestLatency};
+use tidegate_proto::stats::message::{Flow, GatewayCounts, GatewayPressure, NodeCounts};
 
 use crate::harness::{Client, Running, config};
 
@@ -327,6 +328,39 @@ fn what_nodes_and_gateways_count_is_in_status_and_metrics() {
         "tidegate_gateway_faults_total{gateway=\"front\",kind=\"no_space\"} 2",
         "tidegate_gateways_tenant_requests_total{tenant=\"oltp\"} 41",
     ] {
+        assert!(text.lines().any(|line_of_text| line_of_text == line), "no {line} in {text}");
+    }
+}
+
+#[test]
+fn latencies_at_gateways_are_in_metrics_over_restarts() {
+    let directory = tempfile::tempdir().unwrap();
+    let daemon = start(directory.path());
+    daemon.apply(POLICY);
+    for (started_ms, requests) in [(1, 30), (2, 11)] {
+        let mut front = gateway(&daemon, VERSION, "front");
+        front.send(&FromGateway::Counts(GatewayCounts { started_ms, ..Default::default() }));
+        let mut counts = LatencyCounts { total_ns: 500_000_000, ..LatencyCounts::default() };
+        (counts.buckets[1], counts.buckets[19]) = (requests, 1);
+        let [tenant, operation] = ["oltp", "read"].map(String::from);
+        front.send(&FromGateway::Latency(vec![RequestLatency { tenant, operation, counts }]));
+        let pressure = GatewayPressure { memory_used_bytes: started_ms, ..Default::default() };
+        front.send(&FromGateway::Pressure(pressure));
+        daemon.wait_for("the latencies before it", |status| {
+            status.cluster.as_ref().unwrap().gateways[0].memory_used_bytes == started_ms
+        });
+    }
+    let (_, _, text) = daemon.http("GET /metrics HTTP/1.1", "");
+    for (suffix, bound, value) in [
+        ("count", "", "43"),
+        ("sum", "", "1.0"),
+        ("bucket", "le=\"0.000016\",", "0"),
+        ("bucket", "le=\"0.000032\",", "41"),
+        ("bucket", "le=\"4.194304\",", "41"),
+        ("bucket", "le=\"+Inf\",", "43"),
+    ] {
+        let labels = format!("{bound}gateway=\"front\",tenant=\"oltp\",operation=\"read\"");
+        let line = format!("tidegate_gateway_request_seconds_{suffix}{{{labels}}} {value}");
         assert!(text.lines().any(|line_of_text| line_of_text == line), "no {line} in {text}");
     }
 }

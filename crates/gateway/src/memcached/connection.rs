@@ -226,7 +226,7 @@ impl Connection {
                 }
                 let reply = estimate.saturating_mul(ask.keys as usize);
                 let charge = ask.bytes.len().saturating_add(reply);
-                let job = in_flight.submit(token, &ask, charge);
+                let job = in_flight.submit((token, nodes.now), &ask, charge);
                 *bytes += charge;
                 let target = Target { volume: 0, part: ask.destination.node, is_long };
                 nodes.queue(target, job, &Recorded::default());
@@ -413,6 +413,10 @@ impl worker::Frontend for Frontend {
 
     fn weigh((_, reply): &Reply) -> (usize, Result<u64, Fault>) {
         (0, reply.as_ref().map(|reply| reply.len() as u64).map_err(|fault| *fault))
+    }
+
+    fn received_at((request, _): &Reply) -> Time {
+        request.received_at
     }
 
     /// Requests for keys have no order across connections.

@@ -2,7 +2,7 @@
 
 use tidegate_fabric::buffer::Buffer;
 use tidegate_fabric::service::{Command, Job};
-use tidegate_model::{Class, ContextId, Tag, TenantId};
+use tidegate_model::{Class, ContextId, Tag, TenantId, Time};
 use tidegate_wire::memcached::pipeline::{NodeRequest, Ticket};
 
 /// The node of a request, and its tenant.
@@ -19,6 +19,8 @@ pub(crate) struct InFlightRequest {
     /// The connection that it came on.
     pub(super) token: u64,
     pub(super) ticket: Ticket,
+    /// When it was read.
+    pub(super) received_at: Time,
     /// The bytes of the request, and those expected of its reply.
     pub(super) bytes: usize,
     /// The number of its keys.
@@ -33,10 +35,11 @@ pub(super) struct InFlight {
 }
 
 impl InFlight {
-    /// A job for a request on the connection `token`, which is charged with `bytes`.
+    /// A job for what is asked on the connection `token` and was read at `received_at`. The
+    /// connection is charged with `bytes`.
     pub(super) fn submit(
         &mut self,
-        token: u64,
+        (token, received_at): (u64, Time),
         ask: &NodeRequest<'_, RequestOwner>,
         bytes: usize,
     ) -> Job {
@@ -44,7 +47,8 @@ impl InFlight {
             self.slots.push(None);
             self.slots.len() as u32 - 1
         });
-        let request = InFlightRequest { token, ticket: ask.ticket, bytes, keys: ask.keys };
+        let request =
+            InFlightRequest { token, ticket: ask.ticket, received_at, bytes, keys: ask.keys };
         self.slots[slot as usize] = Some(request);
         let tag = Tag {
             tenant: ask.destination.tenant,

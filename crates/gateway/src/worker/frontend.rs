@@ -44,6 +44,9 @@ pub(crate) trait Frontend {
     /// The volume or pool of a reply, and the bytes that were moved, unless it failed.
     fn weigh(answer: &Self::Answer) -> (usize, Result<u64, Fault>);
 
+    /// When the request was read, by the clock of the worker's batches ([`Nodes::now`]).
+    fn received_at(answer: &Self::Answer) -> Time;
+
     /// The tickets of a client's jobs in flight.
     fn sub_requests(&self, token: u64) -> Vec<u64>;
 

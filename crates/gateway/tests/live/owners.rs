@@ -1,5 +1,6 @@
 //! Owners of requests, as the policy says, and with a controller that comes and goes.
 
+use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -23,6 +24,8 @@ pub(crate) struct Controller {
     listener: UnixListener,
     stream: UnixStream,
     decoder: Decoder<FromGateway>,
+    /// The number of requests with a known latency, by tenant and operation.
+    latency: BTreeMap<(String, String), u64>,
     path: PathBuf,
 }
 
@@ -32,7 +35,7 @@ impl Controller {
         let path = folder.join("controller.sock");
         let listener = UnixListener::bind(&path).unwrap();
         let stream = greeted(&listener);
-        Self { listener, stream, decoder: Decoder::new(), path }
+        Self { listener, stream, decoder: Decoder::new(), latency: BTreeMap::new(), path }
     }
 
     /// The same, and it has no policy.
@@ -54,12 +57,20 @@ impl Controller {
         self.send(&ToGateway::Policy { revision, policy });
     }
 
-    /// The next thing that the gateway says.
+    /// The next message of the gateway; those about latencies are only kept.
     fn receive(&mut self) -> FromGateway {
         let mut bytes = [0; 4096];
         loop {
-            if let Some(message) = self.decoder.next_message().unwrap() {
-                return message;
+            match self.decoder.next_message().unwrap() {
+                Some(FromGateway::Latency(latency)) => {
+                    self.latency.extend(latency.into_iter().map(|it| {
+                        assert!(it.counts.total_ns > 0, "{it:?}");
+                        ((it.tenant, it.operation), it.counts.requests())
+                    }));
+                    continue;
+                }
+                Some(message) => return message,
+                None => {}
             }
             let count = self.stream.read(&mut bytes).unwrap();
             assert_ne!(count, 0, "the gateway left");
@@ -169,6 +180,13 @@ fn counts_are_sent_on_request_and_at_the_end() {
     drop((client, testbed.gateway));
     assert_eq!(controller.counts().volumes[0].requests, requests + 2);
     assert_eq!(controller.receive(), FromGateway::Disconnect);
+    assert_eq!(controller.latency.values().sum::<u64>(), requests + 2);
+    let of = |tenant: &str, operation: &str| {
+        controller.latency.get(&(tenant.into(), operation.into())).copied().unwrap_or(0)
+    };
+    let tenants = ["", "report"].map(|tenant| [of(tenant, "read"), of(tenant, "write")]);
+    assert_eq!(tenants.as_flattened().iter().sum::<u64>(), requests + 2);
+    assert!(tenants[1].iter().all(|requests| *requests >= 2), "{tenants:?}");
 }
 
 #[test]

@@ -222,6 +222,51 @@ fn is<M: Serialize + DeserializeOwned + PartialEq + Debug>(message: &M, golden: 
     assert_eq!(&postcard::from_bytes::<M>(golden).unwrap(), message);
 }
 
+/// The latency of so many reads in the first bucket.
+fn reads(tenant: &str, requests: u64) -> RequestLatency {
+    let mut counts = LatencyCounts { total_ns: 1_000 * requests, ..LatencyCounts::default() };
+    counts.buckets[0] = requests;
+    RequestLatency { tenant: tenant.into(), operation: "read".into(), counts }
+}
+
+#[test]
+fn latencies_are_counted_over_restarts_and_of_known_tenants_only() {
+    let mut stats = stats();
+    let totals = |stats: &ClusterStats| {
+        let all = stats.latency().map(|([gateway, tenant, operation], counts)| {
+            assert_eq!((gateway, operation), ("front", "read"));
+            assert_eq!(counts.total_ns, 1_000 * counts.requests());
+            (tenant.into(), counts.requests())
+        });
+        all.collect::<Vec<(String, u64)>>()
+    };
+    for (incarnation, requests) in [(1, 3), (1, 5), (2, 4)] {
+        stats.on_hello(second(incarnation), "front").unwrap();
+        stats.on_message(second(incarnation), 0, gateway_counts(incarnation, requests));
+        // After its restart there are no requests without a tenant: the earlier ones still count.
+        let names = ["oltp", "unknown", ""].into_iter().take(4 - incarnation as usize);
+        let latency = names.map(|tenant| reads(tenant, requests)).collect();
+        stats.on_message(second(incarnation), 0, FromGateway::Latency(latency));
+    }
+    assert_eq!(totals(&stats), [("".into(), 5), ("oltp".into(), 9)]);
+    stats.apply(2, &policy(&["kv"]));
+    assert_eq!(totals(&stats), [("".into(), 5)]);
+    stats.apply(3, &policy(&["oltp"]));
+    assert_eq!(totals(&stats), [("".into(), 5)]);
+}
+
+#[test]
+fn a_gateway_cannot_have_any_number_of_operations_kept() {
+    let mut stats = stats();
+    stats.on_hello(second(0), "front").unwrap();
+    let kind = |number: u32| RequestLatency {
+        operation: alloc::format!("operation {number}"),
+        ..reads("oltp", 1)
+    };
+    stats.on_message(second(1), 0, FromGateway::Latency((0..1_000).map(kind).collect()));
+    assert_eq!(stats.latency().count(), 3 * KINDS_MAX);
+}
+
 /// Clients turned away are counted over restarts of a gateway; its memory is that of the present
 /// process.
 #[test]
@@ -296,4 +341,9 @@ fn golden_bytes() {
     };
     let golden = b"\x03\x01\x0daccess_denied\xac\x02\x05\x80\x01";
     is(&FromGateway::Pressure(pressure), golden);
+    let mut latency = RequestLatency { tenant: "t".into(), ..reads("", 300) };
+    latency.counts.buckets[19] = 1;
+    let mut golden = b"\x04\x01\x01t\x04read\xe0\xa7\x12\xac\x02".to_vec();
+    golden.extend([0; 18].into_iter().chain([1]));
+    is(&FromGateway::Latency(vec![latency]), &golden);
 }

@@ -13,6 +13,7 @@ use tidegate_proto::cluster::message::{
 use tidegate_proto::codec::{Decoder, FRAME_MAX, encode_pages};
 use tidegate_proto::data_node;
 use tidegate_proto::message::{FromGateway, ToGateway};
+use tidegate_proto::stats::latency::{BUCKETS, LatencyCounts, RequestLatency};
 use tidegate_proto::stats::message::{Flow, GatewayCounts, NodeCounts};
 
 /// The most tenants of a policy.
@@ -123,6 +124,9 @@ fn messages_of_gateways_and_data_nodes_for_the_largest_policy_arrive() {
     let (volumes, pools, tenants) = (each(flow), each(flow), each(flow));
     let counts = GatewayCounts { volumes, pools, tenants, ..GatewayCounts::default() };
     assert!(arrives(&FromGateway::Counts(counts)) > FRAME_MAX);
+    let counts = LatencyCounts { total_ns: MOST, buckets: [MOST; BUCKETS] };
+    let latency = |at| RequestLatency { tenant: name(at), operation: "flush".into(), counts };
+    assert!(arrives(&FromGateway::Latency(each(latency))) > FRAME_MAX);
     let grant = data_node::Grant { revision, serial: MOST, shares: shares() };
     arrives(&data_node::ToDataNode::Grant(grant));
     let tenant = |tenant| data_node::TenantReport {

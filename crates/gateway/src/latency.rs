@@ -1,0 +1,137 @@
+//! Latencies of requests, by tenant and operation: counters that all workers share.
+
+use std::collections::HashMap;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tidegate_model::{Operation, Span};
+use tidegate_proto::stats::latency::{BUCKETS, LatencyCounts, RequestLatency, bucket_of};
+
+/// The operations that are distinguished.
+const OPERATIONS: [&str; 6] = ["read", "write", "flush", "get", "put", "other"];
+
+/// The index in [`OPERATIONS`].
+const fn index(operation: Operation) -> usize {
+    match operation {
+        Operation::Read => 0,
+        Operation::Write => 1,
+        Operation::Sync => 2,
+        Operation::Get => 3,
+        Operation::Put => 4,
+        _ => 5,
+    }
+}
+
+/// The latencies of one tenant's requests. An operation takes memory from its first request on.
+#[derive(Debug, Default)]
+pub(crate) struct TenantLatency([OnceLock<Box<Counters>>; OPERATIONS.len()]);
+
+/// The numbers behind [`LatencyCounts`].
+#[derive(Debug, Default)]
+struct Counters {
+    total_ns: AtomicU64,
+    buckets: [AtomicU64; BUCKETS],
+}
+
+impl TenantLatency {
+    /// Counts a request that was answered after `latency`.
+    #[inline]
+    pub(crate) fn record(&self, operation: Operation, latency: Span) {
+        let counters = self.0[index(operation)].get_or_init(Box::default);
+        counters.total_ns.fetch_add(latency.0, Ordering::Relaxed);
+        counters.buckets[bucket_of(latency)].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The counts of each operation that the tenant, which has this name, has requested.
+    pub(crate) fn counts(&self, tenant: &str) -> impl Iterator<Item = RequestLatency> {
+        OPERATIONS.iter().zip(&self.0).filter_map(move |(operation, counters)| {
+            let counters = counters.get()?;
+            let counts = LatencyCounts {
+                total_ns: counters.total_ns.load(Ordering::Relaxed),
+                buckets: counters.buckets.each_ref().map(|count| count.load(Ordering::Relaxed)),
+            };
+            let (tenant, operation) = (tenant.to_owned(), String::from(*operation));
+            Some(RequestLatency { tenant, operation, counts })
+        })
+    }
+}
+
+/// The latencies that the controller has: only what differs is sent.
+#[derive(Debug, Default)]
+pub(crate) struct Reported(HashMap<(String, String), LatencyCounts>);
+
+impl Reported {
+    /// The controller has nothing.
+    pub(crate) fn clear(&mut self) {
+        self.0.clear();
+    }
+
+    /// Those of `latency` that the controller does not have; it has them from now on.
+    pub(crate) fn changed(&mut self, mut latency: Vec<RequestLatency>) -> Vec<RequestLatency> {
+        latency.retain(|RequestLatency { tenant, operation, counts }| {
+            self.0.insert((tenant.clone(), operation.clone()), *counts) != Some(*counts)
+        });
+        latency
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use tidegate_model::operation::OPERATIONS as ALL;
+
+    proptest! {
+        /// Each request is in one bucket of its operation, whichever thread has counted it.
+        #[test]
+        fn buckets_add_up_to_requests(
+            requests in proptest::collection::vec((0..ALL.len(), 0_u64..1 << 34), 0..200),
+        ) {
+            let latency = TenantLatency::default();
+            let (first, second) = requests.split_at(requests.len() / 2);
+            std::thread::scope(|scope| {
+                for half in [first, second] {
+                    let record = |(operation, time): &(usize, u64)| {
+                        latency.record(ALL[*operation].0, Span(*time));
+                    };
+                    scope.spawn(move || half.iter().for_each(record));
+                }
+            });
+            let counts: Vec<_> = latency.counts("oltp").collect();
+            let total: u64 = counts.iter().map(|it| it.counts.requests()).sum();
+            prop_assert_eq!(total, requests.len() as u64);
+            for (operation, number) in OPERATIONS.iter().zip(0..) {
+                let own = requests.iter().filter(|(at, _)| index(ALL[*at].0) == number);
+                let own: Vec<u64> = own.map(|(_, time)| *time).collect();
+                let found = counts.iter().find(|it| it.operation == *operation);
+                prop_assert_eq!(found.is_some(), !own.is_empty());
+                if let Some(found) = found {
+                    prop_assert_eq!(found.counts.requests(), own.len() as u64);
+                    prop_assert_eq!(found.counts.total_ns, own.iter().sum::<u64>());
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn only_what_has_changed_is_reported() {
+        let (oltp, backup) = (TenantLatency::default(), TenantLatency::default());
+        let mut reported = Reported::default();
+        let mut changed = |is_new: bool| {
+            if is_new {
+                reported.clear();
+            }
+            let all = oltp.counts("oltp").chain(backup.counts("backup")).collect();
+            let changed = reported.changed(all).into_iter();
+            changed.map(|it| format!("{} {}", it.tenant, it.operation)).collect::<Vec<_>>()
+        };
+        assert!(changed(false).is_empty());
+        oltp.record(Operation::Read, Span(1));
+        backup.record(Operation::Sync, Span(1));
+        assert_eq!(changed(false), ["oltp read", "backup flush"]);
+        assert!(changed(false).is_empty());
+        oltp.record(Operation::Put, Span::ZERO);
+        assert_eq!(changed(false), ["oltp put"]);
+        assert_eq!(changed(true), ["oltp read", "oltp put", "backup flush"]);
+    }
+}
