@@ -9,16 +9,16 @@ use tidegate_fabric::place::{default_socket, default_state};
 use tidegate_fabric::tls::Guard;
 use tidegate_model::Cluster;
 
-/// How a daemon is set up. Where it is started by root it serves the whole machine; otherwise it
-/// serves its user.
+/// Configuration of a daemon. Started by root it serves the whole machine; otherwise it serves its
+/// user.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// The socket for stages and the command line. By default `/run/tidegate/controller.sock`
     /// for root, else `tidegate/controller.sock` in `$XDG_RUNTIME_DIR` or, without that, in the
     /// state directory.
     pub socket: PathBuf,
-    /// Where nodes and gateways of other machines come in over TCP, and who lets them in; none
-    /// where all are on this one.
+    /// The TCP listener for nodes and gateways of other machines, and the rule that admits them;
+    /// none where all are on this machine.
     pub remote: Option<(SocketAddr, Guard)>,
     /// The directory of policies, token and lock. By default `/var/lib/tidegate` for root, else
     /// `tidegate` in `$XDG_STATE_HOME` or in `~/.local/state`.
@@ -26,17 +26,17 @@ pub struct Config {
     /// Whether to begin without the policies of the last run: the store, which may be damaged, is
     /// put aside and not removed.
     pub forget_policy: bool,
-    /// Where to serve HTTP, on loopback; none for not at all. By default port 7171.
+    /// The address of the HTTP listener, on loopback; none without HTTP. By default port 7171.
     pub http: Option<SocketAddr>,
-    /// Names by which HTTP is asked for besides those of this machine, as behind a proxy. Requests
-    /// for other hosts are refused.
+    /// Host names in HTTP requests that are accepted besides those of this machine, as behind a
+    /// proxy. Requests for other hosts are refused.
     pub http_hosts: Vec<String>,
     /// The log on standard error.
     pub log: Logging,
     /// The time that a new connection may take to send its hello. By default five seconds: long for
     /// a program on this machine, short for a client that wants to hold many connections.
     pub hello_max: Duration,
-    /// The nodes that promises in operations are kept at, and what lies on them; none where there
+    /// The nodes that keep promises in operations, and their volumes and pools; none where there
     /// are stages only.
     pub cluster: Option<Cluster>,
     /// The file that the cluster was read from, for the commands that `tidegate status` advises;

@@ -45,8 +45,8 @@ const EVENTS_MAX: usize = 1024;
 /// How long connections may take to end when the daemon does.
 const STOP_MAX: Duration = Duration::from_secs(2);
 
-/// How long to wait before accepting again after that failed: usually there are no file
-/// descriptors left, and there will be when a client disconnects.
+/// How long to wait before accepting again after that failed: usually there are no file descriptors
+/// left until a client disconnects.
 pub(crate) const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Why a daemon does not start.
@@ -61,7 +61,7 @@ pub enum ServeError {
     /// The socket cannot be listened on.
     #[error(transparent)]
     Socket(#[from] SocketError),
-    /// Nodes and gateways of other machines cannot be listened for.
+    /// The listener for nodes and gateways of other machines cannot be opened.
     #[error("cannot listen on {address}: {error}; choose another address in [controller]")]
     Remote {
         /// The address to listen on.
@@ -89,7 +89,7 @@ pub enum ServeError {
     /// The token cannot be read or made.
     #[error("cannot read or make the token: {0}")]
     Token(TrustError),
-    /// The log filter is none.
+    /// The log filter is malformed.
     #[error(
         "{filter:?} is no log filter ({error}); write it like \"info,tidegate_controller=debug\""
     )]
@@ -99,7 +99,7 @@ pub enum ServeError {
         /// The fault in the filter.
         error: String,
     },
-    /// The process lacks something basic.
+    /// A resource of the operating system is missing.
     #[error("cannot start: {0}")]
     Runtime(#[from] io::Error),
 }
@@ -112,10 +112,10 @@ pub fn serve(config: Config) -> Result<(), ServeError> {
     serve_with(config, |_| Ok(()), || {})
 }
 
-/// Runs a daemon until the process gets SIGTERM or SIGINT. Once it can be reached, `ready` is told
-/// where it serves HTTP; it may block, and talk to the daemon as any client would. What it returns
-/// is kept while the daemon runs, and dropped before the daemon ends. `reload` is called at each
-/// SIGHUP, and may do the same.
+/// Runs a daemon until the process gets SIGTERM or SIGINT. Once it can be reached, `ready` receives
+/// the address of HTTP; it may block, and use the daemon like any client. Its result is kept while
+/// the daemon runs, and dropped before the daemon ends. `reload` is called at each SIGHUP, and may
+/// do the same.
 ///
 /// # Errors
 /// If the daemon cannot start, or what `ready` returns; the daemon has ended then.
@@ -129,7 +129,7 @@ where
     E: From<ServeError> + Send + 'static,
 {
     config.log.to_stderr()?;
-    // An error's, so that no filter of levels hides whose a line is.
+    // At level error, so that no filter of levels hides the name in a line.
     let _span = tracing::error_span!("controller").entered();
     // One thread: the machine is one task, and the other core belongs to the programs that it
     // serves.
@@ -152,12 +152,12 @@ where
                 _ = interrupted.recv() => break,
                 _ = hung_up.recv() => {
                     let reload = Arc::clone(&reload);
-                    // A panic in there is its own matter: the daemon goes on.
+                    // A panic of `reload` does not end the daemon.
                     let _ = tokio::task::spawn_blocking(move || reload()).await;
                 }
             }
         }
-        // It may take its time, and the daemon lives on meanwhile.
+        // It may take long, and the daemon runs meanwhile.
         let ended = tokio::task::spawn_blocking(|| kept.map(drop)).await;
         daemon.stop().await;
         ended.unwrap_or_else(|error| Err(ServeError::Runtime(io::Error::other(error)).into()))
@@ -169,7 +169,7 @@ where
 pub struct Daemon {
     http: Option<SocketAddr>,
     register: Arc<Register>,
-    /// Says true once it is time to end.
+    /// True once the daemon has to end.
     stop: watch::Sender<bool>,
     tasks: JoinSet<()>,
     /// Unlocked last, when nothing uses the directory any more.
@@ -272,12 +272,12 @@ impl Daemon {
         Ok(Self { http: http_address, register, stop, tasks, _state: state })
     }
 
-    /// Where HTTP is served; the port is the real one if port zero was asked for.
+    /// The address of HTTP; with the kernel's choice if the port was 0.
     pub fn http(&self) -> Option<SocketAddr> {
         self.http
     }
 
-    /// How long the last cycles took, oldest first: from the first question to the last new rate.
+    /// How long the last cycles took, oldest first: from the first request to the last new rate.
     pub async fn cycles(&self) -> Vec<Duration> {
         self.register.survey().await.map_or(Vec::new(), |survey| survey.cycles)
     }
@@ -323,7 +323,7 @@ fn whole(path: &Path) -> String {
     std::path::absolute(path).map(|path| path.display().to_string()).unwrap_or_default()
 }
 
-/// Where links and operators come in.
+/// The listener for links and operators.
 enum PeerListener {
     /// On this machine.
     Socket(Socket),
@@ -332,7 +332,7 @@ enum PeerListener {
 }
 
 impl PeerListener {
-    /// The next connection, and who is behind it.
+    /// The next connection, and its peer.
     async fn next(&self) -> io::Result<(Stream, PeerIdentity)> {
         match self {
             Self::Socket(socket) => loop {
@@ -346,13 +346,15 @@ impl PeerListener {
                 let stream = listener.accept().await?.0.into_std()?;
                 match stream.try_into().and_then(|stream| guard.accept(stream)) {
                     Ok(stream) => return Ok((stream, PeerIdentity::Remote(Vec::new()))),
-                    Err(error) => tracing::debug!("a peer left before it was accepted: {error}"),
+                    Err(error) => {
+                        tracing::debug!("a peer disconnected before it was accepted: {error}")
+                    }
                 }
             },
         }
     }
 
-    /// How they come, for people.
+    /// The kind of listener, for the log.
     const fn how(&self) -> &'static str {
         match self {
             Self::Socket(_) => "",
@@ -361,8 +363,8 @@ impl PeerListener {
     }
 }
 
-/// Gives every new connection a task, until it is time to end. From then on the socket's file is
-/// gone, and the connections end with their set.
+/// Starts a task for every new connection, until the daemon ends. From then on the socket's file is
+/// removed, and the connections end with their set.
 async fn accept(
     listener: PeerListener,
     context: Arc<ConnectionContext>,
@@ -397,7 +399,7 @@ pub(crate) async fn bind(address: SocketAddr) -> Result<TcpListener, ServeError>
     bound.map_err(|error| ServeError::Http { address, error })
 }
 
-/// Puts the store aside, because the operator says so.
+/// Renames the store, as the operator has requested.
 fn forget(path: &Path) -> Result<(), StoreError> {
     if let Some(kept) = Redb::forget(path)? {
         tracing::warn!("the policy store is forgotten; it is kept as {}", kept.display());
@@ -405,8 +407,8 @@ fn forget(path: &Path) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// The policy of the last run. One that this release does not accept is named and left alone: no
-/// policy at all is better than a daemon that does not start, and `apply` mends it.
+/// The policy of the last run. A policy that this release does not accept is logged and kept in the
+/// store: a daemon without a policy is better than none, and `apply` mends it.
 fn load(store: &dyn PolicyStore) -> Result<Option<Current>, StoreError> {
     let Some(stored) = store.latest()? else { return Ok(None) };
     match Policy::parse(&stored.text) {
@@ -421,8 +423,8 @@ fn load(store: &dyn PolicyStore) -> Result<Option<Current>, StoreError> {
 
 /// Raises the limit of open files of this process as far as that is allowed. Every stage and every
 /// client of a gateway holds a descriptor, one with TLS three, and the usual soft limit of 1,024 is
-/// below the number that a daemon can serve. The hard limit may be all that there is to have.
-/// Returns how many files may be open, as far as the kernel says.
+/// below the number that a daemon can serve. The hard limit is the most that the process can get.
+/// Returns the limit, as far as the kernel reports it.
 pub fn raise_descriptor_limit() -> Option<usize> {
     use nix::sys::resource::{Resource, getrlimit, setrlimit};
     let raised = getrlimit(Resource::RLIMIT_NOFILE)

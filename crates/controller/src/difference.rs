@@ -58,7 +58,7 @@ fn compare_named(
     }
 }
 
-/// Rules have no names, only places. What is the same at both ends stays; what lies between is
+/// Rules have no names, only positions. Equal rules at both ends stay; the rules between them are
 /// removed and added.
 fn compare_matches(before: &[String], after: &[String], changes: &mut Vec<PolicyChange>) {
     let same = |(one, other): &(&String, &String)| one == other;

@@ -1,8 +1,8 @@
 //! HTTP on loopback: for dashboards, scripts and Prometheus.
 //!
-//! Every client that reaches the port may read. A client that changes the policy shows the token
-//! from the state directory. The token also keeps out a web page that talks to the port from a
-//! user's browser. Such a page could still read, if its own name led to this machine ("DNS
+//! Every client that reaches the port may read. A client that changes the policy sends the token
+//! from the state directory. The token also keeps out a web page that connects to the port from a
+//! user's browser. Such a page could still read, if its own name resolved to this machine ("DNS
 //! rebinding"). So the server refuses requests for another host than this one.
 
 use std::convert::Infallible;
@@ -42,7 +42,7 @@ use crate::token::Token;
 /// The longest policy that is accepted: ten thousand rules.
 const BODY_MAX: usize = 1 << 20;
 
-/// Policies that a history shows unless asked for fewer.
+/// Policies in a history by default.
 const HISTORY_SHOWN: usize = 20;
 
 /// The header that carries a policy's revision.
@@ -53,19 +53,19 @@ const REVISION: HeaderName = HeaderName::from_static("tidegate-revision");
 pub(crate) struct HttpContext {
     pub(crate) register: Arc<Register>,
     pub(crate) events: broadcast::Sender<Arc<TimedEvent>>,
-    /// Watchers stay for as long as they like, so not all connections may be theirs.
+    /// Watchers stay connected without a limit, so they may not take all connections.
     pub(crate) watchers: Arc<Semaphore>,
     pub(crate) cycle_seconds: Histogram,
     pub(crate) token: Token,
     pub(crate) answers: Arc<Answers>,
 }
 
-/// The questions that clients may repeat without a limit: one answer serves all that wait for it.
+/// Requests that clients may repeat without a limit: one reply serves all that wait for it.
 #[derive(Debug)]
 pub(crate) struct Answers {
     status: Shared<Bytes>,
     metrics: Shared<Bytes>,
-    /// Why not everything can be served, for people.
+    /// The reasons why something cannot be served, for people.
     readiness: Shared<Vec<String>>,
 }
 
@@ -76,7 +76,7 @@ impl Answers {
     }
 }
 
-/// Serves until it is time to end. Watchers are cut off then.
+/// Serves until the daemon ends. Watchers are disconnected then.
 pub(crate) async fn serve(
     entrance: HttpListener,
     context: HttpContext,
@@ -94,7 +94,7 @@ pub(crate) async fn serve(
     }
 }
 
-/// The names by which this host is asked for over HTTP.
+/// The names of this host in HTTP requests.
 #[derive(Clone, Debug)]
 pub(crate) struct Hosts(Arc<[String]>);
 
@@ -109,7 +109,7 @@ impl Hosts {
         Self(own.into_iter().chain([ip]).chain(more.iter().cloned()).collect())
     }
 
-    /// Whether this is one of them, whatever the port: a user may have forwarded another one.
+    /// Whether this is one of them, with any port: a user may have forwarded another one.
     fn has(&self, authority: &str) -> bool {
         let port = authority.rsplit_once(':').filter(|(_, port)| {
             !port.is_empty() && port.bytes().all(|digit| digit.is_ascii_digit())
@@ -118,8 +118,8 @@ impl Hosts {
         self.0.iter().any(|own| own.eq_ignore_ascii_case(host))
     }
 
-    /// Whether a request asks for this host, everywhere where it says for which. One that does not
-    /// say it is no browser's.
+    /// Whether a request names this host wherever it names one. A request without a host is no
+    /// browser's.
     fn include(&self, request: &Request) -> bool {
         let in_headers = request.headers().get_all(header::HOST).iter();
         let named = in_headers.map(|host| host.to_str().unwrap_or(""));
@@ -128,7 +128,7 @@ impl Hosts {
     }
 }
 
-/// Refuses what is asked of another host.
+/// Refuses requests for another host.
 async fn only_this_host(State(hosts): State<Hosts>, request: Request, next: Next) -> Response {
     if hosts.include(&request) {
         return next.run(request).await;
@@ -154,7 +154,7 @@ fn router(context: HttpContext, hosts: Hosts) -> Router {
     with_hosts(router, hosts).with_state(context)
 }
 
-/// Refuses what is asked of other hosts.
+/// Refuses requests for other hosts.
 pub(crate) fn with_hosts<S: Clone + Send + Sync + 'static>(
     router: Router<S>,
     hosts: Hosts,
@@ -513,7 +513,7 @@ fn stopping(error: Stopping) -> Response {
     Problem::reply(StatusCode::SERVICE_UNAVAILABLE, 1, error)
 }
 
-/// The events from now on, for one watcher.
+/// Future events, for one watcher.
 struct Watch {
     next: Pin<Box<dyn Future<Output = (Option<SseEvent>, Events)> + Send>>,
     _permit: OwnedSemaphorePermit,

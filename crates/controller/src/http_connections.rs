@@ -1,12 +1,12 @@
-//! Which connections to HTTP are kept when there are too many.
+//! Limits on the number of HTTP connections.
 //!
 //! The rules are those of a gateway's clients ([`tidegate_algo::allocation::connection_quota`]). A
-//! connection is pending until the head of its first request is whole. There is a bound on those,
-//! and at the bound the oldest one of the origin with the most is evicted: a flood of half requests
-//! closes its own. From then on it counts among the open ones: of these one origin may have three
-//! quarters, and the last eighth is kept for those who may operate. An origin is a user of this
-//! machine, for HTTP is served on loopback and the kernel says whose the other end is; or, if it
-//! does not, an address.
+//! connection is pending until the head of its first request is complete. There is a bound on
+//! pending connections, and at the bound the oldest one of the origin with the most is evicted: a
+//! flood of half requests closes its own. Then the connection is open: of the open ones, one origin
+//! may have three quarters, and the last eighth is kept for operators. An origin is a user of this
+//! machine, for HTTP is served on loopback and the kernel reports the user at the other end; or, if
+//! it does not, an address.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -22,7 +22,7 @@ use tokio::sync::oneshot;
 use crate::operator::may_operate;
 use crate::permits::Refusals;
 
-/// Where a TCP connection of a peer to `local` comes from.
+/// The origin of a peer's TCP connection to `local`.
 pub(crate) fn origin(local: SocketAddr, peer: SocketAddr) -> Origin {
     match user_of_peer(local, peer) {
         Some(user) => Origin::User(user),
@@ -30,7 +30,7 @@ pub(crate) fn origin(local: SocketAddr, peer: SocketAddr) -> Origin {
     }
 }
 
-/// The connections that there are.
+/// The present connections.
 #[derive(Debug)]
 pub(crate) struct HttpConnections(Mutex<State>);
 
@@ -57,7 +57,7 @@ pub(crate) struct HttpConnection {
 pub(crate) type Eviction = oneshot::Receiver<()>;
 
 impl HttpConnections {
-    /// At most so many open ones, and so many that are pending.
+    /// At most so many open and so many pending connections.
     pub(crate) fn new(open: usize, pending: usize) -> Arc<Self> {
         Arc::new(Self(Mutex::new(State {
             pending: PendingConnections::new(pending),
@@ -68,7 +68,7 @@ impl HttpConnections {
         })))
     }
 
-    /// A connection came. Perhaps another one is evicted.
+    /// Adds a connection. Perhaps another one is evicted.
     pub(crate) fn admit(self: &Arc<Self>, origin: Origin, now: Time) -> (HttpConnection, Eviction) {
         let mut state = self.state();
         let number = state.next;
@@ -91,19 +91,20 @@ impl HttpConnections {
 }
 
 impl State {
-    /// Logs that a connection is turned away, at most once a second.
+    /// Logs that a connection is refused, at most once a second.
     fn log(&mut self, now: Time, why: impl std::fmt::Display) {
         if let Some(count) = self.refusals.count(now) {
-            tracing::warn!(count, "HTTP connections are turned away: {why}");
+            tracing::warn!(count, "HTTP connections refused: {why}");
         }
     }
 }
 
 impl HttpConnection {
-    /// The head of its first request is there: it stays if that is within the quotas.
+    /// The head of its first request has arrived: the connection stays if that is within the
+    /// quotas.
     ///
     /// # Errors
-    /// Why it does not.
+    /// The exceeded quota.
     pub(crate) fn open(&mut self, now: Time) -> Result<(), QuotaExceeded> {
         if self.is_open {
             return Ok(());

@@ -1,10 +1,10 @@
-//! Connections to HTTP: how many there may be, and how long each may take.
+//! Connections to HTTP, with time limits.
 //!
-//! Two rules cover every way to hold a connection for nothing. Once a client has begun to ask, it
-//! has to bring the head of its request in a given time and its body in another, whether it sends
-//! nothing, half a header or a byte every second; and between two answers, or two pieces of one, no
-//! more than another time may pass, whether the client asks nothing or does not read. How many
-//! there may be, and which one is evicted if there are too many, says [`crate::http_connections`].
+//! Two rules cover every way to hold a connection idle. From the first byte of a request on, its
+//! head has a time limit and its body another, whether the client sends nothing, half a header or a
+//! byte every second. Between two replies, or two parts of one, a third limit holds, whether the
+//! client sends no request or does not read. [`crate::http_connections`] limits the number of
+//! connections and evicts the rest.
 
 use std::io;
 use std::net::SocketAddr;
@@ -22,12 +22,12 @@ use crate::daemon::ACCEPT_PAUSE;
 use crate::http_connections::{Eviction, HttpConnection, HttpConnections, origin};
 use crate::limits::Limits;
 
-/// The reply to a client that is turned away.
+/// The reply to a refused client.
 const FULL: &str = "HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nRetry-After: 1\r\n\
     Content-Type: application/json\r\nContent-Length: 60\r\n\r\n\
     {\"code\":1,\"message\":\"too many connections; try again later\"}";
 
-/// Where visits begin.
+/// The listener.
 pub(crate) struct HttpListener {
     listener: TcpListener,
     connections: Arc<HttpConnections>,
@@ -85,18 +85,18 @@ pub(crate) struct HttpStream {
 /// The part of a request that a connection waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Due {
-    /// The head of a request, of which that much has come.
+    /// The head of a request, with the state of its end.
     Head(HeadEnd),
     /// The rest of a request.
     Body,
-    /// An answer, or that it is read, or the next request.
+    /// A reply, that the client reads it, or the next request.
     Answer,
 }
 
-/// How much has come of the empty line that ends a request's head.
+/// The received part of the empty line that ends a request's head.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct HeadEnd {
-    /// The last line has ended, and nothing of the next one has come.
+    /// The last line has ended, and no byte of the next one has arrived.
     is_at_line: bool,
 }
 
@@ -137,7 +137,7 @@ impl HttpStream {
         let _ = self.timer.as_mut().poll(cx);
     }
 
-    /// Takes note of what of a request has come. An error if the connection is turned away.
+    /// Records the received bytes of a request. An error if the connection is refused.
     fn on_received(&mut self, bytes: &[u8], cx: &mut Context<'_>) -> io::Result<()> {
         if bytes.is_empty() {
             return Ok(());
@@ -155,7 +155,7 @@ impl HttpStream {
         self.counted.open(self.clock.now()).map_err(|_| self.refuse())
     }
 
-    /// Says why, without waiting for anything.
+    /// Sends the reason, without waiting.
     fn refuse(&self) -> io::Error {
         let _ = self.stream.try_write(FULL.as_bytes());
         io::ErrorKind::ConnectionAborted.into()

@@ -19,10 +19,11 @@ pub(crate) enum PeerIdentity {
     Local {
         /// Its user.
         uid: u32,
-        /// Its number, or zero if the kernel does not say.
+        /// Its number, or zero if the kernel does not report it.
         pid: u32,
     },
-    /// A peer on another machine, by the names in its certificate; none before it has shown it.
+    /// A peer on another machine, by the names in its certificate; none before the certificate is
+    /// verified.
     Remote(Vec<String>),
 }
 
@@ -43,7 +44,7 @@ impl PeerIdentity {
         }
     }
 
-    /// Whether it may ask and instruct.
+    /// Whether it may operate the controller.
     pub(crate) fn may_operate(&self) -> bool {
         self.kind() == PeerKind::Operator
     }
@@ -52,7 +53,7 @@ impl PeerIdentity {
     /// does not check whether the cluster has such a node.
     ///
     /// # Errors
-    /// Why not, in words for both sides.
+    /// The reason, for both sides.
     pub(crate) fn may_be(&self, hello: &Hello, gateways: &[String]) -> Result<(), String> {
         let name = match (self, hello) {
             (Self::Local { .. }, Hello::Stage { .. } | Hello::Operator { .. }) => return Ok(()),
@@ -84,7 +85,7 @@ impl fmt::Display for PeerIdentity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Local { uid, pid } => write!(f, "process {pid} of user {uid}"),
-            Self::Remote(names) if names.is_empty() => f.write_str("somebody far"),
+            Self::Remote(names) if names.is_empty() => f.write_str("an unidentified remote peer"),
             Self::Remote(names) => f.write_str(&names.join(", ")),
         }
     }

@@ -13,7 +13,7 @@
 //!  people ──── HTTP on loopback ─────┘                  └── events ── watchers, log
 //! ```
 //!
-//! Messages of stages go through the switchboard, which listens to all stages at once.
+//! Messages of stages go through the switchboard, which reads from all stages at once.
 //!
 //! [`serve_with`] runs a daemon until `SIGTERM`; [`Daemon`] is the same for programs that
 //! have a runtime of their own, such as tests.

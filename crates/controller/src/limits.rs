@@ -1,8 +1,8 @@
-//! How much of the daemon one client may have.
+//! Limits on the use of the daemon by one client.
 
 use std::time::Duration;
 
-/// How much of the daemon its clients may have, so that none of them has all of it.
+/// Limits on the use of the daemon by its clients, so that none of them can exhaust it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Connections to the socket, of stages and operators together. By default 16,384, which is
@@ -12,7 +12,7 @@ pub struct Limits {
     /// all by default.
     pub connections_per_user: usize,
     /// Connections to HTTP that have sent a request; half of them may watch events. By default 256,
-    /// for dashboards and scripts. There may be a quarter of that beside them that have not.
+    /// for dashboards and scripts. A quarter of that number may be pending beside them.
     pub http_connections: usize,
     /// How long a client of HTTP may take to send the head of a request. By default two seconds:
     /// it is a few hundred bytes, from this machine.
@@ -20,8 +20,8 @@ pub struct Limits {
     /// How long it may then take for the rest. By default ten seconds, for the longest request is a
     /// policy of a megabyte.
     pub http_request: Duration,
-    /// How long a connection to HTTP may lie idle, or an answer unread. By default a minute, so
-    /// that who scrapes metrics every half minute need not connect anew.
+    /// How long a connection to HTTP may be idle, or a reply unread. By default a minute, so that a
+    /// scraper with an interval of half a minute need not connect anew.
     pub http_idle: Duration,
 }
 
@@ -41,7 +41,8 @@ impl Default for Limits {
 impl Limits {
     /// The same for a process that may open `files` files.
     pub(crate) fn within(self, files: usize) -> Self {
-        /// Files that are no connection: the store, the lock, the runtime's, and room to accept.
+        /// Files that are no connection: the store, the lock, the runtime's, and one for the next
+        /// accept.
         const OTHERS: usize = 64;
         let http_connections = self.http_connections.min(files / 4);
         let limits = Self { http_connections, ..self };

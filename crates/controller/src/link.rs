@@ -1,10 +1,10 @@
 //! One connection: from its hello to its end, and the queue of messages to its peer.
 //!
-//! The machine's task writes straight to the socket, because almost always there is room and a
-//! thousand wake-ups per cycle would cost more than the writes. What does not fit stays in the
+//! The machine's task writes straight to the socket, because the socket almost always has space and
+//! a thousand wake-ups per cycle would cost more than the writes. What does not fit stays in the
 //! link's queue, and the link's own task writes it once the socket can take it. The queue is
 //! bounded: a peer that stops reading is dropped, and other peers do not notice. The switchboard
-//! reads a peer's messages, for the same reason; so a link's task sleeps while all is well.
+//! reads a peer's messages, for the same reason; so a link's task sleeps while the peer reads.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::AsFd;
@@ -34,14 +34,14 @@ use crate::users::Users;
 
 /// Bytes that may wait for a peer before more is added, besides its longest message twice: a node
 /// is sent the plan and its counts at once. A stage is sent some twenty bytes per cycle, so this is
-/// what collects in ten minutes.
+/// the amount of ten minutes.
 const BACKLOG_MAX: usize = 256 << 10;
 
-/// How long a link that is to be closed may take for what is still queued: a reason for a refusal,
-/// usually taken at once.
+/// How long a closing link may take for its queued bytes: a reason for a refusal, usually taken at
+/// once.
 const LINGER: Duration = Duration::from_secs(1);
 
-/// Bytes read at a time of a hello, which is a few hundred.
+/// Bytes read at a time of a hello, which has a few hundred.
 const READ_CHUNK: usize = 4 << 10;
 
 /// A connection of a stage, a node, a gateway or a data node.
@@ -68,7 +68,7 @@ struct Queue {
 /// Why nothing can be sent on a link.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SendError {
-    #[error("it does not read what it is sent")]
+    #[error("it does not read its messages")]
     Backlog,
     #[error(transparent)]
     TooLarge(#[from] TooLarge),
@@ -77,7 +77,7 @@ pub(crate) enum SendError {
 }
 
 impl Link {
-    /// Queues a message. The caller flushes once it has queued all that it has.
+    /// Queues a message. The caller flushes after its last message.
     pub(crate) fn push(&self, message: &impl Serialize) -> Result<(), SendError> {
         let mut queue = self.queue();
         let before = queue.bytes.len();
@@ -89,11 +89,11 @@ impl Link {
         Ok(())
     }
 
-    /// Hands over what the socket takes; the link's task goes on with the rest.
+    /// Writes as much as the socket takes; the link's task writes the rest.
     ///
-    /// Where the other end is gone, what is queued is forgotten and that is all: what a stage said
-    /// before it went, its last report above all, may still wait to be read, and the switchboard
-    /// ends the link once it has read it.
+    /// If the peer has closed the connection, the queue is dropped and nothing else happens: a
+    /// stage's last messages, its final report above all, may still wait to be read, and the
+    /// switchboard ends the link once it has read them.
     pub(crate) fn flush(&self) -> Result<(), SendError> {
         let mut queue = self.queue();
         while queue.sent < queue.bytes.len() {
@@ -125,13 +125,13 @@ impl Link {
         self.wake.notify_one();
     }
 
-    /// Whether something is queued, and whether the link is to be closed.
+    /// Whether bytes are queued, and whether the link has to be closed.
     fn state(&self) -> (bool, bool) {
         let queue = self.queue();
         (queue.sent < queue.bytes.len(), queue.is_closing)
     }
 
-    /// A panic with the queue locked would leave at worst half a frame, which the peer refuses.
+    /// A panic with the queue locked leaves at worst half a frame, which the peer refuses.
     fn queue(&self) -> MutexGuard<'_, Queue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -152,13 +152,13 @@ pub(crate) struct ConnectionContext {
     pub(crate) gateways: Vec<String>,
 }
 
-/// Everything about one connection, from hello to its end.
+/// Serves one connection, from its hello to its end.
 pub(crate) async fn attend(
     stream: Stream,
     mut identity: PeerIdentity,
     context: Arc<ConnectionContext>,
 ) {
-    // A peer without a permit gets no reason: only its hello would say which protocol it speaks.
+    // A peer without a permit gets no reason: only its hello would identify its protocol.
     let Some(_permit) = context.permits.take(identity.kind(), context.clock.now()) else { return };
     let (hello, rest) = match timeout(context.hello_max, read_hello(&stream)).await {
         Ok(Ok(hello)) => hello,
@@ -212,7 +212,7 @@ fn refuse(stream: &Stream, hello: &Hello, reason: &str) {
     }
 }
 
-/// Everything about a connection that is not an operator's, from behind its hello to its end.
+/// Serves a connection that is not an operator's, from behind its hello to its end.
 async fn serve(
     stream: Stream,
     context: &ConnectionContext,
@@ -244,7 +244,7 @@ async fn read_hello(stream: &Stream) -> Result<(Hello, Vec<u8>), ReadError> {
     }
 }
 
-/// Reads once, when there is something to read.
+/// Reads once, when bytes have arrived.
 pub(crate) async fn read<T: DeserializeOwned>(
     stream: &Stream,
     chunk: &mut [u8],
@@ -274,8 +274,8 @@ pub(crate) async fn ready(stream: &Stream, interest: Interest) -> io::Result<()>
     Ok(())
 }
 
-/// Writes what the machine could not, until the link is to be closed. A failure to do so is
-/// reported to the machine.
+/// Writes the bytes that the machine could not, until the link has to be closed. A failure to do so
+/// is reported to the machine.
 async fn attend_link(link: &Link, inputs: &mpsc::Sender<Input>) {
     if let Err(error) = relay(link).await {
         let input = Input::Closed { connection: link.id, reason: error.to_string() };
@@ -293,7 +293,7 @@ async fn relay(link: &Link) -> io::Result<()> {
             (true, false) => {
                 tokio::select! {
                     drained = drain(link) => drained?,
-                    // It may be to be closed, and then has a second rather than for ever.
+                    // A closing link has a second and not for ever.
                     () = link.wake.notified() => {}
                 }
             }
@@ -302,7 +302,7 @@ async fn relay(link: &Link) -> io::Result<()> {
     }
 }
 
-/// Waits until everything that is queued is handed over.
+/// Waits until all queued bytes are written.
 async fn drain(link: &Link) -> io::Result<()> {
     while link.state().0 {
         ready(&link.stream, Interest::WRITABLE).await?;

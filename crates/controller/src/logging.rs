@@ -1,4 +1,4 @@
-//! Lines of the log on standard error: which ones, and how they are written.
+//! The log on standard error: its filter and its format.
 
 use std::io;
 
@@ -7,7 +7,7 @@ use tracing_subscriber::prelude::*;
 
 use crate::daemon::ServeError;
 
-/// How lines of the log are written.
+/// The format of the log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LogFormat {
     /// For people: time, level, module, message, and fields as `name=value`.
@@ -23,7 +23,7 @@ pub enum LogFormat {
 pub struct Logging {
     /// The levels and modules that are logged: `warn`, or `warn,tidegate_node=debug`.
     pub filter: String,
-    /// How lines are written.
+    /// Their format.
     pub format: LogFormat,
 }
 

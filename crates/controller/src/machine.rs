@@ -21,20 +21,20 @@ use crate::log;
 use crate::nodes::TenantNodes;
 use crate::register::DelaysError;
 
-/// Inputs that are taken in before outputs go out: enough that a round of many stages is written
+/// Inputs that are handled before outputs are sent: enough that a round of many stages is written
 /// in few batches, few enough that no peer waits long.
 const BATCH: usize = 256;
 
 /// Inputs that may wait for the machine. While the queue is full, no connection is read.
 pub(crate) const INPUTS_MAX: usize = 1024;
 
-/// The lengths of cycles that are kept for those who want to see them one by one.
+/// The number of cycle durations that are kept one by one.
 const CYCLES_KEPT: usize = 1024;
 
-/// Something that happened outside.
+/// An input of the machine.
 #[derive(Debug)]
 pub(crate) enum Input {
-    /// A peer said hello; `peer` is the process of a stage.
+    /// A peer has sent its hello; `peer` is the process of a stage.
     Joined { link: Arc<Link>, peer: Peer, hello: Hello },
     /// A peer has sent a message.
     PeerMessage { connection: ConnectionId, message: FromPeer },
@@ -44,18 +44,18 @@ pub(crate) enum Input {
     Survey { reply: oneshot::Sender<Survey> },
     /// A request for the reasons of a tenant's delays.
     Delays { tenant: String, reply: oneshot::Sender<Result<Delays, DelaysError>> },
-    /// A policy is stored and is to be in force.
+    /// A policy is stored and has to be put in force.
     Apply {
         revision: u64,
         policy: Box<Policy>,
         tenant_nodes: TenantNodes,
         done: oneshot::Sender<()>,
     },
-    /// A choice of schedulers is stored and is to be in force.
+    /// A choice of schedulers is stored and has to be put in force.
     Choose { nodes: Vec<NodeId>, chosen: Option<Discipline>, done: oneshot::Sender<()> },
 }
 
-/// How things are.
+/// The status and health.
 #[derive(Debug)]
 pub(crate) struct Survey {
     pub(crate) status: Status,
@@ -63,7 +63,7 @@ pub(crate) struct Survey {
     pub(crate) waits: Vec<(String, Unit, Waits)>,
     /// The latencies of requests, with the names of gateway, tenant and operation.
     pub(crate) latency: Vec<([String; 3], LatencyCounts)>,
-    /// How long the last cycles took, from the first question to the last new rate.
+    /// How long the last cycles took, from the first request to the last new rate.
     pub(crate) cycles: Vec<Duration>,
 }
 
@@ -72,13 +72,13 @@ pub(crate) struct Survey {
 pub(crate) struct Machine {
     pub(crate) clock: Clock,
     controller: Controller,
-    /// Where the cluster's file and the state directory are.
+    /// The paths of the cluster file and the state directory.
     paths: [String; 2],
     pub(crate) inputs: mpsc::Receiver<Input>,
     pub(crate) events: broadcast::Sender<Arc<TimedEvent>>,
     pub(crate) cycle_seconds: Histogram,
     links: HashMap<ConnectionId, Arc<Link>>,
-    /// Links with something queued that was not yet flushed.
+    /// Links with queued messages that are not flushed yet.
     touched: Vec<Arc<Link>>,
     event_number: u64,
     cycles: VecDeque<Duration>,
@@ -106,7 +106,7 @@ impl Machine {
         }
     }
 
-    /// Selects and applies until `stop` says otherwise. Links are closed at the end.
+    /// Selects and applies until `stop` is true. Links are closed at the end.
     pub(crate) async fn run(mut self, mut stop: watch::Receiver<bool>) {
         let mut batch = Vec::with_capacity(BATCH);
         loop {
@@ -175,7 +175,7 @@ impl Machine {
         }
     }
 
-    /// Does what the controller wants done.
+    /// Carries out the controller's outputs.
     fn perform(&mut self) {
         loop {
             while let Some(output) = self.controller.poll_output() {
@@ -206,7 +206,7 @@ impl Machine {
         }
     }
 
-    /// Closes a connection once what was sent on it is on its way.
+    /// Closes a connection once its queue is written.
     fn end(&mut self, connection: ConnectionId) {
         if let Some(link) = self.links.remove(&connection) {
             let _ = link.flush();
@@ -214,7 +214,7 @@ impl Machine {
         }
     }
 
-    /// Gives up a connection that cannot be written to.
+    /// Aborts a connection whose write failed.
     fn drop_link(&mut self, link: &Link, error: &SendError) {
         link.abort();
         self.close(link.id, &error.to_string());

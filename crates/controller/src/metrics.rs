@@ -23,7 +23,7 @@ use histograms::{GatewayLatency, WaitTimes};
 
 mod histograms;
 
-/// The type that [`text`] is of.
+/// The content type of [`text`].
 pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 type Value = Gauge<f64, AtomicU64>;
@@ -33,7 +33,7 @@ struct TenantLabel {
     tenant: String,
 }
 
-/// Everything that is measured, in the OpenMetrics text format.
+/// All metrics, in the OpenMetrics text format.
 pub(crate) fn text(survey: &Survey, cycle_seconds: &Histogram) -> Result<String, fmt::Error> {
     let mut registry = Registry::with_prefix("tidegate");
     register_totals(&mut registry, &survey.status);
@@ -75,7 +75,7 @@ fn register_totals(registry: &mut Registry, status: &Status) {
         "Changes of rates that were too small to be sent",
         totals.rate_updates_suppressed,
     );
-    counter("stages_refused", "Stages that were turned away", totals.stages_refused);
+    counter("stages_refused", "Stages that were refused", totals.stages_refused);
     counter("rules_refused", "Times that a stage did not take its rules", totals.rules_refused);
     let refusing = status.stages.iter().filter(|stage| stage.error.is_some()).count();
     let gauge = Value::default();
@@ -267,8 +267,8 @@ const GATEWAY_GAUGES: [Of<GatewayStatus>; 6] = [
 ];
 
 const GATEWAY_COUNTERS: [Of<GatewayStatus>; 3] = [
-    ("gateway_clients_admitted", "Clients that were let in", |gateway| Some(gateway.admitted)),
-    ("gateway_clients_turned_away", "Clients that were turned away", |gateway| {
+    ("gateway_clients_admitted", "Clients that were accepted", |gateway| Some(gateway.admitted)),
+    ("gateway_clients_turned_away", "Clients that were refused", |gateway| {
         Some(gateway.turned_away)
     }),
     ("gateway_refused_requests", "Requests to volumes that went to no node", |gateway| {
@@ -303,7 +303,7 @@ const DATA_NODE_GAUGES: [Of<DataNodeStatus>; 10] = [
     ("data_node_pool_operations_per_second", "What they took of it out of the pool", |node| {
         Some(node.pool_operations_per_second)
     }),
-    ("data_node_clients", "Clients that have a seat", |node| Some(node.clients.into())),
+    ("data_node_clients", "Clients that have a session slot", |node| Some(node.clients.into())),
     ("data_node_memory_bytes", "Memory that values can have", |node| Some(node.memory_bytes)),
     ("data_node_used_bytes", "How much of that is in use", |node| Some(node.used_bytes)),
     ("data_node_tenants", "Tenants that have something there", |node| {
@@ -329,7 +329,9 @@ const DATA_PAIR_GAUGES: [Of<TenantAtDataNode>; 5] = [
     ("data_node_tenant_operations_per_second", "What it did in the last period", |pair| {
         Some(pair.operations_per_second)
     }),
-    ("data_node_tenant_clients", "Its clients that have a seat", |pair| Some(pair.clients.into())),
+    ("data_node_tenant_clients", "Its clients that have a session slot", |pair| {
+        Some(pair.clients.into())
+    }),
     ("data_node_tenant_met", "Whether it got its share in the last period", |pair| {
         Some(pair.is_met.into())
     }),
@@ -405,11 +407,11 @@ fn register_cluster(registry: &mut Registry, cluster: &ClusterStatus) {
     };
     let round = cluster.round_ns as f64 / 1e9;
     gauge("nodes_round_seconds", "How long the last distribution of tokens took", round);
-    let help = "Bytes said and heard between controller and nodes in the last period";
+    let help = "Bytes sent between controller and nodes in the last period";
     gauge("nodes_traffic_bytes", help, cluster.traffic.bytes as f64);
 }
 
-/// How long requests were at each node, each as often as it costs, by what held them there.
+/// How long requests were at each node, each counted by its cost, by the cause of the delay.
 fn register_waits(registry: &mut Registry, tenants: &[ClusterTenant]) {
     let seconds = Family::<WaitLabel, Counter<f64, AtomicU64>>::default();
     let pairs = tenants.iter().flat_map(|it| it.nodes.iter().map(move |there| (it, there)));
@@ -452,7 +454,7 @@ fn register_gateways(registry: &mut Registry, gateways: &[GatewayStatus]) {
             turned_away.get_or_create(&label).inc_by(*clients);
         }
     }
-    let help = "Clients that were turned away, by reason";
+    let help = "Clients that were refused, by reason";
     registry.register("gateway_clients_turned_away_by_reason", help, turned_away);
 }
 

@@ -1,4 +1,4 @@
-//! The cluster's file, as the controller needs it.
+//! The controller's view of the cluster file.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,7 @@ use crate::clock::{Clock, now_ms};
 use crate::config::Config;
 use crate::register::Current;
 
-/// The nodes that each tenant's requests can come to, by its name.
+/// The nodes that may receive a tenant's requests, by its name.
 pub(crate) type TenantNodes = BTreeMap<String, BTreeSet<NodeId>>;
 
 /// The schedulers that were chosen, by the names of the nodes.
@@ -60,7 +60,7 @@ pub(crate) fn controller(
     controller
 }
 
-/// Which nodes those are, under a policy.
+/// These nodes under a policy.
 pub(crate) fn tenant_nodes(policy: &Policy, file: &Cluster) -> TenantNodes {
     let names = policy.tenants.iter().map(|tenant| tenant.name.clone());
     let nodes = admission::reachable_nodes(policy, file)

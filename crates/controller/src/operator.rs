@@ -12,19 +12,19 @@ use tokio::io::Interest;
 use crate::link::{read, ready};
 use crate::register::{ApplyError, Order, Register};
 
-/// Exit codes that replies carry, as the command line documents them.
+/// Exit codes in replies, as the command line documents them.
 const FAILURE: u8 = 1;
 
 /// Why an operator's connection ended early.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum OperatorError {
-    #[error("it talks nonsense: {0}")]
+    #[error("malformed message: {0}")]
     Malformed(#[from] DecodeError),
     #[error("{0}")]
     Io(#[from] io::Error),
 }
 
-/// Whether a user may ask and instruct: root and the daemon's own user may.
+/// Whether a user may operate the controller: root and the daemon's own user may.
 pub(crate) fn may_operate(uid: u32) -> bool {
     uid == 0 || uid == nix::unistd::geteuid().as_raw()
 }

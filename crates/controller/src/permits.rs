@@ -23,7 +23,7 @@ pub(crate) struct ConnectionPermits {
 #[derive(Debug, Default)]
 struct Taken {
     all: usize,
-    /// By the number of the user, as far as one has any.
+    /// By the number of the user; only users with permits.
     users: BTreeMap<u32, usize>,
     refusals: Refusals,
 }
@@ -35,7 +35,7 @@ pub(crate) struct Refusals {
     logged: Option<Time>,
 }
 
-/// The kind of peer that asks for a permit.
+/// The kind of peer that needs a permit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PeerKind {
     /// A user who may operate the controller.
@@ -58,8 +58,7 @@ impl ConnectionPermits {
         Arc::new(Self { all, per_user, taken: Mutex::default() })
     }
 
-    /// A permit, or nothing if there is none for this peer. A refusal is logged once a second at
-    /// most.
+    /// A permit, or none if none is left for this peer. A refusal is logged once a second at most.
     pub(crate) fn take(self: &Arc<Self>, peer: PeerKind, now: Time) -> Option<ConnectionPermit> {
         let mut taken = self.taken();
         let reserved = match peer {
@@ -74,7 +73,7 @@ impl ConnectionPermits {
             if let Some(count) = taken.refusals.count(now) {
                 let (all, open) = (self.all, taken.all);
                 let what = "too many connections: some refused";
-                tracing::warn!(count, open, all, "guest" = ?peer, "{what}");
+                tracing::warn!(count, open, all, ?peer, "{what}");
             }
             return None;
         }
@@ -91,8 +90,7 @@ impl ConnectionPermits {
 }
 
 impl Refusals {
-    /// Counts one who is turned away. Returns how many were since the last line, if it is time for
-    /// another.
+    /// Counts a refused peer. Returns the number since the last log line, if another line is due.
     pub(crate) fn count(&mut self, now: Time) -> Option<u64> {
         self.unlogged += 1;
         if self.logged.is_some_and(|at| now.since(at) < COMPLAINT) {

@@ -1,8 +1,8 @@
-//! Whether everything that a process serves can be served now, and the probes that ask for it.
+//! Readiness: whether everything that a process serves can be served now.
 //!
-//! A load balancer, systemd or an operator asks `GET /readyz`. The controller answers for the whole
-//! cluster, from what its nodes report. A process with nodes or gateways alone answers for these,
-//! at an address of its own ([`Probe`]).
+//! A load balancer, systemd or an operator sends `GET /readyz`. The controller answers for the
+//! whole cluster, from the reports of its nodes. A process with nodes or gateways alone answers for
+//! these, at an address of its own ([`Probe`]).
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -24,8 +24,8 @@ use crate::http::{Hosts, Problem, healthz, with_hosts};
 use crate::http_stream::HttpListener;
 use crate::limits::Limits;
 
-/// Why volumes and pools of the cluster cannot be served, or not all of their parts; a sentence for
-/// each reason, and nothing if all is well.
+/// The reasons why volumes and pools of the cluster, or some of their parts, cannot be served; one
+/// sentence each.
 pub(crate) fn unserved(status: &ClusterStatus, cluster: &Cluster) -> Vec<String> {
     let mut reasons = Vec::new();
     for node in &status.nodes {
@@ -52,7 +52,7 @@ pub(crate) fn unserved(status: &ClusterStatus, cluster: &Cluster) -> Vec<String>
     reasons
 }
 
-/// Why a node as a whole serves nothing.
+/// Why a whole node serves nothing.
 fn reason(node: &NodeStatus) -> Option<String> {
     let name = &node.name;
     match &node.store_fault {
@@ -79,7 +79,7 @@ pub(crate) fn answer(reasons: &[String]) -> Response {
     }
 }
 
-/// Says why not everything can be served; nothing if all is well.
+/// Returns the reasons why something cannot be served; empty if everything can.
 pub type Reasons = Arc<dyn Fn() -> Vec<String> + Send + Sync>;
 
 /// `GET /healthz` and `GET /readyz` of a process without a controller. Dropped, it ends.
@@ -131,7 +131,7 @@ impl Probe {
         Ok(Self { stop, thread: Some(thread), address })
     }
 
-    /// Where it answers, with the port that the kernel chose if it was to choose one.
+    /// Its address; with the kernel's choice if the port was 0.
     pub fn address(&self) -> SocketAddr {
         self.address
     }

@@ -1,4 +1,4 @@
-//! The way from a policy's text to the policy in force, and from questions to the machine.
+//! The path of a policy from its text to being in force, and of requests to the machine.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -20,7 +20,7 @@ use crate::store::{Draft, PolicyStore, PutError, StoreError};
 #[derive(Clone, Debug)]
 pub(crate) struct Order {
     pub(crate) text: String,
-    /// Where the text came from.
+    /// The origin of the text.
     pub(crate) source: String,
     pub(crate) dry_run: bool,
     /// The revision that must be in force; zero for any.
@@ -46,7 +46,7 @@ impl ApplyError {
     /// The answer to a request for the policy while none is in force.
     pub(crate) const NONE_YET: &str = "no policy is in force; apply one with `tidegate apply`";
 
-    /// The exit code that it deserves.
+    /// Its exit code.
     pub(crate) fn code(&self) -> u8 {
         match self {
             Self::Invalid { .. } => 3,
@@ -74,7 +74,7 @@ pub(crate) enum ChooseError {
 #[error("the controller is stopping")]
 pub(crate) struct Stopping;
 
-/// Why no reasons for a tenant's delays can be given.
+/// Why a tenant's delays cannot be explained.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum DelaysError {
     #[error(
@@ -91,12 +91,12 @@ pub(crate) enum DelaysError {
 /// The policies and the machine, for operators and HTTP clients.
 pub(crate) struct Register {
     inputs: mpsc::Sender<Input>,
-    /// Written on a thread of its own, because a disk may take its time.
+    /// Written on a thread of its own, because a disk may be slow.
     store: Arc<Mutex<Box<dyn PolicyStore>>>,
-    /// The policy in force. Held from the first look to the last step of an apply, so that
+    /// The policy in force. Held from the first check to the last step of an apply, so that
     /// policies reach the machine in the order of their revisions.
     current: Arc<tokio::sync::Mutex<Option<Current>>>,
-    /// The nodes that have to keep what a policy promises.
+    /// The nodes that keep a policy's promises.
     cluster: Option<Cluster>,
 }
 
@@ -129,8 +129,8 @@ impl Register {
         self.cluster.as_ref()
     }
 
-    /// Brings a policy into force, or says what that would change. It is in the store before any
-    /// stage receives it.
+    /// Puts a policy in force, or reports the changes that this would make. It is in the store
+    /// before any stage receives it.
     pub(crate) async fn apply(&self, order: Order) -> Result<Applied, ApplyError> {
         let from = order.source.clone();
         let policy = Policy::parse(&order.text)
@@ -168,7 +168,7 @@ impl Register {
         Ok(Applied { revision, ..applied })
     }
 
-    /// Chooses a scheduler for a node, or for all of them; none for what the cluster's file says.
+    /// Chooses a scheduler for a node, or for all of them; none for the choice in the cluster file.
     /// It is in the store before any node receives it.
     pub(crate) async fn choose(
         &self,
@@ -214,7 +214,7 @@ impl Register {
         tokio::task::spawn_blocking(read).await.unwrap_or_else(|_| Ok(Vec::new()))
     }
 
-    /// Asks the machine for the current status and health.
+    /// Requests the current status and health from the machine.
     pub(crate) async fn survey(&self) -> Result<Survey, Stopping> {
         let (reply, answer) = oneshot::channel();
         self.inputs.send(Input::Survey { reply }).await.map_err(|_| Stopping)?;
@@ -229,7 +229,7 @@ impl Register {
     }
 }
 
-/// Stores a policy and brings it into force.
+/// Stores a policy and puts it in force.
 async fn commit(
     mut current: tokio::sync::OwnedMutexGuard<Option<Current>>,
     store: Arc<Mutex<Box<dyn PolicyStore>>>,

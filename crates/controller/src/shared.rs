@@ -1,10 +1,10 @@
-//! One answer for all who ask the same question at the same time.
+//! One reply for all clients that send the same request at the same time.
 //!
-//! Clients of the HTTP port may ask for the status without a limit. Each answer takes the thread
+//! Clients of the HTTP port may request the status without a limit. Each reply occupies the thread
 //! that also distributes tokens for a moment, and with many tenants tens of milliseconds of a
-//! processor. So an answer is made once for all who wait for it, and never more than one at a time.
-//! It is never older than the question. After each one passes as much time as it took: the answers
-//! to one question take half of a processor at most, however many ask.
+//! processor. So a reply is made once for all clients that wait for it, and never more than one at
+//! a time. It is never older than the request. After each one passes as much time as it took: the
+//! replies to one kind of request take half of a processor at most, with any number of clients.
 
 use std::future::Future;
 
@@ -14,7 +14,7 @@ use tokio::time::sleep_until;
 
 use crate::clock::Clock;
 
-/// The latest answer to one question.
+/// The latest reply to one kind of request.
 #[derive(Debug)]
 pub(crate) struct Shared<T> {
     clock: Clock,
@@ -33,7 +33,7 @@ impl<T: Clone> Shared<T> {
         Self { clock, latest: Mutex::new(None) }
     }
 
-    /// The answer that another caller began to make since this call; or the one that `make` makes
+    /// The reply that another caller began to make since this call; or the one that `make` makes
     /// now. A failure is not shared.
     ///
     /// # Errors
@@ -71,7 +71,7 @@ mod tests {
             async move {
                 let make = async {
                     made.set(made.get() + 1);
-                    // Others come while it is made.
+                    // Other callers arrive while it is made.
                     tokio::task::yield_now().await;
                     Ok::<_, ()>(made.get())
                 };

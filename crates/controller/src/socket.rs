@@ -13,7 +13,7 @@ use crate::config::is_root;
 /// Why a socket cannot be listened on.
 #[derive(Debug, thiserror::Error)]
 pub enum SocketError {
-    /// A living controller listens there.
+    /// A running controller listens there.
     #[error(
         "another controller{} listens on {path}; stop it, or choose another --socket",
         .pid.map(|pid| format!(" (pid {pid})")).unwrap_or_default()
@@ -21,13 +21,13 @@ pub enum SocketError {
     InUse {
         /// The socket.
         path: PathBuf,
-        /// The process, if the kernel says.
+        /// The process, if the kernel reports it.
         pid: Option<i32>,
     },
-    /// Something that is no socket is in the way.
+    /// A file that is no socket has the path.
     #[error("{path} exists and is no socket; move it away, or choose another --socket")]
     NoSocket {
-        /// The path that is in the way.
+        /// The path.
         path: PathBuf,
     },
     /// Its folder cannot be made, or other users could put a socket of their own in its place.
@@ -48,7 +48,7 @@ pub enum SocketError {
     },
 }
 
-/// A socket that is listened on. Its file is removed with it, unless it is another's by then.
+/// A listening socket. Its file is removed with it, unless the file is another's by then.
 #[derive(Debug)]
 pub(crate) struct Socket {
     path: PathBuf,
@@ -58,7 +58,7 @@ pub(crate) struct Socket {
 }
 
 impl Socket {
-    /// Listens at `path`. The file that a dead controller left is replaced.
+    /// Listens at `path`. The file of a dead controller is replaced.
     ///
     /// A daemon of root serves every user, and decides on permissions per connection. Any other
     /// daemon serves its own user, by the file's mode.

@@ -17,10 +17,10 @@ pub enum StateError {
     InUse {
         /// The directory.
         path: PathBuf,
-        /// The process, if it could be found out.
+        /// The process, if it is known.
         pid: Option<u32>,
     },
-    /// It cannot be made or opened, or other users could change what lies in it.
+    /// It cannot be made or opened, or other users could change its contents.
     #[error("cannot use the state directory {path}: {error}")]
     Refused {
         /// The directory.
@@ -38,7 +38,7 @@ pub enum StateError {
     },
 }
 
-/// A state directory that no other daemon can use while this exists.
+/// A state directory that no other daemon can use while this value exists.
 #[derive(Debug)]
 pub(crate) struct State {
     pub(crate) folder: Folder,
@@ -47,7 +47,7 @@ pub(crate) struct State {
 }
 
 impl State {
-    /// Makes the directory if need be, for its owner only, and locks it.
+    /// Makes the directory if it does not exist, for its owner only, and locks it.
     pub(crate) fn open(path: &Path) -> Result<Self, StateError> {
         let refused = |error| StateError::Refused { path: path.into(), error };
         let folder = Folder::make(path, Purpose::Private).map_err(refused)?;

@@ -1,4 +1,4 @@
-//! Where policies, and schedulers that were chosen for nodes, outlive the daemon.
+//! The durable store of policies, and of schedulers that were chosen for nodes.
 
 mod caught;
 #[cfg(test)]
@@ -35,10 +35,11 @@ const SCHEDULERS: TableDefinition<&str, &str> = TableDefinition::new("schedulers
 /// Numbers about the store itself, by name.
 const NUMBERS: TableDefinition<&str, u64> = TableDefinition::new("numbers");
 
-/// How many writes the store has seen.
+/// The number of the store's writes.
 const GENERATION: &str = "generation";
 
-/// Where policies are kept. Whatever `put` returned survives the death of process and machine.
+/// A store of policies. A policy whose `put` has returned survives the death of process and
+/// machine.
 pub trait PolicyStore: Send {
     /// The policy with the highest revision, if there is one.
     ///
@@ -50,7 +51,7 @@ pub trait PolicyStore: Send {
     ///
     /// # Errors
     /// If `expect` is neither zero nor the latest revision, or the store cannot be written. Then
-    /// the latest policy is what it was.
+    /// the latest policy is unchanged.
     fn put(&mut self, expect: u64, draft: Draft) -> Result<u64, PutError>;
 
     /// At most `count` policies, the latest first.
@@ -59,17 +60,17 @@ pub trait PolicyStore: Send {
     /// If the store cannot be read.
     fn history(&self, count: usize) -> Result<Vec<PolicyText>, StoreError>;
 
-    /// The schedulers that were chosen, by the names of the nodes. What this release does not know
-    /// is left out.
+    /// The schedulers that were chosen, by the names of the nodes. Schedulers that this release
+    /// does not have are left out.
     ///
     /// # Errors
     /// If the store cannot be read.
     fn schedulers(&self) -> Result<BTreeMap<String, Discipline>, StoreError>;
 
-    /// Chooses a scheduler for all of these nodes, or none any more.
+    /// Chooses a scheduler for all of these nodes, or removes the choice.
     ///
     /// # Errors
-    /// If the store cannot be written. Then what was chosen is what it was.
+    /// If the store cannot be written. Then the choices are unchanged.
     fn choose(&mut self, nodes: &[String], chosen: Option<Discipline>) -> Result<(), PutError>;
 }
 
@@ -78,7 +79,7 @@ pub trait PolicyStore: Send {
 pub struct Draft {
     /// Its text.
     pub text: String,
-    /// Where the text came from.
+    /// The origin of the text.
     pub source: String,
     /// When it is applied, in milliseconds since 1970.
     pub applied_at_ms: u64,
@@ -142,24 +143,24 @@ pub enum PutError {
 /// A store in one file.
 ///
 /// # Damage
-/// A file that was cut, overwritten or exchanged is an error when the store is opened, never a
-/// panic, and never a store without policies. The library's checksums find most damage. Of the
-/// rest, what matters is that the library goes back to the state before the last write if that
-/// write's pages are damaged, without a word. So each write has a number, the *generation*; it is
-/// in the store, and noted in a small file beside it. A store behind its note has lost something.
+/// A file that was truncated, overwritten or exchanged is an error when the store is opened, never
+/// a panic, and never a store without policies. The library's checksums find most damage. One case
+/// remains: if the last write's pages are damaged, the library silently returns to the state before
+/// that write. So each write has a number, the *generation*; it is in the store, and in a small
+/// file beside it. A store behind that file has lost writes.
 #[derive(Debug)]
 pub struct Redb {
     path: PathBuf,
     folder: Folder,
     name: OsString,
-    /// None after a write failed: the library refuses to go on with a file that it could not write,
-    /// until it is opened anew.
+    /// None after a write failed: the library refuses to use a file after a failed write until it
+    /// is opened anew.
     database: Option<Database>,
 }
 
 impl Redb {
-    /// Opens the store at `path`, or makes one. A file that was cut off in the middle of a write is
-    /// brought back to the last whole one.
+    /// Opens the store at `path`, or makes one. A file with an interrupted write is restored to the
+    /// last complete one.
     ///
     /// # Errors
     /// If it cannot be read, is damaged, empty or no store, has lost what was written to it, or if
@@ -179,7 +180,7 @@ impl Redb {
         Ok(store)
     }
 
-    /// Puts the store at `path` aside, and gives its new name; none if there is no store. The next
+    /// Renames the store at `path`, and returns its new name; none if there is no store. The next
     /// [`Self::open`] makes a new one.
     ///
     /// # Errors
@@ -201,7 +202,7 @@ impl Redb {
         Ok(Some(folder.path().join(kept)))
     }
 
-    /// Makes a store. It has its name only once it is whole.
+    /// Makes a store. It gets its name only once it is complete.
     fn make(&mut self) -> Result<(), StoreError> {
         let note = note_of(&self.name);
         if self.folder.has(&note) {
@@ -216,7 +217,7 @@ impl Redb {
         self.note(0).map_err(|error| self.refused(error))
     }
 
-    /// Opens a store that is there, and looks at all of it before anything is believed.
+    /// Opens an existing store, and checks all of it before any use.
     fn check(&mut self) -> Result<(), StoreError> {
         let file = self.folder.open_file(&self.name, Access::Write);
         let file = file.map_err(|error| self.refused(error))?;
@@ -249,7 +250,7 @@ impl Redb {
         self.compare(found)
     }
 
-    /// Whether the store has all that was noted.
+    /// Whether the store has all writes that were recorded beside it.
     fn compare(&self, found: Option<u64>) -> Result<(), StoreError> {
         let name = note_of(&self.name);
         let noted = match self.folder.read(&name, Secrecy::Open) {
@@ -259,7 +260,7 @@ impl Redb {
         };
         let reached = found.unwrap_or(0);
         match noted {
-            // Nothing was ever noted by releases before this one.
+            // Releases before this one recorded nothing.
             None => self.note(reached).map_err(|error| self.refused(error)),
             Some(noted) if noted > reached || found.is_none() => {
                 let note = self.folder.path().join(name);
@@ -269,13 +270,13 @@ impl Redb {
         }
     }
 
-    /// Notes beside the store how many writes it has seen.
+    /// Records the number of the store's writes beside it.
     fn note(&self, generation: u64) -> Result<(), TrustError> {
         let text = format!("{generation}\n");
         self.folder.replace(note_of(&self.name), text.as_bytes(), FILE_MODE)
     }
 
-    /// How many writes the store has seen; none if an earlier release made it.
+    /// The number of the store's writes; none if an earlier release made it.
     fn generation(&self) -> Result<Option<u64>, redb::Error> {
         let Some(database) = &self.database else { return Err(redb::Error::PreviousIo) };
         match database.begin_read()?.open_table(NUMBERS) {
@@ -309,7 +310,7 @@ impl Redb {
     }
 
     fn read(&self, count: usize) -> Result<Vec<PolicyText>, redb::Error> {
-        // The library itself is asked to open a store only where it may be changed.
+        // The library opens a store only where it may be changed.
         let Some(database) = &self.database else {
             return Err(redb::Error::PreviousIo);
         };
@@ -398,7 +399,7 @@ impl Redb {
         Ok(())
     }
 
-    /// Notes a write that is in the store. Where that fails, only a later loss goes unnoticed.
+    /// Records a write that is in the store. If that fails, only a later loss goes unnoticed.
     fn noted(&self, generation: u64) {
         if let Err(error) = self.note(generation) {
             tracing::warn!(
@@ -407,8 +408,8 @@ impl Redb {
         }
     }
 
-    /// After a write that failed. The store is opened again at once, so that what is there can
-    /// still be read.
+    /// After a write that failed. The store is opened again at once, so that its contents can still
+    /// be read.
     fn recover(&mut self, error: redb::Error) -> PutError {
         self.database = None;
         let _ = self.database();
@@ -419,7 +420,7 @@ impl Redb {
     }
 }
 
-/// The file beside a store that notes how many writes it has seen.
+/// The file beside a store that records the number of its writes.
 fn note_of(name: &OsString) -> OsString {
     let mut note = name.clone();
     note.push(".generation");
@@ -430,7 +431,7 @@ fn open_database(file: File) -> Result<Database, redb::Error> {
     Ok(Database::builder().set_cache_size(CACHE_BYTES).create_file(file)?)
 }
 
-/// Makes what every store has.
+/// Makes the tables of every store.
 fn fill(database: &Database) -> Result<(), redb::Error> {
     let writing = database.begin_write()?;
     writing.open_table(POLICIES)?;
@@ -454,7 +455,7 @@ fn next_generation(writing: &redb::WriteTransaction) -> Result<u64, redb::Error>
     Ok(last + 1)
 }
 
-/// How a write ended that the store could do.
+/// The result of a write that the store carried out.
 enum WriteOutcome {
     Stored { revision: u64 },
     Conflict { found: u64 },

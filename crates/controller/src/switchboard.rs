@@ -1,6 +1,6 @@
 //! Messages of stages, nodes and gateways, received by one task for all connections.
 //!
-//! A thousand stages answer a question within a few milliseconds, one by one. A task that wakes for
+//! A thousand stages answer a request within a few milliseconds, one by one. A task that wakes for
 //! each answer costs a wake-up of the thread per answer, ten times the cost of the answer itself.
 //! So the switchboard wakes for the first answer only. It reads all connections with data, pauses
 //! for [`PAUSE`], and then reads at once all connections with data that arrived meanwhile. If at
@@ -32,7 +32,7 @@ use crate::machine::Input;
 /// read.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// Connections with data in one look from which on the next look follows without a pause, because
+/// Connections with data in one poll from which on the next poll follows without a pause, because
 /// most messages have then arrived already.
 const BUSY: usize = 64;
 
@@ -45,7 +45,7 @@ const READ_CHUNK: usize = 64 << 10;
 pub(crate) enum ReadError {
     #[error("it closed the connection")]
     Closed,
-    #[error("it talks nonsense: {0}")]
+    #[error("malformed message: {0}")]
     Malformed(#[from] DecodeError),
     #[error("the connection failed: {0}")]
     Io(#[from] io::Error),
@@ -119,7 +119,7 @@ impl Switchboard {
         let is_open = line.take(&mut received)
             && (!link.stream.holds_input()
                 || line.receive(&mut vec![0; READ_CHUNK], &mut received));
-        // Before anything that it says later.
+        // Before any later message of it.
         self.forward(&mut received).await;
         if !is_open {
             return;
@@ -129,7 +129,7 @@ impl Switchboard {
     }
 
     fn add(&self, line: Line, received: &mut Vec<Input>) {
-        // Under the lock, so that the crowd reports no connection before its line is there.
+        // Under the lock, so that the poller reports no connection before it is in the list.
         let mut lines = self.lines();
         match self.poller.add(&line.link.stream, line.link.id.0) {
             Ok(()) => drop(lines.insert(line.link.id.0, line)),
@@ -144,13 +144,13 @@ impl Switchboard {
         }
     }
 
-    /// Passes on what they say, until it is time to end.
+    /// Passes on their messages, until the daemon ends.
     pub(crate) async fn run(self: Arc<Self>, mut stop: watch::Receiver<bool>) {
         tokio::select! {
             _ = stop.wait_for(|stop| *stop) => {}
             ended = self.listen() => {
                 if let Err(error) = ended {
-                    tracing::error!("nobody is heard any more: {error}");
+                    tracing::error!("cannot poll connections any more: {error}");
                 }
             }
         }
@@ -177,7 +177,7 @@ impl Switchboard {
         }
     }
 
-    /// Waits until a connection has data. The crowd is registered with the runtime only for that
+    /// Waits until a connection has data. The poller is registered with the runtime only for that
     /// long: a registration wakes the thread even if no task waits.
     async fn wait(&self) -> io::Result<()> {
         #[allow(deprecated, reason = "what is borrowed stays open, and its successor is unsafe")]
@@ -186,7 +186,7 @@ impl Switchboard {
         Ok(())
     }
 
-    /// Reads a piece from each of the speakers.
+    /// Reads once from each connection with data.
     fn receive(&self, readable: &mut Vec<u64>, chunk: &mut [u8], received: &mut Vec<Input>) {
         let mut lines = self.lines();
         for id in readable.drain(..) {
@@ -201,20 +201,20 @@ impl Switchboard {
 
     async fn forward(&self, received: &mut Vec<Input>) {
         for input in received.drain(..) {
-            // The machine is gone only when all of us are about to be.
+            // The machine ends only when all tasks are about to.
             let _ = self.inputs.send(input).await;
         }
     }
 
-    /// A panic with the lines locked would leave at worst one line half read, and no other.
+    /// A panic with the list locked leaves at worst one connection half read, and no other.
     fn lines(&self) -> MutexGuard<'_, HashMap<u64, Line>> {
         self.lines.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Line {
-    /// Takes in what has arrived, as far as it fits `chunk` and the poller reports the rest.
-    /// Returns whether there may be more.
+    /// Reads received bytes, as far as they fit `chunk`; the poller reports the rest. Returns
+    /// whether there may be more.
     fn receive(&mut self, chunk: &mut [u8], received: &mut Vec<Input>) -> bool {
         loop {
             match self.link.stream.receive(&mut [IoSliceMut::new(chunk)]) {
@@ -232,7 +232,7 @@ impl Line {
         }
     }
 
-    /// Takes the messages that are complete.
+    /// Handles complete messages.
     fn take(&mut self, received: &mut Vec<Input>) -> bool {
         loop {
             match self.decoder.next_message() {
@@ -245,7 +245,7 @@ impl Line {
         }
     }
 
-    /// Ends the connection: nothing more is read.
+    /// Ends the connection: the switchboard reads nothing more.
     fn end(&self, error: ReadError, received: &mut Vec<Input>) -> bool {
         received.push(Input::Closed { connection: self.link.id, reason: error.to_string() });
         self.link.abort();

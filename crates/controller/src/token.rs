@@ -26,7 +26,7 @@ impl Token {
                 if text.trim().len() >= RANDOM_BYTES {
                     return Ok(Self(text.trim().into()));
                 }
-                // A file that was cut off while it was first written is made anew.
+                // A file whose first write was interrupted is made anew.
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(error),

@@ -6,14 +6,14 @@ use std::sync::{Mutex, PoisonError};
 use nix::unistd::{Uid, User};
 use tokio::sync::Semaphore;
 
-/// Lookups at a time. Asking may mean asking a directory server on a thread of its own, and a
+/// Lookups at a time. A lookup may wait for a directory server on a thread of its own, and a
 /// thousand stages that connect at once are usually of the same few users.
 const LOOKUPS_MAX: usize = 2;
 
 /// Users whose names are remembered; enough for all users of a machine, and a bound in any case.
 const REMEMBERED_MAX: usize = 1024;
 
-/// Names of users by number, as far as they were looked up.
+/// Names of users by number, after lookups.
 #[derive(Debug)]
 pub(crate) struct Users {
     known: Mutex<BTreeMap<u32, String>>,

@@ -1,12 +1,12 @@
 //! The bytes of one request, owned.
 //!
-//! Reads and writes that bypass the page cache want memory aligned to the device's blocks, and a
-//! path that answers hundreds of thousands of requests a second wants no allocator in it. So a
-//! [`Buffer`] is made of whole aligned pages, and the memory of a dropped one stays with the thread
-//! that dropped it until that thread wants one of the same size. A gateway's worker makes a buffer,
+//! Reads and writes that bypass the page cache need memory aligned to the device's blocks, and a
+//! path that answers hundreds of thousands of requests a second must not allocate. So a [`Buffer`]
+//! is made of whole aligned pages, and the memory of a dropped one stays with the thread that
+//! dropped it until that thread needs one of the same size. A gateway's worker makes a buffer,
 //! passes it to a node and gets it back with the answer: its steady state allocates nothing.
 //!
-//! Memory that is used again is not cleared first. Code that shows a buffer's bytes must have
+//! Memory that is used again is not cleared first. Code that exposes a buffer's bytes must have
 //! written all of them.
 //!
 //! A large request is served in pieces, by several threads at a time. [`Buffer::divide`] gives up a
@@ -87,8 +87,8 @@ struct Shared {
     count: usize,
 }
 
-// SAFETY: the value owns its pages, and says nothing but where they are. Their bytes are accessed
-// through windows that do not overlap, each owned by one buffer.
+// SAFETY: the value owns its pages, and holds only their address. Their bytes are accessed through
+// windows that do not overlap, each owned by one buffer.
 unsafe impl Send for Shared {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for Shared {}
@@ -123,11 +123,11 @@ impl Drop for Shared {
 /// ```
 /// use tidegate_fabric::buffer::Buffer;
 /// let mut divided = Buffer::zeroed(10_000).divide();
-/// let mut chunks = [divided.cut(8_192), divided.cut(8_192)];
-/// assert_eq!(chunks.each_ref().map(|chunk| chunk.len()), [8_192, 1_808]);
-/// chunks[1].fill(7);
-/// drop(chunks);
-/// let whole = divided.join().expect("no chunk is left");
+/// let mut pieces = [divided.cut(8_192), divided.cut(8_192)];
+/// assert_eq!(pieces.each_ref().map(|piece| piece.len()), [8_192, 1_808]);
+/// pieces[1].fill(7);
+/// drop(pieces);
+/// let whole = divided.join().expect("no piece is left");
 /// assert_eq!((whole.len(), whole[8_191], whole[8_192]), (10_000, 0, 7));
 /// ```
 #[derive(Debug)]
@@ -155,7 +155,7 @@ impl Divided {
     }
 
     /// Whether a buffer is a piece of this one.
-    pub fn is_chunk(&self, buffer: &Buffer) -> bool {
+    pub fn is_piece(&self, buffer: &Buffer) -> bool {
         match &buffer.memory {
             Memory::Own(_) => false,
             Memory::Window { shared, .. } => Arc::ptr_eq(shared, &self.shared),
@@ -209,7 +209,7 @@ impl Buffer {
         let length = self.length;
         let pages = match &mut self.memory {
             Memory::Own(pages) => std::mem::take(pages),
-            // A piece of a piece would have to know both: it is copied, which no caller needs
+            // A piece of a piece would have to refer to both: it is copied, which no caller needs
             // today.
             Memory::Window { .. } => {
                 let mut copy = Self::from(&*self);
@@ -388,36 +388,36 @@ mod tests {
     }
 
     #[test]
-    fn chunks_are_the_bytes_of_the_whole_and_nothing_else() {
+    fn pieces_are_the_bytes_of_the_whole_and_nothing_else() {
         let mut whole = Buffer::with_length(300_000);
         whole.iter_mut().enumerate().for_each(|(at, byte)| *byte = at as u8);
         let address = whole.as_ptr();
         let mut divided = whole.divide();
-        let mut chunks: Vec<Buffer> = (0..4).map(|_| divided.cut(128 << 10)).collect();
-        let lengths: Vec<usize> = chunks.iter().map(|chunk| chunk.len()).collect();
+        let mut pieces: Vec<Buffer> = (0..4).map(|_| divided.cut(128 << 10)).collect();
+        let lengths: Vec<usize> = pieces.iter().map(|piece| piece.len()).collect();
         assert_eq!(lengths, [128 << 10, 128 << 10, 300_000 - (256 << 10), 0]);
-        assert!(chunks[1].iter().enumerate().all(|(at, byte)| *byte == at as u8));
-        assert_eq!(chunks[2].capacity(), chunks[2].len(), "what lies behind is not its");
+        assert!(pieces[1].iter().enumerate().all(|(at, byte)| *byte == at as u8));
+        assert_eq!(pieces[2].capacity(), pieces[2].len(), "what lies behind is not its");
         std::thread::scope(|scope| {
-            for (number, chunk) in chunks.iter_mut().enumerate() {
-                scope.spawn(move || chunk.fill(number as u8));
+            for (number, piece) in pieces.iter_mut().enumerate() {
+                scope.spawn(move || piece.fill(number as u8));
             }
         });
-        assert!(chunks.iter().all(|chunk| divided.is_chunk(chunk)));
-        assert!(!divided.is_chunk(&Buffer::with_length(1)));
-        drop(chunks);
+        assert!(pieces.iter().all(|piece| divided.is_piece(piece)));
+        assert!(!divided.is_piece(&Buffer::with_length(1)));
+        drop(pieces);
         let whole = divided.join().unwrap_or_default();
         assert_eq!((whole.len(), whole.as_ptr()), (300_000, address));
         assert!(whole.iter().enumerate().all(|(at, byte)| *byte == (at >> 17) as u8));
     }
 
     #[test]
-    fn a_buffer_with_chunks_is_not_joined() {
+    fn a_buffer_with_pieces_is_not_joined() {
         let mut divided = Buffer::zeroed(8_192).divide();
-        let chunk = divided.cut(4_096);
+        let piece = divided.cut(4_096);
         assert!(divided.join().is_none());
-        assert!(chunk.iter().all(|byte| *byte == 0), "the memory is there as long as a piece");
-        let second = chunk.divide().cut(9);
+        assert!(piece.iter().all(|byte| *byte == 0), "the memory is there as long as a piece");
+        let second = piece.divide().cut(9);
         assert_eq!(second.len(), 9);
     }
 

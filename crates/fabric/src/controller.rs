@@ -1,4 +1,4 @@
-//! A peer's link to its controller: connects, says hello, and connects again after each end.
+//! A peer's link to its controller: connects, sends its hello, and connects again after each end.
 //!
 //! [`PeerSession`] decides when; the owner of a reactor calls [`ControllerLink::connect`] at
 //! [`ControllerLink::next_attempt`], and [`ControllerLink::receive`] when the link is ready. A peer
@@ -29,7 +29,8 @@ pub struct ControllerLink<In> {
 }
 
 impl<In: DeserializeOwned + FromController> ControllerLink<In> {
-    /// A link on this way, of a peer of this kind. It connects at the first [`Self::connect`].
+    /// A link with these connection settings, of a peer of this kind. It connects at the first
+    /// [`Self::connect`].
     pub fn new(way: Way, token: u64, kind: &'static str) -> Self {
         Self { way, token, kind, link: None, session: PeerSession::default() }
     }
@@ -49,7 +50,7 @@ impl<In: DeserializeOwned + FromController> ControllerLink<In> {
         self.session.next_attempt()
     }
 
-    /// Connects and says hello. Returns whether there is a connection.
+    /// Connects and sends the hello. Returns whether there is a connection.
     pub fn connect<T>(&mut self, reactor: &Reactor<T>, now: Time, hello: &Hello) -> bool {
         let connected = self.way.connect().map(Link::from).and_then(|mut link| {
             link.send(hello)?;
@@ -102,7 +103,7 @@ impl<In: DeserializeOwned + FromController> ControllerLink<In> {
         }
     }
 
-    /// Waits for what the link waits for.
+    /// Registers the events that the link waits for.
     fn watch<T>(&mut self, reactor: &Reactor<T>, now: Time) {
         let Some(link) = &self.link else { return };
         let write = link.interest().contains(PollFlags::OUT);
@@ -113,7 +114,7 @@ impl<In: DeserializeOwned + FromController> ControllerLink<In> {
 
     fn fail<T>(&mut self, reactor: &Reactor<T>, now: Time, error: &io::Error) {
         match error.kind() {
-            // Through TLS, only now is it known that no process listens.
+            // With TLS, only now is it certain that no process listens.
             io::ErrorKind::ConnectionRefused => {
                 tracing::debug!("no controller at {}: {error}", self.way.address);
             }

@@ -2,7 +2,7 @@
 //!
 //! # Problem
 //! A data node's memory is read and written by its clients themselves; the node may be busy, slow
-//! or stopped. So whatever carries that out runs at the client: its processor, or a NIC.
+//! or stopped. So the operations are carried out at the client: by its processor, or by a NIC.
 //!
 //! # Mechanism
 //! A node makes a [`region::Region`], memory with a descriptor, and hands the descriptor to clients
@@ -12,13 +12,13 @@
 //! - [`model::Model`] does the same after the time that a NIC would have taken, of which
 //!   there is one for all clients: guarantees have nothing to do before something is short.
 //!
-//! To clients on other machines the node hands addresses and a key instead, and RNICs carry
-//! their operations out (`verbs`, with the feature of that name).
+//! To clients on other machines the node sends addresses and a key instead, and RNICs carry their
+//! operations out (`verbs`, with the feature of that name).
 //!
 //! # Bound
 //! A client that has mapped a region has it for good, and can write anywhere in it. To shut one
-//! client out, the node makes another region for those that stay. A client that comes through a
-//! NIC is shut out by taking its connection away.
+//! client out, the node makes another region for those that stay. A client behind a NIC is shut out
+//! by the end of its connection.
 
 mod buffers;
 pub mod handover;

@@ -1,8 +1,8 @@
 //! Readiness of many connections for one reader.
 //!
 //! A reader that is woken for every message of a thousand peers spends more on being woken than on
-//! reading. It polls instead, whenever it likes, and gets all peers that have sent since.
-//! Only readability is polled: a peer that takes the bytes sent to it wakes no reader.
+//! reading. It polls instead, at times of its own, and gets all peers that have sent since. Only
+//! readability is polled: a peer that takes the bytes sent to it wakes no reader.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -14,7 +14,7 @@ use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 /// Connections that one poll may name. The next poll names the others.
 const POLL_MAX: usize = 1024;
 
-/// Connections with a number each. One that is closed leaves by itself.
+/// Connections with a number each. A closed one is removed by itself.
 #[derive(Debug)]
 pub struct Poller {
     epoll: OwnedFd,
@@ -51,7 +51,7 @@ impl Poller {
     /// at most for `patience`; not at all if that is zero.
     ///
     /// # Errors
-    /// Whatever the kernel says, except that a signal came.
+    /// Any error of the kernel, except an interruption by a signal.
     pub fn poll(&self, patience: Duration, numbers: &mut Vec<u64>) -> io::Result<()> {
         let nothing = Event { flags: EventFlags::empty(), data: EventData::new_u64(0) };
         let mut events = [nothing; POLL_MAX];

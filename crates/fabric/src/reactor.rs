@@ -1,9 +1,9 @@
 //! The event loop of a worker thread: its own sockets, and messages from other threads.
 //!
 //! # Problem
-//! A request passes through several threads' hands: a socket's worker, a device's, perhaps another
-//! worker's. If each of them locked the connection to answer on it, the lock would be the busiest
-//! word in the machine; if each answer woke the worker, waking would cost more than the work.
+//! A request passes through several threads: a socket's worker, a device's, perhaps another worker.
+//! If each of them locked the connection to answer on it, the lock would be the most contended word
+//! of the machine; if each answer woke the worker, wakeups would cost more than the work.
 //!
 //! # Mechanism
 //! A worker owns its sockets outright and no other thread touches them. A thread that finishes
@@ -11,7 +11,7 @@
 //! held for one append, and signals an `eventfd` only if the worker is asleep or about to be: a
 //! worker under load finds its messages without a system call on either side. Sockets are
 //! level-triggered: the next wait names again the sockets that a worker leaves unread, so a worker
-//! may stop whenever it has had enough of one connection.
+//! may stop reading one connection at any time.
 //!
 //! To wait without missing a message, the worker declares itself asleep under the lock, and only if
 //! the message queue is empty then. A thread that appends afterwards sees the declaration, takes it
@@ -56,16 +56,16 @@ impl Source for UnixStream {}
 /// Events to wait for on a descriptor. Its end is reported in any case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Interest {
-    /// Until there is something to read.
+    /// Until there are bytes to read.
     pub read: bool,
-    /// Until there is room to write.
+    /// Until the socket takes bytes.
     pub write: bool,
 }
 
 impl Interest {
-    /// Something to read: the usual state of a connection.
+    /// Bytes to read: the usual state of a connection.
     pub const READ: Self = Self { read: true, write: false };
-    /// Nothing but its end: for one that has to wait for us.
+    /// Only its end: for a connection that the worker does not read.
     pub const NONE: Self = Self { read: false, write: false };
 
     pub(crate) fn flags(self) -> EventFlags {
@@ -76,7 +76,7 @@ impl Interest {
     }
 }
 
-/// A descriptor on which something can be done.
+/// A descriptor that is ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ready {
     /// The number that it was added with.
@@ -85,8 +85,8 @@ pub struct Ready {
     pub read: bool,
     /// Writing takes bytes or gives an error.
     pub write: bool,
-    /// The peer is gone: nothing that is written reaches it. Reported whatever the interest is, so
-    /// that a connection that is not read from must be closed now.
+    /// The peer has disconnected: nothing that is written reaches it. Reported whatever the
+    /// interest is, so that a connection that is not read from must be closed now.
     pub gone: bool,
 }
 
@@ -174,11 +174,12 @@ impl<T> Reactor<T> {
         Ok(epoll::delete(&*self.events, source)?)
     }
 
-    /// Waits until there is something to do, at most for `patience`, for good if that is none.
-    /// Appends what is ready to `ready` and all messages to `messages`; perhaps neither got any.
+    /// Waits until a descriptor is ready or a message arrives, at most for `patience`, for good if
+    /// that is none. Appends what is ready to `ready` and all messages to `messages`; perhaps
+    /// neither got any.
     ///
     /// # Errors
-    /// Whatever the kernel says, except that a signal came.
+    /// Any error of the kernel, except an interruption by a signal.
     pub fn wait(
         &mut self,
         patience: Option<Duration>,
@@ -229,7 +230,7 @@ struct Inner<T> {
     messages: Vec<T>,
     /// A thread has requested a wakeup since the worker was last awake.
     is_wake_requested: bool,
-    /// The worker waits, or will without looking here again.
+    /// The worker waits, or will wait without another check.
     is_asleep: bool,
 }
 
@@ -257,8 +258,8 @@ impl<T> MessageQueue<T> {
         self.notify(inner);
     }
 
-    /// Has the worker look at something that is not a message: wakes it, or keeps it from sleeping,
-    /// for it may have looked already and not be asleep yet.
+    /// Makes the worker check state that is not a message: wakes it, or keeps it from sleeping, for
+    /// it may have checked already and not be asleep yet.
     pub fn wake(&self) {
         let mut inner = self.inner();
         inner.is_wake_requested = true;
@@ -359,15 +360,15 @@ mod tests {
         let mut seen = Vec::new();
         while seen.len() < MESSAGES as usize {
             let (_, mut messages) = wait(&mut reactor, PATIENCE);
-            assert!(!messages.is_empty(), "a wait of twenty seconds: a letter was missed");
+            assert!(!messages.is_empty(), "a wait of twenty seconds: a message was missed");
             seen.append(&mut messages);
         }
         assert!(seen.into_iter().eq(0..MESSAGES));
         sender.join().unwrap();
     }
 
-    /// A thread rings after it has put something where the worker looks before it waits; the worker
-    /// may have looked just before that.
+    /// A thread wakes the worker after it has changed state that the worker checks before it waits;
+    /// the worker may have checked just before that.
     #[test]
     fn a_wakeup_before_the_wait_is_not_lost() {
         let mut reactor = Reactor::<u32>::new().unwrap();
@@ -375,7 +376,7 @@ mod tests {
         message_queue.wake();
         let since = std::time::Instant::now();
         assert_eq!(wait(&mut reactor, PATIENCE), (vec![], vec![]));
-        assert!(since.elapsed() < PATIENCE.unwrap(), "the ring was lost");
+        assert!(since.elapsed() < PATIENCE.unwrap(), "the wakeup was lost");
         // Once.
         assert!(message_queue.falls_asleep());
     }

@@ -1,33 +1,34 @@
-//! A node behind a socket, as one worker of a gateway sees it.
+//! A node behind a socket, in one worker of a gateway.
 //!
 //! # Problem
-//! A worker owns its sockets, the one to a node included, and never waits. A node may be away, come
-//! back as another process, or answer in any order; the worker's clients are to see answers or
-//! errors, each once, and soon.
+//! A worker owns its sockets, the one to a node included, and never waits. A node may be
+//! unreachable, return as another process, or answer in any order; the worker's clients must get
+//! replies or errors, each once, and soon.
 //!
 //! # Mechanism
-//! A [`Remote`] keeps the socket in the worker's reactor and is driven by the worker: told when the
-//! socket is ready and when its deadline has come, it appends finished jobs to a vector. It
+//! A [`Remote`] keeps the socket in the worker's reactor and is driven by the worker: called when
+//! the socket is ready and when its deadline has passed, it appends finished jobs to a vector. It
 //! connects when it is made and again whenever the link breaks, at growing intervals; on every new
-//! link it says hello, names the tenants and opens the parts, all before the first job, so nothing
-//! needs a round trip. Jobs that come while the node is away wait for it, for as long as
-//! [`Settings::patience`] says. A node that owes answers and says nothing for five seconds, not
-//! even that it lives, is as good as away: the link is given up.
+//! link it sends its hello, the names of the tenants and the parts to open, all before the first
+//! job, so nothing needs a round trip. Jobs that arrive while the node is unreachable wait for it,
+//! for at most [`Settings::patience`]. A node that owes replies and sends nothing for five seconds,
+//! not even a sign of life, counts as unreachable: the link is closed.
 //!
-//! A node that is told to end says so ([`FromNode::Ending`]), and answers what it was sent. From
-//! then on it is away: what comes waits for the next process, and when all is answered the link is
-//! given up. The jobs' patience begins then. So an orderly restart costs no client an error.
+//! A node that stops announces it ([`FromNode::Ending`]), and answers the jobs that it was sent.
+//! From then on it counts as unreachable: new jobs wait for the next process, and after the last
+//! reply the link is closed. The jobs' patience begins then. So an orderly restart costs no client
+//! an error.
 //!
 //! A job that is on a link when it breaks fails. It may or may not have been done; only the client
-//! knows whether it may be done twice. Whether writes that were answered are lost with the node is
-//! the node's to say: a flush carries the incarnation of the part that its client relies on, and
-//! the node compares. So nothing has to be remembered here.
+//! can decide whether it may be done twice. The node reports whether acknowledged writes are lost
+//! with it: a flush carries the incarnation of the part that its client relies on, and the node
+//! compares. So this module keeps no state for that.
 //!
 //! # Writes that failed and may still happen
 //! Bytes of a job that failed with its link may still be on their way to the node, or the job at
-//! its device. Each connection says which one it is ([`LinkIdentity`]); the node ends the earlier
-//! connections of the link before it welcomes the next one. So a job that is sent after that comes
-//! after everything that failed here. Other links of the gateway do not know of it: a
+//! its device. Each connection identifies itself ([`LinkIdentity`]); the node ends the earlier
+//! connections of the link before it accepts the next one. So a job that is sent after that runs
+//! after every job that failed here. Other links of the gateway do not have this order: a
 //! [`Notice::Unsettled`] names the parts that such jobs may still change, until [`Notice::Up`].
 //!
 //! [`LinkIdentity`]: tidegate_proto::data::LinkIdentity
@@ -53,18 +54,19 @@ use link::{Link, changes_nothing};
 const RETRY_MIN: Span = Span(20 * Span::MILLISECOND.0);
 const RETRY_MAX: Span = Span(Span::SECOND.0);
 
-/// The longest wait while jobs wait for the node: they fail if it is back and is not asked in time.
+/// The longest wait while jobs wait for the node: they fail if the node is back and the link is not
+/// in time.
 const RETRY_MAX_AWAITED: Span = Span(200 * Span::MILLISECOND.0);
 
-/// Why a node is away that has said that it ends.
+/// Why a node is unreachable that has announced its end.
 const ENDED: &str = "it was told to end";
 
-/// How a link to a node is set up.
+/// Settings of a link to a node.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// The way to the node.
+    /// The connection settings of the node.
     pub way: Way,
-    /// How long a job waits for a node that is away before it fails. By default five seconds: a
+    /// How long a job waits for an unreachable node before it fails. By default five seconds: a
     /// restart goes unnoticed, and a client's own time-out of half a minute does not strike.
     pub patience: Span,
     /// The release of Tidegate that we run, for the node's log.
@@ -76,7 +78,8 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// A node on this way, for the link with this identity, and everything else as its field says.
+    /// A node with these connection settings, for the link with this identity; the other fields
+    /// have their defaults.
     pub fn new(way: impl Into<Way>, identity: LinkIdentity) -> Self {
         let (way, release) = (way.into(), env!("CARGO_PKG_VERSION").into());
         Self { way, patience: Span(5 * Span::SECOND.0), release, is_bulk: false, identity }
@@ -86,21 +89,21 @@ impl Settings {
 /// A change of a node's state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notice {
-    /// It welcomed us.
+    /// It has accepted the connection.
     Up {
         /// Its name.
         name: String,
     },
-    /// The link broke, or could not be made. Told once until it is up again.
+    /// The link broke, or could not be made. Reported once until it is up again.
     Down {
-        /// Why, in words for people.
+        /// The reason, for people.
         reason: String,
     },
-    /// It will not open a part. Jobs on it fail until it does, after another connect.
+    /// It refuses a part. Jobs on it fail until it opens the part, after another connect.
     PartRefused {
         /// The part.
         part: u32,
-        /// Why, in words for people.
+        /// The reason, for people.
         reason: String,
     },
     /// It opened a part.
@@ -141,7 +144,7 @@ pub struct Remote {
     tenants: Vec<String>,
     parts: Vec<Opened>,
     link: Option<Link>,
-    /// Jobs that came while there was no link, with the time at which each gives up.
+    /// Jobs that arrived while there was no link, each with its deadline.
     waiting: VecDeque<(Time, Job)>,
     /// When to connect again, if there is no link.
     retry: Retry,
@@ -167,12 +170,12 @@ impl Remote {
         }
     }
 
-    /// Whether the node has welcomed us and the link has not broken since.
+    /// Whether the node has accepted the connection and the link has not broken since.
     pub fn is_up(&self) -> bool {
         self.link.as_ref().is_some_and(Link::is_welcome)
     }
 
-    /// Says who the tenants are: the tag's [`tidegate_model::TenantId`] 1 is the first of them in
+    /// Announces the tenants: the tag's [`tidegate_model::TenantId`] 1 is the first of them in
     /// every job that is submitted from here on.
     pub fn tenants(&mut self, names: &[String]) {
         self.tenants = names.to_vec();
@@ -232,15 +235,15 @@ impl Remote {
         }
     }
 
-    /// Says what tenants were sent at other nodes, with the next [`Self::flush`]. A node that is
-    /// away does not hear of it: it serves them nothing meanwhile that this could delay.
+    /// Reports the tenants' service at other nodes, with the next [`Self::flush`]. An unreachable
+    /// node does not receive it: it serves them nothing meanwhile that this could delay.
     pub fn elsewhere(&mut self, costs: &[(TenantId, u64)]) {
         if let Some(link) = self.link.as_mut().filter(|link| link.is_welcome()) {
             link.elsewhere(costs);
         }
     }
 
-    /// Sends what is queued. To be called once per round of the worker, behind everything else.
+    /// Sends queued messages. To be called once per round of the worker, behind everything else.
     pub fn flush<T>(&mut self, reactor: &Reactor<T>, now: Time, done: &mut Vec<Job>) {
         if let Some(link) = &mut self.link
             && let Err(error) = link.flush(reactor, self.token)
@@ -274,8 +277,8 @@ impl Remote {
     }
 
     /// Sends the jobs that waited, if the node takes jobs now. Jobs fail whose part the node
-    /// refuses, or for which `is_refused` is true. To be called after [`Self::on_ready`], once
-    /// the caller has judged the notices: nothing is sent to a part before it is known which it is.
+    /// refuses, or for which `is_refused` is true. To be called after [`Self::on_ready`], once the
+    /// caller has checked the notices: no job is sent to a part before the part is identified.
     pub fn release<T>(
         &mut self,
         reactor: &Reactor<T>,
@@ -303,8 +306,8 @@ impl Remote {
         gives_up.min(link)
     }
 
-    /// When the first job that waits gives up; [`Time::MAX`] for never. While a node that ends
-    /// answers what it has, none does: that has its own bound.
+    /// The deadline of the first waiting job; [`Time::MAX`] for none. While a node that ends
+    /// answers its jobs, there is none: that phase has its own bound.
     fn gives_up_at(&self) -> Time {
         match &self.link {
             Some(link) if link.is_ending() => Time::MAX,
@@ -312,7 +315,7 @@ impl Remote {
         }
     }
 
-    /// The deadline has come: connects, gives jobs up, or gives a node up that says nothing.
+    /// Acts on a passed deadline: connects, fails jobs, or closes the link of a silent node.
     pub fn on_deadline<T>(&mut self, reactor: &Reactor<T>, now: Time, done: &mut Vec<Job>) {
         while self.gives_up_at() <= now {
             done.extend(self.waiting.pop_front().map(|(_, job)| failed(job)));
@@ -345,7 +348,7 @@ impl Remote {
         }
     }
 
-    /// There is no link any more: what was on it fails, or waits with what came after it.
+    /// The link has ended: jobs on it fail, or wait with later ones.
     fn fall<T>(&mut self, reactor: &Reactor<T>, now: Time, reason: &str, done: &mut Vec<Job>) {
         let mut reason = reason;
         if let Some(link) = self.link.take() {
@@ -372,7 +375,7 @@ impl Remote {
     }
 }
 
-/// The job, failed because the node is away.
+/// The job, failed because the node is unreachable.
 fn failed(mut job: Job) -> Job {
     job.outcome = Err(Fault::Io);
     job

@@ -1,9 +1,8 @@
-//! A storage node as its gateways see it, whether it lives in the same process or behind a socket.
+//! The interface of a storage node for gateways, in the same process or behind a socket.
 //!
-//! A gateway opens a [`Session`], says whose requests will come and which parts of volumes they are
-//! about, and from then on submits [`Job`]s by the batch. Jobs that can be done at once come back
-//! from the very call; the others come through the session's [`CompletionSink`], from whichever
-//! thread finished them.
+//! A gateway opens a [`Session`], announces the tenants and opens parts of volumes, and then
+//! submits [`Job`]s by the batch. The call returns jobs that finish at once; the others go to the
+//! session's [`CompletionSink`], from the thread that finished them.
 
 use std::sync::Arc;
 
@@ -19,8 +18,8 @@ pub trait Service: Send + Sync {
     fn session(&self, sink: Arc<dyn CompletionSink>) -> Box<dyn Session>;
 }
 
-/// One gateway worker's conversation with a node. Dropping it cancels what still waits in the
-/// node's queues; what is at the device is finished and goes nowhere.
+/// One gateway worker's session with a node. Dropping it cancels the jobs in the node's queues;
+/// jobs at the device finish, and their results are dropped.
 pub trait Session: Send {
     /// Announces the tenants: the tag's [`tidegate_model::TenantId`] 1 is the first of them in
     /// every job that is submitted from here on. Requests of names that the node's plan does not
@@ -30,21 +29,21 @@ pub trait Session: Send {
     /// Makes a part of a volume ready. Jobs name it by the number that is returned.
     ///
     /// # Errors
-    /// In words for people: it is missing, was made for another volume or geometry, overlaps with
+    /// A reason for people: it is missing, was made for another volume or geometry, overlaps with
     /// another, or cannot be read.
     fn open(&mut self, part: &Part) -> Result<OpenPart, String>;
 
     /// Takes all of `jobs`. Those that are finished at once are appended to `done`.
     fn submit(&mut self, jobs: &mut Vec<Job>, done: &mut Vec<Job>);
 
-    /// Cancels jobs whose client has gone. Those that still wait in the node's queues may come back
-    /// at once, as [`Fault::Ending`], instead of using up their tenant's promise; those at the
-    /// device come back when it is done with them, and every job comes back once.
+    /// Cancels jobs whose client has disconnected. Those in the node's queues may be returned at
+    /// once, as [`Fault::Ending`], instead of using up their tenant's promise; those at the device
+    /// are returned when they are done, and every job is returned once.
     fn cancel(&mut self, tickets: &[u64]) {
         let _ = tickets;
     }
 
-    /// Cancels all jobs, as [`Self::cancel`] does some. To be called when no more will come.
+    /// Cancels all jobs, as [`Self::cancel`] does some. To be called after the last job.
     fn cancel_all(&mut self) {}
 
     /// From now on this session carries long requests and replies. Those of other sessions do not
@@ -57,8 +56,8 @@ pub trait Session: Send {
     }
 }
 
-/// Where finished jobs of a session go that were not finished at once. Called from the node's
-/// threads; it must not block.
+/// The receiver of a session's jobs that were not finished at once. Called from the node's threads;
+/// it must not block.
 pub trait CompletionSink: Send + Sync {
     /// Takes all of `jobs`.
     fn finished(&self, jobs: &mut Vec<Job>);
@@ -95,7 +94,7 @@ pub struct Part {
     pub geometry: Geometry,
 }
 
-/// A request on its way, and then its answer.
+/// A request, and later its reply.
 #[derive(Debug)]
 pub struct Job {
     /// The submitter's number for it; comes back unchanged.
@@ -115,6 +114,6 @@ pub struct Job {
     pub length: u32,
     /// The bytes to write; in the answer to a read, the bytes that were read.
     pub buffer: Buffer,
-    /// How it ended; of no meaning before it did.
+    /// Its result; without a meaning before its end.
     pub outcome: Result<(), Fault>,
 }

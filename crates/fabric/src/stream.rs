@@ -1,7 +1,7 @@
-//! Connections: Unix sockets and TCP, one way to listen, connect, read and write.
+//! Connections: Unix sockets and TCP, one interface to listen, connect, read and write.
 //!
-//! Nothing here blocks. [`Stream`] is one end of a connection, encrypted or not; [`Outgoing`] is
-//! what waits to be written on it, sent with one system call however many pieces it has.
+//! Nothing here blocks. [`Stream`] is one end of a connection, encrypted or not; [`Outgoing`] holds
+//! bytes to be written on it, sent with one system call for any number of pieces.
 
 mod address;
 #[cfg(feature = "cluster")]
@@ -37,13 +37,13 @@ use tidegate_model::Origin;
 #[cfg(feature = "cluster")]
 use crate::tls::stream::TlsStream;
 
-/// How long a TCP peer may be silent before it is asked whether it is there, and between questions.
+/// How long a TCP peer may be silent before the first keep-alive probe, and between probes.
 const PROBE: Duration = Duration::from_secs(3);
 
-/// Questions without an answer after which it counts as gone.
+/// Keep-alive probes without an answer after which it counts as dead.
 const PROBES: u32 = 3;
 
-/// One end of a connection. It never blocks: what cannot be done now is
+/// One end of a connection. It never blocks: a call that would wait fails with
 /// [`io::ErrorKind::WouldBlock`].
 #[derive(Debug)]
 pub struct Stream(Socket);
@@ -57,11 +57,11 @@ enum Socket {
 }
 
 impl Stream {
-    /// Begins to connect. The connection is there once the stream can be written to and
-    /// [`Self::error`] has nothing to say.
+    /// Begins to connect. The connection is made once the stream is writable and [`Self::error`]
+    /// reports none.
     ///
     /// # Errors
-    /// If no process listens there, or for other reasons that the kernel knows at once.
+    /// If no process listens there, or for other reasons that the kernel reports at once.
     pub fn connect(address: &Address) -> io::Result<Self> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         match address {
@@ -88,7 +88,7 @@ impl Stream {
     fn from_tcp(stream: TcpStream) -> io::Result<Self> {
         // A reply is written as a whole; holding it back for a fuller packet only adds latency.
         stream.set_nodelay(true)?;
-        // A machine that lost its power says nothing. It is asked, and given up after a while.
+        // A machine without power sends nothing. Keep-alive probes detect it.
         sockopt::set_socket_keepalive(&stream, true)?;
         sockopt::set_tcp_keepidle(&stream, PROBE)?;
         sockopt::set_tcp_keepintvl(&stream, PROBE)?;
@@ -162,8 +162,7 @@ impl Stream {
         }
     }
 
-    /// Writes what the stream itself has to write. Reading and sending do, too; an error is theirs
-    /// to report.
+    /// Writes the stream's own output. Reading and sending do so, too, and report its errors.
     pub fn flush(&self) {
         #[cfg(feature = "cluster")]
         if let Socket::Tls(stream) = &self.0 {
@@ -196,15 +195,15 @@ impl Stream {
         })
     }
 
-    /// Whether the peer has ended the connection, as far as the kernel knows: nothing arrives any
-    /// more besides what can be read now.
+    /// Whether the kernel reports that the peer has ended the connection: nothing arrives any more
+    /// besides the bytes that can be read now.
     pub fn has_ended(&self) -> bool {
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
         let mut socket = [PollFd::new(self, PollFlags::RDHUP)];
         poll(&mut socket, Some(&now)).is_ok_and(|count| count > 0)
     }
 
-    /// Says that nothing more will be sent. Data that arrives can still be read.
+    /// Ends this side of the connection. Data that arrives can still be read.
     ///
     /// # Errors
     /// If the connection is gone.
@@ -217,8 +216,8 @@ impl Stream {
         }
     }
 
-    /// Writes the pieces, one behind the other, as far as the kernel takes them now. A peer that
-    /// left is an error and not a signal. After `WouldBlock` the same bytes are to be in front.
+    /// Writes the pieces, one behind the other, as far as the kernel takes them now. A closed peer
+    /// is an error and not a signal. After `WouldBlock` the same bytes have to be in front.
     ///
     /// # Errors
     /// `WouldBlock` if the kernel takes nothing now; else the connection is gone.
@@ -233,7 +232,7 @@ impl Stream {
     }
 
     /// Reads into the pieces, one behind the other, what is there. Zero means that the peer has
-    /// said that nothing more will come.
+    /// ended its side.
     ///
     /// # Errors
     /// `WouldBlock` if nothing is there now; else the connection is gone.

@@ -1,4 +1,4 @@
-//! A process that ends with the one that has started it, however that one ends.
+//! A process that ends with its parent, however the parent ends.
 //!
 //! # Problem
 //! A process that starts others ends them, too, when it is done or asked to end. Killed, it can do

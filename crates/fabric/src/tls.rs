@@ -1,22 +1,22 @@
 //! TLS for connections that leave the machine, inside their [`Stream`].
 //!
 //! # Problem
-//! A worker's socket has TLS or has not, and the code above is to be the same for both: read into
-//! its own memory, write whole batches, never wait. TLS may want to write before it can read, may
-//! hold bytes that the kernel knows nothing of, and its end has two meanings.
+//! A worker's socket may have TLS, and the code above must be the same in both cases: read into its
+//! own memory, write whole batches, never wait. TLS may want to write before it can read, may hold
+//! bytes that the kernel does not see, and its end has two meanings.
 //!
 //! # Model
-//! Both sides show certificates of one authority. A side is known by its *name*: a DNS name in the
-//! certificate that is the process's name in the cluster file. A [`Guard`] has the certificate and
-//! the rules of admission: [`Guard::accept`] takes an accepted connection, [`Guard::connect`] one
-//! that was begun, and both give the encrypted stream at once. The stream is silent until the
+//! Both sides show certificates of one authority. A side is identified by its *name*: a DNS name in
+//! the certificate that is the process's name in the cluster file. A [`Guard`] has the certificate
+//! and the rules of admission: [`Guard::accept`] takes an accepted connection, [`Guard::connect`]
+//! one that was begun, and both give the encrypted stream at once. The stream is silent until the
 //! handshake is done; from then on it has the peer's names ([`Stream::names`]).
 //!
 //! # Mechanism
 //! Each call on a stream advances its protocol ([`stream`]). A reactor waits for the events that
-//! the protocol needs, and reports a stream that holds bytes ([`events`]); so its users do not know
-//! of TLS. A caller without a reactor asks [`Stream::holds_input`] after it has read, or reads
-//! until nothing is there.
+//! the protocol needs, and reports a stream that holds bytes ([`events`]); so its users are
+//! independent of TLS. A caller without a reactor asks [`Stream::holds_input`] after it has read,
+//! or reads until nothing is there.
 //!
 //! An orderly end (`close_notify`) becomes an end of file, in each direction for itself. Everything
 //! else that ends a connection is an error with a reason when it is read or written: no TLS, no
@@ -77,14 +77,14 @@ impl Guard {
         Self { identity: identity.clone(), server, client, handshakes }
     }
 
-    /// The same, but of those who come only processes with one of these names are let in.
+    /// The same, but only peers with one of these names are accepted.
     #[must_use]
     pub fn admitting(&self, names: Vec<String>) -> Self {
         Self { server: self.identity.server(Admitted::Only(names)), ..self.clone() }
     }
 
-    /// The same, but of those who come processes with one of these names, and certificates without
-    /// a name, are refused.
+    /// The same, but peers with one of these names, and with certificates without a name, are not
+    /// accepted.
     #[must_use]
     pub fn refusing(&self, names: Vec<String>) -> Self {
         Self { server: self.identity.server(Admitted::AllBut(names)), ..self.clone() }
@@ -123,10 +123,10 @@ pub fn bears(names: &[String], name: &str) -> bool {
     names.iter().any(|it| it.eq_ignore_ascii_case(name))
 }
 
-/// The way to a process.
+/// The connection settings of a process.
 #[derive(Clone, Debug)]
 pub struct Way {
-    /// Where it listens.
+    /// The address of its listener.
     pub address: Address,
     /// The TLS context of the connection, and the name that the process's certificate has to bear;
     /// none for a connection in the clear.
@@ -137,7 +137,7 @@ impl Way {
     /// Begins to connect, as [`Stream::connect`].
     ///
     /// # Errors
-    /// If no process listens there, or for other reasons that are known at once.
+    /// If no process listens there, or for other reasons that are reported at once.
     pub fn connect(&self) -> io::Result<Stream> {
         let stream = Stream::connect(&self.address)?;
         match &self.tls {

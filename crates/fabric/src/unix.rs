@@ -178,7 +178,7 @@ mod tests {
         }
         assert_eq!(theirs.receive().unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
         assert_eq!(theirs.wait(PATIENCE).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
-        assert!(theirs.send(&text(1)).is_err(), "nobody is there");
+        assert!(theirs.send(&text(1)).is_err(), "no process listens");
     }
 
     #[test]

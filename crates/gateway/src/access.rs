@@ -27,8 +27,9 @@ impl Identity {
         }
     }
 
-    /// The client, with its certificate if `stream` has become one with TLS. Users are known by
-    /// number: the names of a policy were looked up when it came, and others stay unknown.
+    /// The client, with its certificate if `stream` has become one with TLS. A user is identified
+    /// by number: the names in a policy are looked up when the policy arrives, and other names stay
+    /// unknown.
     pub(crate) fn client<'a>(self, stream: &'a Stream, table: &'a Table) -> Client<'a> {
         match (stream.names(), self) {
             (Some(names), _) => {

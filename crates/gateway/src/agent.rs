@@ -1,7 +1,7 @@
 //! The agent: one thread that receives the policy from the controller, and sends it the counters.
 //!
-//! The gateway never waits for its controller. Until there is one, requests belong to whom the
-//! cluster says; while it is away, the last policy goes on to say whose they are.
+//! The gateway never waits for its controller. Until it connects, the cluster file names the owners
+//! of requests; while the controller is unreachable, the last policy does.
 
 use std::io;
 use std::sync::Arc;
@@ -30,8 +30,8 @@ pub(crate) struct Agent {
 }
 
 impl Agent {
-    /// Keeps the register up to date with the controller on this way, to whom the gateway is
-    /// `name`, and sends it the counters.
+    /// Connects to the controller as `name`, keeps the register up to date with its policy, and
+    /// sends it the counters.
     ///
     /// # Errors
     /// If there is no descriptor or thread left.
@@ -44,7 +44,7 @@ impl Agent {
         let watch = Watch { controller, hello, stats, faults, latency, reactor };
         let ending = is_ending.clone();
         let (thread, span) =
-            (thread::Builder::new().name("gateway-keeper".into()), tracing::Span::current());
+            (thread::Builder::new().name("gateway-agent".into()), tracing::Span::current());
         let run = move || span.in_scope(|| watch.run(&ending));
         let thread = thread.spawn(run)?;
         Ok(Self { is_ending, waker, thread: Some(thread) })
@@ -56,7 +56,7 @@ impl Drop for Agent {
         self.is_ending.store(true, Ordering::Release);
         self.waker.wake();
         if self.thread.take().is_some_and(|thread| thread.join().is_err()) {
-            tracing::error!("the gateway's keeper has panicked");
+            tracing::error!("the gateway's agent has panicked");
         }
     }
 }
@@ -66,7 +66,7 @@ struct Watch {
     controller: ControllerLink<ToGateway>,
     hello: Hello,
     stats: Arc<Stats>,
-    /// The faults of volumes that the controller has been sent on this link.
+    /// The faults of volumes that were sent to the controller on this link.
     faults: Vec<VolumeFault>,
     /// The latencies of requests, likewise.
     latency: Reported,
@@ -87,7 +87,7 @@ impl Watch {
             let patience = clock::until(self.controller.next_attempt());
             if let Err(error) = self.reactor.wait(patience, &mut ready, &mut Vec::new()) {
                 // The descriptors are ours and the arguments too; there is nothing to wait for.
-                tracing::error!("the gateway's keeper cannot wait: {error}");
+                tracing::error!("the gateway's agent cannot wait for events: {error}");
                 return;
             }
             if !ready.is_empty() {
@@ -105,7 +105,7 @@ impl Watch {
         while let Some(message) = self.controller.receive(&self.reactor, clock::now()) {
             match message {
                 ToGateway::Policy { revision, policy } => {
-                    tracing::info!(revision, "policy");
+                    tracing::info!(revision, "policy applied");
                     // The controller has kept nothing of tenants that the last policy did not have.
                     self.latency.clear();
                     let (policy, user_names) = users::numbered(policy);

@@ -12,16 +12,17 @@
 //!
 //! - jobs that change the part and whose client has disconnected, until they come back from the
 //!   node. They are cancelled, so that is soon.
-//! - links on which such jobs failed, until the node has welcomed the link's next connection.
+//! - links on which such jobs failed, until the node has accepted the link's next connection.
 //!   Before that it ends the earlier one ([`tidegate_proto::data::LinkIdentity`]).
-//! - workers that have not yet looked for clients that have gone, when a session opens the volume:
-//!   the successor of a client that died must not overtake what its worker has not noticed.
+//! - workers that have not yet searched for disconnected clients, when a session opens the volume:
+//!   the successor of a client that died must not overtake writes whose worker has not noticed the
+//!   disconnect.
 //!
 //! While the count is not zero, requests for the part wait, and every worker is woken when it
-//! becomes zero. Behind a link that is down they wait as long as a request waits for a node that is
-//! away, and then fail. Otherwise they wait until the node has answered, as the earlier ones do.
+//! becomes zero. Behind a link that is down they wait as long as a request waits for an unreachable
+//! node, and then fail. Otherwise they wait until the node has replied, as the earlier requests do.
 //!
-//! A worker raises a barrier before the client that is to know of the failure can know of it.
+//! A worker raises a barrier before it reports the failure to the client.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -33,7 +34,7 @@ use crate::worker::Message;
 /// Why a barrier stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cause {
-    /// A job is on its way whose client has gone, or may have gone.
+    /// A job is in flight whose client has disconnected, or may have.
     Client,
     /// Jobs failed with their link, which is down.
     Link,
@@ -60,7 +61,7 @@ pub(crate) struct Barriers {
 #[derive(Debug)]
 struct Worker {
     message_queue: Arc<MessageQueue<Message>>,
-    /// The volumes for which it is to look for clients that have gone.
+    /// The volumes that the worker has to search for disconnected clients.
     unchecked: Vec<usize>,
 }
 
@@ -72,7 +73,7 @@ impl Barriers {
         Arc::new(Self { parts, workers })
     }
 
-    /// Adds a worker, which leaves when what is returned is dropped.
+    /// Adds a worker, which leaves when the returned value is dropped.
     pub(crate) fn join(self: &Arc<Self>, message_queue: Arc<MessageQueue<Message>>) -> Membership {
         self.workers().push(Worker { message_queue: message_queue.clone(), unchecked: Vec::new() });
         Membership { barriers: self.clone(), message_queue }
@@ -94,7 +95,7 @@ impl Barriers {
         self.parts[volume][part as usize].fetch_add(cause.one(), Ordering::AcqRel);
     }
 
-    /// One less of this cause. If it was the last, workers look after the requests that wait.
+    /// One less of this cause. If it was the last, workers check the requests that wait.
     pub(crate) fn lower(&self, volume: usize, part: u32, cause: Cause) {
         self.lower_locked(volume, part, cause, &self.workers());
     }
@@ -114,8 +115,8 @@ impl Barriers {
         }
     }
 
-    /// Has all workers look for clients of a volume that have gone. Until they have, barriers stand
-    /// before its parts.
+    /// Makes all workers search for disconnected clients of a volume. Until they have, barriers
+    /// stand before its parts.
     pub(crate) fn open(&self, volume: usize) {
         for worker in self.workers().iter_mut() {
             (0..self.count(volume)).for_each(|part| self.raise(volume, part, Cause::Client));
@@ -146,7 +147,7 @@ impl Membership {
         &self.barriers
     }
 
-    /// The worker has looked for clients of this volume that have gone.
+    /// The worker has searched for disconnected clients of this volume.
     pub(crate) fn on_clients_checked(&self, volume: usize) {
         let mut workers = self.barriers.workers();
         let Some(own) = self.own(&workers) else { return };
@@ -163,7 +164,7 @@ impl Membership {
 }
 
 impl Drop for Membership {
-    /// A worker that has ended looks for no clients any more, for it has none.
+    /// A worker that has ended has no clients, so it does not search for them.
     fn drop(&mut self) {
         let mut workers = self.barriers.workers();
         let Some(own) = self.own(&workers) else { return };
@@ -181,7 +182,7 @@ mod tests {
 
     use super::*;
 
-    /// Whether the worker was woken, and the volumes for which it is to look.
+    /// Whether the worker was woken, and the volumes that it has to search.
     fn wakes(reactor: &mut Reactor<Message>) -> Vec<usize> {
         let mut messages = Vec::new();
         reactor.wait(Some(Duration::ZERO), &mut Vec::new(), &mut messages).unwrap();
@@ -219,7 +220,7 @@ mod tests {
         assert!(reactors.iter_mut().all(|reactor| wakes(reactor) == [1, 1]));
         one.on_clients_checked(1);
         one.on_clients_checked(1);
-        // It owes nothing any more.
+        // It holds no barrier any more.
         one.on_clients_checked(1);
         drop(other);
         third.on_clients_checked(1);

@@ -1,5 +1,5 @@
-//! The gateway's clock: time-outs of handshakes, of ending and of looking again for a node, and
-//! when it began.
+//! The gateway's clock: time-outs of handshakes, of the shutdown and of reconnects to nodes, and
+//! its start time.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -23,7 +23,7 @@ pub(crate) fn after(duration: Duration) -> Time {
     now().after(Span(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)))
 }
 
-/// How long it is until `time`; zero if it has passed, nothing if it never comes.
+/// The time left until `time`; zero if `time` has passed, none for [`Time::MAX`].
 pub(crate) fn until(time: Time) -> Option<Duration> {
     (time != Time::MAX).then(|| Duration::from_nanos(time.since(now()).0))
 }

@@ -19,8 +19,8 @@ use crate::nodes::PartError;
 pub struct Config {
     /// Its name, for the controller.
     pub name: String,
-    /// The way to the controller, which sends the policy in force. Without a controller, volumes
-    /// and pools name the tenants of their requests.
+    /// The connection settings of the controller, which sends the policy in force. Without a
+    /// controller, volumes and pools name the tenants of their requests.
     pub controller: Option<Way>,
     /// The listeners for clients of network block devices, and the users whom each admits.
     pub binds: Vec<(Address, ListenerAccess)>,
@@ -29,9 +29,9 @@ pub struct Config {
     pub tls: Option<ListenerTls>,
     /// The names of the cluster's daemons. Their certificates are not a client's.
     pub parties: Arc<[String]>,
-    /// The volumes. A volume's nodes are places in the list of services that the gateway is given.
+    /// The volumes. A volume's nodes are indexes into the gateway's list of services.
     pub volumes: Vec<Volume>,
-    /// Pools, and where clients of memcached find each.
+    /// Pools, each with its listeners for memcached clients.
     pub pools: Vec<Pool>,
     /// Threads behind the listeners of volumes, and behind that of each pool, at least one. A
     /// connection stays with the one that accepted it; one thread is enough for some hundred
@@ -43,7 +43,7 @@ pub struct Config {
     pub cost: CostModel,
 }
 
-/// How clients of network block devices go on encrypted.
+/// How clients of network block devices switch to TLS.
 #[derive(Clone, Debug)]
 pub struct ListenerTls {
     /// The gateway's certificate, and the rule that admits clients by theirs.
@@ -60,31 +60,31 @@ pub struct Limits {
     /// eighth is for tenants with a reservation. The gateway refuses connections beyond these
     /// bounds.
     pub connections: usize,
-    /// Connections of one worker that have not yet said what they want. At the bound a new one
-    /// takes the place of the oldest one from the address or user that has the most.
+    /// Pending connections of one worker: they have not yet named an export or sent a request. At
+    /// the bound a new one replaces the oldest one from the address or user that has the most.
     pub pending: usize,
     /// How long a client may take in all to choose an export, with its TLS handshake; for
     /// memcached, to send something.
     pub handshake: Duration,
-    /// While clients wait for memory: how often it is looked for others that hold more than 64 KiB
-    /// of replies or of a request and send or receive hardly anything. Found twice in a row, they
-    /// are closed.
+    /// While clients wait for memory: the interval of the search for other clients that hold more
+    /// than 64 KiB of replies or of a request and send or receive hardly anything. A client found
+    /// twice in a row is closed.
     pub stall: Duration,
     /// Requests of one connection that are served at a time. Those behind wait in its socket.
     pub requests: usize,
     /// Requests of all connections to volumes, or to one pool, that are served at a time. Each
     /// connection may have an even part of them, one at least. So a tenant that is kept waiting
-    /// fills no node, and keeps no other tenant out, with however many clients it comes.
+    /// fills no node, and keeps no other tenant out, however many clients it has.
     pub all_requests: usize,
     /// Bytes of memory for requests and replies of all connections to volumes, or to one pool, from
     /// when a request is admitted until the kernel has taken its reply. Divided over the workers;
     /// 32 MiB of a worker's part are for one large request at a time, and the rest for its clients,
     /// each an even part. In addition each connection may have 64 KiB under way, and 128 KiB that
-    /// were read and not looked at.
+    /// were read and not parsed.
     pub all_bytes: usize,
-    /// How long a request waits for a node that is away before it fails.
+    /// How long a request waits for an unreachable node before it fails.
     pub patience: Duration,
-    /// How long requests may still be served once the gateway is told to end.
+    /// How long requests may still be served after the gateway was asked to stop.
     pub drain: Duration,
 }
 
@@ -126,10 +126,10 @@ pub enum StartError {
     /// An address cannot be listened on.
     #[error(transparent)]
     Bind(#[from] BindError),
-    /// A part of a volume is not to be had.
+    /// A part of a volume is not available.
     #[error(transparent)]
     Part(#[from] PartError),
-    /// Nodes of this process refuse all that it would offer.
+    /// Nodes of this process refuse every volume and pool.
     #[error("volume {volume} is not served: {fault}")]
     Volume {
         /// The first volume's name.
@@ -137,7 +137,7 @@ pub enum StartError {
         /// Why it is not served.
         fault: String,
     },
-    /// The process lacks something basic.
+    /// A resource of the operating system is missing.
     #[error("cannot start a gateway: {0}")]
     Io(#[from] io::Error),
 }

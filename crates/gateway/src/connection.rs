@@ -1,10 +1,9 @@
-//! One client's connection: from what can be read on it to requests, and from answers to what is
-//! written on it.
+//! One client's connection: received bytes become requests, and replies become bytes to write.
 //!
-//! A connection that has as much under way as it may is not read from; its client's socket fills
-//! up, and the client waits. Bytes that were read before are held until there is room. A request is
-//! under way from when its head has arrived until the kernel has taken the reply
-//! ([`tidegate_algo::allocation::memory_budget`]). So a client that does not read its replies
+//! The worker does not read from a connection at its limit of requests in flight; the client's
+//! socket fills up, and the client waits. Bytes that were read before are held until there is
+//! headroom. A request is in flight from when its head has arrived until the kernel has taken the
+//! reply ([`tidegate_algo::allocation::memory_budget`]). So a client that does not read its replies
 //! reaches its share, and is not read from either.
 
 use std::cell::RefCell;
@@ -77,25 +76,26 @@ pub(crate) struct Connection {
     phase: Phase,
     /// Received bytes that have to wait.
     held: Vec<u8>,
-    /// Requests that are out at nodes, and the bytes that they carry.
+    /// Requests in flight at nodes, and the bytes that they carry.
     requests: usize,
     bytes: usize,
     /// The bytes that the budget is charged with for it, and the bytes that it has sent and
     /// received.
     charged: usize,
     moved: u64,
-    /// The client has said that it leaves: it is answered, and then that is all.
+    /// The client has announced its disconnect: requests in flight get replies, and nothing more is
+    /// read.
     is_leaving: bool,
-    /// Once it is answered, it goes on encrypted.
+    /// After the reply, the connection switches to TLS.
     is_encrypting: bool,
-    /// Why it may not open the first export that it was refused, and whether that was told.
+    /// Why the first refused export was refused, and whether the worker has read that.
     denial: RefCell<Option<String>>,
     is_denial_reported: bool,
 }
 
 #[derive(Debug)]
 enum Phase {
-    Shaking(Handshake),
+    Handshake(Handshake),
     Serving(Box<Client>),
 }
 
@@ -110,7 +110,7 @@ struct Client {
 }
 
 impl Connection {
-    /// A client that has just come, and is greeted.
+    /// A new client, after the server's greeting.
     fn new(token: u64, stream: Stream, tls: Option<&ListenerTls>) -> Self {
         let tls = match tls {
             None => Tls::Off,
@@ -118,7 +118,7 @@ impl Connection {
             Some(ListenerTls { is_required: true, .. }) => Tls::Forced,
         };
         let mut output = Vec::new();
-        let phase = Phase::Shaking(Handshake::begin(tls, &mut output));
+        let phase = Phase::Handshake(Handshake::begin(tls, &mut output));
         let mut out = Outgoing::new();
         out.push(&output);
         Self {
@@ -139,8 +139,8 @@ impl Connection {
         }
     }
 
-    /// Whether as much is under way as may be. Where others have left since, an answer to what is
-    /// under way has it looked at again.
+    /// Whether the limit of requests in flight is reached. Where other clients have left since, the
+    /// next reply triggers another check.
     fn is_full(&self, context: &ServerContext) -> bool {
         context.limits.is_reached(context.present(), self.requests)
     }
@@ -153,20 +153,20 @@ impl Connection {
     /// The bytes of its requests, from when they were admitted until the kernel has the replies.
     fn load(&self) -> usize {
         let arriving = match &self.phase {
-            Phase::Shaking(_) => 0,
+            Phase::Handshake(_) => 0,
             Phase::Serving(client) => client.parser.reserved(),
         };
         self.bytes + self.out.len() + arriving
     }
 
-    /// Has the budget know what it takes up now.
+    /// Reports the memory in use to the budget.
     fn settle(&mut self, budget: &mut MemoryBudget) {
         let now = self.load() + self.held.len();
         budget.charge(self.token, self.charged, now);
         self.charged = now;
     }
 
-    /// Takes what had to wait, if there is room now. Says whether something of it was taken.
+    /// Consumes held bytes, if there is headroom now. Returns whether any were consumed.
     fn go_on(&mut self, frontend: &mut Frontend) -> Result<bool, CloseReason> {
         if (self.held.is_empty() && !self.is_pending()) || self.is_full(&frontend.context) {
             return Ok(false);
@@ -181,7 +181,7 @@ impl Connection {
         while !self.is_leaving {
             let must_wait = match &self.phase {
                 // A client that requests lists and does not read them is not answered further.
-                Phase::Shaking(_) => self.out.len() > FLOOR,
+                Phase::Handshake(_) => self.out.len() > FLOOR,
                 Phase::Serving(_) => self.is_full(&frontend.context),
             };
             if must_wait {
@@ -189,7 +189,7 @@ impl Connection {
                 return Ok(());
             }
             match &mut self.phase {
-                Phase::Shaking(_) => {
+                Phase::Handshake(_) => {
                     if !self.negotiate(&mut bytes, frontend)? {
                         return Ok(());
                     }
@@ -220,7 +220,7 @@ impl Connection {
         bytes: &mut &[u8],
         frontend: &mut Frontend,
     ) -> Result<bool, CloseReason> {
-        let Phase::Shaking(handshake) = &mut self.phase else { return Ok(true) };
+        let Phase::Handshake(handshake) = &mut self.phase else { return Ok(true) };
         let mut output = Vec::new();
         let visible = Visible {
             volumes: &frontend.volumes,
@@ -343,20 +343,20 @@ impl worker::Client for Connection {
         &self.stream
     }
 
-    fn is_shaking(&self) -> bool {
-        matches!(self.phase, Phase::Shaking(_))
+    fn is_handshaking(&self) -> bool {
+        matches!(self.phase, Phase::Handshake(_))
     }
 
     fn tenant<'a>(&'a self, _: &'a Frontend) -> &'a str {
         match &self.phase {
-            Phase::Shaking(_) => "",
+            Phase::Handshake(_) => "",
             Phase::Serving(client) => &client.negotiated.export.target.tenant,
         }
     }
 
     fn volume(&self) -> Option<usize> {
         match &self.phase {
-            Phase::Shaking(_) => None,
+            Phase::Handshake(_) => None,
             Phase::Serving(client) => Some(client.negotiated.export.target.volume),
         }
     }
@@ -369,8 +369,8 @@ impl worker::Client for Connection {
         self.requests > 0
     }
 
-    /// Requests from before the client's announcement that it leaves are carried out, also if it
-    /// does not wait for the answers.
+    /// Requests from before the client's disconnect message are carried out, also if it does not
+    /// wait for the replies.
     fn is_waiting(&self) -> bool {
         self.has_requests() && !self.is_leaving
     }
@@ -389,12 +389,12 @@ impl worker::Client for Connection {
         frontend: &mut Frontend,
     ) -> Result<bool, CloseReason> {
         let unfilled = match &mut self.phase {
-            Phase::Shaking(_) => &mut [],
+            Phase::Handshake(_) => &mut [],
             Phase::Serving(client) => client.parser.unfilled(),
         };
         let direct = unfilled.len();
         let count = {
-            // The rest of a large write goes to its place, and whatever is behind it to scratch.
+            // The rest of a large write goes to its buffer, and any bytes behind it to scratch.
             let mut slices = [IoSliceMut::new(unfilled), IoSliceMut::new(scratch)];
             let slices = if direct == 0 { &mut slices[1..] } else { &mut slices[..] };
             match self.stream.receive(slices) {
@@ -466,10 +466,10 @@ impl worker::Client for Connection {
         Interest { read, write: !self.out.is_empty() }
     }
 
-    /// A client that has said that it leaves need not wait for the answer, and one that has chosen
-    /// no export yet owes nothing.
+    /// A client that has announced its disconnect need not wait for replies, and one without an
+    /// export has no requests.
     fn has_left(&self, close_reason: &CloseReason) -> bool {
-        let may_leave = self.is_leaving || self.is_shaking();
+        let may_leave = self.is_leaving || self.is_handshaking();
         may_leave && matches!(close_reason, CloseReason::Io(error) if worker::is_departure(error))
     }
 
@@ -537,11 +537,11 @@ impl worker::Frontend for Frontend {
         completed.request.received_at
     }
 
-    fn forsake(&mut self, token: u64) {
+    fn abandon(&mut self, token: u64) {
         let Self { in_flight, nodes, volumes, .. } = self;
         let is_own = |request: &InFlightRequest| request.connection == token;
         let layout = |volume| *volumes.layout(volume);
-        for (volume, part) in in_flight.forsake(is_own, |ticket| nodes.is_held(ticket), layout) {
+        for (volume, part) in in_flight.abandon(is_own, |ticket| nodes.is_held(ticket), layout) {
             nodes.barriers().raise(volume, part, Cause::Client);
         }
     }
@@ -554,11 +554,11 @@ impl worker::Frontend for Frontend {
         self.is_ending = true;
     }
 
-    fn abandon(&mut self) -> Vec<(u64, Completed)> {
+    fn abandon_all(&mut self) -> Vec<(u64, Completed)> {
         let ended = |request: InFlightRequest| {
             (request.connection, Completed::new(request, Err(Fault::Ending)))
         };
-        self.in_flight.abandon().into_iter().map(ended).collect()
+        self.in_flight.abandon_all().into_iter().map(ended).collect()
     }
 }
 

@@ -1,9 +1,8 @@
 //! Requests in flight at nodes: their buffers, and the connections that wait for the answers.
 //!
-//! `proto::gateway` decides how a request falls apart and when its answer is complete. Here is what
-//! it leaves out: the bytes that each sub-request carries, and the place of the bytes that come
-//! back. A request with one sub-request keeps its one buffer from the client's socket to the node
-//! and back.
+//! `proto::gateway` decides how a request is split and when its reply is complete. This module adds
+//! the bytes that each sub-request carries, and the position of the bytes in each reply. A request
+//! with one sub-request keeps its one buffer from the client's socket to the node and back.
 
 use std::collections::{HashMap, HashSet};
 
@@ -16,8 +15,8 @@ use tidegate_proto::gateway::{Gateway, Refusal, RequestExtent, SubRequest};
 /// The most extents in one answer to a client.
 const EXTENTS_MAX: usize = 256;
 
-/// The most stripes that one answer about holes is about. To walk over so many takes a tenth of a
-/// millisecond or two, in which the worker does nothing else; who wants to know more asks again.
+/// The most stripes that one answer about holes is about. The walk over so many takes 0.1 to 0.2
+/// ms, in which the worker does nothing else; a client requests the rest by itself.
 const MAP_STRIPES: u32 = 1_024;
 
 /// A request.
@@ -92,15 +91,16 @@ pub(crate) struct InFlight {
     free: Vec<u32>,
     /// By ticket, the sub-requests of requests that have several.
     parents: HashMap<u64, ParentRequest>,
-    /// By ticket, the errands that change a part and whose client has gone: volume and part.
-    forsaken: HashMap<u64, (usize, u32)>,
+    /// By ticket, the sub-requests that change a part and whose client has disconnected: volume and
+    /// part.
+    abandoned: HashMap<u64, (usize, u32)>,
 }
 
 impl InFlight {
-    /// Sends a request out: `send` is called with each job and the part that it is for.
+    /// Submits a request: calls `send` with each job and its part.
     ///
     /// # Errors
-    /// With the request, if it cannot be taken.
+    /// With the request, if it cannot be accepted.
     pub(crate) fn submit(
         &mut self,
         mut request: InFlightRequest,
@@ -234,7 +234,7 @@ impl InFlight {
         }
     }
 
-    /// The tickets of everything that is out for which `which` is true, as nodes know them.
+    /// The tickets, as sent to nodes, of all sub-requests in flight for which `which` is true.
     pub(crate) fn sub_requests(&self, which: impl Fn(&InFlightRequest) -> bool) -> Vec<u64> {
         let is_wanted = |ticket: u64| {
             let slot = self.slots.get(ticket as u32 as usize);
@@ -250,10 +250,10 @@ impl InFlight {
         tickets
     }
 
-    /// The client of the requests for which `which` is true has gone. The volume and part of each
-    /// of its errands that may still change something and were not named before, except those with
-    /// a ticket that `is_held`; [`Self::settle`] names each once more.
-    pub(crate) fn forsake(
+    /// Abandons the requests for which `which` is true, as their client has disconnected. Returns
+    /// the volume and part of each sub-request that may still change data and was not returned
+    /// before, except those with a ticket that `is_held`; [`Self::settle`] returns each once more.
+    pub(crate) fn abandon(
         &mut self,
         which: impl Fn(&InFlightRequest) -> bool,
         is_held: impl Fn(u64) -> bool,
@@ -263,12 +263,12 @@ impl InFlight {
             let request = self.slots.get(ticket as u32 as usize)?.request.as_ref()?;
             (which(request) && is_change(request.command)).then_some(request)
         };
-        let mut forsaken = HashMap::new();
+        let mut abandoned = HashMap::new();
         let mut split = HashSet::new();
         for (sub_request, ParentRequest { ticket, piece }) in &self.parents {
             if let Some(request) = meant(*ticket) {
                 split.insert(*ticket);
-                forsaken.insert(*sub_request, (request.volume, piece.part));
+                abandoned.insert(*sub_request, (request.volume, piece.part));
             }
         }
         for (index, slot) in self.slots.iter().enumerate() {
@@ -276,26 +276,26 @@ impl InFlight {
             let Some(request) = meant(ticket).filter(|_| !split.contains(&ticket)) else {
                 continue;
             };
-            // It has one errand, whose ticket is its own.
+            // Its one sub-request has its ticket.
             let span = layout(request.volume).spans(request.offset, request.length).next();
             let part = span.map_or(0, |span| span.part);
-            forsaken.insert(ticket, (request.volume, part));
+            abandoned.insert(ticket, (request.volume, part));
         }
-        forsaken.retain(|sub_request, _| {
-            !self.forsaken.contains_key(sub_request) && !is_held(*sub_request)
+        abandoned.retain(|sub_request, _| {
+            !self.abandoned.contains_key(sub_request) && !is_held(*sub_request)
         });
-        let parts = forsaken.values().copied().collect();
-        self.forsaken.extend(forsaken);
+        let parts = abandoned.values().copied().collect();
+        self.abandoned.extend(abandoned);
         parts
     }
 
-    /// An errand has come back: its volume and part, if it was [forsaken](Self::forsake).
+    /// A sub-request is finished: its volume and part, if it was [abandoned](Self::abandon).
     pub(crate) fn settle(&mut self, ticket: u64) -> Option<(usize, u32)> {
-        if self.forsaken.is_empty() { None } else { self.forsaken.remove(&ticket) }
+        if self.abandoned.is_empty() { None } else { self.abandoned.remove(&ticket) }
     }
 
     /// Ends all requests in flight; replies that come later are dropped.
-    pub(crate) fn abandon(&mut self) -> Vec<InFlightRequest> {
+    pub(crate) fn abandon_all(&mut self) -> Vec<InFlightRequest> {
         let in_flight = self.slots.iter_mut().filter_map(|slot| slot.request.take()).collect();
         *self = Self::default();
         in_flight
@@ -339,7 +339,7 @@ fn range(piece: &PartRange) -> std::ops::Range<usize> {
     piece.at as usize..piece.at as usize + piece.length as usize
 }
 
-/// Whether a node says that it read, but not as much as it was asked.
+/// Whether a node reports a successful read of fewer bytes than requested.
 fn is_short(job: &Job) -> bool {
     job.command == Command::Read && job.buffer.len() != job.length as usize
 }
@@ -391,7 +391,7 @@ struct ExtentReader {
 }
 
 impl ExtentReader {
-    /// At most `most` bytes of one kind; none if nothing more was said.
+    /// At most `most` bytes of one kind; none if the node reported no more.
     fn next(&mut self, most: u32) -> Option<(u32, u32)> {
         while self.left == 0 {
             let (extent, _) = self.buffer.get(self.at..)?.split_first_chunk::<16>()?;

@@ -203,12 +203,12 @@ fn requests_in_flight_are_found_by_their_tickets_until_they_are_abandoned() {
     let tickets: Vec<u64> = jobs.iter().map(|job| job.ticket).collect();
     assert!([0, 2, 3].iter().all(|index| out.contains(&tickets[*index])));
     assert!(!out.contains(&tickets[1]));
-    assert_eq!(in_flight.abandon().len(), 3);
+    assert_eq!(in_flight.abandon_all().len(), 3);
     assert!(jobs.into_iter().all(|job| in_flight.complete(|_| layout, job).is_none()));
 }
 
 #[test]
-fn each_mutating_sub_request_is_forsaken_once() {
+fn each_mutating_sub_request_is_abandoned_once() {
     let write = Command::Write { durable: false };
     let whole = request(write, 4096, 512);
     let split = request(write, 0, 3 * 4096);
@@ -218,15 +218,15 @@ fn each_mutating_sub_request_is_forsaken_once() {
         in_flight.submit(request, &layout(3), |_, part, job| jobs.push((part, job))).unwrap();
     }
     let is_own = |request: &InFlightRequest| request.connection == 5;
-    let mut forsaken = |is_held: &dyn Fn(u64) -> bool| {
-        let mut parts = in_flight.forsake(is_own, is_held, |_| layout(3));
+    let mut abandoned = |is_held: &dyn Fn(u64) -> bool| {
+        let mut parts = in_flight.abandon(is_own, is_held, |_| layout(3));
         parts.sort_unstable();
         parts
     };
     let first = jobs[0].1.ticket;
-    assert_eq!(forsaken(&|ticket| ticket == first), [(0, 0), (0, 1), (0, 2)], "one waits here");
-    assert_eq!(forsaken(&|_| false), [(0, 1)]);
-    assert_eq!(forsaken(&|_| false), []);
+    assert_eq!(abandoned(&|ticket| ticket == first), [(0, 0), (0, 1), (0, 2)], "one waits here");
+    assert_eq!(abandoned(&|_| false), [(0, 1)]);
+    assert_eq!(abandoned(&|_| false), []);
     let settled = jobs.iter().filter_map(|(part, job)| {
         let settled = in_flight.settle(job.ticket)?;
         assert_eq!((settled, in_flight.settle(job.ticket)), ((0, *part), None));

@@ -1,12 +1,12 @@
 //! Which node owns a key: consistent hashing, the way libmemcached does it.
 //!
-//! **Problem.** Keys are spread over nodes without a table of keys; and when a node comes or goes,
-//! only the keys that it gains or loses may move. Clients that used to spread their keys themselves
-//! move behind a gateway and must find their keys where they put them.
+//! **Problem.** Keys are spread over nodes without a table of keys; and when a node is added or
+//! removed, only the keys that it gains or loses may move. Clients that used to spread their keys
+//! themselves move behind a gateway and must find their keys where they put them.
 //!
-//! **Model.** Nodes and keys are points on a circle of 2^32 places. A key belongs to the node whose
-//! point comes next. Every node has many points, so that the arcs before them add up to about its
-//! share; a node that leaves takes its own points along and no other node's.
+//! **Model.** Nodes and keys are points on a circle of 2^32 positions. A key belongs to the node
+//! whose point is next. Every node has many points, so that the arcs before them add up to about
+//! its share; a removed node takes its own points along and no other node's.
 //!
 //! **Mechanism.** The points are MD5 hashes of `10.0.1.1-0`, `10.0.1.1-1`, … or, where the port is
 //! not 11211, of `10.0.1.1:11212-0` and so on. There are two ways to place them, and their keys do
@@ -68,8 +68,8 @@ impl Ketama {
         Self::of(points.collect())
     }
 
-    /// A circle on which a node has as many points as its weight deserves. A node of weight zero
-    /// has none.
+    /// A circle on which a node's number of points is proportional to its weight. A node of weight
+    /// zero has none.
     pub fn weighted(nodes: &[Server]) -> Self {
         let sum: u64 = nodes.iter().map(|node| u64::from(node.weight)).sum();
         let mut points = Vec::new();

@@ -1,11 +1,12 @@
-//! The gateway daemon: where stock clients find volumes, and behind which nodes keep promises.
+//! The gateway daemon: stock clients open volumes and pools here, and nodes behind it keep the
+//! promises.
 //!
-//! A client opens a volume over NBD, or a pool as one [`memcached`]; its requests are cut along
-//! the volume's stripes or find their node by their key, are tagged with the tenant that the policy
-//! or the export says, and handed to nodes ([`tidegate_fabric::service`]), in the same process or
-//! behind sockets. Gateways order nothing and keep nothing: who is served when
-//! is for nodes to say, and what was acknowledged is with them. Of what a node cannot see, that its
-//! tenants were served at others, they tell it.
+//! A client opens a volume over NBD, or a pool as one [`memcached`]; the gateway splits its
+//! requests along the volume's stripes or routes them by key, tags them with the tenant that the
+//! policy or the export names, and passes them to nodes ([`tidegate_fabric::service`]), in the same
+//! process or behind sockets. A gateway schedules nothing and stores nothing: nodes decide the
+//! order of requests and hold all acknowledged data. The gateway sends each node the service that
+//! its tenants have received at other nodes.
 #![forbid(unsafe_code)]
 
 mod access;

@@ -1,9 +1,9 @@
 //! The key-value front end: a pool of memcached nodes, as one memcached.
 //!
-//! A client speaks to the gateway as to any memcached. [`tidegate_wire::memcached`] interprets the
-//! protocol. Here a key finds its node ([`crate::ketama`]) and its tenant, requests go to nodes as
-//! jobs, and replies go back. A gateway keeps no state, so gateways of the same pool are all alike,
-//! and a client may use any of them.
+//! A client uses the gateway like any memcached. [`tidegate_wire::memcached`] parses the protocol.
+//! This module maps a key to its node ([`crate::ketama`]) and its tenant, sends requests to nodes
+//! as jobs, and returns the replies. A gateway keeps no state, so gateways of the same pool are all
+//! alike, and a client may use any of them.
 
 mod connection;
 mod in_flight;
@@ -18,23 +18,23 @@ use tidegate_model::{Bytes, NodeId};
 
 use crate::ketama::Server;
 
-/// A pool, and where a gateway offers it.
+/// A pool, and its listener.
 #[derive(Clone, Debug)]
 pub struct Pool {
     /// The address of the pool's listener.
     pub address: Address,
     /// The users whom the listener admits.
     pub access: ListenerAccess,
-    /// The pool's name, which nodes are asked for.
+    /// The pool's name, which is sent to nodes.
     pub name: String,
-    /// Its nodes, as places in the list that the gateway is given, and as keys are spread over
-    /// them. At least one.
+    /// Its nodes, as indexes into the gateway's list of nodes, in the form in which keys are spread
+    /// over them. At least one.
     pub nodes: Vec<(NodeId, Server)>,
     /// The tenant that owns the requests that no rule attributes.
     pub tenant: String,
     /// The longest value, in bytes.
     pub value_max: u32,
-    /// Whether a client may empty the pool, of all clients' keys.
+    /// Whether a client may delete all keys of the pool, also other clients' keys.
     pub flush_all: bool,
 }
 

@@ -1,4 +1,4 @@
-//! NBD's commands and errors ([`tidegate_wire::nbd`]) as nodes know them.
+//! NBD's commands and errors ([`tidegate_wire::nbd`]) as commands and faults of nodes.
 
 use tidegate_fabric::service::{Command, Fault};
 use tidegate_fabric::stream::Outgoing;

@@ -1,4 +1,4 @@
-//! One worker's conversations with the nodes, and which part of which volume lies at which.
+//! One worker's links to the nodes, and the node of each part of each volume.
 
 mod there;
 
@@ -31,7 +31,7 @@ pub enum Node {
     There {
         /// Its name, for people.
         name: String,
-        /// The way to it.
+        /// Its connection settings.
         way: Way,
     },
 }
@@ -78,18 +78,18 @@ pub(crate) struct Target {
     /// The place in the list of volumes, or of pools.
     pub(crate) volume: usize,
     pub(crate) part: u32,
-    /// It is taken to be long, whatever it says.
+    /// It counts as long, whatever its length.
     pub(crate) is_long: bool,
 }
 
-/// A job that waits at a barrier, and until when if a link is down.
+/// A job that waits at a barrier, with a deadline if a link is down.
 struct Held {
     until: Time,
     target: Target,
     job: Job,
 }
 
-/// The nodes that a worker talks to.
+/// A worker's nodes.
 pub(crate) struct Nodes {
     /// When the worker woke up, or took completed jobs, last: the arrival of requests.
     pub(crate) now: Time,
@@ -97,7 +97,7 @@ pub(crate) struct Nodes {
     patience: Span,
     identities: Arc<Identities>,
     membership: Membership,
-    /// Jobs that wait at barriers, in the order in which they came.
+    /// Jobs that wait at barriers, in order of arrival.
     held: Vec<Held>,
     message_queue: Arc<MessageQueue<Message>>,
     slots: Vec<NodeSlot>,
@@ -121,14 +121,14 @@ struct NodeSlot {
 }
 
 impl NodeSlot {
-    /// The ways to the node, and what goes there with the next batch; the one for bulk is last.
+    /// The links to the node, and the next batch of each; the link for bulk is last.
     fn lines(&mut self) -> impl Iterator<Item = (&mut Line, &mut Vec<Job>)> {
         let bulk = self.bulk.as_mut().map(|(line, batch)| (line, batch));
         [(&mut self.line, &mut self.batch)].into_iter().chain(bulk)
     }
 }
 
-/// The way to a node.
+/// The link to a node.
 enum Line {
     Here(Box<dyn Session>),
     There(Box<There>),
@@ -142,9 +142,8 @@ struct PartLocation {
 }
 
 impl Nodes {
-    /// Opens all parts of all volumes, which say at which place in `nodes` they lie. Nodes behind a
-    /// socket are asked for their parts as soon as they are there; jobs wait for them as long as
-    /// the patience says.
+    /// Opens all parts of all volumes, at their indexes in `nodes`. Parts of nodes behind sockets
+    /// are opened when the link is up; jobs wait for that up to the time limit.
     pub(crate) fn open(
         nodes: &[Node],
         volumes: &[Vec<(NodeId, Part)>],
@@ -214,7 +213,7 @@ impl Nodes {
         }
     }
 
-    /// Says who the tenants are. There are never fewer than before.
+    /// Sends the names of the tenants. The list never shrinks.
     pub(crate) fn tenants(&mut self, table: &Table) {
         let names = table.names();
         self.costs.set_accounts(table.elsewhere());
@@ -237,7 +236,7 @@ impl Nodes {
         self.membership.barriers()
     }
 
-    /// All clients of this volume that have gone are known.
+    /// All disconnected clients of this volume have been found.
     pub(crate) fn on_clients_checked(&self, volume: usize) {
         self.membership.on_clients_checked(volume);
     }
@@ -303,7 +302,7 @@ impl Nodes {
         batch
     }
 
-    /// Hands the batches over; what is finished at once is appended to `done`.
+    /// Hands the batches over; jobs that finish at once are appended to `done`.
     pub(crate) fn submit(&mut self, reactor: &Reactor<Message>, done: &mut Vec<Job>) {
         self.pass_barriers();
         self.costs.begin();
@@ -322,7 +321,7 @@ impl Nodes {
         }
     }
 
-    /// Puts jobs into the next batches that no barrier keeps waiting any more.
+    /// Puts the jobs that no barrier holds any more into the next batches.
     fn pass_barriers(&mut self) {
         if self.held.is_empty() {
             return;
@@ -356,7 +355,7 @@ impl Nodes {
         self.held.iter().any(|held| held.job.ticket == ticket)
     }
 
-    /// Gives up jobs of a client that has gone and that wait at barriers.
+    /// Cancels jobs of a disconnected client that wait at barriers.
     pub(crate) fn cancel_held(&mut self, tickets: &[u64], done: &mut Vec<Job>) {
         if self.held.is_empty() {
             return;
@@ -366,15 +365,15 @@ impl Nodes {
         done.extend(cancelled.map(|held| Job { outcome: Err(Fault::Ending), ..held.job }));
     }
 
-    /// Gives up on these jobs, as far as they still wait. All come back nevertheless; what does at
-    /// once is appended to `done`.
+    /// Cancels these jobs, as far as they still wait. All are reported as finished nevertheless;
+    /// those that finish at once are appended to `done`.
     pub(crate) fn cancel(
         &mut self,
         tickets: &[u64],
         reactor: &Reactor<Message>,
         done: &mut Vec<Job>,
     ) {
-        // A job that is still in its batch has to be there before it can be cancelled.
+        // A job that is still in its batch has to reach the node before it can be cancelled.
         self.submit(reactor, done);
         for (line, _) in self.slots.iter_mut().flat_map(NodeSlot::lines) {
             match line {
@@ -388,7 +387,7 @@ impl Nodes {
         }
     }
 
-    /// Something can be done on the link with this token.
+    /// The link with this token is ready.
     pub(crate) fn on_ready(
         &mut self,
         ready: Ready,
@@ -412,7 +411,7 @@ impl Nodes {
         }
     }
 
-    /// When there is something to do without a node having said anything.
+    /// The next time to act without a message from a node.
     pub(crate) fn next_deadline(&self) -> Time {
         let deadline = |line: &Line| match line {
             Line::There(there) => there.remote.next_deadline(),
@@ -425,7 +424,7 @@ impl Nodes {
         self.slots.iter().map(slot).min().unwrap_or(Time::MAX).min(self.costs.ends()).min(held)
     }
 
-    /// Does what is to be done at a time that has come.
+    /// Acts on the deadlines that have passed.
     pub(crate) fn on_deadline(
         &mut self,
         now: Time,

@@ -10,13 +10,13 @@
 //! A number is an index into a list of names that only grows: first the tenants of the cluster's
 //! volumes and pools, then those that policies have named. A new policy makes a new [`Table`].
 //! Workers check once per batch for a new table (an atomic load), send the nodes the names if there
-//! are more, and ask the table for a new [`Owner`] for each client. An owner knows the rules about
+//! are more, and ask the table for a new [`Owner`] for each client. An owner holds the rules about
 //! its volume only; most volumes have none, and a request's tenant is then one comparison away. The
 //! counters of a name go with it from table to table. So does its account of the costs sent to each
 //! node ([`tidegate_algo::scheduling::dsfq`]), which all workers share.
 //!
 //! # Bound
-//! 65 535 names in the life of a gateway; requests of tenants beyond that are unattributed.
+//! 65 535 names in one run of a gateway; requests of tenants beyond that are unattributed.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -52,7 +52,7 @@ pub(crate) struct Table {
     /// Costs sent to each node, for each number likewise.
     elsewhere: Vec<Arc<Elsewhere>>,
     policy: Option<Rules>,
-    /// Whether it is known which policy holds, if any does.
+    /// Whether the policy in force is known, or that there is none.
     is_known: bool,
 }
 
@@ -68,7 +68,7 @@ struct TenantCounters {
 struct Rules {
     policy: Policy,
     numbers: Arc<[TenantId]>,
-    /// The names of users that the policy names.
+    /// The users whom the policy names.
     user_names: UserNames,
 }
 
@@ -80,8 +80,8 @@ pub(crate) struct Owner {
 }
 
 impl Register {
-    /// One that knows the tenants of a cluster of so many nodes, and no policy; `is_known` if there
-    /// will be none.
+    /// A register of the tenants of a cluster of so many nodes, without a policy; `is_known` if
+    /// there will be none.
     pub(crate) fn new<'a>(
         nodes: usize,
         tenants: impl Iterator<Item = &'a str>,
@@ -107,7 +107,7 @@ impl Register {
         self.present().clone()
     }
 
-    /// From now on this policy holds.
+    /// Puts this policy in force.
     pub(crate) fn apply(&self, policy: Policy, user_names: UserNames) {
         let mut present = self.present();
         let mut names = present.names.clone();
@@ -122,7 +122,7 @@ impl Register {
         self.version.store(version, Ordering::Relaxed);
     }
 
-    /// The controller has answered: if it has sent no policy, there is none.
+    /// The controller has replied: if it has sent no policy, there is none.
     pub(crate) fn know(&self) {
         let mut present = self.present();
         if !present.is_known {
@@ -210,7 +210,7 @@ impl Table {
         Knowledge { policy, is_known: self.is_known, parties }
     }
 
-    /// Whether it is known which policy holds, if any does.
+    /// Whether the policy in force is known, or that there is none.
     pub(crate) fn is_known(&self) -> bool {
         self.is_known
     }
@@ -234,7 +234,7 @@ impl Table {
         tenant.is_some_and(|(_, tenant)| tenant.reservation != Levels::default())
     }
 
-    /// All names, as nodes want to hear them.
+    /// All names, in the form that is sent to nodes.
     pub(crate) fn names(&self) -> &[String] {
         &self.names
     }

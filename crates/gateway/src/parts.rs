@@ -1,5 +1,5 @@
-//! State of a volume's parts as a worker knows it: their incarnations, and whether all belong to
-//! one volume.
+//! State of a volume's parts in one worker: their incarnations, and whether all belong to one
+//! volume.
 //!
 //! # Problem
 //! A client may flush long after it wrote, on another connection or through another gateway, and
@@ -16,7 +16,7 @@
 //! earlier incarnation at all, so every request that relies on one fails.
 //!
 //! A volume is refused as a whole while a part is refused by its node, or while parts have reported
-//! different UUIDs or generations. A node that is away refuses nothing: requests to it wait, and
+//! different UUIDs or generations. An unreachable node refuses nothing: requests to it wait, and
 //! the other parts serve.
 
 use tidegate_fabric::service::{Part, PartState};
@@ -39,7 +39,7 @@ pub(crate) struct VolumeParts {
 #[derive(Debug, Default)]
 struct KnownPart {
     /// It grows by eight bytes whenever acknowledged writes may have been lost, and whenever the
-    /// node is back after it was away.
+    /// node is reachable again.
     incarnations: Vec<u64>,
     /// Links over which the part is open now.
     links: u32,

@@ -1,18 +1,18 @@
 //! Which nodes the gateway reaches and which volumes it serves, over all of its workers.
 //!
-//! Each worker has links of its own, and finds out for itself that a node is away. Here that
-//! becomes one state and one line of the log, and the answer to whoever asks whether the gateway is
-//! ready. Workers come here when something changes, never for a request.
+//! Each worker has links of its own, and detects by itself that a node is unreachable. This module
+//! joins these views to one state, one line of the log, and the reply to readiness probes. Workers
+//! call it when a state changes, never for a request.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tidegate_proto::message::VolumeFault;
 
-/// The state of nodes and volumes as all workers of a gateway see it.
+/// The state of nodes and volumes over all workers of a gateway.
 #[derive(Debug)]
 pub(crate) struct Reachability {
-    /// How people call the nodes: `b at unix:b.sock`.
+    /// Names of the nodes for messages: `b at unix:b.sock`.
     nodes: Vec<String>,
     state: Mutex<State>,
 }
@@ -20,9 +20,9 @@ pub(crate) struct Reachability {
 #[derive(Debug, Default)]
 struct State {
     workers: Vec<Worker>,
-    /// By node, whether the log says that it is away.
+    /// By node, whether it was logged as unreachable.
     is_reported_away: Vec<bool>,
-    /// By volume, why the log says that it is not served.
+    /// By volume, the logged reason why it is not served.
     reported_faults: BTreeMap<String, String>,
 }
 
@@ -52,7 +52,7 @@ enum LinkState {
 }
 
 impl Reachability {
-    /// Before these nodes, named for people.
+    /// Before these nodes, by their names for messages.
     pub(crate) fn new(nodes: Vec<String>) -> Arc<Self> {
         let is_reported_away = vec![false; nodes.len()];
         let state = Mutex::new(State { is_reported_away, ..State::default() });
@@ -66,7 +66,7 @@ impl Reachability {
         Reporter { shared: self.clone(), worker: state.workers.len() - 1 }
     }
 
-    /// Why not all volumes and pools can be served, a sentence each; nothing if all can.
+    /// The reasons why some volumes and pools cannot be served, one sentence each.
     pub(crate) fn reasons(&self) -> Vec<String> {
         let state = self.state();
         let mut reasons = Vec::new();

@@ -39,14 +39,14 @@ pub struct Running {
     agent: Option<Agent>,
 }
 
-/// Starts a gateway in threads of its own, over `nodes`: the one at each place that volumes and
-/// pools name. It holds nothing that could be lost with it: a write that was acknowledged is at its
-/// node, and a flush goes to every node of its volume.
+/// Starts a gateway in threads of its own, over `nodes`, which volumes and pools name by index. A
+/// gateway holds no state that could be lost with it: an acknowledged write is at its node, and a
+/// flush goes to every node of its volume.
 ///
 /// # Errors
-/// If an address is taken, nodes in this process refuse all that it would offer, or the process
-/// lacks something. No socket is left then. A node behind a socket may come later, and where only
-/// some volumes are refused the others are served.
+/// If an address is taken, nodes in this process refuse every volume and pool, or a resource of the
+/// operating system is missing. No socket is left then. A node behind a socket may connect later,
+/// and where only some volumes are refused the others are served.
 pub fn start(config: Config, nodes: &[Node]) -> Result<Running, StartError> {
     let Config { name, controller, binds, tls, parties, volumes, pools, workers, limits, cost } =
         config;
@@ -94,7 +94,7 @@ pub fn start(config: Config, nodes: &[Node]) -> Result<Running, StartError> {
         }
         contexts.push(context);
     }
-    // From here on dropping it ends those that have been started.
+    // From here on dropping it ends the started workers.
     let mut running = Running {
         volumes: volumes_context.addresses(),
         pools: contexts.iter().flat_map(|context| context.addresses()).collect(),
@@ -108,7 +108,7 @@ pub fn start(config: Config, nodes: &[Node]) -> Result<Running, StartError> {
     Ok(running)
 }
 
-/// A register of the tenants of volumes and pools; `is_known` if no policy will be told.
+/// A register of the tenants of volumes and pools; `is_known` if no policy will be sent.
 fn register(nodes: usize, volumes: &[Volume], pools: &[Pool], is_known: bool) -> Arc<Register> {
     let tenants = volumes.iter().map(|volume| &*volume.tenant);
     let tenants = tenants.chain(pools.iter().map(|pool| &*pool.tenant));
@@ -182,13 +182,13 @@ impl ServerContext {
 }
 
 impl Running {
-    /// Where it listens for clients of volumes, in the order of the configuration; with the ports
-    /// that the kernel chose.
+    /// The addresses of the listeners for volumes, in the order of the configuration; with the
+    /// ports that the kernel chose.
     pub fn addresses(&self) -> &[Address] {
         &self.volumes
     }
 
-    /// Where it listens for clients of each pool, likewise.
+    /// The addresses of the listeners of each pool, likewise.
     pub fn pools(&self) -> &[Address] {
         &self.pools
     }
@@ -209,7 +209,7 @@ impl Running {
         self.stats.counts()
     }
 
-    /// How it stands with its bounds, and whom those have kept out.
+    /// The use of its limits, and the clients that these have refused.
     pub fn pressure(&self) -> GatewayPressure {
         self.stats.pressure()
     }
@@ -219,7 +219,7 @@ impl Running {
         self.stats.latency()
     }
 
-    /// Starts the workers, and what talks with the controller, if there is one.
+    /// Starts the workers, and the agent if there is a controller.
     fn spawn(
         &mut self,
         ready: Vec<Prepared>,
@@ -236,19 +236,19 @@ impl Running {
         Ok(())
     }
 
-    /// Why not all volumes and pools can be served now, a sentence each; nothing if all can.
+    /// The reasons why some volumes and pools cannot be served now, one sentence each.
     pub fn unready(&self) -> Vec<String> {
         self.reachability.reasons()
     }
 
-    /// Whether every request of this volume fails, because its parts are not what they should be.
+    /// Whether every request of this volume fails, because its parts are refused or differ.
     pub fn is_refused(&self, volume: &str) -> bool {
         self.reachability.is_refused(volume)
     }
 
-    /// Ends: no client is admitted any more, what is under way is finished as far as
-    /// [`crate::Limits::drain`] allows, and whatever is asked from here on, or is not finished by
-    /// then, fails with the error that says so.
+    /// Ends: no client is admitted any more, and requests in flight finish as far as
+    /// [`crate::Limits::drain`] allows. Later requests, and those that are unfinished by then, fail
+    /// with the error for a gateway that is ending.
     ///
     /// # Errors
     /// If a worker had panicked.
@@ -263,7 +263,7 @@ impl Running {
         let at = clock::after(self.limits.drain);
         self.workers.iter().for_each(|(message_queue, _)| message_queue.push(Message::End(at)));
         let ended: Vec<_> = self.workers.drain(..).map(|(_, thread)| thread.join()).collect();
-        // Last, so that the controller hears of everything that was done.
+        // Last, so that the controller receives the final counters.
         self.agent = None;
         ended.iter().all(Result::is_ok)
     }

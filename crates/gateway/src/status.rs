@@ -17,7 +17,7 @@ use crate::owners::Register;
 use crate::reachability::Reachability;
 use crate::worker::ServerContext;
 
-/// Every fault, and its name for people and programs.
+/// Every fault, and its name in the status.
 const FAULTS: [(Fault, &str); 6] = [
     (Fault::Invalid, "invalid"),
     (Fault::ReadOnly, "read_only"),
@@ -27,7 +27,7 @@ const FAULTS: [(Fault, &str); 6] = [
     (Fault::Ending, "ending"),
 ];
 
-/// Why a client was turned away.
+/// Why a client was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TurnedAway {
     /// All connections are in use, or those that are left are kept for reservations.
@@ -36,17 +36,17 @@ pub(crate) enum TurnedAway {
     AddressQuota,
     /// Its tenant has as many as it may.
     TenantQuota,
-    /// Too many have not said yet what they want, most of them of its address or user.
+    /// Too many connections are in their handshake, most of them of its address or user.
     PendingQuota,
-    /// It did not say in time what it wants.
+    /// Its handshake took too long.
     HandshakeTimeout,
     /// It held memory for which others waited.
     MemoryBudget,
-    /// It may not connect here, or not open what it asked for.
+    /// It may not connect here, or not open the export that it named.
     AccessDenied,
 }
 
-/// Every reason with its name for people and programs, in the order of its number.
+/// Every reason with its name in the status, in the order of its number.
 const REASONS: [(TurnedAway, &str); 7] = [
     (TurnedAway::Connections, "connections"),
     (TurnedAway::AddressQuota, "address_quota"),
@@ -116,7 +116,7 @@ impl ServerCounters {
         }
     }
 
-    /// A request to the volume or pool at this place was answered.
+    /// A request to the volume or pool at this index was answered.
     pub(crate) fn add(&self, index: usize, outcome: Result<u64, Fault>) {
         self.volumes[index].1.add(outcome);
         if let Err(fault) = outcome {
@@ -126,17 +126,17 @@ impl ServerCounters {
         }
     }
 
-    /// A client was let in.
+    /// A client was accepted.
     pub(crate) fn admit(&self) {
         self.admitted.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A client was turned away.
+    /// A client was refused.
     pub(crate) fn turn_away(&self, reason: TurnedAway) {
         self.turned_away[reason as usize].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A request was answered with an error that no node had a part in.
+    /// A request was answered with an error of the gateway's own.
     pub(crate) fn refuse(&self) {
         self.refused.fetch_add(1, Ordering::Relaxed);
     }
@@ -157,7 +157,7 @@ pub(crate) struct Stats {
     pub(crate) pools: Vec<Arc<ServerContext>>,
     /// The tenants, and the counters of the requests of each.
     pub(crate) register: Arc<Register>,
-    /// When it began, in milliseconds since 1970.
+    /// Its start time, in milliseconds since 1970.
     started_ms: u64,
 }
 
@@ -189,13 +189,13 @@ impl Stats {
         self.contexts().map(|context| context.memory.load(Ordering::Relaxed)).sum()
     }
 
-    /// Clients that were turned away for the reason of this number.
+    /// Clients that were refused for the reason of this number.
     fn turned_away(&self, reason: usize) -> u64 {
         let counts = self.contexts().map(|context| &context.counts.turned_away[reason]);
         counts.map(|count| count.load(Ordering::Relaxed)).sum()
     }
 
-    /// How it stands with its bounds.
+    /// The use of its limits.
     pub(crate) fn pressure(&self) -> GatewayPressure {
         let reason = |(number, (_, name)): (usize, &(TurnedAway, &str))| {
             ((*name).to_owned(), self.turned_away(number))

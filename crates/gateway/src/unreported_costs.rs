@@ -1,9 +1,9 @@
 //! Costs of service at other nodes that this worker has to report to nodes.
 //!
 //! The accounts are those of the whole gateway ([`tidegate_algo::scheduling::dsfq`]). A request
-//! carries the cost of its tenant that its node was not sent yet. The rest is sent at the end of
-//! the *epoch*, [`REPORTED_WITHIN`] after the first request that may have left a rest. Then no
-//! epoch runs until the next request: a worker without requests does not wake up.
+//! carries the cost of its tenant that was not reported to its node yet. The rest is sent at the
+//! end of the *epoch*, [`REPORTED_WITHIN`] after the first request that may have left a rest. Then
+//! no epoch runs until the next request: a worker without requests does not wake up.
 
 use std::sync::Arc;
 
@@ -72,7 +72,7 @@ impl UnreportedCosts {
         self.ends
     }
 
-    /// The costs by tenant that this node was not sent yet.
+    /// The costs by tenant that were not reported to this node yet.
     pub(crate) fn of(&mut self, node: usize) -> &[(TenantId, u64)] {
         let Self { accounts, senders, costs, .. } = self;
         let unreported =

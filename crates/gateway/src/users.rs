@@ -1,8 +1,8 @@
 //! The numbers of the users that a policy names.
 //!
-//! Workers know clients of Unix sockets by the number of their user, and do not wait for a
-//! directory server to know a name. So the thread that receives a policy looks up its names here,
-//! once. A user whose number changes later is known by the new one with the next policy.
+//! Workers identify clients of Unix sockets by the number of their user, and never wait for a
+//! directory server to resolve a name. So the thread that receives a policy looks up its names
+//! here, once. A changed number of a user takes effect with the next policy.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use tidegate_model::policy::CERTIFICATE;
 pub(crate) type UserNames = BTreeMap<u32, String>;
 
 /// The policy, with the numbers of the users that it names beside their names; and these names by
-/// number, for people who read the log.
+/// number, for the log.
 pub(crate) fn numbered(mut policy: Policy) -> (Policy, UserNames) {
     let mut names = UserNames::new();
     for tenant in &mut policy.tenants {

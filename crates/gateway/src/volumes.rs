@@ -1,4 +1,4 @@
-//! The volumes of a gateway as exports: what clients may name, and what lies where.
+//! The volumes of a gateway as exports: the names that clients may use, and the nodes of each part.
 
 use std::cell::RefCell;
 use std::fmt::Write;
@@ -58,20 +58,20 @@ pub(crate) struct Opened {
     pub(crate) tenant: String,
 }
 
-/// The volumes as one client sees them.
+/// The volumes visible to one client.
 pub(crate) struct Visible<'a> {
     pub(crate) volumes: &'a Volumes,
     pub(crate) knowledge: Knowledge<'a>,
     pub(crate) client: Client<'a>,
-    /// Why it may not open the first export that it was refused.
+    /// Why the first refused export was refused.
     pub(crate) denial: &'a RefCell<Option<String>>,
 }
 
 impl Exports for Visible<'_> {
     type Target = Opened;
 
-    /// A volume's name, perhaps with `@` and the tenant whose requests these are; no name at all if
-    /// there is only one volume.
+    /// A volume's name, optionally with `@` and the tenant that owns the requests; empty if there
+    /// is only one volume.
     fn find(&self, name: &str) -> Result<Export<Opened>, ExportError> {
         // Names of volumes contain no @.
         let (volume_name, tenant) = match name.split_once('@') {

@@ -1,7 +1,7 @@
-//! A worker: one thread, its clients, and its conversations with the nodes.
+//! A worker: one thread, its clients, and its links to the nodes.
 //!
-//! Each time it wakes up it reads once from every client that has sent bytes, hands each node one
-//! batch of jobs, and answers each client with one system call. So the busier it is, the less a
+//! Each time it wakes up it reads once from every client that has sent bytes, sends each node one
+//! batch of jobs, and writes to each client with one system call. So the busier it is, the less a
 //! request costs. Jobs that nodes finish later arrive as messages.
 
 use std::collections::VecDeque;
@@ -32,15 +32,15 @@ use crate::status::{ServerCounters, TurnedAway};
 /// reads, or thirty-one small writes.
 const SCRATCH: usize = 128 << 10;
 
-/// Clients let in at once, before those who are inside are looked at again.
+/// Clients accepted in a row, before connected clients are served again.
 const ACCEPT_MAX: usize = 16;
 
-/// How long no client is admitted after an error: usually there are no descriptors left until a
-/// client leaves.
+/// How long no client is accepted after an error: usually there are no descriptors left until a
+/// client disconnects.
 const ACCEPT_PAUSE: Span = Span(100 * Span::MILLISECOND.0);
 
-/// How long clients wait at the beginning for the policy, which says who may do what. A controller
-/// that is there has told it within milliseconds.
+/// How long clients wait after the start for the policy, which grants access. A reachable
+/// controller sends it within milliseconds.
 const POLICY_WAIT: Span = Span::SECOND;
 
 /// Tokens from here on are listeners'.
@@ -56,7 +56,7 @@ pub(crate) enum Message {
     Finished(Job),
     /// A part of a node of this process, as the node numbers it, has another incarnation.
     Incarnation { node: usize, part: u32, incarnation: u64 },
-    /// A session opens a volume: clients of it that have gone are to be closed first.
+    /// A session opens a volume: disconnected clients of the volume have to be closed first.
     CheckClients { volume: usize },
     /// The gateway ends: at this time at the latest.
     End(Time),
@@ -69,18 +69,18 @@ pub(crate) struct ServerContext {
     pub(crate) limits: Limits,
     /// Clients of all of them.
     pub(crate) clients: AtomicUsize,
-    /// Those that have said what they want.
+    /// The clients with an export, or a first request.
     pub(crate) open: Mutex<OpenConnections>,
-    /// The bytes that their requests and replies take up, as their workers told last.
+    /// The bytes that their requests and replies take up, as their workers reported last.
     pub(crate) memory: AtomicUsize,
-    /// The bytes that they may take up, besides the floor of each client.
+    /// The bytes that they may take up, besides the minimum of each client.
     pub(crate) memory_limit: usize,
     /// Counters of requests and clients.
     pub(crate) counts: ServerCounters,
 }
 
 impl ServerContext {
-    /// Those that have said what they want.
+    /// Locks `open`.
     fn connections(&self) -> MutexGuard<'_, OpenConnections> {
         // Every change of it is whole before anything else can fail.
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
@@ -102,31 +102,31 @@ pub(crate) struct Worker<S: Frontend> {
     slots: Vec<ClientSlot<S::Client>>,
     free: Vec<u32>,
     /// Clients in their handshake, each with its deadline, the earliest first.
-    shaking: VecDeque<(Time, u64)>,
+    deadlines: VecDeque<(Time, u64)>,
     pending: PendingConnections,
-    /// Not before then is it logged again that clients are turned away, and how many were since.
+    /// The earliest time of the next warning about refused clients, and their number until now.
     complain_at: Time,
     unlogged: u64,
-    /// Clients for whom something was done since they were last looked at.
+    /// Clients with an event since they were last served.
     listed: Vec<u64>,
     /// The same, of those with long replies to write: one after the other, behind all others.
     bulky: VecDeque<u64>,
     /// Clients that wait for memory.
     waiting: Vec<u64>,
-    /// When it is looked for clients that hold memory and move nothing, if others wait for it.
+    /// The next search for clients that hold memory and move nothing, if others wait for memory.
     memory_at: Time,
     /// The bytes that were reported last.
     memory_reported: usize,
     done: Vec<Job>,
     scratch: Vec<u8>,
-    /// When clients are let in again.
+    /// When clients are accepted again.
     accept_at: Time,
-    /// When it is over at the latest; none until the gateway is told to end.
+    /// The deadline of the shutdown; none until the gateway is asked to stop.
     end_at: Option<Time>,
 }
 
-/// A slot for a client. Its generation is the upper half of the client's token, so that what was
-/// meant for one client never reaches the next.
+/// A slot for a client. Its generation is the upper half of the client's token, so that an event of
+/// one client never reaches the next.
 struct ClientSlot<C> {
     generation: u32,
     entry: Option<ClientEntry<C>>,
@@ -135,18 +135,18 @@ struct ClientSlot<C> {
 /// A client, and its worker's state of it.
 struct ClientEntry<C> {
     client: C,
-    /// Where it comes from, and the tenant that it is counted for; none while it is pending.
+    /// Its origin, and the tenant that it is counted for; none while it is pending.
     origin: Origin,
     open: Option<Box<str>>,
     /// Events that the reactor waits for.
     interest: Interest,
-    /// It is on the list of those that something was done for.
+    /// It is on the list of clients with an event.
     is_listed: bool,
-    /// It is on the list of those that wait for memory.
+    /// It is on the list of clients that wait for memory.
     is_waiting: bool,
-    /// When the memory was last looked at for clients that hold it: how much had been moved.
+    /// The bytes that it had moved at the last search for clients that hold memory.
     moved: u64,
-    /// It has held memory and moved hardly anything since the look before.
+    /// It has held memory and moved hardly anything since the search before.
     is_stalled: bool,
 }
 
@@ -166,7 +166,7 @@ impl<S: Frontend> Worker<S> {
             frontend,
             slots: Vec::new(),
             free: Vec::new(),
-            shaking: VecDeque::new(),
+            deadlines: VecDeque::new(),
             pending: PendingConnections::new(limits.pending),
             complain_at: Time::ZERO,
             unlogged: 0,
@@ -203,7 +203,7 @@ impl<S: Frontend> Worker<S> {
         }
     }
 
-    /// Works until it is told to end.
+    /// Runs until the gateway is asked to stop.
     pub(crate) fn run(mut self) {
         let (mut ready, mut messages) = (Vec::new(), Vec::new());
         loop {
@@ -235,7 +235,7 @@ impl<S: Frontend> Worker<S> {
             self.settle();
             self.on_deadline(clock::now());
             if self.frontend.budget().used() != self.memory_reported {
-                // Clients that were closed have left memory for those that wait.
+                // Closed clients have freed memory for those that wait.
                 self.settle();
             }
             if self.end_at.is_some() && self.free.len() == self.slots.len() {
@@ -244,13 +244,13 @@ impl<S: Frontend> Worker<S> {
         }
     }
 
-    /// How long there is nothing to do but to wait for others.
+    /// How long to wait for events.
     fn patience(&self) -> Option<Duration> {
         if !self.bulky.is_empty() {
             return Some(Duration::ZERO);
         }
-        let shaking = self.shaking.front().map_or(Time::MAX, |(deadline, _)| *deadline);
-        let own = shaking.min(self.accept_at).min(self.end_at.unwrap_or(Time::MAX));
+        let handshake = self.deadlines.front().map_or(Time::MAX, |(deadline, _)| *deadline);
+        let own = handshake.min(self.accept_at).min(self.end_at.unwrap_or(Time::MAX));
         let own = own.min(self.memory_at);
         clock::until(own.min(self.frontend.nodes_deadline()))
     }
@@ -296,7 +296,7 @@ impl<S: Frontend> Worker<S> {
         }
     }
 
-    /// Has a client looked at once everything that has happened was dealt with.
+    /// Queues a client to be served after all current events.
     fn list(&mut self, token: u64) {
         if let Some(entry) = client_entry(&mut self.slots, token)
             && !std::mem::replace(&mut entry.is_listed, true)
@@ -336,7 +336,7 @@ impl<S: Frontend> Worker<S> {
         let slot = &mut self.slots[index as usize];
         let token = u64::from(slot.generation) << 32 | u64::from(index);
         let client = self.frontend.welcome(token, stream);
-        self.shaking.push_back((clock::after(self.context.limits.handshake), token));
+        self.deadlines.push_back((clock::after(self.context.limits.handshake), token));
         let (interest, is_listed) = (Interest::READ, false);
         let added = self.reactor.add(client.stream(), token, interest);
         let (is_waiting, moved, is_stalled, open) = (false, 0, false, None);
@@ -362,8 +362,8 @@ impl<S: Frontend> Worker<S> {
         }
     }
 
-    /// Deals with everything that can be dealt with without waiting, except that long replies are
-    /// written to one client only, and then it is looked for what else has come.
+    /// Handles everything that needs no waiting, except that long replies are written to one client
+    /// only before the next poll for events.
     fn settle(&mut self) {
         let mut may_write_bulk = true;
         loop {
@@ -395,8 +395,7 @@ impl<S: Frontend> Worker<S> {
         }
     }
 
-    /// Writes what is to be written to a client, takes what it had to wait with, and ends what is
-    /// over.
+    /// Writes a client's pending output, consumes its held input, and closes a finished connection.
     fn make_progress(&mut self, token: u64) {
         let is_ending = self.end_at.is_some();
         let Some(entry) = client_entry(&mut self.slots, token) else { return };
@@ -424,7 +423,7 @@ impl<S: Frontend> Worker<S> {
         }
     }
 
-    /// Has a client go on with another stream, and waits for that instead of the old one.
+    /// Switches a client to another stream, and waits for events of that instead of the old one.
     fn encrypt(&mut self, token: u64) {
         let Some(entry) = client_entry(&mut self.slots, token) else { return };
         let _ = self.reactor.remove(entry.client.stream());
@@ -438,7 +437,7 @@ impl<S: Frontend> Worker<S> {
         }
     }
 
-    /// Closes a client's connection, with a warning unless the client has only left.
+    /// Closes a client's connection, with a warning unless the client has merely disconnected.
     fn close_for(&mut self, token: u64, close_reason: &<S::Client as Client>::CloseReason) {
         let entry = client_entry(&mut self.slots, token);
         if entry.is_some_and(|entry| entry.client.has_left(close_reason)) {
@@ -472,15 +471,15 @@ impl<S: Frontend> Worker<S> {
         if client.has_requests() {
             let lost = self.frontend.sub_requests(token);
             self.frontend.nodes().cancel_held(&lost, &mut self.done);
-            self.frontend.forsake(token);
+            self.frontend.abandon(token);
             if client.is_waiting() {
                 self.frontend.nodes().cancel(&lost, &self.reactor, &mut self.done);
             }
         }
     }
 
-    /// Takes what has arrived of a client that sends nothing more, as far as its bounds allow.
-    /// Whether it has said that it leaves.
+    /// Consumes the input of a client that sends nothing more, as far as its bounds allow. Returns
+    /// whether the client has announced its disconnect.
     fn drain_input(&mut self, token: u64) -> bool {
         let Some(entry) = client_entry(&mut self.slots, token) else { return false };
         while !entry.client.is_leaving() && entry.client.wanted(&self.frontend).read {
@@ -494,7 +493,7 @@ impl<S: Frontend> Worker<S> {
         is_leaving
     }
 
-    /// Closes clients of a volume that have gone, also where bytes of theirs are not read yet.
+    /// Closes the disconnected clients of a volume, also those with unread bytes.
     fn check_clients(&mut self, volume: usize) {
         for token in self.tokens() {
             let Some(entry) = client_entry(&mut self.slots, token) else { continue };
@@ -502,18 +501,19 @@ impl<S: Frontend> Worker<S> {
                 continue;
             }
             match self.drain_input(token) {
-                // All its requests are under way, and it may wait for the answers.
-                true => self.frontend.forsake(token),
+                // All its requests are in flight, and it may wait for the replies.
+                true => self.frontend.abandon(token),
                 false => self.close(token),
             }
         }
         self.frontend.nodes().on_clients_checked(volume);
     }
 
-    /// Does what is to be done at a time that has come.
+    /// Acts on the deadlines that have passed.
     fn on_deadline(&mut self, now: Time) {
-        while let Some((_, token)) = self.shaking.pop_front_if(|(deadline, _)| *deadline <= now) {
-            if client_entry(&mut self.slots, token).is_some_and(|entry| entry.client.is_shaking()) {
+        while let Some((_, token)) = self.deadlines.pop_front_if(|(deadline, _)| *deadline <= now) {
+            let entry = client_entry(&mut self.slots, token);
+            if entry.is_some_and(|entry| entry.client.is_handshaking()) {
                 let why = "it has not said what it wants in time";
                 self.turn_away(TurnedAway::HandshakeTimeout, &why);
                 self.close(token);
@@ -543,36 +543,36 @@ impl<S: Frontend> Worker<S> {
         self.stop_listening();
         for token in self.tokens() {
             match client_entry(&mut self.slots, token) {
-                Some(entry) if entry.client.is_shaking() => self.close(token),
+                Some(entry) if entry.client.is_handshaking() => self.close(token),
                 _ => self.list(token),
             }
         }
     }
 
-    /// Answers all clients that still wait with a fault, and closes every connection.
+    /// Sends all waiting clients a fault, and closes every connection.
     fn end_now(&mut self) {
-        for (token, answer) in self.frontend.abandon() {
+        for (token, answer) in self.frontend.abandon_all() {
             if let Some(entry) = client_entry(&mut self.slots, token) {
                 entry.client.answer(answer, &mut self.frontend);
             }
         }
         for token in self.tokens() {
             if let Some(entry) = client_entry(&mut self.slots, token) {
-                // A client that does not read is not waited for.
+                // The worker does not wait for a client that does not read.
                 let _ = entry.client.make_progress(&mut self.frontend);
             }
             self.close(token);
         }
     }
 
-    /// All who are connected.
+    /// All connected clients.
     fn tokens(&self) -> Vec<u64> {
         let taken = self.slots.iter().enumerate().filter(|(_, slot)| slot.entry.is_some());
         taken.map(|(index, slot)| u64::from(slot.generation) << 32 | index as u64).collect()
     }
 }
 
-/// The client with this token, if it is still there.
+/// The client with this token, if it is still connected.
 fn client_entry<C>(slots: &mut [ClientSlot<C>], token: u64) -> Option<&mut ClientEntry<C>> {
     let slot = slots.get_mut(token as u32 as usize)?;
     if slot.generation != (token >> 32) as u32 {

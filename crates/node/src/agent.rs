@@ -1,8 +1,8 @@
-//! The node's agent: one thread that wakes the machine at its deadlines and talks with the
-//! controller.
+//! The node's agent: one thread that wakes the machine at its deadlines and exchanges messages with
+//! the controller.
 //!
 //! The node never waits for its controller. While there is none, the agent tries to connect, at
-//! growing intervals, and the machine goes on with what it was granted as long as that holds.
+//! growing intervals, and the machine continues with its last grant until that expires.
 
 use std::io;
 use std::num::NonZeroU64;
@@ -18,7 +18,7 @@ use rustix::time::{
 use tidegate_fabric::controller::ControllerLink;
 use tidegate_fabric::reactor::{Interest, Reactor, Ready};
 use tidegate_fabric::tls::Way;
-use tidegate_model::Time;
+use tidegate_model::{Event, Time};
 use tidegate_proto::cluster::message::{FromNode, PartFault, ToNode};
 use tidegate_proto::message::{Hello, VERSION};
 use tidegate_proto::node::Output;
@@ -56,9 +56,9 @@ pub(crate) struct Agent {
     timer: OwnedFd,
     armed: Time,
     controller: Option<ControllerLink<ToNode>>,
-    /// Whether the coordinator has been told of a connection.
+    /// Whether a connection was reported to the machine.
     is_connected: bool,
-    /// The faults of parts that the controller of this link was sent.
+    /// The faults of parts that were sent on this link.
     faults: Vec<PartFault>,
     /// The fault of the store as a whole that was reported last.
     store_fault: Option<String>,
@@ -91,13 +91,13 @@ impl Agent {
         })
     }
 
-    /// Keeps the node until it ends.
+    /// Runs until the node ends.
     pub(crate) fn run(mut self) {
         // A timer may otherwise be 50 µs late, to wake several sleepers together.
         let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
         let (mut ready, mut outputs) = (Vec::new(), Vec::new());
         loop {
-            // Asked first, so that what the machine says at its end is still sent.
+            // Read first, so that the machine's last messages are still sent.
             let is_ending = self.watch.is_ending.load(Ordering::Acquire);
             let deadline = self.live.keep(&mut outputs);
             self.act(&mut outputs);
@@ -111,7 +111,7 @@ impl Agent {
             let patience = (deadline == Time::ZERO).then_some(Duration::ZERO);
             if let Err(error) = self.reactor.wait(patience, &mut ready, &mut Vec::new()) {
                 // The descriptors are ours and the arguments too; there is nothing to wait for.
-                tracing::error!("the node's keeper cannot wait: {error}");
+                tracing::error!("the node's agent cannot wait for events: {error}");
                 return;
             }
             ready.drain(..).for_each(|ready| self.on_ready(ready));
@@ -150,11 +150,14 @@ impl Agent {
         }
     }
 
-    /// Does what the machine wants done.
+    /// Carries out the machine's outputs.
     fn act(&mut self, outputs: &mut Vec<Output>) {
         for output in outputs.drain(..) {
             match output {
-                Output::Event(event) => tracing::info!(?event),
+                Output::Event(Event::PolicyApplied { revision }) => {
+                    tracing::info!(revision, "policy applied");
+                }
+                Output::Event(event) => tracing::info!(?event, "event"),
                 Output::Send(message) => {
                     let faults = self.new_faults(&message);
                     let Some(controller) = &mut self.controller else { continue };
@@ -218,7 +221,7 @@ impl Agent {
         self.follow_link();
     }
 
-    /// Publishes the state of the link, and reports its end to the coordinator.
+    /// Publishes the state of the link, and reports its end to the machine.
     fn follow_link(&mut self) {
         let Some(controller) = &self.controller else { return };
         self.watch.standing.store(controller.standing() as u8, Ordering::Relaxed);

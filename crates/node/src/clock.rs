@@ -1,4 +1,5 @@
-//! The node's one clock. The machine is given the time, and so is everything else that can be.
+//! The node's one clock. The machine, and all other code that can, receives the time as an
+//! argument.
 
 use std::time::{Duration, Instant};
 
@@ -28,7 +29,7 @@ impl Clock {
         Time(u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX))
     }
 
-    /// The kernel's monotonic time, which clients of a data node go by, too.
+    /// The kernel's monotonic time, which clients of a data node use, too.
     pub(crate) fn kernel_time() -> Time {
         let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
         let second = Span::SECOND.0;

@@ -1,4 +1,4 @@
-//! How a node is set up.
+//! Configuration of a node.
 
 use std::path::PathBuf;
 
@@ -9,32 +9,32 @@ use tidegate_proto::node::Pacing;
 
 pub use crate::engine::model::Speed;
 
-/// How a node is set up.
+/// Configuration of a node.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Its name in the cluster file.
     pub name: String,
-    /// Where gateways of other processes connect; none if there are none.
+    /// The address for gateways of other processes; none if there are none.
     pub listen: Option<Address>,
     /// The TLS guard that admits peers over TCP. Without it, the node listens on no address that
     /// other machines reach: a peer that reaches it may read and write everything.
     pub guard: Option<Guard>,
-    /// The way to the controller; none for a node that serves without promises.
+    /// The connection settings of the controller; none for a node that serves without promises.
     pub controller: Option<Way>,
-    /// Where the parts are.
+    /// The store of the parts.
     pub store: Store,
-    /// Where labels of parts are kept that the file system of a directory takes no more after an
-    /// error: a folder on another one. By default nowhere.
+    /// A folder on another file system, for labels of parts that a directory's file system refuses
+    /// after an error. By default none.
     pub fallback: Option<PathBuf>,
-    /// The most requests at the device at a time, 1 to 4096. By default 32. More let a device do
-    /// more at once; fewer let a request with a reservation overtake sooner.
+    /// The most requests at the device at a time, 1 to 4096. By default 32. A larger depth lets a
+    /// device do more at once; a smaller one lets a request with a reservation overtake sooner.
     pub depth: u32,
     /// The capacity of the device, in units of cost per second, if it is known.
     pub capacity: Option<Iops>,
-    /// Whether what limited tenants are allowed is spread over the period. By default evenly.
+    /// Whether the operations of a limited tenant are spread over the period. By default evenly.
     pub pacing: Pacing,
-    /// By which rule the node decides who is next, until a controller names another. By default
-    /// pShift's token scheduler.
+    /// The scheduler of the node, until a controller names another. By default pShift's token
+    /// scheduler.
     pub discipline: Discipline,
     /// The cost of which tenants have shares, the same as at its gateways. By default requests.
     pub cost: CostModel,
@@ -47,9 +47,9 @@ pub struct Config {
 /// Where parts are.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Store {
-    /// In memory, together at most so much; gone when the node ends.
+    /// In memory, up to a total size; lost when the node ends.
     Memory {
-        /// The most that all parts are together.
+        /// The largest sum of all parts.
         capacity: Bytes,
     },
     /// Each a file of a directory, made by [`crate::volumes`].
@@ -61,7 +61,7 @@ pub enum Store {
     Device {
         /// The file or device.
         path: PathBuf,
-        /// How much of it may be used; none for all that there is.
+        /// The usable size; none for the whole length.
         size: Option<Bytes>,
     },
     /// On a disk that can be made to fail.
@@ -78,8 +78,8 @@ pub enum Store {
 }
 
 impl Config {
-    /// A node of this name with this store, which no other process can connect to and no controller
-    /// leads; the rest as each field says.
+    /// A node of this name with this store, without a listener and without a controller; the other
+    /// fields have their defaults.
     pub fn new(name: impl Into<String>, store: Store) -> Self {
         let cores = std::thread::available_parallelism();
         Self {

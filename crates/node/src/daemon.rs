@@ -33,7 +33,7 @@ use crate::threads;
 /// The most requests at the device at a time: more threads than this help no device.
 const DEPTH_MAX: u32 = 4096;
 
-/// Why a node cannot start. Nothing of it is left then.
+/// Why a node cannot start. No resource of it is left then.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// The store cannot be used.
@@ -86,13 +86,13 @@ pub struct Running {
     waker: Arc<MessageQueue<()>>,
     agent: Option<JoinHandle<()>>,
     server: Option<Server>,
-    /// Of stores whose files others could move.
+    /// For stores whose files other programs could move.
     monitor: Option<Monitor>,
     /// It ends as if its process had died.
     is_aborted: bool,
 }
 
-/// How a node is.
+/// The status of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Status {
     /// Queues, counts and capacity.
@@ -101,9 +101,9 @@ pub struct Status {
     pub store: String,
     /// Parts that are refused or not durable: volume, index and reason.
     pub faults: Vec<(String, u32, String)>,
-    /// Why the store as a whole does nothing now, if that is known.
+    /// Why the whole store is unavailable now, if that is known.
     pub store_fault: Option<String>,
-    /// How it stands with its controller.
+    /// The state of the link to its controller.
     pub standing: Standing,
     /// Counters of the connections to its own address.
     pub connections: ServerCounts,
@@ -140,7 +140,7 @@ pub fn start(config: Config) -> Result<Running, StartError> {
     let agent = Agent::new(live.clone(), watch.clone(), reactor, config.controller.clone())?;
     live.set_engine(engine(&config, &live)?);
     // The engine has threads by now.
-    let agent = Some(threads::spawn("keeper", move || agent.run()).inspect_err(|_| live.end())?);
+    let agent = Some(threads::spawn("agent", move || agent.run()).inspect_err(|_| live.end())?);
     let mut running =
         Running { live, watch, waker, agent, server: None, monitor: None, is_aborted: false };
     if matches!(config.store, Store::Directory { .. } | Store::Device { .. }) {
@@ -246,12 +246,12 @@ impl Running {
         Arc::new(Local(self.live.clone()))
     }
 
-    /// Where it listens, with the port that the kernel chose if it was to choose one.
+    /// The address of its listener; with the kernel's choice if the port was 0.
     pub fn address(&self) -> Option<&Address> {
         self.server.as_ref().map(Server::address)
     }
 
-    /// How it is.
+    /// Its status.
     pub fn status(&self) -> Status {
         Status {
             node: self.live.status(),
@@ -263,23 +263,23 @@ impl Running {
         }
     }
 
-    /// Makes what was written durable, part by part, until as much time has passed as a node may
-    /// take to end. Several nodes of a process that end do this before the first one refuses
-    /// anything, so that none is away while others sync.
+    /// Makes written data durable, part by part, within the time that a node may take to end.
+    /// Several nodes of a process do this before the first one refuses requests, so that none is
+    /// unreachable while others sync.
     pub fn sync(&self) {
         let until = self.live.clock.now().after(DRAIN_MAX);
         sync_all(&*self.live.medium, || self.live.clock.now() > until);
     }
 
-    /// Ends the node. Where its data outlive it, gateways are told first and answered, for at most
-    /// [`DRAIN_MAX`], and what was written is made durable. Then connections are closed, what still
-    /// waits fails, what is at the device is finished, and the controller is told.
+    /// Ends the node. Where its data outlive it, gateways are notified first and get their replies,
+    /// for at most [`DRAIN_MAX`], and written data become durable. Then connections are closed,
+    /// waiting requests fail, requests at the device finish, and the controller is notified.
     pub fn stop(self) {
         drop(self);
     }
 
-    /// Ends the node as the death of its process would, as far as gateways see: they are told
-    /// nothing, what they have sent is not answered, and nothing is synced. For tests.
+    /// Ends the node like the death of its process, as far as gateways see: they get no notice and
+    /// no replies, and nothing is synced. For tests.
     pub fn abort(mut self) {
         self.is_aborted = true;
     }

@@ -1,8 +1,8 @@
 //! Execution of jobs that the scheduler has dispatched, and the time when each counts as done.
 //!
-//! An engine takes work and either does it on the spot, in the submitter's thread, or gives it back
-//! to its [`Sink`] later, from a thread of its own. Memory is worked on on the spot: to hand a copy
-//! of 4 KiB to another thread costs more than to make it.
+//! An engine either does work at once, in the submitter's thread, or returns it to its [`Sink`]
+//! later, from a thread of its own. The memory store works at once: to pass a copy of 4 KiB to
+//! another thread costs more than the copy.
 
 pub(crate) mod model;
 pub(crate) mod pool;
@@ -30,9 +30,9 @@ pub(crate) type Work = Request<Body>;
 pub(crate) struct Body {
     pub(crate) job: Job,
     pub(crate) owner: Arc<Owner>,
-    /// Before when it does not count as done.
+    /// The earliest time when it counts as done.
     pub(crate) due: Time,
-    /// The job that it is a piece of. Its own answer goes to no client.
+    /// The job that it is a piece of. The piece's own result goes to no client.
     pub(crate) split: Option<Arc<Split>>,
 }
 
@@ -66,18 +66,18 @@ impl Owner {
     }
 }
 
-/// Where work goes that was not finished at once.
+/// The receiver of work that was not finished at once.
 pub(crate) trait Sink: Send + Sync {
     /// Takes all of `work`, which is finished.
     fn finished(&self, work: &mut Vec<Work>);
 }
 
-/// Something that does work.
+/// Carries out work.
 pub(crate) trait Engine: Send + Sync {
     /// Takes all of `work`; what is finished at once is appended to `done`.
     fn run(&self, work: &mut Vec<Work>, done: &mut Vec<Work>);
 
-    /// Why nothing can be done now, if that is known.
+    /// Why the engine is unavailable now, if that is known.
     fn fault(&self) -> Option<String> {
         None
     }
@@ -87,7 +87,7 @@ pub(crate) trait Engine: Send + Sync {
     fn stop(&self);
 }
 
-/// Does everything on the spot.
+/// Does all work at once.
 pub(crate) struct Inline {
     pub(crate) medium: Arc<dyn Medium>,
 }

@@ -1,5 +1,5 @@
-//! The storage-node daemon: queues, the node scheduler, and what stores the data. And, in
-//! [`memory`], the data node, whose memory clients read and write themselves.
+//! The storage-node daemon: queues, the node scheduler, and the stores. And, in [`memory`], the
+//! data node, whose memory clients read and write themselves.
 //!
 //! ```text
 //!  gateway (same process) ──────────────┐            ┌─ memory: done on the spot
@@ -12,10 +12,10 @@
 //! ```
 //!
 //! `live` is the machine behind its locks, run by the threads that submit and finish jobs; `engine`
-//! does what the machine has let through, on a `store`; `agent` wakes the machine at its deadlines
-//! and talks with the controller; `server` serves gateways of other processes. There is no async
-//! runtime: a request's way is a socket read, two short locks of one shard, the work, and a socket
-//! write.
+//! carries out dispatched work on a `store`; `agent` wakes the machine at its deadlines and
+//! exchanges messages with the controller; `server` serves gateways of other processes. There is no
+//! async runtime: a request's path is a socket read, two short locks of one shard, the work, and a
+//! socket write.
 #![deny(unsafe_code)]
 
 mod agent;

@@ -1,12 +1,12 @@
 //! The node at work, run by the threads that submit and finish jobs.
 //!
 //! Every decision is made by [`tidegate_proto::node::Node`], the code that the simulator runs as
-//! well; this module has the threads, the engine and the clients' sessions around it. A thread that
-//! submits puts its jobs into the queues of their tenants, takes out what may go to the device, at
-//! most an even part of its depth, holds no lock, and works. If the engine works on the spot, the
-//! thread goes on until nothing may be dispatched, and then its own answers are complete without
-//! anybody having been woken; the answers to other sessions' jobs go to their sinks. Otherwise a
-//! thread of the engine comes by with what it finished.
+//! well; this module has the threads, the engine and the clients' sessions around it. A submitting
+//! thread puts its jobs into the queues of their tenants, takes out requests for the device, at
+//! most an even part of its depth, holds no lock, and works. If the engine works at once, the
+//! thread continues until nothing may be dispatched. Then its own replies are complete without a
+//! wakeup of another thread; the replies to other sessions' jobs go to their sinks. Otherwise a
+//! thread of the engine reports the finished work.
 //!
 //! The agent handles events that no job causes: the next period, a paced request that becomes
 //! eligible. It is woken for a deadline before the one that it sleeps for.
@@ -36,7 +36,7 @@ use crate::pieces::{self, Split, Step};
 use crate::store::Medium;
 
 /// Batches that one thread runs before it leaves the rest to the agent: its own connections wait
-/// meanwhile. With 32 requests at the device and two workers, of whom each takes half, that is two
+/// meanwhile. With 32 requests at the device and two workers, each with half of them, that is two
 /// thousand, or two milliseconds.
 const BATCHES_MAX: usize = 128;
 
@@ -46,12 +46,12 @@ pub(crate) type LiveNode = tidegate_proto::node::Node<Body, crate::mutex::MultiT
 #[cfg(test)]
 pub(crate) use self::recorded::RecordedNode as LiveNode;
 
-/// The node, its engine, its sessions, and what wakes the agent.
+/// The node, its engine, its sessions, and the agent's waker.
 pub(crate) struct Live {
     pub(crate) node: LiveNode,
     /// The deadline that the agent sleeps for, or an earlier one.
     armed: AtomicU64,
-    /// A thread left with requests that may be dispatched.
+    /// A thread stopped while requests may be dispatched.
     is_left: AtomicBool,
     engine: OnceLock<Box<dyn Engine>>,
     /// The sessions that new incarnations are reported to.
@@ -83,13 +83,13 @@ impl Live {
         }
     }
 
-    /// Gives the node its engine, which needs the node to give work back to.
+    /// Sets the engine, which needs the node to return work to it.
     pub(crate) fn set_engine(&self, engine: Box<dyn Engine>) {
         let is_first = self.engine.set(engine).is_ok();
         assert!(is_first, "a node has one engine");
     }
 
-    /// Tells all sessions that acknowledged writes to a part may have been lost.
+    /// Reports to all sessions that acknowledged writes to a part may have been lost.
     pub(crate) fn announce(&self, part: u32, incarnation: u64) {
         let sessions = lock(&self.sessions).clone();
         for owner in sessions.iter().filter_map(Weak::upgrade) {
@@ -108,12 +108,12 @@ impl Live {
         faults
     }
 
-    /// Why the store as a whole does nothing now, if that is known.
+    /// Why the whole store is unavailable now, if that is known.
     pub(crate) fn store_fault(&self) -> Option<String> {
         self.engine.get().and_then(|engine| engine.fault())
     }
 
-    /// Takes in jobs, and goes on until nothing may be dispatched.
+    /// Accepts jobs, and continues until nothing may be dispatched.
     fn submit(&self, session: &mut LocalSession, jobs: &mut Vec<Job>, done: &mut Vec<Job>) {
         session.resolve_slots(self);
         let LocalSession { slots, owner, requests, batch, finished, .. } = session;
@@ -131,7 +131,7 @@ impl Live {
     #[inline]
     fn take_in(&self, slot: Slot, owner: &Arc<Owner>, mut job: Job, requests: &mut Vec<Work>) {
         if job.command == Command::Map {
-            // The answer may be about less than was asked.
+            // The reply may cover less than the request.
             job.length = job.length.min(MAP_MAX);
         }
         if pieces::is_large(&job, self.node.range()) {
@@ -151,7 +151,7 @@ impl Live {
         self.node.request(slot, (command, length), &tag, Body::new(job, owner, split))
     }
 
-    /// Runs `batch`, and whatever may be dispatched because of it.
+    /// Runs `batch`, and every request that may be dispatched because of it.
     fn go_on(
         &self,
         home: usize,
@@ -167,7 +167,7 @@ impl Live {
                 return;
             }
             if finished.is_empty() {
-                // The engine has it, and there may be room for more.
+                // The engine has it, and the device may take more.
                 self.fill(home, batch);
                 continue;
             }
@@ -186,7 +186,7 @@ impl Live {
         }
     }
 
-    /// Gives work to the engine; what is measured alone, so that nothing else is taken for it.
+    /// Passes work to the engine; measured work runs alone, so that no other time is charged to it.
     fn run(&self, engine: &dyn Engine, batch: &mut Vec<Work>, finished: &mut Vec<Work>) {
         if !batch.iter().any(Work::is_measured) {
             self.node.on_dispatch(self.clock, batch);
@@ -205,7 +205,8 @@ impl Live {
         }
     }
 
-    /// Reports finished work to the node, with what follows it, and takes out what may go instead.
+    /// Reports finished work to the node, with the pieces that follow, and takes out the next
+    /// requests.
     fn finish(&self, home: usize, finished: &mut [Work], batch: Option<&mut Vec<Work>>) {
         for work in finished.iter_mut() {
             let job = &mut work.body.job;
@@ -220,7 +221,7 @@ impl Live {
         self.node.finish(home, self.clock, finished, batch, follow);
     }
 
-    /// Appends what follows a piece, or makes it the answer to its job.
+    /// Appends the next pieces, or turns the last piece into the reply to its job.
     fn follow(&self, work: &mut Work, next: &mut Vec<Work>) {
         let Some(split) = work.body.split.clone() else { return };
         if work.body.owner.is_gone.load(Ordering::Relaxed) || self.node.is_ending() {
@@ -238,13 +239,13 @@ impl Live {
         }
     }
 
-    /// Takes out more if there is more, and wakes the agent if it would sleep too long.
+    /// Takes out more requests, and wakes the agent if it would sleep too long.
     fn fill(&self, home: usize, batch: &mut Vec<Work>) {
         let deadline = self.node.fill(home, self.clock, batch).0;
         if deadline == Time::MAX.0 {
             return;
         }
-        // The fence: the agent, which now says what it sleeps for, sees what this thread has shown.
+        // The fence: the agent, which now publishes its deadline, sees what this thread has stored.
         fence(Ordering::SeqCst);
         if deadline < self.armed.load(Ordering::Relaxed)
             && deadline < self.armed.fetch_min(deadline, Ordering::Relaxed)
@@ -253,8 +254,8 @@ impl Live {
         }
     }
 
-    /// The agent's round: what the time has brought, and what other threads have left. Says when to
-    /// come again, and appends what the node wants done.
+    /// One round of the agent: due deadlines, and requests that other threads have left. Returns
+    /// the next deadline, and appends the node's outputs.
     pub(crate) fn keep(&self, outputs: &mut Vec<Output>) -> Time {
         let (mut batch, mut finished) = (Vec::new(), Vec::new());
         self.is_left.store(false, Ordering::Relaxed);
@@ -285,7 +286,7 @@ impl Live {
         }
     }
 
-    /// Takes out what waits of `which`, and answers it.
+    /// Takes waiting jobs of `which` out of their queues, and answers them.
     fn cancel(&self, which: impl Fn(&Body) -> bool) {
         give_up(&mut self.node.cancel(self.clock, which), None);
     }
@@ -298,10 +299,10 @@ impl Sink for Live {
     }
 }
 
-/// Gives finished jobs to those who asked: to `own`, if they are its, else to their outlets.
+/// Returns finished jobs to their sessions: those of the caller to `own`, others to their outlets.
 fn deliver(finished: &mut Vec<Work>, mut own: Option<(&Arc<Owner>, &mut Vec<Job>)>) {
     let mut foreign: Option<(Arc<Owner>, Vec<Job>)> = None;
-    // A piece is no answer.
+    // A piece is no reply.
     let answers = finished.drain(..).map(|work| work.body).filter(|body| body.split.is_none());
     for Body { job, owner, .. } in answers {
         match (&mut own, &mut foreign) {

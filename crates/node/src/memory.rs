@@ -2,7 +2,7 @@
 //! an RNIC reaches.
 //!
 //! ```text
-//!  client ── hello, once ──▶ endpoint ──▶ host: who has which slot ◀── pulse: the monitor, each ms
+//!  client ── hello, once ──▶ endpoint ──▶ host: session slots ◀─────── pulse: the monitor, each ms
 //!    │                        ▲                                     │
 //!    │                        └── policy, shares ── controller      ▼
 //!    └───── reads, writes, tokens ──────────────────────────▶ region: words, store
@@ -12,21 +12,21 @@
 //! The node makes a region and formats it, and has two threads. The *pulse* sleeps until the
 //! monitor has something to do, about once a millisecond, and sweeps the store now and then. The
 //! *endpoint* waits on the socket and on the controller: it identifies clients and hands out the
-//! region. No request of a client comes past either, so clients go on while both are stopped.
+//! region. No request of a client passes either, so clients continue while both are stopped.
 //!
 //! A client that was given the region keeps it. The node *moves* to shut out a client that does
 //! more than it may, or that has stopped and lost its session slot. A move makes all other clients
 //! reconnect, waits until none of them uses the region, copies the store to a new region and hands
-//! that out. Where an RNIC carries operations out, no client has the region. The node takes away
-//! the queue pairs of the client to shut out (`rnic`), and stays where it is.
+//! that out. Where an RNIC carries operations out, no client has the region. The node destroys the
+//! queue pairs of the client to shut out (`rnic`), and does not move.
 //!
 //! # Bound
-//! A move takes as long as clients need to notice it (10 ms if they do something), and to copy what
-//! is stored.
+//! A move takes as long as clients need to notice it (10 ms if they do something), and to copy the
+//! store.
 //!
-//! Memory lives as long as a process has it. A node that is started again goes on with the memory
-//! of its earlier incarnation if a client brings it back: a note beside the socket names that
-//! memory. Behind an RNIC only the node has it, so the memory ends with the node's process.
+//! Memory lives as long as a process has it. A restarted node continues with the memory of its
+//! earlier incarnation if a client returns it: a file beside the socket names that memory. Behind
+//! an RNIC only the node has it, so the memory ends with the node's process.
 
 #[cfg(test)]
 mod damage_tests;
@@ -61,7 +61,7 @@ use crate::threads;
 use endpoint::{Endpoint, Message};
 use host::Host;
 
-/// How a data node is set up.
+/// Configuration of a data node.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// The node as the cluster file describes it.
@@ -70,36 +70,37 @@ pub struct Config {
     pub listen: Address,
     /// The TLS guard that admits clients over TCP.
     pub guard: Option<Guard>,
-    /// The way to the controller, which sends the policy and this node's shares; none for a node
-    /// that promises nothing.
+    /// The connection settings of the controller, which sends the policy and this node's shares;
+    /// none for a node without promises.
     pub controller: Option<Way>,
 }
 
-/// Why a data node cannot start. Nothing of it is left then.
+/// Why a data node cannot start. No resource of it is left then.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// The socket cannot be listened on.
     #[error("{0}")]
     Bind(BindError),
-    /// There is not so much memory.
+    /// There is not enough memory.
     #[error(
         "{size} of memory cannot be had: {error}; write less in the cluster's file, or free some"
     )]
     Memory {
-        /// How much was wanted.
+        /// The requested size.
         size: Bytes,
         /// The error of the kernel, or the amount of memory that is left.
         error: io::Error,
     },
     /// Clients over TCP could not be identified.
     #[error(
-        "{0} does not say who comes; add [tls] to the cluster's file, or listen on a Unix socket"
+        "{0} does not authenticate clients; add [tls] to the cluster's file, or listen on a Unix \
+         socket"
     )]
     Unguarded(Address),
     /// The memory cannot be reached by RDMA.
     #[error("{0}")]
     Rdma(RdmaError),
-    /// There is no room for a store, or none that this release can use.
+    /// There is no space for a store, or none that this release can use.
     #[error("{0}")]
     Store(OpenError),
     /// The system has no more threads or descriptors.
@@ -137,7 +138,7 @@ pub fn start(config: Config) -> Result<Running, StartError> {
     let _span = tracing::error_span!("data_node", node = node.name).entered();
     let (note, access) = match (&listen, &guard) {
         (Address::Unix(path), _) => (path.with_extension("region"), endpoint::admits()),
-        // Nothing is noted there: TCP carries no descriptors.
+        // No file is written for TCP, which carries no descriptors.
         (Address::Tcp(_), Some(_)) => {
             (PathBuf::new(), ListenerAccess { is_public: true, ..ListenerAccess::PRIVATE })
         }
@@ -163,7 +164,7 @@ pub fn start(config: Config) -> Result<Running, StartError> {
 }
 
 /// Runs the monitor's thread until the node ends. Clients may write anything to the memory, so a
-/// panic over it is treated as damage: the node makes other memory, and the thread goes on with
+/// panic over it is treated as damage: the node makes new memory, and the thread continues with
 /// that.
 fn watch(host: &Host, clock: Clock, endpoint: &MessageQueue<Message>, is_ending: &AtomicBool) {
     let run = || pulse::run(host, clock, endpoint, is_ending);
@@ -174,7 +175,7 @@ fn watch(host: &Host, clock: Clock, endpoint: &MessageQueue<Message>, is_ending:
 }
 
 impl Running {
-    /// Where it listens.
+    /// The address of its listener.
     pub fn address(&self) -> &Address {
         &self.address
     }
@@ -217,7 +218,10 @@ mod tests {
         let far: Address = "127.0.0.1:0".parse().unwrap();
         let verbs = "fabric = \"verbs\"\nlisten = \"127.0.0.1:0\"";
         let refused = start(config(verbs, far)).err().unwrap().to_string();
-        assert!(refused.contains("127.0.0.1:0 does not say who comes; add [tls]"), "{refused}");
+        assert!(
+            refused.contains("127.0.0.1:0 does not authenticate clients; add [tls]"),
+            "{refused}"
+        );
         let folder = tempfile::tempdir().unwrap();
         let socket = Address::Unix(folder.path().join("m.sock"));
         let verbs = "fabric = \"verbs\"\ndevice = \"none_0\"\nlisten = \"unix:m.sock\"";

@@ -1,10 +1,11 @@
-//! A thread that looks, once in a while, whether the files of open parts are where they were.
+//! A thread that checks periodically whether the files of open parts are at their paths.
 //!
 //! A part that is moved, removed or cut off under a running node is open all the same: writes go to
-//! a file that no restart would find. Nothing tells a process of that by itself: a watch of the
-//! file does not see that a folder above was renamed or covered by a mount, and one of all writes
-//! would cost as much as they do. So the paths are compared with what is open, a few system calls
-//! for each part. They can block for good where a file system hangs, hence the thread of their own.
+//! a file that no restart would find. The kernel does not report that to a process: a watch of the
+//! file misses that a folder above was renamed or covered by a mount, and a check with each write
+//! would cost as much as the write. So the thread compares the paths with the open files, by a few
+//! system calls for each part. These can block for good where a file system hangs, hence the thread
+//! of their own.
 
 use std::io;
 use std::sync::Arc;
@@ -15,8 +16,8 @@ use std::time::Duration;
 use crate::store::Medium;
 use crate::threads;
 
-/// The time between two looks. Writes acknowledged in between may be lost with the file, so it is
-/// short; a look at 128 parts takes less than a millisecond. Chosen by hand.
+/// The time between two checks. Writes acknowledged in between may be lost with the file, so it is
+/// short; a check of 128 parts takes less than a millisecond. Chosen by hand.
 const PERIOD: Duration = Duration::from_secs(1);
 
 /// The thread. Dropped, it ends.
@@ -46,7 +47,7 @@ impl Drop for Monitor {
     fn drop(&mut self) {
         self.stop = None;
         if let Some(thread) = self.thread.take() {
-            // A thread that panicked has said so already.
+            // A thread's panic was reported already.
             let _ = thread.join();
         }
     }

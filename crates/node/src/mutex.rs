@@ -8,11 +8,11 @@ use tidegate_proto::node::threads::{self, Threading};
 /// How often a thread tries to take a lock before it sleeps until it can: for some tens of
 /// microseconds. A batch takes one or two; to be woken takes fifty, and more where the machine is
 /// virtual. With the hundred times of the standard library's lock, two threads that met in the
-/// shard of the last tenant with a reservation did half of what one does.
+/// shard of the last tenant with a reservation had half the throughput of one.
 const TRIES: u32 = 2_000;
 
-/// Locks `mutex`, also after a thread has panicked with it: for locks under which nothing is left
-/// half done.
+/// Locks `mutex`, also after a thread has panicked with it: for locks whose state is consistent at
+/// every panic.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -39,8 +39,8 @@ impl<T> threads::Mutex<T> for SpinMutex<T> {
         Self(Mutex::new(value))
     }
 
-    /// A panic with the lock held is a bug of ours; to go on with what it left would be another. It
-    /// poisons the lock, and every thread that comes by ends with it.
+    /// A panic with the lock held is a bug of ours; to continue with the state that it left would
+    /// be another. It poisons the lock, and every thread that tries to take it ends.
     #[inline]
     fn lock(&self) -> MutexGuard<'_, T> {
         for _ in 0..TRIES {

@@ -1,4 +1,4 @@
-//! A large job on its way through the node: its pieces, their buffers, and its answer.
+//! A large job in the node: its pieces, their buffers, and its reply.
 //!
 //! [`tidegate_proto::data::pieces`] decides on the pieces, and when the job is over. This module
 //! adds the job's owner, and the memory that a piece works on. Data for which the submitter has
@@ -24,17 +24,18 @@ struct Parent {
     divided: Option<Divided>,
     /// The data that was read, if the submitter gave no memory.
     whole: Buffer,
-    /// Data in buffers of the store's own although the submitter gave memory, by its offset.
+    /// Data that the store returned in its own buffers although the submitter gave memory, by
+    /// offset.
     strays: Vec<(usize, Buffer)>,
 }
 
 /// The next step of a job.
 pub(crate) enum Step {
-    /// This is a piece of it.
+    /// Run this piece.
     Next(Job),
-    /// A piece has to be finished first.
+    /// A piece has to finish first.
     Wait,
-    /// It is answered.
+    /// Reply to the job.
     Over(Job),
 }
 
@@ -74,7 +75,7 @@ impl Split {
             pieces::Step::Wait => return Step::Wait,
             pieces::Step::Over(outcome) => return parent.answer(outcome),
             pieces::Step::Flush => (job.length..job.length, Command::Flush),
-            pieces::Step::Piece(bytes) => (bytes, chunk_command(job.command)),
+            pieces::Step::Piece(bytes) => (bytes, piece_command(job.command)),
         };
         let length = bytes.end - bytes.start;
         let buffer = match &mut parent.divided {
@@ -101,20 +102,20 @@ impl Split {
         })
     }
 
-    /// Takes in a finished piece, and gives up the piece's hold on the buffer.
-    pub(crate) fn absorb(&self, chunk: &mut Job) {
-        let buffer = std::mem::take(&mut chunk.buffer);
+    /// Accepts a finished piece, and releases its share of the buffer.
+    pub(crate) fn absorb(&self, piece: &mut Job) {
+        let buffer = std::mem::take(&mut piece.buffer);
         let mut parent = lock(&self.0);
         let Some(job) = &parent.job else { return };
         // Within the job's length, which has 32 bits.
-        let begin = match chunk.command {
+        let begin = match piece.command {
             Command::Flush => job.length,
-            _ => (chunk.offset - job.offset) as u32,
+            _ => (piece.offset - job.offset) as u32,
         };
         let length = job.length as usize;
-        let mut outcome = chunk.outcome;
-        let is_read = chunk.command == Command::Read && outcome.is_ok();
-        if is_read && buffer.len() != chunk.length as usize {
+        let mut outcome = piece.outcome;
+        let is_read = piece.command == Command::Read && outcome.is_ok();
+        if is_read && buffer.len() != piece.length as usize {
             outcome = Err(Fault::Io);
         } else if is_read {
             parent.keep(begin as usize, length, buffer);
@@ -131,10 +132,10 @@ impl Split {
 }
 
 impl Parent {
-    /// Takes what was read from `begin` on, of `length` bytes.
+    /// Keeps data that were read from `begin` on, of `length` bytes.
     fn keep(&mut self, begin: usize, length: usize, buffer: Buffer) {
         match &self.divided {
-            Some(divided) if divided.is_chunk(&buffer) => {}
+            Some(divided) if divided.is_piece(&buffer) => {}
             Some(_) => self.strays.push((begin, buffer)),
             None => {
                 if self.whole.is_empty() {
@@ -158,7 +159,7 @@ impl Parent {
 }
 
 /// The command of such a job's piece: a range is made durable when all of it is zero.
-fn chunk_command(command: Command) -> Command {
+fn piece_command(command: Command) -> Command {
     match command {
         Command::Zero { allocate, .. } => Command::Zero { allocate, durable: false },
         Command::Discard { .. } => Command::Discard { durable: false },
@@ -189,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_is_large_if_it_is_longer_than_a_chunk_of_its_kind() {
+    fn a_job_is_large_if_it_is_longer_than_a_piece_of_its_kind() {
         let range = 1 << 20;
         let large = |command, length, buffer: usize| {
             is_large(&job(command, length, Buffer::with_length(buffer)), range)
@@ -204,7 +205,7 @@ mod tests {
         }
         let bytes = PIECE as usize;
         assert!(!large(write, PIECE, bytes) && large(write, PIECE + 1, bytes + 1));
-        assert!(!large(write, PIECE + 1, bytes), "what lacks bytes is refused as a whole");
+        assert!(!large(write, PIECE + 1, bytes), "a write that lacks bytes is refused as a whole");
         for command in [Command::Flush, Command::Map, Command::KeyValue] {
             assert!(!large(command, u32::MAX, 0), "{command:?}");
         }
@@ -213,14 +214,14 @@ mod tests {
     /// The next piece; none if one has to be finished first.
     fn next(split: &Split) -> Option<Job> {
         match split.step(PIECE) {
-            Step::Next(chunk) => Some(chunk),
+            Step::Next(piece) => Some(piece),
             Step::Wait => None,
             Step::Over(_) => panic!("it is over before all is read"),
         }
     }
 
     #[test]
-    fn a_read_is_assembled_from_chunks_in_any_memory() {
+    fn a_read_is_assembled_from_pieces_in_any_memory() {
         let length = 3 * PIECE;
         let cases = [(false, true), (true, false), (true, true)];
         for (case, (has_memory, has_strays)) in (1..).zip(cases) {
@@ -230,17 +231,17 @@ mod tests {
                 if has_memory { Buffer::with_length(length as usize) } else { Buffer::empty() };
             let split = Split::new(job(Command::Read, length, memory));
             let mut pieces: Vec<Job> = std::iter::from_fn(|| next(&split)).collect();
-            let tickets = pieces.iter().map(|chunk| (chunk.ticket, chunk.part, chunk.tag.delay));
+            let tickets = pieces.iter().map(|piece| (piece.ticket, piece.part, piece.tag.delay));
             assert_eq!(tickets.collect::<Vec<_>>(), [(7, 1, 3), (7, 1, 0), (7, 1, 0)]);
-            while let Some(mut chunk) = pieces.pop() {
-                let begin = (chunk.offset - 4096) as usize;
-                let bytes = &source[begin..begin + chunk.length as usize];
+            while let Some(mut piece) = pieces.pop() {
+                let begin = (piece.offset - 4096) as usize;
+                let bytes = &source[begin..begin + piece.length as usize];
                 if has_strays {
-                    chunk.buffer = Buffer::from(bytes);
+                    piece.buffer = Buffer::from(bytes);
                 } else {
-                    chunk.buffer.copy_from_slice(bytes);
+                    piece.buffer.copy_from_slice(bytes);
                 }
-                split.absorb(&mut chunk);
+                split.absorb(&mut piece);
             }
             let Step::Over(done) = split.step(PIECE) else { panic!("all pieces are back") };
             assert!(done.outcome.is_ok() && done.buffer[..] == source[..]);
@@ -249,19 +250,19 @@ mod tests {
     }
 
     #[test]
-    fn a_chunk_that_was_read_short_fails_the_job() {
+    fn a_piece_that_was_read_short_fails_the_job() {
         let split = Split::new(job(Command::Read, 2 * PIECE, Buffer::empty()));
         for length in [PIECE, PIECE - 1] {
-            let mut chunk = next(&split).unwrap_or_else(|| panic!("there are two"));
-            chunk.buffer = Buffer::zeroed(length as usize);
-            split.absorb(&mut chunk);
+            let mut piece = next(&split).unwrap_or_else(|| panic!("there are two"));
+            piece.buffer = Buffer::zeroed(length as usize);
+            split.absorb(&mut piece);
         }
         let Step::Over(done) = split.step(PIECE) else { panic!("both are back") };
         assert_eq!(done.outcome, Err(Fault::Io));
     }
 
     #[test]
-    fn a_durable_range_is_zeroed_in_chunks_without_durability_and_flushed() {
+    fn a_durable_range_is_zeroed_in_pieces_without_durability_and_flushed() {
         for command in
             [Command::Zero { allocate: true, durable: true }, Command::Discard { durable: true }]
         {
@@ -271,34 +272,34 @@ mod tests {
             let mut seen = Vec::new();
             let done = loop {
                 match split.step(range) {
-                    Step::Next(mut chunk) => {
-                        seen.push((chunk.command, chunk.offset, chunk.length));
-                        split.absorb(&mut chunk);
+                    Step::Next(mut piece) => {
+                        seen.push((piece.command, piece.offset, piece.length));
+                        split.absorb(&mut piece);
                     }
                     Step::Wait => panic!("nothing is out"),
                     Step::Over(done) => break done,
                 }
             };
-            let plain = chunk_command(command);
+            let plain = piece_command(command);
             assert!(plain != command && done.outcome.is_ok() && done.command == command);
             let first = range - 4096;
             let second = (plain, 4096 + u64::from(first), 4096);
             assert_eq!(seen, [(plain, 4096, first), second, (Command::Flush, 0, 0)]);
         }
         let zero = |durable| Command::Zero { allocate: true, durable };
-        assert_eq!(chunk_command(zero(true)), zero(false));
-        assert_eq!(chunk_command(Command::Read), Command::Read);
+        assert_eq!(piece_command(zero(true)), zero(false));
+        assert_eq!(piece_command(Command::Read), Command::Read);
     }
 
     #[test]
-    fn a_job_that_is_stopped_makes_no_more_chunks() {
+    fn a_job_that_is_stopped_makes_no_more_pieces() {
         let split = Split::new(job(Command::Read, 64 * PIECE, Buffer::empty()));
         let mut pieces: Vec<Job> = std::iter::from_fn(|| next(&split)).collect();
         split.stop();
-        assert!(next(&split).is_none(), "those that are out come back first");
-        for chunk in &mut pieces {
-            chunk.buffer = Buffer::zeroed(PIECE as usize);
-            split.absorb(chunk);
+        assert!(next(&split).is_none(), "those in flight finish first");
+        for piece in &mut pieces {
+            piece.buffer = Buffer::zeroed(PIECE as usize);
+            split.absorb(piece);
         }
         let Step::Over(done) = split.step(PIECE) else { panic!("all are back") };
         assert_eq!(

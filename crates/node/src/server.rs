@@ -1,20 +1,19 @@
-//! Gateways of other processes: connections on which jobs come and answers go.
+//! Gateways of other processes: connections for jobs and their replies.
 //!
 //! A few workers share the listening socket; the worker that accepts a connection owns it. A worker
 //! reads the bytes that have arrived, submits the jobs as one batch, and writes all answers with
-//! one system call. Jobs that other threads finish come as messages, are sorted to their
+//! one system call. Jobs that other threads finish arrive as messages, are sorted to their
 //! connections, and are answered likewise.
 //!
 //! A connection has bounds: on jobs, on bytes to be stored, on answers that the gateway has not
-//! read. At a bound it is not read from until some are done: the gateway's socket fills up, and it
-//! waits. Nothing is dropped.
+//! read. At a bound the worker stops reading until some are done: the gateway's socket fills up,
+//! and the gateway waits. Nothing is dropped.
 //!
-//! A node that is told to end refuses new connections and says so on those that there are. Their
-//! gateways send no more, take their answers and leave; a node that is started again meanwhile
-//! finds them waiting.
+//! A node that stops refuses new connections and announces the stop on open ones. Their gateways
+//! send no more, receive their replies and disconnect; they wait for the node's next process.
 //!
-//! A connection that ended for whatever reason is kept in mind until the last of its jobs has come
-//! back from the device: a new one of the same gateway is not served before that ([`fence`]).
+//! A closed connection stays registered until the last of its jobs has returned from the device: a
+//! new one of the same gateway is not served before that ([`fence`]).
 
 mod connection;
 mod fence;
@@ -66,15 +65,15 @@ struct Shared {
     /// The node's.
     name: String,
     is_ending: AtomicBool,
-    /// How long gateways are given answers once the node ends, in nanoseconds; zero if its data end
-    /// with it.
+    /// How long gateways get replies once the node ends, in nanoseconds; zero if its data end with
+    /// it.
     drain_ns: AtomicU64,
     open: AtomicU32,
     answered: AtomicU64,
     refused: AtomicU64,
 }
 
-/// Workers that serve connections. Dropping it ends them: gateways are told, what they have sent is
+/// Workers that serve connections. Dropping it ends them: gateways are notified, their requests are
 /// answered as far as the drain time allows, and then connections are closed.
 pub(crate) struct Server {
     shared: Arc<Shared>,
@@ -110,7 +109,7 @@ impl Server {
         Ok(server)
     }
 
-    /// Gateways are to be given no answers once the node ends.
+    /// Gateways get no replies once the node ends.
     pub(crate) fn forget_drain(&self) {
         self.shared.drain_ns.store(0, Ordering::Relaxed);
     }
@@ -134,7 +133,7 @@ impl Drop for Server {
         self.shared.listener.refuse();
         self.workers.iter().for_each(|(message_queue, _)| message_queue.wake());
         for (_, thread) in self.workers.drain(..) {
-            // A worker that panicked has said so already.
+            // A worker's panic was reported already.
             let _ = thread.join();
         }
     }

@@ -1,8 +1,8 @@
-//! Where parts of volumes are: in memory, in a directory, on a device.
+//! Stores of parts of volumes: memory, a directory, a device.
 //!
-//! A [`Medium`] is made for one kind of parts and does one thing after the other. Which thread does
-//! it, and when its answer counts as given, is an engine's business ([`crate::engine`]); so a
-//! medium is plain blocking code and is tested as such.
+//! A [`Medium`] holds one kind of parts and carries out one job after the other. An engine
+//! ([`crate::engine`]) decides on the thread and on the time of the reply; so a medium is plain
+//! blocking code and is tested as such.
 
 mod device;
 mod directory;
@@ -38,7 +38,7 @@ pub(crate) use memcached::{Memcached, Relay};
 pub(crate) use memory::Memory;
 pub(crate) use parts::Watcher;
 
-/// Something that holds parts of volumes.
+/// Holds parts of volumes.
 pub(crate) trait Medium: Send + Sync {
     /// Makes a part ready. The same part has the same number however often it is opened.
     ///
@@ -49,14 +49,13 @@ pub(crate) trait Medium: Send + Sync {
     /// Carries out the jobs in their order, and stores the result of each.
     fn perform(&self, jobs: &mut dyn Iterator<Item = &mut Job>);
 
-    /// The plain transfer between file and memory that a job is, if it is one that a kernel can do
-    /// by itself.
+    /// The job as a plain transfer between file and memory, if the kernel can do it by itself.
     fn transfer(&self, job: &Job) -> Option<Transfer> {
         let _ = job;
         None
     }
 
-    /// The kernel has failed a [`Self::transfer`] with this number; it is done again.
+    /// The kernel has failed a [`Self::transfer`] with this number; it is repeated.
     fn on_failure(&self, job: &Job, errno: i32) {
         let _ = (job, errno);
     }
@@ -66,7 +65,7 @@ pub(crate) trait Medium: Send + Sync {
         drop(watcher);
     }
 
-    /// Looks whether the files of open parts are still where they were; from time to time.
+    /// Checks whether the files of open parts are still at their paths; called periodically.
     fn inspect(&self) {}
 
     /// Reasons why open parts are not served or not durable, by volume and index.
@@ -74,30 +73,30 @@ pub(crate) trait Medium: Send + Sync {
         Vec::new()
     }
 
-    /// Whether what was written is there for the node's next process, too.
+    /// Whether written data outlive the node's process.
     fn outlives_node(&self) -> bool {
         true
     }
 
-    /// How many parts are open that a flush makes durable. They are numbered from zero.
+    /// The number of open parts that a flush makes durable. They are numbered from zero.
     fn durable_parts(&self) -> u32 {
         0
     }
 
-    /// One line for people: what it is, where, and what is special about it.
+    /// One line for people: its kind, its location, and anything special about it.
     fn describe(&self) -> String;
 }
 
 /// Why a part cannot be made ready.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum OpenError {
-    /// The name can be no file's.
+    /// The name is not valid as a file name.
     #[error(
         "{0:?} can be no volume's name here; use up to 200 letters, digits, `-`, `_` and `.`, not \
          beginning with a dot"
     )]
     Name(String),
-    /// It is there, with another size.
+    /// It exists, with another size.
     #[error(
         "{what} is a store of the wrong size: it has {found} and is to have {wanted}; correct the \
          volume's size, or move the old store away"
@@ -105,9 +104,9 @@ pub(crate) enum OpenError {
     WrongSize {
         /// The part, in words for people.
         what: String,
-        /// How long it is.
+        /// Its length.
         found: Bytes,
-        /// How long it was to be.
+        /// The requested length.
         wanted: Bytes,
     },
     /// It belongs to a volume of another geometry.
@@ -118,12 +117,12 @@ pub(crate) enum OpenError {
     Geometry {
         /// The part, in words for people.
         what: String,
-        /// The geometry that it was made for.
+        /// The geometry in its label.
         found: Geometry,
-        /// The geometry that it was to have.
+        /// The requested geometry.
         wanted: Geometry,
     },
-    /// It is open at another place of the device.
+    /// It is open at another offset of the device.
     #[error(
         "{what} begins at {found} of the device and is to begin at {wanted}; restart the node to \
          move it"
@@ -131,9 +130,9 @@ pub(crate) enum OpenError {
     Moved {
         /// The part, in words for people.
         what: String,
-        /// Where it is.
+        /// Its offset.
         found: Bytes,
-        /// Where it was to be.
+        /// The requested offset.
         wanted: Bytes,
     },
     /// It would share bytes of a device with another part.
@@ -144,7 +143,7 @@ pub(crate) enum OpenError {
         /// The other part.
         other: String,
     },
-    /// It is missing, or not the one that is wanted.
+    /// It is missing, or another part than the requested one.
     #[error("{what} {found}")]
     Unfit {
         /// The part, in words for people.
@@ -152,7 +151,7 @@ pub(crate) enum OpenError {
         /// The state of the part, and how to mend it.
         found: String,
     },
-    /// There is not so much room.
+    /// There is not enough space.
     #[error(
         "{what} would end at {end}, and there is room for {capacity}; make the volume smaller or \
          the store larger"
@@ -160,12 +159,12 @@ pub(crate) enum OpenError {
     Full {
         /// The part, in words for people.
         what: String,
-        /// Where it would end.
+        /// Its end.
         end: Bytes,
-        /// How much room there is.
+        /// The available space.
         capacity: Bytes,
     },
-    /// The system refuses.
+    /// The system refuses a call.
     #[error("{path}: {error}")]
     Io {
         /// The file.

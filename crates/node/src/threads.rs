@@ -3,8 +3,7 @@
 use std::io;
 use std::thread::{Builder, JoinHandle};
 
-/// Starts a thread with a name, whose lines in the log say whose it is as those of the thread that
-/// starts it.
+/// Starts a thread with a name, and with the log span of the thread that starts it.
 ///
 /// # Errors
 /// If the system has no more threads.

@@ -1,8 +1,8 @@
-//! Volumes on the stores of this machine: created, taken over, grown, looked at, cleared.
+//! Volumes on the stores of this machine: created, adopted, grown, inspected, cleared.
 //!
-//! A node never makes a part by itself: a folder that is not mounted would be filled anew without a
-//! word. An operator makes volumes, while their nodes are stopped, and each operation can be
-//! interrupted anywhere and is finished by doing it again:
+//! A node never makes a part by itself: a folder that is not mounted would be filled anew silently.
+//! An operator makes volumes, while their nodes are stopped, and each operation can be interrupted
+//! anywhere and is finished by a repetition:
 //!
 //! ```text
 //!  create   1  a label for each part, pending     a crash before 3 ends: the volume is refused,
@@ -37,12 +37,12 @@ pub(crate) use foreign::{other_data, other_label};
 use report::{compare, cut_off, lacks_data, report};
 pub(crate) use report::{geometry_hint, pending, restore_hint};
 
-/// Where a part lies.
+/// The location of a part.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PartStore {
     /// In a directory.
     Directory(PathBuf),
-    /// On a file or device of which so much may be used; none for all that there is.
+    /// On a file or device, with its usable size; none for the whole length.
     Device(PathBuf, Option<Bytes>),
 }
 
@@ -51,13 +51,13 @@ pub enum PartStore {
 pub struct PartPlan {
     /// The node that serves it.
     pub node: String,
-    /// Where it lies.
+    /// Its store.
     pub store: PartStore,
     /// The volume's name.
     pub volume: String,
-    /// Which of its parts, counting from zero.
+    /// The part's index, counting from zero.
     pub index: u32,
-    /// Where it begins on a device.
+    /// Its offset on a device.
     pub offset: Bytes,
     /// The volume's.
     pub geometry: Geometry,
@@ -65,10 +65,10 @@ pub struct PartPlan {
     pub fallback: Option<PathBuf>,
 }
 
-/// How volumes are created.
+/// Options of the creation of volumes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Creation {
-    /// Take over data that are there without a label.
+    /// Adopt existing data without a label.
     pub adopt: bool,
     /// The volume's UUID, where other machines have parts of it, too; a new one if none is given.
     pub uuid: Option<Uuid>,
@@ -83,19 +83,19 @@ pub struct PartReport {
     pub plan: PartPlan,
     /// Its label, if it has one that can be read.
     pub label: Option<Label>,
-    /// It was never made, or before there were labels.
+    /// It was never made, or made before there were labels.
     pub is_unmade: bool,
-    /// There are data in its place, with or without a label. Always false for devices.
+    /// There are data at its location, with or without a label. Always false for devices.
     pub has_data: bool,
     /// Why the part cannot be served, in words for people.
     pub fault: Option<String>,
 }
 
-/// Why something cannot be done with a volume; it can be done again once that is mended.
+/// Why an operation on a volume failed; it can be repeated once that is mended.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{what}; {help}")]
 pub struct VolumeError {
-    /// The fault, and its place.
+    /// The fault, and its location.
     pub what: String,
     /// How to mend it.
     pub help: String,
@@ -133,7 +133,7 @@ pub fn resize(
     resize::resize_on(&Host, parts, size, generation)
 }
 
-/// Looks at the parts of a volume, also while their nodes run, and compares them.
+/// Inspects the parts of a volume, also while their nodes run, and compares them.
 pub fn show(parts: &[PartPlan]) -> Vec<PartReport> {
     let mut reports: Vec<_> = parts.iter().map(|part| report(&Host, part)).collect();
     compare(&mut reports);
@@ -141,7 +141,7 @@ pub fn show(parts: &[PartPlan]) -> Vec<PartReport> {
 }
 
 /// Clears the stored errors of the parts: an operator has checked what is lost. Labels with a
-/// damaged copy are written anew. Says of how many parts.
+/// damaged copy are written anew. Returns the number of parts.
 ///
 /// # Errors
 /// If a node runs, or a label cannot be read or written.
@@ -161,7 +161,7 @@ pub fn clear_error(parts: &[PartPlan]) -> VolumeResult<usize> {
 
 /// Locks the stores, so that no node uses them meanwhile.
 fn locks(parts: &[PartPlan], is_made: bool) -> VolumeResult<Vec<StoreLock>> {
-    // In one order, so that of two commands that want the same stores one goes on.
+    // In one order, so that two commands on the same stores do not deadlock.
     let stores = parts.iter().map(|part| (part.store.path(), &part.store));
     let stores: BTreeMap<_, _> = stores.collect();
     let locked = |store: &&PartStore| {
@@ -438,7 +438,7 @@ fn stamp(all: &[(&PartPlan, Found)], creation: Creation) -> VolumeResult<VolumeS
     }
 }
 
-/// Whether nothing that is there stands against it that a part is made.
+/// Checks that no existing data or label prevents a part from being made.
 fn can_be_created(
     part: &PartPlan,
     found: &Found,
@@ -499,7 +499,7 @@ fn make_data(
         disk.sync(&path)?;
         return Ok(is_marked);
     }
-    // It has its name only once it is whole.
+    // It gets its name only once it is complete.
     let begun = folder.join(format!(".{}.{}.new", part.volume, part.index));
     disk.create(&begun)?;
     disk.grow(&begun, length.0, reserve)?;

@@ -222,7 +222,7 @@ fn unreachable(error: &io::Error) -> String {
             "this user may not reach the data node's socket; have it listen in a folder that this \
              user may enter, outside of the state folder, which is its owner's alone"
         }
-        io::ErrorKind::UnexpectedEof => "the data node has closed the door",
+        io::ErrorKind::UnexpectedEof => "the data node has closed the connection",
         _ => return format!("the data node cannot be talked to: {error}"),
     };
     text.to_owned()

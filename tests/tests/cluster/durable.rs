@@ -267,7 +267,7 @@ fn a_full_disk_behind_the_file_system_fails_every_flush() {
         assert_eq!([failed(client), failed(client)], [EIO; 2], "and everybody after that");
         assert_eq!(client.write_durably(0, &[9; 4096]).unwrap_err().raw_os_error(), Some(EIO));
     }
-    assert_eq!(failed(&mut cluster.enter("db")), EIO, "also who comes now");
+    assert_eq!(failed(&mut cluster.enter("db")), EIO, "also a new session");
     let output = cluster.component("a").stderr();
     assert!(output.contains("a sync failed") && !output.contains("cannot be stored"), "{output}");
     cluster.kill("a");

@@ -324,7 +324,7 @@ fn peers_are_identified_by_their_certificates() {
         let answer = guarded.try_hello::<ToNode>(address, certificate, name, &operator);
         answer.unwrap_err().to_string()
     };
-    let unknown = "the peer refuses our certificate: it bears no name that is let in there";
+    let unknown = "the peer refuses our certificate: it has no name that is admitted there";
     assert_eq!(report(&guarded.controller, "client", "controller"), unknown);
     assert_eq!(report(&guarded.node, "client", "a"), unknown);
     assert_eq!(report(&guarded.node, "b", "a"), unknown);

@@ -213,7 +213,7 @@ fn clients_outlive_their_data_node_and_bring_its_memory_to_the_next() {
     row("clients that are alone", &bench, |row| row["clients_alone"] == 2);
     cluster.start("data-node", "m");
     row("a monitor", &bench, |row| row["clients_alone"] == 0 && row["periods"].as_u64() > Some(0));
-    assert!(cluster.component("m").stderr().contains("brought back this node's memory"));
+    assert!(cluster.component("m").stderr().contains("returned this node's memory"));
     expect_right(&bench);
     assert!(bench.rows().iter().all(|row| row["missing"] == 0), "no value was lost");
     drop(bench);
@@ -232,7 +232,7 @@ fn a_policy_that_is_applied_holds_from_the_next_period_on() {
     load(&mut cluster, &arguments).failure(1);
     cluster.bed().apply(&POLICY.replace("2k iops", "3k iops")).success();
     eventually("the policy at the data node", || {
-        cluster.component("m").stderr().contains("policy revision=2")
+        cluster.component("m").stderr().contains("policy applied revision=2")
     });
     let outcome = load(&mut cluster, &arguments);
     // Whether the machine is fast enough to keep it is another matter.

@@ -192,9 +192,9 @@ fn what_was_stored_is_there_after_the_network_was_away() {
     row("work", &bench, |row| row["operations"].as_u64() > Some(0));
     link(&device, "down");
     let has_logged = |text: &str| rdma.cluster.component("m").stderr().contains(text);
-    eventually("the loss", || has_logged("the node's own card has lost the memory"));
+    eventually("the loss", || has_logged("the node's own RNIC has lost the memory"));
     link(&device, "up");
-    eventually("the card again", || has_logged("the node's own card reaches the memory again"));
+    eventually("the RNIC again", || has_logged("the node's own RNIC reaches the memory again"));
     // The load has failed, or has come again; what it stored does not matter here.
     drop(bench);
     assert_eq!(rdma.kv(&["get", "k", "--tenant", "web"]).success().stdout, "one");

@@ -76,7 +76,7 @@ fn a_promise_is_where_it_is_wanted() {
     let mut command = cluster.command(&["--role", "controller"]);
     cluster.bed().up_with(&mut command);
     eventually("the next controller at the data node", || {
-        cluster.component("b").stderr().matches("policy revision=").count() == 2
+        cluster.component("b").stderr().matches("policy applied revision=").count() == 2
     });
     until_reserved(&at_b, 400);
     cluster.bed().apply(&POLICY.replace("400 iops", "300 iops")).success();

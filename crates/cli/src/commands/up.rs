@@ -118,7 +118,7 @@ pub(crate) struct Args {
     #[arg(value_parser = user_number)]
     trust_owner: Option<u32>,
 
-    /// What to log on standard error: error, warn, info, debug, or per module
+    /// The log filter for standard error: error, warn, info, debug, or per module
     #[arg(long, value_name = "FILTER", default_value = "info")]
     #[arg(env = "TIDEGATE_LOG", hide_env_values = true)]
     log: String,

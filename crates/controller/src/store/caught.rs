@@ -1,7 +1,7 @@
 //! The library's panics as errors.
 //!
-//! redb asserts what a file that it wrote itself would keep. A damaged file keeps nothing, so
-//! whatever is done with one may panic; here that is one more way in which a file can be wrong.
+//! redb asserts invariants of the files that it writes. A damaged file may break them, so any
+//! operation on one may panic; this module turns such a panic into an error.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -13,11 +13,12 @@ thread_local! {
     static IS_CAUGHT: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Does `work`, and makes an error of a panic in it. The panic is not printed.
+/// Runs `work`, and turns a panic in it into an error. The panic is not printed.
 pub(super) fn caught<T>(work: impl FnOnce() -> Result<T, redb::Error>) -> Result<T, redb::Error> {
     be_silent_about_what_is_caught();
     let before = IS_CAUGHT.replace(true);
-    // The work can leave only the database half done, and after an error the database is given up.
+    // Only the database can be inconsistent after a panic, and after an error the database is
+    // closed.
     let done = catch_unwind(AssertUnwindSafe(work));
     IS_CAUGHT.set(before);
     done.unwrap_or_else(|panic| Err(redb::Error::Corrupted(words(panic.as_ref()))))

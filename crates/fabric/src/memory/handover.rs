@@ -1,7 +1,7 @@
 //! A descriptor on its way from one process to another, over a Unix socket.
 //!
-//! It travels with the bytes of one message, so that the receiver learns what it is for in the same
-//! call. The sender decides before which receivers may have it.
+//! It travels with the bytes of one message, so that the receiver gets its purpose in the same
+//! call. The sender checks first whether the receiver may have it.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -15,8 +15,8 @@ use rustix::net::{
 
 use crate::stream::Stream;
 
-/// Sends `message`, at least one byte, and with its first byte `file`. Tells how many bytes the
-/// kernel took; the rest, if any, is to be sent without the descriptor.
+/// Sends `message`, at least one byte, and with its first byte `file`. Returns how many bytes the
+/// kernel took; the rest, if any, has to be sent without the descriptor.
 ///
 /// # Errors
 /// `WouldBlock` if the socket does not block and nothing can be sent now; else the peer is gone, or
@@ -33,13 +33,13 @@ pub fn send(socket: impl AsFd, message: &[u8], file: BorrowedFd<'_>) -> io::Resu
     Ok(rustix::io::retry_on_intr(send)?)
 }
 
-/// Reads bytes of a message into `message`, and the descriptor if one came with them; of what was
-/// sent after those bytes nothing is read then. No bytes mean that the peer has closed the
-/// connection. The descriptor is not passed on to programs that this one starts.
+/// Reads bytes of a message into `message`, and the descriptor if one came with them; then nothing
+/// behind those bytes is read. No bytes mean that the peer has closed the connection. The
+/// descriptor is not passed on to programs that this one starts.
 ///
 /// # Errors
 /// `WouldBlock` if the socket does not block and nothing is there now; `InvalidData` if more than
-/// one descriptor came, all of which are closed then; else the connection is gone.
+/// one descriptor arrived, all of which are closed then; else the connection is gone.
 pub fn receive(socket: impl AsFd, message: &mut [u8]) -> io::Result<(usize, Option<OwnedFd>)> {
     let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -70,7 +70,7 @@ pub fn send_on(stream: &Stream, message: &[u8], file: BorrowedFd<'_>) -> io::Res
     }
 }
 
-/// As [`receive`]; on an encrypted stream no descriptor comes.
+/// As [`receive`]; on an encrypted stream no descriptor arrives.
 ///
 /// # Errors
 /// As [`receive`].

@@ -1,4 +1,4 @@
-//! Shared memory behind a NIC that does not exist.
+//! Shared memory behind a modelled NIC.
 //!
 //! # Problem
 //! Shared memory is limited by the processors of those who copy. Guarantees for one-sided access
@@ -17,8 +17,8 @@
 //! # Mechanism
 //! The shared stage is one word in the region: when it will have finished what it has. The client
 //! whose operation leaves its own stage moves that word, in one compare-and-swap, from `busy` to
-//! `max(busy, arrival) + slot`, and knows when the operation is done. That is the whole NIC; it
-//! runs while any client polls, whatever the data node does. With 1,000 operations per second a
+//! `max(busy, arrival) + slot`, and so computes when the operation is done. That is the whole NIC;
+//! it runs while any client polls, whatever the data node does. With 1,000 operations per second a
 //! slot is 1 ms: one that arrives at 5 ms while the NIC is busy until 7 ms is through at 8 ms.
 //!
 //! A place is reserved when an operation leaves its own stage, not when it is posted: reserved
@@ -65,7 +65,7 @@ const LEAST: u64 = 88;
 /// Parts of a nanosecond in which times are counted.
 const PARTS: u64 = 64;
 
-/// The performance of a NIC.
+/// The speed of a NIC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Speed {
     /// Slots per second of all clients together.
@@ -119,7 +119,7 @@ pub fn is_sound(region: &Region, at: u64, speed: Speed, latest: Time) -> bool {
 
 fn check(region: &Region, at: u64) {
     let is_inside = at.checked_add(NIC_BYTES).is_some_and(|end| end <= region.length());
-    assert!(at.is_multiple_of(64) && is_inside, "a card does not fit there");
+    assert!(at.is_multiple_of(64) && is_inside, "a NIC does not fit there");
 }
 
 /// A client of a region behind a NIC.
@@ -165,7 +165,8 @@ pub struct Model {
 #[derive(Clone, Copy)]
 struct Entry {
     post: Post,
-    /// When it leaves its own stage; once it has a place, when it is done.
+    /// The time when it leaves its own stage; once it has a slot in the shared stage, when it is
+    /// done.
     at: u64,
 }
 
@@ -199,7 +200,7 @@ impl Model {
         Self { left: Some(left), ..self }
     }
 
-    /// When [`Fabric::poll`] has something to do next, if anything was flushed.
+    /// The next time to call [`Fabric::poll`], if anything was flushed.
     pub fn next_deadline(&self) -> Option<Time> {
         let first = |at: usize, end| (at < end).then(|| self.queue[at].at);
         let (done, placed) = (first(0, self.placed), first(self.placed, self.flushed));
@@ -300,7 +301,7 @@ impl Fabric for Model {
 impl fmt::Debug for Model {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { region, nic, queue, .. } = self;
-        write!(f, "Model({region:?}, card at {nic}, {} under way)", queue.len())
+        write!(f, "Model({region:?}, NIC at {nic}, {} under way)", queue.len())
     }
 }
 

@@ -1,4 +1,4 @@
-//! Memory that several processes read and write without asking each other.
+//! Memory that several processes read and write without coordination.
 //!
 //! # Problem
 //! Other processes change a region at any time, while Rust's references promise that nothing does
@@ -7,8 +7,8 @@
 //!
 //! # Mechanism
 //! A region is a file without a name (a memfd), whose size is sealed: no process can change it any
-//! more, nor seal more. It ends with the last process that holds or maps it, so one that is killed
-//! leaves no litter.
+//! more, nor seal more. It ends with the last process that holds or maps it, so a killed process
+//! leaves no file behind.
 //!
 //! No reference to its bytes exists. They are reached in two ways, neither of which the compiler
 //! may take apart or assume anything about: words as `AtomicU64`, and copies to and from private
@@ -132,8 +132,8 @@ impl Region {
         std::ptr::slice_from_raw_parts_mut(self.address.as_ptr(), self.length)
     }
 
-    /// Tells the processor that an operation is soon to be carried out. The first line of what it
-    /// reads is fetched meanwhile, which takes most of the time; the rest follows it by itself.
+    /// Prefetches for an operation that is soon to be carried out. The first cache line that it
+    /// reads is fetched meanwhile, which takes most of the time; the hardware prefetches the rest.
     ///
     /// # Panics
     /// As [`Self::perform`].
@@ -144,7 +144,8 @@ impl Region {
         }
     }
 
-    /// Carries out an operation, and tells what the word was, for those that tell; else 0.
+    /// Carries out an operation, and returns the former value of the word, for atomic operations;
+    /// else 0.
     ///
     /// # Panics
     /// If [`Operation::check`] refuses it.
@@ -188,9 +189,9 @@ impl Region {
         unsafe { AtomicU64::from_ptr(address.cast()) }
     }
 
-    /// Whether a word, if there is one, says that the region was left behind. All that this thread
-    /// has read or swapped before was there before the word was set, if it is not: its reads are
-    /// followed by an acquire fence, and its swaps are in one order with this.
+    /// Whether a word, if there is one, marks the region as left. All that this thread has read or
+    /// swapped before was there before the word was set, if it is not: its reads are followed by an
+    /// acquire fence, and its swaps are in one order with this.
     #[inline]
     pub(super) fn is_left(&self, left: Option<u64>) -> bool {
         left.is_some_and(|left| self.word(left).load(SeqCst) != 0)

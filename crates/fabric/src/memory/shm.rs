@@ -1,27 +1,27 @@
 //! One-sided access by the client's own processor: shared memory, at once.
 //!
-//! Operations take effect in `flush`, all that were posted one after the other; what is left for
-//! `poll` is to tell so. Copies that follow each other directly wait for memory together: with all
-//! of them announced before the first, 16 reads of 4 KiB take two thirds of the time that they
-//! take when each is done as it is posted. No call allocates, if the caller's list of what is done
-//! has room.
+//! Operations take effect in `flush`, one after the other; `poll` only reports their completion.
+//! Copies that follow each other directly wait for memory together: with all of them announced
+//! before the first, 16 reads of 4 KiB take two thirds of the time that they take when each is done
+//! as it is posted. No call allocates, if the caller's list of completions has capacity.
 //!
 //! Writes of one client are seen in their order (`region` says how). A read may be done before an
 //! earlier write of the same client is seen by others; an atomic operation between the two is not
 //! overtaken by either.
 //!
 //! # Memory that was left behind
-//! Memory cannot be taken away from a process that has it. A node that wants to shut a client out
-//! copies the region and goes on with the copy, and a client that was stopped meanwhile would go on
-//! with the old one and not know. So there is a word that the node sets *before* it begins to copy,
-//! and [`Shm::until_left`] has `poll` look at it *after* what it is about to tell was done. If the
-//! word is still zero then, all of that was done before the first byte was copied, and is in the
-//! copy. If it is not, nothing is told, and the region is lost. For example: a put swaps its slot
-//! at 10, the node sets the word at 20 and copies the slot at 30. A look at 15 says that the put is
-//! done, and it is; a look at 25 says that the region is lost, which is no lie either. Had the word
-//! been set at 40, a swap at 35 would be told, and be in no memory that anybody reads.
+//! Memory cannot be taken away from a process that has it. To shut a client out, a node copies the
+//! region and continues with the copy, and a client that was stopped meanwhile would continue with
+//! the old one unawares. So there is a word that the node sets *before* it begins to copy, and
+//! [`Shm::until_left`] makes `poll` read it *after* the operations that it is about to report. If
+//! the word is still zero then, all of these were done before the first byte was copied, and are in
+//! the copy. If it is not, `poll` reports nothing, and the region is lost. For example: a put swaps
+//! its slot at 10, the node sets the word at 20 and copies the slot at 30. A poll at 15 reports the
+//! put as done, correctly; a poll at 25 reports the region as lost, which is correct, too. Had the
+//! word been set at 40, a swap at 35 would be reported, and be in no memory that any client reads.
 //!
-//! It takes one load of a line that no client writes to for each `poll`, however much that tells.
+//! It takes one load of a line that no client writes to for each `poll`, with any number of
+//! completions.
 
 use std::fmt;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ use tidegate_onesided::one_sided::{Done, Fabric, Lost, Operation, Post, PostErro
 use super::buffers::Buffers;
 use super::region::Region;
 
-/// Operations that may be done and not told yet.
+/// Operations that may be done and not reported yet.
 pub const WINDOW: usize = 1024;
 
 /// A client of a region on the same machine.
@@ -59,7 +59,7 @@ pub struct Shm {
     /// Operations that are posted and not begun, and those that are done and not reported.
     posted: Vec<Post>,
     done: Vec<Done>,
-    /// Where the word is that says that the region was left behind.
+    /// The offset of the word that marks the region as left.
     left: Option<u64>,
 }
 
@@ -80,13 +80,13 @@ impl Shm {
         Self { left: Some(left), ..self }
     }
 
-    /// When [`Fabric::poll`] has something to do: at once, if anything was flushed.
+    /// The next time to call [`Fabric::poll`]: at once, if anything was flushed.
     pub fn next_deadline(&self) -> Option<Time> {
         (!self.done.is_empty()).then_some(Time::ZERO)
     }
 
-    /// Carries out one operation, after all that was posted, and tells what the word was, for the
-    /// two operations that tell; else 0.
+    /// Carries out one operation, after all that were posted, and returns the former value of the
+    /// word, for atomic operations; else 0.
     ///
     /// # Errors
     /// [`PostError::Outside`] and [`PostError::Unaligned`].
@@ -96,7 +96,7 @@ impl Shm {
         Ok(self.region.perform(operation, &mut self.buffers))
     }
 
-    /// Carries out what was posted.
+    /// Carries out the posted operations.
     #[inline]
     fn carry_out(&mut self) {
         self.posted.iter().for_each(|post| self.region.announce(&post.operation));

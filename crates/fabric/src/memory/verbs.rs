@@ -22,10 +22,10 @@
 //! a fetch.
 //!
 //! The node registers its region ([`Host`]), and lets clients in by [`Request`] and [`Answer`],
-//! which travel over any connection. To shut one out it takes its queue pairs away
-//! ([`Host::fence`]): the others do not notice, and nothing that it has under way runs any more, so
-//! no word has to say that the region was left behind. The monitor on the node is a client of its
-//! own RNIC ([`Host::loop_back`]), since the processor's operations are not atomic with the RNIC's.
+//! which travel over any connection. To shut one out it destroys its queue pairs ([`Host::fence`]):
+//! the others do not notice, and none of its operations in flight runs any more, so no word has to
+//! mark the region as left. The monitor on the node is a client of its own RNIC
+//! ([`Host::loop_back`]), since the processor's operations are not atomic with the RNIC's.
 //!
 //! # Bound
 //! All clients of a region use one RNIC of the node, whose atomic operations agree with each other;
@@ -63,13 +63,13 @@ use queue::{Queue, Waiting};
 /// are a window of 64.
 pub const READERS: u32 = 4;
 
-/// Bytes that are written without a look into a buffer, if the RNIC can do that.
+/// Bytes that are written without an access to a buffer, if the RNIC can do that.
 pub const INLINE: u32 = 64;
 
 /// Completions that are fetched in one call.
 const FETCHED: usize = 32;
 
-/// A client that has not been let in yet.
+/// A client that is not admitted yet.
 #[derive(Debug)]
 pub struct Opening {
     // Taken down in this order: a queue of completions outlives the queue pairs that use it.
@@ -109,7 +109,7 @@ impl Opening {
     /// Connects to the host that gave this answer.
     ///
     /// # Errors
-    /// If the answer makes no sense, or there is no way to the host.
+    /// If the answer is invalid, or there is no route to the host.
     pub fn connect(self, answer: &Answer) -> Result<Verbs, RdmaError> {
         if answer.host.queues.len() != self.pairs.len() {
             return Err(RdmaError::Peer);
@@ -247,7 +247,7 @@ impl Verbs {
         }
     }
 
-    /// Appends what one completion tells to be done.
+    /// Appends the operations that one completion covers.
     fn settle(&mut self, completion: &Completion, done: &mut Vec<Done>) -> Result<(), Lost> {
         if completion.status != 0 {
             return Err(Lost);

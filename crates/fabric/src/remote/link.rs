@@ -17,7 +17,7 @@ use crate::service::{Command, Job, Part};
 use crate::stream::{Outgoing, Stream};
 use crate::wire::{Received, Receiver};
 
-/// How long connecting and being welcomed may take.
+/// How long a connect and its acceptance may take.
 const GREETING_MAX: Span = Span(5 * Span::SECOND.0);
 
 /// Reads in a row before the worker serves its other connections.
@@ -34,14 +34,14 @@ pub(super) struct Link {
     /// When the node last sent or took something, or began to owe an answer.
     last_received: Time,
     is_welcome: bool,
-    /// The node has said that it ends, and is sent no more jobs.
+    /// The node has announced its end, and is sent no more jobs.
     is_ending: bool,
-    /// Parts that the node was asked to open and has not answered for.
+    /// Parts to open that the node has not answered for.
     unanswered: u32,
     receiver: Receiver<ReplyHead>,
     outgoing: Outgoing,
     interest: Interest,
-    /// Jobs that the node has, or that are on their way to it, by the ticket that they have there.
+    /// Jobs at the node, or on their way to it, by their ticket there.
     in_flight: HashMap<u64, Job>,
     next_ticket: u64,
 }
@@ -82,8 +82,9 @@ impl Link {
         self.is_welcome
     }
 
-    /// Whether jobs may be sent: the node has welcomed us, has answered for every part, and has not
-    /// said that it ends. A job that was sent earlier could reach a part that is not the volume's.
+    /// Whether jobs may be sent: the node has accepted the connection, has answered for every part,
+    /// and has not announced its end. A job that was sent earlier could reach a part that is not
+    /// the volume's.
     pub(super) fn takes_jobs(&self) -> bool {
         self.is_welcome && self.unanswered == 0 && !self.is_ending
     }
@@ -97,7 +98,7 @@ impl Link {
         self.is_ending && self.in_flight.is_empty()
     }
 
-    /// When the node must have said something, if it does not before; [`Time::MAX`] if it need not.
+    /// The deadline for the next bytes of the node; [`Time::MAX`] if it need not.
     pub(super) fn silent_at(&self) -> Time {
         match (self.is_welcome, self.in_flight.is_empty()) {
             (false, _) => self.begun.after(GREETING_MAX),
@@ -126,7 +127,7 @@ impl Link {
         }
     }
 
-    /// Queues a job. Its ticket on the link is our own: another session may use the same number.
+    /// Queues a job. The link has tickets of its own: another session may use the same number.
     pub(super) fn submit(&mut self, now: Time, mut job: Job) {
         if self.in_flight.is_empty() {
             self.last_received = now;
@@ -267,9 +268,8 @@ impl Link {
         Ok(())
     }
 
-    /// Ends the link. Jobs that the node had and did not answer have failed; but where the node has
-    /// said that it ends, jobs that change nothing are given back, in their order, for its
-    /// successor.
+    /// Ends the link. Jobs that the node had and did not answer have failed; but if the node has
+    /// announced its end, jobs that change nothing are returned, in their order, for its successor.
     pub(super) fn close<T>(self, reactor: &Reactor<T>, done: &mut Vec<Job>) -> Vec<Job> {
         let _ = reactor.remove(&self.stream);
         let mut jobs: Vec<_> = self.in_flight.into_iter().collect();
@@ -281,13 +281,13 @@ impl Link {
     }
 }
 
-/// Whether a job may be done twice whatever else is done in between. A flush says by itself which
-/// incarnation of the part it is about.
+/// Whether a job may be done twice whatever else is done in between. A flush names the incarnation
+/// of the part.
 pub(super) fn changes_nothing(command: Command) -> bool {
     matches!(command, Command::Read | Command::Map | Command::Flush)
 }
 
-/// The part with this number, if it was asked for.
+/// The part with this number, if it was opened on this link.
 fn part_of(parts: &mut [Opened], part: u32) -> io::Result<&mut Opened> {
     let opened_part = parts.get_mut(part as usize);
     opened_part.ok_or_else(|| refused(format!("part {part} was never asked for")))

@@ -211,7 +211,7 @@ fn jobs_wait_for_a_node_that_is_away_and_give_up() {
     let retry = world.remote.next_deadline();
     assert_eq!(retry, NOW.after(RETRY_MIN));
     world.remote.on_deadline(&world.reactor, retry, &mut world.done);
-    assert_eq!(world.done.len(), 1, "nobody listens; the job waits");
+    assert_eq!(world.done.len(), 1, "no process listens; the job waits");
     let end = NOW.after(Span(5 * Span::SECOND.0));
     world.remote.on_deadline(&world.reactor, end, &mut world.done);
     assert_eq!((world.done[1].ticket, world.done[1].outcome), (2, Err(Fault::Io)));
@@ -236,7 +236,7 @@ fn a_stopping_node_answers_its_jobs_and_its_successor_the_rest() {
     world.until(|world| !world.remote.is_up());
     let done = world.done.drain(..).map(|job| (job.ticket, job.outcome));
     assert_eq!(done.collect::<Vec<_>>(), [(1, Ok(()))]);
-    assert_eq!(peer.stream.read(&mut [0; 64]).unwrap(), 0, "no job was sent to who ends");
+    assert_eq!(peer.stream.read(&mut [0; 64]).unwrap(), 0, "no job was sent to a node that ends");
     let reason = ENDED.to_string();
     assert_eq!(world.remote.notices.back(), Some(&Notice::Down { reason }));
     world.remote.retry = Retry::new(RETRY_MIN, RETRY_MAX);
@@ -273,7 +273,7 @@ fn nothing_is_sent_to_a_part_before_it_is_judged() {
     world.submit(1, Command::Write { durable: false });
     let mut peer = world.welcomed();
     world.submit(2, Command::Read);
-    assert_eq!(world.remote.waiting.len(), 2, "the node has not said which part it has");
+    assert_eq!(world.remote.waiting.len(), 2, "the node has not identified its part");
     let state = PartState { incarnation: 1, identity: None };
     peer.send(&FromNode::Opened { part: 0, opened: Ok(state) });
     let mut ready = Vec::new();

@@ -1,4 +1,4 @@
-//! Listening: whose socket file may be replaced, and who may come in.
+//! Listeners: the checks of a socket file, and the access rules.
 
 use std::fmt;
 use std::fs::{self, Permissions};
@@ -28,7 +28,7 @@ pub struct ListenerAccess {
 }
 
 impl ListenerAccess {
-    /// For those who may do anything: our own user and root, on this machine.
+    /// For peers without restrictions: our own user and root, on this machine.
     pub const PRIVATE: Self = Self { mode: 0o600, own_user_only: true, is_public: false };
 }
 
@@ -39,14 +39,14 @@ pub enum BindError {
     InUse {
         /// The address.
         address: Address,
-        /// The process, if the kernel says.
+        /// The process, if the kernel reports it.
         pid: Option<i32>,
     },
-    /// Something that is no socket is in the way.
+    /// A file that is no socket has the path.
     NoSocket(PathBuf),
     /// Its folder is not there, or other users could put a socket of their own in its place.
     Folder(Address, TrustError),
-    /// Other machines would reach it, and that was not asked for.
+    /// Other machines would reach it, and the configuration does not allow that.
     Public(SocketAddr),
     /// The kernel refuses.
     Io(Address, io::Error),
@@ -95,8 +95,7 @@ impl fmt::Display for BindError {
 
 impl std::error::Error for BindError {}
 
-/// A socket that is listened on. A Unix socket's file is removed with it, unless it is another's by
-/// then.
+/// A listening socket. A Unix socket's file is removed with it, unless it is another's by then.
 #[derive(Debug)]
 pub struct Listener {
     kind: Kind,
@@ -113,7 +112,7 @@ enum Kind {
 }
 
 impl Listener {
-    /// Listens at `address`. A socket file that a dead process left is replaced.
+    /// Listens at `address`. The socket file of a dead process is replaced.
     ///
     /// # Errors
     /// See [`BindError`]; nothing is changed then.
@@ -164,7 +163,7 @@ impl Listener {
         }
     }
 
-    /// Where it listens; the port that the kernel chose, if it was to choose one.
+    /// Its address; with the kernel's choice if the port was 0.
     pub fn address(&self) -> &Address {
         &self.address
     }
@@ -188,7 +187,7 @@ impl Listener {
         use io::ErrorKind::{ConnectionAborted, NotConnected, WouldBlock};
         match stream.and_then(|stream| self.admit(stream)) {
             Ok(stream) => Ok(Some(stream)),
-            // A client that left before it was accepted is no error.
+            // A client that disconnects before it is accepted is no error.
             Err(error) if matches!(error.kind(), ConnectionAborted | NotConnected | WouldBlock) => {
                 Ok(None)
             }

@@ -18,8 +18,8 @@ const SEGMENTS_MAX: usize = 64;
 /// A payload up to this many bytes is copied to the heads: naming it costs as much.
 const COPY_MAX: usize = 512;
 
-/// Bytes that are written at once, about: a peer that reads as fast as we write does not keep its
-/// worker from others. As many as a Unix socket holds, which stops there by itself. Chosen by hand.
+/// Bytes that are written at once, about: a peer that reads as fast as we write must not keep its
+/// worker from other peers. As many as a Unix socket's buffer holds. Chosen by hand.
 const FLUSH_MAX: usize = 256 << 10;
 
 /// Bytes of heads that are written and still in memory while others wait behind them.
@@ -90,7 +90,7 @@ impl Outgoing {
     }
 
     /// Writes as much as the kernel takes now, up to [`FLUSH_MAX`] bytes and one system call more.
-    /// Says whether that was everything; if not, go on when the stream can be written to.
+    /// Returns whether that was everything; if not, call again when the stream is writable.
     ///
     /// # Errors
     /// If the connection is gone.

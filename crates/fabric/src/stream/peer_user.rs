@@ -1,8 +1,8 @@
 //! The user whose process holds the other end of a TCP connection of this machine.
 //!
-//! A Unix socket tells the user of its peer, a TCP socket does not. But where both ends are on this
-//! machine the kernel has the other end, too, and says whose it is: it is asked for that one socket
-//! over netlink (`sock_diag(7)`), which costs a few microseconds however many sockets there are.
+//! A Unix socket reports the user of its peer, a TCP socket does not. But where both ends are on
+//! this machine the kernel has the other end, too: a request for that one socket over netlink
+//! (`sock_diag(7)`) returns its user, and costs a few microseconds with any number of sockets.
 //!
 //! The answer is good for counting connections by user. It is no proof of identity: a process may
 //! have passed the socket to a process of another user.
@@ -24,7 +24,7 @@ const QUESTION_LENGTH: usize = 16 + 56;
 const USER_AT: usize = 16 + 4 + 48 + 12;
 
 /// The user, by number, of the process at the `peer` end of a TCP connection to `local`. None if
-/// the peer is on another machine or gone, or if the kernel does not say.
+/// the peer is on another machine or closed, or if the kernel does not report it.
 pub fn user_of_peer(local: SocketAddr, peer: SocketAddr) -> Option<u32> {
     if !peer.ip().is_loopback() && peer.ip() != local.ip() {
         return None;

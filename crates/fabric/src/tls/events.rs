@@ -16,12 +16,12 @@ use crate::reactor::Ready;
 /// Deadlines from which on those of closed connections are looked for and dropped.
 const DEADLINES_MAX: usize = 1024;
 
-/// The `epoll` set of a reactor, and what it does not know of TLS streams. One thread waits and
-/// uses the streams.
+/// The `epoll` set of a reactor, and the events of TLS streams that it does not see. One thread
+/// waits and uses the streams.
 #[derive(Debug)]
 pub(crate) struct Events {
     epoll: OwnedFd,
-    /// A TLS stream was added. Until then a wait costs no more than to look here.
+    /// A TLS stream was added. Until then a wait costs only one load of this flag.
     has_tls: AtomicBool,
     inner: Mutex<Inner>,
 }
@@ -38,7 +38,7 @@ impl Events {
         Self { epoll, has_tls: AtomicBool::new(false), inner: Mutex::default() }
     }
 
-    /// Has the stream looked at when its handshake must be over.
+    /// Registers the deadline of a stream's handshake.
     pub(super) fn expect(&self, deadline: Instant, stream: Weak<TlsStream>) {
         let mut inner = self.inner();
         if inner.deadlines.len() >= DEADLINES_MAX {

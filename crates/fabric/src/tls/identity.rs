@@ -2,8 +2,8 @@
 //!
 //! One folder has the authority's certificate, `ca-cert.pem`, and for each process `NAME-cert.pem`
 //! and `NAME-key.pem`: the names that QEMU and libnbd look for, so that one folder serves clients
-//! too. Faults of the files are found when a process starts, and not when the first peer turns
-//! away.
+//! too. Faults of the files are found when a process starts, and not when the first peer refuses
+//! the connection.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -82,7 +82,7 @@ pub enum IdentityError {
         /// The file of the key.
         key: PathBuf,
     },
-    /// A certificate that no peer would believe.
+    /// A certificate that no peer would accept.
     #[error(
         "the certificate {path} {flaw}; remove it with its key and run `tidegate certify`, or put \
          another one there"
@@ -95,7 +95,7 @@ pub enum IdentityError {
     },
 }
 
-/// A process's certificate with its key, and the authority whose certificates it believes.
+/// A process's certificate with its key, and the authority whose certificates it accepts.
 #[derive(Clone, Debug)]
 pub struct Identity {
     name: String,
@@ -107,7 +107,7 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// Reads the files of `name`, and checks that its peers will believe them.
+    /// Reads the files of `name`, and checks that its peers will accept them.
     ///
     /// # Errors
     /// See [`IdentityError`].
@@ -142,7 +142,7 @@ impl Identity {
         Ok(Self { name: name.to_owned(), key: Arc::new(key), authority, provider, path })
     }
 
-    /// Whether its peers will still believe it after so long.
+    /// Whether its peers will still accept it after so long.
     pub fn lasts(&self, span: Duration) -> bool {
         let then = clock::date().as_secs().saturating_add(span.as_secs());
         self.check(UnixTime::since_unix_epoch(Duration::from_secs(then))).is_ok()
@@ -153,7 +153,7 @@ impl Identity {
         &self.path
     }
 
-    /// Whether peers believe it. Processes call and are called, so it has to be good for both.
+    /// Whether peers accept it. Processes are clients and servers, so it has to be valid for both.
     fn check(&self, now: UnixTime) -> Result<(), Error> {
         let (end, chain) = self.key.cert.split_first().ok_or(Error::NoCertificatesPresented)?;
         self.inbound().verify_client_cert(end, chain, now)?;
@@ -179,7 +179,7 @@ impl Identity {
             .expect("the authority was read: it has a certificate")
     }
 
-    /// How those who come are met, and which of them are let in.
+    /// The server's side of TLS, and the rule that admits clients.
     pub(super) fn server(&self, admitted: Admitted) -> Arc<ServerConfig> {
         let verifier: Arc<dyn ClientCertVerifier> = match admitted {
             Admitted::All => self.inbound(),
@@ -196,7 +196,7 @@ impl Identity {
         Arc::new(config)
     }
 
-    /// How others are called.
+    /// The client's side of TLS.
     pub(super) fn client(&self) -> Arc<ClientConfig> {
         let mut config = ClientConfig::builder_with_provider(self.provider.clone())
             .with_protocol_versions(&[&TLS13])

@@ -54,12 +54,12 @@ pub(crate) struct TlsStream {
 #[derive(Debug)]
 struct State {
     conn: Box<Connection>,
-    /// Ciphertext that was read while the caller had no more room.
+    /// Ciphertext that was read while the caller's buffer was full.
     incoming: Vec<u8>,
-    /// Bytes that are encrypted, and that the caller was not told are sent.
+    /// Bytes that are encrypted, and not yet reported as sent to the caller.
     encrypted: usize,
     is_handshaking: bool,
-    /// The peer has announced that nothing more comes.
+    /// The peer has announced its end (`close_notify`).
     has_ended: bool,
     broken: Option<Break>,
     pending: Option<Pending>,
@@ -100,7 +100,7 @@ impl TlsStream {
         self.names.get().map_or(&[], Vec::as_slice)
     }
 
-    /// As [`Stream::receive`]. With no room it only advances the handshake.
+    /// As [`Stream::receive`]. With an empty buffer it only advances the handshake.
     pub(crate) fn receive(self: &Arc<Self>, slices: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
         self.with(|state| state.receive(self, &mut Room { slices, index: 0, filled: 0, count: 0 }))
     }
@@ -110,7 +110,7 @@ impl TlsStream {
         self.with(|state| state.send(self, slices))
     }
 
-    /// Sends what the protocol has to say.
+    /// Sends the protocol's own messages.
     pub(crate) fn flush(self: &Arc<Self>) {
         self.with(|state| drop(state.write(self)));
     }
@@ -123,13 +123,13 @@ impl TlsStream {
         })
     }
 
-    /// The reason of the end behind an error of the socket: a peer that refuses us says why before
-    /// it closes the connection.
+    /// The reason of the end behind an error of the socket: a peer that refuses us sends the reason
+    /// before it closes the connection.
     pub(crate) fn explain(self: &Arc<Self>, error: io::Error) -> io::Error {
         self.with(|state| state.explain(self, error))
     }
 
-    /// Whether a read would give something that the socket knows nothing of.
+    /// Whether a read would give bytes that the socket does not report.
     pub(crate) fn holds_input(&self) -> bool {
         self.state().holds_input()
     }
@@ -218,7 +218,7 @@ impl TlsStream {
         registration.is_listed.then_some(registration.token)
     }
 
-    /// Does something, and waits for what the protocol waits for then.
+    /// Runs an action, and registers the events that the protocol waits for then.
     fn with<T>(self: &Arc<Self>, act: impl FnOnce(&mut State) -> T) -> T {
         let mut state = self.state();
         let result = act(&mut state);
@@ -233,7 +233,7 @@ impl TlsStream {
 }
 
 impl Drop for TlsStream {
-    /// Says goodbye to the peer, as far as the socket takes it.
+    /// Sends `close_notify` to the peer, as far as the socket takes it.
     fn drop(&mut self) {
         let mut state = self.state();
         if state.broken.is_none() && !state.is_handshaking {
@@ -341,7 +341,7 @@ impl State {
                 Ok(_) => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
                 Err(error) => {
-                    // A peer that has closed its end may have said why before.
+                    // A peer that has closed its end may have sent the reason before.
                     if !is_departure(&error) {
                         self.end(stream, Break(error.kind(), error.to_string()));
                     }
@@ -366,7 +366,7 @@ impl State {
         self.broken.as_ref().map_or(error, io::Error::from)
     }
 
-    /// Ends it because of an error, which the peer is told if it is one of the protocol.
+    /// Ends it because of an error, which is sent to the peer if it is one of the protocol.
     fn end(&mut self, stream: &TlsStream, reason: Break) {
         if self.broken.is_none() {
             (self.broken, self.pending) = (Some(reason), None);
@@ -374,8 +374,8 @@ impl State {
         }
     }
 
-    /// Writes what is left to say. Bytes that are there already are read, or the kernel would
-    /// answer them with a reset that overtakes our last words.
+    /// Writes the remaining output. Received bytes are read, or the kernel would answer them with a
+    /// reset that overtakes our last messages.
     fn close(&mut self, stream: &TlsStream) {
         if matches!(self.write(stream), Ok(true)) && stream.socket.finish().is_ok() {
             let _ = stream.socket.receive(&mut [IoSliceMut::new(&mut vec![0; CHUNK])]);
@@ -458,7 +458,7 @@ impl Room<'_, '_> {
     }
 }
 
-/// The socket as a writer: a peer that left is an error there, and no signal.
+/// The socket as a writer: a closed peer is an error there, and no signal.
 struct Out<'a>(&'a Stream);
 
 impl Write for Out<'_> {

@@ -133,7 +133,7 @@ fn refused(client: &Guard, host: &Guard, name: &str) -> [String; 2] {
     let _ = ours.send(&[IoSlice::new(b"hello")]);
     let refusals = |stream: &mut Stream| match receive(stream) {
         Err(error) => error.to_string(),
-        Ok(bytes) => panic!("it is let in, and says {bytes:?}"),
+        Ok(bytes) => panic!("it is accepted, and sends {bytes:?}"),
     };
     [refusals(&mut theirs), refusals(&mut ours)]
 }
@@ -145,7 +145,7 @@ fn plain_bytes_inside_and_names_before_the_first() {
     let gateway = Guard::new(&authority.identity("front"));
     let (ours, theirs) = tcp();
     let mut theirs = accept(&node, nonblocking(theirs));
-    assert_eq!(theirs.names().unwrap(), [""; 0], "nobody is known before the handshake");
+    assert_eq!(theirs.names().unwrap(), [""; 0], "no peer is identified before the handshake");
     let mut ours = connect(&gateway, nonblocking(ours), "a");
     // Data that is sent before the handshake is over is kept.
     send(&ours, b"hello");
@@ -190,14 +190,14 @@ fn foreign_certificates_are_refused_on_both_sides() {
     assert_eq!(
         refused(&front, &closed, "a"),
         [
-            "the peer's certificate bears no name that is let in here",
-            "the peer refuses our certificate: it bears no name that is let in there",
+            "the peer's certificate has no name that is admitted here",
+            "the peer refuses our certificate: it has no name that is admitted there",
         ]
     );
     assert_eq!(
         refused(&front, &a, "b"),
         [
-            "the peer refuses our certificate: it says no more",
+            "the peer refuses our certificate: it gives no other reason",
             "the peer's certificate is for a and not for b",
         ]
     );
@@ -290,7 +290,7 @@ fn connections_without_tls_and_stalled_handshakes_are_closed() {
     let (mut ours, theirs) = come_to(&strict);
     let error = receive(&mut theirs.unwrap()).unwrap_err();
     assert_eq!(error.to_string(), "the peer has not finished its TLS handshake in time");
-    assert_eq!(ours.read(&mut [0; 16]).unwrap(), 0, "and the door is closed");
+    assert_eq!(ours.read(&mut [0; 16]).unwrap(), 0, "and the connection is closed");
     // None of those is counted any more, and strangers have two slots.
     let mut all: Vec<_> = (0..8).map(|_| come_to(&guard)).collect();
     let evicted = all.drain(..6).collect::<Vec<_>>();
@@ -334,12 +334,12 @@ fn certificates_of_parties_and_without_a_name_are_no_clients() {
     let node = node.refusing(vec!["Front".into(), "node".into()]);
     let [front, user] = ["front", "ann"].map(|name| Guard::new(&authority.identity(name)));
     let [inside, outside] = refused(&front, &node, "node");
-    assert!(inside.contains("bears no name that is let in here"), "{inside}");
-    assert!(outside.contains("bears no name that is let in there"), "{outside}");
+    assert!(inside.contains("has no name that is admitted here"), "{inside}");
+    assert!(outside.contains("has no name that is admitted there"), "{outside}");
     authority.issue("nameless", &[], 4000);
     let nameless = Identity::load(authority.path(), "nameless").unwrap();
     let [inside, _] = refused(&Guard::new(&nameless), &node, "node");
-    assert!(inside.contains("bears no name that is let in here"), "{inside}");
+    assert!(inside.contains("has no name that is admitted here"), "{inside}");
     let (ours, mut theirs) = joined(&user, &node, "node");
     send(&ours, b"served");
     assert_eq!(receive(&mut theirs).unwrap(), b"served");

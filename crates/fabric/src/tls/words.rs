@@ -1,4 +1,4 @@
-//! Why a TLS connection fails, in words for people on either side of it.
+//! Reasons of failed TLS connections, for people on either side.
 
 use std::fmt::Debug;
 use std::io;
@@ -26,9 +26,9 @@ pub(super) fn broken(error: &io::Error) -> Break {
     Break(io::ErrorKind::InvalidData, format!("the TLS connection is broken: {error}"))
 }
 
-/// The peer left without a word.
-pub(super) fn cut(is_shaking: bool) -> Break {
-    let reason = match is_shaking {
+/// The peer has closed the connection without `close_notify`.
+pub(super) fn cut(is_handshaking: bool) -> Break {
+    let reason = match is_handshaking {
         true => "the peer left before the end of its TLS handshake",
         false => "the connection was cut off: its end was not announced",
     };
@@ -68,7 +68,7 @@ pub(super) fn flaw(error: &CertificateError) -> String {
             format!("is for {borne} and not for {}", expected.to_str())
         }
         CertificateError::ApplicationVerificationFailure => {
-            "bears no name that is let in here".into()
+            "has no name that is admitted here".into()
         }
         CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. } => {
             "is made for another purpose".into()
@@ -108,12 +108,12 @@ fn alert_text(alert: AlertDescription) -> String {
             "it is not of its authority"
         }
         AlertDescription::CertificateExpired => "it has expired there",
-        AlertDescription::AccessDenied => "it bears no name that is let in there",
+        AlertDescription::AccessDenied => "it has no name that is admitted there",
         AlertDescription::CertificateRequired => "none was shown",
         AlertDescription::BadCertificate
         | AlertDescription::UnsupportedCertificate
         | AlertDescription::CertificateRevoked
-        | AlertDescription::CertificateUnknown => "it says no more",
+        | AlertDescription::CertificateUnknown => "it gives no other reason",
         AlertDescription::Unknown(number) => {
             return format!("the peer ends the TLS connection with alert {number}");
         }

@@ -22,7 +22,7 @@ use crate::owners::{Owner, Table};
 use crate::parts::Recorded;
 use crate::worker::{self, Charge, ServerContext};
 
-/// A client that leaves so many bytes of replies in our hands is not listened to.
+/// The worker does not read from a client with so many bytes of unsent replies.
 const OUTPUT_MAX: usize = 1 << 20;
 
 /// The expected length of the reply for a key before the first reply, and at least, in bytes. A
@@ -68,7 +68,7 @@ impl Frontend {
         Restrictions::of_pool(&self.table, client, &self.owner)
     }
 
-    /// Where `flush_all` goes: nowhere if the pool is not to be emptied.
+    /// The nodes that `flush_all` is sent to; none if clients may not empty the pool.
     fn everywhere(&self) -> Vec<RequestOwner> {
         let request = OwnerQuery { operation: Operation::Delete, size: Bytes::ZERO, key: None };
         let tenant = self.owner.of(request);
@@ -93,12 +93,12 @@ pub(crate) struct Connection {
     bytes: usize,
     /// The bytes of reply that are expected for each key: the most of late.
     estimate: usize,
-    /// Its requests go to nodes as long ones: all of them, for they keep their order. A client
-    /// changes over when nothing of it is out.
+    /// All its requests go to nodes as long ones, for they keep their order. A client changes over
+    /// when it has no request in flight.
     is_long: bool,
-    /// Short replies since the last long one, or since it came.
+    /// Short replies since the last long one, or since it connected.
     shorts: u32,
-    /// How much input it may hold: what it was admitted for.
+    /// How much input it may hold: the admitted bytes.
     input_max: usize,
     /// It needs to hold more, and was not admitted.
     is_pending: bool,
@@ -107,9 +107,9 @@ pub(crate) struct Connection {
     charged: usize,
     moved: u64,
     output: Outgoing,
-    /// The client says nothing more.
+    /// The client has closed its side of the connection.
     is_silent: bool,
-    /// It was denied a key, and what is still to be told about that.
+    /// It was denied a key, and the reason if that was not read yet.
     is_denied: bool,
     denial: Option<&'static str>,
 }
@@ -148,7 +148,7 @@ impl Connection {
         self.bytes + self.pipeline.stored() + self.output.len()
     }
 
-    /// Has the budget know what it takes up now.
+    /// Reports the memory in use to the budget.
     fn settle(&mut self, budget: &mut MemoryBudget) {
         let input = if self.input_max > FLOOR { self.input_max } else { self.held.len() };
         let now = self.load() + input;
@@ -171,12 +171,12 @@ impl Connection {
         }
     }
 
-    /// Looks at what is held, if that makes sense now, and asks for the rest of a request that was
-    /// taken. Says whether anything came of it.
+    /// Parses the held bytes, if progress is possible now, and requests memory for the rest of a
+    /// request that was taken. Returns whether there was progress.
     fn go_on(&mut self, frontend: &mut Frontend) -> bool {
         let unsent = self.pipeline.unsent();
         if self.held.is_empty() && unsent == 0 {
-            // All was taken that had come, and what is behind it may come again.
+            // All received bytes were consumed, so the limit of held bytes starts again.
             if self.pipeline.has_headroom() && frontend.budget.headroom(self.load()) > 0 {
                 self.needed = 1;
             }
@@ -192,8 +192,8 @@ impl Connection {
         consumed > 0 || self.pipeline.unsent() < unsent
     }
 
-    /// Whether it may send requests now. If its requests are to go another way from here on, those
-    /// that are out have to come back first.
+    /// Whether it may send requests now. If its requests have to use the other link from here on,
+    /// those in flight have to complete first.
     fn has_way(&mut self) -> bool {
         let is_long = self.shorts < SHORTS || self.input_max > FLOOR;
         if is_long != self.is_long && self.bytes == 0 {
@@ -271,9 +271,9 @@ impl worker::Client for Connection {
         &self.stream
     }
 
-    /// A client of memcached has no handshake. One that has never sent anything is as one that does
-    /// not go on with it.
-    fn is_shaking(&self) -> bool {
+    /// A client of memcached has no handshake. One that has never sent anything counts as one in
+    /// its handshake.
+    fn is_handshaking(&self) -> bool {
         self.moved == 0
     }
 
@@ -363,7 +363,7 @@ impl worker::Client for Connection {
         Interest { read, write: !self.output.is_empty() }
     }
 
-    /// A client that says nothing more need not wait for replies.
+    /// A client that has closed its side need not wait for replies.
     fn has_left(&self, reason: &io::Error) -> bool {
         (self.is_silent || self.pipeline.is_over()) && worker::is_departure(reason)
     }
@@ -420,19 +420,19 @@ impl worker::Frontend for Frontend {
     }
 
     /// Requests for keys have no order across connections.
-    fn forsake(&mut self, _: u64) {}
+    fn abandon(&mut self, _: u64) {}
 
     fn sub_requests(&self, token: u64) -> Vec<u64> {
         self.in_flight.of(token)
     }
 
-    fn abandon(&mut self) -> Vec<(u64, Reply)> {
+    fn abandon_all(&mut self) -> Vec<(u64, Reply)> {
         let ended = |request: InFlightRequest| (request.token, (request, Err(Fault::Ending)));
-        self.in_flight.abandon().into_iter().map(ended).collect()
+        self.in_flight.abandon_all().into_iter().map(ended).collect()
     }
 }
 
-/// A fault in memcached's words.
+/// The memcached error line of a fault.
 fn complaint(fault: Fault) -> &'static str {
     match fault {
         Fault::NoSpace => "SERVER_ERROR out of memory storing object\r\n",

@@ -179,11 +179,11 @@ fn replies_leave_in_order_and_what_is_charged_is_what_is_held() {
     let mut scene = Scene::new(GIVEN);
     let idle = Charge::default();
     assert!(scene.reads() && !scene.client.is_waiting() && scene.client.charge() == idle);
-    assert!(scene.client.is_shaking(), "it has never sent anything");
+    assert!(scene.client.is_handshaking(), "it has never sent anything");
     assert_eq!(scene.client.tenant(&scene.frontend), "kv");
     let [get, set] = ["get a\r\n", "set b 0 0 1\r\nx\r\n"];
     let jobs = scene.send(format!("{get}{set}ge").as_bytes());
-    assert!(scene.client.is_waiting() && !scene.client.is_shaking());
+    assert!(scene.client.is_waiting() && !scene.client.is_handshaking());
     let sent: Vec<_> = jobs.iter().map(|job| (job.command, job.buffer.to_vec())).collect();
     assert_eq!(
         sent,
@@ -482,7 +482,7 @@ fn a_client_that_leaves_is_over_once_it_has_its_replies() {
     scene.send(b"quit\r\n");
     assert!(scene.client.is_over(false) && scene.client.has_left(&broken));
     scene.client.make_progress(&mut scene.frontend).unwrap();
-    // One that talks nonsense is told why.
+    // A client that violates the protocol gets the reason.
     let mut scene = Scene::new(GIVEN);
     scene.send(b"set a 0 0 many\r\n");
     let ended = scene.client.make_progress(&mut scene.frontend);
@@ -507,7 +507,7 @@ fn a_connection_that_breaks_is_an_error_and_one_without_news_is_none() {
 fn at_the_end_requests_at_nodes_fail_and_later_replies_are_dropped() {
     let mut scene = Scene::new(GIVEN);
     let jobs = scene.send(b"get a\r\nget b\r\n");
-    let answers = scene.frontend.abandon();
+    let answers = scene.frontend.abandon_all();
     assert_eq!(answers.iter().map(|(token, _)| *token).collect::<Vec<_>>(), [TOKEN; 2]);
     let charged: usize = answers.iter().map(|(_, answer)| Frontend::charge_of(answer)).sum();
     assert_eq!(charged, scene.client.charge().at_nodes);

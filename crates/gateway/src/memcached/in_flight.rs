@@ -8,12 +8,12 @@ use tidegate_wire::memcached::pipeline::{NodeRequest, Ticket};
 /// The node of a request, and its tenant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct RequestOwner {
-    /// The place in the pool's list of nodes.
+    /// The index in the pool's list of nodes.
     pub(super) node: u32,
     pub(super) tenant: TenantId,
 }
 
-/// A job that is out at a node.
+/// A job in flight at a node.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct InFlightRequest {
     /// The connection that it came on.
@@ -23,7 +23,7 @@ pub(crate) struct InFlightRequest {
     pub(super) received_at: Time,
     /// The bytes of the request, and those expected of its reply.
     pub(super) bytes: usize,
-    /// How many keys it is about.
+    /// The number of its keys.
     pub(super) keys: u32,
 }
 
@@ -87,7 +87,7 @@ impl InFlight {
     }
 
     /// Ends all jobs in flight; replies that come later are dropped.
-    pub(super) fn abandon(&mut self) -> Vec<InFlightRequest> {
+    pub(super) fn abandon_all(&mut self) -> Vec<InFlightRequest> {
         std::mem::take(self).slots.into_iter().flatten().collect()
     }
 }

@@ -1,4 +1,4 @@
-//! One link to a node behind a socket, and what its notices say of parts.
+//! One link to a node behind a socket, and its notices about parts.
 
 use std::collections::HashSet;
 
@@ -9,7 +9,7 @@ use crate::barriers::{Barriers, Cause};
 use crate::parts::VolumeParts;
 use crate::reachability::Reporter;
 
-/// A link to a node behind a socket, and what is known of the parts there.
+/// A link to a node behind a socket, and the reported state of its parts.
 pub(super) struct There {
     pub(super) remote: Remote,
     /// The index of the node's slot.
@@ -18,7 +18,7 @@ pub(super) struct There {
     /// state of parts by both, because each may be the first to reach a new process of the node.
     is_bulk: bool,
     pub(super) reporter: Reporter,
-    /// By number there: the place in the list of volumes, and the part.
+    /// By number there: the index in the list of volumes, and the part.
     pub(super) parts: Vec<(usize, Part)>,
     /// Volumes and parts that jobs which failed with the link may still change.
     unsettled: Vec<(usize, u32)>,
@@ -84,7 +84,7 @@ impl There {
         }
     }
 
-    /// Notes something about a part, and says so if its volume is served no longer, or again.
+    /// Records a change of a part, and reports whether its volume is served.
     fn note(&self, known: &mut [VolumeParts], part: u32, note: impl FnOnce(&mut VolumeParts, u32)) {
         let (volume, part) = &self.parts[part as usize];
         let known = &mut known[*volume];

@@ -20,60 +20,60 @@ pub(crate) trait Frontend {
     /// The reply to a request, from the nodes' replies.
     type Answer;
 
-    /// Lets a client in, whose number at the worker is `token`.
+    /// Accepts a client, whose number at the worker is `token`.
     fn welcome(&mut self, token: u64, stream: Stream) -> Self::Client;
 
-    /// The way to the nodes.
+    /// The links to the nodes.
     fn nodes(&mut self) -> &mut Nodes;
 
     /// The memory of the clients.
     fn budget(&mut self) -> &mut MemoryBudget;
 
-    /// The bytes with which an answer is charged while it is at nodes.
+    /// The bytes with which a request is charged while it is at nodes.
     fn charge_of(answer: &Self::Answer) -> usize;
 
-    /// The same, for those who only look.
+    /// The same, read-only.
     fn nodes_deadline(&self) -> Time;
 
-    /// From now on this table says whose requests are.
+    /// Replaces the table of the owners of requests.
     fn on_table(&mut self, table: &Arc<Table>);
 
     /// The client that owns the finished job, and the reply if the request is complete.
     fn complete(&mut self, job: Job) -> Option<(u64, Self::Answer)>;
 
-    /// Which volume or pool an answer is from, and the bytes that were moved, unless it failed.
+    /// The volume or pool of a reply, and the bytes that were moved, unless it failed.
     fn weigh(answer: &Self::Answer) -> (usize, Result<u64, Fault>);
 
     /// When the request was read, by the clock of the worker's batches ([`Nodes::now`]).
     fn received_at(answer: &Self::Answer) -> Time;
 
-    /// The tickets of the jobs that are out for a client.
+    /// The tickets of a client's jobs in flight.
     fn sub_requests(&self, token: u64) -> Vec<u64>;
 
-    /// A client has gone. Where its jobs at nodes may still change something, a barrier stands from
-    /// now on, until they have come back.
-    fn forsake(&mut self, token: u64);
+    /// Abandons the jobs of a client that has disconnected. Where its jobs at nodes may still
+    /// change data, a barrier stands from now on, until they are finished.
+    fn abandon(&mut self, token: u64);
 
-    /// Nothing new is taken any more.
+    /// Refuses new requests from now on.
     fn begin_to_end(&mut self) {}
 
-    /// Ends everything that is out, and says what those who wait for it are told.
-    fn abandon(&mut self) -> Vec<(u64, Self::Answer)>;
+    /// Ends all requests in flight, and returns the replies for the clients that wait.
+    fn abandon_all(&mut self) -> Vec<(u64, Self::Answer)>;
 }
 
 /// One client's connection.
 pub(crate) trait Client {
-    /// Where it is.
+    /// Its socket.
     type Frontend: Frontend;
-    /// Why it ends, in words for people.
+    /// Why it ends, for the log.
     type CloseReason: std::error::Error + From<io::Error>;
 
     fn stream(&self) -> &Stream;
 
-    /// Whether it has not yet said what it wants.
-    fn is_shaking(&self) -> bool;
+    /// Whether it has neither an export nor sent a request.
+    fn is_handshaking(&self) -> bool;
 
-    /// The tenant that it came for, once it has said what it wants.
+    /// Its tenant, once its handshake is done.
     fn tenant<'a>(&'a self, frontend: &'a Self::Frontend) -> &'a str;
 
     /// The volume that it has opened.
@@ -81,56 +81,56 @@ pub(crate) trait Client {
         None
     }
 
-    /// Whether it has said that it leaves.
+    /// Whether it has announced its disconnect.
     fn is_leaving(&self) -> bool {
         false
     }
 
-    /// Whether requests of it are out.
+    /// Whether it has requests in flight.
     fn has_requests(&self) -> bool;
 
-    /// Whether what is out for it has no sense once it is gone.
+    /// Whether its requests in flight are cancelled after its disconnect.
     fn is_waiting(&self) -> bool;
 
-    /// From now on another table says whose its requests are.
+    /// Replaces the table of the owners of its requests.
     fn on_table(&mut self, frontend: &Self::Frontend);
 
-    /// Reads once, and takes what has arrived; false if it has closed the connection. `scratch` is
-    /// memory for what has no place of its own yet.
+    /// Reads once, and consumes the bytes; false if the client has closed the connection. `scratch`
+    /// is memory for bytes without a buffer of their own.
     fn receive(
         &mut self,
         scratch: &mut [u8],
         frontend: &mut Self::Frontend,
     ) -> Result<bool, Self::CloseReason>;
 
-    /// Why it was not let do what it asked for, the first time that this is the case.
+    /// The reason of its first denied request, once.
     fn take_denial(&mut self) -> Option<String>;
 
-    /// Whether it is to go on encrypted now.
+    /// Whether it has to switch to TLS now.
     fn is_encrypting(&self) -> bool {
         false
     }
 
-    /// Has it go on encrypted, with another stream.
+    /// Switches it to an encrypted stream.
     fn encrypt(&mut self, _frontend: &Self::Frontend) -> Result<(), Self::CloseReason> {
         Ok(())
     }
 
-    /// Queues an answer.
+    /// Queues a reply.
     fn answer(
         &mut self,
         answer: <Self::Frontend as Frontend>::Answer,
         frontend: &mut Self::Frontend,
     );
 
-    /// Writes as much as it takes, and takes what had to wait for that. Says whether there was
-    /// something to take.
+    /// Writes as much as the socket takes, and consumes input that had to wait for that. Returns
+    /// whether there was such input.
     fn make_progress(&mut self, frontend: &mut Self::Frontend) -> Result<bool, Self::CloseReason>;
 
     /// The bytes of replies that are to be written to it.
     fn unsent(&self) -> usize;
 
-    /// Whether it has sent a request for which there is no memory now.
+    /// Whether it has sent a request that waits for memory.
     fn is_waiting_for_memory(&self) -> bool;
 
     /// The memory that it takes up, in bytes, and how much of that is at nodes.
@@ -139,14 +139,14 @@ pub(crate) trait Client {
     /// The events to wait for now.
     fn wanted(&self, frontend: &Self::Frontend) -> Interest;
 
-    /// Whether this error says no more than that the client has left, when it might.
+    /// Whether this error means only that the client has disconnected.
     fn has_left(&self, close_reason: &Self::CloseReason) -> bool;
 
-    /// Whether there is nothing more to be done for it.
+    /// Whether the connection is finished.
     fn is_over(&self, is_ending: bool) -> bool;
 }
 
-/// Whether an error on a connection says that its peer has closed it.
+/// Whether an error means that the peer has closed the connection.
 pub(crate) fn is_departure(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset)
 }

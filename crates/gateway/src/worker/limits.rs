@@ -1,4 +1,4 @@
-//! Actions of a worker against clients that take up too many connections or too much memory.
+//! A worker's limits on connections and memory of clients.
 
 use std::sync::atomic::Ordering;
 
@@ -11,15 +11,15 @@ use crate::clock;
 use crate::owners::Table;
 use crate::status::TurnedAway;
 
-/// The bytes that a client has to send or receive between two looks for clients that hold memory:
-/// with fewer, it is taken to have stopped. A line of 1 Mbit/s moves more in five seconds. Chosen
+/// The bytes that a client has to send or receive between two searches for clients that hold
+/// memory: with fewer, it counts as stopped. A line of 1 Mbit/s moves more in five seconds. Chosen
 /// by hand.
 const STALL_BYTES: u64 = 256 << 10;
 
-/// The least time between two lines of the log about clients that are turned away.
+/// The least time between two warnings about refused clients.
 const COMPLAINT: Span = Span::SECOND;
 
-/// Why a client is not kept, with the name of its user where that is known.
+/// Why a client is refused, with the name of its user where that is known.
 fn named(excess: &QuotaExceeded, table: &Table) -> String {
     match excess {
         QuotaExceeded::Origin(Origin::User(uid), most) if !table.user_name(*uid).is_empty() => {
@@ -31,8 +31,8 @@ fn named(excess: &QuotaExceeded, table: &Table) -> String {
 }
 
 impl<S: Frontend> Worker<S> {
-    /// Counts a client that is turned away, and logs it, at most once a second: a flood
-    /// of connections does not fill the log.
+    /// Counts a refused client, and logs it at most once a second: a flood of connections does not
+    /// fill the log.
     pub(super) fn turn_away(&mut self, reason: TurnedAway, why: &dyn std::fmt::Display) {
         self.context.counts.turn_away(reason);
         let now = clock::now();
@@ -42,13 +42,14 @@ impl<S: Frontend> Worker<S> {
         }
         self.complain_at = now.after(COMPLAINT);
         let others = std::mem::take(&mut self.unlogged);
-        tracing::warn!(others, "a client is turned away: {why}");
+        tracing::warn!(others, "client refused: {why}");
     }
 
-    /// A client has said what it wants: it stays if that is within the quotas. Whether it stays.
+    /// Checks the quotas of a client whose handshake is done, and closes it if they are exceeded.
+    /// Returns whether the client stays.
     pub(super) fn open(&mut self, token: u64) -> bool {
         let Some(entry) = client_entry(&mut self.slots, token) else { return false };
-        if entry.open.is_some() || entry.client.is_shaking() {
+        if entry.open.is_some() || entry.client.is_handshaking() {
             return true;
         }
         self.pending.remove(token);
@@ -82,8 +83,8 @@ impl<S: Frontend> Worker<S> {
         }
     }
 
-    /// Closes clients that hold memory, for which others wait, and have moved hardly anything since
-    /// it was last looked, and the time before.
+    /// Closes clients that hold memory for which others wait, and that have moved hardly anything
+    /// since the last two searches.
     pub(super) fn close_stalled(&mut self) {
         let is_contended = self.frontend.budget().is_contended();
         for token in self.tokens() {

@@ -213,7 +213,7 @@ fn a_flush_fails_on_every_connection_after_a_node_lost_writes_until_it_connects_
         eventually("the node again", || client.read(16 << 10, 512).is_ok());
         assert_eq!([flush(client), flush(client)], [EIO; 2], "it stays so");
     }
-    assert_eq!(flush(&mut enter(&testbed)), 0, "who comes now has lost nothing");
+    assert_eq!(flush(&mut enter(&testbed)), 0, "a new session has lost nothing");
     assert_eq!(flush(&mut enter(&other)), 0);
 }
 

@@ -269,13 +269,13 @@ fn at_the_end_what_is_under_way_is_finished_and_the_rest_refused() {
     let node = nodes[0].clone();
     node.set(Behaviour::OnDemand);
     let mut client = Client::enter(&testbed, "plain", true);
-    let mut shaking = connect(&testbed);
+    let mut silent = connect(&testbed);
     client.request(command::READ, 0, 0, 512);
     eventually("one job", || node.held() == 1);
     let socket = testbed.socket();
     let Testbed { gateway, .. } = testbed;
     let stop = std::thread::spawn(move || gateway.stop());
-    assert!(is_closed(&mut shaking));
+    assert!(is_closed(&mut silent));
     client.request(command::READ, 0, 0, 512);
     assert_eq!(client.receive(512).errno, ESHUTDOWN, "what comes now is too late");
     node.release();

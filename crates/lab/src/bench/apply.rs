@@ -1,5 +1,5 @@
 //! How soon a new rate takes effect: `tidegate apply` changes the limit of a program whose threads
-//! ask all the time, from 10 to 100 MiB/s and back.
+//! request tokens all the time, from 10 to 100 MiB/s and back.
 //!
 //! The time counts from the start of the command, by the grants that the threads see. A higher rate
 //! holds with the first grant that the old rate and its burst cannot explain. A lower rate holds
@@ -29,7 +29,7 @@ const EFFECT_MS: f64 = 50.0;
 const SLOW: u64 = 10 << 20;
 const FAST: u64 = 100 << 20;
 const TENANT: &str = "asks";
-/// Threads that ask, and for how much: at the slow rate one is granted every 1.6 ms.
+/// The requesting threads, and the size of a request: at the slow rate one is granted every 1.6 ms.
 const THREADS: usize = 4;
 const COST: u64 = 16 << 10;
 /// How long a rate stays until the next is applied: twice what is promised, and more.
@@ -181,7 +181,7 @@ pub(super) fn rows(
     let milliseconds = |span: Span| span.as_seconds() * 1_000.0;
     for (name, new) in [("10 -> 100 MiB/s", FAST), ("100 -> 10 MiB/s", SLOW)] {
         let changes = changes.iter().filter(|change| change.new == new);
-        // One that was not seen has not come for as long as one could look.
+        // A rate that was not seen had no effect within the measured time.
         let seen = |change: &Change| {
             let at = change.seen(&grants).unwrap_or(change.end);
             milliseconds(at.since(change.begin))

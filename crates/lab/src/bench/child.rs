@@ -71,7 +71,7 @@ pub(super) fn compile(
     Err(format!("{compiler}: {errors}"))
 }
 
-/// Keeps `source` for an interpreter, which is looked for as a shell would.
+/// Keeps `source` for an interpreter, which is found like by a shell.
 pub(super) fn script(interpreter: &str, source: &str) -> Result<Program, String> {
     let directory = TempDirectory::new()?;
     let path = directory.0.join("program");

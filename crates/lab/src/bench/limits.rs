@@ -1,5 +1,6 @@
-//! How exactly a limit holds, live: threads ask a stage again as soon as they were granted. The
-//! bench counts the grants in every window of one second, from the first after the limit was set.
+//! How exactly a limit holds, live: threads send a stage the next request as soon as they were
+//! granted the last. The bench counts the grants in every window of one second, from the first
+//! after the limit was set.
 //!
 //! The threads do nothing else, so the bench measures the stage: its decisions, its clock, and its
 //! sleeps. A request is indivisible, so a window may hold one more or one less of them; the rest of
@@ -113,7 +114,7 @@ pub(super) struct Extremes {
 }
 
 impl Extremes {
-    /// Looks at every window that begins at one of `grants` and ends before `end`.
+    /// Checks every window that begins at one of `grants` and ends before `end`.
     pub(super) fn of(grants: &mut [Time], end: Time, rate: u64, cost: u64) -> Option<Self> {
         grants.sort_unstable();
         let (mut least, mut most) = (usize::MAX, 0);
@@ -200,7 +201,7 @@ impl CaseOutcome {
         self.extremes.is_some_and(|extremes| extremes.worst <= DEVIATION)
     }
 
-    /// Whether it says more about the machine than about the stage.
+    /// Whether it measures the machine more than the stage.
     fn is_disturbed(&self) -> bool {
         !self.is_exact() && self.stall > STALL
     }

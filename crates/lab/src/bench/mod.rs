@@ -165,7 +165,7 @@ impl Row {
 pub(crate) enum Bench {
     /// The library: deciding, buckets, content
     Stage,
-    /// What the shim adds to system calls
+    /// The time that the shim adds to system calls
     Shim,
     /// How exactly limits hold, second by second
     Limits,
@@ -183,7 +183,7 @@ pub(crate) enum Bench {
     Haechi,
     /// The simulated world: events, commands, and a second of a fat tree
     Sim,
-    /// A cluster in which nobody does anything
+    /// An idle cluster
     Idle,
     /// Of these the last alone, in this process: `sim` runs it in one of its own
     FatTree,
@@ -275,7 +275,7 @@ pub(crate) fn probe(plan: Plan, report: &mut dyn FnMut(Row)) -> Result<(), Failu
 mod tests {
     use super::*;
 
-    /// A bench that is never run rots; this one says nothing about how fast anything is.
+    /// A bench that is never run rots; this test measures no speed.
     #[test]
     fn every_case_of_the_library_can_be_measured() {
         let mut rows = Vec::new();

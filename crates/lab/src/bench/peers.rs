@@ -58,8 +58,8 @@ fn leaky_bucket() -> Result<Box<dyn Contestant>, String> {
     })))
 }
 
-/// A caller that asks a limiter again and again. Takes bytes per second, a burst, the bytes of a
-/// request and the duration; returns the times of the grants, and the time of the end.
+/// A caller that sends a limiter one request after the other. Takes bytes per second, a burst, the
+/// bytes of a request and the duration; returns the times of the grants, and the time of the end.
 pub(super) type Pace = Box<dyn Fn(u64, u64, u64, Span) -> (Vec<Time>, Time)>;
 
 /// The limiters that can make their callers wait.
@@ -67,7 +67,7 @@ pub(super) fn paces() -> [(&'static str, Result<Pace, String>); 2] {
     [("leaky-bucket acquire", leaky_pace()), ("governor until_n_ready", governor_pace())]
 }
 
-/// Asks, one request after the other, in a runtime of one thread.
+/// Sends one request after the other, in a runtime of one thread.
 #[cfg(feature = "peers")]
 fn request_for(length: Span, mut request: impl AsyncFnMut() -> bool) -> (Vec<Time>, Time) {
     let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_time().build() else {

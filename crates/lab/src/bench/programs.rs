@@ -48,7 +48,7 @@ const PATIENCE: Span = Span(12 * Span::SECOND.0);
 const PAIRS_QUICK: usize = 2;
 /// Starts are short.
 const STARTS: usize = 21;
-/// How long `tidegate run` may take until its shell says what it was given.
+/// How long `tidegate run` may take until its shell prints its arguments.
 const START: Span = Span(10 * Span::SECOND.0);
 const POLL_INTERVAL: Span = Span(5 * Span::MILLISECOND.0);
 /// Why there is no verdict.
@@ -333,7 +333,7 @@ fn after(span: Span) -> Time {
     Time::ZERO.after(span)
 }
 
-/// Starts `tidegate run` with a shell that waits, and says where its segment is.
+/// Starts `tidegate run` with a shell that waits, and returns the path of its segment.
 fn shell(
     controller: &Controller,
     scratch: &Scratch,
@@ -354,11 +354,11 @@ fn shell(
     }
     let printed = fs::read_to_string(&file);
     let fail =
-        |error: io::Error| Failure::new(Code::Failure, "the shell said nothing").cause(error);
+        |error: io::Error| Failure::new(Code::Failure, "the shell printed nothing").cause(error);
     Ok((shell, printed.map_err(fail)?.into()))
 }
 
-/// Makes what a program works on, or says why that cannot be.
+/// Makes a program's input, or returns the reason why that is not possible.
 fn prepare(name: &str, directory: &Path) -> Result<(), String> {
     fs::create_dir(directory).map_err(|error| error.to_string())?;
     let mut command = Command::new("sh");

@@ -177,7 +177,7 @@ fn ns3(length: Span) -> Result<f64, String> {
     let printed = program.run(&["--rtt=25", &format!("--ms={milliseconds}"), "--skip=10"])?;
     let printed: Value =
         serde_json::from_str(&printed).map_err(|error| format!("ns-3: {error}"))?;
-    let seconds = printed["cpu_seconds"].as_f64().ok_or("ns-3 says no cpu_seconds")?;
+    let seconds = printed["cpu_seconds"].as_f64().ok_or("ns-3 reports no cpu_seconds")?;
     Ok(seconds * 1e3 / milliseconds as f64)
 }
 
@@ -311,7 +311,7 @@ pub(super) fn fat_tree(plan: Plan, report: &mut dyn FnMut(Row)) {
     }
 }
 
-/// Megabytes; none where the system does not say.
+/// Megabytes; none where the system does not report it.
 fn most_memory() -> Option<f64> {
     let status = fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;

@@ -32,7 +32,7 @@ pub(super) const BUSY: &str = "the machine was too busy to measure this";
 const DELAY_SHARE: f64 = 0.01;
 /// Threads of a window start within this share of its length of each other.
 const SKEW_SHARE: f64 = 0.05;
-/// Fewer windows than this say nothing.
+/// Fewer windows than this prove nothing.
 const KEPT_MIN: usize = 5;
 /// After this many times the wanted number of windows the machine is too busy.
 const PATIENCE: usize = 20;
@@ -172,7 +172,7 @@ impl ThreadSample {
         (clock, length): (Clock, Span),
         gathering: &Gathering,
     ) -> Self {
-        // Caches, and what a thread finds out about itself the first time.
+        // Caches, and state that a thread initialises on its first call.
         work(block);
         let before = Standing::read();
         gathering.arrive(clock);
@@ -227,7 +227,7 @@ fn cores() -> Vec<usize> {
 fn pin(core: usize) {
     let mut set = CpuSet::new();
     set.set(core);
-    // Where it is forbidden the scheduler decides; what it disturbs is dropped.
+    // Where it is forbidden the scheduler decides; disturbed windows are dropped.
     let _ = sched_setaffinity(None, &set);
 }
 

@@ -29,7 +29,7 @@ Examples:
   tidegate-lab bench shim --json
   tidegate-lab bench scheduler --probes")]
 pub(crate) struct Args {
-    /// What to measure; everything if nothing is named
+    /// The benches to run; all if none is named
     #[arg(value_name = "NAME", value_enum)]
     names: Vec<Bench>,
 

@@ -60,7 +60,7 @@ pub(crate) struct Wanted {
 }
 
 impl Wanted {
-    /// The experiment's options; `seconds` and `out` are for what was not said.
+    /// The experiment's options; `seconds` and `out` are the defaults.
     pub(crate) fn options(self, seconds: u64, out: &str, common: &Common) -> Options {
         Options {
             seconds: self.seconds.unwrap_or(seconds),
@@ -84,10 +84,10 @@ pub(crate) fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
     }
     match (outcome.is_kept(), outcome.excuse()) {
         (true, _) => Ok(ExitCode::SUCCESS),
-        (false, Some(why)) => Err(Failure::new(Code::Failure, "this run says nothing")
+        (false, Some(why)) => Err(Failure::new(Code::Failure, "this run proves nothing")
             .cause(why)
             .help("run it again when the machine and its disk are quiet")),
-        // The summary has said it.
+        // The summary has the reason.
         (false, None) => Err(Failure::silent(Code::Missed)),
     }
 }

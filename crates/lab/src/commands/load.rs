@@ -1,4 +1,4 @@
-//! `tidegate-lab load`: a load that shows what users would have felt.
+//! `tidegate-lab load`: a load that measures the response times of users.
 
 use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
@@ -22,7 +22,7 @@ use tidegate_console::failure::{Code, Failure};
 use tidegate_console::output::{self, Paint, Tone};
 use tidegate_console::table::{Cell, Table};
 
-/// The largest request: what NBD servers take.
+/// The largest request: the limit of NBD servers.
 const SIZE_MAX: u64 = 32 << 20;
 
 /// Put a block device server or a memcached under load and tell how long answers took
@@ -41,7 +41,7 @@ Examples:
   tidegate-lab load memcached://127.0.0.1 --depth 16 --zipf --fill
   tidegate-lab load nbd://127.0.0.1/vol --rate \"5k iops\" --json | jq .all.response.p99_ns")]
 pub(crate) struct Args {
-    /// What to put under load
+    /// The target of the load
     #[arg(value_name = "TARGET", value_parser = target)]
     target: Target,
 
@@ -95,7 +95,7 @@ pub(crate) struct Args {
     #[arg(default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1..))]
     keys: u64,
 
-    /// What keys begin with, for memcached
+    /// The prefix of keys, for memcached
     #[arg(long, value_name = "TEXT", env = "TIDEGATE_PREFIX", hide_env_values = true)]
     #[arg(default_value = "load:", value_parser = prefix)]
     prefix: String,
@@ -114,7 +114,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "BOUND", value_parser = expectation)]
     expect: Vec<Expectation>,
 
-    /// Whatever looks random is the same for the same seed
+    /// The seed of all random choices
     #[arg(long, value_name = "NUMBER", env = "TIDEGATE_SEED", hide_env_values = true)]
     #[arg(default_value_t = 1)]
     seed: u64,

@@ -82,8 +82,8 @@ pub(crate) struct Args {
     #[arg(value_parser = clap::value_parser!(u16).range(1..=600))]
     periods: Option<u16>,
 
-    /// What simulated runs follow from, in place of the seeds in their scenarios; where a figure
-    /// takes several, of the first
+    /// The seed of simulated runs, in place of those in their scenarios; where a figure takes
+    /// several, of the first
     #[arg(long, value_name = "NUMBER", env = "TIDEGATE_SEED", hide_env_values = true)]
     seed: Option<u64>,
 
@@ -148,7 +148,7 @@ impl Paper {
     }
 }
 
-/// Long enough that what counts is more than what settles.
+/// Long enough that the measured time exceeds the settling time.
 const SECONDS: u64 = 60;
 
 pub(crate) fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
@@ -182,7 +182,7 @@ pub(crate) fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
             })?;
         }
     }
-    // The lines have said it.
+    // The lines have the reason.
     match (is_bad, is_disturbed) {
         (true, _) => Err(Failure::silent(Code::Missed)),
         (false, true) => Err(Failure::silent(Code::Failure)),

@@ -50,7 +50,7 @@ Examples:
   tidegate-lab sim scenarios/e2e/12-write-only.toml --sweep transport.law=dctcp,qtcp --seeds 5
   tidegate-lab sim --model dtm scenarios/dtm/three-classes.toml")]
 pub(crate) struct Args {
-    /// What is simulated, as TOML
+    /// The scenario, as TOML
     #[arg(value_name = "SCENARIO")]
     scenario: PathBuf,
 
@@ -140,7 +140,7 @@ pub(crate) fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
     }
 }
 
-/// A run or a sweep as the user has asked for it.
+/// A run or a sweep as requested on the command line.
 struct Order<'a> {
     args: &'a Args,
     source: Source,
@@ -267,7 +267,7 @@ impl Order<'_> {
         Run::new(scenario).opening(|file| self.source.open(file))
     }
 
-    /// A scenario with what the command line says instead, or what is wrong with that scenario.
+    /// A scenario with the command line's values, or its fault.
     fn packets_of(
         &self,
         read: Result<Scenario, ScenarioError>,
@@ -374,7 +374,7 @@ impl Order<'_> {
     }
 }
 
-/// A file for a picture: what it ends with says what it is.
+/// A file for a picture: its extension names the format.
 fn picture(text: &str) -> Result<PathBuf, String> {
     let path = PathBuf::from(text);
     let is_svg = path.extension().is_some_and(|end| end == "svg");

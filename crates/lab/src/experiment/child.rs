@@ -2,8 +2,8 @@
 //!
 //! Each is the leader of a group of its own, so that a Ctrl-C on the terminal reaches only us, and
 //! we end the others in order. They are ended by their numbers: first asked, then, if they do not
-//! listen, killed with everything below them. If we are killed ourselves, the kernel asks them to
-//! end ([`tether`]).
+//! end, killed with everything below them. If we are killed ourselves, the kernel asks them to end
+//! ([`tether`]).
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -22,7 +22,7 @@ use tidegate_console::clock::Clock;
 use tidegate_console::failure::{Code, Failure};
 use tidegate_console::interrupt::Interrupt;
 
-/// How long a process may take to end when it is asked to.
+/// How long a process may take to end after SIGTERM.
 const PATIENCE: Span = Span(3 * Span::SECOND.0);
 /// How long a process may take until it listens.
 const LISTENS: Span = Span(10 * Span::SECOND.0);
@@ -57,7 +57,7 @@ pub(crate) struct Child {
 const ENTER: &str = "echo $$ > \"$0\" && exec \"$@\"";
 
 impl Child {
-    /// Starts a process that says what it has to say into a file in `directory`.
+    /// Starts a process with its output in a file in `directory`.
     ///
     /// # Errors
     /// If it cannot be started.
@@ -139,7 +139,7 @@ impl Child {
         }
     }
 
-    /// Asks it to end, and sees to it.
+    /// Ends it: SIGTERM first, then SIGKILL.
     pub(crate) fn end(&mut self) {
         let clock = Clock::start();
         // For those that only wait for us.

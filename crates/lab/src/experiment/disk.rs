@@ -1,4 +1,4 @@
-//! The disk below a directory, and what it can do.
+//! The disk below a directory, and its speed.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -43,8 +43,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "TENANT", env = "TIDEGATE_TENANT", hide_env_values = true)]
     tenant: Vec<String>,
 
-    /// What a client wants to have of its tenant's reservation, like "100k iops"; repeated, as
-    /// --tenant. By default all clients of a tenant have equal parts
+    /// A client's part of its tenant's reservation, like "100k iops"; repeated, as --tenant. By
+    /// default all clients of a tenant have equal parts
     #[arg(long, value_name = "RATE", value_parser = rate)]
     reservation: Vec<Iops>,
 
@@ -57,12 +57,12 @@ pub(crate) struct Args {
     #[arg(requires = "reservation")]
     divide: Option<Division>,
 
-    /// What a client asks for, like "5k iops", counted over a period; by default as much as it can
-    /// get. What it has not begun when a period ends it does not want any more. Repeated, likewise
+    /// A client's demand, like "5k iops", counted over a period; by default as much as it can get.
+    /// What it has not begun when a period ends it does not want any more. Repeated, likewise
     #[arg(long, value_name = "RATE", value_parser = rate)]
     demand: Vec<Iops>,
 
-    /// What it asks for from the period on whose number it is told on standard input, likewise
+    /// Its demand from the period on whose number it reads on standard input, likewise
     #[arg(long, hide = true, value_name = "RATE", value_parser = rate)]
     later: Vec<Iops>,
 
@@ -117,7 +117,7 @@ pub(crate) struct Args {
     #[arg(action = clap::ArgAction::SetTrue, hide_env_values = true)]
     no_fill: bool,
 
-    /// Whatever looks random is the same for the same seed
+    /// The seed of all random choices
     #[arg(long, value_name = "NUMBER", env = "TIDEGATE_SEED", hide_env_values = true)]
     #[arg(default_value_t = 1)]
     seed: u64,

@@ -220,7 +220,7 @@ impl Worker {
                         connection.unread.start += length;
                         connection.in_flight = connection.in_flight.saturating_sub(1);
                         if !self.pace.answered(now, slot, ending) {
-                            let message = "the server answers what nobody asked";
+                            let message = "the server sent a reply without a request";
                             return Err(io::Error::new(io::ErrorKind::InvalidData, message));
                         }
                         answers += 1;

@@ -221,7 +221,7 @@ fn controller(
     if let Some(tcp) = addresses.iter().find(is_tcp)
         && !has_certificates
     {
-        let message = format!("listen: {tcp} does not say who comes, as a socket does");
+        let message = format!("listen: {tcp} does not authenticate clients, as a socket does");
         return wrong(span, message, "add [tls], or listen on a Unix socket only");
     }
     let sockets = addresses.iter().filter(|address| matches!(address, Address::Unix(_))).count();
@@ -779,7 +779,11 @@ mod tests {
         let nbd = "nbd = \"127.0.0.1:10809\"";
         refuses(&[
             ("directory = \"tls\"", "directory = \"\"", "directory: no path is empty; name one"),
-            (guard, "", "listen: 127.0.0.1:7270 does not say who comes, as a socket does; add [tl"),
+            (
+                guard,
+                "",
+                "listen: 127.0.0.1:7270 does not authenticate clients, as a socket does; add [tl",
+            ),
             ("name = \"a\"", "name = \"Controller\"", "\"Controller\" is the name of another cert"),
             ("name = \"a\"", "name = \"client\"", "\"client\" is the name of another certificate"),
             ("name = \"g\"", "name = \"B\"", "\"B\" is the name of another certificate; choose a"),

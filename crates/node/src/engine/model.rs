@@ -2,17 +2,17 @@
 //!
 //! # Model
 //! One server that takes `1 / rate` per unit of cost, give or take `variance` percent, drawn
-//! uniformly and independently from a seed. Work is served in the order in which it comes; when it
-//! is done is written down as it comes, `due = max(due of the last, now) + service`.
+//! uniformly and independently from a seed. Work is served in order of arrival; its completion time
+//! is fixed on arrival, `due = max(due of the last, now) + service`.
 //!
 //! # Mechanism
 //! One thread sleeps until the next is due. A sleep on a virtual machine ends some 60 µs late, and
 //! much later on a busy one; with it comes the next request from the node's queue. To count from
-//! there would make the device slower than it is to be: at 20 000 a second and a depth of one,
-//! 60 µs would halve the rate. But a queue that was not empty means that the device was not idle.
-//! So what is dispatched because something was finished starts where the last work ended, however
-//! late it is by the clock, and only what comes by itself starts now. As long as requests wait the
-//! rate is exact over any time much longer than one lateness.
+//! there would make the device slower than it is to be: at 20 000 a second and a depth of one, 60
+//! µs would halve the rate. But a queue that was not empty means that the device was not idle. So
+//! work that is dispatched after a completion starts where the last work ended, however late it is
+//! by the clock, and only work that arrives at an idle device starts now. As long as requests wait
+//! the rate is exact over any time much longer than one lateness.
 
 use std::cell::Cell;
 use std::collections::BinaryHeap;
@@ -32,29 +32,29 @@ use crate::mutex::lock;
 use crate::threads;
 
 thread_local! {
-    /// This thread hands over what is due, and whatever it runs meanwhile follows from that.
+    /// This thread passes on due work, and everything it runs meanwhile is a consequence of that.
     static FOLLOWS: Cell<bool> = const { Cell::new(false) };
 }
 
-/// How fast a modelled device is.
+/// The speed of a modelled device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Speed {
     /// Units of cost per second, at least one.
     pub rate: Iops,
-    /// By how many percent a service time may be shorter or longer than the average: 0 to 100.
+    /// The largest deviation of a service time from the average, in percent: 0 to 100.
     pub variance: u32,
     /// Decides the service times; the same seed gives the same ones.
     pub seed: u64,
 }
 
-/// When each piece of work is done, from when it comes and what it costs.
+/// The completion time of each job, from its arrival and its cost.
 #[derive(Debug)]
 pub(crate) struct Schedule {
     speed: Speed,
     random: u64,
     /// When the last one is done.
     busy_until: Time,
-    /// Nanoseconds that are owed, in parts of `rate`: what dividing left over.
+    /// Nanoseconds carried over, as a fraction of `rate`: the remainder of the division.
     remainder: u64,
 }
 
@@ -65,8 +65,8 @@ impl Schedule {
         Self { speed, random, busy_until: Time::ZERO, remainder: 0 }
     }
 
-    /// When work of this cost is done that comes at `now`, or without a pause behind the last if
-    /// there is no `now`.
+    /// The completion time of work of this cost that arrives at `now`, or directly behind the last
+    /// work if there is no `now`.
     pub(crate) fn due(&mut self, now: Option<Time>, cost: u32) -> Time {
         self.busy_until = self.busy_until.max(now.unwrap_or(Time::ZERO));
         let rate = self.speed.rate.0.max(1);
@@ -103,7 +103,7 @@ fn units(work: &Work) -> u32 {
     }
 }
 
-/// An engine that takes as long as a modelled device would.
+/// An engine with the service times of a modelled device.
 pub(crate) struct Modelled {
     inner: OnceLock<Box<dyn Engine>>,
     clock: Clock,
@@ -145,7 +145,8 @@ impl PartialEq for Due {
 impl Eq for Due {}
 
 impl Modelled {
-    /// Around an engine that `make` makes, given where it is to finish what it does not at once.
+    /// Around an engine made by `make`, which receives the sink for work that is not finished at
+    /// once.
     ///
     /// # Errors
     /// If the system has no more threads.
@@ -203,7 +204,7 @@ impl Engine for Modelled {
 impl Sink for Late {
     fn finished(&self, work: &mut Vec<Work>) {
         let mut heap = lock(&self.heap);
-        // The thread that hands on what is due has ended, or ends with what it has.
+        // The thread that passes on due work has ended, or ends with its remaining work.
         if self.is_ending.load(Ordering::Acquire) {
             drop(heap);
             return self.sink.finished(work);
@@ -219,7 +220,7 @@ impl Sink for Late {
 }
 
 impl Late {
-    /// Hands on what is due, until the end; then everything at once.
+    /// Passes on due work until the end, and then all remaining work at once.
     fn serve(&self) {
         // The kernel may otherwise let a sleeper sleep 50 µs longer, to wake several together.
         let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));

@@ -12,8 +12,8 @@ use crate::mutex::lock;
 use crate::store::Medium;
 use crate::threads;
 
-/// Threads that do blocking work. As many as there may be requests at the device: fewer would be a
-/// second queue behind the scheduler's back.
+/// Threads that do blocking work. As many as there may be requests at the device: fewer would form
+/// a second queue, which the scheduler does not control.
 pub(crate) struct Pool {
     shared: Arc<Shared>,
     threads: Mutex<Vec<JoinHandle<()>>>,
@@ -79,7 +79,7 @@ impl Engine for Pool {
         lock(&self.shared.queue).is_ending = true;
         self.shared.is_filled.notify_all();
         for thread in lock(&self.threads).drain(..) {
-            // A thread that panicked has said so already.
+            // A thread's panic was reported already.
             let _ = thread.join();
         }
     }
@@ -95,7 +95,7 @@ impl Shared {
         }
     }
 
-    /// The next work, or none if there will be no more.
+    /// The next work, or none after the end.
     fn next(&self) -> Option<Work> {
         let mut queue = lock(&self.queue);
         loop {

@@ -1,10 +1,10 @@
 //! Transfers that the kernel does by itself (`io_uring`), and threads for everything else.
 //!
-//! A submitting thread puts the transfers of its batch into the ring and tells the kernel once; one
-//! thread waits for completions. Work that is no transfer of whole pages past the cache goes to a
-//! [`Pool`]. So does a transfer that came back short or failed: the pool repeats it in the plain
-//! way, and its result is final. That is right for reads and writes, which may be done twice, and
-//! it keeps all knowledge of errors in one place.
+//! A submitting thread puts the transfers of its batch into the ring and notifies the kernel once;
+//! one thread waits for completions. Work that is no transfer of whole pages past the cache goes to
+//! a [`Pool`]. So does a transfer that was short or failed: the pool repeats it with plain calls,
+//! and its result is final. Reads and writes may be done twice, and so one module handles all
+//! errors.
 
 use std::io;
 use std::mem;
@@ -24,15 +24,15 @@ use crate::threads;
 /// Threads beside the ring: flushes, discards, broken blocks.
 const THREADS_MAX: usize = 16;
 
-/// How long a thread that hands over sleeps when the kernel is out of memory, at first and at most:
-/// a device takes in between what it may take to have some again.
+/// How long a submitting thread sleeps while the kernel is out of memory, at first and at most: the
+/// time in which a device completes requests and frees some.
 const PAUSE_FIRST: Duration = Duration::from_micros(50);
 const PAUSE_MAX: Duration = Duration::from_millis(10);
 
 /// The entry that only wakes the waiting thread.
 const WAKE: u64 = u64::MAX;
 
-/// Transfers in the kernel's hands, and threads for the rest.
+/// Transfers by the kernel, and threads for the rest.
 pub(crate) struct Ring {
     shared: Arc<Shared>,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -82,7 +82,7 @@ impl Ring {
     /// Starts a ring for at most `depth` transfers at a time, which finish into `sink`.
     ///
     /// # Errors
-    /// If the kernel has no such thing or forbids it, or has no more threads.
+    /// If the kernel lacks or forbids rings, or has no more threads.
     pub(crate) fn start(
         depth: u32,
         medium: Arc<dyn Medium>,
@@ -155,7 +155,7 @@ impl Engine for Ring {
         }
         self.shared.submit();
         if let Some(thread) = lock(&self.thread).take() {
-            // A thread that panicked has said so already.
+            // A thread's panic was reported already.
             let _ = thread.join();
         }
         self.shared.pool.stop();
@@ -163,7 +163,7 @@ impl Engine for Ring {
 }
 
 impl Shared {
-    /// Puts one transfer into the ring; gives the work back if there is no room.
+    /// Puts one transfer into the ring; returns the work if the ring is full.
     #[allow(clippy::result_large_err, reason = "the work is moved on, not reported")]
     fn push(&self, slots: &mut Slots, mut work: Work, transfer: Transfer) -> Result<(), Work> {
         let length = work.body.job.length as usize;
@@ -191,8 +191,8 @@ impl Shared {
         }
     }
 
-    /// Tells the kernel of what was pushed. Not to be called with `slots` locked: the kernel may be
-    /// out of memory until completions are taken in, which needs the lock.
+    /// Notifies the kernel of pushed entries. Not to be called with `slots` locked: the kernel may
+    /// be out of memory until completions are taken in, which needs the lock.
     fn submit(&self) {
         let mut pause = PAUSE_FIRST;
         while let Err(error) = self.enter() {
@@ -204,7 +204,7 @@ impl Shared {
             tracing::debug!("the ring is busy: {error}");
             thread::sleep(pause);
             pause = (pause * 2).min(PAUSE_MAX);
-            // The thread that waits for completions tells the kernel as well.
+            // The thread that waits for completions notifies the kernel, too.
             if self.has_completions() {
                 return;
             }
@@ -219,20 +219,21 @@ impl Shared {
         self.ring.submitter().submit()
     }
 
-    /// Whether the kernel has been told of everything.
+    /// Whether the kernel was notified of all entries.
     fn has_completions(&self) -> bool {
         let _slots = lock(&self.slots);
         // SAFETY: `slots` is locked, so no other thread has the queue.
         unsafe { self.ring.submission_shared() }.is_empty()
     }
 
-    /// Takes in what is done, until the end.
+    /// Takes completions until the end.
     fn reap(&self) {
         let (mut finished, mut again, mut failed) = (Vec::new(), Vec::new(), Vec::new());
         loop {
             match self.ring.submitter().submit_and_wait(1) {
                 Ok(_) => {}
-                // Interrupted, or for the moment out of memory: what is done is there all the same.
+                // Interrupted, or for the moment out of memory: completions can be read all the
+                // same.
                 Err(error) => tracing::debug!("waiting for the ring: {error}"),
             }
             let mut slots = lock(&self.slots);

@@ -1,4 +1,4 @@
-//! Work to try engines with, and where it goes.
+//! Work and a sink for tests of engines.
 
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex};
@@ -11,7 +11,7 @@ use tidegate_proto::node::Slot;
 use super::{Body, Owner, Sink, Work};
 use crate::mutex::lock;
 
-/// Passes on what is finished.
+/// Passes on finished work.
 pub(super) struct Pipe(pub(super) Mutex<Sender<Work>>);
 
 impl Sink for Pipe {

@@ -40,7 +40,7 @@ pub(super) struct LocalSession {
     live: Arc<Live>,
     pub(super) owner: Arc<Owner>,
     names: Vec<String>,
-    /// Of the names, as they are since so many plans as `resolved_plans` says.
+    /// The slots of the names, as of plan number `resolved_plans`.
     pub(super) slots: Vec<Slot>,
     resolved_plans: Option<u64>,
     pub(super) requests: Vec<Work>,
@@ -56,7 +56,7 @@ impl LocalSession {
         }
     }
 
-    /// Takes jobs out of their queues, and of those at the device what is not yet begun.
+    /// Takes jobs out of their queues, and the pieces at the device that are not yet begun.
     fn withdraw(&self, is_meant: impl Fn(u64) -> bool) {
         let splits = lock(&self.owner.splits);
         let meant = splits.iter().filter(|(ticket, _)| is_meant(**ticket));
@@ -126,7 +126,7 @@ impl Session for LocalSession {
 impl Drop for LocalSession {
     fn drop(&mut self) {
         self.owner.is_gone.store(true, Ordering::Relaxed);
-        // Nobody waits for the answers.
+        // No client waits for the replies.
         drop(self.live.node.cancel(self.live.clock, |body| Arc::ptr_eq(&body.owner, &self.owner)));
     }
 }

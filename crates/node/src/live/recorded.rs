@@ -1,8 +1,8 @@
-//! A node whose calls are recorded: what the live code gave it, and what it got.
+//! A node whose calls are recorded, with arguments and results.
 //!
-//! Only tests have it, in the place of the node itself and with the same methods, so that nothing
-//! of it is in the code that ships. Calls are recorded one at a time; races between them are for
-//! the model checker ([`tidegate_algo::scheduling::shards`]).
+//! Only tests have it, instead of the node itself and with the same methods, so that the shipped
+//! code has nothing of it. Calls are recorded one at a time; races between them are for the model
+//! checker ([`tidegate_algo::scheduling::shards`]).
 
 use std::cell::{Cell, RefCell};
 use std::ops::Deref;
@@ -79,7 +79,7 @@ pub(crate) struct RecordedNode {
     calls: Option<Mutex<Vec<Call>>>,
 }
 
-/// A clock that writes down what it said.
+/// A clock that records its readings.
 #[derive(Clone, Copy)]
 struct Recorder<'a>(Clock, &'a RefCell<Vec<Time>>);
 
@@ -120,7 +120,7 @@ impl RecordedNode {
         self.calls.as_ref().map_or_else(Vec::new, |calls| lock(calls).clone())
     }
 
-    /// Makes a call, and records what `describe` makes of its result.
+    /// Makes a call, and records its result in the form that `describe` gives it.
     fn record<R>(
         &self,
         clock: Clock,
@@ -288,13 +288,13 @@ pub(crate) fn replay(made: &(Time, NodeInfo, Config), calls: &[Call]) -> Result<
     Ok(())
 }
 
-/// A clock that says what another said.
+/// A clock that replays the readings of another.
 #[derive(Clone, Copy)]
 struct Repeated<'a>(&'a RefCell<Vec<Time>>);
 
 impl threads::Clock for Repeated<'_> {
     fn now(self) -> Time {
-        // None left: reads more often, and is told a time that shows.
+        // None left: the replay reads the clock more often, and gets a time that reveals it.
         self.0.borrow_mut().pop().unwrap_or(Time::MAX)
     }
 }

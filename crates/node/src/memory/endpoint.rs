@@ -1,5 +1,5 @@
 //! The endpoint's thread: it identifies clients, hands out the region, receives the policy from the
-//! controller, and moves the memory away from clients that may not have it.
+//! controller, and moves the memory away from clients that may not use it.
 
 mod moving;
 
@@ -37,19 +37,19 @@ const FIRST_CONNECTION: u64 = 2;
 /// Connections at a time: all session slots, and pending connections.
 const CONNECTIONS_MAX: usize = 512;
 
-/// How long clients that come first wait for the policy. A controller that is there sends it within
+/// How long the first clients wait for the policy. A reachable controller sends it within
 /// milliseconds.
 const BEGINNING_MAX: Span = Span::SECOND;
 
-/// How long new clients wait for a client that brings the memory of this node's earlier
-/// incarnation. Clients try to reach a node that is gone every two seconds. One that is late is
-/// still in time as long as no client has been given other memory.
+/// How long new clients wait for a client that returns the memory of this node's earlier
+/// incarnation. Clients retry a lost node every two seconds. A later client is still in time as
+/// long as no client was given other memory.
 const RETURN_MAX: Span = Span(2_500 * Span::MILLISECOND.0);
 
-/// How long clients have to leave the memory that the node moves away from.
+/// The time that clients have to leave memory that the node moves away from.
 const MOVE_MAX: Span = Span::SECOND;
 
-/// How long it waits before it tries to use its RNIC again.
+/// The interval between two attempts to use its RNIC again.
 const RNIC_WAIT: Span = Span::SECOND;
 
 /// Messages from the pulse to the endpoint.
@@ -63,7 +63,7 @@ pub(super) enum Message {
     Damaged,
     /// Blocks run low in memory that must not be swept.
     BlocksLow,
-    /// A period is over: there may be a message for the controller.
+    /// A period has ended: there may be a message for the controller.
     Period,
     /// The slot of a client that has left is free.
     SlotFree,
@@ -83,7 +83,7 @@ struct ClientConnection {
     /// The default before a certificate is verified.
     identity: ClientIdentity,
     expected: Expected,
-    /// Its hello until that is answered, and the memory that it brought.
+    /// Its hello until that is answered, and the memory that it has returned.
     hello: Option<Hello>,
     file: Option<OwnedFd>,
     /// Whether it has the region.
@@ -98,7 +98,7 @@ enum Expected {
     Hello(Decoder<Hello>),
     /// It has a session slot, and requests a connection of the node's RNIC.
     Request(Decoder<Request>),
-    /// None: it only leaves.
+    /// None: the client only disconnects.
     Silence,
 }
 
@@ -119,11 +119,11 @@ pub(super) struct Endpoint {
     name: String,
     connections: BTreeMap<u64, ClientConnection>,
     next: u64,
-    /// Until when clients may leave the memory, if the node is about to move.
+    /// The deadline for clients to leave the memory, if the node is about to move.
     moving: Option<Time>,
-    /// Until when the node waits for the policy, at the beginning.
+    /// The deadline of the wait for the policy, after the start.
     beginning: Option<Time>,
-    /// Until when a client may bring the memory of this node's earlier incarnation.
+    /// The deadline for clients to return the memory of this node's earlier incarnation.
     waiting: Option<Time>,
     controller: Option<ControllerLink<ToDataNode>>,
 }
@@ -196,7 +196,7 @@ impl Endpoint {
         self.send();
     }
 
-    /// How long there is nothing to do unless a message arrives.
+    /// How long to wait for a message.
     fn patience(&self) -> Option<Duration> {
         let attempt = self.controller.as_ref().map(ControllerLink::next_attempt);
         let attempt = attempt.filter(|attempt| *attempt != Time::MAX);
@@ -209,10 +209,10 @@ impl Endpoint {
         let stream = match self.listener.accept() {
             Ok(Some(stream)) => stream,
             Ok(None) => return,
-            Err(error) => return tracing::warn!("a client was not let in: {error}"),
+            Err(error) => return tracing::warn!("client not accepted: {error}"),
         };
         if self.connections.len() >= CONNECTIONS_MAX {
-            tracing::warn!("too many are connected; those who have said nothing are sent away");
+            tracing::warn!("too many connections: those without a hello are closed");
             self.connections.retain(|_, connection| connection.is_in || connection.hello.is_some());
             if self.connections.len() >= CONNECTIONS_MAX {
                 return;
@@ -232,12 +232,12 @@ impl Endpoint {
             Ok(identity) => {
                 self.connections.insert(token, ClientConnection::new(stream, identity));
             }
-            Err(error) => tracing::warn!("a client was not let in: {error}"),
+            Err(error) => tracing::warn!("client not accepted: {error}"),
         }
     }
 
     /// Receives a client's messages: its hello, its RNIC's request, and then nothing until it
-    /// leaves.
+    /// disconnects.
     fn receive(&mut self, token: u64) {
         let Some(connection) = self.connections.get_mut(&token) else { return };
         match connection.receive() {
@@ -250,14 +250,14 @@ impl Endpoint {
             Err(error) => {
                 let client = connection.identity.name();
                 if error.kind() != io::ErrorKind::UnexpectedEof {
-                    tracing::warn!(client, "a client is sent away: {error}");
+                    tracing::warn!(client, "connection closed: {error}");
                 }
                 self.leave(token);
             }
         }
     }
 
-    /// Goes on with the memory that a client has brought, if it is this node's.
+    /// Continues with the memory that a client has returned, if it is this node's.
     fn take_back(&mut self, token: u64) {
         let Some(file) =
             self.connections.get_mut(&token).and_then(|connection| connection.file.take())
@@ -267,17 +267,17 @@ impl Endpoint {
         match self.host.adopt(file) {
             Ok(false) => {}
             Ok(true) => {
-                tracing::info!("a client has brought back this node's memory");
+                tracing::info!("a client has returned this node's memory");
                 self.waiting = None;
                 self.answer_all();
             }
-            Err(error) => tracing::warn!("this node's memory came back, and is of no use: {error}"),
+            Err(error) => tracing::warn!("this node's returned memory cannot be used: {error}"),
         }
     }
 
     fn leave(&mut self, token: u64) {
         let Some(connection) = self.connections.remove(&token) else { return };
-        // Its RNIC first: the slot's next client is not to be disturbed.
+        // Its RNIC first: its operations must not reach the slot's next client.
         if let Some((rnic, client)) = self.host.rnic().zip(connection.client) {
             rnic.fence(client);
         }
@@ -286,7 +286,7 @@ impl Endpoint {
         }
     }
 
-    /// Answers a client's hello, unless the memory is about to move or the policy to come.
+    /// Answers a client's hello, unless the memory is about to move or the policy to arrive.
     fn answer(&mut self, token: u64) {
         let is_held = self.moving.or(self.beginning).or(self.waiting).is_some();
         let Some(connection) = self.connections.get_mut(&token).filter(|_| !is_held) else {
@@ -297,8 +297,8 @@ impl Endpoint {
         let answered = match self.host.open_session(&connection.identity, &hello) {
             Ok((welcome, region)) => {
                 if self.host.is_incomplete() {
-                    // From here on clients have the new memory, and no client brings the former
-                    // back.
+                    // From here on clients have the new memory, and no client can return the
+                    // former.
                     self.host.settle();
                 }
                 connection.is_in = true;
@@ -308,7 +308,7 @@ impl Endpoint {
                     client,
                     tenant = welcome.tenant,
                     session_slot = connection.session_slot,
-                    "a client came"
+                    "client connected"
                 );
                 let region = self.host.rnic().is_none().then_some(region);
                 connection.welcome(welcome, region.as_deref())
@@ -322,20 +322,20 @@ impl Endpoint {
                 return self.remake();
             }
             Err(Denied::Refused(reason)) => {
-                tracing::info!(client, "a client is refused: {reason}");
+                tracing::info!(client, "client refused: {reason}");
                 let _ = connection.send(&ToClient::Refused { version: VERSION, reason });
                 Err(io::ErrorKind::UnexpectedEof.into())
             }
         };
         if let Err(error) = answered {
             if error.kind() != io::ErrorKind::UnexpectedEof {
-                tracing::warn!(client, "a client could not be answered: {error}");
+                tracing::warn!(client, "no answer sent to the client: {error}");
             }
             self.leave(token);
         }
     }
 
-    /// Has a client's RNIC reach the memory.
+    /// Connects a client's RNIC to the memory.
     fn connect_rnic(&mut self, token: u64, request: &Request) {
         let connection = self.connections.get_mut(&token);
         let Some((rnic, connection)) = self.host.rnic().zip(connection) else { return };
@@ -346,15 +346,15 @@ impl Endpoint {
         });
         if let Err(error) = answered {
             let client = connection.identity.name();
-            tracing::warn!(client, "a client's card could not be connected: {error}");
+            tracing::warn!(client, "the client's RNIC cannot be connected: {error}");
             let reason = error.to_string();
-            // It may have left by itself.
+            // It may have disconnected by itself.
             let _ = connection.send(&ToClient::Refused { version: VERSION, reason });
             self.leave(token);
         }
     }
 
-    /// Opens to those who came before there was a policy, if none is to be expected any more.
+    /// Admits clients that connected before the policy arrived, if no policy is expected any more.
     fn begin_if_due(&mut self) {
         let now = self.clock.now();
         let is_over = |until: &mut Option<Time>| until.take_if(|until| now >= *until).is_some();
@@ -364,8 +364,8 @@ impl Endpoint {
         }
     }
 
-    /// Answers those who could not be answered before: first those who had a session slot in the
-    /// memory that was left, then those who are new, each in the order in which they came.
+    /// Answers the waiting clients: first those with a session slot in the former memory, then new
+    /// ones, each in order of arrival.
     fn answer_all(&mut self) {
         let had_slot = |connection: &ClientConnection| {
             connection.hello.as_ref().is_some_and(|it| it.session_slot.is_some())
@@ -388,14 +388,14 @@ impl Endpoint {
         }
     }
 
-    /// Takes in what the controller has sent. Without a controller its last messages hold.
+    /// Handles the controller's messages. Without a controller its last messages hold.
     fn receive_from_controller(&mut self) {
         let Some(controller) = &mut self.controller else { return };
         while let Some(message) = controller.receive(&self.reactor, self.clock.now()) {
             if let ToDataNode::Policy { revision, .. } = &message {
-                tracing::info!(revision, "policy");
+                tracing::info!(revision, "policy applied");
             }
-            // Without shares a policy promises nothing yet.
+            // Without shares a policy has no promises yet.
             if matches!(message, ToDataNode::Grant(_)) {
                 self.beginning = self.beginning.map(|_| Time::ZERO);
             }
@@ -462,11 +462,12 @@ impl ClientConnection {
                 self.expected = Expected::Silence;
                 Ok(Received::Request(request))
             }
-            Expected::Silence => Err(io::Error::other("it says what nobody has asked for")),
+            Expected::Silence => Err(io::Error::other("a message after the last expected one")),
         }
     }
 
-    /// Sends the welcome: with a descriptor, or by its RNIC, which is to request the route.
+    /// Sends the welcome: with a descriptor, or with the RNIC's name, so that the client requests
+    /// the route.
     fn welcome(&mut self, welcome: Welcome, region: Option<&Region>) -> io::Result<()> {
         let message = ToClient::Welcome(welcome);
         let Some(region) = region else {
@@ -477,7 +478,7 @@ impl ClientConnection {
         encode(&message, &mut bytes).map_err(io::Error::other)?;
         match handover::send_on(&self.stream, &bytes, region.as_fd())? {
             count if count == bytes.len() => Ok(()),
-            // Nothing else was sent on this connection, so there was room for it.
+            // Nothing else was sent on this connection, so the socket's buffer had space for it.
             _ => Err(io::ErrorKind::WriteZero.into()),
         }
     }

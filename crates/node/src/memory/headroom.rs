@@ -1,5 +1,5 @@
-//! Checks the headroom for memory before it is taken: without headroom, the kernel does not
-//! refuse, it kills a process.
+//! Checks the headroom before memory is allocated: without headroom, the kernel does not refuse, it
+//! kills a process.
 
 use std::fs;
 use std::io;
@@ -8,10 +8,10 @@ use tidegate_model::Bytes;
 
 use super::StartError;
 
-/// Whether so much memory can be had, as far as the kernel reports.
+/// Checks that so much memory is available, as far as the kernel reports.
 ///
 /// # Errors
-/// If it cannot.
+/// If it is not.
 pub(super) fn check(size: Bytes) -> Result<(), StartError> {
     let text_of = |path: &str| fs::read_to_string(path).ok();
     let machine = text_of("/proc/meminfo").and_then(|text| available(&text));

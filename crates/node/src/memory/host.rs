@@ -64,9 +64,9 @@ pub(super) enum Halt {
 pub(super) enum Denied {
     /// A session slot is free when the period ends: the client is to request it again then.
     Wait,
-    /// In words for people.
+    /// A message for people.
     Refused(String),
-    /// The memory is damaged, and to be made anew first.
+    /// The memory is damaged, and has to be made anew first.
     Damaged,
 }
 
@@ -82,10 +82,10 @@ impl From<SlotDenied> for Denied {
 /// A data node without its threads.
 pub(super) struct Host {
     node: DataNode,
-    /// Where it is noted which memory is the node's.
+    /// The file with the identity of the node's memory.
     note: PathBuf,
     clock: Clock,
-    /// The RNIC through which clients reach the memory, where they do not map it.
+    /// The RNIC by which clients reach the memory, where they do not map it.
     rnic: Option<Rnic>,
     inner: Mutex<Inner>,
     /// The monitor's thread, which rests while no client has a session slot.
@@ -99,9 +99,9 @@ struct Inner {
     inspector: Inspector,
     /// The clients with their session slots, and the promises to tenants.
     coordinator: Coordinator,
-    /// The memory of this node's earlier incarnation, which a client may bring back.
+    /// The memory of this node's earlier incarnation, which a client may return.
     former: Option<Identity>,
-    /// Session slots that the earlier incarnation gave, whose clients have not come again yet.
+    /// Session slots of the earlier incarnation, whose clients have not reconnected yet.
     orphans: BTreeSet<u16>,
     /// Whether the node's own RNIC has lost the memory.
     is_lost: bool,
@@ -138,7 +138,7 @@ fn take_session_slot(
 }
 
 impl Host {
-    /// Makes the memory and what is in it.
+    /// Makes the memory and its contents.
     pub(super) fn new(node: DataNode, note: PathBuf, clock: Clock) -> Result<Self, StartError> {
         let region = region(&node)?;
         if let Some(speed) = speed(&node) {
@@ -151,7 +151,7 @@ impl Host {
         };
         let monitor = monitor(&node, rnic.as_ref(), &region, clock.now())?;
         let coordinator = Coordinator::new(SessionRegistry::new(node.period, node.client));
-        // Only the node has memory behind an RNIC, so no client brings it back.
+        // Only the node has memory behind an RNIC, so no client can return it.
         let former = if rnic.is_some() { None } else { Identity::noted(&note) };
         let orphans = BTreeSet::new();
         let sweeper = sweeper(&node, rnic.as_ref(), &region, true)?;
@@ -170,17 +170,17 @@ impl Host {
         Ok(Self { node, note, clock, rnic, inner, pulse: OnceLock::new() })
     }
 
-    /// The RNIC before the memory, if clients do not map it.
+    /// The RNIC of the memory, if clients do not map it.
     pub(super) fn rnic(&self) -> Option<&Rnic> {
         self.rnic.as_ref()
     }
 
-    /// Whether a client may yet bring back the memory of this node's earlier incarnation.
+    /// Whether a client may still return the memory of this node's earlier incarnation.
     pub(super) fn is_incomplete(&self) -> bool {
         lock(&self.inner).former.is_some()
     }
 
-    /// Goes on with the memory that this node had in its earlier incarnation, if this is it.
+    /// Continues with this memory if it is that of this node's earlier incarnation.
     ///
     /// # Errors
     /// If it is, and cannot be used.
@@ -205,7 +205,7 @@ impl Host {
         if let Some(structure) = damaged {
             return Err(StartError::Io(io::Error::other(format!("{structure} is damaged"))));
         }
-        // That life may have ended while it moved away from this.
+        // That incarnation may have ended while it moved away from this memory.
         set_left(&region, false);
         let session_slots = (0..self.node.session_slots as u16)
             .filter(|session_slot| monitor.promise(*session_slot).is_some());
@@ -216,8 +216,8 @@ impl Host {
         Ok(true)
     }
 
-    /// Notes which memory is the node's from now on, for its next life. Where that cannot be, the
-    /// memory is merely not found again.
+    /// Writes the identity of the node's memory to a file, for its next incarnation. If that fails,
+    /// the memory is merely not found again.
     pub(super) fn settle(&self) {
         if self.rnic.is_some() {
             return;
@@ -232,8 +232,8 @@ impl Host {
         }
     }
 
-    /// Polls the monitor, and returns when this thread is to do it again; it is woken when a
-    /// client takes a session slot.
+    /// Polls the monitor, and returns the time of the next poll; it is woken when a client takes a
+    /// session slot.
     ///
     /// # Errors
     /// If the node's own RNIC does not reach the memory any more, or the memory is damaged.
@@ -286,13 +286,13 @@ impl Host {
         Ok(poll_at.min(sweeps).min(inspector.next()))
     }
 
-    /// Whether the node is to move, because blocks run low in memory that must not be swept.
+    /// Whether the node has to move, because blocks run low in memory that must not be swept.
     pub(super) fn is_move_due(&self) -> bool {
         let now = self.clock.now();
         lock(&self.inner).sweeper.is_move_due(now)
     }
 
-    /// Whether the node's own RNIC has lost the memory, and it was not begun anew since.
+    /// Whether the node's own RNIC has lost the memory, and the memory was not made anew since.
     pub(super) fn is_lost(&self) -> bool {
         lock(&self.inner).is_lost
     }
@@ -302,13 +302,13 @@ impl Host {
         lock(&self.inner).damaged
     }
 
-    /// Notes that the monitor's thread has failed on what is in the memory.
+    /// Records that the monitor's thread has failed on the memory's contents.
     pub(super) fn fail(&self) {
         lock(&self.inner).damaged.get_or_insert(Structure::Unknown);
     }
 
-    /// Notes that a session slot is free: the client of this node's earlier incarnation has not
-    /// come again.
+    /// Records that a session slot is free: the client of this node's earlier incarnation has not
+    /// reconnected.
     pub(super) fn forget(&self, session_slot: u16) {
         lock(&self.inner).orphans.remove(&session_slot);
     }
@@ -316,7 +316,7 @@ impl Host {
     /// Gives a client a session slot, and the region.
     ///
     /// # Errors
-    /// Why not, in words for people; or that a slot is free once the period ends.
+    /// The reason, for people; or that a slot is free once the period ends.
     pub(super) fn open_session(
         &self,
         identity: &ClientIdentity,
@@ -360,7 +360,7 @@ impl Host {
         Ok((welcome, inner.region.clone()))
     }
 
-    /// Takes a session slot back, or nothing from who had none.
+    /// Takes a client's session slot back, if it has one.
     pub(super) fn leave(&self, session_slot: Option<u16>) {
         let Inner { monitor, sweeper, coordinator, .. } = &mut *lock(&self.inner);
         if let Some(session_slot) = session_slot {
@@ -396,7 +396,7 @@ impl Host {
         lock(&self.inner).coordinator.registry.session_count()
     }
 
-    /// There is a connection to the controller, perhaps another one than before.
+    /// A connection to the controller was made, the first one or a later one.
     pub(super) fn connected(&self) {
         lock(&self.inner).coordinator.on_connected();
     }
@@ -406,7 +406,7 @@ impl Host {
         let Inner { monitor, coordinator, .. } = &mut *lock(&self.inner);
         coordinator.on_message(message, monitor);
         if coordinator.is_owed() {
-            tracing::warn!("more is promised here than can be kept; it is tried again");
+            tracing::warn!("promises exceed this node's capacity; the node tries again");
         }
     }
 
@@ -415,7 +415,7 @@ impl Host {
         lock(&self.inner).coordinator.poll_output()
     }
 
-    /// The memory was made anew because this was damaged, which took so long.
+    /// The memory was made anew because this structure was damaged.
     pub(super) fn remade(&self, structure: Structure, store: Store, took: Span) {
         let is_store_kept = store == Store::Kept;
         lock(&self.inner).coordinator.on_remade(structure, is_store_kept, took);
@@ -431,18 +431,18 @@ impl Host {
         lock(&self.inner).coordinator.on_ending();
     }
 
-    /// Goes on with the memory as it is, which these have left or have not: who is to be shut out
-    /// has it, too.
+    /// Continues with the memory as it is. The clients in `left` may still have it: a client that
+    /// is shut out has it, too.
     pub(super) fn stay(&self, session_slots: impl Iterator<Item = Option<u16>>) {
         session_slots.for_each(|session_slot| self.leave(session_slot));
         lock(&self.inner).sweeper.doubt();
     }
 }
 
-/// The tenant of a client that comes; none if it is one of those who need none.
+/// The tenant of a new client; none if it is a client that needs none.
 ///
 /// # Errors
-/// Why it may not come in, in words for people.
+/// The reason of the refusal, for people.
 fn tenant<'a>(
     policy: Option<&'a Policy>,
     identity: &ClientIdentity,
@@ -456,7 +456,7 @@ fn tenant<'a>(
             return Err("there is no policy, so there are no tenants; apply one".into());
         }
         None if identity.is_operator => None,
-        None => return Err("there is no policy that would let anybody in; apply one".into()),
+        None => return Err("there is no policy that admits clients; apply one".into()),
     };
     match hello.is_bare && !identity.is_operator {
         true => Err("only root and the data node's own user go without a session slot".into()),
@@ -484,13 +484,12 @@ fn format(region: &Arc<Region>) -> Result<(), StartError> {
     fabric.buffer_mut(0)[..HEADER].copy_from_slice(&layout.header());
     let (from, length) = (BufferPosition::start(0), HEADER as u32);
     let write = Operation::Write { from, to: region_layout::DATA, length };
-    // The cluster file has seen to the size.
+    // The cluster file's checks ensure the size.
     let written = fabric.perform(&write).map_err(|error| StartError::Io(io::Error::other(error)));
     written.map(|_| ())
 }
 
-/// A monitor over this memory, which has taken over the session slots that it found there and begun
-/// a period.
+/// A monitor over this memory, which has taken over the session slots in it and begun a period.
 fn monitor(
     node: &DataNode,
     rnic: Option<&Rnic>,
@@ -516,11 +515,11 @@ fn monitor(
     let problem = |what| StartError::Io(io::Error::other(what));
     let mut monitor = Monitor::new(fabric, settings, now)
         .map_err(|_| problem("the memory has no room for words of control"))?;
-    // Its events here are those of a earlier incarnation, and are dropped.
+    // Its events here are those of an earlier incarnation, and are dropped.
     loop {
         monitor
             .poll(now, &mut Vec::new())
-            .map_err(|_| problem("the card does not reach memory"))?;
+            .map_err(|_| problem("the RNIC does not reach the memory"))?;
         // An RNIC is done within microseconds, or has lost the memory within two seconds.
         if !monitor.is_waiting() {
             return Ok(monitor);
@@ -545,7 +544,7 @@ fn word(region: &Arc<Region>, at: u64) -> u64 {
     Shm::new(region.clone(), 0).perform(&Operation::FetchAdd { at, add: 0 }).unwrap_or(0)
 }
 
-/// Says in a region whether it was left behind, before anything else that this thread does.
+/// Marks in a region whether it was left, before any later store of this thread.
 fn set_left(region: &Arc<Region>, is_left: bool) {
     let (word, to) = (u64::from(is_left), region_layout::LEFT);
     let set = Shm::new(region.clone(), 0).perform(&Operation::WriteWord { word, to });
@@ -553,7 +552,7 @@ fn set_left(region: &Arc<Region>, is_left: bool) {
     fence(SeqCst);
 }
 
-/// Which memory it is, among all that this machine has had since it was started.
+/// The identity of the memory, unique on this machine since it was started.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Identity(String);
 
@@ -603,7 +602,7 @@ mod tests {
         Cluster::parse(text).unwrap().data_nodes.remove(0)
     }
 
-    /// Waits until a session slot was granted something: a period at most.
+    /// Waits until a session slot has tokens: a period at most.
     fn until_granted(host: &Host, region: &Arc<Region>) {
         while word(region, region_layout::GRANTS) == 0 {
             host.tick(&mut Vec::new()).unwrap();
@@ -620,7 +619,7 @@ mod tests {
         host
     }
 
-    /// Says which policy holds, and that all of it is kept here.
+    /// Puts a policy in force, with all of its promises at this node.
     fn apply(host: &Host, revision: u64, policy: Policy) {
         let whole = |(tenant, it): (u16, &tidegate_model::policy::Tenant)| Share {
             tenant,
@@ -699,7 +698,7 @@ mod tests {
             answer.map(|(it, _)| it.tenant).map_err(|denied| reason(&denied))
         };
         assert_eq!(anonymous(0), Ok(String::new()));
-        assert!(anonymous(7).unwrap_err().starts_with("there is no policy that would let"));
+        assert!(anonymous(7).unwrap_err().starts_with("there is no policy that admits"));
         assert!(host.open_session(&identity(0), &hello("a", 0)).is_err());
         assert!(host.open_session(&identity(0), &hello("", 1)).is_err());
     }

@@ -1,11 +1,11 @@
 //! Inspection of the memory: every client can write to all of it, so the node checks whether the
-//! structures that it shares with its clients are still in a state that they can have made.
+//! structures that it shares with its clients are still in a reachable state.
 //!
 //! # Mechanism
-//! The words of control, the grants and the store's words are compared every [`CHECK`], some 20 KB;
-//! the store's index and list of free blocks follow piece by piece, all of it within [`PASS`].
-//! While no client has a session slot only the words are inspected, once a second. The memory is
-//! inspected before a client is given it.
+//! The control words, the grants and the store's words are compared every [`CHECK`], some 20 KB;
+//! the store's index and list of free blocks follow in portions, all of it within [`PASS`]. While
+//! no client has a session slot only the words are inspected, once a second. The memory is
+//! inspected before a client receives it.
 //!
 //! The processor reads also where clients come through an RNIC: it changes nothing.
 
@@ -24,17 +24,18 @@ use tidegate_onesided::one_sided::{BUFFER, BufferPosition, Fabric as _, Operatio
 use super::rnic::Own;
 use crate::clock::Clock;
 
-/// How often the words are looked at while clients are there.
+/// The interval between checks of the words while clients are connected.
 pub(super) const CHECK: Span = Span(10 * Span::MILLISECOND.0);
 
-/// How often without clients.
+/// The interval without clients.
 pub(super) const IDLE_CHECK: Span = Span::SECOND;
 
-/// Within what time the index and the list of free blocks are looked over, while clients are there.
+/// The time in which the index and the list of free blocks are checked, while clients are
+/// connected.
 pub(super) const PASS: Span = Span(5 * Span::SECOND.0);
 
-/// How far a modelled NIC may be ahead of the time: twice what all its clients can have under way
-/// is less, whatever the NIC's speed. Chosen by hand.
+/// How far a modelled NIC may be ahead of the time: twice the service time of all operations that
+/// its clients can have in flight is less, at any speed of the NIC. Chosen by hand.
 const NIC_AHEAD: Span = Span(600 * Span::SECOND.0);
 
 /// Inspects the memory of a data node.
@@ -100,7 +101,7 @@ impl Inspector {
         self.at = self.at.min(now);
     }
 
-    /// Looks at the words of control, the grants and the store's words.
+    /// Checks the control words, the grants and the store's words.
     pub(super) fn check(&mut self, monitor: &Monitor<Own>) -> Option<Structure> {
         let memory = &mut self.memory;
         let mut read = |at, into: &mut [u8]| read(memory, at, into);
@@ -114,7 +115,7 @@ impl Inspector {
         })
     }
 
-    /// Looks over the whole store, at once.
+    /// Checks the whole store, at once.
     pub(super) fn look_over_store(&mut self) -> Option<Structure> {
         let memory = &mut self.memory;
         self.store.check_all(&mut |at, into| read(memory, at, into))

@@ -1,5 +1,4 @@
-//! The monitor's thread: it sleeps until there is something to do, for good if no client has a
-//! session slot.
+//! The monitor's thread: it sleeps until the next poll, for good if no client has a session slot.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -14,14 +13,14 @@ use super::endpoint::Message;
 use super::host::{Halt, Host};
 use crate::clock::Clock;
 
-/// A poll that is so much late is logged: reports are older then than clients count on, and pool
+/// A poll that is so much late is logged: reports are then older than clients expect, and pool
 /// tokens wait. Chosen by hand.
 const LATE: Span = Span(20 * Span::MILLISECOND.0);
 
 /// After this time it checks again whether the memory can be used, without a wakeup.
 const HALT_MAX: Duration = Duration::from_secs(1);
 
-/// There is no more than one such word in this time.
+/// At most one such line is logged in this time.
 const PAUSE: Span = Span(10 * Span::SECOND.0);
 
 /// Runs the monitor until the node ends. Clients to shut out are reported to the endpoint.
@@ -46,7 +45,7 @@ pub(super) fn run(
                     Halt::Lost => Message::Lost,
                     Halt::Damaged(_) => Message::Damaged,
                 });
-                // The thread that makes other memory, or has it reached again, wakes this one.
+                // The thread that makes other memory, or restores access to it, wakes this one.
                 thread::park_timeout(HALT_MAX);
                 continue;
             }
@@ -57,14 +56,15 @@ pub(super) fn run(
         match deadline {
             // The thread that admits a client, or ends the node, wakes this one.
             Time::MAX => thread::park(),
-            // A timer is up to 50 us late, to wake several sleepers together, which is welcome.
+            // A timer is up to 50 us late, to wake several sleepers together, which saves wakeups
+            // here.
             deadline => thread::park_timeout(clock.until(deadline)),
         }
         let now = clock.now();
         let late = now.since(deadline);
         if late >= LATE && now >= quiet_until {
             quiet_until = now.after(PAUSE);
-            tracing::warn!(late_ms = late.0 / Span::MILLISECOND.0, "the monitor looks late");
+            tracing::warn!(late_ms = late.0 / Span::MILLISECOND.0, "monitor late");
             host.notice(Notice::Late { by: late });
             endpoint.push(Message::Period);
         }
@@ -80,10 +80,10 @@ fn note(host: &Host, event: &Event) -> Option<Message> {
                 summary.session_slots.iter().flatten().map(|(_, it)| it.completed).sum();
             let (capacity, granted) = (summary.capacity, summary.granted);
             let (period, verdict) = (summary.epoch, summary.verdict);
-            tracing::debug!(period, capacity, done, granted, ?verdict, "a period is over");
+            tracing::debug!(period, capacity, done, granted, ?verdict, "period ended");
             return Some(Message::Period);
         }
-        // One that has left reports nothing more until its session slot is free.
+        // A disconnected client reports nothing more until its session slot is free.
         Event::Silent(session_slot) if !host.has_client(session_slot) => {}
         Event::Silent(session_slot) => {
             tracing::info!(
@@ -117,7 +117,7 @@ fn note(host: &Host, event: &Event) -> Option<Message> {
         }
         Event::Overstepped { session_slot, issued, tokens } => {
             let tenant = tenant(session_slot);
-            tracing::warn!(session_slot, tenant, issued, tokens, "a client did more than it may");
+            tracing::warn!(session_slot, tenant, issued, tokens, "a client exceeded its tokens");
             host.notice(Notice::Overstepped { tenant, session_slot, issued, tokens });
             return Some(Message::Fence(session_slot));
         }

@@ -1,4 +1,4 @@
-//! The RNIC before the memory, and what the node's own operations go through.
+//! The RNIC of the memory, and the path of the node's own operations.
 //!
 //! # Problem
 //! The monitor and the sweep change words that clients change, too. An RNIC's atomic operations
@@ -8,16 +8,16 @@
 //! # Mechanism
 //! Where an RNIC carries clients' operations out, it does the node's own as well, by connections
 //! from the RNIC to itself: one for the monitor, one for the sweep. A client that is shut out, or
-//! just leaves, loses its queue pairs, so the memory need not move as it does where clients have
+//! disconnects, loses its queue pairs, so the memory need not move as it does where clients have
 //! mapped it.
 //!
 //! Example: tenant web has a client at session slot 3, with five queue pairs. It stops for three
 //! periods. The monitor gives its session slot up, the endpoint destroys the five, and session slot
-//! 3 is free in the next period. When the client goes on, the RNIC does not answer its operations,
-//! and they fail at the client.
+//! 3 is free in the next period. When the client continues, the RNIC does not answer its
+//! operations, and they fail at the client.
 //!
 //! # Bound
-//! A client takes five queue pairs at the node and nothing of its processor. The memory is pinned:
+//! A client takes five queue pairs at the node and no time of its processor. The memory is pinned:
 //! all of it is in the machine's memory for as long as the node runs.
 
 use std::sync::{Arc, Mutex};
@@ -31,18 +31,18 @@ use tidegate_onesided::one_sided::{Done, Fabric, Lost, Post, PostError};
 
 use crate::mutex::lock;
 
-/// Operations of the node's own under way, for the monitor and for the sweep each: more than the
-/// monitor posts in a step. Operations of the sweep beyond this number wait for those before.
+/// The node's own operations in flight, for the monitor and for the sweep each: more than the
+/// monitor posts in a step. Operations of the sweep beyond this number wait for earlier ones.
 const WINDOW: u32 = 64;
 
 /// An RNIC, and the memory that clients reach through it.
 pub(super) struct Rnic {
-    // Letting a client in takes milliseconds on some RNICs, and the monitor has no time for that.
+    // Connecting a client takes milliseconds on some RNICs, and the monitor has no time for that.
     host: Mutex<verbs::Host>,
 }
 
 impl Rnic {
-    /// Has the RNIC of this name reach the memory, or the first that carries packets.
+    /// Registers the memory with the RNIC of this name, or with the first that carries packets.
     ///
     /// # Errors
     /// If there is none, or the process may not lock so much memory.
@@ -60,7 +60,7 @@ impl Rnic {
         lock(&self.host).admit(request)
     }
 
-    /// Takes a client's queue pairs away. Nothing of it is carried out once this returns.
+    /// Destroys a client's queue pairs. None of its operations is carried out once this returns.
     pub(super) fn fence(&self, client: Client) {
         lock(&self.host).fence(client);
     }
@@ -78,7 +78,7 @@ impl Own {
     /// To this memory, with so many buffers.
     ///
     /// # Errors
-    /// If the RNIC has no more of what that takes.
+    /// If the RNIC has no more of the resources.
     pub(super) fn new(
         rnic: Option<&Rnic>,
         region: &Arc<Region>,

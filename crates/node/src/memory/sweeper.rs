@@ -1,11 +1,11 @@
-//! When the store is swept: blocks of clients that died are brought back while the pool runs low.
+//! Schedule of sweeps: blocks of dead clients are reclaimed while the pool runs low.
 //!
-//! The node's thread sweeps between two polls of the monitor, a small piece at a time, so that it
-//! takes about a fiftieth of a processor while clients are there. A sweep needs to know all clients
-//! that have the memory. So the thread sweeps nothing while a client without a session slot has the
-//! memory. Nor does it sweep memory of a former incarnation of the node until the node has moved,
-//! as unknown clients may have it. There it only counts free blocks, and has the node move once
-//! they run low, as nothing else would ever bring blocks back.
+//! The node's thread sweeps between two polls of the monitor, a few blocks at a time, so that it
+//! takes about a fiftieth of a processor while clients are connected. A sweep relies on a complete
+//! list of the clients that have the memory. So the thread sweeps nothing while a client without a
+//! session slot has the memory. Nor does it sweep memory of a former incarnation of the node until
+//! the node has moved, as unknown clients may have it. There it only counts free blocks, and makes
+//! the node move once they run low, as nothing else would ever reclaim blocks.
 
 use std::sync::Arc;
 
@@ -20,10 +20,10 @@ use super::rnic::Own;
 
 const _: () = assert!(region_layout::SESSION_SLOTS <= HOLDERS, "a store knows all session slots");
 
-/// Of how many blocks one is to be in the pool. Chosen by hand.
+/// The pool runs low when fewer than one of this many blocks is in it. Chosen by hand.
 const SHARE: u32 = 4;
 
-/// How long it waits between two pieces of a pass while clients are there. A piece takes some 50
+/// How long it waits between two steps of a pass while clients are connected. A step takes some 50
 /// us.
 const CHUNK_WAIT: Span = Span(4 * Span::MILLISECOND.0);
 
@@ -31,25 +31,25 @@ const CHUNK_WAIT: Span = Span(4 * Span::MILLISECOND.0);
 /// which a new client waits.
 const CHUNKS: u32 = 64;
 
-/// A pass that has brought back nothing is followed by the next after twice the time, up to so many
+/// After a pass that reclaimed no block the next one starts after twice the time, up to so many
 /// periods.
 const PERIODS_MAX: u64 = 64;
 
 /// Sweeps the store of a data node.
 pub(super) struct Sweeper {
     sweep: Sweep<Own>,
-    /// Writes words that no other process may be writing, by the processor: that is done at once,
-    /// where an RNIC would have to be waited for.
+    /// Writes words that no other process may be writing, by the processor: an RNIC would add a
+    /// wait.
     processor: Shm,
     layout: Layout,
     enough: u32,
     period: Span,
-    /// When to go on, and how long to wait after a pass.
+    /// The time of the next step, and the wait after a pass.
     at: Time,
     pause: Span,
-    /// Whether it is known who has the memory.
+    /// Whether all clients that have the memory are known.
     is_sure: bool,
-    /// How many have it without a session slot.
+    /// Clients without a session slot that have the memory.
     strangers: u32,
     /// When the node may move because blocks run low.
     move_at: Time,
@@ -100,7 +100,7 @@ impl Sweeper {
         self.at = self.at.min(now.after(self.period));
     }
 
-    /// A client has left.
+    /// A client has disconnected.
     pub(super) fn leave(&mut self, now: Time, session_slot: Option<u16>) {
         if session_slot.is_none() {
             self.strangers = self.strangers.saturating_sub(1);
@@ -114,7 +114,8 @@ impl Sweeper {
         self.is_sure = false;
     }
 
-    /// Does what is due, and returns when to go on: never if all is done and there are no clients.
+    /// Takes a step if it is due, and returns the time of the next: never if all is done and there
+    /// are no clients.
     pub(super) fn poll(
         &mut self,
         now: Time,
@@ -144,7 +145,7 @@ impl Sweeper {
         self.at
     }
 
-    /// Counts free blocks, and sweeps none. Tells when to count again.
+    /// Counts free blocks, and sweeps none. Returns when to count again.
     fn count(&mut self, now: Time, is_alone: bool) -> Time {
         // A pass that was under way when doubt arose is not finished, and none begins: no free
         // blocks are enough.
@@ -155,7 +156,7 @@ impl Sweeper {
         self.at
     }
 
-    /// Whether the node is to move, because blocks run low where none may be swept. It is true
+    /// Whether the node has to move, because blocks run low where none may be swept. It is true
     /// again after [`PERIODS_MAX`] periods, if there was no memory to move to.
     pub(super) fn is_move_due(&mut self, now: Time) -> bool {
         let is_low = !self.is_sure && self.stock().free < self.enough;
@@ -200,7 +201,7 @@ mod tests {
         Own::new(None, region, 1).unwrap()
     }
 
-    /// A store of 64 blocks, and who sweeps it.
+    /// A store of 64 blocks, and its sweeper.
     fn store(is_sure: bool) -> (Arc<Region>, Layout, Sweeper) {
         let length = region_layout::DATA + (300 << 10);
         let region = Arc::new(Region::create(length).unwrap());
@@ -234,7 +235,7 @@ mod tests {
         outcomes.pop().unwrap().answer
     }
 
-    /// Goes on until it wants to rest for good.
+    /// Runs until no step is due.
     fn finish(sweeper: &mut Sweeper, now: &mut u64) {
         while sweeper.poll(Time(*now), true, |_| false) != Time::MAX {
             *now += 1;
@@ -277,11 +278,11 @@ mod tests {
         assert!(!sweeper.is_move_due(Time(0)), "there are enough");
         while put_and_die(&region, layout) != Answer::Full {}
         let next = sweeper.poll(Time(5), false, |_| true);
-        assert!(next <= Time(10), "it looks again in a period: {next:?}");
+        assert!(next <= Time(10), "it counts again in a period: {next:?}");
         sweeper.poll(Time(10), false, |_| true);
         assert_eq!(sweeper.stock().free, 0, "what is in use is told");
         assert!(sweeper.is_move_due(Time(10)));
-        assert!(!sweeper.is_move_due(Time(11)), "it is not said again at once");
+        assert!(!sweeper.is_move_due(Time(11)), "it is not reported again at once");
         assert!(sweeper.is_move_due(Time(10 + PERIODS_MAX * 10)), "there may be memory now");
         let (_, _, mut sure) = store(true);
         assert!(!sure.is_move_due(Time(0)));
@@ -305,7 +306,7 @@ mod tests {
                 client.poll(Time(0), &mut Vec::new()).unwrap();
             }
         }
-        // All blocks are in use, so there is nothing to find in a quarter of an hour.
+        // All blocks are in use, so a pass reclaims none in a quarter of an hour.
         let (mut now, mut polls) = (Time(0), 0);
         while now < Time(900 * Span::SECOND.0) {
             client.poll(now, &mut Vec::new()).unwrap();

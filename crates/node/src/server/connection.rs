@@ -17,20 +17,20 @@ use tidegate_proto::data::{
 use super::Message;
 use super::fence::{Denied, Entered, Fences};
 
-/// Jobs under way, of one connection. It carries the jobs of many clients, and those of one tenant
-/// that has to wait are not to keep others out; so the bound is above what a gateway's bounds add
-/// up to, and only keeps a broken one from taking all memory. Those are 32,768 requests, and a
-/// piece for each 4 KiB of 128 MiB, divided by the clients that are there. Where 512 clients come
-/// one by one, and each finds those before it with their parts of that moment, they have 1 + ln 16
-/// times the one and 1 + ln 256 times the other: 340,000.
+/// Jobs in flight, of one connection. It carries the jobs of many clients, and a waiting tenant's
+/// jobs must not keep others out; so the bound is above the sum of a gateway's bounds, and only
+/// keeps a broken gateway from taking all memory. Those are 32,768 requests, and a piece for each 4
+/// KiB of 128 MiB, divided by the clients that are there. Where 512 clients connect one by one, and
+/// the earlier ones hold their parts of that moment, they have 1 + ln 16 times the one and 1 + ln
+/// 256 times the other: 340,000.
 const JOBS_MAX: usize = 1 << 19;
 
-/// Bytes that one connection's jobs brought along and that are not stored yet, or that they will
-/// bring back. Likewise: 840 MiB, beside what single requests exceed their client's part by.
+/// Bytes of one connection's jobs: data to be stored, and data of replies. Likewise: 840 MiB,
+/// beside the excess of single requests over their client's part.
 const BYTES_MAX: usize = 1 << 30;
 
-/// Bytes of answers that the gateway has not read. One that is so far behind is asked for no more:
-/// whoever else's answers there would be, they would wait behind these.
+/// Bytes of replies that the gateway has not read. From a gateway so far behind the node reads no
+/// more: all further replies would wait behind these.
 const UNREAD_MAX: usize = 16 << 20;
 
 /// Parts that one connection may open.
@@ -48,7 +48,7 @@ pub(super) enum Closed {
     Ending,
     /// The gateway sent a malformed or invalid frame.
     Refused(String),
-    /// It is of a process of the gateway that another one has replaced.
+    /// It belongs to a process of the gateway that another one has replaced.
     Denied(Denied),
     /// A new connection of the gateway replaces it.
     Replaced,
@@ -59,7 +59,7 @@ pub(super) enum Closed {
 impl fmt::Display for Closed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Left => f.write_str("the gateway left"),
+            Self::Left => f.write_str("the gateway disconnected"),
             Self::Ending => f.write_str("the node ends"),
             Self::Refused(reason) | Self::Denied(Denied { reason, .. }) => {
                 write!(f, "refused: {reason}")
@@ -86,7 +86,7 @@ impl From<FrameError> for Closed {
     }
 }
 
-/// Where jobs of a connection go that are finished by other threads.
+/// The receiver of a connection's jobs that other threads finish.
 pub(super) struct ConnectionSink {
     pub(super) message_queue: Arc<MessageQueue<Message>>,
     pub(super) connection: u64,
@@ -106,13 +106,13 @@ impl CompletionSink for ConnectionSink {
 /// How far a gateway has introduced itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Greeting {
-    /// It has said nothing.
+    /// It has sent nothing.
     Hello,
-    /// Its version is ours; it has not said which link this is.
+    /// Its version is ours; it has not named the link.
     Identity,
-    /// Connections that this one replaces are ending. Nothing is read meanwhile.
+    /// Connections that this one replaces are ending. The worker reads nothing meanwhile.
     Fence,
-    /// It is welcome.
+    /// It is accepted.
     Over,
 }
 
@@ -123,24 +123,24 @@ pub(super) struct Connection {
     session: Box<dyn Session>,
     /// The node's.
     name: String,
-    /// The gateway's, once it has said it.
+    /// The gateway's name, after its hello.
     gateway: Option<String>,
     greeting: Greeting,
     fences: Arc<Fences>,
-    /// Its entry there, once it has said which link it is.
+    /// Its entry in the fence, once it has named its link.
     entered: Option<Entered>,
     receiver: Receiver<RequestHead>,
     outgoing: Outgoing,
-    /// The names of the tenants, as far as the gateway has said them.
+    /// The names of the tenants that the gateway has sent.
     tenants: Vec<String>,
     /// The session's numbers of the parts, by the gateway's; none for those that were refused.
     parts: Vec<Option<u32>>,
     interest: Interest,
-    /// Jobs that are not answered yet, and bytes that they brought along.
+    /// Jobs without a reply, and their bytes.
     jobs: usize,
     bytes: usize,
     answered: u64,
-    /// Nothing came and nothing was answered since the gateway was last reassured.
+    /// Nothing was received or sent since the last sign of life.
     is_quiet: bool,
 }
 
@@ -175,14 +175,15 @@ impl Connection {
         })
     }
 
-    /// Reads what is there, as far as the bounds allow, and writes what is answered. The vectors
+    /// Reads received bytes, as far as the bounds allow, and writes finished replies. The vectors
     /// are empty before and after.
     pub(super) fn serve(&mut self, jobs: &mut Vec<Job>, done: &mut Vec<Job>) -> Result<(), Closed> {
         loop {
             self.outgoing.flush(&self.stream)?;
             self.read(jobs, done)?;
             self.outgoing.flush(&self.stream)?;
-            // Frames that had no room before the last flush: no readiness will tell of them.
+            // Frames that exceeded a bound before the last flush: no readiness event will report
+            // them.
             if !self.has_headroom() || !self.receiver.has_rest() {
                 return Ok(());
             }
@@ -209,7 +210,7 @@ impl Connection {
             match self.receiver.next_frame()? {
                 None => break,
                 Some((RequestHead::Message(_), payload)) => {
-                    // It may be about the jobs before it.
+                    // It may apply to the jobs before it.
                     self.session.submit(jobs, done);
                     self.on_message(&payload)?;
                 }
@@ -225,7 +226,7 @@ impl Connection {
         is_served && is_read && self.jobs < JOBS_MAX && self.bytes < BYTES_MAX
     }
 
-    /// The gateway's name, once it has said it.
+    /// The gateway's name, after its hello.
     pub(super) fn gateway(&self) -> Option<&str> {
         self.gateway.as_deref()
     }
@@ -235,7 +236,7 @@ impl Connection {
         self.sink.connection
     }
 
-    /// Whether it is read from.
+    /// Whether the worker reads from it.
     pub(super) fn is_read(&self) -> bool {
         self.interest.read
     }
@@ -248,13 +249,13 @@ impl Connection {
         done: &mut Vec<Job>,
     ) -> Result<(), Closed> {
         if self.greeting != Greeting::Over {
-            return Err(Closed::Refused("a job came before the hello".into()));
+            return Err(Closed::Refused("a job before the hello".into()));
         }
         let JobHead { ticket, tag, command, part, offset, length } = head;
         self.is_quiet = false;
         self.jobs += 1;
         self.bytes += held(command, length);
-        // A read gets its memory when it is done: a job that waits has none.
+        // A read gets its memory when it runs: a waiting job has none.
         let (buffer, outcome) = (payload, Ok(()));
         let (offset, incarnation) =
             if command == Command::Flush { (0, offset) } else { (offset, 0) };
@@ -317,7 +318,7 @@ impl Connection {
                 self.on_fenced()
             }
             _ if self.greeting != Greeting::Over => {
-                Err(Closed::Refused("something came before the hello".into()))
+                Err(Closed::Refused("a message before the hello".into()))
             }
             ToNode::Identify(_) => Err(Closed::Refused("a second identity".into())),
             ToNode::Tenants(names) => {
@@ -358,7 +359,7 @@ impl Connection {
         self.send(&FromNode::Opened { part: number, opened: opened.map(|opened| opened.state) })
     }
 
-    /// Welcomes the gateway if the connections that this one replaces have ended.
+    /// Accepts the gateway if the connections that this one replaces have ended.
     pub(super) fn on_fenced(&mut self) -> Result<(), Closed> {
         let is_alone = self.entered.as_ref().is_some_and(Entered::is_alone);
         if self.greeting != Greeting::Fence || !is_alone {
@@ -377,7 +378,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Tells the gateway that acknowledged writes may have been lost, if it has the part open.
+    /// Reports that acknowledged writes may have been lost, if the gateway has the part open.
     pub(super) fn on_incarnation(&mut self, number: u32, incarnation: u64) -> Result<(), Closed> {
         let meant = self.parts.iter().position(|part| *part == Some(number));
         match meant {
@@ -393,7 +394,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Tells the gateway that the node ends. One that is not welcome yet is closed.
+    /// Reports to the gateway that the node ends. A connection that is not accepted yet is closed.
     pub(super) fn begin_to_end(&mut self) -> Result<(), Closed> {
         if self.greeting != Greeting::Over {
             return Err(Closed::Ending);
@@ -408,7 +409,7 @@ impl Connection {
         self.jobs > 0
     }
 
-    /// Tells a gateway that waits, and has heard nothing since this was last called, that we live.
+    /// Sends a sign of life to a waiting gateway that was sent nothing since the last call.
     pub(super) fn reassure(&mut self) -> Result<(), Closed> {
         if std::mem::replace(&mut self.is_quiet, true) && self.owes() && self.outgoing.is_empty() {
             self.send(&FromNode::Alive)?;
@@ -417,7 +418,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Waits for what the connection waits for.
+    /// Registers the events that the connection waits for.
     pub(super) fn watch(&mut self, reactor: &Reactor<Message>) -> Result<(), Closed> {
         let interest = Interest { read: self.has_headroom(), write: !self.outgoing.is_empty() };
         if interest != self.interest {
@@ -427,16 +428,16 @@ impl Connection {
         Ok(())
     }
 
-    /// Jobs answered since this was last asked.
+    /// Jobs answered since the last call.
     pub(super) fn take_answered(&mut self) -> u64 {
         std::mem::take(&mut self.answered)
     }
 
-    /// Says why, if the gateway can still hear it.
+    /// Sends the reason, if the gateway can still receive it.
     pub(super) fn part(&mut self, reason: &Closed) {
         let reason = match reason {
             Closed::Refused(reason) | Closed::Denied(Denied { reason, .. }) => reason.clone(),
-            // Only a process that should not run any more is still there to read it.
+            // Only a process that should not run any more can still read it.
             Closed::Replaced => "another process of this gateway's name has connected".into(),
             Closed::Left | Closed::Ending | Closed::Io(_) => return,
         };
@@ -456,7 +457,7 @@ pub(super) struct Remains {
 }
 
 impl Remains {
-    /// Takes in jobs that have come back. Whether these were the last.
+    /// Accepts finished jobs. Returns whether these were the last.
     pub(super) fn on_finished(&mut self, count: usize) -> bool {
         self.jobs = self.jobs.saturating_sub(count);
         self.jobs == 0
@@ -464,7 +465,8 @@ impl Remains {
 }
 
 impl Connection {
-    /// Closes the connection and withdraws its jobs that wait; what is left of it, if it has jobs.
+    /// Closes the connection and withdraws its waiting jobs; returns the remains, if it has jobs at
+    /// the device.
     pub(super) fn end(mut self) -> Option<Remains> {
         if self.jobs == 0 {
             return None;
@@ -475,7 +477,7 @@ impl Connection {
     }
 }
 
-/// Bytes that a job holds while it is under way: what it brought, or will bring back.
+/// Bytes that a job holds while it is in flight: its data, or the data of its reply.
 fn held(command: Command, length: u32) -> usize {
     match command {
         Command::Read | Command::Write { .. } | Command::KeyValue => length as usize,

@@ -7,18 +7,18 @@
 //! write that failed would replace one that was acknowledged meanwhile.
 //!
 //! # Mechanism
-//! A connection enters here once it has said which link it is ([`LinkIdentity`]). It replaces
-//! earlier connections of the same link, and all of other processes of its gateway. Those are
-//! closed by their workers: nothing more is read from them, and requests that wait are withdrawn.
-//! Every connection stays here until the last of its requests has come back from the device,
-//! however it ended. The new connection is welcomed when all that it replaces have left.
+//! A connection enters here once it has named its link ([`LinkIdentity`]). It replaces earlier
+//! connections of the same link, and all of other processes of its gateway. Those are closed by
+//! their workers: nothing more is read from them, and requests that wait are withdrawn. Every
+//! connection stays here until the last of its requests has returned from the device, however it
+//! ended. The new connection is accepted when all that it replaces have left.
 //!
 //! A device that hangs keeps the new connection waiting; the gateway gives up and connects again,
 //! and the node's other gateways notice nothing.
 //!
 //! # Two processes with one name
 //! A process that was replaced ended, or runs by mistake beside the one that replaced it. If it
-//! comes back while the other one is connected, it is refused: else they would fence each other for
+//! reconnects while the other one is connected, it is refused: else they would fence each other for
 //! ever.
 
 use std::collections::BTreeMap;
@@ -68,12 +68,12 @@ pub(super) struct Entered {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Denied {
     pub(super) reason: String,
-    /// It is said for the first time.
+    /// This is the first refusal.
     pub(super) is_new: bool,
 }
 
 impl Fences {
-    /// Enters a connection, and has those closed that it replaces.
+    /// Enters a connection, and closes those that it replaces.
     pub(super) fn enter(
         self: &Arc<Self>,
         identity: LinkIdentity,
@@ -94,8 +94,8 @@ impl Fences {
 }
 
 impl Entered {
-    /// Whether all connections that this one replaces have left; if not, its worker is told when
-    /// they have ([`Message::Fenced`]).
+    /// Whether all connections that this one replaces have left; if not, its worker receives
+    /// [`Message::Fenced`] when they have.
     pub(super) fn is_alone(&self) -> bool {
         let mut state = lock(&self.fences.0);
         let is_alone = !state.is_behind(self.number);
@@ -123,7 +123,7 @@ impl Drop for Entered {
 }
 
 impl State {
-    /// Whether a connection may enter; notes which processes it replaces.
+    /// Whether a connection may enter; records the processes that it replaces.
     fn admit(&mut self, identity: &LinkIdentity) -> Result<(), Denied> {
         let is_stale = |entry: &Entry| {
             entry.identity.is_link_of(identity) && !identity.is_later_than(&entry.identity)
@@ -203,7 +203,7 @@ mod tests {
             self.fences.enter(identity, self.reactor.message_queue(), number)
         }
 
-        /// The connections that are to be closed, and those that wait no longer.
+        /// The connections to close, and those that wait no longer.
         fn messages(&mut self) -> [Vec<u64>; 2] {
             let mut messages = Vec::new();
             self.reactor.wait(Some(Duration::ZERO), &mut Vec::new(), &mut messages).unwrap();

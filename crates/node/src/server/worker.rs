@@ -20,7 +20,7 @@ use crate::clock::Clock;
 /// The listening socket. Connections count from one.
 const LISTENER: u64 = 0;
 
-/// How long a worker that has no descriptor left has to be idle before it listens again.
+/// The idle time after which a worker without free descriptors listens again.
 const LISTEN_AGAIN: Duration = Duration::from_secs(1);
 
 /// One thread with its connections.
@@ -28,15 +28,15 @@ pub(super) struct Worker {
     reactor: Reactor<Message>,
     shared: Arc<Shared>,
     connections: BTreeMap<u64, Connection>,
-    /// Closed connections whose jobs are not all back.
+    /// Closed connections with jobs at the device.
     closed: BTreeMap<u64, Remains>,
     next: u64,
-    /// Whether new connections are waited for: not while there is no descriptor for one.
+    /// Whether the worker waits for new connections: not while there is no descriptor for one.
     is_listening: bool,
     clock: Clock,
-    /// Until when gateways are given answers although the node ends; none while it does not.
+    /// The deadline for replies to gateways while the node ends; none before that.
     drains_until: Option<Time>,
-    /// When gateways that wait are told again that we live.
+    /// The time of the next sign of life to waiting gateways.
     reassure_at: Time,
     /// Kept for their memory.
     jobs: Vec<Job>,
@@ -62,7 +62,7 @@ impl Worker {
         })
     }
 
-    /// Serves until the node ends and its gateways have their answers.
+    /// Serves until the node ends and its gateways have their replies.
     pub(super) fn run(mut self) {
         let (mut ready, mut messages) = (Vec::new(), Vec::new());
         while !self.is_over() {
@@ -90,8 +90,8 @@ impl Worker {
         }
     }
 
-    /// Whether nothing is left to do. The first time after the node was told to end, gateways are
-    /// told, and go on to be served until they leave: each does once it has its answers.
+    /// Whether the worker is finished. The first call after the node's end began notifies the
+    /// gateways, which are served until they disconnect: each does once it has its replies.
     fn is_over(&mut self) -> bool {
         if !self.shared.is_ending.load(Ordering::Acquire) {
             return false;
@@ -112,7 +112,7 @@ impl Worker {
         self.connections.is_empty() || self.drains_until.is_some_and(|until| until <= now)
     }
 
-    /// How long there may be nothing to do.
+    /// How long to wait for events.
     fn patience(&self) -> Option<Duration> {
         let owes = self.connections.values().any(Connection::owes);
         let reassure = owes.then(|| self.clock.until(self.reassure_at));
@@ -122,7 +122,7 @@ impl Worker {
         reassure.into_iter().chain(drain).chain(listen).min()
     }
 
-    /// Tells gateways that wait that we live, if it is time.
+    /// Sends signs of life to waiting gateways, if one is due.
     fn reassure(&mut self) {
         let now = self.clock.now();
         if now < self.reassure_at {
@@ -134,7 +134,7 @@ impl Worker {
         }
     }
 
-    /// Hands finished jobs to their connections. Those of one connection mostly come together.
+    /// Passes finished jobs to their connections. Those of one connection are mostly adjacent.
     fn sort(&mut self, messages: &mut Vec<Message>) {
         let mut messages = messages.drain(..).peekable();
         while let Some(message) = messages.next() {
@@ -173,7 +173,7 @@ impl Worker {
                 connection.answer(&mut done);
                 connection.serve(&mut worker.jobs, &mut worker.done)
             });
-            // The connection that asked may be closed.
+            // The connection that waits may be closed.
             done.clear();
             self.done = done;
         }
@@ -186,7 +186,7 @@ impl Worker {
         });
     }
 
-    /// Lets a connection do something, and closes it if that failed.
+    /// Runs an action on a connection, and closes it on failure.
     fn with(
         &mut self,
         number: u64,

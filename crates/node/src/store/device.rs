@@ -25,13 +25,13 @@ pub(crate) struct Device {
     length: Bytes,
     disk: Arc<dyn Disk>,
     parts: Parts<DevicePart>,
-    /// Locked: two nodes that write one device would each believe to be alone.
+    /// Locked: two nodes that write one device would corrupt it.
     _lock: StoreLock,
 }
 
 /// A part that is open.
 struct DevicePart {
-    /// Where it begins.
+    /// Its offset.
     base: u64,
     label: OpenLabel,
 }
@@ -43,8 +43,8 @@ impl StoresErrors for DevicePart {
 }
 
 impl Device {
-    /// The file or device at `path`, which is there and keeps its length; no more of it is used
-    /// than `size`.
+    /// The file or device at `path`, which exists and keeps its length; at most `size` of it is
+    /// used.
     ///
     /// # Errors
     /// If it cannot be opened, or is in use (`ResourceBusy`).

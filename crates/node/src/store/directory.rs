@@ -22,12 +22,12 @@ use crate::volumes;
 /// Parts as files of a directory.
 pub(crate) struct Directory {
     path: PathBuf,
-    /// Where labels go that this directory takes no more.
+    /// The folder for labels that this directory's file system refuses.
     fallback: Option<PathBuf>,
     disk: Arc<dyn Disk>,
     parts: Parts<FilePart>,
-    /// Locked: two nodes that write one file would each believe to be alone. None while the
-    /// directory is not there.
+    /// Locked: two nodes that write one file would corrupt it. None while the directory does not
+    /// exist.
     lock: Mutex<Option<StoreLock>>,
 }
 
@@ -44,8 +44,8 @@ impl StoresErrors for FilePart {
 }
 
 impl Directory {
-    /// The directory at `path`. One that is not there is looked for again when a part is opened:
-    /// it may not be mounted yet.
+    /// The directory at `path`. A missing one is looked up again when a part is opened: it may not
+    /// be mounted yet.
     ///
     /// # Errors
     /// If it cannot be read or written, or is in use (`ResourceBusy`).
@@ -62,7 +62,7 @@ impl Directory {
         Ok(Self { path: path.into(), fallback: None, disk, parts, lock: Mutex::new(lock) })
     }
 
-    /// The same with a folder for labels that the directory's file system takes no more.
+    /// The same with a folder for labels that the directory's file system refuses.
     pub(crate) fn with_fallback(self, folder: Option<&Path>) -> Self {
         Self { fallback: folder.map(Path::to_path_buf), ..self }
     }
@@ -179,7 +179,7 @@ impl Medium for Directory {
         if !is_plain(&part.volume) {
             return Err(OpenError::Name(part.volume.clone()));
         }
-        // Where it begins is of no meaning here, and must not make two of one.
+        // The offset has no meaning here, and must not make two parts of one.
         let part = Part { offset: Bytes::ZERO, ..part.clone() };
         self.parts.open(&part, |_| self.find(&part))
     }

@@ -1,7 +1,7 @@
-//! The operations on files that labels and volumes are made by.
+//! The operations on files that make labels and volumes.
 //!
 //! They are few and behind a trait, so that a test can record them and check what a crash between
-//! any two of them leaves. Data does not go this way.
+//! any two of them leaves. Data take another path.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -16,32 +16,32 @@ use rustix::io::Errno;
 use tidegate_fabric::trusted;
 use tidegate_model::cluster::Uuid;
 
-/// Where the mark of a part (its volume's UUID and its index) stands with its data, where the file
-/// system has such things.
+/// Where the mark of a part (its volume's UUID and its index) is stored with its data, where the
+/// file system has attributes.
 const UUID_ATTRIBUTE: &str = "user.tidegate.uuid";
 
-/// Files and what is done to them. Nothing is durable before it is synced: bytes and lengths by
+/// Files and the operations on them. Nothing is durable before it is synced: bytes and lengths by
 /// [`Self::sync`], names by [`Self::sync_folder`].
 pub(crate) trait Disk: Send + Sync {
     /// The length of a file or device.
     fn length(&self, path: &Path) -> io::Result<u64>;
     /// Fills `bytes`; what lies beyond the end of the file stays zero.
     fn read(&self, path: &Path, offset: u64, bytes: &mut [u8]) -> io::Result<()>;
-    /// Makes an empty file that only its owner reads and writes, instead of one that is there.
+    /// Makes an empty file that only its owner reads and writes, and replaces an existing one.
     fn create(&self, path: &Path) -> io::Result<()>;
-    /// Writes to a file that is there.
+    /// Writes to an existing file.
     fn write(&self, path: &Path, offset: u64, bytes: &[u8]) -> io::Result<()>;
     /// Makes a file longer, and takes the space at once if it is to be reserved.
     fn grow(&self, path: &Path, length: u64, reserve: bool) -> io::Result<()>;
     /// Makes a file's bytes, length and attributes durable.
     fn sync(&self, path: &Path) -> io::Result<()>;
-    /// Gives a file another name in its folder, which no file has.
+    /// Renames a file to an unused name in its folder.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
     /// Makes the names in a folder durable.
     fn sync_folder(&self, path: &Path) -> io::Result<()>;
     /// The UUID that a file is marked with.
     fn mark(&self, path: &Path) -> io::Result<Option<Uuid>>;
-    /// Marks a file with a UUID. False where the file system has no such thing.
+    /// Marks a file with a UUID. False where the file system has no attributes.
     fn set_mark(&self, path: &Path, uuid: Uuid) -> io::Result<bool>;
 }
 
@@ -107,7 +107,7 @@ impl Disk for Host {
         let mut bytes = [0; 16];
         match fgetxattr(opened(path, false)?, UUID_ATTRIBUTE, &mut bytes) {
             Ok(16) => Ok(Some(Uuid(bytes))),
-            // Something else stands there, which is no volume's.
+            // Another file system object has that name, which is no volume's.
             Ok(_) | Err(Errno::RANGE) => Ok(Some(Uuid::default())),
             Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(None),
             Err(error) => Err(error.into()),
@@ -143,7 +143,7 @@ pub(crate) fn opened(path: &Path, is_written: bool) -> io::Result<File> {
     Ok(file)
 }
 
-/// A symbolic link where a part is to be. It could be led elsewhere while the node runs.
+/// A symbolic link in place of a part. Its target could change while the node runs.
 fn link(path: &Path) -> io::Error {
     let target = std::fs::read_link(path).unwrap_or_default();
     // A relative target counts from the folder of the link.

@@ -1,10 +1,9 @@
-//! A disk that loses what was not synced, for tests of everything above it.
+//! A disk that loses data that were not synced, for tests of all layers above it.
 //!
 //! It behaves as a kernel with a page cache does. A write is in the cache until a sync. A sync that
-//! fails takes the blocks out of the list of what is to be written and reports it to one caller;
-//! the next one succeeds. A crash of the machine keeps of what was not synced whatever it likes.
-//! The node above it is as it ships: open parts, their incarnations and their errors are the real
-//! ones.
+//! fails removes the blocks from the list of dirty blocks and reports the error to one caller; the
+//! next sync succeeds. A crash of the machine keeps any subset of the unsynced blocks. The node
+//! above it is as it ships: open parts, their incarnations and their errors are the real ones.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -50,8 +49,8 @@ impl PartialEq for FaultyDisk {
 impl Eq for FaultyDisk {}
 
 impl FaultyDisk {
-    /// The machine crashes, and comes back: each block that was not synced is there if `is_kept`
-    /// returns true.
+    /// The machine crashes, and restarts: a block that was not synced is kept if `is_kept` returns
+    /// true.
     pub fn crash(&self, mut is_kept: impl FnMut() -> bool) {
         let mut state = lock(&self.0);
         state.boots += 1;
@@ -102,7 +101,7 @@ impl State {
     }
 }
 
-/// The store of one life of a node.
+/// The store of one incarnation of a node.
 pub(crate) struct Faulty {
     disk: FaultyDisk,
     parts: Parts<FaultyPart>,

@@ -1,4 +1,4 @@
-//! One file or device, and what jobs do to a range of it.
+//! One file or device, and the effect of jobs on a range of it.
 //!
 //! Whole, aligned blocks go past the page cache (`O_DIRECT`), where the file system can do that:
 //! the node would only double what its clients cache, and a write's cost would show up in another
@@ -24,7 +24,7 @@ use tidegate_model::Bytes;
 use super::disk::opened;
 use super::parts::{Presence, is_durable};
 
-/// Bytes that are written at a time where a range can be cleared in no other way.
+/// Bytes written at a time where a range can only be cleared by writes.
 const ZEROS: usize = 1 << 20;
 
 /// Extents that one [`Command::Map`] reports.
@@ -35,7 +35,7 @@ const EXTENTS_MAX: usize = 256;
 pub(super) struct Files {
     path: PathBuf,
     cached: File,
-    /// None if the file system cannot do without its cache.
+    /// None if the file system has no direct transfers.
     direct: Option<File>,
     /// Only synced. The kernel reports an error of write-back once to each open descriptor, and a
     /// report to a durable write must not be kept from a flush.
@@ -119,7 +119,7 @@ impl Files {
         &self.cached
     }
 
-    /// Whether what is open here is still what its path leads to, and has at least this length.
+    /// Whether the path still names the open file, and the file has at least this length.
     pub(super) fn presence(&self, length: Bytes) -> Presence {
         let path = self.path.display();
         let found = match found_at(&self.path, &self.cached) {
@@ -156,9 +156,9 @@ impl Files {
         }
     }
 
-    /// Makes everything durable that was answered before. One sync at a time: calls that come while
-    /// it runs share the next one, and none of them succeeds while the error is with another. Once
-    /// one has failed, all do.
+    /// Makes all writes durable that were answered before. One sync at a time: calls that come
+    /// while it runs share the next one, and none of them succeeds if another one got the error.
+    /// Once one has failed, all do.
     pub(super) fn sync(&self) -> io::Result<()> {
         let lock = || self.syncs.lock().unwrap_or_else(PoisonError::into_inner);
         let mut syncs = lock();
@@ -228,7 +228,7 @@ impl Files {
     }
 }
 
-/// The file at a path now, compared with the one that was opened there.
+/// The file now at a path, compared with the one that was opened there.
 pub(super) enum Found {
     Same,
     Other,
@@ -261,7 +261,7 @@ fn reads_direct(file: &File) -> bool {
 impl Range<'_> {
     /// Carries out the job, whose range lies within the part.
     pub(super) fn perform(&self, job: &mut Job) -> Result<(), Failure> {
-        // That of a flush is no place.
+        // The offset of a flush is no position.
         let at = self.base.wrapping_add(job.offset);
         let length = u64::from(job.length);
         let done = match job.command {
@@ -340,7 +340,7 @@ impl Range<'_> {
         Ok(())
     }
 
-    /// Gives the space back, where the file system can; what cannot be given back stays.
+    /// Frees the space where the file system can; other blocks stay allocated.
     fn discard(&self, at: u64, length: u64) -> io::Result<()> {
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         match length {

@@ -19,7 +19,7 @@ const MNT_ID_UNIQUE: StatxFlags = StatxFlags::from_bits_retain(0x4000);
 const STATX_MASK: StatxFlags =
     StatxFlags::BASIC_STATS.union(StatxFlags::MNT_ID).union(StatxFlags::BTIME);
 
-/// One that no other process has, nor any other part.
+/// An incarnation that no other process and no other part has.
 pub(super) fn of_memory() -> u64 {
     RandomState::new().build_hasher().finish().max(1)
 }

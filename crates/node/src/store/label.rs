@@ -1,12 +1,12 @@
 //! Labels of parts on their media: their locations, and how they are read and written.
 //!
 //! In a directory, a part's label is a file beside its data, `VOLUME.INDEX.label`. On a device, the
-//! last mebibyte of what may be used is an area of slots, one for each part. Either way a label is
+//! last mebibyte of the usable space is an area of slots, one for each part. Either way a label is
 //! two blocks of 4 KiB with a copy in each, written alternately ([`Label`]). Their space is taken
 //! when the label is made, so that a full disk cannot keep an error from being stored.
 //!
-//! A file system that has met an error may take no more writes at all. A label in a directory then
-//! has one more copy in a folder elsewhere, the *fallback*, which counts while it is the latest.
+//! A file system may refuse all writes after an error. A label in a directory then has one more
+//! copy in a folder elsewhere, the *fallback*, which counts while it is the latest.
 
 use std::fs::DirBuilder;
 use std::io;
@@ -18,7 +18,7 @@ use tidegate_model::cluster::{Label, LabelError};
 
 use super::disk::Disk;
 
-/// Between the copies of a label.
+/// The distance between the copies of a label.
 const BLOCK: u64 = 4 << 10;
 
 /// The size of a label with its copy, in bytes.
@@ -27,7 +27,7 @@ const SLOT: u64 = 2 * BLOCK;
 /// The size of all labels of a device, in bytes, at the end of its usable space.
 pub(crate) const AREA: u64 = 1 << 20;
 
-/// How many parts a device can have.
+/// The most parts of a device.
 const SLOTS: u64 = AREA / SLOT;
 
 /// The location of one label.
@@ -35,17 +35,17 @@ const SLOTS: u64 = AREA / SLOT;
 pub(crate) struct LabelLocation {
     pub(crate) path: PathBuf,
     offset: u64,
-    /// The file that is written if this one cannot be.
+    /// The file that is written if a write to this one fails.
     fallback: Option<PathBuf>,
 }
 
 /// Why a label cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LabelAccessError {
-    /// Its bytes are none.
+    /// Its bytes are no label.
     #[error("{0}")]
     Label(LabelError),
-    /// The system refuses.
+    /// The system refuses a call.
     #[error("{0}")]
     Io(io::Error),
 }
@@ -63,7 +63,7 @@ pub(crate) fn parse_name(name: &str) -> Option<(&str, u32)> {
 }
 
 impl LabelLocation {
-    /// The label of a part in a directory, with a folder for the copy that this one does not take.
+    /// The label of a part in a directory, with a folder for the copy that the directory refuses.
     pub(crate) fn in_directory(
         folder: &Path,
         volume: &str,
@@ -140,7 +140,7 @@ impl LabelLocation {
             disk.write(&self.path, self.offset, &bytes)?;
             return disk.sync(&self.path);
         }
-        // It has its name only once it is whole.
+        // It gets its name only once it is complete.
         let name = self.path.file_name().unwrap_or_default().to_string_lossy();
         let begun = self.path.with_file_name(format!(".{name}.new"));
         disk.create(&begun)?;
@@ -180,12 +180,12 @@ fn parse(bytes: &[u8]) -> Result<Option<Label>, LabelAccessError> {
         (is_clear, Label::parse(&copy))
     });
     match copies {
-        // Space that was never written, or where a write was only begun, had no label before.
+        // Space that was never written, or whose first write was interrupted, had no label before.
         [(true, _), (_, Err(LabelError::Absent | LabelError::Damaged))]
         | [(_, Err(LabelError::Absent | LabelError::Damaged)), (true, _)] => Ok(None),
         [(_, one), (_, other)] => match Label::latest([one, other]) {
             Ok(label) => Ok(Some(label)),
-            // Data of others, where no label was ever written.
+            // Foreign data, where no label was ever written.
             Err(LabelError::Absent) => Ok(None),
             Err(error) => Err(LabelAccessError::Label(error)),
         },
@@ -196,12 +196,12 @@ fn parse(bytes: &[u8]) -> Result<Option<Label>, LabelAccessError> {
 #[derive(Debug)]
 pub(crate) struct Area {
     path: PathBuf,
-    /// Where it begins, and where parts have to end.
+    /// Its offset, which is the end of the space for parts.
     pub(crate) begin: u64,
 }
 
 impl Area {
-    /// The area of a device of which so much may be used.
+    /// The area of a device with so much usable space.
     ///
     /// # Errors
     /// If that is too little for one.

@@ -1,4 +1,4 @@
-//! An open part's label: whether it is the part that is wanted, and where its errors go.
+//! An open part's label: it identifies the part and stores its errors.
 
 use std::io;
 use std::sync::{Arc, Mutex};
@@ -21,7 +21,7 @@ pub(super) struct OpenLabel {
     disk: Arc<dyn Disk>,
     location: LabelLocation,
     label: Mutex<Label>,
-    /// Of which incarnations are made, with the number of errors.
+    /// Incarnations consist of these data and the number of errors.
     file: std::fs::File,
 }
 
@@ -39,7 +39,7 @@ impl OpenLabel {
         Ok(Self { disk, location, label: Mutex::new(label), file })
     }
 
-    /// The state of the part, as gateways are sent it.
+    /// The state of the part, in the form that is sent to gateways.
     pub(super) fn state(&self) -> io::Result<PartState> {
         let label = lock(&self.label);
         let incarnation = incarnation::of_file(&self.file, label.error_count)?;
@@ -51,7 +51,7 @@ impl OpenLabel {
         lock(&self.label).error.is_some()
     }
 
-    /// Whether the label is where errors of the part can be stored.
+    /// Whether errors of the part can be stored in the label.
     pub(super) fn presence(&self) -> Presence {
         let path = &self.location.path;
         match path.symlink_metadata() {
@@ -74,7 +74,7 @@ impl OpenLabel {
             .map(|error| describe(error, &self.location.path.display().to_string()))
     }
 
-    /// Stores what a sync ended with; the incarnation from here on.
+    /// Stores the result of a sync; returns the incarnation from here on.
     pub(super) fn store_error(&self, errno: i32) -> u64 {
         let mut label = lock(&self.label);
         let at_seconds = unix_seconds();

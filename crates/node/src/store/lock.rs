@@ -1,4 +1,4 @@
-//! The lock of a store: one node uses it at a time, or one command that changes its volumes.
+//! The lock of a store: it admits one node at a time, or one command that changes its volumes.
 
 use std::fs::{self, File};
 use std::io;
@@ -40,13 +40,13 @@ enum Holder {
     /// A node of this process.
     #[error("a node of this process uses it")]
     Own,
-    /// A node of this process number.
+    /// A node with this process number.
     #[error("a node uses it (process {0}: {1})")]
     Node(u32, String),
     /// A command that changes volumes.
     #[error("another tidegate command is at work on it (process {0}: {1})")]
     Command(u32, String),
-    /// Another process, or one that cannot be seen from here.
+    /// Another process, or one that is not visible from here.
     #[error("a node or another tidegate command uses it")]
     Unknown,
 }

@@ -1,4 +1,4 @@
-//! A memcached, or several behind one address: key-value requests are passed on as they came.
+//! A memcached, or several behind one address: key-value requests are passed on unchanged.
 //!
 //! # Mechanism
 //! All requests share one connection. A thread that has work writes its requests there by the
@@ -7,16 +7,16 @@
 //! later any bytes that the kernel does not take at once. So a request costs a fraction of a system
 //! call, and memcached is as busy as the node's depth allows.
 //!
-//! A quiet request may have no reply to wait for; a question that has one follows it ([`BARRIER`]).
-//! Only a request that ends where memcached sees its end is passed on: one byte more or less, and
+//! A quiet request may have no reply; a request with a reply follows it ([`BARRIER`]). Only a
+//! request whose end memcached finds at the same byte is passed on: one byte more or less, and
 //! every later reply would go to a wrong request.
 //!
-//! # When it goes away
-//! The same thread connects, at the start and again whenever the connection has ended, one try
-//! every [`RETRY`]; whether there is work does not matter. Each connection begins with a probe
-//! ([`BARRIER`]), and so does each silence of [`SILENCE`] without requests: memcached counts as
-//! there once it has answered. While it is away, requests fail at once, and the node reports it
-//! ([`Engine::fault`]). The log gets one line when it goes away and one when it is back.
+//! # Loss of the connection The same thread connects, at the start and again whenever the
+//! connection has ended, one try every [`RETRY`]; with or without work. Each connection begins with
+//! a probe ([`BARRIER`]), and so does each silence of [`SILENCE`] without requests: memcached
+//! counts as reachable once it has replied. While it is unreachable, requests fail at once, and the
+//! node reports it ([`Engine::fault`]). The log gets one line when it becomes unreachable and one
+//! when it is reachable again.
 
 use std::collections::VecDeque;
 use std::io;
@@ -42,7 +42,7 @@ use crate::threads;
 const RETRY: Duration = Duration::from_millis(100);
 
 /// How long memcached may send nothing while a request is open, twice in a row, before the
-/// connection is given up. Chosen by hand: a memcached that works answers within a millisecond.
+/// connection is closed. Chosen by hand: a working memcached answers within a millisecond.
 const SILENCE: Duration = Duration::from_secs(2);
 
 /// The `nice` value of the thread for bulk: where processors are scarce, short requests go first.
@@ -52,7 +52,7 @@ const BULK_NICE: i32 = 10;
 /// Bytes read at once.
 const INPUT: usize = 64 << 10;
 
-/// Where the parts are: there are none, and every volume is the whole of memcached.
+/// The store of parts: there are none, and every volume is the whole of memcached.
 pub(crate) struct Memcached {
     pub(crate) address: Address,
 }
@@ -73,7 +73,7 @@ impl Medium for Memcached {
     }
 }
 
-/// The engine that passes requests on.
+/// The engine that relays requests.
 pub(crate) struct Relay {
     medium: Arc<dyn Medium>,
     short: Line,
@@ -92,7 +92,8 @@ struct Shared {
     /// The node's name, for people.
     node: String,
     address: Address,
-    /// It is the line for bulk, which the log leaves out: the other line stands for both.
+    /// It is the connection for bulk, which is not logged: the other connection's state counts for
+    /// both.
     is_bulk: bool,
     sink: Arc<dyn Sink>,
     standing: Mutex<Standing>,
@@ -107,14 +108,14 @@ struct Standing {
     is_ending: bool,
 }
 
-/// Whether memcached answers.
+/// The reachability of memcached.
 #[derive(Default)]
 enum Reachability {
-    /// It has not answered yet, nor failed to.
+    /// The first probe has no result yet.
     #[default]
     Unknown,
     Up,
-    /// Why it does not.
+    /// The reason why it is unreachable.
     Away(String),
 }
 
@@ -122,7 +123,7 @@ enum Reachability {
 struct Link {
     stream: Stream,
     exchange: Mutex<Exchange>,
-    /// Wakes the reader: there is more to write than the kernel took, or it is to end.
+    /// Wakes the reader: bytes wait for the kernel, or the connection has to end.
     waker: Arc<MessageQueue<()>>,
 }
 
@@ -131,21 +132,20 @@ struct Link {
 struct Exchange {
     output: Outgoing,
     waiting: VecDeque<Awaited>,
-    /// The connection is of no use any more.
+    /// The connection is broken.
     is_over: bool,
-    /// Once nothing waits any more, it is over.
+    /// It ends once no request waits.
     is_ending: bool,
 }
 
 struct Awaited {
-    /// None for a question of our own.
+    /// None for a probe.
     work: Option<Work>,
     boundary: Boundary,
 }
 
 impl Relay {
-    /// An engine of this node that finishes into `sink`. Whether memcached is there does not
-    /// matter.
+    /// An engine of this node that finishes into `sink`. memcached need not be reachable.
     ///
     /// # Errors
     /// If there can be no thread.
@@ -159,7 +159,7 @@ impl Relay {
         Ok(Self { medium, short, bulk: Mutex::default() })
     }
 
-    /// The line for bulk, which is made when it is first needed; none if it cannot be.
+    /// The connection for bulk, which is made on first use; none if that fails.
     fn bulk(&self) -> Option<Arc<Line>> {
         let mut bulk = lock(&self.bulk);
         if bulk.is_none() && !lock(&self.short.shared.standing).is_ending {
@@ -180,13 +180,13 @@ impl Line {
     ) -> io::Result<Self> {
         let (standing, ended) = (Mutex::default(), Condvar::new());
         let shared = Arc::new(Shared { node, address, is_bulk, sink, standing, ended });
-        // Here and not in the thread, so that the first request finds a connection.
+        // Connected here and not in the thread, so that the first request finds a connection.
         let first = shared.connect();
         let keeping = shared.clone();
         let thread = threads::spawn("memcached", move || {
             if is_bulk {
-                // With no process named, Linux means the calling thread alone. If it cannot be,
-                // short requests have to share the processors evenly.
+                // Without a process, Linux changes the calling thread alone. On failure, short
+                // requests share the processors evenly.
                 let _ = rustix::process::setpriority_process(None, BULK_NICE);
             }
             keeping.keep(first);
@@ -199,7 +199,7 @@ impl Line {
         lock(&self.shared.standing).link.clone()
     }
 
-    /// Passes on all of `work`; what fails at once is appended to `done`.
+    /// Passes on all of `work`; work that fails at once is appended to `done`.
     fn pass_on(&self, medium: &dyn Medium, work: impl Iterator<Item = Work>, done: &mut Vec<Work>) {
         let link = self.link();
         let mut exchange = link.as_ref().map(|link| lock(&link.exchange));
@@ -355,7 +355,7 @@ impl Exchange {
         self.waiting.push_back(Awaited { work: Some(work), boundary: Boundary::new(shape) });
     }
 
-    /// Asks memcached whether it is there.
+    /// Sends memcached a probe.
     fn probe(&mut self) {
         self.output.push(BARRIER);
         self.waiting.push_back(Awaited { work: None, boundary: Boundary::new(Shape::Line) });
@@ -378,7 +378,7 @@ fn shape(bytes: &[u8]) -> Option<Shape> {
 }
 
 impl Link {
-    /// Nothing more is passed on here, and what was not answered fails.
+    /// Passes on nothing more here, and fails the requests without a reply.
     fn give_up(&self, sink: &dyn Sink) {
         let mut exchange = lock(&self.exchange);
         exchange.is_over = true;
@@ -394,7 +394,7 @@ impl Link {
         }
     }
 
-    /// Until the connection ends, which is an error, or is to end.
+    /// Runs until the connection fails, which is an error, or has to end.
     fn serve(&self, mut reactor: Reactor<()>, shared: &Shared) -> io::Result<()> {
         let (mut input, mut silences) = (Input::default(), 0);
         let (mut ready, mut mail, mut finished) = (Vec::new(), Vec::new(), Vec::new());
@@ -438,7 +438,7 @@ impl Link {
         }
     }
 
-    /// Finishes the work whose replies are there, and returns their length in bytes.
+    /// Finishes the work whose replies have arrived, and returns their length in bytes.
     fn replies(&self, input: &mut Input, finished: &mut Vec<Work>) -> io::Result<usize> {
         let strange = |what: String| io::Error::new(io::ErrorKind::InvalidData, what);
         let mut exchange = lock(&self.exchange);
@@ -446,7 +446,7 @@ impl Link {
         while used < input.length {
             let rest = &input.bytes[used..input.length];
             let Some(first) = exchange.waiting.front_mut() else {
-                return Err(strange("it says what nobody has asked".into()));
+                return Err(strange("it sent a reply without a request".into()));
             };
             let found = first.boundary.find(rest).map_err(|error| strange(error.to_string()))?;
             let Some(whole) = found else {
@@ -471,13 +471,13 @@ impl Link {
     }
 }
 
-/// The bytes from memcached that are not yet a whole reply. A long reply is read into the buffer in
-/// which it stays.
+/// The bytes from memcached that are not yet a complete reply. A long reply is read into its final
+/// buffer.
 struct Input {
     bytes: Buffer,
-    /// How much of it was read.
+    /// The bytes that were read.
     length: usize,
-    /// How long the reply at its beginning is at least.
+    /// The least length of the first reply.
     least: usize,
 }
 
@@ -488,11 +488,11 @@ impl Default for Input {
 }
 
 impl Input {
-    /// Where to read to: for a long reply no farther than it goes.
+    /// The buffer for the next read, which ends with a long reply.
     fn spare_capacity(&mut self) -> &mut [u8] {
         let end = if self.least > INPUT { self.least } else { INPUT }.max(self.length + 1);
         if end > self.bytes.len() {
-            // Of a reply of which only the parts have a length, twice as much each time.
+            // A reply with lengths of its parts only gets twice as much each time.
             let wanted = if end > self.least { 2 * self.bytes.len() } else { end };
             let mut bytes = Buffer::with_length(wanted);
             bytes[..self.length].copy_from_slice(&self.bytes[..self.length]);
@@ -511,7 +511,7 @@ impl Input {
         self.least = least;
     }
 
-    /// All that was read is one reply: its first `length` bytes.
+    /// The bytes that were read are one reply: takes its first `length` bytes.
     fn take(&mut self, length: usize) -> Buffer {
         if length <= INPUT {
             return Buffer::from(&self.bytes[..length]);

@@ -1,8 +1,8 @@
-//! Parts in memory: for tests, for experiments, and for what may be forgotten.
+//! Parts in memory: for tests, experiments, and data that may be lost.
 //!
-//! A part is a row of chunks. A chunk that was never written does not exist and reads as zeros; so
-//! a large volume costs little until it is used. Each chunk has a lock of its own, held for one
-//! copy: requests for different chunks never meet.
+//! A part is an array of chunks. A chunk that was never written does not exist and reads as zeros;
+//! so a large volume costs little until it is used. Each chunk has a lock of its own, held for one
+//! copy: requests for different chunks never wait for each other.
 
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
@@ -31,7 +31,7 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
-    /// Room for parts of together `capacity` bytes, none of which exist yet.
+    /// An empty store for parts of at most `capacity` bytes in total.
     pub(crate) fn new(capacity: Bytes) -> Self {
         Self { capacity, parts: Parts::default() }
     }
@@ -47,7 +47,7 @@ impl Medium for Memory {
                 return Err(OpenError::Full { what: name_of(part), end, capacity: self.capacity });
             }
             let chunks = part.length.0.div_ceil(CHUNK as u64);
-            // It is empty now, so whatever was acknowledged before is gone.
+            // It is empty now, so all writes acknowledged before are lost.
             let state = PartState { incarnation: incarnation::of_memory(), identity: None };
             let storage = (0..chunks).map(|_| Chunk::default()).collect();
             Ok(Found { state, has_failed: false, storage })
@@ -143,7 +143,7 @@ fn map(chunks: &[Chunk], offset: u64, length: usize) -> Buffer {
     super::file::extents(&extents)
 }
 
-// A copy between slices of one length leaves a chunk whole, whatever happens to its thread.
+// A copy between slices of one length leaves a chunk consistent, whatever happens to its thread.
 fn read(chunk: &Chunk) -> RwLockReadGuard<'_, Option<Box<[u8]>>> {
     chunk.read().unwrap_or_else(PoisonError::into_inner)
 }

@@ -9,18 +9,18 @@ use tidegate_fabric::service::{Command, Fault, Job, OpenPart, Part, PartState};
 use super::{OpenError, name_of};
 use crate::mutex::lock;
 
-/// Parts and what a medium keeps of each. Parts are opened rarely and used always, and a part that
-/// is open stays open: its number is good for as long as the node lives.
+/// Parts with a medium's state of each. Parts are opened rarely and used always, and a part that is
+/// open stays open: its number is good for as long as the node lives.
 pub(super) struct Parts<T> {
     list: RwLock<Vec<OpenedPart<T>>>,
-    /// Told of a part's new incarnation.
+    /// Receives a part's new incarnation.
     watcher: OnceLock<Watcher>,
 }
 
 /// Called with the number of a part and its new incarnation.
 pub(crate) type Watcher = Box<dyn Fn(u32, u64) + Send + Sync>;
 
-/// Stores of the fact that a sync has failed.
+/// Stores the fact that a sync has failed.
 pub(super) trait StoresErrors {
     /// Stores the error, and returns the part's incarnation from here on.
     fn store_error(&self, errno: i32) -> u64;
@@ -31,26 +31,26 @@ pub(super) trait StoresErrors {
 pub(super) struct OpenedPart<T> {
     pub(super) part: Part,
     state: PartState,
-    /// That of the state, or a later one.
+    /// The state's incarnation, or a later one.
     incarnation: AtomicU64,
     /// A sync has failed, and no later one proves that everything is durable.
     has_failed: AtomicBool,
-    /// Its files are not where they were: every request fails.
+    /// Its files are not at their paths: every request fails.
     is_absent: AtomicBool,
     /// The result of the last inspection.
     presence: Mutex<Presence>,
     pub(super) storage: T,
 }
 
-/// Whether the files of an open part are still where it was opened.
+/// Whether the files of an open part are still at its paths.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) enum Presence {
     /// They are.
     #[default]
     Present,
-    /// They are not, and whole elsewhere: the part is served again once they are back.
+    /// They are elsewhere, and complete: the part is served again once they are back.
     Displaced(String),
-    /// Data are gone, and with them perhaps acknowledged writes. That stays so until a restart.
+    /// Data are lost, and with them perhaps acknowledged writes. This state stays until a restart.
     Lost(String),
 }
 
@@ -63,7 +63,7 @@ impl Presence {
     }
 }
 
-/// The part that a medium has found or made.
+/// A part that a medium has found or made.
 pub(super) struct Found<T> {
     pub(super) state: PartState,
     /// An error of an earlier sync is stored with it.
@@ -78,7 +78,7 @@ impl<T> Default for Parts<T> {
 }
 
 impl<T> Parts<T> {
-    /// Opens `part`; if it is not open, it is what `find` makes of it, given the others.
+    /// Opens `part`; if it is not open, `find` returns it, given the others.
     pub(super) fn open(
         &self,
         part: &Part,
@@ -127,8 +127,8 @@ impl<T> Parts<T> {
 }
 
 impl<T: StoresErrors> Parts<T> {
-    /// Looks whether the files of all parts are where they were. Data that are gone may have held
-    /// acknowledged writes, so that is stored as a failed sync is.
+    /// Checks whether the files of all parts are at their paths. Lost data may have held
+    /// acknowledged writes, so the loss is stored like a failed sync.
     pub(super) fn inspect(&self, inspect_part: impl Fn(&OpenedPart<T>) -> Presence) {
         let mut lost = BTreeSet::new();
         for (number, opened) in (0..).zip(self.read().iter()) {
@@ -177,7 +177,7 @@ impl<T> OpenedPart<T> {
         PartState { incarnation: self.incarnation.load(Ordering::Acquire), ..self.state }
     }
 
-    /// Whether this is the part that is wanted.
+    /// Whether this is the requested part.
     fn admits(&self, wanted: &Part) -> Result<(), OpenError> {
         let what = || name_of(wanted);
         let (found, wanted) = (&self.part, wanted);
@@ -196,8 +196,8 @@ impl<T> OpenedPart<T> {
         Ok(())
     }
 
-    /// Whether a job may be done: its range lies within the part, what it relies on is still so,
-    /// and where it is to be durable, nothing stands against that.
+    /// Whether a job may be done: its range lies within the part, its incarnation is current, and
+    /// nothing prevents durability where it requires it.
     fn check(&self, job: &Job) -> Result<(), Fault> {
         if self.is_absent.load(Ordering::Acquire) {
             return Err(Fault::Io);
@@ -216,7 +216,7 @@ impl<T> OpenedPart<T> {
     }
 }
 
-/// Whether what a command changes is to be durable when it is answered.
+/// Whether the effect of a command must be durable when it is answered.
 pub(super) fn is_durable(command: Command) -> bool {
     match command {
         Command::Write { durable } | Command::Discard { durable } => durable,
@@ -230,7 +230,7 @@ fn key(part: &Part) -> (&String, u32) {
     (&part.volume, part.index)
 }
 
-/// The part that a job is about, if the job may be done.
+/// The part of a job, if the job may be done.
 pub(super) fn storage<'a, T>(parts: &'a [OpenedPart<T>], job: &Job) -> Result<&'a T, Fault> {
     let part = parts.get(job.part as usize).ok_or(Fault::Invalid)?;
     part.check(job).map(|()| &part.storage)

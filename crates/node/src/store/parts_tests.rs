@@ -111,7 +111,7 @@ fn after_a_failed_sync_nothing_durable_is_promised_to_whoever_was_there_or_comes
     );
     assert_eq!([flush(bad, 77), flush(bad, 28), flush(bad, 0)], [Err(Fault::Io); 3]);
     assert_eq!(flush(good, 77), Ok(()), "another part is none the worse");
-    assert_eq!(opened(&parts, &part("a", 0), false).state.incarnation, 28, "who comes knows it");
+    assert_eq!(opened(&parts, &part("a", 0), false).state.incarnation, 28, "a new session gets it");
     for (command, durable) in commands() {
         let wanted = if durable { Err(Fault::Io) } else { Ok(()) };
         assert_eq!(check(&parts, &job(bad, command, 0, 1)), wanted, "{command:?}");

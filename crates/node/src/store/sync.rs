@@ -6,8 +6,8 @@ use tidegate_model::{Class, ContextId, Operation, Tag, TenantId};
 
 use super::Medium;
 
-/// Makes what was written durable, part by part, until it is late. No client was promised that; but
-/// a write-back that fails once the node has ended may be reported to no later process, and one
+/// Makes written data durable, part by part, until the deadline. Clients have no promise of that;
+/// but a write-back that fails once the node has ended may be reported to no later process, and one
 /// that fails here is stored with its part, as by a flush.
 pub(crate) fn sync_all(medium: &dyn Medium, is_late: impl Fn() -> bool) {
     let parts = medium.durable_parts();

@@ -368,7 +368,7 @@ fn a_failed_sync_is_stored_and_fails_every_flush_until_it_is_cleared() {
                 watched(&medium, opened)
             }
         };
-        // A restart changes nothing, and who comes now is told the same.
+        // A restart changes nothing, and a new session gets the same.
         let (medium, again) = open();
         assert!(again.state.incarnation == reported && reported != before);
         fails_from_here(&*medium, again.number, reported);

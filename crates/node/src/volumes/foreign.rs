@@ -1,4 +1,4 @@
-//! Labels and data of another part in a part's place, each with the way back.
+//! Labels and data of another part at a part's location, each with a remedy.
 //!
 //! Data in a directory bear a mark, the attribute `user.tidegate.uuid`, which names the volume and
 //! the part that they were made for. A label names them as well. Exchanged files are recognised by

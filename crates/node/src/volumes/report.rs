@@ -33,7 +33,7 @@ pub(super) fn report(disk: &dyn Disk, part: &PartPlan) -> PartReport {
     PartReport { plan: part.clone(), label, is_unmade, has_data, fault }
 }
 
-/// Why the data beside a label are not those that it was made for.
+/// Why the data beside a label are not the label's.
 fn exchanged(disk: &dyn Disk, part: &PartPlan, label: &Label) -> Option<String> {
     let PartStore::Directory(_) = part.store else { return None };
     let mark = disk.mark(&part.data()).ok()?;
@@ -41,7 +41,7 @@ fn exchanged(disk: &dyn Disk, part: &PartPlan, label: &Label) -> Option<String> 
     Some(format!("{} {what}; {help}", part.name()))
 }
 
-/// How the data in a directory are less than in their label.
+/// The data that a directory lacks, compared with their label.
 pub(super) fn lacks_data(part: &PartPlan, label: &Label, data: Option<Bytes>) -> Option<String> {
     let PartStore::Directory(_) = part.store else { return None };
     let length = label.identity.length();
@@ -57,7 +57,7 @@ pub(super) fn cut_off(part: &PartPlan, found: Bytes, length: Bytes) -> String {
     format!("lost data: {} has {found} of the {length} that it had", path.display())
 }
 
-/// How a file that was lost or cut off comes back.
+/// The remedy for a file that was lost or truncated.
 pub(crate) fn restore_hint(volume: &str) -> String {
     format!("restore it from a backup (then run `tidegate volume create CLUSTER {volume} --adopt`)")
 }
@@ -80,8 +80,8 @@ pub(crate) fn geometry_hint(volume: &str, found: Geometry, wanted: Geometry) -> 
     }
 }
 
-/// Names what only a comparison of the parts of a volume shows: parts of two volumes, and a resize
-/// that was interrupted.
+/// Reports the faults that only a comparison of a volume's parts shows: parts of two volumes, and
+/// an interrupted resize.
 pub(super) fn compare(reports: &mut [PartReport]) {
     let identities = || reports.iter().filter_map(|report| Some(&report.label.as_ref()?.identity));
     let stamps = || identities().map(|identity| identity.stamp);

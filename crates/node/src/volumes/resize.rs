@@ -11,7 +11,7 @@ use super::{
 use crate::store::disk::Disk;
 use crate::store::label::LabelLocation;
 
-/// A part as it is to be, and its label as it is.
+/// A part in its requested state, and its present label.
 type Grown = (PartPlan, LabelLocation, Label);
 
 /// The most generations that parts may be behind those on other machines. A generation cannot be
@@ -27,8 +27,8 @@ struct Labelled {
     is_interrupted: bool,
 }
 
-/// Grows the volume, and first finishes a resize that was interrupted: the largest size that a
-/// label has is what that one was to reach.
+/// Grows the volume, and first finishes a resize that was interrupted: the largest size in a label
+/// is the target of that resize.
 pub(super) fn resize_on(
     disk: &dyn Disk,
     parts: &[PartPlan],
@@ -105,7 +105,7 @@ fn is_file(part: &PartPlan) -> bool {
     matches!(part.store, PartStore::Directory(_))
 }
 
-/// The part, if it is there as it was created.
+/// The part, if it exists as it was created.
 fn grown(disk: &dyn Disk, part: &PartPlan) -> VolumeResult<Grown> {
     let Found { location, label, data } = found(disk, part)?;
     let other = label.as_ref().and_then(|label| other_label(label, &part.volume, part.index));

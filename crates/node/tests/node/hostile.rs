@@ -82,12 +82,12 @@ fn a_gateway_that_sends_nonsense_gets_the_reason_and_is_disconnected() {
     };
     let cases = [
         (vec![0xff; 48], "a reserved byte"),
-        (a_read(), "a job came before the hello"),
-        (frame(&ToNode::Tenants(vec![])), "something came before the hello"),
+        (a_read(), "a job before the hello"),
+        (frame(&ToNode::Tenants(vec![])), "a message before the hello"),
         (frame(&ToNode::Hello { version: 99, release: "9".into() }), "speaks version 99"),
         ([hello(), hello()].concat(), "a second hello"),
         ([hello(), identify("other")].concat(), "a second identity"),
-        (identify("g"), "something came before the hello"),
+        (identify("g"), "a message before the hello"),
         ([hello(), open(1)].concat(), "out of order"),
         (
             [hello(), frame(&ToNode::Tenants(vec![]))[..48].to_vec(), vec![9; 48]].concat(),

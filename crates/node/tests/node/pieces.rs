@@ -69,7 +69,7 @@ fn a_large_request_is_one_answer_with_all_of_its_bytes() {
 }
 
 #[test]
-fn a_chunk_that_fails_fails_the_request() {
+fn a_piece_that_fails_fails_the_request() {
     let folder = tempfile::tempdir().unwrap();
     for node in nodes(folder.path()) {
         let mut client = Client::new(&node, &[]);
@@ -84,9 +84,9 @@ fn a_chunk_that_fails_fails_the_request() {
     }
 }
 
-/// One request at the device at a time: the second request is there after a chunk of the first.
+/// One request at the device at a time: the second request is there after a piece of the first.
 #[test]
-fn a_neighbour_waits_for_a_chunk_and_not_for_a_request() {
+fn a_neighbour_waits_for_a_piece_and_not_for_a_request() {
     let node = modelled(200, 1);
     for (number, command) in
         [Command::Read, Command::Zero { allocate: false, durable: false }].into_iter().enumerate()
@@ -115,7 +115,7 @@ fn a_large_request_does_not_stop_its_tenant() {
 }
 
 #[test]
-fn a_large_request_is_given_up_between_its_chunks() {
+fn a_large_request_is_given_up_between_its_pieces() {
     for depth in [1, 64] {
         let node = modelled(100, depth);
         let mut client = Client::new(&node, &[]);
@@ -148,7 +148,7 @@ fn a_large_request_fails_when_its_node_ends() {
 
 /// A job that leaves with its session makes no more pieces.
 #[test]
-fn the_chunks_of_a_closed_session_are_dropped_with_it() {
+fn the_pieces_of_a_closed_session_are_dropped_with_it() {
     let node = modelled(100, 4);
     let mut leaving = Client::new(&node, &[]);
     let part = leaving.part;

@@ -82,9 +82,9 @@ pub enum Step<F> {
     /// All pieces are done, and a flush makes them durable. It counts as a piece that begins where
     /// the range ends.
     Flush,
-    /// A piece has to be finished first.
+    /// A piece has to finish first.
     Wait,
-    /// It is done, or has failed. Said once.
+    /// It is done, or has failed. Returned once.
     Over(Result<(), F>),
 }
 

@@ -43,7 +43,7 @@ impl Entrance {
             }
             #[cfg(feature = "verbs")]
             Self::Way(Way { address: Address::Tcp(_), tls: None }) => {
-                Err(io::Error::other("who comes by TCP has to show a certificate"))
+                Err(io::Error::other("a TCP connection needs a client certificate"))
             }
             #[cfg(feature = "verbs")]
             Self::Way(way) => way.connect(),

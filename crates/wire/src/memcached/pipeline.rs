@@ -35,7 +35,7 @@ use super::{Command, KEY_MAX, split};
 pub const PENDING_MAX: usize = 1_024;
 
 /// The expected length of the reply to one part of a request for several keys, in bytes: as long as
-/// a chunk of a volume, so that other requests wait no longer behind it.
+/// a piece of a large request to a volume, so that other requests wait no longer behind it.
 pub const PART_REPLY: usize = 128 << 10;
 
 /// The maximum length of this reply, in bytes, if values have at most 1 MiB: a node holds at most

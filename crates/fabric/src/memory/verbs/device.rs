@@ -288,7 +288,7 @@ impl CompletionQueue {
         }
     }
 
-    /// Fills in what came to an end and says how much that is; nothing if the device is broken.
+    /// Fills in completions and returns their number; none if the device is broken.
     pub(super) fn poll(&mut self, into: &mut [library::Completion]) -> Option<usize> {
         // SAFETY: the queue stands, so its context does, whose driver takes as many completions as
         // there is room for. `&mut self` is the only access to this queue.
@@ -436,7 +436,7 @@ impl QueuePair {
         }
     }
 
-    /// Hands requests over, each of which points to the next. Says whether all were taken.
+    /// Posts requests, each of which points to the next. Returns whether all were taken.
     ///
     /// # Safety
     /// The requests and what they point to are as the device's driver wants them, and the memory of

@@ -61,7 +61,7 @@ pub enum RdmaError {
         errno: i32,
     },
     /// The other side's message makes no sense.
-    #[error("no RDMA: the other side's answer makes no sense; is it ours?")]
+    #[error("no RDMA: malformed answer of the other side; does it run this release?")]
     Peer,
 }
 
@@ -85,8 +85,9 @@ fn last() -> i32 {
 fn missing(name: Option<&str>) -> String {
     match name {
         Some(name) => format!("there is no device {name}; `rdma link` lists those that there are"),
-        None => "this machine has no device; install ibverbs-providers and load its card's driver"
-            .to_owned(),
+        None => {
+            "this machine has no device; install ibverbs-providers and load its driver".to_owned()
+        }
     }
 }
 

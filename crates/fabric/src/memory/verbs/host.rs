@@ -9,10 +9,10 @@ use super::device::{CompletionQueue, Device, QueuePair, Registration};
 use super::{Opening, RdmaError, Verbs};
 use crate::memory::region::Region;
 
-/// Queue pairs that one client may have. It asks for five.
+/// Queue pairs that one client may have. It requests five.
 const QUEUES_MAX: usize = 16;
 
-/// A client that was let in, by its number at this host.
+/// An admitted client, by its number at this host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Client(u64);
 
@@ -43,11 +43,11 @@ impl Host {
         Ok(Self { clients, completions, registration, region, device, admitted: 0 })
     }
 
-    /// Lets a client in: from now on it reads and writes the whole region. Whether it may is the
-    /// caller's to know.
+    /// Admits a client: from now on it reads and writes the whole region. The caller has checked
+    /// that it may.
     ///
     /// # Errors
-    /// If the request makes no sense, or the device has no more queue pairs.
+    /// If the request is invalid, or the device has no more queue pairs.
     pub fn admit(&mut self, request: &Request) -> Result<(Client, Answer), RdmaError> {
         let peer = &request.client;
         if peer.queues.is_empty() || peer.queues.len() > QUEUES_MAX {
@@ -71,8 +71,8 @@ impl Host {
         Ok((client, answer))
     }
 
-    /// Shuts a client out: once this returns, nothing that it sends is carried out any more. The
-    /// others are not disturbed. Says whether there was such a client.
+    /// Shuts a client out: once this returns, nothing that it sends is carried out any more. Other
+    /// clients do not notice. Returns whether there was such a client.
     pub fn fence(&mut self, client: Client) -> bool {
         self.clients.remove(&client).is_some()
     }

@@ -1,4 +1,4 @@
-//! libibverbs, opened when it is first wanted.
+//! libibverbs, opened on first use.
 //!
 //! One program runs with and without RDMA, and building it takes no header of libibverbs: the calls
 //! that are needed are found by name, and the structures that they pass are declared here. Their

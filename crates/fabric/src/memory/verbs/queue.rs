@@ -141,8 +141,8 @@ impl Queue {
         }
     }
 
-    /// Tells who waits for what is done, now that the request of this id is: the queue pair works
-    /// in order, so all before it are.
+    /// Reports all operations up to the completed request of this id: the queue pair works in
+    /// order, so all before it are done.
     pub(super) fn settle(&mut self, id: u64, mut report: impl FnMut(Waiting)) {
         let number = id - self.id_prefix;
         while self.done <= number && self.done < self.handed {

@@ -135,7 +135,7 @@ fn act() -> impl Strategy<Value = Act> {
     ]
 }
 
-/// Bytes that differ from their neighbours, by how many were said before.
+/// Bytes that differ from their neighbours, by the number of bytes sent before.
 fn bytes(from: u64, length: usize) -> VecDeque<u8> {
     (from..from + length as u64).map(|at| (at ^ at >> 8 ^ at >> 16) as u8).collect()
 }
@@ -278,7 +278,7 @@ proptest! {
         testbed.wires[1].send(&[IoSlice::new(&sent)]).unwrap();
         testbed.wires[1].finish().unwrap();
         let inside = &mut testbed.streams[1];
-        prop_assert!(inside.read(&mut [0; 8]).is_err(), "it is let in");
+        prop_assert!(inside.read(&mut [0; 8]).is_err(), "it is accepted");
     }
 }
 

@@ -6,11 +6,11 @@ use tidegate_algo::scheduling::scheduler::{
 };
 use tidegate_model::{Discipline, Span, Time};
 
-/// How many requests a stream has waiting while it asks for more than it gets.
+/// How many requests a stream has waiting while its demand exceeds its service.
 pub(super) const DEPTH: u32 = 4;
 const PERIOD: Span = Span::SECOND;
 
-/// One stream of requests, and what it is promised.
+/// One stream of requests, and its promises.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Stream {
     pub(super) weight: u32,

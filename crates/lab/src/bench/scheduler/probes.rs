@@ -27,7 +27,7 @@ const PERIOD: Span = Span::SECOND;
 
 /// A scheduler under a device: ours or the peer's.
 pub(super) trait Subject {
-    /// Begins anew with these streams, of which none asks for anything.
+    /// Begins anew with these streams, without requests.
     fn open(&mut self, streams: &[Stream]) -> Result<(), String>;
 
     /// Serves for so long, at most `rate` requests per second, while the streams with these numbers
@@ -142,7 +142,7 @@ fn starved(
     Ok(starved as f64 * window.as_seconds())
 }
 
-/// How far two streams that always ask are off the ratio of their weights, in per cent.
+/// The deviation of two streams with constant demand from the ratio of their weights, in per cent.
 fn is_off(subject: &mut dyn Subject, weight: u32) -> Result<f64, String> {
     subject.open(&[Stream::weighing(weight), Stream::weighing(3 * weight)])?;
     let served = subject.serve(WATCH, RATE, &[0, 1])?;

@@ -8,10 +8,10 @@ use tidegate_netsim::e2e::Progress;
 use tidegate_console::amounts;
 use tidegate_console::clock::Clock;
 
-/// After so long people want to know how far it is, and then as often.
+/// The time before the first progress line, and between lines.
 const PATIENCE: Span = Span(2 * Span::SECOND.0);
 
-/// Says how far a long run is, on standard error, where people see it.
+/// Reports the progress of a long run on standard error, for people.
 pub(super) struct Watch {
     clock: Clock,
     is_wanted: bool,

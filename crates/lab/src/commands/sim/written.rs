@@ -35,7 +35,7 @@ impl Files {
             let mut file = BufWriter::with_capacity(256 << 10, anew(&draft)?);
             self.drafts.push((draft.clone(), path.clone()));
             write(&mut file)?;
-            // On some file systems only this says that there was no room.
+            // On some file systems only this reports a full disk.
             file.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()
         };
         written().map_err(|error| unwritten(path, &error))

@@ -102,7 +102,7 @@ fn listen(
             wrong(text.span(), message, fix)
         }
         (tcp, Fabric::Verbs) if cluster.tls.is_none() => {
-            let message = format!("listen: {tcp} does not say who comes, as a socket does");
+            let message = format!("listen: {tcp} does not authenticate clients, as a socket does");
             wrong(text.span(), message, "add [tls], or listen on a Unix socket")
         }
         _ => Ok(address),
@@ -211,7 +211,8 @@ mod tests {
             1,
         );
         let error = Cluster::parse(&remote).unwrap_err().to_string();
-        let wanted = "listen: 192.0.2.1:7400 does not say who comes, as a socket does; add [tls]";
+        let wanted =
+            "listen: 192.0.2.1:7400 does not authenticate clients, as a socket does; add [tls]";
         assert!(error.contains(wanted), "{error}");
         let cluster = Cluster::parse(&format!("[tls]\ndirectory = \"tls\"\n{remote}")).unwrap();
         let fast = &cluster.data_nodes[0];

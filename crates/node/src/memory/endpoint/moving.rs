@@ -1,6 +1,5 @@
-//! How clients are brought to other memory: all of them, because one is to be shut out, because the
-//! memory is damaged, because blocks run low and must not be swept, or because the node's own RNIC
-//! has lost it.
+//! Moves of all clients to other memory: one client has to be shut out, the memory is damaged,
+//! blocks run low and must not be swept, or the node's own RNIC has lost the memory.
 
 use tidegate_model::Span;
 use tidegate_onesided::data_node::ToClient;
@@ -10,13 +9,13 @@ use super::super::host::remake::Store;
 use super::{ClientConnection, Endpoint, MOVE_MAX, RNIC_WAIT};
 
 impl Endpoint {
-    /// The node's own RNIC does not reach the memory any more, and so nor does any client's for
-    /// long: all have to come again, once it does.
+    /// The node's own RNIC does not reach the memory any more, and soon no client's RNIC will: all
+    /// clients reconnect once it does.
     pub(super) fn lose(&mut self) {
         if self.moving.is_some() || !self.host.is_lost() {
             return;
         }
-        tracing::error!("the node's own card has lost the memory; clients have to come again");
+        tracing::error!("the node's own RNIC has lost the memory; clients have to reconnect");
         let connections: Vec<u64> = self
             .connections
             .iter()
@@ -33,7 +32,7 @@ impl Endpoint {
             .connections
             .iter()
             .find(|(_, connection)| connection.session_slot == Some(session_slot));
-        // A client that has left by itself has no memory any more.
+        // A client that has disconnected has no memory any more.
         let Some((&token, _)) = client else { return };
         self.leave(token);
         if self.host.rnic().is_some() {
@@ -42,16 +41,18 @@ impl Endpoint {
         self.begin_to_move();
     }
 
-    /// Moves to memory of which it is known who has it, so that blocks of clients that died can be
-    /// swept again.
+    /// Moves to memory whose clients are all known, so that blocks of dead clients can be swept
+    /// again.
     pub(super) fn bring_back_blocks(&mut self) {
         if self.moving.is_none() {
-            tracing::info!("blocks run low in memory that clients may have unknown; it is moved");
+            tracing::info!(
+                "free blocks run low in memory that unknown clients may have; it is moved"
+            );
             self.begin_to_move();
         }
     }
 
-    /// Asks all clients to come again.
+    /// Makes all clients reconnect.
     fn begin_to_move(&mut self) {
         self.moving.get_or_insert(self.clock.now().after(MOVE_MAX));
         for connection in self.connections.values_mut().filter(|connection| connection.is_in) {
@@ -64,7 +65,7 @@ impl Endpoint {
     pub(super) fn move_if_due(&mut self) {
         let Some(deadline) = self.moving else { return };
         let is_used = || self.connections.values().any(|connection| connection.is_in);
-        // Behind an RNIC no client is waited for, but the RNIC itself is.
+        // Behind an RNIC the node waits for the RNIC and not for clients.
         if self.clock.now() < deadline && (self.host.rnic().is_some() || is_used()) {
             return;
         }
@@ -76,7 +77,7 @@ impl Endpoint {
         let started = self.clock.now();
         match self.host.move_memory() {
             Ok(_) if self.host.rnic().is_some() => {
-                tracing::warn!("the node's own card reaches the memory again; clients come again");
+                tracing::warn!("the node's own RNIC reaches the memory again; clients reconnect");
             }
             Ok(store) => {
                 if let Store::Emptied(structure) = store {
@@ -85,18 +86,18 @@ impl Endpoint {
                     self.host.remade(structure, store, took);
                 }
                 let took_ms = self.clock.now().since(started).0 / Span::MILLISECOND.0;
-                tracing::warn!(took_ms, "the memory was moved; clients come again");
+                tracing::warn!(took_ms, "the memory was moved; clients reconnect");
                 self.host.notice(Notice::Moved { took: self.clock.now().since(started) });
             }
             Err(error) if self.host.rnic().is_some() => {
-                tracing::error!("the node's own card does not reach the memory: {error}");
+                tracing::error!("the node's own RNIC does not reach the memory: {error}");
                 self.moving = Some(self.clock.now().after(RNIC_WAIT));
                 return;
             }
             Err(error) => {
                 tracing::error!(
-                    "the memory cannot be moved, so nobody is shut out, and lost blocks stay lost: \
-                     {error}"
+                    "the memory cannot be moved, so no client is shut out, and lost blocks stay \
+                     lost: {error}"
                 );
                 self.host.stay(gone.iter().map(|connection| connection.session_slot));
             }
@@ -105,10 +106,10 @@ impl Endpoint {
         self.answer_all();
     }
 
-    /// Goes on with other memory, because a structure of this one is damaged. Clients have nothing
-    /// to finish there, so they are not waited for: they notice it and reconnect.
+    /// Continues with other memory, because a structure of this one is damaged. Clients have
+    /// nothing to finish there, so the node does not wait for them: they notice it and reconnect.
     pub(super) fn remake(&mut self) {
-        // It may have been reported twice, and done already.
+        // The damage may have been reported twice, and handled already.
         let Some(structure) = self.host.damaged() else { return };
         let started = self.clock.now();
         let clients: Vec<u64> = self
@@ -133,13 +134,13 @@ impl Endpoint {
                     took_ms,
                     is_store_kept,
                     tenants = whose,
-                    "{structure} was damaged by a client that has the memory, so the node goes on \
-                     with other memory; clients come again"
+                    "{structure} was damaged by a client that has the memory, so the node \
+                     continues with other memory; clients reconnect"
                 );
                 self.host.remade(structure, store, took);
             }
             Err(error) => {
-                tracing::error!("{structure} is damaged, and no other memory can be made: {error}");
+                tracing::error!("{structure} is damaged, and no new memory can be made: {error}");
                 self.moving = Some(self.clock.now().after(RNIC_WAIT));
                 return;
             }

@@ -1,11 +1,11 @@
 //! Other memory for a data node: it moves away from a client, or makes damaged memory anew.
 //!
 //! # Mechanism
-//! New memory gets its words of control from the monitor, never from the old memory, which clients
+//! New memory gets its control words from the monitor, never from the old memory, which clients
 //! write to. The store is copied after the old memory is marked as left, and the copy, which no
-//! other process has, is checked. A store that is damaged is not handed on: the new memory has an
-//! empty one then. Where there is no room for a second one, and behind an RNIC, where clients can
-//! be shut out, the memory stays and is made anew in place.
+//! other process has, is checked. A damaged store is not copied: the new memory has an empty one
+//! then. Where there is no headroom for a second memory, and behind an RNIC, where clients can be
+//! shut out, the memory stays and is made anew in place.
 
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom};
@@ -31,22 +31,22 @@ const CHUNK: u64 = 1 << 30;
 /// The state of the store after its memory was replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in super::super) enum Store {
-    /// It has all that it had.
+    /// It is complete.
     Kept,
-    /// This structure of it was damaged, so it is empty now.
+    /// This structure was damaged, so the store is empty now.
     Emptied(Structure),
 }
 
 impl Host {
-    /// Goes on with a copy of the memory, in which no client has a session slot. No process may use
-    /// the old one any more. Behind an RNIC it is the same memory, and no client may reach it.
+    /// Continues with a copy of the memory, in which no client has a session slot. No process may
+    /// use the old one any more. Behind an RNIC it is the same memory, and no client may reach it.
     ///
     /// A client that is stopped in the middle of an operation cannot answer. So the old memory is
     /// marked as left before the first byte of the store is copied, and clients check that mark
     /// after each operation (`fabric::memory::shm` explains why that is enough).
     ///
     /// # Errors
-    /// If there is not so much memory, or the RNIC cannot be used. The old one is still there then.
+    /// If there is not enough memory, or the RNIC cannot be used. The old memory stays in use then.
     pub(in super::super) fn move_memory(&self) -> Result<Store, StartError> {
         let old = lock(&self.inner).region.clone();
         if self.rnic.is_some() {
@@ -60,7 +60,7 @@ impl Host {
     }
 
     /// As [`Self::move_memory`], because a structure of the memory is damaged. Where there is no
-    /// room for a copy, it is made anew in place, without what was stored.
+    /// headroom for a copy, the memory is made anew in place, with an empty store.
     ///
     /// # Errors
     /// If the RNIC cannot be used.
@@ -73,7 +73,7 @@ impl Host {
                 wipe(&old)?;
                 self.fill(&old, &control)?;
                 self.begin_anew(old)?;
-                // Clients that have left still map it.
+                // Disconnected clients still map it.
                 lock(&self.inner).sweeper.doubt();
                 Ok(Store::Emptied(damaged))
             }
@@ -85,7 +85,7 @@ impl Host {
         lock(&self.inner).monitor.control_words()
     }
 
-    /// Copies the store to new memory, and goes on there.
+    /// Copies the store to new memory, and continues there.
     fn go_on_with(&self, old: &Region, mut new: Arc<Region>) -> Result<Store, StartError> {
         let control = self.control_words();
         copy(old, &new, region_layout::DATA, old.length())?;
@@ -101,7 +101,7 @@ impl Host {
         Ok(store)
     }
 
-    /// Goes on with the same memory, which no client reaches.
+    /// Continues with the same memory, which no client reaches.
     fn make_anew_in_place(&self, memory: &Arc<Region>) -> Result<Store, StartError> {
         let (control, store) = (self.control_words(), self.look_over(memory));
         match store {
@@ -127,7 +127,7 @@ impl Host {
         }
     }
 
-    /// Makes memory of zeros that of a node with an empty store.
+    /// Turns zeroed memory into that of a node with an empty store.
     fn fill(&self, memory: &Arc<Region>, control: &[(u64, u64)]) -> Result<(), StartError> {
         format(memory)?;
         self.write_control(memory, control);
@@ -144,7 +144,7 @@ impl Host {
         }
     }
 
-    /// Goes on with this memory, in which no client has a session slot.
+    /// Continues with this memory, in which no client has a session slot.
     fn begin_anew(&self, region: Arc<Region>) -> Result<(), StartError> {
         let rnic = self.rnic.as_ref();
         let monitor = monitor(&self.node, rnic, &region, self.clock.now())?;
@@ -174,12 +174,12 @@ pub(super) fn clear(memory: &Arc<Region>, start: u64, end: u64) -> io::Result<()
     Ok(())
 }
 
-/// Makes all of it zero.
+/// Zeroes all of it.
 fn wipe(memory: &Arc<Region>) -> io::Result<()> {
     clear(memory, 0, memory.length())
 }
 
-/// Copies a part of a region to the same place of another.
+/// Copies a part of a region to the same offset of another.
 fn copy(from: &Region, to: &Region, start: u64, end: u64) -> io::Result<()> {
     let mut target = File::from(to.as_fd().try_clone_to_owned()?);
     target.seek(SeekFrom::Start(start))?;
