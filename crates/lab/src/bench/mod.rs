@@ -31,6 +31,7 @@ mod stage;
 mod store;
 mod window;
 
+use sample::Median;
 pub(crate) use window::Plan;
 
 /// The units of which less is better: times, their ratios, how far off something is, memory, and
@@ -56,6 +57,8 @@ pub(crate) struct Row {
     pub(crate) peer_value: Option<f64>,
     /// How many times better than the peer's ours is.
     pub(crate) ratio: Option<f64>,
+    /// The bounds of the ratio's median, if ours and the peer's were measured round by round.
+    pub(crate) ratio_spread: Option<[f64; 2]>,
     /// The promised bound, in the row's unit.
     pub(crate) promise: Option<String>,
     /// Whether the value keeps the promise.
@@ -72,7 +75,7 @@ impl Row {
         let reason = value.is_none().then(|| window::BUSY.to_owned());
         let (case, unit) = (case.into(), "ns");
         let (spread, promise, kept, note) = (None, None, None, None);
-        let (peer, peer_value, ratio) = (None, None, None);
+        let (peer, peer_value, ratio, ratio_spread) = (None, None, None, None);
         Self {
             bench,
             case,
@@ -82,6 +85,7 @@ impl Row {
             peer,
             peer_value,
             ratio,
+            ratio_spread,
             promise,
             kept,
             reason,
@@ -126,6 +130,29 @@ impl Row {
             }
             Err(reason) => self.reason = self.reason.or(Some(reason)),
         }
+        self
+    }
+
+    /// Adds the values of all rounds: their median, and its bounds.
+    fn of_rounds(mut self, rounds: impl IntoIterator<Item = f64>) -> Self {
+        if let Some(median) = Median::of(rounds) {
+            (self.value, self.reason) = (Some(median.value), None);
+            return self.between(median.low, median.high);
+        }
+        self
+    }
+
+    /// Adds a peer with which ours took turns, round by round. The ratio is the median of the
+    /// rounds' ratios: a machine that is slow for a while is slow for both of a round.
+    fn beside_in_turns(mut self, peer: &str, rounds: impl IntoIterator<Item = (f64, f64)>) -> Self {
+        let rounds: Vec<_> = rounds.into_iter().collect();
+        let Some(median) = Median::of(rounds.iter().map(|(_, peer)| *peer)) else { return self };
+        self = self.of_rounds(rounds.iter().map(|(ours, _)| *ours)).beside(peer, Ok(median.value));
+        let less = self.less_is_better();
+        let ratio = |(ours, peer): &(f64, f64)| if less { peer / ours } else { ours / peer };
+        let ratio = Median::of(rounds.iter().map(ratio).filter(|ratio| ratio.is_finite()));
+        self.ratio = ratio.map(|ratio| ratio.value);
+        self.ratio_spread = ratio.map(|ratio| [ratio.low, ratio.high]);
         self
     }
 
@@ -327,6 +354,13 @@ mod tests {
         assert_eq!(wide.promise.as_deref(), Some(">= 12"));
         let exact = Row::less("limits", "x", "%", Some(0.0)).promised(2.0).beside("p", Ok(1.0));
         assert_eq!((exact.kept, exact.ratio), (Some(true), None));
+        // The second round was slow for both: the medians' ratio would be 1.25.
+        let turns = [(10.0, 5.0), (4.0, 2.0), (12.0, 8.0)];
+        let turns = Row::more("path", "x", "iops", None).beside_in_turns("p", turns);
+        assert_eq!((turns.value, turns.peer_value), (Some(10.0), Some(5.0)));
+        assert_eq!((turns.ratio, turns.ratio_spread), (Some(2.0), Some([1.5, 2.0])));
+        let less = Row::less("path", "x", "us", None).beside_in_turns("p", [(4.0, 6.0)]);
+        assert_eq!((less.ratio, less.reason), (Some(1.5), None));
         let none = Row::nanoseconds("stage", "x", None).promised(1.0).beside("p", Ok(1.0));
         assert_eq!((none.kept, none.ratio), (None, None));
         assert!(none.reason.is_some());

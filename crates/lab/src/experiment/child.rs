@@ -98,9 +98,22 @@ impl Child {
         directory: &Path,
         interrupt: &Interrupt,
     ) -> Result<Self, Failure> {
+        Self::start_until(start, || socket.exists(), directory, interrupt)
+    }
+
+    /// Starts a process, and waits until it listens, as `is_listening` finds out.
+    ///
+    /// # Errors
+    /// If it cannot be started, ends, or does not listen in time; if the user ends the command.
+    pub(crate) fn start_until(
+        start: &Start,
+        is_listening: impl Fn() -> bool,
+        directory: &Path,
+        interrupt: &Interrupt,
+    ) -> Result<Self, Failure> {
         let mut child = Self::start(start, directory)?;
         let clock = Clock::start();
-        while !socket.exists() {
+        while !is_listening() {
             if child.has_ended()? || clock.now().0 > LISTENS.0 {
                 let message = format!("{} does not listen", start.name);
                 return Err(Failure::new(Code::Failure, message).cause(child.last_words()));
