@@ -360,9 +360,7 @@ fn by_client(title: &str, rows: &[(String, Vec<f64>)]) -> Panel {
         let points = (1u32..).zip(rates).map(|(client, rate)| (f64::from(client), *rate));
         Series::line(name, points.collect())
     };
-    let series = rows.iter().map(line).collect();
-    let y = "thousand reads per second";
-    Panel { title: title.into(), x: "client", y, series, levels: Vec::new() }
+    Panel::new(title, ["client", "thousand reads per second"], rows.iter().map(line))
 }
 
 #[cfg(test)]

@@ -67,6 +67,20 @@ pub(crate) struct Panel {
 }
 
 impl Panel {
+    /// A panel whose axes have these names.
+    pub(crate) fn new(
+        title: impl Into<String>,
+        [x, y]: [&'static str; 2],
+        series: impl IntoIterator<Item = Series>,
+    ) -> Self {
+        let series = series.into_iter().collect();
+        Self { title: title.into(), x, y, series, levels: Vec::new() }
+    }
+
+    pub(crate) fn with_levels(self, levels: Vec<(String, f64)>) -> Self {
+        Self { levels, ..self }
+    }
+
     /// The largest values on both axes.
     fn extent(&self) -> (f64, f64) {
         let points = || self.series.iter().flat_map(|series| &series.points);

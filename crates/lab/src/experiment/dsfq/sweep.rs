@@ -73,13 +73,7 @@ impl Sweep {
         let line = |(name, stream, brick): &Line| {
             self.series(name, |outcome| Some(mean(outcome, *stream, *brick)))
         };
-        Panel {
-            title: title.into(),
-            x,
-            y: "MB/s",
-            series: lines.iter().map(line).collect(),
-            levels: Vec::new(),
-        }
+        Panel::new(title, [x, "MB/s"], lines.iter().map(line))
     }
 
     /// Where totals are furthest from one to `ratio`, among the points that `which` takes: how far,

@@ -45,8 +45,7 @@ pub(super) fn panel(outcome: &E2eReport, part: LatencyScope, title: &str) -> Pan
         });
         Series::line(one.name.clone(), points.collect())
     };
-    let series = outcome.applications.iter().map(line).collect();
-    Panel { title: title.into(), x: "percentile", y: "ms", series, levels: Vec::new() }
+    Panel::new(title, ["percentile", "ms"], outcome.applications.iter().map(line))
 }
 
 /// A table of latencies in milliseconds, without rows.

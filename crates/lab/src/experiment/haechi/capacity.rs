@@ -312,13 +312,7 @@ fn part(
             let points = (1u32..).zip(&rates).map(|(period, rate)| (f64::from(period), *rate));
             series.push(Series::line(*control, points.collect()));
         }
-        panels.push(Panel {
-            title: name.into(),
-            x: "seconds",
-            y: "thousand reads per second",
-            series,
-            levels: Vec::new(),
-        });
+        panels.push(Panel::new(name, ["seconds", "thousand reads per second"], series));
     }
     FigureResult { claims, table, picture: draw(setup.title, &panels) }
 }

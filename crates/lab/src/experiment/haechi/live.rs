@@ -296,13 +296,11 @@ fn several(context: &FigureContext) -> Result<FigureResult, Failure> {
         checks.into_iter().chain([at_least("four clients", "K/s", 1500.0, fourth)]),
     )];
     let points = COUNTS.iter().zip(&totals).map(|(count, total)| (f64::from(*count), *total));
-    let panel = Panel {
-        title: "Several clients".into(),
-        x: "clients",
-        y: "thousand reads per second",
-        series: vec![Series::line("live", points.collect())],
-        levels: Vec::new(),
-    };
+    let panel = Panel::new(
+        "Several clients",
+        ["clients", "thousand reads per second"],
+        [Series::line("live", points.collect())],
+    );
     Ok(FigureResult { claims, table, picture: draw("What clients read together, live", &[panel]) })
 }
 
@@ -516,8 +514,7 @@ fn congestion(context: &FigureContext) -> Result<FigureResult, Failure> {
             let points = (1u32..).zip(rates).map(|(period, rate)| (f64::from(period), rate));
             series.push(Series::line(MODES[*mode].1, points.collect()));
         }
-        let (title, x, y) = (name.into(), "seconds", "thousand reads per second");
-        panels.push(Panel { title, x, y, series, levels: Vec::new() });
+        panels.push(Panel::new(name, ["seconds", "thousand reads per second"], series));
         claims.push(falls(&runs[1], &courses[1], name));
         claims.push(follows(&runs[2], &courses[2], before, name));
     }
