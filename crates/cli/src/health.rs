@@ -159,7 +159,6 @@ pub(crate) fn levels(tenant: Tenant<'_>, unit: Unit) -> Levels {
     }
 }
 
-/// Its levels at stages.
 fn at_stages(tenant: &TenantStatus, unit: Unit) -> Levels {
     match unit {
         Unit::Bytes => Levels {

@@ -27,7 +27,6 @@ const FULL: &str = "HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nRet
     Content-Type: application/json\r\nContent-Length: 60\r\n\r\n\
     {\"code\":1,\"message\":\"too many connections; try again later\"}";
 
-/// The listener.
 pub(crate) struct HttpListener {
     listener: TcpListener,
     connections: Arc<HttpConnections>,

@@ -60,7 +60,6 @@ pub(crate) fn controller(
     controller
 }
 
-/// These nodes under a policy.
 pub(crate) fn tenant_nodes(policy: &Policy, file: &Cluster) -> TenantNodes {
     let names = policy.tenants.iter().map(|tenant| tenant.name.clone());
     let nodes = admission::reachable_nodes(policy, file)

@@ -46,7 +46,6 @@ pub(crate) enum PeerKind {
     Remote,
 }
 
-/// A connection's permit.
 #[derive(Debug)]
 pub(crate) struct ConnectionPermit {
     permits: Arc<ConnectionPermits>,

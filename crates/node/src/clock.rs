@@ -24,7 +24,6 @@ impl Clock {
         Self { started: Instant::now() }
     }
 
-    /// The time.
     pub(crate) fn now(&self) -> Time {
         Time(u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX))
     }

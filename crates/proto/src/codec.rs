@@ -219,7 +219,6 @@ impl<M: DeserializeOwned> Decoder<M> {
     }
 }
 
-/// The message that these bytes are.
 fn message<M: DeserializeOwned>(bytes: &[u8]) -> Result<M, DecodeError> {
     let (message, trailing) =
         postcard::take_from_bytes(bytes).map_err(|_| DecodeError::Malformed)?;

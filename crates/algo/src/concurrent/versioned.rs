@@ -89,7 +89,6 @@ impl Operations {
         number
     }
 
-    /// Ends the operation.
     fn end(&self, number: u64) {
         // A thread that sees the end sees all writes before it, and writes the buffer after it.
         self.0.store(number + 1, Ordering::Release);

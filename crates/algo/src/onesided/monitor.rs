@@ -117,7 +117,6 @@ pub struct Report {
     pub is_leaving: bool,
 }
 
-/// The state of one client.
 #[derive(Clone, Copy, Debug)]
 struct ClientState {
     promise: Promise,

@@ -74,7 +74,6 @@ const NO_REQUEST: u64 = u64::MAX;
 pub struct ShardHead {
     /// The phase and the start tag of its next request.
     pub(crate) head: Option<(Phase, u128)>,
-    /// The virtual time of each phase.
     pub(crate) virtual_times: [u128; Phase::ALL.len()],
     /// How far it may be ahead, as a power of two.
     pub(crate) lead: u32,

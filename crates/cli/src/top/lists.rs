@@ -22,7 +22,6 @@ pub(super) enum List {
 }
 
 impl List {
-    /// How many there are.
     pub(super) fn rows(self, status: &Status) -> usize {
         let cluster = status.cluster.as_ref();
         match self {

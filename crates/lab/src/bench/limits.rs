@@ -257,9 +257,6 @@ fn row(outcome: CaseOutcome) -> Row {
 }
 
 /// Measures everything.
-///
-/// # Errors
-/// If the user interrupts the run.
 pub(super) fn rows(
     plan: Plan,
     interrupt: &Interrupt,

@@ -160,7 +160,6 @@ impl Row {
     }
 }
 
-/// The benches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Bench {
     /// The library: deciding, buckets, content
@@ -205,9 +204,6 @@ impl Bench {
 }
 
 /// Measures, and gives each row to `report` as soon as it is there. The shim is at `shim`.
-///
-/// # Errors
-/// If the user interrupts the run.
 pub(crate) fn run(
     benches: &[Bench],
     plan: Plan,
@@ -264,9 +260,6 @@ pub(crate) fn run(
 }
 
 /// Probes how the scheduler behaves, and gives each row to `report` as soon as it is there.
-///
-/// # Errors
-/// If the user interrupts the run.
 pub(crate) fn probe(plan: Plan, report: &mut dyn FnMut(Row)) -> Result<(), Failure> {
     scheduler::probe(plan, &Interrupt::listen()?, report)
 }

@@ -397,7 +397,6 @@ fn is_kept(pairs: &[Pair]) -> bool {
     ratio(pairs, wall).is_some_and(|ratio| verdict(ratio, pairs.len()) == Some(true))
 }
 
-/// The rows of one program.
 fn rows_of(program: &Program, pairs: Result<Vec<Pair>, String>) -> [Row; 2] {
     let case = |part| format!("{} ({}), {part}", program.name, program.what);
     let none = |part| Row::less(BENCH, case(part), "ratio", None);
@@ -427,9 +426,6 @@ fn rows_of(program: &Program, pairs: Result<Vec<Pair>, String>) -> [Row; 2] {
 }
 
 /// Measures everything.
-///
-/// # Errors
-/// If the user interrupts the run.
 pub(super) fn rows(
     plan: Plan,
     shim: Result<&Path, String>,

@@ -75,9 +75,6 @@ const QUICK: Size = Size {
 };
 
 /// Measures everything.
-///
-/// # Errors
-/// If the user interrupts the run.
 pub(super) fn rows(
     plan: Plan,
     interrupt: &Interrupt,

@@ -58,9 +58,6 @@ const ENTER: &str = "echo $$ > \"$0\" && exec \"$@\"";
 
 impl Child {
     /// Starts a process with its output in a file in `directory`.
-    ///
-    /// # Errors
-    /// If it cannot be started.
     pub(crate) fn start(start: &Start, directory: &Path) -> Result<Self, Failure> {
         let stderr = directory.join(format!("{}.stderr", start.name));
         let mut command = match &start.group {

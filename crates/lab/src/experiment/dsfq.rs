@@ -91,9 +91,6 @@ const MINIMUM: f64 = 1.0 / 12.0;
 type Shown = paper::Shown<DsfqReport>;
 
 /// Reads a scenario.
-///
-/// # Errors
-/// None: a test reads them all.
 fn scenario(text: &str) -> Result<Scenario, Failure> {
     Scenario::parse(text).map_err(wrong)
 }

@@ -119,9 +119,6 @@ const NODES: &str =
 type Shown = paper::Shown<OneSidedReport>;
 
 /// Reads a scenario.
-///
-/// # Errors
-/// None: a test reads them all.
 fn scenario(text: &str) -> Result<Scenario, Failure> {
     Scenario::parse(text).map_err(wrong)
 }
@@ -138,9 +135,6 @@ impl Kept {
     }
 
     /// Outcomes in the order of the scenarios. Scenarios that are the same are simulated once.
-    ///
-    /// # Errors
-    /// If a scenario cannot be run, or the user ends the command.
     fn get(&'static self, context: &FigureContext) -> Result<&'static [Shown], Failure> {
         if let Some(shown) = self.shown.get() {
             return Ok(shown);
@@ -200,9 +194,6 @@ const PAPER: usize = 2;
 const SOUND: usize = 3;
 
 /// Some scenarios, changed, each under every control.
-///
-/// # Errors
-/// None: a test reads them all.
 fn under_all<const N: usize>(
     texts: [&str; N],
     change: impl Fn(&mut Scenario),
@@ -332,7 +323,6 @@ fn mean_of(outcome: &OneSidedReport, clients: core::ops::Range<usize>) -> f64 {
     clients.map(|client| mean(outcome, client)).sum::<f64>() / count
 }
 
-/// How many clients there are.
 fn clients(outcome: &OneSidedReport) -> core::ops::Range<usize> {
     0..outcome.latency.len()
 }

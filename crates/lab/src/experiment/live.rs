@@ -61,9 +61,6 @@ impl Live {
     }
 
     /// Says something once.
-    ///
-    /// # Errors
-    /// If standard output cannot be written.
     pub(crate) fn print(&self, text: &str) -> Result<(), Failure> {
         match self.form {
             Form::Silent => Ok(()),
@@ -72,9 +69,6 @@ impl Live {
     }
 
     /// Shows one frame.
-    ///
-    /// # Errors
-    /// If standard output cannot be written.
     pub(crate) fn show(
         &mut self,
         plan: &Plan,
@@ -116,9 +110,6 @@ impl Live {
     }
 
     /// Says what held a set-up that has run, and how long it took.
-    ///
-    /// # Errors
-    /// If standard output cannot be written.
     pub(crate) fn ended(&self, recording: &Recording) -> Result<(), Failure> {
         let took = amounts::span(recording.took().0);
         let description = format!("    {}; took {took}", recording.means.join("; "));

@@ -89,7 +89,6 @@ pub(crate) struct Tenant {
 }
 
 impl Plan {
-    /// The tenants' names.
     pub(crate) const NAMES: [&str; 4] = [TENANTS[0].0, TENANTS[1].0, TENANTS[2].0, TENANTS[3].0];
 
     /// The experiment for a disk that can do `measured` by itself, with set-ups of `seconds`.

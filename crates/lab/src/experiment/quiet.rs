@@ -42,7 +42,6 @@ impl Quiet {
         self
     }
 
-    /// Whether each second was quiet.
     pub(crate) fn seconds(&self) -> impl Iterator<Item = bool> {
         self.waits.iter().map(|waited| *waited <= WAIT_MAX)
     }

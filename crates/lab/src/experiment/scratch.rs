@@ -14,9 +14,6 @@ pub(crate) struct Scratch(PathBuf);
 
 impl Scratch {
     /// A new directory for small files.
-    ///
-    /// # Errors
-    /// If there is no room for it.
     pub(crate) fn new() -> Result<Self, Failure> {
         // Short, for the name of a socket has at most 107 bytes.
         let path = std::env::temp_dir().join(format!("tgd-{}", std::process::id()));
@@ -28,9 +25,6 @@ impl Scratch {
     }
 
     /// A new directory at `path` that only we can read.
-    ///
-    /// # Errors
-    /// If it cannot be made.
     pub(crate) fn at(path: PathBuf) -> io::Result<Self> {
         DirBuilder::new().mode(0o700).create(&path)?;
         Ok(Self(path))
@@ -40,7 +34,6 @@ impl Scratch {
         &self.0
     }
 
-    /// A path in it.
     pub(crate) fn join(&self, name: &str) -> PathBuf {
         self.0.join(name)
     }

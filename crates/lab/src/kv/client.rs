@@ -40,7 +40,6 @@ pub(super) struct Work {
 /// by the clock of the process that reads it.
 const ROW: Span = Span(Span::SECOND.0 / 10 * 9);
 
-/// The key with this number.
 fn key(number: u64) -> [u8; 16] {
     let mut key = *b"key:            ";
     key[8..].copy_from_slice(&number.to_be_bytes());

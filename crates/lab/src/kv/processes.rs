@@ -60,7 +60,6 @@ impl ClientProcesses {
         Ok(processes)
     }
 
-    /// How many there are.
     pub(crate) fn clients(&self) -> usize {
         self.children.len()
     }

@@ -189,12 +189,10 @@ impl Window {
         Self { from, until: from.after(length) }
     }
 
-    /// Whether it contains `time`.
     pub(crate) fn contains(&self, time: Time) -> bool {
         (self.from..self.until).contains(&time)
     }
 
-    /// Its length.
     pub(crate) fn length(&self) -> Span {
         self.until.since(self.from)
     }

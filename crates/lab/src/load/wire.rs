@@ -24,9 +24,6 @@ pub(crate) enum Stream {
 
 impl Stream {
     /// Connects; reading and writing block, but not for good.
-    ///
-    /// # Errors
-    /// If no server answers at this address.
     pub(crate) fn connect(address: &Address) -> Result<Self, Failure> {
         let connected = match address {
             Address::Tcp(address) => tcp(address).map(Self::Tcp),

@@ -70,7 +70,6 @@ struct Rest<'a> {
     placeholders: Vec<(String, usize)>,
 }
 
-/// The placeholder of this number.
 fn placeholder(number: usize) -> String {
     format!("stand-in-{number}-")
 }

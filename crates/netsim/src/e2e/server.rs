@@ -7,7 +7,6 @@ use crate::storage::{self, Command, Direction, Memory, SECTOR, Ssd};
 use tidegate_sim::time::Picoseconds;
 use tidegate_sim::workload::Request;
 
-/// A server.
 #[derive(Debug)]
 pub(super) struct Server {
     drives: Vec<Ssd>,

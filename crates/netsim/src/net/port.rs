@@ -284,7 +284,6 @@ impl Port {
         self.queue_stats[class as usize].counters(now, losses)
     }
 
-    /// The packets that wait in a queue.
     pub(super) fn waiting(&self, queue: usize) -> impl Iterator<Item = &Packet> {
         self.rest.waiting[queue].iter()
     }

@@ -87,7 +87,6 @@ struct Held {
 /// No slot.
 const NONE: u32 = u32::MAX;
 
-/// The cache.
 #[derive(Debug)]
 pub(super) struct Cache {
     parameters: parameters::Cache,
@@ -203,7 +202,6 @@ impl Cache {
         Some(Taken { write, at, cold, evicted })
     }
 
-    /// So many sectors of a page were programmed.
     pub(super) fn programmed(&mut self, page: u32, sectors: u32) {
         self.used -= sectors;
         let Some(slot) = self.find(page) else { return };

@@ -320,9 +320,6 @@ impl Flash {
 
     /// Checks that nothing was lost: each operation waits before a chip or is in it, and no
     /// operation needs a bus that is free.
-    ///
-    /// # Panics
-    /// If that does not hold.
     #[cfg(test)]
     pub(super) fn check(&self, now: Picoseconds) {
         let mut all = 0;

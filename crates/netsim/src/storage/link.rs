@@ -33,7 +33,6 @@ impl Line {
     }
 }
 
-/// The link.
 #[derive(Debug)]
 pub(super) struct Link {
     parameters: parameters::Link,

@@ -193,7 +193,6 @@ impl Plane {
         if is_better && can_win { Some(other) } else { best }
     }
 
-    /// The physical pages of a block.
     pub(super) const fn physical_pages(&self, block: u32) -> core::ops::Range<u32> {
         block * self.pages..(block + 1) * self.pages
     }

@@ -48,7 +48,6 @@ pub(super) struct Answer {
     pub(super) ahead: u32,
     /// When that packet was sent.
     pub(super) sent: Picoseconds,
-    /// Whether it was marked.
     pub(super) mark: Mark,
 }
 

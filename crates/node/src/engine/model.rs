@@ -147,9 +147,6 @@ impl Eq for Due {}
 impl Modelled {
     /// Around an engine made by `make`, which receives the sink for work that is not finished at
     /// once.
-    ///
-    /// # Errors
-    /// If the system has no more threads.
     pub(crate) fn start(
         speed: Speed,
         clock: Clock,

@@ -64,7 +64,6 @@ pub(crate) struct Returned {
     pub(crate) status: Option<NodeStatus>,
 }
 
-/// One call.
 #[derive(Clone, Debug)]
 pub(crate) struct Call {
     pub(crate) input: Input,

@@ -440,9 +440,6 @@ impl Host {
 }
 
 /// The tenant of a new client; none if it is a client that needs none.
-///
-/// # Errors
-/// The reason of the refusal, for people.
 fn tenant<'a>(
     policy: Option<&'a Policy>,
     identity: &ClientIdentity,
@@ -769,7 +766,6 @@ mod tests {
         }
     }
 
-    /// The number under a key.
     fn number(region: &Arc<Region>, key: u8) -> u64 {
         let mut client = client(Shm::new(region.clone(), 1));
         let mut outcomes = Vec::new();

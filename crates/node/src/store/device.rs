@@ -45,9 +45,6 @@ impl StoresErrors for DevicePart {
 impl Device {
     /// The file or device at `path`, which exists and keeps its length; at most `size` of it is
     /// used.
-    ///
-    /// # Errors
-    /// If it cannot be opened, or is in use (`ResourceBusy`).
     pub(crate) fn new(path: &Path, size: Option<Bytes>) -> io::Result<Self> {
         let files = Files::open(path)?;
         let lock = StoreLock::take(files.file().try_clone()?)?;

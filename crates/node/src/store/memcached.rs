@@ -146,9 +146,6 @@ struct Awaited {
 
 impl Relay {
     /// An engine of this node that finishes into `sink`. memcached need not be reachable.
-    ///
-    /// # Errors
-    /// If there can be no thread.
     pub(crate) fn start(
         node: String,
         address: Address,

@@ -73,7 +73,6 @@ pub struct Settings {
     pub window: u32,
 }
 
-/// The step that the monitor is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum MonitorStep {
     /// Reading the region's control words and grants.

@@ -30,7 +30,6 @@ pub(super) const UNITS: [Unit; 2] = [Unit::Bytes, Unit::Operations];
 /// The suffixes of the names of a tenant's own buckets, by unit.
 const BUCKETS: [&str; 2] = ["bandwidth", "operations"];
 
-/// The name of a tenant's own bucket.
 pub(super) fn bucket_name(tenant: &str, unit: Unit) -> String {
     format!("{tenant}:{}", BUCKETS[unit as usize])
 }

@@ -431,7 +431,6 @@ impl Bucket {
     }
 }
 
-/// `count` in `interval`, per second.
 pub(super) fn per_second(count: u64, interval: Span) -> u64 {
     let second = u128::from(Span::SECOND.0);
     let rate = u128::from(count) * second / u128::from(interval.0.max(1));

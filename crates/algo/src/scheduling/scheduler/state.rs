@@ -345,7 +345,6 @@ impl State {
         self.served.max(u64::from(self.reserved_used)) < self.counts.reserved
     }
 
-    /// Whether it has a limit.
     const fn is_limited(&self) -> bool {
         self.counts.allowed != u64::MAX
     }

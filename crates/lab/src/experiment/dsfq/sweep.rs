@@ -22,9 +22,6 @@ pub(super) struct Sweep {
 }
 
 /// Runs each scenario with each number of threads.
-///
-/// # Errors
-/// If the user ends the command.
 pub(super) fn sweep<const N: usize>(
     context: &FigureContext,
     scenarios: [Scenario; N],

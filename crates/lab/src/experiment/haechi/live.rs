@@ -70,7 +70,6 @@ const AS_SIMULATED: f64 = 5.0;
 /// And so near to what the paper prints, where a machine is in between.
 const NEAR: f64 = 3.0;
 
-/// The figures that are run.
 pub(super) const FIGURES: &[(&str, paper::Run)] = &[
     ("7", several),
     ("8", demands),

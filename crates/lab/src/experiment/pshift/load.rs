@@ -64,7 +64,6 @@ struct Flow {
     requested: u64,
 }
 
-/// One tenant.
 struct Tenant {
     /// Grows when it moves; what was caused by an older one causes nothing any more.
     version: u32,
@@ -161,9 +160,6 @@ impl<'a> Load<'a> {
 
     /// Asks from `begin`, a period's beginning, and the scenario's start after it, until `to`, and
     /// counts from `from`.
-    ///
-    /// # Errors
-    /// If a request fails, or the user ends the command.
     pub(super) fn run(
         &mut self,
         interrupt: &Interrupt,

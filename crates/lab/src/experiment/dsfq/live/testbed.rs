@@ -42,7 +42,6 @@ pub(super) struct Testbed {
     pub(super) scratch: Scratch,
 }
 
-/// The volume of a stream on a node.
 pub(super) fn volume(stream: &str, node: usize) -> String {
     format!("{stream}-{node}")
 }
@@ -108,9 +107,6 @@ impl Testbed {
     }
 
     /// Checks that no gateway or node has failed.
-    ///
-    /// # Errors
-    /// If a process has ended other than well.
     pub(super) fn check(&mut self) -> Result<(), Failure> {
         for part in self.gateways.iter_mut().chain(&mut self.nodes) {
             part.has_ended()?;
