@@ -14,7 +14,7 @@ use std::process::{Command, ExitCode, Stdio};
 mod equivalent;
 mod targets;
 
-use equivalent::{EQUIVALENT, Equivalent};
+use equivalent::EQUIVALENT;
 use targets::{TARGETS, Target};
 
 const USAGE: &str = "\
@@ -231,6 +231,7 @@ fn installed(root: &Path) -> Result<PathBuf, String> {
 
 #[cfg(test)]
 mod tests {
+    use super::equivalent::Equivalent;
     use super::*;
 
     fn root() -> &'static Path {

@@ -83,7 +83,6 @@ fn policy() -> String {
     text
 }
 
-/// One stage.
 struct Fake {
     stream: UnixStream,
     decoder: Decoder<ToStage>,

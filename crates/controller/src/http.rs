@@ -48,7 +48,6 @@ const HISTORY_SHOWN: usize = 20;
 /// The header that carries a policy's revision.
 const REVISION: HeaderName = HeaderName::from_static("tidegate-revision");
 
-/// Context of the handlers.
 #[derive(Clone)]
 pub(crate) struct HttpContext {
     pub(crate) register: Arc<Register>,
@@ -224,7 +223,6 @@ struct PutQuery {
     expect: u64,
 }
 
-/// How much history.
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 struct HistoryQuery {

@@ -31,12 +31,10 @@ pub(crate) const INPUTS_MAX: usize = 1024;
 /// The number of cycle durations that are kept one by one.
 const CYCLES_KEPT: usize = 1024;
 
-/// An input of the machine.
 #[derive(Debug)]
 pub(crate) enum Input {
     /// A peer has sent its hello; `peer` is the process of a stage.
     Joined { link: Arc<Link>, peer: Peer, hello: Hello },
-    /// A peer has sent a message.
     PeerMessage { connection: ConnectionId, message: FromPeer },
     /// A connection of a peer ended.
     Closed { connection: ConnectionId, reason: String },

@@ -42,7 +42,6 @@ pub(crate) enum PeerKind {
     Operator,
     /// Another user.
     User(u32),
-    /// A peer on another machine.
     Remote,
 }
 

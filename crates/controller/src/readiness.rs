@@ -71,7 +71,6 @@ fn on_node(cluster: &Cluster, id: NodeId) -> Vec<String> {
     volumes.chain(pools.map(|pool| format!("pool {}", pool.name))).collect()
 }
 
-/// The answer of a probe.
 pub(crate) fn answer(reasons: &[String]) -> Response {
     match reasons.is_empty() {
         true => "ok\n".into_response(),

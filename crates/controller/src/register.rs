@@ -124,7 +124,6 @@ impl Register {
         Self { inputs, store, current: Arc::new(tokio::sync::Mutex::new(current)), cluster }
     }
 
-    /// The cluster, where there is one.
     pub(crate) fn cluster(&self) -> Option<&Cluster> {
         self.cluster.as_ref()
     }
@@ -202,7 +201,6 @@ impl Register {
         Ok(self.survey().await?.status.cluster.map(|cluster| cluster.nodes).unwrap_or_default())
     }
 
-    /// The policy in force.
     pub(crate) async fn policy(&self) -> Option<PolicyText> {
         self.current.lock().await.as_ref().map(|current| current.stored.clone())
     }

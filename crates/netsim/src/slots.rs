@@ -33,7 +33,6 @@ impl<T> Slots<T> {
         self.items[slot as usize].as_mut().expect("nothing is at this place")
     }
 
-    /// Takes the thing out of a slot.
     pub(crate) fn take(&mut self, slot: u32) -> T {
         let item = self.items[slot as usize].take().expect("nothing is at this place");
         self.free.push(slot);

@@ -19,7 +19,6 @@ pub(crate) fn unix_seconds() -> u64 {
 }
 
 impl Clock {
-    /// A clock that starts now.
     pub(crate) fn start() -> Self {
         Self { started: Instant::now() }
     }

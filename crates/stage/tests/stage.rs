@@ -11,7 +11,7 @@ use tidegate_model::gate::{Burst, Throughput};
 use tidegate_model::{
     Bytes, ChannelSpec, Class, Conditions, GateSpec, Iops, Operation, OperationSet, Rate, TenantId,
 };
-use tidegate_proto::message::{Differentiation, Enforcement, Housekeeping, Rule};
+use tidegate_proto::message::{Differentiation, Rule};
 use tidegate_stage::transform::{Keys, TransformError};
 use tidegate_stage::{Request, Scope, Settings, Stage, StageAgent, Subject};
 

@@ -182,7 +182,6 @@ impl<const W: usize> Versioned<'_, W> {
         }
     }
 
-    /// The buffer that a head names.
     fn buffer(&self, head: u64) -> Option<&Buffer<W>> {
         let number = (head % (1 << BUFFER_BITS)) as usize;
         self.buffers.get(number.checked_sub(1)?)
@@ -214,7 +213,6 @@ impl<const W: usize> Versioned<'_, W> {
         free
     }
 
-    /// Whether the operation of a claim is over.
     fn is_over(&self, claim: u64, pass: usize) -> bool {
         let writer = (claim >> HEAD_BITS) as usize % WRITERS_MAX;
         let operation = claim >> (HEAD_BITS + WRITER_BITS);

@@ -122,7 +122,6 @@ struct ClientState {
     promise: Promise,
     /// The last report of this period.
     report: Option<Report>,
-    /// When it last reported.
     last_seen: Time,
     /// Its grant is void, and it may not know yet.
     is_doubted: bool,

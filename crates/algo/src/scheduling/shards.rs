@@ -143,7 +143,6 @@ const fn long(short: u64) -> u128 {
     (mantissa as u128) << (short >> MANTISSA & ((1 << (PHASE_SHIFT - MANTISSA)) - 1))
 }
 
-/// A phase and a start tag, in their order.
 const fn key(phase: Phase, start_tag: u128) -> u64 {
     (phase as u64) << PHASE_SHIFT | short(start_tag)
 }

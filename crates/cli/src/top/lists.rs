@@ -33,7 +33,6 @@ impl List {
     }
 }
 
-/// A column of a list.
 #[derive(Clone, Copy)]
 struct Column {
     head: &'static str,

@@ -45,7 +45,6 @@ struct Screen {
     has_input: bool,
 }
 
-/// Input from a terminal.
 enum TerminalEvent {
     Nothing,
     Event(Event),

@@ -36,7 +36,6 @@ pub(crate) const POLICY: &str = r#"
     name = "backup"
 "#;
 
-/// A running daemon.
 pub(crate) struct Running {
     pub(crate) directory: PathBuf,
     pub(crate) http: SocketAddr,
@@ -137,7 +136,6 @@ impl Running {
         stage
     }
 
-    /// The reply to one request of an operator.
     pub(crate) fn request(&self, request: &Request) -> Reply {
         let mut operator = self.connect::<Reply>();
         operator.send(&Hello::Operator { version: VERSION });

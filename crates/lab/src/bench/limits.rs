@@ -186,7 +186,6 @@ fn witness(clock: Clock, end: Time) -> Span {
     worst
 }
 
-/// The result of a case.
 #[derive(Clone, Copy, Debug)]
 struct CaseOutcome {
     case: Case,
@@ -316,7 +315,6 @@ fn beside_peers(interrupt: &Interrupt, report: &mut dyn FnMut(Row)) -> Result<()
     Ok(())
 }
 
-/// Measures a peer.
 fn beside(case: Case, pace: &peers::Pace) -> CaseOutcome {
     let (burst, clock) = (Burst::DEFAULT.tokens(case.rate), Clock::start());
     let over = clock.now().after(LENGTH);

@@ -62,7 +62,6 @@ pub(crate) struct Row {
     pub(crate) kept: Option<bool>,
     /// The reason why a field is empty.
     pub(crate) reason: Option<String>,
-    /// A remark.
     pub(crate) note: Option<String>,
 }
 

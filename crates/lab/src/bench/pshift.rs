@@ -95,7 +95,6 @@ pub(crate) fn follow(solver: &mut Solver, changes: &[Change]) {
     solver.shift();
 }
 
-/// One configuration.
 struct Case<'a> {
     size: &'a Size,
     family: Family,

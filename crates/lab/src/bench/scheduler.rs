@@ -78,7 +78,6 @@ pub(super) fn rows(
     Ok(())
 }
 
-/// Probes how it behaves.
 pub(super) fn probe(
     plan: Plan,
     interrupt: &Interrupt,

@@ -114,7 +114,6 @@ const SETTLING: [(&str, &str); 3] = [("9a", SETTLING_25), ("9b", SETTLING_62), (
 /// A scenario's outcome, with the time that the run took.
 type Shown = paper::Shown<E2eReport>;
 
-/// Reads a scenario.
 fn scenario(text: &str) -> Result<Scenario, Failure> {
     Scenario::parse(text).map_err(wrong)
 }

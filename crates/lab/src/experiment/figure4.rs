@@ -76,7 +76,6 @@ impl Way {
     }
 }
 
-/// One cell of the figure.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Cell {
     way: Way,
@@ -171,7 +170,6 @@ impl Stages {
         Ok(formatted.collect())
     }
 
-    /// One round of one cell.
     fn run(&self, cell: Cell, pace: &mut Pace) -> Result<(), Failure> {
         let Cell { way, bytes, channels, .. } = cell;
         let content = vec![0xA5; usize::try_from(bytes).unwrap_or(0)];

@@ -74,16 +74,13 @@ pub(crate) fn arguments(work: Work<'_>, report_path: &Path) -> Vec<OsString> {
     arguments
 }
 
-/// fio's report of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FioReport {
-    /// Bytes read.
     pub(crate) bytes: u64,
     /// The read rate that fio reports.
     pub(crate) rate: Rate,
 }
 
-/// Reads what fio wrote to `report_path`.
 pub(crate) fn read_report(report_path: &Path) -> Result<FioReport, Failure> {
     let text = fs::read_to_string(report_path).unwrap_or_default();
     parse(&text).ok_or_else(senseless)

@@ -118,7 +118,6 @@ const NODES: &str =
 /// A scenario's outcome, with the time that the run took.
 type Shown = paper::Shown<OneSidedReport>;
 
-/// Reads a scenario.
 fn scenario(text: &str) -> Result<Scenario, Failure> {
     Scenario::parse(text).map_err(wrong)
 }
@@ -187,7 +186,6 @@ const MODES: [(Control, &str); 4] = [
     (Control::Sound, "sound"),
 ];
 
-/// Their indices.
 const BARE: usize = 0;
 const BASIC: usize = 1;
 const PAPER: usize = 2;

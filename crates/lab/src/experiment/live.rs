@@ -16,7 +16,6 @@ const BAR_MAX: usize = 50;
 /// Columns of text before a bar.
 const BEFORE_BAR: usize = 34;
 
-/// How to show it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
     /// In place, on a terminal.
@@ -68,7 +67,6 @@ impl Live {
         }
     }
 
-    /// Shows one frame.
     pub(crate) fn show(
         &mut self,
         plan: &Plan,
@@ -117,7 +115,6 @@ impl Live {
     }
 }
 
-/// One frame.
 #[derive(Debug)]
 struct View {
     at: Time,

@@ -39,7 +39,6 @@ impl Machine {
         })
     }
 
-    /// In one line.
     pub(crate) fn description(&self) -> String {
         format!(
             "{} x {}, {} GiB, Linux {}, {} on {}, {}, Tidegate {}",

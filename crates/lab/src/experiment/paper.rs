@@ -92,7 +92,6 @@ pub(crate) struct Paper {
     pub(super) live: &'static [(&'static str, Run)],
 }
 
-/// A function that runs a figure.
 pub(super) type Run = fn(&FigureContext) -> Result<FigureResult, Failure>;
 
 /// A user's request for figures of a paper.

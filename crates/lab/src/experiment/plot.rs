@@ -44,7 +44,6 @@ pub(crate) struct Series {
 }
 
 impl Series {
-    /// Points joined by a line.
     pub(crate) fn line(name: impl Into<String>, points: Vec<(f64, f64)>) -> Self {
         Self { name: name.into(), shape: Shape::Line, points }
     }
@@ -219,7 +218,6 @@ impl Panel {
     }
 }
 
-/// The picture of some panels.
 pub(crate) fn draw(title: &str, panels: &[Panel]) -> String {
     let named = |panel: &Panel| panel.series.iter().filter(|s| !s.name.is_empty()).count();
     let lines = panels.iter().map(named).max().unwrap_or(0);

@@ -55,7 +55,6 @@ impl Quiet {
         self.seconds().filter(|is_quiet| !is_quiet).count()
     }
 
-    /// For programs.
     pub(crate) fn numbers(&self) -> Map<String, Value> {
         let longest = self.waits.iter().copied().max().unwrap_or(Span::ZERO);
         let numbers = json!({

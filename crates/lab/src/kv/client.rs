@@ -18,7 +18,6 @@ use crate::load::schedule::{Choice, Dice};
 use tidegate_console::data_node::{self, DataNodeAddress};
 use tidegate_console::failure::Failure;
 
-/// The work of a client.
 #[derive(Clone, Debug)]
 pub(super) struct Work {
     pub(super) settings: Settings,

@@ -78,7 +78,6 @@ impl ClientProcesses {
         Ok(())
     }
 
-    /// Has all of them begin.
     pub(crate) fn go(&mut self) {
         (0..self.clients()).for_each(|client| self.send(client, "\n"));
     }

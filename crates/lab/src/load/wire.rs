@@ -15,7 +15,6 @@ use tidegate_fabric::reactor::Source;
 /// How long a server may take for anything that is not under load yet.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// A stream to a server.
 #[derive(Debug)]
 pub(crate) enum Stream {
     Tcp(TcpStream),

@@ -223,7 +223,6 @@ impl Rest<'_> {
         })
     }
 
-    /// The name of an element.
     fn name(&self, way: &[PathStep]) -> Option<String> {
         let mut way = way.to_vec();
         way.push(PathStep::Key("name".into()));

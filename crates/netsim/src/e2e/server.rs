@@ -15,10 +15,8 @@ pub(super) struct Server {
     in_memory: usize,
 }
 
-/// Events in a server.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Event {
-    /// Something in one of its drives.
     Drive(u8, storage::Event),
     /// Its memory has completed the request with this tag.
     Memory(u64),

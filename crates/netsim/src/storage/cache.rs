@@ -106,7 +106,6 @@ pub(super) struct Cache {
 }
 
 impl Cache {
-    /// An empty cache.
     pub(super) fn new(drive: &Parameters) -> Self {
         let parameters = drive.cache;
         let pages = drive.capacity().0 / drive.geometry.page.0;
@@ -213,7 +212,6 @@ impl Cache {
         }
     }
 
-    /// The slot of a page in the cache.
     #[inline]
     fn find(&self, page: u32) -> Option<u32> {
         let entry = self.entries.get(page);

@@ -36,13 +36,11 @@ pub(super) enum Work {
     Read,
     /// Reads the rest of a page of which a part is written.
     Update,
-    /// Programs a page.
     Program,
     /// Reads a page that cleaning moves.
     MoveOut,
     /// Programs it elsewhere.
     MoveIn,
-    /// Erases a block.
     Erase,
 }
 

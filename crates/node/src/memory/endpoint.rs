@@ -59,7 +59,6 @@ pub(super) enum Message {
     Fence(u16),
     /// The node's own RNIC does not reach the memory any more.
     Lost,
-    /// The memory is damaged.
     Damaged,
     /// Blocks run low in memory that must not be swept.
     BlocksLow,
@@ -110,7 +109,6 @@ enum Received {
     Request(Request),
 }
 
-/// The endpoint's thread.
 pub(super) struct Endpoint {
     reactor: Reactor<Message>,
     listener: Listener,

@@ -426,7 +426,6 @@ impl Host {
         lock(&self.inner).coordinator.on_notice(notice);
     }
 
-    /// The node ends.
     pub(super) fn end(&self) {
         lock(&self.inner).coordinator.on_ending();
     }

@@ -29,9 +29,7 @@ pub(crate) struct Device {
     _lock: StoreLock,
 }
 
-/// A part that is open.
 struct DevicePart {
-    /// Its offset.
     base: u64,
     label: OpenLabel,
 }

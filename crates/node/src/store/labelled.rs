@@ -16,7 +16,6 @@ use crate::clock::unix_seconds;
 use crate::mutex::lock;
 use crate::volumes::{self, geometry_hint};
 
-/// The label of a part that is open.
 pub(super) struct OpenLabel {
     disk: Arc<dyn Disk>,
     location: LabelLocation,

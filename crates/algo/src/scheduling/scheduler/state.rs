@@ -340,7 +340,6 @@ impl State {
 
     // Tokens and debts.
 
-    /// Whether a reservation token is left.
     pub(super) fn has_reservation_token(&self) -> bool {
         self.served.max(u64::from(self.reserved_used)) < self.counts.reserved
     }

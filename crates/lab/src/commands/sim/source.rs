@@ -33,7 +33,6 @@ pub(super) struct Source {
 }
 
 impl Source {
-    /// Reads one of the model that was asked for.
     pub(super) fn read(path: &Path, model: Model) -> Result<Self, Failure> {
         let name = path.display().to_string();
         let text = text(path, &name)?;

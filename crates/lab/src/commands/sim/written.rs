@@ -19,7 +19,6 @@ pub(super) struct Files {
 }
 
 impl Files {
-    /// Writes one.
     pub(super) fn add(
         &mut self,
         path: &Path,

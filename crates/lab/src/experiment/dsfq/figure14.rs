@@ -80,7 +80,6 @@ pub(super) fn repeat(context: &FigureContext) -> Result<FigureResult, Failure> {
     Ok(FigureResult { claims, table, picture: picture(&shown) })
 }
 
-/// Measurements of one second.
 struct Second {
     /// Whether both streams had requests waiting at brick A all the time.
     both_wait: bool,

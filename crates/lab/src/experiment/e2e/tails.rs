@@ -53,7 +53,6 @@ pub(super) fn table() -> Table {
     Table::new().left("MS").left("APPLICATION").right("p50").right("p90").right("p99")
 }
 
-/// A row for each application.
 pub(super) fn rows(table: &mut Table, of: &str, outcome: &E2eReport, part: LatencyScope) {
     for one in &outcome.applications {
         let mut row: Vec<Cell> = vec![of.into(), one.name.clone().into()];

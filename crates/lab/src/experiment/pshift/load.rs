@@ -37,13 +37,11 @@ const POLL_INTERVAL: Span = Span(25 * Span::MILLISECOND.0);
 /// How nodes are asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {
-    /// Reads of a block.
     Read,
     /// A memcached's `set` and `get` by turns, of as many bytes.
     KeyValue,
 }
 
-/// Counts of a run.
 #[derive(Debug, Default)]
 pub(super) struct Counted {
     /// Answers to each tenant, for each sample.

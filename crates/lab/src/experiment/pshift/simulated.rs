@@ -21,7 +21,6 @@ scenarios! {
     EXPERIMENT_5 = "experiment-5";
 }
 
-/// Reads one of them.
 pub(super) fn scenario(text: &str) -> Result<Scenario, Failure> {
     Scenario::parse(text).map_err(wrong)
 }
