@@ -22,6 +22,7 @@ use axum::routing::{get, put};
 use futures_core::Stream;
 use prometheus_client::metrics::histogram::Histogram;
 use serde::{Deserialize, Serialize};
+use tidegate_fabric::clock::Clock;
 use tidegate_model::Discipline;
 use tidegate_model::discipline::UnknownDiscipline;
 use tidegate_proto::cluster::status::NodeStatus;
@@ -30,7 +31,6 @@ use tidegate_proto::stats::delays::Delays;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, broadcast, watch};
 use utoipa::{IntoParams, OpenApi, ToSchema};
 
-use crate::clock::Clock;
 use crate::http_stream::HttpListener;
 use crate::metrics;
 use crate::readiness::{self, unserved};

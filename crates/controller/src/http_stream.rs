@@ -13,11 +13,11 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use axum::serve::Listener;
+use tidegate_fabric::clock::Clock;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{Sleep, sleep};
 
-use crate::clock::Clock;
 use crate::daemon::ACCEPT_PAUSE;
 use crate::http_connections::{Eviction, HttpConnection, HttpConnections, origin};
 use crate::limits::Limits;

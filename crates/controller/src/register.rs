@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tidegate_algo::allocation::admission::{self, Shortage};
+use tidegate_fabric::clock::unix_ms;
 use tidegate_model::policy::Infeasible;
 use tidegate_model::{Cluster, Discipline, NodeId, Policy, PolicyError};
 use tidegate_proto::cluster::status::NodeStatus;
@@ -10,7 +11,6 @@ use tidegate_proto::controller::status::{Applied, PolicyText};
 use tidegate_proto::stats::delays::{Delays, UnknownTenant};
 use tokio::sync::{mpsc, oneshot};
 
-use crate::clock::now_ms;
 use crate::difference::difference;
 use crate::machine::{Input, Survey};
 use crate::nodes::{self, TenantNodes};
@@ -236,7 +236,7 @@ async fn commit(
     (policy, tenant_nodes): (Policy, TenantNodes),
 ) -> Result<u64, ApplyError> {
     let Order { text, source, expect, .. } = order;
-    let draft = Draft { text, source, applied_at_ms: now_ms() };
+    let draft = Draft { text, source, applied_at_ms: unix_ms() };
     let copy = draft.clone();
     let write = move || store.lock().unwrap_or_else(PoisonError::into_inner).put(expect, copy);
     let revision = tokio::task::spawn_blocking(write).await.map_err(|_| Stopping)??;

@@ -38,7 +38,7 @@ pub(crate) use window::Plan;
 const LESS: [&str; 9] = ["ns", "us", "ms", "s", "ratio", "%", "B", "MB", "looks"];
 
 /// One case, measured.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct Row {
     /// The group of the row: `machine`, or the name of a [`Bench`].
     pub(crate) bench: &'static str,
@@ -69,23 +69,7 @@ impl Row {
     /// A row of `value` in nanoseconds, for less is better.
     fn nanoseconds(bench: &'static str, case: impl Into<String>, value: Option<f64>) -> Self {
         let reason = value.is_none().then(|| window::BUSY.to_owned());
-        let (case, unit) = (case.into(), "ns");
-        let (spread, promise, kept, note) = (None, None, None, None);
-        let (peer, peer_value, ratio) = (None, None, None);
-        Self {
-            bench,
-            case,
-            unit,
-            value,
-            spread,
-            peer,
-            peer_value,
-            ratio,
-            promise,
-            kept,
-            reason,
-            note,
-        }
+        Self { bench, case: case.into(), unit: "ns", value, reason, ..Self::default() }
     }
 
     /// A row in another unit, for less is better.

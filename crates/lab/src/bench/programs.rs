@@ -155,8 +155,7 @@ const PROGRAMS: [Program; 12] = [
 /// A directory below the working directory: the one for temporary files is often in memory, which
 /// the shim does not count as storage.
 fn work_directory() -> io::Result<Scratch> {
-    let name = format!(".tidegate-bench-programs-{}", std::process::id());
-    Scratch::at(std::env::current_dir()?.join(name))
+    Scratch::within(&std::env::current_dir()?, ".tidegate-bench-programs-")
 }
 
 /// How long a run took, in nanoseconds.

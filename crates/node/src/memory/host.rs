@@ -16,6 +16,7 @@ use std::thread::{self, Thread};
 use rustix::rand::{GetRandomFlags, getrandom};
 use tidegate_algo::onesided::capacity::Profile;
 use tidegate_algo::onesided::engine::Promise;
+use tidegate_fabric::clock::Clock;
 use tidegate_fabric::memory::model;
 use tidegate_fabric::memory::region::Region;
 use tidegate_fabric::memory::shm::Shm;
@@ -39,7 +40,6 @@ use super::headroom;
 use super::inspector::{Inspector, speed};
 use super::rnic::{Own, Rnic};
 use super::sweeper::Sweeper;
-use crate::clock::Clock;
 use crate::mutex::lock;
 use remake::Store;
 

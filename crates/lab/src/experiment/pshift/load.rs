@@ -9,7 +9,6 @@ use std::collections::BinaryHeap;
 use std::mem;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::time::Duration;
 
 use tidegate_fabric::buffer::Buffer;
 use tidegate_fabric::service::{Command, CompletionSink, Job, Part, Service, Session};
@@ -202,7 +201,7 @@ impl<'a> Load<'a> {
             let next = self.due.peek().map_or(Time::MAX, |Reverse(due)| due.0);
             let next = moves.peek().map_or(next, |(at, _)| next.min(*at));
             let until = next.min(to).min(now.after(POLL_INTERVAL));
-            match self.answers.recv_timeout(Duration::from_nanos(self.clock.until(until).0)) {
+            match self.answers.recv_timeout(self.clock.until(until)) {
                 Ok((at, jobs)) => self.take(at, jobs, from)?,
                 Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {}
             }

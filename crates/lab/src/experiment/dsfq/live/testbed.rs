@@ -184,8 +184,7 @@ mod tests {
 
     #[test]
     fn texts_are_read_by_those_they_are_for() {
-        let scratch = tempfile::tempdir().unwrap();
-        let scratch = Scratch::at(scratch.path().join("stand")).unwrap();
+        let scratch = Scratch::new().unwrap();
         let mut scenario = super::super::scenario(super::super::FIGURE_12).unwrap();
         scenario.coordinators = 2;
         let cluster = Cluster::parse(&cluster(&scenario, 3, Bytes(8 << 10), &scratch)).unwrap();
