@@ -166,7 +166,7 @@ fn a_full_stage_can_be_made_anew() {
     let mut rules = |generation: u32| {
         let clear = Rule::CLEAR;
         let queues = (0..16).map(|i| {
-            Rule::gate(&alloc::format!("{generation}:{i}"), GateSpec::Concurrency { depth: 1 })
+            Rule::gate(alloc::format!("{generation}:{i}"), GateSpec::Concurrency { depth: 1 })
         });
         let channels = (0..128).map(|i| set_channel(&alloc::format!("{generation}/{i}"), &[]));
         let rules = core::iter::once(clear).chain(queues).chain(channels).collect();
@@ -347,12 +347,12 @@ fn a_transformation_has_one_number_whatever_its_gates_are_called() {
 fn a_stage_full_of_buckets_still_accepts_encryption() {
     let mut plan = Plan::new(true);
     for round in 0..100 {
-        let names = (0..5).map(|gate| Rule::gate(&alloc::format!("{round}:{gate}"), bucket(1)));
+        let names = (0..5).map(|gate| Rule::gate(alloc::format!("{round}:{gate}"), bucket(1)));
         let clear = core::iter::once(Rule::CLEAR);
         plan.apply(&clear.chain(names).collect::<Vec<_>>()).unwrap();
     }
     plan.apply(&[Rule::gate("secret", encrypt("k"))]).unwrap();
-    let most = (0..249).map(|gate| Rule::gate(&alloc::format!("more {gate}"), bucket(1)));
+    let most = (0..249).map(|gate| Rule::gate(alloc::format!("more {gate}"), bucket(1)));
     plan.apply(&most.collect::<Vec<_>>()).unwrap();
     let error = plan.apply(&[Rule::gate("one more", bucket(1))]).unwrap_err();
     assert!(error.reason.contains("more than 255 gates, where 1 numbers"), "{error:?}");
