@@ -23,13 +23,13 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
+use tidegate_fabric::clock::Clock;
 use tidegate_fabric::reactor::{MessageQueue, Ready};
 use tidegate_fabric::service::{Command, Fault, Job};
 use tidegate_model::Time;
 use tidegate_proto::data::pieces::{MAP_MAX, PIECE};
 use tidegate_proto::node::{NodeStatus, Output, Slot};
 
-use crate::clock::Clock;
 use crate::engine::{Body, Engine, Owner, Sink, Work};
 use crate::mutex::lock;
 use crate::pieces::{self, Split, Step};

@@ -39,7 +39,7 @@ pub(crate) use window::Plan;
 const LESS: [&str; 9] = ["ns", "us", "ms", "s", "ratio", "%", "B", "MB", "looks"];
 
 /// One case, measured.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct Row {
     /// The group of the row: `machine`, or the name of a [`Bench`].
     pub(crate) bench: &'static str,
@@ -65,7 +65,6 @@ pub(crate) struct Row {
     pub(crate) kept: Option<bool>,
     /// The reason why a field is empty.
     pub(crate) reason: Option<String>,
-    /// A remark.
     pub(crate) note: Option<String>,
 }
 
@@ -73,24 +72,7 @@ impl Row {
     /// A row of `value` in nanoseconds, for less is better.
     fn nanoseconds(bench: &'static str, case: impl Into<String>, value: Option<f64>) -> Self {
         let reason = value.is_none().then(|| window::BUSY.to_owned());
-        let (case, unit) = (case.into(), "ns");
-        let (spread, promise, kept, note) = (None, None, None, None);
-        let (peer, peer_value, ratio, ratio_spread) = (None, None, None, None);
-        Self {
-            bench,
-            case,
-            unit,
-            value,
-            spread,
-            peer,
-            peer_value,
-            ratio,
-            ratio_spread,
-            promise,
-            kept,
-            reason,
-            note,
-        }
+        Self { bench, case: case.into(), unit: "ns", value, reason, ..Self::default() }
     }
 
     /// A row in another unit, for less is better.
@@ -187,7 +169,6 @@ impl Row {
     }
 }
 
-/// The benches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Bench {
     /// The library: deciding, buckets, content
@@ -232,9 +213,6 @@ impl Bench {
 }
 
 /// Measures, and gives each row to `report` as soon as it is there. The shim is at `shim`.
-///
-/// # Errors
-/// If the user interrupts the run.
 pub(crate) fn run(
     benches: &[Bench],
     plan: Plan,
@@ -291,9 +269,6 @@ pub(crate) fn run(
 }
 
 /// Probes how the scheduler behaves, and gives each row to `report` as soon as it is there.
-///
-/// # Errors
-/// If the user interrupts the run.
 pub(crate) fn probe(plan: Plan, report: &mut dyn FnMut(Row)) -> Result<(), Failure> {
     scheduler::probe(plan, &Interrupt::listen()?, report)
 }

@@ -12,17 +12,18 @@
 //! connections with a thread each: one for short requests, one for bulk. They also carry a worker's
 //! requests while its own connection is down.
 //!
-//! A quiet request may have no reply; a request with a reply follows it ([`BARRIER`]). Only a
-//! request whose end memcached finds at the same byte is passed on: one byte more or less, and
-//! every later reply would go to a wrong request.
+//! A quiet request may have no reply; a request with a reply follows it
+//! ([`BARRIER`](tidegate_wire::memcached::reply::BARRIER)). Only a request whose end memcached finds
+//! at the same byte is passed on: one byte more or less, and every later reply would go to a wrong
+//! request.
 //!
 //! # Loss of the connection
 //! The thread for short requests connects, at the start and again whenever the connection has
 //! ended, one try every [`RETRY`]; with or without work. It also connects the workers. Each of its
-//! connections begins with a probe ([`BARRIER`]), and so does each silence of [`SILENCE`] without requests: memcached
-//! counts as reachable once it has replied. While it is unreachable, requests fail at once, and the
-//! node reports it ([`Engine::fault`]). The log gets one line when it becomes unreachable and one
-//! when it is reachable again.
+//! connections begins with a probe, and so does each silence of [`SILENCE`] without requests:
+//! memcached counts as reachable once it has replied. While it is unreachable, requests fail at
+//! once, and the node reports it ([`Engine::fault`]). The log gets one line when it becomes
+//! unreachable and one when it is reachable again.
 
 mod link;
 mod worker_line;
@@ -31,8 +32,9 @@ use std::io;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use tidegate_fabric::clock::Clock;
 use tidegate_fabric::reactor::{Interest, Reactor, Ready, Registrar};
 use tidegate_fabric::service::{Fault, Job, OpenPart, Part, PartState};
 use tidegate_fabric::stream::{Address, Stream};
@@ -126,9 +128,6 @@ enum Reachability {
 
 impl Relay {
     /// An engine of this node that finishes into `sink`. memcached need not be reachable.
-    ///
-    /// # Errors
-    /// If there can be no thread.
     pub(crate) fn start(
         node: String,
         address: Address,
@@ -262,7 +261,7 @@ impl Shared {
         let (mut input, mut silences) = (Input::default(), 0);
         let (mut ready, mut mail, mut finished) = (Vec::new(), Vec::new(), Vec::new());
         let (mut has_received, mut interest) = (false, Interest::READ);
-        let mut inspected = Instant::now();
+        let mut inspected = Clock::start();
         self.tend_workers(true);
         loop {
             let mut exchange = lock(&link.exchange);
@@ -285,12 +284,12 @@ impl Shared {
             if is_silent && !has_requests {
                 lock(&link.exchange).probe();
             }
-            let is_due = inspected.elapsed() >= SILENCE;
+            let is_due = Duration::from_nanos(inspected.now().0) >= SILENCE;
             if is_due || !mail.is_empty() {
                 self.tend_workers(is_due);
             }
             if is_due {
-                inspected = Instant::now();
+                inspected = Clock::start();
             }
             mail.clear();
             if !ready.drain(..).any(|ready| ready.read || ready.gone) {

@@ -5,6 +5,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
+use std::time::Instant;
 
 use tidegate_fabric::buffer::Buffer;
 use tidegate_fabric::service::{Command, CompletionSink};
@@ -79,13 +80,13 @@ fn relay_to(path: std::path::PathBuf) -> (Relay, Receiver<Work>) {
 
 /// Waits until the relay's fault is as wanted, and says what it is.
 fn fault_once(relay: &Relay, is_wanted: fn(Option<&str>) -> bool) -> Option<String> {
-    let deadline = std::time::Instant::now() + LONG;
+    let deadline = Instant::now() + LONG;
     loop {
         let fault = relay.fault();
         if is_wanted(fault.as_deref()) {
             return fault;
         }
-        assert!(std::time::Instant::now() < deadline, "{fault:?}");
+        assert!(Instant::now() < deadline, "{fault:?}");
         thread::yield_now();
     }
 }
@@ -262,9 +263,9 @@ fn what_is_not_answered_fails_and_the_next_connection_works() {
     );
     let value = "VALUE a 0 1\r\na\r\nEND\r\n";
     let again = || replies(&relay, &receiver, vec![work(1, Command::KeyValue, b"get a\r\n")]);
-    let deadline = std::time::Instant::now() + LONG;
+    let deadline = Instant::now() + LONG;
     while again() != [value] {
-        assert!(std::time::Instant::now() < deadline, "it comes back");
+        assert!(Instant::now() < deadline, "it comes back");
         thread::yield_now();
     }
     relay.stop();

@@ -40,7 +40,6 @@ struct Way {
     socket: PathBuf,
 }
 
-/// One run.
 #[derive(Clone, Copy, Debug)]
 struct Run {
     per_second: f64,
