@@ -12,10 +12,9 @@
 //! connections with a thread each: one for short requests, one for bulk. They also carry a worker's
 //! requests while its own connection is down.
 //!
-//! A quiet request may have no reply; a request with a reply follows it
-//! ([`BARRIER`](tidegate_wire::memcached::reply::BARRIER)). Only a request whose end memcached finds
-//! at the same byte is passed on: one byte more or less, and every later reply would go to a wrong
-//! request.
+//! A quiet request may have no reply; a request with a reply follows it, as a barrier. Only a
+//! request whose end memcached finds at the same byte is passed on: one byte more or less, and
+//! every later reply would go to a wrong request.
 //!
 //! # Loss of the connection
 //! The thread for short requests connects, at the start and again whenever the connection has
