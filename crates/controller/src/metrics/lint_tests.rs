@@ -3,11 +3,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use serde_json::Value;
 use tidegate_algo::concurrent::histogram::upper_bound;
 use tidegate_model::Span;
 use tidegate_model::gate::Unit;
-use tidegate_proto::cluster::status::{FaultStatus, TurnedAwayStatus};
+use tidegate_proto::cluster::status::{
+    FaultStatus, NodeStatus, OfferStatus, TenantAtDataNode, TenantAtNode, TurnedAwayStatus,
+};
 use tidegate_proto::controller::Waits;
+use tidegate_proto::controller::status::{Status, TenantStatus};
 use tidegate_proto::stats::latency::{self, LatencyCounts};
 
 use super::*;
@@ -149,10 +153,46 @@ fn everything() -> Survey {
     Survey { status, waits, latency, cycles: Vec::new() }
 }
 
-fn metrics() -> BTreeMap<String, Metric> {
+fn cycles() -> Histogram {
     let cycles = Histogram::new([0.001, 1.0]);
     [0.0005, 0.5, 0.5, 2.0].into_iter().for_each(|seconds| cycles.observe(seconds));
-    parse(&text(&everything(), &cycles).unwrap())
+    cycles
+}
+
+fn metrics() -> BTreeMap<String, Metric> {
+    parse(&text(everything(), cycles()).unwrap())
+}
+
+/// Another number for each number and for each absent quantity, and `true` for each truth value.
+fn number(value: &mut Value, key: &str, last: &mut u16) {
+    let units = ["_ns", "_bytes", "_operations", "_second", "_requests", "_ms"];
+    match value {
+        Value::Object(fields) => fields.iter_mut().for_each(|(key, it)| number(it, key, last)),
+        Value::Array(values) => values.iter_mut().for_each(|it| number(it, key, last)),
+        Value::Bool(is_so) => *is_so = true,
+        Value::String(_) => {}
+        Value::Null if !units.iter().any(|unit| key.ends_with(unit)) => {}
+        Value::Number(_) | Value::Null => {
+            *last += 1;
+            *value = (*last).into();
+        }
+    }
+}
+
+#[test]
+fn the_text_is_as_recorded() {
+    let Survey { status, waits, latency, cycles: kept } = everything();
+    let mut numbered = serde_json::to_value(&status).unwrap();
+    number(&mut numbered, "", &mut 0);
+    let status = serde_json::from_value(numbered).unwrap();
+    let survey = Survey { status, waits, latency, cycles: kept };
+    let text = text(survey, cycles()).unwrap();
+    let golden = concat!(env!("CARGO_MANIFEST_DIR"), "/src/metrics/golden.txt");
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+        std::fs::write(golden, &text).unwrap();
+    }
+    let how = "run `UPDATE_GOLDEN=1 cargo test -p tidegate-controller` and say why it changed";
+    assert_eq!(text, std::fs::read_to_string(golden).unwrap(), "{how}");
 }
 
 #[test]
