@@ -245,7 +245,10 @@ fn histograms_are_whole() {
 #[test]
 fn names_types_and_help_are_as_promtool_wants_them() {
     for (name, metric) in metrics() {
-        assert!(metric.help.len() > 5, "{name} has no help");
+        let is_sentence = metric.help.len() > 6 && metric.help.ends_with('.');
+        let is_plain =
+            !["What ", "Who ", "How ", "Those "].iter().any(|it| metric.help.starts_with(it));
+        assert!(is_sentence && is_plain, "{name}: {}", metric.help);
         assert!(["gauge", "counter", "histogram"].contains(&metric.kind.as_str()), "{name}");
         let is_word = |it: char| it.is_ascii_lowercase() || it.is_ascii_digit() || it == '_';
         assert!(name.chars().all(is_word), "{name}");
