@@ -13,7 +13,7 @@ use tidegate_model::{Rule, gate};
 use tidegate_proto::cluster::status::{
     ClusterStatus, ClusterTenant, DataNodeStatus, GatewayStatus,
 };
-use tidegate_proto::stats::latency::LatencyCounts;
+use tidegate_proto::stats::latency::NamedLatency;
 
 use crate::machine::Survey;
 use buckets::{latency_buckets, wait_buckets};
@@ -63,13 +63,13 @@ impl Collector for Metrics {
             ([&**tenant, gate], waits.waited_ns, wait_buckets(&waits.counts))
         });
         tables::GATE_WAIT.encode(encoder, waits)?;
-        tables::GATEWAY_REQUEST.encode(encoder, latencies(latency))
+        tables::GATEWAY_REQUEST.encode(encoder, latencies(&latency.gateways))?;
+        tables::NODE_REQUEST.encode(encoder, latencies(&latency.nodes))?;
+        tables::NODE_QUEUE.encode(encoder, latencies(&latency.queues))
     }
 }
 
-fn latencies(
-    latency: &[([String; 3], LatencyCounts)],
-) -> impl Iterator<Item = ([&str; 3], u64, Vec<(f64, u64)>)> {
+fn latencies(latency: &[NamedLatency]) -> impl Iterator<Item = ([&str; 3], u64, Vec<(f64, u64)>)> {
     latency.iter().map(|(labels, counts)| {
         (labels.each_ref().map(|label| &**label), counts.total_ns, latency_buckets(counts))
     })
@@ -209,6 +209,7 @@ mod lint_tests;
 mod tests {
     use tidegate_proto::cluster::status::TenantAtDataNode;
     use tidegate_proto::controller::status::{Status, TenantStatus};
+    use tidegate_proto::stats::latency::Latencies;
 
     use super::*;
 
@@ -222,7 +223,8 @@ mod tests {
         let tenants = vec![tenant("oltp", Some(1_310_720)), tenant("idle", None)];
         let mut status = Status { tenants, ..Status::default() };
         status.totals.rules_refused = 3;
-        let survey = Survey { status, waits: Vec::new(), latency: Vec::new(), cycles: Vec::new() };
+        let survey =
+            Survey { status, waits: Vec::new(), latency: Latencies::default(), cycles: Vec::new() };
         let text = text(survey, Histogram::new([1.0])).unwrap();
         assert!(text.contains("\ntidegate_tenant_wait_p99_seconds{tenant=\"oltp\"} 0.00131072\n"));
         assert!(!text.contains("wait_p99_seconds{tenant=\"idle\"}"), "it has no requests");
@@ -245,7 +247,8 @@ mod tests {
         };
         let cluster = ClusterStatus { data_nodes: vec![node], ..ClusterStatus::default() };
         let status = Status { cluster: Some(cluster), ..Status::default() };
-        let survey = Survey { status, waits: Vec::new(), latency: Vec::new(), cycles: Vec::new() };
+        let survey =
+            Survey { status, waits: Vec::new(), latency: Latencies::default(), cycles: Vec::new() };
         let text = text(survey, Histogram::new([1.0])).unwrap();
         assert!(text.contains("\ntidegate_data_node_used_bytes{node=\"m\"} 4160"), "{text}");
         let pair = "{node=\"m\",tenant=\"oltp\"}";

@@ -12,7 +12,7 @@ use tidegate_proto::cluster::status::{
 };
 use tidegate_proto::controller::Waits;
 use tidegate_proto::controller::status::{Status, TenantStatus};
-use tidegate_proto::stats::latency::{self, LatencyCounts};
+use tidegate_proto::stats::latency::{self, Latencies, LatencyCounts};
 
 use super::*;
 
@@ -149,7 +149,8 @@ fn everything() -> Survey {
     counts.buckets[0] = 90;
     counts.buckets[latency::bucket_of(Span(2_048_000))] = 9;
     counts.buckets[latency::BUCKETS - 1] = 1;
-    let latency = vec![(["g", "oltp", "read"].map(String::from), counts)];
+    let of = |peer: &str| vec![([peer, "oltp", "read"].map(String::from), counts)];
+    let latency = Latencies { gateways: of("g"), nodes: of("a"), queues: of("a") };
     Survey { status, waits, latency, cycles: Vec::new() }
 }
 

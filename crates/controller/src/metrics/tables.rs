@@ -323,3 +323,17 @@ pub(super) const GATEWAY_REQUEST: Times<3> = Times {
     help: "Time from when the gateway has read a request until it queues the reply.",
     labels: ["gateway", "tenant", "operation"],
 };
+
+/// Latencies at nodes.
+pub(super) const NODE_REQUEST: Times<3> = Times {
+    name: "node_request",
+    help: "Time from when a request arrives at the node until the node has the reply.",
+    labels: ["node", "tenant", "operation"],
+};
+
+/// Queue times at nodes.
+pub(super) const NODE_QUEUE: Times<3> = Times {
+    name: "node_queue",
+    help: "Time from when a request arrives at the node until it goes to the node's store.",
+    labels: ["node", "tenant", "operation"],
+};
