@@ -45,7 +45,7 @@ use crate::cluster::status::{
 };
 use crate::message::{FromGateway, ToGateway, VolumeFault};
 use crate::session::{Outbox, PeerId, REPLACED, Refusal, ToPeer};
-use latency::{Latencies, LatencyMeters};
+use latency::{Latencies, PeerLatency};
 use message::{Flow, GatewayCounts, GatewayPressure, NodeCounts, NodeLatency};
 use node::NodeStats;
 use reading::{FlowMeter, Meter};
@@ -117,7 +117,7 @@ struct GatewayStats {
     volume_faults: Vec<VolumeFault>,
     /// By reason.
     turned_away_for: BTreeMap<String, Meter>,
-    latency: LatencyMeters,
+    latency: PeerLatency,
     /// Bytes that are in use, and those that may be.
     memory: (u64, u64),
     /// Without the flows, which are above.

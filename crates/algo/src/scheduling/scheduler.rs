@@ -526,12 +526,6 @@ impl<J> Scheduler<J> {
         self.waiting
     }
 
-    /// The slot, or [`Slot::UNATTRIBUTED`] if it was removed.
-    #[inline]
-    pub fn present(&self, slot: Slot) -> Slot {
-        if self.index(slot) == 0 { Slot::UNATTRIBUTED } else { slot }
-    }
-
     /// The index of a slot; that of [`Slot::UNATTRIBUTED`] if it was removed.
     fn index(&self, slot: Slot) -> usize {
         let index = slot.index as usize;

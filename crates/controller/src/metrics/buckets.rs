@@ -38,7 +38,8 @@ pub(super) fn latency_buckets(counts: &LatencyCounts) -> Vec<(f64, u64)> {
     (0..).zip(counts.buckets).map(|(bucket, count)| (seconds(bound(bucket)), count)).collect()
 }
 
-/// A bound in seconds. Without a last bucket that says `+Inf`, `histogram_quantile` is not a number.
+/// A bound in seconds. Without a last bucket that says `+Inf`, `histogram_quantile` is not a
+/// number.
 fn seconds(bound_ns: u64) -> f64 {
     if bound_ns == u64::MAX { f64::INFINITY } else { bound_ns as f64 / 1e9 }
 }

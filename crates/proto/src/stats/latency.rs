@@ -129,11 +129,11 @@ pub struct Latencies {
     pub queues: Vec<NamedLatency>,
 }
 
-/// The meters of one peer, by tenant and operation; the empty name is of requests without a tenant.
+/// The times at one peer, by tenant and operation; the empty name is of requests without a tenant.
 #[derive(Debug, Default)]
-pub(super) struct LatencyMeters(BTreeMap<(String, String), LatencyMeter>);
+pub(super) struct PeerLatency(BTreeMap<(String, String), LatencyMeter>);
 
-impl LatencyMeters {
+impl PeerLatency {
     /// Takes a reading of tenants that the policy has.
     pub(super) fn read(&mut self, latency: Vec<RequestLatency>, indexes: &BTreeMap<String, usize>) {
         let most = (indexes.len() + 1) * KINDS_MAX;

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 
 use tidegate_model::{Discipline, Time, Waits};
 
-use super::latency::LatencyMeters;
+use super::latency::PeerLatency;
 use super::message::NodeCounts;
 use super::minute::{Doing, Minute, Work};
 use super::reading::{Meter, WaitMeter};
@@ -20,9 +20,9 @@ pub(super) struct NodeStats {
     served: Meter,
     /// By index in the policy.
     tenants: Vec<WaitMeter>,
-    pub(super) latency: LatencyMeters,
+    pub(super) latency: PeerLatency,
     /// Queue times.
-    pub(super) queue: LatencyMeters,
+    pub(super) queue: PeerLatency,
     last: NodeCounts,
     pub(super) minute: Minute,
     /// When it was read last with the policy in force, and its service in all by then.
