@@ -49,6 +49,16 @@ fn goes_on(bed: &Bed) {
     eventually("the program goes on", || rounds() >= before + 2);
 }
 
+/// A report that cannot be written is lost. It costs the program nothing.
+#[test]
+fn a_program_runs_although_the_disk_behind_standard_error_is_full() {
+    let bed = Bed::new(POLICY);
+    let run = ["run", "--report", "--tenant", "load", "--", "sh", "-c", "echo done; exit 7"];
+    let full = fs::File::options().write(true).open("/dev/full").expect("a full device");
+    let output = bed.tidegate(&run).stderr(full).output().expect("tidegate starts");
+    assert_eq!((output.status.code(), &*output.stdout), (Some(7), &b"done\n"[..]));
+}
+
 #[test]
 fn programs_in_another_pid_namespace_leave_no_supervisor_behind() {
     if !has_namespaces() {

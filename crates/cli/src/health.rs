@@ -102,20 +102,20 @@ impl<'a> Tenant<'a> {
 
     /// Whether it has at nodes what it was promised, over the last period.
     fn met_at_nodes(&self) -> Met {
-        let Some((tenant, _)) = self.nodes else { return Met::Idle };
-        match (tenant.reserved_operations, tenant.last_served_operations, tenant.is_met) {
-            (1.., _, false) => Met::No,
-            (_, 0, _) => Met::Idle,
-            (0, _, _) => Met::Nothing,
-            (reserved, served, _) if is_less(served, reserved) => Met::BoundElsewhere,
-            _ => Met::Yes,
-        }
+        self.nodes.map_or(Met::Idle, |(tenant, _)| {
+            met_of(tenant.reserved_operations, tenant.last_served_operations, tenant.is_met)
+        })
     }
 }
 
 /// Whether a tenant has at a data node what is its share there.
 fn met_at_data_node(there: &TenantAtDataNode) -> Met {
-    match (there.reserved_operations_per_second, there.operations_per_second, there.is_met) {
+    met_of(there.reserved_operations_per_second, there.operations_per_second, there.is_met)
+}
+
+/// Compares the service of a tenant with its reservation.
+fn met_of(reserved: u64, served: u64, is_met: bool) -> Met {
+    match (reserved, served, is_met) {
         (1.., _, false) => Met::No,
         (_, 0, _) => Met::Idle,
         (0, _, _) => Met::Nothing,

@@ -78,7 +78,13 @@ impl Table {
         self
     }
 
-    /// Adds one for each of these heads.
+    /// Adds a column that is flush left for each of these heads.
+    #[must_use]
+    pub fn each_left(self, heads: impl IntoIterator<Item = &'static str>) -> Self {
+        heads.into_iter().fold(self, Self::left)
+    }
+
+    /// Adds a column that is flush right for each of these heads.
     #[must_use]
     pub fn each_right(self, heads: impl IntoIterator<Item = &'static str>) -> Self {
         heads.into_iter().fold(self, Self::right)

@@ -130,7 +130,8 @@ where
 {
     config.log.to_stderr()?;
     // At level error, so that no filter of levels hides the name in a line.
-    let _span = tracing::error_span!("controller").entered();
+    let span = tracing::error_span!(parent: None, "controller");
+    let _entered = span.enter();
     // One thread: the machine is one task, and the other core belongs to the programs that it
     // serves.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
@@ -141,7 +142,8 @@ where
         let mut hung_up = signal(SignalKind::hangup()).map_err(ServeError::Runtime)?;
         let daemon = Daemon::start(config).await?;
         let http = daemon.http();
-        let kept = match tokio::task::spawn_blocking(move || ready(http)).await {
+        let ready = in_span(span.clone(), move || ready(http));
+        let kept = match tokio::task::spawn_blocking(ready).await {
             Ok(kept) => kept,
             Err(error) => Err(ServeError::Runtime(io::Error::other(error)).into()),
         };
@@ -153,7 +155,8 @@ where
                 _ = hung_up.recv() => {
                     let reload = Arc::clone(&reload);
                     // A panic of `reload` does not end the daemon.
-                    let _ = tokio::task::spawn_blocking(move || reload()).await;
+                    let reload = in_span(span.clone(), move || reload());
+                    let _ = tokio::task::spawn_blocking(reload).await;
                 }
             }
         }
@@ -162,6 +165,11 @@ where
         daemon.stop().await;
         ended.unwrap_or_else(|error| Err(ServeError::Runtime(io::Error::other(error)).into()))
     })
+}
+
+/// Calls `call` in `span`: other threads are in none.
+fn in_span<R>(span: tracing::Span, call: impl FnOnce() -> R) -> impl FnOnce() -> R {
+    move || span.in_scope(call)
 }
 
 /// A running daemon.

@@ -443,7 +443,7 @@ async fn scrape(State(context): State<HttpContext>) -> Response {
     let text = async {
         let survey = context.register.survey().await.map_err(stopping)?;
         let cycles = context.cycle_seconds.clone();
-        written(move || metrics::text(&survey, &cycles)).await
+        written(move || metrics::text(survey, cycles)).await
     };
     match context.answers.metrics.get(text).await {
         Ok(text) => ([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response(),

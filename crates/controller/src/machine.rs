@@ -12,7 +12,7 @@ use tidegate_proto::controller::status::{Status, TimedEvent};
 use tidegate_proto::controller::{ConnectionId, Controller, FromPeer, Output, Peer, ToPeer, Waits};
 use tidegate_proto::message::Hello;
 use tidegate_proto::stats::delays::Delays;
-use tidegate_proto::stats::latency::LatencyCounts;
+use tidegate_proto::stats::latency::Latencies;
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
 use tokio::time::sleep;
 
@@ -78,8 +78,8 @@ pub(crate) struct Survey {
     pub(crate) status: Status,
     /// How long requests waited at tenants' buckets.
     pub(crate) waits: Vec<(String, Unit, Waits)>,
-    /// The latencies of requests, with the names of gateway, tenant and operation.
-    pub(crate) latency: Vec<([String; 3], LatencyCounts)>,
+    /// The latencies of requests at gateways and nodes.
+    pub(crate) latency: Latencies,
     /// How long the last cycles took, from the first request to the last new rate.
     pub(crate) cycles: Vec<Duration>,
 }
@@ -260,7 +260,7 @@ impl Machine {
     }
 
     fn survey(&self, now: Time) -> Survey {
-        let (waits, latency) = (self.controller.waits(), self.controller.gateway_latency());
+        let waits = self.controller.waits();
         let mut status = self.controller.status(now);
         if let Some(cluster) = &mut status.cluster {
             [cluster.file, cluster.state] = self.paths.clone();
@@ -270,7 +270,7 @@ impl Machine {
             waits: waits
                 .map(|(tenant, unit, waits)| (tenant.into(), unit, waits.clone()))
                 .collect(),
-            latency: latency.map(|(names, counts)| (names.map(String::from), counts)).collect(),
+            latency: self.controller.latency(),
             cycles: self.cycles.iter().copied().collect(),
         }
     }

@@ -12,9 +12,9 @@ use tidegate_fabric::controller::ControllerLink;
 use tidegate_fabric::reactor::{MessageQueue, Reactor};
 use tidegate_fabric::tls::Way;
 use tidegate_proto::message::{FromGateway, Hello, ToGateway, VERSION, VolumeFault};
+use tidegate_proto::stats::latency::Reported;
 
 use crate::clock;
-use crate::latency::Reported;
 use crate::status::Stats;
 use crate::users;
 

@@ -1,26 +1,12 @@
 //! Latencies of requests, by tenant and operation: counters that all workers share.
 
-use std::collections::HashMap;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tidegate_model::{Operation, Span};
-use tidegate_proto::stats::latency::{BUCKETS, LatencyCounts, RequestLatency, bucket_of};
-
-/// The operations that are distinguished.
-const OPERATIONS: [&str; 6] = ["read", "write", "flush", "get", "put", "other"];
-
-/// The index in [`OPERATIONS`].
-const fn index(operation: Operation) -> usize {
-    match operation {
-        Operation::Read => 0,
-        Operation::Write => 1,
-        Operation::Sync => 2,
-        Operation::Get => 3,
-        Operation::Put => 4,
-        _ => 5,
-    }
-}
+use tidegate_proto::stats::latency::{
+    BUCKETS, LatencyCounts, OPERATIONS, RequestLatency, bucket_of, operation_index,
+};
 
 /// The latencies of one tenant's requests. An operation takes memory from its first request on.
 #[derive(Debug, Default)]
@@ -37,7 +23,7 @@ impl TenantLatency {
     /// Counts a request that was answered after `latency`.
     #[inline]
     pub(crate) fn record(&self, operation: Operation, latency: Span) {
-        let counters = self.0[index(operation)].get_or_init(Box::default);
+        let counters = self.0[operation_index(operation)].get_or_init(Box::default);
         counters.total_ns.fetch_add(latency.0, Ordering::Relaxed);
         counters.buckets[bucket_of(latency)].fetch_add(1, Ordering::Relaxed);
     }
@@ -56,30 +42,12 @@ impl TenantLatency {
     }
 }
 
-/// The latencies that the controller has: only what differs is sent.
-#[derive(Debug, Default)]
-pub(crate) struct Reported(HashMap<(String, String), LatencyCounts>);
-
-impl Reported {
-    /// The controller has nothing.
-    pub(crate) fn clear(&mut self) {
-        self.0.clear();
-    }
-
-    /// Those of `latency` that the controller does not have; it has them from now on.
-    pub(crate) fn changed(&mut self, mut latency: Vec<RequestLatency>) -> Vec<RequestLatency> {
-        latency.retain(|RequestLatency { tenant, operation, counts }| {
-            self.0.insert((tenant.clone(), operation.clone()), *counts) != Some(*counts)
-        });
-        latency
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
     use tidegate_model::operation::OPERATIONS as ALL;
+    use tidegate_proto::stats::latency::Reported;
 
     proptest! {
         /// Each request is in one bucket of its operation, whichever thread has counted it.
@@ -101,7 +69,7 @@ mod tests {
             let total: u64 = counts.iter().map(|it| it.counts.requests()).sum();
             prop_assert_eq!(total, requests.len() as u64);
             for (operation, number) in OPERATIONS.iter().zip(0..) {
-                let own = requests.iter().filter(|(at, _)| index(ALL[*at].0) == number);
+                let own = requests.iter().filter(|(at, _)| operation_index(ALL[*at].0) == number);
                 let own: Vec<u64> = own.map(|(_, time)| *time).collect();
                 let found = counts.iter().find(|it| it.operation == *operation);
                 prop_assert_eq!(found.is_some(), !own.is_empty());

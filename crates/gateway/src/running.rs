@@ -50,7 +50,7 @@ pub struct Running {
 pub fn start(config: Config, nodes: &[Node]) -> Result<Running, StartError> {
     let Config { name, controller, binds, tls, parties, volumes, pools, workers, limits, cost } =
         config;
-    let _span = tracing::error_span!("gateway", gateway = name).entered();
+    let _span = tracing::error_span!(parent: None, "gateway", gateway = name).entered();
     let register = register(nodes.len(), &volumes, &pools, controller.is_none());
     let common = Common::new((cost, limits.patience), &name, &volumes)?;
     let threads = workers.max(1);

@@ -23,6 +23,8 @@ use tidegate_proto::cluster::message::{FromNode, PartFault, ToNode};
 use tidegate_proto::message::{Hello, VERSION};
 use tidegate_proto::node::Output;
 use tidegate_proto::session::Standing;
+use tidegate_proto::stats::latency::Reported;
+use tidegate_proto::stats::message::NodeLatency;
 
 use crate::live::Live;
 
@@ -61,6 +63,16 @@ pub(crate) struct Agent {
     faults: Vec<PartFault>,
     /// The fault of the store as a whole that was reported last.
     store_fault: Option<String>,
+    latency: ReportedLatency,
+}
+
+/// The times of requests that the controller has.
+#[derive(Default)]
+struct ReportedLatency {
+    requests: Reported,
+    queued: Reported,
+    /// The node's service in all by then.
+    served: Option<u64>,
 }
 
 impl Agent {
@@ -84,6 +96,7 @@ impl Agent {
             is_connected: false,
             faults: Vec::new(),
             store_fault: None,
+            latency: ReportedLatency::default(),
         })
     }
 
@@ -152,13 +165,15 @@ impl Agent {
             match output {
                 Output::Event(Event::PolicyApplied { revision }) => {
                     tracing::info!(revision, "policy applied");
+                    // The controller has kept nothing of tenants that the last policy did not have.
+                    self.latency = ReportedLatency::default();
                 }
                 Output::Event(event) => tracing::info!(?event, "event"),
                 Output::Send(message) => {
-                    let faults = self.new_faults(&message);
+                    let (faults, latency) = (self.new_faults(&message), self.new_latency(&message));
                     let Some(controller) = &mut self.controller else { continue };
                     let now = self.live.clock.now();
-                    for message in faults.iter().flatten().chain([&message]) {
+                    for message in faults.iter().flatten().chain([&message]).chain(&latency) {
                         controller.send(&self.reactor, now, message);
                     }
                     self.follow_link();
@@ -195,6 +210,18 @@ impl Agent {
         Some(FromNode::StoreFault(fault))
     }
 
+    /// The times that follow the node's counts, of tenants and operations that had requests.
+    fn new_latency(&mut self, message: &FromNode) -> Option<FromNode> {
+        let FromNode::Counts(counts) = message else { return None };
+        let ReportedLatency { requests, queued, served } = &mut self.latency;
+        if served.replace(counts.served) == Some(counts.served) {
+            return None;
+        }
+        let all = self.live.node.latency();
+        let (requests, queued) = (requests.changed(all.requests), queued.changed(all.queued));
+        (!requests.is_empty()).then_some(FromNode::Latency(NodeLatency { requests, queued }))
+    }
+
     fn connect(&mut self) {
         let Some(controller) = &mut self.controller else { return };
         let info = self.live.node.info();
@@ -203,6 +230,7 @@ impl Agent {
             self.is_connected = true;
             self.faults.clear();
             self.store_fault = None;
+            self.latency = ReportedLatency::default();
             self.live.node.on_connected(self.live.clock);
         }
         self.follow_link();

@@ -114,7 +114,7 @@ pub struct Status {
 /// # Errors
 /// See [`StartError`].
 pub fn start(config: Config) -> Result<Running, StartError> {
-    let _span = tracing::error_span!("node", node = config.name).entered();
+    let _span = tracing::error_span!(parent: None, "node", node = config.name).entered();
     if !(1..=DEPTH_MAX).contains(&config.depth) {
         return Err(StartError::Depth(config.depth));
     }

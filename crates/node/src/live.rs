@@ -172,7 +172,11 @@ impl Live {
 
     fn request(&self, slot: Slot, owner: Arc<Owner>, job: Job, split: Option<Arc<Split>>) -> Work {
         let (command, length, tag) = (job.command, job.length, job.tag);
-        self.node.request(slot, (command, length), &tag, Body::new(job, owner, split))
+        let is_piece = split.is_some();
+        let mut work =
+            self.node.request(slot, (command, length), &tag, Body::new(job, owner, split));
+        work.is_piece = is_piece;
+        work
     }
 
     /// Runs `batch`, and every request that may be dispatched because of it.
@@ -254,7 +258,10 @@ impl Live {
         loop {
             match split.step(self.node.range()) {
                 Step::Wait => return,
-                Step::Over(job) => return work.body.answer(job),
+                Step::Over(job) => {
+                    work.is_piece = false;
+                    return work.body.answer(job);
+                }
                 Step::Next(piece) => {
                     let (slot, owner) = (work.slot(), work.body.owner.clone());
                     next.push(self.request(slot, owner, piece, Some(split.clone())));

@@ -135,7 +135,7 @@ pub struct Running {
 /// See [`StartError`].
 pub fn start(config: Config) -> Result<Running, StartError> {
     let Config { node, listen, guard, controller } = config;
-    let _span = tracing::error_span!("data_node", node = node.name).entered();
+    let _span = tracing::error_span!(parent: None, "data_node", node = node.name).entered();
     let (note, access) = match (&listen, &guard) {
         (Address::Unix(path), _) => (path.with_extension("region"), endpoint::admits()),
         // No file is written for TCP, which carries no descriptors.

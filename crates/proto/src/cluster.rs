@@ -317,7 +317,7 @@ impl Cluster {
                 self.divide_if_answered(now);
             }
             // [`crate::stats`] asks for them, and takes them in.
-            FromNode::Counts(_) => {}
+            FromNode::Counts(_) | FromNode::Latency(_) => {}
             FromNode::Faults(faults) => self.nodes[node].faults = faults,
             FromNode::StoreFault(fault) => self.nodes[node].store_fault = fault,
         }

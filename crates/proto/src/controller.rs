@@ -66,7 +66,7 @@ use crate::session::{Action, PeerId, Sessions, same_version, shortened};
 pub use crate::session::{ConnectionId, FromPeer, Peer, Refusal, ToPeer};
 use crate::stats::ClusterStats;
 use crate::stats::delays::{Delays, UnknownTenant};
-use crate::stats::latency::LatencyCounts;
+use crate::stats::latency::Latencies;
 use status::Status;
 
 pub mod status;
@@ -217,6 +217,9 @@ impl Controller {
         match (self.sessions.peer(connection), message) {
             (Some(PeerId::Stage(stage)), FromPeer::Stage(message)) => {
                 self.budgets.on_message(now, stage, message);
+            }
+            (Some(PeerId::Node(node)), FromPeer::Node(FromNode::Latency(latency))) => {
+                self.stats.on_node_latency(node, latency);
             }
             (Some(PeerId::Node(node)), FromPeer::Node(FromNode::Counts(counts))) => {
                 self.stats.on_node_counts(now, node, counts);
@@ -398,8 +401,8 @@ impl Controller {
         self.budgets.cycle_started()
     }
 
-    /// The latencies of requests at gateways, with the names of gateway, tenant and operation.
-    pub fn gateway_latency(&self) -> impl Iterator<Item = ([&str; 3], LatencyCounts)> {
+    /// The latencies of requests at gateways and nodes.
+    pub fn latency(&self) -> Latencies {
         self.stats.latency()
     }
 

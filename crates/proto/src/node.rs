@@ -71,6 +71,7 @@ use tidegate_model::{CostModel, Discipline, Event, Iops, Span, Tag, Time};
 
 use crate::cluster::message::{FromNode, NodeInfo, ToNode};
 use crate::data::Command;
+use crate::stats::message::NodeLatency;
 use coordinator::Coordinator;
 use measure::Measure;
 pub use request::Request;
@@ -80,6 +81,7 @@ use threads::{Clock, Mutex, SingleThreaded, Threading};
 
 mod coordinator;
 mod grants;
+mod latency;
 mod measure;
 mod request;
 mod shards;
@@ -256,7 +258,7 @@ impl<B, T: Threading> Node<B, T> {
         requests: &mut Vec<Request<B>>,
         last: impl FnOnce(&mut Visit<'_, Request<B>, T>, Time),
     ) -> usize {
-        self.advance(clock);
+        let arrived = self.advance(clock);
         if self.shards.count() > 1 {
             // Those of a tenant keep their order.
             requests.sort_by_key(|request| request.slot.shard());
@@ -274,7 +276,7 @@ impl<B, T: Threading> Node<B, T> {
             home = shard;
             let now = clock.now();
             while let Some(request) = coming.next_if(|request| request.slot.shard() == shard) {
-                push(&mut visit, now, request);
+                push(&mut visit, now, Request { arrived, ..request });
             }
             if coming.peek().is_none() {
                 last(&mut visit, now);
@@ -303,8 +305,8 @@ impl<B, T: Threading> Node<B, T> {
         self.shards.note(now)
     }
 
-    /// Requests go to the device. Measured ones are to go alone, so that nothing else is taken for
-    /// their time.
+    /// Requests go to the device: one that is measured, alone so that nothing else is taken for its
+    /// time, or others.
     pub fn on_dispatch(&self, clock: impl Clock, batch: &mut [Request<B>]) {
         self.measure.on_dispatch(clock, batch, self.shards.device());
     }
@@ -384,7 +386,13 @@ impl<B, T: Threading> Node<B, T> {
                 visit.charge(now, request.slot, request.surcharge(), request.is_reserved);
             }
             follow(request, &mut behind);
-            behind.drain(..).for_each(|request| push(&mut visit, now, request));
+            if !request.is_piece {
+                visit.record(now, request);
+            }
+            let (arrived, dispatched) = (request.arrived, request.dispatched);
+            for next in behind.drain(..) {
+                push(&mut visit, now, Request { arrived, dispatched, ..next });
+            }
         }
         self.shards.device().finish(shard, cost);
         (visit, now)
@@ -474,6 +482,12 @@ impl<B, T: Threading> Node<B, T> {
         self.coordinator.lock().poll_output()
     }
 
+    /// The times of requests since the node began, by tenant and operation: of those without a
+    /// tenant, and of the tenants of the plan.
+    pub fn latency(&self) -> NodeLatency {
+        self.coordinator.lock().latency(&self.shards)
+    }
+
     /// The node's state, and the counts in force.
     pub fn status(&self, clock: impl Clock) -> NodeStatus {
         let coordinator = self.coordinator.lock();
@@ -489,8 +503,9 @@ fn push<B, T: Threading>(visit: &mut Visit<'_, Request<B>, T>, now: Time, reques
 
 /// The scheduler has let a request through. Also returns as how many it counts at the device.
 #[inline]
-fn accept<B>(next: Dispatched<Request<B>>) -> (Request<B>, u32) {
-    let request = Request { is_reserved: next.is_reserved, ..next.job };
+fn accept<B>(now: Time, next: Dispatched<Request<B>>) -> (Request<B>, u32) {
+    let dispatched = next.job.dispatched.min(now);
+    let request = Request { is_reserved: next.is_reserved, dispatched, ..next.job };
     let count = request.count();
     (request, count)
 }

@@ -25,7 +25,7 @@
 //! # Bound
 //! One question and answer per peer and [`INTERVAL`]. An answer is as long as the tenants that had
 //! requests there; the machine keeps a meter for each tenant of the policy at each node and
-//! gateway, a histogram for each operation that a tenant has requested at a gateway
+//! gateway, histograms for each operation that a tenant has requested there
 //! ([`latency`]), a meter for each volume and pool of the last answer, and for a minute what
 //! tenants did at nodes ([`delays`]). A controller that begins anew begins with what each process
 //! has counted so far.
@@ -45,8 +45,8 @@ use crate::cluster::status::{
 };
 use crate::message::{FromGateway, ToGateway, VolumeFault};
 use crate::session::{Outbox, PeerId, REPLACED, Refusal, ToPeer};
-use latency::{LatencyCounts, LatencyMeter, RequestLatency};
-use message::{Flow, GatewayCounts, GatewayPressure, NodeCounts};
+use latency::{Latencies, PeerLatency};
+use message::{Flow, GatewayCounts, GatewayPressure, NodeCounts, NodeLatency};
 use node::NodeStats;
 use reading::{FlowMeter, Meter};
 
@@ -117,8 +117,7 @@ struct GatewayStats {
     volume_faults: Vec<VolumeFault>,
     /// By reason.
     turned_away_for: BTreeMap<String, Meter>,
-    /// By tenant and operation; the empty name is of requests without a tenant.
-    latency: BTreeMap<(String, String), LatencyMeter>,
+    latency: PeerLatency,
     /// Bytes that are in use, and those that may be.
     memory: (u64, u64),
     /// Without the flows, which are above.
@@ -188,8 +187,7 @@ impl ClusterStats {
         }
         for gateway in &mut self.gateways {
             gateway.tenants = moved(&earlier, &self.indexes, &mut gateway.tenants);
-            let indexes = &self.indexes;
-            gateway.latency.retain(|(tenant, _), _| is_known(tenant, indexes));
+            gateway.latency.retain(&self.indexes);
         }
         self.parameters = policy.tenants.iter().map(TenantParameters::of).collect();
         self.revision = revision;
@@ -225,6 +223,14 @@ impl ClusterStats {
         }
     }
 
+    /// A node has reported the latencies and the queue times that have changed.
+    pub(crate) fn on_node_latency(&mut self, node: NodeId, latency: NodeLatency) {
+        if let Some(node) = self.nodes.get_mut(usize::from(node.0)) {
+            node.latency.read(latency.requests, &self.indexes);
+            node.queue.read(latency.queued, &self.indexes);
+        }
+    }
+
     /// A gateway has sent a message.
     pub(crate) fn on_message(&mut self, now: Time, index: u16, message: FromGateway) {
         let gateway = &mut self.gateways[usize::from(index)];
@@ -232,7 +238,7 @@ impl ClusterStats {
             FromGateway::Counts(counts) => gateway.read(now, counts, &self.indexes),
             FromGateway::Faults(faults) => gateway.volume_faults = faults,
             FromGateway::Pressure(pressure) => gateway.on_pressure(pressure),
-            FromGateway::Latency(latency) => gateway.on_latency(latency, &self.indexes),
+            FromGateway::Latency(latency) => gateway.latency.read(latency, &self.indexes),
             FromGateway::Disconnect => {
                 self.outbox.close(PeerId::Gateway(index));
                 self.on_closed(PeerId::Gateway(index), DISCONNECTED);
@@ -306,13 +312,14 @@ impl ClusterStats {
         }
     }
 
-    /// The latencies of requests at gateways, with the names of gateway, tenant and operation.
-    pub(crate) fn latency(&self) -> impl Iterator<Item = ([&str; 3], LatencyCounts)> {
-        self.gateways.iter().flat_map(|gateway| {
-            gateway.latency.iter().map(|((tenant, operation), meter)| {
-                ([&*gateway.name, &**tenant, &**operation], meter.total())
-            })
-        })
+    /// The latencies of requests at gateways and nodes.
+    pub(crate) fn latency(&self) -> Latencies {
+        let (gateways, nodes) = (self.gateways.iter(), self.nodes.iter());
+        Latencies {
+            gateways: gateways.flat_map(|it| it.latency.named(&it.name)).collect(),
+            nodes: nodes.clone().flat_map(|it| it.latency.named(&it.name)).collect(),
+            queues: nodes.flat_map(|it| it.queue.named(&it.name)).collect(),
+        }
     }
 
     /// Reads a peer from now on.
@@ -339,7 +346,7 @@ impl GatewayStats {
         let counts = [&mut self.admitted, &mut self.turned_away, &mut self.refused];
         let kinds = self.faults.values_mut().chain(self.turned_away_for.values_mut());
         counts.into_iter().chain(kinds).for_each(Meter::replace);
-        self.latency.values_mut().for_each(LatencyMeter::replace);
+        self.latency.replace();
     }
 
     fn on_pressure(&mut self, pressure: GatewayPressure) {
@@ -350,16 +357,6 @@ impl GatewayStats {
             }
         }
         self.memory = (pressure.memory_used_bytes, pressure.memory_limit_bytes);
-    }
-
-    fn on_latency(&mut self, latency: Vec<RequestLatency>, indexes: &BTreeMap<String, usize>) {
-        let most = (indexes.len() + 1) * KINDS_MAX;
-        for RequestLatency { tenant, operation, counts } in latency {
-            let (is_known, key) = (is_known(&tenant, indexes), (tenant, operation));
-            if is_known && (self.latency.len() < most || self.latency.contains_key(&key)) {
-                self.latency.entry(key).or_default().read(counts);
-            }
-        }
     }
 
     fn read(&mut self, now: Time, mut counts: GatewayCounts, indexes: &BTreeMap<String, usize>) {

@@ -8,7 +8,8 @@
 
 use std::collections::BTreeMap;
 use std::ffi::{CString, OsStr, OsString};
-use std::io;
+use std::fmt;
+use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
@@ -153,7 +154,7 @@ pub fn run(options: &Options) -> Result<Exit, RunError> {
     let shim = options.shim.canonicalize().map_err(|_| RunError::NoShim(options.shim.clone()))?;
     let print_line = |text: &str| {
         if options.report != Report::Quiet {
-            eprintln!("tidegate: {text}");
+            complain(format_args!("{text}"));
         }
     };
     let uncovered = uncovered(&options.program, options.fail_closed);
@@ -441,7 +442,7 @@ impl Programs {
             if program.is_refused {
                 if self.report != Report::Quiet {
                     let name = &program.name;
-                    eprintln!("tidegate: {name} was not started ({reason}): {advice}");
+                    complain(format_args!("{name} was not started ({reason}): {advice}"));
                 }
                 continue;
             }
@@ -460,7 +461,7 @@ impl Programs {
         for (reason, names) in &self.names {
             let more = if names.len() > NAMES { " and others" } else { "" };
             let names = names[..names.len().min(NAMES)].join(", ");
-            eprintln!("tidegate: {names}{more} ran without limits ({reason})");
+            complain(format_args!("{names}{more} ran without limits ({reason})"));
         }
     }
 }
@@ -485,8 +486,8 @@ fn report_coverage(report: Report, coverage: &Coverage, is_first_unseen: bool) {
         unseen > UNSEEN_BYTES && unseen as f64 > UNSEEN_SHARE * coverage.syscall_bytes as f64;
     if much || report == Report::Always {
         let mib = |bytes: u64| bytes as f64 / (1 << 20) as f64;
-        eprintln!(
-            "tidegate: {:.1} MiB passed the gates, {:.1} MiB went to pipes, sockets and memory, \
+        complain(format_args!(
+            "{:.1} MiB passed the gates, {:.1} MiB went to pipes, sockets and memory, \
              {:.1} MiB were not seen{}{}",
             mib(seen),
             mib(passed),
@@ -498,16 +499,21 @@ fn report_coverage(report: Report, coverage: &Coverage, is_first_unseen: bool) {
                 count =>
                     format!("; nothing is known of {count} programs that ran without the shim"),
             },
-        );
+        ));
     }
     for bypassed in &coverage.bypasses {
         let known = BYPASSES.iter().find(|(_, name, _)| *name == bypassed.reason);
         let Some((_, name, advice)) = known else { continue };
         let harmless = advice.starts_with("nothing");
         if !harmless || report == Report::Always {
-            eprintln!("tidegate: {name}: {} calls; {advice}", bypassed.calls);
+            complain(format_args!("{name}: {} calls; {advice}", bypassed.calls));
         }
     }
+}
+
+/// Writes a line to standard error. The disk behind it may be full; the program runs all the same.
+fn complain(line: fmt::Arguments<'_>) {
+    let _ = io::stderr().write_all(format!("tidegate: {line}\n").as_bytes());
 }
 
 /// Why the shim will not see this program, if it will not. A program that cannot be inspected is

@@ -57,17 +57,30 @@ fn expect(cluster: &mut Cluster, requests: u64) {
     assert_eq!(there, requests, "{tenant:#}");
 }
 
-/// Waits until `/metrics` has the latencies of exactly so many reads and writes.
+/// Waits until `/metrics` has the latencies of exactly so many reads and writes, at the gateway and
+/// at all nodes together, and as many queue times at nodes.
 #[track_caller]
 fn expect_latencies(address: &str, reads_and_writes: [u64; 2]) {
     let mut metrics = String::new();
     eventually("a latency for each request that the client counted", || {
         metrics = answer(address, "/metrics");
         ["read", "write"].iter().zip(reads_and_writes).all(|(operation, count)| {
+            let at_nodes = |name: &str| -> u64 {
+                let of_node = |node: &&str| {
+                    let labels =
+                        format!("node=\"{node}\",tenant=\"oltp\",operation=\"{operation}\"");
+                    let rest = metrics.split_once(&format!("\n{name}_count{{{labels}}} "))?.1;
+                    rest.lines().next()?.parse::<u64>().ok()
+                };
+                NODES.iter().filter_map(of_node).sum()
+            };
+            let names = ["tidegate_node_request_seconds", "tidegate_node_queue_seconds"];
+            assert!(names.iter().all(|name| at_nodes(name) <= count), "{metrics}");
             let labels = format!("gateway=\"front\",tenant=\"oltp\",operation=\"{operation}\"");
             let name = "\ntidegate_gateway_request_seconds";
             metrics.contains(&format!("{name}_count{{{labels}}} {count}\n"))
                 && metrics.contains(&format!("{name}_bucket{{le=\"+Inf\",{labels}}} {count}\n"))
+                && names.iter().all(|name| at_nodes(name) == count)
         })
     });
     assert!(metrics.contains("\n# TYPE tidegate_gateway_request_seconds histogram\n"), "{metrics}");
@@ -119,6 +132,7 @@ fn the_status_agrees_with_the_counts_of_clients() {
     cluster.start("node", "b");
     load(&cluster);
     expect(&mut cluster, 3 * REQUESTS);
+    expect_latencies(address, [3 * reads, 3 * writes]);
     let output = cluster.bed().controller().stderr();
     for (what, times) in [("gateway joined", 2), ("gateway left", 1), ("node joined", 4)] {
         assert_eq!(output.lines().filter(|line| line.contains(what)).count(), times, "{output}");

@@ -142,14 +142,9 @@ impl Screen {
 
     fn stages(self, stages: &[StageStatus]) -> String {
         let mut table = Table::new()
-            .right("STAGE")
-            .right("PID")
-            .left("USER")
-            .left("TENANT")
-            .right("PROCESSES")
-            .right("ALLOCATED")
-            .right("MEASURED")
-            .right("COVERED")
+            .each_right(["STAGE", "PID"])
+            .each_left(["USER", "TENANT"])
+            .each_right(["PROCESSES", "ALLOCATED", "MEASURED", "COVERED"])
             .left("COMMAND");
         for stage in stages {
             table.row(stage_row(stage));
@@ -159,15 +154,8 @@ impl Screen {
 
     fn nodes(self, cluster: &ClusterStatus) -> String {
         let mut table = Table::new()
-            .left("NODE")
-            .left("STATE")
-            .left("SCHEDULER")
-            .right("CAPACITY")
-            .right("DECLARED")
-            .right("SERVED")
-            .right("QUEUED")
-            .right("AT STORE")
-            .right("PID")
+            .each_left(["NODE", "STATE", "SCHEDULER"])
+            .each_right(["CAPACITY", "DECLARED", "SERVED", "QUEUED", "AT STORE", "PID"])
             .left("HOST");
         for node in &cluster.nodes {
             let state = State::of_node(node);
@@ -190,16 +178,9 @@ impl Screen {
     }
 
     fn data_nodes(self, nodes: &[DataNodeStatus]) -> String {
-        let mut table = Table::new()
-            .left("DATA NODE")
-            .left("STATE")
-            .right("CAPACITY")
-            .right("PROMISED")
-            .right("MEASURED")
-            .right("OF POOL")
-            .right("CLIENTS")
-            .right("TENANTS")
-            .right("IN USE");
+        let mut table = Table::new().each_left(["DATA NODE", "STATE"]).each_right([
+            "CAPACITY", "PROMISED", "MEASURED", "OF POOL", "CLIENTS", "TENANTS", "IN USE",
+        ]);
         for node in nodes {
             let state = State::of_data_node(node);
             table.row([
@@ -219,15 +200,9 @@ impl Screen {
 
     fn gateways(self, gateways: &[GatewayStatus]) -> String {
         let mut table = Table::new()
-            .left("GATEWAY")
-            .left("STATE")
-            .right("CLIENTS")
-            .right("REQUESTS")
-            .right("THROUGHPUT")
-            .right("FAILED")
-            .right("PID")
-            .left("HOST")
-            .left("ADDRESS");
+            .each_left(["GATEWAY", "STATE"])
+            .each_right(["CLIENTS", "REQUESTS", "THROUGHPUT", "FAILED", "PID"])
+            .each_left(["HOST", "ADDRESS"]);
         for gateway in gateways {
             let state = State::of_gateway(gateway);
             table.row([

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use clap::ValueEnum;
 use clap::builder::{FalseyValueParser, PossibleValuesParser, TypedValueParser};
 use serde_json::json;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -176,6 +177,10 @@ struct Plan {
 
 pub(crate) fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
     args.logging().to_stderr().map_err(not_served)?;
+    // For lines of the process as a whole. Its parts have spans of their own.
+    let role = args.role.and_then(|role| role.to_possible_value());
+    let role = role.as_ref().map_or("all", |role| role.get_name());
+    let _span = tracing::error_span!("up", role, names = args.name.join(",")).entered();
     args.trust_owner.into_iter().for_each(trust_owner);
     // A fault is a reason not to start, so all files are read before anything exists.
     let leads = matches!(args.role, None | Some(Role::Controller));

@@ -277,10 +277,8 @@ fn render(reports: &[PartReport]) -> String {
         .left("VOLUME")
         .right("PART")
         .left("NODE")
-        .right("SIZE")
-        .right("GENERATION")
-        .left("UUID")
-        .left("STATE");
+        .each_right(["SIZE", "GENERATION"])
+        .each_left(["UUID", "STATE"]);
     for PartReport { plan, label, fault, .. } in reports {
         let or = |text: Option<String>| text.unwrap_or_else(|| "-".into());
         let identity = label.as_ref().map(|label| &label.identity);

@@ -3,6 +3,7 @@
 //! A *watch* asks the controller, a *history* turns the answers into rows with a past, and either a
 //! *screen* draws them (`view`) or they are printed line by line (`plain`).
 
+use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -64,7 +65,10 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode, Failure> {
             let mut lines = plain::Lines::default();
             each(options, || {
                 let status = watch.poll()?;
-                lines.complaints(&status).iter().for_each(|line| eprintln!("{line}"));
+                // The disk behind standard error may be full.
+                for line in lines.complaints(&status) {
+                    let _ = io::stderr().write_all(format!("{line}\n").as_bytes());
+                }
                 output::print(&lines.render(&status, clock::unix_ms()))
             })
         }

@@ -4,6 +4,8 @@ use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
@@ -79,9 +81,20 @@ fn every_line_of_the_log_is_an_object_where_programs_read_it() {
     let up = Up::start_with(directory, &["--log-format", "json"], log.into());
     fs::write(directory.join("policy.toml"), POLICY).unwrap();
     transcript_of(directory, &["apply", "policy.toml"]);
+    let pid = up.child.id().to_string();
+    assert!(Command::new("kill").args(["-HUP", &pid]).status().unwrap().success());
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !fs::read_to_string(directory.join("log")).unwrap().contains("SIGHUP: ") {
+        assert!(Instant::now() < deadline, "SIGHUP is not logged");
+        thread::yield_now();
+    }
     assert_eq!(up.end(), Some(0));
     let log = fs::read_to_string(directory.join("log")).unwrap();
     let lines: Vec<Value> = log.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    for line in &lines {
+        let (module, part) = (&line["target"], &line["span"]["name"]);
+        assert!(module.is_string() && part == "controller", "{line}");
+    }
     let applied = |line: &&Value| line["fields"]["message"] == "policy applied";
     let applied = lines.iter().find(applied).unwrap_or_else(|| panic!("no policy in {log}"));
     assert_eq!((&applied["level"], &applied["fields"]["revision"]), (&"INFO".into(), &1.into()));

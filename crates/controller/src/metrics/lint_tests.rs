@@ -3,12 +3,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use serde_json::Value;
 use tidegate_algo::concurrent::histogram::upper_bound;
 use tidegate_model::Span;
 use tidegate_model::gate::Unit;
-use tidegate_proto::cluster::status::{FaultStatus, TurnedAwayStatus};
+use tidegate_proto::cluster::status::{
+    FaultStatus, NodeStatus, OfferStatus, TenantAtDataNode, TenantAtNode, TurnedAwayStatus,
+};
 use tidegate_proto::controller::Waits;
-use tidegate_proto::stats::latency::{self, LatencyCounts};
+use tidegate_proto::controller::status::{Status, TenantStatus};
+use tidegate_proto::stats::latency::{self, Latencies, LatencyCounts};
 
 use super::*;
 
@@ -145,14 +149,51 @@ fn everything() -> Survey {
     counts.buckets[0] = 90;
     counts.buckets[latency::bucket_of(Span(2_048_000))] = 9;
     counts.buckets[latency::BUCKETS - 1] = 1;
-    let latency = vec![(["g", "oltp", "read"].map(String::from), counts)];
+    let of = |peer: &str| vec![([peer, "oltp", "read"].map(String::from), counts)];
+    let latency = Latencies { gateways: of("g"), nodes: of("a"), queues: of("a") };
     Survey { status, waits, latency, cycles: Vec::new() }
 }
 
-fn metrics() -> BTreeMap<String, Metric> {
+fn cycles() -> Histogram {
     let cycles = Histogram::new([0.001, 1.0]);
     [0.0005, 0.5, 0.5, 2.0].into_iter().for_each(|seconds| cycles.observe(seconds));
-    parse(&text(&everything(), &cycles).unwrap())
+    cycles
+}
+
+fn metrics() -> BTreeMap<String, Metric> {
+    parse(&text(everything(), cycles()).unwrap())
+}
+
+/// Another number for each number and for each absent quantity, and `true` for each truth value.
+fn number(value: &mut Value, key: &str, last: &mut u16) {
+    let units = ["_ns", "_bytes", "_operations", "_second", "_requests", "_ms"];
+    match value {
+        Value::Object(fields) => fields.iter_mut().for_each(|(key, it)| number(it, key, last)),
+        Value::Array(values) => values.iter_mut().for_each(|it| number(it, key, last)),
+        Value::Bool(is_so) => *is_so = true,
+        Value::String(_) => {}
+        Value::Null if !units.iter().any(|unit| key.ends_with(unit)) => {}
+        Value::Number(_) | Value::Null => {
+            *last += 1;
+            *value = (*last).into();
+        }
+    }
+}
+
+#[test]
+fn the_text_is_as_recorded() {
+    let Survey { status, waits, latency, cycles: kept } = everything();
+    let mut numbered = serde_json::to_value(&status).unwrap();
+    number(&mut numbered, "", &mut 0);
+    let status = serde_json::from_value(numbered).unwrap();
+    let survey = Survey { status, waits, latency, cycles: kept };
+    let text = text(survey, cycles()).unwrap();
+    let golden = concat!(env!("CARGO_MANIFEST_DIR"), "/src/metrics/golden.txt");
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+        std::fs::write(golden, &text).unwrap();
+    }
+    let how = "run `UPDATE_GOLDEN=1 cargo test -p tidegate-controller` and say why it changed";
+    assert_eq!(text, std::fs::read_to_string(golden).unwrap(), "{how}");
 }
 
 #[test]
@@ -205,7 +246,10 @@ fn histograms_are_whole() {
 #[test]
 fn names_types_and_help_are_as_promtool_wants_them() {
     for (name, metric) in metrics() {
-        assert!(metric.help.len() > 5, "{name} has no help");
+        let is_sentence = metric.help.len() > 6 && metric.help.ends_with('.');
+        let is_plain =
+            !["What ", "Who ", "How ", "Those "].iter().any(|it| metric.help.starts_with(it));
+        assert!(is_sentence && is_plain, "{name}: {}", metric.help);
         assert!(["gauge", "counter", "histogram"].contains(&metric.kind.as_str()), "{name}");
         let is_word = |it: char| it.is_ascii_lowercase() || it.is_ascii_digit() || it == '_';
         assert!(name.chars().all(is_word), "{name}");

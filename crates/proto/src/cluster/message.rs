@@ -42,7 +42,7 @@ use serde::{Deserialize, Serialize};
 use tidegate_model::policy::Fallback;
 use tidegate_model::{Class, Discipline, NodeId, Span};
 
-use crate::stats::message::NodeCounts;
+use crate::stats::message::{NodeCounts, NodeLatency};
 
 /// A point in the controller's day: which period, and which distribution within it. Later rounds
 /// are greater.
@@ -237,6 +237,8 @@ pub enum FromNode {
     /// it works again. Sent before [`Self::Counts`] where it has changed, and first on a connection
     /// if there is something to say.
     StoreFault(Option<String>),
+    /// Times of requests. Follows [`Self::Counts`] where they have changed.
+    Latency(NodeLatency),
 }
 
 /// A part of a volume that cannot be served, or of which acknowledged writes may be lost.

@@ -46,20 +46,21 @@ impl<T: Threading> Measure<T> {
         self.range.load(Ordering::Relaxed)
     }
 
-    /// Requests go to the device: those that are measured, or else the first, are timed.
+    /// Requests go to the device: the first is timed, if it is measured or some are to be timed.
     pub(super) fn on_dispatch<B>(
         &self,
         clock: impl Clock,
         batch: &mut [Request<B>],
         device: &Device,
     ) {
-        if let Some(first) = batch.first_mut().filter(|_| self.is_sampled) {
-            first.since = Some(clock.now());
-        }
-        for request in batch.iter_mut().filter(|request| request.is_measured()) {
+        debug_assert!(batch.len() < 2 || !batch.iter().any(Request::is_measured));
+        let Some(first) = batch.first_mut() else { return };
+        if first.is_measured() {
             let now = clock.now();
-            request.since = Some(now);
+            first.since = Some(now);
             self.account.lock().on_dispatch(self.moment(now, device));
+        } else if self.is_sampled {
+            first.since = Some(clock.now());
         }
     }
 

@@ -5,6 +5,7 @@ use tidegate_model::{CostModel, Tag, Time};
 
 use crate::data::Command;
 use crate::data::pieces::PIECE;
+use crate::stats::latency::operation_index;
 
 /// A request at a node, from its arrival until it is finished. `B` is the data that the caller
 /// needs to serve it.
@@ -26,6 +27,14 @@ pub struct Request<B> {
     pub(super) is_reserved: bool,
     /// When it went to the device, if it is timed.
     pub(super) since: Option<Time>,
+    /// When it arrived, and when it or the first of the pieces before it was taken out of its
+    /// queue.
+    pub(super) arrived: Time,
+    pub(super) dispatched: Time,
+    /// The index in [`OPERATIONS`](crate::stats::latency::OPERATIONS).
+    pub(super) operation: u8,
+    /// It is a piece of a larger request, which is not answered when the piece is finished.
+    pub is_piece: bool,
 }
 
 impl<B> Request<B> {
@@ -54,6 +63,10 @@ impl<B> Request<B> {
             more: 0,
             is_reserved: false,
             since: None,
+            arrived: Time::ZERO,
+            dispatched: Time::MAX,
+            operation: operation_index(tag.operation) as u8,
+            is_piece: false,
         }
     }
 

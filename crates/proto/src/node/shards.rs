@@ -17,6 +17,8 @@ use tidegate_algo::scheduling::scheduler::{
 use tidegate_algo::scheduling::shards::{OtherShards, SHARDS_MAX, ShardHeads};
 use tidegate_model::{Discipline, Time};
 
+use super::latency::{ShardLatency, Sums};
+use super::request::Request;
 use super::threads::{Clock, Mutex, SingleThreaded, Threading};
 
 /// Slots that are read or changed under one lock of their shard: so many take some microseconds,
@@ -48,19 +50,25 @@ pub struct Shards<J, T: Threading = SingleThreaded> {
 
 /// One shard, in cache lines of its own: processors fetch them in pairs.
 #[repr(align(128))]
-struct Shard<J, T: Threading>(T::Mutex<Scheduler<J>>);
+struct Shard<J, T: Threading>(T::Mutex<ShardState<J>>);
 
-type Guard<'a, J, T> = <<T as Threading>::Mutex<Scheduler<J>> as Mutex<Scheduler<J>>>::Guard<'a>;
+/// What a shard's lock protects.
+pub struct ShardState<J> {
+    scheduler: Scheduler<J>,
+    latency: ShardLatency,
+}
+
+type Guard<'a, J, T> = <<T as Threading>::Mutex<ShardState<J>> as Mutex<ShardState<J>>>::Guard<'a>;
 
 /// A shard that this thread has locked.
 pub struct Visit<'a, J, T: Threading + 'a = SingleThreaded>
 where
-    T::Mutex<Scheduler<J>>: 'a,
+    T::Mutex<ShardState<J>>: 'a,
 {
     shards: &'a Shards<J, T>,
     shard: usize,
     others: OtherShards,
-    scheduler: Guard<'a, J, T>,
+    state: Guard<'a, J, T>,
 }
 
 impl<J, T: Threading> Shards<J, T> {
@@ -68,11 +76,14 @@ impl<J, T: Threading> Shards<J, T> {
     /// time.
     pub fn new(count: usize, depth: u32, discipline: Discipline, pacing: Pacing) -> Self {
         let count = count.clamp(1, SHARDS_MAX);
-        let scheduler = |shard| Scheduler::in_shard(shard, discipline, pacing);
+        let shard = |shard| {
+            let scheduler = Scheduler::in_shard(shard, discipline, pacing);
+            Shard(T::Mutex::new(ShardState { scheduler, latency: ShardLatency::default() }))
+        };
         let device = Device::new(depth, count);
         Self {
             shard_heads: ShardHeads::new(count),
-            shards: (0..count as u16).map(|shard| Shard(T::Mutex::new(scheduler(shard)))).collect(),
+            shards: (0..count as u16).map(shard).collect(),
             share: (device.depth() as usize).div_ceil(count),
             device,
         }
@@ -92,9 +103,9 @@ impl<J, T: Threading> Shards<J, T> {
     #[inline]
     pub fn visit(&self, shard: usize) -> Visit<'_, J, T> {
         let others = self.shard_heads.others(shard);
-        let mut scheduler = self.shards[shard].0.lock();
-        scheduler.observe(&others);
-        Visit { shards: self, shard, others, scheduler }
+        let mut state = self.shards[shard].0.lock();
+        state.scheduler.observe(&others);
+        Visit { shards: self, shard, others, state }
     }
 
     /// Which shard to take requests from, for a thread that is at home in one; none if no request
@@ -108,7 +119,7 @@ impl<J, T: Threading> Shards<J, T> {
     /// has one thread's part of the device, there is no more headroom, or no request that may go
     /// waits. Returns the time that was read last.
     pub fn fill(&self, home: usize, clock: impl Clock, batch: &mut Vec<J>) -> Time {
-        self.fill_with((home, self.share), clock.now(), clock, batch, |next| (next.job, 1))
+        self.fill_with((home, self.share), clock.now(), clock, batch, |_, next| (next.job, 1))
     }
 
     /// As [`Self::fill`], until `batch` has `most`, with what `accept` makes of each, and how many
@@ -119,7 +130,7 @@ impl<J, T: Threading> Shards<J, T> {
         mut now: Time,
         clock: impl Clock,
         batch: &mut Vec<R>,
-        mut accept: impl FnMut(Dispatched<J>) -> (R, u32),
+        mut accept: impl FnMut(Time, Dispatched<J>) -> (R, u32),
     ) -> Time {
         // Headroom is checked last: see the paragraph on sleeping in `scheduling::shards`.
         while batch.len() < most
@@ -156,7 +167,12 @@ impl<J, T: Threading> Shards<J, T> {
     }
 
     pub(super) fn read<R>(&self, shard: usize, read: impl FnOnce(&Scheduler<J>) -> R) -> R {
-        read(&self.shards[shard].0.lock())
+        read(&self.shards[shard].0.lock().scheduler)
+    }
+
+    /// Adds the times of the requests of a shard's slot to `sums`.
+    pub(super) fn add_latency(&self, sums: &mut Sums, shard: usize, slot: Slot) {
+        self.shards[shard].0.lock().latency.add_to(sums, slot);
     }
 
     pub(super) fn change<R>(&self, shard: usize, change: impl FnOnce(&mut Scheduler<J>) -> R) -> R {
@@ -223,7 +239,7 @@ impl<J, T: Threading> Visit<'_, J, T> {
     #[inline]
     pub fn take(&mut self, now: Time, finished: u32, batch: &mut Vec<J>) {
         let most = self.shards.share;
-        self.take_with(now, (finished, most), batch, |next| (next.job, 1));
+        self.take_with(now, (finished, most), batch, |_, next| (next.job, 1));
     }
 
     /// As [`Self::take`], until `batch` has `most`; `accept` converts each request, and counts it
@@ -234,9 +250,10 @@ impl<J, T: Threading> Visit<'_, J, T> {
         now: Time,
         (finished, most): (u32, usize),
         batch: &mut Vec<R>,
-        mut accept: impl FnMut(Dispatched<J>) -> (R, u32),
+        mut accept: impl FnMut(Time, Dispatched<J>) -> (R, u32),
     ) {
-        let Self { shards, others, scheduler, .. } = self;
+        let Self { shards, others, state, .. } = self;
+        let scheduler = &mut state.scheduler;
         let device = &shards.device;
         let finished = if finished > 0 { device.keep(finished) } else { 0 };
         let wanted = most.saturating_sub(batch.len()) as u32;
@@ -247,7 +264,7 @@ impl<J, T: Threading> Visit<'_, J, T> {
                 break;
             }
             let Some(next) = scheduler.pop_beside(now, others) else { break };
-            let (job, count) = accept(next);
+            let (job, count) = accept(now, next);
             batch.push(job);
             if count > room {
                 device.overdraw(count - room);
@@ -260,10 +277,19 @@ impl<J, T: Threading> Visit<'_, J, T> {
         // Reserved requests do not wait for long replies of other tenants.
         while batch.len() < most && device.has_spare() {
             let Some(next) = scheduler.pop_reserved_beside(now, others) else { return };
-            let (job, count) = accept(next);
+            let (job, count) = accept(now, next);
             batch.push(job);
             device.overdraw(count);
         }
+    }
+}
+
+impl<B, T: Threading> Visit<'_, Request<B>, T> {
+    /// A request of this shard is answered.
+    #[inline]
+    pub(super) fn record(&mut self, now: Time, request: &Request<B>) {
+        let state = &mut *self.state;
+        state.latency.record(now, state.scheduler.present(request.slot), request);
     }
 }
 
@@ -271,22 +297,22 @@ impl<J, T: Threading> Deref for Visit<'_, J, T> {
     type Target = Scheduler<J>;
 
     fn deref(&self) -> &Scheduler<J> {
-        &self.scheduler
+        &self.state.scheduler
     }
 }
 
 impl<J, T: Threading> DerefMut for Visit<'_, J, T> {
     fn deref_mut(&mut self) -> &mut Scheduler<J> {
-        &mut self.scheduler
+        &mut self.state.scheduler
     }
 }
 
 impl<'a, J, T: Threading + 'a> Drop for Visit<'a, J, T>
 where
-    T::Mutex<Scheduler<J>>: 'a,
+    T::Mutex<ShardState<J>>: 'a,
 {
     fn drop(&mut self) {
-        self.shards.shard_heads.show(self.shard, &self.scheduler.shard_head());
+        self.shards.shard_heads.show(self.shard, &self.state.scheduler.shard_head());
     }
 }
 

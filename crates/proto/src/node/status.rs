@@ -10,10 +10,12 @@ use tidegate_algo::scheduling::scheduler::Scheduler;
 use tidegate_model::{NodeId, Time};
 
 use super::coordinator::unchanged;
+use super::grants::Tenant;
+use super::latency::{Sums, report};
 use super::shards::Shards;
 use super::threads::Threading;
 use super::{Coordinator, Slot};
-use crate::stats::message::NodeCounts;
+use crate::stats::message::{NodeCounts, NodeLatency};
 
 /// The schema macro writes `std::` for what is in `alloc` and `core`, and this ring has no `std`.
 #[cfg(feature = "schema")]
@@ -137,8 +139,23 @@ impl Coordinator {
     }
 }
 
-/// The default tenant, which is in every lane: requests that waited for a tenant when it left stay
-/// in their lane.
+impl Coordinator {
+    /// The times of requests of all tenants.
+    pub(super) fn latency<J, T: Threading>(&self, shards: &Shards<J, T>) -> NodeLatency {
+        let (mut all, mut sums) = (NodeLatency::default(), Sums::default());
+        (0..shards.count()).for_each(|it| shards.add_latency(&mut sums, it, Slot::UNATTRIBUTED));
+        report("", &sums, &mut all);
+        for Tenant { plan, slot, .. } in &self.grants.tenants {
+            sums = Sums::default();
+            shards.add_latency(&mut sums, slot.shard(), *slot);
+            report(&plan.name, &sums, &mut all);
+        }
+        all
+    }
+}
+
+/// The default tenant, which is in every shard: requests that waited for a tenant when it left stay
+/// in their shard.
 fn default_tenant<J, T: Threading>(now: Time, shards: &Shards<J, T>) -> TenantStatus {
     let mut default_tenant = TenantStatus::default();
     for shard in 0..shards.count() {

@@ -1,12 +1,32 @@
-//! Latencies of a gateway's requests, counted in fixed buckets.
+//! Latencies of requests at gateways and nodes, counted in fixed buckets.
 //!
 //! The bounds are a factor of two apart, from 16 us to 4.2 s. So a quantile read from the counts is
 //! at most twice the true one, and finding a bucket takes a division and a logarithm.
 
+use alloc::collections::BTreeMap;
 use alloc::string::String;
+use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
-use tidegate_model::Span;
+use tidegate_model::{Operation, Span};
+
+use super::{KINDS_MAX, is_known};
+
+/// The operations that are distinguished.
+pub const OPERATIONS: [&str; 6] = ["read", "write", "flush", "get", "put", "other"];
+
+/// The index in [`OPERATIONS`].
+#[inline]
+pub const fn operation_index(operation: Operation) -> usize {
+    match operation {
+        Operation::Read => 0,
+        Operation::Write => 1,
+        Operation::Sync => 2,
+        Operation::Get => 3,
+        Operation::Put => 4,
+        _ => 5,
+    }
+}
 
 /// The number of buckets; the last one counts what is longer than all bounds.
 pub const BUCKETS: usize = 20;
@@ -39,12 +59,19 @@ pub struct LatencyCounts {
 }
 
 impl LatencyCounts {
+    /// Counts a request.
+    #[inline]
+    pub(crate) fn record(&mut self, latency: Span) {
+        self.total_ns = self.total_ns.wrapping_add(latency.0);
+        self.buckets[bucket_of(latency)] += 1;
+    }
+
     /// The number of requests.
     pub fn requests(&self) -> u64 {
         self.buckets.iter().fold(0, |sum, count| sum.saturating_add(*count))
     }
 
-    fn plus(mut self, other: &Self) -> Self {
+    pub(crate) fn plus(mut self, other: &Self) -> Self {
         self.total_ns = self.total_ns.saturating_add(other.total_ns);
         for (sum, count) in self.buckets.iter_mut().zip(&other.buckets) {
             *sum = sum.saturating_add(*count);
@@ -53,22 +80,92 @@ impl LatencyCounts {
     }
 }
 
-/// The latencies of a tenant's requests of one operation since the gateway's process began: from
-/// when the gateway has read a request until it queues the reply. It reads the clock once for the
-/// requests that one wakeup brings, and once for the replies.
+/// Times of a tenant's requests of one operation since the process that counts began.
+///
+/// Latency at a gateway is the time from when the gateway has read a request until it queues the
+/// reply. The gateway reads the clock once for the requests that one wakeup brings, and once for
+/// the replies. At a node it is the time from when a request arrives until the node has the reply,
+/// and the queue time is the part of it before the request, or its first piece, goes to the store.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RequestLatency {
     /// The tenant's name; empty for requests without a tenant.
     pub tenant: String,
-    /// `read`, `write`, `flush`, `get`, `put` or `other`.
+    /// One of [`OPERATIONS`].
     pub operation: String,
     /// The counts.
     pub counts: LatencyCounts,
 }
 
+/// The times that the controller has: only what differs is sent.
+#[derive(Debug, Default)]
+pub struct Reported(BTreeMap<(String, String), LatencyCounts>);
+
+impl Reported {
+    /// The controller has nothing.
+    pub fn clear(&mut self) {
+        self.0.clear();
+    }
+
+    /// Those of `latency` that the controller does not have; it has them from now on.
+    pub fn changed(&mut self, mut latency: Vec<RequestLatency>) -> Vec<RequestLatency> {
+        latency.retain(|RequestLatency { tenant, operation, counts }| {
+            self.0.insert((tenant.clone(), operation.clone()), *counts) != Some(*counts)
+        });
+        latency
+    }
+}
+
+/// One histogram: the names of peer, tenant and operation, and the counts.
+pub type NamedLatency = ([String; 3], LatencyCounts);
+
+/// The histograms of all gateways and nodes, in their order.
+#[derive(Clone, Debug, Default)]
+pub struct Latencies {
+    /// Latencies at gateways.
+    pub gateways: Vec<NamedLatency>,
+    /// Latencies at nodes.
+    pub nodes: Vec<NamedLatency>,
+    /// Queue times at nodes.
+    pub queues: Vec<NamedLatency>,
+}
+
+/// The times at one peer, by tenant and operation; the empty name is of requests without a tenant.
+#[derive(Debug, Default)]
+pub(super) struct PeerLatency(BTreeMap<(String, String), LatencyMeter>);
+
+impl PeerLatency {
+    /// Takes a reading of tenants that the policy has.
+    pub(super) fn read(&mut self, latency: Vec<RequestLatency>, indexes: &BTreeMap<String, usize>) {
+        let most = (indexes.len() + 1) * KINDS_MAX;
+        for RequestLatency { tenant, operation, counts } in latency {
+            let (is_known, key) = (is_known(&tenant, indexes), (tenant, operation));
+            if is_known && (self.0.len() < most || self.0.contains_key(&key)) {
+                self.0.entry(key).or_default().read(counts);
+            }
+        }
+    }
+
+    /// Forgets tenants that the policy does not have.
+    pub(super) fn retain(&mut self, indexes: &BTreeMap<String, usize>) {
+        self.0.retain(|(tenant, _), _| is_known(tenant, indexes));
+    }
+
+    /// The process is another one.
+    pub(super) fn replace(&mut self) {
+        self.0.values_mut().for_each(LatencyMeter::replace);
+    }
+
+    /// The totals, with the name of the peer.
+    pub(super) fn named(&self, peer: &str) -> impl Iterator<Item = NamedLatency> {
+        self.0.iter().map(move |((tenant, operation), meter)| {
+            ([peer, &**tenant, &**operation].map(String::from), meter.total())
+        })
+    }
+}
+
 /// The total of [`LatencyCounts`] over all processes that have counted.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct LatencyMeter {
+struct LatencyMeter {
     /// Counted by former processes.
     before: LatencyCounts,
     /// The last reading of the present process.
@@ -76,7 +173,7 @@ pub(super) struct LatencyMeter {
 }
 
 impl LatencyMeter {
-    pub(super) fn read(&mut self, counts: LatencyCounts) {
+    fn read(&mut self, counts: LatencyCounts) {
         if counts.requests() < self.last.requests() {
             self.replace();
         }
@@ -84,11 +181,11 @@ impl LatencyMeter {
     }
 
     /// Begins with a new process that counts from zero.
-    pub(super) fn replace(&mut self) {
+    fn replace(&mut self) {
         *self = Self { before: self.total(), ..Self::default() };
     }
 
-    pub(super) fn total(&self) -> LatencyCounts {
+    fn total(&self) -> LatencyCounts {
         self.before.plus(&self.last)
     }
 }

@@ -9,6 +9,8 @@ use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 use tidegate_model::{Discipline, Waits};
 
+use super::latency::RequestLatency;
+
 /// A storage node's counts since its process began, and its present load.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeCounts {
@@ -28,6 +30,16 @@ pub struct NodeCounts {
     /// it. Only where they differ from the last report of this plan on this connection, or are not
     /// zero if there was none.
     pub tenants: Vec<(u16, Waits)>,
+}
+
+/// Times of requests at a storage node since its process began: those that have changed since the
+/// last plan or report on the connection. Both lists name the same tenants and operations.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeLatency {
+    /// Latencies.
+    pub requests: Vec<RequestLatency>,
+    /// Queue times.
+    pub queued: Vec<RequestLatency>,
 }
 
 /// A gateway's counts since its process began, and its identity.

@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 
 use tidegate_model::{Discipline, Time, Waits};
 
+use super::latency::PeerLatency;
 use super::message::NodeCounts;
 use super::minute::{Doing, Minute, Work};
 use super::reading::{Meter, WaitMeter};
@@ -19,6 +20,9 @@ pub(super) struct NodeStats {
     served: Meter,
     /// By index in the policy.
     tenants: Vec<WaitMeter>,
+    pub(super) latency: PeerLatency,
+    /// Queue times.
+    pub(super) queue: PeerLatency,
     last: NodeCounts,
     pub(super) minute: Minute,
     /// When it was read last with the policy in force, and its service in all by then.
@@ -37,6 +41,8 @@ impl NodeStats {
         indexes: &BTreeMap<String, usize>,
     ) {
         self.tenants = moved(earlier, indexes, &mut self.tenants);
+        self.latency.retain(indexes);
+        self.queue.retain(indexes);
         let pairs = earlier.iter().filter_map(|(name, from)| Some((*from, *indexes.get(name)?)));
         let pairs: BTreeMap<usize, usize> = pairs.collect();
         self.minute.renumber(|from| u16::try_from(*pairs.get(&usize::from(from))?).ok());
@@ -45,17 +51,23 @@ impl NodeStats {
     /// It was accepted on a new connection; `is_blank` says that it has no plan.
     pub(super) fn begin(&mut self, is_blank: bool) {
         if is_blank && self.last.revision != 0 {
-            self.served.replace();
-            self.tenants.iter_mut().for_each(WaitMeter::replace);
+            self.replace();
         }
+    }
+
+    /// The process is another one.
+    fn replace(&mut self) {
+        self.served.replace();
+        self.tenants.iter_mut().for_each(WaitMeter::replace);
+        self.latency.replace();
+        self.queue.replace();
     }
 
     /// Takes a reading. Indexes mean something only if the node has the policy in force.
     pub(super) fn read(&mut self, now: Time, mut counts: NodeCounts, is_current: bool) {
         let apart = self.line.on_read(now);
         if counts.served < self.served.last() {
-            self.served.replace();
-            self.tenants.iter_mut().for_each(WaitMeter::replace);
+            self.replace();
         }
         self.served.read(counts.served, apart);
         if is_current {

@@ -8,6 +8,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tidegate_model::Discipline;
 
+use super::latency::{LatencyCounts, RequestLatency};
 use super::*;
 use crate::cluster::message::FromNode;
 use crate::cluster::status::{ClusterTenant, NodeStatus};
@@ -233,10 +234,11 @@ fn reads(tenant: &str, requests: u64) -> RequestLatency {
 fn latencies_are_counted_over_restarts_and_of_known_tenants_only() {
     let mut stats = stats();
     let totals = |stats: &ClusterStats| {
-        let all = stats.latency().map(|([gateway, tenant, operation], counts)| {
-            assert_eq!((gateway, operation), ("front", "read"));
+        let all = stats.latency().gateways.into_iter().map(|(names, counts)| {
+            let [gateway, tenant, operation] = names;
+            assert_eq!((&*gateway, &*operation), ("front", "read"));
             assert_eq!(counts.total_ns, 1_000 * counts.requests());
-            (tenant.into(), counts.requests())
+            (tenant, counts.requests())
         });
         all.collect::<Vec<(String, u64)>>()
     };
@@ -255,6 +257,27 @@ fn latencies_are_counted_over_restarts_and_of_known_tenants_only() {
     assert_eq!(totals(&stats), [("".into(), 5)]);
 }
 
+/// A node that restarts with a plan or without one counts from zero.
+#[test]
+fn times_at_nodes_are_counted_over_restarts() {
+    let mut stats = stats();
+    for (requests, is_blank) in [(3, true), (5, false), (4, true)] {
+        stats.on_node(second(1), NodeId(1), is_blank);
+        stats.on_node_counts(second(1), NodeId(1), node_counts(1, requests));
+        let [latency, queued] = [requests, requests].map(|count| vec![reads("oltp", count)]);
+        stats.on_node_latency(NodeId(1), NodeLatency { requests: latency, queued });
+    }
+    let Latencies { gateways, nodes, queues } = stats.latency();
+    assert!(gateways.is_empty());
+    for times in [nodes, queues] {
+        let [(names, counts)] = &times[..] else { panic!("{times:?}") };
+        assert_eq!(*names, ["b", "oltp", "read"].map(String::from));
+        assert_eq!((counts.requests(), counts.total_ns), (9, 9_000));
+    }
+    stats.apply(2, &policy(&["kv"]));
+    assert!(stats.latency().nodes.is_empty() && stats.latency().queues.is_empty());
+}
+
 #[test]
 fn a_gateway_cannot_have_any_number_of_operations_kept() {
     let mut stats = stats();
@@ -264,7 +287,7 @@ fn a_gateway_cannot_have_any_number_of_operations_kept() {
         ..reads("oltp", 1)
     };
     stats.on_message(second(1), 0, FromGateway::Latency((0..1_000).map(kind).collect()));
-    assert_eq!(stats.latency().count(), 3 * KINDS_MAX);
+    assert_eq!(stats.latency().gateways.len(), 3 * KINDS_MAX);
 }
 
 /// Clients turned away are counted over restarts of a gateway; its memory is that of the present
@@ -345,5 +368,9 @@ fn golden_bytes() {
     latency.counts.buckets[19] = 1;
     let mut golden = b"\x04\x01\x01t\x04read\xe0\xa7\x12\xac\x02".to_vec();
     golden.extend([0; 18].into_iter().chain([1]));
-    is(&FromGateway::Latency(vec![latency]), &golden);
+    is(&FromGateway::Latency(vec![latency.clone()]), &golden);
+    let latency = NodeLatency { requests: vec![latency], queued: Vec::new() };
+    golden[0] = 9;
+    golden.push(0);
+    is(&FromNode::Latency(latency), &golden);
 }

@@ -14,7 +14,7 @@ use tidegate_proto::codec::{Decoder, FRAME_MAX, encode_pages};
 use tidegate_proto::data_node;
 use tidegate_proto::message::{FromGateway, ToGateway};
 use tidegate_proto::stats::latency::{BUCKETS, LatencyCounts, RequestLatency};
-use tidegate_proto::stats::message::{Flow, GatewayCounts, NodeCounts};
+use tidegate_proto::stats::message::{Flow, GatewayCounts, NodeCounts, NodeLatency};
 
 /// The most tenants of a policy.
 const TENANTS: u16 = 60_000;
@@ -127,6 +127,8 @@ fn messages_of_gateways_and_data_nodes_for_the_largest_policy_arrive() {
     let counts = LatencyCounts { total_ns: MOST, buckets: [MOST; BUCKETS] };
     let latency = |at| RequestLatency { tenant: name(at), operation: "flush".into(), counts };
     assert!(arrives(&FromGateway::Latency(each(latency))) > FRAME_MAX);
+    let latency = NodeLatency { requests: each(latency), queued: each(latency) };
+    assert!(arrives(&FromNode::Latency(latency)) > FRAME_MAX);
     let grant = data_node::Grant { revision, serial: MOST, shares: shares() };
     arrives(&data_node::ToDataNode::Grant(grant));
     let tenant = |tenant| data_node::TenantReport {

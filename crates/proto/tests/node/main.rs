@@ -5,6 +5,7 @@
 mod chaos;
 mod device;
 mod grants;
+mod latency;
 mod limits;
 mod one_by_one;
 mod periods;

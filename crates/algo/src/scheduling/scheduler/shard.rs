@@ -4,7 +4,7 @@
 use tidegate_model::{Discipline, Time};
 
 use super::state::{Passed, Phase};
-use super::{Dispatched, Pacing, Scheduler};
+use super::{Dispatched, Pacing, Scheduler, Slot};
 use crate::scheduling::shards::{LEAD, OtherShards, ShardHead};
 
 /// Requests that came within so many nanoseconds of each other, as a power of two, need not go in
@@ -15,6 +15,12 @@ impl<J> Scheduler<J> {
     /// The scheduler of one shard of several. Unattributed requests wait in shard zero.
     pub fn in_shard(shard: u16, discipline: Discipline, pacing: Pacing) -> Self {
         Self { shard, ..Self::new(discipline, pacing) }
+    }
+
+    /// The slot, or [`Slot::UNATTRIBUTED`] if it was removed.
+    #[inline]
+    pub fn present(&self, slot: Slot) -> Slot {
+        if self.index(slot) == 0 { Slot::UNATTRIBUTED } else { slot }
     }
 
     /// Returns the summary that it publishes to the other shards.

@@ -18,6 +18,12 @@ impl Slot {
     /// they have no limit.
     pub const UNATTRIBUTED: Self = Self { index: 0, generation: 0, shard: 0 };
 
+    /// Its index among the slots of its shard. A slot that is removed gives it to a later one.
+    #[inline]
+    pub const fn index(self) -> usize {
+        self.index as usize
+    }
+
     /// The shard that it is in: that of the scheduler which made it
     /// ([`crate::scheduling::shards`]).
     #[inline]
