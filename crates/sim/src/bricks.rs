@@ -51,12 +51,12 @@
 //! # Ok::<(), tidegate_sim::scenario::ScenarioError>(())
 //! ```
 
+mod nodes;
 mod outcome;
 mod run;
 mod scenario;
 mod threads;
 mod unfairness;
-mod world;
 
 pub use outcome::{Cell, DsfqReport};
 pub use run::run;

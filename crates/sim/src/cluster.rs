@@ -10,15 +10,13 @@
 //! tenants in turn.
 
 mod clients;
-mod host;
+mod nodes;
 mod outcome;
-mod requests;
 mod run;
-mod world;
 
 pub use clients::Promise;
 pub use outcome::{ClusterReport, Move};
 pub use run::run;
 
+pub(crate) use nodes::{ClusterSim, Event, Setup};
 pub(crate) use run::policy;
-pub(crate) use world::{ClusterSim, Fault, Setup};

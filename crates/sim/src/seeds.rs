@@ -25,10 +25,11 @@ use tidegate_model::{Iops, Span};
 use tidegate_proto::cluster::LAST_PART;
 use tidegate_proto::node::{NodeStatus, TenantStatus};
 
-use crate::cluster::{ClusterSim, Fault, Promise, Setup, policy};
+use crate::cluster::{ClusterSim, Event, Promise, Setup, policy};
 use crate::link::Conduct;
 use crate::rng::Stream;
 use crate::scenario::{Arrivals, Closed, Halves, Load, Nodes, Open, Pacing, Per};
+use crate::simulation::Fault;
 use crate::time::Picoseconds;
 
 /// How often a period the world is looked at.
@@ -170,7 +171,7 @@ fn faults(random: &mut Stream, setup: &mut Setup) -> Vec<(Picoseconds, Fault)> {
         let to = from.after(Picoseconds(random.within(period / 20, 3 * period))).min(end);
         let node = random.below(u64::from(setup.nodes.count)) as u16;
         match random.below(8) {
-            0..3 => faults.extend([(from, Fault::NodeDies(node)), (to, Fault::NodeReturns(node))]),
+            0..3 => faults.extend([(from, Fault::Dies(node)), (to, Fault::Returns(node))]),
             3..5 => {
                 faults.extend([(from, Fault::ControllerDies), (to, Fault::ControllerReturns)]);
             }
@@ -191,7 +192,7 @@ pub fn check(seed: u64) -> Result<(), Violation> {
     let interval = Picoseconds::from(scenario.setup.period).0 / INSPECTIONS_PER_PERIOD;
     for number in 1..=(WILD + HEAL + CALM) * INSPECTIONS_PER_PERIOD {
         watch.world.run_until(Picoseconds(interval * number));
-        watch.inspect(number).map_err(|what| Violation { seed, at: watch.world.now(), what })?;
+        watch.inspect(number).map_err(|what| Violation { seed, at: watch.world.now, what })?;
     }
     Ok(())
 }
@@ -209,10 +210,13 @@ struct Watch<'a> {
 
 impl<'a> Watch<'a> {
     fn new(scenario: &'a FaultScenario) -> Self {
-        let mut world = ClusterSim::new(scenario.setup.clone());
-        scenario.moves.iter().for_each(|(at, tenant)| world.plan_move(*at, *tenant));
-        scenario.faults.iter().for_each(|(at, fault)| world.plan_fault(*at, *fault));
-        let nothing = vec![0; world.served.len()];
+        let mut world = ClusterSim::of(scenario.setup.clone());
+        scenario
+            .moves
+            .iter()
+            .for_each(|(at, tenant)| world.plan(*at, Event::Move { tenant: *tenant as u32 }));
+        scenario.faults.iter().for_each(|(at, fault)| world.plan_fault(*at, fault.clone()));
+        let nothing = vec![0; world.peers.served.len()];
         Self { scenario, world, arrived: nothing.clone(), served: nothing, is_exempt: true }
     }
 
@@ -236,8 +240,8 @@ impl<'a> Watch<'a> {
             if is_calm {
                 self.reservations()?;
             }
-            self.arrived.clone_from(&self.world.arrived);
-            self.served.clone_from(&self.world.served);
+            self.arrived.clone_from(&self.world.peers.arrived);
+            self.served.clone_from(&self.world.peers.served);
             // A node whose lease ends with the period may be on its own for a moment.
             self.is_exempt = nodes.iter().flatten().any(|node| node.lease_periods == 0);
         }
@@ -256,7 +260,7 @@ impl<'a> Watch<'a> {
 
     /// Every request is settled once, or still there.
     fn requests(&self, nodes: &[Option<NodeStatus>]) -> Result<(), String> {
-        let requests = &self.world.requests;
+        let requests = &self.world.peers.requests;
         let held = nodes.iter().flatten().map(|node| node.waiting + u64::from(node.in_flight));
         let held = held.sum::<u64>();
         match requests.answered_twice {
@@ -321,7 +325,8 @@ impl<'a> Watch<'a> {
         let rounds = setup.period.0 / setup.redistribute.0;
         for (tenant, promise) in setup.promises.iter().enumerate() {
             let Some(limit) = self.limit(promise) else { continue };
-            let served: u64 = self.grown(&self.world.served, &self.served, tenant).iter().sum();
+            let served: u64 =
+                self.grown(&self.world.peers.served, &self.served, tenant).iter().sum();
             // A request that was let through in time may be answered later, on each node.
             let late = u64::from(setup.nodes.count) * u64::from(setup.nodes.depth);
             if served > limit + limit.div_ceil(rounds) + late {
@@ -351,7 +356,8 @@ impl<'a> Watch<'a> {
             return Ok(());
         }
         for (tenant, want) in wants.iter().enumerate() {
-            let served: u64 = self.grown(&self.world.served, &self.served, tenant).iter().sum();
+            let served: u64 =
+                self.grown(&self.world.peers.served, &self.served, tenant).iter().sum();
             if served < slack(*want) {
                 return Err(format!(
                     "t{tenant} could have got {want} of its reservation, and got {served}"
@@ -366,7 +372,7 @@ impl<'a> Watch<'a> {
     /// bounds the number.
     fn demand(&self, tenant: usize) -> Vec<u64> {
         let setup = &self.scenario.setup;
-        let came = self.grown(&self.world.arrived, &self.arrived, tenant);
+        let came = self.grown(&self.world.peers.arrived, &self.arrived, tenant);
         let Some(closed) = &setup.load.closed else { return came };
         // With so many requests outstanding, and those at the device before each of them.
         let (outstanding, depth) = (u64::from(closed.outstanding), u64::from(setup.nodes.depth));
