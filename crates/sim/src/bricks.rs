@@ -62,3 +62,6 @@ pub use outcome::{Cell, DsfqReport};
 pub use run::run;
 pub use scenario::{Bricks, Pulse, Scenario, Stream, Threads, Wave};
 pub use unfairness::Unfairness;
+
+pub(crate) use nodes::DsfqSim;
+pub(crate) use run::promised;

@@ -10,13 +10,17 @@
 //! tenants in turn.
 
 mod clients;
+mod ledger;
 mod nodes;
 mod outcome;
 mod run;
+mod testbed;
 
 pub use clients::Promise;
 pub use outcome::{ClusterReport, Move};
 pub use run::run;
+pub use testbed::ClusterTestbed;
 
+pub(crate) use ledger::{Ledger, Promised};
 pub(crate) use nodes::{ClusterSim, Event, Setup};
 pub(crate) use run::policy;

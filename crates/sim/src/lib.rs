@@ -80,7 +80,7 @@ mod requests;
 pub mod rng;
 pub mod scenario;
 pub mod seeds;
-mod simulation;
+pub mod simulation;
 pub mod time;
 pub mod trace;
 pub mod workload;

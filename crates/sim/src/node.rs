@@ -10,10 +10,10 @@ use tidegate_proto::cluster::message::{NodeInfo, ToNode};
 use tidegate_proto::controller::{FromPeer, ToPeer};
 use tidegate_proto::data::Command;
 use tidegate_proto::message::{Hello, VERSION};
-use tidegate_proto::node::{Config, Node, Output, Request, Slot};
+use tidegate_proto::node::{Config, Node, NodeStatus, Output, Request, Slot};
 
 use crate::rng::Stream;
-use crate::simulation::Process;
+use crate::simulation::{Peers, Process, Simulation};
 
 /// Number of a request at the device, which an event can carry.
 pub(crate) type Number = u32;
@@ -142,5 +142,19 @@ impl<B> Process for SimulatedNode<B> {
 
     fn next_deadline(&self) -> Time {
         self.node.next_deadline()
+    }
+}
+
+impl<B, K: Peers<Process = SimulatedNode<B>>> Simulation<K> {
+    /// Returns a node's own status, while its process runs.
+    pub(crate) fn status(&self, node: u16) -> Option<NodeStatus> {
+        let process = self.hosts[usize::from(node)].process.as_ref()?;
+        Some(process.node.status(self.now.time()))
+    }
+
+    /// The incarnation and the status of each node.
+    pub(crate) fn statuses(&self) -> Vec<(u32, Option<NodeStatus>)> {
+        let hosts = (0..).zip(&self.hosts);
+        hosts.map(|(node, host)| (host.incarnation, self.status(node))).collect()
     }
 }

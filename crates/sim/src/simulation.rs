@@ -74,7 +74,7 @@ pub(crate) trait Peers: Sized {
 
 /// Fault of a peer or the controller, or its repair.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Fault {
+pub enum Fault {
     /// A peer's process ends, without a word.
     Dies(u16),
     /// A new one is started.

@@ -8,7 +8,7 @@ use tidegate_model::{CostModel, Policy, Time};
 use tidegate_proto::cluster::message::NodeInfo;
 use tidegate_proto::cluster::{self, NodeSetup};
 use tidegate_proto::controller::Controller;
-use tidegate_proto::node::{Config, NodeStatus};
+use tidegate_proto::node::Config;
 
 use super::outcome::Cell;
 use super::scenario::Scenario;
@@ -141,12 +141,6 @@ impl DsfqSim {
         if self.peers.scenario.exchange {
             self.plan(self.now.after(EPOCH), Event::Epoch);
         }
-    }
-
-    /// Returns a brick's own status, while its process runs.
-    pub(crate) fn status(&self, brick: u16) -> Option<NodeStatus> {
-        let process = self.hosts[usize::from(brick)].process.as_ref()?;
-        Some(process.node.status(self.now.time()))
     }
 
     /// Returns the counts since the last call, stream by stream in the order of the bricks.

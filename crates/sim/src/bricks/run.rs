@@ -42,7 +42,7 @@ pub fn run(scenario: &Scenario) -> Result<DsfqReport, ScenarioError> {
 }
 
 /// The policy that a scenario's streams are under.
-fn promised(scenario: &Scenario) -> Policy {
+pub(crate) fn promised(scenario: &Scenario) -> Policy {
     let promise = |stream: &super::Stream| Promise {
         reservation: stream.reservation.unwrap_or_default(),
         limit: stream.limit,

@@ -6,7 +6,7 @@ use tidegate_model::{Policy, Span, Time};
 use tidegate_proto::cluster::message::NodeInfo;
 use tidegate_proto::cluster::{self, NodeSetup};
 use tidegate_proto::controller::Controller;
-use tidegate_proto::node::{self, Config, NodeStatus};
+use tidegate_proto::node::{self, Config};
 
 use super::clients::{Begin, Clients, FlowId, Promise};
 use crate::device::Device;
@@ -26,7 +26,6 @@ const LENGTH: u32 = 4 << 10;
 pub(crate) struct Setup {
     pub(crate) seed: u64,
     pub(crate) period: Span,
-    pub(crate) redistribute: Span,
     pub(crate) nodes: Nodes,
     /// The policy's promises; empty ones for all tenants where no controller runs.
     pub(crate) promises: Vec<Promise>,
@@ -104,12 +103,6 @@ impl ClusterSim {
         let mut simulation = Self::new(nodes, seed, &links, silence);
         simulation.start();
         simulation
-    }
-
-    /// Returns a node's own status, while its process runs.
-    pub(crate) fn status(&self, node: u16) -> Option<NodeStatus> {
-        let process = self.hosts[usize::from(node)].process.as_ref()?;
-        Some(process.node.status(self.now.time()))
     }
 
     fn on_arrival(&mut self, flow: FlowId, version: u32) {

@@ -80,7 +80,6 @@ fn setup(scenario: &Scenario, promises: &[Promise]) -> Setup {
     Setup {
         seed: scenario.seed,
         period: scenario.period,
-        redistribute: scenario.redistribute,
         nodes: scenario.nodes.clone(),
         promises: promises.to_vec(),
         load: scenario.load.clone(),
