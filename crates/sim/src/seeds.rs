@@ -11,6 +11,7 @@
 
 mod bricks;
 mod cluster;
+mod data_nodes;
 mod nodes;
 mod storm;
 
@@ -27,6 +28,7 @@ use crate::one_sided::faults::OneSidedTrial;
 use crate::time::Picoseconds;
 use bricks::BrickTrial;
 use cluster::ClusterTrial;
+use data_nodes::DataNodeTrial;
 use storm::StormTrial;
 
 /// Looks at a run in a period.
@@ -43,11 +45,14 @@ pub enum Kind {
     Bricks,
     /// Clients with guarantees at one data node.
     OneSided,
+    /// Data nodes among which a controller divides promises.
+    DataNodes,
 }
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Cluster, Self::Storm, Self::Bricks, Self::OneSided];
+    pub const ALL: [Self; 5] =
+        [Self::Cluster, Self::Storm, Self::Bricks, Self::OneSided, Self::DataNodes];
 
     /// The kind with this name, which is an option of `cargo xtask seeds`.
     pub fn named(name: &str) -> Option<Self> {
@@ -62,6 +67,7 @@ impl fmt::Display for Kind {
             Self::Storm => "storm",
             Self::Bricks => "bricks",
             Self::OneSided => "one-sided",
+            Self::DataNodes => "data-nodes",
         })
     }
 }
@@ -141,6 +147,7 @@ pub fn check(kind: Kind, seed: u64) -> Result<u64, Violation> {
         Kind::Storm => run(StormTrial::new(seed)),
         Kind::Bricks => run(BrickTrial::new(seed)),
         Kind::OneSided => run(OneSidedTrial::new(seed)),
+        Kind::DataNodes => run(DataNodeTrial::new(seed)),
     };
     result.map_err(|(at, what)| Violation { kind, seed, at, what })
 }

@@ -238,8 +238,9 @@ impl<K: Peers> Simulation<K> {
         (0..self.hosts.len()).for_each(|peer| self.befall(Fault::Returns(peer as u16)));
     }
 
-    /// Starts the controller and all peers, which are connected from the beginning.
-    pub(crate) fn start_connected(&mut self) {
+    /// Starts the controller and all peers, which are connected from the beginning. The controller
+    /// sends its first messages at `first`.
+    pub(crate) fn start_connected(&mut self, first: Picoseconds) {
         let now = self.now.time();
         self.incarnation = 1;
         let mut controller = self.peers.controller(now, 1);
@@ -254,7 +255,10 @@ impl<K: Peers> Simulation<K> {
         }
         self.controller = Some(controller);
         (0..self.hosts.len()).for_each(|peer| self.pump(peer as u16));
-        self.pump_controller();
+        match first > self.now {
+            true => self.agenda.0.push(first, Event::Controller { incarnation: 1 }),
+            false => self.pump_controller(),
+        }
     }
 
     /// An event of the load or of a device is to happen at this time.

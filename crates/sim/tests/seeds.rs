@@ -31,6 +31,11 @@ fn one_sided_clients_have_what_they_are_promised() {
 }
 
 #[test]
+fn shares_of_data_nodes_add_up_to_what_is_promised() {
+    all_hold(Kind::DataNodes, 40);
+}
+
+#[test]
 fn a_seed_is_a_run() {
     for kind in Kind::ALL {
         assert_eq!(check(kind, 5), check(kind, 5));

@@ -93,7 +93,7 @@ impl DsfqSim {
     pub(super) fn steady(scenario: &Scenario, policy: Policy) -> Self {
         let links = vec![Conduct::steady(LATENCY); usize::from(scenario.bricks.count)];
         let mut simulation = Self::of(scenario, policy, &links);
-        simulation.start_connected();
+        simulation.start_connected(Picoseconds::ZERO);
         simulation.begin();
         simulation
     }

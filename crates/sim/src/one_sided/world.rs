@@ -81,6 +81,12 @@ impl<D: ClientFabric> OneSidedSim<D> {
         }
     }
 
+    /// Goes on to the present, if nothing has happened yet.
+    pub(super) fn start_at(&mut self, now: Picoseconds) {
+        self.now = now;
+        self.network.advance(now);
+    }
+
     /// A monitor watches over all that.
     pub(super) fn watch(&mut self, monitor: Monitor<Loopback>) {
         self.monitor = Some(monitor);

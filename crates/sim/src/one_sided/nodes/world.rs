@@ -1,7 +1,5 @@
 //! Data nodes, each in a world of its own, and the controller between them.
 
-use std::collections::VecDeque;
-
 use tidegate_algo::onesided::Rules;
 use tidegate_algo::onesided::capacity::Profile;
 use tidegate_algo::onesided::engine::Promise;
@@ -11,8 +9,8 @@ use tidegate_onesided::haechi::monitor::Settings;
 use tidegate_onesided::haechi::{Event, Monitor, Port, SessionParameters, region_layout};
 use tidegate_proto::cluster::message::Share;
 use tidegate_proto::cluster::split::NodeSetup;
-use tidegate_proto::controller::{ConnectionId, Controller, FromPeer, Output, Peer, Setup, ToPeer};
-use tidegate_proto::data_node::{FromDataNode, Grant, ToDataNode};
+use tidegate_proto::controller::{Controller, FromPeer, Setup, ToPeer};
+use tidegate_proto::data_node::{Grant, ToDataNode};
 use tidegate_proto::message::{self, VERSION};
 
 use super::super::fabric::{Endpoint, Network};
@@ -21,12 +19,20 @@ use super::super::scenario::{self as single, Clients};
 use super::super::world::{OneSidedSim as SingleSim, REGION};
 use super::scenario::{Control, Scenario, Tenants};
 use super::{MESSAGE, Sample};
+use crate::link::Conduct;
 use crate::scenario::ScenarioError;
+use crate::simulation::{Fault, Peers, Process, Simulation};
 use crate::time::Picoseconds;
 
-/// A data node.
+/// A data node's process, with its memory and clients.
 #[derive(Debug)]
-enum DataNode {
+pub(crate) struct DataNode {
+    name: String,
+    load: DataNodeLoad,
+}
+
+#[derive(Debug)]
+enum DataNodeLoad {
     /// Its clients read as they like.
     Bare(Box<SingleSim<Endpoint>>),
     /// They have tokens.
@@ -39,169 +45,242 @@ struct Guarded {
     coordinator: Coordinator,
 }
 
-/// All nodes and their controller.
+/// Each node is given an equal part of each promise, without a controller.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct EqualShares;
+
+/// The data nodes of a simulation. Their loads have no events in its queue: a node goes on to the
+/// present when it is called, at least once in each [`MESSAGE`].
 #[derive(Debug)]
-pub(super) struct OneSidedClusterSim<'a> {
-    scenario: &'a Scenario,
-    now: Picoseconds,
-    data_nodes: Vec<DataNode>,
-    controller: Option<Controller>,
-    /// On their way for one step: to and from nodes.
-    down: VecDeque<(usize, ToDataNode)>,
-    up: VecDeque<(usize, FromDataNode)>,
+pub(crate) struct DataNodes {
+    scenario: Scenario,
+    policy: Policy,
 }
 
-impl<'a> OneSidedClusterSim<'a> {
-    pub(super) fn new(scenario: &'a Scenario) -> Result<Self, ScenarioError> {
-        let data_nodes = (0..scenario.nodes).map(|node| data_node(scenario, node)).collect();
-        let (down, up) = (VecDeque::new(), VecDeque::new());
-        let now = Picoseconds::ZERO;
-        let mut world = Self { scenario, now, data_nodes, controller: None, down, up };
-        let policy = Policy::parse(&scenario.policy());
-        let policy = policy.map_err(|error| ScenarioError::new(error.to_string()))?;
+/// All nodes and their controller.
+pub(crate) type OneSidedClusterSim = Simulation<DataNodes>;
+
+impl OneSidedClusterSim {
+    /// The nodes and the controller of a scenario, on steady links.
+    pub(super) fn steady(scenario: &Scenario) -> Result<Self, ScenarioError> {
+        let links = vec![Conduct::steady(MESSAGE.into()); usize::from(scenario.nodes)];
+        let mut simulation = Self::of(scenario, &links)?;
         match scenario.control {
-            Control::None => {}
-            Control::Equal => {
-                let share = |(tenant, (_, tenants)): (u16, (u16, &Tenants))| Share {
-                    tenant,
-                    reserved: tenants.reservation.unwrap_or_default().0 / u64::from(scenario.nodes),
-                    allowed: u64::MAX,
-                };
-                let shares: Vec<Share> = (0..).zip(scenario.each()).map(share).collect();
-                for node in 0..world.data_nodes.len() {
-                    let policy = ToDataNode::Policy { revision: 1, policy: policy.clone() };
-                    let grant = Grant { revision: 1, serial: 1, shares: shares.clone() };
-                    world.down.extend([(node, policy), (node, ToDataNode::Grant(grant))]);
-                }
-            }
-            Control::Split => {
-                let (capacity, client) = (scenario.nics.node, scenario.nics.client);
-                let setup = |node| NodeSetup { name: format!("m{node}"), capacity, client };
-                let data_nodes = (0..world.data_nodes.len()).map(setup).collect();
-                let setup = Setup { data_nodes, ..Setup::default() };
-                let mut controller = Controller::new(Time::ZERO, setup, None);
-                controller.apply(Time::ZERO, 1, policy);
-                for node in 0..world.data_nodes.len() {
-                    let id = ConnectionId(node as u64);
-                    let hello =
-                        message::Hello::DataNode { version: VERSION, name: format!("m{node}") };
-                    controller.on_hello(Time::ZERO, id, Peer::default(), hello);
-                }
-                world.controller = Some(controller);
+            Control::Split => simulation.start_connected(MESSAGE.into()),
+            Control::None | Control::Equal => {
+                let nodes = 0..scenario.nodes;
+                nodes.for_each(|node| simulation.befall(Fault::Returns(node)));
             }
         }
-        Ok(world)
+        if scenario.control == Control::Equal {
+            simulation.plan(MESSAGE.into(), EqualShares);
+        }
+        Ok(simulation)
+    }
+
+    /// Nodes without a process yet, with these links.
+    pub(crate) fn of(scenario: &Scenario, links: &[Conduct]) -> Result<Self, ScenarioError> {
+        let policy = Policy::parse(&scenario.policy());
+        let policy = policy.map_err(|error| ScenarioError::new(error.to_string()))?;
+        let silence = Picoseconds(3 * Picoseconds::SECOND.0);
+        let data_nodes = DataNodes { scenario: scenario.clone(), policy };
+        Ok(Self::new(data_nodes, scenario.seed, links, silence))
+    }
+
+    fn grant_equal_shares(&mut self) {
+        let DataNodes { scenario, policy } = &self.peers;
+        let share = |(tenant, (_, tenants)): (u16, (u16, &Tenants))| Share {
+            tenant,
+            reserved: tenants.reservation.unwrap_or_default().0 / u64::from(scenario.nodes),
+            allowed: u64::MAX,
+        };
+        let shares: Vec<Share> = (0..).zip(scenario.each()).map(share).collect();
+        let now = self.now.time();
+        for process in self.hosts.iter_mut().filter_map(|host| host.process.as_mut()) {
+            let policy = ToDataNode::Policy { revision: 1, policy: policy.clone() };
+            let grant = Grant { revision: 1, serial: 1, shares: shares.clone() };
+            process.on_message(now, ToPeer::DataNode(policy));
+            process.on_message(now, ToPeer::DataNode(ToDataNode::Grant(grant)));
+        }
+    }
+
+    /// Begins a period for all clients.
+    pub(crate) fn begin(&mut self) {
+        let (now, scenario) = (self.now, &self.peers.scenario);
+        let relocation =
+            scenario.relocation.filter(|relocation| now >= Picoseconds::from(relocation.at));
+        let moved = relocation.map_or(0, |relocation| relocation.by);
+        let mut processes: Vec<_> = self.hosts.iter_mut().map(|it| it.process.as_mut()).collect();
+        for (number, (among, tenants)) in scenario.each().enumerate() {
+            let wanted = scenario.wanted(among, tenants, moved);
+            for (process, demand) in processes.iter_mut().zip(wanted) {
+                process.iter_mut().for_each(|process| process.want(number, demand));
+            }
+        }
+        let length = scenario.period.into();
+        processes.into_iter().flatten().for_each(|process| process.begin(length));
+    }
+
+    /// Lets everything happen until then.
+    pub(crate) fn advance(&mut self, end: Picoseconds) {
+        while self.now < end {
+            self.run_until(self.now.after(MESSAGE.into()).min(end));
+            (0..self.hosts.len()).for_each(|node| self.pump(node as u16));
+        }
     }
 
     /// Lets a period pass.
     pub(super) fn pass(&mut self) -> Sample {
-        let length = Picoseconds::from(self.scenario.period);
-        let relocation = self
-            .scenario
-            .relocation
-            .filter(|relocation| self.now >= Picoseconds::from(relocation.at));
-        let moved = relocation.map_or(0, |relocation| relocation.by);
-        for (number, (among, tenants)) in self.scenario.each().enumerate() {
-            let wanted = self.scenario.wanted(among, tenants, moved);
-            for (data_node, demand) in self.data_nodes.iter_mut().zip(wanted) {
-                data_node.want(number, demand);
-            }
-        }
-        self.data_nodes.iter_mut().for_each(|data_node| data_node.begin(length));
-        let end = self.now.after(length);
-        while self.now < end {
-            self.now = self.now.after(Picoseconds::from(MESSAGE)).min(end);
-            self.step();
-        }
-        let completed: Vec<Vec<u64>> = self.data_nodes.iter_mut().map(DataNode::take).collect();
-        let tenants = self.scenario.promised().len();
-        let by_tenant = |of: &dyn Fn(usize, usize) -> u64| -> Vec<Vec<u64>> {
-            let row = |tenant| (0..self.data_nodes.len()).map(|node| of(node, tenant)).collect();
-            (0..tenants).map(row).collect()
-        };
-        Sample {
-            completed: by_tenant(&|node, tenant| completed[node][tenant]),
-            reserved: by_tenant(&|node, tenant| self.data_nodes[node].reserved(tenant)),
-        }
+        self.begin();
+        self.advance(self.now.after(self.peers.scenario.period.into()));
+        self.sample()
     }
 
-    /// Runs all nodes and the controller until now, and delivers messages.
-    fn step(&mut self) {
-        let (now, time) = (self.now, self.now.time());
-        let (down, up) = (core::mem::take(&mut self.down), core::mem::take(&mut self.up));
-        self.data_nodes.iter_mut().for_each(|data_node| data_node.run_until(now));
-        for (node, message) in down {
-            self.data_nodes[node].on_message(message);
-        }
-        for (node, data_node) in self.data_nodes.iter_mut().enumerate() {
-            while let Some(message) = data_node.poll_output() {
-                self.up.push_back((node, message));
-            }
-        }
-        let Some(controller) = &mut self.controller else { return };
-        for (node, message) in up {
-            let message = FromPeer::DataNode(message);
-            controller.on_message(time, ConnectionId(node as u64), message);
-        }
-        if controller.next_deadline() <= time {
-            controller.on_deadline(time);
-        }
-        while let Some(output) = controller.poll_output() {
-            if let Output::Send { to, message: ToPeer::DataNode(message) } = output {
-                self.down.push_back((to.0 as usize, message));
-            }
-        }
+    /// Returns the reads since the last sample, and the shares now.
+    pub(crate) fn sample(&mut self) -> Sample {
+        let tenants = self.peers.scenario.promised().len();
+        let mut processes: Vec<_> = self.hosts.iter_mut().map(|it| it.process.as_mut()).collect();
+        let completed = processes.iter_mut().map(|process| match process {
+            Some(process) => process.take(),
+            None => vec![0; tenants],
+        });
+        let completed: Vec<Vec<u64>> = completed.collect();
+        let of = |tenant: usize| completed.iter().map(|row| row[tenant]).collect();
+        Sample { completed: (0..tenants).map(of).collect(), reserved: self.reserved() }
+    }
+
+    /// The reservation of each tenant at each node.
+    pub(crate) fn reserved(&self) -> Vec<Vec<u64>> {
+        let reserved = |tenant: usize| {
+            let processes = self.hosts.iter().map(|host| host.process.as_ref());
+            processes.map(|it| it.map_or(0, |process| process.reserved(tenant))).collect()
+        };
+        (0..self.peers.scenario.promised().len()).map(reserved).collect()
     }
 }
 
-impl DataNode {
-    fn want(&mut self, client: usize, demand: Option<u64>) {
-        match self {
-            Self::Bare(world) => world.want(client, demand),
-            Self::Guarded(it) => it.world.want(client, demand),
+impl Peers for DataNodes {
+    type Process = DataNode;
+    type Event = EqualShares;
+
+    fn controller(&self, now: Time, incarnation: u32) -> Controller {
+        let (capacity, client) = (self.scenario.nics.node, self.scenario.nics.client);
+        let setup = |node| NodeSetup { name: name(node), capacity, client };
+        let data_nodes = (0..self.scenario.nodes).map(setup).collect();
+        let setup = Setup { data_nodes, ..Setup::default() };
+        if incarnation > 1 {
+            return Controller::new(now, setup, Some((1, self.policy.clone())));
+        }
+        // The first has been there before its nodes, and rounds begin with the run.
+        let mut controller = Controller::new(Time::ZERO, setup, None);
+        controller.apply(Time::ZERO, 1, self.policy.clone());
+        controller
+    }
+
+    fn process(&self, now: Time, node: u16, _incarnation: u32) -> DataNode {
+        DataNode::new(&self.scenario, node, now)
+    }
+
+    fn happen(simulation: &mut OneSidedClusterSim, _: EqualShares) {
+        simulation.grant_equal_shares();
+    }
+
+    fn work(simulation: &mut OneSidedClusterSim, node: u16) {
+        let now = simulation.now;
+        let process = &mut simulation.hosts[usize::from(node)].process;
+        process.iter_mut().for_each(|process| process.run_until(now));
+    }
+}
+
+impl Process for DataNode {
+    fn hello(&self) -> message::Hello {
+        message::Hello::DataNode { version: VERSION, name: self.name.clone() }
+    }
+
+    fn on_connected(&mut self, _: Time) {
+        if let DataNodeLoad::Guarded(it) = &mut self.load {
+            it.coordinator.on_connected();
         }
     }
 
-    fn begin(&mut self, length: Picoseconds) {
-        match self {
-            Self::Bare(world) => world.begin(length),
-            Self::Guarded(it) => it.world.begin(length),
-        }
-    }
+    /// Shares stand.
+    fn on_disconnected(&mut self, _: Time) {}
 
-    fn take(&mut self) -> Vec<u64> {
-        match self {
-            Self::Bare(world) => world.sample().completed,
-            Self::Guarded(it) => it.world.sample().completed,
-        }
-    }
-
-    fn run_until(&mut self, now: Picoseconds) {
-        match self {
-            Self::Bare(world) => world.run_until(now),
-            Self::Guarded(it) => it.run_until(now),
-        }
-    }
-
-    fn on_message(&mut self, message: ToDataNode) {
-        if let Self::Guarded(it) = self
+    fn on_message(&mut self, now: Time, message: ToPeer) {
+        self.run_until(now.into());
+        if let (DataNodeLoad::Guarded(it), ToPeer::DataNode(message)) = (&mut self.load, message)
             && let Some(monitor) = it.world.monitor()
         {
             it.coordinator.on_message(message, monitor);
         }
     }
 
-    fn poll_output(&mut self) -> Option<FromDataNode> {
-        match self {
-            Self::Bare(_) => None,
-            Self::Guarded(it) => it.coordinator.poll_output(),
+    fn poll_message(&mut self) -> Option<FromPeer> {
+        match &mut self.load {
+            DataNodeLoad::Bare(_) => None,
+            DataNodeLoad::Guarded(it) => it.coordinator.poll_output().map(FromPeer::DataNode),
+        }
+    }
+
+    fn next_deadline(&self) -> Time {
+        Time::MAX
+    }
+}
+
+impl DataNode {
+    /// A data node with a client of each tenant.
+    fn new(scenario: &Scenario, node: u16, now: Time) -> Self {
+        let seed = scenario.seed + u64::from(node);
+        let real = region_layout::DATA as usize;
+        let network = Network::new(&scenario.nics, REGION, real, seed);
+        let plan = load(scenario, seed);
+        let load = match scenario.control {
+            Control::None => {
+                let mut world = SingleSim::new(&plan, &network, |window| network.connect(window));
+                world.start_at(now.into());
+                DataNodeLoad::Bare(Box::new(world))
+            }
+            Control::Equal | Control::Split => {
+                DataNodeLoad::Guarded(guarded(scenario, &plan, &network, now))
+            }
+        };
+        Self { name: name(node), load }
+    }
+
+    fn want(&mut self, client: usize, demand: Option<u64>) {
+        match &mut self.load {
+            DataNodeLoad::Bare(world) => world.want(client, demand),
+            DataNodeLoad::Guarded(it) => it.world.want(client, demand),
+        }
+    }
+
+    fn begin(&mut self, length: Picoseconds) {
+        match &mut self.load {
+            DataNodeLoad::Bare(world) => world.begin(length),
+            DataNodeLoad::Guarded(it) => it.world.begin(length),
+        }
+    }
+
+    fn take(&mut self) -> Vec<u64> {
+        match &mut self.load {
+            DataNodeLoad::Bare(world) => world.sample().completed,
+            DataNodeLoad::Guarded(it) => it.world.sample().completed,
+        }
+    }
+
+    fn run_until(&mut self, now: Picoseconds) {
+        match &mut self.load {
+            DataNodeLoad::Bare(world) => world.run_until(now),
+            DataNodeLoad::Guarded(it) => it.run_until(now),
         }
     }
 
     fn reserved(&self, tenant: usize) -> u64 {
-        match self {
-            Self::Bare(_) => 0,
-            Self::Guarded(it) => it.coordinator.registry.share(&format!("t{tenant}")).reserved,
+        match &self.load {
+            DataNodeLoad::Bare(_) => 0,
+            DataNodeLoad::Guarded(it) => {
+                it.coordinator.registry.share(&format!("t{tenant}")).reserved
+            }
         }
     }
 }
@@ -221,22 +300,12 @@ impl Guarded {
     }
 }
 
-/// A data node with a client of each tenant.
-fn data_node(scenario: &Scenario, node: u16) -> DataNode {
-    let seed = scenario.seed + u64::from(node);
-    let real = region_layout::DATA as usize;
-    let network = Network::new(&scenario.nics, REGION, real, seed);
-    let plan = load(scenario, seed);
-    match scenario.control {
-        Control::None => {
-            let world = SingleSim::new(&plan, &network, |window| network.connect(window));
-            DataNode::Bare(Box::new(world))
-        }
-        Control::Equal | Control::Split => DataNode::Guarded(guarded(scenario, &plan, &network)),
-    }
-}
-
-fn guarded(scenario: &Scenario, plan: &single::Scenario, network: &Network) -> Box<Guarded> {
+fn guarded(
+    scenario: &Scenario,
+    plan: &single::Scenario,
+    network: &Network,
+    now: Time,
+) -> Box<Guarded> {
     let local_rate = scenario.nics.client.0;
     let parameters = SessionParameters { rules: Rules::SOUND, period: scenario.period, local_rate };
     let (mean, local) = scenario.capacities();
@@ -245,7 +314,7 @@ fn guarded(scenario: &Scenario, plan: &single::Scenario, network: &Network) -> B
     let session_slots = plan.client.len() as u16;
     let settings = Settings { parameters, profile, session_slots, window: scenario.window };
     // It has the region and the buffers that a monitor and engines need.
-    let mut monitor = Monitor::new(network.connect_node(BUFFERS), settings, Time::ZERO)
+    let mut monitor = Monitor::new(network.connect_node(BUFFERS), settings, now)
         .expect("the fabric is large enough");
     let mut registry = SessionRegistry::new(scenario.period, scenario.nics.client);
     for tenant in 0..session_slots {
@@ -267,9 +336,10 @@ fn guarded(scenario: &Scenario, plan: &single::Scenario, network: &Network) -> B
     let mut world = SingleSim::new(plan, network, |window| {
         let session_slot = session_slots.next().unwrap_or(u16::MAX);
         let fabric = network.connect(window + ENGINE);
-        Port::new(fabric, parameters, session_slot, window, Time::ZERO)
+        Port::new(fabric, parameters, session_slot, window, now)
             .expect("the fabric is large enough")
     });
+    world.start_at(now.into());
     world.watch(monitor);
     Box::new(Guarded { world, coordinator: Coordinator::new(registry) })
 }
@@ -300,4 +370,8 @@ fn load(scenario: &Scenario, seed: u64) -> single::Scenario {
         change: Vec::new(),
         deviation: Default::default(),
     }
+}
+
+fn name(node: u16) -> String {
+    format!("m{node}")
 }

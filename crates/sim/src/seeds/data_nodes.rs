@@ -1,0 +1,129 @@
+//! Data nodes, each with Haechi, among which a controller divides promises.
+//!
+//! - *No share is created*: at any time the shares at all nodes add up to the promise or less.
+//! - *None is lost*: once it is calm, they add up to the promise but for a fiftieth, which may be on
+//!   its way from one node to another.
+//! - *Every promise is met* in the calm, but for a fiftieth: a tenant that asks for more than it is
+//!   promised is served its reservation at all nodes together, wherever it asks.
+
+use tidegate_model::{Iops, Span};
+
+use super::{Look, Phases, Trial, nodes};
+use crate::link::Conduct;
+use crate::one_sided::nodes::{Control, OneSidedClusterSim, Scenario, Tenants};
+use crate::one_sided::{NicModel, Order, Service};
+use crate::rng::Stream;
+use crate::simulation::Fault;
+use crate::time::Picoseconds;
+
+const PERIOD: Span = Span(250 * Span::MILLISECOND.0);
+
+/// The run of a seed.
+pub(super) struct DataNodeTrial {
+    scenario: Scenario,
+    simulation: OneSidedClusterSim,
+}
+
+impl DataNodeTrial {
+    pub(super) fn new(seed: u64) -> Self {
+        let mut random = Stream::new(seed, "data nodes", 0);
+        let scenario = scenario(seed, &mut random);
+        // A connection loses no message, and ends where its link is cut.
+        let weather = nodes::weather(&mut random, PERIOD);
+        let weather = Conduct { lost: 0, doubled: 0, stray: 0, ..weather };
+        let mut links = vec![weather; usize::from(scenario.nodes)];
+        let mut faults = nodes::faults(&mut random, PERIOD, &mut links);
+        for (node, link) in (0..).zip(&links) {
+            faults.extend(link.cuts.iter().map(|(from, _)| (*from, Fault::Hangs(node))));
+        }
+        faults.extend(nodes::stops(seed, PERIOD, scenario.nodes));
+        let simulation = OneSidedClusterSim::of(&scenario, &links);
+        let mut simulation = simulation.expect("the policy can be read");
+        simulation.start();
+        simulation.begin();
+        faults.into_iter().for_each(|(at, fault): (_, Fault)| simulation.plan_fault(at, fault));
+        Self { scenario, simulation }
+    }
+}
+
+/// Nodes of which a half is promised, and tenants with hot nodes.
+fn scenario(seed: u64, random: &mut Stream) -> Scenario {
+    let nodes = random.within(2, 4) as u16;
+    let rate = random.within(8_000, 16_000);
+    let count = random.within(1, 4);
+    let mut tenant = |_| {
+        let most = rate * u64::from(nodes) / (2 * count);
+        let reservation = random.within(most / 4, most.min(rate / 2));
+        let demand = reservation * random.within(105, 150) / 100;
+        let exponent = random.below(3) as f64 / 2.0;
+        let [reservation, demand] = [reservation, demand].map(|rate| Some(Iops(rate)));
+        Tenants { count: 1, reservation, demand, exponent }
+    };
+    let tenant = (0..count).map(&mut tenant).collect();
+    Scenario {
+        name: String::new(),
+        seed,
+        control: Control::Split,
+        period: PERIOD,
+        redistribute: Span(PERIOD.0 / random.within(2, 5)),
+        skip: 0,
+        periods: 1,
+        nodes,
+        nics: NicModel {
+            client: Iops(rate * 3 / 4),
+            node: Iops(rate),
+            round_trip: Span(5_000),
+            order: Order::Arrival,
+            service: Service::Constant,
+        },
+        tenant,
+        window: 8,
+        relocation: None,
+    }
+}
+
+impl Trial for DataNodeTrial {
+    fn phases(&self) -> Phases {
+        Phases { heal: 12, ..nodes::phases(PERIOD) }
+    }
+
+    fn now(&self) -> Picoseconds {
+        self.simulation.now
+    }
+
+    fn run_until(&mut self, end: Picoseconds) -> Result<(), String> {
+        self.simulation.advance(end);
+        Ok(())
+    }
+
+    fn inspect(&mut self, look: Look) -> Result<(), String> {
+        let shares = self.simulation.reserved();
+        for (index, (_, tenant)) in self.scenario.each().enumerate() {
+            let promised = tenant.reservation.unwrap_or_default().0;
+            let sum: u64 = shares[index].iter().sum();
+            if sum > promised || look.is_calm && look.part == 0 && sum < promised - promised / 50 {
+                return Err(format!(
+                    "t{index} is promised {promised}, and has {:?}",
+                    shares[index]
+                ));
+            }
+        }
+        if look.part > 0 {
+            return Ok(());
+        }
+        let sample = self.simulation.sample();
+        let promised = self.scenario.promised();
+        for (index, promised) in promised.into_iter().enumerate().filter(|_| look.is_calm) {
+            let (served, shares) = (&sample.completed[index], &shares[index]);
+            if served.iter().sum::<u64>() < promised - promised / 50 {
+                return Err(format!("t{index} got {served:?} of {promised}, with {shares:?}"));
+            }
+        }
+        self.simulation.begin();
+        Ok(())
+    }
+
+    fn trace(&self) -> u64 {
+        self.simulation.trace
+    }
+}
