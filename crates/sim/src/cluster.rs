@@ -17,10 +17,10 @@ mod run;
 mod testbed;
 
 pub use clients::Promise;
+pub use ledger::{Ledger, Promised};
 pub use outcome::{ClusterReport, Move};
 pub use run::run;
 pub use testbed::ClusterTestbed;
 
-pub(crate) use ledger::{Ledger, Promised};
 pub(crate) use nodes::{ClusterSim, Event, Setup};
 pub(crate) use run::policy;

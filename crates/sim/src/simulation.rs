@@ -14,9 +14,14 @@
 //! void. The beginning and the end of a connection are not lost, unless the link is cut: a peer
 //! tries to connect until the connection is open.
 //!
+//! **Checks.** In every simulation the controller sends nothing on a connection that is over, closes
+//! none twice, and no machine asks to be called again at once.
+//!
 //! **Order.** Events at the same time happen in the order in which they were planned. All randomness
 //! comes from seeded streams, so a seed is a run to the last event; [`Simulation::trace`] tells two
 //! runs apart.
+
+use std::collections::BTreeSet;
 
 use tidegate_model::Time;
 use tidegate_proto::controller::{ConnectionId, Controller, FromPeer, Output, Peer, ToPeer};
@@ -187,6 +192,10 @@ pub(crate) struct Simulation<K: Peers> {
     /// Until when some process may stand still.
     stopped_until: Picoseconds,
     connections: u64,
+    /// The connections that the controller has open.
+    open: BTreeSet<ConnectionId>,
+    /// The most outputs of the controller at once.
+    pub(crate) most_outputs: u32,
     /// Messages to peers, and from them.
     pub(crate) messages: (u64, u64),
     /// Events that happened.
@@ -225,6 +234,8 @@ impl<K: Peers> Simulation<K> {
             silence,
             stopped_until: Picoseconds::ZERO,
             connections: 0,
+            open: BTreeSet::new(),
+            most_outputs: 0,
             messages: (0, 0),
             passed: 0,
             trace: 0,
@@ -248,6 +259,7 @@ impl<K: Peers> Simulation<K> {
             self.connections += 1;
             let connection = ConnectionId(self.connections);
             let mut process = self.peers.process(now, number, 1);
+            self.open.insert(connection);
             controller.on_hello(now, connection, Peer::default(), process.hello());
             process.on_connected(now);
             (host.process, host.incarnation) = (Some(process), 1);
@@ -340,6 +352,7 @@ impl<K: Peers> Simulation<K> {
             let message = Message { peer, connection, content: Content::FromPeer(message) };
             post(&mut self.agenda.0, &mut host.from_peer, self.now, message);
         }
+        assert!(process.next_deadline() > self.now.time(), "peer {peer} would spin");
         if let Some(next) = host.alarm.set(self.now, process.next_deadline()) {
             self.agenda.0.push(next, Event::Wake { peer, incarnation: host.incarnation });
         }
@@ -355,6 +368,7 @@ impl<K: Peers> Simulation<K> {
             && machine.next_deadline() <= now
         {
             machine.on_deadline(now);
+            assert!(machine.next_deadline() > now, "the controller would spin");
         }
         self.pump_controller();
     }
@@ -362,10 +376,18 @@ impl<K: Peers> Simulation<K> {
     /// Performs what the controller asks, and sees to it that it is called again in time.
     pub(crate) fn pump_controller(&mut self) {
         let Some(machine) = &mut self.controller else { return };
+        let mut outputs = 0;
         while let Some(output) = machine.poll_output() {
+            outputs += 1;
             let (to, content) = match output {
-                Output::Send { to, message } => (to, Content::ToPeer(message)),
-                Output::Close { connection } => (connection, Content::ControllerClosed),
+                Output::Send { to, message } => {
+                    assert!(self.open.contains(&to), "{message:?} on a connection that is over");
+                    (to, Content::ToPeer(message))
+                }
+                Output::Close { connection } => {
+                    assert!(self.open.remove(&connection), "{connection:?} is closed twice");
+                    (connection, Content::ControllerClosed)
+                }
                 Output::Event(event) => {
                     self.journal.iter_mut().for_each(|it| it.events.push(event.clone()));
                     continue;
@@ -386,6 +408,7 @@ impl<K: Peers> Simulation<K> {
                 post(&mut self.agenda.0, &mut host.to_peer, self.now, message);
             }
         }
+        self.most_outputs = self.most_outputs.max(outputs);
         if let Some(next) = self.alarm.set(self.now, machine.next_deadline()) {
             self.agenda.0.push(next, Event::Controller { incarnation: self.incarnation });
         }
@@ -440,14 +463,35 @@ impl<K: Peers> Simulation<K> {
         match content {
             Content::Hello(hello) => {
                 host.at_controller = Some(connection);
+                self.open.insert(connection);
                 machine.on_hello(now, connection, Peer::default(), hello);
             }
             Content::FromPeer(message) => machine.on_message(now, connection, message),
             _ => {
                 host.at_controller = None;
+                self.open.remove(&connection);
                 machine.on_closed(now, connection, "the peer has closed it");
             }
         }
+        self.pump_controller();
+    }
+
+    /// A peer's process sends a message that is not its machine's.
+    pub(crate) fn say(&mut self, peer: u16, message: FromPeer) {
+        let host = &mut self.hosts[usize::from(peer)];
+        if let Some(connection) = host.at_peer {
+            let message = Message { peer, connection, content: Content::FromPeer(message) };
+            post(&mut self.agenda.0, &mut host.from_peer, self.now, message);
+        }
+    }
+
+    /// A process that is none of the peers' connects to the controller, if one runs.
+    pub(crate) fn meet(&mut self, hello: Hello) {
+        let Some(machine) = &mut self.controller else { return };
+        self.connections += 1;
+        let connection = ConnectionId(self.connections);
+        self.open.insert(connection);
+        machine.on_hello(self.now.time(), connection, Peer::default(), hello);
         self.pump_controller();
     }
 
@@ -505,6 +549,7 @@ impl<K: Peers> Simulation<K> {
             }
             Fault::ControllerDies => {
                 self.controller = None;
+                self.open.clear();
                 for (peer, host) in (0..).zip(&mut self.hosts) {
                     let Some(connection) = host.at_controller.take() else { continue };
                     let message = Message { peer, connection, content: Content::ControllerClosed };

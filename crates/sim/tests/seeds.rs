@@ -17,7 +17,7 @@ fn clusters_keep_their_promises() {
 
 #[test]
 fn no_fault_creates_a_token_and_reservations_are_met_after_it() {
-    all_hold(Kind::Storm, 20);
+    all_hold(Kind::Storm, 16);
 }
 
 #[test]

@@ -7,15 +7,18 @@ use tidegate_proto::node::NodeStatus;
 
 /// What a tenant is promised in a period.
 #[derive(Clone, Debug)]
-pub(crate) struct Promised {
-    pub(crate) name: String,
-    pub(crate) reserved: u64,
-    pub(crate) limit: Option<u64>,
+pub struct Promised {
+    /// The tenant.
+    pub name: String,
+    /// Its reservation.
+    pub reserved: u64,
+    /// Its limit.
+    pub limit: Option<u64>,
 }
 
 impl Promised {
     /// The promises of a policy, in its order.
-    pub(crate) fn of(policy: &Policy) -> Vec<Self> {
+    pub fn of(policy: &Policy) -> Vec<Self> {
         let period = u128::from(policy.period.0);
         let amount = |rate: Iops| u128::from(rate.0) * period;
         let second = u128::from(Span::SECOND.0);
@@ -38,43 +41,65 @@ struct Held {
     /// While the period runs there, up to what count it may be served.
     allowed: Option<u64>,
     is_over: bool,
+    /// Its process has died: what was reserved and not reported may be granted anew.
+    is_dead: bool,
     /// Whether its lease was over in the period: its limits are not guaranteed then.
     is_abandoned: bool,
 }
 
-/// The counts of all processes, by period, tenant, node and the node's incarnation.
+/// The counts of all processes in the last periods.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Ledger(BTreeMap<(u64, String, usize, u32), Held>);
+pub struct Ledger {
+    /// By period, tenant, node and the node's incarnation.
+    held: BTreeMap<(u64, String, usize, u32), Held>,
+    /// Which node was abandoned when this was noted last. Its service then may belong to a period
+    /// that has another number by now.
+    were_abandoned: Vec<bool>,
+}
 
 impl Ledger {
-    /// Notes what each process has in the period that runs there.
-    pub(crate) fn note(&mut self, nodes: &[(u32, Option<NodeStatus>)]) {
-        for ((.., node, incarnation), held) in &mut self.0 {
+    /// Notes what each process has in the period that runs there: of each node its incarnation, and
+    /// its status while a process runs.
+    pub fn note(&mut self, nodes: &[(u32, Option<NodeStatus>)]) {
+        for ((period, name, node, incarnation), held) in &mut self.held {
             let (last, status) = &nodes[*node];
-            held.is_over |= status.is_none() || last != incarnation;
+            let status = status.as_ref().filter(|_| last == incarnation);
+            held.is_dead |= status.is_none();
+            let is_over = status.is_none_or(|status| status.period != *period);
+            if !is_over || core::mem::replace(&mut held.is_over, true) {
+                continue;
+            }
+            if let Some(status) = status.filter(|status| status.period == *period + 1) {
+                let tenant = status.tenants.iter().find(|tenant| tenant.name == *name);
+                held.served = tenant.map_or(held.served, |tenant| tenant.served_before);
+            }
         }
+        self.were_abandoned.resize(nodes.len(), false);
         for (node, (incarnation, status)) in nodes.iter().enumerate() {
+            let is_abandoned = status.as_ref().is_some_and(|status| status.is_abandoned);
+            let was_abandoned = core::mem::replace(&mut self.were_abandoned[node], is_abandoned);
             let Some(status) = status else { continue };
             for tenant in status.tenants.iter().skip(1) {
-                let key = |period| (period, tenant.name.clone(), node, *incarnation);
-                let before = status.period.checked_sub(1).map(key);
-                let before = before.and_then(|key| self.0.get_mut(&key));
-                if let Some(held) = before.filter(|held| !held.is_over) {
-                    (held.served, held.is_over) = (tenant.served_before, true);
-                }
-                let held = self.0.entry(key(status.period)).or_default();
+                let key = (status.period, tenant.name.clone(), node, *incarnation);
+                let held = self.held.entry(key).or_default();
                 held.served = tenant.served;
                 held.reserved = tenant.reserved;
                 held.allowed = tenant.allowed;
-                held.is_abandoned |= status.is_abandoned;
+                held.is_over = false;
+                held.is_abandoned |= is_abandoned || was_abandoned;
             }
         }
-        let last = self.0.last_key_value().map_or(0, |((period, ..), _)| *period);
-        self.0 = self.0.split_off(&(last.saturating_sub(2), String::new(), 0, 0));
+        let last = self.held.last_key_value().map_or(0, |((period, ..), _)| *period);
+        self.held = self.held.split_off(&(last.saturating_sub(4), String::new(), 0, 0));
+    }
+
+    /// Forgets processes that died in these periods.
+    pub fn forget_dead(&mut self, periods: &BTreeSet<u64>) {
+        self.held.retain(|(period, ..), held| !held.is_dead || !periods.contains(period));
     }
 
     fn held(&self, period: u64, tenant: &str) -> impl Iterator<Item = &Held> {
-        let held = self.0.iter();
+        let held = self.held.iter();
         held.filter(move |((p, name, ..), _)| *p == period && name == tenant).map(|(_, held)| held)
     }
 
@@ -84,7 +109,10 @@ impl Ledger {
     }
 
     /// Checks that no token of a limit was created in the periods from this one on.
-    pub(crate) fn check_limits(&self, promised: &[Promised], from: u64) -> Result<(), String> {
+    ///
+    /// # Errors
+    /// The counts of the first tenant that was allowed too much.
+    pub fn check_limits(&self, promised: &[Promised], from: u64) -> Result<(), String> {
         self.check(promised, from, |Promised { name, limit, .. }, held, period| {
             let in_force = |held: &&Held| match held.allowed {
                 Some(allowed) if !held.is_over => allowed.max(held.served),
@@ -99,15 +127,20 @@ impl Ledger {
         })
     }
 
-    /// Checks the same of reservations. The controller may not know what a process has served that
-    /// died, and grant it again.
-    pub(crate) fn check_reservations(
+    /// Checks the same of reservations. The controller may not know what a process has used that
+    /// died, and grant it again: such tokens count only if `counts_dead`.
+    ///
+    /// # Errors
+    /// The counts of the first tenant for which too much was reserved.
+    pub fn check_reservations(
         &self,
         promised: &[Promised],
         from: u64,
+        counts_dead: bool,
     ) -> Result<(), String> {
         self.check(promised, from, |Promised { name, reserved: promised, .. }, held, period| {
             let reserved = |held: &&Held| match held.is_over {
+                _ if held.is_dead && !counts_dead => 0,
                 true => held.reserved.min(held.served),
                 false => held.reserved,
             };
@@ -126,7 +159,7 @@ impl Ledger {
         from: u64,
         check: impl Fn(&Promised, &[&Held], u64) -> Result<(), String>,
     ) -> Result<(), String> {
-        let periods: BTreeSet<u64> = self.0.keys().map(|(period, ..)| *period).collect();
+        let periods: BTreeSet<u64> = self.held.keys().map(|(period, ..)| *period).collect();
         for period in periods.into_iter().filter(|period| *period >= from) {
             for promise in promised {
                 let held: Vec<&Held> = self.held(period, &promise.name).collect();

@@ -1,9 +1,10 @@
 //! A cluster that a test leads by hand.
 
 use tidegate_model::{Event, Iops, Policy, Span, Time};
-use tidegate_proto::cluster::message::ToNode;
+use tidegate_proto::cluster::message::{FromNode, ToNode};
 use tidegate_proto::cluster::status::ClusterStatus;
-use tidegate_proto::controller::ToPeer;
+use tidegate_proto::controller::{FromPeer, ToPeer};
+use tidegate_proto::message::Hello;
 use tidegate_proto::node::NodeStatus;
 
 use super::clients::Promise;
@@ -76,14 +77,15 @@ impl ClusterTestbed {
     }
 
     pub(crate) fn run_until(&mut self, end: Picoseconds) -> Result<(), String> {
+        if !self.is_watched {
+            self.simulation.run_until(end);
+        }
         while self.simulation.now < end {
             let next = self.simulation.now.after(Span::MILLISECOND.into());
             self.simulation.run_until(next.min(end));
-            if self.is_watched {
-                self.ledger.note(&self.simulation.statuses());
-                self.ledger.check_limits(&self.promised, self.unchecked_until)?;
-                self.ledger.check_reservations(&self.promised, self.unchecked_until)?;
-            }
+            self.ledger.note(&self.statuses());
+            self.ledger.check_limits(&self.promised, self.unchecked_until)?;
+            self.ledger.check_reservations(&self.promised, self.unchecked_until, true)?;
         }
         Ok(())
     }
@@ -121,6 +123,31 @@ impl ClusterTestbed {
         let controller = simulation.controller.as_mut().expect("a controller runs");
         controller.apply(now, revision, policy);
         simulation.pump_controller();
+    }
+
+    /// A node's process sends a message that is not its machine's.
+    pub fn say(&mut self, node: u16, message: FromNode) {
+        self.simulation.say(node, FromPeer::Node(message));
+    }
+
+    /// A process that is none of the nodes' connects to the controller, if one runs.
+    pub fn meet(&mut self, hello: Hello) {
+        self.simulation.meet(hello);
+    }
+
+    /// The incarnation of each node, and its status while its process runs.
+    pub fn statuses(&self) -> Vec<(u32, Option<NodeStatus>)> {
+        self.simulation.statuses()
+    }
+
+    /// The revision of the policy.
+    pub const fn revision(&self) -> u64 {
+        self.simulation.peers.policy.0
+    }
+
+    /// The most outputs of the controller at once.
+    pub const fn outputs_at_once(&self) -> u32 {
+        self.simulation.most_outputs
     }
 
     /// The time.

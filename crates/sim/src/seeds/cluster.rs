@@ -11,53 +11,30 @@ use super::{Look, Phases, Trial};
 use crate::cluster::{ClusterSim, Event, Promise, Promised, Setup, policy};
 use crate::rng::Stream;
 use crate::scenario::{Arrivals, Closed, Halves, Load, Nodes, Open, Pacing, Per};
-use crate::simulation::Fault;
 use crate::time::Picoseconds;
 
-/// The cluster, load and faults of one seed.
-#[derive(Clone, Debug)]
-struct FaultScenario {
-    setup: Setup,
-    faults: Vec<(Picoseconds, Fault)>,
-    moves: Vec<(Picoseconds, usize)>,
-}
-
-impl FaultScenario {
-    /// The cluster, the load and the faults of a seed.
-    fn new(seed: u64) -> Self {
-        let mut random = Stream::new(seed, "fire", 0);
-        let period = Span([100, 200, 400][random.below(3) as usize] * Span::MILLISECOND.0);
-        let rounds = [2, 4, 5][random.below(3) as usize];
-        let nodes = Nodes {
-            count: random.within(1, 5) as u16,
-            rate: Iops(random.within(500, 2_000)),
-            spread_percent: random.within(0, 30) as u32,
-            depth: random.within(1, 4) as u32,
-            shards: Stream::new(seed, "shards", 0).within(1, 4) as usize,
-            pacing: if random.below(4) == 0 { Pacing::Paper } else { Pacing::Even },
-        };
-        let promises = promises(&mut random, &nodes, period);
-        let load = load(&mut random, nodes.count);
-        let mut setup = Setup {
-            seed,
-            period,
-            links: vec![weather(&mut random, period); usize::from(nodes.count)],
-            policy: policy(period, Span(period.0 / rounds), &promises),
-            nodes,
-            promises,
-            load,
-        };
-        let mut faults = nodes::faults(&mut random, period, &mut setup.links);
-        faults.extend(nodes::stops(seed, period, setup.nodes.count));
-        let tenants = setup.promises.len();
-        let mut moves: Vec<_> = (0..tenants).map(|tenant| (Picoseconds::ZERO, tenant)).collect();
-        if setup.load.active.is_some() {
-            for _ in 0..random.below(3) * tenants as u64 {
-                let moved = random.below(tenants as u64) as usize;
-                moves.push((moment(&mut random, period), moved));
-            }
-        }
-        Self { setup, faults, moves }
+/// The cluster and its load.
+fn setup(seed: u64, random: &mut Stream) -> Setup {
+    let period = Span([100, 200, 400][random.below(3) as usize] * Span::MILLISECOND.0);
+    let rounds = [2, 4, 5][random.below(3) as usize];
+    let nodes = Nodes {
+        count: random.within(1, 5) as u16,
+        rate: Iops(random.within(500, 2_000)),
+        spread_percent: random.within(0, 30) as u32,
+        depth: random.within(1, 4) as u32,
+        shards: Stream::new(seed, "shards", 0).within(1, 4) as usize,
+        pacing: if random.below(4) == 0 { Pacing::Paper } else { Pacing::Even },
+    };
+    let promises = promises(random, &nodes, period);
+    let load = load(random, nodes.count);
+    Setup {
+        seed,
+        period,
+        links: vec![weather(random, period); usize::from(nodes.count)],
+        policy: policy(period, Span(period.0 / rounds), &promises),
+        nodes,
+        promises,
+        load,
     }
 }
 
@@ -108,10 +85,18 @@ pub(super) struct ClusterTrial {
 
 impl ClusterTrial {
     pub(super) fn new(seed: u64) -> Self {
-        let FaultScenario { setup, faults, moves } = FaultScenario::new(seed);
+        let mut random = Stream::new(seed, "fire", 0);
+        let mut setup = setup(seed, &mut random);
+        let (period, tenants) = (setup.period, setup.promises.len() as u32);
+        let mut faults = nodes::faults(&mut random, period, &mut setup.links);
+        faults.extend(nodes::stops(seed, period, setup.nodes.count));
         let mut simulation = ClusterSim::of(setup.clone());
-        for (at, tenant) in moves {
-            simulation.plan(at, Event::Move { tenant: tenant as u32 });
+        (0..tenants).for_each(|tenant| simulation.plan(simulation.now, Event::Move { tenant }));
+        if setup.load.active.is_some() {
+            for _ in 0..random.below(3) * u64::from(tenants) {
+                let tenant = random.below(tenants.into()) as u32;
+                simulation.plan(moment(&mut random, period), Event::Move { tenant });
+            }
         }
         faults.into_iter().for_each(|(at, fault)| simulation.plan_fault(at, fault));
         let nothing = vec![0; simulation.peers.served.len()];

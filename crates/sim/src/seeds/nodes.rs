@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 
 use tidegate_model::{Policy, Span};
 use tidegate_proto::cluster::LAST_PART;
-use tidegate_proto::node::{NodeStatus, TenantStatus};
+use tidegate_proto::node::NodeStatus;
 
 use super::{LOOKS, Look, Phases};
 use crate::cluster::{Ledger, Promised};
@@ -166,14 +166,15 @@ impl NodeLaws {
         into - begun >= SETTLED.0
     }
 
-    /// Checks that the tokens in force in one period never exceed the reservation and the limit.
+    /// Checks that the tokens in force in one period never exceed the limit and the reservation.
     fn tokens(&self) -> Result<(), String> {
         self.ledger.check_limits(&self.promised, 0)?;
+        self.ledger.check_reservations(&self.promised, 0, false)?;
         let bound = |node: &&NodeStatus| !node.is_abandoned && node.revision > 0;
         let nodes: Vec<&NodeStatus> = self.nodes.iter().filter(bound).collect();
         let periods: BTreeSet<u64> = nodes.iter().map(|node| node.period).collect();
         for period in periods {
-            for (tenant, Promised { name, reserved, limit }) in self.promised.iter().enumerate() {
+            for (tenant, Promised { name, reserved, .. }) in self.promised.iter().enumerate() {
                 let here = nodes.iter().filter(|node| node.period == period);
                 let shares: Vec<_> = here.map(|node| &node.tenants[tenant + 1]).collect();
                 // Counts up to the served ones are no tokens.
@@ -182,17 +183,6 @@ impl NodeLaws {
                 if held > *reserved {
                     return Err(format!(
                         "{name} is promised {reserved}, and {held} are in force in period {period}"
-                    ));
-                }
-                let Some(limit) = limit.filter(|_| !self.is_exempt) else { continue };
-                let most =
-                    |share: &&TenantStatus| share.allowed.unwrap_or(u64::MAX).max(share.served);
-                let allowed = shares.iter().map(most).fold(0, u64::saturating_add);
-                let served: u64 = shares.iter().map(|share| share.served).sum();
-                if allowed > limit.max(served) {
-                    return Err(format!(
-                        "{name} is limited to {limit}, was served {served}, and {allowed} are \
-                         allowed in period {period}"
                     ));
                 }
             }

@@ -13,10 +13,10 @@ use tidegate_proto::controller::{Controller, FromPeer, Setup, ToPeer};
 use tidegate_proto::data_node::{Grant, ToDataNode};
 use tidegate_proto::message::{self, VERSION};
 
-use super::super::fabric::{Endpoint, Network};
+use super::super::fabric::Network;
 use super::super::run::{BUFFERS, ENGINE};
 use super::super::scenario::{self as single, Clients};
-use super::super::world::{OneSidedSim as SingleSim, REGION};
+use super::super::world::{OneSidedSim, REGION};
 use super::scenario::{Control, Scenario, Tenants};
 use super::{MESSAGE, Sample};
 use crate::link::Conduct;
@@ -28,21 +28,9 @@ use crate::time::Picoseconds;
 #[derive(Debug)]
 pub(crate) struct DataNode {
     name: String,
-    load: DataNodeLoad,
-}
-
-#[derive(Debug)]
-enum DataNodeLoad {
-    /// Its clients read as they like.
-    Bare(Box<SingleSim<Endpoint>>),
-    /// They have tokens.
-    Guarded(Box<Guarded>),
-}
-
-#[derive(Debug)]
-struct Guarded {
-    world: SingleSim<Port<Endpoint>>,
-    coordinator: Coordinator,
+    world: OneSidedSim,
+    /// Without one its clients read as they like.
+    coordinator: Option<Coordinator>,
 }
 
 /// Each node is given an equal part of each promise, without a controller.
@@ -114,11 +102,11 @@ impl OneSidedClusterSim {
         for (number, (among, tenants)) in scenario.each().enumerate() {
             let wanted = scenario.wanted(among, tenants, moved);
             for (process, demand) in processes.iter_mut().zip(wanted) {
-                process.iter_mut().for_each(|process| process.want(number, demand));
+                process.iter_mut().for_each(|process| process.world.want(number, demand));
             }
         }
         let length = scenario.period.into();
-        processes.into_iter().flatten().for_each(|process| process.begin(length));
+        processes.into_iter().flatten().for_each(|process| process.world.begin(length));
     }
 
     /// Lets everything happen until then.
@@ -141,7 +129,7 @@ impl OneSidedClusterSim {
         let tenants = self.peers.scenario.promised().len();
         let mut processes: Vec<_> = self.hosts.iter_mut().map(|it| it.process.as_mut()).collect();
         let completed = processes.iter_mut().map(|process| match process {
-            Some(process) => process.take(),
+            Some(process) => process.world.sample().completed,
             None => vec![0; tenants],
         });
         let completed: Vec<Vec<u64>> = completed.collect();
@@ -198,9 +186,7 @@ impl Process for DataNode {
     }
 
     fn on_connected(&mut self, _: Time) {
-        if let DataNodeLoad::Guarded(it) = &mut self.load {
-            it.coordinator.on_connected();
-        }
+        self.coordinator.iter_mut().for_each(Coordinator::on_connected);
     }
 
     /// Shares stand.
@@ -208,18 +194,15 @@ impl Process for DataNode {
 
     fn on_message(&mut self, now: Time, message: ToPeer) {
         self.run_until(now.into());
-        if let (DataNodeLoad::Guarded(it), ToPeer::DataNode(message)) = (&mut self.load, message)
-            && let Some(monitor) = it.world.monitor()
+        if let (Some(coordinator), ToPeer::DataNode(message)) = (&mut self.coordinator, message)
+            && let Some(monitor) = self.world.monitor()
         {
-            it.coordinator.on_message(message, monitor);
+            coordinator.on_message(message, monitor);
         }
     }
 
     fn poll_message(&mut self) -> Option<FromPeer> {
-        match &mut self.load {
-            DataNodeLoad::Bare(_) => None,
-            DataNodeLoad::Guarded(it) => it.coordinator.poll_output().map(FromPeer::DataNode),
-        }
+        self.coordinator.as_mut()?.poll_output().map(FromPeer::DataNode)
     }
 
     fn next_deadline(&self) -> Time {
@@ -234,78 +217,44 @@ impl DataNode {
         let real = region_layout::DATA as usize;
         let network = Network::new(&scenario.nics, REGION, real, seed);
         let plan = load(scenario, seed);
-        let load = match scenario.control {
+        let (mut world, coordinator) = match scenario.control {
             Control::None => {
-                let mut world = SingleSim::new(&plan, &network, |window| network.connect(window));
-                world.start_at(now.into());
-                DataNodeLoad::Bare(Box::new(world))
+                let connect = |window| Box::new(network.connect(window)) as _;
+                (OneSidedSim::new(&plan, &network, connect), None)
             }
-            Control::Equal | Control::Split => {
-                DataNodeLoad::Guarded(guarded(scenario, &plan, &network, now))
-            }
+            Control::Equal | Control::Split => guarded(scenario, &plan, &network, now),
         };
-        Self { name: name(node), load }
-    }
-
-    fn want(&mut self, client: usize, demand: Option<u64>) {
-        match &mut self.load {
-            DataNodeLoad::Bare(world) => world.want(client, demand),
-            DataNodeLoad::Guarded(it) => it.world.want(client, demand),
-        }
-    }
-
-    fn begin(&mut self, length: Picoseconds) {
-        match &mut self.load {
-            DataNodeLoad::Bare(world) => world.begin(length),
-            DataNodeLoad::Guarded(it) => it.world.begin(length),
-        }
-    }
-
-    fn take(&mut self) -> Vec<u64> {
-        match &mut self.load {
-            DataNodeLoad::Bare(world) => world.sample().completed,
-            DataNodeLoad::Guarded(it) => it.world.sample().completed,
-        }
+        world.start_at(now.into());
+        Self { name: name(node), world, coordinator }
     }
 
     fn run_until(&mut self, now: Picoseconds) {
-        match &mut self.load {
-            DataNodeLoad::Bare(world) => world.run_until(now),
-            DataNodeLoad::Guarded(it) => it.run_until(now),
+        self.world.run_until(now);
+        let Some(coordinator) = &mut self.coordinator else { return };
+        for event in self.world.events() {
+            let Event::Over(summary) = event else { continue };
+            coordinator.on_period(&summary);
+            if coordinator.is_owed()
+                && let Some(monitor) = self.world.monitor()
+            {
+                coordinator.settle(monitor);
+            }
         }
     }
 
     fn reserved(&self, tenant: usize) -> u64 {
-        match &self.load {
-            DataNodeLoad::Bare(_) => 0,
-            DataNodeLoad::Guarded(it) => {
-                it.coordinator.registry.share(&format!("t{tenant}")).reserved
-            }
-        }
+        let share = |it: &Coordinator| it.registry.share(&format!("t{tenant}")).reserved;
+        self.coordinator.as_ref().map_or(0, share)
     }
 }
 
-impl Guarded {
-    fn run_until(&mut self, now: Picoseconds) {
-        self.world.run_until(now);
-        for event in self.world.events() {
-            let Event::Over(summary) = event else { continue };
-            self.coordinator.on_period(&summary);
-            if self.coordinator.is_owed()
-                && let Some(monitor) = self.world.monitor()
-            {
-                self.coordinator.settle(monitor);
-            }
-        }
-    }
-}
-
+/// The clients of a data node with tokens, and its coordinator.
 fn guarded(
     scenario: &Scenario,
     plan: &single::Scenario,
     network: &Network,
     now: Time,
-) -> Box<Guarded> {
+) -> (OneSidedSim, Option<Coordinator>) {
     let local_rate = scenario.nics.client.0;
     let parameters = SessionParameters { rules: Rules::SOUND, period: scenario.period, local_rate };
     let (mean, local) = scenario.capacities();
@@ -333,15 +282,14 @@ fn guarded(
         registry.add(session_slot, &name, &hello);
     }
     let mut session_slots = 0..;
-    let mut world = SingleSim::new(plan, network, |window| {
+    let mut world = OneSidedSim::new(plan, network, |window| {
         let session_slot = session_slots.next().unwrap_or(u16::MAX);
         let fabric = network.connect(window + ENGINE);
-        Port::new(fabric, parameters, session_slot, window, now)
-            .expect("the fabric is large enough")
+        let port = Port::new(fabric, parameters, session_slot, window, now);
+        Box::new(port.expect("the fabric is large enough"))
     });
-    world.start_at(now.into());
     world.watch(monitor);
-    Box::new(Guarded { world, coordinator: Coordinator::new(registry) })
+    (world, Some(Coordinator::new(registry)))
 }
 
 /// Returns the scenario of the reads at one node. How many there are is set anew with each period.
