@@ -10,14 +10,14 @@
 //! tenants in turn.
 
 mod clients;
-mod ledger;
+mod counts;
 mod nodes;
 mod outcome;
 mod run;
 mod testbed;
 
 pub use clients::Promise;
-pub use ledger::{Ledger, Promised};
+pub use counts::{Promised, TokenCounts};
 pub use outcome::{ClusterReport, Move};
 pub use run::run;
 pub use testbed::ClusterTestbed;

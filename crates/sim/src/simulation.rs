@@ -14,12 +14,13 @@
 //! void. The beginning and the end of a connection are not lost, unless the link is cut: a peer
 //! tries to connect until the connection is open.
 //!
-//! **Checks.** In every simulation the controller sends nothing on a connection that is over, closes
-//! none twice, and no machine asks to be called again at once.
+//! **Checks.** In every simulation the controller sends nothing on a connection that is over and
+//! closes none twice, and no machine asks to be called again at once.
 //!
-//! **Order.** Events at the same time happen in the order in which they were planned. All randomness
-//! comes from seeded streams, so a seed is a run to the last event; [`Simulation::trace`] tells two
-//! runs apart.
+//! **Order.** Events at the same time happen in the order in which they were planned. All
+//! randomness comes from seeded streams, so a seed is a run to the last event.
+
+mod host;
 
 use std::collections::BTreeSet;
 
@@ -29,9 +30,9 @@ use tidegate_proto::message::Hello;
 
 use crate::alarm::Alarm;
 use crate::event::{Events, Queue};
-use crate::link::{Conduct, Link};
-use crate::rng::Stream;
+use crate::link::Conduct;
 use crate::time::Picoseconds;
+use host::{Content, Host, Message};
 
 /// The time until a peer looks for its controller again.
 const RECONNECT: Picoseconds = Picoseconds(20_000_000_000);
@@ -119,45 +120,6 @@ enum Event<E> {
     Pause,
 }
 
-/// Message between a peer and the controller.
-#[derive(Clone, Debug)]
-struct Message {
-    peer: u16,
-    connection: ConnectionId,
-    content: Content,
-}
-
-#[derive(Clone, Debug)]
-enum Content {
-    Hello(Hello),
-    ToPeer(ToPeer),
-    FromPeer(FromPeer),
-    /// The peer has closed the connection, or its process is gone.
-    PeerClosed,
-    /// The controller has closed it, or its process is gone.
-    ControllerClosed,
-}
-
-/// The host of one peer.
-#[derive(Debug)]
-pub(crate) struct Host<P> {
-    /// The peer's process, while there is one.
-    pub(crate) process: Option<P>,
-    /// Which of the host's processes this is; what belongs to earlier ones is void.
-    pub(crate) incarnation: u32,
-    alarm: Alarm,
-    /// Until when the process stands still.
-    stopped_until: Picoseconds,
-    to_peer: Link,
-    from_peer: Link,
-    /// The connection that the peer has open.
-    at_peer: Option<ConnectionId>,
-    /// When the peer last received a message of the controller.
-    last_received: Picoseconds,
-    /// The connection that the controller has open.
-    at_controller: Option<ConnectionId>,
-}
-
 /// What the controller did, where somebody wants to know.
 #[derive(Debug, Default)]
 pub(crate) struct Journal {
@@ -209,25 +171,11 @@ impl<K: Peers> Simulation<K> {
     /// A simulation without a process yet, with a link for each peer.
     pub(crate) fn new(peers: K, seed: u64, links: &[Conduct], silence: Picoseconds) -> Self {
         let () = const { assert!(size_of::<Event<K::Event>>() <= 40, "events are copied often") };
-        let host = |(conduct, number): (&Conduct, u64)| {
-            let link = |name| Link::new(conduct.clone(), Stream::new(seed, name, number));
-            Host {
-                process: None,
-                incarnation: 0,
-                alarm: Alarm::OFF,
-                stopped_until: Picoseconds::ZERO,
-                to_peer: link("link to node"),
-                from_peer: link("link from node"),
-                at_peer: None,
-                last_received: Picoseconds::ZERO,
-                at_controller: None,
-            }
-        };
         Self {
             peers,
             now: Picoseconds::ZERO,
             agenda: Agenda(Events::default()),
-            hosts: links.iter().zip(0..).map(host).collect(),
+            hosts: links.iter().zip(0..).map(|(link, peer)| Host::new(seed, link, peer)).collect(),
             controller: None,
             incarnation: 0,
             alarm: Alarm::OFF,
@@ -350,7 +298,7 @@ impl<K: Peers> Simulation<K> {
             let Some(connection) = host.at_peer else { continue };
             self.messages.1 += 1;
             let message = Message { peer, connection, content: Content::FromPeer(message) };
-            post(&mut self.agenda.0, &mut host.from_peer, self.now, message);
+            self.agenda.post(&mut host.from_peer, self.now, message);
         }
         assert!(process.next_deadline() > self.now.time(), "peer {peer} would spin");
         if let Some(next) = host.alarm.set(self.now, process.next_deadline()) {
@@ -402,10 +350,10 @@ impl<K: Peers> Simulation<K> {
             let message = Message { peer: peer as u16, connection: to, content };
             if let Content::ControllerClosed = message.content {
                 host.at_controller = None;
-                announce(&mut self.agenda.0, &host.to_peer, self.now, message);
+                self.agenda.announce(&host.to_peer, self.now, message);
             } else {
                 self.messages.0 += 1;
-                post(&mut self.agenda.0, &mut host.to_peer, self.now, message);
+                self.agenda.post(&mut host.to_peer, self.now, message);
             }
         }
         self.most_outputs = self.most_outputs.max(outputs);
@@ -437,7 +385,7 @@ impl<K: Peers> Simulation<K> {
         let watch = self.now.after(self.silence);
         self.agenda.0.push(watch, Event::Watch { peer, connection });
         let message = Message { peer, connection, content: Content::Hello(process.hello()) };
-        announce(&mut self.agenda.0, &host.from_peer, self.now, message);
+        self.agenda.announce(&host.from_peer, self.now, message);
         process.on_connected(self.now.time());
         self.pump(peer);
     }
@@ -481,7 +429,7 @@ impl<K: Peers> Simulation<K> {
         let host = &mut self.hosts[usize::from(peer)];
         if let Some(connection) = host.at_peer {
             let message = Message { peer, connection, content: Content::FromPeer(message) };
-            post(&mut self.agenda.0, &mut host.from_peer, self.now, message);
+            self.agenda.post(&mut host.from_peer, self.now, message);
         }
     }
 
@@ -553,7 +501,7 @@ impl<K: Peers> Simulation<K> {
                 for (peer, host) in (0..).zip(&mut self.hosts) {
                     let Some(connection) = host.at_controller.take() else { continue };
                     let message = Message { peer, connection, content: Content::ControllerClosed };
-                    announce(&mut self.agenda.0, &host.to_peer, self.now, message);
+                    self.agenda.announce(&host.to_peer, self.now, message);
                 }
             }
             Fault::ControllerReturns => {
@@ -592,7 +540,7 @@ impl<K: Peers> Simulation<K> {
         let host = &mut self.hosts[usize::from(peer)];
         if let Some(connection) = host.at_peer.take() {
             let message = Message { peer, connection, content: Content::PeerClosed };
-            announce(&mut self.agenda.0, &host.from_peer, self.now, message);
+            self.agenda.announce(&host.from_peer, self.now, message);
         }
     }
 
@@ -609,29 +557,5 @@ impl<K: Peers> Simulation<K> {
         self.agenda.0.push(self.now, Event::Connect { peer, incarnation });
         K::on_start(self, peer);
         self.pump(peer);
-    }
-}
-
-/// Puts the copies of a message on their way, as many as the link lets through.
-fn post<E: Clone>(
-    events: &mut Events<Event<E>>,
-    link: &mut Link,
-    now: Picoseconds,
-    message: Message,
-) {
-    for at in link.send(now) {
-        events.push(at, Event::Message(Box::new(message.clone())));
-    }
-}
-
-/// Announces the beginning or the end of a connection.
-fn announce<E: Clone>(
-    events: &mut Events<Event<E>>,
-    link: &Link,
-    now: Picoseconds,
-    message: Message,
-) {
-    if !link.conduct().is_cut(now) {
-        events.push(now.after(link.conduct().most), Event::Message(Box::new(message)));
     }
 }

@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 use tidegate_model::{Policy, Span};
 use tidegate_proto::cluster::message::{FromNode, NodeInfo, Report, RoundId, Share, TenantReport};
 use tidegate_proto::message::{Hello, VERSION};
-use tidegate_sim::cluster::{ClusterTestbed, Ledger, Promised};
+use tidegate_sim::cluster::{ClusterTestbed, Promised, TokenCounts};
 use tidegate_sim::link::Conduct;
 use tidegate_sim::simulation::Fault;
 
@@ -35,8 +35,8 @@ pub fn run(bytes: &[u8]) {
     let mut tape = Tape::new(bytes);
     let mut testbed = ClusterTestbed::new(POLICY, 1_000, NODES);
     testbed.is_watched = false;
-    let (ledger, began_in) = Default::default();
-    let mut world = ClusterWorld { testbed, ledger, began_in, has_controller: true };
+    let (counts, began_in) = Default::default();
+    let mut world = ClusterWorld { testbed, counts, began_in, has_controller: true };
     while !tape.is_over() {
         world.step(&mut tape);
         world.nothing_is_given_twice();
@@ -45,7 +45,7 @@ pub fn run(bytes: &[u8]) {
 
 struct ClusterWorld {
     testbed: ClusterTestbed,
-    ledger: Ledger,
+    counts: TokenCounts,
     /// The periods in which a run of the controller began. It cannot know of a process that ended
     /// in it what that had used.
     began_in: BTreeSet<u64>,
@@ -139,10 +139,10 @@ impl ClusterWorld {
     /// reservation is in force twice.
     fn nothing_is_given_twice(&mut self) {
         let nodes = self.testbed.statuses();
-        self.ledger.note(&nodes[..usize::from(HONEST)]);
-        self.ledger.forget_dead(&self.began_in);
-        let limits = self.ledger.check_limits(&PROMISED, 0);
-        let result = limits.and_then(|()| self.ledger.check_reservations(&PROMISED, 0, false));
+        self.counts.note(&nodes[..usize::from(HONEST)]);
+        self.counts.forget_dead(&self.began_in);
+        let limits = self.counts.check_limits(&PROMISED, 0);
+        let result = limits.and_then(|()| self.counts.check_reservations(&PROMISED, 0, false));
         result.unwrap_or_else(|what| panic!("at {}: {what}", self.testbed.now()));
         // A round has a question, two grants and perhaps events for each node and tenant; a period
         // that ends in it has as many.

@@ -8,7 +8,7 @@ use tidegate_proto::message::Hello;
 use tidegate_proto::node::NodeStatus;
 
 use super::clients::Promise;
-use super::ledger::{Ledger, Promised};
+use super::counts::{Promised, TokenCounts};
 use super::nodes::{ClusterSim, Event as LoadEvent, Setup};
 use crate::link::Conduct;
 use crate::scenario::{Arrivals, Halves, Load, Nodes, Open, Pacing, Per};
@@ -20,7 +20,7 @@ use crate::time::Picoseconds;
 pub struct ClusterTestbed {
     pub(crate) simulation: ClusterSim,
     promised: Vec<Promised>,
-    pub(crate) ledger: Ledger,
+    pub(crate) counts: TokenCounts,
     /// Tenants whose counts before this period are not checked.
     pub unchecked_until: u64,
     /// Whether counts are checked at all; it takes its time where there are many tenants.
@@ -62,8 +62,8 @@ impl ClusterTestbed {
         });
         simulation.journal = Some(Journal::default());
         let promised = Promised::of(&policy);
-        let ledger = Ledger::default();
-        Self { simulation, promised, ledger, unchecked_until: 0, is_watched: true }
+        let counts = TokenCounts::default();
+        Self { simulation, promised, counts, unchecked_until: 0, is_watched: true }
     }
 
     /// Lets time pass.
@@ -83,9 +83,9 @@ impl ClusterTestbed {
         while self.simulation.now < end {
             let next = self.simulation.now.after(Span::MILLISECOND.into());
             self.simulation.run_until(next.min(end));
-            self.ledger.note(&self.statuses());
-            self.ledger.check_limits(&self.promised, self.unchecked_until)?;
-            self.ledger.check_reservations(&self.promised, self.unchecked_until, true)?;
+            self.counts.note(&self.statuses());
+            self.counts.check_limits(&self.promised, self.unchecked_until)?;
+            self.counts.check_reservations(&self.promised, self.unchecked_until, true)?;
         }
         Ok(())
     }
@@ -174,7 +174,7 @@ impl ClusterTestbed {
 
     /// Operations that all processes served in one of the last periods.
     pub fn served(&self, period: u64, tenant: &str) -> u64 {
-        self.ledger.served(period, tenant)
+        self.counts.served(period, tenant)
     }
 
     /// The events of the controller.

@@ -1,8 +1,8 @@
 //! Data nodes, each with Haechi, among which a controller divides promises.
 //!
 //! - *No share is created*: at any time the shares at all nodes add up to the promise or less.
-//! - *None is lost*: once it is calm, they add up to the promise but for a fiftieth, which may be on
-//!   its way from one node to another.
+//! - *None is lost*: once it is calm, they add up to the promise but for a fiftieth, which may be
+//!   on its way from one node to another.
 //! - *Every promise is met* in the calm, but for a fiftieth: a tenant that asks for more than it is
 //!   promised is served its reservation at all nodes together, wherever it asks.
 

@@ -16,7 +16,7 @@ use tidegate_proto::cluster::LAST_PART;
 use tidegate_proto::node::NodeStatus;
 
 use super::{LOOKS, Look, Phases};
-use crate::cluster::{Ledger, Promised};
+use crate::cluster::{Promised, TokenCounts};
 use crate::link::Conduct;
 use crate::requests::RequestTable;
 use crate::rng::Stream;
@@ -102,7 +102,7 @@ pub(super) struct NodeLaws {
     /// The most requests at all devices together.
     depth: u64,
     pub(super) promised: Vec<Promised>,
-    ledger: Ledger,
+    counts: TokenCounts,
     nodes: Vec<NodeStatus>,
     /// Whether a node was not bound by limits in this period.
     is_exempt: bool,
@@ -115,7 +115,7 @@ impl NodeLaws {
             redistribute: policy.redistribute,
             depth,
             promised: Promised::of(policy),
-            ledger: Ledger::default(),
+            counts: TokenCounts::default(),
             nodes: Vec::new(),
             is_exempt: true,
         }
@@ -128,7 +128,7 @@ impl NodeLaws {
         nodes: &[(u32, Option<NodeStatus>)],
         requests: &RequestTable<R>,
     ) -> Result<(), String> {
-        self.ledger.note(nodes);
+        self.counts.note(nodes);
         self.is_exempt |= nodes.iter().any(|(_, node)| node.as_ref().is_none_or(is_unbound));
         self.nodes = nodes.iter().filter_map(|(_, node)| node.clone()).collect();
         let held = self.nodes.iter().map(|node| node.waiting + u64::from(node.in_flight));
@@ -168,8 +168,8 @@ impl NodeLaws {
 
     /// Checks that the tokens in force in one period never exceed the limit and the reservation.
     fn tokens(&self) -> Result<(), String> {
-        self.ledger.check_limits(&self.promised, 0)?;
-        self.ledger.check_reservations(&self.promised, 0, false)?;
+        self.counts.check_limits(&self.promised, 0)?;
+        self.counts.check_reservations(&self.promised, 0, false)?;
         let bound = |node: &&NodeStatus| !node.is_abandoned && node.revision > 0;
         let nodes: Vec<&NodeStatus> = self.nodes.iter().filter(bound).collect();
         let periods: BTreeSet<u64> = nodes.iter().map(|node| node.period).collect();

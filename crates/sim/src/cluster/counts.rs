@@ -49,7 +49,7 @@ struct Held {
 
 /// The counts of all processes in the last periods.
 #[derive(Clone, Debug, Default)]
-pub struct Ledger {
+pub struct TokenCounts {
     /// By period, tenant, node and the node's incarnation.
     held: BTreeMap<(u64, String, usize, u32), Held>,
     /// Which node was abandoned when this was noted last. Its service then may belong to a period
@@ -57,7 +57,7 @@ pub struct Ledger {
     were_abandoned: Vec<bool>,
 }
 
-impl Ledger {
+impl TokenCounts {
     /// Notes what each process has in the period that runs there: of each node its incarnation, and
     /// its status while a process runs.
     pub fn note(&mut self, nodes: &[(u32, Option<NodeStatus>)]) {
