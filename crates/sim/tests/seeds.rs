@@ -32,7 +32,7 @@ fn one_sided_clients_have_what_they_are_promised() {
 
 #[test]
 fn shares_of_data_nodes_add_up_to_what_is_promised() {
-    all_hold(Kind::DataNodes, 40);
+    all_hold(Kind::DataNodes, 25);
 }
 
 #[test]

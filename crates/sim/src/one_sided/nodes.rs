@@ -44,7 +44,7 @@ mod world;
 use tidegate_model::Span;
 
 pub use scenario::{Control, Move, Scenario, Tenants};
-pub(crate) use world::OneSidedClusterSim;
+pub(crate) use world::{OneSidedClusterSim, PolicyEvent};
 
 use crate::scenario::ScenarioError;
 

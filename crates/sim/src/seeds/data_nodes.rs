@@ -1,16 +1,20 @@
 //! Data nodes, each with Haechi, among which a controller divides promises.
 //!
-//! - *No share is created*: at any time the shares at all nodes add up to the promise or less.
+//! - *No share is created*: at any time the shares at all nodes add up to the promise or less, and
+//!   so do what they allow and the limit. Less that a new policy promises counts once it is calm.
+//! - *No node is promised more than it can do.*
 //! - *None is lost*: once it is calm, they add up to the promise but for a fiftieth, which may be
 //!   on its way from one node to another.
 //! - *Every promise is met* in the calm, but for a fiftieth: a tenant that asks for more than it is
 //!   promised is served its reservation at all nodes together, wherever it asks.
 
-use tidegate_model::{Iops, Span};
+use tidegate_model::policy::Tenant;
+use tidegate_model::{Iops, Policy, Span};
+use tidegate_onesided::data_node::registry::TenantShare;
 
 use super::{Look, Phases, Trial, nodes};
 use crate::link::Conduct;
-use crate::one_sided::nodes::{Control, OneSidedClusterSim, Scenario, Tenants};
+use crate::one_sided::nodes::{Control, Move, OneSidedClusterSim, PolicyEvent, Scenario, Tenants};
 use crate::one_sided::{NicModel, Order, Service};
 use crate::rng::Stream;
 use crate::simulation::Fault;
@@ -22,6 +26,8 @@ const PERIOD: Span = Span(250 * Span::MILLISECOND.0);
 pub(super) struct DataNodeTrial {
     scenario: Scenario,
     simulation: OneSidedClusterSim,
+    /// The reservations of the policies so far, and their limits.
+    most: Vec<[u64; 2]>,
 }
 
 impl DataNodeTrial {
@@ -39,11 +45,39 @@ impl DataNodeTrial {
         faults.extend(nodes::stops(seed, PERIOD, scenario.nodes));
         let simulation = OneSidedClusterSim::of(&scenario, &links);
         let mut simulation = simulation.expect("the policy can be read");
+        // Some have limits above their demands; and promises are less for a while.
+        let policy = &mut simulation.peers.policy;
+        for (tenant, (_, plan)) in policy.tenants.iter_mut().zip(scenario.each()) {
+            let limit = plan.demand.unwrap_or_default().0 * random.within(2, 3);
+            tenant.limit.operations = (random.below(3) == 0).then_some(Iops(limit));
+        }
+        let most = promises(policy);
+        let (mut less, all) = (policy.clone(), policy.clone());
+        for tenant in &mut less.tenants {
+            let part = random.within(1, 4);
+            tenant.reservation.operations =
+                tenant.reservation.operations.map(|rate| Iops(rate.0 * part / 4));
+        }
+        if random.below(2) == 0 {
+            for policy in [less, all] {
+                let at = nodes::moment(&mut random, PERIOD);
+                simulation.plan(at, PolicyEvent::Apply(Box::new(policy)));
+            }
+        }
         simulation.start();
         simulation.begin();
         faults.into_iter().for_each(|(at, fault): (_, Fault)| simulation.plan_fault(at, fault));
-        Self { scenario, simulation }
+        Self { scenario, simulation, most }
     }
+}
+
+/// The reservation and the limit of each tenant.
+fn promises(policy: &Policy) -> Vec<[u64; 2]> {
+    let promise = |tenant: &Tenant| {
+        let limit = tenant.limit.operations.map_or(u64::MAX, |limit| limit.0);
+        [tenant.reservation.operations.unwrap_or_default().0, limit]
+    };
+    policy.tenants.iter().map(promise).collect()
 }
 
 /// Nodes of which a half is promised, and tenants with hot nodes.
@@ -78,7 +112,7 @@ fn scenario(seed: u64, random: &mut Stream) -> Scenario {
         },
         tenant,
         window: 8,
-        relocation: None,
+        relocation: Some(Move { at: Span(8 * PERIOD.0), by: random.below(nodes.into()) as u16 }),
     }
 }
 
@@ -97,24 +131,35 @@ impl Trial for DataNodeTrial {
     }
 
     fn inspect(&mut self, look: Look) -> Result<(), String> {
-        let shares = self.simulation.reserved();
-        for (index, (_, tenant)) in self.scenario.each().enumerate() {
-            let promised = tenant.reservation.unwrap_or_default().0;
-            let sum: u64 = shares[index].iter().sum();
-            if sum > promised || look.is_calm && look.part == 0 && sum < promised - promised / 50 {
-                return Err(format!(
-                    "t{index} is promised {promised}, and has {:?}",
-                    shares[index]
-                ));
+        let shares = self.simulation.shares();
+        let promises = match look.is_calm {
+            true => promises(&self.simulation.peers.policy),
+            false => self.most.clone(),
+        };
+        for (index, ([promised, limit], shares)) in promises.iter().zip(&shares).enumerate() {
+            let sum: u64 = shares.iter().map(|share| share.reserved).sum();
+            // A process that is new has no limit until its first grant comes.
+            let has_grant = |share: &&TenantShare| look.is_calm || share.allowed < u64::MAX;
+            let allowed = shares.iter().filter(has_grant).map(|share| share.allowed);
+            let allowed = allowed.fold(0, u64::saturating_add);
+            let least = if look.is_calm && look.part == 0 { promised - promised / 50 } else { 0 };
+            if !(least..=*promised).contains(&sum) || allowed > *limit {
+                return Err(format!("t{index} is promised {promised} of {limit}, has {shares:?}"));
+            }
+        }
+        for node in 0..usize::from(self.scenario.nodes) {
+            let sum: u64 = shares.iter().map(|shares| shares[node].reserved).sum();
+            if sum > self.scenario.nics.node.0 {
+                return Err(format!("{sum} are promised at node {node}: {shares:?}"));
             }
         }
         if look.part > 0 {
             return Ok(());
         }
         let sample = self.simulation.sample();
-        let promised = self.scenario.promised();
-        for (index, promised) in promised.into_iter().enumerate().filter(|_| look.is_calm) {
+        for (index, [promised, _]) in promises.iter().enumerate().filter(|_| look.is_calm) {
             let (served, shares) = (&sample.completed[index], &shares[index]);
+            let promised = promised * PERIOD.0 / Span::SECOND.0;
             if served.iter().sum::<u64>() < promised - promised / 50 {
                 return Err(format!("t{index} got {served:?} of {promised}, with {shares:?}"));
             }

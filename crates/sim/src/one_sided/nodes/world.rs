@@ -4,6 +4,7 @@ use tidegate_algo::onesided::Rules;
 use tidegate_algo::onesided::capacity::Profile;
 use tidegate_algo::onesided::engine::Promise;
 use tidegate_model::{Policy, Time};
+use tidegate_onesided::data_node::registry::TenantShare;
 use tidegate_onesided::data_node::{self, Coordinator, Hello, SessionRegistry};
 use tidegate_onesided::haechi::monitor::Settings;
 use tidegate_onesided::haechi::{Event, Monitor, Port, SessionParameters, region_layout};
@@ -33,16 +34,22 @@ pub(crate) struct DataNode {
     coordinator: Option<Coordinator>,
 }
 
-/// Each node is given an equal part of each promise, without a controller.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct EqualShares;
+/// Event of the policy.
+#[derive(Clone, Debug)]
+pub(crate) enum PolicyEvent {
+    /// Each node is given an equal part of each promise, without a controller.
+    EqualShares,
+    /// The operator applies another policy with the same tenants.
+    Apply(Box<Policy>),
+}
 
 /// The data nodes of a simulation. Their loads have no events in its queue: a node goes on to the
 /// present when it is called, at least once in each [`MESSAGE`].
 #[derive(Debug)]
 pub(crate) struct DataNodes {
     scenario: Scenario,
-    policy: Policy,
+    revision: u64,
+    pub(crate) policy: Policy,
 }
 
 /// All nodes and their controller.
@@ -61,7 +68,7 @@ impl OneSidedClusterSim {
             }
         }
         if scenario.control == Control::Equal {
-            simulation.plan(MESSAGE.into(), EqualShares);
+            simulation.plan(MESSAGE.into(), PolicyEvent::EqualShares);
         }
         Ok(simulation)
     }
@@ -71,12 +78,12 @@ impl OneSidedClusterSim {
         let policy = Policy::parse(&scenario.policy());
         let policy = policy.map_err(|error| ScenarioError::new(error.to_string()))?;
         let silence = Picoseconds(3 * Picoseconds::SECOND.0);
-        let data_nodes = DataNodes { scenario: scenario.clone(), policy };
+        let data_nodes = DataNodes { scenario: scenario.clone(), revision: 1, policy };
         Ok(Self::new(data_nodes, scenario.seed, links, silence))
     }
 
     fn grant_equal_shares(&mut self) {
-        let DataNodes { scenario, policy } = &self.peers;
+        let DataNodes { scenario, policy, .. } = &self.peers;
         let share = |(tenant, (_, tenants)): (u16, (u16, &Tenants))| Share {
             tenant,
             reserved: tenants.reservation.unwrap_or_default().0 / u64::from(scenario.nodes),
@@ -134,22 +141,25 @@ impl OneSidedClusterSim {
         });
         let completed: Vec<Vec<u64>> = completed.collect();
         let of = |tenant: usize| completed.iter().map(|row| row[tenant]).collect();
-        Sample { completed: (0..tenants).map(of).collect(), reserved: self.reserved() }
+        let reserved = |shares: Vec<TenantShare>| shares.iter().map(|it| it.reserved).collect();
+        let reserved = self.shares().into_iter().map(reserved).collect();
+        Sample { completed: (0..tenants).map(of).collect(), reserved }
     }
 
-    /// The reservation of each tenant at each node.
-    pub(crate) fn reserved(&self) -> Vec<Vec<u64>> {
-        let reserved = |tenant: usize| {
+    /// The share of each tenant at each node.
+    pub(crate) fn shares(&self) -> Vec<Vec<TenantShare>> {
+        let nothing = TenantShare { reserved: 0, allowed: 0 };
+        let shares = |tenant: usize| {
             let processes = self.hosts.iter().map(|host| host.process.as_ref());
-            processes.map(|it| it.map_or(0, |process| process.reserved(tenant))).collect()
+            processes.map(|it| it.map_or(nothing, |process| process.share(tenant))).collect()
         };
-        (0..self.peers.scenario.promised().len()).map(reserved).collect()
+        (0..self.peers.scenario.promised().len()).map(shares).collect()
     }
 }
 
 impl Peers for DataNodes {
     type Process = DataNode;
-    type Event = EqualShares;
+    type Event = PolicyEvent;
 
     fn controller(&self, now: Time, incarnation: u32) -> Controller {
         let (capacity, client) = (self.scenario.nics.node, self.scenario.nics.client);
@@ -157,7 +167,7 @@ impl Peers for DataNodes {
         let data_nodes = (0..self.scenario.nodes).map(setup).collect();
         let setup = Setup { data_nodes, ..Setup::default() };
         if incarnation > 1 {
-            return Controller::new(now, setup, Some((1, self.policy.clone())));
+            return Controller::new(now, setup, Some((self.revision, self.policy.clone())));
         }
         // The first has been there before its nodes, and rounds begin with the run.
         let mut controller = Controller::new(Time::ZERO, setup, None);
@@ -169,8 +179,19 @@ impl Peers for DataNodes {
         DataNode::new(&self.scenario, node, now)
     }
 
-    fn happen(simulation: &mut OneSidedClusterSim, _: EqualShares) {
-        simulation.grant_equal_shares();
+    fn happen(simulation: &mut OneSidedClusterSim, event: PolicyEvent) {
+        match event {
+            PolicyEvent::EqualShares => simulation.grant_equal_shares(),
+            PolicyEvent::Apply(policy) => {
+                let peers = &mut simulation.peers;
+                (peers.revision, peers.policy) = (peers.revision + 1, *policy);
+                if let Some(controller) = &mut simulation.controller {
+                    let now = simulation.now.time();
+                    controller.apply(now, peers.revision, peers.policy.clone());
+                }
+                simulation.pump_controller();
+            }
+        }
     }
 
     fn work(simulation: &mut OneSidedClusterSim, node: u16) {
@@ -242,9 +263,9 @@ impl DataNode {
         }
     }
 
-    fn reserved(&self, tenant: usize) -> u64 {
-        let share = |it: &Coordinator| it.registry.share(&format!("t{tenant}")).reserved;
-        self.coordinator.as_ref().map_or(0, share)
+    fn share(&self, tenant: usize) -> TenantShare {
+        let share = |it: &Coordinator| it.registry.share(&format!("t{tenant}"));
+        self.coordinator.as_ref().map_or(TenantShare::NOTHING, share)
     }
 }
 
