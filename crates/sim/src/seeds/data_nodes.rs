@@ -10,6 +10,7 @@
 
 use tidegate_model::policy::Tenant;
 use tidegate_model::{Iops, Policy, Span};
+use tidegate_onesided::data_node::Coordinator;
 use tidegate_onesided::data_node::registry::TenantShare;
 
 use super::{Look, Phases, Trial, nodes};
@@ -131,20 +132,26 @@ impl Trial for DataNodeTrial {
     }
 
     fn inspect(&mut self, look: Look) -> Result<(), String> {
-        let shares = self.simulation.shares();
+        let shares = self.simulation.shares(|it, name| it.registry.share(name));
+        let in_force = self.simulation.shares(Coordinator::in_force);
         let promises = match look.is_calm {
             true => promises(&self.simulation.peers.policy),
             false => self.most.clone(),
         };
-        for (index, ([promised, limit], shares)) in promises.iter().zip(&shares).enumerate() {
-            let sum: u64 = shares.iter().map(|share| share.reserved).sum();
+        let sum = |shares: &[TenantShare]| shares.iter().map(|share| share.reserved).sum::<u64>();
+        for (index, ([promised, limit], in_force)) in promises.iter().zip(&in_force).enumerate() {
             // A process that is new has no limit until its first grant comes.
             let has_grant = |share: &&TenantShare| look.is_calm || share.allowed < u64::MAX;
-            let allowed = shares.iter().filter(has_grant).map(|share| share.allowed);
+            let allowed = in_force.iter().filter(has_grant).map(|share| share.allowed);
             let allowed = allowed.fold(0, u64::saturating_add);
-            let least = if look.is_calm && look.part == 0 { promised - promised / 50 } else { 0 };
-            if !(least..=*promised).contains(&sum) || allowed > *limit {
-                return Err(format!("t{index} is promised {promised} of {limit}, has {shares:?}"));
+            if sum(in_force) > *promised || allowed > *limit {
+                return Err(format!(
+                    "t{index} is promised {promised} of {limit}, has {in_force:?}"
+                ));
+            }
+            let is_end = look.is_calm && look.part == 0;
+            if is_end && sum(&shares[index]) < promised - promised / 50 {
+                return Err(format!("t{index} is promised {promised}, has {:?}", shares[index]));
             }
         }
         for node in 0..usize::from(self.scenario.nodes) {

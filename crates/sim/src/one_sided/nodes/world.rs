@@ -142,16 +142,23 @@ impl OneSidedClusterSim {
         let completed: Vec<Vec<u64>> = completed.collect();
         let of = |tenant: usize| completed.iter().map(|row| row[tenant]).collect();
         let reserved = |shares: Vec<TenantShare>| shares.iter().map(|it| it.reserved).collect();
-        let reserved = self.shares().into_iter().map(reserved).collect();
+        let reserved =
+            self.shares(|it, name| it.registry.share(name)).into_iter().map(reserved).collect();
         Sample { completed: (0..tenants).map(of).collect(), reserved }
     }
 
-    /// The share of each tenant at each node.
-    pub(crate) fn shares(&self) -> Vec<Vec<TenantShare>> {
+    /// The share of each tenant at each node, as `of` says it; none without a process.
+    pub(crate) fn shares(
+        &self,
+        of: impl Fn(&Coordinator, &str) -> TenantShare,
+    ) -> Vec<Vec<TenantShare>> {
         let nothing = TenantShare { reserved: 0, allowed: 0 };
         let shares = |tenant: usize| {
-            let processes = self.hosts.iter().map(|host| host.process.as_ref());
-            processes.map(|it| it.map_or(nothing, |process| process.share(tenant))).collect()
+            let name = format!("t{tenant}");
+            let coordinator = |process: &DataNode| {
+                process.coordinator.as_ref().map_or(nothing, |it| of(it, &name))
+            };
+            self.hosts.iter().map(|it| it.process.as_ref().map_or(nothing, coordinator)).collect()
         };
         (0..self.peers.scenario.promised().len()).map(shares).collect()
     }
@@ -261,11 +268,6 @@ impl DataNode {
                 coordinator.settle(monitor);
             }
         }
-    }
-
-    fn share(&self, tenant: usize) -> TenantShare {
-        let share = |it: &Coordinator| it.registry.share(&format!("t{tenant}"));
-        self.coordinator.as_ref().map_or(TenantShare::NOTHING, share)
     }
 }
 
