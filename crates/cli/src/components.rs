@@ -56,7 +56,6 @@ pub(crate) struct StartContext<'a> {
     pub(crate) cluster: &'a Cluster,
     /// The folder of relative paths.
     pub(crate) base: &'a Path,
-    /// The address of the controller.
     pub(crate) controller: &'a Address,
     /// TLS guards that admit peers on other machines; none where there are no certificates.
     pub(crate) guards: Option<&'a Guards>,

@@ -159,7 +159,6 @@ pub(crate) fn levels(tenant: Tenant<'_>, unit: Unit) -> Levels {
     }
 }
 
-/// Its levels at stages.
 fn at_stages(tenant: &TenantStatus, unit: Unit) -> Levels {
     match unit {
         Unit::Bytes => Levels {
@@ -195,7 +194,6 @@ pub(crate) fn units(tenant: Tenant<'_>) -> Vec<Unit> {
     }
 }
 
-/// A level for people.
 pub(crate) fn level(unit: Unit, per_second: u64) -> String {
     match unit {
         Unit::Bytes => amounts::bandwidth(per_second),
@@ -418,7 +416,6 @@ pub(crate) enum State {
 }
 
 impl State {
-    /// How it stands with a node.
     pub(crate) fn of_node(node: &NodeStatus) -> Self {
         let is_faulty = node.store_fault.is_some() || !node.faults.is_empty();
         match Self::of(node.is_connected, node.is_silent) {
@@ -427,12 +424,10 @@ impl State {
         }
     }
 
-    /// How it stands with a data node.
     pub(crate) fn of_data_node(node: &DataNodeStatus) -> Self {
         Self::of(node.is_connected, node.is_silent)
     }
 
-    /// How it stands with a gateway.
     pub(crate) fn of_gateway(gateway: &GatewayStatus) -> Self {
         Self::of(gateway.is_connected, gateway.is_silent)
     }

@@ -11,7 +11,6 @@ use tidegate_console::text_file::Reader;
 #[derive(Debug)]
 pub(crate) struct Inputs {
     pub(crate) cluster: Option<ClusterFile>,
-    /// The policy that was named.
     pub(crate) policy: Option<PolicyFile>,
     /// The policy that the cluster names, where it is wanted.
     pub(crate) named: Option<PolicyFile>,

@@ -67,9 +67,6 @@ fn misplaced(cluster: &Cluster, base: &Path, part: &PartPlan) -> Option<String> 
 }
 
 /// Refuses to make parts anew that lie in the folders of other nodes.
-///
-/// # Errors
-/// If there are any.
 pub(crate) fn expect_in_place(
     cluster: &Cluster,
     base: &Path,

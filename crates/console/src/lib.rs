@@ -6,7 +6,6 @@
 pub mod address;
 pub mod amounts;
 pub mod certificate;
-pub mod clock;
 pub mod cluster_file;
 pub mod command_line;
 pub mod completions;
@@ -20,3 +19,5 @@ pub mod policy_file;
 pub mod programs;
 pub mod table;
 pub mod text_file;
+
+pub use tidegate_fabric::clock;

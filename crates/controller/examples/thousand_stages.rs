@@ -30,9 +30,8 @@ use std::time::Duration;
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
 use serde::Serialize;
-use tidegate_controller::{
-    Clock, Config, Daemon, Draft, Logging, PolicyStore, PutError, StoreError,
-};
+use tidegate_controller::{Config, Daemon, Draft, Logging, PolicyStore, PutError, StoreError};
+use tidegate_fabric::clock::Clock;
 use tidegate_fabric::poller::Poller;
 use tidegate_model::{Discipline, Time};
 use tidegate_proto::codec::{Decoder, encode};
@@ -83,7 +82,6 @@ fn policy() -> String {
     text
 }
 
-/// One stage.
 struct Fake {
     stream: UnixStream,
     decoder: Decoder<ToStage>,

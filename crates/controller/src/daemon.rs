@@ -8,6 +8,7 @@ use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use tidegate_fabric::clock::Clock;
 use tidegate_fabric::stream::Stream;
 use tidegate_fabric::tls::Guard;
 use tidegate_fabric::trusted::TrustError;
@@ -18,7 +19,6 @@ use tokio::sync::{Semaphore, broadcast, mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use crate::clock::Clock;
 use crate::config::Config;
 use crate::http::{self, HttpContext};
 use crate::http_stream::HttpListener;

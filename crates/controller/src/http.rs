@@ -22,6 +22,7 @@ use axum::routing::{get, put};
 use futures_core::Stream;
 use prometheus_client::metrics::histogram::Histogram;
 use serde::{Deserialize, Serialize};
+use tidegate_fabric::clock::Clock;
 use tidegate_model::Discipline;
 use tidegate_model::discipline::UnknownDiscipline;
 use tidegate_proto::cluster::status::NodeStatus;
@@ -30,7 +31,6 @@ use tidegate_proto::stats::delays::Delays;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, broadcast, watch};
 use utoipa::{IntoParams, OpenApi, ToSchema};
 
-use crate::clock::Clock;
 use crate::http_stream::HttpListener;
 use crate::metrics;
 use crate::readiness::{self, unserved};
@@ -48,7 +48,6 @@ const HISTORY_SHOWN: usize = 20;
 /// The header that carries a policy's revision.
 const REVISION: HeaderName = HeaderName::from_static("tidegate-revision");
 
-/// Context of the handlers.
 #[derive(Clone)]
 pub(crate) struct HttpContext {
     pub(crate) register: Arc<Register>,
@@ -224,7 +223,6 @@ struct PutQuery {
     expect: u64,
 }
 
-/// How much history.
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 struct HistoryQuery {

@@ -30,7 +30,6 @@ pub(crate) fn origin(local: SocketAddr, peer: SocketAddr) -> Origin {
     }
 }
 
-/// The present connections.
 #[derive(Debug)]
 pub(crate) struct HttpConnections(Mutex<State>);
 

@@ -13,11 +13,11 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use axum::serve::Listener;
+use tidegate_fabric::clock::Clock;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{Sleep, sleep};
 
-use crate::clock::Clock;
 use crate::daemon::ACCEPT_PAUSE;
 use crate::http_connections::{Eviction, HttpConnection, HttpConnections, origin};
 use crate::limits::Limits;
@@ -27,7 +27,6 @@ const FULL: &str = "HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nRet
     Content-Type: application/json\r\nContent-Length: 60\r\n\r\n\
     {\"code\":1,\"message\":\"too many connections; try again later\"}";
 
-/// The listener.
 pub(crate) struct HttpListener {
     listener: TcpListener,
     connections: Arc<HttpConnections>,

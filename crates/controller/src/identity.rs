@@ -12,7 +12,6 @@ use tokio::net::UnixStream;
 use crate::operator::may_operate;
 use crate::permits::PeerKind;
 
-/// The peer of a connection.
 #[derive(Clone, Debug)]
 pub(crate) enum PeerIdentity {
     /// A process of this machine.
@@ -44,7 +43,6 @@ impl PeerIdentity {
         }
     }
 
-    /// Whether it may operate the controller.
     pub(crate) fn may_operate(&self) -> bool {
         self.kind() == PeerKind::Operator
     }

@@ -19,7 +19,6 @@
 //! have a runtime of their own, such as tests.
 #![forbid(unsafe_code)]
 
-mod clock;
 mod config;
 mod daemon;
 mod difference;
@@ -46,7 +45,6 @@ mod switchboard;
 mod token;
 mod users;
 
-pub use clock::Clock;
 pub use config::Config;
 pub use daemon::{Daemon, ServeError, raise_descriptor_limit, serve, serve_with};
 pub use http::openapi;

@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use tidegate_fabric::clock::Clock;
 use tidegate_fabric::stream::Stream;
 use tidegate_proto::codec::{Decoder, TooLarge, encode, encode_pages};
 use tidegate_proto::controller::{ConnectionId, Peer, Refusal, ToPeer};
@@ -23,7 +24,6 @@ use tokio::io::unix::AsyncFd;
 use tokio::sync::{Notify, mpsc};
 use tokio::time::timeout;
 
-use crate::clock::Clock;
 use crate::identity::PeerIdentity;
 use crate::machine::Input;
 use crate::operator;

@@ -3,7 +3,6 @@
 use tidegate_model::Event;
 use tidegate_model::event::DISCONNECTED;
 
-/// Logs an event.
 pub(crate) fn log(event: &Event) {
     match event {
         Event::PolicyApplied { revision } => tracing::info!(revision, "policy applied"),

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use prometheus_client::metrics::histogram::Histogram;
+use tidegate_fabric::clock::{Clock, unix_ms};
 use tidegate_model::gate::Unit;
 use tidegate_model::{Discipline, Event, NodeId, Policy, Time};
 use tidegate_proto::controller::status::{Status, TimedEvent};
@@ -13,9 +14,8 @@ use tidegate_proto::message::Hello;
 use tidegate_proto::stats::delays::Delays;
 use tidegate_proto::stats::latency::LatencyCounts;
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
-use tokio::time::sleep_until;
+use tokio::time::sleep;
 
-use crate::clock::{Clock, now_ms};
 use crate::link::{Link, SendError};
 use crate::log;
 use crate::nodes::TenantNodes;
@@ -31,19 +31,32 @@ pub(crate) const INPUTS_MAX: usize = 1024;
 /// The number of cycle durations that are kept one by one.
 const CYCLES_KEPT: usize = 1024;
 
-/// An input of the machine.
 #[derive(Debug)]
 pub(crate) enum Input {
     /// A peer has sent its hello; `peer` is the process of a stage.
-    Joined { link: Arc<Link>, peer: Peer, hello: Hello },
-    /// A peer has sent a message.
-    PeerMessage { connection: ConnectionId, message: FromPeer },
+    Joined {
+        link: Arc<Link>,
+        peer: Peer,
+        hello: Hello,
+    },
+    PeerMessage {
+        connection: ConnectionId,
+        message: FromPeer,
+    },
     /// A connection of a peer ended.
-    Closed { connection: ConnectionId, reason: String },
+    Closed {
+        connection: ConnectionId,
+        reason: String,
+    },
     /// A request for the status.
-    Survey { reply: oneshot::Sender<Survey> },
+    Survey {
+        reply: oneshot::Sender<Survey>,
+    },
     /// A request for the reasons of a tenant's delays.
-    Delays { tenant: String, reply: oneshot::Sender<Result<Delays, DelaysError>> },
+    Delays {
+        tenant: String,
+        reply: oneshot::Sender<Result<Delays, DelaysError>>,
+    },
     /// A policy is stored and has to be put in force.
     Apply {
         revision: u64,
@@ -52,7 +65,11 @@ pub(crate) enum Input {
         done: oneshot::Sender<()>,
     },
     /// A choice of schedulers is stored and has to be put in force.
-    Choose { nodes: Vec<NodeId>, chosen: Option<Discipline>, done: oneshot::Sender<()> },
+    Choose {
+        nodes: Vec<NodeId>,
+        chosen: Option<Discipline>,
+        done: oneshot::Sender<()>,
+    },
 }
 
 /// The status and health.
@@ -110,10 +127,10 @@ impl Machine {
     pub(crate) async fn run(mut self, mut stop: watch::Receiver<bool>) {
         let mut batch = Vec::with_capacity(BATCH);
         loop {
-            let deadline = self.clock.instant(self.controller.next_deadline());
+            let next = self.clock.until(self.controller.next_deadline());
             tokio::select! {
                 _ = stop.wait_for(|stop| *stop) => break,
-                () = sleep_until(deadline) => {}
+                () = sleep(next) => {}
                 count = self.inputs.recv_many(&mut batch, BATCH) => {
                     if count == 0 {
                         break;
@@ -223,7 +240,7 @@ impl Machine {
     fn publish(&mut self, event: Event) {
         log::log(&event);
         self.event_number += 1;
-        let timed = TimedEvent { number: self.event_number, at_ms: now_ms(), event };
+        let timed = TimedEvent { number: self.event_number, at_ms: unix_ms(), event };
         // An error means only that no client watches.
         let _ = self.events.send(Arc::new(timed));
     }

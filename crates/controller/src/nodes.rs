@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use tidegate_algo::allocation::admission;
+use tidegate_fabric::clock::{Clock, unix_ms};
 use tidegate_model::{Cluster, Discipline, NodeId, Policy, Span};
 use tidegate_proto::cluster::{self, NodeSetup, split};
 use tidegate_proto::controller::{Controller, Setup};
 
-use crate::clock::{Clock, now_ms};
 use crate::config::Config;
 use crate::register::Current;
 
@@ -38,7 +38,7 @@ pub(crate) fn controller(
     let cluster = cluster::Setup {
         nodes: nodes.collect(),
         home_nodes: current.map(|current| tenant_nodes(&current.policy, file)).unwrap_or_default(),
-        day: Span(now_ms().saturating_mul(Span::MILLISECOND.0).saturating_sub(now.0)),
+        day: Span(unix_ms().saturating_mul(Span::MILLISECOND.0).saturating_sub(now.0)),
         is_first: current.is_none(),
     };
     let data_nodes = file.data_nodes.iter().map(|node| split::NodeSetup {
@@ -60,7 +60,6 @@ pub(crate) fn controller(
     controller
 }
 
-/// These nodes under a policy.
 pub(crate) fn tenant_nodes(policy: &Policy, file: &Cluster) -> TenantNodes {
     let names = policy.tenants.iter().map(|tenant| tenant.name.clone());
     let nodes = admission::reachable_nodes(policy, file)

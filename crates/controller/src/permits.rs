@@ -42,11 +42,9 @@ pub(crate) enum PeerKind {
     Operator,
     /// Another user.
     User(u32),
-    /// A peer on another machine.
     Remote,
 }
 
-/// A connection's permit.
 #[derive(Debug)]
 pub(crate) struct ConnectionPermit {
     permits: Arc<ConnectionPermits>,

@@ -14,11 +14,11 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use tidegate_fabric::clock::Clock;
 use tidegate_model::{Cluster, NodeId};
 use tidegate_proto::cluster::status::{ClusterStatus, NodeStatus};
 use tokio::sync::watch;
 
-use crate::clock::Clock;
 use crate::daemon::{ServeError, bind};
 use crate::http::{Hosts, Problem, healthz, with_hosts};
 use crate::http_stream::HttpListener;
@@ -71,7 +71,6 @@ fn on_node(cluster: &Cluster, id: NodeId) -> Vec<String> {
     volumes.chain(pools.map(|pool| format!("pool {}", pool.name))).collect()
 }
 
-/// The answer of a probe.
 pub(crate) fn answer(reasons: &[String]) -> Response {
     match reasons.is_empty() {
         true => "ok\n".into_response(),

@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tidegate_algo::allocation::admission::{self, Shortage};
+use tidegate_fabric::clock::unix_ms;
 use tidegate_model::policy::Infeasible;
 use tidegate_model::{Cluster, Discipline, NodeId, Policy, PolicyError};
 use tidegate_proto::cluster::status::NodeStatus;
@@ -10,7 +11,6 @@ use tidegate_proto::controller::status::{Applied, PolicyText};
 use tidegate_proto::stats::delays::{Delays, UnknownTenant};
 use tokio::sync::{mpsc, oneshot};
 
-use crate::clock::now_ms;
 use crate::difference::difference;
 use crate::machine::{Input, Survey};
 use crate::nodes::{self, TenantNodes};
@@ -124,7 +124,6 @@ impl Register {
         Self { inputs, store, current: Arc::new(tokio::sync::Mutex::new(current)), cluster }
     }
 
-    /// The cluster, where there is one.
     pub(crate) fn cluster(&self) -> Option<&Cluster> {
         self.cluster.as_ref()
     }
@@ -202,7 +201,6 @@ impl Register {
         Ok(self.survey().await?.status.cluster.map(|cluster| cluster.nodes).unwrap_or_default())
     }
 
-    /// The policy in force.
     pub(crate) async fn policy(&self) -> Option<PolicyText> {
         self.current.lock().await.as_ref().map(|current| current.stored.clone())
     }
@@ -238,7 +236,7 @@ async fn commit(
     (policy, tenant_nodes): (Policy, TenantNodes),
 ) -> Result<u64, ApplyError> {
     let Order { text, source, expect, .. } = order;
-    let draft = Draft { text, source, applied_at_ms: now_ms() };
+    let draft = Draft { text, source, applied_at_ms: unix_ms() };
     let copy = draft.clone();
     let write = move || store.lock().unwrap_or_else(PoisonError::into_inner).put(expect, copy);
     let revision = tokio::task::spawn_blocking(write).await.map_err(|_| Stopping)??;

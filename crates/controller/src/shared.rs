@@ -8,11 +8,10 @@
 
 use std::future::Future;
 
+use tidegate_fabric::clock::Clock;
 use tidegate_model::Time;
 use tokio::sync::Mutex;
-use tokio::time::sleep_until;
-
-use crate::clock::Clock;
+use tokio::time::sleep;
 
 /// The latest reply to one kind of request.
 #[derive(Debug)]
@@ -46,7 +45,7 @@ impl<T: Clone> Shared<T> {
                 return Ok(made.answer.clone());
             }
             let next = made.ended.after(made.ended.since(made.begun));
-            sleep_until(self.clock.instant(next)).await;
+            sleep(self.clock.until(next)).await;
         }
         let begun = self.clock.now();
         let answer = make.await?;

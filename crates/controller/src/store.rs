@@ -12,11 +12,11 @@ use std::path::{Path, PathBuf};
 
 use redb::TableHandle;
 use redb::{Database, MultimapTableHandle, ReadableDatabase, ReadableTable, TableDefinition};
+use tidegate_fabric::clock::unix_ms;
 use tidegate_fabric::trusted::{Access, FILE_MODE, Folder, Purpose, Secrecy, TrustError};
 use tidegate_model::Discipline;
 use tidegate_proto::controller::status::PolicyText;
 
-use crate::clock::now_ms;
 use caught::caught;
 
 /// Revisions that are kept. Older ones are removed, for a store must not grow for ever.
@@ -191,13 +191,13 @@ impl Redb {
         let folder = Folder::make(parent, Purpose::Private).map_err(failed)?;
         let (note, name) = (note_of(&name.to_owned()), name.to_string_lossy());
         if folder.has(&note) {
-            let kept = format!("{}.forgotten-{}", note.to_string_lossy(), now_ms());
+            let kept = format!("{}.forgotten-{}", note.to_string_lossy(), unix_ms());
             folder.rename(&note.to_string_lossy(), &kept).map_err(failed)?;
         }
         if !folder.has(name.as_ref()) {
             return Ok(None);
         }
-        let kept = format!("{name}.forgotten-{}", now_ms());
+        let kept = format!("{name}.forgotten-{}", unix_ms());
         folder.rename(&name, &kept).map_err(failed)?;
         Ok(Some(folder.path().join(kept)))
     }

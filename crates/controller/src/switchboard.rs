@@ -65,7 +65,6 @@ struct Line {
     decoder: PeerDecoder,
 }
 
-/// The decoder of a peer's messages.
 #[derive(Debug)]
 pub(crate) enum PeerDecoder {
     Stage(Decoder<FromStage>),

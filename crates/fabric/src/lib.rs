@@ -7,7 +7,7 @@
 #[cfg(feature = "cluster")]
 #[allow(unsafe_code, reason = "pages are seen as bytes")]
 pub mod buffer;
-mod clock;
+pub mod clock;
 #[cfg(feature = "cluster")]
 pub mod controller;
 #[cfg(feature = "memory")]

@@ -90,6 +90,42 @@ pub struct Ready {
     pub gone: bool,
 }
 
+/// Adds descriptors to a worker's reactor, from any thread. Plain ones only: streams with TLS are
+/// their worker's.
+#[derive(Clone, Debug)]
+pub struct Registrar {
+    events: Arc<Events>,
+}
+
+impl Registrar {
+    /// As [`Reactor::add`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn add(&self, descriptor: impl AsFd, token: u64, interest: Interest) -> io::Result<()> {
+        assert_ne!(token, WAKE_TOKEN, "the greatest token is taken");
+        let data = EventData::new_u64(token);
+        Ok(epoll::add(&*self.events, descriptor, data, interest.flags())?)
+    }
+
+    /// As [`Reactor::change`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn change(&self, descriptor: impl AsFd, token: u64, interest: Interest) -> io::Result<()> {
+        let data = EventData::new_u64(token);
+        Ok(epoll::modify(&*self.events, descriptor, data, interest.flags())?)
+    }
+
+    /// As [`Reactor::remove`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn remove(&self, descriptor: impl AsFd) -> io::Result<()> {
+        Ok(epoll::delete(&*self.events, descriptor)?)
+    }
+}
+
 /// Waits for one worker's sockets and messages. Messages are of type `T`.
 #[derive(Debug)]
 pub struct Reactor<T> {
@@ -117,6 +153,11 @@ impl<T> Reactor<T> {
         self.message_queue.clone()
     }
 
+    /// For other threads that add descriptors here.
+    pub fn registrar(&self) -> Registrar {
+        Registrar { events: self.events.clone() }
+    }
+
     /// Adds a descriptor. One that is closed leaves by itself.
     ///
     /// # Errors
@@ -125,13 +166,9 @@ impl<T> Reactor<T> {
     /// # Panics
     /// If `token` is `u64::MAX`.
     pub fn add(&self, source: &impl Source, token: u64, interest: Interest) -> io::Result<()> {
-        assert_ne!(token, WAKE_TOKEN, "the greatest token is taken");
         match source.stream().and_then(Stream::tls) {
             Some(stream) => stream.register(&self.events, token, interest),
-            None => {
-                let data = EventData::new_u64(token);
-                Ok(epoll::add(&*self.events, source, data, interest.flags())?)
-            }
+            None => self.registrar().add(source, token, interest),
         }
     }
 
@@ -154,13 +191,12 @@ impl<T> Reactor<T> {
     /// If it is not.
     pub fn change(&self, source: &impl Source, token: u64, interest: Interest) -> io::Result<()> {
         match source.stream().and_then(Stream::tls) {
-            Some(stream) => stream.change(interest),
-            None => {
-                let data = EventData::new_u64(token);
-                epoll::modify(&*self.events, source, data, interest.flags())?;
+            Some(stream) => {
+                stream.change(interest);
+                Ok(())
             }
+            None => self.registrar().change(source, token, interest),
         }
-        Ok(())
     }
 
     /// Removes a descriptor.
@@ -171,7 +207,7 @@ impl<T> Reactor<T> {
         if let Some(stream) = source.stream().and_then(Stream::tls) {
             stream.deregister();
         }
-        Ok(epoll::delete(&*self.events, source)?)
+        self.registrar().remove(source)
     }
 
     /// Waits until a descriptor is ready or a message arrives, at most for `patience`, for good if

@@ -11,6 +11,7 @@ use tidegate_model::{Bytes, Tag, TenantId};
 pub use tidegate_proto::data::{Command, Fault, PartState};
 
 use crate::buffer::Buffer;
+use crate::reactor::{Ready, Registrar};
 
 /// A storage node.
 pub trait Service: Send + Sync {
@@ -49,6 +50,17 @@ pub trait Session: Send {
     /// From now on this session carries long requests and replies. Those of other sessions do not
     /// wait behind them where the node passes requests on.
     fn carry_bulk(&mut self) {}
+
+    /// Lets the node receive on the caller's thread: it may add one descriptor with this token to
+    /// the caller's reactor, and then [`Self::on_ready`] is to be called for its events.
+    fn attach(&mut self, registrar: Registrar, token: u64) {
+        let _ = (registrar, token);
+    }
+
+    /// The node's descriptor is ready. Jobs that are finished by that are appended to `done`.
+    fn on_ready(&mut self, ready: Ready, done: &mut Vec<Job>) {
+        let _ = (ready, done);
+    }
 
     /// Takes tenants' costs at other nodes that no job has reported and none will report.
     fn elsewhere(&mut self, costs: &[(TenantId, u64)]) {

@@ -123,7 +123,6 @@ impl Stream {
         }
     }
 
-    /// The TLS connection that it is, if it is one.
     #[cfg(feature = "cluster")]
     pub(crate) fn tls(&self) -> Option<&Arc<TlsStream>> {
         match &self.0 {
@@ -284,7 +283,6 @@ impl From<UnixStream> for Stream {
 impl TryFrom<TcpStream> for Stream {
     type Error = io::Error;
 
-    /// Likewise.
     fn try_from(stream: TcpStream) -> io::Result<Self> {
         Self::from_tcp(stream)
     }

@@ -1,22 +1,10 @@
 //! The gateway's clock: time-outs of handshakes, of the shutdown and of reconnects to nodes, and
 //! its start time.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
-use rustix::time::{ClockId, clock_gettime};
+pub(crate) use tidegate_fabric::clock::{kernel_time as now, unix_ms};
 use tidegate_model::{Span, Time};
-
-/// The time, on a clock that never goes back and is the same in all threads.
-pub(crate) fn now() -> Time {
-    let now = clock_gettime(ClockId::Monotonic);
-    Time(now.tv_sec as u64 * Span::SECOND.0 + now.tv_nsec as u64)
-}
-
-/// The time of day, in milliseconds since 1970.
-pub(crate) fn unix_ms() -> u64 {
-    let elapsed = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX)
-}
 
 /// The point of time that is so far ahead.
 pub(crate) fn after(duration: Duration) -> Time {

@@ -152,10 +152,12 @@ impl Nodes {
     ) -> Result<Self, PartError> {
         let Common { cost, patience, identities, barriers } = common.clone();
         let line = |(slot, node): (usize, &Node)| match node {
-            Node::Here(service) => Line::Here(
-                service
-                    .session(Arc::new(NodeSink { message_queue: reactor.message_queue(), slot })),
-            ),
+            Node::Here(service) => {
+                let sink = NodeSink { message_queue: reactor.message_queue(), slot };
+                let mut session = service.session(Arc::new(sink));
+                session.attach(reactor.registrar(), token(slot, false));
+                Line::Here(session)
+            }
             Node::There { way, .. } => {
                 let settings = Settings::new(way.clone(), identities.next());
                 let settings = Settings { patience, ..settings };
@@ -396,7 +398,9 @@ impl Nodes {
     ) {
         let (slot, line) = ((ready.token - LINK) as usize / 2, (ready.token - LINK) as usize % 2);
         let line = self.slots.get_mut(slot).and_then(|slot| slot.lines().nth(line));
-        if let Some((Line::There(there), _)) = line {
+        if let Some((Line::Here(session), _)) = line {
+            session.on_ready(ready, done);
+        } else if let Some((Line::There(there), _)) = line {
             let now = clock::now();
             there.remote.on_ready(reactor, now, ready, done);
             there.on_notices(&mut self.known, self.membership.barriers());

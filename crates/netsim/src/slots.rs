@@ -33,22 +33,16 @@ impl<T> Slots<T> {
         self.items[slot as usize].as_mut().expect("nothing is at this place")
     }
 
-    /// Takes the thing out of a slot.
-    ///
-    /// # Panics
-    /// As [`Self::at`].
     pub(crate) fn take(&mut self, slot: u32) -> T {
         let item = self.items[slot as usize].take().expect("nothing is at this place");
         self.free.push(slot);
         item
     }
 
-    /// All of them.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
         self.items.iter().flatten()
     }
 
-    /// How many there are.
     pub(crate) fn len(&self) -> usize {
         self.items.len() - self.free.len()
     }

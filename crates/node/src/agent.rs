@@ -48,7 +48,6 @@ impl Watch {
     }
 }
 
-/// The agent.
 pub(crate) struct Agent {
     pub(crate) live: Arc<Live>,
     pub(crate) watch: Arc<Watch>,
@@ -66,9 +65,6 @@ pub(crate) struct Agent {
 
 impl Agent {
     /// An agent that waits with `reactor`, whose message queue wakes it.
-    ///
-    /// # Errors
-    /// If there is no descriptor left.
     pub(crate) fn new(
         live: Arc<Live>,
         watch: Arc<Watch>,

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 
+use tidegate_fabric::clock::Clock;
 use tidegate_fabric::reactor::{MessageQueue, Reactor};
 use tidegate_fabric::service::Service;
 use tidegate_fabric::stream::{Address, BindError, Listener, ListenerAccess};
@@ -16,7 +17,6 @@ use tidegate_proto::node::{self, NodeStatus};
 use tidegate_proto::session::Standing;
 
 use crate::agent::{Agent, Watch};
-use crate::clock::Clock;
 use crate::config::{Config, Store};
 use crate::engine::model::Modelled;
 use crate::engine::pool::Pool;

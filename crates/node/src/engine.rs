@@ -13,15 +13,16 @@ mod samples;
 
 use std::collections::HashMap;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
+use tidegate_fabric::reactor::{Ready, Registrar};
 use tidegate_fabric::service::{CompletionSink, Job};
 use tidegate_model::Time;
 use tidegate_proto::node::Request;
 
 use crate::mutex::lock;
 use crate::pieces::Split;
-use crate::store::Medium;
+use crate::store::{Medium, WorkerLine};
 
 /// A job on its way through the node.
 pub(crate) type Work = Request<Body>;
@@ -55,6 +56,8 @@ pub(crate) struct Owner {
     pub(crate) is_gone: AtomicBool,
     /// It carries long requests and replies.
     pub(crate) is_bulk: AtomicBool,
+    /// Its own connection to what stands behind the node, if its worker reads the replies there.
+    pub(crate) line: OnceLock<Arc<WorkerLine>>,
     /// Its jobs that are served in pieces, by ticket.
     pub(crate) splits: Mutex<HashMap<u64, Arc<Split>>>,
 }
@@ -62,7 +65,7 @@ pub(crate) struct Owner {
 impl Owner {
     pub(crate) fn new(sink: Arc<dyn CompletionSink>) -> Self {
         let (is_gone, is_bulk) = (AtomicBool::new(false), AtomicBool::new(false));
-        Self { sink, is_gone, is_bulk, splits: Mutex::default() }
+        Self { sink, is_gone, is_bulk, line: OnceLock::new(), splits: Mutex::default() }
     }
 }
 
@@ -76,6 +79,21 @@ pub(crate) trait Sink: Send + Sync {
 pub(crate) trait Engine: Send + Sync {
     /// Takes all of `work`; what is finished at once is appended to `done`.
     fn run(&self, work: &mut Vec<Work>, done: &mut Vec<Work>);
+
+    /// The session's worker can wait for one descriptor with this token.
+    fn attach(&self, owner: &Owner, registrar: Registrar, token: u64) {
+        let _ = (owner, registrar, token);
+    }
+
+    /// That descriptor is ready: what is finished by that is appended to `done`.
+    fn on_ready(&self, owner: &Owner, ready: Ready, done: &mut Vec<Work>) {
+        let _ = (owner, ready, done);
+    }
+
+    /// The session is closed.
+    fn detach(&self, owner: &Owner, done: &mut Vec<Work>) {
+        let _ = (owner, done);
+    }
 
     /// Why the engine is unavailable now, if that is known.
     fn fault(&self) -> Option<String> {

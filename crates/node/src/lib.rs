@@ -19,7 +19,6 @@
 #![deny(unsafe_code)]
 
 mod agent;
-mod clock;
 mod config;
 mod daemon;
 mod engine;

@@ -23,13 +23,13 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
-use tidegate_fabric::reactor::MessageQueue;
+use tidegate_fabric::clock::Clock;
+use tidegate_fabric::reactor::{MessageQueue, Ready};
 use tidegate_fabric::service::{Command, Fault, Job};
 use tidegate_model::Time;
 use tidegate_proto::data::pieces::{MAP_MAX, PIECE};
 use tidegate_proto::node::{NodeStatus, Output, Slot};
 
-use crate::clock::Clock;
 use crate::engine::{Body, Engine, Owner, Sink, Work};
 use crate::mutex::lock;
 use crate::pieces::{self, Split, Step};
@@ -125,6 +125,30 @@ impl Live {
         give_up(requests, Some((owner, done)));
         self.fill(home, batch);
         self.go_on(home, batch, finished, Some((owner, done)));
+    }
+
+    /// Finishes what has arrived on a session's own descriptor, and continues until nothing may be
+    /// dispatched.
+    fn receive(
+        &self,
+        ready: Ready,
+        (batch, finished): (&mut Vec<Work>, &mut Vec<Work>),
+        (owner, done): (&Arc<Owner>, &mut Vec<Job>),
+    ) {
+        let Some(engine) = self.engine.get() else { return };
+        engine.on_ready(owner, ready, finished);
+        let home = finished.first().map_or(0, |work| work.slot().shard());
+        self.go_on(home, batch, finished, Some((owner, done)));
+    }
+
+    /// A session is closed.
+    fn detach(&self, owner: &Owner) {
+        let Some(engine) = self.engine.get() else { return };
+        let mut finished = Vec::new();
+        engine.detach(owner, &mut finished);
+        if !finished.is_empty() {
+            self.finished(&mut finished);
+        }
     }
 
     /// Makes a request of a job, or of the first pieces of it.

@@ -48,6 +48,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
+use tidegate_fabric::clock::Clock;
 use tidegate_fabric::memory::verbs::RdmaError;
 use tidegate_fabric::reactor::{MessageQueue, Reactor};
 use tidegate_fabric::stream::{Address, BindError, Listener, ListenerAccess};
@@ -56,7 +57,6 @@ use tidegate_model::Bytes;
 use tidegate_model::cluster::DataNode;
 use tidegate_onesided::kv::OpenError;
 
-use crate::clock::Clock;
 use crate::threads;
 use endpoint::{Endpoint, Message};
 use host::Host;

@@ -28,9 +28,6 @@ pub(crate) struct Monitor {
 
 impl Monitor {
     /// Inspects `medium` once a period.
-    ///
-    /// # Errors
-    /// If the system has no more threads.
     pub(crate) fn start(medium: Arc<dyn Medium>) -> io::Result<Self> {
         let (stop, stopped) = channel();
         let run = move || {

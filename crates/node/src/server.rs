@@ -36,7 +36,6 @@ use crate::threads;
 
 /// Messages from other threads to a connection, by its number.
 enum Message {
-    /// A finished job.
     Finished(u64, Job),
     /// A part, as the node numbers it, and its new incarnation.
     Incarnation(u64, u32, u64),

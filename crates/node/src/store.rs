@@ -34,7 +34,7 @@ pub(crate) use device::Device;
 pub(crate) use directory::Directory;
 pub(crate) use directory::is_plain;
 pub(crate) use file::Transfer;
-pub(crate) use memcached::{Memcached, Relay};
+pub(crate) use memcached::{Memcached, Relay, WorkerLine};
 pub(crate) use memory::Memory;
 pub(crate) use parts::Watcher;
 

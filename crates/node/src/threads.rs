@@ -4,9 +4,6 @@ use std::io;
 use std::thread::{Builder, JoinHandle};
 
 /// Starts a thread with a name, and with the log span of the thread that starts it.
-///
-/// # Errors
-/// If the system has no more threads.
 pub(crate) fn spawn<T: Send + 'static>(
     name: impl Into<String>,
     work: impl FnOnce() -> T + Send + 'static,

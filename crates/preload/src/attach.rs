@@ -119,7 +119,6 @@ unsafe extern "C" fn forked() {
     }
 }
 
-/// The value of `variable`, a `NAME=value`, if it has this name.
 pub(crate) fn value_of<'a>(variable: &'a CStr, name: &[u8]) -> Option<&'a [u8]> {
     variable.to_bytes().strip_prefix(name)?.strip_prefix(b"=")
 }

@@ -143,16 +143,17 @@ fn private(name: &CStr) -> *mut c_void {
 /// A type that C functions return, and what a function that is missing returns.
 pub(crate) trait CallResult {
     /// A function that ignores its arguments and fails with ENOSYS. On the C ABIs of our targets
-    /// the caller owns the arguments.
-    const ABSENT: *const ();
+    /// the caller owns the arguments, and the lower half of a returned -1 is -1.
+    const ABSENT: *const () = no_number as *const ();
 
     /// How many bytes a data call with this result moved.
-    fn moved(&self) -> u64;
+    #[inline]
+    fn moved(&self) -> u64 {
+        0
+    }
 }
 
 impl CallResult for ssize_t {
-    const ABSENT: *const () = no_number as *const ();
-
     #[inline]
     fn moved(&self) -> u64 {
         u64::try_from(*self).unwrap_or(0)
@@ -160,50 +161,23 @@ impl CallResult for ssize_t {
 }
 
 impl CallResult for c_long {
-    const ABSENT: *const () = no_number as *const ();
-
     #[inline]
     fn moved(&self) -> u64 {
         u64::try_from(*self).unwrap_or(0)
     }
 }
 
-impl CallResult for c_int {
-    // The lower half of a returned -1 is -1.
-    const ABSENT: *const () = no_number as *const ();
-
-    #[inline]
-    fn moved(&self) -> u64 {
-        0
-    }
-}
+impl CallResult for c_int {}
 
 impl CallResult for usize {
     const ABSENT: *const () = no_pointer as *const ();
-
-    #[inline]
-    fn moved(&self) -> u64 {
-        0
-    }
 }
 
 impl<T> CallResult for *mut T {
     const ABSENT: *const () = no_pointer as *const ();
-
-    #[inline]
-    fn moved(&self) -> u64 {
-        0
-    }
 }
 
-impl CallResult for () {
-    const ABSENT: *const () = no_number as *const ();
-
-    #[inline]
-    fn moved(&self) -> u64 {
-        0
-    }
-}
+impl CallResult for () {}
 
 extern "C" fn no_number() -> c_long {
     errno::set(libc::ENOSYS);

@@ -203,6 +203,37 @@ pub enum Rule {
     Enforcement(Enforcement),
 }
 
+impl Rule {
+    /// Clears the stage.
+    pub const CLEAR: Self = Self::Housekeeping(Housekeeping::Clear);
+
+    /// Makes or changes a gate.
+    pub fn gate(name: impl Into<String>, spec: GateSpec) -> Self {
+        Self::Housekeeping(Housekeeping::SetGate { name: name.into(), spec })
+    }
+
+    /// Makes or changes a channel.
+    pub const fn channel(spec: ChannelSpec) -> Self {
+        Self::Housekeeping(Housekeeping::SetChannel(spec))
+    }
+
+    /// Inserts a rule for requests that meet these conditions.
+    pub fn insert(index: u32, conditions: Conditions, channel: impl Into<String>) -> Self {
+        let channel = channel.into();
+        Self::Differentiation(Differentiation::Insert { index, conditions, channel })
+    }
+
+    /// Sends requests that match no rule to this channel.
+    pub fn default_channel(channel: impl Into<String>) -> Self {
+        Self::Differentiation(Differentiation::Default { channel: channel.into() })
+    }
+
+    /// Changes the rate of a gate.
+    pub fn rate(gate: impl Into<String>, rate: Throughput) -> Self {
+        Self::Enforcement(Enforcement::Rate { gate: gate.into(), rate })
+    }
+}
+
 /// Makes, changes or removes gates and channels of a stage, or clears all of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Housekeeping {

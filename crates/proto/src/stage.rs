@@ -13,7 +13,7 @@ use alloc::string::String;
 use tidegate_model::policy::Fallback;
 use tidegate_model::{Span, Time};
 
-use crate::message::{FromStage, Hello, Housekeeping, Rule, StageInfo, ToStage, VERSION};
+use crate::message::{FromStage, Hello, Rule, StageInfo, ToStage, VERSION};
 use crate::retry::Retry;
 
 pub mod plan;
@@ -230,7 +230,7 @@ impl Machine {
         let error = match self.plan.apply(rules) {
             Ok(change) => {
                 // New rates for rules that were refused do not make them the ones in force.
-                if rules.contains(&Rule::Housekeeping(Housekeeping::Clear)) {
+                if rules.contains(&Rule::CLEAR) {
                     self.info.revision = revision;
                 }
                 self.alone = false;

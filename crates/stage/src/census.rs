@@ -164,7 +164,6 @@ impl Census {
         removed.map(|process| process.registered).collect()
     }
 
-    /// How many there are.
     pub(crate) fn count(&self) -> u32 {
         self.processes.len() as u32
     }

@@ -23,7 +23,6 @@ pub struct ProgramLog {
     records: [ProgramRecord; RECORDS],
 }
 
-/// A program.
 #[derive(Debug)]
 #[repr(C)]
 struct ProgramRecord {

@@ -80,7 +80,6 @@ pub(crate) fn number(owner: Owner) -> usize {
     owner as usize % (1 << NUMBER_BITS)
 }
 
-/// The record of an owner.
 pub(crate) fn record(layout: &Layout, owner: Owner) -> Option<&Record> {
     layout.records.get(number(owner))
 }

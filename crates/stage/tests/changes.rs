@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use tidegate_model::gate::{Burst, Throughput};
 use tidegate_model::{Bytes, ChannelSpec, Class, GateSpec, Operation, Rate, TenantId};
-use tidegate_proto::message::{Differentiation, Housekeeping, Rule};
+use tidegate_proto::message::Rule;
 use tidegate_stage::transform::{Keys, Layered, TransformError};
 use tidegate_stage::{Request, Settings, StageAgent};
 
@@ -30,17 +30,15 @@ fn encrypt(key: &str) -> GateSpec {
 
 /// Nothing but one channel with these gates, where every request goes.
 fn only(gates: &[(&str, GateSpec)]) -> Vec<Rule> {
-    let mut rules = vec![Rule::Housekeeping(Housekeeping::Clear)];
-    rules.extend(gates.iter().map(|(name, spec)| {
-        Rule::Housekeeping(Housekeeping::SetGate { name: (*name).into(), spec: spec.clone() })
-    }));
-    rules.push(Rule::Housekeeping(Housekeeping::SetChannel(ChannelSpec {
+    let mut rules = vec![Rule::CLEAR];
+    rules.extend(gates.iter().map(|(name, spec)| Rule::gate(*name, spec.clone())));
+    rules.push(Rule::channel(ChannelSpec {
         name: "c".into(),
         tenant: TenantId(1),
         class: Class::High,
         gates: gates.iter().map(|(name, _)| (*name).into()).collect(),
-    })));
-    rules.push(Rule::Differentiation(Differentiation::Default { channel: "c".into() }));
+    }));
+    rules.push(Rule::default_channel("c"));
     rules
 }
 

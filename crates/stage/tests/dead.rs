@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use tidegate_model::gate::{Burst, Throughput};
 use tidegate_model::{Bytes, ChannelSpec, Class, GateSpec, Operation, Rate, TenantId};
-use tidegate_proto::message::{Differentiation, Housekeeping, Rule};
+use tidegate_proto::message::Rule;
 use tidegate_stage::{Request, Settings, Stage, StageAgent};
 
 /// A stage with one gate, where every request goes.
@@ -21,11 +21,7 @@ fn stage_with(spec: GateSpec) -> StageAgent {
         class: Class::Medium,
         gates: vec!["g".into()],
     };
-    let rules = vec![
-        Rule::Housekeeping(Housekeeping::SetGate { name: "g".into(), spec }),
-        Rule::Housekeeping(Housekeeping::SetChannel(channel)),
-        Rule::Differentiation(Differentiation::Default { channel: "c".into() }),
-    ];
+    let rules = vec![Rule::gate("g", spec), Rule::channel(channel), Rule::default_channel("c")];
     agent.apply(rules).unwrap();
     agent
 }
@@ -164,20 +160,9 @@ fn what_is_known_of_one_stage_is_not_taken_for_another() {
             class: Class::Medium,
             gates: vec![],
         };
-        let conditions =
-            tidegate_model::Conditions { path: vec!["/**".into()], ..Default::default() };
-        let rules = vec![
-            Rule::Housekeeping(Housekeeping::SetChannel(channel)),
-            Rule::Differentiation(Differentiation::Insert {
-                index: 0,
-                conditions: match tenant {
-                    7 => conditions,
-                    _ => tidegate_model::Conditions { path: vec!["/nowhere".into()], ..conditions },
-                },
-                channel: "data".into(),
-            }),
-        ];
-        agent.apply(rules).unwrap();
+        let path = vec![if tenant == 7 { "/**" } else { "/nowhere" }.into()];
+        let conditions = tidegate_model::Conditions { path, ..Default::default() };
+        agent.apply(vec![Rule::channel(channel), Rule::insert(0, conditions, "data")]).unwrap();
         agent
     };
     let file = std::fs::File::open("Cargo.toml").unwrap();

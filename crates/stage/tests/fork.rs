@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use tidegate_model::{ChannelSpec, Class, GateSpec, Operation, TenantId};
-use tidegate_proto::message::{Differentiation, Housekeeping, Rule};
+use tidegate_proto::message::Rule;
 use tidegate_stage::scope;
 use tidegate_stage::transform::{Keys, TransformError};
 use tidegate_stage::{Request, Settings, StageAgent};
@@ -22,15 +22,15 @@ fn agent() -> StageAgent {
 
 fn only(gate: &str, spec: GateSpec) -> Vec<Rule> {
     vec![
-        Rule::Housekeeping(Housekeeping::Clear),
-        Rule::Housekeeping(Housekeeping::SetGate { name: gate.into(), spec }),
-        Rule::Housekeeping(Housekeeping::SetChannel(ChannelSpec {
+        Rule::CLEAR,
+        Rule::gate(gate, spec),
+        Rule::channel(ChannelSpec {
             name: "c".into(),
             tenant: TenantId(1),
             class: Class::High,
             gates: vec![gate.into()],
-        })),
-        Rule::Differentiation(Differentiation::Default { channel: "c".into() }),
+        }),
+        Rule::default_channel("c"),
     ]
 }
 

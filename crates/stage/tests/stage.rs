@@ -11,7 +11,7 @@ use tidegate_model::gate::{Burst, Throughput};
 use tidegate_model::{
     Bytes, ChannelSpec, Class, Conditions, GateSpec, Iops, Operation, OperationSet, Rate, TenantId,
 };
-use tidegate_proto::message::{Differentiation, Enforcement, Housekeeping, Rule};
+use tidegate_proto::message::{Differentiation, Rule};
 use tidegate_stage::transform::{Keys, TransformError};
 use tidegate_stage::{Request, Scope, Settings, Stage, StageAgent, Subject};
 
@@ -21,26 +21,17 @@ fn agent() -> StageAgent {
     StageAgent::start(Settings { socket, ..Settings::default() }).unwrap()
 }
 
-fn gate(name: &str, spec: GateSpec) -> Rule {
-    Rule::Housekeeping(Housekeeping::SetGate { name: name.into(), spec })
-}
-
 fn channel(name: &str, tenant: u16, gates: &[&str]) -> Rule {
-    Rule::Housekeeping(Housekeeping::SetChannel(ChannelSpec {
+    Rule::channel(ChannelSpec {
         name: name.into(),
         tenant: TenantId(tenant),
         class: Class::High,
         gates: gates.iter().map(ToString::to_string).collect(),
-    }))
-}
-
-fn default(channel: &str) -> Rule {
-    Rule::Differentiation(Differentiation::Default { channel: channel.into() })
+    })
 }
 
 fn rule(conditions: Conditions, channel: &str) -> Rule {
-    let channel = channel.into();
-    Rule::Differentiation(Differentiation::Insert { index: u32::MAX, conditions, channel })
+    Rule::insert(u32::MAX, conditions, channel)
 }
 
 fn bucket(rate: u64, burst: u64) -> GateSpec {
@@ -49,14 +40,15 @@ fn bucket(rate: u64, burst: u64) -> GateSpec {
 }
 
 fn rate(gate: &str, rate: u64) -> Rule {
-    let rate = Throughput::Bandwidth(Rate(rate));
-    Rule::Enforcement(Enforcement::Rate { gate: gate.into(), rate })
+    Rule::rate(gate, Throughput::Bandwidth(Rate(rate)))
 }
 
 /// A stage with one gate in one channel, where every request goes.
 fn stage_with(spec: GateSpec) -> StageAgent {
     let agent = agent();
-    agent.apply(vec![gate("g", spec), channel("c", 7, &["g"]), default("c")]).unwrap();
+    agent
+        .apply(vec![Rule::gate("g", spec), channel("c", 7, &["g"]), Rule::default_channel("c")])
+        .unwrap();
     agent
 }
 
@@ -163,12 +155,12 @@ fn a_starved_gate_delays_no_other_gate() {
     let writes =
         Conditions { operation: OperationSet::of(&[Operation::Write]), ..Conditions::default() };
     let rules = vec![
-        gate("starved", bucket(1, 1)),
-        gate("open", GateSpec::NoOp),
+        Rule::gate("starved", bucket(1, 1)),
+        Rule::gate("open", GateSpec::NoOp),
         channel("slow", 1, &["starved"]),
         channel("fast", 2, &["open"]),
         rule(writes, "slow"),
-        default("fast"),
+        Rule::default_channel("fast"),
     ];
     agent.apply(rules).unwrap();
     let stage = agent.stage();
@@ -196,10 +188,10 @@ fn a_gate_that_goes_lets_its_sleepers_go() {
         let sleepers = &agent.stage().layout().gates[0].sleepers;
         eventually("a sleeper", || sleepers.load(Ordering::Relaxed) == 1);
         let rules = vec![
-            Rule::Housekeeping(Housekeeping::Clear),
-            gate("other", GateSpec::NoOp),
+            Rule::CLEAR,
+            Rule::gate("other", GateSpec::NoOp),
             channel("c", 7, &["other"]),
-            default("c"),
+            Rule::default_channel("c"),
         ];
         agent.apply(rules).unwrap();
     });
@@ -298,10 +290,10 @@ fn rules_can_be_replaced_while_requests_pass() {
         for round in 0..500 {
             let (name, tenant) = if round % 2 == 0 { ("even", 1) } else { ("odd", 2) };
             let rules = vec![
-                Rule::Housekeeping(Housekeeping::Clear),
-                gate("g", GateSpec::NoOp),
+                Rule::CLEAR,
+                Rule::gate("g", GateSpec::NoOp),
                 channel(name, tenant, &["g"]),
-                default(name),
+                Rule::default_channel(name),
             ];
             agent.apply(rules).unwrap();
         }
@@ -317,7 +309,7 @@ fn paths_contexts_and_sizes_distinguish_requests() {
     let by_size = Conditions { size: ">=1MiB".parse().unwrap(), ..Conditions::default() };
     let by_process = Conditions { process: vec!["no such program".into()], ..by_path.clone() };
     let rules = vec![
-        gate("g", GateSpec::NoOp),
+        Rule::gate("g", GateSpec::NoOp),
         channel("rest", 1, &["g"]),
         channel("data", 2, &["g"]),
         channel("flush", 3, &["g"]),
@@ -327,7 +319,7 @@ fn paths_contexts_and_sizes_distinguish_requests() {
         rule(by_context, "flush"),
         rule(by_path, "data"),
         rule(by_size, "large"),
-        default("rest"),
+        Rule::default_channel("rest"),
     ];
     agent.apply(rules).unwrap();
     let tenant = |path: &str, size| {
@@ -348,11 +340,11 @@ fn an_open_file_is_known_by_its_path_until_it_is_closed() {
     let here = format!("{}/**", directory.display());
     let by_path = Conditions { path: vec![here], ..Conditions::default() };
     let rules = vec![
-        gate("g", GateSpec::NoOp),
+        Rule::gate("g", GateSpec::NoOp),
         channel("here", 1, &["g"]),
         channel("rest", 2, &["g"]),
         rule(by_path, "here"),
-        default("rest"),
+        Rule::default_channel("rest"),
     ];
     agent.apply(rules).unwrap();
     let file = std::fs::File::open("Cargo.toml").unwrap();
@@ -370,10 +362,10 @@ fn an_open_file_is_known_by_its_path_until_it_is_closed() {
 fn content_is_transformed_and_restored() {
     let agent = agent();
     let rules = vec![
-        gate("small", GateSpec::Compress { level: 3 }),
-        gate("secret", GateSpec::Encrypt { key: "k".into() }),
+        Rule::gate("small", GateSpec::Compress { level: 3 }),
+        Rule::gate("secret", GateSpec::Encrypt { key: "k".into() }),
         channel("c", 1, &["small", "secret"]),
-        default("c"),
+        Rule::default_channel("c"),
     ];
     agent.apply(rules).unwrap();
     let layered = agent.layered(Keys::default().with("k", &[7; 32]));

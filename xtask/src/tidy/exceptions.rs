@@ -35,31 +35,7 @@ const EXCEPTIONS: &[Exception] = &[
         rule: Rule::Clock,
         file: "crates/fabric/src/clock.rs",
         item: "",
-        reason: "the one clock of links: time-outs and back-off",
-    },
-    Exception {
-        rule: Rule::Clock,
-        file: "crates/controller/src/clock.rs",
-        item: "",
-        reason: "the controller's one clock; its loop is a machine that is given the time",
-    },
-    Exception {
-        rule: Rule::Clock,
-        file: "crates/console/src/clock.rs",
-        item: "",
-        reason: "the one clock of commands that measure: bench, demo, top",
-    },
-    Exception {
-        rule: Rule::Clock,
-        file: "crates/node/src/clock.rs",
-        item: "",
-        reason: "the node's one clock; its scheduler is a machine that is given the time",
-    },
-    Exception {
-        rule: Rule::Clock,
-        file: "crates/gateway/src/clock.rs",
-        item: "",
-        reason: "the gateway's one clock: time-outs of clients and of nodes that are away",
+        reason: "the one clock of daemons, commands and links",
     },
     Exception {
         rule: Rule::Sleep,

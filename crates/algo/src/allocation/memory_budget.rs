@@ -45,7 +45,6 @@ pub struct MemoryBudget {
     released: usize,
     /// Clients that wait for memory.
     waiting: usize,
-    /// Clients that there are.
     clients: usize,
 }
 

@@ -38,7 +38,6 @@ use tidegate_model::{Class, Rate, Span, Time};
 
 use crate::congestion::qtcp::Interference;
 
-/// How many classes there are.
 const CLASSES: usize = 4;
 
 /// A flow's handle in a registry.

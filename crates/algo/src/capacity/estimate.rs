@@ -335,7 +335,6 @@ const fn is_chance(arrived: i128, expected: i128) -> bool {
     apart <= 0 || apart.saturating_mul(apart) <= one.saturating_mul(other).saturating_mul(4)
 }
 
-/// `count` in `span`, per second.
 fn per_second(count: u64, span: Span) -> u64 {
     let rate = u128::from(count) * SECOND / u128::from(span.0.max(1));
     u64::try_from(rate).unwrap_or(u64::MAX)

@@ -89,7 +89,6 @@ impl Operations {
         number
     }
 
-    /// Ends the operation.
     fn end(&self, number: u64) {
         // A thread that sees the end sees all writes before it, and writes the buffer after it.
         self.0.store(number + 1, Ordering::Release);
@@ -183,7 +182,6 @@ impl<const W: usize> Versioned<'_, W> {
         }
     }
 
-    /// The buffer that a head names.
     fn buffer(&self, head: u64) -> Option<&Buffer<W>> {
         let number = (head % (1 << BUFFER_BITS)) as usize;
         self.buffers.get(number.checked_sub(1)?)
@@ -215,7 +213,6 @@ impl<const W: usize> Versioned<'_, W> {
         free
     }
 
-    /// Whether the operation of a claim is over.
     fn is_over(&self, claim: u64, pass: usize) -> bool {
         let writer = (claim >> HEAD_BITS) as usize % WRITERS_MAX;
         let operation = claim >> (HEAD_BITS + WRITER_BITS);

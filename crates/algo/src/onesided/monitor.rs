@@ -117,13 +117,11 @@ pub struct Report {
     pub is_leaving: bool,
 }
 
-/// The state of one client.
 #[derive(Clone, Copy, Debug)]
 struct ClientState {
     promise: Promise,
     /// The last report of this period.
     report: Option<Report>,
-    /// When it last reported.
     last_seen: Time,
     /// Its grant is void, and it may not know yet.
     is_doubted: bool,

@@ -53,7 +53,6 @@ pub struct Elsewhere {
     nodes: Box<[Account]>,
 }
 
-/// One node.
 #[derive(Debug, Default)]
 struct Account {
     /// Cost of what was sent to it.

@@ -130,7 +130,6 @@ pub const WINDOW: u32 = 10;
 const UNIT: u64 = 720_720 * 1_000_000_000_000;
 const _: () = assert!(UNIT.is_multiple_of(720_720) && UNIT / WEIGHT_MAX as u64 > 720_000_000_000);
 
-/// The fair queue of one phase.
 #[derive(Debug)]
 struct FairQueue {
     heap: Heap<u128>,

@@ -74,7 +74,6 @@ const NO_REQUEST: u64 = u64::MAX;
 pub struct ShardHead {
     /// The phase and the start tag of its next request.
     pub(crate) head: Option<(Phase, u128)>,
-    /// The virtual time of each phase.
     pub(crate) virtual_times: [u128; Phase::ALL.len()],
     /// How far it may be ahead, as a power of two.
     pub(crate) lead: u32,
@@ -144,7 +143,6 @@ const fn long(short: u64) -> u128 {
     (mantissa as u128) << (short >> MANTISSA & ((1 << (PHASE_SHIFT - MANTISSA)) - 1))
 }
 
-/// A phase and a start tag, in their order.
 const fn key(phase: Phase, start_tag: u128) -> u64 {
     (phase as u64) << PHASE_SHIFT | short(start_tag)
 }

@@ -31,7 +31,6 @@ struct Tenant {
 }
 
 impl Tenant {
-    /// Its longest request.
     fn longest(&self) -> i64 {
         i64::from(WORK_MAX) * LENGTH / i64::from(self.weight)
     }

@@ -22,7 +22,6 @@ use super::Random;
 
 const NOW: Time = Time::ZERO;
 
-/// One stream of a node.
 #[derive(Clone, Debug)]
 struct Stream {
     weight: u32,

@@ -369,7 +369,6 @@ impl Plan {
 /// How things are once the first questions are answered.
 struct Led {
     status: Status,
-    /// The policy in force, if there is one.
     policy: Option<PolicyText>,
     /// The policy that the cluster names, if another one stays in force.
     passed_over: Option<String>,
@@ -412,7 +411,6 @@ impl Led {
         format!("policy revision {} with {tenants} from {source}", policy.revision)
     }
 
-    /// Warnings about the policy.
     fn warnings(&self) -> Vec<String> {
         self.doubts.iter().cloned().chain(self.other()).collect()
     }

@@ -94,7 +94,6 @@ enum Command {
     },
 }
 
-/// Which stores are meant.
 #[derive(Debug, clap::Args)]
 struct StoreSelection {
     /// The cluster's file

@@ -72,7 +72,6 @@ impl Glyphs {
     }
 }
 
-/// The contents of a bar.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Bar {
     pub(super) value: u64,

@@ -20,7 +20,6 @@ const PERIODS_APART: u64 = 2;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Row {
     pub(super) name: String,
-    /// The unit of the row.
     pub(super) unit: Unit,
     /// The rate since the last look, per second.
     pub(super) rate: u64,

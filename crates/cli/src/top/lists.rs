@@ -22,7 +22,6 @@ pub(super) enum List {
 }
 
 impl List {
-    /// How many there are.
     pub(super) fn rows(self, status: &Status) -> usize {
         let cluster = status.cluster.as_ref();
         match self {
@@ -34,7 +33,6 @@ impl List {
     }
 }
 
-/// A column of a list.
 #[derive(Clone, Copy)]
 struct Column {
     head: &'static str,

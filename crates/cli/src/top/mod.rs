@@ -37,7 +37,6 @@ pub(crate) struct Options {
     pub(crate) form: Form,
 }
 
-/// How to show it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
     /// On the whole terminal, until somebody quits.

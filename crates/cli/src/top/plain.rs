@@ -19,7 +19,6 @@ const WAIT: usize = 10;
 /// As wide as most names, and as what stands there where there is no tenant.
 const NAME: usize = 12;
 
-/// Lines under construction.
 #[derive(Debug, Default)]
 pub(super) struct Lines {
     history: History,

@@ -45,7 +45,6 @@ struct Screen {
     has_input: bool,
 }
 
-/// Input from a terminal.
 enum TerminalEvent {
     Nothing,
     Event(Event),
@@ -154,13 +153,13 @@ fn watch_until_quit(
             0 => {}
             code => return Ok(ExitCode::from(code)),
         }
-        match screen.wait(clock.until(due).min(NOTICE)).map_err(unusable)? {
+        match screen.wait(due.since(clock.now()).min(NOTICE)).map_err(unusable)? {
             TerminalEvent::Nothing => {}
             TerminalEvent::Event(event) if handle(&event, view) => return Ok(ExitCode::SUCCESS),
             TerminalEvent::Event(_) => {}
             TerminalEvent::HangUp => return Ok(ExitCode::from(HANG_UP)),
         }
-        if clock.until(due) == Span::ZERO {
+        if clock.now() >= due {
             if options.count.is_some_and(|count| polls >= count) {
                 return Ok(ExitCode::SUCCESS);
             }

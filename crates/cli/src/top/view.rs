@@ -87,7 +87,6 @@ impl Order {
     }
 }
 
-/// The pages of the screen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Page {
     /// Tenants, and the beginning of everything else.
@@ -127,7 +126,6 @@ pub(super) struct View {
 }
 
 impl View {
-    /// Draws everything.
     pub(super) fn draw(&self, frame: &mut Frame<'_>) {
         let status = self.history.status();
         let area = frame.area();

@@ -15,8 +15,7 @@ use crate::harness::{POLICY, Running, config};
 
 #[test]
 fn a_policy_reaches_a_stage_that_was_there_before_it() {
-    let directory = tempfile::tempdir().unwrap();
-    let daemon = Running::start(directory.path());
+    let daemon = Running::new();
     let mut stage = daemon.stage("oltp");
     assert!(matches!(stage.receive(), ToStage::Welcome { .. }));
     let applied = daemon.apply(POLICY);
@@ -38,9 +37,7 @@ fn a_policy_reaches_a_stage_that_was_there_before_it() {
 
 #[test]
 fn the_budget_is_shared_between_those_who_want_it() {
-    let directory = tempfile::tempdir().unwrap();
-    let daemon = Running::start(directory.path());
-    daemon.apply(POLICY);
+    let daemon = Running::under(POLICY);
     let mut stages = [daemon.stage("oltp"), daemon.stage("backup")];
     let joined = daemon.wait_for("both", |status| status.stages.len() == 2);
     assert_eq!(joined.tenants[0].reservation_bytes_per_second, Some(60_000_000));
@@ -57,9 +54,7 @@ fn the_budget_is_shared_between_those_who_want_it() {
 
 #[test]
 fn errors_of_a_policy_are_reported_and_nothing_changes() {
-    let directory = tempfile::tempdir().unwrap();
-    let daemon = Running::start(directory.path());
-    daemon.apply(POLICY);
+    let daemon = Running::under(POLICY);
     let (code, message) = daemon.try_apply("budget = \"1000\"", 0).unwrap_err();
     assert_eq!(code, 3);
     assert!(message.starts_with("test.toml: line 1, column 10: budget:"), "{message}");
@@ -80,9 +75,7 @@ fn errors_of_a_policy_are_reported_and_nothing_changes() {
 
 #[test]
 fn a_dry_run_shows_the_difference() {
-    let directory = tempfile::tempdir().unwrap();
-    let daemon = Running::start(directory.path());
-    daemon.apply(POLICY);
+    let daemon = Running::under(POLICY);
     let policy = POLICY.replace("60MB/s", "50MB/s") + "[[tenant]]\nname = \"scratch\"\n";
     let (source, expect) = ("test.toml".into(), 0);
     let request = Request::Apply { policy, source, dry_run: true, expect };

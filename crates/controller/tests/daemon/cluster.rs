@@ -1,6 +1,7 @@
 //! Nodes and gateways of a cluster, played by hand.
 
 use serde::de::DeserializeOwned;
+use tidegate_controller::Config;
 use tidegate_model::{Cluster, Discipline, Waits};
 use tidegate_proto::cluster::message::{FromNode, NodeInfo, PartFault, Report, ToNode};
 use tidegate_proto::message::{
@@ -38,10 +39,10 @@ const POLICY: &str = r#"
     reservation = "800 iops"
 "#;
 
-fn start(directory: &std::path::Path) -> Running {
-    let cluster = Some(Cluster::parse(CLUSTER).unwrap());
-    let config = tidegate_controller::Config { cluster, ..config(directory) };
-    Running::try_start(config, None).unwrap()
+fn under_policy() -> Running {
+    let daemon = Running::with_cluster(CLUSTER);
+    daemon.apply(POLICY);
+    daemon
 }
 
 /// Hears until `wanted` finds what it looks for.
@@ -71,9 +72,7 @@ fn gateway(daemon: &Running, version: u16, name: &str) -> Client<ToGateway> {
 
 #[test]
 fn a_node_is_sent_its_counts_and_shown_in_the_status() {
-    let directory = tempfile::tempdir().unwrap();
-    let daemon = start(directory.path());
-    daemon.apply(POLICY);
+    let daemon = under_policy();
     let mut node = node(&daemon, "a");
     let plan = until(&mut node, |message| match message {
         ToNode::Plan(plan) => Some(plan),
@@ -114,9 +113,7 @@ fn readiness(daemon: &Running) -> (u16, String) {
 
 #[test]
 fn a_cluster_is_ready_while_its_volumes_can_be_served() {
-    let directory = tempfile::tempdir().unwrap();
-    let daemon = start(directory.path());
-    daemon.apply(POLICY);
+    let daemon = under_policy();
     let away = "{\"code\":1,\"message\":\"node a is away; it serves volume db\"}";
     assert_eq!(readiness(&daemon), (503, away.into()), "it has not come yet");
     let mut node = node(&daemon, "a");
@@ -178,7 +175,11 @@ fn schedulers(daemon: &Running) -> Vec<(String, bool)> {
 #[test]
 fn a_scheduler_is_chosen_and_stays_so() {
     let directory = tempfile::tempdir().unwrap();
-    let daemon = start(directory.path());
+    let start = || {
+        let cluster = Some(Cluster::parse(CLUSTER).unwrap());
+        Running::try_start(Config { cluster, ..config(directory.path()) }, None).unwrap()
+    };
+    let daemon = start();
     daemon.apply(POLICY);
     let mut node_a = node(&daemon, "a");
     let mut next = || {
@@ -209,7 +210,7 @@ fn a_scheduler_is_chosen_and_stays_so() {
     let unsigned = daemon.http("PUT /v1/nodes/a/scheduler HTTP/1.1", "fifo").0;
     assert_eq!((unsigned, schedulers(&daemon)), (401, vec![("unified".into(), true)]));
     daemon.stop();
-    let daemon = start(directory.path());
+    let daemon = start();
     assert_eq!(schedulers(&daemon), [("unified".into(), true)]);
     let Reply::Json(_) = daemon.request(&Request::Choose { node: None, scheduler: None }) else {
         panic!()
@@ -219,26 +220,23 @@ fn a_scheduler_is_chosen_and_stays_so() {
 
 #[test]
 fn an_unknown_node_is_refused_with_the_reason() {
-    let directory = tempfile::tempdir().unwrap();
     let refusal = |mut node: Client<ToNode>| {
         until(&mut node, |message| match message {
             ToNode::Refused { reason, .. } => Some(reason),
             _ => None,
         })
     };
-    let daemon = start(directory.path());
+    let daemon = Running::with_cluster(CLUSTER);
     let reason = refusal(node(&daemon, "z"));
     assert!(reason.contains("\"z\""), "{reason}");
-    let elsewhere = tempfile::tempdir().unwrap();
-    let alone = Running::start(elsewhere.path());
+    let alone = Running::new();
     let reason = refusal(node(&alone, "a"));
     assert!(reason.contains("no cluster"), "{reason}");
 }
 
 #[test]
 fn a_policy_that_the_nodes_cannot_keep_is_refused_with_the_proof() {
-    let directory = tempfile::tempdir().unwrap();
-    let daemon = start(directory.path());
+    let daemon = Running::with_cluster(CLUSTER);
     let policy = POLICY.replace("800 iops", "1200 iops");
     let request = Request::Apply { policy, source: "t".into(), dry_run: false, expect: 0 };
     let Reply::Error { code, message } = daemon.request(&request) else { panic!("accepted") };
@@ -249,8 +247,7 @@ fn a_policy_that_the_nodes_cannot_keep_is_refused_with_the_proof() {
 
 #[test]
 fn gateways_receive_every_policy() {
-    let directory = tempfile::tempdir().unwrap();
-    let daemon = start(directory.path());
+    let daemon = Running::with_cluster(CLUSTER);
     let mut early = gateway(&daemon, VERSION, "front");
     daemon.apply(POLICY);
     let mut late = gateway(&daemon, VERSION, "side");
@@ -275,9 +272,7 @@ fn gateways_receive_every_policy() {
 
 #[test]
 fn what_nodes_and_gateways_count_is_in_status_and_metrics() {
-    let directory = tempfile::tempdir().unwrap();
-    let daemon = start(directory.path());
-    daemon.apply(POLICY);
+    let daemon = under_policy();
     let await_request = |client: &mut Client<ToGateway>| {
         until(client, |message| (message == ToGateway::Count).then_some(()))
     };
@@ -334,9 +329,7 @@ fn what_nodes_and_gateways_count_is_in_status_and_metrics() {
 
 #[test]
 fn latencies_at_gateways_are_in_metrics_over_restarts() {
-    let directory = tempfile::tempdir().unwrap();
-    let daemon = start(directory.path());
-    daemon.apply(POLICY);
+    let daemon = under_policy();
     for (started_ms, requests) in [(1, 30), (2, 11)] {
         let mut front = gateway(&daemon, VERSION, "front");
         front.send(&FromGateway::Counts(GatewayCounts { started_ms, ..Default::default() }));
@@ -380,9 +373,7 @@ fn expect_ready(daemon: &Running, metric: &str, fault: Option<&str>) {
 
 #[test]
 fn a_faulty_part_or_volume_is_in_readiness_status_and_metrics_until_it_is_mended() {
-    let directory = tempfile::tempdir().unwrap();
-    let daemon = start(directory.path());
-    daemon.apply(POLICY);
+    let daemon = under_policy();
     let mut node = node(&daemon, "a");
     until(&mut node, |message| matches!(message, ToNode::Plan(_)).then_some(()));
     let of_part = "node_faulty_parts{node=\"a\"}";
@@ -423,9 +414,7 @@ fn a_faulty_part_or_volume_is_in_readiness_status_and_metrics_until_it_is_mended
 
 #[test]
 fn delays_are_explained() {
-    let directory = tempfile::tempdir().unwrap();
-    let daemon = start(directory.path());
-    daemon.apply(POLICY);
+    let daemon = under_policy();
     let mut node = node(&daemon, "a");
     until(&mut node, |message| matches!(message, ToNode::Plan(_)).then_some(()));
     let delays_request = Request::Delays { tenant: "oltp".into() };
@@ -453,8 +442,7 @@ fn delays_are_explained() {
     let (code, _, text) = daemon.http("GET /v1/tenants/nobody/delays HTTP/1.1", "");
     assert!(code == 404 && text.contains("it has oltp"), "{text}");
 
-    let elsewhere = tempfile::tempdir().unwrap();
-    let alone = Running::start(elsewhere.path());
+    let alone = Running::new();
     let Reply::Error { code: 1, message } = alone.request(&delays_request) else {
         panic!("an answer")
     };

@@ -8,13 +8,13 @@ use std::time::{Duration, Instant};
 use tidegate_controller::Limits;
 use tidegate_proto::message::ToStage;
 
-use crate::harness::{PATIENCE, POLICY, Running, config};
+use crate::harness::{PATIENCE, POLICY, Running};
 
 /// Short enough not to wait for, long enough for a client that sends a request.
 const SHORT: Duration = Duration::from_millis(300);
 
-fn start(directory: &std::path::Path, limits: Limits) -> Running {
-    Running::try_start_within(config(directory), limits).unwrap()
+fn start(limits: Limits) -> Running {
+    Running::with(|config| config, limits)
 }
 
 /// A connection to HTTP that has sent `text`.
@@ -38,8 +38,7 @@ fn rest(mut stream: TcpStream) -> String {
 
 #[test]
 fn only_connections_beyond_the_limit_are_closed() {
-    let directory = tempfile::tempdir().unwrap();
-    let daemon = start(directory.path(), Limits { connections: 3, ..Limits::default() });
+    let daemon = start(Limits { connections: 3, ..Limits::default() });
     daemon.apply(POLICY);
     let mut stages = Vec::from_iter((0..2).map(|_| daemon.stage("oltp")));
     daemon.wait_for("both", |status| status.stages.len() == 2);
@@ -64,9 +63,8 @@ fn only_connections_beyond_the_limit_are_closed() {
 
 #[test]
 fn a_request_that_does_not_end_is_cut_off() {
-    let directory = tempfile::tempdir().unwrap();
     let limits = Limits { http_head: SHORT, http_request: SHORT, ..Limits::default() };
-    let daemon = start(directory.path(), limits);
+    let daemon = start(limits);
     let start = Instant::now();
     let silent = visit(daemon.http, "");
     let half = visit(daemon.http, "GET /v1/status HTTP/1.1\r\nHost: loc");
@@ -89,11 +87,10 @@ fn a_request_that_does_not_end_is_cut_off() {
 
 #[test]
 fn half_requests_do_not_keep_clients_with_requests_out() {
-    let directory = tempfile::tempdir().unwrap();
     // No half request expires while this runs.
     let (http_head, http_request) = (PATIENCE, PATIENCE);
     let limits = Limits { http_connections: 32, http_head, http_request, ..Limits::default() };
-    let daemon = start(directory.path(), limits);
+    let daemon = start(limits);
     let flood = || visit(daemon.http, "GET /v1/status HTTP/1.1\r\nHost: loc");
     let half = Vec::from_iter((0..64).map(|_| flood()));
     for _ in 0..8 {
@@ -105,8 +102,7 @@ fn half_requests_do_not_keep_clients_with_requests_out() {
 
 #[test]
 fn a_head_has_less_time_than_a_request() {
-    let directory = tempfile::tempdir().unwrap();
-    let daemon = start(directory.path(), Limits { http_head: SHORT, ..Limits::default() });
+    let daemon = start(Limits { http_head: SHORT, ..Limits::default() });
     let put = format!("PUT /v1/policy HTTP/1.1\r\nAuthorization: Bearer {}", daemon.token());
     let mut body =
         visit(daemon.http, &format!("{put}\r\nHost: localhost\r\nContent-Length: 18\r\n\r\n"));
@@ -123,16 +119,14 @@ fn a_head_has_less_time_than_a_request() {
 
 #[test]
 fn idle_connections_are_closed() {
-    let directory = tempfile::tempdir().unwrap();
-    let daemon = start(directory.path(), Limits { http_idle: SHORT, ..Limits::default() });
+    let daemon = start(Limits { http_idle: SHORT, ..Limits::default() });
     let answer = rest(visit(daemon.http, "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"));
     assert!(answer.starts_with("HTTP/1.1 200") && answer.ends_with("ok\n"), "{answer}");
 }
 
 #[test]
 fn clients_beyond_the_limit_get_a_503() {
-    let directory = tempfile::tempdir().unwrap();
-    let daemon = start(directory.path(), Limits { http_connections: 2, ..Limits::default() });
+    let daemon = start(Limits { http_connections: 2, ..Limits::default() });
     let watch = || visit(daemon.http, "GET /v1/events HTTP/1.1\r\nHost: localhost\r\n\r\n");
     let mut watcher = watch();
     let mut head = [0; 12];

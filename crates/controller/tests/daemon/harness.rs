@@ -10,7 +10,9 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use tempfile::TempDir;
 use tidegate_controller::{Config, Daemon, Limits, Logging, PolicyStore, ServeError};
+use tidegate_model::Cluster;
 use tidegate_proto::codec::{Decoder, encode};
 use tidegate_proto::controller::status::{Applied, Status};
 use tidegate_proto::message::{
@@ -34,15 +36,42 @@ pub(crate) const POLICY: &str = r#"
     name = "backup"
 "#;
 
-/// A running daemon.
 pub(crate) struct Running {
     pub(crate) directory: PathBuf,
     pub(crate) http: SocketAddr,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
+    /// The directory, where the test has no other use for it.
+    own: Option<TempDir>,
 }
 
 impl Running {
+    /// Starts a daemon in a directory of its own.
+    pub(crate) fn new() -> Self {
+        Self::with(|config| config, Limits::default())
+    }
+
+    /// The same, with a policy.
+    pub(crate) fn under(policy: &str) -> Self {
+        let daemon = Self::new();
+        daemon.apply(policy);
+        daemon
+    }
+
+    /// The same, of a cluster.
+    pub(crate) fn with_cluster(file: &str) -> Self {
+        let cluster = Some(Cluster::parse(file).unwrap());
+        Self::with(|config| Config { cluster, ..config }, Limits::default())
+    }
+
+    /// The same, with another configuration and within limits.
+    pub(crate) fn with(change: impl FnOnce(Config) -> Config, limits: Limits) -> Self {
+        let own = tempfile::tempdir().unwrap();
+        let mut daemon = Self::try_start_within(change(config(own.path())), limits).unwrap();
+        daemon.own = Some(own);
+        daemon
+    }
+
     /// Starts a daemon whose files lie in `directory`.
     pub(crate) fn start(directory: &Path) -> Self {
         Self::try_start(config(directory), None).unwrap()
@@ -83,7 +112,7 @@ impl Running {
             });
         });
         let http = started.recv_timeout(PATIENCE).unwrap()?;
-        Ok(Self { directory, http, stop: Some(stop), thread: Some(thread) })
+        Ok(Self { directory, http, stop: Some(stop), thread: Some(thread), own: None })
     }
 
     pub(crate) fn socket(&self) -> PathBuf {
@@ -107,7 +136,6 @@ impl Running {
         stage
     }
 
-    /// The reply to one request of an operator.
     pub(crate) fn request(&self, request: &Request) -> Reply {
         let mut operator = self.connect::<Reply>();
         operator.send(&Hello::Operator { version: VERSION });

@@ -3,18 +3,17 @@
 use std::io::Write;
 use std::time::{Duration, Instant};
 
+use tidegate_controller::{Config, Limits};
 use tidegate_proto::codec::encode;
 use tidegate_proto::message::{
     FromStage, Hello, Reply, Report, Request, StageInfo, ToStage, VERSION,
 };
 
-use crate::harness::{PATIENCE, POLICY, Running, config};
+use crate::harness::{PATIENCE, POLICY, Running};
 
 #[test]
 fn garbage_closes_one_connection_only() {
-    let directory = tempfile::tempdir().unwrap();
-    let daemon = Running::start(directory.path());
-    daemon.apply(POLICY);
+    let daemon = Running::under(POLICY);
     let mut good = daemon.stage("oltp");
     good.rules();
     // Instead of a hello; a length that no frame has; and after a good hello.
@@ -38,8 +37,7 @@ fn garbage_closes_one_connection_only() {
 
 #[test]
 fn a_refused_version_names_both() {
-    let directory = tempfile::tempdir().unwrap();
-    let daemon = Running::start(directory.path());
+    let daemon = Running::new();
     let mut stage = daemon.connect();
     stage.send(&Hello::Stage { version: VERSION + 1, info: StageInfo::default() });
     let ToStage::Refused { version, reason, retry } = stage.receive() else { panic!("welcome") };
@@ -56,9 +54,7 @@ fn a_refused_version_names_both() {
 
 #[test]
 fn an_unknown_tenant_may_retry() {
-    let directory = tempfile::tempdir().unwrap();
-    let daemon = Running::start(directory.path());
-    daemon.apply(POLICY);
+    let daemon = Running::under(POLICY);
     let mut stage = daemon.stage("nobody");
     let ToStage::Refused { reason, retry, .. } = stage.receive() else { panic!("welcome") };
     assert!(retry && reason.contains("nobody"), "{reason}");
@@ -68,10 +64,8 @@ fn an_unknown_tenant_may_retry() {
 
 #[test]
 fn connections_without_a_hello_are_closed() {
-    let directory = tempfile::tempdir().unwrap();
-    let mut config = config(directory.path());
-    config.hello_max = Duration::from_millis(50);
-    let daemon = Running::try_start(config, None).unwrap();
+    let hello_max = Duration::from_millis(50);
+    let daemon = Running::with(|config| Config { hello_max, ..config }, Limits::default());
     let mut silent = daemon.connect::<ToStage>();
     // A byte at a time is as bad as none.
     let mut slow = daemon.connect::<ToStage>();
@@ -84,9 +78,7 @@ fn connections_without_a_hello_are_closed() {
 
 #[test]
 fn a_stage_that_does_not_answer_is_dropped_and_welcome_back() {
-    let directory = tempfile::tempdir().unwrap();
-    let daemon = Running::start(directory.path());
-    daemon.apply(POLICY);
+    let daemon = Running::under(POLICY);
     let mut good = daemon.stage("oltp");
     let deaf = daemon.stage("backup");
     daemon.wait_for("both", |status| status.stages.len() == 2);
@@ -108,9 +100,7 @@ fn a_stage_that_does_not_answer_is_dropped_and_welcome_back() {
 
 #[test]
 fn a_stage_that_talks_without_reading_is_dropped() {
-    let directory = tempfile::tempdir().unwrap();
-    let daemon = Running::start(directory.path());
-    daemon.apply(POLICY);
+    let daemon = Running::under(POLICY);
     let mut talker = daemon.stage("backup");
     // Every policy is several messages of a kilobyte, and it reads none of them; but it reports all
     // the time, so it is never silent.

@@ -10,8 +10,7 @@ use crate::harness::{PATIENCE, POLICY, Running};
 
 #[test]
 fn only_the_token_changes_the_policy() {
-    let directory = tempfile::tempdir().unwrap();
-    let daemon = Running::start(directory.path());
+    let daemon = Running::new();
     let (status, head, body) = daemon.http("PUT /v1/policy HTTP/1.1", POLICY);
     assert_eq!(status, 401);
     assert!(head.to_ascii_lowercase().contains("www-authenticate: bearer"), "{head}");
@@ -42,8 +41,7 @@ fn only_the_token_changes_the_policy() {
 
 #[test]
 fn a_body_that_is_too_long_is_not_read() {
-    let directory = tempfile::tempdir().unwrap();
-    let daemon = Running::start(directory.path());
+    let daemon = Running::new();
     let request = format!("PUT /v1/policy HTTP/1.1\r\nAuthorization: Bearer {}", daemon.token());
     let (status, ..) = daemon.http(&request, &"#".repeat((1 << 20) + 1));
     assert_eq!(status, 413);
@@ -52,9 +50,7 @@ fn a_body_that_is_too_long_is_not_read() {
 
 #[test]
 fn status_and_health_are_there() {
-    let directory = tempfile::tempdir().unwrap();
-    let daemon = Running::start(directory.path());
-    daemon.apply(POLICY);
+    let daemon = Running::under(POLICY);
     let mut stage = daemon.stage("oltp");
     stage.rules();
     let (status, _, body) = daemon.http("GET /v1/status HTTP/1.1", "");
@@ -77,9 +73,7 @@ fn sample(line: &str) -> (&str, f64) {
 
 #[test]
 fn metrics_parse_and_have_units_in_their_names() {
-    let directory = tempfile::tempdir().unwrap();
-    let daemon = Running::start(directory.path());
-    daemon.apply(POLICY);
+    let daemon = Running::under(POLICY);
     let mut stage = daemon.stage("oltp");
     let mut rounds = 0;
     stage.receive_until(|message| {
@@ -109,8 +103,7 @@ fn metrics_parse_and_have_units_in_their_names() {
 
 #[test]
 fn a_request_for_another_host_is_refused() {
-    let directory = tempfile::tempdir().unwrap();
-    let daemon = Running::start(directory.path());
+    let daemon = Running::new();
     let code_of = |target: &str, host: &str| {
         let mut stream = TcpStream::connect(daemon.http).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -136,8 +129,7 @@ fn a_request_for_another_host_is_refused() {
 
 #[test]
 fn events_are_streamed_as_they_happen() {
-    let directory = tempfile::tempdir().unwrap();
-    let daemon = Running::start(directory.path());
+    let daemon = Running::new();
     let mut stream = TcpStream::connect(daemon.http).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     stream.write_all(b"GET /v1/events HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();

@@ -105,9 +105,7 @@ fn http_stays_on_this_machine() {
 
 #[test]
 fn a_stage_that_leaves_frees_its_share() {
-    let directory = tempfile::tempdir().unwrap();
-    let daemon = Running::start(directory.path());
-    daemon.apply(POLICY);
+    let daemon = Running::under(POLICY);
     let mut first = daemon.stage("oltp");
     let mut second = daemon.stage("backup");
     daemon.wait_for("both", |status| status.stages.len() == 2);

@@ -2,13 +2,13 @@
 
 use std::fmt::Write as _;
 
-use tidegate_model::{Cluster, Waits};
+use tidegate_model::Waits;
 use tidegate_proto::cluster::message::{FromNode, NodeInfo, ToNode};
 use tidegate_proto::codec::FRAME_MAX;
 use tidegate_proto::message::{Hello, Reply, Request, VERSION};
 use tidegate_proto::stats::message::NodeCounts;
 
-use crate::harness::{Client, Running, config};
+use crate::harness::{Client, Running};
 
 const TENANTS: u16 = 2_000;
 const NODES: usize = 8;
@@ -37,10 +37,7 @@ fn the_status_of_2000_tenants_on_eight_nodes_is_served() {
     for at in 0..TENANTS {
         writeln!(policy, "[[tenant]]\nname = \"tenant-{at}\"\nreservation = \"100 iops\"").unwrap();
     }
-    let directory = tempfile::tempdir().unwrap();
-    let cluster = Some(Cluster::parse(&file).unwrap());
-    let config = tidegate_controller::Config { cluster, ..config(directory.path()) };
-    let daemon = Running::try_start(config, None).unwrap();
+    let daemon = Running::with_cluster(&file);
     daemon.apply(&policy);
     let _nodes: Vec<_> = (0..NODES).map(|at| node(&daemon, &format!("node-{at}"))).collect();
     let status = daemon.wait_for("all counts", |status| {
@@ -64,10 +61,7 @@ fn a_node_with_10000_tenants_receives_them_all_though_it_reads_late() {
     let name = |at: usize| format!("{at:063}");
     let tenant = |at: usize| format!("{{name=\"{}\",reservation=\"1 iops\"}}", name(at));
     let tenants: Vec<String> = (0..MANY).map(tenant).collect();
-    let directory = tempfile::tempdir().unwrap();
-    let cluster = Some(Cluster::parse(file).unwrap());
-    let config = tidegate_controller::Config { cluster, ..config(directory.path()) };
-    let daemon = Running::try_start(config, None).unwrap();
+    let daemon = Running::with_cluster(file);
     daemon.apply(&format!("tenant=[{}]", tenants.join(",")));
     let mut node: Client<ToNode> = daemon.connect();
     let info = NodeInfo { name: "a".into(), pid: 7, ..NodeInfo::default() };

@@ -233,7 +233,6 @@ impl Verbs {
         std::ptr::slice_from_raw_parts_mut(start.as_ptr(), BUFFER as usize)
     }
 
-    /// Appends what is done to `done`.
     fn fetch(&mut self, done: &mut Vec<Done>) -> Result<(), Lost> {
         let mut fetched = [Completion::default(); FETCHED];
         loop {

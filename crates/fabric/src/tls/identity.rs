@@ -163,7 +163,6 @@ impl Identity {
         Ok(())
     }
 
-    /// The verifier of servers' certificates.
     fn hosts(&self) -> Arc<WebPkiServerVerifier> {
         let (authority, provider) = (self.authority.clone(), self.provider.clone());
         WebPkiServerVerifier::builder_with_provider(authority, provider)
@@ -171,7 +170,6 @@ impl Identity {
             .expect("the authority was read: it has a certificate")
     }
 
-    /// The verifier of clients' certificates.
     pub(super) fn inbound(&self) -> Arc<dyn ClientCertVerifier> {
         let (authority, provider) = (self.authority.clone(), self.provider.clone());
         WebPkiClientVerifier::builder_with_provider(authority, provider)

@@ -40,7 +40,6 @@ thread_local! {
     static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// One TLS connection.
 #[derive(Debug)]
 pub(crate) struct TlsStream {
     socket: Stream,

@@ -159,9 +159,6 @@ impl Testbed {
 }
 
 /// Measures everything.
-///
-/// # Errors
-/// If the user interrupts the run.
 pub(super) fn rows(
     plan: Plan,
     interrupt: &Interrupt,

@@ -4,45 +4,25 @@
 //! the cores to use, for nanoseconds per call and thread, or `-` if the window was disturbed.
 
 use std::ffi::OsStr;
-use std::fs::{self, DirBuilder};
+use std::fs;
 use std::io::{BufRead, BufReader, Write};
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
-use std::path::PathBuf;
+use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use tidegate_model::Span;
 
 use super::window::Contestant;
+use crate::experiment::scratch::Scratch;
 
-/// A directory with a program in it. Dropping it removes both.
-#[derive(Debug)]
-struct TempDirectory(PathBuf);
-
-impl TempDirectory {
-    /// One with nothing in it yet.
-    fn new() -> Result<Arc<Self>, String> {
-        static NUMBER: AtomicU32 = AtomicU32::new(0);
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let name = format!("tidegate-bench-{}-{number}", std::process::id());
-        let directory = Arc::new(Self(std::env::temp_dir().join(name)));
-        let made = DirBuilder::new().mode(0o700).create(&directory.0);
-        made.map_err(|error| format!("{}: {error}", directory.0.display()))?;
-        Ok(directory)
-    }
-}
-
-impl Drop for TempDirectory {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
-
-/// A program that was compiled, or is a script.
+/// A program that was compiled, or is a script, in a directory that is removed with it.
 #[derive(Clone, Debug)]
 pub(super) struct Program {
-    directory: Arc<TempDirectory>,
+    directory: Arc<Scratch>,
+}
+
+fn directory() -> Result<Arc<Scratch>, String> {
+    Scratch::new().map(Arc::new).map_err(|failure| failure.to_string())
 }
 
 /// Compiles `source`: the compiler reads it after the `flags`, and then gets the `libraries`.
@@ -52,10 +32,10 @@ pub(super) fn compile(
     flags: &[&str],
     libraries: &[&str],
 ) -> Result<Program, String> {
-    let directory = TempDirectory::new()?;
-    let failed = |error: std::io::Error| format!("{}: {error}", directory.0.display());
+    let directory = directory()?;
+    let failed = |error: std::io::Error| format!("{}: {error}", directory.path().display());
     let mut command = Command::new(compiler);
-    command.args(flags).arg("-").arg("-o").arg(directory.0.join("program")).args(libraries);
+    command.args(flags).arg("-").arg("-o").arg(directory.join("program")).args(libraries);
     command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
     let mut running = command.spawn().map_err(|error| format!("{compiler}: {error}"))?;
     if let Some(mut input) = running.stdin.take() {
@@ -73,8 +53,8 @@ pub(super) fn compile(
 
 /// Keeps `source` for an interpreter, which is found like by a shell.
 pub(super) fn script(interpreter: &str, source: &str) -> Result<Program, String> {
-    let directory = TempDirectory::new()?;
-    let path = directory.0.join("program");
+    let directory = directory()?;
+    let path = directory.join("program");
     let written = fs::write(&path, format!("#!/usr/bin/env {interpreter}\n{source}"))
         .and_then(|()| fs::set_permissions(&path, fs::Permissions::from_mode(0o700)));
     written.map_err(|error| format!("{}: {error}", path.display()))?;
@@ -84,7 +64,7 @@ pub(super) fn script(interpreter: &str, source: &str) -> Result<Program, String>
 impl Program {
     /// Runs the program to its end with these arguments, and returns its output.
     pub(super) fn run(&self, arguments: &[&str]) -> Result<String, String> {
-        let program = Command::new(self.directory.0.join("program")).args(arguments).output();
+        let program = Command::new(self.directory.join("program")).args(arguments).output();
         let output = program.map_err(|error| error.to_string())?;
         match output.status.success() {
             true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
@@ -98,7 +78,7 @@ impl Program {
         arguments: &[&OsStr],
         environment: &[(&str, &OsStr)],
     ) -> Result<Child, String> {
-        let mut command = Command::new(self.directory.0.join("program"));
+        let mut command = Command::new(self.directory.join("program"));
         command.args(arguments).envs(environment.iter().copied());
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut process = command.spawn().map_err(|error| error.to_string())?;
@@ -157,7 +137,7 @@ mod tests {
         assert_eq!(child.window(Span(7), &[0, 1]), Some(1.5));
         assert_eq!(child.window(Span(8), &[0]), None);
         assert_eq!(child.window(Span(7), &[]), Some(1.5));
-        let directory = program.directory.0.clone();
+        let directory = program.directory.path().to_owned();
         drop((child, program));
         assert!(!directory.exists());
     }

@@ -51,9 +51,6 @@ const GETS: f64 = 1.2;
 const SHARE: f64 = 0.95;
 
 /// Measures the gets with and without an engine, and the engine alone.
-///
-/// # Errors
-/// If the user interrupts the run.
 pub(super) fn rows(
     plan: Plan,
     interrupt: &Interrupt,

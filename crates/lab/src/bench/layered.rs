@@ -7,7 +7,7 @@ use tidegate_stage::Request;
 use tidegate_stage::transform::{Keys, Layered};
 
 use super::Row;
-use super::stage::{LARGE, agent, channel, default, gate};
+use super::stage::{LARGE, one_gate};
 use super::window::{BUSY, Plan, ours};
 
 const BENCH: &str = "stage";
@@ -37,7 +37,7 @@ pub(super) fn rows(plan: Plan, report: &mut dyn FnMut(Row)) {
     ];
     // Keepers go along, for their threads are to live as long as their stages are measured.
     let [plain, others @ ..] = stages.map(|(name, spec)| {
-        let agent = agent(vec![gate("g", spec), channel("c", &["g"]), default("c")]);
+        let agent = one_gate(spec);
         let keys = Keys::default().with("k", &[7; 32]);
         let layered = agent.as_ref().map(|agent| agent.layered(keys));
         (name, agent, layered)

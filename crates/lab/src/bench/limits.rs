@@ -13,9 +13,10 @@ use std::thread;
 
 use tidegate_model::gate::{Burst, Throughput};
 use tidegate_model::{GateSpec, Operation, Rate, Span, Time};
+use tidegate_proto::message::Rule;
 use tidegate_stage::{Request, Stage, StageAgent};
 
-use super::stage::{agent, channel, default, gate};
+use super::stage::one_gate;
 use super::window::{BUSY, Plan};
 use super::{Row, peers};
 use tidegate_console::amounts;
@@ -149,14 +150,14 @@ impl Testbed {
     fn make(case: Case) -> Option<Self> {
         let rate = Throughput::Bandwidth(Rate(case.rate));
         let bucket = GateSpec::TokenBucket { rate, burst: Burst::DEFAULT };
-        let agent = agent(vec![gate("g", bucket), channel("c", &["g"]), default("c")])?;
+        let agent = one_gate(bucket)?;
         let begin = agent.stage().now();
         Some(Self { case, agent, begin })
     }
 
     /// Releases waiting threads: with large requests and many threads they may wait for minutes.
     fn open(&self) {
-        let _ = self.agent.apply(vec![gate("g", GateSpec::NoOp)]);
+        let _ = self.agent.apply(vec![Rule::gate("g", GateSpec::NoOp)]);
     }
 }
 
@@ -185,7 +186,6 @@ fn witness(clock: Clock, end: Time) -> Span {
     worst
 }
 
-/// The result of a case.
 #[derive(Clone, Copy, Debug)]
 struct CaseOutcome {
     case: Case,
@@ -256,9 +256,6 @@ fn row(outcome: CaseOutcome) -> Row {
 }
 
 /// Measures everything.
-///
-/// # Errors
-/// If the user interrupts the run.
 pub(super) fn rows(
     plan: Plan,
     interrupt: &Interrupt,
@@ -318,7 +315,6 @@ fn beside_peers(interrupt: &Interrupt, report: &mut dyn FnMut(Row)) -> Result<()
     Ok(())
 }
 
-/// Measures a peer.
 fn beside(case: Case, pace: &peers::Pace) -> CaseOutcome {
     let (burst, clock) = (Burst::DEFAULT.tokens(case.rate), Clock::start());
     let over = clock.now().after(LENGTH);

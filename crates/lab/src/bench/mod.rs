@@ -31,6 +31,7 @@ mod stage;
 mod store;
 mod window;
 
+use sample::Median;
 pub(crate) use window::Plan;
 
 /// The units of which less is better: times, their ratios, how far off something is, memory, and
@@ -38,7 +39,7 @@ pub(crate) use window::Plan;
 const LESS: [&str; 9] = ["ns", "us", "ms", "s", "ratio", "%", "B", "MB", "looks"];
 
 /// One case, measured.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct Row {
     /// The group of the row: `machine`, or the name of a [`Bench`].
     pub(crate) bench: &'static str,
@@ -56,13 +57,14 @@ pub(crate) struct Row {
     pub(crate) peer_value: Option<f64>,
     /// How many times better than the peer's ours is.
     pub(crate) ratio: Option<f64>,
+    /// The bounds of the ratio's median, if ours and the peer's were measured round by round.
+    pub(crate) ratio_spread: Option<[f64; 2]>,
     /// The promised bound, in the row's unit.
     pub(crate) promise: Option<String>,
     /// Whether the value keeps the promise.
     pub(crate) kept: Option<bool>,
     /// The reason why a field is empty.
     pub(crate) reason: Option<String>,
-    /// A remark.
     pub(crate) note: Option<String>,
 }
 
@@ -70,23 +72,7 @@ impl Row {
     /// A row of `value` in nanoseconds, for less is better.
     fn nanoseconds(bench: &'static str, case: impl Into<String>, value: Option<f64>) -> Self {
         let reason = value.is_none().then(|| window::BUSY.to_owned());
-        let (case, unit) = (case.into(), "ns");
-        let (spread, promise, kept, note) = (None, None, None, None);
-        let (peer, peer_value, ratio) = (None, None, None);
-        Self {
-            bench,
-            case,
-            unit,
-            value,
-            spread,
-            peer,
-            peer_value,
-            ratio,
-            promise,
-            kept,
-            reason,
-            note,
-        }
+        Self { bench, case: case.into(), unit: "ns", value, reason, ..Self::default() }
     }
 
     /// A row in another unit, for less is better.
@@ -129,6 +115,29 @@ impl Row {
         self
     }
 
+    /// Adds the values of all rounds: their median, and its bounds.
+    fn of_rounds(mut self, rounds: impl IntoIterator<Item = f64>) -> Self {
+        if let Some(median) = Median::of(rounds) {
+            (self.value, self.reason) = (Some(median.value), None);
+            return self.between(median.low, median.high);
+        }
+        self
+    }
+
+    /// Adds a peer with which ours took turns, round by round. The ratio is the median of the
+    /// rounds' ratios: a machine that is slow for a while is slow for both of a round.
+    fn beside_in_turns(mut self, peer: &str, rounds: impl IntoIterator<Item = (f64, f64)>) -> Self {
+        let rounds: Vec<_> = rounds.into_iter().collect();
+        let Some(median) = Median::of(rounds.iter().map(|(_, peer)| *peer)) else { return self };
+        self = self.of_rounds(rounds.iter().map(|(ours, _)| *ours)).beside(peer, Ok(median.value));
+        let less = self.less_is_better();
+        let ratio = |(ours, peer): &(f64, f64)| if less { peer / ours } else { ours / peer };
+        let ratio = Median::of(rounds.iter().map(ratio).filter(|ratio| ratio.is_finite()));
+        self.ratio = ratio.map(|ratio| ratio.value);
+        self.ratio_spread = ratio.map(|ratio| [ratio.low, ratio.high]);
+        self
+    }
+
     /// Adds between what the value lies.
     fn between(self, low: f64, high: f64) -> Self {
         Self { spread: Some([low, high]), ..self }
@@ -160,7 +169,6 @@ impl Row {
     }
 }
 
-/// The benches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Bench {
     /// The library: deciding, buckets, content
@@ -205,9 +213,6 @@ impl Bench {
 }
 
 /// Measures, and gives each row to `report` as soon as it is there. The shim is at `shim`.
-///
-/// # Errors
-/// If the user interrupts the run.
 pub(crate) fn run(
     benches: &[Bench],
     plan: Plan,
@@ -264,9 +269,6 @@ pub(crate) fn run(
 }
 
 /// Probes how the scheduler behaves, and gives each row to `report` as soon as it is there.
-///
-/// # Errors
-/// If the user interrupts the run.
 pub(crate) fn probe(plan: Plan, report: &mut dyn FnMut(Row)) -> Result<(), Failure> {
     scheduler::probe(plan, &Interrupt::listen()?, report)
 }
@@ -327,6 +329,13 @@ mod tests {
         assert_eq!(wide.promise.as_deref(), Some(">= 12"));
         let exact = Row::less("limits", "x", "%", Some(0.0)).promised(2.0).beside("p", Ok(1.0));
         assert_eq!((exact.kept, exact.ratio), (Some(true), None));
+        // The second round was slow for both: the medians' ratio would be 1.25.
+        let turns = [(10.0, 5.0), (4.0, 2.0), (12.0, 8.0)];
+        let turns = Row::more("path", "x", "iops", None).beside_in_turns("p", turns);
+        assert_eq!((turns.value, turns.peer_value), (Some(10.0), Some(5.0)));
+        assert_eq!((turns.ratio, turns.ratio_spread), (Some(2.0), Some([1.5, 2.0])));
+        let less = Row::less("path", "x", "us", None).beside_in_turns("p", [(4.0, 6.0)]);
+        assert_eq!((less.ratio, less.reason), (Some(1.5), None));
         let none = Row::nanoseconds("stage", "x", None).promised(1.0).beside("p", Ok(1.0));
         assert_eq!((none.kept, none.ratio), (None, None));
         assert!(none.reason.is_some());

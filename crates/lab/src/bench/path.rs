@@ -7,6 +7,8 @@
 //! force, with a reservation, a weight and a limit that is not reached. At depth 1 both processors
 //! sleep between requests and a run says how fast the machine wakes up; so the least depth is 4.
 //!
+//! Then both servers serve unencrypted and encrypted clients over TCP ([`tls`]).
+//!
 //! Then two clusters of two nodes take turns, with the scheduler `fifo` and `unified`: the
 //! difference is the cost of a scheduler that observes reservations, limits, weights and delays.
 //!
@@ -14,13 +16,13 @@
 
 use std::ffi::OsString;
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 use tidegate_model::Span;
 
 use super::Row;
-use super::sample::Median;
 use super::window::Plan;
 use crate::experiment::child::{Child, Start};
 use crate::experiment::fio;
@@ -31,15 +33,18 @@ use tidegate_console::interrupt::Interrupt;
 use tidegate_console::programs;
 
 mod keys;
+mod tls;
 
 const BENCH: &str = "path";
 const PEER: &str = "nbdkit memory";
 const DEPTHS: [u32; 3] = [4, 16, 64];
 /// From this depth on the promises hold: below it, how fast the machine wakes up counts.
 const DEPTH_PROMISED: u32 = 16;
-/// How many times nbdkit's rate, in one process and in separate ones.
+/// How many times nbdkit's rate in one process.
 const TOGETHER: f64 = 1.3;
-const APART: f64 = 0.8;
+/// The same in separate processes. Below depth 64 four processes wait for two processors in step.
+const APART: f64 = 1.0;
+const APART_SHALLOW: f64 = 0.9;
 /// The least rate of nodes with the scheduler `unified`, as a multiple of the rate with `fifo`.
 const UNIFIED: f64 = 0.95;
 /// Processor time per request in one process, in microseconds.
@@ -52,8 +57,8 @@ const UNEVEN: f64 = 2.0;
 const VOLUME: &str = "disk";
 const SIZE_MIB: u64 = 256;
 /// Rounds, and how long a run is.
-const ROUNDS: usize = 7;
-const RUN: Span = Span(1_500 * Span::MILLISECOND.0);
+const ROUNDS: usize = 10;
+const RUN: Span = Span::SECOND;
 const RUN_LIMITED: Span = Span(5 * Span::SECOND.0);
 const RUN_QUICK: Span = Span(300 * Span::MILLISECOND.0);
 const POLL_INTERVAL: Span = Span(5 * Span::MILLISECOND.0);
@@ -74,7 +79,46 @@ struct Run {
 struct Server {
     name: &'static str,
     processes: Vec<Child>,
-    socket: PathBuf,
+    target: Target,
+}
+
+/// The export that a client opens.
+#[derive(Clone, Debug)]
+struct Target {
+    uri: OsString,
+    /// The client's home, with its certificates in `.pki/libnbd`; none without encryption.
+    home: Option<PathBuf>,
+}
+
+impl Target {
+    fn of_socket(socket: &Path, export: &str) -> Self {
+        let mut uri = OsString::from(format!("nbd+unix:///{export}?socket="));
+        uri.push(socket);
+        Self { uri, home: None }
+    }
+
+    /// fio as a client of it.
+    fn client(&self, options: &str) -> Start {
+        let mut uri = OsString::from("--uri=");
+        uri.push(&self.uri);
+        // The options of an engine stand behind the engine.
+        let mut words: Vec<OsString> = ["--name=path", "--ioengine=nbd"].map(OsString::from).into();
+        words.push(uri);
+        words.extend(options.split_whitespace().map(OsString::from));
+        let (name, program) = (String::from("fio"), OsString::from("fio"));
+        let Some(home) = &self.home else {
+            return Start { name, program, arguments: words, ..Start::default() };
+        };
+        let environment = vec![("HOME".into(), home.into())];
+        // libnbd reads certificates of the home unless root runs it: there, fio is another user.
+        if !rustix::process::geteuid().is_root() {
+            return Start { name, program, arguments: words, environment, ..Start::default() };
+        }
+        let mut arguments: Vec<OsString> =
+            ["--user", "--map-user=1000", "fio"].map(OsString::from).into();
+        arguments.append(&mut words);
+        Start { name, program: "unshare".into(), arguments, environment, ..Start::default() }
+    }
 }
 
 impl Server {
@@ -97,31 +141,24 @@ impl Server {
             processes.push(Child::start_listening(&command, &socket, directory, interrupt)?);
             last = socket;
         }
-        Ok(Self { name, processes, socket: last })
+        let export = if name == PEER { "" } else { VOLUME };
+        Ok(Self { name, processes, target: Target::of_socket(&last, export) })
     }
 
     /// Writes the volume once, so that reads find something.
     fn fill(&mut self, scratch: &Scratch, interrupt: &Interrupt) -> Result<(), Failure> {
-        let mut words = client(&self.socket, self.export());
         let options = format!("--rw=write --bs=1M --iodepth=4 --size={SIZE_MIB}M --eta=never");
-        words.extend(options.split_whitespace().map(OsString::from));
-        self.attend(words, scratch, interrupt)
-    }
-
-    fn export(&self) -> &'static str {
-        if self.name == PEER { "" } else { VOLUME }
+        self.attend(&self.target.client(&options), scratch, interrupt)
     }
 
     /// Runs fio to its end.
     fn attend(
         &mut self,
-        arguments: Vec<OsString>,
+        client: &Start,
         scratch: &Scratch,
         interrupt: &Interrupt,
     ) -> Result<(), Failure> {
-        let (name, program) = ("fio".into(), "fio".into());
-        let start = Start { name, program, arguments, ..Start::default() };
-        let mut child = Child::start(&start, scratch.path())?;
+        let mut child = Child::start(client, scratch.path())?;
         let clock = Clock::start();
         while !child.has_ended()? {
             for process in &mut self.processes {
@@ -142,43 +179,23 @@ impl Server {
     ) -> Result<Run, Failure> {
         let output_path = scratch.join("fio.json");
         let before = self.cpu_us();
-        let words = reads(&self.socket, self.export(), depth, length, &output_path);
-        self.attend(words, scratch, interrupt)?;
+        let client = self.target.client(&reads(depth, length, &output_path));
+        self.attend(&client, scratch, interrupt)?;
         let cpu_us = self.cpu_us() - before;
         let text = fs::read_to_string(&output_path).unwrap_or_default();
         parse(&text, cpu_us).ok_or_else(fio::senseless)
     }
 }
 
-/// fio as a client of an export.
-fn client(socket: &Path, export: &str) -> Vec<OsString> {
-    // The options of an engine stand behind the engine.
-    let mut words: Vec<OsString> = ["--name=path", "--ioengine=nbd"].map(OsString::from).into();
-    let mut uri = OsString::from(format!("--uri=nbd+unix:///{export}?socket="));
-    uri.push(socket);
-    words.push(uri);
-    words
-}
-
-fn reads(
-    socket: &Path,
-    export: &str,
-    depth: u32,
-    length: Span,
-    output_path: &Path,
-) -> Vec<OsString> {
+/// Options of random reads.
+fn reads(depth: u32, length: Span, output_path: &Path) -> String {
     let milliseconds = length.0 / Span::MILLISECOND.0;
-    let mut words = client(socket, export);
-    let options = format!(
+    let output_path = output_path.display();
+    format!(
         "--rw=randread --bs=4k --size={SIZE_MIB}M --iodepth={depth} --time_based=1 \
          --runtime={milliseconds}ms --ramp_time=100ms --norandommap=1 --output-format=json \
-         --eta=never"
-    );
-    words.extend(options.split_whitespace().map(OsString::from));
-    let mut output = OsString::from("--output=");
-    output.push(output_path);
-    words.push(output);
-    words
+         --eta=never --output={output_path}"
+    )
 }
 
 fn parse(text: &str, cpu_us: f64) -> Option<Run> {
@@ -243,8 +260,9 @@ impl Kind<'_> {
         limit: 10_000_000,
     };
 
-    /// The cluster under test: nodes in memory, one gateway, one volume over all nodes.
-    fn cluster(&self, directory: &Path, policy: &Path) -> String {
+    /// The cluster under test: nodes in memory, one gateway at the address `nbd`, one volume over
+    /// all nodes.
+    fn cluster(&self, directory: &Path, policy: &Path, nbd: &str) -> String {
         let path_of = |name: &str| directory.join(name).display().to_string();
         let node = |(number, name): (usize, &&str)| {
             let socket = path_of(if number == 0 { "node.sock" } else { "other.sock" });
@@ -255,12 +273,11 @@ impl Kind<'_> {
             )
         };
         format!(
-            "policy = \"{}\"\n{}[[gateway]]\nname = \"door\"\nnbd = \"unix:{}\"\n\
+            "policy = \"{}\"\n{}[[gateway]]\nname = \"front\"\nnbd = \"{nbd}\"\n\
              [[volume]]\nname = \"{VOLUME}\"\nsize = \"{SIZE_MIB}MiB\"\ntenant = \"reader\"\n\
              nodes = {:?}\n",
             policy.display(),
             self.nodes.iter().enumerate().map(node).collect::<String>(),
-            path_of("nbd.sock"),
             self.nodes,
         )
     }
@@ -273,50 +290,87 @@ fn policy(limit: u64) -> String {
     )
 }
 
-/// Tidegate with everything in one process, or with one for each role.
-fn tidegate(kind: Kind<'_>, scratch: &Scratch, interrupt: &Interrupt) -> Result<Server, Failure> {
-    let name = kind.name;
-    let directory = scratch.join(name);
-    let (file, rules) = (directory.join("cluster.toml"), directory.join("policy.toml"));
-    let written = fs::create_dir(&directory)
-        .and_then(|()| fs::write(&rules, policy(kind.limit)))
-        .and_then(|()| fs::write(&file, kind.cluster(&directory, &rules)));
-    let fail = |error| Failure::new(Code::Failure, "cannot write the bench's files").cause(error);
-    written.map_err(fail)?;
-    let program = programs::tidegate()?;
-    let socket = directory.join("controller.sock");
-    let start = |role: &str| {
-        let words = ["--socket".into(), socket.clone().into(), "up".into(), file.clone().into()];
-        let mut arguments: Vec<OsString> = words.into();
-        arguments.extend(["--no-http".into(), "--state".into(), directory.clone().into()]);
+/// The files of a cluster.
+struct Files {
+    directory: PathBuf,
+    cluster: PathBuf,
+    socket: PathBuf,
+}
+
+impl Files {
+    /// Writes them; `nbd` is the gateway's address, or none for a socket beside them.
+    fn write(
+        kind: &Kind<'_>,
+        nbd: Option<&str>,
+        more: &str,
+        scratch: &Scratch,
+    ) -> Result<Self, Failure> {
+        let directory = scratch.join(kind.name);
+        let (cluster, rules) = (directory.join("cluster.toml"), directory.join("policy.toml"));
+        let local = format!("unix:{}", directory.join("nbd.sock").display());
+        let text = kind.cluster(&directory, &rules, nbd.unwrap_or(&local)) + more;
+        let written = fs::create_dir(&directory)
+            .and_then(|()| fs::write(&rules, policy(kind.limit)))
+            .and_then(|()| fs::write(&cluster, text));
+        written.map_err(cannot_write)?;
+        Ok(Self { socket: directory.join("controller.sock"), directory, cluster })
+    }
+
+    /// `tidegate up`, for one role or for all.
+    fn up(&self, role: &str) -> Result<Start, Failure> {
+        let mut arguments: Vec<OsString> = vec![
+            "--socket".into(),
+            self.socket.clone().into(),
+            "up".into(),
+            self.cluster.clone().into(),
+            "--no-http".into(),
+            "--state".into(),
+            self.directory.clone().into(),
+        ];
         if !role.is_empty() {
             arguments.extend(["--role".into(), role.into()]);
         }
-        let listens = match role {
-            "controller" => &socket,
-            "node" => &directory.join("node.sock"),
-            _ => &directory.join("nbd.sock"),
-        };
+        let name = self.directory.file_name().unwrap_or_default().display();
         let name = format!("{name}-{role}");
-        let program = program.clone().into();
-        (Start { name, program, arguments, ..Start::default() }, listens.clone())
+        Ok(Start { name, program: programs::tidegate()?.into(), arguments, ..Start::default() })
+    }
+}
+
+fn cannot_write(error: io::Error) -> Failure {
+    Failure::new(Code::Failure, "cannot write the bench's files").cause(error)
+}
+
+/// Tidegate with everything in one process, or with one for each role.
+fn tidegate(kind: Kind<'_>, scratch: &Scratch, interrupt: &Interrupt) -> Result<Server, Failure> {
+    let files = Files::write(&kind, None, "", scratch)?;
+    let start = |role: &&str| {
+        let socket = match *role {
+            "controller" => files.socket.clone(),
+            "node" => files.directory.join("node.sock"),
+            _ => files.directory.join("nbd.sock"),
+        };
+        Ok((files.up(role)?, socket))
     };
-    Server::start(name, kind.roles.iter().copied().map(start).collect(), scratch, interrupt)
+    let commands = kind.roles.iter().map(start).collect::<Result<_, Failure>>()?;
+    Server::start(kind.name, commands, scratch, interrupt)
 }
 
 fn nbdkit(scratch: &Scratch, interrupt: &Interrupt) -> Result<Server, Failure> {
     let socket = scratch.join("nbdkit.sock");
-    let mut arguments: Vec<OsString> = ["-f", "-U"].map(OsString::from).into();
-    arguments.push(socket.clone().into());
-    arguments.extend(["memory".into(), format!("{SIZE_MIB}M").into()]);
-    let (name, program) = ("nbdkit".into(), "nbdkit".into());
-    let start = Start { name, program, arguments, ..Start::default() };
+    let start = memory_plugin(vec!["-U".into(), socket.clone().into()]);
     Server::start(PEER, vec![(start, socket)], scratch, interrupt)
 }
 
-/// Medians of a server's runs at one depth.
-fn median(runs: &[Run], what: impl Fn(&Run) -> f64) -> Option<Median> {
-    Median::of(runs.iter().map(what))
+/// nbdkit in the foreground, with a volume in memory.
+fn memory_plugin(mut arguments: Vec<OsString>) -> Start {
+    arguments.extend(["-f".into(), "memory".into(), format!("{SIZE_MIB}M").into()]);
+    let (name, program) = ("nbdkit".into(), "nbdkit".into());
+    Start { name, program, arguments, ..Start::default() }
+}
+
+/// The rates of two servers that took turns, round by round.
+fn rates<'a>(ours: &'a [Run], peer: &'a [Run]) -> impl Iterator<Item = (f64, f64)> {
+    ours.iter().zip(peer).map(|(ours, peer)| (ours.iops, peer.iops))
 }
 
 /// Measures, and reports the rows.
@@ -336,6 +390,8 @@ pub(super) fn rows(
     };
     let measured = measure(plan, interrupt, report);
     or_reason("4 KiB random reads over NBD", measured, report)?;
+    let measured = tls::measure(plan, interrupt, report);
+    or_reason("4 KiB random reads over TLS", measured, report)?;
     let measured = keys::measure(plan, interrupt, report);
     or_reason("memcached gets", measured, report)
 }
@@ -365,13 +421,9 @@ fn measure(plan: Plan, interrupt: &Interrupt, report: &mut dyn FnMut(Row)) -> Re
                 runs.push(server.run(depth, length, &scratch, interrupt)?);
             }
         }
-        let peer = match &missing {
-            None => runs.last().and_then(|runs| median(runs, |run| run.iops)),
-            Some(_) => None,
-        };
-        let peer = peer.map(|peer| peer.value).ok_or(missing.clone().unwrap_or_default());
+        let peer = runs.get(2).map(Vec::as_slice).ok_or(missing.as_deref().unwrap_or_default());
         for (server, runs) in servers.iter().zip(&runs).take(2) {
-            speed(server.name, depth, runs, &peer, report);
+            speed(server.name, depth, runs, peer, report);
         }
     }
     drop(servers);
@@ -402,12 +454,10 @@ fn schedulers(
                 runs.push(server.run(depth, length, scratch, interrupt)?);
             }
         }
-        let [fifo, unified] = runs.map(|runs| median(&runs, |run| run.iops));
-        let (Some(fifo), Some(unified)) = (fifo, unified) else { continue };
+        let [fifo, unified] = &runs;
         let case = format!("4 KiB random reads over NBD, depth {depth}, two nodes, unified");
-        let row = Row::more(BENCH, case, "iops", Some(unified.value));
-        let row = row.between(unified.low, unified.high).beside("fifo", Ok(fifo.value));
-        report(row.promised_times(UNIFIED));
+        let row = Row::more(BENCH, case, "iops", None);
+        report(row.beside_in_turns("fifo", rates(unified, fifo)).promised_times(UNIFIED));
     }
     Ok(())
 }
@@ -437,22 +487,26 @@ fn speed(
     name: &str,
     depth: u32,
     runs: &[Run],
-    peer: &Result<f64, String>,
+    peer: Result<&[Run], &str>,
     report: &mut dyn FnMut(Row),
 ) {
-    let (what, times) = match name {
+    let (processes, times) = match name {
         "together" => ("one process", TOGETHER),
-        _ => ("three processes", APART),
+        _ if depth > DEPTH_PROMISED => ("three processes", APART),
+        _ => ("three processes", APART_SHALLOW),
     };
     let is_promised = depth >= DEPTH_PROMISED;
-    let Some(iops) = median(runs, |run| run.iops) else { return };
-    let case = format!("4 KiB random reads over NBD, depth {depth}, {what}");
-    let mut row = Row::more(BENCH, case, "iops", Some(iops.value)).between(iops.low, iops.high);
-    row = row.beside(PEER, peer.clone());
+    let case = format!("4 KiB random reads over NBD, depth {depth}, {processes}");
+    let row = Row::more(BENCH, case, "iops", None);
+    let row = match peer {
+        Ok(peer) => row.beside_in_turns(PEER, rates(runs, peer)),
+        Err(reason) => {
+            row.of_rounds(runs.iter().map(|run| run.iops)).beside(PEER, Err(reason.to_owned()))
+        }
+    };
     report(if is_promised { row.promised_times(times) } else { row });
-    let Some(cpu) = median(runs, |run| run.cpu_us) else { return };
-    let case = format!("the same: processor time per request, {what}");
-    let row = Row::less(BENCH, case, "us", Some(cpu.value)).between(cpu.low, cpu.high);
+    let case = format!("the same: processor time per request, {processes}");
+    let row = Row::less(BENCH, case, "us", None).of_rounds(runs.iter().map(|run| run.cpu_us));
     let is_promised = is_promised && name == "together";
     report(if is_promised { row.promised(CPU_US) } else { row });
 }

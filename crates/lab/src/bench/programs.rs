@@ -155,8 +155,7 @@ const PROGRAMS: [Program; 12] = [
 /// A directory below the working directory: the one for temporary files is often in memory, which
 /// the shim does not count as storage.
 fn work_directory() -> io::Result<Scratch> {
-    let name = format!(".tidegate-bench-programs-{}", std::process::id());
-    Scratch::at(std::env::current_dir()?.join(name))
+    Scratch::within(&std::env::current_dir()?, ".tidegate-bench-programs-")
 }
 
 /// How long a run took, in nanoseconds.
@@ -397,7 +396,6 @@ fn is_kept(pairs: &[Pair]) -> bool {
     ratio(pairs, wall).is_some_and(|ratio| verdict(ratio, pairs.len()) == Some(true))
 }
 
-/// The rows of one program.
 fn rows_of(program: &Program, pairs: Result<Vec<Pair>, String>) -> [Row; 2] {
     let case = |part| format!("{} ({}), {part}", program.name, program.what);
     let none = |part| Row::less(BENCH, case(part), "ratio", None);
@@ -427,9 +425,6 @@ fn rows_of(program: &Program, pairs: Result<Vec<Pair>, String>) -> [Row; 2] {
 }
 
 /// Measures everything.
-///
-/// # Errors
-/// If the user interrupts the run.
 pub(super) fn rows(
     plan: Plan,
     shim: Result<&Path, String>,

@@ -51,9 +51,6 @@ const FULL: [Size; 3] = [
 const QUICK: [Size; 1] = [Size { servers: 16, buckets: 500, rounds: 5, promises: [3.0; 4] }];
 
 /// Measures everything.
-///
-/// # Errors
-/// If the user interrupts the run.
 pub(super) fn rows(
     plan: Plan,
     interrupt: &Interrupt,
@@ -98,7 +95,6 @@ pub(crate) fn follow(solver: &mut Solver, changes: &[Change]) {
     solver.shift();
 }
 
-/// One configuration.
 struct Case<'a> {
     size: &'a Size,
     family: Family,

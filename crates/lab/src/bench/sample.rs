@@ -3,7 +3,6 @@
 /// A standard normal deviate stays below this with a probability of 97.5 %.
 const DEVIATE: f64 = 1.96;
 
-/// The median of some numbers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Median {
     pub(super) value: f64,

@@ -54,9 +54,6 @@ const STREAMS_QUICK: u32 = 10_000;
 const STREAM_BYTES: f64 = 256.0;
 
 /// Measures pairs, threads, joins and memory.
-///
-/// # Errors
-/// If the user interrupts the run.
 pub(super) fn rows(
     plan: Plan,
     interrupt: &Interrupt,
@@ -81,10 +78,6 @@ pub(super) fn rows(
     Ok(())
 }
 
-/// Probes how it behaves.
-///
-/// # Errors
-/// If the user interrupts the run.
 pub(super) fn probe(
     plan: Plan,
     interrupt: &Interrupt,

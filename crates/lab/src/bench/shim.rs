@@ -10,6 +10,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
+use tempfile::{Builder, NamedTempFile};
 use tidegate_algo::classify::channel::{self, ChannelEntry, GATES_PER_CHANNEL, Source};
 use tidegate_algo::concurrent::published::VERSIONS;
 use tidegate_model::{Class, TenantId, Time};
@@ -30,9 +31,9 @@ pub(super) fn rows(plan: Plan, shim: Result<&Path, String>, report: &mut dyn FnM
         let shim = shim?;
         let program = compile("cc", include_str!("loop.c"), &["-x", "c", "-O2"], &[])?;
         let stage = OneChannel::make().map_err(|error| format!("no segment: {error}"))?;
-        let file = Page::make().map_err(|error| format!("no file to read: {error}"))?;
+        let file = page().map_err(|error| format!("no file to read: {error}"))?;
         let shimmed = Shimmed { plan, shim, program, stage };
-        for row in shimmed.rows("pread of 4 KiB from the page cache", "pread", &file.0, true)? {
+        for row in shimmed.rows("pread of 4 KiB from the page cache", "pread", file.path(), true)? {
             report(row);
         }
         for row in
@@ -50,27 +51,12 @@ pub(super) fn rows(plan: Plan, shim: Result<&Path, String>, report: &mut dyn FnM
 
 /// A file of one page, gone at the end. In the working directory, for the one for temporary files
 /// is often in memory, which the shim does not count as storage.
-struct Page(PathBuf);
-
-impl Page {
-    fn make() -> io::Result<Self> {
-        let name = format!(".tidegate-bench-{}", std::process::id());
-        let directories = [std::env::current_dir()?, std::env::temp_dir()];
-        let make = |directory: PathBuf| {
-            let page = Self(directory.join(&name));
-            let mut file = fs::File::create_new(&page.0)?;
-            file.write_all(&[7; 4096]).map(|()| page)
-        };
-        let mut made = directories.into_iter().map(make);
-        let first = made.next().unwrap_or_else(|| Err(io::ErrorKind::NotFound.into()));
-        first.or_else(|error| made.next().unwrap_or(Err(error)))
-    }
-}
-
-impl Drop for Page {
-    fn drop(&mut self) {
-        let _ = fs::remove_file(&self.0);
-    }
+fn page() -> io::Result<NamedTempFile> {
+    let make = |directory: PathBuf| {
+        let mut file = Builder::new().prefix(".tidegate-bench-").tempfile_in(directory)?;
+        file.write_all(&[7; 4096]).map(|()| file)
+    };
+    make(std::env::current_dir()?).or_else(|_| make(std::env::temp_dir()))
 }
 
 /// A segment in a file, with one channel for everything. Dropping it removes the file.

@@ -75,9 +75,6 @@ const QUICK: Size = Size {
 };
 
 /// Measures everything.
-///
-/// # Errors
-/// If the user interrupts the run.
 pub(super) fn rows(
     plan: Plan,
     interrupt: &Interrupt,
@@ -112,7 +109,6 @@ fn seconds_since(begin: Span) -> f64 {
     Span(processor_time().0 - begin.0).as_seconds().max(1e-6)
 }
 
-/// Runs a scenario for so long.
 fn run(scenario: &mut Scenario, length: Span) -> Cost {
     (scenario.length, scenario.skip) = (length, Span(length.0 / 5));
     let begin = processor_time();

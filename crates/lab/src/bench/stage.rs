@@ -6,7 +6,7 @@ use std::os::fd::AsRawFd;
 
 use tidegate_model::gate::{Burst, Throughput};
 use tidegate_model::{Bytes, ChannelSpec, Class, Conditions, GateSpec, Operation, Rate, TenantId};
-use tidegate_proto::message::{Differentiation, Housekeeping, Rule};
+use tidegate_proto::message::Rule;
 use tidegate_stage::{Request, Scope, Settings, StageAgent, Subject};
 
 use super::Row;
@@ -31,26 +31,18 @@ pub(super) fn agent(rules: Vec<Rule>) -> Option<StageAgent> {
     Some(agent)
 }
 
-pub(super) fn gate(name: &str, spec: GateSpec) -> Rule {
-    Rule::Housekeeping(Housekeeping::SetGate { name: name.into(), spec })
+/// A stage with one gate, where every request goes.
+pub(super) fn one_gate(spec: GateSpec) -> Option<StageAgent> {
+    agent(vec![Rule::gate("g", spec), channel("c", &["g"]), Rule::default_channel("c")])
 }
 
-pub(super) fn channel(name: &str, gates: &[&str]) -> Rule {
-    Rule::Housekeeping(Housekeeping::SetChannel(ChannelSpec {
+fn channel(name: &str, gates: &[&str]) -> Rule {
+    Rule::channel(ChannelSpec {
         name: name.into(),
         tenant: TenantId(1),
         class: Class::Medium,
         gates: gates.iter().map(ToString::to_string).collect(),
-    }))
-}
-
-pub(super) fn default(channel: &str) -> Rule {
-    Rule::Differentiation(Differentiation::Default { channel: channel.into() })
-}
-
-fn rule(conditions: Conditions, channel: &str) -> Rule {
-    let channel = channel.into();
-    Rule::Differentiation(Differentiation::Insert { index: u32::MAX, conditions, channel })
+    })
 }
 
 fn in_context(name: &str) -> Conditions {
@@ -65,16 +57,16 @@ pub(super) fn bucket() -> GateSpec {
 
 /// So many rules, half of them on contexts and half on paths, before a default.
 fn with_rules(count: usize) -> Option<StageAgent> {
-    let mut rules = vec![gate("g", bucket()), channel("c", &["g"]), channel("rest", &["g"])];
+    let mut rules = vec![Rule::gate("g", bucket()), channel("c", &["g"]), channel("rest", &["g"])];
     rules.extend((0..count).map(|number| {
         let mut conditions = in_context(&context(number));
         if number % 2 == 1 {
             conditions.path = vec![format!("/data/{number}/**")];
             conditions.context.clear();
         }
-        rule(conditions, "c")
+        Rule::insert(u32::MAX, conditions, "c")
     }));
-    rules.push(default("rest"));
+    rules.push(Rule::default_channel("rest"));
     agent(rules)
 }
 
@@ -104,13 +96,13 @@ fn noop(plan: Plan, report: &mut dyn FnMut(Row)) -> Option<()> {
     const CONTEXTS: [&str; 2] = ["even", "odd"];
     let [even, odd] = CONTEXTS;
     let stage = &agent(vec![
-        gate("g", GateSpec::NoOp),
+        Rule::gate("g", GateSpec::NoOp),
         channel("c", &["g"]),
         channel(even, &["g"]),
         channel(odd, &["g"]),
-        rule(in_context(even), even),
-        rule(in_context(odd), odd),
-        default("c"),
+        Rule::insert(u32::MAX, in_context(even), even),
+        Rule::insert(u32::MAX, in_context(odd), odd),
+        Rule::default_channel("c"),
     ])?;
     // Each thread in its own context, and so in its own channel; or all of them in one.
     let own = |bytes| {

@@ -281,7 +281,6 @@ fn summary(mut windows: Vec<Window>) -> Option<f64> {
     (values.len() >= KEPT_MIN).then(|| values[values.len() / 2])
 }
 
-/// Reads the clock, so many times.
 pub(super) fn read_clock(clock: Clock, calls: u64) {
     for _ in 0..calls {
         black_box(clock.now());

@@ -94,7 +94,13 @@ fn formatted(rows: &[Row], paint: Paint) -> String {
             None => (Tone::Plain, ""),
         };
         let promise = row.promise.as_deref().unwrap_or_default();
-        let ratio = row.ratio.map_or_else(String::new, |ratio| format!("{ratio:.1} x"));
+        let ratio = row.ratio.map_or_else(String::new, |ratio| {
+            let spread = row.ratio_spread.map(|[low, high]| format!(" ({low:.2} .. {high:.2})"));
+            match spread {
+                Some(spread) => format!("{ratio:.2} x{spread}"),
+                None => format!("{ratio:.1} x"),
+            }
+        });
         let of = [row.peer.as_deref(), row.reason.as_deref(), row.note.as_deref()];
         let of = of.into_iter().flatten().filter(|text| !text.is_empty());
         table.row([
@@ -137,6 +143,7 @@ mod tests {
             peer: Some("governor".into()),
             peer_value: Some(251.0),
             ratio: Some(27.8),
+            ratio_spread: None,
             promise: Some("<= 12".into()),
             kept: Some(true),
             reason: None,

@@ -41,7 +41,6 @@ const LABEL_NEAR: f64 = 14.0;
 pub(crate) struct Scale {
     /// Length of the time axis.
     span: Span,
-    /// The highest rate.
     top: Rate,
     /// Distance between two lines of the grid.
     step: Rate,

@@ -29,14 +29,12 @@ const LISTENS: Span = Span(10 * Span::SECOND.0);
 /// How often to check whether it has.
 const POLL_INTERVAL: Span = Span(5 * Span::MILLISECOND.0);
 
-/// A process to start.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Start {
     /// The name for people, and for the file that holds its standard error.
     pub(crate) name: String,
     pub(crate) program: OsString,
     pub(crate) arguments: Vec<OsString>,
-    /// Added to its environment.
     pub(crate) environment: Vec<(OsString, OsString)>,
     /// The `cgroup.procs` of the control group that it is to run in.
     pub(crate) group: Option<PathBuf>,
@@ -58,9 +56,6 @@ const ENTER: &str = "echo $$ > \"$0\" && exec \"$@\"";
 
 impl Child {
     /// Starts a process with its output in a file in `directory`.
-    ///
-    /// # Errors
-    /// If it cannot be started.
     pub(crate) fn start(start: &Start, directory: &Path) -> Result<Self, Failure> {
         let stderr = directory.join(format!("{}.stderr", start.name));
         let mut command = match &start.group {
@@ -98,9 +93,22 @@ impl Child {
         directory: &Path,
         interrupt: &Interrupt,
     ) -> Result<Self, Failure> {
+        Self::start_until(start, || socket.exists(), directory, interrupt)
+    }
+
+    /// Starts a process, and waits until it listens, as `is_listening` finds out.
+    ///
+    /// # Errors
+    /// If it cannot be started, ends, or does not listen in time; if the user ends the command.
+    pub(crate) fn start_until(
+        start: &Start,
+        is_listening: impl Fn() -> bool,
+        directory: &Path,
+        interrupt: &Interrupt,
+    ) -> Result<Self, Failure> {
         let mut child = Self::start(start, directory)?;
         let clock = Clock::start();
-        while !socket.exists() {
+        while !is_listening() {
             if child.has_ended()? || clock.now().0 > LISTENS.0 {
                 let message = format!("{} does not listen", start.name);
                 return Err(Failure::new(Code::Failure, message).cause(child.last_words()));
@@ -119,7 +127,6 @@ impl Child {
         ticks.sum::<f64>() * 1e6 / rustix::param::clock_ticks_per_second() as f64
     }
 
-    /// Its number.
     pub(crate) fn pid(&self) -> u32 {
         self.process.id()
     }

@@ -30,9 +30,6 @@ pub(crate) struct Controller {
 
 impl Controller {
     /// Starts a controller called `name` and puts `policy` in force.
-    ///
-    /// # Errors
-    /// If it does not start, or refuses the policy.
     pub(crate) fn start(
         name: &str,
         policy: &str,
@@ -44,9 +41,6 @@ impl Controller {
 
     /// Starts a controller that leads the nodes of the cluster in the file `cluster`, which run
     /// elsewhere, and puts `policy` in force.
-    ///
-    /// # Errors
-    /// As [`Self::start`].
     pub(crate) fn lead(
         name: &str,
         cluster: &Path,
@@ -113,9 +107,6 @@ impl Controller {
     }
 
     /// Puts `policy` in force with `tidegate apply`, by way of `file`.
-    ///
-    /// # Errors
-    /// If it cannot be written, or the controller refuses it.
     pub(crate) fn apply(&self, policy: &str, file: &Path) -> Result<(), Failure> {
         let fail = |message: &str| Failure::new(Code::Failure, message);
         fs::write(file, policy)

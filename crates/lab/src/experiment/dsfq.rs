@@ -90,10 +90,6 @@ const MINIMUM: f64 = 1.0 / 12.0;
 /// A scenario's outcome, with the time that the run took.
 type Shown = paper::Shown<DsfqReport>;
 
-/// Reads a scenario.
-///
-/// # Errors
-/// None: a test reads them all.
 fn scenario(text: &str) -> Result<Scenario, Failure> {
     Scenario::parse(text).map_err(wrong)
 }

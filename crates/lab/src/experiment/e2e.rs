@@ -114,18 +114,11 @@ const SETTLING: [(&str, &str); 3] = [("9a", SETTLING_25), ("9b", SETTLING_62), (
 /// A scenario's outcome, with the time that the run took.
 type Shown = paper::Shown<E2eReport>;
 
-/// Reads a scenario.
-///
-/// # Errors
-/// None: a test reads them all.
 fn scenario(text: &str) -> Result<Scenario, Failure> {
     Scenario::parse(text).map_err(wrong)
 }
 
 /// The same, with another congestion control for all flows that have the scenario's.
-///
-/// # Errors
-/// None: a test reads them all.
 fn under(cc: CongestionControl, text: &str) -> Result<Scenario, Failure> {
     let mut scenario = scenario(text)?;
     scenario.transport.cc = cc;

@@ -16,7 +16,6 @@ const MISSES: f64 = 10.0;
 /// A level is reached in a window from so many percent of it on.
 const KEPT: f64 = KEPT_PERMILLE as f64 / 10.0;
 
-/// The claims of figure 10.
 pub(crate) fn claims(outcome: &DemoOutcome) -> Vec<Claim> {
     let scores = Control::ALL.map(|control| outcome.score(control));
     let [Some(none), Some(fixed), Some(tidegate)] = scores else { return Vec::new() };

@@ -14,7 +14,7 @@ use std::thread;
 use serde_json::{Map, Value, json};
 use tidegate_model::gate::{Burst, Throughput};
 use tidegate_model::{ChannelSpec, Class, Conditions, GateSpec, Operation, Rate, Span, TenantId};
-use tidegate_proto::message::{Differentiation, Housekeeping, Rule};
+use tidegate_proto::message::Rule;
 use tidegate_stage::transform::Keys;
 use tidegate_stage::{Request, Settings, Stage, StageAgent};
 
@@ -76,7 +76,6 @@ impl Way {
     }
 }
 
-/// One cell of the figure.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Cell {
     way: Way,
@@ -171,7 +170,6 @@ impl Stages {
         Ok(formatted.collect())
     }
 
-    /// One round of one cell.
     fn run(&self, cell: Cell, pace: &mut Pace) -> Result<(), Failure> {
         let Cell { way, bytes, channels, .. } = cell;
         let content = vec![0xA5; usize::try_from(bytes).unwrap_or(0)];
@@ -254,24 +252,16 @@ fn rules(channels: usize, spec: &GateSpec) -> Vec<Rule> {
     let mut rules = Vec::new();
     for number in 0..channels {
         let (gate, channel) = (format!("gate-{number}"), format!("channel-{number}"));
-        rules.push(Rule::Housekeeping(Housekeeping::SetGate {
-            name: gate.clone(),
-            spec: spec.clone(),
-        }));
-        rules.push(Rule::Housekeeping(Housekeeping::SetChannel(ChannelSpec {
+        rules.push(Rule::gate(&gate, spec.clone()));
+        rules.push(Rule::channel(ChannelSpec {
             name: channel.clone(),
             tenant: TenantId(1),
             class: Class::default(),
             gates: vec![gate],
-        })));
+        }));
         let conditions =
             Conditions { workflow: vec![thread_name(number)], ..Conditions::default() };
-        let place = u32::MAX;
-        rules.push(Rule::Differentiation(Differentiation::Insert {
-            index: place,
-            conditions,
-            channel,
-        }));
+        rules.push(Rule::insert(u32::MAX, conditions, channel));
     }
     rules
 }

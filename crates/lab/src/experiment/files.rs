@@ -25,9 +25,6 @@ pub(crate) struct Files {
 
 impl Files {
     /// Writes a file for each of `names` in a new directory below `parent`.
-    ///
-    /// # Errors
-    /// If there is no room, or it is not ours to write there.
     pub(crate) fn write(
         parent: &Path,
         names: &[&str],

@@ -74,19 +74,13 @@ pub(crate) fn arguments(work: Work<'_>, report_path: &Path) -> Vec<OsString> {
     arguments
 }
 
-/// fio's report of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FioReport {
-    /// Bytes read.
     pub(crate) bytes: u64,
     /// The read rate that fio reports.
     pub(crate) rate: Rate,
 }
 
-/// Reads what fio wrote to `report_path`.
-///
-/// # Errors
-/// If it wrote something else.
 pub(crate) fn read_report(report_path: &Path) -> Result<FioReport, Failure> {
     let text = fs::read_to_string(report_path).unwrap_or_default();
     parse(&text).ok_or_else(senseless)
@@ -122,9 +116,6 @@ fn parse(text: &str) -> Option<FioReport> {
 }
 
 /// fio's name and release.
-///
-/// # Errors
-/// If there is no fio.
 pub(crate) fn version() -> Result<String, Failure> {
     let output = Command::new("fio").arg("--version").output();
     let output = output.map_err(|error| cannot_start(&"fio".into(), error))?;

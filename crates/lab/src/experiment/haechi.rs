@@ -118,10 +118,6 @@ const NODES: &str =
 /// A scenario's outcome, with the time that the run took.
 type Shown = paper::Shown<OneSidedReport>;
 
-/// Reads a scenario.
-///
-/// # Errors
-/// None: a test reads them all.
 fn scenario(text: &str) -> Result<Scenario, Failure> {
     Scenario::parse(text).map_err(wrong)
 }
@@ -138,9 +134,6 @@ impl Kept {
     }
 
     /// Outcomes in the order of the scenarios. Scenarios that are the same are simulated once.
-    ///
-    /// # Errors
-    /// If a scenario cannot be run, or the user ends the command.
     fn get(&'static self, context: &FigureContext) -> Result<&'static [Shown], Failure> {
         if let Some(shown) = self.shown.get() {
             return Ok(shown);
@@ -193,16 +186,12 @@ const MODES: [(Control, &str); 4] = [
     (Control::Sound, "sound"),
 ];
 
-/// Their indices.
 const BARE: usize = 0;
 const BASIC: usize = 1;
 const PAPER: usize = 2;
 const SOUND: usize = 3;
 
 /// Some scenarios, changed, each under every control.
-///
-/// # Errors
-/// None: a test reads them all.
 fn under_all<const N: usize>(
     texts: [&str; N],
     change: impl Fn(&mut Scenario),
@@ -332,7 +321,6 @@ fn mean_of(outcome: &OneSidedReport, clients: core::ops::Range<usize>) -> f64 {
     clients.map(|client| mean(outcome, client)).sum::<f64>() / count
 }
 
-/// How many clients there are.
 fn clients(outcome: &OneSidedReport) -> core::ops::Range<usize> {
     0..outcome.latency.len()
 }
@@ -360,9 +348,7 @@ fn by_client(title: &str, rows: &[(String, Vec<f64>)]) -> Panel {
         let points = (1u32..).zip(rates).map(|(client, rate)| (f64::from(client), *rate));
         Series::line(name, points.collect())
     };
-    let series = rows.iter().map(line).collect();
-    let y = "thousand reads per second";
-    Panel { title: title.into(), x: "client", y, series, levels: Vec::new() }
+    Panel::new(title, ["client", "thousand reads per second"], rows.iter().map(line))
 }
 
 #[cfg(test)]

@@ -16,7 +16,6 @@ const BAR_MAX: usize = 50;
 /// Columns of text before a bar.
 const BEFORE_BAR: usize = 34;
 
-/// How to show it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
     /// In place, on a terminal.
@@ -61,9 +60,6 @@ impl Live {
     }
 
     /// Says something once.
-    ///
-    /// # Errors
-    /// If standard output cannot be written.
     pub(crate) fn print(&self, text: &str) -> Result<(), Failure> {
         match self.form {
             Form::Silent => Ok(()),
@@ -71,10 +67,6 @@ impl Live {
         }
     }
 
-    /// Shows one frame.
-    ///
-    /// # Errors
-    /// If standard output cannot be written.
     pub(crate) fn show(
         &mut self,
         plan: &Plan,
@@ -116,9 +108,6 @@ impl Live {
     }
 
     /// Says what held a set-up that has run, and how long it took.
-    ///
-    /// # Errors
-    /// If standard output cannot be written.
     pub(crate) fn ended(&self, recording: &Recording) -> Result<(), Failure> {
         let took = amounts::span(recording.took().0);
         let description = format!("    {}; took {took}", recording.means.join("; "));
@@ -126,7 +115,6 @@ impl Live {
     }
 }
 
-/// One frame.
 #[derive(Debug)]
 struct View {
     at: Time,

@@ -24,9 +24,6 @@ pub(crate) struct Machine {
 
 impl Machine {
     /// Reads the properties of this machine.
-    ///
-    /// # Errors
-    /// If there is no fio.
     pub(crate) fn inspect(directory: &Path, disk: &Result<Disk, String>) -> Result<Self, Failure> {
         let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
         let kernel = rustix::system::uname();
@@ -42,7 +39,6 @@ impl Machine {
         })
     }
 
-    /// In one line.
     pub(crate) fn description(&self) -> String {
         format!(
             "{} x {}, {} GiB, Linux {}, {} on {}, {}, Tidegate {}",

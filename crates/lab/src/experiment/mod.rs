@@ -139,7 +139,6 @@ impl DemoOutcome {
         self.results.iter().find(|(recording, _)| recording.control == control).map(|(_, s)| s)
     }
 
-    /// For programs.
     pub(crate) fn to_json(&self) -> serde_json::Value {
         let setups = self.results.iter().map(|(recording, score)| {
             json!({

@@ -19,7 +19,7 @@ pub(crate) fn panel(
         });
         Series::line(one.name.clone(), points.collect())
     });
-    Panel { title: title.into(), x: "ms", y, series: series.collect(), levels: Vec::new() }
+    Panel::new(title, ["ms", y], series)
 }
 
 /// The same of bytes, as Gbit/s.

@@ -48,9 +48,6 @@ impl Pace {
     /// Has so many threads call `work` and do nothing else, for a while. A caller that compares
     /// several things lets them take turns, so that a machine that becomes slower does so for all
     /// of them.
-    ///
-    /// # Errors
-    /// If there are no threads to be had.
     pub(crate) fn run<W: Fn() + Sync>(&mut self, threads: usize, work: &W) -> Result<(), Failure> {
         let notes = run(threads, work)?;
         self.undisturbed.extend(undisturbed(&notes));

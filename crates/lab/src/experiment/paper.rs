@@ -48,7 +48,6 @@ pub(super) const LIVE: &str = "live";
 /// How soon a user who ends the command is noticed.
 const POLL_INTERVAL: Duration = Duration::from_millis(25);
 
-/// Result of a figure.
 pub(super) struct FigureResult {
     pub(super) claims: Vec<Claim>,
     pub(super) table: Table,
@@ -93,7 +92,6 @@ pub(crate) struct Paper {
     pub(super) live: &'static [(&'static str, Run)],
 }
 
-/// A function that runs a figure.
 pub(super) type Run = fn(&FigureContext) -> Result<FigureResult, Failure>;
 
 /// A user's request for figures of a paper.
@@ -324,7 +322,6 @@ pub(super) fn timed<R>(work: impl FnOnce() -> R) -> (R, f64) {
     (result, clock.now().since(Time::ZERO).as_seconds())
 }
 
-/// Seconds in a span.
 pub(super) fn seconds(span: Span) -> f64 {
     span.as_seconds()
 }

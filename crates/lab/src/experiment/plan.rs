@@ -10,7 +10,6 @@ use std::fmt;
 use serde::Serialize;
 use tidegate_model::{Rate, Span};
 
-/// One mebibyte.
 pub(crate) const MIB: u64 = 1 << 20;
 
 /// A tenant counts as having its promise from this share of it on, in thousandths.
@@ -76,7 +75,6 @@ pub(crate) struct Plan {
     pub(crate) tenants: Vec<Tenant>,
 }
 
-/// One tenant's part.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Tenant {
     pub(crate) name: &'static str,
@@ -89,7 +87,6 @@ pub(crate) struct Tenant {
 }
 
 impl Plan {
-    /// The tenants' names.
     pub(crate) const NAMES: [&str; 4] = [TENANTS[0].0, TENANTS[1].0, TENANTS[2].0, TENANTS[3].0];
 
     /// The experiment for a disk that can do `measured` by itself, with set-ups of `seconds`.

@@ -44,7 +44,6 @@ pub(crate) struct Series {
 }
 
 impl Series {
-    /// Points joined by a line.
     pub(crate) fn line(name: impl Into<String>, points: Vec<(f64, f64)>) -> Self {
         Self { name: name.into(), shape: Shape::Line, points }
     }
@@ -67,6 +66,20 @@ pub(crate) struct Panel {
 }
 
 impl Panel {
+    /// A panel whose axes have these names.
+    pub(crate) fn new(
+        title: impl Into<String>,
+        [x, y]: [&'static str; 2],
+        series: impl IntoIterator<Item = Series>,
+    ) -> Self {
+        let series = series.into_iter().collect();
+        Self { title: title.into(), x, y, series, levels: Vec::new() }
+    }
+
+    pub(crate) fn with_levels(self, levels: Vec<(String, f64)>) -> Self {
+        Self { levels, ..self }
+    }
+
     /// The largest values on both axes.
     fn extent(&self) -> (f64, f64) {
         let points = || self.series.iter().flat_map(|series| &series.points);
@@ -205,7 +218,6 @@ impl Panel {
     }
 }
 
-/// The picture of some panels.
 pub(crate) fn draw(title: &str, panels: &[Panel]) -> String {
     let named = |panel: &Panel| panel.series.iter().filter(|s| !s.name.is_empty()).count();
     let lines = panels.iter().map(named).max().unwrap_or(0);

@@ -42,7 +42,6 @@ impl Quiet {
         self
     }
 
-    /// Whether each second was quiet.
     pub(crate) fn seconds(&self) -> impl Iterator<Item = bool> {
         self.waits.iter().map(|waited| *waited <= WAIT_MAX)
     }
@@ -56,7 +55,6 @@ impl Quiet {
         self.seconds().filter(|is_quiet| !is_quiet).count()
     }
 
-    /// For programs.
     pub(crate) fn numbers(&self) -> Map<String, Value> {
         let longest = self.waits.iter().copied().max().unwrap_or(Span::ZERO);
         let numbers = json!({

@@ -197,7 +197,6 @@ impl Recording {
     }
 }
 
-/// `bytes` in `time`, per second.
 pub(crate) fn per_second(bytes: u64, time: Span) -> Rate {
     let rate = u128::from(bytes) * u128::from(Span::SECOND.0) / u128::from(time.0.max(1));
     Rate(u64::try_from(rate).unwrap_or(u64::MAX))

@@ -13,7 +13,6 @@ use super::summary::{format_percent, sentence};
 
 const STYLE: &str = include_str!("report.css");
 
-/// Contents of a report.
 #[derive(Debug)]
 pub(crate) struct Report<'a> {
     pub(crate) plan: &'a Plan,

@@ -56,7 +56,6 @@ pub(crate) struct Circumstances {
     pub(crate) pulse: Span,
 }
 
-/// The result of one tenant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TenantScore {
     pub(crate) name: &'static str,
@@ -103,7 +102,6 @@ fn is_disturbed(recording: &Recording, window: Window) -> bool {
 }
 
 impl Score {
-    /// Judges a recording.
     pub(crate) fn new(plan: &Plan, recording: &Recording) -> Self {
         let settled = || recording.windows().filter(|window| recording.is_settled(*window));
         let windows = settled().count();

@@ -76,9 +76,6 @@ struct Running {
 
 impl Testbed {
     /// Runs one set-up, showing how it goes.
-    ///
-    /// # Errors
-    /// If something cannot be started or breaks, or the user ends the command.
     pub(crate) fn run(&self, control: Control, live: &mut Live) -> Result<Recording, Failure> {
         let load_percent = machine::load_percent();
         let means = self.means(control)?;
@@ -94,9 +91,6 @@ impl Testbed {
     }
 
     /// Sees whether a program can be run under a controller here, before minutes have passed.
-    ///
-    /// # Errors
-    /// Why not.
     pub(crate) fn rehearse(&self) -> Result<(), Failure> {
         let policy = policies::shared(&self.plan);
         let controller = Controller::start("rehearsal", &policy, &self.scratch, &self.interrupt)?;

@@ -18,7 +18,6 @@ use crate::load::schedule::{Choice, Dice};
 use tidegate_console::data_node::{self, DataNodeAddress};
 use tidegate_console::failure::Failure;
 
-/// The work of a client.
 #[derive(Clone, Debug)]
 pub(super) struct Work {
     pub(super) settings: Settings,
@@ -40,7 +39,6 @@ pub(super) struct Work {
 /// by the clock of the process that reads it.
 const ROW: Span = Span(Span::SECOND.0 / 10 * 9);
 
-/// The key with this number.
 fn key(number: u64) -> [u8; 16] {
     let mut key = *b"key:            ";
     key[8..].copy_from_slice(&number.to_be_bytes());

@@ -60,7 +60,6 @@ impl ClientProcesses {
         Ok(processes)
     }
 
-    /// How many there are.
     pub(crate) fn clients(&self) -> usize {
         self.children.len()
     }
@@ -79,7 +78,6 @@ impl ClientProcesses {
         Ok(())
     }
 
-    /// Has all of them begin.
     pub(crate) fn go(&mut self) {
         (0..self.clients()).for_each(|client| self.send(client, "\n"));
     }

@@ -32,7 +32,6 @@ pub(super) enum Line {
 pub(crate) struct Row {
     /// The number of the period that it ends with, or the second of the machine's clock.
     pub(crate) period: u64,
-    /// How long it was.
     pub(crate) nanoseconds: u64,
     /// Gets, puts and deletes that have ended.
     pub(crate) operations: u64,

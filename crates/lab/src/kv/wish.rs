@@ -77,7 +77,6 @@ fn per_period(rate: Iops, length: Span) -> u64 {
 }
 
 impl Wanted {
-    /// The period.
     pub(super) fn period(&self) -> Period {
         self.period
     }

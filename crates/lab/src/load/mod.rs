@@ -77,7 +77,6 @@ pub(crate) struct Plan {
     /// Bytes of a request or a value.
     pub(crate) size: u32,
     pub(crate) reads_permille: u64,
-    /// How many keys there are.
     pub(crate) keys: u64,
     pub(crate) is_zipf: bool,
     pub(crate) prefix: String,

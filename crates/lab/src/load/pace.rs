@@ -33,7 +33,6 @@ pub(crate) enum Kind {
     Write,
 }
 
-/// How a request ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ending {
     Done,
@@ -152,7 +151,6 @@ impl Pace {
         true
     }
 
-    /// The end of the run.
     pub(crate) fn end(mut self, now: Time) -> LoadStats {
         for request in self.in_flight.iter().flatten() {
             if self.window.contains(request.due) {

@@ -118,7 +118,6 @@ pub(crate) enum Choice {
 }
 
 impl Choice {
-    /// How many things there are.
     pub(crate) fn count(&self) -> u64 {
         match self {
             Self::Uniform(count) => *count,
@@ -176,9 +175,7 @@ impl Zipf {
 /// The part of a run that counts: what warms up before it does not.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Window {
-    /// Its beginning.
     pub(crate) from: Time,
-    /// Its end.
     pub(crate) until: Time,
 }
 
@@ -189,12 +186,10 @@ impl Window {
         Self { from, until: from.after(length) }
     }
 
-    /// Whether it contains `time`.
     pub(crate) fn contains(&self, time: Time) -> bool {
         (self.from..self.until).contains(&time)
     }
 
-    /// Its length.
     pub(crate) fn length(&self) -> Span {
         self.until.since(self.from)
     }

@@ -18,7 +18,6 @@ pub(crate) enum Target {
 pub(crate) enum Address {
     /// `HOST:PORT`.
     Tcp(String),
-    /// A Unix socket.
     Unix(PathBuf),
 }
 

@@ -15,7 +15,6 @@ use tidegate_fabric::reactor::Source;
 /// How long a server may take for anything that is not under load yet.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// A stream to a server.
 #[derive(Debug)]
 pub(crate) enum Stream {
     Tcp(TcpStream),
@@ -24,9 +23,6 @@ pub(crate) enum Stream {
 
 impl Stream {
     /// Connects; reading and writing block, but not for good.
-    ///
-    /// # Errors
-    /// If no server answers at this address.
     pub(crate) fn connect(address: &Address) -> Result<Self, Failure> {
         let connected = match address {
             Address::Tcp(address) => tcp(address).map(Self::Tcp),

@@ -47,7 +47,6 @@ pub(crate) struct Shared {
     pub(crate) stop: Arc<AtomicBool>,
 }
 
-/// One connection.
 pub(crate) struct Connection {
     stream: Stream,
     dialect: Box<dyn Dialect>,
@@ -122,9 +121,6 @@ pub(crate) struct Worker {
 
 impl Worker {
     /// Works until the end of the run.
-    ///
-    /// # Errors
-    /// If a connection ends before.
     pub(crate) fn run(mut self) -> io::Result<LoadStats> {
         let mut reactor: Reactor<()> = Reactor::new()?;
         for (connection, token) in self.connections.iter().zip(0..) {

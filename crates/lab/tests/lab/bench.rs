@@ -4,7 +4,6 @@ use serde_json::Value;
 
 use crate::tidegate_lab;
 
-/// The rows of one bench.
 fn rows(name: &str, environment: &[(&str, &str)]) -> Vec<Value> {
     rows_of(&[name], environment)
 }

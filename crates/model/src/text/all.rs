@@ -70,7 +70,6 @@ struct Rest<'a> {
     placeholders: Vec<(String, usize)>,
 }
 
-/// The placeholder of this number.
 fn placeholder(number: usize) -> String {
     format!("stand-in-{number}-")
 }
@@ -224,7 +223,6 @@ impl Rest<'_> {
         })
     }
 
-    /// The name of an element.
     fn name(&self, way: &[PathStep]) -> Option<String> {
         let mut way = way.to_vec();
         way.push(PathStep::Key("name".into()));

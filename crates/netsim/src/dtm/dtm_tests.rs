@@ -269,21 +269,15 @@ fn what_is_printed() {
     let mut outcome = run(&plan).unwrap();
     assert_eq!(outcome.table(4).lines().count(), 5);
     outcome.names[0] = "a\"b\n".into();
-    assert_eq!(outcome.csv().matches("a\"\"b\n").count(), 8);
-    let json = outcome.json();
-    assert_eq!(json.lines().count(), 24);
-    let first = json.lines().next().unwrap();
-    assert!(
-        first.starts_with("{\"slot\":0,\"at_ps\":25000000,\"round_trip_ns\":25000,"),
-        "{first}"
-    );
-    assert!(first.contains("\"flow\":\"a\\\"b\\u000a\""), "{first}");
+    let mut csv = Vec::new();
+    outcome.write_csv(&mut csv).unwrap();
+    assert_eq!(String::from_utf8(csv).unwrap().matches("a\"\"b\n").count(), 8);
     // Nothing is sent while nothing is there: a quality that is not finite is none.
     let mut idle = Plan { slots: 3, ..good() };
     idle.flow[2].offered.as_mut().unwrap().pulse =
         Some(Pulse { on: Span(1), off: Span(1_000_000_000), phases: Phases::Fixed });
     let idle = run(&idle).unwrap();
-    assert!(idle.json().contains("\"quality\":null"), "{}", idle.json());
+    assert!((0..3).flat_map(|slot| idle.flows(slot)).any(|flow| !flow.quality.is_finite()));
 }
 
 #[track_caller]

@@ -14,7 +14,6 @@ use tidegate_sim::workload::Arriving;
 /// Nanoseconds in a second, in which the model counts.
 const SECOND: f64 = 1e9;
 
-/// The link.
 pub(super) struct Link<'a> {
     plan: &'a Plan,
     /// `C`, in packets per nanosecond.

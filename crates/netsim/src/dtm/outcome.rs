@@ -151,15 +151,8 @@ impl DtmReport {
         text
     }
 
-    /// Every slot and flow, for a spreadsheet: a line of each slot for each flow, after one of
-    /// names with units.
-    pub fn csv(&self) -> String {
-        let mut text = Vec::new();
-        self.write_csv(&mut text).expect("memory has room");
-        String::from_utf8(text).expect("names and numbers are text")
-    }
-
-    /// Writes the same to a file or another writer, row by row.
+    /// Writes every slot and flow, for a spreadsheet: a line of each slot for each flow, after one
+    /// of names with units, row by row.
     ///
     /// # Errors
     /// The errors of the writer.
@@ -167,63 +160,19 @@ impl DtmReport {
         let heads = "slot,at_ps,round_trip_ns,marked,queue_packets,flow,window_packets,alpha,\
                      quality,flow_queue_packets,sent_packets,served_packets";
         writeln!(to, "{heads}")?;
-        self.rows(|slot, at, name, flow| {
-            let Slot { at: Picoseconds(begun), length, marked, queue } = *slot;
-            let Flow { window, alpha, quality, queue: own, sent, served } = *flow;
-            // A name may have a comma, or a quotation mark, which is doubled.
-            let name = name.replace('"', "\"\"");
-            writeln!(
-                to,
-                "{at},{begun},{length},{marked},{queue},\"{name}\",{window},{alpha},{quality},\
-                 {own},{sent},{served}"
-            )
-        })
-    }
-
-    /// The same for programs: an object for each flow in each slot, a line each. A quality that is
-    /// not finite is null.
-    pub fn json(&self) -> String {
-        let mut text = String::new();
-        let rows = self.rows(|slot, at, name, flow| {
-            let Slot { at: Picoseconds(begun), length, marked, queue } = *slot;
-            let Flow { window, alpha, quality, queue: own, sent, served } = *flow;
-            let quality = if quality.is_finite() { quality.to_string() } else { "null".into() };
-            let name = quoted(name);
-            _ = writeln!(
-                text,
-                "{{\"slot\":{at},\"at_ps\":{begun},\"round_trip_ns\":{length},\"marked\":{marked},\
-                 \"queue_packets\":{queue},\"flow\":{name},\"window_packets\":{window},\
-                 \"alpha\":{alpha},\"quality\":{quality},\"flow_queue_packets\":{own},\
-                 \"sent_packets\":{sent},\"served_packets\":{served}}}"
-            );
-            Ok(())
-        });
-        rows.expect("memory has room");
-        text
-    }
-
-    fn rows(
-        &self,
-        mut each: impl FnMut(&Slot, usize, &str, &Flow) -> io::Result<()>,
-    ) -> io::Result<()> {
-        for (number, slot) in self.slots.iter().enumerate() {
-            for (name, flow) in self.names.iter().zip(self.flows(number)) {
-                each(slot, number, name, flow)?;
+        for (at, slot) in self.slots.iter().enumerate() {
+            for (name, flow) in self.names.iter().zip(self.flows(at)) {
+                let Slot { at: Picoseconds(begun), length, marked, queue } = *slot;
+                let Flow { window, alpha, quality, queue: own, sent, served } = *flow;
+                // A name may have a comma, or a quotation mark, which is doubled.
+                let name = name.replace('"', "\"\"");
+                writeln!(
+                    to,
+                    "{at},{begun},{length},{marked},{queue},\"{name}\",{window},{alpha},{quality},\
+                     {own},{sent},{served}"
+                )?;
             }
         }
         Ok(())
     }
-}
-
-/// A text in JSON (RFC 8259, section 7).
-fn quoted(text: &str) -> String {
-    let mut quoted = String::from("\"");
-    for character in text.chars() {
-        match character {
-            '"' | '\\' => quoted.extend(['\\', character]),
-            '\u{0}'..='\u{1f}' => _ = write!(quoted, "\\u{:04x}", u32::from(character)),
-            _ => quoted.push(character),
-        }
-    }
-    quoted + "\""
 }

@@ -18,9 +18,6 @@ use tidegate_sim::event::Queue;
 
 impl<Q: Queue<super::simulation::Event>> E2eSim<'_, Q> {
     /// Checks everything but the insides of devices.
-    ///
-    /// # Panics
-    /// If something does not hold.
     pub(super) fn check(&self) {
         let now = self.context.now;
         if let Err(fault @ Fault::Count { .. }) = self.context.network.check() {

@@ -20,7 +20,6 @@ const COMMAND: u64 = 72;
 /// Headers of data, of a word that there is room, and of the entry of a completion queue.
 const OTHER: u64 = 24;
 
-/// The kinds of messages in an exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum MessageKind {
     Command,
@@ -42,7 +41,6 @@ impl MessageKind {
         (Self::ALL[(message & 3) as usize], (message >> 2) as u32)
     }
 
-    /// How large the message is.
     pub(super) fn bytes(self, request: &Request, in_capsule: Bytes) -> u64 {
         let is_read = request.operation == Operation::Read;
         let goes_along = !is_read && request.bytes <= in_capsule;

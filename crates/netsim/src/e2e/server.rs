@@ -7,7 +7,6 @@ use crate::storage::{self, Command, Direction, Memory, SECTOR, Ssd};
 use tidegate_sim::time::Picoseconds;
 use tidegate_sim::workload::Request;
 
-/// A server.
 #[derive(Debug)]
 pub(super) struct Server {
     drives: Vec<Ssd>,
@@ -16,10 +15,8 @@ pub(super) struct Server {
     in_memory: usize,
 }
 
-/// Events in a server.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Event {
-    /// Something in one of its drives.
     Drive(u8, storage::Event),
     /// Its memory has completed the request with this tag.
     Memory(u64),

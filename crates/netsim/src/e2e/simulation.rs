@@ -24,7 +24,6 @@ use tidegate_sim::scenario::ScenarioError;
 use tidegate_sim::time::Picoseconds;
 use tidegate_sim::workload::Request;
 
-/// Events of the simulation.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Event {
     Network(net::Event),
@@ -364,7 +363,6 @@ impl<'a, Q: Queue<Event> + Default> E2eSim<'a, Q> {
         }
     }
 
-    /// Sends a message of an exchange.
     fn send(&mut self, number: u32, kind: MessageKind) {
         let Exchange { application, connection, request, .. } = *self.exchanges.at(number);
         let Connection { there, back, .. } = self.connections[connection as usize];
@@ -575,7 +573,6 @@ impl Running {
     }
 }
 
-/// Counts a time.
 fn record(times: &mut Histogram<u64>, took: Picoseconds) {
     times.record(took.span().0).expect("a histogram that grows");
 }

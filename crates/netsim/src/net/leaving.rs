@@ -35,7 +35,6 @@ pub(super) struct List {
     last: u32,
 }
 
-/// The lists of all ports.
 #[derive(Debug)]
 pub(super) struct Lists {
     links: Vec<Link>,
@@ -96,7 +95,6 @@ impl Lists {
         [list.next, list.last].iter().fold(0, |sum, at| sum ^ self.links[*at as usize].left.at.0)
     }
 
-    /// All of a list, in its order.
     pub(super) fn iter(&self, list: List) -> impl Iterator<Item = &Leaving> {
         let mut number = list.next;
         core::iter::from_fn(move || {

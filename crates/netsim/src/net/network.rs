@@ -98,7 +98,6 @@ pub struct PacketCounts {
     pub on_lines: u64,
 }
 
-/// Rules for all ports.
 #[derive(Clone, Copy, Debug)]
 struct Rules {
     service: Service,

@@ -16,7 +16,6 @@ mod invariants;
 #[path = "network_pauses_tests.rs"]
 mod pauses;
 
-/// Events of a test.
 enum SimEvent {
     Network(Event),
     Send(Packet),

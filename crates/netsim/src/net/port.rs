@@ -57,7 +57,6 @@ pub(super) struct Port {
     pub(super) busy_until: Picoseconds,
     /// Its wire, by the network's list of them.
     pub(super) wire: u32,
-    /// The switch that it belongs to.
     pub(super) switch: u32,
     rest: Box<Rest>,
     /// Whether an event for its next departure is due.
@@ -68,7 +67,6 @@ pub(super) struct Port {
     current_queue: u8,
     /// The packets that leave after the first, in this order.
     others: List,
-    /// The content of each queue.
     pub(super) queues: [Held; QUEUES],
     pub(super) queue_stats: [QueueStats; QUEUES],
 }
@@ -144,7 +142,6 @@ impl Port {
         &mut self.rest
     }
 
-    /// Counts a packet in.
     #[inline]
     pub(super) fn enter(&mut self, now: Picoseconds, queue: usize, packet: &Packet) {
         let held = &mut self.queues[queue];
@@ -284,7 +281,6 @@ impl Port {
         self.queue_stats[class as usize].counters(now, losses)
     }
 
-    /// The packets that wait in a queue.
     pub(super) fn waiting(&self, queue: usize) -> impl Iterator<Item = &Packet> {
         self.rest.waiting[queue].iter()
     }

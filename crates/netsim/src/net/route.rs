@@ -28,12 +28,10 @@ pub struct Path {
     pub back: u32,
 }
 
-/// The paths of all flows.
 #[derive(Debug)]
 pub(super) struct Paths {
     graph: Graph,
     seed: u64,
-    /// The ports of each node.
     ports: Vec<Vec<u32>>,
     /// By node: how many links are between it and each other, once a path to it was looked up.
     distances: Vec<Option<Box<[u32]>>>,
@@ -52,7 +50,6 @@ impl Paths {
         self.hops[hop as usize]
     }
 
-    /// The NIC port of a host.
     pub(super) fn nic(&self, host: Host) -> u32 {
         assert!((host.0 as usize) < self.graph.hosts(), "there is no {host}");
         self.ports[host.0 as usize][0]
@@ -66,7 +63,6 @@ impl Paths {
         &self.ports[node as usize]
     }
 
-    /// Draws the paths of a flow.
     pub(super) fn connect(&mut self, flow: FlowId, source: Host, target: Host) -> Path {
         assert!(source != target, "{source} sends to itself");
         let mut random = Stream::new(self.seed, "path", flow.0.into());

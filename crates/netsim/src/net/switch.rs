@@ -110,7 +110,6 @@ pub enum Service {
 }
 
 impl Service {
-    /// The queue in which a class waits.
     #[inline]
     pub(super) const fn queue(self, class: Class) -> usize {
         match (self, class) {
@@ -120,7 +119,6 @@ impl Service {
         }
     }
 
-    /// How many queues a port has.
     pub(super) const fn queues(self) -> usize {
         match self {
             Self::Fifo => 1,

@@ -89,7 +89,6 @@ pub struct DriveReport {
     pub events: u64,
 }
 
-/// Events of this simulation.
 #[derive(Clone, Copy, Debug)]
 enum SimEvent {
     Arrival(u32),

@@ -87,7 +87,6 @@ struct Held {
 /// No slot.
 const NONE: u32 = u32::MAX;
 
-/// The cache.
 #[derive(Debug)]
 pub(super) struct Cache {
     parameters: parameters::Cache,
@@ -107,7 +106,6 @@ pub(super) struct Cache {
 }
 
 impl Cache {
-    /// An empty cache.
     pub(super) fn new(drive: &Parameters) -> Self {
         let parameters = drive.cache;
         let pages = drive.capacity().0 / drive.geometry.page.0;
@@ -203,7 +201,6 @@ impl Cache {
         Some(Taken { write, at, cold, evicted })
     }
 
-    /// So many sectors of a page were programmed.
     pub(super) fn programmed(&mut self, page: u32, sectors: u32) {
         self.used -= sectors;
         let Some(slot) = self.find(page) else { return };
@@ -215,7 +212,6 @@ impl Cache {
         }
     }
 
-    /// The slot of a page in the cache.
     #[inline]
     fn find(&self, page: u32) -> Option<u32> {
         let entry = self.entries.get(page);

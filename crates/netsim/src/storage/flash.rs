@@ -36,13 +36,11 @@ pub(super) enum Work {
     Read,
     /// Reads the rest of a page of which a part is written.
     Update,
-    /// Programs a page.
     Program,
     /// Reads a page that cleaning moves.
     MoveOut,
     /// Programs it elsewhere.
     MoveIn,
-    /// Erases a block.
     Erase,
 }
 
@@ -320,9 +318,6 @@ impl Flash {
 
     /// Checks that nothing was lost: each operation waits before a chip or is in it, and no
     /// operation needs a bus that is free.
-    ///
-    /// # Panics
-    /// If that does not hold.
     #[cfg(test)]
     pub(super) fn check(&self, now: Picoseconds) {
         let mut all = 0;

@@ -33,7 +33,6 @@ impl Line {
     }
 }
 
-/// The link.
 #[derive(Debug)]
 pub(super) struct Link {
     parameters: parameters::Link,
@@ -47,7 +46,6 @@ pub(super) struct Link {
 }
 
 impl Link {
-    /// A link on which nothing is.
     pub(super) fn new(parameters: parameters::Link) -> Self {
         let time = |bytes| packets(bytes, &parameters);
         let (word, submission, completion) = (time(4), time(64), time(16));

@@ -237,9 +237,6 @@ impl Media {
     }
 
     /// Checks what must always hold.
-    ///
-    /// # Panics
-    /// If it does not.
     #[cfg(test)]
     pub(super) fn check(&self, now: Picoseconds) {
         self.flash.check(now);

@@ -49,7 +49,6 @@ pub(super) enum Writer {
     Cleaning,
 }
 
-/// The state of a block.
 #[derive(Clone, Copy, Debug, Default)]
 struct Block {
     /// How many of its pages hold something.
@@ -82,7 +81,6 @@ pub(super) struct Plane {
 }
 
 impl Plane {
-    /// An erased plane.
     pub(super) fn new(parameters: &Parameters, random: Stream) -> Self {
         let geometry = &parameters.geometry;
         Self {
@@ -128,7 +126,6 @@ impl Plane {
         Some(physical)
     }
 
-    /// How many blocks are free.
     fn free(&self) -> usize {
         self.blocks.len() - self.fresh as usize + self.erased.len()
     }
@@ -193,7 +190,6 @@ impl Plane {
         if is_better && can_win { Some(other) } else { best }
     }
 
-    /// The physical pages of a block.
     pub(super) const fn physical_pages(&self, block: u32) -> core::ops::Range<u32> {
         block * self.pages..(block + 1) * self.pages
     }

@@ -41,7 +41,6 @@ impl<T: Copy + Default> Table<T> {
         self.chunks[number / CHUNK].as_ref().map_or_else(T::default, |chunk| chunk[number % CHUNK])
     }
 
-    /// How many entries there are.
     #[cfg(test)]
     pub(super) const fn len(&self) -> usize {
         self.chunks.len() * CHUNK

@@ -46,9 +46,7 @@ pub(super) struct Answer {
     pub(super) sequence: u64,
     /// How many bytes after it the packet begins that is answered; zero if it is in order.
     pub(super) ahead: u32,
-    /// When that packet was sent.
     pub(super) sent: Picoseconds,
-    /// Whether it was marked.
     pub(super) mark: Mark,
 }
 

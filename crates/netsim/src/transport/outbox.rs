@@ -156,7 +156,6 @@ impl Outbox {
         Some(index)
     }
 
-    /// Takes an answer in.
     pub(super) fn on_answer(&mut self, answer: &Packet) -> News {
         let mut delivered = self.acknowledge(answer.sequence);
         let mut start = answer.sequence;

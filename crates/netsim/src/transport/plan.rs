@@ -323,7 +323,6 @@ impl Limits {
         must(fits, "rate.gain: above 0.0, at most 1.0")
     }
 
-    /// For a line of this rate.
     pub(super) fn parameters(&self, line: Rate) -> dcqcn::DcqcnParameters {
         let usual = dcqcn::DcqcnParameters::for_line(line);
         dcqcn::DcqcnParameters {

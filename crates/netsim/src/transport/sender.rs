@@ -170,7 +170,6 @@ impl Sender {
         end
     }
 
-    /// An answer has come.
     pub(super) fn on_answer(
         &mut self,
         now: Picoseconds,

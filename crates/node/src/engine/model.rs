@@ -22,12 +22,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 
+use tidegate_fabric::clock::Clock;
 use tidegate_fabric::service::Command;
 use tidegate_model::{Iops, Span, Time};
 use tidegate_proto::data::pieces::PIECE;
 
 use super::{Engine, Sink, Work};
-use crate::clock::Clock;
 use crate::mutex::lock;
 use crate::threads;
 
@@ -147,9 +147,6 @@ impl Eq for Due {}
 impl Modelled {
     /// Around an engine made by `make`, which receives the sink for work that is not finished at
     /// once.
-    ///
-    /// # Errors
-    /// If the system has no more threads.
     pub(crate) fn start(
         speed: Speed,
         clock: Clock,

@@ -34,9 +34,6 @@ struct Queue {
 
 impl Pool {
     /// Starts `count` threads that finish into `sink`.
-    ///
-    /// # Errors
-    /// If the system has no more threads.
     pub(crate) fn start(
         count: usize,
         medium: Arc<dyn Medium>,

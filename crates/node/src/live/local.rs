@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use tidegate_fabric::reactor::{Ready, Registrar};
 use tidegate_fabric::service::{CompletionSink, Job, OpenPart, Part, Service, Session};
 use tidegate_model::TenantId;
 use tidegate_proto::node::Slot;
@@ -104,6 +105,17 @@ impl Session for LocalSession {
         self.owner.is_bulk.store(true, Ordering::Relaxed);
     }
 
+    fn attach(&mut self, registrar: Registrar, token: u64) {
+        if let Some(engine) = self.live.engine.get() {
+            engine.attach(&self.owner, registrar, token);
+        }
+    }
+
+    fn on_ready(&mut self, ready: Ready, done: &mut Vec<Job>) {
+        let Self { live, owner, batch, finished, .. } = self;
+        live.receive(ready, (batch, finished), (owner, done));
+    }
+
     fn elsewhere(&mut self, costs: &[(TenantId, u64)]) {
         let live = self.live.clone();
         self.resolve_slots(&live);
@@ -128,5 +140,6 @@ impl Drop for LocalSession {
         self.owner.is_gone.store(true, Ordering::Relaxed);
         // No client waits for the replies.
         drop(self.live.node.cancel(self.live.clock, |body| Arc::ptr_eq(&body.owner, &self.owner)));
+        self.live.detach(&self.owner);
     }
 }

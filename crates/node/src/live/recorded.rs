@@ -8,12 +8,12 @@ use std::cell::{Cell, RefCell};
 use std::ops::Deref;
 use std::sync::{Arc, Mutex};
 
+use tidegate_fabric::clock::Clock;
 use tidegate_fabric::service::Command;
 use tidegate_model::{Tag, Time};
 use tidegate_proto::cluster::message::{NodeInfo, ToNode};
 use tidegate_proto::node::{Config, Node, NodeStatus, Output, Request, Slot, threads};
 
-use crate::clock::Clock;
 use crate::engine::{Body, Work};
 use crate::mutex::{MultiThreaded, lock};
 
@@ -64,7 +64,6 @@ pub(crate) struct Returned {
     pub(crate) status: Option<NodeStatus>,
 }
 
-/// One call.
 #[derive(Clone, Debug)]
 pub(crate) struct Call {
     pub(crate) input: Input,

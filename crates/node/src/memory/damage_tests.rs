@@ -270,7 +270,6 @@ fn each_damaged_structure_is_noticed_and_clients_go_on() {
     );
 }
 
-/// The word at a place.
 fn word(memory: &Arc<Region>, at: u64) -> u64 {
     let mut shm = Shm::new(memory.clone(), 1);
     let read = Operation::Read { from: at, into: BufferPosition::start(0), length: 8 };

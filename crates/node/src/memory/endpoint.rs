@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use rustix::process::geteuid;
 use std::os::fd::{AsFd, OwnedFd};
+use tidegate_fabric::clock::Clock;
 use tidegate_fabric::controller::ControllerLink;
 use tidegate_fabric::memory::handover;
 use tidegate_fabric::memory::region::Region;
@@ -27,7 +28,6 @@ use tidegate_proto::message;
 
 use super::host::{Denied, Host};
 use super::identity;
-use crate::clock::Clock;
 
 const LISTENER: u64 = 0;
 const CONTROLLER: u64 = 1;
@@ -59,7 +59,6 @@ pub(super) enum Message {
     Fence(u16),
     /// The node's own RNIC does not reach the memory any more.
     Lost,
-    /// The memory is damaged.
     Damaged,
     /// Blocks run low in memory that must not be swept.
     BlocksLow,
@@ -110,7 +109,6 @@ enum Received {
     Request(Request),
 }
 
-/// The endpoint's thread.
 pub(super) struct Endpoint {
     reactor: Reactor<Message>,
     listener: Listener,

@@ -9,9 +9,6 @@ use tidegate_model::Bytes;
 use super::StartError;
 
 /// Checks that so much memory is available, as far as the kernel reports.
-///
-/// # Errors
-/// If it is not.
 pub(super) fn check(size: Bytes) -> Result<(), StartError> {
     let text_of = |path: &str| fs::read_to_string(path).ok();
     let machine = text_of("/proc/meminfo").and_then(|text| available(&text));

@@ -16,6 +16,7 @@ use std::thread::{self, Thread};
 use rustix::rand::{GetRandomFlags, getrandom};
 use tidegate_algo::onesided::capacity::Profile;
 use tidegate_algo::onesided::engine::Promise;
+use tidegate_fabric::clock::Clock;
 use tidegate_fabric::memory::model;
 use tidegate_fabric::memory::region::Region;
 use tidegate_fabric::memory::shm::Shm;
@@ -39,7 +40,6 @@ use super::headroom;
 use super::inspector::{Inspector, speed};
 use super::rnic::{Own, Rnic};
 use super::sweeper::Sweeper;
-use crate::clock::Clock;
 use crate::mutex::lock;
 use remake::Store;
 
@@ -426,7 +426,6 @@ impl Host {
         lock(&self.inner).coordinator.on_notice(notice);
     }
 
-    /// The node ends.
     pub(super) fn end(&self) {
         lock(&self.inner).coordinator.on_ending();
     }
@@ -440,9 +439,6 @@ impl Host {
 }
 
 /// The tenant of a new client; none if it is a client that needs none.
-///
-/// # Errors
-/// The reason of the refusal, for people.
 fn tenant<'a>(
     policy: Option<&'a Policy>,
     identity: &ClientIdentity,
@@ -769,7 +765,6 @@ mod tests {
         }
     }
 
-    /// The number under a key.
     fn number(region: &Arc<Region>, key: u8) -> u64 {
         let mut client = client(Shm::new(region.clone(), 1));
         let mut outcomes = Vec::new();

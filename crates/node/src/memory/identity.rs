@@ -11,9 +11,6 @@ use tidegate_onesided::data_node::ClientIdentity;
 use tidegate_proto::controller::Peer;
 
 /// The process at the other end. The look-up of its user's name may go over a network.
-///
-/// # Errors
-/// If this is no Unix socket.
 pub(super) fn of(socket: impl AsFd) -> io::Result<ClientIdentity> {
     let peer = socket_peercred(socket)?;
     let (uid, pid) = (peer.uid.as_raw(), peer.pid.as_raw_nonzero().get());

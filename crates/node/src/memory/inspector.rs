@@ -11,6 +11,7 @@
 
 use std::sync::Arc;
 
+use tidegate_fabric::clock::kernel_time;
 use tidegate_fabric::memory::model::{self, Speed};
 use tidegate_fabric::memory::region::Region;
 use tidegate_fabric::memory::shm::Shm;
@@ -22,7 +23,6 @@ use tidegate_onesided::kv::{self, Layout, OpenError, Opening};
 use tidegate_onesided::one_sided::{BUFFER, BufferPosition, Fabric as _, Operation};
 
 use super::rnic::Own;
-use crate::clock::Clock;
 
 /// The interval between checks of the words while clients are connected.
 pub(super) const CHECK: Span = Span(10 * Span::MILLISECOND.0);
@@ -107,7 +107,7 @@ impl Inspector {
         let mut read = |at, into: &mut [u8]| read(memory, at, into);
         let damaged = monitor.inspect(&mut read).or_else(|| self.store.check(&mut read));
         damaged.or_else(|| {
-            let now = Clock::kernel_time();
+            let now = kernel_time();
             let is_sound = |speed| {
                 model::is_sound(&self.region, region_layout::NIC, speed, now.after(NIC_AHEAD))
             };

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use tidegate_fabric::clock::Clock;
 use tidegate_fabric::reactor::MessageQueue;
 use tidegate_model::{Span, Time};
 use tidegate_onesided::haechi::Event;
@@ -11,7 +12,6 @@ use tidegate_proto::data_node::Notice;
 
 use super::endpoint::Message;
 use super::host::{Halt, Host};
-use crate::clock::Clock;
 
 /// A poll that is so much late is logged: reports are then older than clients expect, and pool
 /// tokens wait. Chosen by hand.

@@ -59,7 +59,6 @@ impl Bed {
     }
 }
 
-/// The answer to a hello.
 fn answer(mut stream: &UnixStream) -> ToClient {
     let (mut decoder, mut chunk) = (Decoder::<ToClient>::new(), [0; 4096]);
     loop {

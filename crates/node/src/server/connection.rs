@@ -44,7 +44,6 @@ const READS_MAX: usize = 8;
 pub(super) enum Closed {
     /// The gateway closed it.
     Left,
-    /// The node ends.
     Ending,
     /// The gateway sent a malformed or invalid frame.
     Refused(String),
@@ -116,7 +115,6 @@ enum Greeting {
     Over,
 }
 
-/// One connection of a gateway.
 pub(super) struct Connection {
     stream: Stream,
     sink: Arc<ConnectionSink>,
@@ -231,12 +229,10 @@ impl Connection {
         self.gateway.as_deref()
     }
 
-    /// Its number at the worker.
     pub(super) fn number(&self) -> u64 {
         self.sink.connection
     }
 
-    /// Whether the worker reads from it.
     pub(super) fn is_read(&self) -> bool {
         self.interest.read
     }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use tidegate_fabric::clock::Clock;
 use tidegate_fabric::reactor::{Reactor, Ready};
 use tidegate_fabric::service::Job;
 use tidegate_fabric::stream::Stream;
@@ -15,7 +16,6 @@ use tidegate_proto::data::ALIVE_EVERY;
 use super::connection::{Closed, Connection, ConnectionSink, Remains};
 use super::fence::Denied;
 use super::{Message, Shared};
-use crate::clock::Clock;
 
 /// The listening socket. Connections count from one.
 const LISTENER: u64 = 0;

@@ -29,9 +29,7 @@ pub(crate) struct Device {
     _lock: StoreLock,
 }
 
-/// A part that is open.
 struct DevicePart {
-    /// Its offset.
     base: u64,
     label: OpenLabel,
 }
@@ -45,9 +43,6 @@ impl StoresErrors for DevicePart {
 impl Device {
     /// The file or device at `path`, which exists and keeps its length; at most `size` of it is
     /// used.
-    ///
-    /// # Errors
-    /// If it cannot be opened, or is in use (`ResourceBusy`).
     pub(crate) fn new(path: &Path, size: Option<Bytes>) -> io::Result<Self> {
         let files = Files::open(path)?;
         let lock = StoreLock::take(files.file().try_clone()?)?;

@@ -31,7 +31,6 @@ pub(crate) struct Directory {
     lock: Mutex<Option<StoreLock>>,
 }
 
-/// A part that is open.
 struct FilePart {
     files: Files,
     label: OpenLabel,

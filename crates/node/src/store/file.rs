@@ -236,9 +236,6 @@ pub(super) enum Found {
 }
 
 /// Compares the file at `path` with the open one. A block device may have many names.
-///
-/// # Errors
-/// If the system does not report it.
 pub(super) fn found_at(path: &Path, open: &File) -> io::Result<Found> {
     let open = open.metadata()?;
     let found = match path.symlink_metadata() {

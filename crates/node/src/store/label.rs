@@ -30,7 +30,6 @@ pub(crate) const AREA: u64 = 1 << 20;
 /// The most parts of a device.
 const SLOTS: u64 = AREA / SLOT;
 
-/// The location of one label.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct LabelLocation {
     pub(crate) path: PathBuf,
@@ -77,9 +76,6 @@ impl LabelLocation {
     }
 
     /// Returns the label; none if there is none.
-    ///
-    /// # Errors
-    /// If it is damaged, or cannot be read.
     pub(crate) fn read(&self, disk: &dyn Disk) -> Result<Option<Label>, LabelAccessError> {
         let mut bytes = vec![0; SLOT as usize];
         match disk.read(&self.path, self.offset, &mut bytes) {
@@ -129,9 +125,6 @@ impl LabelLocation {
     }
 
     /// Makes the label, which takes its space.
-    ///
-    /// # Errors
-    /// If the system refuses.
     pub(crate) fn make(&self, disk: &dyn Disk, label: &Label) -> io::Result<()> {
         let mut bytes = vec![0; SLOT as usize];
         let copy = self.copy(label) as usize;
@@ -219,9 +212,6 @@ impl Area {
     }
 
     /// All labels, by slot; none where a slot is free.
-    ///
-    /// # Errors
-    /// If one is damaged, or they cannot be read.
     pub(crate) fn read(
         &self,
         disk: &dyn Disk,

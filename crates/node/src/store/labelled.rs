@@ -3,6 +3,7 @@
 use std::io;
 use std::sync::{Arc, Mutex};
 
+use tidegate_fabric::clock::unix_ms;
 use tidegate_fabric::service::{Part, PartState};
 use tidegate_model::UnixTime;
 use tidegate_model::cluster::{Geometry, Label, SyncError};
@@ -12,11 +13,9 @@ use super::incarnation;
 use super::label::LabelLocation;
 use super::parts::Presence;
 use super::{OpenError, name_of};
-use crate::clock::unix_seconds;
 use crate::mutex::lock;
 use crate::volumes::{self, geometry_hint};
 
-/// The label of a part that is open.
 pub(super) struct OpenLabel {
     disk: Arc<dyn Disk>,
     location: LabelLocation,
@@ -77,7 +76,7 @@ impl OpenLabel {
     /// Stores the result of a sync; returns the incarnation from here on.
     pub(super) fn store_error(&self, errno: i32) -> u64 {
         let mut label = lock(&self.label);
-        let at_seconds = unix_seconds();
+        let at_seconds = unix_ms() / 1_000;
         label.error_count += 1;
         label.error = Some(SyncError { errno, at_seconds });
         let (volume, index) = (&label.identity.volume, label.identity.index);

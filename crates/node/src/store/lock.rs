@@ -66,7 +66,6 @@ impl Busy {
         }
     }
 
-    /// Whether a node has the store.
     pub(crate) const fn is_node(&self) -> bool {
         matches!(self.0, Holder::Own | Holder::Node(..))
     }

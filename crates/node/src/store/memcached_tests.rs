@@ -5,13 +5,16 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
+use std::time::Instant;
 
-use tidegate_fabric::service::CompletionSink;
+use tidegate_fabric::buffer::Buffer;
+use tidegate_fabric::service::{Command, CompletionSink};
 use tidegate_model::{Class, ContextId, CostModel, Operation, Tag, TenantId};
 use tidegate_proto::node::Slot;
 
+use super::link::INPUT;
 use super::*;
-use crate::engine::{Body, Owner};
+use crate::engine::Body;
 
 /// How long a test waits for what has to come.
 const LONG: Duration = Duration::from_secs(20);
@@ -32,6 +35,10 @@ impl Sink for Finished {
 }
 
 fn work(ticket: u64, command: Command, bytes: &[u8]) -> Work {
+    work_of(&Arc::new(Owner::new(Arc::new(NullSink))), ticket, command, bytes)
+}
+
+fn work_of(owner: &Arc<Owner>, ticket: u64, command: Command, bytes: &[u8]) -> Work {
     let tag = Tag {
         tenant: TenantId::UNATTRIBUTED,
         context: ContextId::NONE,
@@ -44,8 +51,7 @@ fn work(ticket: u64, command: Command, bytes: &[u8]) -> Work {
     let buffer = Buffer::from(bytes);
     let job =
         Job { ticket, tag, command, part: 0, incarnation: 0, offset: 0, length, buffer, outcome };
-    let owner = Arc::new(Owner::new(Arc::new(NullSink)));
-    let body = Body::new(job, owner, None);
+    let body = Body::new(job, owner.clone(), None);
     Work::new(Slot::UNATTRIBUTED, (command, length), &tag, &CostModel::default(), body)
 }
 
@@ -74,13 +80,13 @@ fn relay_to(path: std::path::PathBuf) -> (Relay, Receiver<Work>) {
 
 /// Waits until the relay's fault is as wanted, and says what it is.
 fn fault_once(relay: &Relay, is_wanted: fn(Option<&str>) -> bool) -> Option<String> {
-    let deadline = std::time::Instant::now() + LONG;
+    let deadline = Instant::now() + LONG;
     loop {
         let fault = relay.fault();
         if is_wanted(fault.as_deref()) {
             return fault;
         }
-        assert!(std::time::Instant::now() < deadline, "{fault:?}");
+        assert!(Instant::now() < deadline, "{fault:?}");
         thread::yield_now();
     }
 }
@@ -257,9 +263,9 @@ fn what_is_not_answered_fails_and_the_next_connection_works() {
     );
     let value = "VALUE a 0 1\r\na\r\nEND\r\n";
     let again = || replies(&relay, &receiver, vec![work(1, Command::KeyValue, b"get a\r\n")]);
-    let deadline = std::time::Instant::now() + LONG;
+    let deadline = Instant::now() + LONG;
     while again() != [value] {
-        assert!(std::time::Instant::now() < deadline, "it comes back");
+        assert!(Instant::now() < deadline, "it comes back");
         thread::yield_now();
     }
     relay.stop();
@@ -307,5 +313,142 @@ fn a_server_that_does_not_answer_is_a_fault() {
     });
     let fault = fault_once(&relay, |fault| fault.is_some()).unwrap();
     assert!(fault.ends_with("it does not answer"), "{fault}");
+    relay.stop();
+}
+
+/// A worker that reads its session's connection.
+struct Attached {
+    owner: Arc<Owner>,
+    reactor: Reactor<()>,
+}
+
+impl Attached {
+    fn to(relay: &Relay) -> Self {
+        let (owner, reactor) = (Arc::new(Owner::new(Arc::new(NullSink))), Reactor::new().unwrap());
+        relay.attach(&owner, reactor.registrar(), 7);
+        Self { owner, reactor }
+    }
+
+    fn get(&self, relay: &Relay, ticket: u64) -> Vec<Work> {
+        let key = format!("get {ticket}\r\n");
+        let (mut work, mut done) = (Vec::new(), Vec::new());
+        work.push(work_of(&self.owner, ticket, Command::KeyValue, key.as_bytes()));
+        relay.run(&mut work, &mut done);
+        done
+    }
+
+    /// What its own connection finishes; none if nothing comes in time.
+    fn receive(&mut self, relay: &Relay, patience: Duration) -> Vec<Work> {
+        let (mut ready, mut done) = (Vec::new(), Vec::new());
+        self.reactor.wait(Some(patience), &mut ready, &mut Vec::new()).unwrap();
+        ready.into_iter().for_each(|ready| relay.on_ready(&self.owner, ready, &mut done));
+        done
+    }
+
+    /// What its own connection finishes next.
+    fn wait(&mut self, relay: &Relay) -> Vec<Work> {
+        let deadline = Instant::now() + LONG;
+        while Instant::now() < deadline {
+            let done = self.receive(relay, LONG);
+            if !done.is_empty() {
+                return done;
+            }
+        }
+        panic!("nothing was finished");
+    }
+
+    /// Sends requests until one is answered on its own connection, and returns how many went by the
+    /// relay's.
+    fn connect(&mut self, relay: &Relay, receiver: &Receiver<Work>) -> usize {
+        let deadline = Instant::now() + LONG;
+        for ticket in 0.. {
+            assert!(Instant::now() < deadline, "it has no connection of its own");
+            let failed = self.get(relay, ticket);
+            let mut done = failed;
+            while done.is_empty() {
+                done = self.receive(relay, Duration::from_millis(1));
+                if let Some(work) = done.first() {
+                    assert_eq!(work.body.job.ticket, ticket);
+                    return ticket as usize;
+                }
+                done.extend(receiver.try_iter());
+            }
+        }
+        unreachable!("tickets do not end")
+    }
+}
+
+#[test]
+fn a_worker_reads_its_own_replies() {
+    let (_directory, relay, receiver) = relay(echo);
+    let mut workers = [Attached::to(&relay), Attached::to(&relay)];
+    for worker in &mut workers {
+        worker.connect(&relay, &receiver);
+    }
+    for ticket in 0..100 {
+        for worker in &mut workers {
+            assert!(worker.get(&relay, ticket).is_empty());
+        }
+        for worker in &mut workers {
+            let done = worker.wait(&relay);
+            let reply =
+                format!("VALUE {ticket} 0 {}\r\n{ticket}\r\nEND\r\n", ticket.to_string().len());
+            assert_eq!(done.len(), 1);
+            assert_eq!(&done[0].body.job.buffer[..], reply.as_bytes());
+        }
+    }
+    assert!(receiver.try_recv().is_err(), "nothing went by the relay's connection");
+    // What is open when the relay ends is finished by it, and what comes then fails.
+    assert!(workers[0].get(&relay, 100).is_empty());
+    relay.stop();
+    assert_eq!(receiver.recv_timeout(LONG).unwrap().body.job.outcome, Ok(()));
+    assert_eq!(workers[1].get(&relay, 101)[0].body.job.outcome, Err(Fault::Io));
+}
+
+#[test]
+fn a_worker_whose_connection_ends_gets_another() {
+    let (_directory, relay, receiver) = relay(echo);
+    let mut worker = Attached::to(&relay);
+    worker.connect(&relay, &receiver);
+    let crash = work_of(&worker.owner, 1, Command::KeyValue, b"mg crash\r\n");
+    relay.run(&mut vec![crash], &mut Vec::new());
+    assert!(worker.get(&relay, 2).is_empty());
+    let failed = worker.wait(&relay);
+    let outcome_of = |work: &Work| (work.body.job.ticket, work.body.job.outcome);
+    let outcomes: Vec<_> = failed.iter().map(outcome_of).collect();
+    assert_eq!(outcomes, [(1, Err(Fault::Io)), (2, Err(Fault::Io))]);
+    drop(failed);
+    // The relay's connection is still there, and carries the requests until then.
+    assert!(worker.connect(&relay, &receiver) >= 1);
+    // A session that is closed leaves nothing behind.
+    assert!(worker.get(&relay, 3).is_empty());
+    let mut failed = Vec::new();
+    relay.detach(&worker.owner, &mut failed);
+    assert_eq!(failed.iter().map(outcome_of).collect::<Vec<_>>(), [(3, Err(Fault::Io))]);
+    drop(failed);
+    assert_eq!(Arc::strong_count(&worker.owner), 1);
+    relay.stop();
+}
+
+#[test]
+fn a_worker_is_not_held_up_by_a_connection_that_is_silent() {
+    // The relay's own connection comes first and is answered; the worker's is not.
+    let (_directory, relay, receiver) = relay(|stream| {
+        static CONNECTIONS: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+        match CONNECTIONS.fetch_add(1, Ordering::Relaxed) {
+            1 => io::copy(&mut { stream }, &mut io::sink()).map(drop),
+            _ => echo(stream),
+        }
+    });
+    let mut worker = Attached::to(&relay);
+    while worker.owner.line.get().unwrap().link().is_none() {
+        let failed = worker.get(&relay, 1);
+        assert!(failed.is_empty());
+        receiver.recv_timeout(LONG).unwrap();
+    }
+    assert!(worker.get(&relay, 2).is_empty());
+    let failed = worker.wait(&relay);
+    assert_eq!(failed[0].body.job.outcome, Err(Fault::Io));
+    worker.connect(&relay, &receiver);
     relay.stop();
 }

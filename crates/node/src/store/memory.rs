@@ -24,7 +24,6 @@ const EXTENTS_MAX: usize = 256;
 /// A chunk that was never written, or its bytes.
 type Chunk = RwLock<Option<Box<[u8]>>>;
 
-/// Parts in memory.
 pub(crate) struct Memory {
     capacity: Bytes,
     parts: Parts<Vec<Chunk>>,

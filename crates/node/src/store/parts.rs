@@ -26,7 +26,6 @@ pub(super) trait StoresErrors {
     fn store_error(&self, errno: i32) -> u64;
 }
 
-/// A part that is open.
 #[derive(Debug)]
 pub(super) struct OpenedPart<T> {
     pub(super) part: Part,

@@ -20,7 +20,6 @@ pub(crate) fn sync_all(medium: &dyn Medium, is_late: impl Fn() -> bool) {
     }
 }
 
-/// A flush of a part as it is.
 fn flush(part: u32) -> Job {
     let tag = Tag {
         tenant: TenantId(0),

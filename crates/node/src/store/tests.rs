@@ -32,7 +32,6 @@ pub(super) fn make(store: &PartStore, parts: &[Part]) {
     }
 }
 
-/// A directory with these parts.
 pub(super) fn directory(folder: &Path, parts: &[Part]) -> Directory {
     make(&PartStore::Directory(folder.into()), parts);
     Directory::new(folder).unwrap()

@@ -76,7 +76,6 @@ impl Client {
         self.finished.recv_timeout(PATIENCE).expect("an answer within twenty seconds")
     }
 
-    /// The answer to one job.
     pub(crate) fn request(&mut self, job: Job) -> Job {
         match self.submit(vec![job]).pop() {
             Some(job) => job,

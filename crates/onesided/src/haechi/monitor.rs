@@ -73,7 +73,6 @@ pub struct Settings {
     pub window: u32,
 }
 
-/// The step that the monitor is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum MonitorStep {
     /// Reading the region's control words and grants.
@@ -466,7 +465,6 @@ impl<F: Fabric> Monitor<F> {
         self.add((target - tokens) as u64, MonitorStep::Changing);
     }
 
-    /// Adds to the pool.
     fn add(&mut self, add: u64, step: MonitorStep) {
         (self.added, self.step) = (add, step);
         self.post(CHANGE, Operation::FetchAdd { at: region_layout::POOL, add });
@@ -479,7 +477,6 @@ impl<F: Fabric> Monitor<F> {
         self.step = MonitorStep::Resting;
     }
 
-    /// Takes in all reports.
     fn read_reports(&mut self, now: Time, events: &mut Vec<Event>) {
         for number in 0..self.settings.session_slots {
             let line = self.line(number);

@@ -90,7 +90,6 @@ pub(super) fn fill(block: &mut [u8], key: &[u8], value: &[u8]) {
     block[end..whole].fill(0);
 }
 
-/// Writes mark and sum.
 pub(super) fn write_mark_and_sum(block: &mut [u8], hash: u64, version: u16) {
     let (key, value) = lengths(block);
     let sum = sum(&block[12..HEAD + key + value], version);

@@ -70,12 +70,10 @@ pub(crate) struct Wanted<E> {
     pub(crate) enough: E,
 }
 
-/// Any byte.
 pub(crate) fn byte() -> Wanted<impl Fn(&Stream) -> bool> {
     Wanted { most: 1, enough: |stream: &Stream| stream.available() > 0 }
 }
 
-/// So many bytes.
 pub(crate) fn bytes(most: u64) -> Wanted<impl Fn(&Stream) -> bool> {
     Wanted { most, enough: move |stream: &Stream| stream.available() >= most }
 }
@@ -170,7 +168,6 @@ pub(crate) fn reads_items(
     if moved == total { count } else { moved / size }
 }
 
-/// Writes items.
 pub(crate) fn writes_items(
     stream: Option<&Stream>,
     lock: Lock,

@@ -34,7 +34,6 @@ impl NameIndex {
         self.channels.get(name).copied()
     }
 
-    /// The index of the tenant with this name.
     pub(super) fn tenant(&self, name: &str) -> Option<usize> {
         self.channel(name).filter(|(_, slot)| *slot == 0).map(|(index, _)| index)
     }

@@ -13,7 +13,7 @@ use tidegate_model::gate::{Throughput, Unit};
 use tidegate_model::policy::{Target, Tenant};
 use tidegate_model::{ChannelSpec, GateSpec, Policy, TenantId};
 
-use crate::message::{Differentiation, Enforcement, Housekeeping, Rule};
+use crate::message::Rule;
 
 /// Rates of a tenant's own bucket on a stage, per second.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -30,7 +30,6 @@ pub(super) const UNITS: [Unit; 2] = [Unit::Bytes, Unit::Operations];
 /// The suffixes of the names of a tenant's own buckets, by unit.
 const BUCKETS: [&str; 2] = ["bandwidth", "operations"];
 
-/// The name of a tenant's own bucket.
 pub(super) fn bucket_name(tenant: &str, unit: Unit) -> String {
     format!("{tenant}:{}", BUCKETS[unit as usize])
 }
@@ -63,7 +62,7 @@ pub(super) fn rules(
     rates: impl Fn(usize, Unit) -> Rates,
 ) -> Vec<Rule> {
     let mut rules = Vec::new();
-    rules.push(Rule::Housekeeping(Housekeeping::Clear));
+    rules.push(Rule::CLEAR);
     for index in served {
         push_tenant(&mut rules, policy, *index, &rates);
     }
@@ -81,16 +80,11 @@ pub(super) fn rules(
         if served.binary_search(&usize::from(owner.0).wrapping_sub(1)).is_err() {
             continue;
         }
-        rules.push(Rule::Differentiation(Differentiation::Insert {
-            index: count,
-            conditions: rule.conditions.clone(),
-            channel: channel.clone(),
-        }));
+        rules.push(Rule::insert(count, rule.conditions.clone(), channel));
         count += 1;
     }
     if let Some(home) = home {
-        let channel = policy.tenants[home].name.clone();
-        rules.push(Rule::Differentiation(Differentiation::Default { channel }));
+        rules.push(Rule::default_channel(&policy.tenants[home].name));
     }
     rules
 }
@@ -100,8 +94,8 @@ pub(super) fn push_bucket(rules: &mut Vec<Rule>, tenant: &Tenant, unit: Unit, ra
     let name = bucket_name(&tenant.name, unit);
     let [safe, now] = [rates.safe, rates.now].map(|rate| Throughput::new(unit, rate));
     let spec = GateSpec::TokenBucket { rate: safe, burst: tenant.burst };
-    rules.push(Rule::Housekeeping(Housekeeping::SetGate { name: name.clone(), spec }));
-    rules.push(Rule::Enforcement(Enforcement::Rate { gate: name, rate: now }));
+    rules.push(Rule::gate(&name, spec));
+    rules.push(Rule::rate(name, now));
 }
 
 /// A tenant's buckets, its own channel, and its other channels with their gates.
@@ -120,15 +114,14 @@ fn push_tenant(
     }
     let channel = |name: &String, gates| {
         let (name, class) = (name.clone(), tenant.class);
-        Rule::Housekeeping(Housekeeping::SetChannel(ChannelSpec { name, tenant: id, class, gates }))
+        Rule::channel(ChannelSpec { name, tenant: id, class, gates })
     };
     rules.push(channel(&tenant.name, buckets.clone()));
     for extra in policy.channels.iter().filter(|channel| channel.tenant == id) {
         let mut gates = Vec::new();
         for (index, spec) in extra.gates.iter().enumerate() {
             let name = format!("{}:{index}", extra.name);
-            let spec = spec.clone();
-            rules.push(Rule::Housekeeping(Housekeeping::SetGate { name: name.clone(), spec }));
+            rules.push(Rule::gate(&name, spec.clone()));
             gates.push(name);
         }
         gates.extend(buckets.iter().cloned());
@@ -139,6 +132,7 @@ fn push_tenant(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::message::{Differentiation, Enforcement, Housekeeping};
     use alloc::string::ToString;
 
     const POLICY: &str = r#"
@@ -176,7 +170,7 @@ mod tests {
         };
         for rule in rules(&policy, served, home, rates) {
             text += &match rule {
-                Rule::Housekeeping(Housekeeping::Clear) => "clear".to_string(),
+                Rule::CLEAR => "clear".to_string(),
                 Rule::Housekeeping(Housekeeping::SetGate { name, spec }) => match spec {
                     GateSpec::TokenBucket { rate, .. } => format!("gate {name} safe at {rate}"),
                     spec => format!("gate {name} is {}", spec.kind()),

@@ -16,7 +16,7 @@ use tidegate_model::{Policy, Span, Time};
 use super::name_index::NameIndex;
 use super::rules::{UNITS, bucket_named, has_bucket};
 use super::window_stats::{Detail, Tenant, TrafficCounters};
-use crate::message::{ChannelReport, Coverage, GateReport, Housekeeping, Report, Rule, StageInfo};
+use crate::message::{ChannelReport, Coverage, GateReport, Report, Rule, StageInfo};
 use crate::session::Peer;
 
 /// The longest command line that is kept, in bytes; enough to tell programs apart.
@@ -240,7 +240,7 @@ impl Stage {
     pub(super) fn on_sent(&mut self, revision: u64, rules: &[Rule]) {
         let answers = &mut self.answers;
         answers.sent = answers.sent.saturating_add(1);
-        if let Some(Rule::Housekeeping(Housekeeping::Clear)) = rules.first() {
+        if rules.first() == Some(&Rule::CLEAR) {
             (answers.whole, answers.revision) = (answers.sent, revision);
         }
     }
@@ -431,7 +431,6 @@ impl Bucket {
     }
 }
 
-/// `count` in `interval`, per second.
 pub(super) fn per_second(count: u64, interval: Span) -> u64 {
     let second = u128::from(Span::SECOND.0);
     let rate = u128::from(count) * second / u128::from(interval.0.max(1));

@@ -71,7 +71,6 @@ pub(super) struct Cell {
     pub(super) tokens: GrantCounts,
 }
 
-/// A level of the demand at a cell.
 pub(super) type DemandLevel = fn(&Cell) -> u64;
 
 /// Levels of demand for reservation tokens, the most certain first; each includes those before it.

@@ -404,7 +404,6 @@ pub struct ShortTenant {
 }
 
 impl Cluster {
-    /// The status of the cluster.
     pub(crate) fn status(&self, now: Time) -> ClusterStatus {
         let tenants = self.tenants.iter().map(|tenant| ClusterTenant {
             name: tenant.name.clone(),

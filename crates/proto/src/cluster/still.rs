@@ -138,7 +138,6 @@ mod tests {
             }
         }
 
-        /// So many milliseconds pass.
         fn pass(&mut self, milliseconds: u64) {
             let end = self.now + milliseconds * 1_000_000;
             loop {

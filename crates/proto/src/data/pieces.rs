@@ -47,7 +47,6 @@ impl Command {
         matches!(self, Self::Discard { .. } | Self::Zero { .. } | Self::Map)
     }
 
-    /// Whether it is a range that is to be durable.
     const fn is_durable_range(self) -> bool {
         matches!(self, Self::Discard { durable: true } | Self::Zero { durable: true, .. })
     }

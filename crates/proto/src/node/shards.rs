@@ -155,17 +155,14 @@ impl<J, T: Threading> Shards<J, T> {
         if self.device.has_headroom() { self.shard_heads.outlook().1 } else { Time::MAX }
     }
 
-    /// Reads a shard's scheduler.
     pub(super) fn read<R>(&self, shard: usize, read: impl FnOnce(&Scheduler<J>) -> R) -> R {
         read(&self.shards[shard].0.lock())
     }
 
-    /// Changes a shard's scheduler.
     pub(super) fn change<R>(&self, shard: usize, change: impl FnOnce(&mut Scheduler<J>) -> R) -> R {
         change(&mut self.visit(shard))
     }
 
-    /// Changes the schedulers of all shards.
     pub(super) fn change_all(&self, mut change: impl FnMut(&mut Scheduler<J>)) {
         (0..self.count()).for_each(|shard| self.change(shard, &mut change));
     }

@@ -2,7 +2,7 @@
 
 use super::plan::{Gate, Plan, SetChannel, SetGate, Setup};
 use super::*;
-use crate::message::{Differentiation, Enforcement, Housekeeping, RuleError};
+use crate::message::{Differentiation, Housekeeping, RuleError};
 use alloc::string::ToString;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -18,26 +18,17 @@ fn bucket(rate: u64) -> GateSpec {
     GateSpec::TokenBucket { rate, burst: Burst::Size(Bytes(10)) }
 }
 
-fn set_gate(name: &str, spec: GateSpec) -> Rule {
-    Rule::Housekeeping(Housekeeping::SetGate { name: name.into(), spec })
-}
-
 fn set_channel(name: &str, gates: &[&str]) -> Rule {
-    Rule::Housekeeping(Housekeeping::SetChannel(ChannelSpec {
+    Rule::channel(ChannelSpec {
         name: name.into(),
         tenant: TenantId(1),
         class: Class::High,
         gates: gates.iter().map(|gate| gate.to_string()).collect(),
-    }))
-}
-
-fn default(channel: &str) -> Rule {
-    Rule::Differentiation(Differentiation::Default { channel: channel.into() })
+    })
 }
 
 fn rate(gate: &str, rate: u64) -> Rule {
-    let rate = Throughput::Bandwidth(Rate(rate));
-    Rule::Enforcement(Enforcement::Rate { gate: gate.into(), rate })
+    Rule::rate(gate, Throughput::Bandwidth(Rate(rate)))
 }
 
 fn outputs(machine: &mut Machine) -> Vec<Output> {
@@ -86,14 +77,18 @@ fn set_bucket(number: u8, fresh: bool, rate: u64) -> SetGate {
 #[test]
 fn rules_become_numbers_and_names_keep_them() {
     let mut machine = connected(Fallback::Keep);
-    let rules = vec![set_gate("kv", bucket(100)), set_channel("kv", &["kv"]), default("kv")];
+    let rules = vec![
+        Rule::gate("kv", bucket(100)),
+        set_channel("kv", &["kv"]),
+        Rule::default_channel("kv"),
+    ];
     let change = install(&mut machine, rules.clone());
     assert_eq!(change.gates, [set_bucket(0, true, 100)]);
     assert_eq!(change.channels, [SetChannel { number: 0, fresh: true, probed: false }]);
     assert!(change.words.is_some());
 
-    let mut again = vec![Rule::Housekeeping(Housekeeping::Clear)];
-    again.push(set_gate("first", GateSpec::LatencyProbe));
+    let mut again = vec![Rule::CLEAR];
+    again.push(Rule::gate("first", GateSpec::LatencyProbe));
     again.extend(rules);
     again.push(set_channel("also", &["first", "kv"]));
     let change = install(&mut machine, again);
@@ -106,7 +101,11 @@ fn rules_become_numbers_and_names_keep_them() {
 #[test]
 fn a_rate_alone_compiles_nothing() {
     let mut machine = connected(Fallback::Keep);
-    let rules = vec![set_gate("kv", bucket(100)), set_channel("kv", &["kv"]), default("kv")];
+    let rules = vec![
+        Rule::gate("kv", bucket(100)),
+        set_channel("kv", &["kv"]),
+        Rule::default_channel("kv"),
+    ];
     install(&mut machine, rules);
     let change = install(&mut machine, vec![rate("kv", 50)]);
     assert_eq!(change, Change { gates: vec![set_bucket(0, false, 50)], ..Change::default() });
@@ -117,19 +116,16 @@ fn a_rate_alone_compiles_nothing() {
 #[test]
 fn one_wrong_rule_changes_nothing() {
     let mut machine = connected(Fallback::Keep);
-    let mut rules = vec![set_gate("kv", bucket(100)), set_channel("kv", &["kv"]), default("kv")];
-    rules.push(set_gate("q", GateSpec::Concurrency { depth: 1 }));
+    let mut rules = vec![
+        Rule::gate("kv", bucket(100)),
+        set_channel("kv", &["kv"]),
+        Rule::default_channel("kv"),
+    ];
+    rules.push(Rule::gate("q", GateSpec::Concurrency { depth: 1 }));
     install(&mut machine, rules.clone());
-    let in_operations = Rule::Enforcement(Enforcement::Rate {
-        gate: "kv".into(),
-        rate: Throughput::Operations(Iops(5)),
-    });
+    let in_operations = Rule::rate("kv", Throughput::Operations(Iops(5)));
     let no_rule = Rule::Differentiation(Differentiation::Remove { index: 0 });
-    let nowhere = Rule::Differentiation(Differentiation::Insert {
-        index: 0,
-        conditions: Conditions::default(),
-        channel: "x".into(),
-    });
+    let nowhere = Rule::insert(0, Conditions::default(), "x");
     let (unused_gate, unused_channel) = (Housekeeping::UnusedGate, Housekeeping::UnusedChannel);
     let cases = [
         (rate("x", 1), "there is no gate \"x\""),
@@ -139,7 +135,7 @@ fn one_wrong_rule_changes_nothing() {
         (Rule::Housekeeping(unused_gate), "no such rule"),
         (Rule::Housekeeping(unused_channel), "no such rule"),
         (rate("q", 1), "a concurrency gate has no such state"),
-        (set_gate("z", GateSpec::Compress { level: 3 }), "needs the layered interface"),
+        (Rule::gate("z", GateSpec::Compress { level: 3 }), "needs the layered interface"),
         (set_channel("kv", &["missing"]), "there is no gate \"missing\""),
         (set_channel("kv", &["kv"; 9]), "has more than 8 gates"),
     ];
@@ -156,10 +152,10 @@ fn one_wrong_rule_changes_nothing() {
 fn what_goes_is_retired_and_its_number_used_last() {
     let mut machine = connected(Fallback::Keep);
     let queue = |depth| GateSpec::Concurrency { depth };
-    install(&mut machine, vec![set_gate("a", queue(1)), set_gate("b", queue(2))]);
-    let clear = Rule::Housekeeping(Housekeeping::Clear);
-    assert_eq!(install(&mut machine, vec![clear, set_gate("b", queue(2))]).retired, [0]);
-    let change = install(&mut machine, vec![set_gate("c", queue(3))]);
+    install(&mut machine, vec![Rule::gate("a", queue(1)), Rule::gate("b", queue(2))]);
+    let clear = Rule::CLEAR;
+    assert_eq!(install(&mut machine, vec![clear, Rule::gate("b", queue(2))]).retired, [0]);
+    let change = install(&mut machine, vec![Rule::gate("c", queue(3))]);
     assert_eq!(change.gates[0].number, 2);
     assert!(matches!(change.gates[0].setup, Setup::Queue { queue: 2, depth: 3, .. }));
 }
@@ -168,9 +164,9 @@ fn what_goes_is_retired_and_its_number_used_last() {
 fn a_full_stage_can_be_made_anew() {
     let mut machine = connected(Fallback::Keep);
     let mut rules = |generation: u32| {
-        let clear = Rule::Housekeeping(Housekeeping::Clear);
+        let clear = Rule::CLEAR;
         let queues = (0..16).map(|i| {
-            set_gate(&alloc::format!("{generation}:{i}"), GateSpec::Concurrency { depth: 1 })
+            Rule::gate(alloc::format!("{generation}:{i}"), GateSpec::Concurrency { depth: 1 })
         });
         let channels = (0..128).map(|i| set_channel(&alloc::format!("{generation}/{i}"), &[]));
         let rules = core::iter::once(clear).chain(queues).chain(channels).collect();
@@ -209,7 +205,11 @@ fn a_lost_controller_leaves_the_rates_until_the_fallback() {
         (Fallback::Unlimited, Some(set_bucket(0, false, u64::MAX))),
     ] {
         let mut machine = connected(fallback);
-        let rules = vec![set_gate("kv", bucket(100)), set_channel("kv", &["kv"]), default("kv")];
+        let rules = vec![
+            Rule::gate("kv", bucket(100)),
+            set_channel("kv", &["kv"]),
+            Rule::default_channel("kv"),
+        ];
         install(&mut machine, rules);
         install(&mut machine, vec![rate("kv", 300)]);
         machine.on_closed(Time(5 * MS), "connection reset");
@@ -295,12 +295,12 @@ fn a_number_that_stood_for_a_transformation_never_stands_for_anything_else() {
         let rules = ["a", "b", "c"].iter().enumerate().map(|(index, name)| {
             let name = alloc::format!("{name}{}", round / 7 % 50);
             match (round + index) % 3 {
-                0 => set_gate(&name, encrypt(&alloc::format!("k{}", round / 3))),
-                1 => set_gate(&name, bucket(round as u64 + 1)),
-                _ => set_gate(&name, GateSpec::Concurrency { depth: 1 }),
+                0 => Rule::gate(&name, encrypt(&alloc::format!("k{}", round / 3))),
+                1 => Rule::gate(&name, bucket(round as u64 + 1)),
+                _ => Rule::gate(&name, GateSpec::Concurrency { depth: 1 }),
             }
         });
-        let clear = (round % 2 == 0).then_some(Rule::Housekeeping(Housekeeping::Clear));
+        let clear = (round % 2 == 0).then_some(Rule::CLEAR);
         plan.apply(&clear.into_iter().chain(rules).collect::<Vec<_>>()).unwrap();
         for (name, gate) in plan.gates() {
             let transformed = &mut transformed[usize::from(gate.number)];
@@ -321,8 +321,8 @@ fn a_number_that_stood_for_a_transformation_never_stands_for_anything_else() {
 fn a_transformation_has_one_number_whatever_its_gates_are_called() {
     let mut plan = Plan::new(true);
     let one = |name: &str, key: &str| {
-        let clear = Rule::Housekeeping(Housekeeping::Clear);
-        vec![clear, set_gate("other", bucket(1)), set_gate(name, encrypt(key))]
+        let clear = Rule::CLEAR;
+        vec![clear, Rule::gate("other", bucket(1)), Rule::gate(name, encrypt(key))]
     };
     plan.apply(&one("secret", "first")).unwrap();
     let first = number_of(&plan, "secret");
@@ -336,9 +336,9 @@ fn a_transformation_has_one_number_whatever_its_gates_are_called() {
     assert_eq!(number_of(&plan, "renamed"), first, "and the old one comes back");
     // In place, from a gate that counts to one that encrypts and back.
     let bucket_number = number_of(&plan, "other");
-    let change = plan.apply(&[set_gate("other", encrypt("first"))]).unwrap().unwrap();
+    let change = plan.apply(&[Rule::gate("other", encrypt("first"))]).unwrap().unwrap();
     assert_eq!((number_of(&plan, "other"), &change.retired[..]), (first, &[bucket_number][..]));
-    let change = plan.apply(&[set_gate("other", bucket(1))]).unwrap().unwrap();
+    let change = plan.apply(&[Rule::gate("other", bucket(1))]).unwrap().unwrap();
     assert_ne!(number_of(&plan, "other"), first);
     assert!(change.gates.iter().all(|gate| gate.fresh) && change.retired.is_empty(), "{change:?}");
 }
@@ -347,14 +347,14 @@ fn a_transformation_has_one_number_whatever_its_gates_are_called() {
 fn a_stage_full_of_buckets_still_accepts_encryption() {
     let mut plan = Plan::new(true);
     for round in 0..100 {
-        let names = (0..5).map(|gate| set_gate(&alloc::format!("{round}:{gate}"), bucket(1)));
-        let clear = core::iter::once(Rule::Housekeeping(Housekeeping::Clear));
+        let names = (0..5).map(|gate| Rule::gate(alloc::format!("{round}:{gate}"), bucket(1)));
+        let clear = core::iter::once(Rule::CLEAR);
         plan.apply(&clear.chain(names).collect::<Vec<_>>()).unwrap();
     }
-    plan.apply(&[set_gate("secret", encrypt("k"))]).unwrap();
-    let most = (0..249).map(|gate| set_gate(&alloc::format!("more {gate}"), bucket(1)));
+    plan.apply(&[Rule::gate("secret", encrypt("k"))]).unwrap();
+    let most = (0..249).map(|gate| Rule::gate(alloc::format!("more {gate}"), bucket(1)));
     plan.apply(&most.collect::<Vec<_>>()).unwrap();
-    let error = plan.apply(&[set_gate("one more", bucket(1))]).unwrap_err();
+    let error = plan.apply(&[Rule::gate("one more", bucket(1))]).unwrap_err();
     assert!(error.reason.contains("more than 255 gates, where 1 numbers"), "{error:?}");
 }
 
@@ -362,7 +362,8 @@ fn a_stage_full_of_buckets_still_accepts_encryption() {
 fn a_channel_names_a_gate_once() {
     let mut machine = connected(Fallback::Keep);
     for spec in [GateSpec::Concurrency { depth: 1 }, bucket(1)] {
-        let error = refuse(&mut machine, vec![set_gate("a", spec), set_channel("c", &["a", "a"])]);
+        let error =
+            refuse(&mut machine, vec![Rule::gate("a", spec), set_channel("c", &["a", "a"])]);
         assert!(error.reason.contains(r#"channel "c" names gate "a" twice"#), "{error:?}");
     }
 }
@@ -372,11 +373,11 @@ fn channels_that_pass_queue_gates_in_contradictory_order_are_refused() {
     let mut machine = connected(Fallback::Keep);
     let depth = 1;
     let queues = [
-        set_gate("a", GateSpec::Concurrency { depth }),
-        set_gate("b", GateSpec::FairQueue { depth, weights: Vec::new() }),
-        set_gate("c", GateSpec::Priority { depth, order: Vec::new() }),
-        set_gate("bucket", bucket(1)),
-        set_gate("other bucket", bucket(1)),
+        Rule::gate("a", GateSpec::Concurrency { depth }),
+        Rule::gate("b", GateSpec::FairQueue { depth, weights: Vec::new() }),
+        Rule::gate("c", GateSpec::Priority { depth, order: Vec::new() }),
+        Rule::gate("bucket", bucket(1)),
+        Rule::gate("other bucket", bucket(1)),
     ];
     let with = |channels: &[Rule]| queues.iter().chain(channels).cloned().collect::<Vec<_>>();
     let ab = set_channel("ab", &["a", "bucket", "b"]);

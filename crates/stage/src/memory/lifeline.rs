@@ -73,9 +73,6 @@ impl Lifeline {
     /// Requests the data node's memory, and waits for the answer, with which a descriptor
     /// comes unless an RNIC reaches the memory. Brings back the memory of one that is gone, if
     /// there is some.
-    ///
-    /// # Errors
-    /// If no data node answers, or it refuses.
     pub(super) fn open(
         entrance: &Entrance,
         hello: &Hello,
@@ -98,9 +95,6 @@ impl Lifeline {
     }
 
     /// Requests the way of our RNIC to the memory.
-    ///
-    /// # Errors
-    /// If the data node does not answer, or refuses.
     #[cfg(feature = "verbs")]
     pub(super) fn request_path(
         &mut self,

@@ -340,12 +340,10 @@ impl State {
 
     // Tokens and debts.
 
-    /// Whether a reservation token is left.
     pub(super) fn has_reservation_token(&self) -> bool {
         self.served.max(u64::from(self.reserved_used)) < self.counts.reserved
     }
 
-    /// Whether it has a limit.
     const fn is_limited(&self) -> bool {
         self.counts.allowed != u64::MAX
     }

@@ -38,7 +38,6 @@ unsafe impl Send for Device {}
 // SAFETY: as above.
 unsafe impl Sync for Device {}
 
-/// The port that is used.
 struct Port {
     number: u8,
     lid: u16,
@@ -47,7 +46,6 @@ struct Port {
     gid_index: u8,
 }
 
-/// The limits of a device.
 #[derive(Clone, Copy)]
 pub(super) struct Limits {
     /// Operations under way on one queue pair.

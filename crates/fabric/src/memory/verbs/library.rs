@@ -57,7 +57,6 @@ pub(super) struct Registration {
     pub remote_key: u32,
 }
 
-/// The capabilities of a device.
 #[repr(C)]
 #[derive(Default)]
 pub(super) struct DeviceLimits {

@@ -282,7 +282,6 @@ proptest! {
     }
 }
 
-/// The bytes that wait on a wire.
 fn wire_bytes(wire: &mut Stream) -> Vec<u8> {
     let mut bytes = vec![0; 1 << 20];
     let count = wire.read(&mut bytes).unwrap_or(0);

@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use serde::Deserialize;
 use tidegate_model::Span;
 
-use super::BENCH;
+use super::{BENCH, ROUNDS};
 use crate::bench::Row;
 use crate::bench::sample::Median;
 use crate::bench::window::Plan;
@@ -21,7 +21,6 @@ use tidegate_console::programs;
 
 const PEER: &str = "nutcracker";
 const CONNECTIONS: u32 = 16;
-const ROUNDS: usize = 7;
 /// Processor time that a gateway may add to an operation, and time that it may add to the median,
 /// in microseconds.
 const ADDED_CPU_US: f64 = 14.0;
@@ -41,7 +40,6 @@ struct Way {
     socket: PathBuf,
 }
 
-/// One run.
 #[derive(Clone, Copy, Debug)]
 struct Run {
     per_second: f64,
@@ -178,7 +176,7 @@ fn cluster(directory: &Path) -> String {
     let path_of = |name: &str| directory.join(name).display().to_string();
     format!(
         "[[node]]\nname = \"store\"\nmemcached = \"unix:{}\"\ndepth = 64\n\
-         [[gateway]]\nname = \"door\"\nmemcached = \"unix:{}\"\n\
+         [[gateway]]\nname = \"front\"\nmemcached = \"unix:{}\"\n\
          [[pool]]\nname = \"cache\"\nnodes = \"store\"\ntenant = \"reader\"\n",
         path_of("memcached.sock"),
         path_of("front.sock"),
@@ -222,9 +220,15 @@ pub(super) fn measure(
         Median::of(runs.get(way).into_iter().flatten().map(what)).map(|median| median.value)
     };
     let case = format!("gets of 100 B, {CONNECTIONS} connections, through gateway and node");
-    let peer = median(2, |run| run.per_second).ok_or(missing.unwrap_or_default());
     let row = Row::more(BENCH, case, "iops", median(1, |run| run.per_second));
-    report(row.beside(PEER, peer).promised_times(1.0));
+    let row = match runs.get(2) {
+        Some(peer) => row.beside_in_turns(
+            PEER,
+            runs[1].iter().zip(peer).map(|(ours, peer)| (ours.per_second, peer.per_second)),
+        ),
+        None => row.beside(PEER, Err(missing.unwrap_or_default())),
+    };
+    report(row.promised_times(1.0));
     let added = |what: fn(&Run) -> f64, way| Some(median(way, what)? - median(0, what)?);
     let rows: [Added; 2] = [
         ("the same: added processor time per request", |run| run.cpu_us, ADDED_CPU_US),

@@ -163,7 +163,6 @@ pub(super) fn many_streams(count: u32, depth: u32) -> Scheduler<u32> {
     scheduler
 }
 
-/// A stream joins.
 pub(super) fn join<J>(scheduler: &mut Scheduler<J>, now: Time, stream: Stream) -> Slot {
     let slot = scheduler.add(TenantParameters::of_weight(stream.weight));
     scheduler.grant(now, slot, stream.counts());

@@ -15,7 +15,6 @@ pub(super) const PEER: &str = "dmclock";
 const VARIABLE: &str = "TIDEGATE_DMCLOCK";
 const GONE: &str = "dmclock gave no answer";
 
-/// Compiles it.
 pub(super) fn program() -> Result<Program, String> {
     let source = env::var(VARIABLE).map_err(|_| {
         format!(
@@ -30,7 +29,6 @@ pub(super) fn program() -> Result<Program, String> {
         .map_err(|error| format!("no dmclock in {source}: {error}"))
 }
 
-/// One that runs.
 pub(super) struct Peer(Child);
 
 impl Peer {

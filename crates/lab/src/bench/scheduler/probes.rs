@@ -54,9 +54,6 @@ impl Subject for Ours {
 type Probe<'a> = &'a dyn Fn(&mut dyn Subject) -> Result<f64, String>;
 
 /// Probes both.
-///
-/// # Errors
-/// If the user interrupts the run.
 pub(super) fn rows(
     peer: &mut Result<Peer, String>,
     interrupt: &Interrupt,

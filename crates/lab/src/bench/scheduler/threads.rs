@@ -22,7 +22,6 @@ use tidegate_console::clock::Clock;
 
 /// Requests that a thread takes out at a time.
 const BATCH: usize = 16;
-/// How many streams.
 const COUNTS: [usize; 2] = [100, 1_000];
 const COUNTS_QUICK: usize = 1;
 /// How many times one thread's rate two are to reach.
@@ -86,7 +85,6 @@ struct SharedScheduler {
 }
 
 impl SharedScheduler {
-    /// So many shards, for as many threads.
     fn new(shards: usize, streams: &[Stream], clock: Clock) -> Self {
         let depth = (shards * BATCH) as u32;
         let shards = Shards::new(shards, depth, Discipline::Unified, Pacing::Even);

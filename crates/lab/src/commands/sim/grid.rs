@@ -65,7 +65,6 @@ fn value(text: &str) -> Value {
     read.unwrap_or_else(|| Value::String(text.to_owned()))
 }
 
-/// A value as it is shown.
 pub(super) fn formatted(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),

@@ -141,13 +141,8 @@ pub(super) fn drawn(title: &str, outcome: &DtmReport) -> String {
         starts.map(move |start| start..(start + each).min(outcome.slots.len()))
     };
     let at = |slot: usize| outcome.slots[slot].at.0 as f64 / 1e9;
-    let panel = |title: &str, y: &'static str, series: Vec<Series>| Panel {
-        title: title.into(),
-        x: "ms",
-        y,
-        series,
-        levels: Vec::new(),
-    };
+    let panel =
+        |title: &str, y: &'static str, series: Vec<Series>| Panel::new(title, ["ms", y], series);
     let lines = |values: &dyn Fn(core::ops::Range<usize>) -> Vec<f64>| -> Vec<Series> {
         let rows: Vec<(f64, Vec<f64>)> =
             ranges().map(|range| (at(range.start), values(range))).collect();

@@ -33,10 +33,6 @@ pub(super) struct Source {
 }
 
 impl Source {
-    /// Reads one of the model that was asked for.
-    ///
-    /// # Errors
-    /// If it cannot be read, or is one of another model.
     pub(super) fn read(path: &Path, model: Model) -> Result<Self, Failure> {
         let name = path.display().to_string();
         let text = text(path, &name)?;

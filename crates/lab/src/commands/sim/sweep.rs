@@ -55,7 +55,6 @@ impl Figure {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Shown {
     pub(super) figures: Vec<Figure>,
-    /// All of it, for programs.
     pub(super) json: Map<String, Value>,
     /// The fault found in the simulated network, if any.
     pub(super) fault: Option<Fault>,
@@ -64,7 +63,6 @@ pub(super) struct Shown {
 /// A run of the sweep.
 #[derive(Clone, Debug)]
 pub(super) struct Point {
-    /// The values of the keys.
     values: Vec<toml::Value>,
     /// Where there are several: which of them.
     seed: Option<u64>,

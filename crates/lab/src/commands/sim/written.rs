@@ -19,10 +19,6 @@ pub(super) struct Files {
 }
 
 impl Files {
-    /// Writes one.
-    ///
-    /// # Errors
-    /// If there is no room, or it is not ours to write there.
     pub(super) fn add(
         &mut self,
         path: &Path,
@@ -65,9 +61,6 @@ impl Drop for Files {
 }
 
 /// Makes a directory, if there is none, and tries whether files can be made there.
-///
-/// # Errors
-/// If that cannot be.
 pub(super) fn prepare(directory: &Path) -> Result<(), Failure> {
     let tried = || {
         fs::create_dir_all(directory)?;
@@ -77,9 +70,6 @@ pub(super) fn prepare(directory: &Path) -> Result<(), Failure> {
 }
 
 /// Tries whether a file can be made here.
-///
-/// # Errors
-/// If that cannot be.
 pub(super) fn prepare_file(path: &Path) -> Result<(), Failure> {
     let tried = if path.is_dir() { Err(io::ErrorKind::IsADirectory.into()) } else { try_at(path) };
     tried.map_err(|error| unwritten(path, &error))

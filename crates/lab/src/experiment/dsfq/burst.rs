@@ -76,13 +76,11 @@ fn picture(shown: &[Shown]) -> String {
             let rates = shown.outcome.rates(stream, None).into_iter().enumerate();
             Series::line(name, rates.map(|(at, rate)| ((at + 1) as f64, mega(rate))).collect())
         };
-        Panel {
-            title: name.into(),
-            x: "seconds",
-            y: "MB/s in all",
-            series: [("f, all on A", F), ("g, in bursts to A and B", G)].map(line).to_vec(),
-            levels: Vec::new(),
-        }
+        Panel::new(
+            name,
+            ["seconds", "MB/s in all"],
+            [("f, all on A", F), ("g, in bursts to A and B", G)].map(line),
+        )
     };
     let panels: Vec<Panel> = shown.iter().zip(RUNS).map(panel).collect();
     draw("Bursts to one brick and then to the other", &panels)

@@ -157,13 +157,11 @@ fn picture(shown: &[Shown]) -> String {
                 seconds.enumerate().map(|(second, rates)| (second as f64 + 0.5, mega(mean(rates))));
             Series::line(name, points.collect())
         };
-        Panel {
-            title: format!("{threads} threads of f and g on A"),
-            x: "seconds",
-            y: "MB/s in all",
-            series: [("f", F), ("g", G), ("h", H)].map(line).to_vec(),
-            levels: Vec::new(),
-        }
+        Panel::new(
+            format!("{threads} threads of f and g on A"),
+            ["seconds", "MB/s in all"],
+            [("f", F), ("g", G), ("h", H)].map(line),
+        )
     };
     let panels: Vec<Panel> = shown.iter().zip(THREADS).map(panel).collect();
     draw("One stream makes up for what another loses", &panels)

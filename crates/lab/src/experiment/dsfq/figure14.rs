@@ -80,7 +80,6 @@ pub(super) fn repeat(context: &FigureContext) -> Result<FigureResult, Failure> {
     Ok(FigureResult { claims, table, picture: picture(&shown) })
 }
 
-/// Measurements of one second.
 struct Second {
     /// Whether both streams had requests waiting at brick A all the time.
     both_wait: bool,
@@ -198,31 +197,27 @@ fn picture(shown: &[Shown]) -> String {
     let first = &shown[0].outcome;
     let threads =
         |name, stream| by_time(first, name, &|at| first.cell(at, stream, A).threads.into());
-    let mut panels = vec![Panel {
-        title: "(a) threads on A".into(),
-        x: "seconds",
-        y: "threads",
-        series: vec![threads("f", F), threads("g", G)],
-        levels: Vec::new(),
-    }];
+    let mut panels = vec![Panel::new(
+        "(a) threads on A",
+        ["seconds", "threads"],
+        [threads("f", F), threads("g", G)],
+    )];
     for (shown, (_, title, _)) in shown.iter().zip(RUNS) {
         let outcome = &shown.outcome;
         let rates = |name, stream, brick| {
             let rates = outcome.rates(stream, brick);
             by_time(outcome, name, &|at| mega(rates[at]))
         };
-        panels.push(Panel {
-            title: title.into(),
-            x: "seconds",
-            y: "MB/s",
-            series: vec![
+        panels.push(Panel::new(
+            title,
+            ["seconds", "MB/s"],
+            [
                 rates("f in all", F, None),
                 rates("g in all", G, None),
                 rates("f on A", F, A),
                 rates("g on A", G, A),
             ],
-            levels: Vec::new(),
-        });
+        ));
     }
     draw("Two streams whose threads follow sines", &panels)
 }

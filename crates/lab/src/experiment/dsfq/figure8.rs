@@ -153,7 +153,7 @@ fn picture(sweep: &Sweep, live: &Sweep) -> String {
     let latencies = |title: &str, sweep: &Sweep| {
         let line = |name, stream| sweep.series(name, |outcome| latency(outcome, stream));
         let (series, levels) = (vec![line("f", F), line("g", G)], Vec::new());
-        Panel { title: title.into(), x, y: "ms", series, levels }
+        Panel::new(title, [x, "ms"], series).with_levels(levels)
     };
     let panels = [
         sweep.throughputs("(a) throughput", x, lines),

@@ -58,7 +58,6 @@ const DEPTH: u32 = 4;
 /// A scenario with more and more threads.
 struct Live {
     sweep: Sweep,
-    /// How quiet this machine was.
     quiet: Quiet,
     /// Why it was not run, if it was not.
     missing: Option<String>,

@@ -97,13 +97,7 @@ fn rates(sweep: &Sweep, title: &str) -> Panel {
     let line = |(stream, name): (usize, &str)| {
         sweep.series(name, |outcome| Some(per_second(outcome, stream)))
     };
-    Panel {
-        title: title.into(),
-        x: X,
-        y: "requests per second",
-        series: names.into_iter().enumerate().map(line).collect(),
-        levels: Vec::new(),
-    }
+    Panel::new(title, [X, "requests per second"], names.into_iter().enumerate().map(line))
 }
 
 fn promises(sweep: &Sweep, without: f64) -> Claim {

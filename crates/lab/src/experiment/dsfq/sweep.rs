@@ -22,9 +22,6 @@ pub(super) struct Sweep {
 }
 
 /// Runs each scenario with each number of threads.
-///
-/// # Errors
-/// If the user ends the command.
 pub(super) fn sweep<const N: usize>(
     context: &FigureContext,
     scenarios: [Scenario; N],
@@ -73,13 +70,7 @@ impl Sweep {
         let line = |(name, stream, brick): &Line| {
             self.series(name, |outcome| Some(mean(outcome, *stream, *brick)))
         };
-        Panel {
-            title: title.into(),
-            x,
-            y: "MB/s",
-            series: lines.iter().map(line).collect(),
-            levels: Vec::new(),
-        }
+        Panel::new(title, [x, "MB/s"], lines.iter().map(line))
     }
 
     /// Where totals are furthest from one to `ratio`, among the points that `which` takes: how far,

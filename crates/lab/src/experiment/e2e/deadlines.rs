@@ -228,6 +228,5 @@ fn panel(title: &str, runs: &[Shown], cc_variants: &[(CongestionControl, &'stati
     let series = runs.iter().zip(cc_variants).map(|(shown, (_, cc))| {
         Series::line(*cc, (1u32..).map(f64::from).zip(late(shown)).collect())
     });
-    let x = "high, medium, low";
-    Panel { title: title.into(), x, y: "% late", series: series.collect(), levels: Vec::new() }
+    Panel::new(title, ["high, medium, low", "% late"], series)
 }

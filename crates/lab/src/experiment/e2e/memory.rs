@@ -68,8 +68,7 @@ pub(super) fn percentiles(title: String, runs: &[(&str, &Service)]) -> Panel {
         });
         Series::line(*name, points.collect())
     });
-    let series = lines.collect();
-    Panel { title, x: "percentile", y: "us", series, levels: Vec::new() }
+    Panel::new(title, ["percentile", "us"], lines)
 }
 
 /// Runs with strict priority and without.

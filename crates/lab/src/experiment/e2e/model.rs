@@ -61,9 +61,8 @@ fn panel(model: &dtm::DtmReport, packets: &Shown) -> Panel {
         let points = points.filter(|(at, _)| *at <= until);
         Series::line(format!("{class}, packets"), points.collect())
     });
-    let series = of_model.chain(of_packets).collect();
-    let title = "what of the link is carried for whom".into();
-    Panel { title, x: "ms", y: "%", series, levels: Vec::new() }
+    let title = "what of the link is carried for whom";
+    Panel::new(title, ["ms", "%"], of_model.chain(of_packets))
 }
 
 fn alike(packets: &Shown, theirs: &[f64], ours: &[f64]) -> Claim {

@@ -199,8 +199,7 @@ fn panel(runs: &[Shown], title: &str) -> Panel {
         let points = runs.iter().zip(1..).map(|(shown, x)| (f64::from(x), means(shown)[level]));
         Series::line(class, points.collect())
     };
-    let series = CLASSES.into_iter().enumerate().map(line).collect();
-    Panel { title: title.into(), x: "scenario", y: "us", series, levels: Vec::new() }
+    Panel::new(title, ["scenario", "us"], CLASSES.into_iter().enumerate().map(line))
 }
 
 #[cfg(test)]

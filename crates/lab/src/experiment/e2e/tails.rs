@@ -45,8 +45,7 @@ pub(super) fn panel(outcome: &E2eReport, part: LatencyScope, title: &str) -> Pan
         });
         Series::line(one.name.clone(), points.collect())
     };
-    let series = outcome.applications.iter().map(line).collect();
-    Panel { title: title.into(), x: "percentile", y: "ms", series, levels: Vec::new() }
+    Panel::new(title, ["percentile", "ms"], outcome.applications.iter().map(line))
 }
 
 /// A table of latencies in milliseconds, without rows.
@@ -54,7 +53,6 @@ pub(super) fn table() -> Table {
     Table::new().left("MS").left("APPLICATION").right("p50").right("p90").right("p99")
 }
 
-/// A row for each application.
 pub(super) fn rows(table: &mut Table, of: &str, outcome: &E2eReport, part: LatencyScope) {
     for one in &outcome.applications {
         let mut row: Vec<Cell> = vec![of.into(), one.name.clone().into()];

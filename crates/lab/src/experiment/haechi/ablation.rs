@@ -115,13 +115,11 @@ pub(super) fn repeat(context: &FigureContext) -> Result<FigureResult, Failure> {
         series.push(Series::line(row.name, points.collect()));
     }
     let claims = ROWS.iter().zip(&rows).map(|(row, shown)| comes_out(row, shown)).collect();
-    let panel = Panel {
-        title: "Rules one by one".into(),
-        x: "uniform, Zipf 80 %, Zipf 90 %, spike, slower, faster",
-        y: "thousand reads per second",
+    let panel = Panel::new(
+        "Rules one by one",
+        ["uniform, Zipf 80 %, Zipf 90 %, spike, slower, faster", "thousand reads per second"],
         series,
-        levels: Vec::new(),
-    };
+    );
     Ok(FigureResult { claims, table, picture: draw("What each rule is there for", &[panel]) })
 }
 

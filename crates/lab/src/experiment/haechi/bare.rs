@@ -58,13 +58,11 @@ pub(super) fn one(context: &FigureContext) -> Result<FigureResult, Failure> {
     let line = |name, rate| {
         Series::line(name, (1..=MOST).map(|client| (f64::from(client), rate)).collect())
     };
-    let panel = Panel {
-        title: "Clients alone".into(),
-        x: "client",
-        y: "thousand reads per second",
-        series: vec![line("one-sided", one), line("two-sided", two)],
-        levels: Vec::new(),
-    };
+    let panel = Panel::new(
+        "Clients alone",
+        ["client", "thousand reads per second"],
+        [line("one-sided", one), line("two-sided", two)],
+    );
     let picture = draw("What a client reads alone", &[panel]);
     Ok(FigureResult { claims: vec![claim], table, picture })
 }
@@ -104,13 +102,11 @@ pub(super) fn several(context: &FigureContext) -> Result<FigureResult, Failure> 
         let points = points.map(|(shown, count)| (f64::from(count), total(&shown.outcome)));
         Series::line(name, points.collect())
     };
-    let panel = Panel {
-        title: "Several clients".into(),
-        x: "clients",
-        y: "thousand reads per second",
-        series: vec![line("one-sided", runs.one_sided), line("two-sided", runs.two_sided)],
-        levels: Vec::new(),
-    };
+    let panel = Panel::new(
+        "Several clients",
+        ["clients", "thousand reads per second"],
+        [line("one-sided", runs.one_sided), line("two-sided", runs.two_sided)],
+    );
     let picture = draw("What clients read together", &[panel]);
     Ok(FigureResult { claims: vec![claim], table, picture })
 }

@@ -45,19 +45,24 @@ pub(super) static CONGESTION_ENDS: Setup = Setup {
 };
 
 /// Some rates before and after the change: means, and the first and last of those after.
-struct Course {
-    before: f64,
-    first: f64,
-    last: f64,
+pub(super) struct Course {
+    pub(super) before: f64,
+    pub(super) first: f64,
+    pub(super) last: f64,
 }
 
 impl Course {
     fn of(rates: &[f64]) -> Self {
+        Self::around(rates, CHANGE_PERIOD, 5)
+    }
+
+    /// The settled rate is the mean of the last `settled` periods of each side of the change.
+    pub(super) fn around(rates: &[f64], change: usize, settled: usize) -> Self {
         let mean = |rates: &[f64]| rates.iter().sum::<f64>() / rates.len().max(1) as f64;
-        let (before, after) = rates.split_at(CHANGE_PERIOD);
-        // The settled rate is the mean of the last five periods of each side.
-        let last = |rates: &[f64]| mean(&rates[rates.len() - 5..]);
-        Self { before: last(before), first: after[0], last: last(after) }
+        let last = |rates: &[f64]| mean(&rates[rates.len().saturating_sub(settled)..]);
+        let (before, after) = rates.split_at(change.min(rates.len()));
+        let first = after.first().copied().unwrap_or(0.0);
+        Self { before: last(before), first, last: last(after) }
     }
 
     /// How much of another this is where it is least, before or at the end, in percent.
@@ -65,7 +70,7 @@ impl Course {
         (self.before / other.before).min(self.last / other.last) * 100.0
     }
 
-    fn to_json(&self) -> serde_json::Value {
+    pub(super) fn to_json(&self) -> serde_json::Value {
         let Self { before, first, last } = self;
         json!({ "before": tenths(*before), "first_after": tenths(*first), "last": tenths(*last) })
     }
@@ -312,13 +317,7 @@ fn part(
             let points = (1u32..).zip(&rates).map(|(period, rate)| (f64::from(period), *rate));
             series.push(Series::line(*control, points.collect()));
         }
-        panels.push(Panel {
-            title: name.into(),
-            x: "seconds",
-            y: "thousand reads per second",
-            series,
-            levels: Vec::new(),
-        });
+        panels.push(Panel::new(name, ["seconds", "thousand reads per second"], series));
     }
     FigureResult { claims, table, picture: draw(setup.title, &panels) }
 }

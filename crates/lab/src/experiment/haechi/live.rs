@@ -24,6 +24,7 @@ use serde_json::{Value, json};
 use tidegate_model::Span;
 use tidegate_sim::one_sided::{self, Control, OneSidedReport, Scenario};
 
+use super::capacity::{self, Course};
 use super::plot::{Panel, Series, draw};
 use super::{
     BARE, BASIC, FIGURE_7, FIGURE_8A, FIGURE_8B, FIGURE_8C, FIGURE_9A, FIGURE_9B, FigureContext,
@@ -70,7 +71,6 @@ const AS_SIMULATED: f64 = 5.0;
 /// And so near to what the paper prints, where a machine is in between.
 const NEAR: f64 = 3.0;
 
-/// The figures that are run.
 pub(super) const FIGURES: &[(&str, paper::Run)] = &[
     ("7", several),
     ("8", demands),
@@ -296,13 +296,11 @@ fn several(context: &FigureContext) -> Result<FigureResult, Failure> {
         checks.into_iter().chain([at_least("four clients", "K/s", 1500.0, fourth)]),
     )];
     let points = COUNTS.iter().zip(&totals).map(|(count, total)| (f64::from(*count), *total));
-    let panel = Panel {
-        title: "Several clients".into(),
-        x: "clients",
-        y: "thousand reads per second",
-        series: vec![Series::line("live", points.collect())],
-        levels: Vec::new(),
-    };
+    let panel = Panel::new(
+        "Several clients",
+        ["clients", "thousand reads per second"],
+        [Series::line("live", points.collect())],
+    );
     Ok(FigureResult { claims, table, picture: draw("What clients read together, live", &[panel]) })
 }
 
@@ -462,31 +460,6 @@ const SETTLED: usize = 4;
 /// So many reads the others keep under way, as a part of what all clients do: 60 of 640.
 const JOB: u32 = WINDOW * 10 * 60 / 640;
 
-/// Throughput before, in the first period after, and at last, in thousands per second.
-struct Course {
-    before: f64,
-    first: f64,
-    last: f64,
-}
-
-impl Course {
-    fn of(outcome: &OneSidedReport, before: usize) -> Self {
-        let totals: Vec<f64> = outcome.totals().map(super::kilo).collect();
-        let (early, late) = totals.split_at(before.min(totals.len()));
-        let last = |rates: &[f64]| {
-            let rates = &rates[rates.len().saturating_sub(SETTLED)..];
-            rates.iter().sum::<f64>() / rates.len().max(1) as f64
-        };
-        let first = late.first().copied().unwrap_or(0.0);
-        Self { before: last(early), first, last: last(late) }
-    }
-
-    fn to_json(&self) -> Value {
-        let Self { before, first, last } = self;
-        json!({ "before": tenths(*before), "first_after": tenths(*first), "last": tenths(*last) })
-    }
-}
-
 /// Figure 16: others begin to use the link.
 fn congestion(context: &FigureContext) -> Result<FigureResult, Failure> {
     const RUNS: [usize; 3] = [BARE, PAPER, SOUND];
@@ -504,8 +477,9 @@ fn congestion(context: &FigureContext) -> Result<FigureResult, Failure> {
     let mut table = Table::new().left("K/s").right("BEFORE").right("FIRST AFTER").right("LAST");
     let (mut claims, mut panels) = (Vec::new(), Vec::new());
     for (runs, name) in runs.chunks(RUNS.len()).zip(["uniform", "Zipf"]) {
-        let courses: Vec<Course> =
-            runs.iter().map(|run| Course::of(&run.live.outcome, before)).collect();
+        let course =
+            |run: &Run| Course::around(&capacity::totals(&run.live.outcome), before, SETTLED);
+        let courses: Vec<Course> = runs.iter().map(course).collect();
         let mut series = Vec::new();
         for ((mode, run), course) in RUNS.iter().zip(runs).zip(&courses) {
             let Course { before, first, last } = *course;
@@ -516,8 +490,7 @@ fn congestion(context: &FigureContext) -> Result<FigureResult, Failure> {
             let points = (1u32..).zip(rates).map(|(period, rate)| (f64::from(period), rate));
             series.push(Series::line(MODES[*mode].1, points.collect()));
         }
-        let (title, x, y) = (name.into(), "seconds", "thousand reads per second");
-        panels.push(Panel { title, x, y, series, levels: Vec::new() });
+        panels.push(Panel::new(name, ["seconds", "thousand reads per second"], series));
         claims.push(falls(&runs[1], &courses[1], name));
         claims.push(follows(&runs[2], &courses[2], before, name));
     }

@@ -143,11 +143,6 @@ pub(super) fn panel(title: &str, outcome: &OneSidedClusterReport) -> Panel {
     };
     let seconds = outcome.period.as_seconds();
     let promised = kilo(outcome.promised[0] as f64 / seconds);
-    Panel {
-        title: title.into(),
-        x: "second",
-        y: "thousand reads per second",
-        series: TENANTS.map(line).collect(),
-        levels: vec![("promised".into(), promised)],
-    }
+    Panel::new(title, ["second", "thousand reads per second"], TENANTS.map(line))
+        .with_levels(vec![("promised".into(), promised)])
 }

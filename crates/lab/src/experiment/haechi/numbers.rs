@@ -57,12 +57,10 @@ pub(super) fn repeat(context: &FigureContext) -> Result<FigureResult, Failure> {
         let points = numbers.iter().filter(|number| number.unit == "K/s").zip(1u32..);
         Series::line(name, points.map(|(number, at)| (f64::from(at), of(number))).collect())
     };
-    let panel = Panel {
-        title: "The paper's numbers and ours".into(),
-        x: "row of the table",
-        y: "thousand reads per second",
-        series: vec![line("paper", |number| number.paper), line("model", |number| number.model)],
-        levels: Vec::new(),
-    };
+    let panel = Panel::new(
+        "The paper's numbers and ours",
+        ["row of the table", "thousand reads per second"],
+        [line("paper", |number| number.paper), line("model", |number| number.model)],
+    );
     Ok(FigureResult { claims: vec![claim], table, picture: draw("Paper and model", &[panel]) })
 }

@@ -182,13 +182,7 @@ pub(super) fn latencies(context: &FigureContext) -> Result<FigureResult, Failure
             table.row(row);
             series.push(Series::line(*control, vec![(1.0, mean), (2.0, p99), (3.0, p999)]));
         }
-        panels.push(Panel {
-            title: name.into(),
-            x: "mean, 99 %, 99.9 %",
-            y: "us",
-            series,
-            levels: Vec::new(),
-        });
+        panels.push(Panel::new(name, ["mean, 99 %, 99.9 %", "us"], series));
     }
     let [burst, constant] = [BURST, CONSTANT].map(|base| begun(base, PAPER));
     let text = of(runs, "15", BURST, &[PAPER]).claim(

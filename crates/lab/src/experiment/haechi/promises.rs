@@ -153,13 +153,7 @@ pub(super) fn levels(context: &FigureContext) -> Result<FigureResult, Failure> {
             let points = LEVELS.iter().zip(rates).map(|(level, rate)| (*level as f64, rate));
             series.push(Series::line("sound without pacing", points.collect()));
         }
-        panels.push(Panel {
-            title: name.into(),
-            x: "percent promised",
-            y: "thousand reads per second",
-            series,
-            levels: Vec::new(),
-        });
+        panels.push(Panel::new(name, ["percent promised", "thousand reads per second"], series));
     }
     let claims = vec![met(runs), falls(runs), sound(runs), unpaced(kept)];
     Ok(FigureResult { claims, table, picture: draw("By how much is promised", &panels) })

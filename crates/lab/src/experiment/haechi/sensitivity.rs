@@ -115,13 +115,7 @@ pub(super) fn repeat(context: &FigureContext) -> Result<FigureResult, Failure> {
                 .map(|(at, indicators)| (f64::from(at), indicators[load].used));
             Series::line(name, points.collect())
         });
-        panels.push(Panel {
-            title: choice.name.into(),
-            x: "values in their order",
-            y: "percent of bare",
-            series: series.into(),
-            levels: Vec::new(),
-        });
+        panels.push(Panel::new(choice.name, ["values in their order", "percent of bare"], series));
         claims.push(kept(choice, &indicators, &[&busy[indices.clone()], &idle[indices]].concat()));
     }
     Ok(FigureResult { claims, table, picture: draw("Numbers that were chosen", &panels) })

@@ -73,13 +73,11 @@ pub(super) fn repeat(context: &FigureContext) -> Result<FigureResult, Failure> {
         let points = (1u32..).zip(rates).map(|(at, rate)| (f64::from(at), rate));
         series.push(Series::line(format!("{percent} %"), points.collect()));
     }
-    let panel = Panel {
-        title: "with sound rules, by what it can do then".into(),
-        x: "seconds",
-        y: "thousand reads per second",
+    let panel = Panel::new(
+        "with sound rules, by what it can do then",
+        ["seconds", "thousand reads per second"],
         series,
-        levels: Vec::new(),
-    };
+    );
     let claims = STEPS.iter().zip(runs).map(|(percent, shown)| settles(*percent, shown)).collect();
     Ok(FigureResult {
         claims,

@@ -39,7 +39,6 @@ mod tests {
     use super::super::{Panel, Series, draw};
     use super::*;
 
-    /// The pixels of a picture with one title.
     fn pixels(title: &str) -> Pixmap {
         let series = vec![Series::line("", vec![(0.0, 0.0), (2.0, 7.0)])];
         let panel = Panel { title: title.into(), series, ..Panel::default() };

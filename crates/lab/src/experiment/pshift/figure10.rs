@@ -134,13 +134,11 @@ fn picture(simulated: &ClusterReport, lived: &ClusterReport) -> String {
         let mut series: Vec<Series> = samples.iter().enumerate().map(stack).collect();
         series.push(Series::line("reserved", reserved));
         series.push(Series::line("limit", limit));
-        Panel {
-            title: format!("Period {}, {world}", period + 1),
-            x: "tenant",
-            y: "operations in a period",
+        Panel::new(
+            format!("Period {}, {world}", period + 1),
+            ["tenant", "operations in a period"],
             series,
-            levels: Vec::new(),
-        }
+        )
     };
     let mut panels = Vec::new();
     for (outcome, world) in [(simulated, SIMULATED), (lived, LIVE)] {

@@ -65,20 +65,16 @@ fn picture(Shown { outcome, .. }: &Shown) -> String {
     let mut served: Vec<Series> = outcome.samples.iter().enumerate().map(sampled).collect();
     served.push(Series::line("reserved", reserved.clone()));
     let panels = [
-        Panel {
-            title: "Reservations".into(),
-            x: "tenant",
-            y: "operations in a period",
-            series: vec![Series::line("", reserved)],
-            levels: Vec::new(),
-        },
-        Panel {
-            title: format!("Served in {:.0} s", seconds(outcome.period)),
-            x: "tenant",
-            y: "operations in a period",
-            series: served,
-            levels: Vec::new(),
-        },
+        Panel::new(
+            "Reservations",
+            ["tenant", "operations in a period"],
+            [Series::line("", reserved)],
+        ),
+        Panel::new(
+            format!("Served in {:.0} s", seconds(outcome.period)),
+            ["tenant", "operations in a period"],
+            served,
+        ),
     ];
     draw("Reservations of 10,000 tenants, and what they were served", &panels)
 }

@@ -249,13 +249,11 @@ fn picture(errors: &[Vec<f64>]) -> String {
         let points = MOVES.iter().zip(row).map(|(moves, error)| (f64::from(*moves), *error));
         Series::line(format!("active on {active} nodes"), points.collect())
     };
-    let panel = Panel {
-        title: "Tenants that miss 5 % of their reservation".into(),
-        x: "moves in a period",
-        y: "% of the tenants",
-        series: ACTIVE.iter().zip(errors).map(line).collect(),
-        levels: Vec::new(),
-    };
+    let panel = Panel::new(
+        "Tenants that miss 5 % of their reservation",
+        ["moves in a period", "% of the tenants"],
+        ACTIVE.iter().zip(errors).map(line),
+    );
     draw("Error by the number of active nodes and moves", &[panel])
 }
 

@@ -176,13 +176,11 @@ fn panel(title: &str, points: &[Point]) -> Panel {
         Series::line("pShift, 1 % of buckets moved", line(points, |point| point.moved_ms)),
         Series::line("OR-tools, maximum flow", line(points, |point| point.peer_ms)),
     ];
-    Panel {
-        title: title.into(),
-        x: "buckets",
-        y: "milliseconds",
-        series: lines.into_iter().filter(|line| !line.points.is_empty()).collect(),
-        levels: Vec::new(),
-    }
+    Panel::new(
+        title,
+        ["buckets", "milliseconds"],
+        lines.into_iter().filter(|line| !line.points.is_empty()),
+    )
 }
 
 #[cfg(test)]

@@ -212,13 +212,12 @@ fn picture(simulated: &[Shown], lived: &[live::Lived]) -> String {
         let promise = &outcome.promises[0];
         let reserved = Some(("reserved".to_owned(), promise.reservation.0 as f64));
         let limit = promise.limit.map(|limit| ("limit".to_owned(), limit.0 as f64));
-        Panel {
-            title: format!("{}, {world}", TITLES[number % TITLES.len()]),
-            x: "seconds",
-            y: "operations",
-            series: (0..outcome.promises.len()).map(line).collect(),
-            levels: reserved.into_iter().chain(limit).collect(),
-        }
+        Panel::new(
+            format!("{}, {world}", TITLES[number % TITLES.len()]),
+            ["seconds", "operations"],
+            (0..outcome.promises.len()).map(line),
+        )
+        .with_levels(reserved.into_iter().chain(limit).collect())
     };
     let panels: Vec<Panel> = runs.enumerate().map(panel).collect();
     draw("Operations of four tenants on four nodes", &panels)

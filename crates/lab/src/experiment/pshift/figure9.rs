@@ -173,13 +173,10 @@ fn picture(round_robin: &ClusterReport, shifted: &ClusterReport) -> String {
         let level =
             |name: &str, iops: u64| (name.to_owned(), in_period(iops, outcome.period) as f64);
         let limit = promise.limit.map(|limit| level("limit", limit.0));
-        Panel {
-            title: title.into(),
-            x: "tenant",
-            y: "operations in a period",
-            series: (0..outcome.periods()).map(bars).collect(),
-            levels: limit.into_iter().chain([level("reserved", promise.reservation.0)]).collect(),
-        }
+        Panel::new(title, ["tenant", "operations in a period"], (0..outcome.periods()).map(bars))
+            .with_levels(
+                limit.into_iter().chain([level("reserved", promise.reservation.0)]).collect(),
+            )
     };
     let panels = [panel(round_robin, "(a) in turn"), panel(shifted, "(b) pShift")];
     draw("Operations of ten moving tenants in four periods", &panels)

@@ -9,7 +9,6 @@ use std::collections::BinaryHeap;
 use std::mem;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::time::Duration;
 
 use tidegate_fabric::buffer::Buffer;
 use tidegate_fabric::service::{Command, CompletionSink, Job, Part, Service, Session};
@@ -37,13 +36,11 @@ const POLL_INTERVAL: Span = Span(25 * Span::MILLISECOND.0);
 /// How nodes are asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {
-    /// Reads of a block.
     Read,
     /// A memcached's `set` and `get` by turns, of as many bytes.
     KeyValue,
 }
 
-/// Counts of a run.
 #[derive(Debug, Default)]
 pub(super) struct Counted {
     /// Answers to each tenant, for each sample.
@@ -64,7 +61,6 @@ struct Flow {
     requested: u64,
 }
 
-/// One tenant.
 struct Tenant {
     /// Grows when it moves; what was caused by an older one causes nothing any more.
     version: u32,
@@ -161,9 +157,6 @@ impl<'a> Load<'a> {
 
     /// Asks from `begin`, a period's beginning, and the scenario's start after it, until `to`, and
     /// counts from `from`.
-    ///
-    /// # Errors
-    /// If a request fails, or the user ends the command.
     pub(super) fn run(
         &mut self,
         interrupt: &Interrupt,
@@ -208,7 +201,7 @@ impl<'a> Load<'a> {
             let next = self.due.peek().map_or(Time::MAX, |Reverse(due)| due.0);
             let next = moves.peek().map_or(next, |(at, _)| next.min(*at));
             let until = next.min(to).min(now.after(POLL_INTERVAL));
-            match self.answers.recv_timeout(Duration::from_nanos(self.clock.until(until).0)) {
+            match self.answers.recv_timeout(self.clock.until(until)) {
                 Ok((at, jobs)) => self.take(at, jobs, from)?,
                 Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {}
             }

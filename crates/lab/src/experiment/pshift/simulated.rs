@@ -21,10 +21,6 @@ scenarios! {
     EXPERIMENT_5 = "experiment-5";
 }
 
-/// Reads one of them.
-///
-/// # Errors
-/// None: a test reads them all.
 pub(super) fn scenario(text: &str) -> Result<Scenario, Failure> {
     Scenario::parse(text).map_err(wrong)
 }
@@ -32,10 +28,6 @@ pub(super) fn scenario(text: &str) -> Result<Scenario, Failure> {
 /// A scenario's outcome, with the time that the run took.
 pub(super) type Shown = paper::Shown<ClusterReport>;
 
-/// Runs one.
-///
-/// # Errors
-/// If the user ends the command.
 pub(super) fn run(context: &FigureContext, scenario: Scenario) -> Result<Shown, Failure> {
     let mut shown = run_all(context, vec![scenario])?;
     // As many come out as went in.

@@ -141,13 +141,11 @@ fn picture_of_threads(counts: &[usize], at: &dyn Fn(u32, u64, usize) -> f64) -> 
         Series::line(name, points.collect())
     };
     let lines = RESERVED.iter().flat_map(|tenths| counts.iter().map(move |n| (*tenths, *n)));
-    let panel = Panel {
-        title: "64 servers, 10,000 buckets, all anew".into(),
-        x: "demand / reservation",
-        y: "milliseconds",
-        series: lines.map(line).collect(),
-        levels: Vec::new(),
-    };
+    let panel = Panel::new(
+        "64 servers, 10,000 buckets, all anew",
+        ["demand / reservation", "milliseconds"],
+        lines.map(line),
+    );
     draw("Time of dividing tokens", &[panel])
 }
 
@@ -310,20 +308,17 @@ fn picture_of_removed(rows: &[Removed], all_ms: f64) -> String {
         EXPONENTS.iter().zip(rows).map(line).collect::<Vec<_>>()
     };
     let panels = [
-        Panel {
-            title: "(a) Weak excess removed, of what can be".into(),
-            x: "buckets of each server",
-            y: "%",
-            series: lines(&|row| row.percent),
-            levels: Vec::new(),
-        },
-        Panel {
-            title: "(b) Time, one thread".into(),
-            x: "buckets of each server",
-            y: "milliseconds",
-            series: lines(&|row| row.ms),
-            levels: vec![("all buckets, s = 0.5".into(), all_ms)],
-        },
+        Panel::new(
+            "(a) Weak excess removed, of what can be",
+            ["buckets of each server", "%"],
+            lines(&|row| row.percent),
+        ),
+        Panel::new(
+            "(b) Time, one thread",
+            ["buckets of each server", "milliseconds"],
+            lines(&|row| row.ms),
+        )
+        .with_levels(vec![("all buckets, s = 0.5".into(), all_ms)]),
     ];
     draw("Only the largest buckets move", &panels)
 }

@@ -45,7 +45,6 @@ fn start(depth: u32, medium: Arc<dyn Medium>) -> Option<(Ring, Receiver<Work>)> 
     }
 }
 
-/// A ring on a directory.
 fn ring(depth: u32) -> Option<(tempfile::TempDir, Ring, Receiver<Work>)> {
     let folder = tempfile::tempdir().unwrap();
     let (directory, _) = directory(folder.path());

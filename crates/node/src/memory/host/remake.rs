@@ -174,7 +174,6 @@ pub(super) fn clear(memory: &Arc<Region>, start: u64, end: u64) -> io::Result<()
     Ok(())
 }
 
-/// Zeroes all of it.
 fn wipe(memory: &Arc<Region>) -> io::Result<()> {
     clear(memory, 0, memory.length())
 }

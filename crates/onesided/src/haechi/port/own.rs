@@ -33,7 +33,6 @@ const FINISHED: u64 = OWN | 3;
 const TOOK: u64 = OWN | 4;
 
 impl<F: Fabric> Port<F> {
-    /// Posts one operation of the engine itself.
     fn post_own(&mut self, id: u64, operation: Operation) -> Result<(), Lost> {
         self.counts.own += 1;
         // Its window has headroom for these, and they are inside the control area.

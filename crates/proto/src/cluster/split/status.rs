@@ -21,7 +21,6 @@ const KEPT_PERMILLE: u128 = 970;
 const CHANGE_PART: u64 = 20;
 
 impl Split {
-    /// The status of all data nodes.
     pub(crate) fn status(&self, now: Time) -> Vec<DataNodeStatus> {
         let names = self.policy.iter().flat_map(|(_, policy)| &policy.tenants);
         let names: Vec<&str> = names.map(|tenant| tenant.name.as_str()).collect();

@@ -49,7 +49,6 @@ pub(super) struct Seen {
 
 /// Measurements of the interval that counts.
 pub(super) struct Measurement {
-    /// Length of the interval.
     pub(super) length: Span,
     /// By volume.
     pub(super) seen: BTreeMap<String, Seen>,

@@ -42,7 +42,6 @@ pub(super) struct Testbed {
     pub(super) scratch: Scratch,
 }
 
-/// The volume of a stream on a node.
 pub(super) fn volume(stream: &str, node: usize) -> String {
     format!("{stream}-{node}")
 }
@@ -108,9 +107,6 @@ impl Testbed {
     }
 
     /// Checks that no gateway or node has failed.
-    ///
-    /// # Errors
-    /// If a process has ended other than well.
     pub(super) fn check(&mut self) -> Result<(), Failure> {
         for part in self.gateways.iter_mut().chain(&mut self.nodes) {
             part.has_ended()?;
@@ -188,8 +184,7 @@ mod tests {
 
     #[test]
     fn texts_are_read_by_those_they_are_for() {
-        let scratch = tempfile::tempdir().unwrap();
-        let scratch = Scratch::at(scratch.path().join("stand")).unwrap();
+        let scratch = Scratch::new().unwrap();
         let mut scenario = super::super::scenario(super::super::FIGURE_12).unwrap();
         scenario.coordinators = 2;
         let cluster = Cluster::parse(&cluster(&scenario, 3, Bytes(8 << 10), &scratch)).unwrap();

@@ -183,9 +183,6 @@ fn count(plan: &Plan, interrupt: &Interrupt) -> Result<Live, Failure> {
 }
 
 /// A row of a client that got back what was stored.
-///
-/// # Errors
-/// If it did not.
 pub(super) fn expect_right(row: Row) -> Result<Row, Failure> {
     match row.wrong {
         0 => Ok(row),

@@ -32,7 +32,6 @@ pub(super) struct Kind<'a> {
     pub(super) rules: &'a str,
 }
 
-/// The tenant of a client.
 pub(super) fn tenant(client: u64) -> String {
     format!("c{}", client + 1)
 }
@@ -55,9 +54,6 @@ impl Testbed {
     }
 
     /// Starts so many data nodes of a kind, with a policy for all of them together.
-    ///
-    /// # Errors
-    /// As [`Self::start`].
     pub(super) fn of(
         nodes: u16,
         kind: &Kind<'_>,
@@ -94,15 +90,11 @@ impl Testbed {
         self.nodes.iter().map(Child::cpu_us).sum()
     }
 
-    /// And of their controller.
     pub(super) fn controller_us(&self) -> f64 {
         self.controller.cpu_us()
     }
 
     /// Whether all still run.
-    ///
-    /// # Errors
-    /// If one has ended, and why.
     pub(super) fn check(&mut self) -> Result<(), Failure> {
         for node in &mut self.nodes {
             if node.has_ended()? {
