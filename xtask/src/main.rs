@@ -25,7 +25,7 @@ Usage: cargo xtask COMMAND
   links    relative links of the Markdown pages, and the book's table of contents
   check    all of these
   fuzz     looks for inputs that break something, see `cargo xtask fuzz help`
-  seeds    runs simulated clusters under fire, see `cargo xtask seeds help`
+  seeds    runs simulations under faults, see `cargo xtask seeds help`
   loom     tries all orders in which threads may meet in lock-free code
   mutants  makes small mistakes and sees whether tests notice, see `cargo xtask mutants help`
   ns3      compares the simulated network with ns-3, see `cargo xtask ns3 help`

@@ -1,16 +1,21 @@
-//! `cargo xtask seeds`: simulated clusters under faults, clients with one-sided access, or
-//! histories of flushes; as many as one likes, or one again.
+//! `cargo xtask seeds`: simulations under faults, or histories of flushes; as many as one likes, or
+//! one again.
 
 use std::path::Path;
 use std::process::{Command, ExitCode};
 
 const USAGE: &str = "\
-Runs simulated clusters under fire, each made from a number; with --one-sided clients
-with one-sided access and their data node, with --durability histories of writes, flushes,
-kills, crashes and failing syncs over nodes and gateways as they are.
+Runs simulations under faults, each made from a number; of every kind, or of one:
+--cluster storage nodes, --storm storage nodes under dozens of faults, --bricks bricks
+under DSFQ, --one-sided clients of a data node, --data-nodes data nodes that share
+promises. With --durability it runs histories of writes, flushes, kills, crashes and
+failing syncs over nodes and gateways as they are.
 
-Usage: cargo xtask seeds [--one-sided | --durability] COUNT        the first so many
-       cargo xtask seeds [--one-sided | --durability] --seed N     one, again";
+Usage: cargo xtask seeds [--KIND] COUNT        the first so many
+       cargo xtask seeds [--KIND] --seed N     one, again";
+
+/// The kinds that the simulator runs.
+const KINDS: [&str; 5] = ["--cluster", "--storm", "--bricks", "--one-sided", "--data-nodes"];
 
 /// The command with these arguments.
 pub(crate) fn run(root: &Path, arguments: &[&str]) -> ExitCode {
@@ -21,7 +26,8 @@ pub(crate) fn run(root: &Path, arguments: &[&str]) -> ExitCode {
             return ExitCode::SUCCESS;
         }
         [number] | ["--seed", number] if is_number(number) => {}
-        ["--one-sided", number] | ["--one-sided", "--seed", number] if is_number(number) => {}
+        [kind, number] | [kind, "--seed", number] if KINDS.contains(&kind) && is_number(number) => {
+        }
         ["--durability", number] if is_number(number) => {
             return durability(root, "TIDEGATE_HISTORIES", number);
         }

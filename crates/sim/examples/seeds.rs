@@ -1,22 +1,17 @@
-//! Checks seeds with random faults. `seeds COUNT` runs the first so many of the cluster, and
-//! `seeds --seed N` one. With `--one-sided` first, the seeds are of clients with one-sided access.
-//! `cargo xtask seeds` starts this program.
+//! Checks seeds with random faults. `seeds COUNT` runs the first so many of each kind, and
+//! `seeds --seed N` one. With `--cluster`, `--storm`, `--bricks` or `--one-sided` first, the seeds
+//! are of this kind alone. `cargo xtask seeds` starts this program.
 
-use std::collections::BTreeMap;
-use std::ops::Range;
 use std::process::ExitCode;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::thread;
 
-use tidegate_sim::one_sided::faults;
-use tidegate_sim::seeds;
+use tidegate_sim::seeds::{Kind, violations};
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let mut words: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    let is_one_sided = words.first() == Some(&"--one-sided");
-    words.drain(..usize::from(is_one_sided));
+    let name = words.first().and_then(|word| word.strip_prefix("--"));
+    let kind = name.and_then(Kind::named);
+    words.drain(..usize::from(kind.is_some()));
     let number = |text: &str| text.parse::<u64>().ok();
     let seeds = match words[..] {
         ["--seed", seed] => number(seed).map(|seed| seed..seed.saturating_add(1)),
@@ -24,44 +19,15 @@ fn main() -> ExitCode {
         _ => None,
     };
     let Some(seeds) = seeds else {
-        eprintln!("usage: seeds [--one-sided] COUNT, or seeds [--one-sided] --seed N");
+        eprintln!("usage: seeds [--KIND] COUNT, or seeds [--KIND] --seed N");
         return ExitCode::from(2);
     };
-    let count = seeds.end - seeds.start;
-    let check = |seed| match is_one_sided {
-        true => faults::check(seed).map_err(|violation| violation.to_string()),
-        false => seeds::check(seed).map_err(|violation| violation.to_string()),
-    };
-    let violations = in_parallel(seeds, check);
-    for violation in &violations {
-        println!("{violation}");
+    let mut found = 0;
+    for kind in Kind::ALL.into_iter().filter(|one| kind.is_none_or(|kind| kind == *one)) {
+        let violations = violations(kind, seeds.clone());
+        violations.iter().for_each(|violation| println!("{violation}"));
+        println!("{kind}: {} seeds, {} violations", seeds.end - seeds.start, violations.len());
+        found += violations.len();
     }
-    println!("{count} seeds, {} violations", violations.len());
-    if violations.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
-}
-
-/// Returns the violations, in the order of seeds. Runs share no state.
-fn in_parallel(seeds: Range<u64>, check: impl Fn(u64) -> Result<(), String> + Sync) -> Vec<String> {
-    let next = AtomicU64::new(seeds.start);
-    let found = Mutex::new(BTreeMap::new());
-    let threads = thread::available_parallelism().map_or(1, |count| count.get());
-    thread::scope(|scope| {
-        for _ in 0..threads {
-            scope.spawn(|| {
-                loop {
-                    let seed = next.fetch_add(1, Ordering::Relaxed);
-                    if seed >= seeds.end {
-                        return;
-                    }
-                    if let Err(violation) = check(seed) {
-                        found
-                            .lock()
-                            .expect("nothing panics while it is held")
-                            .insert(seed, violation);
-                    }
-                }
-            });
-        }
-    });
-    found.into_inner().expect("nothing panics while it is held").into_values().collect()
+    if found == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

@@ -51,14 +51,17 @@
 //! # Ok::<(), tidegate_sim::scenario::ScenarioError>(())
 //! ```
 
+mod nodes;
 mod outcome;
 mod run;
 mod scenario;
 mod threads;
 mod unfairness;
-mod world;
 
 pub use outcome::{Cell, DsfqReport};
 pub use run::run;
 pub use scenario::{Bricks, Pulse, Scenario, Stream, Threads, Wave};
 pub use unfairness::Unfairness;
+
+pub(crate) use nodes::DsfqSim;
+pub(crate) use run::promised;

@@ -10,15 +10,17 @@
 //! tenants in turn.
 
 mod clients;
-mod host;
+mod counts;
+mod nodes;
 mod outcome;
-mod requests;
 mod run;
-mod world;
+mod testbed;
 
 pub use clients::Promise;
+pub use counts::{Promised, TokenCounts};
 pub use outcome::{ClusterReport, Move};
 pub use run::run;
+pub use testbed::ClusterTestbed;
 
+pub(crate) use nodes::{ClusterSim, Event, Setup};
 pub(crate) use run::policy;
-pub(crate) use world::{ClusterSim, Fault, Setup};

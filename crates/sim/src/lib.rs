@@ -20,7 +20,9 @@
 //! - [`cluster`]: clients, nodes and a controller in one loop, and what a run shows.
 //! - [`one_sided`]: clients that read a data node's memory through NICs, the setting of
 //!   the Haechi paper.
-//! - [`seeds`]: a cluster under faults from one number, and what must hold whatever happens to it.
+//! - [`simulation`]: a controller and its peers, and all that goes wrong between them; clusters,
+//!   bricks and data nodes are kinds of it.
+//! - [`seeds`]: simulations under faults, each from one number, and what must hold in all of them.
 //!
 //! ```
 //! use tidegate_sim::cluster;
@@ -76,9 +78,11 @@ pub mod keys;
 pub mod link;
 mod node;
 pub mod one_sided;
+mod requests;
 pub mod rng;
 pub mod scenario;
 pub mod seeds;
+pub mod simulation;
 pub mod time;
 pub mod trace;
 pub mod workload;

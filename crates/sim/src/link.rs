@@ -58,6 +58,19 @@ impl Link {
         &self.conduct
     }
 
+    /// Changes how it behaves.
+    pub fn set(&mut self, conduct: Conduct) {
+        self.conduct = conduct;
+    }
+
+    /// From now on nothing arrives, or messages arrive again.
+    pub fn cut(&mut self, now: Picoseconds, is_cut: bool) {
+        match is_cut {
+            true => self.conduct.cuts.push((now, Picoseconds::MAX)),
+            false => self.conduct.cuts.iter_mut().for_each(|(_, to)| *to = now.min(*to)),
+        }
+    }
+
     /// When the copies of a message arrive that is sent now: none, one or two of them.
     pub fn send(&mut self, now: Picoseconds) -> impl Iterator<Item = Picoseconds> {
         let is_calm = self.conduct.calm.is_some_and(|calm| calm <= now);

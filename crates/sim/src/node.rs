@@ -3,12 +3,17 @@
 //! Of a node with several shards, each call is made by a thread that is at home in one of them,
 //! drawn from the seed: that decides between shards of which either may go first.
 
+use std::rc::Rc;
+
 use tidegate_model::{Class, ContextId, Operation, Tag, TenantId, Time};
-use tidegate_proto::cluster::message::NodeInfo;
+use tidegate_proto::cluster::message::{NodeInfo, ToNode};
+use tidegate_proto::controller::{FromPeer, ToPeer};
 use tidegate_proto::data::Command;
-use tidegate_proto::node::{Config, Node, Request, Slot};
+use tidegate_proto::message::{Hello, VERSION};
+use tidegate_proto::node::{Config, Node, NodeStatus, Output, Request, Slot};
 
 use crate::rng::Stream;
+use crate::simulation::{Peers, Process, Simulation};
 
 /// Number of a request at the device, which an event can carry.
 pub(crate) type Number = u32;
@@ -17,6 +22,9 @@ pub(crate) type Number = u32;
 #[derive(Debug)]
 pub(crate) struct SimulatedNode<B> {
     pub(crate) node: Node<B>,
+    /// The slot of each tenant at the node, as of the last plan.
+    pub(crate) slots: Vec<Slot>,
+    names: Rc<[String]>,
     shards: usize,
     threads: Stream,
     at_device: Vec<Option<Request<B>>>,
@@ -26,10 +34,18 @@ pub(crate) struct SimulatedNode<B> {
 }
 
 impl<B> SimulatedNode<B> {
-    /// A node; `threads` decides which thread does what.
-    pub(crate) fn new(now: Time, info: NodeInfo, config: Config, threads: Stream) -> Self {
+    /// A node; `threads` decides which thread does what, and `names` are the tenants'.
+    pub(crate) fn new(
+        now: Time,
+        info: NodeInfo,
+        config: Config,
+        threads: Stream,
+        names: Rc<[String]>,
+    ) -> Self {
         Self {
             node: Node::new(now, info, config),
+            slots: vec![Slot::UNATTRIBUTED; names.len()],
+            names,
             shards: config.shards,
             threads,
             at_device: Vec::new(),
@@ -39,7 +55,7 @@ impl<B> SimulatedNode<B> {
     }
 
     /// A read of so many bytes comes, with a report of its tenant's service at other nodes.
-    pub(crate) fn read(&mut self, now: Time, slot: Slot, length: u32, delay: u32, body: B) {
+    pub(crate) fn read(&mut self, now: Time, tenant: usize, length: u32, delay: u32, body: B) {
         let tag = Tag {
             tenant: TenantId::UNATTRIBUTED,
             context: ContextId::NONE,
@@ -48,6 +64,7 @@ impl<B> SimulatedNode<B> {
             cost: length,
             delay,
         };
+        let slot = self.slots[tenant];
         self.batch.push(self.node.request(slot, (Command::Read, length), &tag, body));
         self.node.put(now, &mut self.batch);
     }
@@ -89,5 +106,55 @@ impl<B> SimulatedNode<B> {
 
     fn home(&mut self) -> usize {
         if self.shards > 1 { self.threads.below(self.shards as u64) as usize } else { 0 }
+    }
+}
+
+impl<B> Process for SimulatedNode<B> {
+    fn hello(&self) -> Hello {
+        Hello::Node { version: VERSION, info: self.node.info() }
+    }
+
+    fn on_connected(&mut self, now: Time) {
+        self.node.on_connected(now);
+    }
+
+    fn on_disconnected(&mut self, now: Time) {
+        self.node.on_disconnected(now);
+    }
+
+    fn on_message(&mut self, now: Time, message: ToPeer) {
+        let ToPeer::Node(message) = message else { return };
+        let is_plan = matches!(message, ToNode::Plan(_));
+        self.node.on_message(now, message);
+        if is_plan {
+            let slot = |name: &String| self.node.slot(name);
+            self.slots = self.names.iter().map(slot).collect();
+        }
+    }
+
+    fn poll_message(&mut self) -> Option<FromPeer> {
+        loop {
+            if let Output::Send(message) = self.node.poll_output()? {
+                return Some(FromPeer::Node(message));
+            }
+        }
+    }
+
+    fn next_deadline(&self) -> Time {
+        self.node.next_deadline()
+    }
+}
+
+impl<B, K: Peers<Process = SimulatedNode<B>>> Simulation<K> {
+    /// Returns a node's own status, while its process runs.
+    pub(crate) fn status(&self, node: u16) -> Option<NodeStatus> {
+        let process = self.hosts[usize::from(node)].process.as_ref()?;
+        Some(process.node.status(self.now.time()))
+    }
+
+    /// The incarnation and the status of each node.
+    pub(crate) fn statuses(&self) -> Vec<(u32, Option<NodeStatus>)> {
+        let hosts = (0..).zip(&self.hosts);
+        hosts.map(|(node, host)| (host.incarnation, self.status(node))).collect()
     }
 }

@@ -37,7 +37,7 @@
 
 mod client;
 mod fabric;
-pub mod faults;
+pub(crate) mod faults;
 mod nic;
 pub mod nodes;
 mod outcome;

@@ -1,16 +1,7 @@
-//! The first seeds of clients with guarantees under faults. More of them:
-//! `cargo xtask seeds --one-sided 10000`.
+//! Clients with guarantees at one data node.
 
-mod volley;
-
-use tidegate_sim::one_sided::{self, Scenario, faults};
-
-const SEEDS: u64 = 300;
-
-#[test]
-fn what_must_hold_holds() {
-    volley::all_hold(SEEDS, faults::check);
-}
+use tidegate_sim::one_sided::{self, Scenario};
+use tidegate_sim::seeds::{Kind, check};
 
 /// Seeds that did not hold once. 605, 731 and 811: others were held for a client that was behind
 /// only in tokens, or begun with at once again and again. 769 and 2799: no request waited for a
@@ -22,7 +13,7 @@ fn what_must_hold_holds() {
 #[test]
 fn what_did_not_hold_once_holds() {
     for seed in [396, 605, 731, 769, 811, 1044, 2701, 2799, 3889, 4048, 8083, 8722] {
-        faults::check(seed).unwrap();
+        check(Kind::OneSided, seed).unwrap();
     }
 }
 

@@ -1,12 +1,49 @@
-//! The first seeds of the cluster under faults. More of them: `cargo xtask seeds 10000`.
+//! The first seeds of each kind under faults. More of them: `cargo xtask seeds 10000`.
 
-mod volley;
+use tidegate_sim::seeds::{Kind, check, violations};
 
-use tidegate_sim::seeds;
-
-const SEEDS: u64 = 300;
+/// Runs the first seeds, and fails with all that was violated.
+#[track_caller]
+fn all_hold(kind: Kind, count: u64) {
+    let found = violations(kind, 0..count);
+    let found: Vec<String> = found.iter().map(ToString::to_string).collect();
+    assert!(found.is_empty(), "{}", found.join("\n"));
+}
 
 #[test]
-fn what_must_hold_holds() {
-    volley::all_hold(SEEDS, seeds::check);
+fn clusters_keep_their_promises() {
+    all_hold(Kind::Cluster, 300);
+}
+
+#[test]
+fn no_fault_creates_a_token_and_reservations_are_met_after_it() {
+    all_hold(Kind::Storm, 16);
+}
+
+#[test]
+fn bricks_stay_fair() {
+    all_hold(Kind::Bricks, 30);
+}
+
+#[test]
+fn one_sided_clients_have_what_they_are_promised() {
+    all_hold(Kind::OneSided, 300);
+}
+
+#[test]
+fn shares_of_data_nodes_add_up_to_what_is_promised() {
+    all_hold(Kind::DataNodes, 25);
+}
+
+#[test]
+fn a_seed_is_a_run() {
+    for kind in Kind::ALL {
+        assert_eq!(check(kind, 5), check(kind, 5));
+        assert_ne!(check(kind, 5), check(kind, 6));
+    }
+}
+
+#[test]
+fn a_kind_has_one_name() {
+    Kind::ALL.iter().for_each(|kind| assert_eq!(Kind::named(&kind.to_string()), Some(*kind)));
 }

@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
+use tidegate_model::gate::Unit;
 use tidegate_model::policy::Account;
 use tidegate_model::{Policy, Span, StageId, Time};
 use tidegate_proto::controller::{ConnectionId, Controller, FromPeer, Output, Peer, Setup, ToPeer};
@@ -174,6 +175,10 @@ impl ControllerWorld {
             };
             self.controller.on_message(self.now, id, FromPeer::Stage(answer));
         }
+        // It has read all that was sent to it.
+        let revision = self.controller.policy().map(|(revision, _)| revision);
+        let is_welcome = machine.is_connected() && revision.is_some();
+        assert!(!is_welcome || revision == Some(machine.info().revision), "{revision:?}");
     }
 
     /// A peer on a connection sends an arbitrary message.
@@ -219,20 +224,29 @@ impl ControllerWorld {
         }
     }
 
-    /// The buckets of a tenant on all stages together are within its limit, but for the hundredth
-    /// with which a stage starts before the others have made room, and the least rate of a stage.
+    /// The buckets of a tenant on all stages together are within its limit, and all buckets within
+    /// the budget, but for the hundredth with which a stage starts before the others have made
+    /// room, and the least rate of a bucket.
     fn nothing_is_given_twice(&self) {
         let Some((_, policy)) = self.controller.policy() else { return };
         if policy.account == Account::Device {
             return;
         }
-        for tenant in &policy.tenants {
-            let Some(limit) = tenant.limit.bandwidth else { continue };
-            let name = format!("{}:bandwidth", tenant.name);
-            let rates = self.peers.values().filter_map(|peer| peer.rates.get(&name));
-            let sum: u128 = rates.map(|rate| u128::from(*rate)).sum();
-            let most = u128::from(limit.0) + u128::from(limit.0) / 100 + STAGES_MAX as u128;
-            assert!(sum <= most, "{name}: {sum} of {limit}");
+        let rates = || self.peers.values().flat_map(|peer| &peer.rates);
+        let is_within = |level: u64, of: &dyn Fn(&str) -> bool| {
+            let sum: u128 = rates().filter(|it| of(it.0)).map(|(_, rate)| u128::from(*rate)).sum();
+            let most = u128::from(level) + u128::from(level / 100) + rates().count() as u128;
+            assert!(sum <= most, "{sum} of {level}");
+        };
+        for (unit, suffix) in [(Unit::Bytes, ":bandwidth"), (Unit::Operations, ":operations")] {
+            if let Some(budget) = policy.budget.get(unit) {
+                is_within(budget, &|name| name.ends_with(suffix));
+            }
+            for tenant in &policy.tenants {
+                let name = format!("{}{suffix}", tenant.name);
+                let limit = tenant.limit.get(unit);
+                limit.into_iter().for_each(|limit| is_within(limit, &|bucket| bucket == name));
+            }
         }
     }
 

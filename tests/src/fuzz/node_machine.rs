@@ -87,7 +87,12 @@ impl NodeWorld {
                     self.pushed += 1;
                 }
             }
-            2 | 3 => while self.dispatch() {},
+            2 | 3 => {
+                while self.dispatch() {}
+                if self.at_device.len() < self.depth {
+                    self.all_go_that_may();
+                }
+            }
             4 => drop(self.dispatch()),
             5 if !self.at_device.is_empty() => {
                 let done = self.at_device.swap_remove(tape.below(self.at_device.len()));
@@ -209,16 +214,20 @@ impl NodeWorld {
                 break;
             }
         }
-        let status = self.node.status(self.now);
-        for tenant in &status.tenants {
+        self.all_go_that_may();
+        let left = self.node.cancel(self.now, |_| true);
+        self.came_out(&left);
+        assert_eq!(self.out.len(), self.pushed as usize, "requests are lost");
+    }
+
+    /// While the device has headroom, no request waits that may be served.
+    fn all_go_that_may(&self) {
+        for tenant in &self.node.status(self.now).tenants {
             let is_limited = tenant.allowed.is_some() && self.node.discipline().observes_promises();
             let may = !is_limited || tenant.allowed.is_none_or(|allowed| tenant.served < allowed);
             let is_paced = is_limited && self.node.next_deadline() > self.now;
             assert!(tenant.waiting == 0 || !may || is_paced, "{tenant:?} waits for nothing");
         }
-        let left = self.node.cancel(self.now, |_| true);
-        self.came_out(&left);
-        assert_eq!(self.out.len(), self.pushed as usize, "requests are lost");
     }
 
     fn message(&mut self, tape: &mut Tape<'_>) -> ToNode {

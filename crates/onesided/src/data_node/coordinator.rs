@@ -306,20 +306,30 @@ impl Coordinator {
         }
     }
 
+    /// The most that may be in force of a tenant: its share, and what it was before grants that are
+    /// not in force yet.
+    pub fn in_force(&self, tenant: &str) -> TenantShare {
+        let share = self.registry.share(tenant);
+        let before = self.before.get(tenant).unwrap_or(&share);
+        let (reserved, allowed) = (before.reserved, before.allowed);
+        TenantShare { reserved: share.reserved.max(reserved), allowed: share.allowed.max(allowed) }
+    }
+
     fn tenant(&self, index: u16, tenant: &Tenant) -> Option<TenantReport> {
         let share = self.registry.share(&tenant.name);
-        let before = self.before.get(&tenant.name).unwrap_or(&share);
+        let in_force = self.in_force(&tenant.name);
         let (clients, most) = self.registry.clients(tenant);
         let counters = self.tenant_counters.get(&tenant.name);
-        if share == TenantShare::NOTHING && *before == share && clients == 0 && counters.is_none() {
+        if share == TenantShare::NOTHING && in_force == share && clients == 0 && counters.is_none()
+        {
             return None;
         }
         let TenantCounters { done, wants_more, unmet, operations, missed } =
             counters.copied().unwrap_or_default();
         Some(TenantReport {
             tenant: index,
-            reserved: share.reserved.max(before.reserved),
-            allowed: share.allowed.max(before.allowed),
+            reserved: in_force.reserved,
+            allowed: in_force.allowed,
             clients,
             most,
             done: self.registry.per_second(done),

@@ -5,8 +5,10 @@ use tidegate_proto::cluster::message::{NodeInfo, ToNode};
 use tidegate_proto::cluster::{LEASE, NodeSetup, Setup};
 use tidegate_proto::controller::{ConnectionId, Controller, Output, Peer, ToPeer};
 use tidegate_proto::message::{Hello, VERSION};
+use tidegate_sim::cluster::ClusterTestbed;
+use tidegate_sim::simulation::Fault;
 
-use crate::world::{ClusterTestbed, Link, MS};
+use crate::{MS, slow};
 
 const PERIOD: Span = Span(Span::SECOND.0);
 
@@ -18,8 +20,7 @@ const GOLD: &str = "{ name = \"gold\", reservation = \"1k iops\" }, { name = \"b
 
 #[test]
 fn a_limit_is_used_up_and_not_exceeded_while_demand_moves() {
-    let mut world =
-        ClusterTestbed::new(&policy("{ name = \"t\", limit = \"900 iops\" }"), &[1000; 3]);
+    let mut world = ClusterTestbed::new(&policy("{ name = \"t\", limit = \"900 iops\" }"), 1000, 3);
     for second in 0..6 {
         for node in 0..3 {
             world.demand(node, "t", if node == second % 3 { 1000 } else { 100 });
@@ -33,41 +34,43 @@ fn a_limit_is_used_up_and_not_exceeded_while_demand_moves() {
 
 #[test]
 fn a_silent_nodes_part_is_moved_when_its_lease_is_over() {
-    let mut world = ClusterTestbed::new(&policy(GOLD), &[1500; 2]);
+    let mut world = ClusterTestbed::new(&policy(GOLD), 1500, 2);
     for node in 0..2 {
         world.demand(node, "gold", 800);
         world.demand(node, "base", 2000);
     }
     world.run(Span(3 * PERIOD.0));
-    world.nodes[0].is_cut_off = true;
+    world.befall(Fault::Cut(0, true));
     world.demand(1, "gold", 1200);
     let periods = u64::from(LEASE) + 3;
     world.run(Span(periods * PERIOD.0));
     assert!(
-        world.events.iter().any(|event| matches!(event, Event::NodeSilent { is_silent: true, .. }))
+        world
+            .events()
+            .iter()
+            .any(|event| matches!(event, Event::NodeSilent { is_silent: true, .. }))
     );
     // All of the promise is kept at the other node alone.
-    let status = world.nodes[1].node.as_ref().unwrap().status(world.now);
+    let status = world.node(1);
     assert_eq!(status.tenants[1].reserved, 1000, "{status:?}");
-    world.nodes[0].is_cut_off = false;
+    world.befall(Fault::Cut(0, false));
     world.run(Span(2 * PERIOD.0));
     assert!(world.status().nodes.iter().all(|node| !node.is_silent));
-    let status = world.nodes[0].node.as_ref().unwrap().status(world.now);
+    let status = world.node(0);
     assert!(!status.is_abandoned && status.lease_periods > 0, "{status:?}");
 }
 
 /// Tokens without demand wait at a tenant's nodes alike, also at one whose process is new.
 #[test]
 fn a_node_that_returns_gets_its_share_of_tokens_without_demand() {
-    let mut world = ClusterTestbed::new(&policy(GOLD), &[2_000; 2]);
+    let mut world = ClusterTestbed::new(&policy(GOLD), 2_000, 2);
     world.run(Span(3_000 * MS));
-    world.kill_node(0);
+    world.befall(Fault::Dies(0));
     world.run(Span(5_000 * MS));
-    world.start_node(0);
+    world.befall(Fault::Returns(0));
     world.run(Span(5_000 * MS));
-    for machine in &world.nodes {
-        let status = machine.node.as_ref().unwrap().status(world.now);
-        assert_eq!(status.tenants[1].reserved, 500);
+    for node in 0..2 {
+        assert_eq!(world.node(node).tenants[1].reserved, 500);
     }
 }
 
@@ -75,15 +78,15 @@ fn a_node_that_returns_gets_its_share_of_tokens_without_demand() {
 fn a_new_controller_leaves_in_force_what_is_until_leases_are_over() {
     let tenants = "{ name = \"gold\", reservation = \"1k iops\", limit = \"1200 iops\" },\n\
                    { name = \"base\" }";
-    let mut world = ClusterTestbed::new(&policy(tenants), &[1500; 2]);
+    let mut world = ClusterTestbed::new(&policy(tenants), 1500, 2);
     for node in 0..2 {
         world.demand(node, "gold", 700);
         world.demand(node, "base", 2000);
     }
     world.run(Span(3 * PERIOD.0 + 450 * MS));
-    world.kill_controller();
+    world.befall(Fault::ControllerDies);
     world.run(Span(300 * MS));
-    world.start_controller();
+    world.befall(Fault::ControllerReturns);
     // The demand moves to one node; the new controller moves the tokens after it.
     world.demand(0, "gold", 200);
     world.demand(1, "gold", 1200);
@@ -95,8 +98,8 @@ fn a_new_controller_leaves_in_force_what_is_until_leases_are_over() {
 #[test]
 fn a_lower_limit_holds_from_the_next_interval_on() {
     let with = |limit| policy(&format!("{{ name = \"t\", limit = \"{limit} iops\" }}"));
-    let mut world = ClusterTestbed::new(&with(1000), &[1500; 2]);
-    world.link = Link { delay_ms: (1, 3), ..Link::default() };
+    let mut world = ClusterTestbed::new(&with(1000), 1500, 2);
+    world.links(slow(1, 3));
     (0..2).for_each(|node| world.demand(node, "t", 800));
     world.run(Span(2 * PERIOD.0 + 310 * MS));
     let before = world.served(2, "t");
@@ -117,7 +120,7 @@ fn a_period_of_another_length_begins_where_the_last_one_ends() {
              tenant = [{{ name = \"t\", limit = \"1k iops\" }}]"
         )
     };
-    let mut world = ClusterTestbed::new(&policy(1000), &[1500; 2]);
+    let mut world = ClusterTestbed::new(&policy(1000), 1500, 2);
     (0..2).for_each(|node| world.demand(node, "t", 800));
     world.run(Span(2 * PERIOD.0 + 310 * MS));
     world.unchecked_until = 4;
@@ -132,20 +135,20 @@ fn a_period_of_another_length_begins_where_the_last_one_ends() {
 fn what_cannot_be_met_is_named() {
     let tenants = "{ name = \"gold\", reservation = \"900 iops\" },\n\
                    { name = \"silver\", reservation = \"900 iops\" }";
-    let mut world = ClusterTestbed::new(&policy(tenants), &[1000; 3]);
+    let mut world = ClusterTestbed::new(&policy(tenants), 1000, 3);
     world.demand(1, "gold", 1500);
     world.demand(1, "silver", 1500);
     world.run(Span(3 * PERIOD.0 + 100 * MS));
     let short = world.status().shortfall.unwrap();
-    assert_eq!(short.nodes, ["b"]);
-    assert!(short.line.starts_with("b can do "), "{}", short.line);
+    assert_eq!(short.nodes, ["n1"]);
+    assert!(short.line.starts_with("n1 can do "), "{}", short.line);
     let of = |tenant: &str| world.served(2, tenant);
     assert!(of("gold").abs_diff(of("silver")) < 100, "{} and {}", of("gold"), of("silver"));
     let is_gold = |event: &Event| match event {
         Event::ReservationMissed { tenant, .. } => tenant == "gold",
         _ => false,
     };
-    assert!(world.events.iter().any(is_gold));
+    assert!(world.events().iter().any(is_gold));
 }
 
 #[test]
@@ -153,10 +156,11 @@ fn communication_takes_less_than_a_hundredth_of_the_period() {
     let tenants: Vec<String> = (0..200)
         .map(|n| format!("{{ name = \"t{n}\", reservation = \"20 iops\", limit = \"50 iops\" }}"))
         .collect();
-    let mut world = ClusterTestbed::new(&policy(&tenants.join(",")), &[1000; 8]);
+    let mut world = ClusterTestbed::new(&policy(&tenants.join(",")), 1000, 8);
     for tenant in 0..200 {
         for node in 0..4 {
-            world.demand((tenant * 3 + node) % 8, &format!("t{tenant}"), 10 + node as u64);
+            let rate = 10 + u32::from(node);
+            world.demand((tenant * 3 + node) % 8, &format!("t{tenant}"), rate);
         }
     }
     world.is_watched = false;
@@ -189,7 +193,7 @@ fn a_period_that_does_not_divide_rounds_for_the_promise() {
     let text = "period = \"333ms\"\nredistribute = \"100ms\"\n\
                 tenant = [{ name = \"t\", reservation = \"10 iops\", limit = \"20 iops\" },\n\
                           { name = \"s\", reservation = \"10 iops\", limit = \"10 iops\" }]";
-    let status = ClusterTestbed::new(text, &[100]).status();
+    let status = ClusterTestbed::new(text, 100, 1).status();
     let (t, s) = (&status.tenants[0], &status.tenants[1]);
     assert_eq!((t.reserved_operations, t.limit_operations), (4, Some(6)));
     assert_eq!((s.reserved_operations, s.limit_operations), (3, Some(3)));

@@ -1,16 +1,23 @@
 //! Nodes that say what cannot be, and nodes that come and go all the time: what it does to others.
 
 use std::collections::VecDeque;
-
 use tidegate_model::{Event, Policy, Span, Time};
 use tidegate_proto::cluster::message::{FromNode, Grant, NodeInfo, Report, ToNode};
 use tidegate_proto::cluster::{NodeSetup, Setup};
 use tidegate_proto::controller::{ConnectionId, Controller, FromPeer, Output, Peer, ToPeer};
+use tidegate_proto::message::{Hello, VERSION};
+use tidegate_sim::cluster::ClusterTestbed;
+use tidegate_sim::simulation::Fault;
 
-use crate::world::{ClusterTestbed, Link, MS, hello};
+use crate::{MS, slow};
 
 const POLICY: &str = "period = \"1s\"\nredistribute = \"200ms\"\n\
     tenant = [{ name = \"gold\", reservation = \"1k iops\", limit = \"2k iops\" }]";
+
+/// The hello of a node.
+fn hello(info: NodeInfo) -> Hello {
+    Hello::Node { version: VERSION, info }
+}
 
 /// The messages to all nodes.
 fn sent(cluster: &mut Controller) -> VecDeque<ToNode> {
@@ -61,40 +68,40 @@ fn an_impossible_serial_stops_no_node_and_ends_with_its_process() {
 
 #[test]
 fn nodes_that_come_and_go_silence_no_other_node() {
-    let mut world = ClusterTestbed::new(POLICY, &[1000; 4]);
+    let mut world = ClusterTestbed::new(POLICY, 1000, 4);
     // A question and its answer take less than half of what a round waits for them.
-    world.link = Link { delay_ms: (8, 8), ..Link::default() };
+    world.links(slow(8, 8));
     for _ in 0..100 {
-        (0..3).for_each(|node| world.hang_up(node));
+        (0..3).for_each(|node| world.befall(Fault::Hangs(node)));
         world.run(Span(15 * MS));
     }
-    let silent = Event::NodeSilent { node: "d".into(), is_silent: true };
-    assert!(!world.events.contains(&silent), "it answered each question in time");
+    let silent = Event::NodeSilent { node: "n3".into(), is_silent: true };
+    assert!(!world.events().contains(&silent), "it answered each question in time");
 }
 
 /// Nodes on a machine with a busy disk answer after the next round has begun.
 #[test]
 fn nodes_that_answer_late_are_not_silent() {
-    let mut world = ClusterTestbed::new(POLICY, &[1000; 2]);
+    let mut world = ClusterTestbed::new(POLICY, 1000, 2);
     world.run(Span(2 * Span::SECOND.0));
-    world.link = Link { delay_ms: (120, 140), ..Link::default() };
+    world.links(slow(120, 140));
     world.run(Span(5 * Span::SECOND.0));
     let is_silent = |event: &Event| matches!(event, Event::NodeSilent { is_silent: true, .. });
-    assert!(!world.events.iter().any(is_silent), "they answered every question");
+    assert!(!world.events().iter().any(is_silent), "they answered every question");
 }
 
 #[test]
 fn a_node_is_silent_once_it_has_answered_nothing_for_a_second() {
-    let mut world = ClusterTestbed::new(POLICY, &[1000; 2]);
+    let mut world = ClusterTestbed::new(POLICY, 1000, 2);
     world.run(Span(2 * Span::SECOND.0));
     let is_silent = |world: &ClusterTestbed| world.status().nodes[0].is_silent;
-    world.nodes[0].is_cut_off = true;
+    world.befall(Fault::Cut(0, true));
     world.run(Span(900 * MS));
     assert!(!is_silent(&world), "a machine may be busy for so long");
     // A node at which nothing happens is asked once a period, of a second.
     world.run(Span(1_300 * MS));
     assert!(is_silent(&world));
-    world.nodes[0].is_cut_off = false;
+    world.befall(Fault::Cut(0, false));
     world.run(Span(600 * MS));
     assert!(!is_silent(&world));
 }

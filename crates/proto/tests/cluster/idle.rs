@@ -3,8 +3,11 @@
 use tidegate_model::{Event, Span};
 use tidegate_proto::cluster::LEASE;
 use tidegate_proto::cluster::message::ToNode;
+use tidegate_sim::cluster::ClusterTestbed;
+use tidegate_sim::link::Conduct;
+use tidegate_sim::simulation::Fault;
 
-use crate::world::{ClusterTestbed, Link, MS};
+use crate::MS;
 
 const PERIOD: Span = Span(Span::SECOND.0);
 
@@ -20,16 +23,16 @@ fn policy(tenants: usize) -> String {
 
 /// Two nodes, at which nothing has come for some periods.
 fn idle(tenants: usize) -> ClusterTestbed {
-    let mut world = ClusterTestbed::new(&policy(tenants), &[1000; 2]);
+    let mut world = ClusterTestbed::new(&policy(tenants), 1000, 2);
     world.is_watched = tenants < 10;
     world.run(Span(3 * PERIOD.0 + 50 * MS));
-    world.sent.clear();
+    world.forget_sent();
     world
 }
 
 /// Says what a node is to say: how many of its controller's messages are of this kind.
 fn count(world: &ClusterTestbed, is: impl Fn(&ToNode) -> bool) -> usize {
-    world.sent.iter().filter(|(_, message)| is(message)).count()
+    world.sent().filter(|message| is(message)).count()
 }
 
 const COLLECT: fn(&ToNode) -> bool = |message| matches!(message, ToNode::Collect { .. });
@@ -47,8 +50,8 @@ fn an_idle_node_costs_four_short_messages_in_a_period_whatever_the_number_of_ten
         assert!(traffic.bytes < 2 * 100, "{traffic:?}");
         // All have what they are promised, and go on to.
         world.run(Span(5 * PERIOD.0));
-        for machine in &world.nodes {
-            let status = machine.node.as_ref().unwrap().status(world.now);
+        for node in 0..2 {
+            let status = world.node(node);
             assert_eq!((status.lease_periods, status.is_abandoned), (LEASE, false));
             assert_eq!((status.tenants[1].reserved, status.tenants[2].allowed), (25, Some(150)));
         }
@@ -60,7 +63,7 @@ fn only_what_changes_is_renewed_while_one_tenant_of_many_is_busy() {
     let mut world = idle(500);
     world.demand(0, "t7", 100);
     world.run(Span(3 * PERIOD.0));
-    world.sent.clear();
+    world.forget_sent();
     world.run(PERIOD);
     let traffic = world.status().traffic;
     assert!(traffic.bytes < 2_000, "{traffic:?}");
@@ -74,10 +77,7 @@ fn a_tenant_that_wakes_has_its_tokens_within_an_interval() {
         let mut world = idle(3);
         world.run(Span(2 * PERIOD.0 + (moment + 950) * MS));
         let begun = world.status().period;
-        let reserved = |world: &ClusterTestbed| {
-            let node = world.nodes[1].node.as_ref().unwrap();
-            node.status(world.now).tenants[1].reserved
-        };
+        let reserved = |world: &ClusterTestbed| world.node(1).tenants[1].reserved;
         assert_eq!(reserved(&world), 25, "half of it waits at each node");
         world.demand(1, "t0", 200);
         // To the next distribution, and what that takes.
@@ -93,25 +93,23 @@ fn a_tenant_that_wakes_has_its_tokens_within_an_interval() {
 #[test]
 fn an_idle_node_that_is_cut_off_falls_back_when_its_lease_is_over_and_is_silent() {
     let mut world = idle(3);
-    world.nodes[0].is_cut_off = true;
+    world.befall(Fault::Cut(0, true));
     let cut_at = world.status().period;
-    let is_abandoned = |world: &ClusterTestbed, node: usize| {
-        world.nodes[node].node.as_ref().unwrap().status(world.now).is_abandoned
-    };
+    let is_abandoned = |world: &ClusterTestbed, node| world.node(node).is_abandoned;
     // A lease that was given in the period before holds for this one and two more.
     world.run(Span(u64::from(LEASE) * PERIOD.0));
     assert!(!is_abandoned(&world, 0));
     let silent = |event: &Event| matches!(event, Event::NodeSilent { is_silent: true, .. });
-    assert!(world.events.iter().any(silent), "its controller has noticed");
+    assert!(world.events().iter().any(silent), "its controller has noticed");
     world.run(PERIOD);
     assert!(is_abandoned(&world, 0), "{} periods after {cut_at}", LEASE + 1);
     // Its tokens go to the other node once it can have been granted no more.
     world.run(Span(3 * PERIOD.0));
-    let status = world.nodes[1].node.as_ref().unwrap().status(world.now);
+    let status = world.node(1);
     assert_eq!((status.tenants[1].reserved, status.tenants[2].allowed), (50, Some(300)));
-    world.nodes[0].is_cut_off = false;
+    world.befall(Fault::Cut(0, false));
     world.run(Span(3 * PERIOD.0));
-    let status = world.nodes[0].node.as_ref().unwrap().status(world.now);
+    let status = world.node(0);
     assert_eq!((status.tenants[1].reserved, status.is_abandoned), (25, false));
 }
 
@@ -120,18 +118,18 @@ fn a_renewal_that_is_lost_is_followed_by_all_counts() {
     let mut world = idle(3);
     // Until the last distribution of the period, and beyond its once more.
     world.run(Span(745 * MS));
-    world.link = Link { lost_permille: 1000, ..Link::default() };
+    world.links(Conduct { lost: 1_000_000, ..Conduct::default() });
     world.run(Span(150 * MS));
     assert_eq!(count(&world, RENEWAL) + count(&world, GRANT), 2, "they are sent, and lost");
-    world.link = Link::default();
-    world.sent.clear();
+    world.links(Conduct::default());
+    world.forget_sent();
     world.run(Span(2 * PERIOD.0));
-    assert!(count(&world, GRANT) >= 2, "{:?}", world.sent);
-    world.sent.clear();
+    assert!(count(&world, GRANT) >= 2, "{:?}", world.sent().collect::<Vec<_>>());
+    world.forget_sent();
     world.run(Span(2 * PERIOD.0));
     assert_eq!(count(&world, GRANT), 0, "they are renewed again");
-    for machine in &world.nodes {
-        let status = machine.node.as_ref().unwrap().status(world.now);
+    for node in 0..2 {
+        let status = world.node(node);
         assert_eq!((status.tenants[1].reserved, status.lease_periods), (25, LEASE));
     }
 }
@@ -139,13 +137,13 @@ fn a_renewal_that_is_lost_is_followed_by_all_counts() {
 #[test]
 fn a_process_that_returns_to_an_idle_cluster_has_its_part_soon() {
     let mut world = idle(3);
-    world.kill_node(0);
+    world.befall(Fault::Dies(0));
     world.run(Span(20 * MS));
-    world.start_node(0);
+    world.befall(Fault::Returns(0));
     world.run(Span(2 * PERIOD.0));
-    let status = world.nodes[0].node.as_ref().unwrap().status(world.now);
+    let status = world.node(0);
     assert_eq!((status.tenants[1].reserved, status.tenants[2].allowed), (25, Some(150)));
-    world.sent.clear();
+    world.forget_sent();
     world.run(PERIOD);
     assert_eq!(world.status().traffic.messages, 2 * 4, "and rests like the others");
 }

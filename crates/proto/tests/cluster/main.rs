@@ -2,13 +2,20 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on is to fail")]
 
-mod chaos;
 mod conversation;
 mod hostile;
 mod idle;
 mod large;
-#[path = "../node/one_by_one.rs"]
-mod one_by_one;
 mod paper;
 mod split;
-mod world;
+
+use tidegate_model::Span;
+use tidegate_sim::link::Conduct;
+
+const MS: u64 = Span::MILLISECOND.0;
+
+/// Links on which a message takes so many milliseconds.
+fn slow(least: u64, most: u64) -> Conduct {
+    let [least, most] = [least, most].map(|ms| Span(ms * MS).into());
+    Conduct { least, most, ..Conduct::default() }
+}

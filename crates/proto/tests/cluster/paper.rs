@@ -1,8 +1,7 @@
 //! The paper's examples, with nodes that serve.
 
 use tidegate_model::Span;
-
-use crate::world::ClusterTestbed;
+use tidegate_sim::cluster::ClusterTestbed;
 
 const SECOND: Span = Span::SECOND;
 
@@ -13,7 +12,7 @@ fn example_1_moves_25_red_tokens() {
     let policy = "period = \"1s\"\nredistribute = \"200ms\"\n\
                   tenant = [{ name = \"red\", reservation = \"1k iops\" },\n\
                             { name = \"blue\", reservation = \"1k iops\" }]";
-    let mut world = ClusterTestbed::new(policy, &[1000, 1000]);
+    let mut world = ClusterTestbed::new(policy, 1000, 2);
     world.demand(0, "red", 1500);
     world.demand(1, "red", 500);
     world.demand(0, "blue", 500);

@@ -2,7 +2,6 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on is to fail")]
 
-mod chaos;
 mod conversation;
 mod paper;
 mod together;

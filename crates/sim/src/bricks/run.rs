@@ -2,9 +2,9 @@
 
 use tidegate_model::{Policy, Portion, Span};
 
+use super::nodes::DsfqSim;
 use super::outcome::DsfqReport;
 use super::scenario::Scenario;
-use super::world::DsfqSim;
 use crate::cluster::{Promise, policy};
 use crate::scenario::ScenarioError;
 use crate::time::Picoseconds;
@@ -19,7 +19,7 @@ const REDISTRIBUTE: Span = Span(200 * Span::MILLISECOND.0);
 /// The errors of [`Scenario::check`].
 pub fn run(scenario: &Scenario) -> Result<DsfqReport, ScenarioError> {
     scenario.check()?;
-    let mut world = DsfqSim::new(scenario, promised(scenario));
+    let mut world = DsfqSim::steady(scenario, promised(scenario));
     let from = Picoseconds::from(scenario.skip);
     world.run_until(from);
     world.take_sample();
@@ -35,14 +35,14 @@ pub fn run(scenario: &Scenario) -> Result<DsfqReport, ScenarioError> {
         streams: scenario.stream.iter().map(|stream| stream.name.clone()).collect(),
         bricks: usize::from(scenario.bricks.count),
         samples,
-        unfairness: world.unfairness,
-        announced: world.announced,
+        unfairness: world.peers.unfairness,
+        announced: world.peers.announced,
         events: world.passed,
     })
 }
 
 /// The policy that a scenario's streams are under.
-fn promised(scenario: &Scenario) -> Policy {
+pub(crate) fn promised(scenario: &Scenario) -> Policy {
     let promise = |stream: &super::Stream| Promise {
         reservation: stream.reservation.unwrap_or_default(),
         limit: stream.limit,

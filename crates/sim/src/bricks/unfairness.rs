@@ -39,6 +39,11 @@ impl Unfairness {
         Self { sides, depth: depth.into(), ..Self::default() }
     }
 
+    /// Forgets the differences so far.
+    pub(crate) fn restart(&mut self) {
+        (self.span, self.worst) = (None, 0);
+    }
+
     /// Updates the difference, after every change of it or of the streams that wait.
     pub(super) fn update(&mut self, both_wait: bool) {
         if !both_wait {

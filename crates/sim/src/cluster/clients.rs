@@ -141,6 +141,23 @@ impl Clients {
         begins
     }
 
+    /// A tenant asks so often in a second of a node from now on: the flow, and when it asks first.
+    /// A tenant has a flow for each node then.
+    pub(super) fn demand(
+        &mut self,
+        tenant: usize,
+        node: u16,
+        rate: u64,
+        now: Picoseconds,
+    ) -> Option<(FlowId, Picoseconds)> {
+        let id = tenant * self.width + usize::from(node);
+        let flow = &mut self.flows[id];
+        (flow.node, flow.is_active) = (node, rate > 0);
+        flow.version += 1;
+        flow.gap = Picoseconds::SECOND.0.checked_div(rate).map(Picoseconds);
+        flow.gap.map(|gap| (id as FlowId, now.after(gap)))
+    }
+
     /// When a flow asks next that asks now; none if that arrival belongs to the past.
     pub(super) fn next(
         &mut self,

@@ -5,8 +5,8 @@ use tidegate_model::policy::{Account, Fallback, Levels, Tenant};
 use tidegate_model::{Class, Iops, Policy, Span};
 
 use super::clients::Promise;
+use super::nodes::{ClusterSim, Event, Setup};
 use super::outcome::{ClusterReport, Move, in_period};
-use super::world::{ClusterSim, Setup};
 use crate::link::Conduct;
 use crate::rng::{Stream, Zipf, apportion};
 use crate::scenario::{Control, Per, Scenario, ScenarioError};
@@ -19,14 +19,17 @@ use crate::time::Picoseconds;
 pub fn run(scenario: &Scenario) -> Result<ClusterReport, ScenarioError> {
     scenario.check()?;
     let promises = promises(scenario);
-    let mut world = ClusterSim::new(setup(scenario, &promises));
+    let mut world = ClusterSim::of(setup(scenario, &promises));
     let period = Picoseconds::from(scenario.period);
     let from = Picoseconds(period.0 * u64::from(scenario.skip));
     let start = Picoseconds::from(scenario.load.start);
-    (0..promises.len()).for_each(|tenant| world.plan_move(start, tenant));
+    let tenants = promises.len() as u32;
+    (0..tenants).for_each(|tenant| world.plan(start, Event::Move { tenant }));
     let mut moves = moves(scenario);
     moves.retain(|moved| moved.at > start);
-    moves.iter().for_each(|moved| world.plan_move(moved.at, moved.tenant));
+    for moved in &moves {
+        world.plan(moved.at, Event::Move { tenant: moved.tenant as u32 });
+    }
     moves.retain(|moved| moved.at >= from);
     moves.iter_mut().for_each(|moved| moved.at = moved.at.since(from));
 
@@ -49,8 +52,8 @@ pub fn run(scenario: &Scenario) -> Result<ClusterReport, ScenarioError> {
         promises,
         samples,
         moves,
-        submitted: world.requests.submitted,
-        answered: world.requests.answered,
+        submitted: world.peers.requests.submitted,
+        answered: world.peers.requests.answered,
         to_nodes: world.messages.0,
         from_nodes: world.messages.1,
         events: world.passed,
@@ -59,8 +62,8 @@ pub fn run(scenario: &Scenario) -> Result<ClusterReport, ScenarioError> {
 
 /// Returns the answered requests of each tenant so far.
 fn sums(world: &ClusterSim, tenants: usize) -> Vec<u64> {
-    let width = world.served.len() / tenants;
-    world.served.chunks(width).map(|nodes| nodes.iter().sum()).collect()
+    let width = world.peers.served.len() / tenants;
+    world.peers.served.chunks(width).map(|nodes| nodes.iter().sum()).collect()
 }
 
 fn setup(scenario: &Scenario, promises: &[Promise]) -> Setup {
@@ -77,7 +80,6 @@ fn setup(scenario: &Scenario, promises: &[Promise]) -> Setup {
     Setup {
         seed: scenario.seed,
         period: scenario.period,
-        redistribute: scenario.redistribute,
         nodes: scenario.nodes.clone(),
         promises: promises.to_vec(),
         load: scenario.load.clone(),

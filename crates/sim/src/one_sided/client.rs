@@ -3,6 +3,8 @@
 //! Which page it reads changes nothing here, because the model's NICs have none; so each of its
 //! buffers always gets the same one.
 
+use std::fmt;
+
 use hdrhistogram::Histogram;
 use tidegate_model::Time;
 use tidegate_onesided::haechi::{Port, region_layout};
@@ -16,7 +18,7 @@ use crate::time::Picoseconds;
 const PAGE: u32 = 4096;
 
 /// The fabric of a client, with or without an engine in front of it.
-pub(super) trait ClientFabric: Fabric {
+pub(super) trait ClientFabric: Fabric + fmt::Debug {
     /// When it wants to be called by itself.
     fn next_deadline(&self) -> Time;
 
@@ -79,8 +81,8 @@ struct Read {
 
 /// A client that reads.
 #[derive(Debug)]
-pub(super) struct Client<D> {
-    pub(super) fabric: D,
+pub(super) struct Client {
+    fabric: Box<dyn ClientFabric>,
     plan: Plan,
     /// The period that it is in: its beginning, and the distance of two reads that are due.
     start: Picoseconds,
@@ -96,9 +98,9 @@ pub(super) struct Client<D> {
     pub(super) latency: Option<Latency>,
 }
 
-impl<D: ClientFabric> Client<D> {
+impl Client {
     /// One that wants nothing yet.
-    pub(super) fn new(fabric: D, plan: Plan) -> Self {
+    pub(super) fn new(fabric: Box<dyn ClientFabric>, plan: Plan) -> Self {
         Self {
             fabric,
             start: Picoseconds::ZERO,

@@ -7,7 +7,7 @@
 //! **Mechanism.** A seed becomes a data node, clients with promises and loads, and a list of faults
 //! ([`FaultScenario`]). For some periods everything happens; then it is calm, for as long as an
 //! estimate may take to settle; then every promise must be kept. Engines, monitor and fabric are
-//! those of every other simulation ([`check`]):
+//! those of every other simulation:
 //!
 //! - *No token is created*: in no period are more pool tokens granted than were made, and no more
 //!   operations issued than Ω (or what is reserved, if that is more), but for
@@ -39,30 +39,16 @@ use tidegate_algo::onesided::engine::Promise;
 use tidegate_model::{Iops, Span, Time};
 use tidegate_onesided::haechi::TICK;
 
-use self::world::FaultSim;
+pub(crate) use self::world::OneSidedTrial;
+use crate::seeds::Phases;
 
 /// Periods in which everything happens.
 const WILD: u64 = 6;
 /// Periods from the last fault until everything must be as if there had been none: after a step of
 /// the node, reservations are met in eight, and all of the node is used in twelve.
 const SETTLE: u64 = 12;
-/// Periods in which every promise must be kept.
-const CALM: u64 = 3;
-
-/// A broken invariant, and the seed that shows it again.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "one-sided seed {seed}, at {} ms: {what}\nreplay: cargo xtask seeds --one-sided --seed {seed}",
-    .at.0 / 1_000_000
-)]
-pub struct Violation {
-    /// The seed of the run.
-    pub seed: u64,
-    /// When it was seen.
-    pub at: Time,
-    /// The broken invariant.
-    pub what: String,
-}
+/// Periods in which every promise must be kept: of the first, a part is not judged.
+const CALM: u64 = 4;
 
 /// Load of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,7 +91,7 @@ struct ClientSpec {
 
 /// The data node, clients and faults of one seed.
 #[derive(Clone, Debug)]
-pub struct FaultScenario {
+struct FaultScenario {
     seed: u64,
     rules: Rules,
     period: Span,
@@ -121,9 +107,8 @@ pub struct FaultScenario {
 }
 
 impl FaultScenario {
-    /// When it is calm.
-    fn calm(&self) -> Time {
-        Time::ZERO.after(Span(self.period.0 * (WILD + SETTLE)))
+    fn phases(&self) -> Phases {
+        Phases { period: self.period, wild: WILD, heal: SETTLE, calm: CALM }
     }
 
     fn per_period(&self, rate: Iops) -> u64 {
@@ -174,12 +159,4 @@ impl FaultScenario {
         let joins = self.faults.iter().filter(|(_, fault)| matches!(fault, Fault::Join(_)));
         (self.specs.len() + joins.count()) as u64
     }
-}
-
-/// Runs a seed, and returns the first violation.
-///
-/// # Errors
-/// The first thing that does not.
-pub fn check(seed: u64) -> Result<(), Violation> {
-    FaultSim::new(FaultScenario::new(seed)).run()
 }

@@ -44,7 +44,7 @@ mod world;
 use tidegate_model::Span;
 
 pub use scenario::{Control, Move, Scenario, Tenants};
-use world::OneSidedClusterSim;
+pub(crate) use world::{OneSidedClusterSim, PolicyEvent};
 
 use crate::scenario::ScenarioError;
 
@@ -131,7 +131,7 @@ impl OneSidedClusterReport {
 /// The errors of [`Scenario::check`].
 pub fn run(scenario: &Scenario) -> Result<OneSidedClusterReport, ScenarioError> {
     scenario.check()?;
-    let mut world = OneSidedClusterSim::new(scenario)?;
+    let mut world = OneSidedClusterSim::steady(scenario)?;
     for _ in 0..scenario.skip {
         world.pass();
     }

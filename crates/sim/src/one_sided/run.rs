@@ -6,7 +6,6 @@ use tidegate_onesided::haechi::monitor::Settings;
 use tidegate_onesided::haechi::port::OWN_OPERATIONS;
 use tidegate_onesided::haechi::{Monitor, Port, SessionParameters};
 
-use super::client::ClientFabric;
 use super::fabric::{DEPTH, Loopback, Network};
 use super::outcome::OneSidedReport;
 use super::scenario::Scenario;
@@ -29,7 +28,7 @@ pub fn run(scenario: &Scenario) -> Result<OneSidedReport, ScenarioError> {
     let real = tidegate_onesided::haechi::region_layout::DATA as usize;
     let network = Network::new(&scenario.nics, REGION, real, scenario.seed);
     let Some(rules) = scenario.control.rules() else {
-        let connect = |window| network.connect(window);
+        let connect = |window| Box::new(network.connect(window)) as _;
         return Ok(show(scenario, OneSidedSim::new(scenario, &network, connect)));
     };
     let local_rate = scenario.nics.client.0;
@@ -40,8 +39,8 @@ pub fn run(scenario: &Scenario) -> Result<OneSidedReport, ScenarioError> {
         let session_slot = session_slots.next().unwrap_or(u16::MAX);
         let fabric = network.connect(window + ENGINE);
         // It has the buffers and the region that an engine needs.
-        Port::new(fabric, parameters, session_slot, window, Time::ZERO)
-            .expect("the fabric is large enough")
+        let port = Port::new(fabric, parameters, session_slot, window, Time::ZERO);
+        Box::new(port.expect("the fabric is large enough"))
     });
     world.watch(monitor);
     Ok(show(scenario, world))
@@ -72,7 +71,7 @@ fn monitor(
     Ok(monitor)
 }
 
-fn show<D: ClientFabric>(scenario: &Scenario, mut world: OneSidedSim<D>) -> OneSidedReport {
+fn show(scenario: &Scenario, mut world: OneSidedSim) -> OneSidedReport {
     let length = Picoseconds::from(scenario.period);
     for _ in 0..scenario.skip {
         world.pass(length);

@@ -6,7 +6,7 @@ use tidegate_model::Iops;
 use tidegate_onesided::haechi::{Event, Monitor};
 
 use super::client::{Client, ClientFabric, Latency, Plan};
-use super::fabric::{Endpoint, Loopback, Network, OperationCounts};
+use super::fabric::{Loopback, Network, OperationCounts};
 use super::outcome::Sample;
 use super::scenario::{Background, Pattern, Scenario};
 use crate::time::Picoseconds;
@@ -25,12 +25,14 @@ enum ScheduledChange {
 
 /// Clients and a data node in virtual time.
 #[derive(Debug)]
-pub(super) struct OneSidedSim<D> {
+pub(super) struct OneSidedSim {
     network: Network,
     now: Picoseconds,
-    clients: Vec<Client<D>>,
-    background: Vec<Client<Endpoint>>,
-    /// When each client, then each job in the background, is to be called; and the first of these.
+    /// The clients, and then the jobs in the background.
+    clients: Vec<Client>,
+    /// How many of them are no jobs.
+    count: usize,
+    /// When each is to be called, and the first of these.
     alarms: Vec<Picoseconds>,
     first: Picoseconds,
     changes: VecDeque<(Picoseconds, ScheduledChange)>,
@@ -40,12 +42,12 @@ pub(super) struct OneSidedSim<D> {
     events: Vec<Event>,
 }
 
-impl<D: ClientFabric> OneSidedSim<D> {
+impl OneSidedSim {
     /// `connect` connects each client, with so many buffers, in their order.
     pub(super) fn new(
         scenario: &Scenario,
         network: &Network,
-        mut connect: impl FnMut(u32) -> D,
+        mut connect: impl FnMut(u32) -> Box<dyn ClientFabric>,
     ) -> Self {
         let groups = scenario.client.iter();
         let plans: Vec<Plan> = groups
@@ -59,26 +61,34 @@ impl<D: ClientFabric> OneSidedSim<D> {
                 std::iter::repeat_n(plan, group.count.into())
             })
             .collect();
-        let count = plans.len() as u64;
+        let count = plans.len();
         let clients = plans.into_iter().zip(0u64..).map(|(plan, number)| {
-            let plan = Plan { shift: 1_000 * number / count, ..plan };
+            let plan = Plan { shift: 1_000 * number / count as u64, ..plan };
             Client::new(connect(plan.window), plan)
         });
-        let clients: Vec<Client<D>> = clients.collect();
-        let background: Vec<_> =
-            scenario.background.iter().flat_map(|jobs| besides(network, jobs)).collect();
+        let mut clients: Vec<Client> = clients.collect();
+        clients.extend(scenario.background.iter().flat_map(|jobs| besides(network, jobs)));
         Self {
             now: Picoseconds::ZERO,
-            alarms: vec![Picoseconds::MAX; clients.len() + background.len()],
+            alarms: vec![Picoseconds::MAX; clients.len()],
             first: Picoseconds::MAX,
             changes: changes(scenario),
             network: network.clone(),
             clients,
-            background,
+            count,
             monitor: None,
             next_poll: Picoseconds::MAX,
             events: Vec::new(),
         }
+    }
+
+    /// Goes on to the present, if nothing has happened yet.
+    pub(super) fn start_at(&mut self, now: Picoseconds) {
+        self.now = now;
+        if self.monitor.is_some() {
+            self.next_poll = now;
+        }
+        self.network.advance(now);
     }
 
     /// A monitor watches over all that.
@@ -96,33 +106,33 @@ impl<D: ClientFabric> OneSidedSim<D> {
 
     /// Begins a period of some length for all clients.
     pub(super) fn begin(&mut self, length: Picoseconds) {
-        self.clients.iter_mut().for_each(|client| client.begin(self.now, length));
-        (0..self.clients.len()).for_each(|number| self.call(number));
+        self.clients[..self.count].iter_mut().for_each(|client| client.begin(self.now, length));
+        (0..self.count).for_each(|number| self.call(number));
     }
 
     /// Returns the reads completed since the last sample.
     pub(super) fn sample(&mut self) -> Sample {
-        let take = |completed: &mut u64| core::mem::take(completed);
-        Sample {
-            completed: self.clients.iter_mut().map(|one| take(&mut one.completed)).collect(),
-            background: self.background.iter_mut().map(|one| take(&mut one.completed)).sum(),
-        }
+        let take = |client: &mut Client| core::mem::take(&mut client.completed);
+        let (clients, jobs) = self.clients.split_at_mut(self.count);
+        let completed = clients.iter_mut().map(take).collect();
+        Sample { completed, background: jobs.iter_mut().map(take).sum() }
     }
 
     /// From now on it is measured how long reads take.
     pub(super) fn measure(&mut self) {
-        self.clients.iter_mut().for_each(|client| client.latency = Some(Latency::default()));
+        let clients = self.clients[..self.count].iter_mut();
+        clients.for_each(|client| client.latency = Some(Latency::default()));
     }
 
     /// How long each client's reads have taken.
     pub(super) fn latencies(&mut self) -> Vec<Latency> {
-        let clients = self.clients.iter_mut();
+        let clients = self.clients[..self.count].iter_mut();
         clients.map(|client| client.latency.take().unwrap_or_default()).collect()
     }
 
     /// Returns the operations of each client at the data node.
     pub(super) fn counts(&self) -> Vec<OperationCounts> {
-        (0..self.clients.len() as u32).map(|client| self.network.counts(client)).collect()
+        (0..self.count as u32).map(|client| self.network.counts(client)).collect()
     }
 
     /// Takes the events of the monitor since the last call.
@@ -179,20 +189,10 @@ impl<D: ClientFabric> OneSidedSim<D> {
 
     /// Calls a client or a job in the background.
     fn call(&mut self, number: usize) {
-        let now = self.now;
-        let next = match self.clients.get_mut(number) {
-            Some(client) => {
-                client.run(now);
-                client.next()
-            }
-            None => {
-                let job = &mut self.background[number - self.clients.len()];
-                job.run(now);
-                job.next()
-            }
-        };
+        let (now, client) = (self.now, &mut self.clients[number]);
+        client.run(now);
         // Machines round down to nanoseconds.
-        let next = next.max(now);
+        let next = client.next().max(now);
         let before = core::mem::replace(&mut self.alarms[number], next);
         if next < self.first {
             self.first = next;
@@ -212,14 +212,13 @@ impl<D: ClientFabric> OneSidedSim<D> {
         match self.changes.pop_front() {
             Some((_, ScheduledChange::Node(rate))) => self.network.set_node(rate),
             Some((_, ScheduledChange::Background(begins))) => {
-                for job in &mut self.background {
+                for job in &mut self.clients[self.count..] {
                     match begins {
                         true => job.begin(self.now, Picoseconds::MAX),
                         false => job.end(),
                     }
                 }
-                let (from, to) = (self.clients.len(), self.alarms.len());
-                (from..to).for_each(|number| self.call(number));
+                (self.count..self.clients.len()).for_each(|number| self.call(number));
             }
             None => {}
         }
@@ -227,9 +226,9 @@ impl<D: ClientFabric> OneSidedSim<D> {
 }
 
 /// Jobs beside the clients, which do nothing yet.
-fn besides(network: &Network, jobs: &Background) -> Vec<Client<Endpoint>> {
+fn besides(network: &Network, jobs: &Background) -> Vec<Client> {
     let plan = Plan { demand: None, pattern: Pattern::Burst, window: jobs.window, shift: 0 };
-    let job = |_| Client::new(network.connect(plan.window), plan);
+    let job = |_| Client::new(Box::new(network.connect(plan.window)), plan);
     (0..jobs.count).map(job).collect()
 }
 

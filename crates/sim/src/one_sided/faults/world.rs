@@ -1,4 +1,4 @@
-//! The loop of a seedand the invariants.
+//! The run of a seed, and the invariants.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -13,14 +13,15 @@ use super::super::fabric::{Loopback, Network};
 use super::super::nic::{NicModel, Order, Service};
 use super::super::world::REGION;
 use super::station::{Late, Station};
-use super::{ClientSpec, Fault, FaultScenario, Load, Violation};
+use super::{ClientSpec, Fault, FaultScenario, Load};
+use crate::seeds::{Look, Phases, Trial};
 use crate::time::Picoseconds;
 
 /// Session slots of the data node, and the buffers that its monitor needs for them.
 const SLOTS: u16 = 16;
 const BUFFERS: u32 = 3;
 
-pub(super) struct FaultSim {
+pub(crate) struct OneSidedTrial {
     scenario: FaultScenario,
     now: Time,
     network: Network,
@@ -37,10 +38,12 @@ pub(super) struct FaultSim {
     issued: u64,
     leftovers: u32,
     capacity: u64,
+    trace: u64,
 }
 
-impl FaultSim {
-    pub(super) fn new(scenario: FaultScenario) -> Self {
+impl OneSidedTrial {
+    pub(crate) fn new(seed: u64) -> Self {
+        let scenario = FaultScenario::new(seed);
         let nics = NicModel {
             client: scenario.local,
             node: scenario.node,
@@ -75,6 +78,7 @@ impl FaultSim {
             issued: 0,
             leftovers: 0,
             capacity: 0,
+            trace: 0,
             network,
             scenario,
         };
@@ -107,21 +111,7 @@ impl FaultSim {
         self.stations.push(Station::new(port, slot, spec, late, self.now));
     }
 
-    /// Runs it to its end.
-    pub(super) fn run(mut self) -> Result<(), Violation> {
-        let end = self.scenario.calm().after(Span(self.scenario.period.0 * (super::CALM + 1)));
-        while self.now < end {
-            let at = |at: Picoseconds| Time(at.0.div_ceil(1_000));
-            let stations = self.stations.iter().map(Station::next);
-            let fault = self.faults.front().map_or(Time::MAX, |(at, _)| *at);
-            let next = stations.chain([self.next_poll, fault, at(self.network.next())]).min();
-            self.now = next.unwrap_or(end).max(self.now);
-            self.step()?;
-        }
-        Ok(())
-    }
-
-    fn step(&mut self) -> Result<(), Violation> {
+    fn step(&mut self) -> Result<(), String> {
         let now = self.now;
         while let Some(number) = self.network.advance(Picoseconds::from(now)) {
             self.call(number as usize)?;
@@ -140,9 +130,9 @@ impl FaultSim {
         Ok(())
     }
 
-    fn call(&mut self, number: usize) -> Result<(), Violation> {
+    fn call(&mut self, number: usize) -> Result<(), String> {
         let now = self.now;
-        self.stations[number].run(now).map_err(|lost| self.violation(lost.to_string()))
+        self.stations[number].run(now).map_err(|lost| lost.to_string())
     }
 
     fn strike(&mut self, fault: Fault) {
@@ -164,7 +154,7 @@ impl FaultSim {
         }
     }
 
-    fn poll_monitor(&mut self) -> Result<(), Violation> {
+    fn poll_monitor(&mut self) -> Result<(), String> {
         let Some(monitor) = &mut self.monitor else {
             self.watch();
             return Ok(());
@@ -175,9 +165,9 @@ impl FaultSim {
         let period = monitor.books().period();
         let (granted, minted) = (monitor.books().granted(), monitor.books().minted());
         let capacity = monitor.books().capacity();
-        result.map_err(|lost| self.violation(lost.to_string()))?;
+        result.map_err(|lost| lost.to_string())?;
         if granted > minted {
-            return Err(self.violation(format!("{granted} pool tokens granted, {minted} made")));
+            return Err(format!("{granted} pool tokens granted, {minted} made"));
         }
         if period.epoch != self.epoch {
             self.count(capacity)?;
@@ -189,7 +179,7 @@ impl FaultSim {
             match event {
                 Event::Over(summary) => self.judge(&summary)?,
                 Event::Overstepped { .. } | Event::Superseded => {
-                    return Err(self.violation(format!("{event:?}")));
+                    return Err(format!("{event:?}"));
                 }
                 _ => {}
             }
@@ -199,7 +189,7 @@ impl FaultSim {
     }
 
     /// A period is over: what was issued in it.
-    fn count(&mut self, next: u64) -> Result<(), Violation> {
+    fn count(&mut self, next: u64) -> Result<(), String> {
         let issued = self.stations.iter().map(|one| one.port.counts().operations).sum();
         let in_it = issued - core::mem::replace(&mut self.issued, issued);
         let capacity = core::mem::replace(&mut self.capacity, next);
@@ -211,21 +201,21 @@ impl FaultSim {
         let most = capacity.max(reserved) + self.scenario.slack();
         if in_it > most {
             let what = format!("{in_it} operations were issued in a period of {capacity} tokens");
-            return Err(self.violation(what));
+            return Err(what);
         }
         Ok(())
     }
 
     /// Whether a period of the calm kept what was promised.
-    fn judge(&self, summary: &Summary) -> Result<(), Violation> {
+    fn judge(&self, summary: &Summary) -> Result<(), String> {
         let begun = self.now.0.saturating_sub(self.scenario.period.0 * 5 / 4);
-        if begun < self.scenario.calm().0 {
+        if begun < self.scenario.phases().calm_from().time().0 {
             return Ok(());
         }
         let period = Span(self.scenario.period.0);
         for station in self.stations.iter().filter(|station| !station.is_dead) {
             let Some((promise, outcome)) = summary.session_slots[usize::from(station.slot)] else {
-                return Err(self.violation(format!("seat {} is gone", station.slot)));
+                return Err(format!("seat {} is gone", station.slot));
             };
             let demand = match station.spec.load {
                 Load::All => u64::MAX,
@@ -237,14 +227,14 @@ impl FaultSim {
             let is_backlogged = demand > promise.reservation * 104 / 100;
             if is_backlogged && outcome.completed < promise.reservation {
                 let what = format!("seat {}: {promise:?}, {outcome:?}", station.slot);
-                return Err(self.violation(format!("{what}, of {}", summary.capacity)));
+                return Err(format!("{what}, of {}", summary.capacity));
             }
         }
         self.judge_use(summary)
     }
 
     /// Whether all of the node was used, if there was enough to do.
-    fn judge_use(&self, summary: &Summary) -> Result<(), Violation> {
+    fn judge_use(&self, summary: &Summary) -> Result<(), String> {
         let scenario = &self.scenario;
         let node = scenario.per_period(scenario.last);
         let here = || self.stations.iter().filter(|station| !station.is_dead);
@@ -264,12 +254,43 @@ impl FaultSim {
         if done < least {
             let Summary { capacity, held, .. } = summary;
             let what = format!("{done} operations of {node}, with Ω {capacity}, held for {held}");
-            return Err(self.violation(what));
+            return Err(what);
         }
         Ok(())
     }
+}
 
-    fn violation(&self, what: String) -> Violation {
-        Violation { seed: self.scenario.seed, at: self.now, what }
+impl Trial for OneSidedTrial {
+    fn phases(&self) -> Phases {
+        self.scenario.phases()
+    }
+
+    fn now(&self) -> Picoseconds {
+        self.now.into()
+    }
+
+    fn run_until(&mut self, end: Picoseconds) -> Result<(), String> {
+        loop {
+            let at = |at: Picoseconds| Time(at.0.div_ceil(1_000));
+            let stations = self.stations.iter().map(Station::next);
+            let fault = self.faults.front().map_or(Time::MAX, |(at, _)| *at);
+            let next = stations.chain([self.next_poll, fault, at(self.network.next())]).min();
+            let next = next.unwrap_or(Time::MAX).max(self.now);
+            if next > end.time() {
+                return Ok(());
+            }
+            self.now = next;
+            self.trace = self.trace.rotate_left(7) ^ next.0;
+            self.step()?;
+        }
+    }
+
+    /// The monitor's events are checked as they come.
+    fn inspect(&mut self, _: Look) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn trace(&self) -> u64 {
+        self.trace
     }
 }

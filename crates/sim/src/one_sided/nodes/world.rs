@@ -1,242 +1,283 @@
 //! Data nodes, each in a world of its own, and the controller between them.
 
-use std::collections::VecDeque;
-
 use tidegate_algo::onesided::Rules;
 use tidegate_algo::onesided::capacity::Profile;
 use tidegate_algo::onesided::engine::Promise;
 use tidegate_model::{Policy, Time};
+use tidegate_onesided::data_node::registry::TenantShare;
 use tidegate_onesided::data_node::{self, Coordinator, Hello, SessionRegistry};
 use tidegate_onesided::haechi::monitor::Settings;
 use tidegate_onesided::haechi::{Event, Monitor, Port, SessionParameters, region_layout};
 use tidegate_proto::cluster::message::Share;
 use tidegate_proto::cluster::split::NodeSetup;
-use tidegate_proto::controller::{ConnectionId, Controller, FromPeer, Output, Peer, Setup, ToPeer};
-use tidegate_proto::data_node::{FromDataNode, Grant, ToDataNode};
+use tidegate_proto::controller::{Controller, FromPeer, Setup, ToPeer};
+use tidegate_proto::data_node::{Grant, ToDataNode};
 use tidegate_proto::message::{self, VERSION};
 
-use super::super::fabric::{Endpoint, Network};
+use super::super::fabric::Network;
 use super::super::run::{BUFFERS, ENGINE};
 use super::super::scenario::{self as single, Clients};
-use super::super::world::{OneSidedSim as SingleSim, REGION};
+use super::super::world::{OneSidedSim, REGION};
 use super::scenario::{Control, Scenario, Tenants};
 use super::{MESSAGE, Sample};
+use crate::link::Conduct;
 use crate::scenario::ScenarioError;
+use crate::simulation::{Fault, Peers, Process, Simulation};
 use crate::time::Picoseconds;
 
-/// A data node.
+/// A data node's process, with its memory and clients.
 #[derive(Debug)]
-enum DataNode {
-    /// Its clients read as they like.
-    Bare(Box<SingleSim<Endpoint>>),
-    /// They have tokens.
-    Guarded(Box<Guarded>),
+pub(crate) struct DataNode {
+    name: String,
+    world: OneSidedSim,
+    /// Without one its clients read as they like.
+    coordinator: Option<Coordinator>,
 }
 
+/// Event of the policy.
+#[derive(Clone, Debug)]
+pub(crate) enum PolicyEvent {
+    /// Each node is given an equal part of each promise, without a controller.
+    EqualShares,
+    /// The operator applies another policy with the same tenants.
+    Apply(Box<Policy>),
+}
+
+/// The data nodes of a simulation. Their loads have no events in its queue: a node goes on to the
+/// present when it is called, at least once in each [`MESSAGE`].
 #[derive(Debug)]
-struct Guarded {
-    world: SingleSim<Port<Endpoint>>,
-    coordinator: Coordinator,
+pub(crate) struct DataNodes {
+    scenario: Scenario,
+    revision: u64,
+    pub(crate) policy: Policy,
 }
 
 /// All nodes and their controller.
-#[derive(Debug)]
-pub(super) struct OneSidedClusterSim<'a> {
-    scenario: &'a Scenario,
-    now: Picoseconds,
-    data_nodes: Vec<DataNode>,
-    controller: Option<Controller>,
-    /// On their way for one step: to and from nodes.
-    down: VecDeque<(usize, ToDataNode)>,
-    up: VecDeque<(usize, FromDataNode)>,
-}
+pub(crate) type OneSidedClusterSim = Simulation<DataNodes>;
 
-impl<'a> OneSidedClusterSim<'a> {
-    pub(super) fn new(scenario: &'a Scenario) -> Result<Self, ScenarioError> {
-        let data_nodes = (0..scenario.nodes).map(|node| data_node(scenario, node)).collect();
-        let (down, up) = (VecDeque::new(), VecDeque::new());
-        let now = Picoseconds::ZERO;
-        let mut world = Self { scenario, now, data_nodes, controller: None, down, up };
-        let policy = Policy::parse(&scenario.policy());
-        let policy = policy.map_err(|error| ScenarioError::new(error.to_string()))?;
+impl OneSidedClusterSim {
+    /// The nodes and the controller of a scenario, on steady links.
+    pub(super) fn steady(scenario: &Scenario) -> Result<Self, ScenarioError> {
+        let links = vec![Conduct::steady(MESSAGE.into()); usize::from(scenario.nodes)];
+        let mut simulation = Self::of(scenario, &links)?;
         match scenario.control {
-            Control::None => {}
-            Control::Equal => {
-                let share = |(tenant, (_, tenants)): (u16, (u16, &Tenants))| Share {
-                    tenant,
-                    reserved: tenants.reservation.unwrap_or_default().0 / u64::from(scenario.nodes),
-                    allowed: u64::MAX,
-                };
-                let shares: Vec<Share> = (0..).zip(scenario.each()).map(share).collect();
-                for node in 0..world.data_nodes.len() {
-                    let policy = ToDataNode::Policy { revision: 1, policy: policy.clone() };
-                    let grant = Grant { revision: 1, serial: 1, shares: shares.clone() };
-                    world.down.extend([(node, policy), (node, ToDataNode::Grant(grant))]);
-                }
-            }
-            Control::Split => {
-                let (capacity, client) = (scenario.nics.node, scenario.nics.client);
-                let setup = |node| NodeSetup { name: format!("m{node}"), capacity, client };
-                let data_nodes = (0..world.data_nodes.len()).map(setup).collect();
-                let setup = Setup { data_nodes, ..Setup::default() };
-                let mut controller = Controller::new(Time::ZERO, setup, None);
-                controller.apply(Time::ZERO, 1, policy);
-                for node in 0..world.data_nodes.len() {
-                    let id = ConnectionId(node as u64);
-                    let hello =
-                        message::Hello::DataNode { version: VERSION, name: format!("m{node}") };
-                    controller.on_hello(Time::ZERO, id, Peer::default(), hello);
-                }
-                world.controller = Some(controller);
+            Control::Split => simulation.start_connected(MESSAGE.into()),
+            Control::None | Control::Equal => {
+                let nodes = 0..scenario.nodes;
+                nodes.for_each(|node| simulation.befall(Fault::Returns(node)));
             }
         }
-        Ok(world)
+        if scenario.control == Control::Equal {
+            simulation.plan(MESSAGE.into(), PolicyEvent::EqualShares);
+        }
+        Ok(simulation)
+    }
+
+    /// Nodes without a process yet, with these links.
+    pub(crate) fn of(scenario: &Scenario, links: &[Conduct]) -> Result<Self, ScenarioError> {
+        let policy = Policy::parse(&scenario.policy());
+        let policy = policy.map_err(|error| ScenarioError::new(error.to_string()))?;
+        let silence = Picoseconds(3 * Picoseconds::SECOND.0);
+        let data_nodes = DataNodes { scenario: scenario.clone(), revision: 1, policy };
+        Ok(Self::new(data_nodes, scenario.seed, links, silence))
+    }
+
+    fn grant_equal_shares(&mut self) {
+        let DataNodes { scenario, policy, .. } = &self.peers;
+        let share = |(tenant, (_, tenants)): (u16, (u16, &Tenants))| Share {
+            tenant,
+            reserved: tenants.reservation.unwrap_or_default().0 / u64::from(scenario.nodes),
+            allowed: u64::MAX,
+        };
+        let shares: Vec<Share> = (0..).zip(scenario.each()).map(share).collect();
+        let now = self.now.time();
+        for process in self.hosts.iter_mut().filter_map(|host| host.process.as_mut()) {
+            let policy = ToDataNode::Policy { revision: 1, policy: policy.clone() };
+            let grant = Grant { revision: 1, serial: 1, shares: shares.clone() };
+            process.on_message(now, ToPeer::DataNode(policy));
+            process.on_message(now, ToPeer::DataNode(ToDataNode::Grant(grant)));
+        }
+    }
+
+    /// Begins a period for all clients.
+    pub(crate) fn begin(&mut self) {
+        let (now, scenario) = (self.now, &self.peers.scenario);
+        let relocation =
+            scenario.relocation.filter(|relocation| now >= Picoseconds::from(relocation.at));
+        let moved = relocation.map_or(0, |relocation| relocation.by);
+        let mut processes: Vec<_> = self.hosts.iter_mut().map(|it| it.process.as_mut()).collect();
+        for (number, (among, tenants)) in scenario.each().enumerate() {
+            let wanted = scenario.wanted(among, tenants, moved);
+            for (process, demand) in processes.iter_mut().zip(wanted) {
+                process.iter_mut().for_each(|process| process.world.want(number, demand));
+            }
+        }
+        let length = scenario.period.into();
+        processes.into_iter().flatten().for_each(|process| process.world.begin(length));
+    }
+
+    /// Lets everything happen until then.
+    pub(crate) fn advance(&mut self, end: Picoseconds) {
+        while self.now < end {
+            self.run_until(self.now.after(MESSAGE.into()).min(end));
+            (0..self.hosts.len()).for_each(|node| self.pump(node as u16));
+        }
     }
 
     /// Lets a period pass.
     pub(super) fn pass(&mut self) -> Sample {
-        let length = Picoseconds::from(self.scenario.period);
-        let relocation = self
-            .scenario
-            .relocation
-            .filter(|relocation| self.now >= Picoseconds::from(relocation.at));
-        let moved = relocation.map_or(0, |relocation| relocation.by);
-        for (number, (among, tenants)) in self.scenario.each().enumerate() {
-            let wanted = self.scenario.wanted(among, tenants, moved);
-            for (data_node, demand) in self.data_nodes.iter_mut().zip(wanted) {
-                data_node.want(number, demand);
-            }
-        }
-        self.data_nodes.iter_mut().for_each(|data_node| data_node.begin(length));
-        let end = self.now.after(length);
-        while self.now < end {
-            self.now = self.now.after(Picoseconds::from(MESSAGE)).min(end);
-            self.step();
-        }
-        let completed: Vec<Vec<u64>> = self.data_nodes.iter_mut().map(DataNode::take).collect();
-        let tenants = self.scenario.promised().len();
-        let by_tenant = |of: &dyn Fn(usize, usize) -> u64| -> Vec<Vec<u64>> {
-            let row = |tenant| (0..self.data_nodes.len()).map(|node| of(node, tenant)).collect();
-            (0..tenants).map(row).collect()
+        self.begin();
+        self.advance(self.now.after(self.peers.scenario.period.into()));
+        self.sample()
+    }
+
+    /// Returns the reads since the last sample, and the shares now.
+    pub(crate) fn sample(&mut self) -> Sample {
+        let tenants = self.peers.scenario.promised().len();
+        let mut processes: Vec<_> = self.hosts.iter_mut().map(|it| it.process.as_mut()).collect();
+        let completed = processes.iter_mut().map(|process| match process {
+            Some(process) => process.world.sample().completed,
+            None => vec![0; tenants],
+        });
+        let completed: Vec<Vec<u64>> = completed.collect();
+        let of = |tenant: usize| completed.iter().map(|row| row[tenant]).collect();
+        let reserved = |shares: Vec<TenantShare>| shares.iter().map(|it| it.reserved).collect();
+        let reserved =
+            self.shares(|it, name| it.registry.share(name)).into_iter().map(reserved).collect();
+        Sample { completed: (0..tenants).map(of).collect(), reserved }
+    }
+
+    /// The share of each tenant at each node, as `of` says it; none without a process.
+    pub(crate) fn shares(
+        &self,
+        of: impl Fn(&Coordinator, &str) -> TenantShare,
+    ) -> Vec<Vec<TenantShare>> {
+        let nothing = TenantShare { reserved: 0, allowed: 0 };
+        let shares = |tenant: usize| {
+            let name = format!("t{tenant}");
+            let coordinator = |process: &DataNode| {
+                process.coordinator.as_ref().map_or(nothing, |it| of(it, &name))
+            };
+            self.hosts.iter().map(|it| it.process.as_ref().map_or(nothing, coordinator)).collect()
         };
-        Sample {
-            completed: by_tenant(&|node, tenant| completed[node][tenant]),
-            reserved: by_tenant(&|node, tenant| self.data_nodes[node].reserved(tenant)),
+        (0..self.peers.scenario.promised().len()).map(shares).collect()
+    }
+}
+
+impl Peers for DataNodes {
+    type Process = DataNode;
+    type Event = PolicyEvent;
+
+    fn controller(&self, now: Time, incarnation: u32) -> Controller {
+        let (capacity, client) = (self.scenario.nics.node, self.scenario.nics.client);
+        let setup = |node| NodeSetup { name: name(node), capacity, client };
+        let data_nodes = (0..self.scenario.nodes).map(setup).collect();
+        let setup = Setup { data_nodes, ..Setup::default() };
+        if incarnation > 1 {
+            return Controller::new(now, setup, Some((self.revision, self.policy.clone())));
+        }
+        // The first has been there before its nodes, and rounds begin with the run.
+        let mut controller = Controller::new(Time::ZERO, setup, None);
+        controller.apply(Time::ZERO, 1, self.policy.clone());
+        controller
+    }
+
+    fn process(&self, now: Time, node: u16, _incarnation: u32) -> DataNode {
+        DataNode::new(&self.scenario, node, now)
+    }
+
+    fn happen(simulation: &mut OneSidedClusterSim, event: PolicyEvent) {
+        match event {
+            PolicyEvent::EqualShares => simulation.grant_equal_shares(),
+            PolicyEvent::Apply(policy) => {
+                let peers = &mut simulation.peers;
+                (peers.revision, peers.policy) = (peers.revision + 1, *policy);
+                if let Some(controller) = &mut simulation.controller {
+                    let now = simulation.now.time();
+                    controller.apply(now, peers.revision, peers.policy.clone());
+                }
+                simulation.pump_controller();
+            }
         }
     }
 
-    /// Runs all nodes and the controller until now, and delivers messages.
-    fn step(&mut self) {
-        let (now, time) = (self.now, self.now.time());
-        let (down, up) = (core::mem::take(&mut self.down), core::mem::take(&mut self.up));
-        self.data_nodes.iter_mut().for_each(|data_node| data_node.run_until(now));
-        for (node, message) in down {
-            self.data_nodes[node].on_message(message);
+    fn work(simulation: &mut OneSidedClusterSim, node: u16) {
+        let now = simulation.now;
+        let process = &mut simulation.hosts[usize::from(node)].process;
+        process.iter_mut().for_each(|process| process.run_until(now));
+    }
+}
+
+impl Process for DataNode {
+    fn hello(&self) -> message::Hello {
+        message::Hello::DataNode { version: VERSION, name: self.name.clone() }
+    }
+
+    fn on_connected(&mut self, _: Time) {
+        self.coordinator.iter_mut().for_each(Coordinator::on_connected);
+    }
+
+    /// Shares stand.
+    fn on_disconnected(&mut self, _: Time) {}
+
+    fn on_message(&mut self, now: Time, message: ToPeer) {
+        self.run_until(now.into());
+        if let (Some(coordinator), ToPeer::DataNode(message)) = (&mut self.coordinator, message)
+            && let Some(monitor) = self.world.monitor()
+        {
+            coordinator.on_message(message, monitor);
         }
-        for (node, data_node) in self.data_nodes.iter_mut().enumerate() {
-            while let Some(message) = data_node.poll_output() {
-                self.up.push_back((node, message));
-            }
-        }
-        let Some(controller) = &mut self.controller else { return };
-        for (node, message) in up {
-            let message = FromPeer::DataNode(message);
-            controller.on_message(time, ConnectionId(node as u64), message);
-        }
-        if controller.next_deadline() <= time {
-            controller.on_deadline(time);
-        }
-        while let Some(output) = controller.poll_output() {
-            if let Output::Send { to, message: ToPeer::DataNode(message) } = output {
-                self.down.push_back((to.0 as usize, message));
-            }
-        }
+    }
+
+    fn poll_message(&mut self) -> Option<FromPeer> {
+        self.coordinator.as_mut()?.poll_output().map(FromPeer::DataNode)
+    }
+
+    fn next_deadline(&self) -> Time {
+        Time::MAX
     }
 }
 
 impl DataNode {
-    fn want(&mut self, client: usize, demand: Option<u64>) {
-        match self {
-            Self::Bare(world) => world.want(client, demand),
-            Self::Guarded(it) => it.world.want(client, demand),
-        }
+    /// A data node with a client of each tenant.
+    fn new(scenario: &Scenario, node: u16, now: Time) -> Self {
+        let seed = scenario.seed + u64::from(node);
+        let real = region_layout::DATA as usize;
+        let network = Network::new(&scenario.nics, REGION, real, seed);
+        let plan = load(scenario, seed);
+        let (mut world, coordinator) = match scenario.control {
+            Control::None => {
+                let connect = |window| Box::new(network.connect(window)) as _;
+                (OneSidedSim::new(&plan, &network, connect), None)
+            }
+            Control::Equal | Control::Split => guarded(scenario, &plan, &network, now),
+        };
+        world.start_at(now.into());
+        Self { name: name(node), world, coordinator }
     }
 
-    fn begin(&mut self, length: Picoseconds) {
-        match self {
-            Self::Bare(world) => world.begin(length),
-            Self::Guarded(it) => it.world.begin(length),
-        }
-    }
-
-    fn take(&mut self) -> Vec<u64> {
-        match self {
-            Self::Bare(world) => world.sample().completed,
-            Self::Guarded(it) => it.world.sample().completed,
-        }
-    }
-
-    fn run_until(&mut self, now: Picoseconds) {
-        match self {
-            Self::Bare(world) => world.run_until(now),
-            Self::Guarded(it) => it.run_until(now),
-        }
-    }
-
-    fn on_message(&mut self, message: ToDataNode) {
-        if let Self::Guarded(it) = self
-            && let Some(monitor) = it.world.monitor()
-        {
-            it.coordinator.on_message(message, monitor);
-        }
-    }
-
-    fn poll_output(&mut self) -> Option<FromDataNode> {
-        match self {
-            Self::Bare(_) => None,
-            Self::Guarded(it) => it.coordinator.poll_output(),
-        }
-    }
-
-    fn reserved(&self, tenant: usize) -> u64 {
-        match self {
-            Self::Bare(_) => 0,
-            Self::Guarded(it) => it.coordinator.registry.share(&format!("t{tenant}")).reserved,
-        }
-    }
-}
-
-impl Guarded {
     fn run_until(&mut self, now: Picoseconds) {
         self.world.run_until(now);
+        let Some(coordinator) = &mut self.coordinator else { return };
         for event in self.world.events() {
             let Event::Over(summary) = event else { continue };
-            self.coordinator.on_period(&summary);
-            if self.coordinator.is_owed()
+            coordinator.on_period(&summary);
+            if coordinator.is_owed()
                 && let Some(monitor) = self.world.monitor()
             {
-                self.coordinator.settle(monitor);
+                coordinator.settle(monitor);
             }
         }
     }
 }
 
-/// A data node with a client of each tenant.
-fn data_node(scenario: &Scenario, node: u16) -> DataNode {
-    let seed = scenario.seed + u64::from(node);
-    let real = region_layout::DATA as usize;
-    let network = Network::new(&scenario.nics, REGION, real, seed);
-    let plan = load(scenario, seed);
-    match scenario.control {
-        Control::None => {
-            let world = SingleSim::new(&plan, &network, |window| network.connect(window));
-            DataNode::Bare(Box::new(world))
-        }
-        Control::Equal | Control::Split => DataNode::Guarded(guarded(scenario, &plan, &network)),
-    }
-}
-
-fn guarded(scenario: &Scenario, plan: &single::Scenario, network: &Network) -> Box<Guarded> {
+/// The clients of a data node with tokens, and its coordinator.
+fn guarded(
+    scenario: &Scenario,
+    plan: &single::Scenario,
+    network: &Network,
+    now: Time,
+) -> (OneSidedSim, Option<Coordinator>) {
     let local_rate = scenario.nics.client.0;
     let parameters = SessionParameters { rules: Rules::SOUND, period: scenario.period, local_rate };
     let (mean, local) = scenario.capacities();
@@ -245,7 +286,7 @@ fn guarded(scenario: &Scenario, plan: &single::Scenario, network: &Network) -> B
     let session_slots = plan.client.len() as u16;
     let settings = Settings { parameters, profile, session_slots, window: scenario.window };
     // It has the region and the buffers that a monitor and engines need.
-    let mut monitor = Monitor::new(network.connect_node(BUFFERS), settings, Time::ZERO)
+    let mut monitor = Monitor::new(network.connect_node(BUFFERS), settings, now)
         .expect("the fabric is large enough");
     let mut registry = SessionRegistry::new(scenario.period, scenario.nics.client);
     for tenant in 0..session_slots {
@@ -264,14 +305,14 @@ fn guarded(scenario: &Scenario, plan: &single::Scenario, network: &Network) -> B
         registry.add(session_slot, &name, &hello);
     }
     let mut session_slots = 0..;
-    let mut world = SingleSim::new(plan, network, |window| {
+    let mut world = OneSidedSim::new(plan, network, |window| {
         let session_slot = session_slots.next().unwrap_or(u16::MAX);
         let fabric = network.connect(window + ENGINE);
-        Port::new(fabric, parameters, session_slot, window, Time::ZERO)
-            .expect("the fabric is large enough")
+        let port = Port::new(fabric, parameters, session_slot, window, now);
+        Box::new(port.expect("the fabric is large enough"))
     });
     world.watch(monitor);
-    Box::new(Guarded { world, coordinator: Coordinator::new(registry) })
+    (world, Some(Coordinator::new(registry)))
 }
 
 /// Returns the scenario of the reads at one node. How many there are is set anew with each period.
@@ -300,4 +341,8 @@ fn load(scenario: &Scenario, seed: u64) -> single::Scenario {
         change: Vec::new(),
         deviation: Default::default(),
     }
+}
+
+fn name(node: u16) -> String {
+    format!("m{node}")
 }

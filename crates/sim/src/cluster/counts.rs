@@ -1,0 +1,171 @@
+//! The tokens of each process of a cluster, period by period, beside what is promised.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use tidegate_model::{Iops, Policy, Span};
+use tidegate_proto::node::NodeStatus;
+
+/// What a tenant is promised in a period.
+#[derive(Clone, Debug)]
+pub struct Promised {
+    /// The tenant.
+    pub name: String,
+    /// Its reservation.
+    pub reserved: u64,
+    /// Its limit.
+    pub limit: Option<u64>,
+}
+
+impl Promised {
+    /// The promises of a policy, in its order.
+    pub fn of(policy: &Policy) -> Vec<Self> {
+        let period = u128::from(policy.period.0);
+        let amount = |rate: Iops| u128::from(rate.0) * period;
+        let second = u128::from(Span::SECOND.0);
+        let promised = policy.tenants.iter().map(|tenant| {
+            let limit = tenant.limit.operations.map(|it| ((amount(it) / second) as u64).max(1));
+            let reservation = tenant.reservation.operations.unwrap_or_default();
+            let reserved = amount(reservation).div_ceil(second) as u64;
+            let reserved = reserved.min(limit.unwrap_or(u64::MAX));
+            Self { name: tenant.name.clone(), reserved, limit }
+        });
+        promised.collect()
+    }
+}
+
+/// One tenant's counts at one process in one period.
+#[derive(Clone, Copy, Debug, Default)]
+struct Held {
+    served: u64,
+    reserved: u64,
+    /// While the period runs there, up to what count it may be served.
+    allowed: Option<u64>,
+    is_over: bool,
+    /// Its process has died: what was reserved and not reported may be granted anew.
+    is_dead: bool,
+    /// Whether its lease was over in the period: its limits are not guaranteed then.
+    is_abandoned: bool,
+}
+
+/// The counts of all processes in the last periods.
+#[derive(Clone, Debug, Default)]
+pub struct TokenCounts {
+    /// By period, tenant, node and the node's incarnation.
+    held: BTreeMap<(u64, String, usize, u32), Held>,
+    /// Which node was abandoned when this was noted last. Its service then may belong to a period
+    /// that has another number by now.
+    were_abandoned: Vec<bool>,
+}
+
+impl TokenCounts {
+    /// Notes what each process has in the period that runs there: of each node its incarnation, and
+    /// its status while a process runs.
+    pub fn note(&mut self, nodes: &[(u32, Option<NodeStatus>)]) {
+        for ((period, name, node, incarnation), held) in &mut self.held {
+            let (last, status) = &nodes[*node];
+            let status = status.as_ref().filter(|_| last == incarnation);
+            held.is_dead |= status.is_none();
+            let is_over = status.is_none_or(|status| status.period != *period);
+            if !is_over || core::mem::replace(&mut held.is_over, true) {
+                continue;
+            }
+            if let Some(status) = status.filter(|status| status.period == *period + 1) {
+                let tenant = status.tenants.iter().find(|tenant| tenant.name == *name);
+                held.served = tenant.map_or(held.served, |tenant| tenant.served_before);
+            }
+        }
+        self.were_abandoned.resize(nodes.len(), false);
+        for (node, (incarnation, status)) in nodes.iter().enumerate() {
+            let is_abandoned = status.as_ref().is_some_and(|status| status.is_abandoned);
+            let was_abandoned = core::mem::replace(&mut self.were_abandoned[node], is_abandoned);
+            let Some(status) = status else { continue };
+            for tenant in status.tenants.iter().skip(1) {
+                let key = (status.period, tenant.name.clone(), node, *incarnation);
+                let held = self.held.entry(key).or_default();
+                held.served = tenant.served;
+                held.reserved = tenant.reserved;
+                held.allowed = tenant.allowed;
+                held.is_over = false;
+                held.is_abandoned |= is_abandoned || was_abandoned;
+            }
+        }
+        let last = self.held.last_key_value().map_or(0, |((period, ..), _)| *period);
+        self.held = self.held.split_off(&(last.saturating_sub(4), String::new(), 0, 0));
+    }
+
+    /// Forgets processes that died in these periods.
+    pub fn forget_dead(&mut self, periods: &BTreeSet<u64>) {
+        self.held.retain(|(period, ..), held| !held.is_dead || !periods.contains(period));
+    }
+
+    fn held(&self, period: u64, tenant: &str) -> impl Iterator<Item = &Held> {
+        let held = self.held.iter();
+        held.filter(move |((p, name, ..), _)| *p == period && name == tenant).map(|(_, held)| held)
+    }
+
+    /// Operations that all processes served in a period.
+    pub(crate) fn served(&self, period: u64, tenant: &str) -> u64 {
+        self.held(period, tenant).map(|held| held.served).sum()
+    }
+
+    /// Checks that no token of a limit was created in the periods from this one on.
+    ///
+    /// # Errors
+    /// The counts of the first tenant that was allowed too much.
+    pub fn check_limits(&self, promised: &[Promised], from: u64) -> Result<(), String> {
+        self.check(promised, from, |Promised { name, limit, .. }, held, period| {
+            let in_force = |held: &&Held| match held.allowed {
+                Some(allowed) if !held.is_over => allowed.max(held.served),
+                _ => held.served,
+            };
+            let allowed = held.iter().map(in_force).fold(0, u64::saturating_add);
+            let is_abandoned = held.iter().any(|held| held.is_abandoned);
+            match limit.is_some_and(|limit| allowed > limit) && !is_abandoned {
+                true => Err(format!("{allowed} allowed to {name} in {period}: {held:?}")),
+                false => Ok(()),
+            }
+        })
+    }
+
+    /// Checks the same of reservations. The controller may not know what a process has used that
+    /// died, and grant it again: such tokens count only if `counts_dead`.
+    ///
+    /// # Errors
+    /// The counts of the first tenant for which too much was reserved.
+    pub fn check_reservations(
+        &self,
+        promised: &[Promised],
+        from: u64,
+        counts_dead: bool,
+    ) -> Result<(), String> {
+        self.check(promised, from, |Promised { name, reserved: promised, .. }, held, period| {
+            let reserved = |held: &&Held| match held.is_over {
+                _ if held.is_dead && !counts_dead => 0,
+                true => held.reserved.min(held.served),
+                false => held.reserved,
+            };
+            let reserved: u64 = held.iter().map(reserved).sum();
+            let served: u64 = held.iter().map(|held| held.served).sum();
+            match reserved > served.max(*promised) {
+                true => Err(format!("{reserved} reserved for {name} in {period}: {held:?}")),
+                false => Ok(()),
+            }
+        })
+    }
+
+    fn check(
+        &self,
+        promised: &[Promised],
+        from: u64,
+        check: impl Fn(&Promised, &[&Held], u64) -> Result<(), String>,
+    ) -> Result<(), String> {
+        let periods: BTreeSet<u64> = self.held.keys().map(|(period, ..)| *period).collect();
+        for period in periods.into_iter().filter(|period| *period >= from) {
+            for promise in promised {
+                let held: Vec<&Held> = self.held(period, &promise.name).collect();
+                check(promise, &held, period)?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,144 @@
+//! Bricks under DSFQ, with coordinators, a reservation and a limit.
+//!
+//! Besides what must hold of all storage nodes:
+//! - *The unfairness of the first two streams stays within the bound* of theorem 2 in the calm.
+//! - *No stream starves*: in each period of the calm each stream is served at each brick that it
+//!   asks.
+
+use tidegate_model::{Discipline, Iops, Span};
+
+use super::nodes::{self, NodeLaws};
+use super::{Look, Phases, Trial};
+use crate::bricks::{Bricks, DsfqSim, Scenario, Stream, Threads, promised};
+use crate::rng::Stream as Random;
+use crate::simulation::Fault;
+use crate::time::Picoseconds;
+
+/// The run of a seed.
+pub(super) struct BrickTrial {
+    scenario: Scenario,
+    simulation: DsfqSim,
+    laws: NodeLaws,
+    /// Requests of each stream in this period.
+    served: Vec<u64>,
+    was_calm: bool,
+}
+
+impl BrickTrial {
+    pub(super) fn new(seed: u64) -> Self {
+        let mut random = Random::new(seed, "bricks", 0);
+        let scenario = scenario(seed, &mut random);
+        let policy = promised(&scenario);
+        let (count, period) = (scenario.bricks.count, policy.period);
+        let mut links = vec![nodes::weather(&mut random, period); usize::from(count)];
+        let mut faults = nodes::faults(&mut random, period, &mut links);
+        faults.extend(nodes::stops(seed, period, count));
+        let mut simulation = DsfqSim::of(&scenario, policy.clone(), &links);
+        simulation.start();
+        simulation.begin();
+        faults.into_iter().for_each(|(at, fault): (_, Fault)| simulation.plan_fault(at, fault));
+        let depth = u64::from(count) * u64::from(scenario.bricks.depth);
+        let laws = NodeLaws::new(&policy, depth);
+        let served = vec![0; scenario.stream.len()];
+        Self { scenario, simulation, laws, served, was_calm: false }
+    }
+
+    /// Checks a period of the calm.
+    fn fairness(&mut self, requests: impl Fn(usize, usize) -> u64) -> Result<(), String> {
+        for (index, stream) in self.scenario.stream.iter().enumerate() {
+            for brick in stream.threads.iter().flat_map(|threads| &threads.on) {
+                if requests(index, usize::from(*brick)) == 0 {
+                    return Err(format!("{} was not served at brick {brick}", stream.name));
+                }
+            }
+        }
+        let unfairness = &self.simulation.peers.unfairness;
+        let (measured, bound) = (unfairness.measured(), unfairness.bound());
+        if measured > bound {
+            return Err(format!("an unfairness of {measured} bytes is above {bound}"));
+        }
+        Ok(())
+    }
+}
+
+/// Two streams that share bricks, one with a reservation and one with a limit.
+fn scenario(seed: u64, random: &mut Random) -> Scenario {
+    let count = random.within(1, 4) as u16;
+    let mut stream = |name: &str, reservation, limit| {
+        let on = (0..random.within(1, count.into())).map(|_| random.below(count.into()) as u16);
+        let mut on: Vec<u16> = on.collect();
+        on.sort_unstable();
+        on.dedup();
+        let text = format!("on = {on:?}\ncount = {}", random.within(20, 30));
+        let threads: Threads = toml::from_str(&text).expect("threads can be read");
+        Stream {
+            name: name.into(),
+            weight: random.within(1, 4) as u32,
+            threads: vec![threads],
+            minimum_ppm: None,
+            reservation,
+            limit,
+        }
+    };
+    let stream = vec![
+        stream("f", None, None),
+        stream("g", None, None),
+        stream("reserved", Some(Iops(60)), None),
+        stream("limited", None, Some(Iops(40))),
+    ];
+    let shards = random.within(1, 4);
+    let bricks = format!("count = {count}\ndepth = {}\nshards = {shards}", random.within(4, 18));
+    let bricks: Bricks = toml::from_str(&bricks).expect("bricks can be read");
+    Scenario {
+        name: String::new(),
+        seed,
+        discipline: Discipline::Unified,
+        coordinators: random.within(1, 3) as u16,
+        exchange: random.below(2) == 0,
+        skip: Span::ZERO,
+        length: Span::SECOND,
+        sample: Span::SECOND,
+        bricks,
+        stream,
+    }
+}
+
+impl Trial for BrickTrial {
+    fn phases(&self) -> Phases {
+        nodes::phases(Span::SECOND)
+    }
+
+    fn now(&self) -> Picoseconds {
+        self.simulation.now
+    }
+
+    fn run_until(&mut self, end: Picoseconds) -> Result<(), String> {
+        self.simulation.run_until(end);
+        Ok(())
+    }
+
+    fn inspect(&mut self, look: Look) -> Result<(), String> {
+        let nodes = self.simulation.statuses();
+        self.laws.inspect(look, &nodes, &self.simulation.peers.requests)?;
+        if look.is_calm && !self.was_calm {
+            self.was_calm = true;
+            self.simulation.peers.unfairness.restart();
+        }
+        if look.part > 0 {
+            return Ok(());
+        }
+        let (cells, bricks) = (self.simulation.take_sample(), nodes.len());
+        for (served, cells) in self.served.iter_mut().zip(cells.chunks(bricks)) {
+            *served = cells.iter().map(|cell| cell.requests).sum();
+        }
+        self.laws.end_period(&self.served)?;
+        match look.is_calm {
+            true => self.fairness(|stream, brick| cells[stream * bricks + brick].requests),
+            false => Ok(()),
+        }
+    }
+
+    fn trace(&self) -> u64 {
+        self.simulation.trace
+    }
+}
