@@ -190,10 +190,19 @@ pub(crate) async fn attend(
         }
         (Hello::Stage { .. }, PeerIdentity::Remote(_)) => {}
         (hello @ Hello::Stage { .. }, PeerIdentity::Local { uid, pid }) => {
-            let peer = Peer { uid: *uid, pid: *pid, user: context.users.name(*uid).await };
+            let user = context.users.name(*uid).await;
+            let peer = Peer { uid: *uid, pid: *pid, user, ..Peer::default() };
             serve(stream, &context, (peer, hello), &rest).await;
         }
-        (hello, _) => serve(stream, &context, (Peer::default(), hello), &rest).await,
+        (hello, PeerIdentity::Local { uid, pid }) => {
+            let peer = Peer { uid: *uid, pid: *pid, ..Peer::default() };
+            serve(stream, &context, (peer, hello), &rest).await;
+        }
+        (hello, PeerIdentity::Remote(_)) => {
+            let address = stream.peer_address().unwrap_or_default();
+            let peer = Peer { address, ..Peer::default() };
+            serve(stream, &context, (peer, hello), &rest).await;
+        }
     }
 }
 
