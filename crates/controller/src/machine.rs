@@ -17,7 +17,7 @@ use tokio::time::sleep_until;
 
 use crate::clock::{Clock, now_ms};
 use crate::link::{Link, SendError};
-use crate::log;
+use crate::log::EventLog;
 use crate::nodes::TenantNodes;
 use crate::register::DelaysError;
 
@@ -34,7 +34,7 @@ const CYCLES_KEPT: usize = 1024;
 /// An input of the machine.
 #[derive(Debug)]
 pub(crate) enum Input {
-    /// A peer has sent its hello; `peer` is the process of a stage.
+    /// A peer has sent its hello; `peer` is its process.
     Joined { link: Arc<Link>, peer: Peer, hello: Hello },
     /// A peer has sent a message.
     PeerMessage { connection: ConnectionId, message: FromPeer },
@@ -81,6 +81,7 @@ pub(crate) struct Machine {
     /// Links with queued messages that are not flushed yet.
     touched: Vec<Arc<Link>>,
     event_number: u64,
+    event_log: EventLog,
     cycles: VecDeque<Duration>,
 }
 
@@ -102,6 +103,7 @@ impl Machine {
             links: HashMap::new(),
             touched: Vec::new(),
             event_number: 0,
+            event_log: EventLog::default(),
             cycles: VecDeque::new(),
         }
     }
@@ -221,7 +223,7 @@ impl Machine {
     }
 
     fn publish(&mut self, event: Event) {
-        log::log(&event);
+        self.event_log.log(self.clock.now(), &event);
         self.event_number += 1;
         let timed = TimedEvent { number: self.event_number, at_ms: now_ms(), event };
         // An error means only that no client watches.
