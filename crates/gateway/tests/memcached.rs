@@ -295,6 +295,33 @@ fn large_values_pass_and_larger_ones_are_refused_alike() {
     }
 }
 
+/// memcached deletes the old value of a `set` or `ms` that it refuses, and keeps that of others.
+#[test]
+fn the_old_value_of_a_refused_one_is_deleted_alike() {
+    let Some(one) = Memcached::start("stale") else { return };
+    let nodes: Vec<Memcached> =
+        (0..2).filter_map(|node| Memcached::start(&format!("stale-{node}"))).collect();
+    let (one, nodes) = (one.connect(), nodes.iter().map(Memcached::connect).collect::<Vec<_>>());
+    let length = (1 << 20) + 1;
+    let lines = ["set", "add", "replace", "append", "prepend"]
+        .iter()
+        .flat_map(|verb| ["", " noreply"].map(|quiet| format!("{verb} abc 0 0 {length}{quiet}")));
+    let odd = [
+        format!("cas abc 0 0 {length} 1"),
+        format!("ms abc {length}"),
+        format!("ms abc {length} q ME"),
+        format!("ms YWJj {length} b"),
+    ];
+    for line in lines.chain(odd) {
+        let mut input = format!("set abc 0 0 3\r\nold\r\n{line}\r\n").into_bytes();
+        input.resize(input.len() + length, b'x');
+        input.extend_from_slice(b"\r\nget abc none\r\nadd abc 0 0 3\r\nnew\r\nget abc\r\n");
+        let expected = answer_of_one(&one, &input);
+        let answer = answer_of_gateway(&nodes, &input, 100_000);
+        assert_eq!(String::from_utf8_lossy(&answer), String::from_utf8_lossy(&expected), "{line}");
+    }
+}
+
 /// memcached runs the value behind a refused line as commands; the gateway does not.
 #[test]
 fn no_value_is_read_as_commands() {
