@@ -1,9 +1,12 @@
 //! Where cargo put what is tested.
 
+use std::collections::BTreeSet;
+use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::Once;
+use std::sync::{Mutex, Once, PoisonError};
+use std::time::SystemTime;
 
-/// How to build what is missing.
+/// How to build what is missing or old.
 const BUILD: &str = "cargo test does not build it; run `cargo build --workspace` first, or \
                      scripts/test.sh, which does";
 
@@ -18,7 +21,25 @@ fn folder() -> PathBuf {
 fn built(name: &str) -> PathBuf {
     let path = folder().join(name);
     assert!(path.is_file(), "there is no {}: {BUILD}", path.display());
+    static CHECKED: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
+    if CHECKED.lock().unwrap_or_else(PoisonError::into_inner).insert(path.clone())
+        && let Some(source) = newer_source(&path)
+    {
+        panic!("{} is older than {}: {BUILD}", path.display(), source.display());
+    }
     path
+}
+
+/// A source file of a program that was changed or removed after the program was built. Cargo lists
+/// the files beside the program, as `make` reads them.
+fn newer_source(program: &Path) -> Option<PathBuf> {
+    let changed = |path: &Path| fs::metadata(path).and_then(|found| found.modified());
+    let built = changed(program).unwrap_or(SystemTime::UNIX_EPOCH);
+    let list = fs::read_to_string(program.with_extension("d")).ok()?;
+    let list = list.split_once(": ")?.1.replace("\\ ", "\0");
+    let sources = list.split_whitespace().map(|path| PathBuf::from(path.replace('\0', " ")));
+    let mut sources = sources.filter(|path| path.extension().is_some_and(|kind| kind == "rs"));
+    sources.find(|path| changed(path).map_or(true, |changed| changed > built))
 }
 
 /// The operator's command.
@@ -84,3 +105,26 @@ fn sweep(scratch: &Path) {
 
 /// The magic number by which the kernel names a file system in memory.
 const TMPFS: u64 = 0x0102_1994;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_that_is_older_than_its_source_is_noticed() {
+        let folder = scratch().join(format!("programs-{}", std::process::id()));
+        let [program, source] = ["program", "a source.rs"].map(|name| folder.join(name));
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(&source, "").unwrap();
+        fs::write(&program, "").unwrap();
+        let escaped = source.display().to_string().replace(' ', "\\ ");
+        fs::write(folder.join("program.d"), format!("{}: {escaped}\n", program.display())).unwrap();
+        assert_eq!(newer_source(&program), None);
+        let later = SystemTime::now() + crate::PATIENCE;
+        fs::File::open(&source).unwrap().set_modified(later).unwrap();
+        assert_eq!(newer_source(&program).as_ref(), Some(&source));
+        fs::remove_file(&source).unwrap();
+        assert_eq!(newer_source(&program), Some(source));
+        fs::remove_dir_all(&folder).unwrap();
+    }
+}

@@ -5,6 +5,7 @@
 //! named on a stable command line. Elsewhere, or where libFuzzer cannot be fetched, it runs the
 //! loop of `tests/examples/fuzz.rs`, which needs nothing and mutates known inputs.
 
+use std::fs;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
 use std::path::Path;
@@ -92,8 +93,11 @@ fn guided(root: &Path) -> Result<std::path::PathBuf, String> {
     }
     let host = host()?;
     let fuzz = root.join("fuzz");
+    // A lock of its own would become stale unnoticed; cargo adds libFuzzer to this copy.
+    fs::copy(root.join("Cargo.lock"), fuzz.join("Cargo.lock"))
+        .map_err(|error| format!("Cargo.lock cannot be copied: {error}"))?;
     let build = cargo()
-        .args(["build", "--release", "--bins", "--locked", "--target", &host])
+        .args(["build", "--release", "--bins", "--target", &host])
         .arg("--target-dir")
         .arg(fuzz.join("target"))
         .current_dir(&fuzz)

@@ -552,7 +552,7 @@ fn warn_of_stage(stage: &StageStatus, warn: &mut impl FnMut(String, &str)) {
 
 #[cfg(test)]
 mod tests {
-    use tidegate_proto::cluster::status::PartFaultStatus;
+    use tidegate_proto::cluster::status::{PartFaultStatus, TakeoverStatus};
     use tidegate_proto::controller::status::{BypassStatus, CoverageStatus};
 
     use super::*;
@@ -643,6 +643,26 @@ mod tests {
         let status = Status { revision: 1, cluster: Some(cluster), ..Status::default() };
         let texts = warnings(&status).into_iter().map(|warning| warning.text);
         assert_eq!(texts.collect::<Vec<_>>(), [format!("node m2: {fault}")]);
+    }
+
+    #[test]
+    fn processes_of_one_name_are_a_warning_with_both_addresses() {
+        let takeover = TakeoverStatus {
+            times: 3,
+            within_ns: 300_000_000_000,
+            process: "10.0.0.2:4000".into(),
+            earlier: "10.0.0.1:5000".into(),
+        };
+        let takeover = Some(takeover);
+        let gateway = GatewayStatus { name: "g".into(), takeover, ..GatewayStatus::default() };
+        let gateways = vec![GatewayStatus { is_connected: true, ..gateway }];
+        let cluster = Some(ClusterStatus { gateways, ..ClusterStatus::default() });
+        let warnings = warnings(&Status { revision: 1, cluster, ..Status::default() });
+        let [Warning { text, help }] = &*warnings else { panic!("{warnings:?}") };
+        let wanted = "several processes use the name of gateway g: they took over from each other \
+                      3 times in 5min, last 10.0.0.2:4000 from 10.0.0.1:5000";
+        assert_eq!(text, wanted);
+        assert!(help.starts_with("end one of the two processes"), "{help}");
     }
 
     #[test]

@@ -61,6 +61,14 @@ impl Default for Config {
     }
 }
 
+impl Config {
+    /// The names of the cluster's gateways.
+    pub(crate) fn gateways(&self) -> Vec<String> {
+        let gateways = self.cluster.iter().flat_map(|cluster| &cluster.gateways);
+        gateways.map(|gateway| gateway.name.clone()).collect()
+    }
+}
+
 /// Whether the daemon runs as root, and so serves every user.
 pub(crate) fn is_root() -> bool {
     nix::unistd::geteuid().is_root()

@@ -3,11 +3,12 @@
 use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use tidegate_algo::shaping::log_limiter::LogLimiter;
 use tidegate_fabric::clock::Clock;
 use tidegate_fabric::stream::Stream;
 use tidegate_fabric::tls::Guard;
@@ -240,8 +241,7 @@ impl Daemon {
         let paths = [&config.cluster_file, &config.state].map(|path| whole(path));
         let (publisher, cycles) = (events.clone(), cycle_seconds.clone());
         let machine = Machine::new(clock, (controller, paths), inputs_rx, publisher, cycles);
-        let gateways = config.cluster.iter().flat_map(|cluster| &cluster.gateways);
-        let gateways = gateways.map(|gateway| gateway.name.clone()).collect();
+        let gateways = config.gateways();
         let register = Arc::new(Register::new(inputs.clone(), store, current, config.cluster));
         let mut tasks = JoinSet::new();
         tasks.spawn(machine.run(stop_rx.clone()));
@@ -257,6 +257,7 @@ impl Daemon {
             permits: ConnectionPermits::new(limits.connections, limits.connections_per_user),
             clock,
             gateways,
+            refusals: Mutex::default(),
         });
         let remote = remote.map(|(listener, guard)| PeerListener::Remote(listener, guard));
         for listener in [PeerListener::Socket(socket)].into_iter().chain(remote) {
@@ -347,7 +348,8 @@ impl PeerListener {
                 let (stream, _) = socket.listener.accept().await?;
                 match PeerIdentity::local(&stream) {
                     Ok(identity) => return Ok((stream.into_std()?.into(), identity)),
-                    Err(error) => tracing::warn!("a connection without credentials: {error}"),
+                    // Its peer disconnected already.
+                    Err(error) => tracing::debug!("a connection without credentials: {error}"),
                 }
             },
             Self::Remote(listener, guard) => loop {
@@ -378,7 +380,7 @@ async fn accept(
     context: Arc<ConnectionContext>,
     mut stop: watch::Receiver<bool>,
 ) {
-    let mut connections = JoinSet::new();
+    let (mut connections, mut failures) = (JoinSet::new(), LogLimiter::default());
     loop {
         let accepted = tokio::select! {
             _ = stop.wait_for(|stop| *stop) => break,
@@ -390,7 +392,10 @@ async fn accept(
                 drop(connections.spawn(attend(stream, identity, context.clone())))
             }
             Err(error) => {
-                tracing::error!("cannot accept a connection{}: {error}", listener.how());
+                if let Some(unlogged) = failures.admit(context.clock.now()) {
+                    let how = listener.how();
+                    tracing::error!(unlogged, "cannot accept a connection{how}: {error}");
+                }
                 sleep(ACCEPT_PAUSE).await;
             }
         }

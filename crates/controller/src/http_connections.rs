@@ -15,12 +15,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tidegate_algo::allocation::connection_quota::{
     OpenConnections, PendingConnections, QuotaExceeded,
 };
+use tidegate_algo::shaping::log_limiter::LogLimiter;
 use tidegate_fabric::stream::user_of_peer;
 use tidegate_model::{Origin, Time};
 use tokio::sync::oneshot;
 
 use crate::operator::may_operate;
-use crate::permits::Refusals;
 
 /// The origin of a peer's TCP connection to `local`.
 pub(crate) fn origin(local: SocketAddr, peer: SocketAddr) -> Origin {
@@ -40,7 +40,7 @@ struct State {
     /// By number, the senders whose drop evicts a pending connection.
     evictions: BTreeMap<u64, oneshot::Sender<()>>,
     next: u64,
-    refusals: Refusals,
+    refusals: LogLimiter,
 }
 
 /// One of them. It is counted until it is dropped.
@@ -63,7 +63,7 @@ impl HttpConnections {
             open: OpenConnections::new(open),
             evictions: BTreeMap::new(),
             next: 0,
-            refusals: Refusals::default(),
+            refusals: LogLimiter::default(),
         })))
     }
 
@@ -90,10 +90,10 @@ impl HttpConnections {
 }
 
 impl State {
-    /// Logs that a connection is refused, at most once a second.
+    /// Logs that a connection is refused, if a line is due.
     fn log(&mut self, now: Time, why: impl std::fmt::Display) {
-        if let Some(count) = self.refusals.count(now) {
-            tracing::warn!(count, "HTTP connections refused: {why}");
+        if let Some(unlogged) = self.refusals.admit(now) {
+            tracing::warn!(unlogged, "HTTP connection refused: {why}");
         }
     }
 }

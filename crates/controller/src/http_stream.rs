@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use axum::serve::Listener;
+use tidegate_algo::shaping::log_limiter::LogLimiter;
 use tidegate_fabric::clock::Clock;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
@@ -32,12 +33,14 @@ pub(crate) struct HttpListener {
     connections: Arc<HttpConnections>,
     clock: Clock,
     limits: Limits,
+    /// The log lines about failures to accept a connection.
+    failures: LogLimiter,
 }
 
 impl HttpListener {
     pub(crate) fn new(listener: TcpListener, clock: Clock, limits: Limits) -> Self {
         let connections = HttpConnections::new(limits.http_connections, limits.http_pending());
-        Self { listener, connections, clock, limits }
+        Self { listener, connections, clock, limits, failures: LogLimiter::default() }
     }
 }
 
@@ -56,7 +59,9 @@ impl Listener for HttpListener {
                     return (HttpStream::new(stream, (self.limits, clock), counted), address);
                 }
                 Err(error) => {
-                    tracing::error!("cannot accept an HTTP connection: {error}");
+                    if let Some(unlogged) = self.failures.admit(self.clock.now()) {
+                        tracing::error!(unlogged, "cannot accept an HTTP connection: {error}");
+                    }
                     sleep(ACCEPT_PAUSE).await;
                 }
             }

@@ -6,6 +6,7 @@
 //! bounded: a peer that stops reading is dropped, and other peers do not notice. The switchboard
 //! reads a peer's messages, for the same reason; so a link's task sleeps while the peer reads.
 
+use std::fmt;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,6 +15,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use tidegate_algo::shaping::log_limiter::LogLimiter;
 use tidegate_fabric::clock::Clock;
 use tidegate_fabric::stream::Stream;
 use tidegate_proto::codec::{Decoder, TooLarge, encode, encode_pages};
@@ -150,6 +152,19 @@ pub(crate) struct ConnectionContext {
     pub(crate) clock: Clock,
     /// The names of the cluster's gateways.
     pub(crate) gateways: Vec<String>,
+    /// The log lines about peers that are refused before the machine knows them.
+    pub(crate) refusals: Mutex<LogLimiter>,
+}
+
+impl ConnectionContext {
+    /// Logs that a peer is refused or failed, if a line is due: any user of this machine can
+    /// connect.
+    pub(crate) fn warn(&self, refusal: impl fmt::Display) {
+        let mut refusals = self.refusals.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(unlogged) = refusals.admit(self.clock.now()) {
+            tracing::warn!(unlogged, "{refusal}");
+        }
+    }
 }
 
 /// Serves one connection, from its hello to its end.
@@ -163,13 +178,11 @@ pub(crate) async fn attend(
     let (hello, rest) = match timeout(context.hello_max, read_hello(&stream)).await {
         Ok(Ok(hello)) => hello,
         Ok(Err(error)) => {
-            return tracing::warn!("{identity} is refused before its hello: {error}");
+            return context.warn(format_args!("{identity} is refused before its hello: {error}"));
         }
         Err(_) => {
-            return tracing::warn!(
-                "{identity} is refused: no hello within {:?}",
-                context.hello_max
-            );
+            let within = context.hello_max;
+            return context.warn(format_args!("{identity} is refused: no hello within {within:?}"));
         }
     };
     if let PeerIdentity::Remote(names) = &mut identity {
@@ -177,7 +190,7 @@ pub(crate) async fn attend(
     }
     if let Err(reason) = identity.may_be(&hello, &context.gateways) {
         refuse(&stream, &hello, &reason);
-        return tracing::warn!("{identity} is refused: {reason}");
+        return context.warn(format_args!("{identity} is refused: {reason}"));
     }
     match (hello, &identity) {
         (Hello::Operator { version }, _) => {
@@ -185,15 +198,26 @@ pub(crate) async fn attend(
             let ended =
                 operator::attend(&stream, version, is_allowed, rest, &context.register).await;
             if let Err(error) = ended {
-                tracing::warn!("the connection of {identity}, an operator, failed: {error}");
+                context.warn(format_args!(
+                    "the connection of {identity}, an operator, failed: {error}"
+                ));
             }
         }
         (Hello::Stage { .. }, PeerIdentity::Remote(_)) => {}
         (hello @ Hello::Stage { .. }, PeerIdentity::Local { uid, pid }) => {
-            let peer = Peer { uid: *uid, pid: *pid, user: context.users.name(*uid).await };
+            let user = context.users.name(*uid).await;
+            let peer = Peer { uid: *uid, pid: *pid, user, ..Peer::default() };
             serve(stream, &context, (peer, hello), &rest).await;
         }
-        (hello, _) => serve(stream, &context, (Peer::default(), hello), &rest).await,
+        (hello, PeerIdentity::Local { uid, pid }) => {
+            let peer = Peer { uid: *uid, pid: *pid, ..Peer::default() };
+            serve(stream, &context, (peer, hello), &rest).await;
+        }
+        (hello, PeerIdentity::Remote(_)) => {
+            let address = stream.peer_address().unwrap_or_default();
+            let peer = Peer { address, ..Peer::default() };
+            serve(stream, &context, (peer, hello), &rest).await;
+        }
     }
 }
 

@@ -1,9 +1,54 @@
 //! Events, as lines of the log.
 
-use tidegate_model::Event;
+use tidegate_algo::shaping::log_limiter::LogLimiter;
 use tidegate_model::event::DISCONNECTED;
+use tidegate_model::{Event, Time};
 
-pub(crate) fn log(event: &Event) {
+/// The log of events. Those that any user's program can cause are bounded, each kind by itself.
+#[derive(Debug)]
+pub(crate) struct EventLog {
+    refusals: LogLimiter,
+    /// Each program under `tidegate run` is two of these events.
+    stages: LogLimiter,
+    /// Clients of data nodes.
+    clients: LogLimiter,
+}
+
+impl Default for EventLog {
+    fn default() -> Self {
+        let [refusals, clients] = [(); 2].map(|()| LogLimiter::default());
+        Self { refusals, stages: LogLimiter::new(100), clients }
+    }
+}
+
+impl EventLog {
+    /// Logs an event, unless too many of its kind were logged lately.
+    pub(crate) fn log(&mut self, now: Time, event: &Event) {
+        let limiter = match event {
+            Event::StageRefused { .. }
+            | Event::RulesRefused { .. }
+            | Event::NodeRefused { .. }
+            | Event::GatewayRefused { .. } => &mut self.refusals,
+            Event::StageJoined { .. } | Event::StageLeft { .. } => &mut self.stages,
+            Event::ClientOverstepped { .. }
+            | Event::ClientEvicted { .. }
+            | Event::ReservationUnused { .. }
+            | Event::MemoryMoved { .. }
+            | Event::MemoryDamaged { .. } => &mut self.clients,
+            _ => return log(event),
+        };
+        match limiter.admit(now) {
+            None => {}
+            Some(0) => log(event),
+            Some(unlogged) => {
+                tracing::warn!(unlogged, "too many events like the next one; some are not logged");
+                log(event);
+            }
+        }
+    }
+}
+
+fn log(event: &Event) {
     match event {
         Event::PolicyApplied { revision } => tracing::info!(revision, "policy applied"),
         Event::StageJoined { stage, tenant, pid } => {

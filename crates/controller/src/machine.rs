@@ -17,7 +17,7 @@ use tokio::sync::{broadcast, mpsc, oneshot, watch};
 use tokio::time::sleep;
 
 use crate::link::{Link, SendError};
-use crate::log;
+use crate::log::EventLog;
 use crate::nodes::TenantNodes;
 use crate::register::DelaysError;
 
@@ -33,30 +33,16 @@ const CYCLES_KEPT: usize = 1024;
 
 #[derive(Debug)]
 pub(crate) enum Input {
-    /// A peer has sent its hello; `peer` is the process of a stage.
-    Joined {
-        link: Arc<Link>,
-        peer: Peer,
-        hello: Hello,
-    },
-    PeerMessage {
-        connection: ConnectionId,
-        message: FromPeer,
-    },
+    /// A peer has sent its hello; `peer` is its process.
+    Joined { link: Arc<Link>, peer: Peer, hello: Hello },
+    /// A peer has sent a message.
+    PeerMessage { connection: ConnectionId, message: FromPeer },
     /// A connection of a peer ended.
-    Closed {
-        connection: ConnectionId,
-        reason: String,
-    },
+    Closed { connection: ConnectionId, reason: String },
     /// A request for the status.
-    Survey {
-        reply: oneshot::Sender<Survey>,
-    },
+    Survey { reply: oneshot::Sender<Survey> },
     /// A request for the reasons of a tenant's delays.
-    Delays {
-        tenant: String,
-        reply: oneshot::Sender<Result<Delays, DelaysError>>,
-    },
+    Delays { tenant: String, reply: oneshot::Sender<Result<Delays, DelaysError>> },
     /// A policy is stored and has to be put in force.
     Apply {
         revision: u64,
@@ -65,11 +51,7 @@ pub(crate) enum Input {
         done: oneshot::Sender<()>,
     },
     /// A choice of schedulers is stored and has to be put in force.
-    Choose {
-        nodes: Vec<NodeId>,
-        chosen: Option<Discipline>,
-        done: oneshot::Sender<()>,
-    },
+    Choose { nodes: Vec<NodeId>, chosen: Option<Discipline>, done: oneshot::Sender<()> },
 }
 
 /// The status and health.
@@ -98,6 +80,7 @@ pub(crate) struct Machine {
     /// Links with queued messages that are not flushed yet.
     touched: Vec<Arc<Link>>,
     event_number: u64,
+    event_log: EventLog,
     cycles: VecDeque<Duration>,
 }
 
@@ -119,6 +102,7 @@ impl Machine {
             links: HashMap::new(),
             touched: Vec::new(),
             event_number: 0,
+            event_log: EventLog::default(),
             cycles: VecDeque::new(),
         }
     }
@@ -238,7 +222,7 @@ impl Machine {
     }
 
     fn publish(&mut self, event: Event) {
-        log::log(&event);
+        self.event_log.log(self.clock.now(), &event);
         self.event_number += 1;
         let timed = TimedEvent { number: self.event_number, at_ms: unix_ms(), event };
         // An error means only that no client watches.

@@ -3,14 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tidegate_model::{Span, Time};
+use tidegate_algo::shaping::log_limiter::LogLimiter;
+use tidegate_model::Time;
 
 /// Permits that are kept for operators: if all others are taken, operators must still be able to
 /// connect.
 const RESERVED: usize = 16;
-
-/// The least time between two log lines about refused connections.
-const COMPLAINT: Span = Span::SECOND;
 
 /// Permits for connections. A permit is free again when it is dropped.
 #[derive(Debug)]
@@ -25,14 +23,7 @@ struct Taken {
     all: usize,
     /// By the number of the user; only users with permits.
     users: BTreeMap<u32, usize>,
-    refusals: Refusals,
-}
-
-/// The number of refused connections that the log does not report yet.
-#[derive(Debug, Default)]
-pub(crate) struct Refusals {
-    unlogged: u64,
-    logged: Option<Time>,
+    refusals: LogLimiter,
 }
 
 /// The kind of peer that needs a permit.
@@ -56,7 +47,7 @@ impl ConnectionPermits {
         Arc::new(Self { all, per_user, taken: Mutex::default() })
     }
 
-    /// A permit, or none if none is left for this peer. A refusal is logged once a second at most.
+    /// A permit, or none if none is left for this peer. Refusals are logged seldom.
     pub(crate) fn take(self: &Arc<Self>, peer: PeerKind, now: Time) -> Option<ConnectionPermit> {
         let mut taken = self.taken();
         let reserved = match peer {
@@ -68,10 +59,10 @@ impl ConnectionPermits {
             PeerKind::User(uid) => taken.users.get(&uid).copied().unwrap_or(0),
         };
         if taken.all + reserved >= self.all || of_user >= self.per_user {
-            if let Some(count) = taken.refusals.count(now) {
+            if let Some(unlogged) = taken.refusals.admit(now) {
                 let (all, open) = (self.all, taken.all);
-                let what = "too many connections: some refused";
-                tracing::warn!(count, open, all, ?peer, "{what}");
+                let what = "too many connections: one is refused";
+                tracing::warn!(unlogged, open, all, ?peer, "{what}");
             }
             return None;
         }
@@ -84,18 +75,6 @@ impl ConnectionPermits {
 
     fn taken(&self) -> MutexGuard<'_, Taken> {
         self.taken.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Refusals {
-    /// Counts a refused peer. Returns the number since the last log line, if another line is due.
-    pub(crate) fn count(&mut self, now: Time) -> Option<u64> {
-        self.unlogged += 1;
-        if self.logged.is_some_and(|at| now.since(at) < COMPLAINT) {
-            return None;
-        }
-        self.logged = Some(now);
-        Some(std::mem::take(&mut self.unlogged))
     }
 }
 
@@ -116,6 +95,8 @@ impl Drop for ConnectionPermit {
 
 #[cfg(test)]
 mod tests {
+    use tidegate_algo::shaping::log_limiter;
+
     use super::*;
 
     #[test]
@@ -137,10 +118,11 @@ mod tests {
 
     #[test]
     fn refusals_are_logged_rarely_and_counted() {
-        let mut refusals = Refusals::default();
-        assert_eq!(refusals.count(Time::ZERO), Some(1));
-        assert_eq!(refusals.count(Time(5)), None);
-        assert_eq!(refusals.count(Time(6)), None);
-        assert_eq!(refusals.count(Time::ZERO.after(COMPLAINT)), Some(3));
+        let permits = ConnectionPermits::new(8, 0);
+        for now in 0..100 {
+            assert!(permits.take(PeerKind::User(1), Time(now)).is_none());
+        }
+        let later = Time::ZERO.after(log_limiter::INTERVAL);
+        assert_eq!(permits.taken().refusals.admit(later), Some(95));
     }
 }

@@ -123,6 +123,17 @@ impl Stream {
         }
     }
 
+    /// The address of the other end, for people; none for a Unix socket, or if it is gone.
+    pub fn peer_address(&self) -> Option<String> {
+        match &self.0 {
+            Socket::Unix(_) => None,
+            Socket::Tcp(stream) => Some(stream.peer_addr().ok()?.to_string()),
+            #[cfg(feature = "cluster")]
+            Socket::Tls(stream) => stream.socket().peer_address(),
+        }
+    }
+
+    /// The TLS connection that it is, if it is one.
     #[cfg(feature = "cluster")]
     pub(crate) fn tls(&self) -> Option<&Arc<TlsStream>> {
         match &self.0 {

@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tidegate_algo::allocation::connection_quota::{OpenConnections, PendingConnections};
+use tidegate_algo::shaping::log_limiter::LogLimiter;
 use tidegate_fabric::reactor::{Interest, Reactor, Ready};
 use tidegate_fabric::service::Job;
 use tidegate_fabric::stream::{Listener, Stream};
@@ -104,9 +105,11 @@ pub(crate) struct Worker<S: Frontend> {
     /// Clients in their handshake, each with its deadline, the earliest first.
     deadlines: VecDeque<(Time, u64)>,
     pending: PendingConnections,
-    /// The earliest time of the next warning about refused clients, and their number until now.
-    complain_at: Time,
-    unlogged: u64,
+    /// The log lines about clients without an export or a first request, about others, and about
+    /// failures to accept one.
+    refusals: LogLimiter,
+    closes: LogLimiter,
+    accept_failures: LogLimiter,
     /// Clients with an event since they were last served.
     listed: Vec<u64>,
     /// The same, of those with long replies to write: one after the other, behind all others.
@@ -168,8 +171,9 @@ impl<S: Frontend> Worker<S> {
             free: Vec::new(),
             deadlines: VecDeque::new(),
             pending: PendingConnections::new(limits.pending),
-            complain_at: Time::ZERO,
-            unlogged: 0,
+            refusals: LogLimiter::default(),
+            closes: LogLimiter::default(),
+            accept_failures: LogLimiter::default(),
             listed: Vec::new(),
             bulky: VecDeque::new(),
             waiting: Vec::new(),
@@ -317,9 +321,12 @@ impl<S: Frontend> Worker<S> {
                     self.turn_away(TurnedAway::AccessDenied, &error);
                 }
                 Err(error) => {
-                    tracing::error!("cannot accept a connection: {error}");
+                    let now = clock::now();
+                    if let Some(unlogged) = self.accept_failures.admit(now) {
+                        tracing::error!(unlogged, "cannot accept a connection: {error}");
+                    }
                     self.stop_listening();
-                    self.accept_at = clock::now().after(ACCEPT_PAUSE);
+                    self.accept_at = now.after(ACCEPT_PAUSE);
                     return;
                 }
             }
@@ -447,10 +454,17 @@ impl<S: Frontend> Worker<S> {
         self.close_because(token, close_reason);
     }
 
-    fn close_because(&mut self, token: u64, why: &dyn std::error::Error) {
-        if let Some(ClientEntry { origin, open, .. }) = client_entry(&mut self.slots, token) {
+    fn close_because(&mut self, token: u64, why: &dyn std::fmt::Display) {
+        let entry = client_entry(&mut self.slots, token);
+        if let Some(ClientEntry { origin: client, open, .. }) = entry {
             let tenant = open.as_deref();
-            tracing::warn!(client = %origin, tenant, "a client's connection is closed: {why}");
+            let limiter = match tenant {
+                Some(_) => &mut self.closes,
+                None => &mut self.refusals,
+            };
+            if let Some(unlogged) = limiter.admit(clock::now()) {
+                tracing::warn!(%client, tenant, unlogged, "a client's connection is closed: {why}");
+            }
         }
         self.close(token);
     }

@@ -295,6 +295,70 @@ fn large_values_pass_and_larger_ones_are_refused_alike() {
     }
 }
 
+/// memcached deletes the old value of a `set` or `ms` that it refuses, and keeps that of others.
+#[test]
+fn the_old_value_of_a_refused_one_is_deleted_alike() {
+    let Some(one) = Memcached::start("stale") else { return };
+    let nodes: Vec<Memcached> =
+        (0..2).filter_map(|node| Memcached::start(&format!("stale-{node}"))).collect();
+    let (one, nodes) = (one.connect(), nodes.iter().map(Memcached::connect).collect::<Vec<_>>());
+    let length = (1 << 20) + 1;
+    let lines = ["set", "add", "replace", "append", "prepend"]
+        .iter()
+        .flat_map(|verb| ["", " noreply"].map(|quiet| format!("{verb} abc 0 0 {length}{quiet}")));
+    let odd = [
+        format!("cas abc 0 0 {length} 1"),
+        format!("ms abc {length}"),
+        format!("ms abc {length} q ME"),
+        format!("ms YWJj {length} b"),
+    ];
+    for line in lines.chain(odd) {
+        let mut input = format!("set abc 0 0 3\r\nold\r\n{line}\r\n").into_bytes();
+        input.resize(input.len() + length, b'x');
+        input.extend_from_slice(b"\r\nget abc none\r\nadd abc 0 0 3\r\nnew\r\nget abc\r\n");
+        let expected = answer_of_one(&one, &input);
+        let answer = answer_of_gateway(&nodes, &input, 100_000);
+        assert_eq!(String::from_utf8_lossy(&answer), String::from_utf8_lossy(&expected), "{line}");
+    }
+}
+
+/// Numbers at their bounds, times in the past, values that are longer than their line says, and
+/// words that are not what they should be.
+#[test]
+fn edge_cases_are_answered_alike() {
+    let Some(one) = Memcached::start("edges") else { return };
+    let Some(node) = Memcached::start("edges-node") else { return };
+    let (one, nodes) = (one.connect(), [node.connect()]);
+    let old = "set k 0 0 3\r\nold\r\n";
+    let max = u64::MAX;
+    for input in [
+        format!("set n 0 0 20\r\n{max}\r\nincr n 1\r\nget n\r\nincr n {max}0\r\n"),
+        "set n 0 0 2\r\n10\r\ndecr n 1\r\nget n\r\ndecr n 100\r\nget n\r\n".into(),
+        "set n 0 0 2\r\n-5\r\nincr n 1\r\nset n 0 0 3\r\n 12\r\nincr n 1\r\n".into(),
+        "set n 0 0 0\r\n\r\nincr n 1\r\nincr n -1\r\nincr n abc\r\ndecr none 1\r\n".into(),
+        format!("{old}touch k 0\r\ntouch none 0\r\ntouch k x\r\ntouch k -1\r\nget k\r\n"),
+        format!("{old}gat 0 k none k\r\ngat x k\r\ngat -1 k\r\nget k\r\ngats 0 none\r\n"),
+        format!("{old}flush_all 100\r\nget k\r\nflush_all 0\r\nget k\r\nflush_all -1\r\n"),
+        format!("{old}set k 0 -1 1\r\nx\r\nget k\r\nset k 0 -2147483648 1\r\nx\r\nget k\r\n"),
+        format!("{old}set k 0 0 3\r\nabcdef\r\nget k\r\n"),
+        format!("{old}set k 0 0 3\r\nabcXYget k\r\nget k\r\n"),
+        format!("{old}set k 0 0 3 noreply\r\nabcXYget k\r\nget k\r\n"),
+        "cas none 0 0 1 5\r\nx\r\ncas none 0 0 1 5 noreply\r\nx\r\nmn\r\n".into(),
+        format!("{old}delete k 0\r\ndelete k\r\ndelete k 1\r\ndelete k 0 noreply\r\n"),
+        "verbosity\r\nverbosity 0\r\nverbosity x\r\nverbosity 0 1\r\n\r\nGET a\r\n".into(),
+        "set a\x01b 0 0 1\r\nx\r\nget a\x01b\r\nset \u{7f} 0 0 1\r\nx\r\nget \u{7f}\r\n".into(),
+        format!("delete {0} noreply\r\nincr {0} 1 noreply\r\nmn\r\n", "k".repeat(251)),
+        "set k 0 0 1\nx\r\nget k\nmn\nma k MX\r\nms k 1 MQ\r\nx\r\nmg k v v\r\n".into(),
+        "ma n N0 J5 v\r\nma n D3 v\r\nma n MD D100 v\r\nmd n q\r\nmg n v\r\n".into(),
+    ] {
+        let input = format!("flush_all\r\n{input}");
+        let expected = answer_of_one(&one, input.as_bytes());
+        let answer = answer_of_gateway(&nodes, input.as_bytes(), 7);
+        let [answer, expected] = [answer, expected].map(|it| it.escape_ascii().to_string());
+        assert_eq!(answer, expected, "{input:?}");
+    }
+}
+
 /// memcached runs the value behind a refused line as commands; the gateway does not.
 #[test]
 fn no_value_is_read_as_commands() {

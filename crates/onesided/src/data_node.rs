@@ -183,7 +183,7 @@ impl ClientIdentity {
     /// A client on another machine, whose certificate bears this name: a user of that name, with a
     /// number that no user has. Nothing else is known of it.
     pub fn far(name: &str) -> Self {
-        let peer = Peer { uid: u32::MAX, pid: 0, user: name.into() };
+        let peer = Peer { uid: u32::MAX, user: name.into(), ..Peer::default() };
         Self { peer, certificate: Some(name.into()), ..Self::default() }
     }
 
@@ -255,7 +255,7 @@ mod tests {
     }
 
     fn identity(uid: u32, user: &str, process: &str) -> ClientIdentity {
-        let peer = Peer { uid, pid: 1, user: user.into() };
+        let peer = Peer { uid, pid: 1, user: user.into(), ..Peer::default() };
         let cgroup = "/batch/nightly".into();
         let is_operator = uid == 0;
         ClientIdentity { peer, process: process.into(), cgroup, is_operator, certificate: None }

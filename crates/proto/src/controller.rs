@@ -12,7 +12,8 @@
 //!
 //! A peer says hello; the controller compares versions, lets the part that leads the peer accept or
 //! refuse it, and notes the connection ([`crate::session`]). A peer has one connection: a later
-//! hello of the same peer ends the earlier one. A message of a kind that does not fit the hello is
+//! hello of the same peer ends the earlier one; if that is another process's, with a refusal. A
+//! message of a kind that does not fit the hello is
 //! ignored.
 //!
 //! The caller calls [`Controller::poll_output`] until it is empty after each of the other calls,
@@ -34,7 +35,7 @@
 //!
 //! let info = StageInfo { tenant: "kv".into(), ..StageInfo::default() };
 //! let stage = Hello::Stage { version: VERSION, info };
-//! let peer = Peer { uid: 0, pid: 7, user: "root".into() };
+//! let peer = Peer { uid: 0, pid: 7, user: "root".into(), ..Peer::default() };
 //! controller.on_hello(Time::ZERO, ConnectionId(1), peer, stage);
 //! let info = NodeInfo { name: "a".into(), ..NodeInfo::default() };
 //! let node = Hello::Node { version: VERSION, info };
@@ -150,7 +151,7 @@ impl Controller {
     }
 
     /// A peer has said hello on a new connection: it is accepted, or refused and disconnected.
-    /// `peer` is the process of a stage. Operators are the caller's.
+    /// `peer` is its process. Operators are the caller's.
     pub fn on_hello(&mut self, now: Time, connection: ConnectionId, peer: Peer, hello: Hello) {
         if let (Hello::Node { .. }, Some(cluster)) = (&hello, &mut self.cluster) {
             // Messages that are due go out on the earlier connection, if there is one.
@@ -158,12 +159,16 @@ impl Controller {
             self.collect();
         }
         let pid = peer.pid;
-        let id = match same_version(&hello).and_then(|()| self.accept(now, peer, &hello)) {
+        let accepted = same_version(&hello).and_then(|()| self.accept(now, peer.clone(), &hello));
+        let id = match accepted {
             Ok(id) => id,
             Err(refusal) => return self.refuse(connection, pid, &hello, refusal),
         };
-        if let Some(connection) = self.sessions.open(connection, id) {
-            self.outputs.push_back(Output::Close { connection });
+        let refusal = self.sessions.take_over(now, id, &peer, &hello);
+        if let Some(earlier) = self.sessions.open(connection, id) {
+            let refusal = refusal.map(|message| Output::Send { to: earlier, message });
+            self.outputs.extend(refusal);
+            self.outputs.push_back(Output::Close { connection: earlier });
         }
         if let PeerId::Gateway(_) = id {
             self.send_policy(connection);
@@ -380,6 +385,7 @@ impl Controller {
         let mut status = self.cluster.as_ref()?.status(now);
         self.stats.fill_status(now, &mut status);
         status.data_nodes = self.split.status(now);
+        self.sessions.fill_status(now, &mut status);
         Some(status)
     }
 

@@ -6,6 +6,11 @@
 //! its last policy meanwhile. [`PeerSession`] is that side, for storage nodes, gateways and data
 //! nodes; a stage also bounds the silence of its controller ([`crate::stage`]).
 //!
+//! Two processes that use one name by mistake end each other's connections. The controller refuses
+//! the earlier one, which tries again after [`REFUSED_WAIT`]. If the refusal is lost, the intervals
+//! still grow: only a connection that lasted for [`STEADY`] makes the next failure a first one.
+//! `Takeovers` reports them to operators.
+//!
 //! On the controller's side `Sessions` is the only table of connections and peers, and
 //! `same_version` the only comparison of versions; operators, who have no session, are answered by
 //! the live controller. The parts of the [`Controller`](crate::controller::Controller) know peers
@@ -19,7 +24,8 @@ use serde::Serialize;
 use tidegate_model::policy::{Principal, Tenant};
 use tidegate_model::{Event, NodeId, Span, StageId, Time};
 
-use crate::cluster::message::{FromNode, ToNode};
+use crate::cluster::message::{FromNode, NodeInfo, ToNode};
+use crate::cluster::status::{ClusterStatus, TakeoverStatus};
 use crate::data_node::{FromDataNode, ToDataNode};
 use crate::message::{FromGateway, FromStage, Hello, ToGateway, ToStage, VERSION};
 use crate::retry::Retry;
@@ -31,6 +37,12 @@ const RETRY_MAX: Span = Span(2 * Span::SECOND.0);
 
 /// The wait after a controller reported that another attempt cannot help: it may be replaced.
 const REFUSED_WAIT: Span = Span(60 * Span::SECOND.0);
+
+/// How long a connection has to last until the next failure counts as a first one. It is longer
+/// than the longest wait: else two processes that replace each other's connections would reset each
+/// other's waits for ever. Five times, as a controller that restarts again and again is no
+/// controller to hurry to.
+const STEADY: Span = Span(5 * RETRY_MAX.0);
 
 /// Whether a peer is connected with its controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,6 +119,8 @@ impl FromController for ToDataNode {
 pub struct PeerSession {
     standing: Standing,
     retry: Retry,
+    /// When the connection was accepted; of no meaning without one.
+    joined_at: Time,
 }
 
 impl PeerSession {
@@ -132,8 +146,7 @@ impl PeerSession {
     pub fn on_message(&mut self, now: Time, message: &impl FromController) {
         match message.refusal() {
             None if self.standing != Standing::Joined => {
-                self.retry.succeed();
-                self.standing = Standing::Joined;
+                (self.standing, self.joined_at) = (Standing::Joined, now);
             }
             None => {}
             Some((_, may_help)) => {
@@ -148,6 +161,9 @@ impl PeerSession {
 
     /// An attempt failed, or the connection ended.
     pub fn on_closed(&mut self, now: Time) {
+        if self.standing == Standing::Joined && now.since(self.joined_at) >= STEADY {
+            self.retry.succeed();
+        }
         self.standing = Standing::Seeking;
         self.retry.later(now);
     }
@@ -155,13 +171,14 @@ impl PeerSession {
 
 impl Default for PeerSession {
     fn default() -> Self {
-        Self { standing: Standing::Seeking, retry: Retry::new(RETRY_MIN, RETRY_MAX) }
+        let retry = Retry::new(RETRY_MIN, RETRY_MAX);
+        Self { standing: Standing::Seeking, retry, joined_at: Time::ZERO }
     }
 }
 
 /// Why a connection ended whose peer said hello on another one: the process there is gone, or the
 /// connection broke without a notice.
-pub(crate) const REPLACED: &str = "it has connected anew";
+pub(crate) const REPLACED: &str = "a new connection has taken its place";
 
 /// A connection, as numbered by the caller. Numbers are not used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -176,12 +193,30 @@ pub struct Peer {
     pub pid: u32,
     /// The user's name, or empty where the number has none.
     pub user: String,
+    /// The address of its end, for people; empty on this machine.
+    pub address: String,
 }
 
 impl Peer {
     /// The user's name, or its number where it has none.
     pub fn user_or_number(&self) -> String {
         if self.user.is_empty() { format!("{}", self.uid) } else { self.user.clone() }
+    }
+
+    /// The process that said this hello, for people: the same text for the same process, where its
+    /// number is known.
+    fn process(&self, hello: &Hello) -> String {
+        match hello {
+            _ if self.address.is_empty() => {
+                format!("process {} on the controller's machine", self.pid)
+            }
+            // The port is another one on each connection.
+            Hello::Node { info: NodeInfo { pid, host, .. }, .. } => {
+                let ip = self.address.rsplit_once(':').map_or(&*self.address, |(ip, _)| ip);
+                format!("process {pid} on {} ({ip})", shortened(host))
+            }
+            _ => self.address.clone(),
+        }
     }
 
     /// Whether the policy lets it act for a tenant.
@@ -290,6 +325,56 @@ pub(crate) enum PeerId {
 pub(crate) struct Sessions {
     peers: BTreeMap<ConnectionId, PeerId>,
     connections: BTreeMap<PeerId, ConnectionId>,
+    /// Of storage nodes, gateways and data nodes, which the cluster file names.
+    takeovers: BTreeMap<PeerId, Takeovers>,
+}
+
+/// The time in which takeovers count as recent. Two processes of one name take over from each other
+/// once in [`REFUSED_WAIT`].
+const RECENTLY: Span = Span(5 * REFUSED_WAIT.0);
+
+/// Takeovers from which on operators are warned. One is a restart whose earlier process had not
+/// ended yet, or a connection that broke without a notice.
+const WARNED: usize = 2;
+
+/// Takeovers that are remembered of one peer: more than two processes make that keep their waits.
+const TAKEOVERS_MAX: usize = 64;
+
+/// The processes that used one peer's name.
+#[derive(Debug, Default)]
+struct Takeovers {
+    /// The process that was accepted last, and the one from which it took over.
+    process: String,
+    earlier: String,
+    /// When a process took over from another one that was connected, recently.
+    times: VecDeque<Time>,
+}
+
+impl Takeovers {
+    /// A process was accepted while the one before was connected or not. Returns whether it is
+    /// another one that was connected.
+    fn note(&mut self, now: Time, process: String, is_connected: bool) -> bool {
+        let is_takeover = is_connected && self.process != process;
+        let earlier = core::mem::replace(&mut self.process, process);
+        if is_takeover {
+            self.earlier = earlier;
+            if self.times.len() == TAKEOVERS_MAX {
+                self.times.pop_front();
+            }
+            self.times.push_back(now);
+        }
+        is_takeover
+    }
+
+    fn status(&self, now: Time) -> Option<TakeoverStatus> {
+        let times = self.times.iter().filter(|at| now.since(**at) <= RECENTLY).count();
+        (times >= WARNED).then(|| TakeoverStatus {
+            times: times as u64,
+            within_ns: RECENTLY.0,
+            process: self.process.clone(),
+            earlier: self.earlier.clone(),
+        })
+    }
 }
 
 impl Sessions {
@@ -313,6 +398,53 @@ impl Sessions {
         self.peers.insert(connection, peer);
         self.connections.insert(peer, connection);
         earlier
+    }
+
+    /// Notes which process said the hello of a peer, before [`Self::open`]. Returns the refusal of
+    /// the process that is still connected under the peer's name, if that is another one.
+    pub(crate) fn take_over(
+        &mut self,
+        now: Time,
+        id: PeerId,
+        peer: &Peer,
+        hello: &Hello,
+    ) -> Option<ToPeer> {
+        let (kind, name) = match hello {
+            Hello::Node { info, .. } => ("node", &info.name),
+            Hello::Gateway { name, .. } => ("gateway", name),
+            Hello::DataNode { name, .. } => ("data node", name),
+            Hello::Stage { .. } | Hello::Operator { .. } => return None,
+        };
+        let (process, is_connected) = (peer.process(hello), self.connections.contains_key(&id));
+        if !self.takeovers.entry(id).or_default().note(now, process.clone(), is_connected) {
+            return None;
+        }
+        let reason = format!(
+            "another process uses the name of this {kind}, {name:?}: {process}; end one of the \
+             two, or give each a name of its own in the cluster file"
+        );
+        ToPeer::refusal(hello, Refusal { reason, retry: false })
+    }
+
+    /// Adds the peers whose names several processes use.
+    pub(crate) fn fill_status(&self, now: Time, status: &mut ClusterStatus) {
+        for (peer, takeovers) in &self.takeovers {
+            let takeover = match *peer {
+                PeerId::Node(NodeId(index)) => {
+                    status.nodes.get_mut(usize::from(index)).map(|node| &mut node.takeover)
+                }
+                PeerId::Gateway(index) => {
+                    status.gateways.get_mut(usize::from(index)).map(|it| &mut it.takeover)
+                }
+                PeerId::DataNode(index) => {
+                    status.data_nodes.get_mut(usize::from(index)).map(|it| &mut it.takeover)
+                }
+                PeerId::Stage(_) => None,
+            };
+            if let Some(takeover) = takeover {
+                *takeover = takeovers.status(now);
+            }
+        }
     }
 
     pub(crate) fn close(&mut self, peer: PeerId) -> Option<ConnectionId> {
@@ -351,3 +483,6 @@ impl Outbox {
         self.0.pop_front()
     }
 }
+
+#[cfg(test)]
+mod tests;

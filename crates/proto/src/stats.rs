@@ -415,6 +415,7 @@ impl GatewayStats {
         let last = &self.last;
         GatewayStatus {
             name: self.name.clone(),
+            takeover: None,
             host: last.host.clone(),
             pid: last.pid,
             release: last.release.clone(),

@@ -31,6 +31,8 @@
 //!   word is missing, is one too many or is no number, the connection ends.
 //! - A line of more than 2 KiB that asks for no keys ends the connection, wherever packets end;
 //!   memcached does so if it comes in pieces. A line that asks for keys has at most 1 MiB.
+//! - The value of an `ms` that is too large is refused, and the old value deleted, before the
+//!   flags are parsed.
 //! - The binary protocol ends the connection, at its first byte.
 //! - Commands about the server (`slabs`, `lru`, `watch`, `shutdown`, …) are unknown.
 

@@ -129,7 +129,8 @@ impl ControllerWorld {
             revision: if tape.byte() > 200 { tape.number() } else { 0 },
             ..StageInfo::default()
         };
-        let peer = Peer { uid: 1000, pid: u32::from(tape.byte() % 4), user: String::new() };
+        let pid = u32::from(tape.byte() % 4);
+        let peer = Peer { uid: 1000, pid, ..Peer::default() };
         let version = if tape.byte() > 250 { tape.word() as u16 } else { VERSION };
         let machine = (!tape.byte().is_multiple_of(4)).then(|| {
             let mut machine = Machine::new(self.now, info.clone(), true);

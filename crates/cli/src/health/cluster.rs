@@ -1,7 +1,9 @@
 //! Warnings about the nodes, gateways and data nodes of a cluster, with the commands that help.
 
+use tidegate_model::Span;
 use tidegate_proto::cluster::status::{
-    ClusterStatus, DataNodeStatus, GatewayStatus, NodeStatus, PartFaultStatus, VolumeFaultStatus,
+    ClusterStatus, DataNodeStatus, GatewayStatus, NodeStatus, PartFaultStatus, TakeoverStatus,
+    VolumeFaultStatus,
 };
 
 use super::{Met, State, memory, met_at_data_node, per_second};
@@ -10,6 +12,7 @@ use tidegate_console::amounts;
 /// Warns of a cluster's faults, the worst first.
 pub(super) fn warn_of_cluster(cluster: &ClusterStatus, warn: &mut impl FnMut(String, &str)) {
     warn_of_states(cluster, warn);
+    warn_of_takeovers(cluster, warn);
     if let Some(shortfall) = &cluster.shortfall {
         warn(shortfall.line.clone(), "lower reservations, or lay volumes over other nodes");
     }
@@ -68,6 +71,27 @@ fn warn_of_states(cluster: &ClusterStatus, warn: &mut impl FnMut(String, &str)) 
                 &format!("start it: `tidegate up CLUSTER --role {role} --name {name}`"),
             ),
         }
+    }
+}
+
+/// Warns of names that several processes use.
+fn warn_of_takeovers(cluster: &ClusterStatus, warn: &mut impl FnMut(String, &str)) {
+    let nodes = cluster.nodes.iter().map(|node| ("node", &node.name, &node.takeover));
+    let gateways = cluster.gateways.iter().map(|it| ("gateway", &it.name, &it.takeover));
+    let data_nodes = cluster.data_nodes.iter().map(|it| ("data node", &it.name, &it.takeover));
+    for (role, name, takeover) in nodes.chain(gateways).chain(data_nodes) {
+        let Some(TakeoverStatus { times, within_ns, process, earlier }) = takeover else {
+            continue;
+        };
+        let within = Span(*within_ns);
+        warn(
+            format!(
+                "several processes use the name of {role} {name}: they took over from each other \
+                 {times} times in {within}, last {process} from {earlier}"
+            ),
+            "end one of the two processes, or give each a name of its own in the cluster file; if \
+             both are the same, its connection to the controller breaks without a notice",
+        );
     }
 }
 

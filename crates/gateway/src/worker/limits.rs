@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use tidegate_algo::allocation::connection_quota::QuotaExceeded;
 use tidegate_algo::allocation::memory_budget::FLOOR;
-use tidegate_model::{Origin, Span};
+use tidegate_model::Origin;
 
 use super::{Charge, Client, Frontend, Worker, client_entry};
 use crate::clock;
@@ -15,9 +15,6 @@ use crate::status::TurnedAway;
 /// memory: with fewer, it counts as stopped. A line of 1 Mbit/s moves more in five seconds. Chosen
 /// by hand.
 const STALL_BYTES: u64 = 256 << 10;
-
-/// The least time between two warnings about refused clients.
-const COMPLAINT: Span = Span::SECOND;
 
 /// Why a client is refused, with the name of its user where that is known.
 fn named(excess: &QuotaExceeded, table: &Table) -> String {
@@ -31,18 +28,13 @@ fn named(excess: &QuotaExceeded, table: &Table) -> String {
 }
 
 impl<S: Frontend> Worker<S> {
-    /// Counts a refused client, and logs it at most once a second: a flood of connections does not
+    /// Counts a refused client, and logs it if its line is due: a flood of connections does not
     /// fill the log.
     pub(super) fn turn_away(&mut self, reason: TurnedAway, why: &dyn std::fmt::Display) {
         self.context.counts.turn_away(reason);
-        let now = clock::now();
-        if now < self.complain_at {
-            self.unlogged += 1;
-            return;
+        if let Some(unlogged) = self.refusals.admit(clock::now()) {
+            tracing::warn!(unlogged, "client refused: {why}");
         }
-        self.complain_at = now.after(COMPLAINT);
-        let others = std::mem::take(&mut self.unlogged);
-        tracing::warn!(others, "client refused: {why}");
     }
 
     /// Checks the quotas of a client whose handshake is done, and closes it if they are exceeded.
@@ -95,16 +87,13 @@ impl<S: Frontend> Worker<S> {
             let is_stalled = is_contended && is_slow && all - at_nodes > FLOOR;
             if is_stalled && entry.is_stalled {
                 self.context.counts.turn_away(TurnedAway::MemoryBudget);
-                let (client, tenant) = (&entry.origin, entry.open.as_deref());
-                tracing::warn!(
-                    %client,
-                    tenant,
-                    "a client is closed: it holds {} bytes of replies or of a request and moves \
-                     less than {STALL_BYTES} bytes in {:?}, and others wait for memory",
+                let why = format!(
+                    "it holds {} bytes of replies or of a request and moves less than \
+                     {STALL_BYTES} bytes in {:?}, and others wait for memory",
                     all - at_nodes,
                     self.context.limits.stall
                 );
-                self.close(token);
+                self.close_because(token, &why);
             } else {
                 entry.is_stalled = is_stalled;
             }

@@ -1,18 +1,18 @@
-//! A client that says what it is told to say, and blocks until it is answered.
+//! A client that says what it is told to say, and blocks until it is answered: that of the
+//! end-to-end tests, in the words of these.
 
-use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 
-use tidegate_wire::nbd::client;
-use tidegate_wire::nbd::constants::{self, command, option};
+use tidegate_tests::nbd;
+pub(crate) use tidegate_tests::nbd::is_closed;
+use tidegate_wire::nbd::constants::command;
 
-use crate::{PATIENCE, Testbed};
+use crate::Testbed;
 
 /// One connection, with an export chosen.
 pub(crate) struct Client {
-    stream: UnixStream,
-    structured: bool,
-    cookie: u64,
+    nbd: nbd::Client,
     /// The size of the export, and its flags.
     pub(crate) size: u64,
     pub(crate) flags: u16,
@@ -28,77 +28,41 @@ pub(crate) struct Answer {
 
 /// A connection on which nothing is said yet.
 pub(crate) fn connect(testbed: &Testbed) -> UnixStream {
-    let stream = UnixStream::connect(testbed.socket()).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    stream
-}
-
-fn array<const N: usize>(stream: &mut UnixStream) -> [u8; N] {
-    let mut bytes = [0; N];
-    stream.read_exact(&mut bytes).unwrap();
-    bytes
-}
-
-fn word(stream: &mut UnixStream) -> u32 {
-    u32::from_be_bytes(array(stream))
+    nbd::connect(Path::new(&testbed.socket())).unwrap()
 }
 
 impl Client {
     /// Enters `export`, with or without structured replies.
     pub(crate) fn enter(testbed: &Testbed, export: &str, structured: bool) -> Self {
-        let mut stream = connect(testbed);
-        let _greeting: [u8; 18] = array(&mut stream);
-        let context = client::context_data(export, &[constants::BASE_ALLOCATION]);
-        let options: [(u32, &[u8]); 3] = [
-            (option::STRUCTURED_REPLY, &[]),
-            (option::SET_META_CONTEXT, &context),
-            (option::EXPORT_NAME, export.as_bytes()),
-        ];
-        let options = if structured { &options[..] } else { &options[2..] };
-        stream.write_all(&client::options(3, options)).unwrap();
-        if structured {
-            let answers = [0, constants::BASE_ALLOCATION.len() + 4, 0];
-            let length: usize = answers.iter().map(|data| 20 + data).sum();
-            stream.read_exact(&mut vec![0; length]).unwrap();
-        }
-        let size = u64::from_be_bytes(array(&mut stream));
-        let flags = u16::from_be_bytes(array(&mut stream));
-        Self { stream, structured, cookie: 0, size, flags }
+        let nbd =
+            nbd::Client::enter_with(Path::new(&testbed.socket()), export, structured).unwrap();
+        Self { size: nbd.size, flags: nbd.flags, nbd }
     }
 
     /// Sends bytes as they are.
     pub(crate) fn send(&mut self, bytes: &[u8]) {
-        self.stream.write_all(bytes).unwrap();
+        self.nbd.send(bytes).unwrap();
     }
 
     /// Another handle of its socket, to send while it receives.
-    pub(crate) fn writer(&self) -> UnixStream {
-        self.stream.try_clone().unwrap()
+    pub(crate) fn writer(&mut self) -> UnixStream {
+        self.nbd.stream().try_clone().unwrap()
     }
 
     /// Sends nothing more.
     pub(crate) fn finish(&self) {
-        self.stream.shutdown(std::net::Shutdown::Write).unwrap();
+        self.nbd.finish().unwrap();
     }
 
     /// Asks something; returns the cookie that the answer will have.
     pub(crate) fn request(&mut self, command: u16, flags: u16, offset: u64, length: u32) -> u64 {
-        let head = self.head(command, flags, offset, length);
-        self.send(&head);
-        self.cookie
+        self.nbd.submit(command, flags, offset, length as usize, &[]).unwrap()
     }
 
     /// Asks to read the same so many times, in one breath: a socket holds much less if it comes in
     /// small pieces.
     pub(crate) fn request_reads(&mut self, offset: u64, length: u32, count: usize) {
-        let heads: Vec<_> =
-            (0..count).map(|_| self.head(command::READ, 0, offset, length)).collect();
-        self.send(&heads.concat());
-    }
-
-    fn head(&mut self, command: u16, flags: u16, offset: u64, length: u32) -> [u8; 28] {
-        self.cookie += 1;
-        client::request(command, flags, self.cookie, offset, length)
+        self.nbd.submit_reads(offset, length as usize, count).unwrap();
     }
 
     /// The next answer. `length` is how much a read was to bring.
@@ -108,30 +72,10 @@ impl Client {
 
     /// The next answer, if the length of its data follows from its cookie.
     pub(crate) fn receive_by(&mut self, length: impl FnOnce(u64) -> u32) -> Answer {
-        let magic = word(&mut self.stream);
-        if magic == constants::SIMPLE_REPLY_MAGIC {
-            let errno = word(&mut self.stream);
-            let cookie = u64::from_be_bytes(array(&mut self.stream));
-            let has_data = errno == 0 && !self.structured;
-            let mut data = vec![0; if has_data { length(cookie) } else { 0 } as usize];
-            self.stream.read_exact(&mut data).unwrap();
-            return Answer { cookie, errno, data };
-        }
-        assert_eq!(magic, constants::STRUCTURED_REPLY_MAGIC);
-        let [flag0, flag1, kind0, kind1] = array(&mut self.stream);
-        assert_eq!(u16::from_be_bytes([flag0, flag1]), constants::chunk::DONE);
-        let cookie = u64::from_be_bytes(array(&mut self.stream));
-        let mut payload = vec![0; word(&mut self.stream) as usize];
-        self.stream.read_exact(&mut payload).unwrap();
-        let (errno, data) = match u16::from_be_bytes([kind0, kind1]) {
-            constants::chunk::OFFSET_DATA => (0, payload[8..].to_vec()),
-            constants::chunk::BLOCK_STATUS => (0, payload[4..].to_vec()),
-            constants::chunk::NONE => (0, Vec::new()),
-            constants::chunk::ERROR => {
-                let errno = u32::from_be_bytes(*payload.first_chunk().unwrap());
-                (errno, payload[6..].to_vec())
-            }
-            kind => panic!("chunk {kind}"),
+        let (cookie, outcome) = self.nbd.receive_by(|cookie| length(cookie) as usize).unwrap();
+        let (errno, data) = match outcome {
+            Ok(data) => (0, data),
+            Err(error) => (error.raw_os_error().unwrap() as u32, Vec::new()),
         };
         Answer { cookie, errno, data }
     }
@@ -144,8 +88,7 @@ impl Client {
     }
 
     pub(crate) fn write(&mut self, offset: u64, bytes: &[u8]) -> u32 {
-        self.request(command::WRITE, 0, offset, bytes.len() as u32);
-        self.send(bytes);
+        self.nbd.submit_write(offset, bytes).unwrap();
         self.receive(0).errno
     }
 
@@ -157,16 +100,6 @@ impl Client {
 
     /// Whether the gateway has closed the connection, and has said nothing more.
     pub(crate) fn is_closed(&mut self) -> bool {
-        is_closed(&mut self.stream)
-    }
-}
-
-/// Whether the gateway closes the connection, whatever it still says.
-pub(crate) fn is_closed(stream: &mut UnixStream) -> bool {
-    // The kernel reports a reset if the gateway closed it with bytes that it had not read.
-    let mut rest = Vec::new();
-    match stream.read_to_end(&mut rest) {
-        Ok(_) => true,
-        Err(error) => error.kind() == std::io::ErrorKind::ConnectionReset,
+        is_closed(self.nbd.stream())
     }
 }

@@ -4,6 +4,7 @@
 mod moving;
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,6 +12,7 @@ use std::time::Duration;
 
 use rustix::process::geteuid;
 use std::os::fd::{AsFd, OwnedFd};
+use tidegate_algo::shaping::log_limiter::LogLimiter;
 use tidegate_fabric::clock::Clock;
 use tidegate_fabric::controller::ControllerLink;
 use tidegate_fabric::memory::handover;
@@ -36,6 +38,10 @@ const FIRST_CONNECTION: u64 = 2;
 
 /// Connections at a time: all session slots, and pending connections.
 const CONNECTIONS_MAX: usize = 512;
+
+/// Lines about accepted clients that are logged in an interval: an hour's log of a client that
+/// connects again and again has some megabytes. Chosen by hand.
+const SESSION_LINES: u32 = 50;
 
 /// How long the first clients wait for the policy. A reachable controller sends it within
 /// milliseconds.
@@ -124,6 +130,9 @@ pub(super) struct Endpoint {
     /// The deadline for clients to return the memory of this node's earlier incarnation.
     waiting: Option<Time>,
     controller: Option<ControllerLink<ToDataNode>>,
+    /// The log lines about refused clients, and about accepted ones.
+    refusals: LogLimiter,
+    sessions: LogLimiter,
 }
 
 impl Endpoint {
@@ -153,6 +162,8 @@ impl Endpoint {
             beginning,
             waiting,
             controller: controller.map(|way| ControllerLink::new(way, CONTROLLER, "data node")),
+            refusals: LogLimiter::default(),
+            sessions: LogLimiter::new(SESSION_LINES),
         })
     }
 
@@ -207,10 +218,10 @@ impl Endpoint {
         let stream = match self.listener.accept() {
             Ok(Some(stream)) => stream,
             Ok(None) => return,
-            Err(error) => return tracing::warn!("client not accepted: {error}"),
+            Err(error) => return self.warn(&format_args!("client not accepted: {error}")),
         };
         if self.connections.len() >= CONNECTIONS_MAX {
-            tracing::warn!("too many connections: those without a hello are closed");
+            self.warn(&"too many connections: those without a hello are closed");
             self.connections.retain(|_, connection| connection.is_in || connection.hello.is_some());
             if self.connections.len() >= CONNECTIONS_MAX {
                 return;
@@ -230,7 +241,14 @@ impl Endpoint {
             Ok(identity) => {
                 self.connections.insert(token, ClientConnection::new(stream, identity));
             }
-            Err(error) => tracing::warn!("client not accepted: {error}"),
+            Err(error) => self.warn(&format_args!("client not accepted: {error}")),
+        }
+    }
+
+    /// Logs that a client is refused or failed, if a line is due.
+    fn warn(&mut self, failure: &dyn fmt::Display) {
+        if let Some(unlogged) = self.refusals.admit(self.clock.now()) {
+            tracing::warn!(unlogged, "{failure}");
         }
     }
 
@@ -246,9 +264,9 @@ impl Endpoint {
             }
             Ok(Received::Request(request)) => self.connect_rnic(token, &request),
             Err(error) => {
-                let client = connection.identity.name();
                 if error.kind() != io::ErrorKind::UnexpectedEof {
-                    tracing::warn!(client, "connection closed: {error}");
+                    let client = connection.identity.name().to_owned();
+                    self.warn(&format_args!("the connection of {client} is closed: {error}"));
                 }
                 self.leave(token);
             }
@@ -269,7 +287,9 @@ impl Endpoint {
                 self.waiting = None;
                 self.answer_all();
             }
-            Err(error) => tracing::warn!("this node's returned memory cannot be used: {error}"),
+            Err(error) => {
+                self.warn(&format_args!("this node's returned memory cannot be used: {error}"));
+            }
         }
     }
 
@@ -302,12 +322,14 @@ impl Endpoint {
                 connection.is_in = true;
                 connection.session_slot =
                     welcome.session_slot.as_ref().map(|session_slot| session_slot.number);
-                tracing::info!(
-                    client,
-                    tenant = welcome.tenant,
-                    session_slot = connection.session_slot,
-                    "client connected"
-                );
+                if self.sessions.admit(self.clock.now()).is_some() {
+                    tracing::info!(
+                        client,
+                        tenant = welcome.tenant,
+                        session_slot = connection.session_slot,
+                        "client connected"
+                    );
+                }
                 let region = self.host.rnic().is_none().then_some(region);
                 connection.welcome(welcome, region.as_deref())
             }
@@ -320,14 +342,17 @@ impl Endpoint {
                 return self.remake();
             }
             Err(Denied::Refused(reason)) => {
-                tracing::info!(client, "client refused: {reason}");
+                if let Some(unlogged) = self.refusals.admit(self.clock.now()) {
+                    tracing::info!(client, unlogged, "client refused: {reason}");
+                }
                 let _ = connection.send(&ToClient::Refused { version: VERSION, reason });
                 Err(io::ErrorKind::UnexpectedEof.into())
             }
         };
         if let Err(error) = answered {
             if error.kind() != io::ErrorKind::UnexpectedEof {
-                tracing::warn!(client, "no answer sent to the client: {error}");
+                let client = client.to_owned();
+                self.warn(&format_args!("no answer sent to {client}: {error}"));
             }
             self.leave(token);
         }
@@ -343,11 +368,12 @@ impl Endpoint {
             connection.send(&ToClient::Rnic(answer))
         });
         if let Err(error) = answered {
-            let client = connection.identity.name();
-            tracing::warn!(client, "the client's RNIC cannot be connected: {error}");
+            let client = connection.identity.name().to_owned();
             let reason = error.to_string();
             // It may have disconnected by itself.
-            let _ = connection.send(&ToClient::Refused { version: VERSION, reason });
+            let refusal = ToClient::Refused { version: VERSION, reason };
+            let _ = connection.send(&refusal);
+            self.warn(&format_args!("the RNIC of {client} cannot be connected: {error}"));
             self.leave(token);
         }
     }

@@ -23,6 +23,7 @@ pub(super) fn of(socket: impl AsFd) -> io::Result<ClientIdentity> {
             uid,
             pid: pid.cast_unsigned(),
             user: user.map_or(String::new(), |it| it.name),
+            ..Peer::default()
         },
         process,
         cgroup: informative_path(&cgroup).into(),

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use tidegate_algo::shaping::log_limiter::LogLimiter;
 use tidegate_fabric::clock::Clock;
 use tidegate_fabric::reactor::MessageQueue;
 use tidegate_model::{Span, Time};
@@ -20,9 +21,6 @@ const LATE: Span = Span(20 * Span::MILLISECOND.0);
 /// After this time it checks again whether the memory can be used, without a wakeup.
 const HALT_MAX: Duration = Duration::from_secs(1);
 
-/// At most one such line is logged in this time.
-const PAUSE: Span = Span(10 * Span::SECOND.0);
-
 /// Runs the monitor until the node ends. Clients to shut out are reported to the endpoint.
 pub(super) fn run(
     host: &Host,
@@ -31,13 +29,15 @@ pub(super) fn run(
     is_ending: &AtomicBool,
 ) {
     let mut events = Vec::new();
-    let mut quiet_until = Time::ZERO;
+    let (mut late_lines, mut clients) = (LogLimiter::new(1), LogLimiter::default());
     while !is_ending.load(Ordering::Acquire) {
         let ticked = host.tick(&mut events);
-        events
-            .drain(..)
-            .filter_map(|event| note(host, &event))
-            .for_each(|note| endpoint.push(note));
+        for event in events.drain(..) {
+            let is_logged = || clients.admit(clock.now()).is_some();
+            if let Some(message) = note(host, &event, is_logged) {
+                endpoint.push(message);
+            }
+        }
         let deadline = match ticked {
             Ok(deadline) => deadline,
             Err(halt) => {
@@ -62,8 +62,7 @@ pub(super) fn run(
         }
         let now = clock.now();
         let late = now.since(deadline);
-        if late >= LATE && now >= quiet_until {
-            quiet_until = now.after(PAUSE);
+        if late >= LATE && late_lines.admit(now).is_some() {
             tracing::warn!(late_ms = late.0 / Span::MILLISECOND.0, "monitor late");
             host.notice(Notice::Late { by: late });
             endpoint.push(Message::Period);
@@ -71,8 +70,9 @@ pub(super) fn run(
     }
 }
 
-/// Logs an event, and returns the message for the endpoint.
-fn note(host: &Host, event: &Event) -> Option<Message> {
+/// Logs an event, and returns the message for the endpoint. One that a client causes is logged if
+/// `is_logged` says so.
+fn note(host: &Host, event: &Event, mut is_logged: impl FnMut() -> bool) -> Option<Message> {
     let tenant = |session_slot: u16| host.tenant(session_slot);
     match *event {
         Event::Over(ref summary) => {
@@ -86,11 +86,10 @@ fn note(host: &Host, event: &Event) -> Option<Message> {
         // A disconnected client reports nothing more until its session slot is free.
         Event::Silent(session_slot) if !host.has_client(session_slot) => {}
         Event::Silent(session_slot) => {
-            tracing::info!(
-                session_slot,
-                tenant = tenant(session_slot),
-                "a client stopped; others have its tokens"
-            );
+            if is_logged() {
+                let tenant = tenant(session_slot);
+                tracing::info!(session_slot, tenant, "a client stopped; others have its tokens");
+            }
         }
         Event::Left(session_slot) => {
             host.forget(session_slot);
@@ -99,25 +98,29 @@ fn note(host: &Host, event: &Event) -> Option<Message> {
         }
         Event::Unused { session_slot, periods } => {
             let tenant = tenant(session_slot);
-            tracing::info!(
-                session_slot,
-                tenant,
-                periods,
-                "a client does not use what is reserved for it"
-            );
+            if is_logged() {
+                let what = "a client does not use what is reserved for it";
+                tracing::info!(session_slot, tenant, periods, "{what}");
+            }
             host.notice(Notice::Unused { tenant, session_slot, periods });
             return Some(Message::Period);
         }
         Event::Evicted(session_slot) => {
             let tenant = tenant(session_slot);
-            tracing::warn!(session_slot, tenant, "a client was silent, and lost its session slot");
+            if is_logged() {
+                let what = "a client was silent, and lost its session slot";
+                tracing::warn!(session_slot, tenant, "{what}");
+            }
             host.notice(Notice::Evicted { tenant, session_slot });
             host.forget(session_slot);
             return Some(Message::Fence(session_slot));
         }
         Event::Overstepped { session_slot, issued, tokens } => {
             let tenant = tenant(session_slot);
-            tracing::warn!(session_slot, tenant, issued, tokens, "a client exceeded its tokens");
+            if is_logged() {
+                let what = "a client exceeded its tokens";
+                tracing::warn!(session_slot, tenant, issued, tokens, "{what}");
+            }
             host.notice(Notice::Overstepped { tenant, session_slot, issued, tokens });
             return Some(Message::Fence(session_slot));
         }

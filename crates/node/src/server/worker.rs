@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use tidegate_algo::shaping::log_limiter::LogLimiter;
 use tidegate_fabric::clock::Clock;
 use tidegate_fabric::reactor::{Reactor, Ready};
 use tidegate_fabric::service::Job;
@@ -34,6 +35,9 @@ pub(super) struct Worker {
     /// Whether the worker waits for new connections: not while there is no descriptor for one.
     is_listening: bool,
     clock: Clock,
+    /// The log lines about connections that no gateway has claimed, and about those of gateways.
+    failures: LogLimiter,
+    closes: LogLimiter,
     /// The deadline for replies to gateways while the node ends; none before that.
     drains_until: Option<Time>,
     /// The time of the next sign of life to waiting gateways.
@@ -55,6 +59,8 @@ impl Worker {
             next: 1,
             is_listening: true,
             clock: Clock::start(),
+            failures: LogLimiter::default(),
+            closes: LogLimiter::default(),
             drains_until: None,
             reassure_at: Time::ZERO,
             jobs: Vec::new(),
@@ -206,20 +212,26 @@ impl Worker {
             Ok(None) => {}
             Ok(Some(stream)) => {
                 if let Err(error) = self.welcome(stream) {
-                    tracing::warn!("a connection failed: {error}");
+                    self.warn_of_failure(&format_args!("a connection failed: {error}"));
                 }
             }
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-                tracing::warn!("{error}");
+                self.warn_of_failure(&error);
             }
             // The listener refuses all connections.
             Err(_) if self.shared.is_ending.load(Ordering::Acquire) => {}
             // Connections that wait would wake this thread again at once, and for nothing.
             Err(error) => {
-                tracing::warn!("no new connections for a while: {error}");
+                self.warn_of_failure(&format_args!("no new connections for a while: {error}"));
                 let _ = self.reactor.remove(&self.shared.listener);
                 self.is_listening = false;
             }
+        }
+    }
+
+    fn warn_of_failure(&mut self, failure: &dyn std::fmt::Display) {
+        if let Some(unlogged) = self.failures.admit(self.clock.now()) {
+            tracing::warn!(unlogged, "{failure}");
         }
     }
 
@@ -245,12 +257,16 @@ impl Worker {
                 tracing::debug!(gateway, "a gateway's connection: {reason}");
             }
             Closed::Replaced => tracing::info!(gateway, "a gateway's connection: {reason}"),
-            Closed::Refused(_) => {
-                self.shared.refused.fetch_add(1, Ordering::Relaxed);
-                tracing::warn!(gateway, "a gateway's connection: {reason}");
-            }
-            Closed::Io(_) | Closed::Denied(_) => {
-                tracing::warn!(gateway, "a gateway's connection: {reason}");
+            Closed::Refused(_) | Closed::Io(_) | Closed::Denied(_) => {
+                let is_refused = matches!(reason, Closed::Refused(_));
+                self.shared.refused.fetch_add(is_refused.into(), Ordering::Relaxed);
+                let limiter = match gateway {
+                    Some(_) => &mut self.closes,
+                    None => &mut self.failures,
+                };
+                if let Some(unlogged) = limiter.admit(self.clock.now()) {
+                    tracing::warn!(gateway, unlogged, "a gateway's connection: {reason}");
+                }
             }
         }
         connection.part(reason);

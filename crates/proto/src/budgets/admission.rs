@@ -60,7 +60,7 @@ mod tests {
             ]
         "#;
         let policy = Policy::parse(text).unwrap();
-        let peer = Peer { uid, pid: 7, user: user.into() };
+        let peer = Peer { uid, pid: 7, user: user.into(), ..Peer::default() };
         let info = StageInfo { tenant: tenant.into(), ..StageInfo::default() };
         admit(&policy, &NameIndex::new(&policy), &peer, &info)
     }

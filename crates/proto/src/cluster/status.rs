@@ -172,6 +172,23 @@ pub struct NodeStatus {
     pub scheduler: Option<String>,
     /// How long ago it reported these counts; none if it never did.
     pub counted_ns: Option<u64>,
+    /// The processes that use its name, if several do; none if one does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub takeover: Option<TakeoverStatus>,
+}
+
+/// Several processes that connect under one name, and take over from each other.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct TakeoverStatus {
+    /// How often one has taken over from another one that was connected, recently.
+    pub times: u64,
+    /// The time that counts as recent.
+    pub within_ns: u64,
+    /// The process that was accepted last: its number, its machine or its address.
+    pub process: String,
+    /// The process from which it took over.
+    pub earlier: String,
 }
 
 /// A part of a volume that its node refuses, or of which acknowledged writes may be lost.
@@ -265,6 +282,9 @@ pub struct GatewayStatus {
     pub bytes_per_second: u64,
     /// The requests to each volume and pool.
     pub offers: Vec<OfferStatus>,
+    /// The processes that use its name, if several do; none if one does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub takeover: Option<TakeoverStatus>,
 }
 
 /// One data node.
@@ -306,6 +326,9 @@ pub struct DataNodeStatus {
     pub damaged_structure: Option<String>,
     /// Tenants that have a share there, a client, or ever did anything, in the order of the policy.
     pub tenants: Vec<TenantAtDataNode>,
+    /// The processes that use its name, if several do; none if one does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub takeover: Option<TakeoverStatus>,
 }
 
 /// One tenant at one data node.

@@ -189,7 +189,7 @@ impl ControllerTestbed {
             ..Fake::default()
         };
         self.stages.insert(connection, fake);
-        let peer = Peer { uid, pid, user: String::new() };
+        let peer = Peer { uid, pid, ..Peer::default() };
         self.controller.on_hello(self.now, connection, peer, Hello::Stage { version, info });
         self.settle();
         connection

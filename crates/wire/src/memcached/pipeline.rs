@@ -176,6 +176,8 @@ enum ReplySlot<R> {
     Empty {
         noreply: bool,
         effect: Effect,
+        /// The text that takes the place of the node's reply.
+        instead: Option<&'static str>,
     },
     Shared(Box<Shared<R>>),
 }
@@ -259,6 +261,14 @@ impl<P: Copy + PartialEq, R: Deref<Target = [u8]>> Pipeline<P, R> {
                     self.slots.push_back(ReplySlot::Taken(OutputChunk::Text(text)));
                     self.skip = length;
                 }
+                Parsed::TooLarge { request, text, length } => {
+                    let effect = Effect::of(&request);
+                    if effect.is_some_and(|effect| self.must_wait(&request, effect)) {
+                        break;
+                    }
+                    self.delete_stale(&request, text, &destination, &mut send);
+                    self.skip = length;
+                }
                 Parsed::Request(request) => {
                     let effect = Effect::of(&request);
                     if effect.is_some_and(|effect| self.must_wait(&request, effect)) {
@@ -301,6 +311,26 @@ impl<P: Copy + PartialEq, R: Deref<Target = [u8]>> Pipeline<P, R> {
         self.send_whole(request, destination, (operation, effect), send);
     }
 
+    /// Sends the deletion of the value under the key of a refused request. `text` takes the place
+    /// of the reply.
+    fn delete_stale(
+        &mut self,
+        request: &Request<'_>,
+        text: &'static str,
+        destination: impl Fn(&[u8], Operation) -> P,
+        mut send: impl FnMut(NodeRequest<'_, P>),
+    ) {
+        let Some(effect) = Effect::of(request) else { return };
+        let mut space = [0; KEY_MAX];
+        let operation = Operation::Put;
+        let destination = destination(request.stored_key(&mut space), operation);
+        let slot = ReplySlot::Empty { noreply: request.is_noreply(), effect, instead: Some(text) };
+        let (ticket, bytes) = (Ticket::new(self.push_slot(slot), 0), request.deletion());
+        self.spend(bytes.len(), 1);
+        self.outstanding += 1;
+        send(NodeRequest { ticket, destination, bytes: &bytes, operation, keys: 1 });
+    }
+
     /// Sends a request to one node as it is.
     fn send_whole(
         &mut self,
@@ -310,7 +340,8 @@ impl<P: Copy + PartialEq, R: Deref<Target = [u8]>> Pipeline<P, R> {
         mut send: impl FnMut(NodeRequest<'_, P>),
     ) {
         let (bytes, keys, noreply) = (request.bytes, request.keys, request.is_noreply());
-        let ticket = Ticket::new(self.push_slot(ReplySlot::Empty { noreply, effect }), 0);
+        let slot = ReplySlot::Empty { noreply, effect, instead: None };
+        let ticket = Ticket::new(self.push_slot(slot), 0);
         self.spend(bytes.len(), keys);
         self.outstanding += 1;
         send(NodeRequest { ticket, destination, bytes, operation, keys });
@@ -467,11 +498,15 @@ impl<P: Copy + PartialEq, R: Deref<Target = [u8]>> Pipeline<P, R> {
         let length = reply.as_deref().map_or(0, <[u8]>::len);
         match slot {
             ReplySlot::Taken(_) => return,
-            ReplySlot::Empty { noreply, effect } => {
-                let complaint = |text| OutputChunk::Text(if *noreply { "" } else { text });
+            ReplySlot::Empty { noreply, effect, instead } => {
                 self.changes -= usize::from(effect.is_change);
-                *slot = ReplySlot::Taken(reply.map_or_else(complaint, OutputChunk::Reply));
-                self.stored += length;
+                let chunk = match (reply, *instead) {
+                    (Ok(_), Some(text)) => OutputChunk::Text(text),
+                    (Ok(reply), None) => OutputChunk::Reply(reply),
+                    (Err(text), _) => OutputChunk::Text(if *noreply { "" } else { text }),
+                };
+                self.stored += chunk.stored();
+                *slot = ReplySlot::Taken(chunk);
             }
             ReplySlot::Shared(shared) => {
                 // Unsent parts are the last ones of the last request.

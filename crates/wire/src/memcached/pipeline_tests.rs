@@ -226,12 +226,36 @@ fn a_client_that_requests_too_far_ahead_waits() {
 #[test]
 fn a_refused_value_is_skipped_as_it_comes() {
     let mut client = Client::new(4, Vec::new());
-    let (sent, progress) = send(&mut client, b"set a 0 0 50\r\nget b\r\n");
+    let (sent, progress) = send(&mut client, b"add a 0 0 50\r\nget b\r\n");
     assert_eq!((sent, progress), (Vec::new(), Progress { consumed: 21, needed: 1 }));
     assert_eq!(receive(&mut client), "SERVER_ERROR object too large for cache\r\n");
     send(&mut client, &[b'x'; 43]);
     let (sent, _) = send(&mut client, b"\r\nget b\r\n");
     assert_eq!(sent.len(), 1);
+}
+
+#[test]
+fn the_old_value_of_a_set_that_is_too_large_is_deleted_in_its_turn() {
+    for (line, wanted, answer) in [
+        ("set a 0 0 50", "delete a\r\n", "SERVER_ERROR object too large for cache\r\n"),
+        ("set a 0 0 50 noreply", "delete a\r\n", ""),
+        ("ms YQ== 50 b q", "md YQ== b\r\n", "SERVER_ERROR object too large for cache\r\n"),
+    ] {
+        let mut client = Client::new(4, Vec::new());
+        let input = format!("get a\r\n{line}\r\n{}\r\nget a\r\n", "x".repeat(50));
+        let (read, progress) = send(&mut client, input.as_bytes());
+        assert_eq!((read.len(), progress.consumed), (1, 7), "the read goes first");
+        client.on_reply(read[0].0, Ok(b"END\r\n".to_vec()));
+        assert_eq!(receive(&mut client), "END\r\n");
+        let rest = &input.as_bytes()[progress.consumed..];
+        let (deletion, progress) = send(&mut client, rest);
+        let [(ticket, _, bytes)] = &deletion[..] else { panic!("{deletion:?}") };
+        assert_eq!(bytes, wanted.as_bytes());
+        client.on_reply(*ticket, Ok(b"DELETED\r\n".to_vec()));
+        assert_eq!((receive(&mut client), client.stored()), (answer.into(), 0));
+        let (read, _) = send(&mut client, &rest[progress.consumed..]);
+        assert_eq!((read.len(), client.pending()), (1, 1), "the next read comes after it");
+    }
 }
 
 #[test]

@@ -3,6 +3,8 @@
 //! Nothing is copied: a [`Request`] is a view of the bytes. A small `get` takes two passes over its
 //! line, one for its end and one for its words, and no more.
 
+use alloc::vec::Vec;
+
 use super::{Command, KEY_MAX, LINE_MAX, LINE_OF_KEYS_MAX};
 
 /// The default maximum of a value's length, in bytes: 1 MiB, as in memcached.
@@ -37,6 +39,16 @@ pub enum Parsed<'a> {
     Request(Request<'a>),
     /// A request that is invalid or refused.
     Refused {
+        /// The reply to the client; empty if it wants none.
+        text: &'static str,
+        /// The length of the request, in bytes. Not all of it may have arrived.
+        length: u64,
+    },
+    /// A `set` or `ms` whose value is too large: refused, and the value that is stored under its
+    /// key has to be deleted. A client that ignores the error would read the old value for ever.
+    TooLarge {
+        /// The request, with its line alone.
+        request: Request<'a>,
         /// The reply to the client; empty if it wants none.
         text: &'static str,
         /// The length of the request, in bytes. Not all of it may have arrived.
@@ -115,6 +127,15 @@ impl<'a> Request<'a> {
             return &space[..length];
         }
         self.keys().next().unwrap_or_default()
+    }
+
+    /// A request that deletes the value under its first key.
+    pub(super) fn deletion(&self) -> Vec<u8> {
+        let key = self.keys().next().unwrap_or_default();
+        match self.base64 {
+            true => [b"md ", key, b" b\r\n"].concat(),
+            false => [b"delete ", key, b"\r\n"].concat(),
+        }
     }
 }
 
@@ -312,7 +333,13 @@ impl<'a> Parser<'a> {
             return Parsed::Refused { text: unless_quiet(BAD_LINE), length: all };
         }
         if length > u64::from(self.value_max) {
-            return Parsed::Refused { text: unless_quiet(TOO_LARGE), length: all };
+            let text = unless_quiet(TOO_LARGE);
+            return match (command, self.request(command, self.line, quiet, key)) {
+                (Command::Set | Command::MetaSet, Parsed::Request(request)) => {
+                    Parsed::TooLarge { request, text, length: all }
+                }
+                _ => Parsed::Refused { text, length: all },
+            };
         }
         // It fits: a value is at most 4 GiB, and this is for machines with 64 bits.
         let needed = all as usize;
@@ -409,6 +436,9 @@ impl Flags {
 fn with_base64(step: Parsed<'_>, base64: bool) -> Parsed<'_> {
     match step {
         Parsed::Request(request) => Parsed::Request(Request { base64, ..request }),
+        Parsed::TooLarge { request, text, length } => {
+            Parsed::TooLarge { request: Request { base64, ..request }, text, length }
+        }
         step => step,
     }
 }
@@ -450,7 +480,11 @@ pub(super) fn number(word: &[u8], max: u64) -> Option<u64> {
 
 /// Whether the word is an exptime ("Expiration times"): a number of 32 bits with its sign.
 fn is_exptime(word: &[u8]) -> bool {
-    number(word.strip_prefix(b"-").unwrap_or(word), i32::MAX as u64).is_some()
+    let (digits, max) = match word.strip_prefix(b"-") {
+        Some(digits) => (digits, u64::from(i32::MIN.unsigned_abs())),
+        None => (word, i32::MAX as u64),
+    };
+    number(digits, max).is_some()
 }
 
 /// Decodes base64 `text` into the beginning of `space`, and returns the number of bytes. It returns

@@ -30,6 +30,11 @@ fn story(mut input: &[u8], value_max: u32) -> Vec<String> {
                 story.push(text.trim_end().into());
                 length as usize
             }
+            Parsed::TooLarge { request, text, length } => {
+                assert_eq!(input[..request.bytes.len()].last(), Some(&b'\n'));
+                story.push(format!("{} {}", text, request.deletion().escape_ascii()));
+                length as usize
+            }
             Parsed::Request(request) => {
                 let keys: Vec<_> = request.keys().map(String::from_utf8_lossy).collect();
                 let quiet = if request.quiet { " quietly" } else { "" };
@@ -169,16 +174,33 @@ fn a_refused_line_does_not_run_its_value_as_commands() {
 #[test]
 fn a_value_that_is_too_large_is_skipped() {
     let large = "SERVER_ERROR object too large for cache";
-    for (line, answer) in
-        [("set a 0 0 9\r\n", large), ("set a 0 0 9 noreply\r\n", ""), ("ms a 9 q\r\n", large)]
-    {
+    // The old value is deleted where memcached does.
+    for (line, answer, deletion) in [
+        ("set a 0 0 9\r\n", large, "delete a"),
+        ("set a 0 0 9 noreply\r\n", "", "delete a"),
+        ("ms a 9 q\r\n", large, "delete a"),
+        ("ms YQ== 9 b\r\n", large, "md YQ== b"),
+        ("add a 0 0 9\r\n", large, ""),
+        ("replace a 0 0 9 noreply\r\n", "", ""),
+        ("append a 0 0 9\r\n", large, ""),
+        ("prepend a 0 0 9\r\n", large, ""),
+        ("cas a 0 0 9 1\r\n", large, ""),
+    ] {
+        let answer = match deletion {
+            "" => answer.to_owned(),
+            deletion if answer.is_empty() => format!(" {deletion}\\r\\n"),
+            deletion => format!("{answer}\r\n {deletion}\\r\\n"),
+        };
         let input = format!("{line}123456789\r\nversion\r\n");
-        assert_eq!(story(input.as_bytes(), 8), [answer, "Version "]);
+        assert_eq!(story(input.as_bytes(), 8), [&*answer, "Version "]);
         // The client gets it before the value has come.
-        let refused = Parsed::Refused { text: "", length: line.len() as u64 + 11 };
-        let Parsed::Refused { length, .. } = parse(line.as_bytes(), 8) else { panic!() };
-        assert_eq!(Parsed::Refused { text: "", length }, refused);
-        assert_ne!(story(input.as_bytes(), 9), [answer, "Version "]);
+        let (Parsed::Refused { length, .. } | Parsed::TooLarge { length, .. }) =
+            parse(line.as_bytes(), 8)
+        else {
+            panic!()
+        };
+        assert_eq!(length, line.len() as u64 + 11);
+        assert_ne!(story(input.as_bytes(), 9), [&*answer, "Version "]);
     }
 }
 

@@ -82,6 +82,7 @@ impl Node {
         };
         DataNodeStatus {
             name: self.name.clone(),
+            takeover: None,
             is_connected,
             is_silent: is_connected && away > patience,
             reported_ns: self.report.as_ref().map(|_| away.0),
