@@ -17,7 +17,7 @@ use alloc::string::String;
 
 use serde::Serialize;
 use tidegate_model::policy::{Principal, Tenant};
-use tidegate_model::{Event, NodeId, Span, StageId, Time};
+use tidegate_model::{DataNodeId, Event, GatewayId, NodeId, Span, StageId, Time};
 
 use crate::cluster::message::{FromNode, ToNode};
 use crate::data_node::{FromDataNode, ToDataNode};
@@ -280,9 +280,8 @@ pub(crate) fn same_version(hello: &Hello) -> Result<(), Refusal> {
 pub(crate) enum PeerId {
     Stage(StageId),
     Node(NodeId),
-    /// By index in the cluster file, as data nodes.
-    Gateway(u16),
-    DataNode(u16),
+    Gateway(GatewayId),
+    DataNode(DataNodeId),
 }
 
 /// The accepted peers and their connections, at most one each.
@@ -303,7 +302,9 @@ impl Sessions {
 
     /// The gateways that are connected.
     pub(crate) fn gateways(&self) -> impl Iterator<Item = ConnectionId> + '_ {
-        let all = self.connections.range(PeerId::Gateway(0)..=PeerId::Gateway(u16::MAX));
+        let all = self
+            .connections
+            .range(PeerId::Gateway(GatewayId(0))..=PeerId::Gateway(GatewayId(u16::MAX)));
         all.map(|(_, connection)| *connection)
     }
 

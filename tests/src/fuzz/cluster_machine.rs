@@ -4,7 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
 
-use tidegate_model::{Class, ContextId, Iops, Operation, Policy, Span, Tag, TenantId, Time};
+use tidegate_model::{
+    Class, ContextId, Iops, Operation, PeriodNumber, Policy, Span, Tag, TenantId, TenantIndex, Time,
+};
 use tidegate_proto::cluster::message::{
     FromNode, NodeInfo, Report, RoundId, Share, TenantReport, ToNode,
 };
@@ -321,12 +323,15 @@ impl ClusterWorld {
                 let period = if tape.byte() > 240 { tape.number() } else { period };
                 let report = Report {
                     revision: if tape.byte() > 240 { tape.number() } else { self.revision },
-                    round_id: RoundId { period, round: u32::from(tape.byte() % 6) },
+                    round_id: RoundId {
+                        period: PeriodNumber(period),
+                        round: u32::from(tape.byte() % 6),
+                    },
                     serial: tape.number(),
                     capacity_left: tape.number(),
                     tenants: (0..tape.below(5)).map(|_| tenant_report(tape)).collect(),
                     before: (0..tape.below(3))
-                        .map(|_| (u16::from(tape.byte() % 5), tape.number()))
+                        .map(|_| (tenant(tape.byte()), tape.number()))
                         .collect(),
                 };
                 cluster.on_message(self.now, liar, FromPeer::Node(FromNode::Report(report)));
@@ -460,14 +465,17 @@ impl ClusterWorld {
     }
 }
 
+fn tenant(byte: u8) -> TenantIndex {
+    TenantIndex(u16::from(byte % 5))
+}
+
 fn share(tape: &mut Tape<'_>) -> Share {
-    let tenant = u16::from(tape.byte() % 5);
-    Share { tenant, reserved: tape.number(), allowed: tape.number() }
+    Share { tenant: tenant(tape.byte()), reserved: tape.number(), allowed: tape.number() }
 }
 
 fn tenant_report(tape: &mut Tape<'_>) -> TenantReport {
     let byte = tape.byte();
-    let (tenant, is_elastic) = (u16::from(byte % 5), byte & 0x80 != 0);
+    let (tenant, is_elastic) = (tenant(byte), byte & 0x80 != 0);
     let (served, expected) = (tape.number(), tape.number());
     // Any number waits, whatever is expected.
     TenantReport { tenant, served, expected, waiting: served, is_elastic }

@@ -7,7 +7,7 @@ use serde::de::DeserializeOwned;
 use tidegate_model::gate::{Burst, Throughput};
 use tidegate_model::policy::Fallback;
 use tidegate_model::{
-    Bytes, ChannelSpec, Class, Conditions, GateSpec, Rate, StageId, TenantId, Waits,
+    Bytes, ChannelSpec, Class, Conditions, GateSpec, Rate, StageId, TenantId, TenantIndex, Waits,
 };
 use tidegate_proto::cluster::message::FromNode;
 use tidegate_proto::codec::{DecodeError, Decoder, encode};
@@ -101,7 +101,8 @@ pub fn seeds() -> Vec<Vec<u8>> {
     let counts = GatewayCounts { nbd, faults, volumes, ..GatewayCounts::default() };
     add(5, [frame(&FromGateway::Counts(counts)), frame(&FromGateway::Disconnect)].concat());
     let waits = Waits { operations: 300, turn_ns: 1 << 40, ..Waits::ZERO };
-    let counts = NodeCounts { served: 300, tenants: vec![(1, waits)], ..NodeCounts::default() };
+    let counts =
+        NodeCounts { served: 300, tenants: vec![(TenantIndex(1), waits)], ..NodeCounts::default() };
     add(6, frame(&FromNode::Counts(counts)));
     seeds
 }

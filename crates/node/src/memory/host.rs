@@ -584,7 +584,7 @@ mod tests {
     use std::sync::atomic::{AtomicU64, Ordering};
 
     use super::*;
-    use tidegate_model::Cluster;
+    use tidegate_model::{Cluster, TenantIndex};
     use tidegate_onesided::kv::{self, Answer, Client, Opening};
     use tidegate_proto::cluster::message::Share;
     use tidegate_proto::controller::Peer;
@@ -621,12 +621,12 @@ mod tests {
 
     /// Puts a policy in force, with all of its promises at this node.
     fn apply(host: &Host, revision: u64, policy: Policy) {
-        let whole = |(tenant, it): (u16, &tidegate_model::policy::Tenant)| Share {
+        let whole = |(tenant, it): (TenantIndex, &tidegate_model::policy::Tenant)| Share {
             tenant,
             reserved: it.reservation.operations.map_or(0, |rate| rate.0),
             allowed: u64::MAX,
         };
-        let shares = (0..).zip(&policy.tenants).map(whole).collect();
+        let shares = (0..).map(TenantIndex).zip(&policy.tenants).map(whole).collect();
         host.receive(ToDataNode::Policy { revision, policy });
         host.receive(ToDataNode::Grant(Grant { revision, serial: revision, shares }));
     }

@@ -26,7 +26,7 @@ use alloc::vec::Vec;
 use tidegate_algo::onesided::capacity::{PeriodUsage, WHOLE};
 use tidegate_algo::onesided::engine::Promise;
 use tidegate_model::policy::Tenant;
-use tidegate_model::{Bytes, Iops, Policy, Span};
+use tidegate_model::{Bytes, Iops, Policy, Span, TenantIndex};
 
 use super::registry::{SessionRegistry, TenantShare};
 use crate::haechi::Monitor;
@@ -141,7 +141,7 @@ impl Coordinator {
             return;
         };
         for share in &grant.shares {
-            let Some(tenant) = policy.tenants.get(usize::from(share.tenant)) else { continue };
+            let Some(tenant) = policy.tenants.get(share.tenant.index()) else { continue };
             let before = self.registry.share(&tenant.name);
             let bound = self.before.entry(tenant.name.clone()).or_insert(before);
             bound.reserved = bound.reserved.max(before.reserved);
@@ -299,14 +299,14 @@ impl Coordinator {
             periods: self.periods,
             operations: self.operations,
             session_slots: self.registry.session_count() as u32,
-            tenants: (0..).zip(tenants).filter_map(result).collect(),
+            tenants: (0..).map(TenantIndex).zip(tenants).filter_map(result).collect(),
             pool: self.registry.per_second(self.pool),
             memory: self.store[0],
             used: self.store[1],
         }
     }
 
-    fn tenant(&self, index: u16, tenant: &Tenant) -> Option<TenantReport> {
+    fn tenant(&self, index: TenantIndex, tenant: &Tenant) -> Option<TenantReport> {
         let share = self.registry.share(&tenant.name);
         let before = self.before.get(&tenant.name).unwrap_or(&share);
         let (clients, most) = self.registry.clients(tenant);

@@ -1,7 +1,7 @@
 //! The coordinator between a controller, which says what is kept at a data node, and its monitor.
 
 use tidegate_algo::onesided::Rules;
-use tidegate_model::{Iops, Policy, Span};
+use tidegate_model::{Iops, Policy, Span, TenantIndex};
 use tidegate_onesided::data_node::{Coordinator, Hello, SessionRegistry, VERSION};
 use tidegate_onesided::haechi::Event;
 use tidegate_onesided::haechi::monitor::GRACE;
@@ -50,7 +50,8 @@ impl Testbed {
 
     /// So much of every period is kept here from now on.
     fn grant(&mut self, serial: u64, reserved: u64) {
-        let share = Share { tenant: 0, reserved: reserved * PERIODS, allowed: u64::MAX };
+        let share =
+            Share { tenant: TenantIndex(0), reserved: reserved * PERIODS, allowed: u64::MAX };
         self.send(ToDataNode::Grant(Grant { revision: 1, serial, shares: vec![share] }));
     }
 
@@ -129,7 +130,7 @@ fn what_cannot_be_kept_is_owed() {
     assert_eq!(testbed.promised(), [3_500; 2]);
     assert!(!testbed.coordinator.is_owed());
     // Of another policy it says nothing.
-    let share = Share { tenant: 0, reserved: 0, allowed: u64::MAX };
+    let share = Share { tenant: TenantIndex(0), reserved: 0, allowed: u64::MAX };
     testbed.send(ToDataNode::Grant(Grant { revision: 2, serial: 3, shares: vec![share] }));
     assert_eq!(testbed.promised(), [3_500; 2]);
 }

@@ -10,7 +10,7 @@
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use tidegate_model::{Iops, Span};
+use tidegate_model::{Iops, NodeId, Span};
 
 /// The serial of no grant.
 const NO_GRANT: u64 = 0;
@@ -153,8 +153,7 @@ impl Account {
 /// One tenant at one node.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Entry {
-    /// The node's index.
-    pub(super) node: u16,
+    pub(super) node: NodeId,
     /// Whether the tenant's volumes and pools lie there.
     pub(super) is_home: bool,
     pub(super) now: Account,
@@ -222,7 +221,7 @@ pub(super) struct Tenant {
 }
 
 impl Tenant {
-    pub(super) fn entry_mut(&mut self, node: u16) -> Option<&mut Entry> {
+    pub(super) fn entry_mut(&mut self, node: NodeId) -> Option<&mut Entry> {
         let index = self.entries.binary_search_by_key(&node, |entry| entry.node).ok()?;
         self.entries.get_mut(index)
     }
@@ -291,7 +290,7 @@ impl Tenant {
 
     /// Takes in that a node runs a new process, which holds no counts. The old one may have used
     /// its counts.
-    pub(super) fn end_process(&mut self, node: u16) {
+    pub(super) fn end_process(&mut self, node: NodeId) {
         let Some(entry) = self.entry_mut(node) else { return };
         let gone = GrantCounts { reserved: entry.served, allowed: entry.now.bound.allowed };
         let Entry { is_home, before, .. } = *entry;

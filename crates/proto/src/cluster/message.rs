@@ -40,7 +40,7 @@ use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
 use tidegate_model::policy::Fallback;
-use tidegate_model::{Class, Discipline, NodeId, Span};
+use tidegate_model::{Class, Discipline, NodeId, PeriodNumber, Span, TenantIndex};
 
 use crate::stats::message::NodeCounts;
 
@@ -52,7 +52,7 @@ use crate::stats::message::NodeCounts;
 pub struct RoundId {
     /// The period. A controller counts on where its last run stopped, because it numbers
     /// periods by the calendar.
-    pub period: u64,
+    pub period: PeriodNumber,
     /// The distribution within it, counting from zero.
     pub round: u32,
 }
@@ -180,8 +180,8 @@ pub struct Grant {
 /// The counts up to which one tenant may be served in a period at one node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Share {
-    /// The tenant's index in the plan, counting from zero.
-    pub tenant: u16,
+    /// The tenant's index in the plan.
+    pub tenant: TenantIndex,
     /// Up to this count it goes before those without reservation tokens.
     pub reserved: u64,
     /// Up to this count it is served at all; at least `reserved`. `u64::MAX` for no limit.
@@ -267,14 +267,14 @@ pub struct Report {
     pub tenants: Vec<TenantReport>,
     /// Units of cost served in the whole period before, by the tenant's index in the plan, where
     /// not zero. Only in complete reports.
-    pub before: Vec<(u16, u64)>,
+    pub before: Vec<(TenantIndex, u64)>,
 }
 
 /// One tenant at one node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TenantReport {
-    /// The tenant's index in the plan, counting from zero.
-    pub tenant: u16,
+    /// The tenant's index in the plan.
+    pub tenant: TenantIndex,
     /// Units of cost served in the period so far, with tokens of any kind or none.
     pub served: u64,
     /// Units of cost that it is expected to ask for from now to the end of the period, the

@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use tidegate_model::{Event, Span, Time};
+use tidegate_model::{Event, PeriodNumber, Span, Time};
 
 use super::allocate::NodeCapacity;
 use super::bounds::{Account, Entry, When, promise};
@@ -52,13 +52,13 @@ impl Cluster {
             let behind = now.since(self.period_start).0 / self.plan.period.0;
             let skipped = behind.saturating_sub(u64::from(LEASE) + 1);
             self.period_start = self.period_start.after(Span(skipped * self.plan.period.0));
-            self.period += skipped;
+            self.period = self.period.after(skipped);
         }
     }
 
     fn advance_period(&mut self) {
         self.period_start = self.period_end();
-        self.period += 1;
+        self.period = self.period.after(1);
         self.rounds = 0;
         self.is_judged = false;
         self.round.phase = Phase::Idle;
@@ -75,7 +75,7 @@ impl Cluster {
                 });
             }
         }
-        let last_held = self.first_period + EARLIER;
+        let last_held = self.first_period.after(EARLIER);
         for node in &mut self.nodes {
             // The last lease may hold in its last period, but not after that.
             node.is_unknown[0] &= self.period <= last_held;
@@ -213,9 +213,9 @@ impl Cluster {
             };
             self.each_entry(node, nothing);
         }
-        let (id, capacity_left) = (self.nodes[node].id.0, self.nodes[node].capacity_left);
+        let (id, capacity_left) = (self.nodes[node].id, self.nodes[node].capacity_left);
         for tenant_report in &report.tenants {
-            let Some(tenant) = self.tenants.get_mut(usize::from(tenant_report.tenant)) else {
+            let Some(tenant) = self.tenants.get_mut(tenant_report.tenant.index()) else {
                 continue;
             };
             let Some(entry) = tenant.entry_mut(id) else { continue };
@@ -225,7 +225,7 @@ impl Cluster {
             (entry.expected, entry.waiting) = (tenant_report.expected, tenant_report.waiting);
         }
         for &(tenant, served) in &report.before {
-            let Some(tenant) = self.tenants.get_mut(usize::from(tenant)) else { continue };
+            let Some(tenant) = self.tenants.get_mut(tenant.index()) else { continue };
             let Some(entry) = tenant.entry_mut(id) else { continue };
             entry.before = entry.before.max(served);
         }
@@ -276,7 +276,7 @@ impl Cluster {
         for tenant in self.tenants.iter().filter(|tenant| !tenant.is_met()) {
             self.outbox.publish(Event::ReservationMissed {
                 tenant: tenant.name.clone(),
-                period: self.period.saturating_sub(1),
+                period: PeriodNumber(self.period.0.saturating_sub(1)),
                 served_operations: tenant.served_before(),
                 reserved_operations: tenant.promise.reserved,
             });
@@ -348,8 +348,8 @@ impl Cluster {
             }
             let mut shares = Vec::new();
             for &(tenant, index) in &self.entries_of[node] {
-                let headroom = &mut headrooms[usize::from(tenant)];
-                let owner = &mut self.tenants[usize::from(tenant)];
+                let headroom = &mut headrooms[tenant.index()];
+                let owner = &mut self.tenants[tenant.index()];
                 let is_limited = owner.is_limited;
                 let account = owner.entries[usize::from(index)].account_mut(when);
                 let best = account.best(is_limited, headroom);
@@ -372,10 +372,10 @@ impl Cluster {
             (state.serial, state.awaited) = (serial, Some(serial));
             let (period, into, lease) = match when {
                 When::Now => (self.period, now.since(self.period_start), 0),
-                When::Next => (self.period + 1, Span::ZERO, LEASE),
+                When::Next => (self.period.after(1), Span::ZERO, LEASE),
             };
             if when == When::Next {
-                state.lease_until = period + u64::from(LEASE);
+                state.lease_until = period.after(u64::from(LEASE));
                 (state.leased, state.is_lease_answered) = (serial, false);
             }
             let round_id = RoundId { period, round: self.round.round_id.round };

@@ -74,7 +74,7 @@ impl Still {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use tidegate_model::{Iops, NodeId, Policy, Time};
+    use tidegate_model::{Iops, NodeId, Policy, TenantIndex, Time};
 
     use super::*;
     use crate::cluster::message::{FromNode, NodeInfo, Report, TenantReport, ToNode};
@@ -172,7 +172,7 @@ mod tests {
                 ToNode::Collect { round_id, .. } => {
                     let demands = (0..).zip(self.node_demands[node]);
                     let tenants = demands.map(|(tenant, demands)| TenantReport {
-                        tenant,
+                        tenant: TenantIndex(tenant),
                         served: 0,
                         expected: demands,
                         waiting: demands / 2,

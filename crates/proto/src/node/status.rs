@@ -7,7 +7,7 @@ use alloc::{format, vec};
 
 use serde::{Deserialize, Serialize};
 use tidegate_algo::scheduling::scheduler::Scheduler;
-use tidegate_model::{NodeId, Time};
+use tidegate_model::{NodeId, TenantIndex, Time};
 
 use super::coordinator::unchanged;
 use super::shards::Shards;
@@ -93,7 +93,7 @@ impl Coordinator {
             name: self.info.name.clone(),
             node: self.number,
             revision: self.revision(),
-            period: self.grants.number(),
+            period: self.grants.number().0,
             period_left_ns: (ends != Time::MAX).then_some(left.0),
             serial: self.grants.serial,
             lease_periods: self.grants.lease,
@@ -117,7 +117,7 @@ impl Coordinator {
         let done = unchanged(now, shards);
         if done.is_none() || done != self.counted {
             self.counted = done;
-            for (index, tenant) in (0..).zip(&mut self.grants.tenants) {
+            for (index, tenant) in (0..).map(TenantIndex).zip(&mut self.grants.tenants) {
                 let slot = tenant.slot;
                 let waits = shards.change(slot.shard(), |scheduler| scheduler.waits(now, slot));
                 if core::mem::replace(&mut tenant.counted, waits) != waits {

@@ -7,7 +7,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
-use tidegate_model::{Discipline, Waits};
+use tidegate_model::{Discipline, TenantIndex, Waits};
 
 /// A storage node's counts since its process began, and its present load.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -27,7 +27,7 @@ pub struct NodeCounts {
     /// Service and waiting times, by the tenant's index in the plan, since the tenant has been in
     /// it. Only where they differ from the last report of this plan on this connection, or are not
     /// zero if there was none.
-    pub tenants: Vec<(u16, Waits)>,
+    pub tenants: Vec<(TenantIndex, Waits)>,
 }
 
 /// A gateway's counts since its process began, and its identity.

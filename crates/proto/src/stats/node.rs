@@ -4,7 +4,7 @@ use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use tidegate_model::{Discipline, Time, Waits};
+use tidegate_model::{Discipline, TenantIndex, Time, Waits};
 
 use super::message::NodeCounts;
 use super::minute::{Doing, Minute, Work};
@@ -39,7 +39,7 @@ impl NodeStats {
         self.tenants = moved(earlier, indexes, &mut self.tenants);
         let pairs = earlier.iter().filter_map(|(name, from)| Some((*from, *indexes.get(name)?)));
         let pairs: BTreeMap<usize, usize> = pairs.collect();
-        self.minute.renumber(|from| u16::try_from(*pairs.get(&usize::from(from))?).ok());
+        self.minute.renumber(|from| pairs.get(&from.index()).copied().map(TenantIndex::at));
     }
 
     /// It was accepted on a new connection; `is_blank` says that it has no plan.
@@ -71,7 +71,7 @@ impl NodeStats {
                 self.minute.add(since, now, work);
             }
             for (index, waits) in core::mem::take(&mut counts.tenants) {
-                let Some(meter) = self.tenants.get_mut(usize::from(index)) else { continue };
+                let Some(meter) = self.tenants.get_mut(index.index()) else { continue };
                 let waits = meter.read(waits);
                 if watched.is_some() {
                     let limited = u32::from(waits.limit_ns > 0);

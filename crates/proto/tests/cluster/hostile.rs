@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use tidegate_model::{Event, Policy, Span, Time};
+use tidegate_model::{Event, PeriodNumber, Policy, Span, Time};
 use tidegate_proto::cluster::message::{FromNode, Grant, NodeInfo, Report, ToNode};
 use tidegate_proto::cluster::{NodeSetup, Setup};
 use tidegate_proto::controller::{ConnectionId, Controller, FromPeer, Output, Peer, ToPeer};
@@ -132,7 +132,7 @@ fn a_process_that_ended_while_the_controller_slept_used_its_part() {
                 ToNode::Grant(grant) => {
                     let node = usize::from(to == ConnectionId(2));
                     let is_new = to == ConnectionId(3);
-                    if grant.round_id.period == 1 {
+                    if grant.round_id.period == PeriodNumber(1) {
                         let used = if is_new { 1000 } else { 0 };
                         allowed[node] = grant.shares[0].allowed + used;
                     }

@@ -6,7 +6,7 @@ use std::fmt::Debug;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tidegate_model::policy::Fallback;
-use tidegate_model::{Bytes, Class, Iops, Policy, Span, Waits};
+use tidegate_model::{Bytes, Class, Iops, PeriodNumber, Policy, Span, TenantIndex, Waits};
 use tidegate_proto::cluster::message::{
     FromNode, Grant, PartFault, Plan, Report, RoundId, Share, TenantPlan, TenantReport, ToNode,
 };
@@ -19,15 +19,15 @@ use tidegate_proto::stats::message::{Flow, GatewayCounts, NodeCounts};
 /// The most tenants of a policy.
 const TENANTS: u16 = 60_000;
 const MOST: u64 = u64::MAX;
-const ROUND_ID: RoundId = RoundId { period: MOST, round: u32::MAX };
+const ROUND_ID: RoundId = RoundId { period: PeriodNumber(MOST), round: u32::MAX };
 
 /// A name of 63 bytes, which is the longest.
-fn name(at: u16) -> String {
-    format!("{at:063}")
+fn name(at: TenantIndex) -> String {
+    format!("{:063}", at.0)
 }
 
-fn each<T>(make: impl Fn(u16) -> T) -> Vec<T> {
-    (0..TENANTS).map(make).collect()
+fn each<T>(make: impl Fn(TenantIndex) -> T) -> Vec<T> {
+    (0..TENANTS).map(TenantIndex).map(make).collect()
 }
 
 /// Whether `message` arrives, through a stream that is cut anywhere. Says how long it is.

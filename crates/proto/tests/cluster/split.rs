@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 
 use proptest::prelude::*;
-use tidegate_model::{Iops, Policy, Span, Time};
+use tidegate_model::{Iops, Policy, Span, TenantIndex, Time};
 use tidegate_proto::cluster::split::{AWAY, NodeSetup};
 use tidegate_proto::controller::{ConnectionId, Controller, FromPeer, Output, Peer, Setup, ToPeer};
 use tidegate_proto::data_node::{FromDataNode, Report, TenantReport, ToDataNode};
@@ -87,7 +87,7 @@ impl Fake {
             let (done, unmet) = self.did[tenant];
             let clients = u32::from(self.wants[tenant] > 0);
             TenantReport {
-                tenant: tenant as u16,
+                tenant: TenantIndex::at(tenant),
                 reserved: holds.reserved,
                 allowed: holds.allowed,
                 clients,
@@ -116,7 +116,7 @@ impl Fake {
             ToDataNode::Grant(grant) if grant.revision == self.revision => {
                 for share in grant.shares {
                     let holds = Holds { reserved: share.reserved, allowed: share.allowed };
-                    self.next[usize::from(share.tenant)] = holds;
+                    self.next[share.tenant.index()] = holds;
                 }
                 (self.serial, self.is_due) = (grant.serial, true);
             }
@@ -457,7 +457,7 @@ fn anything() -> impl Strategy<Value = FromDataNode> {
         let clients = (most % 3) as u32;
         let (tenant, rest) =
             (tenant, TenantReport { wants_more, unmet, ..TenantReport::default() });
-        TenantReport { tenant, reserved, allowed, clients, most, done, ..rest }
+        TenantReport { tenant: TenantIndex(tenant), reserved, allowed, clients, most, done, ..rest }
     });
     let report = (0..3u64, 0..40u64, number(), prop::collection::vec(tenant, 0..6)).prop_map(
         |(revision, round, capacity, tenants)| {
@@ -533,7 +533,7 @@ proptest! {
                     _ => continue,
                 };
                 for share in grant.shares {
-                    let promised = PROMISED[usize::from(share.tenant)];
+                    let promised = PROMISED[share.tenant.index()];
                     prop_assert!(share.reserved <= promised, "{share:?}");
                 }
             }

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 use tidegate_model::policy::Fallback;
-use tidegate_model::{Iops, Span, Time};
+use tidegate_model::{Iops, PeriodNumber, Span, TenantIndex, Time};
 use tidegate_proto::cluster::message::{FromNode, Grant, NodeInfo, Plan, RoundId, Share, ToNode};
 use tidegate_proto::node::{Config, Node, Output, Pacing};
 
@@ -98,7 +98,7 @@ impl Chaos {
             Act::Collect => {
                 let period = self.now.0 / Span::SECOND.0;
                 let into = Span(self.now.0 % Span::SECOND.0);
-                let round_id = RoundId { period, round: 0 };
+                let round_id = RoundId { period: PeriodNumber(period), round: 0 };
                 let collect = ToNode::Collect { round_id, into, complete: true };
                 self.node.on_message(self.now, collect);
             }
@@ -124,12 +124,12 @@ impl Chaos {
         let share = |tenant| Share { tenant, reserved, allowed };
         self.decided.push(Grant {
             revision: self.revision,
-            round_id: RoundId { period, round: 0 },
+            round_id: RoundId { period: PeriodNumber(period), round: 0 },
             serial: self.decided.len() as u64 + 1,
             into,
             // For so long that the test does not see its end.
             lease: if ahead > 0 { 1_000 } else { 0 },
-            shares: (1..self.names.len() as u16).map(share).collect(),
+            shares: (1..self.names.len() as u16).map(TenantIndex).map(share).collect(),
         });
     }
 
@@ -139,7 +139,7 @@ impl Chaos {
             if let Output::Send(FromNode::Granted { revision, shares, .. }) = output {
                 assert_eq!(revision, self.revision);
                 for share in shares {
-                    let name = self.names[usize::from(share.tenant)];
+                    let name = self.names[share.tenant.index()];
                     let most = self.confirmed.entry(name.into()).or_default();
                     *most = share.allowed.max(*most);
                 }
@@ -182,10 +182,12 @@ fn number() -> impl Strategy<Value = u64> {
 }
 
 fn message() -> impl Strategy<Value = ToNode> {
-    let round_id =
-        || (number(), any::<u32>()).prop_map(|(period, round)| RoundId { period, round });
+    let round_id = || {
+        (number(), any::<u32>())
+            .prop_map(|(period, round)| RoundId { period: PeriodNumber(period), round })
+    };
     let share = (0u16..5, number(), number()).prop_map(|(tenant, reserved, allowed)| Share {
-        tenant,
+        tenant: TenantIndex(tenant),
         reserved,
         allowed,
     });

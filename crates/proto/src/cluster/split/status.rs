@@ -48,7 +48,7 @@ impl Split {
             return events;
         }
         for tenant_report in report.tenants.iter().filter(|tenant_report| !is_met(tenant_report)) {
-            let Some(tenant) = self.tenants.get(usize::from(tenant_report.tenant)) else {
+            let Some(tenant) = self.tenants.get(tenant_report.tenant.index()) else {
                 continue;
             };
             events.push(Event::ShareMissed {
@@ -79,7 +79,7 @@ impl Node {
         let away = now.since(self.seen);
         let capacity = if self.report.is_some() { capacity } else { self.capacity };
         let tenant_report = |tenant_report: &TenantReport| {
-            Some(tenant(names.get(usize::from(tenant_report.tenant))?, tenant_report))
+            Some(tenant(names.get(tenant_report.tenant.index())?, tenant_report))
         };
         DataNodeStatus {
             name: self.name.clone(),
@@ -156,7 +156,7 @@ mod tests {
     use crate::cluster::split::NodeSetup;
     use crate::data_node::FromDataNode;
     use crate::session::Action;
-    use tidegate_model::{Bytes, Iops, Policy};
+    use tidegate_model::{Bytes, DataNodeId, Iops, Policy};
 
     fn split() -> Split {
         let policy = "[[tenant]]\nname = \"a\"\nreservation = \"100 iops\"";
@@ -196,7 +196,7 @@ mod tests {
     /// Answers the last question with a report, and returns the events that result.
     fn report(split: &mut Split, now: u64, report: Report) -> Vec<Event> {
         let report = Report { round: split.round, ..report };
-        split.on_message(Time(now), 0, FromDataNode::Report(report));
+        split.on_message(Time(now), DataNodeId(0), FromDataNode::Report(report));
         let actions = core::iter::from_fn(|| split.outbox.pop());
         let event = |action| match action {
             Action::Publish(event) => Some(event),
@@ -251,7 +251,7 @@ mod tests {
             Notice::Overstepped { tenant: "a".into(), session_slot: 3, issued: 120, tokens: 100 };
         let mut split = split();
         while split.outbox.pop().is_some() {}
-        split.on_message(Time(1), 0, FromDataNode::Noticed(notice));
+        split.on_message(Time(1), DataNodeId(0), FromDataNode::Noticed(notice));
         let expected_event = Event::ClientOverstepped {
             node: "m".into(),
             tenant: "a".into(),

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use tidegate_algo::onesided::Rules;
 use tidegate_algo::onesided::capacity::Profile;
 use tidegate_algo::onesided::engine::Promise;
-use tidegate_model::{Policy, Time};
+use tidegate_model::{Policy, TenantIndex, Time};
 use tidegate_onesided::data_node::{self, Coordinator, Hello, SessionRegistry};
 use tidegate_onesided::haechi::monitor::Settings;
 use tidegate_onesided::haechi::{Event, Monitor, Port, SessionParameters, region_layout};
@@ -62,12 +62,13 @@ impl<'a> OneSidedClusterSim<'a> {
         match scenario.control {
             Control::None => {}
             Control::Equal => {
-                let share = |(tenant, (_, tenants)): (u16, (u16, &Tenants))| Share {
+                let share = |(tenant, (_, tenants)): (TenantIndex, (u16, &Tenants))| Share {
                     tenant,
                     reserved: tenants.reservation.unwrap_or_default().0 / u64::from(scenario.nodes),
                     allowed: u64::MAX,
                 };
-                let shares: Vec<Share> = (0..).zip(scenario.each()).map(share).collect();
+                let shares: Vec<Share> =
+                    (0..).map(TenantIndex).zip(scenario.each()).map(share).collect();
                 for node in 0..world.data_nodes.len() {
                     let policy = ToDataNode::Policy { revision: 1, policy: policy.clone() };
                     let grant = Grant { revision: 1, serial: 1, shares: shares.clone() };
