@@ -35,7 +35,7 @@ use crate::http_stream::HttpListener;
 use crate::metrics;
 use crate::readiness::{self, unserved};
 use crate::register::{ApplyError, ChooseError, DelaysError, Order, Register, Stopping};
-use crate::shared::Shared;
+use crate::shared::SharedReply;
 use crate::store::PutError;
 use crate::token::Token;
 
@@ -63,16 +63,16 @@ pub(crate) struct HttpContext {
 /// Requests that clients may repeat without a limit: one reply serves all that wait for it.
 #[derive(Debug)]
 pub(crate) struct Answers {
-    status: Shared<Bytes>,
-    metrics: Shared<Bytes>,
+    status: SharedReply<Bytes>,
+    metrics: SharedReply<Bytes>,
     /// The reasons why something cannot be served, for people.
-    readiness: Shared<Vec<String>>,
+    readiness: SharedReply<Vec<String>>,
 }
 
 impl Answers {
     pub(crate) fn new(clock: Clock) -> Self {
-        let (status, metrics) = (Shared::new(clock), Shared::new(clock));
-        Self { status, metrics, readiness: Shared::new(clock) }
+        let (status, metrics) = (SharedReply::new(clock), SharedReply::new(clock));
+        Self { status, metrics, readiness: SharedReply::new(clock) }
     }
 }
 

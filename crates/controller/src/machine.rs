@@ -16,7 +16,7 @@ use tokio::sync::{broadcast, mpsc, oneshot, watch};
 use tokio::time::sleep_until;
 
 use crate::clock::{Clock, now_ms};
-use crate::link::{Link, SendError};
+use crate::link::{PeerLink, SendError};
 use crate::log;
 use crate::nodes::TenantNodes;
 use crate::register::DelaysError;
@@ -35,7 +35,7 @@ const CYCLES_KEPT: usize = 1024;
 #[derive(Debug)]
 pub(crate) enum Input {
     /// A peer has sent its hello; `peer` is the process of a stage.
-    Joined { link: Arc<Link>, peer: Peer, hello: Hello },
+    Joined { link: Arc<PeerLink>, peer: Peer, hello: Hello },
     /// A peer has sent a message.
     PeerMessage { connection: ConnectionId, message: FromPeer },
     /// A connection of a peer ended.
@@ -77,9 +77,9 @@ pub(crate) struct Machine {
     pub(crate) inputs: mpsc::Receiver<Input>,
     pub(crate) events: broadcast::Sender<Arc<TimedEvent>>,
     pub(crate) cycle_seconds: Histogram,
-    links: HashMap<ConnectionId, Arc<Link>>,
+    links: HashMap<ConnectionId, Arc<PeerLink>>,
     /// Links with queued messages that are not flushed yet.
-    touched: Vec<Arc<Link>>,
+    touched: Vec<Arc<PeerLink>>,
     event_number: u64,
     cycles: VecDeque<Duration>,
 }
@@ -215,7 +215,7 @@ impl Machine {
     }
 
     /// Aborts a connection whose write failed.
-    fn drop_link(&mut self, link: &Link, error: &SendError) {
+    fn drop_link(&mut self, link: &PeerLink, error: &SendError) {
         link.abort();
         self.close(link.id, &error.to_string());
     }

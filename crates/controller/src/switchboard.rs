@@ -24,7 +24,7 @@ use tokio::io::unix::AsyncFd;
 use tokio::sync::{mpsc, watch};
 use tokio::time::sleep;
 
-use crate::link::Link;
+use crate::link::PeerLink;
 use crate::machine::Input;
 
 /// The pause of the switchboard after it has read messages: the runtime's shortest wait. It
@@ -61,7 +61,7 @@ pub(crate) struct Switchboard {
 
 #[derive(Debug)]
 struct Line {
-    link: Arc<Link>,
+    link: Arc<PeerLink>,
     decoder: PeerDecoder,
 }
 
@@ -112,7 +112,7 @@ impl Switchboard {
 
     /// Reads the messages of a peer from now on; `rest` is what followed its hello. An end of the
     /// connection is reported to the machine and aborts the link.
-    pub(crate) async fn connect(&self, link: &Arc<Link>, decoder: PeerDecoder, rest: &[u8]) {
+    pub(crate) async fn connect(&self, link: &Arc<PeerLink>, decoder: PeerDecoder, rest: &[u8]) {
         let mut line = Line { link: link.clone(), decoder };
         line.decoder.extend(rest);
         let mut received = Vec::new();
@@ -138,7 +138,7 @@ impl Switchboard {
     }
 
     /// Stops reading the messages of a peer.
-    pub(crate) fn disconnect(&self, link: &Link) {
+    pub(crate) fn disconnect(&self, link: &PeerLink) {
         if self.lines().remove(&link.id.0).is_some() {
             let _ = self.poller.remove(&link.stream);
         }

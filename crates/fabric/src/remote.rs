@@ -48,7 +48,7 @@ use tidegate_proto::retry::Retry;
 use crate::reactor::{Reactor, Ready};
 use crate::service::{Fault, Job, Part, PartState};
 use crate::tls::Way;
-use link::{Link, changes_nothing};
+use link::{NodeLink, changes_nothing};
 
 /// The first and the longest wait between two attempts to connect.
 const RETRY_MIN: Span = Span(20 * Span::MILLISECOND.0);
@@ -143,7 +143,7 @@ pub struct Remote {
     token: u64,
     tenants: Vec<String>,
     parts: Vec<Opened>,
-    link: Option<Link>,
+    link: Option<NodeLink>,
     /// Jobs that arrived while there was no link, each with its deadline.
     waiting: VecDeque<(Time, Job)>,
     /// When to connect again, if there is no link.
@@ -172,7 +172,7 @@ impl Remote {
 
     /// Whether the node has accepted the connection and the link has not broken since.
     pub fn is_up(&self) -> bool {
-        self.link.as_ref().is_some_and(Link::is_welcome)
+        self.link.as_ref().is_some_and(NodeLink::is_welcome)
     }
 
     /// Announces the tenants: the tag's [`tidegate_model::TenantId`] 1 is the first of them in
@@ -302,7 +302,7 @@ impl Remote {
     /// When [`Self::on_deadline`] is to be called; [`Time::MAX`] for never.
     pub fn next_deadline(&self) -> Time {
         let gives_up = self.gives_up_at();
-        let link = self.link.as_ref().map_or(self.retry.at(), Link::silent_at);
+        let link = self.link.as_ref().map_or(self.retry.at(), NodeLink::silent_at);
         gives_up.min(link)
     }
 
@@ -336,7 +336,7 @@ impl Remote {
 
     fn connect<T>(&mut self, reactor: &Reactor<T>, now: Time, done: &mut Vec<Job>) {
         self.settings.identity.connection += 1;
-        match Link::connect(&self.settings, reactor, self.token, now) {
+        match NodeLink::connect(&self.settings, reactor, self.token, now) {
             Ok(mut link) => {
                 link.tenants(&self.tenants);
                 for (number, opened) in (0..).zip(&self.parts) {

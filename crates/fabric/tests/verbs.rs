@@ -28,10 +28,10 @@ use tidegate_fabric::memory::verbs::{
     Answer, Client, Device, Host, Opening, RdmaError, Request, Verbs,
 };
 use tidegate_fabric::stream::Stream;
-use tidegate_fabric::unix::Link;
+use tidegate_fabric::unix::MessageLink;
 use tidegate_model::{Span, Time};
 use tidegate_onesided::haechi::monitor::Settings;
-use tidegate_onesided::haechi::{Event, Monitor, Port, SessionParameters, region_layout};
+use tidegate_onesided::haechi::{Monitor, MonitorEvent, Port, SessionParameters, region_layout};
 use tidegate_onesided::one_sided::{BUFFER, BufferPosition, Done, Fabric, Lost, Operation, Post};
 use tidegate_proto::codec::{self, Decoder};
 
@@ -124,7 +124,7 @@ fn data_node() {
     let region = Arc::new(Region::create(1 << 20).unwrap());
     let mut host = Host::new(&device().unwrap(), Arc::clone(&region)).unwrap();
     let mut own = Shm::new(region, 1);
-    let mut link: Link<NodeRequest> =
+    let mut link: MessageLink<NodeRequest> =
         link(rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3).unwrap());
     let mut clients: Vec<Client> = Vec::new();
     while let Ok(request) = link.wait(PATIENCE) {
@@ -149,7 +149,7 @@ fn data_node() {
     }
 }
 
-fn link<In: DeserializeOwned>(socket: OwnedFd) -> Link<In> {
+fn link<In: DeserializeOwned>(socket: OwnedFd) -> MessageLink<In> {
     let socket = UnixStream::from(socket);
     socket.set_nonblocking(true).unwrap();
     Stream::from(socket).into()
@@ -162,7 +162,7 @@ fn first_word(fabric: &impl Fabric) -> u64 {
 /// A node in a process of its own, and the connection to it.
 struct Node {
     process: Child,
-    link: Link<NodeReply>,
+    link: MessageLink<NodeReply>,
     device: Arc<Device>,
 }
 
@@ -371,10 +371,10 @@ fn tokens_are_had_over_rdma() {
             std::thread::yield_now();
         }
     });
-    let cheats = events.iter().filter(|event| matches!(event, Event::Overstepped { .. }));
+    let cheats = events.iter().filter(|event| matches!(event, MonitorEvent::Overstepped { .. }));
     assert_eq!(cheats.count(), 0, "{events:?}");
     for event in &events {
-        let Event::Over(over) = event else { continue };
+        let MonitorEvent::Over(over) = event else { continue };
         assert!(over.granted <= over.minted && over.minted <= over.capacity, "{over:?}");
     }
 }

@@ -83,7 +83,7 @@ pub(crate) struct Target {
 }
 
 /// A job that waits at a barrier, with a deadline if a link is down.
-struct Held {
+struct BlockedJob {
     until: Time,
     target: Target,
     job: Job,
@@ -98,7 +98,7 @@ pub(crate) struct Nodes {
     identities: Arc<Identities>,
     membership: Membership,
     /// Jobs that wait at barriers, in order of arrival.
-    held: Vec<Held>,
+    held: Vec<BlockedJob>,
     message_queue: Arc<MessageQueue<Message>>,
     slots: Vec<NodeSlot>,
     /// By volume and part.
@@ -247,7 +247,7 @@ impl Nodes {
         job.incarnation = self.known[target.volume].incarnation(recorded, target.part);
         if self.barriers().stands(target.volume, target.part) {
             let until = clock::now().after(self.patience);
-            return self.held.push(Held { until, target, job });
+            return self.held.push(BlockedJob { until, target, job });
         }
         self.batch(target, job);
     }
@@ -338,7 +338,7 @@ impl Nodes {
     /// node's answers go on waiting.
     fn fail_held(&mut self, now: Time, done: &mut Vec<Job>) {
         let (barriers, patience) = (self.membership.barriers(), self.patience);
-        let is_over = |held: &mut Held| {
+        let is_over = |held: &mut BlockedJob| {
             let is_due = held.until <= now;
             let is_over = is_due && barriers.awaits_link(held.target.volume, held.target.part);
             if is_due && !is_over {

@@ -12,8 +12,8 @@ use std::fs;
 use std::time::Instant;
 
 use tidegate_model::{Class, Span};
-use tidegate_netsim::net::packet::{FlowId, Kind, Mark, Packet};
-use tidegate_netsim::net::{Event, Host, Network, Plan};
+use tidegate_netsim::net::packet::{FlowId, Mark, Packet, PacketKind};
+use tidegate_netsim::net::{Host, Network, NetworkEvent, NetworkPlan};
 use tidegate_sim::event::{Events, Queue};
 use tidegate_sim::rng::Stream;
 use tidegate_sim::time::Picoseconds;
@@ -62,10 +62,10 @@ fn main() {
     }
 }
 
-fn plan(topology: &str, keys: &str) -> Plan {
+fn plan(topology: &str, keys: &str) -> NetworkPlan {
     let marking = "marking = { step = \"140 packets\" }";
     let text = format!("[topology]\n{topology}\n[switch]\nbuffer = \"24MB\"\n{marking}\n{keys}");
-    Plan::parse(&text).expect("written above")
+    NetworkPlan::parse(&text).expect("written above")
 }
 
 #[derive(Clone, Copy)]
@@ -83,7 +83,7 @@ impl Cost {
 }
 
 enum SimEvent {
-    Network(Event),
+    Network(NetworkEvent),
     /// A source sends its next packet.
     Source(u32),
 }
@@ -95,7 +95,7 @@ struct Source {
 }
 
 /// Sends about so many packets: host `n` one each `gaps[n]` picoseconds.
-fn run(plan: &Plan, gaps: &[u64], packets: u64) -> Cost {
+fn run(plan: &NetworkPlan, gaps: &[u64], packets: u64) -> Cost {
     let graph = plan.graph().expect("checked");
     let mut network = Network::new(&graph, &plan.switch, 1).expect("a large buffer");
     let mut targets: Vec<u32> = (0..graph.hosts() as u32).collect();
@@ -117,7 +117,7 @@ fn run(plan: &Plan, gaps: &[u64], packets: u64) -> Cost {
             ahead: 0,
             payload: 1_448,
             wire: WIRE,
-            kind: Kind::Data,
+            kind: PacketKind::Data,
             class: [Class::Urgent, Class::High, Class::Medium, Class::Low][number as usize % 4],
             mark: Mark::Clear,
         };
@@ -147,7 +147,7 @@ fn drive(
         count += 1;
         match sim_event {
             SimEvent::Network(event) => {
-                hops += u64::from(matches!(event, Event::Arrive(_)));
+                hops += u64::from(matches!(event, NetworkEvent::Arrive(_)));
                 network.on_event(now, event, &mut |at, event| {
                     events.push(at, SimEvent::Network(event));
                 });

@@ -5,7 +5,7 @@ use std::error::Error;
 use std::process::ExitCode;
 
 use tidegate_model::Span;
-use tidegate_netsim::dtm::{self, CongestionControl, Plan, RoundTrip, Service};
+use tidegate_netsim::dtm::{self, CongestionControl, DtmPlan, RoundTrip, Service};
 
 const CLASSES: &str = include_str!("../../../scenarios/dtm/three-classes.toml");
 const SLOTS: u32 = 4_000;
@@ -28,7 +28,7 @@ fn main() -> ExitCode {
 fn scenario(path: &str, form: &str) -> Result<(), Box<dyn Error>> {
     let named = |error: &dyn Error| format!("{path}: {error}");
     let text = std::fs::read_to_string(path).map_err(|error| named(&error))?;
-    let plan = Plan::parse(&text).map_err(|error| named(&error))?;
+    let plan = DtmPlan::parse(&text).map_err(|error| named(&error))?;
     let outcome = dtm::run(&plan)?;
     match form {
         "csv" => print!("{}", outcome.csv()),
@@ -41,14 +41,14 @@ fn scenario(path: &str, form: &str) -> Result<(), Box<dyn Error>> {
 /// A line for each choice of parameters: means of the second half, and when the shares were there,
 /// from first windows of 10 packets, of what is offered, and of the whole link.
 fn parameters() -> Result<(), Box<dyn Error>> {
-    let classes = Plan { slots: SLOTS, ..Plan::parse(CLASSES)? };
-    let over = |round_trip: u64, epsilon: f64| Plan {
+    let classes = DtmPlan { slots: SLOTS, ..DtmPlan::parse(CLASSES)? };
+    let over = |round_trip: u64, epsilon: f64| DtmPlan {
         delay: Span(round_trip * 500),
         epsilon,
         ..classes.clone()
     };
-    let paper = |plan| Plan { service: Service::Paper, ..plan };
-    let even = |plan| Plan { cc: CongestionControl::Dctcp, gain: 1.0 / 16.0, ..plan };
+    let paper = |plan| DtmPlan { service: Service::Paper, ..plan };
+    let even = |plan| DtmPlan { cc: CongestionControl::Dctcp, gain: 1.0 / 16.0, ..plan };
     let mut plans = Vec::new();
     for round_trip in [25, 62, 98] {
         plans.extend([0.01, 0.1, 0.3, 0.5].map(|epsilon| over(round_trip, epsilon)));
@@ -58,9 +58,9 @@ fn parameters() -> Result<(), Box<dyn Error>> {
     plans.extend([over(25, 0.05), over(98, 0.05)].map(even));
     plans.extend(
         [RoundTrip::Bare, RoundTrip::OneWay]
-            .map(|round_trip| Plan { round_trip, ..over(62, 0.01) }),
+            .map(|round_trip| DtmPlan { round_trip, ..over(62, 0.01) }),
     );
-    plans.extend([0.5, 0.9].map(|gamma| Plan { gamma, ..over(25, 0.1) }));
+    plans.extend([0.5, 0.9].map(|gamma| DtmPlan { gamma, ..over(25, 0.1) }));
     println!(
         "{:>6} {:>6} {:>6} {:>7} {:>5} {:>5} {:>22} {:>20} {:>18} {:>18}",
         "serve", "trip", "us", "g", "eps", "gamma", "shares %", "Q", "queue", "settled at slot"
@@ -68,12 +68,12 @@ fn parameters() -> Result<(), Box<dyn Error>> {
     plans.iter().try_for_each(line)
 }
 
-fn from(mut plan: Plan, window: Option<f64>) -> Plan {
+fn from(mut plan: DtmPlan, window: Option<f64>) -> DtmPlan {
     plan.flow.iter_mut().for_each(|flow| flow.window = window);
     plan
 }
 
-fn line(plan: &Plan) -> Result<(), Box<dyn Error>> {
+fn line(plan: &DtmPlan) -> Result<(), Box<dyn Error>> {
     let outcome = dtm::run(plan)?;
     let half = outcome.slots.len() / 2..outcome.slots.len();
     let list = |values: Vec<f64>, decimals: usize| {

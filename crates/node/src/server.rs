@@ -58,7 +58,7 @@ pub struct ServerCounts {
 }
 
 /// State that workers share.
-struct Shared {
+struct ServerContext {
     listener: Listener,
     service: Arc<dyn Service>,
     fences: Arc<Fences>,
@@ -76,7 +76,7 @@ struct Shared {
 /// Workers that serve connections. Dropping it ends them: gateways are notified, their requests are
 /// answered as far as the drain time allows, and then connections are closed.
 pub(crate) struct Server {
-    shared: Arc<Shared>,
+    shared: Arc<ServerContext>,
     workers: Vec<(Arc<MessageQueue<Message>>, JoinHandle<()>)>,
 }
 
@@ -87,7 +87,7 @@ impl Server {
         name: String,
         (workers, drain): (usize, Span),
     ) -> io::Result<Self> {
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(ServerContext {
             listener,
             service,
             fences: Arc::default(),

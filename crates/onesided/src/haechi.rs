@@ -27,7 +27,7 @@ pub mod port;
 pub mod region_layout;
 pub mod words;
 
-pub use monitor::{Event, Monitor};
+pub use monitor::{Monitor, MonitorEvent};
 pub use port::Port;
 
 use tidegate_algo::onesided::{Grain, Rules};

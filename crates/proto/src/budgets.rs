@@ -75,7 +75,7 @@ struct Active {
 
 /// The cycle that is under way, or the last one.
 #[derive(Debug, Default)]
-struct Round {
+struct CollectRound {
     number: u64,
     started: Time,
     is_open: bool,
@@ -107,7 +107,7 @@ pub(crate) struct Budgets {
     /// By index in the policy.
     tenants: Vec<window_stats::Tenant>,
     stages: BTreeMap<StageId, Stage>,
-    round: Round,
+    round: CollectRound,
     next_round_at: Time,
     /// When to decide without a round, because a stage joined or left.
     settle_at: Option<Time>,
@@ -124,7 +124,7 @@ impl Budgets {
             active: None,
             tenants: Vec::new(),
             stages: BTreeMap::new(),
-            round: Round::default(),
+            round: CollectRound::default(),
             next_round_at: now.after(ROUND_WITHOUT_POLICY),
             settle_at: None,
             next_stage: 1,

@@ -58,7 +58,7 @@ use tidegate_model::{
 use crate::message::VERSION;
 use crate::session::{Outbox, PeerId, REPLACED, Refusal, ToPeer};
 use allocate::{Short, Solutions};
-use bounds::{Entry, GrantCounts, Tenant, When};
+use bounds::{GrantCounts, NodeAccounts, Tenant, When};
 use message::{FromNode, NodeInfo, PartFault, Plan, Report, Share, ToNode};
 use rounds::{Phase, Round};
 use status::Traffic;
@@ -502,7 +502,7 @@ impl Cluster {
         self.traffic.bytes += (FRAME_HEAD + body) as u64;
     }
 
-    fn each_entry(&mut self, node: usize, mut change: impl FnMut(&mut Entry)) {
+    fn each_entry(&mut self, node: usize, mut change: impl FnMut(&mut NodeAccounts)) {
         for &(tenant, index) in &self.entries_of[node] {
             change(&mut self.tenants[tenant.index()].entries[usize::from(index)]);
         }

@@ -4,7 +4,7 @@
 use std::error::Error;
 use std::process::ExitCode;
 
-use tidegate_onesided::haechi::Event;
+use tidegate_onesided::haechi::MonitorEvent;
 use tidegate_sim::one_sided::{self, Scenario, nodes};
 
 fn main() -> ExitCode {
@@ -28,7 +28,7 @@ fn show(path: &str) -> Result<(), Box<dyn Error>> {
     println!("{}\n{}", scenario.name, outcome.table());
     for event in &outcome.events {
         match event {
-            Event::Over(summary) => println!(
+            MonitorEvent::Over(summary) => println!(
                 "period {}: capacity {}, {} of {} pool tokens granted, held for {} of 255, {:?}",
                 summary.epoch,
                 summary.capacity,

@@ -7,7 +7,7 @@ use std::io::{self, BufRead, BufReader};
 use std::process::ExitCode;
 
 use tidegate_sim::trace::{Problem, Reader, Summary};
-use tidegate_sim::workload::Plan;
+use tidegate_sim::workload::WorkloadPlan;
 
 /// Errors that are shown of a recording; the others are counted.
 const SHOWN: u64 = 5;
@@ -61,7 +61,7 @@ fn like(name: &str) -> Result<(), Box<dyn Error>> {
         "name = '{name}'\nlike = '{name}'\nspace = '64GiB'\nrequests = 100000\n\
          load = {{ open = {{ rate = '50k iops', arrivals = 'poisson' }} }}"
     );
-    let mut source = Plan::parse(&text)?.source(1, 0);
+    let mut source = WorkloadPlan::parse(&text)?.source(1, 0);
     let mut summary = Summary::default();
     while let Some(request) = source.arrival() {
         summary.add_request(&request);

@@ -64,7 +64,7 @@ use tidegate_proto::retry::Retry;
 
 use crate::clock::kernel_time;
 use access::Access;
-use entry::{Entry, Former, enter, outstanding};
+use entry::{DataNodeSession, Former, enter, outstanding};
 use lifeline::{Entrance, Lifeline, LifelineState};
 
 pub use store::Store;
@@ -286,7 +286,7 @@ impl Connection {
 
     fn enter(entrance: Entrance, settings: Settings) -> Result<Self, Error> {
         let entry = enter(&entrance, &settings, Former::default())?;
-        let Entry { lifeline, welcome, client, region } = entry;
+        let DataNodeSession { lifeline, welcome, client, region } = entry;
         let now = kernel_time();
         Ok(Self {
             entrance,
@@ -478,7 +478,7 @@ impl Connection {
         let session_slot = self.session_slot().map(|session_slot| session_slot.number);
         let former = Former { region: self.region.clone(), session_slot };
         match enter(&self.entrance, &self.settings, former) {
-            Ok(Entry { lifeline, welcome, client, region }) => {
+            Ok(DataNodeSession { lifeline, welcome, client, region }) => {
                 (self.lifeline, self.welcome) = (Some(lifeline), welcome);
                 (self.client, self.region, self.outside) = (client, region, None);
                 self.retry.succeed();

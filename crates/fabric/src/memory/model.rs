@@ -153,7 +153,7 @@ pub struct Model {
     uses: Box<[u16]>,
     /// First those with a place in the shared stage, then those that are in their own, then those
     /// that were not flushed yet.
-    queue: VecDeque<Entry>,
+    queue: VecDeque<QueuedPost>,
     placed: usize,
     flushed: usize,
     /// When the client's own stage will have finished what it has.
@@ -163,7 +163,7 @@ pub struct Model {
 }
 
 #[derive(Clone, Copy)]
-struct Entry {
+struct QueuedPost {
     post: Post,
     /// The time when it leaves its own stage; once it has a slot in the shared stage, when it is
     /// done.
@@ -221,7 +221,7 @@ impl Model {
 
     /// Gives the next operation a place in the shared stage.
     fn place(&mut self) {
-        let Entry { post, at: arrival } = self.queue[self.placed];
+        let QueuedPost { post, at: arrival } = self.queue[self.placed];
         let share = self.share(&post.operation, self.word(TOTAL));
         let through = |busy: u64| busy.max(arrival).saturating_add(share);
         let word = self.region.word(self.nic + BUSY);
@@ -242,7 +242,7 @@ impl Fabric for Model {
         if let Some((place, _)) = post.operation.buffer_range() {
             self.uses[place.buffer as usize] += 1;
         }
-        self.queue.push_back(Entry { post, at: 0 });
+        self.queue.push_back(QueuedPost { post, at: 0 });
         Ok(())
     }
 
@@ -264,7 +264,7 @@ impl Fabric for Model {
             self.place();
         }
         while self.placed > 0 && self.queue[0].at <= now {
-            let Some(Entry { post, .. }) = self.queue.pop_front() else { break };
+            let Some(QueuedPost { post, .. }) = self.queue.pop_front() else { break };
             (self.placed, self.flushed) = (self.placed - 1, self.flushed - 1);
             let word = self.region.perform(&post.operation, &mut self.buffers);
             if let Some((place, _)) = post.operation.buffer_range() {

@@ -28,7 +28,7 @@ const CANCELLED_MAX: usize = MESSAGE_MAX / 16;
 
 /// One connection to a node.
 #[derive(Debug)]
-pub(super) struct Link {
+pub(super) struct NodeLink {
     stream: Stream,
     begun: Time,
     /// When the node last sent or took something, or began to owe an answer.
@@ -46,7 +46,7 @@ pub(super) struct Link {
     next_ticket: u64,
 }
 
-impl Link {
+impl NodeLink {
     pub(super) fn connect<T>(
         settings: &Settings,
         reactor: &Reactor<T>,

@@ -78,7 +78,7 @@ impl RemoteTestbed {
         let mut peer = self.welcomed();
         let state = PartState { incarnation: 77, identity: None };
         peer.send(&FromNode::Opened { part: 0, opened: Ok(state) });
-        self.until(|world| world.remote.link.as_ref().is_some_and(Link::takes_jobs));
+        self.until(|world| world.remote.link.as_ref().is_some_and(NodeLink::takes_jobs));
         peer
     }
 

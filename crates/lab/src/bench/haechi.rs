@@ -16,14 +16,16 @@ use tidegate_fabric::memory::region::Region;
 use tidegate_fabric::memory::shm::Shm;
 use tidegate_model::{Span, Time};
 use tidegate_onesided::haechi::monitor::Settings;
-use tidegate_onesided::haechi::{Event, Monitor, Port, SessionParameters, port, region_layout};
+use tidegate_onesided::haechi::{
+    Monitor, MonitorEvent, Port, SessionParameters, port, region_layout,
+};
 use tidegate_onesided::kv::{self, Answer, Area, Client, HEADER, Layout};
 use tidegate_onesided::one_sided::{
     BUFFER, BufferPosition, Done, Fabric, Lost, Operation, Post, PostError,
 };
 
 use super::Row;
-use super::window::{BUSY, Contestant, Ours, Plan, contest};
+use super::window::{BUSY, Contestant, Ours, WindowPlan, contest};
 use tidegate_console::failure::Failure;
 use tidegate_console::interrupt::Interrupt;
 
@@ -55,7 +57,7 @@ const SHARE: f64 = 0.95;
 /// # Errors
 /// If the user interrupts the run.
 pub(super) fn rows(
-    plan: Plan,
+    plan: WindowPlan,
     interrupt: &Interrupt,
     report: &mut dyn FnMut(Row),
 ) -> Result<(), Failure> {
@@ -118,7 +120,7 @@ impl Fabric for Idle {
 /// Periods in virtual time, and the monitor that opens them.
 struct Periods {
     monitor: Option<Monitor<Shm>>,
-    events: Vec<Event>,
+    events: Vec<MonitorEvent>,
     now: Time,
     since: u64,
 }
@@ -160,7 +162,7 @@ fn engine<F: Fabric>(region: &Arc<Region>, fabric: F) -> Option<(Port<F>, Period
 }
 
 /// The time that the engine adds to a fabric that does nothing.
-fn alone(plan: Plan) -> Row {
+fn alone(plan: WindowPlan) -> Row {
     let case = "the engine, per operation";
     let Ok(region) = Region::create(2 * region_layout::DATA) else {
         return Row::nanoseconds(BENCH, case, None).because(NO_MEMORY);
@@ -199,7 +201,7 @@ fn post<F: Fabric>(bed: &Mutex<(F, Periods, Vec<Done>)>, calls: u64) {
 }
 
 /// Values read per second, without an engine and with one.
-fn gets(plan: Plan, report: &mut dyn FnMut(Row)) {
+fn gets(plan: WindowPlan, report: &mut dyn FnMut(Row)) {
     let keys = if plan.is_full() { KEYS } else { KEYS_QUICK };
     let case = |how| format!("values of 4 KiB read, {how}");
     let Some((region, layout)) = store(keys) else {

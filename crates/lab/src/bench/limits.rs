@@ -16,7 +16,7 @@ use tidegate_model::{GateSpec, Operation, Rate, Span, Time};
 use tidegate_stage::{Request, Stage, StageAgent};
 
 use super::stage::{agent, channel, default, gate};
-use super::window::{BUSY, Plan};
+use super::window::{BUSY, WindowPlan};
 use super::{Row, peers};
 use tidegate_console::amounts;
 use tidegate_console::clock::Clock;
@@ -260,7 +260,7 @@ fn row(outcome: CaseOutcome) -> Row {
 /// # Errors
 /// If the user interrupts the run.
 pub(super) fn rows(
-    plan: Plan,
+    plan: WindowPlan,
     interrupt: &Interrupt,
     report: &mut dyn FnMut(Row),
 ) -> Result<(), Failure> {

@@ -21,7 +21,7 @@ use tidegate_model::Span;
 
 use super::Row;
 use super::sample::Median;
-use super::window::Plan;
+use super::window::WindowPlan;
 use crate::experiment::child::{Child, Start};
 use crate::experiment::fio;
 use crate::experiment::scratch::Scratch;
@@ -224,7 +224,7 @@ fn parse(text: &str, cpu_us: f64) -> Option<Run> {
 
 /// A configuration of Tidegate to run.
 #[derive(Clone, Copy)]
-struct Kind<'a> {
+struct Deployment<'a> {
     name: &'static str,
     /// Each in a process of its own; an empty one for all together.
     roles: &'a [&'a str],
@@ -233,7 +233,7 @@ struct Kind<'a> {
     limit: u64,
 }
 
-impl Kind<'_> {
+impl Deployment<'_> {
     /// One node, in one process with everything else, and no limit that is ever reached.
     const TOGETHER: Self = Self {
         name: "together",
@@ -274,7 +274,11 @@ fn policy(limit: u64) -> String {
 }
 
 /// Tidegate with everything in one process, or with one for each role.
-fn tidegate(kind: Kind<'_>, scratch: &Scratch, interrupt: &Interrupt) -> Result<Server, Failure> {
+fn tidegate(
+    kind: Deployment<'_>,
+    scratch: &Scratch,
+    interrupt: &Interrupt,
+) -> Result<Server, Failure> {
     let name = kind.name;
     let directory = scratch.join(name);
     let (file, rules) = (directory.join("cluster.toml"), directory.join("policy.toml"));
@@ -324,7 +328,7 @@ fn median(runs: &[Run], what: impl Fn(&Run) -> f64) -> Option<Median> {
 /// # Errors
 /// If the user interrupts the run.
 pub(super) fn rows(
-    plan: Plan,
+    plan: WindowPlan,
     interrupt: &Interrupt,
     report: &mut dyn FnMut(Row),
 ) -> Result<(), Failure> {
@@ -340,12 +344,20 @@ pub(super) fn rows(
     or_reason("memcached gets", measured, report)
 }
 
-fn measure(plan: Plan, interrupt: &Interrupt, report: &mut dyn FnMut(Row)) -> Result<(), Failure> {
+fn measure(
+    plan: WindowPlan,
+    interrupt: &Interrupt,
+    report: &mut dyn FnMut(Row),
+) -> Result<(), Failure> {
     let scratch = Scratch::new()?;
     let roles = ["controller", "node", "gateway"];
     let mut servers = vec![
-        tidegate(Kind::TOGETHER, &scratch, interrupt)?,
-        tidegate(Kind { name: "apart", roles: &roles, ..Kind::TOGETHER }, &scratch, interrupt)?,
+        tidegate(Deployment::TOGETHER, &scratch, interrupt)?,
+        tidegate(
+            Deployment { name: "apart", roles: &roles, ..Deployment::TOGETHER },
+            &scratch,
+            interrupt,
+        )?,
     ];
     let missing = match nbdkit(&scratch, interrupt) {
         Ok(server) => {
@@ -381,15 +393,19 @@ fn measure(plan: Plan, interrupt: &Interrupt, report: &mut dyn FnMut(Row)) -> Re
 
 /// Measures the rate with the scheduler `unified`, beside the rate with `fifo`.
 fn schedulers(
-    plan: Plan,
+    plan: WindowPlan,
     scratch: &Scratch,
     interrupt: &Interrupt,
     report: &mut dyn FnMut(Row),
 ) -> Result<(), Failure> {
-    let kind = Kind { nodes: &["memory", "other"], ..Kind::TOGETHER };
+    let kind = Deployment { nodes: &["memory", "other"], ..Deployment::TOGETHER };
     let mut servers = Vec::new();
     for scheduler in ["fifo", "unified"] {
-        servers.push(tidegate(Kind { name: scheduler, scheduler, ..kind }, scratch, interrupt)?);
+        servers.push(tidegate(
+            Deployment { name: scheduler, scheduler, ..kind },
+            scratch,
+            interrupt,
+        )?);
     }
     for server in &mut servers {
         server.fill(scratch, interrupt)?;
@@ -414,12 +430,12 @@ fn schedulers(
 
 /// How exactly a limit holds that is reached.
 fn limited(
-    plan: Plan,
+    plan: WindowPlan,
     scratch: &Scratch,
     interrupt: &Interrupt,
     report: &mut dyn FnMut(Row),
 ) -> Result<(), Failure> {
-    let kind = Kind { name: "limited", limit: LIMIT, ..Kind::TOGETHER };
+    let kind = Deployment { name: "limited", limit: LIMIT, ..Deployment::TOGETHER };
     let mut limited = tidegate(kind, scratch, interrupt)?;
     let length = if plan.is_full() { RUN_LIMITED } else { RUN_QUICK };
     let run = limited.run(DEPTH_PROMISED, length, scratch, interrupt)?;

@@ -24,7 +24,7 @@ use tidegate_stage::segment::VARIABLE;
 use super::Row;
 use super::child::{self, compile};
 use super::sample::Median;
-use super::window::{BUSY, Plan};
+use super::window::{BUSY, WindowPlan};
 use crate::experiment::child::{Child, Start};
 use crate::experiment::controller::Controller;
 use crate::experiment::scratch::Scratch;
@@ -272,7 +272,7 @@ impl<'a> Testbed<'a> {
     }
 
     /// Pairs of runs of one program, as many as it takes to be sure.
-    fn pairs(&mut self, program: &Program, plan: Plan) -> Result<Vec<Pair>, String> {
+    fn pairs(&mut self, program: &Program, plan: WindowPlan) -> Result<Vec<Pair>, String> {
         let directory = self.work_directory.join(program.name);
         let made = prepare(program.name, &directory);
         let mut pairs = Vec::new();
@@ -431,7 +431,7 @@ fn rows_of(program: &Program, pairs: Result<Vec<Pair>, String>) -> [Row; 2] {
 /// # Errors
 /// If the user interrupts the run.
 pub(super) fn rows(
-    plan: Plan,
+    plan: WindowPlan,
     shim: Result<&Path, String>,
     interrupt: &Interrupt,
     report: &mut dyn FnMut(Row),

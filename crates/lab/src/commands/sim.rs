@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use tidegate_netsim::dtm::{self, Plan};
+use tidegate_netsim::dtm::{self, DtmPlan};
 use tidegate_netsim::e2e::{Run, Scenario};
 use tidegate_netsim::net::Fault;
 use tidegate_sim::scenario::ScenarioError;
@@ -183,7 +183,8 @@ impl Order<'_> {
 
     fn slots(&self) -> Result<ExitCode, Failure> {
         let wrong = |error| self.source.wrong(error);
-        let plan = self.slots_of(Plan::parse(&self.source.text), self.args.seed)?.map_err(wrong)?;
+        let plan =
+            self.slots_of(DtmPlan::parse(&self.source.text), self.args.seed)?.map_err(wrong)?;
         let interrupt = self.prepare()?;
         let mut watch = Watch::start(self.is_json);
         let outcome = dtm::run_while(&plan, |done| {
@@ -249,10 +250,10 @@ impl Order<'_> {
     }
 
     fn sweep_slots(&self, sweep: &Sweep) -> Result<(Vec<Option<Shown>>, Interrupt), Failure> {
-        let own = Plan::parse(&self.source.text).err();
+        let own = DtmPlan::parse(&self.source.text).err();
         let wrong = |error| self.source.wrong_at_point(error, own.as_ref());
         let plans = sweep.read(|point| {
-            self.slots_of(Plan::of(point.scenario.clone()), point.seed())?.map_err(wrong)
+            self.slots_of(DtmPlan::of(point.scenario.clone()), point.seed())?.map_err(wrong)
         })?;
         let interrupt = self.prepare()?;
         let shown = sweep.run(&plans, &interrupt, !self.is_json, |plan, goes_on| {
@@ -294,9 +295,9 @@ impl Order<'_> {
 
     fn slots_of(
         &self,
-        read: Result<Plan, ScenarioError>,
+        read: Result<DtmPlan, ScenarioError>,
         seed: Option<u64>,
-    ) -> Result<Result<Plan, ScenarioError>, Failure> {
+    ) -> Result<Result<DtmPlan, ScenarioError>, Failure> {
         if self.policy.is_some() {
             let message = "the discrete-time model has flows with shares, and no tenants";
             return Err(Failure::new(Code::Usage, message).help("leave out --policy"));

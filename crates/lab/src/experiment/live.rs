@@ -5,7 +5,7 @@ use std::io::{self, IsTerminal};
 
 use tidegate_model::{Rate, Span, Time};
 
-use super::plan::{KEPT_PERMILLE, Mib, Plan, SETTLING, grouped};
+use super::plan::{ExperimentPlan, KEPT_PERMILLE, Mib, SETTLING, grouped};
 use super::recording::{Control, Recording, SAMPLE_INTERVAL, Sample, WINDOW, per_second};
 use tidegate_console::amounts;
 use tidegate_console::failure::Failure;
@@ -52,7 +52,7 @@ pub(crate) struct Live {
 }
 
 /// When a tenant has started and ended, so far.
-pub(crate) type State = (Time, Option<Time>);
+pub(crate) type RunTimes = (Time, Option<Time>);
 
 impl Live {
     pub(crate) fn new(form: Form) -> Self {
@@ -77,10 +77,10 @@ impl Live {
     /// If standard output cannot be written.
     pub(crate) fn show(
         &mut self,
-        plan: &Plan,
+        plan: &ExperimentPlan,
         control: Control,
         samples: &[Sample],
-        states: &[State],
+        states: &[RunTimes],
     ) -> Result<(), Failure> {
         let Some(view) = View::new(plan, samples, states) else { return Ok(()) };
         if self.form == Form::Silent {
@@ -148,7 +148,7 @@ struct Row {
 }
 
 impl View {
-    fn new(plan: &Plan, samples: &[Sample], states: &[State]) -> Option<Self> {
+    fn new(plan: &ExperimentPlan, samples: &[Sample], states: &[RunTimes]) -> Option<Self> {
         let last = samples.last()?;
         // The sample one second ago; at first, less than a second ago.
         let before = samples

@@ -246,7 +246,7 @@ macro_rules! seeded {
     };
 }
 
-seeded!(bricks::Scenario, cluster::Scenario, dtm::Plan, e2e::Scenario);
+seeded!(bricks::Scenario, cluster::Scenario, dtm::DtmPlan, e2e::Scenario);
 seeded!(one_sided::Scenario, one_sided::nodes::Scenario);
 
 /// Another seed for all of them. Where a figure counts several runs together, seeds are as far

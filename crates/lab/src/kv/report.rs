@@ -134,7 +134,7 @@ pub(super) struct Sum {
 
 /// The same for programs.
 #[derive(Debug, Serialize)]
-pub(super) struct Report {
+pub(super) struct KvReport {
     #[serde(skip_serializing_if = "Option::is_none")]
     second: Option<u64>,
     clients: u64,
@@ -193,10 +193,10 @@ impl Sum {
         self.row.wrong
     }
 
-    pub(super) fn report(&self, second: Option<u64>) -> Report {
+    pub(super) fn report(&self, second: Option<u64>) -> KvReport {
         let Self { row, latency, .. } = self;
         let all = row.data + row.control;
-        Report {
+        KvReport {
             second,
             clients: self.clients,
             operations: row.operations,
@@ -219,7 +219,7 @@ impl Sum {
     }
 }
 
-impl Report {
+impl KvReport {
     /// The heads of [`Self::line`].
     pub(super) const HEADS: &str =
         "second     operations  reservations kept       p50       p99  control       late";

@@ -63,12 +63,12 @@ pub(super) struct Taken {
 
 /// The state of a page of the drive, in four bytes. Where most pages are written once, first
 /// touches of this memory dominate the time of a run. With this bit, the index of the page in the
-/// cache; otherwise, when it was seen last, as [`Held::seen`].
+/// cache; otherwise, when it was seen last, as [`CachedPage::seen`].
 const IN_CACHE: u32 = 1 << 31;
 
 /// A page in the cache.
 #[derive(Clone, Copy, Debug, Default)]
-struct Held {
+struct CachedPage {
     page: u32,
     /// When it was seen last, as a number of the times between which the cache forgets; zero if it
     /// never was.
@@ -93,7 +93,7 @@ pub(super) struct Cache {
     parameters: parameters::Cache,
     /// By page of the drive.
     entries: Table<u32>,
-    held: Vec<Held>,
+    held: Vec<CachedPage>,
     free: Vec<u32>,
     slot_count: usize,
     /// The dirty page that was written last, and the one that was first.
@@ -230,7 +230,7 @@ impl Cache {
     }
 
     fn insert(&mut self, page: u32) -> u32 {
-        let held = Held { page, seen: self.entries.get(page), ..Held::default() };
+        let held = CachedPage { page, seen: self.entries.get(page), ..CachedPage::default() };
         let slot = match self.free.pop() {
             Some(slot) => slot,
             None => {
@@ -244,7 +244,7 @@ impl Cache {
     }
 
     fn remove(&mut self, slot: u32) {
-        let Held { page, seen, .. } = self.held[slot as usize];
+        let CachedPage { page, seen, .. } = self.held[slot as usize];
         *self.entries.at(page) = seen;
         self.free.push(slot);
     }
@@ -254,7 +254,7 @@ impl Cache {
         let slot = (self.earliest != NONE).then_some(self.earliest)?;
         self.unlink(slot);
         self.remove(slot);
-        let Held { page, class, sectors, .. } = self.held[slot as usize];
+        let CachedPage { page, class, sectors, .. } = self.held[slot as usize];
         self.used += sectors.count_ones();
         Some(Leaving { page, class, sectors })
     }
@@ -274,7 +274,7 @@ impl Cache {
     }
 
     fn unlink(&mut self, slot: u32) {
-        let Held { earlier, later, .. } = self.held[slot as usize];
+        let CachedPage { earlier, later, .. } = self.held[slot as usize];
         match earlier {
             NONE => self.earliest = later,
             earlier => self.held[earlier as usize].later = later,

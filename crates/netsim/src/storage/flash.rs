@@ -75,7 +75,7 @@ pub(super) struct Operation {
 
 /// Something that happens to a channel or a chip, by number.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Event {
+pub(super) enum FlashEvent {
     Bus(u16),
     Chip(u16),
 }
@@ -202,7 +202,7 @@ impl Flash {
         &mut self,
         now: Picoseconds,
         operation: Operation,
-        later: &mut impl FnMut(Picoseconds, Event),
+        later: &mut impl FnMut(Picoseconds, FlashEvent),
     ) {
         let chip = self.chip(operation.plane);
         let number = self.operations.put(operation);
@@ -215,11 +215,11 @@ impl Flash {
     pub(super) fn on_event(
         &mut self,
         now: Picoseconds,
-        event: Event,
-        later: &mut impl FnMut(Picoseconds, Event),
+        event: FlashEvent,
+        later: &mut impl FnMut(Picoseconds, FlashEvent),
     ) -> Option<Operation> {
         let (channel, finished) = match event {
-            Event::Bus(channel) => {
+            FlashEvent::Bus(channel) => {
                 let state = &mut self.channels[usize::from(channel)];
                 state.is_awaited = false;
                 // The transfer is over, unless a command took the bus first after this event was
@@ -227,7 +227,7 @@ impl Flash {
                 let is_sent = now >= state.free_at;
                 (usize::from(channel), state.sending.take_if(|_| is_sent))
             }
-            Event::Chip(chip) => {
+            FlashEvent::Chip(chip) => {
                 let channel = usize::from(chip) % self.channels.len();
                 let number = self.chips[usize::from(chip)].working.expect("it was at work");
                 if self.operations.at(number).work.is_read() {
@@ -261,7 +261,7 @@ impl Flash {
         &mut self,
         now: Picoseconds,
         channel: usize,
-        later: &mut impl FnMut(Picoseconds, Event),
+        later: &mut impl FnMut(Picoseconds, FlashEvent),
     ) {
         let state = &mut self.channels[channel];
         if state.sending.is_none() && now >= state.free_at {
@@ -277,7 +277,7 @@ impl Flash {
         let is_needed = state.sending.is_some() || !state.ready.is_empty() || state.startable != 0;
         if is_needed && !state.is_awaited {
             state.is_awaited = true;
-            later(state.free_at, Event::Bus(channel as u16));
+            later(state.free_at, FlashEvent::Bus(channel as u16));
         }
     }
 
@@ -286,7 +286,7 @@ impl Flash {
         &mut self,
         now: Picoseconds,
         channel: usize,
-        later: &mut impl FnMut(Picoseconds, Event),
+        later: &mut impl FnMut(Picoseconds, FlashEvent),
     ) {
         let count = self.channels.len();
         let state = &mut self.channels[channel];
@@ -302,7 +302,7 @@ impl Flash {
         let (command, cells) = self.times(number);
         self.channels[channel].free_at = now.after(command);
         self.chips[chip].working = Some(number);
-        later(now.after(command).after(cells), Event::Chip(chip as u16));
+        later(now.after(command).after(cells), FlashEvent::Chip(chip as u16));
     }
 
     /// How long something keeps the bus before, and the cells after.

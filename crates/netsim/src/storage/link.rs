@@ -35,8 +35,8 @@ impl Line {
 
 /// The link.
 #[derive(Debug)]
-pub(super) struct Link {
-    parameters: parameters::Link,
+pub(super) struct HostLink {
+    parameters: parameters::HostLinkParameters,
     /// From the host to the controller, and back.
     down: Line,
     up: Line,
@@ -46,9 +46,9 @@ pub(super) struct Link {
     completion: Picoseconds,
 }
 
-impl Link {
+impl HostLink {
     /// A link on which nothing is.
-    pub(super) fn new(parameters: parameters::Link) -> Self {
+    pub(super) fn new(parameters: parameters::HostLinkParameters) -> Self {
         let time = |bytes| packets(bytes, &parameters);
         let (word, submission, completion) = (time(4), time(64), time(16));
         Self {
@@ -85,7 +85,7 @@ impl Link {
 }
 
 /// How long so many bytes take in packets.
-fn packets(bytes: u32, link: &parameters::Link) -> Picoseconds {
+fn packets(bytes: u32, link: &parameters::HostLinkParameters) -> Picoseconds {
     let Bytes(payload) = link.payload;
     let bytes = u64::from(bytes);
     duration(bytes + bytes.div_ceil(payload) * link.overhead.0, link.rate)
@@ -98,7 +98,7 @@ mod tests {
     /// The table above.
     #[test]
     fn times_on_the_link() {
-        let link = Link::new(parameters::Link::default());
+        let link = HostLink::new(parameters::HostLinkParameters::default());
         assert_eq!([link.word.0, link.submission.0, link.completion.0], [8_000, 23_000, 11_000]);
         assert_eq!(packets(4_096, &link.parameters).0, 1_248_000);
     }

@@ -15,7 +15,7 @@ use std::collections::VecDeque;
 
 use tidegate_model::{Class, Portion};
 
-use super::flash::{Event, Flash, Operation, Owner, Work};
+use super::flash::{Flash, FlashEvent, Operation, Owner, Work};
 use super::parameters::Parameters;
 use super::plane::{Plane, Writer};
 use tidegate_sim::rng::Stream;
@@ -89,7 +89,7 @@ impl Media {
         &mut self,
         now: Picoseconds,
         access: PageAccess,
-        later: &mut impl FnMut(Picoseconds, Event),
+        later: &mut impl FnMut(Picoseconds, FlashEvent),
     ) {
         let (plane, page) = self.locate(access.page);
         let PageAccess { bytes, class, owner, .. } = access;
@@ -109,7 +109,7 @@ impl Media {
         &mut self,
         now: Picoseconds,
         access: PageAccess,
-        later: &mut impl FnMut(Picoseconds, Event),
+        later: &mut impl FnMut(Picoseconds, FlashEvent),
     ) {
         let (plane, _) = self.locate(access.page);
         let is_first = self.plane_states[plane as usize].stalled.is_empty();
@@ -125,7 +125,7 @@ impl Media {
         &mut self,
         now: Picoseconds,
         access: PageAccess,
-        later: &mut impl FnMut(Picoseconds, Event),
+        later: &mut impl FnMut(Picoseconds, FlashEvent),
     ) -> bool {
         let (plane, page) = self.locate(access.page);
         let PageAccess { bytes, class, owner, .. } = access;
@@ -142,7 +142,12 @@ impl Media {
     }
 
     /// Begins to clean a plane if it should and does not yet.
-    fn clean(&mut self, now: Picoseconds, plane: u32, later: &mut impl FnMut(Picoseconds, Event)) {
+    fn clean(
+        &mut self,
+        now: Picoseconds,
+        plane: u32,
+        later: &mut impl FnMut(Picoseconds, FlashEvent),
+    ) {
         let plane_state = &mut self.plane_states[plane as usize];
         if plane_state.victim.is_some() || !plane_state.plane.needs_cleaning() {
             return;
@@ -166,8 +171,8 @@ impl Media {
     pub(super) fn on_event(
         &mut self,
         now: Picoseconds,
-        event: Event,
-        later: &mut impl FnMut(Picoseconds, Event),
+        event: FlashEvent,
+        later: &mut impl FnMut(Picoseconds, FlashEvent),
     ) -> Option<Owner> {
         let operation = self.flash.on_event(now, event, later)?;
         let Operation { work, plane, page, physical, owner, .. } = operation;
@@ -210,7 +215,12 @@ impl Media {
     }
 
     /// A page of the victim needs no more; the last one leaves it to be erased.
-    fn moved(&mut self, now: Picoseconds, plane: u32, later: &mut impl FnMut(Picoseconds, Event)) {
+    fn moved(
+        &mut self,
+        now: Picoseconds,
+        plane: u32,
+        later: &mut impl FnMut(Picoseconds, FlashEvent),
+    ) {
         let Some((block, left)) = &mut self.plane_states[plane as usize].victim else { return };
         *left -= 1;
         if *left == 0 {
@@ -220,7 +230,12 @@ impl Media {
     }
 
     /// Writes what waited for room, as far as there is some.
-    fn resume(&mut self, now: Picoseconds, plane: u32, later: &mut impl FnMut(Picoseconds, Event)) {
+    fn resume(
+        &mut self,
+        now: Picoseconds,
+        plane: u32,
+        later: &mut impl FnMut(Picoseconds, FlashEvent),
+    ) {
         while let Some(access) = self.plane_states[plane as usize].stalled.front().copied() {
             if !self.try_write(now, access, later) {
                 break;
@@ -299,7 +314,7 @@ mod tests {
     }
 
     /// Runs all events. Returns the finished owners, in order, and the time of the last event.
-    fn finish(media: &mut Media, events: &mut Events<Event>) -> (Vec<Owner>, Picoseconds) {
+    fn finish(media: &mut Media, events: &mut Events<FlashEvent>) -> (Vec<Owner>, Picoseconds) {
         let (mut order, mut last) = (Vec::new(), Picoseconds::ZERO);
         while let Some((now, event)) = events.pop() {
             order.extend(media.on_event(now, event, &mut |at, event| events.push(at, event)));

@@ -31,8 +31,8 @@ use tidegate_model::{Span, Time};
 use super::cc::{Control, Depth, time};
 use super::outbox::Outbox;
 use super::plan::Repeat;
-use super::{Event, FlowParameters, Message, Out, What};
-use crate::net::packet::{Kind, Mark, Packet};
+use super::{FlowEvent, FlowParameters, Message, Out, What};
+use crate::net::packet::{Mark, Packet, PacketKind};
 use tidegate_sim::alarm::Alarm;
 use tidegate_sim::time::Picoseconds;
 
@@ -270,7 +270,7 @@ impl Sender {
             && let Some(due) = speed.limiter().due()
             && let Some(at) = self.period.set(now, due)
         {
-            out.later(at, Event::new(parameters.flow, What::Period));
+            out.later(at, FlowEvent::new(parameters.flow, What::Period));
         }
     }
 
@@ -320,7 +320,7 @@ impl Sender {
             self.deadline = now.time().after(self.trip.timeout());
         }
         if let Some(at) = self.alarm.set(now, self.deadline) {
-            out.later(at, Event::new(parameters.flow, What::Timeout));
+            out.later(at, FlowEvent::new(parameters.flow, What::Timeout));
         }
     }
 
@@ -360,7 +360,7 @@ impl Sender {
                 let may = *free_at <= now;
                 if !may && !self.is_paced {
                     self.is_paced = true;
-                    out.later(*free_at, Event::new(parameters.flow, What::Pace));
+                    out.later(*free_at, FlowEvent::new(parameters.flow, What::Pace));
                 }
                 may
             }
@@ -394,7 +394,7 @@ impl Sender {
             ahead: 0,
             payload: bytes,
             wire,
-            kind: Kind::Data,
+            kind: PacketKind::Data,
             class: parameters.class,
             mark: Mark::Clear,
         });

@@ -28,7 +28,7 @@ use tidegate_onesided::data_node::{
     self, ClientIdentity, Coordinator, Hello, SessionRegistry, SessionSlot, VERSION, Welcome,
 };
 use tidegate_onesided::haechi::monitor::Settings;
-use tidegate_onesided::haechi::{Event, Monitor, SessionParameters, region_layout};
+use tidegate_onesided::haechi::{Monitor, MonitorEvent, SessionParameters, region_layout};
 use tidegate_onesided::integrity::Structure;
 use tidegate_onesided::kv::{Area, BLOCK, HEADER, Layout, OpenError, Stock};
 use tidegate_onesided::one_sided::{BufferPosition, Fabric as _, Lost, Operation};
@@ -237,7 +237,7 @@ impl Host {
     ///
     /// # Errors
     /// If the node's own RNIC does not reach the memory any more, or the memory is damaged.
-    pub(super) fn tick(&self, events: &mut Vec<Event>) -> Result<Time, Halt> {
+    pub(super) fn tick(&self, events: &mut Vec<MonitorEvent>) -> Result<Time, Halt> {
         self.pulse.get_or_init(thread::current);
         let mut inner = lock(&self.inner);
         if let Some(structure) = inner.damaged {
@@ -259,7 +259,7 @@ impl Host {
             })?;
         }
         for event in &*events {
-            if let Event::Over(summary) = event {
+            if let MonitorEvent::Over(summary) = event {
                 coordinator.on_period(summary);
                 if coordinator.is_owed() {
                     coordinator.settle(monitor);

@@ -21,10 +21,10 @@ const BLOCK: usize = 512;
 
 /// A disk that outlives its node. Clones are the same disk.
 #[derive(Clone, Debug, Default)]
-pub struct FaultyDisk(Arc<Mutex<State>>);
+pub struct FaultyDisk(Arc<Mutex<DiskState>>);
 
 #[derive(Debug, Default)]
-struct State {
+struct DiskState {
     parts: BTreeMap<(String, u32), Stored>,
     boots: u64,
     fails_next_sync: bool,
@@ -88,7 +88,7 @@ impl Stored {
     }
 }
 
-impl State {
+impl DiskState {
     fn sync(&mut self, name: &(String, u32)) -> Result<(), i32> {
         let fails = std::mem::take(&mut self.fails_next_sync);
         let Some(stored) = self.parts.get_mut(name) else { return Ok(()) };
@@ -113,7 +113,7 @@ struct FaultyPart {
 }
 
 impl FaultyPart {
-    fn incarnation(state: &State, stored: &Stored) -> u64 {
+    fn incarnation(state: &DiskState, stored: &Stored) -> u64 {
         1 + (state.boots << 32 | stored.error_count)
     }
 }

@@ -83,12 +83,12 @@ pub(crate) struct Relay {
 
 /// A connection's state and thread.
 struct Line {
-    shared: Arc<Shared>,
+    shared: Arc<RelayState>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 /// The state that the relay shares with its thread.
-struct Shared {
+struct RelayState {
     /// The node's name, for people.
     node: String,
     address: Address,
@@ -103,7 +103,7 @@ struct Shared {
 
 #[derive(Default)]
 struct Standing {
-    link: Option<Arc<Link>>,
+    link: Option<Arc<MemcachedLink>>,
     reachability: Reachability,
     is_ending: bool,
 }
@@ -120,7 +120,7 @@ enum Reachability {
 }
 
 /// A connection.
-struct Link {
+struct MemcachedLink {
     stream: Stream,
     exchange: Mutex<Exchange>,
     /// Wakes the reader: bytes wait for the kernel, or the connection has to end.
@@ -163,7 +163,7 @@ impl Relay {
     fn bulk(&self) -> Option<Arc<Line>> {
         let mut bulk = lock(&self.bulk);
         if bulk.is_none() && !lock(&self.short.shared.standing).is_ending {
-            let Shared { node, address, sink, .. } = &*self.short.shared;
+            let RelayState { node, address, sink, .. } = &*self.short.shared;
             let line = Line::start(node.clone(), address.clone(), true, sink.clone());
             *bulk = line.ok().map(Arc::new);
         }
@@ -179,7 +179,7 @@ impl Line {
         sink: Arc<dyn Sink>,
     ) -> io::Result<Self> {
         let (standing, ended) = (Mutex::default(), Condvar::new());
-        let shared = Arc::new(Shared { node, address, is_bulk, sink, standing, ended });
+        let shared = Arc::new(RelayState { node, address, is_bulk, sink, standing, ended });
         // Connected here and not in the thread, so that the first request finds a connection.
         let first = shared.connect();
         let keeping = shared.clone();
@@ -195,7 +195,7 @@ impl Line {
     }
 
     /// The connection, if there is one.
-    fn link(&self) -> Option<Arc<Link>> {
+    fn link(&self) -> Option<Arc<MemcachedLink>> {
         lock(&self.shared.standing).link.clone()
     }
 
@@ -245,15 +245,15 @@ impl Line {
     }
 }
 
-impl Shared {
-    fn connect(&self) -> io::Result<(Arc<Link>, Reactor<()>)> {
+impl RelayState {
+    fn connect(&self) -> io::Result<(Arc<MemcachedLink>, Reactor<()>)> {
         let stream = Stream::connect(&self.address)?;
         let reactor = Reactor::new()?;
         let waker = reactor.message_queue();
         reactor.add(&stream, 0, Interest::READ)?;
         let mut exchange = Exchange::default();
         exchange.probe();
-        let link = Arc::new(Link { stream, exchange: Mutex::new(exchange), waker });
+        let link = Arc::new(MemcachedLink { stream, exchange: Mutex::new(exchange), waker });
         let mut standing = lock(&self.standing);
         if standing.is_ending {
             return Err(io::Error::other("the node ends"));
@@ -264,7 +264,7 @@ impl Shared {
     }
 
     /// The thread: serves one connection after the other, until the relay ends.
-    fn keep(&self, first: io::Result<(Arc<Link>, Reactor<()>)>) {
+    fn keep(&self, first: io::Result<(Arc<MemcachedLink>, Reactor<()>)>) {
         let mut connected = first;
         loop {
             let served = connected.and_then(|(link, reactor)| {
@@ -377,7 +377,7 @@ fn shape(bytes: &[u8]) -> Option<Shape> {
     is_one.then(|| if request.quiet { Shape::Quiet } else { request.command.shape() })
 }
 
-impl Link {
+impl MemcachedLink {
     /// Passes on nothing more here, and fails the requests without a reply.
     fn give_up(&self, sink: &dyn Sink) {
         let mut exchange = lock(&self.exchange);
@@ -395,7 +395,7 @@ impl Link {
     }
 
     /// Runs until the connection fails, which is an error, or has to end.
-    fn serve(&self, mut reactor: Reactor<()>, shared: &Shared) -> io::Result<()> {
+    fn serve(&self, mut reactor: Reactor<()>, shared: &RelayState) -> io::Result<()> {
         let (mut input, mut silences) = (Input::default(), 0);
         let (mut ready, mut mail, mut finished) = (Vec::new(), Vec::new(), Vec::new());
         let mut has_received = false;

@@ -36,7 +36,7 @@ use tidegate_model::{Span, Time};
 
 use client_table::{ClientTable, TakenSlot};
 use closing::Closing;
-pub use event::{Denied, Event, Summary};
+pub use event::{Denied, MonitorEvent, Summary};
 
 use super::port::word;
 use super::words::{self, GRANT, Grant, Pool, REPORT};
@@ -282,7 +282,7 @@ impl<F: Fabric> Monitor<F> {
     ///
     /// # Errors
     /// If the region is lost.
-    pub fn poll(&mut self, now: Time, events: &mut Vec<Event>) -> Result<(), Lost> {
+    pub fn poll(&mut self, now: Time, events: &mut Vec<MonitorEvent>) -> Result<(), Lost> {
         if self.step == MonitorStep::Resting && now >= self.tick {
             self.start_reading(now);
         }
@@ -394,7 +394,7 @@ impl<F: Fabric> Monitor<F> {
         self.step = MonitorStep::Taking;
     }
 
-    fn on_lease(&mut self, now: Time, events: &mut Vec<Event>) {
+    fn on_lease(&mut self, now: Time, events: &mut Vec<MonitorEvent>) {
         if self.seen_lease != Some(self.lease) {
             return self.give_up(events);
         }
@@ -402,9 +402,9 @@ impl<F: Fabric> Monitor<F> {
         self.start_reading(now);
     }
 
-    fn give_up(&mut self, events: &mut Vec<Event>) {
+    fn give_up(&mut self, events: &mut Vec<MonitorEvent>) {
         self.step = MonitorStep::Over;
-        events.push(Event::Superseded);
+        events.push(MonitorEvent::Superseded);
     }
 
     fn start_reading(&mut self, now: Time) {
@@ -431,7 +431,7 @@ impl<F: Fabric> Monitor<F> {
     }
 
     /// All that is to be known is known.
-    fn decide(&mut self, now: Time, events: &mut Vec<Event>) {
+    fn decide(&mut self, now: Time, events: &mut Vec<MonitorEvent>) {
         // Tokens that were taken since the pool was changed are gone, and must not be given out
         // again. Clients may have reported them already.
         let tokens = Pool::read(self.seen).tokens;
@@ -451,7 +451,8 @@ impl<F: Fabric> Monitor<F> {
             None => {}
         }
         let gone = self.books.suspects(now);
-        events.extend(gone.into_iter().map(|session_slot| Event::Silent(session_slot as u16)));
+        events
+            .extend(gone.into_iter().map(|session_slot| MonitorEvent::Silent(session_slot as u16)));
         let early_clients = self.client_table.start_early_clients();
         early_clients.iter().for_each(|(session_slot, limit)| {
             self.books.join(now, usize::from(*session_slot), *limit)
@@ -480,7 +481,7 @@ impl<F: Fabric> Monitor<F> {
     }
 
     /// Takes in all reports.
-    fn read_reports(&mut self, now: Time, events: &mut Vec<Event>) {
+    fn read_reports(&mut self, now: Time, events: &mut Vec<MonitorEvent>) {
         for number in 0..self.settings.session_slots {
             let line = self.line(number);
             let Some(session_slot) = self.client_table.get_mut(number) else { continue };
@@ -537,7 +538,7 @@ impl<F: Fabric> Monitor<F> {
     }
 
     /// Opens the next period.
-    fn begin(&mut self, now: Time, events: &mut Vec<Event>) {
+    fn begin(&mut self, now: Time, events: &mut Vec<MonitorEvent>) {
         if self.epoch > 0 && self.books.period().epoch > 0 {
             self.shut(now, events);
         }

@@ -74,7 +74,7 @@ pub const OWN_OPERATIONS: u32 = 4;
 
 /// The client's right to issue operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum IssueRight {
     /// Tokens are its own.
     Sure,
     /// It must read its grant first.
@@ -115,7 +115,7 @@ pub struct Port<F> {
     balance: TokenBalance,
     waiting: VecDeque<Post>,
     in_flight: u32,
-    state: State,
+    state: IssueRight,
     /// Since when it has been unsure, and whether it must report before it reads its grant.
     unsure: Time,
     owes_report: bool,
@@ -185,7 +185,7 @@ impl<F: Fabric> Port<F> {
             balance: TokenBalance::new(parameters.rules, parameters.local_rate),
             waiting: VecDeque::with_capacity(window as usize),
             in_flight: 0,
-            state: State::Unsure,
+            state: IssueRight::Unsure,
             unsure: now,
             owes_report: false,
             own: Own::default(),
@@ -231,7 +231,7 @@ impl<F: Fabric> Port<F> {
 
     /// Whether it goes on by itself, as there is no monitor.
     pub fn is_alone(&self) -> bool {
-        self.state == State::Alone
+        self.state == IssueRight::Alone
     }
 
     /// Notes how many operations its caller has to do in this period and cannot give it yet, as all
@@ -260,7 +260,7 @@ impl<F: Fabric> Port<F> {
     /// When to poll at the latest although nothing is done.
     pub fn next_deadline(&self) -> Time {
         let is_waiting = !self.waiting.is_empty() && self.in_flight < self.window;
-        match is_waiting && self.state != State::Unsure {
+        match is_waiting && self.state != IssueRight::Unsure {
             true => self.tick.min(self.again),
             false => self.tick,
         }
@@ -268,7 +268,7 @@ impl<F: Fabric> Port<F> {
 
     /// Reads its grant before it issues anything.
     fn doubt(&mut self, now: Time) {
-        self.state = State::Unsure;
+        self.state = IssueRight::Unsure;
         (self.unsure, self.grant_read, self.tick) = (now, now, now);
     }
 
@@ -295,7 +295,7 @@ impl<F: Fabric> Port<F> {
             self.balance.note(before, self.is_busy());
         }
         let is_away = passed > AWAY || now.since(self.last_arrived) > UNCONFIRMED;
-        if is_away && self.state == State::Sure {
+        if is_away && self.state == IssueRight::Sure {
             self.doubt(now);
             self.owes_report = true;
             self.report = now;
@@ -308,7 +308,7 @@ impl<F: Fabric> Port<F> {
 
     fn on_tick(&mut self, now: Time) -> Result<(), Lost> {
         let end = self.balance.period().end();
-        let is_sound = self.rules.pool == Mode::Sound && self.state != State::Alone;
+        let is_sound = self.rules.pool == Mode::Sound && self.state != IssueRight::Alone;
         if is_sound && now >= end.after(GUARD) {
             self.balance.void();
         }
@@ -316,7 +316,7 @@ impl<F: Fabric> Port<F> {
         if now >= self.report {
             self.send_report(now)?;
         }
-        let reads_grant = self.state != State::Sure || self.is_late || now.after(GUARD) >= end;
+        let reads_grant = self.state != IssueRight::Sure || self.is_late || now.after(GUARD) >= end;
         if reads_grant && now >= self.grant_read && !self.owes_report {
             self.read_grant(now)?;
         }
@@ -344,7 +344,7 @@ impl<F: Fabric> Port<F> {
         if grant.is_void {
             self.balance.void();
         }
-        self.state = if self.is_answer_current() { State::Sure } else { State::Unsure };
+        self.state = if self.is_answer_current() { IssueRight::Sure } else { IssueRight::Unsure };
         (self.report, self.tick) = (now, now.after(Span(1)));
         Ok(())
     }
@@ -360,11 +360,11 @@ impl<F: Fabric> Port<F> {
     /// Another period without a monitor, with the promise of the last.
     fn go_alone(&mut self, now: Time) {
         let period = self.balance.period();
-        let is_over = self.state != State::Alone || now >= period.end();
+        let is_over = self.state != IssueRight::Alone || now >= period.end();
         let requested =
             self.unchanged.filter(|at| at.since(self.confirmed).0 >= ALONE * self.length.0);
         if period.epoch > 0 && is_over && requested.is_some() {
-            self.state = State::Alone;
+            self.state = IssueRight::Alone;
             self.begin_period(period.epoch, self.balance.promise(), now);
         }
     }
@@ -374,7 +374,7 @@ impl<F: Fabric> Port<F> {
         if now < self.again {
             return;
         }
-        while self.state != State::Unsure && self.in_flight < self.window {
+        while self.state != IssueRight::Unsure && self.in_flight < self.window {
             let Some(post) = self.waiting.front() else { return };
             if !self.balance.take(now) {
                 // Those that come one by one may be used ahead of their time, so they can be

@@ -11,7 +11,7 @@ use alloc::vec::Vec;
 use tidegate_model::{Span, Time};
 
 use self::pool::{PoolRequest, TASKS_MAX};
-use self::task::{Kind, Task};
+use self::task::{Task, TaskKind};
 use super::block::{self, ENTRY_MAX, KEY_MAX, VALUE_MAX};
 use super::layout::{Layout, LayoutError};
 use super::locations::Locations;
@@ -176,7 +176,7 @@ impl<F: Fabric> Client<F> {
     /// # Errors
     /// If it is not begun.
     pub fn get(&mut self, key: &[u8], token: u64) -> Result<(), Refused> {
-        let at = self.begin(Kind::Get, key, token)?;
+        let at = self.begin(TaskKind::Get, key, token)?;
         self.fresh.push(at);
         Ok(())
     }
@@ -190,7 +190,7 @@ impl<F: Fabric> Client<F> {
         if value.len() > max_bytes && (1..=KEY_MAX).contains(&key.len()) {
             return Err(Refused::Value { bytes: value.len(), max_bytes });
         }
-        let at = self.begin(Kind::Put, key, token)?;
+        let at = self.begin(TaskKind::Put, key, token)?;
         let task = &mut self.tasks[at as usize];
         task.lines = block::lines(key.len(), value.len());
         block::fill(self.fabric.buffer_mut(task.written), key, value);
@@ -207,7 +207,7 @@ impl<F: Fabric> Client<F> {
     /// # Errors
     /// If it is not begun.
     pub fn delete(&mut self, key: &[u8], token: u64) -> Result<(), Refused> {
-        let at = self.begin(Kind::Delete, key, token)?;
+        let at = self.begin(TaskKind::Delete, key, token)?;
         if self.is_known() {
             self.start_delete(at);
         } else {
@@ -285,11 +285,11 @@ impl<F: Fabric> Client<F> {
         &self.layout
     }
 
-    fn begin(&mut self, kind: Kind, key: &[u8], token: u64) -> Result<u32, Refused> {
+    fn begin(&mut self, kind: TaskKind, key: &[u8], token: u64) -> Result<u32, Refused> {
         if !(1..=KEY_MAX).contains(&key.len()) {
             return Err(Refused::Key { bytes: key.len() });
         }
-        let count = if kind == Kind::Put { 2 } else { 1 };
+        let count = if kind == TaskKind::Put { 2 } else { 1 };
         let rest = self.buffers.len().checked_sub(count).ok_or(Refused::Busy)?;
         let at = self.idle.pop().ok_or(Refused::Busy)?;
         let task = &mut self.tasks[at as usize];

@@ -3,7 +3,7 @@
 use tidegate_algo::onesided::Rules;
 use tidegate_model::{Iops, Policy, Span, TenantIndex};
 use tidegate_onesided::data_node::{Coordinator, Hello, SessionRegistry, VERSION};
-use tidegate_onesided::haechi::Event;
+use tidegate_onesided::haechi::MonitorEvent;
 use tidegate_onesided::haechi::monitor::GRACE;
 use tidegate_proto::cluster::message::Share;
 use tidegate_proto::data_node::{FromDataNode, Grant, TenantReport, ToDataNode};
@@ -58,7 +58,7 @@ impl Testbed {
     fn run_into_next(&mut self, span: Span) {
         self.world.run_into_next(span);
         for event in &self.world.events[self.seen..] {
-            if let Event::Over(summary) = event {
+            if let MonitorEvent::Over(summary) = event {
                 self.coordinator.on_period(summary);
             }
         }

@@ -6,7 +6,7 @@ use tidegate_algo::onesided::engine::Promise;
 use tidegate_model::{Span, Time};
 use tidegate_onesided::haechi::monitor::{Settings, Summary};
 use tidegate_onesided::haechi::words::Pool;
-use tidegate_onesided::haechi::{Event, Monitor, Port, SessionParameters, region_layout};
+use tidegate_onesided::haechi::{Monitor, MonitorEvent, Port, SessionParameters, region_layout};
 use tidegate_onesided::one_sided::{BufferPosition, Done, Fabric, Operation, Post};
 
 use super::memory::{Lever, Node, Wire};
@@ -93,7 +93,7 @@ pub(crate) struct HaechiSim {
     pub(crate) lever: Lever,
     pub(crate) is_monitor_stopped: bool,
     pub(crate) clients: Vec<Client>,
-    pub(crate) events: Vec<Event>,
+    pub(crate) events: Vec<MonitorEvent>,
 }
 
 impl HaechiSim {
@@ -207,7 +207,7 @@ impl HaechiSim {
     /// The summaries of completed periods.
     pub(crate) fn summaries(&self) -> impl DoubleEndedIterator<Item = &Summary> {
         self.events.iter().filter_map(|event| match event {
-            Event::Over(summary) => Some(summary),
+            MonitorEvent::Over(summary) => Some(summary),
             _ => None,
         })
     }

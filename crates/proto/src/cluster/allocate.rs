@@ -29,7 +29,7 @@ use alloc::vec::Vec;
 use tidegate_algo::allocation::pshift::{Configuration, Solver, SolverReport};
 use tidegate_model::{NodeId, TenantIndex};
 
-use super::bounds::{Entry, GrantCounts, Tenant, When};
+use super::bounds::{GrantCounts, NodeAccounts, Tenant, When};
 
 /// A node, as an allocation needs to know it.
 #[derive(Clone, Copy, Debug, Default)]
@@ -137,8 +137,8 @@ impl Solutions {
 }
 
 fn row(tenant: &Tenant, nodes: &[NodeCapacity], when: When) -> Vec<Cell> {
-    let cell = |entry: &Entry| {
-        let Entry { node, is_home, served, demand, expected, waiting, .. } = *entry;
+    let cell = |entry: &NodeAccounts| {
+        let NodeAccounts { node, is_home, served, demand, expected, waiting, .. } = *entry;
         let is_open = nodes[node.index()].is_open;
         // Twice that is the solver's measure; a node does not serve more in a period.
         let most = if is_open { u64::from(u32::MAX / 2) } else { 0 };

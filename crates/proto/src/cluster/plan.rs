@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use tidegate_model::{NodeId, Policy, Portion, Span, TenantIndex, policy};
 
 use super::allocate::{Short, Solutions};
-use super::bounds::{Entry, GrantCounts, Tenant, promise};
+use super::bounds::{GrantCounts, NodeAccounts, Tenant, promise};
 use super::message::{Plan, TenantPlan};
 use super::{Cluster, WHENS};
 
@@ -89,7 +89,9 @@ impl Cluster {
             .iter()
             .map(|node_state| node_state.id)
             .filter(|node_state| !known.contains(node_state));
-        tenant.entries.extend(node_ids.map(|node| Entry { node, ..Entry::default() }));
+        tenant
+            .entries
+            .extend(node_ids.map(|node| NodeAccounts { node, ..NodeAccounts::default() }));
         let home_nodes =
             self.setup.home_nodes.get(&tenant.name).filter(|home_nodes| !home_nodes.is_empty());
         for entry in &mut tenant.entries {

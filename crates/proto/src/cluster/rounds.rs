@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use tidegate_model::{Event, PeriodNumber, Span, Time};
 
 use super::allocate::NodeCapacity;
-use super::bounds::{Account, Entry, When, promise};
+use super::bounds::{Account, NodeAccounts, When, promise};
 use super::message::{Grant, Report, RoundId, Share, ToNode};
 use super::{Cluster, EARLIER, LAST_PART, LEASE, MISSED_MAX, SETTLE, SILENT, WAIT_PART};
 
@@ -208,7 +208,7 @@ impl Cluster {
         state.capacity_left = report.capacity_left.min(declared.unwrap_or(u64::MAX));
         state.capacity = super::scaled(state.capacity_left, self.plan.period, left);
         if state.is_complete {
-            let nothing = |entry: &mut Entry| {
+            let nothing = |entry: &mut NodeAccounts| {
                 (entry.demand, entry.expected, entry.waiting) = (0, 0, 0);
             };
             self.each_entry(node, nothing);

@@ -35,7 +35,7 @@ use alloc::vec::Vec;
 use tidegate_model::event::DISCONNECTED;
 use tidegate_model::{DataNodeId, Event, Iops, NodeId, Policy, Span, TenantIndex, Time};
 
-use super::bounds::{Account, Entry, GrantCounts, Tenant, When, promise};
+use super::bounds::{Account, GrantCounts, NodeAccounts, Tenant, When, promise};
 use super::message::Share;
 use crate::data_node::{FromDataNode, Grant, Report, ToDataNode};
 use crate::session::{Outbox, PeerId, REPLACED, Refusal, ToPeer};
@@ -327,7 +327,7 @@ impl Split {
                 is_limited,
                 entries: (0..self.nodes.len())
                     .map(NodeId::at)
-                    .map(|node| Entry { node, is_home: true, ..Entry::default() })
+                    .map(|node| NodeAccounts { node, is_home: true, ..NodeAccounts::default() })
                     .collect(),
                 ..Tenant::default()
             });

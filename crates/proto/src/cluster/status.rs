@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use tidegate_model::{NodeId, TenantIndex, Time, Waits};
 
 use super::Cluster;
-use super::bounds::{Entry, GrantCounts, Tenant};
+use super::bounds::{GrantCounts, NodeAccounts, Tenant};
 use super::message::PartFault;
 use crate::message::VolumeFault;
 
@@ -450,7 +450,7 @@ impl Cluster {
     }
 
     /// The status of a tenant at one node; none if all its numbers are zero.
-    fn at_node(&self, tenant: &Tenant, entry: &Entry) -> Option<TenantAtNode> {
+    fn at_node(&self, tenant: &Tenant, entry: &NodeAccounts) -> Option<TenantAtNode> {
         let GrantCounts { reserved, allowed } = entry.now.sent;
         let numbers = [reserved, entry.served, entry.demand, entry.before];
         numbers.iter().any(|number| *number > 0).then(|| TenantAtNode {

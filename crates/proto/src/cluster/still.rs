@@ -21,7 +21,7 @@
 use alloc::vec::Vec;
 
 use super::allocate::NodeCapacity;
-use super::bounds::{Entry, GrantCounts, Tenant, When};
+use super::bounds::{GrantCounts, NodeAccounts, Tenant, When};
 
 /// For each node, whether it can be sent counts, and whether it has capacity.
 type Pattern = Vec<(bool, bool)>;
@@ -40,8 +40,9 @@ fn pattern(nodes: &[NodeCapacity]) -> Pattern {
 /// Whether nothing was served, waits or is expected anywhere, and everything that may be in force
 /// is known.
 fn is_quiet(tenants: &[Tenant]) -> bool {
-    let is_idle =
-        |entry: &Entry| [entry.served, entry.demand, entry.expected, entry.waiting] == [0; 4];
+    let is_idle = |entry: &NodeAccounts| {
+        [entry.served, entry.demand, entry.expected, entry.waiting] == [0; 4]
+    };
     tenants.iter().all(|tenant| {
         tenant.gone == GrantCounts::ZERO
             && tenant.unknown == [GrantCounts::ZERO; 2]

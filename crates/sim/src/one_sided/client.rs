@@ -42,7 +42,7 @@ impl ClientFabric for Port<Endpoint> {
 
 /// Load of a client.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Plan {
+pub(super) struct ClientPlan {
     /// Reads in a period; without it, as many as can be.
     pub(super) demand: Option<u64>,
     pub(super) pattern: Pattern,
@@ -81,7 +81,7 @@ struct Read {
 #[derive(Debug)]
 pub(super) struct Client<D> {
     pub(super) fabric: D,
-    plan: Plan,
+    plan: ClientPlan,
     /// The period that it is in: its beginning, and the distance of two reads that are due.
     start: Picoseconds,
     distance: Picoseconds,
@@ -98,7 +98,7 @@ pub(super) struct Client<D> {
 
 impl<D: ClientFabric> Client<D> {
     /// One that wants nothing yet.
-    pub(super) fn new(fabric: D, plan: Plan) -> Self {
+    pub(super) fn new(fabric: D, plan: ClientPlan) -> Self {
         Self {
             fabric,
             start: Picoseconds::ZERO,

@@ -3,9 +3,9 @@
 use std::collections::VecDeque;
 
 use tidegate_model::Iops;
-use tidegate_onesided::haechi::{Event, Monitor};
+use tidegate_onesided::haechi::{Monitor, MonitorEvent};
 
-use super::client::{Client, ClientFabric, Latency, Plan};
+use super::client::{Client, ClientFabric, ClientPlan, Latency};
 use super::fabric::{Endpoint, Loopback, Network, OperationCounts};
 use super::outcome::Sample;
 use super::scenario::{Background, Pattern, Scenario};
@@ -37,7 +37,7 @@ pub(super) struct OneSidedSim<D> {
     monitor: Option<Monitor<Loopback>>,
     /// When it is to be called.
     next_poll: Picoseconds,
-    events: Vec<Event>,
+    events: Vec<MonitorEvent>,
 }
 
 impl<D: ClientFabric> OneSidedSim<D> {
@@ -48,9 +48,9 @@ impl<D: ClientFabric> OneSidedSim<D> {
         mut connect: impl FnMut(u32) -> D,
     ) -> Self {
         let groups = scenario.client.iter();
-        let plans: Vec<Plan> = groups
+        let plans: Vec<ClientPlan> = groups
             .flat_map(|group| {
-                let plan = Plan {
+                let plan = ClientPlan {
                     demand: group.demand.map(|rate| scenario.in_a_period(rate)),
                     pattern: group.pattern,
                     window: group.window,
@@ -61,7 +61,7 @@ impl<D: ClientFabric> OneSidedSim<D> {
             .collect();
         let count = plans.len() as u64;
         let clients = plans.into_iter().zip(0u64..).map(|(plan, number)| {
-            let plan = Plan { shift: 1_000 * number / count, ..plan };
+            let plan = ClientPlan { shift: 1_000 * number / count, ..plan };
             Client::new(connect(plan.window), plan)
         });
         let clients: Vec<Client<D>> = clients.collect();
@@ -126,7 +126,7 @@ impl<D: ClientFabric> OneSidedSim<D> {
     }
 
     /// Takes the events of the monitor since the last call.
-    pub(super) fn events(&mut self) -> Vec<Event> {
+    pub(super) fn events(&mut self) -> Vec<MonitorEvent> {
         core::mem::take(&mut self.events)
     }
 
@@ -228,7 +228,7 @@ impl<D: ClientFabric> OneSidedSim<D> {
 
 /// Jobs beside the clients, which do nothing yet.
 fn besides(network: &Network, jobs: &Background) -> Vec<Client<Endpoint>> {
-    let plan = Plan { demand: None, pattern: Pattern::Burst, window: jobs.window, shift: 0 };
+    let plan = ClientPlan { demand: None, pattern: Pattern::Burst, window: jobs.window, shift: 0 };
     let job = |_| Client::new(network.connect(plan.window), plan);
     (0..jobs.count).map(job).collect()
 }

@@ -38,7 +38,7 @@ use crate::clock::kernel_time;
 const ENGINE: u32 = 32;
 
 /// The connection to a data node, its welcome, and the client of its store.
-pub(super) struct Entry {
+pub(super) struct DataNodeSession {
     pub(super) lifeline: Lifeline,
     pub(super) welcome: Welcome,
     pub(super) client: Client<Access>,
@@ -60,7 +60,7 @@ pub(super) fn enter(
     entrance: &Entrance,
     settings: &Settings,
     former: Former,
-) -> Result<Entry, Error> {
+) -> Result<DataNodeSession, Error> {
     let hello = Hello {
         version: VERSION,
         tenant: settings.tenant.clone(),
@@ -91,7 +91,7 @@ pub(super) fn enter(
         rest: Span(REST * period.0),
     };
     let client = Client::new(access, layout, settings).map_err(Error::Store)?;
-    Ok(Entry { lifeline, welcome, client, region })
+    Ok(DataNodeSession { lifeline, welcome, client, region })
 }
 
 /// Operations that a client keeps under way at most.

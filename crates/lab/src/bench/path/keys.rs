@@ -12,7 +12,7 @@ use tidegate_model::Span;
 use super::BENCH;
 use crate::bench::Row;
 use crate::bench::sample::Median;
-use crate::bench::window::Plan;
+use crate::bench::window::WindowPlan;
 use crate::experiment::child::{Child, Start, cannot_start};
 use crate::experiment::scratch::Scratch;
 use tidegate_console::failure::{Code, Failure};
@@ -199,7 +199,7 @@ fn nutcracker(directory: &Path) -> String {
 /// # Errors
 /// If a program does not start, or the user interrupts the run.
 pub(super) fn measure(
-    plan: Plan,
+    plan: WindowPlan,
     interrupt: &Interrupt,
     report: &mut dyn FnMut(Row),
 ) -> Result<(), Failure> {

@@ -36,7 +36,7 @@ use super::{formatted, scenario, table, tenths, total};
 use crate::experiment::paper::{self, LIVE, Source, simulate};
 use crate::experiment::quiet;
 use crate::experiment::verdict::{Check, Claim, at_least, at_most, between};
-use run::{Plan, with_periods};
+use run::{LiveRun, with_periods};
 use tidegate_console::failure::Failure;
 use tidegate_console::table::{Cell, Table};
 
@@ -110,7 +110,7 @@ fn slowed(text: &str, control: Control, window: u32) -> Result<Scenario, Failure
 }
 
 /// Runs plans one after the other, and simulates them.
-fn run_all(context: &FigureContext, plans: Vec<Plan>) -> Result<Vec<Run>, Failure> {
+fn run_all(context: &FigureContext, plans: Vec<LiveRun>) -> Result<Vec<Run>, Failure> {
     let scenarios: Vec<Scenario> = plans.iter().map(simulated).collect();
     let mut runs = Vec::new();
     let of = plans.len();
@@ -124,8 +124,8 @@ fn run_all(context: &FigureContext, plans: Vec<Plan>) -> Result<Vec<Run>, Failur
 }
 
 /// The scenario that is simulated beside a plan.
-fn simulated(plan: &Plan) -> Scenario {
-    let Plan { scenario, periods, .. } = plan;
+fn simulated(plan: &LiveRun) -> Scenario {
+    let LiveRun { scenario, periods, .. } = plan;
     Scenario { skip: 1, periods: *periods as u32, ..scenario.clone() }
 }
 
@@ -149,7 +149,7 @@ fn under(
             let window = if *mode == BARE { WINDOW_BARE } else { WINDOW };
             let scenario = slowed(text, MODES[*mode].0, window)?;
             let periods = context.periods.unwrap_or(PERIODS);
-            plans.push(Plan { scenario, window, periods, job: None });
+            plans.push(LiveRun { scenario, window, periods, job: None });
         }
     }
     let mut runs = run_all(context, plans)?;
@@ -270,7 +270,7 @@ fn several(context: &FigureContext) -> Result<FigureResult, Failure> {
         let mut scenario = slowed(FIGURE_7, Control::None, WINDOW_BARE)?;
         scenario.client[0].count = count;
         let periods = context.periods.unwrap_or(PERIODS / 2);
-        plans.push(Plan { scenario, window: WINDOW_BARE, periods, job: None });
+        plans.push(LiveRun { scenario, window: WINDOW_BARE, periods, job: None });
     }
     let runs = run_all(context, plans)?;
     let totals: Vec<f64> = runs.iter().map(|run| total(&run.live.outcome)).collect();
@@ -312,7 +312,7 @@ fn demands(context: &FigureContext) -> Result<FigureResult, Failure> {
     for text in [FIGURE_8A, FIGURE_8B, FIGURE_8C] {
         let scenario = slowed(text, Control::None, WINDOW_BARE)?;
         let periods = context.periods.unwrap_or(PERIODS);
-        plans.push(Plan { scenario, window: WINDOW_BARE, periods, job: None });
+        plans.push(LiveRun { scenario, window: WINDOW_BARE, periods, job: None });
     }
     let runs = run_all(context, plans)?;
     let names = ["8a uniform, burst", "8b spike, burst", "8c spike, constant rate"];
@@ -497,7 +497,7 @@ fn congestion(context: &FigureContext) -> Result<FigureResult, Failure> {
         for mode in RUNS {
             let mut scenario = slowed(text, MODES[mode].0, WINDOW)?;
             scenario.background = None;
-            plans.push(Plan { scenario, window: WINDOW, periods, job: Some((before, JOB)) });
+            plans.push(LiveRun { scenario, window: WINDOW, periods, job: Some((before, JOB)) });
         }
     }
     let runs = run_all(context, plans)?;

@@ -3,10 +3,10 @@
 
 use tidegate_algo::onesided::Mode;
 use tidegate_algo::onesided::capacity::{PeriodUsage, WHOLE};
-use tidegate_algo::onesided::monitor::Report;
+use tidegate_algo::onesided::monitor::ClientReport;
 use tidegate_model::{Span, Time};
 
-use super::{GUARD, OWN, Port, RETRY, State, word};
+use super::{GUARD, IssueRight, OWN, Port, RETRY, word};
 use crate::haechi::words::{self, FINALS, GRANT, Grant, Pool};
 use crate::haechi::{TICK, region_layout};
 use crate::one_sided::{BufferPosition, Done, Fabric, Lost, Operation, Post, WORD};
@@ -66,19 +66,19 @@ impl<F: Fabric> Port<F> {
         match Grant::read(words, period.epoch) {
             Some(grant) if grant.epoch > period.epoch => return self.begin(grant, now),
             // Alone it stays until there is a new period.
-            Some(_) if self.state == State::Alone => {}
+            Some(_) if self.state == IssueRight::Alone => {}
             Some(grant) => {
                 if grant.is_void {
                     self.balance.void();
                 }
                 if self.is_answer_current() && now < period.end() {
-                    self.state = State::Sure;
+                    self.state = IssueRight::Sure;
                 }
             }
             // The session slot is another's, or will be.
             None if words == [0; GRANT] => {
                 self.balance.void();
-                (self.state, self.confirmed) = (State::Unsure, now);
+                (self.state, self.confirmed) = (IssueRight::Unsure, now);
             }
             None => {}
         }
@@ -139,7 +139,7 @@ impl<F: Fabric> Port<F> {
             self.report = now.after(READ_PAUSE[0]);
             return Ok(());
         }
-        if self.state == State::Alone && !self.owes_report {
+        if self.state == IssueRight::Alone && !self.owes_report {
             // Operations that are done alone belong to no period of a monitor.
             self.report = now.after(longest);
             return Ok(());
@@ -149,7 +149,7 @@ impl<F: Fabric> Port<F> {
         (self.last_sent, self.reported, self.owes_report) = (now, self.counts.operations, false);
         let counts = self.balance.usage();
         let is_starved = self.is_out_of_tokens();
-        let report = Report {
+        let report = ClientReport {
             residual: self.balance.reserved(),
             completed: self.completed,
             in_hand: self.balance.pool(),
@@ -185,7 +185,7 @@ impl<F: Fabric> Port<F> {
             Mode::Sound => u64::from(self.window / 2),
         };
         let hand = self.balance.ready();
-        let wants = self.state == State::Sure
+        let wants = self.state == IssueRight::Sure
             && self.own.take.is_none()
             && hand <= mark
             && self.balance.lacks() > 0
@@ -215,7 +215,7 @@ impl<F: Fabric> Port<F> {
             }
             return;
         }
-        if self.state == State::Alone || now >= period.end().after(GUARD) {
+        if self.state == IssueRight::Alone || now >= period.end().after(GUARD) {
             return;
         }
         let tokens = u64::try_from(pool.tokens).unwrap_or(0).min(batch);

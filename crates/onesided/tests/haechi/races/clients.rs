@@ -5,7 +5,7 @@ use tidegate_algo::onesided::engine::Promise;
 use tidegate_algo::onesided::monitor::SUSPECT;
 use tidegate_model::{Span, Time};
 use tidegate_onesided::haechi::monitor::EVICT;
-use tidegate_onesided::haechi::{Event, TICK, region_layout, words};
+use tidegate_onesided::haechi::{MonitorEvent, TICK, region_layout, words};
 use tidegate_onesided::one_sided::{BUFFER, BufferPosition, Fabric, Operation, Post, PostError};
 
 use crate::world::{
@@ -94,7 +94,7 @@ fn r08_a_torn_report_accuses_no_client() {
             lever.go();
         }
         assert!(torn > 100);
-        let accused = |event: &&Event| matches!(event, Event::Overstepped { .. });
+        let accused = |event: &&MonitorEvent| matches!(event, MonitorEvent::Overstepped { .. });
         assert_eq!(world.events.iter().find(accused), None);
         assert!(world.summaries().count() > 2);
         world.check_books();
@@ -110,7 +110,7 @@ fn a_client_that_oversteps_is_reported() {
     // An engine that is not ours: it reports the truth, and issues what it likes.
     world.clients[0].is_stopped = true;
     for beat in 1..9u16 {
-        let report = tidegate_algo::onesided::monitor::Report {
+        let report = tidegate_algo::onesided::monitor::ClientReport {
             residual: 300,
             completed: 300 * u64::from(beat),
             is_busy: true,
@@ -122,7 +122,8 @@ fn a_client_that_oversteps_is_reported() {
         }
         world.run(Span(2 * TICK.0));
     }
-    let reported = |event: &&Event| matches!(event, Event::Overstepped { session_slot: 0, .. });
+    let reported =
+        |event: &&MonitorEvent| matches!(event, MonitorEvent::Overstepped { session_slot: 0, .. });
     assert_eq!(world.events.iter().filter(reported).count(), 1);
 }
 
@@ -149,7 +150,7 @@ fn r09_what_a_dead_client_had_goes_to_others() {
             let most = if period < 3 { lost / 50 } else { 0 } + slack(3);
             assert!(issued + most >= CAPACITY, "{rules:?}: {issued} in {period}");
         }
-        let evicted = |event: &&Event| **event == Event::Evicted(0);
+        let evicted = |event: &&MonitorEvent| **event == MonitorEvent::Evicted(0);
         assert_eq!(world.events.iter().filter(evicted).count(), 1);
         let limit = died.after(Span((EVICT + 1) * PERIOD.0));
         assert!(world.monitor.promise(0).is_none() && world.now > limit);
@@ -211,7 +212,7 @@ fn r10_the_monitor_notices_a_client_that_returns_between_its_read_and_its_write(
         let before = world.issued();
         world.clients[0].is_stopped = true;
         // Until the monitor is about to say that it doubts.
-        let silent = |world: &HaechiSim| world.events.contains(&Event::Silent(0));
+        let silent = |world: &HaechiSim| world.events.contains(&MonitorEvent::Silent(0));
         let grants = region_layout::GRANTS;
         let writes = |one: &Operation| matches!(one, Operation::Write { to, .. } if *to == grants);
         while !world.lever.pending().iter().any(writes) {
@@ -355,7 +356,7 @@ fn r18_clients_join_and_leave_between_periods() {
         assert!(world.clients[1].lever.issued() > before + 1_000, "it has its tokens yet");
         assert_eq!(world.clients[3].lever.issued(), 0);
         world.run_into_next(percent(50));
-        assert!(world.events.contains(&Event::Left(1)));
+        assert!(world.events.contains(&MonitorEvent::Left(1)));
         assert!(world.clients[3].lever.issued() > 1_000);
         // The session slot is free now, and the client that left has nothing, now and later.
         let before = world.clients[1].lever.issued();
@@ -406,7 +407,7 @@ fn r20_an_early_client_takes_no_promised_token() {
             assert_eq!(world.clients[1].port.balance().promise(), reserve(3_000));
             world.run(percent(94));
             assert!(lever.issued() - early >= 2_700, "{rules:?}: {}", lever.issued() - early);
-            assert!(!world.events.iter().any(|it| matches!(it, Event::Overstepped { .. })));
+            assert!(!world.events.iter().any(|it| matches!(it, MonitorEvent::Overstepped { .. })));
             world.check_books();
         }
     }
@@ -433,7 +434,7 @@ fn r18_a_promise_changes_between_periods() {
             .map(|summary| summary.session_slots[0].map_or(0, |(promise, _)| promise.reservation))
             .collect();
         assert_eq!(promised, [8_000, 500], "{rules:?}");
-        assert!(!world.events.iter().any(|it| matches!(it, Event::Overstepped { .. })));
+        assert!(!world.events.iter().any(|it| matches!(it, MonitorEvent::Overstepped { .. })));
         // A promise is refused if all promises together exceed the capacity; the former one stays.
         assert!(world.monitor.renew(0, reserve(9_001)).is_err());
         assert_eq!(world.monitor.promise(0), Some(reserve(500)));
@@ -484,6 +485,6 @@ fn a_client_that_is_looked_after_seldom_has_what_is_its_own() {
         world.run(Span(4 * POLL_INTERVAL.0));
     }
     assert!(lever.issued() > before);
-    assert!(!world.events.contains(&Event::Silent(0)));
+    assert!(!world.events.contains(&MonitorEvent::Silent(0)));
     assert!(Time::ZERO < world.now && LOCAL > 0);
 }

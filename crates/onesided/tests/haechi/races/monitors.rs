@@ -5,7 +5,7 @@ use tidegate_algo::onesided::engine::Promise;
 use tidegate_model::{Span, Time};
 use tidegate_onesided::haechi::monitor::Denied;
 use tidegate_onesided::haechi::words::{self, Pool};
-use tidegate_onesided::haechi::{Event, Monitor, TICK, region_layout};
+use tidegate_onesided::haechi::{Monitor, MonitorEvent, TICK, region_layout};
 use tidegate_onesided::one_sided::Operation;
 
 use crate::memory::Node;
@@ -29,7 +29,7 @@ fn r12_a_second_monitor_stops_the_first() {
             let (mut events, mut rounds) = (Vec::new(), 0);
             world.step();
             assert_eq!(world.epoch(), words::next(epoch), "its period begins at once");
-            while !events.contains(&Event::Superseded) {
+            while !events.contains(&MonitorEvent::Superseded) {
                 world.step();
                 former.poll(world.now, &mut events).unwrap();
                 rounds += 1;
@@ -80,7 +80,7 @@ fn r12_what_a_former_monitor_still_adds_is_taken_away() {
     let mut events = Vec::new();
     former.poll(world.now.after(TICK), &mut events).unwrap();
     former.poll(world.now.after(Span(2 * TICK.0)), &mut events).unwrap();
-    assert_eq!(events, [Event::Superseded]);
+    assert_eq!(events, [MonitorEvent::Superseded]);
 }
 
 /// Both begin a period at the same time, and the pool is of neither: the one that has the lease
@@ -105,7 +105,7 @@ fn r12_two_monitors_that_begin_together_leave_one_pool() {
         world.run(TICK);
         former.poll(world.now, &mut events).unwrap();
     }
-    assert!(events.contains(&Event::Superseded));
+    assert!(events.contains(&MonitorEvent::Superseded));
     assert!(world.pool().is_of(world.epoch()));
     let issued = world.issued_in(3);
     assert!(issued.iter().all(|issued| *issued <= CAPACITY + slack(2)), "{issued:?}");

@@ -140,7 +140,7 @@ fn wanted(tenant_report: &TenantReport) -> u64 {
 
 /// The demand of a tenant for its reservation, by node.
 fn row(number: TenantIndex, tenant: &Tenant, nodes: &[Node]) -> Vec<Cell> {
-    let cell = |(entry, node): (&super::Entry, &Node)| {
+    let cell = |(entry, node): (&super::NodeAccounts, &Node)| {
         let tenant_report = tenant_report(number, node);
         let share = entry.account(STANDING).sent.reserved;
         let most = tenant_report.most.min(MOST);

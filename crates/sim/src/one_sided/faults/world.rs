@@ -7,7 +7,7 @@ use std::rc::Rc;
 use tidegate_algo::onesided::capacity::Profile;
 use tidegate_model::{Span, Time};
 use tidegate_onesided::haechi::monitor::{Settings, Summary};
-use tidegate_onesided::haechi::{Event, Monitor, Port, SessionParameters, region_layout};
+use tidegate_onesided::haechi::{Monitor, MonitorEvent, Port, SessionParameters, region_layout};
 
 use super::super::fabric::{Loopback, Network};
 use super::super::nic::{NicModel, Order, Service};
@@ -30,7 +30,7 @@ pub(super) struct FaultSim {
     /// When the monitor is to be called, or another is to begin.
     next_poll: Time,
     faults: VecDeque<(Time, Fault)>,
-    events: Vec<Event>,
+    events: Vec<MonitorEvent>,
     /// The monitor's period, what had been issued when it began, and in how many more clients may
     /// use what they have left of a former monitor's.
     epoch: u64,
@@ -187,8 +187,8 @@ impl FaultSim {
         self.capacity = self.capacity.max(capacity);
         for event in events.drain(..) {
             match event {
-                Event::Over(summary) => self.judge(&summary)?,
-                Event::Overstepped { .. } | Event::Superseded => {
+                MonitorEvent::Over(summary) => self.judge(&summary)?,
+                MonitorEvent::Overstepped { .. } | MonitorEvent::Superseded => {
                     return Err(self.violation(format!("{event:?}")));
                 }
                 _ => {}

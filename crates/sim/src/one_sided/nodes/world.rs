@@ -8,7 +8,7 @@ use tidegate_algo::onesided::engine::Promise;
 use tidegate_model::{Policy, TenantIndex, Time};
 use tidegate_onesided::data_node::{self, Coordinator, Hello, SessionRegistry};
 use tidegate_onesided::haechi::monitor::Settings;
-use tidegate_onesided::haechi::{Event, Monitor, Port, SessionParameters, region_layout};
+use tidegate_onesided::haechi::{Monitor, MonitorEvent, Port, SessionParameters, region_layout};
 use tidegate_proto::cluster::message::Share;
 use tidegate_proto::cluster::split::NodeSetup;
 use tidegate_proto::controller::{ConnectionId, Controller, FromPeer, Output, Peer, Setup, ToPeer};
@@ -211,7 +211,7 @@ impl Guarded {
     fn run_until(&mut self, now: Picoseconds) {
         self.world.run_until(now);
         for event in self.world.events() {
-            let Event::Over(summary) = event else { continue };
+            let MonitorEvent::Over(summary) = event else { continue };
             self.coordinator.on_period(&summary);
             if self.coordinator.is_owed()
                 && let Some(monitor) = self.world.monitor()

@@ -135,8 +135,8 @@ fn arguments(
 fn parse(text: &str) -> Option<Measurement> {
     // Notes of fio's may come before the reports.
     let text = &text[text.find('{')?..];
-    let reports = serde_json::Deserializer::from_str(text).into_iter::<Report>();
-    let reports: Vec<Report> = reports.take(2).collect::<Result<_, _>>().ok()?;
+    let reports = serde_json::Deserializer::from_str(text).into_iter::<FioInterval>();
+    let reports: Vec<FioInterval> = reports.take(2).collect::<Result<_, _>>().ok()?;
     let [from, to] = &reports[..] else { return None };
     let length = Span(to.timestamp_ms.checked_sub(from.timestamp_ms)? * Span::MILLISECOND.0);
     let (from, mut seen) = (from.seen()?, to.seen()?);
@@ -150,7 +150,7 @@ fn parse(text: &str) -> Option<Measurement> {
 
 /// A report of fio's: what happened since it began.
 #[derive(Deserialize)]
-struct Report {
+struct FioInterval {
     timestamp_ms: u64,
     jobs: Vec<Job>,
 }
@@ -173,7 +173,7 @@ struct Latency {
     mean: f64,
 }
 
-impl Report {
+impl FioInterval {
     /// By volume; nothing if there was an error.
     fn seen(&self) -> Option<BTreeMap<String, Seen>> {
         let mut seen: BTreeMap<String, Seen> = BTreeMap::new();

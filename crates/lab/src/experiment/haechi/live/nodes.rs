@@ -32,7 +32,7 @@ use tidegate_sim::one_sided::nodes::{
 use super::super::NODES;
 use super::super::nodes::{CHANGE_PERIOD, FOLLOWED, LOST, means, panel, table, worst};
 use super::run::{PeriodLog, PriorityBoost, expect_right, start, with_periods};
-use super::testbed::{Kind, SOUND, Testbed};
+use super::testbed::{NodeSettings, SOUND, Testbed};
 use super::{AS_SIMULATED, KEPT, SMALL, USED};
 use crate::experiment::haechi::plot::draw;
 use crate::experiment::haechi::{FigureContext, FigureResult, kilo};
@@ -151,7 +151,7 @@ fn count(
     interrupt: &Interrupt,
 ) -> Result<Live, Failure> {
     let Scenario { nics, period, window, nodes, .. } = scenario;
-    let kind = Kind { nics, period: *period, window: *window, rules: SOUND };
+    let kind = NodeSettings { nics, period: *period, window: *window, rules: SOUND };
     let mut testbed = Testbed::of(*nodes, &kind, &scenario.policy(), interrupt)?;
     let (words, nodes) = (words(scenario), usize::from(*nodes));
     let mut processes =

@@ -24,7 +24,7 @@ pub(super) struct Testbed {
 
 /// Settings that all data nodes of a scenario share.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Kind<'a> {
+pub(super) struct NodeSettings<'a> {
     pub(super) nics: &'a NicModel,
     pub(super) period: Span,
     pub(super) window: u32,
@@ -60,7 +60,7 @@ impl Testbed {
     /// As [`Self::start`].
     pub(super) fn of(
         nodes: u16,
-        kind: &Kind<'_>,
+        kind: &NodeSettings<'_>,
         policy: &str,
         interrupt: &Interrupt,
     ) -> Result<Self, Failure> {
@@ -114,7 +114,7 @@ impl Testbed {
     }
 }
 
-impl Kind<'_> {
+impl NodeSettings<'_> {
     /// A data node in the cluster's file.
     fn text(&self, name: &str, socket: &Path) -> String {
         let Self { nics, period, window, rules } = self;
@@ -129,7 +129,7 @@ impl Kind<'_> {
     }
 }
 
-fn kind(scenario: &Scenario, window: u32) -> Kind<'_> {
+fn kind(scenario: &Scenario, window: u32) -> NodeSettings<'_> {
     let rules = match scenario.control {
         Control::Basic => "mode = \"basic\"",
         Control::Paper => "mode = \"paper\"",
@@ -137,7 +137,7 @@ fn kind(scenario: &Scenario, window: u32) -> Kind<'_> {
         // Other rules than the file knows are for the simulation.
         Control::None | Control::Sound | Control::By(_) => SOUND,
     };
-    Kind { nics: &scenario.nics, period: scenario.period, window, rules }
+    NodeSettings { nics: &scenario.nics, period: scenario.period, window, rules }
 }
 
 /// The shipped rules.

@@ -40,7 +40,7 @@ fn periods_count_when_all_clients_have_reported_them_except_the_first() {
 
 #[test]
 fn clients_have_the_demands_of_the_scenario() {
-    let plan = |text, control| Plan {
+    let plan = |text, control| LiveRun {
         scenario: slowed(text, control, WINDOW).unwrap(),
         window: WINDOW,
         periods: 1,
