@@ -40,7 +40,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 use tidegate_model::{Iops, Span, Time};
-use tidegate_onesided::one_sided::{Done, Fabric, Lost, Operation, Post, PostError};
+use tidegate_onesided::one_sided::{Done, Lost, Operation, Post, PostError, RemoteMemory};
 
 use super::buffers::Buffers;
 use super::region::Region;
@@ -128,7 +128,7 @@ fn check(region: &Region, at: u64) {
 /// use std::sync::Arc;
 /// use tidegate_fabric::memory::{model::{self, Model, Speed}, region::Region};
 /// use tidegate_model::{Iops, Time};
-/// use tidegate_onesided::one_sided::{Fabric, Operation, BufferPosition, Post};
+/// use tidegate_onesided::one_sided::{RemoteMemory, Operation, BufferPosition, Post};
 ///
 /// let region = Arc::new(Region::create(1 << 20)?);
 /// model::set(&region, 0, Speed::new(Iops(1_000_000), Iops(500_000)));
@@ -200,7 +200,7 @@ impl Model {
         Self { left: Some(left), ..self }
     }
 
-    /// The next time to call [`Fabric::poll`], if anything was flushed.
+    /// The next time to call [`RemoteMemory::poll`], if anything was flushed.
     pub fn next_deadline(&self) -> Option<Time> {
         let first = |at: usize, end| (at < end).then(|| self.queue[at].at);
         let (done, placed) = (first(0, self.placed), first(self.placed, self.flushed));
@@ -233,7 +233,7 @@ impl Model {
     }
 }
 
-impl Fabric for Model {
+impl RemoteMemory for Model {
     fn post(&mut self, post: Post) -> Result<(), PostError> {
         post.operation.check(self.region.length(), self.buffers.count())?;
         if self.queue.len() == WINDOW {

@@ -1,4 +1,4 @@
-//! Tests of every fabric, for any back end: the contract of `onesided::one_sided`.
+//! Tests of every connection, for any back end: the contract of `onesided::one_sided`.
 //!
 //! A back end says in a [`Backend`] how clients of one region are made and how time passes, and has
 //! all tests by `conformance!`. If its clients may be of several threads, it has those of
@@ -19,15 +19,15 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use tidegate_model::Time;
 use tidegate_onesided::one_sided::{
-    BUFFER, BufferPosition, Done, Fabric, Operation, Post, PostError, WORD,
+    BUFFER, BufferPosition, Done, Operation, Post, PostError, RemoteMemory, WORD,
 };
 
 /// Clients of one region, and the time that passes for them.
 pub(crate) trait Backend {
-    type Fabric: Fabric;
+    type RemoteMemory: RemoteMemory;
 
     /// One more client, with four buffers or more. It reads the writes of the other clients.
-    fn open(&mut self) -> Self::Fabric;
+    fn open(&mut self) -> Self::RemoteMemory;
 
     /// Where in the region anything may be written: 16 KiB or more, from a multiple of 64.
     fn area(&self) -> Range<u64>;
@@ -75,24 +75,24 @@ pub(crate) use tests;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Posts, and waits until all of it is done. Tells the words in the order of the posts.
-fn perform<F: Fabric>(
-    fabric: &mut F,
+fn perform<F: RemoteMemory>(
+    remote: &mut F,
     pass: &mut impl FnMut() -> Time,
     operations: &[Operation],
 ) -> Vec<u64> {
     for (id, operation) in (0..).zip(operations) {
-        fabric.post(Post { id, operation: *operation }).unwrap();
+        remote.post(Post { id, operation: *operation }).unwrap();
     }
-    fabric.flush(pass()).unwrap();
+    remote.flush(pass()).unwrap();
     let mut done = Vec::new();
-    wait(fabric, pass, operations.len(), &mut done);
+    wait(remote, pass, operations.len(), &mut done);
     done.sort_by_key(|done| done.id);
     assert!(done.iter().map(|done| done.id).eq(0..operations.len() as u64), "{done:?}");
     done.iter().map(|done| done.word).collect()
 }
 
-fn wait<F: Fabric>(
-    fabric: &mut F,
+fn wait<F: RemoteMemory>(
+    remote: &mut F,
     pass: &mut impl FnMut() -> Time,
     count: usize,
     done: &mut Vec<Done>,
@@ -100,13 +100,13 @@ fn wait<F: Fabric>(
     let deadline = Instant::now() + PATIENCE;
     while done.len() < count {
         assert!(Instant::now() < deadline, "{} of {count} are done", done.len());
-        fabric.poll(pass(), done).unwrap();
+        remote.poll(pass(), done).unwrap();
     }
 }
 
 /// Does one thing and tells its word.
-fn one<W: Backend>(world: &mut W, fabric: &mut W::Fabric, operation: Operation) -> u64 {
-    perform(fabric, &mut || world.pass(), &[operation])[0]
+fn one<W: Backend>(world: &mut W, remote: &mut W::RemoteMemory, operation: Operation) -> u64 {
+    perform(remote, &mut || world.pass(), &[operation])[0]
 }
 
 fn read(from: u64, length: u32) -> Operation {
@@ -122,8 +122,8 @@ fn pattern(seed: u64) -> impl Iterator<Item = u8> {
     (0u64..).map(move |at| ((at + seed).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as u8)
 }
 
-fn fill<F: Fabric>(fabric: &mut F, buffer: u32, seed: u64) {
-    fabric.buffer_mut(buffer).iter_mut().zip(pattern(seed)).for_each(|(to, from)| *to = from);
+fn fill<F: RemoteMemory>(remote: &mut F, buffer: u32, seed: u64) {
+    remote.buffer_mut(buffer).iter_mut().zip(pattern(seed)).for_each(|(to, from)| *to = from);
 }
 
 pub(crate) fn operations_have_their_documented_effect<W: Backend>(world: &mut W) {
@@ -148,8 +148,8 @@ pub(crate) fn operations_have_their_documented_effect<W: Backend>(world: &mut W)
 }
 
 pub(crate) fn what_cannot_be_is_refused<W: Backend>(world: &mut W) {
-    let mut fabric = world.open();
-    let (end, at, buffers) = (fabric.region(), world.area().start, fabric.buffers());
+    let mut remote = world.open();
+    let (end, at, buffers) = (remote.region(), world.area().start, remote.buffers());
     let into = |buffer, offset, length| Operation::Read {
         from: at,
         into: BufferPosition { buffer, offset },
@@ -174,7 +174,7 @@ pub(crate) fn what_cannot_be_is_refused<W: Backend>(world: &mut W) {
         Operation::CompareSwap { at: u64::MAX - 7, expected: 0, new: 1 },
     ];
     for (id, operation) in (0..).zip(outside) {
-        assert_eq!(fabric.post(Post { id, operation }), Err(PostError::Outside), "{operation:?}");
+        assert_eq!(remote.post(Post { id, operation }), Err(PostError::Outside), "{operation:?}");
     }
     for off in 1..WORD {
         let to = at + off;
@@ -183,84 +183,84 @@ pub(crate) fn what_cannot_be_is_refused<W: Backend>(world: &mut W) {
             Operation::FetchAdd { at: to, add: 1 },
             Operation::CompareSwap { at: to, expected: 0, new: 1 },
         ] {
-            assert_eq!(fabric.post(Post { id: off, operation }), Err(PostError::Unaligned));
+            assert_eq!(remote.post(Post { id: off, operation }), Err(PostError::Unaligned));
         }
     }
     let whole = end - end % WORD - WORD;
-    perform(&mut fabric, &mut || world.pass(), &[read(whole, 8), read(end - 1, 1)]);
+    perform(&mut remote, &mut || world.pass(), &[read(whole, 8), read(end - 1, 1)]);
     let mut done = Vec::new();
-    fabric.poll(world.pass(), &mut done).unwrap();
+    remote.poll(world.pass(), &mut done).unwrap();
     assert_eq!(done, [], "of what was refused nothing is heard");
 }
 
 pub(crate) fn the_window_fills_and_empties<W: Backend>(world: &mut W) {
-    let mut fabric = world.open();
+    let mut remote = world.open();
     let at = world.area().start;
     let mut id = 0;
     for _ in 0..2 {
         let (first, mut done) = (id, Vec::new());
         let operation = Operation::FetchAdd { at, add: 1 };
         let refused = loop {
-            match fabric.post(Post { id, operation }) {
+            match remote.post(Post { id, operation }) {
                 Ok(()) => id += 1,
                 Err(error) => break error,
             }
             assert!(id < 1 << 20, "a window without an end");
         };
         assert_eq!(refused, PostError::Full);
-        fabric.flush(world.pass()).unwrap();
-        wait(&mut fabric, &mut || world.pass(), (id - first) as usize, &mut done);
+        remote.flush(world.pass()).unwrap();
+        wait(&mut remote, &mut || world.pass(), (id - first) as usize, &mut done);
         let ids: BTreeSet<_> = done.iter().map(|done| done.id).collect();
         assert!(ids.into_iter().eq(first..id), "each is done once, under its name");
     }
-    assert_eq!(one(world, &mut fabric, Operation::FetchAdd { at, add: 0 }), id);
+    assert_eq!(one(world, &mut remote, Operation::FetchAdd { at, add: 0 }), id);
 }
 
 pub(crate) fn a_buffer_is_not_seen_while_it_is_used<W: Backend>(world: &mut W) {
-    let (mut fabric, mut other) = (world.open(), world.open());
+    let (mut remote, mut other) = (world.open(), world.open());
     let at = world.area().start;
     fill(&mut other, 0, 1);
     one(world, &mut other, write(at, BUFFER));
-    fill(&mut fabric, 0, 2);
+    fill(&mut remote, 0, 2);
     let wanted = other.buffer(0).to_vec();
-    fabric.post(Post { id: 0, operation: read(at, BUFFER) }).unwrap();
-    fabric.flush(world.pass()).unwrap();
+    remote.post(Post { id: 0, operation: read(at, BUFFER) }).unwrap();
+    remote.flush(world.pass()).unwrap();
     let mut done = Vec::new();
     let deadline = Instant::now() + PATIENCE;
     while done.is_empty() && Instant::now() < deadline {
-        let seen = catch_unwind(AssertUnwindSafe(|| fabric.buffer(0) == wanted));
+        let seen = catch_unwind(AssertUnwindSafe(|| remote.buffer(0) == wanted));
         assert!(seen.unwrap_or(true), "it is all there, or not to be seen");
-        fabric.poll(world.pass(), &mut done).unwrap();
+        remote.poll(world.pass(), &mut done).unwrap();
     }
-    assert!(fabric.buffer(0) == wanted);
-    fabric.post(Post { id: 1, operation: write(at, BUFFER) }).unwrap();
-    fabric.flush(world.pass()).unwrap();
-    let changed = catch_unwind(AssertUnwindSafe(|| fabric.buffer_mut(0).fill(0)));
-    wait(&mut fabric, &mut || world.pass(), 2, &mut done);
+    assert!(remote.buffer(0) == wanted);
+    remote.post(Post { id: 1, operation: write(at, BUFFER) }).unwrap();
+    remote.flush(world.pass()).unwrap();
+    let changed = catch_unwind(AssertUnwindSafe(|| remote.buffer_mut(0).fill(0)));
+    wait(&mut remote, &mut || world.pass(), 2, &mut done);
     one(world, &mut other, read(at, BUFFER));
     assert!(other.buffer(0) == wanted, "{}", changed.is_ok());
-    let unknown = fabric.buffers();
-    catch_unwind(AssertUnwindSafe(|| fabric.buffer(unknown)[0])).unwrap_err();
+    let unknown = remote.buffers();
+    catch_unwind(AssertUnwindSafe(|| remote.buffer(unknown)[0])).unwrap_err();
 }
 
 pub(crate) fn bytes_go_where_they_belong<W: Backend>(world: &mut W) {
-    let mut fabric = world.open();
+    let mut remote = world.open();
     let at = world.area().start;
     let whole: Vec<u8> = pattern(3).take(3 * 4096).collect();
     for (chunk, to) in whole.chunks(4096).zip((at..).step_by(4096)) {
-        fabric.buffer_mut(0)[..4096].copy_from_slice(chunk);
-        one(world, &mut fabric, write(to, 4096));
+        remote.buffer_mut(0)[..4096].copy_from_slice(chunk);
+        one(world, &mut remote, write(to, 4096));
     }
     for length in (1..=200).chain((200..BUFFER).step_by(101)).chain([4096, 4112, BUFFER]) {
         // All remainders of eight of both sides meet, and reads cross pages.
         let (skip, offset) = (u64::from(length) * 13 % 4099, (length / 8 * 3).min(BUFFER - length));
-        fabric.buffer_mut(1).fill(0xa5);
+        remote.buffer_mut(1).fill(0xa5);
         let into = BufferPosition { buffer: 1, offset };
-        one(world, &mut fabric, Operation::Read { from: at + skip, into, length });
+        one(world, &mut remote, Operation::Read { from: at + skip, into, length });
         let mut wanted = vec![0xa5; BUFFER as usize];
         wanted[offset as usize..][..length as usize]
             .copy_from_slice(&whole[skip as usize..][..length as usize]);
-        assert!(fabric.buffer(1) == wanted, "{length} bytes from {skip} to {offset}");
+        assert!(remote.buffer(1) == wanted, "{length} bytes from {skip} to {offset}");
     }
 }
 
@@ -319,8 +319,8 @@ pub(crate) fn the_region_is_as_simple_as_a_vector<W: Backend>(world: &mut W) {
 }
 
 /// All bytes, in reads of 4 KiB.
-fn contents<F: Fabric>(
-    fabric: &mut F,
+fn contents<F: RemoteMemory>(
+    remote: &mut F,
     pass: &mut impl FnMut() -> Time,
     start: u64,
     size: u64,
@@ -328,15 +328,15 @@ fn contents<F: Fabric>(
     let mut bytes = Vec::new();
     for from in (start..start + size).step_by(4096) {
         let length = (start + size - from).min(4096) as u32;
-        perform(fabric, pass, &[read(from, length)]);
-        bytes.extend(&fabric.buffer(0)[..length as usize]);
+        perform(remote, pass, &[read(from, length)]);
+        bytes.extend(&remote.buffer(0)[..length as usize]);
     }
     bytes
 }
 
 /// Does a step to the region and to the vector, and compares what they tell.
-fn check_step<F: Fabric>(
-    fabric: &mut F,
+fn check_step<F: RemoteMemory>(
+    remote: &mut F,
     pass: &mut impl FnMut() -> Time,
     start: u64,
     bytes: &mut [u8],
@@ -348,12 +348,12 @@ fn check_step<F: Fabric>(
     match *step {
         OperationStep::Writes(ref writes) => {
             (0..writes.len() as u32)
-                .for_each(|buffer| fill(fabric, buffer, seed + u64::from(buffer)));
+                .for_each(|buffer| fill(remote, buffer, seed + u64::from(buffer)));
             let posts: Vec<_> = (0..)
                 .zip(writes)
                 .map(|(buffer, &(at, offset, length))| {
                     bytes[part(at, length)]
-                        .copy_from_slice(&fabric.buffer(buffer)[part(offset.into(), length)]);
+                        .copy_from_slice(&remote.buffer(buffer)[part(offset.into(), length)]);
                     Operation::Write {
                         from: BufferPosition { buffer, offset },
                         to: start + at,
@@ -361,19 +361,19 @@ fn check_step<F: Fabric>(
                     }
                 })
                 .collect();
-            perform(fabric, pass, &posts);
+            perform(remote, pass, &posts);
         }
         OperationStep::Read(at, offset, length) => {
             let into = BufferPosition { buffer: 1, offset };
-            perform(fabric, pass, &[Operation::Read { from: start + at, into, length }]);
-            assert!(fabric.buffer(1)[part(offset.into(), length)] == bytes[part(at, length)]);
+            perform(remote, pass, &[Operation::Read { from: start + at, into, length }]);
+            assert!(remote.buffer(1)[part(offset.into(), length)] == bytes[part(at, length)]);
         }
         OperationStep::Word(at, new) => {
-            perform(fabric, pass, &[Operation::WriteWord { word: new, to: start + at }]);
+            perform(remote, pass, &[Operation::WriteWord { word: new, to: start + at }]);
             bytes[part(at, 8)].copy_from_slice(&new.to_le_bytes());
         }
         OperationStep::Add(at, add) => {
-            let reported = perform(fabric, pass, &[Operation::FetchAdd { at: start + at, add }]);
+            let reported = perform(remote, pass, &[Operation::FetchAdd { at: start + at, add }]);
             let old = word(bytes, at);
             assert_eq!(reported, [old]);
             bytes[part(at, 8)].copy_from_slice(&old.wrapping_add(add).to_le_bytes());
@@ -381,7 +381,7 @@ fn check_step<F: Fabric>(
         OperationStep::Swap(at, hit, new) => {
             let (old, expected) = (word(bytes, at), expected(bytes, at, hit));
             let swap = Operation::CompareSwap { at: start + at, expected, new };
-            assert_eq!(perform(fabric, pass, &[swap]), [old]);
+            assert_eq!(perform(remote, pass, &[swap]), [old]);
             let new = if hit { new } else { old };
             bytes[part(at, 8)].copy_from_slice(&new.to_le_bytes());
         }
@@ -389,7 +389,7 @@ fn check_step<F: Fabric>(
 }
 
 /// A [`Backend`] whose clients may be of several threads.
-pub(crate) trait Threads: Backend<Fabric: Send> {
+pub(crate) trait Threads: Backend<RemoteMemory: Send> {
     /// The time for all threads.
     fn clock(&self) -> impl Fn() -> Time + Send + Sync + 'static;
 
@@ -431,8 +431,8 @@ pub(crate) fn writes_are_seen_in_their_order<W: Threads>(world: &mut W) {
 }
 
 /// The words of the first buffer.
-fn words<F: Fabric>(fabric: &F, length: u32) -> impl Iterator<Item = u64> {
-    fabric.buffer(0)[..length as usize].as_chunks().0.iter().map(|word| u64::from_le_bytes(*word))
+fn words<F: RemoteMemory>(remote: &F, length: u32) -> impl Iterator<Item = u64> {
+    remote.buffer(0)[..length as usize].as_chunks().0.iter().map(|word| u64::from_le_bytes(*word))
 }
 
 /// Both halves of every word are alike, however words are written and read.
@@ -473,7 +473,7 @@ pub(crate) fn atomic_operations_are_atomic<W: Threads>(world: &mut W) {
     let clear = [at, swapped].map(|to| Operation::WriteWord { word: 0, to });
     perform(&mut fabrics[0], &mut &clock, &clear);
     let start = Barrier::new(fabrics.len());
-    let count = |fabric: &mut W::Fabric| {
+    let count = |remote: &mut W::RemoteMemory| {
         let mut pass = &clock;
         start.wait();
         let (mut seen, mut swaps, mut expected) = (Vec::new(), 0, 0);
@@ -481,7 +481,7 @@ pub(crate) fn atomic_operations_are_atomic<W: Threads>(world: &mut W) {
             let add = Operation::FetchAdd { at, add: 1 };
             let swap = Operation::CompareSwap { at: swapped, expected, new: expected + 1 };
             let reported =
-                perform(fabric, &mut pass, &[add, swap, add, add, add, add, add, add, add]);
+                perform(remote, &mut pass, &[add, swap, add, add, add, add, add, add, add]);
             seen.extend([&reported[..1], &reported[2..]].concat());
             swaps += u64::from(reported[1] == expected);
             expected = if reported[1] == expected { expected + 1 } else { reported[1] };
@@ -490,7 +490,7 @@ pub(crate) fn atomic_operations_are_atomic<W: Threads>(world: &mut W) {
     };
     let reported: Vec<_> = thread::scope(|scope| {
         let threads: Vec<_> =
-            fabrics.iter_mut().map(|fabric| scope.spawn(|| count(fabric))).collect();
+            fabrics.iter_mut().map(|remote| scope.spawn(|| count(remote))).collect();
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()
     });
     let seen: BTreeSet<_> = reported.iter().flat_map(|(seen, _)| seen.iter().copied()).collect();

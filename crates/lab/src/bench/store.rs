@@ -12,7 +12,7 @@ use std::sync::Mutex;
 
 use tidegate_console::programs;
 use tidegate_fabric::stream::Address;
-use tidegate_model::cluster::{self, DataNode, Fabric, TokenRules};
+use tidegate_model::cluster::{self, DataNode, MemoryTransport, TokenRules};
 use tidegate_model::{Bytes, Iops, Span};
 use tidegate_node::memory::{self, Running};
 use tidegate_onesided::one_sided::BUFFER;
@@ -113,7 +113,7 @@ impl Bed {
             session_slots: 8,
             window: WINDOW,
             rules: TokenRules::Sound,
-            fabric: Fabric::Shm,
+            transport: MemoryTransport::Shm,
             device: None,
         };
         let config = memory::Config {

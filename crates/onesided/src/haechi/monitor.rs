@@ -42,7 +42,7 @@ use super::port::word;
 use super::words::{self, GRANT, Grant, Pool, REPORT};
 use super::{SessionParameters, region_layout};
 use crate::data_node::slots::Slots;
-use crate::one_sided::{BUFFER, BufferPosition, Done, Fabric, Lost, Operation, Post, WORD};
+use crate::one_sided::{BUFFER, BufferPosition, Done, Lost, Operation, Post, RemoteMemory, WORD};
 
 /// How long after a period final words are read at the latest: the last to write its own may have
 /// found a line of all that was under way.
@@ -102,7 +102,7 @@ const WRITE: u64 = 4;
 /// A data node's monitor.
 #[derive(Debug)]
 pub struct Monitor<F> {
-    fabric: F,
+    remote: F,
     settings: Settings,
     books: Books,
     estimator: Estimator,
@@ -127,23 +127,23 @@ pub struct Monitor<F> {
     published_capacity: u64,
 }
 
-impl<F: Fabric> Monitor<F> {
-    /// A monitor that takes over a region, or makes a fresh one if it is all zero. If the fabric
-    /// answers at once, the monitor then has the client of each session slot, else once it was
-    /// [polled](Self::poll).
+impl<F: RemoteMemory> Monitor<F> {
+    /// A monitor that takes over a region, or makes a fresh one if it is all zero. If the
+    /// connection answers at once, the monitor then has the client of each session slot, else once
+    /// it was [polled](Self::poll).
     ///
     /// # Errors
-    /// The fabric, if its region has no control area or it has too few buffers for the session
+    /// The connection, if its region has no control area or it has too few buffers for the session
     /// slots.
-    pub fn new(fabric: F, settings: Settings, now: Time) -> Result<Self, F> {
+    pub fn new(remote: F, settings: Settings, now: Time) -> Result<Self, F> {
         let session_slots = settings.session_slots.min(region_layout::SESSION_SLOTS);
         let needed = 2 * u32::from(session_slots.div_ceil(PER_BUFFER)) + 1;
-        if fabric.region() < region_layout::DATA || fabric.buffers() < needed {
-            return Err(fabric);
+        if remote.region() < region_layout::DATA || remote.buffers() < needed {
+            return Err(remote);
         }
         let SessionParameters { rules, period, .. } = settings.parameters;
         let mut monitor = Self {
-            fabric,
+            remote,
             settings: Settings { session_slots, ..settings },
             books: Books::new(rules, period),
             estimator: Estimator::new(rules.capacity, settings.profile, None),
@@ -306,9 +306,9 @@ impl<F: Fabric> Monitor<F> {
 
     /// Takes in completed operations, if there are any.
     fn take_completions(&mut self, now: Time) -> Result<bool, Lost> {
-        self.fabric.flush(now)?;
+        self.remote.flush(now)?;
         let mut done = core::mem::take(&mut self.done);
-        self.fabric.poll(now, &mut done)?;
+        self.remote.poll(now, &mut done)?;
         let some = !done.is_empty();
         done.iter().for_each(|one| self.on_done(*one));
         done.clear();
@@ -334,8 +334,8 @@ impl<F: Fabric> Monitor<F> {
     }
 
     fn post(&mut self, id: u64, operation: Operation) {
-        // The steps post less than any fabric holds, all of it in the control area.
-        let is_posted = self.fabric.post(Post { id, operation }).is_ok();
+        // The steps post less than any connection holds, all of it in the control area.
+        let is_posted = self.remote.post(Post { id, operation }).is_ok();
         debug_assert!(is_posted, "{operation:?}");
         self.pending += u32::from(is_posted);
     }
@@ -360,13 +360,13 @@ impl<F: Fabric> Monitor<F> {
 
     /// The words of a line that was read.
     fn line(&self, session_slot: u16) -> [u64; LINE] {
-        let buffer = self.fabric.buffer(1 + u32::from(session_slot / PER_BUFFER));
+        let buffer = self.remote.buffer(1 + u32::from(session_slot / PER_BUFFER));
         core::array::from_fn(|at| word(buffer, usize::from(session_slot % PER_BUFFER) * LINE + at))
     }
 
     /// The region is known now.
     fn open(&mut self) {
-        let header = self.fabric.buffer(0);
+        let header = self.remote.buffer(0);
         let at = |offset: u64| word(header, (offset / WORD) as usize);
         let (magic, learned) = (at(region_layout::HEADER), at(region_layout::LEARNED));
         (self.lease, self.seen) = (at(region_layout::LEASE), at(region_layout::POOL));
@@ -571,7 +571,7 @@ impl<F: Fabric> Monitor<F> {
                 let words = session_slot
                     .map_or([0; GRANT], |session_slot| self.grant(session_slot).words());
                 let line = usize::from(number - first) * region_layout::LINE as usize;
-                let bytes = self.fabric.buffer_mut(1 + buffers + at);
+                let bytes = self.remote.buffer_mut(1 + buffers + at);
                 for (at, word) in words.iter().enumerate() {
                     let to = line + at * WORD as usize;
                     bytes[to..][..WORD as usize].copy_from_slice(&word.to_le_bytes());

@@ -1,4 +1,4 @@
-//! A client's engine: a fabric that lets through the operations that have a token.
+//! A client's engine: a connection that lets through the operations that have a token.
 //!
 //! # Mechanism
 //! Operations wait in the order in which they were posted until there is a token for each, which is
@@ -36,7 +36,7 @@ use tidegate_model::{Span, Time};
 
 use super::words::Grant;
 use super::{SessionParameters, TICK, region_layout};
-use crate::one_sided::{Done, Fabric, Lost, Post, PostError, WORD};
+use crate::one_sided::{Done, Lost, Post, PostError, RemoteMemory, WORD};
 
 mod own;
 
@@ -68,7 +68,7 @@ pub const OWN: u64 = 1 << 63;
 /// Buffers of the engine itself: the last two.
 const OWN_BUFFERS: u32 = 2;
 
-/// Operations of the engine itself that may be under way: a fabric must hold so many beside the
+/// Operations of the engine itself that may be under way: a connection must hold so many beside the
 /// window.
 pub const OWN_OPERATIONS: u32 = 4;
 
@@ -104,10 +104,10 @@ pub struct EngineCounters {
     pub periods: u64,
 }
 
-/// A client's engine, in front of a fabric.
+/// A client's engine, in front of a connection.
 #[derive(Debug)]
 pub struct Port<F> {
-    fabric: F,
+    remote: F,
     rules: Rules,
     length: Span,
     session_slot: u16,
@@ -155,29 +155,29 @@ pub struct Port<F> {
     counts: EngineCounters,
 }
 
-impl<F: Fabric> Port<F> {
+impl<F: RemoteMemory> Port<F> {
     /// The engine of a session slot, for a client that keeps at most `window` operations under way.
     /// It has no tokens before the monitor grants it some: within a tick if it is [started
     /// early](super::Monitor::start_early), else when the next period begins.
     ///
     /// # Errors
-    /// The fabric, if it has too few buffers or its region no control area.
+    /// The connection, if it has too few buffers or its region no control area.
     ///
     /// # Panics
     /// If the window is 0, or there is no such session slot.
     pub fn new(
-        fabric: F,
+        remote: F,
         parameters: SessionParameters,
         session_slot: u16,
         window: u32,
         now: Time,
     ) -> Result<Self, F> {
         assert!(window > 0 && session_slot < region_layout::SESSION_SLOTS);
-        if fabric.buffers() <= OWN_BUFFERS || fabric.region() < region_layout::DATA {
-            return Err(fabric);
+        if remote.buffers() <= OWN_BUFFERS || remote.region() < region_layout::DATA {
+            return Err(remote);
         }
         Ok(Self {
-            fabric,
+            remote,
             rules: parameters.rules,
             length: parameters.period,
             session_slot,
@@ -252,9 +252,9 @@ impl<F: Fabric> Port<F> {
         self.report = self.now;
     }
 
-    /// The fabric behind it.
-    pub fn fabric(&self) -> &F {
-        &self.fabric
+    /// The connection behind it.
+    pub fn remote(&self) -> &F {
+        &self.remote
     }
 
     /// When to poll at the latest although nothing is done.
@@ -383,9 +383,9 @@ impl<F: Fabric> Port<F> {
                 self.again = due.map_or(Time::MAX, |due| due.max(now.after(TOGETHER)));
                 return;
             }
-            if self.fabric.post(*post).is_err() {
-                // The fabric is smaller than the window: the token is lost, and the next is tried
-                // when something is done.
+            if self.remote.post(*post).is_err() {
+                // The connection is smaller than the window: the token is lost, and the next is
+                // tried when something is done.
                 return;
             }
             self.waiting.pop_front();
@@ -402,11 +402,11 @@ pub(super) fn word(buffer: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(bytes)
 }
 
-impl<F: Fabric> Fabric for Port<F> {
+impl<F: RemoteMemory> RemoteMemory for Port<F> {
     /// Takes an operation, which waits for its token.
     fn post(&mut self, post: Post) -> Result<(), PostError> {
         assert!(post.id < OWN, "names from 2^63 on are the engine's");
-        post.operation.check(self.fabric.region(), self.buffers())?;
+        post.operation.check(self.remote.region(), self.buffers())?;
         if self.waiting.len() >= self.window as usize {
             return Err(PostError::Full);
         }
@@ -418,13 +418,13 @@ impl<F: Fabric> Fabric for Port<F> {
         self.advance_clock(now)?;
         self.issue(now);
         self.fetch(now)?;
-        self.fabric.flush(now)
+        self.remote.flush(now)
     }
 
     fn poll(&mut self, now: Time, done: &mut Vec<Done>) -> Result<(), Lost> {
         self.advance_clock(now)?;
         let first = done.len();
-        self.fabric.poll(now, done)?;
+        self.remote.poll(now, done)?;
         let mut kept = first;
         for at in first..done.len() {
             let one = done[at];
@@ -440,24 +440,24 @@ impl<F: Fabric> Fabric for Port<F> {
         done.truncate(kept);
         self.issue(now);
         self.fetch(now)?;
-        self.fabric.flush(now)
+        self.remote.flush(now)
     }
 
     fn buffers(&self) -> u32 {
-        self.fabric.buffers() - OWN_BUFFERS
+        self.remote.buffers() - OWN_BUFFERS
     }
 
     fn buffer(&self, buffer: u32) -> &[u8] {
         assert!(buffer < self.buffers());
-        self.fabric.buffer(buffer)
+        self.remote.buffer(buffer)
     }
 
     fn buffer_mut(&mut self, buffer: u32) -> &mut [u8] {
         assert!(buffer < self.buffers());
-        self.fabric.buffer_mut(buffer)
+        self.remote.buffer_mut(buffer)
     }
 
     fn region(&self) -> u64 {
-        self.fabric.region()
+        self.remote.region()
     }
 }

@@ -7,7 +7,7 @@ use tidegate_model::{Span, Time};
 use tidegate_onesided::haechi::monitor::{Settings, Summary};
 use tidegate_onesided::haechi::words::Pool;
 use tidegate_onesided::haechi::{Monitor, MonitorEvent, Port, SessionParameters, region_layout};
-use tidegate_onesided::one_sided::{BufferPosition, Done, Fabric, Operation, Post};
+use tidegate_onesided::one_sided::{BufferPosition, Done, Operation, Post, RemoteMemory};
 
 use super::memory::{Lever, Node, Wire};
 

@@ -68,7 +68,7 @@ impl SweepSim {
         }
         // As the data node does it before the client hears of its session slot.
         self.memory.borrow_mut()[64 + 128 + usize::from(session_slot) * 8..][..8].fill(0);
-        let fabric = Double::adverse(&self.memory, 4, seed);
+        let remote = Double::adverse(&self.memory, 4, seed);
         let settings = Settings {
             outstanding: 2,
             locations: 16,
@@ -76,7 +76,7 @@ impl SweepSim {
             session_slot: Some(session_slot),
             rest: Span(3),
         };
-        let client = Client::new(fabric, self.layout, settings).unwrap();
+        let client = Client::new(remote, self.layout, settings).unwrap();
         self.players.push(Player { session_slot, client });
     }
 
@@ -119,18 +119,18 @@ impl SweepSim {
 
     /// One thing happens at a client's RNIC, if there is one that can.
     fn go(&mut self, at: usize, way: usize) {
-        let ways = self.players[at].client.fabric().ways();
+        let ways = self.players[at].client.remote().ways();
         if ways > 0 {
-            self.players[at].client.fabric_mut().go(way % ways);
+            self.players[at].client.remote_mut().go(way % ways);
         }
         self.poll(at);
     }
 
     /// One thing happens where it is swept.
     fn go_sweeping(&mut self, way: usize) -> Option<Pass> {
-        let fabric = self.sweep.fabric_mut();
-        if fabric.ways() > 0 {
-            fabric.go(way % fabric.ways());
+        let remote = self.sweep.remote_mut();
+        if remote.ways() > 0 {
+            remote.go(way % remote.ways());
         }
         let players = &self.players;
         let is_living =
@@ -367,7 +367,7 @@ fn nothing_is_swept_from_under_a_put_that_waits() {
     world.come(0, 1);
     world.begin(0, 1, 2);
     // It has a block, and has posted what it will write there.
-    while world.players[0].client.fabric().posts < 6 {
+    while world.players[0].client.remote().posts < 6 {
         world.go(0, 0);
     }
     assert!(matches!(world.pass(), Pass::Over { noted: 1.., .. }));
@@ -396,7 +396,7 @@ fn a_client_does_not_return_to_an_earlier_round() {
     for seed in 1..200 {
         let mut world = SweepSim::new(8, seed);
         world.come(0, seed);
-        let reads = |world: &SweepSim| world.players[0].client.fabric().reads();
+        let reads = |world: &SweepSim| world.players[0].client.remote().reads();
         let finish_reads = |world: &mut SweepSim| {
             while reads(world) > 0 {
                 world.go(0, 0);
@@ -410,7 +410,7 @@ fn a_client_does_not_return_to_an_earlier_round() {
         };
         // All but a read happens, if there is one.
         let change = |world: &mut SweepSim| match reads(world) {
-            reads if reads < world.players[0].client.fabric().ways() => world.go(0, reads),
+            reads if reads < world.players[0].client.remote().ways() => world.go(0, reads),
             _ => world.poll(0),
         };
         world.begin(0, 1, 2);

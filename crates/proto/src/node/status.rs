@@ -9,10 +9,10 @@ use serde::{Deserialize, Serialize};
 use tidegate_algo::scheduling::scheduler::Scheduler;
 use tidegate_model::{NodeId, TenantIndex, Time};
 
-use super::coordinator::unchanged;
+use super::control::unchanged;
 use super::shards::Shards;
 use super::threads::Threading;
-use super::{Coordinator, Slot};
+use super::{NodeControl, Slot};
 use crate::stats::message::NodeCounts;
 
 /// The schema macro writes `std::` for what is in `alloc` and `core`, and this ring has no `std`.
@@ -77,7 +77,7 @@ pub struct TenantStatus {
     pub demand: u64,
 }
 
-impl Coordinator {
+impl NodeControl {
     /// The node's state, and the counts in force.
     pub(super) fn status<J, T: Threading>(&self, now: Time, shards: &Shards<J, T>) -> NodeStatus {
         let ends = self.grants.ends();

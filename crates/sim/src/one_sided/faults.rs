@@ -6,8 +6,8 @@
 //!
 //! **Mechanism.** A seed becomes a data node, clients with promises and loads, and a list of faults
 //! ([`FaultScenario`]). For some periods everything happens; then it is calm, for as long as an
-//! estimate may take to settle; then every promise must be kept. Engines, monitor and fabric are
-//! those of every other simulation ([`check`]):
+//! estimate may take to settle; then every promise must be kept. Engines, monitor and connection
+//! are those of every other simulation ([`check`]):
 //!
 //! - *No token is created*: in no period are more pool tokens granted than were made, and no more
 //!   operations issued than Ω (or what is reserved, if that is more), but for

@@ -4,7 +4,7 @@ use tidegate_model::Span;
 use tidegate_onesided::haechi::MonitorEvent;
 
 use super::client::Latency;
-use super::fabric::OperationCounts;
+use super::network::OperationCounts;
 
 /// One period.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

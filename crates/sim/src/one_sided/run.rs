@@ -6,8 +6,8 @@ use tidegate_onesided::haechi::monitor::Settings;
 use tidegate_onesided::haechi::port::OWN_OPERATIONS;
 use tidegate_onesided::haechi::{Monitor, Port, SessionParameters};
 
-use super::client::ClientFabric;
-use super::fabric::{DEPTH, Loopback, Network};
+use super::client::ClientMemory;
+use super::network::{DEPTH, Loopback, Network};
 use super::outcome::OneSidedReport;
 use super::scenario::Scenario;
 use super::world::{OneSidedSim, REGION};
@@ -17,7 +17,7 @@ use crate::time::Picoseconds;
 /// More than a monitor needs for the largest number of session slots.
 pub(super) const BUFFERS: u32 = 16;
 
-/// Buffers of the engine in front of a client's fabric.
+/// Buffers of the engine in front of a client's connection.
 pub(super) const ENGINE: u32 = 2;
 
 /// Runs a scenario to its end.
@@ -38,10 +38,10 @@ pub fn run(scenario: &Scenario) -> Result<OneSidedReport, ScenarioError> {
     let mut session_slots = 0..;
     let mut world = OneSidedSim::new(scenario, &network, |window| {
         let session_slot = session_slots.next().unwrap_or(u16::MAX);
-        let fabric = network.connect(window + ENGINE);
+        let remote = network.connect(window + ENGINE);
         // It has the buffers and the region that an engine needs.
-        Port::new(fabric, parameters, session_slot, window, Time::ZERO)
-            .expect("the fabric is large enough")
+        Port::new(remote, parameters, session_slot, window, Time::ZERO)
+            .expect("the connection is large enough")
     });
     world.watch(monitor);
     Ok(show(scenario, world))
@@ -56,9 +56,9 @@ fn monitor(
     let window = scenario.client.iter().map(|clients| clients.window).max().unwrap_or(1);
     let session_slots = scenario.client.iter().map(|clients| clients.count).sum();
     let settings = Settings { parameters, profile: scenario.profile(), session_slots, window };
-    let fabric = network.connect_node(BUFFERS);
+    let remote = network.connect_node(BUFFERS);
     let mut monitor =
-        Monitor::new(fabric, settings, Time::ZERO).expect("the fabric is large enough");
+        Monitor::new(remote, settings, Time::ZERO).expect("the connection is large enough");
     for clients in &scenario.client {
         let amount = |rate: Option<Iops>| rate.map(|rate| scenario.in_a_period(rate));
         let promise = Promise {
@@ -72,7 +72,7 @@ fn monitor(
     Ok(monitor)
 }
 
-fn show<D: ClientFabric>(scenario: &Scenario, mut world: OneSidedSim<D>) -> OneSidedReport {
+fn show<D: ClientMemory>(scenario: &Scenario, mut world: OneSidedSim<D>) -> OneSidedReport {
     let length = Picoseconds::from(scenario.period);
     for _ in 0..scenario.skip {
         world.pass(length);

@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 use tidegate_model::Iops;
 use tidegate_onesided::haechi::{Monitor, MonitorEvent};
 
-use super::client::{Client, ClientFabric, ClientPlan, Latency};
-use super::fabric::{Endpoint, Loopback, Network, OperationCounts};
+use super::client::{Client, ClientMemory, ClientPlan, Latency};
+use super::network::{Endpoint, Loopback, Network, OperationCounts};
 use super::outcome::Sample;
 use super::scenario::{Background, Pattern, Scenario};
 use crate::time::Picoseconds;
@@ -40,7 +40,7 @@ pub(super) struct OneSidedSim<D> {
     events: Vec<MonitorEvent>,
 }
 
-impl<D: ClientFabric> OneSidedSim<D> {
+impl<D: ClientMemory> OneSidedSim<D> {
     /// `connect` connects each client, with so many buffers, in their order.
     pub(super) fn new(
         scenario: &Scenario,

@@ -10,7 +10,7 @@ use tidegate_model::{Span, Time};
 use super::{GRACE, Monitor, MonitorEvent, Summary, WRITE};
 use crate::haechi::region_layout;
 use crate::haechi::words::{self, FINALS};
-use crate::one_sided::{Fabric, Operation};
+use crate::one_sided::{Operation, RemoteMemory};
 
 /// A period whose final words are still to be read.
 #[derive(Clone, Debug)]
@@ -28,7 +28,7 @@ pub(super) struct Closing {
     busy: Vec<bool>,
 }
 
-impl<F: Fabric> Monitor<F> {
+impl<F: RemoteMemory> Monitor<F> {
     /// Notes the facts that are known of a period that is over.
     pub(super) fn shut(&mut self, now: Time, events: &mut Vec<MonitorEvent>) {
         if self.closing.is_some() {

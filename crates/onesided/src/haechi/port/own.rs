@@ -1,4 +1,4 @@
-//! Operations that the engine itself posts to the fabric, and the use of their answers: grants,
+//! Operations that the engine itself posts to the connection, and the use of their answers: grants,
 //! reports and the pool.
 
 use tidegate_algo::onesided::Mode;
@@ -9,7 +9,7 @@ use tidegate_model::{Span, Time};
 use super::{GUARD, IssueRight, OWN, Port, RETRY, word};
 use crate::haechi::words::{self, FINALS, GRANT, Grant, Pool};
 use crate::haechi::{TICK, region_layout};
-use crate::one_sided::{BufferPosition, Done, Fabric, Lost, Operation, Post, WORD};
+use crate::one_sided::{BufferPosition, Done, Lost, Operation, Post, RemoteMemory, WORD};
 
 /// How often a client reads its grant, at first and later.
 const READ_PAUSE: [Span; 2] = [Span(50_000), TICK];
@@ -32,12 +32,12 @@ const REPORTED: u64 = OWN | 2;
 const FINISHED: u64 = OWN | 3;
 const TOOK: u64 = OWN | 4;
 
-impl<F: Fabric> Port<F> {
+impl<F: RemoteMemory> Port<F> {
     /// Posts one operation of the engine itself.
     fn post_own(&mut self, id: u64, operation: Operation) -> Result<(), Lost> {
         self.counts.own += 1;
         // Its window has headroom for these, and they are inside the control area.
-        self.fabric.post(Post { id, operation }).map_err(|_| Lost)
+        self.remote.post(Post { id, operation }).map_err(|_| Lost)
     }
 
     pub(super) fn read_grant(&mut self, now: Time) -> Result<(), Lost> {
@@ -53,14 +53,14 @@ impl<F: Fabric> Port<F> {
             GRANT_READ,
             Operation::Read {
                 from: region_layout::line(region_layout::GRANTS, self.session_slot),
-                into: BufferPosition::start(self.fabric.buffers() - 1),
+                into: BufferPosition::start(self.remote.buffers() - 1),
                 length: (GRANT as u64 * WORD) as u32,
             },
         )
     }
 
     fn on_grant(&mut self, now: Time) -> Result<(), Lost> {
-        let buffer = self.fabric.buffer(self.fabric.buffers() - 1);
+        let buffer = self.remote.buffer(self.remote.buffers() - 1);
         let words = core::array::from_fn(|at| word(buffer, at));
         let period = self.balance.period();
         match Grant::read(words, period.epoch) {
@@ -163,8 +163,8 @@ impl<F: Fabric> Port<F> {
         };
         self.beat = self.beat.wrapping_add(1);
         let words = words::report(self.balance.period().epoch, self.beat, &report);
-        let buffer = self.fabric.buffers() - 2;
-        let bytes = self.fabric.buffer_mut(buffer);
+        let buffer = self.remote.buffers() - 2;
+        let bytes = self.remote.buffer_mut(buffer);
         for (at, word) in words.iter().enumerate() {
             bytes[at * WORD as usize..][..WORD as usize].copy_from_slice(&word.to_le_bytes());
         }

@@ -18,7 +18,7 @@ use tidegate_model::{Span, Time};
 use super::super::layout::{Free, POOL_WORDS, word};
 use super::task::TaskKind;
 use super::{Answer, Client, OperationOutcome};
-use crate::one_sided::{BUFFER, BufferPosition, Fabric, Operation, Post, WORD};
+use crate::one_sided::{BUFFER, BufferPosition, Operation, Post, RemoteMemory, WORD};
 
 /// The most blocks that a client takes at a time.
 pub const EXTENT_MAX: u32 = 512;
@@ -70,7 +70,7 @@ impl PoolRequest {
     }
 }
 
-impl<F: Fabric> Client<F> {
+impl<F: RemoteMemory> Client<F> {
     /// Whether it may write: it is in the census, or the store is not swept.
     pub(super) fn is_known(&self) -> bool {
         self.session_slot.is_none() || self.pool_request.announced.is_some()
@@ -200,7 +200,7 @@ impl<F: Fabric> Client<F> {
         let Some(at) = self.waiting.front() else { return };
         let buffer = self.tasks[*at as usize].read;
         let blocks = self.layout.blocks();
-        let words = &self.fabric.buffer(buffer)[..(count * WORD as u32) as usize];
+        let words = &self.remote.buffer(buffer)[..(count * WORD as u32) as usize];
         let words = words.chunks_exact(WORD as usize).enumerate().map(|(at, bytes)| {
             let index = (taken.wrapping_add(at as u64) % u64::from(blocks)) as u32;
             Free::read(word(bytes), index, blocks)

@@ -8,13 +8,13 @@ use super::super::slot::Slot;
 use super::super::supply::Spare;
 use super::task::{BUCKETS, Failure, SlotSnapshot, TaskKind, TaskStep};
 use super::{Answer, Client, OperationOutcome, Value};
-use crate::one_sided::{BufferPosition, Fabric, Operation};
+use crate::one_sided::{BufferPosition, Operation, RemoteMemory};
 
 /// How often an operation reads the index before it fails as contended. Each time others have come
 /// to something. Chosen by hand.
 const TRIES_MAX: u32 = 32;
 
-impl<F: Fabric> Client<F> {
+impl<F: RemoteMemory> Client<F> {
     /// Begins all gets. Where their keys were is looked up for all of them before anything is
     /// posted: each line costs a cache miss, and a processor waits for those of a short loop
     /// together.
@@ -98,7 +98,7 @@ impl<F: Fabric> Client<F> {
         task.spare = Some(Spare { mark, ..spare });
         task.mine = Slot::new(task.home.fingerprint(), version, task.lines, block);
         let (from, length) = (task.written, task.lines * LINE);
-        block::write_mark_and_sum(self.fabric.buffer_mut(from), task.home.hash, version);
+        block::write_mark_and_sum(self.remote.buffer_mut(from), task.home.hash, version);
         let to = self.layout.block(block);
         self.post(at, Operation::Write { from: BufferPosition::start(from), to, length });
     }
@@ -152,7 +152,7 @@ impl<F: Fabric> Client<F> {
     }
 
     fn on_index(&mut self, at: u32, outcomes: &mut Vec<OperationOutcome>) {
-        let buckets = &self.fabric.buffer(self.tasks[at as usize].read)[..BUCKETS as usize];
+        let buckets = &self.remote.buffer(self.tasks[at as usize].read)[..BUCKETS as usize];
         let task = &mut self.tasks[at as usize];
         task.see(buckets);
         // While a slot stays, so does its block.

@@ -6,7 +6,9 @@ use tidegate_algo::onesided::monitor::SUSPECT;
 use tidegate_model::{Span, Time};
 use tidegate_onesided::haechi::monitor::EVICT;
 use tidegate_onesided::haechi::{MonitorEvent, TICK, region_layout, words};
-use tidegate_onesided::one_sided::{BUFFER, BufferPosition, Fabric, Operation, Post, PostError};
+use tidegate_onesided::one_sided::{
+    BUFFER, BufferPosition, Operation, Post, PostError, RemoteMemory,
+};
 
 use crate::world::{
     CAPACITY, HaechiSim, LOCAL, PERIOD, POLL_INTERVAL, WINDOW, percent, reserve, slack,

@@ -47,8 +47,9 @@ fn r01_the_monitor_overwrites_nothing_that_is_taken() {
 }
 
 /// A word is atomic among operations of one RNIC only. So no peer writes the pool or reads it by
-/// copying; all fetch and add, the monitor, too, through a fabric of its own. (That a monitor's
-/// fabric is a queue pair of the same RNIC is the business of the fabric that is made for it.)
+/// copying; all fetch and add, the monitor, too, through a connection of its own. (That a monitor's
+/// connection is a queue pair of the same RNIC is the business of the connection that is made for
+/// it.)
 #[test]
 fn r02_the_pool_is_changed_by_fetch_and_add_only() {
     for rules in RULES {

@@ -9,7 +9,7 @@ use tidegate_model::{Span, Time};
 use tidegate_onesided::haechi::monitor::{Settings, Summary};
 use tidegate_onesided::haechi::{Monitor, MonitorEvent, Port, SessionParameters, region_layout};
 
-use super::super::fabric::{Loopback, Network};
+use super::super::network::{Loopback, Network};
 use super::super::nic::{NicModel, Order, Service};
 use super::super::world::REGION;
 use super::station::{Late, Station};
@@ -86,9 +86,9 @@ impl FaultSim {
 
     /// A monitor begins.
     fn watch(&mut self) {
-        let fabric = self.network.connect_node(BUFFERS);
-        let monitor = Monitor::new(fabric, self.settings, self.now);
-        self.monitor = Some(monitor.expect("the fabric is large enough"));
+        let remote = self.network.connect_node(BUFFERS);
+        let monitor = Monitor::new(remote, self.settings, self.now);
+        self.monitor = Some(monitor.expect("the connection is large enough"));
         (self.next_poll, self.leftovers) = (self.now, 2);
     }
 
@@ -100,10 +100,10 @@ impl FaultSim {
         });
         let Some(slot) = admitted else { return };
         let late = Rc::new(Cell::new(Span::ZERO));
-        let fabric = Late::new(self.network.connect(self.scenario.window + 2), late.clone());
+        let remote = Late::new(self.network.connect(self.scenario.window + 2), late.clone());
         let port =
-            Port::new(fabric, self.settings.parameters, slot, self.scenario.window, self.now);
-        let port = port.map_err(|_| ()).expect("the fabric is large enough");
+            Port::new(remote, self.settings.parameters, slot, self.scenario.window, self.now);
+        let port = port.map_err(|_| ()).expect("the connection is large enough");
         self.stations.push(Station::new(port, slot, spec, late, self.now));
     }
 

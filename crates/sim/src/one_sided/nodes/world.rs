@@ -6,7 +6,7 @@ use tidegate_algo::onesided::Rules;
 use tidegate_algo::onesided::capacity::Profile;
 use tidegate_algo::onesided::engine::Promise;
 use tidegate_model::{Policy, TenantIndex, Time};
-use tidegate_onesided::data_node::{self, Coordinator, Hello, SessionRegistry};
+use tidegate_onesided::data_node::{self, Hello, SessionRegistry, ShareAgent};
 use tidegate_onesided::haechi::monitor::Settings;
 use tidegate_onesided::haechi::{Monitor, MonitorEvent, Port, SessionParameters, region_layout};
 use tidegate_proto::cluster::message::Share;
@@ -15,7 +15,7 @@ use tidegate_proto::controller::{ConnectionId, Controller, FromPeer, Output, Pee
 use tidegate_proto::data_node::{FromDataNode, Grant, ToDataNode};
 use tidegate_proto::message::{self, VERSION};
 
-use super::super::fabric::{Endpoint, Network};
+use super::super::network::{Endpoint, Network};
 use super::super::run::{BUFFERS, ENGINE};
 use super::super::scenario::{self as single, Clients};
 use super::super::world::{OneSidedSim as SingleSim, REGION};
@@ -36,7 +36,7 @@ enum DataNode {
 #[derive(Debug)]
 struct Guarded {
     world: SingleSim<Port<Endpoint>>,
-    coordinator: Coordinator,
+    share_agent: ShareAgent,
 }
 
 /// All nodes and their controller.
@@ -188,21 +188,21 @@ impl DataNode {
         if let Self::Guarded(it) = self
             && let Some(monitor) = it.world.monitor()
         {
-            it.coordinator.on_message(message, monitor);
+            it.share_agent.on_message(message, monitor);
         }
     }
 
     fn poll_output(&mut self) -> Option<FromDataNode> {
         match self {
             Self::Bare(_) => None,
-            Self::Guarded(it) => it.coordinator.poll_output(),
+            Self::Guarded(it) => it.share_agent.poll_output(),
         }
     }
 
     fn reserved(&self, tenant: usize) -> u64 {
         match self {
             Self::Bare(_) => 0,
-            Self::Guarded(it) => it.coordinator.registry.share(&format!("t{tenant}")).reserved,
+            Self::Guarded(it) => it.share_agent.registry.share(&format!("t{tenant}")).reserved,
         }
     }
 }
@@ -212,11 +212,11 @@ impl Guarded {
         self.world.run_until(now);
         for event in self.world.events() {
             let MonitorEvent::Over(summary) = event else { continue };
-            self.coordinator.on_period(&summary);
-            if self.coordinator.is_owed()
+            self.share_agent.on_period(&summary);
+            if self.share_agent.is_owed()
                 && let Some(monitor) = self.world.monitor()
             {
-                self.coordinator.settle(monitor);
+                self.share_agent.settle(monitor);
             }
         }
     }
@@ -247,7 +247,7 @@ fn guarded(scenario: &Scenario, plan: &single::Scenario, network: &Network) -> B
     let settings = Settings { parameters, profile, session_slots, window: scenario.window };
     // It has the region and the buffers that a monitor and engines need.
     let mut monitor = Monitor::new(network.connect_node(BUFFERS), settings, Time::ZERO)
-        .expect("the fabric is large enough");
+        .expect("the connection is large enough");
     let mut registry = SessionRegistry::new(scenario.period, scenario.nics.client);
     for tenant in 0..session_slots {
         let nothing = Promise { reservation: 0, limit: u64::MAX };
@@ -267,12 +267,12 @@ fn guarded(scenario: &Scenario, plan: &single::Scenario, network: &Network) -> B
     let mut session_slots = 0..;
     let mut world = SingleSim::new(plan, network, |window| {
         let session_slot = session_slots.next().unwrap_or(u16::MAX);
-        let fabric = network.connect(window + ENGINE);
-        Port::new(fabric, parameters, session_slot, window, Time::ZERO)
-            .expect("the fabric is large enough")
+        let remote = network.connect(window + ENGINE);
+        Port::new(remote, parameters, session_slot, window, Time::ZERO)
+            .expect("the connection is large enough")
     });
     world.watch(monitor);
-    Box::new(Guarded { world, coordinator: Coordinator::new(registry) })
+    Box::new(Guarded { world, share_agent: ShareAgent::new(registry) })
 }
 
 /// Returns the scenario of the reads at one node. How many there are is set anew with each period.

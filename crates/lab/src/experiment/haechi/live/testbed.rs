@@ -162,7 +162,7 @@ fn policy(scenario: &Scenario) -> String {
 mod tests {
     use super::super::super::{FIGURE_9B, MODES, scenario};
     use super::*;
-    use tidegate_model::cluster::{Fabric, TokenRules};
+    use tidegate_model::cluster::{MemoryTransport, TokenRules};
     use tidegate_model::{Cluster, Iops, Policy};
 
     #[test]
@@ -173,7 +173,10 @@ mod tests {
             let scenario = Scenario { control, ..base.clone() };
             let text = kind(&scenario, 16).text("m", Path::new("/tmp/m.sock"));
             let node = Cluster::parse(&text).unwrap().data_nodes.remove(0);
-            assert_eq!((node.rules, node.fabric, node.window), (rules, Fabric::Model, 16));
+            assert_eq!(
+                (node.rules, node.transport, node.window),
+                (rules, MemoryTransport::Model, 16)
+            );
             assert_eq!((node.capacity, node.client), (Iops(78_500), Iops(20_000)));
         }
         let policy = Policy::parse(&policy(&base)).unwrap();

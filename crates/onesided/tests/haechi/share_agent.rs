@@ -1,8 +1,8 @@
-//! The coordinator between a controller, which says what is kept at a data node, and its monitor.
+//! The agent of a data node: it takes shares from a controller and gives promises to the monitor.
 
 use tidegate_algo::onesided::Rules;
 use tidegate_model::{Iops, Policy, Span, TenantIndex};
-use tidegate_onesided::data_node::{Coordinator, Hello, SessionRegistry, VERSION};
+use tidegate_onesided::data_node::{Hello, SessionRegistry, ShareAgent, VERSION};
 use tidegate_onesided::haechi::MonitorEvent;
 use tidegate_onesided::haechi::monitor::GRACE;
 use tidegate_proto::cluster::message::Share;
@@ -16,8 +16,8 @@ const PERIODS: u64 = Span::SECOND.0 / PERIOD.0;
 /// A data node with two clients of one tenant.
 struct Testbed {
     world: HaechiSim,
-    coordinator: Coordinator,
-    /// Events that the coordinator has seen.
+    share_agent: ShareAgent,
+    /// Events that the agent has seen.
     seen: usize,
 }
 
@@ -37,7 +37,7 @@ impl Testbed {
             };
             registry.add(session_slot, "t", &hello);
         }
-        let mut testbed = Self { world, coordinator: Coordinator::new(registry), seen: 0 };
+        let mut testbed = Self { world, share_agent: ShareAgent::new(registry), seen: 0 };
         let text = "[[tenant]]\nname = \"t\"\nreservation = \"90k iops\"";
         let policy = Policy::parse(text).unwrap();
         testbed.send(ToDataNode::Policy { revision: 1, policy });
@@ -45,7 +45,7 @@ impl Testbed {
     }
 
     fn send(&mut self, message: ToDataNode) {
-        self.coordinator.on_message(message, &mut self.world.monitor);
+        self.share_agent.on_message(message, &mut self.world.monitor);
     }
 
     /// So much of every period is kept here from now on.
@@ -59,14 +59,14 @@ impl Testbed {
         self.world.run_into_next(span);
         for event in &self.world.events[self.seen..] {
             if let MonitorEvent::Over(summary) = event {
-                self.coordinator.on_period(summary);
+                self.share_agent.on_period(summary);
             }
         }
         self.seen = self.world.events.len();
     }
 
     fn sent(&mut self) -> Vec<FromDataNode> {
-        std::iter::from_fn(|| self.coordinator.poll_output()).collect()
+        std::iter::from_fn(|| self.share_agent.poll_output()).collect()
     }
 
     fn promised(&self) -> [u64; 2] {
@@ -113,7 +113,7 @@ fn a_share_that_falls_is_confirmed_when_it_has() {
     assert_eq!(testbed.sent(), [granted(4)]);
     // After a new connection the node confirms no grant of the former one.
     testbed.grant(5, 1_000);
-    testbed.coordinator.on_connected();
+    testbed.share_agent.on_connected();
     testbed.run_into_next(Span(2 * GRACE.0));
     assert_eq!(testbed.sent(), [granted(0)]);
     assert_eq!(testbed.report().reserved, 1_000 * PERIODS);
@@ -124,11 +124,11 @@ fn what_cannot_be_kept_is_owed() {
     let mut testbed = Testbed::new();
     testbed.world.monitor.admit(reserve(3_000)).unwrap();
     testbed.grant(1, 8_000);
-    assert!(testbed.coordinator.is_owed());
+    assert!(testbed.share_agent.is_owed());
     assert_eq!(testbed.promised(), [4_000, 0], "half of it can be kept");
     testbed.grant(2, 7_000);
     assert_eq!(testbed.promised(), [3_500; 2]);
-    assert!(!testbed.coordinator.is_owed());
+    assert!(!testbed.share_agent.is_owed());
     // Of another policy it says nothing.
     let share = Share { tenant: TenantIndex(0), reserved: 0, allowed: u64::MAX };
     testbed.send(ToDataNode::Grant(Grant { revision: 2, serial: 3, shares: vec![share] }));

@@ -32,7 +32,7 @@ use super::registry::{SessionRegistry, TenantShare};
 use crate::haechi::Monitor;
 use crate::haechi::monitor::{Denied, Summary};
 use crate::integrity::Structure;
-use crate::one_sided::Fabric;
+use crate::one_sided::RemoteMemory;
 use tidegate_proto::data_node::{FromDataNode, Grant, Notice, Report, TenantReport, ToDataNode};
 
 /// The part of a period, in 255ths, from which a client may want more: half. For that long it had
@@ -60,7 +60,7 @@ impl Default for TenantCounters {
 
 /// The shares in force, and the clients with session slots. See the head of this file.
 #[derive(Debug)]
-pub struct Coordinator {
+pub struct ShareAgent {
     /// The clients with session slots.
     pub registry: SessionRegistry,
     policy: Option<(u64, Policy)>,
@@ -83,7 +83,7 @@ pub struct Coordinator {
     outputs: VecDeque<FromDataNode>,
 }
 
-impl Coordinator {
+impl ShareAgent {
     /// One without a policy.
     pub const fn new(registry: SessionRegistry) -> Self {
         Self {
@@ -117,7 +117,7 @@ impl Coordinator {
     }
 
     /// The controller has sent a message.
-    pub fn on_message<F: Fabric>(&mut self, message: ToDataNode, monitor: &mut Monitor<F>) {
+    pub fn on_message<F: RemoteMemory>(&mut self, message: ToDataNode, monitor: &mut Monitor<F>) {
         match message {
             ToDataNode::Policy { revision, policy } => {
                 self.registry.keep_shares(&policy);
@@ -136,7 +136,7 @@ impl Coordinator {
         }
     }
 
-    fn on_grant<F: Fabric>(&mut self, grant: &Grant, monitor: &mut Monitor<F>) {
+    fn on_grant<F: RemoteMemory>(&mut self, grant: &Grant, monitor: &mut Monitor<F>) {
         let Some((_, policy)) = self.policy.as_ref().filter(|it| it.0 == grant.revision) else {
             return;
         };
@@ -161,7 +161,7 @@ impl Coordinator {
 
     /// Gives all clients their promises, from the next period on; those that cannot be given yet,
     /// later. Returns whether any client's promise is less than before.
-    pub fn settle<F: Fabric>(&mut self, monitor: &mut Monitor<F>) -> bool {
+    pub fn settle<F: RemoteMemory>(&mut self, monitor: &mut Monitor<F>) -> bool {
         self.is_owed = false;
         let promises = self.registry.promises(self.policy());
         let before = |session_slot| {
