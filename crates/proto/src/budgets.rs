@@ -24,7 +24,7 @@ use tidegate_model::gate::Unit;
 use tidegate_model::policy::Fallback;
 use tidegate_model::{Event, Policy, Span, StageId, Time};
 
-use crate::message::{FromStage, Report, StageInfo, ToStage, VERSION};
+use crate::message::{FromStage, StageInfo, StageReport, ToStage, VERSION};
 use crate::session::{Action, Outbox, Peer, PeerId, REPLACED, Refusal, ToPeer};
 use admission::Admission;
 use name_index::NameIndex;
@@ -397,7 +397,7 @@ impl Budgets {
         }
     }
 
-    fn on_report(&mut self, now: Time, id: StageId, report: Report) {
+    fn on_report(&mut self, now: Time, id: StageId, report: StageReport) {
         let Some(stage) = self.stages.get_mut(&id) else { return };
         let is_due = stage.owes && report.round == self.round.number;
         stage.owes &= !is_due;

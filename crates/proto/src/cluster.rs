@@ -59,7 +59,7 @@ use crate::message::VERSION;
 use crate::session::{Outbox, PeerId, REPLACED, Refusal, ToPeer};
 use allocate::{Short, Solutions};
 use bounds::{GrantCounts, NodeAccounts, Tenant, When};
-use message::{FromNode, NodeInfo, PartFault, Plan, Report, Share, ToNode};
+use message::{FromNode, NodeInfo, NodeReport, PartFault, Plan, Share, ToNode};
 use rounds::{Phase, Round};
 use status::Traffic;
 use still::Still;
@@ -297,8 +297,13 @@ impl Cluster {
         match message {
             FromNode::Report(report) => self.on_report(now, node, &report, false),
             FromNode::Rest { revision, round_id, serial, capacity_left } => {
-                let report =
-                    Report { revision, round_id, serial, capacity_left, ..Report::default() };
+                let report = NodeReport {
+                    revision,
+                    round_id,
+                    serial,
+                    capacity_left,
+                    ..NodeReport::default()
+                };
                 self.on_report(now, node, &report, true);
             }
             FromNode::Awake => self.on_awake(now, node),

@@ -36,7 +36,7 @@ pub enum ToDataNode {
         /// Why, in words for people.
         reason: String,
     },
-    /// Asks for a [`Report`].
+    /// Asks for a [`DataNodeReport`].
     Collect {
         /// Comes back in the report.
         round: u64,
@@ -61,7 +61,7 @@ pub struct Grant {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FromDataNode {
     /// The answer to [`ToDataNode::Collect`].
-    Report(Report),
+    Report(DataNodeReport),
     /// All shares up to this grant are in force, and the former ones are not any more.
     Granted {
         /// The last of those grants.
@@ -134,7 +134,7 @@ pub enum Notice {
 
 /// A data node's report on its clients, from the words that they write to its memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Report {
+pub struct DataNodeReport {
     /// The revision of the policy that it has; 0 for none.
     pub revision: u64,
     /// That of the question.
@@ -208,7 +208,7 @@ mod tests {
             operations: 7,
             missed: 8,
         };
-        let report = Report {
+        let report = DataNodeReport {
             revision: 9,
             round: 10,
             capacity: Iops(11),

@@ -136,7 +136,7 @@ impl Default for Config {
 pub enum Output {
     /// Send a message to the controller.
     Send(FromNode),
-    /// Report an event to observers.
+    /// NodeReport an event to observers.
     Event(Event),
 }
 

@@ -8,7 +8,7 @@ use tidegate_model::{
     Class, ContextId, Iops, Operation, PeriodNumber, Policy, Span, Tag, TenantId, TenantIndex, Time,
 };
 use tidegate_proto::cluster::message::{
-    FromNode, NodeInfo, Report, RoundId, Share, TenantReport, ToNode,
+    FromNode, NodeInfo, NodeReport, RoundId, Share, TenantReport, ToNode,
 };
 use tidegate_proto::cluster::{NodeSetup, Setup};
 use tidegate_proto::controller::{ConnectionId, Controller, FromPeer, Output, Peer, ToPeer};
@@ -321,7 +321,7 @@ impl ClusterWorld {
             _ => {
                 let period = cluster.status(self.now).cluster.map_or(0, |it| it.period);
                 let period = if tape.byte() > 240 { tape.number() } else { period };
-                let report = Report {
+                let report = NodeReport {
                     revision: if tape.byte() > 240 { tape.number() } else { self.revision },
                     round_id: RoundId {
                         period: PeriodNumber(period),

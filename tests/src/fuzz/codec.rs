@@ -13,7 +13,7 @@ use tidegate_proto::cluster::message::FromNode;
 use tidegate_proto::codec::{DecodeError, Decoder, encode};
 use tidegate_proto::message::{
     ChannelReport, Differentiation, Enforcement, FromGateway, FromStage, GateReport, Hello,
-    Housekeeping, Reply, Report, Request, Rule, StageInfo, ToStage, VERSION,
+    Housekeeping, Reply, Request, Rule, StageInfo, StageReport, ToStage, VERSION,
 };
 use tidegate_proto::stats::message::{Flow, GatewayCounts, NodeCounts};
 
@@ -151,7 +151,7 @@ pub(super) fn to_stage() -> Vec<ToStage> {
 }
 
 /// A report with one of everything.
-pub(super) fn report() -> Report {
+pub(super) fn report() -> StageReport {
     let waiting = vec![(3, 1), (9, 20)];
     let channel = ChannelReport {
         name: "kv".into(),
@@ -170,13 +170,13 @@ pub(super) fn report() -> Report {
         waiting,
         rate: Some(Throughput::Bandwidth(Rate(1 << 20))),
     };
-    Report {
+    StageReport {
         round: 5,
         at_ns: 1_000_000_000,
         channels: vec![channel],
         gates: vec![gate],
         processes: 1,
         device_bytes: 4_096,
-        ..Report::default()
+        ..StageReport::default()
     }
 }

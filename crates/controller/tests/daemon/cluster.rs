@@ -2,7 +2,7 @@
 
 use serde::de::DeserializeOwned;
 use tidegate_model::{Cluster, Discipline, TenantIndex, Waits};
-use tidegate_proto::cluster::message::{FromNode, NodeInfo, PartFault, Report, ToNode};
+use tidegate_proto::cluster::message::{FromNode, NodeInfo, NodeReport, PartFault, ToNode};
 use tidegate_proto::message::{
     FromGateway, Hello, Reply, Request, ToGateway, VERSION, VolumeFault,
 };
@@ -88,7 +88,8 @@ fn a_node_is_sent_its_counts_and_shown_in_the_status() {
             _ => None,
         });
         if let Some(round_id) = round_id {
-            let report = Report { revision: 1, round_id, capacity_left: 100, ..Report::default() };
+            let report =
+                NodeReport { revision: 1, round_id, capacity_left: 100, ..NodeReport::default() };
             node.send(&FromNode::Report(report));
         }
         if let Some(grant) = grant.filter(|grant| !grant.shares.is_empty()) {

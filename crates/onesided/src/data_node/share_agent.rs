@@ -33,7 +33,9 @@ use crate::haechi::Monitor;
 use crate::haechi::monitor::{Denied, Summary};
 use crate::integrity::Structure;
 use crate::one_sided::RemoteMemory;
-use tidegate_proto::data_node::{FromDataNode, Grant, Notice, Report, TenantReport, ToDataNode};
+use tidegate_proto::data_node::{
+    DataNodeReport, FromDataNode, Grant, Notice, TenantReport, ToDataNode,
+};
 
 /// The part of a period, in 255ths, from which a client may want more: half. For that long it had
 /// work and no token, or as much under way as may be.
@@ -286,13 +288,13 @@ impl ShareAgent {
     }
 
     /// The answer to a question, from a node that can do so much in a period.
-    fn report(&self, round: u64, capacity: u64) -> Report {
+    fn report(&self, round: u64, capacity: u64) -> DataNodeReport {
         let (revision, tenants) = match &self.policy {
             Some((revision, policy)) => (*revision, &policy.tenants[..]),
             None => (0, &[][..]),
         };
         let result = |(index, tenant)| self.tenant(index, tenant);
-        Report {
+        DataNodeReport {
             revision,
             round,
             capacity: Iops(self.registry.per_second(capacity)),

@@ -96,7 +96,7 @@ pub enum ToNode {
     /// other revisions from here on, and the grants that it took are void: no tenant has a
     /// reservation, and limited tenants wait for the next grant.
     Plan(Plan),
-    /// Asks for a [`Report`].
+    /// Asks for a [`NodeReport`].
     Collect {
         /// Comes back in the report.
         round_id: RoundId,
@@ -192,7 +192,7 @@ pub struct Share {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FromNode {
     /// The answer to [`ToNode::Collect`].
-    Report(Report),
+    Report(NodeReport),
     /// A grant was taken, or was too late.
     Granted {
         /// The revision of the plan that the node has.
@@ -212,8 +212,8 @@ pub enum FromNode {
     /// has changed, and first on a connection if there are any.
     Faults(Vec<PartFault>),
     /// The answer to [`ToNode::Collect`] where no tenant was served anything in this period and in
-    /// the one before, and none is expected to ask for anything: a complete [`Report`] would name
-    /// no tenant. The node need not be asked until it sends [`Self::Awake`].
+    /// the one before, and none is expected to ask for anything: a complete [`NodeReport`] would
+    /// name no tenant. The node need not be asked until it sends [`Self::Awake`].
     Rest {
         /// The revision of the plan that it has.
         revision: u64,
@@ -252,7 +252,7 @@ pub struct PartFault {
 
 /// A node's service so far, and the demand that it expects.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Report {
+pub struct NodeReport {
     /// The revision of the plan that it has.
     pub revision: u64,
     /// The round of the question.

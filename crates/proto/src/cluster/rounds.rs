@@ -6,7 +6,7 @@ use tidegate_model::{Event, PeriodNumber, Span, Time};
 
 use super::allocate::NodeCapacity;
 use super::bounds::{Account, NodeAccounts, When, promise};
-use super::message::{Grant, Report, RoundId, Share, ToNode};
+use super::message::{Grant, NodeReport, RoundId, Share, ToNode};
 use super::{Cluster, EARLIER, LAST_PART, LEASE, MISSED_MAX, SETTLE, SILENT, WAIT_PART};
 
 /// A reported capacity counts as a rate while at least one part in so many of a period is left.
@@ -147,7 +147,13 @@ impl Cluster {
     }
 
     /// A node has reported, perhaps that it rests.
-    pub(super) fn on_report(&mut self, now: Time, node: usize, report: &Report, is_resting: bool) {
+    pub(super) fn on_report(
+        &mut self,
+        now: Time,
+        node: usize,
+        report: &NodeReport,
+        is_resting: bool,
+    ) {
         let revision = self.plan.revision;
         let state = &mut self.nodes[node];
         // A node that answers late is slow, and not silent.
@@ -197,7 +203,7 @@ impl Cluster {
         }
     }
 
-    fn take_in(&mut self, node: usize, report: &Report) {
+    fn take_in(&mut self, node: usize, report: &NodeReport) {
         let left = self.period_end().since(self.round.started);
         let state = &mut self.nodes[node];
         // Near the end of a period a count is too coarse for a rate.

@@ -9,9 +9,9 @@
 //!
 //! # Mechanism
 //! In each *round*, several times a second, all nodes are asked for the operations of their clients
-//! in the last period and whether they wanted more ([`Report`]). A fourth of a round later at the
-//! latest pShift divides every promise by these reports (the file `aim.rs`), and nodes are sent the
-//! shares that change.
+//! in the last period and whether they wanted more ([`DataNodeReport`]). A fourth of a round later
+//! at the latest pShift divides every promise by these reports (the file `aim.rs`), and nodes are
+//! sent the shares that change.
 //!
 //! - **Shares stand.** Shares do not expire: if reports are lost, or the controller is, nodes go on
 //!   by the last division.
@@ -37,7 +37,7 @@ use tidegate_model::{DataNodeId, Event, Iops, NodeId, Policy, Span, TenantIndex,
 
 use super::bounds::{Account, GrantCounts, NodeAccounts, Tenant, When, promise};
 use super::message::Share;
-use crate::data_node::{FromDataNode, Grant, Report, ToDataNode};
+use crate::data_node::{DataNodeReport, FromDataNode, Grant, ToDataNode};
 use crate::session::{Outbox, PeerId, REPLACED, Refusal, ToPeer};
 use aim::Aim;
 
@@ -71,7 +71,7 @@ struct Node {
     name: String,
     is_connected: bool,
     /// Its last report.
-    report: Option<Report>,
+    report: Option<DataNodeReport>,
     /// How often its memory was damaged since its process began, and which structure was last.
     damages: u64,
     damaged: Option<String>,
@@ -276,7 +276,7 @@ impl Split {
         }
     }
 
-    fn on_report(&mut self, now: Time, index: usize, report: Report) {
+    fn on_report(&mut self, now: Time, index: usize, report: DataNodeReport) {
         let revision = self.policy.as_ref().map_or(0, |(revision, _)| *revision);
         if report.revision != revision || report.round != self.round {
             return;
@@ -298,7 +298,7 @@ impl Split {
     }
 
     /// Takes in the shares that a node reports after it has connected.
-    fn learn(&mut self, index: usize, report: &Report) {
+    fn learn(&mut self, index: usize, report: &DataNodeReport) {
         self.each_account(index, |account| *account = Account::default());
         for tenant_report in &report.tenants {
             let Some(tenant) = self.tenants.get_mut(tenant_report.tenant.index()) else {

@@ -78,7 +78,7 @@ mod tests {
     use tidegate_model::{Iops, NodeId, Policy, TenantIndex, Time};
 
     use super::*;
-    use crate::cluster::message::{FromNode, NodeInfo, Report, TenantReport, ToNode};
+    use crate::cluster::message::{FromNode, NodeInfo, NodeReport, TenantReport, ToNode};
     use crate::cluster::{Cluster, NodeSetup, Setup};
     use crate::session::{Action, PeerId, ToPeer};
 
@@ -179,12 +179,12 @@ mod tests {
                         waiting: demands / 2,
                         is_elastic: false,
                     });
-                    let report = Report {
+                    let report = NodeReport {
                         revision: 1,
                         round_id: *round_id,
                         capacity_left: 500,
                         tenants: tenants.collect(),
-                        ..Report::default()
+                        ..NodeReport::default()
                     };
                     FromNode::Report(report)
                 }

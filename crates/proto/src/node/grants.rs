@@ -13,7 +13,7 @@ use tidegate_model::{Class, PeriodNumber, Span, TenantIndex, Time, Waits};
 use super::shards::Shards;
 use super::threads::Threading;
 use crate::cluster::message::{
-    FromNode, Grant, Plan, Report, RoundId, Share, TenantPlan, TenantReport,
+    FromNode, Grant, NodeReport, Plan, RoundId, Share, TenantPlan, TenantReport,
 };
 
 /// The periods after a plan in which limited tenants wait for a first grant. Longer than it takes
@@ -534,7 +534,7 @@ impl PeriodGrants {
             Some(0) => {}
             // The plan was lost, or the controller has another that counts otherwise: it will see.
             _ => {
-                let report = Report { revision, round_id, serial, ..Report::default() };
+                let report = NodeReport { revision, round_id, serial, ..NodeReport::default() };
                 return Some(FromNode::Report(report));
             }
         }
@@ -563,7 +563,7 @@ impl PeriodGrants {
         Some(if is_idle {
             FromNode::Rest { revision, round_id, serial, capacity_left }
         } else {
-            let report = Report { revision, round_id, serial, capacity_left, tenants, before };
+            let report = NodeReport { revision, round_id, serial, capacity_left, tenants, before };
             FromNode::Report(report)
         })
     }

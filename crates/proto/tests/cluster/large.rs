@@ -8,7 +8,7 @@ use serde::de::DeserializeOwned;
 use tidegate_model::policy::Fallback;
 use tidegate_model::{Bytes, Class, Iops, PeriodNumber, Policy, Span, TenantIndex, Waits};
 use tidegate_proto::cluster::message::{
-    FromNode, Grant, PartFault, Plan, Report, RoundId, Share, TenantPlan, TenantReport, ToNode,
+    FromNode, Grant, NodeReport, PartFault, Plan, RoundId, Share, TenantPlan, TenantReport, ToNode,
 };
 use tidegate_proto::codec::{Decoder, FRAME_MAX, encode_pages};
 use tidegate_proto::data_node;
@@ -90,7 +90,7 @@ fn messages_of_a_controller_and_its_nodes_for_the_largest_policy_arrive() {
         waiting: MOST,
         is_elastic: true,
     };
-    let report = Report {
+    let report = NodeReport {
         revision,
         round_id: ROUND_ID,
         serial,
@@ -141,7 +141,7 @@ fn messages_of_gateways_and_data_nodes_for_the_largest_policy_arrive() {
         operations: MOST,
         missed: MOST,
     };
-    let report = data_node::Report {
+    let report = data_node::DataNodeReport {
         revision,
         round: MOST,
         capacity: Iops(MOST),

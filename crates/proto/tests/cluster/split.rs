@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use tidegate_model::{Iops, Policy, Span, TenantIndex, Time};
 use tidegate_proto::cluster::split::{AWAY, NodeSetup};
 use tidegate_proto::controller::{ConnectionId, Controller, FromPeer, Output, Peer, Setup, ToPeer};
-use tidegate_proto::data_node::{FromDataNode, Report, TenantReport, ToDataNode};
+use tidegate_proto::data_node::{DataNodeReport, FromDataNode, TenantReport, ToDataNode};
 use tidegate_proto::message::{Hello, VERSION};
 
 const MS: u64 = Span::MILLISECOND.0;
@@ -81,7 +81,7 @@ struct Fake {
 }
 
 impl Fake {
-    fn report(&self, round: u64) -> Report {
+    fn report(&self, round: u64) -> DataNodeReport {
         let tenant = |tenant: usize| {
             let holds = self.holds[tenant].max(self.next[tenant]);
             let (done, unmet) = self.did[tenant];
@@ -98,12 +98,12 @@ impl Fake {
                 ..TenantReport::default()
             }
         };
-        Report {
+        DataNodeReport {
             revision: self.revision,
             round,
             capacity: Iops(CAPACITY),
             tenants: (0..3).map(tenant).collect(),
-            ..Report::default()
+            ..DataNodeReport::default()
         }
     }
 
@@ -461,8 +461,8 @@ fn anything() -> impl Strategy<Value = FromDataNode> {
     });
     let report = (0..3u64, 0..40u64, number(), prop::collection::vec(tenant, 0..6)).prop_map(
         |(revision, round, capacity, tenants)| {
-            let (capacity, rest) = (Iops(capacity), Report::default());
-            FromDataNode::Report(Report { revision, round, capacity, tenants, ..rest })
+            let (capacity, rest) = (Iops(capacity), DataNodeReport::default());
+            FromDataNode::Report(DataNodeReport { revision, round, capacity, tenants, ..rest })
         },
     );
     let granted = number().prop_map(|serial| FromDataNode::Granted { serial });

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use tidegate_model::gate::Unit;
 use tidegate_model::{Policy, Span, StageId};
 use tidegate_proto::controller::ConnectionId;
-use tidegate_proto::message::{FromStage, Report, RuleError, StageInfo, VERSION};
+use tidegate_proto::message::{FromStage, RuleError, StageInfo, StageReport, VERSION};
 
 use crate::world::{ControllerTestbed, MS};
 
@@ -74,7 +74,7 @@ fn perform(world: &mut ControllerTestbed, act: &Act) {
         }
         Act::Report(who, value, at_ns) => {
             let Some(connection) = pick(world, who) else { return };
-            let mut report: Report = world.stages[&connection].report(value, world.now);
+            let mut report: StageReport = world.stages[&connection].report(value, world.now);
             report.at_ns = at_ns;
             report.channels[0].bytes = value;
             report.gates[0].waited_ns = value;

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use tidegate_model::policy::Fallback;
 use tidegate_model::{Iops, PeriodNumber, Span, Time};
-use tidegate_proto::cluster::message::{FromNode, NodeInfo, Report, RoundId, ToNode};
+use tidegate_proto::cluster::message::{FromNode, NodeInfo, NodeReport, RoundId, ToNode};
 use tidegate_proto::node::{Config, Node, Output, Request, Slot};
 
 use crate::one_by_one::OneByOne;
@@ -19,7 +19,7 @@ struct Server {
     node: Node<()>,
     now: Time,
     device: VecDeque<(Time, Request<()>)>,
-    reports: Vec<Report>,
+    reports: Vec<NodeReport>,
 }
 
 impl Server {

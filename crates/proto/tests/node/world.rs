@@ -4,7 +4,7 @@ use crate::one_by_one::OneByOne;
 use tidegate_model::policy::Fallback;
 use tidegate_model::{Class, PeriodNumber, Span, TenantIndex, Time};
 use tidegate_proto::cluster::message::{
-    FromNode, Grant, NodeInfo, Plan, Report, RoundId, Share, TenantPlan, ToNode,
+    FromNode, Grant, NodeInfo, NodeReport, Plan, RoundId, Share, TenantPlan, ToNode,
 };
 use tidegate_proto::node::{Config, Node, Output, Slot, TenantStatus};
 
@@ -45,15 +45,19 @@ impl NodeTestbed {
     }
 
     /// Asks for a complete report.
-    pub(crate) fn collect(&mut self, now: u64, period: u64, into: u64) -> Option<Report> {
+    pub(crate) fn collect(&mut self, now: u64, period: u64, into: u64) -> Option<NodeReport> {
         let (round_id, into) =
             (RoundId { period: PeriodNumber(period), round: 0 }, Span(into * MS));
         self.node.on_message(at(now), ToNode::Collect { round_id, into, complete: true });
         match self.answer()? {
             FromNode::Report(report) => Some(report),
-            FromNode::Rest { revision, round_id, serial, capacity_left } => {
-                Some(Report { revision, round_id, serial, capacity_left, ..Report::default() })
-            }
+            FromNode::Rest { revision, round_id, serial, capacity_left } => Some(NodeReport {
+                revision,
+                round_id,
+                serial,
+                capacity_left,
+                ..NodeReport::default()
+            }),
             other => panic!("{other:?}"),
         }
     }

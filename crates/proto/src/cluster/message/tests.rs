@@ -93,7 +93,7 @@ fn golden_bytes_from_a_controller() {
 #[test]
 fn golden_bytes_from_a_node() {
     assert_eq!(VERSION, 1, "a new version needs new golden bytes beside these");
-    let report = Report {
+    let report = NodeReport {
         revision: 7,
         round_id: ROUND_ID,
         serial: 9,

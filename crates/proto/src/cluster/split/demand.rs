@@ -17,7 +17,7 @@ use alloc::vec::Vec;
 use tidegate_model::{Iops, Span, TenantIndex, Time};
 
 use super::{Node, Split};
-use crate::data_node::{Report, TenantReport};
+use crate::data_node::{DataNodeReport, TenantReport};
 use crate::stats::delays::DelaysAtDataNode;
 
 /// How far back it reaches, and how long a part is, at least.
@@ -76,7 +76,12 @@ pub(super) struct Minute {
 
 impl Minute {
     /// Takes in a report, if it is of another period than the one before.
-    pub(super) fn read(&mut self, now: Time, before: Option<&Report>, report: &Report) {
+    pub(super) fn read(
+        &mut self,
+        now: Time,
+        before: Option<&DataNodeReport>,
+        report: &DataNodeReport,
+    ) {
         if before.is_some_and(|before| before.periods == report.periods) {
             return;
         }
@@ -178,7 +183,7 @@ impl Node {
     /// Why the tenant did not get more, and what would change it.
     fn reason(
         &self,
-        report: &Report,
+        report: &DataNodeReport,
         tenant_report: &TenantReport,
         demand: &Demand,
     ) -> (String, String) {
@@ -254,10 +259,10 @@ mod tests {
 
     /// The delays at a node that reports these numbers of its tenant, one a second.
     fn of(seconds: &[TenantReport]) -> DelaysAtDataNode {
-        let (mut minute, mut before) = (Minute::default(), None::<Report>);
+        let (mut minute, mut before) = (Minute::default(), None::<DataNodeReport>);
         for (at, tenant_report) in (0u64..).zip(seconds) {
             let tenants = [*tenant_report].into();
-            let report = Report { periods: at, tenants, ..Report::default() };
+            let report = DataNodeReport { periods: at, tenants, ..DataNodeReport::default() };
             let now = Time(at * Span::SECOND.0);
             // Five rounds in a period get the same report.
             for round in 0..5 {
