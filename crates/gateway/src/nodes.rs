@@ -10,7 +10,7 @@ use tidegate_fabric::reactor::{MessageQueue, Reactor, Ready};
 use tidegate_fabric::remote::{Remote, Settings};
 use tidegate_fabric::service::{Command, CompletionSink, Fault, Job, Part, Service, Session};
 use tidegate_fabric::tls::Way;
-use tidegate_model::{NodeId, Span, Time};
+use tidegate_model::{NodeId, PartNumber, Span, Time};
 
 use self::there::There;
 use crate::barriers::{Barriers, Membership};
@@ -138,7 +138,7 @@ enum Line {
 struct PartLocation {
     slot: usize,
     /// The part's number at the node.
-    part: u32,
+    part: PartNumber,
 }
 
 impl Nodes {
@@ -203,7 +203,7 @@ impl Nodes {
     }
 
     /// A part of a node of this process has another incarnation.
-    pub(crate) fn on_incarnation(&mut self, slot: usize, number: u32, incarnation: u64) {
+    pub(crate) fn on_incarnation(&mut self, slot: usize, number: PartNumber, incarnation: u64) {
         for (known, locations) in self.known.iter_mut().zip(&self.locations) {
             let is_meant =
                 |location: &PartLocation| location.slot == slot && location.part == number;
@@ -402,7 +402,7 @@ impl Nodes {
             there.on_notices(&mut self.known, self.membership.barriers());
             let parts = &there.parts;
             let is_refused = |job: &Job| {
-                let (volume, part) = &parts[job.part as usize];
+                let (volume, part) = &parts[job.part.index()];
                 let known = &self.known[*volume];
                 known.fault().is_some() || known.is_lost(part.index, job.incarnation)
             };
@@ -499,7 +499,7 @@ fn open(
             }
             Err(reason) => {
                 known.on_refused(part.index, reason);
-                REFUSED
+                PartNumber(REFUSED)
             }
         },
         Some(Line::There(there)) => {
@@ -523,7 +523,7 @@ impl CompletionSink for NodeSink {
         self.message_queue.extend(jobs.drain(..).map(Message::Finished));
     }
 
-    fn incarnation(&self, part: u32, incarnation: u64) {
+    fn incarnation(&self, part: PartNumber, incarnation: u64) {
         self.message_queue.push(Message::Incarnation { node: self.slot, part, incarnation });
     }
 }

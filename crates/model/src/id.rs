@@ -78,6 +78,23 @@ index!(
     GatewayId
 );
 
+id!(
+    /// A part of a volume that is open at a node, as numbered on one connection or by one store.
+    PartNumber(u32)
+);
+
+impl PartNumber {
+    /// The index in the list of open parts.
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+
+    /// The number of the part with this index.
+    pub const fn at(index: usize) -> Self {
+        Self(index as u32)
+    }
+}
+
 impl PeriodNumber {
     /// The period that begins so many periods later.
     pub const fn after(self, periods: u64) -> Self {

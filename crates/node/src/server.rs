@@ -27,7 +27,7 @@ use std::thread::JoinHandle;
 use tidegate_fabric::reactor::{MessageQueue, Reactor};
 use tidegate_fabric::service::{Job, Service};
 use tidegate_fabric::stream::{Address, Listener};
-use tidegate_model::Span;
+use tidegate_model::{PartNumber, Span};
 
 use fence::Fences;
 use worker::Worker;
@@ -39,7 +39,7 @@ enum Message {
     /// A finished job.
     Finished(u64, Job),
     /// A part, as the node numbers it, and its new incarnation.
-    Incarnation(u64, u32, u64),
+    Incarnation(u64, PartNumber, u64),
     /// A new connection of its gateway replaces it.
     Replaced(u64),
     /// The connections that it replaces have ended.

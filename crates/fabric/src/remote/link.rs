@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
 
 use serde::Serialize;
-use tidegate_model::{Span, TenantId, Time};
+use tidegate_model::{PartNumber, Span, TenantId, Time};
 use tidegate_proto::data::{
     AnswerHead, FromNode, JobHead, MESSAGE_MAX, ReplyHead, RequestHead, SILENCE_MAX, ToNode,
     VERSION, decode, encode,
@@ -112,7 +112,7 @@ impl NodeLink {
         ToNode::tenants(names).iter().for_each(|page| self.send(page));
     }
 
-    pub(super) fn open(&mut self, part: u32, what: &Part) {
+    pub(super) fn open(&mut self, part: PartNumber, what: &Part) {
         self.unanswered += 1;
         let Part { volume, index, length, offset, geometry } = what.clone();
         self.send(&ToNode::Open { part, volume, index, length, offset, geometry });
@@ -288,7 +288,7 @@ pub(super) fn changes_nothing(command: Command) -> bool {
 }
 
 /// The part with this number, if it was opened on this link.
-fn part_of(parts: &mut [Opened], part: u32) -> io::Result<&mut Opened> {
-    let opened_part = parts.get_mut(part as usize);
+fn part_of(parts: &mut [Opened], part: PartNumber) -> io::Result<&mut Opened> {
+    let opened_part = parts.get_mut(part.index());
     opened_part.ok_or_else(|| refused(format!("part {part} was never asked for")))
 }

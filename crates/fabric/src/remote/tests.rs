@@ -47,7 +47,7 @@ fn world() -> RemoteTestbed {
     let length = Bytes(1 << 20);
     let (volume, geometry) = ("v".into(), Geometry::single(length));
     let part = Part { volume, index: 0, length, offset: Bytes(0), geometry };
-    assert_eq!(remote.open(part), 0);
+    assert_eq!(remote.open(part), PartNumber(0));
     let (reactor, done) = (Reactor::new().unwrap(), Vec::new());
     RemoteTestbed { folder, listener, reactor, remote, done, now: NOW }
 }
@@ -77,7 +77,7 @@ impl RemoteTestbed {
     fn connected(&mut self) -> Peer {
         let mut peer = self.welcomed();
         let state = PartState { incarnation: 77, identity: None };
-        peer.send(&FromNode::Opened { part: 0, opened: Ok(state) });
+        peer.send(&FromNode::Opened { part: PartNumber(0), opened: Ok(state) });
         self.until(|world| world.remote.link.as_ref().is_some_and(NodeLink::takes_jobs));
         peer
     }
@@ -91,7 +91,7 @@ impl RemoteTestbed {
         assert!(matches!(peer.message(), ToNode::Hello { version: VERSION, .. }));
         assert!(matches!(peer.message(), ToNode::Identify(LinkIdentity { link: 3, .. })));
         assert_eq!(peer.message(), ToNode::Tenants(vec!["a".into()]));
-        assert!(matches!(peer.message(), ToNode::Open { part: 0, .. }));
+        assert!(matches!(peer.message(), ToNode::Open { part: PartNumber(0), .. }));
         let name = String::from("n");
         peer.send(&FromNode::Welcome { version: VERSION, name, release: String::new() });
         self.until(|world| world.remote.is_up());
@@ -161,7 +161,8 @@ fn job(ticket: u64, command: Command) -> Job {
         false => Buffer::empty(),
     };
     let outcome = Ok(());
-    Job { ticket, tag, command, part: 0, incarnation: 0, offset: 8, length: 4, buffer, outcome }
+    let part = PartNumber(0);
+    Job { ticket, tag, command, part, incarnation: 0, offset: 8, length: 4, buffer, outcome }
 }
 
 #[test]
@@ -275,7 +276,7 @@ fn nothing_is_sent_to_a_part_before_it_is_judged() {
     world.submit(2, Command::Read);
     assert_eq!(world.remote.waiting.len(), 2, "the node has not identified its part");
     let state = PartState { incarnation: 1, identity: None };
-    peer.send(&FromNode::Opened { part: 0, opened: Ok(state) });
+    peer.send(&FromNode::Opened { part: PartNumber(0), opened: Ok(state) });
     let mut ready = Vec::new();
     while !world.remote.link.as_ref().unwrap().takes_jobs() {
         world.reactor.wait(Some(Duration::from_secs(20)), &mut ready, &mut Vec::new()).unwrap();
@@ -285,7 +286,7 @@ fn nothing_is_sent_to_a_part_before_it_is_judged() {
     }
     world.submit(3, Command::Read);
     assert_eq!(world.remote.waiting.len(), 3, "the caller has not judged it");
-    world.remote.release(&world.reactor, NOW, |job| job.part == 0, &mut world.done);
+    world.remote.release(&world.reactor, NOW, |job| job.part == PartNumber(0), &mut world.done);
     let done = world.done.drain(..).map(|job| (job.ticket, job.outcome));
     assert_eq!(done.collect::<Vec<_>>(), [1, 2, 3].map(|ticket| (ticket, Err(Fault::Io))));
     world.submit(4, Command::Read);
@@ -306,7 +307,7 @@ fn parts_that_failed_jobs_may_still_change_are_named_until_the_next_connection_i
     commands.iter().for_each(|_| drop(peer.job()));
     drop(peer);
     world.until(|world| world.done.len() == commands.len());
-    let unsettled = [Notice::Unsettled { part: 0 }];
+    let unsettled = [Notice::Unsettled { part: PartNumber(0) }];
     let [settled @ .., Notice::Down { .. }] = &notices(&mut world)[..] else { panic!("it fell") };
     assert_eq!(settled, unsettled);
     world.remote.retry = Retry::new(RETRY_MIN, RETRY_MAX);
@@ -353,9 +354,9 @@ fn everything_is_sent_again_on_a_new_link() {
     world.until(|world| !world.remote.is_up());
     world.remote.retry = Retry::new(RETRY_MIN, RETRY_MAX);
     let mut peer = world.welcomed();
-    peer.send(&FromNode::Opened { part: 0, opened: Err("too long".into()) });
+    peer.send(&FromNode::Opened { part: PartNumber(0), opened: Err("too long".into()) });
     world.until(|world| world.remote.notices.len() == 5);
-    let refused = Notice::PartRefused { part: 0, reason: "too long".into() };
+    let refused = Notice::PartRefused { part: PartNumber(0), reason: "too long".into() };
     assert_eq!(world.remote.notices.back(), Some(&refused));
 }
 
@@ -374,8 +375,8 @@ fn a_flush_carries_its_incarnation_to_whichever_node_there_is() {
     world.remote.submit(NOW, &mut vec![flush(2), flush(3)], &mut world.done);
     world.remote.retry = Retry::new(RETRY_MIN, RETRY_MAX);
     let mut peer = world.welcomed();
-    peer.send(&FromNode::Opened { part: 0, opened: Ok(state(78)) });
-    peer.send(&FromNode::Incarnation { part: 0, incarnation: 79 });
+    peer.send(&FromNode::Opened { part: PartNumber(0), opened: Ok(state(78)) });
+    peer.send(&FromNode::Incarnation { part: PartNumber(0), incarnation: 79 });
     world.until(|world| world.remote.waiting.is_empty());
     for ticket in [2, 3] {
         let (head, _) = peer.job();
@@ -385,10 +386,10 @@ fn a_flush_carries_its_incarnation_to_whichever_node_there_is() {
         assert_eq!(world.done.pop().unwrap().outcome, Err(Fault::Io), "it stays so");
     }
     let notices = world.remote.notices.iter().skip(4).cloned();
-    let changed = Notice::Incarnation { part: 0, incarnation: 79 };
+    let changed = Notice::Incarnation { part: PartNumber(0), incarnation: 79 };
     assert_eq!(
         notices.collect::<Vec<_>>(),
-        [Notice::PartReady { part: 0, state: state(78) }, changed]
+        [Notice::PartReady { part: PartNumber(0), state: state(78) }, changed]
     );
 }
 
@@ -396,7 +397,7 @@ fn a_flush_carries_its_incarnation_to_whichever_node_there_is() {
 fn jobs_on_a_part_that_is_refused_fail_until_another_link_has_it() {
     let mut world = world();
     let mut peer = world.welcomed();
-    peer.send(&FromNode::Opened { part: 0, opened: Err("no space".into()) });
+    peer.send(&FromNode::Opened { part: PartNumber(0), opened: Err("no space".into()) });
     world.until(|world| world.remote.notices.len() == 2);
     world.submit(1, Command::Read);
     assert_eq!(world.done.pop().unwrap().outcome, Err(Fault::Io));

@@ -36,7 +36,7 @@ impl CompletionSink for Pipe {
 struct Client {
     session: Box<dyn Session>,
     finished: Receiver<Job>,
-    part: u32,
+    part: PartNumber,
     number: u64,
     left: usize,
 }

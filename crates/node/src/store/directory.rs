@@ -68,9 +68,9 @@ impl Directory {
     }
 
     #[cfg(test)]
-    pub(super) fn fail_next_sync(&self, part: u32) {
+    pub(super) fn fail_next_sync(&self, part: tidegate_model::PartNumber) {
         let parts = self.parts.read();
-        let files = &parts[part as usize].storage.files;
+        let files = &parts[part.index()].storage.files;
         files.fails_next_sync.store(true, std::sync::atomic::Ordering::Relaxed);
     }
 
@@ -205,7 +205,7 @@ impl Medium for Directory {
     }
 
     fn on_failure(&self, job: &Job, errno: i32) {
-        let lost = match self.parts.read().get(job.part as usize) {
+        let lost = match self.parts.read().get(job.part.index()) {
             Some(part) => part.storage.files.sync_error(job.command, errno),
             None => None,
         };

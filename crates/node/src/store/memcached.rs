@@ -29,6 +29,7 @@ use tidegate_fabric::buffer::Buffer;
 use tidegate_fabric::reactor::{Interest, MessageQueue, Reactor};
 use tidegate_fabric::service::{Command, Fault, Job, OpenPart, Part, PartState};
 use tidegate_fabric::stream::{Address, Outgoing, Stream};
+use tidegate_model::PartNumber;
 use tidegate_wire::memcached;
 use tidegate_wire::memcached::reply::{BARRIER, Boundary, Shape};
 use tidegate_wire::memcached::request::{Parsed, VALUE_MAX_MAX, parse};
@@ -60,7 +61,7 @@ pub(crate) struct Memcached {
 impl Medium for Memcached {
     fn open(&self, _: &Part) -> Result<OpenPart, OpenError> {
         // Nothing is flushed here, so there is nothing to compare.
-        Ok(OpenPart { number: 0, state: PartState { incarnation: 1, identity: None } })
+        Ok(OpenPart { number: PartNumber(0), state: PartState { incarnation: 1, identity: None } })
     }
 
     fn perform(&self, jobs: &mut dyn Iterator<Item = &mut Job>) {

@@ -42,8 +42,9 @@ fn work(ticket: u64, command: Command, bytes: &[u8]) -> Work {
     };
     let (length, outcome) = (bytes.len() as u32, Err(Fault::Ending));
     let buffer = Buffer::from(bytes);
+    let part = PartNumber(0);
     let job =
-        Job { ticket, tag, command, part: 0, incarnation: 0, offset: 0, length, buffer, outcome };
+        Job { ticket, tag, command, part, incarnation: 0, offset: 0, length, buffer, outcome };
     let owner = Arc::new(Owner::new(Arc::new(NullSink)));
     let body = Body::new(job, owner, None);
     Work::new(Slot::UNATTRIBUTED, (command, length), &tag, &CostModel::default(), body)

@@ -14,7 +14,7 @@ use std::time::Duration;
 use tidegate_fabric::buffer::Buffer;
 use tidegate_fabric::service::{Command, CompletionSink, Job, Part, Service, Session};
 use tidegate_model::cluster::{Geometry, Volume};
-use tidegate_model::{Bytes, Class, ContextId, Operation, Span, Tag, TenantId, Time};
+use tidegate_model::{Bytes, Class, ContextId, Operation, PartNumber, Span, Tag, TenantId, Time};
 use tidegate_sim::cluster::ClusterReport;
 use tidegate_sim::rng::{Stream, Zipf, apportion};
 use tidegate_sim::scenario::Scenario;
@@ -74,7 +74,7 @@ struct Tenant {
     moves: Stream,
     arrivals: Stream,
     /// The number of its part at each node.
-    parts: Vec<u32>,
+    parts: Vec<PartNumber>,
 }
 
 /// The load: all tenants, with their sessions at the nodes.
