@@ -1,4 +1,4 @@
-//! Starting and ending.
+//! Start and end of the controller daemon.
 
 use std::io;
 use std::net::SocketAddr;

@@ -1,8 +1,9 @@
-//! One connection: from its hello to its end, and the queue of messages to its peer.
+//! One peer's connection to the controller, from its hello to its end, and the queue of messages to
+//! the peer.
 //!
 //! The machine's task writes straight to the socket, because the socket almost always has space and
-//! a thousand wake-ups per cycle would cost more than the writes. What does not fit stays in the
-//! link's queue, and the link's own task writes it once the socket can take it. The queue is
+//! a thousand wake-ups per cycle would cost more than the writes. The rest of a message stays in
+//! the link's queue, and the link's own task writes it once the socket can take it. The queue is
 //! bounded: a peer that stops reading is dropped, and other peers do not notice. The switchboard
 //! reads a peer's messages, for the same reason; so a link's task sleeps while the peer reads.
 

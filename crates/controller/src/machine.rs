@@ -1,4 +1,4 @@
-//! The one task that owns the machine.
+//! The task that owns the controller's state machine and calls it for all connections.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;

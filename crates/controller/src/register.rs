@@ -1,4 +1,4 @@
-//! The path of a policy from its text to being in force, and of requests to the machine.
+//! Applies a policy: parses it, checks it, stores it, and hands it to the state machine.
 
 use std::sync::{Arc, Mutex, PoisonError};
 

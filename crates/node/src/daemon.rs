@@ -251,7 +251,7 @@ impl Running {
         self.server.as_ref().map(Server::address)
     }
 
-    /// Its status.
+    /// The status of the node.
     pub fn status(&self) -> Status {
         Status {
             node: self.live.status(),

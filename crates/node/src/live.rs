@@ -1,4 +1,4 @@
-//! The node at work, run by the threads that submit and finish jobs.
+//! The live storage node: its state machine, run by the threads that submit and finish jobs.
 //!
 //! Every decision is made by [`tidegate_proto::node::Node`], the code that the simulator runs as
 //! well; this module has the threads, the engine and the clients' sessions around it. A submitting

@@ -1,4 +1,4 @@
-//! Promise of each flow of a link, when classes share the link and flows share a class.
+//! Bandwidth promised to each flow of a network link, where classes share the link by weight.
 //!
 //! # Problem
 //! A class is to have a part of a link: High 3, Medium 2 and Low 1 of every 6. But congestion

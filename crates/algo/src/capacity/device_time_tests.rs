@@ -1,4 +1,4 @@
-//! The account against devices in virtual time, of which one knows what each request took.
+//! Tests of charges by device time, on devices in virtual time whose service times are known.
 
 use super::*;
 use alloc::collections::BTreeMap;

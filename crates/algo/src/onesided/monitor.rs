@@ -1,4 +1,4 @@
-//! How many pool tokens there are.
+//! Haechi's monitor: the number of tokens in a data node's shared pool.
 //!
 //! # Model
 //! A [`Pool`] accounts for one data node's tokens. Its inputs are the clients' reports and

@@ -1,5 +1,5 @@
-//! Several schedulers that are one: each with a part of the tenants and behind a lock of its own,
-//! so that threads seldom meet, and together as fair as one.
+//! Coordination of the shards of one scheduler: each shard has some of the tenants and a lock of
+//! its own, and together they are as fair as one scheduler.
 //!
 //! # Problem
 //! A scheduler is one structure, and a thread that pushes or pops has it alone. With requests that

@@ -164,7 +164,7 @@ impl Listener {
         }
     }
 
-    /// Its address; with the kernel's choice if the port was 0.
+    /// The listener's address, with the port that the kernel chose if the port was 0.
     pub fn address(&self) -> &Address {
         &self.address
     }

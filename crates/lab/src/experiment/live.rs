@@ -1,4 +1,4 @@
-//! The table that one watches while the experiment runs: redrawn in place on a terminal, one line a
+//! The live table of a running experiment: redrawn in place on a terminal, one line a
 //! second elsewhere.
 
 use std::io::{self, IsTerminal};

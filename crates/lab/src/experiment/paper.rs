@@ -263,7 +263,7 @@ fn reseed<S: Seeded>(scenarios: &mut [S], seed: u64) {
 /// order.
 ///
 /// # Errors
-/// If a scenario cannot be run, or the user ends the command. What runs then ends with the process.
+/// If a scenario cannot be run, or the user ends the command. Runs under way end with the process.
 pub(super) fn simulate<S, O>(
     context: &FigureContext,
     mut scenarios: Vec<S>,

@@ -1,4 +1,4 @@
-//! A connection, and how requests and answers look on it.
+//! A connection of the load generator, and the bytes of its requests and replies.
 
 use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};

@@ -1,4 +1,4 @@
-//! The loop: the earliest event happens, until the end.
+//! One run of an end-to-end simulation: the earliest event happens, until the end.
 //!
 //! A [`Run`] is a scenario and what a run of it is given besides: who opens recordings, whether
 //! ports keep series. Nothing of that changes what happens, and neither does the queue of events:

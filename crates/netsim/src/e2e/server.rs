@@ -1,4 +1,5 @@
-//! A host that stores: drives with submission queues for each client, and persistent memory.
+//! A simulated storage server: drives with submission queues for each client, and persistent
+//! memory.
 
 use tidegate_model::{Bytes, Class, Operation};
 

@@ -1,4 +1,4 @@
-//! The loop, and what it moves.
+//! The state of an end-to-end simulation, and its reactions to events.
 
 use std::collections::VecDeque;
 

@@ -1,4 +1,4 @@
-//! Packets whose departure is certain, in the order of each port.
+//! Lists of the packets that leave each port of a simulated network, at times that are certain.
 //!
 //! **Problem.** A port of a large network is used after thousands of others, so its fields come
 //! from far memory each time. A list of its own would be a third line of cache and a fourth, behind

@@ -1,4 +1,4 @@
-//! Chips behind channels: who reads, programs and erases when.
+//! Flash chips behind channels: when each chip reads, programs and erases.
 //!
 //! # Model
 //! After MQSim (Tavakkol et al., FAST 2018), reduced to what its own results show to matter.

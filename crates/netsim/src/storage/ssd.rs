@@ -198,7 +198,7 @@ impl Ssd {
         self.outstanding() == (0, 0) && self.cache.is_idle() && self.media.is_idle()
     }
 
-    /// Its counters so far.
+    /// The counters of the drive so far.
     pub const fn counts(&self) -> SsdCounters {
         SsdCounters {
             reads: self.media.done(Work::Read),

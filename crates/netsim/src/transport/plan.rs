@@ -56,7 +56,7 @@ impl CongestionControl {
         matches!(self, Self::Qtcp | Self::Qrdma)
     }
 
-    /// Its name in scenarios.
+    /// The name of the congestion control in scenarios.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Dctcp => "dctcp",

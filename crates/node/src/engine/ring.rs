@@ -1,4 +1,4 @@
-//! Transfers that the kernel does by itself (`io_uring`), and threads for everything else.
+//! Asynchronous reads and writes by `io_uring`, and threads for all other jobs.
 //!
 //! A submitting thread puts the transfers of its batch into the ring and notifies the kernel once;
 //! one thread waits for completions. Work that is no transfer of whole pages past the cache goes to

@@ -1,4 +1,4 @@
-//! One thread with its connections.
+//! A worker thread of a storage node, with the connections of gateways that it serves.
 
 use std::collections::BTreeMap;
 use std::io;

@@ -1,4 +1,4 @@
-//! Requests that are handed over and done later.
+//! Decisions for asynchronous requests: `io_uring` and Linux AIO (`io_submit`).
 //!
 //! Such requests pay when the program hands them over: at their completion, no thread may be there
 //! to wait. So short results are not refunded, and a gate that limits the requests in service sees

@@ -1,4 +1,4 @@
-//! Streams of the C library.
+//! Decisions for the C library's streams (stdio).
 //!
 //! The gates charge the I/O of a stream on its file, not the calls of the program on its stream. So
 //! ten thousand lines written with `fputs` cost forty writes of 4 KiB. Most calls only touch the

@@ -1,4 +1,5 @@
-//! Which counts hold at a node, and from when to when: the plan, the periods, and the grants.
+//! The token counts in force at a storage node, period by period: the plan, the periods, and the
+//! grants.
 
 use alloc::collections::BTreeMap;
 use alloc::string::String;

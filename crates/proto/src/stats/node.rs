@@ -1,4 +1,4 @@
-//! The meters of one node.
+//! Counters that the controller reads from one storage node.
 
 use alloc::collections::BTreeMap;
 use alloc::string::String;

@@ -1,4 +1,5 @@
-//! Coming in: what a data node gives a client, and what a client makes of it.
+//! Connects a client to a data node: the node's welcome, the memory or the route to it, and the
+//! client of its store.
 //!
 //! The node decides how operations are carried out. It sends memory on this machine as a
 //! descriptor, which is mapped. Of memory behind an RNIC it sends the route only: queue pairs are

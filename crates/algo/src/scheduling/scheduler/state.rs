@@ -1,4 +1,4 @@
-//! One slot: its finish tags, its tokens, and its counters.
+//! State of one tenant in a scheduler: its finish tags, its tokens, and its counters.
 
 use tidegate_model::{Discipline, Span, Time};
 

@@ -1,5 +1,6 @@
-//! An RDMA device, and what is made of it. Each thing owns what it needs, so that nothing is taken
-//! down while another stands on it: registered memory, queues and queue pairs hold the device.
+//! An RDMA device, and its registered memory, completion queues and queue pairs. Each object owns
+//! what it needs, so that nothing is taken down while another stands on it: registered memory,
+//! queues and queue pairs hold the device.
 
 use std::ffi::{CStr, c_int};
 use std::fmt;

@@ -1,4 +1,4 @@
-//! All that the paper prints, beside what the model gives.
+//! All numbers that the Haechi paper prints, beside those of our model.
 
 use serde_json::json;
 

@@ -2,7 +2,7 @@
 //! rate of the scenario, and `tidegate up` beside them as their controller.
 //!
 //! Nothing is taken from the simulated run but what both worlds are to have in common: what tenants
-//! are promised, and when they move. What is counted is answers, by who asked.
+//! are promised, and when they move. Replies are counted by tenant.
 
 use std::fmt::Write;
 use std::fs;

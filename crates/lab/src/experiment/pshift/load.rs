@@ -1,5 +1,5 @@
-//! Those who ask live nodes: for each tenant some flows, one for each node on which it is active,
-//! as in the simulation, and all of them on one thread.
+//! Load generator for live storage nodes: for each tenant some flows, one for each node on which it
+//! is active, as in the simulation, and all of them on one thread.
 //!
 //! Jobs go to nodes by the batch, and answers come back through a channel with the time at which
 //! the node gave them; so a thread that is late counts nothing in a wrong sample.

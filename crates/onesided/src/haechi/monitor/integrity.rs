@@ -1,5 +1,5 @@
-//! Whether the words of control are what the monitor has written, or what clients may have made of
-//! them.
+//! Checks that the control words in a data node's memory have values that its monitor or its
+//! clients can have written.
 
 use alloc::vec;
 

@@ -69,8 +69,8 @@ pub(super) fn missing() -> Option<String> {
     }
 }
 
-/// Runs threads against a cluster. What they saw, and how quiet this machine was. fio counts all
-/// seconds together, so that none can be left out.
+/// Runs threads against a cluster. Returns their measurements, and how quiet this machine was. fio
+/// counts all seconds together, so that none can be left out.
 ///
 /// # Errors
 /// If fio or a part of the cluster ends badly, or the user ends the command.

@@ -11,7 +11,7 @@
 //! second together, which is what the ten clients of other live figures do at one.
 //!
 //! # Periods of four nodes
-//! Each data node begins its periods by itself, and its clients follow it. What a tenant wants
+//! Each data node begins its periods by itself, and its clients follow it. The demand of a tenant
 //! moves at every node with a period whose number its clients receive two periods before, so that
 //! all clients of a node move together, and all nodes within a period. Periods are counted from
 //! there: what a tenant read in the k-th period after the move is what it read in the k-th at each
