@@ -55,12 +55,12 @@ pub(crate) enum ReadError {
 #[derive(Debug)]
 pub(crate) struct Switchboard {
     poller: Poller,
-    lines: Mutex<HashMap<u64, Line>>,
+    lines: Mutex<HashMap<u64, OpenLink>>,
     inputs: mpsc::Sender<Input>,
 }
 
 #[derive(Debug)]
-struct Line {
+struct OpenLink {
     link: Arc<PeerLink>,
     decoder: PeerDecoder,
 }
@@ -113,7 +113,7 @@ impl Switchboard {
     /// Reads the messages of a peer from now on; `rest` is what followed its hello. An end of the
     /// connection is reported to the machine and aborts the link.
     pub(crate) async fn connect(&self, link: &Arc<PeerLink>, decoder: PeerDecoder, rest: &[u8]) {
-        let mut line = Line { link: link.clone(), decoder };
+        let mut line = OpenLink { link: link.clone(), decoder };
         line.decoder.extend(rest);
         let mut received = Vec::new();
         let is_open = line.take(&mut received)
@@ -128,7 +128,7 @@ impl Switchboard {
         self.forward(&mut received).await;
     }
 
-    fn add(&self, line: Line, received: &mut Vec<Input>) {
+    fn add(&self, line: OpenLink, received: &mut Vec<Input>) {
         // Under the lock, so that the poller reports no connection before it is in the list.
         let mut lines = self.lines();
         match self.poller.add(&line.link.stream, line.link.id.0) {
@@ -207,12 +207,12 @@ impl Switchboard {
     }
 
     /// A panic with the list locked leaves at worst one connection half read, and no other.
-    fn lines(&self) -> MutexGuard<'_, HashMap<u64, Line>> {
+    fn lines(&self) -> MutexGuard<'_, HashMap<u64, OpenLink>> {
         self.lines.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Line {
+impl OpenLink {
     /// Reads received bytes, as far as they fit `chunk`; the poller reports the rest. Returns
     /// whether there may be more.
     fn receive(&mut self, chunk: &mut [u8], received: &mut Vec<Input>) -> bool {

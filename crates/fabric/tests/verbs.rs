@@ -25,7 +25,7 @@ use tidegate_algo::onesided::engine::Promise;
 use tidegate_fabric::memory::region::Region;
 use tidegate_fabric::memory::shm::Shm;
 use tidegate_fabric::memory::verbs::{
-    Answer, Client, Device, Host, Opening, RdmaError, Request, Verbs,
+    Answer, ClientNumber, Device, Host, Opening, RdmaError, Request, Verbs,
 };
 use tidegate_fabric::stream::Stream;
 use tidegate_fabric::unix::MessageLink;
@@ -128,7 +128,7 @@ fn data_node() {
     let mut own = Shm::new(region, 1);
     let mut link: MessageLink<NodeRequest> =
         link(rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3).unwrap());
-    let mut clients: Vec<Client> = Vec::new();
+    let mut clients: Vec<ClientNumber> = Vec::new();
     while let Ok(request) = link.wait(PATIENCE) {
         let reply = match request {
             NodeRequest::Admit(request) => {

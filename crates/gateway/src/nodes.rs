@@ -113,23 +113,23 @@ pub(crate) struct Nodes {
 }
 
 struct NodeSlot {
-    line: Line,
+    line: NodeConnection,
     /// Jobs that go to the node with the next batch.
     batch: Vec<Job>,
     /// The same for long requests; none until the first one.
-    bulk: Option<(Line, Vec<Job>)>,
+    bulk: Option<(NodeConnection, Vec<Job>)>,
 }
 
 impl NodeSlot {
     /// The links to the node, and the next batch of each; the link for bulk is last.
-    fn lines(&mut self) -> impl Iterator<Item = (&mut Line, &mut Vec<Job>)> {
+    fn lines(&mut self) -> impl Iterator<Item = (&mut NodeConnection, &mut Vec<Job>)> {
         let bulk = self.bulk.as_mut().map(|(line, batch)| (line, batch));
         [(&mut self.line, &mut self.batch)].into_iter().chain(bulk)
     }
 }
 
 /// The link to a node.
-enum Line {
+enum NodeConnection {
     Here(Box<dyn Session>),
     There(Box<There>),
 }
@@ -152,7 +152,7 @@ impl Nodes {
     ) -> Result<Self, PartError> {
         let Common { cost, patience, identities, barriers } = common.clone();
         let line = |(slot, node): (usize, &Node)| match node {
-            Node::Here(service) => Line::Here(
+            Node::Here(service) => NodeConnection::Here(
                 service
                     .session(Arc::new(NodeSink { message_queue: reactor.message_queue(), slot })),
             ),
@@ -161,7 +161,13 @@ impl Nodes {
                 let settings = Settings { patience, ..settings };
                 reporter.add_link(slot);
                 let remote = Remote::new(settings, token(slot, false));
-                Line::There(Box::new(There::new(remote, slot, false, reporter.clone(), Vec::new())))
+                NodeConnection::There(Box::new(There::new(
+                    remote,
+                    slot,
+                    false,
+                    reporter.clone(),
+                    Vec::new(),
+                )))
             }
         };
         let lines = (0..).zip(nodes).map(line);
@@ -264,7 +270,8 @@ impl Nodes {
         job.tag.delay = self.costs.sent(location.slot, &job);
         let slot = &mut self.slots[location.slot];
         // In this process nothing is written behind anything, but keys are passed on by the node.
-        let may_be = job.command == Command::KeyValue || matches!(slot.line, Line::There(_));
+        let may_be =
+            job.command == Command::KeyValue || matches!(slot.line, NodeConnection::There(_));
         let is_data = matches!(job.command, Command::Read | Command::Write { .. });
         if may_be && (is_long || (is_data && job.length as usize > LONG)) {
             self.bulk(location.slot).push(job);
@@ -282,18 +289,20 @@ impl Nodes {
                     let sink = NodeSink { message_queue: self.message_queue.clone(), slot: number };
                     let mut session = service.session(Arc::new(sink));
                     session.carry_bulk();
-                    Line::Here(session)
+                    NodeConnection::Here(session)
                 }
                 Node::There { way, .. } => {
                     let settings = Settings::new(way.clone(), self.identities.next());
                     let settings = Settings { patience: self.patience, is_bulk: true, ..settings };
                     let remote = Remote::new(settings, token(number, true));
-                    let Line::There(there) = &slot.line else {
+                    let NodeConnection::There(there) = &slot.line else {
                         unreachable!("a node elsewhere has a link")
                     };
                     // Numbered as by the other link, which opened them in this order.
                     let (parts, reporter) = (there.parts.clone(), there.reporter.clone());
-                    Line::There(Box::new(There::new(remote, number, true, reporter, parts)))
+                    NodeConnection::There(Box::new(There::new(
+                        remote, number, true, reporter, parts,
+                    )))
                 }
             };
             line.tenants(&self.names);
@@ -310,8 +319,8 @@ impl Nodes {
         let lines = self.slots.iter_mut().flat_map(NodeSlot::lines);
         for (line, batch) in lines.filter(|(_, batch)| !batch.is_empty()) {
             match line {
-                Line::Here(session) => session.submit(batch, done),
-                Line::There(there) => {
+                NodeConnection::Here(session) => session.submit(batch, done),
+                NodeConnection::There(there) => {
                     let now = clock::now();
                     there.remote.submit(now, batch, done);
                     there.remote.flush(reactor, now, done);
@@ -377,8 +386,8 @@ impl Nodes {
         self.submit(reactor, done);
         for (line, _) in self.slots.iter_mut().flat_map(NodeSlot::lines) {
             match line {
-                Line::Here(session) => session.cancel(tickets),
-                Line::There(there) => {
+                NodeConnection::Here(session) => session.cancel(tickets),
+                NodeConnection::There(there) => {
                     there.remote.cancel(tickets, done);
                     there.remote.flush(reactor, clock::now(), done);
                     there.on_notices(&mut self.known, self.membership.barriers());
@@ -396,7 +405,7 @@ impl Nodes {
     ) {
         let (slot, line) = ((ready.token - LINK) as usize / 2, (ready.token - LINK) as usize % 2);
         let line = self.slots.get_mut(slot).and_then(|slot| slot.lines().nth(line));
-        if let Some((Line::There(there), _)) = line {
+        if let Some((NodeConnection::There(there), _)) = line {
             let now = clock::now();
             there.remote.on_ready(reactor, now, ready, done);
             there.on_notices(&mut self.known, self.membership.barriers());
@@ -413,9 +422,9 @@ impl Nodes {
 
     /// The next time to act without a message from a node.
     pub(crate) fn next_deadline(&self) -> Time {
-        let deadline = |line: &Line| match line {
-            Line::There(there) => there.remote.next_deadline(),
-            Line::Here(_) => Time::MAX,
+        let deadline = |line: &NodeConnection| match line {
+            NodeConnection::There(there) => there.remote.next_deadline(),
+            NodeConnection::Here(_) => Time::MAX,
         };
         let bulk =
             |slot: &NodeSlot| slot.bulk.as_ref().map_or(Time::MAX, |(line, _)| deadline(line));
@@ -436,7 +445,7 @@ impl Nodes {
         }
         self.fail_held(now, done);
         for (line, _) in self.slots.iter_mut().flat_map(NodeSlot::lines) {
-            if let Line::There(there) = line
+            if let NodeConnection::There(there) = line
                 && there.remote.next_deadline() <= now
             {
                 there.remote.on_deadline(reactor, now, done);
@@ -453,8 +462,8 @@ impl Nodes {
             let costs = self.costs.of(node);
             match &mut slot.line {
                 _ if costs.is_empty() => {}
-                Line::Here(session) => session.elsewhere(costs),
-                Line::There(there) => {
+                NodeConnection::Here(session) => session.elsewhere(costs),
+                NodeConnection::There(there) => {
                     there.remote.elsewhere(costs);
                     there.remote.flush(reactor, now, done);
                     there.on_notices(&mut self.known, self.membership.barriers());
@@ -465,7 +474,7 @@ impl Nodes {
     }
 }
 
-impl Line {
+impl NodeConnection {
     fn tenants(&mut self, names: &[String]) {
         match self {
             Self::Here(session) => session.tenants(names),
@@ -491,7 +500,7 @@ fn open(
     let slot = usize::from(node.0);
     let refuse = |reason| PartError { volume: part.volume.clone(), index: part.index, reason };
     let number = match slots.get_mut(slot).map(|slot| &mut slot.line) {
-        Some(Line::Here(session)) => match session.open(part) {
+        Some(NodeConnection::Here(session)) => match session.open(part) {
             Ok(opened) => {
                 known.on_open(part.index, opened.state);
                 known.on_link(part.index);
@@ -502,7 +511,7 @@ fn open(
                 PartNumber(REFUSED)
             }
         },
-        Some(Line::There(there)) => {
+        Some(NodeConnection::There(there)) => {
             there.parts.push((volume, part.clone()));
             there.reporter.uses(slot);
             there.remote.open(part.clone())

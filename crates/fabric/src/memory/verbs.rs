@@ -52,7 +52,7 @@ mod queue;
 
 pub use device::Device;
 pub use error::RdmaError;
-pub use host::{Client, Host};
+pub use host::{ClientNumber, Host};
 pub use tidegate_onesided::data_node::rnic::{Answer, Request};
 
 use device::{CompletionQueue, QueuePair};

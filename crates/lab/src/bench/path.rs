@@ -60,7 +60,7 @@ const POLL_INTERVAL: Span = Span(5 * Span::MILLISECOND.0);
 
 /// The figures of one run of fio.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Run {
+struct FioFigures {
     /// Requests per second.
     iops: f64,
     /// Processor time of the server per request, in microseconds.
@@ -139,7 +139,7 @@ impl Server {
         length: Span,
         scratch: &Scratch,
         interrupt: &Interrupt,
-    ) -> Result<Run, Failure> {
+    ) -> Result<FioFigures, Failure> {
         let output_path = scratch.join("fio.json");
         let before = self.cpu_us();
         let words = reads(&self.socket, self.export(), depth, length, &output_path);
@@ -181,7 +181,7 @@ fn reads(
     words
 }
 
-fn parse(text: &str, cpu_us: f64) -> Option<Run> {
+fn parse(text: &str, cpu_us: f64) -> Option<FioFigures> {
     #[derive(Deserialize)]
     struct Report {
         jobs: Vec<Job>,
@@ -214,7 +214,7 @@ fn parse(text: &str, cpu_us: f64) -> Option<Run> {
     // Requests of the ramp cost processor time and are not counted: the rate is the same.
     let all = read.iops * (read.runtime + 100.0) / 1_000.0;
     let Percentiles { p50, p99 } = read.clat_ns.percentile;
-    (read.total_ios > 0.0).then_some(Run {
+    (read.total_ios > 0.0).then_some(FioFigures {
         iops: read.iops,
         cpu_us: cpu_us / all,
         p50_us: p50 / 1_000.0,
@@ -319,7 +319,7 @@ fn nbdkit(scratch: &Scratch, interrupt: &Interrupt) -> Result<Server, Failure> {
 }
 
 /// Medians of a server's runs at one depth.
-fn median(runs: &[Run], what: impl Fn(&Run) -> f64) -> Option<Median> {
+fn median(runs: &[FioFigures], what: impl Fn(&FioFigures) -> f64) -> Option<Median> {
     Median::of(runs.iter().map(what))
 }
 
@@ -452,7 +452,7 @@ fn limited(
 fn speed(
     name: &str,
     depth: u32,
-    runs: &[Run],
+    runs: &[FioFigures],
     peer: &Result<f64, String>,
     report: &mut dyn FnMut(Row),
 ) {
@@ -486,7 +486,7 @@ mod tests {
                  {{\"50.000000\":7000,\"99.000000\":9000}}}}}}}}]}}"
             )
         };
-        let run = Run { iops: 1_000.0, cpu_us: 4.0, p50_us: 7.0, p99_us: 9.0 };
+        let run = FioFigures { iops: 1_000.0, cpu_us: 4.0, p50_us: 7.0, p99_us: 9.0 };
         assert_eq!(parse(&report(0), 4_000.0), Some(run));
         assert_eq!(parse(&report(5), 4_000.0), None);
         assert_eq!(parse("", 1.0), None);

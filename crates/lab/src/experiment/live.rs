@@ -130,13 +130,13 @@ impl Live {
 #[derive(Debug)]
 struct View {
     at: Time,
-    rows: Vec<Row>,
+    rows: Vec<LiveRow>,
     budget: Rate,
     disk: Rate,
 }
 
 #[derive(Debug)]
-struct Row {
+struct LiveRow {
     name: &'static str,
     promise: Rate,
     /// None before it starts and after it ended.
@@ -164,7 +164,7 @@ impl View {
             let took = state.and_then(|(started, ended)| Some((*ended)?.since(*started)));
             let (name, promise) = (tenant.name, tenant.promise);
             let is_settled = state.is_some_and(|(started, _)| last.at.since(*started) > SETTLING);
-            Row { name, promise, rate: is_running.then_some(rate), is_settled, took }
+            LiveRow { name, promise, rate: is_running.then_some(rate), is_settled, took }
         });
         Some(Self { at: last.at, rows: rows.collect(), budget: plan.budget, disk: plan.disk })
     }
@@ -230,7 +230,7 @@ impl View {
     }
 }
 
-impl Row {
+impl LiveRow {
     fn is_short(&self) -> bool {
         let is_less = |rate: Rate| rate.0 * 1000 < self.promise.0 * KEPT_PERMILLE;
         self.is_settled && self.rate.is_some_and(is_less)

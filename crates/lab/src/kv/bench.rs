@@ -7,7 +7,7 @@ use clap::builder::FalseyValueParser;
 use tidegate_model::{Bytes, Iops, Span};
 use tidegate_stage::memory::{Settings, VALUE_MAX};
 
-use super::client::{self, Work};
+use super::client::{self, ClientWork};
 use super::processes::{ClientProcesses, ended};
 use super::report::{KvReport, Row, Sum};
 use super::wish::{Division, Pattern, Wish};
@@ -154,7 +154,7 @@ fn at<T: Clone>(list: &[T], client: u64) -> Option<T> {
 }
 
 impl Args {
-    fn work(&self, client: u64) -> Work {
+    fn work(&self, client: u64) -> ClientWork {
         let keys = match self.distribution {
             Distribution::Uniform => Choice::Uniform(self.keys),
             Distribution::Zipf => Choice::Zipf(Arc::new(Zipf::new(self.keys))),
@@ -178,7 +178,7 @@ impl Args {
             is_bare: self.bare,
             ..Settings::default()
         };
-        Work {
+        ClientWork {
             settings,
             keys,
             value: self.value,

@@ -13,7 +13,7 @@ const DIGITS: u8 = 2;
 /// A line from a client.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "told")]
-pub(super) enum Line {
+pub(super) enum ClientLine {
     /// It has a session slot, and its keys are there.
     Ready,
     /// Some periods are over, about a second's worth.

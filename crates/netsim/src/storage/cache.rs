@@ -25,7 +25,7 @@ use tidegate_algo::scheduling::wrr::{Arbiter, Level};
 use tidegate_model::Class;
 use tidegate_model::tag::CLASSES;
 
-use super::link::Line;
+use super::link::SerialServer;
 use super::parameters::{self, Parameters, SECTOR, duration};
 use super::table::Table;
 use tidegate_sim::time::Picoseconds;
@@ -99,7 +99,7 @@ pub(super) struct Cache {
     /// The dirty page that was written last, and the one that was first.
     latest: u32,
     earliest: u32,
-    port: Line,
+    port: SerialServer,
     /// Sectors that may be on their way to the chips, and those that are.
     programming_limit: u32,
     used: u32,
@@ -123,7 +123,7 @@ impl Cache {
             slot_count: (parameters.capacity.0 / drive.geometry.page.0) as usize,
             latest: NONE,
             earliest: NONE,
-            port: Line::default(),
+            port: SerialServer::default(),
             programming_limit: (drive.programming_limit().0 / u64::from(SECTOR)) as u32,
             used: 0,
             waiting,

@@ -31,7 +31,7 @@ use tidegate_sim::time::Picoseconds;
 
 /// The kinds of work of a chip.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Work {
+pub(super) enum ChipWork {
     /// Reads a page for a command.
     Read,
     /// Reads the rest of a page of which a part is written.
@@ -60,7 +60,7 @@ pub(super) enum Owner {
 /// One thing that a chip does.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Operation {
-    pub(super) work: Work,
+    pub(super) work: ChipWork,
     pub(super) class: Class,
     pub(super) owner: Owner,
     /// Of all planes.
@@ -115,11 +115,11 @@ impl Chip {
     fn push(&mut self, operation: &Operation, number: u32) {
         self.waiting += 1;
         match operation.work {
-            Work::Read | Work::Update => self.reads.push(operation.class as usize, number),
-            Work::Program => self.programs.push(operation.class as usize, number),
-            Work::MoveOut => self.cleaning[0].push_back(number),
-            Work::MoveIn => self.cleaning[1].push_back(number),
-            Work::Erase => self.cleaning[2].push_back(number),
+            ChipWork::Read | ChipWork::Update => self.reads.push(operation.class as usize, number),
+            ChipWork::Program => self.programs.push(operation.class as usize, number),
+            ChipWork::MoveOut => self.cleaning[0].push_back(number),
+            ChipWork::MoveIn => self.cleaning[1].push_back(number),
+            ChipWork::Erase => self.cleaning[2].push_back(number),
         }
     }
 
@@ -177,7 +177,7 @@ impl Flash {
     }
 
     /// How often something was done.
-    pub(super) const fn done(&self, work: Work) -> u64 {
+    pub(super) const fn done(&self, work: ChipWork) -> u64 {
         self.done[work as usize]
     }
 
@@ -309,11 +309,13 @@ impl Flash {
     fn times(&mut self, number: u32) -> (Picoseconds, Picoseconds) {
         let Operation { work, bytes, .. } = *self.operations.at(number);
         let (command, data, cells) = match work {
-            Work::Read | Work::Update | Work::MoveOut => {
+            ChipWork::Read | ChipWork::Update | ChipWork::MoveOut => {
                 (self.bus.read_command, 0, self.times.read)
             }
-            Work::Program | Work::MoveIn => (self.bus.program_command, bytes, self.times.program),
-            Work::Erase => (self.bus.erase_command, 0, self.times.erase),
+            ChipWork::Program | ChipWork::MoveIn => {
+                (self.bus.program_command, bytes, self.times.program)
+            }
+            ChipWork::Erase => (self.bus.erase_command, 0, self.times.erase),
         };
         (Picoseconds::from(command).after(duration(data.into(), self.bus.rate)), cells.into())
     }
@@ -343,7 +345,7 @@ impl Flash {
     }
 }
 
-impl Work {
+impl ChipWork {
     /// Whether data come out of the chip.
     pub(super) const fn is_read(self) -> bool {
         matches!(self, Self::Read | Self::Update | Self::MoveOut)

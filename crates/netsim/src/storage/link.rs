@@ -21,11 +21,11 @@ use tidegate_sim::time::Picoseconds;
 
 /// Something that serves one after the other, in the order in which they come.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Line {
+pub(super) struct SerialServer {
     free_at: Picoseconds,
 }
 
-impl Line {
+impl SerialServer {
     /// Takes one; the time at which it is done.
     pub(super) fn take(&mut self, now: Picoseconds, time: Picoseconds) -> Picoseconds {
         self.free_at = self.free_at.max(now).after(time);
@@ -38,8 +38,8 @@ impl Line {
 pub(super) struct HostLink {
     parameters: parameters::HostLinkParameters,
     /// From the host to the controller, and back.
-    down: Line,
-    up: Line,
+    down: SerialServer,
+    up: SerialServer,
     /// A word of four bytes, an entry of a submission queue, one of a completion queue.
     word: Picoseconds,
     submission: Picoseconds,
@@ -53,8 +53,8 @@ impl HostLink {
         let (word, submission, completion) = (time(4), time(64), time(16));
         Self {
             parameters,
-            down: Line::default(),
-            up: Line::default(),
+            down: SerialServer::default(),
+            up: SerialServer::default(),
             word,
             submission,
             completion,

@@ -15,7 +15,7 @@ use std::collections::VecDeque;
 
 use tidegate_model::{Class, Portion};
 
-use super::flash::{Flash, FlashEvent, Operation, Owner, Work};
+use super::flash::{ChipWork, Flash, FlashEvent, Operation, Owner};
 use super::parameters::Parameters;
 use super::plane::{Plane, Writer};
 use tidegate_sim::rng::Stream;
@@ -68,7 +68,7 @@ impl Media {
     }
 
     /// How often something was done.
-    pub(super) const fn done(&self, work: Work) -> u64 {
+    pub(super) const fn done(&self, work: ChipWork) -> u64 {
         self.flash.done(work)
     }
 
@@ -94,7 +94,7 @@ impl Media {
         let (plane, page) = self.locate(access.page);
         let PageAccess { bytes, class, owner, .. } = access;
         let operation =
-            Operation { work: Work::Read, class, owner, plane, page, physical: 0, bytes };
+            Operation { work: ChipWork::Read, class, owner, plane, page, physical: 0, bytes };
         self.flash.push(now, operation, later);
     }
 
@@ -133,8 +133,8 @@ impl Media {
         let is_update = bytes < self.page_bytes && state.is_written(page);
         let Some(physical) = state.allocate(page, Writer::Host) else { return false };
         let (work, bytes) = match is_update {
-            true => (Work::Update, self.page_bytes - bytes),
-            false => (Work::Program, bytes),
+            true => (ChipWork::Update, self.page_bytes - bytes),
+            false => (ChipWork::Program, bytes),
         };
         let operation = Operation { work, class, owner, plane, page, physical, bytes };
         self.flash.push(now, operation, later);
@@ -157,12 +157,12 @@ impl Media {
         for physical in plane_state.plane.physical_pages(block) {
             if let Some(page) = plane_state.plane.held(physical) {
                 let bytes = self.page_bytes;
-                let operation = self::cleaning(Work::MoveOut, plane, page, physical, bytes);
+                let operation = self::cleaning(ChipWork::MoveOut, plane, page, physical, bytes);
                 self.flash.push(now, operation, later);
             }
         }
         if valid == 0 {
-            self.flash.push(now, cleaning(Work::Erase, plane, 0, block, 0), later);
+            self.flash.push(now, cleaning(ChipWork::Erase, plane, 0, block, 0), later);
         }
     }
 
@@ -178,32 +178,32 @@ impl Media {
         let Operation { work, plane, page, physical, owner, .. } = operation;
         let state = &mut self.plane_states[plane as usize].plane;
         match work {
-            Work::Read => return Some(owner),
-            Work::Update => {
+            ChipWork::Read => return Some(owner),
+            ChipWork::Update => {
                 let bytes = self.page_bytes;
-                let merged = Operation { work: Work::Program, bytes, ..operation };
+                let merged = Operation { work: ChipWork::Program, bytes, ..operation };
                 self.flash.push(now, merged, later);
                 return None;
             }
-            Work::Program => {
+            ChipWork::Program => {
                 state.programmed(physical);
                 self.clean(now, plane, later);
                 return Some(owner);
             }
-            Work::MoveOut => {
+            ChipWork::MoveOut => {
                 // The host may have written it again while it was on its way.
                 let is_current = state.held(physical) == Some(page);
                 let moved = is_current.then(|| state.allocate(page, Writer::Cleaning));
                 if let Some(physical) = moved {
                     let physical = physical.expect("cleaning has a block in reserve");
                     let bytes = self.page_bytes;
-                    let operation = self::cleaning(Work::MoveIn, plane, page, physical, bytes);
+                    let operation = self::cleaning(ChipWork::MoveIn, plane, page, physical, bytes);
                     self.flash.push(now, operation, later);
                     return None;
                 }
             }
-            Work::MoveIn => state.programmed(physical),
-            Work::Erase => {
+            ChipWork::MoveIn => state.programmed(physical),
+            ChipWork::Erase => {
                 state.erased(physical);
                 self.plane_states[plane as usize].victim = None;
                 self.resume(now, plane, later);
@@ -224,7 +224,7 @@ impl Media {
         let Some((block, left)) = &mut self.plane_states[plane as usize].victim else { return };
         *left -= 1;
         if *left == 0 {
-            let operation = cleaning(Work::Erase, plane, 0, *block, 0);
+            let operation = cleaning(ChipWork::Erase, plane, 0, *block, 0);
             self.flash.push(now, operation, later);
         }
     }
@@ -267,7 +267,7 @@ impl Media {
 }
 
 /// Something that cleaning does.
-const fn cleaning(work: Work, plane: u32, page: u32, physical: u32, bytes: u32) -> Operation {
+const fn cleaning(work: ChipWork, plane: u32, page: u32, physical: u32, bytes: u32) -> Operation {
     let (class, owner) = (Class::Low, Owner::Cleaning);
     Operation { work, class, owner, plane, page, physical, bytes }
 }
@@ -348,7 +348,7 @@ mod tests {
         assert_eq!(media.plane_states[0].victim, Some((0, 4)));
         media.write(now, access(1), &mut |at, event| events.push(at, event));
         finish(&mut media, &mut events);
-        assert_eq!(media.done(Work::MoveOut) - media.done(Work::MoveIn), 1);
+        assert_eq!(media.done(ChipWork::MoveOut) - media.done(ChipWork::MoveIn), 1);
         media.check(Picoseconds::MAX);
     }
 }

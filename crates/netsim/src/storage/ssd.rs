@@ -36,7 +36,7 @@ use tidegate_algo::scheduling::wrr::{Arbiter, Level};
 use tidegate_model::{Bytes, Class};
 
 use super::cache::{Cache, Leaving, Taken, Write};
-use super::flash::{self, Owner, Work};
+use super::flash::{self, ChipWork, Owner};
 use super::link::HostLink;
 use super::media::{Media, PageAccess};
 use super::parameters::{Parameters, SECTOR};
@@ -201,11 +201,11 @@ impl Ssd {
     /// The counters of the drive so far.
     pub const fn counts(&self) -> SsdCounters {
         SsdCounters {
-            reads: self.media.done(Work::Read),
-            updates: self.media.done(Work::Update),
-            programs: self.media.done(Work::Program),
-            moves: self.media.done(Work::MoveIn),
-            erasures: self.media.done(Work::Erase),
+            reads: self.media.done(ChipWork::Read),
+            updates: self.media.done(ChipWork::Update),
+            programs: self.media.done(ChipWork::Program),
+            moves: self.media.done(ChipWork::MoveIn),
+            erasures: self.media.done(ChipWork::Erase),
         }
     }
 

@@ -23,7 +23,7 @@
 
 use std::collections::VecDeque;
 
-use tidegate_algo::congestion::d2tcp::Work;
+use tidegate_algo::congestion::d2tcp::RemainingWork;
 use tidegate_algo::congestion::dctcp::Ack;
 use tidegate_algo::congestion::quality::{Objective, Transfer};
 use tidegate_model::{Span, Time};
@@ -282,7 +282,7 @@ impl Sender {
             && let Depth::Deadline(cc) = window.control_mut()
         {
             cc.set(message.and_then(|message| {
-                Some(Work { left: left(message), deadline: message.deadline?.time() })
+                Some(RemainingWork { left: left(message), deadline: message.deadline?.time() })
             }));
         } else if let Some(quality) = self.control.quality_mut()
             && let Objective::Latency(_) = quality.objective()

@@ -14,7 +14,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use tidegate_fabric::controller::ControllerLink;
 use tidegate_fabric::memory::handover;
 use tidegate_fabric::memory::region::Region;
-use tidegate_fabric::memory::verbs::Client;
+use tidegate_fabric::memory::verbs::ClientNumber;
 use tidegate_fabric::reactor::{Interest, Reactor, Ready};
 use tidegate_fabric::stream::{Listener, ListenerAccess, Stream};
 use tidegate_fabric::tls::Way;
@@ -90,7 +90,7 @@ struct ClientConnection {
     is_in: bool,
     session_slot: Option<u16>,
     /// Its queue pairs, if its RNIC reaches the memory.
-    client: Option<Client>,
+    client: Option<ClientNumber>,
 }
 
 /// The message that the endpoint expects on a connection.

@@ -24,7 +24,7 @@ use std::sync::{Arc, Mutex};
 
 use tidegate_fabric::memory::region::Region;
 use tidegate_fabric::memory::shm::Shm;
-use tidegate_fabric::memory::verbs::{self, Client, Device, RdmaError, Verbs};
+use tidegate_fabric::memory::verbs::{self, ClientNumber, Device, RdmaError, Verbs};
 use tidegate_model::Time;
 use tidegate_onesided::data_node::rnic::{Answer, Request};
 use tidegate_onesided::one_sided::{Done, Lost, Post, PostError, RemoteMemory};
@@ -56,12 +56,12 @@ impl Rnic {
     ///
     /// # Errors
     /// If the request is invalid, or the RNIC has no more queue pairs.
-    pub(super) fn connect(&self, request: &Request) -> Result<(Client, Answer), RdmaError> {
+    pub(super) fn connect(&self, request: &Request) -> Result<(ClientNumber, Answer), RdmaError> {
         lock(&self.host).admit(request)
     }
 
     /// Destroys a client's queue pairs. None of its operations is carried out once this returns.
-    pub(super) fn fence(&self, client: Client) {
+    pub(super) fn fence(&self, client: ClientNumber) {
         lock(&self.host).fence(client);
     }
 }

@@ -15,7 +15,7 @@ use super::file::{Failure, Files, Range};
 use super::label::LabelLocation;
 use super::labelled::OpenLabel;
 use super::lock::StoreLock;
-use super::parts::{Found, Parts, Presence, StoresErrors, Watcher, storage};
+use super::parts::{FoundPart, Parts, Presence, StoresErrors, Watcher, storage};
 use super::{Medium, OpenError, Transfer, name_of};
 use crate::volumes;
 
@@ -74,7 +74,7 @@ impl Directory {
         files.fails_next_sync.store(true, std::sync::atomic::Ordering::Relaxed);
     }
 
-    fn find(&self, part: &Part) -> Result<Found<FilePart>, OpenError> {
+    fn find(&self, part: &Part) -> Result<FoundPart<FilePart>, OpenError> {
         let unfit = |found: String| OpenError::Unfit { what: name_of(part), found };
         let folder = self.path.display();
         let mut lock = crate::mutex::lock(&self.lock);
@@ -149,7 +149,7 @@ impl Directory {
         path: &Path,
         label: (LabelLocation, Label),
         part: &Part,
-    ) -> Result<Found<FilePart>, OpenError> {
+    ) -> Result<FoundPart<FilePart>, OpenError> {
         let failed = |error| OpenError::Io { path: path.into(), error };
         let files = Files::open(path).map_err(failed)?;
         if !files.is_direct() {
@@ -161,7 +161,7 @@ impl Directory {
             label.store_error(error.raw_os_error().unwrap_or(libc::EIO));
         }
         let (state, has_failed) = (label.state().map_err(failed)?, label.has_failed());
-        Ok(Found { state, has_failed, storage: FilePart { files, label } })
+        Ok(FoundPart { state, has_failed, storage: FilePart { files, label } })
     }
 }
 

@@ -12,7 +12,7 @@ use tidegate_fabric::buffer::Buffer;
 use tidegate_fabric::service::{Command, Fault, Job, OpenPart, Part, PartState};
 use tidegate_model::cluster::{Uuid, VolumeStamp};
 
-use super::parts::{Found, Parts, StoresErrors, Watcher, is_durable, storage};
+use super::parts::{FoundPart, Parts, StoresErrors, Watcher, is_durable, storage};
 use super::{Medium, OpenError};
 use crate::mutex::lock;
 
@@ -169,7 +169,7 @@ impl Medium for Faulty {
             let stamp = VolumeStamp { uuid: Uuid([1; 16]), generation: 1 };
             let state = PartState { incarnation, identity: Some(stamp) };
             let storage = FaultyPart { disk: self.disk.clone(), name };
-            Ok(Found { state, has_failed, storage })
+            Ok(FoundPart { state, has_failed, storage })
         })
     }
 

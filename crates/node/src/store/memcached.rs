@@ -77,13 +77,13 @@ impl Medium for Memcached {
 /// The engine that relays requests.
 pub(crate) struct Relay {
     medium: Arc<dyn Medium>,
-    short: Line,
+    short: RelayConnection,
     /// For sessions that carry long requests and replies; none until one does.
-    bulk: Mutex<Option<Arc<Line>>>,
+    bulk: Mutex<Option<Arc<RelayConnection>>>,
 }
 
 /// A connection's state and thread.
-struct Line {
+struct RelayConnection {
     shared: Arc<RelayState>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
@@ -156,23 +156,23 @@ impl Relay {
         medium: Arc<dyn Medium>,
         sink: Arc<dyn Sink>,
     ) -> io::Result<Self> {
-        let short = Line::start(node, address, false, sink)?;
+        let short = RelayConnection::start(node, address, false, sink)?;
         Ok(Self { medium, short, bulk: Mutex::default() })
     }
 
     /// The connection for bulk, which is made on first use; none if that fails.
-    fn bulk(&self) -> Option<Arc<Line>> {
+    fn bulk(&self) -> Option<Arc<RelayConnection>> {
         let mut bulk = lock(&self.bulk);
         if bulk.is_none() && !lock(&self.short.shared.standing).is_ending {
             let RelayState { node, address, sink, .. } = &*self.short.shared;
-            let line = Line::start(node.clone(), address.clone(), true, sink.clone());
+            let line = RelayConnection::start(node.clone(), address.clone(), true, sink.clone());
             *bulk = line.ok().map(Arc::new);
         }
         bulk.clone()
     }
 }
 
-impl Line {
+impl RelayConnection {
     fn start(
         node: String,
         address: Address,

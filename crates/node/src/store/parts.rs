@@ -65,7 +65,7 @@ impl Presence {
 }
 
 /// A part that a medium has found or made.
-pub(super) struct Found<T> {
+pub(super) struct FoundPart<T> {
     pub(super) state: PartState,
     /// An error of an earlier sync is stored with it.
     pub(super) has_failed: bool,
@@ -83,7 +83,7 @@ impl<T> Parts<T> {
     pub(super) fn open(
         &self,
         part: &Part,
-        find: impl FnOnce(&[OpenedPart<T>]) -> Result<Found<T>, OpenError>,
+        find: impl FnOnce(&[OpenedPart<T>]) -> Result<FoundPart<T>, OpenError>,
     ) -> Result<OpenPart, OpenError> {
         let mut list = self.list.write().unwrap_or_else(PoisonError::into_inner);
         let is_same = |other: &OpenedPart<T>| key(&other.part) == key(part);
@@ -91,7 +91,7 @@ impl<T> Parts<T> {
             list[at].admits(part)?;
             return Ok(OpenPart { number: PartNumber::at(at), state: list[at].state() });
         }
-        let Found { state, has_failed, storage } = find(&list)?;
+        let FoundPart { state, has_failed, storage } = find(&list)?;
         list.push(OpenedPart {
             part: part.clone(),
             state,

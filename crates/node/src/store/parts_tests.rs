@@ -29,7 +29,7 @@ fn part(volume: &str, index: u32) -> Part {
 
 fn opened(parts: &Parts<Plain>, part: &Part, has_failed: bool) -> OpenPart {
     let state = PartState { incarnation: 77, identity: None };
-    parts.open(part, |_| Ok(Found { state, has_failed, storage: Plain })).unwrap()
+    parts.open(part, |_| Ok(FoundPart { state, has_failed, storage: Plain })).unwrap()
 }
 
 fn job(part: PartNumber, command: Command, offset: u64, length: u32) -> Job {

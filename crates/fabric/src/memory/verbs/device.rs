@@ -380,7 +380,7 @@ impl QueuePair {
     /// Connects it to one of a peer's queue pairs. The peer's requests are answered from now on.
     pub(super) fn connect(&mut self, peer: &Endpoint, to: QueueAddress) -> Result<(), RdmaError> {
         let (port, limits) = (&self.device.port, self.device.limits);
-        let way = library::Way {
+        let way = library::AddressHandle {
             gid: peer.gid,
             gid_index: port.gid_index,
             hops: HOPS,

@@ -7,7 +7,7 @@
 use serde_json::{Map, Value, json};
 use tidegate_netsim::dtm::{DtmPlan, DtmReport, Flow};
 
-use super::sweep::{Figure, Shown};
+use super::sweep::{Figure, PointResult};
 use crate::experiment::plot::{self, Panel, Series};
 use tidegate_console::amounts;
 use tidegate_console::output::Paint;
@@ -113,7 +113,7 @@ pub(super) fn to_json(plan: &DtmPlan, outcome: &DtmReport) -> Value {
 }
 
 /// The results of a point of a sweep.
-pub(super) fn shown(plan: &DtmPlan, outcome: &DtmReport) -> Shown {
+pub(super) fn shown(plan: &DtmPlan, outcome: &DtmReport) -> PointResult {
     let settled = Settled::new(outcome);
     let mut figures = Vec::new();
     for (flow, name) in outcome.names.iter().enumerate() {
@@ -131,7 +131,7 @@ pub(super) fn shown(plan: &DtmPlan, outcome: &DtmReport) -> Shown {
         Value::Object(json) => json,
         _ => Map::new(),
     };
-    Shown { figures, json, fault: None }
+    PointResult { figures, json, fault: None }
 }
 
 pub(super) fn drawn(title: &str, outcome: &DtmReport) -> String {

@@ -95,7 +95,7 @@ struct Live {
 }
 
 /// A run beside its simulation.
-struct Run {
+struct RunPair {
     live: Live,
     simulated: OneSidedReport,
 }
@@ -110,7 +110,7 @@ fn slowed(text: &str, control: Control, window: u32) -> Result<Scenario, Failure
 }
 
 /// Runs plans one after the other, and simulates them.
-fn run_all(context: &FigureContext, plans: Vec<LiveRun>) -> Result<Vec<Run>, Failure> {
+fn run_all(context: &FigureContext, plans: Vec<LiveRun>) -> Result<Vec<RunPair>, Failure> {
     let scenarios: Vec<Scenario> = plans.iter().map(simulated).collect();
     let mut runs = Vec::new();
     let of = plans.len();
@@ -118,7 +118,7 @@ fn run_all(context: &FigureContext, plans: Vec<LiveRun>) -> Result<Vec<Run>, Fai
     for ((done, plan), shown) in plans.iter().enumerate().zip(shown) {
         context.note(&format!("live: {done} of {of} done"));
         let live = run::run(plan, &context.interrupt)?;
-        runs.push(Run { live, simulated: faster(shown.outcome) });
+        runs.push(RunPair { live, simulated: faster(shown.outcome) });
     }
     Ok(runs)
 }
@@ -142,7 +142,7 @@ fn under(
     context: &FigureContext,
     texts: [&str; 2],
     modes: &'static [usize],
-) -> Result<[Vec<Run>; 2], Failure> {
+) -> Result<[Vec<RunPair>; 2], Failure> {
     let mut plans = Vec::new();
     for text in texts {
         for mode in modes {
@@ -160,7 +160,7 @@ fn under(
 /// A claim about some runs, with what is to be known of all of them.
 fn claim(
     figure: &'static str,
-    runs: &[&Run],
+    runs: &[&RunPair],
     text: impl Into<String>,
     measured: Value,
     checks: impl IntoIterator<Item = Check>,
@@ -197,7 +197,7 @@ fn link(outcome: &OneSidedReport) -> f64 {
 const SMALL: f64 = 16.0;
 
 /// That clients read what they do in the simulation at the same speed.
-fn as_simulated(figure: &'static str, runs: &[&Run], text: &str) -> Claim {
+fn as_simulated(figure: &'static str, runs: &[&RunPair], text: &str) -> Claim {
     let mut apart = Vec::new();
     for run in runs {
         for client in clients(&run.live.outcome) {
@@ -218,7 +218,7 @@ fn as_simulated(figure: &'static str, runs: &[&Run], text: &str) -> Claim {
 }
 
 /// That sound rules keep all promises and use what the link can do.
-fn sound(figure: &'static str, bare: &Run, sound: &Run, text: &str) -> Claim {
+fn sound(figure: &'static str, bare: &RunPair, sound: &RunPair, text: &str) -> Claim {
     let (missing, has_all) = kept(&sound.live.outcome);
     let [of_bare, of_sound] = [bare, sound].map(|run| link(&run.live.outcome));
     let used = of_sound / of_bare * 100.0;
@@ -255,7 +255,7 @@ fn beside(numbers: &[Number]) -> (Value, Vec<Check>) {
 }
 
 /// Rows of a table, for runs of one scenario under some controls.
-fn rows(prefix: &str, modes: &[usize], runs: &[Run]) -> Vec<(String, Vec<f64>)> {
+fn rows(prefix: &str, modes: &[usize], runs: &[RunPair]) -> Vec<(String, Vec<f64>)> {
     let name = |mode: &usize| format!("{prefix} {}", MODES[*mode].1);
     modes.iter().zip(runs).map(|(mode, run)| (name(mode), means(&run.live.outcome))).collect()
 }
@@ -284,7 +284,7 @@ fn several(context: &FigureContext) -> Result<FigureResult, Failure> {
         Number::rate("7", "ten clients", 1570.0, totals[COUNTS.len() - 1]),
     ];
     let (measured, checks) = beside(&numbers);
-    let runs: Vec<&Run> = runs.iter().collect();
+    let runs: Vec<&RunPair> = runs.iter().collect();
     let text =
         "reads grow with each of the first four clients, and then stay at what the link does";
     let fourth = totals[3];
@@ -327,7 +327,7 @@ fn demands(context: &FigureContext) -> Result<FigureResult, Failure> {
         let (measured, checks) = beside(&numbers);
         claims.push(claim(numbers[0].figure, &[run], text, measured, checks));
     }
-    let all: Vec<&Run> = runs.iter().collect();
+    let all: Vec<&RunPair> = runs.iter().collect();
     claims.push(as_simulated("8", &all, "with demands of all kinds"));
     let rows =
         names.iter().zip(&runs).map(|(name, run)| ((*name).into(), means(&run.live.outcome)));
@@ -378,7 +378,7 @@ fn promises(context: &FigureContext) -> Result<FigureResult, Failure> {
     Ok(FigureResult { claims, table: table(&lines.concat()), picture })
 }
 
-fn every<'a>(some: &[&'a Vec<Run>]) -> Vec<&'a Run> {
+fn every<'a>(some: &[&'a Vec<RunPair>]) -> Vec<&'a RunPair> {
     some.iter().flat_map(|runs| runs.iter()).collect()
 }
 
@@ -409,7 +409,7 @@ fn totals(context: &FigureContext) -> Result<FigureResult, Failure> {
     // Basic Haechi's pool is a few batches for the first client, which chance decides here.
     let basic = |at: usize| at % RUNS.len() == BASIC;
     let every = every(&[&both[0], &both[1]]).into_iter().enumerate();
-    let every: Vec<&Run> = every.filter(|(at, _)| !basic(*at)).map(|(_, run)| run).collect();
+    let every: Vec<&RunPair> = every.filter(|(at, _)| !basic(*at)).map(|(_, run)| run).collect();
     claims.push(as_simulated("11", &every, "where two clients leave something"));
     let lines = [rows("uniform", RUNS, &both[0]), rows("Zipf", RUNS, &both[1])];
     let panels = [by_client("uniform", &lines[0]), by_client("Zipf", &lines[1])];
@@ -525,7 +525,7 @@ fn congestion(context: &FigureContext) -> Result<FigureResult, Failure> {
     Ok(FigureResult { claims, table, picture })
 }
 
-fn falls(run: &Run, course: &Course, name: &str) -> Claim {
+fn falls(run: &RunPair, course: &Course, name: &str) -> Claim {
     let part = 1.0 - course.last / course.before;
     claim(
         "16",
@@ -539,7 +539,7 @@ fn falls(run: &Run, course: &Course, name: &str) -> Claim {
 /// So many periods after the change all have what they are promised again.
 const AGAIN: usize = 8;
 
-fn follows(run: &Run, course: &Course, before: usize, name: &str) -> Claim {
+fn follows(run: &RunPair, course: &Course, before: usize, name: &str) -> Claim {
     let outcome = &run.live.outcome;
     let mut late = outcome.clone();
     late.samples = outcome.samples.iter().skip(before + AGAIN).cloned().collect();

@@ -36,7 +36,7 @@ const POLL_INTERVAL: Span = Span(25 * Span::MILLISECOND.0);
 
 /// How nodes are asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Way {
+pub(super) enum RequestForm {
     /// Reads of a block.
     Read,
     /// A memcached's `set` and `get` by turns, of as many bytes.
@@ -82,7 +82,7 @@ pub(super) struct Load<'a> {
     scenario: &'a Scenario,
     plan: &'a ClusterReport,
     clock: Clock,
-    way: Way,
+    way: RequestForm,
     sessions: Vec<Box<dyn Session>>,
     answers: Receiver<Answers>,
     tenants: Vec<Tenant>,
@@ -123,7 +123,7 @@ impl<'a> Load<'a> {
         scenario: &'a Scenario,
         plan: &'a ClusterReport,
         clock: Clock,
-        way: Way,
+        way: RequestForm,
         services: &[Arc<dyn Service>],
     ) -> Result<Self, Failure> {
         let (sender, answers) = channel();
@@ -281,14 +281,14 @@ impl<'a> Load<'a> {
         flow.requested += 1;
         let ticket = (tenant as u64) << 48 | (flow_index as u64) << 32 | u64::from(one.version);
         let (command, buffer) = match self.way {
-            Way::Read => (Command::Read, Buffer::empty()),
-            Way::KeyValue => (Command::KeyValue, key_value(tenant, number)),
+            RequestForm::Read => (Command::Read, Buffer::empty()),
+            RequestForm::KeyValue => (Command::KeyValue, key_value(tenant, number)),
         };
         let blocks = PART.0 / u64::from(BLOCK);
         let (length, offset, cost) = match self.way {
-            Way::Read => (BLOCK, number % blocks * u64::from(BLOCK), BLOCK),
+            RequestForm::Read => (BLOCK, number % blocks * u64::from(BLOCK), BLOCK),
             // One key.
-            Way::KeyValue => (u32::try_from(buffer.len()).unwrap_or(u32::MAX), 0, 1),
+            RequestForm::KeyValue => (u32::try_from(buffer.len()).unwrap_or(u32::MAX), 0, 1),
         };
         let tag = Tag {
             tenant: TenantId(tenant as u16 + 1),
@@ -387,7 +387,7 @@ mod tests {
         let nodes = [node(), node(), node(), node()];
         let services = nodes.each_ref().map(tidegate_node::Running::service);
         let clock = Clock::start();
-        let mut load = Load::new(&scenario, &plan, clock, Way::Read, &services).unwrap();
+        let mut load = Load::new(&scenario, &plan, clock, RequestForm::Read, &services).unwrap();
         let begin = clock.now();
         let (from, to) = (begin, begin.after(Span(Span::SECOND.0 / 5)));
         let counted = load.run(&Interrupt::default(), begin, from, to).unwrap();

@@ -13,7 +13,7 @@ use tidegate_model::{Bytes, Iops, Span};
 use super::testbed::{Testbed, VOLUME_MIB, volume};
 use crate::experiment::child::{Child, Start};
 use crate::experiment::fio;
-use crate::experiment::quiet::{Quiet, Watch};
+use crate::experiment::quiet::{Quiet, QuietProbe};
 use tidegate_console::clock::Clock;
 use tidegate_console::failure::Failure;
 use tidegate_console::interrupt::Interrupt;
@@ -83,7 +83,7 @@ pub(super) fn run(
     let arguments = arguments((&testbed.nbd_sockets, testbed.block), threads, &report_path);
     let start = Start { name: "fio".into(), program: "fio".into(), arguments, ..Start::default() };
     let mut child = Child::start(&start, testbed.scratch.path())?;
-    let (clock, watch) = (Clock::start(), Watch::start());
+    let (clock, watch) = (Clock::start(), QuietProbe::start());
     while !child.has_ended()? {
         testbed.check()?;
         interrupt.sleep_until(clock, clock.now().after(POLL_INTERVAL))?;
