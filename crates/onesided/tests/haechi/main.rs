@@ -10,5 +10,5 @@ mod memory;
 mod races;
 mod search;
 mod share_agent;
+mod sim;
 mod words;
-mod world;

@@ -105,7 +105,7 @@ impl HaechiSim {
         let (wire, lever) = node.connect();
         let now = Time::ZERO;
         let monitor = Monitor::new(wire, settings(rules), now).map_err(|_| ()).unwrap();
-        let mut world = Self {
+        let mut sim = Self {
             rules,
             now,
             node,
@@ -115,8 +115,8 @@ impl HaechiSim {
             clients: Vec::new(),
             events: Vec::new(),
         };
-        promises.iter().for_each(|promise| world.join(*promise));
-        world
+        promises.iter().for_each(|promise| sim.join(*promise));
+        sim
     }
 
     /// Another client, with more to do than it can.
