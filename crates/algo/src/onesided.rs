@@ -1,4 +1,4 @@
-//! Guarantees for I/O that only its issuer sees: Haechi (Liu and Varman).
+//! Reservations and limits for one-sided (RDMA) I/O, as in Haechi (Liu and Varman).
 //!
 //! # Problem
 //! Clients read and write the memory of a data node by one-sided operations. The node's processor

@@ -5,9 +5,9 @@
 //! they are written for readers of the header. A test compares the two.
 //!
 //! Three rules hold for every function. No panic crosses: it becomes `TIDEGATE_FAILURE`. Nothing is
-//! allocated for a request: an admission lives in memory of the caller. What the caller passes is
-//! checked as far as it can be, and refused as `TIDEGATE_INVALID`: null pointers, numbers without a
-//! meaning, text that is not UTF-8, admissions that are not under way.
+//! allocated for a request: an admission lives in memory of the caller. Arguments are checked as
+//! far as they can be, and refused as `TIDEGATE_INVALID`: null pointers, numbers without a meaning,
+//! text that is not UTF-8, admissions that are not under way.
 #![allow(clippy::missing_safety_doc, reason = "the contract stands in the header, for C")]
 
 pub mod admission;

@@ -1,4 +1,4 @@
-//! Why a thread makes its requests.
+//! Contexts of a thread's requests (foreground, flush, compaction) in the C interface.
 
 use std::ffi::c_char;
 use std::panic::catch_unwind;

@@ -1,4 +1,4 @@
-//! How a call went.
+//! Status codes of the C interface.
 
 use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_char, c_int};

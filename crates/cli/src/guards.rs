@@ -1,5 +1,5 @@
-//! The guards of those components of a cluster that run in this process, and the ways that lead
-//! through them.
+//! TLS contexts of the components of a cluster that run in this process, and the addresses that
+//! other components reach over TLS.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

@@ -406,7 +406,7 @@ fn pasteable(text: &str, cluster: Option<&ClusterStatus>) -> String {
 
 /// How the controller stands with a node or gateway.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum State {
+pub(crate) enum PeerHealth {
     Up,
     /// It is connected, and does not answer.
     Silent,
@@ -415,7 +415,7 @@ pub(crate) enum State {
     Away,
 }
 
-impl State {
+impl PeerHealth {
     pub(crate) fn of_node(node: &NodeStatus) -> Self {
         let is_faulty = node.store_fault.is_some() || !node.faults.is_empty();
         match Self::of(node.is_connected, node.is_silent) {
@@ -463,12 +463,12 @@ impl State {
 /// The cluster in a few words: `3 nodes, 1 gateway`; of those that are not all there, how many are.
 /// Data nodes are included where there are some.
 pub(crate) fn components(cluster: &ClusterStatus) -> String {
-    let is_up = |node: &&NodeStatus| State::of_node(node) == State::Up;
+    let is_up = |node: &&NodeStatus| PeerHealth::of_node(node) == PeerHealth::Up;
     let nodes = counted(cluster.nodes.iter().filter(is_up).count(), cluster.nodes.len(), "node");
-    let is_up = |gateway: &&GatewayStatus| State::of_gateway(gateway) == State::Up;
+    let is_up = |gateway: &&GatewayStatus| PeerHealth::of_gateway(gateway) == PeerHealth::Up;
     let up = cluster.gateways.iter().filter(is_up).count();
     let gateways = counted(up, cluster.gateways.len(), "gateway");
-    let is_up = |node: &&DataNodeStatus| State::of_data_node(node) == State::Up;
+    let is_up = |node: &&DataNodeStatus| PeerHealth::of_data_node(node) == PeerHealth::Up;
     let up = cluster.data_nodes.iter().filter(is_up).count();
     let data_nodes = counted(up, cluster.data_nodes.len(), "data node");
     match (cluster.data_nodes.is_empty(), cluster.nodes.is_empty()) {
@@ -637,7 +637,7 @@ mod tests {
             store_fault: Some(fault.into()),
             ..NodeStatus::default()
         };
-        assert_eq!(State::of_node(&node), State::Faulty);
+        assert_eq!(PeerHealth::of_node(&node), PeerHealth::Faulty);
         let cluster = ClusterStatus { nodes: vec![node], ..ClusterStatus::default() };
         assert_eq!(components(&cluster), "0 of 1 node, 0 gateways");
         let status = Status { revision: 1, cluster: Some(cluster), ..Status::default() };

@@ -129,7 +129,7 @@ pub(crate) fn expect_some(cluster: &Cluster, base: &Path) -> Result<(), Failure>
 
 /// The faults that an inspection of the volumes on this machine found.
 #[derive(Debug, Default)]
-pub(crate) struct Found {
+pub(crate) struct VolumeFaults {
     /// Parts that could not be served.
     pub(crate) faults: Vec<String>,
     /// Volumes that were not created yet, and stores that this user cannot read.
@@ -138,8 +138,8 @@ pub(crate) struct Found {
 
 /// Reads the labels of all parts on this machine. Nothing is locked, so nodes may run meanwhile.
 /// Where no volume of the cluster was ever created there is nothing to find.
-pub(crate) fn inspect(cluster: &Cluster, base: &Path) -> Found {
-    let mut found = Found::default();
+pub(crate) fn inspect(cluster: &Cluster, base: &Path) -> VolumeFaults {
+    let mut found = VolumeFaults::default();
     let is_readable = |node: &cluster::Node| match path_of(node, base) {
         Some(path) => !matches!(access(&path, Access::READ_OK), Err(Errno::ACCESS)),
         None => true,

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::de::DeserializeOwned;
-use tidegate_fabric::unix::Link;
+use tidegate_fabric::unix::MessageLink;
 use tidegate_model::Span;
 use tidegate_proto::message::{Hello, Reply, Request, VERSION};
 use tidegate_proto::pages::Pages;
@@ -19,7 +19,7 @@ pub const PATIENCE: Span = Span(10 * Span::SECOND.0);
 /// A connection to a controller.
 #[derive(Debug)]
 pub struct Operator {
-    link: Link<Reply>,
+    link: MessageLink<Reply>,
     socket: PathBuf,
     patience: Duration,
 }
@@ -38,7 +38,8 @@ impl Operator {
     /// # Errors
     /// As [`Self::connect`].
     pub fn connect_for(socket: &Path, patience: Span) -> Result<Self, Failure> {
-        let mut link = Link::connect(socket).map_err(|error| unreachable_at(socket, error))?;
+        let mut link =
+            MessageLink::connect(socket).map_err(|error| unreachable_at(socket, error))?;
         link.send(&Hello::Operator { version: VERSION })
             .map_err(|error| unreachable_at(socket, error))?;
         let patience = Duration::from_nanos(patience.0);

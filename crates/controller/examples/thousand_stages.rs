@@ -37,7 +37,7 @@ use tidegate_model::{Discipline, Time};
 use tidegate_proto::codec::{Decoder, encode};
 use tidegate_proto::controller::status::PolicyText;
 use tidegate_proto::message::{
-    ChannelReport, FromStage, GateReport, Hello, Report, StageInfo, ToStage, VERSION,
+    ChannelReport, FromStage, GateReport, Hello, StageInfo, StageReport, ToStage, VERSION,
 };
 use tokio::sync::oneshot;
 
@@ -86,7 +86,7 @@ struct Fake {
     stream: UnixStream,
     decoder: Decoder<ToStage>,
     tenant: usize,
-    report: Report,
+    report: StageReport,
 }
 
 /// Counts of all stages together.
@@ -104,11 +104,11 @@ impl Fake {
         // It blocks, but is read from only when there is something, and the daemon always reads.
         let stream = UnixStream::connect(socket)?;
         let gate = |unit: &str| GateReport { name: format!("{name}:{unit}"), ..Default::default() };
-        let report = Report {
+        let report = StageReport {
             channels: vec![ChannelReport { name: name.clone(), ..ChannelReport::default() }],
             gates: vec![gate("bandwidth"), gate("operations")],
             processes: 1,
-            ..Report::default()
+            ..StageReport::default()
         };
         let mut fake = Self { stream, decoder: Decoder::new(), tenant, report };
         let info = StageInfo { tenant: name, ..StageInfo::default() };

@@ -1,4 +1,4 @@
-//! How a daemon is set up.
+//! Configuration of the controller daemon.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;

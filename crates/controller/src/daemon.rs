@@ -1,4 +1,4 @@
-//! Starting and ending.
+//! Start and end of the controller daemon.
 
 use std::io;
 use std::net::SocketAddr;
@@ -31,7 +31,7 @@ use crate::nodes;
 use crate::permits::ConnectionPermits;
 use crate::register::{Current, Register};
 use crate::socket::{Socket, SocketError};
-use crate::state::{State, StateError};
+use crate::state::{StateDirectory, StateError};
 use crate::store::{PolicyStore, Redb, StoreError};
 use crate::switchboard::Switchboard;
 use crate::token::Token;
@@ -55,7 +55,7 @@ pub(crate) const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 pub enum ServeError {
     /// The state directory cannot be used.
     #[error(transparent)]
-    State(#[from] StateError),
+    StateDirectory(#[from] StateError),
     /// The store cannot be opened.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -182,7 +182,7 @@ pub struct Daemon {
     stop: watch::Sender<bool>,
     tasks: JoinSet<()>,
     /// Unlocked last, when nothing uses the directory any more.
-    _state: State,
+    _state: StateDirectory,
 }
 
 impl Daemon {
@@ -199,7 +199,7 @@ impl Daemon {
     /// # Errors
     /// If anything that it needs is missing or another's.
     pub async fn start_within(config: Config, limits: Limits) -> Result<Self, ServeError> {
-        let state = State::open(&config.state)?;
+        let state = StateDirectory::open(&config.state)?;
         let path = state.folder.path().join(STORE);
         if config.forget_policy {
             forget(&path)?;
@@ -216,14 +216,14 @@ impl Daemon {
         config: Config,
         store: Box<dyn PolicyStore>,
     ) -> Result<Self, ServeError> {
-        let state = State::open(&config.state)?;
+        let state = StateDirectory::open(&config.state)?;
         Self::start_with(config, Limits::default(), state, store).await
     }
 
     async fn start_with(
         config: Config,
         limits: Limits,
-        state: State,
+        state: StateDirectory,
         store: Box<dyn PolicyStore>,
     ) -> Result<Self, ServeError> {
         let limits = raise_descriptor_limit().map_or(limits, |files| limits.within(files));

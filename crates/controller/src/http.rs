@@ -34,8 +34,8 @@ use utoipa::{IntoParams, OpenApi, ToSchema};
 use crate::http_stream::HttpListener;
 use crate::metrics;
 use crate::readiness::{self, unserved};
-use crate::register::{ApplyError, ChooseError, DelaysError, Order, Register, Stopping};
-use crate::shared::Shared;
+use crate::register::{ApplyError, ApplyOrder, ChooseError, DelaysError, Register, Stopping};
+use crate::shared::SharedReply;
 use crate::store::PutError;
 use crate::token::Token;
 
@@ -62,16 +62,16 @@ pub(crate) struct HttpContext {
 /// Requests that clients may repeat without a limit: one reply serves all that wait for it.
 #[derive(Debug)]
 pub(crate) struct Answers {
-    status: Shared<Bytes>,
-    metrics: Shared<Bytes>,
+    status: SharedReply<Bytes>,
+    metrics: SharedReply<Bytes>,
     /// The reasons why something cannot be served, for people.
-    readiness: Shared<Vec<String>>,
+    readiness: SharedReply<Vec<String>>,
 }
 
 impl Answers {
     pub(crate) fn new(clock: Clock) -> Self {
-        let (status, metrics) = (Shared::new(clock), Shared::new(clock));
-        Self { status, metrics, readiness: Shared::new(clock) }
+        let (status, metrics) = (SharedReply::new(clock), SharedReply::new(clock));
+        Self { status, metrics, readiness: SharedReply::new(clock) }
     }
 }
 
@@ -301,7 +301,7 @@ async fn put_policy(
         return refusal;
     }
     let PutQuery { dry_run, expect } = query;
-    let order = Order { text, source: "HTTP".into(), dry_run, expect };
+    let order = ApplyOrder { text, source: "HTTP".into(), dry_run, expect };
     match context.register.apply(order).await {
         Ok(applied) => json(StatusCode::OK, &applied),
         Err(error) => {
@@ -430,7 +430,7 @@ async fn events(State(context): State<HttpContext>) -> Response {
         let message = "too many watch already; try again later";
         return Problem::reply(StatusCode::SERVICE_UNAVAILABLE, 1, message);
     };
-    let watch = Watch::new(context.events.subscribe(), permit);
+    let watch = EventStream::new(context.events.subscribe(), permit);
     Sse::new(watch).keep_alive(KeepAlive::default()).into_response()
 }
 
@@ -512,20 +512,20 @@ fn stopping(error: Stopping) -> Response {
 }
 
 /// Future events, for one watcher.
-struct Watch {
+struct EventStream {
     next: Pin<Box<dyn Future<Output = (Option<SseEvent>, Events)> + Send>>,
     _permit: OwnedSemaphorePermit,
 }
 
 type Events = broadcast::Receiver<Arc<TimedEvent>>;
 
-impl Watch {
+impl EventStream {
     fn new(events: Events, permit: OwnedSemaphorePermit) -> Self {
         Self { next: Box::pin(next_event(events)), _permit: permit }
     }
 }
 
-impl Stream for Watch {
+impl Stream for EventStream {
     type Item = Result<SseEvent, Infallible>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {

@@ -31,10 +31,10 @@ pub(crate) fn origin(local: SocketAddr, peer: SocketAddr) -> Origin {
 }
 
 #[derive(Debug)]
-pub(crate) struct HttpConnections(Mutex<State>);
+pub(crate) struct HttpConnections(Mutex<ConnectionTable>);
 
 #[derive(Debug)]
-struct State {
+struct ConnectionTable {
     pending: PendingConnections,
     open: OpenConnections,
     /// By number, the senders whose drop evicts a pending connection.
@@ -58,7 +58,7 @@ pub(crate) type Eviction = oneshot::Receiver<()>;
 impl HttpConnections {
     /// At most so many open and so many pending connections.
     pub(crate) fn new(open: usize, pending: usize) -> Arc<Self> {
-        Arc::new(Self(Mutex::new(State {
+        Arc::new(Self(Mutex::new(ConnectionTable {
             pending: PendingConnections::new(pending),
             open: OpenConnections::new(open),
             evictions: BTreeMap::new(),
@@ -84,12 +84,12 @@ impl HttpConnections {
     }
 
     /// Every change of it is whole before anything else can fail.
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, ConnectionTable> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
+impl ConnectionTable {
     /// Logs that a connection is refused, if a line is due.
     fn log(&mut self, now: Time, why: impl std::fmt::Display) {
         if let Some(unlogged) = self.refusals.admit(now) {

@@ -1,8 +1,9 @@
-//! One connection: from its hello to its end, and the queue of messages to its peer.
+//! One peer's connection to the controller, from its hello to its end, and the queue of messages to
+//! the peer.
 //!
 //! The machine's task writes straight to the socket, because the socket almost always has space and
-//! a thousand wake-ups per cycle would cost more than the writes. What does not fit stays in the
-//! link's queue, and the link's own task writes it once the socket can take it. The queue is
+//! a thousand wake-ups per cycle would cost more than the writes. The rest of a message stays in
+//! the link's queue, and the link's own task writes it once the socket can take it. The queue is
 //! bounded: a peer that stops reading is dropped, and other peers do not notice. The switchboard
 //! reads a peer's messages, for the same reason; so a link's task sleeps while the peer reads.
 
@@ -48,7 +49,7 @@ const READ_CHUNK: usize = 4 << 10;
 
 /// A connection of a stage, a node, a gateway or a data node.
 #[derive(Debug)]
-pub(crate) struct Link {
+pub(crate) struct PeerLink {
     pub(crate) id: ConnectionId,
     /// Not the runtime's: it would wake us whenever the peer has read something.
     pub(crate) stream: Stream,
@@ -78,7 +79,7 @@ pub(crate) enum SendError {
     Io(#[from] io::Error),
 }
 
-impl Link {
+impl PeerLink {
     /// Queues a message. The caller flushes after its last message.
     pub(crate) fn push(&self, message: &impl Serialize) -> Result<(), SendError> {
         let mut queue = self.queue();
@@ -245,7 +246,7 @@ async fn serve(
 ) {
     let id = ConnectionId(context.next_connection.fetch_add(1, Ordering::Relaxed));
     let (queue, wake) = (Mutex::default(), Notify::new());
-    let link = Arc::new(Link { id, stream, queue, wake });
+    let link = Arc::new(PeerLink { id, stream, queue, wake });
     let Some(decoder) = PeerDecoder::of(&hello) else { return };
     let joined = Input::Joined { link: link.clone(), peer, hello };
     if context.inputs.send(joined).await.is_ok() {
@@ -300,14 +301,14 @@ pub(crate) async fn ready(stream: &Stream, interest: Interest) -> io::Result<()>
 
 /// Writes the bytes that the machine could not, until the link has to be closed. A failure to do so
 /// is reported to the machine.
-async fn attend_link(link: &Link, inputs: &mpsc::Sender<Input>) {
+async fn attend_link(link: &PeerLink, inputs: &mpsc::Sender<Input>) {
     if let Err(error) = relay(link).await {
         let input = Input::Closed { connection: link.id, reason: error.to_string() };
         let _ = inputs.send(input).await;
     }
 }
 
-async fn relay(link: &Link) -> io::Result<()> {
+async fn relay(link: &PeerLink) -> io::Result<()> {
     loop {
         match link.state() {
             (_, true) => {
@@ -327,7 +328,7 @@ async fn relay(link: &Link) -> io::Result<()> {
 }
 
 /// Waits until all queued bytes are written.
-async fn drain(link: &Link) -> io::Result<()> {
+async fn drain(link: &PeerLink) -> io::Result<()> {
     while link.state().0 {
         ready(&link.stream, Interest::WRITABLE).await?;
         if let Err(SendError::Io(error)) = link.flush() {
@@ -347,15 +348,15 @@ mod tests {
     use super::*;
 
     /// A link to a peer, and the peer's end.
-    fn link() -> (Link, Socket) {
+    fn link() -> (PeerLink, Socket) {
         let (stream, peer) = Socket::pair().unwrap();
         stream.set_nonblocking(true).unwrap();
         let (queue, wake) = (Mutex::default(), Notify::new());
         let stream = stream.into();
-        (Link { id: ConnectionId(1), stream, queue, wake }, peer)
+        (PeerLink { id: ConnectionId(1), stream, queue, wake }, peer)
     }
 
-    fn last_words(link: &Link) -> Vec<u8> {
+    fn last_words(link: &PeerLink) -> Vec<u8> {
         let mut words = vec![0; 100];
         let count = link.stream.receive(&mut [IoSliceMut::new(&mut words)]).unwrap();
         words.truncate(count);

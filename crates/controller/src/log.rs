@@ -79,6 +79,7 @@ fn log(event: &Event) {
         Event::NodeSilent { node, .. } => tracing::info!(node, "node answers again"),
         Event::ReservationMissed { tenant, period, served_operations, reserved_operations } => {
             let what = "reservation missed";
+            let period = period.0;
             tracing::warn!(tenant, period, served_operations, reserved_operations, "{what}");
         }
         Event::GatewayJoined { gateway } => tracing::info!(gateway, "gateway joined"),

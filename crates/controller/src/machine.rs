@@ -1,4 +1,4 @@
-//! The one task that owns the machine.
+//! The task that owns the controller's state machine and calls it for all connections.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use tidegate_proto::stats::latency::Latencies;
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
 use tokio::time::sleep;
 
-use crate::link::{Link, SendError};
+use crate::link::{PeerLink, SendError};
 use crate::log::EventLog;
 use crate::nodes::TenantNodes;
 use crate::register::DelaysError;
@@ -34,7 +34,7 @@ const CYCLES_KEPT: usize = 1024;
 #[derive(Debug)]
 pub(crate) enum Input {
     /// A peer has sent its hello; `peer` is its process.
-    Joined { link: Arc<Link>, peer: Peer, hello: Hello },
+    Joined { link: Arc<PeerLink>, peer: Peer, hello: Hello },
     /// A peer has sent a message.
     PeerMessage { connection: ConnectionId, message: FromPeer },
     /// A connection of a peer ended.
@@ -76,9 +76,9 @@ pub(crate) struct Machine {
     pub(crate) inputs: mpsc::Receiver<Input>,
     pub(crate) events: broadcast::Sender<Arc<TimedEvent>>,
     pub(crate) cycle_seconds: Histogram,
-    links: HashMap<ConnectionId, Arc<Link>>,
+    links: HashMap<ConnectionId, Arc<PeerLink>>,
     /// Links with queued messages that are not flushed yet.
-    touched: Vec<Arc<Link>>,
+    touched: Vec<Arc<PeerLink>>,
     event_number: u64,
     event_log: EventLog,
     cycles: VecDeque<Duration>,
@@ -216,7 +216,7 @@ impl Machine {
     }
 
     /// Aborts a connection whose write failed.
-    fn drop_link(&mut self, link: &Link, error: &SendError) {
+    fn drop_link(&mut self, link: &PeerLink, error: &SendError) {
         link.abort();
         self.close(link.id, &error.to_string());
     }

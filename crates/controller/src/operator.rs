@@ -10,7 +10,7 @@ use tidegate_proto::pages;
 use tokio::io::Interest;
 
 use crate::link::{read, ready};
-use crate::register::{ApplyError, Order, Register};
+use crate::register::{ApplyError, ApplyOrder, Register};
 
 /// Exit codes in replies, as the command line documents them.
 const FAILURE: u8 = 1;
@@ -73,7 +73,7 @@ fn refusal(version: u16, is_allowed: bool) -> Option<String> {
 async fn answer(request: Request, register: &Register) -> Reply {
     match request {
         Request::Apply { policy, source, dry_run, expect } => {
-            let order = Order { text: policy, source, dry_run, expect };
+            let order = ApplyOrder { text: policy, source, dry_run, expect };
             match register.apply(order).await {
                 Ok(applied) => json(&applied),
                 Err(error) => Reply::Error { code: error.code(), message: error.to_string() },

@@ -130,7 +130,7 @@ impl Probe {
         Ok(Self { stop, thread: Some(thread), address })
     }
 
-    /// Its address; with the kernel's choice if the port was 0.
+    /// The listener's address, with the port that the kernel chose if the port was 0.
     pub fn address(&self) -> SocketAddr {
         self.address
     }

@@ -1,4 +1,4 @@
-//! The path of a policy from its text to being in force, and of requests to the machine.
+//! Applies a policy: parses it, checks it, stores it, and hands it to the state machine.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -18,7 +18,7 @@ use crate::store::{Draft, PolicyStore, PutError, StoreError};
 
 /// A policy to be applied.
 #[derive(Clone, Debug)]
-pub(crate) struct Order {
+pub(crate) struct ApplyOrder {
     pub(crate) text: String,
     /// The origin of the text.
     pub(crate) source: String,
@@ -130,7 +130,7 @@ impl Register {
 
     /// Puts a policy in force, or reports the changes that this would make. It is in the store
     /// before any stage receives it.
-    pub(crate) async fn apply(&self, order: Order) -> Result<Applied, ApplyError> {
+    pub(crate) async fn apply(&self, order: ApplyOrder) -> Result<Applied, ApplyError> {
         let from = order.source.clone();
         let policy = Policy::parse(&order.text)
             .map_err(|error| ApplyError::Invalid { from: from.clone(), error })?;
@@ -232,10 +232,10 @@ async fn commit(
     mut current: tokio::sync::OwnedMutexGuard<Option<Current>>,
     store: Arc<Mutex<Box<dyn PolicyStore>>>,
     inputs: mpsc::Sender<Input>,
-    order: Order,
+    order: ApplyOrder,
     (policy, tenant_nodes): (Policy, TenantNodes),
 ) -> Result<u64, ApplyError> {
-    let Order { text, source, expect, .. } = order;
+    let ApplyOrder { text, source, expect, .. } = order;
     let draft = Draft { text, source, applied_at_ms: unix_ms() };
     let copy = draft.clone();
     let write = move || store.lock().unwrap_or_else(PoisonError::into_inner).put(expect, copy);

@@ -15,7 +15,7 @@ use tokio::time::sleep;
 
 /// The latest reply to one kind of request.
 #[derive(Debug)]
-pub(crate) struct Shared<T> {
+pub(crate) struct SharedReply<T> {
     clock: Clock,
     latest: Mutex<Option<Made<T>>>,
 }
@@ -27,7 +27,7 @@ struct Made<T> {
     answer: T,
 }
 
-impl<T: Clone> Shared<T> {
+impl<T: Clone> SharedReply<T> {
     pub(crate) fn new(clock: Clock) -> Self {
         Self { clock, latest: Mutex::new(None) }
     }
@@ -64,7 +64,7 @@ mod tests {
     #[test]
     fn simultaneous_requests_share_an_answer_that_is_no_older_than_they_are() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-        let (shared, made) = (Rc::new(Shared::new(Clock::start())), Rc::new(Cell::new(0)));
+        let (shared, made) = (Rc::new(SharedReply::new(Clock::start())), Rc::new(Cell::new(0)));
         let request = || {
             let (shared, made) = (shared.clone(), made.clone());
             async move {

@@ -40,13 +40,13 @@ pub enum StateError {
 
 /// A state directory that no other daemon can use while this value exists.
 #[derive(Debug)]
-pub(crate) struct State {
+pub(crate) struct StateDirectory {
     pub(crate) folder: Folder,
     /// The kernel frees the lock when the file is closed, however the process ends.
     _lock: File,
 }
 
-impl State {
+impl StateDirectory {
     /// Makes the directory if it does not exist, for its owner only, and locks it.
     pub(crate) fn open(path: &Path) -> Result<Self, StateError> {
         let refused = |error| StateError::Refused { path: path.into(), error };

@@ -24,7 +24,7 @@ use tokio::io::unix::AsyncFd;
 use tokio::sync::{mpsc, watch};
 use tokio::time::sleep;
 
-use crate::link::Link;
+use crate::link::PeerLink;
 use crate::machine::Input;
 
 /// The pause of the switchboard after it has read messages: the runtime's shortest wait. It
@@ -55,13 +55,13 @@ pub(crate) enum ReadError {
 #[derive(Debug)]
 pub(crate) struct Switchboard {
     poller: Poller,
-    lines: Mutex<HashMap<u64, Line>>,
+    lines: Mutex<HashMap<u64, OpenLink>>,
     inputs: mpsc::Sender<Input>,
 }
 
 #[derive(Debug)]
-struct Line {
-    link: Arc<Link>,
+struct OpenLink {
+    link: Arc<PeerLink>,
     decoder: PeerDecoder,
 }
 
@@ -111,8 +111,8 @@ impl Switchboard {
 
     /// Reads the messages of a peer from now on; `rest` is what followed its hello. An end of the
     /// connection is reported to the machine and aborts the link.
-    pub(crate) async fn connect(&self, link: &Arc<Link>, decoder: PeerDecoder, rest: &[u8]) {
-        let mut line = Line { link: link.clone(), decoder };
+    pub(crate) async fn connect(&self, link: &Arc<PeerLink>, decoder: PeerDecoder, rest: &[u8]) {
+        let mut line = OpenLink { link: link.clone(), decoder };
         line.decoder.extend(rest);
         let mut received = Vec::new();
         let is_open = line.take(&mut received)
@@ -127,7 +127,7 @@ impl Switchboard {
         self.forward(&mut received).await;
     }
 
-    fn add(&self, line: Line, received: &mut Vec<Input>) {
+    fn add(&self, line: OpenLink, received: &mut Vec<Input>) {
         // Under the lock, so that the poller reports no connection before it is in the list.
         let mut lines = self.lines();
         match self.poller.add(&line.link.stream, line.link.id.0) {
@@ -137,7 +137,7 @@ impl Switchboard {
     }
 
     /// Stops reading the messages of a peer.
-    pub(crate) fn disconnect(&self, link: &Link) {
+    pub(crate) fn disconnect(&self, link: &PeerLink) {
         if self.lines().remove(&link.id.0).is_some() {
             let _ = self.poller.remove(&link.stream);
         }
@@ -206,12 +206,12 @@ impl Switchboard {
     }
 
     /// A panic with the list locked leaves at worst one connection half read, and no other.
-    fn lines(&self) -> MutexGuard<'_, HashMap<u64, Line>> {
+    fn lines(&self) -> MutexGuard<'_, HashMap<u64, OpenLink>> {
         self.lines.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Line {
+impl OpenLink {
     /// Reads received bytes, as far as they fit `chunk`; the poller reports the rest. Returns
     /// whether there may be more.
     fn receive(&mut self, chunk: &mut [u8], received: &mut Vec<Input>) -> bool {

@@ -1,4 +1,4 @@
-//! The secret that lets a program change the policy over HTTP.
+//! The bearer token that lets a program change the policy over HTTP.
 
 use std::fs::File;
 use std::io::{self, Read};

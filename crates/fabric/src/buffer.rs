@@ -78,22 +78,22 @@ enum Memory {
     /// As many pages as the class has, or exactly enough if there is no class for so many.
     Own(Vec<Page>),
     /// A window of a divided buffer, which no other buffer has a part of.
-    Window { shared: Arc<Shared>, start: usize, capacity: usize },
+    Window { shared: Arc<DividedPages>, start: usize, capacity: usize },
 }
 
 /// The memory of a divided buffer, which is accessed through windows alone.
-struct Shared {
+struct DividedPages {
     first: NonNull<Page>,
     count: usize,
 }
 
 // SAFETY: the value owns its pages, and holds only their address. Their bytes are accessed through
 // windows that do not overlap, each owned by one buffer.
-unsafe impl Send for Shared {}
+unsafe impl Send for DividedPages {}
 // SAFETY: as for `Send`.
-unsafe impl Sync for Shared {}
+unsafe impl Sync for DividedPages {}
 
-impl Shared {
+impl DividedPages {
     fn new(pages: Vec<Page>) -> Self {
         let mut pages = ManuallyDrop::new(pages.into_boxed_slice());
         // A slice's pointer is not null.
@@ -110,7 +110,7 @@ impl Shared {
     }
 }
 
-impl Drop for Shared {
+impl Drop for DividedPages {
     fn drop(&mut self) {
         let pages = NonNull::slice_from_raw_parts(self.first, self.count);
         // SAFETY: as in `into_pages`, which does not run this.
@@ -132,13 +132,13 @@ impl Drop for Shared {
 /// ```
 #[derive(Debug)]
 pub struct Divided {
-    shared: Arc<Shared>,
+    shared: Arc<DividedPages>,
     length: usize,
     /// How much of it was cut off.
     cut: usize,
 }
 
-impl fmt::Debug for Shared {
+impl fmt::Debug for DividedPages {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Shared({} pages)", self.count)
     }
@@ -219,7 +219,7 @@ impl Buffer {
                 }
             }
         };
-        Divided { shared: Arc::new(Shared::new(pages)), length, cut: 0 }
+        Divided { shared: Arc::new(DividedPages::new(pages)), length, cut: 0 }
     }
 
     /// Where its bytes begin.

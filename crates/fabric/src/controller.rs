@@ -15,7 +15,7 @@ use tidegate_proto::session::{FromController, PeerSession, Standing};
 
 use crate::reactor::{Interest, Reactor};
 use crate::tls::Way;
-use crate::unix::Link;
+use crate::unix::MessageLink;
 
 /// The link of a peer that receives `In`. Its socket is in the reactor under one token.
 #[derive(Debug)]
@@ -24,7 +24,7 @@ pub struct ControllerLink<In> {
     token: u64,
     /// The kind of peer, for the log.
     kind: &'static str,
-    link: Option<Link<In>>,
+    link: Option<MessageLink<In>>,
     session: PeerSession,
 }
 
@@ -52,7 +52,7 @@ impl<In: DeserializeOwned + FromController> ControllerLink<In> {
 
     /// Connects and sends the hello. Returns whether there is a connection.
     pub fn connect<T>(&mut self, reactor: &Reactor<T>, now: Time, hello: &Hello) -> bool {
-        let connected = self.way.connect().map(Link::from).and_then(|mut link| {
+        let connected = self.way.connect().map(MessageLink::from).and_then(|mut link| {
             link.send(hello)?;
             reactor.add(&link, self.token, Interest::READ)?;
             Ok(link)

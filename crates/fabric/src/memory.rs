@@ -6,7 +6,8 @@
 //!
 //! # Mechanism
 //! A node makes a [`region::Region`], memory with a descriptor, and hands the descriptor to clients
-//! on its machine over a Unix socket ([`handover`]). A client maps it and has one of two fabrics:
+//! on its machine over a Unix socket ([`handover`]). A client maps it and has one of two
+//! connections:
 //!
 //! - [`shm::Shm`] copies at once, as fast as the processor does.
 //! - [`model::Model`] does the same after the time that a NIC would have taken, of which

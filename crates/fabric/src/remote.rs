@@ -41,14 +41,14 @@ mod tests;
 use std::collections::{BTreeSet, HashSet, VecDeque};
 use std::io;
 
-use tidegate_model::{Span, TenantId, Time};
+use tidegate_model::{PartNumber, Span, TenantId, Time};
 use tidegate_proto::data::LinkIdentity;
 use tidegate_proto::retry::Retry;
 
 use crate::reactor::{Reactor, Ready};
 use crate::service::{Fault, Job, Part, PartState};
 use crate::tls::Way;
-use link::{Link, changes_nothing};
+use link::{NodeLink, changes_nothing};
 
 /// The first and the longest wait between two attempts to connect.
 const RETRY_MIN: Span = Span(20 * Span::MILLISECOND.0);
@@ -102,14 +102,14 @@ pub enum Notice {
     /// It refuses a part. Jobs on it fail until it opens the part, after another connect.
     PartRefused {
         /// The part.
-        part: u32,
+        part: PartNumber,
         /// The reason, for people.
         reason: String,
     },
     /// It opened a part.
     PartReady {
         /// The part.
-        part: u32,
+        part: PartNumber,
         /// Its incarnation and its identity.
         state: PartState,
     },
@@ -117,12 +117,12 @@ pub enum Notice {
     /// next [`Self::Up`].
     Unsettled {
         /// The part.
-        part: u32,
+        part: PartNumber,
     },
     /// Acknowledged writes to a part may have been lost.
     Incarnation {
         /// The part.
-        part: u32,
+        part: PartNumber,
         /// Its new incarnation.
         incarnation: u64,
     },
@@ -143,7 +143,7 @@ pub struct Remote {
     token: u64,
     tenants: Vec<String>,
     parts: Vec<Opened>,
-    link: Option<Link>,
+    link: Option<NodeLink>,
     /// Jobs that arrived while there was no link, each with its deadline.
     waiting: VecDeque<(Time, Job)>,
     /// When to connect again, if there is no link.
@@ -172,7 +172,7 @@ impl Remote {
 
     /// Whether the node has accepted the connection and the link has not broken since.
     pub fn is_up(&self) -> bool {
-        self.link.as_ref().is_some_and(Link::is_welcome)
+        self.link.as_ref().is_some_and(NodeLink::is_welcome)
     }
 
     /// Announces the tenants: the tag's [`tidegate_model::TenantId`] 1 is the first of them in
@@ -186,8 +186,8 @@ impl Remote {
 
     /// Makes a part ready, and gives the number that jobs name it by. Jobs may follow at once; if
     /// the node refuses, they fail, and a [`Notice`] says why.
-    pub fn open(&mut self, part: Part) -> u32 {
-        let number = self.parts.len() as u32;
+    pub fn open(&mut self, part: Part) -> PartNumber {
+        let number = PartNumber::at(self.parts.len());
         if let Some(link) = &mut self.link {
             link.open(number, &part);
         }
@@ -204,7 +204,7 @@ impl Remote {
         let until = now.after(self.settings.patience);
         for job in jobs.drain(..) {
             match &mut self.link {
-                _ if self.parts[job.part as usize].is_refused => done.push(failed(job)),
+                _ if self.parts[job.part.index()].is_refused => done.push(failed(job)),
                 Some(link) if link.takes_jobs() && self.waiting.is_empty() => link.submit(now, job),
                 _ => self.waiting.push_back((until, job)),
             }
@@ -291,7 +291,7 @@ impl Remote {
             return;
         }
         for (_, job) in self.waiting.drain(..) {
-            match self.parts[job.part as usize].is_refused || is_refused(&job) {
+            match self.parts[job.part.index()].is_refused || is_refused(&job) {
                 true => done.push(failed(job)),
                 false => link.submit(now, job),
             }
@@ -302,7 +302,7 @@ impl Remote {
     /// When [`Self::on_deadline`] is to be called; [`Time::MAX`] for never.
     pub fn next_deadline(&self) -> Time {
         let gives_up = self.gives_up_at();
-        let link = self.link.as_ref().map_or(self.retry.at(), Link::silent_at);
+        let link = self.link.as_ref().map_or(self.retry.at(), NodeLink::silent_at);
         gives_up.min(link)
     }
 
@@ -336,10 +336,10 @@ impl Remote {
 
     fn connect<T>(&mut self, reactor: &Reactor<T>, now: Time, done: &mut Vec<Job>) {
         self.settings.identity.connection += 1;
-        match Link::connect(&self.settings, reactor, self.token, now) {
+        match NodeLink::connect(&self.settings, reactor, self.token, now) {
             Ok(mut link) => {
                 link.tenants(&self.tenants);
-                for (number, opened) in (0..).zip(&self.parts) {
+                for (number, opened) in (0..).map(PartNumber).zip(&self.parts) {
                     link.open(number, &opened.part);
                 }
                 self.link = Some(link);
@@ -356,7 +356,7 @@ impl Remote {
             let before = done.len();
             let again = link.close(reactor, done);
             let changes = done[before..].iter().filter(|job| !changes_nothing(job.command));
-            let parts: BTreeSet<u32> = changes.map(|job| job.part).collect();
+            let parts: BTreeSet<PartNumber> = changes.map(|job| job.part).collect();
             self.notices.extend(parts.into_iter().map(|part| Notice::Unsettled { part }));
             if is_orderly {
                 reason = ENDED;

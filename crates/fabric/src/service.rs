@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use tidegate_model::cluster::Geometry;
-use tidegate_model::{Bytes, Tag, TenantId};
+use tidegate_model::{Bytes, PartNumber, Tag, TenantId};
 pub use tidegate_proto::data::{Command, Fault, PartState};
 
 use crate::buffer::Buffer;
@@ -77,7 +77,7 @@ pub trait CompletionSink: Send + Sync {
     /// Acknowledged writes to a part may have been lost: it has another incarnation now, for
     /// clients that open its volume from here on. The part is numbered as by [`Session::open`];
     /// one that the session has not opened is not meant.
-    fn incarnation(&self, part: u32, incarnation: u64) {
+    fn incarnation(&self, part: PartNumber, incarnation: u64) {
         let _ = (part, incarnation);
     }
 }
@@ -86,7 +86,7 @@ pub trait CompletionSink: Send + Sync {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OpenPart {
     /// The number by which jobs name it.
-    pub number: u32,
+    pub number: PartNumber,
     /// Its incarnation and its identity.
     pub state: PartState,
 }
@@ -116,7 +116,7 @@ pub struct Job {
     /// Its command.
     pub command: Command,
     /// The part, as numbered by [`Session::open`].
-    pub part: u32,
+    pub part: PartNumber,
     /// The incarnation of the part that the client relies on; zero for none. A flush takes it to
     /// the node.
     pub incarnation: u64,

@@ -22,7 +22,7 @@ const BACKLOG_MAX: usize = 8 << 20;
 
 /// One end of a connection on which messages of type `In` arrive.
 #[derive(Debug)]
-pub struct Link<In> {
+pub struct MessageLink<In> {
     stream: Stream,
     decoder: Decoder<In>,
     /// Encoded and not yet taken by the kernel.
@@ -31,7 +31,7 @@ pub struct Link<In> {
     longest: usize,
 }
 
-impl<In: DeserializeOwned> Link<In> {
+impl<In: DeserializeOwned> MessageLink<In> {
     /// Connects to the socket at `path`.
     ///
     /// # Errors
@@ -127,20 +127,20 @@ impl<In: DeserializeOwned> Link<In> {
     }
 }
 
-impl<In: DeserializeOwned> From<Stream> for Link<In> {
+impl<In: DeserializeOwned> From<Stream> for MessageLink<In> {
     fn from(stream: Stream) -> Self {
         Self { stream, decoder: Decoder::of_pages(), backlog: Vec::new(), longest: 0 }
     }
 }
 
 #[cfg(feature = "cluster")]
-impl<In> Source for Link<In> {
+impl<In> Source for MessageLink<In> {
     fn stream(&self) -> Option<&Stream> {
         Some(&self.stream)
     }
 }
 
-impl<In> AsFd for Link<In> {
+impl<In> AsFd for MessageLink<In> {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.stream.as_fd()
     }
@@ -156,7 +156,7 @@ mod tests {
 
     const PATIENCE: Duration = Duration::from_secs(20);
 
-    fn pair() -> (Link<Reply>, Link<Reply>) {
+    fn pair() -> (MessageLink<Reply>, MessageLink<Reply>) {
         let (ours, theirs) = Stream::pair().unwrap();
         (ours.into(), theirs.into())
     }

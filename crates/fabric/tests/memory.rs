@@ -1,4 +1,4 @@
-//! Live one-sided memory does what every fabric does.
+//! Live one-sided memory does what every connection does.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its own functions too")]
 
 mod conformance;
@@ -13,7 +13,7 @@ use tidegate_fabric::memory::model::{self, Model, Speed};
 use tidegate_fabric::memory::region::Region;
 use tidegate_fabric::memory::shm::Shm;
 use tidegate_model::{Iops, Span, Time};
-use tidegate_onesided::one_sided::{Done, Fabric, Operation, Post};
+use tidegate_onesided::one_sided::{Done, Operation, Post, RemoteMemory};
 
 /// A region of an odd size. Every client has a mapping of its own, as in processes of its own.
 fn region() -> Region {
@@ -37,7 +37,7 @@ impl Ticks {
 struct Shared(Region);
 
 impl Backend for Shared {
-    type Fabric = Shm;
+    type RemoteMemory = Shm;
 
     fn open(&mut self) -> Shm {
         Shm::new(again(&self.0), 4)
@@ -71,7 +71,7 @@ fn modelled() -> Modelled {
 }
 
 impl Backend for Modelled {
-    type Fabric = Model;
+    type RemoteMemory = Model;
 
     fn open(&mut self) -> Model {
         Model::new(again(&self.0), 0, 4)
@@ -106,19 +106,19 @@ mod modelled {
 }
 
 /// Whether the word is zero decides when something is told, not when it was begun.
-fn reports_nothing_of_memory_that_was_left<F: Fabric>(region: &Region, mut fabric: F) {
+fn reports_nothing_of_memory_that_was_left<F: RemoteMemory>(region: &Region, mut remote: F) {
     let add = |id| Post { id, operation: Operation::FetchAdd { at: 4096, add: 1 } };
     let (ticks, mut done) = (Ticks::default(), Vec::new());
-    fabric.post(add(1)).unwrap();
-    fabric.flush(ticks.now()).unwrap();
+    remote.post(add(1)).unwrap();
+    remote.flush(ticks.now()).unwrap();
     while done.is_empty() {
-        fabric.poll(ticks.now(), &mut done).unwrap();
+        remote.poll(ticks.now(), &mut done).unwrap();
     }
-    fabric.post(add(2)).unwrap();
-    fabric.flush(ticks.now()).unwrap();
+    remote.post(add(2)).unwrap();
+    remote.flush(ticks.now()).unwrap();
     let left = Operation::WriteWord { word: 1, to: LEFT };
     Shm::new(again(region), 0).perform(&left).unwrap();
-    while fabric.poll(ticks.now(), &mut done).is_ok() {}
+    while remote.poll(ticks.now(), &mut done).is_ok() {}
     assert_eq!(done, [Done { id: 1, word: 0 }]);
 }
 

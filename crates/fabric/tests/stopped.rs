@@ -15,7 +15,7 @@ use tidegate_fabric::memory::model::{self, Model, Speed};
 use tidegate_fabric::memory::region::Region;
 use tidegate_fabric::memory::shm::Shm;
 use tidegate_model::{Iops, Time};
-use tidegate_onesided::one_sided::{BufferPosition, Fabric, Operation, Post};
+use tidegate_onesided::one_sided::{BufferPosition, Operation, Post, RemoteMemory};
 
 const LENGTH: u64 = 1 << 20;
 /// Where the NIC of the model is, a word that is added to, and a value.
@@ -88,23 +88,23 @@ impl Drop for Node {
     }
 }
 
-fn perform(fabric: &mut impl Fabric, operation: Operation) -> u64 {
+fn perform(remote: &mut impl RemoteMemory, operation: Operation) -> u64 {
     let start = Instant::now();
     let now = || {
         assert!(start.elapsed() < Duration::from_secs(30), "nothing happens");
         let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
         Time(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
     };
-    fabric.post(Post { id: 0, operation }).unwrap();
-    fabric.flush(now()).unwrap();
+    remote.post(Post { id: 0, operation }).unwrap();
+    remote.flush(now()).unwrap();
     let mut done = Vec::new();
     while done.is_empty() {
-        fabric.poll(now(), &mut done).unwrap();
+        remote.poll(now(), &mut done).unwrap();
     }
     done[0].word
 }
 
-fn goes_on_without_its_node<F: Fabric>(open: impl Fn(Arc<Region>) -> F) {
+fn goes_on_without_its_node<F: RemoteMemory>(open: impl Fn(Arc<Region>) -> F) {
     let (node, mut socket) = Node::start();
     let mut message = [0; 64];
     let (count, file) = handover::receive(&socket, &mut message).unwrap();

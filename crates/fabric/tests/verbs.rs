@@ -1,5 +1,5 @@
-//! One-sided access over RDMA does what every fabric does, needs nothing of the node's processor,
-//! and can be taken away.
+//! One-sided access over RDMA does what every connection does, needs nothing of the node's
+//! processor, and can be taken away.
 //!
 //! Where there is no RDMA device the tests say so and end; `make test-verbs` runs them in a virtual
 //! machine that has one.
@@ -25,14 +25,16 @@ use tidegate_algo::onesided::engine::Promise;
 use tidegate_fabric::memory::region::Region;
 use tidegate_fabric::memory::shm::Shm;
 use tidegate_fabric::memory::verbs::{
-    Answer, Client, Device, Host, Opening, RdmaError, Request, Verbs,
+    Answer, ClientNumber, Device, Host, Opening, RdmaError, Request, Verbs,
 };
 use tidegate_fabric::stream::Stream;
-use tidegate_fabric::unix::Link;
+use tidegate_fabric::unix::MessageLink;
 use tidegate_model::{Span, Time};
 use tidegate_onesided::haechi::monitor::Settings;
-use tidegate_onesided::haechi::{Event, Monitor, Port, SessionParameters, region_layout};
-use tidegate_onesided::one_sided::{BUFFER, BufferPosition, Done, Fabric, Lost, Operation, Post};
+use tidegate_onesided::haechi::{Monitor, MonitorEvent, Port, SessionParameters, region_layout};
+use tidegate_onesided::one_sided::{
+    BUFFER, BufferPosition, Done, Lost, Operation, Post, RemoteMemory,
+};
 use tidegate_proto::codec::{self, Decoder};
 
 /// How long anything may take until it counts as lost.
@@ -63,7 +65,7 @@ fn looped() -> Option<Looped> {
 }
 
 impl Backend for Looped {
-    type Fabric = Verbs;
+    type RemoteMemory = Verbs;
 
     fn open(&mut self) -> Verbs {
         self.0.loop_back(4, WINDOW).unwrap()
@@ -124,9 +126,9 @@ fn data_node() {
     let region = Arc::new(Region::create(1 << 20).unwrap());
     let mut host = Host::new(&device().unwrap(), Arc::clone(&region)).unwrap();
     let mut own = Shm::new(region, 1);
-    let mut link: Link<NodeRequest> =
+    let mut link: MessageLink<NodeRequest> =
         link(rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3).unwrap());
-    let mut clients: Vec<Client> = Vec::new();
+    let mut clients: Vec<ClientNumber> = Vec::new();
     while let Ok(request) = link.wait(PATIENCE) {
         let reply = match request {
             NodeRequest::Admit(request) => {
@@ -149,20 +151,20 @@ fn data_node() {
     }
 }
 
-fn link<In: DeserializeOwned>(socket: OwnedFd) -> Link<In> {
+fn link<In: DeserializeOwned>(socket: OwnedFd) -> MessageLink<In> {
     let socket = UnixStream::from(socket);
     socket.set_nonblocking(true).unwrap();
     Stream::from(socket).into()
 }
 
-fn first_word(fabric: &impl Fabric) -> u64 {
-    u64::from_le_bytes(*fabric.buffer(0).first_chunk().unwrap())
+fn first_word(remote: &impl RemoteMemory) -> u64 {
+    u64::from_le_bytes(*remote.buffer(0).first_chunk().unwrap())
 }
 
 /// A node in a process of its own, and the connection to it.
 struct Node {
     process: Child,
-    link: Link<NodeReply>,
+    link: MessageLink<NodeReply>,
     device: Arc<Device>,
 }
 
@@ -224,16 +226,16 @@ impl Drop for Node {
 }
 
 /// Posts all of it at once, and waits for it.
-fn perform(fabric: &mut Verbs, operations: &[Operation]) -> Result<Vec<u64>, Lost> {
+fn perform(remote: &mut Verbs, operations: &[Operation]) -> Result<Vec<u64>, Lost> {
     for (id, operation) in (0..).zip(operations) {
-        fabric.post(Post { id, operation: *operation }).unwrap();
+        remote.post(Post { id, operation: *operation }).unwrap();
     }
-    fabric.flush(Time::ZERO)?;
+    remote.flush(Time::ZERO)?;
     let mut done: Vec<Done> = Vec::new();
     let deadline = Instant::now() + PATIENCE;
     while done.len() < operations.len() {
         assert!(Instant::now() < deadline, "{} of {} are done", done.len(), operations.len());
-        fabric.poll(Time::ZERO, &mut done)?;
+        remote.poll(Time::ZERO, &mut done)?;
     }
     done.sort_by_key(|done| done.id);
     Ok(done.iter().map(|done| done.word).collect())
@@ -324,9 +326,9 @@ const PARAMETERS: SessionParameters =
 const PROFILE: Profile = Profile { mean: 800, deviation: 20, local: 500, increment: 8, history: 5 };
 
 /// Reads a hundred blocks, each of which takes a token.
-fn reads_with_tokens(fabric: Verbs, session_slot: u16, clock: impl Fn() -> Time) {
+fn reads_with_tokens(remote: Verbs, session_slot: u16, clock: impl Fn() -> Time) {
     let window = 16;
-    let mut port = Port::new(fabric, PARAMETERS, session_slot, window, clock()).unwrap();
+    let mut port = Port::new(remote, PARAMETERS, session_slot, window, clock()).unwrap();
     let (mut posted, mut done) = (0, Vec::new());
     let deadline = Instant::now() + PATIENCE;
     while done.len() < 100 {
@@ -363,18 +365,18 @@ fn tokens_are_had_over_rdma() {
     let clients =
         session_slots.map(|session_slot| (host.loop_back(4, WINDOW).unwrap(), session_slot));
     std::thread::scope(|scope| {
-        let clients = clients.map(|(fabric, session_slot)| {
-            scope.spawn(move || reads_with_tokens(fabric, session_slot, clock))
+        let clients = clients.map(|(remote, session_slot)| {
+            scope.spawn(move || reads_with_tokens(remote, session_slot, clock))
         });
         while clients.iter().any(|client| !client.is_finished()) {
             monitor.poll(clock(), &mut events).unwrap();
             std::thread::yield_now();
         }
     });
-    let cheats = events.iter().filter(|event| matches!(event, Event::Overstepped { .. }));
+    let cheats = events.iter().filter(|event| matches!(event, MonitorEvent::Overstepped { .. }));
     assert_eq!(cheats.count(), 0, "{events:?}");
     for event in &events {
-        let Event::Over(over) = event else { continue };
+        let MonitorEvent::Over(over) = event else { continue };
         assert!(over.granted <= over.minted && over.minted <= over.capacity, "{over:?}");
     }
 }

@@ -41,7 +41,7 @@ impl Agent {
         let hello = Hello::Gateway { version: VERSION, name };
         let controller = ControllerLink::new(way, CONTROLLER, "gateway");
         let (faults, latency) = (Vec::new(), Reported::default());
-        let watch = Watch { controller, hello, stats, faults, latency, reactor };
+        let watch = AgentState { controller, hello, stats, faults, latency, reactor };
         let ending = is_ending.clone();
         let (thread, span) =
             (thread::Builder::new().name("gateway-agent".into()), tracing::Span::current());
@@ -62,7 +62,7 @@ impl Drop for Agent {
 }
 
 /// The state of the thread.
-struct Watch {
+struct AgentState {
     controller: ControllerLink<ToGateway>,
     hello: Hello,
     stats: Arc<Stats>,
@@ -73,7 +73,7 @@ struct Watch {
     reactor: Reactor<()>,
 }
 
-impl Watch {
+impl AgentState {
     fn run(mut self, is_ending: &AtomicBool) {
         let mut ready = Vec::new();
         while !is_ending.load(Ordering::Acquire) {

@@ -9,7 +9,7 @@ use std::collections::{HashMap, HashSet};
 use tidegate_fabric::buffer::Buffer;
 use tidegate_fabric::service::{Command, Fault, Job};
 use tidegate_model::cluster::{Layout, PartRange};
-use tidegate_model::{Class, ContextId, Operation, Tag, TenantId, Time};
+use tidegate_model::{Class, ContextId, Operation, PartNumber, Tag, TenantId, Time};
 use tidegate_proto::gateway::{Gateway, Refusal, RequestExtent, SubRequest};
 
 /// The most extents in one answer to a client.
@@ -145,7 +145,7 @@ impl InFlight {
                 ticket: sub_request,
                 tag,
                 command,
-                part: 0,
+                part: PartNumber(0),
                 incarnation: 0,
                 offset,
                 length,

@@ -10,7 +10,7 @@ use tidegate_fabric::reactor::{MessageQueue, Reactor, Ready};
 use tidegate_fabric::remote::{Remote, Settings};
 use tidegate_fabric::service::{Command, CompletionSink, Fault, Job, Part, Service, Session};
 use tidegate_fabric::tls::Way;
-use tidegate_model::{NodeId, Span, Time};
+use tidegate_model::{NodeId, PartNumber, Span, Time};
 
 use self::there::There;
 use crate::barriers::{Barriers, Membership};
@@ -83,7 +83,7 @@ pub(crate) struct Target {
 }
 
 /// A job that waits at a barrier, with a deadline if a link is down.
-struct Held {
+struct BlockedJob {
     until: Time,
     target: Target,
     job: Job,
@@ -98,7 +98,7 @@ pub(crate) struct Nodes {
     identities: Arc<Identities>,
     membership: Membership,
     /// Jobs that wait at barriers, in order of arrival.
-    held: Vec<Held>,
+    held: Vec<BlockedJob>,
     message_queue: Arc<MessageQueue<Message>>,
     slots: Vec<NodeSlot>,
     /// By volume and part.
@@ -113,23 +113,23 @@ pub(crate) struct Nodes {
 }
 
 struct NodeSlot {
-    line: Line,
+    line: NodeConnection,
     /// Jobs that go to the node with the next batch.
     batch: Vec<Job>,
     /// The same for long requests; none until the first one.
-    bulk: Option<(Line, Vec<Job>)>,
+    bulk: Option<(NodeConnection, Vec<Job>)>,
 }
 
 impl NodeSlot {
     /// The links to the node, and the next batch of each; the link for bulk is last.
-    fn lines(&mut self) -> impl Iterator<Item = (&mut Line, &mut Vec<Job>)> {
+    fn lines(&mut self) -> impl Iterator<Item = (&mut NodeConnection, &mut Vec<Job>)> {
         let bulk = self.bulk.as_mut().map(|(line, batch)| (line, batch));
         [(&mut self.line, &mut self.batch)].into_iter().chain(bulk)
     }
 }
 
 /// The link to a node.
-enum Line {
+enum NodeConnection {
     Here(Box<dyn Session>),
     There(Box<There>),
 }
@@ -138,7 +138,7 @@ enum Line {
 struct PartLocation {
     slot: usize,
     /// The part's number at the node.
-    part: u32,
+    part: PartNumber,
 }
 
 impl Nodes {
@@ -156,14 +156,20 @@ impl Nodes {
                 let sink = NodeSink { message_queue: reactor.message_queue(), slot };
                 let mut session = service.session(Arc::new(sink));
                 session.attach(reactor.registrar(), token(slot, false));
-                Line::Here(session)
+                NodeConnection::Here(session)
             }
             Node::There { way, .. } => {
                 let settings = Settings::new(way.clone(), identities.next());
                 let settings = Settings { patience, ..settings };
                 reporter.add_link(slot);
                 let remote = Remote::new(settings, token(slot, false));
-                Line::There(Box::new(There::new(remote, slot, false, reporter.clone(), Vec::new())))
+                NodeConnection::There(Box::new(There::new(
+                    remote,
+                    slot,
+                    false,
+                    reporter.clone(),
+                    Vec::new(),
+                )))
             }
         };
         let lines = (0..).zip(nodes).map(line);
@@ -205,7 +211,7 @@ impl Nodes {
     }
 
     /// A part of a node of this process has another incarnation.
-    pub(crate) fn on_incarnation(&mut self, slot: usize, number: u32, incarnation: u64) {
+    pub(crate) fn on_incarnation(&mut self, slot: usize, number: PartNumber, incarnation: u64) {
         for (known, locations) in self.known.iter_mut().zip(&self.locations) {
             let is_meant =
                 |location: &PartLocation| location.slot == slot && location.part == number;
@@ -249,7 +255,7 @@ impl Nodes {
         job.incarnation = self.known[target.volume].incarnation(recorded, target.part);
         if self.barriers().stands(target.volume, target.part) {
             let until = clock::now().after(self.patience);
-            return self.held.push(Held { until, target, job });
+            return self.held.push(BlockedJob { until, target, job });
         }
         self.batch(target, job);
     }
@@ -266,7 +272,8 @@ impl Nodes {
         job.tag.delay = self.costs.sent(location.slot, &job);
         let slot = &mut self.slots[location.slot];
         // In this process nothing is written behind anything, but keys are passed on by the node.
-        let may_be = job.command == Command::KeyValue || matches!(slot.line, Line::There(_));
+        let may_be =
+            job.command == Command::KeyValue || matches!(slot.line, NodeConnection::There(_));
         let is_data = matches!(job.command, Command::Read | Command::Write { .. });
         if may_be && (is_long || (is_data && job.length as usize > LONG)) {
             self.bulk(location.slot).push(job);
@@ -284,18 +291,20 @@ impl Nodes {
                     let sink = NodeSink { message_queue: self.message_queue.clone(), slot: number };
                     let mut session = service.session(Arc::new(sink));
                     session.carry_bulk();
-                    Line::Here(session)
+                    NodeConnection::Here(session)
                 }
                 Node::There { way, .. } => {
                     let settings = Settings::new(way.clone(), self.identities.next());
                     let settings = Settings { patience: self.patience, is_bulk: true, ..settings };
                     let remote = Remote::new(settings, token(number, true));
-                    let Line::There(there) = &slot.line else {
+                    let NodeConnection::There(there) = &slot.line else {
                         unreachable!("a node elsewhere has a link")
                     };
                     // Numbered as by the other link, which opened them in this order.
                     let (parts, reporter) = (there.parts.clone(), there.reporter.clone());
-                    Line::There(Box::new(There::new(remote, number, true, reporter, parts)))
+                    NodeConnection::There(Box::new(There::new(
+                        remote, number, true, reporter, parts,
+                    )))
                 }
             };
             line.tenants(&self.names);
@@ -312,8 +321,8 @@ impl Nodes {
         let lines = self.slots.iter_mut().flat_map(NodeSlot::lines);
         for (line, batch) in lines.filter(|(_, batch)| !batch.is_empty()) {
             match line {
-                Line::Here(session) => session.submit(batch, done),
-                Line::There(there) => {
+                NodeConnection::Here(session) => session.submit(batch, done),
+                NodeConnection::There(there) => {
                     let now = clock::now();
                     there.remote.submit(now, batch, done);
                     there.remote.flush(reactor, now, done);
@@ -340,7 +349,7 @@ impl Nodes {
     /// node's answers go on waiting.
     fn fail_held(&mut self, now: Time, done: &mut Vec<Job>) {
         let (barriers, patience) = (self.membership.barriers(), self.patience);
-        let is_over = |held: &mut Held| {
+        let is_over = |held: &mut BlockedJob| {
             let is_due = held.until <= now;
             let is_over = is_due && barriers.awaits_link(held.target.volume, held.target.part);
             if is_due && !is_over {
@@ -379,8 +388,8 @@ impl Nodes {
         self.submit(reactor, done);
         for (line, _) in self.slots.iter_mut().flat_map(NodeSlot::lines) {
             match line {
-                Line::Here(session) => session.cancel(tickets),
-                Line::There(there) => {
+                NodeConnection::Here(session) => session.cancel(tickets),
+                NodeConnection::There(there) => {
                     there.remote.cancel(tickets, done);
                     there.remote.flush(reactor, clock::now(), done);
                     there.on_notices(&mut self.known, self.membership.barriers());
@@ -398,15 +407,15 @@ impl Nodes {
     ) {
         let (slot, line) = ((ready.token - LINK) as usize / 2, (ready.token - LINK) as usize % 2);
         let line = self.slots.get_mut(slot).and_then(|slot| slot.lines().nth(line));
-        if let Some((Line::Here(session), _)) = line {
+        if let Some((NodeConnection::Here(session), _)) = line {
             session.on_ready(ready, done);
-        } else if let Some((Line::There(there), _)) = line {
+        } else if let Some((NodeConnection::There(there), _)) = line {
             let now = clock::now();
             there.remote.on_ready(reactor, now, ready, done);
             there.on_notices(&mut self.known, self.membership.barriers());
             let parts = &there.parts;
             let is_refused = |job: &Job| {
-                let (volume, part) = &parts[job.part as usize];
+                let (volume, part) = &parts[job.part.index()];
                 let known = &self.known[*volume];
                 known.fault().is_some() || known.is_lost(part.index, job.incarnation)
             };
@@ -417,9 +426,9 @@ impl Nodes {
 
     /// The next time to act without a message from a node.
     pub(crate) fn next_deadline(&self) -> Time {
-        let deadline = |line: &Line| match line {
-            Line::There(there) => there.remote.next_deadline(),
-            Line::Here(_) => Time::MAX,
+        let deadline = |line: &NodeConnection| match line {
+            NodeConnection::There(there) => there.remote.next_deadline(),
+            NodeConnection::Here(_) => Time::MAX,
         };
         let bulk =
             |slot: &NodeSlot| slot.bulk.as_ref().map_or(Time::MAX, |(line, _)| deadline(line));
@@ -440,7 +449,7 @@ impl Nodes {
         }
         self.fail_held(now, done);
         for (line, _) in self.slots.iter_mut().flat_map(NodeSlot::lines) {
-            if let Line::There(there) = line
+            if let NodeConnection::There(there) = line
                 && there.remote.next_deadline() <= now
             {
                 there.remote.on_deadline(reactor, now, done);
@@ -457,8 +466,8 @@ impl Nodes {
             let costs = self.costs.of(node);
             match &mut slot.line {
                 _ if costs.is_empty() => {}
-                Line::Here(session) => session.elsewhere(costs),
-                Line::There(there) => {
+                NodeConnection::Here(session) => session.elsewhere(costs),
+                NodeConnection::There(there) => {
                     there.remote.elsewhere(costs);
                     there.remote.flush(reactor, now, done);
                     there.on_notices(&mut self.known, self.membership.barriers());
@@ -469,7 +478,7 @@ impl Nodes {
     }
 }
 
-impl Line {
+impl NodeConnection {
     fn tenants(&mut self, names: &[String]) {
         match self {
             Self::Here(session) => session.tenants(names),
@@ -495,7 +504,7 @@ fn open(
     let slot = usize::from(node.0);
     let refuse = |reason| PartError { volume: part.volume.clone(), index: part.index, reason };
     let number = match slots.get_mut(slot).map(|slot| &mut slot.line) {
-        Some(Line::Here(session)) => match session.open(part) {
+        Some(NodeConnection::Here(session)) => match session.open(part) {
             Ok(opened) => {
                 known.on_open(part.index, opened.state);
                 known.on_link(part.index);
@@ -503,10 +512,10 @@ fn open(
             }
             Err(reason) => {
                 known.on_refused(part.index, reason);
-                REFUSED
+                PartNumber(REFUSED)
             }
         },
-        Some(Line::There(there)) => {
+        Some(NodeConnection::There(there)) => {
             there.parts.push((volume, part.clone()));
             there.reporter.uses(slot);
             there.remote.open(part.clone())
@@ -527,7 +536,7 @@ impl CompletionSink for NodeSink {
         self.message_queue.extend(jobs.drain(..).map(Message::Finished));
     }
 
-    fn incarnation(&self, part: u32, incarnation: u64) {
+    fn incarnation(&self, part: PartNumber, incarnation: u64) {
         self.message_queue.push(Message::Incarnation { node: self.slot, part, incarnation });
     }
 }

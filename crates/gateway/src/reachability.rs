@@ -14,11 +14,11 @@ use tidegate_proto::message::VolumeFault;
 pub(crate) struct Reachability {
     /// Names of the nodes for messages: `b at unix:b.sock`.
     nodes: Vec<String>,
-    state: Mutex<State>,
+    state: Mutex<Reported>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct Reported {
     workers: Vec<Worker>,
     /// By node, whether it was logged as unreachable.
     is_reported_away: Vec<bool>,
@@ -29,7 +29,7 @@ struct State {
 #[derive(Debug, Default)]
 struct Worker {
     /// By node, of those behind sockets.
-    links: BTreeMap<usize, Link>,
+    links: BTreeMap<usize, KnownLink>,
     /// By volume, why it is not served.
     faults: BTreeMap<String, String>,
     /// By volume, how its parts differ.
@@ -37,7 +37,7 @@ struct Worker {
 }
 
 #[derive(Debug, Default)]
-struct Link {
+struct KnownLink {
     state: LinkState,
     /// Parts of volumes or pools lie there.
     is_used: bool,
@@ -55,7 +55,7 @@ impl Reachability {
     /// Before these nodes, by their names for messages.
     pub(crate) fn new(nodes: Vec<String>) -> Arc<Self> {
         let is_reported_away = vec![false; nodes.len()];
-        let state = Mutex::new(State { is_reported_away, ..State::default() });
+        let state = Mutex::new(Reported { is_reported_away, ..Reported::default() });
         Arc::new(Self { nodes, state })
     }
 
@@ -98,7 +98,7 @@ impl Reachability {
     }
 
     /// A panic with the state locked leaves it as it was before or after.
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, Reported> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -121,7 +121,7 @@ pub(crate) struct Reporter {
 impl Reporter {
     /// It has a link to this node.
     pub(crate) fn add_link(&self, node: usize) {
-        self.shared.state().workers[self.worker].links.insert(node, Link::default());
+        self.shared.state().workers[self.worker].links.insert(node, KnownLink::default());
     }
 
     /// Parts lie at this node.
@@ -180,7 +180,7 @@ fn set(reasons: &mut BTreeMap<String, String>, volume: &str, reason: Option<&str
     }
 }
 
-impl State {
+impl Reported {
     fn set(&mut self, worker: usize, node: usize, state: LinkState) {
         if let Some(link) = self.workers[worker].links.get_mut(&node) {
             link.state = state;

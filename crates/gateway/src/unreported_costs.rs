@@ -1,4 +1,4 @@
-//! Costs of service at other nodes that this worker has to report to nodes.
+//! Costs of tenants' requests at other nodes that this worker has not reported to a node yet.
 //!
 //! The accounts are those of the whole gateway ([`tidegate_algo::scheduling::dsfq`]). A request
 //! carries the cost of its tenant that was not reported to its node yet. The rest is sent at the

@@ -15,7 +15,7 @@ use tidegate_algo::shaping::log_limiter::LogLimiter;
 use tidegate_fabric::reactor::{Interest, Reactor, Ready};
 use tidegate_fabric::service::Job;
 use tidegate_fabric::stream::{Listener, Stream};
-use tidegate_model::{Origin, Span, Time};
+use tidegate_model::{Origin, PartNumber, Span, Time};
 
 mod completions;
 mod frontend;
@@ -56,7 +56,7 @@ pub(crate) enum Message {
     /// A node has finished a job.
     Finished(Job),
     /// A part of a node of this process, as the node numbers it, has another incarnation.
-    Incarnation { node: usize, part: u32, incarnation: u64 },
+    Incarnation { node: usize, part: PartNumber, incarnation: u64 },
     /// A session opens a volume: disconnected clients of the volume have to be closed first.
     CheckClients { volume: usize },
     /// The gateway ends: at this time at the latest.

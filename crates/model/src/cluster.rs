@@ -50,7 +50,7 @@ mod layout;
 mod read;
 
 pub use address::{Address, NoAddress};
-pub use data_node::{DataNode, Fabric, TokenRules};
+pub use data_node::{DataNode, MemoryTransport, TokenRules};
 pub use identity::{
     Geometry, Label, LabelError, NoUuid, PartIdentity, SyncError, Uuid, VolumeStamp,
 };
@@ -138,7 +138,7 @@ pub struct DeviceModel {
     pub variance_permille: u32,
 }
 
-/// A coordinator: clients see volumes and pools through its endpoints. It has at least one.
+/// A gateway: clients see volumes and pools through its endpoints. It has at least one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Gateway {
     /// Its name.

@@ -49,7 +49,7 @@ pub const DISCIPLINES: [(Discipline, &str); 7] = [
 ];
 
 impl Discipline {
-    /// Its name in cluster files and reports.
+    /// The name of the discipline in cluster files and reports.
     pub const fn name(self) -> &'static str {
         DISCIPLINES[self as usize].1
     }

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::discipline::Discipline;
 use crate::gate::Throughput;
-use crate::id::StageId;
+use crate::id::{PeriodNumber, StageId};
 
 /// The reason of a disconnect that the peer had announced.
 pub const DISCONNECTED: &str = "disconnected";
@@ -106,7 +106,7 @@ pub enum Event {
         /// The tenant.
         tenant: String,
         /// The period.
-        period: u64,
+        period: PeriodNumber,
         /// Operations that it was served.
         served_operations: u64,
         /// Operations that it was promised.

@@ -25,6 +25,25 @@ macro_rules! id {
     };
 }
 
+/// An identity that is an index of a list.
+macro_rules! index {
+    ($(#[$doc:meta])* $name:ident) => {
+        id!($(#[$doc])* $name(u16));
+
+        impl $name {
+            /// The index in its list.
+            pub const fn index(self) -> usize {
+                self.0 as usize
+            }
+
+            /// The identity with this index. No list is longer than the type can count.
+            pub const fn at(index: usize) -> Self {
+                Self(index as u16)
+            }
+        }
+    };
+}
+
 id!(
     /// The tenant that owns a request. Zero means no tenant: such requests have no reservation.
     TenantId(u16)
@@ -39,9 +58,49 @@ id!(
     StageId(u64)
 );
 id!(
-    /// One storage node: its place in the cluster file, counting from zero.
-    NodeId(u16)
+    /// One period of a controller. Controllers number periods by the calendar, so two runs agree.
+    PeriodNumber(u64)
 );
+index!(
+    /// One tenant of a policy: its index there, counting from zero. Its [`TenantId`] is one more.
+    TenantIndex
+);
+index!(
+    /// One storage node: its index in the cluster file, counting from zero.
+    NodeId
+);
+index!(
+    /// One data node: its index in the cluster file, counting from zero.
+    DataNodeId
+);
+index!(
+    /// One gateway: its index in the cluster file, counting from zero.
+    GatewayId
+);
+
+id!(
+    /// A part of a volume that is open at a node, as numbered on one connection or by one store.
+    PartNumber(u32)
+);
+
+impl PartNumber {
+    /// The index in the list of open parts.
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+
+    /// The number of the part with this index.
+    pub const fn at(index: usize) -> Self {
+        Self(index as u32)
+    }
+}
+
+impl PeriodNumber {
+    /// The period that begins so many periods later.
+    pub const fn after(self, periods: u64) -> Self {
+        Self(self.0.saturating_add(periods))
+    }
+}
 
 impl TenantId {
     /// No tenant: the request matched no rule.

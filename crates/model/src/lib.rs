@@ -30,7 +30,10 @@ pub use cost::CostModel;
 pub use discipline::Discipline;
 pub use event::Event;
 pub use gate::{ChannelSpec, GateSpec};
-pub use id::{ContextId, NodeId, StageId, TenantId};
+pub use id::{
+    ContextId, DataNodeId, GatewayId, NodeId, PartNumber, PeriodNumber, StageId, TenantId,
+    TenantIndex,
+};
 pub use operation::{Operation, OperationSet};
 pub use origin::Origin;
 pub use policy::{Policy, PolicyError};

@@ -65,7 +65,7 @@ impl Operation {
         }
     }
 
-    /// Its name in policies and reports.
+    /// The name of the operation in policies and reports.
     pub const fn name(self) -> &'static str {
         OPERATIONS[self as usize].1
     }

@@ -39,7 +39,7 @@ pub const CLASSES: [(Class, &str); 4] = [
 ];
 
 impl Class {
-    /// Its name in policies and reports.
+    /// The name of the class in policies and reports.
     pub const fn name(self) -> &'static str {
         CLASSES[self as usize].1
     }
@@ -110,7 +110,7 @@ pub struct Tag {
 const _: () = assert!(size_of::<Tag>() == Tag::LENGTH);
 
 impl Tag {
-    /// Its length on a wire, in bytes.
+    /// The length of an encoded tag, in bytes.
     pub const LENGTH: usize = 16;
 
     /// The wire form, little-endian: tenant 2, context 2, class 1, operation 1, zero 2, cost 4,

@@ -46,7 +46,7 @@ impl Rule {
     /// All of them, in the order in which they are reported.
     pub const ALL: [Self; 4] = [Self::Limit, Self::Reservation, Self::Turn, Self::Device];
 
-    /// Its name, for programs.
+    /// The name of the rule, for programs.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Limit => "limit",

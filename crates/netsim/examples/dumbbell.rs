@@ -67,8 +67,8 @@ struct DumbbellReport {
 }
 
 enum SimEvent {
-    Network(net::Event),
-    Flow(transport::Event),
+    Network(net::NetworkEvent),
+    Flow(transport::FlowEvent),
     /// A sender is given its next chunk.
     Send(FlowId),
     /// Ends the current call of [`DumbbellSim::run_until`].
@@ -88,7 +88,7 @@ impl Out for Around<'_> {
         network.send(*now, packet, &mut |at, event| events.push(at, SimEvent::Network(event)));
     }
 
-    fn later(&mut self, at: Picoseconds, event: transport::Event) {
+    fn later(&mut self, at: Picoseconds, event: transport::FlowEvent) {
         self.events.push(at, SimEvent::Flow(event));
     }
 
@@ -97,10 +97,10 @@ impl Out for Around<'_> {
 
 /// Three flows by this plan, for `end` milliseconds of which `skip` are not measured.
 fn run(plan: &str, trip: u64, end: u64, skip: u64) -> Result<DumbbellReport, ScenarioError> {
-    let plan = transport::Plan::parse(plan)?;
+    let plan = transport::FlowPlan::parse(plan)?;
     let (edge, middle) = (trip * 50, trip * 400);
     let marking = if plan.cc.is_window() { STEP } else { CHANCE };
-    let wires = net::Plan::parse(&format!(
+    let wires = net::NetworkPlan::parse(&format!(
         "[topology.dumbbell]
          pairs = 3
          edge = {{ rate = '12.5GB/s', delay = '{edge}ns' }}

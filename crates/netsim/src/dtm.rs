@@ -46,8 +46,8 @@
 //! one slot of the link. Losses: the buffer has no end.
 //!
 //! ```
-//! use tidegate_netsim::dtm::{self, Plan};
-//! let plan = Plan::parse(r#"
+//! use tidegate_netsim::dtm::{self, DtmPlan};
+//! let plan = DtmPlan::parse(r#"
 //!     name = "three classes"
 //!     capacity = "100Gbps"
 //!     delay = "12500ns"
@@ -81,7 +81,7 @@ use tidegate_model::{Bytes, Rate, Span};
 
 pub use outcome::{DtmReport, Flow, Slot};
 
-use link::Link;
+use link::SharedLink;
 use tidegate_sim::scenario::{ScenarioError, must, optional, read, read_table, text};
 use tidegate_sim::workload::Open;
 
@@ -91,7 +91,7 @@ const KEPT_MAX: u64 = 40_000_000;
 /// One run of the model.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Plan {
+pub struct DtmPlan {
     /// The plan's name, for people.
     pub name: String,
     /// The seed of every random number of the run.
@@ -101,16 +101,16 @@ pub struct Plan {
     #[serde(deserialize_with = "text")]
     pub capacity: Rate,
     /// How large every packet is.
-    #[serde(default = "Plan::packet", deserialize_with = "text")]
+    #[serde(default = "DtmPlan::packet", deserialize_with = "text")]
     pub packet: Bytes,
     /// `d`: how long a packet takes one way without a queue.
     #[serde(deserialize_with = "text")]
     pub delay: Span,
     /// `K`: with so many packets in the queue, packets are marked.
-    #[serde(default = "Plan::threshold")]
+    #[serde(default = "DtmPlan::threshold")]
     pub threshold: u32,
     /// `g`: the weight of the last slot's marks in alpha.
-    #[serde(default = "Plan::gain")]
+    #[serde(default = "DtmPlan::gain")]
     pub gain: f64,
     /// Up to this alpha a window grows.
     pub epsilon: f64,
@@ -197,7 +197,7 @@ impl Sender {
     }
 }
 
-impl Plan {
+impl DtmPlan {
     const fn packet() -> Bytes {
         Bytes(1_500)
     }
@@ -277,8 +277,8 @@ impl Plan {
 /// Runs the model.
 ///
 /// # Errors
-/// Those of [`Plan::check`].
-pub fn run(plan: &Plan) -> Result<DtmReport, ScenarioError> {
+/// Those of [`DtmPlan::check`].
+pub fn run(plan: &DtmPlan) -> Result<DtmReport, ScenarioError> {
     run_while(plan, |_| true)
 }
 
@@ -288,11 +288,11 @@ pub fn run(plan: &Plan) -> Result<DtmReport, ScenarioError> {
 /// # Errors
 /// As [`run`].
 pub fn run_while(
-    plan: &Plan,
+    plan: &DtmPlan,
     goes_on: impl FnMut(u32) -> bool,
 ) -> Result<DtmReport, ScenarioError> {
     plan.check()?;
-    Ok(Link::new(plan).run(goes_on))
+    Ok(SharedLink::new(plan).run(goes_on))
 }
 
 #[cfg(test)]

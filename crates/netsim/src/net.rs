@@ -2,16 +2,16 @@
 //!
 //! # Parts
 //! - [`packet`]: one packet on its way.
-//! - [`Plan`]: the topology and the parameters of switches; as TOML with strict keys.
+//! - [`NetworkPlan`]: the topology and the parameters of switches; as TOML with strict keys.
 //! - [`Network`]: packets on their way; driven by the owner of the queue of events.
 //!
 //! ```
 //! use tidegate_model::Class;
 //! use tidegate_sim::event::{Events, Queue};
-//! use tidegate_netsim::net::packet::{FlowId, Kind, Mark, Packet};
-//! use tidegate_netsim::net::{Host, Network, Plan};
+//! use tidegate_netsim::net::packet::{FlowId, PacketKind, Mark, Packet};
+//! use tidegate_netsim::net::{Host, Network, NetworkPlan};
 //! use tidegate_sim::time::Picoseconds;
-//! let plan = Plan::parse(r#"
+//! let plan = NetworkPlan::parse(r#"
 //!     [topology.dumbbell]
 //!     pairs = 1
 //!     edge = { rate = "12.5GB/s", delay = "1250ns" }
@@ -29,7 +29,7 @@
 //!     ahead: 0,
 //!     payload: 1_448,
 //!     wire: 1_502,
-//!     kind: Kind::Data,
+//!     kind: PacketKind::Data,
 //!     class: Class::High,
 //!     mark: Mark::Clear,
 //! };
@@ -56,8 +56,8 @@ mod switch;
 mod topology;
 
 pub use line::Line;
-pub use network::{Event, Fault, Network, PacketCounts, PortId, Stuck};
+pub use network::{Fault, Network, NetworkEvent, PacketCounts, PortId, Stuck};
 pub use queue_stats::Counters;
 pub use route::Path;
 pub use switch::{Depth, Factor, Marking, Pause, Red, Service, Share, Switch};
-pub use topology::{Cable, Dumbbell, FatTree, Graph, Host, List, Plan, Star, Topology};
+pub use topology::{Cable, Dumbbell, FatTree, Graph, Host, List, NetworkPlan, Star, Topology};

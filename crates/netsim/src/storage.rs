@@ -23,7 +23,7 @@ mod table;
 
 pub use memory::{Memory, MemoryParameters};
 pub use parameters::{
-    Before, Cache, Channel, Choice, Cleaning, Geometry, Host, Link, Order, Parameters,
-    RoundRobinBurst, SECTOR, Shares, Times,
+    Before, Cache, Channel, Choice, Cleaning, Geometry, Host, HostLinkParameters, Order,
+    Parameters, RoundRobinBurst, SECTOR, Shares, Times,
 };
-pub use ssd::{Command, Completion, Direction, Event, Ssd, SsdCounters};
+pub use ssd::{Command, Completion, Direction, Ssd, SsdCounters, SsdEvent};

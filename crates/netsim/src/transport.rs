@@ -26,8 +26,8 @@
 //! use tidegate_netsim::net::Path;
 //! use tidegate_netsim::net::packet::{FlowId, Packet};
 //! use tidegate_sim::time::Picoseconds;
-//! use tidegate_netsim::transport::{Event, CongestionControl, Message, Out, Plan, FlowRoute,
-//! Transport};
+//! use tidegate_netsim::transport::{CongestionControl, FlowEvent, FlowPlan, FlowRoute};
+//! use tidegate_netsim::transport::{Message, Out, Transport};
 //!
 //! /// A network that takes no time and loses nothing.
 //! #[derive(Default)]
@@ -36,7 +36,7 @@
 //!     fn send(&mut self, packet: Packet) {
 //!         self.0.push(packet);
 //!     }
-//!     fn later(&mut self, _at: Picoseconds, _event: Event) {}
+//!     fn later(&mut self, _at: Picoseconds, _event: FlowEvent) {}
 //!     fn arrived(&mut self, _flow: FlowId, message: u64) {
 //!         self.1.push(message);
 //!     }
@@ -45,7 +45,7 @@
 //! let mut transport = Transport::default();
 //! let path = Path { there: 0, back: 0 };
 //! let flow_route = FlowRoute { path, class: Class::High, line: Rate(12_500_000_000) };
-//! let flow = transport.open(&Plan::of(CongestionControl::Dctcp), flow_route);
+//! let flow = transport.open(&FlowPlan::of(CongestionControl::Dctcp), flow_route);
 //! let (mut wire, now) = (Wire::default(), Picoseconds::ZERO);
 //! transport.send(now, flow, Message { number: 7, bytes: 3_000, deadline: None }, &mut wire);
 //! while !wire.0.is_empty() {
@@ -78,11 +78,11 @@ use tidegate_algo::congestion::qtcp::{Interference, Qtcp};
 use tidegate_algo::congestion::quality::{Objective, Quality};
 use tidegate_model::{Class, Rate, Span};
 
-pub use plan::{Aim, Answers, Beginning, CongestionControl, Limits, Plan, Repeat, Sizes};
+pub use plan::{Aim, Answers, Beginning, CongestionControl, FlowPlan, Limits, Repeat, Sizes};
 pub use sender::Repeats;
 
 use crate::net::Path;
-use crate::net::packet::{FlowId, Kind, Mark, Packet};
+use crate::net::packet::{FlowId, Mark, Packet, PacketKind};
 use cc::{Control, Depth, Speed};
 use inbox::{Answer, Inbox};
 use sender::Sender;
@@ -96,7 +96,7 @@ pub trait Out {
     /// Takes a packet to its [`Packet::route`].
     fn send(&mut self, packet: Packet);
     /// Calls [`Transport::on_event`] with this at that point.
-    fn later(&mut self, at: Picoseconds, event: Event);
+    fn later(&mut self, at: Picoseconds, event: FlowEvent);
     /// When the NIC that a route begins at has sent all that it holds now, by the latest
     /// information. Without a NIC, at once.
     fn nic_free_at(&self, _route: u32) -> Picoseconds {
@@ -108,12 +108,12 @@ pub trait Out {
 
 /// A flow's own events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Event {
+pub struct FlowEvent {
     flow: FlowId,
     what: What,
 }
 
-impl Event {
+impl FlowEvent {
     const fn new(flow: FlowId, what: What) -> Self {
         Self { flow, what }
     }
@@ -199,8 +199,8 @@ impl Transport {
     /// Opens a flow: the next number, from zero.
     ///
     /// # Panics
-    /// If the plan does not pass [`Plan::check`].
-    pub fn open(&mut self, plan: &Plan, flow_route: FlowRoute) -> FlowId {
+    /// If the plan does not pass [`FlowPlan::check`].
+    pub fn open(&mut self, plan: &FlowPlan, flow_route: FlowRoute) -> FlowId {
         if let Err(error) = plan.check() {
             panic!("{error}");
         }
@@ -239,15 +239,17 @@ impl Transport {
     pub fn on_packet(&mut self, now: Picoseconds, packet: &Packet, out: &mut impl Out) {
         let flow = &mut self.flows[packet.flow.0 as usize];
         match packet.kind {
-            Kind::Data => flow.on_data(now, packet, out),
-            Kind::Acknowledgement => flow.sender.on_answer(now, packet, &flow.parameters, out),
-            Kind::Notification => flow.sender.on_notification(now, &flow.parameters, out),
+            PacketKind::Data => flow.on_data(now, packet, out),
+            PacketKind::Acknowledgement => {
+                flow.sender.on_answer(now, packet, &flow.parameters, out)
+            }
+            PacketKind::Notification => flow.sender.on_notification(now, &flow.parameters, out),
         }
     }
 
     /// Handles an event at a time that it requested.
     #[inline]
-    pub fn on_event(&mut self, now: Picoseconds, event: Event, out: &mut impl Out) {
+    pub fn on_event(&mut self, now: Picoseconds, event: FlowEvent, out: &mut impl Out) {
         let Flow { parameters, sender, inbox, .. } = &mut self.flows[event.flow.0 as usize];
         if event.what != What::Answer {
             return sender.on_event(now, event.what, parameters, out);
@@ -322,7 +324,7 @@ impl Flow {
             out.send(self.parameters.answer(answer));
         }
         if let Some(at) = self.inbox.alarm(now) {
-            out.later(at, Event::new(self.parameters.flow, What::Answer));
+            out.later(at, FlowEvent::new(self.parameters.flow, What::Answer));
         }
         if let Some(notifier) = &mut self.notifier
             && packet.mark == Mark::Congested
@@ -347,7 +349,7 @@ impl FlowParameters {
             ahead: answer.ahead,
             payload: 0,
             wire: self.sizes.headers,
-            kind: Kind::Acknowledgement,
+            kind: PacketKind::Acknowledgement,
             class: self.back_class,
             mark: answer.mark,
         }
@@ -358,13 +360,13 @@ impl FlowParameters {
         let nothing = Answer { sequence: 0, ahead: 0, sent: now, mark: Mark::Clear };
         let packet = self.answer(nothing);
         let wire = self.sizes.headers + NOTIFICATION;
-        Packet { kind: Kind::Notification, wire, ..packet }
+        Packet { kind: PacketKind::Notification, wire, ..packet }
     }
 }
 
 /// The first control state of a flow. Until its first promise, a flow that goes by promises has
 /// none: it is one of DCTCP or DCQCN.
-fn control(plan: &Plan, limits: &Limits, line: Rate) -> Control {
+fn control(plan: &FlowPlan, limits: &Limits, line: Rate) -> Control {
     let quality = Quality::new(Objective::Rate(Rate::MAX), plan.gamma);
     let depth = match plan.cc {
         CongestionControl::Dctcp => Depth::Even(Dctcp),

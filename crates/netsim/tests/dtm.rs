@@ -9,12 +9,12 @@
 mod folder;
 
 use folder::Folder;
-use tidegate_netsim::dtm::{self, DtmReport, Plan};
+use tidegate_netsim::dtm::{self, DtmPlan, DtmReport};
 
 const FOLDER: Folder = Folder("dtm");
 
 fn golden(name: &str) -> DtmReport {
-    let plan = FOLDER.read(name, Plan::parse);
+    let plan = FOLDER.read(name, DtmPlan::parse);
     let outcome = dtm::run(&plan).unwrap();
     FOLDER.golden(name, &plan.name, &outcome.table(20));
     outcome

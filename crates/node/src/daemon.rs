@@ -23,7 +23,7 @@ use crate::engine::pool::Pool;
 use crate::engine::ring::Ring;
 use crate::engine::{Engine, Inline, Sink, Work};
 use crate::live::{Live, LiveNode, Local};
-use crate::monitor::Monitor;
+use crate::path_check::PathCheck;
 use crate::server::{Server, ServerCounts};
 use crate::store::lock::Busy;
 use crate::store::sync::sync_all;
@@ -87,7 +87,7 @@ pub struct Running {
     agent: Option<JoinHandle<()>>,
     server: Option<Server>,
     /// For stores whose files other programs could move.
-    monitor: Option<Monitor>,
+    path_check: Option<PathCheck>,
     /// It ends as if its process had died.
     is_aborted: bool,
 }
@@ -142,9 +142,9 @@ pub fn start(config: Config) -> Result<Running, StartError> {
     // The engine has threads by now.
     let agent = Some(threads::spawn("agent", move || agent.run()).inspect_err(|_| live.end())?);
     let mut running =
-        Running { live, watch, waker, agent, server: None, monitor: None, is_aborted: false };
+        Running { live, watch, waker, agent, server: None, path_check: None, is_aborted: false };
     if matches!(config.store, Store::Directory { .. } | Store::Device { .. }) {
-        running.monitor = Some(Monitor::start(running.live.medium.clone())?);
+        running.path_check = Some(PathCheck::start(running.live.medium.clone())?);
     }
     if let Some(listener) = listener {
         let service = running.service();
@@ -251,7 +251,7 @@ impl Running {
         self.server.as_ref().map(Server::address)
     }
 
-    /// Its status.
+    /// The status of the node.
     pub fn status(&self) -> Status {
         Status {
             node: self.live.status(),
@@ -293,7 +293,7 @@ impl Drop for Running {
             (true, Some(server)) => server.forget_drain(),
             (true, None) => {}
         }
-        (self.server, self.monitor) = (None, None);
+        (self.server, self.path_check) = (None, None);
         self.live.end();
         if !self.is_aborted {
             self.sync();

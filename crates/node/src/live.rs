@@ -1,4 +1,4 @@
-//! The node at work, run by the threads that submit and finish jobs.
+//! The live storage node: its state machine, run by the threads that submit and finish jobs.
 //!
 //! Every decision is made by [`tidegate_proto::node::Node`], the code that the simulator runs as
 //! well; this module has the threads, the engine and the clients' sessions around it. A submitting
@@ -26,7 +26,7 @@ use std::sync::{Arc, Mutex, OnceLock, Weak};
 use tidegate_fabric::clock::Clock;
 use tidegate_fabric::reactor::{MessageQueue, Ready};
 use tidegate_fabric::service::{Command, Fault, Job};
-use tidegate_model::Time;
+use tidegate_model::{PartNumber, Time};
 use tidegate_proto::data::pieces::{MAP_MAX, PIECE};
 use tidegate_proto::node::{NodeStatus, Output, Slot};
 
@@ -90,7 +90,7 @@ impl Live {
     }
 
     /// Reports to all sessions that acknowledged writes to a part may have been lost.
-    pub(crate) fn announce(&self, part: u32, incarnation: u64) {
+    pub(crate) fn announce(&self, part: PartNumber, incarnation: u64) {
         let sessions = lock(&self.sessions).clone();
         for owner in sessions.iter().filter_map(Weak::upgrade) {
             owner.sink.incarnation(part, incarnation);

@@ -169,7 +169,7 @@ fn piece_command(command: Command) -> Command {
 
 #[cfg(test)]
 mod tests {
-    use tidegate_model::{Class, ContextId, Operation, Tag, TenantId};
+    use tidegate_model::{Class, ContextId, Operation, PartNumber, Tag, TenantId};
 
     use super::*;
 
@@ -180,7 +180,7 @@ mod tests {
             ticket: 7,
             tag,
             command,
-            part: 1,
+            part: PartNumber(1),
             incarnation: 0,
             offset: 4096,
             length,
@@ -231,7 +231,7 @@ mod tests {
                 if has_memory { Buffer::with_length(length as usize) } else { Buffer::empty() };
             let split = Split::new(job(Command::Read, length, memory));
             let mut pieces: Vec<Job> = std::iter::from_fn(|| next(&split)).collect();
-            let tickets = pieces.iter().map(|piece| (piece.ticket, piece.part, piece.tag.delay));
+            let tickets = pieces.iter().map(|piece| (piece.ticket, piece.part.0, piece.tag.delay));
             assert_eq!(tickets.collect::<Vec<_>>(), [(7, 1, 3), (7, 1, 0), (7, 1, 0)]);
             while let Some(mut piece) = pieces.pop() {
                 let begin = (piece.offset - 4096) as usize;

@@ -27,7 +27,7 @@ use std::thread::JoinHandle;
 use tidegate_fabric::reactor::{MessageQueue, Reactor};
 use tidegate_fabric::service::{Job, Service};
 use tidegate_fabric::stream::{Address, Listener};
-use tidegate_model::Span;
+use tidegate_model::{PartNumber, Span};
 
 use fence::Fences;
 use worker::Worker;
@@ -38,7 +38,7 @@ use crate::threads;
 enum Message {
     Finished(u64, Job),
     /// A part, as the node numbers it, and its new incarnation.
-    Incarnation(u64, u32, u64),
+    Incarnation(u64, PartNumber, u64),
     /// A new connection of its gateway replaces it.
     Replaced(u64),
     /// The connections that it replaces have ended.
@@ -57,7 +57,7 @@ pub struct ServerCounts {
 }
 
 /// State that workers share.
-struct Shared {
+struct ServerContext {
     listener: Listener,
     service: Arc<dyn Service>,
     fences: Arc<Fences>,
@@ -75,7 +75,7 @@ struct Shared {
 /// Workers that serve connections. Dropping it ends them: gateways are notified, their requests are
 /// answered as far as the drain time allows, and then connections are closed.
 pub(crate) struct Server {
-    shared: Arc<Shared>,
+    shared: Arc<ServerContext>,
     workers: Vec<(Arc<MessageQueue<Message>>, JoinHandle<()>)>,
 }
 
@@ -86,7 +86,7 @@ impl Server {
         name: String,
         (workers, drain): (usize, Span),
     ) -> io::Result<Self> {
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(ServerContext {
             listener,
             service,
             fences: Arc::default(),

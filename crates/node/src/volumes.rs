@@ -149,7 +149,7 @@ pub fn clear_error(parts: &[PartPlan]) -> VolumeResult<usize> {
     let _locks = locks(parts, false)?;
     let mut cleared = 0;
     for part in parts {
-        let Found { location, label, .. } = found(&Host, part)?;
+        let PartOnDisk { location, label, .. } = found(&Host, part)?;
         let is_cleared = |label: &Label| label.error.is_some() || location.has_damaged_copy(&Host);
         let Some(mut label) = label.filter(is_cleared) else { continue };
         label.error = None;
@@ -228,7 +228,7 @@ impl PartPlan {
 }
 
 /// The label and the data of a part, as found.
-struct Found {
+struct PartOnDisk {
     location: LabelLocation,
     label: Option<Label>,
     /// Length of the data in a directory; none if there are none.
@@ -247,7 +247,7 @@ fn failed(path: &Path, error: &dyn fmt::Display) -> VolumeError {
     }
 }
 
-fn found(disk: &dyn Disk, part: &PartPlan) -> VolumeResult<Found> {
+fn found(disk: &dyn Disk, part: &PartPlan) -> VolumeResult<PartOnDisk> {
     if !is_plain(&part.volume) {
         let what = format!("{:?} can be no volume's name here", part.volume);
         return refuse(what, "use up to 200 letters, digits, `-`, `_` and `.`");
@@ -266,7 +266,7 @@ fn found(disk: &dyn Disk, part: &PartPlan) -> VolumeResult<Found> {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => None,
                 Err(error) => return Err(failed(&part.data(), &error)),
             };
-            Ok(Found { location, label, data })
+            Ok(PartOnDisk { location, label, data })
         }
         PartStore::Device(path, size) => {
             let area = area(disk, part, path, *size)?;
@@ -278,7 +278,7 @@ fn found(disk: &dyn Disk, part: &PartPlan) -> VolumeResult<Found> {
             let free = || labels.iter().find(|(_, label)| label.is_none());
             match slot.or_else(free) {
                 Some((location, label)) => {
-                    Ok(Found { location: location.clone(), label: label.clone(), data: None })
+                    Ok(PartOnDisk { location: location.clone(), label: label.clone(), data: None })
                 }
                 None => refuse(
                     format!("{} has no room for the label of {}", path.display(), part.name()),
@@ -391,7 +391,7 @@ fn create_on(disk: &dyn Disk, parts: &[PartPlan], creation: Creation) -> VolumeR
             reserved.map_err(|error| failed(&path, &error))?;
         }
     }
-    for (_, Found { location, label, .. }) in &mut all {
+    for (_, PartOnDisk { location, label, .. }) in &mut all {
         if let Some(label) = label.as_mut().filter(|label| label.is_pending) {
             label.is_pending = false;
             location.write(disk, label).map_err(|error| failed(&location.path, &error))?;
@@ -401,7 +401,7 @@ fn create_on(disk: &dyn Disk, parts: &[PartPlan], creation: Creation) -> VolumeR
 }
 
 /// The identity that all parts are to have, if they can.
-fn stamp(all: &[(&PartPlan, Found)], creation: Creation) -> VolumeResult<VolumeStamp> {
+fn stamp(all: &[(&PartPlan, PartOnDisk)], creation: Creation) -> VolumeResult<VolumeStamp> {
     let labels = || all.iter().filter_map(|(part, found)| Some((*part, found.label.as_ref()?)));
     for (part, label) in labels() {
         if let Some((what, help)) = foreign::other_label(label, &part.volume, part.index) {
@@ -441,7 +441,7 @@ fn stamp(all: &[(&PartPlan, Found)], creation: Creation) -> VolumeResult<VolumeS
 /// Checks that no existing data or label prevents a part from being made.
 fn can_be_created(
     part: &PartPlan,
-    found: &Found,
+    found: &PartOnDisk,
     created: Option<VolumeStamp>,
     creation: Creation,
 ) -> VolumeResult<()> {

@@ -357,7 +357,7 @@ fn an_error_that_is_stored_while_the_machine_crashes_is_there_or_not_and_the_par
             |disk, folder| {
                 let plan = &plans(folder, SIZE, is_device)[0];
                 for _ in 0..2 {
-                    let Found { location, label, .. } = found(disk, plan).unwrap();
+                    let PartOnDisk { location, label, .. } = found(disk, plan).unwrap();
                     let mut label = label.unwrap();
                     label.error = Some(SyncError { errno: 28, at_seconds: 1 });
                     label.error_count += 1;

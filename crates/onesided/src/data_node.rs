@@ -16,11 +16,11 @@
 //! A tenant's promise holds for all data nodes together. The controller sets the part of it that is
 //! kept here, its *share* ([`tidegate_proto::data_node`]), and changes that as clients want more
 //! here or there. The share is divided over the tenant's clients of this node ([`registry`]).
-//! [`Coordinator`] does all of that, between the controller and the node's monitor.
+//! [`ShareAgent`] does all of that, between the controller and the node's monitor.
 
-mod coordinator;
 pub mod registry;
 pub mod rnic;
+mod share_agent;
 pub mod slots;
 
 use alloc::format;
@@ -29,12 +29,12 @@ use alloc::string::String;
 use serde::{Deserialize, Serialize};
 use tidegate_algo::classify::channel::glob;
 use tidegate_algo::onesided::Rules;
-use tidegate_model::cluster::{Fabric, TokenRules};
+use tidegate_model::cluster::{MemoryTransport, TokenRules};
 use tidegate_model::policy::{Match, Principal, Target, Tenant};
 use tidegate_model::{Conditions, Iops, Policy, Span, TenantId};
 
-pub use coordinator::Coordinator;
 pub use registry::SessionRegistry;
+pub use share_agent::ShareAgent;
 use tidegate_proto::controller::Peer;
 
 /// The version of these messages and of the words in a region. Both sides send theirs first and
@@ -89,8 +89,8 @@ pub struct Welcome {
     pub tenant: String,
     /// Its session slot; none for one that goes without.
     pub session_slot: Option<SessionSlot>,
-    /// The kind of fabric that carries out operations.
-    pub fabric: Fabric,
+    /// The transport that carries out operations.
+    pub transport: MemoryTransport,
     /// Operations that it keeps under way at most.
     pub window: u32,
     /// Where in the memory the key-value store begins.
@@ -323,9 +323,9 @@ mod tests {
             client: Iops(6),
             reservation: 7,
         };
-        let (tenant, fabric) = ("t".into(), Fabric::Model);
+        let (tenant, transport) = ("t".into(), MemoryTransport::Model);
         let welcome =
-            Welcome { tenant, session_slot: Some(session_slot), fabric, window: 8, store: 9 };
+            Welcome { tenant, session_slot: Some(session_slot), transport, window: 8, store: 9 };
         let bytes = postcard::to_allocvec(&ToClient::Welcome(welcome)).unwrap();
         assert_eq!(bytes, b"\x00\x01t\x01\x02\x00\x05\x06\x07\x01\x08\x09");
         let refused = ToClient::Refused { version: 1, reason: "r".into() };

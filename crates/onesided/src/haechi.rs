@@ -11,9 +11,9 @@
 //! *pool*; clients read their grants, take from the pool and write *reports*. Each word names its
 //! period, and counts for nothing in another, so nothing that is late can do harm.
 //!
-//! [`Port`] is a client's engine. It is a [`Fabric`](crate::one_sided::Fabric) in front of one, and
-//! lets through what has a token. [`Monitor`] is the data node's, and needs a fabric, too: the pool
-//! is changed by fabrics only.
+//! [`Port`] is a client's engine. It is a [`RemoteMemory`](crate::one_sided::RemoteMemory) in front
+//! of one, and lets through what has a token. [`Monitor`] is the data node's, and needs a
+//! connection, too: the pool is changed by connections only.
 //!
 //! The paper's monitor sends each client a message when a period begins, and another when it is to
 //! report. Here clients read their grants when a period is over by their own clocks, and report as
@@ -27,7 +27,7 @@ pub mod port;
 pub mod region_layout;
 pub mod words;
 
-pub use monitor::{Event, Monitor};
+pub use monitor::{Monitor, MonitorEvent};
 pub use port::Port;
 
 use tidegate_algo::onesided::{Grain, Rules};

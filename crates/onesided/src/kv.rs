@@ -88,10 +88,10 @@
 //! let mut region = vec![0; 1 << 20];
 //! region[..64].copy_from_slice(&Layout::fill(area, 0x5eed)?.header());
 //!
-//! // A client opens it by any fabric; here by one over plain bytes.
+//! // A client opens it by any remote; here by one over plain bytes.
 //! # let memory = Rc::new(RefCell::new(region));
-//! # let fabric = double::Double::new(&memory, 8);
-//! let mut opening = Opening::new(fabric, 0);
+//! # let remote = double::Double::new(&memory, 8);
+//! let mut opening = Opening::new(remote, 0);
 //! while !opening.poll(Time(0))? {}
 //! let (session_slot, rest) = (None, Span(2_000_000_000));
 //! let (outstanding, locations, extent) = (4, 1024, 16);

@@ -10,15 +10,15 @@
 //! A data node has one *region*, named by offsets from its beginning; a client has *buffers* of
 //! [`BUFFER`] bytes. An operation moves bytes between the two, or changes a word of the region.
 //!
-//! - Operations of one fabric begin in the order of their posts. A read has no other guarantee: a
-//!   client that needs its result waits until it is done.
-//! - Other fabrics see one fabric's writes in the order of these writes. A word that it swaps or
-//!   adds to is written, too.
+//! - Operations of one connection begin in the order of their posts. A read has no other guarantee:
+//!   a client that needs its result waits until it is done.
+//! - Other connections see one connection's writes in the order of these writes. A word that it
+//!   swaps or adds to is written, too.
 //! - A word is eight bytes at a multiple of eight. It is never seen half-written. Everything longer
 //!   can be, so it needs a checksum.
 //! - [`FetchAdd`](Operation::FetchAdd) and [`CompareSwap`](Operation::CompareSwap) are atomic among
-//!   fabrics only: a word that is changed by them is changed by nothing else, not by the node's own
-//!   processor either (an RNIC need not agree with it).
+//!   connections only: a word that is changed by them is changed by nothing else, not by the node's
+//!   own processor either (an RNIC need not agree with it).
 //! - A region can be *lost*: its node has shut this client out, or goes on with other memory.
 //!   Operations that were reported as done before were done while the region was the node's, and
 //!   are in the memory that the node goes on with. Others may or may not have happened.
@@ -162,7 +162,7 @@ pub struct Done {
 /// Why an operation was not taken. Nothing has happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PostError {
-    /// As many are under way as the fabric can hold: poll, then try again.
+    /// As many are under way as the connection can hold: poll, then try again.
     #[error("too many operations are under way")]
     Full,
     /// It reaches beyond the region or the buffer.
@@ -179,10 +179,10 @@ pub enum PostError {
 #[error("the data node's memory cannot be reached any more")]
 pub struct Lost;
 
-/// One-sided access to one region.
+/// A connection to the memory of a data node: one-sided access to one region.
 ///
-/// A fabric belongs to one thread at a time. No call waits.
-pub trait Fabric {
+/// A connection belongs to one thread at a time. No call waits.
+pub trait RemoteMemory {
     /// Takes an operation. It begins with the next [`Self::flush`] at the latest.
     ///
     /// # Errors

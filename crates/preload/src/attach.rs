@@ -1,4 +1,4 @@
-//! How the shim finds its stage, and how a forked child keeps it.
+//! Attaches the shim to its stage, and keeps it in forked children.
 
 use std::ffi::{CStr, OsStr};
 use std::os::unix::ffi::OsStrExt;

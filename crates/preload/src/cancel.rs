@@ -1,4 +1,4 @@
-//! Threads that are cancelled.
+//! Cancellation of threads (`pthread_cancel`) inside a hooked call.
 //!
 //! The C library cancels a thread by unwinding its stack. The shim keeps its own panics from the
 //! program by `catch_unwind`, and an unwinding that is not a panic must not meet that: it would end

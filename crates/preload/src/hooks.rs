@@ -1,4 +1,4 @@
-//! The functions that a program calls instead of the C library's.
+//! The hooks: functions that a program calls instead of the C library's.
 //!
 //! Each hook is a line of a table: its name, its arguments, and the thought of `ops` that goes with
 //! it. Functions and types are `extern "C-unwind"`, because glibc cancels a thread by unwinding it,

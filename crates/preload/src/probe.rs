@@ -1,4 +1,4 @@
-//! Whether memory of the program can be read, before it is.
+//! Checks that an address of the program can be read, before it is read.
 //!
 //! The kernel answers a pointer into nowhere with `EFAULT`; the shim would end the program by it.
 //! So memory that the kernel would read is probed first, page by page, by a call that reads eight

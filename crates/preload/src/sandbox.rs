@@ -1,4 +1,4 @@
-//! Programs that forbid themselves system calls (seccomp), and go on.
+//! Programs that restrict their own system calls by seccomp.
 //!
 //! Behind a filter a system call may end the program, and the shim makes some that the program
 //! would not: it queries what a descriptor is, it sleeps at a gate. So when the program is about to

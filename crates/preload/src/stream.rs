@@ -152,9 +152,9 @@ unsafe extern "C" {
 /// and after a call belongs to that call. The lock is the stream's own, which its functions take as
 /// well, and may be taken again by who has it.
 #[derive(Debug)]
-pub(crate) struct Held<'a>(Option<&'a Stream>);
+pub(crate) struct StreamLock<'a>(Option<&'a Stream>);
 
-impl<'a> Held<'a> {
+impl<'a> StreamLock<'a> {
     /// Holds `stream` if there are other threads.
     #[inline]
     pub(crate) fn new(stream: &'a Stream) -> Self {
@@ -172,7 +172,7 @@ impl<'a> Held<'a> {
     }
 }
 
-impl Drop for Held<'_> {
+impl Drop for StreamLock<'_> {
     #[inline]
     fn drop(&mut self) {
         if let Some(stream) = self.0 {

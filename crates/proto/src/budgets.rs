@@ -24,7 +24,7 @@ use tidegate_model::gate::Unit;
 use tidegate_model::policy::Fallback;
 use tidegate_model::{Event, Policy, Span, StageId, Time};
 
-use crate::message::{FromStage, Report, StageInfo, ToStage, VERSION};
+use crate::message::{FromStage, StageInfo, StageReport, ToStage, VERSION};
 use crate::session::{Action, Outbox, Peer, PeerId, REPLACED, Refusal, ToPeer};
 use admission::Admission;
 use name_index::NameIndex;
@@ -75,7 +75,7 @@ struct Active {
 
 /// The cycle that is under way, or the last one.
 #[derive(Debug, Default)]
-struct Round {
+struct CollectRound {
     number: u64,
     started: Time,
     is_open: bool,
@@ -107,7 +107,7 @@ pub(crate) struct Budgets {
     /// By index in the policy.
     tenants: Vec<window_stats::Tenant>,
     stages: BTreeMap<StageId, Stage>,
-    round: Round,
+    round: CollectRound,
     next_round_at: Time,
     /// When to decide without a round, because a stage joined or left.
     settle_at: Option<Time>,
@@ -124,7 +124,7 @@ impl Budgets {
             active: None,
             tenants: Vec::new(),
             stages: BTreeMap::new(),
-            round: Round::default(),
+            round: CollectRound::default(),
             next_round_at: now.after(ROUND_WITHOUT_POLICY),
             settle_at: None,
             next_stage: 1,
@@ -397,7 +397,7 @@ impl Budgets {
         }
     }
 
-    fn on_report(&mut self, now: Time, id: StageId, report: Report) {
+    fn on_report(&mut self, now: Time, id: StageId, report: StageReport) {
         let Some(stage) = self.stages.get_mut(&id) else { return };
         let is_due = stage.owes && report.round == self.round.number;
         stage.owes &= !is_due;

@@ -51,13 +51,15 @@ use alloc::vec::Vec;
 use postcard::ser_flavors::Size;
 use serde::Serialize;
 use tidegate_model::event::DISCONNECTED;
-use tidegate_model::{Discipline, Event, Iops, NodeId, Policy, Span, Time};
+use tidegate_model::{
+    Discipline, Event, Iops, NodeId, PeriodNumber, Policy, Span, TenantIndex, Time,
+};
 
 use crate::message::VERSION;
 use crate::session::{Outbox, PeerId, REPLACED, Refusal, ToPeer};
 use allocate::{Short, Solutions};
-use bounds::{Entry, GrantCounts, Tenant, When};
-use message::{FromNode, NodeInfo, PartFault, Plan, Report, Share, ToNode};
+use bounds::{GrantCounts, NodeAccounts, Tenant, When};
+use message::{FromNode, NodeInfo, NodeReport, PartFault, Plan, Share, ToNode};
 use rounds::{Phase, Round};
 use status::Traffic;
 use still::Still;
@@ -155,7 +157,7 @@ struct NodeState {
     /// Whether the last question was for everything and not only for differences.
     is_complete: bool,
     /// The period in which it was asked last.
-    requested_in: Option<u64>,
+    requested_in: Option<PeriodNumber>,
     /// Whether it rests: it has reported no request, and will report the next one.
     is_resting: bool,
     /// Rounds missed, and when the first of them began.
@@ -185,7 +187,7 @@ struct NodeState {
     leased: u64,
     is_lease_answered: bool,
     /// The last period in which its counts may hold anew.
-    lease_until: u64,
+    lease_until: PeriodNumber,
     /// Whether it may hold counts that only an earlier run of the controller knows: in this period,
     /// and in later ones.
     is_unknown: [bool; 2],
@@ -217,15 +219,15 @@ pub(crate) struct Cluster {
     tenants: Vec<Tenant>,
     nodes: Vec<NodeState>,
     /// For each node, the tenants that can meet there, and its index among their entries.
-    entries_of: Vec<Vec<(u16, u16)>>,
-    period: u64,
+    entries_of: Vec<Vec<(TenantIndex, u16)>>,
+    period: PeriodNumber,
     period_start: Time,
     /// Rounds begun in this period.
     rounds: u32,
     round: Round,
     next_round_at: Time,
     /// The period in which this run began.
-    first_period: u64,
+    first_period: PeriodNumber,
     /// Whether the promises of the last period were checked.
     is_judged: bool,
     solutions: Solutions,
@@ -242,7 +244,7 @@ impl Cluster {
     /// revision.
     pub(crate) fn new(now: Time, setup: Setup, policy: Option<(u64, Policy)>) -> Self {
         let node_state = |(index, node): (usize, &NodeSetup)| NodeState {
-            id: NodeId(index as u16),
+            id: NodeId::at(index),
             name: node.name.clone(),
             declared: node.capacity,
             discipline: node.discipline,
@@ -255,12 +257,12 @@ impl Cluster {
             tenants: Vec::new(),
             entries_of: alloc::vec![Vec::new(); nodes.len()],
             nodes,
-            period: 0,
+            period: PeriodNumber::default(),
             period_start: now,
             rounds: 0,
             round: Round::default(),
             next_round_at: Time::MAX,
-            first_period: 0,
+            first_period: PeriodNumber::default(),
             is_judged: true,
             solutions: Solutions::default(),
             still: Still::default(),
@@ -290,13 +292,18 @@ impl Cluster {
     /// A node has sent a message.
     pub(crate) fn on_message(&mut self, now: Time, node: NodeId, message: FromNode) {
         self.catch_up(now);
-        let node = usize::from(node.0);
+        let node = node.index();
         self.count(&message);
         match message {
             FromNode::Report(report) => self.on_report(now, node, &report, false),
             FromNode::Rest { revision, round_id, serial, capacity_left } => {
-                let report =
-                    Report { revision, round_id, serial, capacity_left, ..Report::default() };
+                let report = NodeReport {
+                    revision,
+                    round_id,
+                    serial,
+                    capacity_left,
+                    ..NodeReport::default()
+                };
                 self.on_report(now, node, &report, true);
             }
             FromNode::Awake => self.on_awake(now, node),
@@ -325,7 +332,7 @@ impl Cluster {
 
     /// A node's connection is closed. `reason` is for people.
     pub(crate) fn on_closed(&mut self, now: Time, node: NodeId, reason: &str) {
-        self.part(usize::from(node.0), reason);
+        self.part(node.index(), reason);
         self.divide_if_answered(now);
     }
 
@@ -339,7 +346,7 @@ impl Cluster {
         self.period_start = self.period_start.max(earliest);
         if is_first {
             let today = Span(self.setup.day.0.saturating_add(now.0));
-            self.period = today.0 / self.plan.period.0;
+            self.period = PeriodNumber(today.0 / self.plan.period.0);
             let into = today.0 % self.plan.period.0;
             self.period_start = Time(now.0.saturating_sub(into));
             self.first_period = self.period;
@@ -354,14 +361,14 @@ impl Cluster {
 
     /// Chooses the scheduler of a node; none takes an earlier choice back.
     pub(crate) fn choose(&mut self, node: NodeId, chosen: Option<Discipline>) {
-        let Some(node_state) = self.nodes.get_mut(usize::from(node.0)) else { return };
+        let Some(node_state) = self.nodes.get_mut(node.index()) else { return };
         let before = node_state.discipline();
         node_state.chosen = chosen;
         if let Some(scheduler) = node_state.discipline().filter(|after| Some(*after) != before) {
             let event = Event::SchedulerChosen { node: node_state.name.clone(), scheduler };
             self.outbox.publish(event);
         }
-        self.send_plan(usize::from(node.0));
+        self.send_plan(node.index());
     }
 
     /// The time that [`Self::next_deadline`] named has come.
@@ -438,18 +445,18 @@ impl Cluster {
 
     /// The process at a node holds nothing any more.
     fn end_process(&mut self, node: usize) {
-        self.nodes[node].lease_until = 0;
+        self.nodes[node].lease_until = PeriodNumber::default();
         self.still.reset();
-        let id = self.nodes[node].id.0;
+        let id = self.nodes[node].id;
         for &(tenant, _) in &self.entries_of[node] {
-            self.tenants[usize::from(tenant)].end_process(id);
+            self.tenants[tenant.index()].end_process(id);
         }
     }
 
     fn on_granted(&mut self, now: Time, node: usize, serial: u64, shares: &[Share]) {
-        let id = self.nodes[node].id.0;
+        let id = self.nodes[node].id;
         for share in shares {
-            let Some(tenant) = self.tenants.get_mut(usize::from(share.tenant)) else { continue };
+            let Some(tenant) = self.tenants.get_mut(share.tenant.index()) else { continue };
             let allowed = if tenant.is_limited { share.allowed } else { 0 };
             if let Some(entry) = tenant.entry_mut(id) {
                 entry.confirm(serial, GrantCounts { reserved: share.reserved, allowed });
@@ -470,7 +477,7 @@ impl Cluster {
     fn forget_unknown(&mut self) {
         for tenant in &mut self.tenants {
             for when in WHENS.map(|when| when as usize) {
-                let mut nodes = tenant.entries.iter().map(|entry| usize::from(entry.node));
+                let mut nodes = tenant.entries.iter().map(|entry| entry.node.index());
                 if !nodes.any(|node| self.nodes[node].is_unknown[when]) {
                     tenant.unknown[when] = GrantCounts::ZERO;
                 }
@@ -500,9 +507,9 @@ impl Cluster {
         self.traffic.bytes += (FRAME_HEAD + body) as u64;
     }
 
-    fn each_entry(&mut self, node: usize, mut change: impl FnMut(&mut Entry)) {
+    fn each_entry(&mut self, node: usize, mut change: impl FnMut(&mut NodeAccounts)) {
         for &(tenant, index) in &self.entries_of[node] {
-            change(&mut self.tenants[usize::from(tenant)].entries[usize::from(index)]);
+            change(&mut self.tenants[tenant.index()].entries[usize::from(index)]);
         }
     }
 }

@@ -38,7 +38,7 @@ use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 use tidegate_algo::scheduling::cost;
 use tidegate_model::cluster::{Geometry, VolumeStamp};
-use tidegate_model::{Bytes, CostModel, Operation, Span, Tag, TenantId};
+use tidegate_model::{Bytes, CostModel, Operation, PartNumber, Span, Tag, TenantId};
 
 pub use assembler::{Assembler, Payload};
 pub use identity::LinkIdentity;
@@ -216,7 +216,7 @@ pub enum ToNode {
     /// follow at once, and fail if it is refused.
     Open {
         /// The number that jobs will name it by on this connection: the count of those before.
-        part: u32,
+        part: PartNumber,
         /// The volume's name.
         volume: String,
         /// Which of its parts.
@@ -290,7 +290,7 @@ pub enum FromNode {
     /// A part is ready, or is not.
     Opened {
         /// Its number.
-        part: u32,
+        part: PartNumber,
         /// Its state, or the reason why it is refused, for people.
         opened: Result<PartState, String>,
     },
@@ -301,7 +301,7 @@ pub enum FromNode {
     /// Acknowledged writes to an open part may have been lost since it was opened.
     Incarnation {
         /// Its number.
-        part: u32,
+        part: PartNumber,
         /// Its new incarnation.
         incarnation: u64,
     },
@@ -332,7 +332,7 @@ pub struct JobHead {
     /// The command.
     pub command: Command,
     /// The part, by the number that it was opened with.
-    pub part: u32,
+    pub part: PartNumber,
     /// Where in the part, in bytes; of a flush, the incarnation that the client relies on, zero for
     /// none.
     pub offset: u64,
@@ -392,7 +392,7 @@ impl JobHead {
         bytes[4..8].copy_from_slice(&self.length.to_le_bytes());
         bytes[8..16].copy_from_slice(&self.ticket.to_le_bytes());
         bytes[16..24].copy_from_slice(&self.offset.to_le_bytes());
-        bytes[24..28].copy_from_slice(&self.part.to_le_bytes());
+        bytes[24..28].copy_from_slice(&self.part.0.to_le_bytes());
         bytes[32..48].copy_from_slice(&self.tag.to_bytes());
         bytes
     }
@@ -433,7 +433,7 @@ impl Head for RequestHead {
             ticket: u64_at(bytes, 8),
             tag: Tag::from_bytes(tag).ok_or(FrameError::Tag)?,
             command,
-            part: u32_at(bytes, 24),
+            part: PartNumber(u32_at(bytes, 24)),
             offset: u64_at(bytes, 16),
             length,
         }))

@@ -13,7 +13,7 @@ use alloc::vec::Vec;
 use alloc::string::String;
 
 use serde::{Deserialize, Serialize};
-use tidegate_model::{Bytes, Iops, Policy, Span};
+use tidegate_model::{Bytes, Iops, Policy, Span, TenantIndex};
 
 use crate::cluster::message::Share;
 
@@ -36,7 +36,7 @@ pub enum ToDataNode {
         /// Why, in words for people.
         reason: String,
     },
-    /// Asks for a [`Report`].
+    /// Asks for a [`DataNodeReport`].
     Collect {
         /// Comes back in the report.
         round: u64,
@@ -61,7 +61,7 @@ pub struct Grant {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FromDataNode {
     /// The answer to [`ToDataNode::Collect`].
-    Report(Report),
+    Report(DataNodeReport),
     /// All shares up to this grant are in force, and the former ones are not any more.
     Granted {
         /// The last of those grants.
@@ -134,7 +134,7 @@ pub enum Notice {
 
 /// A data node's report on its clients, from the words that they write to its memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Report {
+pub struct DataNodeReport {
     /// The revision of the policy that it has; 0 for none.
     pub revision: u64,
     /// That of the question.
@@ -160,8 +160,8 @@ pub struct Report {
 /// One tenant at one data node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TenantReport {
-    /// The tenant's index in the policy, counting from zero.
-    pub tenant: u16,
+    /// The tenant's index in the policy.
+    pub tenant: TenantIndex,
     /// Operations per second that are promised to it here, at most: of the share that was sent last
     /// and the one that is still in force.
     pub reserved: u64,
@@ -189,14 +189,15 @@ mod tests {
 
     #[test]
     fn golden_bytes() {
-        let shares = alloc::vec![Share { tenant: 1, reserved: 300, allowed: u64::MAX }];
+        let shares =
+            alloc::vec![Share { tenant: TenantIndex(1), reserved: 300, allowed: u64::MAX }];
         let grant = ToDataNode::Grant(Grant { revision: 2, serial: 3, shares });
         let bytes = postcard::to_allocvec(&grant).unwrap();
         assert_eq!(bytes, b"\x03\x02\x03\x01\x01\xac\x02\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01");
         let collect = postcard::to_allocvec(&ToDataNode::Collect { round: 4 }).unwrap();
         assert_eq!(collect, b"\x02\x04");
         let tenant = TenantReport {
-            tenant: 1,
+            tenant: TenantIndex(1),
             reserved: 2,
             allowed: 3,
             clients: 4,
@@ -207,7 +208,7 @@ mod tests {
             operations: 7,
             missed: 8,
         };
-        let report = Report {
+        let report = DataNodeReport {
             revision: 9,
             round: 10,
             capacity: Iops(11),

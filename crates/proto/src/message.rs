@@ -187,7 +187,7 @@ pub enum FromStage {
         error: Option<RuleError>,
     },
     /// The counters of the stage.
-    Report(Report),
+    Report(StageReport),
     /// The stage ends: nothing uses it any more.
     Disconnect,
 }
@@ -304,7 +304,7 @@ pub struct RuleError {
 
 /// The counters of a stage. They only grow while the stage lives, so a lost report loses nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Report {
+pub struct StageReport {
     /// The round of the [`ToStage::Collect`] that requested it.
     pub round: u64,
     /// When the counters were read, in nanoseconds of the stage's own clock.

@@ -28,7 +28,7 @@
 //! 3. reports what goes there ([`Node::on_dispatch`]) and what comes back ([`Node::finish`]), which
 //!    takes out what may go instead.
 //!
-//! One coordinator, behind one more lock, decides about all shards together: the plan, periods,
+//! One `NodeControl`, behind one more lock, decides about all shards together: the plan, periods,
 //! capacity, and reports to the controller. The lock is rarely taken: with messages, and by the
 //! first call after the end of a period. A thread that holds it may lock shards, one at a time; a
 //! thread that holds a shard never locks it.
@@ -72,14 +72,14 @@ use tidegate_model::{CostModel, Discipline, Event, Iops, Span, Tag, Time};
 use crate::cluster::message::{FromNode, NodeInfo, ToNode};
 use crate::data::Command;
 use crate::stats::message::NodeLatency;
-use coordinator::Coordinator;
+use control::NodeControl;
 use measure::Measure;
 pub use request::Request;
 pub use shards::{Shards, Visit};
 pub use status::{NodeStatus, TenantStatus};
 use threads::{Clock, Mutex, SingleThreaded, Threading};
 
-mod coordinator;
+mod control;
 mod grants;
 mod latency;
 mod measure;
@@ -138,7 +138,7 @@ impl Default for Config {
 pub enum Output {
     /// Send a message to the controller.
     Send(FromNode),
-    /// Report an event to observers.
+    /// NodeReport an event to observers.
     Event(Event),
 }
 
@@ -146,8 +146,8 @@ pub enum Output {
 /// threads share it.
 pub struct Node<B, T: Threading = SingleThreaded> {
     shards: Shards<Request<B>, T>,
-    coordinator: T::Mutex<Coordinator>,
-    /// When the coordinator is to be called, and how many plans it has taken.
+    control: T::Mutex<NodeControl>,
+    /// When the control is to be called, and how many plans it has taken.
     ends: AtomicU64,
     plans: AtomicU64,
     is_ending: AtomicBool,
@@ -167,13 +167,13 @@ impl<B, T: Threading> Node<B, T> {
     /// A node that serves all tenants alike, and waits for a controller.
     pub fn new(now: Time, info: NodeInfo, config: Config) -> Self {
         let shards = Shards::new(config.shards, config.depth, config.discipline, config.pacing);
-        let coordinator = Coordinator::new(now, info, config, &shards);
+        let control = NodeControl::new(now, info, config, &shards);
         let measure = Measure::new(&config);
-        measure.set_capacity(coordinator.capacity());
+        measure.set_capacity(control.capacity());
         Self {
-            ends: AtomicU64::new(coordinator.ends().0),
-            plans: AtomicU64::new(coordinator.plans()),
-            coordinator: T::Mutex::new(coordinator),
+            ends: AtomicU64::new(control.ends().0),
+            plans: AtomicU64::new(control.plans()),
+            control: T::Mutex::new(control),
             is_ending: AtomicBool::new(false),
             cost: config.cost,
             measure,
@@ -184,7 +184,7 @@ impl<B, T: Threading> Node<B, T> {
 
     /// The node's identity, for its next hello.
     pub fn info(&self) -> NodeInfo {
-        self.coordinator.lock().info()
+        self.control.lock().info()
     }
 
     /// The rule by which it decides which request is next.
@@ -200,7 +200,7 @@ impl<B, T: Threading> Node<B, T> {
     /// The slot of the tenant with this name; the default tenant's if the plan does not have it. It
     /// stays the same as long as the name stays in the plan.
     pub fn slot(&self, tenant: &str) -> Slot {
-        self.coordinator.lock().slot(tenant)
+        self.control.lock().slot(tenant)
     }
 
     /// The slots of tenants, into `slots` in their order. Returns how many plans the node has taken
@@ -210,10 +210,10 @@ impl<B, T: Threading> Node<B, T> {
         tenants: impl Iterator<Item = &'n str>,
         slots: &mut Vec<Slot>,
     ) -> u64 {
-        let coordinator = self.coordinator.lock();
+        let control = self.control.lock();
         slots.clear();
-        slots.extend(tenants.map(|tenant| coordinator.slot(tenant)));
-        coordinator.plans()
+        slots.extend(tenants.map(|tenant| control.slot(tenant)));
+        control.plans()
     }
 
     /// How many bytes a piece of a range is to have ([`Command::is_range`]).
@@ -420,7 +420,7 @@ impl<B, T: Threading> Node<B, T> {
         // Seen by each thread that locks a shard after what waits there was taken out.
         self.is_ending.store(true, Ordering::Relaxed);
         let waiting = self.cancel(clock, |_| true);
-        self.coordinator.lock().on_ending();
+        self.control.lock().on_ending();
         waiting
     }
 
@@ -432,19 +432,19 @@ impl<B, T: Threading> Node<B, T> {
     /// There is a connection to a controller, perhaps another one than before. The caller has sent
     /// hello with [`Self::info`].
     pub fn on_connected(&self, clock: impl Clock) {
-        self.coordinate(clock, |coordinator, now| coordinator.on_connected(now, &self.shards));
+        self.coordinate(clock, |control, now| control.on_connected(now, &self.shards));
     }
 
     /// The controller has sent a message.
     pub fn on_message(&self, clock: impl Clock, message: ToNode) {
-        self.coordinate(clock, |coordinator, now| {
-            coordinator.on_message(now, message, &self.shards);
+        self.coordinate(clock, |control, now| {
+            control.on_message(now, message, &self.shards);
         });
     }
 
     /// There is no connection any more. Everything that was granted stays in force as it would.
     pub fn on_disconnected(&self, clock: impl Clock) {
-        self.coordinate(clock, |coordinator, now| coordinator.on_disconnected(now, &self.shards));
+        self.coordinate(clock, |control, now| control.on_disconnected(now, &self.shards));
     }
 
     /// Begins the periods that have begun. Returns the time.
@@ -452,7 +452,7 @@ impl<B, T: Threading> Node<B, T> {
     pub fn advance(&self, clock: impl Clock) -> Time {
         let now = clock.now();
         if now >= self.ends() {
-            self.coordinate(clock, |coordinator, now| coordinator.advance(now, &self.shards));
+            self.coordinate(clock, |control, now| control.advance(now, &self.shards));
         }
         now
     }
@@ -468,30 +468,30 @@ impl<B, T: Threading> Node<B, T> {
         self.ends().min(self.shards.next_eligible())
     }
 
-    /// Changes the coordinator, and publishes its state.
-    fn coordinate(&self, clock: impl Clock, change: impl FnOnce(&mut Coordinator, Time)) {
-        let mut coordinator = self.coordinator.lock();
-        change(&mut coordinator, clock.now());
-        self.ends.store(coordinator.ends().0, Ordering::Relaxed);
-        self.plans.store(coordinator.plans(), Ordering::Release);
-        self.measure.set_capacity(coordinator.capacity());
+    /// Changes the control, and publishes its state.
+    fn coordinate(&self, clock: impl Clock, change: impl FnOnce(&mut NodeControl, Time)) {
+        let mut control = self.control.lock();
+        change(&mut control, clock.now());
+        self.ends.store(control.ends().0, Ordering::Relaxed);
+        self.plans.store(control.plans(), Ordering::Release);
+        self.measure.set_capacity(control.capacity());
     }
 
     /// The next action for the caller.
     pub fn poll_output(&self) -> Option<Output> {
-        self.coordinator.lock().poll_output()
+        self.control.lock().poll_output()
     }
 
     /// The times of requests since the node began, by tenant and operation: of those without a
     /// tenant, and of the tenants of the plan.
     pub fn latency(&self) -> NodeLatency {
-        self.coordinator.lock().latency(&self.shards)
+        self.control.lock().latency(&self.shards)
     }
 
     /// The node's state, and the counts in force.
     pub fn status(&self, clock: impl Clock) -> NodeStatus {
-        let coordinator = self.coordinator.lock();
-        coordinator.status(clock.now(), &self.shards)
+        let control = self.control.lock();
+        control.status(clock.now(), &self.shards)
     }
 }
 

@@ -44,13 +44,13 @@ impl Retry {
         now >= self.at
     }
 
-    /// It failed, or ended, at `now`.
+    /// The attempt failed, or the connection ended, at `now`.
     pub fn later(&mut self, now: Time) {
         self.at = now.after(self.wait);
         self.wait = Span(self.wait.0.saturating_mul(2)).min(self.longest);
     }
 
-    /// It went well: the next failure is a first one.
+    /// The attempt succeeded: the next failure counts as the first one.
     pub fn succeed(&mut self) {
         self.wait = self.first;
     }

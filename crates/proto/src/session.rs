@@ -22,7 +22,7 @@ use alloc::string::String;
 
 use serde::Serialize;
 use tidegate_model::policy::{Principal, Tenant};
-use tidegate_model::{Event, NodeId, Span, StageId, Time};
+use tidegate_model::{DataNodeId, Event, GatewayId, NodeId, Span, StageId, Time};
 
 use crate::cluster::message::{FromNode, NodeInfo, ToNode};
 use crate::cluster::status::{ClusterStatus, TakeoverStatus};
@@ -315,9 +315,8 @@ pub(crate) fn same_version(hello: &Hello) -> Result<(), Refusal> {
 pub(crate) enum PeerId {
     Stage(StageId),
     Node(NodeId),
-    /// By index in the cluster file, as data nodes.
-    Gateway(u16),
-    DataNode(u16),
+    Gateway(GatewayId),
+    DataNode(DataNodeId),
 }
 
 /// The accepted peers and their connections, at most one each.
@@ -388,7 +387,9 @@ impl Sessions {
 
     /// The gateways that are connected.
     pub(crate) fn gateways(&self) -> impl Iterator<Item = ConnectionId> + '_ {
-        let all = self.connections.range(PeerId::Gateway(0)..=PeerId::Gateway(u16::MAX));
+        let all = self
+            .connections
+            .range(PeerId::Gateway(GatewayId(0))..=PeerId::Gateway(GatewayId(u16::MAX)));
         all.map(|(_, connection)| *connection)
     }
 
@@ -434,10 +435,10 @@ impl Sessions {
                     status.nodes.get_mut(usize::from(index)).map(|node| &mut node.takeover)
                 }
                 PeerId::Gateway(index) => {
-                    status.gateways.get_mut(usize::from(index)).map(|it| &mut it.takeover)
+                    status.gateways.get_mut(usize::from(index.0)).map(|it| &mut it.takeover)
                 }
                 PeerId::DataNode(index) => {
-                    status.data_nodes.get_mut(usize::from(index)).map(|it| &mut it.takeover)
+                    status.data_nodes.get_mut(usize::from(index.0)).map(|it| &mut it.takeover)
                 }
                 PeerId::Stage(_) => None,
             };

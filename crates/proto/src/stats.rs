@@ -36,7 +36,7 @@ use alloc::vec::Vec;
 
 use tidegate_model::event::DISCONNECTED;
 use tidegate_model::policy::Tenant;
-use tidegate_model::{Event, NodeId, Policy, Span, Time, Waits};
+use tidegate_model::{Event, GatewayId, NodeId, Policy, Span, Time, Waits};
 
 use crate::cluster::message::ToNode;
 use crate::cluster::status::{
@@ -196,7 +196,7 @@ impl ClusterStats {
     /// A node was accepted on a new connection; `is_blank` says that it has no plan. One whose
     /// counters are not read is ignored.
     pub(crate) fn on_node(&mut self, now: Time, id: NodeId, is_blank: bool) {
-        let Some(node) = self.nodes.get_mut(usize::from(id.0)) else { return };
+        let Some(node) = self.nodes.get_mut(id.index()) else { return };
         node.begin(is_blank);
         node.line.is_connected = true;
         self.begin(now, PeerId::Node(id));
@@ -206,7 +206,7 @@ impl ClusterStats {
     pub(crate) fn on_hello(&mut self, now: Time, name: &str) -> Result<PeerId, Refusal> {
         let index = self.gateways.iter().position(|gateway| gateway.name == name);
         let index = index.ok_or_else(|| Refusal::unknown("gateway", name))?;
-        let peer = PeerId::Gateway(index as u16);
+        let peer = PeerId::Gateway(GatewayId::at(index));
         self.on_closed(peer, REPLACED);
         let line = &mut self.gateways[index].line;
         (line.is_connected, line.since) = (true, now);
@@ -218,7 +218,7 @@ impl ClusterStats {
     /// A node has reported its counts.
     pub(crate) fn on_node_counts(&mut self, now: Time, node: NodeId, counts: NodeCounts) {
         let is_current = counts.revision == self.revision;
-        if let Some(node) = self.nodes.get_mut(usize::from(node.0)) {
+        if let Some(node) = self.nodes.get_mut(node.index()) {
             node.read(now, counts, is_current);
         }
     }
@@ -232,8 +232,8 @@ impl ClusterStats {
     }
 
     /// A gateway has sent a message.
-    pub(crate) fn on_message(&mut self, now: Time, index: u16, message: FromGateway) {
-        let gateway = &mut self.gateways[usize::from(index)];
+    pub(crate) fn on_message(&mut self, now: Time, index: GatewayId, message: FromGateway) {
+        let gateway = &mut self.gateways[index.index()];
         match message {
             FromGateway::Counts(counts) => gateway.read(now, counts, &self.indexes),
             FromGateway::Faults(faults) => gateway.volume_faults = faults,
@@ -252,9 +252,9 @@ impl ClusterStats {
             return;
         }
         match peer {
-            PeerId::Node(node) => self.nodes[usize::from(node.0)].line.is_connected = false,
+            PeerId::Node(node) => self.nodes[node.index()].line.is_connected = false,
             PeerId::Gateway(index) => {
-                let gateway = &mut self.gateways[usize::from(index)];
+                let gateway = &mut self.gateways[index.index()];
                 (gateway.line.is_connected, gateway.last.clients) = (false, 0);
                 gateway.volume_faults.clear();
                 gateway.memory = (0, 0);

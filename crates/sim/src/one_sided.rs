@@ -2,13 +2,13 @@
 //! NICs, the setting of the Haechi paper (§III).
 //!
 //! ```text
-//!  client ──▶ fabric ──▶ its NIC ──┐
-//!  client ──▶ fabric ──▶ its NIC ──┼─▶ link of the data node ──▶ memory
+//!  client ──▶ remote ──▶ its NIC ──┐
+//!  client ──▶ remote ──▶ its NIC ──┼─▶ link of the data node ──▶ memory
 //!  job in the background ──────────┘
 //! ```
 //!
-//! [`Network`] gives each client a [`Fabric`](tidegate_onesided::one_sided::Fabric), so code that
-//! runs over shared memory or RDMA runs here, too. The model of the NICs has two numbers
+//! [`Network`] gives each client a [`RemoteMemory`](tidegate_onesided::one_sided::RemoteMemory), so
+//! code that runs over shared memory or RDMA runs here, too. The model of the NICs has two numbers
 //! ([`NicModel`]), which are the paper's.
 //!
 //! # Load
@@ -36,8 +36,8 @@
 //! ```
 
 mod client;
-mod fabric;
 pub(crate) mod faults;
+mod network;
 mod nic;
 pub mod nodes;
 mod outcome;
@@ -46,7 +46,7 @@ mod scenario;
 mod world;
 
 pub use client::Latency;
-pub use fabric::{DEPTH, Endpoint, Loopback, Network, OperationCounts};
+pub use network::{DEPTH, Endpoint, Loopback, Network, OperationCounts};
 pub use nic::{HEAD, NicModel, Order, Service};
 pub use outcome::{OneSidedReport, Sample};
 pub use run::run;

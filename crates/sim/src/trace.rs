@@ -70,7 +70,7 @@ pub use reader::Reader;
 pub use summary::Summary;
 
 use crate::time::Picoseconds;
-use crate::workload::Request;
+use crate::workload::IoRequest;
 
 /// One request of a recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,9 +89,9 @@ pub struct Record {
 
 impl Record {
     /// The same as a request of this class, at the same time and place.
-    pub const fn request(self, class: Class) -> Request {
+    pub const fn request(self, class: Class) -> IoRequest {
         let Self { at, device: _, operation, offset, bytes } = self;
-        Request { at, offset, bytes, operation, class }
+        IoRequest { at, offset, bytes, operation, class }
     }
 }
 

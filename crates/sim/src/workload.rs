@@ -4,16 +4,16 @@
 //! writes 90 Gbit/s in requests of 17 to 98 blocks"). It must be possible to make that load again
 //! to the last request, also when something else in the run has changed.
 //!
-//! **Model.** A workload is a stream of [`Request`]s. Five things about a request are independent
+//! **Model.** A workload is a stream of [`IoRequest`]s. Five things about a request are independent
 //! of each other: when it comes, whether it reads or writes, how much, where, and its class, which
 //! is that of the workload. When requests come there are two answers to ([`Load`]). In an *open*
 //! loop they come at a rate, evenly or without memory, always or on and off in turn, whatever
 //! becomes of those before; an overload grows without bound. In a *closed* loop some are
 //! outstanding and each answer makes the next, after a time to think; there is no overload.
 //!
-//! **Mechanism.** A [`Plan`] is read from TOML; a [`Source`] made of it gives the requests. It
-//! draws from four streams, one for each of the independent things, all named after the workload.
-//! So a plan with another rate requests the same bytes at the same offsets, only faster.
+//! **Mechanism.** A [`WorkloadPlan`] is read from TOML; a [`Source`] made of it gives the requests.
+//! It draws from four streams, one for each of the independent things, all named after the
+//! workload. So a plan with another rate requests the same bytes at the same offsets, only faster.
 //!
 //! *Example.* 90 Gbit/s are 11.25 GB/s. With requests of 17 to 98 blocks of 4 KiB, 57.5 blocks on
 //! average, a request comes every 235,520 / 11.25e9 s = 20.935 us: without memory, that is the mean
@@ -27,8 +27,8 @@
 //! ```
 //! use tidegate_model::{Bytes, Class, Operation};
 //! use tidegate_sim::time::Picoseconds;
-//! use tidegate_sim::workload::Plan;
-//! let plan = Plan::parse(r#"
+//! use tidegate_sim::workload::WorkloadPlan;
+//! let plan = WorkloadPlan::parse(r#"
 //!     name = "high"
 //!     class = "high"
 //!     reads = "0%"
@@ -70,7 +70,7 @@ use sizes::SizeGenerator;
 
 /// One request to storage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Request {
+pub struct IoRequest {
     /// When it is made.
     pub at: Picoseconds,
     /// Where it begins, from the start of the storage that its workload uses.
@@ -86,7 +86,7 @@ pub struct Request {
 /// A workload, as it stands in a scenario.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Plan {
+pub struct WorkloadPlan {
     /// Its name. The random numbers follow from it and the run's seed.
     pub name: String,
     /// The class of its requests.
@@ -108,7 +108,7 @@ pub struct Plan {
     #[serde(default, deserialize_with = "text")]
     pub space: Bytes,
     /// Unit of random offsets, in bytes.
-    #[serde(default = "Plan::align", deserialize_with = "text")]
+    #[serde(default = "WorkloadPlan::align", deserialize_with = "text")]
     pub align: Bytes,
     /// When requests come.
     pub load: Load,
@@ -149,7 +149,7 @@ pub struct Closed {
     pub thoughts: Arrivals,
 }
 
-impl Plan {
+impl WorkloadPlan {
     const fn align() -> Bytes {
         Bytes(4 << 10)
     }
@@ -296,7 +296,7 @@ enum Waiting {
 
 impl Source {
     /// The next request that waits for no answer; none if there are no more of them.
-    pub fn arrival(&mut self) -> Option<Request> {
+    pub fn arrival(&mut self) -> Option<IoRequest> {
         let at = match &mut self.waiting {
             Waiting::Time(arriving) => arriving.next(&mut self.when)?,
             Waiting::Answer { first, .. } => {
@@ -317,7 +317,7 @@ impl Source {
     }
 
     /// One of its requests was answered at `now`: the request that follows, if one does.
-    pub fn on_completion(&mut self, now: Picoseconds) -> Option<Request> {
+    pub fn on_completion(&mut self, now: Picoseconds) -> Option<IoRequest> {
         let Waiting::Answer { closed, .. } = &self.waiting else { return None };
         let think = Picoseconds::from(closed.think);
         let thought = match closed.thoughts {
@@ -327,7 +327,7 @@ impl Source {
         self.request(now.after(thought))
     }
 
-    fn request(&mut self, at: Picoseconds) -> Option<Request> {
+    fn request(&mut self, at: Picoseconds) -> Option<IoRequest> {
         if at >= self.end {
             return None;
         }
@@ -336,7 +336,7 @@ impl Source {
         let offset = self.offsets.draw(bytes, &mut self.which_offset);
         let read = self.which.happens(self.reads.0);
         let operation = if read { Operation::Read } else { Operation::Write };
-        Some(Request { at, offset, bytes, operation, class: self.class })
+        Some(IoRequest { at, offset, bytes, operation, class: self.class })
     }
 }
 

@@ -13,7 +13,7 @@ use folder::Folder;
 use tidegate_model::Class;
 use tidegate_sim::time::Picoseconds;
 use tidegate_sim::trace::{FORMATS, Format, Reader, Summary};
-use tidegate_sim::workload::Plan;
+use tidegate_sim::workload::WorkloadPlan;
 
 const FOLDER: Folder = Folder("traces");
 
@@ -94,7 +94,7 @@ fn every_format_has_a_recording() {
 #[test]
 fn published_workloads() {
     for name in ["tpcc", "web-search", "vdi"] {
-        let plan = FOLDER.read(name, Plan::parse);
+        let plan = FOLDER.read(name, WorkloadPlan::parse);
         let mut source = plan.source(1, 0);
         let mut summary = Summary::default();
         while let Some(request) = source.arrival() {

@@ -14,10 +14,10 @@ use std::thread::JoinHandle;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, poll};
 use tidegate_algo::classify::channel::WORDS_MAX;
 use tidegate_algo::concurrent::published::{VERSIONS, about_to_write};
-use tidegate_algo::scheduling::queue::State;
+use tidegate_algo::scheduling::queue::QueueState;
 use tidegate_algo::shaping::token_bucket::RATE_UNLIMITED;
 use tidegate_fabric::place::default_socket;
-use tidegate_fabric::unix::Link;
+use tidegate_fabric::unix::MessageLink;
 use tidegate_model::gate::Unit;
 use tidegate_model::{Span, Time};
 use tidegate_proto::message::{Rule, RuleError, StageInfo, ToStage};
@@ -75,7 +75,7 @@ pub(crate) struct Driver {
     segment: Arc<Segment>,
     machine: Machine,
     socket: PathBuf,
-    link: Option<Link<ToStage>>,
+    link: Option<MessageLink<ToStage>>,
     census: Census,
     last_check: Time,
     clock_set: Time,
@@ -205,7 +205,7 @@ impl Driver {
     fn act(&mut self) {
         while let Some(output) = self.machine.poll_output() {
             let sent = match output {
-                Output::Connect => match Link::connect(&self.socket) {
+                Output::Connect => match MessageLink::connect(&self.socket) {
                     Ok(link) => {
                         self.link = Some(link);
                         self.machine.on_connected(kernel_time());
@@ -340,7 +340,7 @@ fn set_gate(segment: &Segment, set: &SetGate) {
         }
         Setup::Queue { queue, order, depth, weights } => {
             cell.queue.store(u32::from(*queue), Ordering::Relaxed);
-            let configure = |queue: &mut State<SLOT_WORDS>| {
+            let configure = |queue: &mut QueueState<SLOT_WORDS>| {
                 queue.configure(*order, *depth, weights);
             };
             lease::configure(segment, usize::from(*queue), configure);

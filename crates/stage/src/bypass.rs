@@ -98,7 +98,7 @@ pub(crate) const PROGRAMS: [Bypass; 9] = [
 ];
 
 impl Bypass {
-    /// Its name in reports.
+    /// The name of the reason in reports.
     pub const fn name(self) -> &'static str {
         BYPASSES[self as usize].1
     }

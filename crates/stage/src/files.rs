@@ -35,12 +35,12 @@ mod atomic {
 }
 mod entry;
 
-use entry::{Entry, Kind, Known};
+use entry::{Descriptor, DescriptorKind, Known};
 
 /// Untouched pages of it cost nothing, so it is as large as it may have to be.
-static ENTRIES: [Entry<MASK_WORDS>; DESCRIPTORS_MAX] =
-    [const { Entry { state: AtomicU64::new(0), mask: [const { AtomicU64::new(0) }; MASK_WORDS] } };
-        DESCRIPTORS_MAX];
+static ENTRIES: [Descriptor<MASK_WORDS>; DESCRIPTORS_MAX] = [const {
+    Descriptor { state: AtomicU64::new(0), mask: [const { AtomicU64::new(0) }; MASK_WORDS] }
+}; DESCRIPTORS_MAX];
 
 /// The words of a [`Mask`].
 const MASK_WORDS: usize = 4;
@@ -126,7 +126,7 @@ pub fn abandon() {
 /// Gives back what other threads were writing when this process was forked: they are not in it.
 pub fn abandon_all() {
     let end = DESCRIPTORS_END.load(Ordering::Relaxed) as usize;
-    ENTRIES[..end.min(DESCRIPTORS_MAX)].iter().for_each(Entry::abandon);
+    ENTRIES[..end.min(DESCRIPTORS_MAX)].iter().for_each(Descriptor::abandon);
 }
 
 /// To be called before a program queries the status of `descriptor`; its result is for
@@ -168,10 +168,10 @@ pub(crate) fn lookup<W: Words + ?Sized>(
 
 /// Returns the cached kind in an entry, if the entry is of the table of `generation`.
 #[inline(always)]
-fn remembered(entry: &Entry<MASK_WORDS>, generation: u32) -> Option<File> {
+fn remembered(entry: &Descriptor<MASK_WORDS>, generation: u32) -> Option<File> {
     entry.known(generation).map(|known| match known {
-        Known { kind: Kind::Storage, mask } => File::Storage(Mask(mask)),
-        Known { kind: Kind::Other, .. } => File::Other,
+        Known { kind: DescriptorKind::Storage, mask } => File::Storage(Mask(mask)),
+        Known { kind: DescriptorKind::Other, .. } => File::Other,
     })
 }
 
@@ -179,7 +179,7 @@ fn remembered(entry: &Entry<MASK_WORDS>, generation: u32) -> Option<File> {
 #[inline(never)]
 fn remember<W: Words + ?Sized>(
     descriptor: i32,
-    entry: &Entry<MASK_WORDS>,
+    entry: &Descriptor<MASK_WORDS>,
     generation: u32,
     table: &Table<'_, W>,
 ) -> File {
@@ -193,8 +193,8 @@ fn remember<W: Words + ?Sized>(
         return file;
     }
     let known = match file {
-        File::Storage(Mask(mask)) => Known { kind: Kind::Storage, mask },
-        File::Other => Known { kind: Kind::Other, mask: [0; MASK_WORDS] },
+        File::Storage(Mask(mask)) => Known { kind: DescriptorKind::Storage, mask },
+        File::Other => Known { kind: DescriptorKind::Other, mask: [0; MASK_WORDS] },
     };
     if let Some(taken) = entry.take(seen) {
         TAKEN.set(descriptor);

@@ -1,4 +1,4 @@
-//! How a request passes a gate, and how it waits there.
+//! Passage of a request through a gate of the stage, and its sleep while it has to wait.
 //!
 //! The decisions are `algo`'s; here is only the sleeping (and in `lease`, at queues). A sleeper
 //! holds no lock. It sleeps on a

@@ -36,7 +36,7 @@ use std::sync::atomic::Ordering;
 
 use tidegate_algo::classify::channel::Flows;
 use tidegate_algo::concurrent::versioned::Change;
-use tidegate_algo::scheduling::queue::{FLOWS, Request, State};
+use tidegate_algo::scheduling::queue::{FLOWS, QueueRequest, QueueState};
 use tidegate_model::{Span, Time};
 
 use crate::bypass::Bypass;
@@ -61,7 +61,7 @@ const SHORTEST: Span = Span::MILLISECOND;
 /// round.
 const AT_ONCE: usize = 16;
 
-type Queue = State<SLOT_WORDS>;
+type Queue = QueueState<SLOT_WORDS>;
 
 /// A request's permit at a queue gate, or its claim to one; to be given back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -116,9 +116,9 @@ impl<'a> Line<'a> {
     }
 
     /// Returns the request in a slot. Damaged memory does no harm here: the slot's number wraps.
-    fn request(self, slot: usize) -> Request {
+    fn request(self, slot: usize) -> QueueRequest {
         let cell = &self.cell.slots[slot % SLOTS_MAX];
-        Request {
+        QueueRequest {
             arrival: cell.arrival.load(Ordering::Relaxed),
             cost: cell.cost.load(Ordering::Relaxed),
             flow: cell.flow.load(Ordering::Relaxed) as u8,
@@ -240,7 +240,8 @@ pub(crate) fn acquire(
             layout.bypasses[Bypass::QueueFull as usize].count(local::shard(), cost.bytes);
             break None;
         };
-        let request = Request { arrival: 0, cost: weight(cost.bytes), flow: flows.flow(index) };
+        let request =
+            QueueRequest { arrival: 0, cost: weight(cost.bytes), flow: flows.flow(index) };
         let Some(permit) = arrive(line, owner, request, (begin, depth), &mut slept) else {
             layout.bypasses[Bypass::QueueFull as usize].count(local::shard(), cost.bytes);
             record::give_back(layout, owner);
@@ -276,7 +277,7 @@ fn weight(bytes: u64) -> u64 {
 fn arrive(
     line: Line<'_>,
     owner: Owner,
-    request: Request,
+    request: QueueRequest,
     (begin, depth): (Time, usize),
     slept: &mut bool,
 ) -> Option<Permit> {
@@ -332,7 +333,7 @@ fn claim(line: Line<'_>, owner: Owner, depth: usize) -> Option<Permit> {
 }
 
 /// Arrives in a slot, and goes into service if it may. False if the queue is full for the flow.
-fn enter(line: Line<'_>, permit: Permit, owner: Owner, request: Request) -> bool {
+fn enter(line: Line<'_>, permit: Permit, owner: Owner, request: QueueRequest) -> bool {
     let slot = usize::from(permit.slot);
     let cell = line.slot(permit);
     cell.cost.store(request.cost, Ordering::Relaxed);

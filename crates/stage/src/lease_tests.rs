@@ -353,7 +353,7 @@ fn fill(gate: &Gate) -> Vec<Permit> {
 fn arrive_after(gate: &Gate, span: Span) -> Option<Permit> {
     let now = clock::now(&gate.0.header.clock);
     let begin = Time(now.0.saturating_sub(span.0));
-    let request = Request { arrival: 0, cost: BYTES, flow: 1 };
+    let request = QueueRequest { arrival: 0, cost: BYTES, flow: 1 };
     arrive(gate.line(), record::own(&gate.0)?, request, (begin, 0), &mut false)
 }
 

@@ -64,7 +64,7 @@ use tidegate_proto::retry::Retry;
 
 use crate::clock::kernel_time;
 use access::Access;
-use entry::{Entry, Former, enter, outstanding};
+use entry::{DataNodeSession, Former, enter, outstanding};
 use lifeline::{Entrance, Lifeline, LifelineState};
 
 pub use store::Store;
@@ -286,7 +286,7 @@ impl Connection {
 
     fn enter(entrance: Entrance, settings: Settings) -> Result<Self, Error> {
         let entry = enter(&entrance, &settings, Former::default())?;
-        let Entry { lifeline, welcome, client, region } = entry;
+        let DataNodeSession { lifeline, welcome, client, region } = entry;
         let now = kernel_time();
         Ok(Self {
             entrance,
@@ -316,18 +316,18 @@ impl Connection {
 
     /// Operations that are reserved for the period that runs; none without a session slot.
     pub fn reservation(&self) -> u64 {
-        self.client.fabric().balance().map_or(0, |balance| balance.promise().reservation)
+        self.client.remote().balance().map_or(0, |balance| balance.promise().reservation)
     }
 
     /// The period that runs, by this client's clock, number 0 before the first; none without a
     /// session slot.
     pub fn period(&self) -> Option<Period> {
-        self.client.fabric().balance().map(TokenBalance::period)
+        self.client.remote().balance().map(TokenBalance::period)
     }
 
     /// Counts of the engine since the data node granted the memory; none without a session slot.
     pub fn counts(&self) -> Option<EngineCounters> {
-        match self.client.fabric() {
+        match self.client.remote() {
             Access::Shm(port) => Some(port.counts()),
             Access::Model(port) => Some(port.counts()),
             #[cfg(feature = "verbs")]
@@ -338,7 +338,7 @@ impl Connection {
 
     /// Whether no period has begun for a while, so that only what is reserved is used.
     pub fn is_alone(&self) -> bool {
-        match self.client.fabric() {
+        match self.client.remote() {
             Access::Shm(port) => port.is_alone(),
             Access::Model(port) => port.is_alone(),
             #[cfg(feature = "verbs")]
@@ -384,7 +384,7 @@ impl Connection {
     /// period is over. If a tenant wants more at several data nodes, its reservation then goes to
     /// each as it is wanted there. A client that does not count them need not call this.
     pub fn note_unmet(&mut self, count: u64) {
-        self.client.fabric_mut().note_unmet(count);
+        self.client.remote_mut().note_unmet(count);
     }
 
     /// Operations that were begun and have not ended.
@@ -435,7 +435,7 @@ impl Connection {
 
     /// When to poll at the latest, also if nothing was begun.
     pub fn next_deadline(&self) -> Time {
-        self.client.fabric().next_deadline(self.now).min(self.last_listened.after(LISTEN))
+        self.client.remote().next_deadline(self.now).min(self.last_listened.after(LISTEN))
     }
 
     /// The time by the clock of [`Self::next_deadline`], as it was read last.
@@ -478,7 +478,7 @@ impl Connection {
         let session_slot = self.session_slot().map(|session_slot| session_slot.number);
         let former = Former { region: self.region.clone(), session_slot };
         match enter(&self.entrance, &self.settings, former) {
-            Ok(Entry { lifeline, welcome, client, region }) => {
+            Ok(DataNodeSession { lifeline, welcome, client, region }) => {
                 (self.lifeline, self.welcome) = (Some(lifeline), welcome);
                 (self.client, self.region, self.outside) = (client, region, None);
                 self.retry.succeed();

@@ -1,5 +1,5 @@
-//! Programs that were started, or refused, because the shim will not be in them: the processes of a
-//! stage note them in the segment, and the supervisor reports them to the user.
+//! Records of programs that run without the shim, or were refused for that reason: the processes of
+//! a stage write them into the segment, and the supervisor reports them to the user.
 //!
 //! A ring: what the supervisor has not read when [`RECORDS`] more have come is lost. The counters
 //! of bypasses lose nothing.

@@ -4,7 +4,9 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tidegate_algo::concurrent::histogram::Histogram;
-use tidegate_proto::message::{Bypassed, ChannelReport, Coverage, FromStage, GateReport, Report};
+use tidegate_proto::message::{
+    Bypassed, ChannelReport, Coverage, FromStage, GateReport, StageReport,
+};
 use tidegate_proto::stage::plan::Plan;
 
 use crate::bypass::{BYPASSES, Bypass};
@@ -53,7 +55,7 @@ pub(crate) fn read(
             rate: gate.rate,
         })
     });
-    FromStage::Report(Report {
+    FromStage::Report(StageReport {
         round,
         at_ns: clock::now(&segment.header.clock).0,
         channels: channels.chain([unmatched]).collect(),

@@ -72,7 +72,7 @@ impl<'a> Request<'a> {
 
 /// Where a request belongs.
 #[derive(Clone, Copy, Debug)]
-struct Found {
+struct RequestRoute {
     to: Destination,
     context: tidegate_model::ContextId,
     shard: u8,
@@ -83,7 +83,7 @@ struct Found {
 #[derive(Clone, Copy, Debug)]
 enum Sorted {
     /// It belongs to a channel.
-    To(Found),
+    To(RequestRoute),
     /// It matches nothing, or there are no rules yet.
     Nowhere,
     /// It is not about storage.
@@ -230,7 +230,7 @@ impl Stage {
             // If newer rules have replaced the words meanwhile, what was read may be half of each.
             if is_intact(&header.generation, generation) {
                 return match to {
-                    Some(to) => Sorted::To(Found { to, context, shard, flows }),
+                    Some(to) => Sorted::To(RequestRoute { to, context, shard, flows }),
                     None => Sorted::Nowhere,
                 };
             }
@@ -246,7 +246,7 @@ impl Stage {
     fn admit<const IN_CALL: bool>(
         &self,
         bytes: u64,
-        found: Found,
+        found: RequestRoute,
     ) -> (Permits, Option<&CounterShard>, Time) {
         let layout = self.layout();
         let cost = Cost { bytes, operations: 1 };
@@ -274,7 +274,7 @@ impl Stage {
         held: (u8, Hold),
         rest: Gates,
         cost: Cost,
-        found: Found,
+        found: RequestRoute,
     ) -> Permits {
         let depth = if IN_CALL { local::stack_depth() } else { 0 };
         let thread = (found.shard, found.flows, depth);
@@ -305,7 +305,7 @@ impl Stage {
     }
 
     #[inline]
-    fn channel(&self, found: Found) -> Option<&ChannelCell> {
+    fn channel(&self, found: RequestRoute) -> Option<&ChannelCell> {
         self.segment.channels.get(usize::from(found.to.channel()))
     }
 }
@@ -404,7 +404,7 @@ impl Drop for Admission<'_> {
 fn tag(request: &Request<'_>, sorted: Sorted) -> Tag {
     let cost = if request.bytes > 0 { request.bytes } else { 1 };
     let (tenant, context, class) = match sorted {
-        Sorted::To(Found { to, context, .. }) => (to.tenant(), context, to.class()),
+        Sorted::To(RequestRoute { to, context, .. }) => (to.tenant(), context, to.class()),
         Sorted::Nowhere | Sorted::NotStorage => {
             (TenantId::UNATTRIBUTED, local::context(), Class::default())
         }

@@ -63,7 +63,7 @@ const NOT_COVERED: u8 = 126;
 
 /// How much the supervisor reports to the user, most of it on coverage when the program has ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Report {
+pub enum Verbosity {
     /// Nothing at all, not even that no controller is there.
     Quiet,
     /// Calls, bytes and programs that passed the gates by, except harmless ones.
@@ -90,7 +90,7 @@ pub struct Options {
     /// program cannot be covered.
     pub fail_closed: bool,
     /// How much the supervisor reports to the user.
-    pub report: Report,
+    pub report: Verbosity,
 }
 
 /// How the program ended.
@@ -153,7 +153,7 @@ impl RunError {
 pub fn run(options: &Options) -> Result<Exit, RunError> {
     let shim = options.shim.canonicalize().map_err(|_| RunError::NoShim(options.shim.clone()))?;
     let print_line = |text: &str| {
-        if options.report != Report::Quiet {
+        if options.report != Verbosity::Quiet {
             complain(format_args!("{text}"));
         }
     };
@@ -420,7 +420,7 @@ impl Signals {
 
 /// Programs without the shim, for the user.
 struct Programs {
-    report: Report,
+    report: Verbosity,
     read: u32,
     /// The names that are reported at the end, by reason.
     names: BTreeMap<&'static str, Vec<String>>,
@@ -440,7 +440,7 @@ impl Programs {
         for program in segment.programs.since(&mut self.read) {
             let (_, reason, advice) = BYPASSES[program.reason as usize];
             if program.is_refused {
-                if self.report != Report::Quiet {
+                if self.report != Verbosity::Quiet {
                     let name = &program.name;
                     complain(format_args!("{name} was not started ({reason}): {advice}"));
                 }
@@ -455,7 +455,7 @@ impl Programs {
 
     /// Says which programs ran without limits.
     fn report(&self) {
-        if self.report == Report::Quiet {
+        if self.report == Verbosity::Quiet {
             return;
         }
         for (reason, names) in &self.names {
@@ -475,8 +475,8 @@ fn unseen_programs(coverage: &Coverage) -> u64 {
 }
 
 /// Says what passed the gates by; `is_first_unseen` if the shim was not in the first program.
-fn report_coverage(report: Report, coverage: &Coverage, is_first_unseen: bool) {
-    if report == Report::Quiet {
+fn report_coverage(report: Verbosity, coverage: &Coverage, is_first_unseen: bool) {
+    if report == Verbosity::Quiet {
         return;
     }
     let seen = coverage.seen_bytes;
@@ -484,7 +484,7 @@ fn report_coverage(report: Report, coverage: &Coverage, is_first_unseen: bool) {
     let unseen = coverage.syscall_bytes.saturating_sub(seen.saturating_add(passed));
     let much =
         unseen > UNSEEN_BYTES && unseen as f64 > UNSEEN_SHARE * coverage.syscall_bytes as f64;
-    if much || report == Report::Always {
+    if much || report == Verbosity::Always {
         let mib = |bytes: u64| bytes as f64 / (1 << 20) as f64;
         complain(format_args!(
             "{:.1} MiB passed the gates, {:.1} MiB went to pipes, sockets and memory, \
@@ -505,7 +505,7 @@ fn report_coverage(report: Report, coverage: &Coverage, is_first_unseen: bool) {
         let known = BYPASSES.iter().find(|(_, name, _)| *name == bypassed.reason);
         let Some((_, name, advice)) = known else { continue };
         let harmless = advice.starts_with("nothing");
-        if !harmless || report == Report::Always {
+        if !harmless || report == Verbosity::Always {
             complain(format_args!("{name}: {} calls; {advice}", bypassed.calls));
         }
     }

@@ -11,17 +11,17 @@ mod atomic {
 mod entry;
 
 use atomic::AtomicU64;
-use entry::{Entry, Kind, Known};
+use entry::{Descriptor, DescriptorKind, Known};
 use loom::sync::Arc;
 use loom::thread;
 
 const GENERATION: u32 = 7;
 
 /// Two words are enough to see half of a mask.
-type Small = Entry<2>;
+type Small = Descriptor<2>;
 
 fn storage(word: u64) -> Known<2> {
-    Known { kind: Kind::Storage, mask: [word; 2] }
+    Known { kind: DescriptorKind::Storage, mask: [word; 2] }
 }
 
 fn learn(entry: &Small, seen: u64, generation: u32, known: &Known<2>) {
@@ -31,7 +31,7 @@ fn learn(entry: &Small, seen: u64, generation: u32, known: &Known<2>) {
 }
 
 fn entry() -> Arc<Small> {
-    Arc::new(Entry { state: AtomicU64::new(0), mask: [AtomicU64::new(0), AtomicU64::new(0)] })
+    Arc::new(Descriptor { state: AtomicU64::new(0), mask: [AtomicU64::new(0), AtomicU64::new(0)] })
 }
 
 /// No reader takes words of two files as one mask, nor the mask of a file that was closed before.

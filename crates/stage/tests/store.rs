@@ -13,12 +13,12 @@ use tempfile::TempDir;
 use tidegate_fabric::memory::handover;
 use tidegate_fabric::memory::region::Region;
 use tidegate_fabric::memory::shm::Shm;
-use tidegate_model::cluster::{Fabric as Carrier, TokenRules};
+use tidegate_model::cluster::{MemoryTransport, TokenRules};
 use tidegate_model::{Iops, Span};
 use tidegate_onesided::data_node::{Hello, SessionSlot, ToClient, VERSION, Welcome};
 use tidegate_onesided::haechi::{region_layout, words};
 use tidegate_onesided::kv::{Area, HEADER, Layout, LayoutError};
-use tidegate_onesided::one_sided::{BufferPosition, Fabric, Operation};
+use tidegate_onesided::one_sided::{BufferPosition, Operation, RemoteMemory};
 use tidegate_proto::codec::{Decoder, encode};
 use tidegate_stage::memory::{Answer, Connection, Error, Refused, Settings, Store};
 
@@ -72,11 +72,11 @@ impl Node {
     }
 
     fn welcome(&self, stream: UnixStream, session_slot: Option<SessionSlot>) -> UnixStream {
-        let fabric = Carrier::Shm;
+        let transport = MemoryTransport::Shm;
         let welcome = Welcome {
             tenant: "t".into(),
             session_slot,
-            fabric,
+            transport,
             window: 16,
             store: region_layout::DATA,
         };
@@ -117,11 +117,11 @@ fn a_missing_rnic_is_reported_with_the_remedy() {
     let node = Node::new(MEMORY);
     let opened = thread::scope(|scope| {
         scope.spawn(|| {
-            let (tenant, fabric) = ("t".into(), Carrier::Verbs);
+            let (tenant, transport) = ("t".into(), MemoryTransport::Verbs);
             let welcome = Welcome {
                 tenant,
                 session_slot: None,
-                fabric,
+                transport,
                 window: 16,
                 store: region_layout::DATA,
             };

@@ -4,8 +4,10 @@
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
-use tidegate_model::{Policy, Span};
-use tidegate_proto::cluster::message::{FromNode, NodeInfo, Report, RoundId, Share, TenantReport};
+use tidegate_model::{PeriodNumber, Policy, Span, TenantIndex};
+use tidegate_proto::cluster::message::{
+    FromNode, NodeInfo, NodeReport, RoundId, Share, TenantReport,
+};
 use tidegate_proto::message::{Hello, VERSION};
 use tidegate_sim::cluster::{ClusterTestbed, Promised, TokenCounts};
 use tidegate_sim::link::Conduct;
@@ -109,14 +111,17 @@ impl ClusterWorld {
             _ => {
                 let period = self.testbed.status().period;
                 let period = if tape.byte() > 240 { tape.number() } else { period };
-                FromNode::Report(Report {
+                FromNode::Report(NodeReport {
                     revision: self.revision(tape),
-                    round_id: RoundId { period, round: u32::from(tape.byte() % 6) },
+                    round_id: RoundId {
+                        period: PeriodNumber(period),
+                        round: u32::from(tape.byte() % 6),
+                    },
                     serial: tape.number(),
                     capacity_left: tape.number(),
                     tenants: (0..tape.below(5)).map(|_| tenant_report(tape)).collect(),
                     before: (0..tape.below(3))
-                        .map(|_| (u16::from(tape.byte() % 5), tape.number()))
+                        .map(|_| (tenant(tape.byte()), tape.number()))
                         .collect(),
                 })
             }
@@ -160,14 +165,17 @@ fn conduct(tape: &mut Tape<'_>) -> Conduct {
     Conduct { least, most, lost, doubled, stray, ..Conduct::default() }
 }
 
+fn tenant(byte: u8) -> TenantIndex {
+    TenantIndex(u16::from(byte % 5))
+}
+
 fn share(tape: &mut Tape<'_>) -> Share {
-    let tenant = u16::from(tape.byte() % 5);
-    Share { tenant, reserved: tape.number(), allowed: tape.number() }
+    Share { tenant: tenant(tape.byte()), reserved: tape.number(), allowed: tape.number() }
 }
 
 fn tenant_report(tape: &mut Tape<'_>) -> TenantReport {
     let byte = tape.byte();
-    let (tenant, is_elastic) = (u16::from(byte % 5), byte & 0x80 != 0);
+    let (tenant, is_elastic) = (tenant(byte), byte & 0x80 != 0);
     let (served, expected) = (tape.number(), tape.number());
     // Any number waits, whatever is expected.
     TenantReport { tenant, served, expected, waiting: served, is_elastic }

@@ -7,13 +7,13 @@ use serde::de::DeserializeOwned;
 use tidegate_model::gate::{Burst, Throughput};
 use tidegate_model::policy::Fallback;
 use tidegate_model::{
-    Bytes, ChannelSpec, Class, Conditions, GateSpec, Rate, StageId, TenantId, Waits,
+    Bytes, ChannelSpec, Class, Conditions, GateSpec, Rate, StageId, TenantId, TenantIndex, Waits,
 };
 use tidegate_proto::cluster::message::FromNode;
 use tidegate_proto::codec::{DecodeError, Decoder, encode};
 use tidegate_proto::message::{
     ChannelReport, Differentiation, Enforcement, FromGateway, FromStage, GateReport, Hello,
-    Housekeeping, Reply, Report, Request, Rule, StageInfo, ToStage, VERSION,
+    Housekeeping, Reply, Request, Rule, StageInfo, StageReport, ToStage, VERSION,
 };
 use tidegate_proto::stats::message::{Flow, GatewayCounts, NodeCounts};
 
@@ -101,7 +101,8 @@ pub fn seeds() -> Vec<Vec<u8>> {
     let counts = GatewayCounts { nbd, faults, volumes, ..GatewayCounts::default() };
     add(5, [frame(&FromGateway::Counts(counts)), frame(&FromGateway::Disconnect)].concat());
     let waits = Waits { operations: 300, turn_ns: 1 << 40, ..Waits::ZERO };
-    let counts = NodeCounts { served: 300, tenants: vec![(1, waits)], ..NodeCounts::default() };
+    let counts =
+        NodeCounts { served: 300, tenants: vec![(TenantIndex(1), waits)], ..NodeCounts::default() };
     add(6, frame(&FromNode::Counts(counts)));
     seeds
 }
@@ -150,7 +151,7 @@ pub(super) fn to_stage() -> Vec<ToStage> {
 }
 
 /// A report with one of everything.
-pub(super) fn report() -> Report {
+pub(super) fn report() -> StageReport {
     let waiting = vec![(3, 1), (9, 20)];
     let channel = ChannelReport {
         name: "kv".into(),
@@ -169,13 +170,13 @@ pub(super) fn report() -> Report {
         waiting,
         rate: Some(Throughput::Bandwidth(Rate(1 << 20))),
     };
-    Report {
+    StageReport {
         round: 5,
         at_ns: 1_000_000_000,
         channels: vec![channel],
         gates: vec![gate],
         processes: 1,
         device_bytes: 4_096,
-        ..Report::default()
+        ..StageReport::default()
     }
 }

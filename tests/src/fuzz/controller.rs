@@ -10,8 +10,8 @@ use tidegate_model::policy::Account;
 use tidegate_model::{Policy, Span, StageId, Time};
 use tidegate_proto::controller::{ConnectionId, Controller, FromPeer, Output, Peer, Setup, ToPeer};
 use tidegate_proto::message::{
-    Bypassed, ChannelReport, Coverage, Enforcement, FromStage, GateReport, Hello, Report, Rule,
-    RuleError, StageInfo, ToStage, VERSION,
+    Bypassed, ChannelReport, Coverage, Enforcement, FromStage, GateReport, Hello, Rule, RuleError,
+    StageInfo, StageReport, ToStage, VERSION,
 };
 use tidegate_proto::stage::{self, Machine};
 
@@ -274,7 +274,7 @@ fn note_rate(rates: &mut BTreeMap<String, u64>, rule: &Rule) {
 }
 
 /// Returns the report of an honest stage with these channels and gates.
-fn honest(machine: &Machine, now: Time, round: u64, bytes: u64) -> Report {
+fn honest(machine: &Machine, now: Time, round: u64, bytes: u64) -> StageReport {
     let channels = machine.plan().channels().map(|(name, channel)| ChannelReport {
         name: name.into(),
         tenant: channel.spec.tenant.0,
@@ -289,10 +289,10 @@ fn honest(machine: &Machine, now: Time, round: u64, bytes: u64) -> Report {
         ..GateReport::default()
     });
     let (channels, gates) = (channels.collect(), gates.collect());
-    Report { round, at_ns: now.0, channels, gates, processes: 1, ..Report::default() }
+    StageReport { round, at_ns: now.0, channels, gates, processes: 1, ..StageReport::default() }
 }
 
-fn lies(tape: &mut Tape<'_>) -> Report {
+fn lies(tape: &mut Tape<'_>) -> StageReport {
     let name = |tape: &mut Tape<'_>| {
         String::from(*tape.pick(&["a", "b", "x", "a:bandwidth", "b:operations", "", ":", "é"]))
     };
@@ -319,7 +319,7 @@ fn lies(tape: &mut Tape<'_>) -> Report {
         syscall_bytes: tape.number(),
         bypasses: vec![bypass; tape.below(256)],
     };
-    Report {
+    StageReport {
         round: tape.number(),
         at_ns: tape.number(),
         channels: (0..tape.below(4)).map(|_| channel(tape)).collect(),

@@ -6,7 +6,7 @@ use std::fmt::Debug;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tidegate_model::cluster::{Geometry, Uuid};
-use tidegate_model::{Bytes, Class, ContextId, Operation, Tag, TenantId};
+use tidegate_model::{Bytes, Class, ContextId, Operation, PartNumber, Tag, TenantId};
 use tidegate_proto::data::{
     AnswerHead, Assembler, Command, Fault, FrameError, FromNode, Head, JobHead, LinkIdentity,
     MESSAGE_MAX, PAYLOAD_MAX, PartState, Payload, ReplyHead, RequestHead, ToNode, VERSION, decode,
@@ -144,6 +144,7 @@ fn assembled<H: EncodeAgain>(stream: &[u8], chunk: usize, is_direct: bool) -> Fr
 
 /// Every message and every command once, and answers of every kind.
 pub fn seeds() -> Vec<Vec<u8>> {
+    let part = PartNumber(1);
     let to_node = [
         ToNode::Hello { version: VERSION, release: "0.1".into() },
         ToNode::Tenants(vec!["a".into(), "b".into()]),
@@ -156,7 +157,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
             connection: 3,
         }),
         ToNode::Open {
-            part: 1,
+            part,
             volume: "v".into(),
             index: 2,
             length: Bytes(4096),
@@ -167,9 +168,9 @@ pub fn seeds() -> Vec<Vec<u8>> {
     let from_node = [
         FromNode::Welcome { version: VERSION, name: "a".into(), release: "0.1".into() },
         FromNode::Refused { version: 2, reason: "no".into() },
-        FromNode::Opened { part: 1, opened: Err("no".into()) },
-        FromNode::Opened { part: 1, opened: Ok(PartState { incarnation: 7, identity: None }) },
-        FromNode::Incarnation { part: 1, incarnation: 9 },
+        FromNode::Opened { part, opened: Err("no".into()) },
+        FromNode::Opened { part, opened: Ok(PartState { incarnation: 7, identity: None }) },
+        FromNode::Incarnation { part, incarnation: 9 },
     ];
     let mut seeds = Vec::new();
     let mut add = |listener: u8, frame: Vec<u8>| seeds.push([vec![listener, 7], frame].concat());
@@ -192,7 +193,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
             cost: 100,
             delay: 5,
         };
-        let head = JobHead { ticket: 9, tag, command, part: 1, offset: 4096, length: 100 };
+        let head = JobHead { ticket: 9, tag, command, part, offset: 4096, length: 100 };
         let payload = vec![7; if command.has_payload() { 100 } else { 0 }];
         add(3, [head.to_bytes().to_vec(), payload, head.to_bytes().to_vec()].concat());
     }

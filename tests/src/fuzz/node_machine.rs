@@ -8,7 +8,8 @@ use tidegate_model::cost::{Combine, DeviceCost, LineCost};
 use tidegate_model::discipline::DISCIPLINES;
 use tidegate_model::policy::Fallback;
 use tidegate_model::{
-    Class, ContextId, CostModel, Iops, NodeId, Operation, Span, Tag, TenantId, Time,
+    Class, ContextId, CostModel, Iops, NodeId, Operation, PeriodNumber, Span, Tag, TenantId,
+    TenantIndex, Time,
 };
 use tidegate_proto::cluster::message::{
     FromNode, Grant, NodeInfo, Plan, RoundId, Share, TenantPlan, ToNode,
@@ -175,7 +176,7 @@ impl NodeWorld {
         for (confirmed_revision, shares) in self.take_confirmations() {
             let status = self.node.status(self.now);
             for share in shares.iter().filter(|_| confirmed_revision == revision) {
-                let tenant = &status.tenants[usize::from(share.tenant) + 1];
+                let tenant = &status.tenants[share.tenant.index() + 1];
                 let most = self.confirmed.entry(tenant.name.clone()).or_default();
                 *most = share.allowed.max(*most);
             }
@@ -236,7 +237,7 @@ impl NodeWorld {
             0 => tape.number(),
             ahead => status.period.saturating_add(ahead as u64 / 2).saturating_sub(1),
         };
-        let round_id = RoundId { period, round: tape.word() };
+        let round_id = RoundId { period: PeriodNumber(period), round: tape.word() };
         let into = Span(if tape.flag() { 0 } else { tape.number() });
         match tape.below(8) {
             0 => ToNode::Welcome { version: VERSION, node: NodeId(tape.byte().into()) },
@@ -247,11 +248,10 @@ impl NodeWorld {
                 self.serial = if tape.byte() > 240 { tape.number() } else { self.serial };
                 self.serial = self.serial.saturating_add((tape.byte() % 3).into());
                 let share = |_| Share {
-                    tenant: if tape.byte() > 250 {
-                        tape.number() as u16
-                    } else {
-                        tape.byte().into()
-                    } % 6,
+                    tenant: TenantIndex(
+                        if tape.byte() > 250 { tape.number() as u16 } else { tape.byte().into() }
+                            % 6,
+                    ),
                     reserved: tape.number(),
                     allowed: tape.number(),
                 };

@@ -1,14 +1,14 @@
 //! The queue in shared memory: whatever is in it, no method panics, and a queue that is intact
 //! keeps its promises.
 
-use tidegate_algo::scheduling::queue::{FLOWS, Order, Request, State, state_words};
+use tidegate_algo::scheduling::queue::{FLOWS, Order, QueueRequest, QueueState, state_words};
 
 use super::tape::Tape;
 
 /// Slots that are used; few, so that all are taken at times.
 const SLOTS: usize = 16;
 
-type Queue = State<1>;
+type Queue = QueueState<1>;
 
 /// The first byte says whether the memory begins damaged; the rest are operations.
 pub fn run(bytes: &[u8]) {
@@ -19,7 +19,7 @@ pub fn run(bytes: &[u8]) {
             poke(&mut queue, &mut tape);
         }
         (0..Queue::SLOTS).for_each(|slot| while queue.drop_request(slot) {});
-        drain(&mut queue, &[Request::default(); SLOTS]);
+        drain(&mut queue, &[QueueRequest::default(); SLOTS]);
     } else {
         let mut run = Run::default();
         while !tape.is_over() {
@@ -43,7 +43,7 @@ fn damaged(tape: &mut Tape<'_>) -> Queue {
 /// Calls that must be safe on any memory.
 fn poke(queue: &mut Queue, tape: &mut Tape<'_>) {
     let slot = tape.below(Queue::SLOTS + 8);
-    let request = Request { arrival: tape.number(), cost: tape.number(), flow: tape.byte() };
+    let request = QueueRequest { arrival: tape.number(), cost: tape.number(), flow: tape.byte() };
     match tape.below(9) {
         0 => _ = queue.arrive(slot),
         1 => _ = queue.dispatch(|_| request),
@@ -62,7 +62,7 @@ fn order(tape: &mut Tape<'_>) -> Order {
 }
 
 /// Every request that waits is served, and then the queue is empty.
-fn drain(queue: &mut Queue, requests: &[Request; SLOTS]) {
+fn drain(queue: &mut Queue, requests: &[QueueRequest; SLOTS]) {
     queue.configure(Order::Arrival, u32::MAX, &[]);
     let waiting = queue.waiting().count();
     let dispatched: Vec<usize> =
@@ -77,7 +77,7 @@ fn drain(queue: &mut Queue, requests: &[Request; SLOTS]) {
 #[derive(Default)]
 struct Run {
     queue: Queue,
-    requests: [Request; SLOTS],
+    requests: [QueueRequest; SLOTS],
     depth: u32,
     waiting: Vec<usize>,
     serving: Vec<usize>,
@@ -117,7 +117,7 @@ impl Run {
         assert_eq!(arrival.is_none(), is_used, "refused though free, or taken twice");
         if let Some(arrival) = arrival {
             let flow = tape.byte();
-            self.requests[slot] = Request { arrival, cost: tape.number(), flow };
+            self.requests[slot] = QueueRequest { arrival, cost: tape.number(), flow };
             self.queue.joins(flow);
             self.waiting.push(slot);
         }

@@ -11,7 +11,7 @@ use std::process::Command;
 use serde::de::DeserializeOwned;
 use tidegate_fabric::stream::Address;
 use tidegate_fabric::tls::{Guard, Identity, Way};
-use tidegate_fabric::unix::Link;
+use tidegate_fabric::unix::MessageLink;
 use tidegate_proto::cluster::message::{NodeInfo, ToNode};
 use tidegate_proto::message::{Hello, Reply, StageInfo, ToGateway, ToStage, VERSION};
 use tidegate_tests::cluster::{Cluster, GATEWAY, volume};
@@ -115,7 +115,7 @@ impl Guarded {
     ) -> io::Result<In> {
         let address: Address = address.parse().unwrap();
         let way = Way { address, tls: Some((self.guard(certificate), name.to_owned())) };
-        let mut link = Link::from(way.connect()?);
+        let mut link = MessageLink::from(way.connect()?);
         link.send(hello)?;
         link.wait(PATIENCE)
     }

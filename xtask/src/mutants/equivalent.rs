@@ -87,7 +87,10 @@ pub(super) const EQUIVALENT: &[Equivalent] = &[
     Equivalent {
         file: "crates/fabric/src/unix.rs",
         reason: "flags of different bits: or and exclusive or are the same",
-        mutants: &[("replace | with ^ in Link<In>::interest", "PollFlags::IN | PollFlags::OUT")],
+        mutants: &[(
+            "replace | with ^ in MessageLink<In>::interest",
+            "PollFlags::IN | PollFlags::OUT",
+        )],
     },
     Equivalent {
         file: "crates/wire/src/nbd/admit.rs",
@@ -199,7 +202,7 @@ pub(super) const EQUIVALENT: &[Equivalent] = &[
         file: "crates/algo/src/scheduling/scheduler/state.rs",
         reason: "what is served up to the count exactly adds nothing to what is owed",
         mutants: &[(
-            "replace > with >= in State::spend",
+            "replace > with >= in TenantState::spend",
             "if self.served > self.counts.allowed && discipline.observes_promises()",
         )],
     },
@@ -208,11 +211,11 @@ pub(super) const EQUIVALENT: &[Equivalent] = &[
         reason: "the shortcut only saves the exact count that follows it, and is taken more rarely",
         mutants: &[
             (
-                "replace < with == in State<L>::has_headroom",
+                "replace < with == in QueueState<L>::has_headroom",
                 "used as usize + FLOWS * own < Self::SLOTS",
             ),
             (
-                "replace + with * in State<L>::has_headroom",
+                "replace + with * in QueueState<L>::has_headroom",
                 "used as usize + FLOWS * own < Self::SLOTS",
             ),
         ],
@@ -221,21 +224,27 @@ pub(super) const EQUIVALENT: &[Equivalent] = &[
         file: "crates/algo/src/scheduling/queue.rs",
         reason: "with so many slots used, the exact count that follows says the same",
         mutants: &[(
-            "replace < with <= in State<L>::has_headroom",
+            "replace < with <= in QueueState<L>::has_headroom",
             "used as usize + FLOWS * own < Self::SLOTS",
         )],
     },
     Equivalent {
         file: "crates/algo/src/scheduling/queue.rs",
         reason: "of a request that used all, nothing is given back",
-        mutants: &[("replace < with <= in State<L>::finish_having_used", "used < request.cost")],
+        mutants: &[(
+            "replace < with <= in QueueState<L>::finish_having_used",
+            "used < request.cost",
+        )],
     },
     Equivalent {
         file: "crates/algo/src/scheduling/queue.rs",
         reason: "the fields have no bit in common, so or and exclusive or are the same",
         mutants: &[
-            ("replace | with ^ in State<L>::from_words", "u128::from(word(index))"),
-            ("replace | with ^ in State<L>::to_words", "u64::from(low) | u64::from(high) << 32"),
+            ("replace | with ^ in QueueState<L>::from_words", "u128::from(word(index))"),
+            (
+                "replace | with ^ in QueueState<L>::to_words",
+                "u64::from(low) | u64::from(high) << 32",
+            ),
         ],
     },
     Equivalent {
@@ -293,14 +302,14 @@ pub(super) const EQUIVALENT: &[Equivalent] = &[
         file: "crates/stage/src/files/entry.rs",
         reason: "the state of an unknown descriptor has no kind",
         mutants: &[
-            ("replace | with ^ in Entry<WORDS>::take", "Self::changed(seen) | TAKEN"),
-            ("replace | with ^ in Entry<WORDS>::forget", "Self::changed(state) | taken"),
+            ("replace | with ^ in Descriptor<WORDS>::take", "Self::changed(seen) | TAKEN"),
+            ("replace | with ^ in Descriptor<WORDS>::forget", "Self::changed(state) | taken"),
         ],
     },
     Equivalent {
         file: "crates/stage/src/files/entry.rs",
         reason: "the fields have no bit in common, so or and exclusive or are the same",
-        mutants: &[("replace | with ^ in Entry<WORDS>::give", "taken & CHANGES | kind |")],
+        mutants: &[("replace | with ^ in Descriptor<WORDS>::give", "taken & CHANGES | kind |")],
     },
     Equivalent {
         file: "crates/node/src/store/incarnation.rs",

@@ -49,7 +49,7 @@ const RETIRED: &[(&str, &str)] = &[
     ("sight", "snapshot"),
     ("site", "executor, node state"),
     ("spot", "location"),
-    ("steward", "coordinator"),
+    ("steward", "agent"),
     ("stretch", "window, interval"),
     ("tally", "counters"),
     ("tell", "report, send"),

@@ -1,4 +1,4 @@
-//! Promise of each flow of a link, when classes share the link and flows share a class.
+//! Bandwidth promised to each flow of a network link, where classes share the link by weight.
 //!
 //! # Problem
 //! A class is to have a part of a link: High 3, Medium 2 and Low 1 of every 6. But congestion
@@ -55,7 +55,7 @@ impl From<Class> for Group {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Part {
+struct GroupShare {
     weight: u32,
     /// How many of its flows are active.
     active: u32,
@@ -87,7 +87,7 @@ struct Flow {
 pub struct Shares {
     capacity: Rate,
     /// By group.
-    parts: Vec<Part>,
+    parts: Vec<GroupShare>,
     idle: Span,
     flows: Vec<Flow>,
     /// The indices of those that are active.
@@ -103,7 +103,7 @@ impl Shares {
     /// If no class has a weight.
     pub fn new(capacity: Rate, weights: [u32; CLASSES], idle: Span) -> Self {
         assert!(weights.iter().any(|weight| *weight > 0), "a link of which nobody has a part");
-        let parts = weights.map(|weight| Part { weight, active: 0 }).to_vec();
+        let parts = weights.map(|weight| GroupShare { weight, active: 0 }).to_vec();
         let (flows, awake) = (Vec::new(), Vec::new());
         Self { capacity, parts, idle, flows, awake, others: None }
     }
@@ -117,7 +117,7 @@ impl Shares {
 
     /// A group of flows beside the classes, with a weight of its own.
     pub fn group(&mut self, weight: u32) -> Group {
-        self.parts.push(Part { weight, active: 0 });
+        self.parts.push(GroupShare { weight, active: 0 });
         Group(self.parts.len() as u32 - 1)
     }
 

@@ -1,4 +1,4 @@
-//! The account against devices in virtual time, of which one knows what each request took.
+//! Tests of charges by device time, on devices in virtual time whose service times are known.
 
 use super::*;
 use alloc::collections::BTreeMap;
@@ -11,14 +11,14 @@ const MILLISECOND: u64 = Span::MILLISECOND.0;
 /// A device of so many servers, each of which takes a millisecond for a unit; requests stand in one
 /// line. It is kept at a depth by requests of which every `trims`-th is a trim, which takes as long
 /// as so many units.
-struct Line {
+struct QueueingDevice {
     servers: usize,
     depth: usize,
     trims: usize,
     takes: u64,
 }
 
-impl Line {
+impl QueueingDevice {
     /// Returns the mean charge of a trim, in units, over so many requests.
     fn charge(&self, account: &mut DeviceTime, requests: usize) -> f64 {
         let mut free_at = vec![0u64; self.servers];
@@ -74,7 +74,7 @@ fn a_trim_costs_what_the_device_took_for_it() {
     for (servers, depth) in [(1, 1), (1, 2), (1, 32), (32, 32), (32, 1), (32, 8), (4, 16)] {
         for takes in [1, 5, 40] {
             for trims in [1, 3, 50] {
-                let line = Line { servers, depth, trims, takes };
+                let line = QueueingDevice { servers, depth, trims, takes };
                 // How many it serves is known, as of a memory.
                 let mut account = DeviceTime::new(Some(servers as u32));
                 let found = line.charge(&mut account, 6_000);
@@ -94,7 +94,7 @@ fn a_trim_costs_what_the_device_took_for_it() {
 #[test]
 fn a_device_of_which_nothing_is_known_is_found_out() {
     for (servers, depth) in [(1, 1), (32, 1), (32, 32), (32, 8), (1, 32)] {
-        let line = Line { servers, depth, trims: 10, takes: 20 };
+        let line = QueueingDevice { servers, depth, trims: 10, takes: 20 };
         let found = line.charge(&mut DeviceTime::new(None), 6_000);
         assert!((18.0..=32.0).contains(&found), "{servers} {depth}: {found}");
     }

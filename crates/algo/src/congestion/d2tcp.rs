@@ -34,7 +34,7 @@ const MEAN: f64 = 0.75;
 
 /// The remaining work of a flow and its deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Work {
+pub struct RemainingWork {
     /// The bytes that are not yet acknowledged.
     pub left: u64,
     /// The time by which they are to be acknowledged.
@@ -44,7 +44,7 @@ pub struct Work {
 /// The congestion control of D2TCP.
 ///
 /// ```
-/// use tidegate_algo::congestion::d2tcp::{D2tcp, Work};
+/// use tidegate_algo::congestion::d2tcp::{D2tcp, RemainingWork};
 /// use tidegate_algo::congestion::dctcp::{CongestionControl, WindowState};
 /// use tidegate_model::{Span, Time};
 /// let round_trip = Span(100_000);
@@ -52,25 +52,25 @@ pub struct Work {
 /// let mut control = D2tcp::default();
 /// assert_eq!(control.left(&state), 1.0 - 0.25 / 2.0);
 /// // 150,000 bytes take 20 round trips, 2 ms, and there is 1 ms.
-/// control.set(Some(Work { left: 150_000, deadline: Time(1_000_000) }));
+/// control.set(Some(RemainingWork { left: 150_000, deadline: Time(1_000_000) }));
 /// assert_eq!(control.left(&state), 1.0 - 0.0625 / 2.0);
-/// control.set(Some(Work { left: 150_000, deadline: Time(1_000_000_000) }));
+/// control.set(Some(RemainingWork { left: 150_000, deadline: Time(1_000_000_000) }));
 /// assert_eq!(control.left(&state), 1.0 - 0.5 / 2.0);
 /// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct D2tcp {
-    work: Option<Work>,
+    work: Option<RemainingWork>,
 }
 
 impl D2tcp {
     /// Sets the remaining work and its deadline; none without a deadline.
-    pub const fn set(&mut self, work: Option<Work>) {
+    pub const fn set(&mut self, work: Option<RemainingWork>) {
         self.work = work;
     }
 
     /// How near the deadline is for what is left to do: 0.5 to 2.
     pub fn imminence(&self, state: &WindowState) -> f64 {
-        let Some(Work { left, deadline }) = self.work else { return 1.0 };
+        let Some(RemainingWork { left, deadline }) = self.work else { return 1.0 };
         let (least, most) = IMMINENCE;
         let time = deadline.since(state.now).0 as f64;
         if time <= 0.0 {
@@ -116,7 +116,7 @@ mod tests {
             let state = state(alpha, window);
             let cut = |after: u64| {
                 let mut control = D2tcp::default();
-                control.set(Some(Work { left, deadline: Time(after) }));
+                control.set(Some(RemainingWork { left, deadline: Time(after) }));
                 control.left(&state)
             };
             let near = u64::from(near);
@@ -131,9 +131,9 @@ mod tests {
     #[test]
     fn what_is_late_is_as_near_as_can_be() {
         let mut control = D2tcp::default();
-        control.set(Some(Work { left: 1, deadline: Time(10) }));
+        control.set(Some(RemainingWork { left: 1, deadline: Time(10) }));
         assert_eq!(control.imminence(&state(0.5, 1e6)), 2.0);
-        control.set(Some(Work { left: 0, deadline: Time(1_000) }));
+        control.set(Some(RemainingWork { left: 0, deadline: Time(1_000) }));
         assert_eq!(control.imminence(&state(0.5, 1e6)), 2.0);
     }
 }

@@ -148,13 +148,13 @@ pub struct Window<L> {
     threshold: f64,
     /// It neither grows nor is cut until a byte from here on is acknowledged.
     held: Option<u64>,
-    round: Round,
+    round: MarkWindow,
     round_trip: Span,
 }
 
 /// The measurements of the current round.
 #[derive(Clone, Copy, Debug, Default)]
-struct Round {
+struct MarkWindow {
     /// It ends when everything before this byte is acknowledged.
     end: u64,
     /// The round's beginning; none in the first round, where it is unknown.
@@ -181,7 +181,7 @@ impl<L: CongestionControl> Window<L> {
             bytes: f64::from(window) * f64::from(segment),
             threshold: f64::INFINITY,
             held: None,
-            round: Round::default(),
+            round: MarkWindow::default(),
             round_trip: Span::ZERO,
         }
     }
@@ -270,7 +270,7 @@ impl<L: CongestionControl> Window<L> {
     }
 
     fn end_round(&mut self, ack: &Ack) {
-        let Round { began, delivered, marked, .. } = self.round;
+        let MarkWindow { began, delivered, marked, .. } = self.round;
         if delivered > 0 {
             let part = marked as f64 / delivered as f64;
             self.alpha = (1.0 - self.gain) * self.alpha + self.gain * part;
@@ -278,7 +278,7 @@ impl<L: CongestionControl> Window<L> {
         if let Some(began) = began {
             self.control.on_round(delivered, ack.now.since(began));
         }
-        self.round = Round { end: ack.sent, began: Some(ack.now), delivered: 0, marked: 0 };
+        self.round = MarkWindow { end: ack.sent, began: Some(ack.now), delivered: 0, marked: 0 };
     }
 }
 

@@ -1,4 +1,4 @@
-//! How many pool tokens there are.
+//! Haechi's monitor: the number of tokens in a data node's shared pool.
 //!
 //! # Model
 //! A [`Pool`] accounts for one data node's tokens. Its inputs are the clients' reports and
@@ -94,7 +94,7 @@ pub const SUSPECT: Span = Span(40 * Span::MILLISECOND.0);
 
 /// A client's report about a period, sent of its own accord.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Report {
+pub struct ClientReport {
     /// Reservation tokens left.
     pub residual: u64,
     /// Operations done in this period.
@@ -121,7 +121,7 @@ pub struct Report {
 struct ClientState {
     promise: Promise,
     /// The last report of this period.
-    report: Option<Report>,
+    report: Option<ClientReport>,
     last_seen: Time,
     /// Its grant is void, and it may not know yet.
     is_doubted: bool,
@@ -166,7 +166,7 @@ impl ClientState {
     }
 
     /// How far it is behind its reservation, in operations, by its last report.
-    fn behind(&self, report: &Report, period: Period, margin: u64) -> u64 {
+    fn behind(&self, report: &ClientReport, period: Period, margin: u64) -> u64 {
         let reservation = self.promise.reservation;
         // The report is as old as `last_seen`.
         let due = period.due_early(reservation, margin, self.last_seen);
@@ -181,7 +181,7 @@ impl ClientState {
     /// How far the throttle is open for its sake: all the way, unless it has tokens to use, is
     /// behind, and it helps to wait for it.
     fn opening(&mut self, now: Time, period: Period, rules: Rules) -> u64 {
-        let has_tokens = |report: &Report| report.is_busy && !report.is_starved;
+        let has_tokens = |report: &ClientReport| report.is_busy && !report.is_starved;
         let Some(report) = self.report.filter(has_tokens) else {
             self.wait = None;
             return OPEN;
@@ -325,7 +325,7 @@ impl Pool {
     }
 
     /// Takes in a client's report about this period, or a sign of life without one.
-    pub fn on_report(&mut self, now: Time, client: usize, report: Option<Report>) {
+    pub fn on_report(&mut self, now: Time, client: usize, report: Option<ClientReport>) {
         let Some(Some(client)) = self.clients.get_mut(client) else { return };
         (client.last_seen, client.is_doubted) = (now, false);
         let Some(report) = report else { return };
@@ -517,7 +517,7 @@ impl Pool {
     }
 
     /// The last report about this period from the client in this session slot.
-    pub fn report(&self, client: usize) -> Option<Report> {
+    pub fn report(&self, client: usize) -> Option<ClientReport> {
         self.clients.get(client).copied().flatten()?.report
     }
 

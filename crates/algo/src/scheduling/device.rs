@@ -1,5 +1,5 @@
-//! The device behind a scheduler, as far as many threads share it: how many requests are there, and
-//! for how long it has been busy.
+//! Counters of the device behind a scheduler, shared by threads without a lock: its requests in
+//! flight, and its busy time.
 //!
 //! It is *busy* while it has as many requests as it may, or a tenant waits that may go. Its work in
 //! busy time shows its capacity ([`crate::capacity::estimate`]).

@@ -9,8 +9,8 @@
 //! The requests come from several processes, any of which may be stopped or killed at any
 //! instruction. So the decision is split from the memory in which it is kept:
 //!
-//! - [`State`] is the decision: plain integers and three sets of slots, 68 words for 512 slots. A
-//!   change is made to a private copy, which then replaces the shared one as a whole
+//! - [`QueueState`] is the decision: plain integers and three sets of slots, 68 words for 512
+//!   slots. A change is made to a private copy, which then replaces the shared one as a whole
 //!   (`versioned`), so that no process ever sees, or leaves, half a change;
 //! - what each request is (its flow, cost and arrival) lies outside, one cell per slot, and is read
 //!   through a function. It does not change while the slot is in one of the sets;
@@ -49,8 +49,8 @@
 //! # Overdue requests
 //! A permit whose holder cannot give it back (it is stopped) is passed on: the request leaves the
 //! `depth` that may be in service and is *overdue*, until its holder finishes it or is found dead.
-//! While requests are overdue, more than `depth` may be in service, as [`State::exceeds_depth`]
-//! reports.
+//! While requests are overdue, more than `depth` may be in service, as
+//! [`QueueState::exceeds_depth`] reports.
 
 /// Flows of a queue; in priority order, also the number of levels.
 pub const FLOWS: usize = 16;
@@ -90,8 +90,8 @@ pub enum Order {
 
 /// The request in a slot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Request {
-    /// The number that [`State::arrive`] gave it.
+pub struct QueueRequest {
+    /// The number that [`QueueState::arrive`] gave it.
     pub arrival: u64,
     /// Tokens.
     pub cost: u64,
@@ -99,7 +99,7 @@ pub struct Request {
     pub flow: u8,
 }
 
-impl Request {
+impl QueueRequest {
     /// Its flow, whatever the memory holds.
     fn flow(&self) -> usize {
         usize::from(self.flow).min(FLOWS - 1)
@@ -155,10 +155,10 @@ impl<const L: usize> Slots<L> {
 /// A queue of at most `64 * L` requests, waiting, in service and overdue together.
 ///
 /// ```
-/// use tidegate_algo::scheduling::queue::{Order, Request, State};
-/// let mut requests = [Request { cost: 65_536, flow: 1, ..Request::default() }; 64];
-/// requests[5] = Request { cost: 4_096, flow: 0, ..Request::default() };
-/// let mut queue = State::<1>::new();
+/// use tidegate_algo::scheduling::queue::{Order, QueueRequest, QueueState};
+/// let mut requests = [QueueRequest { cost: 65_536, flow: 1, ..QueueRequest::default() }; 64];
+/// requests[5] = QueueRequest { cost: 4_096, flow: 0, ..QueueRequest::default() };
+/// let mut queue = QueueState::<1>::new();
 /// queue.configure(Order::Priority, 1, &[]);
 /// for slot in [3, 5] {
 ///     requests[slot].arrival = queue.arrive(slot).unwrap();
@@ -169,7 +169,7 @@ impl<const L: usize> Slots<L> {
 /// assert_eq!(queue.dispatch(|slot| requests[slot]), Some(3));
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct State<const L: usize> {
+pub struct QueueState<const L: usize> {
     /// The start tag of the request that was dispatched last.
     virtual_time: u128,
     /// Where each flow's next request starts.
@@ -192,13 +192,13 @@ pub const fn state_words(l: usize) -> usize {
     HEAD_WORDS + 3 * l
 }
 
-impl<const L: usize> Default for State<L> {
+impl<const L: usize> Default for QueueState<L> {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl<const L: usize> State<L> {
+impl<const L: usize> QueueState<L> {
     /// How many slots there are.
     pub const SLOTS: usize = 64 * L;
 
@@ -292,7 +292,7 @@ impl<const L: usize> State<L> {
 
     /// Whether a flow may have another slot: of those that are its own, or of those that are
     /// free for all.
-    pub fn has_headroom(&self, flow: u8, requests: impl Fn(usize) -> Request) -> bool {
+    pub fn has_headroom(&self, flow: u8, requests: impl Fn(usize) -> QueueRequest) -> bool {
         let flow = usize::from(flow).min(FLOWS - 1);
         let own = Self::SLOTS / SLOTS_PER_OWN;
         let used = self.waiting.count() + self.in_service.count() + self.overdue.count();
@@ -331,7 +331,7 @@ impl<const L: usize> State<L> {
     }
 
     /// Moves the next request into service. None if no request waits or `depth` requests are there.
-    pub fn dispatch(&mut self, requests: impl Fn(usize) -> Request) -> Option<usize> {
+    pub fn dispatch(&mut self, requests: impl Fn(usize) -> QueueRequest) -> Option<usize> {
         if self.in_service.count() >= self.depth() {
             return None;
         }
@@ -362,7 +362,7 @@ impl<const L: usize> State<L> {
 
     /// A request leaves service that turned out to cost only `used`: its flow gets the rest back,
     /// as far as it is still ahead. False if it was not there.
-    pub fn finish_having_used(&mut self, slot: usize, used: u64, request: Request) -> bool {
+    pub fn finish_having_used(&mut self, slot: usize, used: u64, request: QueueRequest) -> bool {
         // Most requests use all, and dividing 128 bits takes longer than everything else here.
         if self.order() == Order::Fair
             && (self.in_service.has(slot) || self.overdue.has(slot))
@@ -454,7 +454,7 @@ impl<const L: usize> State<L> {
     }
 
     /// Moves virtual time to the start of a request and its flow to the end.
-    fn charge(&mut self, request: Request) {
+    fn charge(&mut self, request: QueueRequest) {
         let flow = request.flow();
         let length = self.length(flow, request.cost);
         self.virtual_time = self.start_tags[flow];

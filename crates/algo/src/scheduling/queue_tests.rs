@@ -384,7 +384,7 @@ proptest! {
                 QueueEvent::Words => {
                     let mut words = [u64::MAX; state_words(1)];
                     queue.state.to_words(&mut words);
-                    let read = State::<1>::from_words(&words);
+                    let read = QueueState::<1>::from_words(&words);
                     prop_assert_eq!(&read, &queue.state);
                     queue.state = read;
                 }
@@ -415,7 +415,7 @@ proptest! {
         let (mut dispatched, mut finished) = (Band::new(&weights), Band::new(&weights));
         for (event, pick) in picks.iter().enumerate() {
             while let Some(id) = queue.dispatch() {
-                let Request { flow, cost, .. } = queue.slots[id.index].request;
+                let QueueRequest { flow, cost, .. } = queue.slots[id.index].request;
                 dispatched.count(flow, cost);
                 running.push(id);
                 if flow < 2 {
@@ -427,7 +427,7 @@ proptest! {
                 arrive(&mut queue, 2);
             }
             let id = running.swap_remove(pick.index(running.len()));
-            let Request { flow, cost, .. } = queue.slots[id.index].request;
+            let QueueRequest { flow, cost, .. } = queue.slots[id.index].request;
             finished.count(flow, cost);
             queue.finish(id);
         }
@@ -443,8 +443,8 @@ proptest! {
         request in (any::<u64>(), any::<u64>(), any::<u8>()),
     ) {
         let (arrival, cost, flow) = request;
-        let request = Request { arrival, cost, flow };
-        let mut state = State::<1>::from_words(&words);
+        let request = QueueRequest { arrival, cost, flow };
+        let mut state = QueueState::<1>::from_words(&words);
         for (event, (slot, number)) in events.into_iter().zip(ids) {
             match event {
                 QueueEvent::Arrive { flow, .. } => {

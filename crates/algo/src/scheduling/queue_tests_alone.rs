@@ -6,13 +6,13 @@ use alloc::vec::Vec;
 /// A state with the cells of its requests beside it, `N` of them, as one process alone uses it.
 #[derive(Clone, Debug)]
 pub(super) struct Queue<const N: usize> {
-    pub(super) state: State<1>,
+    pub(super) state: QueueState<1>,
     pub(super) slots: [Cell; N],
 }
 
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Cell {
-    pub(super) request: Request,
+    pub(super) request: QueueRequest,
     pub(super) owner: u32,
     pub(super) generation: u32,
 }
@@ -25,7 +25,7 @@ pub(super) struct SlotId {
 
 impl<const N: usize> Queue<N> {
     pub(super) fn new() -> Self {
-        Self { state: State::new(), slots: [Cell::default(); N] }
+        Self { state: QueueState::new(), slots: [Cell::default(); N] }
     }
 
     pub(super) fn configure(&mut self, order: Order, depth: u32, weights: &[u32]) {
@@ -39,13 +39,13 @@ impl<const N: usize> Queue<N> {
 
     pub(super) fn arrive(&mut self, flow: u8, cost: u64, owner: u32) -> Option<SlotId> {
         let requests = self.slots;
-        if N == State::<1>::SLOTS && !self.state.has_headroom(flow, |i| requests[i].request) {
+        if N == QueueState::<1>::SLOTS && !self.state.has_headroom(flow, |i| requests[i].request) {
             return None;
         }
         let index = (0..N).find(|slot| !self.is_used(*slot))?;
         let arrival = self.state.arrive(index)?;
         let generation = self.slots[index].generation.wrapping_add(1);
-        let request = Request { arrival, cost, flow };
+        let request = QueueRequest { arrival, cost, flow };
         self.slots[index] = Cell { request, owner, generation };
         self.state.joins(flow);
         Some(SlotId { index, generation })
@@ -54,7 +54,8 @@ impl<const N: usize> Queue<N> {
     pub(super) fn dispatch(&mut self) -> Option<SlotId> {
         let slots = &self.slots;
         // Sets of any bytes have slots that this queue has not.
-        let request = |slot: usize| slots.get(slot).map_or(Request::default(), |it| it.request);
+        let request =
+            |slot: usize| slots.get(slot).map_or(QueueRequest::default(), |it| it.request);
         let index = self.state.dispatch(request)?;
         let generation = self.slots.get(index).map_or(0, |cell| cell.generation);
         Some(SlotId { index, generation })

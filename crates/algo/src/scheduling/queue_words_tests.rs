@@ -7,21 +7,21 @@ use proptest::prelude::*;
 use super::*;
 
 /// A state in which every word is different.
-fn state(seed: u64) -> State<8> {
+fn state(seed: u64) -> QueueState<8> {
     let mut words = vec![0; state_words(8)];
     let mut next = seed | 1;
     for word in &mut words {
         next = next.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
         *word = next;
     }
-    State::from_words(&words)
+    QueueState::from_words(&words)
 }
 
 #[test]
 fn a_state_of_512_slots_has_68_words_in_a_fixed_layout() {
-    assert_eq!((state_words(8), state_words(1), State::<8>::SLOTS), (68, 47, 512));
+    assert_eq!((state_words(8), state_words(1), QueueState::<8>::SLOTS), (68, 47, 512));
     let words: Vec<u64> = (1..=68).map(|word| (word << 32) + word + 100).collect();
-    let state = State::<8>::from_words(&words);
+    let state = QueueState::<8>::from_words(&words);
     let at = |index: usize| words[index];
     let wide = |index: usize| u128::from(at(index + 1)) << 64 | u128::from(at(index));
     assert_eq!(state.virtual_time, wide(0));
@@ -35,14 +35,18 @@ fn a_state_of_512_slots_has_68_words_in_a_fixed_layout() {
     assert_eq!((state.depth, state.order), (at(35) as u32, (at(35) >> 32) as u32));
     let sets = [state.waiting.0, state.in_service.0, state.overdue.0];
     assert_eq!(sets.as_flattened(), &words[44..]);
-    assert_eq!(State::<8>::from_words(&[]), State::new(), "words that are missing are zero");
+    assert_eq!(
+        QueueState::<8>::from_words(&[]),
+        QueueState::new(),
+        "words that are missing are zero"
+    );
 }
 
 #[test]
 fn a_slot_is_in_one_set_at_a_time() {
-    let mut queue = State::<1>::new();
+    let mut queue = QueueState::<1>::new();
     queue.configure(Order::Arrival, 1, &[]);
-    let requests = |_| Request::default();
+    let requests = |_| QueueRequest::default();
     for slot in [0, 1, 63] {
         assert!(queue.arrive(slot).is_some());
         assert_eq!(queue.arrive(slot), None, "it waits");
@@ -62,10 +66,10 @@ proptest! {
         let state = state(seed);
         let mut words = vec![7; state_words(8)];
         state.to_words(&mut words);
-        prop_assert_eq!(&State::<8>::from_words(&words), &state);
-        prop_assert_eq!(State::<8>::waiting_count(|at| words[at]), state.waiting.count());
+        prop_assert_eq!(&QueueState::<8>::from_words(&words), &state);
+        prop_assert_eq!(QueueState::<8>::waiting_count(|at| words[at]), state.waiting.count());
         for slot in 0..600 {
-            let found = State::<8>::membership(|at| words[at], slot);
+            let found = QueueState::<8>::membership(|at| words[at], slot);
             prop_assert_eq!(found, (state.waiting.has(slot), state.in_service.has(slot)));
         }
     }
@@ -76,7 +80,7 @@ proptest! {
         taken in prop::collection::vec(0..60_usize, FLOWS),
         sets in prop::collection::vec(0..3_u8, 512),
     ) {
-        let mut state = State::<8>::new();
+        let mut state = QueueState::<8>::new();
         let mut flows = Vec::new();
         for (flow, count) in taken.iter().enumerate() {
             for _ in 0..(*count).min(512 - flows.len()) {
@@ -89,7 +93,7 @@ proptest! {
                 flows.push(flow as u8);
             }
         }
-        let requests = |slot: usize| Request { flow: flows[slot], ..Request::default() };
+        let requests = |slot: usize| QueueRequest { flow: flows[slot], ..QueueRequest::default() };
         let count = |flow: usize| flows.iter().filter(|it| usize::from(**it) == flow).count();
         for flow in 0..20_u8 {
             let own = usize::from(flow).min(FLOWS - 1);

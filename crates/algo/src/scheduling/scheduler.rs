@@ -96,8 +96,8 @@ use tidegate_model::waits::Waits;
 use tidegate_model::{Discipline, Time};
 
 use heap::Heap;
-use requests::{Queue, Request, Requests};
-use state::{Eligibility, State};
+use requests::{Queue, QueuedRequest, Requests};
+use state::{Eligibility, TenantState};
 pub(crate) use state::{Passed, Phase};
 pub use words::{
     Dispatched, Pacing, PeriodGrant, RequestCost, Slot, SlotCounters, TenantParameters,
@@ -175,7 +175,7 @@ pub struct Scheduler<J> {
     pacing: Pacing,
     /// Which of several it is.
     shard: u16,
-    states: Vec<State>,
+    states: Vec<TenantState>,
     /// The index of each slot in its heap.
     at: Vec<u32>,
     /// Removed slots that can be used again.
@@ -211,7 +211,7 @@ impl<J> Scheduler<J> {
             discipline,
             pacing,
             shard: 0,
-            states: alloc::vec![State::new(0)],
+            states: alloc::vec![TenantState::new(0)],
             at: alloc::vec![0],
             free: Vec::new(),
             requests: Requests::new(),
@@ -246,7 +246,7 @@ impl<J> Scheduler<J> {
         self.fair_queues.iter_mut().for_each(|fair_queue| fair_queue.virtual_time = 0);
         self.past_virtual_times = [0; 2];
         self.longest = [0; 2];
-        self.states.iter_mut().for_each(State::restart);
+        self.states.iter_mut().for_each(TenantState::restart);
         (0..self.states.len()).for_each(|index| self.settle(now, index));
     }
 
@@ -254,7 +254,7 @@ impl<J> Scheduler<J> {
     pub fn add(&mut self, parameters: TenantParameters) -> Slot {
         let index = self.free.pop().unwrap_or(self.states.len() as u32);
         if index as usize == self.states.len() {
-            self.states.push(State::new(1));
+            self.states.push(TenantState::new(1));
             self.at.push(0);
         }
         let state = &mut self.states[index as usize];
@@ -272,7 +272,7 @@ impl<J> Scheduler<J> {
         self.leave(now, index);
         // A slot that has had all its generations is not used again.
         let next = slot.generation.checked_add(1);
-        let old = core::mem::replace(&mut self.states[index], State::new(next.unwrap_or(0)));
+        let old = core::mem::replace(&mut self.states[index], TenantState::new(next.unwrap_or(0)));
         if next.is_some() {
             self.free.push(index as u32);
         }
@@ -338,7 +338,7 @@ impl<J> Scheduler<J> {
         let delay = request_cost.delay.saturating_add(core::mem::take(&mut state.pending));
         // In order of arrival, here and, to the nanosecond, among several schedulers.
         let number = self.number.max(now.0);
-        let request = Request { number, cost, work, delay, job };
+        let request = QueuedRequest { number, cost, work, delay, job };
         self.number = number + 1;
         self.latest = now;
         self.requests.push(&mut state.queue, request);
@@ -397,13 +397,13 @@ impl<J> Scheduler<J> {
         self.follow(now, phase, index);
         let generation = self.states[index].generation;
         let slot = Slot { index: index as u32, generation, shard: self.shard };
-        let Request { cost, job, .. } = request;
+        let QueuedRequest { cost, job, .. } = request;
         Dispatched { slot, cost, is_reserved: phase.is_reserved(), job }
     }
 
     /// Moves a slot's finish tags past its request with this `start_tag` in `phase`, and virtual
     /// time to that tag.
-    fn run(&mut self, phase: Phase, start_tag: u128, index: usize, request: &Request<J>) {
+    fn run(&mut self, phase: Phase, start_tag: u128, index: usize, request: &QueuedRequest<J>) {
         let state = &mut self.states[index];
         let fair = self.fair_queues[Phase::Fair as usize].virtual_time;
         if self.discipline == Discipline::Unified {
@@ -528,7 +528,7 @@ impl<J> Scheduler<J> {
     /// The index of a slot; that of [`Slot::UNATTRIBUTED`] if it was removed.
     fn index(&self, slot: Slot) -> usize {
         let index = slot.index as usize;
-        let is_current = |state: &State| state.generation == slot.generation;
+        let is_current = |state: &TenantState| state.generation == slot.generation;
         if self.states.get(index).is_some_and(is_current) { index } else { 0 }
     }
 

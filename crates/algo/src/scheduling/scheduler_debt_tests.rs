@@ -1,4 +1,5 @@
-//! Debts of a tenant: how they arise, how they are paid, and when they are forgiven.
+//! Tests of the service that a tenant owes beyond its limit: how debts arise, how they are paid,
+//! and when they are forgiven.
 
 use super::*;
 use tidegate_model::Span;

@@ -439,7 +439,7 @@ fn what_happened_is_counted() {
     // Units that were never dispatched do not complete.
     scheduler.complete(Time(390), slot, 3);
     assert_eq!(scheduler.counters(Time(400), slot).present(), 0);
-    assert_eq!(size_of::<State>(), 224);
+    assert_eq!(size_of::<TenantState>(), 224);
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! Several schedulers that are one: each with a part of the tenants and behind a lock of its own,
-//! so that threads seldom meet, and together as fair as one.
+//! Coordination of the shards of one scheduler: each shard has some of the tenants and a lock of
+//! its own, and together they are as fair as one scheduler.
 //!
 //! # Problem
 //! A scheduler is one structure, and a thread that pushes or pops has it alone. With requests that
@@ -87,7 +87,7 @@ pub struct ShardHead {
 /// it and the one before: each word is true by itself, and those that matter together are one word.
 #[derive(Debug)]
 #[repr(align(128))]
-struct Shown {
+struct PublishedShard {
     head: AtomicU64,
     virtual_times: [AtomicU64; Phase::ALL.len()],
     next_eligible: AtomicU64,
@@ -95,7 +95,7 @@ struct Shown {
     lead: AtomicU32,
 }
 
-impl Shown {
+impl PublishedShard {
     fn idle() -> Self {
         Self {
             head: AtomicU64::new(NO_REQUEST),
@@ -187,7 +187,7 @@ impl OtherShards {
                 && long(key) <= long(self.head).saturating_add(1 << lead.max(self.lead))
     }
 
-    fn add(&mut self, shown: &Shown) {
+    fn add(&mut self, shown: &PublishedShard) {
         self.head = shown.head().min(self.head);
         for (farthest, virtual_time) in self.virtual_times.iter_mut().zip(&shown.virtual_times) {
             *farthest = long(virtual_time.load(Ordering::Relaxed)).max(*farthest);
@@ -225,7 +225,7 @@ impl OtherShards {
 /// ```
 #[derive(Debug)]
 pub struct ShardHeads {
-    shown: Box<[Shown]>,
+    shown: Box<[PublishedShard]>,
 }
 
 impl ShardHeads {
@@ -235,7 +235,7 @@ impl ShardHeads {
     /// If there are none, or more than [`SHARDS_MAX`].
     pub fn new(count: usize) -> Self {
         assert!((1..=SHARDS_MAX).contains(&count), "1 to {SHARDS_MAX} lanes, not {count}");
-        Self { shown: (0..count).map(|_| Shown::idle()).collect() }
+        Self { shown: (0..count).map(|_| PublishedShard::idle()).collect() }
     }
 
     /// Publishes the head of a shard. To be called with the shard locked, before it is unlocked.

@@ -2,8 +2,8 @@
 //!
 //! # Problem
 //! A device yields so much per second, and several tenants want some of it. Each was promised a
-//! least share (its reservation), a most (its limit) and a weight for what is left over. Who may
-//! use how much until the next control cycle?
+//! least share (its reservation), a most (its limit) and a weight for what is left over. How much
+//! may each tenant use until the next control cycle?
 //!
 //! PAIO's Algorithm 2 (§8.2) poses this question. Its printed form answers another one: the second
 //! loop overwrites what the first one computed, and the first one is only right if the tenants come

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use tidegate_algo::onesided::engine::Promise;
-use tidegate_algo::onesided::monitor::{Pool, Report};
+use tidegate_algo::onesided::monitor::{ClientReport, Pool};
 use tidegate_algo::onesided::{Period, Rules};
 use tidegate_model::{Span, Time};
 
@@ -23,7 +23,11 @@ fn the_text_forgets_what_was_taken() {
     assert_eq!(pool.target(Time(500_000_000)), 400);
     pool.changed(150, 150);
     assert_eq!(pool.target(Time(500_000_000)), 0, "nothing was yielded");
-    pool.on_report(Time(500_000_000), 0, Some(Report { residual: 100, ..Report::default() }));
+    pool.on_report(
+        Time(500_000_000),
+        0,
+        Some(ClientReport { residual: 100, ..ClientReport::default() }),
+    );
     assert_eq!(pool.target(Time(500_000_000)), 100);
     let (mut basic, _) = new_pool(Rules::BASIC, 1_000, &[300, 300]);
     basic.changed(150, 150);
@@ -38,7 +42,8 @@ fn a_client_that_used_pool_tokens_first_is_not_behind() {
     for (completed, held) in [(260, 0), (200, 255)] {
         let (mut pool, _) = new_pool(Rules::SOUND, 1_000, &[500, 0]);
         let now = Time(500_000_000);
-        let report = Report { residual: 300, completed, is_busy: true, ..Report::default() };
+        let report =
+            ClientReport { residual: 300, completed, is_busy: true, ..ClientReport::default() };
         pool.on_report(now, 0, Some(report));
         pool.target(now);
         assert_eq!(pool.held(), held, "{completed} of 255 that are due");
@@ -59,7 +64,8 @@ fn the_later_a_client_is_the_less_other_clients_get() {
         pool.changed(0, 0);
         let completed = 5_000 - behind;
         let residual = 10_000 - completed;
-        let report = Report { residual, completed, is_busy, is_starved, ..Report::default() };
+        let report =
+            ClientReport { residual, completed, is_busy, is_starved, ..ClientReport::default() };
         pool.on_report(now, 0, Some(report));
         (pool.target(now), pool.held())
     };
@@ -80,17 +86,17 @@ fn a_client_that_comes_back_is_not_behind() {
     let mut pool = Pool::new(Rules::SOUND, half);
     let period = Period { epoch: 1, begun: Time::ZERO, length: half };
     pool.begin(period, 20_000, [Some(Promise { reservation: 10_000, limit: u64::MAX })]);
-    let idle = Report { residual: 5_000, yielded: 5_000, ..Report::default() };
+    let idle = ClientReport { residual: 5_000, yielded: 5_000, ..ClientReport::default() };
     let mut held = |now, report| {
         pool.on_report(Time(now), 0, Some(report));
         pool.target(Time(now));
         pool.held()
     };
     assert_eq!(held(250_000_000, idle), 0);
-    let back = Report { is_busy: true, ..idle };
+    let back = ClientReport { is_busy: true, ..idle };
     assert_eq!(held(250_000_000, back), 0);
     // In 5 ms 102 become due. So far behind it may be, and no more.
-    let on = |completed| Report { residual: 5_000 - completed, completed, ..back };
+    let on = |completed| ClientReport { residual: 5_000 - completed, completed, ..back };
     assert_eq!(held(255_000_000, on(102)), 0);
     assert_eq!(held(255_000_000, on(0)), 255);
 }
@@ -110,7 +116,8 @@ fn in_a_short_period_the_throttle_closes_early() {
             let now = Time(length.0 * 49 / 100);
             let completed = reservation / 2 - behind;
             let residual = reservation - completed;
-            let report = Report { residual, completed, is_busy: true, ..Report::default() };
+            let report =
+                ClientReport { residual, completed, is_busy: true, ..ClientReport::default() };
             pool.on_report(now, 0, Some(report));
             pool.target(now);
             pool.held()
@@ -130,7 +137,8 @@ fn what_an_idle_client_leaves_comes_in_time() {
     for at in (5..=1_000).step_by(5) {
         let now = Time(at * 1_000_000);
         let yielded = 40 * at;
-        let report = Report { residual: 40_000 - yielded, yielded, ..Report::default() };
+        let report =
+            ClientReport { residual: 40_000 - yielded, yielded, ..ClientReport::default() };
         beside.on_report(now, 1, Some(report));
         for (pool, tokens) in [(&mut alone, &mut without), (&mut beside, &mut with)] {
             // All of it is taken at once.
@@ -156,7 +164,7 @@ fn after_the_pool_was_held_for_a_client_it_is_a_stream() {
         (200_000_000, 310, 66),
     ] {
         let completed = 400 - residual;
-        let report = Report { residual, completed, is_busy: true, ..Report::default() };
+        let report = ClientReport { residual, completed, is_busy: true, ..ClientReport::default() };
         pool.on_report(Time(at), 0, Some(report));
         assert_eq!(pool.target(Time(at)), target);
         pool.changed(word, target);
@@ -197,11 +205,11 @@ proptest! {
             if let Some(reservation) = reservations.get(who).filter(|_| is_reported) {
                 let rest = reservation - yielded[who];
                 yielded[who] += rest / 3;
-                let report = Report {
+                let report = ClientReport {
                     residual: rest - rest / 3,
                     yielded: yielded[who],
                     is_busy: take % 2 == 0,
-                    ..Report::default()
+                    ..ClientReport::default()
                 };
                 pool.on_report(now, who, Some(report));
             }

@@ -74,7 +74,7 @@ const COMMON_NAME: &str = "Tidegate cluster authority";
 
 /// A certificate, and whether it was made or kept.
 #[derive(Debug, Serialize)]
-struct Line {
+struct CertificateRow {
     certificate: PathBuf,
     key: PathBuf,
     /// The component that the certificate is for.
@@ -186,7 +186,7 @@ struct CertificateAuthority {
 
 impl CertificateAuthority {
     /// The authority; made if neither its certificate nor its key is there.
-    fn authority(&self) -> Result<Line, Failure> {
+    fn authority(&self) -> Result<CertificateRow, Failure> {
         let certificate = self.directory.join(AUTHORITY);
         let key = self.directory.join(key_file(Cluster::AUTHORITY));
         let made = !certificate.exists();
@@ -197,12 +197,17 @@ impl CertificateAuthority {
             self.write(AUTHORITY, 0o644, &signed.pem())?;
         }
         let (holder, names) = ("the authority".into(), Vec::new());
-        Ok(Line { certificate, key, holder, names, made })
+        Ok(CertificateRow { certificate, key, holder, names, made })
     }
 
     /// The certificate of a party or user; made if it is not there, with its key if that is not
     /// there either.
-    fn certify(&self, name: &str, holder: String, names: Vec<String>) -> Result<Line, Failure> {
+    fn certify(
+        &self,
+        name: &str,
+        holder: String,
+        names: Vec<String>,
+    ) -> Result<CertificateRow, Failure> {
         let certificate = self.directory.join(certificate_file(name));
         let key = self.directory.join(key_file(name));
         let made = !certificate.exists();
@@ -229,7 +234,7 @@ impl CertificateAuthority {
             self.write(&certificate_file(name), 0o644, &signed.pem())?;
         }
         identity(&self.directory, name)?;
-        Ok(Line { certificate, key, holder, names, made })
+        Ok(CertificateRow { certificate, key, holder, names, made })
     }
 
     /// The key in a file, or a new one that is in it from now on.
@@ -291,8 +296,8 @@ fn unsigned(error: rcgen::Error) -> Failure {
 }
 
 /// The line about a certificate: whether it was made or kept, and where it belongs.
-fn render(line: &Line) -> String {
-    let Line { certificate, key, holder, names, made } = line;
+fn render(line: &CertificateRow) -> String {
+    let CertificateRow { certificate, key, holder, names, made } = line;
     let (certificate, key) = (certificate.display(), key.display());
     let verb = if *made { "made" } else { "kept" };
     match &names[..] {

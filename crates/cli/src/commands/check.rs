@@ -11,7 +11,7 @@ use tidegate_model::gate::Unit;
 use tidegate_model::{Iops, Policy};
 
 use crate::inputs::{Inputs, Named};
-use crate::volumes::{self, Found};
+use crate::volumes::{self, VolumeFaults};
 use tidegate_console::amounts;
 use tidegate_console::cluster_file::ClusterFile;
 use tidegate_console::command_line::Common;
@@ -170,9 +170,9 @@ pub(crate) fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
     };
     let policy = &file.policy;
     let base = args.state.unwrap_or_else(default_state);
-    let Found { faults, mut unseen } = match &cluster {
+    let VolumeFaults { faults, mut unseen } = match &cluster {
         Some(cluster) => volumes::inspect(&cluster.cluster, &base),
-        None => Found::default(),
+        None => VolumeFaults::default(),
     };
     let mut warnings = warnings(&file, cluster.as_ref());
     warnings.append(&mut unseen);

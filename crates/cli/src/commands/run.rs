@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::builder::FalseyValueParser;
-use tidegate_stage::supervise::{self, Exit, Options, Report, RunError};
+use tidegate_stage::supervise::{self, Exit, Options, RunError, Verbosity};
 
 use tidegate_console::command_line::Common;
 use tidegate_console::failure::{Code, Failure};
@@ -52,9 +52,9 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
     let report = match (args.quiet, args.report) {
-        (true, _) => Report::Quiet,
-        (false, true) => Report::Always,
-        (false, false) => Report::Warn,
+        (true, _) => Verbosity::Quiet,
+        (false, true) => Verbosity::Always,
+        (false, false) => Verbosity::Warn,
     };
     let mut command = args.command.into_iter();
     let options = Options {

@@ -49,7 +49,7 @@ pub(crate) struct Args {
 
 /// A node, for programs.
 #[derive(Debug, Serialize)]
-struct Line<'a> {
+struct SchedulerRow<'a> {
     node: &'a str,
     scheduler: &'a str,
     is_chosen: bool,
@@ -99,14 +99,14 @@ fn choice(args: &Args) -> Result<Option<Request>, Failure> {
     Ok(Some(Request::Choose { node: node.map(|node| (*node).to_owned()), scheduler }))
 }
 
-fn line(node: &NodeStatus) -> Line<'_> {
+fn line(node: &NodeStatus) -> SchedulerRow<'_> {
     let scheduler = node.assigned_scheduler.as_deref().unwrap_or_default();
-    Line { node: &node.name, scheduler, is_chosen: node.is_scheduler_chosen }
+    SchedulerRow { node: &node.name, scheduler, is_chosen: node.is_scheduler_chosen }
 }
 
 fn render(nodes: &[NodeStatus]) -> String {
     let mut table = Table::new().left("NODE").left("SCHEDULER").left("SAID BY");
-    for Line { node, scheduler, is_chosen } in nodes.iter().map(line) {
+    for SchedulerRow { node, scheduler, is_chosen } in nodes.iter().map(line) {
         let by = if is_chosen { "this command" } else { "the file" };
         table.row([node.into(), scheduler.into(), by.into()]);
     }

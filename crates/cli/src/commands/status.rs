@@ -8,7 +8,7 @@ use tidegate_proto::cluster::status::{ClusterStatus, DataNodeStatus, GatewayStat
 use tidegate_proto::controller::status::{StageStatus, Status, Totals};
 use tidegate_proto::message::Request;
 
-use crate::health::{self, DataPlanes, State, Tenant, Warning};
+use crate::health::{self, DataPlanes, PeerHealth, Tenant, Warning};
 use tidegate_console::amounts;
 use tidegate_console::command_line::Common;
 use tidegate_console::failure::Failure;
@@ -158,7 +158,7 @@ impl Screen {
             .each_right(["CAPACITY", "DECLARED", "SERVED", "QUEUED", "AT STORE", "PID"])
             .left("HOST");
         for node in &cluster.nodes {
-            let state = State::of_node(node);
+            let state = PeerHealth::of_node(node);
             let capacity = health::capacity(cluster, node).map_or("-".into(), amounts::iops);
             let declared = node.declared_operations_per_second.map_or("-".into(), amounts::iops);
             table.row([
@@ -182,7 +182,7 @@ impl Screen {
             "CAPACITY", "PROMISED", "MEASURED", "OF POOL", "CLIENTS", "TENANTS", "IN USE",
         ]);
         for node in nodes {
-            let state = State::of_data_node(node);
+            let state = PeerHealth::of_data_node(node);
             table.row([
                 node.name.as_str().into(),
                 Cell::toned(state.tone(), state.word()),
@@ -204,7 +204,7 @@ impl Screen {
             .each_right(["CLIENTS", "REQUESTS", "THROUGHPUT", "FAILED", "PID"])
             .each_left(["HOST", "ADDRESS"]);
         for gateway in gateways {
-            let state = State::of_gateway(gateway);
+            let state = PeerHealth::of_gateway(gateway);
             table.row([
                 gateway.name.as_str().into(),
                 Cell::toned(state.tone(), state.word()),

@@ -161,8 +161,8 @@ fn address(text: &str) -> Result<SocketAddr, String> {
     text.parse().map_err(|_| "write an address and a port, like 127.0.0.1:7171".into())
 }
 
-/// The parts to run, and where.
-struct Plan {
+/// The components to start, and where.
+struct Boot {
     cluster: Option<ClusterFile>,
     choice: Choice,
     base: PathBuf,
@@ -207,7 +207,7 @@ pub(crate) fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
         names: args.name.clone(),
     };
     let (create, json) = (args.create, common.json);
-    let plan = Plan { cluster, choice, base, socket, controller, guards, create, json };
+    let plan = Boot { cluster, choice, base, socket, controller, guards, create, json };
     match args.role {
         None | Some(Role::Controller) => match args.probe {
             None => lead(args, plan, policies),
@@ -239,7 +239,7 @@ fn remote(cluster: &Cluster) -> Option<&Address> {
 /// Runs the controller, and the parts of its cluster that are to run beside it.
 fn lead(
     args: Args,
-    plan: Plan,
+    plan: Boot,
     (policy, first): (Option<PolicyFile>, Option<PolicyFile>),
 ) -> Result<(), Failure> {
     let mut failures = Vec::new();
@@ -282,7 +282,7 @@ fn lead(
 }
 
 /// Runs parts of a cluster whose controller is elsewhere.
-fn serve(plan: &Plan, probe: Option<SocketAddr>, hosts: &[String]) -> Result<(), Failure> {
+fn serve(plan: &Boot, probe: Option<SocketAddr>, hosts: &[String]) -> Result<(), Failure> {
     if plan.cluster.is_none() {
         let failure = Failure::new(Code::Usage, "there is no cluster to run a part of");
         return Err(failure.help("name its file: tidegate up CLUSTER --role node"));
@@ -315,7 +315,7 @@ fn serve(plan: &Plan, probe: Option<SocketAddr>, hosts: &[String]) -> Result<(),
     Ok(())
 }
 
-impl Plan {
+impl Boot {
     /// Starts what is to run in this process besides the controller.
     fn start(&self) -> Result<Option<Components>, Failure> {
         let Some(file) = &self.cluster else { return Ok(None) };
@@ -435,10 +435,10 @@ impl Led {
 
 /// The message once all parts run: one line about the controller, the volumes' addresses, and the
 /// next steps.
-fn ready(led: &Led, plan: &Plan, http: Option<SocketAddr>, running: Option<&Components>) -> String {
+fn ready(led: &Led, plan: &Boot, http: Option<SocketAddr>, running: Option<&Components>) -> String {
     let Status { release, revision, tenants, .. } = &led.status;
     let policy = led.policy.as_ref().and_then(|policy| Policy::parse(&policy.text).ok());
-    let (socket, memories) = (&plan.socket, Plan::memories(running));
+    let (socket, memories) = (&plan.socket, Boot::memories(running));
     let endpoints = plan.endpoints(running, policy.as_ref());
     let remote = plan.cluster.as_ref().and_then(|file| remote(&file.cluster));
     if plan.json {
@@ -496,13 +496,13 @@ fn ready(led: &Led, plan: &Plan, http: Option<SocketAddr>, running: Option<&Comp
 
 /// The same where the controller is elsewhere.
 fn components_ready(
-    plan: &Plan,
+    plan: &Boot,
     components: Option<&Components>,
     probe: Option<SocketAddr>,
 ) -> String {
     let names =
         components.map(|components| components.names().collect::<Vec<_>>()).unwrap_or_default();
-    let (endpoints, memories) = (plan.endpoints(components, None), Plan::memories(components));
+    let (endpoints, memories) = (plan.endpoints(components, None), Boot::memories(components));
     if plan.json {
         let mut report = json!({
             "ready": true,

@@ -6,7 +6,7 @@ use tidegate_proto::cluster::status::{
     VolumeFaultStatus,
 };
 
-use super::{Met, State, memory, met_at_data_node, per_second};
+use super::{Met, PeerHealth, memory, met_at_data_node, per_second};
 use tidegate_console::amounts;
 
 /// Warns of a cluster's faults, the worst first.
@@ -52,21 +52,21 @@ pub(super) fn warn_of_cluster(cluster: &ClusterStatus, warn: &mut impl FnMut(Str
 fn warn_of_states(cluster: &ClusterStatus, warn: &mut impl FnMut(String, &str)) {
     let nodes = cluster.nodes.iter().map(|node| {
         let stopped = "it serves as it was told last; see whether its process is stopped";
-        ("node", &node.name, State::of_node(node), stopped)
+        ("node", &node.name, PeerHealth::of_node(node), stopped)
     });
     let gateways = cluster.gateways.iter().map(|gateway| {
         let stopped = "see whether its process is stopped; its clients wait if it is";
-        ("gateway", &gateway.name, State::of_gateway(gateway), stopped)
+        ("gateway", &gateway.name, PeerHealth::of_gateway(gateway), stopped)
     });
     let data_nodes = cluster.data_nodes.iter().map(|node| {
         let stopped = "see whether its process is stopped; its clients go on with what is reserved";
-        ("data-node", &node.name, State::of_data_node(node), stopped)
+        ("data-node", &node.name, PeerHealth::of_data_node(node), stopped)
     });
     for (role, name, state, stopped) in nodes.chain(gateways).chain(data_nodes) {
         match state {
-            State::Up | State::Faulty => {}
-            State::Silent => warn(format!("{role} {name} has stopped answering"), stopped),
-            State::Away => warn(
+            PeerHealth::Up | PeerHealth::Faulty => {}
+            PeerHealth::Silent => warn(format!("{role} {name} has stopped answering"), stopped),
+            PeerHealth::Away => warn(
                 format!("{role} {name} is away"),
                 &format!("start it: `tidegate up CLUSTER --role {role} --name {name}`"),
             ),
@@ -119,7 +119,7 @@ fn warn_of_faults(cluster: &ClusterStatus, warn: &mut impl FnMut(String, &str)) 
 
 /// Nodes that cannot serve all that lies there: `node b`.
 fn failing(cluster: &ClusterStatus) -> Vec<String> {
-    let failing = cluster.nodes.iter().filter(|node| State::of_node(node) != State::Up);
+    let failing = cluster.nodes.iter().filter(|node| PeerHealth::of_node(node) != PeerHealth::Up);
     failing.map(|node| format!("node {}", node.name)).collect()
 }
 

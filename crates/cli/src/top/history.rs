@@ -18,7 +18,7 @@ const PERIODS_APART: u64 = 2;
 
 /// One tenant at one look.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Row {
+pub(super) struct TenantRow {
     pub(super) name: String,
     pub(super) unit: Unit,
     /// The rate since the last look, per second.
@@ -67,7 +67,7 @@ impl Trails {
     }
 }
 
-impl Row {
+impl TenantRow {
     /// The tenant's promise: its reservation, or else its limit.
     pub(super) fn promise(&self) -> Option<u64> {
         self.reservation.or(self.limit)
@@ -82,7 +82,7 @@ pub(super) struct History {
     nodes: Trails,
     gateways: Trails,
     data_nodes: Trails,
-    rows: Vec<Row>,
+    rows: Vec<TenantRow>,
 }
 
 impl History {
@@ -142,7 +142,7 @@ impl History {
     }
 
     /// The tenants in the order of the policy.
-    pub(super) fn rows(&self) -> &[Row] {
+    pub(super) fn rows(&self) -> &[TenantRow] {
         &self.rows
     }
 }
@@ -173,7 +173,7 @@ impl Interval<'_> {
     }
 }
 
-fn row(tenant: Tenant<'_>, interval: Option<Interval<'_>>, period_ns: u64) -> Row {
+fn row(tenant: Tenant<'_>, interval: Option<Interval<'_>>, period_ns: u64) -> TenantRow {
     let unit = main_unit(tenant);
     let Levels { reservation, limit, allocated, measured, .. } = health::levels(tenant, unit);
     let far = Span(period_ns.saturating_mul(PERIODS_APART));
@@ -182,7 +182,7 @@ fn row(tenant: Tenant<'_>, interval: Option<Interval<'_>>, period_ns: u64) -> Ro
         _ => measured,
     };
     let is_only_at_nodes = tenant.is_only_at_nodes();
-    Row {
+    TenantRow {
         name: tenant.status.name.clone(),
         unit,
         rate,

@@ -8,7 +8,7 @@ use tidegate_proto::controller::status::{StageStatus, Status};
 
 use super::glyphs::Bar;
 use super::view::{GAP, LEVEL, NAME, Page, SPARKLINE_FROM, View, right};
-use crate::health::{self, State};
+use crate::health::{self, PeerHealth};
 use tidegate_console::amounts;
 use tidegate_console::output::{Tone, on_one_line};
 
@@ -145,7 +145,7 @@ impl View {
             columns.push(flexible(if is_wide { "LAST MINUTE" } else { "MINUTE" }));
         }
         let row = |node: &NodeStatus, widths: &[u16]| {
-            let state = State::of_node(node);
+            let state = PeerHealth::of_node(node);
             let capacity = health::capacity(cluster, node);
             let declared = node.declared_operations_per_second;
             let served = node.served_operations_per_second;
@@ -193,7 +193,7 @@ impl View {
             columns.push(flexible("LAST MINUTE"));
         }
         let row = |node: &DataNodeStatus, widths: &[u16]| {
-            let state = State::of_data_node(node);
+            let state = PeerHealth::of_data_node(node);
             let mut cells = vec![
                 Cell::from(node.name.clone()),
                 Cell::from(state.word()).style(self.style(state.tone())),
@@ -229,7 +229,7 @@ impl View {
             columns.push(flexible("LAST MINUTE"));
         }
         let row = |gateway: &GatewayStatus, widths: &[u16]| {
-            let state = State::of_gateway(gateway);
+            let state = PeerHealth::of_gateway(gateway);
             let mut cells = vec![
                 Cell::from(gateway.name.clone()),
                 Cell::from(state.word()).style(self.style(state.tone())),

@@ -58,7 +58,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode, Failure> {
         Form::Screen => SCREEN_PATIENCE,
         Form::Lines | Form::Json => operator::PATIENCE,
     };
-    let mut watch = Watch { socket: options.socket.clone(), patience, operator: None };
+    let mut watch = ControllerWatch { socket: options.socket.clone(), patience, operator: None };
     match options.form {
         Form::Screen => screen::run(options, watch),
         Form::Lines => {
@@ -102,13 +102,13 @@ fn each(
 
 /// The way to the controller, opened anew where it was lost.
 #[derive(Debug)]
-struct Watch {
+struct ControllerWatch {
     socket: PathBuf,
     patience: Span,
     operator: Option<Operator>,
 }
 
-impl Watch {
+impl ControllerWatch {
     fn poll(&mut self) -> Result<Status, Failure> {
         operator::read(&self.request_status()?)
     }

@@ -18,8 +18,8 @@ use tidegate_model::Span;
 
 use super::glyphs::{Glyphs, time_of_day};
 use super::history::History;
-use super::view::{Order, Page, View};
-use super::{Options, Watch};
+use super::view::{Page, SortKey, View};
+use super::{ControllerWatch, Options};
 use tidegate_console::clock::{self, Clock};
 use tidegate_console::failure::{Code, Failure};
 use tidegate_console::output;
@@ -116,7 +116,7 @@ fn listen() -> io::Result<Signal> {
 }
 
 /// Draws until somebody quits.
-pub(super) fn run(options: &Options, mut watch: Watch) -> Result<ExitCode, Failure> {
+pub(super) fn run(options: &Options, mut watch: ControllerWatch) -> Result<ExitCode, Failure> {
     // Without a controller at all, an error on an untouched terminal says more than a screen.
     let first = watch.poll()?;
     let mut view = View {
@@ -124,7 +124,7 @@ pub(super) fn run(options: &Options, mut watch: Watch) -> Result<ExitCode, Failu
         socket: options.socket.display().to_string(),
         time: String::new(),
         fault: None,
-        order: Order::default(),
+        order: SortKey::default(),
         is_reversed: false,
         offset: 0,
         page: Page::default(),
@@ -139,7 +139,7 @@ pub(super) fn run(options: &Options, mut watch: Watch) -> Result<ExitCode, Failu
 
 fn watch_until_quit(
     options: &Options,
-    watch: &mut Watch,
+    watch: &mut ControllerWatch,
     view: &mut View,
     screen: &mut Screen,
     signal: &AtomicU8,
@@ -204,7 +204,7 @@ fn handle(event: &Event, view: &mut View) -> bool {
             view.offset = 0;
         }
         KeyCode::Char(key) => {
-            if let Some(order) = Order::of_key(*key) {
+            if let Some(order) = SortKey::of_key(*key) {
                 // The same key again turns the order round.
                 view.is_reversed = view.order == order && !view.is_reversed;
                 view.order = order;

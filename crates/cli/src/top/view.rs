@@ -12,7 +12,7 @@ use tidegate_proto::controller::status::Status;
 use unicode_width::UnicodeWidthStr;
 
 use super::glyphs::{Bar, Glyphs};
-use super::history::{History, Row};
+use super::history::{History, TenantRow};
 use super::lists::List;
 use crate::health::{self, DataPlanes};
 use tidegate_console::amounts;
@@ -44,7 +44,7 @@ const LOW: u16 = 16;
 
 /// By what the tenants are sorted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Order {
+pub(super) enum SortKey {
     /// As they stand in the policy.
     #[default]
     Policy,
@@ -54,7 +54,7 @@ pub(super) enum Order {
     Waiting,
 }
 
-impl Order {
+impl SortKey {
     /// The order that a key stands for.
     pub(super) fn of_key(key: char) -> Option<Self> {
         match key {
@@ -68,9 +68,10 @@ impl Order {
     }
 
     /// `rows` in this order: names from a to z, numbers from the largest; or the other way round.
-    fn sorted(self, rows: &[Row], is_reversed: bool) -> Vec<&Row> {
+    fn sorted(self, rows: &[TenantRow], is_reversed: bool) -> Vec<&TenantRow> {
         let mut sorted: Vec<_> = rows.iter().collect();
-        let down = |value: fn(&Row) -> u64| move |row: &&Row| std::cmp::Reverse(value(row));
+        let down =
+            |value: fn(&TenantRow) -> u64| move |row: &&TenantRow| std::cmp::Reverse(value(row));
         match self {
             Self::Policy => {}
             Self::Name => sorted.sort_by(|one, other| one.name.cmp(&other.name)),
@@ -116,7 +117,7 @@ pub(super) struct View {
     pub(super) time: String,
     /// Why the last look failed, if it did.
     pub(super) fault: Option<String>,
-    pub(super) order: Order,
+    pub(super) order: SortKey,
     pub(super) is_reversed: bool,
     /// How many rows are scrolled away above.
     pub(super) offset: usize,
@@ -255,7 +256,7 @@ impl View {
         frame.render_widget(table, area);
     }
 
-    fn tenant(&self, row: &Row, columns: &Columns) -> TableRow<'static> {
+    fn tenant(&self, row: &TenantRow, columns: &Columns) -> TableRow<'static> {
         let level =
             |value: Option<u64>| value.map_or("-".into(), |value| health::level(row.unit, value));
         let allocated = match (row.allocated, row.is_only_at_nodes) {
@@ -301,7 +302,7 @@ impl View {
 
     /// The rate against the promise: the whole bar is the most of what flows, what is promised and
     /// what is allocated, or at nodes the limit.
-    fn bar(&self, row: &Row, width: usize) -> Line<'static> {
+    fn bar(&self, row: &TenantRow, width: usize) -> Line<'static> {
         let promise = row.promise();
         let most = if row.is_only_at_nodes { row.limit } else { row.allocated };
         let scale = row.rate.max(promise.unwrap_or(0)).max(most.unwrap_or(0));
@@ -342,11 +343,11 @@ impl View {
 
     fn foot(&self) -> Line<'static> {
         let keys = [
-            ('o', "policy's order", Order::Policy),
-            ('n', "name", Order::Name),
-            ('r', "rate", Order::Rate),
-            ('p', "promise", Order::Promise),
-            ('w', "waiting", Order::Waiting),
+            ('o', "policy's order", SortKey::Policy),
+            ('n', "name", SortKey::Name),
+            ('r', "rate", SortKey::Rate),
+            ('p', "promise", SortKey::Promise),
+            ('w', "waiting", SortKey::Waiting),
         ];
         let mut spans = Vec::new();
         let other = match self.page().next() {
@@ -397,7 +398,7 @@ impl Columns {
     const P99: u16 = 10;
     const MET: u16 = 4;
 
-    fn of(width: u16, rows: &[&Row], data_planes: DataPlanes) -> Self {
+    fn of(width: u16, rows: &[&TenantRow], data_planes: DataPlanes) -> Self {
         let longest = rows.iter().map(|row| row.name.len()).max().unwrap_or(0);
         let name = u16::try_from(longest).unwrap_or(NAME).clamp(6, NAME);
         // As if it were only about stages.
@@ -546,7 +547,7 @@ mod tests {
             socket: "/run/tidegate/controller.sock".into(),
             time: "04:15:33".into(),
             fault: None,
-            order: Order::Policy,
+            order: SortKey::Policy,
             is_reversed: false,
             offset: 0,
             page: Page::Tenants,
@@ -571,7 +572,7 @@ mod tests {
 
     #[test]
     fn a_narrow_screen_shows_what_matters() {
-        let view = View { order: Order::Waiting, is_reversed: true, ..view() };
+        let view = View { order: SortKey::Waiting, is_reversed: true, ..view() };
         insta::assert_snapshot!(drawn(&view, 72, 10));
     }
 
@@ -682,14 +683,14 @@ mod tests {
     fn orders_are_by_their_key() {
         let view = view();
         let rows = view.history.rows();
-        let names = |order: Order, is_reversed| {
+        let names = |order: SortKey, is_reversed| {
             let sorted = order.sorted(rows, is_reversed);
             sorted.iter().map(|row| row.name.as_str()).collect::<Vec<_>>().join(" ")
         };
-        assert_eq!(names(Order::Policy, false), "backup oltp web");
-        assert_eq!(names(Order::Name, true), "web oltp backup");
-        assert_eq!(names(Order::Rate, false), "oltp backup web");
-        assert_eq!(names(Order::Promise, false), "oltp backup web");
-        assert_eq!(names(Order::Waiting, false), "web oltp backup");
+        assert_eq!(names(SortKey::Policy, false), "backup oltp web");
+        assert_eq!(names(SortKey::Name, true), "web oltp backup");
+        assert_eq!(names(SortKey::Rate, false), "oltp backup web");
+        assert_eq!(names(SortKey::Promise, false), "oltp backup web");
+        assert_eq!(names(SortKey::Waiting, false), "web oltp backup");
     }
 }

@@ -1,4 +1,4 @@
-//! The library's panics as errors.
+//! Panics of the database library (redb), caught and returned as errors.
 //!
 //! redb asserts invariants of the files that it writes. A damaged file may break them, so any
 //! operation on one may panic; this module turns such a panic into an error.

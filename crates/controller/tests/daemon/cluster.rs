@@ -2,8 +2,8 @@
 
 use serde::de::DeserializeOwned;
 use tidegate_controller::Config;
-use tidegate_model::{Cluster, Discipline, Waits};
-use tidegate_proto::cluster::message::{FromNode, NodeInfo, PartFault, Report, ToNode};
+use tidegate_model::{Cluster, Discipline, TenantIndex, Waits};
+use tidegate_proto::cluster::message::{FromNode, NodeInfo, NodeReport, PartFault, ToNode};
 use tidegate_proto::message::{
     FromGateway, Hello, Reply, Request, ToGateway, VERSION, VolumeFault,
 };
@@ -87,7 +87,8 @@ fn a_node_is_sent_its_counts_and_shown_in_the_status() {
             _ => None,
         });
         if let Some(round_id) = round_id {
-            let report = Report { revision: 1, round_id, capacity_left: 100, ..Report::default() };
+            let report =
+                NodeReport { revision: 1, round_id, capacity_left: 100, ..NodeReport::default() };
             node.send(&FromNode::Report(report));
         }
         if let Some(grant) = grant.filter(|grant| !grant.shares.is_empty()) {
@@ -95,7 +96,7 @@ fn a_node_is_sent_its_counts_and_shown_in_the_status() {
         }
     };
     // 800 per second are 80 in a period of 100 ms.
-    assert_eq!(granted.shares[0].tenant, 0);
+    assert_eq!(granted.shares[0].tenant, TenantIndex(0));
     assert!((1..=80).contains(&granted.shares[0].reserved), "{granted:?}");
     let status = daemon.wait_for("the node", |status| {
         status.cluster.as_ref().is_some_and(|cluster| cluster.nodes[0].is_connected)
@@ -280,7 +281,8 @@ fn what_nodes_and_gateways_count_is_in_status_and_metrics() {
     until(&mut node, |message| matches!(message, ToNode::Plan(_)).then_some(()));
     // It is asked again and again, and has had the plan for a while when it answers.
     until(&mut node, |message| (message == ToNode::Count).then_some(()));
-    let tenants = vec![(0, Waits { operations: 40, limit_ns: 1_500_000_000, ..Waits::ZERO })];
+    let tenants =
+        vec![(TenantIndex(0), Waits { operations: 40, limit_ns: 1_500_000_000, ..Waits::ZERO })];
     let counts = NodeCounts { revision: 1, served: 41, waiting: 3, tenants, ..Default::default() };
     node.send(&FromNode::Counts(NodeCounts { in_flight: 2, depth: 32, ..counts }));
     let flow = |name: &str, requests| Flow { name: name.into(), requests, bytes: 512, errors: 1 };
@@ -422,7 +424,7 @@ fn delays_are_explained() {
     for count in 1.. {
         until(&mut node, |message| (message == ToNode::Count).then_some(()));
         let waits = Waits { operations: count, turn_ns: 3_000_000 * count, ..Waits::ZERO };
-        let tenants = vec![(0, waits)];
+        let tenants = vec![(TenantIndex(0), waits)];
         let counts = NodeCounts { revision: 1, served: count, tenants, ..Default::default() };
         node.send(&FromNode::Counts(counts));
         let Reply::Json(text) = daemon.request(&delays_request) else { panic!("no answer") };

@@ -16,7 +16,7 @@ use tidegate_model::Cluster;
 use tidegate_proto::codec::{Decoder, encode};
 use tidegate_proto::controller::status::{Applied, Status};
 use tidegate_proto::message::{
-    FromStage, Hello, Reply, Report, Request, StageInfo, ToStage, VERSION,
+    FromStage, Hello, Reply, Request, StageInfo, StageReport, ToStage, VERSION,
 };
 use tidegate_proto::pages::Pages;
 use tokio::sync::oneshot;
@@ -289,7 +289,7 @@ impl Client<ToStage> {
             let message = self.receive();
             if let ToStage::Collect { round, .. } = message {
                 let at_ns = start.elapsed().as_nanos() as u64;
-                let report = Report { round, at_ns, processes: 1, ..Report::default() };
+                let report = StageReport { round, at_ns, processes: 1, ..StageReport::default() };
                 self.send(&FromStage::Report(report));
             }
             if let Some(found) = wanted(&message) {

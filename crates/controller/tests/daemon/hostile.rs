@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use tidegate_controller::{Config, Limits};
 use tidegate_proto::codec::encode;
 use tidegate_proto::message::{
-    FromStage, Hello, Reply, Report, Request, StageInfo, ToStage, VERSION,
+    FromStage, Hello, Reply, Request, StageInfo, StageReport, ToStage, VERSION,
 };
 
 use crate::harness::{PATIENCE, POLICY, Running};
@@ -108,7 +108,8 @@ fn a_stage_that_talks_without_reading_is_dropped() {
         .map(|place| format!("[[channel]]\nname = \"c{place}\"\ntenant = \"backup\"\n"))
         .collect();
     let mut frame = Vec::new();
-    encode(&FromStage::Report(Report { processes: 1, ..Report::default() }), &mut frame).unwrap();
+    encode(&FromStage::Report(StageReport { processes: 1, ..StageReport::default() }), &mut frame)
+        .unwrap();
     let start = Instant::now();
     for revision in 0.. {
         assert!(start.elapsed() < PATIENCE, "it is never dropped");

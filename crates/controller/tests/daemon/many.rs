@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use tidegate_model::Waits;
+use tidegate_model::{TenantIndex, Waits};
 use tidegate_proto::cluster::message::{FromNode, NodeInfo, ToNode};
 use tidegate_proto::codec::FRAME_MAX;
 use tidegate_proto::message::{Hello, Reply, Request, VERSION};
@@ -22,7 +22,7 @@ fn node(daemon: &Running, name: &str) -> Client<ToNode> {
     let big = u64::from(u32::MAX);
     let waits =
         Waits { operations: big, limit_ns: big, reservation_ns: big, turn_ns: big, device_ns: big };
-    let tenants = (0..TENANTS).map(|tenant| (tenant, waits)).collect();
+    let tenants = (0..TENANTS).map(|tenant| (TenantIndex(tenant), waits)).collect();
     node.send(&FromNode::Counts(NodeCounts { revision: 1, tenants, ..NodeCounts::default() }));
     node
 }
@@ -73,7 +73,7 @@ fn a_node_with_10000_tenants_receives_them_all_though_it_reads_late() {
     loop {
         match node.receive() {
             ToNode::Plan(plan) => names = Some(plan.tenants),
-            ToNode::Collect { round_id, .. } if round_id.period > begun => break,
+            ToNode::Collect { round_id, .. } if round_id.period.0 > begun => break,
             _ => {}
         }
     }

@@ -5,14 +5,14 @@ use tidegate_onesided::one_sided::BUFFER;
 /// One buffer. Its size is whole cache lines, so no two share one.
 #[derive(Clone, Copy)]
 #[repr(C, align(64))]
-struct Line([u8; BUFFER as usize]);
+struct BufferMemory([u8; BUFFER as usize]);
 
 /// A client's buffers, by number.
-pub(super) struct Buffers(Box<[Line]>);
+pub(super) struct Buffers(Box<[BufferMemory]>);
 
 impl Buffers {
     pub(super) fn new(count: u32) -> Self {
-        Self(vec![Line([0; BUFFER as usize]); count as usize].into())
+        Self(vec![BufferMemory([0; BUFFER as usize]); count as usize].into())
     }
 
     pub(super) fn count(&self) -> u32 {

@@ -40,7 +40,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 use tidegate_model::{Iops, Span, Time};
-use tidegate_onesided::one_sided::{Done, Fabric, Lost, Operation, Post, PostError};
+use tidegate_onesided::one_sided::{Done, Lost, Operation, Post, PostError, RemoteMemory};
 
 use super::buffers::Buffers;
 use super::region::Region;
@@ -128,7 +128,7 @@ fn check(region: &Region, at: u64) {
 /// use std::sync::Arc;
 /// use tidegate_fabric::memory::{model::{self, Model, Speed}, region::Region};
 /// use tidegate_model::{Iops, Time};
-/// use tidegate_onesided::one_sided::{Fabric, Operation, BufferPosition, Post};
+/// use tidegate_onesided::one_sided::{RemoteMemory, Operation, BufferPosition, Post};
 ///
 /// let region = Arc::new(Region::create(1 << 20)?);
 /// model::set(&region, 0, Speed::new(Iops(1_000_000), Iops(500_000)));
@@ -153,7 +153,7 @@ pub struct Model {
     uses: Box<[u16]>,
     /// First those with a place in the shared stage, then those that are in their own, then those
     /// that were not flushed yet.
-    queue: VecDeque<Entry>,
+    queue: VecDeque<QueuedPost>,
     placed: usize,
     flushed: usize,
     /// When the client's own stage will have finished what it has.
@@ -163,7 +163,7 @@ pub struct Model {
 }
 
 #[derive(Clone, Copy)]
-struct Entry {
+struct QueuedPost {
     post: Post,
     /// The time when it leaves its own stage; once it has a slot in the shared stage, when it is
     /// done.
@@ -200,7 +200,7 @@ impl Model {
         Self { left: Some(left), ..self }
     }
 
-    /// The next time to call [`Fabric::poll`], if anything was flushed.
+    /// The next time to call [`RemoteMemory::poll`], if anything was flushed.
     pub fn next_deadline(&self) -> Option<Time> {
         let first = |at: usize, end| (at < end).then(|| self.queue[at].at);
         let (done, placed) = (first(0, self.placed), first(self.placed, self.flushed));
@@ -221,7 +221,7 @@ impl Model {
 
     /// Gives the next operation a place in the shared stage.
     fn place(&mut self) {
-        let Entry { post, at: arrival } = self.queue[self.placed];
+        let QueuedPost { post, at: arrival } = self.queue[self.placed];
         let share = self.share(&post.operation, self.word(TOTAL));
         let through = |busy: u64| busy.max(arrival).saturating_add(share);
         let word = self.region.word(self.nic + BUSY);
@@ -233,7 +233,7 @@ impl Model {
     }
 }
 
-impl Fabric for Model {
+impl RemoteMemory for Model {
     fn post(&mut self, post: Post) -> Result<(), PostError> {
         post.operation.check(self.region.length(), self.buffers.count())?;
         if self.queue.len() == WINDOW {
@@ -242,7 +242,7 @@ impl Fabric for Model {
         if let Some((place, _)) = post.operation.buffer_range() {
             self.uses[place.buffer as usize] += 1;
         }
-        self.queue.push_back(Entry { post, at: 0 });
+        self.queue.push_back(QueuedPost { post, at: 0 });
         Ok(())
     }
 
@@ -264,7 +264,7 @@ impl Fabric for Model {
             self.place();
         }
         while self.placed > 0 && self.queue[0].at <= now {
-            let Some(Entry { post, .. }) = self.queue.pop_front() else { break };
+            let Some(QueuedPost { post, .. }) = self.queue.pop_front() else { break };
             (self.placed, self.flushed) = (self.placed - 1, self.flushed - 1);
             let word = self.region.perform(&post.operation, &mut self.buffers);
             if let Some((place, _)) = post.operation.buffer_range() {

@@ -27,7 +27,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use tidegate_model::Time;
-use tidegate_onesided::one_sided::{Done, Fabric, Lost, Operation, Post, PostError};
+use tidegate_onesided::one_sided::{Done, Lost, Operation, Post, PostError, RemoteMemory};
 
 use super::buffers::Buffers;
 use super::region::Region;
@@ -41,7 +41,7 @@ pub const WINDOW: usize = 1024;
 /// use std::sync::Arc;
 /// use tidegate_fabric::memory::{region::Region, shm::Shm};
 /// use tidegate_model::Time;
-/// use tidegate_onesided::one_sided::{Fabric, Operation, Post};
+/// use tidegate_onesided::one_sided::{RemoteMemory, Operation, Post};
 ///
 /// let region = Arc::new(Region::create(1 << 20)?);
 /// let mut client = Shm::new(region, 1);
@@ -80,7 +80,7 @@ impl Shm {
         Self { left: Some(left), ..self }
     }
 
-    /// The next time to call [`Fabric::poll`]: at once, if anything was flushed.
+    /// The next time to call [`RemoteMemory::poll`]: at once, if anything was flushed.
     pub fn next_deadline(&self) -> Option<Time> {
         (!self.done.is_empty()).then_some(Time::ZERO)
     }
@@ -107,7 +107,7 @@ impl Shm {
     }
 }
 
-impl Fabric for Shm {
+impl RemoteMemory for Shm {
     #[inline]
     fn post(&mut self, post: Post) -> Result<(), PostError> {
         post.operation.check(self.region.length(), self.buffers.count())?;

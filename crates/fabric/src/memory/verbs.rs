@@ -1,9 +1,10 @@
 //! One-sided access over RDMA: an RNIC carries the operations out, on both machines.
 //!
 //! # Problem
-//! The promises of a fabric are more than those of an RNIC. An RNIC has queue pairs, each of which
-//! works in order and holds few reads at once (16 of them on most), and none of which knows of the
-//! others; and its atomic operations are atomic only among those that go through the same RNIC.
+//! The promises of a connection are more than those of an RNIC. An RNIC has queue pairs, each of
+//! which works in order and holds few reads at once (16 of them on most), and none of which knows
+//! of the others; and its atomic operations are atomic only among those that go through the same
+//! RNIC.
 //!
 //! # Mechanism
 //! A client has [`READERS`] + 1 queue pairs, reliable and connected.
@@ -39,7 +40,7 @@ use std::sync::Arc;
 
 use tidegate_model::Time;
 use tidegate_onesided::one_sided::{
-    BUFFER, BufferPosition, Done, Fabric, Lost, Operation, Post, PostError,
+    BUFFER, BufferPosition, Done, Lost, Operation, Post, PostError, RemoteMemory,
 };
 
 mod device;
@@ -51,7 +52,7 @@ mod queue;
 
 pub use device::Device;
 pub use error::RdmaError;
-pub use host::{Client, Host};
+pub use host::{ClientNumber, Host};
 pub use tidegate_onesided::data_node::rnic::{Answer, Request};
 
 use device::{CompletionQueue, QueuePair};
@@ -266,7 +267,7 @@ impl Verbs {
     }
 }
 
-impl Fabric for Verbs {
+impl RemoteMemory for Verbs {
     fn post(&mut self, post: Post) -> Result<(), PostError> {
         post.operation.check(self.region.length, self.buffers())?;
         if self.under_way == self.window {

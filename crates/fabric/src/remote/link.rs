@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
 
 use serde::Serialize;
-use tidegate_model::{Span, TenantId, Time};
+use tidegate_model::{PartNumber, Span, TenantId, Time};
 use tidegate_proto::data::{
     AnswerHead, FromNode, JobHead, MESSAGE_MAX, ReplyHead, RequestHead, SILENCE_MAX, ToNode,
     VERSION, decode, encode,
@@ -28,7 +28,7 @@ const CANCELLED_MAX: usize = MESSAGE_MAX / 16;
 
 /// One connection to a node.
 #[derive(Debug)]
-pub(super) struct Link {
+pub(super) struct NodeLink {
     stream: Stream,
     begun: Time,
     /// When the node last sent or took something, or began to owe an answer.
@@ -46,7 +46,7 @@ pub(super) struct Link {
     next_ticket: u64,
 }
 
-impl Link {
+impl NodeLink {
     pub(super) fn connect<T>(
         settings: &Settings,
         reactor: &Reactor<T>,
@@ -112,7 +112,7 @@ impl Link {
         ToNode::tenants(names).iter().for_each(|page| self.send(page));
     }
 
-    pub(super) fn open(&mut self, part: u32, what: &Part) {
+    pub(super) fn open(&mut self, part: PartNumber, what: &Part) {
         self.unanswered += 1;
         let Part { volume, index, length, offset, geometry } = what.clone();
         self.send(&ToNode::Open { part, volume, index, length, offset, geometry });
@@ -288,7 +288,7 @@ pub(super) fn changes_nothing(command: Command) -> bool {
 }
 
 /// The part with this number, if it was opened on this link.
-fn part_of(parts: &mut [Opened], part: u32) -> io::Result<&mut Opened> {
-    let opened_part = parts.get_mut(part as usize);
+fn part_of(parts: &mut [Opened], part: PartNumber) -> io::Result<&mut Opened> {
+    let opened_part = parts.get_mut(part.index());
     opened_part.ok_or_else(|| refused(format!("part {part} was never asked for")))
 }

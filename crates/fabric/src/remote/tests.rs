@@ -36,7 +36,7 @@ struct Peer {
     frames: VecDeque<(RequestHead, Vec<u8>)>,
 }
 
-fn world() -> RemoteTestbed {
+fn testbed() -> RemoteTestbed {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("node");
     let listener = UnixListener::bind(&path).unwrap();
@@ -47,7 +47,7 @@ fn world() -> RemoteTestbed {
     let length = Bytes(1 << 20);
     let (volume, geometry) = ("v".into(), Geometry::single(length));
     let part = Part { volume, index: 0, length, offset: Bytes(0), geometry };
-    assert_eq!(remote.open(part), 0);
+    assert_eq!(remote.open(part), PartNumber(0));
     let (reactor, done) = (Reactor::new().unwrap(), Vec::new());
     RemoteTestbed { folder, listener, reactor, remote, done, now: NOW }
 }
@@ -77,8 +77,8 @@ impl RemoteTestbed {
     fn connected(&mut self) -> Peer {
         let mut peer = self.welcomed();
         let state = PartState { incarnation: 77, identity: None };
-        peer.send(&FromNode::Opened { part: 0, opened: Ok(state) });
-        self.until(|world| world.remote.link.as_ref().is_some_and(Link::takes_jobs));
+        peer.send(&FromNode::Opened { part: PartNumber(0), opened: Ok(state) });
+        self.until(|testbed| testbed.remote.link.as_ref().is_some_and(NodeLink::takes_jobs));
         peer
     }
 
@@ -91,10 +91,10 @@ impl RemoteTestbed {
         assert!(matches!(peer.message(), ToNode::Hello { version: VERSION, .. }));
         assert!(matches!(peer.message(), ToNode::Identify(LinkIdentity { link: 3, .. })));
         assert_eq!(peer.message(), ToNode::Tenants(vec!["a".into()]));
-        assert!(matches!(peer.message(), ToNode::Open { part: 0, .. }));
+        assert!(matches!(peer.message(), ToNode::Open { part: PartNumber(0), .. }));
         let name = String::from("n");
         peer.send(&FromNode::Welcome { version: VERSION, name, release: String::new() });
-        self.until(|world| world.remote.is_up());
+        self.until(|testbed| testbed.remote.is_up());
         peer
     }
 
@@ -161,15 +161,16 @@ fn job(ticket: u64, command: Command) -> Job {
         false => Buffer::empty(),
     };
     let outcome = Ok(());
-    Job { ticket, tag, command, part: 0, incarnation: 0, offset: 8, length: 4, buffer, outcome }
+    let part = PartNumber(0);
+    Job { ticket, tag, command, part, incarnation: 0, offset: 8, length: 4, buffer, outcome }
 }
 
 #[test]
 fn answers_come_back_in_any_order_with_their_tickets() {
-    let mut world = world();
-    let mut peer = world.connected();
-    world.submit(70, Command::Read);
-    world.submit(71, Command::Write { durable: true });
+    let mut testbed = testbed();
+    let mut peer = testbed.connected();
+    testbed.submit(70, Command::Read);
+    testbed.submit(71, Command::Write { durable: true });
     let (read, _) = peer.job();
     let (write, payload) = peer.job();
     assert_eq!(
@@ -178,8 +179,8 @@ fn answers_come_back_in_any_order_with_their_tickets() {
     );
     peer.answer(write.ticket, Err(Fault::NoSpace), b"");
     peer.answer(read.ticket, Ok(()), b"wxyz");
-    world.until(|world| world.done.len() == 2);
-    let done = &world.done;
+    testbed.until(|testbed| testbed.done.len() == 2);
+    let done = &testbed.done;
     assert_eq!((done[0].ticket, done[0].outcome), (71, Err(Fault::NoSpace)));
     assert_eq!((done[1].ticket, done[1].outcome), (70, Ok(())));
     assert_eq!(&done[1].buffer[..], b"wxyz");
@@ -187,35 +188,35 @@ fn answers_come_back_in_any_order_with_their_tickets() {
 
 #[test]
 fn jobs_wait_for_a_node_that_is_away_and_give_up() {
-    let mut world = world();
-    world.submit(1, Command::Read);
-    assert_eq!(world.remote.next_deadline(), Time::ZERO, "it is to connect");
-    let mut peer = world.connected();
-    world.run_once(Duration::ZERO);
+    let mut testbed = testbed();
+    testbed.submit(1, Command::Read);
+    assert_eq!(testbed.remote.next_deadline(), Time::ZERO, "it is to connect");
+    let mut peer = testbed.connected();
+    testbed.run_once(Duration::ZERO);
     assert_eq!(peer.job().0.offset, 8, "what waited is sent");
-    drop((peer, world.listener));
-    world.listener = UnixListener::bind(world.folder.path().join("elsewhere")).unwrap();
+    drop((peer, testbed.listener));
+    testbed.listener = UnixListener::bind(testbed.folder.path().join("elsewhere")).unwrap();
     for _ in 0..2_000 {
-        if world.done.len() == 1 {
+        if testbed.done.len() == 1 {
             break;
         }
         let mut ready = Vec::new();
         let patience = Some(Duration::from_millis(10));
-        world.reactor.wait(patience, &mut ready, &mut Vec::new()).unwrap();
+        testbed.reactor.wait(patience, &mut ready, &mut Vec::new()).unwrap();
         for ready in ready {
-            world.remote.on_ready(&world.reactor, NOW, ready, &mut world.done);
+            testbed.remote.on_ready(&testbed.reactor, NOW, ready, &mut testbed.done);
         }
     }
-    assert_eq!(world.done[0].outcome, Err(Fault::Io), "what was on the link fails");
-    world.remote.submit(NOW, &mut vec![job(2, Command::Read)], &mut world.done);
-    let retry = world.remote.next_deadline();
+    assert_eq!(testbed.done[0].outcome, Err(Fault::Io), "what was on the link fails");
+    testbed.remote.submit(NOW, &mut vec![job(2, Command::Read)], &mut testbed.done);
+    let retry = testbed.remote.next_deadline();
     assert_eq!(retry, NOW.after(RETRY_MIN));
-    world.remote.on_deadline(&world.reactor, retry, &mut world.done);
-    assert_eq!(world.done.len(), 1, "no process listens; the job waits");
+    testbed.remote.on_deadline(&testbed.reactor, retry, &mut testbed.done);
+    assert_eq!(testbed.done.len(), 1, "no process listens; the job waits");
     let end = NOW.after(Span(5 * Span::SECOND.0));
-    world.remote.on_deadline(&world.reactor, end, &mut world.done);
-    assert_eq!((world.done[1].ticket, world.done[1].outcome), (2, Err(Fault::Io)));
-    let notices: Vec<_> = std::iter::from_fn(|| world.remote.poll_notice()).collect();
+    testbed.remote.on_deadline(&testbed.reactor, end, &mut testbed.done);
+    assert_eq!((testbed.done[1].ticket, testbed.done[1].outcome), (2, Err(Fault::Io)));
+    let notices: Vec<_> = std::iter::from_fn(|| testbed.remote.poll_notice()).collect();
     let [Notice::Up { .. }, Notice::PartReady { .. }, Notice::Down { .. }] = &notices[..] else {
         panic!("{notices:?}")
     };
@@ -223,275 +224,284 @@ fn jobs_wait_for_a_node_that_is_away_and_give_up() {
 
 #[test]
 fn a_stopping_node_answers_its_jobs_and_its_successor_the_rest() {
-    let mut world = world();
-    let mut peer = world.connected();
-    world.submit(1, Command::Write { durable: false });
+    let mut testbed = testbed();
+    let mut peer = testbed.connected();
+    testbed.submit(1, Command::Write { durable: false });
     let (first, _) = peer.job();
     peer.send(&FromNode::Ending);
-    world.until(|world| world.remote.link.as_ref().unwrap().is_ending());
-    world.submit(2, Command::Write { durable: false });
-    assert_eq!(world.remote.next_deadline(), world.now.after(SILENCE_MAX), "2 has time");
-    world.now = world.now.after(Span(4 * Span::SECOND.0));
+    testbed.until(|testbed| testbed.remote.link.as_ref().unwrap().is_ending());
+    testbed.submit(2, Command::Write { durable: false });
+    assert_eq!(testbed.remote.next_deadline(), testbed.now.after(SILENCE_MAX), "2 has time");
+    testbed.now = testbed.now.after(Span(4 * Span::SECOND.0));
     peer.answer(first.ticket, Ok(()), b"");
-    world.until(|world| !world.remote.is_up());
-    let done = world.done.drain(..).map(|job| (job.ticket, job.outcome));
+    testbed.until(|testbed| !testbed.remote.is_up());
+    let done = testbed.done.drain(..).map(|job| (job.ticket, job.outcome));
     assert_eq!(done.collect::<Vec<_>>(), [(1, Ok(()))]);
     assert_eq!(peer.stream.read(&mut [0; 64]).unwrap(), 0, "no job was sent to a node that ends");
     let reason = ENDED.to_string();
-    assert_eq!(world.remote.notices.back(), Some(&Notice::Down { reason }));
-    world.remote.retry = Retry::new(RETRY_MIN, RETRY_MAX);
-    let mut peer = world.connected();
+    assert_eq!(testbed.remote.notices.back(), Some(&Notice::Down { reason }));
+    testbed.remote.retry = Retry::new(RETRY_MIN, RETRY_MAX);
+    let mut peer = testbed.connected();
     let (second, payload) = peer.job();
     assert_eq!((&payload[..], second.command), (&b"abcd"[..], Command::Write { durable: false }));
     peer.answer(second.ticket, Ok(()), b"");
-    world.until(|world| !world.done.is_empty());
-    assert_eq!((world.done[0].ticket, world.done[0].outcome), (2, Ok(())));
+    testbed.until(|testbed| !testbed.done.is_empty());
+    assert_eq!((testbed.done[0].ticket, testbed.done[0].outcome), (2, Ok(())));
 }
 
 #[test]
 fn jobs_that_a_stopping_node_leaves_are_retried_only_if_they_change_nothing() {
-    let mut world = world();
-    let mut peer = world.connected();
+    let mut testbed = testbed();
+    let mut peer = testbed.connected();
     let zero = Command::Zero { allocate: false, durable: false };
     let commands = [Command::Read, Command::Write { durable: false }, Command::Flush, zero];
-    (0..).zip(commands).for_each(|(ticket, command)| world.submit(ticket, command));
+    (0..).zip(commands).for_each(|(ticket, command)| testbed.submit(ticket, command));
     peer.send(&FromNode::Ending);
-    world.until(|world| world.remote.link.as_ref().unwrap().is_ending());
-    world.submit(4, Command::Read);
+    testbed.until(|testbed| testbed.remote.link.as_ref().unwrap().is_ending());
+    testbed.submit(4, Command::Read);
     drop(peer);
-    world.until(|world| !world.remote.is_up());
-    let done = world.done.drain(..).map(|job| (job.ticket, job.outcome));
+    testbed.until(|testbed| !testbed.remote.is_up());
+    let done = testbed.done.drain(..).map(|job| (job.ticket, job.outcome));
     assert_eq!(done.collect::<Vec<_>>(), [(1, Err(Fault::Io)), (3, Err(Fault::Io))]);
-    let waiting = world.remote.waiting.iter().map(|(until, job)| (*until, job.ticket));
-    let until = world.now.after(world.remote.settings.patience);
+    let waiting = testbed.remote.waiting.iter().map(|(until, job)| (*until, job.ticket));
+    let until = testbed.now.after(testbed.remote.settings.patience);
     assert_eq!(waiting.collect::<Vec<_>>(), [(until, 0), (until, 2), (until, 4)]);
 }
 
 #[test]
 fn nothing_is_sent_to_a_part_before_it_is_judged() {
-    let mut world = world();
-    world.submit(1, Command::Write { durable: false });
-    let mut peer = world.welcomed();
-    world.submit(2, Command::Read);
-    assert_eq!(world.remote.waiting.len(), 2, "the node has not identified its part");
+    let mut testbed = testbed();
+    testbed.submit(1, Command::Write { durable: false });
+    let mut peer = testbed.welcomed();
+    testbed.submit(2, Command::Read);
+    assert_eq!(testbed.remote.waiting.len(), 2, "the node has not identified its part");
     let state = PartState { incarnation: 1, identity: None };
-    peer.send(&FromNode::Opened { part: 0, opened: Ok(state) });
+    peer.send(&FromNode::Opened { part: PartNumber(0), opened: Ok(state) });
     let mut ready = Vec::new();
-    while !world.remote.link.as_ref().unwrap().takes_jobs() {
-        world.reactor.wait(Some(Duration::from_secs(20)), &mut ready, &mut Vec::new()).unwrap();
+    while !testbed.remote.link.as_ref().unwrap().takes_jobs() {
+        testbed.reactor.wait(Some(Duration::from_secs(20)), &mut ready, &mut Vec::new()).unwrap();
         for ready in ready.drain(..) {
-            world.remote.on_ready(&world.reactor, NOW, ready, &mut world.done);
+            testbed.remote.on_ready(&testbed.reactor, NOW, ready, &mut testbed.done);
         }
     }
-    world.submit(3, Command::Read);
-    assert_eq!(world.remote.waiting.len(), 3, "the caller has not judged it");
-    world.remote.release(&world.reactor, NOW, |job| job.part == 0, &mut world.done);
-    let done = world.done.drain(..).map(|job| (job.ticket, job.outcome));
+    testbed.submit(3, Command::Read);
+    assert_eq!(testbed.remote.waiting.len(), 3, "the caller has not judged it");
+    testbed.remote.release(
+        &testbed.reactor,
+        NOW,
+        |job| job.part == PartNumber(0),
+        &mut testbed.done,
+    );
+    let done = testbed.done.drain(..).map(|job| (job.ticket, job.outcome));
     assert_eq!(done.collect::<Vec<_>>(), [1, 2, 3].map(|ticket| (ticket, Err(Fault::Io))));
-    world.submit(4, Command::Read);
+    testbed.submit(4, Command::Read);
     assert_eq!(peer.job().0.command, Command::Read, "no other job was sent before");
 }
 
 #[test]
 fn parts_that_failed_jobs_may_still_change_are_named_until_the_next_connection_is_welcome() {
-    let mut world = world();
-    let mut peer = world.connected();
-    let notices = |world: &mut RemoteTestbed| -> Vec<_> {
-        std::iter::from_fn(|| world.remote.poll_notice()).collect()
+    let mut testbed = testbed();
+    let mut peer = testbed.connected();
+    let notices = |testbed: &mut RemoteTestbed| -> Vec<_> {
+        std::iter::from_fn(|| testbed.remote.poll_notice()).collect()
     };
-    notices(&mut world);
+    notices(&mut testbed);
     let zero = Command::Zero { allocate: false, durable: false };
     let commands = [Command::Write { durable: false }, zero, Command::Read, Command::Flush];
-    (0..).zip(commands).for_each(|(ticket, command)| world.submit(ticket, command));
+    (0..).zip(commands).for_each(|(ticket, command)| testbed.submit(ticket, command));
     commands.iter().for_each(|_| drop(peer.job()));
     drop(peer);
-    world.until(|world| world.done.len() == commands.len());
-    let unsettled = [Notice::Unsettled { part: 0 }];
-    let [settled @ .., Notice::Down { .. }] = &notices(&mut world)[..] else { panic!("it fell") };
+    testbed.until(|testbed| testbed.done.len() == commands.len());
+    let unsettled = [Notice::Unsettled { part: PartNumber(0) }];
+    let [settled @ .., Notice::Down { .. }] = &notices(&mut testbed)[..] else { panic!("it fell") };
     assert_eq!(settled, unsettled);
-    world.remote.retry = Retry::new(RETRY_MIN, RETRY_MAX);
-    let mut peer = world.connected();
-    assert_eq!(world.remote.settings.identity.connection, 2, "the node can tell them apart");
-    assert!(matches!(notices(&mut world)[..], [Notice::Up { .. }, Notice::PartReady { .. }]));
+    testbed.remote.retry = Retry::new(RETRY_MIN, RETRY_MAX);
+    let mut peer = testbed.connected();
+    assert_eq!(testbed.remote.settings.identity.connection, 2, "the node can tell them apart");
+    assert!(matches!(notices(&mut testbed)[..], [Notice::Up { .. }, Notice::PartReady { .. }]));
     // Commands that change nothing, and answered commands, leave nothing behind.
-    world.submit(4, Command::Write { durable: false });
+    testbed.submit(4, Command::Write { durable: false });
     peer.accept();
-    world.until(|world| world.done.len() == 5);
-    world.submit(5, Command::Read);
+    testbed.until(|testbed| testbed.done.len() == 5);
+    testbed.submit(5, Command::Read);
     peer.job();
     drop(peer);
-    world.until(|world| !world.remote.is_up());
-    assert!(matches!(notices(&mut world)[..], [Notice::Down { .. }]));
+    testbed.until(|testbed| !testbed.remote.is_up());
+    assert!(matches!(notices(&mut testbed)[..], [Notice::Down { .. }]));
 }
 
 #[test]
 fn who_is_gone_is_not_worked_for() {
-    let mut world = world();
+    let mut testbed = testbed();
     for ticket in [7, 8] {
-        world.remote.submit(NOW, &mut vec![job(ticket, Command::Read)], &mut world.done);
+        testbed.remote.submit(NOW, &mut vec![job(ticket, Command::Read)], &mut testbed.done);
     }
-    world.remote.cancel(&[7, 9], &mut world.done);
-    let cancelled = world.done.pop().unwrap();
+    testbed.remote.cancel(&[7, 9], &mut testbed.done);
+    let cancelled = testbed.done.pop().unwrap();
     assert_eq!((cancelled.ticket, cancelled.outcome), (7, Err(Fault::Ending)));
-    let mut peer = world.connected();
-    world.submit(9, Command::Read);
+    let mut peer = testbed.connected();
+    testbed.submit(9, Command::Read);
     let tickets = [peer.job().0.ticket, peer.job().0.ticket];
-    world.remote.cancel(&[7, 9], &mut world.done);
-    world.remote.flush(&world.reactor, NOW, &mut world.done);
+    testbed.remote.cancel(&[7, 9], &mut testbed.done);
+    testbed.remote.flush(&testbed.reactor, NOW, &mut testbed.done);
     assert_eq!(peer.message(), ToNode::Cancel(vec![tickets[1]]));
-    assert!(world.done.is_empty(), "it is the node's to answer");
+    assert!(testbed.done.is_empty(), "it is the node's to answer");
     peer.answer(tickets[1], Err(Fault::Ending), b"");
-    world.until(|world| world.done.len() == 1);
-    assert_eq!((world.done[0].ticket, world.done[0].outcome), (9, Err(Fault::Ending)));
+    testbed.until(|testbed| testbed.done.len() == 1);
+    assert_eq!((testbed.done[0].ticket, testbed.done[0].outcome), (9, Err(Fault::Ending)));
 }
 
 #[test]
 fn everything_is_sent_again_on_a_new_link() {
-    let mut world = world();
-    let peer = world.connected();
+    let mut testbed = testbed();
+    let peer = testbed.connected();
     drop(peer);
-    world.until(|world| !world.remote.is_up());
-    world.remote.retry = Retry::new(RETRY_MIN, RETRY_MAX);
-    let mut peer = world.welcomed();
-    peer.send(&FromNode::Opened { part: 0, opened: Err("too long".into()) });
-    world.until(|world| world.remote.notices.len() == 5);
-    let refused = Notice::PartRefused { part: 0, reason: "too long".into() };
-    assert_eq!(world.remote.notices.back(), Some(&refused));
+    testbed.until(|testbed| !testbed.remote.is_up());
+    testbed.remote.retry = Retry::new(RETRY_MIN, RETRY_MAX);
+    let mut peer = testbed.welcomed();
+    peer.send(&FromNode::Opened { part: PartNumber(0), opened: Err("too long".into()) });
+    testbed.until(|testbed| testbed.remote.notices.len() == 5);
+    let refused = Notice::PartRefused { part: PartNumber(0), reason: "too long".into() };
+    assert_eq!(testbed.remote.notices.back(), Some(&refused));
 }
 
 #[test]
 fn a_flush_carries_its_incarnation_to_whichever_node_there_is() {
-    let mut world = world();
+    let mut testbed = testbed();
     let flush = |ticket| Job { incarnation: 77, length: 0, ..job(ticket, Command::Flush) };
     let state = |incarnation| PartState { incarnation, identity: None };
-    let mut peer = world.connected();
-    world.submit(1, Command::Write { durable: false });
+    let mut peer = testbed.connected();
+    testbed.submit(1, Command::Write { durable: false });
     peer.accept();
-    world.until(|world| world.done.len() == 1);
+    testbed.until(|testbed| testbed.done.len() == 1);
     drop(peer);
-    world.until(|world| !world.remote.is_up());
+    testbed.until(|testbed| !testbed.remote.is_up());
     // Two flushes wait for the node, and it alone can say what became of the write.
-    world.remote.submit(NOW, &mut vec![flush(2), flush(3)], &mut world.done);
-    world.remote.retry = Retry::new(RETRY_MIN, RETRY_MAX);
-    let mut peer = world.welcomed();
-    peer.send(&FromNode::Opened { part: 0, opened: Ok(state(78)) });
-    peer.send(&FromNode::Incarnation { part: 0, incarnation: 79 });
-    world.until(|world| world.remote.waiting.is_empty());
+    testbed.remote.submit(NOW, &mut vec![flush(2), flush(3)], &mut testbed.done);
+    testbed.remote.retry = Retry::new(RETRY_MIN, RETRY_MAX);
+    let mut peer = testbed.welcomed();
+    peer.send(&FromNode::Opened { part: PartNumber(0), opened: Ok(state(78)) });
+    peer.send(&FromNode::Incarnation { part: PartNumber(0), incarnation: 79 });
+    testbed.until(|testbed| testbed.remote.waiting.is_empty());
     for ticket in [2, 3] {
         let (head, _) = peer.job();
         assert_eq!((head.command, head.offset), (Command::Flush, 77));
         peer.answer(head.ticket, Err(Fault::Io), b"");
-        world.until(|world| world.done.last().is_some_and(|job| job.ticket == ticket));
-        assert_eq!(world.done.pop().unwrap().outcome, Err(Fault::Io), "it stays so");
+        testbed.until(|testbed| testbed.done.last().is_some_and(|job| job.ticket == ticket));
+        assert_eq!(testbed.done.pop().unwrap().outcome, Err(Fault::Io), "it stays so");
     }
-    let notices = world.remote.notices.iter().skip(4).cloned();
-    let changed = Notice::Incarnation { part: 0, incarnation: 79 };
+    let notices = testbed.remote.notices.iter().skip(4).cloned();
+    let changed = Notice::Incarnation { part: PartNumber(0), incarnation: 79 };
     assert_eq!(
         notices.collect::<Vec<_>>(),
-        [Notice::PartReady { part: 0, state: state(78) }, changed]
+        [Notice::PartReady { part: PartNumber(0), state: state(78) }, changed]
     );
 }
 
 #[test]
 fn jobs_on_a_part_that_is_refused_fail_until_another_link_has_it() {
-    let mut world = world();
-    let mut peer = world.welcomed();
-    peer.send(&FromNode::Opened { part: 0, opened: Err("no space".into()) });
-    world.until(|world| world.remote.notices.len() == 2);
-    world.submit(1, Command::Read);
-    assert_eq!(world.done.pop().unwrap().outcome, Err(Fault::Io));
+    let mut testbed = testbed();
+    let mut peer = testbed.welcomed();
+    peer.send(&FromNode::Opened { part: PartNumber(0), opened: Err("no space".into()) });
+    testbed.until(|testbed| testbed.remote.notices.len() == 2);
+    testbed.submit(1, Command::Read);
+    assert_eq!(testbed.done.pop().unwrap().outcome, Err(Fault::Io));
     drop(peer);
-    world.until(|world| !world.remote.is_up());
-    world.remote.retry = Retry::new(RETRY_MIN, RETRY_MAX);
-    let mut peer = world.connected();
-    world.submit(2, Command::Flush);
+    testbed.until(|testbed| !testbed.remote.is_up());
+    testbed.remote.retry = Retry::new(RETRY_MIN, RETRY_MAX);
+    let mut peer = testbed.connected();
+    testbed.submit(2, Command::Flush);
     peer.accept();
-    world.until(|world| world.done.len() == 1);
-    assert_eq!(world.done[0].outcome, Ok(()));
+    testbed.until(|testbed| testbed.done.len() == 1);
+    assert_eq!(testbed.done[0].outcome, Ok(()));
 }
 
 #[test]
 fn a_node_that_makes_no_sense_is_left() {
     for (ticket, payload) in [(0, &b"four"[..3]), (5, b"four")] {
-        let mut world = world();
-        let mut peer = world.connected();
-        world.submit(7, Command::Read);
+        let mut testbed = testbed();
+        let mut peer = testbed.connected();
+        testbed.submit(7, Command::Read);
         peer.job();
         peer.answer(ticket, Ok(()), payload);
-        world.until(|world| !world.remote.is_up());
-        assert_eq!((world.done[0].ticket, world.done[0].outcome), (7, Err(Fault::Io)));
+        testbed.until(|testbed| !testbed.remote.is_up());
+        assert_eq!((testbed.done[0].ticket, testbed.done[0].outcome), (7, Err(Fault::Io)));
     }
-    let mut world = world();
-    let mut peer = world.connected();
+    let mut testbed = testbed();
+    let mut peer = testbed.connected();
     peer.stream.write_all(&[9; 16]).unwrap();
-    world.until(|world| !world.remote.is_up());
+    testbed.until(|testbed| !testbed.remote.is_up());
 }
 
 #[test]
 fn while_jobs_wait_the_node_is_looked_for_often_enough_to_serve_them_when_it_is_back() {
-    let mut world = world();
-    world.remote.submit(NOW, &mut vec![job(1, Command::Read)], &mut world.done);
-    std::fs::remove_file(world.folder.path().join("node")).unwrap();
+    let mut testbed = testbed();
+    testbed.remote.submit(NOW, &mut vec![job(1, Command::Read)], &mut testbed.done);
+    std::fs::remove_file(testbed.folder.path().join("node")).unwrap();
     let gives_up = NOW.after(Span(5 * Span::SECOND.0));
     let mut last = NOW;
-    while world.done.is_empty() {
-        let next = world.remote.next_deadline();
+    while testbed.done.is_empty() {
+        let next = testbed.remote.next_deadline();
         assert!(next <= last.after(RETRY_MAX_AWAITED) && next <= gives_up, "{last:?} {next:?}");
-        world.remote.on_deadline(&world.reactor, next, &mut world.done);
+        testbed.remote.on_deadline(&testbed.reactor, next, &mut testbed.done);
         last = next;
     }
     assert_eq!(last, gives_up);
     // Once no job waits, it is looked for less and less often.
     for _ in 0..10 {
-        last = world.remote.next_deadline();
-        world.remote.on_deadline(&world.reactor, last, &mut world.done);
+        last = testbed.remote.next_deadline();
+        testbed.remote.on_deadline(&testbed.reactor, last, &mut testbed.done);
     }
-    assert_eq!(world.remote.next_deadline(), last.after(RETRY_MAX));
+    assert_eq!(testbed.remote.next_deadline(), last.after(RETRY_MAX));
 }
 
 #[test]
 fn a_node_that_takes_a_long_request_slowly_is_not_left() {
-    let mut world = world();
-    let mut peer = world.connected();
+    let mut testbed = testbed();
+    let mut peer = testbed.connected();
     let buffer = Buffer::with_length(32 << 20);
     let command = Command::Write { durable: false };
     let long = Job { length: 32 << 20, buffer, ..job(1, command) };
-    world.remote.submit(NOW, &mut vec![long], &mut world.done);
-    world.remote.flush(&world.reactor, NOW, &mut world.done);
+    testbed.remote.submit(NOW, &mut vec![long], &mut testbed.done);
+    testbed.remote.flush(&testbed.reactor, NOW, &mut testbed.done);
     peer.stream.set_nonblocking(true).unwrap();
     let mut bytes = vec![0; 64 << 10];
     for _ in 0..7 {
-        world.now = world.now.after(Span(4 * Span::SECOND.0));
-        world.remote.on_deadline(&world.reactor, world.now, &mut world.done);
-        assert!(world.remote.is_up() && world.done.is_empty(), "it takes what it is sent");
+        testbed.now = testbed.now.after(Span(4 * Span::SECOND.0));
+        testbed.remote.on_deadline(&testbed.reactor, testbed.now, &mut testbed.done);
+        assert!(testbed.remote.is_up() && testbed.done.is_empty(), "it takes what it is sent");
         // It takes all that the socket holds, which is a small part of the request.
         while peer.stream.read(&mut bytes).is_ok() {}
-        world.run_once(Duration::from_secs(20));
+        testbed.run_once(Duration::from_secs(20));
     }
-    world.now = world.remote.next_deadline();
-    world.remote.on_deadline(&world.reactor, world.now, &mut world.done);
-    assert_eq!(world.done.len(), 1, "it takes nothing more");
+    testbed.now = testbed.remote.next_deadline();
+    testbed.remote.on_deadline(&testbed.reactor, testbed.now, &mut testbed.done);
+    assert_eq!(testbed.done.len(), 1, "it takes nothing more");
 }
 
 #[test]
 fn a_silent_node_that_owes_an_answer_is_disconnected() {
-    let mut world = world();
-    let mut peer = world.connected();
-    assert_eq!(world.remote.next_deadline(), Time::MAX, "a node that owes nothing may be silent");
-    world.submit(1, Command::Read);
+    let mut testbed = testbed();
+    let mut peer = testbed.connected();
+    assert_eq!(testbed.remote.next_deadline(), Time::MAX, "a node that owes nothing may be silent");
+    testbed.submit(1, Command::Read);
     let second = Span::SECOND;
     for _ in 0..10 {
-        assert_eq!(world.remote.next_deadline(), world.now.after(SILENCE_MAX));
-        world.now = world.now.after(Span(4 * second.0));
-        world.remote.on_deadline(&world.reactor, world.now, &mut world.done);
+        assert_eq!(testbed.remote.next_deadline(), testbed.now.after(SILENCE_MAX));
+        testbed.now = testbed.now.after(Span(4 * second.0));
+        testbed.remote.on_deadline(&testbed.reactor, testbed.now, &mut testbed.done);
         peer.send(&FromNode::Alive);
-        world.run_once(Duration::from_secs(20));
+        testbed.run_once(Duration::from_secs(20));
     }
-    assert!(world.remote.is_up() && world.done.is_empty(), "it has said that it lives");
-    world.submit(2, Command::Read);
-    world.now = world.remote.next_deadline();
-    world.remote.on_deadline(&world.reactor, world.now, &mut world.done);
-    let done = world.done.iter().map(|job| (job.ticket, job.outcome));
+    assert!(testbed.remote.is_up() && testbed.done.is_empty(), "it has said that it lives");
+    testbed.submit(2, Command::Read);
+    testbed.now = testbed.remote.next_deadline();
+    testbed.remote.on_deadline(&testbed.reactor, testbed.now, &mut testbed.done);
+    let done = testbed.done.iter().map(|job| (job.ticket, job.outcome));
     assert_eq!(done.collect::<Vec<_>>(), [(1, Err(Fault::Io)), (2, Err(Fault::Io))]);
-    assert_eq!(world.remote.next_deadline(), world.now.after(RETRY_MIN), "it is looked for again");
+    assert_eq!(
+        testbed.remote.next_deadline(),
+        testbed.now.after(RETRY_MIN),
+        "it is looked for again"
+    );
 }

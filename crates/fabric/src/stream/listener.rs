@@ -98,14 +98,14 @@ impl std::error::Error for BindError {}
 /// A listening socket. A Unix socket's file is removed with it, unless it is another's by then.
 #[derive(Debug)]
 pub struct Listener {
-    kind: Kind,
+    kind: ListenerSocket,
     access: ListenerAccess,
     address: Address,
     guard: Option<Guard>,
 }
 
 #[derive(Debug)]
-enum Kind {
+enum ListenerSocket {
     /// With device and inode of the file that we made.
     Unix(UnixListener, (u64, u64)),
     Tcp(TcpListener),
@@ -130,7 +130,7 @@ impl Listener {
                 remove_stale(path)?;
                 let listener = UnixListener::bind(path).map_err(failed)?;
                 let made = identity(path).map_err(failed)?;
-                let (kind, address) = (Kind::Unix(listener, made), address.clone());
+                let (kind, address) = (ListenerSocket::Unix(listener, made), address.clone());
                 let listener = Self { kind, access, address, guard: None };
                 fs::set_permissions(path, Permissions::from_mode(access.mode)).map_err(failed)?;
                 listener.set_nonblocking().map_err(failed)?;
@@ -142,7 +142,8 @@ impl Listener {
             Address::Tcp(at) => {
                 let listener = TcpListener::bind(at).map_err(failed)?;
                 let address = Address::Tcp(listener.local_addr().map_err(failed)?);
-                let listener = Self { kind: Kind::Tcp(listener), access, address, guard: None };
+                let listener =
+                    Self { kind: ListenerSocket::Tcp(listener), access, address, guard: None };
                 listener.set_nonblocking().map_err(failed)?;
                 Ok(listener)
             }
@@ -158,12 +159,12 @@ impl Listener {
 
     fn set_nonblocking(&self) -> io::Result<()> {
         match &self.kind {
-            Kind::Unix(listener, _) => listener.set_nonblocking(true),
-            Kind::Tcp(listener) => listener.set_nonblocking(true),
+            ListenerSocket::Unix(listener, _) => listener.set_nonblocking(true),
+            ListenerSocket::Tcp(listener) => listener.set_nonblocking(true),
         }
     }
 
-    /// Its address; with the kernel's choice if the port was 0.
+    /// The listener's address, with the port that the kernel chose if the port was 0.
     pub fn address(&self) -> &Address {
         &self.address
     }
@@ -175,11 +176,11 @@ impl Listener {
     /// the connection is closed.
     pub fn accept(&self) -> io::Result<Option<Stream>> {
         let stream = match &self.kind {
-            Kind::Unix(listener, _) => listener.accept().and_then(|(stream, _)| {
+            ListenerSocket::Unix(listener, _) => listener.accept().and_then(|(stream, _)| {
                 stream.set_nonblocking(true)?;
                 Ok(Stream(Socket::Unix(stream)))
             }),
-            Kind::Tcp(listener) => listener.accept().and_then(|(stream, _)| {
+            ListenerSocket::Tcp(listener) => listener.accept().and_then(|(stream, _)| {
                 stream.set_nonblocking(true)?;
                 Stream::from_tcp(stream)
             }),
@@ -221,15 +222,15 @@ impl Listener {
 impl AsFd for Listener {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match &self.kind {
-            Kind::Unix(listener, _) => listener.as_fd(),
-            Kind::Tcp(listener) => listener.as_fd(),
+            ListenerSocket::Unix(listener, _) => listener.as_fd(),
+            ListenerSocket::Tcp(listener) => listener.as_fd(),
         }
     }
 }
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        if let (Kind::Unix(_, made), Address::Unix(path)) = (&self.kind, &self.address)
+        if let (ListenerSocket::Unix(_, made), Address::Unix(path)) = (&self.kind, &self.address)
             && identity(path).is_ok_and(|found| found == *made)
         {
             let _ = fs::remove_file(path);

@@ -47,11 +47,11 @@ pub(crate) struct TlsStream {
     names: OnceLock<Vec<String>>,
     /// When the handshake must be over.
     deadline: Instant,
-    state: Mutex<State>,
+    state: Mutex<TlsState>,
 }
 
 #[derive(Debug)]
-struct State {
+struct TlsState {
     conn: Box<Connection>,
     /// Ciphertext that was read while the caller's buffer was full.
     incoming: Vec<u8>,
@@ -78,7 +78,7 @@ struct Registration {
 
 impl TlsStream {
     pub(super) fn new(conn: Connection, socket: Stream, deadline: Instant) -> Arc<Self> {
-        let state = State {
+        let state = TlsState {
             conn: Box::new(conn),
             incoming: Vec::new(),
             encrypted: 0,
@@ -218,14 +218,14 @@ impl TlsStream {
     }
 
     /// Runs an action, and registers the events that the protocol waits for then.
-    fn with<T>(self: &Arc<Self>, act: impl FnOnce(&mut State) -> T) -> T {
+    fn with<T>(self: &Arc<Self>, act: impl FnOnce(&mut TlsState) -> T) -> T {
         let mut state = self.state();
         let result = act(&mut state);
         state.watch(self);
         result
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, TlsState> {
         // A panic in rustls leaves a state in which it gives errors.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -242,7 +242,7 @@ impl Drop for TlsStream {
     }
 }
 
-impl State {
+impl TlsState {
     fn receive(&mut self, stream: &TlsStream, room: &mut Room<'_, '_>) -> io::Result<usize> {
         let _ = self.write(stream);
         let holds_input = self.holds_input();

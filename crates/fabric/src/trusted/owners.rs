@@ -1,4 +1,4 @@
-//! Which users are trusted, and what a mode leaves to the others.
+//! The users that a daemon trusts as owners of files, and the rights that a mode gives other users.
 
 use std::fs;
 use std::os::fd::{AsRawFd, BorrowedFd};

@@ -1,4 +1,4 @@
-//! The way to a folder, one component at a time.
+//! Opens a folder one path component at a time, and checks who may change each component.
 
 use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsFd, OwnedFd};

@@ -1,4 +1,4 @@
-//! One client: bytes in, its pipeline of requests, bytes out.
+//! One memcached client: bytes in, its pipeline of requests, bytes out.
 
 use std::io::{self, Read};
 use std::sync::Arc;

@@ -15,7 +15,7 @@ use tidegate_fabric::service::{
 };
 use tidegate_fabric::stream::{Address, ListenerAccess};
 use tidegate_model::policy::Policy;
-use tidegate_model::{CostModel, NodeId};
+use tidegate_model::{CostModel, NodeId, PartNumber};
 
 use super::*;
 use crate::config::Limits;
@@ -52,7 +52,7 @@ impl Session for Keeps {
     fn tenants(&mut self, _: &[String]) {}
 
     fn open(&mut self, _: &Part) -> Result<OpenPart, String> {
-        Ok(OpenPart { number: 0, state: PartState { incarnation: 1, identity: None } })
+        Ok(OpenPart { number: PartNumber(0), state: PartState { incarnation: 1, identity: None } })
     }
 
     fn submit(&mut self, jobs: &mut Vec<Job>, _: &mut Vec<Job>) {

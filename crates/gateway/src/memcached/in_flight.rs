@@ -2,7 +2,7 @@
 
 use tidegate_fabric::buffer::Buffer;
 use tidegate_fabric::service::{Command, Job};
-use tidegate_model::{Class, ContextId, Tag, TenantId, Time};
+use tidegate_model::{Class, ContextId, PartNumber, Tag, TenantId, Time};
 use tidegate_wire::memcached::pipeline::{NodeRequest, Ticket};
 
 /// The node of a request, and its tenant.
@@ -62,7 +62,7 @@ impl InFlight {
             ticket: u64::from(slot),
             tag,
             command: Command::KeyValue,
-            part: 0,
+            part: PartNumber(0),
             incarnation: 0,
             offset: 0,
             // A request is at most a value of 128 MiB and a line.

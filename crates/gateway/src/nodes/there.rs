@@ -4,6 +4,7 @@ use std::collections::HashSet;
 
 use tidegate_fabric::remote::{Notice, Remote};
 use tidegate_fabric::service::Part;
+use tidegate_model::PartNumber;
 
 use crate::barriers::{Barriers, Cause};
 use crate::parts::VolumeParts;
@@ -23,7 +24,7 @@ pub(super) struct There {
     /// Volumes and parts that jobs which failed with the link may still change.
     unsettled: Vec<(usize, u32)>,
     /// Parts that are open over this link, by number there.
-    open: HashSet<u32>,
+    open: HashSet<PartNumber>,
 }
 
 impl There {
@@ -52,13 +53,13 @@ impl There {
             }
             if matches!(notice, Notice::Down { .. }) {
                 for part in self.open.drain() {
-                    let (volume, part) = &self.parts[part as usize];
+                    let (volume, part) = &self.parts[part.index()];
                     known[*volume].on_link_lost(part.index);
                 }
             }
             match notice {
                 Notice::Unsettled { part } => {
-                    let (volume, part) = &self.parts[part as usize];
+                    let (volume, part) = &self.parts[part.index()];
                     barriers.raise(*volume, part.index, Cause::Link);
                     self.unsettled.push((*volume, part.index));
                 }
@@ -85,8 +86,13 @@ impl There {
     }
 
     /// Records a change of a part, and reports whether its volume is served.
-    fn note(&self, known: &mut [VolumeParts], part: u32, note: impl FnOnce(&mut VolumeParts, u32)) {
-        let (volume, part) = &self.parts[part as usize];
+    fn note(
+        &self,
+        known: &mut [VolumeParts],
+        part: PartNumber,
+        note: impl FnOnce(&mut VolumeParts, u32),
+    ) {
+        let (volume, part) = &self.parts[part.index()];
         let known = &mut known[*volume];
         let before = [known.fault(), known.mismatch()].map(|it| it.map(String::from));
         note(known, part.index);

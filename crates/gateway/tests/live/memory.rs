@@ -7,8 +7,8 @@ use tidegate_fabric::buffer::Buffer;
 use tidegate_fabric::service::{
     Command, CompletionSink, Fault, Job, OpenPart, Part, PartState, Service, Session,
 };
-use tidegate_model::TenantId;
 use tidegate_model::cluster::{Uuid, VolumeStamp};
+use tidegate_model::{PartNumber, TenantId};
 
 /// When jobs are done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -176,7 +176,7 @@ impl Inner {
             job.buffer = Buffer::from(reply);
             return;
         }
-        let bytes = &mut self.parts[job.part as usize].1;
+        let bytes = &mut self.parts[job.part.index()].1;
         if job.command == Command::Flush {
             // Zero is of a client that came before any node.
             let is_lost = ![0, 1 + self.losses].contains(&job.incarnation);
@@ -233,7 +233,7 @@ impl Session for Talk {
             parts.len() - 1
         });
         let state = PartState { incarnation: 1 + *losses, identity: *identity };
-        Ok(OpenPart { number: index as u32, state })
+        Ok(OpenPart { number: PartNumber::at(index), state })
     }
 
     fn submit(&mut self, jobs: &mut Vec<Job>, done: &mut Vec<Job>) {

@@ -16,7 +16,7 @@ use tidegate_stage::{Request, Settings, Stage, StageAgent};
 
 use super::Row;
 use super::sample::Median;
-use super::window::Plan;
+use super::window::WindowPlan;
 use crate::experiment::controller::Controller;
 use crate::experiment::scratch::Scratch;
 use tidegate_console::clock::Clock;
@@ -160,7 +160,7 @@ impl Testbed {
 
 /// Measures everything.
 pub(super) fn rows(
-    plan: Plan,
+    plan: WindowPlan,
     interrupt: &Interrupt,
     report: &mut dyn FnMut(Row),
 ) -> Result<(), Failure> {

@@ -6,7 +6,7 @@ use tidegate_algo::shaping::token_bucket::{Take, TokenBucket};
 use tidegate_model::Time;
 
 use super::stage::{PAGE, agent};
-use super::window::{BUSY, Contestant, Ours, Plan, contest};
+use super::window::{BUSY, Contestant, Ours, WindowPlan, contest};
 use super::{Row, peers};
 
 const BENCH: &str = "stage";
@@ -17,7 +17,7 @@ const TOGETHER_NS: f64 = 40.0;
 /// Tokens per second that no request waits for.
 const RATE: u64 = (1 << 40) - 1;
 
-pub(super) fn rows(plan: Plan, report: &mut dyn FnMut(Row)) {
+pub(super) fn rows(plan: WindowPlan, report: &mut dyn FnMut(Row)) {
     // For its clock, which is what a bucket in a stage is asked with.
     let Some(agent) = agent(vec![]) else {
         let row = Row::nanoseconds(BENCH, "bucket", None);

@@ -5,7 +5,7 @@
 //! takes a token, reservation tokens come paced, and the data node's monitor runs on the same core.
 //! Its periods go by in virtual time, a step per operation, so no clock is read.
 //!
-//! The time of the engine alone is measured over a fabric that does nothing.
+//! The time of the engine alone is measured over a connection that carries nothing.
 
 use std::sync::{Arc, Mutex};
 
@@ -16,14 +16,16 @@ use tidegate_fabric::memory::region::Region;
 use tidegate_fabric::memory::shm::Shm;
 use tidegate_model::{Span, Time};
 use tidegate_onesided::haechi::monitor::Settings;
-use tidegate_onesided::haechi::{Event, Monitor, Port, SessionParameters, port, region_layout};
+use tidegate_onesided::haechi::{
+    Monitor, MonitorEvent, Port, SessionParameters, port, region_layout,
+};
 use tidegate_onesided::kv::{self, Answer, Area, Client, HEADER, Layout};
 use tidegate_onesided::one_sided::{
-    BUFFER, BufferPosition, Done, Fabric, Lost, Operation, Post, PostError,
+    BUFFER, BufferPosition, Done, Lost, Operation, Post, PostError, RemoteMemory,
 };
 
 use super::Row;
-use super::window::{BUSY, Contestant, Ours, Plan, contest};
+use super::window::{BUSY, Contestant, Ours, WindowPlan, contest};
 use tidegate_console::failure::Failure;
 use tidegate_console::interrupt::Interrupt;
 
@@ -52,7 +54,7 @@ const SHARE: f64 = 0.95;
 
 /// Measures the gets with and without an engine, and the engine alone.
 pub(super) fn rows(
-    plan: Plan,
+    plan: WindowPlan,
     interrupt: &Interrupt,
     report: &mut dyn FnMut(Row),
 ) -> Result<(), Failure> {
@@ -76,7 +78,7 @@ impl Idle {
     }
 }
 
-impl Fabric for Idle {
+impl RemoteMemory for Idle {
     fn post(&mut self, post: Post) -> Result<(), PostError> {
         if post.id >= port::OWN {
             return self.memory.post(post);
@@ -115,7 +117,7 @@ impl Fabric for Idle {
 /// Periods in virtual time, and the monitor that opens them.
 struct Periods {
     monitor: Option<Monitor<Shm>>,
-    events: Vec<Event>,
+    events: Vec<MonitorEvent>,
     now: Time,
     since: u64,
 }
@@ -143,7 +145,7 @@ impl Periods {
 
 /// A client's engine and its monitor. The client is promised all that can be counted, so that it
 /// always has a token.
-fn engine<F: Fabric>(region: &Arc<Region>, fabric: F) -> Option<(Port<F>, Periods)> {
+fn engine<F: RemoteMemory>(region: &Arc<Region>, remote: F) -> Option<(Port<F>, Periods)> {
     let local = COUNT_MAX;
     let parameters =
         SessionParameters { rules: Rules::SOUND, period: Span::SECOND, local_rate: local };
@@ -152,12 +154,12 @@ fn engine<F: Fabric>(region: &Arc<Region>, fabric: F) -> Option<(Port<F>, Period
     let mut monitor = Monitor::new(Shm::new(region.clone(), 8), settings, Time::ZERO).ok()?;
     let promise = Promise { reservation: COUNT_MAX, limit: u64::MAX };
     let session_slot = monitor.admit(promise).ok()?;
-    let port = Port::new(fabric, parameters, session_slot, DEPTH, Time::ZERO).ok()?;
+    let port = Port::new(remote, parameters, session_slot, DEPTH, Time::ZERO).ok()?;
     Some((port, Periods { monitor: Some(monitor), ..Periods::none() }))
 }
 
-/// The time that the engine adds to a fabric that does nothing.
-fn alone(plan: Plan) -> Row {
+/// The time that the engine adds to a connection that carries nothing.
+fn alone(plan: WindowPlan) -> Row {
     let case = "the engine, per operation";
     let Ok(region) = Region::create(2 * region_layout::DATA) else {
         return Row::nanoseconds(BENCH, case, None).because(NO_MEMORY);
@@ -178,25 +180,25 @@ fn alone(plan: Plan) -> Row {
 }
 
 /// Posts reads, and takes out what is done after every few.
-fn post<F: Fabric>(bed: &Mutex<(F, Periods, Vec<Done>)>, calls: u64) {
+fn post<F: RemoteMemory>(bed: &Mutex<(F, Periods, Vec<Done>)>, calls: u64) {
     let Ok(mut bed) = bed.lock() else { return };
-    let (fabric, periods, done) = &mut *bed;
+    let (remote, periods, done) = &mut *bed;
     for id in 0..calls {
         let now = periods.pass();
         let into = BufferPosition::start(id as u32 % DEPTH);
         let operation = Operation::Read { from: region_layout::DATA, into, length: VALUE as u32 };
         // Only before its first period an engine has no room.
-        let _ = fabric.post(Post { id, operation });
+        let _ = remote.post(Post { id, operation });
         if id % u64::from(DEPTH / 4) == 0 {
-            let _ = fabric.flush(now);
-            let _ = fabric.poll(now, done);
+            let _ = remote.flush(now);
+            let _ = remote.poll(now, done);
             std::hint::black_box(&mut *done).clear();
         }
     }
 }
 
 /// Values read per second, without an engine and with one.
-fn gets(plan: Plan, report: &mut dyn FnMut(Row)) {
+fn gets(plan: WindowPlan, report: &mut dyn FnMut(Row)) {
     let keys = if plan.is_full() { KEYS } else { KEYS_QUICK };
     let case = |how| format!("values of 4 KiB read, {how}");
     let Some((region, layout)) = store(keys) else {
@@ -262,13 +264,13 @@ struct Reader<F> {
     outcomes: Vec<kv::OperationOutcome>,
 }
 
-impl<F: Fabric> Reader<F> {
+impl<F: RemoteMemory> Reader<F> {
     /// One that has read every key once, so that it knows where they are.
-    fn new(fabric: F, layout: Layout, periods: Periods, keys: u64) -> Option<Self> {
+    fn new(remote: F, layout: Layout, periods: Periods, keys: u64) -> Option<Self> {
         let locations = u32::try_from(2 * keys).ok()?;
         let (outstanding, rest) = (DEPTH, Span::ZERO);
         let settings = kv::Settings { outstanding, locations, extent: 1, session_slot: None, rest };
-        let client = Client::new(fabric, layout, settings).ok()?;
+        let client = Client::new(remote, layout, settings).ok()?;
         let mut reader = Self { client, periods, keys, state: 1, outcomes: Vec::new() };
         for key in 0..keys {
             while reader.client.get(&key.to_le_bytes(), key).is_err() {
@@ -305,7 +307,7 @@ impl<F: Fabric> Reader<F> {
     }
 }
 
-fn read<F: Fabric>(reader: &Mutex<Reader<F>>, calls: u64) {
+fn read<F: RemoteMemory>(reader: &Mutex<Reader<F>>, calls: u64) {
     if let Ok(mut reader) = reader.lock() {
         reader.read(calls);
     }

@@ -10,7 +10,7 @@ use tidegate_proto::message::Request;
 
 use super::Row;
 use super::sample::Median;
-use super::window::Plan;
+use super::window::WindowPlan;
 use crate::experiment::child::Child;
 use crate::experiment::controller::Controller;
 use crate::experiment::scratch::Scratch;
@@ -111,7 +111,7 @@ impl Idle {
 
 /// Measures everything.
 pub(super) fn rows(
-    plan: Plan,
+    plan: WindowPlan,
     interrupt: &Interrupt,
     report: &mut dyn FnMut(Row),
 ) -> Result<(), Failure> {

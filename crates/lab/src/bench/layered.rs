@@ -8,7 +8,7 @@ use tidegate_stage::transform::{Keys, Layered};
 
 use super::Row;
 use super::stage::{LARGE, one_gate};
-use super::window::{BUSY, Plan, ours};
+use super::window::{BUSY, WindowPlan, ours};
 
 const BENCH: &str = "stage";
 /// How much a request of 128 KiB may take beyond one of 0 B: one more number is counted.
@@ -28,7 +28,7 @@ fn content() -> Vec<u8> {
     text.by_ref().take(LARGE as usize).collect()
 }
 
-pub(super) fn rows(plan: Plan, report: &mut dyn FnMut(Row)) {
+pub(super) fn rows(plan: WindowPlan, report: &mut dyn FnMut(Row)) {
     let stages = [
         ("no transformation", GateSpec::NoOp),
         ("zstd 1", GateSpec::Compress { level: 1 }),

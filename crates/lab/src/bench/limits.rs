@@ -17,7 +17,7 @@ use tidegate_proto::message::Rule;
 use tidegate_stage::{Request, Stage, StageAgent};
 
 use super::stage::one_gate;
-use super::window::{BUSY, Plan};
+use super::window::{BUSY, WindowPlan};
 use super::{Row, peers};
 use tidegate_console::amounts;
 use tidegate_console::clock::Clock;
@@ -257,7 +257,7 @@ fn row(outcome: CaseOutcome) -> Row {
 
 /// Measures everything.
 pub(super) fn rows(
-    plan: Plan,
+    plan: WindowPlan,
     interrupt: &Interrupt,
     report: &mut dyn FnMut(Row),
 ) -> Result<(), Failure> {

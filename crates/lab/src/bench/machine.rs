@@ -3,11 +3,11 @@
 use std::hint::black_box;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::window::{Plan, ours};
+use super::window::{WindowPlan, ours};
 use super::{Row, window};
 use tidegate_console::clock::Clock;
 
-pub(super) fn rows(plan: Plan, report: &mut dyn FnMut(Row)) {
+pub(super) fn rows(plan: WindowPlan, report: &mut dyn FnMut(Row)) {
     let (counter, clock) = (AtomicU64::new(0), Clock::start());
     let add = |_: usize, calls: u64| {
         for _ in 0..calls {

@@ -32,7 +32,7 @@ mod store;
 mod window;
 
 use sample::Median;
-pub(crate) use window::Plan;
+pub(crate) use window::WindowPlan;
 
 /// The units of which less is better: times, their ratios, how far off something is, memory, and
 /// looks at what is not there.
@@ -215,7 +215,7 @@ impl Bench {
 /// Measures, and gives each row to `report` as soon as it is there. The shim is at `shim`.
 pub(crate) fn run(
     benches: &[Bench],
-    plan: Plan,
+    plan: WindowPlan,
     shim: Result<&Path, String>,
     report: &mut dyn FnMut(Row),
 ) -> Result<(), Failure> {
@@ -269,7 +269,7 @@ pub(crate) fn run(
 }
 
 /// Probes how the scheduler behaves, and gives each row to `report` as soon as it is there.
-pub(crate) fn probe(plan: Plan, report: &mut dyn FnMut(Row)) -> Result<(), Failure> {
+pub(crate) fn probe(plan: WindowPlan, report: &mut dyn FnMut(Row)) -> Result<(), Failure> {
     scheduler::probe(plan, &Interrupt::listen()?, report)
 }
 
@@ -281,8 +281,10 @@ mod tests {
     #[test]
     fn every_case_of_the_library_can_be_measured() {
         let mut rows = Vec::new();
-        run(&[Bench::Stage], Plan::TINY, Err("not asked for".into()), &mut |row| rows.push(row))
-            .unwrap();
+        run(&[Bench::Stage], WindowPlan::TINY, Err("not asked for".into()), &mut |row| {
+            rows.push(row)
+        })
+        .unwrap();
         assert!(rows.len() > 15, "{rows:#?}");
         assert!(rows.iter().all(|row| row.value.is_some() || row.reason.is_some()), "{rows:#?}");
         assert!(rows.iter().any(|row| row.value.is_some()), "{rows:#?}");
@@ -291,7 +293,7 @@ mod tests {
     #[test]
     fn one_sided_access_can_be_measured() {
         let mut rows = Vec::new();
-        haechi::rows(Plan::TINY, &Interrupt::default(), &mut |row| rows.push(row)).unwrap();
+        haechi::rows(WindowPlan::TINY, &Interrupt::default(), &mut |row| rows.push(row)).unwrap();
         assert_eq!(rows.len(), 3, "{rows:#?}");
         assert!(rows.iter().all(|row| row.reason.as_deref().is_none_or(|why| why == window::BUSY)));
     }
@@ -300,7 +302,7 @@ mod tests {
     #[test]
     fn stores_can_be_measured() {
         let mut rows = Vec::new();
-        store::rows(Plan::TINY, &mut |row| rows.push(row));
+        store::rows(WindowPlan::TINY, &mut |row| rows.push(row));
         assert_eq!(rows.len(), 6, "{rows:#?}");
         let ours = rows.iter().filter(|row| row.case.contains("Rust"));
         let is_busy = |why: &str| why == window::BUSY;
@@ -312,7 +314,7 @@ mod tests {
     fn limits_can_be_measured() {
         let mut rows = Vec::new();
         let interrupt = Interrupt::default();
-        limits::rows(Plan::TINY, &interrupt, &mut |row| rows.push(row)).unwrap();
+        limits::rows(WindowPlan::TINY, &interrupt, &mut |row| rows.push(row)).unwrap();
         assert!(rows.len() >= 16, "{rows:#?}");
         assert!(rows.iter().any(|row| row.value.is_some()), "{rows:#?}");
         assert!(rows.iter().all(|row| row.value.is_some() || row.reason.is_some()), "{rows:#?}");

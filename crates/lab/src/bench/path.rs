@@ -23,7 +23,7 @@ use serde::Deserialize;
 use tidegate_model::Span;
 
 use super::Row;
-use super::window::Plan;
+use super::window::WindowPlan;
 use crate::experiment::child::{Child, Start};
 use crate::experiment::fio;
 use crate::experiment::scratch::Scratch;
@@ -65,7 +65,7 @@ const POLL_INTERVAL: Span = Span(5 * Span::MILLISECOND.0);
 
 /// The figures of one run of fio.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Run {
+struct FioFigures {
     /// Requests per second.
     iops: f64,
     /// Processor time of the server per request, in microseconds.
@@ -176,7 +176,7 @@ impl Server {
         length: Span,
         scratch: &Scratch,
         interrupt: &Interrupt,
-    ) -> Result<Run, Failure> {
+    ) -> Result<FioFigures, Failure> {
         let output_path = scratch.join("fio.json");
         let before = self.cpu_us();
         let client = self.target.client(&reads(depth, length, &output_path));
@@ -198,7 +198,7 @@ fn reads(depth: u32, length: Span, output_path: &Path) -> String {
     )
 }
 
-fn parse(text: &str, cpu_us: f64) -> Option<Run> {
+fn parse(text: &str, cpu_us: f64) -> Option<FioFigures> {
     #[derive(Deserialize)]
     struct Report {
         jobs: Vec<Job>,
@@ -231,7 +231,7 @@ fn parse(text: &str, cpu_us: f64) -> Option<Run> {
     // Requests of the ramp cost processor time and are not counted: the rate is the same.
     let all = read.iops * (read.runtime + 100.0) / 1_000.0;
     let Percentiles { p50, p99 } = read.clat_ns.percentile;
-    (read.total_ios > 0.0).then_some(Run {
+    (read.total_ios > 0.0).then_some(FioFigures {
         iops: read.iops,
         cpu_us: cpu_us / all,
         p50_us: p50 / 1_000.0,
@@ -241,7 +241,7 @@ fn parse(text: &str, cpu_us: f64) -> Option<Run> {
 
 /// A configuration of Tidegate to run.
 #[derive(Clone, Copy)]
-struct Kind<'a> {
+struct Deployment<'a> {
     name: &'static str,
     /// Each in a process of its own; an empty one for all together.
     roles: &'a [&'a str],
@@ -250,7 +250,7 @@ struct Kind<'a> {
     limit: u64,
 }
 
-impl Kind<'_> {
+impl Deployment<'_> {
     /// One node, in one process with everything else, and no limit that is ever reached.
     const TOGETHER: Self = Self {
         name: "together",
@@ -300,7 +300,7 @@ struct Files {
 impl Files {
     /// Writes them; `nbd` is the gateway's address, or none for a socket beside them.
     fn write(
-        kind: &Kind<'_>,
+        kind: &Deployment<'_>,
         nbd: Option<&str>,
         more: &str,
         scratch: &Scratch,
@@ -341,7 +341,11 @@ fn cannot_write(error: io::Error) -> Failure {
 }
 
 /// Tidegate with everything in one process, or with one for each role.
-fn tidegate(kind: Kind<'_>, scratch: &Scratch, interrupt: &Interrupt) -> Result<Server, Failure> {
+fn tidegate(
+    kind: Deployment<'_>,
+    scratch: &Scratch,
+    interrupt: &Interrupt,
+) -> Result<Server, Failure> {
     let files = Files::write(&kind, None, "", scratch)?;
     let start = |role: &&str| {
         let socket = match *role {
@@ -369,7 +373,7 @@ fn memory_plugin(mut arguments: Vec<OsString>) -> Start {
 }
 
 /// The rates of two servers that took turns, round by round.
-fn rates<'a>(ours: &'a [Run], peer: &'a [Run]) -> impl Iterator<Item = (f64, f64)> {
+fn rates<'a>(ours: &'a [FioFigures], peer: &'a [FioFigures]) -> impl Iterator<Item = (f64, f64)> {
     ours.iter().zip(peer).map(|(ours, peer)| (ours.iops, peer.iops))
 }
 
@@ -378,7 +382,7 @@ fn rates<'a>(ours: &'a [Run], peer: &'a [Run]) -> impl Iterator<Item = (f64, f64
 /// # Errors
 /// If the user interrupts the run.
 pub(super) fn rows(
-    plan: Plan,
+    plan: WindowPlan,
     interrupt: &Interrupt,
     report: &mut dyn FnMut(Row),
 ) -> Result<(), Failure> {
@@ -396,12 +400,20 @@ pub(super) fn rows(
     or_reason("memcached gets", measured, report)
 }
 
-fn measure(plan: Plan, interrupt: &Interrupt, report: &mut dyn FnMut(Row)) -> Result<(), Failure> {
+fn measure(
+    plan: WindowPlan,
+    interrupt: &Interrupt,
+    report: &mut dyn FnMut(Row),
+) -> Result<(), Failure> {
     let scratch = Scratch::new()?;
     let roles = ["controller", "node", "gateway"];
     let mut servers = vec![
-        tidegate(Kind::TOGETHER, &scratch, interrupt)?,
-        tidegate(Kind { name: "apart", roles: &roles, ..Kind::TOGETHER }, &scratch, interrupt)?,
+        tidegate(Deployment::TOGETHER, &scratch, interrupt)?,
+        tidegate(
+            Deployment { name: "apart", roles: &roles, ..Deployment::TOGETHER },
+            &scratch,
+            interrupt,
+        )?,
     ];
     let missing = match nbdkit(&scratch, interrupt) {
         Ok(server) => {
@@ -433,15 +445,19 @@ fn measure(plan: Plan, interrupt: &Interrupt, report: &mut dyn FnMut(Row)) -> Re
 
 /// Measures the rate with the scheduler `unified`, beside the rate with `fifo`.
 fn schedulers(
-    plan: Plan,
+    plan: WindowPlan,
     scratch: &Scratch,
     interrupt: &Interrupt,
     report: &mut dyn FnMut(Row),
 ) -> Result<(), Failure> {
-    let kind = Kind { nodes: &["memory", "other"], ..Kind::TOGETHER };
+    let kind = Deployment { nodes: &["memory", "other"], ..Deployment::TOGETHER };
     let mut servers = Vec::new();
     for scheduler in ["fifo", "unified"] {
-        servers.push(tidegate(Kind { name: scheduler, scheduler, ..kind }, scratch, interrupt)?);
+        servers.push(tidegate(
+            Deployment { name: scheduler, scheduler, ..kind },
+            scratch,
+            interrupt,
+        )?);
     }
     for server in &mut servers {
         server.fill(scratch, interrupt)?;
@@ -464,12 +480,12 @@ fn schedulers(
 
 /// How exactly a limit holds that is reached.
 fn limited(
-    plan: Plan,
+    plan: WindowPlan,
     scratch: &Scratch,
     interrupt: &Interrupt,
     report: &mut dyn FnMut(Row),
 ) -> Result<(), Failure> {
-    let kind = Kind { name: "limited", limit: LIMIT, ..Kind::TOGETHER };
+    let kind = Deployment { name: "limited", limit: LIMIT, ..Deployment::TOGETHER };
     let mut limited = tidegate(kind, scratch, interrupt)?;
     let length = if plan.is_full() { RUN_LIMITED } else { RUN_QUICK };
     let run = limited.run(DEPTH_PROMISED, length, scratch, interrupt)?;
@@ -486,8 +502,8 @@ fn limited(
 fn speed(
     name: &str,
     depth: u32,
-    runs: &[Run],
-    peer: Result<&[Run], &str>,
+    runs: &[FioFigures],
+    peer: Result<&[FioFigures], &str>,
     report: &mut dyn FnMut(Row),
 ) {
     let (processes, times) = match name {
@@ -524,7 +540,7 @@ mod tests {
                  {{\"50.000000\":7000,\"99.000000\":9000}}}}}}}}]}}"
             )
         };
-        let run = Run { iops: 1_000.0, cpu_us: 4.0, p50_us: 7.0, p99_us: 9.0 };
+        let run = FioFigures { iops: 1_000.0, cpu_us: 4.0, p50_us: 7.0, p99_us: 9.0 };
         assert_eq!(parse(&report(0), 4_000.0), Some(run));
         assert_eq!(parse(&report(5), 4_000.0), None);
         assert_eq!(parse("", 1.0), None);

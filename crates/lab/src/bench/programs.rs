@@ -24,7 +24,7 @@ use tidegate_stage::segment::VARIABLE;
 use super::Row;
 use super::child::{self, compile};
 use super::sample::Median;
-use super::window::{BUSY, Plan};
+use super::window::{BUSY, WindowPlan};
 use crate::experiment::child::{Child, Start};
 use crate::experiment::controller::Controller;
 use crate::experiment::scratch::Scratch;
@@ -160,12 +160,12 @@ fn work_directory() -> io::Result<Scratch> {
 
 /// How long a run took, in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Run {
+struct RunTime {
     wall: f64,
     processor: f64,
 }
 
-impl Run {
+impl RunTime {
     fn parse(answer: &str) -> Result<Self, String> {
         let mut words = answer.split(' ').map(str::parse);
         match (words.next(), words.next()) {
@@ -178,12 +178,12 @@ impl Run {
 /// Two runs of one program.
 #[derive(Clone, Copy, Debug)]
 struct Pair {
-    bare: Run,
-    gated: Run,
+    bare: RunTime,
+    gated: RunTime,
 }
 
 /// Which of a run's times.
-type Metric = fn(&Run) -> f64;
+type Metric = fn(&RunTime) -> f64;
 
 impl Pair {
     fn ratio(&self, part: Metric) -> f64 {
@@ -193,7 +193,7 @@ impl Pair {
 
 /// A command, whether it runs in the stage, and the files and folders that it makes.
 #[derive(Clone, Copy)]
-struct Job<'a> {
+struct GatedCommand<'a> {
     command: &'a [&'a str],
     is_gated: bool,
     makes: &'a [&'a str],
@@ -236,7 +236,7 @@ impl<'a> Testbed<'a> {
     }
 
     /// Runs a command in `directory`, without files and folders of the run before.
-    fn run(&mut self, directory: &Path, job: Job<'_>) -> Result<Run, String> {
+    fn run(&mut self, directory: &Path, job: GatedCommand<'_>) -> Result<RunTime, String> {
         for made in job.makes {
             let path = directory.join(made);
             let _ = fs::remove_file(&path).or_else(|_| fs::remove_dir_all(&path));
@@ -246,14 +246,14 @@ impl<'a> Testbed<'a> {
         let words = [how, directory].into_iter().chain(job.command.iter().copied());
         let line = words.collect::<Vec<_>>().join(BETWEEN);
         self.interrupt.check().map_err(|failure| failure.to_string())?;
-        Run::parse(&self.runner.query(&line).ok_or("the runner has ended")?)
+        RunTime::parse(&self.runner.query(&line).ok_or("the runner has ended")?)
     }
 
     /// Runs two commands in turns: of two pairs that follow each other, one begins with the second.
     fn pair(
         &mut self,
         directory: &Path,
-        [bare, gated]: [Job<'_>; 2],
+        [bare, gated]: [GatedCommand<'_>; 2],
         number: usize,
     ) -> Result<Pair, String> {
         if number % 2 == 1 {
@@ -271,11 +271,12 @@ impl<'a> Testbed<'a> {
     }
 
     /// Pairs of runs of one program, as many as it takes to be sure.
-    fn pairs(&mut self, program: &Program, plan: Plan) -> Result<Vec<Pair>, String> {
+    fn pairs(&mut self, program: &Program, plan: WindowPlan) -> Result<Vec<Pair>, String> {
         let directory = self.work_directory.join(program.name);
         let made = prepare(program.name, &directory);
         let mut pairs = Vec::new();
-        let job = |is_gated| Job { command: program.command, is_gated, makes: program.makes };
+        let job =
+            |is_gated| GatedCommand { command: program.command, is_gated, makes: program.makes };
         // Not counted: it fills caches and makes the files that later runs write anew.
         let begin = made.and_then(|()| self.run(&directory, job(false)));
         let before = self.passed();
@@ -306,7 +307,7 @@ impl<'a> Testbed<'a> {
         let socket = self.controller.socket().to_owned();
         let [tidegate, socket] = [&tidegate, &socket].map(|path| path.to_string_lossy());
         let run = [&*tidegate, "--socket", &*socket, "run", "--tenant", TENANT, "--", "true"];
-        let job = |command, is_gated| Job { command, is_gated, makes: &[] };
+        let job = |command, is_gated| GatedCommand { command, is_gated, makes: &[] };
         let cases = [
             ("start of `tidegate run -- true`", job(&run, false)),
             ("start of `true` in a stage", job(&["true"], true)),
@@ -371,11 +372,11 @@ fn prepare(name: &str, directory: &Path) -> Result<(), String> {
     }
 }
 
-fn wall(run: &Run) -> f64 {
+fn wall(run: &RunTime) -> f64 {
     run.wall
 }
 
-fn processor(run: &Run) -> f64 {
+fn processor(run: &RunTime) -> f64 {
     run.processor
 }
 
@@ -426,7 +427,7 @@ fn rows_of(program: &Program, pairs: Result<Vec<Pair>, String>) -> [Row; 2] {
 
 /// Measures everything.
 pub(super) fn rows(
-    plan: Plan,
+    plan: WindowPlan,
     shim: Result<&Path, String>,
     interrupt: &Interrupt,
     report: &mut dyn FnMut(Row),
@@ -459,7 +460,7 @@ mod tests {
     use super::*;
 
     fn pairs(count: usize, ratio: impl Fn(usize) -> f64) -> Vec<Pair> {
-        let run = |time| Run { wall: time, processor: 2.0 };
+        let run = |time| RunTime { wall: time, processor: 2.0 };
         let pair = |number| Pair { bare: run(4e8), gated: run(4e8 * ratio(number)) };
         (0..count).map(pair).collect()
     }
@@ -485,8 +486,8 @@ mod tests {
         let [time, processor] = rows_of(&PROGRAMS[0], Err("fio is not installed".into()));
         assert_eq!((time.value, time.kept), (None, None));
         assert_eq!(processor.reason.as_deref(), Some("fio is not installed"));
-        assert!(Run::parse("! 127").is_err());
-        assert_eq!(Run::parse("5 3"), Ok(Run { wall: 5.0, processor: 3.0 }));
+        assert!(RunTime::parse("! 127").is_err());
+        assert_eq!(RunTime::parse("5 3"), Ok(RunTime { wall: 5.0, processor: 3.0 }));
     }
 
     #[test]

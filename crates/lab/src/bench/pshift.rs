@@ -18,7 +18,7 @@ use tidegate_model::Time;
 
 use super::Row;
 use super::sample::Median;
-use super::window::Plan;
+use super::window::WindowPlan;
 use crate::experiment::scratch::Scratch;
 use tidegate_console::clock::Clock;
 use tidegate_console::failure::Failure;
@@ -52,7 +52,7 @@ const QUICK: [Size; 1] = [Size { servers: 16, buckets: 500, rounds: 5, promises:
 
 /// Measures everything.
 pub(super) fn rows(
-    plan: Plan,
+    plan: WindowPlan,
     interrupt: &Interrupt,
     report: &mut dyn FnMut(Row),
 ) -> Result<(), Failure> {
@@ -341,7 +341,7 @@ mod tests {
     fn every_shape_can_be_measured() {
         let mut rows = Vec::new();
         let interrupt = Interrupt::default();
-        super::rows(Plan::TINY, &interrupt, &mut |row| rows.push(row)).unwrap();
+        super::rows(WindowPlan::TINY, &interrupt, &mut |row| rows.push(row)).unwrap();
         assert!(rows.len() >= 3 * SHAPES.len(), "{rows:#?}");
         assert!(rows.iter().all(|row| row.value.is_some() && row.kept.is_none()), "{rows:#?}");
         assert!(rows[0].case.ends_with("500, r 1.0, m 1.1"), "{rows:#?}");

@@ -16,7 +16,7 @@ use std::sync::Mutex;
 use tidegate_model::Span;
 
 use super::Row;
-use super::window::{BUSY, Contestant, Ours, Plan, contest};
+use super::window::{BUSY, Contestant, Ours, WindowPlan, contest};
 use tidegate_console::failure::Failure;
 use tidegate_console::interrupt::Interrupt;
 
@@ -55,7 +55,7 @@ const STREAM_BYTES: f64 = 256.0;
 
 /// Measures pairs, threads, joins and memory.
 pub(super) fn rows(
-    plan: Plan,
+    plan: WindowPlan,
     interrupt: &Interrupt,
     report: &mut dyn FnMut(Row),
 ) -> Result<(), Failure> {
@@ -79,7 +79,7 @@ pub(super) fn rows(
 }
 
 pub(super) fn probe(
-    plan: Plan,
+    plan: WindowPlan,
     interrupt: &Interrupt,
     report: &mut dyn FnMut(Row),
 ) -> Result<(), Failure> {
@@ -105,7 +105,7 @@ fn weight(number: usize) -> u32 {
 
 /// Two rows, of which the first has a promise.
 fn measure_pairs(
-    plan: Plan,
+    plan: WindowPlan,
     count: usize,
     peer: &dyn Fn() -> Result<Peer, String>,
 ) -> [(Row, bool); 2] {
@@ -123,7 +123,7 @@ fn measure_pairs(
         peer.prepare_pairs(streams, STEP).map(|()| peer)
     });
     let scale = if count > MANY { MANY_SCALE } else { 1 };
-    let plan = Plan { length: Span(plan.length.0 * scale), ..plan };
+    let plan = WindowPlan { length: Span(plan.length.0 * scale), ..plan };
     let mut all: Vec<(usize, &mut dyn Contestant)> = Vec::new();
     all.extend(ours.iter_mut().map(|ours| (1, ours as &mut dyn Contestant)));
     for peer in peers.iter_mut().flatten() {
@@ -145,7 +145,7 @@ fn measure_pairs(
 }
 
 /// Measures the time of a stream that joins many streams, and the memory of each stream.
-fn joins(plan: Plan, peer: Result<Peer, String>, report: &mut dyn FnMut(Row)) {
+fn joins(plan: WindowPlan, peer: Result<Peer, String>, report: &mut dyn FnMut(Row)) {
     let joining = Stream { reservation: 1, ..Stream::weighing(1) };
     let case = "another comes, with a request that is served, and goes";
     let (row, bytes) = join(plan, peer, case, &|bed| bed.visit(joining));
@@ -154,7 +154,7 @@ fn joins(plan: Plan, peer: Result<Peer, String>, report: &mut dyn FnMut(Row)) {
 }
 
 /// The time of a known stream that comes back.
-fn rejoin(plan: Plan, peer: Result<Peer, String>) -> Row {
+fn rejoin(plan: WindowPlan, peer: Result<Peer, String>) -> Row {
     let case = "one comes back, with a request that is served";
     join(plan, peer, case, &|bed| bed.rejoin(0)).0
 }
@@ -163,7 +163,7 @@ fn rejoin(plan: Plan, peer: Result<Peer, String>) -> Row {
 /// the peer. The first stream has a reservation and no request. The peer has one more stream at
 /// each call.
 fn join(
-    plan: Plan,
+    plan: WindowPlan,
     peer: Result<Peer, String>,
     case: &str,
     call: &(dyn Fn(&mut Bed) + Sync),
@@ -196,7 +196,7 @@ fn join(
 }
 
 /// The memory of a stream in this process: the stream itself, and with a request that waits.
-fn memory(plan: Plan, peer: Result<f64, String>) -> [Row; 2] {
+fn memory(plan: WindowPlan, peer: Result<f64, String>) -> [Row; 2] {
     let count = if plan.is_full() { STREAMS } else { STREAMS_QUICK };
     let held = |depth| {
         let before = resident()?;
@@ -231,7 +231,7 @@ mod tests {
         let mut rows = Vec::new();
         let mut none = Err("not asked for".into());
         probes::rows(&mut none, &Interrupt::default(), &mut |row| rows.push(row)).unwrap();
-        rows.push(rejoin(Plan::TINY, Err("not asked for".into())));
+        rows.push(rejoin(WindowPlan::TINY, Err("not asked for".into())));
         let missed = rows.iter().filter(|row| row.kept == Some(false)).collect::<Vec<_>>();
         assert!(rows.len() >= 19 && missed.is_empty(), "{missed:#?}");
         assert!(rows.iter().all(|row| row.peer_value.is_none()), "{rows:#?}");
@@ -242,7 +242,7 @@ mod tests {
     #[test]
     fn everything_can_be_measured() {
         let mut rows = Vec::new();
-        super::rows(Plan::TINY, &Interrupt::default(), &mut |row| rows.push(row)).unwrap();
+        super::rows(WindowPlan::TINY, &Interrupt::default(), &mut |row| rows.push(row)).unwrap();
         assert_eq!(rows.len(), 2 * PAIRS_QUICK + 3 + 3, "{rows:#?}");
         assert!(rows.iter().all(|row| row.kept.is_none()), "{rows:#?}");
         assert!(rows.iter().all(|row| row.value.is_some() || row.reason.is_some()), "{rows:#?}");

@@ -20,13 +20,13 @@ use tidegate_stage::segment::VARIABLE;
 
 use super::Row;
 use super::child::{Program, compile};
-use super::window::{Plan, contest};
+use super::window::{WindowPlan, contest};
 
 const BENCH: &str = "shim";
 /// The most time that the shim adds to a `pread` of 4 KiB from the page cache.
 const ADDED_NS: f64 = 60.0;
 
-pub(super) fn rows(plan: Plan, shim: Result<&Path, String>, report: &mut dyn FnMut(Row)) {
+pub(super) fn rows(plan: WindowPlan, shim: Result<&Path, String>, report: &mut dyn FnMut(Row)) {
     let report_all = || -> Result<(), String> {
         let shim = shim?;
         let program = compile("cc", include_str!("loop.c"), &["-x", "c", "-O2"], &[])?;
@@ -99,7 +99,7 @@ impl Drop for OneChannel {
 
 /// The program and the segment to measure calls with.
 struct Shimmed<'a> {
-    plan: Plan,
+    plan: WindowPlan,
     shim: &'a Path,
     program: Program,
     stage: OneChannel,

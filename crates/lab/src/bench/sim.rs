@@ -23,7 +23,7 @@ use tidegate_netsim::e2e::{self, Scenario};
 use tidegate_netsim::storage::Parameters;
 use tidegate_netsim::storage::alone::{self, Arrivals, Flow, Length};
 
-use super::window::Plan;
+use super::window::WindowPlan;
 use super::{Row, child};
 use crate::experiment::pace::processor_time;
 use tidegate_console::failure::Failure;
@@ -76,7 +76,7 @@ const QUICK: Size = Size {
 
 /// Measures everything.
 pub(super) fn rows(
-    plan: Plan,
+    plan: WindowPlan,
     interrupt: &Interrupt,
     report: &mut dyn FnMut(Row),
 ) -> Result<(), Failure> {
@@ -135,7 +135,7 @@ fn scenario(text: &str) -> Scenario {
     Scenario::parse(text).expect("a scenario of the repository")
 }
 
-fn dumbbell(plan: Plan, size: &Size, report: &mut dyn FnMut(Row)) {
+fn dumbbell(plan: WindowPlan, size: &Size, report: &mut dyn FnMut(Row)) {
     let mut scenario = scenario(DUMBBELL);
     let mut best = [f64::INFINITY; 2];
     let mut events = 0.0;
@@ -177,7 +177,7 @@ fn ns3(length: Span) -> Result<f64, String> {
     Ok(seconds * 1e3 / milliseconds as f64)
 }
 
-fn hosts(plan: Plan, size: &Size, report: &mut dyn FnMut(Row)) {
+fn hosts(plan: WindowPlan, size: &Size, report: &mut dyn FnMut(Row)) {
     let mut first = None;
     for ports in size.ports {
         let hosts = ports.pow(3) / 4;
@@ -240,7 +240,7 @@ fn tree(ports: u32, hosts: u32) -> String {
     text
 }
 
-fn drive(plan: Plan, size: &Size, report: &mut dyn FnMut(Row)) {
+fn drive(plan: WindowPlan, size: &Size, report: &mut dyn FnMut(Row)) {
     let mut drive = Parameters::default();
     drive.geometry.blocks = 256;
     for (case, reads) in [("4 KiB reads", Portion::WHOLE), ("4 KiB writes, cached", Portion(0))] {
@@ -266,7 +266,7 @@ fn drive(plan: Plan, size: &Size, report: &mut dyn FnMut(Row)) {
 }
 
 /// A second of the fat tree, in a process of its own; without one, a moment of it.
-fn second(plan: Plan, report: &mut dyn FnMut(Row)) {
+fn second(plan: WindowPlan, report: &mut dyn FnMut(Row)) {
     if !plan.is_full() {
         return fat_tree(plan, report);
     }
@@ -297,7 +297,7 @@ const FAT_TREE_ROWS: [(&str, &str, f64); 2] = [
 ];
 
 /// A second of the fat tree in this process, and the most memory that it has ever had.
-pub(super) fn fat_tree(plan: Plan, report: &mut dyn FnMut(Row)) {
+pub(super) fn fat_tree(plan: WindowPlan, report: &mut dyn FnMut(Row)) {
     let length = if plan.is_full() { Span::SECOND } else { Span(Span::MILLISECOND.0 / 2) };
     let cost = run(&mut scenario(FAT_TREE), length);
     let values = [Some(cost.seconds / length.as_seconds()), most_memory()];
@@ -322,7 +322,7 @@ mod tests {
     #[test]
     fn every_case_can_be_measured() {
         let mut rows = Vec::new();
-        super::rows(Plan::TINY, &Interrupt::default(), &mut |row| rows.push(row)).unwrap();
+        super::rows(WindowPlan::TINY, &Interrupt::default(), &mut |row| rows.push(row)).unwrap();
         assert_eq!(rows.len(), 8, "{rows:#?}");
         assert!(rows.iter().all(|row| row.value.is_some() && row.kept.is_none()), "{rows:#?}");
         assert!(rows.iter().all(|row| row.value.is_some_and(|value| value > 0.0)), "{rows:#?}");

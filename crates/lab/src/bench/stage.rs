@@ -10,7 +10,7 @@ use tidegate_proto::message::Rule;
 use tidegate_stage::{Request, Scope, Settings, StageAgent, Subject};
 
 use super::Row;
-use super::window::{Plan, ours};
+use super::window::{WindowPlan, ours};
 
 const BENCH: &str = "stage";
 /// The most time of a request, in nanoseconds (classify, decide, count; a no-op).
@@ -84,7 +84,7 @@ fn requests(agent: &StageAgent, bytes: u64, subject: Subject<'_>, calls: u64) {
     }
 }
 
-pub(super) fn rows(plan: Plan, report: &mut dyn FnMut(Row)) {
+pub(super) fn rows(plan: WindowPlan, report: &mut dyn FnMut(Row)) {
     if noop(plan, report).and_then(|()| full(plan, report)).is_none() {
         let row = Row::nanoseconds(BENCH, "enforce and complete", None);
         report(row.because("no stage can be made here"));
@@ -92,7 +92,7 @@ pub(super) fn rows(plan: Plan, report: &mut dyn FnMut(Row)) {
 }
 
 /// Requests through a gate that does nothing. Their content is not passed: 128 KiB is a number.
-fn noop(plan: Plan, report: &mut dyn FnMut(Row)) -> Option<()> {
+fn noop(plan: WindowPlan, report: &mut dyn FnMut(Row)) -> Option<()> {
     const CONTEXTS: [&str; 2] = ["even", "odd"];
     let [even, odd] = CONTEXTS;
     let stage = &agent(vec![
@@ -127,7 +127,7 @@ fn noop(plan: Plan, report: &mut dyn FnMut(Row)) -> Option<()> {
 }
 
 /// Requests through a bucket that never makes them wait, with more and more rules.
-fn full(plan: Plan, report: &mut dyn FnMut(Row)) -> Option<()> {
+fn full(plan: WindowPlan, report: &mut dyn FnMut(Row)) -> Option<()> {
     let (none, some, many) = (&with_rules(0)?, &with_rules(8)?, &with_rules(100)?);
     // A file of its own for each: what is known of a descriptor is known under one set of rules.
     let program = std::env::current_exe().ok()?;

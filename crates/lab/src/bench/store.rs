@@ -12,7 +12,7 @@ use std::sync::Mutex;
 
 use tidegate_console::programs;
 use tidegate_fabric::stream::Address;
-use tidegate_model::cluster::{self, DataNode, Fabric, TokenRules};
+use tidegate_model::cluster::{self, DataNode, MemoryTransport, TokenRules};
 use tidegate_model::{Bytes, Iops, Span};
 use tidegate_node::memory::{self, Running};
 use tidegate_onesided::one_sided::BUFFER;
@@ -20,7 +20,7 @@ use tidegate_stage::memory::{Settings, Store, VALUE_MAX};
 
 use super::Row;
 use super::child::{Child, Program, compile, script};
-use super::window::{BUSY, Contestant, Ours, Plan, contest};
+use super::window::{BUSY, Contestant, Ours, WindowPlan, contest};
 use crate::experiment::scratch::Scratch;
 
 const BENCH: &str = "haechi";
@@ -39,7 +39,7 @@ const SHARE: f64 = 0.9;
 type Reason = String;
 
 /// Measures how many values are read.
-pub(super) fn rows(plan: Plan, report: &mut dyn FnMut(Row)) {
+pub(super) fn rows(plan: WindowPlan, report: &mut dyn FnMut(Row)) {
     let keys = if plan.is_full() { KEYS } else { KEYS_QUICK };
     let bed = match Bed::new(keys) {
         Ok(bed) => bed,
@@ -63,7 +63,7 @@ fn row(language: &str, many: usize, rate: Option<f64>) -> Row {
 
 /// Lets Rust and the other languages take turns.
 fn measure(
-    plan: Plan,
+    plan: WindowPlan,
     bed: &Bed,
     many: usize,
     mut others: [(&str, Result<Child, Reason>); 2],
@@ -113,7 +113,7 @@ impl Bed {
             session_slots: 8,
             window: WINDOW,
             rules: TokenRules::Sound,
-            fabric: Fabric::Shm,
+            transport: MemoryTransport::Shm,
             device: None,
         };
         let config = memory::Config {

@@ -44,7 +44,7 @@ const GATHER: Span = Span(150_000);
 
 /// How long and how often to measure.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Plan {
+pub(crate) struct WindowPlan {
     /// The length of a window, about.
     pub(super) length: Span,
     /// Windows of each contestant that count; as many again are left out.
@@ -53,7 +53,7 @@ pub(crate) struct Plan {
     pub(super) rounds: usize,
 }
 
-impl Plan {
+impl WindowPlan {
     /// The plan of a full report.
     pub(crate) const FULL: Self = Self { length: Span(2_000_000), windows: 25, rounds: 40 };
     /// Enough to see that everything works.
@@ -234,7 +234,7 @@ fn pin(core: usize) {
 /// Measures contestants in turns, each on so many threads: nanoseconds per call and thread, or
 /// nothing for one that was disturbed too often, or that wants more cores than there are.
 pub(super) fn contest(
-    plan: Plan,
+    plan: WindowPlan,
     contestants: &mut [(usize, &mut dyn Contestant)],
 ) -> Vec<Option<f64>> {
     let cores = cores();
@@ -288,7 +288,10 @@ pub(super) fn read_clock(clock: Clock, calls: u64) {
 }
 
 /// [`contest`] for work of this process only, each on so many threads.
-pub(super) fn ours<const N: usize>(plan: Plan, works: [(usize, Work<'_>); N]) -> [Option<f64>; N] {
+pub(super) fn ours<const N: usize>(
+    plan: WindowPlan,
+    works: [(usize, Work<'_>); N],
+) -> [Option<f64>; N] {
     let mut ours = works.map(|(threads, work)| (threads, Ours::new(work)));
     let contestants = ours.each_mut();
     let mut contestants = contestants.map(|(threads, one)| (*threads, one as &mut dyn Contestant));
@@ -313,7 +316,7 @@ mod tests {
     fn disturbed_windows_are_made_again_and_the_median_counts() {
         let mut some = Scripted(vec![Some(1.0), None, None, Some(7.0)]);
         let mut never = Scripted(vec![None; 1_000]);
-        let values = contest(Plan::QUICK, &mut [(1, &mut some), (1, &mut never)]);
+        let values = contest(WindowPlan::QUICK, &mut [(1, &mut some), (1, &mut never)]);
         assert_eq!(values, [Some(7.0), None]);
     }
 
@@ -328,6 +331,6 @@ mod tests {
     #[test]
     fn more_threads_than_cores_cannot_be_measured() {
         let mut one = Scripted(vec![]);
-        assert_eq!(contest(Plan::QUICK, &mut [(100_000, &mut one)]), [None]);
+        assert_eq!(contest(WindowPlan::QUICK, &mut [(100_000, &mut one)]), [None]);
     }
 }

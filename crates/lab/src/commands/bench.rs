@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::ValueEnum;
 
-use crate::bench::{self, Bench, Plan, Row};
+use crate::bench::{self, Bench, Row, WindowPlan};
 use tidegate_console::command_line::Common;
 use tidegate_console::failure::{Code, Failure};
 use tidegate_console::output::{self, Paint, Tone};
@@ -44,7 +44,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
     let names = if args.names.is_empty() { Bench::value_variants() } else { &args.names };
-    let plan = if args.quick { Plan::QUICK } else { Plan::FULL };
+    let plan = if args.quick { WindowPlan::QUICK } else { WindowPlan::FULL };
     let shim = programs::shim();
     let shim = match &shim {
         Ok(path) => Ok(path.as_path()),

@@ -15,7 +15,7 @@ use crate::load::expect::Expectation;
 use crate::load::pace::{LoadStats, Series};
 use crate::load::schedule::{Arrivals, Window};
 use crate::load::target::Target;
-use crate::load::{self, Plan, Progress};
+use crate::load::{self, LoadParameters, Progress};
 use tidegate_console::amounts;
 use tidegate_console::command_line::Common;
 use tidegate_console::failure::{Code, Failure};
@@ -158,9 +158,9 @@ fn prefix(text: &str) -> Result<String, String> {
 }
 
 impl Args {
-    fn plan(&self) -> Plan {
+    fn plan(&self) -> LoadParameters {
         let usual = if matches!(self.target, Target::Nbd { .. }) { 4_096 } else { 100 };
-        Plan {
+        LoadParameters {
             target: self.target.clone(),
             rate: self.rate,
             arrivals: self.arrivals,
@@ -198,7 +198,7 @@ pub(crate) fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
         // The terminal gets a clean line again; a failure of this write has no effect.
         let _ = io::stderr().write_all(b"\r\x1b[K");
     }
-    let report = Report::new(&plan, &stats, window, &args.expect);
+    let report = LoadReport::new(&plan, &stats, window, &args.expect);
     if common.json {
         output::print_json(&report)?;
     } else {
@@ -228,7 +228,7 @@ fn watch(progress: Progress) {
 
 /// The answer for programs.
 #[derive(Debug, Serialize)]
-struct Report {
+struct LoadReport {
     seconds: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
     rate_per_second: Option<u64>,
@@ -277,8 +277,13 @@ struct Expected {
     kept: bool,
 }
 
-impl Report {
-    fn new(plan: &Plan, stats: &LoadStats, window: Window, expected: &[Expectation]) -> Self {
+impl LoadReport {
+    fn new(
+        plan: &LoadParameters,
+        stats: &LoadStats,
+        window: Window,
+        expected: &[Expectation],
+    ) -> Self {
         let all = stats.all();
         let seconds = window.length().as_seconds();
         let achieved_per_second = stats.answered as f64 / seconds.max(1e-9);
@@ -325,7 +330,7 @@ impl Times {
     }
 }
 
-fn formatted(report: &Report, paint: Paint) -> String {
+fn formatted(report: &LoadReport, paint: Paint) -> String {
     let achieved = amounts::iops(report.achieved_per_second as u64);
     let wanted = report.rate_per_second.map(|rate| format!(" of {}", amounts::iops(rate)));
     let mut text = format!(

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use tidegate_netsim::dtm::{self, Plan};
+use tidegate_netsim::dtm::{self, DtmPlan};
 use tidegate_netsim::e2e::{Run, Scenario};
 use tidegate_netsim::net::Fault;
 use tidegate_sim::scenario::ScenarioError;
@@ -27,8 +27,8 @@ mod written;
 
 use grid::Axis;
 use source::Source;
-use sweep::{Shown, Sweep};
-use watch::Watch;
+use sweep::{PointResult, Sweep};
+use watch::ProgressReport;
 use written::Files;
 
 /// Slots of the discrete-time model between two progress reports: a slot of few flows
@@ -130,7 +130,7 @@ pub(crate) fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
     let source = Source::read(&args.scenario, args.model)?;
     let policy = args.policy.as_deref();
     let policy = policy.map(|path| PolicyFile::read(path, Reader::User)).transpose()?;
-    let order = Order { args: &args, source, policy, is_json: common.json };
+    let order = SimOrder { args: &args, source, policy, is_json: common.json };
     if !args.sweep.is_empty() || args.seeds.is_some() {
         return order.sweep();
     }
@@ -141,21 +141,21 @@ pub(crate) fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
 }
 
 /// A run or a sweep as requested on the command line.
-struct Order<'a> {
+struct SimOrder<'a> {
     args: &'a Args,
     source: Source,
     policy: Option<PolicyFile>,
     is_json: bool,
 }
 
-impl Order<'_> {
+impl SimOrder<'_> {
     fn packets(&self) -> Result<ExitCode, Failure> {
         let args = self.args;
         let wrong = |error| self.source.wrong(error);
         let scenario =
             self.packets_of(Scenario::parse(&self.source.text), args.seed)?.map_err(wrong)?;
         let interrupt = self.prepare()?;
-        let mut watch = Watch::start(self.is_json);
+        let mut watch = ProgressReport::start(self.is_json);
         let run = self.begin(&scenario);
         let run = if args.out.is_some() { run.with_ports() } else { run };
         let outcome = run.go_while(|progress| {
@@ -183,9 +183,10 @@ impl Order<'_> {
 
     fn slots(&self) -> Result<ExitCode, Failure> {
         let wrong = |error| self.source.wrong(error);
-        let plan = self.slots_of(Plan::parse(&self.source.text), self.args.seed)?.map_err(wrong)?;
+        let plan =
+            self.slots_of(DtmPlan::parse(&self.source.text), self.args.seed)?.map_err(wrong)?;
         let interrupt = self.prepare()?;
-        let mut watch = Watch::start(self.is_json);
+        let mut watch = ProgressReport::start(self.is_json);
         let outcome = dtm::run_while(&plan, |done| {
             if done.is_multiple_of(SLOTS_PER_REPORT) {
                 watch.report(|took| watch::far_of_slots(done, plan.slots, took));
@@ -234,7 +235,10 @@ impl Order<'_> {
         Ok(ExitCode::SUCCESS)
     }
 
-    fn sweep_packets(&self, sweep: &Sweep) -> Result<(Vec<Option<Shown>>, Interrupt), Failure> {
+    fn sweep_packets(
+        &self,
+        sweep: &Sweep,
+    ) -> Result<(Vec<Option<PointResult>>, Interrupt), Failure> {
         let own = Scenario::parse(&self.source.text).err();
         let wrong = |error| self.source.wrong_at_point(error, own.as_ref());
         let scenarios = sweep.read(|point| {
@@ -248,11 +252,11 @@ impl Order<'_> {
         Ok((shown?, interrupt))
     }
 
-    fn sweep_slots(&self, sweep: &Sweep) -> Result<(Vec<Option<Shown>>, Interrupt), Failure> {
-        let own = Plan::parse(&self.source.text).err();
+    fn sweep_slots(&self, sweep: &Sweep) -> Result<(Vec<Option<PointResult>>, Interrupt), Failure> {
+        let own = DtmPlan::parse(&self.source.text).err();
         let wrong = |error| self.source.wrong_at_point(error, own.as_ref());
         let plans = sweep.read(|point| {
-            self.slots_of(Plan::of(point.scenario.clone()), point.seed())?.map_err(wrong)
+            self.slots_of(DtmPlan::of(point.scenario.clone()), point.seed())?.map_err(wrong)
         })?;
         let interrupt = self.prepare()?;
         let shown = sweep.run(&plans, &interrupt, !self.is_json, |plan, goes_on| {
@@ -294,9 +298,9 @@ impl Order<'_> {
 
     fn slots_of(
         &self,
-        read: Result<Plan, ScenarioError>,
+        read: Result<DtmPlan, ScenarioError>,
         seed: Option<u64>,
-    ) -> Result<Result<Plan, ScenarioError>, Failure> {
+    ) -> Result<Result<DtmPlan, ScenarioError>, Failure> {
         if self.policy.is_some() {
             let message = "the discrete-time model has flows with shares, and no tenants";
             return Err(Failure::new(Code::Usage, message).help("leave out --policy"));

@@ -8,7 +8,7 @@ use std::fmt::Write;
 
 use tidegate_model::{Rate, Span, Time};
 
-use super::plan::{KEPT_PERMILLE, MIB, Plan, grouped};
+use super::plan::{ExperimentPlan, KEPT_PERMILLE, MIB, grouped};
 use super::recording::{Course, Recording, SAMPLE_INTERVAL, Window};
 use super::score::{Score, TenantScore};
 use super::summary::share;
@@ -49,7 +49,7 @@ pub(crate) struct Scale {
 impl Scale {
     /// The scale for pictures of these recordings.
     pub(crate) fn new<'a>(
-        plan: &Plan,
+        plan: &ExperimentPlan,
         recordings: impl IntoIterator<Item = &'a Recording>,
     ) -> Self {
         let last = recordings
@@ -81,7 +81,12 @@ fn grain(span: u64) -> Span {
 }
 
 /// The picture of a recording and of what it is worth.
-pub(crate) fn draw(plan: &Plan, recording: &Recording, score: &Score, scale: Scale) -> String {
+pub(crate) fn draw(
+    plan: &ExperimentPlan,
+    recording: &Recording,
+    score: &Score,
+    scale: Scale,
+) -> String {
     let windows: Vec<Window> = recording.windows().collect();
     let title = format!("Bandwidth over time: {}", recording.control.title());
     let mut svg =
@@ -111,7 +116,7 @@ pub(crate) fn draw(plan: &Plan, recording: &Recording, score: &Score, scale: Sca
 }
 
 /// Axes with their units, the grid, and the budget.
-fn axes(plan: &Plan, scale: Scale) -> String {
+fn axes(plan: &ExperimentPlan, scale: Scale) -> String {
     let mut svg = String::new();
     let mut rate = Rate::ZERO;
     while rate <= scale.top {
@@ -171,7 +176,7 @@ fn area(recording: &Recording, windows: &[Window], scale: Scale) -> String {
 }
 
 /// Draws the label of the shade, where the last tenant starts: the tenants' lines lie far below.
-fn area_label(plan: &Plan, courses: &[Course], scale: Scale) -> String {
+fn area_label(plan: &ExperimentPlan, courses: &[Course], scale: Scale) -> String {
     let last = courses.iter().map(|course| course.started).max().unwrap_or(Time::ZERO);
     format!(
         "<text class=\"tick\" x=\"{:.1}\" y=\"{:.1}\">all together</text>\n",

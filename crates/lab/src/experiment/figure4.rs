@@ -55,7 +55,7 @@ const SCALES_PERCENT: f64 = 38.0;
 
 /// How a request is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
+enum RequestKind {
     /// Without its content.
     Metadata,
     /// With its content, which no gate touches.
@@ -64,7 +64,7 @@ enum Way {
     Transformed,
 }
 
-impl Way {
+impl RequestKind {
     const ALL: [Self; 3] = [Self::Metadata, Self::Content, Self::Transformed];
 
     fn title(self) -> &'static str {
@@ -78,7 +78,7 @@ impl Way {
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Cell {
-    way: Way,
+    way: RequestKind,
     bytes: u64,
     channels: usize,
     /// Of all threads together.
@@ -148,7 +148,7 @@ impl Stages {
 
     /// All cells of the figure, measured in rounds.
     fn cells(&self, counts: &[usize]) -> Result<Vec<Cell>, Failure> {
-        let sizes = Way::ALL.into_iter().flat_map(|way| SIZES.map(|bytes| (way, bytes)));
+        let sizes = RequestKind::ALL.into_iter().flat_map(|way| SIZES.map(|bytes| (way, bytes)));
         let mut cells: Vec<(Cell, Pace)> = sizes
             .flat_map(|(way, bytes)| counts.iter().map(move |channels| (way, bytes, *channels)))
             .map(|(way, bytes, channels)| Cell { way, bytes, channels, per_second: 0.0 })
@@ -176,12 +176,12 @@ impl Stages {
         let request = Request::new(Operation::Read, bytes);
         let keys = || Keys::default().with(KEY, &[7; 32]);
         match way {
-            Way::Metadata => {
+            RequestKind::Metadata => {
                 let stage = self.noop.stage();
                 pace.run(channels, &|| call(stage, &request))
             }
-            Way::Content | Way::Transformed => {
-                let is_plain = way == Way::Content;
+            RequestKind::Content | RequestKind::Transformed => {
+                let is_plain = way == RequestKind::Content;
                 let agent = if is_plain { &self.noop } else { &self.encrypting };
                 let layered = agent.layered(keys());
                 pace.run(channels, &|| {
@@ -305,7 +305,7 @@ fn formatted(cells: &[Cell], counts: &[usize], profile: Profile, paint: Paint) -
     format!("{}\n{}\n", table.render(paint, width), steps.render(paint, width))
 }
 
-fn find(cells: &[Cell], way: Way, bytes: u64, channels: usize) -> f64 {
+fn find(cells: &[Cell], way: RequestKind, bytes: u64, channels: usize) -> f64 {
     let same = |cell: &&Cell| (cell.way, cell.bytes, cell.channels) == (way, bytes, channels);
     cells.iter().find(same).map_or(f64::NAN, |cell| cell.per_second)
 }
@@ -313,7 +313,7 @@ fn find(cells: &[Cell], way: Way, bytes: u64, channels: usize) -> f64 {
 /// The paper's claims, with the measurements.
 fn claims(cells: &[Cell], counts: &[usize], profile: Profile, seconds: f64) -> Vec<Claim> {
     let source = Source { paper: "paio", figure: "4", world: LIVE, seed: None, seconds };
-    let single = find(cells, Way::Metadata, 0, 1);
+    let single = find(cells, RequestKind::Metadata, 0, 1);
     let one_processor = (processors(counts) == 1).then_some("this machine has one processor");
     vec![
         source.claim(
@@ -357,7 +357,7 @@ fn claims(cells: &[Cell], counts: &[usize], profile: Profile, seconds: f64) -> V
 /// Throughput with each number of channels, for requests without content.
 fn throughputs(cells: &[Cell], counts: &[usize]) -> Value {
     let named = |channels: &usize| {
-        let rate = find(cells, Way::Metadata, 0, *channels).round();
+        let rate = find(cells, RequestKind::Metadata, 0, *channels).round();
         (format!("operations_per_second_{channels}_channels"), json!(rate))
     };
     let mut measured: Map<String, Value> = counts.iter().map(named).collect();
@@ -373,7 +373,8 @@ fn processors(counts: &[usize]) -> usize {
 
 fn scales(cells: &[Cell], counts: &[usize]) -> Check {
     let channels = processors(counts);
-    let times = find(cells, Way::Metadata, 0, channels) / find(cells, Way::Metadata, 0, 1);
+    let times =
+        find(cells, RequestKind::Metadata, 0, channels) / find(cells, RequestKind::Metadata, 0, 1);
     let percent = times * 100.0 / channels as f64;
     at_least(format!("{channels} channels beside as many times one"), "%", SCALES_PERCENT, percent)
 }
@@ -391,13 +392,13 @@ fn sizes(cells: &[Cell]) -> Value {
 fn same_cost(cells: &[Cell]) -> Vec<Check> {
     let largest = SIZES[SIZES.len() - 1];
     let percent = |way, bytes| 100.0 * find(cells, way, bytes, 1) / find(cells, way, largest, 1);
-    let check = |way: Way| {
+    let check = |way: RequestKind| {
         [(0, "0 B"), (SIZES[1], "1 KiB")].map(|(bytes, name)| {
             let what = format!("128 KiB beside {name}, {}", way.title());
             at_most(what, "%", SAME_PERCENT, percent(way, bytes))
         })
     };
-    [Way::Metadata, Way::Content].map(check).concat()
+    [RequestKind::Metadata, RequestKind::Content].map(check).concat()
 }
 
 #[cfg(test)]
@@ -405,8 +406,8 @@ mod tests {
     use super::*;
     use crate::experiment::verdict::{Verdict, judge};
 
-    fn cells(at: impl Fn(Way, u64, usize) -> f64) -> Vec<Cell> {
-        let all = Way::ALL.into_iter().flat_map(|way| SIZES.map(|bytes| (way, bytes)));
+    fn cells(at: impl Fn(RequestKind, u64, usize) -> f64) -> Vec<Cell> {
+        let all = RequestKind::ALL.into_iter().flat_map(|way| SIZES.map(|bytes| (way, bytes)));
         all.flat_map(|(way, bytes)| [1, 2, 4].map(|channels| (way, bytes, channels)))
             .map(|(way, bytes, channels)| Cell {
                 way,
@@ -420,8 +421,8 @@ mod tests {
     #[test]
     fn a_cost_that_grows_with_content_is_noticed() {
         let constant = cells(|way, bytes, _| match way {
-            Way::Transformed => 1e6 / (1 + bytes) as f64,
-            Way::Metadata | Way::Content => 4e7,
+            RequestKind::Transformed => 1e6 / (1 + bytes) as f64,
+            RequestKind::Metadata | RequestKind::Content => 4e7,
         });
         let verdict = |cells: &[Cell]| judge(&same_cost(cells)).verdict;
         assert_eq!(verdict(&constant), Verdict::Reproduced);

@@ -38,7 +38,7 @@ mod promises;
 mod sensitivity;
 mod steps;
 
-use expected::{Kind, NEAR, Number, beside};
+use expected::{Comparison, NEAR, Number, beside};
 
 /// The figures that can be repeated.
 pub(crate) const HAECHI: Paper = Paper {

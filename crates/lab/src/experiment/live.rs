@@ -1,11 +1,11 @@
-//! The table that one watches while the experiment runs: redrawn in place on a terminal, one line a
+//! The live table of a running experiment: redrawn in place on a terminal, one line a
 //! second elsewhere.
 
 use std::io::{self, IsTerminal};
 
 use tidegate_model::{Rate, Span, Time};
 
-use super::plan::{KEPT_PERMILLE, Mib, Plan, SETTLING, grouped};
+use super::plan::{ExperimentPlan, KEPT_PERMILLE, Mib, SETTLING, grouped};
 use super::recording::{Control, Recording, SAMPLE_INTERVAL, Sample, WINDOW, per_second};
 use tidegate_console::amounts;
 use tidegate_console::failure::Failure;
@@ -51,7 +51,7 @@ pub(crate) struct Live {
 }
 
 /// When a tenant has started and ended, so far.
-pub(crate) type State = (Time, Option<Time>);
+pub(crate) type RunTimes = (Time, Option<Time>);
 
 impl Live {
     pub(crate) fn new(form: Form) -> Self {
@@ -69,10 +69,10 @@ impl Live {
 
     pub(crate) fn show(
         &mut self,
-        plan: &Plan,
+        plan: &ExperimentPlan,
         control: Control,
         samples: &[Sample],
-        states: &[State],
+        states: &[RunTimes],
     ) -> Result<(), Failure> {
         let Some(view) = View::new(plan, samples, states) else { return Ok(()) };
         if self.form == Form::Silent {
@@ -118,13 +118,13 @@ impl Live {
 #[derive(Debug)]
 struct View {
     at: Time,
-    rows: Vec<Row>,
+    rows: Vec<LiveRow>,
     budget: Rate,
     disk: Rate,
 }
 
 #[derive(Debug)]
-struct Row {
+struct LiveRow {
     name: &'static str,
     promise: Rate,
     /// None before it starts and after it ended.
@@ -136,7 +136,7 @@ struct Row {
 }
 
 impl View {
-    fn new(plan: &Plan, samples: &[Sample], states: &[State]) -> Option<Self> {
+    fn new(plan: &ExperimentPlan, samples: &[Sample], states: &[RunTimes]) -> Option<Self> {
         let last = samples.last()?;
         // The sample one second ago; at first, less than a second ago.
         let before = samples
@@ -152,7 +152,7 @@ impl View {
             let took = state.and_then(|(started, ended)| Some((*ended)?.since(*started)));
             let (name, promise) = (tenant.name, tenant.promise);
             let is_settled = state.is_some_and(|(started, _)| last.at.since(*started) > SETTLING);
-            Row { name, promise, rate: is_running.then_some(rate), is_settled, took }
+            LiveRow { name, promise, rate: is_running.then_some(rate), is_settled, took }
         });
         Some(Self { at: last.at, rows: rows.collect(), budget: plan.budget, disk: plan.disk })
     }
@@ -218,7 +218,7 @@ impl View {
     }
 }
 
-impl Row {
+impl LiveRow {
     fn is_short(&self) -> bool {
         let is_less = |rate: Rate| rate.0 * 1000 < self.promise.0 * KEPT_PERMILLE;
         self.is_settled && self.rate.is_some_and(is_less)

@@ -67,9 +67,9 @@ use files::Files;
 use fio::{Amount, Work};
 use live::{Form, Live};
 use machine::Machine;
-use plan::{BLOCK, Mib, Plan};
+use plan::{BLOCK, ExperimentPlan, Mib};
 use recording::{Control, Recording};
-use report::Report;
+use report::ExperimentReport;
 use score::{Numbers, Score};
 use scratch::Scratch;
 use setup::Testbed;
@@ -104,7 +104,7 @@ pub(crate) struct Options {
 /// Result of the experiment.
 #[derive(Debug)]
 pub(crate) struct DemoOutcome {
-    plan: Plan,
+    plan: ExperimentPlan,
     machine: Machine,
     notes: Vec<String>,
     results: Vec<(Recording, Score)>,
@@ -226,12 +226,12 @@ impl Bench {
             ));
         }
         let scratch = Scratch::new()?;
-        let names: Vec<&str> = Plan::NAMES.to_vec();
+        let names: Vec<&str> = ExperimentPlan::NAMES.to_vec();
         let files = Files::write(&options.directory, &names, &interrupt)?;
         let reader = Reader { files: &files, scratch: &scratch, interrupt: &interrupt };
         let measured = reader.read_for(PROBE, BLOCK, None)?;
         let probe = format!("The disk reads {} by itself.", Mib(measured));
-        let mut plan = Plan::new(measured, options.seconds);
+        let mut plan = ExperimentPlan::new(measured, options.seconds);
         // A disk that has to move its heads does better with large requests than with fine counts.
         if plan.block < BLOCK && reader.read_for(PROBE, plan.block, None)? < plan.disk {
             plan.block = BLOCK;
@@ -264,7 +264,7 @@ impl Reader<'_> {
     /// one is named.
     fn read_for(&self, time: Span, block: u64, group: Option<PathBuf>) -> Result<Rate, Failure> {
         let report_path = self.scratch.join("probe.json");
-        let file = self.files.path(Plan::NAMES[0]);
+        let file = self.files.path(ExperimentPlan::NAMES[0]);
         let work = Work { name: "probe", file: &file, block, amount: Amount::Time(time) };
         let start = Start {
             name: "probe".into(),
@@ -320,13 +320,13 @@ fn no_direct(failure: Failure) -> Failure {
 fn write(outcome: &DemoOutcome, at_ms: u64, probe: &str) -> Result<(), Failure> {
     #[derive(Serialize)]
     struct Samples<'a> {
-        plan: &'a Plan,
+        plan: &'a ExperimentPlan,
         machine: &'a Machine,
         notes: &'a [String],
         recordings: Vec<&'a Recording>,
     }
     let DemoOutcome { plan, machine, notes, results, .. } = outcome;
-    let page = Report { plan, machine, at_ms, probe, notes, results }.render();
+    let page = ExperimentReport { plan, machine, at_ms, probe, notes, results }.render();
     fs::write(&outcome.report, page).map_err(|error| unwritable(&outcome.report, error))?;
     let recordings = results.iter().map(|(recording, _)| recording).collect();
     let samples = Samples { plan, machine, notes, recordings };

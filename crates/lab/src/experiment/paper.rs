@@ -244,7 +244,7 @@ macro_rules! seeded {
     };
 }
 
-seeded!(bricks::Scenario, cluster::Scenario, dtm::Plan, e2e::Scenario);
+seeded!(bricks::Scenario, cluster::Scenario, dtm::DtmPlan, e2e::Scenario);
 seeded!(one_sided::Scenario, one_sided::nodes::Scenario);
 
 /// Another seed for all of them. Where a figure counts several runs together, seeds are as far
@@ -261,7 +261,7 @@ fn reseed<S: Seeded>(scenarios: &mut [S], seed: u64) {
 /// order.
 ///
 /// # Errors
-/// If a scenario cannot be run, or the user ends the command. What runs then ends with the process.
+/// If a scenario cannot be run, or the user ends the command. Runs under way end with the process.
 pub(super) fn simulate<S, O>(
     context: &FigureContext,
     mut scenarios: Vec<S>,

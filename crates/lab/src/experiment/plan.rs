@@ -59,7 +59,7 @@ const STAGGER_PERMILLE: u64 = 120;
 
 /// Everything that is fixed before the first request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(crate) struct Plan {
+pub(crate) struct ExperimentPlan {
     /// Factor of every rate and all work, in per cent; 100 where the disk is as fast as the
     /// paper's.
     pub(crate) scale_percent: u64,
@@ -86,7 +86,7 @@ pub(crate) struct Tenant {
     pub(crate) starts: Span,
 }
 
-impl Plan {
+impl ExperimentPlan {
     pub(crate) const NAMES: [&str; 4] = [TENANTS[0].0, TENANTS[1].0, TENANTS[2].0, TENANTS[3].0];
 
     /// The experiment for a disk that can do `measured` by itself, with set-ups of `seconds`.
@@ -172,7 +172,7 @@ mod tests {
 
     #[test]
     fn a_fast_disk_runs_the_papers_numbers() {
-        let plan = Plan::new(Rate(1_500 * MIB), 25);
+        let plan = ExperimentPlan::new(Rate(1_500 * MIB), 25);
         assert_eq!(plan.scale_percent, 100);
         assert_eq!(plan.scale_note(Rate(1_500 * MIB)), None);
         assert_eq!((plan.budget, plan.disk), (Rate(1_000 * MIB), Rate(1_024 * MIB)));
@@ -196,9 +196,9 @@ mod tests {
 
     #[test]
     fn a_slow_disk_scales_rates_and_work_and_no_times() {
-        let fast = Plan::new(Rate(5_000 * MIB), 25);
+        let fast = ExperimentPlan::new(Rate(5_000 * MIB), 25);
         for (measured, percent) in [(1_229, 100), (1_228, 95), (700, 55), (100, 5), (13, 1)] {
-            let plan = Plan::new(Rate(measured * MIB), 25);
+            let plan = ExperimentPlan::new(Rate(measured * MIB), 25);
             assert_eq!(plan.scale_percent, percent, "{measured}");
             assert!(plan.disk.0 * MARGIN_PERCENT <= measured * MIB * 100 || percent == 1);
             for (tenant, whole) in plan.tenants.iter().zip(&fast.tenants) {
@@ -208,14 +208,14 @@ mod tests {
                 assert!(tenant.work.is_multiple_of(JOBS * BLOCK));
             }
         }
-        let block = |measured| Plan::new(Rate(measured * MIB), 25).block >> 10;
+        let block = |measured| ExperimentPlan::new(Rate(measured * MIB), 25).block >> 10;
         assert_eq!([1_100, 700, 300, 100, 13].map(block), [512, 512, 128, 64, 64]);
-        assert!(Plan::new(Rate(700 * MIB), 25).scale_note(Rate(700 * MIB)).is_some());
+        assert!(ExperimentPlan::new(Rate(700 * MIB), 25).scale_note(Rate(700 * MIB)).is_some());
     }
 
     #[test]
     fn promises_fill_the_budget() {
-        let plan = Plan::new(Rate(800 * MIB), 60);
+        let plan = ExperimentPlan::new(Rate(800 * MIB), 60);
         let promised: u64 = plan.tenants.iter().map(|tenant| tenant.promise.0).sum();
         assert!(promised <= plan.budget.0 && promised + 4 > plan.budget.0);
         assert!(plan.disk > plan.budget);

@@ -4,13 +4,13 @@ use std::fmt::Write;
 
 use tidegate_model::Rate;
 
-use super::plan::Plan;
+use super::plan::ExperimentPlan;
 
 /// The tenant that stands for an undivided disk.
 pub(crate) const DISK: &str = "disk";
 
 /// Tidegate's: promises, and a budget to share what is left of it.
-pub(crate) fn shared(plan: &Plan) -> String {
+pub(crate) fn shared(plan: &ExperimentPlan) -> String {
     let mut text = format!("budget = \"{}\"\n", plan.budget);
     for tenant in &plan.tenants {
         section(&mut text, tenant.name, "reservation", tenant.promise);
@@ -19,7 +19,7 @@ pub(crate) fn shared(plan: &Plan) -> String {
 }
 
 /// Static limits: each tenant has its promise, whatever the others do.
-pub(crate) fn limits(plan: &Plan) -> String {
+pub(crate) fn limits(plan: &ExperimentPlan) -> String {
     let mut text = String::new();
     for tenant in &plan.tenants {
         section(&mut text, tenant.name, "limit", tenant.promise);
@@ -28,7 +28,7 @@ pub(crate) fn limits(plan: &Plan) -> String {
 }
 
 /// A disk that does so much and no more, for all who use it.
-pub(crate) fn disk(plan: &Plan) -> String {
+pub(crate) fn disk(plan: &ExperimentPlan) -> String {
     let mut text = String::new();
     section(&mut text, DISK, "limit", plan.disk);
     text
@@ -48,7 +48,7 @@ mod tests {
     #[test]
     fn all_are_policies() {
         for measured in [2_000, 731, 3] {
-            let plan = Plan::new(Rate(measured * MIB), 25);
+            let plan = ExperimentPlan::new(Rate(measured * MIB), 25);
             let shared = Policy::parse(&shared(&plan)).unwrap();
             assert_eq!(shared.feasible(), Ok(()));
             let promises: Vec<_> =
@@ -63,7 +63,7 @@ mod tests {
 
     #[test]
     fn the_papers_policy_reads_like_the_paper() {
-        let text = shared(&Plan::new(Rate(2_000 * MIB), 25));
+        let text = shared(&ExperimentPlan::new(Rate(2_000 * MIB), 25));
         assert!(
             text.starts_with("budget = \"1000MiB/s\"\n\n[[tenant]]\nname = \"I1\"\n"),
             "{text}"

@@ -30,12 +30,12 @@ const BLOCKS: u64 = 8192;
 /// Reads until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Pulse {
-    shared: Arc<Shared>,
+    shared: Arc<PulseState>,
     thread: Option<JoinHandle<()>>,
 }
 
 #[derive(Debug, Default)]
-struct Shared {
+struct PulseState {
     longest_ns: AtomicU64,
     is_over: AtomicBool,
 }
@@ -48,7 +48,7 @@ impl Pulse {
     pub(crate) fn feel(file: &Path) -> io::Result<Self> {
         let direct = i32::try_from(OFlags::DIRECT.bits()).unwrap_or(0);
         let file = OpenOptions::new().read(true).custom_flags(direct).open(file)?;
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(PulseState::default());
         let beating = Arc::clone(&shared);
         let builder = thread::Builder::new().name("pulse".into());
         let thread = builder.spawn(move || beat(&file, &beating))?;
@@ -70,7 +70,7 @@ impl Drop for Pulse {
     }
 }
 
-fn beat(file: &File, shared: &Shared) {
+fn beat(file: &File, shared: &PulseState) {
     let clock = Clock::start();
     let mut buffer = vec![0; 2 * BLOCK];
     let start = buffer.as_ptr().align_offset(BLOCK).min(BLOCK);

@@ -78,12 +78,12 @@ pub(crate) fn disturbance(disturbed: usize, all: usize) -> Option<String> {
 
 /// A thread that wants a processor all the time for a moment, and counts its waits.
 #[derive(Debug)]
-pub(crate) struct Watch {
+pub(crate) struct QuietProbe {
     is_over: Arc<AtomicBool>,
     thread: Option<JoinHandle<Quiet>>,
 }
 
-impl Watch {
+impl QuietProbe {
     pub(crate) fn start() -> Self {
         let is_over = Arc::new(AtomicBool::new(false));
         let until = Arc::clone(&is_over);
@@ -98,7 +98,7 @@ impl Watch {
     }
 }
 
-impl Drop for Watch {
+impl Drop for QuietProbe {
     fn drop(&mut self) {
         self.is_over.store(true, Ordering::Relaxed);
     }
@@ -139,7 +139,7 @@ mod tests {
     #[test]
     fn waits_for_a_processor_only_grow() {
         let before = waited();
-        let watch = Watch::start();
+        let watch = QuietProbe::start();
         thread::yield_now();
         assert!(waited() >= before);
         assert_eq!(watch.finish(), Quiet::default(), "less than a second");

@@ -249,10 +249,10 @@ impl Serialize for Recording {
 #[cfg(test)]
 pub(crate) mod fluid {
     use super::*;
-    use crate::experiment::plan::{MIB, Plan};
+    use crate::experiment::plan::{ExperimentPlan, MIB};
 
     /// The recording that `control` would give for the plan, had it no flaws.
-    pub(crate) fn recording(plan: &Plan, control: Control) -> Recording {
+    pub(crate) fn recording(plan: &ExperimentPlan, control: Control) -> Recording {
         let tenants = &plan.tenants;
         let nothing = vec![Seen::default(); tenants.len()];
         let mut samples = vec![Sample { at: Time::ZERO, seen: nothing, pulse: Span::ZERO }];
@@ -298,8 +298,8 @@ pub(crate) mod fluid {
     }
 
     /// The paper's tenants on a disk that is fast enough.
-    pub(crate) fn plan() -> Plan {
-        Plan::new(Rate(2_000 * MIB), 25)
+    pub(crate) fn plan() -> ExperimentPlan {
+        ExperimentPlan::new(Rate(2_000 * MIB), 25)
     }
 }
 

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use super::chart::{self, Scale, class};
 use super::live::format_seconds;
 use super::machine::Machine;
-use super::plan::{KEPT_PERMILLE, Mib, Plan, SETTLING};
+use super::plan::{ExperimentPlan, KEPT_PERMILLE, Mib, SETTLING};
 use super::policies;
 use super::recording::{Control, Recording};
 use super::score::{Score, TenantScore, WindowCounts};
@@ -14,8 +14,8 @@ use super::summary::{format_percent, sentence};
 const STYLE: &str = include_str!("report.css");
 
 #[derive(Debug)]
-pub(crate) struct Report<'a> {
-    pub(crate) plan: &'a Plan,
+pub(crate) struct ExperimentReport<'a> {
+    pub(crate) plan: &'a ExperimentPlan,
     pub(crate) machine: &'a Machine,
     /// When it was, in milliseconds since 1970.
     pub(crate) at_ms: u64,
@@ -26,7 +26,7 @@ pub(crate) struct Report<'a> {
     pub(crate) results: &'a [(Recording, Score)],
 }
 
-impl Report<'_> {
+impl ExperimentReport<'_> {
     /// The whole page.
     pub(crate) fn render(&self) -> String {
         let mut page = format!(
@@ -328,8 +328,15 @@ mod tests {
         };
         let notes = ["SCALED & so on".to_owned()];
         let (probe, at_ms) = ("2,000 MiB/s", 1_795_320_933_000);
-        Report { plan: &plan, machine: &machine, at_ms, probe, notes: &notes, results: &results }
-            .render()
+        ExperimentReport {
+            plan: &plan,
+            machine: &machine,
+            at_ms,
+            probe,
+            notes: &notes,
+            results: &results,
+        }
+        .render()
     }
 
     #[test]

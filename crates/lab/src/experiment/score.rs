@@ -4,7 +4,7 @@
 use serde::Serialize;
 use tidegate_model::{Rate, Span};
 
-use super::plan::{KEPT_PERMILLE, Plan};
+use super::plan::{ExperimentPlan, KEPT_PERMILLE};
 use super::quiet::{WAIT_MAX, disturbance};
 use super::recording::{Recording, SAMPLE_INTERVAL, Window, per_second, seconds};
 
@@ -102,7 +102,7 @@ fn is_disturbed(recording: &Recording, window: Window) -> bool {
 }
 
 impl Score {
-    pub(crate) fn new(plan: &Plan, recording: &Recording) -> Self {
+    pub(crate) fn new(plan: &ExperimentPlan, recording: &Recording) -> Self {
         let settled = || recording.windows().filter(|window| recording.is_settled(*window));
         let windows = settled().count();
         let quiet = settled().filter(|window| !is_disturbed(recording, *window));

@@ -1,5 +1,4 @@
-//! A directory for what is needed while something is measured: sockets, state, what programs say
-//! and what they work on.
+//! A temporary directory of an experiment: sockets, state, and the output and files of programs.
 
 use std::io;
 use std::path::{Path, PathBuf};

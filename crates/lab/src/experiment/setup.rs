@@ -14,7 +14,7 @@ use super::files::Files;
 use super::fio::{self, Amount, Work};
 use super::live::Live;
 use super::machine;
-use super::plan::{Mib, Plan, Tenant};
+use super::plan::{ExperimentPlan, Mib, Tenant};
 use super::policies;
 use super::pulse::Pulse;
 use super::recording::{Control, Course, Recording, SAMPLE_INTERVAL, Sample};
@@ -38,7 +38,7 @@ const PATIENCE: u64 = 5;
 /// Everything that set-ups have in common.
 #[derive(Debug)]
 pub(crate) struct Testbed {
-    pub(crate) plan: Plan,
+    pub(crate) plan: ExperimentPlan,
     pub(crate) files: Files,
     pub(crate) scratch: Scratch,
     /// The kernel's limits, or why they are not used.
@@ -79,7 +79,7 @@ impl Testbed {
     pub(crate) fn run(&self, control: Control, live: &mut Live) -> Result<Recording, Failure> {
         let load_percent = machine::load_percent();
         let means = self.means(control)?;
-        let pulse = Pulse::feel(&self.files.path(Plan::NAMES[0])).map_err(|error| {
+        let pulse = Pulse::feel(&self.files.path(ExperimentPlan::NAMES[0])).map_err(|error| {
             Failure::new(Code::Failure, "cannot feel the disk's pulse").cause(error)
         })?;
         let (testbed, running) = (self, Vec::new());

@@ -7,9 +7,9 @@ use clap::builder::FalseyValueParser;
 use tidegate_model::{Bytes, Iops, Span};
 use tidegate_stage::memory::{Settings, VALUE_MAX};
 
-use super::client::{self, Work};
+use super::client::{self, ClientWork};
 use super::processes::{ClientProcesses, ended};
-use super::report::{Report, Row, Sum};
+use super::report::{KvReport, Row, Sum};
 use super::wish::{Division, Pattern, Wish};
 use crate::load;
 use crate::load::schedule::{Choice, Zipf};
@@ -154,7 +154,7 @@ fn at<T: Clone>(list: &[T], client: u64) -> Option<T> {
 }
 
 impl Args {
-    fn work(&self, client: u64) -> Work {
+    fn work(&self, client: u64) -> ClientWork {
         let keys = match self.distribution {
             Distribution::Uniform => Choice::Uniform(self.keys),
             Distribution::Zipf => Choice::Zipf(Arc::new(Zipf::new(self.keys))),
@@ -178,7 +178,7 @@ impl Args {
             is_bare: self.bare,
             ..Settings::default()
         };
-        Work {
+        ClientWork {
             settings,
             keys,
             value: self.value,
@@ -214,7 +214,7 @@ pub(crate) fn run(bench: Args, common: &Common) -> Result<ExitCode, Failure> {
     let interrupt = Interrupt::default();
     processes.wait_until_ready(&interrupt)?;
     if !common.json {
-        output::print(&format!("{}\n", Report::HEADS))?;
+        output::print(&format!("{}\n", KvReport::HEADS))?;
     }
     processes.go();
     let all = watch(&mut processes, &interrupt, common.json)?;
@@ -228,7 +228,7 @@ pub(crate) fn run(bench: Args, common: &Common) -> Result<ExitCode, Failure> {
     }
 }
 
-fn print(report: &Report, json: bool) -> Result<(), Failure> {
+fn print(report: &KvReport, json: bool) -> Result<(), Failure> {
     match json {
         true => output::print_json(report)?,
         false => output::print(&format!("{}\n", report.line()))?,

@@ -12,14 +12,14 @@ use tidegate_stage::memory::{
     Answer, Connection, Error, OperationOutcome, Period, Refused, Settings,
 };
 
-use super::report::{Line, Row, histogram};
+use super::report::{ClientLine, Row, histogram};
 use super::wish::{Wanted, Wish};
 use crate::load::schedule::{Choice, Dice};
 use tidegate_console::data_node::{self, DataNodeAddress};
 use tidegate_console::failure::Failure;
 
 #[derive(Clone, Debug)]
-pub(super) struct Work {
+pub(super) struct ClientWork {
     pub(super) settings: Settings,
     pub(super) keys: Choice,
     /// Bytes of a value, at least 8.
@@ -62,8 +62,8 @@ struct Task {
     begun: Time,
 }
 
-struct Client {
-    work: Work,
+struct KvClient {
+    work: ClientWork,
     connection: Connection,
     dice: Dice,
     value: Vec<u8>,
@@ -98,18 +98,18 @@ struct Counted {
 /// # Errors
 /// If there is no route to the address, or standard output is gone. All other errors are reported
 /// on standard output.
-pub(super) fn run(at: &DataNodeAddress, work: Work) -> Result<(), Failure> {
+pub(super) fn run(at: &DataNodeAddress, work: ClientWork) -> Result<(), Failure> {
     let opened = at.connection(work.settings.clone())?;
-    let done = opened.and_then(|connection| Client::new(work, connection).run());
+    let done = opened.and_then(|connection| KvClient::new(work, connection).run());
     if let Err(error) = done {
         let (code, error) = data_node::sentence(at.name(), &error);
         let exit_code = Failure::quoted(code, &error).number();
-        send(&Line::Failed { exit_code, error })?;
+        send(&ClientLine::Failed { exit_code, error })?;
     }
     Ok(())
 }
 
-fn send(line: &Line) -> io::Result<()> {
+fn send(line: &ClientLine) -> io::Result<()> {
     let mut text = serde_json::to_string(line).map_err(io::Error::other)?;
     text.push('\n');
     let mut out = io::stdout().lock();
@@ -127,8 +127,8 @@ fn listen(switch_period: &AtomicU64) {
     }
 }
 
-impl Client {
-    fn new(work: Work, connection: Connection) -> Self {
+impl KvClient {
+    fn new(work: ClientWork, connection: Connection) -> Self {
         let window = connection.window() as usize;
         Self {
             dice: Dice::new(work.seed ^ work.wish.share[0].wrapping_mul(0x9e37_79b9)),
@@ -152,7 +152,7 @@ impl Client {
         if self.work.fills {
             self.fill()?;
         }
-        send(&Line::Ready).map_err(Error::Memory)?;
+        send(&ClientLine::Ready).map_err(Error::Memory)?;
         let _ = io::stdin().lock().read(&mut [0]);
         if self.work.later.is_some() {
             let switch_period = Arc::clone(&self.switch_period);
@@ -335,6 +335,6 @@ impl Client {
             values.map(|value| (value.value_iterated_to(), value.count_at_value())).collect();
         self.latency.reset();
         (self.begun, self.counted) = (now, counted);
-        send(&Line::Row(row)).map_err(Error::Memory)
+        send(&ClientLine::Row(row)).map_err(Error::Memory)
     }
 }

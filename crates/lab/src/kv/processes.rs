@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use tidegate_fabric::tether;
 
-use super::report::{Line, Row};
+use super::report::{ClientLine, Row};
 use tidegate_console::failure::{Code, Failure};
 use tidegate_console::interrupt::Interrupt;
 
@@ -20,7 +20,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(25);
 /// The clients. Dropped, they end.
 pub(crate) struct ClientProcesses {
     children: Vec<Child>,
-    lines: Receiver<(usize, Option<Line>)>,
+    lines: Receiver<(usize, Option<ClientLine>)>,
     /// How many have not ended.
     running: usize,
 }
@@ -71,7 +71,7 @@ impl ClientProcesses {
     pub(crate) fn wait_until_ready(&mut self, interrupt: &Interrupt) -> Result<(), Failure> {
         for _ in 0..self.children.len() {
             match self.receive(interrupt)? {
-                (_, Some(Line::Ready)) => {}
+                (_, Some(ClientLine::Ready)) => {}
                 _ => return Err(ended()),
             }
         }
@@ -99,7 +99,7 @@ impl ClientProcesses {
     pub(crate) fn next(&mut self, interrupt: &Interrupt) -> Result<Option<(usize, Row)>, Failure> {
         while self.running > 0 {
             match self.receive(interrupt)? {
-                (client, Some(Line::Row(row))) => return Ok(Some((client, row))),
+                (client, Some(ClientLine::Row(row))) => return Ok(Some((client, row))),
                 (_, None) => self.running -= 1,
                 _ => {}
             }
@@ -107,11 +107,11 @@ impl ClientProcesses {
         Ok(None)
     }
 
-    fn receive(&mut self, interrupt: &Interrupt) -> Result<(usize, Option<Line>), Failure> {
+    fn receive(&mut self, interrupt: &Interrupt) -> Result<(usize, Option<ClientLine>), Failure> {
         loop {
             interrupt.check()?;
             match self.lines.recv_timeout(POLL_INTERVAL) {
-                Ok((_, Some(Line::Failed { exit_code, error }))) => {
+                Ok((_, Some(ClientLine::Failed { exit_code, error }))) => {
                     return Err(Failure::quoted(Code::Other(exit_code), &error));
                 }
                 Ok(received) => return Ok(received),

@@ -13,7 +13,7 @@ const DIGITS: u8 = 2;
 /// A line from a client.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "told")]
-pub(super) enum Line {
+pub(super) enum ClientLine {
     /// It has a session slot, and its keys are there.
     Ready,
     /// Some periods are over, about a second's worth.
@@ -133,7 +133,7 @@ pub(super) struct Sum {
 
 /// The same for programs.
 #[derive(Debug, Serialize)]
-pub(super) struct Report {
+pub(super) struct KvReport {
     #[serde(skip_serializing_if = "Option::is_none")]
     second: Option<u64>,
     clients: u64,
@@ -192,10 +192,10 @@ impl Sum {
         self.row.wrong
     }
 
-    pub(super) fn report(&self, second: Option<u64>) -> Report {
+    pub(super) fn report(&self, second: Option<u64>) -> KvReport {
         let Self { row, latency, .. } = self;
         let all = row.data + row.control;
-        Report {
+        KvReport {
             second,
             clients: self.clients,
             operations: row.operations,
@@ -218,7 +218,7 @@ impl Sum {
     }
 }
 
-impl Report {
+impl KvReport {
     /// The heads of [`Self::line`].
     pub(super) const HEADS: &str =
         "second     operations  reservations kept       p50       p99  control       late";

@@ -52,7 +52,7 @@ impl FromStr for Expectation {
 mod tests {
     use tidegate_model::Time;
 
-    use super::super::pace::{Drive, Ending, Kind, Pace};
+    use super::super::pace::{Direction, Drive, Ending, Pace};
     use super::super::schedule::Window;
     use super::*;
 
@@ -61,7 +61,7 @@ mod tests {
         let window = Window { from: Time::ZERO, until: Time(Span::SECOND.0) };
         let mut pace = Pace::new(Drive::Closed, window, 1);
         for request in 1..=100 {
-            let slot = pace.sent(Time(0), Kind::Read);
+            let slot = pace.sent(Time(0), Direction::Read);
             assert!(pace.answered(Time(request * 1_000), slot, Ending::Done));
         }
         let series = pace.end(Time(Span::SECOND.0)).all();

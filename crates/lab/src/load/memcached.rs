@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use tidegate_wire::memcached::reply::{Boundary, Shape};
 
-use super::pace::{Ending, Kind};
+use super::pace::{Direction, Ending};
 use super::schedule::{Choice, Dice};
 use super::wire::{Decoded, Dialect, Stream};
 use tidegate_console::failure::{Code, Failure};
@@ -76,7 +76,7 @@ impl Keys {
 pub(crate) struct Memcached {
     keys: Keys,
     /// Answers come in this order.
-    in_flight: VecDeque<(u32, Kind)>,
+    in_flight: VecDeque<(u32, Direction)>,
     boundary: Option<Boundary>,
 }
 
@@ -88,12 +88,12 @@ impl Memcached {
 }
 
 impl Dialect for Memcached {
-    fn encode(&mut self, slot: u32, kind: Kind, dice: &mut Dice, out: &mut Vec<u8>) {
+    fn encode(&mut self, slot: u32, kind: Direction, dice: &mut Dice, out: &mut Vec<u8>) {
         let number = self.keys.choice.pick(dice);
         self.in_flight.push_back((slot, kind));
         match kind {
-            Kind::Write => self.keys.set(number, out),
-            Kind::Read => {
+            Direction::Write => self.keys.set(number, out),
+            Direction::Read => {
                 let _ = write!(out, "get {}{number:08}\r\n", self.keys.prefix);
             }
         }
@@ -106,7 +106,7 @@ impl Dialect for Memcached {
                 false => Err("the server says something that nobody asked for".into()),
             };
         };
-        let shape = if kind == Kind::Read { Shape::Values } else { Shape::Line };
+        let shape = if kind == Direction::Read { Shape::Values } else { Shape::Line };
         let boundary = self.boundary.get_or_insert(Boundary::new(shape));
         let found =
             boundary.find(input).map_err(|error| format!("what the server says is {error}"));
@@ -114,9 +114,9 @@ impl Dialect for Memcached {
         self.in_flight.pop_front();
         self.boundary = None;
         let ending = match kind {
-            Kind::Read if input.starts_with(b"VALUE ") => Ending::Done,
-            Kind::Read if input.starts_with(b"END") => Ending::Missed,
-            Kind::Write if input.starts_with(b"STORED") => Ending::Done,
+            Direction::Read if input.starts_with(b"VALUE ") => Ending::Done,
+            Direction::Read if input.starts_with(b"END") => Ending::Missed,
+            Direction::Write if input.starts_with(b"STORED") => Ending::Done,
             _ => Ending::Failed,
         };
         Ok(Decoded::Answer { length: whole.length, slot, ending })

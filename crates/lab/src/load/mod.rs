@@ -35,7 +35,7 @@ use pace::{Drive, LoadStats, Pace};
 use schedule::{Arrivals, Choice, Dice, Schedule, Window, Zipf};
 use target::Target;
 use wire::{Dialect, Stream};
-use worker::{Connection, Shared, Worker};
+use worker::{Connection, LoadCounters, Worker};
 
 /// The interval of progress reports.
 const POLL_INTERVAL: Span = Span(200 * Span::MILLISECOND.0);
@@ -63,7 +63,7 @@ pub(crate) fn duration(text: &str) -> Result<Span, String> {
 
 /// The parameters of a load.
 #[derive(Clone, Debug)]
-pub(crate) struct Plan {
+pub(crate) struct LoadParameters {
     pub(crate) target: Target,
     /// Requests per second; none for as many as the depth allows.
     pub(crate) rate: Option<Iops>,
@@ -100,12 +100,12 @@ pub(crate) struct Progress {
 /// # Errors
 /// If the target cannot be reached, refuses, or goes away.
 pub(crate) fn run(
-    plan: &Plan,
+    plan: &LoadParameters,
     stop: Arc<AtomicBool>,
     mut watch: impl FnMut(Progress),
 ) -> Result<(LoadStats, Window), Failure> {
     let mut connections = connect(plan)?;
-    let shared = Arc::new(Shared { stop, ..Shared::default() });
+    let shared = Arc::new(LoadCounters { stop, ..LoadCounters::default() });
     let window = Window::after(plan.warmup, plan.duration);
     let threads = plan.threads.clamp(1, plan.connections);
     let clock = Clock::start();
@@ -160,7 +160,7 @@ pub(crate) fn run(
 }
 
 /// All connections, ready to be asked.
-fn connect(plan: &Plan) -> Result<Vec<Connection>, Failure> {
+fn connect(plan: &LoadParameters) -> Result<Vec<Connection>, Failure> {
     let payload = payload(plan);
     let choice = match (&plan.target, plan.is_zipf) {
         (Target::Memcached { .. }, true) => Choice::Zipf(Arc::new(Zipf::new(plan.keys))),
@@ -201,7 +201,7 @@ fn connect(plan: &Plan) -> Result<Vec<Connection>, Failure> {
 }
 
 /// The data of writes: letters, so that people can read them, and hard to compress.
-fn payload(plan: &Plan) -> Arc<[u8]> {
+fn payload(plan: &LoadParameters) -> Arc<[u8]> {
     const ALPHABET: &[u8; 64] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ-abcdefghijklmnopqrstuvwxyz_";
     let mut dice = Dice::new(plan.seed);
     (0..plan.size).map(|_| ALPHABET[(dice.roll() >> 58) as usize]).collect()

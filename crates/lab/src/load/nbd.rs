@@ -4,7 +4,7 @@
 use std::io::{self, Read, Write};
 use std::sync::Arc;
 
-use super::pace::{Ending, Kind};
+use super::pace::{Direction, Ending};
 use super::schedule::Dice;
 use super::wire::{Decoded, Dialect, Stream};
 use tidegate_console::failure::{Code, Failure};
@@ -132,16 +132,16 @@ impl Nbd {
 }
 
 impl Dialect for Nbd {
-    fn encode(&mut self, slot: u32, kind: Kind, dice: &mut Dice, out: &mut Vec<u8>) {
+    fn encode(&mut self, slot: u32, kind: Direction, dice: &mut Dice, out: &mut Vec<u8>) {
         let request_type = match kind {
-            Kind::Read => command::READ,
-            Kind::Write => command::WRITE,
+            Direction::Read => command::READ,
+            Direction::Write => command::WRITE,
         };
         let offset = dice.below(self.block_count) * u64::from(self.size);
         // The cookie says what the answer to it looks like.
         let cookie = u64::from(request_type) << 32 | u64::from(slot);
         out.extend_from_slice(&client::request(request_type, 0, cookie, offset, self.size));
-        if kind == Kind::Write {
+        if kind == Direction::Write {
             out.extend_from_slice(&self.payload);
         }
     }

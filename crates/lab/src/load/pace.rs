@@ -28,7 +28,7 @@ pub(crate) enum Drive {
 
 /// The direction of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum Direction {
     Read,
     Write,
 }
@@ -56,7 +56,7 @@ pub(crate) struct Pace {
 struct InFlight {
     due: Time,
     sent: Time,
-    kind: Kind,
+    kind: Direction,
 }
 
 /// The times of one kind of request.
@@ -116,7 +116,7 @@ impl Pace {
     }
 
     /// The next request was sent; its slot. There must be room.
-    pub(crate) fn sent(&mut self, now: Time, kind: Kind) -> u32 {
+    pub(crate) fn sent(&mut self, now: Time, kind: Direction) -> u32 {
         let due = match &mut self.drive {
             Drive::Open(schedule) => {
                 let due = schedule.due();
@@ -203,10 +203,10 @@ impl LoadStats {
         Self { reads, writes, answered, missed, failed, unsent, unanswered }
     }
 
-    fn record(&mut self, kind: Kind, response: Span, service: Span) {
+    fn record(&mut self, kind: Direction, response: Span, service: Span) {
         let series = match kind {
-            Kind::Read => &mut self.reads,
-            Kind::Write => &mut self.writes,
+            Direction::Read => &mut self.reads,
+            Direction::Write => &mut self.writes,
         };
         series.response.saturating_record(response.0.max(1));
         series.service.saturating_record(service.0.max(1));
@@ -261,7 +261,7 @@ mod tests {
         let (mut pace, mut now) = (Pace::new(drive, window(2_000 * MS), 1), Time::ZERO);
         while let Some(due) = pace.next_due(now) {
             now = now.max(due);
-            let slot = pace.sent(now, Kind::Read);
+            let slot = pace.sent(now, Direction::Read);
             let stalls = (1_000 * MS..1_001 * MS).contains(&now.0);
             now = now.after(if stalls { Span(200 * MS) } else { Span(MS / 10) });
             assert!(pace.answered(now, slot, Ending::Done));
@@ -291,8 +291,8 @@ mod tests {
     #[test]
     fn what_is_never_sent_or_answered_counts_with_the_time_it_took() {
         let mut pace = Pace::new(open(1_000), window(100 * MS), 2);
-        pace.sent(Time::ZERO, Kind::Read);
-        pace.sent(Time(MS), Kind::Write);
+        pace.sent(Time::ZERO, Direction::Read);
+        pace.sent(Time(MS), Direction::Write);
         assert!(!pace.has_headroom() && pace.next_due(Time(50 * MS)).is_some());
         assert_eq!((pace.next_due(Time(100 * MS)), pace.in_flight()), (None, 2));
         let stats = pace.end(Time(150 * MS));
@@ -309,11 +309,11 @@ mod tests {
         for (sent, answered, ending) in
             [(5, 8, Ending::Done), (5, 12, Ending::Done), (12, 15, Ending::Failed)]
         {
-            let slot = pace.sent(Time(sent), Kind::Read);
+            let slot = pace.sent(Time(sent), Direction::Read);
             assert!(pace.answered(Time(answered), slot, ending));
             assert!(!pace.answered(Time(answered), slot, ending), "answered twice");
         }
-        let slot = pace.sent(Time(14), Kind::Write);
+        let slot = pace.sent(Time(14), Direction::Write);
         assert!(pace.answered(Time(25), slot, Ending::Missed));
         assert!(!pace.answered(Time(25), 99, Ending::Done));
         let stats = pace.end(Time(25));

@@ -11,7 +11,7 @@ use tidegate_model::{Iops, Span};
 use super::pace::LoadStats;
 use super::schedule::Arrivals;
 use super::target::{Address, Target};
-use super::{Plan, duration, run};
+use super::{LoadParameters, duration, run};
 use tidegate_console::failure::Failure;
 
 /// A server at a socket of its own; every connection is served by `serve`.
@@ -27,8 +27,8 @@ fn serve(serve: fn(UnixStream) -> std::io::Result<()>) -> (tempfile::TempDir, Pa
     (directory, path)
 }
 
-fn plan(target: Target) -> Plan {
-    Plan {
+fn plan(target: Target) -> LoadParameters {
+    LoadParameters {
         target,
         rate: None,
         arrivals: Arrivals::Constant,
@@ -47,15 +47,15 @@ fn plan(target: Target) -> Plan {
     }
 }
 
-fn nbd(path: PathBuf, export: &str) -> Plan {
+fn nbd(path: PathBuf, export: &str) -> LoadParameters {
     plan(Target::Nbd { address: Address::Unix(path), export: export.into() })
 }
 
-fn memcached(path: PathBuf) -> Plan {
+fn memcached(path: PathBuf) -> LoadParameters {
     plan(Target::Memcached { address: Address::Unix(path) })
 }
 
-fn load(plan: &Plan) -> Result<LoadStats, Failure> {
+fn load(plan: &LoadParameters) -> Result<LoadStats, Failure> {
     run(plan, Arc::default(), |_| ()).map(|(stats, _)| stats)
 }
 
@@ -117,7 +117,7 @@ fn every_request_to_a_disk_is_accounted_for() {
 #[test]
 fn a_rate_that_a_server_can_keep_is_met() {
     let (_directory, path) = serve(disk);
-    let stats = load(&Plan { rate: Some(Iops(1_000)), ..nbd(path, "disk") }).unwrap();
+    let stats = load(&LoadParameters { rate: Some(Iops(1_000)), ..nbd(path, "disk") }).unwrap();
     // Whatever else this machine does: what was due was sent, or is counted as unsent.
     let all = stats.all();
     assert_eq!(all.response.len() + stats.failed, 100);
@@ -129,7 +129,7 @@ fn a_refusal_is_shown_in_the_words_of_the_server() {
     let (_directory, path) = serve(disk);
     let failure = load(&nbd(path.clone(), "tape")).unwrap_err();
     assert_eq!(failure.to_string(), "the server refuses the export \"tape\": no such disk");
-    let failure = load(&Plan { size: 2 << 20, ..nbd(path.clone(), "disk") }).unwrap_err();
+    let failure = load(&LoadParameters { size: 2 << 20, ..nbd(path.clone(), "disk") }).unwrap_err();
     assert_eq!(failure.to_string(), "the export has 1048576 bytes only");
     let failure = load(&nbd(path.with_extension("none"), "disk")).unwrap_err();
     assert_eq!(failure.word(), "unreachable");
@@ -166,7 +166,7 @@ static STORED: AtomicUsize = AtomicUsize::new(0);
 #[test]
 fn every_request_to_a_cache_is_accounted_for() {
     let (_directory, path) = serve(cache);
-    let stats = load(&Plan { is_zipf: true, ..memcached(path) }).unwrap();
+    let stats = load(&LoadParameters { is_zipf: true, ..memcached(path) }).unwrap();
     assert!(stats.reads.count() > 10 && stats.writes.count() > 10, "{stats:?}");
     assert!(stats.missed > 0 && stats.missed < stats.reads.count());
     assert_eq!((stats.failed, stats.unsent, stats.unanswered), (0, 0, 0));
@@ -175,8 +175,8 @@ fn every_request_to_a_cache_is_accounted_for() {
 #[test]
 fn a_cache_is_filled_before_the_load_begins() {
     let (_directory, path) = serve(cache);
-    let plan = Plan { fill: true, keys: 300, prefix: "fill".into(), ..memcached(path) };
-    load(&Plan { reads_permille: 1_000, ..plan }).unwrap();
+    let plan = LoadParameters { fill: true, keys: 300, prefix: "fill".into(), ..memcached(path) };
+    load(&LoadParameters { reads_permille: 1_000, ..plan }).unwrap();
     assert_eq!(STORED.load(Ordering::Relaxed), 300);
 }
 
@@ -193,7 +193,7 @@ fn a_server_that_hangs_up_or_talks_nonsense_ends_the_load() {
 #[test]
 fn a_load_that_is_stopped_ends_at_once() {
     let (_directory, path) = serve(cache);
-    let plan = Plan { duration: Span(3_600 * Span::SECOND.0), ..memcached(path) };
+    let plan = LoadParameters { duration: Span(3_600 * Span::SECOND.0), ..memcached(path) };
     let stop = Arc::new(AtomicBool::new(false));
     let (stats, window) =
         run(&plan, Arc::clone(&stop), |_| stop.store(true, Ordering::Relaxed)).unwrap();

@@ -1,4 +1,4 @@
-//! A connection, and how requests and answers look on it.
+//! A connection of the load generator, and the bytes of its requests and replies.
 
 use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use super::pace::{Ending, Kind};
+use super::pace::{Direction, Ending};
 use super::schedule::Dice;
 use super::target::Address;
 use tidegate_console::failure::{Code, Failure};
@@ -103,7 +103,7 @@ impl AsFd for Stream {
 /// A protocol on one connection.
 pub(crate) trait Dialect: Send {
     /// Appends a request to `out`. Its answer will name `slot`.
-    fn encode(&mut self, slot: u32, kind: Kind, dice: &mut Dice, out: &mut Vec<u8>);
+    fn encode(&mut self, slot: u32, kind: Direction, dice: &mut Dice, out: &mut Vec<u8>);
 
     /// Parses the part of the input that is not consumed yet.
     ///

@@ -19,7 +19,7 @@ use rustix::time::{
 use tidegate_fabric::reactor::{Interest, Reactor};
 use tidegate_model::{Span, Time};
 
-use super::pace::{Ending, Kind, LoadStats, Pace};
+use super::pace::{Direction, Ending, LoadStats, Pace};
 use super::schedule::Dice;
 use super::wire::{Decoded, Dialect, Stream};
 use tidegate_console::clock::Clock;
@@ -38,7 +38,7 @@ const INPUT: usize = 256 << 10;
 
 /// The counters and the stop flag that workers share with other threads.
 #[derive(Debug, Default)]
-pub(crate) struct Shared {
+pub(crate) struct LoadCounters {
     /// Answers of all workers, of any kind.
     pub(crate) answers: AtomicU64,
     /// Those of them that were failures.
@@ -116,7 +116,7 @@ pub(crate) struct Worker {
     pub(crate) dice: Dice,
     pub(crate) clock: Clock,
     pub(crate) until: Time,
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) shared: Arc<LoadCounters>,
 }
 
 impl Worker {
@@ -177,7 +177,7 @@ impl Worker {
             let Some(chosen) = free.next() else { return };
             *next = (chosen + 1) % count;
             let is_read = self.dice.below(1_000) < self.reads_permille;
-            let kind = if is_read { Kind::Read } else { Kind::Write };
+            let kind = if is_read { Direction::Read } else { Direction::Write };
             let slot = self.pace.sent(now, kind);
             let connection = &mut self.connections[chosen];
             connection.dialect.encode(slot, kind, &mut self.dice, &mut connection.output);

@@ -8,13 +8,13 @@ use super::Address;
 use crate::units::{Bytes, Iops, Span};
 
 /// A node whose memory clients read and write themselves, by tokens (Haechi): those on its machine,
-/// or with [`Fabric::Verbs`] those that an RNIC reaches.
+/// or with [`MemoryTransport::Verbs`] those that an RNIC reaches.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DataNode {
     /// Its name.
     pub name: String,
-    /// Where clients request a session slot: a Unix socket, or with [`Fabric::Verbs`] a TCP port
-    /// where they have to show a certificate.
+    /// Where clients request a session slot: a Unix socket, or with [`MemoryTransport::Verbs`] a
+    /// TCP port where they have to show a certificate.
     pub listen: Address,
     /// How much memory it has, a multiple of 4 KiB, [`Self::MEMORY_MIN`] at least.
     pub memory: Bytes,
@@ -31,8 +31,8 @@ pub struct DataNode {
     /// The rules by which the node gives tokens out.
     pub rules: TokenRules,
     /// The transport that carries operations out.
-    pub fabric: Fabric,
-    /// With [`Fabric::Verbs`], the RDMA device; none for the first that carries packets.
+    pub transport: MemoryTransport,
+    /// With [`MemoryTransport::Verbs`], the RDMA device; none for the first that carries packets.
     pub device: Option<String>,
 }
 
@@ -81,7 +81,7 @@ pub enum TokenRules {
 
 /// The transport that carries out operations on a data node's memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Fabric {
+pub enum MemoryTransport {
     /// The processors of clients, at once.
     #[default]
     Shm,

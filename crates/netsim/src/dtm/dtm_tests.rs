@@ -27,16 +27,16 @@ const GOOD: &str = r#"
 /// The second half of a run.
 const SETTLED: Range<usize> = 800..1_600;
 
-fn good() -> Plan {
-    Plan::parse(GOOD).unwrap()
+fn good() -> DtmPlan {
+    DtmPlan::parse(GOOD).unwrap()
 }
 
 /// Three classes over a round trip of so many microseconds.
-fn classes(round_trip: u64, epsilon: f64) -> Plan {
-    Plan { delay: Span(round_trip * 500), epsilon, ..good() }
+fn classes(round_trip: u64, epsilon: f64) -> DtmPlan {
+    DtmPlan { delay: Span(round_trip * 500), epsilon, ..good() }
 }
 
-fn started(mut plan: Plan, window: f64) -> Plan {
+fn started(mut plan: DtmPlan, window: f64) -> DtmPlan {
     plan.flow.iter_mut().for_each(|flow| flow.window = Some(window));
     plan
 }
@@ -44,7 +44,7 @@ fn started(mut plan: Plan, window: f64) -> Plan {
 /// Whether the second half of a run is this: shares within 0.3, Q within 0.015, the mean, the least
 /// and the greatest queue within three packets, where they are known.
 #[track_caller]
-fn comes_to(plan: &Plan, shares: [f64; 3], quality: [f64; 3], queue: [f64; 3]) {
+fn comes_to(plan: &DtmPlan, shares: [f64; 3], quality: [f64; 3], queue: [f64; 3]) {
     let outcome = run(plan).unwrap();
     let half = outcome.slots.len() / 2..outcome.slots.len();
     let near = |name: &str, seen: &[f64], expected: [f64; 3], off: f64| {
@@ -81,7 +81,7 @@ fn without_an_epsilon_windows_freeze() {
 
 #[test]
 fn service_as_printed_does_not_converge() {
-    let paper = |plan: Plan| Plan { service: Service::Paper, ..plan };
+    let paper = |plan: DtmPlan| DtmPlan { service: Service::Paper, ..plan };
     comes_to(&paper(classes(25, 0.1)), [26.4, 26.4, 16.7], [1.9, 1.26, 1.0], [148., 141., 161.]);
     comes_to(&paper(classes(98, 0.1)), [22.8, 22.8, 16.7], [2.2, 1.46, 1.0], [129., 90., 166.]);
     for (window, high, quality) in [(10.0, 38.3, 1.30), (8.333 * 25.0, 38.3, 1.30)] {
@@ -96,7 +96,7 @@ fn without_quality_all_are_alike() {
     // Without a squeeze it takes long until all are there.
     let plan = |rtt| {
         let classes = classes(rtt, 0.05);
-        Plan { cc: CongestionControl::Dctcp, gain: 1.0 / 16.0, slots: 4_000, ..classes }
+        DtmPlan { cc: CongestionControl::Dctcp, gain: 1.0 / 16.0, slots: 4_000, ..classes }
     };
     comes_to(&plan(25), [35.0, 35.0, 30.0], [1.43, 0.95, 0.56], [140.0, f64::NAN, f64::NAN]);
     comes_to(&plan(98), [35.0, 35.0, 30.0], [1.43, 0.95, 0.56], [132.0, f64::NAN, f64::NAN]);
@@ -104,12 +104,12 @@ fn without_quality_all_are_alike() {
 
 #[test]
 fn a_slot_without_the_queue_swings() {
-    let bare = Plan { round_trip: RoundTrip::Bare, ..classes(62, 0.01) };
+    let bare = DtmPlan { round_trip: RoundTrip::Bare, ..classes(62, 0.01) };
     let outcome = run(&bare).unwrap();
     let [_, least, most] = outcome.queue(SETTLED);
     assert!(least < 1.0 && most > 160.0, "{least} {most}");
     assert_eq!(outcome.settled(), None);
-    let way = Plan { round_trip: RoundTrip::OneWay, ..classes(62, 0.01) };
+    let way = DtmPlan { round_trip: RoundTrip::OneWay, ..classes(62, 0.01) };
     comes_to(&way, [49.9, 33.3, 16.8], [1.00, 1.00, 0.99], [140.0, 137.0, 143.0]);
 }
 
@@ -117,13 +117,13 @@ fn a_slot_without_the_queue_swings() {
 fn what_else_converges() {
     let base = || classes(25, 0.05);
     for plan in [
-        Plan { gain: 1.0 / 16.0, ..base() },
-        Plan { gain: 1.0, ..base() },
-        Plan { gamma: 0.9, ..base() },
-        Plan { epsilon: 1e-6, ..base() },
-        Plan { threshold: 35, ..base() },
-        Plan { threshold: 280, ..base() },
-        Plan { threshold: 70, ..classes(98, 0.05) },
+        DtmPlan { gain: 1.0 / 16.0, ..base() },
+        DtmPlan { gain: 1.0, ..base() },
+        DtmPlan { gamma: 0.9, ..base() },
+        DtmPlan { epsilon: 1e-6, ..base() },
+        DtmPlan { threshold: 35, ..base() },
+        DtmPlan { threshold: 280, ..base() },
+        DtmPlan { threshold: 70, ..classes(98, 0.05) },
     ] {
         let outcome = run(&plan).unwrap();
         let shares = outcome.shares(SETTLED);
@@ -139,7 +139,7 @@ fn what_else_converges() {
 /// packets come shifts the second of them by up to a seventh.
 #[test]
 fn how_long_it_takes() {
-    let settled = |plan: &Plan| run(plan).unwrap().settled().unwrap();
+    let settled = |plan: &DtmPlan| run(plan).unwrap().settled().unwrap();
     let slots = |rtt: u64| {
         let bare = rtt as f64 * 100.0 / 12.0;
         let plan = || classes(rtt, 0.01);
@@ -208,7 +208,7 @@ proptest! {
             }),
             window: None,
         };
-        let plan = Plan {
+        let plan = DtmPlan {
             seed,
             threshold,
             delay: Span(delay * 1_000),
@@ -258,14 +258,14 @@ fn arrivals_without_memory_come_to_the_same() {
     assert!((shares[0] - 49.9).abs() < 1.0, "{shares:?}");
     // All are served as fast as packets come while the link has room.
     plan.capacity = Rate(125_000_000_000);
-    let served = |seed| run(&Plan { seed, ..plan.clone() }).unwrap().shares(SETTLED);
+    let served = |seed| run(&DtmPlan { seed, ..plan.clone() }).unwrap().shares(SETTLED);
     let [one, other] = [served(1), served(2)];
     assert!(one != other && (one[0] - 9.0).abs() < 0.3, "{one:?} {other:?}");
 }
 
 #[test]
 fn what_is_printed() {
-    let plan = Plan { slots: 8, name: "x".into(), ..good() };
+    let plan = DtmPlan { slots: 8, name: "x".into(), ..good() };
     let mut outcome = run(&plan).unwrap();
     assert_eq!(outcome.table(4).lines().count(), 5);
     outcome.names[0] = "a\"b\n".into();
@@ -273,7 +273,7 @@ fn what_is_printed() {
     outcome.write_csv(&mut csv).unwrap();
     assert_eq!(String::from_utf8(csv).unwrap().matches("a\"\"b\n").count(), 8);
     // Nothing is sent while nothing is there: a quality that is not finite is none.
-    let mut idle = Plan { slots: 3, ..good() };
+    let mut idle = DtmPlan { slots: 3, ..good() };
     idle.flow[2].offered.as_mut().unwrap().pulse =
         Some(Pulse { on: Span(1), off: Span(1_000_000_000), phases: Phases::Fixed });
     let idle = run(&idle).unwrap();
@@ -283,7 +283,7 @@ fn what_is_printed() {
 #[track_caller]
 fn refused(from: &str, to: &str, message: &str) {
     assert!(GOOD.contains(from));
-    let error = Plan::parse(&GOOD.replacen(from, to, 1)).unwrap_err().to_string();
+    let error = DtmPlan::parse(&GOOD.replacen(from, to, 1)).unwrap_err().to_string();
     assert!(error.contains(message), "{error}");
 }
 
@@ -306,10 +306,10 @@ fn what_is_refused() {
     refused("share = 3", "latency = \"0s\"", "flow.0.latency");
     refused("share = 3", "window = 0.5", "flow.0.window");
     refused("90Gbps", "0Gbps", "flow.0.offered.rate");
-    let mut many = Plan { slots: 10_000_000, ..good() };
+    let mut many = DtmPlan { slots: 10_000_000, ..good() };
     many.flow.extend([many.flow[0].clone(), many.flow[1].clone()]);
     let error = many.check().unwrap_err().to_string();
     assert!(error.contains("at most 40000000 of all flows"), "{error}");
     let none = "name = 'x'\ncapacity = '1Gbps'\ndelay = '1us'\nepsilon = 0.1\nslots = 1\nflow = []";
-    assert!(Plan::parse(none).unwrap_err().to_string().contains("flow: at least 1"));
+    assert!(DtmPlan::parse(none).unwrap_err().to_string().contains("flow: at least 1"));
 }

@@ -6,7 +6,7 @@ use tidegate_algo::congestion::quality::{Objective, Quality};
 use tidegate_model::{Bytes, Span, Time};
 
 use super::outcome::{DtmReport, Flow, Slot};
-use super::{CongestionControl, Plan, RoundTrip, Sender, Service};
+use super::{CongestionControl, DtmPlan, RoundTrip, Sender, Service};
 use tidegate_sim::rng::Stream;
 use tidegate_sim::time::Picoseconds;
 use tidegate_sim::workload::Arriving;
@@ -14,8 +14,8 @@ use tidegate_sim::workload::Arriving;
 /// Nanoseconds in a second, in which the model counts.
 const SECOND: f64 = 1e9;
 
-pub(super) struct Link<'a> {
-    plan: &'a Plan,
+pub(super) struct SharedLink<'a> {
+    plan: &'a DtmPlan,
     /// `C`, in packets per nanosecond.
     capacity: f64,
     /// `2 d`, in nanoseconds.
@@ -62,7 +62,7 @@ impl Backlog {
 }
 
 impl End {
-    fn new(plan: &Plan, flow: &Sender, capacity: f64, bare: f64) -> Self {
+    fn new(plan: &DtmPlan, flow: &Sender, capacity: f64, bare: f64) -> Self {
         let objective = plan.objective(flow);
         let promised = match objective {
             Objective::Rate(rate) => rate.0 as f64 / plan.packet.0 as f64 / SECOND,
@@ -93,7 +93,7 @@ impl End {
     }
 
     /// Feeds rate and latency of the last slot into the quality factor (Eqs. 1, 2 and 10).
-    fn measure(&mut self, plan: &Plan, length: f64) {
+    fn measure(&mut self, plan: &DtmPlan, length: f64) {
         let rate = self.sent / length;
         let elapsed = Span(length.round() as u64);
         let sent = self.sent * plan.packet.0 as f64;
@@ -109,7 +109,7 @@ impl End {
     }
 
     /// Eqs. 11, 12 and 17.
-    fn send(&mut self, plan: &Plan, now: Picoseconds, marked: f64) {
+    fn send(&mut self, plan: &DtmPlan, now: Picoseconds, marked: f64) {
         self.alpha += plan.gain * (marked - self.alpha);
         if self.alpha <= plan.epsilon {
             self.window += 1.0;
@@ -147,8 +147,8 @@ impl End {
     }
 }
 
-impl<'a> Link<'a> {
-    pub(super) fn new(plan: &'a Plan) -> Self {
+impl<'a> SharedLink<'a> {
+    pub(super) fn new(plan: &'a DtmPlan) -> Self {
         let capacity = plan.capacity.0 as f64 / plan.packet.0 as f64 / SECOND;
         let bare = 2.0 * plan.delay.0 as f64;
         let end = |flow| End::new(plan, flow, capacity, bare);

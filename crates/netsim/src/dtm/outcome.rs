@@ -4,7 +4,7 @@ use core::ops::Range;
 use std::fmt::Write as _;
 use std::io;
 
-use super::Plan;
+use super::DtmPlan;
 use tidegate_sim::time::Picoseconds;
 
 /// The link in one slot.
@@ -53,7 +53,7 @@ pub struct DtmReport {
 }
 
 impl DtmReport {
-    pub(super) fn new(plan: &Plan) -> Self {
+    pub(super) fn new(plan: &DtmPlan) -> Self {
         let sum: f64 = plan.flow.iter().map(|flow| f64::from(flow.share)).sum();
         let promised = plan
             .flow

@@ -16,7 +16,7 @@ use super::simulation::E2eSim;
 use crate::net::Fault;
 use tidegate_sim::event::Queue;
 
-impl<Q: Queue<super::simulation::Event>> E2eSim<'_, Q> {
+impl<Q: Queue<super::simulation::E2eEvent>> E2eSim<'_, Q> {
     /// Checks everything but the insides of devices.
     pub(super) fn check(&self) {
         let now = self.context.now;

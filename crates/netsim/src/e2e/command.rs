@@ -13,7 +13,7 @@
 
 use tidegate_model::{Bytes, Operation};
 
-use tidegate_sim::workload::Request;
+use tidegate_sim::workload::IoRequest;
 
 /// Headers with the entry of a submission queue.
 const COMMAND: u64 = 72;
@@ -41,7 +41,7 @@ impl MessageKind {
         (Self::ALL[(message & 3) as usize], (message >> 2) as u32)
     }
 
-    pub(super) fn bytes(self, request: &Request, in_capsule: Bytes) -> u64 {
+    pub(super) fn bytes(self, request: &IoRequest, in_capsule: Bytes) -> u64 {
         let is_read = request.operation == Operation::Read;
         let goes_along = !is_read && request.bytes <= in_capsule;
         match self {
@@ -54,7 +54,7 @@ impl MessageKind {
     }
 
     /// Whether a server requests a command's data: the data of a write do not fit the capsule.
-    pub(super) fn is_solicited(request: &Request, in_capsule: Bytes) -> bool {
+    pub(super) fn is_solicited(request: &IoRequest, in_capsule: Bytes) -> bool {
         request.operation == Operation::Write && request.bytes > in_capsule
     }
 }
@@ -68,7 +68,7 @@ mod tests {
     /// The bytes of each message to the server and back, in order.
     fn sizes(operation: Operation, bytes: u64) -> Vec<u64> {
         let (at, class) = (Picoseconds::ZERO, Class::High);
-        let request = Request { at, offset: Bytes(0), bytes: Bytes(bytes), operation, class };
+        let request = IoRequest { at, offset: Bytes(0), bytes: Bytes(bytes), operation, class };
         let capsule = Bytes(8_192);
         let kinds: &[MessageKind] = if MessageKind::is_solicited(&request, capsule) {
             &MessageKind::ALL

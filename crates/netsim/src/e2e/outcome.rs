@@ -110,7 +110,7 @@ impl Amount {
 }
 
 impl Service {
-    pub(super) fn new(workload: &workload::Plan) -> Self {
+    pub(super) fn new(workload: &workload::WorkloadPlan) -> Self {
         // It grows with the longest time: the bounds of a run of 1,000 s would take a fourth of a
         // megabyte for each application.
         let times = Histogram::new(3).expect("three digits");

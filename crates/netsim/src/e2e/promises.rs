@@ -51,13 +51,13 @@ const QUIET: u64 = 10;
 pub(super) struct Links {
     plan: Promises,
     numbers: BTreeMap<PortId, usize>,
-    links: Vec<Link>,
+    links: Vec<LinkPromises>,
     /// By flow, its links and its slot in each.
     flows: Vec<Vec<(usize, FlowHandle)>>,
 }
 
 #[derive(Debug)]
-struct Link {
+struct LinkPromises {
     port: PortId,
     shares: Shares,
     /// By application, of those with a weight.
@@ -86,7 +86,7 @@ impl Links {
         let (plan, numbers, links) = (self.plan, &mut self.numbers, &mut self.links);
         let slots = ports.map(|(port, payload)| {
             let number = *numbers.entry(port).or_insert_with(|| {
-                links.push(Link::new(port, payload, &plan));
+                links.push(LinkPromises::new(port, payload, &plan));
                 links.len() - 1
             });
             (number, links[number].add(share_group))
@@ -129,7 +129,7 @@ impl Links {
     }
 }
 
-impl Link {
+impl LinkPromises {
     fn new(port: PortId, payload: Rate, plan: &Promises) -> Self {
         let part = u128::from(payload.0) * u128::from(plan.of.0) / 1_000_000;
         let [high, medium, low] = plan.weights;

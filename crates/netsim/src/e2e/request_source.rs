@@ -5,7 +5,7 @@ use core::fmt::Display;
 use super::run::{Input, Open};
 use tidegate_sim::scenario::ScenarioError;
 use tidegate_sim::time::Picoseconds;
-use tidegate_sim::workload::{Load, Plan, Replay, Request, Source};
+use tidegate_sim::workload::{IoRequest, Load, Replay, Source, WorkloadPlan};
 
 /// Where requests come from.
 pub(super) enum RequestSource {
@@ -16,7 +16,7 @@ pub(super) enum RequestSource {
 impl RequestSource {
     /// Number `number` of the applications of a run.
     pub(super) fn new(
-        plan: &Plan,
+        plan: &WorkloadPlan,
         seed: u64,
         number: u64,
         open: &mut Open<'_>,
@@ -42,7 +42,7 @@ impl RequestSource {
 
     /// The requests with which an application begins: in an open loop, one. A recording that begins
     /// with an error is reported then, and so is one without requests.
-    pub(super) fn first(&mut self, plan: &Plan) -> Result<Vec<Request>, ScenarioError> {
+    pub(super) fn first(&mut self, plan: &WorkloadPlan) -> Result<Vec<IoRequest>, ScenarioError> {
         match self {
             Self::Made(source) if !source.is_open() => {
                 Ok(std::iter::from_fn(|| source.arrival()).collect())
@@ -56,7 +56,7 @@ impl RequestSource {
     }
 
     /// The next request that waits for no answer; none if there are no more.
-    pub(super) fn next(&mut self, plan: &Plan) -> Result<Option<Request>, ScenarioError> {
+    pub(super) fn next(&mut self, plan: &WorkloadPlan) -> Result<Option<IoRequest>, ScenarioError> {
         match self {
             Self::Made(source) => Ok(source.arrival()),
             Self::Recorded(replay) => replay.arrival().map_err(|error| wrong(plan, &error)),
@@ -64,7 +64,7 @@ impl RequestSource {
     }
 
     /// A request was answered: the one that follows, if one does.
-    pub(super) fn on_completion(&mut self, now: Picoseconds) -> Option<Request> {
+    pub(super) fn on_completion(&mut self, now: Picoseconds) -> Option<IoRequest> {
         match self {
             Self::Made(source) => source.on_completion(now),
             Self::Recorded(_) => None,
@@ -73,7 +73,7 @@ impl RequestSource {
 }
 
 /// The error of a faulty recording, with its application and file.
-fn wrong(plan: &Plan, error: &dyn Display) -> ScenarioError {
+fn wrong(plan: &WorkloadPlan, error: &dyn Display) -> ScenarioError {
     let file = match &plan.load {
         Load::Trace(recording) => recording.file.as_str(),
         Load::Open(_) | Load::Closed(_) => "",

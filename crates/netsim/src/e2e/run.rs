@@ -1,4 +1,4 @@
-//! The loop: the earliest event happens, until the end.
+//! One run of an end-to-end simulation: the earliest event happens, until the end.
 //!
 //! A [`Run`] is a scenario and what a run of it is given besides: who opens recordings, whether
 //! ports keep series. Nothing of that changes what happens, and neither does the queue of events:
@@ -12,7 +12,7 @@ use tidegate_model::Span;
 
 use super::outcome::E2eReport;
 use super::scenario::Scenario;
-use super::simulation::{E2eSim, Event};
+use super::simulation::{E2eEvent, E2eSim};
 use tidegate_sim::event::{Events, Heap, Queue};
 use tidegate_sim::scenario::ScenarioError;
 use tidegate_sim::time::Picoseconds;
@@ -101,7 +101,7 @@ impl<'a> Run<'a> {
         self,
         goes_on: impl FnMut(&Progress) -> bool,
     ) -> Result<E2eReport, ScenarioError> {
-        go::<Events<Event>>(self, goes_on)
+        go::<Events<E2eEvent>>(self, goes_on)
     }
 
     /// The same to the end, with events in a binary heap: the outcome is the same to the last bit.
@@ -109,11 +109,11 @@ impl<'a> Run<'a> {
     /// # Errors
     /// As [`Self::go_while`].
     pub fn by_heap(self) -> Result<E2eReport, ScenarioError> {
-        go::<Heap<Event>>(self, |_| true)
+        go::<Heap<E2eEvent>>(self, |_| true)
     }
 }
 
-fn go<Q: Queue<Event> + Default>(
+fn go<Q: Queue<E2eEvent> + Default>(
     run: Run<'_>,
     mut goes_on: impl FnMut(&Progress) -> bool,
 ) -> Result<E2eReport, ScenarioError> {
@@ -128,7 +128,7 @@ fn go<Q: Queue<Event> + Default>(
         simulation.context.now = now;
         simulation.count += 1;
         let (is_moment, is_request) =
-            (matches!(event, Event::Sample), matches!(event, Event::Begin(_)));
+            (matches!(event, E2eEvent::Sample), matches!(event, E2eEvent::Begin(_)));
         simulation.on_event(event);
         if is_request && let Some(error) = simulation.wrong {
             return Err(error);

@@ -41,9 +41,9 @@ pub struct Scenario {
     #[serde(default = "sample", deserialize_with = "text")]
     pub sample: Span,
     /// Hosts, links and switches.
-    pub network: net::Plan,
+    pub network: net::NetworkPlan,
     /// How flows are controlled, unless an application has its own control.
-    pub transport: transport::Plan,
+    pub transport: transport::FlowPlan,
     /// Promises to classes, on each link that they share.
     #[serde(default)]
     pub promises: Promises,
@@ -150,14 +150,14 @@ pub struct Application {
     #[serde(default)]
     pub device: Device,
     /// Its workload, with its name and class.
-    pub workload: workload::Plan,
+    pub workload: workload::WorkloadPlan,
     /// The class that servers and drives take its requests for, where they go by a tag of their
     /// own; by default its workload's.
     #[serde(default, deserialize_with = "optional")]
     pub storage_class: Option<Class>,
     /// How its flows are controlled.
     #[serde(default)]
-    pub transport: Option<transport::Plan>,
+    pub transport: Option<transport::FlowPlan>,
     /// How long a request may take; those that take longer are counted, and laws that go by
     /// deadlines go by this one.
     #[serde(default, deserialize_with = "optional")]
@@ -270,7 +270,7 @@ impl Scenario {
     fn check_application(&self, one: &Application, hosts: u32) -> Result<(), ScenarioError> {
         let Application { from, to, device, workload, transport, .. } = one;
         workload.check().map_err(|error| error.within("workload"))?;
-        let own = transport.as_ref().map_or(Ok(()), transport::Plan::check);
+        let own = transport.as_ref().map_or(Ok(()), transport::FlowPlan::check);
         own.map_err(|error| error.within("transport"))?;
         let known = |host: &u32| *host < hosts;
         must(known(from), &format!("from: hosts count from 0 to {}", hosts - 1))?;

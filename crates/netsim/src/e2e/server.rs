@@ -1,11 +1,12 @@
-//! A host that stores: drives with submission queues for each client, and persistent memory.
+//! A simulated storage server: drives with submission queues for each client, and persistent
+//! memory.
 
 use tidegate_model::{Bytes, Class, Operation};
 
 use super::scenario::{Device, Storage};
 use crate::storage::{self, Command, Direction, Memory, SECTOR, Ssd};
 use tidegate_sim::time::Picoseconds;
-use tidegate_sim::workload::Request;
+use tidegate_sim::workload::IoRequest;
 
 #[derive(Debug)]
 pub(super) struct Server {
@@ -16,8 +17,8 @@ pub(super) struct Server {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Event {
-    Drive(u8, storage::Event),
+pub(super) enum ServerEvent {
+    Drive(u8, storage::SsdEvent),
     /// Its memory has completed the request with this tag.
     Memory(u64),
 }
@@ -49,13 +50,13 @@ impl Server {
         now: Picoseconds,
         queue: usize,
         wanted: &Wanted,
-        later: &mut impl FnMut(Picoseconds, Event),
+        later: &mut impl FnMut(Picoseconds, ServerEvent),
     ) {
         let Wanted { request, class, location, tag, .. } = *wanted;
         if let (Device::Memory, Some(memory)) = (wanted.device, &mut self.memory) {
             let done = memory.take(now, location.at, request.bytes.0 as u32);
             self.in_memory += 1;
-            return later(done, Event::Memory(tag));
+            return later(done, ServerEvent::Memory(tag));
         }
         let drive = &mut self.drives[location.drive as usize];
         let is_read = request.operation == Operation::Read;
@@ -63,7 +64,7 @@ impl Server {
         let (at, bytes) = on_drive(location.at, request.bytes, drive.capacity());
         let command = Command { direction, class, at, bytes, tag };
         drive.submit(now, queue, command, &mut |at, event| {
-            later(at, Event::Drive(location.drive, event));
+            later(at, ServerEvent::Drive(location.drive, event));
         });
     }
 
@@ -71,17 +72,17 @@ impl Server {
     pub(super) fn on_event(
         &mut self,
         now: Picoseconds,
-        event: Event,
-        later: &mut impl FnMut(Picoseconds, Event),
+        event: ServerEvent,
+        later: &mut impl FnMut(Picoseconds, ServerEvent),
     ) -> Option<u64> {
         match event {
-            Event::Memory(tag) => {
+            ServerEvent::Memory(tag) => {
                 self.in_memory -= 1;
                 Some(tag)
             }
-            Event::Drive(drive, event) => {
+            ServerEvent::Drive(drive, event) => {
                 let done = self.drives[drive as usize].on_event(now, event, &mut |at, event| {
-                    later(at, Event::Drive(drive, event));
+                    later(at, ServerEvent::Drive(drive, event));
                 });
                 done.map(|completion| completion.command.tag)
             }
@@ -92,7 +93,7 @@ impl Server {
 /// A client's request to a server.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wanted {
-    pub(super) request: Request,
+    pub(super) request: IoRequest,
     /// Its class at the drives of this server.
     pub(super) class: Class,
     pub(super) device: Device,

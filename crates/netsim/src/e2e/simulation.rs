@@ -1,4 +1,4 @@
-//! The loop, and what it moves.
+//! The state of an end-to-end simulation, and its reactions to events.
 
 use std::collections::VecDeque;
 
@@ -18,17 +18,17 @@ use super::server::{self, Server, Wanted};
 use crate::net::packet::{FlowId, Packet};
 use crate::net::{self, Counters, Host, Network, PortId};
 use crate::slots::Slots;
-use crate::transport::{self, FlowRoute, Message, Out, Plan, Transport};
+use crate::transport::{self, FlowPlan, FlowRoute, Message, Out, Transport};
 use tidegate_sim::event::Queue;
 use tidegate_sim::scenario::ScenarioError;
 use tidegate_sim::time::Picoseconds;
-use tidegate_sim::workload::Request;
+use tidegate_sim::workload::IoRequest;
 
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Event {
-    Network(net::Event),
-    Transport(transport::Event),
-    Server(u32, server::Event),
+pub(super) enum E2eEvent {
+    Network(net::NetworkEvent),
+    Transport(transport::FlowEvent),
+    Server(u32, server::ServerEvent),
     /// A request is made.
     Begin(u32),
     /// Promises follow the flows that share each link.
@@ -49,18 +49,18 @@ pub(super) struct SimContext<Q> {
     arrived: VecDeque<(FlowId, u64)>,
 }
 
-impl<Q: Queue<Event>> Out for SimContext<Q> {
+impl<Q: Queue<E2eEvent>> Out for SimContext<Q> {
     #[inline]
     fn send(&mut self, packet: Packet) {
         let events = &mut self.events;
         self.network.send(self.now, packet, &mut |at, event| {
-            events.push(at, Event::Network(event));
+            events.push(at, E2eEvent::Network(event));
         });
     }
 
     #[inline]
-    fn later(&mut self, at: Picoseconds, event: transport::Event) {
-        self.events.push(at, Event::Transport(event));
+    fn later(&mut self, at: Picoseconds, event: transport::FlowEvent) {
+        self.events.push(at, E2eEvent::Transport(event));
     }
 
     fn nic_free_at(&self, route: u32) -> Picoseconds {
@@ -138,7 +138,7 @@ struct Flow {
 
 /// Properties that the flows of an application have in common.
 #[derive(Clone, Copy, Debug)]
-struct Kind {
+struct FlowGroup {
     class: Class,
     /// The group of flows with which they share their part of a link.
     share_group: ShareGroup,
@@ -151,12 +151,12 @@ struct Kind {
 pub(super) struct Exchange {
     application: u32,
     connection: u32,
-    request: Request,
+    request: IoRequest,
     /// When a device got it.
     submitted: Picoseconds,
 }
 
-impl<'a, Q: Queue<Event> + Default> E2eSim<'a, Q> {
+impl<'a, Q: Queue<E2eEvent> + Default> E2eSim<'a, Q> {
     pub(super) fn new(run: Run<'a>) -> Result<Self, ScenarioError> {
         let Run { scenario, mut open, with_ports } = run;
         scenario.check()?;
@@ -196,9 +196,9 @@ impl<'a, Q: Queue<Event> + Default> E2eSim<'a, Q> {
             simulation.schedule_first(number)?;
         }
         let events = &mut simulation.context.events;
-        events.push(scenario.skip.into(), Event::Count);
-        events.push(scenario.promises.every.into(), Event::UpdatePromises);
-        events.push(scenario.sample.into(), Event::Sample);
+        events.push(scenario.skip.into(), E2eEvent::Count);
+        events.push(scenario.promises.every.into(), E2eEvent::UpdatePromises);
+        events.push(scenario.sample.into(), E2eEvent::Sample);
         Ok(simulation)
     }
 
@@ -216,7 +216,7 @@ impl<'a, Q: Queue<Event> + Default> E2eSim<'a, Q> {
             let of = application.with.unwrap_or(number);
             let own = application.weight.map(|weight| ShareGroup::Application(of, weight));
             let share_group = own.unwrap_or(ShareGroup::Class(class));
-            let kind = Kind { class, share_group, latency: application.latency };
+            let kind = FlowGroup { class, share_group, latency: application.latency };
             let there = self.open(plan, kind, ends);
             let [from, to] = ends;
             let back = server.map(|_| self.open(plan, kind, [to, from]));
@@ -240,8 +240,8 @@ impl<'a, Q: Queue<Event> + Default> E2eSim<'a, Q> {
     }
 
     /// Opens a flow of the connection that is about to be added.
-    fn open(&mut self, plan: &Plan, kind: Kind, [from, to]: [Host; 2]) -> FlowId {
-        let Kind { class, share_group, latency } = kind;
+    fn open(&mut self, plan: &FlowPlan, kind: FlowGroup, [from, to]: [Host; 2]) -> FlowId {
+        let FlowGroup { class, share_group, latency } = kind;
         let network = &mut self.context.network;
         let path = network.connect(FlowId(self.flows.len() as u32), from, to);
         let ports: Vec<PortId> = network.ports_of(path.there).collect();
@@ -264,46 +264,46 @@ impl<'a, Q: Queue<Event> + Default> E2eSim<'a, Q> {
 
     /// Takes the next event, and fetches the memory that many later events will touch at a time.
     #[inline]
-    pub(super) fn pop(&mut self) -> Option<(Picoseconds, Event)> {
+    pub(super) fn pop(&mut self) -> Option<(Picoseconds, E2eEvent)> {
         let SimContext { events, network, .. } = &mut self.context;
         events.pop_glancing(|event| {
-            if let Event::Network(event) = event {
+            if let E2eEvent::Network(event) = event {
                 core::hint::black_box(network.prefetch(event));
             }
         })
     }
 
-    pub(super) fn on_event(&mut self, event: Event) {
+    pub(super) fn on_event(&mut self, event: E2eEvent) {
         let context = &mut self.context;
         let now = context.now;
         match event {
-            Event::Network(event) => {
+            E2eEvent::Network(event) => {
                 let events = &mut context.events;
                 let delivered = context.network.on_event(now, event, &mut |at, event| {
-                    events.push(at, Event::Network(event));
+                    events.push(at, E2eEvent::Network(event));
                 });
                 if let Some(packet) = delivered {
                     self.transport.on_packet(now, &packet, context);
                     self.take_arrived();
                 }
             }
-            Event::Transport(event) => {
+            E2eEvent::Transport(event) => {
                 self.transport.on_event(now, event, context);
                 self.take_arrived();
             }
-            Event::Server(server, event) => {
+            E2eEvent::Server(server, event) => {
                 let events = &mut context.events;
                 let done = self.servers[server as usize].on_event(now, event, &mut |at, event| {
-                    events.push(at, Event::Server(server, event));
+                    events.push(at, E2eEvent::Server(server, event));
                 });
                 if let Some(tag) = done {
                     self.on_done(tag as u32);
                 }
             }
-            Event::Begin(exchange) => self.begin(exchange),
-            Event::UpdatePromises => self.update_promises(),
-            Event::Sample => self.sample(),
-            Event::Count => self.before = self.count_ports(),
+            E2eEvent::Begin(exchange) => self.begin(exchange),
+            E2eEvent::UpdatePromises => self.update_promises(),
+            E2eEvent::Sample => self.sample(),
+            E2eEvent::Count => self.before = self.count_ports(),
         }
     }
 
@@ -315,14 +315,14 @@ impl<'a, Q: Queue<Event> + Default> E2eSim<'a, Q> {
         Ok(())
     }
 
-    fn schedule(&mut self, application: usize, request: Option<Request>) {
+    fn schedule(&mut self, application: usize, request: Option<IoRequest>) {
         let Some(request) = request else { return };
         let at = request.at;
         let application = application as u32;
         let exchange = Exchange { application, connection: 0, request, submitted: at };
         let number = self.exchanges.put(exchange);
         self.announced += 1;
-        self.context.events.push(at, Event::Begin(number));
+        self.context.events.push(at, E2eEvent::Begin(number));
     }
 
     /// A request is made.
@@ -423,7 +423,7 @@ impl<'a, Q: Queue<Event> + Default> E2eSim<'a, Q> {
         let wanted = Wanted { request, class, device, location, tag: number.into() };
         let events = &mut self.context.events;
         self.servers[server as usize].submit(now, queue, &wanted, &mut |at, event| {
-            events.push(at, Event::Server(server, event));
+            events.push(at, E2eEvent::Server(server, event));
         });
     }
 
@@ -482,7 +482,7 @@ impl<'a, Q: Queue<Event> + Default> E2eSim<'a, Q> {
             is_busy
         });
         let next = now.after(self.scenario.promises.every.into());
-        self.context.events.push(next, Event::UpdatePromises);
+        self.context.events.push(next, E2eEvent::UpdatePromises);
     }
 
     fn sample(&mut self) {
@@ -498,7 +498,7 @@ impl<'a, Q: Queue<Event> + Default> E2eSim<'a, Q> {
             hops.sample(self.context.now, &mut self.context.network);
         }
         let next = self.context.now.after(self.scenario.sample.into());
-        self.context.events.push(next, Event::Sample);
+        self.context.events.push(next, E2eEvent::Sample);
     }
 
     fn count_ports(&mut self) -> Vec<(PortId, Counters)> {

@@ -1,4 +1,4 @@
-//! Packets whose departure is certain, in the order of each port.
+//! Lists of the packets that leave each port of a simulated network, at times that are certain.
 //!
 //! **Problem.** A port of a large network is used after thousands of others, so its fields come
 //! from far memory each time. A list of its own would be a third line of cache and a fourth, behind
@@ -37,26 +37,26 @@ pub(super) struct List {
 
 #[derive(Debug)]
 pub(super) struct Lists {
-    links: Vec<Link>,
+    links: Vec<ListNode>,
     /// The first of a list of slots that are free.
     free: u32,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Link {
+struct ListNode {
     left: Leaving,
     next: u32,
 }
 
 impl Lists {
     pub(super) fn new() -> Self {
-        Self { links: vec![Link { left: Leaving::NONE, next: 0 }], free: 0 }
+        Self { links: vec![ListNode { left: Leaving::NONE, next: 0 }], free: 0 }
     }
 
     /// Puts one at the end of a list.
     #[inline]
     pub(super) fn push(&mut self, list: &mut List, left: Leaving) {
-        let link = Link { left, next: 0 };
+        let link = ListNode { left, next: 0 };
         let number = match self.free {
             0 => {
                 self.links.push(link);

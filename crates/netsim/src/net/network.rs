@@ -33,7 +33,7 @@ use tidegate_model::{Class, Rate};
 use super::buffer::{Buffer, Ingress, NOTE};
 use super::leaving::{Leaving, Lists};
 use super::line::Wire;
-use super::packet::{FlowId, Kind, Mark, Packet};
+use super::packet::{FlowId, Mark, Packet, PacketKind};
 use super::port::{NO_SWITCH, Note, Port};
 use super::queue_stats::Counters;
 use super::route::{END, Path, Paths};
@@ -49,7 +49,7 @@ pub use check::{Fault, Stuck};
 
 /// Events of a network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Event {
+pub enum NetworkEvent {
     /// The last bit of a packet reaches the node behind the port that sent it.
     Arrive(Packet),
     /// A port is free for its next packet.
@@ -114,7 +114,7 @@ impl Network {
     ///
     /// # Errors
     /// If the buffer of a switch is too small for what is set aside in it, and how large it must
-    /// be; or as [`super::Plan::check`] for the switch.
+    /// be; or as [`super::NetworkPlan::check`] for the switch.
     pub fn new(graph: &Graph, switch: &Switch, seed: u64) -> Result<Self, ScenarioError> {
         switch.check()?;
         let first = graph.hosts() as u32;
@@ -174,7 +174,7 @@ impl Network {
         &mut self,
         now: Picoseconds,
         packet: Packet,
-        later: &mut impl FnMut(Picoseconds, Event),
+        later: &mut impl FnMut(Picoseconds, NetworkEvent),
     ) {
         self.counts.sent += 1;
         self.arrive(now, self.paths.port(packet.route), packet, later);
@@ -185,11 +185,11 @@ impl Network {
     pub fn on_event(
         &mut self,
         now: Picoseconds,
-        event: Event,
-        later: &mut impl FnMut(Picoseconds, Event),
+        event: NetworkEvent,
+        later: &mut impl FnMut(Picoseconds, NetworkEvent),
     ) -> Option<Packet> {
         match event {
-            Event::Arrive(packet) => {
+            NetworkEvent::Arrive(packet) => {
                 self.counts.on_lines -= 1;
                 let port = self.paths.port(packet.route);
                 if port == END {
@@ -198,12 +198,12 @@ impl Network {
                 }
                 self.arrive(now, port, packet, later);
             }
-            Event::Free(PortId(port)) => {
+            NetworkEvent::Free(PortId(port)) => {
                 self.ports[port as usize].is_awaited = false;
                 self.settle(now, port, later);
                 self.start(now, port, later);
             }
-            Event::Pause { port: PortId(port), queue, is_pause } => {
+            NetworkEvent::Pause { port: PortId(port), queue, is_pause } => {
                 self.ports[port as usize].set_paused(now, Note { queue, is_pause });
                 self.nudge(now, port, later);
             }
@@ -215,8 +215,8 @@ impl Network {
     /// otherwise. A processor waits for one thing after another that it needs, and for many at a
     /// time that are announced to it.
     #[inline]
-    pub fn prefetch(&self, event: &Event) -> u64 {
-        let Event::Arrive(packet) = event else { return 0 };
+    pub fn prefetch(&self, event: &NetworkEvent) -> u64 {
+        let NetworkEvent::Arrive(packet) = event else { return 0 };
         let port = self.paths.port(packet.route);
         self.ports.get(port as usize).map_or(0, |port| port.prefetch(&self.leaving, packet.class))
     }
@@ -296,7 +296,7 @@ impl Network {
         now: Picoseconds,
         index: u32,
         mut packet: Packet,
-        later: &mut impl FnMut(Picoseconds, Event),
+        later: &mut impl FnMut(Picoseconds, NetworkEvent),
     ) {
         self.settle(now, index, later);
         let rules = self.rules;
@@ -337,7 +337,7 @@ impl Network {
         let port = &mut self.ports[index as usize];
         let held = port.queues[rules.service.queue(packet.class)];
         // The mark of an answer is its receiver's echo (RFC 3168, section 6.1.4).
-        let is_long = packet.kind == Kind::Data
+        let is_long = packet.kind == PacketKind::Data
             && match rules.marking {
                 Marking::None => false,
                 Marking::Step(Depth::Packets(packets)) => held.packets >= packets,
@@ -390,7 +390,12 @@ impl Network {
 
     /// Counts out what has left a port until now.
     #[inline]
-    fn settle(&mut self, now: Picoseconds, index: u32, later: &mut impl FnMut(Picoseconds, Event)) {
+    fn settle(
+        &mut self,
+        now: Picoseconds,
+        index: u32,
+        later: &mut impl FnMut(Picoseconds, NetworkEvent),
+    ) {
         loop {
             let port = &mut self.ports[index as usize];
             let Some(left) = port.pop_left(&mut self.leaving, now) else { return };
@@ -430,7 +435,7 @@ impl Network {
         from: Picoseconds,
         index: u32,
         mut packet: Packet,
-        later: &mut impl FnMut(Picoseconds, Event),
+        later: &mut impl FnMut(Picoseconds, NetworkEvent),
     ) {
         let counts_ingress = self.rules.pause.is_some();
         let is_switch = self.ports[index as usize].switch != NO_SWITCH;
@@ -443,18 +448,23 @@ impl Network {
         port.push_leaving(&mut self.leaving, left);
         packet.route += 1;
         self.counts.on_lines += 1;
-        later(at.after(wire.delay()), Event::Arrive(packet));
+        later(at.after(wire.delay()), NetworkEvent::Arrive(packet));
     }
 
     /// Sends what is next, at a port that is free.
-    fn start(&mut self, now: Picoseconds, index: u32, later: &mut impl FnMut(Picoseconds, Event)) {
+    fn start(
+        &mut self,
+        now: Picoseconds,
+        index: u32,
+        later: &mut impl FnMut(Picoseconds, NetworkEvent),
+    ) {
         let port = &mut self.ports[index as usize];
         debug_assert!(port.busy_until <= now && !port.is_awaited);
         let is_note = if let Some(Note { queue, is_pause }) = port.rest().notes.pop_front() {
             let wire = self.wires[port.wire as usize];
             port.busy_until = now.after(wire.time(NOTE));
             let at = port.busy_until.after(wire.delay());
-            later(at, Event::Pause { port: PortId(index ^ 1), queue, is_pause });
+            later(at, NetworkEvent::Pause { port: PortId(index ^ 1), queue, is_pause });
             true
         } else if let Some(packet) = port.pop(self.rules.weights) {
             self.transmit(now, index, packet, later);
@@ -466,12 +476,17 @@ impl Network {
         let port = &mut self.ports[index as usize];
         if is_note || self.rules.pause.is_some() || port.is_ready() {
             port.is_awaited = true;
-            later(port.busy_until, Event::Free(PortId(index)));
+            later(port.busy_until, NetworkEvent::Free(PortId(index)));
         }
     }
 
     /// Sees to it that a port with something to send sends it when it can.
-    fn nudge(&mut self, now: Picoseconds, index: u32, later: &mut impl FnMut(Picoseconds, Event)) {
+    fn nudge(
+        &mut self,
+        now: Picoseconds,
+        index: u32,
+        later: &mut impl FnMut(Picoseconds, NetworkEvent),
+    ) {
         let port = &mut self.ports[index as usize];
         if port.is_awaited {
             return;
@@ -480,7 +495,7 @@ impl Network {
             self.start(now, index, later);
         } else {
             port.is_awaited = true;
-            later(port.busy_until, Event::Free(PortId(index)));
+            later(port.busy_until, NetworkEvent::Free(PortId(index)));
         }
     }
 
@@ -490,7 +505,7 @@ impl Network {
         now: Picoseconds,
         packet: &Packet,
         pause: Pause,
-        later: &mut impl FnMut(Picoseconds, Event),
+        later: &mut impl FnMut(Picoseconds, NetworkEvent),
     ) {
         let (port, queue) = (self.came_by(packet), self.rules.service.queue(packet.class));
         let count = &mut self.ingress[port as usize].queues[queue];
@@ -507,7 +522,7 @@ impl Network {
         now: Picoseconds,
         left: Leaving,
         pause: Pause,
-        later: &mut impl FnMut(Picoseconds, Event),
+        later: &mut impl FnMut(Picoseconds, NetworkEvent),
     ) {
         let queue = self.rules.service.queue(left.class);
         let count = &mut self.ingress[left.ingress as usize].queues[queue];
@@ -523,7 +538,7 @@ impl Network {
         now: Picoseconds,
         port: u32,
         note: Note,
-        later: &mut impl FnMut(Picoseconds, Event),
+        later: &mut impl FnMut(Picoseconds, NetworkEvent),
     ) {
         self.ports[port as usize].rest().notes.push_back(note);
         self.nudge(now, port, later);

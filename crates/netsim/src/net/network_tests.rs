@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use proptest::prelude::*;
 use tidegate_model::{Bytes, Portion, Rate, Span};
 
-use super::super::packet::Kind;
+use super::super::packet::PacketKind;
 use super::super::switch::{Factor, Red, Share};
 use super::super::{Cable, Line, List, Star, Topology};
 use super::*;
@@ -17,7 +17,7 @@ mod invariants;
 mod pauses;
 
 enum SimEvent {
-    Network(Event),
+    Network(NetworkEvent),
     Send(Packet),
 }
 
@@ -60,7 +60,7 @@ impl TestNetwork {
                 self.network.send(now, packet, later);
             }
             SimEvent::Network(event) => {
-                if let Event::Arrive(_) = event {
+                if let NetworkEvent::Arrive(_) = event {
                     self.met |= self.last == now;
                     self.last = now;
                 }
@@ -100,7 +100,7 @@ const fn packet(flow: u32, route: u32, wire: u16, class: Class) -> Packet {
         ahead: 0,
         payload: wire,
         wire,
-        kind: Kind::Data,
+        kind: PacketKind::Data,
         class,
         mark: Mark::Clear,
     }
@@ -128,8 +128,9 @@ fn data_are_marked_and_answers_are_not() {
     let marking = Marking::Step(Depth::Packets(0));
     let mut world = TestNetwork::new(&star(2), &Switch { marking, ..plain() });
     let Path { there, .. } = world.connect(0, 0, 1);
-    for (at, kind) in
-        [Kind::Data, Kind::Acknowledgement, Kind::Notification].into_iter().enumerate()
+    for (at, kind) in [PacketKind::Data, PacketKind::Acknowledgement, PacketKind::Notification]
+        .into_iter()
+        .enumerate()
     {
         world.send(at as u64, Packet { kind, ..packet(0, there, 54, Class::High) });
     }
@@ -280,5 +281,5 @@ fn red_chooses_with_its_probability() {
 /// An event is no larger than its packet, so that a queue of them stays small.
 #[test]
 fn an_event_is_forty_bytes() {
-    assert_eq!((size_of::<Event>(), size_of::<Option<Event>>()), (40, 40));
+    assert_eq!((size_of::<NetworkEvent>(), size_of::<Option<NetworkEvent>>()), (40, 40));
 }

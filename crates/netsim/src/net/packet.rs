@@ -38,7 +38,7 @@ pub struct Packet {
     /// Bytes that take time on a wire and room in a buffer: the payload and every header.
     pub wire: u16,
     /// Its purpose.
-    pub kind: Kind,
+    pub kind: PacketKind,
     /// Which queue it waits in.
     pub class: Class,
     /// Whether it met congestion.
@@ -47,7 +47,7 @@ pub struct Packet {
 
 /// The purpose of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum PacketKind {
     /// Carries payload.
     Data,
     /// Says what has arrived.

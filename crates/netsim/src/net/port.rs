@@ -67,11 +67,11 @@ pub(super) struct Port {
     current_queue: u8,
     /// The packets that leave after the first, in this order.
     others: List,
-    pub(super) queues: [Held; QUEUES],
+    pub(super) queues: [QueueContent; QUEUES],
     pub(super) queue_stats: [QueueStats; QUEUES],
 }
 
-const _: () = assert!(mem::offset_of!(Port, queues) + size_of::<Held>() <= 64);
+const _: () = assert!(mem::offset_of!(Port, queues) + size_of::<QueueContent>() <= 64);
 const _: () = assert!(mem::offset_of!(Port, queue_stats) == 128);
 
 /// The part of a port that is touched by few packets.
@@ -91,7 +91,7 @@ pub(super) struct Rest {
 /// fit beside the other fields that are touched with them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C, packed(4))]
-pub(super) struct Held {
+pub(super) struct QueueContent {
     pub bytes: u64,
     pub packets: u32,
 }

@@ -5,8 +5,8 @@
 //! room for whatever their host gives them, and neither mark nor drop.
 //!
 //! ```
-//! use tidegate_netsim::net::{Marking, Plan, Service};
-//! let plan = Plan::parse(r#"
+//! use tidegate_netsim::net::{Marking, NetworkPlan, Service};
+//! let plan = NetworkPlan::parse(r#"
 //!     [topology.dumbbell]
 //!     pairs = 3
 //!     edge = { rate = "12.5GB/s", delay = "1250ns" }

@@ -5,8 +5,8 @@
 //! switches, by number, and links between them. A host has one link.
 //!
 //! ```
-//! use tidegate_netsim::net::Plan;
-//! let plan = Plan::parse(r#"
+//! use tidegate_netsim::net::NetworkPlan;
+//! let plan = NetworkPlan::parse(r#"
 //!     [topology.list]
 //!     hosts = ["reader", "writer", "store"]
 //!     switches = ["rack"]
@@ -41,14 +41,14 @@ use tidegate_sim::scenario::{ScenarioError, must, read, text};
 /// A network: its shape and its switches.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Plan {
+pub struct NetworkPlan {
     /// The hosts and switches, and the links between them.
     pub topology: Topology,
     /// The parameters of all switches.
     pub switch: Switch,
 }
 
-impl Plan {
+impl NetworkPlan {
     /// Reads a plan from TOML.
     ///
     /// # Errors
@@ -162,12 +162,12 @@ impl fmt::Display for Host {
 pub struct Graph {
     names: Vec<String>,
     hosts: usize,
-    links: Vec<Link>,
+    links: Vec<DuplexLine>,
 }
 
 /// A link between two nodes. Link *l* has port 2*l* at its first end and 2*l* + 1 at the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Link {
+pub(super) struct DuplexLine {
     pub ends: [u32; 2],
     pub line: Line,
 }
@@ -283,7 +283,7 @@ impl Graph {
     }
 
     fn link(&mut self, one: u32, other: u32, line: Line) {
-        self.links.push(Link { ends: [one, other], line });
+        self.links.push(DuplexLine { ends: [one, other], line });
     }
 
     /// How many hosts there are.
@@ -314,7 +314,7 @@ impl Graph {
         &self.names[node as usize]
     }
 
-    pub(super) fn links(&self) -> &[Link] {
+    pub(super) fn links(&self) -> &[DuplexLine] {
         &self.links
     }
 
@@ -325,7 +325,7 @@ impl Graph {
     /// The ports of each node, in the order of links.
     pub(super) fn ports(&self) -> Vec<Vec<u32>> {
         let mut ports = vec![Vec::new(); self.names.len()];
-        for (link, Link { ends, .. }) in (0..).zip(&self.links) {
+        for (link, DuplexLine { ends, .. }) in (0..).zip(&self.links) {
             ports[ends[0] as usize].push(2 * link);
             ports[ends[1] as usize].push(2 * link + 1);
         }

@@ -22,13 +22,13 @@ const LIST: &str = r#"
 #[track_caller]
 fn refused(from: &str, to: &str, refusal: &str) {
     assert!(LIST.contains(from), "{from}");
-    let error = Plan::parse(&LIST.replacen(from, to, 1)).unwrap_err().to_string();
+    let error = NetworkPlan::parse(&LIST.replacen(from, to, 1)).unwrap_err().to_string();
     assert!(error.contains(refusal), "{error}");
 }
 
 #[test]
 fn what_is_refused_of_a_list() {
-    let graph = Plan::parse(LIST).unwrap().graph().unwrap();
+    let graph = NetworkPlan::parse(LIST).unwrap().graph().unwrap();
     assert_eq!((graph.hosts(), graph.switches()), (2, 2));
     assert_eq!((graph.name(Host(1)), graph.host("left")), ("b", None));
     refused("\"1GB/s\"", "\"0B/s\"", "topology.list.links.0.rate: 0B/s; from \"1kB/s\"");
@@ -76,7 +76,7 @@ fn what_is_refused_of_a_switch() {
 }
 
 fn shape(topology: &str) -> Result<Graph, ScenarioError> {
-    Plan::parse(&format!("[topology]\n{topology}\n[switch]\nbuffer = \"1MB\""))?.graph()
+    NetworkPlan::parse(&format!("[topology]\n{topology}\n[switch]\nbuffer = \"1MB\""))?.graph()
 }
 
 const LINE: &str = r#"{ rate = "12.5GB/s", delay = "1us" }"#;

@@ -8,7 +8,7 @@ use hdrhistogram::Histogram;
 use tidegate_model::{Bytes, Class, Portion, Span};
 
 use super::parameters::Parameters;
-use super::ssd::{Command, Completion, Direction, Event, Ssd, SsdCounters};
+use super::ssd::{Command, Completion, Direction, Ssd, SsdCounters, SsdEvent};
 use tidegate_sim::event::{Events, Queue};
 use tidegate_sim::rng::Stream;
 use tidegate_sim::time::Picoseconds;
@@ -92,7 +92,7 @@ pub struct DriveReport {
 #[derive(Clone, Copy, Debug)]
 enum SimEvent {
     Arrival(u32),
-    Drive(Event),
+    Drive(SsdEvent),
 }
 
 struct DriveSim<'a> {

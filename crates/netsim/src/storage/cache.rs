@@ -25,7 +25,7 @@ use tidegate_algo::scheduling::wrr::{Arbiter, Level};
 use tidegate_model::Class;
 use tidegate_model::tag::CLASSES;
 
-use super::link::Line;
+use super::link::SerialServer;
 use super::parameters::{self, Parameters, SECTOR, duration};
 use super::table::Table;
 use tidegate_sim::time::Picoseconds;
@@ -63,12 +63,12 @@ pub(super) struct Taken {
 
 /// The state of a page of the drive, in four bytes. Where most pages are written once, first
 /// touches of this memory dominate the time of a run. With this bit, the index of the page in the
-/// cache; otherwise, when it was seen last, as [`Held::seen`].
+/// cache; otherwise, when it was seen last, as [`CachedPage::seen`].
 const IN_CACHE: u32 = 1 << 31;
 
 /// A page in the cache.
 #[derive(Clone, Copy, Debug, Default)]
-struct Held {
+struct CachedPage {
     page: u32,
     /// When it was seen last, as a number of the times between which the cache forgets; zero if it
     /// never was.
@@ -92,13 +92,13 @@ pub(super) struct Cache {
     parameters: parameters::Cache,
     /// By page of the drive.
     entries: Table<u32>,
-    held: Vec<Held>,
+    held: Vec<CachedPage>,
     free: Vec<u32>,
     slot_count: usize,
     /// The dirty page that was written last, and the one that was first.
     latest: u32,
     earliest: u32,
-    port: Line,
+    port: SerialServer,
     /// Sectors that may be on their way to the chips, and those that are.
     programming_limit: u32,
     used: u32,
@@ -121,7 +121,7 @@ impl Cache {
             slot_count: (parameters.capacity.0 / drive.geometry.page.0) as usize,
             latest: NONE,
             earliest: NONE,
-            port: Line::default(),
+            port: SerialServer::default(),
             programming_limit: (drive.programming_limit().0 / u64::from(SECTOR)) as u32,
             used: 0,
             waiting,
@@ -226,7 +226,7 @@ impl Cache {
     }
 
     fn insert(&mut self, page: u32) -> u32 {
-        let held = Held { page, seen: self.entries.get(page), ..Held::default() };
+        let held = CachedPage { page, seen: self.entries.get(page), ..CachedPage::default() };
         let slot = match self.free.pop() {
             Some(slot) => slot,
             None => {
@@ -240,7 +240,7 @@ impl Cache {
     }
 
     fn remove(&mut self, slot: u32) {
-        let Held { page, seen, .. } = self.held[slot as usize];
+        let CachedPage { page, seen, .. } = self.held[slot as usize];
         *self.entries.at(page) = seen;
         self.free.push(slot);
     }
@@ -250,7 +250,7 @@ impl Cache {
         let slot = (self.earliest != NONE).then_some(self.earliest)?;
         self.unlink(slot);
         self.remove(slot);
-        let Held { page, class, sectors, .. } = self.held[slot as usize];
+        let CachedPage { page, class, sectors, .. } = self.held[slot as usize];
         self.used += sectors.count_ones();
         Some(Leaving { page, class, sectors })
     }
@@ -270,7 +270,7 @@ impl Cache {
     }
 
     fn unlink(&mut self, slot: u32) {
-        let Held { earlier, later, .. } = self.held[slot as usize];
+        let CachedPage { earlier, later, .. } = self.held[slot as usize];
         match earlier {
             NONE => self.earliest = later,
             earlier => self.held[earlier as usize].later = later,

@@ -1,4 +1,4 @@
-//! Chips behind channels: who reads, programs and erases when.
+//! Flash chips behind channels: when each chip reads, programs and erases.
 //!
 //! # Model
 //! After MQSim (Tavakkol et al., FAST 2018), reduced to what its own results show to matter.
@@ -31,7 +31,7 @@ use tidegate_sim::time::Picoseconds;
 
 /// The kinds of work of a chip.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Work {
+pub(super) enum ChipWork {
     /// Reads a page for a command.
     Read,
     /// Reads the rest of a page of which a part is written.
@@ -58,7 +58,7 @@ pub(super) enum Owner {
 /// One thing that a chip does.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Operation {
-    pub(super) work: Work,
+    pub(super) work: ChipWork,
     pub(super) class: Class,
     pub(super) owner: Owner,
     /// Of all planes.
@@ -73,7 +73,7 @@ pub(super) struct Operation {
 
 /// Something that happens to a channel or a chip, by number.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Event {
+pub(super) enum FlashEvent {
     Bus(u16),
     Chip(u16),
 }
@@ -113,11 +113,11 @@ impl Chip {
     fn push(&mut self, operation: &Operation, number: u32) {
         self.waiting += 1;
         match operation.work {
-            Work::Read | Work::Update => self.reads.push(operation.class as usize, number),
-            Work::Program => self.programs.push(operation.class as usize, number),
-            Work::MoveOut => self.cleaning[0].push_back(number),
-            Work::MoveIn => self.cleaning[1].push_back(number),
-            Work::Erase => self.cleaning[2].push_back(number),
+            ChipWork::Read | ChipWork::Update => self.reads.push(operation.class as usize, number),
+            ChipWork::Program => self.programs.push(operation.class as usize, number),
+            ChipWork::MoveOut => self.cleaning[0].push_back(number),
+            ChipWork::MoveIn => self.cleaning[1].push_back(number),
+            ChipWork::Erase => self.cleaning[2].push_back(number),
         }
     }
 
@@ -175,7 +175,7 @@ impl Flash {
     }
 
     /// How often something was done.
-    pub(super) const fn done(&self, work: Work) -> u64 {
+    pub(super) const fn done(&self, work: ChipWork) -> u64 {
         self.done[work as usize]
     }
 
@@ -200,7 +200,7 @@ impl Flash {
         &mut self,
         now: Picoseconds,
         operation: Operation,
-        later: &mut impl FnMut(Picoseconds, Event),
+        later: &mut impl FnMut(Picoseconds, FlashEvent),
     ) {
         let chip = self.chip(operation.plane);
         let number = self.operations.put(operation);
@@ -213,11 +213,11 @@ impl Flash {
     pub(super) fn on_event(
         &mut self,
         now: Picoseconds,
-        event: Event,
-        later: &mut impl FnMut(Picoseconds, Event),
+        event: FlashEvent,
+        later: &mut impl FnMut(Picoseconds, FlashEvent),
     ) -> Option<Operation> {
         let (channel, finished) = match event {
-            Event::Bus(channel) => {
+            FlashEvent::Bus(channel) => {
                 let state = &mut self.channels[usize::from(channel)];
                 state.is_awaited = false;
                 // The transfer is over, unless a command took the bus first after this event was
@@ -225,7 +225,7 @@ impl Flash {
                 let is_sent = now >= state.free_at;
                 (usize::from(channel), state.sending.take_if(|_| is_sent))
             }
-            Event::Chip(chip) => {
+            FlashEvent::Chip(chip) => {
                 let channel = usize::from(chip) % self.channels.len();
                 let number = self.chips[usize::from(chip)].working.expect("it was at work");
                 if self.operations.at(number).work.is_read() {
@@ -259,7 +259,7 @@ impl Flash {
         &mut self,
         now: Picoseconds,
         channel: usize,
-        later: &mut impl FnMut(Picoseconds, Event),
+        later: &mut impl FnMut(Picoseconds, FlashEvent),
     ) {
         let state = &mut self.channels[channel];
         if state.sending.is_none() && now >= state.free_at {
@@ -275,7 +275,7 @@ impl Flash {
         let is_needed = state.sending.is_some() || !state.ready.is_empty() || state.startable != 0;
         if is_needed && !state.is_awaited {
             state.is_awaited = true;
-            later(state.free_at, Event::Bus(channel as u16));
+            later(state.free_at, FlashEvent::Bus(channel as u16));
         }
     }
 
@@ -284,7 +284,7 @@ impl Flash {
         &mut self,
         now: Picoseconds,
         channel: usize,
-        later: &mut impl FnMut(Picoseconds, Event),
+        later: &mut impl FnMut(Picoseconds, FlashEvent),
     ) {
         let count = self.channels.len();
         let state = &mut self.channels[channel];
@@ -300,18 +300,20 @@ impl Flash {
         let (command, cells) = self.times(number);
         self.channels[channel].free_at = now.after(command);
         self.chips[chip].working = Some(number);
-        later(now.after(command).after(cells), Event::Chip(chip as u16));
+        later(now.after(command).after(cells), FlashEvent::Chip(chip as u16));
     }
 
     /// How long something keeps the bus before, and the cells after.
     fn times(&mut self, number: u32) -> (Picoseconds, Picoseconds) {
         let Operation { work, bytes, .. } = *self.operations.at(number);
         let (command, data, cells) = match work {
-            Work::Read | Work::Update | Work::MoveOut => {
+            ChipWork::Read | ChipWork::Update | ChipWork::MoveOut => {
                 (self.bus.read_command, 0, self.times.read)
             }
-            Work::Program | Work::MoveIn => (self.bus.program_command, bytes, self.times.program),
-            Work::Erase => (self.bus.erase_command, 0, self.times.erase),
+            ChipWork::Program | ChipWork::MoveIn => {
+                (self.bus.program_command, bytes, self.times.program)
+            }
+            ChipWork::Erase => (self.bus.erase_command, 0, self.times.erase),
         };
         (Picoseconds::from(command).after(duration(data.into(), self.bus.rate)), cells.into())
     }
@@ -338,7 +340,7 @@ impl Flash {
     }
 }
 
-impl Work {
+impl ChipWork {
     /// Whether data come out of the chip.
     pub(super) const fn is_read(self) -> bool {
         matches!(self, Self::Read | Self::Update | Self::MoveOut)

@@ -21,11 +21,11 @@ use tidegate_sim::time::Picoseconds;
 
 /// Something that serves one after the other, in the order in which they come.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Line {
+pub(super) struct SerialServer {
     free_at: Picoseconds,
 }
 
-impl Line {
+impl SerialServer {
     /// Takes one; the time at which it is done.
     pub(super) fn take(&mut self, now: Picoseconds, time: Picoseconds) -> Picoseconds {
         self.free_at = self.free_at.max(now).after(time);
@@ -34,25 +34,25 @@ impl Line {
 }
 
 #[derive(Debug)]
-pub(super) struct Link {
-    parameters: parameters::Link,
+pub(super) struct HostLink {
+    parameters: parameters::HostLinkParameters,
     /// From the host to the controller, and back.
-    down: Line,
-    up: Line,
+    down: SerialServer,
+    up: SerialServer,
     /// A word of four bytes, an entry of a submission queue, one of a completion queue.
     word: Picoseconds,
     submission: Picoseconds,
     completion: Picoseconds,
 }
 
-impl Link {
-    pub(super) fn new(parameters: parameters::Link) -> Self {
+impl HostLink {
+    pub(super) fn new(parameters: parameters::HostLinkParameters) -> Self {
         let time = |bytes| packets(bytes, &parameters);
         let (word, submission, completion) = (time(4), time(64), time(16));
         Self {
             parameters,
-            down: Line::default(),
-            up: Line::default(),
+            down: SerialServer::default(),
+            up: SerialServer::default(),
             word,
             submission,
             completion,
@@ -83,7 +83,7 @@ impl Link {
 }
 
 /// How long so many bytes take in packets.
-fn packets(bytes: u32, link: &parameters::Link) -> Picoseconds {
+fn packets(bytes: u32, link: &parameters::HostLinkParameters) -> Picoseconds {
     let Bytes(payload) = link.payload;
     let bytes = u64::from(bytes);
     duration(bytes + bytes.div_ceil(payload) * link.overhead.0, link.rate)
@@ -96,7 +96,7 @@ mod tests {
     /// The table above.
     #[test]
     fn times_on_the_link() {
-        let link = Link::new(parameters::Link::default());
+        let link = HostLink::new(parameters::HostLinkParameters::default());
         assert_eq!([link.word.0, link.submission.0, link.completion.0], [8_000, 23_000, 11_000]);
         assert_eq!(packets(4_096, &link.parameters).0, 1_248_000);
     }

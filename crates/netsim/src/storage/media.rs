@@ -15,7 +15,7 @@ use std::collections::VecDeque;
 
 use tidegate_model::{Class, Portion};
 
-use super::flash::{Event, Flash, Operation, Owner, Work};
+use super::flash::{ChipWork, Flash, FlashEvent, Operation, Owner};
 use super::parameters::Parameters;
 use super::plane::{Plane, Writer};
 use tidegate_sim::rng::Stream;
@@ -68,7 +68,7 @@ impl Media {
     }
 
     /// How often something was done.
-    pub(super) const fn done(&self, work: Work) -> u64 {
+    pub(super) const fn done(&self, work: ChipWork) -> u64 {
         self.flash.done(work)
     }
 
@@ -89,12 +89,12 @@ impl Media {
         &mut self,
         now: Picoseconds,
         access: PageAccess,
-        later: &mut impl FnMut(Picoseconds, Event),
+        later: &mut impl FnMut(Picoseconds, FlashEvent),
     ) {
         let (plane, page) = self.locate(access.page);
         let PageAccess { bytes, class, owner, .. } = access;
         let operation =
-            Operation { work: Work::Read, class, owner, plane, page, physical: 0, bytes };
+            Operation { work: ChipWork::Read, class, owner, plane, page, physical: 0, bytes };
         self.flash.push(now, operation, later);
     }
 
@@ -109,7 +109,7 @@ impl Media {
         &mut self,
         now: Picoseconds,
         access: PageAccess,
-        later: &mut impl FnMut(Picoseconds, Event),
+        later: &mut impl FnMut(Picoseconds, FlashEvent),
     ) {
         let (plane, _) = self.locate(access.page);
         let is_first = self.plane_states[plane as usize].stalled.is_empty();
@@ -125,7 +125,7 @@ impl Media {
         &mut self,
         now: Picoseconds,
         access: PageAccess,
-        later: &mut impl FnMut(Picoseconds, Event),
+        later: &mut impl FnMut(Picoseconds, FlashEvent),
     ) -> bool {
         let (plane, page) = self.locate(access.page);
         let PageAccess { bytes, class, owner, .. } = access;
@@ -133,8 +133,8 @@ impl Media {
         let is_update = bytes < self.page_bytes && state.is_written(page);
         let Some(physical) = state.allocate(page, Writer::Host) else { return false };
         let (work, bytes) = match is_update {
-            true => (Work::Update, self.page_bytes - bytes),
-            false => (Work::Program, bytes),
+            true => (ChipWork::Update, self.page_bytes - bytes),
+            false => (ChipWork::Program, bytes),
         };
         let operation = Operation { work, class, owner, plane, page, physical, bytes };
         self.flash.push(now, operation, later);
@@ -142,7 +142,12 @@ impl Media {
     }
 
     /// Begins to clean a plane if it should and does not yet.
-    fn clean(&mut self, now: Picoseconds, plane: u32, later: &mut impl FnMut(Picoseconds, Event)) {
+    fn clean(
+        &mut self,
+        now: Picoseconds,
+        plane: u32,
+        later: &mut impl FnMut(Picoseconds, FlashEvent),
+    ) {
         let plane_state = &mut self.plane_states[plane as usize];
         if plane_state.victim.is_some() || !plane_state.plane.needs_cleaning() {
             return;
@@ -152,12 +157,12 @@ impl Media {
         for physical in plane_state.plane.physical_pages(block) {
             if let Some(page) = plane_state.plane.held(physical) {
                 let bytes = self.page_bytes;
-                let operation = self::cleaning(Work::MoveOut, plane, page, physical, bytes);
+                let operation = self::cleaning(ChipWork::MoveOut, plane, page, physical, bytes);
                 self.flash.push(now, operation, later);
             }
         }
         if valid == 0 {
-            self.flash.push(now, cleaning(Work::Erase, plane, 0, block, 0), later);
+            self.flash.push(now, cleaning(ChipWork::Erase, plane, 0, block, 0), later);
         }
     }
 
@@ -166,39 +171,39 @@ impl Media {
     pub(super) fn on_event(
         &mut self,
         now: Picoseconds,
-        event: Event,
-        later: &mut impl FnMut(Picoseconds, Event),
+        event: FlashEvent,
+        later: &mut impl FnMut(Picoseconds, FlashEvent),
     ) -> Option<Owner> {
         let operation = self.flash.on_event(now, event, later)?;
         let Operation { work, plane, page, physical, owner, .. } = operation;
         let state = &mut self.plane_states[plane as usize].plane;
         match work {
-            Work::Read => return Some(owner),
-            Work::Update => {
+            ChipWork::Read => return Some(owner),
+            ChipWork::Update => {
                 let bytes = self.page_bytes;
-                let merged = Operation { work: Work::Program, bytes, ..operation };
+                let merged = Operation { work: ChipWork::Program, bytes, ..operation };
                 self.flash.push(now, merged, later);
                 return None;
             }
-            Work::Program => {
+            ChipWork::Program => {
                 state.programmed(physical);
                 self.clean(now, plane, later);
                 return Some(owner);
             }
-            Work::MoveOut => {
+            ChipWork::MoveOut => {
                 // The host may have written it again while it was on its way.
                 let is_current = state.held(physical) == Some(page);
                 let moved = is_current.then(|| state.allocate(page, Writer::Cleaning));
                 if let Some(physical) = moved {
                     let physical = physical.expect("cleaning has a block in reserve");
                     let bytes = self.page_bytes;
-                    let operation = self::cleaning(Work::MoveIn, plane, page, physical, bytes);
+                    let operation = self::cleaning(ChipWork::MoveIn, plane, page, physical, bytes);
                     self.flash.push(now, operation, later);
                     return None;
                 }
             }
-            Work::MoveIn => state.programmed(physical),
-            Work::Erase => {
+            ChipWork::MoveIn => state.programmed(physical),
+            ChipWork::Erase => {
                 state.erased(physical);
                 self.plane_states[plane as usize].victim = None;
                 self.resume(now, plane, later);
@@ -210,17 +215,27 @@ impl Media {
     }
 
     /// A page of the victim needs no more; the last one leaves it to be erased.
-    fn moved(&mut self, now: Picoseconds, plane: u32, later: &mut impl FnMut(Picoseconds, Event)) {
+    fn moved(
+        &mut self,
+        now: Picoseconds,
+        plane: u32,
+        later: &mut impl FnMut(Picoseconds, FlashEvent),
+    ) {
         let Some((block, left)) = &mut self.plane_states[plane as usize].victim else { return };
         *left -= 1;
         if *left == 0 {
-            let operation = cleaning(Work::Erase, plane, 0, *block, 0);
+            let operation = cleaning(ChipWork::Erase, plane, 0, *block, 0);
             self.flash.push(now, operation, later);
         }
     }
 
     /// Writes what waited for room, as far as there is some.
-    fn resume(&mut self, now: Picoseconds, plane: u32, later: &mut impl FnMut(Picoseconds, Event)) {
+    fn resume(
+        &mut self,
+        now: Picoseconds,
+        plane: u32,
+        later: &mut impl FnMut(Picoseconds, FlashEvent),
+    ) {
         while let Some(access) = self.plane_states[plane as usize].stalled.front().copied() {
             if !self.try_write(now, access, later) {
                 break;
@@ -249,7 +264,7 @@ impl Media {
 }
 
 /// Something that cleaning does.
-const fn cleaning(work: Work, plane: u32, page: u32, physical: u32, bytes: u32) -> Operation {
+const fn cleaning(work: ChipWork, plane: u32, page: u32, physical: u32, bytes: u32) -> Operation {
     let (class, owner) = (Class::Low, Owner::Cleaning);
     Operation { work, class, owner, plane, page, physical, bytes }
 }
@@ -296,7 +311,7 @@ mod tests {
     }
 
     /// Runs all events. Returns the finished owners, in order, and the time of the last event.
-    fn finish(media: &mut Media, events: &mut Events<Event>) -> (Vec<Owner>, Picoseconds) {
+    fn finish(media: &mut Media, events: &mut Events<FlashEvent>) -> (Vec<Owner>, Picoseconds) {
         let (mut order, mut last) = (Vec::new(), Picoseconds::ZERO);
         while let Some((now, event)) = events.pop() {
             order.extend(media.on_event(now, event, &mut |at, event| events.push(at, event)));
@@ -330,7 +345,7 @@ mod tests {
         assert_eq!(media.plane_states[0].victim, Some((0, 4)));
         media.write(now, access(1), &mut |at, event| events.push(at, event));
         finish(&mut media, &mut events);
-        assert_eq!(media.done(Work::MoveOut) - media.done(Work::MoveIn), 1);
+        assert_eq!(media.done(ChipWork::MoveOut) - media.done(ChipWork::MoveIn), 1);
         media.check(Picoseconds::MAX);
     }
 }

@@ -16,7 +16,7 @@
 use serde::Deserialize;
 use tidegate_model::{Bytes, Span};
 
-use super::link::Line;
+use super::link::SerialServer;
 use tidegate_sim::rng::Stream;
 use tidegate_sim::scenario::{ScenarioError, must, read, text, texts};
 use tidegate_sim::time::Picoseconds;
@@ -82,7 +82,7 @@ impl MemoryParameters {
 /// ```
 #[derive(Debug)]
 pub struct Memory {
-    banks: Vec<Line>,
+    banks: Vec<SerialServer>,
     stripe: u64,
     access: [u64; 2],
     random: Stream,
@@ -98,7 +98,7 @@ impl Memory {
             panic!("a memory that cannot be built: {error}");
         }
         Self {
-            banks: vec![Line::default(); parameters.banks as usize],
+            banks: vec![SerialServer::default(); parameters.banks as usize],
             stripe: parameters.stripe.0,
             access: parameters.access.map(|span| Picoseconds::from(span).0),
             random: Stream::new(seed, "memory", memory),

@@ -42,7 +42,7 @@ pub struct Parameters {
     /// The bus between the controller and the chips of a channel.
     pub channel: Channel,
     /// The link between the host and the controller.
-    pub link: Link,
+    pub link: HostLinkParameters,
     /// How commands come in.
     pub host: Host,
     /// The order of service before each chip, and of writes that wait for room in the cache.
@@ -162,7 +162,7 @@ impl Default for Channel {
 /// The link between the host and the controller: PCI Express, alike in both directions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Link {
+pub struct HostLinkParameters {
     /// Its bandwidth each way, 1 MB/s to 1 TB/s; default 4 GB/s (four lanes of 1 GB/s).
     #[serde(deserialize_with = "text")]
     pub rate: Rate,
@@ -174,7 +174,7 @@ pub struct Link {
     pub overhead: Bytes,
 }
 
-impl Default for Link {
+impl Default for HostLinkParameters {
     fn default() -> Self {
         Self { rate: Rate(4_000_000_000), payload: Bytes(128), overhead: Bytes(28) }
     }

@@ -36,8 +36,8 @@ use tidegate_algo::scheduling::wrr::{Arbiter, Level};
 use tidegate_model::{Bytes, Class};
 
 use super::cache::{Cache, Leaving, Taken, Write};
-use super::flash::{self, Owner, Work};
-use super::link::Link;
+use super::flash::{self, ChipWork, Owner};
+use super::link::HostLink;
 use super::media::{Media, PageAccess};
 use super::parameters::{Parameters, SECTOR};
 use crate::slots::Slots;
@@ -80,7 +80,7 @@ pub struct Completion {
 
 /// Something that happens in a drive. It is given to `later`, and comes back at its time.
 #[derive(Clone, Copy, Debug)]
-pub struct Event(EventKind);
+pub struct SsdEvent(EventKind);
 
 #[derive(Clone, Copy, Debug)]
 enum EventKind {
@@ -91,7 +91,7 @@ enum EventKind {
     /// A page that leaves the cache was read from it.
     Evicted(u32),
     /// A channel or a chip has done something.
-    Flash(flash::Event),
+    Flash(flash::FlashEvent),
     /// The host has the completion.
     Complete(u32),
 }
@@ -148,7 +148,7 @@ pub struct Ssd {
     queues: Arbiter<(Picoseconds, Command)>,
     fetch_limit: usize,
     active: Slots<Active>,
-    link: Link,
+    link: HostLink,
     cache: Cache,
     evicted: Slots<Leaving>,
     media: Media,
@@ -169,7 +169,7 @@ impl Ssd {
             queues: Arbiter::new(parameters.host.arbitration.arbitration()),
             fetch_limit: parameters.host.fetch_limit as usize,
             active: Slots::default(),
-            link: Link::new(parameters.link),
+            link: HostLink::new(parameters.link),
             cache: Cache::new(parameters),
             evicted: Slots::default(),
             media: Media::new(parameters, seed, drive),
@@ -198,14 +198,14 @@ impl Ssd {
         self.outstanding() == (0, 0) && self.cache.is_idle() && self.media.is_idle()
     }
 
-    /// Its counters so far.
+    /// The counters of the drive so far.
     pub const fn counts(&self) -> SsdCounters {
         SsdCounters {
-            reads: self.media.done(Work::Read),
-            updates: self.media.done(Work::Update),
-            programs: self.media.done(Work::Program),
-            moves: self.media.done(Work::MoveIn),
-            erasures: self.media.done(Work::Erase),
+            reads: self.media.done(ChipWork::Read),
+            updates: self.media.done(ChipWork::Update),
+            programs: self.media.done(ChipWork::Program),
+            moves: self.media.done(ChipWork::MoveIn),
+            erasures: self.media.done(ChipWork::Erase),
         }
     }
 
@@ -218,7 +218,7 @@ impl Ssd {
         now: Picoseconds,
         queue: usize,
         command: Command,
-        later: &mut impl FnMut(Picoseconds, Event),
+        later: &mut impl FnMut(Picoseconds, SsdEvent),
     ) {
         let Command { at, bytes, .. } = command;
         let is_whole = bytes.is_multiple_of(SECTOR) && at.0.is_multiple_of(u64::from(SECTOR));
@@ -229,14 +229,14 @@ impl Ssd {
     }
 
     /// Fetches commands while the controller has free slots.
-    fn fetch(&mut self, now: Picoseconds, later: &mut impl FnMut(Picoseconds, Event)) {
+    fn fetch(&mut self, now: Picoseconds, later: &mut impl FnMut(Picoseconds, SsdEvent)) {
         while self.active.len() < self.fetch_limit
             && let Some((queue, (submitted, command))) = self.queues.pop()
         {
             let rung_at = self.link.ring(submitted).max(now);
             let fetched = self.link.fetch(rung_at);
             let slot = self.active.put(Active { queue, command, submitted, left: 0 });
-            later(fetched, Event(EventKind::Fetched(slot)));
+            later(fetched, SsdEvent(EventKind::Fetched(slot)));
         }
     }
 
@@ -244,8 +244,8 @@ impl Ssd {
     pub fn on_event(
         &mut self,
         now: Picoseconds,
-        event: Event,
-        later: &mut impl FnMut(Picoseconds, Event),
+        event: SsdEvent,
+        later: &mut impl FnMut(Picoseconds, SsdEvent),
     ) -> Option<Completion> {
         match event.0 {
             EventKind::Fetched(slot) => {
@@ -258,7 +258,7 @@ impl Ssd {
                         let page = (at.0 / u64::from(self.page_bytes)) as u32;
                         black_box(self.cache.prefetch(page) ^ self.media.prefetch(page));
                         let arrived = self.link.pull(now, bytes);
-                        later(arrived, Event(EventKind::Arrived(slot)));
+                        later(arrived, SsdEvent(EventKind::Arrived(slot)));
                     }
                 }
             }
@@ -270,7 +270,7 @@ impl Ssd {
             }
             EventKind::Flash(event) => {
                 let done = self.media.on_event(now, event, &mut |at, event| {
-                    later(at, Event(EventKind::Flash(event)));
+                    later(at, SsdEvent(EventKind::Flash(event)));
                 });
                 match done {
                     Some(Owner::Command(slot)) => self.page_done(now, slot, later),
@@ -305,21 +305,26 @@ impl Ssd {
         })
     }
 
-    fn read(&mut self, now: Picoseconds, slot: u32, later: &mut impl FnMut(Picoseconds, Event)) {
+    fn read(&mut self, now: Picoseconds, slot: u32, later: &mut impl FnMut(Picoseconds, SsdEvent)) {
         let class = self.active.at(slot).command.class;
         for (page, sectors) in self.split(slot) {
             if let Some(at) = self.cache.read(now, page, sectors) {
-                later(at, Event(EventKind::Cached(slot)));
+                later(at, SsdEvent(EventKind::Cached(slot)));
                 continue;
             }
             let bytes = sectors.count_ones() * SECTOR;
             let access = PageAccess { page, bytes, class, owner: Owner::Command(slot) };
             self.media
-                .read(now, access, &mut |at, event| later(at, Event(EventKind::Flash(event))));
+                .read(now, access, &mut |at, event| later(at, SsdEvent(EventKind::Flash(event))));
         }
     }
 
-    fn write(&mut self, now: Picoseconds, slot: u32, later: &mut impl FnMut(Picoseconds, Event)) {
+    fn write(
+        &mut self,
+        now: Picoseconds,
+        slot: u32,
+        later: &mut impl FnMut(Picoseconds, SsdEvent),
+    ) {
         let class = self.active.at(slot).command.class;
         for (page, sectors) in self.split(slot) {
             if self.cache.is_on() {
@@ -329,18 +334,18 @@ impl Ssd {
             let bytes = sectors.count_ones() * SECTOR;
             let access = PageAccess { page, bytes, class, owner: Owner::Command(slot) };
             self.media
-                .write(now, access, &mut |at, event| later(at, Event(EventKind::Flash(event))));
+                .write(now, access, &mut |at, event| later(at, SsdEvent(EventKind::Flash(event))));
         }
         self.take_over(now, later);
     }
 
     /// Lets the cache take writes over while it has room.
-    fn take_over(&mut self, now: Picoseconds, later: &mut impl FnMut(Picoseconds, Event)) {
+    fn take_over(&mut self, now: Picoseconds, later: &mut impl FnMut(Picoseconds, SsdEvent)) {
         while let Some(Taken { write, at, cold, evicted }) = self.cache.take(now) {
-            later(at, Event(EventKind::Cached(write.command)));
+            later(at, SsdEvent(EventKind::Cached(write.command)));
             if let Some((at, leaving)) = evicted {
                 let slot = self.evicted.put(leaving);
-                later(at, Event(EventKind::Evicted(slot)));
+                later(at, SsdEvent(EventKind::Evicted(slot)));
             }
             cold.into_iter().for_each(|leaving| self.program(now, leaving, later));
         }
@@ -351,13 +356,14 @@ impl Ssd {
         &mut self,
         now: Picoseconds,
         leaving: Leaving,
-        later: &mut impl FnMut(Picoseconds, Event),
+        later: &mut impl FnMut(Picoseconds, SsdEvent),
     ) {
         let Leaving { page, class, sectors } = leaving;
         let sectors = sectors.count_ones();
         let owner = Owner::Cache { page, sectors };
         let access = PageAccess { page, bytes: sectors * SECTOR, class, owner };
-        self.media.write(now, access, &mut |at, event| later(at, Event(EventKind::Flash(event))));
+        self.media
+            .write(now, access, &mut |at, event| later(at, SsdEvent(EventKind::Flash(event))));
     }
 
     /// A page of a command is done; after the last one the host gets the completion.
@@ -365,13 +371,13 @@ impl Ssd {
         &mut self,
         now: Picoseconds,
         slot: u32,
-        later: &mut impl FnMut(Picoseconds, Event),
+        later: &mut impl FnMut(Picoseconds, SsdEvent),
     ) {
         let Active { command: Command { direction, bytes, .. }, left, .. } = self.active.at(slot);
         *left -= 1;
         if *left == 0 {
             let data = (*direction == Direction::Read).then_some(*bytes);
-            later(self.link.complete(now, data), Event(EventKind::Complete(slot)));
+            later(self.link.complete(now, data), SsdEvent(EventKind::Complete(slot)));
         }
     }
 }

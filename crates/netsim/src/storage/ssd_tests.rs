@@ -63,7 +63,7 @@ proptest! {
         let mut events = Events::default();
         let mut random = Stream::new(seed, "test", 0);
         let (mut submitted, mut complete) = (0, vec![0u8; 600]);
-        let mut submit = |now, drive: &mut Ssd, events: &mut Events<Event>| {
+        let mut submit = |now, drive: &mut Ssd, events: &mut Events<SsdEvent>| {
             if submitted == 600 {
                 return;
             }

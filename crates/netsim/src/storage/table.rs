@@ -1,4 +1,4 @@
-//! A table of which most is never written.
+//! A sparse table: pages of entries are allocated when they are written.
 //!
 //! **Problem.** A drive of 1 TB has 134 million pages of 8 KiB, and a run of a few seconds touches
 //! some hundred thousand of them. Three numbers for each page are two gigabytes, and the paper's

@@ -215,7 +215,7 @@ impl Inbox {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::net::packet::{FlowId, Kind};
+    use crate::net::packet::{FlowId, PacketKind};
     use proptest::prelude::*;
     use tidegate_model::Class;
 
@@ -231,7 +231,7 @@ mod tests {
             ahead: 0,
             payload: 10,
             wire: 64,
-            kind: Kind::Data,
+            kind: PacketKind::Data,
             class: Class::Medium,
             mark,
         }

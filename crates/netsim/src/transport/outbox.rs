@@ -58,11 +58,11 @@ struct Sent {
     /// When it was sent last.
     at: Picoseconds,
     bytes: u16,
-    state: State,
+    state: PacketState,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum PacketState {
     InFlight,
     Lost,
     Arrived,
@@ -124,7 +124,7 @@ impl Outbox {
     /// Sends so many new bytes. Where they begin.
     pub(super) fn send(&mut self, now: Picoseconds, bytes: u16) -> u64 {
         let start = self.next;
-        self.packets.push_back(Sent { start, at: now, bytes, state: State::InFlight });
+        self.packets.push_back(Sent { start, at: now, bytes, state: PacketState::InFlight });
         self.next += u64::from(bytes);
         self.in_flight += u64::from(bytes);
         start
@@ -137,7 +137,7 @@ impl Outbox {
     pub(super) fn send_again(&mut self, now: Picoseconds) -> u64 {
         let at = self.first_lost().expect("whoever calls has seen that something is lost");
         let packet = &mut self.packets[at];
-        (packet.at, packet.state) = (now, State::InFlight);
+        (packet.at, packet.state) = (now, PacketState::InFlight);
         self.lost -= 1;
         self.lost_from = packet.start + 1;
         self.in_flight += u64::from(packet.bytes);
@@ -151,7 +151,7 @@ impl Outbox {
         }
         let from = self.packets.partition_point(|packet| packet.start < self.lost_from);
         let mut rest = self.packets.range(from..);
-        let index = from + rest.position(|packet| packet.state == State::Lost)?;
+        let index = from + rest.position(|packet| packet.state == PacketState::Lost)?;
         self.lost_from = self.packets[index].start;
         Some(index)
     }
@@ -187,11 +187,11 @@ impl Outbox {
             let bytes = u64::from(packet.bytes);
             debug_assert!(packet.start + bytes <= until, "half a packet is acknowledged");
             match packet.state {
-                State::InFlight => self.in_flight -= bytes,
-                State::Lost => self.lost -= 1,
-                State::Arrived => self.arrived -= 1,
+                PacketState::InFlight => self.in_flight -= bytes,
+                PacketState::Lost => self.lost -= 1,
+                PacketState::Arrived => self.arrived -= 1,
             }
-            delivered += if packet.state == State::Arrived { 0 } else { bytes };
+            delivered += if packet.state == PacketState::Arrived { 0 } else { bytes };
             self.acknowledged = packet.start + bytes;
             self.packets.pop_front();
         }
@@ -206,11 +206,11 @@ impl Outbox {
         let packet = &mut self.packets[at];
         let bytes = u64::from(packet.bytes);
         match packet.state {
-            State::InFlight => self.in_flight -= bytes,
-            State::Lost => self.lost -= 1,
-            State::Arrived => return 0,
+            PacketState::InFlight => self.in_flight -= bytes,
+            PacketState::Lost => self.lost -= 1,
+            PacketState::Arrived => return 0,
         }
-        packet.state = State::Arrived;
+        packet.state = PacketState::Arrived;
         self.arrived += 1;
         self.arrived_last = self.arrived_last.max(start);
         bytes
@@ -237,8 +237,8 @@ impl Outbox {
             if packet.start > self.arrived_last {
                 break;
             }
-            if packet.state == State::InFlight && (packet.at, packet.start) < bound {
-                packet.state = State::Lost;
+            if packet.state == PacketState::InFlight && (packet.at, packet.start) < bound {
+                packet.state = PacketState::Lost;
                 self.in_flight -= u64::from(packet.bytes);
                 self.lost_from =
                     if self.lost == 0 { packet.start } else { packet.start.min(self.lost_from) };
@@ -252,8 +252,8 @@ impl Outbox {
     /// Takes everything that is not known to have arrived for lost.
     pub(super) fn lose_all(&mut self) {
         for packet in &mut self.packets {
-            if packet.state == State::InFlight {
-                packet.state = State::Lost;
+            if packet.state == PacketState::InFlight {
+                packet.state = PacketState::Lost;
                 self.lost += 1;
             }
         }
@@ -267,10 +267,10 @@ impl Outbox {
             those.map(|packet| u64::from(packet.bytes)).sum()
         };
         let count = |state| self.packets.iter().filter(|packet| packet.state == state).count();
-        assert_eq!(self.in_flight, sum(State::InFlight));
-        assert_eq!(self.lost as usize, count(State::Lost));
-        assert_eq!(self.arrived as usize, count(State::Arrived));
-        let all = sum(State::InFlight) + sum(State::Lost) + sum(State::Arrived);
+        assert_eq!(self.in_flight, sum(PacketState::InFlight));
+        assert_eq!(self.lost as usize, count(PacketState::Lost));
+        assert_eq!(self.arrived as usize, count(PacketState::Arrived));
+        let all = sum(PacketState::InFlight) + sum(PacketState::Lost) + sum(PacketState::Arrived);
         assert_eq!(self.next - self.acknowledged, all);
     }
 }

@@ -2,8 +2,8 @@
 //! with strict keys.
 //!
 //! ```
-//! use tidegate_netsim::transport::{CongestionControl, Plan};
-//! let plan = Plan::parse(r#"
+//! use tidegate_netsim::transport::{CongestionControl, FlowPlan};
+//! let plan = FlowPlan::parse(r#"
 //!     law = "qtcp"
 //!     gamma = 0.25
 //!     timeout = "5ms"
@@ -11,7 +11,7 @@
 //!     alpha = 0.0
 //! "#)?;
 //! assert_eq!((plan.cc, plan.packet().payload), (CongestionControl::Qtcp, 1448));
-//! let error = Plan::parse("law = 'dctcp'\nrate = {}").unwrap_err().to_string();
+//! let error = FlowPlan::parse("law = 'dctcp'\nrate = {}").unwrap_err().to_string();
 //! assert!(error.contains("dcqcn or qrdma"));
 //! # Ok::<(), tidegate_sim::scenario::ScenarioError>(())
 //! ```
@@ -56,7 +56,7 @@ impl CongestionControl {
         matches!(self, Self::Qtcp | Self::Qrdma)
     }
 
-    /// Its name in scenarios.
+    /// The name of the congestion control in scenarios.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Dctcp => "dctcp",
@@ -82,7 +82,7 @@ impl FromStr for CongestionControl {
 /// How a flow is run.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Plan {
+pub struct FlowPlan {
     /// How it reacts to congestion.
     #[serde(rename = "law")]
     pub cc: CongestionControl,
@@ -97,10 +97,10 @@ pub struct Plan {
     /// The least time without an answer after which everything is taken for lost, and the first,
     /// before a round trip was seen; at most 60 s. 10 ms: a data centre's, as in the DCTCP paper,
     /// section 4.
-    #[serde(default = "Plan::timeout", deserialize_with = "text")]
+    #[serde(default = "FlowPlan::timeout", deserialize_with = "text")]
     pub timeout: Span,
     /// The weight of the old value in a flow's quality factor. Half: see the paper's law.
-    #[serde(default = "Plan::gamma")]
+    #[serde(default = "FlowPlan::gamma")]
     pub gamma: f64,
     /// For a flow with a window.
     #[serde(default)]
@@ -223,7 +223,7 @@ pub enum Repeat {
     Lost,
 }
 
-impl Plan {
+impl FlowPlan {
     /// A plan in which only the congestion control is chosen.
     pub const fn of(cc: CongestionControl) -> Self {
         Self {

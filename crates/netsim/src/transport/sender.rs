@@ -23,7 +23,7 @@
 
 use std::collections::VecDeque;
 
-use tidegate_algo::congestion::d2tcp::Work;
+use tidegate_algo::congestion::d2tcp::RemainingWork;
 use tidegate_algo::congestion::dctcp::Ack;
 use tidegate_algo::congestion::quality::{Objective, Transfer};
 use tidegate_model::{Span, Time};
@@ -31,8 +31,8 @@ use tidegate_model::{Span, Time};
 use super::cc::{Control, Depth, time};
 use super::outbox::Outbox;
 use super::plan::Repeat;
-use super::{Event, FlowParameters, Message, Out, What};
-use crate::net::packet::{Kind, Mark, Packet};
+use super::{FlowEvent, FlowParameters, Message, Out, What};
+use crate::net::packet::{Mark, Packet, PacketKind};
 use tidegate_sim::alarm::Alarm;
 use tidegate_sim::time::Picoseconds;
 
@@ -269,7 +269,7 @@ impl Sender {
             && let Some(due) = speed.limiter().due()
             && let Some(at) = self.period.set(now, due)
         {
-            out.later(at, Event::new(parameters.flow, What::Period));
+            out.later(at, FlowEvent::new(parameters.flow, What::Period));
         }
     }
 
@@ -281,7 +281,7 @@ impl Sender {
             && let Depth::Deadline(cc) = window.control_mut()
         {
             cc.set(message.and_then(|message| {
-                Some(Work { left: left(message), deadline: message.deadline?.time() })
+                Some(RemainingWork { left: left(message), deadline: message.deadline?.time() })
             }));
         } else if let Some(quality) = self.control.quality_mut()
             && let Objective::Latency(_) = quality.objective()
@@ -319,7 +319,7 @@ impl Sender {
             self.deadline = now.time().after(self.trip.timeout());
         }
         if let Some(at) = self.alarm.set(now, self.deadline) {
-            out.later(at, Event::new(parameters.flow, What::Timeout));
+            out.later(at, FlowEvent::new(parameters.flow, What::Timeout));
         }
     }
 
@@ -359,7 +359,7 @@ impl Sender {
                 let may = *free_at <= now;
                 if !may && !self.is_paced {
                     self.is_paced = true;
-                    out.later(*free_at, Event::new(parameters.flow, What::Pace));
+                    out.later(*free_at, FlowEvent::new(parameters.flow, What::Pace));
                 }
                 may
             }
@@ -393,7 +393,7 @@ impl Sender {
             ahead: 0,
             payload: bytes,
             wire,
-            kind: Kind::Data,
+            kind: PacketKind::Data,
             class: parameters.class,
             mark: Mark::Clear,
         });

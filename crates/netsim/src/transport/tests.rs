@@ -26,7 +26,7 @@ struct Harm {
 enum SimEvent {
     Send(Message),
     Packet(Packet),
-    Flow(Event),
+    Flow(FlowEvent),
     /// No packet passed it for long.
     Release,
 }
@@ -46,7 +46,7 @@ struct Pipe<Q> {
 impl<Q: Queue<SimEvent>> Out for Pipe<Q> {
     fn send(&mut self, packet: Packet) {
         let mut packet = packet;
-        let is_data = packet.kind == Kind::Data;
+        let is_data = packet.kind == PacketKind::Data;
         let loss = if is_data { self.harm.data_lost } else { self.harm.answers_lost };
         if self.random.happens(loss) {
             self.lost += 1;
@@ -75,7 +75,7 @@ impl<Q: Queue<SimEvent>> Out for Pipe<Q> {
         }
     }
 
-    fn later(&mut self, at: Picoseconds, event: Event) {
+    fn later(&mut self, at: Picoseconds, event: FlowEvent) {
         self.queue.push(at, SimEvent::Flow(event));
     }
 
@@ -87,7 +87,7 @@ impl<Q: Queue<SimEvent>> Out for Pipe<Q> {
 /// Carries messages of these sizes, each asked for so many microseconds after the one before, until
 /// nothing happens any more. Returns the arrivals, the counts of repeats, and the lost packets.
 fn carry<Q: Queue<SimEvent> + Default>(
-    plan: &Plan,
+    plan: &FlowPlan,
     harm: Harm,
     messages: &[(u64, u64)],
 ) -> (Vec<(Picoseconds, u64)>, Repeats, u64) {
@@ -125,7 +125,7 @@ fn carry<Q: Queue<SimEvent> + Default>(
     (pipe.arrived, transport.repeats(flow), pipe.lost)
 }
 
-fn plan() -> impl Strategy<Value = Plan> {
+fn plan() -> impl Strategy<Value = FlowPlan> {
     let cc_variants = vec![
         CongestionControl::Dctcp,
         CongestionControl::D2tcp,
@@ -138,7 +138,7 @@ fn plan() -> impl Strategy<Value = Plan> {
     (prop::sample::select(cc_variants), answer, any::<bool>()).prop_map(|(cc, answer, is_lost)| {
         let repeat = if is_lost { Repeat::Lost } else { Repeat::All };
         let rate = (!cc.is_window()).then(|| Limits { repeat, ..Limits::default() });
-        Plan { answer, rate, ..Plan::of(cc) }
+        FlowPlan { answer, rate, ..FlowPlan::of(cc) }
     })
 }
 
@@ -189,7 +189,7 @@ const SAFE: Harm = Harm { data_lost: 0, answers_lost: 0, marked: 0, held: 0 };
 #[test]
 fn a_window_opens() {
     let packet = Some(Sizes { payload: 1_000, headers: 54 });
-    let plan = Plan { packet, ..Plan::of(CongestionControl::Dctcp) };
+    let plan = FlowPlan { packet, ..FlowPlan::of(CongestionControl::Dctcp) };
     let (arrived, ..) = carry::<Heap<SimEvent>>(&plan, SAFE, &[(1_000_000, 0)]);
     // 10 + 20 + ... + 640 = 1,270; each after a way there and back, of 20 to 25 us.
     let trips = (arrived[0].0.0 - micros(10).0) / micros(20).0;
@@ -199,7 +199,7 @@ fn a_window_opens() {
 /// A rate of 100 Gbit/s: 1,024 bytes of 1,086 on the wire.
 #[test]
 fn a_rate_is_kept_to_the_picosecond() {
-    let plan = Plan::of(CongestionControl::Dcqcn);
+    let plan = FlowPlan::of(CongestionControl::Dcqcn);
     let (arrived, ..) = carry::<Heap<SimEvent>>(&plan, SAFE, &[(102_400, 0), (1, 0)]);
     let last = Picoseconds(99 * 1_086 * 80);
     assert_eq!(
@@ -212,7 +212,7 @@ fn a_rate_is_kept_to_the_picosecond() {
 struct Void {
     now: Picoseconds,
     sent: Vec<(Picoseconds, u64)>,
-    event: Option<(Picoseconds, Event)>,
+    event: Option<(Picoseconds, FlowEvent)>,
 }
 
 impl Void {
@@ -224,7 +224,7 @@ impl Out for Void {
         self.sent.push((self.now, packet.sequence));
     }
 
-    fn later(&mut self, at: Picoseconds, event: Event) {
+    fn later(&mut self, at: Picoseconds, event: FlowEvent) {
         assert!(self.event.replace((at, event)).is_none(), "one event for each timer");
     }
 
@@ -241,7 +241,7 @@ pub(super) fn answer(sequence: u64, ahead: u32, sent: Picoseconds) -> Packet {
         ahead,
         payload: 0,
         wire: 54,
-        kind: Kind::Acknowledgement,
+        kind: PacketKind::Acknowledgement,
         class: Class::Medium,
         mark: Mark::Clear,
     }
@@ -252,7 +252,7 @@ pub(super) fn answer(sequence: u64, ahead: u32, sent: Picoseconds) -> Packet {
 #[test]
 fn timeouts_double() {
     let (mut transport, mut void) = (Transport::default(), Void::NEW);
-    let flow = transport.open(&Plan::of(CongestionControl::Dctcp), ROUTE);
+    let flow = transport.open(&FlowPlan::of(CongestionControl::Dctcp), ROUTE);
     let message = Message { number: 0, bytes: 100, deadline: None };
     transport.send(micros(0), flow, message, &mut void);
     for _ in 0..3 {
@@ -277,7 +277,7 @@ fn timeouts_double() {
 #[test]
 fn a_window_is_halved_once_for_all_that_is_lost() {
     let (mut transport, mut void) = (Transport::default(), Void::NEW);
-    let flow = transport.open(&Plan::of(CongestionControl::Dctcp), ROUTE);
+    let flow = transport.open(&FlowPlan::of(CongestionControl::Dctcp), ROUTE);
     let message = Message { number: 0, bytes: 14_480, deadline: None };
     transport.send(micros(0), flow, message, &mut void);
     assert_eq!(void.sent.len(), 10);
@@ -293,7 +293,7 @@ fn a_window_is_halved_once_for_all_that_is_lost() {
 #[test]
 fn plans_that_are_refused() {
     let refused = |text: &str, message: &str| {
-        let error = Plan::parse(text).unwrap_err().to_string();
+        let error = FlowPlan::parse(text).unwrap_err().to_string();
         assert!(error.contains(message), "{error}");
     };
     refused("law = 'reno'", "reno");

@@ -15,11 +15,11 @@ use crate::threads;
 /// Threads that do blocking work. As many as there may be requests at the device: fewer would form
 /// a second queue, which the scheduler does not control.
 pub(crate) struct Pool {
-    shared: Arc<Shared>,
+    shared: Arc<PoolState>,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
-struct Shared {
+struct PoolState {
     medium: Arc<dyn Medium>,
     sink: Arc<dyn Sink>,
     queue: Mutex<Queue>,
@@ -40,7 +40,7 @@ impl Pool {
         sink: Arc<dyn Sink>,
     ) -> io::Result<Self> {
         let (queue, is_filled) = (Mutex::default(), Condvar::new());
-        let shared = Arc::new(Shared { medium, sink, queue, is_filled });
+        let shared = Arc::new(PoolState { medium, sink, queue, is_filled });
         let pool = Self { shared, threads: Mutex::default() };
         for number in 0..count {
             let shared = pool.shared.clone();
@@ -82,7 +82,7 @@ impl Engine for Pool {
     }
 }
 
-impl Shared {
+impl PoolState {
     fn serve(&self) {
         let mut finished = Vec::new();
         while let Some(mut work) = self.next() {

@@ -1,4 +1,4 @@
-//! Transfers that the kernel does by itself (`io_uring`), and threads for everything else.
+//! Asynchronous reads and writes by `io_uring`, and threads for all other jobs.
 //!
 //! A submitting thread puts the transfers of its batch into the ring and notifies the kernel once;
 //! one thread waits for completions. Work that is no transfer of whole pages past the cache goes to
@@ -34,11 +34,11 @@ const WAKE: u64 = u64::MAX;
 
 /// Transfers by the kernel, and threads for the rest.
 pub(crate) struct Ring {
-    shared: Arc<Shared>,
+    shared: Arc<RingState>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-struct Shared {
+struct RingState {
     ring: IoUring,
     /// The thread that holds this lock may put entries into the ring.
     slots: Mutex<Slots>,
@@ -97,7 +97,7 @@ impl Ring {
         }
         let threads = THREADS_MAX.min(depth as usize);
         let pool = Pool::start(threads, medium.clone(), sink.clone())?;
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(RingState {
             ring,
             slots: Mutex::default(),
             medium,
@@ -162,7 +162,7 @@ impl Engine for Ring {
     }
 }
 
-impl Shared {
+impl RingState {
     /// Puts one transfer into the ring; returns the work if the ring is full.
     #[allow(clippy::result_large_err, reason = "the work is moved on, not reported")]
     fn push(&self, slots: &mut Slots, mut work: Work, transfer: Transfer) -> Result<(), Work> {

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use tidegate_fabric::buffer::Buffer;
 use tidegate_fabric::service::{Command, CompletionSink, Fault, Job};
-use tidegate_model::{Class, ContextId, CostModel, Operation, Tag, TenantId};
+use tidegate_model::{Class, ContextId, CostModel, Operation, PartNumber, Tag, TenantId};
 use tidegate_proto::node::Slot;
 
 use super::{Body, Owner, Sink, Work};
@@ -38,8 +38,8 @@ pub(super) fn work(ticket: u64, command: Command, offset: u64, length: u32, byte
         delay: 0,
     };
     let (buffer, outcome) = (Buffer::from(bytes), Err(Fault::Io));
-    let job =
-        Job { ticket, tag, command, part: 0, incarnation: 0, offset, length, buffer, outcome };
+    let part = PartNumber(0);
+    let job = Job { ticket, tag, command, part, incarnation: 0, offset, length, buffer, outcome };
     let owner = Arc::new(Owner::new(Arc::new(NullSink)));
     let model = CostModel::default();
     let body = Body::new(job, owner, None);

@@ -10,7 +10,10 @@ use tidegate_fabric::buffer::Buffer;
 use tidegate_fabric::service::{CompletionSink, OpenPart, Part, Session};
 use tidegate_model::cluster::Geometry;
 use tidegate_model::policy::Fallback;
-use tidegate_model::{Bytes, Class, ContextId, Discipline, Iops, Operation, Span, Tag, TenantId};
+use tidegate_model::{
+    Bytes, Class, ContextId, Discipline, Iops, Operation, PeriodNumber, Span, Tag, TenantId,
+    TenantIndex,
+};
 use tidegate_proto::cluster::message::{Grant, Plan, RoundId, Share, TenantPlan, ToNode};
 
 use super::recorded::{Call, Input, RECORDS, replay};
@@ -33,7 +36,7 @@ impl CompletionSink for Pipe {
 struct Client {
     session: Box<dyn Session>,
     finished: Receiver<Job>,
-    part: u32,
+    part: PartNumber,
     number: u64,
     left: usize,
 }
@@ -136,8 +139,8 @@ fn lead(node: &Running, rounds: u64) {
         let (revision, period) = (plan.revision, live.node.status(live.clock).period);
         live.node.on_message(live.clock, ToNode::Plan(plan));
         let share = |tenant| Share { tenant, reserved: 5 * round % 40, allowed: 1_000_000 };
-        let round_id = RoundId { period, round: 0 };
-        let (into, shares) = (Span::ZERO, (0..3).map(share).collect());
+        let round_id = RoundId { period: PeriodNumber(period), round: 0 };
+        let (into, shares) = (Span::ZERO, (0..3).map(TenantIndex).map(share).collect());
         let grant = Grant { revision, round_id, serial: round + 1, into, lease: 3, shares };
         live.node.on_message(live.clock, ToNode::Grant(grant));
         live.node.on_message(live.clock, ToNode::Collect { round_id, into, complete: true });

@@ -19,7 +19,7 @@ use tidegate_model::{Cluster, Span, Time};
 use tidegate_onesided::data_node::{Hello, ToClient, VERSION};
 use tidegate_onesided::haechi::region_layout;
 use tidegate_onesided::kv::{self, Answer, Layout, Opening};
-use tidegate_onesided::one_sided::{BufferPosition, Fabric as _, Operation};
+use tidegate_onesided::one_sided::{BufferPosition, Operation, RemoteMemory as _};
 use tidegate_proto::codec::{Decoder, encode};
 
 use super::{Config, Running, start};
@@ -41,12 +41,12 @@ struct Client {
 }
 
 impl Bed {
-    fn new(fabric: &str) -> Self {
+    fn new(remote: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let text = format!(
             "[[data-node]]\nname = \"m\"\nlisten = \"unix:m.sock\"\nmemory = \"4MiB\"\n\
              capacity = \"1k iops\"\nclient = \"1k iops\"\nperiod = \"100ms\"\n\
-             fabric = \"{fabric}\"\n"
+             fabric = \"{remote}\"\n"
         );
         let node = Cluster::parse(&text).unwrap().data_nodes.remove(0);
         let mut bed = Self { folder, node, running: None };
@@ -229,8 +229,8 @@ fn noise(seed: u64, length: usize) -> Vec<u8> {
 
 /// Damages one structure after the other; those that come again find memory that works, with what
 /// was stored, unless the store itself was damaged.
-fn damage_each(fabric: &str, cases: &[(&str, u64, u64, bool)]) {
-    let bed = Bed::new(fabric);
+fn damage_each(remote: &str, cases: &[(&str, u64, u64, bool)]) {
+    let bed = Bed::new(remote);
     bed.come().get_and_put(b"key");
     for (what, at, word, is_kept) in cases.iter().copied() {
         let mut client = bed.come();

@@ -17,7 +17,7 @@ use tidegate_fabric::clock::Clock;
 use tidegate_fabric::controller::ControllerLink;
 use tidegate_fabric::memory::handover;
 use tidegate_fabric::memory::region::Region;
-use tidegate_fabric::memory::verbs::Client;
+use tidegate_fabric::memory::verbs::ClientNumber;
 use tidegate_fabric::reactor::{Interest, Reactor, Ready};
 use tidegate_fabric::stream::{Listener, ListenerAccess, Stream};
 use tidegate_fabric::tls::Way;
@@ -95,7 +95,7 @@ struct ClientConnection {
     is_in: bool,
     session_slot: Option<u16>,
     /// Its queue pairs, if its RNIC reaches the memory.
-    client: Option<Client>,
+    client: Option<ClientNumber>,
 }
 
 /// The message that the endpoint expects on a connection.

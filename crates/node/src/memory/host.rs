@@ -21,18 +21,18 @@ use tidegate_fabric::memory::model;
 use tidegate_fabric::memory::region::Region;
 use tidegate_fabric::memory::shm::Shm;
 use tidegate_fabric::trusted::{self, FILE_MODE, Folder, Purpose, Secrecy};
-use tidegate_model::cluster::{DataNode, Fabric};
+use tidegate_model::cluster::{DataNode, MemoryTransport};
 use tidegate_model::policy::Tenant;
 use tidegate_model::{Bytes, Policy, Span, Time};
 use tidegate_onesided::data_node::slots::{self, SlotDenied};
 use tidegate_onesided::data_node::{
-    self, ClientIdentity, Coordinator, Hello, SessionRegistry, SessionSlot, VERSION, Welcome,
+    self, ClientIdentity, Hello, SessionRegistry, SessionSlot, ShareAgent, VERSION, Welcome,
 };
 use tidegate_onesided::haechi::monitor::Settings;
-use tidegate_onesided::haechi::{Event, Monitor, SessionParameters, region_layout};
+use tidegate_onesided::haechi::{Monitor, MonitorEvent, SessionParameters, region_layout};
 use tidegate_onesided::integrity::Structure;
 use tidegate_onesided::kv::{Area, BLOCK, HEADER, Layout, OpenError, Stock};
-use tidegate_onesided::one_sided::{BufferPosition, Fabric as _, Lost, Operation};
+use tidegate_onesided::one_sided::{BufferPosition, Lost, Operation, RemoteMemory as _};
 use tidegate_proto::data_node::{FromDataNode, Notice, ToDataNode};
 
 use super::StartError;
@@ -98,7 +98,7 @@ struct Inner {
     sweeper: Sweeper,
     inspector: Inspector,
     /// The clients with their session slots, and the promises to tenants.
-    coordinator: Coordinator,
+    share_agent: ShareAgent,
     /// The memory of this node's earlier incarnation, which a client may return.
     former: Option<Identity>,
     /// Session slots of the earlier incarnation, whose clients have not reconnected yet.
@@ -113,23 +113,23 @@ struct Inner {
 /// of this node gave it, or a free one.
 fn take_session_slot(
     monitor: &mut Monitor<Own>,
-    coordinator: &Coordinator,
+    share_agent: &ShareAgent,
     orphans: &mut BTreeSet<u16>,
     (tenant, hello): (Option<&Tenant>, &Hello),
 ) -> Result<(u16, Promise), Denied> {
     let earlier = hello.session_slot.filter(|number| orphans.contains(number));
     if earlier.is_none() {
-        let clients = |name: &str| coordinator.registry.clients_of(name);
-        slots::admit(coordinator.policy(), tenant, clients, monitor.slots())?;
+        let clients = |name: &str| share_agent.registry.clients_of(name);
+        slots::admit(share_agent.policy(), tenant, clients, monitor.slots())?;
     }
-    let promise = coordinator.registry.offer(tenant, hello).map_err(Denied::Refused)?;
+    let promise = share_agent.registry.offer(tenant, hello).map_err(Denied::Refused)?;
     earlier.iter().for_each(|number| _ = orphans.remove(number));
     let number = match earlier {
         Some(number) => monitor.renew(number, promise).map(|()| number),
         None => monitor.admit(promise).inspect(|number| {
             let name = tenant.map_or("", |tenant| &tenant.name);
             let allowed = |number| monitor.allowed(number);
-            let rest = coordinator.registry.rest(name, promise.limit, allowed);
+            let rest = share_agent.registry.rest(name, promise.limit, allowed);
             monitor.start_early(*number, rest);
         }),
     };
@@ -145,12 +145,12 @@ impl Host {
             model::set(&region, region_layout::NIC, speed);
         }
         format(&region)?;
-        let rnic = match node.fabric {
-            Fabric::Verbs => Some(Rnic::open(node.device.as_deref(), &region)?),
-            Fabric::Shm | Fabric::Model => None,
+        let rnic = match node.transport {
+            MemoryTransport::Verbs => Some(Rnic::open(node.device.as_deref(), &region)?),
+            MemoryTransport::Shm | MemoryTransport::Model => None,
         };
         let monitor = monitor(&node, rnic.as_ref(), &region, clock.now())?;
-        let coordinator = Coordinator::new(SessionRegistry::new(node.period, node.client));
+        let share_agent = ShareAgent::new(SessionRegistry::new(node.period, node.client));
         // Only the node has memory behind an RNIC, so no client can return it.
         let former = if rnic.is_some() { None } else { Identity::noted(&note) };
         let orphans = BTreeSet::new();
@@ -161,7 +161,7 @@ impl Host {
             monitor,
             sweeper,
             inspector,
-            coordinator,
+            share_agent,
             former,
             orphans,
             is_lost: false,
@@ -237,37 +237,37 @@ impl Host {
     ///
     /// # Errors
     /// If the node's own RNIC does not reach the memory any more, or the memory is damaged.
-    pub(super) fn tick(&self, events: &mut Vec<Event>) -> Result<Time, Halt> {
+    pub(super) fn tick(&self, events: &mut Vec<MonitorEvent>) -> Result<Time, Halt> {
         self.pulse.get_or_init(thread::current);
         let mut inner = lock(&self.inner);
         if let Some(structure) = inner.damaged {
             return Err(Halt::Damaged(structure));
         }
-        let Inner { monitor, sweeper, inspector, coordinator, orphans, is_lost, damaged, .. } =
+        let Inner { monitor, sweeper, inspector, share_agent, orphans, is_lost, damaged, .. } =
             &mut *inner;
         let now = self.clock.now();
-        let is_idle = |coordinator: &Coordinator, monitor: &Monitor<Own>| {
-            coordinator.registry.session_count() == 0
+        let is_idle = |share_agent: &ShareAgent, monitor: &Monitor<Own>| {
+            share_agent.registry.session_count() == 0
                 && orphans.is_empty()
                 && monitor.slots().taken == 0
         };
         // Without clients no period need begin.
-        if !is_idle(coordinator, monitor) || !monitor.is_resting() {
+        if !is_idle(share_agent, monitor) || !monitor.is_resting() {
             monitor.poll(now, events).map_err(|Lost| {
                 *is_lost = true;
                 Halt::Lost
             })?;
         }
         for event in &*events {
-            if let Event::Over(summary) = event {
-                coordinator.on_period(summary);
-                if coordinator.is_owed() {
-                    coordinator.settle(monitor);
+            if let MonitorEvent::Over(summary) = event {
+                share_agent.on_period(summary);
+                if share_agent.is_owed() {
+                    share_agent.settle(monitor);
                 }
             }
         }
-        let is_alone = coordinator.registry.session_count() == 0 && orphans.is_empty();
-        let is_idle = is_idle(coordinator, monitor);
+        let is_alone = share_agent.registry.session_count() == 0 && orphans.is_empty();
+        let is_idle = is_idle(share_agent, monitor);
         if let Some(structure) = inspector.poll(now, is_idle, monitor) {
             *damaged = Some(structure);
             return Err(Halt::Damaged(structure));
@@ -279,10 +279,10 @@ impl Host {
             false => monitor.next_deadline(),
         };
         let sweeps =
-            sweeper.poll(now, is_alone, |session_slot| coordinator.registry.has(session_slot));
+            sweeper.poll(now, is_alone, |session_slot| share_agent.registry.has(session_slot));
         let Stock { blocks, free } = sweeper.stock();
         let bytes = |blocks: u32| Bytes(u64::from(blocks) * u64::from(BLOCK));
-        coordinator.on_store(bytes(blocks), bytes(blocks - free));
+        share_agent.on_store(bytes(blocks), bytes(blocks - free));
         Ok(poll_at.min(sweeps).min(inspector.next()))
     }
 
@@ -336,17 +336,17 @@ impl Host {
         }
         let now = self.clock.now();
         inner.inspector.wake(now);
-        let Inner { monitor, coordinator, orphans, .. } = inner;
-        let tenant = tenant(coordinator.policy(), identity, hello).map_err(Denied::Refused)?;
+        let Inner { monitor, share_agent, orphans, .. } = inner;
+        let tenant = tenant(share_agent.policy(), identity, hello).map_err(Denied::Refused)?;
         let name = tenant.map_or("", |tenant| &tenant.name).to_owned();
         let session_slot = match hello.is_bare {
             true => None,
             false => {
                 let (number, promise) =
-                    take_session_slot(monitor, coordinator, orphans, (tenant, hello))?;
-                coordinator.registry.add(number, &name, hello);
+                    take_session_slot(monitor, share_agent, orphans, (tenant, hello))?;
+                share_agent.registry.add(number, &name, hello);
                 // Tenants with equal shares have smaller ones now.
-                coordinator.settle(monitor);
+                share_agent.settle(monitor);
                 self.pulse.get().inspect(|thread| thread.unpark());
                 let DataNode { rules, period, client, .. } = self.node;
                 let reservation = promise.reservation;
@@ -354,22 +354,22 @@ impl Host {
             }
         };
         inner.sweeper.admit(now, session_slot.as_ref().map(|session_slot| session_slot.number));
-        let DataNode { fabric, window, .. } = self.node;
+        let DataNode { transport, window, .. } = self.node;
         let welcome =
-            Welcome { tenant: name, session_slot, fabric, window, store: region_layout::DATA };
+            Welcome { tenant: name, session_slot, transport, window, store: region_layout::DATA };
         Ok((welcome, inner.region.clone()))
     }
 
     /// Takes a client's session slot back, if it has one.
     pub(super) fn leave(&self, session_slot: Option<u16>) {
-        let Inner { monitor, sweeper, coordinator, .. } = &mut *lock(&self.inner);
+        let Inner { monitor, sweeper, share_agent, .. } = &mut *lock(&self.inner);
         if let Some(session_slot) = session_slot {
-            coordinator.registry.leave(session_slot);
+            share_agent.registry.leave(session_slot);
             monitor.dismiss(session_slot);
             // The remaining clients may have more now.
-            coordinator.settle(monitor);
-            if coordinator.registry.session_count() == 0 {
-                coordinator.on_no_clients();
+            share_agent.settle(monitor);
+            if share_agent.registry.session_count() == 0 {
+                share_agent.on_no_clients();
             }
         }
         sweeper.leave(self.clock.now(), session_slot);
@@ -378,56 +378,56 @@ impl Host {
 
     /// The tenant of a session slot; empty without a client.
     pub(super) fn tenant(&self, session_slot: u16) -> String {
-        lock(&self.inner).coordinator.registry.tenant(session_slot).into()
+        lock(&self.inner).share_agent.registry.tenant(session_slot).into()
     }
 
     /// The tenants that have clients, for people.
     pub(super) fn tenants(&self) -> String {
-        lock(&self.inner).coordinator.registry.tenants().join(", ")
+        lock(&self.inner).share_agent.registry.tenants().join(", ")
     }
 
     /// Whether a session slot is taken by a client that has not left.
     pub(super) fn has_client(&self, session_slot: u16) -> bool {
-        lock(&self.inner).coordinator.registry.has(session_slot)
+        lock(&self.inner).share_agent.registry.has(session_slot)
     }
 
     /// How many session slots are taken.
     pub(super) fn client_count(&self) -> usize {
-        lock(&self.inner).coordinator.registry.session_count()
+        lock(&self.inner).share_agent.registry.session_count()
     }
 
     /// A connection to the controller was made, the first one or a later one.
     pub(super) fn connected(&self) {
-        lock(&self.inner).coordinator.on_connected();
+        lock(&self.inner).share_agent.on_connected();
     }
 
     /// Handles a message of the controller.
     pub(super) fn receive(&self, message: ToDataNode) {
-        let Inner { monitor, coordinator, .. } = &mut *lock(&self.inner);
-        coordinator.on_message(message, monitor);
-        if coordinator.is_owed() {
+        let Inner { monitor, share_agent, .. } = &mut *lock(&self.inner);
+        share_agent.on_message(message, monitor);
+        if share_agent.is_owed() {
             tracing::warn!("promises exceed this node's capacity; the node tries again");
         }
     }
 
     /// The next message to the controller.
     pub(super) fn poll_output(&self) -> Option<FromDataNode> {
-        lock(&self.inner).coordinator.poll_output()
+        lock(&self.inner).share_agent.poll_output()
     }
 
     /// The memory was made anew because this structure was damaged.
     pub(super) fn remade(&self, structure: Structure, store: Store, took: Span) {
         let is_store_kept = store == Store::Kept;
-        lock(&self.inner).coordinator.on_remade(structure, is_store_kept, took);
+        lock(&self.inner).share_agent.on_remade(structure, is_store_kept, took);
     }
 
     /// Queues a notice for the controller.
     pub(super) fn notice(&self, notice: Notice) {
-        lock(&self.inner).coordinator.on_notice(notice);
+        lock(&self.inner).share_agent.on_notice(notice);
     }
 
     pub(super) fn end(&self) {
-        lock(&self.inner).coordinator.on_ending();
+        lock(&self.inner).share_agent.on_ending();
     }
 
     /// Continues with the memory as it is. The clients in `left` may still have it: a client that
@@ -476,12 +476,12 @@ fn format(region: &Arc<Region>) -> Result<(), StartError> {
     let area = Area { at: region_layout::DATA, length: region.length() - region_layout::DATA };
     let layout = Layout::fill(area, u64::from_le_bytes(seed));
     let layout = layout.map_err(|error| StartError::Store(OpenError::Layout(error)))?;
-    let mut fabric = Shm::new(region.clone(), 1);
-    fabric.buffer_mut(0)[..HEADER].copy_from_slice(&layout.header());
+    let mut remote = Shm::new(region.clone(), 1);
+    remote.buffer_mut(0)[..HEADER].copy_from_slice(&layout.header());
     let (from, length) = (BufferPosition::start(0), HEADER as u32);
     let write = Operation::Write { from, to: region_layout::DATA, length };
     // The cluster file's checks ensure the size.
-    let written = fabric.perform(&write).map_err(|error| StartError::Io(io::Error::other(error)));
+    let written = remote.perform(&write).map_err(|error| StartError::Io(io::Error::other(error)));
     written.map(|_| ())
 }
 
@@ -507,9 +507,9 @@ fn monitor(
     let settings = Settings { parameters, profile, session_slots, window };
     // A line of reports and one of grants for each session slot, and the header.
     let buffers = 2 * u32::from(session_slots).div_ceil(64) + 1;
-    let fabric = Own::new(rnic, region, buffers)?;
+    let remote = Own::new(rnic, region, buffers)?;
     let problem = |what| StartError::Io(io::Error::other(what));
-    let mut monitor = Monitor::new(fabric, settings, now)
+    let mut monitor = Monitor::new(remote, settings, now)
         .map_err(|_| problem("the memory has no room for words of control"))?;
     // Its events here are those of an earlier incarnation, and are dropped.
     loop {
@@ -580,7 +580,7 @@ mod tests {
     use std::sync::atomic::{AtomicU64, Ordering};
 
     use super::*;
-    use tidegate_model::Cluster;
+    use tidegate_model::{Cluster, TenantIndex};
     use tidegate_onesided::kv::{self, Answer, Client, Opening};
     use tidegate_proto::cluster::message::Share;
     use tidegate_proto::controller::Peer;
@@ -617,12 +617,12 @@ mod tests {
 
     /// Puts a policy in force, with all of its promises at this node.
     fn apply(host: &Host, revision: u64, policy: Policy) {
-        let whole = |(tenant, it): (u16, &tidegate_model::policy::Tenant)| Share {
+        let whole = |(tenant, it): (TenantIndex, &tidegate_model::policy::Tenant)| Share {
             tenant,
             reserved: it.reservation.operations.map_or(0, |rate| rate.0),
             allowed: u64::MAX,
         };
-        let shares = (0..).zip(&policy.tenants).map(whole).collect();
+        let shares = (0..).map(TenantIndex).zip(&policy.tenants).map(whole).collect();
         host.receive(ToDataNode::Policy { revision, policy });
         host.receive(ToDataNode::Grant(Grant { revision, serial: revision, shares }));
     }

@@ -15,12 +15,12 @@ use tidegate_fabric::clock::kernel_time;
 use tidegate_fabric::memory::model::{self, Speed};
 use tidegate_fabric::memory::region::Region;
 use tidegate_fabric::memory::shm::Shm;
-use tidegate_model::cluster::{DataNode, Fabric};
+use tidegate_model::cluster::{DataNode, MemoryTransport};
 use tidegate_model::{Span, Time};
 use tidegate_onesided::haechi::{Monitor, region_layout};
 use tidegate_onesided::integrity::Structure;
 use tidegate_onesided::kv::{self, Layout, OpenError, Opening};
-use tidegate_onesided::one_sided::{BUFFER, BufferPosition, Fabric as _, Operation};
+use tidegate_onesided::one_sided::{BUFFER, BufferPosition, Operation, RemoteMemory as _};
 
 use super::rnic::Own;
 
@@ -48,9 +48,9 @@ pub(super) struct Inspector {
     at: Time,
 }
 
-/// The speed of this node's modelled NIC; none where the fabric is another one.
+/// The speed of this node's modelled NIC; none with another transport.
 pub(super) fn speed(node: &DataNode) -> Option<Speed> {
-    (node.fabric == Fabric::Model).then(|| Speed::new(node.capacity, node.client))
+    (node.transport == MemoryTransport::Model).then(|| Speed::new(node.capacity, node.client))
 }
 
 impl Inspector {

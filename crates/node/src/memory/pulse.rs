@@ -8,7 +8,7 @@ use tidegate_algo::shaping::log_limiter::LogLimiter;
 use tidegate_fabric::clock::Clock;
 use tidegate_fabric::reactor::MessageQueue;
 use tidegate_model::{Span, Time};
-use tidegate_onesided::haechi::Event;
+use tidegate_onesided::haechi::MonitorEvent;
 use tidegate_proto::data_node::Notice;
 
 use super::endpoint::Message;
@@ -72,10 +72,10 @@ pub(super) fn run(
 
 /// Logs an event, and returns the message for the endpoint. One that a client causes is logged if
 /// `is_logged` says so.
-fn note(host: &Host, event: &Event, mut is_logged: impl FnMut() -> bool) -> Option<Message> {
+fn note(host: &Host, event: &MonitorEvent, mut is_logged: impl FnMut() -> bool) -> Option<Message> {
     let tenant = |session_slot: u16| host.tenant(session_slot);
     match *event {
-        Event::Over(ref summary) => {
+        MonitorEvent::Over(ref summary) => {
             let done: u64 =
                 summary.session_slots.iter().flatten().map(|(_, it)| it.completed).sum();
             let (capacity, granted) = (summary.capacity, summary.granted);
@@ -84,19 +84,19 @@ fn note(host: &Host, event: &Event, mut is_logged: impl FnMut() -> bool) -> Opti
             return Some(Message::Period);
         }
         // A disconnected client reports nothing more until its session slot is free.
-        Event::Silent(session_slot) if !host.has_client(session_slot) => {}
-        Event::Silent(session_slot) => {
+        MonitorEvent::Silent(session_slot) if !host.has_client(session_slot) => {}
+        MonitorEvent::Silent(session_slot) => {
             if is_logged() {
                 let tenant = tenant(session_slot);
                 tracing::info!(session_slot, tenant, "a client stopped; others have its tokens");
             }
         }
-        Event::Left(session_slot) => {
+        MonitorEvent::Left(session_slot) => {
             host.forget(session_slot);
             tracing::debug!(session_slot, "a session slot is free");
             return Some(Message::SlotFree);
         }
-        Event::Unused { session_slot, periods } => {
+        MonitorEvent::Unused { session_slot, periods } => {
             let tenant = tenant(session_slot);
             if is_logged() {
                 let what = "a client does not use what is reserved for it";
@@ -105,7 +105,7 @@ fn note(host: &Host, event: &Event, mut is_logged: impl FnMut() -> bool) -> Opti
             host.notice(Notice::Unused { tenant, session_slot, periods });
             return Some(Message::Period);
         }
-        Event::Evicted(session_slot) => {
+        MonitorEvent::Evicted(session_slot) => {
             let tenant = tenant(session_slot);
             if is_logged() {
                 let what = "a client was silent, and lost its session slot";
@@ -115,7 +115,7 @@ fn note(host: &Host, event: &Event, mut is_logged: impl FnMut() -> bool) -> Opti
             host.forget(session_slot);
             return Some(Message::Fence(session_slot));
         }
-        Event::Overstepped { session_slot, issued, tokens } => {
+        MonitorEvent::Overstepped { session_slot, issued, tokens } => {
             let tenant = tenant(session_slot);
             if is_logged() {
                 let what = "a client exceeded its tokens";
@@ -124,7 +124,9 @@ fn note(host: &Host, event: &Event, mut is_logged: impl FnMut() -> bool) -> Opti
             host.notice(Notice::Overstepped { tenant, session_slot, issued, tokens });
             return Some(Message::Fence(session_slot));
         }
-        Event::Superseded => tracing::error!("another monitor has taken over this node's memory"),
+        MonitorEvent::Superseded => {
+            tracing::error!("another monitor has taken over this node's memory")
+        }
     }
     None
 }

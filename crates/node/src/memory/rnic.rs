@@ -24,10 +24,10 @@ use std::sync::{Arc, Mutex};
 
 use tidegate_fabric::memory::region::Region;
 use tidegate_fabric::memory::shm::Shm;
-use tidegate_fabric::memory::verbs::{self, Client, Device, RdmaError, Verbs};
+use tidegate_fabric::memory::verbs::{self, ClientNumber, Device, RdmaError, Verbs};
 use tidegate_model::Time;
 use tidegate_onesided::data_node::rnic::{Answer, Request};
-use tidegate_onesided::one_sided::{Done, Fabric, Lost, Post, PostError};
+use tidegate_onesided::one_sided::{Done, Lost, Post, PostError, RemoteMemory};
 
 use crate::mutex::lock;
 
@@ -56,12 +56,12 @@ impl Rnic {
     ///
     /// # Errors
     /// If the request is invalid, or the RNIC has no more queue pairs.
-    pub(super) fn connect(&self, request: &Request) -> Result<(Client, Answer), RdmaError> {
+    pub(super) fn connect(&self, request: &Request) -> Result<(ClientNumber, Answer), RdmaError> {
         lock(&self.host).admit(request)
     }
 
     /// Destroys a client's queue pairs. None of its operations is carried out once this returns.
-    pub(super) fn fence(&self, client: Client) {
+    pub(super) fn fence(&self, client: ClientNumber) {
         lock(&self.host).fence(client);
     }
 }
@@ -93,40 +93,40 @@ impl Own {
 
 /// The same call of whichever it is.
 macro_rules! each {
-    ($own:expr, $fabric:ident => $call:expr) => {
+    ($own:expr, $remote:ident => $call:expr) => {
         match $own {
-            Own::Here($fabric) => $call,
-            Own::Rnic($fabric) => $call,
+            Own::Here($remote) => $call,
+            Own::Rnic($remote) => $call,
         }
     };
 }
 
-impl Fabric for Own {
+impl RemoteMemory for Own {
     fn post(&mut self, post: Post) -> Result<(), PostError> {
-        each!(self, fabric => fabric.post(post))
+        each!(self, remote => remote.post(post))
     }
 
     fn flush(&mut self, now: Time) -> Result<(), Lost> {
-        each!(self, fabric => fabric.flush(now))
+        each!(self, remote => remote.flush(now))
     }
 
     fn poll(&mut self, now: Time, done: &mut Vec<Done>) -> Result<(), Lost> {
-        each!(self, fabric => fabric.poll(now, done))
+        each!(self, remote => remote.poll(now, done))
     }
 
     fn buffers(&self) -> u32 {
-        each!(self, fabric => fabric.buffers())
+        each!(self, remote => remote.buffers())
     }
 
     fn buffer(&self, buffer: u32) -> &[u8] {
-        each!(self, fabric => fabric.buffer(buffer))
+        each!(self, remote => remote.buffer(buffer))
     }
 
     fn buffer_mut(&mut self, buffer: u32) -> &mut [u8] {
-        each!(self, fabric => fabric.buffer_mut(buffer))
+        each!(self, remote => remote.buffer_mut(buffer))
     }
 
     fn region(&self) -> u64 {
-        each!(self, fabric => fabric.region())
+        each!(self, remote => remote.region())
     }
 }

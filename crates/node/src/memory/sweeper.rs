@@ -195,7 +195,7 @@ impl Sweeper {
 mod tests {
     use super::*;
     use tidegate_onesided::kv::{self, Answer, Area, Client, HEADER};
-    use tidegate_onesided::one_sided::{BufferPosition, Fabric as _};
+    use tidegate_onesided::one_sided::{BufferPosition, RemoteMemory as _};
 
     fn own(region: &Arc<Region>) -> Own {
         Own::new(None, region, 1).unwrap()
@@ -207,10 +207,10 @@ mod tests {
         let region = Arc::new(Region::create(length).unwrap());
         let area = Area { at: region_layout::DATA, length: length - region_layout::DATA };
         let layout = Layout::new(area, 1, 8, 64).unwrap();
-        let mut fabric = Shm::new(region.clone(), 1);
-        fabric.buffer_mut(0)[..HEADER].copy_from_slice(&layout.header());
+        let mut remote = Shm::new(region.clone(), 1);
+        remote.buffer_mut(0)[..HEADER].copy_from_slice(&layout.header());
         let (from, length) = (BufferPosition::start(0), HEADER as u32);
-        fabric.perform(&Operation::Write { from, to: region_layout::DATA, length }).unwrap();
+        remote.perform(&Operation::Write { from, to: region_layout::DATA, length }).unwrap();
         let sweeper = Sweeper::new(own(&region), &region, Span(10), is_sure).unwrap();
         (region, layout, sweeper)
     }

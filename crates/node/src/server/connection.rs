@@ -9,6 +9,7 @@ use tidegate_fabric::reactor::{Interest, MessageQueue, Reactor};
 use tidegate_fabric::service::{Command, CompletionSink, Fault, Job, Part, Session};
 use tidegate_fabric::stream::{Outgoing, Stream};
 use tidegate_fabric::wire::{Received, Receiver};
+use tidegate_model::PartNumber;
 use tidegate_proto::data::{
     AnswerHead, FrameError, FromNode, JobHead, ReplyHead, RequestHead, ToNode, VERSION, decode,
     encode,
@@ -97,7 +98,7 @@ impl CompletionSink for ConnectionSink {
             .extend(jobs.drain(..).map(|job| Message::Finished(self.connection, job)));
     }
 
-    fn incarnation(&self, part: u32, incarnation: u64) {
+    fn incarnation(&self, part: PartNumber, incarnation: u64) {
         self.message_queue.push(Message::Incarnation(self.connection, part, incarnation));
     }
 }
@@ -132,7 +133,7 @@ pub(super) struct Connection {
     /// The names of the tenants that the gateway has sent.
     tenants: Vec<String>,
     /// The session's numbers of the parts, by the gateway's; none for those that were refused.
-    parts: Vec<Option<u32>>,
+    parts: Vec<Option<PartNumber>>,
     interest: Interest,
     /// Jobs without a reply, and their bytes.
     jobs: usize,
@@ -257,7 +258,7 @@ impl Connection {
             if command == Command::Flush { (0, offset) } else { (offset, 0) };
         let mut job =
             Job { ticket, tag, command, part, incarnation, offset, length, buffer, outcome };
-        match self.parts.get(part as usize) {
+        match self.parts.get(part.index()) {
             Some(Some(part)) => {
                 job.part = *part;
                 jobs.push(job);
@@ -337,10 +338,10 @@ impl Connection {
                 self.session.carry_bulk();
                 Ok(())
             }
-            ToNode::Open { part, .. } if part as usize != self.parts.len() => {
+            ToNode::Open { part, .. } if part.index() != self.parts.len() => {
                 Err(Closed::Refused(format!("part {part} was opened out of order")))
             }
-            ToNode::Open { part, .. } if part as usize >= PARTS_MAX => {
+            ToNode::Open { part, .. } if part.index() >= PARTS_MAX => {
                 Err(Closed::Refused(format!("more than {PARTS_MAX} parts")))
             }
             ToNode::Open { part, volume, index, length, offset, geometry } => {
@@ -349,7 +350,7 @@ impl Connection {
         }
     }
 
-    fn open(&mut self, number: u32, part: &Part) -> Result<(), Closed> {
+    fn open(&mut self, number: PartNumber, part: &Part) -> Result<(), Closed> {
         let opened = self.session.open(part);
         self.parts.push(opened.as_ref().ok().map(|opened| opened.number));
         self.send(&FromNode::Opened { part: number, opened: opened.map(|opened| opened.state) })
@@ -375,10 +376,16 @@ impl Connection {
     }
 
     /// Reports that acknowledged writes may have been lost, if the gateway has the part open.
-    pub(super) fn on_incarnation(&mut self, number: u32, incarnation: u64) -> Result<(), Closed> {
+    pub(super) fn on_incarnation(
+        &mut self,
+        number: PartNumber,
+        incarnation: u64,
+    ) -> Result<(), Closed> {
         let meant = self.parts.iter().position(|part| *part == Some(number));
         match meant {
-            Some(part) => self.send(&FromNode::Incarnation { part: part as u32, incarnation }),
+            Some(part) => {
+                self.send(&FromNode::Incarnation { part: PartNumber::at(part), incarnation })
+            }
             None => Ok(()),
         }
     }

@@ -37,18 +37,18 @@ const REPLACED_MAX: usize = 16;
 
 /// The connections of all gateways.
 #[derive(Default)]
-pub(super) struct Fences(Mutex<State>);
+pub(super) struct Fences(Mutex<FenceTable>);
 
 #[derive(Default)]
-struct State {
+struct FenceTable {
     next: u64,
-    entries: Vec<Entry>,
+    entries: Vec<FencedConnection>,
     /// By gateway, its processes that were replaced, the last one at the end; and whether that was
     /// logged.
     replaced: BTreeMap<String, Vec<(Uuid, bool)>>,
 }
 
-struct Entry {
+struct FencedConnection {
     number: u64,
     identity: LinkIdentity,
     /// Its worker, and the connection's number there.
@@ -88,7 +88,13 @@ impl Fences {
         let number = state.next;
         state.next += 1;
         let is_waiting = false;
-        state.entries.push(Entry { number, identity, message_queue, connection, is_waiting });
+        state.entries.push(FencedConnection {
+            number,
+            identity,
+            message_queue,
+            connection,
+            is_waiting,
+        });
         Ok(Entered { fences: self.clone(), number })
     }
 }
@@ -122,10 +128,10 @@ impl Drop for Entered {
     }
 }
 
-impl State {
+impl FenceTable {
     /// Whether a connection may enter; records the processes that it replaces.
     fn admit(&mut self, identity: &LinkIdentity) -> Result<(), Denied> {
-        let is_stale = |entry: &Entry| {
+        let is_stale = |entry: &FencedConnection| {
             entry.identity.is_link_of(identity) && !identity.is_later_than(&entry.identity)
         };
         if self.entries.iter().any(is_stale) {

@@ -1,4 +1,4 @@
-//! One thread with its connections.
+//! A worker thread of a storage node, with the connections of gateways that it serves.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -16,7 +16,7 @@ use tidegate_proto::data::ALIVE_EVERY;
 
 use super::connection::{Closed, Connection, ConnectionSink, Remains};
 use super::fence::Denied;
-use super::{Message, Shared};
+use super::{Message, ServerContext};
 
 /// The listening socket. Connections count from one.
 const LISTENER: u64 = 0;
@@ -27,7 +27,7 @@ const LISTEN_AGAIN: Duration = Duration::from_secs(1);
 /// One thread with its connections.
 pub(super) struct Worker {
     reactor: Reactor<Message>,
-    shared: Arc<Shared>,
+    shared: Arc<ServerContext>,
     connections: BTreeMap<u64, Connection>,
     /// Closed connections with jobs at the device.
     closed: BTreeMap<u64, Remains>,
@@ -48,7 +48,7 @@ pub(super) struct Worker {
 }
 
 impl Worker {
-    pub(super) fn new(reactor: Reactor<Message>, shared: Arc<Shared>) -> io::Result<Self> {
+    pub(super) fn new(reactor: Reactor<Message>, shared: Arc<ServerContext>) -> io::Result<Self> {
         reactor.add_shared(&shared.listener, LISTENER)?;
         let connections = BTreeMap::new();
         Ok(Self {

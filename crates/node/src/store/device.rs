@@ -14,7 +14,7 @@ use super::file::{Files, Range};
 use super::label::Area;
 use super::labelled::OpenLabel;
 use super::lock::StoreLock;
-use super::parts::{Found, OpenedPart, Parts, StoresErrors, Watcher, storage};
+use super::parts::{FoundPart, OpenedPart, Parts, StoresErrors, Watcher, storage};
 use super::{Medium, OpenError, Transfer, name_of};
 use crate::volumes;
 
@@ -68,7 +68,7 @@ impl Device {
         &self,
         part: &Part,
         others: &[OpenedPart<DevicePart>],
-    ) -> Result<Found<DevicePart>, OpenError> {
+    ) -> Result<FoundPart<DevicePart>, OpenError> {
         let (start, end) = (part.offset, part.offset.saturating_add(part.length));
         let what = name_of(part);
         let failed = |error| OpenError::Io { path: self.path.clone(), error };
@@ -112,7 +112,7 @@ impl Device {
             label.store_error(error.raw_os_error().unwrap_or(libc::EIO));
         }
         let (state, has_failed) = (label.state().map_err(failed)?, label.has_failed());
-        Ok(Found { state, has_failed, storage: DevicePart { base: start.0, label } })
+        Ok(FoundPart { state, has_failed, storage: DevicePart { base: start.0, label } })
     }
 }
 

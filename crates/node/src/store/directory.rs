@@ -15,7 +15,7 @@ use super::file::{Failure, Files, Range};
 use super::label::LabelLocation;
 use super::labelled::OpenLabel;
 use super::lock::StoreLock;
-use super::parts::{Found, Parts, Presence, StoresErrors, Watcher, storage};
+use super::parts::{FoundPart, Parts, Presence, StoresErrors, Watcher, storage};
 use super::{Medium, OpenError, Transfer, name_of};
 use crate::volumes;
 
@@ -67,13 +67,13 @@ impl Directory {
     }
 
     #[cfg(test)]
-    pub(super) fn fail_next_sync(&self, part: u32) {
+    pub(super) fn fail_next_sync(&self, part: tidegate_model::PartNumber) {
         let parts = self.parts.read();
-        let files = &parts[part as usize].storage.files;
+        let files = &parts[part.index()].storage.files;
         files.fails_next_sync.store(true, std::sync::atomic::Ordering::Relaxed);
     }
 
-    fn find(&self, part: &Part) -> Result<Found<FilePart>, OpenError> {
+    fn find(&self, part: &Part) -> Result<FoundPart<FilePart>, OpenError> {
         let unfit = |found: String| OpenError::Unfit { what: name_of(part), found };
         let folder = self.path.display();
         let mut lock = crate::mutex::lock(&self.lock);
@@ -148,7 +148,7 @@ impl Directory {
         path: &Path,
         label: (LabelLocation, Label),
         part: &Part,
-    ) -> Result<Found<FilePart>, OpenError> {
+    ) -> Result<FoundPart<FilePart>, OpenError> {
         let failed = |error| OpenError::Io { path: path.into(), error };
         let files = Files::open(path).map_err(failed)?;
         if !files.is_direct() {
@@ -160,7 +160,7 @@ impl Directory {
             label.store_error(error.raw_os_error().unwrap_or(libc::EIO));
         }
         let (state, has_failed) = (label.state().map_err(failed)?, label.has_failed());
-        Ok(Found { state, has_failed, storage: FilePart { files, label } })
+        Ok(FoundPart { state, has_failed, storage: FilePart { files, label } })
     }
 }
 
@@ -204,7 +204,7 @@ impl Medium for Directory {
     }
 
     fn on_failure(&self, job: &Job, errno: i32) {
-        let lost = match self.parts.read().get(job.part as usize) {
+        let lost = match self.parts.read().get(job.part.index()) {
             Some(part) => part.storage.files.sync_error(job.command, errno),
             None => None,
         };

@@ -12,7 +12,7 @@ use tidegate_fabric::buffer::Buffer;
 use tidegate_fabric::service::{Command, Fault, Job, OpenPart, Part, PartState};
 use tidegate_model::cluster::{Uuid, VolumeStamp};
 
-use super::parts::{Found, Parts, StoresErrors, Watcher, is_durable, storage};
+use super::parts::{FoundPart, Parts, StoresErrors, Watcher, is_durable, storage};
 use super::{Medium, OpenError};
 use crate::mutex::lock;
 
@@ -21,10 +21,10 @@ const BLOCK: usize = 512;
 
 /// A disk that outlives its node. Clones are the same disk.
 #[derive(Clone, Debug, Default)]
-pub struct FaultyDisk(Arc<Mutex<State>>);
+pub struct FaultyDisk(Arc<Mutex<DiskState>>);
 
 #[derive(Debug, Default)]
-struct State {
+struct DiskState {
     parts: BTreeMap<(String, u32), Stored>,
     boots: u64,
     fails_next_sync: bool,
@@ -88,7 +88,7 @@ impl Stored {
     }
 }
 
-impl State {
+impl DiskState {
     fn sync(&mut self, name: &(String, u32)) -> Result<(), i32> {
         let fails = std::mem::take(&mut self.fails_next_sync);
         let Some(stored) = self.parts.get_mut(name) else { return Ok(()) };
@@ -113,7 +113,7 @@ struct FaultyPart {
 }
 
 impl FaultyPart {
-    fn incarnation(state: &State, stored: &Stored) -> u64 {
+    fn incarnation(state: &DiskState, stored: &Stored) -> u64 {
         1 + (state.boots << 32 | stored.error_count)
     }
 }
@@ -169,7 +169,7 @@ impl Medium for Faulty {
             let stamp = VolumeStamp { uuid: Uuid([1; 16]), generation: 1 };
             let state = PartState { incarnation, identity: Some(stamp) };
             let storage = FaultyPart { disk: self.disk.clone(), name };
-            Ok(Found { state, has_failed, storage })
+            Ok(FoundPart { state, has_failed, storage })
         })
     }
 

@@ -128,9 +128,9 @@ impl Files {
         };
         let is_removed = self.cached.metadata().is_ok_and(|open| open.nlink() == 0);
         let what = match found {
-            Found::Same => return self.is_whole(length),
-            Found::Other => "has another file in its place",
-            Found::Nothing => "is not there any more",
+            FileAtPath::Same => return self.is_whole(length),
+            FileAtPath::Other => "has another file in its place",
+            FileAtPath::Nothing => "is not there any more",
         };
         match is_removed {
             true => Presence::Lost(format!(
@@ -229,24 +229,24 @@ impl Files {
 }
 
 /// The file now at a path, compared with the one that was opened there.
-pub(super) enum Found {
+pub(super) enum FileAtPath {
     Same,
     Other,
     Nothing,
 }
 
 /// Compares the file at `path` with the open one. A block device may have many names.
-pub(super) fn found_at(path: &Path, open: &File) -> io::Result<Found> {
+pub(super) fn found_at(path: &Path, open: &File) -> io::Result<FileAtPath> {
     let open = open.metadata()?;
     let found = match path.symlink_metadata() {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Found::Nothing),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(FileAtPath::Nothing),
         found => found?,
     };
     let is_same = match open.file_type().is_block_device() {
         true => found.file_type().is_block_device() && found.rdev() == open.rdev(),
         false => (found.dev(), found.ino()) == (open.dev(), open.ino()),
     };
-    Ok(if is_same { Found::Same } else { Found::Other })
+    Ok(if is_same { FileAtPath::Same } else { FileAtPath::Other })
 }
 
 /// Whether a direct read works: some file systems accept the flag and refuse the transfer.

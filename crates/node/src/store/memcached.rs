@@ -37,8 +37,9 @@ use tidegate_fabric::clock::Clock;
 use tidegate_fabric::reactor::{Interest, Reactor, Ready, Registrar};
 use tidegate_fabric::service::{Fault, Job, OpenPart, Part, PartState};
 use tidegate_fabric::stream::{Address, Stream};
+use tidegate_model::PartNumber;
 
-use self::link::{Input, Link};
+use self::link::{Input, MemcachedLink};
 pub(crate) use self::worker_line::WorkerLine;
 use super::{Medium, OpenError};
 use crate::engine::{Engine, Owner, Sink, Work};
@@ -64,7 +65,7 @@ pub(crate) struct Memcached {
 impl Medium for Memcached {
     fn open(&self, _: &Part) -> Result<OpenPart, OpenError> {
         // Nothing is flushed here, so there is nothing to compare.
-        Ok(OpenPart { number: 0, state: PartState { incarnation: 1, identity: None } })
+        Ok(OpenPart { number: PartNumber(0), state: PartState { incarnation: 1, identity: None } })
     }
 
     fn perform(&self, jobs: &mut dyn Iterator<Item = &mut Job>) {
@@ -80,19 +81,19 @@ impl Medium for Memcached {
 /// The engine that relays requests.
 pub(crate) struct Relay {
     medium: Arc<dyn Medium>,
-    short: Line,
+    short: RelayConnection,
     /// For sessions that carry long requests and replies; none until one does.
-    bulk: Mutex<Option<Arc<Line>>>,
+    bulk: Mutex<Option<Arc<RelayConnection>>>,
 }
 
 /// A connection's state and thread.
-struct Line {
-    shared: Arc<Shared>,
+struct RelayConnection {
+    shared: Arc<RelayState>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 /// The state that the relay shares with its thread.
-struct Shared {
+struct RelayState {
     /// The node's name, for people.
     node: String,
     address: Address,
@@ -109,7 +110,7 @@ struct Shared {
 
 #[derive(Default)]
 struct Standing {
-    link: Option<Arc<Link>>,
+    link: Option<Arc<MemcachedLink>>,
     reachability: Reachability,
     is_ending: bool,
 }
@@ -133,12 +134,12 @@ impl Relay {
         medium: Arc<dyn Medium>,
         sink: Arc<dyn Sink>,
     ) -> io::Result<Self> {
-        let short = Line::start(node, address, false, sink)?;
+        let short = RelayConnection::start(node, address, false, sink)?;
         Ok(Self { medium, short, bulk: Mutex::default() })
     }
 
     /// The connection for a session's requests, if there is one.
-    fn link(&self, owner: &Owner) -> Option<Arc<Link>> {
+    fn link(&self, owner: &Owner) -> Option<Arc<MemcachedLink>> {
         if owner.is_bulk.load(Ordering::Relaxed) {
             return self.bulk().as_deref().unwrap_or(&self.short).link();
         }
@@ -155,18 +156,18 @@ impl Relay {
     }
 
     /// The connection for bulk, which is made on first use; none if that fails.
-    fn bulk(&self) -> Option<Arc<Line>> {
+    fn bulk(&self) -> Option<Arc<RelayConnection>> {
         let mut bulk = lock(&self.bulk);
         if bulk.is_none() && !lock(&self.short.shared.standing).is_ending {
-            let Shared { node, address, sink, .. } = &*self.short.shared;
-            let line = Line::start(node.clone(), address.clone(), true, sink.clone());
+            let RelayState { node, address, sink, .. } = &*self.short.shared;
+            let line = RelayConnection::start(node.clone(), address.clone(), true, sink.clone());
             *bulk = line.ok().map(Arc::new);
         }
         bulk.clone()
     }
 }
 
-impl Line {
+impl RelayConnection {
     fn start(
         node: String,
         address: Address,
@@ -175,7 +176,8 @@ impl Line {
     ) -> io::Result<Self> {
         let (standing, ended) = (Mutex::default(), Condvar::new());
         let workers = Mutex::default();
-        let shared = Arc::new(Shared { node, address, is_bulk, sink, standing, ended, workers });
+        let shared =
+            Arc::new(RelayState { node, address, is_bulk, sink, standing, ended, workers });
         // Connected here and not in the thread, so that the first request finds a connection.
         let first = shared.connect();
         let keeping = shared.clone();
@@ -191,7 +193,7 @@ impl Line {
     }
 
     /// The connection, if there is one.
-    fn link(&self) -> Option<Arc<Link>> {
+    fn link(&self) -> Option<Arc<MemcachedLink>> {
         lock(&self.shared.standing).link.clone()
     }
 
@@ -211,12 +213,13 @@ impl Line {
     }
 }
 
-impl Shared {
-    fn connect(&self) -> io::Result<(Arc<Link>, Reactor<()>)> {
+impl RelayState {
+    fn connect(&self) -> io::Result<(Arc<MemcachedLink>, Reactor<()>)> {
         let stream = Stream::connect(&self.address)?;
         let reactor = Reactor::new()?;
         reactor.add(&stream, 0, Interest::READ)?;
-        let link = Arc::new(Link::new(stream, link::Reader::Thread(reactor.message_queue())));
+        let link =
+            Arc::new(MemcachedLink::new(stream, link::Reader::Thread(reactor.message_queue())));
         lock(&link.exchange).probe();
         let mut standing = lock(&self.standing);
         if standing.is_ending {
@@ -228,7 +231,7 @@ impl Shared {
     }
 
     /// The thread: serves one connection after the other, until the relay ends.
-    fn keep(&self, first: io::Result<(Arc<Link>, Reactor<()>)>) {
+    fn keep(&self, first: io::Result<(Arc<MemcachedLink>, Reactor<()>)>) {
         let mut connected = first;
         loop {
             let served = connected.and_then(|(link, reactor)| {
@@ -256,7 +259,7 @@ impl Shared {
     }
 
     /// Runs until the connection fails, which is an error, or has to end.
-    fn serve(&self, link: &Link, mut reactor: Reactor<()>) -> io::Result<()> {
+    fn serve(&self, link: &MemcachedLink, mut reactor: Reactor<()>) -> io::Result<()> {
         let (mut input, mut silences) = (Input::default(), 0);
         let (mut ready, mut mail, mut finished) = (Vec::new(), Vec::new(), Vec::new());
         let (mut has_received, mut interest) = (false, Interest::READ);
@@ -357,7 +360,12 @@ impl Engine for Relay {
             let owner = first.body.owner.clone();
             let link = self.link(&owner);
             let is_same = |work: &mut Work| Arc::ptr_eq(&work.body.owner, &owner);
-            Link::pass_on(link.as_deref(), &*self.medium, work.extract_if(.., is_same), done);
+            MemcachedLink::pass_on(
+                link.as_deref(),
+                &*self.medium,
+                work.extract_if(.., is_same),
+                done,
+            );
         }
     }
 

@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use tidegate_fabric::buffer::Buffer;
 use tidegate_fabric::service::{Command, CompletionSink};
-use tidegate_model::{Class, ContextId, CostModel, Operation, Tag, TenantId};
+use tidegate_model::{Class, ContextId, CostModel, Operation, PartNumber, Tag, TenantId};
 use tidegate_proto::node::Slot;
 
 use super::link::INPUT;
@@ -49,8 +49,9 @@ fn work_of(owner: &Arc<Owner>, ticket: u64, command: Command, bytes: &[u8]) -> W
     };
     let (length, outcome) = (bytes.len() as u32, Err(Fault::Ending));
     let buffer = Buffer::from(bytes);
+    let part = PartNumber(0);
     let job =
-        Job { ticket, tag, command, part: 0, incarnation: 0, offset: 0, length, buffer, outcome };
+        Job { ticket, tag, command, part, incarnation: 0, offset: 0, length, buffer, outcome };
     let body = Body::new(job, owner.clone(), None);
     Work::new(Slot::UNATTRIBUTED, (command, length), &tag, &CostModel::default(), body)
 }

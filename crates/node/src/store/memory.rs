@@ -11,7 +11,7 @@ use tidegate_fabric::service::{Command, Fault, Job, OpenPart, Part, PartState};
 use tidegate_model::Bytes;
 
 use super::incarnation;
-use super::parts::{Found, Parts, storage};
+use super::parts::{FoundPart, Parts, storage};
 use super::{Medium, OpenError, name_of};
 
 /// Bytes per chunk: large enough that the kernel gives cleared pages only as they are touched,
@@ -49,7 +49,7 @@ impl Medium for Memory {
             // It is empty now, so all writes acknowledged before are lost.
             let state = PartState { incarnation: incarnation::of_memory(), identity: None };
             let storage = (0..chunks).map(|_| Chunk::default()).collect();
-            Ok(Found { state, has_failed: false, storage })
+            Ok(FoundPart { state, has_failed: false, storage })
         })
     }
 

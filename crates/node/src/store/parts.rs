@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 
 use tidegate_fabric::service::{Command, Fault, Job, OpenPart, Part, PartState};
+use tidegate_model::PartNumber;
 
 use super::{OpenError, name_of};
 use crate::mutex::lock;
@@ -18,7 +19,7 @@ pub(super) struct Parts<T> {
 }
 
 /// Called with the number of a part and its new incarnation.
-pub(crate) type Watcher = Box<dyn Fn(u32, u64) + Send + Sync>;
+pub(crate) type Watcher = Box<dyn Fn(PartNumber, u64) + Send + Sync>;
 
 /// Stores the fact that a sync has failed.
 pub(super) trait StoresErrors {
@@ -63,7 +64,7 @@ impl Presence {
 }
 
 /// A part that a medium has found or made.
-pub(super) struct Found<T> {
+pub(super) struct FoundPart<T> {
     pub(super) state: PartState,
     /// An error of an earlier sync is stored with it.
     pub(super) has_failed: bool,
@@ -81,15 +82,15 @@ impl<T> Parts<T> {
     pub(super) fn open(
         &self,
         part: &Part,
-        find: impl FnOnce(&[OpenedPart<T>]) -> Result<Found<T>, OpenError>,
+        find: impl FnOnce(&[OpenedPart<T>]) -> Result<FoundPart<T>, OpenError>,
     ) -> Result<OpenPart, OpenError> {
         let mut list = self.list.write().unwrap_or_else(PoisonError::into_inner);
         let is_same = |other: &OpenedPart<T>| key(&other.part) == key(part);
         if let Some(at) = list.iter().position(is_same) {
             list[at].admits(part)?;
-            return Ok(OpenPart { number: at as u32, state: list[at].state() });
+            return Ok(OpenPart { number: PartNumber::at(at), state: list[at].state() });
         }
-        let Found { state, has_failed, storage } = find(&list)?;
+        let FoundPart { state, has_failed, storage } = find(&list)?;
         list.push(OpenedPart {
             part: part.clone(),
             state,
@@ -99,7 +100,7 @@ impl<T> Parts<T> {
             presence: Mutex::default(),
             storage,
         });
-        Ok(OpenPart { number: list.len() as u32 - 1, state })
+        Ok(OpenPart { number: PartNumber::at(list.len() - 1), state })
     }
 
     /// All of them, for a batch of jobs.
@@ -130,7 +131,7 @@ impl<T: StoresErrors> Parts<T> {
     /// acknowledged writes, so the loss is stored like a failed sync.
     pub(super) fn inspect(&self, inspect_part: impl Fn(&OpenedPart<T>) -> Presence) {
         let mut lost = BTreeSet::new();
-        for (number, opened) in (0..).zip(self.read().iter()) {
+        for (number, opened) in (0..).map(PartNumber).zip(self.read().iter()) {
             let before = lock(&opened.presence).clone();
             let now = match before {
                 Presence::Lost(_) => continue,
@@ -157,8 +158,8 @@ impl<T: StoresErrors> Parts<T> {
 
     /// A sync of the parts for which `is_meant` is true has failed. The error is stored before it
     /// is reported to any client.
-    pub(super) fn fail(&self, errno: i32, is_meant: impl Fn(u32) -> bool) {
-        for (number, opened) in (0..).zip(self.read().iter()) {
+    pub(super) fn fail(&self, errno: i32, is_meant: impl Fn(PartNumber) -> bool) {
+        for (number, opened) in (0..).map(PartNumber).zip(self.read().iter()) {
             if !is_meant(number) || opened.has_failed.swap(true, Ordering::AcqRel) {
                 continue;
             }
@@ -231,7 +232,7 @@ fn key(part: &Part) -> (&String, u32) {
 
 /// The part of a job, if the job may be done.
 pub(super) fn storage<'a, T>(parts: &'a [OpenedPart<T>], job: &Job) -> Result<&'a T, Fault> {
-    let part = parts.get(job.part as usize).ok_or(Fault::Invalid)?;
+    let part = parts.get(job.part.index()).ok_or(Fault::Invalid)?;
     part.check(job).map(|()| &part.storage)
 }
 

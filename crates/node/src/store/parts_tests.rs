@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use tidegate_fabric::buffer::Buffer;
 use tidegate_model::cluster::Geometry;
-use tidegate_model::{Bytes, Class, ContextId, Operation, Tag, TenantId};
+use tidegate_model::{Bytes, Class, ContextId, Operation, PartNumber, Tag, TenantId};
 
 use super::*;
 
@@ -29,10 +29,10 @@ fn part(volume: &str, index: u32) -> Part {
 
 fn opened(parts: &Parts<Plain>, part: &Part, has_failed: bool) -> OpenPart {
     let state = PartState { incarnation: 77, identity: None };
-    parts.open(part, |_| Ok(Found { state, has_failed, storage: Plain })).unwrap()
+    parts.open(part, |_| Ok(FoundPart { state, has_failed, storage: Plain })).unwrap()
 }
 
-fn job(part: u32, command: Command, offset: u64, length: u32) -> Job {
+fn job(part: PartNumber, command: Command, offset: u64, length: u32) -> Job {
     let (tenant, context, class) = (TenantId(0), ContextId::NONE, Class::Medium);
     let tag = Tag { tenant, context, class, operation: Operation::Read, cost: 0, delay: 0 };
     let buffer = Buffer::empty();
@@ -64,7 +64,7 @@ fn a_part_has_one_number_however_often_it_is_opened() {
     let parts = Parts::default();
     let numbers = [("a", 0), ("b", 0), ("a", 1), ("b", 0), ("a", 0)]
         .map(|(volume, index)| opened(&parts, &part(volume, index), false).number);
-    assert_eq!(numbers, [0, 1, 2, 1, 0]);
+    assert_eq!(numbers, [0, 1, 2, 1, 0].map(PartNumber));
     for (change, word) in [
         (Part { length: Bytes(4096), ..part("a", 0) }, "has 8KiB and is to have 4KiB"),
         (Part { offset: Bytes(0), ..part("a", 0) }, "begins at 4KiB"),
@@ -86,7 +86,11 @@ fn a_range_lies_within_its_part() {
         let beyond = [at(0, LENGTH as u32 + 1), at(LENGTH, 1), at(u64::MAX, 1), at(u64::MAX, 0)];
         assert_eq!(beyond, [Err(Fault::Invalid); 4], "{command:?}");
     }
-    assert_eq!(check(&parts, &job(1, Command::Read, 0, 1)), Err(Fault::Invalid), "no such part");
+    assert_eq!(
+        check(&parts, &job(PartNumber(1), Command::Read, 0, 1)),
+        Err(Fault::Invalid),
+        "no such part"
+    );
 }
 
 #[test]

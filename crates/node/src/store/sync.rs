@@ -2,7 +2,7 @@
 
 use tidegate_fabric::buffer::Buffer;
 use tidegate_fabric::service::{Command, Job};
-use tidegate_model::{Class, ContextId, Operation, Tag, TenantId};
+use tidegate_model::{Class, ContextId, Operation, PartNumber, Tag, TenantId};
 
 use super::Medium;
 
@@ -11,16 +11,16 @@ use super::Medium;
 /// that fails here is stored with its part, as by a flush.
 pub(crate) fn sync_all(medium: &dyn Medium, is_late: impl Fn() -> bool) {
     let parts = medium.durable_parts();
-    for part in 0..parts {
+    for part in (0..parts).map(PartNumber) {
         if is_late() {
-            let left = parts - part;
+            let left = parts - part.0;
             return tracing::info!("{left} parts are not synced: that would take too long");
         }
         medium.perform(&mut std::iter::once(&mut flush(part)));
     }
 }
 
-fn flush(part: u32) -> Job {
+fn flush(part: PartNumber) -> Job {
     let tag = Tag {
         tenant: TenantId(0),
         context: ContextId::NONE,

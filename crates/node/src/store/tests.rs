@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use tidegate_fabric::buffer::Buffer;
 use tidegate_fabric::service::{Command, Fault, Job, Part};
 use tidegate_model::cluster::Geometry;
-use tidegate_model::{Bytes, Class, ContextId, Operation, Tag, TenantId};
+use tidegate_model::{Bytes, Class, ContextId, Operation, PartNumber, Tag, TenantId};
 
 use super::*;
 use crate::volumes::{self, Creation, PartPlan, PartStore};
@@ -37,7 +37,13 @@ pub(super) fn directory(folder: &Path, parts: &[Part]) -> Directory {
     Directory::new(folder).unwrap()
 }
 
-pub(super) fn job(part: u32, command: Command, offset: u64, length: u32, buffer: Buffer) -> Job {
+pub(super) fn job(
+    part: PartNumber,
+    command: Command,
+    offset: u64,
+    length: u32,
+    buffer: Buffer,
+) -> Job {
     let tag = Tag {
         tenant: TenantId(0),
         context: ContextId::NONE,
@@ -84,7 +90,11 @@ fn step() -> impl Strategy<Value = StoreStep> {
     })
 }
 
-fn check(medium: &dyn Medium, number: u32, steps: &[StoreStep]) -> Result<(), TestCaseError> {
+fn check(
+    medium: &dyn Medium,
+    number: PartNumber,
+    steps: &[StoreStep],
+) -> Result<(), TestCaseError> {
     let mut oracle = vec![0u8; LENGTH as usize];
     for (command, offset, length, value) in steps {
         let bytes = vec![*value; *length as usize];
@@ -177,9 +187,12 @@ proptest! {
 fn what_lies_outside_is_invalid() {
     let memory = Memory::new(Bytes::MAX);
     let number = memory.open(&part("v", 8192, 0)).unwrap().number;
-    for (number, offset, length) in
-        [(number, 8192, 1), (number, 1, 8192), (number, u64::MAX, 2), (number + 1, 0, 1)]
-    {
+    for (number, offset, length) in [
+        (number, 8192, 1),
+        (number, 1, 8192),
+        (number, u64::MAX, 2),
+        (PartNumber(number.0 + 1), 0, 1),
+    ] {
         let read = job(number, Command::Read, offset, length, Buffer::empty());
         assert_eq!(perform(&memory, read), Err(Fault::Invalid));
     }
@@ -302,7 +315,7 @@ fn a_full_store_reports_it_and_keeps_its_data() {
 }
 
 /// Requests that promise something, on a part whose incarnation the client knows.
-fn durable(number: u32, incarnation: u64) -> Vec<Job> {
+fn durable(number: PartNumber, incarnation: u64) -> Vec<Job> {
     let page = || Buffer::from(&[7; 4096][..]);
     let zero = Command::Zero { allocate: true, durable: true };
     vec![
@@ -314,7 +327,7 @@ fn durable(number: u32, incarnation: u64) -> Vec<Job> {
 }
 
 /// A medium whose next sync fails, and then every promise; reads and plain writes go on.
-fn fails_from_here(medium: &dyn Medium, number: u32, incarnation: u64) {
+fn fails_from_here(medium: &dyn Medium, number: PartNumber, incarnation: u64) {
     for (first, job) in [(true, 0), (false, 0), (false, 1), (false, 2), (false, 3)] {
         let job = durable(number, incarnation).swap_remove(job);
         let command = job.command;
@@ -435,7 +448,7 @@ impl Opened {
 }
 
 /// Every request of the part fails, and the fault has these words.
-fn expect_absent(medium: &dyn Medium, number: u32, words: &str) {
+fn expect_absent(medium: &dyn Medium, number: PartNumber, words: &str) {
     medium.inspect();
     let jobs = durable(number, 0).into_iter();
     for job in jobs.chain([job(number, Command::Read, 0, 4096, Buffer::empty())]) {
@@ -446,7 +459,7 @@ fn expect_absent(medium: &dyn Medium, number: u32, words: &str) {
     assert!(faults.len() == 1 && faults[0].2.contains(words), "{words}: {faults:?}");
 }
 
-fn expect_present(medium: &dyn Medium, number: u32, incarnation: u64) {
+fn expect_present(medium: &dyn Medium, number: PartNumber, incarnation: u64) {
     medium.inspect();
     for job in durable(number, incarnation) {
         perform(medium, job).unwrap();

@@ -6,6 +6,7 @@ use std::fs;
 
 use tidegate_fabric::buffer::Buffer;
 use tidegate_fabric::service::Command;
+use tidegate_model::PartNumber;
 
 use super::tests::{directory, job, make, part, sized};
 use super::*;
@@ -14,7 +15,7 @@ use crate::volumes::PartStore;
 const LENGTH: u64 = 1 << 20;
 
 /// A directory and a device with one part each, and where the part begins.
-fn media(folder: &std::path::Path) -> Vec<(Box<dyn Medium>, u64, u32)> {
+fn media(folder: &std::path::Path) -> Vec<(Box<dyn Medium>, u64, PartNumber)> {
     let path = folder.join("device");
     sized(&path, 3 << 20);
     let on_device = part("v", LENGTH, 65_536);
@@ -60,7 +61,9 @@ fn whole_pages_go_past_the_cache_and_nothing_else_does() {
         ] {
             assert_eq!(transfer(command, 0, 4096), None, "{command:?}");
         }
-        assert!(medium.transfer(&job(9, Command::Read, 0, 4096, Buffer::empty())).is_none());
+        assert!(
+            medium.transfer(&job(PartNumber(9), Command::Read, 0, 4096, Buffer::empty())).is_none()
+        );
     }
 }
 
@@ -83,7 +86,7 @@ fn a_durable_write_that_the_kernel_failed_is_a_lost_one_and_a_full_disk_is_not()
             medium.on_failure(&failed, errno);
             let faults = medium.faults();
             assert_eq!(!faults.is_empty(), is_lost, "{command:?} {errno}: {faults:?}");
-            medium.on_failure(&job(9, Command::Read, 0, 4096, Buffer::empty()), errno);
+            medium.on_failure(&job(PartNumber(9), Command::Read, 0, 4096, Buffer::empty()), errno);
             assert_eq!(medium.faults(), faults, "there is no such part");
         }
     }

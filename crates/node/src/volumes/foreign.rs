@@ -8,7 +8,7 @@ use std::path::Path;
 
 use tidegate_model::cluster::{Label, PartIdentity, Uuid};
 
-use super::{Found, PartPlan, PartStore, VolumeResult, refuse};
+use super::{PartOnDisk, PartPlan, PartStore, VolumeResult, refuse};
 use crate::store::disk::Disk;
 use crate::store::label::{LabelLocation, parse_name};
 
@@ -83,7 +83,11 @@ fn owner(disk: &dyn Disk, folder: &Path, mark: Uuid) -> Option<PartIdentity> {
 
 /// Refuses to take over data that are another part's: those of a label in the same folder, or with
 /// another mark than the part's label has.
-pub(super) fn refuse_foreign(disk: &dyn Disk, part: &PartPlan, found: &Found) -> VolumeResult<()> {
+pub(super) fn refuse_foreign(
+    disk: &dyn Disk,
+    part: &PartPlan,
+    found: &PartOnDisk,
+) -> VolumeResult<()> {
     let (PartStore::Directory(_), Some(_)) = (&part.store, found.data) else { return Ok(()) };
     let path = part.data();
     let mark = disk.mark(&path).map_err(|error| super::failed(&path, &error))?;

@@ -75,7 +75,7 @@ fn a_volume_has_a_random_uuid_of_version_four_or_the_one_that_is_given() {
 fn a_label_of_another_part_is_refused_whichever_field_differs() {
     for (folder, plan) in [directory(), device()] {
         made(&plan);
-        let Found { location, label, .. } = found(&Host, &plan).unwrap();
+        let PartOnDisk { location, label, .. } = found(&Host, &plan).unwrap();
         let label = label.unwrap();
         let changes: [&dyn Fn(&mut PartIdentity); 6] = [
             &|it| it.volume = "other".into(),
@@ -226,7 +226,7 @@ fn adopted_data_bear_the_mark_and_the_label_records_it() {
     create(std::slice::from_ref(&plan), ADOPT).unwrap();
     assert_eq!(label(), created, "nothing was to be done");
     // As if it had been made where there are no attributes.
-    let Found { location, .. } = found(&Host, &plan).unwrap();
+    let PartOnDisk { location, .. } = found(&Host, &plan).unwrap();
     location.write(&Host, &mut Label { is_marked: false, ..created }).unwrap();
     create(std::slice::from_ref(&plan), ADOPT).unwrap();
     assert!(label().is_marked);

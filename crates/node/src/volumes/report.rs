@@ -6,7 +6,7 @@ use tidegate_model::Bytes;
 use tidegate_model::cluster::{Geometry, Label, SyncError};
 
 use super::foreign::{other_data, other_label};
-use super::{Found, PartPlan, PartReport, PartStore, found, is_same_part};
+use super::{PartOnDisk, PartPlan, PartReport, PartStore, found, is_same_part};
 use crate::store::disk::Disk;
 use crate::store::label::LabelLocation;
 
@@ -15,7 +15,7 @@ pub(super) fn report(disk: &dyn Disk, part: &PartPlan) -> PartReport {
     let (mut is_unmade, mut has_data) = (false, false);
     let (label, fault) = match found(disk, part) {
         Err(error) => (None, Some(error.to_string())),
-        Ok(Found { label: None, data, .. }) => {
+        Ok(PartOnDisk { label: None, data, .. }) => {
             (is_unmade, has_data) = (true, data.is_some());
             let fault = match data {
                 Some(_) => "its data have no label; take them over with `volume create --adopt`",
@@ -23,7 +23,7 @@ pub(super) fn report(disk: &dyn Disk, part: &PartPlan) -> PartReport {
             };
             (None, Some(format!("{}: {fault}", part.name())))
         }
-        Ok(Found { location, label: Some(label), data }) => {
+        Ok(PartOnDisk { location, label: Some(label), data }) => {
             has_data = data.is_some();
             let fault = unfit((part, &location), disk, &label, data);
             let fault = fault.or_else(|| exchanged(disk, part, &label));

@@ -5,7 +5,7 @@ use tidegate_model::cluster::{Label, VolumeStamp};
 
 use super::foreign::other_label;
 use super::{
-    Found, PartPlan, PartStore, VolumeResult, area, failed, found, is_same_part, lacks_data,
+    PartOnDisk, PartPlan, PartStore, VolumeResult, area, failed, found, is_same_part, lacks_data,
     refuse, restore_hint,
 };
 use crate::store::disk::Disk;
@@ -107,7 +107,7 @@ fn is_file(part: &PartPlan) -> bool {
 
 /// The part, if it exists as it was created.
 fn grown(disk: &dyn Disk, part: &PartPlan) -> VolumeResult<Grown> {
-    let Found { location, label, data } = found(disk, part)?;
+    let PartOnDisk { location, label, data } = found(disk, part)?;
     let other = label.as_ref().and_then(|label| other_label(label, &part.volume, part.index));
     if let Some((what, help)) = other {
         return refuse(format!("{} {what}", part.name()), help);

@@ -7,7 +7,7 @@ use std::path::Path;
 use tidegate_fabric::service::Fault;
 use tidegate_fabric::stream::Address;
 use tidegate_model::policy::Fallback;
-use tidegate_model::{Bytes, Class, NodeId, Span};
+use tidegate_model::{Bytes, Class, NodeId, PeriodNumber, Span, TenantIndex};
 use tidegate_node::{Config, Running, Standing, Store, start};
 use tidegate_proto::cluster::message::{FromNode, Grant, Plan, RoundId, Share, TenantPlan, ToNode};
 use tidegate_proto::codec::{Decoder, encode};
@@ -83,7 +83,7 @@ impl Controller {
             serial: 1,
             into: Span(0),
             lease: 1_000,
-            shares: vec![Share { tenant: 0, reserved: 0, allowed }],
+            shares: vec![Share { tenant: TenantIndex(0), reserved: 0, allowed }],
         }));
     }
 }
@@ -133,7 +133,7 @@ fn a_node_sends_its_hello_answers_and_enforces_its_grants() {
     assert!(begun.elapsed().as_millis() >= 100, "{:?}", begun.elapsed());
     assert_eq!(node.status().node.tenants[1].served_total, 30);
 
-    let round_id = RoundId { period: 1, round: 0 };
+    let round_id = RoundId { period: PeriodNumber(1), round: 0 };
     controller.send(&ToNode::Collect { round_id, into: Span(0), complete: true });
     let FromNode::Report(report) = controller.receive() else { panic!() };
     assert_eq!(report.revision, 1);

@@ -5,7 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use tidegate_fabric::service::Part;
-use tidegate_model::Iops;
+use tidegate_model::{Iops, PartNumber};
 use tidegate_node::{Config, Running, Speed, start};
 use tidegate_proto::data::{
     Assembler, FromNode, JobHead, LinkIdentity, ReplyHead, RequestHead, ToNode, VERSION, decode,
@@ -31,7 +31,8 @@ impl Gateway {
         gateway.send(&ToNode::Hello { version: VERSION, release: "test".into() });
         gateway.send(&ToNode::Identify(identity.clone()));
         let Part { volume, index, length, offset, geometry } = part();
-        gateway.send(&ToNode::Open { part: 0, volume, index, length, offset, geometry });
+        let part = PartNumber(0);
+        gateway.send(&ToNode::Open { part, volume, index, length, offset, geometry });
         gateway
     }
 
@@ -50,7 +51,7 @@ impl Gateway {
     }
 
     fn write(&mut self, offset: u64, bytes: &[u8]) {
-        let mut job = write(0, 1, offset, bytes);
+        let mut job = write(PartNumber(0), 1, offset, bytes);
         self.job(&job_head(&mut job), bytes);
     }
 
@@ -100,7 +101,7 @@ impl Gateway {
 
 fn job_head(job: &mut tidegate_fabric::service::Job) -> JobHead {
     let (ticket, tag, command, length) = (job.ticket, job.tag, job.command, job.length);
-    JobHead { ticket, tag, command, part: 0, offset: job.offset, length }
+    JobHead { ticket, tag, command, part: PartNumber(0), offset: job.offset, length }
 }
 
 fn connection(identity: LinkIdentity, connection: u64) -> LinkIdentity {
@@ -122,7 +123,10 @@ fn stuck(node: &Running, identity: &LinkIdentity) -> Gateway {
     let mut gateway = Gateway::welcomed(node, identity);
     // More replies than may be unread: after some of them, the node serves no more.
     for _ in 0..40 {
-        gateway.job(&JobHead { length: 1 << 20, ..job_head(&mut read(0, 1, 4096, 1 << 20)) }, &[]);
+        gateway.job(
+            &JobHead { length: 1 << 20, ..job_head(&mut read(PartNumber(0), 1, 4096, 1 << 20)) },
+            &[],
+        );
     }
     while node.status().connections.answered < UNREAD_REPLIES {
         std::thread::yield_now();
@@ -175,7 +179,7 @@ fn a_new_connection_waits_for_what_is_at_the_device_and_for_it_alone() {
         let begun = Instant::now();
         // One is at the device, and the others would follow there, a second each.
         for _ in 0..40 {
-            old.job(&job_head(&mut read(0, 1, 0, 4)), &[]);
+            old.job(&job_head(&mut read(PartNumber(0), 1, 0, 4)), &[]);
         }
         while node.status().node.in_flight == 0 {
             std::thread::yield_now();

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use proptest::prelude::*;
 use tidegate_fabric::stream::Address;
 use tidegate_model::cluster::{Geometry, Uuid};
-use tidegate_model::{Bytes, Class, ContextId, Operation, Tag, TenantId};
+use tidegate_model::{Bytes, Class, ContextId, Operation, PartNumber, Tag, TenantId};
 use tidegate_node::{Running, start};
 use tidegate_proto::data::{
     Assembler, Command, FromNode, JobHead, LinkIdentity, ReplyHead, RequestHead, ToNode, VERSION,
@@ -54,7 +54,9 @@ fn a_read() -> Vec<u8> {
         delay: 0,
     };
     let command = Command::Read;
-    JobHead { ticket: 1, tag, command, part: 0, offset: 0, length: 1 }.to_bytes().to_vec()
+    JobHead { ticket: 1, tag, command, part: PartNumber(0), offset: 0, length: 1 }
+        .to_bytes()
+        .to_vec()
 }
 
 /// Says something, and gives back the last message before the node closes the connection.
@@ -88,7 +90,7 @@ fn a_gateway_that_sends_nonsense_gets_the_reason_and_is_disconnected() {
         ([hello(), hello()].concat(), "a second hello"),
         ([hello(), identify("other")].concat(), "a second identity"),
         (identify("g"), "a message before the hello"),
-        ([hello(), open(1)].concat(), "out of order"),
+        ([hello(), open(PartNumber(1))].concat(), "out of order"),
         (
             [hello(), frame(&ToNode::Tenants(vec![]))[..48].to_vec(), vec![9; 48]].concat(),
             "no mess",

@@ -9,6 +9,7 @@ use std::time::Instant;
 use tidegate_fabric::buffer::Buffer;
 use tidegate_fabric::service::{Command, Job};
 use tidegate_fabric::stream::Address;
+use tidegate_model::PartNumber;
 use tidegate_node::{Config, Store, start};
 
 use crate::support::{Client, PATIENCE, job};
@@ -19,7 +20,8 @@ const KEYS: usize = 16;
 fn get(ticket: u64) -> Job {
     let line = ["get", &" k".repeat(KEYS), "\r\n"].concat();
     let length = line.len() as u32;
-    let mut job = job(0, ticket, Command::KeyValue, 0, length, Buffer::from(line.as_bytes()));
+    let mut job =
+        job(PartNumber(0), ticket, Command::KeyValue, 0, length, Buffer::from(line.as_bytes()));
     job.tag.cost = KEYS as u32;
     job
 }

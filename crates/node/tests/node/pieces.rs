@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use tidegate_fabric::buffer::Buffer;
 use tidegate_fabric::service::{Command, Fault, Job};
-use tidegate_model::{Bytes, Iops};
+use tidegate_model::{Bytes, Iops, PartNumber};
 use tidegate_node::{Config, Running, Speed, Store, start};
 
 use crate::support::{Client, create, job, read, write};
@@ -19,7 +19,7 @@ fn modelled(rate: u64, depth: u32) -> Running {
     start(Config { depth, speed, ..Config::new("a", store) }).unwrap()
 }
 
-fn zero(part: u32, ticket: u64, offset: u64, length: u64) -> Job {
+fn zero(part: PartNumber, ticket: u64, offset: u64, length: u64) -> Job {
     let command = Command::Zero { allocate: false, durable: false };
     job(part, ticket, command, offset, length as u32, Buffer::empty())
 }

@@ -9,7 +9,7 @@ use tidegate_fabric::buffer::Buffer;
 use tidegate_fabric::service::{Command, CompletionSink, Job, Part, Session};
 use tidegate_fabric::stream::Address;
 use tidegate_model::cluster::Geometry;
-use tidegate_model::{Bytes, Class, ContextId, Operation, Tag, TenantId};
+use tidegate_model::{Bytes, Class, ContextId, Operation, PartNumber, Tag, TenantId};
 use tidegate_node::volumes::{self, Creation, PartPlan, PartStore};
 use tidegate_node::{Config, Running, Store};
 
@@ -46,7 +46,7 @@ impl CompletionSink for Pipe {
 pub(crate) struct Client {
     session: Box<dyn Session>,
     finished: Receiver<Job>,
-    pub(crate) part: u32,
+    pub(crate) part: PartNumber,
 }
 
 impl Client {
@@ -95,17 +95,17 @@ pub(crate) fn part() -> Part {
     Part { volume, index: 0, length, offset: Bytes(0), geometry }
 }
 
-pub(crate) fn read(part: u32, ticket: u64, offset: u64, length: u32) -> Job {
+pub(crate) fn read(part: PartNumber, ticket: u64, offset: u64, length: u32) -> Job {
     job(part, ticket, Command::Read, offset, length, Buffer::empty())
 }
 
-pub(crate) fn write(part: u32, ticket: u64, offset: u64, bytes: &[u8]) -> Job {
+pub(crate) fn write(part: PartNumber, ticket: u64, offset: u64, bytes: &[u8]) -> Job {
     let command = Command::Write { durable: false };
     job(part, ticket, command, offset, bytes.len() as u32, bytes.into())
 }
 
 pub(crate) fn job(
-    part: u32,
+    part: PartNumber,
     ticket: u64,
     command: Command,
     offset: u64,

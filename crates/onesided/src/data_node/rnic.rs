@@ -11,7 +11,7 @@
 //!
 //! ```text
 //!  client ── Hello ──▶ node        who, for whom
-//!         ◀── Welcome ──           a session slot, fabric = verbs
+//!         ◀── Welcome ──           a session slot, remote = verbs
 //!         ── Request ──▶           gid fe80::1, queue pairs 17, 300, …
 //!         ◀── Answer ──            gid fe80::2, queue pairs 18, 19, …, the region's key
 //! ```

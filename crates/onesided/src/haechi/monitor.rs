@@ -36,13 +36,13 @@ use tidegate_model::{Span, Time};
 
 use client_table::{ClientTable, TakenSlot};
 use closing::Closing;
-pub use event::{Denied, Event, Summary};
+pub use event::{Denied, MonitorEvent, Summary};
 
 use super::port::word;
 use super::words::{self, GRANT, Grant, Pool, REPORT};
 use super::{SessionParameters, region_layout};
 use crate::data_node::slots::Slots;
-use crate::one_sided::{BUFFER, BufferPosition, Done, Fabric, Lost, Operation, Post, WORD};
+use crate::one_sided::{BUFFER, BufferPosition, Done, Lost, Operation, Post, RemoteMemory, WORD};
 
 /// How long after a period final words are read at the latest: the last to write its own may have
 /// found a line of all that was under way.
@@ -101,7 +101,7 @@ const WRITE: u64 = 4;
 /// A data node's monitor.
 #[derive(Debug)]
 pub struct Monitor<F> {
-    fabric: F,
+    remote: F,
     settings: Settings,
     books: Books,
     estimator: Estimator,
@@ -126,23 +126,23 @@ pub struct Monitor<F> {
     published_capacity: u64,
 }
 
-impl<F: Fabric> Monitor<F> {
-    /// A monitor that takes over a region, or makes a fresh one if it is all zero. If the fabric
-    /// answers at once, the monitor then has the client of each session slot, else once it was
-    /// [polled](Self::poll).
+impl<F: RemoteMemory> Monitor<F> {
+    /// A monitor that takes over a region, or makes a fresh one if it is all zero. If the
+    /// connection answers at once, the monitor then has the client of each session slot, else once
+    /// it was [polled](Self::poll).
     ///
     /// # Errors
-    /// The fabric, if its region has no control area or it has too few buffers for the session
+    /// The connection, if its region has no control area or it has too few buffers for the session
     /// slots.
-    pub fn new(fabric: F, settings: Settings, now: Time) -> Result<Self, F> {
+    pub fn new(remote: F, settings: Settings, now: Time) -> Result<Self, F> {
         let session_slots = settings.session_slots.min(region_layout::SESSION_SLOTS);
         let needed = 2 * u32::from(session_slots.div_ceil(PER_BUFFER)) + 1;
-        if fabric.region() < region_layout::DATA || fabric.buffers() < needed {
-            return Err(fabric);
+        if remote.region() < region_layout::DATA || remote.buffers() < needed {
+            return Err(remote);
         }
         let SessionParameters { rules, period, .. } = settings.parameters;
         let mut monitor = Self {
-            fabric,
+            remote,
             settings: Settings { session_slots, ..settings },
             books: Books::new(rules, period),
             estimator: Estimator::new(rules.capacity, settings.profile, None),
@@ -281,7 +281,7 @@ impl<F: Fabric> Monitor<F> {
     ///
     /// # Errors
     /// If the region is lost.
-    pub fn poll(&mut self, now: Time, events: &mut Vec<Event>) -> Result<(), Lost> {
+    pub fn poll(&mut self, now: Time, events: &mut Vec<MonitorEvent>) -> Result<(), Lost> {
         if self.step == MonitorStep::Resting && now >= self.tick {
             self.start_reading(now);
         }
@@ -305,9 +305,9 @@ impl<F: Fabric> Monitor<F> {
 
     /// Takes in completed operations, if there are any.
     fn take_completions(&mut self, now: Time) -> Result<bool, Lost> {
-        self.fabric.flush(now)?;
+        self.remote.flush(now)?;
         let mut done = core::mem::take(&mut self.done);
-        self.fabric.poll(now, &mut done)?;
+        self.remote.poll(now, &mut done)?;
         let some = !done.is_empty();
         done.iter().for_each(|one| self.on_done(*one));
         done.clear();
@@ -333,8 +333,8 @@ impl<F: Fabric> Monitor<F> {
     }
 
     fn post(&mut self, id: u64, operation: Operation) {
-        // The steps post less than any fabric holds, all of it in the control area.
-        let is_posted = self.fabric.post(Post { id, operation }).is_ok();
+        // The steps post less than any connection holds, all of it in the control area.
+        let is_posted = self.remote.post(Post { id, operation }).is_ok();
         debug_assert!(is_posted, "{operation:?}");
         self.pending += u32::from(is_posted);
     }
@@ -359,13 +359,13 @@ impl<F: Fabric> Monitor<F> {
 
     /// The words of a line that was read.
     fn line(&self, session_slot: u16) -> [u64; LINE] {
-        let buffer = self.fabric.buffer(1 + u32::from(session_slot / PER_BUFFER));
+        let buffer = self.remote.buffer(1 + u32::from(session_slot / PER_BUFFER));
         core::array::from_fn(|at| word(buffer, usize::from(session_slot % PER_BUFFER) * LINE + at))
     }
 
     /// The region is known now.
     fn open(&mut self) {
-        let header = self.fabric.buffer(0);
+        let header = self.remote.buffer(0);
         let at = |offset: u64| word(header, (offset / WORD) as usize);
         let (magic, learned) = (at(region_layout::HEADER), at(region_layout::LEARNED));
         (self.lease, self.seen) = (at(region_layout::LEASE), at(region_layout::POOL));
@@ -393,7 +393,7 @@ impl<F: Fabric> Monitor<F> {
         self.step = MonitorStep::Taking;
     }
 
-    fn on_lease(&mut self, now: Time, events: &mut Vec<Event>) {
+    fn on_lease(&mut self, now: Time, events: &mut Vec<MonitorEvent>) {
         if self.seen_lease != Some(self.lease) {
             return self.give_up(events);
         }
@@ -401,9 +401,9 @@ impl<F: Fabric> Monitor<F> {
         self.start_reading(now);
     }
 
-    fn give_up(&mut self, events: &mut Vec<Event>) {
+    fn give_up(&mut self, events: &mut Vec<MonitorEvent>) {
         self.step = MonitorStep::Over;
-        events.push(Event::Superseded);
+        events.push(MonitorEvent::Superseded);
     }
 
     fn start_reading(&mut self, now: Time) {
@@ -430,7 +430,7 @@ impl<F: Fabric> Monitor<F> {
     }
 
     /// All that is to be known is known.
-    fn decide(&mut self, now: Time, events: &mut Vec<Event>) {
+    fn decide(&mut self, now: Time, events: &mut Vec<MonitorEvent>) {
         // Tokens that were taken since the pool was changed are gone, and must not be given out
         // again. Clients may have reported them already.
         let tokens = Pool::read(self.seen).tokens;
@@ -450,7 +450,8 @@ impl<F: Fabric> Monitor<F> {
             None => {}
         }
         let gone = self.books.suspects(now);
-        events.extend(gone.into_iter().map(|session_slot| Event::Silent(session_slot as u16)));
+        events
+            .extend(gone.into_iter().map(|session_slot| MonitorEvent::Silent(session_slot as u16)));
         let early_clients = self.client_table.start_early_clients();
         early_clients.iter().for_each(|(session_slot, limit)| {
             self.books.join(now, usize::from(*session_slot), *limit)
@@ -477,7 +478,7 @@ impl<F: Fabric> Monitor<F> {
         self.step = MonitorStep::Resting;
     }
 
-    fn read_reports(&mut self, now: Time, events: &mut Vec<Event>) {
+    fn read_reports(&mut self, now: Time, events: &mut Vec<MonitorEvent>) {
         for number in 0..self.settings.session_slots {
             let line = self.line(number);
             let Some(session_slot) = self.client_table.get_mut(number) else { continue };
@@ -534,7 +535,7 @@ impl<F: Fabric> Monitor<F> {
     }
 
     /// Opens the next period.
-    fn begin(&mut self, now: Time, events: &mut Vec<Event>) {
+    fn begin(&mut self, now: Time, events: &mut Vec<MonitorEvent>) {
         if self.epoch > 0 && self.books.period().epoch > 0 {
             self.shut(now, events);
         }
@@ -567,7 +568,7 @@ impl<F: Fabric> Monitor<F> {
                 let words = session_slot
                     .map_or([0; GRANT], |session_slot| self.grant(session_slot).words());
                 let line = usize::from(number - first) * region_layout::LINE as usize;
-                let bytes = self.fabric.buffer_mut(1 + buffers + at);
+                let bytes = self.remote.buffer_mut(1 + buffers + at);
                 for (at, word) in words.iter().enumerate() {
                     let to = line + at * WORD as usize;
                     bytes[to..][..WORD as usize].copy_from_slice(&word.to_le_bytes());

@@ -1,4 +1,4 @@
-//! A client's engine: a fabric that lets through the operations that have a token.
+//! A client's engine: a connection that lets through the operations that have a token.
 //!
 //! # Mechanism
 //! Operations wait in the order in which they were posted until there is a token for each, which is
@@ -36,7 +36,7 @@ use tidegate_model::{Span, Time};
 
 use super::words::Grant;
 use super::{SessionParameters, TICK, region_layout};
-use crate::one_sided::{Done, Fabric, Lost, Post, PostError, WORD};
+use crate::one_sided::{Done, Lost, Post, PostError, RemoteMemory, WORD};
 
 mod own;
 
@@ -68,13 +68,13 @@ pub const OWN: u64 = 1 << 63;
 /// Buffers of the engine itself: the last two.
 const OWN_BUFFERS: u32 = 2;
 
-/// Operations of the engine itself that may be under way: a fabric must hold so many beside the
+/// Operations of the engine itself that may be under way: a connection must hold so many beside the
 /// window.
 pub const OWN_OPERATIONS: u32 = 4;
 
 /// The client's right to issue operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum IssueRight {
     /// Tokens are its own.
     Sure,
     /// It must read its grant first.
@@ -104,10 +104,10 @@ pub struct EngineCounters {
     pub periods: u64,
 }
 
-/// A client's engine, in front of a fabric.
+/// A client's engine, in front of a connection.
 #[derive(Debug)]
 pub struct Port<F> {
-    fabric: F,
+    remote: F,
     rules: Rules,
     length: Span,
     session_slot: u16,
@@ -115,7 +115,7 @@ pub struct Port<F> {
     balance: TokenBalance,
     waiting: VecDeque<Post>,
     in_flight: u32,
-    state: State,
+    state: IssueRight,
     /// Since when it has been unsure, and whether it must report before it reads its grant.
     unsure: Time,
     owes_report: bool,
@@ -155,29 +155,29 @@ pub struct Port<F> {
     counts: EngineCounters,
 }
 
-impl<F: Fabric> Port<F> {
+impl<F: RemoteMemory> Port<F> {
     /// The engine of a session slot, for a client that keeps at most `window` operations under way.
     /// It has no tokens before the monitor grants it some: within a tick if it is [started
     /// early](super::Monitor::start_early), else when the next period begins.
     ///
     /// # Errors
-    /// The fabric, if it has too few buffers or its region no control area.
+    /// The connection, if it has too few buffers or its region no control area.
     ///
     /// # Panics
     /// If the window is 0, or there is no such session slot.
     pub fn new(
-        fabric: F,
+        remote: F,
         parameters: SessionParameters,
         session_slot: u16,
         window: u32,
         now: Time,
     ) -> Result<Self, F> {
         assert!(window > 0 && session_slot < region_layout::SESSION_SLOTS);
-        if fabric.buffers() <= OWN_BUFFERS || fabric.region() < region_layout::DATA {
-            return Err(fabric);
+        if remote.buffers() <= OWN_BUFFERS || remote.region() < region_layout::DATA {
+            return Err(remote);
         }
         Ok(Self {
-            fabric,
+            remote,
             rules: parameters.rules,
             length: parameters.period,
             session_slot,
@@ -185,7 +185,7 @@ impl<F: Fabric> Port<F> {
             balance: TokenBalance::new(parameters.rules, parameters.local_rate),
             waiting: VecDeque::with_capacity(window as usize),
             in_flight: 0,
-            state: State::Unsure,
+            state: IssueRight::Unsure,
             unsure: now,
             owes_report: false,
             own: Own::default(),
@@ -231,7 +231,7 @@ impl<F: Fabric> Port<F> {
 
     /// Whether it goes on by itself, as there is no monitor.
     pub fn is_alone(&self) -> bool {
-        self.state == State::Alone
+        self.state == IssueRight::Alone
     }
 
     /// Notes how many operations its caller has to do in this period and cannot give it yet, as all
@@ -252,15 +252,15 @@ impl<F: Fabric> Port<F> {
         self.report = self.now;
     }
 
-    /// The fabric behind it.
-    pub fn fabric(&self) -> &F {
-        &self.fabric
+    /// The connection behind it.
+    pub fn remote(&self) -> &F {
+        &self.remote
     }
 
     /// When to poll at the latest although nothing is done.
     pub fn next_deadline(&self) -> Time {
         let is_waiting = !self.waiting.is_empty() && self.in_flight < self.window;
-        match is_waiting && self.state != State::Unsure {
+        match is_waiting && self.state != IssueRight::Unsure {
             true => self.tick.min(self.again),
             false => self.tick,
         }
@@ -268,7 +268,7 @@ impl<F: Fabric> Port<F> {
 
     /// Reads its grant before it issues anything.
     fn doubt(&mut self, now: Time) {
-        self.state = State::Unsure;
+        self.state = IssueRight::Unsure;
         (self.unsure, self.grant_read, self.tick) = (now, now, now);
     }
 
@@ -295,7 +295,7 @@ impl<F: Fabric> Port<F> {
             self.balance.note(before, self.is_busy());
         }
         let is_away = passed > AWAY || now.since(self.last_arrived) > UNCONFIRMED;
-        if is_away && self.state == State::Sure {
+        if is_away && self.state == IssueRight::Sure {
             self.doubt(now);
             self.owes_report = true;
             self.report = now;
@@ -308,7 +308,7 @@ impl<F: Fabric> Port<F> {
 
     fn on_tick(&mut self, now: Time) -> Result<(), Lost> {
         let end = self.balance.period().end();
-        let is_sound = self.rules.pool == Mode::Sound && self.state != State::Alone;
+        let is_sound = self.rules.pool == Mode::Sound && self.state != IssueRight::Alone;
         if is_sound && now >= end.after(GUARD) {
             self.balance.void();
         }
@@ -316,7 +316,7 @@ impl<F: Fabric> Port<F> {
         if now >= self.report {
             self.send_report(now)?;
         }
-        let reads_grant = self.state != State::Sure || self.is_late || now.after(GUARD) >= end;
+        let reads_grant = self.state != IssueRight::Sure || self.is_late || now.after(GUARD) >= end;
         if reads_grant && now >= self.grant_read && !self.owes_report {
             self.read_grant(now)?;
         }
@@ -344,7 +344,7 @@ impl<F: Fabric> Port<F> {
         if grant.is_void {
             self.balance.void();
         }
-        self.state = if self.is_answer_current() { State::Sure } else { State::Unsure };
+        self.state = if self.is_answer_current() { IssueRight::Sure } else { IssueRight::Unsure };
         (self.report, self.tick) = (now, now.after(Span(1)));
         Ok(())
     }
@@ -360,11 +360,11 @@ impl<F: Fabric> Port<F> {
     /// Another period without a monitor, with the promise of the last.
     fn go_alone(&mut self, now: Time) {
         let period = self.balance.period();
-        let is_over = self.state != State::Alone || now >= period.end();
+        let is_over = self.state != IssueRight::Alone || now >= period.end();
         let requested =
             self.unchanged.filter(|at| at.since(self.confirmed).0 >= ALONE * self.length.0);
         if period.epoch > 0 && is_over && requested.is_some() {
-            self.state = State::Alone;
+            self.state = IssueRight::Alone;
             self.begin_period(period.epoch, self.balance.promise(), now);
         }
     }
@@ -374,7 +374,7 @@ impl<F: Fabric> Port<F> {
         if now < self.again {
             return;
         }
-        while self.state != State::Unsure && self.in_flight < self.window {
+        while self.state != IssueRight::Unsure && self.in_flight < self.window {
             let Some(post) = self.waiting.front() else { return };
             if !self.balance.take(now) {
                 // Those that come one by one may be used ahead of their time, so they can be
@@ -383,9 +383,9 @@ impl<F: Fabric> Port<F> {
                 self.again = due.map_or(Time::MAX, |due| due.max(now.after(TOGETHER)));
                 return;
             }
-            if self.fabric.post(*post).is_err() {
-                // The fabric is smaller than the window: the token is lost, and the next is tried
-                // when something is done.
+            if self.remote.post(*post).is_err() {
+                // The connection is smaller than the window: the token is lost, and the next is
+                // tried when something is done.
                 return;
             }
             self.waiting.pop_front();
@@ -402,11 +402,11 @@ pub(super) fn word(buffer: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(bytes)
 }
 
-impl<F: Fabric> Fabric for Port<F> {
+impl<F: RemoteMemory> RemoteMemory for Port<F> {
     /// Takes an operation, which waits for its token.
     fn post(&mut self, post: Post) -> Result<(), PostError> {
         assert!(post.id < OWN, "names from 2^63 on are the engine's");
-        post.operation.check(self.fabric.region(), self.buffers())?;
+        post.operation.check(self.remote.region(), self.buffers())?;
         if self.waiting.len() >= self.window as usize {
             return Err(PostError::Full);
         }
@@ -418,13 +418,13 @@ impl<F: Fabric> Fabric for Port<F> {
         self.advance_clock(now)?;
         self.issue(now);
         self.fetch(now)?;
-        self.fabric.flush(now)
+        self.remote.flush(now)
     }
 
     fn poll(&mut self, now: Time, done: &mut Vec<Done>) -> Result<(), Lost> {
         self.advance_clock(now)?;
         let first = done.len();
-        self.fabric.poll(now, done)?;
+        self.remote.poll(now, done)?;
         let mut kept = first;
         for at in first..done.len() {
             let one = done[at];
@@ -440,24 +440,24 @@ impl<F: Fabric> Fabric for Port<F> {
         done.truncate(kept);
         self.issue(now);
         self.fetch(now)?;
-        self.fabric.flush(now)
+        self.remote.flush(now)
     }
 
     fn buffers(&self) -> u32 {
-        self.fabric.buffers() - OWN_BUFFERS
+        self.remote.buffers() - OWN_BUFFERS
     }
 
     fn buffer(&self, buffer: u32) -> &[u8] {
         assert!(buffer < self.buffers());
-        self.fabric.buffer(buffer)
+        self.remote.buffer(buffer)
     }
 
     fn buffer_mut(&mut self, buffer: u32) -> &mut [u8] {
         assert!(buffer < self.buffers());
-        self.fabric.buffer_mut(buffer)
+        self.remote.buffer_mut(buffer)
     }
 
     fn region(&self) -> u64 {
-        self.fabric.region()
+        self.remote.region()
     }
 }

@@ -6,7 +6,7 @@
 
 use tidegate_algo::onesided::capacity::PeriodUsage;
 use tidegate_algo::onesided::engine::Promise;
-use tidegate_algo::onesided::monitor::Report;
+use tidegate_algo::onesided::monitor::ClientReport;
 
 /// The next period's number. A word of zero is of none, so its last bits are never all zero.
 pub const fn next(epoch: u64) -> u64 {
@@ -144,7 +144,7 @@ pub const REPORT: usize = 3;
 pub const FINALS: usize = 4;
 
 /// A report as words, with a number that changes with each.
-pub const fn report(epoch: u64, beat: u16, report: &Report) -> [u64; REPORT] {
+pub const fn report(epoch: u64, beat: u16, report: &ClientReport) -> [u64; REPORT] {
     let epoch = epoch << (u64::BITS - EPOCH);
     let flags = report.is_busy as u64
         | (report.is_starved as u64) << 1
@@ -167,9 +167,9 @@ pub const fn beat(words: [u64; REPORT]) -> u16 {
 }
 
 /// Decodes a report, if all of its words are of this period.
-pub fn read_report(words: [u64; REPORT], epoch: u64) -> Option<Report> {
+pub fn read_report(words: [u64; REPORT], epoch: u64) -> Option<ClientReport> {
     let of = |word: &u64| is_of(word >> (u64::BITS - EPOCH), epoch, EPOCH);
-    words.iter().all(of).then(|| Report {
+    words.iter().all(of).then(|| ClientReport {
         residual: bits(words[0], COUNT, COUNT),
         completed: bits(words[0], 0, COUNT),
         in_hand: bits(words[1], 32, 20),

@@ -73,7 +73,7 @@ fn a_promise_that_does_not_fit_is_as_large_as_fits_and_no_limit_stays_none() {
 
 #[test]
 fn golden_words_of_a_report() {
-    let whole = Report {
+    let whole = ClientReport {
         residual: 1,
         completed: 2,
         in_hand: 3,
@@ -153,14 +153,14 @@ proptest! {
         let [residual, completed, obtained, yielded] = counts.map(|value| cut(value, 26));
         let (in_hand, in_flight) = (cut(hands[0], 20), cut(hands[1], 12));
         let [is_busy, is_starved, is_limited, is_leaving] = flags;
-        let whole = Report {
+        let whole = ClientReport {
             residual, completed, in_hand, in_flight, obtained, yielded, is_busy, is_starved,
             is_limited, is_leaving,
         };
         let words = report(epoch, beat_now, &whole);
         prop_assert_eq!(beat(words), beat_now);
         let read = read_report(words, epoch).unwrap();
-        prop_assert_eq!(read, Report {
+        prop_assert_eq!(read, ClientReport {
             residual: fits(residual, 26), completed: fits(completed, 26),
             in_hand: fits(in_hand, 20), in_flight: fits(in_flight, 12),
             obtained: fits(obtained, 26), yielded: fits(yielded, 26), ..whole

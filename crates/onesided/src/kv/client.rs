@@ -1,4 +1,4 @@
-//! The client: many gets, puts and deletes at a time over one fabric.
+//! The client: many gets, puts and deletes at a time over one connection.
 //!
 //! Each is a [`Task`] that posts what it needs at once, waits until all of that is done, and takes
 //! its next step; `steps.rs` has the steps. A task is found by the id of its posts, so nothing is
@@ -11,13 +11,13 @@ use alloc::vec::Vec;
 use tidegate_model::{Span, Time};
 
 use self::pool::{PoolRequest, TASKS_MAX};
-use self::task::{Kind, Task};
+use self::task::{Task, TaskKind};
 use super::block::{self, ENTRY_MAX, KEY_MAX, VALUE_MAX};
 use super::layout::{Layout, LayoutError};
 use super::locations::Locations;
 use super::slot::Slot;
 use super::supply::Supply;
-use crate::one_sided::{BufferPosition, Done, Fabric, Lost, Operation, Post, PostError};
+use crate::one_sided::{BufferPosition, Done, Lost, Operation, Post, PostError, RemoteMemory};
 
 pub use pool::EXTENT_MAX;
 
@@ -32,7 +32,7 @@ const ASIDE: u64 = 1 << 30;
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
     /// How many operations may be under way, at least 1. A get or a delete takes one buffer of the
-    /// fabric, a put two.
+    /// connection, a put two.
     pub outstanding: u32,
     /// For how many keys to remember where they are, 16 bytes each. A get of one that is
     /// remembered takes one round trip instead of two, a put two instead of three. Twice as many as
@@ -118,7 +118,7 @@ pub struct Value {
 /// One client of one store. See [`super`].
 #[derive(Debug)]
 pub struct Client<F> {
-    fabric: F,
+    remote: F,
     layout: Layout,
     session_slot: Option<u16>,
     locations: Locations,
@@ -127,7 +127,7 @@ pub struct Client<F> {
     /// Tasks that do nothing, and buffers that hold nothing.
     idle: Vec<u32>,
     buffers: Vec<u32>,
-    /// Operations that wait for headroom in the fabric.
+    /// Operations that wait for headroom in the connection.
     unsent: VecDeque<Post>,
     done: Vec<Done>,
     /// Puts that wait for a block, and deletes that wait until the store has this client.
@@ -138,19 +138,19 @@ pub struct Client<F> {
     now: Time,
 }
 
-impl<F: Fabric> Client<F> {
-    /// A client of the store with this layout, which is in the fabric's region.
+impl<F: RemoteMemory> Client<F> {
+    /// A client of the store with this layout, which is in the connection's region.
     ///
     /// # Errors
     /// If the region does not reach to the end of the store.
     ///
     /// # Panics
     /// If the settings allow no operation, or a billion of them, or extents that are none.
-    pub fn new(fabric: F, layout: Layout, settings: Settings) -> Result<Self, LayoutError> {
+    pub fn new(remote: F, layout: Layout, settings: Settings) -> Result<Self, LayoutError> {
         let Settings { outstanding, locations, extent, session_slot, rest } = settings;
         assert!((1..1 << 30).contains(&outstanding), "a client must be able to do something");
         assert!((1..=EXTENT_MAX).contains(&extent), "an extent has from 1 to 512 blocks");
-        layout.check(fabric.region())?;
+        layout.check(remote.region())?;
         // A put has a write and two reads under way, all else less, and the client four of its own.
         let posts = 3 * outstanding as usize + 4;
         Ok(Self {
@@ -160,14 +160,14 @@ impl<F: Fabric> Client<F> {
             supply: Supply::new(rest, extent, outstanding),
             tasks: (0..outstanding).map(|_| Task::default()).collect(),
             idle: (0..outstanding).rev().collect(),
-            buffers: (0..fabric.buffers()).rev().collect(),
+            buffers: (0..remote.buffers()).rev().collect(),
             unsent: VecDeque::with_capacity(posts),
             done: Vec::with_capacity(posts),
             waiting: VecDeque::with_capacity(outstanding as usize),
             pool_request: PoolRequest::new(rest),
             fresh: Vec::with_capacity(outstanding as usize),
             now: Time(0),
-            fabric,
+            remote,
         })
     }
 
@@ -176,7 +176,7 @@ impl<F: Fabric> Client<F> {
     /// # Errors
     /// If it is not begun.
     pub fn get(&mut self, key: &[u8], token: u64) -> Result<(), Refused> {
-        let at = self.begin(Kind::Get, key, token)?;
+        let at = self.begin(TaskKind::Get, key, token)?;
         self.fresh.push(at);
         Ok(())
     }
@@ -190,10 +190,10 @@ impl<F: Fabric> Client<F> {
         if value.len() > max_bytes && (1..=KEY_MAX).contains(&key.len()) {
             return Err(Refused::Value { bytes: value.len(), max_bytes });
         }
-        let at = self.begin(Kind::Put, key, token)?;
+        let at = self.begin(TaskKind::Put, key, token)?;
         let task = &mut self.tasks[at as usize];
         task.lines = block::lines(key.len(), value.len());
-        block::fill(self.fabric.buffer_mut(task.written), key, value);
+        block::fill(self.remote.buffer_mut(task.written), key, value);
         let spare = if self.is_known() { self.supply.take(self.now) } else { None };
         match spare {
             Some(spare) => self.start_put(at, spare),
@@ -207,7 +207,7 @@ impl<F: Fabric> Client<F> {
     /// # Errors
     /// If it is not begun.
     pub fn delete(&mut self, key: &[u8], token: u64) -> Result<(), Refused> {
-        let at = self.begin(Kind::Delete, key, token)?;
+        let at = self.begin(TaskKind::Delete, key, token)?;
         if self.is_known() {
             self.start_delete(at);
         } else {
@@ -228,9 +228,9 @@ impl<F: Fabric> Client<F> {
         self.send_kept();
         self.start_gets();
         self.serve_waiting();
-        self.fabric.flush(now)?;
+        self.remote.flush(now)?;
         let mut done = core::mem::take(&mut self.done);
-        let polled = self.fabric.poll(now, &mut done);
+        let polled = self.remote.poll(now, &mut done);
         for Done { id, word } in done.drain(..) {
             if id > TASKS_MAX {
                 self.on_completed(id, word, outcomes);
@@ -251,7 +251,7 @@ impl<F: Fabric> Client<F> {
         polled?;
         self.serve_waiting();
         self.read_round();
-        self.fabric.flush(now)
+        self.remote.flush(now)
     }
 
     /// How many operations have not ended.
@@ -261,7 +261,7 @@ impl<F: Fabric> Client<F> {
 
     /// The bytes of a value that was found.
     pub fn value(&self, value: &Value) -> &[u8] {
-        &self.fabric.buffer(value.buffer)[value.from as usize..][..value.length as usize]
+        &self.remote.buffer(value.buffer)[value.from as usize..][..value.length as usize]
     }
 
     /// Gives back the buffer of a value.
@@ -269,15 +269,15 @@ impl<F: Fabric> Client<F> {
         self.buffers.push(value.buffer);
     }
 
-    /// The fabric that the client works on.
-    pub fn fabric(&self) -> &F {
-        &self.fabric
+    /// The connection that the client works on.
+    pub fn remote(&self) -> &F {
+        &self.remote
     }
 
     /// The same, to look after it. Operations on the client's buffers, or with ids below 2^32, are
     /// the client's alone.
-    pub fn fabric_mut(&mut self) -> &mut F {
-        &mut self.fabric
+    pub fn remote_mut(&mut self) -> &mut F {
+        &mut self.remote
     }
 
     /// The layout of the store.
@@ -285,11 +285,11 @@ impl<F: Fabric> Client<F> {
         &self.layout
     }
 
-    fn begin(&mut self, kind: Kind, key: &[u8], token: u64) -> Result<u32, Refused> {
+    fn begin(&mut self, kind: TaskKind, key: &[u8], token: u64) -> Result<u32, Refused> {
         if !(1..=KEY_MAX).contains(&key.len()) {
             return Err(Refused::Key { bytes: key.len() });
         }
-        let count = if kind == Kind::Put { 2 } else { 1 };
+        let count = if kind == TaskKind::Put { 2 } else { 1 };
         let rest = self.buffers.len().checked_sub(count).ok_or(Refused::Busy)?;
         let at = self.idle.pop().ok_or(Refused::Busy)?;
         let task = &mut self.tasks[at as usize];
@@ -312,7 +312,7 @@ impl<F: Fabric> Client<F> {
         self.send(Post { id: u64::from(at) | ASIDE, operation });
     }
 
-    /// Posts, or keeps it until the fabric has headroom.
+    /// Posts, or keeps it until the connection has headroom.
     fn send(&mut self, post: Post) {
         if !self.unsent.is_empty() || !self.is_taken(post) {
             self.unsent.push_back(post);
@@ -329,7 +329,7 @@ impl<F: Fabric> Client<F> {
     }
 
     fn is_taken(&mut self, post: Post) -> bool {
-        match self.fabric.post(post) {
+        match self.remote.post(post) {
             Ok(()) => true,
             Err(PostError::Full) => false,
             // The store is in the region, and a slot's value is checked before it is followed.
@@ -349,6 +349,6 @@ impl<F: Fabric> Client<F> {
 
     /// The bytes that a task has read.
     fn seen(&self, at: u32, length: u32) -> &[u8] {
-        &self.fabric.buffer(self.tasks[at as usize].read)[..length as usize]
+        &self.remote.buffer(self.tasks[at as usize].read)[..length as usize]
     }
 }

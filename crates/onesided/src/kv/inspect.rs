@@ -1,4 +1,4 @@
-//! Whether a store's structures are such as its clients and its sweep can have made.
+//! Checks that a key-value store's structures are such as its clients and its sweep can make.
 //!
 //! # Mechanism
 //! Each word is judged by itself, so what is changed meanwhile is never taken for damage: an entry

@@ -14,18 +14,18 @@ use super::slot::Slot;
 const WAYS: usize = 4;
 
 #[derive(Clone, Copy, Debug)]
-struct Entry {
+struct CachedLocation {
     tag: u32,
     /// The slot's number. There are fewer than 2^32: see [`Locations::learn`].
     slot: u32,
     word: Slot,
 }
 
-const NOTHING: Entry = Entry { tag: 0, slot: 0, word: Slot::EMPTY };
+const NOTHING: CachedLocation = CachedLocation { tag: 0, slot: 0, word: Slot::EMPTY };
 
 #[derive(Clone, Copy, Debug)]
 #[repr(align(64))]
-struct Set([Entry; WAYS]);
+struct Set([CachedLocation; WAYS]);
 
 /// The table.
 #[derive(Debug)]
@@ -48,7 +48,7 @@ impl Locations {
         for (index, entry) in set.iter().enumerate() {
             at = if entry.is(hash) { index } else { at };
         }
-        let Entry { slot, word, .. } = *set.get(at)?;
+        let CachedLocation { slot, word, .. } = *set.get(at)?;
         set.swap(at, at.saturating_sub(1));
         Some((u64::from(slot), word))
     }
@@ -58,7 +58,7 @@ impl Locations {
         let Ok(slot) = u32::try_from(slot) else { return };
         let Some(set) = self.set(hash) else { return };
         let at = set.iter().position(|entry| entry.is(hash)).unwrap_or(WAYS - 1);
-        set[at] = Entry { tag: tag(hash), slot, word };
+        set[at] = CachedLocation { tag: tag(hash), slot, word };
         if at == WAYS - 1 {
             set.swap(at, at - 1);
         }
@@ -73,13 +73,13 @@ impl Locations {
         }
     }
 
-    fn set(&mut self, hash: u64) -> Option<&mut [Entry; WAYS]> {
+    fn set(&mut self, hash: u64) -> Option<&mut [CachedLocation; WAYS]> {
         let at = ((u128::from(hash) * self.sets.len() as u128) >> 64) as usize;
         self.sets.get_mut(at).map(|set| &mut set.0)
     }
 }
 
-impl Entry {
+impl CachedLocation {
     fn is(&self, hash: u64) -> bool {
         (self.tag == tag(hash)) & (self.word != Slot::EMPTY)
     }

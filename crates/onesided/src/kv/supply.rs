@@ -1,4 +1,4 @@
-//! The blocks that a client may write next.
+//! The free blocks that a client of the key-value store may write next.
 //!
 //! A client takes some from the store's pool at a time: one at first, then twice as many as the
 //! last time, so that one that puts once takes no more. Blocks that it removes from the index are

@@ -52,7 +52,7 @@ use super::block;
 use super::layout::{BUCKET, BUCKET_SLOTS, Free, HOLDERS, LINE, Layout, POOL_AND_CENSUS, word};
 use super::slot::Slot;
 use crate::one_sided::{
-    BUFFER, BufferPosition, Done, Fabric, Lost, Operation, Post, PostError, WORD,
+    BUFFER, BufferPosition, Done, Lost, Operation, Post, PostError, RemoteMemory, WORD,
 };
 
 /// Words of a buffer.
@@ -108,11 +108,11 @@ type Note = (u64, u64);
 /// Sweeps one store. There is one of these at a time.
 #[derive(Debug)]
 pub struct Sweep<F> {
-    fabric: F,
+    remote: F,
     layout: Layout,
     phase: Phase,
     pending: usize,
-    /// Operations that wait for headroom in the fabric.
+    /// Operations that wait for headroom in the connection.
     unsent: VecDeque<Post>,
     done: Vec<Done>,
     /// The round, and entries of the ring that were taken and given.
@@ -133,12 +133,12 @@ pub struct Sweep<F> {
     swept: u32,
 }
 
-impl<F: Fabric> Sweep<F> {
-    /// A sweep of the store with this layout, through a fabric with at least one buffer that is not
-    /// in use.
-    pub fn new(fabric: F, layout: Layout) -> Self {
+impl<F: RemoteMemory> Sweep<F> {
+    /// A sweep of the store with this layout, through a connection with at least one buffer that is
+    /// not in use.
+    pub fn new(remote: F, layout: Layout) -> Self {
         Self {
-            fabric,
+            remote,
             layout,
             phase: Phase::Rest,
             pending: 0,
@@ -159,9 +159,9 @@ impl<F: Fabric> Sweep<F> {
         }
     }
 
-    /// The fabric that the sweep works on.
-    pub fn fabric_mut(&mut self) -> &mut F {
-        &mut self.fabric
+    /// The connection that the sweep works on.
+    pub fn remote_mut(&mut self) -> &mut F {
+        &mut self.remote
     }
 
     /// How many blocks the pool had when it was looked at last.
@@ -192,9 +192,9 @@ impl<F: Fabric> Sweep<F> {
             self.read(self.layout.pool(), 0, POOL_AND_CENSUS);
         }
         self.send_kept();
-        self.fabric.flush(now)?;
+        self.remote.flush(now)?;
         let mut done = core::mem::take(&mut self.done);
-        let polled = self.fabric.poll(now, &mut done);
+        let polled = self.remote.poll(now, &mut done);
         self.pending -= done.len();
         for Done { id, word } in done.drain(..) {
             // A swap that did not find the expected word.
@@ -208,7 +208,7 @@ impl<F: Fabric> Sweep<F> {
         self.done = done;
         polled?;
         let over = if self.pending == 0 { self.step(enough, is_living) } else { None };
-        self.fabric.flush(now)?;
+        self.remote.flush(now)?;
         Ok(over)
     }
 
@@ -239,7 +239,7 @@ impl<F: Fabric> Sweep<F> {
     /// Takes in the pool's words and the census. Whether one that lives may be about to use what
     /// was noted.
     fn is_held(&mut self, is_living: impl Fn(u16) -> bool) -> bool {
-        let words = self.fabric.buffer(0);
+        let words = self.remote.buffer(0);
         let at = |index: u32| word(&words[index as usize..]);
         [self.round, self.taken, self.given] = [0, 8, 16].map(at);
         let announced = |session_slot: &u16| at(LINE + u32::from(*session_slot) * WORD as u32);
@@ -376,7 +376,7 @@ impl<F: Fabric> Sweep<F> {
             Free { block: *block as u32, mark }.word(index(at), blocks)
         });
         let (start, words) = (index(0), words.collect::<Vec<_>>());
-        let buffer = self.fabric.buffer_mut(0);
+        let buffer = self.remote.buffer_mut(0);
         for (bytes, word) in buffer.chunks_exact_mut(WORD as usize).zip(words) {
             bytes.copy_from_slice(&word.to_le_bytes());
         }
@@ -410,7 +410,7 @@ impl<F: Fabric> Sweep<F> {
 
     /// The first words that were read.
     fn words(&self, count: u32) -> Vec<u64> {
-        let bytes = &self.fabric.buffer(0)[..(count * WORD as u32) as usize];
+        let bytes = &self.remote.buffer(0)[..(count * WORD as u32) as usize];
         bytes.chunks_exact(WORD as usize).map(word).collect()
     }
 
@@ -427,7 +427,7 @@ impl<F: Fabric> Sweep<F> {
 
     fn send_kept(&mut self) {
         while let Some(post) = self.unsent.front().copied() {
-            match self.fabric.post(post) {
+            match self.remote.post(post) {
                 Ok(()) => self.unsent.pop_front(),
                 Err(PostError::Full) => return,
                 // All of it is in the store, which is in the region.

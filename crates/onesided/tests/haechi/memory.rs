@@ -13,7 +13,7 @@ use std::rc::Rc;
 use tidegate_model::Time;
 use tidegate_onesided::haechi::region_layout::DATA;
 use tidegate_onesided::one_sided::{
-    BUFFER, BufferPosition, Done, Fabric, Lost, Operation, Post, PostError,
+    BUFFER, BufferPosition, Done, Lost, Operation, Post, PostError, RemoteMemory,
 };
 
 /// Bytes of data behind the control area.
@@ -172,7 +172,7 @@ impl Lever {
     }
 }
 
-/// A client's fabric.
+/// A client's connection.
 pub(crate) struct Wire {
     line: Rc<RefCell<Line>>,
     buffers: Vec<Vec<u8>>,
@@ -184,7 +184,7 @@ impl Wire {
     }
 }
 
-impl Fabric for Wire {
+impl RemoteMemory for Wire {
     fn post(&mut self, post: Post) -> Result<(), PostError> {
         post.operation.check(self.region(), self.buffers())?;
         let mut words = Vec::new();

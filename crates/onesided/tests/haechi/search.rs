@@ -23,7 +23,7 @@ use std::fmt::{self, Write};
 use std::hash::Hasher;
 
 use tidegate_algo::onesided::engine::{Promise, TokenBalance};
-use tidegate_algo::onesided::monitor::{Pool as Books, Report, SUSPECT};
+use tidegate_algo::onesided::monitor::{ClientReport, Pool as Books, SUSPECT};
 use tidegate_algo::onesided::{Period, Rules};
 use tidegate_model::{Span, Time};
 use tidegate_onesided::haechi::port::GUARD;
@@ -170,7 +170,7 @@ impl State {
         client.balance.settle(now);
         (client.seen, client.is_sure) = (now, false);
         let usage = client.balance.usage();
-        let report = Report {
+        let report = ClientReport {
             residual: client.balance.reserved(),
             completed: usage.issued(),
             in_hand: client.balance.pool(),
@@ -178,7 +178,7 @@ impl State {
             yielded: usage.yielded,
             is_busy: true,
             is_starved: client.balance.ready() == 0,
-            ..Report::default()
+            ..ClientReport::default()
         };
         // It reports once at a time.
         client.beat = (now.0 / STEP_LENGTH.0) as u16 + 1;

@@ -3,11 +3,11 @@
 use proptest::prelude::*;
 use tidegate_algo::onesided::capacity::PeriodUsage;
 use tidegate_algo::onesided::engine::Promise;
-use tidegate_algo::onesided::monitor::Report;
+use tidegate_algo::onesided::monitor::ClientReport;
 use tidegate_onesided::haechi::words::{self, Grant, Pool};
 
 /// A report of all that can be told apart.
-const REPORT: Report = Report {
+const REPORT: ClientReport = ClientReport {
     residual: 0x123_4567,
     completed: 0x765_4321 & ((1 << 26) - 1),
     in_hand: 0xABCDE,
@@ -46,8 +46,9 @@ fn words_are_these() {
 #[test]
 fn counts_that_do_not_fit_are_as_large_as_fits() {
     let all = u64::MAX;
-    let report = Report { residual: all, completed: all, in_hand: all, in_flight: all, ..REPORT };
-    let report = Report { obtained: all, yielded: all, ..report };
+    let report =
+        ClientReport { residual: all, completed: all, in_hand: all, in_flight: all, ..REPORT };
+    let report = ClientReport { obtained: all, yielded: all, ..report };
     let decoded = words::read_report(words::report(9, 1, &report), 9).unwrap();
     let most = (1 << 26) - 1;
     assert_eq!([decoded.residual, decoded.completed, decoded.obtained, decoded.yielded], [most; 4]);
@@ -110,7 +111,7 @@ proptest! {
     ) {
         let [residual, completed, obtained, yielded] = counts;
         let [is_busy, is_starved, is_limited, is_leaving] = flags;
-        let report = Report {
+        let report = ClientReport {
             residual, completed, in_hand, in_flight, obtained, yielded,
             is_busy, is_starved, is_limited, is_leaving,
         };

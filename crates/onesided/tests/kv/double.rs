@@ -1,4 +1,4 @@
-// A fabric over plain bytes, for tests and examples.
+// A connection over plain bytes, for tests and examples.
 //
 // `Double::new` does everything at once, in order. `Double::adverse` leaves it to the test when
 // what happens: writes, swaps and additions in their order, reads at any time, and what is longer
@@ -9,9 +9,9 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 
 use tidegate_model::Time;
-use tidegate_onesided::one_sided::{BUFFER, Done, Fabric, Lost, Operation, Post, PostError};
+use tidegate_onesided::one_sided::{BUFFER, Done, Lost, Operation, Post, PostError, RemoteMemory};
 
-/// The memory of a data node, shared by the fabrics of its clients.
+/// The memory of a data node, shared by the connections of its clients.
 pub type Memory = Rc<RefCell<Vec<u8>>>;
 
 /// An operation that is not done, and the parts of it that are left.
@@ -20,7 +20,7 @@ struct Running {
     parts: Vec<(usize, usize)>,
 }
 
-/// One client's fabric.
+/// One client's connection.
 pub struct Double {
     memory: Memory,
     buffers: Vec<Vec<u8>>,
@@ -170,7 +170,7 @@ impl Double {
     }
 }
 
-impl Fabric for Double {
+impl RemoteMemory for Double {
     fn post(&mut self, post: Post) -> Result<(), PostError> {
         post.operation.check(self.region(), self.buffers())?;
         if self.posted.len() + self.reads.len() + self.changes.len() >= self.capacity {

@@ -1,6 +1,6 @@
-//! Clients at the same keys, in any order of their fabrics' operations, with torn reads and writes
-//! and sudden deaths, and while the node goes on with a copy of the memory without asking any
-//! client. Every history must be one that a map could have given to clients one after another
+//! Clients at the same keys, in any order of their connections' operations, with torn reads and
+//! writes and sudden deaths, and while the node goes on with a copy of the memory without asking
+//! any client. Every history must be one that a map could have given to clients one after another
 //! (linearizability, by search), and must leave one slot for each key that has a value.
 
 use std::cell::RefCell;
@@ -187,7 +187,7 @@ impl Game {
             if self.players[at].client.outstanding() == 0 {
                 break;
             }
-            self.players[at].client.fabric_mut().go(0);
+            self.players[at].client.remote_mut().go(0);
             self.poll(at);
         }
     }
@@ -227,7 +227,7 @@ impl Game {
             if player.client.outstanding() < player.depth && !player.plan.is_empty() {
                 ways.push((at, None));
             }
-            ways.extend((0..player.client.fabric().ways()).map(|way| (at, Some(way))));
+            ways.extend((0..player.client.remote().ways()).map(|way| (at, Some(way))));
         }
         if self.moves.as_ref().is_some_and(|moves| !moves.is_over()) {
             ways.push((self.players.len(), None));
@@ -265,7 +265,7 @@ impl Game {
             match way {
                 None => self.begin(at),
                 Some(way) => {
-                    self.players[at].client.fabric_mut().go(way);
+                    self.players[at].client.remote_mut().go(way);
                     self.poll(at);
                 }
             }
@@ -332,14 +332,14 @@ fn slots(memory: &Memory, layout: &Layout) -> (usize, usize) {
 
 fn player(memory: &Memory, layout: Layout, depth: usize, shuffle: Option<u64>) -> Player {
     let buffers = 2 * depth as u32;
-    let mut fabric = match shuffle {
+    let mut remote = match shuffle {
         Some(seed) => Double::adverse(memory, buffers, seed),
         None => Double::adverse_whole(memory, buffers, !is_long()),
     };
-    fabric.left = Some(LEFT);
+    remote.left = Some(LEFT);
     let (outstanding, rest) = (depth as u32, Span(0));
     let settings = Settings { outstanding, locations: 8, extent: 4, session_slot: None, rest };
-    let client = Client::new(fabric, layout, settings).unwrap();
+    let client = Client::new(remote, layout, settings).unwrap();
     Player { client, plan: VecDeque::new(), depth, is_lost: false }
 }
 

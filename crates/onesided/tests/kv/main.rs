@@ -1,4 +1,4 @@
-//! The key-value store over a fabric that tests play.
+//! The key-value store over a connection that tests play.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on is to fail")]
 

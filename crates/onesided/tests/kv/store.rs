@@ -10,7 +10,7 @@ use tidegate_onesided::kv::{
     Answer, Area, BLOCK, Client, ENTRY_MAX, HEADER, KEY_MAX, LAYOUT_VERSION, Layout, LayoutError,
     OpenError, Opening, Refused, Settings, VALUE_MAX,
 };
-use tidegate_onesided::one_sided::{Fabric, Lost};
+use tidegate_onesided::one_sided::{Lost, RemoteMemory};
 
 use crate::double::{Double, Memory};
 use crate::{INDEX, blocks_at, fresh};
@@ -75,14 +75,14 @@ fn acts() -> impl Strategy<Value = Vec<(u8, u8, Act)>> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
-    /// Two clients in turn, one of which remembers locations, over fabrics with little room.
+    /// Two clients in turn, one of which remembers locations, over connections with little room.
     #[test]
     fn a_store_is_a_map(acts in acts(), capacity in 1..4usize, seed: u64) {
         let (memory, layout) = fresh(4, 40, seed);
         let settings = [SETTINGS, Settings { locations: 0, ..SETTINGS }];
         let mut clients = settings.map(|settings| client(&memory, layout, settings));
         for client in &mut clients {
-            client.fabric_mut().capacity = capacity;
+            client.remote_mut().capacity = capacity;
         }
         let mut map = BTreeMap::new();
         for (who, number, act) in acts {
@@ -152,17 +152,17 @@ fn a_get_takes_one_read_where_the_key_was_seen_and_three_elsewhere() {
     put(&mut writer, b"key", &[1; VALUE_MAX]);
     let mut reader = client(&memory, layout, SETTINGS);
     let reads = |reader: &mut Client<Double>| {
-        let before = reader.fabric().posts;
+        let before = reader.remote().posts;
         assert!(get(reader, b"key").is_some());
-        reader.fabric().posts - before
+        reader.remote().posts - before
     };
     assert_eq!([reads(&mut reader), reads(&mut reader)], [3, 1]);
     put(&mut writer, b"key", b"another");
     assert_eq!([reads(&mut reader), reads(&mut reader)], [4, 1], "one in vain, as it has moved");
     // Write, read, mark and swap.
-    let before = writer.fabric().posts;
+    let before = writer.remote().posts;
     put(&mut writer, b"key", b"and another");
-    assert_eq!(writer.fabric().posts - before, 4);
+    assert_eq!(writer.remote().posts - before, 4);
 }
 
 #[test]
@@ -295,7 +295,7 @@ fn a_lost_region_ends_the_client() {
     let (memory, layout) = fresh(2, 8, 0);
     let mut client = client(&memory, layout, SETTINGS);
     client.get(b"key", 0).unwrap();
-    client.fabric_mut().is_lost = true;
+    client.remote_mut().is_lost = true;
     assert_eq!(client.poll(Time(0), &mut Vec::new()), Err(Lost));
 }
 
@@ -327,11 +327,11 @@ fn a_store_is_opened_by_its_header_and_nothing_else_is() {
 
     let (memory, layout) = fresh(2, 8, 9);
     memory.borrow_mut().truncate(4000);
-    let fabric = Double::new(&Rc::clone(&memory), 2);
-    let bytes = fabric.region();
+    let remote = Double::new(&Rc::clone(&memory), 2);
+    let bytes = remote.region();
     let needed_bytes = layout.area().at + layout.area().length;
     assert_eq!(
-        Client::new(fabric, layout, SETTINGS).map(drop).unwrap_err(),
+        Client::new(remote, layout, SETTINGS).map(drop).unwrap_err(),
         LayoutError::TooSmall { needed_bytes, bytes }
     );
 }

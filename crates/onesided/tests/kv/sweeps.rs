@@ -68,7 +68,7 @@ impl SweepSim {
         }
         // As the data node does it before the client hears of its session slot.
         self.memory.borrow_mut()[64 + 128 + usize::from(session_slot) * 8..][..8].fill(0);
-        let fabric = Double::adverse(&self.memory, 4, seed);
+        let remote = Double::adverse(&self.memory, 4, seed);
         let settings = Settings {
             outstanding: 2,
             locations: 16,
@@ -76,7 +76,7 @@ impl SweepSim {
             session_slot: Some(session_slot),
             rest: Span(3),
         };
-        let client = Client::new(fabric, self.layout, settings).unwrap();
+        let client = Client::new(remote, self.layout, settings).unwrap();
         self.players.push(Player { session_slot, client });
     }
 
@@ -119,18 +119,18 @@ impl SweepSim {
 
     /// One thing happens at a client's RNIC, if there is one that can.
     fn go(&mut self, at: usize, way: usize) {
-        let ways = self.players[at].client.fabric().ways();
+        let ways = self.players[at].client.remote().ways();
         if ways > 0 {
-            self.players[at].client.fabric_mut().go(way % ways);
+            self.players[at].client.remote_mut().go(way % ways);
         }
         self.poll(at);
     }
 
     /// One thing happens where it is swept.
     fn go_sweeping(&mut self, way: usize) -> Option<Pass> {
-        let fabric = self.sweep.fabric_mut();
-        if fabric.ways() > 0 {
-            fabric.go(way % fabric.ways());
+        let remote = self.sweep.remote_mut();
+        if remote.ways() > 0 {
+            remote.go(way % remote.ways());
         }
         let players = &self.players;
         let is_living =
@@ -219,36 +219,36 @@ proptest! {
         blocks in 4..20u32,
         seed: u64,
     ) {
-        let mut world = SweepSim::new(blocks, seed);
+        let mut sim = SweepSim::new(blocks, seed);
         for one in moves {
-            let count = world.players.len();
+            let count = sim.players.len();
             match one {
-                Move::Come { session_slot, seed } => world.come(session_slot, seed),
-                Move::Die { who } if who < count => drop(world.players.remove(who)),
-                Move::Begin { who, key, act } if who < count => world.begin(who, key, act),
-                Move::Go { who, way } if who < count => world.go(who, way),
-                Move::Sweep { way } => drop(world.go_sweeping(way)),
+                Move::Come { session_slot, seed } => sim.come(session_slot, seed),
+                Move::Die { who } if who < count => drop(sim.players.remove(who)),
+                Move::Begin { who, key, act } if who < count => sim.begin(who, key, act),
+                Move::Go { who, way } if who < count => sim.go(who, way),
+                Move::Sweep { way } => drop(sim.go_sweeping(way)),
                 _ => {}
             }
-            world.check();
+            sim.check();
         }
-        world.players.clear();
+        sim.players.clear();
         // Operations under way end. Claims of the dead are emptied by the second whole pass, and
         // their blocks are swept by the fourth.
         for _ in 0..5 {
-            let pass = world.pass();
+            let pass = sim.pass();
             prop_assert!(pass != Pass::Held, "nobody lives");
         }
-        world.check();
-        let (reached, free) = world.blocks();
+        sim.check();
+        let (reached, free) = sim.blocks();
         prop_assert_eq!(reached.len() + free.len(), blocks as usize);
-        prop_assert_eq!(world.sweep.stock().free as usize, free.len());
+        prop_assert_eq!(sim.sweep.stock().free as usize, free.len());
         // All that is free can be used, and what was stored is still there.
-        world.come(0, 1);
+        sim.come(0, 1);
         for key in 0..6 {
-            world.begin(0, key, 0);
-            while world.players[0].client.outstanding() > 0 {
-                world.go(0, 0);
+            sim.begin(0, key, 0);
+            while sim.players[0].client.outstanding() > 0 {
+                sim.go(0, 0);
             }
         }
     }
@@ -258,39 +258,39 @@ proptest! {
 /// for its version.
 #[test]
 fn what_was_used_between_two_passes_is_not_swept() {
-    let mut world = SweepSim::new(8, 5);
-    world.come(0, 1);
-    let act = |world: &mut SweepSim, key, act| {
-        world.begin(0, key, act);
+    let mut sim = SweepSim::new(8, 5);
+    sim.come(0, 1);
+    let act = |sim: &mut SweepSim, key, act| {
+        sim.begin(0, key, act);
         // It ends, and the client has looked at the round since.
         for _ in 0..40 {
-            world.go(0, 0);
+            sim.go(0, 0);
         }
     };
-    act(&mut world, 1, 2);
-    act(&mut world, 1, 1);
-    assert!(matches!(world.pass(), Pass::Over { swept: 0, noted: 1.. }));
-    act(&mut world, 2, 2);
-    act(&mut world, 2, 1);
-    let (_, before) = world.blocks();
-    assert_eq!(world.pass(), Pass::Over { swept: 0, noted: 8 - before.len() as u32 });
+    act(&mut sim, 1, 2);
+    act(&mut sim, 1, 1);
+    assert!(matches!(sim.pass(), Pass::Over { swept: 0, noted: 1.. }));
+    act(&mut sim, 2, 2);
+    act(&mut sim, 2, 1);
+    let (_, before) = sim.blocks();
+    assert_eq!(sim.pass(), Pass::Over { swept: 0, noted: 8 - before.len() as u32 });
 }
 
 /// Puts by clients that die at once, one after another, many more than there are blocks.
 #[test]
 fn a_store_outlives_any_number_of_clients_that_die() {
-    let mut world = SweepSim::new(64, 1);
+    let mut sim = SweepSim::new(64, 1);
     for round in 0..3_000u64 {
-        world.come((round % 3) as u16, round);
-        world.begin(0, (round % 5) as u8, 2);
+        sim.come((round % 3) as u16, round);
+        sim.begin(0, (round % 5) as u8, 2);
         for _ in 0..round % 40 {
-            world.go(0, 0);
+            sim.go(0, 0);
         }
-        world.players.clear();
-        world.pass();
+        sim.players.clear();
+        sim.pass();
     }
-    assert!(world.swept > 2_000, "{}", world.swept);
-    assert!(world.sweep.stock().free > 40);
+    assert!(sim.swept > 2_000, "{}", sim.swept);
+    assert!(sim.sweep.stock().free > 40);
 }
 
 /// A client that puts once takes one block out of the pool, and one that goes on takes more.
@@ -319,71 +319,71 @@ fn a_client_takes_no_more_than_it_is_likely_to_use() {
 /// The sweep looks for no blocks as long as there are enough.
 #[test]
 fn a_store_with_enough_blocks_is_not_swept() {
-    let mut world = SweepSim::new(8, 5);
-    world.enough = 8;
-    assert_eq!(world.pass(), Pass::Enough);
-    world.come(0, 1);
-    world.begin(0, 1, 2);
-    (0..40).for_each(|_| world.go(0, 0));
-    assert!(matches!(world.pass(), Pass::Over { .. }));
+    let mut sim = SweepSim::new(8, 5);
+    sim.enough = 8;
+    assert_eq!(sim.pass(), Pass::Enough);
+    sim.come(0, 1);
+    sim.begin(0, 1, 2);
+    (0..40).for_each(|_| sim.go(0, 0));
+    assert!(matches!(sim.pass(), Pass::Over { .. }));
 }
 
 /// Two clients share few blocks: what one frees and does not use, the other gets.
 #[test]
 fn what_one_client_frees_another_can_use() {
-    let mut world = SweepSim::new(8, 5);
-    world.come(0, 1);
-    world.come(1, 2);
-    let finish = |world: &mut SweepSim, who: usize| {
-        while world.players[who].client.outstanding() > 0 {
-            world.go(who, 0);
+    let mut sim = SweepSim::new(8, 5);
+    sim.come(0, 1);
+    sim.come(1, 2);
+    let finish = |sim: &mut SweepSim, who: usize| {
+        while sim.players[who].client.outstanding() > 0 {
+            sim.go(who, 0);
         }
     };
     for act in [2, 1] {
         for key in 0..6 {
-            world.begin(0, key, act);
-            finish(&mut world, 0);
+            sim.begin(0, key, act);
+            finish(&mut sim, 0);
         }
     }
-    assert_eq!(world.written.len(), 6);
+    assert_eq!(sim.written.len(), 6);
     for _ in 0..4 {
-        world.pass();
+        sim.pass();
         // The owner reads the round now and then, and would keep what it used.
-        (0..20).for_each(|_| world.go(0, 0));
+        (0..20).for_each(|_| sim.go(0, 0));
     }
-    assert_eq!(world.sweep.stock().free, 8);
+    assert_eq!(sim.sweep.stock().free, 8);
     for key in 10..16 {
-        world.begin(1, key, 2);
-        finish(&mut world, 1);
+        sim.begin(1, key, 2);
+        finish(&mut sim, 1);
     }
-    assert_eq!(world.blocks().0.len(), 6);
+    assert_eq!(sim.blocks().0.len(), 6);
 }
 
 /// A put that is under way for long holds back the sweep of what it may still write, however long
 /// that takes.
 #[test]
 fn nothing_is_swept_from_under_a_put_that_waits() {
-    let mut world = SweepSim::new(8, 7);
-    world.come(0, 1);
-    world.begin(0, 1, 2);
+    let mut sim = SweepSim::new(8, 7);
+    sim.come(0, 1);
+    sim.begin(0, 1, 2);
     // It has a block, and has posted what it will write there.
-    while world.players[0].client.fabric().posts < 6 {
-        world.go(0, 0);
+    while sim.players[0].client.remote().posts < 6 {
+        sim.go(0, 0);
     }
-    assert!(matches!(world.pass(), Pass::Over { noted: 1.., .. }));
+    assert!(matches!(sim.pass(), Pass::Over { noted: 1.., .. }));
     for _ in 0..5 {
-        assert_eq!(world.pass(), Pass::Held);
+        assert_eq!(sim.pass(), Pass::Held);
     }
-    while world.players[0].client.outstanding() > 0 {
-        world.go(0, 0);
+    while sim.players[0].client.outstanding() > 0 {
+        sim.go(0, 0);
     }
     for _ in 0..20 {
-        world.go(0, 0);
+        sim.go(0, 0);
     }
-    assert!(matches!(world.pass(), Pass::Over { swept: 0, .. }));
-    world.begin(0, 1, 0);
-    while world.players[0].client.outstanding() > 0 {
-        world.go(0, 0);
+    assert!(matches!(sim.pass(), Pass::Over { swept: 0, .. }));
+    sim.begin(0, 1, 0);
+    while sim.players[0].client.outstanding() > 0 {
+        sim.go(0, 0);
     }
 }
 
@@ -394,53 +394,53 @@ fn nothing_is_swept_from_under_a_put_that_waits() {
 fn a_client_does_not_return_to_an_earlier_round() {
     // How a read is split depends on the seed.
     for seed in 1..200 {
-        let mut world = SweepSim::new(8, seed);
-        world.come(0, seed);
-        let reads = |world: &SweepSim| world.players[0].client.fabric().reads();
-        let finish_reads = |world: &mut SweepSim| {
-            while reads(world) > 0 {
-                world.go(0, 0);
+        let mut sim = SweepSim::new(8, seed);
+        sim.come(0, seed);
+        let reads = |sim: &SweepSim| sim.players[0].client.remote().reads();
+        let finish_reads = |sim: &mut SweepSim| {
+            while reads(sim) > 0 {
+                sim.go(0, 0);
             }
         };
-        let finish = |world: &mut SweepSim| {
-            while world.players[0].client.outstanding() > 0 {
-                world.go(0, 0);
-                world.check();
+        let finish = |sim: &mut SweepSim| {
+            while sim.players[0].client.outstanding() > 0 {
+                sim.go(0, 0);
+                sim.check();
             }
         };
         // All but a read happens, if there is one.
-        let change = |world: &mut SweepSim| match reads(world) {
-            reads if reads < world.players[0].client.fabric().ways() => world.go(0, reads),
-            _ => world.poll(0),
+        let change = |sim: &mut SweepSim| match reads(sim) {
+            reads if reads < sim.players[0].client.remote().ways() => sim.go(0, reads),
+            _ => sim.poll(0),
         };
-        world.begin(0, 1, 2);
-        finish(&mut world);
-        world.begin(0, 1, 1);
-        finish_reads(&mut world);
+        sim.begin(0, 1, 2);
+        finish(&mut sim);
+        sim.begin(0, 1, 1);
+        finish_reads(&mut sim);
         // The only block is in the index still, so this put asks the pool for one.
-        world.begin(0, 2, 2);
-        world.go(0, 0);
-        while world.players[0].client.outstanding() > 1 {
-            change(&mut world);
+        sim.begin(0, 2, 2);
+        sim.go(0, 0);
+        while sim.players[0].client.outstanding() > 1 {
+            change(&mut sim);
         }
-        assert_eq!(world.pass(), Pass::Over { swept: 0, noted: 1 });
+        assert_eq!(sim.pass(), Pass::Over { swept: 0, noted: 1 });
         // The client announces the next round.
-        while word(&world.memory, 64 + 128) < 2 {
-            change(&mut world);
+        while word(&sim.memory, 64 + 128) < 2 {
+            change(&mut sim);
         }
-        finish_reads(&mut world);
-        assert_eq!(world.pass(), Pass::Over { swept: 1, noted: 0 });
-        finish(&mut world);
+        finish_reads(&mut sim);
+        assert_eq!(sim.pass(), Pass::Over { swept: 1, noted: 0 });
+        finish(&mut sim);
         // The value is where no other client writes.
-        world.come(1, seed);
+        sim.come(1, seed);
         for key in 3..10 {
-            world.begin(1, key, 2);
-            while world.players[1].client.outstanding() > 0 {
-                world.go(1, 0);
-                world.check();
+            sim.begin(1, key, 2);
+            while sim.players[1].client.outstanding() > 0 {
+                sim.go(1, 0);
+                sim.check();
             }
         }
-        world.begin(0, 2, 0);
-        finish(&mut world);
+        sim.begin(0, 2, 0);
+        finish(&mut sim);
     }
 }

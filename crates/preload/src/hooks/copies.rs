@@ -1,4 +1,4 @@
-//! Copies inside the kernel.
+//! Hooks of calls that copy data inside the kernel.
 
 use libc::{c_int, c_uint, c_ulong, off_t, off64_t, size_t, ssize_t};
 

@@ -1,4 +1,4 @@
-//! Data, and its durability.
+//! Hooks of calls that read, write and sync data.
 
 use libc::{c_int, c_uint, c_void, iovec, off_t, off64_t, size_t, ssize_t};
 use tidegate_model::Operation::{Allocate, Read, Sync, Write};

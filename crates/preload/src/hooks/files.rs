@@ -1,4 +1,4 @@
-//! Calls that make and end descriptors.
+//! Hooks of calls that open, duplicate and close descriptors.
 
 use libc::{AT_FDCWD, c_char, c_int, c_uint};
 

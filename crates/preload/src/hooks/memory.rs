@@ -1,4 +1,4 @@
-//! Files mapped into memory.
+//! Hooks of calls that map files into memory.
 
 use libc::{c_int, c_void, off_t, off64_t, size_t};
 

@@ -1,4 +1,4 @@
-//! Streams of the C library.
+//! Hooks of the C library's streams (stdio).
 
 use libc::{FILE, c_char, c_int, c_long, c_void, off_t, off64_t, size_t, ssize_t};
 

@@ -1,4 +1,4 @@
-//! System calls by number.
+//! The hook of `syscall`: system calls by number.
 
 use libc::c_long;
 

@@ -1,4 +1,4 @@
-//! Calls that make and end descriptors.
+//! Decisions for calls that open, duplicate and close descriptors.
 //!
 //! The stage caches its knowledge of descriptors. The stage looks a descriptor up when a gated call
 //! first uses its number, and has to forget the entry when the number changes its meaning. A number

@@ -1,5 +1,5 @@
-//! Files mapped into memory. The shim cannot see accesses to a mapping, so it counts the mapping
-//! itself.
+//! Decisions for files that are mapped into memory. The shim cannot see accesses to a mapping, so
+//! it counts the mapping itself.
 
 use std::os::fd::BorrowedFd;
 

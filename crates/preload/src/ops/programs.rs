@@ -112,7 +112,7 @@ enum Start {
 
 /// The kind of a program file, as far as the shim is concerned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Found {
+enum ShimCoverage {
     /// The shim will be in it, if the loader can map it.
     Covered,
     /// The shim will not be in it, for this reason.
@@ -239,17 +239,19 @@ unsafe fn decides(program: Program<'_>, environment: Environment) -> Start {
     let found = match sandbox::start() {
         sandbox::Start::Known => safely(stage, inspects),
         sandbox::Start::Unknown if !is_strict => return Start::Unchanged,
-        sandbox::Start::Unknown | sandbox::Start::WithoutShim => Found::Lacks(sandbox::SANDBOXED),
+        sandbox::Start::Unknown | sandbox::Start::WithoutShim => {
+            ShimCoverage::Lacks(sandbox::SANDBOXED)
+        }
     };
     let reason = match found {
-        Found::Covered => {
+        ShimCoverage::Covered => {
             stage.layout().header.started.fetch_add(1, Ordering::Relaxed);
             return Start::Covered;
         }
         // Of a program that may not be read nothing is known; most have the shim.
-        Found::Lacks(Bypass::Unreadable) if !is_strict => return Start::Unchanged,
-        Found::Lacks(reason) => reason,
-        Found::Nothing => return Start::Unchanged,
+        ShimCoverage::Lacks(Bypass::Unreadable) if !is_strict => return Start::Unchanged,
+        ShimCoverage::Lacks(reason) => reason,
+        ShimCoverage::Nothing => return Start::Unchanged,
     };
     stage.layout().programs.note(program.name(), reason, is_strict);
     if is_strict {
@@ -266,7 +268,7 @@ unsafe fn decides(program: Program<'_>, environment: Environment) -> Start {
 
 /// Thinks, also where a signal handler has interrupted the shim: nothing here depends on what it
 /// was doing. If this is where the shim is broken, that is the reason.
-fn safely(stage: &Stage, think: impl FnOnce() -> Found) -> Found {
+fn safely(stage: &Stage, think: impl FnOnce() -> ShimCoverage) -> ShimCoverage {
     let _shielded = Shielded::new();
     let _inside = Inside::enter();
     let _errno = Errno::keep();
@@ -274,21 +276,21 @@ fn safely(stage: &Stage, think: impl FnOnce() -> Found) -> Found {
         // The panic's message is of no use here, and dropping it could panic again.
         std::mem::forget(panic);
         stage.bypass(Bypass::Failure, 0);
-        Found::Lacks(Bypass::Failure)
+        ShimCoverage::Lacks(Bypass::Failure)
     })
 }
 
 /// Checks whether the shim will be in a program.
-unsafe fn inspects(program: Program<'_>, environment: Environment) -> Found {
+unsafe fn inspects(program: Program<'_>, environment: Environment) -> ShimCoverage {
     match program.inspected() {
-        Ok(Verdict::Not(reason)) => Found::Lacks(reason),
+        Ok(Verdict::Not(reason)) => ShimCoverage::Lacks(reason),
         // SAFETY: as the caller promises.
         Ok(Verdict::Covered | Verdict::Script) => match unsafe { lacks_shim(environment) } {
-            Some(reason) => Found::Lacks(reason),
-            None => Found::Covered,
+            Some(reason) => ShimCoverage::Lacks(reason),
+            None => ShimCoverage::Covered,
         },
         // It will not start, and the kernel reports why.
-        Err(_) => Found::Nothing,
+        Err(_) => ShimCoverage::Nothing,
     }
 }
 

@@ -1,4 +1,4 @@
-//! Requests that are handed over and done later.
+//! Decisions for asynchronous requests: `io_uring` and Linux AIO (`io_submit`).
 //!
 //! Such requests pay when the program hands them over: at their completion, no thread may be there
 //! to wait. So short results are not refunded, and a gate that limits the requests in service sees
@@ -15,7 +15,7 @@ use crate::raw;
 
 /// One request, as far as gates care.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Entry {
+struct RingRequest {
     operation: Operation,
     /// Negative for a number of the ring's own. Such a number stands for a file, or the program
     /// would not have registered it.
@@ -26,7 +26,7 @@ struct Entry {
 /// Marks a descriptor that is registered with a ring.
 const REGISTERED: c_int = -2;
 
-fn pay(stage: &'static Stage, entry: Entry) {
+fn pay(stage: &'static Stage, entry: RingRequest) {
     if entry.descriptor == REGISTERED {
         let request = Request::new(entry.operation, entry.bytes).on(Subject::Path(b""));
         Admitted::now(stage, &request).complete(entry.bytes);
@@ -58,7 +58,7 @@ const _: () = assert!(size_of::<ControlBlock>() == 64);
 impl ControlBlock {
     /// The operation of this entry, if it passes gates. Opcodes are those of the kernel's
     /// `aio_abi.h`.
-    fn entry(&self) -> Option<Entry> {
+    fn entry(&self) -> Option<RingRequest> {
         let (operation, bytes) = match self.opcode {
             0 => (Operation::Read, self.length),
             1 => (Operation::Write, self.length),
@@ -67,7 +67,7 @@ impl ControlBlock {
             8 => (Operation::Write, vectors(self.buffer, self.length)),
             _ => return None,
         };
-        Some(Entry { operation, descriptor: self.descriptor as c_int, bytes })
+        Some(RingRequest { operation, descriptor: self.descriptor as c_int, bytes })
     }
 }
 
@@ -167,16 +167,20 @@ const SOURCE_FIXED: u32 = 1 << 31;
 
 impl RingEntry {
     /// The read of the source, if this entry is a copy; [`Self::entry`] is the write to its target.
-    fn source(&self) -> Option<Entry> {
+    fn source(&self) -> Option<RingRequest> {
         let fixed = self.operation_flags & SOURCE_FIXED != 0;
         let descriptor = if fixed { REGISTERED } else { self.source };
         let bytes = self.length.into();
-        (self.opcode == SPLICE).then_some(Entry { operation: Operation::Read, descriptor, bytes })
+        (self.opcode == SPLICE).then_some(RingRequest {
+            operation: Operation::Read,
+            descriptor,
+            bytes,
+        })
     }
 
     /// The operation of this entry, if it passes gates. Opcodes are those of the kernel's
     /// `io_uring.h`.
-    fn entry(&self) -> Option<Entry> {
+    fn entry(&self) -> Option<RingRequest> {
         let (operation, bytes) = match self.opcode {
             1 => (Operation::Read, vectors(self.address, self.length.into())),
             2 => (Operation::Write, vectors(self.address, self.length.into())),
@@ -187,7 +191,7 @@ impl RingEntry {
             _ => return None,
         };
         let descriptor = if self.flags & FIXED == 0 { self.descriptor } else { REGISTERED };
-        Some(Entry { operation, descriptor, bytes })
+        Some(RingRequest { operation, descriptor, bytes })
     }
 }
 
@@ -232,7 +236,7 @@ pub(crate) unsafe fn starts(
     // SAFETY: as the caller promises. Read before: it may be done and gone after.
     let entry = unsafe { block.as_ref() }.map(|block| {
         let bytes = if operation == Operation::Sync { 0 } else { block.aio_nbytes as u64 };
-        Entry { operation, descriptor: block.aio_fildes, bytes }
+        RingRequest { operation, descriptor: block.aio_fildes, bytes }
     });
     let result = call();
     if let (Some(stage), Some(entry), 0) = (stage(), entry, result) {
@@ -261,7 +265,7 @@ pub(crate) unsafe fn starts_list(
                 _ => continue,
             };
             let bytes = block.aio_nbytes as u64;
-            pay(stage, Entry { operation, descriptor: block.aio_fildes, bytes });
+            pay(stage, RingRequest { operation, descriptor: block.aio_fildes, bytes });
         }
     }
     call()
@@ -287,12 +291,12 @@ mod tests {
             flags: 0,
             event: 0,
         };
-        let write = Entry { operation: Operation::Write, descriptor: 7, bytes: 4096 };
+        let write = RingRequest { operation: Operation::Write, descriptor: 7, bytes: 4096 };
         assert_eq!(block.entry(), Some(write));
         let vectors = [iovec { iov_base: std::ptr::null_mut(), iov_len: 100 }; 2];
         (block.opcode, block.buffer, block.length) =
             (7, vectors.as_ptr().expose_provenance() as u64, 2);
-        let read = Entry { operation: Operation::Read, descriptor: 7, bytes: 200 };
+        let read = RingRequest { operation: Operation::Read, descriptor: 7, bytes: 200 };
         assert_eq!(block.entry(), Some(read));
         block.opcode = 6;
         assert_eq!(block.entry(), None, "a no-op asks for nothing");
@@ -314,14 +318,14 @@ mod tests {
             source: 6,
             rest: [0; 4],
         };
-        let write = Entry { operation: Operation::Write, descriptor: 5, bytes: 512 };
+        let write = RingRequest { operation: Operation::Write, descriptor: 5, bytes: 512 };
         assert_eq!(entry.entry(), Some(write));
         entry.flags = FIXED;
         assert_eq!(entry.entry().map(|entry| entry.descriptor), Some(REGISTERED));
         entry.opcode = 0;
         assert_eq!(entry.entry(), None, "a no-op asks for nothing");
         (entry.opcode, entry.flags) = (SPLICE, 0);
-        let read = Entry { operation: Operation::Read, descriptor: 6, bytes: 512 };
+        let read = RingRequest { operation: Operation::Read, descriptor: 6, bytes: 512 };
         assert_eq!((entry.entry(), entry.source()), (Some(write), Some(read)));
     }
 }

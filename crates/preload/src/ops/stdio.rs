@@ -1,4 +1,4 @@
-//! Streams of the C library.
+//! Decisions for the C library's streams (stdio).
 //!
 //! The gates charge the I/O of a stream on its file, not the calls of the program on its stream. So
 //! ten thousand lines written with `fputs` cost forty writes of 4 KiB. Most calls only touch the
@@ -13,7 +13,7 @@ use tidegate_stage::{Request, Stage, Subject};
 
 use super::{Admitted, MOVED_MAX, files, paths, pays, safely};
 use crate::attach::stage;
-use crate::stream::{self, Held, Stream};
+use crate::stream::{self, Stream, StreamLock};
 
 /// The function that locks the stream, so that only one thread uses it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,10 +26,10 @@ pub(crate) enum Lock {
 
 impl Lock {
     #[inline]
-    fn hold(self, stream: &Stream) -> Held<'_> {
+    fn hold(self, stream: &Stream) -> StreamLock<'_> {
         match self {
-            Self::Own => Held::new(stream),
-            Self::Caller => Held::by_caller(),
+            Self::Own => StreamLock::new(stream),
+            Self::Caller => StreamLock::by_caller(),
         }
     }
 }

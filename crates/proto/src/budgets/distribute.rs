@@ -18,7 +18,7 @@ use tidegate_model::{Event, Policy, StageId};
 
 use super::Budgets;
 use super::rules::{Rates, UNITS, bucket_name, push_bucket, rules};
-use super::solve::{Entry, START_PART, solve};
+use super::solve::{START_PART, TenantAtStage, solve};
 use super::stage::{Bucket, Stage};
 use crate::message::{Enforcement, Rule, ToStage};
 use crate::session::{PeerId, ToPeer};
@@ -207,13 +207,18 @@ fn buckets(stages: &Stages, unit: Unit) -> impl Iterator<Item = (StageId, usize,
 
 /// The goals of all [`buckets`], in their order. If `hold`, silent stages keep theirs.
 fn decide(policy: &Policy, unit: Unit, stages: &Stages, hold: bool) -> Vec<u64> {
-    let mut entries: Vec<Entry> = Vec::new();
+    let mut entries: Vec<TenantAtStage> = Vec::new();
     for stage in stages.values() {
         let is_held = hold && stage.silent_since.is_some();
         for share in &stage.shares {
             let Some(bucket) = share.bucket(unit) else { continue };
             let held = is_held.then_some(bucket.goal);
-            entries.push(Entry { tenant: share.tenant, demand: bucket.wanted, held, goal: 0 });
+            entries.push(TenantAtStage {
+                tenant: share.tenant,
+                demand: bucket.wanted,
+                held,
+                goal: 0,
+            });
         }
     }
     solve(policy, unit, &mut entries);

@@ -33,7 +33,7 @@ pub(super) const START_PART: u64 = 100;
 
 /// One tenant's part of one stage, in one unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Entry {
+pub(super) struct TenantAtStage {
     /// The tenant's index in the policy.
     pub(super) tenant: usize,
     /// The stage's demand for it, per second; [`u64::MAX`] is as much as it can get.
@@ -63,7 +63,7 @@ impl Group {
 
 /// Sets the goal of every entry. The goals add up to no more than the budget, and those of a tenant
 /// to no more than its limit, unless held shares alone are more.
-pub(super) fn solve(policy: &Policy, unit: Unit, entries: &mut [Entry]) {
+pub(super) fn solve(policy: &Policy, unit: Unit, entries: &mut [TenantAtStage]) {
     let mut groups = groups(policy, entries);
     match policy.budget.get(unit) {
         Some(budget) => divide_budget(budget, policy, unit, entries, &mut groups),
@@ -78,7 +78,7 @@ pub(super) fn solve(policy: &Policy, unit: Unit, entries: &mut [Entry]) {
     }
 }
 
-fn groups(policy: &Policy, entries: &mut [Entry]) -> Vec<Group> {
+fn groups(policy: &Policy, entries: &mut [TenantAtStage]) -> Vec<Group> {
     let mut groups = Vec::new();
     groups.resize_with(policy.tenants.len(), Group::default);
     for (index, entry) in entries.iter_mut().enumerate() {
@@ -98,7 +98,7 @@ fn divide_budget(
     budget: u64,
     policy: &Policy,
     unit: Unit,
-    entries: &[Entry],
+    entries: &[TenantAtStage],
     groups: &mut [Group],
 ) {
     let held = groups.iter().fold(0u64, |sum, group| sum.saturating_add(group.held));
@@ -129,7 +129,7 @@ fn divide_budget(
     }
 }
 
-fn divide_group(group: &Group, entries: &mut [Entry]) {
+fn divide_group(group: &Group, entries: &mut [TenantAtStage]) {
     if group.goal == u64::MAX {
         group.members.iter().for_each(|index| entries[*index].goal = u64::MAX);
         return;
@@ -162,11 +162,11 @@ mod tests {
         Policy::parse(&text).unwrap()
     }
 
-    fn entry(tenant: usize, demand: u64) -> Entry {
-        Entry { tenant, demand, held: None, goal: 0 }
+    fn entry(tenant: usize, demand: u64) -> TenantAtStage {
+        TenantAtStage { tenant, demand, held: None, goal: 0 }
     }
 
-    fn goals(policy: &Policy, mut entries: Vec<Entry>) -> Vec<u64> {
+    fn goals(policy: &Policy, mut entries: Vec<TenantAtStage>) -> Vec<u64> {
         solve(policy, Unit::Bytes, &mut entries);
         entries.iter().map(|entry| entry.goal).collect()
     }
@@ -194,7 +194,7 @@ mod tests {
     #[test]
     fn what_a_silent_stage_holds_is_not_given_again() {
         let two = policy("budget = \"1MB/s\"", &["reservation = \"600kB/s\"", ""]);
-        let held = Entry { held: Some(400_000), ..entry(0, ANY) };
+        let held = TenantAtStage { held: Some(400_000), ..entry(0, ANY) };
         let goals = goals(&two, [held, entry(0, ANY), entry(1, ANY)].into());
         // 600 are left. Both start with 3; 197 more are due to the first; 397 go in halves.
         assert_eq!(goals, [400_000, 398_500, 201_500]);
@@ -225,17 +225,17 @@ mod tests {
                 &budget.map_or(String::new(), |budget| format!("budget = \"{budget}B/s\"")),
                 &fields,
             );
-            let mut entries: Vec<Entry> = stages
+            let mut entries: Vec<TenantAtStage> = stages
                 .iter()
-                .map(|(tenant, demand, held)| Entry {
+                .map(|(tenant, demand, held)| TenantAtStage {
                     held: *held, ..entry(tenant % limits.len(), *demand)
                 })
                 .collect();
             solve(&policy, Unit::Bytes, &mut entries);
-            let sum = |of: &dyn Fn(&&Entry) -> bool| {
+            let sum = |of: &dyn Fn(&&TenantAtStage) -> bool| {
                 entries.iter().filter(of).map(|entry| u128::from(entry.goal)).sum::<u128>()
             };
-            let held = |of: &dyn Fn(&&Entry) -> bool| -> u128 {
+            let held = |of: &dyn Fn(&&TenantAtStage) -> bool| -> u128 {
                 entries.iter().filter(of).map(|e| u128::from(e.held.unwrap_or(0))).sum()
             };
             if let Some(budget) = budget {
@@ -243,7 +243,7 @@ mod tests {
             }
             for (tenant, limit) in limits.iter().enumerate() {
                 if let Some(limit) = limit {
-                    let own = |entry: &&Entry| entry.tenant == tenant;
+                    let own = |entry: &&TenantAtStage| entry.tenant == tenant;
                     prop_assert!(sum(&own) <= u128::from(*limit).max(held(&own)));
                 }
             }

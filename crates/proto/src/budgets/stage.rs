@@ -16,7 +16,7 @@ use tidegate_model::{Policy, Span, Time};
 use super::name_index::NameIndex;
 use super::rules::{UNITS, bucket_named, has_bucket};
 use super::window_stats::{Detail, Tenant, TrafficCounters};
-use crate::message::{ChannelReport, Coverage, GateReport, Report, Rule, StageInfo};
+use crate::message::{ChannelReport, Coverage, GateReport, Rule, StageInfo, StageReport};
 use crate::session::Peer;
 
 /// The longest command line that is kept, in bytes; enough to tell programs apart.
@@ -294,7 +294,7 @@ impl Stage {
         &mut self,
         policy: Option<(&Policy, &NameIndex)>,
         tenants: &mut [Tenant],
-        report: Report,
+        report: StageReport,
         is_detailed: bool,
     ) {
         let at = report.at_ns;

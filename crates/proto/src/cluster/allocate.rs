@@ -27,8 +27,9 @@
 use alloc::vec::Vec;
 
 use tidegate_algo::allocation::pshift::{Configuration, Solver, SolverReport};
+use tidegate_model::{NodeId, TenantIndex};
 
-use super::bounds::{Entry, GrantCounts, Tenant, When};
+use super::bounds::{GrantCounts, NodeAccounts, Tenant, When};
 
 /// A node, as an allocation needs to know it.
 #[derive(Clone, Copy, Debug, Default)]
@@ -42,9 +43,9 @@ pub(super) struct NodeCapacity {
 /// Reservations that cannot be met, and the nodes that cause it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Short {
-    pub(super) nodes: Vec<u16>,
-    /// Tenants by index, with the tokens that each is short of.
-    pub(super) tenants: Vec<(usize, u64)>,
+    pub(super) nodes: Vec<NodeId>,
+    /// Tenants, with the tokens that each is short of.
+    pub(super) tenants: Vec<(TenantIndex, u64)>,
 }
 
 /// The solutions from which the next ones go on: of this period, and of the next.
@@ -57,7 +58,7 @@ pub(super) struct Solutions {
 /// A tenant at a node.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Cell {
-    pub(super) node: u16,
+    pub(super) node: NodeId,
     pub(super) is_open: bool,
     pub(super) is_home: bool,
     /// Units of cost that wait.
@@ -103,13 +104,13 @@ impl Solutions {
         let solver = &mut self.reserved[when as usize];
         let (found, short) = solve(solver, (&wants, RESERVED), &rows, &capacities);
         for (cell, found) in rows.iter_mut().flatten().zip(found) {
-            let capacity = &mut capacities[usize::from(cell.node)];
+            let capacity = &mut capacities[cell.node.index()];
             *capacity = capacity.saturating_sub(found);
             (cell.given, cell.tokens.reserved) = (found, found);
         }
         for (row, want) in rows.iter_mut().zip(&wants) {
             let spare = want - row.iter().map(|cell| cell.tokens.reserved).sum::<u64>();
-            let is_free = |cell: &Cell| cell.is_open && capacities[usize::from(cell.node)] > 0;
+            let is_free = |cell: &Cell| cell.is_open && capacities[cell.node.index()] > 0;
             let is_any_free = row.iter().any(is_free);
             let takes = |cell: &Cell| if is_any_free { is_free(cell) } else { cell.is_open };
             spread(spare, row, takes, |cell, part| {
@@ -135,9 +136,9 @@ impl Solutions {
 }
 
 fn row(tenant: &Tenant, nodes: &[NodeCapacity], when: When) -> Vec<Cell> {
-    let cell = |entry: &Entry| {
-        let Entry { node, is_home, served, demand, expected, waiting, .. } = *entry;
-        let is_open = nodes[usize::from(node)].is_open;
+    let cell = |entry: &NodeAccounts| {
+        let NodeAccounts { node, is_home, served, demand, expected, waiting, .. } = *entry;
+        let is_open = nodes[node.index()].is_open;
         // Twice that is the solver's measure; a node does not serve more in a period.
         let most = if is_open { u64::from(u32::MAX / 2) } else { 0 };
         let measured = |amount: u64| amount.min(most);
@@ -168,7 +169,7 @@ fn budget(tenant: &Tenant, nodes: &[NodeCapacity], when: When) -> GrantCounts {
     for entry in &tenant.entries {
         let served = if when == When::Now { entry.served } else { 0 };
         let bound = entry.account(when).bound;
-        let is_open = nodes[usize::from(entry.node)].is_open;
+        let is_open = nodes[entry.node.index()].is_open;
         is_any_open |= is_open;
         used = used.plus(if is_open {
             GrantCounts { reserved: served, allowed: served }
@@ -268,7 +269,7 @@ pub(super) fn solve(
     let solver = last.get_or_insert_with(|| {
         let mut configuration = Configuration::new(capacities);
         for row in rows {
-            let nothing: Vec<_> = row.iter().map(|cell| (u32::from(cell.node), 0)).collect();
+            let nothing: Vec<_> = row.iter().map(|cell| (u32::from(cell.node.0), 0)).collect();
             let pushed = configuration.push(0, &nothing);
             assert!(pushed.is_ok(), "fewer than 2^31 pairs of a tenant and a node that exists");
         }
@@ -286,7 +287,7 @@ pub(super) fn solve(
         for (bucket, (want, row)) in wants.iter().zip(rows).enumerate() {
             let amount = if is_beyond { u64::MAX } else { *want };
             let amounts = divide(amount, row, levels).into_iter();
-            let demands = row.iter().zip(amounts).map(|(c, n)| (u32::from(c.node), n as u32));
+            let demands = row.iter().zip(amounts).map(|(c, n)| (u32::from(c.node.0), n as u32));
             let set = solver.set(bucket, *want, &demands.collect::<Vec<_>>());
             assert!(set.is_ok(), "a row has as many cells as when it was pushed");
         }
@@ -302,9 +303,12 @@ pub(super) fn solve(
         return (tokens.collect(), Short::default());
     }
     let shares = solver.share_shortfall();
-    let nodes = solver.certificate().servers().iter().map(|server| *server as u16).collect();
+    let nodes =
+        solver.certificate().servers().iter().map(|server| NodeId(*server as u16)).collect();
     let configuration = solver.configuration();
-    let missing = |(bucket, met): (usize, &u64)| (bucket, configuration.entitlement(bucket) - met);
+    let missing = |(bucket, met): (usize, &u64)| {
+        (TenantIndex::at(bucket), configuration.entitlement(bucket) - met)
+    };
     let tenants = shares.met.iter().enumerate().map(missing).filter(|(_, missing)| *missing > 0);
     let short = Short { nodes, tenants: tenants.collect() };
     (shares.granted.iter().map(|granted| u64::from(*granted)).collect(), short)

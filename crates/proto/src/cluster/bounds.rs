@@ -10,7 +10,7 @@
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use tidegate_model::{Iops, Span};
+use tidegate_model::{Iops, NodeId, Span};
 
 /// The serial of no grant.
 const NO_GRANT: u64 = 0;
@@ -152,9 +152,8 @@ impl Account {
 
 /// One tenant at one node.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Entry {
-    /// The node's index.
-    pub(super) node: u16,
+pub(super) struct NodeAccounts {
+    pub(super) node: NodeId,
     /// Whether the tenant's volumes and pools lie there.
     pub(super) is_home: bool,
     pub(super) now: Account,
@@ -172,7 +171,7 @@ pub(super) struct Entry {
     pub(super) before: u64,
 }
 
-impl Entry {
+impl NodeAccounts {
     pub(super) fn account(&self, when: When) -> &Account {
         match when {
             When::Now => &self.now,
@@ -208,7 +207,7 @@ pub(super) struct Tenant {
     /// The promised counts per period.
     pub(super) promise: GrantCounts,
     /// By node, ascending.
-    pub(super) entries: Vec<Entry>,
+    pub(super) entries: Vec<NodeAccounts>,
     /// Counts used in this period by node processes that have ended: the units that they had
     /// served, and the most that they may have served.
     pub(super) gone: GrantCounts,
@@ -222,7 +221,7 @@ pub(super) struct Tenant {
 }
 
 impl Tenant {
-    pub(super) fn entry_mut(&mut self, node: u16) -> Option<&mut Entry> {
+    pub(super) fn entry_mut(&mut self, node: NodeId) -> Option<&mut NodeAccounts> {
         let index = self.entries.binary_search_by_key(&node, |entry| entry.node).ok()?;
         self.entries.get_mut(index)
     }
@@ -248,13 +247,13 @@ impl Tenant {
 
     /// Units of cost served in this period, as last reported by nodes.
     pub(super) fn served(&self) -> u64 {
-        let sum = |sum: u64, entry: &Entry| sum.saturating_add(entry.served);
+        let sum = |sum: u64, entry: &NodeAccounts| sum.saturating_add(entry.served);
         self.entries.iter().fold(self.gone.reserved, sum)
     }
 
     /// Served and expected to be asked for in this period.
     pub(super) fn expected(&self) -> u64 {
-        let sum = |sum: u64, entry: &Entry| sum.saturating_add(entry.demand);
+        let sum = |sum: u64, entry: &NodeAccounts| sum.saturating_add(entry.demand);
         self.entries.iter().fold(self.served(), sum)
     }
 
@@ -265,7 +264,7 @@ impl Tenant {
 
     /// Units of cost served in the period before.
     pub(super) fn served_before(&self) -> u64 {
-        let sum = |sum: u64, entry: &Entry| sum.saturating_add(entry.before);
+        let sum = |sum: u64, entry: &NodeAccounts| sum.saturating_add(entry.before);
         self.entries.iter().fold(self.gone_before, sum)
     }
 
@@ -291,11 +290,11 @@ impl Tenant {
 
     /// Takes in that a node runs a new process, which holds no counts. The old one may have used
     /// its counts.
-    pub(super) fn end_process(&mut self, node: u16) {
+    pub(super) fn end_process(&mut self, node: NodeId) {
         let Some(entry) = self.entry_mut(node) else { return };
         let gone = GrantCounts { reserved: entry.served, allowed: entry.now.bound.allowed };
-        let Entry { is_home, before, .. } = *entry;
-        *entry = Entry { node, is_home, before, ..Entry::default() };
+        let NodeAccounts { is_home, before, .. } = *entry;
+        *entry = NodeAccounts { node, is_home, before, ..NodeAccounts::default() };
         self.gone = self.gone.plus(gone);
     }
 }

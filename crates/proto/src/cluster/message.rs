@@ -40,7 +40,7 @@ use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
 use tidegate_model::policy::Fallback;
-use tidegate_model::{Class, Discipline, NodeId, Span};
+use tidegate_model::{Class, Discipline, NodeId, PeriodNumber, Span, TenantIndex};
 
 use crate::stats::message::{NodeCounts, NodeLatency};
 
@@ -52,7 +52,7 @@ use crate::stats::message::{NodeCounts, NodeLatency};
 pub struct RoundId {
     /// The period. A controller counts on where its last run stopped, because it numbers
     /// periods by the calendar.
-    pub period: u64,
+    pub period: PeriodNumber,
     /// The distribution within it, counting from zero.
     pub round: u32,
 }
@@ -96,7 +96,7 @@ pub enum ToNode {
     /// other revisions from here on, and the grants that it took are void: no tenant has a
     /// reservation, and limited tenants wait for the next grant.
     Plan(Plan),
-    /// Asks for a [`Report`].
+    /// Asks for a [`NodeReport`].
     Collect {
         /// Comes back in the report.
         round_id: RoundId,
@@ -180,8 +180,8 @@ pub struct Grant {
 /// The counts up to which one tenant may be served in a period at one node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Share {
-    /// The tenant's index in the plan, counting from zero.
-    pub tenant: u16,
+    /// The tenant's index in the plan.
+    pub tenant: TenantIndex,
     /// Up to this count it goes before those without reservation tokens.
     pub reserved: u64,
     /// Up to this count it is served at all; at least `reserved`. `u64::MAX` for no limit.
@@ -192,7 +192,7 @@ pub struct Share {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FromNode {
     /// The answer to [`ToNode::Collect`].
-    Report(Report),
+    Report(NodeReport),
     /// A grant was taken, or was too late.
     Granted {
         /// The revision of the plan that the node has.
@@ -212,8 +212,8 @@ pub enum FromNode {
     /// has changed, and first on a connection if there are any.
     Faults(Vec<PartFault>),
     /// The answer to [`ToNode::Collect`] where no tenant was served anything in this period and in
-    /// the one before, and none is expected to ask for anything: a complete [`Report`] would name
-    /// no tenant. The node need not be asked until it sends [`Self::Awake`].
+    /// the one before, and none is expected to ask for anything: a complete [`NodeReport`] would
+    /// name no tenant. The node need not be asked until it sends [`Self::Awake`].
     Rest {
         /// The revision of the plan that it has.
         revision: u64,
@@ -254,7 +254,7 @@ pub struct PartFault {
 
 /// A node's service so far, and the demand that it expects.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Report {
+pub struct NodeReport {
     /// The revision of the plan that it has.
     pub revision: u64,
     /// The round of the question.
@@ -269,14 +269,14 @@ pub struct Report {
     pub tenants: Vec<TenantReport>,
     /// Units of cost served in the whole period before, by the tenant's index in the plan, where
     /// not zero. Only in complete reports.
-    pub before: Vec<(u16, u64)>,
+    pub before: Vec<(TenantIndex, u64)>,
 }
 
 /// One tenant at one node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TenantReport {
-    /// The tenant's index in the plan, counting from zero.
-    pub tenant: u16,
+    /// The tenant's index in the plan.
+    pub tenant: TenantIndex,
     /// Units of cost served in the period so far, with tokens of any kind or none.
     pub served: u64,
     /// Units of cost that it is expected to ask for from now to the end of the period, the

@@ -4,10 +4,10 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use tidegate_model::{NodeId, Policy, Portion, Span, policy};
+use tidegate_model::{NodeId, Policy, Portion, Span, TenantIndex, policy};
 
 use super::allocate::{Short, Solutions};
-use super::bounds::{Entry, GrantCounts, Tenant, promise};
+use super::bounds::{GrantCounts, NodeAccounts, Tenant, promise};
 use super::message::{Plan, TenantPlan};
 use super::{Cluster, WHENS};
 
@@ -62,7 +62,7 @@ impl Cluster {
                 }
             }
             for (index, entry) in tenant.entries.iter().enumerate() {
-                self.entries_of[usize::from(entry.node)].push((number as u16, index as u16));
+                self.entries_of[entry.node.index()].push((TenantIndex::at(number), index as u16));
             }
             self.tenants.push(tenant);
         }
@@ -72,7 +72,7 @@ impl Cluster {
         let mut tenant = Tenant { name: name.into(), is_limited, ..Tenant::default() };
         self.extend(&mut tenant);
         tenant.unknown = WHENS.map(|when| {
-            let mut nodes = tenant.entries.iter().map(|entry| usize::from(entry.node));
+            let mut nodes = tenant.entries.iter().map(|entry| entry.node.index());
             let is_unknown = nodes.any(|node| self.nodes[node].is_unknown[when as usize]);
             if is_unknown { promise } else { GrantCounts::ZERO }
         });
@@ -83,18 +83,19 @@ impl Cluster {
     /// other nodes too, by a name that its client chooses; there it has counts from the round on in
     /// which the node reports them.
     fn extend(&self, tenant: &mut Tenant) {
-        let known: BTreeSet<u16> = tenant.entries.iter().map(|entry| entry.node).collect();
+        let known: BTreeSet<NodeId> = tenant.entries.iter().map(|entry| entry.node).collect();
         let node_ids = self
             .nodes
             .iter()
-            .map(|node_state| node_state.id.0)
+            .map(|node_state| node_state.id)
             .filter(|node_state| !known.contains(node_state));
-        tenant.entries.extend(node_ids.map(|node| Entry { node, ..Entry::default() }));
+        tenant
+            .entries
+            .extend(node_ids.map(|node| NodeAccounts { node, ..NodeAccounts::default() }));
         let home_nodes =
             self.setup.home_nodes.get(&tenant.name).filter(|home_nodes| !home_nodes.is_empty());
         for entry in &mut tenant.entries {
-            entry.is_home =
-                home_nodes.is_none_or(|home_nodes| home_nodes.contains(&NodeId(entry.node)));
+            entry.is_home = home_nodes.is_none_or(|home_nodes| home_nodes.contains(&entry.node));
         }
         tenant.entries.sort_by_key(|entry| entry.node);
     }

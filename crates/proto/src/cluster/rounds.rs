@@ -2,11 +2,11 @@
 
 use alloc::vec::Vec;
 
-use tidegate_model::{Event, Span, Time};
+use tidegate_model::{Event, PeriodNumber, Span, Time};
 
 use super::allocate::NodeCapacity;
-use super::bounds::{Account, Entry, When, promise};
-use super::message::{Grant, Report, RoundId, Share, ToNode};
+use super::bounds::{Account, NodeAccounts, When, promise};
+use super::message::{Grant, NodeReport, RoundId, Share, ToNode};
 use super::{Cluster, EARLIER, LAST_PART, LEASE, MISSED_MAX, SETTLE, SILENT, WAIT_PART};
 
 /// A reported capacity counts as a rate while at least one part in so many of a period is left.
@@ -52,13 +52,13 @@ impl Cluster {
             let behind = now.since(self.period_start).0 / self.plan.period.0;
             let skipped = behind.saturating_sub(u64::from(LEASE) + 1);
             self.period_start = self.period_start.after(Span(skipped * self.plan.period.0));
-            self.period += skipped;
+            self.period = self.period.after(skipped);
         }
     }
 
     fn advance_period(&mut self) {
         self.period_start = self.period_end();
-        self.period += 1;
+        self.period = self.period.after(1);
         self.rounds = 0;
         self.is_judged = false;
         self.round.phase = Phase::Idle;
@@ -75,7 +75,7 @@ impl Cluster {
                 });
             }
         }
-        let last_held = self.first_period + EARLIER;
+        let last_held = self.first_period.after(EARLIER);
         for node in &mut self.nodes {
             // The last lease may hold in its last period, but not after that.
             node.is_unknown[0] &= self.period <= last_held;
@@ -147,7 +147,13 @@ impl Cluster {
     }
 
     /// A node has reported, perhaps that it rests.
-    pub(super) fn on_report(&mut self, now: Time, node: usize, report: &Report, is_resting: bool) {
+    pub(super) fn on_report(
+        &mut self,
+        now: Time,
+        node: usize,
+        report: &NodeReport,
+        is_resting: bool,
+    ) {
         let revision = self.plan.revision;
         let state = &mut self.nodes[node];
         // A node that answers late is slow, and not silent.
@@ -197,7 +203,7 @@ impl Cluster {
         }
     }
 
-    fn take_in(&mut self, node: usize, report: &Report) {
+    fn take_in(&mut self, node: usize, report: &NodeReport) {
         let left = self.period_end().since(self.round.started);
         let state = &mut self.nodes[node];
         // Near the end of a period a count is too coarse for a rate.
@@ -208,14 +214,14 @@ impl Cluster {
         state.capacity_left = report.capacity_left.min(declared.unwrap_or(u64::MAX));
         state.capacity = super::scaled(state.capacity_left, self.plan.period, left);
         if state.is_complete {
-            let nothing = |entry: &mut Entry| {
+            let nothing = |entry: &mut NodeAccounts| {
                 (entry.demand, entry.expected, entry.waiting) = (0, 0, 0);
             };
             self.each_entry(node, nothing);
         }
-        let (id, capacity_left) = (self.nodes[node].id.0, self.nodes[node].capacity_left);
+        let (id, capacity_left) = (self.nodes[node].id, self.nodes[node].capacity_left);
         for tenant_report in &report.tenants {
-            let Some(tenant) = self.tenants.get_mut(usize::from(tenant_report.tenant)) else {
+            let Some(tenant) = self.tenants.get_mut(tenant_report.tenant.index()) else {
                 continue;
             };
             let Some(entry) = tenant.entry_mut(id) else { continue };
@@ -225,7 +231,7 @@ impl Cluster {
             (entry.expected, entry.waiting) = (tenant_report.expected, tenant_report.waiting);
         }
         for &(tenant, served) in &report.before {
-            let Some(tenant) = self.tenants.get_mut(usize::from(tenant)) else { continue };
+            let Some(tenant) = self.tenants.get_mut(tenant.index()) else { continue };
             let Some(entry) = tenant.entry_mut(id) else { continue };
             entry.before = entry.before.max(served);
         }
@@ -276,7 +282,7 @@ impl Cluster {
         for tenant in self.tenants.iter().filter(|tenant| !tenant.is_met()) {
             self.outbox.publish(Event::ReservationMissed {
                 tenant: tenant.name.clone(),
-                period: self.period.saturating_sub(1),
+                period: PeriodNumber(self.period.0.saturating_sub(1)),
                 served_operations: tenant.served_before(),
                 reserved_operations: tenant.promise.reserved,
             });
@@ -348,8 +354,8 @@ impl Cluster {
             }
             let mut shares = Vec::new();
             for &(tenant, index) in &self.entries_of[node] {
-                let headroom = &mut headrooms[usize::from(tenant)];
-                let owner = &mut self.tenants[usize::from(tenant)];
+                let headroom = &mut headrooms[tenant.index()];
+                let owner = &mut self.tenants[tenant.index()];
                 let is_limited = owner.is_limited;
                 let account = owner.entries[usize::from(index)].account_mut(when);
                 let best = account.best(is_limited, headroom);
@@ -372,10 +378,10 @@ impl Cluster {
             (state.serial, state.awaited) = (serial, Some(serial));
             let (period, into, lease) = match when {
                 When::Now => (self.period, now.since(self.period_start), 0),
-                When::Next => (self.period + 1, Span::ZERO, LEASE),
+                When::Next => (self.period.after(1), Span::ZERO, LEASE),
             };
             if when == When::Next {
-                state.lease_until = period + u64::from(LEASE);
+                state.lease_until = period.after(u64::from(LEASE));
                 (state.leased, state.is_lease_answered) = (serial, false);
             }
             let round_id = RoundId { period, round: self.round.round_id.round };

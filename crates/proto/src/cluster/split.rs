@@ -9,9 +9,9 @@
 //!
 //! # Mechanism
 //! In each *round*, several times a second, all nodes are asked for the operations of their clients
-//! in the last period and whether they wanted more ([`Report`]). A fourth of a round later at the
-//! latest pShift divides every promise by these reports (the file `aim.rs`), and nodes are sent the
-//! shares that change.
+//! in the last period and whether they wanted more ([`DataNodeReport`]). A fourth of a round later
+//! at the latest pShift divides every promise by these reports (the file `aim.rs`), and nodes are
+//! sent the shares that change.
 //!
 //! - **Shares stand.** Shares do not expire: if reports are lost, or the controller is, nodes go on
 //!   by the last division.
@@ -33,11 +33,11 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use tidegate_model::event::DISCONNECTED;
-use tidegate_model::{Event, Iops, Policy, Span, Time};
+use tidegate_model::{DataNodeId, Event, Iops, NodeId, Policy, Span, TenantIndex, Time};
 
-use super::bounds::{Account, Entry, GrantCounts, Tenant, When, promise};
+use super::bounds::{Account, GrantCounts, NodeAccounts, Tenant, When, promise};
 use super::message::Share;
-use crate::data_node::{FromDataNode, Grant, Report, ToDataNode};
+use crate::data_node::{DataNodeReport, FromDataNode, Grant, ToDataNode};
 use crate::session::{Outbox, PeerId, REPLACED, Refusal, ToPeer};
 use aim::Aim;
 
@@ -71,7 +71,7 @@ struct Node {
     name: String,
     is_connected: bool,
     /// Its last report.
-    report: Option<Report>,
+    report: Option<DataNodeReport>,
     /// How often its memory was damaged since its process began, and which structure was last.
     damages: u64,
     damaged: Option<String>,
@@ -176,8 +176,8 @@ impl Split {
     }
 
     /// A data node has sent a message.
-    pub(crate) fn on_message(&mut self, now: Time, index: u16, message: FromDataNode) {
-        let index = usize::from(index);
+    pub(crate) fn on_message(&mut self, now: Time, index: DataNodeId, message: FromDataNode) {
+        let index = index.index();
         self.nodes[index].seen = now;
         match message {
             FromDataNode::Report(report) => self.on_report(now, index, report),
@@ -209,8 +209,8 @@ impl Split {
     }
 
     /// A data node's connection is closed. `reason` is for people.
-    pub(crate) fn on_closed(&mut self, now: Time, index: u16, reason: &str) {
-        self.part(now, usize::from(index), reason);
+    pub(crate) fn on_closed(&mut self, now: Time, index: DataNodeId, reason: &str) {
+        self.part(now, index.index(), reason);
     }
 
     /// Brings a policy into force. Connected nodes are sent the policy and their shares.
@@ -276,7 +276,7 @@ impl Split {
         }
     }
 
-    fn on_report(&mut self, now: Time, index: usize, report: Report) {
+    fn on_report(&mut self, now: Time, index: usize, report: DataNodeReport) {
         let revision = self.policy.as_ref().map_or(0, |(revision, _)| *revision);
         if report.revision != revision || report.round != self.round {
             return;
@@ -298,10 +298,10 @@ impl Split {
     }
 
     /// Takes in the shares that a node reports after it has connected.
-    fn learn(&mut self, index: usize, report: &Report) {
+    fn learn(&mut self, index: usize, report: &DataNodeReport) {
         self.each_account(index, |account| *account = Account::default());
         for tenant_report in &report.tenants {
-            let Some(tenant) = self.tenants.get_mut(usize::from(tenant_report.tenant)) else {
+            let Some(tenant) = self.tenants.get_mut(tenant_report.tenant.index()) else {
                 continue;
             };
             let allowed = if tenant.is_limited { tenant_report.allowed } else { 0 };
@@ -325,8 +325,9 @@ impl Split {
             let mut tenant = earlier.remove(&requested.name).unwrap_or_else(|| Tenant {
                 name: requested.name.clone(),
                 is_limited,
-                entries: (0..self.nodes.len() as u16)
-                    .map(|node| Entry { node, is_home: true, ..Entry::default() })
+                entries: (0..self.nodes.len())
+                    .map(NodeId::at)
+                    .map(|node| NodeAccounts { node, is_home: true, ..NodeAccounts::default() })
                     .collect(),
                 ..Tenant::default()
             });
@@ -340,15 +341,15 @@ impl Split {
         // Tenants have other indexes now.
         let before = self.policy.iter().flat_map(|(_, policy)| &policy.tenants);
         let after = |name| policy.tenants.iter().position(|tenant| tenant.name == name);
-        let indexes: Vec<_> = before.map(|tenant| after(tenant.name.as_str())).collect();
+        let indexes: Vec<_> =
+            before.map(|tenant| after(tenant.name.as_str()).map(TenantIndex::at)).collect();
         for node in &mut self.nodes {
-            let index = |from| indexes.get(usize::from(from)).copied().flatten();
-            node.minute.renumber(|from| index(from).map(|index| index as u16));
+            node.minute.renumber(|from| indexes.get(from.index()).copied().flatten());
         }
         for report in self.nodes.iter_mut().filter_map(|node| node.report.as_mut()) {
             report.tenants.retain_mut(|tenant_report| {
-                let index = indexes.get(usize::from(tenant_report.tenant)).copied().flatten();
-                tenant_report.tenant = index.unwrap_or(0) as u16;
+                let index = indexes.get(tenant_report.tenant.index()).copied().flatten();
+                tenant_report.tenant = index.unwrap_or_default();
                 index.is_some()
             });
         }
@@ -401,7 +402,7 @@ impl Split {
             let serial = node.serial + 1;
             let mut shares = Vec::new();
             for (number, (owner, headroom)) in
-                (0..).zip(self.tenants.iter_mut().zip(&mut headrooms))
+                (0..).map(TenantIndex).zip(self.tenants.iter_mut().zip(&mut headrooms))
             {
                 let is_limited = owner.is_limited;
                 let account = owner.entries[index].account_mut(STANDING);
@@ -432,5 +433,5 @@ impl Split {
 }
 
 fn peer(index: usize) -> PeerId {
-    PeerId::DataNode(index as u16)
+    PeerId::DataNode(DataNodeId::at(index))
 }

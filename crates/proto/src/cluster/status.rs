@@ -11,10 +11,10 @@ use alloc::vec::Vec;
 use alloc::{format, vec};
 
 use serde::{Deserialize, Serialize};
-use tidegate_model::{Time, Waits};
+use tidegate_model::{NodeId, TenantIndex, Time, Waits};
 
 use super::Cluster;
-use super::bounds::{Entry, GrantCounts, Tenant};
+use super::bounds::{GrantCounts, NodeAccounts, Tenant};
 use super::message::PartFault;
 use crate::message::VolumeFault;
 
@@ -459,7 +459,7 @@ impl Cluster {
         });
         ClusterStatus {
             revision: self.plan.revision,
-            period: self.period,
+            period: self.period.0,
             period_ns: self.plan.period.0,
             into_ns: now.since(self.period_start).0,
             round_ns: self.round.took.0,
@@ -472,12 +472,12 @@ impl Cluster {
     }
 
     /// The status of a tenant at one node; none if all its numbers are zero.
-    fn at_node(&self, tenant: &Tenant, entry: &Entry) -> Option<TenantAtNode> {
+    fn at_node(&self, tenant: &Tenant, entry: &NodeAccounts) -> Option<TenantAtNode> {
         let GrantCounts { reserved, allowed } = entry.now.sent;
         let numbers = [reserved, entry.served, entry.demand, entry.before];
         numbers.iter().any(|number| *number > 0).then(|| TenantAtNode {
-            id: entry.node,
-            node: self.nodes[usize::from(entry.node)].name.clone(),
+            id: entry.node.0,
+            node: self.nodes[entry.node.index()].name.clone(),
             reserved_operations: reserved,
             limit_operations: tenant.is_limited.then_some(allowed),
             served_operations: entry.served,
@@ -490,10 +490,10 @@ impl Cluster {
 
     /// The shortfall of the last distribution, in words; none if it met all reservations.
     fn shortfall(&self) -> Option<Shortfall> {
-        let name = |node: &u16| self.nodes[usize::from(*node)].name.clone();
+        let name = |node: &NodeId| self.nodes[node.index()].name.clone();
         let nodes: Vec<String> = self.short.nodes.iter().map(name).collect();
-        let short = |&(index, missing_operations): &(usize, u64)| ShortTenant {
-            name: self.tenants[index].name.clone(),
+        let short = |&(index, missing_operations): &(TenantIndex, u64)| ShortTenant {
+            name: self.tenants[index.index()].name.clone(),
             missing_operations,
         };
         let tenants: Vec<ShortTenant> = self.short.tenants.iter().map(short).collect();

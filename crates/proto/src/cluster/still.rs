@@ -21,7 +21,7 @@
 use alloc::vec::Vec;
 
 use super::allocate::NodeCapacity;
-use super::bounds::{Entry, GrantCounts, Tenant, When};
+use super::bounds::{GrantCounts, NodeAccounts, Tenant, When};
 
 /// For each node, whether it can be sent counts, and whether it has capacity.
 type Pattern = Vec<(bool, bool)>;
@@ -40,8 +40,9 @@ fn pattern(nodes: &[NodeCapacity]) -> Pattern {
 /// Whether nothing was served, waits or is expected anywhere, and everything that may be in force
 /// is known.
 fn is_quiet(tenants: &[Tenant]) -> bool {
-    let is_idle =
-        |entry: &Entry| [entry.served, entry.demand, entry.expected, entry.waiting] == [0; 4];
+    let is_idle = |entry: &NodeAccounts| {
+        [entry.served, entry.demand, entry.expected, entry.waiting] == [0; 4]
+    };
     tenants.iter().all(|tenant| {
         tenant.gone == GrantCounts::ZERO
             && tenant.unknown == [GrantCounts::ZERO; 2]
@@ -74,10 +75,10 @@ impl Still {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use tidegate_model::{Iops, NodeId, Policy, Time};
+    use tidegate_model::{Iops, NodeId, Policy, TenantIndex, Time};
 
     use super::*;
-    use crate::cluster::message::{FromNode, NodeInfo, Report, TenantReport, ToNode};
+    use crate::cluster::message::{FromNode, NodeInfo, NodeReport, TenantReport, ToNode};
     use crate::cluster::{Cluster, NodeSetup, Setup};
     use crate::session::{Action, PeerId, ToPeer};
 
@@ -171,18 +172,18 @@ mod tests {
                 ToNode::Collect { round_id, .. } => {
                     let demands = (0..).zip(self.node_demands[node]);
                     let tenants = demands.map(|(tenant, demands)| TenantReport {
-                        tenant,
+                        tenant: TenantIndex(tenant),
                         served: 0,
                         expected: demands,
                         waiting: demands / 2,
                         is_elastic: false,
                     });
-                    let report = Report {
+                    let report = NodeReport {
                         revision: 1,
                         round_id: *round_id,
                         capacity_left: 500,
                         tenants: tenants.collect(),
-                        ..Report::default()
+                        ..NodeReport::default()
                     };
                     FromNode::Report(report)
                 }

@@ -1,4 +1,4 @@
-//! From bytes as they arrive to whole frames.
+//! Assembles frames of the data path from bytes as they arrive.
 //!
 //! A payload is copied once, from the bytes that came with other frames into memory of its own; and
 //! not even once if it is long, because the reader of the socket may read the rest of it straight

@@ -25,7 +25,7 @@ fn tag(operation: Operation, cost: u32) -> Tag {
 
 fn job(command: Command, length: u32) -> [u8; 48] {
     let tag = tag(Operation::Write, 1);
-    JobHead { ticket: 1, tag, command, part: 2, offset: 3, length }.to_bytes()
+    JobHead { ticket: 1, tag, command, part: PartNumber(2), offset: 3, length }.to_bytes()
 }
 
 fn answer(length: u32) -> [u8; 16] {

@@ -39,7 +39,7 @@ fn golden_frames_of_version_three() {
         ticket: 0x1122_3344_5566_7788,
         tag: tag(),
         command: Command::Zero { allocate: true, durable: true },
-        part: 0x0a0b_0c0d,
+        part: PartNumber(0x0a0b_0c0d),
         offset: 0x0102_0304_0506_0708,
         length: 0x0001_0000,
     };
@@ -83,7 +83,7 @@ fn golden_messages_of_version_three() {
     assert_eq!(payload::<RequestHead, _>(&identify), golden);
     assert_eq!(decode::<ToNode>(golden), Ok(identify));
     let open = ToNode::Open {
-        part: 1,
+        part: PartNumber(1),
         volume: "v".into(),
         index: 2,
         length: Bytes(4096),
@@ -97,7 +97,8 @@ fn golden_messages_of_version_three() {
     assert_eq!(payload::<ReplyHead, _>(&welcome), b"\x00\x01\x01n\x010");
     let refused = FromNode::Refused { version: 1, reason: "no".into() };
     assert_eq!(payload::<ReplyHead, _>(&refused), b"\x01\x01\x02no");
-    let opened = |opened| payload::<ReplyHead, _>(&FromNode::Opened { part: 3, opened });
+    let opened =
+        |opened| payload::<ReplyHead, _>(&FromNode::Opened { part: PartNumber(3), opened });
     assert_eq!(opened(Err("no".into())), b"\x02\x03\x01\x02no");
     let state = PartState { incarnation: 300, identity: None };
     assert_eq!(opened(Ok(state)), b"\x02\x03\x00\xac\x02\x00");
@@ -105,7 +106,7 @@ fn golden_messages_of_version_three() {
     let labelled = opened(Ok(PartState { identity: Some(stamp), ..state }));
     assert_eq!(labelled, b"\x02\x03\x00\xac\x02\x010123456789abcdef\x02");
     assert_eq!(payload::<ReplyHead, _>(&FromNode::Alive), b"\x03");
-    let changed = FromNode::Incarnation { part: 3, incarnation: 300 };
+    let changed = FromNode::Incarnation { part: PartNumber(3), incarnation: 300 };
     assert_eq!(payload::<ReplyHead, _>(&changed), b"\x04\x03\xac\x02");
     assert_eq!(payload::<ReplyHead, _>(&FromNode::Ending), b"\x05");
     assert_eq!(decode::<FromNode>(b"\x03\x00"), Err(FrameError::Message));
@@ -140,7 +141,8 @@ fn what_no_version_has_is_refused_with_its_reason() {
 #[test]
 fn a_long_range_without_payload_is_no_long_frame() {
     let command = Command::Discard { durable: false };
-    let job = JobHead { ticket: 0, tag: tag(), command, part: 0, offset: 0, length: u32::MAX };
+    let part = PartNumber(0);
+    let job = JobHead { ticket: 0, tag: tag(), command, part, offset: 0, length: u32::MAX };
     let head = RequestHead::parse(&job.to_bytes()).unwrap();
     assert_eq!((head, head.payload()), (RequestHead::Job(job), 0));
 }
@@ -162,7 +164,10 @@ fn job() -> impl Strategy<Value = (JobHead, Vec<u8>)> {
             if !command.has_payload() {
                 payload.clear();
             }
-            (JobHead { ticket, tag: tag(), command, part, offset, length }, payload)
+            (
+                JobHead { ticket, tag: tag(), command, part: PartNumber(part), offset, length },
+                payload,
+            )
         },
     )
 }

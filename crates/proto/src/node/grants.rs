@@ -1,4 +1,5 @@
-//! Which counts hold at a node, and from when to when: the plan, the periods, and the grants.
+//! The token counts in force at a storage node, period by period: the plan, the periods, and the
+//! grants.
 
 use alloc::collections::BTreeMap;
 use alloc::string::String;
@@ -8,12 +9,12 @@ use tidegate_algo::capacity::estimate::{Demand, DemandSample};
 use tidegate_algo::scheduling::dsfq::Bound;
 use tidegate_algo::scheduling::scheduler::{PeriodGrant, Slot, SlotCounters, TenantParameters};
 use tidegate_model::policy::Fallback;
-use tidegate_model::{Class, Span, Time, Waits};
+use tidegate_model::{Class, PeriodNumber, Span, TenantIndex, Time, Waits};
 
 use super::shards::Shards;
 use super::threads::Threading;
 use crate::cluster::message::{
-    FromNode, Grant, Plan, Report, RoundId, Share, TenantPlan, TenantReport,
+    FromNode, Grant, NodeReport, Plan, RoundId, Share, TenantPlan, TenantReport,
 };
 
 /// The periods after a plan in which limited tenants wait for a first grant. Longer than it takes
@@ -92,7 +93,7 @@ pub(super) struct PeriodGrants {
     pub(super) tenants: Vec<Tenant>,
     indexes: BTreeMap<String, usize>,
     /// The number of the period that is running.
-    number: u64,
+    number: PeriodNumber,
     ends: Time,
     /// Whether a message has reported in this period how long it has been running.
     is_aligned: bool,
@@ -123,7 +124,7 @@ impl Default for PeriodGrants {
             fallback: Fallback::default(),
             tenants: Vec::new(),
             indexes: BTreeMap::new(),
-            number: 0,
+            number: PeriodNumber::default(),
             ends: Time::MAX,
             is_aligned: false,
             is_fresh: true,
@@ -141,7 +142,7 @@ impl PeriodGrants {
         self.revision
     }
 
-    pub(super) const fn number(&self) -> u64 {
+    pub(super) const fn number(&self) -> PeriodNumber {
         self.number
     }
 
@@ -262,25 +263,25 @@ impl PeriodGrants {
     pub(super) fn align<J, T: Threading>(
         &mut self,
         now: Time,
-        period: u64,
+        period: PeriodNumber,
         into: Span,
         shards: &Shards<J, T>,
     ) {
         if self.revision == 0 {
             return;
         }
-        if core::mem::take(&mut self.is_fresh) && period.wrapping_sub(self.number) > 1 {
+        if core::mem::take(&mut self.is_fresh) && period.0.wrapping_sub(self.number.0) > 1 {
             self.number = period;
             self.forget_coming();
             self.is_aligned = false;
         }
         let begun = Time(now.0.saturating_sub(into.0.min(self.period.0)));
         if period > self.number {
-            self.skip(period - self.number - 1);
+            self.skip(period.0 - self.number.0 - 1);
             self.begin_period(begun, shards);
         }
         // The node may have begun the next period a moment before its controller.
-        let ahead = match self.number - period {
+        let ahead = match self.number.0 - period.0 {
             0 => Span::ZERO,
             1 => self.period,
             _ => return,
@@ -305,7 +306,7 @@ impl PeriodGrants {
     /// Leaves out periods in which nothing happened.
     fn skip(&mut self, periods: u64) {
         if periods > 0 {
-            self.number = self.number.saturating_add(periods);
+            self.number = self.number.after(periods);
             self.lease = self.lease.saturating_sub(u32::try_from(periods).unwrap_or(u32::MAX));
             self.forget_coming();
         }
@@ -320,7 +321,7 @@ impl PeriodGrants {
 
     /// Begins the next period, at `begins`.
     fn begin_period<J, T: Threading>(&mut self, begins: Time, shards: &Shards<J, T>) {
-        self.number = self.number.saturating_add(1);
+        self.number = self.number.after(1);
         self.ends = begins.after(self.period);
         self.is_aligned = false;
         shards.change_all(|scheduler| scheduler.begin(begins, self.ends));
@@ -426,7 +427,8 @@ impl PeriodGrants {
     }
 
     fn is_next(&self, grant: &Grant) -> bool {
-        grant.revision == self.revision && self.number.checked_add(1) == Some(grant.round_id.period)
+        grant.revision == self.revision
+            && self.number.0.checked_add(1) == Some(grant.round_id.period.0)
     }
 
     fn take_present<J, T: Threading>(&mut self, now: Time, grant: &Grant, shards: &Shards<J, T>) {
@@ -438,7 +440,7 @@ impl PeriodGrants {
             }
         }
         for share in &grant.shares {
-            let Some(tenant) = self.tenants.get_mut(usize::from(share.tenant)) else { continue };
+            let Some(tenant) = self.tenants.get_mut(share.tenant.index()) else { continue };
             let counts = tenant.counts(share);
             shards.grant(now, tenant.slot, counts);
             tenant.holds = counts;
@@ -461,7 +463,7 @@ impl PeriodGrants {
         }
         self.coming = Some(grant.lease);
         for share in &grant.shares {
-            let Some(tenant) = self.tenants.get_mut(usize::from(share.tenant)) else { continue };
+            let Some(tenant) = self.tenants.get_mut(share.tenant.index()) else { continue };
             tenant.coming = tenant.counts(share);
         }
     }
@@ -473,7 +475,7 @@ impl PeriodGrants {
         share: &Share,
         shards: &Shards<J, T>,
     ) -> Option<Share> {
-        let tenant = self.tenants.get(usize::from(share.tenant))?;
+        let tenant = self.tenants.get(share.tenant.index())?;
         let (counts, served) = if self.is_present(grant) {
             let slot = tenant.slot;
             shards.read(slot.shard(), |scheduler| (scheduler.counts(slot), scheduler.served(slot)))
@@ -528,12 +530,12 @@ impl PeriodGrants {
         shards: &Shards<J, T>,
     ) -> Option<FromNode> {
         let (revision, serial) = (self.revision, self.serial);
-        match self.number.checked_sub(round_id.period) {
+        match self.number.0.checked_sub(round_id.period.0) {
             Some(1) => return None,
             Some(0) => {}
             // The plan was lost, or the controller has another that counts otherwise: it will see.
             _ => {
-                let report = Report { revision, round_id, serial, ..Report::default() };
+                let report = NodeReport { revision, round_id, serial, ..NodeReport::default() };
                 return Some(FromNode::Report(report));
             }
         }
@@ -541,7 +543,9 @@ impl PeriodGrants {
         let (mut tenants, mut before) = (Vec::new(), Vec::new());
         let mut is_idle = may_rest;
         let counters = shards.counters(now, &self.slots());
-        for (index, (tenant, counters)) in (0..).zip(self.tenants.iter_mut().zip(counters)) {
+        for (index, (tenant, counters)) in
+            (0..).map(TenantIndex).zip(self.tenants.iter_mut().zip(counters))
+        {
             let SlotCounters { served, waiting, .. } = counters;
             let expected = tenant.demand.expected(left, waiting);
             let is_elastic = waiting > 0 && tenant.demand.is_elastic();
@@ -560,7 +564,7 @@ impl PeriodGrants {
         Some(if is_idle {
             FromNode::Rest { revision, round_id, serial, capacity_left }
         } else {
-            let report = Report { revision, round_id, serial, capacity_left, tenants, before };
+            let report = NodeReport { revision, round_id, serial, capacity_left, tenants, before };
             FromNode::Report(report)
         })
     }

@@ -7,14 +7,14 @@ use alloc::{format, vec};
 
 use serde::{Deserialize, Serialize};
 use tidegate_algo::scheduling::scheduler::Scheduler;
-use tidegate_model::{NodeId, Time};
+use tidegate_model::{NodeId, TenantIndex, Time};
 
-use super::coordinator::unchanged;
+use super::control::unchanged;
 use super::grants::Tenant;
 use super::latency::{Sums, report};
 use super::shards::Shards;
 use super::threads::Threading;
-use super::{Coordinator, Slot};
+use super::{NodeControl, Slot};
 use crate::stats::message::{NodeCounts, NodeLatency};
 
 /// The schema macro writes `std::` for what is in `alloc` and `core`, and this ring has no `std`.
@@ -79,7 +79,7 @@ pub struct TenantStatus {
     pub demand: u64,
 }
 
-impl Coordinator {
+impl NodeControl {
     /// The node's state, and the counts in force.
     pub(super) fn status<J, T: Threading>(&self, now: Time, shards: &Shards<J, T>) -> NodeStatus {
         let ends = self.grants.ends();
@@ -95,7 +95,7 @@ impl Coordinator {
             name: self.info.name.clone(),
             node: self.number,
             revision: self.revision(),
-            period: self.grants.number(),
+            period: self.grants.number().0,
             period_left_ns: (ends != Time::MAX).then_some(left.0),
             serial: self.grants.serial,
             lease_periods: self.grants.lease,
@@ -119,7 +119,7 @@ impl Coordinator {
         let done = unchanged(now, shards);
         if done.is_none() || done != self.counted {
             self.counted = done;
-            for (index, tenant) in (0..).zip(&mut self.grants.tenants) {
+            for (index, tenant) in (0..).map(TenantIndex).zip(&mut self.grants.tenants) {
                 let slot = tenant.slot;
                 let waits = shards.change(slot.shard(), |scheduler| scheduler.waits(now, slot));
                 if core::mem::replace(&mut tenant.counted, waits) != waits {
@@ -139,7 +139,7 @@ impl Coordinator {
     }
 }
 
-impl Coordinator {
+impl NodeControl {
     /// The times of requests of all tenants.
     pub(super) fn latency<J, T: Threading>(&self, shards: &Shards<J, T>) -> NodeLatency {
         let (mut all, mut sums) = (NodeLatency::default(), Sums::default());

@@ -145,7 +145,11 @@ impl Twins {
         }
         // A data node that does not answer is disconnected.
         if let ToPeer::DataNode(ToDataNode::Collect { round }) = *message {
-            let report = data_node::Report { revision: 1, round, ..data_node::Report::default() };
+            let report = data_node::DataNodeReport {
+                revision: 1,
+                round,
+                ..data_node::DataNodeReport::default()
+            };
             let report = FromPeer::DataNode(FromDataNode::Report(report));
             self.controller.on_message(now, to, report);
         }

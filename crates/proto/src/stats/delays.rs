@@ -33,7 +33,7 @@ use core::fmt;
 use serde::{Deserialize, Serialize};
 use tidegate_algo::allocation::admission::listed;
 use tidegate_algo::scheduling::scheduler::WEIGHT_MAX;
-use tidegate_model::{Discipline, Iops, Policy, Rule, Span, Time, Waits};
+use tidegate_model::{Discipline, Iops, Policy, Rule, Span, TenantIndex, Time, Waits};
 
 use super::minute::{Doing, Work};
 use super::{ClusterStats, TenantParameters};
@@ -181,7 +181,7 @@ impl ClusterStats {
             let known = self.parameters.iter().map(|parameters| parameters.name.clone()).collect();
             return Err(UnknownTenant { name: tenant.into(), known });
         };
-        let index = u16::try_from(index).unwrap_or(u16::MAX);
+        let index = TenantIndex::at(index);
         let there: Vec<_> = self.nodes.iter().map(|node| node.minute.doing(now, index)).collect();
         let mut all = Doing::default();
         there.iter().for_each(|doing| all += *doing);
@@ -209,7 +209,7 @@ struct Case<'a> {
     stats: &'a ClusterStats,
     now: Time,
     /// The tenant's.
-    index: u16,
+    index: TenantIndex,
     /// Its counts at each node.
     there: &'a [Doing],
     all: Doing,
@@ -248,7 +248,7 @@ impl Case<'_> {
     }
 
     fn parameters(&self) -> &TenantParameters {
-        &self.stats.parameters[usize::from(self.index)]
+        &self.stats.parameters[self.index.index()]
     }
 
     /// The node's work while the tenant had requests there.
@@ -260,7 +260,7 @@ impl Case<'_> {
     fn others(&self, at: usize) -> Vec<(&TenantParameters, Doing)> {
         let all = self.stats.nodes[at].minute.all(self.now).into_iter();
         let others = all.filter(|(index, _)| *index != self.index);
-        let parameters = |index| self.stats.parameters.get(usize::from(index));
+        let parameters = |index: TenantIndex| self.stats.parameters.get(index.index());
         let mut others: Vec<_> =
             others.filter_map(|(index, doing)| Some((parameters(index)?, doing))).collect();
         others.sort_by_key(|(_, doing)| Reverse(doing.waits.operations));

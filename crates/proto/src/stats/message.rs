@@ -7,7 +7,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
-use tidegate_model::{Discipline, Waits};
+use tidegate_model::{Discipline, TenantIndex, Waits};
 
 use super::latency::RequestLatency;
 
@@ -29,7 +29,7 @@ pub struct NodeCounts {
     /// Service and waiting times, by the tenant's index in the plan, since the tenant has been in
     /// it. Only where they differ from the last report of this plan on this connection, or are not
     /// zero if there was none.
-    pub tenants: Vec<(u16, Waits)>,
+    pub tenants: Vec<(TenantIndex, Waits)>,
 }
 
 /// Times of requests at a storage node since its process began: those that have changed since the

@@ -12,7 +12,7 @@
 use alloc::collections::{BTreeMap, VecDeque};
 use core::ops::AddAssign;
 
-use tidegate_model::{Span, Time, Waits};
+use tidegate_model::{Span, TenantIndex, Time, Waits};
 
 /// How far back it reaches.
 pub(super) const MINUTE: Span = Span(60 * Span::SECOND.0);
@@ -71,8 +71,7 @@ impl AddAssign for Work {
 struct MinuteSegment {
     began: Time,
     work: Work,
-    /// By index in the policy.
-    tenants: BTreeMap<u16, Doing>,
+    tenants: BTreeMap<TenantIndex, Doing>,
 }
 
 /// See the head of this file.
@@ -98,14 +97,14 @@ impl Minute {
     }
 
     /// Adds a tenant's counts while the node did this, to the last addition.
-    pub(super) fn add_tenant(&mut self, index: u16, doing: Doing) {
+    pub(super) fn add_tenant(&mut self, index: TenantIndex, doing: Doing) {
         if let Some(part) = self.parts.back_mut().filter(|_| !doing.is_nothing()) {
             *part.tenants.entry(index).or_default() += doing;
         }
     }
 
     /// The tenants are numbered anew; those without a number are forgotten.
-    pub(super) fn renumber(&mut self, number: impl Fn(u16) -> Option<u16>) {
+    pub(super) fn renumber(&mut self, number: impl Fn(TenantIndex) -> Option<TenantIndex>) {
         for part in &mut self.parts {
             let tenants = core::mem::take(&mut part.tenants).into_iter();
             part.tenants = tenants.filter_map(|(from, it)| Some((number(from)?, it))).collect();
@@ -121,7 +120,7 @@ impl Minute {
     }
 
     /// One tenant's counts there in the last minute.
-    pub(super) fn doing(&self, now: Time, index: u16) -> Doing {
+    pub(super) fn doing(&self, now: Time, index: TenantIndex) -> Doing {
         let parts = self.parts(now).filter_map(|part| part.tenants.get(&index));
         parts.fold(Doing::default(), |mut sum, doing| {
             sum += *doing;
@@ -130,8 +129,8 @@ impl Minute {
     }
 
     /// All tenants' counts there in the last minute, by index.
-    pub(super) fn all(&self, now: Time) -> BTreeMap<u16, Doing> {
-        let mut all = BTreeMap::<u16, Doing>::new();
+    pub(super) fn all(&self, now: Time) -> BTreeMap<TenantIndex, Doing> {
+        let mut all = BTreeMap::<TenantIndex, Doing>::new();
         for (index, doing) in self.parts(now).flat_map(|part| &part.tenants) {
             *all.entry(*index).or_default() += *doing;
         }

@@ -1,10 +1,10 @@
-//! The meters of one node.
+//! Counters that the controller reads from one storage node.
 
 use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use tidegate_model::{Discipline, Time, Waits};
+use tidegate_model::{Discipline, TenantIndex, Time, Waits};
 
 use super::latency::PeerLatency;
 use super::message::NodeCounts;
@@ -45,7 +45,7 @@ impl NodeStats {
         self.queue.retain(indexes);
         let pairs = earlier.iter().filter_map(|(name, from)| Some((*from, *indexes.get(name)?)));
         let pairs: BTreeMap<usize, usize> = pairs.collect();
-        self.minute.renumber(|from| u16::try_from(*pairs.get(&usize::from(from))?).ok());
+        self.minute.renumber(|from| pairs.get(&from.index()).copied().map(TenantIndex::at));
     }
 
     /// It was accepted on a new connection; `is_blank` says that it has no plan.
@@ -83,7 +83,7 @@ impl NodeStats {
                 self.minute.add(since, now, work);
             }
             for (index, waits) in core::mem::take(&mut counts.tenants) {
-                let Some(meter) = self.tenants.get_mut(usize::from(index)) else { continue };
+                let Some(meter) = self.tenants.get_mut(index.index()) else { continue };
                 let waits = meter.read(waits);
                 if watched.is_some() {
                     let limited = u32::from(waits.limit_ns > 0);

@@ -1,4 +1,4 @@
-//! A number that only grows, except when another process begins to count it from zero.
+//! A total over restarts: a counter that only grows, except when a new process counts from zero.
 
 use alloc::string::String;
 

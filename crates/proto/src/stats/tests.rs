@@ -6,7 +6,7 @@ use core::fmt::Debug;
 use proptest::prelude::*;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use tidegate_model::Discipline;
+use tidegate_model::{Discipline, GatewayId, TenantIndex};
 
 use super::latency::{LatencyCounts, RequestLatency};
 use super::*;
@@ -15,7 +15,7 @@ use crate::cluster::status::{ClusterTenant, NodeStatus};
 use crate::message::VERSION;
 use crate::session::Action;
 
-const FRONT: PeerId = PeerId::Gateway(0);
+const FRONT: PeerId = PeerId::Gateway(GatewayId(0));
 
 fn policy(tenants: &[&str]) -> Policy {
     let tenants = tenants.iter().map(|name| alloc::format!("[[tenant]]\nname = {name:?}\n"));
@@ -49,7 +49,7 @@ fn gateway_counts(incarnation: u64, requests: u64) -> FromGateway {
 
 fn node_counts(revision: u64, served: u64) -> NodeCounts {
     let waits = Waits { operations: served, ..Waits::ZERO };
-    NodeCounts { revision, served, tenants: vec![(0, waits)], ..NodeCounts::default() }
+    NodeCounts { revision, served, tenants: vec![(TenantIndex(0), waits)], ..NodeCounts::default() }
 }
 
 fn status_at(stats: &ClusterStats, now: Time) -> ClusterStatus {
@@ -109,7 +109,7 @@ proptest! {
                 StatsStep::Answers => {
                     last_count = done;
                     let counts = gateway_counts(incarnation, done);
-                    stats.on_message(second(now), 0, counts);
+                    stats.on_message(second(now), GatewayId(0), counts);
                     let counts = node_counts(revision, done);
                     stats.on_node_counts(second(now), NodeId(0), counts);
                 }
@@ -159,7 +159,7 @@ fn every_node_and_gateway_is_polled_once_a_second() {
     assert_eq!(actions(&mut stats), [to_node, to_gateway]);
     assert_eq!(stats.next_deadline(), second(3));
     stats.on_closed(PeerId::Node(NodeId(0)), "it closed the connection");
-    stats.on_message(second(2), 0, FromGateway::Disconnect);
+    stats.on_message(second(2), GatewayId(0), FromGateway::Disconnect);
     let left = Event::GatewayLeft { gateway: "front".into(), reason: DISCONNECTED.into() };
     let close = Action::Close(FRONT);
     assert_eq!(actions(&mut stats), [close, Action::Publish(left)]);
@@ -173,7 +173,7 @@ fn rates_are_those_of_the_last_reading_and_grow_old() {
     stats.on_hello(second(0), "front").unwrap();
     stats.on_node(second(0), NodeId(1), false);
     for (at, requests) in [(1, 500), (3, 900)] {
-        stats.on_message(second(at), 0, gateway_counts(1, requests));
+        stats.on_message(second(at), GatewayId(0), gateway_counts(1, requests));
         let counts = NodeCounts { waiting: 5, in_flight: 3, ..node_counts(1, requests) };
         stats.on_node_counts(second(at), NodeId(1), counts);
     }
@@ -198,7 +198,7 @@ fn removed_tenants_are_forgotten_and_others_are_kept() {
     let mut stats = stats();
     stats.on_hello(second(0), "front").unwrap();
     stats.on_node(second(0), NodeId(0), false);
-    stats.on_message(second(1), 0, gateway_counts(1, 7));
+    stats.on_message(second(1), GatewayId(0), gateway_counts(1, 7));
     stats.on_node_counts(second(1), NodeId(0), node_counts(1, 7));
     stats.apply(2, &policy(&["kv", "oltp"]));
     let status = status_at(&stats, second(1));
@@ -244,11 +244,11 @@ fn latencies_are_counted_over_restarts_and_of_known_tenants_only() {
     };
     for (incarnation, requests) in [(1, 3), (1, 5), (2, 4)] {
         stats.on_hello(second(incarnation), "front").unwrap();
-        stats.on_message(second(incarnation), 0, gateway_counts(incarnation, requests));
+        stats.on_message(second(incarnation), GatewayId(0), gateway_counts(incarnation, requests));
         // After its restart there are no requests without a tenant: the earlier ones still count.
         let names = ["oltp", "unknown", ""].into_iter().take(4 - incarnation as usize);
         let latency = names.map(|tenant| reads(tenant, requests)).collect();
-        stats.on_message(second(incarnation), 0, FromGateway::Latency(latency));
+        stats.on_message(second(incarnation), GatewayId(0), FromGateway::Latency(latency));
     }
     assert_eq!(totals(&stats), [("".into(), 5), ("oltp".into(), 9)]);
     stats.apply(2, &policy(&["kv"]));
@@ -286,7 +286,7 @@ fn a_gateway_cannot_have_any_number_of_operations_kept() {
         operation: alloc::format!("operation {number}"),
         ..reads("oltp", 1)
     };
-    stats.on_message(second(1), 0, FromGateway::Latency((0..1_000).map(kind).collect()));
+    stats.on_message(second(1), GatewayId(0), FromGateway::Latency((0..1_000).map(kind).collect()));
     assert_eq!(stats.latency().gateways.len(), 3 * KINDS_MAX);
 }
 
@@ -297,11 +297,11 @@ fn rejected_clients_are_counted_by_reason() {
     let mut stats = stats();
     stats.on_hello(Time::ZERO, "front").unwrap();
     let mut report = |incarnation: u64, turned_away: u64, used: u64| {
-        stats.on_message(second(incarnation), 0, gateway_counts(incarnation, 1));
+        stats.on_message(second(incarnation), GatewayId(0), gateway_counts(incarnation, 1));
         let turned_away = vec![("address_quota".into(), turned_away), ("memory_budget".into(), 0)];
         let (memory_used_bytes, memory_limit_bytes) = (used, 100);
         let pressure = GatewayPressure { turned_away, memory_used_bytes, memory_limit_bytes };
-        stats.on_message(second(incarnation), 0, FromGateway::Pressure(pressure));
+        stats.on_message(second(incarnation), GatewayId(0), FromGateway::Pressure(pressure));
         let status = status_at(&stats, second(incarnation)).gateways.remove(0);
         let reasons = status.turned_away_for.into_iter().map(|it| (it.reason, it.clients));
         let reasons: Vec<_> = reasons.collect();
@@ -329,7 +329,7 @@ fn golden_bytes() {
         depth: 32,
         discipline: Discipline::Sfq,
         tenants: vec![(
-            200,
+            TenantIndex(200),
             Waits { operations: 1, limit_ns: 2, reservation_ns: 3, turn_ns: 4, device_ns: 128 },
         )],
     };

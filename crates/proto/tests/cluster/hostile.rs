@@ -1,8 +1,8 @@
 //! Nodes that say what cannot be, and nodes that come and go all the time: what it does to others.
 
 use std::collections::VecDeque;
-use tidegate_model::{Event, Policy, Span, Time};
-use tidegate_proto::cluster::message::{FromNode, Grant, NodeInfo, Report, ToNode};
+use tidegate_model::{Event, PeriodNumber, Policy, Span, Time};
+use tidegate_proto::cluster::message::{FromNode, Grant, NodeInfo, NodeReport, ToNode};
 use tidegate_proto::cluster::{NodeSetup, Setup};
 use tidegate_proto::controller::{ConnectionId, Controller, FromPeer, Output, Peer, ToPeer};
 use tidegate_proto::message::{Hello, VERSION};
@@ -39,7 +39,8 @@ fn answer(cluster: &mut Controller, from: Time, node: ConnectionId, serial: u64)
         for message in sent(cluster) {
             match message {
                 ToNode::Collect { round_id, .. } => {
-                    let report = Report { revision: 1, round_id, serial, ..Report::default() };
+                    let report =
+                        NodeReport { revision: 1, round_id, serial, ..NodeReport::default() };
                     cluster.on_message(now, node, FromPeer::Node(FromNode::Report(report)));
                 }
                 ToNode::Grant(grant) => grants.push(grant),
@@ -134,12 +135,12 @@ fn a_process_that_ended_while_the_controller_slept_used_its_part() {
             let Output::Send { to, message: ToPeer::Node(message) } = output else { continue };
             let reply = match message {
                 ToNode::Collect { round_id, .. } => {
-                    FromNode::Report(Report { revision: 1, round_id, ..Report::default() })
+                    FromNode::Report(NodeReport { revision: 1, round_id, ..NodeReport::default() })
                 }
                 ToNode::Grant(grant) => {
                     let node = usize::from(to == ConnectionId(2));
                     let is_new = to == ConnectionId(3);
-                    if grant.round_id.period == 1 {
+                    if grant.round_id.period == PeriodNumber(1) {
                         let used = if is_new { 1000 } else { 0 };
                         allowed[node] = grant.shares[0].allowed + used;
                     }

@@ -6,9 +6,9 @@ use std::fmt::Debug;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tidegate_model::policy::Fallback;
-use tidegate_model::{Bytes, Class, Iops, Policy, Span, Waits};
+use tidegate_model::{Bytes, Class, Iops, PeriodNumber, Policy, Span, TenantIndex, Waits};
 use tidegate_proto::cluster::message::{
-    FromNode, Grant, PartFault, Plan, Report, RoundId, Share, TenantPlan, TenantReport, ToNode,
+    FromNode, Grant, NodeReport, PartFault, Plan, RoundId, Share, TenantPlan, TenantReport, ToNode,
 };
 use tidegate_proto::codec::{Decoder, FRAME_MAX, encode_pages};
 use tidegate_proto::data_node;
@@ -19,15 +19,15 @@ use tidegate_proto::stats::message::{Flow, GatewayCounts, NodeCounts, NodeLatenc
 /// The most tenants of a policy.
 const TENANTS: u16 = 60_000;
 const MOST: u64 = u64::MAX;
-const ROUND_ID: RoundId = RoundId { period: MOST, round: u32::MAX };
+const ROUND_ID: RoundId = RoundId { period: PeriodNumber(MOST), round: u32::MAX };
 
 /// A name of 63 bytes, which is the longest.
-fn name(at: u16) -> String {
-    format!("{at:063}")
+fn name(at: TenantIndex) -> String {
+    format!("{:063}", at.0)
 }
 
-fn each<T>(make: impl Fn(u16) -> T) -> Vec<T> {
-    (0..TENANTS).map(make).collect()
+fn each<T>(make: impl Fn(TenantIndex) -> T) -> Vec<T> {
+    (0..TENANTS).map(TenantIndex).map(make).collect()
 }
 
 /// Whether `message` arrives, through a stream that is cut anywhere. Says how long it is.
@@ -90,7 +90,7 @@ fn messages_of_a_controller_and_its_nodes_for_the_largest_policy_arrive() {
         waiting: MOST,
         is_elastic: true,
     };
-    let report = Report {
+    let report = NodeReport {
         revision,
         round_id: ROUND_ID,
         serial,
@@ -143,7 +143,7 @@ fn messages_of_gateways_and_data_nodes_for_the_largest_policy_arrive() {
         operations: MOST,
         missed: MOST,
     };
-    let report = data_node::Report {
+    let report = data_node::DataNodeReport {
         revision,
         round: MOST,
         capacity: Iops(MOST),

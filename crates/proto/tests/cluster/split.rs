@@ -7,10 +7,10 @@
 use std::collections::VecDeque;
 
 use proptest::prelude::*;
-use tidegate_model::{Iops, Policy, Span, Time};
+use tidegate_model::{Iops, Policy, Span, TenantIndex, Time};
 use tidegate_proto::cluster::split::{AWAY, NodeSetup};
 use tidegate_proto::controller::{ConnectionId, Controller, FromPeer, Output, Peer, Setup, ToPeer};
-use tidegate_proto::data_node::{FromDataNode, Report, TenantReport, ToDataNode};
+use tidegate_proto::data_node::{DataNodeReport, FromDataNode, TenantReport, ToDataNode};
 use tidegate_proto::message::{Hello, VERSION};
 
 const MS: u64 = Span::MILLISECOND.0;
@@ -79,13 +79,13 @@ struct Fake {
 }
 
 impl Fake {
-    fn report(&self, round: u64) -> Report {
+    fn report(&self, round: u64) -> DataNodeReport {
         let tenant = |tenant: usize| {
             let holds = self.holds[tenant].max(self.next[tenant]);
             let (done, unmet) = self.did[tenant];
             let clients = u32::from(self.wants[tenant] > 0);
             TenantReport {
-                tenant: tenant as u16,
+                tenant: TenantIndex::at(tenant),
                 reserved: holds.reserved,
                 allowed: holds.allowed,
                 clients,
@@ -96,12 +96,12 @@ impl Fake {
                 ..TenantReport::default()
             }
         };
-        Report {
+        DataNodeReport {
             revision: self.revision,
             round,
             capacity: Iops(CAPACITY),
             tenants: (0..3).map(tenant).collect(),
-            ..Report::default()
+            ..DataNodeReport::default()
         }
     }
 
@@ -114,7 +114,7 @@ impl Fake {
             ToDataNode::Grant(grant) if grant.revision == self.revision => {
                 for share in grant.shares {
                     let holds = Holds { reserved: share.reserved, allowed: share.allowed };
-                    self.next[usize::from(share.tenant)] = holds;
+                    self.next[share.tenant.index()] = holds;
                 }
                 (self.serial, self.is_due) = (grant.serial, true);
             }
@@ -416,12 +416,12 @@ fn anything() -> impl Strategy<Value = FromDataNode> {
         let clients = (most % 3) as u32;
         let (tenant, rest) =
             (tenant, TenantReport { wants_more, unmet, ..TenantReport::default() });
-        TenantReport { tenant, reserved, allowed, clients, most, done, ..rest }
+        TenantReport { tenant: TenantIndex(tenant), reserved, allowed, clients, most, done, ..rest }
     });
     let report = (0..3u64, 0..40u64, number(), prop::collection::vec(tenant, 0..6)).prop_map(
         |(revision, round, capacity, tenants)| {
-            let (capacity, rest) = (Iops(capacity), Report::default());
-            FromDataNode::Report(Report { revision, round, capacity, tenants, ..rest })
+            let (capacity, rest) = (Iops(capacity), DataNodeReport::default());
+            FromDataNode::Report(DataNodeReport { revision, round, capacity, tenants, ..rest })
         },
     );
     let granted = number().prop_map(|serial| FromDataNode::Granted { serial });
@@ -466,7 +466,7 @@ proptest! {
                     _ => continue,
                 };
                 for share in grant.shares {
-                    let promised = PROMISED[usize::from(share.tenant)];
+                    let promised = PROMISED[share.tenant.index()];
                     prop_assert!(share.reserved <= promised, "{share:?}");
                 }
             }

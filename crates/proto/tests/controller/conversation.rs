@@ -3,7 +3,7 @@
 use tidegate_model::gate::Throughput;
 use tidegate_model::{Event, Span, StageId};
 use tidegate_proto::message::{
-    Enforcement, FromStage, Housekeeping, Report, Rule, RuleError, StageInfo, ToStage, VERSION,
+    Enforcement, FromStage, Housekeeping, Rule, RuleError, StageInfo, StageReport, ToStage, VERSION,
 };
 
 use crate::world::{ControllerTestbed, MIB, MS};
@@ -397,13 +397,13 @@ fn nonsense_in_reports_does_no_harm() {
         report
     };
     let at = world.now.0;
-    let reports: Vec<Report> = [
+    let reports: Vec<StageReport> = [
         absurd(u64::MAX, at + 1),
         absurd(0, at + 2),
         absurd(u64::MAX, u64::MAX),
         absurd(7, 0),
         absurd(u64::MAX / 2, u64::MAX - 1),
-        Report::default(),
+        StageReport::default(),
     ]
     .into();
     for report in reports {

@@ -3,7 +3,7 @@
 use tidegate_model::gate::Throughput;
 use tidegate_model::{Policy, Span, Time};
 use tidegate_proto::controller::{ConnectionId, Controller, FromPeer, Output, Peer, Setup, ToPeer};
-use tidegate_proto::message::{FromStage, Report, StageInfo};
+use tidegate_proto::message::{FromStage, StageInfo, StageReport};
 use tidegate_proto::stage::{self, Machine};
 
 use crate::world::MS;
@@ -98,7 +98,12 @@ impl Pair {
             stage::Output::Report { round, .. } => {
                 self.reports += 1;
                 let at_ns = now.0;
-                FromStage::Report(Report { round, at_ns, processes: 1, ..Report::default() })
+                FromStage::Report(StageReport {
+                    round,
+                    at_ns,
+                    processes: 1,
+                    ..StageReport::default()
+                })
             }
             stage::Output::Close => panic!("closed"),
             _ => return,

@@ -8,8 +8,8 @@ use tidegate_model::{Event, GateSpec, Policy, Span, StageId, Time};
 use tidegate_proto::controller::status::Status;
 use tidegate_proto::controller::{ConnectionId, Controller, FromPeer, Output, Peer, Setup, ToPeer};
 use tidegate_proto::message::{
-    ChannelReport, Differentiation, Enforcement, FromStage, GateReport, Hello, Housekeeping,
-    Report, Rule, RuleError, StageInfo, ToStage, VERSION,
+    ChannelReport, Differentiation, Enforcement, FromStage, GateReport, Hello, Housekeeping, Rule,
+    RuleError, StageInfo, StageReport, ToStage, VERSION,
 };
 
 pub(crate) const MS: u64 = 1_000_000;
@@ -122,7 +122,7 @@ impl Fake {
         }
     }
 
-    pub(crate) fn report(&self, round: u64, now: Time) -> Report {
+    pub(crate) fn report(&self, round: u64, now: Time) -> StageReport {
         let name = self.tenant.clone();
         let gate = format!("{name}:bandwidth");
         let (bytes, waited_ns) = (self.done_bytes, self.waited_ns);
@@ -130,14 +130,14 @@ impl Fake {
         let service = Vec::new();
         let channel =
             ChannelReport { name, tenant: 0, operations, bytes, waited_ns, waiting, service };
-        Report {
+        StageReport {
             round,
             at_ns: now.0,
             channels: [channel].into(),
             gates: [GateReport { name: gate, waited_ns, ..GateReport::default() }].into(),
             processes: self.processes,
             device_bytes: self.device_bytes,
-            ..Report::default()
+            ..StageReport::default()
         }
     }
 }

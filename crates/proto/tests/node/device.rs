@@ -4,8 +4,8 @@
 use std::collections::VecDeque;
 
 use tidegate_model::policy::Fallback;
-use tidegate_model::{Iops, Span, Time};
-use tidegate_proto::cluster::message::{FromNode, NodeInfo, Report, RoundId, ToNode};
+use tidegate_model::{Iops, PeriodNumber, Span, Time};
+use tidegate_proto::cluster::message::{FromNode, NodeInfo, NodeReport, RoundId, ToNode};
 use tidegate_proto::node::{Config, Node, Output, Request, Slot};
 
 use crate::one_by_one::OneByOne;
@@ -19,7 +19,7 @@ struct Server {
     node: Node<()>,
     now: Time,
     device: VecDeque<(Time, Request<()>)>,
-    reports: Vec<Report>,
+    reports: Vec<NodeReport>,
 }
 
 impl Server {
@@ -55,7 +55,8 @@ impl Server {
             self.node.advance(self.now);
             if self.now == collect_at {
                 question += 1;
-                let round_id = RoundId { period: self.now.0 / Span::SECOND.0, round: 0 };
+                let round_id =
+                    RoundId { period: PeriodNumber(self.now.0 / Span::SECOND.0), round: 0 };
                 let into = Span(self.now.0 % Span::SECOND.0);
                 self.node.on_message(self.now, ToNode::Collect { round_id, into, complete: true });
             }

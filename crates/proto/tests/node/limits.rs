@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 
 use tidegate_model::policy::Fallback;
-use tidegate_model::{Class, Discipline, Iops, Span, Time};
+use tidegate_model::{Class, Discipline, Iops, PeriodNumber, Span, TenantIndex, Time};
 use tidegate_proto::cluster::message::{Grant, NodeInfo, Plan, RoundId, Share, TenantPlan, ToNode};
 use tidegate_proto::data::Command;
 use tidegate_proto::data::pieces::{PIECE, Pieces, Step};
@@ -76,8 +76,8 @@ impl NodeTestbed {
 
     /// The controller's one message of a period: it has nothing to move.
     fn grant(&mut self, period: u64) {
-        let share = Share { tenant: 0, reserved: 0, allowed: LIMIT };
-        let round_id = RoundId { period, round: 0 };
+        let share = Share { tenant: TenantIndex(0), reserved: 0, allowed: LIMIT };
+        let round_id = RoundId { period: PeriodNumber(period), round: 0 };
         let (into, lease) = (Span::ZERO, 2);
         let shares = vec![share];
         let grant = Grant { revision: 1, round_id, serial: period + 1, into, lease, shares };

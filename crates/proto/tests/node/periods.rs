@@ -1,7 +1,7 @@
 //! The beginnings of periods, the counts in force without messages, and the reports.
 
 use tidegate_model::policy::Fallback;
-use tidegate_model::{Discipline, Span, Time};
+use tidegate_model::{Discipline, PeriodNumber, Span, TenantIndex, Time};
 use tidegate_proto::cluster::message::{FromNode, Grant, Plan, RoundId, TenantReport, ToNode};
 use tidegate_proto::node::Output;
 
@@ -104,7 +104,7 @@ fn connections_come_and_go_and_requests_do_not_notice() {
     assert_eq!(served.iter().sum::<usize>(), 1_000);
     assert!(served[1..].iter().all(|served| *served == 1), "{served:?}");
     // Messages to a controller that is gone are dropped.
-    let round_id = RoundId { period: 10, round: 4 };
+    let round_id = RoundId { period: PeriodNumber(10), round: 4 };
     let collect = ToNode::Collect { round_id, into: Span(999 * MS), complete: true };
     world.node.on_message(at(999), collect);
     world.node.on_disconnected(at(999));
@@ -117,7 +117,7 @@ fn connections_come_and_go_and_requests_do_not_notice() {
 fn reports_are_differential_or_complete() {
     let mut world = NodeTestbed::with_plan(plan(1, &["a", "b", "c"], Fallback::Keep));
     let report = |world: &mut NodeTestbed, now: u64, complete| {
-        let round_id = RoundId { period: now / 1_000 + 10, round: 7 };
+        let round_id = RoundId { period: PeriodNumber(now / 1_000 + 10), round: 7 };
         let collect = ToNode::Collect { round_id, into: Span(now % 1_000 * MS), complete };
         world.node.on_message(at(now), collect);
         match world.node.poll_output() {
@@ -139,20 +139,26 @@ fn reports_are_differential_or_complete() {
     world.push(100, "a", 0..3);
     world.push(100, "b", 0..5);
     world.serve(100);
-    let tenants = [row(0, 3, 12), row(1, 5, 20)];
+    let tenants = [row(TenantIndex(0), 3, 12), row(TenantIndex(1), 5, 20)];
     assert_eq!(report(&mut world, 200, true).tenants, tenants);
     // Nothing came. Instead of 3 that may be chance, and half of that is expected for 600 ms;
     // instead of 5 it is none. Asked again, nothing has changed.
-    let tenants = [row(0, 3, 4), row(1, 5, 0)];
+    let tenants = [row(TenantIndex(0), 3, 4), row(TenantIndex(1), 5, 0)];
     assert_eq!(report(&mut world, 400, false).tenants, tenants);
     assert_eq!(report(&mut world, 400, false).tenants, []);
     assert_eq!(report(&mut world, 400, true).tenants, tenants);
     world.push(500, "b", 5..6);
     world.serve(500);
-    assert_eq!(report(&mut world, 600, false).tenants, [row(0, 3, 0), row(1, 6, 2)]);
+    assert_eq!(
+        report(&mut world, 600, false).tenants,
+        [row(TenantIndex(0), 3, 0), row(TenantIndex(1), 6, 2)]
+    );
     // The next period: what was served in the last one is in a complete report.
     let first = report(&mut world, 1_000, true);
-    assert_eq!((first.tenants[0].served, first.before), (0, vec![(0, 3), (1, 6)]));
+    assert_eq!(
+        (first.tenants[0].served, first.before),
+        (0, vec![(TenantIndex(0), 3), (TenantIndex(1), 6)])
+    );
     // Capacity to the end of the period: never busy, so what is believed of unknown devices.
     assert_eq!(first.capacity_left, 1_000_000);
     assert_eq!(report(&mut world, 1_500, false).capacity_left, 500_000);
@@ -229,11 +235,11 @@ fn a_resting_node_reports_a_request_until_it_is_polled() {
     world.serve(3_020);
     let awake = |ms| (ms, FromNode::Awake);
     assert_eq!(sent(&mut world, 3_021, 3_500), [awake(3_200), awake(3_400)]);
-    let round_id = RoundId { period: 13, round: 1 };
+    let round_id = RoundId { period: PeriodNumber(13), round: 1 };
     let collect = ToNode::Collect { round_id, into: Span(500 * MS), complete: false };
     world.node.on_message(at(3_500), collect);
     let Some(FromNode::Report(report)) = world.answer() else { panic!("it does not rest") };
-    assert_eq!((report.tenants[0].tenant, report.tenants[0].served), (0, 1));
+    assert_eq!((report.tenants[0].tenant, report.tenants[0].served), (TenantIndex(0), 1));
     assert_eq!(sent(&mut world, 3_501, 5_000), [], "it has been asked");
 }
 
@@ -243,7 +249,8 @@ fn a_node_does_not_rest_while_the_last_period_is_unreported() {
     world.push(100, "a", 0..1);
     world.serve(100);
     let rests = |world: &mut NodeTestbed, now: u64, period: u64| {
-        let (round_id, into) = (RoundId { period, round: 0 }, Span(now % 1_000 * MS));
+        let (round_id, into) =
+            (RoundId { period: PeriodNumber(period), round: 0 }, Span(now % 1_000 * MS));
         world.node.on_message(at(now), ToNode::Collect { round_id, into, complete: true });
         matches!(world.answer().unwrap(), FromNode::Rest { .. })
     };

@@ -2,9 +2,9 @@
 
 use crate::one_by_one::OneByOne;
 use tidegate_model::policy::Fallback;
-use tidegate_model::{Class, Span, Time};
+use tidegate_model::{Class, PeriodNumber, Span, TenantIndex, Time};
 use tidegate_proto::cluster::message::{
-    FromNode, Grant, NodeInfo, Plan, Report, RoundId, Share, TenantPlan, ToNode,
+    FromNode, Grant, NodeInfo, NodeReport, Plan, RoundId, Share, TenantPlan, ToNode,
 };
 use tidegate_proto::node::{Config, Node, Output, Slot, TenantStatus};
 
@@ -45,14 +45,19 @@ impl NodeTestbed {
     }
 
     /// Asks for a complete report.
-    pub(crate) fn collect(&mut self, now: u64, period: u64, into: u64) -> Option<Report> {
-        let (round_id, into) = (RoundId { period, round: 0 }, Span(into * MS));
+    pub(crate) fn collect(&mut self, now: u64, period: u64, into: u64) -> Option<NodeReport> {
+        let (round_id, into) =
+            (RoundId { period: PeriodNumber(period), round: 0 }, Span(into * MS));
         self.node.on_message(at(now), ToNode::Collect { round_id, into, complete: true });
         match self.answer()? {
             FromNode::Report(report) => Some(report),
-            FromNode::Rest { revision, round_id, serial, capacity_left } => {
-                Some(Report { revision, round_id, serial, capacity_left, ..Report::default() })
-            }
+            FromNode::Rest { revision, round_id, serial, capacity_left } => Some(NodeReport {
+                revision,
+                round_id,
+                serial,
+                capacity_left,
+                ..NodeReport::default()
+            }),
             other => panic!("{other:?}"),
         }
     }
@@ -73,7 +78,7 @@ impl NodeTestbed {
             other => panic!("{other:?}"),
         };
         assert_eq!(answered, serial);
-        let counts = |share: &Share| (share.tenant, share.reserved, share.allowed);
+        let counts = |share: &Share| (share.tenant.0, share.reserved, share.allowed);
         shares.map(|shares| shares.iter().map(counts).collect())
     }
 
@@ -84,7 +89,7 @@ impl NodeTestbed {
         match self.answer().unwrap() {
             FromNode::Granted { serial: answered, shares, .. } => {
                 assert_eq!(answered, serial);
-                shares.iter().map(|share| (share.tenant, share.reserved, share.allowed)).collect()
+                shares.iter().map(|share| (share.tenant.0, share.reserved, share.allowed)).collect()
             }
             FromNode::Unrenewed { .. } => vec![],
             other => panic!("{other:?}"),
@@ -136,9 +141,13 @@ impl NodeTestbed {
 pub(crate) fn now_grant(serial: u64, period: u64, into: u64, shares: &[(u16, u64, u64)]) -> Grant {
     let shares = shares
         .iter()
-        .map(|&(tenant, reserved, allowed)| Share { tenant, reserved, allowed })
+        .map(|&(tenant, reserved, allowed)| Share {
+            tenant: TenantIndex(tenant),
+            reserved,
+            allowed,
+        })
         .collect();
-    let round_id = RoundId { period, round: 1 };
+    let round_id = RoundId { period: PeriodNumber(period), round: 1 };
     Grant { revision: 1, round_id, serial, into: Span(into * MS), lease: 0, shares }
 }
 

@@ -2,7 +2,7 @@
 
 use tidegate_model::Bytes;
 
-use super::scenario::{Scenario, Threads as Plan};
+use super::scenario::{Scenario, Threads as WorkloadPlan};
 use crate::rng::Stream as Random;
 use crate::time::Picoseconds;
 
@@ -13,7 +13,7 @@ pub(super) type ThreadId = u32;
 #[derive(Clone, Debug)]
 struct Group {
     stream: u16,
-    plan: Plan,
+    plan: WorkloadPlan,
     coordinators: Vec<u16>,
     /// Its first thread; the others follow.
     first: ThreadId,
@@ -145,7 +145,7 @@ impl Threads {
 impl Group {
     /// How many of its threads ask.
     fn active(&self, now: Picoseconds) -> u32 {
-        let Plan { count, pulse, wave, .. } = &self.plan;
+        let WorkloadPlan { count, pulse, wave, .. } = &self.plan;
         if let Some(pulse) = pulse {
             let [on, off] = [pulse.on, pulse.off].map(Picoseconds::from);
             return if now.0 % (on.0 + off.0) < off.0 { 0 } else { *count };

@@ -9,13 +9,13 @@ use crate::time::Picoseconds;
 /// Events in a binary heap: O(log n) per event.
 #[derive(Debug)]
 pub struct Heap<E> {
-    waiting: BinaryHeap<Entry<E>>,
+    waiting: BinaryHeap<ScheduledEvent<E>>,
     pushed: u64,
     now: Picoseconds,
 }
 
 #[derive(Debug)]
-struct Entry<E> {
+struct ScheduledEvent<E> {
     at: Picoseconds,
     sequence: u64,
     event: E,
@@ -30,7 +30,7 @@ impl<E> Default for Heap<E> {
 impl<E> Queue<E> for Heap<E> {
     fn push(&mut self, at: Picoseconds, event: E) {
         assert!(at >= self.now, "an event at {at}, in the past of {}", self.now);
-        self.waiting.push(Entry { at, sequence: self.pushed, event });
+        self.waiting.push(ScheduledEvent { at, sequence: self.pushed, event });
         self.pushed += 1;
     }
 
@@ -46,22 +46,22 @@ impl<E> Queue<E> for Heap<E> {
 }
 
 // The earliest is the greatest, because a `BinaryHeap` gives out the greatest first.
-impl<E> Ord for Entry<E> {
+impl<E> Ord for ScheduledEvent<E> {
     fn cmp(&self, other: &Self) -> Ordering {
         (other.at, other.sequence).cmp(&(self.at, self.sequence))
     }
 }
 
-impl<E> PartialOrd for Entry<E> {
+impl<E> PartialOrd for ScheduledEvent<E> {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl<E> PartialEq for Entry<E> {
+impl<E> PartialEq for ScheduledEvent<E> {
     fn eq(&self, other: &Self) -> bool {
         self.sequence == other.sequence
     }
 }
 
-impl<E> Eq for Entry<E> {}
+impl<E> Eq for ScheduledEvent<E> {}

@@ -8,9 +8,9 @@ use std::fmt;
 use hdrhistogram::Histogram;
 use tidegate_model::Time;
 use tidegate_onesided::haechi::{Port, region_layout};
-use tidegate_onesided::one_sided::{BufferPosition, Done, Fabric, Operation, Post};
+use tidegate_onesided::one_sided::{BufferPosition, Done, Operation, Post, RemoteMemory};
 
-use super::fabric::Endpoint;
+use super::network::Endpoint;
 use super::scenario::Pattern;
 use crate::time::Picoseconds;
 
@@ -18,7 +18,7 @@ use crate::time::Picoseconds;
 const PAGE: u32 = 4096;
 
 /// The fabric of a client, with or without an engine in front of it.
-pub(super) trait ClientFabric: Fabric + fmt::Debug {
+pub(super) trait ClientMemory: RemoteMemory + fmt::Debug {
     /// When it wants to be called by itself.
     fn next_deadline(&self) -> Time;
 
@@ -26,13 +26,13 @@ pub(super) trait ClientFabric: Fabric + fmt::Debug {
     fn note_unmet(&mut self, _count: u64) {}
 }
 
-impl ClientFabric for Endpoint {
+impl ClientMemory for Endpoint {
     fn next_deadline(&self) -> Time {
         Time::MAX
     }
 }
 
-impl ClientFabric for Port<Endpoint> {
+impl ClientMemory for Port<Endpoint> {
     fn next_deadline(&self) -> Time {
         Self::next_deadline(self)
     }
@@ -44,7 +44,7 @@ impl ClientFabric for Port<Endpoint> {
 
 /// Load of a client.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Plan {
+pub(super) struct ClientPlan {
     /// Reads in a period; without it, as many as can be.
     pub(super) demand: Option<u64>,
     pub(super) pattern: Pattern,
@@ -82,8 +82,8 @@ struct Read {
 /// A client that reads.
 #[derive(Debug)]
 pub(super) struct Client {
-    fabric: Box<dyn ClientFabric>,
-    plan: Plan,
+    remote: Box<dyn ClientMemory>,
+    plan: ClientPlan,
     /// The period that it is in: its beginning, and the distance of two reads that are due.
     start: Picoseconds,
     distance: Picoseconds,
@@ -100,9 +100,9 @@ pub(super) struct Client {
 
 impl Client {
     /// One that wants nothing yet.
-    pub(super) fn new(fabric: Box<dyn ClientFabric>, plan: Plan) -> Self {
+    pub(super) fn new(remote: Box<dyn ClientMemory>, plan: ClientPlan) -> Self {
         Self {
-            fabric,
+            remote,
             start: Picoseconds::ZERO,
             distance: Picoseconds::MAX,
             begun: u64::MAX,
@@ -138,7 +138,7 @@ impl Client {
 
     /// Takes what is done, and begins what is due.
     pub(super) fn run(&mut self, now: Picoseconds) {
-        self.fabric.poll(now.time(), &mut self.done).expect("nothing is lost here");
+        self.remote.poll(now.time(), &mut self.done).expect("nothing is lost here");
         for done in self.done.drain(..) {
             self.completed += 1;
             self.free.push(done.id as u32);
@@ -158,21 +158,21 @@ impl Client {
                 length: PAGE,
             };
             let post = Post { id: u64::from(buffer), operation };
-            self.fabric.post(post).expect("a window is smaller than what a fabric holds");
+            self.remote.post(post).expect("a window is smaller than what a connection holds");
             self.begun += 1;
             has_begun = true;
         }
         if has_begun {
-            self.fabric.flush(now.time()).expect("nothing is lost here");
+            self.remote.flush(now.time()).expect("nothing is lost here");
         }
         if let Some(unmet) = self.unmet(now) {
-            self.fabric.note_unmet(unmet);
+            self.remote.note_unmet(unmet);
         }
     }
 
     /// When it is to be called again, if nothing is done before.
     pub(super) fn next(&self) -> Picoseconds {
-        let wakeup = Picoseconds::from(self.fabric.next_deadline());
+        let wakeup = Picoseconds::from(self.remote.next_deadline());
         match !self.free.is_empty() && self.wants() {
             true => wakeup.min(self.due()),
             false => wakeup,

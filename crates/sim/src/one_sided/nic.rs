@@ -101,7 +101,7 @@ pub(super) struct Job {
     pub(super) id: u64,
     /// Its bytes and [`HEAD`].
     pub(super) size: u32,
-    /// Mark by which the fabric identifies the operation.
+    /// Mark by which the connection identifies the operation.
     pub(super) mark: u32,
     /// Which buffer it uses, or that it uses none.
     pub(super) buffer: u32,

@@ -1,8 +1,8 @@
 //! Several data nodes in virtual time: promises that hold for all of them together.
 //!
 //! ```text
-//!  tenant's client at a ──▶ data node a: monitor, coordinator ──┐ reports
-//!  tenant's client at b ──▶ data node b: monitor, coordinator ──┼──────────▶ split (pShift)
+//!  tenant's client at a ──▶ data node a: monitor, share_agent ──┐ reports
+//!  tenant's client at b ──▶ data node b: monitor, share_agent ──┼──────────▶ split (pShift)
 //!  …                                                            │◀────────── shares
 //! ```
 //!

@@ -1,10 +1,10 @@
 //! Results of a run.
 
 use tidegate_model::Span;
-use tidegate_onesided::haechi::Event;
+use tidegate_onesided::haechi::MonitorEvent;
 
 use super::client::Latency;
-use super::fabric::OperationCounts;
+use super::network::OperationCounts;
 
 /// One period.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -31,7 +31,7 @@ pub struct OneSidedReport {
     /// Operations of each client at the data node, in the whole run.
     pub counts: Vec<OperationCounts>,
     /// Events of the monitor, if there is one, in the whole run.
-    pub events: Vec<Event>,
+    pub events: Vec<MonitorEvent>,
 }
 
 impl OneSidedReport {

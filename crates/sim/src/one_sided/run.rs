@@ -6,7 +6,7 @@ use tidegate_onesided::haechi::monitor::Settings;
 use tidegate_onesided::haechi::port::OWN_OPERATIONS;
 use tidegate_onesided::haechi::{Monitor, Port, SessionParameters};
 
-use super::fabric::{DEPTH, Loopback, Network};
+use super::network::{DEPTH, Loopback, Network};
 use super::outcome::OneSidedReport;
 use super::scenario::Scenario;
 use super::world::{OneSidedSim, REGION};
@@ -16,7 +16,7 @@ use crate::time::Picoseconds;
 /// More than a monitor needs for the largest number of session slots.
 pub(super) const BUFFERS: u32 = 16;
 
-/// Buffers of the engine in front of a client's fabric.
+/// Buffers of the engine in front of a client's connection.
 pub(super) const ENGINE: u32 = 2;
 
 /// Runs a scenario to its end.
@@ -37,9 +37,9 @@ pub fn run(scenario: &Scenario) -> Result<OneSidedReport, ScenarioError> {
     let mut session_slots = 0..;
     let mut world = OneSidedSim::new(scenario, &network, |window| {
         let session_slot = session_slots.next().unwrap_or(u16::MAX);
-        let fabric = network.connect(window + ENGINE);
+        let remote = network.connect(window + ENGINE);
         // It has the buffers and the region that an engine needs.
-        let port = Port::new(fabric, parameters, session_slot, window, Time::ZERO);
+        let port = Port::new(remote, parameters, session_slot, window, Time::ZERO);
         Box::new(port.expect("the fabric is large enough"))
     });
     world.watch(monitor);
@@ -55,9 +55,9 @@ fn monitor(
     let window = scenario.client.iter().map(|clients| clients.window).max().unwrap_or(1);
     let session_slots = scenario.client.iter().map(|clients| clients.count).sum();
     let settings = Settings { parameters, profile: scenario.profile(), session_slots, window };
-    let fabric = network.connect_node(BUFFERS);
+    let remote = network.connect_node(BUFFERS);
     let mut monitor =
-        Monitor::new(fabric, settings, Time::ZERO).expect("the fabric is large enough");
+        Monitor::new(remote, settings, Time::ZERO).expect("the connection is large enough");
     for clients in &scenario.client {
         let amount = |rate: Option<Iops>| rate.map(|rate| scenario.in_a_period(rate));
         let promise = Promise {

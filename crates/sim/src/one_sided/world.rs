@@ -3,10 +3,10 @@
 use std::collections::VecDeque;
 
 use tidegate_model::Iops;
-use tidegate_onesided::haechi::{Event, Monitor};
+use tidegate_onesided::haechi::{Monitor, MonitorEvent};
 
-use super::client::{Client, ClientFabric, Latency, Plan};
-use super::fabric::{Loopback, Network, OperationCounts};
+use super::client::{Client, ClientMemory, ClientPlan, Latency};
+use super::network::{Loopback, Network, OperationCounts};
 use super::outcome::Sample;
 use super::scenario::{Background, Pattern, Scenario};
 use crate::time::Picoseconds;
@@ -39,7 +39,7 @@ pub(super) struct OneSidedSim {
     monitor: Option<Monitor<Loopback>>,
     /// When it is to be called.
     next_poll: Picoseconds,
-    events: Vec<Event>,
+    events: Vec<MonitorEvent>,
 }
 
 impl OneSidedSim {
@@ -47,12 +47,12 @@ impl OneSidedSim {
     pub(super) fn new(
         scenario: &Scenario,
         network: &Network,
-        mut connect: impl FnMut(u32) -> Box<dyn ClientFabric>,
+        mut connect: impl FnMut(u32) -> Box<dyn ClientMemory>,
     ) -> Self {
         let groups = scenario.client.iter();
-        let plans: Vec<Plan> = groups
+        let plans: Vec<ClientPlan> = groups
             .flat_map(|group| {
-                let plan = Plan {
+                let plan = ClientPlan {
                     demand: group.demand.map(|rate| scenario.in_a_period(rate)),
                     pattern: group.pattern,
                     window: group.window,
@@ -63,7 +63,7 @@ impl OneSidedSim {
             .collect();
         let count = plans.len();
         let clients = plans.into_iter().zip(0u64..).map(|(plan, number)| {
-            let plan = Plan { shift: 1_000 * number / count as u64, ..plan };
+            let plan = ClientPlan { shift: 1_000 * number / count as u64, ..plan };
             Client::new(connect(plan.window), plan)
         });
         let mut clients: Vec<Client> = clients.collect();
@@ -136,7 +136,7 @@ impl OneSidedSim {
     }
 
     /// Takes the events of the monitor since the last call.
-    pub(super) fn events(&mut self) -> Vec<Event> {
+    pub(super) fn events(&mut self) -> Vec<MonitorEvent> {
         core::mem::take(&mut self.events)
     }
 
@@ -227,7 +227,7 @@ impl OneSidedSim {
 
 /// Jobs beside the clients, which do nothing yet.
 fn besides(network: &Network, jobs: &Background) -> Vec<Client> {
-    let plan = Plan { demand: None, pattern: Pattern::Burst, window: jobs.window, shift: 0 };
+    let plan = ClientPlan { demand: None, pattern: Pattern::Burst, window: jobs.window, shift: 0 };
     let job = |_| Client::new(Box::new(network.connect(plan.window)), plan);
     (0..jobs.count).map(job).collect()
 }

@@ -10,7 +10,7 @@
 
 use tidegate_model::policy::Tenant;
 use tidegate_model::{Iops, Policy, Span};
-use tidegate_onesided::data_node::Coordinator;
+use tidegate_onesided::data_node::ShareAgent;
 use tidegate_onesided::data_node::registry::TenantShare;
 
 use super::{Look, Phases, Trial, nodes};
@@ -133,7 +133,7 @@ impl Trial for DataNodeTrial {
 
     fn inspect(&mut self, look: Look) -> Result<(), String> {
         let shares = self.simulation.shares(|it, name| it.registry.share(name));
-        let in_force = self.simulation.shares(Coordinator::in_force);
+        let in_force = self.simulation.shares(ShareAgent::in_force);
         let promises = match look.is_calm {
             true => promises(&self.simulation.peers.policy),
             false => self.most.clone(),

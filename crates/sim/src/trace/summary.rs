@@ -6,7 +6,7 @@ use tidegate_model::{Bytes, Operation};
 
 use super::Record;
 use crate::time::Picoseconds;
-use crate::workload::Request;
+use crate::workload::IoRequest;
 
 /// Devices that are distinguished; of more, only that there are more.
 const DEVICES: usize = 1 << 16;
@@ -55,8 +55,8 @@ impl Summary {
     }
 
     /// One more, of a workload.
-    pub fn add_request(&mut self, request: &Request) {
-        let Request { at, offset, bytes, operation, class: _ } = *request;
+    pub fn add_request(&mut self, request: &IoRequest) {
+        let IoRequest { at, offset, bytes, operation, class: _ } = *request;
         self.add(&Record { at, device: 0, operation, offset, bytes });
     }
 

@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use tidegate_model::Bytes;
 
-use super::{Plan, Shape};
+use super::{Shape, WorkloadPlan};
 use crate::keys::Keys;
 use crate::rng::Stream;
 use crate::scenario::{ScenarioError, must};
@@ -39,8 +39,8 @@ pub(super) enum OffsetGenerator {
 }
 
 impl OffsetGenerator {
-    pub(super) fn new(plan: &Plan, shape: &Shape, random: &mut Stream) -> Self {
-        let Plan { space, align, .. } = *plan;
+    pub(super) fn new(plan: &WorkloadPlan, shape: &Shape, random: &mut Stream) -> Self {
+        let WorkloadPlan { space, align, .. } = *plan;
         let count = (space.0 - shape.sizes.largest().0) / align.0 + 1;
         match shape.offsets {
             Offsets::Sequential => Self::Sequential { space, next: Bytes::ZERO },

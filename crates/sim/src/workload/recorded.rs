@@ -17,7 +17,7 @@ use std::io::BufRead;
 use serde::Deserialize;
 use tidegate_model::{Class, Span};
 
-use super::Request;
+use super::IoRequest;
 use super::sizes::LARGEST;
 use crate::scenario::{ScenarioError, must, optional, text};
 use crate::time::Picoseconds;
@@ -90,7 +90,7 @@ pub struct Replay<R> {
 
 impl<R: BufRead> Replay<R> {
     /// A replay by a plan whose load is this recording, read from `source`.
-    pub fn new(plan: &super::Plan, recording: &Recording, source: R) -> Self {
+    pub fn new(plan: &super::WorkloadPlan, recording: &Recording, source: R) -> Self {
         let start = Picoseconds::from(plan.start);
         Self {
             reader: recording.reader(source),
@@ -109,7 +109,7 @@ impl<R: BufRead> Replay<R> {
     /// # Errors
     /// If a line is wrong. The line is the first such one within the window, so it may stand behind
     /// requests that have not arrived yet.
-    pub fn arrival(&mut self) -> Result<Option<Request>, TraceError> {
+    pub fn arrival(&mut self) -> Result<Option<IoRequest>, TraceError> {
         if self.left == 0 {
             return Ok(None);
         }
@@ -127,7 +127,7 @@ impl<R: BufRead> Replay<R> {
                 break;
             }
             self.left -= 1;
-            return Ok(Some(Request { at, ..record.request(self.class) }));
+            return Ok(Some(IoRequest { at, ..record.request(self.class) }));
         }
         // All later records are too late, too.
         self.left = 0;
@@ -137,7 +137,7 @@ impl<R: BufRead> Replay<R> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Plan;
+    use super::super::WorkloadPlan;
     use super::*;
     use tidegate_model::{Bytes, Operation};
 
@@ -145,9 +145,9 @@ mod tests {
     const TEXT: &str = "\
         5000000 0 80 8 1\n6000000 1 0 8 0\n7000000 0 160 16 0\n8000000 0 0 1 1\n14000000 0 0 8 1\n";
 
-    fn plan(keys: &str, more: &str) -> Result<Plan, ScenarioError> {
+    fn plan(keys: &str, more: &str) -> Result<WorkloadPlan, ScenarioError> {
         let load = format!("load = {{ trace = {{ file = 'a'{keys} }} }}");
-        Plan::parse(&format!("name = 'x'\nclass = 'high'\n{load}\n{more}"))
+        WorkloadPlan::parse(&format!("name = 'x'\nclass = 'high'\n{load}\n{more}"))
     }
 
     /// Returns the requests replayed from a text: times in microseconds, and bytes.
@@ -183,7 +183,7 @@ mod tests {
         let first = Replay::new(&plan, recording, TEXT.as_bytes()).arrival().unwrap().unwrap();
         let (at, bytes, offset) = (Picoseconds::ZERO, Bytes(4_096), Bytes(80 * 512));
         let (operation, class) = (Operation::Read, Class::High);
-        assert_eq!(first, Request { at, offset, bytes, operation, class });
+        assert_eq!(first, IoRequest { at, offset, bytes, operation, class });
     }
 
     #[test]
@@ -214,7 +214,7 @@ mod tests {
             let error = plan(keys, more).unwrap_err().to_string();
             assert!(error.contains(expected), "{error}");
         }
-        let nameless = Plan::parse("name = 'x'\nload = { trace = { file = '' } }");
+        let nameless = WorkloadPlan::parse("name = 'x'\nload = { trace = { file = '' } }");
         assert!(nameless.unwrap_err().to_string().contains("the name of a file"));
     }
 }

@@ -5,20 +5,20 @@ use tidegate_model::{Iops, Rate};
 const SECOND: u64 = Picoseconds::SECOND.0;
 
 /// A plan of 4 KiB reads anywhere, with this load.
-fn plan(load: &str) -> Plan {
+fn plan(load: &str) -> WorkloadPlan {
     let text = format!(
         "name = 'x'\nspace = '64MiB'\nreads = '100%'\nsizes = {{ fixed = '4KiB' }}\n\
          offsets = 'uniform'\nload = {{ {load} }}"
     );
-    Plan::parse(&text).unwrap()
+    WorkloadPlan::parse(&text).unwrap()
 }
 
-fn with(sizes: Sizes, offsets: Offsets) -> Plan {
+fn with(sizes: Sizes, offsets: Offsets) -> WorkloadPlan {
     let plan = plan("closed = { outstanding = 1000000 }");
-    Plan { sizes: Some(sizes), offsets: Some(offsets), ..plan }
+    WorkloadPlan { sizes: Some(sizes), offsets: Some(offsets), ..plan }
 }
 
-fn all(plan: &Plan, seed: u64, count: usize) -> Vec<Request> {
+fn all(plan: &WorkloadPlan, seed: u64, count: usize) -> Vec<IoRequest> {
     let mut source = plan.source(seed, 0);
     let requests = core::iter::from_fn(|| source.arrival()).take(count).collect::<Vec<_>>();
     assert_eq!(requests.len(), count);
@@ -80,7 +80,8 @@ proptest! {
         let offsets = [Offsets::Sequential, Offsets::Uniform, Offsets::Zipf(0.99)];
         let offsets = offsets[usize::from(order)];
         let space = Bytes(512 * space + 7);
-        let plan = Plan { space, align: Bytes(align), ..with(Sizes::Uniform(blocks), offsets) };
+        let base = with(Sizes::Uniform(blocks), offsets);
+        let plan = WorkloadPlan { space, align: Bytes(align), ..base };
         let mut end = Bytes::ZERO;
         for request in all(&plan, seed, 300) {
             prop_assert!(request.offset.0 + request.bytes.0 <= space.0);
@@ -181,11 +182,11 @@ fn popular_offsets_are_popular() {
 
 #[test]
 fn a_rate_changes_only_the_times() {
-    let strip = |load: &str| -> Vec<Request> {
+    let strip = |load: &str| -> Vec<IoRequest> {
         let mut plan = plan(load);
         plan.reads = Some(Portion(300_000));
         let requests = all(&plan, 9, 1_000).into_iter();
-        requests.map(|request| Request { at: Picoseconds::ZERO, ..request }).collect()
+        requests.map(|request| IoRequest { at: Picoseconds::ZERO, ..request }).collect()
     };
     let slow = strip("open = { rate = '1Gbps' }");
     assert_eq!(slow, strip("open = { rate = '90Gbps', arrivals = 'poisson' }"));
@@ -201,7 +202,7 @@ fn clients_and_seeds_differ() {
     assert_eq!(first(1, 0), first(1, 0));
     assert_ne!(first(1, 0), first(1, 1));
     assert_ne!(first(1, 0), first(2, 0));
-    let other = Plan { name: "y".into(), ..plan.clone() };
+    let other = WorkloadPlan { name: "y".into(), ..plan.clone() };
     assert_ne!(first(1, 0), other.source(1, 0).arrival());
 }
 
@@ -213,7 +214,7 @@ fn a_closed_loop_keeps_its_depth() {
     plan.requests = Some(5_000);
     let mut source = plan.source(4, 0);
     let mut random = Stream::new(4, "server", 0);
-    let first: Vec<Request> = core::iter::from_fn(|| source.arrival()).collect();
+    let first: Vec<IoRequest> = core::iter::from_fn(|| source.arrival()).collect();
     assert_eq!(first.len(), 7);
     assert!(first.iter().all(|request| request.at == Picoseconds(1_000_000)));
     let (mut thought, mut made) = (0, first.len());
@@ -264,7 +265,7 @@ fn published_workloads_have_their_shape() {
             "name = 'x'\nlike = '{name}'\nspace = '64GiB'\n\
              load = {{ closed = {{ outstanding = 100000 }} }}"
         );
-        let plan = Plan::parse(&text).unwrap();
+        let plan = WorkloadPlan::parse(&text).unwrap();
         let requests = all(&plan, 1, 50_000);
         let read = requests.iter().filter(|request| request.operation == Operation::Read).count();
         expected(read, 50_000, reads);
@@ -273,7 +274,7 @@ fn published_workloads_have_their_shape() {
         let [sum, of] = plan.shape().unwrap().sizes.mean();
         assert!((sum as f64 / of as f64 - bytes).abs() < 0.1, "{name}: {sum} {of}");
         // A plan's own `reads` goes before the published one.
-        let own = Plan { reads: Some(Portion::WHOLE), ..plan };
+        let own = WorkloadPlan { reads: Some(Portion::WHOLE), ..plan };
         assert_eq!(own.shape().unwrap().reads, Portion::WHOLE);
     }
 }
@@ -291,13 +292,13 @@ const GOOD: &str = r#"
 #[track_caller]
 fn refused(from: &str, to: &str, expected: &str) {
     assert!(GOOD.contains(from));
-    let error = Plan::parse(&GOOD.replace(from, to)).unwrap_err().to_string();
+    let error = WorkloadPlan::parse(&GOOD.replace(from, to)).unwrap_err().to_string();
     assert!(error.contains(expected), "{error}");
 }
 
 #[test]
 fn what_is_refused() {
-    let good = Plan::parse(GOOD).unwrap();
+    let good = WorkloadPlan::parse(GOOD).unwrap();
     assert_eq!(good.class, Class::Low);
     let Load::Open(open) = good.load else { panic!("{good:?}") };
     assert_eq!(open.rate, Offered::Requests(Iops(30_000)));

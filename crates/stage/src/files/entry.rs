@@ -17,14 +17,14 @@ use super::atomic::{AtomicU64, Ordering, fence};
 
 /// One descriptor. `state` is: kind 2 bits, change counter 30 bits, generation 32 bits.
 #[repr(C)]
-pub(super) struct Entry<const WORDS: usize> {
+pub(super) struct Descriptor<const WORDS: usize> {
     pub(super) state: AtomicU64,
     pub(super) mask: [AtomicU64; WORDS],
 }
 
 /// Where the bytes behind a descriptor are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum DescriptorKind {
     /// On storage.
     Storage,
     /// Elsewhere.
@@ -34,7 +34,7 @@ pub(super) enum Kind {
 /// Kind and mask of a descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Known<const WORDS: usize> {
-    pub(super) kind: Kind,
+    pub(super) kind: DescriptorKind,
     /// The rules that accept its path, if it is on storage.
     pub(super) mask: [u64; WORDS],
 }
@@ -48,7 +48,7 @@ const KIND: u64 = 0b11;
 const CHANGE: u64 = 0b100;
 const CHANGES: u64 = 0xffff_fffc;
 
-impl<const WORDS: usize> Entry<WORDS> {
+impl<const WORDS: usize> Descriptor<WORDS> {
     /// The state, to be handed to [`Self::take`] when it is known what the descriptor is.
     #[inline]
     pub(super) fn state(&self) -> u64 {
@@ -65,12 +65,12 @@ impl<const WORDS: usize> Entry<WORDS> {
             return None;
         }
         if kind == OTHER {
-            return Some(Known { kind: Kind::Other, mask: [0; WORDS] });
+            return Some(Known { kind: DescriptorKind::Other, mask: [0; WORDS] });
         }
         let mask = core::array::from_fn(|word| self.mask[word].load(Ordering::Relaxed));
         fence(Ordering::Acquire);
         let is_whole = self.state.load(Ordering::Relaxed) == state;
-        is_whole.then_some(Known { kind: Kind::Storage, mask })
+        is_whole.then_some(Known { kind: DescriptorKind::Storage, mask })
     }
 
     /// Takes the entry, if nothing happened to the descriptor since the state was `seen` and no
@@ -87,13 +87,13 @@ impl<const WORDS: usize> Entry<WORDS> {
     /// If the descriptor was closed meanwhile, the state differs and nothing is kept.
     pub(super) fn give(&self, taken: u64, generation: u32, known: &Known<WORDS>) {
         let kind = match known.kind {
-            Kind::Storage => {
+            DescriptorKind::Storage => {
                 fence(Ordering::Release);
                 let cells = self.mask.iter().zip(known.mask);
                 cells.for_each(|(cell, word)| cell.store(word, Ordering::Relaxed));
                 STORAGE
             }
-            Kind::Other => OTHER,
+            DescriptorKind::Other => OTHER,
         };
         let state = taken & CHANGES | kind | u64::from(generation) << 32;
         if self.state.compare_exchange(taken, state, Ordering::AcqRel, Ordering::Relaxed).is_err() {

@@ -1,5 +1,5 @@
-//! The fabrics that a client may have, as one: over shared memory, the model of an RNIC or an RNIC,
-//! with tokens or without.
+//! The kinds of connection to a data node behind one type: over shared memory, the model of an RNIC
+//! or an RNIC, with tokens or without.
 
 use tidegate_algo::onesided::engine::TokenBalance;
 use tidegate_fabric::memory::model::Model;
@@ -10,7 +10,7 @@ use tidegate_fabric::memory::verbs::Verbs;
 use tidegate_model::Span;
 use tidegate_model::Time;
 use tidegate_onesided::haechi::Port;
-use tidegate_onesided::one_sided::{Done, Fabric, Lost, Post, PostError};
+use tidegate_onesided::one_sided::{Done, Lost, Post, PostError, RemoteMemory};
 
 /// How soon to poll an RNIC again: less than a nap, so a thread that waits yields its
 /// processor and does not sleep. An RNIC takes some microseconds.
@@ -32,16 +32,16 @@ pub(super) enum Access {
 
 /// The same call of whichever it is.
 macro_rules! each {
-    ($access:expr, $fabric:ident => $call:expr) => {
+    ($access:expr, $remote:ident => $call:expr) => {
         match $access {
-            Access::Shm($fabric) => $call,
-            Access::Model($fabric) => $call,
-            Access::BareShm($fabric) => $call,
-            Access::BareModel($fabric) => $call,
+            Access::Shm($remote) => $call,
+            Access::Model($remote) => $call,
+            Access::BareShm($remote) => $call,
+            Access::BareModel($remote) => $call,
             #[cfg(feature = "verbs")]
-            Access::Rnic($fabric) => $call,
+            Access::Rnic($remote) => $call,
             #[cfg(feature = "verbs")]
-            Access::BareRnic($fabric) => $call,
+            Access::BareRnic($remote) => $call,
         }
     };
 }
@@ -72,14 +72,14 @@ impl Access {
     /// When to poll although nothing was posted, by what it was at `now`.
     #[cfg_attr(not(feature = "verbs"), expect(unused_variables, reason = "cards tell nobody"))]
     pub(super) fn next_deadline(&self, now: Time) -> Time {
-        let of = |port: Time, fabric: Option<Time>| port.min(fabric.unwrap_or(Time::MAX));
+        let of = |port: Time, remote: Option<Time>| port.min(remote.unwrap_or(Time::MAX));
         match self {
-            Self::Shm(port) => of(port.next_deadline(), port.fabric().next_deadline()),
-            Self::Model(port) => of(port.next_deadline(), port.fabric().next_deadline()),
+            Self::Shm(port) => of(port.next_deadline(), port.remote().next_deadline()),
+            Self::Model(port) => of(port.next_deadline(), port.remote().next_deadline()),
             Self::BareShm(shm) => of(Time::MAX, shm.next_deadline()),
             Self::BareModel(model) => of(Time::MAX, model.next_deadline()),
             #[cfg(feature = "verbs")]
-            Self::Rnic(port) => of(port.next_deadline(), poll_time(port.fabric(), now)),
+            Self::Rnic(port) => of(port.next_deadline(), poll_time(port.remote(), now)),
             #[cfg(feature = "verbs")]
             Self::BareRnic(verbs) => of(Time::MAX, poll_time(verbs, now)),
         }
@@ -92,37 +92,37 @@ fn poll_time(verbs: &Verbs, now: Time) -> Option<Time> {
     verbs.is_busy().then(|| now.after(POLL_INTERVAL))
 }
 
-impl Fabric for Access {
+impl RemoteMemory for Access {
     #[inline]
     fn post(&mut self, post: Post) -> Result<(), PostError> {
-        each!(self, fabric => fabric.post(post))
+        each!(self, remote => remote.post(post))
     }
 
     #[inline]
     fn flush(&mut self, now: Time) -> Result<(), Lost> {
-        each!(self, fabric => fabric.flush(now))
+        each!(self, remote => remote.flush(now))
     }
 
     #[inline]
     fn poll(&mut self, now: Time, done: &mut Vec<Done>) -> Result<(), Lost> {
-        each!(self, fabric => fabric.poll(now, done))
+        each!(self, remote => remote.poll(now, done))
     }
 
     fn buffers(&self) -> u32 {
-        each!(self, fabric => fabric.buffers())
+        each!(self, remote => remote.buffers())
     }
 
     #[inline]
     fn buffer(&self, buffer: u32) -> &[u8] {
-        each!(self, fabric => fabric.buffer(buffer))
+        each!(self, remote => remote.buffer(buffer))
     }
 
     #[inline]
     fn buffer_mut(&mut self, buffer: u32) -> &mut [u8] {
-        each!(self, fabric => fabric.buffer_mut(buffer))
+        each!(self, remote => remote.buffer_mut(buffer))
     }
 
     fn region(&self) -> u64 {
-        each!(self, fabric => fabric.region())
+        each!(self, remote => remote.region())
     }
 }

@@ -1,4 +1,5 @@
-//! Coming in: what a data node gives a client, and what a client makes of it.
+//! Connects a client to a data node: the node's welcome, the memory or the route to it, and the
+//! client of its store.
 //!
 //! The node decides how operations are carried out. It sends memory on this machine as a
 //! descriptor, which is mapped. Of memory behind an RNIC it sends the route only: queue pairs are
@@ -17,7 +18,7 @@ use tidegate_fabric::memory::shm::Shm;
 #[cfg(feature = "verbs")]
 use tidegate_fabric::memory::verbs::{Device, Opening, Verbs};
 use tidegate_model::Span;
-use tidegate_model::cluster::Fabric;
+use tidegate_model::cluster::MemoryTransport;
 use tidegate_onesided::data_node::{self, Hello, SessionSlot, VERSION, Welcome};
 use tidegate_onesided::haechi::{Port, SessionParameters, region_layout};
 #[cfg(feature = "verbs")]
@@ -25,7 +26,7 @@ use tidegate_onesided::kv::HEADER;
 use tidegate_onesided::kv::{self, Client, Layout};
 use tidegate_onesided::one_sided;
 #[cfg(feature = "verbs")]
-use tidegate_onesided::one_sided::{BufferPosition, Fabric as _, Operation, Post};
+use tidegate_onesided::one_sided::{BufferPosition, Operation, Post, RemoteMemory as _};
 
 use super::access::Access;
 use super::lifeline::{Entrance, Lifeline};
@@ -38,7 +39,7 @@ use crate::clock::kernel_time;
 const ENGINE: u32 = 32;
 
 /// The connection to a data node, its welcome, and the client of its store.
-pub(super) struct Entry {
+pub(super) struct DataNodeSession {
     pub(super) lifeline: Lifeline,
     pub(super) welcome: Welcome,
     pub(super) client: Client<Access>,
@@ -60,7 +61,7 @@ pub(super) fn enter(
     entrance: &Entrance,
     settings: &Settings,
     former: Former,
-) -> Result<Entry, Error> {
+) -> Result<DataNodeSession, Error> {
     let hello = Hello {
         version: VERSION,
         tenant: settings.tenant.clone(),
@@ -74,12 +75,12 @@ pub(super) fn enter(
     let (mut lifeline, welcome, file) = opened?;
     // A put takes two; the engine has two of its own.
     let buffers = 2 * outstanding(settings, &welcome) + 2;
-    let ((access, layout), region) = match welcome.fabric {
-        Fabric::Shm | Fabric::Model => {
+    let ((access, layout), region) = match welcome.transport {
+        MemoryTransport::Shm | MemoryTransport::Model => {
             let region = mapped(file)?;
             (mapping(&region, &welcome, buffers)?, Some(region))
         }
-        Fabric::Verbs => (connect_rnic(&mut lifeline, settings, &welcome, buffers)?, None),
+        MemoryTransport::Verbs => (connect_rnic(&mut lifeline, settings, &welcome, buffers)?, None),
     };
     let period =
         welcome.session_slot.as_ref().map_or(Span::SECOND, |session_slot| session_slot.period);
@@ -91,7 +92,7 @@ pub(super) fn enter(
         rest: Span(REST * period.0),
     };
     let client = Client::new(access, layout, settings).map_err(Error::Store)?;
-    Ok(Entry { lifeline, welcome, client, region })
+    Ok(DataNodeSession { lifeline, welcome, client, region })
 }
 
 /// Operations that a client keeps under way at most.
@@ -117,9 +118,9 @@ fn mapping(
     let shm = || Shm::new(region.clone(), buffers).until_left(region_layout::LEFT);
     let model =
         || Model::new(region.clone(), region_layout::NIC, buffers).until_left(region_layout::LEFT);
-    let access = match (welcome.fabric, &welcome.session_slot) {
-        (Fabric::Model, None) => Access::BareModel(model()),
-        (Fabric::Model, Some(session_slot)) => {
+    let access = match (welcome.transport, &welcome.session_slot) {
+        (MemoryTransport::Model, None) => Access::BareModel(model()),
+        (MemoryTransport::Model, Some(session_slot)) => {
             Access::Model(Box::new(port(model(), session_slot, welcome)?))
         }
         (_, None) => Access::BareShm(shm()),
@@ -162,8 +163,8 @@ fn connect_rnic(
     )))
 }
 
-fn port<F: one_sided::Fabric>(
-    fabric: F,
+fn port<F: one_sided::RemoteMemory>(
+    remote: F,
     session_slot: &SessionSlot,
     welcome: &Welcome,
 ) -> Result<Port<F>, Error> {
@@ -172,27 +173,27 @@ fn port<F: one_sided::Fabric>(
         period: session_slot.period,
         local_rate: session_slot.client.0,
     };
-    let port = Port::new(fabric, parameters, session_slot.number, welcome.window, kernel_time());
+    let port = Port::new(remote, parameters, session_slot.number, welcome.window, kernel_time());
     port.map_err(|_| Error::Memory(io::Error::other("it has no room for words of control")))
 }
 
 /// Where everything is in the store that begins at `at`. The RNIC does nothing else now.
 #[cfg(feature = "verbs")]
-fn layout(fabric: &mut Verbs, at: u64) -> Result<Layout, Error> {
+fn layout(remote: &mut Verbs, at: u64) -> Result<Layout, Error> {
     let failed = |error: io::Error| Error::Memory(error);
     let operation =
         Operation::Read { from: at, into: BufferPosition::start(0), length: HEADER as u32 };
-    let posted = fabric.post(Post { id: 0, operation });
+    let posted = remote.post(Post { id: 0, operation });
     posted.map_err(|error| failed(io::Error::other(error)))?;
     let lost = |_| failed(io::Error::other("it was lost as soon as it was there"));
-    fabric.flush(kernel_time()).map_err(lost)?;
+    remote.flush(kernel_time()).map_err(lost)?;
     let mut done = Vec::with_capacity(1);
     while done.is_empty() {
         // An RNIC answers within microseconds, or has lost the memory within two seconds.
-        fabric.poll(kernel_time(), &mut done).map_err(lost)?;
+        remote.poll(kernel_time(), &mut done).map_err(lost)?;
         thread::yield_now();
     }
     let mut header = [0; HEADER];
-    header.copy_from_slice(&fabric.buffer(0)[..HEADER]);
+    header.copy_from_slice(&remote.buffer(0)[..HEADER]);
     Layout::read(at, &header).map_err(Error::Store)
 }

@@ -1,4 +1,5 @@
-//! How often this process has come out of a fork, for what must not be used by two processes.
+//! A count of forks, by which a child process notices that it must not use the connection of its
+//! parent.
 //!
 //! Asking the kernel for the process's number at each call would take as long as half a get.
 

@@ -48,7 +48,7 @@ const KEEP: Span = Span(4 * Span::MILLISECOND.0);
 ///
 /// Dropping it gives its session slot back.
 pub struct Store {
-    shared: Arc<Shared>,
+    shared: Arc<StoreContext>,
     /// Always there until the end.
     agent: Option<JoinHandle<()>>,
     patience: Span,
@@ -56,13 +56,13 @@ pub struct Store {
     forks: u32,
 }
 
-struct Shared {
-    state: Mutex<State>,
+struct StoreContext {
+    state: Mutex<StoreState>,
     /// Signals the end of an operation that a thread waits for, or capacity to begin one.
     has_news: Condvar,
 }
 
-struct State {
+struct StoreState {
     connection: Connection,
     /// The number of the next operation.
     next: u64,
@@ -105,7 +105,7 @@ impl Store {
         patience: Span,
     ) -> Result<Self, Error> {
         forks::count().map_err(Error::Memory)?;
-        let state = State {
+        let state = StoreState {
             connection: open()?,
             next: 0,
             moves: 0,
@@ -116,7 +116,7 @@ impl Store {
             left: Vec::new(),
             is_closing: false,
         };
-        let shared = Arc::new(Shared { state: Mutex::new(state), has_news: Condvar::new() });
+        let shared = Arc::new(StoreContext { state: Mutex::new(state), has_news: Condvar::new() });
         let kept = Arc::clone(&shared);
         let agent = thread::Builder::new().name("tidegate-store".into());
         let agent = agent.spawn(move || kept.keep()).map_err(Error::Memory)?;
@@ -282,7 +282,7 @@ fn plain(answer: Answer) -> Result<Answer, Error> {
     }
 }
 
-fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+fn lock(state: &Mutex<StoreState>) -> MutexGuard<'_, StoreState> {
     // A thread that panicked did so in its own code on values; the state is as it should be.
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -298,7 +298,7 @@ struct Batch {
 }
 
 impl Batch {
-    fn new(state: &mut State, count: usize) -> Self {
+    fn new(state: &mut StoreState, count: usize) -> Self {
         let names = state.next..state.next + count as u64;
         state.next = names.end;
         Self { names, begun: 0, ended: 0, moves: state.moves }
@@ -315,7 +315,7 @@ impl Batch {
     /// Begins as many as the window allows.
     fn begin(
         &mut self,
-        state: &mut State,
+        state: &mut StoreState,
         begin: impl Fn(&mut Connection, usize, u64) -> Result<(), Refused>,
         mut end: impl FnMut(&mut Connection, usize, Result<Answer, Error>),
     ) {
@@ -348,7 +348,7 @@ impl Batch {
     /// Takes out what has ended.
     fn take_out(
         &mut self,
-        state: &mut State,
+        state: &mut StoreState,
         mut end: impl FnMut(&mut Connection, usize, Result<Answer, Error>),
     ) {
         let mut take = |connection: &mut Connection, outcome: OperationOutcome| {
@@ -356,7 +356,7 @@ impl Batch {
             self.ended |= 1 << index;
             end(connection, index, Ok(outcome.answer));
         };
-        let State { connection, outcomes, ended, .. } = state;
+        let StoreState { connection, outcomes, ended, .. } = state;
         for list in [ended, outcomes] {
             for outcome in list.extract_if(.., |outcome| self.names.contains(&outcome.token)) {
                 take(connection, outcome);
@@ -365,7 +365,7 @@ impl Batch {
     }
 
     /// Waits for none of them any more.
-    fn leave(self, state: &mut State) {
+    fn leave(self, state: &mut StoreState) {
         let is_lost = self.moves != state.moves;
         let count = (self.begun & !self.ended).count_ones();
         if count > 0 && !is_lost {
@@ -374,7 +374,7 @@ impl Batch {
     }
 }
 
-impl State {
+impl StoreState {
     fn poll(&mut self) -> Result<(), Error> {
         match self.connection.poll(&mut self.outcomes) {
             Err(Error::Moved) => {
@@ -415,9 +415,9 @@ impl State {
     }
 }
 
-impl Shared {
+impl StoreContext {
     /// Passes on what has ended.
-    fn notify(&self, state: &mut State) {
+    fn notify(&self, state: &mut StoreState) {
         state.sort();
         if state.short > 0 || !state.ended.is_empty() {
             self.has_news.notify_all();
@@ -427,10 +427,10 @@ impl Shared {
     /// Sleeps until there is something to do, or something has ended.
     fn sleep<'a>(
         &'a self,
-        mut state: MutexGuard<'a, State>,
+        mut state: MutexGuard<'a, StoreState>,
         until: Time,
         is_short: bool,
-    ) -> MutexGuard<'a, State> {
+    ) -> MutexGuard<'a, StoreState> {
         let next = state.connection.next_deadline().min(until);
         if next <= state.connection.now() {
             return state;

@@ -25,7 +25,7 @@ use core::ops::Deref;
 
 use tidegate_model::Operation;
 
-use self::shared::Shared;
+use self::shared::MultiNodeReply;
 use super::order::Effect;
 use super::request::{CloseReason, Parsed, Request, parse, words};
 use super::{Command, KEY_MAX, split};
@@ -179,7 +179,7 @@ enum ReplySlot<R> {
         /// The text that takes the place of the node's reply.
         instead: Option<&'static str>,
     },
-    Shared(Box<Shared<R>>),
+    MultiNodeReply(Box<MultiNodeReply<R>>),
 }
 
 impl<P: Copy + PartialEq, R: Deref<Target = [u8]>> Pipeline<P, R> {
@@ -287,7 +287,7 @@ impl<P: Copy + PartialEq, R: Deref<Target = [u8]>> Pipeline<P, R> {
         let is_away = |slot: &ReplySlot<R>| match slot {
             ReplySlot::Taken(_) => false,
             ReplySlot::Empty { effect: earlier, .. } => earlier.delays(request, effect),
-            ReplySlot::Shared(shared) => shared.effect.delays(request, effect),
+            ReplySlot::MultiNodeReply(shared) => shared.effect.delays(request, effect),
         };
         (effect.is_change || self.changes > 0) && self.slots.iter().any(is_away)
     }
@@ -473,15 +473,15 @@ impl<P: Copy + PartialEq, R: Deref<Target = [u8]>> Pipeline<P, R> {
         effect: Effect,
     ) -> u64 {
         let (missing, parts) = (parts, (0..parts).map(|_| None).collect());
-        let shared = Shared { parts, missing, noreply, effect, text, keys };
-        self.push_slot(ReplySlot::Shared(Box::new(shared)))
+        let shared = MultiNodeReply { parts, missing, noreply, effect, text, keys };
+        self.push_slot(ReplySlot::MultiNodeReply(Box::new(shared)))
     }
 
     fn push_slot(&mut self, slot: ReplySlot<R>) -> u64 {
         let effect = match &slot {
             ReplySlot::Taken(_) => None,
             ReplySlot::Empty { effect, .. } => Some(*effect),
-            ReplySlot::Shared(shared) => Some(shared.effect),
+            ReplySlot::MultiNodeReply(shared) => Some(shared.effect),
         };
         self.changes += usize::from(effect.is_some_and(|effect| effect.is_change));
         self.slots.push_back(slot);
@@ -508,7 +508,7 @@ impl<P: Copy + PartialEq, R: Deref<Target = [u8]>> Pipeline<P, R> {
                 self.stored += chunk.stored();
                 *slot = ReplySlot::Taken(chunk);
             }
-            ReplySlot::Shared(shared) => {
+            ReplySlot::MultiNodeReply(shared) => {
                 // Unsent parts are the last ones of the last request.
                 let is_unsent = self.unsent.front().is_some_and(|(first, _)| ticket >= *first);
                 let Some(part @ None) = shared.parts.get_mut(ticket.part()) else { return };

@@ -110,13 +110,13 @@ pub struct Request<'a> {
 }
 
 impl<'a> Request<'a> {
-    /// Its keys, as they are written.
+    /// The keys of the request, as they are written.
     pub fn keys(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
         words(self.key_list)
     }
 
-    /// Its first key as memcached stores it: the key as written, or decoded from base64. `space`
-    /// takes the decoded key.
+    /// The first key of the request as memcached stores it: as written, or decoded from base64.
+    /// `space` takes the decoded key.
     pub fn stored_key<'s>(&self, space: &'s mut [u8; KEY_MAX]) -> &'s [u8]
     where
         'a: 's,

@@ -1,4 +1,5 @@
-//! Other demands of a bucket, with its tokens where they are as far as it can be.
+//! Changes the demands of one bucket, and leaves its tokens at their servers where the demand
+//! allows.
 
 use super::shift::{ShareRef, Shifting};
 use super::{Configuration, Share};

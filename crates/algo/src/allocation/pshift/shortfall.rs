@@ -58,7 +58,7 @@ struct Member {
 
 /// Servers all of whose capacity goes to some buckets.
 #[derive(Debug)]
-struct Part {
+struct ServerGroup {
     members: Vec<Member>,
     servers: Vec<u32>,
 }
@@ -83,7 +83,7 @@ impl Shares {
             shares: &mut shares,
         };
         division.clear(&short);
-        let mut parts = alloc::vec![Part { members, servers: certificate.servers().into() }];
+        let mut parts = alloc::vec![ServerGroup { members, servers: certificate.servers().into() }];
         while let Some(part) = parts.pop() {
             parts.extend(division.divide(part).into_iter().flatten());
         }
@@ -139,7 +139,7 @@ impl Division<'_> {
     }
 
     /// Divides a part, or splits it in two.
-    fn divide(&mut self, part: Part) -> Option<[Part; 2]> {
+    fn divide(&mut self, part: ServerGroup) -> Option<[ServerGroup; 2]> {
         let &first = part.servers.first()?;
         let number = self.part_of[first as usize];
         let buckets: Vec<BucketBounds> =
@@ -177,7 +177,7 @@ impl Division<'_> {
     }
 
     /// A part as a configuration of its own: its servers in their order, its buckets in theirs.
-    fn problem(&self, part: &Part, number: u32, targets: &[u64]) -> Configuration {
+    fn problem(&self, part: &ServerGroup, number: u32, targets: &[u64]) -> Configuration {
         let capacities: Vec<u64> =
             part.servers.iter().map(|server| self.left[*server as usize]).collect();
         let mut problem = Configuration::new(&capacities);
@@ -201,7 +201,7 @@ impl Division<'_> {
     }
 
     /// Every target is met.
-    fn grant(&mut self, part: &Part, number: u32, targets: &[u64], solved: &Configuration) {
+    fn grant(&mut self, part: &ServerGroup, number: u32, targets: &[u64], solved: &Configuration) {
         for (row, (member, target)) in part.members.iter().zip(targets).enumerate() {
             self.shares.met[member.bucket] = *target;
             let mut tokens = solved.row(row);
@@ -216,9 +216,9 @@ impl Division<'_> {
     }
 
     /// Splits a part whose servers have two numbers by now, `number` those that are not short.
-    fn split(&mut self, part: Part, number: u32, targets: &[u64]) -> [Part; 2] {
-        let mut others = Part { members: Vec::new(), servers: Vec::new() };
-        let mut short = Part { members: Vec::new(), servers: Vec::new() };
+    fn split(&mut self, part: ServerGroup, number: u32, targets: &[u64]) -> [ServerGroup; 2] {
+        let mut others = ServerGroup { members: Vec::new(), servers: Vec::new() };
+        let mut short = ServerGroup { members: Vec::new(), servers: Vec::new() };
         for server in part.servers {
             let is_other = self.part_of[server as usize] == number;
             if is_other { &mut others } else { &mut short }.servers.push(server);

@@ -1,4 +1,4 @@
-//! The approximation of §III-C: only large shares take part in moving tokens.
+//! An approximation of token allocation (§III-C): only large shares take part in moving tokens.
 
 use alloc::vec::Vec;
 

@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 const NONE: u32 = u32::MAX;
 
 #[derive(Debug)]
-pub(super) struct Request<J> {
+pub(super) struct QueuedRequest<J> {
     /// In the order of arrival at the node.
     pub(super) number: u64,
     pub(super) cost: u32,
@@ -21,7 +21,7 @@ pub(super) struct Request<J> {
 
 #[derive(Debug)]
 struct Node<J> {
-    request: Option<Request<J>>,
+    request: Option<QueuedRequest<J>>,
     /// The next node of the same queue, or the next free one.
     next: u32,
 }
@@ -52,7 +52,7 @@ impl<J> Requests<J> {
         Self { nodes: Vec::new(), free: NONE }
     }
 
-    pub(super) fn push(&mut self, queue: &mut Queue, request: Request<J>) {
+    pub(super) fn push(&mut self, queue: &mut Queue, request: QueuedRequest<J>) {
         let node = Node { request: Some(request), next: NONE };
         let index = if self.free == NONE {
             self.nodes.push(node);
@@ -66,11 +66,11 @@ impl<J> Requests<J> {
         self.append(queue, Queue { head: index, tail: index });
     }
 
-    pub(super) fn first(&self, queue: Queue) -> Option<&Request<J>> {
+    pub(super) fn first(&self, queue: Queue) -> Option<&QueuedRequest<J>> {
         self.nodes.get(queue.head as usize)?.request.as_ref()
     }
 
-    pub(super) fn pop(&mut self, queue: &mut Queue) -> Option<Request<J>> {
+    pub(super) fn pop(&mut self, queue: &mut Queue) -> Option<QueuedRequest<J>> {
         let index = queue.head;
         let node = self.nodes.get_mut(index as usize)?;
         let request = node.request.take();

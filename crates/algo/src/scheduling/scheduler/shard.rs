@@ -1,4 +1,4 @@
-//! A scheduler that is one of several: its summary for the others, and its use of theirs
+//! A scheduler as one shard of several: its summary for the other shards, and its use of theirs
 //! ([`crate::scheduling::shards`]).
 
 use tidegate_model::{Discipline, Time};

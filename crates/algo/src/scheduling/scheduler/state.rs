@@ -1,9 +1,9 @@
-//! One slot: its finish tags, its tokens, and its counters.
+//! State of one tenant in a scheduler: its finish tags, its tokens, and its counters.
 
 use tidegate_model::{Discipline, Span, Time};
 
 use super::heap::Heap;
-use super::requests::{Queue, Request};
+use super::requests::{Queue, QueuedRequest};
 use super::words::{Pacing, PeriodGrant, SlotCounters, TenantParameters, at};
 use super::{BYTES_PER_SLOT, UNIT, WEIGHT_MAX};
 use crate::scheduling::dsfq::Bound;
@@ -66,7 +66,7 @@ pub(super) struct WaitTimes {
 }
 
 #[derive(Debug)]
-pub(super) struct State {
+pub(super) struct TenantState {
     /// The finish tag of its last request, in its reserved phase and in the fair one.
     finish_tags: [u128; 2],
     /// [`UNIT`] divided by its weight.
@@ -122,9 +122,9 @@ const RESERVED_AHEAD: u8 = 2;
 const PAID_ONLY: u8 = 4;
 
 // With an entry in a heap and its index there, which it has while requests wait.
-const _: () = assert!(size_of::<State>() + Heap::<u128>::BYTES + 4 <= BYTES_PER_SLOT);
+const _: () = assert!(size_of::<TenantState>() + Heap::<u128>::BYTES + 4 <= BYTES_PER_SLOT);
 
-impl State {
+impl TenantState {
     pub(super) const fn new(generation: u16) -> Self {
         Self {
             finish_tags: [0; 2],
@@ -202,7 +202,7 @@ impl State {
         discipline: Discipline,
         phase: Phase,
         virtual_time: u128,
-        first: &Request<J>,
+        first: &QueuedRequest<J>,
     ) -> u128 {
         let delay = match (discipline, phase) {
             (Discipline::Fifo, _) => return u128::from(first.number),
@@ -216,7 +216,7 @@ impl State {
 
     /// The work by which a request is delayed, in parts of 2^16 of a unit: a bound is seldom a
     /// whole number of the smallest requests.
-    fn applied<J>(&self, discipline: Discipline, request: &Request<J>) -> u64 {
+    fn applied<J>(&self, discipline: Discipline, request: &QueuedRequest<J>) -> u64 {
         let delay = u64::from(request.delay) << 16;
         match discipline {
             Discipline::DsfqTotal => delay,
@@ -232,7 +232,7 @@ impl State {
         discipline: Discipline,
         phase: Phase,
         start_tag: u128,
-        request: &Request<J>,
+        request: &QueuedRequest<J>,
     ) -> u128 {
         let length = match (discipline, phase) {
             (Discipline::Fifo, _) => return 0,
@@ -278,7 +278,12 @@ impl State {
     }
 
     /// Counts a reserved request in the fair phase, which is at this virtual time.
-    pub(super) fn charge<J>(&mut self, virtual_time: u128, window: u128, request: &Request<J>) {
+    pub(super) fn charge<J>(
+        &mut self,
+        virtual_time: u128,
+        window: u128,
+        request: &QueuedRequest<J>,
+    ) {
         let start_tag = self.start_tag(Discipline::Unified, Phase::Fair, virtual_time, request);
         self.owe(start_tag, window, request);
         let _ = self.advance(Discipline::Unified, Phase::Fair, start_tag, request);
@@ -287,14 +292,19 @@ impl State {
 
     /// Counts a request that is dispatched in the fair phase. By then virtual time has passed all
     /// reserved requests.
-    pub(super) fn charge_fair<J>(&mut self, start_tag: u128, window: u128, request: &Request<J>) {
+    pub(super) fn charge_fair<J>(
+        &mut self,
+        start_tag: u128,
+        window: u128,
+        request: &QueuedRequest<J>,
+    ) {
         self.owe(start_tag, window, request);
         self.flags &= !RESERVED_AHEAD;
     }
 
     /// Notes the rest of the delay of a request with this start tag in the fair phase, at most as
     /// much as virtual time moved in the `window`.
-    fn owe<J>(&mut self, start_tag: u128, window: u128, request: &Request<J>) {
+    fn owe<J>(&mut self, start_tag: u128, window: u128, request: &QueuedRequest<J>) {
         let delay = self.debt.saturating_add(u64::from(request.delay) << 16);
         let rest = delay - self.applied(Discipline::Unified, request);
         self.debt = 0;

@@ -1,5 +1,6 @@
-//! An RDMA device, and what is made of it. Each thing owns what it needs, so that nothing is taken
-//! down while another stands on it: registered memory, queues and queue pairs hold the device.
+//! An RDMA device, and its registered memory, completion queues and queue pairs. Each object owns
+//! what it needs, so that nothing is taken down while another stands on it: registered memory,
+//! queues and queue pairs hold the device.
 
 use std::ffi::{CStr, c_int};
 use std::fmt;
@@ -377,7 +378,7 @@ impl QueuePair {
     /// Connects it to one of a peer's queue pairs. The peer's requests are answered from now on.
     pub(super) fn connect(&mut self, peer: &Endpoint, to: QueueAddress) -> Result<(), RdmaError> {
         let (port, limits) = (&self.device.port, self.device.limits);
-        let way = library::Way {
+        let way = library::AddressHandle {
             gid: peer.gid,
             gid_index: port.gid_index,
             hops: HOPS,

@@ -1,4 +1,4 @@
-//! Why there is no RDMA, and what to do about it.
+//! Errors of RDMA, each with a remedy.
 
 use std::io;
 

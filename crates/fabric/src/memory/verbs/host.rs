@@ -14,13 +14,13 @@ const QUEUES_MAX: usize = 16;
 
 /// An admitted client, by its number at this host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Client(u64);
+pub struct ClientNumber(u64);
 
 /// A region that clients reach by RDMA, without the processor of this machine.
 #[derive(Debug)]
 pub struct Host {
     // Taken down in this order: what clients reach the region through, the right to it, itself.
-    clients: BTreeMap<Client, Vec<QueuePair>>,
+    clients: BTreeMap<ClientNumber, Vec<QueuePair>>,
     completions: CompletionQueue,
     registration: Registration,
     region: Arc<Region>,
@@ -48,7 +48,7 @@ impl Host {
     ///
     /// # Errors
     /// If the request is invalid, or the device has no more queue pairs.
-    pub fn admit(&mut self, request: &Request) -> Result<(Client, Answer), RdmaError> {
+    pub fn admit(&mut self, request: &Request) -> Result<(ClientNumber, Answer), RdmaError> {
         let peer = &request.client;
         if peer.queues.is_empty() || peer.queues.len() > QUEUES_MAX {
             return Err(RdmaError::Peer);
@@ -65,7 +65,7 @@ impl Host {
             length: self.region.length(),
             key: self.registration.remote_key(),
         };
-        let client = Client(self.admitted);
+        let client = ClientNumber(self.admitted);
         self.admitted += 1;
         self.clients.insert(client, pairs);
         Ok((client, answer))
@@ -73,7 +73,7 @@ impl Host {
 
     /// Shuts a client out: once this returns, nothing that it sends is carried out any more. Other
     /// clients do not notice. Returns whether there was such a client.
-    pub fn fence(&mut self, client: Client) -> bool {
+    pub fn fence(&mut self, client: ClientNumber) -> bool {
         self.clients.remove(&client).is_some()
     }
 

@@ -139,7 +139,7 @@ pub(super) const RELIABLE: u32 = 2;
 /// The way to a peer's port. Its address may be seen as two words, so it is aligned like them.
 #[repr(C, align(8))]
 #[derive(Default)]
-pub(super) struct Way {
+pub(super) struct AddressHandle {
     pub gid: [u8; 16],
     pub flow: u32,
     pub gid_index: u8,
@@ -167,8 +167,8 @@ pub(super) struct QueuePairState {
     pub peer: u32,
     pub access: u32,
     pub capacity: Capacity,
-    pub way: Way,
-    pub other_way: Way,
+    pub way: AddressHandle,
+    pub other_way: AddressHandle,
     pub partition: u16,
     pub other_partition: u16,
     pub notifies: u8,
@@ -300,7 +300,7 @@ const _: () = {
     assert!(size_of::<DeviceLimits>() == 232);
     assert!(size_of::<Port>() == 52);
     assert!(size_of::<QueuePairPlan>() == 64);
-    assert!(size_of::<Way>() == 32);
+    assert!(size_of::<AddressHandle>() == 32);
     assert!(size_of::<QueuePairState>() == 144);
     assert!(size_of::<Registration>() == 48);
     assert!(size_of::<WorkRequest>() == 128);

@@ -12,7 +12,7 @@ use tidegate_model::Span;
 use super::{BENCH, ROUNDS};
 use crate::bench::Row;
 use crate::bench::sample::Median;
-use crate::bench::window::Plan;
+use crate::bench::window::WindowPlan;
 use crate::experiment::child::{Child, Start, cannot_start};
 use crate::experiment::scratch::Scratch;
 use tidegate_console::failure::{Code, Failure};
@@ -35,13 +35,13 @@ enum Frontend {
 }
 
 /// A memcached, and the proxy in front of it.
-struct Way {
+struct KeysTestbed {
     processes: Vec<Child>,
     socket: PathBuf,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Run {
+struct KeysFigures {
     per_second: f64,
     cpu_us: f64,
     p50_us: f64,
@@ -49,7 +49,7 @@ struct Run {
 
 /// A figure by which a run exceeds a run without a proxy: its name, its value of a run, and its
 /// bound.
-type Added = (&'static str, fn(&Run) -> f64, f64);
+type Added = (&'static str, fn(&KeysFigures) -> f64, f64);
 
 /// The output of `tidegate-lab load`.
 #[derive(Deserialize)]
@@ -70,7 +70,7 @@ struct Times {
     p50_ns: f64,
 }
 
-impl Way {
+impl KeysTestbed {
     fn start(
         frontend: Frontend,
         scratch: &Scratch,
@@ -152,14 +152,14 @@ impl Way {
         }
     }
 
-    fn run(&self, length: Span) -> Result<Run, Failure> {
+    fn run(&self, length: Span) -> Result<KeysFigures, Failure> {
         let cpu = || self.processes.iter().map(Child::cpu_us).sum::<f64>();
         let before = cpu();
         let duration = format!("{}ms", length.0 / Span::MILLISECOND.0);
         let load_report = self.load(&["--duration", &duration])?;
         // The warm-up costs processor time and is not counted: the rate is the same.
         let all = load_report.answered * (1.0 + 0.1 / length.as_seconds());
-        Ok(Run {
+        Ok(KeysFigures {
             per_second: load_report.achieved_per_second,
             cpu_us: (cpu() - before) / all,
             p50_us: load_report.all.service.p50_ns / 1_000.0,
@@ -197,16 +197,17 @@ fn nutcracker(directory: &Path) -> String {
 /// # Errors
 /// If a program does not start, or the user interrupts the run.
 pub(super) fn measure(
-    plan: Plan,
+    plan: WindowPlan,
     interrupt: &Interrupt,
     report: &mut dyn FnMut(Row),
 ) -> Result<(), Failure> {
     let scratch = Scratch::new()?;
-    let direct = Way::start(Frontend::Nothing, &scratch, interrupt)?;
-    let tidegate = Way::start(Frontend::Tidegate, &scratch, interrupt)?;
-    let peer = Way::start(Frontend::Nutcracker, &scratch, interrupt);
+    let direct = KeysTestbed::start(Frontend::Nothing, &scratch, interrupt)?;
+    let tidegate = KeysTestbed::start(Frontend::Tidegate, &scratch, interrupt)?;
+    let peer = KeysTestbed::start(Frontend::Nutcracker, &scratch, interrupt);
     let missing = peer.as_ref().err().map(ToString::to_string);
-    let ways: Vec<&Way> = [&direct, &tidegate].into_iter().chain(peer.as_ref().ok()).collect();
+    let ways: Vec<&KeysTestbed> =
+        [&direct, &tidegate].into_iter().chain(peer.as_ref().ok()).collect();
     let full = plan.is_full();
     let (rounds, length) = if full { (ROUNDS, super::RUN) } else { (1, super::RUN_QUICK) };
     let mut runs = vec![Vec::new(); ways.len()];
@@ -216,7 +217,7 @@ pub(super) fn measure(
             runs.push(way.run(length)?);
         }
     }
-    let median = |way: usize, what: fn(&Run) -> f64| {
+    let median = |way: usize, what: fn(&KeysFigures) -> f64| {
         Median::of(runs.get(way).into_iter().flatten().map(what)).map(|median| median.value)
     };
     let case = format!("gets of 100 B, {CONNECTIONS} connections, through gateway and node");
@@ -229,7 +230,7 @@ pub(super) fn measure(
         None => row.beside(PEER, Err(missing.unwrap_or_default())),
     };
     report(row.promised_times(1.0));
-    let added = |what: fn(&Run) -> f64, way| Some(median(way, what)? - median(0, what)?);
+    let added = |what: fn(&KeysFigures) -> f64, way| Some(median(way, what)? - median(0, what)?);
     let rows: [Added; 2] = [
         ("the same: added processor time per request", |run| run.cpu_us, ADDED_CPU_US),
         ("the same: added to the median", |run| run.p50_us, ADDED_MEDIAN_US),

@@ -15,13 +15,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use super::{
-    BENCH, DEPTHS, Files, Kind, PEER, ROUNDS, RUN, RUN_QUICK, Run, Server, Target, VOLUME,
-    cannot_write, memory_plugin,
+    BENCH, DEPTHS, Deployment, Files, FioFigures, PEER, ROUNDS, RUN, RUN_QUICK, Server, Target,
+    VOLUME, cannot_write, memory_plugin,
 };
 use tidegate_model::Span;
 
 use crate::bench::Row;
-use crate::bench::window::Plan;
+use crate::bench::window::WindowPlan;
 use crate::experiment::child::{Child, Start, cannot_start};
 use crate::experiment::scratch::Scratch;
 use tidegate_console::failure::{Code, Failure};
@@ -64,7 +64,7 @@ impl Both {
         length: Span,
         scratch: &Scratch,
         interrupt: &Interrupt,
-    ) -> Result<[Run; 2], Failure> {
+    ) -> Result<[FioFigures; 2], Failure> {
         let mut run = |target: &Target| {
             self.server.target = target.clone();
             self.server.run(depth, length, scratch, interrupt)
@@ -113,13 +113,13 @@ fn certify(files: &Files, scratch: &Scratch) -> Result<PathBuf, Failure> {
 /// # Errors
 /// If a program does not start, or the user interrupts the run.
 pub(super) fn measure(
-    plan: Plan,
+    plan: WindowPlan,
     interrupt: &Interrupt,
     report: &mut dyn FnMut(Row),
 ) -> Result<(), Failure> {
     let scratch = Scratch::new()?;
     let ports = free_port().and_then(|ours| Ok((ours, free_port()?))).map_err(cannot_write)?;
-    let kind = Kind { name: "encrypted", ..Kind::TOGETHER };
+    let kind = Deployment { name: "encrypted", ..Deployment::TOGETHER };
     let nbd = format!("127.0.0.1:{}", ports.0);
     let files = Files::write(&kind, Some(&nbd), "[tls]\ndirectory = \"tls\"\n", &scratch)?;
     let certificates = certify(&files, &scratch)?;
@@ -144,14 +144,14 @@ pub(super) fn measure(
 }
 
 /// The runs of a round at one depth: of each server, unencrypted and encrypted.
-type Round = ([Run; 2], [Run; 2]);
+type Round = ([FioFigures; 2], [FioFigures; 2]);
 
 fn rows(depth: u32, runs: &[Round], report: &mut dyn FnMut(Row)) {
     let case = format!("4 KiB random reads over NBD with TLS, depth {depth}, one process");
     let rates = runs.iter().map(|(ours, peer)| (ours[1].iops, peer[1].iops));
     report(Row::more(BENCH, case, "iops", None).beside_in_turns(PEER, rates));
     let case = "the same: unencrypted rate over encrypted rate";
-    let times = |[plain, encrypted]: [Run; 2]| plain.iops / encrypted.iops;
+    let times = |[plain, encrypted]: [FioFigures; 2]| plain.iops / encrypted.iops;
     let costs = runs.iter().map(|(ours, peer)| (times(*ours), times(*peer)));
     let row = Row::less(BENCH, case, "ratio", None).beside_in_turns(PEER, costs);
     report(row.promised_times(NO_MORE));

@@ -1,5 +1,5 @@
-//! How a scheduler behaves where others are known to go wrong, in virtual time and without chance:
-//! each probe is the same calls to ours and to the peer.
+//! Probes of schedulers, in virtual time and without chance: known weak points of other schedulers,
+//! as the same calls to ours and to the peer.
 //!
 //! A stream that asks for more than it gets *starves* while it is served less than four fifths of
 //! its fair share, looked at window by window.

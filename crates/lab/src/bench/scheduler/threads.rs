@@ -15,7 +15,7 @@ use tidegate_node::MultiThreaded;
 use tidegate_proto::node::{Shards, Visit, threads};
 
 use super::super::Row;
-use super::super::window::{BUSY, Contestant, Ours, Plan, contest};
+use super::super::window::{BUSY, Contestant, Ours, WindowPlan, contest};
 use super::bed::{DEPTH, Stream, join};
 use super::{BENCH, RATE, streams};
 use tidegate_console::clock::Clock;
@@ -31,12 +31,12 @@ const PERIOD: Span = Span::SECOND;
 const HASTE: u64 = 10_000_000 / RATE;
 
 /// Measures what a pair takes on two threads.
-pub(super) fn rows(plan: Plan, report: &mut dyn FnMut(Row)) {
+pub(super) fn rows(plan: WindowPlan, report: &mut dyn FnMut(Row)) {
     let counts = if plan.is_full() { &COUNTS[..] } else { &COUNTS[..COUNTS_QUICK] };
     counts.iter().for_each(|count| measure(plan, &streams(*count, true), report));
 }
 
-fn measure(plan: Plan, streams: &[Stream], report: &mut dyn FnMut(Row)) {
+fn measure(plan: WindowPlan, streams: &[Stream], report: &mut dyn FnMut(Row)) {
     let clock = Clock::start();
     let (alone, shared) =
         (SharedScheduler::new(1, streams, clock), SharedScheduler::new(2, streams, clock));

@@ -9,7 +9,7 @@ use tidegate_model::tag::CLASSES;
 use tidegate_netsim::e2e::{Amount, E2eReport, Egress, Hop, HopMoment, Moment, Scenario, Service};
 
 use super::quoted;
-use super::sweep::{Figure, Shown};
+use super::sweep::{Figure, PointResult};
 use crate::experiment::{moments, plot};
 use tidegate_console::amounts;
 use tidegate_console::output::Paint;
@@ -190,7 +190,7 @@ fn together(outcome: &E2eReport) -> Vec<Together> {
 }
 
 /// The results of a point of a sweep.
-pub(super) fn shown(scenario: &Scenario, outcome: &E2eReport) -> Shown {
+pub(super) fn shown(scenario: &Scenario, outcome: &E2eReport) -> PointResult {
     let mut figures = Vec::new();
     for one in together(outcome) {
         let (name, rate) = (one.class.name(), one.rate(outcome));
@@ -224,7 +224,7 @@ pub(super) fn shown(scenario: &Scenario, outcome: &E2eReport) -> Shown {
         Value::Object(json) => json,
         _ => Map::new(),
     };
-    Shown { figures, json, fault: outcome.fault.clone() }
+    PointResult { figures, json, fault: outcome.fault.clone() }
 }
 
 /// Every moment of every application.

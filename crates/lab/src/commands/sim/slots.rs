@@ -5,9 +5,9 @@
 //! 33.3 and 16.8 % of it there.
 
 use serde_json::{Map, Value, json};
-use tidegate_netsim::dtm::{DtmReport, Flow, Plan};
+use tidegate_netsim::dtm::{DtmPlan, DtmReport, Flow};
 
-use super::sweep::{Figure, Shown};
+use super::sweep::{Figure, PointResult};
 use crate::experiment::plot::{self, Panel, Series};
 use tidegate_console::amounts;
 use tidegate_console::output::Paint;
@@ -48,7 +48,7 @@ fn settled_ns(outcome: &DtmReport, slot: usize) -> u64 {
     (outcome.slots[slot].at.0 - outcome.slots[0].at.0) / 1_000
 }
 
-pub(super) fn formatted(plan: &Plan, outcome: &DtmReport, paint: Paint) -> String {
+pub(super) fn formatted(plan: &DtmPlan, outcome: &DtmReport, paint: Paint) -> String {
     let mut table = Table::new().left("FLOW");
     for head in ["PROMISED", "GOT", "Q", "ALPHA", "WINDOW", "QUEUE"] {
         table = table.right(head);
@@ -84,7 +84,7 @@ pub(super) fn formatted(plan: &Plan, outcome: &DtmReport, paint: Paint) -> Strin
     )
 }
 
-pub(super) fn to_json(plan: &Plan, outcome: &DtmReport) -> Value {
+pub(super) fn to_json(plan: &DtmPlan, outcome: &DtmReport) -> Value {
     let settled = Settled::new(outcome);
     let flow = |(flow, name): (usize, &String)| {
         json!({
@@ -113,7 +113,7 @@ pub(super) fn to_json(plan: &Plan, outcome: &DtmReport) -> Value {
 }
 
 /// The results of a point of a sweep.
-pub(super) fn shown(plan: &Plan, outcome: &DtmReport) -> Shown {
+pub(super) fn shown(plan: &DtmPlan, outcome: &DtmReport) -> PointResult {
     let settled = Settled::new(outcome);
     let mut figures = Vec::new();
     for (flow, name) in outcome.names.iter().enumerate() {
@@ -131,7 +131,7 @@ pub(super) fn shown(plan: &Plan, outcome: &DtmReport) -> Shown {
         Value::Object(json) => json,
         _ => Map::new(),
     };
-    Shown { figures, json, fault: None }
+    PointResult { figures, json, fault: None }
 }
 
 pub(super) fn drawn(title: &str, outcome: &DtmReport) -> String {
@@ -175,7 +175,7 @@ mod tests {
 
     #[test]
     fn texts_and_json_are_as_recorded() {
-        let mut plan = Plan::parse(&std::fs::read_to_string(SCENARIO).unwrap()).unwrap();
+        let mut plan = DtmPlan::parse(&std::fs::read_to_string(SCENARIO).unwrap()).unwrap();
         let outcome = dtm::run(&plan).unwrap();
         insta::assert_snapshot!(formatted(&plan, &outcome, Paint::none()));
         let json = to_json(&plan, &outcome);

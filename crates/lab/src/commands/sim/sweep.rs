@@ -53,7 +53,7 @@ impl Figure {
 
 /// The results of a point.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Shown {
+pub(super) struct PointResult {
     pub(super) figures: Vec<Figure>,
     pub(super) json: Map<String, Value>,
     /// The fault found in the simulated network, if any.
@@ -137,8 +137,8 @@ impl Sweep {
         scenarios: &[S],
         interrupt: &Interrupt,
         is_watched: bool,
-        run: impl Fn(&S, &mut dyn FnMut() -> bool) -> Result<Shown, Failure> + Sync,
-    ) -> Result<Vec<Option<Shown>>, Failure> {
+        run: impl Fn(&S, &mut dyn FnMut() -> bool) -> Result<PointResult, Failure> + Sync,
+    ) -> Result<Vec<Option<PointResult>>, Failure> {
         let board = Board::new(scenarios.len(), is_watched);
         let failed = AtomicUsize::new(0);
         let goes_on = || interrupt.check().is_ok() && failed.load(Ordering::Relaxed) == 0;
@@ -169,7 +169,7 @@ impl Sweep {
     }
 
     /// The table of all results, for people.
-    pub(super) fn formatted(&self, shown: &[Option<Shown>], paint: Paint) -> String {
+    pub(super) fn formatted(&self, shown: &[Option<PointResult>], paint: Paint) -> String {
         let columns = Columns::of(shown, |figure| &figure.head);
         let mut table = Table::new();
         for axis in &self.axes {
@@ -191,7 +191,7 @@ impl Sweep {
     }
 
     /// A line for each point.
-    pub(super) fn csv(&self, shown: &[Option<Shown>]) -> String {
+    pub(super) fn csv(&self, shown: &[Option<PointResult>]) -> String {
         let columns = Columns::of(shown, |figure| &figure.column);
         let heads = self.axes.iter().map(|axis| quoted(&axis.key));
         let seed = self.seeded().then(|| "seed".to_owned());
@@ -208,8 +208,8 @@ impl Sweep {
     }
 
     /// An object for each point, a line each: what a single run says, and the point's values.
-    pub(super) fn json(&self, shown: &[Option<Shown>]) -> String {
-        let line = |(point, shown): (&Point, &Shown)| {
+    pub(super) fn json(&self, shown: &[Option<PointResult>]) -> String {
+        let line = |(point, shown): (&Point, &PointResult)| {
             let values = self.axes.iter().zip(&point.values);
             let values: Map<String, Value> =
                 values.map(|(axis, value)| (axis.key.clone(), grid::json(value))).collect();
@@ -222,8 +222,8 @@ impl Sweep {
 
     fn done<'a>(
         &'a self,
-        shown: &'a [Option<Shown>],
-    ) -> impl Iterator<Item = (&'a Point, &'a Shown)> {
+        shown: &'a [Option<PointResult>],
+    ) -> impl Iterator<Item = (&'a Point, &'a PointResult)> {
         self.points.iter().zip(shown).filter_map(|(point, shown)| Some((point, shown.as_ref()?)))
     }
 }
@@ -240,7 +240,7 @@ impl Point {
 struct Columns(Vec<String>);
 
 impl Columns {
-    fn of(shown: &[Option<Shown>], name: impl Fn(&Figure) -> &String) -> Self {
+    fn of(shown: &[Option<PointResult>], name: impl Fn(&Figure) -> &String) -> Self {
         let mut all: Vec<String> = Vec::new();
         for figure in shown.iter().flatten().flat_map(|shown| &shown.figures) {
             if !all.contains(name(figure)) {
@@ -250,7 +250,7 @@ impl Columns {
         Self(all)
     }
 
-    fn row(&self, shown: &Shown, of: impl Fn(&Figure) -> (&String, &String)) -> Vec<String> {
+    fn row(&self, shown: &PointResult, of: impl Fn(&Figure) -> (&String, &String)) -> Vec<String> {
         let find = |column: &String| {
             let mut figures = shown.figures.iter().map(&of);
             let found = figures.find(|(name, _)| *name == column);
@@ -317,7 +317,7 @@ mod tests {
     use super::*;
 
     /// Two values of `law` and two seeds; the second has a class that the first does not have.
-    fn swept() -> (Sweep, Vec<Option<Shown>>) {
+    fn swept() -> (Sweep, Vec<Option<PointResult>>) {
         let scenario: Scenario = toml::from_str("seed = 7\nlaw = \"x\"").unwrap();
         let axes = vec!["law=a,\"b,c\"".parse().unwrap()];
         let sweep = Sweep::new(&scenario, axes, Some(2), None).unwrap();
@@ -331,7 +331,7 @@ mod tests {
                 figures.push(Figure::new("LOST", "1".into(), "lost", 1));
             }
             let json = Map::from_iter([("seed".to_owned(), json!(seed))]);
-            Ok(Shown { figures, json, fault: None })
+            Ok(PointResult { figures, json, fault: None })
         });
         (sweep, shown.unwrap())
     }
@@ -364,7 +364,7 @@ mod tests {
             if point.scenario["law"].as_str() == Some("a") {
                 return Err(Failure::new(Code::Failure, "it broke"));
             }
-            Ok(Shown { figures: Vec::new(), json: Map::new(), fault: None })
+            Ok(PointResult { figures: Vec::new(), json: Map::new(), fault: None })
         });
         let formatted = serde_json::to_string(&shown.unwrap_err().to_json()).unwrap();
         assert!(formatted.contains("law=a seed=7: it broke"), "{formatted}");

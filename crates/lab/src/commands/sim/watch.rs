@@ -12,14 +12,14 @@ use tidegate_console::clock::Clock;
 const PATIENCE: Span = Span(2 * Span::SECOND.0);
 
 /// Reports the progress of a long run on standard error, for people.
-pub(super) struct Watch {
+pub(super) struct ProgressReport {
     clock: Clock,
     is_wanted: bool,
     next: Time,
     is_shown: bool,
 }
 
-impl Watch {
+impl ProgressReport {
     pub(super) fn start(is_json: bool) -> Self {
         let is_wanted = !is_json && io::stderr().is_terminal();
         let next = Time::ZERO.after(PATIENCE);

@@ -1,5 +1,5 @@
-//! A flaw that the paper sees in its own hybrid (§3.4), and its remedy here: g turns from brick A
-//! to brick B and back in bursts, and f has data on A only.
+//! Bursts under HYBRID-DSFQ, a flaw that the paper sees (§3.4), and its remedy here: g turns from
+//! brick A to brick B and back in bursts, and f has data on A only.
 
 use serde_json::json;
 use tidegate_model::Discipline;

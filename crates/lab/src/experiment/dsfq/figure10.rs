@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::plot::draw;
-use super::sweep::{Line, Sweep, sweep, table};
+use super::sweep::{Sweep, ThroughputLine, sweep, table};
 use super::{
     A, B, EQUAL, F, FIGURE_10, FigureContext, FigureResult, G, apart, fairness, mean, scenario,
 };
@@ -14,7 +14,7 @@ use tidegate_console::failure::Failure;
 const COUNTS: [u32; 12] = [0, 1, 2, 3, 4, 6, 8, 10, 12, 14, 17, 20];
 const C: Option<usize> = Some(2);
 
-const LINES: &[Line] = &[
+const LINES: &[ThroughputLine] = &[
     ("f, all on A", F, None),
     ("g", G, None),
     ("g on A", G, A),

@@ -8,10 +8,10 @@ use tidegate_console::failure::Failure;
 use tidegate_console::table::{Cell, Table};
 
 /// A throughput: its name, a stream, and a brick or all of them.
-pub(super) type Line = (&'static str, usize, Option<usize>);
+pub(super) type ThroughputLine = (&'static str, usize, Option<usize>);
 
 /// Those of most figures, where f has data on A and g on A and B.
-pub(super) const LINES: &[Line] =
+pub(super) const LINES: &[ThroughputLine] =
     &[("f, all on A", F, None), ("g", G, None), ("g on A", G, A), ("g on B", G, B)];
 
 /// Outcomes of a scenario, by the number of threads in the last group of its second stream.
@@ -66,8 +66,13 @@ impl Sweep {
     }
 
     /// Throughputs by the number of threads.
-    pub(super) fn throughputs(&self, title: &str, x: &'static str, lines: &[Line]) -> Panel {
-        let line = |(name, stream, brick): &Line| {
+    pub(super) fn throughputs(
+        &self,
+        title: &str,
+        x: &'static str,
+        lines: &[ThroughputLine],
+    ) -> Panel {
+        let line = |(name, stream, brick): &ThroughputLine| {
             self.series(name, |outcome| Some(mean(outcome, *stream, *brick)))
         };
         Panel::new(title, [x, "MB/s"], lines.iter().map(line))
@@ -90,7 +95,7 @@ impl Sweep {
 }
 
 /// Throughputs of some sweeps, each with a name, in millions of bytes per second.
-pub(super) fn table(sweeps: &[(&str, &Sweep)], lines: &[Line]) -> Table {
+pub(super) fn table(sweeps: &[(&str, &Sweep)], lines: &[ThroughputLine]) -> Table {
     let mut table = Table::new().left("MB/s").right("THREADS");
     for (name, ..) in lines {
         table = table.right(name);

@@ -1,5 +1,5 @@
-//! Figures 18b, 18c and 19: flows with windows and flows with rates on one link. Who takes how much
-//! of it, and what promises change.
+//! Figures 18b, 18c and 19: flows with windows and flows with rates on one link, their parts of it,
+//! and the effect of promises.
 
 use serde_json::json;
 use tidegate_netsim::e2e::{E2eReport, Scenario};

@@ -25,7 +25,7 @@ const POINTS: usize = 10;
 const ALIKE: f64 = 3.0;
 
 pub(super) fn repeat(context: &FigureContext) -> Result<FigureResult, Failure> {
-    let plan = dtm::Plan::parse(THREE_CLASSES).map_err(wrong)?;
+    let plan = dtm::DtmPlan::parse(THREE_CLASSES).map_err(wrong)?;
     let model = simulate(context, vec![plan], dtm::run)?;
     let packets = run(context, vec![scenario(PACKETS)?])?;
     let (model, packets) = (&model[0].outcome, &packets[0]);

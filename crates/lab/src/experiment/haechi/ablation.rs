@@ -17,7 +17,7 @@ use tidegate_console::table::{Cell, Table};
 type Shown = paper::Shown<Option<OneSidedReport>>;
 
 /// Rules, and their known result with each of [`LOADS`].
-struct Row {
+struct RuleRow {
     name: &'static str,
     control: Control,
     known: [Comes; LOADS.len()],
@@ -37,8 +37,8 @@ use Comes::{Kept, Missed, Refused};
 const DECAY: Rules = Rules { tokens: Mode::Sound, ..Rules::PAPER };
 const BOUNDED: Rules = Rules { pool: Mode::Sound, ..DECAY };
 
-const fn row(name: &'static str, control: Control, known: [Comes; LOADS.len()]) -> Row {
-    Row { name, control, known }
+const fn row(name: &'static str, control: Control, known: [Comes; LOADS.len()]) -> RuleRow {
+    RuleRow { name, control, known }
 }
 
 /// The shipped rules, with one of them as in the paper's text.
@@ -49,7 +49,7 @@ const TEXT_ESTIMATOR: Rules = Rules { capacity: Mode::Paper, ..Rules::SOUND };
 /// Without control; the text, with one rule more in each row; then the shipped rules, each row with
 /// one rule as in the text.
 #[rustfmt::skip]
-const ROWS: [Row; 9] = [
+const ROWS: [RuleRow; 9] = [
     row("bare", Control::None, [Kept, Missed, Missed, Missed, Missed, Missed]),
     row("paper", Control::Paper, [Kept, Missed, Missed, Missed, Missed, Missed]),
     row("+ decay only if idle", Control::By(DECAY), [Kept, Missed, Missed, Missed, Missed, Missed]),
@@ -136,7 +136,7 @@ fn formatted(outcome: Option<&OneSidedReport>) -> String {
     }
 }
 
-fn comes_out(row: &Row, shown: &[Shown]) -> Claim {
+fn comes_out(row: &RuleRow, shown: &[Shown]) -> Claim {
     let pairs = || shown.iter().map(|one| one.outcome.as_ref()).zip(row.known).zip(LOADS);
     let mut measured = json!({});
     let mut others = 0;

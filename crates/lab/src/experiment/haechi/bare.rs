@@ -5,7 +5,7 @@ use tidegate_sim::one_sided::Scenario;
 
 use super::plot::{Panel, Series, draw};
 use super::{
-    FIGURE_7, FigureContext, FigureResult, Kept, Kind, NEAR, Number, Shown, TWO_SIDED, beside,
+    Comparison, FIGURE_7, FigureContext, FigureResult, Kept, NEAR, Number, Shown, TWO_SIDED, beside,
 };
 use super::{formatted, scenario, source, total};
 use crate::experiment::verdict::{at_least, near};
@@ -119,7 +119,7 @@ fn saturated(runs: &Runs) -> [Number; 4] {
     [
         Number::rate("7", "one-sided, ten clients", 1570.0, one).given(),
         Number {
-            kind: Kind::Bound,
+            kind: Comparison::Bound,
             ..Number::rate("7", "one-sided, four clients, less than", 1600.0, four).given()
         },
         Number::rate("7", "two-sided, two clients", 427.0, two).given(),

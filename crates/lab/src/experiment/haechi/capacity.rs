@@ -2,7 +2,7 @@
 //! of the link that no token stands for.
 
 use serde_json::json;
-use tidegate_onesided::haechi::Event;
+use tidegate_onesided::haechi::MonitorEvent;
 use tidegate_sim::one_sided::OneSidedReport;
 
 use super::plot::{Panel, Series, draw};
@@ -209,8 +209,8 @@ const USED_BESIDE_JOBS: f64 = 95.0;
 
 /// Ω of each period, in thousands.
 pub(super) fn estimates(outcome: &OneSidedReport) -> Vec<f64> {
-    let capacity = |event: &Event| match event {
-        Event::Over(summary) => Some(tenths(summary.capacity as f64 / 1e3)),
+    let capacity = |event: &MonitorEvent| match event {
+        MonitorEvent::Over(summary) => Some(tenths(summary.capacity as f64 / 1e3)),
         _ => None,
     };
     outcome.events.iter().filter_map(capacity).collect()

@@ -17,14 +17,14 @@ pub(super) struct Number {
     pub(super) unit: &'static str,
     pub(super) paper: f64,
     pub(super) model: f64,
-    pub(super) kind: Kind,
+    pub(super) kind: Comparison,
     /// Whether the model was made from it.
     pub(super) is_given: bool,
 }
 
 /// How near to each other two numbers are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum Comparison {
     /// By their quotient.
     Amount,
     /// By their difference: they are parts of the same whole, in percent.
@@ -41,7 +41,7 @@ impl Number {
         paper: f64,
         model: f64,
     ) -> Self {
-        Self { figure, what, unit: "K/s", paper, model, kind: Kind::Amount, is_given: false }
+        Self { figure, what, unit: "K/s", paper, model, kind: Comparison::Amount, is_given: false }
     }
 
     /// A part of what there is, in percent.
@@ -51,7 +51,7 @@ impl Number {
         paper: f64,
         model: f64,
     ) -> Self {
-        Self { unit: "%", kind: Kind::Share, ..Self::rate(figure, what, paper, model) }
+        Self { unit: "%", kind: Comparison::Share, ..Self::rate(figure, what, paper, model) }
     }
 
     /// One that the model was made from.
@@ -62,16 +62,16 @@ impl Number {
     /// How far ours is from the paper's: in percent of it, or of what both are parts of.
     pub(super) fn off(&self) -> f64 {
         match self.kind {
-            Kind::Amount => (self.model / self.paper - 1.0) * 100.0,
-            Kind::Share => self.model - self.paper,
-            Kind::Bound => (self.model - self.paper).max(0.0),
+            Comparison::Amount => (self.model / self.paper - 1.0) * 100.0,
+            Comparison::Share => self.model - self.paper,
+            Comparison::Bound => (self.model - self.paper).max(0.0),
         }
     }
 
     /// Whether it is as near as can be asked.
     pub(super) fn is_near(&self) -> bool {
         match self.kind {
-            Kind::Bound => self.model < self.paper,
+            Comparison::Bound => self.model < self.paper,
             _ => self.off().abs() <= NEAR,
         }
     }
@@ -80,9 +80,11 @@ impl Number {
     pub(super) fn check(&self, percent: f64) -> Check {
         let Self { what, unit, paper, model, kind, .. } = *self;
         match kind {
-            Kind::Amount => near(what, unit, paper, thousandths(paper * percent / 100.0), model),
-            Kind::Share => near(what, unit, paper, percent, model),
-            Kind::Bound => at_most(what, unit, paper, model),
+            Comparison::Amount => {
+                near(what, unit, paper, thousandths(paper * percent / 100.0), model)
+            }
+            Comparison::Share => near(what, unit, paper, percent, model),
+            Comparison::Bound => at_most(what, unit, paper, model),
         }
     }
 
@@ -122,7 +124,8 @@ mod tests {
         assert_eq!(differs.reason.unwrap(), "all together: 979 K/s instead of 1000 ±20 K/s");
         let part = |model| Number::part("14", "lost", 12.9, model).is_near();
         assert!(part(11.0) && part(14.8) && !part(10.8));
-        let below = |model| Number { kind: Kind::Bound, ..Number::part("9a", "lost", 0.1, model) };
+        let below =
+            |model| Number { kind: Comparison::Bound, ..Number::part("9a", "lost", 0.1, model) };
         assert!(below(0.0).is_near() && below(0.099).is_near() && !below(0.1).is_near());
     }
 }

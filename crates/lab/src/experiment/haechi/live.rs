@@ -37,7 +37,7 @@ use super::{formatted, scenario, table, tenths, total};
 use crate::experiment::paper::{self, LIVE, Source, simulate};
 use crate::experiment::quiet;
 use crate::experiment::verdict::{Check, Claim, at_least, at_most, between};
-use run::{Plan, with_periods};
+use run::{LiveRun, with_periods};
 use tidegate_console::failure::Failure;
 use tidegate_console::table::{Cell, Table};
 
@@ -95,7 +95,7 @@ struct Live {
 }
 
 /// A run beside its simulation.
-struct Run {
+struct RunPair {
     live: Live,
     simulated: OneSidedReport,
 }
@@ -110,7 +110,7 @@ fn slowed(text: &str, control: Control, window: u32) -> Result<Scenario, Failure
 }
 
 /// Runs plans one after the other, and simulates them.
-fn run_all(context: &FigureContext, plans: Vec<Plan>) -> Result<Vec<Run>, Failure> {
+fn run_all(context: &FigureContext, plans: Vec<LiveRun>) -> Result<Vec<RunPair>, Failure> {
     let scenarios: Vec<Scenario> = plans.iter().map(simulated).collect();
     let mut runs = Vec::new();
     let of = plans.len();
@@ -118,14 +118,14 @@ fn run_all(context: &FigureContext, plans: Vec<Plan>) -> Result<Vec<Run>, Failur
     for ((done, plan), shown) in plans.iter().enumerate().zip(shown) {
         context.note(&format!("live: {done} of {of} done"));
         let live = run::run(plan, &context.interrupt)?;
-        runs.push(Run { live, simulated: faster(shown.outcome) });
+        runs.push(RunPair { live, simulated: faster(shown.outcome) });
     }
     Ok(runs)
 }
 
 /// The scenario that is simulated beside a plan.
-fn simulated(plan: &Plan) -> Scenario {
-    let Plan { scenario, periods, .. } = plan;
+fn simulated(plan: &LiveRun) -> Scenario {
+    let LiveRun { scenario, periods, .. } = plan;
     Scenario { skip: 1, periods: *periods as u32, ..scenario.clone() }
 }
 
@@ -142,14 +142,14 @@ fn under(
     context: &FigureContext,
     texts: [&str; 2],
     modes: &'static [usize],
-) -> Result<[Vec<Run>; 2], Failure> {
+) -> Result<[Vec<RunPair>; 2], Failure> {
     let mut plans = Vec::new();
     for text in texts {
         for mode in modes {
             let window = if *mode == BARE { WINDOW_BARE } else { WINDOW };
             let scenario = slowed(text, MODES[*mode].0, window)?;
             let periods = context.periods.unwrap_or(PERIODS);
-            plans.push(Plan { scenario, window, periods, job: None });
+            plans.push(LiveRun { scenario, window, periods, job: None });
         }
     }
     let mut runs = run_all(context, plans)?;
@@ -160,7 +160,7 @@ fn under(
 /// A claim about some runs, with what is to be known of all of them.
 fn claim(
     figure: &'static str,
-    runs: &[&Run],
+    runs: &[&RunPair],
     text: impl Into<String>,
     measured: Value,
     checks: impl IntoIterator<Item = Check>,
@@ -197,7 +197,7 @@ fn link(outcome: &OneSidedReport) -> f64 {
 const SMALL: f64 = 16.0;
 
 /// That clients read what they do in the simulation at the same speed.
-fn as_simulated(figure: &'static str, runs: &[&Run], text: &str) -> Claim {
+fn as_simulated(figure: &'static str, runs: &[&RunPair], text: &str) -> Claim {
     let mut apart = Vec::new();
     for run in runs {
         for client in clients(&run.live.outcome) {
@@ -218,7 +218,7 @@ fn as_simulated(figure: &'static str, runs: &[&Run], text: &str) -> Claim {
 }
 
 /// That sound rules keep all promises and use what the link can do.
-fn sound(figure: &'static str, bare: &Run, sound: &Run, text: &str) -> Claim {
+fn sound(figure: &'static str, bare: &RunPair, sound: &RunPair, text: &str) -> Claim {
     let (missing, has_all) = kept(&sound.live.outcome);
     let [of_bare, of_sound] = [bare, sound].map(|run| link(&run.live.outcome));
     let used = of_sound / of_bare * 100.0;
@@ -255,7 +255,7 @@ fn beside(numbers: &[Number]) -> (Value, Vec<Check>) {
 }
 
 /// Rows of a table, for runs of one scenario under some controls.
-fn rows(prefix: &str, modes: &[usize], runs: &[Run]) -> Vec<(String, Vec<f64>)> {
+fn rows(prefix: &str, modes: &[usize], runs: &[RunPair]) -> Vec<(String, Vec<f64>)> {
     let name = |mode: &usize| format!("{prefix} {}", MODES[*mode].1);
     modes.iter().zip(runs).map(|(mode, run)| (name(mode), means(&run.live.outcome))).collect()
 }
@@ -270,7 +270,7 @@ fn several(context: &FigureContext) -> Result<FigureResult, Failure> {
         let mut scenario = slowed(FIGURE_7, Control::None, WINDOW_BARE)?;
         scenario.client[0].count = count;
         let periods = context.periods.unwrap_or(PERIODS / 2);
-        plans.push(Plan { scenario, window: WINDOW_BARE, periods, job: None });
+        plans.push(LiveRun { scenario, window: WINDOW_BARE, periods, job: None });
     }
     let runs = run_all(context, plans)?;
     let totals: Vec<f64> = runs.iter().map(|run| total(&run.live.outcome)).collect();
@@ -284,7 +284,7 @@ fn several(context: &FigureContext) -> Result<FigureResult, Failure> {
         Number::rate("7", "ten clients", 1570.0, totals[COUNTS.len() - 1]),
     ];
     let (measured, checks) = beside(&numbers);
-    let runs: Vec<&Run> = runs.iter().collect();
+    let runs: Vec<&RunPair> = runs.iter().collect();
     let text =
         "reads grow with each of the first four clients, and then stay at what the link does";
     let fourth = totals[3];
@@ -310,7 +310,7 @@ fn demands(context: &FigureContext) -> Result<FigureResult, Failure> {
     for text in [FIGURE_8A, FIGURE_8B, FIGURE_8C] {
         let scenario = slowed(text, Control::None, WINDOW_BARE)?;
         let periods = context.periods.unwrap_or(PERIODS);
-        plans.push(Plan { scenario, window: WINDOW_BARE, periods, job: None });
+        plans.push(LiveRun { scenario, window: WINDOW_BARE, periods, job: None });
     }
     let runs = run_all(context, plans)?;
     let names = ["8a uniform, burst", "8b spike, burst", "8c spike, constant rate"];
@@ -325,7 +325,7 @@ fn demands(context: &FigureContext) -> Result<FigureResult, Failure> {
         let (measured, checks) = beside(&numbers);
         claims.push(claim(numbers[0].figure, &[run], text, measured, checks));
     }
-    let all: Vec<&Run> = runs.iter().collect();
+    let all: Vec<&RunPair> = runs.iter().collect();
     claims.push(as_simulated("8", &all, "with demands of all kinds"));
     let rows =
         names.iter().zip(&runs).map(|(name, run)| ((*name).into(), means(&run.live.outcome)));
@@ -376,7 +376,7 @@ fn promises(context: &FigureContext) -> Result<FigureResult, Failure> {
     Ok(FigureResult { claims, table: table(&lines.concat()), picture })
 }
 
-fn every<'a>(some: &[&'a Vec<Run>]) -> Vec<&'a Run> {
+fn every<'a>(some: &[&'a Vec<RunPair>]) -> Vec<&'a RunPair> {
     some.iter().flat_map(|runs| runs.iter()).collect()
 }
 
@@ -407,7 +407,7 @@ fn totals(context: &FigureContext) -> Result<FigureResult, Failure> {
     // Basic Haechi's pool is a few batches for the first client, which chance decides here.
     let basic = |at: usize| at % RUNS.len() == BASIC;
     let every = every(&[&both[0], &both[1]]).into_iter().enumerate();
-    let every: Vec<&Run> = every.filter(|(at, _)| !basic(*at)).map(|(_, run)| run).collect();
+    let every: Vec<&RunPair> = every.filter(|(at, _)| !basic(*at)).map(|(_, run)| run).collect();
     claims.push(as_simulated("11", &every, "where two clients leave something"));
     let lines = [rows("uniform", RUNS, &both[0]), rows("Zipf", RUNS, &both[1])];
     let panels = [by_client("uniform", &lines[0]), by_client("Zipf", &lines[1])];
@@ -470,7 +470,7 @@ fn congestion(context: &FigureContext) -> Result<FigureResult, Failure> {
         for mode in RUNS {
             let mut scenario = slowed(text, MODES[mode].0, WINDOW)?;
             scenario.background = None;
-            plans.push(Plan { scenario, window: WINDOW, periods, job: Some((before, JOB)) });
+            plans.push(LiveRun { scenario, window: WINDOW, periods, job: Some((before, JOB)) });
         }
     }
     let runs = run_all(context, plans)?;
@@ -478,7 +478,7 @@ fn congestion(context: &FigureContext) -> Result<FigureResult, Failure> {
     let (mut claims, mut panels) = (Vec::new(), Vec::new());
     for (runs, name) in runs.chunks(RUNS.len()).zip(["uniform", "Zipf"]) {
         let course =
-            |run: &Run| Course::around(&capacity::totals(&run.live.outcome), before, SETTLED);
+            |run: &RunPair| Course::around(&capacity::totals(&run.live.outcome), before, SETTLED);
         let courses: Vec<Course> = runs.iter().map(course).collect();
         let mut series = Vec::new();
         for ((mode, run), course) in RUNS.iter().zip(runs).zip(&courses) {
@@ -498,7 +498,7 @@ fn congestion(context: &FigureContext) -> Result<FigureResult, Failure> {
     Ok(FigureResult { claims, table, picture })
 }
 
-fn falls(run: &Run, course: &Course, name: &str) -> Claim {
+fn falls(run: &RunPair, course: &Course, name: &str) -> Claim {
     let part = 1.0 - course.last / course.before;
     claim(
         "16",
@@ -512,7 +512,7 @@ fn falls(run: &Run, course: &Course, name: &str) -> Claim {
 /// So many periods after the change all have what they are promised again.
 const AGAIN: usize = 8;
 
-fn follows(run: &Run, course: &Course, before: usize, name: &str) -> Claim {
+fn follows(run: &RunPair, course: &Course, before: usize, name: &str) -> Claim {
     let outcome = &run.live.outcome;
     let mut late = outcome.clone();
     late.samples = outcome.samples.iter().skip(before + AGAIN).cloned().collect();

@@ -1,10 +1,10 @@
-//! All that the paper prints, beside what the model gives.
+//! All numbers that the Haechi paper prints, beside those of our model.
 
 use serde_json::json;
 
 use super::plot::{Panel, Series, draw};
 use super::{
-    FigureContext, FigureResult, Kind, NEAR, Number, bare, demand, pattern, promises, source,
+    Comparison, FigureContext, FigureResult, NEAR, Number, bare, demand, pattern, promises, source,
 };
 use super::{formatted, tenths};
 use crate::experiment::verdict::at_most;
@@ -30,9 +30,9 @@ pub(super) fn repeat(context: &FigureContext) -> Result<FigureResult, Failure> {
             },
             unit.into(),
             match kind {
-                Kind::Amount => format!("{:.3}", model / paper).into(),
-                Kind::Share => format!("{:+.1} points", number.off()).into(),
-                Kind::Bound => if number.is_near() { "below" } else { "above" }.into(),
+                Comparison::Amount => format!("{:.3}", model / paper).into(),
+                Comparison::Share => format!("{:+.1} points", number.off()).into(),
+                Comparison::Bound => if number.is_near() { "below" } else { "above" }.into(),
             },
             if is_given { "given" } else { "predicted" }.into(),
         ]);

@@ -6,7 +6,7 @@ use tidegate_sim::one_sided::{Control, Scenario};
 
 use super::plot::{Panel, Series, draw};
 use super::{
-    BARE, FIGURE_9A, FIGURE_9B, FigureContext, FigureResult, Kept, Kind, MODES, NEAR, Number,
+    BARE, Comparison, FIGURE_9A, FIGURE_9B, FigureContext, FigureResult, Kept, MODES, NEAR, Number,
     PAPER, SOUND,
 };
 use super::{Shown, USED, at, beside, by_client, keeps, kept, mean_of};
@@ -262,5 +262,5 @@ pub(super) fn numbers(context: &FigureContext) -> Result<Vec<Number>, Failure> {
     let runs = RUNS.get(context)?;
     let cost = Number::part("9a", "throughput lost, less than", 0.1, overhead(runs));
     let numbers = first_two(runs).into_iter();
-    Ok(numbers.chain([Number { kind: Kind::Bound, ..cost }]).collect())
+    Ok(numbers.chain([Number { kind: Comparison::Bound, ..cost }]).collect())
 }

@@ -26,7 +26,7 @@ const PERIODS: u32 = 3;
 const ROUND_ROBIN: [f64; 4] = [1.0 / 4.0, 7.0 / 12.0, 13.0 / 12.0, 25.0 / 12.0];
 
 /// The outcome of one of the three runs, and its scale.
-struct Run<'a> {
+struct FigureRun<'a> {
     outcome: &'a ClusterReport,
     source: Source,
     rate: Iops,
@@ -85,16 +85,16 @@ fn run<'a>(
     scenario: &Scenario,
     (world, tolerance, slack): (&'static str, f64, u64),
     (back, quiet): (&'static str, Quiet),
-) -> Run<'a> {
+) -> FigureRun<'a> {
     let Shown { outcome, seconds } = shown;
     let seed = Some(outcome.seed);
     let source = Source { paper: PAPER, figure: "8", world, seed, seconds: tenths(*seconds) };
-    Run { outcome, source, rate: scenario.nodes.rate, tolerance, slack, back, quiet }
+    FigureRun { outcome, source, rate: scenario.nodes.rate, tolerance, slack, back, quiet }
 }
 
 const TITLES: [&str; 3] = ["(a) in turn", "(b) reservations", "(c) reservations and limits"];
 
-impl Run<'_> {
+impl FigureRun<'_> {
     /// Operations per second that each tenant was served, over all periods.
     fn served(&self) -> Vec<f64> {
         let periods = self.outcome.periods();
@@ -180,7 +180,7 @@ impl Run<'_> {
     }
 }
 
-fn row(table: &mut Table, number: usize, run: &Run<'_>) {
+fn row(table: &mut Table, number: usize, run: &FigureRun<'_>) {
     let served = run.served();
     let &[a, b, c, d] = &served[..] else { return };
     let formatted = |served: f64| format!("{served:.0}").into();

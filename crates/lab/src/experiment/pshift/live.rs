@@ -2,7 +2,7 @@
 //! rate of the scenario, and `tidegate up` beside them as their controller.
 //!
 //! Nothing is taken from the simulated run but what both worlds are to have in common: what tenants
-//! are promised, and when they move. What is counted is answers, by who asked.
+//! are promised, and when they move. Replies are counted by tenant.
 
 use std::fmt::Write;
 use std::fs;
@@ -20,7 +20,7 @@ use tidegate_proto::node::Pacing;
 use tidegate_sim::cluster::{ClusterReport, Promise};
 use tidegate_sim::scenario::{self, Control, Scenario};
 
-use super::load::{Load, PART, Way, geometry};
+use super::load::{Load, PART, RequestForm, geometry};
 use super::simulated::Shown;
 use super::{FigureContext, seconds};
 use crate::experiment::child::{Child, Start};
@@ -149,7 +149,7 @@ pub(super) fn run(
     // Fields are dropped, and so ended, before the controller and what it lies on.
     let testbed =
         Testbed::start(scenario, &scratch, back, controller.socket(), &context.interrupt)?;
-    let way = if back == Back::Memcached { Way::KeyValue } else { Way::Read };
+    let way = if back == Back::Memcached { RequestForm::KeyValue } else { RequestForm::Read };
     let services: Vec<_> = testbed.nodes.iter().map(Running::service).collect();
     let mut load = Load::new(scenario, &plan, clock, way, &services)?;
     let begin = first_period(scenario, controller.socket(), clock, &context.interrupt)?;

@@ -1,5 +1,5 @@
-//! Those who ask live nodes: for each tenant some flows, one for each node on which it is active,
-//! as in the simulation, and all of them on one thread.
+//! Load generator for live storage nodes: for each tenant some flows, one for each node on which it
+//! is active, as in the simulation, and all of them on one thread.
 //!
 //! Jobs go to nodes by the batch, and answers come back through a channel with the time at which
 //! the node gave them; so a thread that is late counts nothing in a wrong sample.
@@ -13,7 +13,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use tidegate_fabric::buffer::Buffer;
 use tidegate_fabric::service::{Command, CompletionSink, Job, Part, Service, Session};
 use tidegate_model::cluster::{Geometry, Volume};
-use tidegate_model::{Bytes, Class, ContextId, Operation, Span, Tag, TenantId, Time};
+use tidegate_model::{Bytes, Class, ContextId, Operation, PartNumber, Span, Tag, TenantId, Time};
 use tidegate_sim::cluster::ClusterReport;
 use tidegate_sim::rng::{Stream, Zipf, apportion};
 use tidegate_sim::scenario::Scenario;
@@ -35,7 +35,7 @@ const POLL_INTERVAL: Span = Span(25 * Span::MILLISECOND.0);
 
 /// How nodes are asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Way {
+pub(super) enum RequestForm {
     Read,
     /// A memcached's `set` and `get` by turns, of as many bytes.
     KeyValue,
@@ -70,7 +70,7 @@ struct Tenant {
     moves: Stream,
     arrivals: Stream,
     /// The number of its part at each node.
-    parts: Vec<u32>,
+    parts: Vec<PartNumber>,
 }
 
 /// The load: all tenants, with their sessions at the nodes.
@@ -78,7 +78,7 @@ pub(super) struct Load<'a> {
     scenario: &'a Scenario,
     plan: &'a ClusterReport,
     clock: Clock,
-    way: Way,
+    way: RequestForm,
     sessions: Vec<Box<dyn Session>>,
     answers: Receiver<Answers>,
     tenants: Vec<Tenant>,
@@ -119,7 +119,7 @@ impl<'a> Load<'a> {
         scenario: &'a Scenario,
         plan: &'a ClusterReport,
         clock: Clock,
-        way: Way,
+        way: RequestForm,
         services: &[Arc<dyn Service>],
     ) -> Result<Self, Failure> {
         let (sender, answers) = channel();
@@ -274,14 +274,14 @@ impl<'a> Load<'a> {
         flow.requested += 1;
         let ticket = (tenant as u64) << 48 | (flow_index as u64) << 32 | u64::from(one.version);
         let (command, buffer) = match self.way {
-            Way::Read => (Command::Read, Buffer::empty()),
-            Way::KeyValue => (Command::KeyValue, key_value(tenant, number)),
+            RequestForm::Read => (Command::Read, Buffer::empty()),
+            RequestForm::KeyValue => (Command::KeyValue, key_value(tenant, number)),
         };
         let blocks = PART.0 / u64::from(BLOCK);
         let (length, offset, cost) = match self.way {
-            Way::Read => (BLOCK, number % blocks * u64::from(BLOCK), BLOCK),
+            RequestForm::Read => (BLOCK, number % blocks * u64::from(BLOCK), BLOCK),
             // One key.
-            Way::KeyValue => (u32::try_from(buffer.len()).unwrap_or(u32::MAX), 0, 1),
+            RequestForm::KeyValue => (u32::try_from(buffer.len()).unwrap_or(u32::MAX), 0, 1),
         };
         let tag = Tag {
             tenant: TenantId(tenant as u16 + 1),
@@ -380,7 +380,7 @@ mod tests {
         let nodes = [node(), node(), node(), node()];
         let services = nodes.each_ref().map(tidegate_node::Running::service);
         let clock = Clock::start();
-        let mut load = Load::new(&scenario, &plan, clock, Way::Read, &services).unwrap();
+        let mut load = Load::new(&scenario, &plan, clock, RequestForm::Read, &services).unwrap();
         let begin = clock.now();
         let (from, to) = (begin, begin.after(Span(Span::SECOND.0 / 5)));
         let counted = load.run(&Interrupt::default(), begin, from, to).unwrap();

@@ -37,7 +37,7 @@ pub(super) fn run(context: &FigureContext, scenario: Scenario) -> Result<Shown, 
 /// Runs all of them, and gives what they show in their order.
 ///
 /// # Errors
-/// If the user ends the command. What runs then ends with the process.
+/// If the user ends the command. Runs under way end with the process.
 pub(super) fn run_all(
     context: &FigureContext,
     scenarios: Vec<Scenario>,

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::{Address, BLOCK, Cluster, Taken, borne, iops};
-use crate::cluster::{DataNode, Fabric, TokenRules};
+use crate::cluster::{DataNode, MemoryTransport, TokenRules};
 use crate::text::{ReadResult, Text, choice, count, name, quantity, wrong};
 use crate::units::{Bytes, Iops, Span};
 
@@ -38,10 +38,14 @@ pub(super) fn data_node(
     let mut others = nodes.chain(cluster.data_nodes.iter().map(|node| &node.name));
     let name = name("data node", &raw.name, others.any(|other| other == raw.name.get_ref()))?;
     borne(cluster, &raw.name)?;
-    let known = [("shm", Fabric::Shm), ("model", Fabric::Model), ("verbs", Fabric::Verbs)];
-    let fabric = choice("fabric", raw.fabric.as_ref(), &known)?;
+    let known = [
+        ("shm", MemoryTransport::Shm),
+        ("model", MemoryTransport::Model),
+        ("verbs", MemoryTransport::Verbs),
+    ];
+    let transport = choice("fabric", raw.fabric.as_ref(), &known)?;
     let node = DataNode {
-        listen: listen(&raw.listen, &name, fabric, cluster, taken)?,
+        listen: listen(&raw.listen, &name, transport, cluster, taken)?,
         name,
         memory: memory(&raw.memory)?,
         capacity: iops("capacity", &raw.capacity)?,
@@ -56,8 +60,8 @@ pub(super) fn data_node(
         window: count("window", raw.window.as_ref(), DataNode::WINDOW_MAX.into())?
             .unwrap_or(DataNode::WINDOW),
         rules: rules(raw)?,
-        fabric,
-        device: device(raw, fabric)?,
+        transport,
+        device: device(raw, transport)?,
     };
     check(&node, raw)?;
     Ok(node)
@@ -88,20 +92,20 @@ fn check(node: &DataNode, raw: &RawDataNode) -> ReadResult<()> {
 fn listen(
     text: &Text,
     name: &str,
-    fabric: Fabric,
+    transport: MemoryTransport,
     cluster: &Cluster,
     taken: &mut Taken,
 ) -> ReadResult<Address> {
     let who = format!("data node {name}");
     let address = taken.take("listen", text.get_ref(), &text.span(), &who)?;
-    match (&address, fabric) {
+    match (&address, transport) {
         (Address::Unix(_), _) => Ok(address),
-        (tcp, Fabric::Shm | Fabric::Model) => {
+        (tcp, MemoryTransport::Shm | MemoryTransport::Model) => {
             let message = format!("listen: memory cannot be handed out at {tcp}");
             let fix = "write a Unix socket, like \"unix:memory.sock\", or add fabric = \"verbs\"";
             wrong(text.span(), message, fix)
         }
-        (tcp, Fabric::Verbs) if cluster.tls.is_none() => {
+        (tcp, MemoryTransport::Verbs) if cluster.tls.is_none() => {
             let message = format!("listen: {tcp} does not authenticate clients, as a socket does");
             wrong(text.span(), message, "add [tls], or listen on a Unix socket")
         }
@@ -110,9 +114,9 @@ fn listen(
 }
 
 /// The name of an RDMA device.
-fn device(raw: &RawDataNode, fabric: Fabric) -> ReadResult<Option<String>> {
+fn device(raw: &RawDataNode, transport: MemoryTransport) -> ReadResult<Option<String>> {
     match &raw.device {
-        Some(text) if fabric != Fabric::Verbs => {
+        Some(text) if transport != MemoryTransport::Verbs => {
             let message = "device: only an RDMA card is one";
             wrong(text.span(), message, "add fabric = \"verbs\", or remove it")
         }
@@ -191,12 +195,12 @@ mod tests {
     fn data_nodes_read_as_written_and_nothing_else_is_needed() {
         let cluster = Cluster::parse(FULL).unwrap();
         let [fast, plain] = &cluster.data_nodes[..] else { panic!("{cluster:?}") };
-        assert_eq!((fast.rules, fast.fabric), (TokenRules::Unpaced, Fabric::Model));
+        assert_eq!((fast.rules, fast.transport), (TokenRules::Unpaced, MemoryTransport::Model));
         assert_eq!(
             (fast.session_slots, fast.window, fast.per_period(fast.client)),
             (10, 32, 40_000)
         );
-        assert_eq!((plain.rules, plain.fabric), (TokenRules::Sound, Fabric::Shm));
+        assert_eq!((plain.rules, plain.transport), (TokenRules::Sound, MemoryTransport::Shm));
         let of = (plain.session_slots, plain.window, plain.period);
         assert_eq!(of, (DataNode::SESSION_SLOTS, DataNode::WINDOW, Span::SECOND));
         assert_eq!(plain.listen, Address::Unix("plain.sock".into()));
@@ -216,7 +220,10 @@ mod tests {
         assert!(error.contains(wanted), "{error}");
         let cluster = Cluster::parse(&format!("[tls]\ndirectory = \"tls\"\n{remote}")).unwrap();
         let fast = &cluster.data_nodes[0];
-        assert_eq!((fast.fabric, fast.device.as_deref()), (Fabric::Verbs, Some("mlx5_0")));
+        assert_eq!(
+            (fast.transport, fast.device.as_deref()),
+            (MemoryTransport::Verbs, Some("mlx5_0"))
+        );
         assert_eq!(fast.listen, Address::Tcp { host: "192.0.2.1".into(), port: 7400 });
         let local = FULL.replacen("\"model\"", "\"verbs\"", 1);
         let node = Cluster::parse(&local).unwrap().data_nodes.remove(0);

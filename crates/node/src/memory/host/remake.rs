@@ -43,7 +43,7 @@ impl Host {
     ///
     /// A client that is stopped in the middle of an operation cannot answer. So the old memory is
     /// marked as left before the first byte of the store is copied, and clients check that mark
-    /// after each operation (`fabric::memory::shm` explains why that is enough).
+    /// after each operation (`remote::memory::shm` explains why that is enough).
     ///
     /// # Errors
     /// If there is not enough memory, or the RNIC cannot be used. The old memory stays in use then.
@@ -153,8 +153,8 @@ impl Host {
         let mut inner = lock(&self.inner);
         (inner.region, inner.monitor, inner.sweeper) = (region, monitor, sweeper);
         inner.inspector = inspector;
-        inner.coordinator.registry.clear();
-        inner.coordinator.on_no_clients();
+        inner.share_agent.registry.clear();
+        inner.share_agent.on_no_clients();
         inner.orphans.clear();
         (inner.is_lost, inner.damaged) = (false, None);
         drop(inner);
@@ -165,11 +165,11 @@ impl Host {
 
 /// Zeroes a part of memory that no client reaches.
 pub(super) fn clear(memory: &Arc<Region>, start: u64, end: u64) -> io::Result<()> {
-    let mut fabric = Shm::new(memory.clone(), 1);
+    let mut remote = Shm::new(memory.clone(), 1);
     for to in (start..end).step_by(BUFFER as usize) {
         let length = u64::from(BUFFER).min(end - to) as u32;
         let write = Operation::Write { from: BufferPosition::start(0), to, length };
-        fabric.perform(&write).map_err(io::Error::other)?;
+        remote.perform(&write).map_err(io::Error::other)?;
     }
     Ok(())
 }

@@ -20,7 +20,7 @@ use crate::store::Medium;
 pub(super) const INPUT: usize = 64 << 10;
 
 /// A connection. Any thread writes requests; one reads the replies.
-pub(super) struct Link {
+pub(super) struct MemcachedLink {
     pub(super) stream: Stream,
     pub(super) exchange: Mutex<Exchange>,
     reader: Reader,
@@ -89,7 +89,7 @@ fn shape(bytes: &[u8]) -> Option<Shape> {
     is_one.then(|| if request.quiet { Shape::Quiet } else { request.command.shape() })
 }
 
-impl Link {
+impl MemcachedLink {
     pub(super) fn new(stream: Stream, reader: Reader) -> Self {
         Self { stream, exchange: Mutex::default(), reader }
     }

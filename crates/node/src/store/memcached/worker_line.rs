@@ -13,7 +13,7 @@ use tidegate_fabric::reactor::{Interest, Ready, Registrar};
 use tidegate_fabric::stream::{Address, Stream};
 
 use super::SILENCE;
-use super::link::{Input, Link, Reader};
+use super::link::{Input, MemcachedLink, Reader};
 use crate::engine::Work;
 use crate::mutex::lock;
 
@@ -21,7 +21,7 @@ use crate::mutex::lock;
 pub(crate) struct WorkerLine {
     registrar: Registrar,
     token: u64,
-    link: Mutex<Option<Arc<Link>>>,
+    link: Mutex<Option<Arc<MemcachedLink>>>,
     input: Mutex<Input>,
     /// Requests came while there was no connection.
     is_wanted: AtomicBool,
@@ -49,7 +49,7 @@ impl WorkerLine {
     }
 
     /// The connection, if there is one.
-    pub(super) fn link(&self) -> Option<Arc<Link>> {
+    pub(super) fn link(&self) -> Option<Arc<MemcachedLink>> {
         lock(&self.link).clone()
     }
 
@@ -68,7 +68,7 @@ impl WorkerLine {
         }
         let connected = Stream::connect(address).and_then(|stream| {
             let reader = Reader::Worker(self.registrar.clone(), self.token);
-            let link = Arc::new(Link::new(stream, reader));
+            let link = Arc::new(MemcachedLink::new(stream, reader));
             *lock(&self.input) = Input::default();
             self.silences.store(0, Ordering::Relaxed);
             let mut slot = lock(&self.link);
@@ -90,7 +90,12 @@ impl WorkerLine {
         }
     }
 
-    fn exchange(&self, link: &Link, ready: Ready, finished: &mut Vec<Work>) -> io::Result<()> {
+    fn exchange(
+        &self,
+        link: &MemcachedLink,
+        ready: Ready,
+        finished: &mut Vec<Work>,
+    ) -> io::Result<()> {
         if ready.write {
             let mut exchange = lock(&link.exchange);
             if exchange.output.flush(&link.stream)? {

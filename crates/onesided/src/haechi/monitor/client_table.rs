@@ -5,9 +5,9 @@ use alloc::vec::Vec;
 use tidegate_algo::onesided::admission::{Capacity, admit};
 use tidegate_algo::onesided::capacity::PeriodUsage;
 use tidegate_algo::onesided::engine::Promise;
-use tidegate_algo::onesided::monitor::Report;
+use tidegate_algo::onesided::monitor::ClientReport;
 
-use super::{Denied, EVICT, Event, UNUSED};
+use super::{Denied, EVICT, MonitorEvent, UNUSED};
 use crate::data_node::slots::Slots;
 use crate::haechi::words::Grant;
 
@@ -206,10 +206,10 @@ impl ClientTable {
     pub(super) fn judge(
         &mut self,
         number: u16,
-        [before, report]: [&Report; 2],
+        [before, report]: [&ClientReport; 2],
         granted: u64,
         window: u32,
-    ) -> Option<Event> {
+    ) -> Option<MonitorEvent> {
         let session_slot = self.get_mut(number)?;
         session_slot.is_leaving |= report.is_leaving;
         let own = session_slot.promise.reservation.saturating_sub(report.residual + report.yielded);
@@ -223,18 +223,18 @@ impl ClientTable {
             return None;
         }
         session_slot.has_overstepped = true;
-        Some(Event::Overstepped { session_slot: number, issued, tokens })
+        Some(MonitorEvent::Overstepped { session_slot: number, issued, tokens })
     }
 
     /// Frees the session slots of clients that left, and of clients that were silent for too long.
     /// The others are in the next period.
-    pub(super) fn sweep(&mut self, events: &mut Vec<Event>) {
+    pub(super) fn sweep(&mut self, events: &mut Vec<MonitorEvent>) {
         for (number, entry) in self.session_slots.iter_mut().enumerate() {
             let Some(session_slot) = entry else { continue };
             session_slot.silent += 1;
             events.push(match session_slot {
-                TakenSlot { is_leaving: true, .. } => Event::Left(number as u16),
-                TakenSlot { silent, .. } if *silent > EVICT => Event::Evicted(number as u16),
+                TakenSlot { is_leaving: true, .. } => MonitorEvent::Left(number as u16),
+                TakenSlot { silent, .. } if *silent > EVICT => MonitorEvent::Evicted(number as u16),
                 _ => {
                     (session_slot.promise, session_slot.is_in, session_slot.is_void) =
                         (session_slot.next, true, false);
@@ -252,11 +252,12 @@ impl ClientTable {
         &mut self,
         number: u16,
         (promise, outcome): (Promise, PeriodUsage),
-    ) -> Option<Event> {
+    ) -> Option<MonitorEvent> {
         let session_slot = self.get_mut(number)?;
         let is_unused = outcome.completed < promise.reservation && outcome.backlogged == 0;
         session_slot.unused = if is_unused { session_slot.unused + 1 } else { 0 };
         let is_reported = session_slot.unused > 0 && session_slot.unused.is_multiple_of(UNUSED);
-        is_reported.then_some(Event::Unused { session_slot: number, periods: session_slot.unused })
+        is_reported
+            .then_some(MonitorEvent::Unused { session_slot: number, periods: session_slot.unused })
     }
 }

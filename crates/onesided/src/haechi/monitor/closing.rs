@@ -7,10 +7,10 @@ use tidegate_algo::onesided::capacity::{Lesson, PeriodUsage, WHOLE};
 use tidegate_algo::onesided::engine::Promise;
 use tidegate_model::{Span, Time};
 
-use super::{Event, GRACE, Monitor, Summary, WRITE};
+use super::{GRACE, Monitor, MonitorEvent, Summary, WRITE};
 use crate::haechi::region_layout;
 use crate::haechi::words::{self, FINALS};
-use crate::one_sided::{Fabric, Operation};
+use crate::one_sided::{Operation, RemoteMemory};
 
 /// A period whose final words are still to be read.
 #[derive(Clone, Debug)]
@@ -28,9 +28,9 @@ pub(super) struct Closing {
     busy: Vec<bool>,
 }
 
-impl<F: Fabric> Monitor<F> {
+impl<F: RemoteMemory> Monitor<F> {
     /// Notes the facts that are known of a period that is over.
-    pub(super) fn shut(&mut self, now: Time, events: &mut Vec<Event>) {
+    pub(super) fn shut(&mut self, now: Time, events: &mut Vec<MonitorEvent>) {
         if self.closing.is_some() {
             self.close(events);
         }
@@ -68,7 +68,7 @@ impl<F: Fabric> Monitor<F> {
     }
 
     /// Reads the final words of the period before, and learns from it.
-    pub(super) fn close(&mut self, events: &mut Vec<Event>) {
+    pub(super) fn close(&mut self, events: &mut Vec<MonitorEvent>) {
         let Some(mut closing) = self.closing.take() else { return };
         let final_at = final_at(closing.epoch);
         for (number, session_slot) in closing.session_slots.iter_mut().enumerate() {
@@ -100,7 +100,7 @@ impl<F: Fabric> Monitor<F> {
         let Closing { epoch, minted, granted, session_slots, busy, .. } = closing;
         let summary =
             Summary { epoch, capacity, minted, granted, held, verdict, session_slots, busy };
-        events.push(Event::Over(summary));
+        events.push(MonitorEvent::Over(summary));
     }
 }
 

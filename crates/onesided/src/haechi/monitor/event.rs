@@ -8,7 +8,7 @@ use tidegate_algo::onesided::engine::Promise;
 
 /// An event of a monitor, for the data node that runs it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Event {
+pub enum MonitorEvent {
     /// A period is over.
     Over(Summary),
     /// A client stopped. Its tokens are given to other clients.

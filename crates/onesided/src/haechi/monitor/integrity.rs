@@ -1,5 +1,5 @@
-//! Whether the words of control are what the monitor has written, or what clients may have made of
-//! them.
+//! Checks that the control words in a data node's memory have values that its monitor or its
+//! clients can have written.
 
 use alloc::vec;
 
@@ -8,13 +8,13 @@ use crate::haechi::port::word;
 use crate::haechi::region_layout;
 use crate::haechi::words::Pool;
 use crate::integrity::Structure;
-use crate::one_sided::{Fabric, WORD};
+use crate::one_sided::{RemoteMemory, WORD};
 
 /// The pool is never so far below zero: that would be more than 256 clients take in a period with
 /// all of their batches, a thousand times each between two polls.
 const POOL_MIN: i64 = -(1 << 36);
 
-impl<F: Fabric> Monitor<F> {
+impl<F: RemoteMemory> Monitor<F> {
     /// The first word of control that is not what it must be; none if all are, or while operations
     /// of the monitor's own are under way. `read` copies bytes of the region.
     pub fn inspect(&self, read: &mut impl FnMut(u64, &mut [u8])) -> Option<Structure> {
@@ -51,7 +51,7 @@ impl<F: Fabric> Monitor<F> {
             let count =
                 usize::from((session_slots - first).min(PER_BUFFER)) * region_layout::LINE as usize;
             read(region_layout::line(region_layout::GRANTS, first), &mut found[..count]);
-            if found[..count] != self.fabric.buffer(1 + buffers + at)[..count] {
+            if found[..count] != self.remote.buffer(1 + buffers + at)[..count] {
                 return Some(Structure::Grants);
             }
         }

@@ -1,15 +1,15 @@
-//! Operations that the engine itself posts to the fabric, and the use of their answers: grants,
+//! Operations that the engine itself posts to the connection, and the use of their answers: grants,
 //! reports and the pool.
 
 use tidegate_algo::onesided::Mode;
 use tidegate_algo::onesided::capacity::{PeriodUsage, WHOLE};
-use tidegate_algo::onesided::monitor::Report;
+use tidegate_algo::onesided::monitor::ClientReport;
 use tidegate_model::{Span, Time};
 
-use super::{GUARD, OWN, Port, RETRY, State, word};
+use super::{GUARD, IssueRight, OWN, Port, RETRY, word};
 use crate::haechi::words::{self, FINALS, GRANT, Grant, Pool};
 use crate::haechi::{TICK, region_layout};
-use crate::one_sided::{BufferPosition, Done, Fabric, Lost, Operation, Post, WORD};
+use crate::one_sided::{BufferPosition, Done, Lost, Operation, Post, RemoteMemory, WORD};
 
 /// How often a client reads its grant, at first and later.
 const READ_PAUSE: [Span; 2] = [Span(50_000), TICK];
@@ -32,11 +32,11 @@ const REPORTED: u64 = OWN | 2;
 const FINISHED: u64 = OWN | 3;
 const TOOK: u64 = OWN | 4;
 
-impl<F: Fabric> Port<F> {
+impl<F: RemoteMemory> Port<F> {
     fn post_own(&mut self, id: u64, operation: Operation) -> Result<(), Lost> {
         self.counts.own += 1;
         // Its window has headroom for these, and they are inside the control area.
-        self.fabric.post(Post { id, operation }).map_err(|_| Lost)
+        self.remote.post(Post { id, operation }).map_err(|_| Lost)
     }
 
     pub(super) fn read_grant(&mut self, now: Time) -> Result<(), Lost> {
@@ -52,32 +52,32 @@ impl<F: Fabric> Port<F> {
             GRANT_READ,
             Operation::Read {
                 from: region_layout::line(region_layout::GRANTS, self.session_slot),
-                into: BufferPosition::start(self.fabric.buffers() - 1),
+                into: BufferPosition::start(self.remote.buffers() - 1),
                 length: (GRANT as u64 * WORD) as u32,
             },
         )
     }
 
     fn on_grant(&mut self, now: Time) -> Result<(), Lost> {
-        let buffer = self.fabric.buffer(self.fabric.buffers() - 1);
+        let buffer = self.remote.buffer(self.remote.buffers() - 1);
         let words = core::array::from_fn(|at| word(buffer, at));
         let period = self.balance.period();
         match Grant::read(words, period.epoch) {
             Some(grant) if grant.epoch > period.epoch => return self.begin(grant, now),
             // Alone it stays until there is a new period.
-            Some(_) if self.state == State::Alone => {}
+            Some(_) if self.state == IssueRight::Alone => {}
             Some(grant) => {
                 if grant.is_void {
                     self.balance.void();
                 }
                 if self.is_answer_current() && now < period.end() {
-                    self.state = State::Sure;
+                    self.state = IssueRight::Sure;
                 }
             }
             // The session slot is another's, or will be.
             None if words == [0; GRANT] => {
                 self.balance.void();
-                (self.state, self.confirmed) = (State::Unsure, now);
+                (self.state, self.confirmed) = (IssueRight::Unsure, now);
             }
             None => {}
         }
@@ -138,7 +138,7 @@ impl<F: Fabric> Port<F> {
             self.report = now.after(READ_PAUSE[0]);
             return Ok(());
         }
-        if self.state == State::Alone && !self.owes_report {
+        if self.state == IssueRight::Alone && !self.owes_report {
             // Operations that are done alone belong to no period of a monitor.
             self.report = now.after(longest);
             return Ok(());
@@ -148,7 +148,7 @@ impl<F: Fabric> Port<F> {
         (self.last_sent, self.reported, self.owes_report) = (now, self.counts.operations, false);
         let counts = self.balance.usage();
         let is_starved = self.is_out_of_tokens();
-        let report = Report {
+        let report = ClientReport {
             residual: self.balance.reserved(),
             completed: self.completed,
             in_hand: self.balance.pool(),
@@ -162,8 +162,8 @@ impl<F: Fabric> Port<F> {
         };
         self.beat = self.beat.wrapping_add(1);
         let words = words::report(self.balance.period().epoch, self.beat, &report);
-        let buffer = self.fabric.buffers() - 2;
-        let bytes = self.fabric.buffer_mut(buffer);
+        let buffer = self.remote.buffers() - 2;
+        let bytes = self.remote.buffer_mut(buffer);
         for (at, word) in words.iter().enumerate() {
             bytes[at * WORD as usize..][..WORD as usize].copy_from_slice(&word.to_le_bytes());
         }
@@ -184,7 +184,7 @@ impl<F: Fabric> Port<F> {
             Mode::Sound => u64::from(self.window / 2),
         };
         let hand = self.balance.ready();
-        let wants = self.state == State::Sure
+        let wants = self.state == IssueRight::Sure
             && self.own.take.is_none()
             && hand <= mark
             && self.balance.lacks() > 0
@@ -214,7 +214,7 @@ impl<F: Fabric> Port<F> {
             }
             return;
         }
-        if self.state == State::Alone || now >= period.end().after(GUARD) {
+        if self.state == IssueRight::Alone || now >= period.end().after(GUARD) {
             return;
         }
         let tokens = u64::try_from(pool.tokens).unwrap_or(0).min(batch);

@@ -16,9 +16,9 @@ use alloc::vec::Vec;
 use tidegate_model::{Span, Time};
 
 use super::super::layout::{Free, POOL_WORDS, word};
-use super::task::Kind;
+use super::task::TaskKind;
 use super::{Answer, Client, OperationOutcome};
-use crate::one_sided::{BUFFER, BufferPosition, Fabric, Operation, Post, WORD};
+use crate::one_sided::{BUFFER, BufferPosition, Operation, Post, RemoteMemory, WORD};
 
 /// The most blocks that a client takes at a time.
 pub const EXTENT_MAX: u32 = 512;
@@ -70,7 +70,7 @@ impl PoolRequest {
     }
 }
 
-impl<F: Fabric> Client<F> {
+impl<F: RemoteMemory> Client<F> {
     /// Whether it may write: it is in the census, or the store is not swept.
     pub(super) fn is_known(&self) -> bool {
         self.session_slot.is_none() || self.pool_request.announced.is_some()
@@ -82,7 +82,7 @@ impl<F: Fabric> Client<F> {
             return;
         }
         while let Some(at) = self.waiting.front().copied().filter(|_| self.is_known()) {
-            if self.tasks[at as usize].kind == Kind::Delete {
+            if self.tasks[at as usize].kind == TaskKind::Delete {
                 self.start_delete(at);
             } else if let Some(spare) = self.supply.take(self.now) {
                 self.start_put(at, spare);
@@ -168,17 +168,17 @@ impl<F: Fabric> Client<F> {
         let [round, taken, given] = [0, 1, 2].map(|at| word(&words[at * WORD as usize..]));
         self.learn(round);
         self.pool_request.step = PoolStep::Nothing;
-        let puts = self.waiting.iter().filter(|at| self.tasks[**at as usize].kind == Kind::Put);
+        let puts = self.waiting.iter().filter(|at| self.tasks[**at as usize].kind == TaskKind::Put);
         let wanted = u64::from(self.supply.extent(puts.count()));
         let blocks = u64::from(self.layout.blocks());
         let count = given.saturating_add(blocks).saturating_sub(taken).min(wanted) as u32;
-        if self.tasks[at as usize].kind == Kind::Delete {
+        if self.tasks[at as usize].kind == TaskKind::Delete {
             return;
         }
         if count == 0 {
             while let Some(at) = self.waiting.pop_front() {
                 match self.tasks[at as usize].kind {
-                    Kind::Delete => self.start_delete(at),
+                    TaskKind::Delete => self.start_delete(at),
                     _ => self.finish(at, Answer::Full, outcomes),
                 }
             }
@@ -200,7 +200,7 @@ impl<F: Fabric> Client<F> {
         let Some(at) = self.waiting.front() else { return };
         let buffer = self.tasks[*at as usize].read;
         let blocks = self.layout.blocks();
-        let words = &self.fabric.buffer(buffer)[..(count * WORD as u32) as usize];
+        let words = &self.remote.buffer(buffer)[..(count * WORD as u32) as usize];
         let words = words.chunks_exact(WORD as usize).enumerate().map(|(at, bytes)| {
             let index = (taken.wrapping_add(at as u64) % u64::from(blocks)) as u32;
             Free::read(word(bytes), index, blocks)

@@ -6,15 +6,15 @@ use super::super::block::{self, Content, HEAD};
 use super::super::layout::{BLOCK, BUCKET, LINE, word};
 use super::super::slot::Slot;
 use super::super::supply::Spare;
-use super::task::{BUCKETS, Failure, Kind, SlotSnapshot, TaskStep};
+use super::task::{BUCKETS, Failure, SlotSnapshot, TaskKind, TaskStep};
 use super::{Answer, Client, OperationOutcome, Value};
-use crate::one_sided::{BufferPosition, Fabric, Operation};
+use crate::one_sided::{BufferPosition, Operation, RemoteMemory};
 
 /// How often an operation reads the index before it fails as contended. Each time others have come
 /// to something. Chosen by hand.
 const TRIES_MAX: u32 = 32;
 
-impl<F: Fabric> Client<F> {
+impl<F: RemoteMemory> Client<F> {
     /// Begins all gets. Where their keys were is looked up for all of them before anything is
     /// posted: each line costs a cache miss, and a processor waits for those of a short loop
     /// together.
@@ -98,7 +98,7 @@ impl<F: Fabric> Client<F> {
         task.spare = Some(Spare { mark, ..spare });
         task.mine = Slot::new(task.home.fingerprint(), version, task.lines, block);
         let (from, length) = (task.written, task.lines * LINE);
-        block::write_mark_and_sum(self.fabric.buffer_mut(from), task.home.hash, version);
+        block::write_mark_and_sum(self.remote.buffer_mut(from), task.home.hash, version);
         let to = self.layout.block(block);
         self.post(at, Operation::Write { from: BufferPosition::start(from), to, length });
     }
@@ -133,7 +133,7 @@ impl<F: Fabric> Client<F> {
         let SlotSnapshot { word: slot, .. } = task.snapshot;
         let mark = block::mark(task.home.hash, slot.version());
         let key = task.key();
-        if task.kind == Kind::Put {
+        if task.kind == TaskKind::Put {
             if block::is_marked(self.seen(at, (HEAD + key.len()) as u32), mark, key) {
                 return self.replace(at);
             }
@@ -152,7 +152,7 @@ impl<F: Fabric> Client<F> {
     }
 
     fn on_index(&mut self, at: u32, outcomes: &mut Vec<OperationOutcome>) {
-        let buckets = &self.fabric.buffer(self.tasks[at as usize].read)[..BUCKETS as usize];
+        let buckets = &self.remote.buffer(self.tasks[at as usize].read)[..BUCKETS as usize];
         let task = &mut self.tasks[at as usize];
         task.see(buckets);
         // While a slot stays, so does its block.
@@ -177,7 +177,7 @@ impl<F: Fabric> Client<F> {
     /// on.
     fn on_damaged(&mut self, at: u32, torn: SlotSnapshot, outcomes: &mut Vec<OperationOutcome>) {
         let task = &mut self.tasks[at as usize];
-        if task.kind == Kind::Get || torn.word.is_claim() {
+        if task.kind == TaskKind::Get || torn.word.is_claim() {
             return self.fail(at, Failure::Corrupt, outcomes);
         }
         if task.claim.is_some() {
@@ -202,8 +202,8 @@ impl<F: Fabric> Client<F> {
             return self.read(at, self.layout.block(word.block()), 0, word.length());
         }
         match task.kind {
-            Kind::Put => self.insert(at, outcomes),
-            Kind::Get | Kind::Delete => self.finish(at, Answer::Missing, outcomes),
+            TaskKind::Put => self.insert(at, outcomes),
+            TaskKind::Get | TaskKind::Delete => self.finish(at, Answer::Missing, outcomes),
         }
     }
 
@@ -259,7 +259,7 @@ impl<F: Fabric> Client<F> {
                 self.tasks[at as usize].torn = Some(snapshot);
                 return self.again(at, outcomes);
             }
-            Content::Value { from, length } if task.kind == Kind::Get => {
+            Content::Value { from, length } if task.kind == TaskKind::Get => {
                 let (hash, value) = (task.home.hash, Value { buffer: task.read, from, length });
                 // Without the mark each read of the location would be in vain.
                 if is_marked {
@@ -287,7 +287,7 @@ impl<F: Fabric> Client<F> {
         let task = &mut self.tasks[at as usize];
         task.step = TaskStep::Replace;
         let SlotSnapshot { slot, word } = task.snapshot;
-        let new = if task.kind == Kind::Put { task.mine } else { Slot::EMPTY };
+        let new = if task.kind == TaskKind::Put { task.mine } else { Slot::EMPTY };
         // A client that comes late must not change the block's next use, so the swap expects the
         // mark.
         let version = word.version();
@@ -304,7 +304,7 @@ impl<F: Fabric> Client<F> {
         if found == snapshot.word {
             self.supply
                 .rest(self.now, Spare::removed(snapshot.word, task.round.unwrap_or_default()));
-            if task.kind == Kind::Put {
+            if task.kind == TaskKind::Put {
                 task.spare = None;
                 self.locations.learn(hash, snapshot.slot, task.mine);
                 return self.finish(at, Answer::Stored, outcomes);
@@ -313,7 +313,7 @@ impl<F: Fabric> Client<F> {
             return self.finish(at, Answer::Deleted, outcomes);
         }
         self.locations.forget(hash);
-        if task.kind == Kind::Put && task.is_verified {
+        if task.kind == TaskKind::Put && task.is_verified {
             // As if it had come just before the faster client.
             return self.finish(at, Answer::Stored, outcomes);
         }
@@ -420,7 +420,7 @@ impl<F: Fabric> Client<F> {
         if !matches!(answer, Answer::Found(_)) {
             self.buffers.push(task.read);
         }
-        if task.kind == Kind::Put {
+        if task.kind == TaskKind::Put {
             self.buffers.push(task.written);
         }
         task.round = None;

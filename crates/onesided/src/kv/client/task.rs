@@ -10,7 +10,7 @@ use crate::one_sided::WORD;
 pub(super) const SLOTS: usize = 2 * BUCKET_SLOTS as usize;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum TaskKind {
     #[default]
     Get,
     Put,
@@ -63,7 +63,7 @@ impl Default for SlotSnapshot {
 /// One operation.
 #[derive(Clone, Debug)]
 pub(super) struct Task {
-    pub(super) kind: Kind,
+    pub(super) kind: TaskKind,
     pub(super) step: TaskStep,
     /// How many posts are not done, and the word that one of them returned.
     pub(super) pending: u32,
@@ -106,7 +106,7 @@ pub(super) struct Task {
 impl Default for Task {
     fn default() -> Self {
         Self {
-            kind: Kind::default(),
+            kind: TaskKind::default(),
             step: TaskStep::default(),
             pending: 0,
             word: 0,
@@ -136,7 +136,7 @@ impl Default for Task {
 }
 
 impl Task {
-    pub(super) fn begin(&mut self, kind: Kind, home: Home, key: &[u8], token: u64) {
+    pub(super) fn begin(&mut self, kind: TaskKind, home: Home, key: &[u8], token: u64) {
         self.kind = kind;
         self.home = home;
         self.token = token;
@@ -179,7 +179,7 @@ impl Task {
     /// The next slot that may have the key, or be a claim for it if there are to be claims.
     pub(super) fn next_snapshot(&mut self) -> Option<SlotSnapshot> {
         let fingerprint = self.home.fingerprint();
-        let (claim, is_put) = (self.claim, self.kind == Kind::Put);
+        let (claim, is_put) = (self.claim, self.kind == TaskKind::Put);
         let is_meant = |snapshot: &SlotSnapshot| {
             (snapshot.word.has_value() || is_put && snapshot.word.is_claim())
                 && snapshot.word.fingerprint() == fingerprint

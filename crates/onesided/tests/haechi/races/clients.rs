@@ -5,10 +5,12 @@ use tidegate_algo::onesided::engine::Promise;
 use tidegate_algo::onesided::monitor::SUSPECT;
 use tidegate_model::{Span, Time};
 use tidegate_onesided::haechi::monitor::EVICT;
-use tidegate_onesided::haechi::{Event, TICK, region_layout, words};
-use tidegate_onesided::one_sided::{BUFFER, BufferPosition, Fabric, Operation, Post, PostError};
+use tidegate_onesided::haechi::{MonitorEvent, TICK, region_layout, words};
+use tidegate_onesided::one_sided::{
+    BUFFER, BufferPosition, Operation, Post, PostError, RemoteMemory,
+};
 
-use crate::world::{
+use crate::sim::{
     CAPACITY, HaechiSim, LOCAL, PERIOD, POLL_INTERVAL, WINDOW, percent, reserve, slack,
 };
 
@@ -19,52 +21,52 @@ const RULES: [Rules; 2] = [Rules::SOUND, Rules::UNPACED];
 #[test]
 fn r06_a_late_grant_begins_one_period_once() {
     for late in [70, 140] {
-        let mut world = HaechiSim::new(Rules::UNPACED, &[reserve(2_000), reserve(2_000)]);
-        world.run_into_next(percent(90));
-        let lever = world.clients[0].lever.clone();
+        let mut sim = HaechiSim::new(Rules::UNPACED, &[reserve(2_000), reserve(2_000)]);
+        sim.run_into_next(percent(90));
+        let lever = sim.clients[0].lever.clone();
         lever.deafen();
-        world.run(percent(10 + late));
-        let (issued, periods) = (lever.issued(), world.clients[0].port.counts().periods);
+        sim.run(percent(10 + late));
+        let (issued, periods) = (lever.issued(), sim.clients[0].port.counts().periods);
         lever.go();
-        world.run(Span(4 * TICK.0));
-        assert_eq!(world.clients[0].port.counts().periods, periods + 1);
+        sim.run(Span(4 * TICK.0));
+        assert_eq!(sim.clients[0].port.counts().periods, periods + 1);
         // Once begun, it stays the same period, however often its grant is read.
-        let usage = world.clients[0].port.balance().usage();
+        let usage = sim.clients[0].port.balance().usage();
         assert!(usage.reserved <= 2_000);
-        let own = usage.reserved + world.clients[0].port.balance().reserved() + usage.yielded;
+        let own = usage.reserved + sim.clients[0].port.balance().reserved() + usage.yielded;
         assert_eq!(own, 2_000);
-        let epoch = world.epoch();
-        while world.epoch() == epoch {
-            world.step();
+        let epoch = sim.epoch();
+        while sim.epoch() == epoch {
+            sim.step();
         }
         assert!(lever.issued() - issued <= 2_000 + CAPACITY);
         // Now it knows when periods begin.
-        world.run(Span(2 * TICK.0));
-        assert_eq!(world.clients[0].port.balance().period().epoch, world.epoch());
+        sim.run(Span(2 * TICK.0));
+        assert_eq!(sim.clients[0].port.balance().period().epoch, sim.epoch());
     }
 }
 
 /// A report of one period takes effect in the next: it says nothing of that.
 #[test]
 fn r07_a_report_of_another_period_counts_for_nothing() {
-    let mut world = HaechiSim::new(Rules::SOUND, &[reserve(2_000), reserve(2_000)]);
-    world.run_into_next(percent(60));
-    let reported = world.monitor.books().report(0).unwrap();
+    let mut sim = HaechiSim::new(Rules::SOUND, &[reserve(2_000), reserve(2_000)]);
+    sim.run_into_next(percent(60));
+    let reported = sim.monitor.books().report(0).unwrap();
     assert!(reported.completed > 1_000);
-    let lever = world.clients[0].lever.clone();
+    let lever = sim.clients[0].lever.clone();
     while !lever.pending().iter().any(|one| matches!(one, Operation::Write { .. })) {
         lever.go();
         lever.hold();
-        world.clients[0].poll(world.now);
-        world.step();
+        sim.clients[0].poll(sim.now);
+        sim.step();
     }
-    world.clients[0].is_stopped = true;
+    sim.clients[0].is_stopped = true;
     // It was silent for some milliseconds when its old report arrives in the new period.
-    world.run_into_next(Span(5 * TICK.0));
+    sim.run_into_next(Span(5 * TICK.0));
     while lever.step() {}
-    world.run(Span(5 * TICK.0));
-    assert_eq!(world.monitor.books().report(0), None);
-    assert!(world.monitor.books().report(1).is_some());
+    sim.run(Span(5 * TICK.0));
+    assert_eq!(sim.monitor.books().report(0), None);
+    assert!(sim.monitor.books().report(1).is_some());
 }
 
 /// The words of a report are seen one after the other, in either order, with any delay: no client
@@ -72,12 +74,12 @@ fn r07_a_report_of_another_period_counts_for_nothing() {
 #[test]
 fn r08_a_torn_report_accuses_no_client() {
     for rules in RULES {
-        let mut world = HaechiSim::new(rules, &[reserve(500), reserve(500)]);
-        let lever = world.clients[0].lever.clone();
+        let mut sim = HaechiSim::new(rules, &[reserve(500), reserve(500)]);
+        let lever = sim.clients[0].lever.clone();
         let mut torn = 0;
         for poll in 0..8_000u32 {
             lever.hold();
-            world.step();
+            sim.step();
             // Between reports it does a lot, so that two of them differ by much.
             let is_report = |one: &Operation| matches!(one, Operation::Write { .. });
             if lever.pending().iter().any(is_report) {
@@ -87,17 +89,17 @@ fn r08_a_torn_report_accuses_no_client() {
                 for _ in 0..poll % 3 {
                     lever.step();
                 }
-                world.now = world.now.after(TICK);
-                world.monitor.poll(world.now, &mut world.events).unwrap();
+                sim.now = sim.now.after(TICK);
+                sim.monitor.poll(sim.now, &mut sim.events).unwrap();
                 torn += 1;
             }
             lever.go();
         }
         assert!(torn > 100);
-        let accused = |event: &&Event| matches!(event, Event::Overstepped { .. });
-        assert_eq!(world.events.iter().find(accused), None);
-        assert!(world.summaries().count() > 2);
-        world.check_books();
+        let accused = |event: &&MonitorEvent| matches!(event, MonitorEvent::Overstepped { .. });
+        assert_eq!(sim.events.iter().find(accused), None);
+        assert!(sim.summaries().count() > 2);
+        sim.check_books();
     }
 }
 
@@ -105,25 +107,26 @@ fn r08_a_torn_report_accuses_no_client() {
 /// this one means something.)
 #[test]
 fn a_client_that_oversteps_is_reported() {
-    let mut world = HaechiSim::new(Rules::SOUND, &[reserve(500), reserve(500)]);
-    world.run_into_next(percent(20));
+    let mut sim = HaechiSim::new(Rules::SOUND, &[reserve(500), reserve(500)]);
+    sim.run_into_next(percent(20));
     // An engine that is not ours: it reports the truth, and issues what it likes.
-    world.clients[0].is_stopped = true;
+    sim.clients[0].is_stopped = true;
     for beat in 1..9u16 {
-        let report = tidegate_algo::onesided::monitor::Report {
+        let report = tidegate_algo::onesided::monitor::ClientReport {
             residual: 300,
             completed: 300 * u64::from(beat),
             is_busy: true,
             ..Default::default()
         };
-        let words = words::report(world.epoch(), 1_000 + beat, &report);
+        let words = words::report(sim.epoch(), 1_000 + beat, &report);
         for (at, word) in words.iter().enumerate() {
-            world.node.set(region_layout::line(region_layout::REPORTS, 0) + 8 * at as u64, *word);
+            sim.node.set(region_layout::line(region_layout::REPORTS, 0) + 8 * at as u64, *word);
         }
-        world.run(Span(2 * TICK.0));
+        sim.run(Span(2 * TICK.0));
     }
-    let reported = |event: &&Event| matches!(event, Event::Overstepped { session_slot: 0, .. });
-    assert_eq!(world.events.iter().filter(reported).count(), 1);
+    let reported =
+        |event: &&MonitorEvent| matches!(event, MonitorEvent::Overstepped { session_slot: 0, .. });
+    assert_eq!(sim.events.iter().filter(reported).count(), 1);
 }
 
 /// A client dies with all its tokens in hand: others use them soon, and its session slot is free
@@ -131,29 +134,29 @@ fn a_client_that_oversteps_is_reported() {
 #[test]
 fn r09_what_a_dead_client_had_goes_to_others() {
     for rules in RULES {
-        let mut world = HaechiSim::new(rules, &[reserve(5_000), reserve(2_000), reserve(2_000)]);
-        world.run_into_next(percent(2));
-        world.clients[0].lever.cut();
-        world.clients[0].is_stopped = true;
-        let died = world.now;
-        let mut before = world.issued();
+        let mut sim = HaechiSim::new(rules, &[reserve(5_000), reserve(2_000), reserve(2_000)]);
+        sim.run_into_next(percent(2));
+        sim.clients[0].lever.cut();
+        sim.clients[0].is_stopped = true;
+        let died = sim.now;
+        let mut before = sim.issued();
         // In the period of its death, too, all that is left of it.
-        world.run_into_next(Span::ZERO);
+        sim.run_into_next(Span::ZERO);
         let lost = CAPACITY * SUSPECT.0 / PERIOD.0;
-        assert!(world.issued() - before + lost + slack(3) > CAPACITY / 100 * 90, "{rules:?}");
+        assert!(sim.issued() - before + lost + slack(3) > CAPACITY / 100 * 90, "{rules:?}");
         for period in 0..6 {
-            before = world.issued();
-            world.run_into_next(Span::ZERO);
-            let issued = world.issued() - before;
+            before = sim.issued();
+            sim.run_into_next(Span::ZERO);
+            let issued = sim.issued() - before;
             assert!(issued <= CAPACITY + slack(3), "{rules:?}: {issued} in {period}");
             let most = if period < 3 { lost / 50 } else { 0 } + slack(3);
             assert!(issued + most >= CAPACITY, "{rules:?}: {issued} in {period}");
         }
-        let evicted = |event: &&Event| **event == Event::Evicted(0);
-        assert_eq!(world.events.iter().filter(evicted).count(), 1);
+        let evicted = |event: &&MonitorEvent| **event == MonitorEvent::Evicted(0);
+        assert_eq!(sim.events.iter().filter(evicted).count(), 1);
         let limit = died.after(Span((EVICT + 1) * PERIOD.0));
-        assert!(world.monitor.promise(0).is_none() && world.now > limit);
-        world.check_books();
+        assert!(sim.monitor.promise(0).is_none() && sim.now > limit);
+        sim.check_books();
     }
 }
 
@@ -168,33 +171,32 @@ fn r10_a_client_that_was_given_up_wrongly_spends_no_token_twice() {
             (10, 3_800),
             (95, 4_400),
         ]) {
-            let mut world =
-                HaechiSim::new(rules, &[reserve(6_000), reserve(1_000), reserve(1_000)]);
-            world.run_into_next(Span::ZERO);
-            let before = world.issued();
-            let epoch = world.epoch();
-            world.run(percent(begin));
-            let lever = world.clients[0].lever.clone();
-            world.clients[0].is_stopped = true;
+            let mut sim = HaechiSim::new(rules, &[reserve(6_000), reserve(1_000), reserve(1_000)]);
+            sim.run_into_next(Span::ZERO);
+            let before = sim.issued();
+            let epoch = sim.epoch();
+            sim.run(percent(begin));
+            let lever = sim.clients[0].lever.clone();
+            sim.clients[0].is_stopped = true;
             for _ in 0..steps {
-                world.step();
+                sim.step();
             }
-            world.clients[0].is_stopped = false;
+            sim.clients[0].is_stopped = false;
             // Its first read of the grant is answered at once, and takes a while to be heard of.
-            world.clients[0].poll(world.now);
+            sim.clients[0].poll(sim.now);
             lever.deafen();
-            world.run(Span(steps % 7 * POLL_INTERVAL.0));
+            sim.run(Span(steps % 7 * POLL_INTERVAL.0));
             lever.go();
-            world.run_into_next(Span::ZERO);
-            let periods = world.epoch() - epoch;
-            let issued = world.issued() - before;
+            sim.run_into_next(Span::ZERO);
+            let periods = sim.epoch() - epoch;
+            let issued = sim.issued() - before;
             let most = periods * (CAPACITY + slack(3));
             assert!(issued <= most, "{rules:?}, {begin} %, {steps} steps: {issued} > {most}");
-            world.check_books();
+            sim.check_books();
             // And afterwards it has its reservation again.
-            world.run_into_next(Span::ZERO);
+            sim.run_into_next(Span::ZERO);
             let before = lever.issued();
-            world.run_into_next(Span::ZERO);
+            sim.run_into_next(Span::ZERO);
             let issued = lever.issued() - before;
             assert!(issued + slack(1) >= 6_000, "{rules:?}, {begin} %, {steps} steps: {issued}");
         }
@@ -206,40 +208,40 @@ fn r10_a_client_that_was_given_up_wrongly_spends_no_token_twice() {
 #[test]
 fn r10_the_monitor_notices_a_client_that_returns_between_its_read_and_its_write() {
     for rules in RULES {
-        let mut world = HaechiSim::new(rules, &[reserve(6_000), reserve(1_000), reserve(1_000)]);
-        world.run_into_next(percent(20));
-        let before = world.issued();
-        world.clients[0].is_stopped = true;
+        let mut sim = HaechiSim::new(rules, &[reserve(6_000), reserve(1_000), reserve(1_000)]);
+        sim.run_into_next(percent(20));
+        let before = sim.issued();
+        sim.clients[0].is_stopped = true;
         // Until the monitor is about to say that it doubts.
-        let silent = |world: &HaechiSim| world.events.contains(&Event::Silent(0));
+        let silent = |sim: &HaechiSim| sim.events.contains(&MonitorEvent::Silent(0));
         let grants = region_layout::GRANTS;
         let writes = |one: &Operation| matches!(one, Operation::Write { to, .. } if *to == grants);
-        while !world.lever.pending().iter().any(writes) {
-            world.lever.go();
-            world.lever.hold();
+        while !sim.lever.pending().iter().any(writes) {
+            sim.lever.go();
+            sim.lever.hold();
             for _ in 0..2 {
-                world.monitor.poll(world.now, &mut world.events).unwrap();
-                if world.lever.pending().iter().any(writes) {
+                sim.monitor.poll(sim.now, &mut sim.events).unwrap();
+                if sim.lever.pending().iter().any(writes) {
                     break;
                 }
-                while world.lever.step() {}
+                while sim.lever.step() {}
             }
-            if !world.lever.pending().iter().any(writes) {
-                world.step();
+            if !sim.lever.pending().iter().any(writes) {
+                sim.step();
             }
         }
-        assert!(!silent(&world));
+        assert!(!silent(&sim));
         // Now the client comes back, finds its grant in order, and goes on.
-        world.clients[0].is_stopped = false;
+        sim.clients[0].is_stopped = false;
         for _ in 0..3 {
-            world.clients[0].poll(world.now);
+            sim.clients[0].poll(sim.now);
         }
-        world.lever.go();
-        let epoch = world.epoch();
-        world.run_into_next(Span::ZERO);
-        assert!(!silent(&world), "{rules:?}: it was heard");
-        assert_eq!(world.epoch(), epoch + 1);
-        assert!(world.issued() - before <= CAPACITY + slack(3));
+        sim.lever.go();
+        let epoch = sim.epoch();
+        sim.run_into_next(Span::ZERO);
+        assert!(!silent(&sim), "{rules:?}: it was heard");
+        assert_eq!(sim.epoch(), epoch + 1);
+        assert!(sim.issued() - before <= CAPACITY + slack(3));
     }
 }
 
@@ -247,30 +249,29 @@ fn r10_the_monitor_notices_a_client_that_returns_between_its_read_and_its_write(
 /// sides begin periods together, also after a thousand of them and after one was missed by much.
 #[test]
 fn r11_clocks_that_drift_meet_once_a_period() {
-    let mut world =
-        HaechiSim::new(Rules::UNPACED, &[reserve(3_000), reserve(3_000), reserve(3_000)]);
-    world.clients[0].ahead = Span(5 * Span::SECOND.0);
-    world.clients[1].drift = 300;
-    world.clients[2].drift = -300;
+    let mut sim = HaechiSim::new(Rules::UNPACED, &[reserve(3_000), reserve(3_000), reserve(3_000)]);
+    sim.clients[0].ahead = Span(5 * Span::SECOND.0);
+    sim.clients[1].drift = 300;
+    sim.clients[2].drift = -300;
     // No client takes from the pool, which would tell.
     let mut apart = Span::ZERO;
     for period in 0..300 {
-        for client in &mut world.clients {
+        for client in &mut sim.clients {
             client.wants = 2_000;
         }
-        world.run_into_next(Span(2 * TICK.0));
+        sim.run_into_next(Span(2 * TICK.0));
         if period == 100 {
             // Late by a third of a period.
-            world.run(percent(90));
-            world.clients[0].is_stopped = true;
-            world.run(percent(35));
-            world.clients[0].is_stopped = false;
-            world.run_into_next(Span(2 * TICK.0));
+            sim.run(percent(90));
+            sim.clients[0].is_stopped = true;
+            sim.run(percent(35));
+            sim.clients[0].is_stopped = false;
+            sim.run_into_next(Span(2 * TICK.0));
         }
-        let begun = world.monitor.books().period().begun;
-        for client in &world.clients {
+        let begun = sim.monitor.books().period().begun;
+        for client in &sim.clients {
             let period = client.port.balance().period();
-            assert_eq!(period.epoch, world.epoch());
+            assert_eq!(period.epoch, sim.epoch());
             apart = apart.max(period.begun.since(client.time(begun)));
         }
         assert!(apart <= Span(2 * TICK.0), "{apart:?} in period {period}");
@@ -282,14 +283,14 @@ fn r11_clocks_that_drift_meet_once_a_period() {
 #[test]
 fn r16_the_last_millisecond_counts() {
     for rules in RULES {
-        let mut world = HaechiSim::new(rules, &[reserve(5_000), reserve(2_000)]);
+        let mut sim = HaechiSim::new(rules, &[reserve(5_000), reserve(2_000)]);
         // The client's own count at the moment at which a period ends for it.
         let mut counted = Vec::new();
         let mut epochs = [0; 2];
         let mut before = [0; 2];
         for _ in 0..6 * PERIOD.0 / POLL_INTERVAL.0 {
-            world.step();
-            for (at, client) in world.clients.iter().enumerate() {
+            sim.step();
+            for (at, client) in sim.clients.iter().enumerate() {
                 let epoch = client.port.balance().period().epoch;
                 if epoch != epochs[at] {
                     counted.push((epochs[at], at, client.completed - before[at]));
@@ -299,7 +300,7 @@ fn r16_the_last_millisecond_counts() {
         }
         let mut compared = 0;
         for (epoch, at, completed) in counted.into_iter().filter(|(epoch, ..)| *epoch > 1) {
-            let Some(summary) = world.summaries().find(|summary| summary.epoch == epoch) else {
+            let Some(summary) = sim.summaries().find(|summary| summary.epoch == epoch) else {
                 continue;
             };
             // Those that came with the grant are of one period or the other.
@@ -317,12 +318,12 @@ fn r16_the_last_millisecond_counts() {
 fn r17_limits_are_not_a_lack_of_capacity() {
     for rules in RULES {
         let promise = Promise { reservation: 1_000, limit: 2_000 };
-        let mut world = HaechiSim::new(rules, &[promise, promise]);
+        let mut sim = HaechiSim::new(rules, &[promise, promise]);
         for _ in 0..8 {
-            world.run_into_next(percent(5));
-            assert_eq!(world.monitor.capacity(), CAPACITY, "{rules:?}");
+            sim.run_into_next(percent(5));
+            assert_eq!(sim.monitor.capacity(), CAPACITY, "{rules:?}");
         }
-        for summary in world.summaries().skip(1) {
+        for summary in sim.summaries().skip(1) {
             let done = summary.session_slots.iter().flatten().map(|(_, outcome)| outcome.completed);
             done.for_each(|done| assert!((1_992..=2_008).contains(&done), "{rules:?}: {done}"));
         }
@@ -335,43 +336,43 @@ fn r17_limits_are_not_a_lack_of_capacity() {
 #[test]
 fn r18_clients_join_and_leave_between_periods() {
     for rules in RULES {
-        let mut world = HaechiSim::new(rules, &[reserve(4_000), reserve(4_000)]);
-        world.run_into_next(percent(30));
-        world.join(reserve(2_000));
-        let lever = world.clients[2].lever.clone();
-        world.run(percent(60));
+        let mut sim = HaechiSim::new(rules, &[reserve(4_000), reserve(4_000)]);
+        sim.run_into_next(percent(30));
+        sim.join(reserve(2_000));
+        let lever = sim.clients[2].lever.clone();
+        sim.run(percent(60));
         assert_eq!(lever.issued(), 0);
-        assert!(world.monitor.admit(reserve(1)).is_err(), "all is promised");
-        world.run_into_next(percent(90));
+        assert!(sim.monitor.admit(reserve(1)).is_err(), "all is promised");
+        sim.run_into_next(percent(90));
         assert!(lever.issued() > 1_500, "{rules:?}: {}", lever.issued());
         // One leaves: its part is promised to another client, which gets it when the first is gone.
-        world.run_into_next(percent(10));
-        world.clients[1].port.leave();
-        world.run(Span(5 * TICK.0));
-        let before = world.clients[1].lever.issued();
-        world.join(reserve(4_000));
-        assert_ne!(world.clients[3].session_slot, 1);
-        world.run(percent(50));
-        assert!(world.clients[1].lever.issued() > before + 1_000, "it has its tokens yet");
-        assert_eq!(world.clients[3].lever.issued(), 0);
-        world.run_into_next(percent(50));
-        assert!(world.events.contains(&Event::Left(1)));
-        assert!(world.clients[3].lever.issued() > 1_000);
+        sim.run_into_next(percent(10));
+        sim.clients[1].port.leave();
+        sim.run(Span(5 * TICK.0));
+        let before = sim.clients[1].lever.issued();
+        sim.join(reserve(4_000));
+        assert_ne!(sim.clients[3].session_slot, 1);
+        sim.run(percent(50));
+        assert!(sim.clients[1].lever.issued() > before + 1_000, "it has its tokens yet");
+        assert_eq!(sim.clients[3].lever.issued(), 0);
+        sim.run_into_next(percent(50));
+        assert!(sim.events.contains(&MonitorEvent::Left(1)));
+        assert!(sim.clients[3].lever.issued() > 1_000);
         // The session slot is free now, and the client that left has nothing, now and later.
-        let before = world.clients[1].lever.issued();
-        world.clients.truncate(4);
-        let issued = world.issued_in(4);
-        assert_eq!(world.clients[1].lever.issued(), before, "{rules:?}");
+        let before = sim.clients[1].lever.issued();
+        sim.clients.truncate(4);
+        let issued = sim.issued_in(4);
+        assert_eq!(sim.clients[1].lever.issued(), before, "{rules:?}");
         assert!(issued.iter().all(|issued| *issued <= CAPACITY + slack(4)), "{issued:?}");
-        world.clients[3].port.leave();
-        world.run_into_next(percent(10));
-        world.join(reserve(3_000));
-        assert_eq!(world.clients[4].session_slot, 1, "{rules:?}");
-        let left = world.clients[1].lever.clone();
-        let (before, lever) = (left.issued(), world.clients[4].lever.clone());
+        sim.clients[3].port.leave();
+        sim.run_into_next(percent(10));
+        sim.join(reserve(3_000));
+        assert_eq!(sim.clients[4].session_slot, 1, "{rules:?}");
+        let left = sim.clients[1].lever.clone();
+        let (before, lever) = (left.issued(), sim.clients[4].lever.clone());
         // A client that has left is fenced off before its session slot is another's.
-        world.clients[1].is_stopped = true;
-        world.run_into_next(percent(90));
+        sim.clients[1].is_stopped = true;
+        sim.run_into_next(percent(90));
         assert!(lever.issued() > 2_400, "{rules:?}: {}", lever.issued());
         assert_eq!(left.issued(), before);
     }
@@ -384,30 +385,29 @@ fn r18_clients_join_and_leave_between_periods() {
 fn r20_an_early_client_takes_no_promised_token() {
     for rules in RULES {
         for limit in [u64::MAX, 50] {
-            let mut world = HaechiSim::new(rules, &[reserve(6_000)]);
-            world.run_into_next(percent(1));
-            let before = world.issued();
-            world.run(percent(29));
-            world.join(reserve(3_000));
-            let (session_slot, lever) =
-                (world.clients[1].session_slot, world.clients[1].lever.clone());
-            world.monitor.start_early(session_slot, limit);
-            assert_eq!(world.monitor.allowed(session_slot), limit);
-            world.run(percent(10));
+            let mut sim = HaechiSim::new(rules, &[reserve(6_000)]);
+            sim.run_into_next(percent(1));
+            let before = sim.issued();
+            sim.run(percent(29));
+            sim.join(reserve(3_000));
+            let (session_slot, lever) = (sim.clients[1].session_slot, sim.clients[1].lever.clone());
+            sim.monitor.start_early(session_slot, limit);
+            assert_eq!(sim.monitor.allowed(session_slot), limit);
+            sim.run(percent(10));
             assert!(lever.issued() > 10, "{rules:?}: {}", lever.issued());
-            world.run_into_next(Span::ZERO);
-            assert!(world.issued() - before <= CAPACITY + slack(2), "{rules:?}");
-            assert!(world.clients[0].completed >= 6_000, "{rules:?}");
+            sim.run_into_next(Span::ZERO);
+            assert!(sim.issued() - before <= CAPACITY + slack(2), "{rules:?}");
+            assert!(sim.clients[0].completed >= 6_000, "{rules:?}");
             let early = lever.issued();
             assert!(early <= limit.saturating_add(u64::from(WINDOW)), "{rules:?}: {early}");
-            world.run(Span(2 * TICK.0));
-            let epochs = world.clients.iter().map(|it| it.port.balance().period().epoch);
-            assert!(epochs.eq([world.epoch(); 2]), "{rules:?}");
-            assert_eq!(world.clients[1].port.balance().promise(), reserve(3_000));
-            world.run(percent(94));
+            sim.run(Span(2 * TICK.0));
+            let epochs = sim.clients.iter().map(|it| it.port.balance().period().epoch);
+            assert!(epochs.eq([sim.epoch(); 2]), "{rules:?}");
+            assert_eq!(sim.clients[1].port.balance().promise(), reserve(3_000));
+            sim.run(percent(94));
             assert!(lever.issued() - early >= 2_700, "{rules:?}: {}", lever.issued() - early);
-            assert!(!world.events.iter().any(|it| matches!(it, Event::Overstepped { .. })));
-            world.check_books();
+            assert!(!sim.events.iter().any(|it| matches!(it, MonitorEvent::Overstepped { .. })));
+            sim.check_books();
         }
     }
 }
@@ -417,26 +417,26 @@ fn r20_an_early_client_takes_no_promised_token() {
 #[test]
 fn r18_a_promise_changes_between_periods() {
     for rules in RULES {
-        let mut world = HaechiSim::new(rules, &[reserve(8_000), reserve(1_000)]);
-        world.run_into_next(percent(60));
-        let epoch = world.epoch();
-        world.monitor.renew(0, reserve(500)).unwrap();
-        world.clients[1].is_stopped = true;
-        world.run(percent(39));
-        assert_eq!(world.epoch(), epoch);
-        world.clients[1].is_stopped = false;
-        world.run_into_next(Span::ZERO);
-        world.run_into_next(percent(10));
-        let promised: Vec<u64> = world
+        let mut sim = HaechiSim::new(rules, &[reserve(8_000), reserve(1_000)]);
+        sim.run_into_next(percent(60));
+        let epoch = sim.epoch();
+        sim.monitor.renew(0, reserve(500)).unwrap();
+        sim.clients[1].is_stopped = true;
+        sim.run(percent(39));
+        assert_eq!(sim.epoch(), epoch);
+        sim.clients[1].is_stopped = false;
+        sim.run_into_next(Span::ZERO);
+        sim.run_into_next(percent(10));
+        let promised: Vec<u64> = sim
             .summaries()
             .filter(|summary| summary.epoch >= epoch)
             .map(|summary| summary.session_slots[0].map_or(0, |(promise, _)| promise.reservation))
             .collect();
         assert_eq!(promised, [8_000, 500], "{rules:?}");
-        assert!(!world.events.iter().any(|it| matches!(it, Event::Overstepped { .. })));
+        assert!(!sim.events.iter().any(|it| matches!(it, MonitorEvent::Overstepped { .. })));
         // A promise is refused if all promises together exceed the capacity; the former one stays.
-        assert!(world.monitor.renew(0, reserve(9_001)).is_err());
-        assert_eq!(world.monitor.promise(0), Some(reserve(500)));
+        assert!(sim.monitor.renew(0, reserve(9_001)).is_err());
+        assert_eq!(sim.monitor.promise(0), Some(reserve(500)));
     }
 }
 
@@ -454,11 +454,11 @@ fn r19_an_operation_is_one_token_whatever_it_is() {
         Operation::FetchAdd { at: from, add: 1 },
         Operation::CompareSwap { at: from, expected: 0, new: 1 },
     ];
-    let mut world = HaechiSim::new(Rules::UNPACED, &[reserve(100)]);
-    world.clients[0].wants = 0;
-    world.run_into_next(percent(1));
-    let now = world.now;
-    let client = &mut world.clients[0];
+    let mut sim = HaechiSim::new(Rules::UNPACED, &[reserve(100)]);
+    sim.clients[0].wants = 0;
+    sim.run_into_next(percent(1));
+    let now = sim.now;
+    let client = &mut sim.clients[0];
     for operation in operations {
         let before = client.port.balance().usage().issued();
         client.port.post(Post { id: 1, operation }).unwrap();
@@ -472,18 +472,18 @@ fn r19_an_operation_is_one_token_whatever_it_is() {
 /// The slowest of tests here takes a client that can do less than it could.
 #[test]
 fn a_client_that_is_looked_after_seldom_has_what_is_its_own() {
-    let mut world = HaechiSim::new(Rules::SOUND, &[reserve(1_000), reserve(1_000)]);
-    world.run_into_next(Span::ZERO);
-    let lever = world.clients[0].lever.clone();
+    let mut sim = HaechiSim::new(Rules::SOUND, &[reserve(1_000), reserve(1_000)]);
+    sim.run_into_next(Span::ZERO);
+    let lever = sim.clients[0].lever.clone();
     let before = lever.issued();
     // Once in seven milliseconds: it must ask each time whether it is still there.
     for _ in 0..5 * PERIOD.0 / Span::MILLISECOND.0 / 7 {
-        world.clients[0].is_stopped = true;
-        world.run(Span(7 * Span::MILLISECOND.0));
-        world.clients[0].is_stopped = false;
-        world.run(Span(4 * POLL_INTERVAL.0));
+        sim.clients[0].is_stopped = true;
+        sim.run(Span(7 * Span::MILLISECOND.0));
+        sim.clients[0].is_stopped = false;
+        sim.run(Span(4 * POLL_INTERVAL.0));
     }
     assert!(lever.issued() > before);
-    assert!(!world.events.contains(&Event::Silent(0)));
-    assert!(Time::ZERO < world.now && LOCAL > 0);
+    assert!(!sim.events.contains(&MonitorEvent::Silent(0)));
+    assert!(Time::ZERO < sim.now && LOCAL > 0);
 }

@@ -6,7 +6,7 @@ use tidegate_onesided::haechi::words::Pool;
 use tidegate_onesided::haechi::{TICK, region_layout};
 use tidegate_onesided::one_sided::Operation;
 
-use crate::world::{CAPACITY, HaechiSim, PERIOD, POLL_INTERVAL, WINDOW, percent, reserve, slack};
+use crate::sim::{CAPACITY, HaechiSim, PERIOD, POLL_INTERVAL, WINDOW, percent, reserve, slack};
 
 /// Both ways to give out pool tokens, and the text.
 const RULES: [Rules; 4] = [Rules::SOUND, Rules::UNPACED, Rules::PAPER, Rules::BASIC];
@@ -16,47 +16,48 @@ const RULES: [Rules; 4] = [Rules::SOUND, Rules::UNPACED, Rules::PAPER, Rules::BA
 #[test]
 fn r01_the_monitor_overwrites_nothing_that_is_taken() {
     for rules in [Rules::SOUND, Rules::UNPACED] {
-        let mut world = HaechiSim::new(rules, &[reserve(1_000), reserve(1_000)]);
+        let mut sim = HaechiSim::new(rules, &[reserve(1_000), reserve(1_000)]);
         // The last of a period is not looked at, as what is taken while the next begins is lost.
         for _ in 0..5 {
-            world.run_into_next(Span::ZERO);
-            let epoch = world.epoch();
-            while world.now.after(Span(3 * TICK.0)) < world.monitor.books().period().end() {
-                world.lever.hold();
-                _ = world.monitor.poll(world.now, &mut world.events);
-                world.clients.iter_mut().for_each(|client| client.poll(world.now));
-                while world.lever.step() {}
+            sim.run_into_next(Span::ZERO);
+            let epoch = sim.epoch();
+            while sim.now.after(Span(3 * TICK.0)) < sim.monitor.books().period().end() {
+                sim.lever.hold();
+                _ = sim.monitor.poll(sim.now, &mut sim.events);
+                sim.clients.iter_mut().for_each(|client| client.poll(sim.now));
+                while sim.lever.step() {}
                 // Now the monitor knows what the pool was, and has posted what it adds.
-                _ = world.monitor.poll(world.now, &mut world.events);
-                world.clients.iter_mut().for_each(|client| client.poll(world.now));
-                world.lever.go();
-                world.step();
+                _ = sim.monitor.poll(sim.now, &mut sim.events);
+                sim.clients.iter_mut().for_each(|client| client.poll(sim.now));
+                sim.lever.go();
+                sim.step();
             }
-            assert_eq!(world.epoch(), epoch);
+            assert_eq!(sim.epoch(), epoch);
             // A look at a time at which no client takes anything, and no report of theirs comes.
-            world.clients.iter().for_each(|client| client.lever.hold());
-            world.now = world.now.after(TICK);
-            world.monitor.poll(world.now, &mut world.events).unwrap();
-            let usages = world.clients.iter().map(|client| client.port.balance().usage());
+            sim.clients.iter().for_each(|client| client.lever.hold());
+            sim.now = sim.now.after(TICK);
+            sim.monitor.poll(sim.now, &mut sim.events).unwrap();
+            let usages = sim.clients.iter().map(|client| client.port.balance().usage());
             let obtained: u64 = usages.map(|usage| usage.obtained).sum();
-            assert_eq!(obtained, world.monitor.books().granted(), "{rules:?}");
-            world.check_books();
-            world.clients.iter().for_each(|client| client.lever.go());
+            assert_eq!(obtained, sim.monitor.books().granted(), "{rules:?}");
+            sim.check_books();
+            sim.clients.iter().for_each(|client| client.lever.go());
         }
     }
 }
 
 /// A word is atomic among operations of one RNIC only. So no peer writes the pool or reads it by
-/// copying; all fetch and add, the monitor, too, through a fabric of its own. (That a monitor's
-/// fabric is a queue pair of the same RNIC is the business of the fabric that is made for it.)
+/// copying; all fetch and add, the monitor, too, through a connection of its own. (That a monitor's
+/// connection is a queue pair of the same RNIC is the business of the connection that is made for
+/// it.)
 #[test]
 fn r02_the_pool_is_changed_by_fetch_and_add_only() {
     for rules in RULES {
-        let mut world = HaechiSim::new(rules, &[reserve(1_000), reserve(1_000)]);
-        world.run(Span(3 * PERIOD.0));
-        let clients = world.clients.iter().map(|client| &client.lever);
+        let mut sim = HaechiSim::new(rules, &[reserve(1_000), reserve(1_000)]);
+        sim.run(Span(3 * PERIOD.0));
+        let clients = sim.clients.iter().map(|client| &client.lever);
         let mut adds = 0;
-        for lever in clients.chain([&world.lever]) {
+        for lever in clients.chain([&sim.lever]) {
             // The monitor's first look at the region is before any client is there.
             for operation in &lever.log()[usize::from(lever.log().len() > 1)..] {
                 let (at, length) = operation.touches();
@@ -75,20 +76,20 @@ fn r02_the_pool_is_changed_by_fetch_and_add_only() {
 #[test]
 fn r03_an_overdrawn_pool_recovers() {
     let promises = [reserve(1_200); 8];
-    let mut world = HaechiSim::new(Rules::SOUND, &promises);
-    world.run_into_next(Span::ZERO);
+    let mut sim = HaechiSim::new(Rules::SOUND, &promises);
+    sim.run_into_next(Span::ZERO);
     let (mut least, mut empty) = (0, 0);
-    let looks = |world: &HaechiSim| -> usize {
+    let looks = |sim: &HaechiSim| -> usize {
         let is_take = |one: &&Operation| matches!(one, Operation::FetchAdd { .. });
-        world.clients.iter().map(|client| client.lever.log().iter().filter(is_take).count()).sum()
+        sim.clients.iter().map(|client| client.lever.log().iter().filter(is_take).count()).sum()
     };
-    let before = looks(&world);
+    let before = looks(&sim);
     for _ in 0..PERIOD.0 / POLL_INTERVAL.0 {
-        world.step();
-        least = least.min(world.pool().tokens);
-        empty += u64::from(world.pool().tokens <= 0);
+        sim.step();
+        least = least.min(sim.pool().tokens);
+        empty += u64::from(sim.pool().tokens <= 0);
     }
-    let takes = (looks(&world) - before) as u64;
+    let takes = (looks(&sim) - before) as u64;
     let batch = i64::from(WINDOW.max(CAPACITY as u32 / 50 / 8));
     assert!(least < 0, "nobody found it empty");
     assert!(least >= -2 * 8 * batch, "{least}");
@@ -96,11 +97,11 @@ fn r03_an_overdrawn_pool_recovers() {
     assert!(takes <= 8 * PERIOD.0 / TICK.0 + CAPACITY / 8, "{takes}");
     assert!(empty > 0);
     // One has enough, and what it yields is taken by the others, out of the same pool.
-    world.clients[0].wants = 0;
-    let issued = world.issued_in(3);
+    sim.clients[0].wants = 0;
+    let issued = sim.issued_in(3);
     let least = CAPACITY - slack(8);
     assert!(issued.iter().all(|issued| (least..=CAPACITY + slack(8)).contains(issued)));
-    world.check_books();
+    sim.check_books();
 }
 
 /// Clients keep batches in hand that they do not use, and say nothing of it: nothing is made again
@@ -108,19 +109,19 @@ fn r03_an_overdrawn_pool_recovers() {
 #[test]
 fn r04_tokens_in_hand_are_not_made_again() {
     for rules in [Rules::SOUND, Rules::UNPACED] {
-        let mut world = HaechiSim::new(rules, &[reserve(0), reserve(0), reserve(0)]);
-        world.run_into_next(percent(5));
+        let mut sim = HaechiSim::new(rules, &[reserve(0), reserve(0), reserve(0)]);
+        sim.run_into_next(percent(5));
         for poll in 0..200 {
             // They take when they have something to do, and then have not.
-            for client in &mut world.clients {
+            for client in &mut sim.clients {
                 client.wants = if poll % 10 < 2 { 20 } else { 0 };
             }
-            world.run(Span(4 * POLL_INTERVAL.0));
-            let usages = world.clients.iter().map(|client| client.port.balance().usage());
+            sim.run(Span(4 * POLL_INTERVAL.0));
+            let usages = sim.clients.iter().map(|client| client.port.balance().usage());
             let obtained: u64 = usages.map(|usage| usage.obtained).sum();
-            let left = world.pool().tokens.max(0).unsigned_abs();
+            let left = sim.pool().tokens.max(0).unsigned_abs();
             assert!(obtained + left <= CAPACITY, "{rules:?}: {obtained} and {left}");
-            world.check_books();
+            sim.check_books();
         }
     }
 }
@@ -130,35 +131,35 @@ fn r04_tokens_in_hand_are_not_made_again() {
 #[test]
 fn r05_tokens_of_an_old_period_die() {
     for rules in [Rules::SOUND, Rules::UNPACED] {
-        let mut world = HaechiSim::new(rules, &[reserve(100), reserve(100)]);
-        world.run_into_next(percent(30));
+        let mut sim = HaechiSim::new(rules, &[reserve(100), reserve(100)]);
+        sim.run_into_next(percent(30));
         // Until it asks for a batch. It is answered much later, like all that it asks from then on.
-        let lever = world.clients[0].lever.clone();
+        let lever = sim.clients[0].lever.clone();
         let takes = |one: &Operation| matches!(one, Operation::FetchAdd { .. });
         while !lever.pending().iter().any(takes) {
             lever.go();
             lever.hold();
-            world.step();
+            sim.step();
         }
         lever.go();
         lever.deafen();
         // Whatever it has in hand, it has when the period is over, and a guard later.
-        world.run_into_next(Span(2 * TICK.0));
-        let balance = world.clients[0].port.balance();
+        sim.run_into_next(Span(2 * TICK.0));
+        let balance = sim.clients[0].port.balance();
         assert_eq!(
             (balance.pool(), balance.reserved()),
             (0, 0),
             "{rules:?}: void, although unheard"
         );
         let issued = lever.issued();
-        world.run(Span(5 * TICK.0));
+        sim.run(Span(5 * TICK.0));
         assert_eq!(lever.issued(), issued);
         // The answer is of the old period.
         lever.go();
-        world.clients[0].poll(world.now);
-        assert_eq!(world.clients[0].port.balance().pool(), 0, "{rules:?}: the old batch");
+        sim.clients[0].poll(sim.now);
+        assert_eq!(sim.clients[0].port.balance().pool(), 0, "{rules:?}: the old batch");
         // And afterwards all is as ever.
-        world.run_into_next(percent(50));
+        sim.run_into_next(percent(50));
         assert!(lever.issued() > issued);
     }
 }
@@ -167,21 +168,21 @@ fn r05_tokens_of_an_old_period_die() {
 /// next period. It is of the old one all the same.
 #[test]
 fn r05_an_old_answer_is_not_of_the_new_period() {
-    let mut world = HaechiSim::new(Rules::UNPACED, &[reserve(100)]);
-    world.run_into_next(Span::ZERO);
-    let lever = world.clients[0].lever.clone();
+    let mut sim = HaechiSim::new(Rules::UNPACED, &[reserve(100)]);
+    sim.run_into_next(Span::ZERO);
+    let lever = sim.clients[0].lever.clone();
     lever.keep_words();
-    world.run(percent(50));
-    let before = world.clients[0].port.balance().usage().obtained;
-    assert!(world.pool().tokens < CAPACITY as i64 - 100, "it has asked");
-    world.run_into_next(Span(3 * TICK.0));
-    assert_eq!(world.clients[0].port.balance().period().epoch, world.epoch());
+    sim.run(percent(50));
+    let before = sim.clients[0].port.balance().usage().obtained;
+    assert!(sim.pool().tokens < CAPACITY as i64 - 100, "it has asked");
+    sim.run_into_next(Span(3 * TICK.0));
+    assert_eq!(sim.clients[0].port.balance().period().epoch, sim.epoch());
     lever.hold();
-    world.clients[0].poll(world.now);
-    assert_eq!((before, world.clients[0].port.balance().usage().obtained), (0, 0));
+    sim.clients[0].poll(sim.now);
+    assert_eq!((before, sim.clients[0].port.balance().usage().obtained), (0, 0));
     lever.go();
-    world.clients[0].poll(world.now);
-    let obtained = world.clients[0].port.balance().usage().obtained;
+    sim.clients[0].poll(sim.now);
+    let obtained = sim.clients[0].port.balance().usage().obtained;
     assert_eq!(obtained, 0, "what was asked before the period began");
 }
 
@@ -190,12 +191,12 @@ fn r05_an_old_answer_is_not_of_the_new_period() {
 #[test]
 fn r15_reports_come_though_the_pool_never_shrinks() {
     for rules in [Rules::SOUND, Rules::UNPACED] {
-        let mut world = HaechiSim::new(rules, &[reserve(4_000), reserve(6_000)]);
-        world.clients[1].wants = 0;
-        let issued = world.issued_in(4);
+        let mut sim = HaechiSim::new(rules, &[reserve(4_000), reserve(6_000)]);
+        sim.clients[1].wants = 0;
+        let issued = sim.issued_in(4);
         assert!(issued.iter().all(|issued| *issued > 9_000), "{rules:?}: {issued:?}");
         assert!(issued.iter().all(|issued| *issued <= CAPACITY + slack(2)), "{issued:?}");
-        world.check_books();
+        sim.check_books();
     }
 }
 

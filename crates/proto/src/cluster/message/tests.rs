@@ -13,12 +13,12 @@ fn is<M: Serialize + DeserializeOwned + PartialEq + Debug>(message: &M, golden: 
     assert_eq!(&postcard::from_bytes::<M>(golden).unwrap(), message);
 }
 
-const ROUND_ID: RoundId = RoundId { period: 300, round: 4 };
+const ROUND_ID: RoundId = RoundId { period: PeriodNumber(300), round: 4 };
 
 fn shares() -> Vec<Share> {
     vec![
-        Share { tenant: 0, reserved: 1, allowed: u64::MAX },
-        Share { tenant: 200, reserved: 0, allowed: 128 },
+        Share { tenant: TenantIndex(0), reserved: 1, allowed: u64::MAX },
+        Share { tenant: TenantIndex(200), reserved: 0, allowed: 128 },
     ]
 }
 
@@ -93,19 +93,19 @@ fn golden_bytes_from_a_controller() {
 #[test]
 fn golden_bytes_from_a_node() {
     assert_eq!(VERSION, 1, "a new version needs new golden bytes beside these");
-    let report = Report {
+    let report = NodeReport {
         revision: 7,
         round_id: ROUND_ID,
         serial: 9,
         capacity_left: 128,
         tenants: vec![TenantReport {
-            tenant: 1,
+            tenant: TenantIndex(1),
             served: 2,
             expected: 129,
             waiting: 1,
             is_elastic: true,
         }],
-        before: vec![(0, 5), (200, 1)],
+        before: vec![(TenantIndex(0), 5), (TenantIndex(200), 1)],
     };
     #[rustfmt::skip]
     let golden = [

@@ -21,6 +21,7 @@
 use alloc::vec::Vec;
 
 use tidegate_algo::allocation::pshift::Solver;
+use tidegate_model::TenantIndex;
 
 use super::super::allocate::{ALLOWED, Cell, RESERVED, allow, solve, spread};
 use super::super::bounds::{GrantCounts, Tenant};
@@ -47,16 +48,19 @@ impl Aim {
         let mut capacities: Vec<u64> = nodes.iter().map(can).collect();
         let budgets: Vec<GrantCounts> =
             tenants.iter().map(|tenant| budget(tenant, nodes)).collect();
-        let mut rows: Vec<Vec<Cell>> =
-            (0..).zip(&*tenants).map(|(number, tenant)| row(number, tenant, nodes)).collect();
+        let mut rows: Vec<Vec<Cell>> = (0..)
+            .map(TenantIndex)
+            .zip(&*tenants)
+            .map(|(number, tenant)| row(number, tenant, nodes))
+            .collect();
 
         let wants: Vec<u64> = budgets.iter().map(|budget| budget.reserved).collect();
         let (found, _) = solve(&mut self.reserved, (&wants, RESERVED), &rows, &capacities);
         for (cell, found) in rows.iter_mut().flatten().zip(found) {
-            capacities[usize::from(cell.node)] -= found.min(capacities[usize::from(cell.node)]);
+            capacities[cell.node.index()] -= found.min(capacities[cell.node.index()]);
             cell.tokens.reserved = found;
         }
-        for ((number, row), want) in (0..).zip(&mut rows).zip(&wants) {
+        for ((number, row), want) in (0..).map(TenantIndex).zip(&mut rows).zip(&wants) {
             let spare = want - row.iter().map(|cell| cell.tokens.reserved).sum::<u64>();
             let most = |node: &Node| match tenant_report(number, node) {
                 TenantReport { clients: 0, .. } => node.client.0,
@@ -65,7 +69,7 @@ impl Aim {
             let most: Vec<u64> = nodes.iter().map(most).collect();
             give_standby(spare, row, &mut capacities, &most);
         }
-        for ((number, tenant), row) in (0..).zip(&*tenants).zip(&mut rows) {
+        for ((number, tenant), row) in (0..).map(TenantIndex).zip(&*tenants).zip(&mut rows) {
             for (cell, node) in row.iter_mut().zip(nodes) {
                 let tenant_report = tenant_report(number, node);
                 let kept =
@@ -118,7 +122,7 @@ fn budget(tenant: &Tenant, nodes: &[Node]) -> GrantCounts {
 }
 
 /// The last report of a node on a tenant; zeros without one on this connection.
-fn tenant_report(number: u16, node: &Node) -> TenantReport {
+fn tenant_report(number: TenantIndex, node: &Node) -> TenantReport {
     let tenants = node.report.iter().filter(|_| node.is_known).flat_map(|it| &it.tenants);
     let mut tenant_report = tenants.filter(|tenant_report| tenant_report.tenant == number);
     tenant_report.next().copied().unwrap_or_default()
@@ -135,8 +139,8 @@ fn wanted(tenant_report: &TenantReport) -> u64 {
 }
 
 /// The demand of a tenant for its reservation, by node.
-fn row(number: u16, tenant: &Tenant, nodes: &[Node]) -> Vec<Cell> {
-    let cell = |(entry, node): (&super::Entry, &Node)| {
+fn row(number: TenantIndex, tenant: &Tenant, nodes: &[Node]) -> Vec<Cell> {
+    let cell = |(entry, node): (&super::NodeAccounts, &Node)| {
         let tenant_report = tenant_report(number, node);
         let share = entry.account(STANDING).sent.reserved;
         let most = tenant_report.most.min(MOST);
@@ -164,7 +168,7 @@ fn give_standby(mut spare: u64, row: &mut [Cell], capacities: &mut [u64], most: 
     // Each pass gives out all, or fills at least one more node.
     for _ in 0..=row.len() {
         let headroom = |cell: &Cell| {
-            let index = usize::from(cell.node);
+            let index = cell.node.index();
             let alone = most[index].saturating_sub(cell.tokens.reserved);
             if cell.is_open { capacities[index].min(alone) } else { 0 }
         };
@@ -173,9 +177,9 @@ fn give_standby(mut spare: u64, row: &mut [Cell], capacities: &mut [u64], most: 
         spread(
             spare,
             row,
-            |cell| headrooms[usize::from(cell.node)] > 0,
+            |cell| headrooms[cell.node.index()] > 0,
             |cell, part| {
-                let index = usize::from(cell.node);
+                let index = cell.node.index();
                 let part = part.min(headrooms[index]);
                 cell.tokens.reserved += part;
                 capacities[index] -= part;

@@ -14,10 +14,10 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use tidegate_model::{Iops, Span, Time};
+use tidegate_model::{Iops, Span, TenantIndex, Time};
 
 use super::{Node, Split};
-use crate::data_node::{Report, TenantReport};
+use crate::data_node::{DataNodeReport, TenantReport};
 use crate::stats::delays::DelaysAtDataNode;
 
 /// How far back it reaches, and how long a part is, at least.
@@ -63,8 +63,7 @@ impl Demand {
 struct MinuteSegment {
     began: Time,
     span: Span,
-    /// By index in the policy.
-    tenants: BTreeMap<u16, Demand>,
+    tenants: BTreeMap<TenantIndex, Demand>,
 }
 
 /// The last minute of a data node.
@@ -77,7 +76,12 @@ pub(super) struct Minute {
 
 impl Minute {
     /// Takes in a report, if it is of another period than the one before.
-    pub(super) fn read(&mut self, now: Time, before: Option<&Report>, report: &Report) {
+    pub(super) fn read(
+        &mut self,
+        now: Time,
+        before: Option<&DataNodeReport>,
+        report: &DataNodeReport,
+    ) {
         if before.is_some_and(|before| before.periods == report.periods) {
             return;
         }
@@ -121,7 +125,7 @@ impl Minute {
     }
 
     /// Tenants have other indexes now; those without one are forgotten.
-    pub(super) fn renumber(&mut self, index: impl Fn(u16) -> Option<u16>) {
+    pub(super) fn renumber(&mut self, index: impl Fn(TenantIndex) -> Option<TenantIndex>) {
         for part in &mut self.parts {
             let tenants = core::mem::take(&mut part.tenants).into_iter();
             part.tenants = tenants.filter_map(|(from, it)| Some((index(from)?, it))).collect();
@@ -129,7 +133,7 @@ impl Minute {
     }
 
     /// The time for which there are reports, and the demand of the tenant with this index.
-    fn of(&self, now: Time, index: u16) -> (Span, Demand) {
+    fn of(&self, now: Time, index: TenantIndex) -> (Span, Demand) {
         let (mut span, mut sum) = (Span::ZERO, Demand::default());
         for part in self.parts.iter().filter(|part| now.since(part.began) <= MINUTE) {
             span = Span(span.0.saturating_add(part.span.0));
@@ -143,14 +147,18 @@ impl Split {
     /// How a tenant fared in the last minute at each data node where it has something, and why.
     pub(crate) fn demand(&self, now: Time, tenant: &str) -> Vec<DelaysAtDataNode> {
         let tenants = self.policy.iter().flat_map(|(_, policy)| &policy.tenants);
-        let index = (0..).zip(tenants).find(|(_, it)| it.name == tenant).map(|(index, _)| index);
+        let index = (0..)
+            .map(TenantIndex)
+            .zip(tenants)
+            .find(|(_, it)| it.name == tenant)
+            .map(|(index, _)| index);
         let Some(index) = index else { return Vec::new() };
         self.nodes.iter().filter_map(|node| node.demand(now, index)).collect()
     }
 }
 
 impl Node {
-    fn demand(&self, now: Time, index: u16) -> Option<DelaysAtDataNode> {
+    fn demand(&self, now: Time, index: TenantIndex) -> Option<DelaysAtDataNode> {
         let report = self.report.as_ref()?;
         let tenant_report =
             report.tenants.iter().find(|tenant_report| tenant_report.tenant == index)?;
@@ -175,7 +183,7 @@ impl Node {
     /// Why the tenant did not get more, and what would change it.
     fn reason(
         &self,
-        report: &Report,
+        report: &DataNodeReport,
         tenant_report: &TenantReport,
         demand: &Demand,
     ) -> (String, String) {
@@ -238,7 +246,7 @@ mod tests {
 
     fn tenant_report(done: u64, wants_more: bool, missed: u64) -> TenantReport {
         TenantReport {
-            tenant: 1,
+            tenant: TenantIndex(1),
             reserved: 100,
             allowed: 400,
             clients: 2,
@@ -251,10 +259,10 @@ mod tests {
 
     /// The delays at a node that reports these numbers of its tenant, one a second.
     fn of(seconds: &[TenantReport]) -> DelaysAtDataNode {
-        let (mut minute, mut before) = (Minute::default(), None::<Report>);
+        let (mut minute, mut before) = (Minute::default(), None::<DataNodeReport>);
         for (at, tenant_report) in (0u64..).zip(seconds) {
             let tenants = [*tenant_report].into();
-            let report = Report { periods: at, tenants, ..Report::default() };
+            let report = DataNodeReport { periods: at, tenants, ..DataNodeReport::default() };
             let now = Time(at * Span::SECOND.0);
             // Five rounds in a period get the same report.
             for round in 0..5 {
@@ -264,7 +272,7 @@ mod tests {
         }
         let capacity = Iops(1_000);
         let node = Node { name: "m".into(), report: before, minute, capacity, ..Node::default() };
-        node.demand(Time((seconds.len() as u64 - 1) * Span::SECOND.0), 1).unwrap()
+        node.demand(Time((seconds.len() as u64 - 1) * Span::SECOND.0), TenantIndex(1)).unwrap()
     }
 
     #[test]

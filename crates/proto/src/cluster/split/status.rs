@@ -7,7 +7,7 @@ use tidegate_model::{Event, Span, Time};
 
 use super::{Node, Split};
 use crate::cluster::status::{DataNodeStatus, TenantAtDataNode};
-use crate::data_node::{Notice, Report, TenantReport};
+use crate::data_node::{DataNodeReport, Notice, TenantReport};
 
 /// A data node is silent once it has not answered for this many rounds and for this long.
 const SILENT_ROUNDS: u64 = 3;
@@ -30,7 +30,7 @@ impl Split {
     }
 
     /// Compares a report with the last one, and returns the events that result.
-    pub(super) fn compare(&mut self, index: usize, report: &Report) -> Vec<Event> {
+    pub(super) fn compare(&mut self, index: usize, report: &DataNodeReport) -> Vec<Event> {
         let mut events = Vec::new();
         let node = &mut self.nodes[index];
         let (before, after) = (node.published_capacity, report.capacity);
@@ -47,7 +47,7 @@ impl Split {
             return events;
         }
         for tenant_report in report.tenants.iter().filter(|tenant_report| !is_met(tenant_report)) {
-            let Some(tenant) = self.tenants.get(usize::from(tenant_report.tenant)) else {
+            let Some(tenant) = self.tenants.get(tenant_report.tenant.index()) else {
                 continue;
             };
             events.push(Event::ShareMissed {
@@ -63,7 +63,7 @@ impl Split {
 
 impl Node {
     fn status(&self, now: Time, names: &[&str], patience: Span) -> DataNodeStatus {
-        let Report {
+        let DataNodeReport {
             capacity,
             periods,
             operations,
@@ -78,7 +78,7 @@ impl Node {
         let away = now.since(self.seen);
         let capacity = if self.report.is_some() { capacity } else { self.capacity };
         let tenant_report = |tenant_report: &TenantReport| {
-            Some(tenant(names.get(usize::from(tenant_report.tenant))?, tenant_report))
+            Some(tenant(names.get(tenant_report.tenant.index())?, tenant_report))
         };
         DataNodeStatus {
             name: self.name.clone(),
@@ -156,7 +156,7 @@ mod tests {
     use crate::cluster::split::NodeSetup;
     use crate::data_node::FromDataNode;
     use crate::session::Action;
-    use tidegate_model::{Bytes, Iops, Policy};
+    use tidegate_model::{Bytes, DataNodeId, Iops, Policy};
 
     fn split() -> Split {
         let policy = "[[tenant]]\nname = \"a\"\nreservation = \"100 iops\"";
@@ -169,7 +169,7 @@ mod tests {
         split
     }
 
-    fn tenant_report(periods: u64, done: u64, wants_more: bool) -> Report {
+    fn tenant_report(periods: u64, done: u64, wants_more: bool) -> DataNodeReport {
         let tenant = TenantReport {
             reserved: 100,
             allowed: u64::MAX,
@@ -181,7 +181,7 @@ mod tests {
             missed: 3,
             ..TenantReport::default()
         };
-        Report {
+        DataNodeReport {
             revision: 1,
             capacity: Iops(380),
             periods,
@@ -189,14 +189,14 @@ mod tests {
             tenants: [tenant].into(),
             memory: Bytes(8_320),
             used: Bytes(4_160),
-            ..Report::default()
+            ..DataNodeReport::default()
         }
     }
 
     /// Answers the last question with a report, and returns the events that result.
-    fn report(split: &mut Split, now: u64, report: Report) -> Vec<Event> {
-        let report = Report { round: split.round, ..report };
-        split.on_message(Time(now), 0, FromDataNode::Report(report));
+    fn report(split: &mut Split, now: u64, report: DataNodeReport) -> Vec<Event> {
+        let report = DataNodeReport { round: split.round, ..report };
+        split.on_message(Time(now), DataNodeId(0), FromDataNode::Report(report));
         let actions = core::iter::from_fn(|| split.outbox.pop());
         let event = |action| match action {
             Action::Publish(event) => Some(event),
@@ -235,7 +235,7 @@ mod tests {
         for (periods, done, wants_more) in [(1, 90, true), (2, 90, false), (3, 98, true)] {
             assert_eq!(report(&mut split, 2, tenant_report(periods, done, wants_more)), []);
         }
-        let less = Report { capacity: Iops(300), ..tenant_report(4, 100, true) };
+        let less = DataNodeReport { capacity: Iops(300), ..tenant_report(4, 100, true) };
         let learned = Event::CapacityLearned {
             node: "m".into(),
             before_operations_per_second: 400,
@@ -251,7 +251,7 @@ mod tests {
             Notice::Overstepped { tenant: "a".into(), session_slot: 3, issued: 120, tokens: 100 };
         let mut split = split();
         while split.outbox.pop().is_some() {}
-        split.on_message(Time(1), 0, FromDataNode::Noticed(notice));
+        split.on_message(Time(1), DataNodeId(0), FromDataNode::Noticed(notice));
         let expected_event = Event::ClientOverstepped {
             node: "m".into(),
             tenant: "a".into(),

@@ -24,10 +24,10 @@ const POLICY: &str = r#"
     name = "batch"
 "#;
 
-const OLTP: u16 = 0;
-const BACKUP: u16 = 1;
-const WEB: u16 = 2;
-const BATCH: u16 = 3;
+const OLTP: TenantIndex = TenantIndex(0);
+const BACKUP: TenantIndex = TenantIndex(1);
+const WEB: TenantIndex = TenantIndex(2);
+const BATCH: TenantIndex = TenantIndex(3);
 
 fn second(count: u64) -> Time {
     Time(count * Span::SECOND.0)
@@ -45,7 +45,7 @@ fn stats() -> ClusterStats {
 /// A tenant's counts per second: requests served, and requests that each rule holds.
 #[derive(Clone, Copy)]
 struct Pace {
-    tenant: u16,
+    tenant: TenantIndex,
     served: u64,
     limit: u64,
     reservation: u64,
@@ -53,7 +53,8 @@ struct Pace {
     device: u64,
 }
 
-const IDLE: Pace = Pace { tenant: 0, served: 0, limit: 0, reservation: 0, behind: 0, device: 0 };
+const IDLE: Pace =
+    Pace { tenant: TenantIndex(0), served: 0, limit: 0, reservation: 0, behind: 0, device: 0 };
 
 /// Ten seconds of a node that serves tenants at these paces, with this many at its store.
 fn ten_seconds(discipline: Discipline, in_flight: u32, paces: &[Pace]) -> ClusterStats {

@@ -1,4 +1,4 @@
-//! One client under faults, and a fabric that is late.
+//! One client under faults, and a connection that is late.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -8,13 +8,13 @@ use tidegate_model::{Span, Time};
 use tidegate_onesided::haechi::port::OWN;
 use tidegate_onesided::haechi::{Port, region_layout};
 use tidegate_onesided::one_sided::{
-    BufferPosition, Done, Fabric, Lost, Operation, Post, PostError,
+    BufferPosition, Done, Lost, Operation, Post, PostError, RemoteMemory,
 };
 
-use super::super::fabric::Endpoint;
+use super::super::network::Endpoint;
 use super::{ClientSpec, Load};
 
-/// A fabric on which the engine's own operations take longer, in their order.
+/// A connection on which the engine's own operations take longer, in their order.
 pub(super) struct Late {
     inner: Endpoint,
     by: Rc<Cell<Span>>,
@@ -31,12 +31,12 @@ impl Late {
         self.now = now;
         while let Some((_, post)) = self.waiting.pop_front_if(|(at, _)| *at <= now) {
             // There are fewer than it holds.
-            self.inner.post(post).expect("the fabric has room");
+            self.inner.post(post).expect("the connection has room");
         }
     }
 }
 
-impl Fabric for Late {
+impl RemoteMemory for Late {
     fn post(&mut self, post: Post) -> Result<(), PostError> {
         if post.id < OWN || (self.by.get() == Span::ZERO && self.waiting.is_empty()) {
             return self.inner.post(post);

@@ -7,9 +7,9 @@ use std::rc::Rc;
 use tidegate_algo::onesided::capacity::Profile;
 use tidegate_model::{Span, Time};
 use tidegate_onesided::haechi::monitor::{Settings, Summary};
-use tidegate_onesided::haechi::{Event, Monitor, Port, SessionParameters, region_layout};
+use tidegate_onesided::haechi::{Monitor, MonitorEvent, Port, SessionParameters, region_layout};
 
-use super::super::fabric::{Loopback, Network};
+use super::super::network::{Loopback, Network};
 use super::super::nic::{NicModel, Order, Service};
 use super::super::world::REGION;
 use super::station::{Late, Station};
@@ -31,7 +31,7 @@ pub(crate) struct OneSidedTrial {
     /// When the monitor is to be called, or another is to begin.
     next_poll: Time,
     faults: VecDeque<(Time, Fault)>,
-    events: Vec<Event>,
+    events: Vec<MonitorEvent>,
     /// The monitor's period, what had been issued when it began, and in how many more clients may
     /// use what they have left of a former monitor's.
     epoch: u64,
@@ -90,9 +90,9 @@ impl OneSidedTrial {
 
     /// A monitor begins.
     fn watch(&mut self) {
-        let fabric = self.network.connect_node(BUFFERS);
-        let monitor = Monitor::new(fabric, self.settings, self.now);
-        self.monitor = Some(monitor.expect("the fabric is large enough"));
+        let remote = self.network.connect_node(BUFFERS);
+        let monitor = Monitor::new(remote, self.settings, self.now);
+        self.monitor = Some(monitor.expect("the connection is large enough"));
         (self.next_poll, self.leftovers) = (self.now, 2);
     }
 
@@ -104,10 +104,10 @@ impl OneSidedTrial {
         });
         let Some(slot) = admitted else { return };
         let late = Rc::new(Cell::new(Span::ZERO));
-        let fabric = Late::new(self.network.connect(self.scenario.window + 2), late.clone());
+        let remote = Late::new(self.network.connect(self.scenario.window + 2), late.clone());
         let port =
-            Port::new(fabric, self.settings.parameters, slot, self.scenario.window, self.now);
-        let port = port.map_err(|_| ()).expect("the fabric is large enough");
+            Port::new(remote, self.settings.parameters, slot, self.scenario.window, self.now);
+        let port = port.map_err(|_| ()).expect("the connection is large enough");
         self.stations.push(Station::new(port, slot, spec, late, self.now));
     }
 
@@ -177,8 +177,8 @@ impl OneSidedTrial {
         self.capacity = self.capacity.max(capacity);
         for event in events.drain(..) {
             match event {
-                Event::Over(summary) => self.judge(&summary)?,
-                Event::Overstepped { .. } | Event::Superseded => {
+                MonitorEvent::Over(summary) => self.judge(&summary)?,
+                MonitorEvent::Overstepped { .. } | MonitorEvent::Superseded => {
                     return Err(format!("{event:?}"));
                 }
                 _ => {}

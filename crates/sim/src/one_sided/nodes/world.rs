@@ -3,18 +3,19 @@
 use tidegate_algo::onesided::Rules;
 use tidegate_algo::onesided::capacity::Profile;
 use tidegate_algo::onesided::engine::Promise;
+use tidegate_model::TenantIndex;
 use tidegate_model::{Policy, Time};
 use tidegate_onesided::data_node::registry::TenantShare;
-use tidegate_onesided::data_node::{self, Coordinator, Hello, SessionRegistry};
+use tidegate_onesided::data_node::{self, Hello, SessionRegistry, ShareAgent};
 use tidegate_onesided::haechi::monitor::Settings;
-use tidegate_onesided::haechi::{Event, Monitor, Port, SessionParameters, region_layout};
+use tidegate_onesided::haechi::{Monitor, MonitorEvent, Port, SessionParameters, region_layout};
 use tidegate_proto::cluster::message::Share;
 use tidegate_proto::cluster::split::NodeSetup;
 use tidegate_proto::controller::{Controller, FromPeer, Setup, ToPeer};
 use tidegate_proto::data_node::{Grant, ToDataNode};
 use tidegate_proto::message::{self, VERSION};
 
-use super::super::fabric::Network;
+use super::super::network::Network;
 use super::super::run::{BUFFERS, ENGINE};
 use super::super::scenario::{self as single, Clients};
 use super::super::world::{OneSidedSim, REGION};
@@ -31,7 +32,7 @@ pub(crate) struct DataNode {
     name: String,
     world: OneSidedSim,
     /// Without one its clients read as they like.
-    coordinator: Option<Coordinator>,
+    share_agent: Option<ShareAgent>,
 }
 
 /// Event of the policy.
@@ -85,7 +86,7 @@ impl OneSidedClusterSim {
     fn grant_equal_shares(&mut self) {
         let DataNodes { scenario, policy, .. } = &self.peers;
         let share = |(tenant, (_, tenants)): (u16, (u16, &Tenants))| Share {
-            tenant,
+            tenant: TenantIndex(tenant),
             reserved: tenants.reservation.unwrap_or_default().0 / u64::from(scenario.nodes),
             allowed: u64::MAX,
         };
@@ -150,15 +151,15 @@ impl OneSidedClusterSim {
     /// The share of each tenant at each node, as `of` says it; none without a process.
     pub(crate) fn shares(
         &self,
-        of: impl Fn(&Coordinator, &str) -> TenantShare,
+        of: impl Fn(&ShareAgent, &str) -> TenantShare,
     ) -> Vec<Vec<TenantShare>> {
         let nothing = TenantShare { reserved: 0, allowed: 0 };
         let shares = |tenant: usize| {
             let name = format!("t{tenant}");
-            let coordinator = |process: &DataNode| {
-                process.coordinator.as_ref().map_or(nothing, |it| of(it, &name))
+            let share_agent = |process: &DataNode| {
+                process.share_agent.as_ref().map_or(nothing, |it| of(it, &name))
             };
-            self.hosts.iter().map(|it| it.process.as_ref().map_or(nothing, coordinator)).collect()
+            self.hosts.iter().map(|it| it.process.as_ref().map_or(nothing, share_agent)).collect()
         };
         (0..self.peers.scenario.promised().len()).map(shares).collect()
     }
@@ -214,7 +215,7 @@ impl Process for DataNode {
     }
 
     fn on_connected(&mut self, _: Time) {
-        self.coordinator.iter_mut().for_each(Coordinator::on_connected);
+        self.share_agent.iter_mut().for_each(ShareAgent::on_connected);
     }
 
     /// Shares stand.
@@ -222,15 +223,15 @@ impl Process for DataNode {
 
     fn on_message(&mut self, now: Time, message: ToPeer) {
         self.run_until(now.into());
-        if let (Some(coordinator), ToPeer::DataNode(message)) = (&mut self.coordinator, message)
+        if let (Some(share_agent), ToPeer::DataNode(message)) = (&mut self.share_agent, message)
             && let Some(monitor) = self.world.monitor()
         {
-            coordinator.on_message(message, monitor);
+            share_agent.on_message(message, monitor);
         }
     }
 
     fn poll_message(&mut self) -> Option<FromPeer> {
-        self.coordinator.as_mut()?.poll_output().map(FromPeer::DataNode)
+        self.share_agent.as_mut()?.poll_output().map(FromPeer::DataNode)
     }
 
     fn next_deadline(&self) -> Time {
@@ -245,7 +246,7 @@ impl DataNode {
         let real = region_layout::DATA as usize;
         let network = Network::new(&scenario.nics, REGION, real, seed);
         let plan = load(scenario, seed);
-        let (mut world, coordinator) = match scenario.control {
+        let (mut world, share_agent) = match scenario.control {
             Control::None => {
                 let connect = |window| Box::new(network.connect(window)) as _;
                 (OneSidedSim::new(&plan, &network, connect), None)
@@ -253,19 +254,19 @@ impl DataNode {
             Control::Equal | Control::Split => guarded(scenario, &plan, &network, now),
         };
         world.start_at(now.into());
-        Self { name: name(node), world, coordinator }
+        Self { name: name(node), world, share_agent }
     }
 
     fn run_until(&mut self, now: Picoseconds) {
         self.world.run_until(now);
-        let Some(coordinator) = &mut self.coordinator else { return };
+        let Some(share_agent) = &mut self.share_agent else { return };
         for event in self.world.events() {
-            let Event::Over(summary) = event else { continue };
-            coordinator.on_period(&summary);
-            if coordinator.is_owed()
+            let MonitorEvent::Over(summary) = event else { continue };
+            share_agent.on_period(&summary);
+            if share_agent.is_owed()
                 && let Some(monitor) = self.world.monitor()
             {
-                coordinator.settle(monitor);
+                share_agent.settle(monitor);
             }
         }
     }
@@ -277,7 +278,7 @@ fn guarded(
     plan: &single::Scenario,
     network: &Network,
     now: Time,
-) -> (OneSidedSim, Option<Coordinator>) {
+) -> (OneSidedSim, Option<ShareAgent>) {
     let local_rate = scenario.nics.client.0;
     let parameters = SessionParameters { rules: Rules::SOUND, period: scenario.period, local_rate };
     let (mean, local) = scenario.capacities();
@@ -307,12 +308,12 @@ fn guarded(
     let mut session_slots = 0..;
     let mut world = OneSidedSim::new(plan, network, |window| {
         let session_slot = session_slots.next().unwrap_or(u16::MAX);
-        let fabric = network.connect(window + ENGINE);
-        let port = Port::new(fabric, parameters, session_slot, window, now);
+        let remote = network.connect(window + ENGINE);
+        let port = Port::new(remote, parameters, session_slot, window, now);
         Box::new(port.expect("the fabric is large enough"))
     });
     world.watch(monitor);
-    (world, Some(Coordinator::new(registry)))
+    (world, Some(ShareAgent::new(registry)))
 }
 
 /// Returns the scenario of the reads at one node. How many there are is set anew with each period.

@@ -9,7 +9,7 @@ use super::{OK, OutputChunk};
 
 /// A reply of which several nodes have a part.
 #[derive(Debug)]
-pub(super) struct Shared<R> {
+pub(super) struct MultiNodeReply<R> {
     pub(super) parts: Vec<Option<OutputChunk<R>>>,
     pub(super) missing: usize,
     /// The client wants no error reply.
@@ -20,7 +20,7 @@ pub(super) struct Shared<R> {
     pub(super) keys: Vec<(u32, u32)>,
 }
 
-impl<R: Deref<Target = [u8]>> Shared<R> {
+impl<R: Deref<Target = [u8]>> MultiNodeReply<R> {
     /// The bytes of memory that its parts take up.
     pub(super) fn stored(&self) -> usize {
         self.parts.iter().flatten().map(OutputChunk::stored).sum()

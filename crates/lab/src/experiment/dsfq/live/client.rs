@@ -13,7 +13,7 @@ use tidegate_model::{Bytes, Iops, Span};
 use super::testbed::{Testbed, VOLUME_MIB, volume};
 use crate::experiment::child::{Child, Start};
 use crate::experiment::fio;
-use crate::experiment::quiet::{Quiet, Watch};
+use crate::experiment::quiet::{Quiet, QuietProbe};
 use tidegate_console::clock::Clock;
 use tidegate_console::failure::Failure;
 use tidegate_console::interrupt::Interrupt;
@@ -68,8 +68,8 @@ pub(super) fn missing() -> Option<String> {
     }
 }
 
-/// Runs threads against a cluster. What they saw, and how quiet this machine was. fio counts all
-/// seconds together, so that none can be left out.
+/// Runs threads against a cluster. Returns their measurements, and how quiet this machine was. fio
+/// counts all seconds together, so that none can be left out.
 ///
 /// # Errors
 /// If fio or a part of the cluster ends badly, or the user ends the command.
@@ -82,7 +82,7 @@ pub(super) fn run(
     let arguments = arguments((&testbed.nbd_sockets, testbed.block), threads, &report_path);
     let start = Start { name: "fio".into(), program: "fio".into(), arguments, ..Start::default() };
     let mut child = Child::start(&start, testbed.scratch.path())?;
-    let (clock, watch) = (Clock::start(), Watch::start());
+    let (clock, watch) = (Clock::start(), QuietProbe::start());
     while !child.has_ended()? {
         testbed.check()?;
         interrupt.sleep_until(clock, clock.now().after(POLL_INTERVAL))?;
@@ -134,8 +134,8 @@ fn arguments(
 fn parse(text: &str) -> Option<Measurement> {
     // Notes of fio's may come before the reports.
     let text = &text[text.find('{')?..];
-    let reports = serde_json::Deserializer::from_str(text).into_iter::<Report>();
-    let reports: Vec<Report> = reports.take(2).collect::<Result<_, _>>().ok()?;
+    let reports = serde_json::Deserializer::from_str(text).into_iter::<FioInterval>();
+    let reports: Vec<FioInterval> = reports.take(2).collect::<Result<_, _>>().ok()?;
     let [from, to] = &reports[..] else { return None };
     let length = Span(to.timestamp_ms.checked_sub(from.timestamp_ms)? * Span::MILLISECOND.0);
     let (from, mut seen) = (from.seen()?, to.seen()?);
@@ -149,7 +149,7 @@ fn parse(text: &str) -> Option<Measurement> {
 
 /// A report of fio's: what happened since it began.
 #[derive(Deserialize)]
-struct Report {
+struct FioInterval {
     timestamp_ms: u64,
     jobs: Vec<Job>,
 }
@@ -172,7 +172,7 @@ struct Latency {
     mean: f64,
 }
 
-impl Report {
+impl FioInterval {
     /// By volume; nothing if there was an error.
     fn seen(&self) -> Option<BTreeMap<String, Seen>> {
         let mut seen: BTreeMap<String, Seen> = BTreeMap::new();

@@ -11,7 +11,7 @@
 //! second together, which is what the ten clients of other live figures do at one.
 //!
 //! # Periods of four nodes
-//! Each data node begins its periods by itself, and its clients follow it. What a tenant wants
+//! Each data node begins its periods by itself, and its clients follow it. The demand of a tenant
 //! moves at every node with a period whose number its clients receive two periods before, so that
 //! all clients of a node move together, and all nodes within a period. Periods are counted from
 //! there: what a tenant read in the k-th period after the move is what it read in the k-th at each
@@ -32,7 +32,7 @@ use tidegate_sim::one_sided::nodes::{
 use super::super::NODES;
 use super::super::nodes::{CHANGE_PERIOD, FOLLOWED, LOST, means, panel, table, worst};
 use super::run::{PeriodLog, PriorityBoost, expect_right, start, with_periods};
-use super::testbed::{Kind, SOUND, Testbed};
+use super::testbed::{NodeSettings, SOUND, Testbed};
 use super::{AS_SIMULATED, KEPT, SMALL, USED};
 use crate::experiment::haechi::plot::draw;
 use crate::experiment::haechi::{FigureContext, FigureResult, kilo};
@@ -79,7 +79,7 @@ struct Live {
 }
 
 /// A run beside its simulation.
-struct Run {
+struct RunPair {
     live: Live,
     simulated: OneSidedClusterReport,
 }
@@ -95,12 +95,12 @@ pub(super) fn repeat(context: &FigureContext) -> Result<FigureResult, Failure> {
     for ((scenario, shown), done) in scenarios.iter().zip(shown).zip(0..) {
         context.note(&format!("live: {done} of {} done", RUNS.len()));
         let live = run(scenario, context)?;
-        runs.push(Run { live, simulated: faster(shown.outcome) });
+        runs.push(RunPair { live, simulated: faster(shown.outcome) });
     }
     let claims = claims(&runs[0], &runs[1]);
     let mut rows = Vec::new();
     for (run, (_, name)) in runs.iter().zip(RUNS) {
-        let Run { live: Live { before, after, .. }, simulated } = run;
+        let RunPair { live: Live { before, after, .. }, simulated } = run;
         let spans =
             [("before", before, 0..CHANGE_PERIOD), ("after", after, FOLLOWED..periods(simulated))];
         for (when, live, range) in spans {
@@ -151,7 +151,7 @@ fn count(
     interrupt: &Interrupt,
 ) -> Result<Live, Failure> {
     let Scenario { nics, period, window, nodes, .. } = scenario;
-    let kind = Kind { nics, period: *period, window: *window, rules: SOUND };
+    let kind = NodeSettings { nics, period: *period, window: *window, rules: SOUND };
     let mut testbed = Testbed::of(*nodes, &kind, &scenario.policy(), interrupt)?;
     let (words, nodes) = (words(scenario), usize::from(*nodes));
     let mut processes =
@@ -334,7 +334,7 @@ fn most(percents: &[f64]) -> f64 {
     percents.iter().copied().fold(0.0, f64::max)
 }
 
-fn claims(bare: &Run, split: &Run) -> Vec<Claim> {
+fn claims(bare: &RunPair, split: &RunPair) -> Vec<Claim> {
     let lost = [&bare.live.before, &bare.live.after].map(|seen| most(&missing(seen)));
     let lost = most(&lost);
     let Live { before, moving, after, .. } = &split.live;
@@ -376,7 +376,7 @@ fn claims(bare: &Run, split: &Run) -> Vec<Claim> {
 }
 
 /// Claims about the cost of control: of the nodes' capacity, and of processors.
-fn costs(bare: &Run, split: &Run) -> [Claim; 2] {
+fn costs(bare: &RunPair, split: &RunPair) -> [Claim; 2] {
     let used = link(&split.live) / link(&bare.live) * 100.0;
     let Live { control_percent, controller_percent, node_percent, .. } = split.live;
     [
@@ -425,7 +425,7 @@ fn apart(live: &Live, simulated: &OneSidedClusterReport) -> Vec<f64> {
 }
 
 fn claim<const N: usize>(
-    runs: &[&Run],
+    runs: &[&RunPair],
     text: impl Into<String>,
     measured: Value,
     checks: [Check; N],
@@ -517,7 +517,7 @@ mod tests {
     }
 
     /// A run that is as simulated, but that the first tenant has so much less at its hot node.
-    fn seen(simulated: &OneSidedClusterReport, less: u64, quiet: usize) -> Run {
+    fn seen(simulated: &OneSidedClusterReport, less: u64, quiet: usize) -> RunPair {
         let mut outcome = simulated.clone();
         let samples = outcome.samples.iter_mut();
         samples.for_each(|sample| sample.completed[0][0] -= less);
@@ -537,7 +537,7 @@ mod tests {
             node_percent: 1.0,
             seconds: 1.0,
         };
-        Run { live, simulated: simulated.clone() }
+        RunPair { live, simulated: simulated.clone() }
     }
 
     #[test]

@@ -46,7 +46,7 @@ const KEYS: u32 = 100;
 
 /// A live run to make.
 #[derive(Clone, Debug)]
-pub(super) struct Plan {
+pub(super) struct LiveRun {
     /// At the speed of live runs.
     pub(super) scenario: Scenario,
     /// Operations that a client keeps under way.
@@ -117,7 +117,7 @@ impl PeriodLog {
 /// # Errors
 /// If a process ends badly, a value came back that was not stored, or the user ends the command.
 /// No process is left.
-pub(super) fn run(plan: &Plan, interrupt: &Interrupt) -> Result<Live, Failure> {
+pub(super) fn run(plan: &LiveRun, interrupt: &Interrupt) -> Result<Live, Failure> {
     let _priority_boost = PriorityBoost::raise();
     let (live, seconds) = timed(|| count(plan, interrupt));
     Ok(Live { seconds, ..live? })
@@ -140,8 +140,8 @@ impl Drop for PriorityBoost {
     }
 }
 
-fn count(plan: &Plan, interrupt: &Interrupt) -> Result<Live, Failure> {
-    let Plan { scenario, window, periods, job } = plan;
+fn count(plan: &LiveRun, interrupt: &Interrupt) -> Result<Live, Failure> {
+    let LiveRun { scenario, window, periods, job } = plan;
     let mut testbed = Testbed::start(scenario, *window, interrupt)?;
     let words = words(plan);
     let mut processes =
@@ -214,8 +214,8 @@ pub(super) fn start<'a>(
 }
 
 /// Arguments of each client of a plan.
-pub(super) fn words(plan: &Plan) -> Vec<Vec<String>> {
-    let Plan { scenario, window, .. } = plan;
+pub(super) fn words(plan: &LiveRun) -> Vec<Vec<String>> {
+    let LiveRun { scenario, window, .. } = plan;
     let groups = scenario.client.iter();
     let each: Vec<_> = groups.flat_map(|group| (0..group.count).map(move |_| group)).collect();
     let count = each.len() as u64;
@@ -241,8 +241,8 @@ fn job_words(depth: u32) -> Vec<String> {
 }
 
 /// The clients' rows in the form of a simulated run, at the paper's speed.
-fn live(plan: &Plan, period_log: &PeriodLog, node: f64) -> Live {
-    let Plan { scenario, periods, job, .. } = plan;
+fn live(plan: &LiveRun, period_log: &PeriodLog, node: f64) -> Live {
+    let LiveRun { scenario, periods, job, .. } = plan;
     let quiet = period_log.quiet(scenario.period);
     let count = quiet.iter().filter(|quiet| **quiet).count();
     // Where time is an axis, no period is left out.

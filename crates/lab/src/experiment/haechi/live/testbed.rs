@@ -24,7 +24,7 @@ pub(super) struct Testbed {
 
 /// Settings that all data nodes of a scenario share.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Kind<'a> {
+pub(super) struct NodeSettings<'a> {
     pub(super) nics: &'a NicModel,
     pub(super) period: Span,
     pub(super) window: u32,
@@ -56,7 +56,7 @@ impl Testbed {
     /// Starts so many data nodes of a kind, with a policy for all of them together.
     pub(super) fn of(
         nodes: u16,
-        kind: &Kind<'_>,
+        kind: &NodeSettings<'_>,
         policy: &str,
         interrupt: &Interrupt,
     ) -> Result<Self, Failure> {
@@ -106,7 +106,7 @@ impl Testbed {
     }
 }
 
-impl Kind<'_> {
+impl NodeSettings<'_> {
     /// A data node in the cluster's file.
     fn text(&self, name: &str, socket: &Path) -> String {
         let Self { nics, period, window, rules } = self;
@@ -121,7 +121,7 @@ impl Kind<'_> {
     }
 }
 
-fn kind(scenario: &Scenario, window: u32) -> Kind<'_> {
+fn kind(scenario: &Scenario, window: u32) -> NodeSettings<'_> {
     let rules = match scenario.control {
         Control::Basic => "mode = \"basic\"",
         Control::Paper => "mode = \"paper\"",
@@ -129,7 +129,7 @@ fn kind(scenario: &Scenario, window: u32) -> Kind<'_> {
         // Other rules than the file knows are for the simulation.
         Control::None | Control::Sound | Control::By(_) => SOUND,
     };
-    Kind { nics: &scenario.nics, period: scenario.period, window, rules }
+    NodeSettings { nics: &scenario.nics, period: scenario.period, window, rules }
 }
 
 /// The shipped rules.
@@ -154,7 +154,7 @@ fn policy(scenario: &Scenario) -> String {
 mod tests {
     use super::super::super::{FIGURE_9B, MODES, scenario};
     use super::*;
-    use tidegate_model::cluster::{Fabric, TokenRules};
+    use tidegate_model::cluster::{MemoryTransport, TokenRules};
     use tidegate_model::{Cluster, Iops, Policy};
 
     #[test]
@@ -165,7 +165,10 @@ mod tests {
             let scenario = Scenario { control, ..base.clone() };
             let text = kind(&scenario, 16).text("m", Path::new("/tmp/m.sock"));
             let node = Cluster::parse(&text).unwrap().data_nodes.remove(0);
-            assert_eq!((node.rules, node.fabric, node.window), (rules, Fabric::Model, 16));
+            assert_eq!(
+                (node.rules, node.transport, node.window),
+                (rules, MemoryTransport::Model, 16)
+            );
             assert_eq!((node.capacity, node.client), (Iops(78_500), Iops(20_000)));
         }
         let policy = Policy::parse(&policy(&base)).unwrap();

@@ -40,7 +40,7 @@ fn periods_count_when_all_clients_have_reported_them_except_the_first() {
 
 #[test]
 fn clients_have_the_demands_of_the_scenario() {
-    let plan = |text, control| Plan {
+    let plan = |text, control| LiveRun {
         scenario: slowed(text, control, WINDOW).unwrap(),
         window: WINDOW,
         periods: 1,
@@ -57,7 +57,7 @@ fn clients_have_the_demands_of_the_scenario() {
 }
 
 /// A run of ten clients that read so much each, of which so many periods of four were quiet.
-fn seen(rate: u64, quiet: usize) -> Run {
+fn seen(rate: u64, quiet: usize) -> RunPair {
     let text = "name = \"x\"\nseed = 7\nperiod = \"1s\"\nperiods = 4\nclient = [{ count = 10, \
                 reservation = \"6k iops\" }]\ncards = { client = \"20k iops\", node = \"78500 \
                 iops\" }";
@@ -73,7 +73,7 @@ fn seen(rate: u64, quiet: usize) -> Run {
         node_percent: 1.0,
         seconds: 4.0,
     };
-    Run { live, simulated }
+    RunPair { live, simulated }
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! One-sided access in virtual time: the fabric of a client, and the memory behind all of them.
+//! One-sided access in virtual time: the connection of a client, and the memory behind all of them.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use tidegate_model::{Iops, Time};
 use tidegate_onesided::one_sided::{
-    BUFFER, BufferPosition, Done, Fabric, Lost, Operation, Post, PostError,
+    BUFFER, BufferPosition, Done, Lost, Operation, Post, PostError, RemoteMemory,
 };
 
 use super::nic::{HEAD, Job, Line, NicModel, Served};
@@ -133,8 +133,8 @@ impl Network {
         }
     }
 
-    /// Lets happen what happens until `now`. One client that has something to [`Fabric::poll`]
-    /// since then, if there is any; so call it until there is none.
+    /// Lets happen what happens until `now`. One client that has something to
+    /// [`RemoteMemory::poll`] since then, if there is any; so call it until there is none.
     pub fn advance(&self, now: Picoseconds) -> Option<u32> {
         self.0.borrow_mut().advance(now)
     }
@@ -281,7 +281,7 @@ impl Buffers {
     }
 }
 
-/// A client's fabric.
+/// A client's connection.
 pub struct Endpoint {
     network: Network,
     client: u32,
@@ -295,7 +295,7 @@ impl fmt::Debug for Endpoint {
     }
 }
 
-impl Fabric for Endpoint {
+impl RemoteMemory for Endpoint {
     /// It begins at once.
     fn post(&mut self, post: Post) -> Result<(), PostError> {
         let Post { id, operation } = post;
@@ -364,7 +364,7 @@ impl Fabric for Endpoint {
     }
 }
 
-/// The fabric of code that runs on the data node: the NIC's loop-back.
+/// The connection of code that runs on the data node: the NIC's loop-back.
 pub struct Loopback {
     network: Network,
     region: u64,
@@ -378,7 +378,7 @@ impl fmt::Debug for Loopback {
     }
 }
 
-impl Fabric for Loopback {
+impl RemoteMemory for Loopback {
     /// It has happened when this returns.
     fn post(&mut self, post: Post) -> Result<(), PostError> {
         let Post { id, operation } = post;
@@ -422,5 +422,5 @@ impl Fabric for Loopback {
 }
 
 #[cfg(test)]
-#[path = "fabric_tests.rs"]
+#[path = "network_tests.rs"]
 mod tests;

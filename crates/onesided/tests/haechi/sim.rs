@@ -6,8 +6,8 @@ use tidegate_algo::onesided::engine::Promise;
 use tidegate_model::{Span, Time};
 use tidegate_onesided::haechi::monitor::{Settings, Summary};
 use tidegate_onesided::haechi::words::Pool;
-use tidegate_onesided::haechi::{Event, Monitor, Port, SessionParameters, region_layout};
-use tidegate_onesided::one_sided::{BufferPosition, Done, Fabric, Operation, Post};
+use tidegate_onesided::haechi::{Monitor, MonitorEvent, Port, SessionParameters, region_layout};
+use tidegate_onesided::one_sided::{BufferPosition, Done, Operation, Post, RemoteMemory};
 
 use super::memory::{Lever, Node, Wire};
 
@@ -93,7 +93,7 @@ pub(crate) struct HaechiSim {
     pub(crate) lever: Lever,
     pub(crate) is_monitor_stopped: bool,
     pub(crate) clients: Vec<Client>,
-    pub(crate) events: Vec<Event>,
+    pub(crate) events: Vec<MonitorEvent>,
 }
 
 impl HaechiSim {
@@ -105,7 +105,7 @@ impl HaechiSim {
         let (wire, lever) = node.connect();
         let now = Time::ZERO;
         let monitor = Monitor::new(wire, settings(rules), now).map_err(|_| ()).unwrap();
-        let mut world = Self {
+        let mut sim = Self {
             rules,
             now,
             node,
@@ -115,8 +115,8 @@ impl HaechiSim {
             clients: Vec::new(),
             events: Vec::new(),
         };
-        promises.iter().for_each(|promise| world.join(*promise));
-        world
+        promises.iter().for_each(|promise| sim.join(*promise));
+        sim
     }
 
     /// Another client, with more to do than it can.
@@ -207,7 +207,7 @@ impl HaechiSim {
     /// The summaries of completed periods.
     pub(crate) fn summaries(&self) -> impl DoubleEndedIterator<Item = &Summary> {
         self.events.iter().filter_map(|event| match event {
-            Event::Over(summary) => Some(summary),
+            MonitorEvent::Over(summary) => Some(summary),
             _ => None,
         })
     }

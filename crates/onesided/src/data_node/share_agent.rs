@@ -26,14 +26,16 @@ use alloc::vec::Vec;
 use tidegate_algo::onesided::capacity::{PeriodUsage, WHOLE};
 use tidegate_algo::onesided::engine::Promise;
 use tidegate_model::policy::Tenant;
-use tidegate_model::{Bytes, Iops, Policy, Span};
+use tidegate_model::{Bytes, Iops, Policy, Span, TenantIndex};
 
 use super::registry::{SessionRegistry, TenantShare};
 use crate::haechi::Monitor;
 use crate::haechi::monitor::{Denied, Summary};
 use crate::integrity::Structure;
-use crate::one_sided::Fabric;
-use tidegate_proto::data_node::{FromDataNode, Grant, Notice, Report, TenantReport, ToDataNode};
+use crate::one_sided::RemoteMemory;
+use tidegate_proto::data_node::{
+    DataNodeReport, FromDataNode, Grant, Notice, TenantReport, ToDataNode,
+};
 
 /// The part of a period, in 255ths, from which a client may want more: half. For that long it had
 /// work and no token, or as much under way as may be.
@@ -60,7 +62,7 @@ impl Default for TenantCounters {
 
 /// The shares in force, and the clients with session slots. See the head of this file.
 #[derive(Debug)]
-pub struct Coordinator {
+pub struct ShareAgent {
     /// The clients with session slots.
     pub registry: SessionRegistry,
     policy: Option<(u64, Policy)>,
@@ -83,7 +85,7 @@ pub struct Coordinator {
     outputs: VecDeque<FromDataNode>,
 }
 
-impl Coordinator {
+impl ShareAgent {
     /// One without a policy.
     pub const fn new(registry: SessionRegistry) -> Self {
         Self {
@@ -117,7 +119,7 @@ impl Coordinator {
     }
 
     /// The controller has sent a message.
-    pub fn on_message<F: Fabric>(&mut self, message: ToDataNode, monitor: &mut Monitor<F>) {
+    pub fn on_message<F: RemoteMemory>(&mut self, message: ToDataNode, monitor: &mut Monitor<F>) {
         match message {
             ToDataNode::Policy { revision, policy } => {
                 self.registry.keep_shares(&policy);
@@ -136,12 +138,12 @@ impl Coordinator {
         }
     }
 
-    fn on_grant<F: Fabric>(&mut self, grant: &Grant, monitor: &mut Monitor<F>) {
+    fn on_grant<F: RemoteMemory>(&mut self, grant: &Grant, monitor: &mut Monitor<F>) {
         let Some((_, policy)) = self.policy.as_ref().filter(|it| it.0 == grant.revision) else {
             return;
         };
         for share in &grant.shares {
-            let Some(tenant) = policy.tenants.get(usize::from(share.tenant)) else { continue };
+            let Some(tenant) = policy.tenants.get(share.tenant.index()) else { continue };
             let before = self.registry.share(&tenant.name);
             let bound = self.before.entry(tenant.name.clone()).or_insert(before);
             bound.reserved = bound.reserved.max(before.reserved);
@@ -161,7 +163,7 @@ impl Coordinator {
 
     /// Gives all clients their promises, from the next period on; those that cannot be given yet,
     /// later. Returns whether any client's promise is less than before.
-    pub fn settle<F: Fabric>(&mut self, monitor: &mut Monitor<F>) -> bool {
+    pub fn settle<F: RemoteMemory>(&mut self, monitor: &mut Monitor<F>) -> bool {
         self.is_owed = false;
         let promises = self.registry.promises(self.policy());
         let before = |session_slot| {
@@ -286,20 +288,20 @@ impl Coordinator {
     }
 
     /// The answer to a question, from a node that can do so much in a period.
-    fn report(&self, round: u64, capacity: u64) -> Report {
+    fn report(&self, round: u64, capacity: u64) -> DataNodeReport {
         let (revision, tenants) = match &self.policy {
             Some((revision, policy)) => (*revision, &policy.tenants[..]),
             None => (0, &[][..]),
         };
         let result = |(index, tenant)| self.tenant(index, tenant);
-        Report {
+        DataNodeReport {
             revision,
             round,
             capacity: Iops(self.registry.per_second(capacity)),
             periods: self.periods,
             operations: self.operations,
             session_slots: self.registry.session_count() as u32,
-            tenants: (0..).zip(tenants).filter_map(result).collect(),
+            tenants: (0..).map(TenantIndex).zip(tenants).filter_map(result).collect(),
             pool: self.registry.per_second(self.pool),
             memory: self.store[0],
             used: self.store[1],
@@ -315,7 +317,7 @@ impl Coordinator {
         TenantShare { reserved: share.reserved.max(reserved), allowed: share.allowed.max(allowed) }
     }
 
-    fn tenant(&self, index: u16, tenant: &Tenant) -> Option<TenantReport> {
+    fn tenant(&self, index: TenantIndex, tenant: &Tenant) -> Option<TenantReport> {
         let share = self.registry.share(&tenant.name);
         let in_force = self.in_force(&tenant.name);
         let (clients, most) = self.registry.clients(tenant);

@@ -21,12 +21,12 @@ use crate::threads;
 const PERIOD: Duration = Duration::from_secs(1);
 
 /// The thread. Dropped, it ends.
-pub(crate) struct Monitor {
+pub(crate) struct PathCheck {
     stop: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Monitor {
+impl PathCheck {
     /// Inspects `medium` once a period.
     pub(crate) fn start(medium: Arc<dyn Medium>) -> io::Result<Self> {
         let (stop, stopped) = channel();
@@ -35,12 +35,12 @@ impl Monitor {
                 medium.inspect();
             }
         };
-        let thread = threads::spawn("monitor", run)?;
+        let thread = threads::spawn("path-check", run)?;
         Ok(Self { stop: Some(stop), thread: Some(thread) })
     }
 }
 
-impl Drop for Monitor {
+impl Drop for PathCheck {
     fn drop(&mut self) {
         self.stop = None;
         if let Some(thread) = self.thread.take() {

@@ -1,7 +1,7 @@
 //! Decisions of a node for all its shards together: the plan and the counts in force, the periods,
 //! its capacity, and its reports to the controller.
 //!
-//! None of this is done for each request, so a live node has the coordinator behind a lock that is
+//! None of this is done for each request, so a live node has this behind a lock that is
 //! rarely taken. A thread that holds it may lock shards, one at a time. No thread that holds a
 //! shard takes that lock.
 
@@ -21,7 +21,7 @@ use crate::cluster::message::{FromNode, NodeInfo, RoundId, ToNode};
 /// The part of a node that is not about single requests. It is given the shards whenever it may
 /// have to change something there; always the same ones.
 #[derive(Debug)]
-pub(super) struct Coordinator {
+pub(super) struct NodeControl {
     pub(super) info: NodeInfo,
     /// The number that the controller gave, while it is connected.
     pub(super) number: Option<NodeId>,
@@ -43,8 +43,8 @@ pub(super) struct Coordinator {
     outputs: VecDeque<Output>,
 }
 
-impl Coordinator {
-    /// A coordinator of a node that serves all tenants alike, and waits for a controller.
+impl NodeControl {
+    /// The control of a node that serves all tenants alike, and waits for a controller.
     pub(super) fn new<J, T: Threading>(
         now: Time,
         info: NodeInfo,

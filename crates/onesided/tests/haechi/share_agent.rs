@@ -1,29 +1,29 @@
-//! The coordinator between a controller, which says what is kept at a data node, and its monitor.
+//! The agent of a data node: it takes shares from a controller and gives promises to the monitor.
 
 use tidegate_algo::onesided::Rules;
-use tidegate_model::{Iops, Policy, Span};
-use tidegate_onesided::data_node::{Coordinator, Hello, SessionRegistry, VERSION};
-use tidegate_onesided::haechi::Event;
+use tidegate_model::{Iops, Policy, Span, TenantIndex};
+use tidegate_onesided::data_node::{Hello, SessionRegistry, ShareAgent, VERSION};
+use tidegate_onesided::haechi::MonitorEvent;
 use tidegate_onesided::haechi::monitor::GRACE;
 use tidegate_proto::cluster::message::Share;
 use tidegate_proto::data_node::{FromDataNode, Grant, TenantReport, ToDataNode};
 
-use super::world::{HaechiSim, LOCAL, PERIOD, percent, reserve};
+use super::sim::{HaechiSim, LOCAL, PERIOD, percent, reserve};
 
 /// Periods in a second.
 const PERIODS: u64 = Span::SECOND.0 / PERIOD.0;
 
 /// A data node with two clients of one tenant.
 struct Testbed {
-    world: HaechiSim,
-    coordinator: Coordinator,
-    /// Events that the coordinator has seen.
+    sim: HaechiSim,
+    share_agent: ShareAgent,
+    /// Events that the agent has seen.
     seen: usize,
 }
 
 impl Testbed {
     fn new() -> Self {
-        let world = HaechiSim::new(Rules::SOUND, &[reserve(0), reserve(0)]);
+        let sim = HaechiSim::new(Rules::SOUND, &[reserve(0), reserve(0)]);
         let mut registry = SessionRegistry::new(PERIOD, Iops(LOCAL * PERIODS));
         for session_slot in 0..2 {
             let hello = Hello {
@@ -37,7 +37,7 @@ impl Testbed {
             };
             registry.add(session_slot, "t", &hello);
         }
-        let mut testbed = Self { world, coordinator: Coordinator::new(registry), seen: 0 };
+        let mut testbed = Self { sim, share_agent: ShareAgent::new(registry), seen: 0 };
         let text = "[[tenant]]\nname = \"t\"\nreservation = \"90k iops\"";
         let policy = Policy::parse(text).unwrap();
         testbed.send(ToDataNode::Policy { revision: 1, policy });
@@ -45,31 +45,32 @@ impl Testbed {
     }
 
     fn send(&mut self, message: ToDataNode) {
-        self.coordinator.on_message(message, &mut self.world.monitor);
+        self.share_agent.on_message(message, &mut self.sim.monitor);
     }
 
     /// So much of every period is kept here from now on.
     fn grant(&mut self, serial: u64, reserved: u64) {
-        let share = Share { tenant: 0, reserved: reserved * PERIODS, allowed: u64::MAX };
+        let share =
+            Share { tenant: TenantIndex(0), reserved: reserved * PERIODS, allowed: u64::MAX };
         self.send(ToDataNode::Grant(Grant { revision: 1, serial, shares: vec![share] }));
     }
 
     fn run_into_next(&mut self, span: Span) {
-        self.world.run_into_next(span);
-        for event in &self.world.events[self.seen..] {
-            if let Event::Over(summary) = event {
-                self.coordinator.on_period(summary);
+        self.sim.run_into_next(span);
+        for event in &self.sim.events[self.seen..] {
+            if let MonitorEvent::Over(summary) = event {
+                self.share_agent.on_period(summary);
             }
         }
-        self.seen = self.world.events.len();
+        self.seen = self.sim.events.len();
     }
 
     fn sent(&mut self) -> Vec<FromDataNode> {
-        std::iter::from_fn(|| self.coordinator.poll_output()).collect()
+        std::iter::from_fn(|| self.share_agent.poll_output()).collect()
     }
 
     fn promised(&self) -> [u64; 2] {
-        [0, 1].map(|session_slot| self.world.monitor.promise(session_slot).unwrap().reservation)
+        [0, 1].map(|session_slot| self.sim.monitor.promise(session_slot).unwrap().reservation)
     }
 
     fn report(&mut self) -> TenantReport {
@@ -112,7 +113,7 @@ fn a_share_that_falls_is_confirmed_when_it_has() {
     assert_eq!(testbed.sent(), [granted(4)]);
     // After a new connection the node confirms no grant of the former one.
     testbed.grant(5, 1_000);
-    testbed.coordinator.on_connected();
+    testbed.share_agent.on_connected();
     testbed.run_into_next(Span(2 * GRACE.0));
     assert_eq!(testbed.sent(), [granted(0)]);
     assert_eq!(testbed.report().reserved, 1_000 * PERIODS);
@@ -121,15 +122,15 @@ fn a_share_that_falls_is_confirmed_when_it_has() {
 #[test]
 fn what_cannot_be_kept_is_owed() {
     let mut testbed = Testbed::new();
-    testbed.world.monitor.admit(reserve(3_000)).unwrap();
+    testbed.sim.monitor.admit(reserve(3_000)).unwrap();
     testbed.grant(1, 8_000);
-    assert!(testbed.coordinator.is_owed());
+    assert!(testbed.share_agent.is_owed());
     assert_eq!(testbed.promised(), [4_000, 0], "half of it can be kept");
     testbed.grant(2, 7_000);
     assert_eq!(testbed.promised(), [3_500; 2]);
-    assert!(!testbed.coordinator.is_owed());
+    assert!(!testbed.share_agent.is_owed());
     // Of another policy it says nothing.
-    let share = Share { tenant: 0, reserved: 0, allowed: u64::MAX };
+    let share = Share { tenant: TenantIndex(0), reserved: 0, allowed: u64::MAX };
     testbed.send(ToDataNode::Grant(Grant { revision: 2, serial: 3, shares: vec![share] }));
     assert_eq!(testbed.promised(), [3_500; 2]);
 }
@@ -141,7 +142,7 @@ fn unmet_demand_is_known_if_every_client_reports_it() {
     testbed.sent();
     testbed.run_into_next(Span(2 * GRACE.0));
     for (knowing, unmet_count) in [(0, None), (1, None), (2, Some(1_000)), (0, None)] {
-        testbed.world.clients[..knowing].iter_mut().for_each(|client| client.port.note_unmet(500));
+        testbed.sim.clients[..knowing].iter_mut().for_each(|client| client.port.note_unmet(500));
         testbed.run_into_next(Span(2 * GRACE.0));
         let report = testbed.report();
         assert!(report.wants_more, "{report:?}");
@@ -162,13 +163,13 @@ fn a_tenant_wants_more_that_is_still_busy_at_the_end() {
     assert!(done > 9_000 * PERIODS && operations > 9_000, "{done} {operations}");
     // One that has what it wants before the end does not, though it was out of tokens until then.
     for _ in 0..2 {
-        testbed.world.clients.iter_mut().for_each(|client| client.wants = 0);
+        testbed.sim.clients.iter_mut().for_each(|client| client.wants = 0);
         testbed.run_into_next(Span(2 * GRACE.0));
     }
-    testbed.world.clients[1].is_stopped = true;
+    testbed.sim.clients[1].is_stopped = true;
     let before = testbed.report();
     assert!(!before.wants_more && before.done < 100 * PERIODS, "{before:?}");
-    testbed.world.clients[0].wants = 950;
+    testbed.sim.clients[0].wants = 950;
     testbed.run_into_next(Span(2 * GRACE.0));
     let report = testbed.report();
     assert!(!report.wants_more, "{report:?}");

@@ -1,4 +1,4 @@
-//! Guarantees of a fabric, in virtual time.
+//! Guarantees of a connection, in virtual time.
 
 use tidegate_model::Span;
 
@@ -17,19 +17,19 @@ fn network() -> Network {
     Network::new(&nics, 1 << 20, 4096, 1)
 }
 
-fn post(fabric: &mut impl Fabric, id: u64, operation: Operation) {
-    fabric.post(Post { id, operation }).unwrap();
-    fabric.flush(Time::ZERO).unwrap();
+fn post(remote: &mut impl RemoteMemory, id: u64, operation: Operation) {
+    remote.post(Post { id, operation }).unwrap();
+    remote.flush(Time::ZERO).unwrap();
 }
 
 /// Runs to the end, and returns the completions of one client, with their times.
-fn received(network: &Network, fabric: &mut Endpoint) -> Vec<(u64, Done)> {
+fn received(network: &Network, remote: &mut Endpoint) -> Vec<(u64, Done)> {
     let mut all = Vec::new();
     while network.next() < Picoseconds::MAX {
         let now = network.next();
         while network.advance(now).is_some() {}
         let mut done = Vec::new();
-        fabric.poll(now.time(), &mut done).unwrap();
+        remote.poll(now.time(), &mut done).unwrap();
         all.extend(done.into_iter().map(|done| (now.time().0, done)));
     }
     all
@@ -42,11 +42,11 @@ const fn read(buffer: u32, from: u64, length: u32) -> Operation {
 #[test]
 fn a_page_takes_its_time() {
     let network = network();
-    let mut fabric = network.connect(2);
-    post(&mut fabric, 7, read(0, 8192, 4096));
-    post(&mut fabric, 8, read(1, 8192, 4096));
+    let mut remote = network.connect(2);
+    post(&mut remote, 7, read(0, 8192, 4096));
+    post(&mut remote, 8, read(1, 8192, 4096));
     let times: Vec<_> =
-        received(&network, &mut fabric).into_iter().map(|(at, done)| (at, done.id)).collect();
+        received(&network, &mut remote).into_iter().map(|(at, done)| (at, done.id)).collect();
     assert_eq!(times, [(13_000, 7), (23_000, 8)]);
     assert_eq!(network.counts(0), OperationCounts { data: 2, control: 0 });
 }
@@ -54,48 +54,48 @@ fn a_page_takes_its_time() {
 #[test]
 fn a_word_takes_what_its_bytes_take() {
     let network = network();
-    let mut fabric = network.connect(0);
-    post(&mut fabric, 1, Operation::WriteWord { word: 5, to: 8 });
+    let mut remote = network.connect(0);
+    post(&mut remote, 1, Operation::WriteWord { word: 5, to: 8 });
     // 72 of 4,160 bytes.
-    assert_eq!(received(&network, &mut fabric)[0].0, 2_000 + 173 + 17);
+    assert_eq!(received(&network, &mut remote)[0].0, 2_000 + 173 + 17);
     assert_eq!(network.counts(0), OperationCounts { data: 0, control: 1 });
 }
 
 #[test]
 fn words_are_what_they_were() {
     let network = network();
-    let mut fabric = network.connect(1);
-    post(&mut fabric, 1, Operation::WriteWord { word: 40, to: 8 });
-    post(&mut fabric, 2, Operation::FetchAdd { at: 8, add: 2 });
-    post(&mut fabric, 3, Operation::CompareSwap { at: 8, expected: 41, new: 1 });
-    post(&mut fabric, 4, Operation::CompareSwap { at: 8, expected: 42, new: 43 });
-    post(&mut fabric, 5, read(0, 8, 8));
+    let mut remote = network.connect(1);
+    post(&mut remote, 1, Operation::WriteWord { word: 40, to: 8 });
+    post(&mut remote, 2, Operation::FetchAdd { at: 8, add: 2 });
+    post(&mut remote, 3, Operation::CompareSwap { at: 8, expected: 41, new: 1 });
+    post(&mut remote, 4, Operation::CompareSwap { at: 8, expected: 42, new: 43 });
+    post(&mut remote, 5, read(0, 8, 8));
     let completions: Vec<_> =
-        received(&network, &mut fabric).into_iter().map(|(_, done)| done).collect();
+        received(&network, &mut remote).into_iter().map(|(_, done)| done).collect();
     let words = [0, 40, 42, 42, 0];
     assert!(
         completions.iter().map(|done| done.word).eq(words)
             && completions.iter().map(|d| d.id).eq(1..=5)
     );
-    assert_eq!(fabric.buffer(0)[..8], 43u64.to_le_bytes());
+    assert_eq!(remote.buffer(0)[..8], 43u64.to_le_bytes());
 }
 
 /// Additions of several clients are atomic: each sees another count.
 #[test]
 fn additions_are_each_seen_once() {
     let network = network();
-    let mut fabrics: Vec<Endpoint> = (0..4).map(|_| network.connect(0)).collect();
-    for fabric in &mut fabrics {
-        (0..50).for_each(|id| post(fabric, id, Operation::FetchAdd { at: 0, add: 1 }));
+    let mut connections: Vec<Endpoint> = (0..4).map(|_| network.connect(0)).collect();
+    for remote in &mut connections {
+        (0..50).for_each(|id| post(remote, id, Operation::FetchAdd { at: 0, add: 1 }));
     }
     while network.next() < Picoseconds::MAX {
         let now = network.next();
         while network.advance(now).is_some() {}
     }
     let mut seen = Vec::new();
-    for fabric in &mut fabrics {
+    for remote in &mut connections {
         let mut done = Vec::new();
-        fabric.poll(Time::ZERO, &mut done).unwrap();
+        remote.poll(Time::ZERO, &mut done).unwrap();
         assert!(done.windows(2).all(|two| two[0].word < two[1].word));
         seen.extend(done.into_iter().map(|done| done.word));
     }
@@ -108,10 +108,10 @@ fn additions_are_each_seen_once() {
 #[test]
 fn who_is_at_the_node_sees_what_has_happened() {
     let network = network();
-    let (mut fabric, mut node) = (network.connect(1), network.connect_node(1));
-    fabric.buffer_mut(0)[..3].copy_from_slice(b"new");
+    let (mut remote, mut node) = (network.connect(1), network.connect_node(1));
+    remote.buffer_mut(0)[..3].copy_from_slice(b"new");
     let length = 3;
-    post(&mut fabric, 1, Operation::Write { from: BufferPosition::start(0), to: 100, length });
+    post(&mut remote, 1, Operation::Write { from: BufferPosition::start(0), to: 100, length });
     let mut read_at = |at| {
         let _ = network.advance(Picoseconds(at));
         post(&mut node, 9, read(0, 100, 3));
@@ -123,39 +123,39 @@ fn who_is_at_the_node_sees_what_has_happened() {
     // 67 of 4,160 bytes take 161 and 16 ns.
     assert_eq!(read_at(176_000), [0; 3]);
     assert_eq!(read_at(178_000), *b"new");
-    assert_eq!(received(&network, &mut fabric).len(), 1);
+    assert_eq!(received(&network, &mut remote).len(), 1);
 }
 
 #[test]
 fn what_is_only_there_in_name_is_left_alone() {
     let network = network();
-    let mut fabric = network.connect(1);
-    fabric.buffer_mut(0).fill(7);
-    post(&mut fabric, 1, Operation::Write { from: BufferPosition::start(0), to: 8192, length: 8 });
-    post(&mut fabric, 2, read(0, 16384, 8));
+    let mut remote = network.connect(1);
+    remote.buffer_mut(0).fill(7);
+    post(&mut remote, 1, Operation::Write { from: BufferPosition::start(0), to: 8192, length: 8 });
+    post(&mut remote, 2, read(0, 16384, 8));
     // Half of this is real.
-    post(&mut fabric, 3, read(0, 4092, 8));
-    received(&network, &mut fabric);
-    assert_eq!(fabric.buffer(0)[..9], [0, 0, 0, 0, 7, 7, 7, 7, 7]);
+    post(&mut remote, 3, read(0, 4092, 8));
+    received(&network, &mut remote);
+    assert_eq!(remote.buffer(0)[..9], [0, 0, 0, 0, 7, 7, 7, 7, 7]);
 }
 
 #[test]
 fn what_cannot_be_is_refused() {
     let network = network();
-    let mut fabric = network.connect(1);
-    let refused = |fabric: &mut Endpoint, operation| fabric.post(Post { id: 1, operation });
+    let mut remote = network.connect(1);
+    let refused = |remote: &mut Endpoint, operation| remote.post(Post { id: 1, operation });
     let (outside, unaligned) = (Err(PostError::Outside), Err(PostError::Unaligned));
-    assert_eq!(refused(&mut fabric, read(1, 0, 8)), outside);
-    assert_eq!(refused(&mut fabric, read(0, (1 << 20) - 4, 8)), outside);
-    assert_eq!(refused(&mut fabric, Operation::FetchAdd { at: 4, add: 1 }), unaligned);
-    (0..DEPTH as u64).for_each(|id| post(&mut fabric, id, Operation::FetchAdd { at: 0, add: 1 }));
-    assert_eq!(refused(&mut fabric, read(0, 0, 8)), Err(PostError::Full));
+    assert_eq!(refused(&mut remote, read(1, 0, 8)), outside);
+    assert_eq!(refused(&mut remote, read(0, (1 << 20) - 4, 8)), outside);
+    assert_eq!(refused(&mut remote, Operation::FetchAdd { at: 4, add: 1 }), unaligned);
+    (0..DEPTH as u64).for_each(|id| post(&mut remote, id, Operation::FetchAdd { at: 0, add: 1 }));
+    assert_eq!(refused(&mut remote, read(0, 0, 8)), Err(PostError::Full));
 }
 
 #[test]
 #[should_panic(expected = "buffer 0 is under way")]
 fn a_buffer_under_way_is_not_accessible() {
-    let mut fabric = network().connect(1);
-    post(&mut fabric, 1, read(0, 0, 8));
-    fabric.buffer(0);
+    let mut remote = network().connect(1);
+    post(&mut remote, 1, read(0, 0, 8));
+    remote.buffer(0);
 }
