@@ -103,7 +103,9 @@ fn channels_and_gates_share_no_cache_line() {
 #[test]
 fn no_decision_reads_the_clock_on_the_wall() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let banned = ["SystemTime", "ClockId::Realtime", "CLOCK_REALTIME", "UNIX_EPOCH"];
+    let banned = ["SystemTime", "ClockId::Realtime", "CLOCK_REALTIME", "UNIX_EPOCH", "unix_ms"];
+    // The one function for dates that people read is here, and nothing in these crates calls it.
+    let for_people = root.join("crates/fabric/src/clock.rs");
     let mut seen = 0;
     for folder in ["model", "algo", "proto", "fabric", "stage", "preload", "capi"] {
         let mut folders = vec![root.join("crates").join(folder).join("src")];
@@ -111,6 +113,9 @@ fn no_decision_reads_the_clock_on_the_wall() {
             for entry in fs::read_dir(&folder).unwrap().map(Result::unwrap) {
                 if entry.path().is_dir() {
                     folders.push(entry.path());
+                    continue;
+                }
+                if entry.path() == for_people {
                     continue;
                 }
                 let text = fs::read_to_string(entry.path()).unwrap();

@@ -112,8 +112,12 @@ fn processes_that_are_stopped() {
     neighbour_is_unaffected("stop", 1_000);
     let bench = Bench::new();
     queue(&bench);
-    waits(&bench, "stop", 20);
-    assert!(bench.bypassed(Bypass::OverDepth).0 > 0, "more in service than may be is counted");
+    // On a busy machine it may take some stops until one hits a process in service.
+    let is_counted = (0..10).any(|_| {
+        waits(&bench, "stop", 20);
+        bench.bypassed(Bypass::OverDepth).0 > 0
+    });
+    assert!(is_counted, "more in service than may be is counted");
 }
 
 #[test]
