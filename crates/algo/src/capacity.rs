@@ -1,5 +1,5 @@
-//! How much a device can do: its capacity and its tenants' demand, estimated while it works, and
-//! the cost of requests by their time alone.
+//! Estimates of a node's capacity and of its tenants' demand while it works; and the charge for
+//! trims, zeroed ranges and hole queries, whose size says nothing, by their time at the device.
 
 pub mod device_time;
 pub mod estimate;

@@ -11,13 +11,13 @@
 //! current * (1 - alpha / 2) * min(Q, 1)
 //! ```
 //!
-//! with the quality factor Q of what was sent in the last interval; a promised latency is foreseen
-//! at each notification, by the rate. Where no notification comes,
-//! the rate is DCQCN's business; so with Q at least one it is DCQCN, to the last bit.
+//! with the quality factor Q of what was sent in the last interval. At each notification the rate
+//! predicts whether a promised latency will be kept. Without notifications the rate follows DCQCN;
+//! so with Q at least one it is DCQCN, to the last bit.
 //!
 //! The paper stores the rate as target "as soon as congestion is detected", and does not say
 //! whether before or after Q has squeezed it. From the target the rate recovers, by half of the
-//! way in 55 microseconds. [`Aim::Before`] hence takes back what Q took within a few of them.
+//! way in 55 microseconds. [`Aim::Before`] hence takes back what Q took within a few such steps.
 //! [`Aim::After`] squeezes the target too: only what alpha took comes back so soon.
 //!
 //! Example: 100 units, promised 50, alpha 0.5: a notification leaves 37.5 units. Five periods

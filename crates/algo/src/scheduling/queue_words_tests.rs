@@ -1,4 +1,5 @@
-//! A queue's state as words in shared memory: every field has its offset, and a slot is in one set.
+//! A queue's state as words in shared memory: every field has its offset, a slot is in one set, and
+//! slots stay reserved for flows, also for one that joins.
 
 use alloc::vec;
 use alloc::vec::Vec;

@@ -1,9 +1,10 @@
 //! How quiet the machine was in each second of a live run.
 //!
-//! A second is *disturbed* if the kernel kept a thread of this program from a processor for more
-//! than [`WAIT_MAX`] of it, by the kernel's own count (`schedstat`). The thread's own lateness says
-//! nothing: it may sleep too long for other reasons. Where seconds are measured one by one,
-//! disturbed ones are left out. If they are more than a fifth, the run says nothing.
+//! A probe thread asks for a processor for a moment, again and again, or a load thread reads its
+//! own count. A second is *disturbed* if that thread was ready and the kernel kept it from a
+//! processor for more than [`WAIT_MAX`], by the kernel's own count (`schedstat`). The thread's
+//! lateness says nothing: it may sleep too long for other reasons. Where seconds are measured one
+//! by one, disturbed ones are left out. If they are more than a fifth, the run has no verdict.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -218,7 +218,7 @@ mod tests {
                 match message {
                     Message::Replaced(number) => replaced.push(number),
                     Message::Fenced(number) => fenced.push(number),
-                    _ => panic!("no such letter comes from here"),
+                    _ => panic!("no such message comes from here"),
                 }
             }
             fenced.sort_unstable();

@@ -184,10 +184,7 @@ impl Split {
             FromDataNode::Granted { serial } => {
                 self.each_account(index, |account| {
                     // An account that is in doubt is sent anew.
-                    if account
-                        .pending
-                        .is_some_and(|tenant_report| tenant_report > 0 && tenant_report <= serial)
-                    {
+                    if account.pending.is_some_and(|pending| pending > 0 && pending <= serial) {
                         (account.bound, account.pending) = (account.sent, None);
                     }
                 });

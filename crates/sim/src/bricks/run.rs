@@ -1,4 +1,4 @@
-//! From a scenario to what it shows.
+//! Runs a DSFQ scenario to its end, and samples the streams' service into a [`DsfqReport`].
 
 use tidegate_model::{Policy, Portion, Span};
 

@@ -1,9 +1,10 @@
-//! Prefetches shares that lie anywhere in memory, many at a time.
+//! Finds the shares from which or to which a bucket can move tokens, many at a time, so that their
+//! reads from memory overlap; and prefetches the rows of buckets that are needed next.
 //!
 //! A thread that reads a share and then decides which one to read next waits for memory each time:
 //! 100 to 200 ns once a configuration has outgrown the caches. Reads that do not depend on each
-//! other overlap, up to some 15 of them. So here many shares are read before the first of them is
-//! looked at.
+//! other overlap, up to some 15 of them. So here the reads of many shares are issued without a
+//! branch between them, and the search goes on with the selected ones.
 
 use core::hint::black_box;
 use core::ops::BitXor;

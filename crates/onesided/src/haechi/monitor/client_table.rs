@@ -98,14 +98,12 @@ impl ClientTable {
 
     /// The promise to a session slot from the next period on; none for a free slot.
     pub(super) fn next(&self, session_slot: u16) -> Option<Promise> {
-        self.get(session_slot).map(|session_slot| session_slot.next)
+        self.get(session_slot).map(|taken| taken.next)
     }
 
     /// The present promise of each session slot; none for a free slot.
     pub(super) fn promises(&self) -> impl Iterator<Item = Option<Promise>> {
-        self.session_slots
-            .iter()
-            .map(|session_slot| session_slot.as_ref().map(|session_slot| session_slot.promise))
+        self.session_slots.iter().map(|taken| taken.as_ref().map(|taken| taken.promise))
     }
 
     /// Takes over a session slot from the grant of a former monitor.
@@ -128,33 +126,25 @@ impl ClientTable {
 
     /// Has a client that came in this period do so much in it.
     pub(super) fn start_early(&mut self, session_slot: u16, limit: u64) {
-        if let Some(session_slot) =
-            self.get_mut(session_slot).filter(|session_slot| !session_slot.is_in && limit > 0)
-        {
-            session_slot.promise =
-                Promise { reservation: 0, limit: limit.min(session_slot.next.limit) };
-            session_slot.is_early = true;
+        if let Some(taken) = self.get_mut(session_slot).filter(|taken| !taken.is_in && limit > 0) {
+            taken.promise = Promise { reservation: 0, limit: limit.min(taken.next.limit) };
+            taken.is_early = true;
         }
     }
 
     /// Operations that a session slot may do in this period; 0 if it is not in the period.
     pub(super) fn allowed(&self, session_slot: u16) -> u64 {
-        let session_slot = self
-            .get(session_slot)
-            .filter(|session_slot| session_slot.is_in || session_slot.is_early);
-        session_slot.map_or(0, |session_slot| session_slot.promise.limit)
+        let taken = self.get(session_slot).filter(|taken| taken.is_in || taken.is_early);
+        taken.map_or(0, |taken| taken.promise.limit)
     }
 
     /// Clients that come early are in this period from now on, with these limits.
     pub(super) fn start_early_clients(&mut self) -> Vec<(u16, u64)> {
         let mut early_clients = Vec::new();
-        for (number, session_slot) in (0..).zip(&mut self.session_slots) {
-            if let Some(session_slot) =
-                session_slot.as_mut().filter(|session_slot| session_slot.is_early)
-            {
-                (session_slot.is_early, session_slot.is_in, session_slot.is_late) =
-                    (false, true, true);
-                early_clients.push((number, session_slot.promise.limit));
+        for (number, entry) in (0..).zip(&mut self.session_slots) {
+            if let Some(taken) = entry.as_mut().filter(|taken| taken.is_early) {
+                (taken.is_early, taken.is_in, taken.is_late) = (false, true, true);
+                early_clients.push((number, taken.promise.limit));
             }
         }
         early_clients
@@ -194,8 +184,8 @@ impl ClientTable {
     }
 
     pub(super) fn dismiss(&mut self, session_slot: u16) {
-        if let Some(session_slot) = self.get_mut(session_slot) {
-            session_slot.is_leaving = true;
+        if let Some(taken) = self.get_mut(session_slot) {
+            taken.is_leaving = true;
         }
     }
 
@@ -210,19 +200,19 @@ impl ClientTable {
         granted: u64,
         window: u32,
     ) -> Option<MonitorEvent> {
-        let session_slot = self.get_mut(number)?;
-        session_slot.is_leaving |= report.is_leaving;
-        let own = session_slot.promise.reservation.saturating_sub(report.residual + report.yielded);
+        let taken = self.get_mut(number)?;
+        taken.is_leaving |= report.is_leaving;
+        let own = taken.promise.reservation.saturating_sub(report.residual + report.yielded);
         let in_hand = before.in_hand.min(report.in_hand);
         let pooled = report.obtained.min(granted).saturating_sub(in_hand);
         let issued = before.completed + before.in_flight;
         let tokens = own + pooled;
         // Operations that were under way when the period began count in it.
         let slack = 2 * u64::from(window);
-        if issued <= tokens + slack || session_slot.has_overstepped {
+        if issued <= tokens + slack || taken.has_overstepped {
             return None;
         }
-        session_slot.has_overstepped = true;
+        taken.has_overstepped = true;
         Some(MonitorEvent::Overstepped { session_slot: number, issued, tokens })
     }
 
@@ -230,15 +220,14 @@ impl ClientTable {
     /// The others are in the next period.
     pub(super) fn sweep(&mut self, events: &mut Vec<MonitorEvent>) {
         for (number, entry) in self.session_slots.iter_mut().enumerate() {
-            let Some(session_slot) = entry else { continue };
-            session_slot.silent += 1;
-            events.push(match session_slot {
+            let Some(taken) = entry else { continue };
+            taken.silent += 1;
+            events.push(match taken {
                 TakenSlot { is_leaving: true, .. } => MonitorEvent::Left(number as u16),
                 TakenSlot { silent, .. } if *silent > EVICT => MonitorEvent::Evicted(number as u16),
                 _ => {
-                    (session_slot.promise, session_slot.is_in, session_slot.is_void) =
-                        (session_slot.next, true, false);
-                    (session_slot.is_early, session_slot.is_late) = (false, false);
+                    (taken.promise, taken.is_in, taken.is_void) = (taken.next, true, false);
+                    (taken.is_early, taken.is_late) = (false, false);
                     continue;
                 }
             });
@@ -253,11 +242,10 @@ impl ClientTable {
         number: u16,
         (promise, outcome): (Promise, PeriodUsage),
     ) -> Option<MonitorEvent> {
-        let session_slot = self.get_mut(number)?;
+        let taken = self.get_mut(number)?;
         let is_unused = outcome.completed < promise.reservation && outcome.backlogged == 0;
-        session_slot.unused = if is_unused { session_slot.unused + 1 } else { 0 };
-        let is_reported = session_slot.unused > 0 && session_slot.unused.is_multiple_of(UNUSED);
-        is_reported
-            .then_some(MonitorEvent::Unused { session_slot: number, periods: session_slot.unused })
+        taken.unused = if is_unused { taken.unused + 1 } else { 0 };
+        let is_reported = taken.unused > 0 && taken.unused.is_multiple_of(UNUSED);
+        is_reported.then_some(MonitorEvent::Unused { session_slot: number, periods: taken.unused })
     }
 }
