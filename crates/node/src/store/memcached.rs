@@ -50,7 +50,8 @@ use crate::threads;
 const RETRY: Duration = Duration::from_millis(100);
 
 /// How long memcached may send nothing while a request is open, twice in a row, before the
-/// connection is closed. Chosen by hand: a working memcached answers within a millisecond.
+/// connection is closed; a worker's connection up to once more. Chosen by hand: a working memcached
+/// answers within a millisecond.
 const SILENCE: Duration = Duration::from_secs(2);
 
 /// The `nice` value of the thread for bulk: where processors are scarce, short requests go first.

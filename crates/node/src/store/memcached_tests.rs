@@ -3,6 +3,7 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::sync::atomic::AtomicU32;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::Instant;
@@ -57,12 +58,15 @@ fn work_of(owner: &Arc<Owner>, ticket: u64, command: Command, bytes: &[u8]) -> W
 }
 
 /// A relay to a server whose every connection is served by `serve`.
-fn relay(serve: fn(UnixStream) -> io::Result<()>) -> (tempfile::TempDir, Relay, Receiver<Work>) {
+fn relay(
+    serve: impl Fn(UnixStream) -> io::Result<()> + Clone + Send + 'static,
+) -> (tempfile::TempDir, Relay, Receiver<Work>) {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("memcached.sock");
     let listener = UnixListener::bind(&path).unwrap();
     thread::spawn(move || {
         for stream in listener.incoming().map_while(Result::ok) {
+            let serve = serve.clone();
             thread::spawn(move || serve(stream));
         }
     });
@@ -431,22 +435,62 @@ fn a_worker_whose_connection_ends_gets_another() {
     relay.stop();
 }
 
+/// Serves the first connection, which is the relay's, and each other one by `others`.
+fn first_is_served(
+    others: fn(UnixStream) -> io::Result<()>,
+) -> (tempfile::TempDir, Relay, Receiver<Work>, Arc<AtomicU32>) {
+    let connections = Arc::new(AtomicU32::new(0));
+    let count = connections.clone();
+    let (directory, relay, receiver) =
+        relay(move |stream| match count.fetch_add(1, Ordering::Relaxed) {
+            0 => echo(stream),
+            _ => others(stream),
+        });
+    (directory, relay, receiver, connections)
+}
+
+/// Requests of a worker until they were sent for a second; all are answered by the relay's own
+/// connection.
+fn is_served_by_the_relay(relay: &Relay, receiver: &Receiver<Work>) {
+    let mut worker = Attached::to(relay);
+    let start = Instant::now();
+    while start.elapsed() < Duration::from_secs(1) {
+        assert!(worker.get(relay, 1).is_empty());
+        let answered = receiver.recv_timeout(LONG).unwrap();
+        assert_eq!(&answered.body.job.buffer[..], b"VALUE 1 0 1\r\n1\r\nEND\r\n");
+        assert!(worker.receive(relay, Duration::ZERO).is_empty());
+    }
+}
+
 #[test]
-fn a_worker_is_not_held_up_by_a_connection_that_is_silent() {
-    // The relay's own connection comes first and is answered; the worker's is not.
-    let (_directory, relay, receiver) = relay(|stream| {
-        static CONNECTIONS: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
-        match CONNECTIONS.fetch_add(1, Ordering::Relaxed) {
-            1 => io::copy(&mut { stream }, &mut io::sink()).map(drop),
-            _ => echo(stream),
+fn a_worker_without_a_connection_is_served_by_the_relays() {
+    // memcached's words where it has as many connections as it may.
+    let (_directory, relay, receiver, connections) =
+        first_is_served(|mut stream| stream.write_all(b"ERROR Too many open connections\r\n"));
+    is_served_by_the_relay(&relay, &receiver);
+    let tries = connections.load(Ordering::Relaxed);
+    assert!((2..=4).contains(&tries), "{tries} connections in a second");
+    relay.stop();
+    // One that the kernel has let in and memcached has not.
+    let silent = |stream: UnixStream| io::copy(&mut { stream }, &mut io::sink()).map(drop);
+    let (_directory, relay, receiver, _) = first_is_served(silent);
+    is_served_by_the_relay(&relay, &receiver);
+    relay.stop();
+}
+
+#[test]
+fn a_worker_whose_connection_falls_silent_gets_another() {
+    let (_directory, relay, receiver, _) = first_is_served(|stream| {
+        let mut input = BufReader::new(stream.try_clone()?);
+        // It answers the probe and a request, and then nothing.
+        for reply in ["VERSION 1\r\n", "END\r\n"] {
+            input.read_line(&mut String::new())?;
+            { &stream }.write_all(reply.as_bytes())?;
         }
+        io::copy(&mut input, &mut io::sink()).map(drop)
     });
     let mut worker = Attached::to(&relay);
-    while worker.owner.line.get().unwrap().link().is_none() {
-        let failed = worker.get(&relay, 1);
-        assert!(failed.is_empty());
-        receiver.recv_timeout(LONG).unwrap();
-    }
+    worker.connect(&relay, &receiver);
     assert!(worker.get(&relay, 2).is_empty());
     let failed = worker.wait(&relay);
     assert_eq!(failed[0].body.job.outcome, Err(Fault::Io));

@@ -23,6 +23,12 @@ pub enum Shape {
 /// request. Every memcached has the command, and no other reply begins in the same way.
 pub const BARRIER: &[u8] = b"version\r\n";
 
+/// Whether a reply is that to the [`BARRIER`], by its beginning. A memcached that has as many
+/// connections as it may sends an error line instead.
+pub fn is_barrier_reply(reply: &[u8]) -> bool {
+    reply.starts_with(b"VERSION ")
+}
+
 /// The maximum length of a line of a reply, in bytes, with its end: a key, some numbers, and the
 /// flags of meta commands fit many times.
 const LINE_MAX: usize = 4_096;
@@ -76,7 +82,7 @@ impl Boundary {
                 Shape::Values if rest.starts_with(b"VALUE ") => false,
                 Shape::Values if rest.starts_with(b"END") || is_error(rest) => true,
                 Shape::Values => return Err(MalformedReply),
-                Shape::Quiet => rest.starts_with(b"VERSION "),
+                Shape::Quiet => is_barrier_reply(rest),
             };
             if is_last {
                 let length = if self.shape == Shape::Quiet { before } else { self.parsed };

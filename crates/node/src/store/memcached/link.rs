@@ -9,7 +9,7 @@ use tidegate_fabric::reactor::{Interest, MessageQueue, Registrar};
 use tidegate_fabric::service::{Command, Fault};
 use tidegate_fabric::stream::{Outgoing, Stream};
 use tidegate_wire::memcached;
-use tidegate_wire::memcached::reply::{BARRIER, Boundary, Shape};
+use tidegate_wire::memcached::reply::{BARRIER, Boundary, Shape, is_barrier_reply};
 use tidegate_wire::memcached::request::{Parsed, VALUE_MAX_MAX, parse};
 
 use crate::engine::Work;
@@ -181,7 +181,12 @@ impl MemcachedLink {
                 input.consume(used, least);
                 return Ok(used);
             };
-            if let Some(mut work) = exchange.waiting.pop_front().and_then(|first| first.work) {
+            let answered = exchange.waiting.pop_front().and_then(|first| first.work);
+            if answered.is_none() && !is_barrier_reply(rest) {
+                let text = String::from_utf8_lossy(&rest[..whole.length]);
+                return Err(strange(format!("it refuses the connection: {}", text.trim())));
+            }
+            if let Some(mut work) = answered {
                 work.body.job.buffer = match used == 0 && whole.with_barrier == input.length {
                     true => input.take(whole.length),
                     false => Buffer::from(&rest[..whole.length]),
