@@ -129,7 +129,7 @@ impl Registrar {
 /// Waits for one worker's sockets and messages. Messages are of type `T`.
 #[derive(Debug)]
 pub struct Reactor<T> {
-    events: Arc<Events>,
+    registrar: Registrar,
     message_queue: Arc<MessageQueue<T>>,
 }
 
@@ -145,7 +145,8 @@ impl<T> Reactor<T> {
         let inner = Inner { messages: Vec::new(), is_wake_requested: false, is_asleep: false };
         let inner = Mutex::new(inner);
         let message_queue = Arc::new(MessageQueue { inner, wake_fd });
-        Ok(Self { events: Arc::new(Events::new(epoll)), message_queue })
+        let registrar = Registrar { events: Arc::new(Events::new(epoll)) };
+        Ok(Self { registrar, message_queue })
     }
 
     /// The queue of messages from other threads to this one.
@@ -155,7 +156,7 @@ impl<T> Reactor<T> {
 
     /// For other threads that add descriptors here.
     pub fn registrar(&self) -> Registrar {
-        Registrar { events: self.events.clone() }
+        self.registrar.clone()
     }
 
     /// Adds a descriptor. One that is closed leaves by itself.
@@ -167,8 +168,8 @@ impl<T> Reactor<T> {
     /// If `token` is `u64::MAX`.
     pub fn add(&self, source: &impl Source, token: u64, interest: Interest) -> io::Result<()> {
         match source.stream().and_then(Stream::tls) {
-            Some(stream) => stream.register(&self.events, token, interest),
-            None => self.registrar().add(source, token, interest),
+            Some(stream) => stream.register(&self.registrar.events, token, interest),
+            None => self.registrar.add(source, token, interest),
         }
     }
 
@@ -182,7 +183,7 @@ impl<T> Reactor<T> {
     pub fn add_shared(&self, descriptor: impl AsFd, token: u64) -> io::Result<()> {
         assert_ne!(token, WAKE_TOKEN, "the greatest token is taken");
         let flags = EventFlags::IN | EventFlags::EXCLUSIVE;
-        Ok(epoll::add(&*self.events, descriptor, EventData::new_u64(token), flags)?)
+        Ok(epoll::add(&*self.registrar.events, descriptor, EventData::new_u64(token), flags)?)
     }
 
     /// Changes what to wait for on a descriptor that is here.
@@ -195,7 +196,7 @@ impl<T> Reactor<T> {
                 stream.change(interest);
                 Ok(())
             }
-            None => self.registrar().change(source, token, interest),
+            None => self.registrar.change(source, token, interest),
         }
     }
 
@@ -207,7 +208,7 @@ impl<T> Reactor<T> {
         if let Some(stream) = source.stream().and_then(Stream::tls) {
             stream.deregister();
         }
-        self.registrar().remove(source)
+        self.registrar.remove(source)
     }
 
     /// Waits until a descriptor is ready or a message arrives, at most for `patience`, for good if
@@ -226,11 +227,11 @@ impl<T> Reactor<T> {
             true => patience,
             false => Some(Duration::ZERO),
         };
-        let patience = self.events.patience(patience);
+        let patience = self.registrar.events.patience(patience);
         let timeout = patience.map(Timespec::try_from).transpose().map_err(io::Error::other)?;
         let nothing = Event { flags: EventFlags::empty(), data: EventData::new_u64(0) };
         let mut events = [nothing; WAIT_MAX];
-        let count = match epoll::wait(&*self.events, &mut events, timeout.as_ref()) {
+        let count = match epoll::wait(&*self.registrar.events, &mut events, timeout.as_ref()) {
             Ok(count) => count,
             Err(rustix::io::Errno::INTR) => 0,
             Err(error) => return Err(error.into()),
@@ -248,7 +249,7 @@ impl<T> Reactor<T> {
                 }),
             }
         }
-        self.events.report(ready);
+        self.registrar.events.report(ready);
         self.message_queue.take(messages);
         Ok(())
     }

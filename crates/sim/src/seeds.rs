@@ -34,7 +34,7 @@ use storm::StormTrial;
 /// Looks at a run in a period.
 pub(crate) const LOOKS: u64 = 20;
 
-/// What seeds are made into.
+/// A kind of simulation under faults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Storage nodes, a policy and clients; a few faults in each run.

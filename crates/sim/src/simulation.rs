@@ -120,7 +120,7 @@ enum Event<E> {
     Pause,
 }
 
-/// What the controller did, where somebody wants to know.
+/// The controller's events and messages, for simulations that look at them.
 #[derive(Debug, Default)]
 pub(crate) struct Journal {
     pub(crate) events: Vec<tidegate_model::Event>,

@@ -22,7 +22,7 @@ pub(super) struct Metric<T> {
     pub(super) value: fn(&T) -> Option<u64>,
 }
 
-/// What a value is. Seconds are reported where the field has nanoseconds.
+/// The kind of a metric. Seconds are reported where the field has nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Gauge,

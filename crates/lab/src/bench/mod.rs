@@ -115,13 +115,14 @@ impl Row {
         self
     }
 
-    /// Adds the values of all rounds: their median, and its bounds.
-    fn of_rounds(mut self, rounds: impl IntoIterator<Item = f64>) -> Self {
-        if let Some(median) = Median::of(rounds) {
-            (self.value, self.reason) = (Some(median.value), None);
-            return self.between(median.low, median.high);
+    /// Adds a median as its value, with the median's bounds; nothing if there is none.
+    fn of_median(self, median: Option<Median>) -> Self {
+        match median {
+            Some(Median { value, low, high }) => {
+                Self { value: Some(value), reason: None, ..self }.between(low, high)
+            }
+            None => self,
         }
-        self
     }
 
     /// Adds a peer with which ours took turns, round by round. The ratio is the median of the
@@ -129,7 +130,8 @@ impl Row {
     fn beside_in_turns(mut self, peer: &str, rounds: impl IntoIterator<Item = (f64, f64)>) -> Self {
         let rounds: Vec<_> = rounds.into_iter().collect();
         let Some(median) = Median::of(rounds.iter().map(|(_, peer)| *peer)) else { return self };
-        self = self.of_rounds(rounds.iter().map(|(ours, _)| *ours)).beside(peer, Ok(median.value));
+        let ours = Median::of(rounds.iter().map(|(ours, _)| *ours));
+        self = self.of_median(ours).beside(peer, Ok(median.value));
         let less = self.less_is_better();
         let ratio = |(ours, peer): &(f64, f64)| if less { peer / ours } else { ours / peer };
         let ratio = Median::of(rounds.iter().map(ratio).filter(|ratio| ratio.is_finite()));

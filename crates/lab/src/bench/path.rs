@@ -23,6 +23,7 @@ use serde::Deserialize;
 use tidegate_model::Span;
 
 use super::Row;
+use super::sample::Median;
 use super::window::WindowPlan;
 use crate::experiment::child::{Child, Start};
 use crate::experiment::fio;
@@ -56,7 +57,6 @@ const LIMIT_OFF: f64 = 1.0;
 const UNEVEN: f64 = 2.0;
 const VOLUME: &str = "disk";
 const SIZE_MIB: u64 = 256;
-/// Rounds, and how long a run is.
 const ROUNDS: usize = 10;
 const RUN: Span = Span::SECOND;
 const RUN_LIMITED: Span = Span(5 * Span::SECOND.0);
@@ -372,6 +372,11 @@ fn memory_plugin(mut arguments: Vec<OsString>) -> Start {
     Start { name, program, arguments, ..Start::default() }
 }
 
+/// How many rounds there are, and how long a run is.
+fn rounds(plan: WindowPlan) -> (usize, Span) {
+    if plan.is_full() { (ROUNDS, RUN) } else { (1, RUN_QUICK) }
+}
+
 /// The rates of two servers that took turns, round by round.
 fn rates<'a>(ours: &'a [FioFigures], peer: &'a [FioFigures]) -> impl Iterator<Item = (f64, f64)> {
     ours.iter().zip(peer).map(|(ours, peer)| (ours.iops, peer.iops))
@@ -425,7 +430,7 @@ fn measure(
     for server in &mut servers {
         server.fill(&scratch, interrupt)?;
     }
-    let (rounds, length) = if plan.is_full() { (ROUNDS, RUN) } else { (1, RUN_QUICK) };
+    let (rounds, length) = rounds(plan);
     for depth in DEPTHS {
         let mut runs = vec![Vec::new(); servers.len()];
         for _ in 0..rounds {
@@ -462,7 +467,7 @@ fn schedulers(
     for server in &mut servers {
         server.fill(scratch, interrupt)?;
     }
-    let (rounds, length) = if plan.is_full() { (ROUNDS, RUN) } else { (1, RUN_QUICK) };
+    let (rounds, length) = rounds(plan);
     for depth in DEPTHS.into_iter().filter(|depth| *depth >= DEPTH_PROMISED) {
         let mut runs = [Vec::new(), Vec::new()];
         for _ in 0..rounds {
@@ -517,12 +522,14 @@ fn speed(
     let row = match peer {
         Ok(peer) => row.beside_in_turns(PEER, rates(runs, peer)),
         Err(reason) => {
-            row.of_rounds(runs.iter().map(|run| run.iops)).beside(PEER, Err(reason.to_owned()))
+            let rates = Median::of(runs.iter().map(|run| run.iops));
+            row.of_median(rates).beside(PEER, Err(reason.to_owned()))
         }
     };
     report(if is_promised { row.promised_times(times) } else { row });
     let case = format!("the same: processor time per request, {processes}");
-    let row = Row::less(BENCH, case, "us", None).of_rounds(runs.iter().map(|run| run.cpu_us));
+    let times = Median::of(runs.iter().map(|run| run.cpu_us));
+    let row = Row::less(BENCH, case, "us", None).of_median(times);
     let is_promised = is_promised && name == "together";
     report(if is_promised { row.promised(CPU_US) } else { row });
 }

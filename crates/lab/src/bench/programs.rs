@@ -319,8 +319,7 @@ impl<'a> Testbed<'a> {
             let added = pairs.iter().map(|pair| (pair.gated.wall - pair.bare.wall) / 1e6);
             let bare = Median::of(pairs.iter().map(|pair| pair.bare.wall / 1e6));
             let Some(added) = Median::of(added) else { continue };
-            let row = Row::less(BENCH, format!("{case}, added"), "ms", Some(added.value));
-            let row = row.between(added.low, added.high);
+            let row = Row::less(BENCH, format!("{case}, added"), "ms", None).of_median(Some(added));
             let alone = bare.map_or(0.0, |bare| bare.value);
             report(row.noted(format!("`true` by itself takes {alone:.1} ms")));
         }
@@ -409,8 +408,7 @@ fn rows_of(program: &Program, pairs: Result<Vec<Pair>, String>) -> [Row; 2] {
     };
     let row = |part, of: Metric, is_promised: bool| {
         let Some(ratio) = ratio(&pairs, of) else { return none(part).because(BUSY) };
-        let row = Row { value: Some(ratio.value), reason: None, ..none(part) };
-        let row = row.between(ratio.low, ratio.high);
+        let row = none(part).of_median(Some(ratio));
         match (is_promised, verdict(ratio, pairs.len())) {
             (false, _) => row,
             (true, Some(_)) => row.promised(RATIO),

@@ -127,8 +127,8 @@ impl<'a> Case<'a> {
         let certificate = self.solver.certificate();
         let proof = certificate.verify(self.solver.configuration());
         let (worth, all) = (outcome.effective_capacity, self.family.reserved());
-        let mut row = Row::less(BENCH, &self.name, "ms", anew.map(|anew| anew.value));
-        row = between(row, anew).noted(format!("{worth} of {all} tokens are consumed"));
+        let row = Row::less(BENCH, &self.name, "ms", None).of_median(anew);
+        let mut row = row.noted(format!("{worth} of {all} tokens are consumed"));
         if let Some(promise) = promise {
             row = row.promised(promise);
         }
@@ -189,15 +189,8 @@ impl<'a> Case<'a> {
             .map(|_| milliseconds(|| met = self.solver.share_shortfall().met.iter().sum::<u64>()));
         let times = Median::of(times.collect::<Vec<_>>());
         let case = format!("{}: a fair division of what is missing", self.name);
-        let row = Row::less(BENCH, case, "ms", times.map(|times| times.value));
-        between(row, times).noted(format!("{met} tokens are consumed"))
-    }
-}
-
-fn between(row: Row, median: Option<Median>) -> Row {
-    match median {
-        Some(Median { low, high, .. }) => row.between(low, high),
-        None => row,
+        let row = Row::less(BENCH, case, "ms", None).of_median(times);
+        row.noted(format!("{met} tokens are consumed"))
     }
 }
 

@@ -203,6 +203,22 @@ impl Child {
     }
 }
 
+/// Runs a command without input to its end, and returns its standard output.
+///
+/// # Errors
+/// If it cannot be started; if it fails, then with `message` and its standard error as the cause.
+pub(crate) fn output(command: &mut Command, message: &str) -> Result<Vec<u8>, Failure> {
+    let output = command.stdin(Stdio::null()).output();
+    let output = output.map_err(|error| cannot_start(&command.get_program().to_owned(), error))?;
+    match output.status.success() {
+        true => Ok(output.stdout),
+        false => {
+            let why = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+            Err(Failure::new(Code::Failure, message).cause(why))
+        }
+    }
+}
+
 /// A failure of one of our own commands.
 #[derive(Deserialize)]
 struct CommandError {

@@ -4,11 +4,11 @@
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use tidegate_model::Span;
 
-use super::child::{Child, Start, cannot_start};
+use super::child::{self, Child, Start};
 use super::scratch::Scratch;
 use tidegate_console::clock::Clock;
 use tidegate_console::failure::{Code, Failure};
@@ -108,22 +108,13 @@ impl Controller {
 
     /// Puts `policy` in force with `tidegate apply`, by way of `file`.
     pub(crate) fn apply(&self, policy: &str, file: &Path) -> Result<(), Failure> {
-        let fail = |message: &str| Failure::new(Code::Failure, message);
-        fs::write(file, policy)
-            .map_err(|error| fail("cannot write the experiment's policy").cause(error))?;
-        let output = Command::new(&self.program)
-            .arg("--socket")
-            .arg(&self.socket)
-            .arg("apply")
-            .arg(file)
-            .stdin(Stdio::null())
-            .output()
-            .map_err(|error| cannot_start(&self.program.clone().into(), error))?;
-        if output.status.success() {
-            return Ok(());
-        }
-        let stderr = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-        Err(fail("the controller refuses the experiment's policy").cause(stderr))
+        let fail = |error| {
+            Failure::new(Code::Failure, "cannot write the experiment's policy").cause(error)
+        };
+        fs::write(file, policy).map_err(fail)?;
+        let mut command = Command::new(&self.program);
+        command.arg("--socket").arg(&self.socket).arg("apply").arg(file);
+        child::output(&mut command, "the controller refuses the experiment's policy").map(drop)
     }
 }
 

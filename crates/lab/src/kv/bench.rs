@@ -58,7 +58,7 @@ pub(crate) struct Args {
     divide: Option<Division>,
 
     /// A client's demand, like "5k iops", counted over a period; by default as much as it can get.
-    /// What it has not begun when a period ends it does not want any more. Repeated, likewise
+    /// Requests not begun when a period ends are dropped. Repeated, likewise
     #[arg(long, value_name = "RATE", value_parser = rate)]
     demand: Vec<Iops>,
 

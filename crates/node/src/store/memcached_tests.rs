@@ -342,7 +342,7 @@ impl Attached {
         done
     }
 
-    /// What its own connection finishes; none if nothing comes in time.
+    /// The work that its own connection finishes; none if nothing comes in time.
     fn receive(&mut self, relay: &Relay, patience: Duration) -> Vec<Work> {
         let (mut ready, mut done) = (Vec::new(), Vec::new());
         self.reactor.wait(Some(patience), &mut ready, &mut Vec::new()).unwrap();
@@ -350,7 +350,7 @@ impl Attached {
         done
     }
 
-    /// What its own connection finishes next.
+    /// The work that its own connection finishes next.
     fn wait(&mut self, relay: &Relay) -> Vec<Work> {
         let deadline = Instant::now() + LONG;
         while Instant::now() < deadline {
@@ -403,7 +403,7 @@ fn a_worker_reads_its_own_replies() {
         }
     }
     assert!(receiver.try_recv().is_err(), "nothing went by the relay's connection");
-    // What is open when the relay ends is finished by it, and what comes then fails.
+    // The relay finishes open requests as it ends; later ones fail.
     assert!(workers[0].get(&relay, 100).is_empty());
     relay.stop();
     assert_eq!(receiver.recv_timeout(LONG).unwrap().body.job.outcome, Ok(()));

@@ -52,7 +52,7 @@ pub struct Shards<J, T: Threading = SingleThreaded> {
 #[repr(align(128))]
 struct Shard<J, T: Threading>(T::Mutex<ShardState<J>>);
 
-/// What a shard's lock protects.
+/// A shard's state, behind the shard's lock.
 pub struct ShardState<J> {
     scheduler: Scheduler<J>,
     latency: ShardLatency,

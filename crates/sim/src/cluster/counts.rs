@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use tidegate_model::{Iops, Policy, Span};
 use tidegate_proto::node::NodeStatus;
 
-/// What a tenant is promised in a period.
+/// A tenant's promise in a period.
 #[derive(Clone, Debug)]
 pub struct Promised {
     /// The tenant.

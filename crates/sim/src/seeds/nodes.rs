@@ -1,4 +1,4 @@
-//! What all kinds of storage nodes have in common: faults, and what must hold whatever their load.
+//! Faults and invariants of storage nodes, whatever their load.
 //!
 //! - *No request is lost or answered twice*: those that were made and not settled are those that
 //!   nodes hold.
@@ -95,7 +95,7 @@ pub(super) fn stops(seed: u64, period: Span, count: u16) -> Vec<(Picoseconds, Fa
     (0..Stream::new(seed, "stops", 1).below(3)).map(stop).collect()
 }
 
-/// What must hold of storage nodes.
+/// The invariants of storage nodes.
 pub(super) struct NodeLaws {
     period: Span,
     redistribute: Span,

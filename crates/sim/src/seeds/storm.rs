@@ -21,7 +21,7 @@ const POLICY: &str = "period = \"250ms\"\nredistribute = \"50ms\"\n\
               { name = \"base\", reservation = \"1800 iops\", limit = \"1800 iops\" }]";
 const TENANTS: u16 = 4;
 const NODES: u16 = 3;
-/// What each tenant asks of each node in the end, in a second.
+/// The demand of each tenant at each node in the end, in operations per second.
 const DEMANDS: [u32; 4] = [2_000, 1_400, 3_000, 700];
 /// The promised operations in a period of the tenants that have a reservation.
 const PROMISED: [(&str, u64); 3] = [("gold", 1_000), ("silver", 750), ("base", 450)];

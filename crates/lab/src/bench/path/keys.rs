@@ -4,16 +4,16 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use serde::Deserialize;
 use tidegate_model::Span;
 
-use super::{BENCH, ROUNDS};
+use super::{BENCH, rounds};
 use crate::bench::Row;
 use crate::bench::sample::Median;
 use crate::bench::window::WindowPlan;
-use crate::experiment::child::{Child, Start, cannot_start};
+use crate::experiment::child::{self, Child, Start, cannot_start};
 use crate::experiment::scratch::Scratch;
 use tidegate_console::failure::{Code, Failure};
 use tidegate_console::interrupt::Interrupt;
@@ -21,6 +21,7 @@ use tidegate_console::programs;
 
 const PEER: &str = "nutcracker";
 const CONNECTIONS: u32 = 16;
+const FAILED: &str = "tidegate-lab load failed";
 /// Processor time that a gateway may add to an operation, and time that it may add to the median,
 /// in microseconds.
 const ADDED_CPU_US: f64 = 14.0;
@@ -133,19 +134,15 @@ impl KeysTestbed {
             std::env::current_exe().map_err(|error| cannot_start(&"tidegate-lab".into(), error))?;
         let target = format!("memcached+unix:///?socket={}", self.socket.display());
         let connections = CONNECTIONS.to_string();
-        let output = Command::new(program)
+        let mut command = Command::new(program);
+        command
             .args(["load", &target, "--depth", "1", "--connections", &connections, "--json"])
             .args(["--warmup", "100ms", "--keys", "10000", "--size", "100B"])
-            .args(options)
-            .stdin(Stdio::null())
-            .output();
-        let output = output.map_err(|error| cannot_start(&"tidegate-lab".into(), error))?;
-        let fail = |why: String| Failure::new(Code::Failure, "tidegate-lab load failed").cause(why);
-        if !output.status.success() {
-            return Err(fail(String::from_utf8_lossy(&output.stderr).trim().to_owned()));
-        }
+            .args(options);
+        let output = child::output(&mut command, FAILED)?;
+        let fail = |why: String| Failure::new(Code::Failure, FAILED).cause(why);
         let load_report: LoadReport =
-            serde_json::from_slice(&output.stdout).map_err(|error| fail(error.to_string()))?;
+            serde_json::from_slice(&output).map_err(|error| fail(error.to_string()))?;
         match load_report.failed {
             0 => Ok(load_report),
             failed => Err(fail(format!("{failed} requests failed"))),
@@ -208,8 +205,7 @@ pub(super) fn measure(
     let missing = peer.as_ref().err().map(ToString::to_string);
     let ways: Vec<&KeysTestbed> =
         [&direct, &tidegate].into_iter().chain(peer.as_ref().ok()).collect();
-    let full = plan.is_full();
-    let (rounds, length) = if full { (ROUNDS, super::RUN) } else { (1, super::RUN_QUICK) };
+    let (rounds, length) = rounds(plan);
     let mut runs = vec![Vec::new(); ways.len()];
     for _ in 0..rounds {
         for (way, runs) in ways.iter().zip(&mut runs) {

@@ -12,19 +12,19 @@ use std::fs;
 use std::io;
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use super::{
-    BENCH, DEPTHS, Deployment, Files, FioFigures, PEER, ROUNDS, RUN, RUN_QUICK, Server, Target,
-    VOLUME, cannot_write, memory_plugin,
+    BENCH, DEPTHS, Deployment, Files, FioFigures, PEER, Server, Target, VOLUME, cannot_write,
+    memory_plugin, rounds,
 };
 use tidegate_model::Span;
 
 use crate::bench::Row;
 use crate::bench::window::WindowPlan;
-use crate::experiment::child::{Child, Start, cannot_start};
+use crate::experiment::child::{self, Child, Start};
 use crate::experiment::scratch::Scratch;
-use tidegate_console::failure::{Code, Failure};
+use tidegate_console::failure::Failure;
 use tidegate_console::interrupt::Interrupt;
 use tidegate_console::programs;
 
@@ -80,17 +80,10 @@ fn free_port() -> io::Result<u16> {
 
 /// Makes the cluster's certificates, and copies them to where fio and nbdkit look for them.
 fn certify(files: &Files, scratch: &Scratch) -> Result<PathBuf, Failure> {
-    let program = programs::tidegate()?;
-    let output = Command::new(&program)
-        .args(["certify".as_ref(), files.cluster.as_os_str()])
-        .args(["--state".as_ref(), files.directory.as_os_str()])
-        .stdin(Stdio::null())
-        .output()
-        .map_err(|error| cannot_start(&program.clone().into(), error))?;
-    if !output.status.success() {
-        let why = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-        return Err(Failure::new(Code::Failure, "tidegate certify failed").cause(why));
-    }
+    let mut command = Command::new(programs::tidegate()?);
+    command.args(["certify".as_ref(), files.cluster.as_os_str()]);
+    command.args(["--state".as_ref(), files.directory.as_os_str()]);
+    child::output(&mut command, "tidegate certify failed")?;
     let made = files.directory.join("tls");
     let copy = |folder: &Path, names: [(&str, &str); 3]| {
         fs::create_dir_all(folder)?;
@@ -131,7 +124,7 @@ pub(super) fn measure(
     arguments.extend([ports.1.to_string().into(), folder]);
     let start = memory_plugin(arguments);
     let mut peer = Both::start(PEER, &start, (ports.1, ""), &scratch, interrupt)?;
-    let (rounds, length) = if plan.is_full() { (ROUNDS, RUN) } else { (1, RUN_QUICK) };
+    let (rounds, length) = rounds(plan);
     for depth in DEPTHS {
         let mut runs = Vec::new();
         for _ in 0..rounds {
