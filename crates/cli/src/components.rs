@@ -265,6 +265,7 @@ fn node_config(context: &StartContext<'_>, number: usize) -> Result<node::Config
         depth: node.depth,
         discipline: node.scheduler,
         cost: cluster.cost,
+        busy_poll: cluster.busy_poll,
         capacity: node.capacity,
         speed,
         fallback: Some(base.join(crate::volumes::FALLBACK)),
@@ -344,7 +345,7 @@ fn gateway_config(
         volumes: cluster.volumes.clone(),
         pools: pools.collect::<Result<_, Failure>>()?,
         workers: WORKERS,
-        limits: gateway::Limits::default(),
+        limits: gateway::Limits { busy_poll: cluster.busy_poll, ..gateway::Limits::default() },
         cost: cluster.cost,
     })
 }

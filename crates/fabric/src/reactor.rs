@@ -16,6 +16,9 @@
 //! To wait without missing a message, the worker declares itself asleep under the lock, and only if
 //! the message queue is empty then. A thread that appends afterwards sees the declaration, takes it
 //! back and signals the `eventfd`.
+//!
+//! A worker whose work comes in short intervals polls before it sleeps, if its owner wants that
+//! ([`Reactor::polling`], [`BusyPoll`]).
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -25,7 +28,11 @@ use std::time::Duration;
 
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::event::{EventfdFlags, Timespec, eventfd};
+use rustix::thread::sched_yield;
+use tidegate_algo::scheduling::busy_poll::BusyPoll;
+use tidegate_model::Span;
 
+use crate::clock::Clock;
 use crate::stream::{Listener, Stream};
 use crate::tls::events::Events;
 
@@ -131,6 +138,8 @@ impl Registrar {
 pub struct Reactor<T> {
     registrar: Registrar,
     message_queue: Arc<MessageQueue<T>>,
+    /// None where it sleeps at once.
+    busy_poll: Option<(Clock, BusyPoll)>,
 }
 
 impl<T> Reactor<T> {
@@ -146,7 +155,15 @@ impl<T> Reactor<T> {
         let inner = Mutex::new(inner);
         let message_queue = Arc::new(MessageQueue { inner, wake_fd });
         let registrar = Registrar { events: Arc::new(Events::new(epoll)) };
-        Ok(Self { registrar, message_queue })
+        Ok(Self { registrar, message_queue, busy_poll: None })
+    }
+
+    /// Polls before it sleeps, for at most `limit`, while its work comes in short intervals
+    /// ([`BusyPoll`]). Never, if that is zero.
+    #[must_use]
+    pub fn polling(self, limit: Span) -> Self {
+        let busy_poll = (limit > Span::ZERO).then(|| (Clock::start(), BusyPoll::new(limit)));
+        Self { busy_poll, ..self }
     }
 
     /// The queue of messages from other threads to this one.
@@ -223,18 +240,25 @@ impl<T> Reactor<T> {
         ready: &mut Vec<Ready>,
         messages: &mut Vec<T>,
     ) -> io::Result<()> {
-        let patience = match self.message_queue.falls_asleep() {
-            true => patience,
-            false => Some(Duration::ZERO),
-        };
-        let patience = self.registrar.events.patience(patience);
-        let timeout = patience.map(Timespec::try_from).transpose().map_err(io::Error::other)?;
         let nothing = Event { flags: EventFlags::empty(), data: EventData::new_u64(0) };
         let mut events = [nothing; WAIT_MAX];
-        let count = match epoll::wait(&*self.registrar.events, &mut events, timeout.as_ref()) {
-            Ok(count) => count,
-            Err(rustix::io::Errno::INTR) => 0,
-            Err(error) => return Err(error.into()),
+        let count = match self.busy_poll.take() {
+            Some((clock, mut busy_poll)) => {
+                let begun = clock.now();
+                let found = self.poll((clock, &mut busy_poll), patience, &mut events);
+                let count = match found {
+                    Ok(None) => {
+                        let count = self.sleep(patience, &mut events);
+                        busy_poll.on_sleep(clock.now().since(begun));
+                        count
+                    }
+                    Ok(Some(count)) => Ok(count),
+                    Err(error) => Err(error),
+                };
+                self.busy_poll = Some((clock, busy_poll));
+                count?
+            }
+            None => self.sleep(patience, &mut events)?,
         };
         for event in &events[..count] {
             // The structure is packed, so its fields are copied rather than referred to.
@@ -252,6 +276,54 @@ impl<T> Reactor<T> {
         self.registrar.events.report(ready);
         self.message_queue.take(messages);
         Ok(())
+    }
+
+    /// Sleeps until there are events or messages. Returns how many events there are.
+    fn sleep(&self, patience: Option<Duration>, events: &mut [Event]) -> io::Result<usize> {
+        let patience = match self.message_queue.falls_asleep() {
+            true => patience,
+            false => Some(Duration::ZERO),
+        };
+        let patience = self.registrar.events.patience(patience);
+        let timeout = patience.map(Timespec::try_from).transpose().map_err(io::Error::other)?;
+        self.look(events, timeout.as_ref())
+    }
+
+    /// Looks for events and messages without a sleep. Returns how many events there are, and none
+    /// where the worker is to sleep now.
+    fn poll(
+        &self,
+        (clock, busy_poll): (Clock, &mut BusyPoll),
+        patience: Option<Duration>,
+        events: &mut [Event],
+    ) -> io::Result<Option<usize>> {
+        let begun = clock.now();
+        let length = busy_poll.length(begun);
+        let most = self.registrar.events.patience(patience).unwrap_or(Duration::MAX);
+        let end = begun.after(length.min(Span(u64::try_from(most.as_nanos()).unwrap_or(u64::MAX))));
+        let mut now = begun;
+        while now < end {
+            let count = self.look(events, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))?;
+            if count > 0 || self.message_queue.is_ready() {
+                return Ok(Some(count));
+            }
+            let before = clock.now();
+            sched_yield();
+            now = clock.now();
+            if !busy_poll.on_yield(now, now.since(before)) {
+                return Ok(None);
+            }
+        }
+        Ok(None)
+    }
+
+    /// Takes events from the kernel, and waits for the first one as long as `timeout` says.
+    fn look(&self, events: &mut [Event], timeout: Option<&Timespec>) -> io::Result<usize> {
+        match epoll::wait(&*self.registrar.events, events, timeout) {
+            Ok(count) => Ok(count),
+            Err(rustix::io::Errno::INTR) => Ok(0),
+            Err(error) => Err(error.into()),
+        }
     }
 }
 
@@ -320,6 +392,12 @@ impl<T> MessageQueue<T> {
         inner.is_asleep
     }
 
+    /// Whether there is a message, or a wakeup was requested.
+    fn is_ready(&self) -> bool {
+        let inner = self.inner();
+        !inner.messages.is_empty() || inner.is_wake_requested
+    }
+
     fn drain_wake_fd(&self) {
         let _ = rustix::io::read(&self.wake_fd, &mut [0u8; 8]);
     }
@@ -383,8 +461,35 @@ mod tests {
 
     #[test]
     fn no_message_is_missed() {
+        receive_all(Reactor::new().unwrap());
+    }
+
+    /// Also where the worker sometimes polls and sometimes sleeps.
+    #[test]
+    fn no_message_is_missed_while_it_polls() {
+        receive_all(Reactor::new().unwrap().polling(Span::MILLISECOND));
+    }
+
+    #[test]
+    fn a_poll_finds_bytes_messages_and_wakeups_and_ends_with_patience() {
+        let mut reactor = Reactor::new().unwrap().polling(Span::SECOND);
+        // Short sleeps first, so that it polls.
+        for _ in 0..20 {
+            assert_eq!(wait(&mut reactor, Some(Duration::from_micros(1))), (vec![], vec![]));
+        }
+        let (one, mut other) = UnixStream::pair().unwrap();
+        reactor.add(&one, 7, Interest::READ).unwrap();
+        other.write_all(b"x").unwrap();
+        assert_eq!(wait(&mut reactor, PATIENCE).0[0].token, 7);
+        reactor.remove(&one).unwrap();
+        reactor.message_queue().push(5);
+        assert_eq!(wait(&mut reactor, PATIENCE).1, [5]);
+        reactor.message_queue().wake();
+        assert_eq!(wait(&mut reactor, PATIENCE), (vec![], vec![]));
+    }
+
+    fn receive_all(mut reactor: Reactor<u32>) {
         const MESSAGES: u32 = 20_000;
-        let mut reactor = Reactor::new().unwrap();
         let message_queue = reactor.message_queue();
         let sender = thread::spawn(move || {
             for message in 0..MESSAGES {

@@ -7,8 +7,8 @@ use std::time::Duration;
 use tidegate_algo::allocation::memory_budget::{FLOOR, MemoryBudget};
 use tidegate_fabric::stream::{Address, BindError, ListenerAccess};
 use tidegate_fabric::tls::{Guard, Way};
-use tidegate_model::CostModel;
-use tidegate_model::cluster::Volume;
+use tidegate_model::cluster::{Cluster, Volume};
+use tidegate_model::{CostModel, Span};
 use tidegate_wire::nbd::constants::PAYLOAD_MAX;
 
 use crate::memcached::Pool;
@@ -86,6 +86,9 @@ pub struct Limits {
     pub patience: Duration,
     /// How long requests may still be served after the gateway was asked to stop.
     pub drain: Duration,
+    /// How long at most a thread polls before it sleeps
+    /// ([`tidegate_algo::scheduling::busy_poll`]); zero to sleep at once.
+    pub busy_poll: Span,
 }
 
 impl Default for Limits {
@@ -100,6 +103,7 @@ impl Default for Limits {
             all_bytes: 128 << 20,
             patience: Duration::from_secs(5),
             drain: Duration::from_secs(5),
+            busy_poll: Cluster::BUSY_POLL,
         }
     }
 }

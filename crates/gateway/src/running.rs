@@ -151,7 +151,7 @@ fn prepare<S: Frontend<Client: Send> + Send + 'static>(
     register: &Arc<Register>,
     frontend: impl FnOnce(&Reactor<Message>) -> Result<S, StartError>,
 ) -> Result<Prepared, StartError> {
-    let reactor = Reactor::new()?;
+    let reactor = Reactor::new()?.polling(context.limits.busy_poll);
     let message_queue = reactor.message_queue();
     let frontend = frontend(&reactor)?;
     let worker = Worker::new(reactor, context.clone(), register.clone(), frontend)?;

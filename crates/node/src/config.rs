@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use tidegate_fabric::stream::Address;
 use tidegate_fabric::tls::{Guard, Way};
-use tidegate_model::{Bytes, CostModel, Discipline, Iops};
+use tidegate_model::cluster::Cluster;
+use tidegate_model::{Bytes, CostModel, Discipline, Iops, Span};
 use tidegate_proto::node::Pacing;
 
 pub use crate::engine::model::Speed;
@@ -40,6 +41,10 @@ pub struct Config {
     pub cost: CostModel,
     /// Threads that serve the connections of gateways. By default one per processor.
     pub workers: usize,
+    /// How long at most these threads poll before they sleep
+    /// ([`tidegate_algo::scheduling::busy_poll`]); zero to sleep at once. By default
+    /// [`Cluster::BUSY_POLL`].
+    pub busy_poll: Span,
     /// Makes the store as slow as this, for experiments.
     pub speed: Option<Speed>,
 }
@@ -95,6 +100,7 @@ impl Config {
             discipline: Discipline::default(),
             cost: CostModel::default(),
             workers: cores.map_or(1, usize::from),
+            busy_poll: Cluster::BUSY_POLL,
             speed: None,
         }
     }

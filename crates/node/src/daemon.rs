@@ -149,7 +149,7 @@ pub fn start(config: Config) -> Result<Running, StartError> {
     if let Some(listener) = listener {
         let service = running.service();
         let drain = if running.live.medium.outlives_node() { DRAIN_MAX } else { Span::ZERO };
-        let bounds = (config.workers, drain);
+        let bounds = (config.workers, config.busy_poll, drain);
         running.server = Some(Server::start(listener, service, config.name, bounds)?);
     }
     Ok(running)

@@ -84,7 +84,7 @@ impl Server {
         listener: Listener,
         service: Arc<dyn Service>,
         name: String,
-        (workers, drain): (usize, Span),
+        (workers, busy_poll, drain): (usize, Span, Span),
     ) -> io::Result<Self> {
         let shared = Arc::new(ServerContext {
             listener,
@@ -99,7 +99,7 @@ impl Server {
         });
         let mut server = Self { shared, workers: Vec::new() };
         for number in 0..workers.max(1) {
-            let reactor = Reactor::new()?;
+            let reactor = Reactor::new()?.polling(busy_poll);
             let message_queue = reactor.message_queue();
             let worker = Worker::new(reactor, server.shared.clone())?;
             let thread = threads::spawn(format!("node-{number}"), move || worker.run())?;

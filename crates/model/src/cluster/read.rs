@@ -15,7 +15,7 @@ use crate::id::NodeId;
 use crate::text::{
     self, ReadResult, Strings, Text, TextError, count, name, nearest, quantity, wrong,
 };
-use crate::units::{Bytes, Iops};
+use crate::units::{Bytes, Iops, Span};
 use fair::{RawCost, cost, scheduler};
 pub use guarded::is_certificate_name;
 use guarded::{borne, guarded, is_tls_required};
@@ -45,6 +45,7 @@ struct RawCluster {
     tls: Option<RawTls>,
     scheduler: Option<Text>,
     cost: Option<Spanned<RawCost>>,
+    busy_poll: Option<Text>,
     #[serde(default)]
     node: Vec<Spanned<RawNode>>,
     #[serde(default, rename = "data-node")]
@@ -143,6 +144,7 @@ fn meaning(raw: RawCluster) -> ReadResult<Cluster> {
     }
     let default = raw.scheduler.as_ref().map(scheduler).transpose()?.unwrap_or_default();
     cluster.cost = raw.cost.as_ref().map(cost).transpose()?.unwrap_or_default();
+    cluster.busy_poll = busy_poll(raw.busy_poll.as_ref())?;
     if raw.node.is_empty() && raw.data_node.is_empty() {
         return wrong(0..0, "node: there is none", "add [[node]] with a name and a store");
     }
@@ -170,6 +172,17 @@ fn meaning(raw: RawCluster) -> ReadResult<Cluster> {
         cluster.gateways.push(gateway);
     }
     Ok(cluster)
+}
+
+fn busy_poll(text: Option<&Text>) -> ReadResult<Span> {
+    let Some(text) = text else { return Ok(Cluster::BUSY_POLL) };
+    let limit = quantity("busy_poll", Some(text))?.unwrap_or(Span::ZERO);
+    if limit > Cluster::BUSY_POLL_MAX {
+        let message = format!("busy_poll: {limit} would keep a processor busy for nothing");
+        let fix = format!("use {} at most; \"0s\" turns it off", Cluster::BUSY_POLL_MAX);
+        return wrong(text.span(), message, fix);
+    }
+    Ok(limit)
 }
 
 /// The addresses so far, each with its owner.
@@ -761,6 +774,23 @@ mod tests {
         let line = LineCost { base: Span::MILLISECOND, per_mib: Span::ZERO };
         let device = DeviceCost { read: line, write: line, combine: Combine::Sum };
         assert_eq!(one, CostModel::Device(device));
+    }
+
+    #[test]
+    fn polls_have_a_default_and_a_bound() {
+        let with = |line: &str| {
+            let text = format!("{line}\n[[node]]\nname = \"a\"\nmemory = true\n");
+            Cluster::parse(&text)
+                .map(|cluster| cluster.busy_poll)
+                .map_err(|error| error.to_string())
+        };
+        assert_eq!(with(""), Ok(Cluster::BUSY_POLL));
+        assert_eq!(with("busy_poll = \"0s\""), Ok(Span::ZERO));
+        assert_eq!(with("busy_poll = \"1ms\""), Ok(Cluster::BUSY_POLL_MAX));
+        let error = with("busy_poll = \"2ms\"").unwrap_err();
+        let wanted = "line 1, column 13: busy_poll: 2ms would keep a processor busy for nothing; \
+                      use 1ms at most; \"0s\" turns it off";
+        assert_eq!(error, wanted);
     }
 
     #[test]
