@@ -7,8 +7,8 @@
 //! until it is through.
 //!
 //! Few programs have such threads, and most requests need not check: a bit marks such programs
-//! ([`lifecycle::news`]). For the few instructions before and after, the standard's word holds that
-//! such a thread may not call what it calls.
+//! ([`lifecycle::rare_state`]). For the few instructions before and after, the standard's word
+//! holds that such a thread may not call what it calls.
 
 use libc::c_int;
 
@@ -47,7 +47,7 @@ impl Drop for Shielded {
 /// Says where the thread may be cancelled.
 pub(crate) fn types(kind: c_int, call: impl FnOnce() -> c_int) -> c_int {
     if kind == ASYNCHRONOUS {
-        lifecycle::set_news(lifecycle::CANCELLED_ANYWHERE, true);
+        lifecycle::set_rare_state(lifecycle::CANCELLED_ANYWHERE, true);
     }
     call()
 }

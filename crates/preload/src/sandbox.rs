@@ -19,7 +19,7 @@
 //! being inside the shim for good, which is what keeps it from all of this.
 //!
 //! While no filter is in the way, none of this is checked: the flag is a bit of a word that every
-//! request reads anyway ([`lifecycle::news`]).
+//! request reads anyway ([`lifecycle::rare_state`]).
 
 use std::cell::Cell;
 use std::ffi::c_long;
@@ -36,7 +36,7 @@ use tidegate_stage::{
 
 use crate::attach::stage;
 use crate::filter::{self, Call, Instruction, Program};
-use crate::ops::{lifecycle, safely};
+use crate::ops::{lifecycle, run_guarded};
 use crate::raw;
 
 /// The reason under which calls are counted that a sandbox keeps from the gates.
@@ -171,7 +171,7 @@ pub(crate) fn is_strict() -> bool {
 
 /// The thread leaves for another place with `longjmp`: if it was inside the shim, it is no more,
 /// but for one in strict mode.
-pub(crate) fn jumps() {
+pub(crate) fn on_jump() {
     if !STRICT.get() {
         files::abandon();
         scratch::abandon();
@@ -241,7 +241,7 @@ fn allow(allowed: Needs) {
     ALLOWED.store(allowed, Ordering::Relaxed);
     files::allow_queries(allowed & DESCRIPTOR == DESCRIPTOR);
     record::allow_inspection(allowed & THREAD_STATE == THREAD_STATE);
-    lifecycle::set_news(lifecycle::SANDBOXED, allowed != ALL);
+    lifecycle::set_rare_state(lifecycle::SANDBOXED, allowed != ALL);
 }
 
 /// Takes the calls `lost` from the process, and gives them back if `call` fails.
@@ -299,7 +299,7 @@ fn reads_clock_without_calls(stage: &Stage) -> bool {
     }
     let name = c"/sys/devices/system/clocksource/clocksource0/current_clocksource";
     let mut found = [0; 32];
-    safely(|| {
+    run_guarded(|| {
         if forbids(OPEN | READ | CLOSE) {
             return false;
         }
@@ -317,7 +317,7 @@ pub(crate) fn prepares() {
     if forbids(DESCRIPTOR | OPEN | CLOSE) || !files::is_own() {
         return;
     }
-    safely(|| {
+    run_guarded(|| {
         // The first reading of the kernel's clock finds its location.
         stage.now();
         knows(stage);
