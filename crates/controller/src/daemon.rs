@@ -354,7 +354,7 @@ impl PeerListener {
             },
             Self::Remote(listener, guard) => loop {
                 let stream = listener.accept().await?.0.into_std()?;
-                match stream.try_into().and_then(|stream| guard.accept(stream)) {
+                match Stream::try_from(stream).and_then(|stream| stream.accept_tls(guard)) {
                     Ok(stream) => return Ok((stream, PeerIdentity::Remote(Vec::new()))),
                     Err(error) => {
                         tracing::debug!("a peer disconnected before it was accepted: {error}")

@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 
 use tidegate_fabric::stream::Address;
-use tidegate_fabric::tls::{Guard, Way};
+use tidegate_fabric::stream::Way;
+use tidegate_fabric::tls::Guard;
 use tidegate_model::{Bytes, CostModel, Discipline, Iops};
 use tidegate_proto::node::Pacing;
 
