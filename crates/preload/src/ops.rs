@@ -9,9 +9,9 @@ use tidegate_model::Operation;
 use tidegate_stage::files::{Status, begin_query, cache_status};
 use tidegate_stage::{Admission, Bypass, Inside, Request, Stage, Subject};
 
-use crate::attach::stage;
 use crate::cancel::Shielded;
 use crate::errno::Errno;
+use crate::process::{self, stage};
 use crate::real::CallResult;
 use crate::sandbox;
 
@@ -67,8 +67,8 @@ impl Admitted {
         request: &Request<'_>,
         rare_state: u32,
     ) -> Self {
-        let _shielded = (rare_state & lifecycle::CANCELLED_ANYWHERE != 0).then(Shielded::new);
-        if rare_state & lifecycle::SANDBOXED != 0 && sandbox::bars(stage, request) {
+        let _shielded = (rare_state & process::CANCELLED_ANYWHERE != 0).then(Shielded::new);
+        if rare_state & process::SANDBOXED != 0 && sandbox::bars(stage, request) {
             return Self::Barred(stage);
         }
         Self::enforce_guarded(stage, request)
@@ -126,24 +126,6 @@ impl Admitted {
             Self::Nested(stage) => stage.bypass(Bypass::Nested, bytes),
             Self::Barred(stage) => stage.bypass(sandbox::SANDBOXED, bytes),
             Self::Failed(stage) => stage.bypass(Bypass::Failure, bytes),
-        }
-    }
-}
-
-/// Runs code of the shim without cancellation, with `errno` kept and panics caught. None if the
-/// thread is inside the shim already, or if the code panicked.
-pub(crate) fn run_guarded<R>(work: impl FnOnce() -> R) -> Option<R> {
-    let _shielded = Shielded::new();
-    let _inside = Inside::enter()?;
-    let _errno = Errno::keep();
-    match catch_unwind(AssertUnwindSafe(work)) {
-        Ok(result) => Some(result),
-        Err(panic) => {
-            std::mem::forget(panic);
-            if let Some(stage) = stage() {
-                stage.bypass(Bypass::Failure, 0);
-            }
-            None
         }
     }
 }

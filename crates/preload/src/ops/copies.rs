@@ -16,7 +16,7 @@ use tidegate_model::Operation;
 use tidegate_stage::{Request, Subject};
 
 use super::{Admitted, charge, gate_descriptor_call};
-use crate::attach::stage;
+use crate::process::stage;
 use crate::real::CallResult;
 
 /// The most that one call copies.

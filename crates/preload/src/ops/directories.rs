@@ -7,8 +7,8 @@ use tidegate_model::Operation;
 use tidegate_stage::files::forget;
 
 use super::{charge, files, paths};
-use crate::attach::stage;
 use crate::errno::Errno;
+use crate::process::stage;
 
 /// How far from the start of a `DIR` the first entry of its buffer lies at most, and the second at
 /// least: after a head of some 48 bytes, and entries have at least 24.

@@ -13,8 +13,9 @@ use tidegate_model::{ContextId, Operation};
 use tidegate_stage::files::{forget, forget_range, part};
 use tidegate_stage::{Inside, scope};
 
-use super::{paths, run_guarded};
-use crate::attach::stage;
+use super::paths;
+use crate::guard::run_guarded;
+use crate::process::stage;
 use crate::stream::{Stream, is_single_threaded};
 
 /// Opens a file by name. Only opening is charged, not closing: one use of a file is one operation.

@@ -1,10 +1,11 @@
 //! Calls by which a thread or process describes itself: names, filters, its kind of cancellation.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::Ordering;
 
 use libc::{c_int, c_long};
 use tidegate_stage::forget_thread;
 
+use crate::process::{RARE_BITS, RARE_STATE};
 use crate::sandbox;
 
 /// Gives a thread a name. The calling thread forgets its own old name at once; another thread
@@ -26,15 +27,6 @@ fn renamed() {
     forget_thread();
 }
 
-/// The state that each request checks first, in one word, so that one load suffices: a bit for each
-/// rare act of the process, and the number of names that threads have given to other threads.
-static RARE_STATE: AtomicU32 = AtomicU32::new(0);
-/// The process has forbidden itself system calls.
-pub(crate) const SANDBOXED: u32 = 1 << 31;
-/// A thread of the process may be cancelled at any instruction.
-pub(crate) const CANCELLED_ANYWHERE: u32 = 1 << 30;
-const RARE_BITS: u32 = SANDBOXED | CANCELLED_ANYWHERE;
-
 thread_local! {
     /// The number of given names in [`RARE_STATE`] that this thread has noticed.
     static NOTICED: std::cell::Cell<u32> = const { std::cell::Cell::new(0) };
@@ -53,15 +45,6 @@ pub(crate) fn rare_state() -> u32 {
         renamed();
     }
     rare_state & RARE_BITS
-}
-
-/// Sets or clears a bit.
-pub(crate) fn set_rare_state(bit: u32, set: bool) {
-    if set {
-        RARE_STATE.fetch_or(bit, Ordering::Release);
-    } else {
-        RARE_STATE.fetch_and(!bit, Ordering::Release);
-    }
 }
 
 /// Controls the thread or process.

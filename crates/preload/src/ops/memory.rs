@@ -7,8 +7,8 @@ use libc::{c_int, c_void};
 use rustix::fs::FileType;
 use tidegate_stage::Bypass;
 
-use super::run_guarded;
-use crate::attach::stage;
+use crate::guard::run_guarded;
+use crate::process::stage;
 use crate::sandbox;
 
 /// Maps memory.

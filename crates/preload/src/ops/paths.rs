@@ -12,8 +12,9 @@ use rustix::fs::CWD;
 use tidegate_model::Operation;
 use tidegate_stage::{Classifier, Request, Stage, Subject, Table, scratch};
 
-use super::{Admitted, run_guarded};
-use crate::attach::stage;
+use super::Admitted;
+use crate::guard::run_guarded;
+use crate::process::stage;
 use crate::sandbox;
 
 /// The longest path that the kernel takes.

@@ -19,9 +19,10 @@ use tidegate_stage::inspect::{self, Verdict};
 use tidegate_stage::segment::VARIABLE;
 use tidegate_stage::{Bypass, Inside, Stage, scratch};
 
-use crate::attach::{stage, value_of};
 use crate::cancel::Shielded;
 use crate::errno::{self, Errno};
+use crate::process::stage;
+use crate::raw::value_of;
 use crate::{raw, sandbox};
 
 /// The loader's variable for the shim, and the name of our file.

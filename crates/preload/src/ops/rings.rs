@@ -10,7 +10,7 @@ use tidegate_stage::files::forget;
 use tidegate_stage::{Inside, Request, Stage, Subject};
 
 use super::{Admitted, charge};
-use crate::attach::stage;
+use crate::process::stage;
 use crate::raw;
 
 /// One request, as far as gates care.

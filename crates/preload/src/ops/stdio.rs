@@ -11,8 +11,9 @@ use tidegate_model::Operation;
 use tidegate_stage::files::forget;
 use tidegate_stage::{Request, Stage, Subject};
 
-use super::{Admitted, MOVED_MAX, charge, files, paths, run_guarded};
-use crate::attach::stage;
+use super::{Admitted, MOVED_MAX, charge, files, paths};
+use crate::guard::run_guarded;
+use crate::process::stage;
 use crate::stream::{self, Stream, StreamLock};
 
 /// The function that locks the stream, so that only one thread uses it.

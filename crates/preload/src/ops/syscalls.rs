@@ -8,7 +8,7 @@ use tidegate_stage::files::forget;
 use super::programs::{self, Program};
 use super::rings::{self, ControlBlock};
 use super::{copies, files, gate_descriptor_call, gate_transfer, lifecycle};
-use crate::attach::stage;
+use crate::process::stage;
 use crate::{raw, sandbox};
 
 /// A system call's six arguments, of which it may have fewer.
@@ -39,22 +39,11 @@ pub(crate) unsafe fn gate_system_call(
     }
     let call = || call(arguments);
     let descriptor = first as c_int;
-    let length = third as u64;
     // SAFETY: as the caller promises.
-    let vectors = || unsafe { raw::total(at::<iovec>(second), third as c_int) };
+    if let Some((operation, bytes)) = unsafe { transfer(number, second, third) } {
+        return gate_transfer(operation, descriptor, bytes, call);
+    }
     match number {
-        libc::SYS_read | libc::SYS_pread64 => {
-            gate_transfer(Operation::Read, descriptor, length, call)
-        }
-        libc::SYS_write | libc::SYS_pwrite64 => {
-            gate_transfer(Operation::Write, descriptor, length, call)
-        }
-        libc::SYS_readv | libc::SYS_preadv | libc::SYS_preadv2 => {
-            gate_transfer(Operation::Read, descriptor, vectors(), call)
-        }
-        libc::SYS_writev | libc::SYS_pwritev | libc::SYS_pwritev2 => {
-            gate_transfer(Operation::Write, descriptor, vectors(), call)
-        }
         libc::SYS_fsync | libc::SYS_fdatasync => {
             gate_descriptor_call(Operation::Sync, descriptor, call)
         }
@@ -84,6 +73,24 @@ pub(crate) unsafe fn gate_system_call(
         libc::SYS_seccomp => unsafe { sandbox::installs_filter(first, third, call) },
         _ => call(),
     }
+}
+
+/// The operation and the size of a call that moves data; none for other calls.
+///
+/// # Safety
+/// The arguments are those of the call.
+#[inline]
+unsafe fn transfer(number: c_long, second: c_long, third: c_long) -> Option<(Operation, u64)> {
+    let length = third as u64;
+    // SAFETY: as the caller promises.
+    let vectors = || unsafe { raw::total(at::<iovec>(second), third as c_int) };
+    Some(match number {
+        libc::SYS_read | libc::SYS_pread64 => (Operation::Read, length),
+        libc::SYS_write | libc::SYS_pwrite64 => (Operation::Write, length),
+        libc::SYS_readv | libc::SYS_preadv | libc::SYS_preadv2 => (Operation::Read, vectors()),
+        libc::SYS_writev | libc::SYS_pwritev | libc::SYS_pwritev2 => (Operation::Write, vectors()),
+        _ => return None,
+    })
 }
 
 /// Starts a program.

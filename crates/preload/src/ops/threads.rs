@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use libc::c_void;
 use tidegate_stage::{Inside, Stage};
 
-use crate::attach::stage;
 use crate::errno::Errno;
+use crate::process::stage;
 use crate::sandbox;
 
 /// The C library calls a key's destructor when a thread ends. Keys below this number have their
