@@ -173,14 +173,13 @@ impl Daemon {
         let current = load(store.as_ref())?;
         let chosen = store.schedulers()?;
         let Listeners { http, remote, socket } = Listeners::open(&config).await?;
-
         let clock = Clock::start();
         let (inputs, inputs_rx) = mpsc::channel(INPUTS_MAX);
         let (events, _) = broadcast::channel(EVENTS_MAX);
         let (stop, stop_rx) = watch::channel(false);
         let cycle_seconds = Histogram::new(exponential_buckets(1e-4, 2.0, 16));
-        let in_force = current.as_ref().map(|current| (current.stored.revision, &current.policy));
-        let controller = nodes::controller(&config, clock, in_force, &chosen);
+        let controller =
+            nodes::controller(&config, clock, current.as_ref().map(Current::in_force), &chosen);
         let paths = [&config.cluster_file, &config.state].map(|path| whole(path));
         let (publisher, cycles) = (events.clone(), cycle_seconds.clone());
         let machine = Machine::new(clock, (controller, paths), inputs_rx, publisher, cycles);

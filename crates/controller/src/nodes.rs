@@ -16,8 +16,9 @@ pub(crate) type TenantNodes = BTreeMap<String, BTreeSet<NodeId>>;
 /// The schedulers that were chosen, by the names of the nodes.
 pub(crate) type Chosen = BTreeMap<String, Discipline>;
 
-/// The controller that leads the peers of the cluster's file, with the policy in force, its revision
-/// and the chosen schedulers. Where there is no policy yet, no earlier run can have promised anything.
+/// The controller that leads the peers of the cluster's file, with the policy in force, its
+/// revision and the chosen schedulers. Where there is no policy yet, no earlier run can have
+/// promised anything.
 pub(crate) fn controller(
     config: &Config,
     clock: Clock,

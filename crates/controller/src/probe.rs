@@ -1,5 +1,5 @@
-//! `GET /healthz` and `GET /readyz` of a process with nodes or gateways and without a controller, at
-//! an address of its own.
+//! `GET /healthz` and `GET /readyz` of a process with nodes or gateways and without a controller,
+//! at an address of its own.
 
 use std::fmt;
 use std::net::SocketAddr;

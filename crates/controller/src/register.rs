@@ -94,6 +94,13 @@ pub(crate) struct Current {
     pub(crate) policy: Policy,
 }
 
+impl Current {
+    /// Its revision, and the policy.
+    pub(crate) fn in_force(&self) -> (u64, &Policy) {
+        (self.stored.revision, &self.policy)
+    }
+}
+
 impl Register {
     pub(crate) fn new(
         inputs: mpsc::Sender<Input>,

@@ -9,8 +9,9 @@
 //! Both sides show certificates of one authority. A side is identified by its *name*: a DNS name in
 //! the certificate that is the process's name in the cluster file. A [`Guard`] has the certificate
 //! and the rules of admission: [`Stream::accept_tls`] takes an accepted connection,
-//! [`Stream::connect_tls`] one that was begun, and both give the encrypted stream at once. The stream
-//! is silent until the handshake is done; from then on it has the peer's names ([`Stream::names`]).
+//! [`Stream::connect_tls`] one that was begun, and both give the encrypted stream at once. The
+//! stream is silent until the handshake is done; from then on it has the peer's names
+//! ([`Stream::names`]).
 //!
 //! # Mechanism
 //! Each call on a stream advances its protocol ([`stream`]). A reactor waits for the events that
