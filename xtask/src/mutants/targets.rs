@@ -45,7 +45,7 @@ pub(super) const TARGETS: &[Target] = &[
     Target {
         package: "onesided",
         files: &[
-            "crates/onesided/src/data_node/slots.rs",
+            "crates/onesided/src/session_slots.rs",
             "crates/onesided/src/haechi/words.rs",
             "crates/onesided/src/kv/block.rs",
             "crates/onesided/src/kv/inspect.rs",
