@@ -62,7 +62,7 @@ pub(super) const TARGETS: &[Target] = &[
         files: &[
             "crates/fabric/src/memory/handover.rs",
             "crates/fabric/src/place.rs",
-            "crates/fabric/src/stream/address.rs",
+            "crates/fabric/src/socket/address.rs",
             "crates/fabric/src/tls/identity.rs",
             "crates/fabric/src/tls/words.rs",
             "crates/fabric/src/trusted.rs",
