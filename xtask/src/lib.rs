@@ -5,6 +5,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 pub mod arrows;
+pub mod circles;
 pub mod files;
 pub mod links;
 pub mod source;

@@ -7,7 +7,7 @@ use std::io;
 use std::path::Path;
 use std::process::ExitCode;
 
-use xtask::{Finding, arrows, links, tidy};
+use xtask::{Finding, arrows, circles, links, tidy};
 
 mod fuzz;
 mod loom;
@@ -22,6 +22,7 @@ Usage: cargo xtask COMMAND
 
   tidy     how the source is written: lengths, clocks, retired words
   arrows   which crate depends on which, and that the pure rings are pure
+  circles  that modules of one folder do not use each other in a circle
   links    relative links of the Markdown pages, and the book's table of contents
   check    all of these
   fuzz     looks for inputs that break something, see `cargo xtask fuzz help`
@@ -38,6 +39,7 @@ fn main() -> ExitCode {
     let found = match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["tidy"] => tidy::check(&root),
         ["arrows"] => arrows::check(&root),
+        ["circles"] => circles::check(&root),
         ["links"] => links::check(&root),
         ["check"] => check(&root),
         ["fuzz", ref rest @ ..] => return fuzz::run(&root, rest),
@@ -61,6 +63,7 @@ fn main() -> ExitCode {
 fn check(root: &Path) -> io::Result<Vec<Finding>> {
     let mut findings = tidy::check(root)?;
     findings.extend(arrows::check(root)?);
+    findings.extend(circles::check(root)?);
     findings.extend(links::check(root)?);
     Ok(findings)
 }

@@ -1,6 +1,6 @@
 //! The repository keeps its own rules.
 
-use xtask::{Finding, arrows, links, tidy};
+use xtask::{Finding, arrows, circles, links, tidy};
 
 #[track_caller]
 fn nothing_to_mend(findings: Vec<Finding>) {
@@ -16,6 +16,11 @@ fn is_tidy() {
 #[test]
 fn arrows_point_inward() {
     nothing_to_mend(arrows::check(&xtask::root()).unwrap());
+}
+
+#[test]
+fn modules_form_no_new_circles() {
+    nothing_to_mend(circles::check(&xtask::root()).unwrap());
 }
 
 #[test]

@@ -3,8 +3,9 @@
 use std::path::Path;
 use std::thread;
 
+use tidegate_fabric::stream::Way;
 use tidegate_fabric::stream::{Address, ListenerAccess};
-use tidegate_fabric::tls::{Guard, Way};
+use tidegate_fabric::tls::Guard;
 use tidegate_fabric::trusted::{self, Access, Folder, Problem, Purpose, TrustError};
 use tidegate_gateway as gateway;
 use tidegate_gateway::ketama::Server;

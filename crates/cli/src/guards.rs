@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use tidegate_fabric::stream::Address;
-use tidegate_fabric::tls::{Guard, Way};
+use tidegate_fabric::stream::Way;
+use tidegate_fabric::tls::Guard;
 use tidegate_model::Cluster;
 
 use tidegate_console::certificate::identity;

@@ -3,7 +3,8 @@
 
 use std::path::{Path, PathBuf};
 
-use tidegate_fabric::tls::{Guard, Way};
+use tidegate_fabric::stream::Way;
+use tidegate_fabric::tls::Guard;
 use tidegate_model::Cluster;
 use tidegate_model::cluster::Address;
 use tidegate_stage::memory::{Connection, Error, Settings, Store};

@@ -9,7 +9,7 @@ use miette::{Diagnostic, GraphicalReportHandler, GraphicalTheme, LabeledSpan, Na
 use miette::{SourceCode, ThemeCharacters, ThemeStyles};
 use serde::Serialize;
 
-use crate::output;
+use crate::terminal;
 
 /// How wide a report is where the width of the terminal is unknown.
 const COLUMNS: usize = 100;
@@ -282,15 +282,15 @@ impl From<io::Error> for Failure {
 impl Problem {
     fn render(&self) -> String {
         let stderr = io::stderr();
-        let characters = match output::is_unicode() {
+        let characters = match terminal::is_unicode() {
             true => ThemeCharacters::unicode(),
             false => ThemeCharacters::ascii(),
         };
-        let styles = match output::is_colored(&stderr) {
+        let styles = match terminal::is_colored(&stderr) {
             true => ThemeStyles::ansi(),
             false => ThemeStyles::none(),
         };
-        let width = if stderr.is_terminal() { output::columns() } else { COLUMNS };
+        let width = if stderr.is_terminal() { terminal::columns() } else { COLUMNS };
         let theme = GraphicalTheme { characters, styles };
         let mut text = String::new();
         let handler = GraphicalReportHandler::new_themed(theme).with_width(width);

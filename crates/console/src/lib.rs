@@ -18,6 +18,7 @@ pub mod output;
 pub mod policy_file;
 pub mod programs;
 pub mod table;
+mod terminal;
 pub mod text_file;
 
 pub use tidegate_fabric::clock;

@@ -68,8 +68,3 @@ impl Config {
         gateways.map(|gateway| gateway.name.clone()).collect()
     }
 }
-
-/// Whether the daemon runs as root, and so serves every user.
-pub(crate) fn is_root() -> bool {
-    nix::unistd::geteuid().is_root()
-}

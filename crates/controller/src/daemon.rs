@@ -12,7 +12,6 @@ use tidegate_algo::shaping::log_limiter::LogLimiter;
 use tidegate_fabric::clock::Clock;
 use tidegate_fabric::stream::Stream;
 use tidegate_fabric::tls::Guard;
-use tidegate_fabric::trusted::TrustError;
 use tidegate_model::Policy;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -21,17 +20,19 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use crate::config::Config;
+use crate::error::ServeError;
 use crate::http::{self, HttpContext};
-use crate::http_stream::HttpListener;
+use crate::http_stream::{HttpListener, bind};
 use crate::identity::PeerIdentity;
-use crate::limits::Limits;
+use crate::input::INPUTS_MAX;
+use crate::limits::{ACCEPT_PAUSE, Limits};
 use crate::link::{ConnectionContext, attend};
-use crate::machine::{INPUTS_MAX, Machine};
+use crate::machine::Machine;
 use crate::nodes;
 use crate::permits::ConnectionPermits;
 use crate::register::{Current, Register};
-use crate::socket::{Socket, SocketError};
-use crate::state::{StateDirectory, StateError};
+use crate::socket::Socket;
+use crate::state::StateDirectory;
 use crate::store::{PolicyStore, Redb, StoreError};
 use crate::switchboard::Switchboard;
 use crate::token::Token;
@@ -45,65 +46,6 @@ const EVENTS_MAX: usize = 1024;
 
 /// How long connections may take to end when the daemon does.
 const STOP_MAX: Duration = Duration::from_secs(2);
-
-/// How long to wait before accepting again after that failed: usually there are no file descriptors
-/// left until a client disconnects.
-pub(crate) const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-
-/// Why a daemon does not start.
-#[derive(Debug, thiserror::Error)]
-pub enum ServeError {
-    /// The state directory cannot be used.
-    #[error(transparent)]
-    StateDirectory(#[from] StateError),
-    /// The store cannot be opened.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-    /// The socket cannot be listened on.
-    #[error(transparent)]
-    Socket(#[from] SocketError),
-    /// The listener for nodes and gateways of other machines cannot be opened.
-    #[error("cannot listen on {address}: {error}; choose another address in [controller]")]
-    Remote {
-        /// The address to listen on.
-        address: SocketAddr,
-        /// Why not.
-        error: io::Error,
-    },
-    /// HTTP is for this machine only.
-    #[error(
-        "{address} is not a loopback address; HTTP is not encrypted, so put a proxy in front of \
-         127.0.0.1 to reach it from elsewhere"
-    )]
-    NotLoopback {
-        /// The address to listen on.
-        address: SocketAddr,
-    },
-    /// The address cannot be listened on.
-    #[error("cannot serve HTTP on {address}: {error}; choose another --http address")]
-    Http {
-        /// The address to listen on.
-        address: SocketAddr,
-        /// Why not.
-        error: io::Error,
-    },
-    /// The token cannot be read or made.
-    #[error("cannot read or make the token: {0}")]
-    Token(TrustError),
-    /// The log filter is malformed.
-    #[error(
-        "{filter:?} is no log filter ({error}); write it like \"info,tidegate_controller=debug\""
-    )]
-    Log {
-        /// The log filter.
-        filter: String,
-        /// The fault in the filter.
-        error: String,
-    },
-    /// A resource of the operating system is missing.
-    #[error("cannot start: {0}")]
-    Runtime(#[from] io::Error),
-}
 
 /// Runs a daemon until the process gets SIGTERM or SIGINT.
 ///
@@ -231,13 +173,13 @@ impl Daemon {
         let current = load(store.as_ref())?;
         let chosen = store.schedulers()?;
         let Listeners { http, remote, socket } = Listeners::open(&config).await?;
-
         let clock = Clock::start();
         let (inputs, inputs_rx) = mpsc::channel(INPUTS_MAX);
         let (events, _) = broadcast::channel(EVENTS_MAX);
         let (stop, stop_rx) = watch::channel(false);
         let cycle_seconds = Histogram::new(exponential_buckets(1e-4, 2.0, 16));
-        let controller = nodes::controller(&config, clock, current.as_ref(), &chosen);
+        let controller =
+            nodes::controller(&config, clock, current.as_ref().map(Current::in_force), &chosen);
         let paths = [&config.cluster_file, &config.state].map(|path| whole(path));
         let (publisher, cycles) = (events.clone(), cycle_seconds.clone());
         let machine = Machine::new(clock, (controller, paths), inputs_rx, publisher, cycles);
@@ -354,7 +296,7 @@ impl PeerListener {
             },
             Self::Remote(listener, guard) => loop {
                 let stream = listener.accept().await?.0.into_std()?;
-                match stream.try_into().and_then(|stream| guard.accept(stream)) {
+                match Stream::try_from(stream).and_then(|stream| stream.accept_tls(guard)) {
                     Ok(stream) => return Ok((stream, PeerIdentity::Remote(Vec::new()))),
                     Err(error) => {
                         tracing::debug!("a peer disconnected before it was accepted: {error}")
@@ -402,14 +344,6 @@ async fn accept(
     }
     // Before the connections.
     drop(listener);
-}
-
-pub(crate) async fn bind(address: SocketAddr) -> Result<TcpListener, ServeError> {
-    if !address.ip().is_loopback() {
-        return Err(ServeError::NotLoopback { address });
-    }
-    let bound = TcpListener::bind(address).await;
-    bound.map_err(|error| ServeError::Http { address, error })
 }
 
 /// Renames the store, as the operator has requested.

@@ -32,9 +32,10 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, broadcast, watch};
 use utoipa::{IntoParams, OpenApi, ToSchema};
 
 use crate::http_stream::HttpListener;
+use crate::input::{DelaysError, Stopping};
 use crate::metrics;
-use crate::readiness::{self, unserved};
-use crate::register::{ApplyError, ApplyOrder, ChooseError, DelaysError, Register, Stopping};
+use crate::readiness::unserved;
+use crate::register::{ApplyError, ApplyOrder, ChooseError, Register};
 use crate::shared::SharedReply;
 use crate::store::PutError;
 use crate::token::Token;
@@ -471,7 +472,7 @@ async fn readyz(State(context): State<HttpContext>) -> Response {
         Ok(cluster.map_or(Vec::new(), |(status, file)| unserved(status, file)))
     };
     match context.answers.readiness.get(reasons).await {
-        Ok(reasons) => readiness::answer(&reasons),
+        Ok(reasons) => readiness_reply(&reasons),
         Err(response) => response,
     }
 }
@@ -505,6 +506,14 @@ async fn written<T: Into<Bytes>, E: ToString + Send + 'static>(
 /// The reply where the answer cannot be serialized.
 fn failure(error: impl ToString) -> Response {
     Problem::reply(StatusCode::INTERNAL_SERVER_ERROR, 1, error)
+}
+
+/// The reply about readiness: `ok`, or the reasons against it, a line each.
+pub(crate) fn readiness_reply(reasons: &[String]) -> Response {
+    match reasons.is_empty() {
+        true => "ok\n".into_response(),
+        false => Problem::reply(StatusCode::SERVICE_UNAVAILABLE, 1, reasons.join("\n")),
+    }
 }
 
 fn stopping(error: Stopping) -> Response {

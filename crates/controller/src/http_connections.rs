@@ -20,7 +20,7 @@ use tidegate_fabric::stream::user_of_peer;
 use tidegate_model::{Origin, Time};
 use tokio::sync::oneshot;
 
-use crate::operator::may_operate;
+use crate::identity::may_operate;
 
 /// The origin of a peer's TCP connection to `local`.
 pub(crate) fn origin(local: SocketAddr, peer: SocketAddr) -> Origin {

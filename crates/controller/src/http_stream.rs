@@ -19,14 +19,23 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{Sleep, sleep};
 
-use crate::daemon::ACCEPT_PAUSE;
+use crate::error::ServeError;
 use crate::http_connections::{Eviction, HttpConnection, HttpConnections, origin};
-use crate::limits::Limits;
+use crate::limits::{ACCEPT_PAUSE, Limits};
 
 /// The reply to a refused client.
 const FULL: &str = "HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nRetry-After: 1\r\n\
     Content-Type: application/json\r\nContent-Length: 60\r\n\r\n\
     {\"code\":1,\"message\":\"too many connections; try again later\"}";
+
+/// Listens on loopback.
+pub(crate) async fn bind(address: SocketAddr) -> Result<TcpListener, ServeError> {
+    if !address.ip().is_loopback() {
+        return Err(ServeError::NotLoopback { address });
+    }
+    let bound = TcpListener::bind(address).await;
+    bound.map_err(|error| ServeError::Http { address, error })
+}
 
 pub(crate) struct HttpListener {
     listener: TcpListener,

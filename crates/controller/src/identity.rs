@@ -9,7 +9,6 @@ use tidegate_fabric::tls::bears;
 use tidegate_proto::message::Hello;
 use tokio::net::UnixStream;
 
-use crate::operator::may_operate;
 use crate::permits::PeerKind;
 
 #[derive(Clone, Debug)]
@@ -77,6 +76,11 @@ impl PeerIdentity {
             _ => Ok(()),
         }
     }
+}
+
+/// Whether a user may operate the controller: root and the daemon's own user may.
+pub(crate) fn may_operate(uid: u32) -> bool {
+    uid == 0 || uid == nix::unistd::geteuid().as_raw()
 }
 
 impl fmt::Display for PeerIdentity {

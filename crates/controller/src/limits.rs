@@ -2,6 +2,10 @@
 
 use std::time::Duration;
 
+/// How long to wait before accepting again after that failed: usually there are no file descriptors
+/// left until a client disconnects.
+pub(crate) const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
 /// Limits on the use of the daemon by its clients, so that none of them can exhaust it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {

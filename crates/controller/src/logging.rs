@@ -5,7 +5,7 @@ use std::io;
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::prelude::*;
 
-use crate::daemon::ServeError;
+use crate::error::ServeError;
 
 /// The format of the log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -6,65 +6,23 @@ use std::time::Duration;
 
 use prometheus_client::metrics::histogram::Histogram;
 use tidegate_fabric::clock::{Clock, unix_ms};
-use tidegate_model::gate::Unit;
-use tidegate_model::{Discipline, Event, NodeId, Policy, Time};
-use tidegate_proto::controller::status::{Status, TimedEvent};
-use tidegate_proto::controller::{ConnectionId, Controller, FromPeer, Output, Peer, ToPeer, Waits};
-use tidegate_proto::message::Hello;
+use tidegate_model::{Event, Time};
+use tidegate_proto::controller::status::TimedEvent;
+use tidegate_proto::controller::{ConnectionId, Controller, Output, ToPeer};
 use tidegate_proto::stats::delays::Delays;
-use tidegate_proto::stats::latency::Latencies;
-use tokio::sync::{broadcast, mpsc, oneshot, watch};
+use tokio::sync::{broadcast, mpsc, watch};
 use tokio::time::sleep;
 
-use crate::link::{PeerLink, SendError};
+use crate::input::{DelaysError, Input, Survey};
 use crate::log::EventLog;
-use crate::nodes::TenantNodes;
-use crate::register::DelaysError;
+use crate::peer_link::{PeerLink, SendError};
 
 /// Inputs that are handled before outputs are sent: enough that a round of many stages is written
 /// in few batches, few enough that no peer waits long.
 const BATCH: usize = 256;
 
-/// Inputs that may wait for the machine. While the queue is full, no connection is read.
-pub(crate) const INPUTS_MAX: usize = 1024;
-
 /// The number of cycle durations that are kept one by one.
 const CYCLES_KEPT: usize = 1024;
-
-#[derive(Debug)]
-pub(crate) enum Input {
-    /// A peer has sent its hello; `peer` is its process.
-    Joined { link: Arc<PeerLink>, peer: Peer, hello: Hello },
-    /// A peer has sent a message.
-    PeerMessage { connection: ConnectionId, message: FromPeer },
-    /// A connection of a peer ended.
-    Closed { connection: ConnectionId, reason: String },
-    /// A request for the status.
-    Survey { reply: oneshot::Sender<Survey> },
-    /// A request for the reasons of a tenant's delays.
-    Delays { tenant: String, reply: oneshot::Sender<Result<Delays, DelaysError>> },
-    /// A policy is stored and has to be put in force.
-    Apply {
-        revision: u64,
-        policy: Box<Policy>,
-        tenant_nodes: TenantNodes,
-        done: oneshot::Sender<()>,
-    },
-    /// A choice of schedulers is stored and has to be put in force.
-    Choose { nodes: Vec<NodeId>, chosen: Option<Discipline>, done: oneshot::Sender<()> },
-}
-
-/// The status and health.
-#[derive(Debug)]
-pub(crate) struct Survey {
-    pub(crate) status: Status,
-    /// How long requests waited at tenants' buckets.
-    pub(crate) waits: Vec<(String, Unit, Waits)>,
-    /// The latencies of requests at gateways and nodes.
-    pub(crate) latency: Latencies,
-    /// How long the last cycles took, from the first request to the last new rate.
-    pub(crate) cycles: Vec<Duration>,
-}
 
 /// The controller with its links.
 #[derive(Debug)]

@@ -15,7 +15,7 @@ use tidegate_proto::cluster::status::{
 };
 use tidegate_proto::stats::latency::NamedLatency;
 
-use crate::machine::Survey;
+use crate::input::Survey;
 use buckets::{latency_buckets, wait_buckets};
 use tables::{Kind, Table, Times};
 

@@ -9,7 +9,6 @@ use tidegate_proto::cluster::{self, NodeSetup, split};
 use tidegate_proto::controller::{Controller, Setup};
 
 use crate::config::Config;
-use crate::register::Current;
 
 /// The nodes that may receive a tenant's requests, by its name.
 pub(crate) type TenantNodes = BTreeMap<String, BTreeSet<NodeId>>;
@@ -17,16 +16,17 @@ pub(crate) type TenantNodes = BTreeMap<String, BTreeSet<NodeId>>;
 /// The schedulers that were chosen, by the names of the nodes.
 pub(crate) type Chosen = BTreeMap<String, Discipline>;
 
-/// The controller that leads the peers of the cluster's file, with the policy in force and the
-/// chosen schedulers. Where there is no policy yet, no earlier run can have promised anything.
+/// The controller that leads the peers of the cluster's file, with the policy in force, its
+/// revision and the chosen schedulers. Where there is no policy yet, no earlier run can have
+/// promised anything.
 pub(crate) fn controller(
     config: &Config,
     clock: Clock,
-    current: Option<&Current>,
+    in_force: Option<(u64, &Policy)>,
     chosen: &Chosen,
 ) -> Controller {
     let now = clock.now();
-    let policy = current.map(|current| (current.stored.revision, current.policy.clone()));
+    let policy = in_force.map(|(revision, policy)| (revision, policy.clone()));
     let Some(file) = &config.cluster else {
         return Controller::new(now, Setup::default(), policy);
     };
@@ -37,9 +37,9 @@ pub(crate) fn controller(
     });
     let cluster = cluster::Setup {
         nodes: nodes.collect(),
-        home_nodes: current.map(|current| tenant_nodes(&current.policy, file)).unwrap_or_default(),
+        home_nodes: in_force.map(|(_, policy)| tenant_nodes(policy, file)).unwrap_or_default(),
         day: Span(unix_ms().saturating_mul(Span::MILLISECOND.0).saturating_sub(now.0)),
-        is_first: current.is_none(),
+        is_first: in_force.is_none(),
     };
     let data_nodes = file.data_nodes.iter().map(|node| split::NodeSetup {
         name: node.name.clone(),

@@ -9,7 +9,7 @@ use tidegate_proto::message::{Reply, Request, VERSION};
 use tidegate_proto::pages;
 use tokio::io::Interest;
 
-use crate::link::{read, ready};
+use crate::peer_link::{read, ready};
 use crate::register::{ApplyError, ApplyOrder, Register};
 
 /// Exit codes in replies, as the command line documents them.
@@ -22,11 +22,6 @@ pub(crate) enum OperatorError {
     Malformed(#[from] DecodeError),
     #[error("{0}")]
     Io(#[from] io::Error),
-}
-
-/// Whether a user may operate the controller: root and the daemon's own user may.
-pub(crate) fn may_operate(uid: u32) -> bool {
-    uid == 0 || uid == nix::unistd::geteuid().as_raw()
 }
 
 /// Answers requests until the peer closes the connection.

@@ -2,27 +2,10 @@
 //!
 //! A load balancer, systemd or an operator sends `GET /readyz`. The controller answers for the
 //! whole cluster, from the reports of its nodes. A process with nodes or gateways alone answers for
-//! these, at an address of its own ([`Probe`]).
+//! these ([`crate::probe`]).
 
-use std::fmt;
-use std::net::SocketAddr;
-use std::sync::Arc;
-use std::thread::{self, JoinHandle};
-
-use axum::Router;
-use axum::extract::State;
-use axum::http::StatusCode;
-use axum::response::{IntoResponse, Response};
-use axum::routing::get;
-use tidegate_fabric::clock::Clock;
 use tidegate_model::{Cluster, NodeId};
 use tidegate_proto::cluster::status::{ClusterStatus, NodeStatus};
-use tokio::sync::watch;
-
-use crate::daemon::{ServeError, bind};
-use crate::http::{Hosts, Problem, healthz, with_hosts};
-use crate::http_stream::HttpListener;
-use crate::limits::Limits;
 
 /// The reasons why volumes and pools of the cluster, or some of their parts, cannot be served; one
 /// sentence each.
@@ -69,80 +52,6 @@ fn on_node(cluster: &Cluster, id: NodeId) -> Vec<String> {
     let pools = cluster.pools.iter().filter(|pool| pool.nodes.contains(&id));
     let volumes = volumes.map(|volume| format!("volume {}", volume.name));
     volumes.chain(pools.map(|pool| format!("pool {}", pool.name))).collect()
-}
-
-pub(crate) fn answer(reasons: &[String]) -> Response {
-    match reasons.is_empty() {
-        true => "ok\n".into_response(),
-        false => Problem::reply(StatusCode::SERVICE_UNAVAILABLE, 1, reasons.join("\n")),
-    }
-}
-
-/// Returns the reasons why something cannot be served; empty if everything can.
-pub type Reasons = Arc<dyn Fn() -> Vec<String> + Send + Sync>;
-
-/// `GET /healthz` and `GET /readyz` of a process without a controller. Dropped, it ends.
-pub struct Probe {
-    stop: watch::Sender<bool>,
-    thread: Option<JoinHandle<()>>,
-    address: SocketAddr,
-}
-
-impl fmt::Debug for Probe {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Probe({})", self.address)
-    }
-}
-
-impl Probe {
-    /// Answers at `address`, on loopback, for this host and for those of these names.
-    ///
-    /// # Errors
-    /// If the address is taken or not on loopback, or there can be no thread.
-    pub fn start(
-        address: SocketAddr,
-        hosts: &[String],
-        reasons: Reasons,
-    ) -> Result<Self, ServeError> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        let runtime = runtime.map_err(ServeError::Runtime)?;
-        let listener = runtime.block_on(bind(address))?;
-        let address = listener.local_addr().unwrap_or(address);
-        let app = Router::new().route("/healthz", get(healthz)).route(
-            "/readyz",
-            get(|State(reasons): State<Reasons>| async move { answer(&reasons()) }),
-        );
-        let app = with_hosts(app, Hosts::new(address, hosts)).with_state(reasons);
-        let (stop, mut stopped) = watch::channel(false);
-        let serve = async move {
-            let entrance = HttpListener::new(listener, Clock::start(), Limits::default());
-            tokio::select! {
-                ended = axum::serve(entrance, app) => {
-                    if let Err(error) = ended {
-                        tracing::error!("the probe has ended: {error}");
-                    }
-                }
-                _ = stopped.wait_for(|stop| *stop) => {}
-            }
-        };
-        let thread = thread::Builder::new().name("probe".into());
-        let thread = thread.spawn(move || runtime.block_on(serve)).map_err(ServeError::Runtime)?;
-        Ok(Self { stop, thread: Some(thread), address })
-    }
-
-    /// The listener's address, with the port that the kernel chose if the port was 0.
-    pub fn address(&self) -> SocketAddr {
-        self.address
-    }
-}
-
-impl Drop for Probe {
-    fn drop(&mut self) {
-        let _ = self.stop.send(true);
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
-    }
 }
 
 #[cfg(test)]

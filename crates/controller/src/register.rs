@@ -8,11 +8,11 @@ use tidegate_model::policy::Infeasible;
 use tidegate_model::{Cluster, Discipline, NodeId, Policy, PolicyError};
 use tidegate_proto::cluster::status::NodeStatus;
 use tidegate_proto::controller::status::{Applied, PolicyText};
-use tidegate_proto::stats::delays::{Delays, UnknownTenant};
+use tidegate_proto::stats::delays::Delays;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::difference::difference;
-use crate::machine::{Input, Survey};
+use crate::input::{DelaysError, Input, Stopping, Survey};
 use crate::nodes::{self, TenantNodes};
 use crate::store::{Draft, PolicyStore, PutError, StoreError};
 
@@ -69,25 +69,6 @@ pub(crate) enum ChooseError {
     Stopping(#[from] Stopping),
 }
 
-/// The daemon is about to end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the controller is stopping")]
-pub(crate) struct Stopping;
-
-/// Why a tenant's delays cannot be explained.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum DelaysError {
-    #[error(
-        "this controller has no cluster, and what waits under `tidegate run` is in `tidegate \
-         top`; start it with `tidegate up CLUSTER`"
-    )]
-    NoCluster,
-    #[error(transparent)]
-    Unknown(#[from] UnknownTenant),
-    #[error(transparent)]
-    Stopping(#[from] Stopping),
-}
-
 /// The policies and the machine, for operators and HTTP clients.
 pub(crate) struct Register {
     inputs: mpsc::Sender<Input>,
@@ -111,6 +92,13 @@ impl std::fmt::Debug for Register {
 pub(crate) struct Current {
     pub(crate) stored: PolicyText,
     pub(crate) policy: Policy,
+}
+
+impl Current {
+    /// Its revision, and the policy.
+    pub(crate) fn in_force(&self) -> (u64, &Policy) {
+        (self.stored.revision, &self.policy)
+    }
 }
 
 impl Register {

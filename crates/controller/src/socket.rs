@@ -8,8 +8,6 @@ use std::path::{Path, PathBuf};
 use tidegate_fabric::trusted::{Folder, Purpose, TrustError};
 use tokio::net::{UnixListener, UnixStream};
 
-use crate::config::is_root;
-
 /// Why a socket cannot be listened on.
 #[derive(Debug, thiserror::Error)]
 pub enum SocketError {
@@ -70,7 +68,7 @@ impl Socket {
         Folder::make(folder, Purpose::Public).map_err(refused)?;
         remove_stale(path).await?;
         let listener = UnixListener::bind(path).map_err(failed)?;
-        let mode = if is_root() { 0o666 } else { 0o600 };
+        let mode = if nix::unistd::geteuid().is_root() { 0o666 } else { 0o600 };
         fs::set_permissions(path, Permissions::from_mode(mode)).map_err(failed)?;
         let made = identity(path).map_err(failed)?;
         Ok(Self { path: path.into(), made, listener })

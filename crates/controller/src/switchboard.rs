@@ -24,8 +24,8 @@ use tokio::io::unix::AsyncFd;
 use tokio::sync::{mpsc, watch};
 use tokio::time::sleep;
 
-use crate::link::PeerLink;
-use crate::machine::Input;
+use crate::input::Input;
+use crate::peer_link::PeerLink;
 
 /// The pause of the switchboard after it has read messages: the runtime's shortest wait. It
 /// lengthens a cycle by at most that, and bounds the messages that one stage can make the daemon

@@ -14,7 +14,7 @@ use tidegate_proto::message::Hello;
 use tidegate_proto::session::{FromController, PeerSession, Standing};
 
 use crate::reactor::{Interest, Reactor};
-use crate::tls::Way;
+use crate::stream::Way;
 use crate::unix::MessageLink;
 
 /// The link of a peer that receives `In`. Its socket is in the reactor under one token.

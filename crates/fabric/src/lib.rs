@@ -18,9 +18,12 @@ pub mod poller;
 #[cfg(feature = "cluster")]
 pub mod reactor;
 #[cfg(feature = "cluster")]
+mod readiness;
+#[cfg(feature = "cluster")]
 pub mod remote;
 #[cfg(feature = "cluster")]
 pub mod service;
+mod socket;
 pub mod stream;
 #[cfg(feature = "cluster")]
 #[allow(unsafe_code, reason = "something is done between fork and exec")]

@@ -47,7 +47,7 @@ use tidegate_proto::retry::Retry;
 
 use crate::reactor::{Reactor, Ready};
 use crate::service::{Fault, Job, Part, PartState};
-use crate::tls::Way;
+use crate::stream::Way;
 use link::{NodeLink, changes_nothing};
 
 /// The first and the longest wait between two attempts to connect.

@@ -3,29 +3,25 @@
 //! Nothing here blocks. [`Stream`] is one end of a connection, encrypted or not; [`Outgoing`] holds
 //! bytes to be written on it, sent with one system call for any number of pieces.
 
-mod address;
 #[cfg(feature = "cluster")]
 mod listener;
 #[cfg(feature = "cluster")]
 mod outgoing;
 #[cfg(feature = "cluster")]
 mod peer_user;
+#[cfg(feature = "cluster")]
+mod way;
 
 use std::io::{self, IoSlice, IoSliceMut, Read};
-use std::net::{Shutdown, TcpStream};
+use std::net::TcpStream;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 #[cfg(feature = "cluster")]
 use std::sync::Arc;
-use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::net::{
-    AddressFamily, SendAncillaryBuffer, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
-    connect, sendmsg, socket_with, sockopt,
-};
+use rustix::net::sockopt;
 
-pub use address::{Address, AddressError};
 #[cfg(feature = "cluster")]
 pub use listener::{BindError, Listener, ListenerAccess};
 #[cfg(feature = "cluster")]
@@ -33,25 +29,22 @@ pub use outgoing::Outgoing;
 #[cfg(feature = "cluster")]
 pub use peer_user::user_of_peer;
 use tidegate_model::Origin;
-
 #[cfg(feature = "cluster")]
-use crate::tls::stream::TlsStream;
+pub use way::Way;
 
-/// How long a TCP peer may be silent before the first keep-alive probe, and between probes.
-const PROBE: Duration = Duration::from_secs(3);
-
-/// Keep-alive probes without an answer after which it counts as dead.
-const PROBES: u32 = 3;
+use crate::socket::Socket;
+pub use crate::socket::{Address, AddressError};
+#[cfg(feature = "cluster")]
+use crate::tls::{Guard, TlsStream};
 
 /// One end of a connection. It never blocks: a call that would wait fails with
 /// [`io::ErrorKind::WouldBlock`].
 #[derive(Debug)]
-pub struct Stream(Socket);
+pub struct Stream(Kind);
 
 #[derive(Debug)]
-enum Socket {
-    Unix(UnixStream),
-    Tcp(TcpStream),
+enum Kind {
+    Plain(Socket),
     #[cfg(feature = "cluster")]
     Tls(Arc<TlsStream>),
 }
@@ -63,38 +56,7 @@ impl Stream {
     /// # Errors
     /// If no process listens there, or for other reasons that the kernel reports at once.
     pub fn connect(address: &Address) -> io::Result<Self> {
-        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        match address {
-            Address::Unix(path) => {
-                let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-                connect(&socket, &SocketAddrUnix::new(path)?)?;
-                Ok(Self(Socket::Unix(socket.into())))
-            }
-            Address::Tcp(address) => {
-                let family = match address.is_ipv4() {
-                    true => AddressFamily::INET,
-                    false => AddressFamily::INET6,
-                };
-                let socket = socket_with(family, SocketType::STREAM, flags, None)?;
-                match connect(&socket, address) {
-                    Ok(()) | Err(rustix::io::Errno::INPROGRESS) => {}
-                    Err(error) => return Err(error.into()),
-                }
-                Self::from_tcp(socket.into())
-            }
-        }
-    }
-
-    fn from_tcp(stream: TcpStream) -> io::Result<Self> {
-        // A reply is written as a whole; holding it back for a fuller packet only adds latency.
-        stream.set_nodelay(true)?;
-        // A machine without power sends nothing. Keep-alive probes detect it.
-        sockopt::set_socket_keepalive(&stream, true)?;
-        sockopt::set_tcp_keepidle(&stream, PROBE)?;
-        sockopt::set_tcp_keepintvl(&stream, PROBE)?;
-        sockopt::set_tcp_keepcnt(&stream, PROBES)?;
-        sockopt::set_tcp_user_timeout(&stream, PROBE.as_millis() as u32 * PROBES)?;
-        Ok(Self(Socket::Tcp(stream)))
+        Socket::connect(address).map(Self::from)
     }
 
     /// Two streams that are connected with each other.
@@ -105,7 +67,7 @@ impl Stream {
         let (one, other) = UnixStream::pair()?;
         one.set_nonblocking(true)?;
         other.set_nonblocking(true)?;
-        Ok((Self(Socket::Unix(one)), Self(Socket::Unix(other))))
+        Ok((one.into(), other.into()))
     }
 
     /// The origin of the connection.
@@ -114,22 +76,44 @@ impl Stream {
     /// If it is gone.
     pub fn origin(&self) -> io::Result<Origin> {
         match &self.0 {
-            Socket::Unix(stream) => {
-                Ok(Origin::User(sockopt::socket_peercred(stream)?.uid.as_raw()))
-            }
-            Socket::Tcp(stream) => Ok(Origin::of_address(stream.peer_addr()?.ip())),
+            Kind::Plain(socket) => socket.origin(),
             #[cfg(feature = "cluster")]
-            Socket::Tls(stream) => stream.socket().origin(),
+            Kind::Tls(stream) => stream.socket().origin(),
         }
     }
 
     /// The address of the other end, for people; none for a Unix socket, or if it is gone.
     pub fn peer_address(&self) -> Option<String> {
         match &self.0 {
-            Socket::Unix(_) => None,
-            Socket::Tcp(stream) => Some(stream.peer_addr().ok()?.to_string()),
+            Kind::Plain(socket) => socket.peer_address(),
             #[cfg(feature = "cluster")]
-            Socket::Tls(stream) => stream.socket().peer_address(),
+            Kind::Tls(stream) => stream.socket().peer_address(),
+        }
+    }
+
+    /// Encrypts an accepted connection.
+    ///
+    /// # Errors
+    /// If the connection is gone; kind `Unsupported` if it is encrypted already.
+    #[cfg(feature = "cluster")]
+    pub fn accept_tls(self, guard: &Guard) -> io::Result<Self> {
+        Ok(guard.accept(self.into_socket()?)?.into())
+    }
+
+    /// Encrypts a connection that was begun to a process of this name.
+    ///
+    /// # Errors
+    /// If the name cannot be that of a certificate; kind `Unsupported` if it is encrypted already.
+    #[cfg(feature = "cluster")]
+    pub fn connect_tls(self, guard: &Guard, name: &str) -> io::Result<Self> {
+        Ok(guard.connect(self.into_socket()?, name)?.into())
+    }
+
+    #[cfg(feature = "cluster")]
+    fn into_socket(self) -> io::Result<Socket> {
+        match self.0 {
+            Kind::Plain(socket) => Ok(socket),
+            Kind::Tls(_) => Err(io::ErrorKind::Unsupported.into()),
         }
     }
 
@@ -137,8 +121,8 @@ impl Stream {
     #[cfg(feature = "cluster")]
     pub(crate) fn tls(&self) -> Option<&Arc<TlsStream>> {
         match &self.0 {
-            Socket::Tls(stream) => Some(stream),
-            Socket::Unix(_) | Socket::Tcp(_) => None,
+            Kind::Tls(stream) => Some(stream),
+            Kind::Plain(_) => None,
         }
     }
 
@@ -146,9 +130,9 @@ impl Stream {
     /// the connection is not encrypted.
     pub fn names(&self) -> Option<&[String]> {
         match &self.0 {
-            Socket::Unix(_) | Socket::Tcp(_) => None,
+            Kind::Plain(_) => None,
             #[cfg(feature = "cluster")]
-            Socket::Tls(stream) => Some(stream.names()),
+            Kind::Tls(stream) => Some(stream.names()),
         }
     }
 
@@ -156,9 +140,9 @@ impl Stream {
     /// them itself.
     pub fn holds_input(&self) -> bool {
         match &self.0 {
-            Socket::Unix(_) | Socket::Tcp(_) => false,
+            Kind::Plain(_) => false,
             #[cfg(feature = "cluster")]
-            Socket::Tls(stream) => stream.holds_input(),
+            Kind::Tls(stream) => stream.holds_input(),
         }
     }
 
@@ -166,16 +150,16 @@ impl Stream {
     /// until it can. A reactor waits for that itself.
     pub fn wants_write(&self) -> bool {
         match &self.0 {
-            Socket::Unix(_) | Socket::Tcp(_) => false,
+            Kind::Plain(_) => false,
             #[cfg(feature = "cluster")]
-            Socket::Tls(stream) => stream.wants_write(),
+            Kind::Tls(stream) => stream.wants_write(),
         }
     }
 
     /// Writes the stream's own output. Reading and sending do so, too, and report its errors.
     pub fn flush(&self) {
         #[cfg(feature = "cluster")]
-        if let Socket::Tls(stream) = &self.0 {
+        if let Kind::Tls(stream) = &self.0 {
             stream.flush();
         }
     }
@@ -186,10 +170,9 @@ impl Stream {
     /// If there is no descriptor left; kind `Unsupported` for an encrypted stream.
     pub fn try_clone(&self) -> io::Result<Self> {
         match &self.0 {
-            Socket::Unix(stream) => Ok(Self(Socket::Unix(stream.try_clone()?))),
-            Socket::Tcp(stream) => Ok(Self(Socket::Tcp(stream.try_clone()?))),
+            Kind::Plain(socket) => socket.try_clone().map(Self::from),
             #[cfg(feature = "cluster")]
-            Socket::Tls(_) => Err(io::ErrorKind::Unsupported.into()),
+            Kind::Tls(_) => Err(io::ErrorKind::Unsupported.into()),
         }
     }
 
@@ -199,9 +182,9 @@ impl Stream {
     /// That error.
     pub fn error(&self) -> io::Result<()> {
         sockopt::socket_error(self)?.map_err(|error| match &self.0 {
-            Socket::Unix(_) | Socket::Tcp(_) => error.into(),
+            Kind::Plain(_) => error.into(),
             #[cfg(feature = "cluster")]
-            Socket::Tls(stream) => stream.explain(error.into()),
+            Kind::Tls(stream) => stream.explain(error.into()),
         })
     }
 
@@ -219,10 +202,9 @@ impl Stream {
     /// If the connection is gone.
     pub fn finish(&self) -> io::Result<()> {
         match &self.0 {
-            Socket::Unix(stream) => stream.shutdown(Shutdown::Write),
-            Socket::Tcp(stream) => stream.shutdown(Shutdown::Write),
+            Kind::Plain(socket) => socket.finish(),
             #[cfg(feature = "cluster")]
-            Socket::Tls(stream) => stream.finish(),
+            Kind::Tls(stream) => stream.finish(),
         }
     }
 
@@ -232,13 +214,11 @@ impl Stream {
     /// # Errors
     /// `WouldBlock` if the kernel takes nothing now; else the connection is gone.
     pub fn send(&self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
-        #[cfg(feature = "cluster")]
-        if let Socket::Tls(stream) = &self.0 {
-            return stream.send(slices);
+        match &self.0 {
+            Kind::Plain(socket) => socket.send(slices),
+            #[cfg(feature = "cluster")]
+            Kind::Tls(stream) => stream.send(slices),
         }
-        let mut nothing = SendAncillaryBuffer::default();
-        let send = || sendmsg(self, slices, &mut nothing, SendFlags::NOSIGNAL);
-        Ok(rustix::io::retry_on_intr(send)?)
     }
 
     /// Reads into the pieces, one behind the other, what is there. Zero means that the peer has
@@ -247,47 +227,47 @@ impl Stream {
     /// # Errors
     /// `WouldBlock` if nothing is there now; else the connection is gone.
     pub fn receive(&self, slices: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
-        #[cfg(feature = "cluster")]
-        if let Socket::Tls(stream) = &self.0 {
-            return stream.receive(slices);
+        match &self.0 {
+            Kind::Plain(socket) => socket.receive(slices),
+            #[cfg(feature = "cluster")]
+            Kind::Tls(stream) => stream.receive(slices),
         }
-        Ok(rustix::io::retry_on_intr(|| rustix::io::readv(self, slices))?)
     }
 }
 
 impl Read for Stream {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
-        match &mut self.0 {
-            Socket::Unix(stream) => stream.read(bytes),
-            Socket::Tcp(stream) => stream.read(bytes),
-            #[cfg(feature = "cluster")]
-            Socket::Tls(stream) => stream.receive(&mut [IoSliceMut::new(bytes)]),
-        }
+        self.receive(&mut [IoSliceMut::new(bytes)])
     }
 }
 
 impl AsFd for Stream {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match &self.0 {
-            Socket::Unix(stream) => stream.as_fd(),
-            Socket::Tcp(stream) => stream.as_fd(),
+            Kind::Plain(socket) => socket.as_fd(),
             #[cfg(feature = "cluster")]
-            Socket::Tls(stream) => stream.socket().as_fd(),
+            Kind::Tls(stream) => stream.socket().as_fd(),
         }
+    }
+}
+
+impl From<Socket> for Stream {
+    fn from(socket: Socket) -> Self {
+        Self(Kind::Plain(socket))
     }
 }
 
 #[cfg(feature = "cluster")]
 impl From<Arc<TlsStream>> for Stream {
     fn from(stream: Arc<TlsStream>) -> Self {
-        Self(Socket::Tls(stream))
+        Self(Kind::Tls(stream))
     }
 }
 
 impl From<UnixStream> for Stream {
     /// The stream should not block; one that does makes its worker wait.
     fn from(stream: UnixStream) -> Self {
-        Self(Socket::Unix(stream))
+        Socket::Unix(stream).into()
     }
 }
 
@@ -295,6 +275,6 @@ impl TryFrom<TcpStream> for Stream {
     type Error = io::Error;
 
     fn try_from(stream: TcpStream) -> io::Result<Self> {
-        Self::from_tcp(stream)
+        Socket::from_tcp(stream).map(Self::from)
     }
 }

@@ -8,13 +8,14 @@
 //! # Model
 //! Both sides show certificates of one authority. A side is identified by its *name*: a DNS name in
 //! the certificate that is the process's name in the cluster file. A [`Guard`] has the certificate
-//! and the rules of admission: [`Guard::accept`] takes an accepted connection, [`Guard::connect`]
-//! one that was begun, and both give the encrypted stream at once. The stream is silent until the
-//! handshake is done; from then on it has the peer's names ([`Stream::names`]).
+//! and the rules of admission: [`Stream::accept_tls`] takes an accepted connection,
+//! [`Stream::connect_tls`] one that was begun, and both give the encrypted stream at once. The
+//! stream is silent until the handshake is done; from then on it has the peer's names
+//! ([`Stream::names`]).
 //!
 //! # Mechanism
 //! Each call on a stream advances its protocol ([`stream`]). A reactor waits for the events that
-//! the protocol needs, and reports a stream that holds bytes ([`events`]); so its users are
+//! the protocol needs, and reports a stream that holds bytes ([`stream::events`]); so its users are
 //! independent of TLS. A caller without a reactor asks [`Stream::holds_input`] after it has read,
 //! or reads until nothing is there.
 //!
@@ -32,11 +33,15 @@
 //!
 //! TLS 1.3 only: GnuTLS, OpenSSL and rustls have had it since 2018. No session is resumed: links
 //! live long, and each new one is verified in full.
+//!
+//! [`Stream`]: crate::stream::Stream
+//! [`Stream::accept_tls`]: crate::stream::Stream::accept_tls
+//! [`Stream::connect_tls`]: crate::stream::Stream::connect_tls
+//! [`Stream::names`]: crate::stream::Stream::names
+//! [`Stream::holds_input`]: crate::stream::Stream::holds_input
 
-pub(crate) mod events;
-mod handshakes;
 mod identity;
-pub(crate) mod stream;
+mod stream;
 #[cfg(test)]
 mod tests;
 mod words;
@@ -47,13 +52,14 @@ use std::sync::Arc;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, Connection, ServerConfig, ServerConnection};
 
-use handshakes::{Bounds, Handshakes};
 use identity::Admitted;
 pub use identity::{AUTHORITY, Identity, IdentityError, certificate_file, key_file};
+pub(crate) use stream::TlsStream;
+pub(crate) use stream::events::Events;
+use stream::handshakes::{Bounds, Handshakes};
 
 use crate::clock;
-use crate::stream::{Address, Stream};
-use stream::TlsStream;
+use crate::socket::Socket;
 
 /// The certificate of TLS connections, and the peers that are admitted.
 #[derive(Clone, Debug)]
@@ -90,29 +96,23 @@ impl Guard {
         Self { server: self.identity.server(Admitted::AllBut(names)), ..self.clone() }
     }
 
-    /// Encrypts an accepted connection.
-    ///
-    /// # Errors
-    /// If the connection is gone.
-    pub fn accept(&self, socket: Stream) -> io::Result<Stream> {
+    /// As [`crate::stream::Stream::accept_tls`].
+    pub(crate) fn accept(&self, socket: Socket) -> io::Result<Arc<TlsStream>> {
         let origin = socket.origin()?;
         let conn = ServerConnection::new(self.server.clone()).map_err(io::Error::other)?;
         let stream = self.encrypted(conn.into(), socket);
         self.handshakes.insert(&stream, origin);
-        Ok(stream.into())
+        Ok(stream)
     }
 
-    /// Encrypts a connection that was begun to a process of this name.
-    ///
-    /// # Errors
-    /// If the name cannot be that of a certificate.
-    pub fn connect(&self, socket: Stream, name: &str) -> io::Result<Stream> {
+    /// As [`crate::stream::Stream::connect_tls`].
+    pub(crate) fn connect(&self, socket: Socket, name: &str) -> io::Result<Arc<TlsStream>> {
         let name = ServerName::try_from(name.to_owned()).map_err(io::Error::other)?;
         let conn = ClientConnection::new(self.client.clone(), name).map_err(io::Error::other)?;
-        Ok(self.encrypted(conn.into(), socket).into())
+        Ok(self.encrypted(conn.into(), socket))
     }
 
-    fn encrypted(&self, conn: Connection, socket: Stream) -> Arc<TlsStream> {
+    fn encrypted(&self, conn: Connection, socket: Socket) -> Arc<TlsStream> {
         TlsStream::new(conn, socket, clock::now() + self.handshakes.bounds.patience)
     }
 }
@@ -121,35 +121,4 @@ impl Guard {
 /// names of hosts.
 pub fn bears(names: &[String], name: &str) -> bool {
     names.iter().any(|it| it.eq_ignore_ascii_case(name))
-}
-
-/// The connection settings of a process.
-#[derive(Clone, Debug)]
-pub struct Way {
-    /// The address of its listener.
-    pub address: Address,
-    /// The TLS context of the connection, and the name that the process's certificate has to bear;
-    /// none for a connection in the clear.
-    pub tls: Option<(Guard, String)>,
-}
-
-impl Way {
-    /// Begins to connect, as [`Stream::connect`].
-    ///
-    /// # Errors
-    /// If no process listens there, or for other reasons that are reported at once.
-    pub fn connect(&self) -> io::Result<Stream> {
-        let stream = Stream::connect(&self.address)?;
-        match &self.tls {
-            None => Ok(stream),
-            Some((guard, name)) => guard.connect(stream, name),
-        }
-    }
-}
-
-impl From<Address> for Way {
-    /// In the clear.
-    fn from(address: Address) -> Self {
-        Self { address, tls: None }
-    }
 }

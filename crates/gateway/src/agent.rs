@@ -10,7 +10,7 @@ use std::thread::{self, JoinHandle};
 
 use tidegate_fabric::controller::ControllerLink;
 use tidegate_fabric::reactor::{MessageQueue, Reactor};
-use tidegate_fabric::tls::Way;
+use tidegate_fabric::stream::Way;
 use tidegate_proto::message::{FromGateway, Hello, ToGateway, VERSION, VolumeFault};
 use tidegate_proto::stats::latency::Reported;
 

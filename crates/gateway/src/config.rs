@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_algo::allocation::memory_budget::{FLOOR, MemoryBudget};
-use tidegate_fabric::stream::{Address, BindError, ListenerAccess};
-use tidegate_fabric::tls::{Guard, Way};
+use tidegate_fabric::stream::{Address, BindError, ListenerAccess, Way};
+use tidegate_fabric::tls::Guard;
 use tidegate_model::cluster::{Cluster, Volume};
 use tidegate_model::{CostModel, Span};
 use tidegate_wire::nbd::constants::PAYLOAD_MAX;

@@ -426,7 +426,7 @@ impl worker::Client for Connection {
     fn encrypt(&mut self, frontend: &Frontend) -> Result<(), CloseReason> {
         self.is_encrypting = false;
         if let Some(tls) = &frontend.tls {
-            self.stream = tls.guard.accept(self.stream.try_clone()?)?;
+            self.stream = self.stream.try_clone()?.accept_tls(&tls.guard)?;
         }
         Ok(())
     }

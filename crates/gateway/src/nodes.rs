@@ -9,7 +9,7 @@ use std::sync::Arc;
 use tidegate_fabric::reactor::{MessageQueue, Reactor, Ready};
 use tidegate_fabric::remote::{Remote, Settings};
 use tidegate_fabric::service::{Command, CompletionSink, Fault, Job, Part, Service, Session};
-use tidegate_fabric::tls::Way;
+use tidegate_fabric::stream::Way;
 use tidegate_model::{NodeId, PartNumber, Span, Time};
 
 use self::there::There;

@@ -7,8 +7,8 @@ use std::thread::{self, JoinHandle};
 
 use tidegate_algo::allocation::connection_quota::OpenConnections;
 use tidegate_fabric::reactor::{MessageQueue, Reactor};
+use tidegate_fabric::stream::Way;
 use tidegate_fabric::stream::{Address, Listener, ListenerAccess};
-use tidegate_fabric::tls::Way;
 use tidegate_model::cluster::Volume;
 use tidegate_proto::stats::latency::RequestLatency;
 use tidegate_proto::stats::message::{GatewayCounts, GatewayPressure};

@@ -24,6 +24,7 @@
 mod check;
 mod command;
 mod hops;
+mod location;
 mod outcome;
 mod promises;
 mod request_source;

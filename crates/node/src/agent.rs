@@ -17,7 +17,7 @@ use rustix::time::{
 };
 use tidegate_fabric::controller::ControllerLink;
 use tidegate_fabric::reactor::{Interest, Reactor, Ready};
-use tidegate_fabric::tls::Way;
+use tidegate_fabric::stream::Way;
 use tidegate_model::{Event, Time};
 use tidegate_proto::cluster::message::{FromNode, PartFault, ToNode};
 use tidegate_proto::message::{Hello, VERSION};

@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use tidegate_fabric::stream::Address;
-use tidegate_fabric::tls::{Guard, Way};
+use tidegate_fabric::stream::{Address, Way};
+use tidegate_fabric::tls::Guard;
 use tidegate_model::cluster::Cluster;
 use tidegate_model::{Bytes, CostModel, Discipline, Iops, Span};
 use tidegate_proto::node::Pacing;

@@ -21,7 +21,6 @@
 pub mod registry;
 pub mod rnic;
 mod share_agent;
-pub mod slots;
 
 use alloc::format;
 use alloc::string::String;

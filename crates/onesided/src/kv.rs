@@ -124,6 +124,7 @@ pub use opening::{OpenError, Opening};
 pub use sweep::{Pass, Stock, Sweep};
 
 mod block;
+mod bytes;
 mod client;
 mod inspect;
 mod layout;

@@ -19,3 +19,4 @@ pub mod integrity;
 #[cfg(feature = "kv")]
 pub mod kv;
 pub mod one_sided;
+pub mod session_slots;

@@ -1,9 +1,8 @@
 //! Attaches the shim to its stage, and keeps it in forked children.
 
-use std::ffi::{CStr, OsStr};
+use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
 
 use libc::{c_char, c_int};
@@ -12,23 +11,16 @@ use tidegate_stage::{Inside, Stage, files, scratch};
 
 use crate::errno::Errno;
 use crate::ops::programs::NOT_STARTED;
+use crate::process::stage;
+use crate::raw::value_of;
 use crate::real::find_all;
-use crate::{probe, raw, sandbox};
+use crate::{probe, process, raw, sandbox};
 
 /// Set to anything, it makes the shim print on standard error why it lets everything pass.
 const DEBUG: &[u8] = b"TIDEGATE_DEBUG";
 
 /// Set to anything but a word for no: this program must not run without its stage.
 const FAIL_CLOSED: &[u8] = b"TIDEGATE_FAIL_CLOSED";
-
-/// Set by the constructor and never removed: a thread may be in a gate when the program ends.
-static STAGE: OnceLock<Stage> = OnceLock::new();
-
-/// The stage of this process, if it has one and the constructor has run.
-#[inline]
-pub(crate) fn stage() -> Option<&'static Stage> {
-    STAGE.get()
-}
 
 /// The function that glibc calls before the program begins, with the arguments of `main`.
 /// Constructors of other libraries may have run before.
@@ -97,7 +89,7 @@ fn end(reason: &[u8]) -> ! {
 
 /// Gives this process its stage, and those that it forks.
 fn keep(stage: Stage) {
-    if STAGE.set(stage).is_ok() {
+    if process::set_stage(stage) {
         // SAFETY: what runs in the child does nothing that is forbidden there. If there is no
         // memory for it, children draw on the same buckets but are not listed.
         unsafe { libc::pthread_atfork(None, None, Some(forked)) };
@@ -117,10 +109,6 @@ unsafe extern "C" fn forked() {
         sandbox::forgets_thread();
         stage.join();
     }
-}
-
-pub(crate) fn value_of<'a>(variable: &'a CStr, name: &[u8]) -> Option<&'a [u8]> {
-    variable.to_bytes().strip_prefix(name)?.strip_prefix(b"=")
 }
 
 /// Writes one line to standard error, if that works.
@@ -146,12 +134,5 @@ mod tests {
         assert!(is_yes(b"1") && is_yes(b"true") && is_yes(b"yes"));
         let no: [&[u8]; 5] = [b"", b"0", b"False", b"NO", b"off"];
         assert!(!no.iter().any(|no| is_yes(no)));
-    }
-
-    #[test]
-    fn a_variable_has_exactly_its_name() {
-        assert_eq!(value_of(c"A=b=c", b"A"), Some(&b"b=c"[..]));
-        assert_eq!(value_of(c"AB=c", b"A"), None);
-        assert_eq!(value_of(c"A", b"A"), None);
     }
 }

@@ -7,12 +7,12 @@
 //! until it is through.
 //!
 //! Few programs have such threads, and most requests need not check: a bit marks such programs
-//! ([`lifecycle::news`]). For the few instructions before and after, the standard's word holds that
-//! such a thread may not call what it calls.
+//! ([`process::RARE_STATE`]). For the few instructions before and after, the standard's word
+//! holds that such a thread may not call what it calls.
 
 use libc::c_int;
 
-use crate::ops::lifecycle;
+use crate::process;
 
 unsafe extern "C-unwind" {
     fn pthread_setcanceltype(kind: c_int, old: *mut c_int) -> c_int;
@@ -47,7 +47,7 @@ impl Drop for Shielded {
 /// Says where the thread may be cancelled.
 pub(crate) fn types(kind: c_int, call: impl FnOnce() -> c_int) -> c_int {
     if kind == ASYNCHRONOUS {
-        lifecycle::set_news(lifecycle::CANCELLED_ANYWHERE, true);
+        process::set_rare_state(process::CANCELLED_ANYWHERE, true);
     }
     call()
 }

@@ -1,11 +1,11 @@
 //! The hooks: functions that a program calls instead of the C library's.
 //!
-//! Each hook is a line of a table: its name, its arguments, and the thought of `ops` that goes with
-//! it. Functions and types are `extern "C-unwind"`, because glibc cancels a thread by unwinding it,
-//! out of the very calls that are hooked here; with `extern "C"` that would end the process.
+//! Each hook is a line of a table: its name, its arguments, and its wrapper in `ops`. Functions and
+//! types are `extern "C-unwind"`, because glibc cancels a thread by unwinding it, out of the very
+//! calls that are hooked here; with `extern "C"` that would end the process.
 //!
 //! Where a function exists under several names (`pread64`, `__pread64_chk`), each name is a hook of
-//! its own in front of its own function. That they share a thought is right only where `off_t` has
+//! its own in front of its own function. They may share a wrapper only where `off_t` has
 //! 64 bits under every name; on other machines this library does not compile.
 
 #![allow(clippy::missing_safety_doc, reason = "the contract is that of the C function's manual")]
@@ -26,15 +26,15 @@ macro_rules! absent {
 ///
 /// ```text
 /// fn name(argument: type, …) -> result
-///     = thought[its inputs] |what it may change| or what_if_it_is_missing;
+///     = wrapper[its inputs] |what it may change| or what_if_it_is_missing;
 /// ```
 ///
-/// and the thought is called with its inputs and a closure that makes the real call, which takes as
-/// arguments what the thought may change. The last two parts may be left out.
+/// and the wrapper is called with its inputs and a closure that makes the real call, which takes as
+/// arguments what the wrapper may change. The last two parts may be left out.
 macro_rules! hooks {
     ($(
         fn $name:ident($($argument:ident: $type:ty),* $(,)?) -> $result:ty
-            = $($think:ident)::+ [$($known:expr),* $(,)?] $(|$($changed:ident),+|)?
+            = $($wrapper:ident)::+ [$($known:expr),* $(,)?] $(|$($changed:ident),+|)?
             $(or $absent:ident)?;
     )*) => {$(
         #[doc = concat!("Hook for `", stringify!($name), "`.")]
@@ -50,7 +50,7 @@ macro_rules! hooks {
             // function's contract, and the real call is made with its arguments.
             unsafe {
                 let real = REAL.get();
-                $($think)::+($($known,)* move |$($($changed),+)?| real($($argument),*))
+                $($wrapper)::+($($known,)* move |$($($changed),+)?| real($($argument),*))
             }
         }
     )*};
@@ -62,7 +62,7 @@ macro_rules! hooks {
 macro_rules! variadic_hooks {
     ($(
         fn $name:ident($($argument:ident: $type:ty),*; $($more:ident: $more_type:ty),+)
-            -> $result:ty = $($think:ident)::+ [$($known:expr),* $(,)?] $(|$($changed:ident),+|)?;
+            -> $result:ty = $($wrapper:ident)::+ [$($known:expr),* $(,)?] $(|$($changed:ident),+|)?;
     )*) => {$(
         #[doc = concat!("Hook for `", stringify!($name), "`.")]
         #[unsafe(no_mangle)]
@@ -79,7 +79,7 @@ macro_rules! variadic_hooks {
             // SAFETY: as for `hooks!`.
             unsafe {
                 let real = REAL.get();
-                $($think)::+(
+                $($wrapper)::+(
                     $($known,)* move |$($($changed),+)?| real($($argument,)* $($more),+)
                 )
             }

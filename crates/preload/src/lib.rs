@@ -25,11 +25,13 @@ mod attach;
 mod cancel;
 mod errno;
 mod filter;
+mod guard;
 // Tests do without: they would be hooked themselves.
 #[cfg(not(test))]
 pub mod hooks;
 mod ops;
 mod probe;
+mod process;
 mod raw;
 mod real;
 mod sandbox;

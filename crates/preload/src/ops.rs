@@ -1,4 +1,5 @@
-//! The work before and after a call: the hooks describe the call, and this module calls the stage.
+//! Wrappers of C library calls: a hook describes the call, and its wrapper here asks the stage
+//! before the call and reports to the stage after it.
 
 use std::mem::ManuallyDrop;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -8,9 +9,9 @@ use tidegate_model::Operation;
 use tidegate_stage::files::{Status, begin_query, cache_status};
 use tidegate_stage::{Admission, Bypass, Inside, Request, Stage, Subject};
 
-use crate::attach::stage;
 use crate::cancel::Shielded;
 use crate::errno::Errno;
+use crate::process::{self, stage};
 use crate::real::CallResult;
 use crate::sandbox;
 
@@ -49,28 +50,32 @@ pub(crate) enum Admitted {
 }
 
 impl Admitted {
-    /// Enforces the request's rules, which may take a while.
+    /// Enforces the request's rules; the thread may wait at gates.
     #[inline]
-    pub(crate) fn now(stage: &'static Stage, request: &Request<'_>) -> Self {
-        match lifecycle::news() {
-            0 => Self::enforced(stage, request),
-            news => Self::unusual(stage, request, news),
+    pub(crate) fn enforce(stage: &'static Stage, request: &Request<'_>) -> Self {
+        match lifecycle::rare_state() {
+            0 => Self::enforce_guarded(stage, request),
+            rare_state => Self::enforce_in_rare_state(stage, request, rare_state),
         }
     }
 
     /// The same in a process that has done what is seldom done.
     #[cold]
     #[inline(never)]
-    fn unusual(stage: &'static Stage, request: &Request<'_>, news: u32) -> Self {
-        let _shielded = (news & lifecycle::CANCELLED_ANYWHERE != 0).then(Shielded::new);
-        if news & lifecycle::SANDBOXED != 0 && sandbox::bars(stage, request) {
+    fn enforce_in_rare_state(
+        stage: &'static Stage,
+        request: &Request<'_>,
+        rare_state: u32,
+    ) -> Self {
+        let _shielded = (rare_state & process::CANCELLED_ANYWHERE != 0).then(Shielded::new);
+        if rare_state & process::SANDBOXED != 0 && sandbox::bars(stage, request) {
             return Self::Barred(stage);
         }
-        Self::enforced(stage, request)
+        Self::enforce_guarded(stage, request)
     }
 
     #[inline(always)]
-    fn enforced(stage: &'static Stage, request: &Request<'_>) -> Self {
+    fn enforce_guarded(stage: &'static Stage, request: &Request<'_>) -> Self {
         let Some(_inside) = Inside::enter() else { return Self::inside(stage) };
         let _errno = Errno::keep();
         // Written in place: what a closure returns is copied on its way to the caller, in chunks
@@ -84,7 +89,7 @@ impl Admitted {
             if let Self::Through(admission) = &admitted
                 && admission.has_permits()
             {
-                threads::holds();
+                threads::watch_for_end();
             }
         };
         if let Err(panic) = catch_unwind(AssertUnwindSafe(enforce)) {
@@ -125,27 +130,9 @@ impl Admitted {
     }
 }
 
-/// Thinks where the stage is not asked. None if the thread is inside already, or if this is where
-/// the shim is broken.
-pub(crate) fn safely<R>(think: impl FnOnce() -> R) -> Option<R> {
-    let _shielded = Shielded::new();
-    let _inside = Inside::enter()?;
-    let _errno = Errno::keep();
-    match catch_unwind(AssertUnwindSafe(think)) {
-        Ok(result) => Some(result),
-        Err(panic) => {
-            std::mem::forget(panic);
-            if let Some(stage) = stage() {
-                stage.bypass(Bypass::Failure, 0);
-            }
-            None
-        }
-    }
-}
-
-/// Makes a call that moves at most `bytes` between memory and a descriptor.
+/// Gates a call that moves at most `bytes` between memory and a descriptor.
 #[inline]
-pub(crate) fn moves<T: CallResult>(
+pub(crate) fn gate_transfer<T: CallResult>(
     operation: Operation,
     descriptor: c_int,
     bytes: u64,
@@ -153,25 +140,29 @@ pub(crate) fn moves<T: CallResult>(
 ) -> T {
     let Some(stage) = stage() else { return call() };
     let request = Request::new(operation, bytes.min(MOVED_MAX));
-    let admitted = Admitted::now(stage, &request.on(Subject::Descriptor(descriptor)));
+    let admitted = Admitted::enforce(stage, &request.on(Subject::Descriptor(descriptor)));
     let result = call();
     admitted.complete(result.moved());
     result
 }
 
-/// Makes a call about an open file that moves no data.
-pub(crate) fn opened<T>(operation: Operation, descriptor: c_int, call: impl FnOnce() -> T) -> T {
+/// Gates a call about an open file that moves no data.
+pub(crate) fn gate_descriptor_call<T>(
+    operation: Operation,
+    descriptor: c_int,
+    call: impl FnOnce() -> T,
+) -> T {
     let Some(stage) = stage() else { return call() };
     let request = Request::new(operation, 0).on(Subject::Descriptor(descriptor));
-    let admitted = Admitted::now(stage, &request);
+    let admitted = Admitted::enforce(stage, &request);
     let result = call();
     admitted.complete(0);
     result
 }
 
-/// Makes a call that reads the status of an open file. First the call, then the gates: without its
+/// Gates a call that reads the status of an open file. First the call, then the gates: without its
 /// result the stage would have to make the same call to find the gates.
-pub(crate) fn queries_status(
+pub(crate) fn gate_status_query(
     descriptor: c_int,
     status: *mut c_void,
     call: impl FnOnce() -> c_int,
@@ -185,21 +176,21 @@ pub(crate) fn queries_status(
         let status = Status { mode: status.st_mode, device: status.st_dev };
         cache_status(descriptor, before, status);
     }
-    pays(stage, Operation::Stat, descriptor, 0);
+    charge(stage, Operation::Stat, descriptor, 0);
     result
 }
 
-/// Makes a call that is about no file in particular. No rule with a path holds for it.
-pub(crate) fn at_large<T>(operation: Operation, call: impl FnOnce() -> T) -> T {
+/// Gates a call that is about no file in particular. No rule with a path holds for it.
+pub(crate) fn gate_call_without_file<T>(operation: Operation, call: impl FnOnce() -> T) -> T {
     let Some(stage) = stage() else { return call() };
-    let admitted = Admitted::now(stage, &Request::new(operation, 0).on(Subject::Path(b"")));
+    let admitted = Admitted::enforce(stage, &Request::new(operation, 0).on(Subject::Path(b"")));
     let result = call();
     admitted.complete(0);
     result
 }
 
-/// Pays for something that has happened already, where it could not be known before.
-pub(crate) fn pays(stage: &'static Stage, operation: Operation, descriptor: c_int, bytes: u64) {
+/// Charges bytes that were moved already, where the amount could not be known before the call.
+pub(crate) fn charge(stage: &'static Stage, operation: Operation, descriptor: c_int, bytes: u64) {
     let request = Request::new(operation, bytes).on(Subject::Descriptor(descriptor));
-    Admitted::now(stage, &request).complete(bytes);
+    Admitted::enforce(stage, &request).complete(bytes);
 }

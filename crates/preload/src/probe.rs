@@ -16,8 +16,8 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use crate::process;
 use crate::real::Real;
-use crate::sandbox;
 
 /// Memory is mapped in units of this size, or of a multiple.
 const PAGE: usize = 4096;
@@ -119,7 +119,7 @@ impl Probe {
         let here = 0u8;
         // The frame that this is called from.
         let frame = (&raw const here).addr();
-        Self { known: [frame / PAGE; 2], frame, may_not_query: sandbox::must_not_probe() }
+        Self { known: [frame / PAGE; 2], frame, may_not_query: process::must_not_probe() }
     }
 
     /// Whether all of these bytes can be read.

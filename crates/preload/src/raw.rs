@@ -8,8 +8,8 @@ use std::ffi::CStr;
 
 use libc::{c_char, c_int, iovec};
 
-use crate::attach::stage;
 use crate::probe::Probe;
+use crate::process::stage;
 
 /// The most vectors in one call. With more of them the kernel refuses it.
 const VECTORS_MAX: usize = 1024;
@@ -133,6 +133,11 @@ pub(crate) unsafe fn strings<'a>(
     })
 }
 
+/// The value of an environment variable, if it has this name.
+pub(crate) fn value_of<'a>(variable: &'a CStr, name: &[u8]) -> Option<&'a [u8]> {
+    variable.to_bytes().strip_prefix(name)?.strip_prefix(b"=")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -177,5 +182,12 @@ mod tests {
             assert_eq!(string(&mut probe, std::ptr::null(), 9), None);
             assert_eq!(string(&mut probe, std::ptr::without_provenance(usize::MAX), 9), None);
         }
+    }
+
+    #[test]
+    fn a_variable_has_exactly_its_name() {
+        assert_eq!(value_of(c"A=b=c", b"A"), Some(&b"b=c"[..]));
+        assert_eq!(value_of(c"AB=c", b"A"), None);
+        assert_eq!(value_of(c"A", b"A"), None);
     }
 }

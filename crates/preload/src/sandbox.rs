@@ -19,7 +19,7 @@
 //! being inside the shim for good, which is what keeps it from all of this.
 //!
 //! While no filter is in the way, none of this is checked: the flag is a bit of a word that every
-//! request reads anyway ([`lifecycle::news`]).
+//! request reads anyway ([`process::RARE_STATE`]).
 
 use std::cell::Cell;
 use std::ffi::c_long;
@@ -34,16 +34,15 @@ use tidegate_stage::{
     Bypass, Classifier, Inside, Request, Stage, Subject, Table, record, scope, scratch,
 };
 
-use crate::attach::stage;
 use crate::filter::{self, Call, Instruction, Program};
-use crate::ops::{lifecycle, safely};
+use crate::guard::run_guarded;
+use crate::process::{self, ALL, ALLOWED, Needs, PROBE, STRICT, stage};
+pub(crate) use crate::process::{forbids, is_strict};
 use crate::raw;
 
 /// The reason under which calls are counted that a sandbox keeps from the gates.
 pub(crate) const SANDBOXED: Bypass = Bypass::Sandboxed;
 
-/// Calls that the shim makes for itself, a bit each.
-pub(crate) type Needs = u32;
 const FUTEX: Needs = 1;
 const STATUS: Needs = 1 << 1;
 const FILE_SYSTEM: Needs = 1 << 2;
@@ -57,8 +56,6 @@ const CLOSE: Needs = 1 << 9;
 const MAP: Needs = 1 << 10;
 const CLOCK: Needs = 1 << 11;
 const INSPECT: Needs = 1 << 12;
-const PROBE: Needs = 1 << 13;
-const ALL: Needs = (1 << 14) - 1;
 
 /// To find out what a descriptor is.
 const DESCRIPTOR: Needs = STATUS | FILE_SYSTEM | LINK | PROCESS;
@@ -118,27 +115,12 @@ const fn by(number: c_long, second: Option<u32>) -> Call {
     Call { number, arguments: [None, second] }
 }
 
-/// The calls that the process may still make, as bits of [`Needs`].
-static ALLOWED: AtomicU32 = AtomicU32::new(ALL);
 /// The facts known about the process for good: [`LINK`] for its name, [`READ`] for its group.
 static IDENTITY: AtomicU32 = AtomicU32::new(0);
 
 thread_local! {
-    /// Whether the thread is in strict mode.
-    static STRICT: Cell<bool> = const { Cell::new(false) };
     /// The table and the context under which the stage has this thread.
     static WARM: Cell<(u32, ContextId)> = const { Cell::new((0, ContextId::NONE)) };
-}
-
-/// Whether any of these calls may end the program.
-pub(crate) fn forbids(needs: Needs) -> bool {
-    ALLOWED.load(Ordering::Relaxed) & needs != needs
-}
-
-/// Whether the kernel must not be queried whether memory can be read.
-#[inline]
-pub(crate) fn must_not_probe() -> bool {
-    forbids(PROBE) || STRICT.get()
 }
 
 /// The effect of this process's filters on the start of a program.
@@ -163,15 +145,9 @@ pub(crate) fn start() -> Start {
     }
 }
 
-/// Whether the thread is in strict mode.
-#[cold]
-pub(crate) fn is_strict() -> bool {
-    STRICT.get()
-}
-
 /// The thread leaves for another place with `longjmp`: if it was inside the shim, it is no more,
 /// but for one in strict mode.
-pub(crate) fn jumps() {
+pub(crate) fn on_jump() {
     if !STRICT.get() {
         files::abandon();
         scratch::abandon();
@@ -241,7 +217,7 @@ fn allow(allowed: Needs) {
     ALLOWED.store(allowed, Ordering::Relaxed);
     files::allow_queries(allowed & DESCRIPTOR == DESCRIPTOR);
     record::allow_inspection(allowed & THREAD_STATE == THREAD_STATE);
-    lifecycle::set_news(lifecycle::SANDBOXED, allowed != ALL);
+    process::set_rare_state(process::SANDBOXED, allowed != ALL);
 }
 
 /// Takes the calls `lost` from the process, and gives them back if `call` fails.
@@ -299,7 +275,7 @@ fn reads_clock_without_calls(stage: &Stage) -> bool {
     }
     let name = c"/sys/devices/system/clocksource/clocksource0/current_clocksource";
     let mut found = [0; 32];
-    safely(|| {
+    run_guarded(|| {
         if forbids(OPEN | READ | CLOSE) {
             return false;
         }
@@ -317,7 +293,7 @@ pub(crate) fn prepares() {
     if forbids(DESCRIPTOR | OPEN | CLOSE) || !files::is_own() {
         return;
     }
-    safely(|| {
+    run_guarded(|| {
         // The first reading of the kernel's clock finds its location.
         stage.now();
         knows(stage);

@@ -3,13 +3,13 @@
 //!
 //! A peer connects and sends its [`Hello`]. The controller's first answer accepts the peer or is a
 //! refusal. After the end of a connection the peer connects again, at growing intervals, and holds
-//! its last policy meanwhile. [`PeerSession`] is that side, for storage nodes, gateways and data
-//! nodes; a stage also bounds the silence of its controller ([`crate::stage`]).
+//! its last policy meanwhile. [`PeerSession`] is that side, for every kind of peer; a stage also
+//! bounds the silence of its controller ([`crate::stage`]).
 //!
 //! Two processes that use one name by mistake end each other's connections. The controller refuses
 //! the earlier one, which tries again after [`REFUSED_WAIT`]. If the refusal is lost, the intervals
-//! still grow: only a connection that lasted for [`STEADY`] makes the next failure a first one.
-//! `Takeovers` reports them to operators.
+//! still grow: only a connection that lasted for [`STEADY`] longest intervals makes the next
+//! failure a first one. `Takeovers` reports them to operators.
 //!
 //! On the controller's side `Sessions` is the only table of connections and peers, and
 //! `same_version` the only comparison of versions; operators, who have no session, are answered by
@@ -38,11 +38,11 @@ const RETRY_MAX: Span = Span(2 * Span::SECOND.0);
 /// The wait after a controller reported that another attempt cannot help: it may be replaced.
 const REFUSED_WAIT: Span = Span(60 * Span::SECOND.0);
 
-/// How long a connection has to last until the next failure counts as a first one. It is longer
-/// than the longest wait: else two processes that replace each other's connections would reset each
-/// other's waits for ever. Five times, as a controller that restarts again and again is no
-/// controller to hurry to.
-const STEADY: Span = Span(5 * RETRY_MAX.0);
+/// How long a connection has to last until the next failure counts as a first one, in longest
+/// waits. More than one: else two processes that replace each other's connections would reset each
+/// other's waits for ever. Five, as a controller that restarts again and again is no controller to
+/// hurry to.
+const STEADY: u64 = 5;
 
 /// Whether a peer is connected with its controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,6 +94,18 @@ impl FromController for ToDataNode {
     }
 }
 
+impl FromController for ToStage {
+    fn refusal(&self) -> Option<(&str, bool)> {
+        match self {
+            Self::Refused { reason, retry, .. } => Some((reason, *retry)),
+            Self::Welcome { version, .. } if *version != VERSION => {
+                Some(("its version differs", false))
+            }
+            _ => None,
+        }
+    }
+}
+
 /// A peer's side of the session with its controller. The first attempt is due at once.
 ///
 /// ```
@@ -119,11 +131,20 @@ impl FromController for ToDataNode {
 pub struct PeerSession {
     standing: Standing,
     retry: Retry,
+    /// How long a connection has to last until the next failure counts as a first one.
+    steady: Span,
     /// When the connection was accepted; of no meaning without one.
     joined_at: Time,
 }
 
 impl PeerSession {
+    /// A session whose attempts are `first` apart after the first failure, then twice as far each
+    /// time, up to `longest`.
+    pub(crate) const fn retrying(first: Span, longest: Span) -> Self {
+        let (retry, steady) = (Retry::new(first, longest), Span(STEADY * longest.0));
+        Self { standing: Standing::Seeking, retry, steady, joined_at: Time::ZERO }
+    }
+
     /// Whether the peer is connected.
     pub const fn standing(&self) -> Standing {
         self.standing
@@ -161,7 +182,7 @@ impl PeerSession {
 
     /// An attempt failed, or the connection ended.
     pub fn on_closed(&mut self, now: Time) {
-        if self.standing == Standing::Joined && now.since(self.joined_at) >= STEADY {
+        if self.standing == Standing::Joined && now.since(self.joined_at) >= self.steady {
             self.retry.succeed();
         }
         self.standing = Standing::Seeking;
@@ -171,8 +192,7 @@ impl PeerSession {
 
 impl Default for PeerSession {
     fn default() -> Self {
-        let retry = Retry::new(RETRY_MIN, RETRY_MAX);
-        Self { standing: Standing::Seeking, retry, joined_at: Time::ZERO }
+        Self::retrying(RETRY_MIN, RETRY_MAX)
     }
 }
 

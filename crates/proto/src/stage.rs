@@ -3,8 +3,8 @@
 //!
 //! The machine decides; its caller acts. [`Machine::poll_output`] returns the next action, and the
 //! caller reports events with `on_…`. A stage without a controller keeps its rules, tries again
-//! with growing pauses, and after the silence that the controller itself allowed goes over to the
-//! policy's fallback. No message of a controller can stop the application.
+//! with growing pauses ([`PeerSession`]), and after the silence that the controller itself allowed
+//! goes over to the policy's fallback. No message of a controller can stop the application.
 
 use alloc::collections::VecDeque;
 use alloc::format;
@@ -14,7 +14,7 @@ use tidegate_model::policy::Fallback;
 use tidegate_model::{Span, Time};
 
 use crate::message::{FromStage, Hello, Rule, StageInfo, ToStage, VERSION};
-use crate::retry::Retry;
+use crate::session::{FromController, PeerSession, Standing};
 
 pub mod plan;
 
@@ -52,27 +52,16 @@ pub enum Output {
     Notice(String),
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Connection {
-    /// Waiting for the next attempt.
-    Down,
-    /// Asked the caller to connect.
-    Connecting,
-    /// Said hello.
-    Greeted,
-    /// Was welcomed.
-    Up,
-    /// Was turned away for good.
-    Refused,
-}
-
 /// A stage.
 #[derive(Debug)]
 pub struct Machine {
     info: StageInfo,
     plan: Plan,
-    connection: Connection,
-    retry: Retry,
+    session: PeerSession,
+    /// The caller is to connect, and has not reported how that went.
+    is_connecting: bool,
+    /// No further attempt: the stage was refused for good, or nothing uses it any more.
+    has_ended: bool,
     /// When the last message from the controller came.
     last_received: Time,
     silence_max: Span,
@@ -91,8 +80,9 @@ impl Machine {
         Self {
             info,
             plan: Plan::new(layered),
-            connection: Connection::Down,
-            retry: Retry::new(RETRY_FIRST, RETRY_LAST),
+            session: PeerSession::retrying(RETRY_FIRST, RETRY_LAST),
+            is_connecting: false,
+            has_ended: false,
             last_received: now,
             silence_max: SILENCE_FIRST,
             fallback: Fallback::Keep,
@@ -110,12 +100,13 @@ impl Machine {
 
     /// When to call [`Self::on_deadline`], if nothing happens before.
     pub fn next_deadline(&self) -> Option<Time> {
-        let retry = (self.connection == Connection::Down).then(|| self.retry.at());
+        let is_idle = !self.is_connecting && !self.has_ended && !self.is_live();
+        let attempt = is_idle.then(|| self.session.next_attempt());
         // The silence counts on a live connection, to notice a controller that hangs, and without
         // one until the fallback is in force.
-        let live = matches!(self.connection, Connection::Greeted | Connection::Up);
-        let silence = (live || !self.alone).then(|| self.last_received.after(self.silence_max));
-        [retry, silence].into_iter().flatten().min()
+        let silence =
+            (self.is_live() || !self.alone).then(|| self.last_received.after(self.silence_max));
+        [attempt, silence].into_iter().flatten().min()
     }
 
     /// Channels, gates and rules as they are.
@@ -130,19 +121,26 @@ impl Machine {
 
     /// Whether a controller has welcomed the stage and not gone since.
     pub fn is_connected(&self) -> bool {
-        self.connection == Connection::Up
+        !self.has_ended && self.session.standing() == Standing::Joined
+    }
+
+    /// Whether there is a connection.
+    fn is_live(&self) -> bool {
+        let standing = self.session.standing();
+        !self.has_ended && matches!(standing, Standing::Greeting | Standing::Joined)
     }
 
     /// Time has come.
     pub fn on_deadline(&mut self, now: Time) {
-        if self.connection == Connection::Down && self.retry.is_due(now) {
-            self.connection = Connection::Connecting;
+        let may_connect = !self.is_connecting && !self.has_ended;
+        if may_connect && self.session.next_attempt() <= now {
+            self.is_connecting = true;
             self.outputs.push_back(Output::Connect);
         }
         if self.last_received.after(self.silence_max) > now {
             return;
         }
-        if matches!(self.connection, Connection::Greeted | Connection::Up) {
+        if self.is_live() {
             self.outputs.push_back(Output::Close);
             self.lose(now, format!("the controller has been silent for {}", self.silence_max));
         }
@@ -156,7 +154,8 @@ impl Machine {
 
     /// The connection is there.
     pub fn on_connected(&mut self, now: Time) {
-        self.connection = Connection::Greeted;
+        self.is_connecting = false;
+        self.session.on_connected();
         self.last_received = now;
         let hello = Hello::Stage { version: VERSION, info: self.info.clone() };
         self.outputs.push_back(Output::Hello(hello));
@@ -164,14 +163,14 @@ impl Machine {
 
     /// There is no connection (any more), and why.
     pub fn on_closed(&mut self, now: Time, reason: &str) {
-        if self.connection != Connection::Refused {
+        if !self.has_ended {
             self.lose(now, format!("no controller: {reason}"));
         }
     }
 
     fn lose(&mut self, now: Time, reason: String) {
-        self.connection = Connection::Down;
-        self.retry.later(now);
+        self.is_connecting = false;
+        self.session.on_closed(now);
         self.notice(reason);
     }
 
@@ -185,24 +184,21 @@ impl Machine {
     /// The controller has sent a message.
     pub fn on_message(&mut self, now: Time, message: ToStage) {
         self.last_received = now;
+        if let Some((reason, may_help)) = message.refusal() {
+            let reason = String::from(reason);
+            self.session.on_message(now, &message);
+            return self.refused(&message, reason, may_help);
+        }
         match message {
-            ToStage::Welcome { version, stage, silence_max, fallback } => {
-                if version != VERSION {
-                    self.refused(now, version, String::from("its version differs"), false);
-                    return;
-                }
-                self.connection = Connection::Up;
+            ToStage::Welcome { stage, silence_max, fallback, .. } => {
+                self.session.on_message(now, &message);
                 self.info.stage = stage;
-                self.retry.succeed();
                 // Less than ten of the shortest cycles would mistake a busy machine for a dead one.
                 self.silence_max = silence_max.max(RETRY_FIRST);
                 self.fallback = fallback;
                 self.noticed.clear();
             }
-            ToStage::Refused { version, reason, retry } => {
-                self.refused(now, version, reason, retry);
-            }
-            ToStage::Unused => {}
+            ToStage::Refused { .. } | ToStage::Unused => {}
             ToStage::Apply { revision, rules } => self.apply(revision, &rules),
             ToStage::Collect { round, detail } => {
                 self.outputs.push_back(Output::Report { round, detail });
@@ -210,20 +206,22 @@ impl Machine {
         }
     }
 
-    fn refused(&mut self, now: Time, version: u16, reason: String, retry: bool) {
+    /// The controller refuses the stage. Unless another attempt may help, this is its last one.
+    fn refused(&mut self, message: &ToStage, reason: String, may_help: bool) {
         self.outputs.push_back(Output::Close);
-        let reason = match version {
-            VERSION => format!("the controller refuses this stage: {reason}"),
-            _ => format!(
-                "the controller speaks version {version} and this stage version {VERSION}: {reason}"
-            ),
+        self.has_ended |= !may_help;
+        let reason = match message {
+            ToStage::Welcome { version, .. } | ToStage::Refused { version, .. }
+                if *version != VERSION =>
+            {
+                format!(
+                    "the controller speaks version {version} and this stage version {VERSION}: \
+                     {reason}"
+                )
+            }
+            _ => format!("the controller refuses this stage: {reason}"),
         };
-        if retry {
-            self.lose(now, reason);
-        } else {
-            self.connection = Connection::Refused;
-            self.notice(reason);
-        }
+        self.notice(reason);
     }
 
     fn apply(&mut self, revision: u64, rules: &[Rule]) {
@@ -246,14 +244,14 @@ impl Machine {
 
     /// Nothing uses the stage any more.
     pub fn on_end(&mut self) {
-        if matches!(self.connection, Connection::Greeted | Connection::Up) {
+        if self.is_live() {
             // Traffic since the last round still counts.
             let round = 0;
             self.outputs.push_back(Output::Report { round, detail: true });
             self.outputs.push_back(Output::Send(FromStage::Disconnect));
         }
         self.outputs.push_back(Output::Close);
-        self.connection = Connection::Refused;
+        self.has_ended = true;
     }
 
     /// Applies rules that come from the program itself rather than from a controller.

@@ -5,7 +5,7 @@
 //!
 //! **Mechanism.** A seed becomes a set-up, a load and a list of faults. In the *wild* periods
 //! everything happens. Then faults end, and in the *healing* periods the system recovers. In the
-//! *calm* periods every promise must be kept. The run is looked at [`LOOKS`] times in a period, and
+//! *calm* periods every promise must be kept. The run is looked at `LOOKS` times in a period, and
 //! the first broken invariant ends it. Each [`Kind`] has its own set-ups and invariants; its module
 //! lists them. The same seed gives the same run, to the last event ([`check`]).
 
@@ -22,17 +22,13 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
-use tidegate_model::Span;
-
 use crate::one_sided::faults::OneSidedTrial;
 use crate::time::Picoseconds;
+use crate::trial::{LOOKS, Look, Phases, Trial};
 use bricks::BrickTrial;
 use cluster::ClusterTrial;
 use data_nodes::DataNodeTrial;
 use storm::StormTrial;
-
-/// Looks at a run in a period.
-pub(crate) const LOOKS: u64 = 20;
 
 /// A kind of simulation under faults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,56 +80,6 @@ pub struct Violation {
     pub at: Picoseconds,
     /// The broken invariant.
     pub what: String,
-}
-
-/// The phases of a run, in periods of this length.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Phases {
-    pub(crate) period: Span,
-    /// Periods in which everything happens.
-    pub(crate) wild: u64,
-    /// Periods from the last fault until everything must be as if there had been none.
-    pub(crate) heal: u64,
-    /// Periods in which every promise must be kept.
-    pub(crate) calm: u64,
-}
-
-impl Phases {
-    /// When it is calm.
-    pub(crate) fn calm_from(&self) -> Picoseconds {
-        Picoseconds(Picoseconds::from(self.period).0 * (self.wild + self.heal))
-    }
-}
-
-/// Which look at a run this is.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Look {
-    /// The parts of the period that have passed, of [`LOOKS`]; zero at its end.
-    pub(crate) part: u64,
-    /// Whether the period is a calm one.
-    pub(crate) is_calm: bool,
-}
-
-/// The run of a seed.
-pub(crate) trait Trial {
-    fn phases(&self) -> Phases;
-
-    fn now(&self) -> Picoseconds;
-
-    /// Lets everything happen until then.
-    ///
-    /// # Errors
-    /// A broken invariant.
-    fn run_until(&mut self, end: Picoseconds) -> Result<(), String>;
-
-    /// Checks what must hold now.
-    ///
-    /// # Errors
-    /// A broken invariant.
-    fn inspect(&mut self, look: Look) -> Result<(), String>;
-
-    /// A number that differs between runs that differ.
-    fn trace(&self) -> u64;
 }
 
 /// Runs a seed to its end and checks the invariants. Returns a number made from the run: runs that

@@ -69,8 +69,8 @@ use tidegate_model::{Bytes, Class, Operation};
 pub use reader::Reader;
 pub use summary::Summary;
 
+use crate::io_request::IoRequest;
 use crate::time::Picoseconds;
-use crate::workload::IoRequest;
 
 /// One request of a recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -61,27 +61,13 @@ pub use published::{Published, Shape};
 pub use recorded::{Recording, Replay};
 pub use sizes::{Blocks, Row, Sizes};
 
+pub use crate::io_request::IoRequest;
 use crate::rng::Stream;
 use crate::scenario::{Arrivals, ScenarioError, must, optional, read, text};
 use crate::time::Picoseconds;
 use arrivals::INTERVAL_MAX;
 use offsets::OffsetGenerator;
 use sizes::SizeGenerator;
-
-/// One request to storage.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct IoRequest {
-    /// When it is made.
-    pub at: Picoseconds,
-    /// Where it begins, from the start of the storage that its workload uses.
-    pub offset: Bytes,
-    /// How much it moves, at least one byte.
-    pub bytes: Bytes,
-    /// [`Operation::Read`] or [`Operation::Write`].
-    pub operation: Operation,
-    /// How urgent it is.
-    pub class: Class,
-}
 
 /// A workload, as it stands in a scenario.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -249,7 +235,12 @@ impl WorkloadPlan {
             left: self.requests.unwrap_or(u64::MAX),
             waiting,
             sizes: SizeGenerator::new(&shape.sizes),
-            offsets: OffsetGenerator::new(self, &shape, &mut stream("places")),
+            offsets: OffsetGenerator::new(
+                self,
+                shape.offsets,
+                shape.sizes.largest(),
+                &mut stream("places"),
+            ),
             when: stream("times"),
             which: stream("operations"),
             how_much: stream("sizes"),

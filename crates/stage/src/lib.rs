@@ -51,6 +51,8 @@ pub mod memory;
 mod report;
 #[cfg(feature = "keeper")]
 pub mod supervise;
+#[cfg(feature = "keeper")]
+mod sweep;
 #[cfg(feature = "transform")]
 pub mod transform;
 #[cfg(feature = "keeper")]

@@ -70,7 +70,7 @@ use lifeline::{Entrance, Lifeline, LifelineState};
 pub use store::Store;
 pub use tidegate_algo::onesided::Period;
 #[cfg(feature = "verbs")]
-pub use tidegate_fabric::tls::Way;
+pub use tidegate_fabric::stream::Way;
 pub use tidegate_onesided::haechi::port::EngineCounters;
 pub use tidegate_onesided::kv::{
     Answer, ENTRY_MAX, KEY_MAX, OperationOutcome, Refused, VALUE_MAX, Value,

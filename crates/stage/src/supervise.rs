@@ -30,7 +30,7 @@ use crate::clock::kernel_time;
 use crate::inspect::{self, Verdict};
 use crate::report;
 use crate::segment::{Segment, VARIABLE};
-use crate::usage;
+use crate::sweep;
 
 /// How long the program's start waits for a controller's rules, so that its first request meets
 /// them. A controller on the same machine answers within a millisecond.
@@ -161,7 +161,7 @@ pub fn run(options: &Options) -> Result<Exit, RunError> {
     if let Some(reason) = uncovered {
         warn_uncovered(options, reason, print_line)?;
     }
-    usage::sweep();
+    sweep::sweep();
     let (segment, path) = Segment::create().map_err(RunError::Segment)?;
     let file = Removed(path);
     segment.header.strict.store(u32::from(options.fail_closed), Ordering::Relaxed);

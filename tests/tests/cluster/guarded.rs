@@ -10,7 +10,8 @@ use std::process::Command;
 
 use serde::de::DeserializeOwned;
 use tidegate_fabric::stream::Address;
-use tidegate_fabric::tls::{Guard, Identity, Way};
+use tidegate_fabric::stream::Way;
+use tidegate_fabric::tls::{Guard, Identity};
 use tidegate_fabric::unix::MessageLink;
 use tidegate_proto::cluster::message::{NodeInfo, ToNode};
 use tidegate_proto::message::{Hello, Reply, StageInfo, ToGateway, ToStage, VERSION};

@@ -45,7 +45,7 @@ pub(super) const TARGETS: &[Target] = &[
     Target {
         package: "onesided",
         files: &[
-            "crates/onesided/src/data_node/slots.rs",
+            "crates/onesided/src/session_slots.rs",
             "crates/onesided/src/haechi/words.rs",
             "crates/onesided/src/kv/block.rs",
             "crates/onesided/src/kv/inspect.rs",
@@ -62,7 +62,7 @@ pub(super) const TARGETS: &[Target] = &[
         files: &[
             "crates/fabric/src/memory/handover.rs",
             "crates/fabric/src/place.rs",
-            "crates/fabric/src/stream/address.rs",
+            "crates/fabric/src/socket/address.rs",
             "crates/fabric/src/tls/identity.rs",
             "crates/fabric/src/tls/words.rs",
             "crates/fabric/src/trusted.rs",

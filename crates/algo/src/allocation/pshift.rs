@@ -80,7 +80,6 @@ use core::ops::Range;
 mod certificate;
 mod change;
 pub mod instance;
-mod prefetch;
 mod shift;
 mod shortfall;
 mod start;

@@ -18,7 +18,6 @@ use tidegate_console::output;
 
 mod glyphs;
 mod history;
-mod lists;
 mod plain;
 mod screen;
 mod view;

@@ -13,10 +13,13 @@ use unicode_width::UnicodeWidthStr;
 
 use super::glyphs::{Bar, Glyphs};
 use super::history::{History, TenantRow};
-use super::lists::List;
 use crate::health::{self, DataPlanes};
 use tidegate_console::amounts;
 use tidegate_console::output::Tone;
+
+mod lists;
+
+use lists::List;
 
 /// As wide as the widest level, `1023.9 MiB/s`.
 pub(super) const LEVEL: u16 = 12;

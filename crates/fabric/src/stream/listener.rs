@@ -12,7 +12,8 @@ use std::path::{Path, PathBuf};
 use rustix::net::sockopt::socket_peercred;
 use rustix::process::geteuid;
 
-use super::{Address, Socket, Stream};
+use super::{Address, Stream};
+use crate::socket::Socket;
 use crate::tls::Guard;
 use crate::trusted::{Folder, Problem, Purpose, TrustError};
 
@@ -175,18 +176,18 @@ impl Listener {
     /// If there is no descriptor left, or the client may not connect: kind `PermissionDenied`, and
     /// the connection is closed.
     pub fn accept(&self) -> io::Result<Option<Stream>> {
-        let stream = match &self.kind {
+        let socket = match &self.kind {
             ListenerSocket::Unix(listener, _) => listener.accept().and_then(|(stream, _)| {
                 stream.set_nonblocking(true)?;
-                Ok(Stream(Socket::Unix(stream)))
+                Ok(Socket::Unix(stream))
             }),
             ListenerSocket::Tcp(listener) => listener.accept().and_then(|(stream, _)| {
                 stream.set_nonblocking(true)?;
-                Stream::from_tcp(stream)
+                Socket::from_tcp(stream)
             }),
         };
         use io::ErrorKind::{ConnectionAborted, NotConnected, WouldBlock};
-        match stream.and_then(|stream| self.admit(stream)) {
+        match socket.and_then(|socket| self.admit(socket)) {
             Ok(stream) => Ok(Some(stream)),
             // A client that disconnects before it is accepted is no error.
             Err(error) if matches!(error.kind(), ConnectionAborted | NotConnected | WouldBlock) => {
@@ -203,18 +204,18 @@ impl Listener {
         let _ = rustix::net::shutdown(self, rustix::net::Shutdown::Both);
     }
 
-    fn admit(&self, stream: Stream) -> io::Result<Stream> {
-        if let (Socket::Unix(_), true) = (&stream.0, self.access.own_user_only) {
-            let peer = socket_peercred(&stream)?;
+    fn admit(&self, socket: Socket) -> io::Result<Stream> {
+        if let (Socket::Unix(_), true) = (&socket, self.access.own_user_only) {
+            let peer = socket_peercred(&socket)?;
             if !peer.uid.is_root() && peer.uid != geteuid() {
                 let (pid, uid) = (peer.pid.as_raw_nonzero(), peer.uid.as_raw());
                 let reason = format!("process {pid} of user {uid} may not connect here");
                 return Err(io::Error::new(io::ErrorKind::PermissionDenied, reason));
             }
         }
-        match (&stream.0, &self.guard) {
-            (Socket::Tcp(_), Some(guard)) => guard.accept(stream),
-            _ => Ok(stream),
+        match (&socket, &self.guard) {
+            (Socket::Tcp(_), Some(guard)) => Ok(guard.accept(socket)?.into()),
+            _ => Ok(socket.into()),
         }
     }
 }

@@ -2,13 +2,16 @@
 //!
 //! Reading takes ciphertext from the socket in pieces of at most [`CHUNK`] and decrypts it into the
 //! caller's memory; the part that does not fit waits here, and the reactor reports the stream until
-//! that is read ([`super::events`]). Writing encrypts at most [`CHUNK`] bytes. They count as sent
+//! that is read ([`events`]). Writing encrypts at most [`CHUNK`] bytes. They count as sent
 //! once the socket has taken all of their ciphertext: until then a caller is told to wait, and
 //! calls again with the same bytes in front. So bytes that a caller has sent are the kernel's, as
 //! with any socket, and a caller that closes the stream then loses none.
 //!
 //! Both calls also advance the handshake. Bytes that are sent before it is over wait in the stream,
 //! up to [`CHUNK`].
+
+pub(super) mod events;
+pub(super) mod handshakes;
 
 use std::cell::RefCell;
 use std::io::{self, BufRead, IoSlice, IoSliceMut, Read, Write};
@@ -19,11 +22,12 @@ use std::time::Instant;
 use rustix::event::epoll;
 use rustls::Connection;
 
-use super::events::Events;
-use super::handshakes::Pending;
+use events::Events;
+use handshakes::Pending;
+
 use super::words::{self, Break};
-use crate::reactor::Interest;
-use crate::stream::Stream;
+use crate::readiness::Interest;
+use crate::socket::Socket;
 
 /// Bytes read or encrypted at a time: four full records, or sixteen blocks. It is rustls' own bound
 /// on bytes that wait.
@@ -42,7 +46,7 @@ thread_local! {
 
 #[derive(Debug)]
 pub(crate) struct TlsStream {
-    socket: Stream,
+    socket: Socket,
     /// The names that the peer's certificate bears, once it is verified.
     names: OnceLock<Vec<String>>,
     /// When the handshake must be over.
@@ -77,7 +81,7 @@ struct Registration {
 }
 
 impl TlsStream {
-    pub(super) fn new(conn: Connection, socket: Stream, deadline: Instant) -> Arc<Self> {
+    pub(super) fn new(conn: Connection, socket: Socket, deadline: Instant) -> Arc<Self> {
         let state = TlsState {
             conn: Box::new(conn),
             incoming: Vec::new(),
@@ -91,7 +95,7 @@ impl TlsStream {
         Arc::new(Self { socket, names: OnceLock::new(), deadline, state: Mutex::new(state) })
     }
 
-    pub(crate) fn socket(&self) -> &Stream {
+    pub(crate) fn socket(&self) -> &Socket {
         &self.socket
     }
 
@@ -99,12 +103,12 @@ impl TlsStream {
         self.names.get().map_or(&[], Vec::as_slice)
     }
 
-    /// As [`Stream::receive`]. With an empty buffer it only advances the handshake.
+    /// As [`crate::stream::Stream::receive`]. With an empty buffer it only advances the handshake.
     pub(crate) fn receive(self: &Arc<Self>, slices: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
         self.with(|state| state.receive(self, &mut Room { slices, index: 0, filled: 0, count: 0 }))
     }
 
-    /// As [`Stream::send`].
+    /// As [`crate::stream::Stream::send`].
     pub(crate) fn send(self: &Arc<Self>, slices: &[IoSlice<'_>]) -> io::Result<usize> {
         self.with(|state| state.send(self, slices))
     }
@@ -458,7 +462,7 @@ impl Room<'_, '_> {
 }
 
 /// The socket as a writer: a closed peer is an error there, and no signal.
-struct Out<'a>(&'a Stream);
+struct Out<'a>(&'a Socket);
 
 impl Write for Out<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {

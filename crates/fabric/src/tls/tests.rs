@@ -16,6 +16,7 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::reactor::{Interest, Reactor};
+use crate::stream::Stream;
 use crate::trusted::{FILE_MODE, Folder, Purpose};
 
 /// An authority, and what it signs.
@@ -83,11 +84,11 @@ fn tracked(stream: Stream) -> Stream {
 }
 
 fn accept(guard: &Guard, socket: Stream) -> Stream {
-    tracked(guard.accept(socket).unwrap())
+    tracked(socket.accept_tls(&guard).unwrap())
 }
 
 fn connect(guard: &Guard, socket: Stream, name: &str) -> Stream {
-    tracked(guard.connect(socket, name).unwrap())
+    tracked(socket.connect_tls(&guard, name).unwrap())
 }
 
 /// Advances all handshakes, and waits a moment until the stream can be read from.
@@ -277,7 +278,7 @@ fn connections_without_tls_and_stalled_handshakes_are_closed() {
     let [guard, strict] = [bounds, hasty].map(|it| Guard::within(&authority.identity("a"), it));
     let come_to = |guard: &Guard| {
         let (ours, theirs) = tcp();
-        (ours, guard.accept(nonblocking(theirs)))
+        (ours, nonblocking(theirs).accept_tls(&guard))
     };
     let (mut ours, theirs) = come_to(&guard);
     ours.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
@@ -303,7 +304,7 @@ fn connections_without_tls_and_stalled_handshakes_are_closed() {
         let error = receive(&mut theirs.unwrap()).unwrap_err();
         assert_eq!(error.to_string(), "the peer left before the end of its TLS handshake");
     }
-    guard.accept(nonblocking(tcp().1)).unwrap();
+    nonblocking(tcp().1).accept_tls(&guard).unwrap();
 }
 
 #[test]
@@ -315,7 +316,7 @@ fn one_address_does_not_keep_other_addresses_from_their_handshake() {
     let mut silent = Vec::new();
     let mut flood = || {
         let (ours, theirs) = tcp();
-        silent.push((ours, host.accept(nonblocking(theirs)).unwrap()));
+        silent.push((ours, nonblocking(theirs).accept_tls(&host).unwrap()));
     };
     (0..2).for_each(|_| flood());
     // A user of this machine is another origin than the address.

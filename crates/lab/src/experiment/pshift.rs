@@ -31,6 +31,7 @@ mod figure9;
 mod judge;
 mod live;
 mod load;
+pub(crate) mod peer;
 mod simulated;
 mod solver;
 

@@ -1,11 +1,17 @@
 //! The requests of an application: made up by its plan, or as they were recorded.
 
 use core::fmt::Display;
+use std::io::{self, BufRead};
 
-use super::run::{Input, Open};
 use tidegate_sim::scenario::ScenarioError;
 use tidegate_sim::time::Picoseconds;
 use tidegate_sim::workload::{IoRequest, Load, Replay, Source, WorkloadPlan};
+
+/// A recording, opened.
+pub type Input = Box<dyn BufRead>;
+
+/// Opens a recording by the name that the scenario has for it.
+pub(super) type Open<'a> = Box<dyn FnMut(&str) -> io::Result<Input> + 'a>;
 
 /// Where requests come from.
 pub(super) enum RequestSource {

@@ -6,11 +6,13 @@
 //! simple queue to which the fast one is held.
 
 use core::fmt;
-use std::io::{self, BufRead};
+use std::io;
 
 use tidegate_model::Span;
 
 use super::outcome::E2eReport;
+pub use super::request_source::Input;
+use super::request_source::Open;
 use super::scenario::Scenario;
 use super::simulation::{E2eEvent, E2eSim};
 use tidegate_sim::event::{Events, Heap, Queue};
@@ -27,12 +29,6 @@ pub struct Progress {
     /// How many events happened.
     pub events: u64,
 }
-
-/// A recording, opened.
-pub type Input = Box<dyn BufRead>;
-
-/// Opens a recording by the name that the scenario has for it.
-pub(super) type Open<'a> = Box<dyn FnMut(&str) -> io::Result<Input> + 'a>;
 
 /// A run that is about to begin.
 ///
@@ -58,9 +54,9 @@ pub(super) type Open<'a> = Box<dyn FnMut(&str) -> io::Result<Input> + 'a>;
 /// # Ok::<(), tidegate_sim::scenario::ScenarioError>(())
 /// ```
 pub struct Run<'a> {
-    pub(super) scenario: &'a Scenario,
-    pub(super) open: Open<'a>,
-    pub(super) with_ports: bool,
+    scenario: &'a Scenario,
+    open: Open<'a>,
+    with_ports: bool,
 }
 
 impl fmt::Debug for Run<'_> {
@@ -118,7 +114,7 @@ fn go<Q: Queue<E2eEvent> + Default>(
     mut goes_on: impl FnMut(&Progress) -> bool,
 ) -> Result<E2eReport, ScenarioError> {
     let scenario = run.scenario;
-    let mut simulation = E2eSim::<Q>::new(run)?;
+    let mut simulation = E2eSim::<Q>::new(run.scenario, run.open, run.with_ports)?;
     let length = Picoseconds::from(scenario.length);
     while let Some((now, event)) = simulation.pop() {
         if now > length {

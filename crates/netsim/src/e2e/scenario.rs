@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use tidegate_model::{Bytes, Class, Portion, Span};
 
-use super::server::StripeLocation;
+use super::location::StripeLocation;
 use crate::net;
 use crate::storage::{Geometry, MemoryParameters, Parameters};
 use crate::transport;

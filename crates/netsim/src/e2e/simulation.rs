@@ -11,8 +11,7 @@ use super::command::MessageKind;
 use super::hops::Hops;
 use super::outcome::{E2eReport, Egress, Moment, Service};
 use super::promises::{Links, ShareGroup};
-use super::request_source::RequestSource;
-use super::run::Run;
+use super::request_source::{Open, RequestSource};
 use super::scenario::{Application, REQUESTS_MAX, Scenario};
 use super::server::{self, Server, Wanted};
 use crate::net::packet::{FlowId, Packet};
@@ -157,8 +156,11 @@ pub(super) struct Exchange {
 }
 
 impl<'a, Q: Queue<E2eEvent> + Default> E2eSim<'a, Q> {
-    pub(super) fn new(run: Run<'a>) -> Result<Self, ScenarioError> {
-        let Run { scenario, mut open, with_ports } = run;
+    pub(super) fn new(
+        scenario: &'a Scenario,
+        mut open: Open<'_>,
+        with_ports: bool,
+    ) -> Result<Self, ScenarioError> {
         scenario.check()?;
         let network = &scenario.network;
         let network = network

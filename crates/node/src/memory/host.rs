@@ -24,7 +24,6 @@ use tidegate_fabric::trusted::{self, FILE_MODE, Folder, Purpose, Secrecy};
 use tidegate_model::cluster::{DataNode, MemoryTransport};
 use tidegate_model::policy::Tenant;
 use tidegate_model::{Bytes, Policy, Span, Time};
-use tidegate_onesided::data_node::slots::{self, SlotDenied};
 use tidegate_onesided::data_node::{
     self, ClientIdentity, Hello, SessionRegistry, SessionSlot, ShareAgent, VERSION, Welcome,
 };
@@ -33,6 +32,7 @@ use tidegate_onesided::haechi::{Monitor, MonitorEvent, SessionParameters, region
 use tidegate_onesided::integrity::Structure;
 use tidegate_onesided::kv::{Area, BLOCK, HEADER, Layout, OpenError, Stock};
 use tidegate_onesided::one_sided::{BufferPosition, Lost, Operation, RemoteMemory as _};
+use tidegate_onesided::session_slots::{self, SlotDenied};
 use tidegate_proto::data_node::{FromDataNode, Notice, ToDataNode};
 
 use super::StartError;
@@ -120,7 +120,7 @@ fn take_session_slot(
     let earlier = hello.session_slot.filter(|number| orphans.contains(number));
     if earlier.is_none() {
         let clients = |name: &str| share_agent.registry.clients_of(name);
-        slots::admit(share_agent.policy(), tenant, clients, monitor.slots())?;
+        session_slots::admit(share_agent.policy(), tenant, clients, monitor.slots())?;
     }
     let promise = share_agent.registry.offer(tenant, hello).map_err(Denied::Refused)?;
     earlier.iter().for_each(|number| _ = orphans.remove(number));

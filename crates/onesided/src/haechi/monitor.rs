@@ -41,8 +41,8 @@ pub use event::{Denied, MonitorEvent, Summary};
 use super::port::word;
 use super::words::{self, GRANT, Grant, Pool, REPORT};
 use super::{SessionParameters, region_layout};
-use crate::data_node::slots::Slots;
 use crate::one_sided::{BUFFER, BufferPosition, Done, Lost, Operation, Post, RemoteMemory, WORD};
+use crate::session_slots::Slots;
 
 /// How long after a period final words are read at the latest: the last to write its own may have
 /// found a line of all that was under way.

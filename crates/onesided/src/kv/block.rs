@@ -12,7 +12,7 @@
 //! for why. A block that no slot points to has in the same word whether it was swept, or kept
 //! since: see the sweep.
 
-use super::layout::{BLOCK, LINE, word};
+use super::bytes::{BLOCK, LINE, word};
 use super::slot::VERSION_MAX;
 
 /// Bytes of a block before its key.

@@ -21,8 +21,11 @@
 use twox_hash::XxHash3_64;
 
 use super::block;
+pub use super::bytes::BLOCK;
+pub(super) use super::bytes::LINE;
+pub(super) use super::bytes::word;
 use super::slot::BLOCKS_MAX;
-use crate::one_sided::{BUFFER, WORD};
+use crate::one_sided::WORD;
 
 /// The first bytes of a header.
 const MAGIC: [u8; 8] = *b"TIDEGTKV";
@@ -33,17 +36,11 @@ pub const LAYOUT_VERSION: u32 = 2;
 /// Bytes of a header.
 pub const HEADER: usize = 64;
 
-/// Bytes of a cache line: where words that are changed by different clients are kept apart.
-pub(super) const LINE: u32 = 64;
-
 /// Slots of a bucket, which is one cache line.
 pub(super) const BUCKET_SLOTS: u32 = 8;
 
 /// Bytes of a bucket.
 pub(super) const BUCKET: u32 = BUCKET_SLOTS * WORD as u32;
-
-/// Bytes of a block: the size of a buffer.
-pub const BLOCK: u32 = BUFFER;
 
 /// Session slots of a store: clients that write to it while it is swept.
 pub const HOLDERS: u16 = 256;
@@ -307,11 +304,6 @@ impl Free {
         let distance = (self.block as u64 + blocks as u64 - index as u64) % blocks as u64;
         (self.mark as u32 as u64) << 32 | distance
     }
-}
-
-/// A word at the beginning of some bytes.
-pub(super) fn word(bytes: &[u8]) -> u64 {
-    u64::from_le_bytes(array(&bytes[..WORD as usize]))
 }
 
 fn array<const N: usize>(bytes: &[u8]) -> [u8; N] {

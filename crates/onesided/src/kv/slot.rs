@@ -9,7 +9,7 @@
 //! place for a key that is being inserted, which has no value yet; one that was *expelled* lost it
 //! to another claim for the same key, and waits for its owner to take notice and empty the slot.
 
-use super::layout::{BLOCK, LINE};
+use super::bytes::{BLOCK, LINE};
 
 /// Versions go from 1 to this, and around.
 pub(super) const VERSION_MAX: u16 = 0xfff;

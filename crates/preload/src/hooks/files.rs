@@ -3,7 +3,7 @@
 use libc::{AT_FDCWD, c_char, c_int, c_uint};
 
 use crate::ops::files::{
-    closes_one, closes_own, closes_range, controls, makes, opens, parts, replaces,
+    closes_one, closes_own, closes_range, controls, new_descriptor, opens, replaces, unshares,
 };
 use crate::raw::path;
 
@@ -58,9 +58,9 @@ hooks! {
     fn __close(fd: c_int) -> c_int = closes_one[fd];
     fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int
         = closes_own[(first, last), flags];
-    fn unshare(flags: c_int) -> c_int = parts[flags, libc::CLONE_FILES];
+    fn unshare(flags: c_int) -> c_int = unshares[flags, libc::CLONE_FILES];
     fn closefrom(first: c_int) -> () = closes_range[first.max(0) as c_uint, c_uint::MAX];
-    fn dup(fd: c_int) -> c_int = makes[];
+    fn dup(fd: c_int) -> c_int = new_descriptor[];
     fn dup2(fd: c_int, target: c_int) -> c_int = replaces[target];
     fn __dup2(fd: c_int, target: c_int) -> c_int = replaces[target];
     fn dup3(fd: c_int, target: c_int, flags: c_int) -> c_int = replaces[target];

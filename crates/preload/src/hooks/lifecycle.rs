@@ -54,7 +54,7 @@ macro_rules! jumps {
             #[unsafe(link_section = "tidegate_real")]
             static REAL: Real<unsafe extern "C-unwind" fn(*mut c_void, c_int) -> !> =
                 Real::new(concat!(stringify!($name), "\0"), <c_int as CallResult>::ABSENT);
-            crate::ops::threads::jumps();
+            crate::ops::threads::on_jump();
             // SAFETY: as for `hooks!`.
             unsafe { REAL.get()(environment, value) }
         }

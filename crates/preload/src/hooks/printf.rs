@@ -84,12 +84,12 @@ printing! {
     fn __dprintf_chk: 3, "rcx" => to_descriptor_checked;
 }
 
-/// Functions that take a list, and what is thought about them: as a line of `hooks!`, but without a
-/// name outside.
+/// Functions that take a list, and their wrappers: as a line of `hooks!`, but without a name
+/// outside.
 macro_rules! listed {
     ($(
         fn $name:ident as $real:ident($($argument:ident: $type:ty),*)
-            = $think:ident[$known:expr];
+            = $wrapper:ident[$known:expr];
     )*) => {$(
         unsafe extern "C-unwind" fn $name($($argument: $type),*) -> c_int {
             #[unsafe(link_section = "tidegate_real")]
@@ -98,7 +98,7 @@ macro_rules! listed {
             // SAFETY: as for `hooks!`.
             unsafe {
                 let real = REAL.get();
-                $think($known, move || real($($argument),*))
+                $wrapper($known, move || real($($argument),*))
             }
         }
     )*};

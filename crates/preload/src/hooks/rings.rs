@@ -3,26 +3,26 @@
 use libc::{aiocb, c_int, c_long, c_uint, c_void, sigevent};
 use tidegate_model::Operation::{Read, Sync, Write};
 
-use crate::ops::rings::{ControlBlock, Ring, hands_over, starts, starts_list, submits};
+use crate::ops::rings::{ControlBlock, Ring, starts, starts_list, submit_ring, submits};
 
 hooks! {
     fn io_submit(context: *mut c_void, count: c_long, blocks: *mut *mut c_void) -> c_int
         = submits[count, blocks.cast::<*const ControlBlock>()] or no_call;
 
     fn io_uring_submit(ring: *mut c_void) -> c_int
-        = hands_over[ring.cast::<Ring>()] or no_call;
+        = submit_ring[ring.cast::<Ring>()] or no_call;
     fn io_uring_submit_and_wait(ring: *mut c_void, count: c_uint) -> c_int
-        = hands_over[ring.cast::<Ring>()] or no_call;
+        = submit_ring[ring.cast::<Ring>()] or no_call;
     fn io_uring_submit_and_wait_timeout(
         ring: *mut c_void, completion: *mut c_void, count: c_uint, time: *mut c_void,
         signals: *mut c_void,
-    ) -> c_int = hands_over[ring.cast::<Ring>()] or no_call;
+    ) -> c_int = submit_ring[ring.cast::<Ring>()] or no_call;
     fn io_uring_submit_and_wait_min_timeout(
         ring: *mut c_void, completion: *mut c_void, count: c_uint, time: *mut c_void,
         microseconds: c_uint, signals: *mut c_void,
-    ) -> c_int = hands_over[ring.cast::<Ring>()] or no_call;
+    ) -> c_int = submit_ring[ring.cast::<Ring>()] or no_call;
     fn io_uring_submit_and_get_events(ring: *mut c_void) -> c_int
-        = hands_over[ring.cast::<Ring>()] or no_call;
+        = submit_ring[ring.cast::<Ring>()] or no_call;
 
     fn aio_read(block: *mut aiocb) -> c_int = starts[Read, block];
     fn aio_read64(block: *mut aiocb) -> c_int = starts[Read, block];

@@ -2,7 +2,7 @@
 
 use libc::c_long;
 
-use crate::ops::syscalls::{Arguments, made};
+use crate::ops::syscalls::{Arguments, gate_system_call};
 use crate::real::{CallResult, Real};
 
 type Function = unsafe extern "C-unwind" fn(c_long, ...) -> c_long;
@@ -24,7 +24,7 @@ pub unsafe extern "C-unwind" fn syscall(
     // SAFETY: as for `hooks!`.
     unsafe {
         let real = REAL.get();
-        made(
+        gate_system_call(
             number,
             [first, second, third, fourth, fifth, sixth],
             |[a, b, c, d, e, f]: Arguments| real(number, a, b, c, d, e, f),

@@ -1,9 +1,10 @@
 //! Calls that move data inside the kernel, from one descriptor to another.
 //!
-//! Each side that is on storage moves the data, so each pays: a read of the source and a write of
-//! the target. A permit of a queue is held for one side only; if both sides waited in one queue, a
-//! request that holds its first permit would wait for its second for ever. So the write is admitted
-//! before and the read pays after, or, where the target is no storage, the read is admitted before.
+//! Each side that is on storage moves the data, so each is charged: a read of the source and a
+//! write of the target. A permit of a queue is held for one side only; if both sides waited in one
+//! queue, a request that holds its first permit would wait for its second for ever. So the write is
+//! admitted before and the read charged after, or, where the target is no storage, the read is
+//! admitted before.
 //!
 //! Copies are made in chunks. A program may request two gigabytes at once, and one request of that
 //! size would leave nothing for other requests. All these calls may move less than requested, and
@@ -14,8 +15,8 @@ use libc::{c_int, c_ulong};
 use tidegate_model::Operation;
 use tidegate_stage::{Request, Subject};
 
-use super::{Admitted, opened, pays};
-use crate::attach::stage;
+use super::{Admitted, charge, gate_descriptor_call};
+use crate::process::stage;
 use crate::real::CallResult;
 
 /// The most that one call copies.
@@ -32,7 +33,7 @@ pub(crate) fn copies<T: CallResult>(
     let length = length.min(CHUNK_MAX);
     let admit = |operation, descriptor| {
         let request = Request::new(operation, length as u64);
-        Admitted::now(stage, &request.on(Subject::Descriptor(descriptor)))
+        Admitted::enforce(stage, &request.on(Subject::Descriptor(descriptor)))
     };
     let write = admit(Operation::Write, target);
     let read = (!write.is_gated()).then(|| admit(Operation::Read, source));
@@ -41,7 +42,7 @@ pub(crate) fn copies<T: CallResult>(
     write.complete(moved);
     match read {
         Some(read) => read.complete(moved),
-        None if moved > 0 => pays(stage, Operation::Read, source, moved),
+        None if moved > 0 => charge(stage, Operation::Read, source, moved),
         None => {}
     }
     result
@@ -57,7 +58,7 @@ pub(crate) fn controls_device(
     call: impl FnOnce() -> c_int,
 ) -> c_int {
     match request {
-        FICLONE | FICLONERANGE => opened(Operation::Write, descriptor, call),
+        FICLONE | FICLONERANGE => gate_descriptor_call(Operation::Write, descriptor, call),
         _ => call(),
     }
 }

@@ -6,9 +6,9 @@ use libc::{DIR, c_int, c_void};
 use tidegate_model::Operation;
 use tidegate_stage::files::forget;
 
-use super::{files, paths, pays};
-use crate::attach::stage;
+use super::{charge, files, paths};
 use crate::errno::Errno;
+use crate::process::stage;
 
 /// How far from the start of a `DIR` the first entry of its buffer lies at most, and the second at
 /// least: after a head of some 48 bytes, and entries have at least 24.
@@ -26,7 +26,7 @@ fn descriptor(directory: *mut DIR) -> c_int {
 
 /// Opens a directory to read it.
 pub(crate) fn opens(path: Option<&CStr>, call: impl FnOnce() -> *mut DIR) -> *mut DIR {
-    let opened = paths::named(Operation::Open, libc::AT_FDCWD, path, call);
+    let opened = paths::gate_path_call(Operation::Open, libc::AT_FDCWD, path, call);
     forget(descriptor(opened));
     opened
 }
@@ -37,13 +37,13 @@ pub(crate) fn closes(directory: *mut DIR, call: impl FnOnce() -> c_int) -> c_int
 }
 
 /// Reads the next entry. The C library reads many from the kernel at once; the call that did so
-/// returns the first of its buffer, and pays for them all, afterwards.
+/// returns the first of its buffer, and is charged for all of them afterwards.
 pub(crate) fn lists(directory: *mut DIR, call: impl FnOnce() -> *mut c_void) -> *mut c_void {
     let entry = call();
     if entry.addr().wrapping_sub(directory.addr()) < FIRST
         && let Some(stage) = stage()
     {
-        pays(stage, Operation::List, descriptor(directory), 0);
+        charge(stage, Operation::List, descriptor(directory), 0);
     }
     entry
 }

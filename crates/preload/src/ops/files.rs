@@ -13,18 +13,19 @@ use tidegate_model::{ContextId, Operation};
 use tidegate_stage::files::{forget, forget_range, part};
 use tidegate_stage::{Inside, scope};
 
-use super::{paths, safely};
-use crate::attach::stage;
+use super::paths;
+use crate::guard::run_guarded;
+use crate::process::stage;
 use crate::stream::{Stream, is_single_threaded};
 
 /// Opens a file by name. Only opening is charged, not closing: one use of a file is one operation.
 pub(crate) fn opens(directory: c_int, path: Option<&CStr>, call: impl FnOnce() -> c_int) -> c_int {
-    makes(|| paths::named(Operation::Open, directory, path, call))
+    new_descriptor(|| paths::gate_path_call(Operation::Open, directory, path, call))
 }
 
 /// Opens a file by name as a stream.
 pub(crate) fn opens_stream(path: Option<&CStr>, call: impl FnOnce() -> *mut FILE) -> *mut FILE {
-    let opened = paths::named(Operation::Open, libc::AT_FDCWD, path, call);
+    let opened = paths::gate_path_call(Operation::Open, libc::AT_FDCWD, path, call);
     // SAFETY: what `fopen` returns.
     if let Some(stream) = unsafe { Stream::of(opened) } {
         forget(stream.descriptor());
@@ -33,7 +34,7 @@ pub(crate) fn opens_stream(path: Option<&CStr>, call: impl FnOnce() -> *mut FILE
 }
 
 /// Returns a new descriptor.
-pub(crate) fn makes(call: impl FnOnce() -> c_int) -> c_int {
+pub(crate) fn new_descriptor(call: impl FnOnce() -> c_int) -> c_int {
     let made = call();
     forget(made);
     made
@@ -77,7 +78,7 @@ pub(crate) fn closes_range<T>(first: c_uint, last: c_uint, call: impl FnOnce() -
 }
 
 /// Gives the thread descriptors of its own, if it shares them with others and the flag is set.
-pub(crate) fn parts<T>(flags: c_int, flag: c_int, call: impl FnOnce() -> T) -> T {
+pub(crate) fn unshares<T>(flags: c_int, flag: c_int, call: impl FnOnce() -> T) -> T {
     if flags & flag != 0 && !is_single_threaded() {
         part();
     }
@@ -91,7 +92,7 @@ pub(crate) fn closes_own<T>(
     call: impl FnOnce() -> T,
 ) -> T {
     const UNSHARE: c_int = 2;
-    parts(flags, UNSHARE, || closes_range(first, last, call))
+    unshares(flags, UNSHARE, || closes_range(first, last, call))
 }
 
 const F_SET_RW_HINT: c_int = 1036;
@@ -104,12 +105,12 @@ pub(crate) fn controls(
     call: impl FnOnce() -> c_int,
 ) -> c_int {
     match command {
-        libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => makes(call),
+        libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => new_descriptor(call),
         F_SET_RW_HINT | F_SET_FILE_RW_HINT => {
             let result = call();
             if result == 0 && stage().is_some() {
                 let hint = hint();
-                safely(|| hinted(hint));
+                run_guarded(|| apply_hint(hint));
             }
             result
         }
@@ -126,7 +127,7 @@ static CONTEXTS: [AtomicU16; HINTS.len()] = [const { AtomicU16::new(0) }; HINTS.
 /// A thread that declares the lifetime of a file's data declares the purpose of its work: a store
 /// that compacts level 3 calls its output "long", and what it reads from there on is read for that.
 /// So the hint becomes the thread's context, unless the program has set one itself.
-fn hinted(hint: u64) {
+fn apply_hint(hint: u64) {
     let is_hint = |context: ContextId| {
         context == ContextId::NONE
             || CONTEXTS.iter().any(|known| known.load(Ordering::Relaxed) == context.0)
@@ -158,17 +159,17 @@ mod tests {
 
     #[test]
     fn the_last_hint_is_the_context_unless_there_is_another() {
-        hinted(3);
+        apply_hint(3);
         assert_eq!(context(), scope::intern(b"hint-medium"));
-        hinted(5);
+        apply_hint(5);
         assert_eq!(context(), scope::intern(b"hint-extreme"));
-        hinted(0);
+        apply_hint(0);
         assert_eq!(context(), ContextId::NONE);
-        hinted(9);
+        apply_hint(9);
         assert_eq!(context(), ContextId::NONE);
         let own = scope::intern(b"own");
         scope::enter_here(own);
-        hinted(2);
+        apply_hint(2);
         assert_eq!(context(), own);
         scope::enter_here(ContextId::NONE);
     }

@@ -1,20 +1,21 @@
 //! Calls by which a thread or process describes itself: names, filters, its kind of cancellation.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::Ordering;
 
 use libc::{c_int, c_long};
 use tidegate_stage::forget_thread;
 
+use crate::process::{RARE_BITS, RARE_STATE};
 use crate::sandbox;
 
 /// Gives a thread a name. The calling thread forgets its own old name at once; another thread
-/// learns of its new name by [`NEWS`].
+/// learns of its new name by [`RARE_STATE`].
 pub(crate) fn names<T>(own: bool, call: impl FnOnce() -> T) -> T {
     let result = call();
     if own {
         renamed();
     } else {
-        NEWS.fetch_add(1, Ordering::Release);
+        RARE_STATE.fetch_add(1, Ordering::Release);
     }
     result
 }
@@ -26,42 +27,24 @@ fn renamed() {
     forget_thread();
 }
 
-/// The state that each request checks first, in one word, so that one load suffices: a bit for each
-/// rare act of the process, and the number of names that threads have given to other threads.
-static NEWS: AtomicU32 = AtomicU32::new(0);
-/// The process has forbidden itself system calls.
-pub(crate) const SANDBOXED: u32 = 1 << 31;
-/// A thread of the process may be cancelled at any instruction.
-pub(crate) const CANCELLED_ANYWHERE: u32 = 1 << 30;
-const BITS: u32 = SANDBOXED | CANCELLED_ANYWHERE;
-
 thread_local! {
-    /// The number of given names in [`NEWS`] that this thread has noticed.
+    /// The number of given names in [`RARE_STATE`] that this thread has noticed.
     static NOTICED: std::cell::Cell<u32> = const { std::cell::Cell::new(0) };
 }
 
 /// Forgets the cached name of this thread if a thread was given a name by another one. Returns the
 /// bits.
 #[inline]
-pub(crate) fn news() -> u32 {
-    let news = NEWS.load(Ordering::Acquire);
-    if news == 0 {
+pub(crate) fn rare_state() -> u32 {
+    let rare_state = RARE_STATE.load(Ordering::Acquire);
+    if rare_state == 0 {
         return 0;
     }
-    let names = news & !BITS;
+    let names = rare_state & !RARE_BITS;
     if NOTICED.replace(names) != names {
         renamed();
     }
-    news & BITS
-}
-
-/// Sets or clears a bit.
-pub(crate) fn set_news(bit: u32, set: bool) {
-    if set {
-        NEWS.fetch_or(bit, Ordering::Release);
-    } else {
-        NEWS.fetch_and(!bit, Ordering::Release);
-    }
+    rare_state & RARE_BITS
 }
 
 /// Controls the thread or process.

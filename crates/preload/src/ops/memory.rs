@@ -7,8 +7,8 @@ use libc::{c_int, c_void};
 use rustix::fs::FileType;
 use tidegate_stage::Bypass;
 
-use super::safely;
-use crate::attach::stage;
+use crate::guard::run_guarded;
+use crate::process::stage;
 use crate::sandbox;
 
 /// Maps memory.
@@ -28,7 +28,7 @@ pub(crate) fn maps(
     if let Some(stage) = stage() {
         if sandbox::forbids(sandbox::MAPPING) || sandbox::is_strict() {
             stage.bypass(sandbox::SANDBOXED, length as u64);
-        } else if safely(|| is_on_storage(descriptor)) == Some(true) {
+        } else if run_guarded(|| is_on_storage(descriptor)) == Some(true) {
             stage.bypass(Bypass::Mapping, length as u64);
         }
     }

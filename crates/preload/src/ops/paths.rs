@@ -12,8 +12,9 @@ use rustix::fs::CWD;
 use tidegate_model::Operation;
 use tidegate_stage::{Classifier, Request, Stage, Subject, Table, scratch};
 
-use super::{Admitted, safely};
-use crate::attach::stage;
+use super::Admitted;
+use crate::guard::run_guarded;
+use crate::process::stage;
 use crate::sandbox;
 
 /// The longest path that the kernel takes.
@@ -22,9 +23,9 @@ const LENGTH_MAX: usize = scratch::PAGE;
 /// Where no storage is.
 const MEMORY: [&[u8]; 3] = [b"/proc/", b"/sys/", b"/dev/"];
 
-/// Makes a call that moves no data, about the file with this name in this directory, or about the
+/// Gates a call that moves no data, about the file with this name in this directory, or about the
 /// directory if there is no name.
-pub(crate) fn named<T>(
+pub(crate) fn gate_path_call<T>(
     operation: Operation,
     directory: c_int,
     path: Option<&CStr>,
@@ -47,17 +48,17 @@ pub(crate) fn admit(
     let request = Request::new(operation, 0);
     let path = path.map_or(&b""[..], CStr::to_bytes);
     if path.is_empty() {
-        return Admitted::now(stage, &request.on(Subject::Descriptor(directory)));
+        return Admitted::enforce(stage, &request.on(Subject::Descriptor(directory)));
     }
     if MEMORY.iter().any(|prefix| path.starts_with(prefix)) {
         // No descriptor at all is no storage.
-        return Admitted::now(stage, &request.on(Subject::Descriptor(-1)));
+        return Admitted::enforce(stage, &request.on(Subject::Descriptor(-1)));
     }
     if !uses_paths(stage) {
-        return Admitted::now(stage, &request);
+        return Admitted::enforce(stage, &request);
     }
     if path[0] == b'/' && is_plain(path) {
-        return Admitted::now(stage, &request.on(Subject::Path(path)));
+        return Admitted::enforce(stage, &request.on(Subject::Path(path)));
     }
     if path[0] != b'/' && sandbox::forbids(sandbox::DIRECTORY) {
         return Admitted::Barred(stage);
@@ -123,12 +124,12 @@ fn admit_resolved(
 ) -> Admitted {
     scratch::with_page(|bytes| {
         let mut buffer = Buffer { bytes, length: 0 };
-        safely(|| {
+        run_guarded(|| {
             if path.starts_with(b"/") || start(&mut buffer, directory) {
                 buffer.walk(path);
             }
         });
-        Admitted::now(stage, &request.on(Subject::Path(&buffer.bytes[..buffer.length])))
+        Admitted::enforce(stage, &request.on(Subject::Path(&buffer.bytes[..buffer.length])))
     })
 }
 

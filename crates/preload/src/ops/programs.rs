@@ -19,9 +19,10 @@ use tidegate_stage::inspect::{self, Verdict};
 use tidegate_stage::segment::VARIABLE;
 use tidegate_stage::{Bypass, Inside, Stage, scratch};
 
-use crate::attach::{stage, value_of};
 use crate::cancel::Shielded;
 use crate::errno::{self, Errno};
+use crate::process::stage;
+use crate::raw::value_of;
 use crate::{raw, sandbox};
 
 /// The loader's variable for the shim, and the name of our file.
@@ -237,7 +238,7 @@ unsafe fn decides(program: Program<'_>, environment: Environment) -> Start {
     // SAFETY: as the caller promises.
     let inspects = || unsafe { inspects(program, environment) };
     let found = match sandbox::start() {
-        sandbox::Start::Known => safely(stage, inspects),
+        sandbox::Start::Known => inspect_guarded(stage, inspects),
         sandbox::Start::Unknown if !is_strict => return Start::Unchanged,
         sandbox::Start::Unknown | sandbox::Start::WithoutShim => {
             ShimCoverage::Lacks(sandbox::SANDBOXED)
@@ -266,13 +267,14 @@ unsafe fn decides(program: Program<'_>, environment: Environment) -> Start {
     Start::Unchanged
 }
 
-/// Thinks, also where a signal handler has interrupted the shim: nothing here depends on what it
-/// was doing. If this is where the shim is broken, that is the reason.
-fn safely(stage: &Stage, think: impl FnOnce() -> ShimCoverage) -> ShimCoverage {
+/// Runs an inspection, also in a signal handler that has interrupted the shim: no state here
+/// depends on the interrupted call. A panic of the inspection becomes the reason
+/// [`Bypass::Failure`].
+fn inspect_guarded(stage: &Stage, inspection: impl FnOnce() -> ShimCoverage) -> ShimCoverage {
     let _shielded = Shielded::new();
     let _inside = Inside::enter();
     let _errno = Errno::keep();
-    catch_unwind(AssertUnwindSafe(think)).unwrap_or_else(|panic| {
+    catch_unwind(AssertUnwindSafe(inspection)).unwrap_or_else(|panic| {
         // The panic's message is of no use here, and dropping it could panic again.
         std::mem::forget(panic);
         stage.bypass(Bypass::Failure, 0);

@@ -1,16 +1,16 @@
 //! Decisions for asynchronous requests: `io_uring` and Linux AIO (`io_submit`).
 //!
-//! Such requests pay when the program hands them over: at their completion, no thread may be there
-//! to wait. So short results are not refunded, and a gate that limits the requests in service sees
-//! each request leave as soon as the program has handed it over.
+//! Such requests are charged when the program submits them: at their completion, no thread may be
+//! there to wait. So short results are not refunded, and a gate that limits the requests in service
+//! sees each request leave as soon as the program has handed it over.
 
 use libc::{c_int, c_long, iovec};
 use tidegate_model::Operation;
 use tidegate_stage::files::forget;
 use tidegate_stage::{Inside, Request, Stage, Subject};
 
-use super::{Admitted, pays};
-use crate::attach::stage;
+use super::{Admitted, charge};
+use crate::process::stage;
 use crate::raw;
 
 /// One request, as far as gates care.
@@ -26,12 +26,12 @@ struct RingRequest {
 /// Marks a descriptor that is registered with a ring.
 const REGISTERED: c_int = -2;
 
-fn pay(stage: &'static Stage, entry: RingRequest) {
+fn charge_request(stage: &'static Stage, entry: RingRequest) {
     if entry.descriptor == REGISTERED {
         let request = Request::new(entry.operation, entry.bytes).on(Subject::Path(b""));
-        Admitted::now(stage, &request).complete(entry.bytes);
+        Admitted::enforce(stage, &request).complete(entry.bytes);
     } else {
-        pays(stage, entry.operation, entry.descriptor, entry.bytes);
+        charge(stage, entry.operation, entry.descriptor, entry.bytes);
     }
 }
 
@@ -79,12 +79,12 @@ fn vectors(address: u64, count: u64) -> u64 {
 }
 
 /// How many requests of one call are remembered until it is known how many were taken. Of larger
-/// calls the rest pays before.
+/// calls the rest is charged before the call.
 const BATCH: usize = 64;
 
-/// Hands over requests to the kernel's asynchronous I/O. Those that it takes pay, and they do so
-/// afterwards: a full queue takes none, and the program comes again. They are read before, for
-/// when the call returns, another thread may have seen them done and freed them.
+/// Submits requests to the kernel's asynchronous I/O. The requests that the kernel accepted are
+/// charged after the call: a full queue accepts none, and the program tries again. They are read
+/// before the call: when it returns, another thread may have seen them done and freed them.
 ///
 /// # Safety
 /// `blocks` points to `count` pointers to control blocks, as `io_submit` wants it.
@@ -94,7 +94,7 @@ pub(crate) unsafe fn submits<T: Copy + Into<c_long>>(
     call: impl FnOnce() -> T,
 ) -> T {
     let (Some(stage), Ok(count)) = (stage(), usize::try_from(count)) else { return call() };
-    // libaio makes this call through `syscall`, which is seen as well: then it is paid for already.
+    // libaio makes this call through `syscall`, which is seen as well: then it is charged already.
     if blocks.is_null() || Inside::enter().is_none() {
         return call();
     }
@@ -105,7 +105,7 @@ pub(crate) unsafe fn submits<T: Copy + Into<c_long>>(
         let Some(block) = block else { break };
         match entries.get_mut(index) {
             Some(entry) => *entry = block.entry(),
-            None => block.entry().into_iter().for_each(|entry| pay(stage, entry)),
+            None => block.entry().into_iter().for_each(|entry| charge_request(stage, entry)),
         }
     }
     let result = {
@@ -113,7 +113,7 @@ pub(crate) unsafe fn submits<T: Copy + Into<c_long>>(
         call()
     };
     let taken = usize::try_from(result.into()).unwrap_or(0);
-    entries.iter().take(taken).flatten().for_each(|entry| pay(stage, *entry));
+    entries.iter().take(taken).flatten().for_each(|entry| charge_request(stage, *entry));
     result
 }
 
@@ -195,12 +195,12 @@ impl RingEntry {
     }
 }
 
-/// Hands over what was put into a ring since the last time. Each entry is handed over once,
-/// whatever the result, so it pays before.
+/// Submits the entries that were put into a ring since the last call. Each entry is submitted once,
+/// whatever the result, so it is charged before the call.
 ///
 /// # Safety
 /// `ring` is null or a ring that liburing has set up.
-pub(crate) unsafe fn hands_over(ring: *const Ring, call: impl FnOnce() -> c_int) -> c_int {
+pub(crate) unsafe fn submit_ring(ring: *const Ring, call: impl FnOnce() -> c_int) -> c_int {
     // SAFETY: as the caller promises.
     let (Some(stage), Some(ring)) = (stage(), unsafe { ring.as_ref() }) else { return call() };
     let shift = u32::from(ring.flags & WIDE != 0);
@@ -218,7 +218,11 @@ pub(crate) unsafe fn hands_over(ring: *const Ring, call: impl FnOnce() -> c_int)
         if entry.opcode == 19 && entry.flags & FIXED == 0 {
             forget(entry.descriptor);
         }
-        entry.entry().into_iter().chain(entry.source()).for_each(|entry| pay(stage, entry));
+        entry
+            .entry()
+            .into_iter()
+            .chain(entry.source())
+            .for_each(|entry| charge_request(stage, entry));
     }
     call()
 }
@@ -240,7 +244,7 @@ pub(crate) unsafe fn starts(
     });
     let result = call();
     if let (Some(stage), Some(entry), 0) = (stage(), entry, result) {
-        pay(stage, entry);
+        charge_request(stage, entry);
     }
     result
 }
@@ -265,7 +269,7 @@ pub(crate) unsafe fn starts_list(
                 _ => continue,
             };
             let bytes = block.aio_nbytes as u64;
-            pay(stage, RingRequest { operation, descriptor: block.aio_fildes, bytes });
+            charge_request(stage, RingRequest { operation, descriptor: block.aio_fildes, bytes });
         }
     }
     call()

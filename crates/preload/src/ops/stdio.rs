@@ -11,8 +11,9 @@ use tidegate_model::Operation;
 use tidegate_stage::files::forget;
 use tidegate_stage::{Request, Stage, Subject};
 
-use super::{Admitted, MOVED_MAX, files, paths, pays, safely};
-use crate::attach::stage;
+use super::{Admitted, MOVED_MAX, charge, files, paths};
+use crate::guard::run_guarded;
+use crate::process::stage;
 use crate::stream::{self, Stream, StreamLock};
 
 /// The function that locks the stream, so that only one thread uses it.
@@ -47,7 +48,7 @@ impl<'a> Gated<'a> {
     fn admit(stage: &'static Stage, stream: &'a Stream, operation: Operation, most: u64) -> Self {
         let most = most.min(MOVED_MAX);
         let subject = Subject::Descriptor(stream.descriptor());
-        let admitted = Admitted::now(stage, &Request::new(operation, most).on(subject));
+        let admitted = Admitted::enforce(stage, &Request::new(operation, most).on(subject));
         Self { stage, stream, operation, most, admitted }
     }
 
@@ -57,7 +58,7 @@ impl<'a> Gated<'a> {
         let descriptor = self.stream.descriptor();
         self.admitted.complete(moved.min(self.most));
         if moved > self.most {
-            pays(self.stage, self.operation, descriptor, moved - self.most);
+            charge(self.stage, self.operation, descriptor, moved - self.most);
         }
     }
 }
@@ -82,7 +83,8 @@ pub(crate) fn bytes(most: u64) -> Wanted<impl Fn(&Stream) -> bool> {
 pub(crate) fn until(delimiter: c_int, most: u64) -> Wanted<impl Fn(&Stream) -> bool> {
     let enough =
         move |stream: &Stream| stream.available() >= most || stream.holds(delimiter as u8, most);
-    // Of a line of unknown length the first buffer is charged; a longer one pays after.
+    // Of a line of unknown length the first buffer is charged; the rest of a longer one after the
+    // call.
     Wanted { most: if most == u64::MAX { 1 } else { most }, enough }
 }
 
@@ -137,7 +139,7 @@ pub(crate) fn writes<T>(
         drop(held);
         if flushed > 0 {
             // A buffer that was not made yet turned out smaller than usual.
-            pays(stage, Operation::Write, stream.descriptor(), flushed);
+            charge(stage, Operation::Write, stream.descriptor(), flushed);
         }
         return result;
     }
@@ -181,7 +183,7 @@ pub(crate) fn writes_items(
     if moved == total { count } else { moved / size }
 }
 
-/// Writes something whose length is only known afterwards, so that it pays afterwards.
+/// Writes something whose length is known, and charged, only after the call.
 pub(crate) fn prints(stream: Option<&Stream>, call: impl FnOnce() -> c_int) -> c_int {
     let (Some(stage), Some(stream)) = (stage(), stream) else { return call() };
     let (result, flushed) = {
@@ -192,7 +194,7 @@ pub(crate) fn prints(stream: Option<&Stream>, call: impl FnOnce() -> c_int) -> c
         (result, accepted.saturating_sub(stream.pending()))
     };
     if flushed > 0 {
-        pays(stage, Operation::Write, stream.descriptor(), flushed);
+        charge(stage, Operation::Write, stream.descriptor(), flushed);
     }
     result
 }
@@ -201,7 +203,7 @@ pub(crate) fn prints(stream: Option<&Stream>, call: impl FnOnce() -> c_int) -> c
 pub(crate) fn prints_to(descriptor: c_int, call: impl FnOnce() -> c_int) -> c_int {
     let result = call();
     if let (Some(stage), 1..) = (stage(), result) {
-        pays(stage, Operation::Write, descriptor, result as u64);
+        charge(stage, Operation::Write, descriptor, result as u64);
     }
     result
 }
@@ -210,7 +212,7 @@ pub(crate) fn prints_to(descriptor: c_int, call: impl FnOnce() -> c_int) -> c_in
 pub(crate) fn flushes(stream: Option<&Stream>, lock: Lock, call: impl FnOnce() -> c_int) -> c_int {
     let Some(stage) = stage() else { return call() };
     let Some(stream) = stream else {
-        pay_for_all(stage);
+        charge_all_streams(stage);
         return call();
     };
     let pending = stream.pending();
@@ -241,10 +243,10 @@ pub(crate) fn seeks<T>(stream: Option<&Stream>, call: impl FnOnce() -> T) -> T {
         (result, pending.saturating_sub(stream.pending()), fetched)
     };
     if flushed > 0 {
-        pays(stage, Operation::Write, stream.descriptor(), flushed);
+        charge(stage, Operation::Write, stream.descriptor(), flushed);
     }
     if fetched > 0 {
-        pays(stage, Operation::Read, stream.descriptor(), fetched);
+        charge(stage, Operation::Read, stream.descriptor(), fetched);
     }
     result
 }
@@ -256,7 +258,7 @@ pub(crate) fn closes(stream: Option<&Stream>, call: impl FnOnce() -> c_int) -> c
     let pending = stream.pending();
     let admitted = stage().filter(|_| pending > 0).map(|stage| {
         let subject = Subject::Descriptor(descriptor);
-        Admitted::now(stage, &Request::new(Operation::Write, pending).on(subject))
+        Admitted::enforce(stage, &Request::new(Operation::Write, pending).on(subject))
     });
     // After the gates, which remember it.
     let result = files::closes(descriptor, call);
@@ -275,11 +277,11 @@ pub(crate) fn reopens(
     if let (Some(stage), Some(stream)) = (stage(), stream) {
         let pending = stream.pending();
         if pending > 0 {
-            pays(stage, Operation::Write, stream.descriptor(), pending);
+            charge(stage, Operation::Write, stream.descriptor(), pending);
         }
         forget(stream.descriptor());
     }
-    let opened = paths::named(Operation::Open, libc::AT_FDCWD, path, call);
+    let opened = paths::gate_path_call(Operation::Open, libc::AT_FDCWD, path, call);
     // SAFETY: what `freopen` returns.
     if let Some(stream) = unsafe { Stream::of(opened) } {
         forget(stream.descriptor());
@@ -287,15 +289,15 @@ pub(crate) fn reopens(
     opened
 }
 
-/// The most streams whose rest is paid for when all are written out.
+/// The most streams that are charged when all are written out.
 const STREAMS_MAX: usize = 64;
 
-/// Pays for the buffers of all streams, which are about to be flushed. The streams are not locked:
+/// Charges the buffers of all streams, which are about to be flushed. The streams are not locked:
 /// for a thread that writes meanwhile, the charge is off by a buffer.
-fn pay_for_all(stage: &'static Stage) {
+fn charge_all_streams(stage: &'static Stage) {
     let mut found = [(0, 0); STREAMS_MAX];
     let mut count = 0;
-    safely(|| {
+    run_guarded(|| {
         stream::each(|stream| {
             let pending = stream.pending();
             if pending > 0 && count < STREAMS_MAX {
@@ -305,13 +307,13 @@ fn pay_for_all(stage: &'static Stage) {
         });
     });
     for (descriptor, pending) in &found[..count] {
-        pays(stage, Operation::Write, *descriptor, *pending);
+        charge(stage, Operation::Write, *descriptor, *pending);
     }
 }
 
 /// When the program ends, the C library writes out what is left in its streams.
 pub(crate) extern "C" fn at_exit() {
     if let Some(stage) = stage() {
-        pay_for_all(stage);
+        charge_all_streams(stage);
     }
 }

@@ -7,8 +7,8 @@ use tidegate_stage::files::forget;
 
 use super::programs::{self, Program};
 use super::rings::{self, ControlBlock};
-use super::{copies, files, lifecycle, moves, opened};
-use crate::attach::stage;
+use super::{copies, files, gate_descriptor_call, gate_transfer, lifecycle};
+use crate::process::stage;
 use crate::{raw, sandbox};
 
 /// A system call's six arguments, of which it may have fewer.
@@ -20,7 +20,7 @@ pub(crate) type Arguments = [c_long; 6];
 ///
 /// # Safety
 /// The arguments are those of the system call.
-pub(crate) unsafe fn made(
+pub(crate) unsafe fn gate_system_call(
     number: c_long,
     arguments: Arguments,
     call: impl FnOnce(Arguments) -> c_long,
@@ -28,38 +28,33 @@ pub(crate) unsafe fn made(
     let [first, second, third, ..] = arguments;
     match number {
         libc::SYS_copy_file_range | libc::SYS_splice => {
-            return copied(first, third, 4, arguments, call);
+            return copy(first, third, 4, arguments, call);
         }
-        libc::SYS_sendfile => return copied(second, first, 3, arguments, call),
+        libc::SYS_sendfile => return copy(second, first, 3, arguments, call),
         // SAFETY: as the caller promises.
         libc::SYS_execve | libc::SYS_execveat => unsafe {
-            return started(number, arguments, call);
+            return start_program(number, arguments, call);
         },
         _ => {}
     }
     let call = || call(arguments);
     let descriptor = first as c_int;
-    let length = third as u64;
     // SAFETY: as the caller promises.
-    let vectors = || unsafe { raw::total(at::<iovec>(second), third as c_int) };
+    if let Some((operation, bytes)) = unsafe { transfer(number, second, third) } {
+        return gate_transfer(operation, descriptor, bytes, call);
+    }
     match number {
-        libc::SYS_read | libc::SYS_pread64 => moves(Operation::Read, descriptor, length, call),
-        libc::SYS_write | libc::SYS_pwrite64 => moves(Operation::Write, descriptor, length, call),
-        libc::SYS_readv | libc::SYS_preadv | libc::SYS_preadv2 => {
-            moves(Operation::Read, descriptor, vectors(), call)
+        libc::SYS_fsync | libc::SYS_fdatasync => {
+            gate_descriptor_call(Operation::Sync, descriptor, call)
         }
-        libc::SYS_writev | libc::SYS_pwritev | libc::SYS_pwritev2 => {
-            moves(Operation::Write, descriptor, vectors(), call)
-        }
-        libc::SYS_fsync | libc::SYS_fdatasync => opened(Operation::Sync, descriptor, call),
         libc::SYS_close => files::closes(descriptor, call),
         libc::SYS_close_range => {
             files::closes_own((first as u32, second as u32), third as c_int, call)
         }
-        libc::SYS_unshare => files::parts(first as c_int, libc::CLONE_FILES, call),
-        libc::SYS_dup3 => replaced(second, call),
+        libc::SYS_unshare => files::unshares(first as c_int, libc::CLONE_FILES, call),
+        libc::SYS_dup3 => replace_descriptor(second, call),
         #[cfg(target_arch = "x86_64")]
-        libc::SYS_dup2 => replaced(second, call),
+        libc::SYS_dup2 => replace_descriptor(second, call),
         // SAFETY: as the caller promises.
         libc::SYS_io_submit => unsafe {
             rings::submits(second, at::<*const ControlBlock>(third), call)
@@ -80,11 +75,29 @@ pub(crate) unsafe fn made(
     }
 }
 
+/// The operation and the size of a call that moves data; none for other calls.
+///
+/// # Safety
+/// The arguments are those of the call.
+#[inline]
+unsafe fn transfer(number: c_long, second: c_long, third: c_long) -> Option<(Operation, u64)> {
+    let length = third as u64;
+    // SAFETY: as the caller promises.
+    let vectors = || unsafe { raw::total(at::<iovec>(second), third as c_int) };
+    Some(match number {
+        libc::SYS_read | libc::SYS_pread64 => (Operation::Read, length),
+        libc::SYS_write | libc::SYS_pwrite64 => (Operation::Write, length),
+        libc::SYS_readv | libc::SYS_preadv | libc::SYS_preadv2 => (Operation::Read, vectors()),
+        libc::SYS_writev | libc::SYS_pwritev | libc::SYS_pwritev2 => (Operation::Write, vectors()),
+        _ => return None,
+    })
+}
+
 /// Starts a program.
 ///
 /// # Safety
 /// The arguments are those of `execve` or `execveat`.
-unsafe fn started(
+unsafe fn start_program(
     number: c_long,
     mut arguments: Arguments,
     call: impl FnOnce(Arguments) -> c_long,
@@ -106,7 +119,7 @@ unsafe fn started(
 }
 
 /// Copies, with the length at this index of the arguments.
-fn copied(
+fn copy(
     source: c_long,
     target: c_long,
     index: usize,
@@ -120,7 +133,7 @@ fn copied(
 }
 
 /// As [`files::replaces`].
-fn replaced(target: c_long, call: impl FnOnce() -> c_long) -> c_long {
+fn replace_descriptor(target: c_long, call: impl FnOnce() -> c_long) -> c_long {
     let result = call();
     forget(target as c_int);
     result

@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use libc::c_void;
 use tidegate_stage::{Inside, Stage};
 
-use crate::attach::stage;
 use crate::errno::Errno;
+use crate::process::stage;
 use crate::sandbox;
 
 /// The C library calls a key's destructor when a thread ends. Keys below this number have their
@@ -27,13 +27,13 @@ static KEY: AtomicU32 = AtomicU32::new(UNKNOWN);
 
 thread_local! {
     /// Whether the thread's end will be noticed.
-    static NOTED: Cell<bool> = const { Cell::new(false) };
+    static WATCHED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// The thread holds a permit: its end is to be noticed.
+/// The thread holds a permit: [`on_thread_end`] is to run when it ends.
 #[cold]
-pub(crate) fn holds() {
-    if NOTED.replace(true) {
+pub(crate) fn watch_for_end() {
+    if WATCHED.replace(true) {
         return;
     }
     let key = key();
@@ -53,7 +53,7 @@ fn key() -> u32 {
     }
     let mut made = ABSENT;
     // SAFETY: the destructor is a function of this library, which stays loaded for good.
-    if unsafe { libc::pthread_key_create(&raw mut made, Some(ended)) } != 0 {
+    if unsafe { libc::pthread_key_create(&raw mut made, Some(on_thread_end)) } != 0 {
         made = ABSENT;
     }
     match KEY.compare_exchange(UNKNOWN, made, Ordering::AcqRel, Ordering::Acquire) {
@@ -67,14 +67,14 @@ fn key() -> u32 {
 }
 
 /// The function that the C library calls in a thread that ends.
-unsafe extern "C" fn ended(_: *mut c_void) {
-    NOTED.set(false);
+unsafe extern "C" fn on_thread_end(_: *mut c_void) {
+    WATCHED.set(false);
     leaves(Stage::leave);
 }
 
 /// The thread leaves for another place with `longjmp`, and with it the calls that it is in.
-pub(crate) fn jumps() {
-    sandbox::jumps();
+pub(crate) fn on_jump() {
+    sandbox::on_jump();
     if Inside::is_holding() {
         leaves(Stage::leave_calls);
     }

@@ -15,7 +15,7 @@ use tidegate_model::{Policy, Span, Time};
 
 use super::name_index::NameIndex;
 use super::rules::{UNITS, bucket_named, has_bucket};
-use super::window_stats::{Detail, Tenant, TrafficCounters};
+use super::window_stats::{Detail, Tenant, TrafficCounters, per_second};
 use crate::message::{ChannelReport, Coverage, GateReport, Rule, StageInfo, StageReport};
 use crate::session::Peer;
 
@@ -429,12 +429,6 @@ impl Bucket {
     pub(super) fn known_demand(&self) -> Option<u64> {
         (self.is_measured && self.wanted != u64::MAX).then_some(self.wanted)
     }
-}
-
-pub(super) fn per_second(count: u64, interval: Span) -> u64 {
-    let second = u128::from(Span::SECOND.0);
-    let rate = u128::from(count) * second / u128::from(interval.0.max(1));
-    u64::try_from(rate).unwrap_or(u64::MAX)
 }
 
 /// Cuts `text` to at most `max` bytes, between characters, and frees the rest.

@@ -12,8 +12,6 @@ use alloc::vec::Vec;
 use tidegate_algo::concurrent::histogram::{BUCKETS, upper_bound};
 use tidegate_model::{Span, Time};
 
-use super::stage::per_second;
-
 /// The parts of a period in which its beginning is found; a period's measure is off by at most one
 /// of them.
 const SAMPLES: u64 = 32;
@@ -205,6 +203,13 @@ impl Waits {
         }
         *seen = now;
     }
+}
+
+/// The rate of so many in an interval.
+pub(super) fn per_second(count: u64, interval: Span) -> u64 {
+    let second = u128::from(Span::SECOND.0);
+    let rate = u128::from(count) * second / u128::from(interval.0.max(1));
+    u64::try_from(rate).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

@@ -264,7 +264,8 @@ fn only_a_connection_that_lasted_makes_the_next_failure_a_first_one() {
     let mut session = PeerSession::default();
     let mut now = Time::ZERO;
     let mut waits = Vec::new();
-    for up in [Span::ZERO, Span(STEADY.0 - 1), Span::ZERO, STEADY, Span::ZERO] {
+    let steady = Span(STEADY * RETRY_MAX.0);
+    for up in [Span::ZERO, Span(steady.0 - 1), Span::ZERO, steady, Span::ZERO] {
         session.on_connected();
         session.on_message(now, &ToGateway::Count);
         now = now.after(up);

@@ -189,12 +189,35 @@ fn without_a_controller_it_tries_again_with_growing_pauses() {
         assert!(outputs(&mut machine).contains(&Output::Connect));
         machine.on_closed(now, "nobody listens");
         outputs(&mut machine);
-        assert_eq!(machine.connection, Connection::Down);
-        let retry = machine.retry.at();
+        assert_eq!(machine.session.standing(), Standing::Seeking);
+        let retry = machine.session.next_attempt();
         pauses.push(retry.since(now).0 / MS);
         now = retry;
     }
     assert_eq!(pauses, [100, 200, 400, 800, 1_600, 3_200, 5_000, 5_000]);
+}
+
+#[test]
+fn a_controller_that_welcomes_and_closes_at_once_is_called_less_and_less_often() {
+    let mut machine = Machine::new(Time::ZERO, StageInfo::default(), false);
+    // Connects when that is due, is welcomed, stays for so long: the pause until the next attempt.
+    let mut attempt = |lasting: Span| {
+        let now = machine.session.next_attempt();
+        machine.on_deadline(now);
+        assert!(outputs(&mut machine).contains(&Output::Connect));
+        machine.on_connected(now);
+        machine.on_message(now, welcome(Fallback::Keep));
+        assert!(machine.is_connected());
+        let end = now.after(lasting);
+        machine.on_closed(end, "connection reset");
+        outputs(&mut machine);
+        machine.session.next_attempt().since(end).0 / MS
+    };
+    let short = [(); 8].map(|()| attempt(Span(MS)));
+    assert_eq!(short, [100, 200, 400, 800, 1_600, 3_200, 5_000, 5_000]);
+    let steady = Span(25 * Span::SECOND.0);
+    assert_eq!(attempt(Span(steady.0 - 1)), 5_000, "not long enough");
+    assert_eq!(attempt(steady), 100, "after a connection that lasted, a failure is a first one");
 }
 
 #[test]

@@ -40,7 +40,7 @@ use tidegate_model::{Iops, Span, Time};
 use tidegate_onesided::haechi::TICK;
 
 pub(crate) use self::world::OneSidedTrial;
-use crate::seeds::Phases;
+use crate::trial::Phases;
 
 /// Periods in which everything happens.
 const WILD: u64 = 6;

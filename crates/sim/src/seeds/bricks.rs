@@ -8,11 +8,11 @@
 use tidegate_model::{Discipline, Iops, Span};
 
 use super::nodes::{self, NodeLaws};
-use super::{Look, Phases, Trial};
 use crate::bricks::{Bricks, DsfqSim, Scenario, Stream, Threads, promised};
 use crate::rng::Stream as Random;
 use crate::simulation::Fault;
 use crate::time::Picoseconds;
+use crate::trial::{Look, Phases, Trial};
 
 /// The run of a seed.
 pub(super) struct BrickTrial {

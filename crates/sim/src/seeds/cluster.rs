@@ -7,11 +7,11 @@
 use tidegate_model::{Iops, Span};
 
 use super::nodes::{self, NodeLaws, moment, weather};
-use super::{Look, Phases, Trial};
 use crate::cluster::{ClusterSim, Event, Promise, Promised, Setup, policy};
 use crate::rng::Stream;
 use crate::scenario::{Arrivals, Closed, Halves, Load, Nodes, Open, Pacing, Per};
 use crate::time::Picoseconds;
+use crate::trial::{Look, Phases, Trial};
 
 /// The cluster and its load.
 fn setup(seed: u64, random: &mut Stream) -> Setup {

@@ -13,13 +13,14 @@ use tidegate_model::{Iops, Policy, Span};
 use tidegate_onesided::data_node::ShareAgent;
 use tidegate_onesided::data_node::registry::TenantShare;
 
-use super::{Look, Phases, Trial, nodes};
+use super::nodes;
 use crate::link::Conduct;
 use crate::one_sided::nodes::{Control, Move, OneSidedClusterSim, PolicyEvent, Scenario, Tenants};
 use crate::one_sided::{NicModel, Order, Service};
 use crate::rng::Stream;
 use crate::simulation::Fault;
 use crate::time::Picoseconds;
+use crate::trial::{Look, Phases, Trial};
 
 const PERIOD: Span = Span(250 * Span::MILLISECOND.0);
 

@@ -15,13 +15,13 @@ use tidegate_model::{Policy, Span};
 use tidegate_proto::cluster::LAST_PART;
 use tidegate_proto::node::NodeStatus;
 
-use super::{LOOKS, Look, Phases};
 use crate::cluster::{Promised, TokenCounts};
 use crate::link::Conduct;
 use crate::requests::RequestTable;
 use crate::rng::Stream;
 use crate::simulation::Fault;
 use crate::time::Picoseconds;
+use crate::trial::{LOOKS, Look, Phases};
 
 const WILD: u64 = 8;
 /// The longest lease, one period to find out, one to settle.

@@ -6,12 +6,12 @@
 
 use tidegate_model::{Policy, Span};
 
-use super::{Look, Phases, Trial};
 use crate::cluster::{ClusterTestbed, Event};
 use crate::link::Conduct;
 use crate::rng::Stream;
 use crate::simulation::Fault;
 use crate::time::Picoseconds;
+use crate::trial::{Look, Phases, Trial};
 
 /// Three nodes that serve 1,000 operations in a period each, of which 2,200 are promised.
 const POLICY: &str = "period = \"250ms\"\nredistribute = \"50ms\"\n\

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use tidegate_model::{Bytes, Operation};
 
 use super::Record;
+use crate::io_request::IoRequest;
 use crate::time::Picoseconds;
-use crate::workload::IoRequest;
 
 /// Devices that are distinguished; of more, only that there are more.
 const DEVICES: usize = 1 << 16;

@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use tidegate_model::Bytes;
 
-use super::{Shape, WorkloadPlan};
+use super::WorkloadPlan;
 use crate::keys::Keys;
 use crate::rng::Stream;
 use crate::scenario::{ScenarioError, must};
@@ -39,10 +39,15 @@ pub(super) enum OffsetGenerator {
 }
 
 impl OffsetGenerator {
-    pub(super) fn new(plan: &WorkloadPlan, shape: &Shape, random: &mut Stream) -> Self {
+    pub(super) fn new(
+        plan: &WorkloadPlan,
+        offsets: Offsets,
+        largest: Bytes,
+        random: &mut Stream,
+    ) -> Self {
         let WorkloadPlan { space, align, .. } = *plan;
-        let count = (space.0 - shape.sizes.largest().0) / align.0 + 1;
-        match shape.offsets {
+        let count = (space.0 - largest.0) / align.0 + 1;
+        match offsets {
             Offsets::Sequential => Self::Sequential { space, next: Bytes::ZERO },
             Offsets::Uniform => Self::Random { align, keys: Keys::uniform(count) },
             Offsets::Zipf(exponent) => {

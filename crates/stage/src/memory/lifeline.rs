@@ -13,7 +13,7 @@ use tidegate_fabric::memory::region::Region;
 use tidegate_fabric::stream::Address;
 use tidegate_fabric::stream::Stream;
 #[cfg(feature = "verbs")]
-use tidegate_fabric::tls::Way;
+use tidegate_fabric::stream::Way;
 use tidegate_model::{Span, Time};
 #[cfg(feature = "verbs")]
 use tidegate_onesided::data_node::rnic::{Answer, Request};

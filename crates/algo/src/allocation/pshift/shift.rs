@@ -1,11 +1,11 @@
 //! Moving tokens: along paths of length one while reading the buckets in order, and along paths of
 //! any length by levels (Algorithm 5).
 
+mod prefetch;
+use super::{Configuration, Share, start};
 use alloc::vec::Vec;
 use core::mem;
-
-use super::prefetch::{Open, TOGETHER};
-use super::{Configuration, Share, start};
+use prefetch::{Open, TOGETHER};
 
 /// The value of a solution, and the work that it took.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -30,7 +30,7 @@ impl Testbed {
         let authority = Authority::new();
         let [a, b] = ["a", "b"].map(|name| Guard::new(&authority.identity(name)));
         let [(one, one_wire), (other, other_wire)] = [(); 2].map(|()| Stream::pair().unwrap());
-        let streams = [a.connect(one, "b").unwrap(), b.accept(other).unwrap()];
+        let streams = [one.connect_tls(&a, "b").unwrap(), other.accept_tls(&b).unwrap()];
         let reactor = Reactor::new().unwrap();
         for (token, stream) in (0..).zip(&streams) {
             reactor.add(stream, token, Interest::READ).unwrap();

@@ -32,6 +32,16 @@ impl Stream {
     }
 }
 
+/// A scheduler under a device: ours or the peer's.
+pub(super) trait Subject {
+    /// Begins anew with these streams, without requests.
+    fn open(&mut self, streams: &[Stream]) -> Result<(), String>;
+
+    /// Serves for so long, at most `rate` requests per second, while the streams with these numbers
+    /// ask for more: how many of each stream were served.
+    fn serve(&mut self, length: Span, rate: u64, active: &[usize]) -> Result<Vec<u64>, String>;
+}
+
 /// The node. Its jobs are the numbers of their streams.
 #[derive(Debug)]
 pub(super) struct Bed {

@@ -5,8 +5,7 @@ use std::fmt::Write;
 
 use tidegate_model::Span;
 
-use super::bed::Stream;
-use super::probes::Subject;
+use super::bed::{Stream, Subject};
 use crate::bench::child::{self, Child, Program};
 use crate::bench::window::Contestant;
 

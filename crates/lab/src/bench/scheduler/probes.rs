@@ -7,7 +7,7 @@
 use tidegate_algo::allocation::admission;
 use tidegate_model::{Cluster, Policy, Span};
 
-use super::bed::{Bed, Stream};
+use super::bed::{Bed, Stream, Subject};
 use super::peer::{PEER, Peer};
 use super::{BENCH, Row};
 use tidegate_console::failure::Failure;
@@ -24,16 +24,6 @@ const WATCH: Span = Span(10 * Span::SECOND.0);
 /// the period and go first in it, and of a slower node.
 const WINDOW: Span = Span(100 * Span::MILLISECOND.0);
 const PERIOD: Span = Span::SECOND;
-
-/// A scheduler under a device: ours or the peer's.
-pub(super) trait Subject {
-    /// Begins anew with these streams, without requests.
-    fn open(&mut self, streams: &[Stream]) -> Result<(), String>;
-
-    /// Serves for so long, at most `rate` requests per second, while the streams with these numbers
-    /// ask for more: how many of each stream were served.
-    fn serve(&mut self, length: Span, rate: u64, active: &[usize]) -> Result<Vec<u64>, String>;
-}
 
 /// Ours.
 #[derive(Debug)]

@@ -7,10 +7,10 @@ use tidegate_algo::allocation::pshift::Solver;
 use tidegate_algo::allocation::pshift::instance::Family;
 
 use super::judge;
+use super::peer::{PEER, Peer, changes, follow};
 use super::plot::{Panel, Series, draw};
 use super::solver::{ROUNDS, SERVERS, median, median_ms, source};
 use super::{FigureContext, FigureResult, thousandths, timed};
-use crate::bench::pshift::{PEER, Peer, changes, follow};
 use crate::experiment::verdict::{Check, order};
 use tidegate_console::failure::{Code, Failure};
 use tidegate_console::table::Table;

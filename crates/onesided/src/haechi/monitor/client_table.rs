@@ -8,8 +8,8 @@ use tidegate_algo::onesided::engine::Promise;
 use tidegate_algo::onesided::monitor::ClientReport;
 
 use super::{Denied, EVICT, MonitorEvent, UNUSED};
-use crate::data_node::slots::Slots;
 use crate::haechi::words::Grant;
+use crate::session_slots::Slots;
 
 /// A client in its session slot.
 #[derive(Clone, Copy, Debug)]

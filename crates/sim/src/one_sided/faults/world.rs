@@ -14,8 +14,8 @@ use super::super::nic::{NicModel, Order, Service};
 use super::super::world::REGION;
 use super::station::{Late, Station};
 use super::{ClientSpec, Fault, FaultScenario, Load};
-use crate::seeds::{Look, Phases, Trial};
 use crate::time::Picoseconds;
+use crate::trial::{Look, Phases, Trial};
 
 /// Session slots of the data node, and the buffers that its monitor needs for them.
 const SLOTS: u16 = 16;

@@ -6,8 +6,8 @@ use ratatui::widgets::{Cell, Row as TableRow, Table};
 use tidegate_proto::cluster::status::{ClusterStatus, DataNodeStatus, GatewayStatus, NodeStatus};
 use tidegate_proto::controller::status::{StageStatus, Status};
 
-use super::glyphs::Bar;
-use super::view::{GAP, LEVEL, NAME, Page, SPARKLINE_FROM, View, right};
+use super::super::glyphs::Bar;
+use super::{GAP, LEVEL, NAME, Page, SPARKLINE_FROM, View, right};
 use crate::health::{self, PeerHealth};
 use tidegate_console::amounts;
 use tidegate_console::output::{Tone, on_one_line};

@@ -7,18 +7,18 @@ use std::time::Duration;
 use tidegate_algo::allocation::connection_quota::PendingConnections;
 use tidegate_model::Origin;
 
-use super::stream::TlsStream;
+use super::TlsStream;
 
 /// Bounds on the resources that peers may take up.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Bounds {
+pub(in crate::tls) struct Bounds {
     /// How long a handshake may take. A handshake is two exchanges of a few kilobytes; ten seconds
     /// are for a slow line and a busy machine.
-    pub(super) patience: Duration,
+    pub(in crate::tls) patience: Duration,
     /// Accepted connections that are in their handshake at a time. Each holds a descriptor and some
     /// kilobytes, and costs a signature. At the bound a new connection takes the place of the
     /// oldest one from the address or user that has the most.
-    pub(super) inbound: usize,
+    pub(in crate::tls) inbound: usize,
 }
 
 impl Default for Bounds {
@@ -29,8 +29,8 @@ impl Default for Bounds {
 
 /// Accepted connections that are in their handshake, by number.
 #[derive(Debug)]
-pub(super) struct Handshakes {
-    pub(super) bounds: Bounds,
+pub(in crate::tls) struct Handshakes {
+    pub(in crate::tls) bounds: Bounds,
     inner: Mutex<Inner>,
 }
 
@@ -42,14 +42,14 @@ struct Inner {
 }
 
 impl Handshakes {
-    pub(super) fn new(bounds: Bounds) -> Self {
+    pub(in crate::tls) fn new(bounds: Bounds) -> Self {
         let (pending, streams) = (PendingConnections::new(bounds.inbound), HashMap::new());
         Self { bounds, inner: Mutex::new(Inner { pending, streams, next: 0 }) }
     }
 
     /// Counts an accepted connection until its [`Pending`] is dropped. Ends another connection if
     /// there are too many.
-    pub(super) fn insert(self: &Arc<Self>, stream: &Arc<TlsStream>, origin: Origin) {
+    pub(in crate::tls) fn insert(self: &Arc<Self>, stream: &Arc<TlsStream>, origin: Origin) {
         let mut inner = self.inner();
         let number = inner.next;
         inner.next += 1;
@@ -72,7 +72,7 @@ impl Handshakes {
 
 /// The entry of a connection that is in its handshake.
 #[derive(Debug)]
-pub(super) struct Pending {
+pub(in crate::tls) struct Pending {
     handshakes: Arc<Handshakes>,
     number: u64,
 }

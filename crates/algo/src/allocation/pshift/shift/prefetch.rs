@@ -9,8 +9,8 @@
 use core::hint::black_box;
 use core::ops::BitXor;
 
-use super::shift::{Bounds, ShareRef, Way};
-use super::{Configuration, Share};
+use super::super::{Configuration, Share};
+use super::{Bounds, ShareRef, Way};
 
 /// So many shares are examined together. Fewer overlap less, more are read in vain where a search
 /// ends at the first. Chosen by hand.

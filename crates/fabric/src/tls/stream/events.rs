@@ -9,9 +9,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use super::stream::TlsStream;
+use super::TlsStream;
 use crate::clock;
-use crate::reactor::Ready;
+use crate::readiness::Ready;
 
 /// Deadlines from which on those of closed connections are looked for and dropped.
 const DEADLINES_MAX: usize = 1024;

@@ -1,0 +1,72 @@
+//! The state of the process, as the shim knows it: the stage, rare acts, and the system calls that
+//! the program has not forbidden itself.
+
+use std::cell::Cell;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use tidegate_stage::Stage;
+
+/// Set by the constructor and never removed: a thread may be in a gate when the program ends.
+static STAGE: OnceLock<Stage> = OnceLock::new();
+
+/// The stage of this process, if it has one and the constructor has run.
+#[inline]
+pub(crate) fn stage() -> Option<&'static Stage> {
+    STAGE.get()
+}
+
+/// Gives the process its stage. Returns whether it had none.
+pub(crate) fn set_stage(stage: Stage) -> bool {
+    STAGE.set(stage).is_ok()
+}
+
+/// The state that each request checks first, in one word, so that one load suffices: a bit for each
+/// rare act of the process, and the number of names that threads have given to other threads.
+pub(crate) static RARE_STATE: AtomicU32 = AtomicU32::new(0);
+/// The process has forbidden itself system calls.
+pub(crate) const SANDBOXED: u32 = 1 << 31;
+/// A thread of the process may be cancelled at any instruction.
+pub(crate) const CANCELLED_ANYWHERE: u32 = 1 << 30;
+pub(crate) const RARE_BITS: u32 = SANDBOXED | CANCELLED_ANYWHERE;
+
+/// Sets or clears a bit.
+pub(crate) fn set_rare_state(bit: u32, set: bool) {
+    if set {
+        RARE_STATE.fetch_or(bit, Ordering::Release);
+    } else {
+        RARE_STATE.fetch_and(!bit, Ordering::Release);
+    }
+}
+
+/// Calls that the shim makes for itself, a bit each.
+pub(crate) type Needs = u32;
+/// To find out whether memory can be read.
+pub(crate) const PROBE: Needs = 1 << 13;
+/// All of them.
+pub(crate) const ALL: Needs = (1 << 14) - 1;
+
+/// The calls that the process may still make, as bits of [`Needs`].
+pub(crate) static ALLOWED: AtomicU32 = AtomicU32::new(ALL);
+
+thread_local! {
+    /// Whether the thread is in strict mode.
+    pub(crate) static STRICT: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether any of these calls may end the program.
+pub(crate) fn forbids(needs: Needs) -> bool {
+    ALLOWED.load(Ordering::Relaxed) & needs != needs
+}
+
+/// Whether the kernel must not be queried whether memory can be read.
+#[inline]
+pub(crate) fn must_not_probe() -> bool {
+    forbids(PROBE) || STRICT.get()
+}
+
+/// Whether the thread is in strict mode.
+#[cold]
+pub(crate) fn is_strict() -> bool {
+    STRICT.get()
+}
